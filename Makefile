@@ -1,0 +1,256 @@
+# zlaunch: one Makefile for everything. `make help` lists the targets.
+#
+# A library per folder, an arrow per DEPS line. A unit test links only its own library and
+# what that one may use, so an upward call is an undefined symbol.
+
+VARIANT ?= release
+V       ?= 0
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION := 0.1.0
+
+CC     ?= cc
+AR     ?= ar
+B      := build/$(VARIANT)
+# the everyday build leaves its binaries in bin/, a sanitised one beside its objects
+BIN    := $(if $(filter release,$(VARIANT)),bin,$(B)/bin)
+Q      := $(if $(filter 1,$(V)),,@)
+say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
+
+# ---------------------------------------------------------------- what each library may use
+LIBS := common comm data kernels optim checkpoint monitor autograd engine daemon launcher
+
+DIRS_common     := common
+DIRS_comm       := worker/comm
+DIRS_data       := worker/data
+DIRS_kernels    := kernels kernels/cpu kernels/meta
+DIRS_optim      := worker/optim
+DIRS_checkpoint := worker/checkpoint
+DIRS_monitor    := worker/monitor
+DIRS_autograd   := worker/autograd
+DIRS_engine     := worker/engine
+DIRS_daemon     := worker/daemon
+DIRS_launcher   := launcher
+
+DEPS_common     :=
+DEPS_comm       := common
+DEPS_data       := common
+DEPS_kernels    := common
+DEPS_optim      := kernels common
+DEPS_checkpoint := common
+DEPS_monitor    := common
+DEPS_autograd   := kernels common
+DEPS_engine     := autograd optim data comm checkpoint monitor kernels common
+DEPS_daemon     := common
+DEPS_launcher   := common
+
+# ---------------------------------------------------------------- flags
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes \
+        -Wmissing-prototypes -Wno-format-nonliteral -Wno-unknown-pragmas
+ifeq ($(WERROR),1)
+WARN += -Werror
+endif
+
+# -ffp-contract=off: a sum written as mul+add is exactly that; fma is always explicit.
+OPT_release := -O3 -fno-math-errno -ffp-contract=off
+OPT_asan    := -O1 -fsanitize=address -fno-omit-frame-pointer -ffp-contract=off
+OPT_ubsan   := -O1 -fsanitize=undefined -fno-sanitize-recover=all -ffp-contract=off
+OPT_tsan    := -O1 -fsanitize=thread -ffp-contract=off
+LD_asan     := -fsanitize=address
+LD_ubsan    := -fsanitize=undefined
+LD_tsan     := -fsanitize=thread
+
+# Threads of the CPU backend: OpenMP, shared with oneDNN. TSan cannot see inside libgomp,
+# so that build takes the pthread form of kernels/cpu/parallel.c instead.
+OMP := $(if $(filter tsan,$(VARIANT)),-DZT_PARALLEL_PTHREADS,-fopenmp)
+
+CFLAGS  ?= -g
+ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT_$(VARIANT)) $(OMP) -fPIC -fvisibility=hidden -I. -Iinclude \
+             -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"' -MMD -MP $(CFLAGS)
+ALL_LDFLAGS = $(LD_$(VARIANT)) $(OMP) $(LDFLAGS)
+LDLIBS  = -ljansson -luv -lxxhash -lhwloc -ldl -lpthread -lm
+
+SYS_kernels := -ldnnl
+
+# ---------------------------------------------------------------- optional backends
+# A probe compiles one line; `make HAVE_CUDA=0` overrules it.
+probe = $(shell printf '%s\n' '$(1)' | $(2) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1 || echo 0)
+CUDA_HOME ?= /usr/local/cuda
+HAVE_CUDA ?= $(call probe,\#include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
+HAVE_NCCL ?= $(call probe,\#include <nccl.h>,$(CC) -I$(CUDA_HOME)/include)
+HAVE_MPI  ?= $(if $(shell command -v mpicc),1,0)
+
+# ---------------------------------------------------------------- what there is to build
+srcs   = $(foreach d,$(DIRS_$(1)),$(filter-out %/main.c,$(wildcard $(d)/*.c)))
+objs   = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1)))
+archive = $(B)/lib$(1).a
+# a library with everything below it, in link order
+closure = $(1) $(DEPS_$(1))
+
+MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
+UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
+BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
+
+.PHONY: all help test unit integration bench asan ubsan tsan sanitizers fuzz lint format \
+        format-check layers size install uninstall clean summary models man
+.DEFAULT_GOAL := all
+
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) summary
+
+summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS)
+	@printf '\n  %-10s %s\n' \
+	  'backend' 'state' \
+	  'cpu' 'built in (oneDNN, OpenMP)' \
+	  'meta' 'built in (shapes only)' \
+	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; this version has no CUDA backend yet,no toolkit found; not needed)' \
+	  'nccl' '$(if $(filter 1,$(HAVE_NCCL)),headers found; used with the CUDA backend,not found; not needed)' \
+	  'mpi' '$(if $(filter 1,$(HAVE_MPI)),mpicc found; this version has no MPI collectives yet,not found; not needed)'
+	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
+
+help:
+	@printf '%s\n' \
+	  'make              bin/zlaunch, bin/zworker, bin/models/*.so' \
+	  'make test         unit and integration tests' \
+	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
+	  'make asan|ubsan|tsan   the tests in a sanitised build' \
+	  'make fuzz         short libFuzzer runs of every parser (clang)' \
+	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
+	  'make layers       prove that no library calls upwards; make size: length of files' \
+	  'make install      PREFIX=$(PREFIX) DESTDIR=' \
+	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_MPI=0'
+
+# every object depends on the flags it was built with
+$(B)/flags: FORCE
+	@mkdir -p $(@D); printf '%s\n' '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || printf '%s\n' '$(CC) $(ALL_CFLAGS)' > $@
+FORCE:
+
+$(B)/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+define library
+$(call archive,$(1)): $(call objs,$(1)) $(B)/flags
+	@mkdir -p $$(@D); rm -f $$@
+	$$(Q)$$(AR) crs $$@ $(call objs,$(1))
+endef
+$(foreach l,$(LIBS),$(eval $(call library,$(l))))
+
+$(BIN)/zlaunch: $(B)/launcher/main.o $(call archive,launcher) $(call archive,common)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -luv -lpthread -lm
+
+# the plugin API must be there whole, used or not: --whole-archive, and exported
+WORKER_LIBS := daemon engine autograd optim data comm checkpoint monitor kernels
+$(BIN)/zworker: $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(B)/worker/main.o \
+	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
+	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
+	  $(SYS_kernels) $(LDLIBS)
+
+$(BIN)/models/%.so: $(B)/models/%.o
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
+models: $(MODELS)
+
+# ---------------------------------------------------------------- tests
+define unit_rule
+$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
+	  -lcmocka $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
+endef
+$(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
+.PRECIOUS: $(B)/%.o
+
+unit: $(UNIT)
+	$(Q)scripts/run_tests --unit $(UNIT)
+
+integration: all
+	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
+
+test: all $(UNIT)
+	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(sort $(wildcard test/integration/[0-9]*))
+
+asan ubsan tsan:
+	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
+
+# the unit tests of a sanitised build, and the end-to-end tests that run its own binaries
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT)
+	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) \
+	  $(sort $(wildcard test/integration/[0-9]*))
+
+# ---------------------------------------------------------------- benches
+$(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group \
+	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(LDLIBS)
+
+bench: all $(BENCHES)
+	$(Q)bench/run $(B)/bench
+
+# ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
+FUZZ_CC := clang
+FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
+build/fuzz/%: test/fuzz/%.c $(call srcs,common) $(call srcs,data) $(call srcs,checkpoint) $(wildcard common/*.h)
+	$(call say,FUZZ,$@)
+	@mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -I. -Iinclude -D_GNU_SOURCE \
+	  -DZT_VERSION='"$(VERSION)"' -Wno-everything -o $@ $< \
+	  $(call srcs,common) $(call srcs,data) $(call srcs,checkpoint) -ljansson -luv -lxxhash -lpthread -lm
+FUZZ_SECONDS ?= 20
+fuzz: $(FUZZERS)
+	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)
+
+# ---------------------------------------------------------------- hygiene
+C_FILES = $(shell git ls-files '*.c' '*.h')
+format:
+	$(Q)clang-format -i $(C_FILES)
+format-check:
+	$(Q)clang-format --dry-run -Werror $(C_FILES)
+lint: format-check
+	$(Q)scripts/lint
+
+# each library, whole, against only what lies below it
+layers: $(foreach l,$(LIBS),$(call archive,$(l)))
+	$(Q)set -e; $(foreach l,$(filter-out launcher engine,$(LIBS)),\
+	  $(CC) $(ALL_LDFLAGS) -shared -o $(B)/layer.so -Wl,-z,defs -Wl,--whole-archive $(call archive,$(l)) -Wl,--no-whole-archive \
+	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(LDLIBS);) \
+	  rm -f $(B)/layer.so; echo '  layers: every arrow points down'
+
+size:
+	@git ls-files '*.c' '*.h' | xargs wc -l | sort -rn | head -40
+
+# ---------------------------------------------------------------- install
+MAN1 := $(wildcard docs/man/*.1)
+MAN5 := $(wildcard docs/man/*.5)
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zlaunch/models \
+	  $(DESTDIR)$(PREFIX)/include/zlaunch $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
+	  $(DESTDIR)$(PREFIX)/share/zlaunch \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 755 bin/zlaunch bin/zworker $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
+	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
+	install -m 644 hostfile.example $(DESTDIR)$(PREFIX)/share/zlaunch
+	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/
+	bin/zlaunch --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zlaunch.1
+	bin/zworker --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zworker.1
+	bin/zworker --print_man config > $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5
+	bin/zlaunch --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zlaunch
+	bin/zlaunch --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_zlaunch
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/zlaunch.pc.in \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/zlaunch.pc
+
+clean:
+	rm -rf build bin
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,38 @@
+/*
+ * fault.h -- where a failed call leaves the sentence a person will read.
+ *
+ * The first function that knows the cause writes what, where and what to do; callers
+ * pass it up, or put a short context in front. Nobody prints on the way.
+ * Ownership: the caller owns the struct, usually on its stack. NULL is accepted by all.
+ * Threads:   unlocked; one thread at a time.
+ */
+#ifndef COMMON_FAULT_H
+#define COMMON_FAULT_H
+
+#include "include/zlaunch/types.h"
+
+#define ZT_FAULT_TEXT 2048
+
+struct zt_fault {
+    zt_err code;
+    char text[ZT_FAULT_TEXT]; /* UTF-8, may hold several lines, no trailing newline */
+};
+
+/* Set code and text (cut to fit); returns `code`, so that `return zt_fault_set(...)`. */
+zt_err zt_fault_set(struct zt_fault *fault, zt_err code, const char *fmt, ...)
+    ZT_PRINTF(3, 4);
+
+/* Put "context: " in front of the text that is there. Returns the stored code. */
+zt_err zt_fault_context(struct zt_fault *fault, zt_err code, const char *fmt, ...)
+    ZT_PRINTF(3, 4);
+
+/* "out of memory", "bad config", ...: static text, never NULL. */
+const char *zt_err_name(zt_err code);
+
+/*
+ * The process exit code of a failure: 2 usage, 65 bad config or format, 66 missing input,
+ * 70 internal, 71 system, 73 cannot create, 78 plan refused, 130 cancelled, else 1.
+ */
+int zt_err_exit_code(zt_err code);
+
+#endif

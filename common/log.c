@@ -1,0 +1,121 @@
+#include "common/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 4096
+
+static struct {
+    zt_log_level level;
+    bool json;
+    char who[32];
+    int rank;
+} cfg = {ZT_LOG_INFO, false, "zlaunch", -1};
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+void zt_log_init(zt_log_level level, bool json, int rank, const char *who)
+{
+    cfg.level = level;
+    cfg.json = json;
+    cfg.rank = rank;
+    snprintf(cfg.who, sizeof(cfg.who), "%s", who ? who : "");
+}
+
+zt_log_level zt_log_get_level(void)
+{
+    return cfg.level;
+}
+
+double zt_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* Append the JSON form of `s` between quotes; stops early rather than overflow. */
+static size_t put_json(char *out, size_t cap, size_t at, const char *s)
+{
+    for (; *s && at + 8 < cap; s++) {
+        unsigned char c = (unsigned char)*s;
+
+        if (c == '"' || c == '\\') {
+            out[at++] = '\\';
+            out[at++] = (char)c;
+        } else if (c < 0x20) {
+            at += (size_t)snprintf(out + at, cap - at, "\\u%04x", c);
+        } else {
+            out[at++] = (char)c;
+        }
+    }
+    return at;
+}
+
+static size_t stamp(char *out, size_t cap)
+{
+    struct timespec ts;
+    struct tm tm;
+    size_t n;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    gmtime_r(&ts.tv_sec, &tm);
+    n = strftime(out, cap, "%Y-%m-%dT%H:%M:%S", &tm);
+    return n + (size_t)snprintf(out + n, cap - n, ".%06ldZ", ts.tv_nsec / 1000);
+}
+
+static void write_all(const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(STDERR_FILENO, p, n);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return;
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
+{
+    char text[LINE_MAX_BYTES / 2], line[LINE_MAX_BYTES], when[40];
+    size_t at;
+    va_list ap;
+
+    if (level > cfg.level)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    stamp(when, sizeof(when));
+    if (cfg.json) {
+        at = (size_t)snprintf(line, sizeof(line),
+                              "{\"ts\":\"%s\",\"event\":\"log\",\"level\":\"%s\",", when,
+                              level_names[level]);
+        if (cfg.rank >= 0)
+            at += (size_t)snprintf(line + at, sizeof(line) - at, "\"rank\":%d,", cfg.rank);
+        at += (size_t)snprintf(line + at, sizeof(line) - at,
+                               "\"who\":\"%s\",\"module\":\"%s\",\"msg\":\"", cfg.who, module);
+        at = put_json(line, sizeof(line) - 4, at, text);
+        at += (size_t)snprintf(line + at, sizeof(line) - at, "\"}\n");
+    } else {
+        /* hh:mm:ss is enough on a console; the JSON form has the date */
+        at = (size_t)snprintf(line, sizeof(line), "%.8s %-5s ", when + 11,
+                              level_names[level]);
+        if (cfg.rank >= 0)
+            at += (size_t)snprintf(line + at, sizeof(line) - at, "rank%d ", cfg.rank);
+        else
+            at += (size_t)snprintf(line + at, sizeof(line) - at, "%s ", cfg.who);
+        at += (size_t)snprintf(line + at, sizeof(line) - at, "%s: %s\n", module, text);
+        if (at >= sizeof(line))
+            at = sizeof(line) - 1;
+    }
+    write_all(line, at);
+}

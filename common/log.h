@@ -1,0 +1,29 @@
+/*
+ * log.h -- "time level rank module: sentence" lines, or one JSON object a line.
+ *
+ * Messages go to stderr; stdout is for results. Each message leaves in one write(2), so
+ * lines of one process never mix. Level and format are process globals, set once by main.
+ * Threads: any. Failure: none is reported; a log line that cannot be written is lost.
+ */
+#ifndef COMMON_LOG_H
+#define COMMON_LOG_H
+
+#include "include/zlaunch/types.h"
+
+typedef enum zt_log_level { ZT_LOG_ERROR, ZT_LOG_WARN, ZT_LOG_INFO, ZT_LOG_DEBUG } zt_log_level;
+
+/* rank < 0: a process that is no rank (zlaunch, the daemon): `who` stands in its place. */
+void zt_log_init(zt_log_level level, bool json, int rank, const char *who);
+zt_log_level zt_log_get_level(void);
+
+void zt_log(zt_log_level level, const char *module, const char *fmt, ...) ZT_PRINTF(3, 4);
+
+#define zt_error(module, ...) zt_log(ZT_LOG_ERROR, module, __VA_ARGS__)
+#define zt_warn(module, ...)  zt_log(ZT_LOG_WARN, module, __VA_ARGS__)
+#define zt_info(module, ...)  zt_log(ZT_LOG_INFO, module, __VA_ARGS__)
+#define zt_debug(module, ...) zt_log(ZT_LOG_DEBUG, module, __VA_ARGS__)
+
+/* Seconds on the monotonic clock; only differences mean anything. */
+double zt_now(void);
+
+#endif
