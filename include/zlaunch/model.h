@@ -1,0 +1,112 @@
+/*
+ * model.h -- how a plugin declares its weights: blocks, and named parameters in them.
+ *
+ * A block is the unit of everything: gathered and released as one piece under stage 3,
+ * recomputed as one piece under activation checkpointing, offloaded, timed and counted as
+ * one piece. Every parameter has one owning block; another block may share it (ties).
+ *
+ * Names are those of the Hugging Face checkpoint, so weights import and export by name.
+ * Errors: a failed declaration returns NULL and is remembered by the model; later calls
+ * do nothing and return NULL, so `build` needs to check only what it dereferences, and
+ * returns zt_model_status() last.
+ * Ownership: blocks and parameters belong to the model. Strings are copied.
+ */
+#ifndef ZLAUNCH_MODEL_H
+#define ZLAUNCH_MODEL_H
+
+#include <zlaunch/option.h>
+#include <zlaunch/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a parameter starts. Values depend on (seed, name, element) alone. */
+typedef enum zt_init_kind {
+    ZT_INIT_ZEROS = 0,
+    ZT_INIT_CONSTANT, /* a */
+    ZT_INIT_NORMAL,   /* mean a, standard deviation b */
+    ZT_INIT_UNIFORM,  /* [a, b) */
+} zt_init_kind;
+
+struct zt_init {
+    zt_init_kind kind;
+    float a, b;
+};
+
+#define ZT_ZEROS()          ((struct zt_init){ZT_INIT_ZEROS, 0, 0})
+#define ZT_ONES()           ((struct zt_init){ZT_INIT_CONSTANT, 1, 0})
+#define ZT_NORMAL(mean, sd) ((struct zt_init){ZT_INIT_NORMAL, (mean), (sd)})
+#define ZT_UNIFORM(lo, hi)  ((struct zt_init){ZT_INIT_UNIFORM, (lo), (hi)})
+
+/* Flags of a parameter. */
+#define ZT_NO_DECAY 1u /* weight decay does not apply: norms, biases */
+#define ZT_FROZEN   2u /* no gradient, no optimizer state, no reduction */
+
+/* A new block. `name` is unique in the model; blocks run in any order, any number of times. */
+ZT_API zt_block *zt_model_block(zt_model *m, const char *name);
+
+/*
+ * A parameter of `block`. `shape` has `ndim` axes, all > 0. `name` is unique in the model.
+ * Storage is the run's compute dtype, with an fp32 master copy kept by the engine.
+ */
+ZT_API zt_param *zt_block_param(zt_block *block, const char *name, int ndim,
+                                const int64_t *shape, struct zt_init init, unsigned flags);
+#define ZT_SHAPE(...)                                                                    \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])               \
+    {                                                                                    \
+        __VA_ARGS__                                                                      \
+    }
+
+/*
+ * Let `block` use a parameter that another block owns (a tied weight). Gradients of all
+ * uses add up in the owner; only the owner's name is written to checkpoints.
+ */
+ZT_API void zt_block_share(zt_block *block, zt_param *param);
+
+/* What other parts of the system ask a model. Set in `build`. */
+ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "auto" */
+ZT_API void zt_model_set_max_tokens(zt_model *m, int64_t tokens);  /* longest sequence; 0: any */
+ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab);        /* rows of the output head */
+/*
+ * Training FLOPs of one token at sequence length T that are not 6 * parameters-in-matmuls:
+ * attention, 12 * layers * heads * head_size * T (full) for a decoder. The worker counts
+ * the matrix products itself; this is for reports that want the textbook formula.
+ */
+ZT_API void zt_model_set_attention_width(zt_model *m, int64_t layers_times_width);
+
+/* The vocabulary of the data, 0 when there are none (a plugin may default its own to it). */
+ZT_API int64_t zt_model_data_vocab(const zt_model *m);
+/* --block_size when given, else 0. */
+ZT_API int64_t zt_model_block_size(const zt_model *m);
+/* The plugin's options. */
+ZT_API const zt_args *zt_model_args(const zt_model *m);
+
+/*
+ * Import: when weights come from a folder (--model_name_or_path) its config.json is read
+ * here; `key` may name a nested member with dots. Returns `def` when there is no such file
+ * or key. zt_model_has_config() tells whether there is a config.json at all.
+ */
+ZT_API bool zt_model_has_config(const zt_model *m);
+ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);
+ZT_API double zt_model_config_float(const zt_model *m, const char *key, double def);
+ZT_API const char *zt_model_config_string(const zt_model *m, const char *key,
+                                          const char *def);
+
+/*
+ * Export: members of the config.json written beside the weights, so that other readers
+ * (Hugging Face transformers) know the architecture. `json` is a JSON value as text:
+ * zt_model_export(m, "n_layer", "%d", 12), zt_model_export(m, "model_type", "\"gpt2\"").
+ */
+ZT_API void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
+    ZT_PRINTF(3, 4);
+
+/* Refuse to build: one sentence for the user. Returns ZT_E_PLUGIN, for `return`. */
+ZT_API zt_err zt_model_fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+/* ZT_OK, or the first failure. */
+ZT_API zt_err zt_model_status(const zt_model *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,167 @@
+/*
+ * ops.h -- the operations a forward pass is written in; each knows its own backward.
+ *
+ * Tensors are row-major. Activations have the run's compute dtype (fp32, bf16 or fp16);
+ * inside an op every sum, mean, exponential and norm is fp32. Shapes below are written
+ * (rows, columns); `...` is any number of leading axes.
+ *
+ * Errors: an op that fails (shape, dtype, memory) returns NULL and the step remembers the
+ * first failure with the op's name and shapes; every op returns NULL when an input is NULL.
+ * So a forward pass needs no checks at all.
+ * Ownership: results belong to the step. Those made inside a block die when its function
+ * returns, unless they are its outputs or its backward needs them.
+ * Gradients: add up when a value is used several times.
+ * Threads: one.
+ */
+#ifndef ZLAUNCH_OPS_H
+#define ZLAUNCH_OPS_H
+
+#include <zlaunch/model.h>
+#include <zlaunch/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- values ---------------------------------------------------------------------- */
+
+ZT_API int zt_tensor_ndim(const zt_tensor *t);
+ZT_API int64_t zt_tensor_dim(const zt_tensor *t, int axis); /* axis < 0 counts from the end */
+ZT_API zt_dtype zt_tensor_dtype(const zt_tensor *t);
+
+/* The weight inside a block call. The block must own or share the parameter. */
+ZT_API zt_tensor *zt_weight(zt_step *s, zt_param *param);
+
+/*
+ * A field of the batch, NULL (without error) when it has none. Language models get:
+ *   ZT_TOKENS  (B, T) i32      ZT_TARGETS (B, T) i32, -100 where nothing is to be learnt
+ */
+ZT_API zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name);
+#define ZT_TOKENS        "tokens"
+#define ZT_TARGETS       "targets"
+#define ZT_IGNORE_TARGET (-100)
+
+/* True while gradients are wanted; dropout acts only then. */
+ZT_API bool zt_is_training(const zt_step *s);
+
+/* Positions 0..T-1 as (T) i32; during generation they go on after the cached tokens. */
+ZT_API zt_tensor *zt_positions(zt_step *s, int64_t T);
+
+/* ---- blocks ---------------------------------------------------------------------- */
+
+/*
+ * Run fn(s, ctx, in, out) as one call of `block`. It may be run again during backward
+ * (activation checkpointing), so `ctx` must stay valid for the step, and fn must depend on
+ * ctx and `in` alone. Weights are only reachable inside. false: the step has failed.
+ */
+typedef void (*zt_block_fn)(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out);
+#define ZT_MAX_BLOCK_IO 8
+ZT_API bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx,
+                          zt_tensor **in, int num_in, zt_tensor **out, int num_out);
+
+/* ---- matrix products --------------------------------------------------------------- */
+
+#define ZT_W_IN_OUT  1u /* w is (in, out) as GPT-2 stores it, instead of (out, in) */
+#define ZT_GELU_TANH 2u /* gelu (tanh form) of the result, fused where the backend can */
+#define ZT_GELU_ERF  4u /* gelu (erf form) of the result */
+
+/* x (..., in), w (out, in), bias (out) or NULL -> (..., out) */
+ZT_API zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
+                            unsigned flags);
+/* a (..., M, K), b (..., K, N), same leading axes -> (..., M, N) */
+ZT_API zt_tensor *zt_matmul(zt_step *s, zt_tensor *a, zt_tensor *b);
+
+/* ---- lookups, norms, positions ------------------------------------------------------- */
+
+/* ids (...) i32 in [0, V), table (V, C) -> (..., C) */
+ZT_API zt_tensor *zt_embedding(zt_step *s, zt_tensor *ids, zt_tensor *table);
+/* Over the last axis. x (..., C), w (C), b (C) or NULL. Biased variance. */
+ZT_API zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, float eps);
+/* x / sqrt(mean(x^2) + eps) * w; with ZT_RMS_ADD_ONE times (1 + w), as Gemma. */
+#define ZT_RMS_ADD_ONE 1u
+ZT_API zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps, unsigned flags);
+
+/*
+ * Rotary embedding (Su et al. 2021). x (B, T, H, D); `positions` (T) i32.
+ * inv_freq: host array of rotary_dims / 2 fp32 (see zt_rope_frequencies); the first
+ * rotary_dims of D rotate. Half form (x_i, x_{i+d/2}), or adjacent pairs.
+ */
+struct zt_rope {
+    const float *inv_freq;
+    int rotary_dims;
+    bool interleaved;
+    float magnitude; /* cos and sin are multiplied by this; 0 means 1 */
+};
+ZT_API zt_tensor *zt_rope_apply(zt_step *s, zt_tensor *x, zt_tensor *positions,
+                                const struct zt_rope *rope);
+/* base^(-2i/d), i = 0 .. d/2-1 */
+ZT_API void zt_rope_frequencies(float *inv_freq, int rotary_dims, double base);
+
+/* ---- attention ------------------------------------------------------------------------ */
+
+/*
+ * softmax(q k^T * scale + mask + bias) v, never holding the T x T matrix of the whole batch.
+ * q (B, Tq, H, D), k and v (B, Tk, K, D), H a multiple of K (grouped queries: head i uses
+ * key head i*K/H) -> (B, Tq, H, D). Inputs may be slices (strided) of one packed tensor.
+ * During generation causal self-attention sees the cached keys and values too.
+ */
+struct zt_attention {
+    float scale;     /* 0: 1/sqrt(D) */
+    bool causal;     /* key j is visible to query i when j <= i + (Tk - Tq) */
+    int64_t window;  /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
+    float dropout;   /* of the probabilities, while training */
+    zt_tensor *bias; /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores */
+};
+ZT_API zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
+                               const struct zt_attention *opt);
+
+/* ---- element by element ----------------------------------------------------------------- */
+
+ZT_API zt_tensor *zt_gelu(zt_step *s, zt_tensor *x);     /* tanh form */
+ZT_API zt_tensor *zt_gelu_erf(zt_step *s, zt_tensor *x); /* exact form */
+ZT_API zt_tensor *zt_silu(zt_step *s, zt_tensor *x);
+ZT_API zt_tensor *zt_relu(zt_step *s, zt_tensor *x);
+ZT_API zt_tensor *zt_tanh(zt_step *s, zt_tensor *x);
+ZT_API zt_tensor *zt_swiglu(zt_step *s, zt_tensor *gate, zt_tensor *up); /* silu(gate) * up */
+ZT_API zt_tensor *zt_softmax(zt_step *s, zt_tensor *x);                  /* last axis */
+/* b has a's shape, or a suffix of it (then it is broadcast over the leading axes). */
+ZT_API zt_tensor *zt_add(zt_step *s, zt_tensor *a, zt_tensor *b);
+ZT_API zt_tensor *zt_mul(zt_step *s, zt_tensor *a, zt_tensor *b);
+ZT_API zt_tensor *zt_scale(zt_step *s, zt_tensor *x, float factor);
+/*
+ * Zero with probability p, else times 1/(1-p), while training. Philox, keyed by (seed, step,
+ * block, call, element of the global batch): the same whatever the rank layout. x's first
+ * axis is the batch.
+ */
+ZT_API zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p);
+
+/* ---- shapes: views, no copy unless said ----------------------------------------------- */
+
+ZT_API zt_tensor *zt_reshape(zt_step *s, zt_tensor *x, int ndim, const int64_t *shape); /* one may be -1 */
+ZT_API zt_tensor *zt_transpose(zt_step *s, zt_tensor *x, int axis_a, int axis_b);
+ZT_API zt_tensor *zt_slice(zt_step *s, zt_tensor *x, int axis, int64_t from, int64_t count);
+ZT_API zt_tensor *zt_contiguous(zt_step *s, zt_tensor *x); /* a copy when x is strided */
+ZT_API zt_tensor *zt_concat(zt_step *s, int axis, zt_tensor **xs, int count); /* copies */
+
+/* ---- losses ---------------------------------------------------------------------------- */
+
+/*
+ * Sum over rows of -log softmax(logits)[target], targets of ZT_IGNORE_TARGET left out.
+ * logits (..., V), targets (...) i32 -> scalar fp32. The sum is in row order. Backward
+ * writes the gradient over the logits when nothing else uses them.
+ */
+ZT_API zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets);
+/* Sum of (x - y)^2 -> scalar fp32. */
+ZT_API zt_tensor *zt_squared_error(zt_step *s, zt_tensor *x, zt_tensor *y);
+
+/*
+ * What a language model returns: with targets in the batch, the summed loss of
+ * x w^T; without, the logits (B, R, V) of the positions asked for (all, or the last).
+ * x (B, T, C), w (V, C). Call it inside a block that owns or shares w.
+ */
+ZT_API zt_tensor *zt_lm_head(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *targets);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,335 @@
+/*
+ * backend.h -- ONE table of functions per kind of device, and the views they work on.
+ *
+ * A backend (cpu, meta, later cuda) is a const struct zt_backend listed in backend.c. It
+ * knows nothing of ranks, autograd, ZeRO or files: kernels read and write views of memory
+ * that the caller owns.
+ *
+ * Order: work is queued on a stream and runs in the order of that stream; the cpu backend
+ *        runs it before returning. Views must stay valid until the stream has passed them.
+ * Sums:  in fp32 (double where said), in an order that depends on shapes alone, never on
+ *        the number of threads or on where a shard begins.
+ * Meta:  every kernel checks its arguments and does nothing; memory has addresses nobody
+ *        may touch. What runs on meta allocates exactly what a real device would.
+ */
+#ifndef KERNELS_BACKEND_H
+#define KERNELS_BACKEND_H
+
+#include "common/fault.h"
+
+#define ZT_BACKEND_ABI 1u
+
+struct zt_device; /* of one backend; holds its streams and scratch */
+struct zt_stream; /* NULL is the device's main stream */
+
+/* A strided window on memory somebody else owns. Strides are in elements. */
+struct zt_view {
+    void *data; /* NULL: an optional operand that is absent */
+    zt_dtype dtype;
+    int ndim;
+    int64_t shape[ZT_MAX_NDIM];
+    int64_t stride[ZT_MAX_NDIM];
+};
+
+/* Row-major view of `data`. */
+struct zt_view zt_view_of(void *data, zt_dtype dtype, int ndim, const int64_t *shape);
+int64_t zt_view_numel(const struct zt_view *v);
+bool zt_view_is_contiguous(const struct zt_view *v);
+
+/* Counter-based random numbers (Salmon et al. 2011): value i is a pure function. */
+struct zt_philox {
+    uint64_t seed;   /* key */
+    uint64_t stream; /* which use: step, block, call mixed by the caller */
+    uint64_t offset; /* counter of element 0 */
+};
+
+typedef enum zt_unary { ZT_U_GELU_TANH, ZT_U_GELU_ERF, ZT_U_SILU, ZT_U_RELU, ZT_U_TANH } zt_unary;
+typedef enum zt_binary { ZT_B_ADD, ZT_B_MUL } zt_binary;
+typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_epilogue;
+
+/*
+ * c = epilogue(alpha * a b + bias) or, with accumulate, c += alpha * a b.
+ * a (M, K), b (K, N), c (M, N), or with one leading batch axis each; of the last two axes
+ * one has stride 1 (a transpose is a view). a and b share a dtype; c is that dtype or fp32.
+ * bias (N). With an epilogue the value before it is stored in `pre` (as c).
+ */
+struct zt_gemm_args {
+    struct zt_view a, b, c, bias, pre;
+    float alpha;
+    bool accumulate;
+    zt_epilogue epilogue;
+};
+
+/* x (N, C) -> y; w, b (C); mean, rstd (N) fp32 are kept for backward. b may be absent. */
+struct zt_layernorm_args {
+    struct zt_view x, w, b, y, mean, rstd;
+    float eps;
+};
+/* dx = or += ; dw, db (C) fp32 +=, each may be absent */
+struct zt_layernorm_bwd_args {
+    struct zt_view dy, x, w, mean, rstd, dx, dw, db;
+    bool accumulate;
+};
+
+/* y = x * rstd * (w or 1 + w); rstd (N) fp32 */
+struct zt_rmsnorm_args {
+    struct zt_view x, w, y, rstd;
+    float eps;
+    bool add_one;
+};
+struct zt_rmsnorm_bwd_args {
+    struct zt_view dy, x, w, rstd, dx, dw;
+    bool add_one, accumulate;
+};
+
+/* ids (N) i32, table (V, C), y (N, C). ids outside [0, V): ZT_E_ARG on cpu. */
+struct zt_embedding_args {
+    struct zt_view ids, table, y;
+};
+/* dtable (V, C) fp32 += rows of dy, rows of one id added in order of N */
+struct zt_embedding_bwd_args {
+    struct zt_view ids, dy, dtable;
+};
+
+/*
+ * x, y (B, T, H, D) strided with unit last stride; positions (T) i32; cos, sin
+ * (P, rotary_dims / 2) fp32 indexed by position. inverse rotates back (the gradient).
+ * y may be x. With accumulate y += .
+ */
+struct zt_rope_args {
+    struct zt_view x, y, positions, cos, sin;
+    int rotary_dims;
+    bool interleaved, inverse, accumulate;
+};
+
+/*
+ * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H, Tq)
+ * fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H, Tq,
+ * Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window == 0 or
+ * j > i + Tk - Tq - window). A row that sees nothing gives zeros. dropout: probability
+ * (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j, times 1/(1-p).
+ */
+struct zt_attention_args {
+    struct zt_view q, k, v, out, lse, bias;
+    float scale, dropout;
+    bool causal;
+    int64_t window;
+    struct zt_philox rng;
+};
+/* dq, dk, dv shaped and strided as they like (unit last stride); dbias as bias, absent: not wanted */
+struct zt_attention_bwd_args {
+    struct zt_attention_args fwd; /* the forward's, with its out and lse */
+    struct zt_view dout, dq, dk, dv, dbias;
+    bool accumulate_q, accumulate_k, accumulate_v, accumulate_bias;
+};
+
+/* contiguous, same shape */
+struct zt_unary_args {
+    zt_unary kind;
+    struct zt_view x, y;
+};
+/* dx = or += dy * f'(x) */
+struct zt_unary_bwd_args {
+    zt_unary kind;
+    struct zt_view dy, x, dx;
+    bool accumulate;
+};
+
+/* y = silu(gate) * up (or another activation); operands strided on rows: (N, F) each */
+struct zt_glu_args {
+    zt_unary kind;
+    struct zt_view gate, up, y;
+};
+struct zt_glu_bwd_args {
+    zt_unary kind;
+    struct zt_view dy, gate, up, dgate, dup;
+    bool accumulate_gate, accumulate_up;
+};
+
+/* rows (N, C), contiguous */
+struct zt_softmax_args {
+    struct zt_view x, y;
+};
+struct zt_softmax_bwd_args {
+    struct zt_view dy, y, dx;
+    bool accumulate;
+};
+
+/* y = a op b; contiguous; b's shape is a suffix of a's; y may be a. With accumulate y += */
+struct zt_binary_args {
+    zt_binary kind;
+    struct zt_view a, b, y;
+    bool accumulate;
+};
+
+/*
+ * Sum over rows: x (N, C) contiguous, optionally times z (N, C), into y (C), y = or +=.
+ * In fixed chunks of rows, chunks in order.
+ */
+struct zt_colsum_args {
+    struct zt_view x, z, y;
+    bool accumulate;
+};
+
+/* y = alpha * x + beta * y, with conversion; any strides, same shape; y may be x */
+struct zt_axpby_args {
+    struct zt_view x, y;
+    float alpha, beta;
+};
+
+struct zt_fill_args {
+    struct zt_view y; /* contiguous; any dtype */
+    float value;
+};
+
+/* y = x * keep / (1-p) for element i of x by Philox counter offset + i; y may be x */
+struct zt_dropout_args {
+    struct zt_view x, y;
+    float p;
+    struct zt_philox rng;
+    bool accumulate;
+};
+
+/* Element i of y (contiguous) from Philox counter offset + i. normal: mean a, deviation b. */
+struct zt_random_args {
+    struct zt_view y;
+    struct zt_philox rng;
+    bool normal; /* else uniform in [a, b) */
+    float a, b;
+};
+
+/* logits (N, V), targets (N) i32; loss () fp32 = sum in row order; lse (N) fp32 kept. */
+struct zt_cross_entropy_args {
+    struct zt_view logits, targets, loss, lse;
+    int32_t ignore;
+};
+/* dlogits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may be logits itself */
+struct zt_cross_entropy_bwd_args {
+    struct zt_view logits, targets, lse, dloss, dlogits;
+    int32_t ignore;
+    bool accumulate;
+};
+
+/* loss () fp32 = sum (x-y)^2, x and y contiguous, in fixed chunks */
+struct zt_squared_error_args {
+    struct zt_view x, y, loss;
+};
+/* dx +=/= 2 (x-y) dloss; dy the negative; each may be absent */
+struct zt_squared_error_bwd_args {
+    struct zt_view x, y, dloss, dx, dy;
+    bool accumulate_x, accumulate_y;
+};
+
+/*
+ * Squares of x (n) fp32, summed in double per chunk of ZT_NORM_CHUNK elements counted from
+ * x, then the chunks in order, into *sum (1 double, device memory). An inf or nan in x shows
+ * as a non-finite sum.
+ */
+#define ZT_NORM_CHUNK 4096
+struct zt_sumsq_args {
+    struct zt_view x;
+    double *sum;
+};
+
+/*
+ * Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019) on a flat slice, one pass:
+ *   g = grad * *grad_scale;  L2 mode: g += wd * p
+ *   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   p -= lr_t * m / (sqrt(v) * vscale + eps), decoupled: first p -= lr * wd * p
+ * with lr_t = lr / (1 - b1^t) and vscale = 1 / sqrt(1 - b2^t) (1 and 1 without bias
+ * correction), computed in double by the caller. The rounded new weight goes to `param` in
+ * its dtype when present. Nothing happens when *skip != 0. All of length n.
+ */
+struct zt_adamw_args {
+    struct zt_view master, m, v, grad; /* fp32 */
+    struct zt_view param;              /* compute dtype, or absent */
+    const float *grad_scale;           /* device memory, 1 float */
+    const uint32_t *skip;              /* device memory, 1 word; NULL: never */
+    float lr, lr_t, vscale, beta1, beta2, eps, weight_decay;
+    bool decoupled;
+};
+
+#define ZT_KERNELS(X)                                                                    \
+    X(gemm, struct zt_gemm_args)                                                         \
+    X(layernorm, struct zt_layernorm_args)                                               \
+    X(layernorm_bwd, struct zt_layernorm_bwd_args)                                       \
+    X(rmsnorm, struct zt_rmsnorm_args)                                                   \
+    X(rmsnorm_bwd, struct zt_rmsnorm_bwd_args)                                           \
+    X(embedding, struct zt_embedding_args)                                               \
+    X(embedding_bwd, struct zt_embedding_bwd_args)                                       \
+    X(rope, struct zt_rope_args)                                                         \
+    X(attention, struct zt_attention_args)                                               \
+    X(attention_bwd, struct zt_attention_bwd_args)                                       \
+    X(unary, struct zt_unary_args)                                                       \
+    X(unary_bwd, struct zt_unary_bwd_args)                                               \
+    X(glu, struct zt_glu_args)                                                           \
+    X(glu_bwd, struct zt_glu_bwd_args)                                                   \
+    X(softmax, struct zt_softmax_args)                                                   \
+    X(softmax_bwd, struct zt_softmax_bwd_args)                                           \
+    X(binary, struct zt_binary_args)                                                     \
+    X(colsum, struct zt_colsum_args)                                                     \
+    X(axpby, struct zt_axpby_args)                                                       \
+    X(fill, struct zt_fill_args)                                                         \
+    X(dropout, struct zt_dropout_args)                                                   \
+    X(random, struct zt_random_args)                                                     \
+    X(cross_entropy, struct zt_cross_entropy_args)                                       \
+    X(cross_entropy_bwd, struct zt_cross_entropy_bwd_args)                               \
+    X(squared_error, struct zt_squared_error_args)                                       \
+    X(squared_error_bwd, struct zt_squared_error_bwd_args)                               \
+    X(sumsq, struct zt_sumsq_args)                                                       \
+    X(adamw, struct zt_adamw_args)
+
+/*
+ * The kernels of a device: every member is set (a test walks the list). `fault` gets the
+ * sentence of a failure; on an asynchronous device later failures surface in sync().
+ */
+struct zt_kernels {
+#define ZT_KERNEL_MEMBER(name, args)                                                     \
+    zt_err (*name)(struct zt_device *dev, struct zt_stream *s, const args *a,            \
+                   struct zt_fault *fault);
+    ZT_KERNELS(ZT_KERNEL_MEMBER)
+#undef ZT_KERNEL_MEMBER
+};
+
+struct zt_backend {
+    uint32_t abi;     /* ZT_BACKEND_ABI; anything else is refused when loaded */
+    const char *name; /* "cpu", "meta": as logs and --device spell it */
+
+    /* threads: of this rank; 0: what the affinity mask allows. */
+    zt_err (*open)(int ordinal, int threads, struct zt_device **out, struct zt_fault *fault);
+    void (*close)(struct zt_device *dev); /* NULL is fine */
+
+    /*
+     * Large regions, page aligned, zeroed, touched before they are handed out; a rank takes
+     * a handful of them before its first step and none after.
+     */
+    zt_err (*alloc)(struct zt_device *dev, size_t bytes, void **out, struct zt_fault *fault);
+    void (*free)(struct zt_device *dev, void *ptr, size_t bytes);
+
+    /* Bytes between host and device memory, queued on s; the host side must stay valid. */
+    zt_err (*upload)(struct zt_device *dev, struct zt_stream *s, void *dst, const void *src,
+                     size_t bytes, struct zt_fault *fault);
+    zt_err (*download)(struct zt_device *dev, struct zt_stream *s, void *dst, const void *src,
+                       size_t bytes, struct zt_fault *fault);
+    zt_err (*sync)(struct zt_device *dev, struct zt_stream *s, struct zt_fault *fault);
+
+    const struct zt_kernels *kernels;
+};
+
+/* By name; "auto" is the best that works here. ZT_E_UNSUPPORTED says what is missing. */
+zt_err zt_backend_find(const char *name, const struct zt_backend **out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+extern const struct zt_backend *const zt_backends[]; /* ends with NULL */
+
+/* One line on the processor as the cpu backend sees it: "2 threads, avx512 bf16". */
+const char *zt_cpu_describe(void);
+
+/*
+ * Rate of the device's own matrix product in FLOP/s for a square-ish problem of `dtype`,
+ * measured over about `seconds`. What "% of GEMM peak" is relative to.
+ */
+zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
+                       double seconds, double *flops_per_s,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
