@@ -1,0 +1,103 @@
+/*
+ * model.h (worker) -- the table of blocks and parameters behind <zlaunch/model.h>.
+ *
+ * A block's owned parameters lie in one flat buffer in registration order, each aligned to
+ * ZT_PARAM_ALIGN elements; the buffer is padded to a multiple of world * ZT_SHARD_ALIGN
+ * elements, so that a shard is one contiguous slice at any world size:
+ *
+ *      | p0 .. pad | p1 ... pad | p2 . pad | padding |
+ *      |<- rank 0 ->|<- rank 1 ->|<- rank 2 ->|<- 3 ->|
+ *
+ * M1: every element of every parameter lies in exactly one block, at offset_elems + i.
+ * M2: padding is zero in weights and gradients, so sums over a buffer need no mask.
+ * M3: padded_elems is a multiple of world * ZT_SHARD_ALIGN.
+ * Ownership: the model owns everything here but the memory of zt_block_bind().
+ * Threads:   unlocked; built by one thread, read-only during steps.
+ */
+#ifndef WORKER_AUTOGRAD_MODEL_H
+#define WORKER_AUTOGRAD_MODEL_H
+
+#include <zlaunch/plugin.h>
+
+#include "common/fault.h"
+#include "kernels/backend.h"
+
+#define ZT_PARAM_ALIGN 64   /* elements */
+#define ZT_SHARD_ALIGN 4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks */
+
+struct zt_param {
+    char *name;
+    struct zt_block *block; /* the owner */
+    int index;              /* in model->params */
+    int ndim;
+    int64_t shape[ZT_MAX_NDIM];
+    int64_t numel;
+    int64_t offset_elems; /* in the block's flat buffer */
+    struct zt_init init;
+    unsigned flags;
+};
+
+struct zt_block {
+    struct zt_model *model;
+    char *name;
+    int index; /* in model->blocks */
+    struct zt_param **params; /* owned, in registration order */
+    int num_params;
+    struct zt_param **shared; /* owned by other blocks */
+    int num_shared;
+    int64_t numel;        /* sum of the parameters */
+    int64_t padded_elems; /* of the flat buffer, after zt_model_layout() */
+    bool frozen;          /* all parameters are */
+
+    void *weights; /* (padded_elems) compute dtype; zt_block_bind() */
+    float *grads;  /* (padded_elems) fp32, accumulated into; NULL: no gradients wanted */
+};
+
+struct zt_model {
+    const struct zt_plugin *plugin;
+    void *self;
+    struct zt_block **blocks;
+    int num_blocks;
+    struct zt_param **params;
+    int num_params;
+    int64_t numel; /* every parameter once */
+    int64_t hidden_size, max_tokens, vocab, attention_width;
+    /* the rest is private to model.c: options, config.json, exports, status */
+    struct zt_model_private *priv;
+};
+
+/* What `build` may ask for. */
+struct zt_model_config {
+    const zt_args *args;
+    int64_t data_vocab, block_size;
+    const char *config_json; /* path of a config.json, or NULL */
+    zt_dtype compute_dtype;
+};
+
+/* Run plugin->build. On failure the text is the plugin's own sentence, with its name. */
+zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_config *cfg,
+                     struct zt_model **out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_model_close(struct zt_model *m); /* NULL is fine; runs plugin->release */
+
+/* Fix offsets and padding for a world size. Before zt_block_bind() and any step. */
+void zt_model_layout(struct zt_model *m, int world);
+
+/* Where the block's weights and gradients are; the caller owns both. */
+void zt_block_bind(struct zt_block *b, void *weights, float *grads);
+
+struct zt_param *zt_model_find(const struct zt_model *m, const char *name); /* or NULL */
+
+/* The Philox key of a parameter's initial values: a hash of its name. */
+uint64_t zt_param_init_stream(const struct zt_param *p);
+
+/* config.json for export as text; the caller frees it. NULL: out of memory. */
+char *zt_model_config_text(const struct zt_model *m);
+
+/*
+ * Load a plugin: dlopen, symbol, ABI. Each failure says what to do (rebuild against this
+ * version, the undefined symbol, ...). The handle stays open for the life of the process.
+ */
+zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

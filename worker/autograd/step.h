@@ -1,0 +1,100 @@
+/*
+ * step.h -- one pass over a micro-batch: the tape, and what the engine hangs on it.
+ *
+ * Forward runs the plugin, which calls blocks, which call ops; each op runs a kernel and,
+ * while training, leaves a node on its block's tape. Backward plays blocks and nodes in
+ * reverse. A recomputed block keeps its inputs only and is run again when its turn comes.
+ *
+ *      zt_step_begin -> zt_step_forward -> (zt_step_backward) -> zt_step_end
+ *
+ * All memory comes from one pool over one region, so a steady step allocates nothing from
+ * the system, and the same calls on the meta backend yield the peak beforehand.
+ * Handles (zt_tensor) live in an arena that is reset by zt_step_end.
+ * Threads: one. Failure: sticky; the first failure stays until zt_step_end.
+ */
+#ifndef WORKER_AUTOGRAD_STEP_H
+#define WORKER_AUTOGRAD_STEP_H
+
+#include "kernels/backend.h"
+#include "kernels/pool.h"
+#include "worker/autograd/model.h"
+
+typedef enum zt_mode { ZT_MODE_TRAIN, ZT_MODE_EVAL, ZT_MODE_GENERATE } zt_mode;
+
+/*
+ * Called by the step as it goes; any may be NULL. A failure stops the step.
+ *   block_enter:  before a call of the block, forward or backward (gather, prefetch)
+ *   block_leave:  after it (release)
+ *   grads_ready:  every call that touches the block's gradients has been played backward;
+ *                 fires once per block and micro-batch, in a fixed order
+ */
+struct zt_step_hooks {
+    void *ctx;
+    zt_err (*block_enter)(void *ctx, struct zt_block *b, bool backward, struct zt_fault *f);
+    zt_err (*block_leave)(void *ctx, struct zt_block *b, bool backward, struct zt_fault *f);
+    zt_err (*grads_ready)(void *ctx, struct zt_block *b, struct zt_fault *f);
+};
+
+struct zt_step_config {
+    const struct zt_backend *backend;
+    struct zt_device *device;
+    struct zt_pool *pool;
+    struct zt_model *model;
+    zt_dtype compute_dtype;
+    bool recompute; /* activation checkpointing: every block that has parameters */
+    uint64_t seed;
+    struct zt_step_hooks hooks;
+};
+
+zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_step_close(struct zt_step *s); /* NULL is fine */
+
+struct zt_pass {
+    zt_mode mode;
+    uint64_t step; /* optimizer step, keys dropout */
+    int64_t row0;  /* global row of the micro-batch's first row, keys dropout */
+    int64_t B, T;
+    const int32_t *tokens;  /* (B, T) host memory, copied */
+    const int32_t *targets; /* (B, T) or NULL: logits are wanted */
+    bool last_only;         /* logits of the last position alone: (B, 1, V) */
+};
+
+/* Returns the loss (scalar fp32 on the device) or the logits, owned by the step. */
+zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor **out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Backward from a scalar with d(loss) = dloss, into the blocks' grads (+=). */
+zt_err zt_step_backward(struct zt_step *s, zt_tensor *loss, float dloss,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Let go of everything of this pass. After it the pool is as empty as before. */
+void zt_step_end(struct zt_step *s);
+
+/* The view behind a handle; for the engine and tests. */
+const struct zt_view *zt_tensor_view(const zt_tensor *t);
+
+/*
+ * Generation: keys and values of up to max_tokens positions are kept between passes of
+ * ZT_MODE_GENERATE, per attention call, in memory from the pool. Pass p's tokens go behind
+ * those of the passes before. reset forgets them (a new prompt).
+ */
+zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_step_cache_reset(struct zt_step *s);
+void zt_step_cache_close(struct zt_step *s);
+
+/* FLOPs of matrix products (gemm and attention) queued since the last call. */
+double zt_step_take_flops(struct zt_step *s);
+
+/*
+ * For tests of single ops: a step outside any model. `requires_grad` leaves are made with
+ * zt_step_leaf() over caller memory; zt_step_leaf_grad() is their gradient after backward
+ * (NULL: none reached it).
+ */
+zt_tensor *zt_step_leaf(struct zt_step *s, struct zt_view v, bool requires_grad);
+const struct zt_view *zt_step_leaf_grad(const zt_tensor *leaf);
+zt_err zt_step_begin_bare(struct zt_step *s, zt_mode mode, struct zt_fault *fault);
+zt_err zt_step_status(const struct zt_step *s, struct zt_fault *fault);
+
+#endif
