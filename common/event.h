@@ -5,7 +5,8 @@
  * ZLAUNCH_CONTROL_FD) to the daemon and on to zlaunch, which renders them: one live line
  * on a terminal, plain lines elsewhere, JSON lines with --log_format json. Without that
  * descriptor the same renderer runs inside the rank itself.
- * Threads:   one thread of the rank. Failure: events are best effort; they never fail a run.
+ * Threads:   one thread of the rank. Failure: events are best effort; they never fail a
+ * run.
  */
 #ifndef COMMON_EVENT_H
 #define COMMON_EVENT_H
@@ -16,7 +17,8 @@
 void zt_event_open(int rank, int world);
 void zt_event_close(void);
 
-/* What the rank is doing now ("plugin build", "train step 12"): named if it dies there. */
+/* What the rank is doing now ("plugin build", "train step 12"): named if it dies there.
+ */
 void zt_event_phase(const char *phase);
 
 struct zt_step_event {
@@ -24,8 +26,8 @@ struct zt_step_event {
     double loss;               /* mean over the global batch's target tokens, nats */
     double lr, grad_norm;
     double tokens_per_s;
-    double gemm_share;  /* achieved / measured GEMM rate, 0..1; < 0: not measured */
-    double loss_scale;  /* fp16; 0: none */
+    double gemm_share; /* achieved / measured GEMM rate, 0..1; < 0: not measured */
+    double loss_scale; /* fp16; 0: none */
     int64_t samples, skipped, peak_device_bytes;
     double eta_s;
     uint64_t fingerprint;
@@ -39,7 +41,8 @@ struct zt_eval_event {
 };
 void zt_event_eval(const struct zt_eval_event *ev);
 
-/* A named result: "sample" (generated text), "saved" (a path), "note" (a sentence), ... */
+/* A named result: "sample" (generated text), "saved" (a path), "note" (a sentence), ...
+ */
 void zt_event_text(const char *kind, const char *text);
 
 /* The rank is about to exit with this failure; the supervisor shows the first one. */

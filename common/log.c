@@ -100,9 +100,11 @@ void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
                               "{\"ts\":\"%s\",\"event\":\"log\",\"level\":\"%s\",", when,
                               level_names[level]);
         if (cfg.rank >= 0)
-            at += (size_t)snprintf(line + at, sizeof(line) - at, "\"rank\":%d,", cfg.rank);
+            at +=
+                (size_t)snprintf(line + at, sizeof(line) - at, "\"rank\":%d,", cfg.rank);
         at += (size_t)snprintf(line + at, sizeof(line) - at,
-                               "\"who\":\"%s\",\"module\":\"%s\",\"msg\":\"", cfg.who, module);
+                               "\"who\":\"%s\",\"module\":\"%s\",\"msg\":\"", cfg.who,
+                               module);
         at = put_json(line, sizeof(line) - 4, at, text);
         at += (size_t)snprintf(line + at, sizeof(line) - at, "\"}\n");
     } else {

@@ -10,9 +10,15 @@
 
 #include "include/zlaunch/types.h"
 
-typedef enum zt_log_level { ZT_LOG_ERROR, ZT_LOG_WARN, ZT_LOG_INFO, ZT_LOG_DEBUG } zt_log_level;
+typedef enum zt_log_level {
+    ZT_LOG_ERROR,
+    ZT_LOG_WARN,
+    ZT_LOG_INFO,
+    ZT_LOG_DEBUG
+} zt_log_level;
 
-/* rank < 0: a process that is no rank (zlaunch, the daemon): `who` stands in its place. */
+/* rank < 0: a process that is no rank (zlaunch, the daemon): `who` stands in its place.
+ */
 void zt_log_init(zt_log_level level, bool json, int rank, const char *who);
 zt_log_level zt_log_get_level(void);
 

@@ -1,8 +1,9 @@
 /*
- * run.h -- everything a rank was asked to do, parsed once, checked, and const from then on.
+ * run.h -- everything a rank was asked to do, parsed once, checked, and const from then
+ * on.
  *
- * Built from the command line after the target, the environment (ZLAUNCH_<OPTION>) and the
- * DeepSpeed config file; precedence flag > environment > file > rule > default. Every
+ * Built from the command line after the target, the environment (ZLAUNCH_<OPTION>) and
+ * the DeepSpeed config file; precedence flag > environment > file > rule > default. Every
  * problem of all three is reported together.
  * Ownership: zt_run_open() allocates, zt_run_close() frees; all strings live as long.
  * Threads:   read-only after open, so any.
@@ -16,11 +17,11 @@
 typedef enum zt_optim_kind { ZT_OPTIM_ADAMW, ZT_OPTIM_ADAM } zt_optim_kind;
 
 typedef enum zt_sched_kind {
-    ZT_SCHED_CONSTANT, /* no scheduler section and --lr_scheduler_type constant */
-    ZT_SCHED_WARMUP,   /* WarmupLR */
+    ZT_SCHED_CONSTANT,     /* no scheduler section and --lr_scheduler_type constant */
+    ZT_SCHED_WARMUP,       /* WarmupLR */
     ZT_SCHED_WARMUP_DECAY, /* WarmupDecayLR */
-    ZT_SCHED_LINEAR,   /* HF linear: linear warm-up, then linear to 0 */
-    ZT_SCHED_COSINE,   /* HF cosine: linear warm-up, then half a cosine to 0 */
+    ZT_SCHED_LINEAR,       /* HF linear: linear warm-up, then linear to 0 */
+    ZT_SCHED_COSINE,       /* HF cosine: linear warm-up, then half a cosine to 0 */
     ZT_SCHED_CONSTANT_WITH_WARMUP, /* HF: linear warm-up, then constant */
 } zt_sched_kind;
 
@@ -36,7 +37,7 @@ struct zt_sched_config {
     double min_lr, max_lr;
     int64_t warmup_steps;
     int64_t total_steps; /* 0: known only when the data are: max_steps of the run */
-    bool warmup_log;     /* Warmup*: logarithmic warm-up (the default there), else linear */
+    bool warmup_log; /* Warmup*: logarithmic warm-up (the default there), else linear */
 };
 
 struct zt_scaler_config { /* fp16 only */
@@ -55,12 +56,12 @@ struct zt_run {
     bool do_train, do_eval;
     const char *const *train_files; /* globs already expanded, NULL-terminated */
     const char *const *eval_files;  /* may be empty: then a held-out split is used */
-    double eval_fraction;           /* share of train_files held out when eval_files is empty */
-    const char *data_format;        /* auto|text|nanogpt|llmc|megatron */
-    const char *output_dir;         /* NULL: nothing is saved */
-    const char *init_from;          /* --model_name_or_path: a folder or .safetensors; NULL */
-    bool resume_guard_overwrite;    /* --overwrite_output_dir */
-    int64_t max_steps;              /* -1: from num_train_epochs */
+    double eval_fraction;    /* share of train_files held out when eval_files is empty */
+    const char *data_format; /* auto|text|nanogpt|llmc|megatron */
+    const char *output_dir;  /* NULL: nothing is saved */
+    const char *init_from;   /* --model_name_or_path: a folder or .safetensors; NULL */
+    bool resume_guard_overwrite; /* --overwrite_output_dir */
+    int64_t max_steps;           /* -1: from num_train_epochs */
     double num_train_epochs;
     int64_t block_size; /* tokens per sample; 0: the model's own limit */
     int64_t seed;
@@ -77,8 +78,9 @@ struct zt_run {
 
     /* numbers */
     int64_t train_batch_size, micro_batch_size, grad_accum_steps;
-    zt_dtype compute_dtype;    /* ZT_F32, ZT_BF16, ZT_F16 */
-    zt_dtype grad_accum_dtype; /* ZT_F32 unless data_types.grad_accum_dtype says otherwise */
+    zt_dtype compute_dtype; /* ZT_F32, ZT_BF16, ZT_F16 */
+    zt_dtype
+        grad_accum_dtype; /* ZT_F32 unless data_types.grad_accum_dtype says otherwise */
     int zero_stage;
     double max_grad_norm; /* 0: no clipping */
     double prescale;      /* gradient_predivide_factor when prescale_gradients, else 1 */
@@ -93,10 +95,10 @@ struct zt_run {
     bool dataloader_drop_last;
     const char *device; /* auto|cpu|cuda|meta */
 
-    bool check_config; /* print the resolved config and stop */
-    bool dry_run;      /* plan memory and stop */
-    const zt_args *model_args;    /* the plugin's own options */
-    struct zt_config *config;     /* the resolved tree, for printing */
+    bool check_config;         /* print the resolved config and stop */
+    bool dry_run;              /* plan memory and stop */
+    const zt_args *model_args; /* the plugin's own options */
+    struct zt_config *config;  /* the resolved tree, for printing */
 };
 
 /* What the caller knows that options cannot say. */
@@ -107,9 +109,9 @@ struct zt_run_facts {
 };
 
 /*
- * argv holds the words after the target. All problems go to `fault`, one a line, each with
- * file:line:col or the option's name. ZT_E_USAGE for the command line, ZT_E_CONFIG for the
- * config, ZT_E_NOINPUT for a file that is not there.
+ * argv holds the words after the target. All problems go to `fault`, one a line, each
+ * with file:line:col or the option's name. ZT_E_USAGE for the command line, ZT_E_CONFIG
+ * for the config, ZT_E_NOINPUT for a file that is not there.
  */
 zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
                    struct zt_run **out, struct zt_fault *fault) ZT_MUST_CHECK;
@@ -117,7 +119,8 @@ void zt_run_close(struct zt_run *run); /* NULL is fine */
 
 /*
  * Second half, once the model is built: "auto" values that follow from its hidden size
- * (reduce_bucket_size and friends), and the schedule's total steps once the data are known.
+ * (reduce_bucket_size and friends), and the schedule's total steps once the data are
+ * known.
  */
 zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_steps,
                       struct zt_fault *fault) ZT_MUST_CHECK;

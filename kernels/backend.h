@@ -6,11 +6,11 @@
  * that the caller owns.
  *
  * Order: work is queued on a stream and runs in the order of that stream; the cpu backend
- *        runs it before returning. Views must stay valid until the stream has passed them.
- * Sums:  in fp32 (double where said), in an order that depends on shapes alone, never on
- *        the number of threads or on where a shard begins.
- * Meta:  every kernel checks its arguments and does nothing; memory has addresses nobody
- *        may touch. What runs on meta allocates exactly what a real device would.
+ *        runs it before returning. Views must stay valid until the stream has passed
+ * them. Sums:  in fp32 (double where said), in an order that depends on shapes alone,
+ * never on the number of threads or on where a shard begins. Meta:  every kernel checks
+ * its arguments and does nothing; memory has addresses nobody may touch. What runs on
+ * meta allocates exactly what a real device would.
  */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
@@ -43,15 +43,21 @@ struct zt_philox {
     uint64_t offset; /* counter of element 0 */
 };
 
-typedef enum zt_unary { ZT_U_GELU_TANH, ZT_U_GELU_ERF, ZT_U_SILU, ZT_U_RELU, ZT_U_TANH } zt_unary;
+typedef enum zt_unary {
+    ZT_U_GELU_TANH,
+    ZT_U_GELU_ERF,
+    ZT_U_SILU,
+    ZT_U_RELU,
+    ZT_U_TANH
+} zt_unary;
 typedef enum zt_binary { ZT_B_ADD, ZT_B_MUL } zt_binary;
 typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_epilogue;
 
 /*
  * c = epilogue(alpha * a b + bias) or, with accumulate, c += alpha * a b.
  * a (M, K), b (K, N), c (M, N), or with one leading batch axis each; of the last two axes
- * one has stride 1 (a transpose is a view). a and b share a dtype; c is that dtype or fp32.
- * bias (N). With an epilogue the value before it is stored in `pre` (as c).
+ * one has stride 1 (a transpose is a view). a and b share a dtype; c is that dtype or
+ * fp32. bias (N). With an epilogue the value before it is stored in `pre` (as c).
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre;
@@ -103,11 +109,12 @@ struct zt_rope_args {
 };
 
 /*
- * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H, Tq)
- * fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H, Tq,
- * Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window == 0 or
- * j > i + Tk - Tq - window). A row that sees nothing gives zeros. dropout: probability
- * (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j, times 1/(1-p).
+ * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H,
+ * Tq) fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H,
+ * Tq, Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window ==
+ * 0 or j > i + Tk - Tq - window). A row that sees nothing gives zeros. dropout:
+ * probability (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j,
+ * times 1/(1-p).
  */
 struct zt_attention_args {
     struct zt_view q, k, v, out, lse, bias;
@@ -116,7 +123,8 @@ struct zt_attention_args {
     int64_t window;
     struct zt_philox rng;
 };
-/* dq, dk, dv shaped and strided as they like (unit last stride); dbias as bias, absent: not wanted */
+/* dq, dk, dv shaped and strided as they like (unit last stride); dbias as bias, absent:
+ * not wanted */
 struct zt_attention_bwd_args {
     struct zt_attention_args fwd; /* the forward's, with its out and lse */
     struct zt_view dout, dq, dk, dv, dbias;
@@ -155,7 +163,8 @@ struct zt_softmax_bwd_args {
     bool accumulate;
 };
 
-/* y = a op b; contiguous; b's shape is a suffix of a's; y may be a. With accumulate y += */
+/* y = a op b; contiguous; b's shape is a suffix of a's; y may be a. With accumulate y +=
+ */
 struct zt_binary_args {
     zt_binary kind;
     struct zt_view a, b, y;
@@ -190,7 +199,8 @@ struct zt_dropout_args {
     bool accumulate;
 };
 
-/* Element i of y (contiguous) from Philox counter offset + i. normal: mean a, deviation b. */
+/* Element i of y (contiguous) from Philox counter offset + i. normal: mean a, deviation
+ * b. */
 struct zt_random_args {
     struct zt_view y;
     struct zt_philox rng;
@@ -203,7 +213,8 @@ struct zt_cross_entropy_args {
     struct zt_view logits, targets, loss, lse;
     int32_t ignore;
 };
-/* dlogits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may be logits itself */
+/* dlogits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may be logits itself
+ */
 struct zt_cross_entropy_bwd_args {
     struct zt_view logits, targets, lse, dloss, dlogits;
     int32_t ignore;
@@ -221,9 +232,9 @@ struct zt_squared_error_bwd_args {
 };
 
 /*
- * Squares of x (n) fp32, summed in double per chunk of ZT_NORM_CHUNK elements counted from
- * x, then the chunks in order, into *sum (1 double, device memory). An inf or nan in x shows
- * as a non-finite sum.
+ * Squares of x (n) fp32, summed in double per chunk of ZT_NORM_CHUNK elements counted
+ * from x, then the chunks in order, into *sum (1 double, device memory). An inf or nan in
+ * x shows as a non-finite sum.
  */
 #define ZT_NORM_CHUNK 4096
 struct zt_sumsq_args {
@@ -237,8 +248,8 @@ struct zt_sumsq_args {
  *   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= lr_t * m / (sqrt(v) * vscale + eps), decoupled: first p -= lr * wd * p
  * with lr_t = lr / (1 - b1^t) and vscale = 1 / sqrt(1 - b2^t) (1 and 1 without bias
- * correction), computed in double by the caller. The rounded new weight goes to `param` in
- * its dtype when present. Nothing happens when *skip != 0. All of length n.
+ * correction), computed in double by the caller. The rounded new weight goes to `param`
+ * in its dtype when present. Nothing happens when *skip != 0. All of length n.
  */
 struct zt_adamw_args {
     struct zt_view master, m, v, grad; /* fp32 */
@@ -285,7 +296,7 @@ struct zt_adamw_args {
  */
 struct zt_kernels {
 #define ZT_KERNEL_MEMBER(name, args)                                                     \
-    zt_err (*name)(struct zt_device *dev, struct zt_stream *s, const args *a,            \
+    zt_err (*name)(struct zt_device * dev, struct zt_stream * s, const args *a,          \
                    struct zt_fault *fault);
     ZT_KERNELS(ZT_KERNEL_MEMBER)
 #undef ZT_KERNEL_MEMBER
@@ -296,21 +307,24 @@ struct zt_backend {
     const char *name; /* "cpu", "meta": as logs and --device spell it */
 
     /* threads: of this rank; 0: what the affinity mask allows. */
-    zt_err (*open)(int ordinal, int threads, struct zt_device **out, struct zt_fault *fault);
+    zt_err (*open)(int ordinal, int threads, struct zt_device **out,
+                   struct zt_fault *fault);
     void (*close)(struct zt_device *dev); /* NULL is fine */
 
     /*
-     * Large regions, page aligned, zeroed, touched before they are handed out; a rank takes
-     * a handful of them before its first step and none after.
+     * Large regions, page aligned, zeroed, touched before they are handed out; a rank
+     * takes a handful of them before its first step and none after.
      */
-    zt_err (*alloc)(struct zt_device *dev, size_t bytes, void **out, struct zt_fault *fault);
+    zt_err (*alloc)(struct zt_device *dev, size_t bytes, void **out,
+                    struct zt_fault *fault);
     void (*free)(struct zt_device *dev, void *ptr, size_t bytes);
 
-    /* Bytes between host and device memory, queued on s; the host side must stay valid. */
-    zt_err (*upload)(struct zt_device *dev, struct zt_stream *s, void *dst, const void *src,
-                     size_t bytes, struct zt_fault *fault);
-    zt_err (*download)(struct zt_device *dev, struct zt_stream *s, void *dst, const void *src,
-                       size_t bytes, struct zt_fault *fault);
+    /* Bytes between host and device memory, queued on s; the host side must stay valid.
+     */
+    zt_err (*upload)(struct zt_device *dev, struct zt_stream *s, void *dst,
+                     const void *src, size_t bytes, struct zt_fault *fault);
+    zt_err (*download)(struct zt_device *dev, struct zt_stream *s, void *dst,
+                       const void *src, size_t bytes, struct zt_fault *fault);
     zt_err (*sync)(struct zt_device *dev, struct zt_stream *s, struct zt_fault *fault);
 
     const struct zt_kernels *kernels;

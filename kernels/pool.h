@@ -1,9 +1,9 @@
 /*
  * pool.h -- a deterministic allocator over one region, for the values of a step.
  *
- * Best fit over an address-ordered free list, neighbours merged. The same sequence of calls
- * gives the same offsets, so a run on the meta backend yields the exact peak that the real
- * one will have. The pool never touches the memory it hands out.
+ * Best fit over an address-ordered free list, neighbours merged. The same sequence of
+ * calls gives the same offsets, so a run on the meta backend yields the exact peak that
+ * the real one will have. The pool never touches the memory it hands out.
  *
  * Ownership: the caller owns the region; the pool owns its list.
  * Threads:   unlocked. Failure: ZT_E_NOMEM says the request, what is in use and the size.
@@ -27,7 +27,8 @@ zt_err zt_pool_alloc(struct zt_pool *p, size_t bytes, void **out,
 void zt_pool_free(struct zt_pool *p, void *ptr); /* NULL is fine */
 
 size_t zt_pool_used(const struct zt_pool *p); /* bytes now, rounded up to the alignment */
-size_t zt_pool_peak(const struct zt_pool *p); /* highest end address ever used, from base */
+size_t zt_pool_peak(
+    const struct zt_pool *p); /* highest end address ever used, from base */
 void zt_pool_reset_peak(struct zt_pool *p);
 
 #endif

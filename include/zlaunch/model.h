@@ -43,15 +43,17 @@ struct zt_init {
 #define ZT_NO_DECAY 1u /* weight decay does not apply: norms, biases */
 #define ZT_FROZEN   2u /* no gradient, no optimizer state, no reduction */
 
-/* A new block. `name` is unique in the model; blocks run in any order, any number of times. */
+/* A new block. `name` is unique in the model; blocks run in any order, any number of
+ * times. */
 ZT_API zt_block *zt_model_block(zt_model *m, const char *name);
 
 /*
- * A parameter of `block`. `shape` has `ndim` axes, all > 0. `name` is unique in the model.
- * Storage is the run's compute dtype, with an fp32 master copy kept by the engine.
+ * A parameter of `block`. `shape` has `ndim` axes, all > 0. `name` is unique in the
+ * model. Storage is the run's compute dtype, with an fp32 master copy kept by the engine.
  */
 ZT_API zt_param *zt_block_param(zt_block *block, const char *name, int ndim,
-                                const int64_t *shape, struct zt_init init, unsigned flags);
+                                const int64_t *shape, struct zt_init init,
+                                unsigned flags);
 #define ZT_SHAPE(...)                                                                    \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])               \
     {                                                                                    \
@@ -66,16 +68,19 @@ ZT_API void zt_block_share(zt_block *block, zt_param *param);
 
 /* What other parts of the system ask a model. Set in `build`. */
 ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "auto" */
-ZT_API void zt_model_set_max_tokens(zt_model *m, int64_t tokens);  /* longest sequence; 0: any */
-ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab);        /* rows of the output head */
+ZT_API void zt_model_set_max_tokens(zt_model *m,
+                                    int64_t tokens);        /* longest sequence; 0: any */
+ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab); /* rows of the output head */
 /*
- * Training FLOPs of one token at sequence length T that are not 6 * parameters-in-matmuls:
- * attention, 12 * layers * heads * head_size * T (full) for a decoder. The worker counts
- * the matrix products itself; this is for reports that want the textbook formula.
+ * Training FLOPs of one token at sequence length T that are not 6 *
+ * parameters-in-matmuls: attention, 12 * layers * heads * head_size * T (full) for a
+ * decoder. The worker counts the matrix products itself; this is for reports that want
+ * the textbook formula.
  */
 ZT_API void zt_model_set_attention_width(zt_model *m, int64_t layers_times_width);
 
-/* The vocabulary of the data, 0 when there are none (a plugin may default its own to it). */
+/* The vocabulary of the data, 0 when there are none (a plugin may default its own to it).
+ */
 ZT_API int64_t zt_model_data_vocab(const zt_model *m);
 /* --block_size when given, else 0. */
 ZT_API int64_t zt_model_block_size(const zt_model *m);
@@ -84,8 +89,8 @@ ZT_API const zt_args *zt_model_args(const zt_model *m);
 
 /*
  * Import: when weights come from a folder (--model_name_or_path) its config.json is read
- * here; `key` may name a nested member with dots. Returns `def` when there is no such file
- * or key. zt_model_has_config() tells whether there is a config.json at all.
+ * here; `key` may name a nested member with dots. Returns `def` when there is no such
+ * file or key. zt_model_has_config() tells whether there is a config.json at all.
  */
 ZT_API bool zt_model_has_config(const zt_model *m);
 ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);

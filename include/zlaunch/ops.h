@@ -6,12 +6,11 @@
  * (rows, columns); `...` is any number of leading axes.
  *
  * Errors: an op that fails (shape, dtype, memory) returns NULL and the step remembers the
- * first failure with the op's name and shapes; every op returns NULL when an input is NULL.
- * So a forward pass needs no checks at all.
- * Ownership: results belong to the step. Those made inside a block die when its function
- * returns, unless they are its outputs or its backward needs them.
- * Gradients: add up when a value is used several times.
- * Threads: one.
+ * first failure with the op's name and shapes; every op returns NULL when an input is
+ * NULL. So a forward pass needs no checks at all. Ownership: results belong to the step.
+ * Those made inside a block die when its function returns, unless they are its outputs or
+ * its backward needs them. Gradients: add up when a value is used several times. Threads:
+ * one.
  */
 #ifndef ZLAUNCH_OPS_H
 #define ZLAUNCH_OPS_H
@@ -23,10 +22,11 @@
 extern "C" {
 #endif
 
-/* ---- values ---------------------------------------------------------------------- */
+/* ---- values ---- */
 
 ZT_API int zt_tensor_ndim(const zt_tensor *t);
-ZT_API int64_t zt_tensor_dim(const zt_tensor *t, int axis); /* axis < 0 counts from the end */
+ZT_API int64_t zt_tensor_dim(const zt_tensor *t,
+                             int axis); /* axis < 0 counts from the end */
 ZT_API zt_dtype zt_tensor_dtype(const zt_tensor *t);
 
 /* The weight inside a block call. The block must own or share the parameter. */
@@ -47,23 +47,25 @@ ZT_API bool zt_is_training(const zt_step *s);
 /* Positions 0..T-1 as (T) i32; during generation they go on after the cached tokens. */
 ZT_API zt_tensor *zt_positions(zt_step *s, int64_t T);
 
-/* ---- blocks ---------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 /*
  * Run fn(s, ctx, in, out) as one call of `block`. It may be run again during backward
- * (activation checkpointing), so `ctx` must stay valid for the step, and fn must depend on
- * ctx and `in` alone. Weights are only reachable inside. false: the step has failed.
+ * (activation checkpointing), so `ctx` must stay valid for the step, and fn must depend
+ * on ctx and `in` alone. Weights are only reachable inside. false: the step has failed.
  */
 typedef void (*zt_block_fn)(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out);
 #define ZT_MAX_BLOCK_IO 8
 ZT_API bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx,
                           zt_tensor **in, int num_in, zt_tensor **out, int num_out);
 
-/* ---- matrix products --------------------------------------------------------------- */
+/* ---- matrix products ---- */
 
-#define ZT_W_IN_OUT  1u /* w is (in, out) as GPT-2 stores it, instead of (out, in) */
-#define ZT_GELU_TANH 2u /* gelu (tanh form) of the result, fused where the backend can */
-#define ZT_GELU_ERF  4u /* gelu (erf form) of the result */
+#define ZT_W_IN_OUT 1u /* w is (in, out) as GPT-2 stores it, instead of (out, in) */
+#define ZT_GELU_TANH                                                                     \
+    2u                 /* gelu (tanh form) of the result, fused where the backend can    \
+                        */
+#define ZT_GELU_ERF 4u /* gelu (erf form) of the result */
 
 /* x (..., in), w (out, in), bias (out) or NULL -> (..., out) */
 ZT_API zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
@@ -71,15 +73,17 @@ ZT_API zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b
 /* a (..., M, K), b (..., K, N), same leading axes -> (..., M, N) */
 ZT_API zt_tensor *zt_matmul(zt_step *s, zt_tensor *a, zt_tensor *b);
 
-/* ---- lookups, norms, positions ------------------------------------------------------- */
+/* ---- lookups, norms, positions ---- */
 
 /* ids (...) i32 in [0, V), table (V, C) -> (..., C) */
 ZT_API zt_tensor *zt_embedding(zt_step *s, zt_tensor *ids, zt_tensor *table);
 /* Over the last axis. x (..., C), w (C), b (C) or NULL. Biased variance. */
-ZT_API zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, float eps);
+ZT_API zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b,
+                               float eps);
 /* x / sqrt(mean(x^2) + eps) * w; with ZT_RMS_ADD_ONE times (1 + w), as Gemma. */
 #define ZT_RMS_ADD_ONE 1u
-ZT_API zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps, unsigned flags);
+ZT_API zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps,
+                             unsigned flags);
 
 /*
  * Rotary embedding (Su et al. 2021). x (B, T, H, D); `positions` (T) i32.
@@ -97,13 +101,13 @@ ZT_API zt_tensor *zt_rope_apply(zt_step *s, zt_tensor *x, zt_tensor *positions,
 /* base^(-2i/d), i = 0 .. d/2-1 */
 ZT_API void zt_rope_frequencies(float *inv_freq, int rotary_dims, double base);
 
-/* ---- attention ------------------------------------------------------------------------ */
+/* ---- attention ---- */
 
 /*
- * softmax(q k^T * scale + mask + bias) v, never holding the T x T matrix of the whole batch.
- * q (B, Tq, H, D), k and v (B, Tk, K, D), H a multiple of K (grouped queries: head i uses
- * key head i*K/H) -> (B, Tq, H, D). Inputs may be slices (strided) of one packed tensor.
- * During generation causal self-attention sees the cached keys and values too.
+ * softmax(q k^T * scale + mask + bias) v, never holding the T x T matrix of the whole
+ * batch. q (B, Tq, H, D), k and v (B, Tk, K, D), H a multiple of K (grouped queries: head
+ * i uses key head i*K/H) -> (B, Tq, H, D). Inputs may be slices (strided) of one packed
+ * tensor. During generation causal self-attention sees the cached keys and values too.
  */
 struct zt_attention {
     float scale;     /* 0: 1/sqrt(D) */
@@ -115,35 +119,38 @@ struct zt_attention {
 ZT_API zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
                                const struct zt_attention *opt);
 
-/* ---- element by element ----------------------------------------------------------------- */
+/* ---- element by element ---- */
 
 ZT_API zt_tensor *zt_gelu(zt_step *s, zt_tensor *x);     /* tanh form */
 ZT_API zt_tensor *zt_gelu_erf(zt_step *s, zt_tensor *x); /* exact form */
 ZT_API zt_tensor *zt_silu(zt_step *s, zt_tensor *x);
 ZT_API zt_tensor *zt_relu(zt_step *s, zt_tensor *x);
 ZT_API zt_tensor *zt_tanh(zt_step *s, zt_tensor *x);
-ZT_API zt_tensor *zt_swiglu(zt_step *s, zt_tensor *gate, zt_tensor *up); /* silu(gate) * up */
-ZT_API zt_tensor *zt_softmax(zt_step *s, zt_tensor *x);                  /* last axis */
+ZT_API zt_tensor *zt_swiglu(zt_step *s, zt_tensor *gate,
+                            zt_tensor *up);             /* silu(gate) * up */
+ZT_API zt_tensor *zt_softmax(zt_step *s, zt_tensor *x); /* last axis */
 /* b has a's shape, or a suffix of it (then it is broadcast over the leading axes). */
 ZT_API zt_tensor *zt_add(zt_step *s, zt_tensor *a, zt_tensor *b);
 ZT_API zt_tensor *zt_mul(zt_step *s, zt_tensor *a, zt_tensor *b);
 ZT_API zt_tensor *zt_scale(zt_step *s, zt_tensor *x, float factor);
 /*
- * Zero with probability p, else times 1/(1-p), while training. Philox, keyed by (seed, step,
- * block, call, element of the global batch): the same whatever the rank layout. x's first
- * axis is the batch.
+ * Zero with probability p, else times 1/(1-p), while training. Philox, keyed by (seed,
+ * step, block, call, element of the global batch): the same whatever the rank layout. x's
+ * first axis is the batch.
  */
 ZT_API zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p);
 
-/* ---- shapes: views, no copy unless said ----------------------------------------------- */
+/* ---- shapes: views, no copy unless said ---- */
 
-ZT_API zt_tensor *zt_reshape(zt_step *s, zt_tensor *x, int ndim, const int64_t *shape); /* one may be -1 */
+ZT_API zt_tensor *zt_reshape(zt_step *s, zt_tensor *x, int ndim,
+                             const int64_t *shape); /* one may be -1 */
 ZT_API zt_tensor *zt_transpose(zt_step *s, zt_tensor *x, int axis_a, int axis_b);
-ZT_API zt_tensor *zt_slice(zt_step *s, zt_tensor *x, int axis, int64_t from, int64_t count);
+ZT_API zt_tensor *zt_slice(zt_step *s, zt_tensor *x, int axis, int64_t from,
+                           int64_t count);
 ZT_API zt_tensor *zt_contiguous(zt_step *s, zt_tensor *x); /* a copy when x is strided */
 ZT_API zt_tensor *zt_concat(zt_step *s, int axis, zt_tensor **xs, int count); /* copies */
 
-/* ---- losses ---------------------------------------------------------------------------- */
+/* ---- losses ---- */
 
 /*
  * Sum over rows of -log softmax(logits)[target], targets of ZT_IGNORE_TARGET left out.

@@ -26,8 +26,9 @@ typedef enum zt_option_kind {
 struct zt_option {
     const char *name; /* without dashes, words joined by '_'; NULL ends the table */
     zt_option_kind kind;
-    const char *value;   /* the word help shows for the value: "N", "FILE"; NULL for flags */
-    const char *def;     /* default as the user would type it; NULL: none */
+    const char
+        *value;      /* the word help shows for the value: "N", "FILE"; NULL for flags */
+    const char *def; /* default as the user would type it; NULL: none */
     const char *choices; /* CHOICE: "a|b|c" */
     double min, max;     /* INT, FLOAT: inclusive range; both 0: any */
     const char *help;    /* one sentence */
@@ -37,8 +38,10 @@ struct zt_option {
 ZT_API bool zt_args_flag(const zt_args *args, const char *name);
 ZT_API int64_t zt_args_int(const zt_args *args, const char *name);
 ZT_API double zt_args_float(const zt_args *args, const char *name);
-ZT_API const char *zt_args_string(const zt_args *args, const char *name); /* NULL: not set */
-/* True when the user gave the option (flag or environment), false when it is the default. */
+ZT_API const char *zt_args_string(const zt_args *args,
+                                  const char *name); /* NULL: not set */
+/* True when the user gave the option (flag or environment), false when it is the default.
+ */
 ZT_API bool zt_args_given(const zt_args *args, const char *name);
 
 #ifdef __cplusplus

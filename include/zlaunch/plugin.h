@@ -1,5 +1,6 @@
 /*
- * plugin.h -- the one struct a model plugin exports; include this, and write a forward pass.
+ * plugin.h -- the one struct a model plugin exports; include this, and write a forward
+ * pass.
  *
  *     ZT_PLUGIN(.name = "mine", .options = options, .build = build, .forward = forward);
  *

@@ -25,14 +25,14 @@ extern "C" {
 /* What a worker offers to plugins. Everything else in it is hidden. */
 #define ZT_API __attribute__((visibility("default")))
 
-#define ZT_MUST_CHECK __attribute__((warn_unused_result))
-#define ZT_PRINTF(fmt_arg, first_arg)                                                    \
-    __attribute__((format(printf, fmt_arg, first_arg)))
+#define ZT_MUST_CHECK                 __attribute__((warn_unused_result))
+#define ZT_PRINTF(fmt_arg, first_arg) __attribute__((format(printf, fmt_arg, first_arg)))
 
 /* The most axes a tensor can have. */
 #define ZT_MAX_NDIM 6
 
-/* Status of a call. Zero is success. Each maps to one exit code: see zt_err_exit_code(). */
+/* Status of a call. Zero is success. Each maps to one exit code: see zt_err_exit_code().
+ */
 typedef enum zt_err {
     ZT_OK = 0,
     ZT_E_NOMEM,       /* memory is out */

@@ -1,9 +1,9 @@
 /*
  * model.h (worker) -- the table of blocks and parameters behind <zlaunch/model.h>.
  *
- * A block's owned parameters lie in one flat buffer in registration order, each aligned to
- * ZT_PARAM_ALIGN elements; the buffer is padded to a multiple of world * ZT_SHARD_ALIGN
- * elements, so that a shard is one contiguous slice at any world size:
+ * A block's owned parameters lie in one flat buffer in registration order, each aligned
+ * to ZT_PARAM_ALIGN elements; the buffer is padded to a multiple of world *
+ * ZT_SHARD_ALIGN elements, so that a shard is one contiguous slice at any world size:
  *
  *      | p0 .. pad | p1 ... pad | p2 . pad | padding |
  *      |<- rank 0 ->|<- rank 1 ->|<- rank 2 ->|<- 3 ->|
@@ -23,7 +23,8 @@
 #include "kernels/backend.h"
 
 #define ZT_PARAM_ALIGN 64   /* elements */
-#define ZT_SHARD_ALIGN 4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks */
+#define ZT_SHARD_ALIGN 4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks   \
+                             */
 
 struct zt_param {
     char *name;
@@ -40,7 +41,7 @@ struct zt_param {
 struct zt_block {
     struct zt_model *model;
     char *name;
-    int index; /* in model->blocks */
+    int index;                /* in model->blocks */
     struct zt_param **params; /* owned, in registration order */
     int num_params;
     struct zt_param **shared; /* owned by other blocks */

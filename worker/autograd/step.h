@@ -30,8 +30,10 @@ typedef enum zt_mode { ZT_MODE_TRAIN, ZT_MODE_EVAL, ZT_MODE_GENERATE } zt_mode;
  */
 struct zt_step_hooks {
     void *ctx;
-    zt_err (*block_enter)(void *ctx, struct zt_block *b, bool backward, struct zt_fault *f);
-    zt_err (*block_leave)(void *ctx, struct zt_block *b, bool backward, struct zt_fault *f);
+    zt_err (*block_enter)(void *ctx, struct zt_block *b, bool backward,
+                          struct zt_fault *f);
+    zt_err (*block_leave)(void *ctx, struct zt_block *b, bool backward,
+                          struct zt_fault *f);
     zt_err (*grads_ready)(void *ctx, struct zt_block *b, struct zt_fault *f);
 };
 
@@ -76,8 +78,8 @@ const struct zt_view *zt_tensor_view(const zt_tensor *t);
 
 /*
  * Generation: keys and values of up to max_tokens positions are kept between passes of
- * ZT_MODE_GENERATE, per attention call, in memory from the pool. Pass p's tokens go behind
- * those of the passes before. reset forgets them (a new prompt).
+ * ZT_MODE_GENERATE, per attention call, in memory from the pool. Pass p's tokens go
+ * behind those of the passes before. reset forgets them (a new prompt).
  */
 zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
                           struct zt_fault *fault) ZT_MUST_CHECK;

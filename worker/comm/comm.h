@@ -5,17 +5,18 @@
  * worker/comm/comm.c. `solo`, the engine of a world of one, is the oracle for the rest.
  *
  *      send, recv: (count) of dtype          all_gather: recv is (W * count)
- *      reduce_scatter: send is (W * count), recv (count)      all_to_all: both (W * count)
+ *      reduce_scatter: send is (W * count), recv (count)      all_to_all: both (W *
+ * count)
  *
  * Order:    every rank issues the same collectives in the same order, from one thread.
- *           Each call carries a header (sequence number, operation, bytes) that is compared
- *           across ranks: a mismatch is ZT_E_PEER naming both sides, never a hang.
- * Sums:     of fp32, bf16 and fp16 are taken in fp32 in rank order 0..W-1 and rounded once,
+ *           Each call carries a header (sequence number, operation, bytes) that is
+ * compared across ranks: a mismatch is ZT_E_PEER naming both sides, never a hang. Sums:
+ * of fp32, bf16 and fp16 are taken in fp32 in rank order 0..W-1 and rounded once,
  *           whatever the algorithm: the result is the same bits on every rank.
  * Aliasing: send == recv (all_gather: send == recv + rank * count) is allowed and fast.
  * Memory:   any host pointer works; memory from zt_comm_alloc() skips the staging copy.
- * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a second;
- *           after that the communicator is dead and only zt_comm_close() is allowed.
+ * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a
+ * second; after that the communicator is dead and only zt_comm_close() is allowed.
  */
 #ifndef WORKER_COMM_COMM_H
 #define WORKER_COMM_COMM_H
@@ -24,7 +25,8 @@
 
 struct zt_comm;
 
-/* One asynchronous collective in flight; values, not pointers. 0 is "already complete". */
+/* One asynchronous collective in flight; values, not pointers. 0 is "already complete".
+ */
 typedef uint64_t zt_comm_handle;
 
 typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
@@ -33,9 +35,9 @@ typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
 struct zt_comm_config {
     const char *engine; /* "solo", "shm" or "auto" */
     int rank, world;
-    int shm_fd;         /* shm: a memfd shared by all ranks; comm does not close it */
-    size_t heap_bytes;  /* shm: room per rank for zt_comm_alloc() */
-    double timeout_s;   /* a wait longer than this is an error naming who is missing */
+    int shm_fd;        /* shm: a memfd shared by all ranks; comm does not close it */
+    size_t heap_bytes; /* shm: room per rank for zt_comm_alloc() */
+    double timeout_s;  /* a wait longer than this is an error naming who is missing */
 };
 
 zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
@@ -58,7 +60,8 @@ zt_err zt_all_reduce(struct zt_comm *c, const void *send, void *recv, size_t cou
                      zt_dtype dtype, zt_reduce_op op, float scale,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_reduce_scatter(struct zt_comm *c, const void *send, void *recv, size_t count,
-                         zt_dtype dtype, float scale, struct zt_fault *fault) ZT_MUST_CHECK;
+                         zt_dtype dtype, float scale,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_all_gather(struct zt_comm *c, const void *send, void *recv, size_t count,
                      zt_dtype dtype, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_all_to_all(struct zt_comm *c, const void *send, void *recv, size_t count,
@@ -79,9 +82,9 @@ zt_err zt_sum_f64(struct zt_comm *c, double *values, int count,
 zt_err zt_all_reduce_start(struct zt_comm *c, const void *send, void *recv, size_t count,
                            zt_dtype dtype, zt_reduce_op op, float scale,
                            zt_comm_handle *out, struct zt_fault *fault) ZT_MUST_CHECK;
-zt_err zt_reduce_scatter_start(struct zt_comm *c, const void *send, void *recv, size_t count,
-                               zt_dtype dtype, float scale, zt_comm_handle *out,
-                               struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_reduce_scatter_start(struct zt_comm *c, const void *send, void *recv,
+                               size_t count, zt_dtype dtype, float scale,
+                               zt_comm_handle *out, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_all_gather_start(struct zt_comm *c, const void *send, void *recv, size_t count,
                            zt_dtype dtype, zt_comm_handle *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;

@@ -1,0 +1,337 @@
+/*
+ * gpt2.c -- GPT-2 (Radford et al. 2019) as a zlaunch plugin; the example to copy.
+ *
+ *     x = wte[token] + wpe[position]
+ *     for each layer:  x += c_proj(attention(ln_1 x))
+ *                      x += mlp.c_proj(gelu(mlp.c_fc(ln_2 x)))
+ *     logits = ln_f(x) wte^T
+ *
+ * A plugin declares its blocks and parameters once (build), and writes the forward pass;
+ * the worker does the rest. Names, shapes and initial values are those of Hugging Face's
+ * GPT-2, so weights go to and come from `transformers` unchanged. Matrices are (in, out),
+ * as there.
+ *
+ * Comments give shapes: B rows, T tokens, D width, H heads, V vocabulary.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlaunch/plugin.h>
+
+struct pair {
+    zt_param *w, *b; /* weight and bias of a linear map or a norm */
+};
+
+/* One transformer layer: its block and the parameters in it. */
+struct layer {
+    const struct gpt2 *net;
+    int index;
+    zt_block *block;
+    struct pair ln_1, attn, attn_proj, ln_2, fc, fc_proj;
+};
+
+struct gpt2 {
+    int64_t vocab, positions, width, inner, heads;
+    int num_layers;
+    float dropout, eps;
+    bool scale_by_layer; /* scores divided by layer + 1 (a GPT-2 option for fp16) */
+    zt_block *embed, *head;
+    zt_param *wte, *wpe;
+    struct pair ln_f;
+    struct layer *layers;
+};
+
+/* ---- sizes ---- */
+
+#define SIZE(option, most, text)                                                         \
+    {                                                                                    \
+        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = 1, .max = most,         \
+        .help = text                                                                     \
+    }
+
+static const struct zt_option options[] = {
+    {.name = "model",
+     .kind = ZT_OPT_CHOICE,
+     .value = "SIZE",
+     .def = "gpt2",
+     .choices = "gpt2|gpt2-medium|gpt2-large|gpt2-xl",
+     .help = "a published size; the options below change single numbers of it"},
+    SIZE("n_layer", 1000, "transformer layers"),
+    SIZE("n_head", 1024, "attention heads; divides n_embd"),
+    SIZE("n_embd", 1 << 20, "width of the model"),
+    SIZE("n_inner", 1 << 22, "width of the feed-forward part; 4 * n_embd if not given"),
+    SIZE("n_positions", 1 << 24, "longest sequence; 1024, or block_size if longer"),
+    SIZE("vocab_size", 1 << 30, "rows of the embedding; what the data need, else 50257"),
+    {.name = "dropout",
+     .kind = ZT_OPT_FLOAT,
+     .value = "P",
+     .def = "0",
+     .max = 0.99,
+     .help = "of embeddings, attention and residual branches"},
+    {.name = NULL},
+};
+
+static const struct {
+    const char *name;
+    int64_t layers, heads, width;
+} presets[] = {
+    {"gpt2", 12, 12, 768},
+    {"gpt2-medium", 24, 16, 1024},
+    {"gpt2-large", 36, 20, 1280},
+    {"gpt2-xl", 48, 25, 1600},
+};
+
+/* An option the user gave, else the imported config.json, else the default. */
+static int64_t pick(zt_model *m, const char *name, int64_t def)
+{
+    const zt_args *args = zt_model_args(m);
+    int64_t imported = zt_model_config_int(m, name, def);
+
+    if (!zt_args_given(args, name))
+        return imported;
+    if (zt_model_has_config(m) && imported != zt_args_int(args, name))
+        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
+                      (long long)zt_args_int(args, name), (long long)imported);
+    return zt_args_int(args, name);
+}
+
+static zt_err read_sizes(zt_model *m, struct gpt2 *net)
+{
+    const zt_args *args = zt_model_args(m);
+    const char *size = zt_args_string(args, "model");
+    const char *act = zt_model_config_string(m, "activation_function", "gelu_new");
+    int64_t data_vocab = zt_model_data_vocab(m), block = zt_model_block_size(m);
+    size_t p = 0;
+
+    while (strcmp(presets[p].name, size) != 0)
+        p++; /* the option's choices are the presets */
+    net->num_layers = (int)pick(m, "n_layer", presets[p].layers);
+    net->heads = pick(m, "n_head", presets[p].heads);
+    net->width = pick(m, "n_embd", presets[p].width);
+    net->inner = pick(m, "n_inner", 4 * net->width);
+    net->positions = pick(m, "n_positions", block > 1024 ? block : 1024);
+    net->vocab = pick(m, "vocab_size", data_vocab ? data_vocab : 50257);
+    net->dropout = zt_args_given(args, "dropout")
+                       ? (float)zt_args_float(args, "dropout")
+                       : (float)zt_model_config_float(m, "resid_pdrop", 0);
+    net->eps = (float)zt_model_config_float(m, "layer_norm_epsilon", 1e-5);
+    net->scale_by_layer =
+        zt_model_config_int(m, "scale_attn_by_inverse_layer_idx", 0) != 0;
+
+    if (net->inner <= 0) /* config.json writes null for "4 * n_embd" */
+        net->inner = 4 * net->width;
+    if (strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
+        return zt_model_fail(m, "activation_function \"%s\": only gelu_new is built",
+                             act);
+    if (net->width % net->heads)
+        return zt_model_fail(m, "n_embd %lld is not a multiple of n_head %lld",
+                             (long long)net->width, (long long)net->heads);
+    if (net->vocab < data_vocab)
+        return zt_model_fail(m, "vocab_size %lld, but the data hold token ids up to %lld",
+                             (long long)net->vocab, (long long)data_vocab - 1);
+    if (block > net->positions)
+        return zt_model_fail(m, "--block_size %lld is longer than n_positions %lld",
+                             (long long)block, (long long)net->positions);
+    return zt_model_status(m);
+}
+
+/* ---- parameters ---- */
+
+static zt_param *declare(zt_block *b, const char *prefix, const char *name, int64_t rows,
+                         int64_t columns, struct zt_init init)
+{
+    char full[128];
+
+    snprintf(full, sizeof(full), "transformer.%s%s", prefix, name);
+    if (!columns) /* norms and biases take no weight decay */
+        return zt_block_param(b, full, ZT_SHAPE(rows), init, ZT_NO_DECAY);
+    return zt_block_param(b, full, ZT_SHAPE(rows, columns), init, 0);
+}
+
+static struct pair norm(zt_block *b, const char *layer, const char *name, int64_t width)
+{
+    char prefix[64];
+
+    snprintf(prefix, sizeof(prefix), "%s%s", layer, name);
+    return (struct pair){declare(b, prefix, ".weight", width, 0, ZT_ONES()),
+                         declare(b, prefix, ".bias", width, 0, ZT_ZEROS())};
+}
+
+static struct pair dense(zt_block *b, const char *layer, const char *name, int64_t in,
+                         int64_t out, float deviation)
+{
+    char prefix[64];
+
+    snprintf(prefix, sizeof(prefix), "%s%s", layer, name);
+    return (struct pair){declare(b, prefix, ".weight", in, out, ZT_NORMAL(0, deviation)),
+                         declare(b, prefix, ".bias", out, 0, ZT_ZEROS())};
+}
+
+static void build_layer(zt_model *m, struct gpt2 *net, int i)
+{
+    struct layer *l = &net->layers[i];
+    int64_t D = net->width, F = net->inner;
+    /* what ends in the residual stream starts smaller: 2 * num_layers of them add up */
+    float residual = 0.02f / sqrtf(2.0f * (float)net->num_layers);
+    char name[32], prefix[32];
+
+    snprintf(name, sizeof(name), "h.%d", i);
+    snprintf(prefix, sizeof(prefix), "h.%d.", i);
+    l->net = net;
+    l->index = i;
+    l->block = zt_model_block(m, name);
+    l->ln_1 = norm(l->block, prefix, "ln_1", D);
+    l->attn = dense(l->block, prefix, "attn.c_attn", D, 3 * D, 0.02f);
+    l->attn_proj = dense(l->block, prefix, "attn.c_proj", D, D, residual);
+    l->ln_2 = norm(l->block, prefix, "ln_2", D);
+    l->fc = dense(l->block, prefix, "mlp.c_fc", D, F, 0.02f);
+    l->fc_proj = dense(l->block, prefix, "mlp.c_proj", F, D, residual);
+}
+
+/* What `transformers` needs in config.json to open our weights. */
+static void export_config(zt_model *m, const struct gpt2 *net)
+{
+    zt_model_export(m, "model_type", "\"gpt2\"");
+    zt_model_export(m, "architectures", "[\"GPT2LMHeadModel\"]");
+    zt_model_export(m, "activation_function", "\"gelu_new\"");
+    zt_model_export(m, "vocab_size", "%lld", (long long)net->vocab);
+    zt_model_export(m, "n_positions", "%lld", (long long)net->positions);
+    zt_model_export(m, "n_embd", "%lld", (long long)net->width);
+    zt_model_export(m, "n_inner", "%lld", (long long)net->inner);
+    zt_model_export(m, "n_layer", "%d", net->num_layers);
+    zt_model_export(m, "n_head", "%lld", (long long)net->heads);
+    zt_model_export(m, "layer_norm_epsilon", "%.9g", (double)net->eps);
+    zt_model_export(m, "initializer_range", "0.02");
+    for (int i = 0; i < 3; i++)
+        zt_model_export(m,
+                        ((const char *[]){"resid_pdrop", "embd_pdrop", "attn_pdrop"})[i],
+                        "%.9g", (double)net->dropout);
+    zt_model_export(m, "scale_attn_by_inverse_layer_idx", "%s",
+                    net->scale_by_layer ? "true" : "false");
+    zt_model_export(m, "tie_word_embeddings", "true");
+    zt_model_export(m, "bos_token_id", "%lld", (long long)net->vocab - 1);
+    zt_model_export(m, "eos_token_id", "%lld", (long long)net->vocab - 1);
+}
+
+static void release(void *self)
+{
+    struct gpt2 *net = self;
+
+    if (net)
+        free(net->layers);
+    free(net);
+}
+
+static zt_err build(zt_model *m, void **self)
+{
+    struct gpt2 *net = calloc(1, sizeof(*net));
+    zt_err rc;
+
+    *self = net; /* released by release() from here on, whatever happens */
+    if (!net)
+        return zt_model_fail(m, "no memory");
+    rc = read_sizes(m, net);
+    if (rc)
+        return rc;
+    net->layers = calloc((size_t)net->num_layers, sizeof(*net->layers));
+    if (!net->layers)
+        return zt_model_fail(m, "no memory for %d layers", net->num_layers);
+
+    net->embed = zt_model_block(m, "embed");
+    net->wte = declare(net->embed, "", "wte.weight", net->vocab, net->width,
+                       ZT_NORMAL(0, 0.02f));
+    net->wpe = declare(net->embed, "", "wpe.weight", net->positions, net->width,
+                       ZT_NORMAL(0, 0.02f));
+    for (int i = 0; i < net->num_layers; i++)
+        build_layer(m, net, i);
+    net->head = zt_model_block(m, "head");
+    net->ln_f = norm(net->head, "", "ln_f", net->width);
+    zt_block_share(net->head, net->wte); /* the output head is the embedding, tied */
+
+    zt_model_set_hidden_size(m, net->width);
+    zt_model_set_max_tokens(m, net->positions);
+    zt_model_set_vocab(m, net->vocab);
+    zt_model_set_attention_width(m, net->num_layers * net->width);
+    export_config(m, net);
+    return zt_model_status(m);
+}
+
+/* ---- forward ---- */
+
+static zt_tensor *apply_norm(zt_step *s, zt_tensor *x, struct pair p, float eps)
+{
+    return zt_layernorm(s, x, zt_weight(s, p.w), zt_weight(s, p.b), eps);
+}
+
+static zt_tensor *apply(zt_step *s, zt_tensor *x, struct pair p, unsigned flags)
+{
+    return zt_linear(s, x, zt_weight(s, p.w), zt_weight(s, p.b), ZT_W_IN_OUT | flags);
+}
+
+/* in: tokens (B, T) -> out: x (B, T, D) */
+static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct gpt2 *net = ctx;
+    zt_tensor *positions = zt_positions(s, zt_tensor_dim(in[0], 1)); /* (T) */
+    zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->wte));
+
+    x = zt_add(s, x, zt_embedding(s, positions, zt_weight(s, net->wpe)));
+    out[0] = zt_dropout(s, x, net->dropout);
+}
+
+/* in: x (B, T, D) -> out: x (B, T, D) */
+static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct layer *l = ctx;
+    const struct gpt2 *net = l->net;
+    int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
+    int64_t H = net->heads, D = net->width;
+    struct zt_attention how = {.causal = true, .dropout = net->dropout};
+    zt_tensor *x = in[0], *h, *q, *k, *v;
+
+    if (net->scale_by_layer)
+        how.scale = 1.0f / (sqrtf((float)(D / H)) * (float)(l->index + 1));
+    h = apply(s, apply_norm(s, x, l->ln_1, net->eps), l->attn, 0);
+    h = zt_reshape(s, h, ZT_SHAPE(B, T, 3 * H, D / H)); /* heads of q, of k, of v */
+    q = zt_slice(s, h, 2, 0, H);
+    k = zt_slice(s, h, 2, H, H);
+    v = zt_slice(s, h, 2, 2 * H, H);
+    h = zt_reshape(s, zt_attention(s, q, k, v, &how), ZT_SHAPE(B, T, D));
+    h = apply(s, h, l->attn_proj, 0);
+    x = zt_add(s, x, zt_dropout(s, h, net->dropout));
+
+    h = apply(s, apply_norm(s, x, l->ln_2, net->eps), l->fc, ZT_GELU_TANH);
+    h = apply(s, h, l->fc_proj, 0);
+    out[0] = zt_add(s, x, zt_dropout(s, h, net->dropout));
+}
+
+/* in: x (B, T, D), targets (B, T) or NULL -> out: summed loss, or logits (B, R, V) */
+static void head_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct gpt2 *net = ctx;
+    zt_tensor *x = apply_norm(s, in[0], net->ln_f, net->eps);
+
+    out[0] = zt_lm_head(s, x, zt_weight(s, net->wte), in[1]);
+}
+
+static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
+{
+    struct gpt2 *net = self;
+    zt_tensor *in[2] = {zt_batch_field(s, b, ZT_TOKENS), NULL}, *x = NULL;
+
+    zt_block_call(s, net->embed, embed_forward, net, in, 1, &x, 1);
+    for (int i = 0; i < net->num_layers; i++) {
+        in[0] = x;
+        zt_block_call(s, net->layers[i].block, layer_forward, &net->layers[i], in, 1, &x,
+                      1);
+    }
+    in[0] = x;
+    in[1] = zt_batch_field(s, b, ZT_TARGETS);
+    zt_block_call(s, net->head, head_forward, net, in, 2, &x, 1);
+    return x;
+}
+
+ZT_PLUGIN(.name = "gpt2", .summary = "GPT-2: decoder-only transformer, learned positions",
+          .options = options, .build = build, .forward = forward, .release = release);
