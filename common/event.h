@@ -4,7 +4,9 @@
  * Started by zlaunch, events travel as frames over the control socket (descriptor in
  * ZLAUNCH_CONTROL_FD) to the daemon and on to zlaunch, which renders them: one live line
  * on a terminal, plain lines elsewhere, JSON lines with --log_format json. Without that
- * descriptor the same renderer runs inside the rank itself.
+ * descriptor the same renderer runs inside the rank itself. The phase goes into a page
+ * shared with the daemon (ZLAUNCH_STATE_FD), so telling it costs no system call.
+ * Every rank may make every call; steps and evaluations are sent by rank 0 alone.
  * Threads:   one thread of the rank. Failure: events are best effort; they never fail a
  * run.
  */

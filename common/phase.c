@@ -1,0 +1,20 @@
+#include "common/phase.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void zt_phase_write(struct zt_phase_slot *slot, const char *text)
+{
+    uint32_t next = !(__atomic_load_n(&slot->which, __ATOMIC_RELAXED) & 1);
+
+    snprintf(slot->text[next], sizeof(slot->text[next]), "%s", text);
+    __atomic_store_n(&slot->which, next, __ATOMIC_RELEASE);
+}
+
+void zt_phase_read(const struct zt_phase_slot *slot, char out[ZT_PHASE_TEXT])
+{
+    uint32_t which = __atomic_load_n(&slot->which, __ATOMIC_ACQUIRE) & 1;
+
+    memcpy(out, slot->text[which], ZT_PHASE_TEXT);
+    out[ZT_PHASE_TEXT - 1] = 0;
+}

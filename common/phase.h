@@ -1,0 +1,25 @@
+/*
+ * phase.h -- "what is this rank doing now", readable after it died.
+ *
+ * The daemon shares one memfd with the ranks of its node; each rank has a slot in it and
+ * writes a short text there, which costs a copy and no system call. A slot holds two
+ * texts and says which one counts, so a rank killed half-way leaves the older, whole one.
+ * Threads: one writer per slot; readers anywhere, in any process.
+ */
+#ifndef COMMON_PHASE_H
+#define COMMON_PHASE_H
+
+#include "include/zlaunch/types.h"
+
+#define ZT_PHASE_TEXT 124 /* bytes, with the final NUL */
+
+struct zt_phase_slot {
+    uint32_t which; /* 0 or 1: index of the text that counts */
+    uint32_t unused;
+    char text[2][ZT_PHASE_TEXT];
+};
+
+void zt_phase_write(struct zt_phase_slot *slot, const char *text); /* cut to fit */
+void zt_phase_read(const struct zt_phase_slot *slot, char out[ZT_PHASE_TEXT]);
+
+#endif

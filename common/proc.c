@@ -1,0 +1,163 @@
+#include "common/proc.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct entry {
+    pid_t pid, parent;
+    char state;
+    bool below;
+};
+
+/* "pid (name) S ppid ...": the name may hold anything, so look for its last ')'. */
+static bool read_stat(const char *pid_text, struct entry *out)
+{
+    char path[64], line[512], *p;
+    size_t n;
+    FILE *f;
+    int parent;
+
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid_text);
+    f = fopen(path, "re");
+    if (!f)
+        return false;
+    n = fread(line, 1, sizeof(line) - 1, f);
+    fclose(f);
+    line[n] = 0;
+    p = strrchr(line, ')');
+    if (!p || sscanf(p + 1, " %c %d", &out->state, &parent) != 2)
+        return false;
+    out->pid = (pid_t)atoi(pid_text);
+    out->parent = (pid_t)parent;
+    out->below = false;
+    return true;
+}
+
+static size_t list_processes(struct entry **out)
+{
+    struct entry *list = NULL;
+    size_t num = 0, cap = 0;
+    DIR *dir = opendir("/proc");
+    struct dirent *d;
+
+    while (dir && (d = readdir(dir))) {
+        if (!isdigit((unsigned char)d->d_name[0]))
+            continue;
+        if (num == cap) {
+            size_t more = cap ? 2 * cap : 256;
+            struct entry *grown = realloc(list, more * sizeof(*list));
+
+            if (!grown)
+                break;
+            list = grown;
+            cap = more;
+        }
+        if (read_stat(d->d_name, &list[num]))
+            num++;
+    }
+    if (dir)
+        closedir(dir);
+    *out = list;
+    return num;
+}
+
+int zt_proc_signal_descendants(int sig)
+{
+    struct entry *list;
+    size_t num = list_processes(&list);
+    pid_t self = getpid();
+    int count = 0;
+    bool grew;
+
+    do { /* as many rounds as the tree is deep at worst: children usually come after
+            parents */
+        grew = false;
+        for (size_t i = 0; i < num; i++) {
+            bool below = list[i].parent == self;
+
+            for (size_t j = 0; !list[i].below && !below && j < num; j++)
+                below = list[j].below && list[j].pid == list[i].parent;
+            if (below && !list[i].below)
+                list[i].below = grew = true;
+        }
+    } while (grew);
+    for (size_t i = 0; i < num; i++) {
+        if (!list[i].below || list[i].state == 'Z' || list[i].state == 'X')
+            continue;
+        if (sig)
+            kill(list[i].pid, sig);
+        count++;
+    }
+    free(list);
+    return count;
+}
+
+const char *zt_signal_text(int sig)
+{
+    switch (sig) {
+    case SIGHUP:
+        return "SIGHUP (hangup)";
+    case SIGINT:
+        return "SIGINT (interrupt)";
+    case SIGQUIT:
+        return "SIGQUIT (quit)";
+    case SIGILL:
+        return "SIGILL (illegal instruction)";
+    case SIGTRAP:
+        return "SIGTRAP (breakpoint)";
+    case SIGABRT:
+        return "SIGABRT (abort)";
+    case SIGBUS:
+        return "SIGBUS (bad memory access)";
+    case SIGFPE:
+        return "SIGFPE (arithmetic error)";
+    case SIGKILL:
+        return "SIGKILL (killed)";
+    case SIGSEGV:
+        return "SIGSEGV (invalid memory access)";
+    case SIGPIPE:
+        return "SIGPIPE (nobody reads its output)";
+    case SIGTERM:
+        return "SIGTERM (terminated)";
+    case SIGUSR1:
+        return "SIGUSR1";
+    case SIGUSR2:
+        return "SIGUSR2";
+    case SIGXCPU:
+        return "SIGXCPU (processor time limit)";
+    case SIGSYS:
+        return "SIGSYS (forbidden system call)";
+    default:
+        return "a signal";
+    }
+}
+
+int64_t zt_proc_oom_kills(void)
+{
+    char line[512], path[640];
+    long long kills = -1;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    path[0] = 0;
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, "0::", 3) == 0) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", line + 3);
+        }
+    if (f)
+        fclose(f);
+    f = path[0] ? fopen(path, "re") : NULL;
+    if (!f)
+        f = fopen("/sys/fs/cgroup/memory.events", "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "oom_kill %lld", &kills) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kills;
+}

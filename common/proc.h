@@ -1,0 +1,27 @@
+/*
+ * proc.h -- processes below this one, and ways a process ends.
+ *
+ * Threads: one. Failure: a process that is gone already is no error.
+ */
+#ifndef COMMON_PROC_H
+#define COMMON_PROC_H
+
+#include "include/zlaunch/types.h"
+
+#include <sys/types.h>
+
+/*
+ * Send `sig` (0: only count) to every living descendant of this process, in whatever
+ * group or session it is; `sig` goes to zombies too, but they are not counted. Returns
+ * the count. With PR_SET_CHILD_SUBREAPER set, orphans of descendants are descendants
+ * still.
+ */
+int zt_proc_signal_descendants(int sig);
+
+/* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
+const char *zt_signal_text(int sig);
+
+/* How often the kernel's out-of-memory killer struck in this cgroup; -1: cannot tell. */
+int64_t zt_proc_oom_kills(void);
+
+#endif
