@@ -1,0 +1,325 @@
+#include "worker/engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env.h"
+#include "common/event.h"
+#include "common/log.h"
+
+/* ---- data ---- */
+
+static int count(const char *const *files)
+{
+    int n = 0;
+
+    while (files && files[n])
+        n++;
+    return n;
+}
+
+/* The training and evaluation files, where the run has them. */
+static zt_err open_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    int num_train = count(run->train_files), num_eval = count(run->eval_files);
+    zt_err rc = ZT_OK;
+
+    if (num_train)
+        rc = zt_dataset_open(run->train_files, num_train, run->data_format,
+                             &e->train_data, fault);
+    if (!rc && num_eval)
+        rc = zt_dataset_open(run->eval_files, num_eval, run->data_format, &e->eval_data,
+                             fault);
+    else if (!rc && num_train && run->do_eval)
+        rc = zt_dataset_split(e->train_data, run->eval_fraction, &e->eval_data, fault);
+    return rc;
+}
+
+/* Rows of the embedding that the data need; 0 without data. */
+static int64_t data_vocab(const struct zt_engine *e)
+{
+    int64_t a = e->train_data ? zt_dataset_vocab(e->train_data) : 0;
+    int64_t b = e->eval_data ? zt_dataset_vocab(e->eval_data) : 0;
+
+    return a > b ? a : b;
+}
+
+/* ---- model ---- */
+
+static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
+{
+    char config[4096];
+    struct zt_model_config cfg = {
+        .args = e->run->model_args,
+        .data_vocab = data_vocab(e),
+        .block_size = e->run->block_size,
+        .compute_dtype = e->run->compute_dtype,
+    };
+    zt_err rc;
+
+    if (e->run->init_from) {
+        rc = zt_weights_config_path(e->run->init_from, config, sizeof(config), fault);
+        if (rc)
+            return rc;
+        cfg.config_json = config[0] ? config : NULL;
+    }
+    zt_event_phase("building the model");
+    rc = zt_model_open(e->plugin, &cfg, &e->model, fault);
+    if (rc)
+        return rc;
+    zt_model_layout(e->model, e->run->world);
+    e->block_size = e->run->block_size ? e->run->block_size : e->model->max_tokens;
+    if (e->block_size <= 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s takes sequences of any length: say --block_size",
+                            e->plugin->name);
+    return ZT_OK;
+}
+
+/* Runs of parameters with the same settings, per block; frozen ones are left out. */
+static zt_err make_segments(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_model *m = e->model;
+    struct zt_segment *last = NULL;
+
+    e->segments = calloc((size_t)m->num_params + 1, sizeof(*e->segments));
+    if (!e->segments)
+        return zt_fault_set(fault, ZT_E_NOMEM, "engine: no host memory");
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_param *p = m->params[i];
+        bool decay = !(p->flags & ZT_NO_DECAY);
+
+        if (p->flags & ZT_FROZEN) {
+            last = NULL;
+        } else if (last && last->block == p->block && last->decay == decay &&
+                   p->offset_elems >= last->at + last->n) {
+            last->n =
+                p->offset_elems + p->numel - last->at; /* padding in between is zero */
+        } else {
+            last = &e->segments[e->num_segments++];
+            *last = (struct zt_segment){p->block, p->offset_elems, p->numel, decay};
+        }
+    }
+    return ZT_OK;
+}
+
+/* ---- memory and peers ---- */
+
+static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_comm_config cfg = {
+        .engine = run->world > 1 ? "shm" : "solo",
+        .rank = run->rank,
+        .world = run->world,
+        .shm_fd = -1,
+        .heap_bytes = e->plan.state.grads,
+        .timeout_s = 600,
+    };
+    int64_t fd = -1;
+    zt_err rc = zt_env_int("ZLAUNCH_SHM_FD", 0, 1 << 20, &fd, fault);
+
+    if (rc)
+        return rc;
+    cfg.shm_fd = (int)fd;
+    if (run->world > 1 && fd < 0)
+        return zt_fault_set(
+            fault, ZT_E_UNSUPPORTED,
+            "WORLD_SIZE is %d, but this rank was not started by zlaunch: it "
+            "has no shared memory to meet its peers in (ZLAUNCH_SHM_FD)",
+            run->world);
+    zt_event_phase("meeting the other ranks");
+    return zt_comm_open(&cfg, &e->comm, fault);
+}
+
+static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = e->backend->alloc(e->device, e->plan.activations, &e->pool_base, fault);
+
+    if (!rc)
+        rc = zt_pool_open(e->pool_base, e->plan.activations, &e->pool, fault);
+    return rc;
+}
+
+static size_t scalar_bytes(const struct zt_engine *e)
+{
+    return sizeof(struct zt_scalars) + (size_t)e->model->num_blocks * sizeof(double);
+}
+
+static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_state_config sc = {
+        .backend = e->backend,
+        .device = e->device,
+        .model = e->model,
+        .comm = run->world > 1 ? e->comm : NULL,
+        .dtype = run->compute_dtype,
+        .training = run->do_train,
+        .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
+        .num_states = e->optimizer->num_states,
+    };
+    size_t rows = (size_t)(run->micro_batch_size * run->grad_accum_steps);
+    size_t ids = rows * (size_t)e->block_size + 1;
+    void *p = NULL;
+    zt_err rc = zt_state_open(&sc, &e->state, fault);
+
+    if (!rc)
+        rc = open_pool(e, fault);
+    if (!rc)
+        rc = e->backend->alloc(e->device, scalar_bytes(e), &p, fault);
+    if (rc)
+        return rc;
+    e->scalars = p;
+    e->tokens = calloc(ids, sizeof(*e->tokens));
+    e->targets = calloc(ids, sizeof(*e->targets));
+    if (!e->tokens || !e->targets)
+        return zt_fault_set(fault, ZT_E_NOMEM, "batches: no host memory");
+    return ZT_OK;
+}
+
+static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_step_config cfg = {
+        .backend = e->backend,
+        .device = e->device,
+        .pool = e->pool,
+        .model = e->model,
+        .compute_dtype = e->run->compute_dtype,
+        .recompute = e->run->gradient_checkpointing,
+        .seed = (uint64_t)e->run->seed,
+    };
+    return zt_step_open(&cfg, &e->step, fault);
+}
+
+/* ---- training data ---- */
+
+static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_sampler_config cfg = {
+        .data = e->train_data,
+        .block_size = e->block_size,
+        .seed = (uint64_t)run->seed,
+        .rank = run->rank,
+        .world = run->world,
+        .micro_batch = run->micro_batch_size,
+        .accum_steps = run->grad_accum_steps,
+    };
+    int64_t per_epoch;
+    zt_err rc;
+
+    if (!e->train_data)
+        return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
+    rc = zt_sampler_open(&cfg, &e->sampler, fault);
+    if (rc)
+        return rc;
+    per_epoch = zt_sampler_steps_per_epoch(e->sampler);
+    e->total_steps = run->max_steps > 0
+                         ? run->max_steps
+                         : (int64_t)(run->num_train_epochs * (double)per_epoch + 0.5);
+    if (e->total_steps < 1)
+        e->total_steps = 1;
+    return ZT_OK;
+}
+
+/* ---- the whole ---- */
+
+static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_run *run = (struct zt_run *)e->run;
+    zt_err rc;
+
+    zt_event_phase("opening the data");
+    rc = open_data(e, fault);
+    if (!rc)
+        rc = open_model(e, fault);
+    if (!rc && run->do_train)
+        rc = open_sampler(e, fault);
+    if (!rc)
+        rc = zt_run_resolve(run, e->model->hidden_size, e->total_steps, fault);
+    if (rc)
+        return rc;
+
+    zt_event_phase("planning memory");
+    e->optimizer = zt_optimizer_find(run->optim.kind);
+    zt_scaler_init(&e->scaler, &run->scaler);
+    rc = make_segments(e, fault);
+    if (!rc)
+        rc = zt_plan_make(run, e->model, e->optimizer->num_states, e->block_size,
+                          &e->plan, fault);
+    if (rc)
+        return rc;
+    zt_plan_look(&e->plan, run);
+    if (run->dry_run || run->check_config)
+        return ZT_OK;
+    rc = zt_plan_check(&e->plan, run, fault);
+    if (!rc)
+        rc = zt_backend_find(run->device, &e->backend, fault);
+    if (!rc)
+        rc = e->backend->open(run->local_rank, run->threads, &e->device, fault);
+    if (!rc)
+        rc = open_comm(e, fault);
+    zt_event_phase("taking memory");
+    if (!rc)
+        rc = open_memory(e, fault);
+    if (!rc)
+        rc = open_step(e, fault);
+    zt_event_phase("initial weights");
+    if (!rc)
+        rc = run->init_from ? zt_engine_load(e, fault)
+                            : zt_state_init(e->state, (uint64_t)run->seed, fault);
+    return rc;
+}
+
+zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
+                      struct zt_engine **out, struct zt_fault *fault)
+{
+    struct zt_engine *e = calloc(1, sizeof(*e));
+    zt_err rc;
+
+    if (!e)
+        return zt_fault_set(fault, ZT_E_NOMEM, "engine: no host memory");
+    e->run = run;
+    e->plugin = plugin;
+    rc = open_all(e, fault);
+    if (rc) {
+        zt_engine_close(e);
+        return rc;
+    }
+    *out = e;
+    return ZT_OK;
+}
+
+void zt_engine_close(struct zt_engine *e)
+{
+    if (!e)
+        return;
+    zt_step_close(e->step);
+    zt_pool_close(e->pool);
+    if (e->pool_base)
+        e->backend->free(e->device, e->pool_base, e->plan.activations);
+    if (e->scalars)
+        e->backend->free(e->device, e->scalars, scalar_bytes(e));
+    zt_state_close(e->state);
+    zt_comm_close(e->comm);
+    if (e->device)
+        e->backend->close(e->device);
+    zt_sampler_close(e->sampler);
+    zt_model_close(e->model);
+    zt_dataset_close(e->eval_data);
+    zt_dataset_close(e->train_data);
+    free(e->segments);
+    free(e->tokens);
+    free(e->targets);
+    free(e);
+}
+
+size_t zt_engine_peak_bytes(const struct zt_engine *e)
+{
+    const struct zt_state_bytes *s = &e->plan.state;
+
+    return s->weights + s->master + s->grads + s->moments + zt_pool_peak(e->pool);
+}

@@ -1,0 +1,96 @@
+/*
+ * engine.h -- a rank's whole machinery in one struct, opened once, and the loops over it.
+ *
+ * The engine is the only place that knows models, data, collectives, optimizers and
+ * backends at the same time.
+ * Ownership: the engine owns everything it opened; run and plugin are the caller's.
+ * Threads:   one. Failure: every call leaves an engine that zt_engine_close() can take.
+ */
+#ifndef WORKER_ENGINE_ENGINE_H
+#define WORKER_ENGINE_ENGINE_H
+
+#include "common/run.h"
+#include "worker/autograd/step.h"
+#include "worker/comm/comm.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+#include "worker/engine/plan.h"
+#include "worker/engine/state.h"
+#include "worker/optim/scaler.h"
+
+/* Neighbouring elements of a block with the same optimizer settings. */
+struct zt_segment {
+    const struct zt_block *block;
+    int64_t at, n; /* elements of the block's flat buffer */
+    bool decay;
+};
+
+/* Words of device memory that steer a step. */
+struct zt_scalars {
+    float grad_scale; /* unscale and clip */
+    uint32_t skip;    /* not zero: this optimizer step does nothing */
+    float loss;       /* summed over the micro-batches of a step */
+    double sumsq[];   /* per block */
+};
+
+struct zt_engine {
+    const struct zt_run *run;
+    const struct zt_plugin *plugin;
+
+    const struct zt_backend *backend;
+    struct zt_device *device;
+    struct zt_comm *comm;
+    struct zt_model *model;
+    struct zt_state *state;
+    struct zt_pool *pool;
+    void *pool_base;
+    struct zt_step *step;
+    struct zt_plan plan;
+
+    const struct zt_optimizer *optimizer;
+    struct zt_scaler scaler;
+    struct zt_segment *segments;
+    int num_segments;
+    struct zt_scalars *scalars;
+
+    struct zt_dataset *train_data,
+        *eval_data; /* eval_data may be a view of the same files */
+    struct zt_sampler *sampler;
+    int64_t block_size;        /* tokens per row */
+    int32_t *tokens, *targets; /* host: (grad_accum_steps, B, T) */
+    int64_t total_steps;
+
+    int64_t steps_taken, skipped,
+        samples;      /* optimizer steps not skipped; skipped; rows seen */
+    double gemm_peak; /* FLOP/s, measured once; 0: not yet */
+    double rate;      /* steps a second so far; 0: not known */
+};
+
+/*
+ * Everything up to the first step: data, model, plan, device, memory, peers, weights.
+ * ZT_E_PLAN when the plan does not fit.
+ */
+zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
+                      struct zt_engine **out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_engine_close(struct zt_engine *e); /* NULL is fine */
+
+/* Device memory taken so far at its highest: regions and the pool's peak. */
+size_t zt_engine_peak_bytes(const struct zt_engine *e);
+
+/* The training loop: all steps, with logging and evaluation on the way. */
+zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Mean loss over the evaluation data, every token once; an event of it. */
+zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Continue run->prompt by run->generate_tokens tokens; an event with the text. */
+zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Weights as model.safetensors and config.json in run->output_dir (rank 0 writes). */
+zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Weights from run->init_from, by name. Missing tensors and wrong shapes are errors. */
+zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

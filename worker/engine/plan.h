@@ -1,0 +1,38 @@
+/*
+ * plan.h -- the memory of a rank, known before anything large is allocated.
+ *
+ * The model is executed on the meta backend: same code, same allocator, shapes only. So
+ * the activations' peak is the one the run will have, not an estimate.
+ */
+#ifndef WORKER_ENGINE_PLAN_H
+#define WORKER_ENGINE_PLAN_H
+
+#include "common/run.h"
+#include "worker/engine/state.h"
+
+struct zt_plan {
+    struct zt_state_bytes state;
+    size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t total;       /* of this rank */
+    size_t available;   /* of this machine or its cgroup or limit, for all local ranks */
+    double
+        train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
+};
+
+/* `model` must be laid out; its blocks are bound elsewhere afterwards. */
+zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_states,
+                    int64_t block_size, struct zt_plan *out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Fill in what this machine, its cgroup and its limits leave for the local ranks. */
+void zt_plan_look(struct zt_plan *plan, const struct zt_run *run);
+
+/* ZT_E_PLAN with the table when the local ranks do not fit. */
+zt_err zt_plan_check(const struct zt_plan *plan, const struct zt_run *run,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The table as text, for --dry_run and the refusal. */
+void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
+                   const struct zt_model *model, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,137 @@
+#include "worker/engine/rank.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env.h"
+#include "common/event.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "worker/engine/engine.h"
+
+/* Our place among the ranks; without a launcher, alone. */
+static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
+{
+    int64_t rank = 0, world = 1, local = -1, locals = -1;
+    zt_err rc = zt_env_int("WORLD_SIZE", 1, 1 << 20, &world, fault);
+
+    if (!rc)
+        rc = zt_env_int("RANK", 0, world - 1, &rank, fault);
+    if (!rc)
+        rc = zt_env_int("LOCAL_WORLD_SIZE", 1, world, &locals, fault);
+    if (!rc)
+        rc =
+            zt_env_int("LOCAL_RANK", 0, (locals > 0 ? locals : world) - 1, &local, fault);
+    f->rank = (int)rank;
+    f->world = (int)world;
+    f->local_rank = (int)(local >= 0 ? local : rank);
+    f->local_world = (int)(locals > 0 ? locals : world);
+    return rc;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+static void print_help(const char *target, const struct zt_plugin *plugin)
+{
+    printf("%s: %s\n\n", target, plugin->summary ? plugin->summary : plugin->name);
+    zt_options_print_help(stdout, "Run options", zt_run_options);
+    if (plugin->options) {
+        char title[128];
+
+        snprintf(title, sizeof(title), "Options of %s", plugin->name);
+        putchar('\n');
+        zt_options_print_help(stdout, title, plugin->options);
+    }
+}
+
+static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
+                         struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (run->do_train)
+        rc = zt_engine_train(e, fault);
+    if (!rc && run->do_eval)
+        rc = zt_engine_evaluate(e, run->do_train ? e->total_steps : 0, fault);
+    if (!rc && run->do_train && run->output_dir)
+        rc = zt_engine_save(e, fault);
+    if (!rc && run->generate_tokens > 0)
+        rc = zt_engine_generate(e, fault);
+    if (!rc) /* nobody leaves while a peer still reads its memory */
+        rc = zt_barrier(e->comm, fault);
+    return rc;
+}
+
+/* --check_config and --dry_run: say what would be done, to stdout, from rank 0. */
+static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
+                       struct zt_fault *fault)
+{
+    char table[1024];
+
+    if (run->rank)
+        return ZT_OK;
+    if (run->check_config)
+        return zt_run_print_config(run, stdout, fault);
+    zt_plan_print(&e->plan, run, e->model, table, sizeof(table));
+    printf("%s\n", table);
+    return zt_plan_check(&e->plan, run, fault);
+}
+
+static zt_err live(int argc, char **argv, struct zt_fault *fault)
+{
+    struct zt_run_facts facts = {.program = argv[1]};
+    const struct zt_plugin *plugin = NULL;
+    struct zt_engine *e = NULL;
+    struct zt_run *run = NULL;
+    zt_err rc = read_place(&facts, fault);
+
+    if (rc)
+        return rc;
+    zt_event_open(facts.rank, facts.world);
+    zt_event_phase("loading the plugin");
+    rc = zt_plugin_load(argv[1], &plugin, fault);
+    if (!rc && wants_help(argc - 2, argv + 2)) {
+        print_help(argv[1], plugin);
+        return ZT_OK;
+    }
+    zt_event_phase("reading options and config");
+    if (!rc) {
+        facts.model_options = plugin->options;
+        rc = zt_run_open(argc - 2, argv + 2, &facts, &run, fault);
+    }
+    if (!rc)
+        rc = zt_engine_open(run, plugin, &e, fault);
+    if (!rc && (run->check_config || run->dry_run))
+        rc = describe(e, run, fault);
+    else if (!rc)
+        rc = run_engine(e, run, fault);
+    zt_engine_close(e);
+    zt_run_close(run);
+    return rc;
+}
+
+int zt_rank_main(int argc, char **argv)
+{
+    struct zt_fault fault = {0};
+    zt_err rc;
+
+    if (argc < 2) {
+        fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
+        return zt_err_exit_code(ZT_E_USAGE);
+    }
+    rc = live(argc, argv, &fault);
+    if (rc) {
+        fault.code = rc;
+        zt_event_fail(&fault);
+    }
+    zt_event_close();
+    return zt_err_exit_code(rc);
+}
