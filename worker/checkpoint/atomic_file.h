@@ -1,0 +1,38 @@
+/*
+ * atomic_file.h -- a file that appears whole, synced and under its name, or not at all.
+ *
+ * It is written as ".NAME.tmp" in the same folder and renamed at commit. The temporary
+ * name is locked while in use and taken over when a killed process left one behind, so
+ * leftovers never pile up.
+ * Ownership: the caller owns the struct. Threads: one.
+ */
+#ifndef WORKER_CHECKPOINT_ATOMIC_FILE_H
+#define WORKER_CHECKPOINT_ATOMIC_FILE_H
+
+#include "common/fault.h"
+
+struct zt_atomic_file {
+    char *path, *tmp, *dir;
+    int fd; /* -1: not open */
+    bool published;
+};
+
+/*
+ * `bytes`: what will be written, claimed on the disk at once where the file system can;
+ * 0: not known. ZT_E_CANTCREATE; the struct is then released already.
+ */
+zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t bytes,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+/* Append. ZT_E_CANTCREATE. */
+zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* Data to the disk: the slow half of a commit. Optional before publish. */
+zt_err zt_atomic_file_sync(struct zt_atomic_file *f,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+/* Sync, take the name, sync the folder. */
+zt_err zt_atomic_file_publish(struct zt_atomic_file *f,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* Removes the temporary file unless published. A zeroed struct with fd -1 is fine. */
+void zt_atomic_file_release(struct zt_atomic_file *f);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * hf_folder.h -- the weights of a Hugging Face model folder, in one file or in shards.
+ *
+ *      DIR/model.safetensors                    one file, or
+ *      DIR/model.safetensors.index.json         which shard holds which tensor, and
+ *      DIR/model-00001-of-00003.safetensors     the shards
+ *      DIR/config.json
+ *
+ * Ownership: tensors returned belong to the open folder.
+ * Threads:   an open folder may be read by several; a writer belongs to one.
+ */
+#ifndef WORKER_CHECKPOINT_HF_FOLDER_H
+#define WORKER_CHECKPOINT_HF_FOLDER_H
+
+#include "worker/checkpoint/safetensors.h"
+
+#define ZT_HF_SHARD_BYTES (INT64_C(5) * 1000 * 1000 * 1000) /* the usual limit */
+
+struct zt_hf_folder;
+
+/*
+ * `path`: a folder, a .safetensors file or an index.json. Every tensor the index lists is
+ * found in its shard here. ZT_E_NOINPUT: nothing to read, or a shard is missing;
+ * ZT_E_UNSUPPORTED: only pickled weights; ZT_E_FORMAT: a malformed file.
+ */
+zt_err zt_hf_open(const char *path, struct zt_hf_folder **out,
+                  struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_hf_close(struct zt_hf_folder *hf); /* NULL is fine */
+
+/* Tensors of all shards; zt_hf_find: NULL when there is none of that name. */
+int zt_hf_count(const struct zt_hf_folder *hf);
+const struct zt_st_tensor *zt_hf_at(const struct zt_hf_folder *hf, int i);
+const struct zt_st_tensor *zt_hf_find(const struct zt_hf_folder *hf, const char *name);
+
+/* The folder, for its other files (config.json): never NULL, no slash at the end. */
+const char *zt_hf_dir(const struct zt_hf_folder *hf);
+
+/*
+ * Write weights into a folder, which is created when missing (not its parents): one
+ * model.safetensors, or shards of at most `shard_bytes` (a larger tensor has its own)
+ * and their index. Use: open, put all data in the order of the declarations, commit,
+ * close. Weights of an earlier save in the folder are replaced at commit. Each file is
+ * replaced in one instant; a kill between the replacements of a sharded save can leave
+ * the folder mixed, so who needs all or nothing writes to a new folder and renames it.
+ * Errors as zt_st_writer_open().
+ */
+struct zt_hf_writer;
+zt_err zt_hf_writer_open(const char *dir, const struct zt_st_decl *decls, int num_decls,
+                         int64_t shard_bytes, struct zt_hf_writer **out,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_hf_writer_put(struct zt_hf_writer *w, const void *data, size_t bytes,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Without a successful commit nothing new is left in the folder. NULL is fine. */
+void zt_hf_writer_close(struct zt_hf_writer *w);
+
+/* Replace dir/name by this text (config.json): in one instant, synced. ZT_E_CANTCREATE.
+ */
+zt_err zt_hf_write_text(const char *dir, const char *name, const char *text,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

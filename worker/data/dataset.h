@@ -1,0 +1,80 @@
+/*
+ * dataset.h -- token files as one stream of int32 tokens.
+ *
+ *      file 0        | file 1    | file 2            |     formats: docs/DATA.md
+ *      0 ............................................ num_tokens
+ *
+ * Files are mapped read-only and follow each other in the order given. Text is bytes
+ * (0..255) with the end-of-text token 256 after each file. Everything that can be wrong
+ * with a file is found when it is opened: one line with its path and what to do.
+ *
+ * Ownership: a dataset and its views share the mappings; close each of them, in any
+ *            order.
+ * Threads:   reading is safe from several threads; open, view and close are not.
+ * A file must not shrink while it is open: the kernel would end the process (SIGBUS).
+ */
+#ifndef WORKER_DATA_DATASET_H
+#define WORKER_DATA_DATASET_H
+
+#include "common/fault.h"
+
+#define ZT_TEXT_VOCAB 257 /* 256 bytes and end-of-text */
+#define ZT_TEXT_END   256
+
+struct zt_dataset;
+
+/*
+ * `files`: paths, NULL-terminated, at least one; globs already expanded. A Megatron
+ * dataset is named by its .idx, its .bin or their common stem, and counts once.
+ * `format`: auto|text|nanogpt|llmc|megatron; "auto" looks at the magic, then at the name.
+ * `vocab`: tokens must be below it; 0: any. Every token is looked at once (text is not).
+ * ZT_E_NOINPUT: a file is missing, unreadable or no file; ZT_E_FORMAT: it is empty,
+ * truncated or malformed, or holds a token >= vocab; ZT_E_USAGE: an unknown format.
+ */
+zt_err zt_dataset_open(const char *const *files, const char *format, int64_t vocab,
+                       struct zt_dataset **out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_dataset_close(struct zt_dataset *ds); /* NULL is fine */
+
+/* Tokens [first, first + count) of `ds` as a dataset of its own. ZT_E_ARG. */
+zt_err zt_dataset_view(struct zt_dataset *ds, int64_t first, int64_t count,
+                       struct zt_dataset **out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Hold out the tail: `eval` gets `fraction` (0 < fraction < 1) of the tokens, rounded to
+ * the nearest token, `train` the rest; no token is in both. Each must hold a block of
+ * block_size + 1 tokens, else ZT_E_FORMAT and neither is made.
+ */
+zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_size,
+                        struct zt_dataset **train, struct zt_dataset **eval,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+int64_t zt_dataset_num_tokens(const struct zt_dataset *ds);
+
+/*
+ * The smallest vocabulary these files need: 257 for text; the tokenizer's size where the
+ * format tells it (llm.c: 50257 GPT-2, 128256 Llama 3), else the largest token plus one.
+ * Of the files as a whole, also when `ds` is a view.
+ */
+int64_t zt_dataset_vocab(const struct zt_dataset *ds);
+
+/* True for text: token t < 256 is the byte t. */
+bool zt_dataset_is_bytes(const struct zt_dataset *ds);
+
+/* "text", "nanogpt", "llmc", "megatron", or "mixed". Static text. */
+const char *zt_dataset_format(const struct zt_dataset *ds);
+
+/*
+ * A 64-bit hash of the token stream's layout and contents, not of paths or times: whole
+ * contents up to 1 MiB a file, 256 pieces spread over larger ones. A view's hash differs
+ * with its borders.
+ */
+uint64_t zt_dataset_fingerprint(const struct zt_dataset *ds);
+
+/* Copy tokens [first, first + n) to out. ZT_E_ARG when they are not all there. */
+zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
+                       int32_t *out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Start reading tokens [first, first + n) from disk, without waiting. A hint. */
+void zt_dataset_prefetch(const struct zt_dataset *ds, int64_t first, int64_t n);
+
+#endif
