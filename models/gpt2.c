@@ -27,7 +27,6 @@ struct pair {
 /* One transformer layer: its block and the parameters in it. */
 struct layer {
     const struct gpt2 *net;
-    int index;
     zt_block *block;
     struct pair ln_1, attn, attn_proj, ln_2, fc, fc_proj;
 };
@@ -36,11 +35,10 @@ struct gpt2 {
     int64_t vocab, positions, width, inner, heads;
     int num_layers;
     float dropout, eps;
-    bool scale_by_layer; /* scores divided by layer + 1 (a GPT-2 option for fp16) */
     zt_block *embed, *head;
     zt_param *wte, *wpe;
     struct pair ln_f;
-    struct layer *layers;
+    struct layer layers[]; /* (num_layers) */
 };
 
 /* ---- sizes ---- */
@@ -102,7 +100,7 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     const zt_args *args = zt_model_args(m);
     const char *size = zt_args_string(args, "model");
     const char *act = zt_model_config_string(m, "activation_function", "gelu_new");
-    int64_t data_vocab = zt_model_data_vocab(m), block = zt_model_block_size(m);
+    int64_t vocab = zt_model_data_vocab(m), block = zt_model_block_size(m);
     size_t p = 0;
 
     while (strcmp(presets[p].name, size) != 0)
@@ -112,39 +110,32 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     net->width = pick(m, "n_embd", presets[p].width);
     net->inner = pick(m, "n_inner", 4 * net->width);
     net->positions = pick(m, "n_positions", block > 1024 ? block : 1024);
-    net->vocab = pick(m, "vocab_size", data_vocab ? data_vocab : 50257);
+    net->vocab = pick(m, "vocab_size", vocab ? vocab : 50257);
     net->dropout = zt_args_given(args, "dropout")
                        ? (float)zt_args_float(args, "dropout")
                        : (float)zt_model_config_float(m, "resid_pdrop", 0);
     net->eps = (float)zt_model_config_float(m, "layer_norm_epsilon", 1e-5);
-    net->scale_by_layer =
-        zt_model_config_int(m, "scale_attn_by_inverse_layer_idx", 0) != 0;
 
-    if (net->inner <= 0) /* config.json writes null for "4 * n_embd" */
-        net->inner = 4 * net->width;
     if (strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
         return zt_model_fail(m, "activation_function \"%s\": only gelu_new is built",
                              act);
+    if (zt_model_config_int(m, "scale_attn_by_inverse_layer_idx", 0))
+        return zt_model_fail(m, "scale_attn_by_inverse_layer_idx is not built");
     if (net->width % net->heads)
         return zt_model_fail(m, "n_embd %lld is not a multiple of n_head %lld",
                              (long long)net->width, (long long)net->heads);
-    if (net->vocab < data_vocab)
-        return zt_model_fail(m, "vocab_size %lld, but the data hold token ids up to %lld",
-                             (long long)net->vocab, (long long)data_vocab - 1);
-    if (block > net->positions)
-        return zt_model_fail(m, "--block_size %lld is longer than n_positions %lld",
-                             (long long)block, (long long)net->positions);
     return zt_model_status(m);
 }
 
 /* ---- parameters ---- */
 
-static zt_param *declare(zt_block *b, const char *prefix, const char *name, int64_t rows,
-                         int64_t columns, struct zt_init init)
+static zt_param *declare(zt_block *b, const char *layer, const char *name,
+                         const char *kind, int64_t rows, int64_t columns,
+                         struct zt_init init)
 {
     char full[128];
 
-    snprintf(full, sizeof(full), "transformer.%s%s", prefix, name);
+    snprintf(full, sizeof(full), "transformer.%s%s%s", layer, name, kind);
     if (!columns) /* norms and biases take no weight decay */
         return zt_block_param(b, full, ZT_SHAPE(rows), init, ZT_NO_DECAY);
     return zt_block_param(b, full, ZT_SHAPE(rows, columns), init, 0);
@@ -152,21 +143,17 @@ static zt_param *declare(zt_block *b, const char *prefix, const char *name, int6
 
 static struct pair norm(zt_block *b, const char *layer, const char *name, int64_t width)
 {
-    char prefix[64];
-
-    snprintf(prefix, sizeof(prefix), "%s%s", layer, name);
-    return (struct pair){declare(b, prefix, ".weight", width, 0, ZT_ONES()),
-                         declare(b, prefix, ".bias", width, 0, ZT_ZEROS())};
+    return (struct pair){declare(b, layer, name, ".weight", width, 0, ZT_ONES()),
+                         declare(b, layer, name, ".bias", width, 0, ZT_ZEROS())};
 }
 
 static struct pair dense(zt_block *b, const char *layer, const char *name, int64_t in,
                          int64_t out, float deviation)
 {
-    char prefix[64];
+    struct zt_init init = ZT_NORMAL(0, deviation);
 
-    snprintf(prefix, sizeof(prefix), "%s%s", layer, name);
-    return (struct pair){declare(b, prefix, ".weight", in, out, ZT_NORMAL(0, deviation)),
-                         declare(b, prefix, ".bias", out, 0, ZT_ZEROS())};
+    return (struct pair){declare(b, layer, name, ".weight", in, out, init),
+                         declare(b, layer, name, ".bias", out, 0, ZT_ZEROS())};
 }
 
 static void build_layer(zt_model *m, struct gpt2 *net, int i)
@@ -180,7 +167,6 @@ static void build_layer(zt_model *m, struct gpt2 *net, int i)
     snprintf(name, sizeof(name), "h.%d", i);
     snprintf(prefix, sizeof(prefix), "h.%d.", i);
     l->net = net;
-    l->index = i;
     l->block = zt_model_block(m, name);
     l->ln_1 = norm(l->block, prefix, "ln_1", D);
     l->attn = dense(l->block, prefix, "attn.c_attn", D, 3 * D, 0.02f);
@@ -193,57 +179,43 @@ static void build_layer(zt_model *m, struct gpt2 *net, int i)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct gpt2 *net)
 {
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"vocab_size", net->vocab},       {"n_positions", net->positions},
+                 {"n_embd", net->width},           {"n_inner", net->inner},
+                 {"n_layer", net->num_layers},     {"n_head", net->heads},
+                 {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1}};
+    const char *dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        zt_model_export(m, sizes[i].key, "%lld", (long long)sizes[i].value);
+    for (int i = 0; i < 3; i++)
+        zt_model_export(m, dropouts[i], "%.9g", (double)net->dropout);
     zt_model_export(m, "model_type", "\"gpt2\"");
     zt_model_export(m, "architectures", "[\"GPT2LMHeadModel\"]");
     zt_model_export(m, "activation_function", "\"gelu_new\"");
-    zt_model_export(m, "vocab_size", "%lld", (long long)net->vocab);
-    zt_model_export(m, "n_positions", "%lld", (long long)net->positions);
-    zt_model_export(m, "n_embd", "%lld", (long long)net->width);
-    zt_model_export(m, "n_inner", "%lld", (long long)net->inner);
-    zt_model_export(m, "n_layer", "%d", net->num_layers);
-    zt_model_export(m, "n_head", "%lld", (long long)net->heads);
     zt_model_export(m, "layer_norm_epsilon", "%.9g", (double)net->eps);
-    zt_model_export(m, "initializer_range", "0.02");
-    for (int i = 0; i < 3; i++)
-        zt_model_export(m,
-                        ((const char *[]){"resid_pdrop", "embd_pdrop", "attn_pdrop"})[i],
-                        "%.9g", (double)net->dropout);
-    zt_model_export(m, "scale_attn_by_inverse_layer_idx", "%s",
-                    net->scale_by_layer ? "true" : "false");
-    zt_model_export(m, "tie_word_embeddings", "true");
-    zt_model_export(m, "bos_token_id", "%lld", (long long)net->vocab - 1);
-    zt_model_export(m, "eos_token_id", "%lld", (long long)net->vocab - 1);
-}
-
-static void release(void *self)
-{
-    struct gpt2 *net = self;
-
-    if (net)
-        free(net->layers);
-    free(net);
 }
 
 static zt_err build(zt_model *m, void **self)
 {
-    struct gpt2 *net = calloc(1, sizeof(*net));
-    zt_err rc;
+    struct zt_init init = ZT_NORMAL(0, 0.02f);
+    struct gpt2 sizes = {0}, *net;
+    zt_err rc = read_sizes(m, &sizes);
 
-    *self = net; /* released by release() from here on, whatever happens */
-    if (!net)
-        return zt_model_fail(m, "no memory");
-    rc = read_sizes(m, net);
     if (rc)
         return rc;
-    net->layers = calloc((size_t)net->num_layers, sizeof(*net->layers));
-    if (!net->layers)
-        return zt_model_fail(m, "no memory for %d layers", net->num_layers);
+    net = calloc(1, sizeof(*net) + (size_t)sizes.num_layers * sizeof(net->layers[0]));
+    if (!net)
+        return zt_model_fail(m, "no memory for %d layers", sizes.num_layers);
+    *net = sizes;
+    *self = net;
 
     net->embed = zt_model_block(m, "embed");
-    net->wte = declare(net->embed, "", "wte.weight", net->vocab, net->width,
-                       ZT_NORMAL(0, 0.02f));
-    net->wpe = declare(net->embed, "", "wpe.weight", net->positions, net->width,
-                       ZT_NORMAL(0, 0.02f));
+    net->wte = declare(net->embed, "", "wte", ".weight", net->vocab, net->width, init);
+    net->wpe =
+        declare(net->embed, "", "wpe", ".weight", net->positions, net->width, init);
     for (int i = 0; i < net->num_layers; i++)
         build_layer(m, net, i);
     net->head = zt_model_block(m, "head");
@@ -291,8 +263,6 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     struct zt_attention how = {.causal = true, .dropout = net->dropout};
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
-    if (net->scale_by_layer)
-        how.scale = 1.0f / (sqrtf((float)(D / H)) * (float)(l->index + 1));
     h = apply(s, apply_norm(s, x, l->ln_1, net->eps), l->attn, 0);
     h = zt_reshape(s, h, ZT_SHAPE(B, T, 3 * H, D / H)); /* heads of q, of k, of v */
     q = zt_slice(s, h, 2, 0, H);
@@ -334,4 +304,4 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 }
 
 ZT_PLUGIN(.name = "gpt2", .summary = "GPT-2: decoder-only transformer, learned positions",
-          .options = options, .build = build, .forward = forward, .release = release);
+          .options = options, .build = build, .forward = forward);

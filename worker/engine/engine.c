@@ -71,6 +71,17 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         return rc;
     zt_model_layout(e->model, e->run->world);
     e->block_size = e->run->block_size ? e->run->block_size : e->model->max_tokens;
+    if (e->model->max_tokens && e->block_size > e->model->max_tokens)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--block_size %lld is longer than the %lld tokens that %s takes",
+            (long long)e->block_size, (long long)e->model->max_tokens, e->plugin->name);
+    if (e->model->vocab && e->model->vocab < cfg.data_vocab)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "the data hold token ids up to %lld, but %s was built with a "
+                            "vocabulary of %lld",
+                            (long long)cfg.data_vocab - 1, e->plugin->name,
+                            (long long)e->model->vocab);
     if (e->block_size <= 0)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s takes sequences of any length: say --block_size",
