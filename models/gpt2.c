@@ -6,11 +6,8 @@
  *                      x += mlp.c_proj(gelu(mlp.c_fc(ln_2 x)))
  *     logits = ln_f(x) wte^T
  *
- * A plugin declares its blocks and parameters once (build), and writes the forward pass;
- * the worker does the rest. Names, shapes and initial values are those of Hugging Face's
- * GPT-2, so weights go to and come from `transformers` unchanged. Matrices are (in, out),
- * as there.
- *
+ * A plugin declares blocks and parameters (build) and writes the forward pass. Names,
+ * shapes and initial values are Hugging Face's; its matrices are (in, out).
  * Comments give shapes: B rows, T tokens, D width, H heads, V vocabulary.
  */
 #include <math.h>
@@ -203,6 +200,7 @@ static zt_err build(zt_model *m, void **self)
     struct zt_init init = ZT_NORMAL(0, 0.02f);
     struct gpt2 sizes = {0}, *net;
     zt_err rc = read_sizes(m, &sizes);
+    int64_t D = sizes.width;
 
     if (rc)
         return rc;
@@ -213,9 +211,8 @@ static zt_err build(zt_model *m, void **self)
     *self = net;
 
     net->embed = zt_model_block(m, "embed");
-    net->wte = declare(net->embed, "", "wte", ".weight", net->vocab, net->width, init);
-    net->wpe =
-        declare(net->embed, "", "wpe", ".weight", net->positions, net->width, init);
+    net->wte = declare(net->embed, "", "wte", ".weight", net->vocab, D, init);
+    net->wpe = declare(net->embed, "", "wpe", ".weight", net->positions, D, init);
     for (int i = 0; i < net->num_layers; i++)
         build_layer(m, net, i);
     net->head = zt_model_block(m, "head");
@@ -289,13 +286,13 @@ static void head_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct gpt2 *net = self;
+    struct layer *l = net->layers;
     zt_tensor *in[2] = {zt_batch_field(s, b, ZT_TOKENS), NULL}, *x = NULL;
 
     zt_block_call(s, net->embed, embed_forward, net, in, 1, &x, 1);
     for (int i = 0; i < net->num_layers; i++) {
         in[0] = x;
-        zt_block_call(s, net->layers[i].block, layer_forward, &net->layers[i], in, 1, &x,
-                      1);
+        zt_block_call(s, l[i].block, layer_forward, &l[i], in, 1, &x, 1);
     }
     in[0] = x;
     in[1] = zt_batch_field(s, b, ZT_TARGETS);

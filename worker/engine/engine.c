@@ -7,33 +7,41 @@
 #include "common/env.h"
 #include "common/event.h"
 #include "common/log.h"
+#include "worker/engine/weights.h"
 
 /* ---- data ---- */
 
-static int count(const char *const *files)
+static bool any(const char *const *files)
 {
-    int n = 0;
-
-    while (files && files[n])
-        n++;
-    return n;
+    return files && files[0];
 }
 
 /* The training and evaluation files, where the run has them. */
 static zt_err open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    int num_train = count(run->train_files), num_eval = count(run->eval_files);
     zt_err rc = ZT_OK;
 
-    if (num_train)
-        rc = zt_dataset_open(run->train_files, num_train, run->data_format,
-                             &e->train_data, fault);
-    if (!rc && num_eval)
-        rc = zt_dataset_open(run->eval_files, num_eval, run->data_format, &e->eval_data,
-                             fault);
-    else if (!rc && num_train && run->do_eval)
-        rc = zt_dataset_split(e->train_data, run->eval_fraction, &e->eval_data, fault);
+    if (any(run->train_files))
+        rc =
+            zt_dataset_open(run->train_files, run->data_format, 0, &e->train_data, fault);
+    if (!rc && any(run->eval_files))
+        rc = zt_dataset_open(run->eval_files, run->data_format, 0, &e->eval_data, fault);
+    return rc;
+}
+
+/* Without evaluation files, hold out the end of the training text. */
+static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_dataset *whole = e->train_data;
+    zt_err rc;
+
+    if (!e->run->do_eval || e->eval_data || !whole)
+        return ZT_OK;
+    rc = zt_dataset_split(whole, e->run->eval_fraction, e->block_size, &e->train_data,
+                          &e->eval_data, fault);
+    if (!rc)
+        zt_dataset_close(whole);
     return rc;
 }
 
@@ -211,29 +219,24 @@ static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct zt_sampler_config cfg = {
-        .data = e->train_data,
         .block_size = e->block_size,
-        .seed = (uint64_t)run->seed,
+        .micro_rows = run->micro_batch_size,
+        .num_micro = run->grad_accum_steps,
         .rank = run->rank,
         .world = run->world,
-        .micro_batch = run->micro_batch_size,
-        .accum_steps = run->grad_accum_steps,
+        .seed = (uint64_t)run->seed,
+        .drop_last = run->dataloader_drop_last,
     };
-    int64_t per_epoch;
     zt_err rc;
 
     if (!e->train_data)
         return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
-    rc = zt_sampler_open(&cfg, &e->sampler, fault);
-    if (rc)
-        return rc;
-    per_epoch = zt_sampler_steps_per_epoch(e->sampler);
-    e->total_steps = run->max_steps > 0
-                         ? run->max_steps
-                         : (int64_t)(run->num_train_epochs * (double)per_epoch + 0.5);
-    if (e->total_steps < 1)
-        e->total_steps = 1;
-    return ZT_OK;
+    rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
+    if (!rc)
+        e->total_steps = run->max_steps > 0
+                             ? run->max_steps
+                             : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
+    return rc;
 }
 
 /* ---- the whole ---- */
@@ -247,6 +250,8 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     rc = open_data(e, fault);
     if (!rc)
         rc = open_model(e, fault);
+    if (!rc)
+        rc = split_data(e, fault);
     if (!rc && run->do_train)
         rc = open_sampler(e, fault);
     if (!rc)

@@ -34,12 +34,12 @@ static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
     return rc;
 }
 
-static zt_err all_batches(struct zt_engine *e, struct zt_evaluator *it, double sums[2],
-                          struct zt_fault *fault)
+static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
+                          double sums[2], struct zt_fault *fault)
 {
-    size_t n = (size_t)(e->run->per_device_eval_batch_size * e->block_size);
+    size_t n = (size_t)(it->rows * it->block_size);
     int32_t *ids = calloc(2 * n, sizeof(*ids));
-    int64_t batches = zt_evaluator_num_batches(it);
+    int64_t batches = it->num_batches;
     zt_err rc = ZT_OK;
 
     if (!ids)
@@ -49,7 +49,7 @@ static zt_err all_batches(struct zt_engine *e, struct zt_evaluator *it, double s
     for (int64_t i = 0; !rc && i < batches; i++) {
         int64_t targets = 0;
 
-        rc = zt_evaluator_read(it, i, ids, ids + n, &targets, fault);
+        rc = zt_eval_batches_read(it, i, ids, ids + n, &targets, fault);
         if (!rc)
             rc = eval_batch(e, ids, ids + n, &sums[0], fault);
         sums[1] += (double)targets;
@@ -60,26 +60,21 @@ static zt_err all_batches(struct zt_engine *e, struct zt_evaluator *it, double s
 
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
-    struct zt_evaluator_config cfg = {
-        .data = e->eval_data,
-        .block_size = e->block_size,
-        .rank = e->run->rank,
-        .world = e->run->world,
-        .batch = e->run->per_device_eval_batch_size,
-    };
+    const struct zt_run *run = e->run;
     struct zt_eval_event ev = {.step = step, .bits_per_byte = -1};
-    struct zt_evaluator *it = NULL;
-    double sums[2] = {0};
+    struct zt_eval_batches it;
+    double sums[2] = {0}; /* loss, targets */
     zt_err rc;
 
     if (!e->eval_data)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--do_eval needs --eval_file or --train_file");
     zt_event_phase("evaluating");
-    rc = zt_evaluator_open(&cfg, &it, fault);
+    rc = zt_eval_batches_init(&it, e->eval_data, e->block_size,
+                              run->per_device_eval_batch_size, run->rank, run->world,
+                              fault);
     if (!rc)
-        rc = all_batches(e, it, sums, fault);
-    zt_evaluator_close(it);
+        rc = all_batches(e, &it, sums, fault);
     if (!rc)
         rc = zt_sum_f64(e->comm, sums, 2, fault);
     if (rc)

@@ -1,0 +1,255 @@
+/*
+ * weights.c -- model weights in and out of Hugging Face folders, one piece at a time.
+ *
+ * Names in files and in the model may differ by one leading word ("transformer.",
+ * "model.") depending on the class that saved them: both are understood when reading.
+ */
+#include "worker/engine/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/event.h"
+#include "common/log.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/engine/engine.h"
+
+#define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
+
+zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
+                              struct zt_fault *fault)
+{
+    struct zt_hf_folder *hf = NULL;
+    zt_err rc = zt_hf_open(from, &hf, fault);
+
+    if (rc)
+        return zt_fault_context(fault, rc, "--model_name_or_path");
+    snprintf(out, cap, "%s/config.json", zt_hf_dir(hf));
+    if (access(out, R_OK))
+        out[0] = 0;
+    zt_hf_close(hf);
+    return ZT_OK;
+}
+
+/* The tensor of a parameter, under its own name or a cousin of it. */
+static const struct zt_st_tensor *find(const struct zt_hf_folder *hf, const char *name)
+{
+    static const char *const words[] = {"transformer.", "model."};
+    const struct zt_st_tensor *t = zt_hf_find(hf, name);
+    char full[512];
+
+    for (size_t i = 0; !t && i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i]);
+
+        if (!strncmp(name, words[i], n)) {
+            t = zt_hf_find(hf, name + n);
+        } else {
+            snprintf(full, sizeof(full), "%s%s", words[i], name);
+            t = zt_hf_find(hf, full);
+        }
+    }
+    return t;
+}
+
+static bool same_shape(const struct zt_st_tensor *t, const struct zt_param *p)
+{
+    if (t->ndim != p->ndim)
+        return false;
+    for (int i = 0; i < t->ndim; i++)
+        if (t->shape[i] != p->shape[i])
+            return false;
+    return true;
+}
+
+static void shape_text(int ndim, const int64_t *shape, char *out, size_t cap)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < ndim && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, i ? ", %lld" : "%lld",
+                               (long long)shape[i]);
+}
+
+static zt_err check_tensor(const struct zt_st_tensor *t, const struct zt_param *p,
+                           const char *from, struct zt_fault *fault)
+{
+    char have[128], want[128];
+
+    shape_text(p->ndim, p->shape, want, sizeof(want));
+    if (!t)
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s (%s)", from,
+                            p->name, want);
+    if (!t->loadable)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s is stored as %s", t->path,
+                            t->name, t->type);
+    if (same_shape(t, p))
+        return ZT_OK;
+    shape_text(t->ndim, t->shape, have, sizeof(have));
+    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is (%s), the model wants (%s)",
+                        t->path, t->name, have, want);
+}
+
+/* Everything is checked before the first weight changes; all problems are listed. */
+static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
+                        const char *from, struct zt_fault *fault)
+{
+    struct zt_fault one = {0}, all = {0};
+    int bad = 0;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_param *p = m->params[i];
+
+        if (!check_tensor(find(hf, p->name), p, from, &one))
+            continue;
+        rc = one.code;
+        if (bad++ < 8)
+            snprintf(all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
+                     "%s%s", bad > 1 ? "\n" : "", one.text);
+    }
+    if (!bad)
+        return ZT_OK;
+    if (bad > 8)
+        snprintf(all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
+                 "\n... and %d more", bad - 8);
+    return zt_fault_set(fault, rc, "%s", all.text);
+}
+
+/* Tensors of the files that no parameter asked for: said once, by count and first name.
+ */
+static void tell_unused(const struct zt_model *m, const struct zt_hf_folder *hf)
+{
+    int unused = zt_hf_count(hf) - m->num_params;
+    const char *first = "";
+
+    if (unused <= 0)
+        return;
+    for (int i = 0; i < zt_hf_count(hf) && !first[0]; i++) {
+        const struct zt_st_tensor *t = zt_hf_at(hf, i);
+        bool used = false;
+
+        for (int k = 0; k < m->num_params && !used; k++)
+            used = find(hf, m->params[k]->name) == t;
+        if (!used)
+            first = t->name;
+    }
+    zt_info("weights", "%d tensors of %s are not parameters of this model (%s, ...)",
+            unused, zt_hf_dir(hf), first);
+}
+
+static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
+                         const struct zt_st_tensor *t, float *values,
+                         struct zt_fault *fault)
+{
+    zt_err rc = zt_st_read_f32(t, 0, p->numel, values, fault);
+
+    return rc ? rc : zt_state_set(e->state, p, values, fault);
+}
+
+zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_model *m = e->model;
+    struct zt_hf_folder *hf = NULL;
+    int64_t most = 1;
+    float *values = NULL;
+    zt_err rc = zt_hf_open(e->run->init_from, &hf, fault);
+
+    if (rc)
+        return rc;
+    rc = check_all(m, hf, e->run->init_from, fault);
+    for (int i = 0; i < m->num_params; i++)
+        most = m->params[i]->numel > most ? m->params[i]->numel : most;
+    if (!rc && !(values = malloc((size_t)most * sizeof(*values))))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory for a tensor");
+    for (int i = 0; !rc && i < m->num_params; i++)
+        rc = load_param(e, m->params[i], find(hf, m->params[i]->name), values, fault);
+    if (!rc && zt_comm_rank(e->comm) == 0)
+        tell_unused(m, hf);
+    free(values);
+    zt_hf_close(hf);
+    return rc;
+}
+
+/* ---- out ---- */
+
+static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
+                          struct zt_hf_writer *w, float *piece, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = 0; !rc && at < p->numel; at += PIECE_ELEMS) {
+        int64_t n = p->numel - at < PIECE_ELEMS ? p->numel - at : PIECE_ELEMS;
+
+        rc = zt_state_get(e->state, p, at, n, piece, fault);
+        if (!rc)
+            rc = zt_hf_writer_put(w, piece, (size_t)n * sizeof(float), fault);
+    }
+    return rc;
+}
+
+static zt_err write_weights(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+{
+    const struct zt_model *m = e->model;
+    struct zt_st_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
+    float *piece = malloc(PIECE_ELEMS * sizeof(*piece));
+    struct zt_hf_writer *w = NULL;
+    zt_err rc;
+
+    if (!decls || !piece) {
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
+        goto out;
+    }
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_param *p = m->params[i];
+
+        decls[i] = (struct zt_st_decl){p->name, ZT_F32, p->ndim, p->shape};
+    }
+    rc = zt_hf_writer_open(dir, decls, m->num_params, ZT_HF_SHARD_BYTES, &w, fault);
+    for (int i = 0; !rc && i < m->num_params; i++)
+        rc = write_param(e, m->params[i], w, piece, fault);
+    if (!rc)
+        rc = zt_hf_writer_commit(w, fault);
+    zt_hf_writer_close(w);
+out:
+    free(decls);
+    free(piece);
+    return rc;
+}
+
+static zt_err write_folder(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+{
+    char *config = zt_model_config_text(e->model);
+    zt_err rc;
+
+    if (!config)
+        return zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
+    rc = write_weights(e, dir, fault);
+    if (!rc)
+        rc = zt_hf_write_text(dir, "config.json", config, fault);
+    free(config);
+    return rc;
+}
+
+zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault)
+{
+    double failed = 0;
+    zt_err rc = ZT_OK, agreed;
+
+    zt_event_phase("saving weights");
+    if (zt_comm_rank(e->comm) == 0) {
+        rc = write_folder(e, e->run->output_dir, fault);
+        if (!rc)
+            zt_event_text("saved", e->run->output_dir);
+    }
+    /* the others must not go on as if all were well, and must not blame each other */
+    failed = rc ? 1 : 0;
+    agreed = zt_sum_f64(e->comm, &failed, 1, rc ? NULL : fault);
+    if (rc)
+        return rc;
+    if (!agreed && failed > 0)
+        return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
+    return agreed;
+}
