@@ -1,0 +1,44 @@
+#!/bin/bash
+# What a user can get wrong is refused before any training, by name, with its exit code.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+
+# refused CODE TEXT ARGS...: zlaunch with ARGS exits with CODE and says TEXT on stderr
+refused() {
+    local code=$1 text=$2 got
+    shift 2
+    "$bin/zlaunch" --num_gpus 2 "$@" >"$tmp/o" 2>"$tmp/e"
+    got=$?
+    if [ "$got" -ne "$code" ] || ! grep -qF -- "$text" "$tmp/e"; then
+        echo "# exit code $got, wanted $code and \"$text\"; said:"
+        sed 's/^/# /' "$tmp/e"
+        return 1
+    fi
+}
+g=$bin/models/gpt2.so
+t=(--n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train --max_steps 2 --train_file "$tmp/corpus.txt")
+
+check "no such plugin" refused 66 nowhere.so ./nowhere.so "${t[@]}"
+cp "$tmp/corpus.txt" "$tmp/fake.so"
+check "a plugin that is no library" refused 70 fake.so "$tmp/fake.so" "${t[@]}"
+check "a misspelt option has a suggestion" refused 2 learning_rate "$g" "${t[@]}" --learnin_rate 1
+check "a misspelt plugin option has a suggestion" refused 2 n_layer "$g" "${t[@]}" --n_layr 3
+check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps many
+check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$tmp/nothere.txt"
+: >"$tmp/empty.txt"
+check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
+check "heads that do not divide the width" refused 70 "n_embd 16" "$g" "${t[@]}" --n_head 3
+check "no such config" refused 66 nods.json "$g" "${t[@]}" --deepspeed "$tmp/nods.json"
+printf '{\n  "train_batch_sise": 4\n}\n' >"$tmp/ds.json"
+check "an unknown key: line and suggestion" refused 65 "ds.json:2:" "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
+check "... names the nearest key" refused 65 train_batch_size "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
+printf '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}' >"$tmp/ds.json"
+check "fp16 with bf16" refused 65 bf16 "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
+printf '{"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}' >"$tmp/ds.json"
+check "config and option that contradict each other" refused 65 learning_rate "$g" "${t[@]}" \
+    --deepspeed "$tmp/ds.json" --learning_rate 2e-3
+check "a run that cannot fit" refused 78 MiB "$g" --model gpt2-xl --train_file "$tmp/corpus.txt" \
+    --do_train --max_steps 1 --per_device_train_batch_size 64
+check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
+    --output_dir /proc/nowhere
+finish
