@@ -1,0 +1,340 @@
+#include "launcher/hostfile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MAX_BYTES (16u << 20)
+
+static zt_err no_memory(struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "hosts: no memory");
+}
+
+static struct zt_host *find(const struct zt_hosts *h, const char *name, size_t n)
+{
+    for (int i = 0; i < h->num; i++)
+        if (strlen(h->host[i].name) == n && memcmp(h->host[i].name, name, n) == 0)
+            return &h->host[i];
+    return NULL;
+}
+
+static zt_err add_host(struct zt_hosts *h, const char *name, size_t name_bytes,
+                       int num_slots, struct zt_fault *fault)
+{
+    struct zt_host *grown = realloc(h->host, (size_t)(h->num + 1) * sizeof(*grown));
+    struct zt_host *host;
+
+    if (!grown)
+        return no_memory(fault);
+    h->host = grown;
+    host = &h->host[h->num];
+    host->name = strndup(name, name_bytes);
+    host->slots = calloc((size_t)num_slots, sizeof(*host->slots));
+    host->num_slots = num_slots;
+    if (!host->name || !host->slots) {
+        free(host->name);
+        free(host->slots);
+        return no_memory(fault);
+    }
+    for (int i = 0; i < num_slots; i++)
+        host->slots[i] = i;
+    h->num++;
+    return ZT_OK;
+}
+
+zt_err zt_hosts_one(const char *name, int num_slots, struct zt_hosts *out,
+                    struct zt_fault *fault)
+{
+    *out = (struct zt_hosts){0};
+    return add_host(out, name, strlen(name), num_slots, fault);
+}
+
+void zt_hosts_release(struct zt_hosts *h)
+{
+    for (int i = 0; i < h->num; i++) {
+        free(h->host[i].name);
+        free(h->host[i].slots);
+    }
+    free(h->host);
+    *h = (struct zt_hosts){0};
+}
+
+/* ------------------------------------------------------------------ the file */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* A decimal number from s, at most `max`; -1: none there, or too large. */
+static long number(const char **s, const char *end, long max)
+{
+    long v = 0;
+    const char *p = *s;
+
+    if (p == end || *p < '0' || *p > '9')
+        return -1;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+        v = 10 * v + (*p - '0');
+        if (v > max)
+            return -1;
+    }
+    *s = p;
+    return v;
+}
+
+/* "NAME slots=N", blanks trimmed. */
+static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
+                         const char *file, int line, struct zt_fault *fault)
+{
+    const char *name = p, *after;
+    long slots = -1;
+
+    while (p < end && !is_blank(*p))
+        p++;
+    after = p;
+    while (p < end && is_blank(*p))
+        p++;
+    if (after > name && end - p > 6 && memcmp(p, "slots=", 6) == 0) {
+        p += 6;
+        slots = number(&p, end, ZT_MAX_SLOTS);
+        if (p < end && !is_blank(*p))
+            slots = -1;
+        while (p < end && is_blank(*p))
+            p++;
+        if (p < end && *p != '#')
+            slots = -1;
+    }
+    if (slots < 1)
+        return zt_fault_set(
+            fault, ZT_E_USAGE, "%s:%d: '%.*s': expected NAME slots=N with N from 1 to %d",
+            file, line, (int)(end - name < 80 ? end - name : 80), name, ZT_MAX_SLOTS);
+    if (find(h, name, (size_t)(after - name)))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s:%d: host %.*s stands here a second time", file, line,
+                            (int)(after - name), name);
+    return add_host(h, name, (size_t)(after - name), (int)slots, fault);
+}
+
+zt_err zt_hosts_parse(const char *text, size_t bytes, const char *name,
+                      struct zt_hosts *out, struct zt_fault *fault)
+{
+    const char *p = text, *all = text + bytes;
+    struct zt_hosts h = {0};
+    zt_err rc = ZT_OK;
+
+    for (int line = 1; !rc && p < all; line++) {
+        const char *nl = memchr(p, '\n', (size_t)(all - p));
+        const char *end = nl ? nl : all, *next = nl ? nl + 1 : all;
+
+        while (p < end && is_blank(*p))
+            p++;
+        while (end > p && is_blank(end[-1]))
+            end--;
+        if (p < end && *p != '#')
+            rc = parse_line(&h, p, end, name, line, fault);
+        p = next;
+    }
+    if (!rc && !h.num)
+        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: no host in it", name);
+    if (rc) {
+        zt_hosts_release(&h);
+        return rc;
+    }
+    *out = h;
+    return ZT_OK;
+}
+
+zt_err zt_hosts_read(const char *path, struct zt_hosts *out, struct zt_fault *fault)
+{
+    FILE *f = fopen(path, "re");
+    char *text = NULL;
+    size_t n = 0, cap = 0;
+    zt_err rc = ZT_OK;
+
+    if (!f)
+        return zt_fault_set(fault, ZT_E_NOINPUT, "hostfile %s: %s", path,
+                            strerror(errno));
+    while (!rc && !feof(f) && !ferror(f)) {
+        if (n == cap) {
+            char *grown =
+                cap < FILE_MAX_BYTES ? realloc(text, cap = cap ? 4 * cap : 4096) : NULL;
+
+            if (!grown)
+                rc = zt_fault_set(fault, ZT_E_USAGE, "hostfile %s: too long", path);
+            else
+                text = grown;
+        }
+        if (!rc)
+            n += fread(text + n, 1, cap - n, f);
+    }
+    if (!rc && ferror(f))
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "hostfile %s: cannot be read", path);
+    fclose(f);
+    if (!rc)
+        rc = zt_hosts_parse(text, n, path, out, fault);
+    free(text);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ filters */
+
+/* Which slots a filter names: marks[i][k] for slot k (an index) of host i. */
+struct marks {
+    bool **mark;
+    int num;
+};
+
+static void marks_release(struct marks *m)
+{
+    for (int i = 0; i < m->num; i++)
+        free(m->mark[i]);
+    free(m->mark);
+}
+
+static zt_err marks_init(struct marks *m, const struct zt_hosts *h,
+                         struct zt_fault *fault)
+{
+    *m = (struct marks){.mark = calloc((size_t)h->num, sizeof(*m->mark))};
+    if (!m->mark)
+        return no_memory(fault);
+    m->num = h->num;
+    for (int i = 0; i < h->num; i++) {
+        m->mark[i] = calloc((size_t)h->host[i].num_slots, sizeof(**m->mark));
+        if (!m->mark[i])
+            return no_memory(fault);
+    }
+    return ZT_OK;
+}
+
+/* One NODE of a filter, [p, end). */
+static zt_err mark_node(struct marks *m, const struct zt_hosts *h, const char *p,
+                        const char *end, const char *option, struct zt_fault *fault)
+{
+    const char *colon = memchr(p, ':', (size_t)(end - p));
+    size_t n = (size_t)((colon ? colon : end) - p);
+    const struct zt_host *host = find(h, p, n);
+    bool *mark;
+
+    if (!n)
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: a host name is missing", option);
+    if (!host)
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: there is no host '%.*s'", option,
+                            (int)(n < 200 ? n : 200), p);
+    mark = m->mark[host - h->host];
+    if (!colon) {
+        for (int k = 0; k < host->num_slots; k++)
+            mark[k] = true;
+        return ZT_OK;
+    }
+    for (p = colon + 1;; p++) {
+        long slot = number(&p, end, 1 << 24);
+        int k = 0;
+
+        if (slot < 0 || (p < end && *p != ','))
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "%s: slots of %s: expected numbers with commas between, as in "
+                "%s:0,2",
+                option, host->name, host->name);
+        while (k < host->num_slots && host->slots[k] != slot)
+            k++;
+        if (k == host->num_slots)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "%s: host %s has no slot %ld (it has %d)", option,
+                                host->name, slot, host->num_slots);
+        mark[k] = true;
+        if (p == end)
+            return ZT_OK;
+    }
+}
+
+/* Drop what is not kept; hosts without slots go. */
+static void keep(struct zt_hosts *h, const struct marks *m, bool keep_marked)
+{
+    int hosts = 0;
+
+    for (int i = 0; i < h->num; i++) {
+        struct zt_host host = h->host[i];
+        int n = 0;
+
+        for (int k = 0; k < host.num_slots; k++)
+            if (m->mark[i][k] == keep_marked)
+                host.slots[n++] = host.slots[k];
+        host.num_slots = n;
+        if (n) {
+            h->host[hosts++] = host;
+        } else {
+            free(host.name);
+            free(host.slots);
+        }
+    }
+    h->num = hosts;
+}
+
+static zt_err filter(struct zt_hosts *h, const char *spec, bool keep_marked,
+                     const char *option, struct zt_fault *fault)
+{
+    int left = 0;
+    struct marks m;
+    zt_err rc = marks_init(&m, h, fault);
+
+    for (const char *p = spec; !rc; p++) {
+        const char *end = p + strcspn(p, "@");
+
+        rc = mark_node(&m, h, p, end, option, fault);
+        p = end;
+        if (!*p)
+            break;
+    }
+    for (int i = 0; !rc && i < h->num; i++)
+        for (int k = 0; k < h->host[i].num_slots; k++)
+            left += m.mark[i][k] == keep_marked;
+    if (!rc && !left)
+        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: no slot is left", option);
+    if (!rc)
+        keep(h, &m, keep_marked);
+    marks_release(&m);
+    return rc;
+}
+
+zt_err zt_hosts_include(struct zt_hosts *h, const char *spec, struct zt_fault *fault)
+{
+    return filter(h, spec, true, "--include", fault);
+}
+
+zt_err zt_hosts_exclude(struct zt_hosts *h, const char *spec, struct zt_fault *fault)
+{
+    return filter(h, spec, false, "--exclude", fault);
+}
+
+zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
+                      struct zt_fault *fault)
+{
+    if (num_hosts > h->num)
+        return zt_fault_set(fault, ZT_E_USAGE, "--num_nodes %d: only %d host%s known",
+                            num_hosts, h->num, h->num == 1 ? " is" : "s are");
+    for (int i = 0; i < h->num; i++)
+        if (num_slots > h->host[i].num_slots)
+            return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slots",
+                                num_slots, h->host[i].name, h->host[i].num_slots);
+    while (num_hosts > 0 && h->num > num_hosts) {
+        h->num--;
+        free(h->host[h->num].name);
+        free(h->host[h->num].slots);
+    }
+    for (int i = 0; num_slots > 0 && i < h->num; i++)
+        h->host[i].num_slots = num_slots;
+    return ZT_OK;
+}
+
+int zt_hosts_total(const struct zt_hosts *h)
+{
+    int total = 0;
+
+    for (int i = 0; i < h->num; i++)
+        total += h->host[i].num_slots;
+    return total;
+}

@@ -1,0 +1,70 @@
+/*
+ * launch.h -- zlaunch's own command line, parsed: one struct, const from then on.
+ *
+ * The one table of options makes the parser, --help, the man page and the completions.
+ * An option whose feature does not exist yet is in the table too, marked as refused: it
+ * is an error that names it, never silence. Ownership: zt_launch_open() allocates,
+ * zt_launch_close() frees; strings point into argv and the environment.
+ */
+#ifndef LAUNCHER_LAUNCH_H
+#define LAUNCHER_LAUNCH_H
+
+#include "common/env.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "include/zlaunch/option.h"
+
+#include <stdio.h>
+
+typedef enum zt_launch_action {
+    ZT_LAUNCH_RUN,
+    ZT_LAUNCH_DRY_RUN,
+    ZT_LAUNCH_CHECK_CONFIG,
+    ZT_LAUNCH_TARGET_HELP, /* --help behind the target: the target answers */
+    ZT_LAUNCH_TOLD,        /* --help, --version and the like: printed, nothing to do */
+} zt_launch_action;
+
+struct zt_launch {
+    zt_launch_action action;
+    /* hosts and slots */
+    const char *hostfile; /* NULL: none given */
+    const char *include, *exclude;
+    int num_nodes, num_gpus; /* -1: not given */
+    const char *master_addr; /* NULL: this host */
+    int master_port;         /* 0: any free one */
+    const char *device;      /* auto|cpu */
+    bool device_given;
+    /* binding */
+    bool bind;
+    const char *core_list; /* NULL: all */
+    /* words and output */
+    bool json, verbose;
+    zt_log_level level;
+    const char *level_name; /* as the ranks' ZLAUNCH_LOG_LEVEL */
+    zt_when color;
+    const char *log_dir; /* --enable_each_rank_log */
+    const char *report;
+    /* the end of the run */
+    double grace_s, timeout_s;
+    bool save_pid;
+    /* what to run */
+    char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
+    int target_argc;
+    bool is_plugin; /* a .so that zworker loads; false: any program */
+};
+
+/* ZT_E_USAGE with all problems, one a line; ZT_E_UNSUPPORTED naming what is not there
+ * yet. */
+zt_err zt_launch_open(int argc, char **argv, struct zt_launch **out,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+/* The options of the table, for the pages that are made from it. */
+extern const struct zt_launch_option {
+    struct zt_option option;
+    const char *aliases; /* other names, ','-separated; one letter: "-x"; NULL: none */
+    const char *refused; /* why this version cannot do it; NULL: it can */
+    const char *group;   /* heading in --help; NULL: not listed there */
+} zt_launch_options[];
+
+void zt_launch_close(struct zt_launch *launch); /* NULL is fine */
+
+#endif

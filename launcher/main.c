@@ -1,0 +1,161 @@
+/*
+ * zlaunch: start a training job, watch it, and say how it ended.
+ *
+ * Reads the command line, makes the plan, and either shows it, hands over to a single
+ * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
+ */
+#include "launcher/launch.h"
+#include "launcher/plan.h"
+#include "launcher/supervise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A fault before anything runs: every line of it is a problem of its own. */
+static int complain(const struct zt_launch *l, const struct zt_fault *fault)
+{
+    zt_when when = l ? l->color : ZT_WHEN_AUTO;
+    bool color = zt_env_color(STDERR_FILENO, when);
+
+    for (const char *p = fault->text; *p;) {
+        int n = (int)strcspn(p, "\n");
+
+        fprintf(stderr, "zlaunch: %serror:%s %.*s\n", color ? "\033[1;31m" : "",
+                color ? "\033[0m" : "", n, p);
+        p += n;
+        p += *p == '\n';
+    }
+    if (fault->code == ZT_E_USAGE)
+        fputs("Try 'zlaunch --help'.\n", stderr);
+    return zt_err_exit_code(fault->code);
+}
+
+/* --save_pid: there as long as this process is. */
+static void pid_file(const struct zt_plan *p, bool there)
+{
+    FILE *f;
+
+    if (!p->pid_file[0])
+        return;
+    if (!there) {
+        unlink(p->pid_file);
+        return;
+    }
+    f = fopen(p->pid_file, "we");
+    if (f) {
+        fprintf(f, "%d\n", (int)getpid());
+        fclose(f);
+    } else {
+        fprintf(stderr, "zlaunch: warning: --save_pid: %s: %s\n", p->pid_file,
+                strerror(errno));
+    }
+}
+
+static int run(const struct zt_launch *l, const struct zt_plan *p)
+{
+    struct zt_render_config screen = {
+        .out_fd = STDOUT_FILENO,
+        .err_fd = STDERR_FILENO,
+        .json = l->json,
+        .color = zt_env_color(STDERR_FILENO, l->color),
+        .live = !l->json && zt_env_live(STDERR_FILENO),
+        .tag = p->world > 1,
+        .level = l->level,
+        .who = "zlaunch",
+    };
+    int code;
+
+    pid_file(p, true);
+    code = zt_supervise(p, &screen, l->verbose);
+    pid_file(p, false);
+    return code;
+}
+
+/* Become one zworker that answers for rank 0 of the planned world, and starts nothing. */
+static int hand_over(const struct zt_plan *p, const char *flag, struct zt_fault *fault)
+{
+    char world[16];
+    size_t n = 0;
+    char **argv;
+
+    while (p->argv[n])
+        n++;
+    argv = calloc(n + 2, sizeof(*argv));
+    if (!argv)
+        return zt_err_exit_code(zt_fault_set(fault, ZT_E_NOMEM, "no memory"));
+    memcpy(argv, p->argv, n * sizeof(*argv));
+    if (flag)
+        argv[n] = (char *)flag;
+    snprintf(world, sizeof(world), "%d", p->world);
+    setenv("RANK", "0", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("WORLD_SIZE", world, 1);
+    setenv("LOCAL_WORLD_SIZE", world, 1);
+    for (void *it = json_object_iter(p->env); it; it = json_object_iter_next(p->env, it))
+        setenv(json_object_iter_key(it), json_string_value(json_object_iter_value(it)),
+               1);
+    fflush(stdout);
+    execv(argv[0], argv);
+    zt_fault_set(fault, ZT_E_SYSTEM, "cannot run %s: %s", argv[0], strerror(errno));
+    free(argv);
+    return zt_err_exit_code(fault->code);
+}
+
+static bool given_behind_target(const struct zt_launch *l, const char *flag)
+{
+    for (int i = 1; i < l->target_argc; i++)
+        if (strcmp(l->target[i], flag) == 0)
+            return true;
+    return false;
+}
+
+/* The fault, if any, is for the caller to show. */
+static int act(const struct zt_launch *l, const struct zt_plan *p, struct zt_fault *fault)
+{
+    switch (l->action) {
+    case ZT_LAUNCH_CHECK_CONFIG:
+        if (!p->is_plugin) {
+            zt_fault_set(
+                fault, ZT_E_USAGE,
+                "--check_config needs a plugin (TARGET.so); %s is another program",
+                l->target[0]);
+            return 2;
+        }
+        return hand_over(
+            p, given_behind_target(l, "--check_config") ? NULL : "--check_config", fault);
+    case ZT_LAUNCH_TARGET_HELP:
+        return hand_over(p, NULL, fault);
+    case ZT_LAUNCH_DRY_RUN:
+        if (zt_plan_print(p, stdout, fault))
+            return zt_err_exit_code(fault->code);
+        if (!p->is_plugin)
+            return 0;
+        putchar('\n');
+        return hand_over(p, given_behind_target(l, "--dry_run") ? NULL : "--dry_run",
+                         fault);
+    default:
+        return run(l, p);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct zt_launch *launch = NULL;
+    struct zt_plan *plan = NULL;
+    struct zt_fault fault = {0};
+    int code = 0;
+
+    if (zt_launch_open(argc, argv, &launch, &fault))
+        return complain(NULL, &fault);
+    if (launch->action != ZT_LAUNCH_TOLD) {
+        if (zt_plan_open(launch, &plan, &fault) == ZT_OK)
+            code = act(launch, plan, &fault);
+        if (fault.code)
+            code = complain(launch, &fault);
+    }
+    zt_plan_close(plan);
+    zt_launch_close(launch);
+    return code;
+}

@@ -1,0 +1,264 @@
+#include "launcher/verdict.h"
+
+#include "common/jsonline.h"
+#include "common/proc.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_SYSTEM  71
+#define EXIT_REQUEUE 75 /* saved after a signal: start me again */
+#define EXIT_TIMEOUT 124
+
+zt_err zt_notes_init(struct zt_notes *n, int num_ranks, struct zt_fault *fault)
+{
+    *n = (struct zt_notes){0};
+    n->ranks = calloc((size_t)num_ranks, sizeof(*n->ranks));
+    if (!n->ranks)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %d ranks", num_ranks);
+    n->num_ranks = num_ranks;
+    for (int i = 0; i < num_ranks; i++)
+        n->ranks[i].rank = i;
+    return ZT_OK;
+}
+
+void zt_notes_release(struct zt_notes *n)
+{
+    for (int i = 0; i < n->num_ranks; i++) {
+        json_decref(n->ranks[i].phase);
+        json_decref(n->ranks[i].tail);
+        json_decref(n->ranks[i].fail);
+    }
+    free(n->ranks);
+    free(n->daemon_fault);
+    *n = (struct zt_notes){0};
+}
+
+static bool failed(const struct zt_rank_note *r)
+{
+    return r->exited && (r->code || r->signal);
+}
+
+/* Does it blame another rank? Then that one is the better answer. */
+static bool is_victim(const struct zt_rank_note *r)
+{
+    return r->fail && json_is_true(json_object_get(r->fail, "peer"));
+}
+
+static const struct zt_rank_note *first_cause(const struct zt_notes *n)
+{
+    const struct zt_rank_note *best = NULL;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+        bool culprit = !is_victim(r);
+
+        /* told to stop, yet it has a failure of its own to report: that counts */
+        if (!failed(r) || (r->asked && !(r->fail && culprit)))
+            continue;
+        if (!best || (culprit && is_victim(best)) ||
+            (culprit == !is_victim(best) && r->order < best->order))
+            best = r;
+    }
+    return best;
+}
+
+static int code_of(const struct zt_rank_note *r)
+{
+    return r->signal ? 128 + r->signal : r->code;
+}
+
+/* After SIGTERM: every rank ended well or saved, and at least one saved. */
+static bool saved_for_requeue(const struct zt_notes *n)
+{
+    bool saved = false;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+
+        if (!r->exited || r->signal || (r->code && r->code != EXIT_REQUEUE))
+            return false;
+        saved = saved || r->code == EXIT_REQUEUE;
+    }
+    return saved;
+}
+
+void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
+{
+    bool stopped = n->stop != ZT_STOP_NONE && n->stop_was_first;
+    int failures = 0;
+
+    *out = (struct zt_verdict){0};
+    for (int i = 0; i < n->num_ranks; i++)
+        failures += failed(&n->ranks[i]) || (n->ranks[i].started && !n->ranks[i].exited);
+    if (stopped && n->stop == ZT_STOP_TIMEOUT) {
+        out->exit_code = EXIT_TIMEOUT;
+    } else if (stopped && n->stop_signal == SIGTERM && saved_for_requeue(n)) {
+        out->exit_code = EXIT_REQUEUE;
+    } else if (stopped) {
+        out->exit_code = 128 + n->stop_signal;
+    } else if ((out->rank = first_cause(n))) {
+        out->exit_code = code_of(out->rank);
+    } else if (n->daemon_fault) {
+        out->exit_code = n->daemon_fault_code ? n->daemon_fault_code : EXIT_SYSTEM;
+    } else if (n->daemon_lost) {
+        out->exit_code = n->daemon_signal ? 128 + n->daemon_signal
+                         : n->daemon_code ? n->daemon_code
+                                          : EXIT_SYSTEM;
+    } else if (failures) { /* asked to stop by nobody we know */
+        for (int i = 0; i < n->num_ranks && !out->rank; i++)
+            if (failed(&n->ranks[i]))
+                out->rank = &n->ranks[i];
+        out->exit_code = out->rank ? code_of(out->rank) : EXIT_SYSTEM;
+    }
+    out->others_stopped = failures - (out->rank != NULL);
+}
+
+/* ------------------------------------------------------------------ words */
+
+static void rank_end(const struct zt_rank_note *r, char *out, size_t n)
+{
+    if (r->signal)
+        snprintf(out, n, "was killed by %s", zt_signal_text(r->signal));
+    else
+        snprintf(out, n, "exited with code %d", r->code);
+}
+
+static void rank_sentence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    const char *phase = json_string_value(r->phase);
+    char end[96];
+
+    rank_end(r, end, sizeof(end));
+    if (r->fail)
+        fprintf(f, "%s", zt_json_get_text(r->fail, "text", ""));
+    else
+        fprintf(f, "rank %d (pid %d) %s", r->rank, (int)r->pid, end);
+    if (!r->fail && phase && *phase)
+        fprintf(f, " during: %s", phase);
+    if (r->fail && n->num_ranks > 1)
+        fprintf(f, "\n  (from rank %d%s%s)", r->rank, phase && *phase ? ", during: " : "",
+                phase ? phase : "");
+}
+
+static void rank_evidence(FILE *f, const struct zt_rank_note *r)
+{
+    size_t lines = json_array_size(r->tail);
+
+    if (r->oom)
+        fprintf(
+            f, "  the kernel's out-of-memory killer struck in this cgroup: the rank most "
+               "likely ran out of memory\n");
+    if (r->fail || !lines)
+        return;
+    fprintf(f, "  last lines of rank %d:\n", r->rank);
+    for (size_t i = 0; i < lines; i++)
+        fprintf(f, "  | %s\n", json_string_value(json_array_get(r->tail, i)));
+}
+
+/* Reports of other ranks that say something else; the same text is told once. */
+static void other_reports(FILE *f, const struct zt_notes *n,
+                          const struct zt_rank_note *first)
+{
+    const char *told = zt_json_get_text(first->fail, "text", "");
+    int more = 0;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+        const char *text = zt_json_get_text(r->fail, "text", "");
+
+        if (r == first || !r->fail || is_victim(r) || strcmp(text, told) == 0)
+            continue;
+        if (more++ < 3)
+            fprintf(f, "  rank %d reported: %s\n", r->rank, text);
+    }
+    if (more > 3)
+        fprintf(f, "  and %d other ranks reported something else again\n", more - 3);
+}
+
+static void stop_sentence(FILE *f, const struct zt_notes *n)
+{
+    if (n->stop == ZT_STOP_TIMEOUT)
+        fprintf(f, "stopped: the time given with --timeout is over");
+    else if (n->stop_signal == SIGINT)
+        fprintf(f, "interrupted");
+    else
+        fprintf(f, "stopped by %s", zt_signal_text(n->stop_signal));
+}
+
+static void daemon_sentence(FILE *f, const struct zt_notes *n)
+{
+    if (n->daemon_fault)
+        fprintf(f, "%s", n->daemon_fault);
+    else if (n->daemon_signal)
+        fprintf(f, "the node daemon (pid %d) was killed by %s; its ranks were stopped",
+                (int)n->daemon_pid, zt_signal_text(n->daemon_signal));
+    else
+        fprintf(f,
+                "the node daemon (pid %d) ended early with exit code %d; its ranks were "
+                "stopped",
+                (int)n->daemon_pid, n->daemon_code);
+}
+
+void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
+                     char **sentence, char **evidence)
+{
+    size_t bytes;
+    FILE *f;
+
+    *sentence = *evidence = NULL;
+    if (!v->exit_code && n->stop == ZT_STOP_NONE)
+        return;
+    f = open_memstream(sentence, &bytes);
+    if (!f)
+        return;
+    if (v->rank)
+        rank_sentence(f, n, v->rank);
+    else if (n->stop != ZT_STOP_NONE)
+        stop_sentence(f, n);
+    else if (v->exit_code)
+        daemon_sentence(f, n);
+    fclose(f);
+    f = open_memstream(evidence, &bytes);
+    if (!f)
+        return;
+    if (v->rank) {
+        rank_evidence(f, v->rank);
+        other_reports(f, n, v->rank);
+        if (v->others_stopped > 0)
+            fprintf(f, "  %d other rank%s stopped\n", v->others_stopped,
+                    v->others_stopped == 1 ? " was" : "s were");
+    }
+    fclose(f);
+}
+
+json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v)
+{
+    json_t *o = json_object();
+    char *sentence, *evidence;
+
+    zt_verdict_text(n, v, &sentence, &evidence);
+    json_object_set_new(o, "event", json_string("end"));
+    json_object_set_new(o, "exit_code", json_integer(v->exit_code));
+    json_object_set_new(o, "ranks", json_integer(n->num_ranks));
+    if (sentence)
+        json_object_set_new(o, "cause", zt_json_text(sentence, strlen(sentence)));
+    if (v->rank) {
+        json_object_set_new(o, "failed_rank", json_integer(v->rank->rank));
+        json_object_set_new(o, "pid", json_integer(v->rank->pid));
+        if (v->rank->signal)
+            json_object_set_new(o, "signal", json_integer(v->rank->signal));
+        else
+            json_object_set_new(o, "code", json_integer(v->rank->code));
+        if (v->rank->phase)
+            json_object_set(o, "phase", v->rank->phase);
+        if (v->rank->tail)
+            json_object_set(o, "tail", v->rank->tail);
+        json_object_set_new(o, "oom", json_boolean(v->rank->oom));
+    }
+    free(sentence);
+    free(evidence);
+    return o;
+}

@@ -1,0 +1,75 @@
+/*
+ * verdict.h -- why a job ended: the first cause, in words, and the exit code.
+ *
+ * The supervisor notes what happens in the order it hears of it; the verdict is a pure
+ * function of the notes. First cause: the first rank that failed by itself, unless it
+ * only says that another rank failed (then the first that does not); a rank that was
+ * asked to stop is never the cause. A person or a limit that stopped the job before any
+ * rank had failed is the cause itself. Ownership: the notes own their strings. Threads:
+ * one.
+ */
+#ifndef LAUNCHER_VERDICT_H
+#define LAUNCHER_VERDICT_H
+
+#include "common/fault.h"
+
+#include <jansson.h>
+#include <sys/types.h>
+
+typedef enum zt_stop_reason {
+    ZT_STOP_NONE,
+    ZT_STOP_SIGNAL,  /* zlaunch got SIGINT, SIGTERM or SIGHUP: `stop_signal` */
+    ZT_STOP_TIMEOUT, /* --timeout */
+} zt_stop_reason;
+
+struct zt_rank_note {
+    int rank;
+    pid_t pid;
+    bool started, exited;
+    int order;        /* the how-manyth exit this was, from 0 */
+    int code, signal; /* signal 0: it exited with `code` */
+    bool asked;       /* it had been told to stop before it ended */
+    bool oom;
+    json_t *phase; /* string; NULL: unknown */
+    json_t *tail;  /* last lines of its stderr; NULL: none */
+    json_t *fail;  /* its own report: {code, exit_code, text, peer}; NULL: none */
+};
+
+struct zt_notes {
+    struct zt_rank_note *ranks; /* (num_ranks) */
+    int num_ranks, num_exited;
+    zt_stop_reason stop;
+    int stop_signal;
+    bool stop_was_first; /* no rank had failed when the stop came */
+    /* the daemon's end, when it came before its DONE */
+    bool daemon_lost;
+    pid_t daemon_pid;
+    int daemon_code, daemon_signal;
+    char *daemon_fault; /* what it said itself; NULL: nothing */
+    int daemon_fault_code;
+};
+
+zt_err zt_notes_init(struct zt_notes *n, int num_ranks,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_notes_release(struct zt_notes *n);
+
+struct zt_verdict {
+    int exit_code;
+    const struct zt_rank_note
+        *rank;          /* the first cause, inside the notes; NULL: no rank */
+    int others_stopped; /* ranks that ended because of it */
+};
+
+void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out);
+
+/*
+ * The cause as a person reads it: a sentence, and below it (may be empty) the evidence,
+ * both allocated with malloc. NULL sentence: nothing went wrong, or no memory.
+ */
+void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
+                     char **sentence, char **evidence);
+
+/* {"event": "end", "exit_code": ...}: the same facts for programs. NULL: no memory. */
+json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v);
+
+#endif

@@ -1,0 +1,603 @@
+/*
+ * The loop of one node. node.h draws the states; here are the edges.
+ *
+ * Killing has two stages: SIGTERM to each rank's group, then after the grace SIGKILL to
+ * the groups and to every descendant wherever it hid. As a subreaper the daemon adopts
+ * what ranks leave behind, so "descendant" misses nobody.
+ */
+#include "worker/daemon/daemon.h"
+
+#include "common/jsonline.h"
+#include "common/log.h"
+#include "common/proc.h"
+#include "worker/daemon/node.h"
+#include "worker/daemon/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define QUEUE_HIGH      (4u << 20) /* bytes waiting for zlaunch before ranks have to wait */
+#define QUEUE_LOW       (1u << 20)
+#define ORPHAN_GRACE_MS 500
+#define SWEEP_MS        20
+
+/* Tells ranks that wait in a collective that one of them is gone. */
+void zt_comm_abort_fd(int shm_fd, int rank) __attribute__((weak));
+
+static void check_end(struct zt_node *n);
+static void stop_ranks(struct zt_node *n, int sig, int grace_ms);
+
+/* ------------------------------------------------------------------ to zlaunch */
+
+struct send_req {
+    uv_write_t req;
+    struct zt_node *node;
+    uint8_t bytes[];
+};
+
+static void lose_zlaunch(struct zt_node *n)
+{
+    if (n->orphaned)
+        return;
+    n->orphaned = true;
+    zt_debug("daemon", "zlaunch is gone");
+    if (n->job && n->job->pid_file)
+        unlink(n->job->pid_file);
+    if (n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
+        uv_stop(&n->loop);
+    else
+        stop_ranks(n, SIGTERM,
+                   n->job->grace_ms < ORPHAN_GRACE_MS ? n->job->grace_ms
+                                                      : ORPHAN_GRACE_MS);
+}
+
+static void on_sent(uv_write_t *req, int status)
+{
+    struct send_req *s = (struct send_req *)req;
+    struct zt_node *n = s->node;
+
+    free(s);
+    if (status < 0) {
+        lose_zlaunch(n);
+        return;
+    }
+    if (n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) < QUEUE_LOW)
+        zt_output_pause(n, false);
+    if (n->state == ZT_NODE_DONE &&
+        uv_stream_get_write_queue_size((uv_stream_t *)&n->out) == 0)
+        uv_stop(&n->loop);
+}
+
+void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a_bytes,
+                  const void *b, size_t b_bytes)
+{
+    size_t body = a_bytes + b_bytes;
+    struct send_req *s;
+    uv_buf_t buf;
+
+    if (n->orphaned || body > ZT_FRAME_MAX - 1)
+        return;
+    s = malloc(sizeof(*s) + ZT_FRAME_HEADER + 1 + body);
+    if (!s)
+        return;
+    s->node = n;
+    zt_set_u32(s->bytes, (uint32_t)body + 1);
+    s->bytes[ZT_FRAME_HEADER] = (uint8_t)type;
+    if (a_bytes)
+        memcpy(s->bytes + ZT_FRAME_HEADER + 1, a, a_bytes);
+    if (b_bytes)
+        memcpy(s->bytes + ZT_FRAME_HEADER + 1 + a_bytes, b, b_bytes);
+    buf = uv_buf_init((char *)s->bytes, (unsigned)(ZT_FRAME_HEADER + 1 + body));
+    if (uv_write(&s->req, (uv_stream_t *)&n->out, &buf, 1, on_sent)) {
+        free(s);
+        lose_zlaunch(n);
+        return;
+    }
+    if (!n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) > QUEUE_HIGH)
+        zt_output_pause(n, true);
+}
+
+/* Takes the reference. */
+static void send_json(struct zt_node *n, zt_frame_type type, json_t *o)
+{
+    struct zt_buf body;
+
+    zt_buf_init(&body, ZT_FRAME_MAX - 1);
+    if (o && zt_json_put(&body, o) == ZT_OK)
+        zt_node_send(n, type, zt_buf_head(&body), zt_buf_used(&body), NULL, 0);
+    zt_buf_release(&body);
+    json_decref(o);
+}
+
+static void send_fault(struct zt_node *n, const struct zt_fault *fault)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "exit_code", json_integer(zt_err_exit_code(fault->code)));
+    json_object_set_new(o, "text", zt_json_text(fault->text, strlen(fault->text)));
+    send_json(n, ZT_FRAME_FAULT, o);
+}
+
+/* ------------------------------------------------------------------ life and death */
+
+static void signal_ranks(struct zt_node *n, int sig)
+{
+    for (int i = 0; i < n->num_started; i++)
+        if (n->ranks[i].alive)
+            kill(-n->ranks[i].pid, sig);
+}
+
+static void kill_all(struct zt_node *n)
+{
+    signal_ranks(n, SIGKILL);
+    zt_proc_signal_descendants(SIGKILL);
+}
+
+/* The grace is over; repeated until nobody is left, for those that were just forking. */
+static void on_grace(uv_timer_t *timer)
+{
+    struct zt_node *n = timer->data;
+
+    kill_all(n);
+    uv_timer_start(timer, on_grace, SWEEP_MS, 0);
+    check_end(n);
+}
+
+static void stop_ranks(struct zt_node *n, int sig, int grace_ms)
+{
+    if (n->state != ZT_NODE_RUNNING && n->state != ZT_NODE_STOPPING &&
+        n->state != ZT_NODE_ENDING)
+        return;
+    if (n->state == ZT_NODE_RUNNING)
+        n->state = ZT_NODE_STOPPING;
+    signal_ranks(n, sig);
+    signal_ranks(n, SIGCONT); /* a stopped process hears SIGTERM only when it goes on */
+    if (!uv_is_active((uv_handle_t *)&n->grace) ||
+        uv_timer_get_due_in(&n->grace) > (uint64_t)grace_ms)
+        uv_timer_start(&n->grace, on_grace, (uint64_t)grace_ms, 0);
+    check_end(n);
+}
+
+/* Nothing is left on this node: say so and leave when that is on its way. */
+static void finish(struct zt_node *n)
+{
+    n->state = ZT_NODE_DONE;
+    uv_timer_stop(&n->grace);
+    for (int i = 0; i < n->num_started; i++)
+        zt_output_close(&n->ranks[i]);
+    if (n->orphaned)
+        uv_stop(&n->loop);
+    else
+        zt_node_send(n, ZT_FRAME_DONE, NULL, 0, NULL, 0); /* on_sent() ends the loop */
+}
+
+/* After every death: are all ranks reaped, and are there strays? */
+static void check_end(struct zt_node *n)
+{
+    if (n->num_alive || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
+        return;
+    if (zt_proc_signal_descendants(0) == 0) {
+        finish(n);
+        return;
+    }
+    if (n->state == ZT_NODE_ENDING)
+        return;
+    n->state = ZT_NODE_ENDING;
+    zt_proc_signal_descendants(SIGTERM);
+    if (!uv_is_active((uv_handle_t *)&n->grace))
+        uv_timer_start(&n->grace, on_grace, (uint64_t)n->job->grace_ms, 0);
+}
+
+static json_t *tail_json(const struct zt_local_rank *r)
+{
+    const struct zt_tail *t = &r->source[2].tail;
+    json_t *list = json_array();
+
+    if (!t->next) /* silent on stderr: what it said on stdout may tell */
+        t = &r->source[1].tail;
+    for (unsigned i = 0; i < ZT_TAIL_LINES; i++) {
+        const char *line = t->line[(t->next + i) % ZT_TAIL_LINES];
+
+        if (line)
+            json_array_append_new(list, zt_json_text(line, strlen(line)));
+    }
+    return list;
+}
+
+static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
+{
+    bool signalled = WIFSIGNALED(status);
+    int64_t kills = signalled && WTERMSIG(status) == SIGKILL ? zt_proc_oom_kills() : -1;
+    char phase[ZT_PHASE_TEXT];
+    json_t *o = json_object();
+
+    zt_phase_read(&n->phases[r->local_rank], phase);
+    json_object_set_new(o, "rank", json_integer(r->rank));
+    json_object_set_new(o, "pid", json_integer(r->pid));
+    if (signalled)
+        json_object_set_new(o, "signal", json_integer(WTERMSIG(status)));
+    else
+        json_object_set_new(o, "code", json_integer(WEXITSTATUS(status)));
+    json_object_set_new(o, "asked", json_boolean(n->state != ZT_NODE_RUNNING));
+    json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
+    json_object_set_new(o, "oom", json_boolean(kills > n->oom_kills));
+    json_object_set_new(o, "tail", tail_json(r));
+    send_json(n, ZT_FRAME_EXITED, o);
+    if (kills > n->oom_kills)
+        n->oom_kills = kills;
+}
+
+static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
+{
+    bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+
+    r->alive = false;
+    n->num_alive--;
+    if (failed && zt_comm_abort_fd)
+        zt_comm_abort_fd(n->shm_fd, r->rank);
+    zt_output_drain(r);
+    report_exit(n, r, status);
+    if (failed && n->state == ZT_NODE_RUNNING)
+        stop_ranks(n, SIGTERM, n->job->grace_ms);
+}
+
+static void on_sigchld(uv_signal_t *handle, int sig)
+{
+    struct zt_node *n = handle->data;
+    int status;
+    pid_t pid;
+
+    (void)sig;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < n->num_started; i++)
+            if (n->ranks[i].alive && n->ranks[i].pid == pid) {
+                on_rank_exit(n, &n->ranks[i], status);
+                break;
+            }
+    check_end(n);
+}
+
+static void on_sigterm(uv_signal_t *handle, int sig)
+{
+    struct zt_node *n = handle->data;
+    struct zt_fault fault = {0};
+
+    n->exit_code = 128 + sig;
+    if (n->state == ZT_NODE_WAIT_JOB) {
+        uv_stop(&n->loop);
+        return;
+    }
+    zt_fault_set(&fault, ZT_E_CANCELLED, "the node daemon was asked to stop by %s",
+                 zt_signal_text(sig));
+    send_fault(n, &fault);
+    stop_ranks(n, SIGTERM, n->job->grace_ms);
+}
+
+/* ------------------------------------------------------------------ starting */
+
+/* Memory shared with the ranks of this node; gone with the last process that holds it. */
+static zt_err open_shared(struct zt_node *n, struct zt_fault *fault)
+{
+    void *p;
+
+    n->phases_bytes = (size_t)n->job->local_world * sizeof(*n->phases);
+    n->shm_fd = memfd_create("zlaunch-comm", MFD_CLOEXEC);
+    n->state_fd = memfd_create("zlaunch-state", MFD_CLOEXEC);
+    if (n->shm_fd < 0 || n->state_fd < 0 ||
+        ftruncate(n->state_fd, (off_t)n->phases_bytes) < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "memory shared by the ranks: %s",
+                            strerror(errno));
+    p = mmap(NULL, n->phases_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->state_fd, 0);
+    if (p == MAP_FAILED)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "memory shared by the ranks: %s",
+                            strerror(errno));
+    n->phases = p;
+    return ZT_OK;
+}
+
+static zt_err open_log(struct zt_node *n, struct zt_local_rank *r, struct zt_fault *fault)
+{
+    char path[4096];
+
+    r->log_fd = -1;
+    if (!n->job->log_dir)
+        return ZT_OK;
+    if (mkdir(n->job->log_dir, 0777) < 0 && errno != EEXIST)
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "log folder %s: %s", n->job->log_dir,
+                            strerror(errno));
+    snprintf(path, sizeof(path), "%s/%s_rank%d.log", n->job->log_dir, n->job->log_stamp,
+             r->rank);
+    r->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (r->log_fd < 0)
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "log file %s: %s", path,
+                            strerror(errno));
+    return ZT_OK;
+}
+
+static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
+                         struct zt_fault *fault)
+{
+    struct zt_local_rank *r = &n->ranks[i];
+    struct zt_core_share share;
+    struct zt_spawn s = {.job = n->job,
+                         .local_rank = i,
+                         .share = &share,
+                         .shm_fd = n->shm_fd,
+                         .state_fd = n->state_fd};
+    struct zt_spawned got;
+    json_t *o;
+    zt_err rc;
+
+    r->node = n;
+    r->rank = n->job->first_rank + i;
+    r->local_rank = i;
+    for (int k = 0; k < 3; k++)
+        r->source[k].fd = -1;
+    rc = open_log(n, r, fault);
+    if (rc)
+        return rc;
+    zt_cores_share(cores, i, n->job->local_world, &share);
+    rc = zt_spawn_rank(&s, &got, fault);
+    if (rc)
+        return rc;
+    r->pid = got.pid;
+    r->alive = true;
+    n->num_alive++;
+    n->num_started = i + 1;
+    o = json_object();
+    json_object_set_new(o, "rank", json_integer(r->rank));
+    json_object_set_new(o, "pid", json_integer(r->pid));
+    send_json(n, ZT_FRAME_STARTED, o);
+    return zt_output_start(r, (int[3]){got.control_fd, got.out_fd[0], got.out_fd[1]},
+                           fault);
+}
+
+static zt_err start_job(struct zt_node *n, struct zt_fault *fault)
+{
+    struct zt_cores cores;
+    zt_err rc = open_shared(n, fault);
+
+    if (rc)
+        return rc;
+    n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
+    if (!n->ranks)
+        return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");
+    rc = zt_cores_init(&cores, n->job->core_list, fault);
+    for (int i = 0; !rc && i < n->job->local_world; i++)
+        rc = start_rank(n, &cores, i, fault);
+    zt_cores_release(&cores);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ from zlaunch */
+
+static zt_err on_job(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+{
+    zt_err rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
+
+    if (rc)
+        return rc;
+    n->oom_kills = zt_proc_oom_kills();
+    n->state = ZT_NODE_RUNNING;
+    rc = start_job(n, fault);
+    if (rc) { /* those that did start are stopped like any others */
+        send_fault(n, fault);
+        n->exit_code = zt_err_exit_code(rc);
+        stop_ranks(n, SIGKILL, 0);
+    }
+    return ZT_OK;
+}
+
+/* {"signal": N, ...}; 0 when it is none. */
+static int signal_of(const json_t *o)
+{
+    int64_t sig = zt_json_get_int(o, "signal", 0);
+
+    return sig > 0 && sig < NSIG ? (int)sig : 0;
+}
+
+static zt_err on_stop(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+{
+    json_t *o = zt_json_object(f->body, f->body_bytes);
+    int sig = signal_of(o);
+    int64_t grace = zt_json_get_int(o, "grace_ms", -1);
+
+    json_decref(o);
+    if (!sig || grace < 0 || grace > 3600 * 1000)
+        return zt_fault_set(fault, ZT_E_FORMAT, "STOP frame: no signal or no grace_ms");
+    stop_ranks(n, sig, (int)grace);
+    return ZT_OK;
+}
+
+static zt_err on_signal(struct zt_node *n, const struct zt_frame *f,
+                        struct zt_fault *fault)
+{
+    json_t *o = zt_json_object(f->body, f->body_bytes);
+    int sig = signal_of(o);
+
+    json_decref(o);
+    if (!sig)
+        return zt_fault_set(fault, ZT_E_FORMAT, "SIGNAL frame: no signal");
+    signal_ranks(n, sig);
+    return ZT_OK;
+}
+
+/* Which frame may come in which states; any other ends the conversation. */
+static const struct {
+    zt_frame_type type;
+    unsigned states; /* bit set of zt_node_state */
+    zt_err (*handle)(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault);
+} handlers[] = {
+    {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
+    {ZT_FRAME_STOP, ~0u, on_stop},
+    {ZT_FRAME_SIGNAL, ~0u, on_signal},
+};
+
+static zt_err dispatch(struct zt_node *n, const struct zt_frame *f,
+                       struct zt_fault *fault)
+{
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
+        if (handlers[i].type == f->type && handlers[i].states >> n->state & 1)
+            return handlers[i].handle(n, f, fault);
+    return zt_fault_set(fault, ZT_E_FORMAT, "unexpected frame of type %d", f->type);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    static char block[65536]; /* the loop's own: one read at a time */
+
+    (void)handle;
+    (void)suggested;
+    *buf = uv_buf_init(block, sizeof(block));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
+{
+    struct zt_node *n = stream->data;
+    struct zt_fault fault = {0};
+    struct zt_frame f;
+    zt_err rc;
+
+    if (k == 0)
+        return;
+    if (k < 0) {
+        uv_read_stop(stream);
+        lose_zlaunch(n);
+        return;
+    }
+    rc = zt_buf_put(&n->frames, buf->base, (size_t)k);
+    while (!rc && (rc = zt_frame_peek(&n->frames, &f, &fault)) == ZT_OK) {
+        rc = dispatch(n, &f, &fault);
+        zt_frame_drop(&n->frames, &f);
+    }
+    if (rc && rc != ZT_E_SHORT) {
+        zt_error("daemon", "%s", fault.text);
+        send_fault(n, &fault);
+        uv_read_stop(stream);
+        n->exit_code = zt_err_exit_code(rc);
+        lose_zlaunch(n);
+    }
+}
+
+/* ------------------------------------------------------------------ the process */
+
+/* Frames on descriptors 0 and 1 move away, so that no rank and no print can touch them.
+ */
+static zt_err open_channel(struct zt_node *n, struct zt_fault *fault)
+{
+    int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int e;
+
+    if (in < 0 || out < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+        dup2(null, STDOUT_FILENO) < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "control channel: %s", strerror(errno));
+    close(null);
+    uv_pipe_init(&n->loop, &n->in, 0);
+    uv_pipe_init(&n->loop, &n->out, 0);
+    n->in.data = n->out.data = n;
+    e = uv_pipe_open(&n->in, in);
+    if (!e)
+        e = uv_pipe_open(&n->out, out);
+    if (!e)
+        e = uv_read_start((uv_stream_t *)&n->in, on_alloc, on_read);
+    if (e)
+        return zt_fault_set(
+            fault, ZT_E_SYSTEM,
+            "control channel: %s; the daemon is started by zlaunch, not by "
+            "hand",
+            uv_strerror(e));
+    return ZT_OK;
+}
+
+static zt_err open_node(struct zt_node *n, struct zt_fault *fault)
+{
+    const struct {
+        uv_signal_t *handle;
+        int sig;
+        uv_signal_cb fn;
+    } signals[] = {
+        {&n->sigchld, SIGCHLD, on_sigchld},
+        {&n->sigterm, SIGTERM, on_sigterm},
+        {&n->sigint, SIGINT, on_sigterm},
+        {&n->sighup, SIGHUP, on_sigterm},
+    };
+    zt_err rc;
+    int e = uv_loop_init(&n->loop);
+
+    if (e)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "event loop: %s", uv_strerror(e));
+    n->shm_fd = n->state_fd = -1;
+    zt_buf_init(&n->frames, 2 * ZT_FRAME_MAX);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        uv_signal_init(&n->loop, signals[i].handle);
+        signals[i].handle->data = n;
+        uv_signal_start(signals[i].handle, signals[i].fn, signals[i].sig);
+    }
+    uv_timer_init(&n->loop, &n->grace);
+    n->grace.data = n;
+    rc = open_channel(n, fault);
+    if (rc)
+        return rc;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "zworker-daemon");
+    return ZT_OK;
+}
+
+static void on_walk_close(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void close_node(struct zt_node *n)
+{
+    for (int i = 0; i < n->num_started; i++)
+        zt_output_close(&n->ranks[i]);
+    uv_walk(&n->loop, on_walk_close, NULL);
+    uv_run(&n->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&n->loop);
+    if (n->phases)
+        munmap(n->phases, n->phases_bytes);
+    if (n->shm_fd >= 0)
+        close(n->shm_fd);
+    if (n->state_fd >= 0)
+        close(n->state_fd);
+    zt_buf_release(&n->frames);
+    zt_job_close(n->job);
+    free(n->ranks);
+}
+
+int zt_daemon_main(int argc, char **argv)
+{
+    struct zt_node node = {0};
+    struct zt_fault fault = {0};
+    json_t *hello;
+
+    (void)argc;
+    (void)argv;
+    signal(SIGPIPE, SIG_IGN);
+    if (open_node(&node, &fault)) {
+        zt_error("daemon", "%s", fault.text);
+        return zt_err_exit_code(fault.code);
+    }
+    hello = json_object();
+    json_object_set_new(hello, "protocol", json_integer(ZT_PROTOCOL));
+    json_object_set_new(hello, "version", json_string(ZT_VERSION));
+    json_object_set_new(hello, "pid", json_integer(getpid()));
+    send_json(&node, ZT_FRAME_HELLO, hello);
+    uv_run(&node.loop, UV_RUN_DEFAULT);
+    close_node(&node);
+    return node.exit_code;
+}

@@ -1,0 +1,163 @@
+#include "worker/daemon/job.h"
+
+#include "common/jsonline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static zt_err bad(struct zt_fault *fault, const char *key, const char *why)
+{
+    return zt_fault_set(fault, ZT_E_FORMAT, "job description: \"%s\" %s", key, why);
+}
+
+static zt_err get_int(const json_t *o, const char *key, int min, int max, int *out,
+                      struct zt_fault *fault)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (!json_is_integer(v))
+        return bad(fault, key, "is no whole number");
+    if (json_integer_value(v) < min || json_integer_value(v) > max)
+        return bad(fault, key, "is out of range");
+    *out = (int)json_integer_value(v);
+    return ZT_OK;
+}
+
+/* A string, or null when `optional`. */
+static zt_err get_text(const json_t *o, const char *key, bool optional, const char **out,
+                       struct zt_fault *fault)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_string(v))
+        *out = json_string_value(v);
+    else if (!optional || (v && !json_is_null(v)))
+        return bad(fault, key, "is no string");
+    return ZT_OK;
+}
+
+static zt_err get_argv(const json_t *o, char ***out, struct zt_fault *fault)
+{
+    const json_t *list = json_object_get(o, "argv");
+    size_t n = json_array_size(list);
+    char **argv;
+
+    if (!n)
+        return bad(fault, "argv", "is no list of words");
+    argv = calloc(n + 1, sizeof(*argv));
+    if (!argv)
+        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+    *out = argv;
+    for (size_t i = 0; i < n; i++) {
+        argv[i] = (char *)json_string_value(json_array_get(list, i));
+        if (!argv[i])
+            return bad(fault, "argv", "holds something that is no word");
+    }
+    return ZT_OK;
+}
+
+static zt_err get_env(const json_t *o, char ***out, struct zt_fault *fault)
+{
+    json_t *env = json_object_get(o, "env"), *v;
+    char **list = calloc(json_object_size(env) + 1, sizeof(*list));
+    const char *key;
+    size_t n = 0;
+
+    if (!list)
+        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+    *out = list;
+    json_object_foreach(env, key, v)
+    {
+        if (!json_is_string(v) || !*key || strchr(key, '='))
+            return bad(fault, "env", "holds something that is no NAME: \"value\"");
+        if (asprintf(&list[n], "%s=%s", key, json_string_value(v)) < 0) {
+            list[n] = NULL;
+            return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+        }
+        n++;
+    }
+    return ZT_OK;
+}
+
+static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
+{
+    const struct {
+        const char *key;
+        int min, max;
+        int *out;
+    } ints[] = {
+        {"first_rank", 0, 1 << 24, &job->first_rank},
+        {"local_world", 1, ZT_MAX_LOCAL_RANKS, &job->local_world},
+        {"world", 1, 1 << 24, &job->world},
+        {"node_rank", 0, 1 << 20, &job->node_rank},
+        {"num_nodes", 1, 1 << 20, &job->num_nodes},
+        {"master_port", 0, 65535, &job->master_port},
+        {"grace_ms", 0, 3600 * 1000, &job->grace_ms},
+    };
+    const struct {
+        const char *key;
+        bool optional;
+        const char **out;
+    } texts[] = {
+        {"id", false, &job->id},
+        {"cwd", true, &job->cwd},
+        {"master_addr", false, &job->master_addr},
+        {"core_list", true, &job->core_list},
+        {"log_dir", true, &job->log_dir},
+        {"log_stamp", true, &job->log_stamp},
+        {"pid_file", true, &job->pid_file},
+    };
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < sizeof(ints) / sizeof(*ints); i++)
+        rc = get_int(o, ints[i].key, ints[i].min, ints[i].max, ints[i].out, fault);
+    for (size_t i = 0; !rc && i < sizeof(texts) / sizeof(*texts); i++)
+        rc = get_text(o, texts[i].key, texts[i].optional, texts[i].out, fault);
+    if (!rc && job->first_rank + job->local_world > job->world)
+        rc = bad(fault, "world", "is smaller than the ranks of this node need");
+    if (!rc && job->log_dir && !job->log_stamp)
+        rc = bad(fault, "log_stamp", "is missing");
+    job->bind = json_is_true(json_object_get(o, "bind"));
+    if (!rc)
+        rc = get_argv(o, &job->argv, fault);
+    if (!rc)
+        rc = get_env(o, &job->env, fault);
+    return rc;
+}
+
+zt_err zt_job_open(const void *json, size_t bytes, struct zt_job **out,
+                   struct zt_fault *fault)
+{
+    json_t *o = zt_json_object(json, bytes);
+    struct zt_job *job;
+    zt_err rc;
+
+    if (!o)
+        return zt_fault_set(fault, ZT_E_FORMAT, "job description: no JSON object");
+    job = calloc(1, sizeof(*job));
+    if (!job) {
+        json_decref(o);
+        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+    }
+    job->root = o;
+    rc = fill(job, o, fault);
+    if (rc) {
+        zt_job_close(job);
+        return rc;
+    }
+    *out = job;
+    return ZT_OK;
+}
+
+void zt_job_close(struct zt_job *job)
+{
+    if (!job)
+        return;
+    for (char **e = job->env; e && *e; e++)
+        free(*e);
+    free(job->env);
+    free(job->argv);
+    json_decref(job->root);
+    free(job);
+}

@@ -1,0 +1,98 @@
+/*
+ * node.h -- inside the daemon: the loop's state, shared by daemon.c (control, life and
+ * death) and output.c (what ranks write). Nobody else includes it.
+ *
+ *      WAIT_JOB --JOB--> RUNNING --all ranks exit 0--> ENDING --nobody left--> DONE
+ *                           |                             ^
+ *                           +--a rank fails, STOP, zlaunch gone, SIGTERM--> STOPPING
+ * --all ranks gone--------------------------------------+
+ *
+ *      RUNNING    ranks live, none has failed
+ *      STOPPING   ranks have SIGTERM; SIGKILL follows when the grace is over
+ *      ENDING     all ranks are reaped; strays they left have SIGTERM, then SIGKILL
+ *      DONE       nothing is left; the channel is flushed, then the loop ends
+ */
+#ifndef WORKER_DAEMON_NODE_H
+#define WORKER_DAEMON_NODE_H
+
+#include "common/frame.h"
+#include "common/phase.h"
+#include "worker/daemon/job.h"
+#include "worker/daemon/lines.h"
+
+#include <sys/types.h>
+#include <uv.h>
+
+#define ZT_TAIL_LINES 20
+#define ZT_TAIL_BYTES 400 /* of one line */
+
+typedef enum zt_node_state {
+    ZT_NODE_WAIT_JOB,
+    ZT_NODE_RUNNING,
+    ZT_NODE_STOPPING,
+    ZT_NODE_ENDING,
+    ZT_NODE_DONE,
+} zt_node_state;
+
+struct zt_node;
+struct zt_local_rank;
+
+/* The last lines of one stream, for the report of a failure. */
+struct zt_tail {
+    char *line[ZT_TAIL_LINES]; /* ring; NULL: not yet used */
+    unsigned next;
+};
+
+/* One descriptor of a rank: its stdout (1), stderr (2) or control socket (0). */
+struct zt_source {
+    struct zt_local_rank *rank;
+    int stream;
+    int fd; /* -1: closed */
+    uv_poll_t poll;
+    struct zt_lines lines; /* stdout and stderr */
+    struct zt_tail tail;
+    struct zt_buf frames; /* control */
+};
+
+struct zt_local_rank {
+    struct zt_node *node;
+    int rank, local_rank;
+    pid_t pid;
+    bool alive;
+    int log_fd;                 /* -1: output goes to zlaunch */
+    struct zt_source source[3]; /* by stream */
+};
+
+struct zt_node {
+    uv_loop_t loop;
+    zt_node_state state;
+    uv_pipe_t in, out; /* to zlaunch */
+    struct zt_buf frames;
+    bool orphaned; /* zlaunch is gone: nobody listens */
+    bool paused;   /* zlaunch reads too slowly: ranks wait in their pipes */
+    uv_signal_t sigchld, sigterm, sigint, sighup;
+    uv_timer_t grace;
+    struct zt_job *job;
+    struct zt_local_rank *ranks; /* (job->local_world) */
+    int num_started, num_alive;
+    int shm_fd, state_fd;
+    struct zt_phase_slot *phases; /* (job->local_world), mapped */
+    size_t phases_bytes;
+    int64_t oom_kills; /* seen so far */
+    int exit_code;
+};
+
+/* daemon.c: queue a frame to zlaunch, made of two pieces; lost when zlaunch is gone. */
+void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a_bytes,
+                  const void *b, size_t b_bytes);
+
+/* output.c */
+/* Take over the descriptors of a started rank and begin to read. */
+zt_err zt_output_start(struct zt_local_rank *r, const int fds[3],
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+/* All that a dead rank left in its descriptors, its last unfinished lines included. */
+void zt_output_drain(struct zt_local_rank *r);
+void zt_output_pause(struct zt_node *n, bool pause);
+void zt_output_close(struct zt_local_rank *r);
+
+#endif

@@ -1,0 +1,215 @@
+#include "worker/daemon/node.h"
+
+#include "common/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_BYTES 65536
+#define DRAIN_BYTES                                                                      \
+    (4u << 20) /* a stray that keeps writing must not hold up the report */
+
+static void tail_add(struct zt_tail *t, const char *line, size_t n)
+{
+    char **slot = &t->line[t->next % ZT_TAIL_LINES];
+
+    free(*slot);
+    *slot = strndup(line, n < ZT_TAIL_BYTES ? n : ZT_TAIL_BYTES);
+    t->next++;
+}
+
+/* Remember the last lines of a block; earlier ones would be pushed out anyway. */
+static void tail_feed(struct zt_tail *t, const char *lines, size_t n)
+{
+    size_t from = n;
+
+    for (int k = 0; from && k <= ZT_TAIL_LINES; from--)
+        k += lines[from - 1] == '\n';
+    if (from) /* stopped at the end of a line that is left out */
+        from++;
+    while (from < n) {
+        const char *nl = memchr(lines + from, '\n', n - from);
+        size_t len = nl ? (size_t)(nl - lines) - from : n - from;
+
+        tail_add(t, lines + from, len);
+        from += len + 1;
+    }
+}
+
+static void write_log(struct zt_local_rank *r, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(r->log_fd, p, n);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) {
+            zt_error("daemon", "log file of rank %d: %s; the rest goes to the screen",
+                     r->rank, strerror(errno));
+            close(r->log_fd);
+            r->log_fd = -1;
+            return;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+/* zt_lines_fn: whole lines of one stream go out in frames. */
+static void forward(void *arg, const char *lines, size_t n)
+{
+    struct zt_source *s = arg;
+    struct zt_local_rank *r = s->rank;
+    uint8_t head[5];
+
+    tail_feed(&s->tail, lines, n);
+    if (r->log_fd >= 0) {
+        write_log(r, lines, n);
+        return;
+    }
+    zt_set_u32(head, (uint32_t)r->rank);
+    head[4] = (uint8_t)s->stream;
+    zt_node_send(r->node, ZT_FRAME_OUTPUT, head, sizeof(head), lines, n);
+}
+
+static void source_close(struct zt_source *s)
+{
+    if (s->fd < 0)
+        return;
+    uv_poll_stop(&s->poll);
+    uv_close((uv_handle_t *)&s->poll, NULL);
+    close(s->fd);
+    s->fd = -1;
+    if (s->stream)
+        zt_lines_finish(&s->lines, forward, s);
+}
+
+/* The rank's events go on as they came; a rank that speaks nonsense is no longer heard.
+ */
+static bool relay(struct zt_source *s)
+{
+    struct zt_local_rank *r = s->rank;
+    struct zt_fault fault = {0};
+    struct zt_frame f;
+    uint8_t head[4];
+    zt_err rc;
+
+    while ((rc = zt_frame_peek(&s->frames, &f, &fault)) == ZT_OK) {
+        if (f.type != ZT_FRAME_EVENT || f.body_bytes > ZT_FRAME_MAX - 1 - sizeof(head)) {
+            rc = zt_fault_set(&fault, ZT_E_FORMAT, "a frame of type %d", f.type);
+            break;
+        }
+        zt_set_u32(head, (uint32_t)r->rank);
+        zt_node_send(r->node, ZT_FRAME_RELAY, head, sizeof(head), f.body, f.body_bytes);
+        zt_frame_drop(&s->frames, &f);
+    }
+    if (rc == ZT_E_SHORT)
+        return true;
+    zt_warn("daemon", "rank %d sends no events any more: %s", r->rank, fault.text);
+    return false;
+}
+
+/* Read once. The number of bytes; 0: nothing there now, or the source is closed. */
+static size_t source_read(struct zt_source *s)
+{
+    static char block[READ_BYTES]; /* the loop's own: one read at a time */
+    ssize_t k;
+    bool ok;
+
+    if (s->fd < 0)
+        return 0;
+    do
+        k = read(s->fd, block, sizeof(block));
+    while (k < 0 && errno == EINTR);
+    if (k < 0 && errno == EAGAIN)
+        return 0;
+    ok = k > 0;
+    if (ok && s->stream)
+        ok = zt_lines_feed(&s->lines, block, (size_t)k, forward, s) == ZT_OK;
+    else if (ok)
+        ok = zt_buf_put(&s->frames, block, (size_t)k) == ZT_OK && relay(s);
+    if (!ok) {
+        source_close(s);
+        return 0;
+    }
+    return (size_t)k;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* an error shows in the read */
+    (void)events;
+    source_read(poll->data);
+}
+
+zt_err zt_output_start(struct zt_local_rank *r, const int fds[3], struct zt_fault *fault)
+{
+    for (int i = 0; i < 3; i++) {
+        struct zt_source *s = &r->source[i];
+        int e;
+
+        s->rank = r;
+        s->stream = i;
+        zt_lines_init(&s->lines);
+        zt_buf_init(&s->frames, 2 * ZT_FRAME_MAX);
+        e = uv_poll_init(&r->node->loop, &s->poll, fds[i]);
+        if (e)
+            return zt_fault_set(fault, ZT_E_SYSTEM, "watching rank %d: %s", r->rank,
+                                uv_strerror(e));
+        s->fd = fds[i];
+        s->poll.data = s;
+        if (!r->node->paused)
+            uv_poll_start(&s->poll, UV_READABLE, on_readable);
+    }
+    return ZT_OK;
+}
+
+void zt_output_drain(struct zt_local_rank *r)
+{
+    for (int i = 0; i < 3; i++) {
+        struct zt_source *s = &r->source[i];
+        size_t total = 0, k;
+
+        while (total < DRAIN_BYTES && (k = source_read(s)) > 0)
+            total += k;
+        if (s->fd >= 0 && s->stream) /* a child of it holds the pipe; the line is over */
+            zt_lines_finish(&s->lines, forward, s);
+    }
+}
+
+void zt_output_pause(struct zt_node *n, bool pause)
+{
+    n->paused = pause;
+    for (int i = 0; i < n->num_started; i++)
+        for (int k = 0; k < 3; k++) {
+            struct zt_source *s = &n->ranks[i].source[k];
+
+            if (s->fd >= 0 && pause)
+                uv_poll_stop(&s->poll);
+            else if (s->fd >= 0)
+                uv_poll_start(&s->poll, UV_READABLE, on_readable);
+        }
+}
+
+void zt_output_close(struct zt_local_rank *r)
+{
+    for (int i = 0; i < 3; i++) {
+        struct zt_source *s = &r->source[i];
+
+        source_close(s);
+        zt_lines_release(&s->lines);
+        zt_buf_release(&s->frames);
+        for (int k = 0; k < ZT_TAIL_LINES; k++) {
+            free(s->tail.line[k]);
+            s->tail.line[k] = NULL;
+        }
+    }
+    if (r->log_fd >= 0)
+        close(r->log_fd);
+    r->log_fd = -1;
+}
