@@ -46,7 +46,8 @@ DEPS_launcher   := common
 
 # ---------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes \
-        -Wmissing-prototypes -Wno-format-nonliteral -Wno-unknown-pragmas
+        -Wmissing-prototypes -Wno-format-nonliteral -Wno-format-truncation \
+        -Wno-unknown-pragmas
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
