@@ -1,0 +1,141 @@
+#include "kernels/backend.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/meta/meta.h"
+
+const struct zt_backend *const zt_backends[] = {&zt_cpu_backend, &zt_meta_backend, NULL};
+
+zt_err zt_backend_find(const char *name, const struct zt_backend **out,
+                       struct zt_fault *fault)
+{
+    *out = NULL;
+    if (strcmp(name, "auto") == 0)
+        name = "cpu";
+    for (int i = 0; zt_backends[i]; i++) {
+        if (strcmp(zt_backends[i]->name, name) != 0)
+            continue;
+        if (zt_backends[i]->abi != ZT_BACKEND_ABI)
+            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                                "backend %s speaks ABI %u, this program %u", name,
+                                zt_backends[i]->abi, ZT_BACKEND_ABI);
+        *out = zt_backends[i];
+        return ZT_OK;
+    }
+    if (strcmp(name, "cuda") == 0)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "device cuda: this version has no CUDA backend yet; use "
+                            "--device cpu");
+    return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                        "no device called \"%s\"; there are auto, cpu and meta", name);
+}
+
+/* ---- views ---- */
+
+struct zt_view zt_view_of(void *data, zt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct zt_view v = {.data = data, .dtype = dtype, .ndim = ndim};
+    int64_t stride = 1;
+
+    for (int i = ndim - 1; i >= 0; i--) {
+        v.shape[i] = shape[i];
+        v.stride[i] = stride;
+        stride *= shape[i];
+    }
+    return v;
+}
+
+int64_t zt_view_numel(const struct zt_view *v)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < v->ndim; i++)
+        n *= v->shape[i];
+    return n;
+}
+
+bool zt_view_is_contiguous(const struct zt_view *v)
+{
+    int64_t stride = 1;
+
+    for (int i = v->ndim - 1; i >= 0; i--) {
+        if (v->shape[i] == 0)
+            return true;
+        if (v->shape[i] != 1 && v->stride[i] != stride)
+            return false;
+        stride *= v->shape[i];
+    }
+    return true;
+}
+
+/* ---- the machine's own rate of products ---- */
+
+#define MEASURE_N 1536
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* The best of the products that fit in `seconds`: what the machine does undisturbed. */
+static zt_err measure(const struct zt_backend *be, struct zt_device *dev,
+                      const struct zt_gemm_args *args, double seconds, double *best,
+                      struct zt_fault *fault)
+{
+    double start = now(), t0, took;
+    bool warm = false;
+
+    *best = INFINITY;
+    do {
+        t0 = now();
+        zt_err rc = be->kernels->gemm(dev, NULL, args, fault);
+        if (rc == ZT_OK)
+            rc = be->sync(dev, NULL, fault);
+        if (rc != ZT_OK)
+            return rc;
+        took = now() - t0;
+        if (warm && took < *best)
+            *best = took;
+        if (!warm)
+            start = now();
+        warm = true;
+    } while (*best == INFINITY || now() - start < seconds);
+    return ZT_OK;
+}
+
+zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
+                       double seconds, double *flops_per_s, struct zt_fault *fault)
+{
+    const int64_t n = MEASURE_N, shape[2] = {n, n};
+    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
+    struct zt_fill_args fill = {.value = 0.5f};
+    struct zt_gemm_args args = {.alpha = 1};
+    double best;
+    void *mem;
+    zt_err rc;
+
+    *flops_per_s = 0;
+    if (dtype != ZT_F32 && dtype != ZT_BF16 && dtype != ZT_F16)
+        return zt_fault_set(fault, ZT_E_ARG, "there is no product of %s to measure",
+                            zt_dtype_name(dtype));
+    rc = be->alloc(dev, 3 * one, &mem, fault);
+    if (rc != ZT_OK)
+        return rc;
+    args.a = zt_view_of(mem, dtype, 2, shape);
+    args.b = zt_view_of((char *)mem + one, dtype, 2, shape);
+    args.c = zt_view_of((char *)mem + 2 * one, dtype, 2, shape);
+    fill.y = zt_view_of(mem, dtype, 1, &(int64_t){2 * n * n});
+    rc = be->kernels->fill(dev, NULL, &fill, fault);
+    if (rc == ZT_OK)
+        rc = measure(be, dev, &args, seconds, &best, fault);
+    be->free(dev, mem, 3 * one);
+    if (rc == ZT_OK)
+        *flops_per_s = 2.0 * (double)n * (double)n * (double)n / best;
+    return rc;
+}
