@@ -249,7 +249,8 @@ struct zt_sumsq_args {
  *   p -= lr_t * m / (sqrt(v) * vscale + eps), decoupled: first p -= lr * wd * p
  * with lr_t = lr / (1 - b1^t) and vscale = 1 / sqrt(1 - b2^t) (1 and 1 without bias
  * correction), computed in double by the caller. The rounded new weight goes to `param`
- * in its dtype when present. Nothing happens when *skip != 0. All of length n.
+ * in its dtype when present. With zero_grad the gradient is 0 afterwards, skipped or not.
+ * Nothing else happens when *skip != 0. All of length n.
  */
 struct zt_adamw_args {
     struct zt_view master, m, v, grad; /* fp32 */
@@ -257,7 +258,7 @@ struct zt_adamw_args {
     const float *grad_scale;           /* device memory, 1 float */
     const uint32_t *skip;              /* device memory, 1 word; NULL: never */
     float lr, lr_t, vscale, beta1, beta2, eps, weight_decay;
-    bool decoupled;
+    bool decoupled, zero_grad;
 };
 
 #define ZT_KERNELS(X)                                                                    \
