@@ -53,6 +53,8 @@ static bool mat_of(struct mat *m, const struct zt_view *v)
                      .stride = {at ? v->stride[0] : 0, v->stride[at], v->stride[at + 1]}};
     if (m->batch < 0 || m->rows < 0 || m->cols < 0)
         return false;
+    if (m->rows == 0 || m->cols == 0)
+        return true;
     if (m->batch == 1)
         m->stride[0] = 0;
     if (m->cols == 1) {

@@ -10,7 +10,7 @@ INLINE float exp_f32(float y)
 {
     const float magic = 0x1.8p23f; /* adding it rounds to an integer */
     float r, f, p, scale;
-    int32_t bits;
+    uint32_t bits;
 
     y = y < -87.0f ? -87.0f : y > 88.0f ? 88.0f : y;
     r = y * 0x1.715476p0f + magic;

@@ -1,0 +1,453 @@
+/* Products against a plain float64 reference, over shapes, strides and types. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/parallel.h"
+
+static struct zt_device *dev;
+
+static int open_device(void **state)
+{
+    (void)state;
+    return zt_cpu_backend.open(0, 2, &dev, NULL) == ZT_OK ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    zt_cpu_backend.close(dev);
+    return 0;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t seed = 1;
+
+static uint32_t draw(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33);
+}
+
+static double uniform(void)
+{
+    return draw() / (double)(1u << 30) - 1.0; /* [-1, 1) */
+}
+
+/* A matrix (batch, rows, cols) with room around it that must stay untouched. */
+struct matrix {
+    struct zt_view view;
+    void *mem;
+    size_t bytes;
+};
+
+enum layout { ROWS, COLS, ROWS_PADDED, COLS_PADDED, NUM_LAYOUT };
+
+static struct matrix make(zt_dtype dtype, int64_t batch, int64_t rows, int64_t cols,
+                          enum layout layout)
+{
+    int64_t pad = layout >= ROWS_PADDED ? 5 : 0;
+    bool by_cols = layout == COLS || layout == COLS_PADDED;
+    int64_t ld = (by_cols ? rows : cols) + pad;
+    int64_t each = ld * (by_cols ? cols : rows) + pad;
+    int nd = batch ? 3 : 2;
+    struct matrix m = {.view = {.dtype = dtype, .ndim = nd}};
+
+    m.bytes = (size_t)(each * (batch ? batch : 1)) * zt_dtype_bytes(dtype);
+    m.mem = malloc(m.bytes ? m.bytes : 1);
+    assert_non_null(m.mem);
+    m.view.data = m.mem;
+    if (batch) {
+        m.view.shape[0] = batch;
+        m.view.stride[0] = each;
+    }
+    m.view.shape[nd - 2] = rows;
+    m.view.shape[nd - 1] = cols;
+    m.view.stride[nd - 2] = by_cols ? 1 : ld;
+    m.view.stride[nd - 1] = by_cols ? ld : 1;
+    for (size_t i = 0; i < m.bytes / zt_dtype_bytes(dtype); i++) {
+        float x = (float)uniform();
+        zt_store_row((char *)m.mem + i * zt_dtype_bytes(dtype), dtype, 1, &x, 1);
+    }
+    return m;
+}
+
+static double get(const struct zt_view *v, int64_t b, int64_t i, int64_t j)
+{
+    int nd = v->ndim;
+    int64_t at = (nd == 3 && v->shape[0] > 1 ? b * v->stride[0] : 0) +
+                 i * v->stride[nd - 2] + j * v->stride[nd - 1];
+    float x;
+
+    zt_load_row(&x, (const char *)v->data + at * (int64_t)zt_dtype_bytes(v->dtype),
+                v->dtype, 1, 1);
+    return x;
+}
+
+static double rounding(zt_dtype dtype)
+{
+    return dtype == ZT_BF16 ? 0x1p-8 : dtype == ZT_F16 ? 0x1p-11 : 0x1p-22;
+}
+
+static double gelu(double x, zt_epilogue e)
+{
+    if (e == ZT_EPI_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+
+static void near(double got, double want, double tolerance, const char *what)
+{
+    if (!(fabs(got - want) <= tolerance * (1 + fabs(want))))
+        fail_msg("%s: got %.9g, want %.9g", what, got, want);
+}
+
+/* The bytes between and around the elements of c are as they were. */
+static void expect_gaps_untouched(const struct matrix *c, const void *before)
+{
+    const struct zt_view *v = &c->view;
+    size_t width = zt_dtype_bytes(v->dtype);
+    char *used = calloc(c->bytes + 1, 1);
+    int nd = v->ndim;
+
+    assert_non_null(used);
+    for (int64_t b = 0; b < (nd == 3 ? v->shape[0] : 1); b++)
+        for (int64_t i = 0; i < v->shape[nd - 2]; i++)
+            for (int64_t j = 0; j < v->shape[nd - 1]; j++)
+                memset(used + (size_t)((nd == 3 ? b * v->stride[0] : 0) +
+                                       i * v->stride[nd - 2] + j * v->stride[nd - 1]) *
+                                  width,
+                       1, width);
+    for (size_t i = 0; i < c->bytes; i++)
+        if (!used[i] && ((char *)c->mem)[i] != ((const char *)before)[i])
+            fail_msg("a byte outside c was written");
+    free(used);
+}
+
+static struct zt_gemm_args args_of(const struct matrix *a, const struct matrix *b,
+                                   const struct matrix *c)
+{
+    return (struct zt_gemm_args){.a = a->view, .b = b->view, .c = c->view, .alpha = 1};
+}
+
+/* Runs g and compares every element of c (and pre) with sums in double. */
+static void run_and_compare(const struct zt_gemm_args *g, const struct matrix *c)
+{
+    int nd = g->c.ndim;
+    int64_t batch = nd == 3 ? g->c.shape[0] : 1;
+    int64_t m = g->c.shape[nd - 2], n = g->c.shape[nd - 1], depth = g->a.shape[nd - 1];
+    void *before = malloc(c->bytes + 1);
+    struct zt_view old = g->c;
+    struct zt_fault fault = {0};
+    double tol = 2 * rounding(g->c.dtype) + 2e-6 * sqrt((double)depth);
+
+    assert_non_null(before);
+    memcpy(before, c->mem, c->bytes);
+    old.data = before;
+    if (zt_cpu_gemm(dev, NULL, g, &fault) != ZT_OK)
+        fail_msg("%s", fault.text);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+
+                for (int64_t k = 0; k < depth; k++)
+                    sum += get(&g->a, b, i, k) * get(&g->b, b, k, j);
+                sum *= g->alpha;
+                if (g->bias.data) {
+                    struct zt_view bias = {.data = g->bias.data,
+                                           .dtype = g->bias.dtype,
+                                           .ndim = 2,
+                                           .shape = {1, n},
+                                           .stride = {0, g->bias.stride[0]}};
+                    sum += get(&bias, 0, 0, j);
+                }
+                if (g->accumulate)
+                    sum += get(&old, b, i, j);
+                if (g->epilogue != ZT_EPI_NONE) {
+                    if (g->pre.data)
+                        near(get(&g->pre, b, i, j), sum, tol, "pre");
+                    sum = gelu(sum, g->epilogue);
+                }
+                near(get(&g->c, b, i, j), sum, tol, "c");
+            }
+    expect_gaps_untouched(c, before);
+    free(before);
+}
+
+/* ---- types ---- */
+
+static const struct {
+    zt_dtype ab, c;
+} pairs[] = {{ZT_F32, ZT_F32},
+             {ZT_BF16, ZT_BF16},
+             {ZT_BF16, ZT_F32},
+             {ZT_F16, ZT_F16},
+             {ZT_F16, ZT_F32}};
+#define NUM_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
+
+static int64_t odd_size(void)
+{
+    static const int64_t sizes[] = {1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 65};
+
+    return sizes[draw() % (sizeof(sizes) / sizeof(sizes[0]))];
+}
+
+static void test_every_layout_and_type_matches_the_reference(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int lay = 0; lay < NUM_LAYOUT * NUM_LAYOUT * NUM_LAYOUT; lay++) {
+            int64_t m = odd_size(), n = odd_size(), k = odd_size();
+            struct matrix a = make(pairs[t].ab, 0, m, k, (enum layout)(lay % 4));
+            struct matrix b = make(pairs[t].ab, 0, k, n, (enum layout)(lay / 4 % 4));
+            struct matrix c = make(pairs[t].c, 0, m, n, (enum layout)(lay / 16));
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.accumulate = draw() % 2;
+            g.alpha = draw() % 2 ? 1 : 0.375f;
+            run_and_compare(&g, &c);
+            free(a.mem);
+            free(b.mem);
+            free(c.mem);
+        }
+}
+
+static void test_batches_with_strides_and_repeats_match(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 16; i++) {
+            int64_t batch = 1 + draw() % 4, m = odd_size(), n = odd_size(),
+                    k = odd_size();
+            bool repeat = i % 4 == 3;
+            struct matrix a = make(pairs[t].ab, batch, m, k, (enum layout)(draw() % 4));
+            struct matrix b =
+                make(pairs[t].ab, repeat ? 1 : batch, k, n, (enum layout)(draw() % 4));
+            struct matrix c = make(pairs[t].c, batch, m, n, (enum layout)(draw() % 4));
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.accumulate = i % 2;
+            run_and_compare(&g, &c);
+            free(a.mem);
+            free(b.mem);
+            free(c.mem);
+        }
+}
+
+static void test_heads_inside_packed_rows_are_batches(void **state)
+{
+    /* q and k of (T, H, D): batch stride D, row stride H * D */
+    const int64_t t = 19, h = 3, d = 8, shape[3] = {h, t, d};
+    struct matrix q = make(ZT_F32, 0, t, h * d, ROWS),
+                  k = make(ZT_F32, 0, t, h * d, ROWS);
+    struct matrix s = make(ZT_F32, h, t, t, ROWS);
+    struct zt_gemm_args g = {.c = s.view, .alpha = 0.5f};
+
+    (void)state;
+    g.a = zt_view_of(q.mem, ZT_F32, 3, shape);
+    g.a.stride[0] = d;
+    g.a.stride[1] = h * d;
+    g.b = zt_view_of(k.mem, ZT_F32, 3, (int64_t[]){h, d, t});
+    g.b.stride[0] = d;
+    g.b.stride[1] = 1;
+    g.b.stride[2] = h * d;
+    run_and_compare(&g, &s);
+    free(q.mem);
+    free(k.mem);
+    free(s.mem);
+}
+
+static void test_bias_and_gelu_match_the_reference(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 24; i++) {
+            int64_t m = odd_size(), n = odd_size(), k = odd_size();
+            struct matrix a = make(pairs[t].ab, 0, m, k, ROWS);
+            struct matrix b = make(pairs[t].ab, 0, k, n, (enum layout)(draw() % 4));
+            struct matrix c = make(pairs[t].c, 0, m, n, (enum layout)(draw() % 4));
+            struct matrix pre = make(pairs[t].c, 0, m, n, (enum layout)(draw() % 4));
+            struct matrix bias = make(i % 2 ? pairs[t].ab : ZT_F32, 0, 1, n, ROWS);
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.bias = zt_view_of(bias.mem, bias.view.dtype, 1, &n);
+            g.alpha = i % 5 ? 1 : -0.5f;
+            g.epilogue = (zt_epilogue)(i % 3);
+            if (i % 4 < 3 && g.epilogue != ZT_EPI_NONE)
+                g.pre = pre.view;
+            run_and_compare(&g, &c);
+            free(a.mem);
+            free(b.mem);
+            free(c.mem);
+            free(pre.mem);
+            free(bias.mem);
+        }
+}
+
+static void test_pieces_of_widened_products_join(void **state)
+{
+    /* larger than a piece in every direction, with little work: f16 goes by pieces */
+    static const int64_t mnk[][3] = {
+        {1030, 3, 2}, {2, 2055, 5}, {3, 2, 4100}, {1027, 2050, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        for (int layout = 0; layout < 2; layout++) {
+            struct matrix a = make(ZT_F16, 0, mnk[i][0], mnk[i][2], (enum layout)layout);
+            struct matrix b = make(ZT_F16, 0, mnk[i][2], mnk[i][1], (enum layout)layout);
+            struct matrix c = make(ZT_F32, 0, mnk[i][0], mnk[i][1], ROWS_PADDED);
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.accumulate = layout;
+            run_and_compare(&g, &c);
+            free(a.mem);
+            free(b.mem);
+            free(c.mem);
+        }
+}
+
+static void test_an_empty_sum_is_the_bias(void **state)
+{
+    float c[6] = {9, 9, 9, 9, 9, 9}, bias[3] = {1, 2, 3};
+    struct zt_gemm_args g = {.alpha = 1};
+
+    (void)state;
+    g.a = zt_view_of(NULL, ZT_F32, 2, (int64_t[]){2, 0});
+    g.b = zt_view_of(NULL, ZT_F32, 2, (int64_t[]){0, 3});
+    g.c = zt_view_of(c, ZT_F32, 2, (int64_t[]){2, 3});
+    g.bias = zt_view_of(bias, ZT_F32, 1, (int64_t[]){3});
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(c[i] == bias[i % 3]);
+    g.bias.data = NULL;
+    g.accumulate = true;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    assert_true(c[5] == 3);
+}
+
+static void test_bad_arguments_are_refused(void **state)
+{
+    float mem[64] = {0};
+    struct zt_gemm_args good = {.alpha = 1}, g;
+    struct zt_fault fault;
+
+    (void)state;
+    good.a = zt_view_of(mem, ZT_F32, 2, (int64_t[]){2, 4});
+    good.b = zt_view_of(mem + 16, ZT_F32, 2, (int64_t[]){4, 3});
+    good.c = zt_view_of(mem + 32, ZT_F32, 2, (int64_t[]){2, 3});
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &good, &fault), ZT_OK);
+    g = good;
+    g.b.shape[0] = 5;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    assert_non_null(strstr(fault.text, "do not fit"));
+    g = good;
+    g.a.dtype = ZT_I32;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.a.dtype = g.b.dtype = ZT_BF16;
+    g.c.dtype = ZT_F16;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.a.stride[1] = 2;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.bias = zt_view_of(mem, ZT_F32, 1, (int64_t[]){3});
+    g.accumulate = true;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.c.data = NULL;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+}
+
+static void test_two_runs_give_the_same_bits(void **state)
+{
+    struct matrix a = make(ZT_F32, 0, 70, 300, ROWS), b = make(ZT_F32, 0, 300, 90, COLS);
+    struct matrix c = make(ZT_F32, 0, 70, 90, ROWS);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+    void *first = malloc(c.bytes);
+
+    (void)state;
+    assert_non_null(first);
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    memcpy(first, c.mem, c.bytes);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+        assert_memory_equal(first, c.mem, c.bytes);
+    }
+    free(first);
+    free(a.mem);
+    free(b.mem);
+    free(c.mem);
+}
+
+static void test_half_types_round_to_nearest_even(void **state)
+{
+    static const struct {
+        zt_dtype dtype;
+        float x;
+        uint16_t bits;
+    } want[] = {
+        {ZT_BF16, 1.00390625f, 0x3f80},
+        {ZT_BF16, 1.01171875f, 0x3f82},
+        {ZT_BF16, INFINITY, 0x7f80},
+        {ZT_BF16, 3.4e38f, 0x7f80},
+        {ZT_F16, 1.00048828125f, 0x3c00},
+        {ZT_F16, 1.00146484375f, 0x3c02},
+        {ZT_F16, 65504, 0x7bff},
+        {ZT_F16, 65519, 0x7bff},
+        {ZT_F16, 65520, 0x7c00},
+        {ZT_F16, 0x1p-24f, 1},
+        {ZT_F16, 0x1p-25f, 0},
+        {ZT_F16, 0x1.8p-24f, 2},
+        {ZT_F16, -0x1p-14f, 0x8400},
+        {ZT_F16, -INFINITY, 0xfc00},
+    };
+    float x[9], back[9];
+    uint16_t h[9];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        for (int j = 0; j < 9; j++) /* 8 at once and one alone */
+            x[j] = want[i].x;
+        zt_store_row(h, want[i].dtype, 1, x, 9);
+        assert_int_equal(h[0], want[i].bits);
+        assert_int_equal(h[8], want[i].bits);
+    }
+    for (uint32_t u = 0; u < 0x10000; u++) { /* every f16 survives a round trip */
+        uint16_t in[9], again[9];
+
+        for (int j = 0; j < 9; j++)
+            in[j] = (uint16_t)u;
+        if ((u & 0x7c00) == 0x7c00 && (u & 0x3ff))
+            continue; /* nan */
+        zt_load_row(back, in, ZT_F16, 1, 9);
+        assert_true(back[0] == back[8]);
+        zt_store_row(again, ZT_F16, 1, back, 9);
+        assert_memory_equal(in, again, sizeof(in));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
+        cmocka_unit_test(test_batches_with_strides_and_repeats_match),
+        cmocka_unit_test(test_heads_inside_packed_rows_are_batches),
+        cmocka_unit_test(test_bias_and_gelu_match_the_reference),
+        cmocka_unit_test(test_pieces_of_widened_products_join),
+        cmocka_unit_test(test_an_empty_sum_is_the_bias),
+        cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_two_runs_give_the_same_bits),
+        cmocka_unit_test(test_half_types_round_to_nearest_even),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
