@@ -1,0 +1,23 @@
+/*
+ * mapping.h -- a whole file, mapped read-only.
+ *
+ * Ownership: the caller owns the struct; release unmaps. An empty file maps to NULL.
+ * Threads:   reading from any; open and release from one.
+ * The file must not shrink while it is mapped: the kernel would end the process.
+ */
+#ifndef COMMON_MAPPING_H
+#define COMMON_MAPPING_H
+
+#include "common/fault.h"
+
+struct zt_mapping {
+    const uint8_t *data; /* page aligned */
+    size_t bytes;
+};
+
+/* ZT_E_NOINPUT: missing, unreadable, or no regular file; ZT_E_NOMEM: no room to map. */
+zt_err zt_mapping_open(const char *path, struct zt_mapping *out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_mapping_release(struct zt_mapping *m); /* a zeroed struct is fine */
+
+#endif

@@ -1,0 +1,478 @@
+/* The sampler's promises S1..S4, and that evaluation sees every token once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "test/unit/data/files.h"
+#include "worker/data/sampler.h"
+
+static struct zt_fault fault;
+
+/* A dataset of n tokens whose token i is i. */
+static struct zt_dataset *counting(int n)
+{
+    static uint16_t t[65536];
+    struct zt_dataset *ds = NULL;
+    const char *path;
+
+    for (int i = 0; i < n; i++)
+        t[i] = (uint16_t)i;
+    path = put_file("count.bin", t, (size_t)n * sizeof(*t));
+    if (zt_dataset_open((const char *const[]){path, NULL}, "nanogpt", 0, &ds, &fault))
+        fail_msg("%s", fault.text);
+    return ds;
+}
+
+static struct zt_sampler *sampling(const struct zt_dataset *ds,
+                                   struct zt_sampler_config cfg)
+{
+    struct zt_sampler *s = NULL;
+
+    if (zt_sampler_open(ds, &cfg, &s, &fault))
+        fail_msg("%s", fault.text);
+    return s;
+}
+
+/* First token of each row; checks that a row is T tokens and their successors. */
+static void read_rows(const struct zt_sampler *s, int64_t step, int64_t micro, int64_t B,
+                      int64_t T, int32_t *starts)
+{
+    int32_t tokens[256], targets[256];
+    int64_t n = 0;
+
+    assert_true(B * T <= 256);
+    assert_int_equal(zt_sampler_read(s, step, micro, tokens, targets, &n, &fault), ZT_OK);
+    assert_int_equal(n, B * T);
+    for (int64_t b = 0; b < B; b++) {
+        starts[b] = tokens[b * T];
+        for (int64_t i = 0; i < T; i++) {
+            assert_int_equal(tokens[b * T + i], starts[b] + i);
+            assert_int_equal(targets[b * T + i], starts[b] + i + 1);
+        }
+    }
+}
+
+static void test_permutation_is_a_bijection_for_any_size(void **state)
+{
+    static uint8_t seen[5000];
+
+    (void)state;
+    for (int64_t n = 1; n < 5000; n = n < 70 ? n + 1 : n * 2 + 1) {
+        memset(seen, 0, sizeof(seen));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t p = zt_permute(42, n % 3, n, i);
+
+            assert_in_range(p, 0, n - 1);
+            assert_int_equal(seen[p]++, 0);
+        }
+    }
+    for (int64_t i = 0; i < 100; i++)
+        assert_true(zt_permute(1, 2, INT64_C(1) << 40, i) < INT64_C(1) << 40);
+}
+
+/* Chi-square of where 64 samples land over many keys: 63 degrees of freedom. */
+static void test_permutation_depends_on_seed_and_epoch_and_spreads_evenly(void **state)
+{
+    enum { N = 64, KEYS = 6400 };
+    int hits[N] = {0}, follows[N] = {0}, same = 0;
+    double chi = 0, chi_next = 0;
+
+    (void)state;
+    for (int k = 0; k < KEYS; k++) {
+        int64_t a = zt_permute((uint64_t)(k / 80), k % 80, N, 5);
+        int64_t b = zt_permute((uint64_t)(k / 80), k % 80, N, 6);
+
+        hits[a]++;
+        follows[(b - a + N) % N]++;
+        same += a == zt_permute((uint64_t)(k / 80) + 1000, k % 80, N, 5);
+    }
+    assert_int_equal(follows[0], 0);
+    for (int i = 0; i < N; i++) {
+        double e = (double)KEYS / N, f = (double)KEYS / (N - 1);
+
+        chi += (hits[i] - e) * (hits[i] - e) / e;
+        chi_next += i ? (follows[i] - f) * (follows[i] - f) / f : 0;
+    }
+    assert_true(chi < 120 && chi_next < 120); /* beyond 120: one chance in 10^5 */
+    assert_in_range(same, 50, 160);           /* 100 expected of unrelated orders */
+}
+
+static void test_an_epoch_holds_each_block_once(void **state)
+{
+    struct zt_dataset *ds = counting(4 * 35 + 3);
+    struct zt_sampler *s = sampling(
+        ds, (struct zt_sampler_config){
+                .block_size = 4, .micro_rows = 5, .num_micro = 1, .world = 1, .seed = 9});
+    int seen[3][35] = {{0}}, moved = 0;
+
+    (void)state;
+    assert_int_equal(zt_sampler_num_blocks(s), 35);
+    assert_int_equal(zt_sampler_num_steps(s, 1), 7);
+    for (int64_t step = 1; step <= 21; step++) {
+        int32_t starts[5];
+
+        read_rows(s, step, 0, 5, 4, starts);
+        for (int b = 0; b < 5; b++) {
+            assert_int_equal(starts[b] % 4, 0);
+            seen[(step - 1) / 7][starts[b] / 4]++;
+            moved += starts[b] / 4 != ((step - 1) % 7) * 5 + b;
+        }
+    }
+    for (int i = 0; i < 3 * 35; i++)
+        assert_int_equal(seen[i / 35][i % 35], 1);
+    assert_true(moved > 70); /* in order it would be 0 */
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+/* All rows of `steps` global batches, in order of the global row. */
+static void global_order(const struct zt_dataset *ds, struct zt_sampler_config cfg,
+                         int64_t steps, int32_t *out)
+{
+    int64_t G = cfg.micro_rows * cfg.num_micro * cfg.world;
+
+    memset(out, 0xff, (size_t)(steps * G) * sizeof(*out));
+    for (cfg.rank = 0; cfg.rank < cfg.world; cfg.rank++) {
+        struct zt_sampler *s = sampling(ds, cfg);
+
+        for (int64_t step = 1; step <= steps; step++) {
+            for (int64_t m = 0; m < cfg.num_micro; m++) {
+                int32_t *row = out + (step - 1) * G + zt_sampler_row0(s, m);
+
+                for (int64_t b = 0; b < cfg.micro_rows; b++)
+                    assert_int_equal(row[b], -1); /* S1: nobody else has this row */
+                read_rows(s, step, m, cfg.micro_rows, cfg.block_size, row);
+            }
+        }
+        zt_sampler_close(s);
+    }
+}
+
+static void test_any_factorisation_sees_the_same_rows_in_the_same_order(void **state)
+{
+    static const struct {
+        int64_t rows, micro;
+        int world;
+    } ways[] = {{1, 1, 12}, {2, 3, 2}, {12, 1, 1}, {3, 1, 4}, {4, 3, 1}, {1, 12, 1}};
+    struct zt_dataset *ds = counting(1003);
+    int32_t want[12 * 40], got[12 * 40];
+
+    (void)state;
+    for (int kind = 0; kind < 8; kind++) {
+        struct zt_sampler_config cfg = {.block_size = 3,
+                                        .micro_rows = 1,
+                                        .num_micro = 12,
+                                        .world = 1,
+                                        .seed = 3,
+                                        .drop_last = kind & 1,
+                                        .random_start = kind & 2,
+                                        .in_order = kind & 4};
+
+        global_order(ds, cfg, 40, want);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+            cfg.micro_rows = ways[i].rows;
+            cfg.num_micro = ways[i].micro;
+            cfg.world = ways[i].world;
+            global_order(ds, cfg, 40, got);
+            assert_memory_equal(got, want, sizeof(want));
+        }
+    }
+    zt_dataset_close(ds);
+}
+
+static void test_drop_last_keeps_epochs_apart_and_drops_other_blocks_each(void **state)
+{
+    struct zt_dataset *ds = counting(2 * 10 + 1);
+    struct zt_sampler *s = sampling(ds, (struct zt_sampler_config){.block_size = 2,
+                                                                   .micro_rows = 4,
+                                                                   .num_micro = 1,
+                                                                   .world = 1,
+                                                                   .drop_last = true});
+    int dropped[10] = {0}, distinct = 0;
+
+    (void)state;
+    assert_int_equal(zt_sampler_num_steps(s, 3), 6);
+    for (int e = 0; e < 20; e++) {
+        int seen[10] = {0};
+
+        for (int i = 0; i < 2; i++) {
+            int32_t starts[4];
+
+            read_rows(s, 2 * e + i + 1, 0, 4, 2, starts);
+            for (int b = 0; b < 4; b++)
+                assert_int_equal(seen[starts[b] / 2]++, 0);
+        }
+        for (int i = 0; i < 10; i++)
+            dropped[i] += !seen[i];
+    }
+    for (int i = 0; i < 10; i++)
+        distinct += dropped[i] > 0;
+    assert_true(distinct > 5);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+static void test_seek_continues_exactly_where_tell_was(void **state)
+{
+    struct zt_dataset *ds = counting(500);
+
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct zt_sampler_config cfg = {.block_size = 7,
+                                        .micro_rows = 3,
+                                        .num_micro = 2,
+                                        .world = 3,
+                                        .rank = 1,
+                                        .seed = 77,
+                                        .drop_last = kind & 1,
+                                        .random_start = kind & 2};
+        struct zt_sampler *all = sampling(ds, cfg), *some;
+        struct zt_sampler_state at, chained;
+
+        for (int64_t k = 0; k < 30; k++) {
+            cfg.seed = 1; /* the position brings its own */
+            some = sampling(ds, cfg);
+            zt_sampler_tell(all, k, &at);
+            assert_int_equal(zt_sampler_seek(some, &at, &fault), ZT_OK);
+            for (int64_t step = 1; step <= 12; step++) {
+                int32_t a[3], b[3];
+
+                read_rows(all, k + step, 1, 3, 7, a);
+                read_rows(some, step, 1, 3, 7, b);
+                assert_memory_equal(a, b, sizeof(a));
+                zt_sampler_tell(all, k + step, &at);
+                zt_sampler_tell(some, step, &chained);
+                assert_memory_equal(&at, &chained, sizeof(at));
+            }
+            zt_sampler_close(some);
+        }
+        zt_sampler_close(all);
+    }
+    zt_dataset_close(ds);
+}
+
+static void test_seek_under_another_world_goes_on_with_the_same_order(void **state)
+{
+    struct zt_dataset *ds = counting(300);
+    struct zt_sampler_config cfg = {
+        .block_size = 4, .micro_rows = 2, .num_micro = 1, .world = 1, .seed = 5};
+    struct zt_sampler *a = sampling(ds, cfg), *b;
+    struct zt_sampler_state at;
+
+    (void)state;
+    zt_sampler_tell(a, 9, &at);
+    cfg.world = 5;
+    for (cfg.rank = 0; cfg.rank < 5; cfg.rank++) {
+        int32_t want[2], got[2];
+
+        b = sampling(ds, cfg);
+        assert_int_equal(zt_sampler_seek(b, &at, &fault), ZT_OK);
+        for (int64_t step = 1; step <= 10; step++) {
+            read_rows(b, step, 0, 2, 4, got);
+            read_rows(a, 9 + (step - 1) * 5 + cfg.rank + 1, 0, 2, 4, want);
+            assert_memory_equal(got, want, sizeof(got));
+        }
+        zt_sampler_close(b);
+    }
+    zt_sampler_close(a);
+    zt_dataset_close(ds);
+}
+
+static void test_seek_refuses_other_data_and_changes_nothing(void **state)
+{
+    struct zt_dataset *ds = counting(300);
+    struct zt_sampler *s =
+        sampling(ds, (struct zt_sampler_config){
+                         .block_size = 4, .micro_rows = 2, .num_micro = 1, .world = 1});
+    struct zt_sampler_state at, bad, now;
+
+    (void)state;
+    zt_sampler_tell(s, 3, &at);
+    bad = at;
+    bad.fingerprint++;
+    assert_int_equal(zt_sampler_seek(s, &bad, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "other training data"));
+    bad = at;
+    bad.index = zt_sampler_num_blocks(s);
+    assert_int_equal(zt_sampler_seek(s, &bad, &fault), ZT_E_ARG);
+    bad.index = -1;
+    assert_int_equal(zt_sampler_seek(s, &bad, &fault), ZT_E_ARG);
+    zt_sampler_tell(s, 3, &now);
+    assert_memory_equal(&at, &now, sizeof(at));
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+static void test_random_start_moves_the_borders_between_epochs(void **state)
+{
+    struct zt_dataset *ds = counting(8 * 12);
+    struct zt_sampler *s = sampling(ds, (struct zt_sampler_config){.block_size = 8,
+                                                                   .micro_rows = 11,
+                                                                   .num_micro = 1,
+                                                                   .world = 1,
+                                                                   .random_start = true});
+    int offsets[8] = {0}, distinct = 0;
+
+    (void)state;
+    assert_int_equal(zt_sampler_num_blocks(s), 11);
+    for (int64_t e = 0; e < 64; e++) {
+        int32_t starts[11];
+
+        read_rows(s, e + 1, 0, 11, 8, starts);
+        for (int b = 1; b < 11; b++)
+            assert_int_equal(starts[b] % 8, starts[0] % 8);
+        offsets[starts[0] % 8]++;
+    }
+    for (int i = 0; i < 8; i++)
+        distinct += offsets[i] > 0;
+    assert_int_equal(distinct, 8);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+static void test_num_steps_counts_partial_steps_and_parts_of_epochs(void **state)
+{
+    struct zt_dataset *ds = counting(31);
+    struct zt_sampler *s =
+        sampling(ds, (struct zt_sampler_config){
+                         .block_size = 1, .micro_rows = 4, .num_micro = 1, .world = 1});
+
+    (void)state; /* 30 blocks in batches of 4 */
+    assert_int_equal(zt_sampler_num_steps(s, 1), 8);
+    assert_int_equal(zt_sampler_num_steps(s, 2), 15);
+    assert_int_equal(zt_sampler_num_steps(s, 0.4), 3);
+    assert_int_equal(zt_sampler_num_steps(s, 1e-9), 1);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+static void test_open_refuses_what_cannot_be_sampled(void **state)
+{
+    struct zt_dataset *ds = counting(10);
+    struct zt_sampler_config ok = {
+        .block_size = 4, .micro_rows = 1, .num_micro = 1, .world = 1};
+    struct zt_sampler_config c;
+    struct zt_sampler *s = NULL;
+    int32_t buf[4];
+    int64_t n;
+
+    (void)state;
+    c = ok, c.block_size = 10;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "10 tokens, too few for one block"));
+    c = ok, c.block_size = 6, c.random_start = true;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_FORMAT);
+    c = ok, c.drop_last = true, c.micro_rows = 3;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "drop_last"));
+    c = ok, c.rank = 1;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_ARG);
+    c = ok, c.micro_rows = 0;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_ARG);
+    c = ok, c.micro_rows = INT64_MAX, c.num_micro = 2;
+    assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_ARG);
+    assert_null(s);
+    s = sampling(ds, ok);
+    assert_int_equal(zt_sampler_read(s, 0, 0, buf, buf, &n, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, 1, 1, buf, buf, &n, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, INT64_MAX, 0, buf, buf, &n, NULL), ZT_E_ARG);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+/* A batch larger than the epoch: blocks repeat, but only across epochs. */
+static void test_a_batch_larger_than_the_data_rolls_over(void **state)
+{
+    struct zt_dataset *ds = counting(2 * 3 + 1);
+    struct zt_sampler *s =
+        sampling(ds, (struct zt_sampler_config){
+                         .block_size = 2, .micro_rows = 9, .num_micro = 1, .world = 1});
+    int32_t starts[9];
+
+    (void)state;
+    read_rows(s, 1, 0, 9, 2, starts);
+    for (int e = 0; e < 3; e++)
+        assert_int_equal(starts[3 * e] + starts[3 * e + 1] + starts[3 * e + 2], 6);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
+static void test_evaluation_covers_every_token_once_for_odd_sizes(void **state)
+{
+    (void)state;
+    for (int n = 2; n < 60; n++) {
+        struct zt_dataset *ds = counting(n);
+
+        for (int kind = 0; kind < 12; kind++) {
+            int64_t T = 1 + kind % 5 * 3, B = 1 + kind % 3, total = 0;
+            int world = 1 + kind % 4, seen[64] = {0};
+
+            for (int rank = 0; rank < world; rank++) {
+                struct zt_eval_batches ev;
+                int32_t x[64], y[64];
+
+                assert_int_equal(zt_eval_batches_init(&ev, ds, T, B, rank, world, &fault),
+                                 ZT_OK);
+                assert_int_equal(ev.num_targets, n - 1);
+                assert_true((ev.num_batches - 1) * world * B * T < n - 1);
+                for (int64_t k = 0; k < ev.num_batches; k++) {
+                    int64_t count = -1, real = 0;
+
+                    assert_int_equal(zt_eval_batches_read(&ev, k, x, y, &count, &fault),
+                                     ZT_OK);
+                    for (int64_t i = 0; i < B * T; i++) {
+                        if (y[i] == ZT_TARGET_IGNORE) {
+                            assert_int_equal(x[i], 0);
+                            continue;
+                        }
+                        assert_int_equal(y[i], x[i] + 1);
+                        seen[y[i]]++;
+                        real++;
+                    }
+                    assert_int_equal(count, real);
+                    total += count;
+                }
+                assert_int_equal(
+                    zt_eval_batches_read(&ev, ev.num_batches, x, y, &total, NULL),
+                    ZT_E_ARG);
+            }
+            assert_int_equal(total, n - 1);
+            for (int i = 0; i < n; i++)
+                assert_int_equal(seen[i], i > 0);
+        }
+        zt_dataset_close(ds);
+    }
+}
+
+static void test_evaluation_needs_two_tokens(void **state)
+{
+    struct zt_dataset *ds = counting(1);
+    struct zt_eval_batches ev;
+
+    (void)state;
+    assert_int_equal(zt_eval_batches_init(&ev, ds, 4, 1, 0, 1, &fault), ZT_E_FORMAT);
+    assert_int_equal(zt_eval_batches_init(&ev, ds, 0, 1, 0, 1, &fault), ZT_E_ARG);
+    zt_dataset_close(ds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_permutation_is_a_bijection_for_any_size),
+        cmocka_unit_test(test_permutation_depends_on_seed_and_epoch_and_spreads_evenly),
+        cmocka_unit_test(test_an_epoch_holds_each_block_once),
+        cmocka_unit_test(test_any_factorisation_sees_the_same_rows_in_the_same_order),
+        cmocka_unit_test(test_drop_last_keeps_epochs_apart_and_drops_other_blocks_each),
+        cmocka_unit_test(test_seek_continues_exactly_where_tell_was),
+        cmocka_unit_test(test_seek_under_another_world_goes_on_with_the_same_order),
+        cmocka_unit_test(test_seek_refuses_other_data_and_changes_nothing),
+        cmocka_unit_test(test_random_start_moves_the_borders_between_epochs),
+        cmocka_unit_test(test_num_steps_counts_partial_steps_and_parts_of_epochs),
+        cmocka_unit_test(test_open_refuses_what_cannot_be_sampled),
+        cmocka_unit_test(test_a_batch_larger_than_the_data_rolls_over),
+        cmocka_unit_test(test_evaluation_covers_every_token_once_for_odd_sizes),
+        cmocka_unit_test(test_evaluation_needs_two_tokens),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

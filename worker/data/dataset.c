@@ -1,0 +1,432 @@
+/*
+ * dataset.c -- files behind one another, and views of them.
+ *
+ * A store holds the files and a flat table of their runs with the position where each
+ * begins; a dataset is a window on a store. The store lives as long as any window.
+ */
+#include "worker/data/dataset.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "worker/data/tokens.h"
+
+/* Smaller files are read ahead whole; larger ones block by block. */
+#define WHOLE_BYTES ((size_t)1 << 30)
+
+struct store {
+    int refs;
+    struct zt_token_file *files;
+    int num_files;
+    struct zt_token_run *runs;
+    int64_t *begin; /* (num_runs + 1): position of each run in the stream */
+    int64_t num_runs;
+    int64_t vocab;
+    uint64_t hash;
+    bool bytes, large;
+};
+
+struct zt_dataset {
+    struct store *store;
+    int64_t first, count;
+};
+
+/* ---- checks over contents ---- */
+
+static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t vocab,
+                           struct zt_fault *fault)
+{
+    int64_t before = 0, i = 0, t;
+
+    for (int64_t r = 0; r < run; r++)
+        before += f->runs[r].n;
+    while (t = zt_tokens_get(&f->runs[run], i), t >= 0 && t < vocab)
+        i++;
+    if (t < 0)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: token %lld, number %lld of the file, is negative; the "
+                            "file is malformed or of another type",
+                            f->path, (long long)t, (long long)(before + i));
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: token %lld, number %lld of the file, is not below the "
+                        "vocabulary of %lld: the file was made with another tokenizer, "
+                        "or the model needs a larger vocabulary",
+                        f->path, (long long)t, (long long)(before + i), (long long)vocab);
+}
+
+/* Look at every token that its storage does not already bound. */
+static zt_err scan(struct zt_token_file *f, int64_t vocab, int64_t *largest,
+                   struct zt_fault *fault)
+{
+    int64_t limit = vocab > 0 && vocab < INT32_MAX ? vocab : INT32_MAX;
+
+    for (int64_t r = 0; r < f->num_runs; r++) {
+        int64_t min = 0, max = 0;
+
+        if (f->format == ZT_TOKENS_TEXT) /* 0..256, whatever the bytes are */
+            max = f->runs[r].code == ZT_TOKEN_END ? ZT_TEXT_END : 255;
+        else
+            zt_tokens_range(&f->runs[r], &min, &max);
+        if (f->format == ZT_TOKENS_TEXT && max >= limit)
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "%s: text needs a vocabulary of %d (256 bytes and "
+                                "end-of-text), the model has %lld",
+                                f->path, ZT_TEXT_VOCAB, (long long)vocab);
+        if (min < 0 || max >= limit)
+            return refuse_token(f, r, limit, fault);
+        if (max > *largest)
+            *largest = max;
+    }
+    return ZT_OK;
+}
+
+static uint64_t hash_file(const struct zt_token_file *f, uint64_t seed)
+{
+    enum { WHOLE = 1 << 20, PIECES = 256, PIECE = 4096 };
+    XXH64_state_t *h = XXH64_createState();
+    uint64_t layout[3] = {(uint64_t)f->format, f->data.bytes, (uint64_t)f->num_tokens};
+    uint64_t out = 0;
+
+    if (!h)
+        return seed; /* no memory for 100 bytes: the next allocation will say so */
+    XXH64_reset(h, seed);
+    XXH64_update(h, layout, sizeof(layout));
+    if (f->index.bytes)
+        XXH64_update(h, f->index.data, f->index.bytes);
+    if (f->data.bytes <= WHOLE) {
+        XXH64_update(h, f->data.data, f->data.bytes);
+    } else {
+        for (size_t i = 0; i < PIECES; i++) {
+            size_t last = f->data.bytes - PIECE;
+
+            /* i * last / (PIECES - 1), without overflow */
+            XXH64_update(h,
+                         f->data.data + last / (PIECES - 1) * i +
+                             last % (PIECES - 1) * i / (PIECES - 1),
+                         PIECE);
+        }
+    }
+    out = XXH64_digest(h);
+    XXH64_freeState(h);
+    return out;
+}
+
+static void advise(struct store *st, const struct zt_token_file *f)
+{
+    bool large = f->data.bytes > WHOLE_BYTES;
+
+    st->large |= large;
+    madvise((void *)f->data.data, f->data.bytes, large ? MADV_RANDOM : MADV_WILLNEED);
+}
+
+/* ---- opening ---- */
+
+static void store_put(struct store *st)
+{
+    if (!st || --st->refs > 0)
+        return;
+    for (int i = 0; i < st->num_files; i++)
+        zt_token_file_release(&st->files[i]);
+    free(st->files);
+    free(st->runs);
+    free(st->begin);
+    free(st);
+}
+
+/* A Megatron dataset may be named twice, by its .idx and its .bin. */
+static bool named_already(const struct store *st, const struct zt_token_file *f)
+{
+    if (f->format != ZT_TOKENS_MEGATRON)
+        return false;
+    for (int i = 0; i < st->num_files; i++)
+        if (st->files[i].format == ZT_TOKENS_MEGATRON &&
+            strcmp(st->files[i].path, f->path) == 0)
+            return true;
+    return false;
+}
+
+/* One stream has one vocabulary. */
+static zt_err check_kin(const struct store *st, const struct zt_token_file *f,
+                        struct zt_fault *fault)
+{
+    const struct zt_token_file *a = st->num_files ? &st->files[0] : f;
+
+    for (int i = 0; i < st->num_files; i++)
+        if (st->files[i].vocab && f->vocab && st->files[i].vocab != f->vocab)
+            a = &st->files[i];
+    if ((a->format == ZT_TOKENS_TEXT) != (f->format == ZT_TOKENS_TEXT) ||
+        (a->vocab && f->vocab && a->vocab != f->vocab))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s (%s) and %s (%s) have different vocabularies; train on "
+                            "one kind, or name the format with --data_format",
+                            a->path, zt_token_format_name(a->format), f->path,
+                            zt_token_format_name(f->format));
+    return ZT_OK;
+}
+
+static zt_err add_file(struct store *st, const char *path, zt_token_format format,
+                       int64_t vocab, int64_t *largest, struct zt_fault *fault)
+{
+    struct zt_token_file f = {0};
+    zt_err rc = zt_token_file_open(path, format, &f, fault);
+
+    if (rc)
+        return rc;
+    if (named_already(st, &f)) {
+        zt_token_file_release(&f);
+        return ZT_OK;
+    }
+    rc = check_kin(st, &f, fault);
+    if (!rc) {
+        madvise((void *)f.data.data, f.data.bytes, MADV_SEQUENTIAL);
+        rc = scan(&f, vocab, largest, fault);
+    }
+    if (rc) {
+        zt_token_file_release(&f);
+        return rc;
+    }
+    if (f.vocab > st->vocab)
+        st->vocab = f.vocab;
+    st->bytes = f.format == ZT_TOKENS_TEXT;
+    st->hash = hash_file(&f, st->hash);
+    advise(st, &f);
+    st->num_runs += f.num_runs;
+    st->files[st->num_files++] = f;
+    return ZT_OK;
+}
+
+static zt_err line_up(struct store *st, struct zt_fault *fault)
+{
+    int64_t at = 0, k = 0;
+
+    st->runs = malloc((size_t)st->num_runs * sizeof(*st->runs));
+    st->begin = malloc((size_t)(st->num_runs + 1) * sizeof(*st->begin));
+    if (!st->runs || !st->begin)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    for (int i = 0; i < st->num_files; i++) {
+        for (int64_t r = 0; r < st->files[i].num_runs; r++) {
+            st->runs[k] = st->files[i].runs[r];
+            st->begin[k++] = at;
+            at += st->files[i].runs[r].n;
+        }
+    }
+    st->begin[k] = at;
+    return ZT_OK;
+}
+
+static zt_err fill_store(struct store *st, const char *const *files,
+                         zt_token_format format, int64_t vocab, struct zt_fault *fault)
+{
+    int64_t largest = 0;
+    zt_err rc = ZT_OK;
+    int n = 0;
+
+    while (files[n])
+        n++;
+    if (!n)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "no data file; name one with --train_file");
+    st->files = calloc((size_t)n, sizeof(*st->files));
+    if (!st->files)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    for (int i = 0; !rc && i < n; i++)
+        rc = add_file(st, files[i], format, vocab, &largest, fault);
+    if (!rc)
+        rc = line_up(st, fault);
+    if (largest >= st->vocab)
+        st->vocab = largest + 1;
+    return rc;
+}
+
+zt_err zt_dataset_open(const char *const *files, const char *format, int64_t vocab,
+                       struct zt_dataset **out, struct zt_fault *fault)
+{
+    zt_token_format f = zt_token_format_parse(format);
+    struct zt_dataset *ds;
+    zt_err rc;
+
+    if (f == ZT_NUM_TOKEN_FORMATS)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "data format \"%s\" is not known; there are auto, text, "
+                            "nanogpt, llmc and megatron",
+                            format);
+    ds = calloc(1, sizeof(*ds));
+    if (ds)
+        ds->store = calloc(1, sizeof(*ds->store));
+    if (!ds || !ds->store) {
+        free(ds);
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    }
+    ds->store->refs = 1;
+    rc = fill_store(ds->store, files, f, vocab, fault);
+    if (rc) {
+        zt_dataset_close(ds);
+        return rc;
+    }
+    ds->count = ds->store->begin[ds->store->num_runs];
+    *out = ds;
+    return ZT_OK;
+}
+
+void zt_dataset_close(struct zt_dataset *ds)
+{
+    if (ds)
+        store_put(ds->store);
+    free(ds);
+}
+
+/* ---- views ---- */
+
+zt_err zt_dataset_view(struct zt_dataset *ds, int64_t first, int64_t count,
+                       struct zt_dataset **out, struct zt_fault *fault)
+{
+    struct zt_dataset *v;
+
+    if (first < 0 || count < 0 || first > ds->count || count > ds->count - first)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "view of tokens %lld + %lld of a dataset of %lld",
+                            (long long)first, (long long)count, (long long)ds->count);
+    v = malloc(sizeof(*v));
+    if (!v)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data view: no memory");
+    *v = (struct zt_dataset){
+        .store = ds->store, .first = ds->first + first, .count = count};
+    ds->store->refs++;
+    *out = v;
+    return ZT_OK;
+}
+
+zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_size,
+                        struct zt_dataset **train, struct zt_dataset **eval,
+                        struct zt_fault *fault)
+{
+    struct zt_dataset *head = NULL, *tail = NULL;
+    int64_t held;
+    zt_err rc;
+
+    if (!(fraction > 0 && fraction < 1))
+        return zt_fault_set(fault, ZT_E_ARG, "held-out fraction %g is not within (0, 1)",
+                            fraction);
+    held = (int64_t)llround((double)ds->count * fraction);
+    if (held <= block_size || ds->count - held <= block_size)
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "%s%s: %lld tokens split into %lld to train and %lld to evaluate "
+            "on; each needs %lld (block_size + 1): give more data, a smaller "
+            "--block_size or an --eval_file",
+            ds->store->files[0].path, ds->store->num_files > 1 ? " and others" : "",
+            (long long)ds->count, (long long)(ds->count - held), (long long)held,
+            (long long)block_size + 1);
+    rc = zt_dataset_view(ds, 0, ds->count - held, &head, fault);
+    if (!rc)
+        rc = zt_dataset_view(ds, ds->count - held, held, &tail, fault);
+    if (rc) {
+        zt_dataset_close(head);
+        return rc;
+    }
+    *train = head;
+    *eval = tail;
+    return ZT_OK;
+}
+
+/* ---- what a dataset is ---- */
+
+int64_t zt_dataset_num_tokens(const struct zt_dataset *ds)
+{
+    return ds->count;
+}
+
+int64_t zt_dataset_vocab(const struct zt_dataset *ds)
+{
+    return ds->store->vocab;
+}
+
+bool zt_dataset_is_bytes(const struct zt_dataset *ds)
+{
+    return ds->store->bytes;
+}
+
+const char *zt_dataset_format(const struct zt_dataset *ds)
+{
+    const struct store *st = ds->store;
+
+    for (int i = 1; i < st->num_files; i++)
+        if (st->files[i].format != st->files[0].format)
+            return "mixed";
+    return zt_token_format_name(st->files[0].format);
+}
+
+uint64_t zt_dataset_fingerprint(const struct zt_dataset *ds)
+{
+    uint64_t borders[2] = {(uint64_t)ds->first, (uint64_t)ds->count};
+
+    return XXH64(borders, sizeof(borders), ds->store->hash);
+}
+
+/* ---- reading ---- */
+
+/* The run that holds position `at` of the store, 0 <= at < all. */
+static int64_t find_run(const struct store *st, int64_t at)
+{
+    int64_t lo = 0, hi = st->num_runs;
+
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+
+        if (st->begin[mid] <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
+                       int32_t *out, struct zt_fault *fault)
+{
+    const struct store *st = ds->store;
+    int64_t at = ds->first + first;
+
+    if (first < 0 || n < 0 || first > ds->count || n > ds->count - first)
+        return zt_fault_set(fault, ZT_E_ARG, "tokens %lld + %lld of a dataset of %lld",
+                            (long long)first, (long long)n, (long long)ds->count);
+    if (n == 0)
+        return ZT_OK;
+    for (int64_t r = find_run(st, at); n > 0; r++) {
+        int64_t skip = at - st->begin[r], take = st->runs[r].n - skip;
+
+        take = take < n ? take : n;
+        zt_tokens_copy(&st->runs[r], skip, take, out);
+        out += take;
+        at += take;
+        n -= take;
+    }
+    return ZT_OK;
+}
+
+void zt_dataset_prefetch(const struct zt_dataset *ds, int64_t first, int64_t n)
+{
+    const struct store *st = ds->store;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    int64_t at = ds->first + first, r, skip;
+
+    /* small files were asked for whole; one run is enough for a hint */
+    if (!st->large || first < 0 || n <= 0 || first > ds->count || n > ds->count - first)
+        return;
+    r = find_run(st, at);
+    skip = at - st->begin[r];
+    if (n > st->runs[r].n - skip)
+        n = st->runs[r].n - skip;
+    if (st->runs[r].data) {
+        size_t width = zt_token_bytes(st->runs[r].code);
+        uintptr_t from = (uintptr_t)st->runs[r].data + (size_t)skip * width;
+        uintptr_t page0 = from & ~(page - 1);
+
+        madvise((void *)page0, from + (size_t)n * width - page0, MADV_WILLNEED);
+    }
+}

@@ -1,0 +1,301 @@
+/*
+ * sampler.c -- positions and permutations.
+ *
+ * Samples are numbered through all epochs from the position that was set; a step is a
+ * range of numbers, and each number becomes an epoch, an index within it, and through the
+ * permutation a block. Nothing is stored per sample and nothing advances: reading step 7
+ * after step 3 costs what step 4 would.
+ */
+#include "worker/data/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct zt_sampler {
+    const struct zt_dataset *ds;
+    struct zt_sampler_config cfg;
+    int64_t num_blocks, global_rows; /* n, G */
+    struct zt_sampler_state origin;
+};
+
+/* ---- the permutation ---- */
+
+static uint64_t mix(uint64_t x)
+{
+    /* the finaliser of splitmix64: a bijection in which every bit reaches every bit */
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* A Feistel network is a bijection of its 2 * half bits whatever its round function. */
+static uint64_t feistel(uint64_t key, unsigned half, uint64_t x)
+{
+    enum { ROUNDS = 8 };
+    uint64_t mask = (UINT64_C(1) << half) - 1, left = x >> half, right = x & mask;
+
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        uint64_t next = left ^ (mix(right ^ mix(key + i)) & mask);
+
+        left = right;
+        right = next;
+    }
+    return left << half | right;
+}
+
+int64_t zt_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index)
+{
+    uint64_t key = mix(mix(seed) ^ (uint64_t)epoch), x = (uint64_t)index;
+    unsigned half = 1;
+
+    while (half < 31 && (UINT64_C(1) << (2 * half)) < (uint64_t)n)
+        half++;
+    /*
+     * The network's domain is below 4 n: walking its cycle until it comes back under n
+     * stays a bijection, and takes fewer than four turns on average.
+     */
+    do {
+        x = feistel(key, half, x);
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+/* ---- opening ---- */
+
+static zt_err check_sizes(int64_t block_size, int64_t rows, int64_t num_micro, int rank,
+                          int world, int64_t *global_rows, struct zt_fault *fault)
+{
+    if (block_size < 1 || rows < 1 || num_micro < 1 || world < 1 || rank < 0 ||
+        rank >= world || block_size > INT64_MAX / 4 ||
+        __builtin_mul_overflow(rows, num_micro, global_rows) ||
+        __builtin_mul_overflow(*global_rows, (int64_t)world, global_rows))
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "sampler: block_size %lld, rows %lld, micro-batches %lld, "
+                            "rank %d of %d",
+                            (long long)block_size, (long long)rows, (long long)num_micro,
+                            rank, world);
+    return ZT_OK;
+}
+
+zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_config *cfg,
+                       struct zt_sampler **out, struct zt_fault *fault)
+{
+    int64_t tokens = zt_dataset_num_tokens(ds), T = cfg->block_size, n, rows = 0;
+    int64_t least = cfg->random_start ? 2 * T : T + 1;
+    struct zt_sampler *s;
+    zt_err rc = check_sizes(T, cfg->micro_rows, cfg->num_micro, cfg->rank, cfg->world,
+                            &rows, fault);
+
+    if (rc)
+        return rc;
+    if (tokens < least)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "the training data have %lld tokens, too few for one block: "
+                            "--block_size %lld needs %lld; give more data or smaller "
+                            "blocks",
+                            (long long)tokens, (long long)T, (long long)least);
+    n = cfg->random_start ? (tokens - T) / T : (tokens - 1) / T;
+    if (cfg->drop_last && n < rows)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "the training data have %lld blocks, fewer than the global "
+                            "batch of %lld, and dataloader_drop_last drops them all; "
+                            "give more data or smaller batches",
+                            (long long)n, (long long)rows);
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
+    s->ds = ds;
+    s->cfg = *cfg;
+    s->num_blocks = n;
+    s->global_rows = rows;
+    s->origin.seed = cfg->seed;
+    s->origin.fingerprint = zt_dataset_fingerprint(ds);
+    *out = s;
+    return ZT_OK;
+}
+
+void zt_sampler_close(struct zt_sampler *s)
+{
+    free(s);
+}
+
+/* ---- positions ---- */
+
+/* Epoch and index of row `row` of the step after `steps` steps. */
+static void locate(const struct zt_sampler *s, int64_t steps, int64_t row, int64_t *epoch,
+                   int64_t *index)
+{
+    int64_t n = s->num_blocks, G = s->global_rows, at;
+
+    if (s->cfg.drop_last) {
+        int64_t left = (n - s->origin.index) / G, per_epoch = n / G;
+
+        *epoch = s->origin.epoch;
+        *index = s->origin.index + steps * G + row;
+        if (steps >= left) {
+            *epoch += 1 + (steps - left) / per_epoch;
+            *index = (steps - left) % per_epoch * G + row;
+        }
+        return;
+    }
+    at = s->origin.index + steps * G + row;
+    *epoch = s->origin.epoch + at / n;
+    *index = at % n;
+}
+
+/* Where the block of (epoch, index) begins in the stream. */
+static int64_t block_start(const struct zt_sampler *s, int64_t epoch, int64_t index)
+{
+    uint64_t seed = s->origin.seed;
+    int64_t block =
+        s->cfg.in_order ? index : zt_permute(seed, epoch, s->num_blocks, index);
+    int64_t shift = 0;
+
+    if (s->cfg.random_start)
+        shift =
+            (int64_t)(mix(mix(~seed) ^ (uint64_t)epoch) % (uint64_t)s->cfg.block_size);
+    return shift + block * s->cfg.block_size;
+}
+
+zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
+                       int32_t *tokens, int32_t *targets, int64_t *num_targets,
+                       struct zt_fault *fault)
+{
+    int64_t T = s->cfg.block_size, B = s->cfg.micro_rows;
+    int64_t row0 = zt_sampler_row0(s, micro);
+
+    if (step < 1 || step > INT64_MAX / 4 / s->global_rows || micro < 0 ||
+        micro >= s->cfg.num_micro)
+        return zt_fault_set(fault, ZT_E_ARG, "sampler: micro-batch %lld of step %lld",
+                            (long long)micro, (long long)step);
+    for (int64_t b = 0; b < B; b++) {
+        int64_t epoch, index, at;
+        zt_err rc;
+
+        locate(s, step - 1, row0 + b, &epoch, &index);
+        at = block_start(s, epoch, index);
+        rc = zt_dataset_read(s->ds, at, T, tokens + b * T, fault);
+        if (!rc)
+            rc = zt_dataset_read(s->ds, at + 1, T, targets + b * T, fault);
+        if (rc)
+            return rc;
+        locate(s, step, row0 + b, &epoch, &index); /* the same row of the next step */
+        zt_dataset_prefetch(s->ds, block_start(s, epoch, index), T + 1);
+    }
+    *num_targets = B * T;
+    return ZT_OK;
+}
+
+int64_t zt_sampler_row0(const struct zt_sampler *s, int64_t micro)
+{
+    return (micro * s->cfg.world + s->cfg.rank) * s->cfg.micro_rows;
+}
+
+int64_t zt_sampler_num_blocks(const struct zt_sampler *s)
+{
+    return s->num_blocks;
+}
+
+int64_t zt_sampler_global_rows(const struct zt_sampler *s)
+{
+    return s->global_rows;
+}
+
+int64_t zt_sampler_num_steps(const struct zt_sampler *s, double epochs)
+{
+    double n = (double)s->num_blocks, G = (double)s->global_rows;
+    double per_epoch = s->cfg.drop_last ? floor(n / G) : n / G;
+    double steps = epochs * per_epoch;
+
+    /* 0.1 epochs of 30 steps are 3 steps, whatever 0.1 is in binary */
+    steps = ceil(steps - 1e-9 * steps);
+    return steps < 1 ? 1 : steps > 0x1p62 ? INT64_C(1) << 62 : (int64_t)steps;
+}
+
+void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,
+                     struct zt_sampler_state *out)
+{
+    struct zt_sampler_state at = s->origin;
+
+    locate(s, steps, 0, &at.epoch, &at.index);
+    *out = at;
+}
+
+zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
+                       struct zt_fault *fault)
+{
+    if (at->fingerprint != s->origin.fingerprint)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "the position belongs to other training data (fingerprint "
+                            "%016llx, these have %016llx); give the same files in the "
+                            "same order",
+                            (unsigned long long)at->fingerprint,
+                            (unsigned long long)s->origin.fingerprint);
+    if (at->epoch < 0 || at->epoch > INT64_MAX / 4 || at->index < 0 ||
+        at->index >= s->num_blocks)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "block %lld of epoch %lld: an epoch has %lld blocks; was the "
+                            "block size another one?",
+                            (long long)at->index, (long long)at->epoch,
+                            (long long)s->num_blocks);
+    s->origin = *at;
+    return ZT_OK;
+}
+
+/* ---- evaluation ---- */
+
+zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset *ds,
+                            int64_t block_size, int64_t rows, int rank, int world,
+                            struct zt_fault *fault)
+{
+    int64_t tokens = zt_dataset_num_tokens(ds), across = 0, blocks;
+    zt_err rc = check_sizes(block_size, rows, 1, rank, world, &across, fault);
+
+    if (rc)
+        return rc;
+    if (tokens < 2)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "the evaluation data have %lld tokens; two are the least",
+                            (long long)tokens);
+    blocks = (tokens - 1 + block_size - 1) / block_size;
+    *ev = (struct zt_eval_batches){
+        .ds = ds,
+        .block_size = block_size,
+        .rows = rows,
+        .rank = rank,
+        .world = world,
+        .num_batches = blocks / across + (blocks % across != 0),
+        .num_targets = tokens - 1,
+    };
+    return ZT_OK;
+}
+
+zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
+                            int32_t *tokens, int32_t *targets, int64_t *num_targets,
+                            struct zt_fault *fault)
+{
+    int64_t T = ev->block_size, B = ev->rows, sum = 0;
+
+    if (batch < 0 || batch >= ev->num_batches)
+        return zt_fault_set(fault, ZT_E_ARG, "evaluation batch %lld of %lld",
+                            (long long)batch, (long long)ev->num_batches);
+    for (int64_t b = 0; b < B; b++) {
+        int64_t row = (batch * ev->world + ev->rank) * B + b;
+        int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
+        int64_t n = ev->num_targets - at < T ? ev->num_targets - at : T;
+        zt_err rc = zt_dataset_read(ev->ds, at, n, tokens + b * T, fault);
+
+        if (!rc)
+            rc = zt_dataset_read(ev->ds, at + 1, n, targets + b * T, fault);
+        if (rc)
+            return rc;
+        for (int64_t i = n; i < T; i++) {
+            tokens[b * T + i] = 0;
+            targets[b * T + i] = ZT_TARGET_IGNORE;
+        }
+        sum += n;
+    }
+    *num_targets = sum;
+    return ZT_OK;
+}

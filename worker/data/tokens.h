@@ -1,0 +1,86 @@
+/*
+ * tokens.h -- one token file: what format it is, whether it is whole, where its tokens
+ * lie.
+ *
+ * A file becomes runs: stretches of neighbouring tokens of one storage width. Parsing
+ * works on bytes in memory and trusts none of them; paths are for messages only.
+ * Ownership: runs point into the mappings of their file.
+ */
+#ifndef WORKER_DATA_TOKENS_H
+#define WORKER_DATA_TOKENS_H
+
+#include "common/mapping.h"
+
+typedef enum zt_token_format {
+    ZT_TOKENS_AUTO = 0,
+    ZT_TOKENS_TEXT,
+    ZT_TOKENS_NANOGPT,
+    ZT_TOKENS_LLMC,
+    ZT_TOKENS_MEGATRON,
+    ZT_NUM_TOKEN_FORMATS
+} zt_token_format;
+
+/* How a token is stored, little-endian. END: no bytes, an end-of-text token. */
+typedef enum zt_token_code {
+    ZT_TOKEN_U8 = 0,
+    ZT_TOKEN_I8,
+    ZT_TOKEN_U16,
+    ZT_TOKEN_I16,
+    ZT_TOKEN_U32,
+    ZT_TOKEN_I32,
+    ZT_TOKEN_I64,
+    ZT_TOKEN_END
+} zt_token_code;
+
+struct zt_token_run {
+    const uint8_t *data; /* aligned to the width; NULL for END */
+    int64_t n;           /* tokens, > 0 */
+    zt_token_code code;
+};
+
+struct zt_token_file {
+    char *path; /* of the file with the tokens */
+    zt_token_format format;
+    struct zt_mapping data, index; /* index: Megatron only */
+    struct zt_token_run *runs;
+    int64_t num_runs, num_tokens;
+    int64_t vocab; /* the tokenizer's size when the format tells it, else 0 */
+};
+
+/* "auto", "text", ...: static text. Parsing back: ZT_NUM_TOKEN_FORMATS when unknown. */
+const char *zt_token_format_name(zt_token_format f);
+zt_token_format zt_token_format_parse(const char *name);
+
+/* Map and check a file. ZT_E_NOINPUT, ZT_E_FORMAT; *out is written only on success. */
+zt_err zt_token_file_open(const char *path, zt_token_format format,
+                          struct zt_token_file *out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_token_file_release(struct zt_token_file *f); /* a zeroed struct is fine */
+
+/* An llm.c token file in memory. ZT_E_FORMAT. */
+zt_err zt_tokens_parse_llmc(const char *path, struct zt_mapping m,
+                            struct zt_token_run *out, int64_t *vocab,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * A Megatron index and its tokens in memory: *runs is allocated, the caller frees it.
+ * Sequences that lie one behind the other become one run. ZT_E_FORMAT, ZT_E_NOMEM.
+ */
+zt_err zt_tokens_parse_megatron(const char *idx_path, struct zt_mapping idx,
+                                struct zt_mapping bin, struct zt_token_run **runs,
+                                int64_t *num_runs, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Bytes of one token; 0 for END. */
+size_t zt_token_bytes(zt_token_code code);
+
+/* Tokens [first, first + n) of a run, each known to fit. */
+void zt_tokens_copy(const struct zt_token_run *run, int64_t first, int64_t n,
+                    int32_t *out);
+
+/* Smallest and largest token of a run. */
+void zt_tokens_range(const struct zt_token_run *run, int64_t *min, int64_t *max);
+
+/* One token, whatever its size. */
+int64_t zt_tokens_get(const struct zt_token_run *run, int64_t i);
+
+#endif
