@@ -117,7 +117,7 @@ const char *zt_signal_text(int sig)
     case SIGFPE:
         return "SIGFPE (arithmetic error)";
     case SIGKILL:
-        return "SIGKILL (killed)";
+        return "SIGKILL";
     case SIGSEGV:
         return "SIGSEGV (invalid memory access)";
     case SIGPIPE:

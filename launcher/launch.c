@@ -490,7 +490,7 @@ zt_err zt_launch_open(int argc, char **argv, struct zt_launch **out,
         problem(&p, ZT_E_USAGE,
                 "no target; what shall run? As in: zlaunch --num_gpus 2 "
                 "train.so, or: zlaunch -- program");
-    if (!p.rc)
+    if (p.rc != ZT_E_USAGE)
         fill(l, &p);
     if (p.rc) {
         zt_launch_close(l);

@@ -126,27 +126,29 @@ static void rank_end(const struct zt_rank_note *r, char *out, size_t n)
         snprintf(out, n, "exited with code %d", r->code);
 }
 
-static void rank_sentence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)
+static void rank_sentence(FILE *f, const struct zt_rank_note *r)
 {
     const char *phase = json_string_value(r->phase);
     char end[96];
 
-    rank_end(r, end, sizeof(end));
-    if (r->fail)
+    if (r->fail) {
         fprintf(f, "%s", zt_json_get_text(r->fail, "text", ""));
-    else
-        fprintf(f, "rank %d (pid %d) %s", r->rank, (int)r->pid, end);
-    if (!r->fail && phase && *phase)
+        return;
+    }
+    rank_end(r, end, sizeof(end));
+    fprintf(f, "rank %d (pid %d) %s", r->rank, (int)r->pid, end);
+    if (phase && *phase)
         fprintf(f, " during: %s", phase);
-    if (r->fail && n->num_ranks > 1)
-        fprintf(f, "\n  (from rank %d%s%s)", r->rank, phase && *phase ? ", during: " : "",
-                phase ? phase : "");
 }
 
-static void rank_evidence(FILE *f, const struct zt_rank_note *r)
+static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)
 {
+    const char *phase = json_string_value(r->phase);
     size_t lines = json_array_size(r->tail);
 
+    if (r->fail && n->num_ranks > 1)
+        fprintf(f, "  from rank %d%s%s\n", r->rank, phase && *phase ? ", during: " : "",
+                phase ? phase : "");
     if (r->oom)
         fprintf(
             f, "  the kernel's out-of-memory killer struck in this cgroup: the rank most "
@@ -215,7 +217,7 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
     if (!f)
         return;
     if (v->rank)
-        rank_sentence(f, n, v->rank);
+        rank_sentence(f, v->rank);
     else if (n->stop != ZT_STOP_NONE)
         stop_sentence(f, n);
     else if (v->exit_code)
@@ -225,7 +227,7 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
     if (!f)
         return;
     if (v->rank) {
-        rank_evidence(f, v->rank);
+        rank_evidence(f, n, v->rank);
         other_reports(f, n, v->rank);
         if (v->others_stopped > 0)
             fprintf(f, "  %d other rank%s stopped\n", v->others_stopped,

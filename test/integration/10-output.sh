@@ -1,0 +1,57 @@
+#!/bin/bash
+# What ranks write arrives whole, in order, and says who wrote it.
+. "$(dirname "$0")/launch_lib.sh"
+
+# Each rank writes lines of one letter and a length of its own, as fast as it can.
+launch --num_gpus 4 -- awk 'BEGIN {
+    r = ENVIRON["RANK"]; c = substr("abcd", r + 1, 1); s = "";
+    for (i = 0; i < 3000 + 1000 * r; i++) s = s c;
+    for (n = 0; n < 400; n++) { print n " " s; if (n % 2) print n " " s > "/dev/stderr"; }
+}'
+check "four fast writers end well" code_is 0
+check "no line is interleaved, lost or reordered on stdout" awk '
+    { if (match($0, /^\[rank [0-3]\] /) != 1) { print "# no tag: " substr($0, 1, 80); exit bad = 1 }
+      r = substr($2, 1, 1); c = substr("abcd", r + 1, 1)
+      if ($3 != seen[r]++ || length($4) != 3000 + 1000 * r || $4 ~ "[^" c "]") {
+          print "# line " NR " of rank " r; exit bad = 1 } }
+    END { for (r = 0; r < 4; r++) if (seen[r] != 400) bad = 1; exit bad }' "$tmp/out"
+check "the same on stderr" awk '
+    { r = substr($2, 1, 1); c = substr("abcd", r + 1, 1)
+      if (length($4) != 3000 + 1000 * r || $4 ~ "[^" c "]") exit bad = 1; seen[r]++ }
+    END { for (r = 0; r < 4; r++) if (seen[r] != 200) bad = 1; exit bad }' "$tmp/err"
+
+# stdout and stderr into one pipe that is read slowly: still whole lines, and no deadlock.
+new_mark
+ZT_MARK=$mark "$zlaunch" --num_gpus 2 -- awk 'BEGIN {
+    s = sprintf("%5000s", ""); gsub(/ /, "x", s);
+    for (n = 0; n < 1000; n++) { print s; print s > "/dev/stderr" } }' 2>&1 |
+    { read -r first; within 1 false; echo "$first"; cat; } >"$tmp/out"
+check "a slow reader gets every line whole" awk '
+    length($0) != 5009 { exit bad = 1 } END { exit bad || NR != 4000 }' "$tmp/out"
+gone "after a slow reader"
+
+launch -- printf 'no newline at the end'
+check "the unfinished last line is shown" test "$(cat "$tmp/out")" = 'no newline at the end'
+launch -- printf 'one rank\n'
+check "one rank alone has no tag" test "$(cat "$tmp/out")" = 'one rank'
+launch -- printf 'a\r\nb\rc\n'
+check "carriage returns end lines" test "$(cat "$tmp/out")" = $'a\nb\nc'
+launch -- head -c 200000 /dev/zero
+check "a line without end is cut at 64 KiB" test "$(wc -l <"$tmp/out") $(wc -c <"$tmp/out")" = "4 200004"
+launch --num_gpus 2 -- sh -c 'read x; echo "stdin gives: $x$?"'
+check "ranks read nothing from stdin" test "$(sort "$tmp/out" | tr '\n' ';')" = '[rank 0] stdin gives: 1;[rank 1] stdin gives: 1;'
+
+launch --num_gpus 2 --enable_each_rank_log "$tmp/logs" -- sh -c 'echo out $RANK; echo err >&2'
+check "rank logs: nothing on the screen" test ! -s "$tmp/out"
+check "rank logs: one file a rank, both streams" test "$(cat "$tmp"/logs/*_rank1.log | sort | tr '\n' ' ')" = "err out 1 "
+check "rank logs are named by time and rank" sh -c "ls '$tmp/logs' | grep -Eqx '[0-9]{14}_rank0.log'"
+
+launch --num_gpus 2 --log_format json -- sh -c 'printf "x\377\"y\\\\\n"; echo e >&2; exit 4'
+check "json: every line is an object with ts and event" sh -c "! grep -qvE '^\{\"ts\":\"[0-9T:.-]+Z\",\"event\":\"[a-z]+\".*\}\$' '$tmp/out'"
+check "json: output is escaped, bad UTF-8 replaced" out_has $'"text":"x\xef\xbf\xbd\\"y\\\\"'
+check "json: the end carries the exit code" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":4'"
+check "json: stderr stays empty" test ! -s "$tmp/err"
+
+(yes | head -n 100000 | ZT_MARK=x "$zlaunch" -- sh -c 'yes | head -n 100000; echo end >&2' 2>"$tmp/err" | head -n 1) >"$tmp/out"
+check "a reader that leaves does not end the run" err_has end
+finish

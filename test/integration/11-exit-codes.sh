@@ -1,0 +1,84 @@
+#!/bin/bash
+# Exit codes, and the first cause in words.
+. "$(dirname "$0")/launch_lib.sh"
+
+launch --num_gpus 2 -- true
+check "success is 0" code_is 0
+check "success is silent" test ! -s "$tmp/err"
+launch --num_gpus 3 -- sh -c '[ $RANK != 1 ] || exit 7; exec sleep 60'
+check "the failing rank's own code" code_is 7
+check "the cause names rank and code" err_has "rank 1 (pid "
+check "and the code" err_has "exited with code 7"
+check "and those that were stopped" err_has "2 other ranks were stopped"
+gone "after a failure"
+launch --num_gpus 2 -- sh -c '[ $RANK = 1 ] || exec sleep 60; echo first >&2; echo "the reason" >&2; kill -SEGV $$'
+check "128 + signal" code_is 139
+check "the signal in words" err_has "was killed by SIGSEGV (invalid memory access)"
+check "the last lines" err_has "  | the reason"
+launch --num_gpus 2 -- sh -c '[ $RANK = 1 ] || exec sleep 60; kill -KILL $$'
+check "SIGKILL is 137" code_is 137
+launch --num_gpus 2 -- sh -c 'trap "exit 9" TERM; if [ $RANK = 0 ]; then sleep 60 & wait; fi; exit 5'
+check "a rank that ends badly when told to stop is no cause" code_is 5
+launch -- sh -c 'exit 75'
+check "75 passes through" code_is 75
+
+launch --num_gpus 2 "$tmp/none.so"
+check "missing plugin: 66" code_is 66
+check "missing plugin: named" err_has "$tmp/none.so"
+launch -- no-such-program-zt
+check "missing program: 66" code_is 66
+printf '#!/no/such/interpreter\n' >"$tmp/script"
+chmod +x "$tmp/script"
+launch -- "$tmp/script"
+check "a program that cannot start: 127" code_is 127
+check "and why" err_has "cannot run $tmp/script"
+launch --hostfile "$tmp/none" -- true
+check "missing hostfile: 66" code_is 66
+
+launch --num_gpsu 2 x.so
+check "unknown option: 2" code_is 2
+check "unknown option: a suggestion" err_has "did you mean --num_gpus?"
+launch --num-gpus=2 --log-format=text -- true
+check "'-' and '=' spellings work" code_is 0
+launch --num_gpus 0 --log_format yaml --grace -1 -- true
+check "all problems at once" test "$(grep -c 'zlaunch: error:' "$tmp/err")" = 3
+check "bad values: 2" code_is 2
+launch
+check "no target: 2" code_is 2
+launch --num_gpus
+check "no value: 2" code_is 2
+for refused in --no_ssh --force_multi "--ssh_port 22" "--launcher pdsh" "--elastic_training" \
+    "--autotuning run" "--venv_script x" "--module" "--device cuda" "--min_elastic_nodes 1" \
+    "--launcher_args x" "--node_rank 0" "--launcher slurm" --no_ssh_check "--max_elastic_nodes 2"; do
+    # shellcheck disable=SC2086
+    launch $refused -- touch "$tmp/ran"
+    check "$refused is refused: 78" code_is 78
+    check "$refused is named" err_has "${refused%% *}"
+done
+check "nothing ran" test ! -e "$tmp/ran"
+printf 'far-away slots=2\n' >"$tmp/hosts"
+launch --hostfile "$tmp/hosts" -- true
+check "remote host: 78" code_is 78
+check "remote host: named" err_has "remote hosts are not available in this version: far-away"
+launch --timeout 0.3 -- sleep 60
+check "--timeout: 124" code_is 124
+gone "after a timeout"
+
+ZLAUNCH_NUM_GPUS=3 launch -- sh -c 'echo $WORLD_SIZE'
+check "options from the environment" out_has "[rank 2] 3"
+ZLAUNCH_NUM_GPUS=3 launch --num_gpus 2 -- sh -c 'echo $WORLD_SIZE'
+check "the command line beats the environment" test "$(sort "$tmp/out" | tail -n 1)" = "[rank 1] 2"
+launch --report "$tmp/report" --num_gpus 2 -- sh -c 'exit 3'
+check "--report holds the end as JSON" grep -q '"exit_code":3' "$tmp/report"
+
+launch --version
+check "--version is one line" grep -qxE 'zlaunch [0-9]+\.[0-9]+\.[0-9]+' "$tmp/out"
+launch --help
+check "--help goes to stdout" out_has "--num_gpus N"
+launch --help_all
+check "--help_all names refused options" out_has "--ssh_port"
+launch --print_completion bash
+check "bash completion parses" bash -n "$tmp/out"
+launch --print_man
+check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '--[a-z_]+ ' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
+finish

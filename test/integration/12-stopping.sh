@@ -1,0 +1,123 @@
+#!/bin/bash
+# However a job is stopped, all of it is gone within 2 s and the exit code says why.
+. "$(dirname "$0")/launch_lib.sh"
+
+# Two ranks, each with a child in its own session that ignores SIGTERM; they say when ready.
+tree='trap "" HUP; setsid sh -c "trap \"\" TERM; echo ready; sleep 600 & wait" & echo ready; wait'
+deaf='trap "" TERM INT; echo ready; while :; do sleep 600; done'
+ready() { within 10 lines_are "$tmp/out" "$1" || fail "the ranks did not start"; }
+end() { # wait for zlaunch; its code in $code
+    wait "$job"
+    code=$?
+}
+
+launch_bg --num_gpus 2 -- sh -c "$tree"
+ready 4
+kill -INT "$job"
+gone "Ctrl-C"
+end
+check "Ctrl-C: 130" code_is 130
+check "Ctrl-C: says so" err_has "interrupted"
+
+launch_bg --num_gpus 2 --grace 60 -- sh -c "$deaf"
+ready 2
+kill -INT "$job"
+within 5 err_has "once more to kill" || fail "the first Ctrl-C is not answered"
+kill -INT "$job"
+gone "the second Ctrl-C"
+end
+check "second Ctrl-C: 130" code_is 130
+
+launch_bg --num_gpus 2 -- sh -c "$deaf"
+ready 2
+kill -TERM "$job"
+gone "SIGTERM with deaf ranks"
+end
+check "SIGTERM: 143" code_is 143
+
+launch_bg --num_gpus 2 -- sh -c 'trap "echo saved; exit 75" TERM; echo ready; sleep 600 & wait'
+ready 2
+kill -TERM "$job"
+gone "SIGTERM with saving ranks"
+end
+check "saved and to be started again: 75" code_is 75
+
+launch_bg --num_gpus 2 -- sh -c 'trap "echo got usr1" USR1; echo ready; sleep 600 & wait; sleep 600 & wait'
+ready 2
+kill -USR1 "$job"
+both_got() { [ "$(grep -c 'got usr1' "$tmp/out")" = 2 ]; }
+check "SIGUSR1 reaches every rank" within 10 both_got
+kill -HUP "$job"
+gone "SIGHUP"
+end
+check "SIGHUP: 129" code_is 129
+
+launch_bg --num_gpus 2 -- sh -c "echo pid \$\$; $tree"
+ready 6
+kill -9 "$(sed -n 's/^\[rank 1\] pid //p' "$tmp/out")"
+gone "kill -9 of a rank"
+end
+check "kill -9 of a rank: 137" code_is 137
+check "kill -9 of a rank: named" err_has "was killed by SIGKILL"
+check "kill -9 of a rank: which" err_has "rank 1 (pid"
+
+launch_bg --num_gpus 2 -- sh -c "$tree"
+ready 4
+kill -9 "$(daemon_pid)"
+gone "kill -9 of the daemon"
+end
+check "kill -9 of the daemon: 137" code_is 137
+check "kill -9 of the daemon: named" err_has "the node daemon (pid "
+
+launch_bg --num_gpus 2 -- sh -c "$tree"
+ready 4
+kill -TERM "$(daemon_pid)"
+gone "SIGTERM of the daemon"
+end
+check "SIGTERM of the daemon: not 0" test "$code" -ne 0
+check "SIGTERM of the daemon: named" err_has "the node daemon was asked to stop by SIGTERM"
+
+launch_bg --num_gpus 2 --save_pid -- sh -c "$tree"
+ready 4
+check "--save_pid: the file holds the pid" test "$(cat "/tmp/$job.zlaunch")" = "$job"
+kill -9 "$job"
+gone "kill -9 of zlaunch"
+wait "$job" 2>/dev/null
+check "--save_pid: removed even then" within 2 test ! -e "/tmp/$job.zlaunch"
+
+launch_bg --num_gpus 2 -- sh -c 'echo pid $$; sleep 600'
+ready 2
+kill -STOP "$(sed -n 's/^\[rank 1\] pid //p' "$tmp/out")"
+kill -TERM "$job"
+gone "SIGTERM with a stopped rank"
+end
+check "a stopped rank does not hold it up: 143" code_is 143
+
+launch_bg --num_gpus 2 -- sh -c 'echo ready; sleep 600'
+ready 2
+kill -STOP "$(daemon_pid)"
+kill -INT "$job"
+gone "Ctrl-C with a stopped daemon"
+end
+check "a stopped daemon does not hold it up: 130" code_is 130
+
+# A screen that takes nothing: zlaunch waits with it, and is stopped all the same.
+mkfifo "$tmp/fifo"
+exec 9<>"$tmp/fifo"
+new_mark
+ZT_MARK=$mark "$zlaunch" --num_gpus 2 -- sh -c 'touch "$0.$RANK"; yes' "$tmp/up" >"$tmp/fifo" 2>"$tmp/err" &
+job=$!
+both_up() { [ -e "$tmp/up.0" ] && [ -e "$tmp/up.1" ]; }
+within 10 both_up || fail "the writers did not start"
+kill -TERM "$job"
+gone "SIGTERM with a blocked screen"
+end
+check "a blocked screen does not hold it up: 143" code_is 143
+exec 9>&-
+
+# Strays of ranks that ended well are ended too.
+launch_bg --num_gpus 2 -- sh -c 'setsid sleep 600 >/dev/null 2>&1 & echo ready'
+end
+check "ranks that leave strays succeed" code_is 0
+gone "strays of a good end"
+finish

@@ -1,0 +1,53 @@
+#!/bin/bash
+# What a rank finds: its place, its cores, its descriptors; and what --dry_run says of it.
+. "$(dirname "$0")/launch_lib.sh"
+mine=$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)
+cores=$(nproc)
+
+launch --num_gpus 2 --master_port 1234 --master_addr 10.0.0.1 -- sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR $MASTER_PORT $CROSS_RANK $CROSS_SIZE $LOCAL_SIZE $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS"'
+check "the place of rank 1" out_has "[rank 1] 1 1 2 2 0 0 10.0.0.1 1234 0 1 2 0 0"
+launch -- sh -c 'echo $MASTER_ADDR; [ $MASTER_PORT -gt 1023 ] && echo port'
+check "by default a free port of this host" test "$(tr '\n' ' ' <"$tmp/out")" = "127.0.0.1 port "
+
+# shellcheck disable=SC2016
+show='awk "/^Cpus_allowed_list/ { print \$2 }" /proc/self/status'
+unset OMP_NUM_THREADS
+launch -- sh -c "echo \$OMP_NUM_THREADS; $show"
+check "one rank alone has every core" test "$(tail -n 1 "$tmp/out")" = "$mine"
+if [ "$cores" -ge 2 ]; then
+    launch --num_gpus 2 -- sh -c "$show"
+    check "two ranks have different cores" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | wc -l)" = 2
+    launch --num_gpus 2 --no_bind -- sh -c "$show"
+    check "--no_bind leaves the mask alone" test "$(sed 's/.*\] //' "$tmp/out" | sort -u)" = "$mine"
+fi
+first=${mine%%[,-]*}
+launch --bind_core_list "$first" -- sh -c "echo \$OMP_NUM_THREADS; $show"
+check "--bind_core_list is obeyed" test "$(tr '\n' ' ' <"$tmp/out")" = "1 $first "
+launch --bind_core_list 99999999 -- true
+check "a core that is not there: 2" code_is 2
+OMP_NUM_THREADS=5 launch -- sh -c 'echo $OMP_NUM_THREADS'
+check "OMP_NUM_THREADS of the user stays" test "$(cat "$tmp/out")" = 5
+launch --num_gpus $((cores + 1)) -- sh -c "echo \$OMP_NUM_THREADS \$OMP_WAIT_POLICY; $show"
+check "more ranks than cores: one thread each, not bound" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | tr '\n' ' ')" = "$(printf '%s\n' "1 PASSIVE" "$mine" | sort -u | tr '\n' ' ')"
+
+launch --num_gpus 2 -- sh -c 'ls -l /proc/self/fd | grep -c "socket\|memfd"; readlink /proc/self/fd/$ZLAUNCH_SHM_FD'
+check "a rank holds one control socket and two memory files" test "$(grep -c '\] 3$' "$tmp/out")" = 2
+check "the shared memory has no name in /dev/shm" out_has "memfd:zlaunch-comm"
+launch --num_gpus 2 -- sh -c 'cut -d" " -f5 /proc/$$/stat | grep -qx $$ && echo leader'
+check "each rank leads its own process group" test "$(grep -c leader "$tmp/out")" = 2
+
+launch --dry_run --num_gpus 2 -- echo 'a b' "it's"
+check "--dry_run shows the command as a shell would need it" out_has "command: $(type -P echo) 'a b' 'it'\\''s'"
+check "--dry_run shows the ranks" out_has "rank 1: "
+check "--dry_run runs nothing" test "$(grep -cx "a b it's" "$tmp/out")" = 0
+
+printf '# mine\nlocalhost slots=4\n' >"$tmp/hosts"
+launch --hostfile "$tmp/hosts" -- sh -c 'echo $WORLD_SIZE'
+check "slots of the hostfile" out_has "[rank 3] 4"
+launch --hostfile "$tmp/hosts" --include localhost:1,3 -- sh -c 'echo $WORLD_SIZE'
+check "--include chooses slots" test "$(sort "$tmp/out" | tail -n 1)" = "[rank 1] 2"
+launch --hostfile "$tmp/hosts" --num_gpus 5 -- true
+check "more ranks than slots: 2" code_is 2
+launch --include localhost:0 --exclude localhost:1 -- true
+check "--include with --exclude: 2" code_is 2
+finish

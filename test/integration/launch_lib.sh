@@ -1,0 +1,94 @@
+# Helpers of the launch tests; sourced. Every job carries a mark in its environment, so that
+# what is left of it can be found wherever it hides.
+
+bin=${ZT_BIN:-bin}
+zlaunch=$bin/zlaunch
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failures=0
+mark=none
+
+# A fresh mark for the next job.
+new_mark() {
+    mark="zt-test-$$-$RANDOM-$RANDOM"
+    export ZT_TEST_MARK_NEXT=$mark
+}
+
+# launch ARGS...: zlaunch with the mark, in the foreground; stdout and stderr in $tmp.
+launch() {
+    new_mark
+    env -u ZT_TEST_MARK_NEXT ZT_MARK=$mark "$zlaunch" "$@" >"$tmp/out" 2>"$tmp/err"
+    code=$?
+}
+
+# The same in the background, in a process group of its own; $job is its pid.
+launch_bg() {
+    new_mark
+    env -u ZT_TEST_MARK_NEXT ZT_MARK=$mark setsid "$zlaunch" "$@" >"$tmp/out" 2>"$tmp/err" &
+    job=$!
+}
+
+# Pids of living processes with the mark.
+survivors() {
+    local f pid
+    for f in /proc/[0-9]*/environ; do
+        if grep -qsz "^ZT_MARK=$mark\$" "$f" 2>/dev/null; then
+            pid=${f#/proc/}
+            echo "${pid%/environ}"
+        fi
+    done
+}
+
+# The daemon of the job.
+daemon_pid() {
+    local p
+    for p in $(survivors); do
+        if tr '\0' ' ' 2>/dev/null <"/proc/$p/cmdline" | grep -q -- '--daemon'; then
+            echo "$p"
+        fi
+    done
+}
+
+# within SECONDS COMMAND...: true as soon as the command is; a deadline, not a duration.
+within() {
+    local until=$(($(date +%s%N) + $1 * 1000000000))
+    shift
+    while ! "$@"; do
+        [ "$(date +%s%N)" -lt "$until" ] || return 1
+        read -rt 0.02 <> <(:) || :
+    done
+}
+
+nobody_left() { [ -z "$(survivors)" ]; }
+lines_are() { [ "$(wc -l <"$1")" -ge "$2" ]; }
+
+# All of the job gone within 2 s of now?
+gone() {
+    if within 2 nobody_left; then
+        ok "$1: nothing is left"
+    else
+        fail "$1: left behind: $(survivors | tr '\n' ' ')"
+        survivors | xargs -r kill -9
+    fi
+}
+
+ok() { echo "ok - $1"; }
+fail() {
+    failures=$((failures + 1))
+    echo "not ok - $1"
+    for f in out err; do
+        [ ! -f "$tmp/$f" ] || sed "s/^/#  $f: /" "$tmp/$f" | cut -c 1-200 | head -n 12
+    done
+}
+
+# check NAME COMMAND...: the command is the claim.
+check() {
+    local name=$1
+    shift
+    if "$@"; then ok "$name"; else fail "$name"; fi
+}
+code_is() { [ "$code" -eq "$1" ] || { echo "# exit code $code, not $1"; false; }; }
+err_has() { grep -qF -- "$1" "$tmp/err"; }
+err_lacks() { ! grep -qF -- "$1" "$tmp/err"; }
+out_has() { grep -qF -- "$1" "$tmp/out"; }
+finish() { [ "$failures" -eq 0 ] || { echo "# $failures failed"; exit 1; }; }
