@@ -1,0 +1,179 @@
+/* A rank's calls arrive at its supervisor as frames, and its phase without one. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/event.h"
+#include "common/frame.h"
+#include "common/jsonline.h"
+#include "common/phase.h"
+
+static int ours = -1, theirs = -1, phases = -1;
+
+static void set_fd(const char *name, int fd)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", fd);
+    setenv(name, text, 1);
+}
+
+static int setup(void **state)
+{
+    int pair[2];
+
+    (void)state;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+        return -1;
+    ours = pair[0];
+    theirs = pair[1];
+    phases = memfd_create("phases", 0);
+    if (ftruncate(phases, 2 * sizeof(struct zt_phase_slot)) < 0)
+        return -1;
+    set_fd("ZLAUNCH_CONTROL_FD", theirs);
+    set_fd("ZLAUNCH_STATE_FD", phases);
+    setenv("LOCAL_RANK", "1", 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    zt_event_close();
+    close(ours);
+    close(theirs);
+    close(phases);
+    return 0;
+}
+
+/* The next event; NULL: none is waiting. */
+static json_t *next(void)
+{
+    static struct zt_buf in = {.max = 2 * ZT_FRAME_MAX};
+    char block[4096];
+    struct zt_frame f;
+    json_t *o;
+    ssize_t k = recv(ours, block, sizeof(block), MSG_DONTWAIT);
+
+    if (k > 0)
+        assert_int_equal(zt_buf_put(&in, block, (size_t)k), ZT_OK);
+    if (zt_frame_peek(&in, &f, NULL) != ZT_OK) {
+        zt_buf_release(&in);
+        return NULL;
+    }
+    assert_int_equal(f.type, ZT_FRAME_EVENT);
+    o = zt_json_object(f.body, f.body_bytes);
+    assert_non_null(o);
+    zt_frame_drop(&in, &f);
+    return o;
+}
+
+static void a_step_carries_every_field(void **state)
+{
+    struct zt_step_event e = {.step = 3,
+                              .total_steps = 10,
+                              .loss = 0.1,
+                              .lr = 1.0 / 3,
+                              .grad_norm = NAN,
+                              .tokens_per_s = 1e9,
+                              .gemm_share = -1,
+                              .samples = 24,
+                              .skipped = 1,
+                              .peak_device_bytes = INT64_C(1) << 40,
+                              .fingerprint = 0xfedcba9876543210u,
+                              .has_fingerprint = true};
+    json_t *o;
+
+    (void)state;
+    zt_event_open(0, 2);
+    zt_event_step(&e);
+    o = next();
+    assert_string_equal(zt_json_get_text(o, "event", ""), "step");
+    assert_int_equal(zt_json_get_int(o, "step", 0), 3);
+    assert_true(zt_json_get_real(o, "loss", 0) == 0.1);
+    assert_true(zt_json_get_real(o, "lr", 0) == 1.0 / 3);
+    assert_true(isnan(zt_json_get_real(o, "grad_norm", 0)));
+    assert_int_equal(zt_json_get_int(o, "samples", 0), 24);
+    assert_int_equal(zt_json_get_int(o, "skipped", 0), 1);
+    assert_int_equal(zt_json_get_int(o, "peak_device_bytes", 0), INT64_C(1) << 40);
+    assert_string_equal(zt_json_get_text(o, "fingerprint", ""), "fedcba9876543210");
+    assert_null(json_object_get(o, "gemm_share"));
+    json_decref(o);
+}
+
+static void steps_come_from_rank_0_alone_and_failures_from_any(void **state)
+{
+    struct zt_step_event e = {.step = 1};
+    struct zt_fault fault;
+    json_t *o;
+
+    (void)state;
+    zt_fault_set(&fault, ZT_E_PEER, "rank 0 is gone");
+    zt_event_open(1, 2);
+    zt_event_step(&e);
+    assert_null(next());
+    zt_event_fail(&fault);
+    o = next();
+    assert_string_equal(zt_json_get_text(o, "event", ""), "fail");
+    assert_string_equal(zt_json_get_text(o, "text", ""), "rank 0 is gone");
+    assert_int_equal(zt_json_get_int(o, "exit_code", 0), 1);
+    assert_true(json_is_true(json_object_get(o, "peer")));
+    json_decref(o);
+}
+
+static void the_phase_is_in_the_shared_page_and_is_the_last_one(void **state)
+{
+    struct zt_phase_slot slots[2];
+    char text[ZT_PHASE_TEXT], longer[400];
+
+    (void)state;
+    zt_event_open(1, 2);
+    zt_event_phase("plugin build");
+    zt_event_phase("train step 7");
+    assert_int_equal(pread(phases, slots, sizeof(slots), 0), sizeof(slots));
+    zt_phase_read(&slots[1], text);
+    assert_string_equal(text, "train step 7");
+    zt_phase_read(&slots[0], text);
+    assert_string_equal(text, "");
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = 0;
+    zt_event_phase(longer);
+    assert_int_equal(pread(phases, slots, sizeof(slots), 0), sizeof(slots));
+    zt_phase_read(&slots[1], text);
+    assert_int_equal(strlen(text), ZT_PHASE_TEXT - 1);
+    assert_null(next());
+}
+
+static void a_supervisor_that_is_gone_does_not_stop_the_rank(void **state)
+{
+    (void)state;
+    zt_event_open(0, 1);
+    close(ours);
+    zt_event_text("note", "nobody hears this");
+    zt_event_text("note", "nor this");
+    zt_event_phase("still here");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_step_carries_every_field, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            steps_come_from_rank_0_alone_and_failures_from_any, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            the_phase_is_in_the_shared_page_and_is_the_last_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_supervisor_that_is_gone_does_not_stop_the_rank,
+                                        setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* The first cause and the exit code, from what was noted in order of arrival. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "launcher/verdict.h"
+
+static void ended(struct zt_notes *n, int rank, int code, int signal, bool asked)
+{
+    struct zt_rank_note *r = &n->ranks[rank];
+
+    r->started = r->exited = true;
+    r->pid = 100 + rank;
+    r->order = n->num_exited++;
+    r->code = code;
+    r->signal = signal;
+    r->asked = asked;
+}
+
+static void reported(struct zt_notes *n, int rank, const char *text, bool peer)
+{
+    n->ranks[rank].fail = json_pack("{ss sb}", "text", text, "peer", peer);
+}
+
+/* Judge, compare, release. `text`: part of the sentence; NULL: there must be none. */
+static void expect(struct zt_notes *n, int exit_code, int rank, const char *text)
+{
+    char *sentence, *evidence;
+    struct zt_verdict v;
+
+    zt_notes_judge(n, &v);
+    assert_int_equal(v.exit_code, exit_code);
+    assert_int_equal(v.rank ? v.rank->rank : -1, rank);
+    zt_verdict_text(n, &v, &sentence, &evidence);
+    if (text) {
+        assert_non_null(sentence);
+        assert_non_null(strstr(sentence, text));
+    } else {
+        assert_null(sentence);
+    }
+    free(sentence);
+    free(evidence);
+    zt_notes_release(n);
+}
+
+static struct zt_notes notes(int ranks)
+{
+    struct zt_notes n;
+
+    assert_int_equal(zt_notes_init(&n, ranks, NULL), ZT_OK);
+    return n;
+}
+
+static void all_well_is_silent_success(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    ended(&n, 0, 0, 0, false);
+    ended(&n, 1, 0, 0, false);
+    expect(&n, 0, -1, NULL);
+}
+
+static void the_first_rank_that_failed_by_itself_is_the_cause(void **state)
+{
+    struct zt_notes n = notes(3);
+
+    (void)state;
+    ended(&n, 1, 0, 0, false);
+    ended(&n, 2, 7, 0, false);
+    ended(&n, 0, 9, 0, true);
+    expect(&n, 7, 2, "rank 2 (pid 102) exited with code 7");
+}
+
+static void a_signal_is_128_and_its_number(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    ended(&n, 0, 0, SIGSEGV, false);
+    ended(&n, 1, 0, SIGTERM, true);
+    expect(&n, 139, 0, "was killed by SIGSEGV");
+}
+
+static void a_rank_that_blames_another_is_not_the_cause(void **state)
+{
+    struct zt_notes n = notes(3);
+
+    (void)state;
+    reported(&n, 0, "rank 1 is gone", true);
+    ended(&n, 0, 1, 0, false);
+    ended(&n, 1, 0, SIGKILL, false);
+    reported(&n, 2, "rank 1 is gone", true);
+    ended(&n, 2, 1, 0, true);
+    expect(&n, 137, 1, "rank 1 (pid 101) was killed by SIGKILL");
+}
+
+static void a_victim_alone_is_believed(void **state)
+{
+    struct zt_notes n = notes(1);
+
+    (void)state;
+    reported(&n, 0, "rank 5 is gone", true);
+    ended(&n, 0, 1, 0, false);
+    expect(&n, 1, 0, "rank 5 is gone");
+}
+
+static void a_report_replaces_the_bare_code(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    reported(&n, 0, "ds.json:1:2: unknown key", false);
+    ended(&n, 0, 65, 0, false);
+    reported(&n, 1, "ds.json:1:2: unknown key", false);
+    ended(&n, 1, 65, 0, true);
+    expect(&n, 65, 0, "ds.json:1:2: unknown key");
+}
+
+static void the_user_is_the_cause_unless_a_rank_failed_before(void **state)
+{
+    struct zt_notes n = notes(1);
+
+    (void)state;
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGINT;
+    n.stop_was_first = true;
+    ended(&n, 0, 0, SIGTERM, true);
+    expect(&n, 130, -1, "interrupted");
+
+    n = notes(1);
+    ended(&n, 0, 3, 0, false);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGINT;
+    expect(&n, 3, 0, "exited with code 3");
+
+    n = notes(1);
+    n.stop = ZT_STOP_TIMEOUT;
+    n.stop_was_first = true;
+    ended(&n, 0, 0, SIGTERM, true);
+    expect(&n, 124, -1, "--timeout");
+}
+
+static void sigterm_with_all_saved_asks_to_be_started_again(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGTERM;
+    n.stop_was_first = true;
+    ended(&n, 0, 75, 0, true);
+    ended(&n, 1, 0, 0, true);
+    expect(&n, 75, -1, "stopped by SIGTERM");
+
+    n = notes(2);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGTERM;
+    n.stop_was_first = true;
+    ended(&n, 0, 75, 0, true);
+    ended(&n, 1, 0, SIGKILL, true);
+    expect(&n, 143, -1, "stopped by SIGTERM");
+}
+
+static void a_lost_daemon_is_named(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    n.ranks[0].started = n.ranks[1].started = true;
+    n.daemon_lost = true;
+    n.daemon_pid = 42;
+    n.daemon_signal = SIGKILL;
+    expect(&n, 137, -1, "the node daemon (pid 42) was killed by SIGKILL");
+
+    n = notes(1);
+    n.daemon_lost = true; /* it vanished with code 0: still no success */
+    expect(&n, 71, -1, "ended early");
+
+    n = notes(1);
+    n.daemon_fault = strdup("log folder x: denied");
+    n.daemon_fault_code = 73;
+    expect(&n, 73, -1, "log folder x: denied");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_well_is_silent_success),
+        cmocka_unit_test(the_first_rank_that_failed_by_itself_is_the_cause),
+        cmocka_unit_test(a_signal_is_128_and_its_number),
+        cmocka_unit_test(a_rank_that_blames_another_is_not_the_cause),
+        cmocka_unit_test(a_victim_alone_is_believed),
+        cmocka_unit_test(a_report_replaces_the_bare_code),
+        cmocka_unit_test(the_user_is_the_cause_unless_a_rank_failed_before),
+        cmocka_unit_test(sigterm_with_all_saved_asks_to_be_started_again),
+        cmocka_unit_test(a_lost_daemon_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
