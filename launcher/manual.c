@@ -1,5 +1,6 @@
 #include "launcher/manual.h"
 
+#include "common/manpage.h"
 #include "launcher/launch.h"
 
 #include <string.h>
@@ -37,14 +38,6 @@ static const struct {
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
-/* "--num_gpus N" or "--color auto|always|never" */
-static void signature(const struct zt_launch_option *o, char *out, size_t n)
-{
-    const char *value = o->option.value ? o->option.value : o->option.choices;
-
-    snprintf(out, n, "--%s%s%s", o->option.name, value ? " " : "", value ? value : "");
-}
-
 /* "-q", "--num_accelerators" or nothing */
 static void other_name(const struct zt_launch_option *o, char *out, size_t n)
 {
@@ -59,7 +52,7 @@ static void help_line(FILE *out, const struct zt_launch_option *o)
 {
     char sign[96], alias[40], head[160];
 
-    signature(o, sign, sizeof(sign));
+    zt_option_signature(&o->option, sign, sizeof(sign));
     other_name(o, alias, sizeof(alias));
     snprintf(head, sizeof(head), "%s%s%s", alias, *alias ? ", " : "", sign);
     fprintf(out, "  %-32s", head);
@@ -103,8 +96,7 @@ void zt_manual_version(FILE *out, bool verbose)
 {
     fprintf(out, "zlaunch %s\n", ZT_VERSION);
     if (verbose)
-        fprintf(out, "built with %s on %s for %s\nnode starters: local\n", __VERSION__,
-                __DATE__,
+        fprintf(out, "built with compiler %s for %s\nnode starters: local\n", __VERSION__,
 #if defined(__x86_64__)
                 "x86-64"
 #elif defined(__aarch64__)
@@ -117,45 +109,20 @@ void zt_manual_version(FILE *out, bool verbose)
 
 /* ------------------------------------------------------------------ man page */
 
-/* Text for roff: no line starts with '.' or ''', '-' and '\' are themselves. */
-static void roff(FILE *out, const char *s)
-{
-    for (; *s; s++) {
-        if (*s == '-' || *s == '\\')
-            fputc('\\', out);
-        fputs(*s == '\\' ? "e" : (char[]){*s, 0}, out);
-    }
-}
-
 static void man_option(FILE *out, const struct zt_launch_option *o)
 {
-    char sign[96], alias[40];
+    char alias[40], why[160];
 
-    signature(o, sign, sizeof(sign));
     other_name(o, alias, sizeof(alias));
-    fputs(".TP\n.B ", out);
-    roff(out, alias);
-    fputs(*alias ? ", " : "", out);
-    roff(out, sign);
-    fputc('\n', out);
-    roff(out, o->option.help);
-    if (o->option.def && strcmp(o->option.def, "0") != 0) {
-        fputs(" (default: ", out);
-        roff(out, o->option.def);
-        fputc(')', out);
-    }
-    if (o->refused) {
-        fputs(". Refused: ", out);
-        roff(out, o->refused);
-    }
-    fputs(".\n", out);
+    snprintf(why, sizeof(why), "Refused: %s", o->refused ? o->refused : "");
+    zt_man_option(out, &o->option, alias, o->refused ? why : NULL);
 }
 
 void zt_manual_man(FILE *out)
 {
     const char *group = NULL;
 
-    fprintf(out, ".TH ZLAUNCH 1 \"\" \"zlaunch %s\" \"User Commands\"\n", ZT_VERSION);
+    zt_man_title(out, "ZLAUNCH", 1, "User Commands");
     fprintf(out, ".SH NAME\nzlaunch \\- start and watch a distributed training job\n");
     fprintf(out, ".SH SYNOPSIS\n.B zlaunch\n[options] TARGET.so [target options]\n.br\n"
                  ".B zlaunch\n[options] \\-\\- PROGRAM [arguments]\n");
@@ -182,7 +149,7 @@ void zt_manual_man(FILE *out)
     fprintf(out, ".SH \"EXIT STATUS\"\n");
     for (size_t i = 0; i < COUNT(exit_codes); i++) {
         fprintf(out, ".TP\n.B %s\n", exit_codes[i].code);
-        roff(out, exit_codes[i].what);
+        zt_man_text(out, exit_codes[i].what);
         fputs(".\n", out);
     }
     fprintf(
@@ -193,9 +160,9 @@ void zt_manual_man(FILE *out)
     fprintf(out, ".SH EXAMPLES\n");
     for (size_t i = 0; i < COUNT(examples); i++) {
         fputs(".TP\n.B ", out);
-        roff(out, examples[i].command);
+        zt_man_text(out, examples[i].command);
         fputc('\n', out);
-        roff(out, examples[i].what);
+        zt_man_text(out, examples[i].what);
         fputs(".\n", out);
     }
     fprintf(out, ".SH \"SEE ALSO\"\n.BR zworker (1),\n.BR zlaunch\\-config (5)\n");

@@ -2,17 +2,85 @@
  * zworker: a rank of a job (`zworker TARGET.so ...`), or with --daemon the process that
  * starts and watches the ranks of one node for zlaunch.
  */
+#include "common/env.h"
+#include "common/log.h"
+#include "common/manpage.h"
+#include "common/run.h"
 #include "worker/daemon/daemon.h"
 #include "worker/engine/rank.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const char usage[] =
+    "usage: zworker TARGET.so [options]\n"
+    "\n"
+    "One rank of a training job: loads the plugin and runs it. Its place comes from "
+    "RANK,\n"
+    "WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, as zlaunch and other launchers set "
+    "them;\n"
+    "without them it is a job of one rank.\n"
+    "\n"
+    "  zworker TARGET.so --help    every option of a run and of the plugin\n"
+    "  zworker --version           the version\n"
+    "  zworker --daemon            the node daemon; started by zlaunch\n";
+
+/* ZLAUNCH_LOG_LEVEL and ZLAUNCH_LOG_FORMAT, as zlaunch hands its own options down. */
+static void init_log(bool daemon)
+{
+    const char *level = getenv("ZLAUNCH_LOG_LEVEL"),
+               *format = getenv("ZLAUNCH_LOG_FORMAT");
+    zt_log_level l = ZT_LOG_INFO;
+    int64_t rank = -1;
+
+    if (level && strcmp(level, "debug") == 0)
+        l = ZT_LOG_DEBUG;
+    else if (level && strcmp(level, "warning") == 0)
+        l = ZT_LOG_WARN;
+    else if (level && (strcmp(level, "error") == 0 || strcmp(level, "critical") == 0))
+        l = ZT_LOG_ERROR;
+    if (!daemon && zt_env_int("RANK", 0, 1 << 24, &rank, NULL))
+        rank = -1; /* told in full by zt_rank_main() */
+    zt_log_init(l, format && strcmp(format, "json") == 0, (int)rank,
+                daemon ? "daemon" : "zworker");
+}
+
+static int print_man(void)
+{
+    zt_man_title(stdout, "ZWORKER", 1, "User Commands");
+    printf(".SH NAME\nzworker \\- one rank of a zlaunch job\n"
+           ".SH SYNOPSIS\n.B zworker\nTARGET.so [options]\n.SH DESCRIPTION\n");
+    zt_man_text(stdout,
+                "Loads a model plugin and trains, evaluates or generates with it. "
+                "zlaunch starts one for each rank; any launcher that sets RANK, "
+                "WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE can do the same, and "
+                "without them it is a job of one rank. The plugin's own options are "
+                "shown by: zworker TARGET.so --help\n");
+    printf(".SH OPTIONS\n");
+    zt_man_options(stdout, zt_run_options);
+    printf(".SH \"SEE ALSO\"\n.BR zlaunch (1),\n.BR zlaunch\\-config (5)\n");
+    return ferror(stdout) ? 73 : 0;
+}
 
 int main(int argc, char **argv)
 {
+    const char *first = argc > 1 ? argv[1] : "";
+
     setvbuf(stdout, NULL, _IOLBF,
             0); /* through a pipe too, lines arrive when they are done */
-    if (argc > 1 && strcmp(argv[1], "--daemon") == 0)
+    init_log(strcmp(first, "--daemon") == 0);
+    if (strcmp(first, "--daemon") == 0)
         return zt_daemon_main(argc - 1, argv + 1);
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (strcmp(first, "--version") == 0) {
+        printf("zworker %s\n", ZT_VERSION);
+        return 0;
+    }
+    if (strcmp(first, "--print_man") == 0 && argc == 2)
+        return print_man();
     return zt_rank_main(argc, argv);
 }
