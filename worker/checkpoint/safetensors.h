@@ -78,6 +78,8 @@ zt_err zt_st_writer_open(const char *path, const struct zt_st_decl *decls, int n
                          struct zt_st_writer **out, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_st_writer_put(struct zt_st_writer *w, const void *data, size_t bytes,
                         struct zt_fault *fault) ZT_MUST_CHECK;
+/* Optional, after all data: bring them to the disk, the slow half of a commit. */
+zt_err zt_st_writer_sync(struct zt_st_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_st_writer_commit(struct zt_st_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Free the writer; without a successful commit nothing is left on disk. NULL is fine. */
 void zt_st_writer_close(struct zt_st_writer *w);

@@ -3,6 +3,7 @@
 #define TEST_UNIT_DATA_FILES_H
 
 #include <dirent.h>
+#include <ftw.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,10 +33,10 @@ static inline const char *put_file(const char *name, const void *data, size_t n)
     return path;
 }
 
-/* Names in the scratch folder, without . and .. */
-static inline int count_files(void)
+/* Names in a folder, without . and .. */
+static inline int count_files(const char *dir)
 {
-    DIR *d = opendir(scratch_dir);
+    DIR *d = opendir(dir);
     int n = 0;
 
     if (!d)
@@ -53,19 +54,19 @@ static inline int scratch_make(void **state)
     return mkdtemp(scratch_dir) ? 0 : -1;
 }
 
-/* The folder is flat: files only. */
+static inline int remove_one(const char *path, const struct stat *st, int kind,
+                             struct FTW *place)
+{
+    (void)st;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
 static inline int scratch_remove(void **state)
 {
-    DIR *d = opendir(scratch_dir);
-
     (void)state;
-    if (!d)
-        return -1;
-    for (struct dirent *e = readdir(d); e; e = readdir(d))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    return rmdir(scratch_dir);
+    return nftw(scratch_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 #endif
