@@ -22,9 +22,10 @@
 #include "common/fault.h"
 #include "kernels/backend.h"
 
-#define ZT_PARAM_ALIGN 64   /* elements */
-#define ZT_SHARD_ALIGN 4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks   \
-                             */
+#define ZT_PARAM_ALIGN 64 /* elements */
+#define ZT_SHARD_ALIGN                                                                   \
+    4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks                      \
+          */
 
 struct zt_param {
     char *name;

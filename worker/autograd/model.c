@@ -1,0 +1,358 @@
+#include "worker/autograd/model.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "worker/autograd/model_private.h"
+
+/* ---- failing ---- */
+
+static void *fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+static void *fail(zt_model *m, const char *fmt, ...)
+{
+    char text[ZT_FAULT_TEXT];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    zt_model_fail(m, "%s", text);
+    return NULL;
+}
+
+zt_err zt_model_fail(zt_model *m, const char *fmt, ...)
+{
+    char text[ZT_FAULT_TEXT];
+    va_list ap;
+
+    if (m->priv->fault.code)
+        return m->priv->fault.code;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return zt_fault_set(&m->priv->fault, ZT_E_PLUGIN, "%s", text);
+}
+
+zt_err zt_model_status(const zt_model *m)
+{
+    return m->priv->fault.code;
+}
+
+/* The list with room for one more pointer; NULL: no memory, and the old one stays. */
+static void *grow(zt_model *m, void *list, int count)
+{
+    void *more = list;
+
+    if (list && (count & (count - 1))) /* room is always a power of two */
+        return list;
+    more = realloc(list, (size_t)(count ? 2 * count : 1) * sizeof(void *));
+    return more ? more : fail(m, "no host memory for its table of parameters");
+}
+
+/* ---- declarations ---- */
+
+static bool good_name(zt_model *m, const char *what, const char *name)
+{
+    if (m->priv->fault.code)
+        return false;
+    if (!name || !*name) {
+        fail(m, "a %s without a name", what);
+        return false;
+    }
+    return true;
+}
+
+zt_block *zt_model_block(zt_model *m, const char *name)
+{
+    struct zt_block *b;
+    void *list;
+
+    if (!good_name(m, "block", name))
+        return NULL;
+    for (int i = 0; i < m->num_blocks; i++)
+        if (strcmp(m->blocks[i]->name, name) == 0)
+            return fail(m, "two blocks are called %s", name);
+    list = grow(m, m->blocks, m->num_blocks);
+    if (!list)
+        return NULL;
+    m->blocks = list;
+    b = calloc(1, sizeof(*b));
+    if (!b)
+        return fail(m, "no host memory for block %s", name);
+    b->name = strdup(name);
+    if (!b->name) {
+        free(b);
+        return fail(m, "no host memory for block %s", name);
+    }
+    b->model = m;
+    b->index = m->num_blocks;
+    m->blocks[m->num_blocks++] = b;
+    return b;
+}
+
+/* Product of the axes; 0 after a failure. */
+static int64_t count_elems(zt_model *m, const char *name, int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+
+    if (ndim < 1 || ndim > ZT_MAX_NDIM) {
+        fail(m, "parameter %s has %d axes; 1 to %d are possible", name, ndim,
+             ZT_MAX_NDIM);
+        return 0;
+    }
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] <= 0 || shape[i] > (INT64_MAX >> 8) / n) {
+            fail(m, "parameter %s: axis %d is %lld", name, i, (long long)shape[i]);
+            return 0;
+        }
+        n *= shape[i];
+    }
+    return n;
+}
+
+static bool good_init(zt_model *m, const char *name, struct zt_init init, unsigned flags)
+{
+    bool ok = (unsigned)init.kind <= ZT_INIT_UNIFORM && isfinite(init.a) &&
+              isfinite(init.b) && (init.kind != ZT_INIT_NORMAL || init.b >= 0) &&
+              (init.kind != ZT_INIT_UNIFORM || init.a <= init.b);
+
+    if (!ok)
+        fail(m, "parameter %s: no such initial values: kind %d, a %g, b %g", name,
+             (int)init.kind, (double)init.a, (double)init.b);
+    else if (flags & ~(ZT_NO_DECAY | ZT_FROZEN))
+        fail(m, "parameter %s: unknown flags 0x%x", name, flags);
+    return !m->priv->fault.code;
+}
+
+static bool make_room(struct zt_block *b)
+{
+    struct zt_model *m = b->model;
+    void *of_block = grow(m, b->params, b->num_params), *of_model;
+
+    if (!of_block)
+        return false;
+    b->params = of_block;
+    of_model = grow(m, m->params, m->num_params);
+    if (!of_model)
+        return false;
+    m->params = of_model;
+    return true;
+}
+
+/* In the block's list and in the model's, which was given room before. */
+static void enlist(struct zt_block *b, struct zt_param *p)
+{
+    struct zt_model *m = b->model;
+
+    p->block = b;
+    p->index = m->num_params;
+    b->params[b->num_params++] = p;
+    m->params[m->num_params++] = p;
+    b->numel += p->numel;
+    m->numel += p->numel;
+    b->frozen = (b->frozen || b->num_params == 1) && (p->flags & ZT_FROZEN);
+}
+
+zt_param *zt_block_param(zt_block *block, const char *name, int ndim,
+                         const int64_t *shape, struct zt_init init, unsigned flags)
+{
+    struct zt_param *p;
+    struct zt_model *m;
+    int64_t numel;
+
+    if (!block)
+        return NULL;
+    m = block->model;
+    if (!good_name(m, "parameter", name))
+        return NULL;
+    if (zt_model_find(m, name))
+        return fail(m, "two parameters are called %s", name);
+    numel = count_elems(m, name, ndim, shape);
+    if (!numel || !good_init(m, name, init, flags) || !make_room(block))
+        return NULL;
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        return fail(m, "no host memory for parameter %s", name);
+    p->name = strdup(name);
+    if (!p->name) {
+        free(p);
+        return fail(m, "no host memory for parameter %s", name);
+    }
+    p->ndim = ndim;
+    memcpy(p->shape, shape, (size_t)ndim * sizeof(*shape));
+    p->numel = numel;
+    p->init = init;
+    p->flags = flags;
+    enlist(block, p);
+    return p;
+}
+
+void zt_block_share(zt_block *block, zt_param *param)
+{
+    void *list;
+
+    if (!block || !param || block->model->priv->fault.code || param->block == block)
+        return;
+    for (int i = 0; i < block->num_shared; i++)
+        if (block->shared[i] == param)
+            return;
+    list = grow(block->model, block->shared, block->num_shared);
+    if (!list)
+        return;
+    block->shared = list;
+    block->shared[block->num_shared++] = param;
+}
+
+void zt_model_set_hidden_size(zt_model *m, int64_t hidden)
+{
+    m->hidden_size = hidden;
+}
+
+void zt_model_set_max_tokens(zt_model *m, int64_t tokens)
+{
+    m->max_tokens = tokens;
+}
+
+void zt_model_set_vocab(zt_model *m, int64_t vocab)
+{
+    m->vocab = vocab;
+}
+
+void zt_model_set_attention_width(zt_model *m, int64_t layers_times_width)
+{
+    m->attention_width = layers_times_width;
+}
+
+int64_t zt_model_data_vocab(const zt_model *m)
+{
+    return m->priv->cfg.data_vocab;
+}
+
+int64_t zt_model_block_size(const zt_model *m)
+{
+    return m->priv->cfg.block_size;
+}
+
+const zt_args *zt_model_args(const zt_model *m)
+{
+    return m->priv->cfg.args;
+}
+
+/* ---- the finished table ---- */
+
+struct zt_param *zt_model_find(const struct zt_model *m, const char *name)
+{
+    for (int i = 0; i < m->num_params; i++)
+        if (strcmp(m->params[i]->name, name) == 0)
+            return m->params[i];
+    return NULL;
+}
+
+uint64_t zt_param_init_stream(const struct zt_param *p)
+{
+    return XXH3_64bits(p->name, strlen(p->name));
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+void zt_model_layout(struct zt_model *m, int world)
+{
+    for (int i = 0; i < m->num_blocks; i++) {
+        struct zt_block *b = m->blocks[i];
+        int64_t at = 0;
+
+        for (int j = 0; j < b->num_params; j++) {
+            b->params[j]->offset_elems = at;
+            at = round_up(at + b->params[j]->numel, ZT_PARAM_ALIGN);
+        }
+        b->padded_elems = round_up(at, (int64_t)world * ZT_SHARD_ALIGN); /* M3 */
+    }
+}
+
+void zt_block_bind(struct zt_block *b, void *weights, float *grads)
+{
+    b->weights = weights;
+    b->grads = grads;
+}
+
+/* ---- opening ---- */
+
+static zt_err run_build(struct zt_model *m)
+{
+    zt_err rc = m->plugin->build(m, &m->self);
+
+    if (m->priv->fault.code)
+        return m->priv->fault.code;
+    if (rc)
+        return zt_model_fail(m, "build failed without a reason (%s)", zt_err_name(rc));
+    if (!m->num_params)
+        return zt_model_fail(m, "build declared no parameters");
+    return ZT_OK;
+}
+
+zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_config *cfg,
+                     struct zt_model **out, struct zt_fault *fault)
+{
+    struct zt_model *m = calloc(1, sizeof(*m));
+    zt_err rc;
+
+    if (m)
+        m->priv = calloc(1, sizeof(*m->priv));
+    if (!m || !m->priv) {
+        free(m);
+        return zt_fault_set(fault, ZT_E_NOMEM, "model: no host memory");
+    }
+    m->plugin = plugin;
+    m->priv->cfg = *cfg;
+    rc = zt_model_read_config(m, cfg->config_json, fault);
+    if (rc) {
+        zt_model_close(m);
+        return rc;
+    }
+    m->priv->built = true;
+    rc = run_build(m);
+    if (rc) {
+        zt_fault_set(fault, rc, "plugin %s: %s", plugin->name, m->priv->fault.text);
+        zt_model_close(m);
+        return rc;
+    }
+    zt_model_layout(m, 1);
+    *out = m;
+    return ZT_OK;
+}
+
+static void free_block(struct zt_block *b)
+{
+    free(b->name);
+    free(b->params);
+    free(b->shared);
+    free(b);
+}
+
+void zt_model_close(struct zt_model *m)
+{
+    if (!m)
+        return;
+    if (m->priv->built && m->plugin->release)
+        m->plugin->release(m->self);
+    else
+        free(m->self);
+    for (int i = 0; i < m->num_params; i++) {
+        free(m->params[i]->name);
+        free(m->params[i]);
+    }
+    for (int i = 0; i < m->num_blocks; i++)
+        free_block(m->blocks[i]);
+    free(m->params);
+    free(m->blocks);
+    zt_model_free_config(m);
+    free(m->priv);
+    free(m);
+}

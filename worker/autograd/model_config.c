@@ -1,0 +1,211 @@
+/* model_config.c -- the config.json that weights come with, and the one they leave with.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/autograd/model_private.h"
+
+zt_err zt_model_read_config(struct zt_model *m, const char *path, struct zt_fault *fault)
+{
+    json_error_t e;
+
+    if (!path)
+        return ZT_OK;
+    if (access(path, R_OK))
+        return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
+    m->priv->imported = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    if (!m->priv->imported)
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line, e.column,
+                            e.text);
+    if (!json_is_object(m->priv->imported))
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: it holds no JSON object", path);
+    return ZT_OK;
+}
+
+void zt_model_free_config(struct zt_model *m)
+{
+    json_decref(m->priv->imported);
+    for (int i = 0; i < m->priv->num_exports; i++) {
+        free(m->priv->exports[i].key);
+        free(m->priv->exports[i].json);
+    }
+    free(m->priv->exports);
+}
+
+/* ---- import ---- */
+
+/* The member at "a.b.c"; NULL when there is none, or it is null. */
+static const json_t *find(const zt_model *m, const char *key)
+{
+    const json_t *at = m->priv->imported;
+    char word[128];
+
+    while (at && *key) {
+        size_t n = strcspn(key, ".");
+
+        if (n >= sizeof(word))
+            return NULL;
+        memcpy(word, key, n);
+        word[n] = 0;
+        at = json_object_get(at, word);
+        key += n + (key[n] == '.');
+    }
+    return json_is_null(at) ? NULL : at;
+}
+
+/* A reader cannot fail, the model can; it is ours to change while build runs. */
+static void wrong_type(const zt_model *m, const char *key, const json_t *v,
+                       const char *want)
+{
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+
+    zt_model_fail((zt_model *)m, "%s: %s is %.60s, but %s is wanted",
+                  m->priv->cfg.config_json, key, text ? text : "of another type", want);
+    free(text);
+}
+
+bool zt_model_has_config(const zt_model *m)
+{
+    return m->priv->imported != NULL;
+}
+
+int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)
+{
+    const json_t *v = find(m, key);
+    double d;
+
+    if (!v)
+        return def;
+    if (json_is_integer(v))
+        return (int64_t)json_integer_value(v);
+    if (json_is_boolean(v))
+        return json_is_true(v);
+    d = json_is_real(v) ? json_real_value(v) : 0.5;
+    if (d == floor(d) && fabs(d) < 9e15)
+        return (int64_t)d;
+    wrong_type(m, key, v, "an integer");
+    return def;
+}
+
+double zt_model_config_float(const zt_model *m, const char *key, double def)
+{
+    const json_t *v = find(m, key);
+
+    if (!v)
+        return def;
+    if (json_is_number(v))
+        return json_number_value(v);
+    wrong_type(m, key, v, "a number");
+    return def;
+}
+
+const char *zt_model_config_string(const zt_model *m, const char *key, const char *def)
+{
+    const json_t *v = find(m, key);
+
+    if (!v)
+        return def;
+    if (json_is_string(v))
+        return json_string_value(v);
+    wrong_type(m, key, v, "a string");
+    return def;
+}
+
+/* ---- export ---- */
+
+/* The place for `key`: where it was written before, or a new one. */
+static struct zt_export *place(zt_model *m, const char *key)
+{
+    struct zt_model_private *p = m->priv;
+    struct zt_export *e;
+
+    for (int i = 0; i < p->num_exports; i++)
+        if (strcmp(p->exports[i].key, key) == 0)
+            return &p->exports[i];
+    e = realloc(p->exports, (size_t)(p->num_exports + 1) * sizeof(*e));
+    if (!e)
+        return NULL;
+    p->exports = e;
+    e += p->num_exports;
+    *e = (struct zt_export){.key = strdup(key)};
+    if (!e->key)
+        return NULL;
+    p->num_exports++;
+    return e;
+}
+
+void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
+{
+    struct zt_export *e;
+    json_error_t err;
+    char *text = NULL;
+    json_t *parsed;
+    va_list ap;
+    int n;
+
+    if (m->priv->fault.code)
+        return;
+    va_start(ap, json_fmt);
+    n = vasprintf(&text, json_fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        zt_model_fail(m, "no host memory for config.json");
+        return;
+    }
+    parsed = json_loads(text, JSON_DECODE_ANY, &err);
+    e = parsed ? place(m, key) : NULL;
+    if (!parsed) {
+        zt_model_fail(m, "export of %s: %.200s is no JSON value: %s", key, text,
+                      err.text);
+    } else if (!e) {
+        zt_model_fail(m, "no host memory for config.json");
+    } else {
+        free(e->json);
+        e->json = text;
+        text = NULL;
+    }
+    json_decref(parsed);
+    free(text);
+}
+
+/* `key` as a JSON string, quotes and all. The caller frees. */
+static char *quoted(const char *key)
+{
+    json_t *s = json_string(key);
+    char *text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+
+    json_decref(s);
+    return text;
+}
+
+char *zt_model_config_text(const struct zt_model *m)
+{
+    const struct zt_model_private *p = m->priv;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    bool ok = f != NULL;
+
+    if (!f)
+        return NULL;
+    fputs("{\n", f);
+    for (int i = 0; i < p->num_exports; i++) {
+        char *key = quoted(p->exports[i].key);
+
+        ok = ok && key;
+        fprintf(f, "  %s: %s%s\n", key ? key : "", p->exports[i].json,
+                i + 1 < p->num_exports ? "," : "");
+        free(key);
+    }
+    fputs("}\n", f);
+    if (fclose(f) || !ok) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,246 @@
+/*
+ * op_linear.c -- products with a weight, and of two activations.
+ *
+ * Weight gradients go straight into the block's fp32 gradients, added in the product's
+ * own last step.
+ */
+#include "worker/autograd/tape.h"
+
+static struct zt_view turned(struct zt_view v)
+{
+    int n = v.ndim;
+    struct zt_view t = v;
+
+    t.shape[n - 1] = v.shape[n - 2];
+    t.shape[n - 2] = v.shape[n - 1];
+    t.stride[n - 1] = v.stride[n - 2];
+    t.stride[n - 2] = v.stride[n - 1];
+    return t;
+}
+
+/* c = a b, or c += a b; counted, unless it only repeats what was counted before. */
+static bool product(struct zt_step *s, struct zt_gemm_args *a)
+{
+    int n = a->a.ndim;
+    double mnk = (double)zt_view_numel(&a->c) * (double)a->a.shape[n - 1];
+
+    a->alpha = 1;
+    if (!s->recomputing)
+        s->flops += 2 * mnk;
+    return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));
+}
+
+static void grad_product(struct zt_step *s, struct zt_tensor *t, struct zt_view a,
+                         struct zt_view b)
+{
+    struct zt_sink d;
+
+    if (!zt_sink_open(s, &d, t, ZT_SINK_ANY))
+        return;
+    product(s, &(struct zt_gemm_args){
+                   .a = a, .b = b, .c = d.view, .accumulate = d.accumulate});
+    zt_sink_close(s, &d);
+}
+
+/* ---- linear ---- */
+
+struct linear {
+    bool in_out; /* w is (in, out) */
+    zt_epilogue epilogue;
+};
+
+enum { X, W, BIAS, PRE };
+
+/* d(result before the epilogue): dy itself, or a scratch that the caller frees. */
+static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
+                                      struct zt_view dy, void **scratch)
+{
+    const struct linear *l = n->attr;
+    struct zt_unary_bwd_args a = {.dy = dy, .x = dy, .dx = dy};
+
+    *scratch = NULL;
+    if (l->epilogue == ZT_EPI_NONE)
+        return dy;
+    *scratch = zt_scratch(s, zt_view_numel(&dy), dy.dtype);
+    if (!*scratch)
+        return dy;
+    a.kind = l->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF;
+    a.x.data = zt_data(n->saved[PRE]).data;
+    a.dx.data = *scratch;
+    zt_step_check(s, s->k->unary_bwd(s->cfg.device, NULL, &a, &s->fault));
+    return a.dx;
+}
+
+static void linear_backward(struct zt_step *s, struct zt_node *n)
+{
+    const struct linear *l = n->attr;
+    struct zt_view x = zt_data(n->saved[X]), w = zt_data(n->saved[W]);
+    struct zt_view dy = zt_grad_of(n->out);
+    struct zt_colsum_args sum = {.accumulate = true};
+    struct zt_sink db;
+    void *scratch;
+
+    dy = before_epilogue(
+        s, n,
+        zt_view_of(dy.data, dy.dtype, 2,
+                   (int64_t[]){x.shape[0], l->in_out ? w.shape[1] : w.shape[0]}),
+        &scratch);
+    grad_product(s, n->in[X], dy, l->in_out ? turned(w) : w);
+    if (l->in_out)
+        grad_product(s, n->in[W], turned(x), dy);
+    else
+        grad_product(s, n->in[W], turned(dy), x);
+    if (zt_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY)) {
+        sum.x = dy;
+        sum.y = db.view;
+        sum.accumulate = db.accumulate;
+        zt_step_check(s, s->k->colsum(s->cfg.device, NULL, &sum, &s->fault));
+        zt_sink_close(s, &db);
+    }
+    zt_scratch_free(s, scratch);
+}
+
+static const struct zt_op op_linear = {"linear", linear_backward};
+
+static bool check_linear(struct zt_step *s, const struct zt_tensor *x,
+                         const struct zt_tensor *w, const struct zt_tensor *bias,
+                         unsigned flags)
+{
+    const struct zt_view *xv = &x->view, *wv = &w->view;
+    int in = flags & ZT_W_IN_OUT ? 0 : 1;
+
+    if (flags & ~(ZT_W_IN_OUT | ZT_GELU_TANH | ZT_GELU_ERF))
+        zt_step_fail(s, ZT_E_ARG, "unknown flags 0x%x", flags);
+    else if ((flags & ZT_GELU_TANH) && (flags & ZT_GELU_ERF))
+        zt_step_fail(s, ZT_E_ARG, "both forms of gelu are asked for");
+    else if (xv->ndim < 1 || wv->ndim != 2 || xv->shape[xv->ndim - 1] != wv->shape[in])
+        zt_step_fail(s, ZT_E_ARG, "x %s but w %s, as (%s)", ZT_SHAPE_TEXT(x),
+                     ZT_SHAPE_TEXT(w), in ? "out, in" : "in, out");
+    else if (xv->dtype != wv->dtype || xv->dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG, "x is %s but w is %s", zt_dtype_name(xv->dtype),
+                     zt_dtype_name(wv->dtype));
+    else if (bias && (bias->view.ndim != 1 || bias->view.shape[0] != wv->shape[1 - in]))
+        zt_step_fail(s, ZT_E_ARG, "w %s but bias %s", ZT_SHAPE_TEXT(w),
+                     ZT_SHAPE_TEXT(bias));
+    return !s->fault.code;
+}
+
+/* Like y, for the values before the epilogue, when backward will want them. */
+static struct zt_tensor *keep_pre(struct zt_step *s, struct zt_gemm_args *a,
+                                  struct zt_tensor *const *in)
+{
+    struct zt_tensor *pre;
+
+    if (a->epilogue == ZT_EPI_NONE || !zt_wants_grad(s, in, 3))
+        return NULL;
+    pre = zt_value_new(s, a->c.dtype, 2, a->c.shape);
+    if (pre)
+        a->pre = zt_data(pre);
+    return pre;
+}
+
+static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
+                                struct zt_tensor *w, struct zt_tensor *bias,
+                                unsigned flags)
+{
+    struct linear l = {.in_out = flags & ZT_W_IN_OUT};
+    struct zt_view shape = x->view;
+    struct zt_tensor *in[3], *saved[4], *y;
+    struct zt_gemm_args a = {.accumulate = false};
+
+    x = zt_rows_strided(s, x);
+    x = x ? zt_matrices(s, x) : NULL;
+    w = zt_matrices(s, w);
+    bias = bias ? zt_dense(s, bias) : NULL;
+    if (!x || !w || s->fault.code)
+        return NULL;
+    l.epilogue = flags & ZT_GELU_TANH  ? ZT_EPI_GELU_TANH
+                 : flags & ZT_GELU_ERF ? ZT_EPI_GELU_ERF
+                                       : ZT_EPI_NONE;
+    a.epilogue = l.epilogue;
+    a.a = zt_data(x);
+    a.b = l.in_out ? zt_data(w) : turned(zt_data(w));
+    if (bias)
+        a.bias = zt_data(bias);
+    shape.shape[shape.ndim - 1] = a.b.shape[1];
+    y = zt_value_new(s, shape.dtype, shape.ndim, shape.shape);
+    if (!y)
+        return NULL;
+    a.c = zt_view_of(zt_data(y).data, shape.dtype, 2,
+                     (int64_t[]){a.a.shape[0], a.b.shape[1]});
+    in[X] = saved[X] = x;
+    in[W] = saved[W] = w;
+    in[BIAS] = bias;
+    saved[BIAS] = NULL;
+    saved[PRE] = keep_pre(s, &a, in);
+    if (s->fault.code || !product(s, &a))
+        return NULL;
+    return zt_record(s, &op_linear, y, in, 3, saved, 4, &l, sizeof(l));
+}
+
+zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
+                     unsigned flags)
+{
+    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
+        return NULL;
+    return linear(s, x, w, bias, flags);
+}
+
+/* ---- matmul ---- */
+
+static void matmul_backward(struct zt_step *s, struct zt_node *n)
+{
+    struct zt_view a = zt_data(n->saved[0]), b = zt_data(n->saved[1]);
+    struct zt_view dy = zt_grad_of(n->out);
+
+    dy = a.ndim == 2
+             ? zt_view_of(dy.data, dy.dtype, 2, (int64_t[]){a.shape[0], b.shape[1]})
+             : zt_view_of(dy.data, dy.dtype, 3,
+                          (int64_t[]){a.shape[0], a.shape[1], b.shape[2]});
+    grad_product(s, n->in[0], dy, turned(b));
+    grad_product(s, n->in[1], turned(a), dy);
+}
+
+static const struct zt_op op_matmul = {"matmul", matmul_backward};
+
+static bool check_matmul(struct zt_step *s, const struct zt_tensor *a,
+                         const struct zt_tensor *b)
+{
+    const struct zt_view *va = &a->view, *vb = &b->view;
+    int n = va->ndim;
+    bool ok = n >= 2 && vb->ndim == n && va->shape[n - 1] == vb->shape[n - 2];
+
+    for (int i = 0; ok && i < n - 2; i++)
+        ok = va->shape[i] == vb->shape[i];
+    if (!ok)
+        zt_step_fail(s, ZT_E_ARG, "a %s but b %s", ZT_SHAPE_TEXT(a), ZT_SHAPE_TEXT(b));
+    else if (va->dtype != vb->dtype || va->dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG, "a is %s but b is %s", zt_dtype_name(va->dtype),
+                     zt_dtype_name(vb->dtype));
+    return ok && !s->fault.code;
+}
+
+zt_tensor *zt_matmul(zt_step *s, zt_tensor *a, zt_tensor *b)
+{
+    struct zt_gemm_args args = {.accumulate = false};
+    struct zt_tensor *in[2], *y;
+    struct zt_view shape;
+
+    if (!ZT_OP_START(s, "matmul", a, b) || !check_matmul(s, a, b))
+        return NULL;
+    shape = a->view;
+    shape.shape[shape.ndim - 1] = b->view.shape[shape.ndim - 1];
+    in[0] = zt_matrices(s, a);
+    in[1] = zt_matrices(s, b);
+    y = in[0] && in[1] ? zt_value_new(s, shape.dtype, shape.ndim, shape.shape) : NULL;
+    if (!y)
+        return NULL;
+    args.a = zt_data(in[0]);
+    args.b = zt_data(in[1]);
+    args.c = args.a;
+    args.c.shape[args.c.ndim - 1] = args.b.shape[args.b.ndim - 1];
+    args.c = zt_view_of(zt_data(y).data, shape.dtype, args.c.ndim, args.c.shape);
+    if (!product(s, &args))
+        return NULL;
+    return zt_record(s, &op_matmul, y, in, 2, in, 2, NULL, 0);
+}

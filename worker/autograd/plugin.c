@@ -1,0 +1,160 @@
+/*
+ * plugin.c -- finding out whether a file is a plugin that this program can run.
+ *
+ * What can be seen from outside (there, a shared object) is looked at first, so that the
+ * loader's own words are needed only for symbols.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker/autograd/model.h"
+
+/* The first bytes of the file. ZT_E_NOINPUT. */
+static zt_err read_head(const char *path, unsigned char *head, size_t want, ssize_t *got,
+                        struct zt_fault *fault)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(errno));
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        close(fd);
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "plugin %s: it is a folder; give the .so in it", path);
+    }
+    *got = read(fd, head, want);
+    if (*got < 0)
+        zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(errno));
+    close(fd);
+    return *got < 0 ? ZT_E_NOINPUT : ZT_OK;
+}
+
+static bool is_source(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".cc") || !strcmp(dot, ".cpp"));
+}
+
+static zt_err check_file(const char *path, struct zt_fault *fault)
+{
+    unsigned char head[EI_NIDENT + 2] = {0};
+    uint16_t type;
+    ssize_t got = 0;
+    zt_err rc = read_head(path, head, sizeof(head), &got, fault);
+
+    if (rc)
+        return rc;
+    if (got < (ssize_t)sizeof(head) || memcmp(head, ELFMAG, SELFMAG) != 0)
+        return zt_fault_set(
+            fault, ZT_E_PLUGIN,
+            "plugin %s: it is not a shared object%s: build it with cc -shared -fPIC "
+            "$(pkg-config --cflags zlaunch) -o NAME.so NAME.c",
+            path, is_source(path) ? " but C source" : "");
+    memcpy(&type, head + EI_NIDENT, sizeof(type));
+    if (type != ET_DYN)
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s: it is %s, not a shared object: link it with "
+                            "cc -shared",
+                            path,
+                            type == ET_REL    ? "an object file"
+                            : type == ET_EXEC ? "a program"
+                                              : "an ELF file of another kind");
+    return ZT_OK;
+}
+
+/* The loader's sentence, without the path in front of it. */
+static const char *without_path(const char *text, const char *path)
+{
+    size_t n = strlen(path);
+
+    if (strncmp(text, path, n) == 0 && strncmp(text + n, ": ", 2) == 0)
+        return text + n + 2;
+    return text;
+}
+
+static zt_err explain_dlopen(const char *path, const char *opened, const char *text,
+                             struct zt_fault *fault)
+{
+    static const char undefined[] = "undefined symbol: ";
+    const char *at;
+
+    text = without_path(text ? text : "the loader gave no reason", opened);
+    at = strstr(text, undefined);
+    if (!at)
+        return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s cannot be loaded: %s", path,
+                            text);
+    at += strlen(undefined);
+    if (strncmp(at, "zt_", 3) == 0)
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s uses %s, which zlaunch %s does not have: rebuild "
+                            "it against the headers of this version",
+                            path, at, ZT_VERSION);
+    return zt_fault_set(fault, ZT_E_PLUGIN,
+                        "plugin %s uses %s, which nothing defines: link the library that "
+                        "has it, or define it, and rebuild",
+                        path, at);
+}
+
+static zt_err check_entry(const char *path, const struct zt_plugin *p,
+                          struct zt_fault *fault)
+{
+    if (!p)
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s exports no %s: end it with ZT_PLUGIN(.name = ...)",
+                            path, ZT_PLUGIN_SYMBOL);
+    if (p->abi != ZT_ABI)
+        return zt_fault_set(
+            fault, ZT_E_PLUGIN,
+            "plugin %s was built for plugin ABI %u, but zlaunch %s speaks "
+            "%u: rebuild it against the headers of this version",
+            path, p->abi, ZT_VERSION, ZT_ABI);
+    if (p->struct_bytes != sizeof(*p))
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s: its struct zt_plugin has %u bytes, ours %zu: "
+                            "rebuild it against the headers of this version",
+                            path, p->struct_bytes, sizeof(*p));
+    if (!p->name || !p->build || !p->forward)
+        return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: ZT_PLUGIN() lacks .%s", path,
+                            !p->name    ? "name"
+                            : !p->build ? "build"
+                                        : "forward");
+    return ZT_OK;
+}
+
+zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
+                      struct zt_fault *fault)
+{
+    zt_err rc = check_file(path, fault);
+    const struct zt_plugin *p;
+    char *opened = NULL;
+    void *handle;
+
+    if (rc)
+        return rc;
+    /* without a slash the loader would search its own folders */
+    if (asprintf(&opened, "%s%s", strchr(path, '/') ? "" : "./", path) < 0)
+        return zt_fault_set(fault, ZT_E_NOMEM, "plugin %s: no host memory", path);
+    handle = dlopen(opened, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        rc = explain_dlopen(path, opened, dlerror(), fault);
+    free(opened);
+    if (rc)
+        return rc;
+    p = dlsym(handle, ZT_PLUGIN_SYMBOL);
+    rc = check_entry(path, p, fault);
+    if (rc) {
+        dlclose(handle);
+        return rc;
+    }
+    *out = p;
+    return ZT_OK;
+}

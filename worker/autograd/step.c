@@ -1,0 +1,401 @@
+#include "worker/autograd/tape.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- failing ---- */
+
+const char *zt_shape_text(const struct zt_tensor *t, char out[96])
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < t->view.ndim; i++)
+        at += (size_t)snprintf(out + at, 96 - at, "%s%lld", i ? ", " : "(",
+                               (long long)t->view.shape[i]);
+    snprintf(out + at, 96 - at, "%s", t->view.ndim ? ")" : "()");
+    return out;
+}
+
+/* Say where: "block h.3: linear: ...". */
+static void add_place(struct zt_step *s)
+{
+    if (s->op)
+        zt_fault_context(&s->fault, s->fault.code, "%s", s->op);
+    if (s->open)
+        zt_fault_context(&s->fault, s->fault.code, "block %s", s->open->block->name);
+}
+
+void *zt_step_fail(struct zt_step *s, zt_err code, const char *fmt, ...)
+{
+    char text[ZT_FAULT_TEXT];
+    va_list ap;
+
+    if (s->fault.code)
+        return NULL;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    zt_fault_set(&s->fault, code, "%s", text);
+    add_place(s);
+    return NULL;
+}
+
+bool zt_step_check(struct zt_step *s, zt_err rc)
+{
+    if (!rc)
+        return !s->fault.code;
+    if (!s->fault.code) /* it failed without a word */
+        zt_fault_set(&s->fault, rc, "%s", zt_err_name(rc));
+    add_place(s);
+    return false;
+}
+
+bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *in,
+                 int num_in)
+{
+    if (s->fault.code)
+        return false;
+    s->op = name;
+    if (!s->active)
+        zt_step_fail(s, ZT_E_ARG, "no pass is open");
+    for (int i = 0; i < num_in; i++)
+        if (!in[i])
+            zt_step_fail(s, ZT_E_ARG, "operand %d is NULL", i + 1);
+    return !s->fault.code;
+}
+
+zt_err zt_step_status(const struct zt_step *s, struct zt_fault *fault)
+{
+    if (!s->fault.code)
+        return ZT_OK;
+    return zt_fault_set(fault, s->fault.code, "%s", s->fault.text);
+}
+
+/* ---- opening ---- */
+
+zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
+                    struct zt_fault *fault)
+{
+    size_t blocks = (cfg->model ? (size_t)cfg->model->num_blocks : 0) + 1;
+    struct zt_step *s;
+
+    if (cfg->compute_dtype > ZT_F16)
+        return zt_fault_set(fault, ZT_E_ARG, "a step computes in f32, bf16 or f16");
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "step: no host memory");
+    s->cfg = *cfg;
+    s->k = cfg->backend->kernels;
+    s->arena = zt_arena_open();
+    s->num_calls = calloc(blocks, sizeof(*s->num_calls));
+    s->touched = calloc(blocks, sizeof(*s->touched));
+    s->ready = calloc(blocks, sizeof(*s->ready));
+    if (!s->arena || !s->num_calls || !s->touched || !s->ready) {
+        zt_step_close(s);
+        return zt_fault_set(fault, ZT_E_NOMEM, "step: no host memory");
+    }
+    *out = s;
+    return ZT_OK;
+}
+
+void zt_step_close(struct zt_step *s)
+{
+    if (!s)
+        return;
+    if (s->active)
+        zt_step_end(s);
+    zt_step_cache_close(s);
+    zt_ropes_close(s);
+    zt_arena_close(s->arena);
+    free(s->num_calls);
+    free(s->touched);
+    free(s->ready);
+    free(s);
+}
+
+/* ---- a pass ---- */
+
+static zt_err begin(struct zt_step *s, const struct zt_pass *pass, struct zt_fault *fault)
+{
+    size_t blocks = s->cfg.model ? (size_t)s->cfg.model->num_blocks : 0;
+
+    if (s->active)
+        return zt_fault_set(fault, ZT_E_ARG, "the pass before has not been ended");
+    s->pass = *pass;
+    s->active = true;
+    s->bare = s->played = s->recomputing = false;
+    s->cache.next = 0;
+    memset(s->num_calls, 0, blocks * sizeof(*s->num_calls));
+    memset(s->touched, 0, blocks * sizeof(*s->touched));
+    memset(s->ready, 0, blocks * sizeof(*s->ready));
+    return ZT_OK;
+}
+
+zt_err zt_step_begin_bare(struct zt_step *s, zt_mode mode, struct zt_fault *fault)
+{
+    struct zt_pass pass = {.mode = mode};
+    zt_err rc = begin(s, &pass, fault);
+
+    s->bare = !rc;
+    return rc;
+}
+
+static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
+                         struct zt_fault *fault)
+{
+    const struct zt_cache *c = &s->cache;
+    const struct zt_model *m = s->cfg.model;
+
+    if (!m || !m->plugin)
+        return zt_fault_set(fault, ZT_E_ARG, "this step has no model to run");
+    if (p->B <= 0 || p->T <= 0 || !p->tokens)
+        return zt_fault_set(fault, ZT_E_ARG, "a pass needs tokens: B %lld, T %lld",
+                            (long long)p->B, (long long)p->T);
+    if (p->mode == ZT_MODE_TRAIN && !p->targets)
+        return zt_fault_set(fault, ZT_E_ARG, "a training pass needs targets");
+    if (p->mode != ZT_MODE_GENERATE || !c->open)
+        return ZT_OK;
+    if (p->B != c->B)
+        return zt_fault_set(fault, ZT_E_ARG, "%lld rows, but the cache is for %lld",
+                            (long long)p->B, (long long)c->B);
+    if (p->T > c->max_tokens - c->len)
+        return zt_fault_set(fault, ZT_E_LIMIT,
+                            "%lld tokens behind %lld cached ones are more than the %lld "
+                            "that the cache holds",
+                            (long long)p->T, (long long)c->len, (long long)c->max_tokens);
+    return ZT_OK;
+}
+
+static struct zt_tensor *upload_ids(struct zt_step *s, const int32_t *ids)
+{
+    struct zt_tensor *t;
+
+    if (!ids || s->fault.code)
+        return NULL;
+    t = zt_value_new(s, ZT_I32, 2, (const int64_t[]){s->pass.B, s->pass.T});
+    if (t)
+        zt_value_upload(s, t, ids);
+    return t;
+}
+
+/* What the plugin handed back: a loss where one is due. */
+static void check_result(struct zt_step *s, const struct zt_tensor *t)
+{
+    const char *name = s->cfg.model->plugin->name;
+
+    s->op = NULL;
+    if (s->fault.code)
+        return;
+    if (!t)
+        zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned NULL", name);
+    else if (s->batch.targets && (t->view.dtype != ZT_F32 || t->store->numel != 1))
+        zt_step_fail(s, ZT_E_PLUGIN,
+                     "plugin %s: with targets in the batch forward must return the "
+                     "summed loss, a scalar f32; it returned %s %s",
+                     name, zt_dtype_name(t->view.dtype), ZT_SHAPE_TEXT(t));
+    else if (t->store->param)
+        zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned a weight", name);
+}
+
+static void keep(struct zt_tensor *t)
+{
+    if (t)
+        t->store->keep = true;
+}
+
+zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor **out,
+                       struct zt_fault *fault)
+{
+    const struct zt_model *m = s->cfg.model;
+    struct zt_tensor *t = NULL;
+    zt_err rc = check_pass(s, pass, fault);
+
+    if (!rc)
+        rc = begin(s, pass, fault);
+    if (rc)
+        return rc;
+    s->batch.tokens = upload_ids(s, pass->tokens);
+    s->batch.targets = upload_ids(s, pass->targets);
+    s->pass.tokens = s->pass.targets = NULL;
+    if (!s->fault.code)
+        t = m->plugin->forward(s, m->self, &s->batch);
+    check_result(s, t);
+    if (s->fault.code)
+        return zt_step_status(s, fault);
+    keep(t);
+    keep(s->batch.tokens);
+    keep(s->batch.targets);
+    zt_frame_leave(s, NULL);
+    zt_cache_advance(s);
+    *out = t;
+    return ZT_OK;
+}
+
+zt_err zt_step_backward(struct zt_step *s, zt_tensor *loss, float dloss,
+                        struct zt_fault *fault)
+{
+    if (!s->active || s->pass.mode != ZT_MODE_TRAIN || s->played)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "backward needs a training pass, and only one of it");
+    if (!loss || loss->store->numel != 1 || loss->view.dtype != ZT_F32)
+        return zt_fault_set(fault, ZT_E_ARG, "backward starts from a scalar f32");
+    s->played = true;
+    zt_play(s, loss, dloss);
+    return zt_step_status(s, fault);
+}
+
+void zt_step_end(struct zt_step *s)
+{
+    zt_stores_release(s);
+    zt_arena_reset(s->arena);
+    s->calls = s->open = NULL;
+    s->batch = (struct zt_batch){NULL, NULL};
+    s->op = NULL;
+    s->fault.code = ZT_OK;
+    s->fault.text[0] = 0;
+    s->active = false;
+}
+
+double zt_step_take_flops(struct zt_step *s)
+{
+    double flops = s->flops;
+
+    s->flops = 0;
+    return flops;
+}
+
+/* ---- what a plugin asks ---- */
+
+const struct zt_view *zt_tensor_view(const zt_tensor *t)
+{
+    return &t->view;
+}
+
+int zt_tensor_ndim(const zt_tensor *t)
+{
+    return t ? t->view.ndim : 0;
+}
+
+int64_t zt_tensor_dim(const zt_tensor *t, int axis)
+{
+    int at;
+
+    if (!t)
+        return 0;
+    at = axis < 0 ? axis + t->view.ndim : axis;
+    if (at < 0 || at >= t->view.ndim) {
+        t->step->op = NULL;
+        zt_step_fail(t->step, ZT_E_ARG, "zt_tensor_dim: no axis %d in %s", axis,
+                     ZT_SHAPE_TEXT(t));
+        return 0;
+    }
+    return t->view.shape[at];
+}
+
+zt_dtype zt_tensor_dtype(const zt_tensor *t)
+{
+    return t ? t->view.dtype : ZT_F32;
+}
+
+bool zt_is_training(const zt_step *s)
+{
+    return s->pass.mode == ZT_MODE_TRAIN;
+}
+
+zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name)
+{
+    (void)s;
+    if (strcmp(name, ZT_TOKENS) == 0)
+        return b->tokens;
+    return strcmp(name, ZT_TARGETS) == 0 ? b->targets : NULL;
+}
+
+static bool has_param(const struct zt_block *b, const zt_param *p)
+{
+    if (p->block == b)
+        return true;
+    for (int i = 0; i < b->num_shared; i++)
+        if (b->shared[i] == p)
+            return true;
+    return false;
+}
+
+zt_tensor *zt_weight(zt_step *s, zt_param *param)
+{
+    struct zt_tensor *t;
+    struct zt_view v;
+
+    if (!zt_op_start(s, "weight", NULL, 0))
+        return NULL;
+    if (!param)
+        return zt_step_fail(s, ZT_E_ARG, "the parameter is NULL");
+    if (!s->open || !has_param(s->open->block, param))
+        return zt_step_fail(s, ZT_E_PLUGIN, "%s belongs to block %s%s", param->name,
+                            param->block->name,
+                            s->open ? ", which this one neither is nor shares it with"
+                                    : ", and is only reachable inside a block call");
+    if (!param->block->weights)
+        return zt_step_fail(s, ZT_E_ARG, "%s has no memory bound to it", param->name);
+    v = zt_view_of(NULL, s->cfg.compute_dtype, param->ndim, param->shape);
+    t = zt_value_borrow(s, &v);
+    if (!t)
+        return NULL;
+    t->store->param = param;
+    t->store->grad_dtype = ZT_F32;
+    t->store->needs_grad = s->pass.mode == ZT_MODE_TRAIN && param->block->grads &&
+                           !(param->flags & ZT_FROZEN);
+    t->view = zt_data(t);
+    return t;
+}
+
+zt_tensor *zt_positions(zt_step *s, int64_t T)
+{
+    bool cached = s->pass.mode == ZT_MODE_GENERATE && s->cache.open;
+    int32_t first = cached ? (int32_t)s->cache.len : 0;
+    struct zt_tensor *t;
+    int32_t *ids;
+
+    if (!zt_op_start(s, "positions", NULL, 0))
+        return NULL;
+    if (T <= 0 || T > INT32_MAX - first)
+        return zt_step_fail(s, ZT_E_ARG, "%lld of them", (long long)T);
+    ids = zt_arena_take(s->arena, (size_t)T * sizeof(*ids));
+    if (!ids)
+        return zt_step_fail(s, ZT_E_NOMEM, "no host memory for the tape");
+    t = zt_value_new(s, ZT_I32, 1, &T);
+    if (!t)
+        return NULL;
+    for (int64_t i = 0; i < T; i++)
+        ids[i] = first + (int32_t)i;
+    zt_value_upload(s, t, ids);
+    return s->fault.code ? NULL : t;
+}
+
+/* ---- single ops, for tests ---- */
+
+zt_tensor *zt_step_leaf(struct zt_step *s, struct zt_view v, bool requires_grad)
+{
+    struct zt_tensor *t;
+
+    if (!zt_op_start(s, "leaf", NULL, 0))
+        return NULL;
+    if (!zt_view_is_contiguous(&v))
+        return zt_step_fail(s, ZT_E_ARG, "its view must be row-major");
+    t = zt_value_borrow(s, &v);
+    if (t)
+        t->store->needs_grad = requires_grad && s->pass.mode == ZT_MODE_TRAIN;
+    return t;
+}
+
+const struct zt_view *zt_step_leaf_grad(const zt_tensor *leaf)
+{
+    struct zt_tensor *t = (struct zt_tensor *)leaf;
+
+    if (!t->store->grad)
+        return NULL;
+    t->on_leaf = zt_grad_of(t);
+    return &t->on_leaf;
+}

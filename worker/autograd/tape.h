@@ -1,0 +1,279 @@
+/*
+ * tape.h -- what the files of autograd share: values, stores, nodes, calls, the step.
+ *
+ * A handle (zt_tensor) is a window on a store; a store is one piece of memory and, in
+ * backward, the gradient of all of it. So the gradient of a view is the same window on
+ * the gradient of its base, and reshape, transpose and slice need no backward.
+ *
+ *      handle --+
+ *      handle --+--> store --> data      pool memory, or the caller's, or a weight
+ *      handle --+          \-> grad      made on first write, let go when consumed
+ *
+ * Who keeps `data`: the function that is running (its frame), and every node that saved
+ * it. Who keeps `grad`: the store; until the node that made the value has been played.
+ * A grad may serve several stores at once; it is copied before one of them adds to it.
+ * G1: a store in a frame or a save list has refs > 0 and live data.
+ * G2: a gradient with refs > 1 is never written.
+ * G3: what zt_step_end finds in the list of stores is all there is to free.
+ */
+#ifndef WORKER_AUTOGRAD_TAPE_H
+#define WORKER_AUTOGRAD_TAPE_H
+
+#include "worker/autograd/arena.h"
+#include "worker/autograd/step.h"
+
+struct zt_grad {
+    void *data;
+    int refs;   /* stores it belongs to */
+    bool owned; /* pool memory; else a slice of a block's grads */
+};
+
+struct zt_store {
+    struct zt_store *next;       /* all of the step */
+    struct zt_store *next_local; /* all of the frame */
+    void *data;
+    const struct zt_param *param; /* a weight: data is found through its block */
+    struct zt_grad *grad;         /* NULL: nothing has reached it */
+    int64_t numel;
+    zt_dtype dtype, grad_dtype;
+    int refs;
+    bool owned;      /* data is pool memory */
+    bool needs_grad; /* a weight or leaf that wants one, or computed from such */
+    bool keep;       /* used while a frame is being left */
+};
+
+struct zt_tensor {
+    struct zt_step *step;
+    struct zt_store *store;
+    int64_t offset_elems;   /* of the view in the store */
+    struct zt_view view;    /* as it was when the handle was made */
+    struct zt_view on_leaf; /* what zt_step_leaf_grad() hands out */
+};
+
+struct zt_node;
+
+/* A kind of operation: its name in messages, and how gradients go back through it. */
+struct zt_op {
+    const char *name;
+    void (*backward)(struct zt_step *s, struct zt_node *n); /* failures go to the step */
+};
+
+struct zt_node {
+    struct zt_node *prev; /* the one before it, played after it */
+    const struct zt_op *op;
+    struct zt_tensor *out;
+    struct zt_tensor **in;    /* gradients go there */
+    struct zt_tensor **saved; /* values that backward reads */
+    int num_in, num_saved;
+    void *attr; /* the op's own struct */
+};
+
+/* One call of a block, or a run of ops outside any block (block NULL). */
+struct zt_call {
+    struct zt_call *prev;
+    struct zt_block *block;
+    zt_block_fn fn;
+    void *ctx;
+    struct zt_tensor *in[ZT_MAX_BLOCK_IO], *out[ZT_MAX_BLOCK_IO];
+    int num_in, num_out;
+    int index;      /* among the calls of this block in this pass */
+    int num_random; /* random ops so far; keys the next */
+    bool recompute; /* nodes were dropped; run fn again before playing */
+    struct zt_node *last;
+};
+
+struct zt_batch {
+    struct zt_tensor *tokens, *targets; /* targets may be NULL */
+};
+
+/* cos and sin of one set of frequencies, (positions, rotary_dims / 2) each. */
+struct zt_rope_table {
+    struct zt_rope_table *next;
+    float *inv_freq;
+    int rotary_dims;
+    float magnitude;
+    int64_t positions;
+    void *cos, *sin; /* pool memory */
+};
+
+/* Keys and values of one attention call, (B, max_tokens, heads, width) each. */
+struct zt_cache_entry {
+    void *k, *v; /* pool memory */
+    int64_t heads, width;
+};
+
+struct zt_cache {
+    bool open;
+    int64_t B, max_tokens, len;
+    struct zt_cache_entry *entries;
+    int num_entries, next; /* next: ordinal of the next attention call of this pass */
+};
+
+struct zt_step {
+    struct zt_step_config cfg;
+    const struct zt_kernels *k;
+    struct zt_arena *arena;
+    struct zt_fault fault; /* code ZT_OK: all is well */
+
+    bool active, bare, played, recomputing;
+    struct zt_pass pass; /* mode and sizes; its pointers are not kept */
+    struct zt_batch batch;
+    struct zt_store *stores, *frame;
+    struct zt_call *calls, *open; /* the newest, and the one that is running */
+    const char *op;               /* that runs, for messages */
+    double flops;
+
+    int *num_calls; /* per block: in this pass */
+    int *touched;   /* per block: calls to play that add to its gradients */
+    bool *ready;    /* per block: reported */
+
+    struct zt_rope_table *ropes;
+    struct zt_cache cache;
+};
+
+/* ---- store.c: values and gradients ---- */
+
+/* A new value with memory from the pool, in the running frame. NULL: the step failed. */
+struct zt_tensor *zt_value_new(struct zt_step *s, zt_dtype dtype, int ndim,
+                               const int64_t *shape);
+/* The same over memory that is not the step's. */
+struct zt_tensor *zt_value_borrow(struct zt_step *s, const struct zt_view *v);
+/* Another window on t's store. */
+struct zt_tensor *zt_value_view(struct zt_step *s, struct zt_tensor *t, int ndim,
+                                const int64_t *shape, const int64_t *stride,
+                                int64_t offset_elems);
+/* Where the value is now. */
+struct zt_view zt_data(const struct zt_tensor *t);
+/* Host numbers into a value; they may go away after. */
+void zt_value_upload(struct zt_step *s, struct zt_tensor *t, const void *src);
+
+void zt_store_ref(struct zt_store *st);
+void zt_store_unref(struct zt_step *s, struct zt_store *st);
+void zt_grad_drop(struct zt_step *s, struct zt_store *st);
+/* The store's own memory becomes its gradient; its data are gone. */
+bool zt_grad_adopt(struct zt_step *s, struct zt_store *st);
+/* Let go of all values and gradients of the step. */
+void zt_stores_release(struct zt_step *s);
+
+/*
+ * Where a kernel writes the gradient of one operand:
+ *
+ *      if (zt_sink_open(s, &dx, x, ZT_SINK_SAME)) {
+ *          kernel(.dx = dx.view, .accumulate = dx.accumulate);
+ *          zt_sink_close(s, &dx);
+ *      }
+ *
+ * false: nobody wants it (view.data is NULL then), or the step failed. A gradient of
+ * another dtype than the kernel writes goes through a temporary.
+ */
+typedef enum zt_sink_kind {
+    ZT_SINK_SAME, /* the kernel writes the dtype of the operand */
+    ZT_SINK_F32,  /* the kernel writes fp32 only */
+    ZT_SINK_ANY,  /* the kernel writes either */
+} zt_sink_kind;
+
+struct zt_sink {
+    struct zt_view view;
+    bool accumulate; /* += ; false: what is there is rubbish */
+    struct zt_tensor *t;
+    void *temp;
+};
+bool zt_sink_open(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t,
+                  zt_sink_kind kind);
+/* The same for a kernel that only adds: the memory starts at zero. */
+bool zt_sink_open_adding(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t,
+                         zt_sink_kind kind);
+/* The same for a kernel with several results, when another sink may be the same memory.
+ */
+bool zt_sink_open_apart(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t);
+/* Scratch shaped as t, for what a kernel writes and nobody wants. */
+void zt_sink_open_waste(struct zt_step *s, struct zt_sink *k, const struct zt_tensor *t);
+void zt_sink_close(struct zt_step *s, struct zt_sink *k);
+
+/*
+ * When `ts` are neighbouring slices that together are all of one store without gradient
+ * yet, make it without zeros: each is about to be overwritten. Then true, and sinks of
+ * them must be opened with `accumulate` taken as false.
+ */
+bool zt_grad_split(struct zt_step *s, struct zt_tensor **ts, int count);
+
+/* Gradient of t (shaped as t), there must be one. */
+struct zt_view zt_grad_of(const struct zt_tensor *t);
+/*
+ * t's gradient += from's (row-major, as many elements), without a copy where one buffer
+ * can serve both.
+ */
+void zt_grad_pass(struct zt_step *s, struct zt_tensor *from, struct zt_tensor *t);
+
+/* Scratch of one backward function. */
+void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype);
+void zt_scratch_free(struct zt_step *s, void *p);
+
+/* ---- tape.c: nodes and calls ---- */
+
+/* True when an op on these needs a node; NULLs in the list are fine. */
+bool zt_wants_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in);
+
+/*
+ * Remember how `out` was made. `attr` (attr_bytes) is copied. Does nothing when no input
+ * wants a gradient. Returns `out`, or NULL when the step has failed: for `return`.
+ */
+struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
+                            struct zt_tensor *out, struct zt_tensor *const *in,
+                            int num_in, struct zt_tensor *const *saved, int num_saved,
+                            const void *attr, size_t attr_bytes);
+
+/* Let go of the frame's values, but for those marked: they move to the frame `outer`. */
+void zt_frame_leave(struct zt_step *s, struct zt_store *outer);
+
+/* Backward of everything recorded, and the report of every block's gradients. */
+void zt_play(struct zt_step *s, struct zt_tensor *loss, float dloss);
+
+/* Key of the next random op; `per_row` elements of each row of the global batch. */
+struct zt_philox zt_next_random(struct zt_step *s, int64_t per_row);
+
+/* ---- step.c: starting and failing ---- */
+
+/*
+ * Every op begins here: false when the step has failed already, or one of `in` (num_in)
+ * is NULL. `name` is used in messages until the next op starts.
+ */
+bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *in,
+                 int num_in);
+#define ZT_OP_START(s, name, ...)                                                        \
+    zt_op_start(                                                                         \
+        s, name, (struct zt_tensor *const[]){__VA_ARGS__},                               \
+        (int)(sizeof((struct zt_tensor *const[]){__VA_ARGS__}) / sizeof(void *)))
+
+/* The first failure stays; NULL, so that an op can return it. */
+void *zt_step_fail(struct zt_step *s, zt_err code, const char *fmt, ...) ZT_PRINTF(3, 4);
+/* Status of a kernel or a hook whose text is in s->fault. true: it went well. */
+bool zt_step_check(struct zt_step *s, zt_err rc);
+
+/* "(2, 8, 768)"; for messages: ZT_SHAPE_TEXT(x). */
+const char *zt_shape_text(const struct zt_tensor *t, char out[96]);
+#define ZT_SHAPE_TEXT(t) zt_shape_text(t, (char[96]){0})
+
+/* ---- op_shape.c: what other ops need ---- */
+
+/* t itself when row-major, else a copy (recorded). */
+struct zt_tensor *zt_dense(struct zt_step *s, struct zt_tensor *t);
+/* (..., C) as (rows, C): a view, of a dense copy if need be. */
+struct zt_tensor *zt_rows(struct zt_step *s, struct zt_tensor *t);
+/* The same, but rows may lie apart as long as the distance is regular. */
+struct zt_tensor *zt_rows_strided(struct zt_step *s, struct zt_tensor *t);
+/* (..., M, N) as (batch, M, N), or (M, N), with a unit stride in one of the last two. */
+struct zt_tensor *zt_matrices(struct zt_step *s, struct zt_tensor *t);
+/* t with the last axis of stride one. */
+struct zt_tensor *zt_unit_last(struct zt_step *s, struct zt_tensor *t);
+
+/* ---- cache.c ---- */
+
+/* Put k and v (B, T, K, D) behind the cached ones; *k, *v become all of them. */
+void zt_cache_extend(struct zt_step *s, struct zt_tensor **k, struct zt_tensor **v);
+/* A pass went well: its tokens are part of the past now. */
+void zt_cache_advance(struct zt_step *s);
+
+void zt_ropes_close(struct zt_step *s);
+
+#endif
