@@ -29,12 +29,15 @@ struct zt_gemm_problem {
 struct zt_gemm_plan; /* a primitive; owned by the cache, good until the device closes */
 
 /*
- * The plan of a problem. Plans asked for with `pinned` stay until the cache is freed;
- * others may be dropped by the next call.
+ * The plan of a problem. Those asked for with `pinned` stay until zt_gemm_trim; others
+ * may be dropped by the next call.
  */
 zt_err zt_gemm_plan(struct zt_device *dev, const struct zt_gemm_problem *p, bool pinned,
                     const struct zt_gemm_plan **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Drops the pinned plans if they have become many. Before a kernel asks for its own. */
+void zt_gemm_trim(struct zt_device *dev);
 
 /* Bytes of scratch that running it needs, aligned to 64. */
 size_t zt_gemm_plan_scratch(const struct zt_gemm_plan *plan);

@@ -11,6 +11,7 @@
 
 #define CACHE_SETS 128
 #define CACHE_WAYS 4
+#define MANY_PINNED 2048
 
 /* What tells one primitive from another: plain words, no padding. */
 struct plan_key {
@@ -37,6 +38,7 @@ struct zt_gemm_cache {
     uint64_t clock;
     struct zt_gemm_plan *way[CACHE_SETS][CACHE_WAYS];
     struct zt_gemm_plan *pinned[CACHE_SETS];
+    int num_pinned;
 };
 
 static void plan_free(struct zt_gemm_plan *p)
@@ -48,18 +50,32 @@ static void plan_free(struct zt_gemm_plan *p)
     free(p);
 }
 
-void zt_gemm_cache_free(struct zt_gemm_cache *cache)
+static void drop_pinned(struct zt_gemm_cache *cache)
 {
-    if (!cache)
-        return;
     for (int i = 0; i < CACHE_SETS; i++) {
-        for (int j = 0; j < CACHE_WAYS; j++)
-            plan_free(cache->way[i][j]);
         for (struct zt_gemm_plan *p = cache->pinned[i], *next; p; p = next) {
             next = p->next;
             plan_free(p);
         }
+        cache->pinned[i] = NULL;
     }
+    cache->num_pinned = 0;
+}
+
+void zt_gemm_trim(struct zt_device *dev)
+{
+    if (dev->gemm && dev->gemm->num_pinned > MANY_PINNED)
+        drop_pinned(dev->gemm);
+}
+
+void zt_gemm_cache_free(struct zt_gemm_cache *cache)
+{
+    if (!cache)
+        return;
+    for (int i = 0; i < CACHE_SETS; i++)
+        for (int j = 0; j < CACHE_WAYS; j++)
+            plan_free(cache->way[i][j]);
+    drop_pinned(cache);
     dnnl_stream_destroy(cache->stream);
     dnnl_engine_destroy(cache->engine);
     free(cache);
@@ -255,6 +271,7 @@ static void keep_plan(struct zt_gemm_cache *cache, struct zt_gemm_plan *plan,
     if (pinned) {
         plan->next = cache->pinned[set];
         cache->pinned[set] = plan;
+        cache->num_pinned++;
         return;
     }
     for (int i = 0; i < CACHE_WAYS; i++) {

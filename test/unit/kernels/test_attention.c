@@ -1,0 +1,574 @@
+/* Attention and its gradients against sums in float64 that hold the whole matrix. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/philox.h"
+
+static struct zt_device *dev;
+
+static int open_device(void **state)
+{
+    (void)state;
+    return zt_cpu_backend.open(0, 2, &dev, NULL) == ZT_OK ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    zt_cpu_backend.close(dev);
+    return 0;
+}
+
+static uint64_t seed = 7;
+
+static float uniform(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(seed >> 33) / (1u << 30) - 1.0);
+}
+
+/* ---- a problem ---- */
+
+struct shape {
+    int64_t batch, tq, tk, heads, kv_heads, dim;
+    bool causal;
+    int64_t window;
+    int64_t bias_batch, bias_heads; /* 0: no bias */
+    float dropout;
+    zt_dtype dtype;
+    bool packed;     /* q, k and v are columns of one matrix of rows */
+    bool accumulate; /* add to what the gradients hold */
+};
+
+/* Every tensor of a forward and a backward call. */
+struct problem {
+    struct shape s;
+    struct zt_attention_bwd_args a;
+    void *mem[16];
+    size_t bytes[16];
+    int num;
+};
+
+static struct zt_view tensor(struct problem *p, zt_dtype dtype, const int64_t shape[4])
+{
+    struct zt_view v = zt_view_of(NULL, dtype, 4, shape);
+    int64_t n = zt_view_numel(&v);
+    size_t width = zt_dtype_bytes(dtype);
+
+    v.data = malloc((size_t)n * width + 1);
+    assert_non_null(v.data);
+    for (int64_t i = 0; i < n; i++) {
+        float x = uniform();
+        zt_store_row((char *)v.data + (size_t)i * width, dtype, 1, &x, 1);
+    }
+    p->mem[p->num] = v.data;
+    p->bytes[p->num++] = (size_t)n * width;
+    return v;
+}
+
+/* Heads [from, from + heads) of a view. */
+static struct zt_view heads_of(struct zt_view v, int64_t from, int64_t heads)
+{
+    v.data = (char *)v.data + from * v.stride[2] * (int64_t)zt_dtype_bytes(v.dtype);
+    v.shape[2] = heads;
+    return v;
+}
+
+static void setup(struct problem *p, const struct shape *s)
+{
+    const int64_t q[4] = {s->batch, s->tq, s->heads, s->dim};
+    const int64_t k[4] = {s->batch, s->tk, s->kv_heads, s->dim};
+    const int64_t both[4] = {s->batch, s->tq, s->heads + 2 * s->kv_heads, s->dim};
+    const int64_t lse[4] = {1, s->batch, s->heads, s->tq};
+    const int64_t bias[4] = {s->bias_batch, s->bias_heads, s->tq, s->tk};
+    struct zt_attention_args *f = &p->a.fwd;
+
+    *p = (struct problem){.s = *s};
+    if (s->packed) {
+        struct zt_view qkv = tensor(p, s->dtype, both), d = tensor(p, s->dtype, both);
+
+        f->q = heads_of(qkv, 0, s->heads);
+        f->k = heads_of(qkv, s->heads, s->kv_heads);
+        f->v = heads_of(qkv, s->heads + s->kv_heads, s->kv_heads);
+        p->a.dq = heads_of(d, 0, s->heads);
+        p->a.dk = heads_of(d, s->heads, s->kv_heads);
+        p->a.dv = heads_of(d, s->heads + s->kv_heads, s->kv_heads);
+    } else {
+        f->q = tensor(p, s->dtype, q);
+        f->k = tensor(p, s->dtype, k);
+        f->v = tensor(p, s->dtype, k);
+        p->a.dq = tensor(p, s->dtype, q);
+        p->a.dk = tensor(p, s->dtype, k);
+        p->a.dv = tensor(p, s->dtype, k);
+    }
+    f->out = tensor(p, s->dtype, q);
+    p->a.dout = tensor(p, s->dtype, q);
+    f->lse = tensor(p, ZT_F32, lse);
+    f->lse.ndim = 3;
+    for (int i = 0; i < 3; i++) {
+        f->lse.shape[i] = lse[i + 1];
+        f->lse.stride[i] = f->lse.stride[i + 1];
+    }
+    if (s->bias_batch) {
+        f->bias = tensor(p, s->dtype, bias);
+        p->a.dbias = tensor(p, ZT_F32, bias);
+    }
+    f->scale = 1 / sqrtf((float)s->dim);
+    f->causal = s->causal;
+    f->window = s->window;
+    f->dropout = s->dropout;
+    f->rng = (struct zt_philox){.seed = 42, .stream = 3, .offset = 5};
+    p->a.accumulate_q = p->a.accumulate_k = p->a.accumulate_v = p->a.accumulate_bias =
+        s->accumulate;
+}
+
+static void teardown(struct problem *p)
+{
+    for (int i = 0; i < p->num; i++)
+        free(p->mem[i]);
+}
+
+static double get(const struct zt_view *v, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+{
+    int64_t at =
+        i0 * v->stride[0] + i1 * v->stride[1] + i2 * v->stride[2] + i3 * v->stride[3];
+    float x;
+
+    zt_load_row(&x, (const char *)v->data + at * (int64_t)zt_dtype_bytes(v->dtype),
+                v->dtype, 1, 1);
+    return x;
+}
+
+/* ---- the reference ---- */
+
+/* Results in double, dense, in the order of the tensors' axes. */
+struct reference {
+    double *out, *lse, *dq, *dk, *dv, *dbias;
+};
+
+static double *zeros(int64_t n)
+{
+    double *x = calloc((size_t)n + 1, sizeof(*x));
+
+    assert_non_null(x);
+    return x;
+}
+
+static bool sees(const struct shape *s, int64_t i, int64_t j)
+{
+    int64_t d = i + s->tk - s->tq;
+
+    return (!s->causal || j <= d) && (s->window == 0 || j > d - s->window);
+}
+
+static double bias_at(const struct problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const struct zt_view *v = &p->a.fwd.bias;
+
+    if (!v->data)
+        return 0;
+    return get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : h, i, j);
+}
+
+/* One row: probabilities, output and all gradients that come from it. */
+static void reference_row(const struct problem *p, struct reference *r, int64_t b,
+                          int64_t h, int64_t i)
+{
+    const struct shape *s = &p->s;
+    const struct zt_attention_args *f = &p->a.fwd;
+    int64_t kv = h / (s->heads / s->kv_heads), d = s->dim;
+    int64_t row = (b * s->tq + i) * s->heads + h;
+    double *prob = zeros(s->tk), *keep = zeros(s->tk), *dp = zeros(s->tk);
+    double max = -INFINITY, sum = 0, delta = 0;
+
+    for (int64_t j = 0; j < s->tk; j++) {
+        uint64_t e = (uint64_t)(((b * s->heads + h) * s->tq + i) * s->tk + j);
+
+        prob[j] = -INFINITY;
+        keep[j] = zt_philox_u32(f->rng, e) < zt_philox_drop_below(s->dropout)
+                      ? 0
+                      : 1 / (1 - (double)s->dropout);
+        if (!sees(s, i, j))
+            continue;
+        prob[j] = bias_at(p, b, h, i, j);
+        for (int64_t x = 0; x < d; x++)
+            prob[j] += f->scale * get(&f->q, b, i, h, x) * get(&f->k, b, j, kv, x);
+        max = fmax(max, prob[j]);
+    }
+    for (int64_t j = 0; j < s->tk; j++)
+        sum += max == -INFINITY ? 0 : exp(prob[j] - max);
+    r->lse[(b * s->heads + h) * s->tq + i] = sum == 0 ? -INFINITY : max + log(sum);
+    for (int64_t j = 0; j < s->tk; j++) {
+        prob[j] = sum == 0 ? 0 : exp(prob[j] - max) / sum;
+        for (int64_t x = 0; x < d; x++) {
+            double g = get(&p->a.dout, b, i, h, x);
+
+            r->out[row * d + x] += prob[j] * keep[j] * get(&f->v, b, j, kv, x);
+            r->dv[((b * s->tk + j) * s->kv_heads + kv) * d + x] += prob[j] * keep[j] * g;
+            dp[j] += keep[j] * g * get(&f->v, b, j, kv, x);
+        }
+        delta += prob[j] * dp[j];
+    }
+    for (int64_t j = 0; j < s->tk; j++) {
+        double ds = prob[j] * (dp[j] - delta);
+
+        for (int64_t x = 0; x < d; x++) {
+            r->dq[row * d + x] += f->scale * ds * get(&f->k, b, j, kv, x);
+            r->dk[((b * s->tk + j) * s->kv_heads + kv) * d + x] +=
+                f->scale * ds * get(&f->q, b, i, h, x);
+        }
+        if (s->bias_batch)
+            r->dbias[(((s->bias_batch == 1 ? 0 : b) * s->bias_heads +
+                       (s->bias_heads == 1 ? 0 : h)) *
+                          s->tq +
+                      i) *
+                         s->tk +
+                     j] += ds;
+    }
+    free(prob);
+    free(keep);
+    free(dp);
+}
+
+/* Starts from what the tensors hold when the problem accumulates. */
+static void start_from(double *to, const struct zt_view *v)
+{
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < v->shape[0]; i++)
+        for (int64_t j = 0; j < v->shape[1]; j++)
+            for (int64_t k = 0; k < v->shape[2]; k++)
+                for (int64_t l = 0; l < v->shape[3]; l++)
+                    to[at++] = get(v, i, j, k, l);
+}
+
+static void reference(const struct problem *p, struct reference *r)
+{
+    const struct shape *s = &p->s;
+    int64_t nq = s->batch * s->tq * s->heads * s->dim;
+    int64_t nk = s->batch * s->tk * s->kv_heads * s->dim;
+    int64_t nb = s->bias_batch * s->bias_heads * s->tq * s->tk;
+
+    *r = (struct reference){zeros(nq), zeros(s->batch * s->tq * s->heads),
+                            zeros(nq), zeros(nk),
+                            zeros(nk), zeros(nb)};
+    if (s->accumulate) {
+        start_from(r->dq, &p->a.dq);
+        start_from(r->dk, &p->a.dk);
+        start_from(r->dv, &p->a.dv);
+        if (nb)
+            start_from(r->dbias, &p->a.dbias);
+    }
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t h = 0; h < s->heads; h++)
+            for (int64_t i = 0; i < s->tq; i++)
+                reference_row(p, r, b, h, i);
+}
+
+static void reference_free(struct reference *r)
+{
+    free(r->out);
+    free(r->lse);
+    free(r->dq);
+    free(r->dk);
+    free(r->dv);
+    free(r->dbias);
+}
+
+/* Relative to the largest element: what rounding of the operands leaves. */
+static void expect_near(const struct zt_view *v, const double *want, double tolerance,
+                        const char *what)
+{
+    int64_t at = 0;
+    double largest = 1;
+
+    for (int64_t i = 0; i < zt_view_numel(v); i++)
+        largest = fmax(largest, fabs(want[i]));
+    for (int64_t i = 0; i < v->shape[0]; i++)
+        for (int64_t j = 0; j < v->shape[1]; j++)
+            for (int64_t k = 0; k < v->shape[2]; k++)
+                for (int64_t l = 0; l < v->shape[3]; l++, at++) {
+                    double got = get(v, i, j, k, l);
+                    if (!(fabs(got - want[at]) <= tolerance * largest))
+                        fail_msg("%s[%d,%d,%d,%d]: got %.7g, want %.7g", what, (int)i,
+                                 (int)j, (int)k, (int)l, got, want[at]);
+                }
+}
+
+static void run(struct problem *p)
+{
+    struct zt_fault fault = {0};
+
+    if (zt_cpu_attention(dev, NULL, &p->a.fwd, &fault) != ZT_OK ||
+        zt_cpu_attention_bwd(dev, NULL, &p->a, &fault) != ZT_OK)
+        fail_msg("%s", fault.text);
+}
+
+static void check(const struct shape *s)
+{
+    double tol = s->dtype == ZT_F32 ? 2e-5 : s->dtype == ZT_F16 ? 2e-3 : 2e-2;
+    struct problem p;
+    struct reference r;
+    struct zt_view lse;
+
+    setup(&p, s);
+    reference(&p, &r);
+    run(&p);
+    expect_near(&p.a.fwd.out, r.out, tol, "out");
+    lse = zt_view_of(p.a.fwd.lse.data, ZT_F32, 4,
+                     (int64_t[]){1, s->batch, s->heads, s->tq});
+    for (int64_t i = 0; i < zt_view_numel(&lse); i++)
+        if (r.lse[i] == -INFINITY) {
+            assert_true(((float *)lse.data)[i] == -INFINITY);
+            ((float *)lse.data)[i] = 0;
+            r.lse[i] = 0;
+        }
+    expect_near(&lse, r.lse, tol, "lse");
+    expect_near(&p.a.dq, r.dq, tol, "dq");
+    expect_near(&p.a.dk, r.dk, tol, "dk");
+    expect_near(&p.a.dv, r.dv, tol, "dv");
+    if (s->bias_batch)
+        expect_near(&p.a.dbias, r.dbias, 2 * tol, "dbias");
+    reference_free(&r);
+    teardown(&p);
+}
+
+static const zt_dtype types[] = {ZT_F32, ZT_BF16, ZT_F16};
+
+/* ---- tests ---- */
+
+static void test_full_and_causal_match_the_reference(void **state)
+{
+    static const int64_t lengths[] = {1, 3, 17, 65, 130};
+
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 5; i++)
+            for (int causal = 0; causal < 2; causal++)
+                check(&(struct shape){.batch = 2,
+                                      .tq = lengths[i],
+                                      .tk = lengths[i],
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .dim = i % 2 ? 5 : 16,
+                                      .causal = causal,
+                                      .packed = i % 2 == 0,
+                                      .accumulate = i == 3,
+                                      .dtype = types[t]});
+}
+
+static void test_query_groups_share_keys(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        check(&(struct shape){.batch = 2,
+                              .tq = 33,
+                              .tk = 33,
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .dim = 8,
+                              .causal = true,
+                              .packed = true,
+                              .dtype = types[t]});
+}
+
+static void test_sliding_window_matches_the_reference(void **state)
+{
+    static const int64_t windows[] = {1, 5, 64, 1000};
+
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 4; i++)
+            check(&(struct shape){.batch = 1,
+                                  .tq = 300,
+                                  .tk = 300,
+                                  .heads = 1,
+                                  .kv_heads = 1,
+                                  .dim = 4,
+                                  .causal = i != 2,
+                                  .window = windows[i],
+                                  .dtype = types[t]});
+}
+
+static void test_cross_attention_of_other_lengths(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int causal = 0; causal < 2; causal++) {
+            struct shape s = {.batch = 2,
+                              .tq = 7,
+                              .tk = 150,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .dim = 12,
+                              .causal = causal,
+                              .dtype = types[t]};
+            check(&s);
+            s.tq = 1;
+            check(&s);
+            s.tq = 140; /* more queries than keys: the first ones see nothing */
+            s.tk = 9;
+            check(&s);
+        }
+}
+
+static void test_bias_is_added_and_its_gradient_sums_over_what_shares_it(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 4; i++)
+            check(&(struct shape){.batch = 3,
+                                  .tq = 20,
+                                  .tk = 35,
+                                  .heads = 2,
+                                  .kv_heads = 1,
+                                  .dim = 8,
+                                  .causal = i % 2,
+                                  .bias_batch = i & 1 ? 3 : 1,
+                                  .bias_heads = i & 2 ? 2 : 1,
+                                  .accumulate = i == 2,
+                                  .dtype = types[t]});
+}
+
+static void test_dropout_follows_the_counter(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 2; i++)
+            check(&(struct shape){.batch = 2,
+                                  .tq = i ? 131 : 70,
+                                  .tk = i ? 29 : 70,
+                                  .heads = 2,
+                                  .kv_heads = 2,
+                                  .dim = 8,
+                                  .causal = i == 0,
+                                  .window = i ? 0 : 40,
+                                  .dropout = 0.3f,
+                                  .dtype = types[t]});
+}
+
+static void test_a_bias_of_minus_infinity_hides_a_key(void **state)
+{
+    struct shape s = {.batch = 1,
+                      .tq = 5,
+                      .tk = 20,
+                      .heads = 1,
+                      .kv_heads = 1,
+                      .dim = 4,
+                      .bias_batch = 1,
+                      .bias_heads = 1,
+                      .dtype = ZT_F32};
+    struct problem p;
+    float *bias, *out, *dq, *dv;
+
+    (void)state;
+    setup(&p, &s);
+    bias = p.a.fwd.bias.data;
+    for (int64_t j = 0; j < s.tk; j++)
+        bias[2 * s.tk + j] = -INFINITY; /* row 2 sees nothing */
+    for (int64_t i = 0; i < s.tq; i++)
+        bias[i * s.tk + 6] = -INFINITY; /* nobody sees key 6 */
+    run(&p);
+    out = p.a.fwd.out.data;
+    dq = p.a.dq.data;
+    dv = p.a.dv.data;
+    for (int64_t x = 0; x < s.dim; x++) {
+        assert_true(out[2 * s.dim + x] == 0);
+        assert_true(dq[2 * s.dim + x] == 0);
+        assert_true(dv[6 * s.dim + x] == 0);
+        assert_true(isfinite(out[x]) && out[x] != 0);
+    }
+    teardown(&p);
+}
+
+static void test_nan_is_not_hidden(void **state)
+{
+    struct shape s = {
+        .batch = 1, .tq = 20, .tk = 20, .heads = 1, .kv_heads = 1, .dim = 4};
+    struct problem p;
+
+    (void)state;
+    setup(&p, &s);
+    for (int64_t x = 0; x < s.dim; x++)
+        ((float *)p.a.fwd.q.data)[3 * s.dim + x] = NAN;
+    assert_int_equal(zt_cpu_attention(dev, NULL, &p.a.fwd, NULL), ZT_OK);
+    assert_true(isnan(((float *)p.a.fwd.out.data)[3 * s.dim]));
+    assert_false(isnan(((float *)p.a.fwd.out.data)[4 * s.dim]));
+    teardown(&p);
+}
+
+static void test_threads_do_not_change_the_bits(void **state)
+{
+    struct shape s = {.batch = 2,
+                      .tq = 200,
+                      .tk = 200,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .dim = 16,
+                      .causal = true,
+                      .bias_batch = 1,
+                      .bias_heads = 1,
+                      .dropout = 0.1f,
+                      .packed = true};
+
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        struct zt_device *two = dev;
+        struct problem p, q;
+        uint64_t start = seed;
+
+        s.dtype = types[t];
+        setup(&p, &s);
+        run(&p);
+        seed = start;
+        setup(&q, &s);
+        assert_int_equal(zt_cpu_backend.open(0, 1, &dev, NULL), ZT_OK);
+        run(&q);
+        zt_cpu_backend.close(dev);
+        dev = two;
+        for (int i = 0; i < p.num; i++)
+            assert_memory_equal(p.mem[i], q.mem[i], p.bytes[i]);
+        teardown(&p);
+        teardown(&q);
+        assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
+        zt_cpu_backend.close(two);
+    }
+}
+
+static void test_overlapping_positions_are_refused(void **state)
+{
+    struct shape s = {.batch = 1, .tq = 4, .tk = 4, .heads = 1, .kv_heads = 1, .dim = 4};
+    struct problem p;
+
+    (void)state;
+    setup(&p, &s);
+    p.a.fwd.k.stride[1] = 0;
+    assert_int_equal(zt_cpu_attention(dev, NULL, &p.a.fwd, NULL), ZT_E_ARG);
+    assert_int_equal(zt_cpu_attention_bwd(dev, NULL, &p.a, NULL), ZT_E_ARG);
+    teardown(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_and_causal_match_the_reference),
+        cmocka_unit_test(test_query_groups_share_keys),
+        cmocka_unit_test(test_sliding_window_matches_the_reference),
+        cmocka_unit_test(test_cross_attention_of_other_lengths),
+        cmocka_unit_test(test_bias_is_added_and_its_gradient_sums_over_what_shares_it),
+        cmocka_unit_test(test_dropout_follows_the_counter),
+        cmocka_unit_test(test_a_bias_of_minus_infinity_hides_a_key),
+        cmocka_unit_test(test_nan_is_not_hidden),
+        cmocka_unit_test(test_threads_do_not_change_the_bits),
+        cmocka_unit_test(test_overlapping_positions_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
