@@ -18,7 +18,7 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common comm data kernels optim checkpoint monitor autograd engine daemon launcher
+LIBS := common comm data kernels optim checkpoint autograd engine daemon launcher
 
 DIRS_common     := common
 DIRS_comm       := worker/comm
@@ -26,7 +26,6 @@ DIRS_data       := worker/data
 DIRS_kernels    := kernels kernels/cpu kernels/meta
 DIRS_optim      := worker/optim
 DIRS_checkpoint := worker/checkpoint
-DIRS_monitor    := worker/monitor
 DIRS_autograd   := worker/autograd
 DIRS_engine     := worker/engine
 DIRS_daemon     := worker/daemon
@@ -38,9 +37,8 @@ DEPS_data       := common
 DEPS_kernels    := common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
-DEPS_monitor    := common
 DEPS_autograd   := kernels common
-DEPS_engine     := autograd optim data comm checkpoint monitor kernels common
+DEPS_engine     := autograd optim data comm checkpoint kernels common
 DEPS_daemon     := common
 DEPS_launcher   := common
 
@@ -143,7 +141,7 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(call archive,launcher) $(call archive,com
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -luv -lpthread -lm
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
-WORKER_LIBS := daemon engine autograd optim data comm checkpoint monitor kernels
+WORKER_LIBS := daemon engine autograd optim data comm checkpoint kernels
 $(BIN)/zworker: $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -21,7 +21,6 @@ struct pair {
     zt_param *w, *b; /* weight and bias of a linear map or a norm */
 };
 
-/* One transformer layer: its block and the parameters in it. */
 struct layer {
     const struct gpt2 *net;
     zt_block *block;
@@ -287,16 +286,13 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct gpt2 *net = self;
     struct layer *l = net->layers;
-    zt_tensor *in[2] = {zt_batch_field(s, b, ZT_TOKENS), NULL}, *x = NULL;
+    zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
 
-    zt_block_call(s, net->embed, embed_forward, net, in, 1, &x, 1);
-    for (int i = 0; i < net->num_layers; i++) {
-        in[0] = x;
-        zt_block_call(s, l[i].block, layer_forward, &l[i], in, 1, &x, 1);
-    }
-    in[0] = x;
-    in[1] = zt_batch_field(s, b, ZT_TARGETS);
-    zt_block_call(s, net->head, head_forward, net, in, 2, &x, 1);
+    zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);
+    for (int i = 0; i < net->num_layers; i++)
+        zt_block_call(s, l[i].block, layer_forward, &l[i], &x, 1, &x, 1);
+    zt_block_call(s, net->head, head_forward, net,
+                  (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TARGETS)}, 2, &x, 1);
     return x;
 }
 
