@@ -89,9 +89,10 @@ closure = $(1) $(DEPS_$(1))
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
+PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c))
 
 .PHONY: all help test unit integration bench asan ubsan tsan sanitizers fuzz lint format \
-        format-check layers size install uninstall clean summary models man
+        format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
 all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) summary
@@ -170,17 +171,17 @@ $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
 unit: $(UNIT)
 	$(Q)scripts/run_tests --unit $(UNIT)
 
-integration: all
+integration: all $(PROBES)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
 
-test: all $(UNIT)
+test: all $(UNIT) $(PROBES)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
 asan ubsan tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
 
 # the unit tests of a sanitised build, and the end-to-end tests that run its own binaries
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT)
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT) $(PROBES)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) \
 	  $(sort $(wildcard test/integration/[0-9]*))
 
@@ -190,6 +191,16 @@ $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group \
 	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(LDLIBS)
+
+# programs of the comparisons with other implementations: they load plugins, as zworker does
+$(B)/peers/%: $(B)/test/peers/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $< \
+	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
+	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
+	  $(SYS_kernels) $(LDLIBS)
+probes: $(PROBES)
 
 bench: all $(BENCHES)
 	$(Q)bench/run $(B)/bench

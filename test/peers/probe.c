@@ -1,0 +1,248 @@
+/*
+ * probe.c -- one batch through a plugin, with everything inside laid open.
+ *
+ *      probe PLUGIN BATCH.safetensors OUT.safetensors [run options]
+ *
+ * BATCH holds `tokens` and `targets`, both (B, T) I32. The run options are those of a
+ * training run; weights come from --model_name_or_path. OUT gets, in fp32:
+ *
+ *      loss            (1)        mean over the targets that count
+ *      logits          (B, T, V)
+ *      grad.<param>    as param   of that mean, before any clipping
+ *
+ * For comparisons with other implementations; nothing is trained.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/checkpoint/safetensors.h"
+#include "worker/engine/engine.h"
+
+struct probe {
+    struct zt_run *run;
+    struct zt_engine *engine;
+    int64_t B, T;
+    int32_t *tokens, *targets; /* (B, T) */
+    int64_t num_targets;
+    struct zt_pool *pool; /* our own: a training run never holds all logits at once */
+    void *pool_base;
+    size_t pool_bytes;
+    struct zt_step *step;
+    float loss;
+    float *logits; /* (B, T, V) */
+};
+
+/* A (B, T) I32 tensor of the file, as memory of our own. */
+static zt_err read_ids(const struct zt_st_file *f, const char *name, struct probe *p,
+                       int32_t **out, struct zt_fault *fault)
+{
+    const struct zt_st_tensor *t = zt_st_find(f, name);
+
+    if (!t || !t->loadable || t->dtype != ZT_I32 || t->ndim != 2 || t->elems < 1)
+        return zt_fault_set(fault, ZT_E_FORMAT, "batch: no (B, T) I32 tensor %s", name);
+    if (p->B && (t->shape[0] != p->B || t->shape[1] != p->T))
+        return zt_fault_set(fault, ZT_E_FORMAT, "batch: tokens and targets differ");
+    p->B = t->shape[0];
+    p->T = t->shape[1];
+    *out = malloc(t->bytes);
+    if (!*out)
+        return zt_fault_set(fault, ZT_E_NOMEM, "batch: no memory");
+    memcpy(*out, t->data, t->bytes);
+    return ZT_OK;
+}
+
+static zt_err read_batch(struct probe *p, const char *path, struct zt_fault *fault)
+{
+    struct zt_st_file *f = NULL;
+    zt_err rc = zt_st_open(path, &f, fault);
+
+    if (!rc)
+        rc = read_ids(f, "tokens", p, &p->tokens, fault);
+    if (!rc)
+        rc = read_ids(f, "targets", p, &p->targets, fault);
+    for (int64_t i = 0; !rc && i < p->B * p->T; i++)
+        p->num_targets += p->targets[i] != ZT_TARGET_IGNORE;
+    zt_st_close(f);
+    return rc;
+}
+
+static zt_err open_step(struct probe *p, struct zt_fault *fault)
+{
+    struct zt_engine *e = p->engine;
+    struct zt_step_config cfg = {
+        .backend = e->backend,
+        .device = e->device,
+        .model = e->model,
+        .compute_dtype = e->run->compute_dtype,
+        .recompute = e->run->gradient_checkpointing,
+        .seed = (uint64_t)e->run->seed,
+    };
+    zt_err rc;
+
+    p->pool_bytes = 2 * e->plan.activations + (size_t)(p->B * p->T * e->model->vocab) * 8;
+    rc = e->backend->alloc(e->device, p->pool_bytes, &p->pool_base, fault);
+    if (!rc)
+        rc = zt_pool_open(p->pool_base, p->pool_bytes, &p->pool, fault);
+    cfg.pool = p->pool;
+    return rc ? rc : zt_step_open(&cfg, &p->step, fault);
+}
+
+/* The values behind a handle as fp32, whatever the compute dtype. */
+static zt_err fetch(struct probe *p, const zt_tensor *t, float *out,
+                    struct zt_fault *fault)
+{
+    const struct zt_view *v = zt_tensor_view(t);
+    int64_t n = zt_view_numel(v);
+    struct zt_axpby_args a = {.x = zt_view_of(v->data, v->dtype, 1, &n),
+                              .y = zt_view_of(out, ZT_F32, 1, &n),
+                              .alpha = 1};
+    zt_err rc = p->engine->backend->kernels->axpby(p->engine->device, NULL, &a, fault);
+
+    return rc ? rc : p->engine->backend->sync(p->engine->device, NULL, fault);
+}
+
+static zt_err run_logits(struct probe *p, struct zt_fault *fault)
+{
+    struct zt_pass pass = {
+        .mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .tokens = p->tokens};
+    zt_tensor *out = NULL;
+    zt_err rc = zt_step_forward(p->step, &pass, &out, fault);
+    int64_t n = p->B * p->T * p->engine->model->vocab;
+
+    if (!rc && zt_view_numel(zt_tensor_view(out)) != n)
+        rc = zt_fault_set(fault, ZT_E_UNSUPPORTED, "the plugin returned no (B, T, V)");
+    if (!rc) {
+        p->logits = malloc((size_t)n * sizeof(float));
+        rc = p->logits ? fetch(p, out, p->logits, fault)
+                       : zt_fault_set(fault, ZT_E_NOMEM, "logits: no memory");
+    }
+    zt_step_end(p->step);
+    return rc;
+}
+
+static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
+{
+    struct zt_pass pass = {.mode = ZT_MODE_TRAIN,
+                           .step = 1,
+                           .B = p->B,
+                           .T = p->T,
+                           .tokens = p->tokens,
+                           .targets = p->targets};
+    zt_tensor *loss = NULL;
+    zt_err rc = zt_step_forward(p->step, &pass, &loss, fault);
+
+    if (!rc)
+        rc = fetch(p, loss, &p->loss, fault);
+    if (!rc)
+        rc = zt_step_backward(p->step, loss, 1.0f / (float)p->num_targets, fault);
+    if (!rc)
+        rc = p->engine->backend->sync(p->engine->device, NULL, fault);
+    zt_step_end(p->step);
+    p->loss /= (float)p->num_targets;
+    return rc;
+}
+
+static zt_err put_results(struct probe *p, struct zt_st_writer *w, struct zt_fault *fault)
+{
+    const struct zt_engine *e = p->engine;
+    int64_t n = p->B * p->T * e->model->vocab;
+    zt_err rc = zt_st_writer_put(w, &p->loss, sizeof(p->loss), fault);
+
+    if (!rc)
+        rc = zt_st_writer_put(w, p->logits, (size_t)n * sizeof(float), fault);
+    for (int i = 0; !rc && i < e->model->num_params; i++) {
+        const struct zt_param *q = e->model->params[i];
+        const float *g = zt_state_grads(e->state, q->block) + q->offset_elems;
+
+        rc = zt_st_writer_put(w, g, (size_t)q->numel * sizeof(float), fault);
+    }
+    return rc ? rc : zt_st_writer_commit(w, fault);
+}
+
+static zt_err write_results(struct probe *p, const char *path, struct zt_fault *fault)
+{
+    const struct zt_model *m = p->engine->model;
+    int64_t one = 1, shape[3] = {p->B, p->T, m->vocab};
+    struct zt_st_decl *decls = calloc((size_t)m->num_params + 2, sizeof(*decls));
+    char(*names)[160] = calloc((size_t)m->num_params + 1, sizeof(*names));
+    struct zt_st_writer *w = NULL;
+    zt_err rc = ZT_OK;
+
+    if (!decls || !names)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
+    for (int i = 0; !rc && i < m->num_params; i++) {
+        const struct zt_param *q = m->params[i];
+
+        snprintf(names[i], sizeof(names[i]), "grad.%s", q->name);
+        decls[2 + i] = (struct zt_st_decl){names[i], ZT_F32, q->ndim, q->shape};
+    }
+    if (!rc) {
+        decls[0] = (struct zt_st_decl){"loss", ZT_F32, 1, &one};
+        decls[1] = (struct zt_st_decl){"logits", ZT_F32, 3, shape};
+        rc = zt_st_writer_open(path, decls, m->num_params + 2, &w, fault);
+    }
+    if (!rc)
+        rc = put_results(p, w, fault);
+    zt_st_writer_close(w);
+    free(names);
+    free(decls);
+    return rc;
+}
+
+static zt_err probe(struct probe *p, int argc, char **argv, struct zt_fault *fault)
+{
+    struct zt_run_facts facts = {.world = 1, .local_world = 1, .program = argv[1]};
+    const struct zt_plugin *plugin = NULL;
+    zt_err rc = zt_plugin_load(argv[1], &plugin, fault);
+
+    if (!rc)
+        rc = read_batch(p, argv[2], fault);
+    if (rc)
+        return rc;
+    facts.model_options = plugin->options;
+    rc = zt_run_open(argc - 4, argv + 4, &facts, &p->run, fault);
+    if (!rc)
+        rc = zt_engine_open(p->run, plugin, &p->engine, fault);
+    if (!rc && !p->engine->state->training)
+        rc = zt_fault_set(fault, ZT_E_USAGE, "gradients need --do_train");
+    if (!rc)
+        rc = open_step(p, fault);
+    if (!rc)
+        rc = run_logits(p, fault);
+    if (!rc)
+        rc = run_gradients(p, fault);
+    return rc ? rc : write_results(p, argv[3], fault);
+}
+
+static void release(struct probe *p)
+{
+    zt_step_close(p->step);
+    zt_pool_close(p->pool);
+    if (p->pool_base)
+        p->engine->backend->free(p->engine->device, p->pool_base, p->pool_bytes);
+    zt_engine_close(p->engine);
+    zt_run_close(p->run);
+    free(p->tokens);
+    free(p->targets);
+    free(p->logits);
+}
+
+int main(int argc, char **argv)
+{
+    struct zt_fault fault = {0};
+    struct probe p = {0};
+    zt_err rc;
+
+    if (argc < 4) {
+        fprintf(stderr, "usage: probe PLUGIN BATCH.safetensors OUT.safetensors [run "
+                        "options]\n");
+        return zt_err_exit_code(ZT_E_USAGE);
+    }
+    rc = probe(&p, argc, argv, &fault);
+    if (rc)
+        fprintf(stderr, "probe: %s\n", fault.text);
+    release(&p);
+    return zt_err_exit_code(rc);
+}
