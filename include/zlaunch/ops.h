@@ -52,7 +52,8 @@ ZT_API zt_tensor *zt_positions(zt_step *s, int64_t T);
 /*
  * Run fn(s, ctx, in, out) as one call of `block`. It may be run again during backward
  * (activation checkpointing), so `ctx` must stay valid for the step, and fn must depend
- * on ctx and `in` alone. Weights are only reachable inside. false: the step has failed.
+ * on ctx and `in` alone. Weights are only reachable inside. An input may be NULL
+ * (absent); `in` and `out` may be the same array. false: the step has failed.
  */
 typedef void (*zt_block_fn)(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out);
 #define ZT_MAX_BLOCK_IO 8
