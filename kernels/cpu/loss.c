@@ -1,0 +1,241 @@
+/*
+ * Losses. Cross-entropy reads each row of logits once: running maximum and sum of
+ * exponentials, tile by tile. Losses of rows (fp32 each) are added in row order, in
+ * double.
+ */
+#include <math.h>
+
+#include "kernels/check.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/cpu/vmath.h"
+
+static int64_t tile_of(int64_t at, int64_t end)
+{
+    return end - at < ZT_TILE ? end - at : ZT_TILE;
+}
+
+/* ---- cross-entropy ---- */
+
+static zt_err targets_in_range(const char *op, const struct zt_view *targets,
+                               int32_t ignore, int64_t classes, struct zt_fault *fault)
+{
+    const int32_t *t = targets->data;
+
+    for (int64_t i = 0; i < targets->shape[0]; i++)
+        if (t[i] != ignore && (t[i] < 0 || t[i] >= classes))
+            return zt_fault_set(fault, ZT_E_ARG,
+                                "%s: target %d in row %lld is outside [0, %lld)", op,
+                                (int)t[i], (long long)i, (long long)classes);
+    return ZT_OK;
+}
+
+struct ce_job {
+    const struct zt_cross_entropy_args *a;
+    float *row_loss;
+};
+
+/* ln of a sum of exponentials of which the largest is 1 (or a NaN, or nothing: -inf) */
+static float log_sum(float max, double sum)
+{
+    float s = (float)sum;
+
+    return s >= 1.0f && s < INFINITY ? max + zt_log(s) : max + logf(s);
+}
+
+static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct ce_job *job = ctx;
+    const struct zt_view *x = &job->a->logits;
+    const int32_t *target = job->a->targets.data;
+    float *lse = job->a->lse.data, in[ZT_TILE], one[1], max;
+    int64_t classes = x->shape[1];
+    double sum;
+
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        struct zt_row r = zt_row_at(x->data, x->dtype, row * classes, in);
+
+        lse[row] = job->row_loss[row] = 0;
+        if (target[row] == job->a->ignore)
+            continue;
+        zt_row_max_sum(&r, classes, &max, &sum);
+        lse[row] = log_sum(max, sum);
+        job->row_loss[row] =
+            lse[row] -
+            *zt_tile_load(x->data, x->dtype, row * classes + target[row], 1, one);
+    }
+}
+
+static int64_t row_grain(int64_t cols)
+{
+    return cols >= ZT_GRAIN ? 1 : ZT_GRAIN / (cols ? cols : 1);
+}
+
+zt_err zt_cpu_cross_entropy(struct zt_device *dev, struct zt_stream *s,
+                            const struct zt_cross_entropy_args *a, struct zt_fault *fault)
+{
+    struct ce_job job = {.a = a};
+    zt_err rc = zt_check_cross_entropy(a, fault);
+    int64_t rows, classes;
+    double loss = 0;
+    void *scratch;
+
+    (void)s;
+    if (rc)
+        return rc;
+    rows = a->logits.shape[0];
+    classes = a->logits.shape[1];
+    rc = targets_in_range("cross_entropy", &a->targets, a->ignore, classes, fault);
+    if (!rc)
+        rc = zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, (size_t)rows * sizeof(float),
+                            &scratch, fault);
+    if (rc)
+        return rc;
+    job.row_loss = scratch;
+    zt_parallel_for(rows, row_grain(classes), ce_rows, &job);
+    for (int64_t row = 0; row < rows; row++)
+        loss += (double)job.row_loss[row];
+    *(float *)a->loss.data = (float)loss;
+    return ZT_OK;
+}
+
+static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct zt_cross_entropy_bwd_args *a = ctx;
+    const struct zt_view *x = &a->logits, *dx = &a->dlogits;
+    const int32_t *target = a->targets.data;
+    const float *lse = a->lse.data, dloss = *(const float *)a->dloss.data;
+    int64_t classes = x->shape[1];
+    float in[ZT_TILE], out[ZT_TILE];
+
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        bool ignored = target[row] == a->ignore;
+
+        if (ignored && a->accumulate)
+            continue;
+        for (int64_t at = 0; at < classes; at += ZT_TILE) {
+            int64_t n = tile_of(at, classes), hit = target[row] - at;
+
+            if (ignored)
+                memset(out, 0, (size_t)n * sizeof(float));
+            else
+                zt_tile_exp(out,
+                            zt_tile_load(x->data, x->dtype, row * classes + at, n, in),
+                            lse[row], dloss, n);
+            if (!ignored && hit >= 0 && hit < n)
+                out[hit] -= dloss;
+            zt_tile_store(dx->data, dx->dtype, row * classes + at, n, out, a->accumulate);
+        }
+    }
+}
+
+zt_err zt_cpu_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
+                                const struct zt_cross_entropy_bwd_args *a,
+                                struct zt_fault *fault)
+{
+    zt_err rc = zt_check_cross_entropy_bwd(a, fault);
+
+    (void)dev;
+    (void)s;
+    if (!rc)
+        rc = targets_in_range("cross_entropy_bwd", &a->targets, a->ignore,
+                              a->logits.shape[1], fault);
+    if (!rc)
+        zt_parallel_for(a->logits.shape[0], row_grain(a->logits.shape[1]), ce_bwd_rows,
+                        (void *)a);
+    return rc;
+}
+
+/* ---- squared error: a chunk is a tile ---- */
+
+ZT_SIMD static void difference(float *restrict d, const float *restrict x,
+                               const float *restrict y, float scale, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        d[i] = (x[i] - y[i]) * scale;
+}
+
+struct se_job {
+    const struct zt_squared_error_args *a;
+    int64_t n;
+    double *partial;
+};
+
+static void se_chunks(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct se_job *job = ctx;
+    const struct zt_view *x = &job->a->x, *y = &job->a->y;
+    float xin[ZT_TILE], yin[ZT_TILE], d[ZT_TILE];
+
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t at = k * ZT_TILE, n = tile_of(at, job->n);
+
+        difference(d, zt_tile_load(x->data, x->dtype, at, n, xin),
+                   zt_tile_load(y->data, y->dtype, at, n, yin), 1.0f, n);
+        job->partial[k] = (double)zt_tile_dot(d, d, n);
+    }
+}
+
+zt_err zt_cpu_squared_error(struct zt_device *dev, struct zt_stream *s,
+                            const struct zt_squared_error_args *a, struct zt_fault *fault)
+{
+    struct se_job job = {.a = a, .n = zt_view_numel(&a->x)};
+    int64_t chunks = (job.n + ZT_TILE - 1) / ZT_TILE;
+    zt_err rc = zt_check_squared_error(a, fault);
+    double loss = 0;
+    void *partial;
+
+    (void)s;
+    if (!rc)
+        rc = zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, (size_t)chunks * sizeof(double),
+                            &partial, fault);
+    if (rc)
+        return rc;
+    job.partial = partial;
+    zt_parallel_for(chunks, ZT_GRAIN / ZT_TILE, se_chunks, &job);
+    for (int64_t k = 0; k < chunks; k++)
+        loss += job.partial[k];
+    *(float *)a->loss.data = (float)loss;
+    return ZT_OK;
+}
+
+static void se_bwd_part(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct zt_squared_error_bwd_args *a = ctx;
+    float xin[ZT_TILE], yin[ZT_TILE], d[ZT_TILE], minus[ZT_TILE];
+    float scale = 2.0f * *(const float *)a->dloss.data;
+
+    (void)thread;
+    for (int64_t at = begin; at < end; at += ZT_TILE) {
+        int64_t n = tile_of(at, end);
+        const float *x = zt_tile_load(a->x.data, a->x.dtype, at, n, xin);
+        const float *y = zt_tile_load(a->y.data, a->y.dtype, at, n, yin);
+
+        difference(d, x, y, scale, n);
+        difference(minus, x, y, -scale, n);
+        if (a->dx.data)
+            zt_tile_store(a->dx.data, a->dx.dtype, at, n, d, a->accumulate_x);
+        if (a->dy.data)
+            zt_tile_store(a->dy.data, a->dy.dtype, at, n, minus, a->accumulate_y);
+    }
+}
+
+zt_err zt_cpu_squared_error_bwd(struct zt_device *dev, struct zt_stream *s,
+                                const struct zt_squared_error_bwd_args *a,
+                                struct zt_fault *fault)
+{
+    zt_err rc = zt_check_squared_error_bwd(a, fault);
+
+    (void)dev;
+    (void)s;
+    if (!rc)
+        zt_parallel_for(zt_view_numel(&a->x), ZT_GRAIN, se_bwd_part, (void *)a);
+    return rc;
+}
