@@ -26,7 +26,7 @@ struct store {
     struct zt_token_run *runs;
     int64_t *begin; /* (num_runs + 1): position of each run in the stream */
     int64_t num_runs;
-    int64_t vocab;
+    int64_t vocab, largest; /* the vocabulary the files ask for; their largest token */
     uint64_t hash;
     bool bytes, large;
 };
@@ -60,7 +60,7 @@ static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t v
 }
 
 /* Look at every token that its storage does not already bound. */
-static zt_err scan(struct zt_token_file *f, int64_t vocab, int64_t *largest,
+static zt_err scan(const struct zt_token_file *f, int64_t vocab, int64_t *largest,
                    struct zt_fault *fault)
 {
     int64_t limit = vocab > 0 && vocab < INT32_MAX ? vocab : INT32_MAX;
@@ -170,7 +170,7 @@ static zt_err check_kin(const struct store *st, const struct zt_token_file *f,
 }
 
 static zt_err add_file(struct store *st, const char *path, zt_token_format format,
-                       int64_t vocab, int64_t *largest, struct zt_fault *fault)
+                       int64_t vocab, struct zt_fault *fault)
 {
     struct zt_token_file f = {0};
     zt_err rc = zt_token_file_open(path, format, &f, fault);
@@ -184,7 +184,7 @@ static zt_err add_file(struct store *st, const char *path, zt_token_format forma
     rc = check_kin(st, &f, fault);
     if (!rc) {
         madvise((void *)f.data.data, f.data.bytes, MADV_SEQUENTIAL);
-        rc = scan(&f, vocab, largest, fault);
+        rc = scan(&f, vocab, &st->largest, fault);
     }
     if (rc) {
         zt_token_file_release(&f);
@@ -222,7 +222,6 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
 static zt_err fill_store(struct store *st, const char *const *files,
                          zt_token_format format, int64_t vocab, struct zt_fault *fault)
 {
-    int64_t largest = 0;
     zt_err rc = ZT_OK;
     int n = 0;
 
@@ -235,11 +234,11 @@ static zt_err fill_store(struct store *st, const char *const *files,
     if (!st->files)
         return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
     for (int i = 0; !rc && i < n; i++)
-        rc = add_file(st, files[i], format, vocab, &largest, fault);
+        rc = add_file(st, files[i], format, vocab, fault);
     if (!rc)
         rc = line_up(st, fault);
-    if (largest >= st->vocab)
-        st->vocab = largest + 1;
+    if (st->largest >= st->vocab)
+        st->vocab = st->largest + 1;
     return rc;
 }
 
@@ -344,6 +343,20 @@ int64_t zt_dataset_num_tokens(const struct zt_dataset *ds)
 int64_t zt_dataset_vocab(const struct zt_dataset *ds)
 {
     return ds->store->vocab;
+}
+
+zt_err zt_dataset_check_vocab(const struct zt_dataset *ds, int64_t vocab,
+                              struct zt_fault *fault)
+{
+    const struct store *st = ds->store;
+    int64_t largest = 0;
+    zt_err rc = ZT_OK;
+
+    if (st->largest < vocab)
+        return ZT_OK;
+    for (int i = 0; !rc && i < st->num_files; i++)
+        rc = scan(&st->files[i], vocab, &largest, fault);
+    return rc;
 }
 
 bool zt_dataset_is_bytes(const struct zt_dataset *ds)

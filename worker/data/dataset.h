@@ -57,6 +57,13 @@ int64_t zt_dataset_num_tokens(const struct zt_dataset *ds);
  */
 int64_t zt_dataset_vocab(const struct zt_dataset *ds);
 
+/*
+ * Every token is below `vocab`? Free when the files were found smaller at open. Else
+ * ZT_E_FORMAT with the file, the token and its place, as zt_dataset_open() would say it.
+ */
+zt_err zt_dataset_check_vocab(const struct zt_dataset *ds, int64_t vocab,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* True for text: token t < 256 is the byte t. */
 bool zt_dataset_is_bytes(const struct zt_dataset *ds);
 

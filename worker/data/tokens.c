@@ -154,17 +154,17 @@ static const char *foreign(struct zt_mapping m)
         size_t n;
         const char *what;
     } known[] = {
-        {"\x1f\x8b", 2, "gzip-compressed; unpack it"},
-        {"\x28\xb5\x2f\xfd", 4, "zstd-compressed; unpack it"},
+        {"\x1f\x8b", 2, "a gzip archive: unpack it"},
+        {"\x28\xb5\x2f\xfd", 4, "a zstd archive: unpack it"},
         {"\xfd"
          "7zXZ",
-         5, "xz-compressed; unpack it"},
-        {"BZh", 3, "bzip2-compressed; unpack it"},
-        {"PK\x03\x04", 4, "a zip archive; unpack it"},
-        {"\x93NUMPY", 6, "a NumPy file; write its array as plain uint16 (tofile)"},
-        {"PAR1", 4, "a Parquet table; write its text column as a text file"},
-        {"ARROW1", 6, "an Arrow table; write its text column as a text file"},
-        {"%PDF-", 5, "a PDF; convert it to text"},
+         5, "an xz archive: unpack it"},
+        {"BZh", 3, "a bzip2 archive: unpack it"},
+        {"PK\x03\x04", 4, "a zip archive: unpack it"},
+        {"\x93NUMPY", 6, "a NumPy file: write its array as plain uint16 (tofile)"},
+        {"PAR1", 4, "a Parquet table: write its text column as a text file"},
+        {"ARROW1", 6, "an Arrow table: write its text column as a text file"},
+        {"%PDF-", 5, "a PDF: convert it to text"},
     };
     static const struct {
         uint32_t magic;
@@ -212,7 +212,10 @@ static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *
     size_t head = m.bytes < 4096 ? m.bytes : 4096;
 
     if (what)
-        return zt_fault_set(fault, ZT_E_FORMAT, "%s: is %s", path, what);
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: looks like %s; if it does hold text or tokens, name "
+                            "them with --data_format",
+                            path, what);
     if (begins_with(m, "MMIDIDX", 7))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: is a Megatron index; name it .idx, beside a .bin of the "

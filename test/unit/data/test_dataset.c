@@ -301,6 +301,26 @@ static void test_a_token_past_the_vocabulary_is_named_with_its_place(void **stat
             "auto", 0, ZT_E_FORMAT, "token 2147483648");
 }
 
+static void test_the_vocabulary_of_a_model_can_be_checked_later(void **state)
+{
+    const char *a = put_llmc("c.bin", 20240520, 1, 2, (const uint16_t[]){7, 99}, 4);
+    const char *b = put_llmc("d.bin", 20240520, 1, 2, (const uint16_t[]){300, 1}, 4);
+    struct zt_dataset *ds = opened(FILES(a, b), "auto");
+
+    (void)state;
+    assert_int_equal(zt_dataset_check_vocab(ds, 301, &fault), ZT_OK);
+    assert_int_equal(zt_dataset_check_vocab(ds, 300, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "d.bin: token 300, number 0"));
+    assert_int_equal(zt_dataset_check_vocab(ds, 99, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "c.bin: token 99, number 1"));
+    zt_dataset_close(ds);
+    ds = opened(FILES(put_file("c.txt", "abc", 3)), "auto");
+    assert_int_equal(zt_dataset_check_vocab(ds, 257, &fault), ZT_OK);
+    assert_int_equal(zt_dataset_check_vocab(ds, 256, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "257"));
+    zt_dataset_close(ds);
+}
+
 static void test_files_of_different_vocabularies_do_not_mix(void **state)
 {
     const char *text = put_file("k.txt", "ab", 2);
@@ -438,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_data_is_refused_by_what_it_is),
         cmocka_unit_test(test_forced_text_takes_any_bytes),
         cmocka_unit_test(test_a_token_past_the_vocabulary_is_named_with_its_place),
+        cmocka_unit_test(test_the_vocabulary_of_a_model_can_be_checked_later),
         cmocka_unit_test(test_files_of_different_vocabularies_do_not_mix),
         cmocka_unit_test(test_split_shares_out_every_token_once),
         cmocka_unit_test(test_split_refuses_parts_shorter_than_a_block),
