@@ -181,6 +181,22 @@ static void test_any_factorisation_sees_the_same_rows_in_the_same_order(void **s
     zt_dataset_close(ds);
 }
 
+static void test_micro_batches_go_round_the_ranks(void **state)
+{
+    struct zt_dataset *ds = counting(100);
+    struct zt_sampler *s = sampling(
+        ds, (struct zt_sampler_config){
+                .block_size = 2, .micro_rows = 5, .num_micro = 3, .rank = 1, .world = 4});
+
+    (void)state;
+    assert_int_equal(zt_sampler_global_rows(s), 60);
+    assert_int_equal(zt_sampler_row0(s, 0), 5);
+    assert_int_equal(zt_sampler_row0(s, 1), 25);
+    assert_int_equal(zt_sampler_row0(s, 2), 45);
+    zt_sampler_close(s);
+    zt_dataset_close(ds);
+}
+
 static void test_drop_last_keeps_epochs_apart_and_drops_other_blocks_each(void **state)
 {
     struct zt_dataset *ds = counting(2 * 10 + 1);
@@ -463,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_permutation_depends_on_seed_and_epoch_and_spreads_evenly),
         cmocka_unit_test(test_an_epoch_holds_each_block_once),
         cmocka_unit_test(test_any_factorisation_sees_the_same_rows_in_the_same_order),
+        cmocka_unit_test(test_micro_batches_go_round_the_ranks),
         cmocka_unit_test(test_drop_last_keeps_epochs_apart_and_drops_other_blocks_each),
         cmocka_unit_test(test_seek_continues_exactly_where_tell_was),
         cmocka_unit_test(test_seek_under_another_world_goes_on_with_the_same_order),
