@@ -161,7 +161,7 @@ zt_err zt_atomic_file_publish(struct zt_atomic_file *f, struct zt_fault *fault)
 
 void zt_atomic_file_release(struct zt_atomic_file *f)
 {
-    if (f->fd >= 0 && !f->published)
+    if (f->fd >= 0 && f->tmp && !f->published)
         unlink(f->tmp);
     if (f->fd >= 0)
         close(f->fd);

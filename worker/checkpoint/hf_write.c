@@ -237,12 +237,15 @@ static zt_err write_index(const struct zt_hf_writer *w, struct zt_fault *fault)
 /* True for names only a save of ours or of `transformers` makes. */
 static bool is_weights(const char *name)
 {
-    int a = 0, b = 0, end = 0;
+    static const char shard[] = "model-00000-of-00000.safetensors"; /* 0: any digit */
+    size_t i = 0;
 
     if (strcmp(name, SINGLE) == 0 || strcmp(name, INDEX) == 0)
         return true;
-    return sscanf(name, "model-%5d-of-%5d.safetensors%n", &a, &b, &end) == 2 &&
-           end == (int)strlen("model-00001-of-00002.safetensors") && !name[end];
+    while (shard[i] &&
+           (shard[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == shard[i]))
+        i++;
+    return !shard[i] && !name[i];
 }
 
 static bool is_ours(const struct zt_hf_writer *w, const char *name)

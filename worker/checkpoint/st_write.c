@@ -42,12 +42,13 @@ zt_err zt_st_decl_bytes(const struct zt_st_decl *d, int64_t *out, struct zt_faul
 /* {"dtype":..,"shape":[..],"data_offsets":[at, at + bytes]}; NULL: no memory */
 static json_t *describe(const struct zt_st_decl *d, int64_t at, int64_t bytes)
 {
+    json_int_t begin = at, end = at + bytes;
     json_t *shape = json_array();
 
     for (int i = 0; i < d->ndim; i++)
         json_array_append_new(shape, json_integer(d->shape[i]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", stored[d->dtype].name, "shape",
-                     shape, "data_offsets", (json_int_t)at, (json_int_t)(at + bytes));
+                     shape, "data_offsets", begin, end);
 }
 
 static zt_err add_tensor(json_t *header, const struct zt_st_decl *d, int64_t *at,
@@ -75,18 +76,18 @@ static zt_err add_tensor(json_t *header, const struct zt_st_decl *d, int64_t *at
 static zt_err serialise(const json_t *header, char **out, size_t *out_bytes,
                         struct zt_fault *fault)
 {
-    char *text = json_dumps(header, JSON_COMPACT), *all = NULL;
-    size_t n = text ? strlen(text) : 0, padded = (n + 7) & ~(size_t)7;
+    size_t n = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (n + 7) & ~(size_t)7;
     uint64_t word = htole64(padded);
+    char *all = n ? malloc(8 + padded) : NULL;
 
-    if (text)
-        all = malloc(8 + padded);
     if (all) {
         memcpy(all, &word, 8);
-        memcpy(all + 8, text, n);
-        memset(all + 8 + n, ' ', padded - n);
+        memset(all + 8, ' ', padded);
     }
-    free(text);
+    if (all && json_dumpb(header, all + 8, padded, JSON_COMPACT) != n) {
+        free(all);
+        all = NULL;
+    }
     if (!all)
         return zt_fault_set(fault, ZT_E_NOMEM, "safetensors header: no memory");
     *out = all;

@@ -25,7 +25,7 @@ struct store {
     int num_files;
     struct zt_token_run *runs;
     int64_t *begin; /* (num_runs + 1): position of each run in the stream */
-    int64_t num_runs;
+    int64_t num_runs, num_tokens;
     int64_t vocab, largest; /* the vocabulary the files ask for; their largest token */
     uint64_t hash;
     bool bytes, large;
@@ -41,22 +41,23 @@ struct zt_dataset {
 static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t vocab,
                            struct zt_fault *fault)
 {
-    int64_t before = 0, i = 0, t;
+    int64_t i = 0, place = 0, t;
 
     for (int64_t r = 0; r < run; r++)
-        before += f->runs[r].n;
+        place += f->runs[r].n;
     while (t = zt_tokens_get(&f->runs[run], i), t >= 0 && t < vocab)
         i++;
+    place += i;
     if (t < 0)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: token %lld, number %lld of the file, is negative; the "
                             "file is malformed or of another type",
-                            f->path, (long long)t, (long long)(before + i));
+                            f->path, (long long)t, (long long)place);
     return zt_fault_set(fault, ZT_E_FORMAT,
                         "%s: token %lld, number %lld of the file, is not below the "
                         "vocabulary of %lld: the file was made with another tokenizer, "
                         "or the model needs a larger vocabulary",
-                        f->path, (long long)t, (long long)(before + i), (long long)vocab);
+                        f->path, (long long)t, (long long)place, (long long)vocab);
 }
 
 /* Look at every token that its storage does not already bound. */
@@ -215,7 +216,7 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
             at += st->files[i].runs[r].n;
         }
     }
-    st->begin[k] = at;
+    st->begin[k] = st->num_tokens = at;
     return ZT_OK;
 }
 
@@ -267,7 +268,7 @@ zt_err zt_dataset_open(const char *const *files, const char *format, int64_t voc
         zt_dataset_close(ds);
         return rc;
     }
-    ds->count = ds->store->begin[ds->store->num_runs];
+    ds->count = ds->store->num_tokens;
     *out = ds;
     return ZT_OK;
 }

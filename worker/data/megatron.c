@@ -177,7 +177,7 @@ static zt_err gather_runs(const struct index *x, struct zt_mapping bin,
         if (run.n == 0)
             continue;
         run.data = bin.data + off;
-        if (off == next)
+        if (*runs && off == next)
             (*runs)[*num_runs - 1].n += run.n;
         else if (append(runs, num_runs, run))
             return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", x->path);

@@ -376,11 +376,12 @@ static zt_err open_megatron(struct zt_token_file *f, size_t stem_len,
 zt_err zt_token_file_open(const char *path, zt_token_format format,
                           struct zt_token_file *out, struct zt_fault *fault)
 {
-    struct zt_token_file f = {.path = strdup(path), .format = format};
+    struct zt_token_file f = {.format = format};
     bool named = ends_with(path, ".idx") || ends_with(path, ".bin");
     bool stem = !named && access(path, F_OK) < 0 && exists(path, 0, ".idx");
     zt_err rc = ZT_OK;
 
+    f.path = strdup(path);
     if (!f.path)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
     if (format == ZT_TOKENS_AUTO && (ends_with(path, ".idx") || stem))
