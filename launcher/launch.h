@@ -12,7 +12,7 @@
 #include "common/env.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "include/zlaunch/option.h"
+#include "common/options.h"
 
 #include <stdio.h>
 
@@ -51,19 +51,18 @@ struct zt_launch {
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
     int target_argc;
     bool is_plugin; /* a .so that zworker loads; false: any program */
+
+    zt_args *args; /* the parsed words, and the memory of their texts */
+    struct zt_keep keep;
 };
 
 /* ZT_E_USAGE with all problems, one a line; ZT_E_UNSUPPORTED naming what is not there
  * yet. */
 zt_err zt_launch_open(int argc, char **argv, struct zt_launch **out,
                       struct zt_fault *fault) ZT_MUST_CHECK;
-/* The options of the table, for the pages that are made from it. */
-extern const struct zt_launch_option {
-    struct zt_option option;
-    const char *aliases; /* other names, ','-separated; one letter: "-x"; NULL: none */
-    const char *refused; /* why this version cannot do it; NULL: it can */
-    const char *group;   /* heading in --help; NULL: not listed there */
-} zt_launch_options[];
+/* The table, for the pages that are made from it. */
+extern const struct zt_option zt_launch_options[];
+extern const struct zt_option_extra zt_launch_extras[];
 
 void zt_launch_close(struct zt_launch *launch); /* NULL is fine */
 

@@ -7,11 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* `all`: with the options that are known by name but refused. */
+/* The pages; `all`: with the options that are known by name but refused. */
 void zt_manual_help(FILE *out, bool all);
 void zt_manual_man(FILE *out);
-void zt_manual_bash(FILE *out);
-void zt_manual_zsh(FILE *out);
 void zt_manual_version(FILE *out, bool verbose);
 
 #endif

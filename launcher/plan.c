@@ -143,6 +143,15 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_plan *p,
     }
     for (int i = 1; i < l->target_argc; i++)
         p->argv[n++] = strdup(l->target[i]);
+    for (int i = 0; i < l->target_argc; i++) { /* the daemon is told in JSON */
+        json_t *word = json_string(l->target[i]);
+
+        if (!word)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "word %d of the command is not UTF-8; rename the file it names", i + 1);
+        json_decref(word);
+    }
     for (int i = 0; i < n; i++)
         if (!p->argv[i])
             return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the command");

@@ -4,8 +4,7 @@
  */
 #include "common/env.h"
 #include "common/log.h"
-#include "common/manpage.h"
-#include "common/run.h"
+#include "common/run_options.h"
 #include "worker/daemon/daemon.h"
 #include "worker/engine/rank.h"
 
@@ -48,17 +47,17 @@ static void init_log(bool daemon)
 
 static int print_man(void)
 {
-    zt_man_title(stdout, "ZWORKER", 1, "User Commands");
-    printf(".SH NAME\nzworker \\- one rank of a zlaunch job\n"
-           ".SH SYNOPSIS\n.B zworker\nTARGET.so [options]\n.SH DESCRIPTION\n");
-    zt_man_text(stdout,
-                "Loads a model plugin and trains, evaluates or generates with it. "
-                "zlaunch starts one for each rank; any launcher that sets RANK, "
-                "WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE can do the same, and "
-                "without them it is a job of one rank. The plugin's own options are "
-                "shown by: zworker TARGET.so --help\n");
-    printf(".SH OPTIONS\n");
-    zt_man_options(stdout, zt_run_options);
+    printf(
+        ".TH ZWORKER 1 \"\" \"zlaunch %s\" \"User Commands\"\n"
+        ".SH NAME\nzworker \\- one rank of a zlaunch job\n"
+        ".SH SYNOPSIS\n.B zworker\nTARGET.so [options]\n.SH DESCRIPTION\n"
+        "Loads a model plugin and trains, evaluates or generates with it. zlaunch starts "
+        "one for each rank; any launcher that sets RANK, WORLD_SIZE, LOCAL_RANK and "
+        "LOCAL_WORLD_SIZE can do the same, and without them it is a job of one rank. The "
+        "plugin's own options are shown by: zworker TARGET.so \\-\\-help\n"
+        ".SH OPTIONS\n",
+        ZT_VERSION);
+    zt_options_print_man(stdout, zt_run_options, zt_run_extras);
     printf(".SH \"SEE ALSO\"\n.BR zlaunch (1),\n.BR zlaunch\\-config (5)\n");
     return ferror(stdout) ? 73 : 0;
 }

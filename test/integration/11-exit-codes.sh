@@ -45,15 +45,23 @@ check "all problems at once" test "$(grep -c 'zlaunch: error:' "$tmp/err")" = 3
 check "bad values: 2" code_is 2
 launch
 check "no target: 2" code_is 2
+launch -- echo $'\xff'
+check "a word that is not UTF-8: 2" code_is 2
 launch --num_gpus
 check "no value: 2" code_is 2
-for refused in --no_ssh --force_multi "--ssh_port 22" "--launcher pdsh" "--elastic_training" \
-    "--autotuning run" "--venv_script x" "--module" "--device cuda" "--min_elastic_nodes 1" \
-    "--launcher_args x" "--node_rank 0" "--launcher slurm" --no_ssh_check "--max_elastic_nodes 2"; do
+for refused in --no_ssh --force_multi "--ssh_port 22" --elastic_training "--autotuning run" \
+    "--venv_script x" --module "--min_elastic_nodes 1" "--launcher_args x" "--node_rank 0" \
+    --no_ssh_check "--max_elastic_nodes 2"; do
+    # shellcheck disable=SC2086
+    launch $refused -- touch "$tmp/ran"
+    check "$refused is refused: 2" code_is 2
+    check "$refused is named" err_has "${refused%% *}: not in this version"
+done
+for refused in "--launcher pdsh" "--launcher slurm" "--device cuda"; do
     # shellcheck disable=SC2086
     launch $refused -- touch "$tmp/ran"
     check "$refused is refused: 78" code_is 78
-    check "$refused is named" err_has "${refused%% *}"
+    check "$refused is named" err_has "$refused: "
 done
 check "nothing ran" test ! -e "$tmp/ran"
 printf 'far-away slots=2\n' >"$tmp/hosts"
@@ -74,11 +82,11 @@ check "--report holds the end as JSON" grep -q '"exit_code":3' "$tmp/report"
 launch --version
 check "--version is one line" grep -qxE 'zlaunch [0-9]+\.[0-9]+\.[0-9]+' "$tmp/out"
 launch --help
-check "--help goes to stdout" out_has "--num_gpus N"
+check "--help goes to stdout" out_has "--num_gpus"
 launch --help_all
 check "--help_all names refused options" out_has "--ssh_port"
 launch --print_completion bash
 check "bash completion parses" bash -n "$tmp/out"
 launch --print_man
-check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '--[a-z_]+ ' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
+check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '^ +(-., )?--[a-z_]+' | grep -oE -- '--[a-z_]+' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
 finish

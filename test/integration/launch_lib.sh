@@ -24,6 +24,8 @@ launch() {
 # The same in the background, in a process group of its own; $job is its pid.
 launch_bg() {
     new_mark
+    : >"$tmp/out" # what the last job wrote must not pass for this one's
+    : >"$tmp/err"
     env -u ZT_TEST_MARK_NEXT ZT_MARK=$mark setsid "$zlaunch" "$@" >"$tmp/out" 2>"$tmp/err" &
     job=$!
 }
