@@ -1,0 +1,218 @@
+#include "test/unit/kernels/ref.h"
+
+/* The contract, element by element; compiled without vectors. */
+__attribute__((optimize("no-tree-vectorize"))) static void scalar_adamw(
+    const struct zt_adamw_args *a, float *p, float *m, float *v, float grad)
+{
+    float g = grad * *a->grad_scale;
+
+    if (!a->decoupled)
+        g = fmaf(a->weight_decay, *p, g);
+    *m = fmaf(a->beta1, *m, (1.0f - a->beta1) * g);
+    *v = fmaf(a->beta2, *v, (1.0f - a->beta2) * g * g);
+    if (a->decoupled)
+        *p = fmaf(-(a->lr * a->weight_decay), *p, *p);
+    *p = fmaf(-a->lr_t, *m / fmaf(sqrtf(*v), a->vscale, a->eps), *p);
+}
+
+struct slice {
+    struct arr p, m, v, g, param;
+    float scale;
+    uint32_t skip;
+    struct zt_adamw_args a;
+};
+
+static struct slice slice_new(int64_t n, zt_dtype param, bool decoupled)
+{
+    struct slice s = {.scale = 0.37f};
+
+    s.p = arr_1(ZT_F32, n, -1, 1);
+    s.m = arr_1(ZT_F32, n, -0.1, 0.1);
+    s.v = arr_1(ZT_F32, n, 0, 0.01);
+    s.g = arr_1(ZT_F32, n, -1, 1);
+    s.param = arr_1(param, n, 5, 6);
+    s.a = (struct zt_adamw_args){.master = s.p.v,
+                                 .m = s.m.v,
+                                 .v = s.v.v,
+                                 .grad = s.g.v,
+                                 .param = s.param.v,
+                                 .lr = 1e-3f,
+                                 .lr_t = 3.1e-3f,
+                                 .vscale = 1.7f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.999f,
+                                 .eps = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .decoupled = decoupled};
+    return s;
+}
+
+static void slice_free(struct slice *s)
+{
+    arr_free(&s->p);
+    arr_free(&s->m);
+    arr_free(&s->v);
+    arr_free(&s->g);
+    arr_free(&s->param);
+}
+
+static void run(struct zt_device *dev, struct slice *s)
+{
+    s->a.grad_scale = &s->scale;
+    s->a.skip = &s->skip;
+    REF_RUN(dev, adamw, &s->a);
+}
+
+static float at(const struct arr *a, int64_t i)
+{
+    return ((const float *)a->v.data)[i];
+}
+
+static void same_bits(float a, float b)
+{
+    assert_int_equal(zt_float_bits(a), zt_float_bits(b));
+}
+
+static void test_bits_are_those_of_the_scalar_sequence(void **state)
+{
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        struct slice s = slice_new(20011, ref_floats[k % 3], k >= 3);
+
+        run(dev, &s);
+        for (int64_t i = 0; i < s.p.n; i++) {
+            float p = (float)s.p.d[i], m = (float)s.m.d[i], v = (float)s.v.d[i];
+
+            scalar_adamw(&s.a, &p, &m, &v, (float)s.g.d[i]);
+            same_bits(at(&s.p, i), p);
+            same_bits(at(&s.m, i), m);
+            same_bits(at(&s.v, i), v);
+            same_bits(at(&s.g, i), (float)s.g.d[i]);
+            ref_close("param", &s.param.v, i, (double)p, 0);
+        }
+        slice_free(&s);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+/* The published formulas, with t = 3, in double. */
+static void test_step_is_adamw_of_the_paper(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct slice s = slice_new(500, ZT_F32, true);
+    double b1 = (double)s.a.beta1, b2 = (double)s.a.beta2, lr = (double)s.a.lr;
+
+    (void)state;
+    s.a.lr_t = (float)(lr / (1 - pow(b1, 3)));
+    s.a.vscale = (float)(1 / sqrt(1 - pow(b2, 3)));
+    run(dev, &s);
+    for (int64_t i = 0; i < s.p.n; i++) {
+        double g = s.g.d[i] * (double)s.scale;
+        double m = b1 * s.m.d[i] + (1 - b1) * g, v = b2 * s.v.d[i] + (1 - b2) * g * g;
+        double mhat = m / (1 - pow(b1, 3)), vhat = v / (1 - pow(b2, 3));
+        double p = s.p.d[i] - lr * (double)s.a.weight_decay * s.p.d[i] -
+                   lr * mhat / (sqrt(vhat) + (double)s.a.eps);
+
+        ref_close("p", &s.p.v, i, p, 1e-7);
+    }
+    slice_free(&s);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_skip_changes_nothing_but_zeroes_on_request(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct slice s = slice_new(3000, ZT_BF16, true);
+
+    (void)state;
+    s.skip = 1;
+    for (int zero = 0; zero < 2; zero++) {
+        s.a.zero_grad = zero;
+        run(dev, &s);
+        for (int64_t i = 0; i < s.p.n; i++) {
+            same_bits(at(&s.p, i), (float)s.p.d[i]);
+            same_bits(at(&s.m, i), (float)s.m.d[i]);
+            same_bits(at(&s.v, i), (float)s.v.d[i]);
+            same_bits(at(&s.g, i), zero ? 0.0f : (float)s.g.d[i]);
+            ref_close("param", &s.param.v, i, s.param.d[i], 0);
+        }
+    }
+    slice_free(&s);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_zero_grad_clears_what_was_used(void **state)
+{
+    struct zt_device *dev = ref_open(2);
+    struct slice a = slice_new(20011, ZT_BF16, true), b = a;
+
+    (void)state;
+    b.p = arr_copy(&a.p);
+    b.m = arr_copy(&a.m);
+    b.v = arr_copy(&a.v);
+    b.g = arr_copy(&a.g);
+    b.param = arr_copy(&a.param);
+    b.a.master = b.p.v;
+    b.a.m = b.m.v;
+    b.a.v = b.v.v;
+    b.a.grad = b.g.v;
+    b.a.param = b.param.v;
+    b.a.zero_grad = true;
+    run(dev, &a);
+    run(dev, &b);
+    assert_memory_equal(a.p.v.data, b.p.v.data, arr_bytes(&a.p));
+    assert_memory_equal(a.param.v.data, b.param.v.data, arr_bytes(&a.param));
+    for (int64_t i = 0; i < b.g.n; i++)
+        same_bits(at(&b.g, i), 0.0f);
+    slice_free(&a);
+    slice_free(&b);
+    zt_cpu_backend.close(dev);
+}
+
+/* Cut anywhere, by any number of threads: the same weights. */
+static void test_a_shard_gives_the_bits_of_the_whole(void **state)
+{
+    struct slice whole = slice_new(30000, ZT_BF16, true);
+    struct arr p = arr_copy(&whole.p), m = arr_copy(&whole.m), v = arr_copy(&whole.v);
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    run(dev, &whole);
+    zt_cpu_backend.close(dev);
+    dev = ref_open(1);
+    for (int64_t from = 0; from < p.n;) {
+        int64_t n = 1 + ref_below(7001);
+        struct slice s = whole;
+
+        n = n < p.n - from ? n : p.n - from;
+        s.a.master = zt_view_of((float *)p.v.data + from, ZT_F32, 1, &n);
+        s.a.m = zt_view_of((float *)m.v.data + from, ZT_F32, 1, &n);
+        s.a.v = zt_view_of((float *)v.v.data + from, ZT_F32, 1, &n);
+        s.a.grad = zt_view_of((float *)whole.g.v.data + from, ZT_F32, 1, &n);
+        s.a.param = (struct zt_view){0};
+        run(dev, &s);
+        from += n;
+    }
+    assert_memory_equal(p.v.data, whole.p.v.data, arr_bytes(&p));
+    assert_memory_equal(v.v.data, whole.v.v.data, arr_bytes(&v));
+    arr_free(&p);
+    arr_free(&m);
+    arr_free(&v);
+    slice_free(&whole);
+    zt_cpu_backend.close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_are_those_of_the_scalar_sequence),
+        cmocka_unit_test(test_step_is_adamw_of_the_paper),
+        cmocka_unit_test(test_skip_changes_nothing_but_zeroes_on_request),
+        cmocka_unit_test(test_zero_grad_clears_what_was_used),
+        cmocka_unit_test(test_a_shard_gives_the_bits_of_the_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+#include "test/unit/kernels/ref.h"
+
+#define IGNORE (-100)
+
+struct ce {
+    struct arr x, target, loss, lse, dloss, dx;
+    int64_t rows, classes;
+};
+
+static struct ce ce_new(zt_dtype dtype, int64_t rows, int64_t classes)
+{
+    struct ce t = {.rows = rows, .classes = classes};
+
+    t.x = arr_2(dtype, rows, classes, -6, 6);
+    t.target = arr_1(ZT_I32, rows, 0, (double)classes);
+    t.loss = arr_new(ZT_F32, 0, NULL, 9, 10);
+    t.lse = arr_1(ZT_F32, rows, 9, 10);
+    t.dloss = arr_new(ZT_F32, 0, NULL, 0.3, 0.7);
+    t.dx = arr_2(dtype, rows, classes, -1, 1);
+    if (rows > 2)
+        ref_put(&t.target, 1, IGNORE);
+    return t;
+}
+
+static void ce_free(struct ce *t)
+{
+    arr_free(&t->x);
+    arr_free(&t->target);
+    arr_free(&t->loss);
+    arr_free(&t->lse);
+    arr_free(&t->dloss);
+    arr_free(&t->dx);
+}
+
+static void ce_run(struct zt_device *dev, struct ce *t, bool accumulate)
+{
+    struct zt_cross_entropy_args f = {t->x.v, t->target.v, t->loss.v, t->lse.v, IGNORE};
+    struct zt_cross_entropy_bwd_args b = {t->x.v,  t->target.v, t->lse.v,  t->dloss.v,
+                                          t->dx.v, IGNORE,      accumulate};
+
+    REF_RUN(dev, cross_entropy, &f);
+    REF_RUN(dev, cross_entropy_bwd, &b);
+}
+
+static double row_lse(const struct ce *t, int64_t row)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int64_t c = 0; c < t->classes; c++)
+        max = fmax(max, t->x.d[row * t->classes + c]);
+    for (int64_t c = 0; c < t->classes; c++)
+        sum += exp(t->x.d[row * t->classes + c] - max);
+    return max + log(sum);
+}
+
+static double ce_loss(void *ctx)
+{
+    const struct ce *t = ctx;
+    double loss = 0;
+
+    for (int64_t r = 0; r < t->rows; r++)
+        if ((int)t->target.d[r] != IGNORE)
+            loss += row_lse(t, r) - t->x.d[r * t->classes + (int64_t)t->target.d[r]];
+    return loss;
+}
+
+static void check_ce(struct zt_device *dev, struct ce *t, bool accumulate)
+{
+    arr_restore(&t->dx);
+    ce_run(dev, t, accumulate);
+    ref_close("loss", &t->loss.v, 0, ce_loss(t), 2e-6 * (double)t->rows);
+    for (int64_t r = 0; r < t->rows; r++)
+        ref_close("lse", &t->lse.v, r, (int)t->target.d[r] == IGNORE ? 0 : row_lse(t, r),
+                  2e-6);
+    for (int k = 0; k < REF_PROBES + (int)t->rows; k++) {
+        int64_t i = ref_probe(k, t->x.n), r = k - REF_PROBES;
+
+        if (r >= 0 && (int)t->target.d[r] != IGNORE) /* the entry of every target */
+            i = r * t->classes + (int64_t)t->target.d[r];
+        double slope = t->dloss.d[0] * ref_slope(ce_loss, t, &t->x.d[i]);
+        ref_close("dx", &t->dx.v, i, slope + (accumulate ? t->dx.d[i] : 0), 2e-6);
+    }
+}
+
+static void test_cross_entropy_and_its_slope(void **state)
+{
+    static const int64_t shape[][2] = {{1, 1}, {3, 7}, {4, 1025}, {5, 3001}};
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int d = 0; d < 3; d++)
+        for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+            struct ce t = ce_new(ref_floats[d], shape[i][0], shape[i][1]);
+
+            check_ce(dev, &t, false);
+            check_ce(dev, &t, true);
+            ce_free(&t);
+        }
+    zt_cpu_backend.close(dev);
+}
+
+static void test_ignored_rows_have_no_gradient(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct ce t = ce_new(ZT_F32, 3, 1500);
+
+    (void)state;
+    ce_run(dev, &t, false);
+    for (int64_t c = 0; c < t.classes; c++)
+        assert_true(ref_get(&t.dx.v, t.classes + c) == 0);
+    for (int64_t r = 0; r < t.rows; r++)
+        ref_put(&t.target, r, IGNORE);
+    ce_run(dev, &t, false);
+    assert_true(ref_get(&t.loss.v, 0) == 0);
+    ce_free(&t);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_gradient_in_place_of_logits(void **state)
+{
+    struct zt_device *dev = ref_open(2);
+    struct ce t = ce_new(ZT_BF16, 5, 2049);
+    struct arr apart;
+
+    (void)state;
+    ce_run(dev, &t, false);
+    apart = arr_copy(&t.dx);
+    arr_free(&t.dx);
+    t.dx.v = t.x.v;
+    ce_run(dev, &t, false);
+    assert_memory_equal(apart.v.data, t.x.v.data, arr_bytes(&apart));
+    t.dx = apart;
+    ce_free(&t);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_huge_logits_do_not_overflow(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct ce t = ce_new(ZT_F32, 1, 3000);
+
+    (void)state;
+    for (int64_t c = 0; c < t.classes; c++)
+        ref_put(&t.x, c, c == 2500 ? 3e38 : c == 3 ? -INFINITY : -1e5);
+    ref_put(&t.target, 0, 2500);
+    ce_run(dev, &t, false);
+    assert_true(ref_get(&t.loss.v, 0) == 0);
+    for (int64_t c = 0; c < t.classes; c++)
+        assert_true(ref_get(&t.dx.v, c) == 0);
+    ce_free(&t);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_target_outside_the_classes_is_named(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct ce t = ce_new(ZT_F32, 4, 10);
+    struct zt_cross_entropy_args a = {t.x.v, t.target.v, t.loss.v, t.lse.v, IGNORE};
+
+    (void)state;
+    ref_put(&t.target, 3, 10);
+    REF_REFUSES(dev, cross_entropy, &a,
+                "cross_entropy: target 10 in row 3 is outside [0, 10)");
+    ref_put(&t.target, 3, -1);
+    REF_REFUSES(dev, cross_entropy, &a,
+                "cross_entropy: target -1 in row 3 is outside [0, 10)");
+    ce_free(&t);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_cross_entropy_bits_do_not_depend_on_threads(void **state)
+{
+    struct ce t = ce_new(ZT_BF16, 37, 5000);
+    float first = 0;
+    struct arr dx = arr_copy(&t.dx);
+
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        struct zt_device *dev = ref_open(threads);
+
+        ce_run(dev, &t, false);
+        if (threads == 1) {
+            first = *(float *)t.loss.v.data;
+            memcpy(dx.v.data, t.dx.v.data, arr_bytes(&dx));
+        }
+        assert_memory_equal(&first, t.loss.v.data, sizeof(first));
+        assert_memory_equal(dx.v.data, t.dx.v.data, arr_bytes(&dx));
+        zt_cpu_backend.close(dev);
+    }
+    arr_free(&dx);
+    ce_free(&t);
+}
+
+/* ---- squared error ---- */
+
+static void check_squared(struct zt_device *dev, zt_dtype dtype, int64_t n,
+                          bool accumulate)
+{
+    struct arr x = arr_1(dtype, n, -1, 1), y = arr_1(dtype, n, -1, 1),
+               dx = arr_1(dtype, n, -1, 1), dy = arr_1(dtype, n, -1, 1),
+               loss = arr_1(ZT_F32, 1, 0, 1), dloss = arr_1(ZT_F32, 1, 0.2, 0.9);
+    struct zt_squared_error_args f = {x.v, y.v, loss.v};
+    struct zt_squared_error_bwd_args b = {x.v,  y.v,        dloss.v,   dx.v,
+                                          dy.v, accumulate, accumulate};
+    double sum = 0;
+
+    REF_RUN(dev, squared_error, &f);
+    REF_RUN(dev, squared_error_bwd, &b);
+    for (int64_t i = 0; i < n; i++) {
+        double slope = 2 * (x.d[i] - y.d[i]) * dloss.d[0];
+
+        sum += (x.d[i] - y.d[i]) * (x.d[i] - y.d[i]);
+        ref_close("dx", &dx.v, i, slope + (accumulate ? dx.d[i] : 0), 1e-6);
+        ref_close("dy", &dy.v, i, -slope + (accumulate ? dy.d[i] : 0), 1e-6);
+    }
+    ref_close("loss", &loss.v, 0, sum, 1e-6 * sum);
+    arr_free(&x);
+    arr_free(&y);
+    arr_free(&dx);
+    arr_free(&dy);
+    arr_free(&loss);
+    arr_free(&dloss);
+}
+
+static void test_squared_error_and_its_slope(void **state)
+{
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int d = 0; d < 3; d++)
+        for (int acc = 0; acc < 2; acc++) {
+            check_squared(dev, ref_floats[d], 1, acc);
+            check_squared(dev, ref_floats[d], 1023, acc);
+            check_squared(dev, ref_floats[d], 30001, acc);
+        }
+    zt_cpu_backend.close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cross_entropy_and_its_slope),
+        cmocka_unit_test(test_ignored_rows_have_no_gradient),
+        cmocka_unit_test(test_gradient_in_place_of_logits),
+        cmocka_unit_test(test_huge_logits_do_not_overflow),
+        cmocka_unit_test(test_target_outside_the_classes_is_named),
+        cmocka_unit_test(test_cross_entropy_bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_squared_error_and_its_slope),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
