@@ -157,8 +157,8 @@ size_t zt_render_pending_bytes(const struct zt_render *r)
 
 void zt_render_discard(struct zt_render *r)
 {
-    zt_buf_drop(&r->queue, zt_buf_used(&r->queue));
-    r->first = r->num = 0;
+    if (r->first < r->num)
+        r->gone[r->segs[r->first].fd == r->cfg.err_fd] = true;
 }
 
 /* ------------------------------------------------------------------ the live line */

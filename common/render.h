@@ -63,8 +63,9 @@ void zt_render_tick(struct zt_render *r);
 /* Write what can be written without blocking. True: nothing waits any more. */
 bool zt_render_flush(struct zt_render *r);
 size_t zt_render_pending_bytes(const struct zt_render *r);
-void zt_render_discard(struct zt_render *r); /* give up what waits */
-void zt_render_drain(struct zt_render *r);   /* write it all, however long that takes */
+/* Give up the descriptor that blocks, and with it all that waits for it. */
+void zt_render_discard(struct zt_render *r);
+void zt_render_drain(struct zt_render *r); /* write it all, however long that takes */
 
 /* "1.2 GiB", "45.1k", "2m05s"; the buffer comes back for use in a printf. */
 #define ZT_HUMAN 24

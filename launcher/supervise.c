@@ -464,7 +464,7 @@ static void last_words(struct sup *s)
 
     while (s->stops && !zt_render_flush(s->render)) {
         if (zt_now() > until)
-            zt_render_discard(s->render);
+            zt_render_discard(s->render); /* the next round writes what others can take */
         usleep(1000);
     }
 }

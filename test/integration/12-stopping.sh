@@ -113,6 +113,7 @@ kill -TERM "$job"
 gone "SIGTERM with a blocked screen"
 end
 check "a blocked screen does not hold it up: 143" code_is 143
+check "and the cause is told on the other descriptor" err_has "stopped by SIGTERM"
 exec 9>&-
 
 # Strays of ranks that ended well are ended too.
