@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-zt_err zt_fault_set(struct zt_fault *fault, zt_err code, const char *fmt, ...)
+zt_err(zt_fault_set)(struct zt_fault *fault, zt_err code, const char *fmt, ...)
 {
     va_list ap;
 

@@ -84,12 +84,12 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
             fault, ZT_E_USAGE,
             "--block_size %lld is longer than the %lld tokens that %s takes",
             (long long)e->block_size, (long long)e->model->max_tokens, e->plugin->name);
-    if (e->model->vocab && e->model->vocab < cfg.data_vocab)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "the data hold token ids up to %lld, but %s was built with a "
-                            "vocabulary of %lld",
-                            (long long)cfg.data_vocab - 1, e->plugin->name,
-                            (long long)e->model->vocab);
+    if (e->model->vocab && e->train_data)
+        rc = zt_dataset_check_vocab(e->train_data, e->model->vocab, fault);
+    if (!rc && e->model->vocab && e->eval_data)
+        rc = zt_dataset_check_vocab(e->eval_data, e->model->vocab, fault);
+    if (rc)
+        return rc;
     if (e->block_size <= 0)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s takes sequences of any length: say --block_size",
