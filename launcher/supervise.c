@@ -192,6 +192,8 @@ static void on_output(struct sup *s, const struct zt_frame *f)
 {
     if (f->body_bytes < 5)
         return;
+    if (s->stops && zt_render_pending_bytes(s->render) > SCREEN_HIGH)
+        return; /* nobody reads, and the job must end: see pump() */
     zt_render_output(s->render, (int)zt_get_u32(f->body), f->body[4],
                      (const char *)f->body + 5, f->body_bytes - 5);
 }

@@ -25,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define QUEUE_HIGH      (4u << 20) /* bytes waiting for zlaunch before ranks have to wait */
-#define QUEUE_LOW       (1u << 20)
+#define QUEUE_HIGH      (1u << 20) /* bytes waiting for zlaunch before ranks have to wait */
+#define QUEUE_LOW       (256u << 10)
 #define ORPHAN_GRACE_MS 500
 #define SWEEP_MS        20
 
