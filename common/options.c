@@ -3,162 +3,135 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/suggest.h"
 
-struct value {
-    const char *text; /* NULL: not set */
-    zt_origin origin;
-    const char **words; /* LIST: (num_words) and a NULL */
-    int num_words;
-};
-
 struct zt_args {
     const struct zt_option *table;
-    int num;
-    struct value values[]; /* (num) */
+    const struct zt_option_extra *extras;
+    struct zt_value *values; /* one a row of the table */
+    struct zt_keep keep;
 };
 
 /* ---- numbers ---- */
 
-bool zt_parse_float(const char *text, double *out)
+bool zt_number_real(const char *text, double *out)
 {
     char *end;
-    double v;
+    double d;
 
-    if (!*text || isspace((unsigned char)*text))
+    if (!*text || strspn(text, "+-.0123456789eE") != strlen(text))
         return false;
-    errno = 0;
-    v = strtod(text, &end);
-    if (*end || errno == ERANGE || isnan(v))
+    d = strtod(text, &end);
+    if (*end || end == text || !isfinite(d))
         return false;
-    *out = v;
+    *out = d;
     return true;
 }
 
-bool zt_parse_int(const char *text, int64_t *out)
+bool zt_number_int(const char *text, int64_t *out)
 {
     char *end;
-    long long n;
-    double v;
+    long long i;
+    double d;
 
     if (!*text || isspace((unsigned char)*text))
         return false;
     errno = 0;
-    n = strtoll(text, &end, 10);
-    if (!*end && !errno) {
-        *out = n;
+    i = strtoll(text, &end, 10);
+    if (!*end && end != text) {
+        if (errno)
+            return false;
+        *out = i;
         return true;
     }
-    /* 5e8: a float that is whole, and small enough to be exact */
-    if (!zt_parse_float(text, &v) || v != floor(v) || fabs(v) > 9007199254740992.0)
+    if (!zt_number_real(text, &d) || d != floor(d) || fabs(d) >= 0x1p63)
         return false;
-    *out = (int64_t)v;
+    *out = (int64_t)d;
     return true;
 }
 
-bool zt_parse_bool(const char *text, bool *out)
+bool zt_number_truth(const char *text, bool *out)
 {
-    static const char *const yes[] = {"true", "1", "yes", "True"};
-    static const char *const no[] = {"false", "0", "no", "False"};
+    static const char *const words[] = {"false", "true", "no", "yes",
+                                        "off",   "on",   "0",  "1"};
 
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(text, yes[i]) || !strcmp(text, no[i])) {
-            *out = !strcmp(text, yes[i]);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (!strcasecmp(text, words[i])) {
+            *out = i & 1;
             return true;
         }
     return false;
 }
 
-/* ---- problems ---- */
-
-zt_err zt_fault_add(struct zt_fault *fault, zt_err code, const char *fmt, ...)
+void zt_real_text(double value, char out[ZT_REAL_TEXT])
 {
-    size_t used;
-    va_list ap;
-
-    if (!fault)
-        return code;
-    if (fault->code == ZT_OK) {
-        fault->code = code;
-        fault->text[0] = 0;
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, ZT_REAL_TEXT, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
     }
-    used = strlen(fault->text);
-    if (used && used + 1 < sizeof(fault->text)) {
-        fault->text[used++] = '\n';
-        fault->text[used] = 0;
-    }
-    va_start(ap, fmt);
-    vsnprintf(fault->text + used, sizeof(fault->text) - used, fmt, ap);
-    va_end(ap);
-    return fault->code;
 }
 
 /* ---- names ---- */
 
-/* "-" and "_" are the same in a name; `n` bytes of `word` are the name. */
-static bool same_name(const char *name, const char *word, size_t n)
+static char fold(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+/* Is text[0..n) this name? */
+static bool same_name(const char *name, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!name[i] || name[i] != (word[i] == '-' ? '_' : word[i]))
+        if (!name[i] || fold(name[i]) != fold(text[i]))
             return false;
     return !name[n];
 }
 
-static const char *resolve_alias(const struct zt_option_set *set, const char *word,
-                                 size_t *n)
+const struct zt_option_extra *zt_option_extra_of(const struct zt_option_extra *extras,
+                                                 const char *name)
 {
-    for (const struct zt_option_alias *a = set->aliases; a && a->alias; a++)
-        if (same_name(a->alias, word, *n)) {
-            *n = strlen(a->name);
-            return a->name;
-        }
-    return word;
+    static const struct zt_option_extra none;
+
+    for (const struct zt_option_extra *e = extras; e && e->name; e++)
+        if (!strcmp(e->name, name))
+            return e;
+    return &none;
 }
 
-struct found {
-    int table, row; /* -1: not found */
-};
-
-static struct found find(const struct zt_option_set *set, const char *word, size_t n)
+static int find_row(const zt_args *a, const char *text, size_t n)
 {
-    for (int t = 0; t < ZT_MAX_OPTION_TABLES && set->tables[t]; t++)
-        for (int i = 0; set->tables[t][i].name; i++)
-            if (same_name(set->tables[t][i].name, word, n))
-                return (struct found){t, i};
-    return (struct found){-1, -1};
+    for (int i = 0; a->table[i].name; i++) {
+        const char *alias = zt_option_extra_of(a->extras, a->table[i].name)->alias;
+
+        if (same_name(a->table[i].name, text, n) || (alias && same_name(alias, text, n)))
+            return i;
+    }
+    return -1;
 }
 
-static const char *refusal(const struct zt_option_set *set, const char *word, size_t n)
+static int find_letter(const zt_args *a, char letter)
 {
-    for (const struct zt_option_refusal *r = set->refusals; r && r->name; r++)
-        if (same_name(r->name, word, n))
-            return r->why;
-    return NULL;
+    for (int i = 0; a->table[i].name; i++)
+        if (zt_option_extra_of(a->extras, a->table[i].name)->letter == letter)
+            return i;
+    return -1;
 }
 
-static void unknown(const struct zt_option_set *set, const char *word, size_t n,
-                    struct zt_fault *fault)
+const char *zt_args_find(const zt_args *args, const char *name)
 {
-    struct zt_suggestion s = {0};
-    char name[64];
+    int row = find_row(args, name, strlen(name));
 
-    snprintf(name, sizeof(name), "%.*s", (int)n, word);
-    for (int t = 0; t < ZT_MAX_OPTION_TABLES && set->tables[t]; t++)
-        for (int i = 0; set->tables[t][i].name; i++)
-            zt_suggest(&s, name, set->tables[t][i].name);
-    for (const struct zt_option_alias *a = set->aliases; a && a->alias; a++)
-        zt_suggest(&s, name, a->alias);
-    if (s.best)
-        zt_fault_add(fault, ZT_E_USAGE, "unknown option --%s: did you mean --%s?", name,
-                     s.best);
-    else
-        zt_fault_add(fault, ZT_E_USAGE,
-                     "unknown option --%s; --help behind the target lists them all",
-                     name);
+    return row < 0 ? NULL : args->table[row].name;
+}
+
+const struct zt_option *zt_args_table(const zt_args *args)
+{
+    return args->table;
 }
 
 /* ---- values ---- */
@@ -167,266 +140,415 @@ static bool is_choice(const char *choices, const char *text)
 {
     size_t n = strlen(text);
 
-    for (const char *c = choices; n && *c; c += strcspn(c, "|"), c += *c == '|')
-        if (strcspn(c, "|") == n && !memcmp(c, text, n))
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        if (!strncmp(c, text, n) && (c[n] == '|' || !c[n]))
             return true;
+    }
     return false;
 }
 
-static void check_range(const struct zt_option *o, const char *text, const char *from,
-                        double v, struct zt_fault *fault)
+static const char *nearest_choice(struct zt_keep *keep, const char *choices,
+                                  const char *text)
 {
-    if ((o->min != 0 || o->max != 0) && (v < o->min || v > o->max))
-        zt_fault_add(fault, ZT_E_USAGE, "%s%s %s: must be from %.15g to %.15g", from,
-                     o->name, text, o->min, o->max);
+    struct zt_suggest s;
+
+    zt_suggest_init(&s, text);
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        zt_suggest_offer(&s, zt_keep_text(keep, c, strcspn(c, "|")));
+    }
+    return zt_suggest_best(&s);
 }
 
-/* `from`: how the complaint begins, right before the name. */
-static void check_value(const struct zt_option *o, const char *text, const char *from,
-                        struct zt_fault *fault)
+static void bad_number(const struct zt_option *o, zt_err code, const char *text,
+                       const char *where, struct zt_report *report)
 {
-    int64_t n;
-    double v;
-    bool b;
+    char lo[ZT_REAL_TEXT], hi[ZT_REAL_TEXT];
 
+    if (o->min == 0 && o->max == 0) {
+        zt_report_problem(report, code, "%s: \"%s\" is no %s", where, text,
+                          o->kind == ZT_OPT_INT ? "whole number" : "number");
+        return;
+    }
+    zt_real_text(o->min, lo);
+    zt_real_text(o->max, hi);
+    zt_report_problem(report, code, "%s: \"%s\" is no %s from %s to %s", where, text,
+                      o->kind == ZT_OPT_INT ? "whole number" : "number", lo, hi);
+}
+
+static bool in_range(const struct zt_option *o, double d)
+{
+    return (o->min == 0 && o->max == 0) || (d >= o->min && d <= o->max);
+}
+
+static zt_err code_of(zt_from from)
+{
+    return from == ZT_FROM_FILE ? ZT_E_CONFIG : ZT_E_USAGE;
+}
+
+/* Read text as the option's kind; false after a problem. */
+static bool read_value(zt_args *a, const struct zt_option *o, const char *text,
+                       const char *where, struct zt_value *v, struct zt_report *report)
+{
+    zt_err code = code_of(v->from);
+    const char *near;
+
+    v->text = zt_keep_text(&a->keep, text, strlen(text));
     switch (o->kind) {
     case ZT_OPT_FLAG:
-        if (!zt_parse_bool(text, &b))
-            zt_fault_add(fault, ZT_E_USAGE, "%s%s %s: true or false is expected", from,
-                         o->name, text);
-        break;
+        if (zt_number_truth(text, &v->truth))
+            return true;
+        zt_report_problem(report, code, "%s: \"%s\" is neither true nor false", where,
+                          text);
+        return false;
     case ZT_OPT_INT:
-        if (!zt_parse_int(text, &n))
-            zt_fault_add(fault, ZT_E_USAGE, "%s%s %s: a whole number is expected", from,
-                         o->name, text);
-        else
-            check_range(o, text, from, (double)n, fault);
-        break;
+        if (zt_number_int(text, &v->integer) && in_range(o, (double)v->integer))
+            return true;
+        bad_number(o, code, text, where, report);
+        return false;
     case ZT_OPT_FLOAT:
-        if (!zt_parse_float(text, &v))
-            zt_fault_add(fault, ZT_E_USAGE, "%s%s %s: a number is expected", from,
-                         o->name, text);
-        else
-            check_range(o, text, from, v, fault);
-        break;
+        if (zt_number_real(text, &v->real) && in_range(o, v->real))
+            return true;
+        bad_number(o, code, text, where, report);
+        return false;
     case ZT_OPT_CHOICE:
-        if (!is_choice(o->choices, text))
-            zt_fault_add(fault, ZT_E_USAGE, "%s%s %s: one of %s is expected", from,
-                         o->name, text, o->choices);
-        break;
+        if (is_choice(o->choices, text))
+            return true;
+        near = nearest_choice(report->keep, o->choices, text);
+        zt_report_problem(report, code, "%s: \"%s\" is none of %s%s%s%s", where, text,
+                          o->choices, near ? "; did you mean " : "", near ? near : "",
+                          near ? "?" : "");
+        return false;
     case ZT_OPT_STRING:
     case ZT_OPT_LIST:
         break;
     }
-}
-
-static bool add_word(struct value *v, const char *word)
-{
-    const char **grown =
-        realloc(v->words, ((size_t)v->num_words + 2) * sizeof(*v->words));
-
-    if (!grown)
-        return false;
-    v->words = grown;
-    v->words[v->num_words++] = word;
-    v->words[v->num_words] = NULL;
-    v->text = v->words[0];
     return true;
 }
 
-/* A word that begins an option, not a negative number. */
-static bool begins_option(const char *word)
+static const char *const no_words[] = {NULL};
+
+static void add_to_list(zt_args *a, struct zt_value *v, const char *text)
 {
-    return word[0] == '-' && word[1] == '-' && word[2];
+    size_t n = 0;
+    const char **list;
+
+    while (v->list[n])
+        n++;
+    list = zt_keep_alloc(&a->keep, (n + 2) * sizeof(*list));
+    if (!list)
+        return;
+    memcpy(list, v->list, n * sizeof(*list));
+    list[n] = zt_keep_text(&a->keep, text, strlen(text));
+    v->list = list;
 }
 
-/* The words behind argv[i] that belong to a list; the index of the last. */
-static int take_list(struct value *v, const struct zt_option *o, const char *inline_word,
-                     int argc, char **argv, int i, struct zt_fault *fault)
+/* Set a row from texts (one, or several for a list) if nothing stronger has set it. */
+static void set(zt_args *a, int row, const char *const *texts, int num_texts,
+                zt_from from, const char *where, struct zt_report *report)
 {
-    bool ok = true;
-    int before = v->num_words;
+    const struct zt_option *o = &a->table[row];
+    const char *refused = zt_option_extra_of(a->extras, o->name)->refused;
+    struct zt_value *old = &a->values[row], v = {.from = from, .list = no_words};
 
-    if (v->origin != ZT_FROM_FLAG)
-        v->num_words = before = 0; /* what the environment said no longer counts */
-    if (inline_word)
-        ok = add_word(v, inline_word);
-    while (ok && !inline_word && i + 1 < argc && !begins_option(argv[i + 1]))
-        ok = add_word(v, argv[++i]);
-    if (!ok)
-        zt_fault_add(fault, ZT_E_NOMEM, "--%s: no memory for the list", o->name);
-    else if (v->num_words == before)
-        zt_fault_add(fault, ZT_E_USAGE, "--%s needs a value", o->name);
-    return i;
-}
-
-/* One option word at argv[i]; the index of the last word that belongs to it. */
-static int take_option(const struct zt_option_set *set, zt_args **args, int argc,
-                       char **argv, int i, struct zt_fault *fault)
-{
-    const char *word = argv[i] + 2;
-    size_t n = strcspn(word, "=");
-    const char *text = word[n] == '=' ? word + n + 1 : NULL;
-    const char *name = resolve_alias(set, word, &n);
-    struct found f = find(set, name, n);
-    const struct zt_option *o;
-    bool clear = false;
-    struct value *v;
-
-    if (f.row < 0 && n > 3 && same_name("no_", name, 3)) {
-        f = find(set, name + 3, n - 3);
-        clear = f.row >= 0 && set->tables[f.table][f.row].kind == ZT_OPT_FLAG;
+    if (old->from > from)
+        return;
+    if (refused) {
+        zt_report_problem(report, code_of(from), "%s: not in this version: %s", where,
+                          refused);
+        return;
     }
-    if (f.row < 0 || (!clear && !same_name(set->tables[f.table][f.row].name, name, n))) {
-        const char *why = refusal(set, name, n);
-
-        if (why)
-            zt_fault_add(fault, ZT_E_UNSUPPORTED, "--%.*s: %s", (int)n, name, why);
-        else
-            unknown(set, name, n, fault);
-        if (!text && i + 1 < argc && !begins_option(argv[i + 1]))
-            i++; /* its value, most likely: no second complaint about that */
-        return i;
-    }
-    o = &set->tables[f.table][f.row];
-    v = &args[f.table]->values[f.row];
+    v.where = zt_keep_text(&a->keep, where, strlen(where));
     if (o->kind == ZT_OPT_LIST) {
-        i = take_list(v, o, text, argc, argv, i, fault);
-        v->origin = ZT_FROM_FLAG;
-        return i;
+        if (old->from == from)
+            v.list = old->list;
+        for (int i = 0; i < num_texts; i++)
+            add_to_list(a, &v, texts[i]);
+        v.text = v.list[0];
+    } else if (num_texts != 1) {
+        zt_report_problem(report, code_of(from), "%s: one value is wanted, not %d", where,
+                          num_texts);
+        return;
+    } else if (!read_value(a, o, texts[0], where, &v, report)) {
+        return;
     }
-    if (clear) {
-        text = "false";
-    } else if (o->kind == ZT_OPT_FLAG) {
-        bool b;
-
-        /* "--flag" alone, or as HF users write it, "--flag True" */
-        if (!text && i + 1 < argc && zt_parse_bool(argv[i + 1], &b))
-            text = argv[++i];
-        text = text ? text : "true";
-    } else if (!text && i + 1 < argc && !begins_option(argv[i + 1])) {
-        text = argv[++i];
-    }
-    if (!text) {
-        zt_fault_add(fault, ZT_E_USAGE, "--%s needs a value", o->name);
-        return i;
-    }
-    check_value(o, text, "--", fault);
-    v->text = text;
-    v->origin = ZT_FROM_FLAG;
-    return i;
+    *old = v;
 }
 
-/* ZLAUNCH_<NAME>, for what the command line may still overrule. */
-static void take_environment(zt_args *args, struct zt_fault *fault)
+void zt_args_set_from_file(zt_args *args, const char *name, const char *const *texts,
+                           int num_texts, const char *where, struct zt_report *report)
 {
-    for (int i = 0; i < args->num; i++) {
-        const struct zt_option *o = &args->table[i];
-        char name[96] = "ZLAUNCH_";
-        const char *text;
+    int row = find_row(args, name, strlen(name));
 
-        for (size_t k = 0; o->name[k] && k + 9 < sizeof(name); k++)
-            name[8 + k] = (char)toupper((unsigned char)o->name[k]);
-        text = getenv(name);
-        if (!text || !*text)
+    if (row >= 0)
+        set(args, row, texts, num_texts, ZT_FROM_FILE, where, report);
+}
+
+const struct zt_value *zt_args_value(const zt_args *args, const char *name)
+{
+    int row = find_row(args, name, strlen(name));
+
+    return row < 0 ? NULL : &args->values[row];
+}
+
+zt_err zt_args_open(const struct zt_option *table, const struct zt_option_extra *extras,
+                    zt_args **out, struct zt_fault *fault)
+{
+    struct zt_args *a = calloc(1, sizeof(*a));
+    struct zt_report report;
+    size_t n = 0;
+
+    while (table[n].name)
+        n++;
+    if (a)
+        a->values = calloc(n + 1, sizeof(*a->values));
+    if (!a || !a->values) {
+        zt_args_close(a);
+        return zt_fault_set(fault, ZT_E_NOMEM, "options: no host memory");
+    }
+    a->table = table;
+    a->extras = extras;
+    zt_report_init(&report, &a->keep);
+    for (size_t i = 0; i < n; i++) {
+        struct zt_value *v = &a->values[i];
+
+        *v = (struct zt_value){.where = "default", .list = no_words};
+        if (!table[i].def)
             continue;
-        check_value(o, text, "the environment's --", fault);
-        args->values[i].text = text;
-        args->values[i].origin = ZT_FROM_ENV;
-        if (o->kind == ZT_OPT_LIST && !add_word(&args->values[i], text))
-            zt_fault_add(fault, ZT_E_NOMEM, "%s: no memory for the list", name);
+        if (table[i].kind == ZT_OPT_LIST)
+            add_to_list(a, v, table[i].def);
+        else
+            read_value(a, &table[i], table[i].def, table[i].name, v, &report);
     }
-}
+    if (report.num_problems || a->keep.failed) {
+        zt_err rc = zt_report_end(&report, fault);
 
-static zt_args *open_args(const struct zt_option *table)
-{
-    int num = 0;
-    zt_args *args;
-
-    while (table[num].name)
-        num++;
-    args = calloc(1, sizeof(*args) + (size_t)num * sizeof(args->values[0]));
-    if (!args)
-        return NULL;
-    args->table = table;
-    args->num = num;
-    for (int i = 0; i < num; i++)
-        args->values[i].text = table[i].def;
-    return args;
+        rc = zt_fault_context(fault, rc == ZT_E_USAGE ? ZT_E_ARG : rc,
+                              "the default of an option");
+        zt_args_close(a);
+        return rc == ZT_E_USAGE ? ZT_E_ARG : rc;
+    }
+    *out = a;
+    return ZT_OK;
 }
 
 void zt_args_close(zt_args *args)
 {
     if (!args)
         return;
-    for (int i = 0; i < args->num; i++)
-        free(args->values[i].words);
+    zt_keep_release(&args->keep);
+    free(args->values);
     free(args);
 }
 
-zt_err zt_options_parse(int argc, char **argv, const struct zt_option_set *set,
-                        zt_args *out[ZT_MAX_OPTION_TABLES], struct zt_fault *fault)
-{
-    struct zt_fault problems = {0};
+/* ---- command line ---- */
 
-    memset(out, 0, ZT_MAX_OPTION_TABLES * sizeof(*out));
-    for (int t = 0; t < ZT_MAX_OPTION_TABLES && set->tables[t]; t++) {
-        out[t] = open_args(set->tables[t]);
-        if (!out[t]) {
-            zt_fault_add(&problems, ZT_E_NOMEM, "options: no memory");
-            break;
-        }
-        take_environment(out[t], &problems);
-    }
-    for (int i = 0; i < argc && problems.code != ZT_E_NOMEM; i++) {
-        if (begins_option(argv[i]))
-            i = take_option(set, out, argc, argv, i, &problems);
-        else
-            zt_fault_add(&problems, ZT_E_USAGE, "'%s' belongs to no option", argv[i]);
-    }
-    if (!problems.code)
-        return ZT_OK;
-    for (int t = 0; t < ZT_MAX_OPTION_TABLES; t++) {
-        zt_args_close(out[t]);
-        out[t] = NULL;
-    }
-    return zt_fault_set(fault, problems.code, "%s", problems.text);
+struct reader {
+    zt_args *const *sets;
+    int num_sets, argc, at;
+    char *const *argv;
+    struct zt_report *report;
+};
+
+/* Is this word an option rather than a value? "-3" and "-" are values. */
+static bool is_option(const char *word)
+{
+    double d;
+
+    return word[0] == '-' && word[1] && !zt_number_real(word, &d);
 }
 
-/* ---- reading ---- */
-
-static const struct value *value_of(const zt_args *args, const char *name)
+static void unknown_option(struct reader *r, const char *word, size_t n)
 {
-    static const struct value none = {0};
+    const char *best;
+    struct zt_suggest s;
 
-    for (int i = 0; i < args->num; i++)
-        if (!strcmp(args->table[i].name, name))
-            return &args->values[i];
-    return &none;
+    zt_suggest_init(&s, zt_keep_text(r->report->keep, word, n));
+    for (int k = 0; k < r->num_sets; k++)
+        for (const struct zt_option *o = r->sets[k]->table; o->name; o++) {
+            const char *alias = zt_option_extra_of(r->sets[k]->extras, o->name)->alias;
+
+            zt_suggest_offer(&s, o->name);
+            if (alias)
+                zt_suggest_offer(&s, alias);
+        }
+    best = zt_suggest_best(&s);
+    if (best)
+        zt_report_problem(r->report, ZT_E_USAGE,
+                          "--%s: unknown option; did you mean --%s?", s.word, best);
+    else
+        zt_report_problem(r->report, ZT_E_USAGE, "--%s: unknown option; see --help",
+                          s.word);
+    /* its value, if it has one, is no second problem */
+    if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
+        !is_option(r->argv[r->at + 1]))
+        r->at++;
+}
+
+/* The option is at argv[at]; `value` is what stands behind '=', or NULL. */
+static void take_option(struct reader *r, zt_args *a, int row, bool negated,
+                        const char *value)
+{
+    const struct zt_option *o = &a->table[row];
+    const char *where = zt_keep_printf(r->report->keep, "--%s", o->name);
+    bool truth;
+    int first = r->at + 1, n = 0;
+
+    if (negated) {
+        if (value)
+            zt_report_problem(r->report, ZT_E_USAGE, "--no_%s takes no value", o->name);
+        else
+            set(a, row, (const char *[]){"false"}, 1, ZT_FROM_FLAG, where, r->report);
+        return;
+    }
+    if (value) {
+        set(a, row, &value, 1, ZT_FROM_FLAG, where, r->report);
+        return;
+    }
+    if (o->kind == ZT_OPT_FLAG) {
+        const char *next = first < r->argc ? r->argv[first] : "";
+        bool word = zt_number_truth(next, &truth) && isalpha((unsigned char)*next);
+
+        r->at += word;
+        set(a, row, (const char *[]){word ? next : "true"}, 1, ZT_FROM_FLAG, where,
+            r->report);
+        return;
+    }
+    while (first + n < r->argc && !is_option(r->argv[first + n]) &&
+           (o->kind == ZT_OPT_LIST || n < 1))
+        n++;
+    if (!n && o->kind == ZT_OPT_STRING && first < r->argc &&
+        strncmp(r->argv[first], "--", 2) != 0)
+        n = 1; /* text may begin with one dash */
+    r->at += n;
+    if (n)
+        set(a, row, (const char *const *)&r->argv[first], n, ZT_FROM_FLAG, where,
+            r->report);
+    else
+        zt_report_problem(r->report, ZT_E_USAGE, "%s: a value is missing%s%s", where,
+                          o->value ? ": " : "", o->value ? o->value : "");
+}
+
+static void long_option(struct reader *r, const char *word)
+{
+    size_t n = strcspn(word, "=");
+    const char *value = word[n] ? word + n + 1 : NULL;
+
+    for (int k = 0; k < r->num_sets; k++) {
+        int row = find_row(r->sets[k], word, n);
+
+        if (row >= 0) {
+            take_option(r, r->sets[k], row, false, value);
+            return;
+        }
+    }
+    for (int k = 0; k < r->num_sets && n > 3 && same_name("no_", word, 3); k++) {
+        int row = find_row(r->sets[k], word + 3, n - 3);
+
+        if (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG) {
+            take_option(r, r->sets[k], row, true, value);
+            return;
+        }
+    }
+    unknown_option(r, word, n);
+}
+
+/* "-v", "-vq", "-H FILE", "-HFILE" */
+static void letters(struct reader *r, const char *word)
+{
+    for (const char *c = word + 1; *c; c++) {
+        int row = -1, k;
+
+        for (k = 0; k < r->num_sets && row < 0; k++)
+            row = find_letter(r->sets[k], *c);
+        if (row < 0) {
+            zt_report_problem(r->report, ZT_E_USAGE,
+                              "-%c: unknown option in \"%s\"; see --help", *c, word);
+            return;
+        }
+        if (r->sets[k - 1]->table[row].kind == ZT_OPT_FLAG) {
+            set(r->sets[k - 1], row, (const char *[]){"true"}, 1, ZT_FROM_FLAG,
+                zt_keep_printf(r->report->keep, "-%c", *c), r->report);
+            continue;
+        }
+        take_option(r, r->sets[k - 1], row, false, c[1] ? c + 1 : NULL);
+        return;
+    }
+}
+
+void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
+                        int *rest, struct zt_report *report)
+{
+    struct reader r = {
+        .sets = sets, .num_sets = num_sets, .argc = argc, .argv = argv, .report = report};
+
+    for (; r.at < argc; r.at++) {
+        const char *word = argv[r.at];
+
+        if (!strncmp(word, "--", 2) && word[2])
+            long_option(&r, word + 2);
+        else if (rest && (!is_option(word) || !strcmp(word, "--")))
+            break;
+        else if (is_option(word) && word[1] != '-')
+            letters(&r, word);
+        else
+            zt_report_problem(report, ZT_E_USAGE,
+                              "\"%s\": a word that belongs to no option", word);
+    }
+    if (rest)
+        *rest = r.at;
+}
+
+/* ---- environment ---- */
+
+void zt_args_read_env(zt_args *args, struct zt_report *report)
+{
+    for (int i = 0; args->table[i].name; i++) {
+        char name[128];
+        const char *text, *one[1], *colon;
+        size_t n = 8;
+
+        snprintf(name, sizeof(name), "ZLAUNCH_%s", args->table[i].name);
+        for (; name[n]; n++)
+            name[n] = (char)toupper((unsigned char)fold(name[n]));
+        text = getenv(name);
+        if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
+            continue;
+        for (; args->table[i].kind == ZT_OPT_LIST && (colon = strchr(text, ':'));
+             text = colon + 1) {
+            one[0] = zt_keep_text(report->keep, text, (size_t)(colon - text));
+            set(args, i, one, 1, ZT_FROM_ENV, name, report);
+        }
+        one[0] = text;
+        set(args, i, one, 1, ZT_FROM_ENV, name, report);
+    }
+}
+
+/* ---- what plugins see ---- */
+
+static const struct zt_value empty_value = {.list = no_words};
+
+static const struct zt_value *value_of(const zt_args *args, const char *name)
+{
+    const struct zt_value *v = args ? zt_args_value(args, name) : NULL;
+
+    return v ? v : &empty_value;
 }
 
 bool zt_args_flag(const zt_args *args, const char *name)
 {
-    const char *text = value_of(args, name)->text;
-    bool b = false;
-
-    return text && zt_parse_bool(text, &b) && b;
+    return value_of(args, name)->truth;
 }
 
 int64_t zt_args_int(const zt_args *args, const char *name)
 {
-    const char *text = value_of(args, name)->text;
-    int64_t n = 0;
-
-    return text && zt_parse_int(text, &n) ? n : 0;
+    return value_of(args, name)->integer;
 }
 
 double zt_args_float(const zt_args *args, const char *name)
 {
-    const char *text = value_of(args, name)->text;
-    double v = 0;
-
-    return text && zt_parse_float(text, &v) ? v : 0;
+    return value_of(args, name)->real;
 }
 
 const char *zt_args_string(const zt_args *args, const char *name)
@@ -434,92 +556,7 @@ const char *zt_args_string(const zt_args *args, const char *name)
     return value_of(args, name)->text;
 }
 
-const char *zt_args_text(const zt_args *args, const char *name)
-{
-    return value_of(args, name)->text;
-}
-
 bool zt_args_given(const zt_args *args, const char *name)
 {
-    return value_of(args, name)->origin != ZT_FROM_DEFAULT;
-}
-
-zt_origin zt_args_origin(const zt_args *args, const char *name)
-{
-    return value_of(args, name)->origin;
-}
-
-const char *const *zt_args_list(const zt_args *args, const char *name)
-{
-    static const char *const empty[] = {NULL};
-    const struct value *v = value_of(args, name);
-
-    return v->words ? v->words : empty;
-}
-
-/* ---- pages ---- */
-
-static const char *value_word(const struct zt_option *o)
-{
-    if (o->kind == ZT_OPT_FLAG)
-        return NULL;
-    if (o->kind == ZT_OPT_CHOICE)
-        return o->choices;
-    return o->value ? o->value : "VALUE";
-}
-
-/* `text` in lines of `width`, each but the first behind `indent` blanks. */
-static void wrap(FILE *out, const char *text, int indent, int width)
-{
-    int at = 0;
-
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-
-        if (at && at + 1 + n > width) {
-            fprintf(out, "\n%*s", indent, "");
-            at = 0;
-        }
-        at += fprintf(out, at ? " %.*s" : "%.*s", n, text);
-        text += n;
-        text += *text == ' ';
-    }
-    fputc('\n', out);
-}
-
-void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table)
-{
-    const int indent = 34, width = 56;
-
-    fprintf(out, "%s:\n", title);
-    for (const struct zt_option *o = table; o->name; o++) {
-        const char *word = value_word(o);
-        char text[512];
-        int n = fprintf(out, word ? "  --%s %s" : "  --%s", o->name, word);
-
-        if (o->def && o->kind != ZT_OPT_FLAG)
-            snprintf(text, sizeof(text), "%s (default: %s)", o->help, o->def);
-        else
-            snprintf(text, sizeof(text), "%s", o->help);
-        if (n >= indent)
-            fprintf(out, "\n%*s", indent, "");
-        else
-            fprintf(out, "%*s", indent - n, "");
-        wrap(out, text, indent, width);
-    }
-}
-
-void zt_options_print_man(FILE *out, const struct zt_option *table)
-{
-    for (const struct zt_option *o = table; o->name; o++) {
-        const char *word = value_word(o);
-
-        fprintf(out, ".TP\n\\fB\\-\\-%s\\fR", o->name);
-        if (word)
-            fprintf(out, " \\fI%s\\fR", word);
-        fprintf(out, "\n%s.", o->help);
-        if (o->def && o->kind != ZT_OPT_FLAG)
-            fprintf(out, " Default: %s.", o->def);
-        fputc('\n', out);
-    }
+    return value_of(args, name)->from != ZT_FROM_DEFAULT;
 }

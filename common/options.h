@@ -1,69 +1,93 @@
 /*
- * options.h -- command lines from tables of struct zt_option, and the pages made of them.
+ * options.h -- command-line options from tables: the parser, the help, the man page and
+ * the completion.
  *
- * One table makes the parser, the help, the man page and the completion, so that they
- * cannot drift apart. Several tables may share a command line (run options and those of a
- * plugin). A value comes from the command line, else from ZLAUNCH_<NAME>, else from the
- * table. All problems of a line are reported together.
- * Ownership: zt_args are allocated here and freed by zt_args_close(); their strings point
- * into argv, the environment and the table, which must live as long.
- * Threads:   parsing reads the environment; parsed args are read-only.
+ * A table is an array of struct zt_option (the public header), so that plugins write the
+ * same rows. What only our own tables need (a letter, another name, a heading, a refusal)
+ * stands beside it in rows of struct zt_option_extra.
+ * A value comes from the first of: flag, environment (ZLAUNCH_<NAME>), file, default.
+ * Ownership: a zt_args owns its values; tables and argv must outlive it.
+ * Threads:   const after parsing, then any.
  */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
 #include <stdio.h>
 
-#include "common/fault.h"
+#include "common/config_report.h"
 #include "include/zlaunch/option.h"
 
-typedef enum zt_origin { ZT_FROM_DEFAULT, ZT_FROM_ENV, ZT_FROM_FLAG } zt_origin;
-
-/* Another spelling of an option; rows end with a NULL name. */
-struct zt_option_alias {
-    const char *alias, *name;
+/* All but the name may be left out. The last row has no name. */
+struct zt_option_extra {
+    const char *name;    /* of the option */
+    const char *group;   /* heading in the help; stands at the first option of a group */
+    const char *alias;   /* a second name */
+    const char *refused; /* known, but not in this version: what to do instead */
+    char letter;         /* -v */
 };
 
-/* An option that is known by name and refused; rows end with a NULL name. */
-struct zt_option_refusal {
-    const char *name, *why;
+typedef enum zt_from { ZT_FROM_DEFAULT, ZT_FROM_FILE, ZT_FROM_ENV, ZT_FROM_FLAG } zt_from;
+
+/* One option's value. */
+struct zt_value {
+    zt_from from;
+    const char *where; /* "--lr", "ZLAUNCH_LR", "ds.json:3:4"; "default" */
+    const char *text;  /* NULL: not set */
+    bool truth;
+    int64_t integer;
+    double real;
+    const char *const *list; /* NULL-terminated; LIST only, never NULL there */
 };
 
-#define ZT_MAX_OPTION_TABLES 4
-
-struct zt_option_set {
-    const struct zt_option *tables[ZT_MAX_OPTION_TABLES]; /* NULL ends them early */
-    const struct zt_option_alias *aliases;                /* NULL: none */
-    const struct zt_option_refusal *refusals;             /* NULL: none */
-};
-
-/*
- * Parse argv[0..argc) (no program name). out[i] belongs to tables[i]. Words that are no
- * option are errors. ZT_E_USAGE with every problem on a line of its own; ZT_E_UNSUPPORTED
- * when the only problems are refusals.
- */
-zt_err zt_options_parse(int argc, char **argv, const struct zt_option_set *set,
-                        zt_args *out[ZT_MAX_OPTION_TABLES],
-                        struct zt_fault *fault) ZT_MUST_CHECK;
+/* Names are compared with '-' equal to '_'. `extras` may be NULL. ZT_E_NOMEM, or ZT_E_ARG
+ * when a default of the table breaks its own rules. */
+zt_err zt_args_open(const struct zt_option *table, const struct zt_option_extra *extras,
+                    zt_args **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_args_close(zt_args *args); /* NULL is fine */
 
-zt_origin zt_args_origin(const zt_args *args, const char *name);
-/* A LIST's words, NULL-terminated; never NULL. */
-const char *const *zt_args_list(const zt_args *args, const char *name);
-/* How the value reads as text; NULL: not set. For printing where it came from. */
-const char *zt_args_text(const zt_args *args, const char *name);
+/*
+ * The words of a command line, each option looked for in sets[0], then sets[1], ...
+ * Problems go to the report: unknown options (with a suggestion), bad values, refused
+ * ones. The last of repeated options wins; lists grow. A word that is no option ends the
+ * reading when `rest` is not NULL (its index is written there), else it is a problem.
+ */
+void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
+                        int *rest, struct zt_report *report);
+/* ZLAUNCH_<NAME>: not for options that a flag has set. Lists are split at ':'. */
+void zt_args_read_env(zt_args *args, struct zt_report *report);
+/* A value of a config file: ignored when flag or environment have set the option. */
+void zt_args_set_from_file(zt_args *args, const char *name, const char *const *texts,
+                           int num_texts, const char *where, struct zt_report *report);
+/* The value of an option of the table; NULL: there is no such option. */
+const struct zt_value *zt_args_value(const zt_args *args, const char *name);
+/* The table's name for a name or alias, '-' or '_'; NULL: none. */
+const char *zt_args_find(const zt_args *args, const char *name);
+const struct zt_option *zt_args_table(const zt_args *args);
 
-/* Add a line to a list of problems in `fault`; the code of the first stays. */
-zt_err zt_fault_add(struct zt_fault *fault, zt_err code, const char *fmt, ...)
-    ZT_PRINTF(3, 4);
+/* A whole text as a number: "12", "5e8" when integral; "1e-4". No blanks, no NaN. */
+bool zt_number_int(const char *text, int64_t *out);
+bool zt_number_real(const char *text, double *out);
+/* true, false, yes, no, on, off, 1, 0 in any case. */
+bool zt_number_truth(const char *text, bool *out);
+/* The fewest digits that read back as the same double. */
+#define ZT_REAL_TEXT 32
+void zt_real_text(double value, char out[ZT_REAL_TEXT]);
 
-/* A whole number, also "5e8"; a number. false: `text` is not exactly one. */
-bool zt_parse_int(const char *text, int64_t *out);
-bool zt_parse_float(const char *text, double *out);
-bool zt_parse_bool(const char *text, bool *out); /* true, false, 1, 0, yes, no */
-
-/* Pages. Help is wrapped at the terminal's width. */
+/* A plain table under one heading, and one with extras: heading after heading. */
 void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table);
-void zt_options_print_man(FILE *out, const struct zt_option *table);
+void zt_options_print_groups(FILE *out, const struct zt_option *table,
+                             const struct zt_option_extra *extras);
+/* Rows of a man page's options section (roff), without its .SH. */
+void zt_options_print_man(FILE *out, const struct zt_option *table,
+                          const struct zt_option_extra *extras);
+/* A whole completion script for `program`. */
+void zt_options_print_bash(FILE *out, const char *program, const struct zt_option *table,
+                           const struct zt_option_extra *extras);
+void zt_options_print_zsh(FILE *out, const char *program, const struct zt_option *table,
+                          const struct zt_option_extra *extras);
+
+/* The extra row of an option, or an empty row. */
+const struct zt_option_extra *zt_option_extra_of(const struct zt_option_extra *extras,
+                                                 const char *name);
 
 #endif

@@ -83,7 +83,7 @@ struct zt_run {
         grad_accum_dtype; /* ZT_F32 unless data_types.grad_accum_dtype says otherwise */
     int zero_stage;
     double max_grad_norm; /* 0: no clipping */
-    double prescale;      /* gradient_predivide_factor when prescale_gradients, else 1 */
+    double prescale;      /* 1: gradients carry the divisor of the whole batch already */
     bool check_grad_overflow; /* bf16: skip the step on inf or nan */
     struct zt_optim_config optim;
     struct zt_sched_config sched;
@@ -92,6 +92,8 @@ struct zt_run {
     bool gradient_checkpointing;
     bool reduce_every_micro_batch;
     bool wall_clock_breakdown;
+    bool dump_state;       /* print the resolved config at the start */
+    const char *log_level; /* debug|info|warning|error|critical; NULL: leave it */
     bool dataloader_drop_last;
     const char *device; /* auto|cpu|cuda|meta */
 
@@ -129,6 +131,13 @@ zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_ste
 struct _IO_FILE;
 zt_err zt_run_print_config(const struct zt_run *run, struct _IO_FILE *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Remarks on the config, one sentence each: accepted oddities, keys without effect. NULL
+ * behind the last. */
+const char *zt_run_note(const struct zt_run *run, int i);
+
+/* The run options under their headings, as wide as the terminal. */
+void zt_run_print_help(struct _IO_FILE *out);
 
 /* The run options, for help, man pages and completion. */
 extern const struct zt_option zt_run_options[];

@@ -1,51 +1,76 @@
 #include "common/suggest.h"
 
-#include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
-#define LONGEST 63
-
-static char fold(char c)
+static int fold(char c)
 {
-    return c == '-' ? '_' : (char)tolower((unsigned char)c);
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A' + 'a';
+    return c == '-' ? '_' : (unsigned char)c;
 }
 
-static int least(int a, int b)
+static int min3(int a, int b, int c)
 {
-    return a < b ? a : b;
+    int m = a < b ? a : b;
+
+    return m < c ? m : c;
 }
 
-int zt_edit_distance(const char *a, const char *b)
+int zt_suggest_distance(const char *a, const char *b)
 {
-    int d[LONGEST + 1][LONGEST + 1];
-    size_t n = strlen(a), m = strlen(b);
+    size_t na = strlen(a), nb = strlen(b);
+    int rows[3][ZT_SUGGEST_MAX + 1];
+    int *before = rows[0], *last = rows[1], *now = rows[2];
 
-    if (n > LONGEST || m > LONGEST)
-        return strcmp(a, b) ? (int)(n > m ? n : m) : 0;
-    for (size_t i = 0; i <= n; i++)
-        for (size_t j = 0; j <= m; j++) {
-            if (!i || !j) {
-                d[i][j] = (int)(i + j);
-                continue;
-            }
-            d[i][j] = d[i - 1][j - 1] + (fold(a[i - 1]) != fold(b[j - 1]));
-            d[i][j] = least(d[i][j], least(d[i - 1][j], d[i][j - 1]) + 1);
+    if (na > ZT_SUGGEST_MAX || nb > ZT_SUGGEST_MAX)
+        return INT_MAX;
+    for (size_t j = 0; j <= nb; j++)
+        last[j] = (int)j;
+    memcpy(before, last, sizeof(rows[0]));
+    for (size_t i = 1; i <= na; i++) {
+        int *oldest = before;
+
+        now[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int change = fold(a[i - 1]) != fold(b[j - 1]);
+
+            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
             if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) &&
-                fold(a[i - 2]) == fold(b[j - 1]))
-                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+                fold(a[i - 2]) == fold(b[j - 1]) && before[j - 2] + 1 < now[j])
+                now[j] = before[j - 2] + 1;
         }
-    return d[n][m];
+        before = last;
+        last = now;
+        now = oldest;
+    }
+    return last[nb];
 }
 
-void zt_suggest(struct zt_suggestion *s, const char *word, const char *candidate)
+void zt_suggest_init(struct zt_suggest *s, const char *word)
 {
-    int near = (int)strlen(word) / 3 > 2 ? (int)strlen(word) / 3 : 2;
-    int distance = zt_edit_distance(word, candidate);
+    *s = (struct zt_suggest){.word = word, .distance = INT_MAX};
+}
 
-    if (distance > near || distance >= (int)strlen(word))
-        return;
-    if (!s->best || distance < s->distance) {
-        s->best = candidate;
-        s->distance = distance;
+void zt_suggest_offer_as(struct zt_suggest *s, const char *name, const char *what)
+{
+    int d = zt_suggest_distance(s->word, name);
+
+    if (d < s->distance) {
+        s->distance = d;
+        s->best = what;
     }
+}
+
+void zt_suggest_offer(struct zt_suggest *s, const char *name)
+{
+    zt_suggest_offer_as(s, name, name);
+}
+
+const char *zt_suggest_best(const struct zt_suggest *s)
+{
+    size_t n = strlen(s->word);
+    int most = n < 4 ? 1 : n < 8 ? 2 : (int)(n / 4) + 1;
+
+    return s->best && s->distance <= most ? s->best : NULL;
 }

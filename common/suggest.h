@@ -1,24 +1,31 @@
 /*
- * suggest.h -- "did you mean": the known name nearest to a misspelt one.
+ * suggest.h -- "did you mean": the nearest of the names that are offered.
  *
- * Distance: insertions, deletions, replacements and swaps of neighbours (Damerau 1964),
- * where '-' equals '_' and case does not count. Threads: any. Failure: none.
+ * Distance is that of Damerau and Levenshtein (restricted): one letter put in, left out,
+ * changed, or two neighbours swapped. '-' equals '_' and case does not count.
+ * Ownership: the candidates must outlive the struct. Threads: one.
  */
 #ifndef COMMON_SUGGEST_H
 #define COMMON_SUGGEST_H
 
-#include <stddef.h>
+#include "include/zlaunch/types.h"
 
-/* Edits from a to b; at least the true number when a name is longer than 63. */
-int zt_edit_distance(const char *a, const char *b);
+/* Longer names are never near to anything. */
+#define ZT_SUGGEST_MAX 128
 
-/* Best-so-far of a search; start with {0}. */
-struct zt_suggestion {
-    const char *best; /* NULL: nothing near enough */
-    int distance;
+struct zt_suggest {
+    const char *word; /* what was written */
+    const char *best; /* nearest so far, NULL: none */
+    int distance;     /* of best */
 };
 
-/* Consider one candidate; near means at most a third of the word's length, and two. */
-void zt_suggest(struct zt_suggestion *s, const char *word, const char *candidate);
+int zt_suggest_distance(const char *a, const char *b);
+
+void zt_suggest_init(struct zt_suggest *s, const char *word);
+/* Compare word with name; remember what (the text to show) if it is the nearest. */
+void zt_suggest_offer_as(struct zt_suggest *s, const char *name, const char *what);
+void zt_suggest_offer(struct zt_suggest *s, const char *name);
+/* The nearest, if it is near enough to be worth a sentence; else NULL. */
+const char *zt_suggest_best(const struct zt_suggest *s);
 
 #endif

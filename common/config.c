@@ -1,0 +1,232 @@
+/*
+ * config.c -- the items of a config: found in the tree, put into the resolved one.
+ */
+#include "common/config.h"
+
+#include <string.h>
+
+void zt_config_init(struct zt_config *c)
+{
+    *c = (struct zt_config){0};
+    zt_report_init(&c->report, &c->keep);
+    c->items_end = &c->items;
+    c->resolved = zt_jnode_new(&c->keep, ZT_JSON_OBJECT, NULL);
+}
+
+void zt_config_release(struct zt_config *c)
+{
+    zt_args_close(c->args);
+    zt_args_close(c->model_args);
+    zt_keep_release(&c->keep);
+}
+
+const struct zt_item *zt_config_find(const struct zt_config *c, const char *path)
+{
+    for (const struct zt_item *i = c->items; i; i = i->next)
+        if (!strcmp(i->path, path))
+            return i;
+    return NULL;
+}
+
+bool zt_config_has_section(const struct zt_config *c, const char *section)
+{
+    size_t n = strlen(section);
+
+    for (const struct zt_item *i = c->items; i; i = i->next)
+        if (!strncmp(i->path, section, n) && (!i->path[n] || i->path[n] == '.'))
+            return true;
+    return false;
+}
+
+/* The member of obj with this key of n bytes; made as an object when it is not there. */
+static struct zt_jnode *object_at(struct zt_config *c, struct zt_jnode *obj,
+                                  const char *key, size_t n)
+{
+    const char *name = zt_keep_text(&c->keep, key, n);
+    struct zt_jnode *node = zt_jnode_get(obj, name);
+
+    if (!node) {
+        node = zt_jnode_new(&c->keep, ZT_JSON_OBJECT, NULL);
+        zt_jnode_add(obj, name, node);
+    }
+    return node;
+}
+
+/* `sep` stands between the names of the path. */
+static void set_at(struct zt_config *c, const char *path, char sep,
+                   const struct zt_jnode *value, const char *origin)
+{
+    struct zt_jnode *obj = c->resolved, *old;
+    struct zt_jnode *copy = value ? zt_jnode_copy(&c->keep, value) : NULL;
+    const char *end;
+
+    while (obj && (end = strchr(path, sep))) {
+        obj = object_at(c, obj, path, (size_t)(end - path));
+        path = end + 1;
+    }
+    if (!obj || !copy)
+        return; /* memory is out; the report says so */
+    copy->comment = origin ? zt_keep_text(&c->keep, origin, strlen(origin)) : NULL;
+    old = zt_jnode_get(obj, path);
+    if (old) { /* keep its place among the members */
+        copy->key = old->key;
+        copy->next = old->next;
+        *old = *copy;
+        return;
+    }
+    zt_jnode_add(obj, zt_keep_text(&c->keep, path, strlen(path)), copy);
+}
+
+void zt_config_set(struct zt_config *c, const char *path, struct zt_jnode *value,
+                   const char *origin)
+{
+    set_at(c, path, '.', value, origin);
+}
+
+/* ---- between options and the "zlaunch" section ---- */
+
+static void item_to_args(struct zt_config *c, zt_args *args, const char *name,
+                         const struct zt_item *item)
+{
+    const struct zt_jnode *v = item->value;
+    const char *texts[ZT_JSON_MAX_MEMBERS];
+    int n = 0;
+
+    if (v->type == ZT_JSON_ARRAY) {
+        for (const struct zt_jnode *e = v->first; e; e = e->next)
+            texts[n++] = e->text ? e->text : "";
+    } else {
+        texts[n++] = v->type == ZT_JSON_BOOL ? (v->truth ? "true" : "false") : v->text;
+    }
+    zt_args_set_from_file(args, name, texts, n,
+                          zt_keep_printf(&c->keep, "%s: \"%s\"", item->where, item->path),
+                          &c->report);
+}
+
+void zt_config_to_args(struct zt_config *c)
+{
+    static const char section[] = "zlaunch.", model[] = "zlaunch.model.";
+
+    for (const struct zt_item *i = c->items; i; i = i->next) {
+        const char *name = i->path + sizeof(section) - 1;
+
+        if (strncmp(i->path, section, sizeof(section) - 1) != 0 || i->is_auto ||
+            i->key->type == ZT_KEY_OBJECT)
+            continue;
+        if (strncmp(i->path, model, sizeof(model) - 1) != 0) {
+            item_to_args(c, c->args, name, i);
+            continue;
+        }
+        name = i->path + sizeof(model) - 1;
+        if (zt_args_find(c->model_args, name))
+            item_to_args(c, c->model_args, name, i);
+        else
+            zt_report_problem(&c->report, ZT_E_CONFIG,
+                              "%s: the plugin has no option \"%s\"", i->where, name);
+    }
+}
+
+static struct zt_jnode *value_node(struct zt_config *c, const struct zt_option *o,
+                                   const struct zt_value *v)
+{
+    struct zt_jnode *node;
+    char text[ZT_REAL_TEXT];
+
+    switch (o->kind) {
+    case ZT_OPT_FLAG:
+        return zt_jnode_new(&c->keep, ZT_JSON_BOOL, v->truth ? "true" : "false");
+    case ZT_OPT_INT:
+        snprintf(text, sizeof(text), "%lld", (long long)v->integer);
+        return zt_jnode_new(&c->keep, ZT_JSON_NUMBER, text);
+    case ZT_OPT_FLOAT:
+        zt_real_text(v->real, text);
+        return zt_jnode_new(&c->keep, ZT_JSON_NUMBER, text);
+    case ZT_OPT_LIST:
+        node = zt_jnode_new(&c->keep, ZT_JSON_ARRAY, NULL);
+        for (int i = 0; v->list[i]; i++)
+            zt_jnode_add(node, NULL, zt_jnode_new(&c->keep, ZT_JSON_STRING, v->list[i]));
+        return node;
+    case ZT_OPT_STRING:
+    case ZT_OPT_CHOICE:
+        break;
+    }
+    return zt_jnode_new(&c->keep, ZT_JSON_STRING, v->text);
+}
+
+/* ds.json:3:4 out of ds.json:3:4: "zlaunch.seed" */
+static const char *origin_of(struct zt_config *c, const struct zt_value *v)
+{
+    const char *end = v->from == ZT_FROM_FILE ? strstr(v->where, ": \"") : NULL;
+
+    return end ? zt_keep_text(&c->keep, v->where, (size_t)(end - v->where)) : v->where;
+}
+
+static void set_option(struct zt_config *c, const char *prefix, const zt_args *args,
+                       const struct zt_option *o)
+{
+    const struct zt_value *v = zt_args_value(args, o->name);
+
+    if (v->text || (o->kind == ZT_OPT_FLAG))
+        zt_config_set(c, zt_keep_printf(&c->keep, "%s%s", prefix, o->name),
+                      value_node(c, o, v), origin_of(c, v));
+}
+
+/* ---- completing the resolved tree ---- */
+
+/* A file's value that no decision has taken: as it is; "auto" by its default. */
+static void set_rest(struct zt_config *c, const struct zt_item *i)
+{
+    const struct zt_key *k = i->key;
+    const char *origin = i->where;
+    struct zt_jnode *value = i->value;
+
+    if (k->type == ZT_KEY_OBJECT && value->first && !zt_key_is_free(k))
+        return; /* its members are items */
+    if (i->is_auto && k->def && strcmp(k->def, "\"auto\"") != 0) {
+        struct zt_report unused;
+
+        zt_report_init(&unused, &c->keep);
+        value = zt_jtree_parse(&c->keep, "", k->def, strlen(k->def), &unused);
+        origin = "auto: the default";
+    } else if ((k->status == ZT_IDLE || k->status == ZT_ALWAYS) && k->why) {
+        origin = zt_keep_printf(&c->keep, "%s; %s: %s", i->where,
+                                zt_key_status_name(k->status), k->why);
+    }
+    set_at(c, i->steps, '\x1f', value, origin);
+}
+
+static bool is_resolved(const struct zt_config *c, const char *steps)
+{
+    const struct zt_jnode *n = c->resolved;
+    char name[ZT_KEY_PATH];
+
+    for (;;) {
+        size_t len = strcspn(steps, "\x1f");
+
+        snprintf(name, sizeof(name), "%.*s", (int)len, steps);
+        n = zt_jnode_get(n, name);
+        if (!n || !steps[len])
+            return n != NULL;
+        steps += len + 1;
+    }
+}
+
+void zt_config_complete(struct zt_config *c)
+{
+    bool scheduler = zt_config_has_section(c, "scheduler");
+
+    for (const struct zt_item *i = c->items; i; i = i->next)
+        if (strncmp(i->path, "zlaunch", 7) != 0 && !is_resolved(c, i->steps))
+            set_rest(c, i);
+    for (const struct zt_option *o = zt_args_table(c->args); o->name; o++) {
+        char path[ZT_KEY_PATH];
+
+        snprintf(path, sizeof(path), "zlaunch.%s", o->name);
+        if (!zt_key_find(path) || (scheduler && (!strncmp(o->name, "warmup_", 7) ||
+                                                 !strcmp(o->name, "lr_scheduler_type"))))
+            continue;
+        set_option(c, "zlaunch.", c->args, o);
+    }
+    for (const struct zt_option *o = zt_args_table(c->model_args); o->name; o++)
+        set_option(c, "zlaunch.model.", c->model_args, o);
+}
