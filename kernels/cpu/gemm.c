@@ -1,8 +1,9 @@
 #include "kernels/cpu/gemm.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "kernels/check.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
@@ -27,46 +28,27 @@ struct call {
 
 /* ---- arguments ---- */
 
-static zt_err bad(struct zt_fault *fault, const char *what)
-{
-    return zt_fault_set(fault, ZT_E_ARG, "gemm: %s", what);
-}
-
-static bool is_float(zt_dtype dtype)
-{
-    return dtype == ZT_F32 || dtype == ZT_BF16 || dtype == ZT_F16;
-}
-
-/* ndim 2 or 3; of the last two axes one has stride 1 (any stride on an axis of 1). */
-static bool mat_of(struct mat *m, const struct zt_view *v)
+/* The view as zt_check_gemm lets it through; axes of length 1 get a stride that fits. */
+static struct mat mat_of(const struct zt_view *v)
 {
     int at = v->ndim - 2;
+    struct mat m = {.data = v->data,
+                    .dtype = v->dtype,
+                    .batch = at ? v->shape[0] : 1,
+                    .rows = v->shape[at],
+                    .cols = v->shape[at + 1],
+                    .stride = {at ? v->stride[0] : 0, v->stride[at], v->stride[at + 1]}};
 
-    if ((v->ndim != 2 && v->ndim != 3) || !is_float(v->dtype))
-        return false;
-    *m =
-        (struct mat){.data = v->data,
-                     .dtype = v->dtype,
-                     .batch = at ? v->shape[0] : 1,
-                     .rows = v->shape[at],
-                     .cols = v->shape[at + 1],
-                     .stride = {at ? v->stride[0] : 0, v->stride[at], v->stride[at + 1]}};
-    if (m->batch < 0 || m->rows < 0 || m->cols < 0)
-        return false;
-    if (m->rows == 0 || m->cols == 0)
-        return true;
-    if (m->batch == 1)
-        m->stride[0] = 0;
-    if (m->cols == 1) {
-        m->stride[2] = 1;
-        if (m->rows == 1 || m->stride[1] < 1)
-            m->stride[1] = m->rows == 1 ? 1 : m->stride[1];
-    } else if (m->rows == 1) {
-        m->stride[1] = m->stride[2] == 1 ? m->cols : 1;
+    if (m.batch == 1)
+        m.stride[0] = 0;
+    if (m.cols == 1) {
+        m.stride[2] = 1;
+        if (m.rows == 1)
+            m.stride[1] = 1;
+    } else if (m.rows == 1) {
+        m.stride[1] = m.stride[2] == 1 ? m.cols : 1;
     }
-    if (m->stride[1] < 1 || m->stride[2] < 1 || m->stride[0] < 0)
-        return false;
-    return m->stride[1] == 1 || m->stride[2] == 1;
+    return m;
 }
 
 static struct mat transposed(struct mat m)
@@ -81,72 +63,25 @@ static struct mat transposed(struct mat m)
     return m;
 }
 
-static zt_err check_bias(struct call *k, const struct zt_gemm_args *g,
-                         struct zt_fault *fault)
-{
-    if (!g->bias.data)
-        return ZT_OK;
-    if (g->accumulate)
-        return bad(fault, "a bias cannot be combined with accumulate");
-    if (g->bias.ndim != 1 || g->bias.shape[0] != k->c.cols || !is_float(g->bias.dtype))
-        return bad(fault, "the bias must be (N) of f32, bf16 or f16");
-    k->bias = g->bias.data;
-    k->bias_dtype = g->bias.dtype;
-    k->bias_stride = g->bias.stride[0];
-    return ZT_OK;
-}
-
-static zt_err check_epilogue(struct call *k, const struct zt_gemm_args *g,
-                             struct zt_fault *fault)
-{
-    if (g->epilogue == ZT_EPI_NONE)
-        return ZT_OK;
-    if (g->epilogue != ZT_EPI_GELU_TANH && g->epilogue != ZT_EPI_GELU_ERF)
-        return bad(fault, "unknown epilogue");
-    if (g->accumulate)
-        return bad(fault, "an epilogue cannot be combined with accumulate");
-    k->epilogue = g->epilogue;
-    if (!g->pre.data)
-        return ZT_OK;
-    if (!mat_of(&k->pre, &g->pre) || k->pre.dtype != k->c.dtype ||
-        k->pre.batch != k->c.batch || k->pre.rows != k->c.rows ||
-        k->pre.cols != k->c.cols)
-        return bad(fault, "pre must be like c");
-    return ZT_OK;
-}
-
 static zt_err check(struct call *k, const struct zt_gemm_args *g, struct zt_fault *fault)
 {
-    zt_err rc;
+    zt_err rc = zt_check_gemm(g, fault);
 
-    *k = (struct call){.alpha = g->alpha, .accumulate = g->accumulate};
-    if (!mat_of(&k->a, &g->a) || !mat_of(&k->b, &g->b) || !mat_of(&k->c, &g->c))
-        return bad(fault, "a, b and c must have 2 or 3 axes, a type of f32, bf16 or f16, "
-                          "and stride 1 on one of the last two axes");
-    if (g->a.ndim != g->c.ndim || g->b.ndim != g->c.ndim)
-        return bad(fault, "a, b and c must have the same number of axes");
-    if (k->a.rows != k->c.rows || k->b.cols != k->c.cols || k->a.cols != k->b.rows)
-        return zt_fault_set(fault, ZT_E_ARG,
-                            "gemm: a (%lld, %lld), b (%lld, %lld) and c (%lld, %lld) do "
-                            "not fit together",
-                            (long long)k->a.rows, (long long)k->a.cols,
-                            (long long)k->b.rows, (long long)k->b.cols,
-                            (long long)k->c.rows, (long long)k->c.cols);
-    if ((k->a.batch != k->c.batch && k->a.batch != 1) ||
-        (k->b.batch != k->c.batch && k->b.batch != 1) ||
-        (k->c.batch > 1 && k->c.stride[0] == 0))
-        return bad(fault, "the batch axes of a, b and c do not fit together");
-    if (k->a.dtype != k->b.dtype)
-        return bad(fault, "a and b must have the same type");
-    if (k->c.dtype != k->a.dtype && k->c.dtype != ZT_F32)
-        return bad(fault, "c must have the type of a and b, or f32");
-    rc = check_bias(k, g, fault);
-    if (rc == ZT_OK)
-        rc = check_epilogue(k, g, fault);
-    if (rc != ZT_OK || k->c.batch * k->c.rows * k->c.cols == 0)
+    if (rc != ZT_OK)
         return rc;
-    if (!k->c.data || (k->a.cols > 0 && (!k->a.data || !k->b.data)))
-        return bad(fault, "a, b or c has no memory");
+    *k = (struct call){.a = mat_of(&g->a),
+                       .b = mat_of(&g->b),
+                       .c = mat_of(&g->c),
+                       .alpha = g->alpha,
+                       .accumulate = g->accumulate,
+                       .epilogue = g->epilogue};
+    if (g->epilogue != ZT_EPI_NONE && g->pre.data)
+        k->pre = mat_of(&g->pre);
+    if (g->bias.data) {
+        k->bias = g->bias.data;
+        k->bias_dtype = g->bias.dtype;
+        k->bias_stride = g->bias.stride[0];
+    }
     return ZT_OK;
 }
 
@@ -203,7 +138,8 @@ static void pass_piece(const struct pass *p, int64_t batch, int64_t row, int64_t
             zt_store_row(element(&k->pre, batch, row, col), k->pre.dtype,
                          k->pre.stride[2], x, n);
         round_row(x, k->c.dtype, n);
-        zt_gelu_row(x, n, k->epilogue == ZT_EPI_GELU_TANH);
+        zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
+                         x, x, n);
     }
     zt_store_row(element(&k->c, batch, row, col), k->c.dtype, k->c.stride[2], x, n);
 }

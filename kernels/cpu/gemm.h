@@ -56,7 +56,4 @@ void zt_load_row(float *dst, const void *src, zt_dtype dtype, int64_t stride, in
 /* dst[i * stride] = src[i] rounded to nearest even. */
 void zt_store_row(void *dst, zt_dtype dtype, int64_t stride, const float *src, int64_t n);
 
-/* x = gelu(x), by tanh or by erf. */
-void zt_gelu_row(float *x, int64_t n, bool tanh_form);
-
 #endif

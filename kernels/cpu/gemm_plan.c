@@ -9,8 +9,8 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 
-#define CACHE_SETS 128
-#define CACHE_WAYS 4
+#define CACHE_SETS  128
+#define CACHE_WAYS  4
 #define MANY_PINNED 2048
 
 /* What tells one primitive from another: plain words, no padding. */

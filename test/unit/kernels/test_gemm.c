@@ -9,7 +9,6 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/parallel.h"
 
 static struct zt_device *dev;
 
@@ -316,12 +315,12 @@ static void test_pieces_of_widened_products_join(void **state)
 
 static void test_an_empty_sum_is_the_bias(void **state)
 {
-    float c[6] = {9, 9, 9, 9, 9, 9}, bias[3] = {1, 2, 3};
+    float c[6] = {9, 9, 9, 9, 9, 9}, bias[3] = {1, 2, 3}, none[1];
     struct zt_gemm_args g = {.alpha = 1};
 
     (void)state;
-    g.a = zt_view_of(NULL, ZT_F32, 2, (int64_t[]){2, 0});
-    g.b = zt_view_of(NULL, ZT_F32, 2, (int64_t[]){0, 3});
+    g.a = zt_view_of(none, ZT_F32, 2, (int64_t[]){2, 0});
+    g.b = zt_view_of(none, ZT_F32, 2, (int64_t[]){0, 3});
     g.c = zt_view_of(c, ZT_F32, 2, (int64_t[]){2, 3});
     g.bias = zt_view_of(bias, ZT_F32, 1, (int64_t[]){3});
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
@@ -347,7 +346,7 @@ static void test_bad_arguments_are_refused(void **state)
     g = good;
     g.b.shape[0] = 5;
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
-    assert_non_null(strstr(fault.text, "do not fit"));
+    assert_non_null(strstr(fault.text, "gemm: a (2, 4)"));
     g = good;
     g.a.dtype = ZT_I32;
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
@@ -388,53 +387,6 @@ static void test_two_runs_give_the_same_bits(void **state)
     free(c.mem);
 }
 
-static void test_half_types_round_to_nearest_even(void **state)
-{
-    static const struct {
-        zt_dtype dtype;
-        float x;
-        uint16_t bits;
-    } want[] = {
-        {ZT_BF16, 1.00390625f, 0x3f80},
-        {ZT_BF16, 1.01171875f, 0x3f82},
-        {ZT_BF16, INFINITY, 0x7f80},
-        {ZT_BF16, 3.4e38f, 0x7f80},
-        {ZT_F16, 1.00048828125f, 0x3c00},
-        {ZT_F16, 1.00146484375f, 0x3c02},
-        {ZT_F16, 65504, 0x7bff},
-        {ZT_F16, 65519, 0x7bff},
-        {ZT_F16, 65520, 0x7c00},
-        {ZT_F16, 0x1p-24f, 1},
-        {ZT_F16, 0x1p-25f, 0},
-        {ZT_F16, 0x1.8p-24f, 2},
-        {ZT_F16, -0x1p-14f, 0x8400},
-        {ZT_F16, -INFINITY, 0xfc00},
-    };
-    float x[9], back[9];
-    uint16_t h[9];
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-        for (int j = 0; j < 9; j++) /* 8 at once and one alone */
-            x[j] = want[i].x;
-        zt_store_row(h, want[i].dtype, 1, x, 9);
-        assert_int_equal(h[0], want[i].bits);
-        assert_int_equal(h[8], want[i].bits);
-    }
-    for (uint32_t u = 0; u < 0x10000; u++) { /* every f16 survives a round trip */
-        uint16_t in[9], again[9];
-
-        for (int j = 0; j < 9; j++)
-            in[j] = (uint16_t)u;
-        if ((u & 0x7c00) == 0x7c00 && (u & 0x3ff))
-            continue; /* nan */
-        zt_load_row(back, in, ZT_F16, 1, 9);
-        assert_true(back[0] == back[8]);
-        zt_store_row(again, ZT_F16, 1, back, 9);
-        assert_memory_equal(in, again, sizeof(in));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,7 +398,6 @@ int main(void)
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
-        cmocka_unit_test(test_half_types_round_to_nearest_even),
     };
 
     return cmocka_run_group_tests(tests, open_device, close_device);
