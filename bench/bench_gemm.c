@@ -1,0 +1,327 @@
+/*
+ * bench_gemm: the products of a GPT-2 124M step beside the processor's own peak.
+ *
+ *      build/release/bench/bench_gemm [threads] [f32|bf16|f16 ...]
+ *
+ * forward  y = x w + b with w (in, out);  head  logits = x e^T with e (V, C)
+ * dgrad    dx = dy w^T                    wgrad dw += x^T dy in fp32
+ * peak is a loop of fused multiply-adds (bf16: AMX tiles or vdpbf16ps where there are
+ * such) on all threads in the same run. One untimed product first; `first` is that one,
+ * with the making of the primitive; ms is the median of the timed ones.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/backend.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/parallel.h"
+
+#define REPEATS  15
+#define BUDGET_S 0.4
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* ---- peak ---- */
+
+#define PEAK_LOOPS 3000000L
+#define PEAK_LANES 12
+
+#if defined(__x86_64__)
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+
+__attribute__((target("avx512f"))) static double fma_avx512(void)
+{
+#define DECLARE(i) __m512 a##i = _mm512_set1_ps((float)i);
+#define STEP(i)    a##i = _mm512_fmadd_ps(a##i, x, y);
+#define KEEP(i)    __asm__ volatile("" : : "v"(a##i));
+    __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
+    EACH(DECLARE)
+    for (long n = 0; n < PEAK_LOOPS; n++) {
+        __asm__ volatile("" : "+v"(x), "+v"(y));
+        EACH(STEP)
+    }
+    EACH(KEEP)
+    return 2.0 * 16 * PEAK_LANES * PEAK_LOOPS;
+#undef DECLARE
+#undef STEP
+#undef KEEP
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double dot_bf16(void)
+{
+#define DECLARE(i) __m512 a##i = _mm512_set1_ps((float)i);
+#define STEP(i)    a##i = _mm512_dpbf16_ps(a##i, (__m512bh)x, (__m512bh)y);
+#define KEEP(i)    __asm__ volatile("" : : "v"(a##i));
+    __m512i x = _mm512_set1_epi16(0x3f00), y = _mm512_set1_epi16(0x3a00);
+    EACH(DECLARE)
+    for (long n = 0; n < PEAK_LOOPS; n++) {
+        __asm__ volatile("" : "+v"(x), "+v"(y));
+        EACH(STEP)
+    }
+    EACH(KEEP)
+    return 4.0 * 16 * PEAK_LANES * PEAK_LOOPS;
+#undef DECLARE
+#undef STEP
+#undef KEEP
+}
+
+/* Four accumulators of 16 x 16, two tiles of each operand. */
+__attribute__((target("amx-tile,amx-bf16"))) static double dot_amx(void)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    (void)syscall(SYS_arch_prctl, 0x1023, 18); /* ask for tile data */
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (long n = 0; n < PEAK_LOOPS / 4; n++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return 2.0 * 16 * 16 * 32 * 4 * (PEAK_LOOPS / 4);
+}
+
+__attribute__((target("avx2,fma"))) static double fma_avx2(void)
+{
+#define DECLARE(i) __m256 a##i = _mm256_set1_ps((float)i);
+#define STEP(i)    a##i = _mm256_fmadd_ps(a##i, x, y);
+#define KEEP(i)    __asm__ volatile("" : : "x"(a##i));
+    __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
+    EACH(DECLARE)
+    for (long n = 0; n < PEAK_LOOPS; n++) {
+        __asm__ volatile("" : "+x"(x), "+x"(y));
+        EACH(STEP)
+    }
+    EACH(KEEP)
+    return 2.0 * 8 * PEAK_LANES * PEAK_LOOPS;
+#undef DECLARE
+#undef STEP
+#undef KEEP
+}
+#endif
+
+/* Each thread times itself, so that what else the machine does counts little. */
+struct peak {
+    zt_dtype dtype;
+    double best[ZT_MAX_THREADS]; /* FLOP/s */
+};
+
+static double peak_loop(zt_dtype dtype)
+{
+#if defined(__x86_64__)
+    unsigned f = zt_cpu_features();
+
+    if (dtype == ZT_BF16 && (f & ZT_CPU_AMX_BF16))
+        return dot_amx();
+    if (dtype == ZT_BF16 && (f & ZT_CPU_FAST_BF16))
+        return dot_bf16();
+    if (f & ZT_CPU_AVX512)
+        return fma_avx512();
+    if (f & ZT_CPU_AVX2)
+        return fma_avx2();
+#endif
+    (void)dtype;
+    return 0;
+}
+
+static void peak_part(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    struct peak *p = ctx;
+
+    (void)begin;
+    (void)end;
+    for (int i = 0; i < 10; i++) {
+        double t0 = now(), rate = peak_loop(p->dtype);
+
+        rate /= now() - t0;
+
+        if (rate > p->best[thread])
+            p->best[thread] = rate;
+    }
+}
+
+/* FLOP/s; 0 where this bench does not know the processor's instructions. */
+static double measure_peak(zt_dtype dtype)
+{
+    static struct peak p;
+    double sum = 0;
+
+    p = (struct peak){.dtype = dtype};
+    zt_parallel_for(zt_num_threads(), 1, peak_part, &p);
+    for (int t = 0; t < zt_num_threads(); t++)
+        sum += p.best[t];
+    return sum;
+}
+
+/* ---- products ---- */
+
+struct product {
+    const char *name;
+    int64_t m, k, n;
+    bool ta, tb, accumulate, bias;
+    zt_epilogue epilogue;
+};
+
+static char *memory; /* a | b | c | pre | bias */
+static size_t region;
+
+static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t cols,
+                             bool transposed)
+{
+    struct zt_view v =
+        zt_view_of(memory + (size_t)which * region, dtype, 2, (int64_t[]){rows, cols});
+
+    if (transposed) {
+        v.stride[0] = 1;
+        v.stride[1] = rows;
+    }
+    return v;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
+                  const struct product *p, double peak, struct zt_fault *fault)
+{
+    zt_dtype out = p->accumulate ? ZT_F32 : dtype;
+    struct zt_gemm_args g = {
+        .alpha = 1, .accumulate = p->accumulate, .epilogue = p->epilogue};
+    double took[REPEATS], first, start, flops;
+    int n = 0;
+
+    g.a = matrix(0, dtype, p->m, p->k, p->ta);
+    g.b = matrix(1, dtype, p->k, p->n, p->tb);
+    g.c = matrix(2, out, p->m, p->n, false);
+    if (p->epilogue != ZT_EPI_NONE)
+        g.pre = matrix(3, out, p->m, p->n, false);
+    if (p->bias)
+        g.bias = zt_view_of(memory + 4 * region, dtype, 1, &p->n);
+    start = now();
+    zt_err rc = be->kernels->gemm(dev, NULL, &g, fault);
+    first = now() - start;
+    for (start = now(); rc == ZT_OK && n < REPEATS && (n < 3 || now() - start < BUDGET_S);
+         n++) {
+        double t0 = now();
+        rc = be->kernels->gemm(dev, NULL, &g, fault);
+        took[n] = now() - t0;
+    }
+    if (rc != ZT_OK)
+        return rc;
+    qsort(took, (size_t)n, sizeof(took[0]), by_value);
+    flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
+    printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f\n",
+           zt_dtype_name(dtype), p->name, (long long)p->m, (long long)p->k,
+           (long long)p->n, 1e3 * first, 1e3 * took[n / 2], 1e3 * took[0],
+           flops / took[n / 2] / 1e9, peak > 0 ? 100 * flops / took[n / 2] / peak : 0);
+    return ZT_OK;
+}
+
+static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
+                       struct zt_fault *fault)
+{
+    static const int64_t layers[][2] = {
+        {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}};
+    static const int64_t tokens[] = {256, 1024, 4096};
+    double peak = measure_peak(dtype), square;
+    zt_err rc = zt_measure_gemm(be, dev, dtype, 0.5, &square, fault);
+
+    if (rc != ZT_OK)
+        return rc;
+    printf("# %s %s: peak %.0f GFLOP/s, square product %.0f (%.1f%%)\n",
+           zt_dtype_name(dtype), zt_cpu_describe(), peak / 1e9, square / 1e9,
+           peak > 0 ? 100 * square / peak : 0);
+    printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s\n", "type", "product", "m", "k",
+           "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak");
+    for (int i = 0; i < 3 && rc == ZT_OK; i++) {
+        int64_t t = tokens[i];
+
+        for (int l = 0; l < 4 && rc == ZT_OK; l++) {
+            int64_t k = layers[l][0], n = layers[l][1];
+            const struct product all[] = {
+                {"forward", t, k, n, false, false, false, true, ZT_EPI_NONE},
+                {"forward gelu", t, k, n, false, false, false, true, ZT_EPI_GELU_TANH},
+                {"dgrad", t, n, k, false, true, false, false, ZT_EPI_NONE},
+                {"wgrad", k, t, n, true, false, true, false, ZT_EPI_NONE},
+            };
+            for (int j = 0; j < 4 && rc == ZT_OK; j++)
+                if (j != 1 || n == 3072)
+                    rc = run(be, dev, dtype, &all[j], peak, fault);
+        }
+        const struct product head[] = {
+            {"head", t, 768, 50257, false, true, false, false, ZT_EPI_NONE},
+            {"head dgrad", t, 50257, 768, false, false, false, false, ZT_EPI_NONE},
+            {"head wgrad", 50257, t, 768, true, false, true, false, ZT_EPI_NONE},
+        };
+        for (int j = 0; j < 3 && rc == ZT_OK && t <= 1024; j++)
+            rc = run(be, dev, dtype, &head[j], peak, fault);
+    }
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    const struct zt_backend *be;
+    struct zt_device *dev = NULL;
+    struct zt_fault fault = {0};
+    void *mem = NULL;
+    zt_err rc = zt_backend_find("cpu", &be, &fault);
+
+    if (rc == ZT_OK)
+        rc = be->open(0, argc > 1 ? atoi(argv[1]) : 0, &dev, &fault);
+    region = (size_t)1024 * 50257 * sizeof(float) + 4096;
+    region = region / 4096 * 4096;
+    if (rc == ZT_OK)
+        rc = be->alloc(dev, 5 * region, &mem, &fault);
+    memory = mem;
+    for (int i = 0; i < 3 && rc == ZT_OK; i++) {
+        static const zt_dtype types[] = {ZT_F32, ZT_BF16, ZT_F16};
+        bool wanted = argc <= 2;
+
+        for (int j = 2; j < argc; j++)
+            wanted = wanted || strcmp(argv[j], zt_dtype_name(types[i])) == 0;
+        if (wanted)
+            rc = run_type(be, dev, types[i], &fault);
+    }
+    if (mem)
+        be->free(dev, mem, 5 * region);
+    if (dev)
+        be->close(dev);
+    if (rc != ZT_OK)
+        fprintf(stderr, "bench_gemm: %s\n", fault.text);
+    return zt_err_exit_code(rc);
+}
