@@ -23,7 +23,12 @@ zt_err zt_fault_set(struct zt_fault *fault, zt_err code, const char *fmt, ...)
     ZT_PRINTF(3, 4);
 
 /* The same call; lets compilers and analysers see that what comes back is `code`. */
-#define zt_fault_set(fault, code, ...) (zt_fault_set(fault, code, __VA_ARGS__), (code))
+#define zt_fault_set(fault, code, ...)                                                   \
+    __extension__({                                                                      \
+        zt_err zt_fault_code_ = (code);                                                  \
+        (zt_fault_set)(fault, zt_fault_code_, __VA_ARGS__);                              \
+        zt_fault_code_;                                                                  \
+    })
 
 /* Put "context: " in front of the text that is there. Returns the stored code. */
 zt_err zt_fault_context(struct zt_fault *fault, zt_err code, const char *fmt, ...)
