@@ -32,7 +32,8 @@ void zt_row_max_sum(struct zt_row *x, int64_t n, float *max, double *sum)
             total *= (double)zt_exp_nonpositive(best - top);
             best = top;
         }
-        zt_tile_exp(e, t, best, 1.0f, len);
+        /* nothing but -inf (or NaNs) yet: 0 keeps -inf - (-inf) from being a NaN */
+        zt_tile_exp(e, t, best == -INFINITY ? 0.0f : best, 1.0f, len);
         total += (double)zt_tile_sum(e, len);
     }
     *max = best;
