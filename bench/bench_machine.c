@@ -1,0 +1,226 @@
+/*
+ * bench_machine.c -- what this machine can do at best: the yardsticks of the other
+ * benches.
+ *
+ *      bench_machine [SECONDS per figure, default 1]
+ *
+ * Prints "name value" lines:
+ *   gemm_f32_gflops    best of the shapes below, oneDNN called directly, weights packed
+ * by gemm_bf16_gflops   it beforehand, bf16 in and out: nothing of ours is on the way
+ *   triad_gbs          a = b + s c over 3 x 256 MiB, stores past the caches, 12 bytes an
+ *                      element: memory bandwidth
+ * Threads: as OMP_NUM_THREADS says. A figure is the median of repetitions.
+ */
+#include <dnnl.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+static double seconds_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Median time of fn(ctx) over about `budget` seconds, after one call that does not count.
+ */
+static double median_time(void (*fn)(void *), void *ctx, double budget)
+{
+    double times[1024], end;
+    size_t n = 0;
+
+    fn(ctx);
+    end = seconds_now() + budget;
+    do {
+        double start = seconds_now();
+
+        fn(ctx);
+        times[n++] = seconds_now() - start;
+    } while (n < sizeof(times) / sizeof(times[0]) && (seconds_now() < end || n < 3));
+    qsort(times, n, sizeof(times[0]), ascending);
+    return times[n / 2];
+}
+
+/* ---- matrix products ---- */
+
+static void must(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return;
+    fprintf(stderr, "bench_machine: oneDNN: %s failed (%d)\n", what, (int)status);
+    exit(1);
+}
+
+struct product {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t operands[3]; /* a (M, K), b (K, N), c (M, N) */
+};
+
+/* Small numbers in both types: none is zero or denormal. */
+static void fill(dnnl_memory_t mem, size_t bytes)
+{
+    void *data;
+
+    must(dnnl_memory_map_data(mem, &data), "map");
+    for (size_t i = 0; i < bytes / 2; i++)
+        ((uint16_t *)data)[i] = (uint16_t)(0x3c00 + i % 251);
+    must(dnnl_memory_unmap_data(mem, data), "unmap");
+}
+
+static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
+                         dnnl_data_type_t type)
+{
+    dnnl_dims_t dims[3] = {{M, K}, {K, N}, {M, N}};
+    dnnl_memory_desc_t md[3];
+    const dnnl_memory_desc_t *packed;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_desc_t pd;
+
+    must(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
+    must(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
+    for (int i = 0; i < 3; i++)
+        must(dnnl_memory_desc_init_by_tag(&md[i], 2, dims[i], type,
+                                          i == 1 ? dnnl_format_tag_any : dnnl_ab),
+             "descriptor");
+    must(dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]), "matmul");
+    must(dnnl_primitive_desc_create(&pd, &desc, NULL, p->engine, NULL), "matmul");
+    packed = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    md[1] = *packed;
+    must(dnnl_primitive_create(&p->primitive, pd), "matmul");
+    must(dnnl_primitive_desc_destroy(pd), "matmul");
+    for (int i = 0; i < 3; i++) {
+        must(dnnl_memory_create(&p->operands[i], &md[i], p->engine, DNNL_MEMORY_ALLOCATE),
+             "memory");
+        fill(p->operands[i], dnnl_memory_desc_get_size(&md[i]));
+    }
+}
+
+static void close_product(struct product *p)
+{
+    for (int i = 0; i < 3; i++)
+        must(dnnl_memory_destroy(p->operands[i]), "memory");
+    must(dnnl_primitive_destroy(p->primitive), "matmul");
+    must(dnnl_stream_destroy(p->stream), "stream");
+    must(dnnl_engine_destroy(p->engine), "engine");
+}
+
+static void multiply(void *ctx)
+{
+    struct product *p = ctx;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->operands[0]},
+                              {DNNL_ARG_WEIGHTS, p->operands[1]},
+                              {DNNL_ARG_DST, p->operands[2]}};
+
+    must(dnnl_primitive_execute(p->primitive, p->stream, 3, args), "matmul");
+    must(dnnl_stream_wait(p->stream), "matmul");
+}
+
+/* GFLOP/s of the shape that oneDNN likes most. */
+static double gemm_rate(dnnl_data_type_t type, double budget)
+{
+    static const int64_t shapes[][3] = {
+        {1024, 3072, 768}, {1024, 768, 3072}, {1024, 2304, 768}, {2048, 2048, 2048}};
+    size_t n = sizeof(shapes) / sizeof(shapes[0]);
+    double best = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const int64_t *s = shapes[i];
+        struct product p;
+        double took;
+
+        open_product(&p, s[0], s[1], s[2], type);
+        took = median_time(multiply, &p, budget / (double)n);
+        close_product(&p);
+        best = fmax(best, 2e-9 * (double)s[0] * (double)s[1] * (double)s[2] / took);
+    }
+    return best;
+}
+
+/* ---- memory ---- */
+
+#define TRIAD_ELEMS ((int64_t)64 << 20) /* 256 MiB of floats per array */
+#define TRIAD_PIECE ((int64_t)1 << 14)
+
+struct triad {
+    float *a, *b, *c;
+};
+
+#ifdef __SSE2__
+static void triad_piece(float *a, const float *b, const float *c, int64_t n)
+{
+    __m128 s = _mm_set1_ps(3);
+
+    for (int64_t i = 0; i < n; i += 4)
+        _mm_stream_ps(a + i,
+                      _mm_add_ps(_mm_load_ps(b + i), _mm_mul_ps(s, _mm_load_ps(c + i))));
+}
+#else
+static void triad_piece(float *a, const float *b, const float *c, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        a[i] = b[i] + 3 * c[i];
+}
+#endif
+
+static void triad(void *ctx)
+{
+    struct triad *t = ctx;
+
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < TRIAD_ELEMS; i += TRIAD_PIECE)
+        triad_piece(t->a + i, t->b + i, t->c + i, TRIAD_PIECE);
+}
+
+static double triad_rate(double budget)
+{
+    size_t bytes = (size_t)TRIAD_ELEMS * sizeof(float);
+    struct triad t = {aligned_alloc(4096, bytes), aligned_alloc(4096, bytes),
+                      aligned_alloc(4096, bytes)};
+    double took;
+
+    if (!t.a || !t.b || !t.c) {
+        fprintf(stderr, "bench_machine: no memory for 3 x %zu bytes\n", bytes);
+        exit(1);
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < TRIAD_ELEMS; i++) {
+        t.a[i] = 0;
+        t.b[i] = 1;
+        t.c[i] = 2;
+    }
+    took = median_time(triad, &t, budget);
+    free(t.a);
+    free(t.b);
+    free(t.c);
+    return 3e-9 * (double)bytes / took;
+}
+
+int main(int argc, char **argv)
+{
+    double budget = argc > 1 ? atof(argv[1]) : 1;
+
+    if (!(budget > 0)) {
+        fprintf(stderr, "usage: bench_machine [SECONDS]\n");
+        return 2;
+    }
+    printf("gemm_f32_gflops %.1f\n", gemm_rate(dnnl_f32, budget));
+    printf("gemm_bf16_gflops %.1f\n", gemm_rate(dnnl_bf16, budget));
+    printf("triad_gbs %.2f\n", triad_rate(budget));
+    return 0;
+}
