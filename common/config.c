@@ -28,16 +28,6 @@ const struct zt_item *zt_config_find(const struct zt_config *c, const char *path
     return NULL;
 }
 
-bool zt_config_has_section(const struct zt_config *c, const char *section)
-{
-    size_t n = strlen(section);
-
-    for (const struct zt_item *i = c->items; i; i = i->next)
-        if (!strncmp(i->path, section, n) && (!i->path[n] || i->path[n] == '.'))
-            return true;
-    return false;
-}
-
 /* The member of obj with this key of n bytes; made as an object when it is not there. */
 static struct zt_jnode *object_at(struct zt_config *c, struct zt_jnode *obj,
                                   const char *key, size_t n)
@@ -213,7 +203,8 @@ static bool is_resolved(const struct zt_config *c, const char *steps)
 
 void zt_config_complete(struct zt_config *c)
 {
-    bool scheduler = zt_config_has_section(c, "scheduler");
+    bool scheduler = zt_jnode_get(c->resolved, "scheduler") &&
+                     zt_jnode_get(c->resolved, "scheduler")->num_children;
 
     for (const struct zt_item *i = c->items; i; i = i->next)
         if (strncmp(i->path, "zlaunch", 7) != 0 && !is_resolved(c, i->steps))

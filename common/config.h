@@ -51,9 +51,6 @@ void zt_config_read_text(struct zt_config *c, const char *name, const char *text
 
 /* NULL: not in the file. */
 const struct zt_item *zt_config_find(const struct zt_config *c, const char *path);
-/* Is any key of this section in the file? */
-bool zt_config_has_section(const struct zt_config *c, const char *section);
-
 /* Take a value of the file as its row wants it, into item->value; notes what is odd.
  * False after a problem (or for a null that means: not set). */
 bool zt_config_take(struct zt_config *c, struct zt_item *item, bool strict);

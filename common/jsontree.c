@@ -334,7 +334,8 @@ static struct zt_jnode *members(struct parser *ps, struct zt_jnode *node, char c
         child = value(ps);
         if (!child)
             return NULL;
-        zt_jnode_add(node, key, child);
+        if (!zt_jnode_get(node, key ? key : "")) /* the first of a duplicate stays */
+            zt_jnode_add(node, key, child);
         child->key_line = line;
         child->key_col = col;
         skip(ps);

@@ -165,16 +165,18 @@ static void bad_number(const struct zt_option *o, zt_err code, const char *text,
                        const char *where, struct zt_report *report)
 {
     char lo[ZT_REAL_TEXT], hi[ZT_REAL_TEXT];
+    const char *kind = o->kind == ZT_OPT_INT ? "whole number" : "number";
 
-    if (o->min == 0 && o->max == 0) {
-        zt_report_problem(report, code, "%s: \"%s\" is no %s", where, text,
-                          o->kind == ZT_OPT_INT ? "whole number" : "number");
-        return;
-    }
     zt_real_text(o->min, lo);
     zt_real_text(o->max, hi);
-    zt_report_problem(report, code, "%s: \"%s\" is no %s from %s to %s", where, text,
-                      o->kind == ZT_OPT_INT ? "whole number" : "number", lo, hi);
+    if (o->min == 0 && o->max == 0)
+        zt_report_problem(report, code, "%s: \"%s\" is no %s", where, text, kind);
+    else if (o->max >= 1e12)
+        zt_report_problem(report, code, "%s: \"%s\" is no %s of at least %s", where, text,
+                          kind, lo);
+    else
+        zt_report_problem(report, code, "%s: \"%s\" is no %s from %s to %s", where, text,
+                          kind, lo, hi);
 }
 
 static bool in_range(const struct zt_option *o, double d)

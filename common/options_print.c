@@ -7,7 +7,7 @@
 
 #define SIGN_BYTES 160
 
-/* "--eval_file FILE..., --validation_file" after the letter, if there is one */
+/* "-H, --hostfile FILE", "--eval_file, --validation_file FILE..." */
 static void signature(const struct zt_option *o, const struct zt_option_extra *e,
                       char out[SIGN_BYTES])
 {
@@ -16,12 +16,8 @@ static void signature(const struct zt_option *o, const struct zt_option_extra *e
 
     if (e->letter)
         snprintf(letter, sizeof(letter), "-%c, ", e->letter);
-    snprintf(out, SIGN_BYTES, "%s%s%s--%s%s%s", letter, e->alias ? "--" : "",
-             e->alias ? e->alias : "", o->name, value ? " " : "", value ? value : "");
-    if (e->alias) {
-        snprintf(out, SIGN_BYTES, "%s--%s, --%s%s%s", letter, o->name, e->alias,
-                 value ? " " : "", value ? value : "");
-    }
+    snprintf(out, SIGN_BYTES, "%s--%s%s%s%s%s", letter, o->name, e->alias ? ", --" : "",
+             e->alias ? e->alias : "", value ? " " : "", value ? value : "");
 }
 
 /* A default that says something: not "0", "-1" or "". */

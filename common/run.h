@@ -91,9 +91,7 @@ struct zt_run {
 
     bool gradient_checkpointing;
     bool reduce_every_micro_batch;
-    bool wall_clock_breakdown;
     bool dump_state;       /* print the resolved config at the start */
-    const char *log_level; /* debug|info|warning|error|critical; NULL: leave it */
     bool dataloader_drop_last;
     const char *device; /* auto|cpu|cuda|meta */
 

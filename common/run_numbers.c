@@ -122,12 +122,13 @@ static void resolve_betas(struct zt_config *c, struct zt_optim_config *o)
 void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run)
 {
     struct zt_optim_config *o = &run->optim;
-    bool section = zt_config_has_section(c, "optimizer");
+    const struct zt_jnode *written = zt_jnode_get(c->root, "optimizer");
+    bool section = written && written->num_children;
     const struct zt_item *type = zt_config_find(c, "optimizer.type");
     const struct zt_value *optim = zt_explicit(c, "optim");
     bool adam, torch_adam;
 
-    if (section && !type)
+    if (section && !zt_jnode_get(written, "type"))
         zt_report_problem(&c->report, ZT_E_CONFIG, "%s: \"optimizer\" has no \"type\"",
                           c->file);
     zt_resolve(c, "optimizer.type", NULL, "AdamW");
@@ -179,6 +180,14 @@ static void hf_schedule(struct zt_config *c, struct zt_run *run)
                           warmup->integer > 0 ? warmup->where : ratio->where);
 }
 
+/* An empty section is none. */
+static bool has_scheduler(const struct zt_config *c)
+{
+    const struct zt_jnode *section = zt_jnode_get(c->root, "scheduler");
+
+    return section && section->num_children;
+}
+
 static bool is_auto(const struct zt_config *c, const char *path)
 {
     const struct zt_item *item = zt_config_find(c, path);
@@ -196,13 +205,14 @@ void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run)
     bool decay;
 
     s->total_steps = run->max_steps > 0 ? run->max_steps : 0;
-    if (!zt_config_has_section(c, "scheduler")) {
+    if (!has_scheduler(c)) {
         hf_schedule(c, run);
         return;
     }
-    if (!type) {
-        zt_report_problem(&c->report, ZT_E_CONFIG, "%s: \"scheduler\" has no \"type\"",
-                          c->file);
+    if (!type) { /* written, but no good: that is reported already */
+        if (!zt_jnode_get(zt_jnode_get(c->root, "scheduler"), "type"))
+            zt_report_problem(&c->report, ZT_E_CONFIG,
+                              "%s: \"scheduler\" has no \"type\"", c->file);
         return;
     }
     if (other)
@@ -254,7 +264,7 @@ void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
 {
     struct zt_sched_config *s = &run->sched;
     const char *path = "scheduler.params.warmup_num_steps";
-    bool section = zt_config_has_section(c, "scheduler");
+    bool section = has_scheduler(c);
     bool by_ratio = zt_args_int(c->args, "warmup_steps") == 0 &&
                     zt_args_float(c->args, "warmup_ratio") > 0;
     const struct zt_item *item = zt_config_find(c, path);

@@ -222,14 +222,7 @@ static void resolve_reports(struct zt_config *c, struct zt_run *run)
         zt_config_set(c, "steps_per_print", zt_int_node(&c->keep, steps->integer),
                       steps->where);
     }
-    run->wall_clock_breakdown =
-        zt_resolve_truth(c, "wall_clock_breakdown", NULL, "false");
     run->dump_state = zt_resolve_truth(c, "dump_state", NULL, "false");
-    item = zt_config_find(c, "log_level");
-    if (item && item->value->type == ZT_JSON_STRING && !item->is_auto) {
-        run->log_level = item->value->text;
-        zt_config_set(c, "log_level", item->value, item->where);
-    }
 }
 
 static void resolve_task(struct zt_config *c, struct zt_run *run)
