@@ -1,13 +1,13 @@
 /*
  * plugin.c -- finding out whether a file is a plugin that this program can run.
  *
- * What can be seen from outside (there, a shared object) is looked at first, so that the
- * loader's own words are needed only for symbols.
+ * What can be seen from outside (there, a shared object, whole) is looked at first, so
+ * that the loader's own words are needed only for symbols.
  */
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +16,6 @@
 
 #include "worker/autograd/model.h"
 
-/* The first bytes of the file. ZT_E_NOINPUT. */
-static zt_err read_head(const char *path, unsigned char *head, size_t want, ssize_t *got,
-                        struct zt_fault *fault)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(errno));
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
-        close(fd);
-        return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "plugin %s: it is a folder; give the .so in it", path);
-    }
-    *got = read(fd, head, want);
-    if (*got < 0)
-        zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(errno));
-    close(fd);
-    return *got < 0 ? ZT_E_NOINPUT : ZT_OK;
-}
-
 static bool is_source(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -44,31 +23,77 @@ static bool is_source(const char *path)
     return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".cc") || !strcmp(dot, ".cpp"));
 }
 
-static zt_err check_file(const char *path, struct zt_fault *fault)
+static zt_err check_kind(const char *path, const ElfW(Ehdr) * head, ssize_t got,
+                         struct zt_fault *fault)
 {
-    unsigned char head[EI_NIDENT + 2] = {0};
-    uint16_t type;
-    ssize_t got = 0;
-    zt_err rc = read_head(path, head, sizeof(head), &got, fault);
-
-    if (rc)
-        return rc;
-    if (got < (ssize_t)sizeof(head) || memcmp(head, ELFMAG, SELFMAG) != 0)
+    if (got < (ssize_t)sizeof(*head) || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0)
         return zt_fault_set(
             fault, ZT_E_PLUGIN,
             "plugin %s: it is not a shared object%s: build it with cc -shared -fPIC "
             "$(pkg-config --cflags zlaunch) -o NAME.so NAME.c",
             path, is_source(path) ? " but C source" : "");
-    memcpy(&type, head + EI_NIDENT, sizeof(type));
-    if (type != ET_DYN)
+    if (head->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s: it is for another word size than this program",
+                            path);
+    if (head->e_type != ET_DYN)
         return zt_fault_set(fault, ZT_E_PLUGIN,
                             "plugin %s: it is %s, not a shared object: link it with "
                             "cc -shared",
                             path,
-                            type == ET_REL    ? "an object file"
-                            : type == ET_EXEC ? "a program"
-                                              : "an ELF file of another kind");
+                            head->e_type == ET_REL    ? "an object file"
+                            : head->e_type == ET_EXEC ? "a program"
+                                                      : "an ELF file of another kind");
     return ZT_OK;
+}
+
+/*
+ * Does the file hold all that its headers promise? The loader maps it without looking,
+ * and a page that is not there kills the process.
+ */
+static zt_err check_length(const char *path, int fd, const ElfW(Ehdr) * head,
+                           uint64_t size, struct zt_fault *fault)
+{
+    uint64_t end = (uint64_t)head->e_shoff + (uint64_t)head->e_shnum * head->e_shentsize;
+
+    for (int i = 0; i < head->e_phnum; i++) {
+        ElfW(Phdr) ph;
+        off_t at = (off_t)(head->e_phoff + (uint64_t)i * sizeof(ph));
+
+        if (pread(fd, &ph, sizeof(ph), at) != (ssize_t)sizeof(ph))
+            end = UINT64_MAX;
+        else if (ph.p_offset > UINT64_MAX - ph.p_filesz)
+            end = UINT64_MAX;
+        else if (ph.p_offset + ph.p_filesz > end)
+            end = ph.p_offset + ph.p_filesz;
+    }
+    if (end <= size)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_PLUGIN,
+                        "plugin %s: it is cut short (%llu bytes): build or copy it again",
+                        path, (unsigned long long)size);
+}
+
+static zt_err check_file(const char *path, struct zt_fault *fault)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ElfW(Ehdr) head = {.e_type = 0};
+    struct stat st;
+    zt_err rc;
+
+    if (fd < 0 || fstat(fd, &st)) {
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: it is %s; give the .so", path,
+                          S_ISDIR(st.st_mode) ? "a folder" : "not a file");
+    } else {
+        rc = check_kind(path, &head, read(fd, &head, sizeof(head)), fault);
+        if (!rc)
+            rc = check_length(path, fd, &head, (uint64_t)st.st_size, fault);
+    }
+    if (fd >= 0)
+        close(fd);
+    return rc;
 }
 
 /* The loader's sentence, without the path in front of it. */

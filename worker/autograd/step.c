@@ -19,11 +19,15 @@ const char *zt_shape_text(const struct zt_tensor *t, char out[96])
     return out;
 }
 
-/* Say where: "block h.3: linear: ...". */
+/* Say where: "block h.3: linear: ...". Kernels often name themselves already. */
 static void add_place(struct zt_step *s)
 {
-    if (s->op)
+    size_t n = s->op ? strlen(s->op) : 0;
+
+    if (n && (strncmp(s->fault.text, s->op, n) != 0 || s->fault.text[n] != ':'))
         zt_fault_context(&s->fault, s->fault.code, "%s", s->op);
+    if (s->op && s->played && !s->recomputing)
+        zt_fault_context(&s->fault, s->fault.code, "backward");
     if (s->open)
         zt_fault_context(&s->fault, s->fault.code, "block %s", s->open->block->name);
 }
