@@ -42,13 +42,19 @@ struct zt_pool {
 /* ---- what AddressSanitizer is told ---- */
 
 #if defined(__SANITIZE_ADDRESS__)
-/* A made-up region has no shadow worth writing: 32 TiB of it would take 4 TiB. */
-static bool is_memory(const char *base)
+/*
+ * A made-up region has no shadow worth writing: 32 TiB of it would take 4 TiB. It shows
+ * by its ends, of which one at least is not mapped.
+ */
+static bool is_mapped(const char *at)
 {
     unsigned char resident;
-    uintptr_t page = (uintptr_t)base & ~(uintptr_t)4095;
 
-    return mincore((void *)page, 1, &resident) == 0;
+    return mincore((void *)((uintptr_t)at & ~(uintptr_t)4095), 1, &resident) == 0;
+}
+static bool is_memory(const char *base, size_t bytes)
+{
+    return is_mapped(base) && is_mapped(base + bytes - 1);
 }
 static void forbid(const struct zt_pool *p, const void *at, size_t bytes)
 {
@@ -61,9 +67,10 @@ static void permit(const struct zt_pool *p, const void *at, size_t bytes)
         ASAN_UNPOISON_MEMORY_REGION(at, bytes);
 }
 #else
-static bool is_memory(const char *base)
+static bool is_memory(const char *base, size_t bytes)
 {
     (void)base;
+    (void)bytes;
     return false;
 }
 static void forbid(const struct zt_pool *p, const void *at, size_t bytes)
@@ -236,7 +243,7 @@ zt_err zt_pool_open(void *base, size_t bytes, struct zt_pool **out,
         goto nomem;
     if (p->total)
         hole_add(p, 0, p->total);
-    p->guarded = p->total && is_memory(base);
+    p->guarded = p->total && is_memory(base, p->total * ZT_POOL_ALIGN);
     forbid(p, base, p->total * ZT_POOL_ALIGN);
     *out = p;
     return ZT_OK;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,16 +70,18 @@ static unsigned detect_features(void)
 }
 #endif
 
+/* Also asked inside parallel loops: one word says both whether it is known and what. */
 unsigned zt_cpu_features(void)
 {
-    static unsigned features;
-    static bool known;
+    const unsigned known = 1u << 31;
+    static atomic_uint features;
+    unsigned f = atomic_load_explicit(&features, memory_order_relaxed);
 
-    if (!known) {
-        features = detect_features();
-        known = true;
+    if (!(f & known)) {
+        f = detect_features() | known;
+        atomic_store_explicit(&features, f, memory_order_relaxed);
     }
-    return features;
+    return f & ~known;
 }
 
 const char *zt_cpu_describe(void)

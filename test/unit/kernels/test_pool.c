@@ -6,7 +6,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#define BASE ((char *)((uintptr_t)1 << 44)) /* made up: the pool must not touch it */
+#define BASE ((char *)((uintptr_t)1 << 46)) /* made up: the pool must not touch it */
 #define UNIT ZT_POOL_ALIGN
 
 static struct zt_pool *open_pool(size_t bytes)
