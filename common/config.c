@@ -178,9 +178,10 @@ static void set_rest(struct zt_config *c, const struct zt_item *i)
         zt_report_init(&unused, &c->keep);
         value = zt_jtree_parse(&c->keep, "", k->def, strlen(k->def), &unused);
         origin = "auto: the default";
-    } else if ((k->status == ZT_IDLE || k->status == ZT_ALWAYS) && k->why) {
-        origin = zt_keep_printf(&c->keep, "%s; %s: %s", i->where,
-                                zt_key_status_name(k->status), k->why);
+    } else if (k->status != ZT_HONOURED && k->why) {
+        origin =
+            zt_keep_printf(&c->keep, "%s; %s: %s", i->where,
+                           k->status == ZT_ALWAYS ? "always so" : "no effect", k->why);
     }
     set_at(c, i->steps, '\x1f', value, origin);
 }

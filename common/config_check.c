@@ -295,8 +295,8 @@ void zt_config_check_status(struct zt_config *c, const struct zt_item *item)
         return;
     if (k->flags & ZT_KEY_PRESENCE)
         refused = k->status >= ZT_LATER && !is_switched_off(item);
-    else if (k->type == ZT_KEY_OBJECT)
-        refused = false; /* its keys speak for themselves */
+    else if (k->type == ZT_KEY_OBJECT || k->flags & ZT_KEY_DETAIL)
+        refused = false; /* its keys, or the switch of its feature, speak */
     else if (k->status >= ZT_LATER || (k->status == ZT_HONOURED && k->neutral))
         refused = !is_neutral(item);
     if (refused) {
@@ -309,8 +309,8 @@ void zt_config_check_status(struct zt_config *c, const struct zt_item *item)
                           k->def ? " is accepted)" : "");
         return;
     }
-    if ((k->status == ZT_IDLE || k->status == ZT_ALWAYS) && k->type != ZT_KEY_OBJECT &&
+    if (k->status != ZT_HONOURED && k->type != ZT_KEY_OBJECT && k->why &&
         !is_default(item))
         zt_report_note(&c->report, "%s: \"%s\" %s: %s", item->where, item->path,
-                       k->status == ZT_IDLE ? "has no effect" : "is always so", k->why);
+                       k->status == ZT_ALWAYS ? "is always so" : "has no effect", k->why);
 }

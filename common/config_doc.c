@@ -10,8 +10,9 @@ static const struct {
     {ZT_HONOURED, "does what it says"},
     {ZT_ALWAYS, "holds by design, whatever the value; the remark tells how"},
     {ZT_IDLE, "accepted and checked, but without effect in this version"},
-    {ZT_LATER, "not in this version: refused by name, unless it has its default"},
-    {ZT_NEVER, "refused by name, unless it has its default; the remark tells why"},
+    {ZT_LATER, "not in this version: refused by name, unless it has its default; details "
+               "of a feature are accepted while the feature is off"},
+    {ZT_NEVER, "as before, and not planned; the remark tells why"},
 };
 
 static const char intro[] =
@@ -50,6 +51,14 @@ static const char *auto_rule(const struct zt_key *k)
     return k->flags & ZT_KEY_AUTO ? "the default" : NULL;
 }
 
+/* A section says nothing itself, its keys do. */
+static const char *status_of(const struct zt_key *k)
+{
+    return k->type == ZT_KEY_OBJECT && k->status == ZT_IDLE && !k->why
+               ? "section"
+               : zt_key_status_name(k->status);
+}
+
 /* ---- roff ---- */
 
 static void roff(FILE *out, const char *s)
@@ -86,7 +95,7 @@ static void man_key(FILE *out, const struct zt_key *k)
         fputs(", default ", out);
         roff(out, k->def);
     }
-    fprintf(out, "; %s", zt_key_status_name(k->status));
+    fprintf(out, "; %s", status_of(k));
     if (k->why) {
         fputs(": ", out);
         roff(out, k->why);
@@ -162,7 +171,7 @@ static void markdown_row(FILE *out, const struct zt_key *k)
     fputs(" | ", out);
     if (k->def)
         code(out, k->def);
-    fprintf(out, " | %s | ", zt_key_status_name(k->status));
+    fprintf(out, " | %s | ", status_of(k));
     cell(out, k->why);
     if (rule)
         fprintf(out, "%sauto: %s", k->why ? "; " : "", rule);

@@ -30,11 +30,13 @@ typedef enum zt_key_status {
     ZT_NEVER,    /* refused unless default or neutral; `why` */
 } zt_key_status;
 
-#define ZT_KEY_AUTO     1u  /* "auto" has a meaning */
-#define ZT_KEY_NULL     2u  /* null is accepted and means: not set */
-#define ZT_KEY_REQUIRED 4u  /* within its section, when that section is on */
-#define ZT_KEY_STRICT   8u  /* a section in which "auto" means: drop this key */
-#define ZT_KEY_PRESENCE 16u /* a section that is on when it is there and has content */
+#define ZT_KEY_AUTO     1u /* "auto" has a meaning */
+#define ZT_KEY_NULL     2u /* null is accepted and means: not set */
+#define ZT_KEY_STRICT   4u /* a section in which "auto" means: drop this key */
+#define ZT_KEY_PRESENCE 8u /* a section that is on when it is there and has content */
+#define ZT_KEY_DETAIL                                                                    \
+    16u /* LATER, NEVER: of no effect alone; its feature's switch is                     \
+         * refused, so that this one is only checked and noted */
 
 struct zt_key {
     const char *path;

@@ -2,6 +2,7 @@
  * zworker: a rank of a job (`zworker TARGET.so ...`), or with --daemon the process that
  * starts and watches the ranks of one node for zlaunch.
  */
+#include "common/config.h"
 #include "common/env.h"
 #include "common/log.h"
 #include "common/run_options.h"
@@ -81,5 +82,13 @@ int main(int argc, char **argv)
     }
     if (strcmp(first, "--print_man") == 0 && argc == 2)
         return print_man();
+    if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "config") == 0) {
+        zt_config_print_man(stdout);
+        return ferror(stdout) ? 73 : 0;
+    }
+    if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "markdown") == 0) {
+        zt_config_print_markdown(stdout); /* docs/CONFIG.md */
+        return ferror(stdout) ? 73 : 0;
+    }
     return zt_rank_main(argc, argv);
 }

@@ -42,7 +42,7 @@ static bool wants_help(int argc, char **argv)
 static void print_help(const char *target, const struct zt_plugin *plugin)
 {
     printf("%s: %s\n\n", target, plugin->summary ? plugin->summary : plugin->name);
-    zt_options_print_help(stdout, "Run options", zt_run_options);
+    zt_run_print_help(stdout);
     if (plugin->options) {
         char title[128];
 
@@ -85,6 +85,19 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
     return zt_plan_check(&e->plan, run, fault);
 }
 
+/* What the config has that is odd or without effect; and all of it if it says so. */
+static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
+{
+    const char *note;
+
+    if (run->rank)
+        return ZT_OK;
+    for (int i = 0; (note = zt_run_note(run, i)); i++)
+        zt_debug("config", "%s", note);
+    return run->dump_state && !run->check_config ? zt_run_print_config(run, stdout, fault)
+                                                 : ZT_OK;
+}
+
 static zt_err live(int argc, char **argv, struct zt_fault *fault)
 {
     struct zt_run_facts facts = {.program = argv[1]};
@@ -109,6 +122,8 @@ static zt_err live(int argc, char **argv, struct zt_fault *fault)
     }
     if (!rc)
         rc = zt_engine_open(run, plugin, &e, fault);
+    if (!rc)
+        rc = remark(run, fault);
     if (!rc && (run->check_config || run->dry_run))
         rc = describe(e, run, fault);
     else if (!rc)
