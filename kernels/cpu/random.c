@@ -7,16 +7,9 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/vmath.h"
-#include "kernels/philox.h"
+#include "kernels/cpu/words.h"
 
-#define BATCH (4 * ZT_PHILOX_BATCH) /* elements */
-
-/* Words of the absolute positions first ... first + n - 1, both multiples of BATCH. */
-ZT_SIMD static void words(struct zt_philox rng, uint64_t first, int64_t n, uint32_t *out)
-{
-    for (int64_t i = 0; i < n; i += BATCH)
-        zt_philox_batch(rng, (first + (uint64_t)i) / 4, out + i);
-}
+#define BATCH ZT_WORDS_BATCH /* elements */
 
 /* Room for a tile that begins anywhere in a batch. */
 #define TILE_WORDS (ZT_TILE + BATCH)
@@ -32,7 +25,7 @@ static int64_t tile_words(struct zt_philox rng, int64_t at, int64_t n, uint32_t 
     int64_t lead = (int64_t)(first % BATCH);
 
     *got = (lead + n + BATCH - 1) / BATCH * BATCH;
-    words(rng, first - (uint64_t)lead, *got, out);
+    zt_philox_words(rng, first - (uint64_t)lead, *got, out);
     return lead;
 }
 

@@ -1,6 +1,6 @@
 #include "test/unit/kernels/ref.h"
 
-#include "kernels/philox.h"
+#include "kernels/cpu/words.h"
 
 /* From the test vectors published with Random123. */
 static void test_philox_gives_the_published_answers(void **state)
@@ -61,6 +61,20 @@ static void test_batch_equals_single_blocks_across_carry(void **state)
     }
 }
 
+static void test_runs_of_words_equal_single_elements(void **state)
+{
+    struct zt_philox rng = {0x0123456789abcdefu, 0xfeedfacecafebeefu, 0};
+    const uint64_t first[] = {0, 64, 0x3ffffffc0u, (uint64_t)0 - 128};
+    uint32_t run[2 * ZT_WORDS_BATCH];
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(first) / sizeof(first[0]); k++) {
+        zt_philox_words(rng, first[k], 2 * ZT_WORDS_BATCH, run);
+        for (uint64_t i = 0; i < 2 * ZT_WORDS_BATCH; i++)
+            assert_int_equal(run[i], zt_philox_u32(rng, first[k] + i));
+    }
+}
+
 static void test_unit_is_below_one(void **state)
 {
     (void)state;
@@ -83,6 +97,7 @@ int main(void)
         cmocka_unit_test(test_philox_gives_the_published_answers),
         cmocka_unit_test(test_element_is_word_of_its_counter),
         cmocka_unit_test(test_batch_equals_single_blocks_across_carry),
+        cmocka_unit_test(test_runs_of_words_equal_single_elements),
         cmocka_unit_test(test_unit_is_below_one),
         cmocka_unit_test(test_drop_threshold_is_the_probability),
     };
