@@ -124,6 +124,7 @@ static zt_err cpu_open(int ordinal, int threads, struct zt_device **out,
     dev = calloc(1, sizeof(*dev));
     if (!dev)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the cpu device");
+    (void)zt_cpu_features(); /* found out before there are threads */
     zt_set_num_threads(threads ? threads : allowed_cpus());
     dev->threads = zt_num_threads();
     *out = dev;

@@ -1,0 +1,207 @@
+/* Parallel loops, the list of backends and what the cpu device promises about memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/parallel.h"
+
+struct seen {
+    int64_t n, grain;
+    int times[300];
+    bool bad_border;
+};
+
+static void count_range(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    struct seen *s = ctx;
+
+    if (begin % s->grain != 0 || (end % s->grain != 0 && end != s->n) || thread < 0 ||
+        thread >= zt_num_threads())
+        s->bad_border = true;
+    for (int64_t i = begin; i < end; i++)
+        s->times[i]++;
+}
+
+static void test_every_index_is_visited_once_on_borders_of_grain(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 5; threads++) {
+        zt_set_num_threads(threads);
+        for (int64_t n = 0; n <= 300; n += 37)
+            for (int64_t grain = 1; grain <= 64; grain *= 4) {
+                struct seen s = {.n = n, .grain = grain};
+
+                zt_parallel_for(n, grain, count_range, &s);
+                assert_false(s.bad_border);
+                for (int64_t i = 0; i < 300; i++)
+                    assert_int_equal(s.times[i], i < n);
+            }
+    }
+}
+
+static void count_task(int64_t task, int thread, void *ctx)
+{
+    struct seen *s = ctx;
+
+    (void)thread;
+    s->times[task]++;
+}
+
+static void test_every_task_runs_once(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 5; threads++)
+        for (int64_t n = 0; n <= 300; n += 75) {
+            struct seen s = {.n = n};
+
+            zt_set_num_threads(threads);
+            zt_parallel_tasks(n, count_task, &s);
+            for (int64_t i = 0; i < 300; i++)
+                assert_int_equal(s.times[i], i < n);
+        }
+}
+
+static void outer(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        struct seen *s = (struct seen *)ctx + i;
+
+        s->n = 100;
+        s->grain = 100; /* one part: any split would break a border */
+        zt_parallel_for(100, 1, count_range, s);
+    }
+}
+
+static void test_a_loop_inside_a_loop_runs_serially(void **state)
+{
+    struct seen *s = calloc(8, sizeof(*s));
+
+    (void)state;
+    assert_non_null(s);
+    zt_set_num_threads(3);
+    zt_parallel_for(8, 1, outer, s);
+    for (int i = 0; i < 8; i++) {
+        assert_false(s[i].bad_border);
+        assert_int_equal(s[i].times[99], 1);
+    }
+    assert_false(zt_in_parallel());
+    free(s);
+}
+
+static void test_backends_are_found_by_name(void **state)
+{
+    const struct zt_backend *be;
+    struct zt_fault fault;
+
+    (void)state;
+    assert_int_equal(zt_backend_find("cpu", &be, &fault), ZT_OK);
+    assert_string_equal(be->name, "cpu");
+    assert_int_equal(zt_backend_find("meta", &be, &fault), ZT_OK);
+    assert_string_equal(be->name, "meta");
+    assert_int_equal(zt_backend_find("auto", &be, &fault), ZT_OK);
+    assert_string_equal(be->name, "cpu");
+    assert_int_equal(zt_backend_find("cuda", &be, &fault), ZT_E_UNSUPPORTED);
+    assert_null(be);
+    assert_non_null(strstr(fault.text, "--device cpu"));
+    assert_int_equal(zt_backend_find("abacus", &be, &fault), ZT_E_UNSUPPORTED);
+}
+
+static void test_every_backend_has_every_kernel(void **state)
+{
+    (void)state;
+    for (int i = 0; zt_backends[i]; i++) {
+#define PRESENT(name, args) assert_non_null(zt_backends[i]->kernels->name);
+        ZT_KERNELS(PRESENT)
+#undef PRESENT
+    }
+}
+
+static void test_regions_are_page_aligned_and_zero(void **state)
+{
+    const size_t bytes = ((size_t)5 << 20) + 12345;
+    struct zt_device *dev;
+    char *p;
+    void *mem;
+
+    (void)state;
+    assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
+    assert_int_equal(zt_cpu_backend.alloc(dev, bytes, &mem, NULL), ZT_OK);
+    assert_int_equal((uintptr_t)mem % 4096, 0);
+    p = mem;
+    for (size_t i = 0; i < bytes; i += 997)
+        assert_int_equal(p[i], 0);
+    p[bytes - 1] = 1;
+    zt_cpu_backend.free(dev, mem, bytes);
+    assert_int_equal(zt_cpu_backend.alloc(dev, 0, &mem, NULL), ZT_E_ARG);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_scratch_grows_and_stays(void **state)
+{
+    struct zt_device *dev;
+    void *a, *b;
+
+    (void)state;
+    assert_int_equal(zt_cpu_backend.open(0, 1, &dev, NULL), ZT_OK);
+    assert_int_equal(zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, 100000, &a, NULL), ZT_OK);
+    assert_int_equal((uintptr_t)a % 64, 0);
+    memset(a, 1, 100000);
+    assert_int_equal(zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, 10, &b, NULL), ZT_OK);
+    assert_ptr_equal(a, b);
+    assert_int_equal(zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, 900000, &b, NULL), ZT_OK);
+    memset(b, 1, 900000);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_the_rate_of_products_can_be_measured(void **state)
+{
+    struct zt_device *dev;
+    struct zt_fault fault;
+    double rate;
+
+    (void)state;
+    assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
+    assert_int_equal(zt_measure_gemm(&zt_cpu_backend, dev, ZT_F32, 0, &rate, &fault),
+                     ZT_OK);
+    assert_true(rate > 1e6);
+    assert_int_equal(zt_measure_gemm(&zt_cpu_backend, dev, ZT_I32, 0, &rate, &fault),
+                     ZT_E_ARG);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_views_know_their_size_and_density(void **state)
+{
+    struct zt_view v = zt_view_of(NULL, ZT_F32, 3, (int64_t[]){2, 3, 4});
+
+    (void)state;
+    assert_int_equal(zt_view_numel(&v), 24);
+    assert_true(zt_view_is_contiguous(&v));
+    v.stride[0] = 13;
+    assert_false(zt_view_is_contiguous(&v));
+    v.shape[0] = 1; /* the stride of an axis of 1 says nothing */
+    assert_true(zt_view_is_contiguous(&v));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_index_is_visited_once_on_borders_of_grain),
+        cmocka_unit_test(test_every_task_runs_once),
+        cmocka_unit_test(test_a_loop_inside_a_loop_runs_serially),
+        cmocka_unit_test(test_backends_are_found_by_name),
+        cmocka_unit_test(test_every_backend_has_every_kernel),
+        cmocka_unit_test(test_regions_are_page_aligned_and_zero),
+        cmocka_unit_test(test_scratch_grows_and_stays),
+        cmocka_unit_test(test_the_rate_of_products_can_be_measured),
+        cmocka_unit_test(test_views_know_their_size_and_density),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
