@@ -1,0 +1,79 @@
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "common/suggest.h"
+
+static void test_suggest_distance_counts_edits(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        int distance;
+    } cases[] = {
+        {"", "", 0},
+        {"abc", "abc", 0},
+        {"", "abc", 3},
+        {"abc", "", 3},
+        {"stage", "stgae", 1},
+        {"stage", "stag", 1},
+        {"stage", "stages", 1},
+        {"stage", "stake", 1},
+        {"kitten", "sitting", 3},
+        {"ca", "abc", 3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_int_equal(zt_suggest_distance(cases[i].a, cases[i].b), cases[i].distance);
+        assert_int_equal(zt_suggest_distance(cases[i].b, cases[i].a), cases[i].distance);
+    }
+}
+
+static void test_suggest_ignores_case_and_dashes(void **state)
+{
+    (void)state;
+    assert_int_equal(zt_suggest_distance("Learning-Rate", "learning_rate"), 0);
+}
+
+static void test_suggest_never_likes_what_is_too_long(void **state)
+{
+    char name[ZT_SUGGEST_MAX + 2];
+
+    (void)state;
+    memset(name, 'a', sizeof(name) - 1);
+    name[sizeof(name) - 1] = 0;
+    assert_int_equal(zt_suggest_distance(name, name), INT_MAX);
+}
+
+static void test_suggest_takes_the_nearest_or_nothing(void **state)
+{
+    struct zt_suggest s;
+
+    (void)state;
+    zt_suggest_init(&s, "lr_schedular_type");
+    zt_suggest_offer(&s, "learning_rate");
+    zt_suggest_offer(&s, "lr_scheduler_type");
+    zt_suggest_offer(&s, "optim");
+    assert_string_equal(zt_suggest_best(&s), "lr_scheduler_type");
+    zt_suggest_init(&s, "colour");
+    zt_suggest_offer(&s, "learning_rate");
+    assert_null(zt_suggest_best(&s));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_suggest_distance_counts_edits),
+        cmocka_unit_test(test_suggest_ignores_case_and_dashes),
+        cmocka_unit_test(test_suggest_never_likes_what_is_too_long),
+        cmocka_unit_test(test_suggest_takes_the_nearest_or_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
