@@ -15,9 +15,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The resolvers of clones run before a sanitizer is ready. */
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) &&                 \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/*
+ * The resolvers of clones run before a sanitizer is ready; clang (which checks this code,
+ * and can build it) does not inline wide vectors into clones.
+ */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                   \
+    defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) &&                           \
+    !defined(__SANITIZE_THREAD__)
 #define ZT_SIMD                                                                          \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
