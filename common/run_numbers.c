@@ -47,6 +47,10 @@ void zt_resolve_batch(struct zt_config *c, struct zt_run *run)
     const struct zt_value *micro = zt_args_value(c->args, m.option);
     int64_t W = run->world, product;
 
+    /* their places in the resolved tree, whichever is known first */
+    zt_config_set(c, TOTAL, zt_int_node(&c->keep, 0), NULL);
+    zt_config_set(c, MICRO, zt_int_node(&c->keep, 0), NULL);
+    zt_config_set(c, ACCUM, zt_int_node(&c->keep, 0), NULL);
     if (total && !total->is_auto)
         read_part(c, &B);
     read_part(c, &m);
@@ -74,9 +78,9 @@ void zt_resolve_batch(struct zt_config *c, struct zt_run *run)
                      : "rule: micro batch * steps * ranks");
     } else if (B.value != product || product == 0) {
         zt_report_problem(&c->report, ZT_E_CONFIG,
-                          "train_batch_size %lld (%s) is not micro batch %lld (%s) * "
-                          "accumulation steps "
-                          "%lld (%s) * %lld ranks",
+                          "train_batch_size %lld (%s) is not "
+                          "train_micro_batch_size_per_gpu %lld (%s) * "
+                          "gradient_accumulation_steps %lld (%s) * %lld ranks",
                           (long long)B.value, B.origin, (long long)m.value, m.origin,
                           (long long)g.value, g.origin, (long long)W);
     }

@@ -170,14 +170,16 @@ static void resolve_precision(struct zt_config *c, struct zt_run *run)
             zt_jnode_get(zt_jnode_get(c->resolved, "bf16"), "enabled");
         bool options = zt_explicit(c, "fp16") && zt_explicit(c, "bf16");
 
-        zt_report_problem(&c->report, options ? ZT_E_USAGE : ZT_E_CONFIG,
-                          "fp16 (%s) and bf16 (%s) exclude each other: choose one",
-                          f ? f->comment : "", b ? b->comment : "");
+        zt_report_problem(
+            &c->report, options ? ZT_E_USAGE : ZT_E_CONFIG,
+            "fp16.enabled (%s) and bf16.enabled (%s) exclude each other: choose one",
+            f ? f->comment : "", b ? b->comment : "");
     }
     if (s->loss_scale == 0 &&
         s->min_loss_scale > (double)(1ull << s->initial_scale_power))
         zt_report_problem(&c->report, ZT_E_CONFIG,
-                          "fp16: min_loss_scale %g is above the first scale, 2^%d",
+                          "fp16.min_loss_scale %g is above the first scale, 2 to "
+                          "fp16.initial_scale_power %d",
                           s->min_loss_scale, s->initial_scale_power);
 }
 

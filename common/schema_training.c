@@ -271,7 +271,7 @@ const struct zt_key zt_keys_training[] = {
     K("scheduler.params.warmup_max_lr", FLOAT, HONOURED, "0.001", .flags = ZT_KEY_AUTO,
       .range = "[0,inf)", .types = "WarmupLR=null|WarmupDecayLR"),
     K("scheduler.params.warmup_num_steps", INT, HONOURED, "1000", .flags = ZT_KEY_AUTO,
-      .range = "[1,inf)", .types = "WarmupLR|WarmupDecayLR|WarmupCosineLR"),
+      .range = "[0,inf)", .types = "WarmupLR|WarmupDecayLR|WarmupCosineLR"),
     K("scheduler.params.warmup_type", ENUM, HONOURED, "\"log\"", .choices = "log|linear",
       .types = "WarmupLR|WarmupDecayLR|WarmupCosineLR"),
     K("scheduler.params.total_num_steps", INT, HONOURED, NULL, .flags = ZT_KEY_AUTO,
