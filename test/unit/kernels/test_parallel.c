@@ -1,4 +1,4 @@
-/* Parallel loops, the list of backends and what the cpu device promises about memory. */
+/* Parallel loops, and what the cpu device promises about memory and its speed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,34 +95,6 @@ static void test_a_loop_inside_a_loop_runs_serially(void **state)
     free(s);
 }
 
-static void test_backends_are_found_by_name(void **state)
-{
-    const struct zt_backend *be;
-    struct zt_fault fault;
-
-    (void)state;
-    assert_int_equal(zt_backend_find("cpu", &be, &fault), ZT_OK);
-    assert_string_equal(be->name, "cpu");
-    assert_int_equal(zt_backend_find("meta", &be, &fault), ZT_OK);
-    assert_string_equal(be->name, "meta");
-    assert_int_equal(zt_backend_find("auto", &be, &fault), ZT_OK);
-    assert_string_equal(be->name, "cpu");
-    assert_int_equal(zt_backend_find("cuda", &be, &fault), ZT_E_UNSUPPORTED);
-    assert_null(be);
-    assert_non_null(strstr(fault.text, "--device cpu"));
-    assert_int_equal(zt_backend_find("abacus", &be, &fault), ZT_E_UNSUPPORTED);
-}
-
-static void test_every_backend_has_every_kernel(void **state)
-{
-    (void)state;
-    for (int i = 0; zt_backends[i]; i++) {
-#define PRESENT(name, args) assert_non_null(zt_backends[i]->kernels->name);
-        ZT_KERNELS(PRESENT)
-#undef PRESENT
-    }
-}
-
 static void test_regions_are_page_aligned_and_zero(void **state)
 {
     const size_t bytes = ((size_t)5 << 20) + 12345;
@@ -176,31 +148,15 @@ static void test_the_rate_of_products_can_be_measured(void **state)
     zt_cpu_backend.close(dev);
 }
 
-static void test_views_know_their_size_and_density(void **state)
-{
-    struct zt_view v = zt_view_of(NULL, ZT_F32, 3, (int64_t[]){2, 3, 4});
-
-    (void)state;
-    assert_int_equal(zt_view_numel(&v), 24);
-    assert_true(zt_view_is_contiguous(&v));
-    v.stride[0] = 13;
-    assert_false(zt_view_is_contiguous(&v));
-    v.shape[0] = 1; /* the stride of an axis of 1 says nothing */
-    assert_true(zt_view_is_contiguous(&v));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_index_is_visited_once_on_borders_of_grain),
         cmocka_unit_test(test_every_task_runs_once),
         cmocka_unit_test(test_a_loop_inside_a_loop_runs_serially),
-        cmocka_unit_test(test_backends_are_found_by_name),
-        cmocka_unit_test(test_every_backend_has_every_kernel),
         cmocka_unit_test(test_regions_are_page_aligned_and_zero),
         cmocka_unit_test(test_scratch_grows_and_stays),
         cmocka_unit_test(test_the_rate_of_products_can_be_measured),
-        cmocka_unit_test(test_views_know_their_size_and_density),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
