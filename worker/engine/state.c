@@ -91,13 +91,13 @@ float *zt_state_moment(const struct zt_state *st, const struct zt_block *b, int 
     return slice(st, st->moments[k], b);
 }
 
-void zt_state_bind(struct zt_state *st, bool micro)
+/* Backward adds to `grads` of every trainable block. */
+static void bind_blocks(struct zt_state *st, float *grads)
 {
     for (int i = 0; i < st->model->num_blocks; i++) {
         struct zt_block *b = st->model->blocks[i];
 
-        zt_block_bind(b, zt_state_weights(st, b),
-                      slice(st, micro ? st->micro_grads : st->grads, b));
+        zt_block_bind(b, zt_state_weights(st, b), slice(st, grads, b));
     }
 }
 
@@ -187,7 +187,7 @@ zt_err zt_state_open(const struct zt_state_config *cfg, struct zt_state **out,
         zt_state_close(st);
         return rc;
     }
-    zt_state_bind(st, false);
+    bind_blocks(st, st->micro_grads ? st->micro_grads : st->grads);
     *out = st;
     return ZT_OK;
 }

@@ -54,7 +54,10 @@ struct zt_state_bytes {
 };
 struct zt_state_bytes zt_state_measure(const struct zt_state_config *cfg);
 
-/* Allocate everything and bind the model's blocks to it. */
+/*
+ * Allocate everything and bind the model's blocks to it: backward adds to micro_grads
+ * when there is one, else to grads.
+ */
 zt_err zt_state_open(const struct zt_state_config *cfg, struct zt_state **out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_state_close(struct zt_state *st); /* NULL is fine */
@@ -64,9 +67,6 @@ void *zt_state_weights(const struct zt_state *st, const struct zt_block *b);
 float *zt_state_master(const struct zt_state *st, const struct zt_block *b);
 float *zt_state_grads(const struct zt_state *st, const struct zt_block *b);
 float *zt_state_moment(const struct zt_state *st, const struct zt_block *b, int k);
-
-/* Point every block at its weights and at `grads` or `micro_grads`. */
-void zt_state_bind(struct zt_state *st, bool micro);
 
 /* Initial values of every parameter from (seed, name, element); master and weights. */
 zt_err zt_state_init(struct zt_state *st, uint64_t seed,
