@@ -3,9 +3,11 @@
  *
  * Forward runs the plugin, which calls blocks, which call ops; each op runs a kernel and,
  * while training, leaves a node on its block's tape. Backward plays blocks and nodes in
- * reverse. A recomputed block keeps its inputs only and is run again when its turn comes.
+ * reverse. A recomputed block keeps its inputs only and is run again when its turn comes
+ * (but for calls whose outputs are all scalars, such as the loss: their turn comes first,
+ * so recomputing them would save nothing).
  *
- *      zt_step_begin -> zt_step_forward -> (zt_step_backward) -> zt_step_end
+ *      zt_step_forward -> (zt_step_backward) -> zt_step_end
  *
  * All memory comes from one pool over one region, so a steady step allocates nothing from
  * the system, and the same calls on the meta backend yield the peak beforehand.
@@ -22,11 +24,13 @@
 typedef enum zt_mode { ZT_MODE_TRAIN, ZT_MODE_EVAL, ZT_MODE_GENERATE } zt_mode;
 
 /*
- * Called by the step as it goes; any may be NULL. A failure stops the step.
+ * Called by the step as it goes; any may be NULL. A failure stops the step. A call is
+ * entered and left for its own block only: who gathers weights looks at b->shared, too.
  *   block_enter:  before a call of the block, forward or backward (gather, prefetch)
  *   block_leave:  after it (release)
  *   grads_ready:  every call that touches the block's gradients has been played backward;
- *                 fires once per block and micro-batch, in a fixed order
+ *                 fires once per trainable block and micro-batch, in a fixed order; those
+ *                 that backward never touched come last, in the order of the model
  */
 struct zt_step_hooks {
     void *ctx;
@@ -86,7 +90,10 @@ zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
 void zt_step_cache_reset(struct zt_step *s);
 void zt_step_cache_close(struct zt_step *s);
 
-/* FLOPs of matrix products (gemm and attention) queued since the last call. */
+/*
+ * FLOPs of matrix products (gemm and attention, visible pairs only) queued since the last
+ * call, forward and backward; what recomputation repeats is not counted again.
+ */
 double zt_step_take_flops(struct zt_step *s);
 
 /*
