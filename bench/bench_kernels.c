@@ -234,7 +234,9 @@ int main(int argc, char **argv)
 {
     struct zt_fault fault;
 
-    must(zt_cpu_backend.open(0, argc > 1 ? atoi(argv[1]) : 0, &dev, &fault), &fault);
+    must(zt_cpu_backend.open(0, argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0, &dev,
+                             &fault),
+         &fault);
     triad = (struct triad){tensor(ZT_F32, 0, PARAMS).data, tensor(ZT_F32, 0, PARAMS).data,
                            tensor(ZT_F32, 0, PARAMS).data};
     printf("%s; %d x %d in bf16, logits %d x %d, %lld parameters; medians of %d\n",

@@ -263,9 +263,9 @@ static zt_err backward(struct zt_device *dev, struct job *job, const struct zt_v
     job->dw = dw && dw->data ? scratch + job->cols : NULL;
     job->db = db && db->data ? scratch + job->cols + per : NULL;
     zt_parallel_for(chunks, 1, backward_chunks, job);
-    if (job->dw)
+    if (dw && dw->data)
         zt_sum_chunks(job->dw, chunks, job->cols, dw->data, ZT_F32, true);
-    if (job->db)
+    if (db && db->data)
         zt_sum_chunks(job->db, chunks, job->cols, db->data, ZT_F32, true);
     return ZT_OK;
 }

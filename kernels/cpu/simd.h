@@ -34,7 +34,6 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 typedef float zt_v16 __attribute__((vector_size(64)));
 typedef int32_t zt_m16 __attribute__((vector_size(64)));
-typedef double zt_v8d __attribute__((vector_size(64)));
 
 #define ZT_LANES 64 /* 4 vectors of 16, to hide the latency of the additions */
 

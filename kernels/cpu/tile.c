@@ -23,6 +23,14 @@ const float *zt_tile_load(const void *base, zt_dtype dtype, int64_t at, int64_t 
     }
 }
 
+/* out may be x */
+ZT_SIMD static void add_into(float *out, const float *x, const float *y, int64_t n)
+{
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] + y[i];
+}
+
 void zt_tile_store(void *base, zt_dtype dtype, int64_t at, int64_t n, const float *buf,
                    bool accumulate)
 {
@@ -33,8 +41,7 @@ void zt_tile_store(void *base, zt_dtype dtype, int64_t at, int64_t n, const floa
         return;
     }
     if (accumulate) {
-        (void)zt_tile_load(base, dtype, at, n, sum);
-        zt_tile_add(sum, buf, n);
+        add_into(sum, zt_tile_load(base, dtype, at, n, sum), buf, n);
         buf = sum;
     }
     switch (dtype) {
