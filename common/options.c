@@ -287,6 +287,15 @@ void zt_args_set_from_file(zt_args *args, const char *name, const char *const *t
         set(args, row, texts, num_texts, ZT_FROM_FILE, where, report);
 }
 
+void zt_args_set_default(zt_args *args, const char *name, const char *text,
+                         const char *where, struct zt_report *report)
+{
+    int row = find_row(args, name, strlen(name));
+
+    if (row >= 0)
+        set(args, row, &text, 1, ZT_FROM_DEFAULT, where, report);
+}
+
 const struct zt_value *zt_args_value(const zt_args *args, const char *name)
 {
     int row = find_row(args, name, strlen(name));

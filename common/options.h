@@ -58,6 +58,9 @@ void zt_args_read_env(zt_args *args, struct zt_report *report);
 /* A value of a config file: ignored when flag or environment have set the option. */
 void zt_args_set_from_file(zt_args *args, const char *name, const char *const *texts,
                            int num_texts, const char *where, struct zt_report *report);
+/* Another default, where a rule has one: ignored when anybody has set the option. */
+void zt_args_set_default(zt_args *args, const char *name, const char *text,
+                         const char *where, struct zt_report *report);
 /* The value of an option of the table; NULL: there is no such option. */
 const struct zt_value *zt_args_value(const zt_args *args, const char *name);
 /* The table's name for a name or alias, '-' or '_'; NULL: none. */

@@ -196,14 +196,14 @@ static void resolve_checkpointing(struct zt_config *c, struct zt_run *run)
     const struct zt_item *item = zt_config_find(c, path);
     const struct zt_value *given = zt_args_value(c->args, "gradient_checkpointing");
 
+    if (item && item->value->truth)
+        zt_args_set_default(c->args, "gradient_checkpointing", "true",
+                            "rule: partition_activations asks for it", &c->report);
     run->gradient_checkpointing = given->truth;
-    if (!item || !item->value->truth)
-        return;
-    if (given->from != ZT_FROM_DEFAULT && !given->truth)
+    if (item && item->value->truth && !given->truth)
         zt_report_problem(&c->report, ZT_E_CONFIG,
                           "%s: \"%s\" asks for recomputation, but %s is false",
                           item->where, path, given->where);
-    run->gradient_checkpointing = true;
 }
 
 static void resolve_reports(struct zt_config *c, struct zt_run *run)
@@ -251,9 +251,10 @@ static void resolve_task(struct zt_config *c, struct zt_run *run)
     run->per_device_eval_batch_size = zt_args_int(a, "per_device_eval_batch_size");
     run->threads = (int)zt_args_int(a, "threads");
     run->prompt = text_of(c, "prompt");
+    if (run->prompt)
+        zt_args_set_default(c->args, "generate_tokens", "100", "rule: there is a prompt",
+                            &c->report);
     run->generate_tokens = tokens->integer;
-    if (run->prompt && tokens->from == ZT_FROM_DEFAULT)
-        run->generate_tokens = 100;
     run->temperature = zt_args_float(a, "temperature");
     run->top_p = zt_args_float(a, "top_p");
     run->top_k = zt_args_int(a, "top_k");

@@ -437,6 +437,8 @@ static void check_fixed_point(const char *config, char *const *words)
     assert_int_equal(one->sched.total_steps, two->sched.total_steps);
     assert_true(one->sched.max_lr == two->sched.max_lr);
     assert_int_equal(one->compute_dtype, two->compute_dtype);
+    assert_int_equal(one->generate_tokens, two->generate_tokens);
+    assert_int_equal(one->logging_steps, two->logging_steps);
     assert_int_equal(one->gradient_checkpointing, two->gradient_checkpointing);
     free(first);
     free(second);
