@@ -102,7 +102,7 @@ static void test_normal_distribution_is_within_its_error(void **state)
 {
     (void)state;
     within("cdf", worst(cdf_f, cdf_d, -1, INFINITY), 8);
-    within("cdf tail", worst(cdf_f, cdf_d, -5, -1), 8 + 25 / 4);
+    within("cdf tail", worst(cdf_f, cdf_d, -5, -1), 8 + 25.0 / 4);
     within("density", worst(density_f, density_d, -3, 3), 6);
 }
 
