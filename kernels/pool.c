@@ -167,13 +167,21 @@ static void hole_remove(struct zt_pool *p, size_t i)
     memmove(&p->holes[i], &p->holes[i + 1], (p->num_holes - i) * sizeof(*p->holes));
 }
 
+/* The hole at the end counts as endless, however little of it this region has left. */
+static uint64_t hole_size(const struct zt_pool *p, size_t i)
+{
+    bool last = p->holes[i].at + p->holes[i].len == p->total;
+
+    return last ? UINT64_MAX : p->holes[i].len;
+}
+
 static size_t hole_best(const struct zt_pool *p, uint64_t len)
 {
     size_t best = p->num_holes;
 
     for (size_t i = 0; i < p->num_holes; i++)
         if (p->holes[i].len >= len &&
-            (best == p->num_holes || p->holes[i].len < p->holes[best].len))
+            (best == p->num_holes || hole_size(p, i) < hole_size(p, best)))
             best = i;
     return best;
 }

@@ -1,8 +1,9 @@
 /*
  * pool.h -- a deterministic allocator over one region, for the values of a step.
  *
- * Best fit over an address-ordered free list, neighbours merged. The same sequence of
- * calls gives the same offsets, so a run on the meta backend yields the exact peak that
+ * Best fit over an address-ordered free list, neighbours merged; what is free at the end
+ * of the region is taken last. The same sequence of calls gives the same offsets in any
+ * region that is large enough, so a run on the meta backend yields the exact peak that
  * the real one will have. The pool never touches the memory it hands out.
  *
  * Ownership: the caller owns the region; the pool owns its list.

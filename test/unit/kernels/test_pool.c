@@ -148,7 +148,7 @@ struct model {
     int live;
 };
 
-/* Start of the smallest run that fits, MODEL_UNITS when there is none. */
+/* Start of the smallest run that fits, the last one if need be; MODEL_UNITS: none. */
 static size_t model_find(const struct model *m, size_t len)
 {
     size_t best = MODEL_UNITS, best_len = MODEL_UNITS + 1;
@@ -158,7 +158,8 @@ static size_t model_find(const struct model *m, size_t len)
 
         while (j < MODEL_UNITS && !m->taken[j])
             j++;
-        if (j - i >= len && j - i < best_len) {
+        if (j - i >= len && j - i < best_len &&
+            (j < MODEL_UNITS || best == MODEL_UNITS)) {
             best = i;
             best_len = j - i;
         }
@@ -223,6 +224,48 @@ static void test_random_sequences_do_as_the_obvious_model(void **state)
     }
 }
 
+/* One sequence of calls; what it is given goes to `offsets`. */
+static void play(struct zt_pool *p, uint64_t seed, size_t *offsets, int n)
+{
+    size_t live[100];
+    int num_live = 0;
+
+    for (int i = 0; i < n; i++) {
+        uint64_t r = seed = seed * 6364136223846793005u + 1442695040888963407u;
+
+        offsets[i] = SIZE_MAX;
+        if (num_live == 100 || (num_live > 0 && r >> 63)) {
+            size_t k = (size_t)(r >> 33) % (size_t)num_live;
+
+            give(p, live[k]);
+            live[k] = live[--num_live];
+        } else {
+            offsets[i] = take(p, 1 + (size_t)(r >> 40) % (7 * UNIT));
+            live[num_live++] = offsets[i];
+        }
+    }
+}
+
+static void test_a_region_of_the_peak_gives_the_offsets_of_an_endless_one(void **state)
+{
+    enum { N = 400 };
+    size_t planned[N], real[N];
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct zt_pool *p = open_pool((size_t)1 << 40);
+        size_t peak;
+
+        play(p, seed, planned, N);
+        peak = zt_pool_peak(p);
+        zt_pool_close(p);
+        p = open_pool(peak);
+        play(p, seed, real, N);
+        assert_memory_equal(planned, real, sizeof(real));
+        zt_pool_close(p);
+    }
+}
+
 static void test_thousands_of_live_allocations_keep_their_places(void **state)
 {
     enum { N = 5000 };
@@ -274,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_open_refuses_a_crooked_base),
         cmocka_unit_test(test_peak_is_the_highest_end_since_reset),
         cmocka_unit_test(test_random_sequences_do_as_the_obvious_model),
+        cmocka_unit_test(test_a_region_of_the_peak_gives_the_offsets_of_an_endless_one),
         cmocka_unit_test(test_thousands_of_live_allocations_keep_their_places),
         cmocka_unit_test(test_freed_memory_is_out_of_bounds_under_asan),
     };
