@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("ZT_BIN", os.path.join(ROOT, "bin"))
-PROBE = os.path.join(ROOT, "build/release/peers/probe")
+PROBE = os.environ.get("ZT_PROBE", os.path.join(ROOT, "build/release/peers/probe"))
 GPT2 = os.path.join(BIN, "models/gpt2.so")
 
 
