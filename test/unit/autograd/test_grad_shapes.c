@@ -222,6 +222,40 @@ static void test_gradients_add_up_over_fan_out(void **state)
     }
 }
 
+/* y hands one gradient to x and h; then x gets more, while h has not been played yet. */
+static zt_tensor *run_shared(zt_step *s, zt_tensor **in)
+{
+    zt_tensor *h = zt_tanh(s, in[0]), *x = zt_silu(s, in[1]);
+    zt_tensor *u = zt_mul(s, x, in[0]), *y = zt_add(s, x, h);
+
+    return zt_concat(s, 0, (zt_tensor *[]){y, u}, 2);
+}
+
+static void ref_shared(double *const *in, double *out)
+{
+    for (int64_t i = 0; i < dim[0]; i++) {
+        double x = in[1][i] / (1 + exp(-in[1][i]));
+
+        out[i] = x + tanh(in[0][i]);
+        out[dim[0] + i] = x * in[0][i];
+    }
+}
+
+static void test_a_gradient_that_serves_two_values_is_not_written(void **state)
+{
+    (void)state;
+    TRIALS
+    {
+        struct op_check c = {
+            .name = "shared", .num_in = 2, .run = run_shared, .ref = ref_shared};
+
+        dim[0] = odd(33);
+        c.in[0] = c.in[1] = FLOATS(dim[0]);
+        c.out_numel = 2 * dim[0];
+        check_op(c);
+    }
+}
+
 /* ---- rope: dim = B, T, H, D, rotary ---- */
 
 static struct zt_rope rope;
@@ -435,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_swiglu_gradient_of_a_packed_tensor),
         cmocka_unit_test(test_gradients_go_through_views_and_copies),
         cmocka_unit_test(test_gradients_add_up_over_fan_out),
+        cmocka_unit_test(test_a_gradient_that_serves_two_values_is_not_written),
         cmocka_unit_test(test_rope_gradients_half_and_interleaved),
         cmocka_unit_test(test_attention_gradients_full_causal_windowed_and_grouped),
         cmocka_unit_test(test_attention_gradients_with_fewer_queries_than_keys),
