@@ -150,7 +150,7 @@ static bool take_choice(struct zt_config *c, struct zt_item *i)
         found = spelling(c, i->key, text, any_case);
     }
     if (!found) {
-        if (text)
+        if (i->value->type == ZT_JSON_STRING)
             no_choice(c, i);
         else
             problem(c, i, zt_keep_printf(&c->keep, "one of %s", i->key->choices));
