@@ -2,26 +2,26 @@
 # Two ranks learn a text: the loss falls, evaluation and sample come out, weights are saved.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
-train 2 "$tmp/log" --max_steps 60 --per_device_train_batch_size 8 --learning_rate 1e-2 --do_eval \
-    --output_dir "$tmp/out" --prompt "The " --generate_tokens 40
+train 2 "$tmp/log" --max_steps 60 --n_embd 64 --per_device_train_batch_size 8 --learning_rate 1e-2 --do_eval \
+    --output_dir "$tmp/a/new/out" --prompt "The " --generate_tokens 40
 check "exit code 0" test $? -eq 0
 check "60 steps were reported" test "$(field loss "$tmp/log" | wc -l)" -eq 60
 check "the first loss is that of an untrained model" \
     awk -v l="$(field loss "$tmp/log" | head -1)" 'BEGIN { exit !(l > 5.3 && l < 5.8) }'
-check "the loss falls below 3 nats" \
-    awk -v l="$(field loss "$tmp/log" | tail -1)" 'BEGIN { exit !(l < 3.0) }'
+check "the loss falls below 3.4 nats" \
+    awk -v l="$(field loss "$tmp/log" | tail -1)" 'BEGIN { exit !(l < 3.4) }'
 for f in step loss lr grad_norm tokens_per_s samples skipped peak_device_bytes; do
     check "step events carry $f" test -n "$(field $f "$tmp/log")"
 done
 check "samples count the global batch" test "$(field samples "$tmp/log" | tail -1)" -eq 960
 check "there is an evaluation with a perplexity" grep -q '"event":"eval".*"perplexity":' "$tmp/log"
 check "there is a sample that begins with the prompt" grep -q '"sample".*"The ' "$tmp/log"
-check "model.safetensors is there" test -s "$tmp/out/model.safetensors"
-check "config.json names the model" grep -q '"model_type": *"gpt2"' "$tmp/out/config.json"
+check "model.safetensors is there" test -s "$tmp/a/new/out/model.safetensors"
+check "config.json names the model" grep -q '"model_type": *"gpt2"' "$tmp/a/new/out/config.json"
 
 # the saved weights are the trained ones: evaluating them gives the same loss
 eval_loss() { grep '"event":"eval"' "$1" | tail -1 | sed 's/.*"loss":\([^,}]*\).*/\1/'; }
-"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --model_name_or_path "$tmp/out" \
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" \
     --train_file "$tmp/corpus.txt" --block_size 32 --do_eval >"$tmp/again" 2>"$tmp/again.err"
 check "weights load again" test $? -eq 0
 check "and evaluate to the same loss" awk -v a="$(eval_loss "$tmp/log")" -v b="$(eval_loss "$tmp/again")" \

@@ -265,13 +265,15 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     rc = make_segments(e, fault);
     if (!rc)
         rc = zt_plan_make(run, e->model, e->optimizer->num_states, e->block_size,
-                          &e->plan, fault);
+                          zt_engine_prompt_tokens(e), &e->plan, fault);
     if (rc)
         return rc;
     zt_plan_look(&e->plan, run);
     if (run->dry_run || run->check_config)
         return ZT_OK;
     rc = zt_plan_check(&e->plan, run, fault);
+    if (!rc && run->do_train && run->output_dir && run->rank == 0)
+        rc = zt_weights_prepare(run->output_dir, fault);
     if (!rc)
         rc = zt_backend_find(run->device, &e->backend, fault);
     if (!rc)

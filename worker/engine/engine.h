@@ -87,6 +87,9 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
 /* Continue run->prompt by run->generate_tokens tokens; an event with the text. */
 zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
+int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
+
 /* Weights as model.safetensors and config.json in run->output_dir (rank 0 writes). */
 zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -145,6 +145,19 @@ static bool byte_vocab(const struct zt_engine *e)
     return d ? zt_dataset_is_bytes(d) : e->model->vocab == END_OF_TEXT + 1;
 }
 
+int64_t zt_engine_prompt_tokens(const struct zt_engine *e)
+{
+    const char *p = e->run->prompt ? e->run->prompt : "";
+    int64_t n = 0;
+
+    if (byte_vocab(e))
+        n = (int64_t)strlen(p);
+    else
+        for (; *p; p++)
+            n += !isspace((unsigned char)*p) && (!p[1] || isspace((unsigned char)p[1]));
+    return n ? n : 1; /* something must come first */
+}
+
 zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault)
 {
     const char *prompt = e->run->prompt ? e->run->prompt : "";

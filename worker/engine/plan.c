@@ -25,6 +25,29 @@ static zt_err dry_pass(struct zt_step *s, struct zt_pass pass, struct zt_fault *
     return rc;
 }
 
+/* A prompt, a token, and when the context fills up, half of it again and a token. */
+static zt_err dry_generation(const struct zt_run *run, struct zt_step *s, int64_t T,
+                             int64_t prompt, const int32_t *ids, struct zt_fault *fault)
+{
+    const int64_t lengths[] = {prompt < T ? prompt : T, 1, (T + 1) / 2, 1};
+    int num = prompt + run->generate_tokens > T ? 4 : 2;
+    zt_err rc = zt_step_cache_open(s, 1, T, fault);
+
+    for (int i = 0; !rc && i < num; i++) {
+        struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
+                               .B = 1,
+                               .T = lengths[i],
+                               .tokens = ids,
+                               .last_only = true};
+
+        if (i == 2 || lengths[0] == T)
+            zt_step_cache_reset(s);
+        rc = dry_pass(s, pass, fault);
+    }
+    zt_step_cache_close(s);
+    return rc;
+}
+
 /* What the run will do, once each, in the order it will do it. */
 static zt_err dry_run(const struct zt_run *run, struct zt_step *s, int64_t T,
                       int64_t prompt, double *train_flops, struct zt_fault *fault)
@@ -52,26 +75,15 @@ static zt_err dry_run(const struct zt_run *run, struct zt_step *s, int64_t T,
         pass.B = run->per_device_eval_batch_size;
         rc = dry_pass(s, pass, fault);
     }
-    if (!rc && run->generate_tokens > 0) {
-        pass = (struct zt_pass){.mode = ZT_MODE_GENERATE,
-                                .B = 1,
-                                .T = prompt,
-                                .tokens = ids,
-                                .last_only = true};
-        rc = zt_step_cache_open(s, 1, T, fault);
-        if (!rc)
-            rc = dry_pass(s, pass, fault);
-        pass.T = 1;
-        if (!rc && prompt < T)
-            rc = dry_pass(s, pass, fault);
-        zt_step_cache_close(s);
-    }
+    if (!rc && run->generate_tokens > 0)
+        rc = dry_generation(run, s, T, prompt, ids, fault);
     free(ids);
     return rc;
 }
 
 zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_states,
-                    int64_t block_size, struct zt_plan *out, struct zt_fault *fault)
+                    int64_t block_size, int64_t prompt_tokens, struct zt_plan *out,
+                    struct zt_fault *fault)
 {
     const struct zt_backend *meta = NULL;
     struct zt_state_config sc = {
@@ -90,7 +102,6 @@ zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_st
     struct zt_step *step = NULL;
     struct zt_pool *pool = NULL;
     struct zt_device *dev = NULL;
-    int64_t prompt = run->prompt ? (int64_t)strlen(run->prompt) : 1;
     zt_err rc;
 
     *out = (struct zt_plan){.state = zt_state_measure(&sc)};
@@ -107,9 +118,7 @@ zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_st
     if (!rc)
         rc = zt_step_open(&cfg, &step, fault);
     if (!rc)
-        rc = dry_run(run, step, block_size,
-                     prompt < block_size ? (prompt ? prompt : 1) : block_size,
-                     &out->train_flops, fault);
+        rc = dry_run(run, step, block_size, prompt_tokens, &out->train_flops, fault);
     if (!rc)
         out->activations = zt_pool_peak(pool);
     zt_step_close(step);

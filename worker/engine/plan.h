@@ -19,9 +19,12 @@ struct zt_plan {
         train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
 };
 
-/* `model` must be laid out; its blocks are bound elsewhere afterwards. */
+/*
+ * `model` must be laid out; its blocks are bound elsewhere afterwards. prompt_tokens: of
+ * the generation, where the run has one.
+ */
 zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_states,
-                    int64_t block_size, struct zt_plan *out,
+                    int64_t block_size, int64_t prompt_tokens, struct zt_plan *out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Fill in what this machine, its cgroup and its limits leave for the local ranks. */

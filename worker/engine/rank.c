@@ -93,7 +93,7 @@ static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
     if (run->rank)
         return ZT_OK;
     for (int i = 0; (note = zt_run_note(run, i)); i++)
-        zt_debug("config", "%s", note);
+        zt_log(run->check_config ? ZT_LOG_INFO : ZT_LOG_DEBUG, "config", "%s", note);
     return run->dump_state && !run->check_config ? zt_run_print_config(run, stdout, fault)
                                                  : ZT_OK;
 }
@@ -120,6 +120,11 @@ static zt_err live(int argc, char **argv, struct zt_fault *fault)
         facts.model_options = plugin->options;
         rc = zt_run_open(argc - 2, argv + 2, &facts, &run, fault);
     }
+    if (!rc && !run->do_train && !run->do_eval && !run->generate_tokens &&
+        !run->check_config && !run->dry_run)
+        rc = zt_fault_set(
+            fault, ZT_E_USAGE,
+            "nothing to do: say --do_train, --do_eval or --generate_tokens N");
     if (!rc)
         rc = zt_engine_open(run, plugin, &e, fault);
     if (!rc)

@@ -6,9 +6,11 @@
  */
 #include "worker/engine/weights.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/event.h"
@@ -174,6 +176,32 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 }
 
 /* ---- out ---- */
+
+zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
+{
+    char path[4096];
+    size_t n = strlen(dir);
+
+    if (n >= sizeof(path))
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");
+    memcpy(path, dir, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        char c = path[i];
+
+        if (c && c != '/')
+            continue;
+        path[i] = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return zt_fault_set(fault, ZT_E_CANTCREATE,
+                                "--output_dir %s: cannot make the folder %s: %s", dir,
+                                path, strerror(errno));
+        path[i] = c;
+    }
+    if (access(dir, W_OK | X_OK))
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir %s: %s", dir,
+                            strerror(errno));
+    return ZT_OK;
+}
 
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
                           struct zt_hf_writer *w, float *piece, struct zt_fault *fault)

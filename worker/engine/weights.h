@@ -1,4 +1,4 @@
-/* weights.h -- where pretrained weights keep their config.json. */
+/* weights.h -- the folders that weights come from and go to. */
 #ifndef WORKER_ENGINE_WEIGHTS_H
 #define WORKER_ENGINE_WEIGHTS_H
 
@@ -10,5 +10,11 @@
  */
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Make the output folder, with its parents, and see that it can be written: before
+ * training rather than after. ZT_E_CANTCREATE.
+ */
+zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif
