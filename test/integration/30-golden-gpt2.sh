@@ -83,8 +83,23 @@ check "to the same mean loss" awk -v want="$(cat "$golden/eval.txt")" \
 
 { read -r prompt && read -r text; } <"$golden/greedy.txt"
 new=$(($(wc -w <<<"$text") - $(wc -w <<<"$prompt")))
-check "greedy text comes" quietly "$tmp/text" "$bin/zlaunch" --num_gpus 1 --log_format json \
-    "$bin/models/gpt2.so" --model_name_or_path "$golden/model" --prompt "$prompt" \
-    --temperature 0 --generate_tokens $new
-check "and is that of transformers" grep -qF "\"text\":\"$text\"" "$tmp/text"
+# generate OUT COUNT PROMPT: what greedy text continues the prompt
+generate() {
+    quietly "$1" "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" \
+        --model_name_or_path "$golden/model" --prompt "$3" --temperature 0 --generate_tokens "$2"
+}
+said() { sed -n 's/.*"event":"sample".*"text":"\([^"]*\)".*/\1/p' "$1"; }
+check "greedy text comes" generate "$tmp/text" $new "$prompt"
+check "and is that of transformers" test "$(said "$tmp/text")" = "$text"
+
+# The context of 40 fills up when token 41 is there: its last 20 are then read again.
+check "greedy text goes on past the context" generate "$tmp/long" 57 "$prompt"
+check "with the same beginning" test "$(said "$tmp/long" | cut -d ' ' -f 1-34)" = "$text"
+check "half a context starts afresh" generate "$tmp/half" 20 "$(said "$tmp/long" | cut -d ' ' -f 22-41)"
+check "and gives what the long text goes on with" test "$(said "$tmp/half")" = \
+    "$(said "$tmp/long" | cut -d ' ' -f 22-61)"
+check "a prompt longer than the context counts by its end" generate "$tmp/end" 2 "$(seq -s ' ' 1 45)"
+check "as its end alone does" generate "$tmp/alone" 2 "$(seq -s ' ' 6 45)"
+check "with the same text" test "$(said "$tmp/end" | cut -d ' ' -f 46-)" = \
+    "$(said "$tmp/alone" | cut -d ' ' -f 41-)"
 finish
