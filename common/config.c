@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "common/suggest.h"
+
 void zt_config_init(struct zt_config *c)
 {
     *c = (struct zt_config){0};
@@ -93,6 +95,21 @@ static void item_to_args(struct zt_config *c, zt_args *args, const char *name,
                           &c->report);
 }
 
+static void no_such_option(struct zt_config *c, const struct zt_item *item,
+                           const char *name)
+{
+    struct zt_suggest s;
+    const char *best;
+
+    zt_suggest_init(&s, name);
+    for (const struct zt_option *o = zt_args_table(c->model_args); o->name; o++)
+        zt_suggest_offer(&s, o->name);
+    best = zt_suggest_best(&s);
+    zt_report_problem(
+        &c->report, ZT_E_CONFIG, "%s: the plugin has no option \"%s\"%s%s%s", item->where,
+        name, best ? "; did you mean \"" : "", best ? best : "", best ? "\"?" : "");
+}
+
 void zt_config_to_args(struct zt_config *c)
 {
     static const char section[] = "zlaunch.", model[] = "zlaunch.model.";
@@ -111,8 +128,7 @@ void zt_config_to_args(struct zt_config *c)
         if (zt_args_find(c->model_args, name))
             item_to_args(c, c->model_args, name, i);
         else
-            zt_report_problem(&c->report, ZT_E_CONFIG,
-                              "%s: the plugin has no option \"%s\"", i->where, name);
+            no_such_option(c, i, name);
     }
 }
 

@@ -173,7 +173,8 @@ static bool is_comment(struct zt_config *c, const struct place *p,
                        const struct zt_jnode *n)
 {
     const char *path = join(c, p->path, '.', n->key);
-    bool mark = *n->key == '_' || *n->key == '#';
+    bool mark =
+        (*n->key == '_' || *n->key == '#') && strcmp(p->row, "zlaunch.model") != 0;
 
     if (!strcmp(path, "x-ignore")) {
         if (n->type != ZT_JSON_ARRAY)

@@ -242,10 +242,11 @@ void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run)
     if (!decay)
         return;
     if (!total)
-        zt_report_problem(&c->report, ZT_E_CONFIG,
-                          "%s: WarmupDecayLR needs \"total_num_steps\" (a number, or "
-                          "\"auto\" for the steps of the run)",
-                          type->where);
+        zt_report_problem(
+            &c->report, ZT_E_CONFIG,
+            "%s: WarmupDecayLR needs \"scheduler.params.total_num_steps\" (a number, or "
+            "\"auto\" for the steps of the run)",
+            type->where);
     if (!total || total->is_auto)
         return; /* zt_run_resolve() knows */
     s->total_steps = zt_resolve_int(c, "scheduler.params.total_num_steps", NULL, "0");
