@@ -1,22 +1,29 @@
 /*
  * comm.h -- collectives between the ranks of a group, whoever carries them.
  *
- * An engine (shm, later mpi and nccl) fills one struct zt_comm_engine and is listed in
- * worker/comm/comm.c. `solo`, the engine of a world of one, is the oracle for the rest.
+ * An engine fills one struct zt_comm_engine (engine.h) and is listed in comm.c: `shm`
+ * between ranks of one node; `solo` for a world of one, the oracle for the rest.
  *
- *      send, recv: (count) of dtype          all_gather: recv is (W * count)
- *      reduce_scatter: send is (W * count), recv (count)      all_to_all: both (W *
- * count)
+ *      send and recv hold `count` elements per rank:
+ *      all_reduce      send (count)         recv (count)
+ *      reduce_scatter  send (W, count)      recv (count)
+ *      all_gather      send (count)         recv (W, count)
+ *      all_to_all      send (W, count)      recv (W, count)
  *
  * Order:    every rank issues the same collectives in the same order, from one thread.
- *           Each call carries a header (sequence number, operation, bytes) that is
- * compared across ranks: a mismatch is ZT_E_PEER naming both sides, never a hang. Sums:
- * of fp32, bf16 and fp16 are taken in fp32 in rank order 0..W-1 and rounded once,
- *           whatever the algorithm: the result is the same bits on every rank.
- * Aliasing: send == recv (all_gather: send == recv + rank * count) is allowed and fast.
+ *           Ranks compare what they want at each call: a difference is ZT_E_PEER naming
+ *           both sides on all ranks, never a hang.
+ * Sums:     of fp32, bf16 and fp16 are taken in fp32 in rank order 0..W-1, scaled, and
+ *           rounded once, whatever the way: the same bits on every rank. Integers are
+ *           summed in their own type, wrapping, and take no scale but 1. A maximum is
+ *           NaN if any rank's value is.
+ * Aliasing: send == recv (all_gather: send == recv + rank * count; reduce_scatter also
+ *           recv == send + rank * count) is allowed; other overlap is ZT_E_ARG.
  * Memory:   any host pointer works; memory from zt_comm_alloc() skips the staging copy.
  * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a
- * second; after that the communicator is dead and only zt_comm_close() is allowed.
+ *           second; after that the communicator is dead: each call repeats that fault,
+ *           and buffers of unfinished calls hold anything. ZT_E_ARG, and ZT_E_LIMIT or
+ *           ZT_E_NOMEM from zt_comm_alloc(), break nothing.
  */
 #ifndef WORKER_COMM_COMM_H
 #define WORKER_COMM_COMM_H
@@ -25,32 +32,33 @@
 
 struct zt_comm;
 
-/* One asynchronous collective in flight; values, not pointers. 0 is "already complete".
- */
+/* One asynchronous collective in flight; a value. 0 is "already complete". */
 typedef uint64_t zt_comm_handle;
 
 typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
 
 /* Where the ranks meet. All ranks of one group pass the same world and heap_bytes. */
 struct zt_comm_config {
-    const char *engine; /* "solo", "shm" or "auto" */
+    const char *engine; /* "auto", "solo", "shm", "faulty:<nth call>:<engine>" */
     int rank, world;
-    int shm_fd;        /* shm: a memfd shared by all ranks; comm does not close it */
+    int shm_fd;        /* shm: an empty memfd all ranks share; comm does not close it */
     size_t heap_bytes; /* shm: room per rank for zt_comm_alloc() */
     double timeout_s;  /* a wait longer than this is an error naming who is missing */
 };
 
 zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_comm_close(struct zt_comm *c); /* NULL is fine */
+/* Runs what was started; frees what zt_comm_alloc() gave. NULL is fine. */
+void zt_comm_close(struct zt_comm *c);
 
 int zt_comm_rank(const struct zt_comm *c);
 int zt_comm_world(const struct zt_comm *c);
 const char *zt_comm_engine_name(const struct zt_comm *c);
 
 /*
- * Page-aligned memory that peers can read in place. Collective: every rank calls it in
- * the same order with the same size. Lives until zt_comm_close(). ZT_E_LIMIT: heap full.
+ * Page-aligned zeroed memory that peers can read in place. Collective: every rank calls
+ * it in the same order with the same size. Lives until zt_comm_close(). ZT_E_LIMIT: the
+ * heap is full; ZT_E_NOMEM: a rank's machine is. Both on all ranks alike.
  */
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
@@ -70,7 +78,7 @@ zt_err zt_broadcast(struct zt_comm *c, void *buf, size_t count, zt_dtype dtype, 
                     struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_barrier(struct zt_comm *c, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Sum of one double per rank, in rank order; for token counts and statistics. */
+/* Sums of `count` doubles in place, in rank order; for token counts and statistics. */
 zt_err zt_sum_f64(struct zt_comm *c, double *values, int count,
                   struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -1,0 +1,433 @@
+/* Collectives over shared memory give what a sum in rank order by hand gives. */
+#include "test/unit/comm/ranks.h"
+
+/* Counts around every border: nothing, a line, a block, the small area, slots. */
+static const size_t counts[] = {0, 1, 7, 64, 1023, 4099, 140001, 600011};
+#define NUM_COUNTS (sizeof(counts) / sizeof(counts[0]))
+#define MOST       600011u
+#define GUARD      0xa5
+
+enum place { HEAP, OUTSIDE, NUM_PLACE };
+
+static const zt_dtype all_dtypes[] = {ZT_F32, ZT_BF16, ZT_F16, ZT_I32, ZT_I64, ZT_U8};
+
+/* Buffers that a rank uses for one test: in the heap and outside, with a guard behind. */
+struct buffers {
+    char *send[NUM_PLACE], *recv[NUM_PLACE], *want;
+    size_t bytes;
+};
+
+static void make_buffers(struct zt_comm *c, struct buffers *b, size_t bytes)
+{
+    void *p;
+
+    b->bytes = bytes + 64;
+    DO(zt_comm_alloc(c, b->bytes, &p, &fault));
+    b->send[HEAP] = p;
+    DO(zt_comm_alloc(c, b->bytes, &p, &fault));
+    b->recv[HEAP] = p;
+    b->send[OUTSIDE] = malloc(b->bytes);
+    b->recv[OUTSIDE] = malloc(b->bytes);
+    b->want = malloc(b->bytes);
+    CHECK(b->send[OUTSIDE] && b->recv[OUTSIDE] && b->want);
+}
+
+static void drop_buffers(struct buffers *b)
+{
+    free(b->send[OUTSIDE]);
+    free(b->recv[OUTSIDE]);
+    free(b->want);
+}
+
+static void check_result(const char *recv, const char *want, size_t bytes)
+{
+    CHECK(!memcmp(recv, want, bytes));
+    for (size_t i = 0; i < 64; i++)
+        CHECK((uint8_t)recv[bytes + i] == GUARD);
+}
+
+/* ---------------------------------------------------------------- all_reduce */
+static void reduce_once(struct zt_comm *c, struct buffers *b, enum place from,
+                        enum place to, bool in_place, size_t n, zt_dtype dtype,
+                        zt_reduce_op op, float scale)
+{
+    size_t bytes = n * zt_dtype_bytes(dtype);
+    char *recv = b->recv[to], *send = in_place ? recv : b->send[from];
+    uint64_t seed = n * 31 + (uint64_t)dtype;
+
+    memset(recv, GUARD, b->bytes);
+    fill(send, n, dtype, seed, my_rank);
+    DO(zt_all_reduce(c, send, recv, n, dtype, op, scale, &fault));
+    check_result(recv, b->want, bytes);
+}
+
+static void reduce_everywhere(struct zt_comm *c)
+{
+    struct buffers b;
+
+    make_buffers(c, &b, MOST * 4);
+    for (size_t i = 0; i < NUM_COUNTS; i++) {
+        size_t n = counts[i];
+
+        for (size_t d = 0; d < 3; d++) {
+            float scale = i % 2 ? 1.0f : 0.3f;
+
+            expect_fold(b.want, n, all_dtypes[d], n * 31 + (uint64_t)all_dtypes[d],
+                        zt_comm_world(c), ZT_SUM, scale);
+            for (int p = 0; p < 4; p++)
+                reduce_once(c, &b, p & 1, p >> 1, false, n, all_dtypes[d], ZT_SUM, scale);
+            reduce_once(c, &b, HEAP, HEAP, true, n, all_dtypes[d], ZT_SUM, scale);
+            reduce_once(c, &b, OUTSIDE, OUTSIDE, true, n, all_dtypes[d], ZT_SUM, scale);
+        }
+    }
+    drop_buffers(&b);
+}
+
+static void test_all_reduce_is_the_rank_order_sum_of_2(void **state)
+{
+    (void)state;
+    run_ranks(2, 8u << 20, reduce_everywhere);
+}
+
+static void test_all_reduce_is_the_rank_order_sum_of_3(void **state)
+{
+    (void)state;
+    run_ranks(3, 8u << 20, reduce_everywhere);
+}
+
+static void test_all_reduce_is_the_rank_order_sum_of_4(void **state)
+{
+    (void)state;
+    run_ranks(4, 8u << 20, reduce_everywhere);
+}
+
+static void reduce_kinds(struct zt_comm *c)
+{
+    static const size_t some[] = {7, 70001};
+    struct buffers b;
+
+    make_buffers(c, &b, 70001 * 8);
+    for (size_t i = 0; i < 2; i++)
+        for (size_t d = 0; d < 6; d++)
+            for (int op = ZT_SUM; op <= ZT_MAX; op++) {
+                size_t n = some[i];
+
+                expect_fold(b.want, n, all_dtypes[d], n * 31 + (uint64_t)all_dtypes[d],
+                            zt_comm_world(c), (zt_reduce_op)op, 1.0f);
+                reduce_once(c, &b, HEAP, HEAP, true, n, all_dtypes[d], (zt_reduce_op)op,
+                            1.0f);
+                reduce_once(c, &b, OUTSIDE, OUTSIDE, false, n, all_dtypes[d],
+                            (zt_reduce_op)op, 1.0f);
+            }
+    drop_buffers(&b);
+}
+
+static void test_sum_and_max_hold_for_every_dtype(void **state)
+{
+    (void)state;
+    run_ranks(3, 8u << 20, reduce_kinds);
+}
+
+/* ---------------------------------------------------------------- the others */
+static void scatter_everywhere(struct zt_comm *c)
+{
+    size_t world = (size_t)zt_comm_world(c);
+    struct buffers b;
+    char *sum;
+
+    make_buffers(c, &b, 140001 * 4 * world);
+    sum = malloc(140001 * 4 * world);
+    for (size_t i = 0; i < NUM_COUNTS - 1; i++)
+        for (size_t d = 0; d < 3; d++)
+            for (int way = 0; way < 6; way++) {
+                zt_dtype dtype = all_dtypes[d];
+                size_t n = counts[i], bytes = n * zt_dtype_bytes(dtype);
+                char *send = b.send[way & 1], *recv = b.recv[way >> 1 & 1];
+
+                if (way == 4) /* in place, the slice that peers do not read */
+                    recv = send + (size_t)my_rank * bytes;
+                if (way == 5)
+                    recv = send = b.send[HEAP];
+                expect_fold(sum, n * world, dtype, n, (int)world, ZT_SUM, 0.7f);
+                memset(recv, GUARD, bytes + 64);
+                fill(send, n * world, dtype, n, my_rank);
+                DO(zt_reduce_scatter(c, send, recv, n, dtype, 0.7f, &fault));
+                CHECK(!memcmp(recv, sum + (size_t)my_rank * bytes, bytes));
+            }
+    free(sum);
+    drop_buffers(&b);
+}
+
+static void gather_everywhere(struct zt_comm *c)
+{
+    size_t world = (size_t)zt_comm_world(c);
+    struct buffers b;
+
+    make_buffers(c, &b, 140001 * 8 * world);
+    for (size_t i = 0; i < NUM_COUNTS - 1; i++)
+        for (size_t d = 0; d < 6; d++)
+            for (int way = 0; way < 6; way++) {
+                zt_dtype dtype = all_dtypes[d];
+                size_t n = counts[i], bytes = n * zt_dtype_bytes(dtype);
+                char *send = b.send[way & 1], *recv = b.recv[way >> 1 & 1];
+
+                if (way >= 4) {
+                    recv = b.recv[way & 1];
+                    send = recv + (size_t)my_rank * bytes;
+                }
+                for (size_t r = 0; r < world; r++)
+                    fill(b.want + r * bytes, n, dtype, n, (int)r);
+                memset(recv, GUARD, b.bytes);
+                fill(send, n, dtype, n, my_rank);
+                DO(zt_all_gather(c, send, recv, n, dtype, &fault));
+                check_result(recv, b.want, world * bytes);
+            }
+    drop_buffers(&b);
+}
+
+static void exchange_everywhere(struct zt_comm *c)
+{
+    size_t world = (size_t)zt_comm_world(c);
+    struct buffers b;
+    char *all;
+
+    make_buffers(c, &b, 140001 * 8 * world);
+    all = malloc(140001 * 8 * world);
+    for (size_t i = 0; i < NUM_COUNTS - 1; i++)
+        for (size_t d = 0; d < 6; d++)
+            for (int way = 0; way < 6; way++) {
+                zt_dtype dtype = all_dtypes[d];
+                size_t n = counts[i], bytes = n * zt_dtype_bytes(dtype);
+                char *send = b.send[way & 1], *recv = b.recv[way >> 1 & 1];
+
+                if (way >= 4)
+                    send = recv = b.recv[way & 1];
+                for (size_t r = 0; r < world; r++) {
+                    fill(all, n * world, dtype, n, (int)r);
+                    memcpy(b.want + r * bytes, all + (size_t)my_rank * bytes, bytes);
+                }
+                memset(recv, GUARD, b.bytes);
+                fill(send, n * world, dtype, n, my_rank);
+                DO(zt_all_to_all(c, send, recv, n, dtype, &fault));
+                check_result(recv, b.want, world * bytes);
+            }
+    free(all);
+    drop_buffers(&b);
+}
+
+static void broadcast_everywhere(struct zt_comm *c)
+{
+    struct buffers b;
+
+    make_buffers(c, &b, MOST * 8);
+    for (size_t i = 0; i < NUM_COUNTS; i++)
+        for (size_t d = 0; d < 6; d++)
+            for (int root = 0; root < zt_comm_world(c); root++)
+                for (int way = 0; way < 4; way++) {
+                    zt_dtype dtype = all_dtypes[d];
+                    size_t n = counts[i], bytes = n * zt_dtype_bytes(dtype);
+                    enum place at = my_rank == root ? way & 1 : way >> 1;
+
+                    if (n > 5000 && (d % 2 || root > 1)) /* the ways differ by length */
+                        continue;
+                    fill(b.want, n, dtype, n, root);
+                    memset(b.recv[at], GUARD, b.bytes);
+                    if (my_rank == root)
+                        memcpy(b.recv[at], b.want, bytes);
+                    DO(zt_broadcast(c, b.recv[at], n, dtype, root, &fault));
+                    check_result(b.recv[at], b.want, bytes);
+                }
+    drop_buffers(&b);
+}
+
+static void test_reduce_scatter_gives_each_rank_its_slice_of_the_sum(void **state)
+{
+    (void)state;
+    run_ranks(2, 16u << 20, scatter_everywhere);
+    run_ranks(3, 16u << 20, scatter_everywhere);
+}
+
+static void test_all_gather_puts_rank_r_at_place_r(void **state)
+{
+    (void)state;
+    run_ranks(2, 16u << 20, gather_everywhere);
+    run_ranks(3, 16u << 20, gather_everywhere);
+}
+
+static void test_all_to_all_is_a_transpose(void **state)
+{
+    (void)state;
+    run_ranks(2, 16u << 20, exchange_everywhere);
+    run_ranks(3, 16u << 20, exchange_everywhere);
+}
+
+static void test_broadcast_gives_the_roots_bytes_to_all(void **state)
+{
+    (void)state;
+    run_ranks(3, 16u << 20, broadcast_everywhere);
+}
+
+static void sum_doubles(struct zt_comm *c)
+{
+    static double v[2500];
+    int world = zt_comm_world(c);
+
+    for (int n = 0; n <= 2500; n += 1250) {
+        for (int i = 0; i < n; i++)
+            v[i] = 0.1 * (i + 1) / (my_rank + 3);
+        DO(zt_sum_f64(c, v, n, &fault));
+        for (int i = 0; i < n; i++) {
+            double want = 0.1 * (i + 1) / 3;
+
+            for (int r = 1; r < world; r++)
+                want += 0.1 * (i + 1) / (r + 3);
+            CHECK(v[i] == want);
+        }
+    }
+}
+
+static void test_sum_f64_adds_in_rank_order(void **state)
+{
+    (void)state;
+    run_ranks(4, 0, sum_doubles);
+}
+
+/* Whoever passed the barrier sees what every rank wrote before it. */
+static void barrier_orders(struct zt_comm *c)
+{
+    void *p;
+    int *count;
+    int sum[1];
+
+    DO(zt_comm_alloc(c, sizeof(int), &p, &fault));
+    count = p;
+    for (int round = 1; round <= 2000; round++) {
+        *count = round * (my_rank + 1);
+        DO(zt_barrier(c, &fault));
+        sum[0] = *count;
+        DO(zt_all_reduce(c, sum, sum, 1, ZT_I32, ZT_SUM, 1.0f, &fault));
+        CHECK(sum[0] == round * 6);
+    }
+}
+
+static void test_thousands_of_short_calls_stay_in_step(void **state)
+{
+    (void)state;
+    run_ranks(3, 4096, barrier_orders);
+}
+
+/* ---------------------------------------------------------------- asynchronous */
+#define FLIGHTS 150 /* more than the queue holds */
+
+static void fly(struct zt_comm *c)
+{
+    size_t n = 9001, world = (size_t)zt_comm_world(c);
+    float *want = malloc(n * world * 4), *own = malloc(n * 4), *sum = malloc(n * 4);
+    float *buf[FLIGHTS];
+    zt_comm_handle h[FLIGHTS];
+    void *p;
+
+    CHECK(want && own && sum);
+    for (int i = 0; i < FLIGHTS; i++) {
+        DO(zt_comm_alloc(c, n * world * 4, &p, &fault));
+        buf[i] = p;
+    }
+    for (int i = 0; i < FLIGHTS; i++) {
+        fill(buf[i], n * world, ZT_F32, (uint64_t)i, my_rank);
+        if (i % 3 == 0)
+            DO(zt_all_reduce_start(c, buf[i], buf[i], n, ZT_F32, ZT_SUM, 0.5f, &h[i],
+                                   &fault));
+        else if (i % 3 == 1)
+            DO(zt_reduce_scatter_start(c, buf[i], buf[i], n, ZT_F32, 0.5f, &h[i],
+                                       &fault));
+        else
+            DO(zt_all_gather_start(c, buf[i - 1], buf[i], n, ZT_F32, &h[i], &fault));
+        CHECK(h[i] == (zt_comm_handle)i + 1);
+        if (i % 50 == 20) { /* takes its turn among them */
+            fill(own, n, ZT_F32, 77, my_rank);
+            DO(zt_all_reduce(c, own, own, n, ZT_F32, ZT_SUM, 1.0f, &fault));
+            expect_fold(sum, n, ZT_F32, 77, (int)world, ZT_SUM, 1.0f);
+            CHECK(!memcmp(own, sum, n * 4));
+        }
+    }
+    DO(zt_comm_wait(c, 0, &fault));
+    for (int i = FLIGHTS - 1; i >= 0; i--) {
+        DO(zt_comm_wait(c, h[i], &fault));
+        expect_fold(want, n * world, ZT_F32, (uint64_t)(i % 3 == 2 ? i - 1 : i),
+                    (int)world, ZT_SUM, 0.5f);
+        if (i % 3 == 0)
+            CHECK(!memcmp(buf[i], want, n * 4));
+        else if (i % 3 == 1)
+            CHECK(!memcmp(buf[i], want + (size_t)my_rank * n, n * 4));
+        else
+            CHECK(!memcmp(buf[i], want, n * world * 4));
+    }
+    CHECK(zt_comm_wait(c, FLIGHTS + 1, &fault) == ZT_E_ARG);
+    free(want);
+    free(own);
+    free(sum);
+}
+
+static void test_started_calls_complete_in_order_beside_blocking_ones(void **state)
+{
+    (void)state;
+    run_ranks(2, 32u << 20, fly);
+    run_ranks(3, 32u << 20, fly);
+}
+
+static void close_early(struct zt_comm *c)
+{
+    static float buf[100000];
+    zt_comm_handle h;
+
+    for (int i = 0; i < 5; i++)
+        DO(zt_all_reduce_start(c, buf, buf, 100000, ZT_F32, ZT_SUM, 1.0f, &h, &fault));
+}
+
+static void test_close_runs_what_was_started(void **state)
+{
+    (void)state;
+    run_ranks(2, 0, close_early);
+}
+
+/* ---------------------------------------------------------------- the heap */
+static void fill_heap(struct zt_comm *c)
+{
+    void *a, *b, *none = &a;
+
+    DO(zt_comm_alloc(c, 10000, &a, &fault));
+    DO(zt_comm_alloc(c, 4096, &b, &fault));
+    CHECK((uintptr_t)a % 4096 == 0 && (char *)b == (char *)a + 12288);
+    for (int i = 0; i < 10000; i++)
+        CHECK(((char *)a)[i] == 0);
+    CHECK(zt_comm_alloc(c, 1, &none, &fault) == ZT_E_LIMIT);
+    CHECK(none == &a);
+    DO(zt_barrier(c, &fault)); /* it broke nothing */
+}
+
+static void test_a_full_heap_is_a_limit_and_breaks_nothing(void **state)
+{
+    (void)state;
+    run_ranks(2, 16384, fill_heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_reduce_is_the_rank_order_sum_of_2),
+        cmocka_unit_test(test_all_reduce_is_the_rank_order_sum_of_3),
+        cmocka_unit_test(test_all_reduce_is_the_rank_order_sum_of_4),
+        cmocka_unit_test(test_sum_and_max_hold_for_every_dtype),
+        cmocka_unit_test(test_reduce_scatter_gives_each_rank_its_slice_of_the_sum),
+        cmocka_unit_test(test_all_gather_puts_rank_r_at_place_r),
+        cmocka_unit_test(test_all_to_all_is_a_transpose),
+        cmocka_unit_test(test_broadcast_gives_the_roots_bytes_to_all),
+        cmocka_unit_test(test_sum_f64_adds_in_rank_order),
+        cmocka_unit_test(test_thousands_of_short_calls_stay_in_step),
+        cmocka_unit_test(test_started_calls_complete_in_order_beside_blocking_ones),
+        cmocka_unit_test(test_close_runs_what_was_started),
+        cmocka_unit_test(test_a_full_heap_is_a_limit_and_breaks_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

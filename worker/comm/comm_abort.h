@@ -1,0 +1,16 @@
+/*
+ * comm_abort.h -- tell the ranks of a node that one of them is gone.
+ *
+ * For the node daemon, which made the memory (memfd_create) and never joins the group.
+ */
+#ifndef WORKER_COMM_COMM_ABORT_H
+#define WORKER_COMM_COMM_ABORT_H
+
+/*
+ * Every present and future wait of the group on `shm_fd` ends with ZT_E_PEER blaming
+ * `rank`; the first rank blamed stays. Works before any rank came. Blocks on nothing.
+ * A descriptor that cannot be mapped is left alone: then no rank can be waiting there.
+ */
+void zt_comm_abort_fd(int shm_fd, int rank);
+
+#endif

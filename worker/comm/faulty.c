@@ -1,0 +1,102 @@
+/*
+ * faulty.c -- another engine that breaks when told to, for tests.
+ *
+ * "faulty:3:shm" is shm whose third call (zt_comm_alloc() or a collective) fails as a
+ * rank that broke would: this rank gets ZT_E_PEER, and its peers are told to stop.
+ */
+#include "worker/comm/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct faulty {
+    const struct zt_comm_engine *engine;
+    void *inner;
+    long left; /* calls until the failing one, which is 1 */
+    int rank;
+};
+
+static zt_err faulty_open(const struct zt_comm_config *cfg, void **self,
+                          struct zt_fault *fault)
+{
+    struct zt_comm_config inner = *cfg;
+    struct faulty *f;
+    char *end = NULL;
+    const char *spec = strchr(cfg->engine, ':');
+    long nth = spec ? strtol(spec + 1, &end, 10) : 0;
+    zt_err rc;
+
+    if (nth < 1 || *end != ':')
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "comm: engine %s: expected faulty:<call>:<engine>",
+                            cfg->engine);
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    f->left = nth;
+    f->rank = cfg->rank;
+    inner.engine = end + 1;
+    rc = zt_comm_engine_find(&inner, &f->engine, fault);
+    if (!rc)
+        rc = f->engine->open(&inner, &f->inner, fault);
+    if (rc) {
+        free(f);
+        return rc;
+    }
+    *self = f;
+    return ZT_OK;
+}
+
+static void faulty_close(void *self)
+{
+    struct faulty *f = self;
+
+    if (!f)
+        return;
+    f->engine->close(f->inner);
+    free(f);
+}
+
+static zt_err due(struct faulty *f, struct zt_fault *fault)
+{
+    if (f->left > 0)
+        f->left--;
+    if (f->left)
+        return ZT_OK;
+    f->engine->abort(f->inner, f->rank);
+    return zt_fault_set(fault, ZT_E_PEER, "comm: rank %d fails here on request", f->rank);
+}
+
+static zt_err faulty_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+{
+    struct faulty *f = self;
+    zt_err rc = due(f, fault);
+
+    return rc ? rc : f->engine->alloc(f->inner, bytes, out, fault);
+}
+
+static zt_err faulty_run(void *self, const struct zt_comm_call *call,
+                         struct zt_fault *fault)
+{
+    struct faulty *f = self;
+    zt_err rc = due(f, fault);
+
+    return rc ? rc : f->engine->run(f->inner, call, fault);
+}
+
+static void faulty_abort(void *self, int rank)
+{
+    struct faulty *f = self;
+
+    f->engine->abort(f->inner, rank);
+}
+
+const struct zt_comm_engine zt_comm_faulty = {
+    .abi = ZT_COMM_ENGINE_ABI,
+    .name = "faulty",
+    .open = faulty_open,
+    .close = faulty_close,
+    .alloc = faulty_alloc,
+    .run = faulty_run,
+    .abort = faulty_abort,
+};

@@ -1,0 +1,360 @@
+#include "worker/comm/fold.h"
+#include "worker/comm/half.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define HAVE_X86 1
+#else
+#define HAVE_X86 0
+#endif
+
+/*
+ * One block passes through the first-level cache: sources are added into `acc` one after
+ * the other, the result is rounded into `out`, and `out` goes to every destination.
+ */
+#define BLOCK 1024
+
+/* ---------------------------------------------------------------- loops, any target */
+#define INLINE static inline __attribute__((always_inline))
+
+/* One source joins the accumulator: replaces it, is added to it, or the larger stays. */
+typedef enum fold_step { STEP_LOAD, STEP_ADD, STEP_MAX, NUM_STEP } fold_step;
+
+INLINE float step_one(fold_step step, float acc, float x)
+{
+    switch (step) {
+    case STEP_ADD:
+        return acc + x;
+    case STEP_MAX:
+        return x > acc || x != x ? x : acc;
+    default:
+        return x;
+    }
+}
+
+INLINE void take_f32(fold_step step, float *restrict acc, const void *src, size_t n)
+{
+    const float *restrict x = src;
+
+    for (size_t i = 0; i < n; i++)
+        acc[i] = step_one(step, acc[i], x[i]);
+}
+
+INLINE void take_bf16(fold_step step, float *restrict acc, const void *src, size_t n)
+{
+    const uint16_t *restrict x = src;
+
+    for (size_t i = 0; i < n; i++)
+        acc[i] = step_one(step, acc[i], zt_bf16_to_f32(x[i]));
+}
+
+INLINE void give_f32(void *dst, const float *restrict acc, float scale, size_t n)
+{
+    float *restrict y = dst;
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = acc[i] * scale;
+}
+
+INLINE void give_bf16(void *dst, const float *restrict acc, float scale, size_t n)
+{
+    uint16_t *restrict y = dst;
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = zt_f32_to_bf16(acc[i] * scale);
+}
+
+INLINE void widen_plain(float *restrict y, const uint16_t *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = zt_f16_to_f32(x[i]);
+}
+
+INLINE void narrow_plain(uint16_t *restrict y, const float *restrict x, float scale,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = zt_f32_to_f16(x[i] * scale);
+}
+
+/* ---------------------------------------------------------------- one table per target
+ */
+typedef void (*take_fn)(float *acc, const void *src, size_t n);
+typedef void (*give_fn)(void *dst, const float *acc, float scale, size_t n);
+
+#define NUM_FLOAT 3 /* ZT_F32, ZT_BF16, ZT_F16 */
+
+struct kernels {
+    take_fn take[NUM_FLOAT][NUM_STEP];
+    give_fn give[NUM_FLOAT];
+};
+
+#define TAKE(name, target, type, step)                                                   \
+    target static void name##_##type##_##step(float *acc, const void *src, size_t n)     \
+    {                                                                                    \
+        take_##type(STEP_##step, acc, src, n);                                           \
+    }
+#define TAKE_HALF(name, target, widen, step)                                             \
+    target static void name##_f16_##step(float *acc, const void *src, size_t n)          \
+    {                                                                                    \
+        float x[BLOCK];                                                                  \
+        widen(x, src, n);                                                                \
+        take_f32(STEP_##step, acc, x, n);                                                \
+    }
+#define TAKES(name, target, type)                                                        \
+    TAKE(name, target, type, LOAD)                                                       \
+    TAKE(name, target, type, ADD)                                                        \
+    TAKE(name, target, type, MAX)
+#define GIVE(name, target, type)                                                         \
+    target static void name##_give_##type(void *dst, const float *acc, float scale,      \
+                                          size_t n)                                      \
+    {                                                                                    \
+        give_##type(dst, acc, scale, n);                                                 \
+    }
+#define KERNELS(name, target, widen, narrow)                                             \
+    TAKES(name, target, f32)                                                             \
+    TAKES(name, target, bf16)                                                            \
+    TAKE_HALF(name, target, widen, LOAD)                                                 \
+    TAKE_HALF(name, target, widen, ADD)                                                  \
+    TAKE_HALF(name, target, widen, MAX)                                                  \
+    GIVE(name, target, f32)                                                              \
+    GIVE(name, target, bf16)                                                             \
+    target static void name##_give_f16(void *dst, const float *acc, float scale,         \
+                                       size_t n)                                         \
+    {                                                                                    \
+        narrow(dst, acc, scale, n);                                                      \
+    }                                                                                    \
+    static const struct kernels name##_kernels = {                                       \
+        {{name##_f32_LOAD, name##_f32_ADD, name##_f32_MAX},                              \
+         {name##_bf16_LOAD, name##_bf16_ADD, name##_bf16_MAX},                           \
+         {name##_f16_LOAD, name##_f16_ADD, name##_f16_MAX}},                             \
+        {name##_give_f32, name##_give_bf16, name##_give_f16},                            \
+    };
+
+KERNELS(plain, , widen_plain, narrow_plain)
+
+#if HAVE_X86
+
+/* F16C rounds as half.h does. A tail is padded so that all elements take one path. */
+__attribute__((target("avx2,f16c"))) static void widen_f16c(float *y, const uint16_t *x,
+                                                            size_t n)
+{
+    size_t i = 0;
+
+    for (; n - i >= 8; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(x + i))));
+    if (i < n) {
+        uint16_t pad[8] = {0};
+        float wide[8];
+
+        memcpy(pad, x + i, (n - i) * sizeof(*x));
+        _mm256_storeu_ps(wide, _mm256_cvtph_ps(_mm_loadu_si128((const void *)pad)));
+        memcpy(y + i, wide, (n - i) * sizeof(*y));
+    }
+}
+
+__attribute__((target("avx2,f16c"))) static void narrow_f16c(uint16_t *y, const float *x,
+                                                             float scale, size_t n)
+{
+    __m256 s = _mm256_set1_ps(scale);
+    size_t i = 0;
+
+    for (; n - i >= 8; i += 8)
+        _mm_storeu_si128((void *)(y + i),
+                         _mm256_cvtps_ph(_mm256_mul_ps(_mm256_loadu_ps(x + i), s),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    if (i < n) {
+        float wide[8] = {0};
+        uint16_t pad[8];
+
+        memcpy(wide, x + i, (n - i) * sizeof(*x));
+        _mm_storeu_si128((void *)pad,
+                         _mm256_cvtps_ph(_mm256_mul_ps(_mm256_loadu_ps(wide), s),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        memcpy(y + i, pad, (n - i) * sizeof(*y));
+    }
+}
+
+KERNELS(avx2, __attribute__((target("avx2,f16c"))), widen_f16c, narrow_f16c)
+KERNELS(avx512,
+        __attribute__((target("avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,"
+                              "prefer-vector-width=512"))),
+        widen_f16c, narrow_f16c)
+
+static const struct kernels *const levels[] = {&plain_kernels, &avx2_kernels,
+                                               &avx512_kernels};
+
+static int best_level(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c"))
+        return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq")
+               ? 2
+               : 1;
+}
+
+#else
+static const struct kernels *const levels[] = {&plain_kernels};
+
+static int best_level(void)
+{
+    return 0;
+}
+#endif
+
+static _Atomic int level_plus_1; /* 0: not asked yet */
+
+int zt_fold_level(void)
+{
+    int l = atomic_load_explicit(&level_plus_1, memory_order_relaxed);
+
+    if (!l) {
+        l = best_level() + 1;
+        atomic_store_explicit(&level_plus_1, l, memory_order_relaxed);
+    }
+    return l - 1;
+}
+
+void zt_fold_set_level(int level)
+{
+    int best = best_level();
+
+    atomic_store(&level_plus_1, (level < best ? level : best) + 1);
+}
+
+/* ---------------------------------------------------------------- integers */
+#define INTEGER(type, name, wide)                                                        \
+    static void join_##name(void *acc, const void *src, zt_reduce_op op, size_t n)       \
+    {                                                                                    \
+        type *restrict a = acc;                                                          \
+        const type *restrict x = src;                                                    \
+        if (op == ZT_MAX)                                                                \
+            for (size_t i = 0; i < n; i++)                                               \
+                a[i] = x[i] > a[i] ? x[i] : a[i];                                        \
+        else                                                                             \
+            for (size_t i = 0; i < n; i++)                                               \
+                a[i] = (type)((wide)a[i] + (wide)x[i]);                                  \
+    }
+INTEGER(int32_t, i32, uint32_t)
+INTEGER(int64_t, i64, uint64_t)
+INTEGER(uint8_t, u8, uint32_t)
+
+static void fold_integers(const struct zt_fold *how, void *out, const void *const *src,
+                          int num_src, size_t at, size_t n)
+{
+    size_t elem = zt_dtype_bytes(how->dtype);
+
+    memcpy(out, (const char *)src[0] + at * elem, n * elem);
+    for (int r = 1; r < num_src; r++) {
+        const char *x = (const char *)src[r] + at * elem;
+
+        if (how->dtype == ZT_I32)
+            join_i32(out, x, how->op, n);
+        else if (how->dtype == ZT_I64)
+            join_i64(out, x, how->op, n);
+        else
+            join_u8(out, x, how->op, n);
+    }
+}
+
+/* ---------------------------------------------------------------- copies */
+#if HAVE_X86
+/* Whole lines past the caches: no read of the line that is overwritten. */
+static void copy_stream(void *dst, const void *src, size_t bytes)
+{
+    char *d = dst;
+    const char *s = src;
+    size_t head = -(uintptr_t)d & 63;
+
+    if (head > bytes)
+        head = bytes;
+    memcpy(d, s, head);
+    for (d += head, s += head, bytes -= head; bytes >= 64;
+         d += 64, s += 64, bytes -= 64) {
+        __m128i a = _mm_loadu_si128((const void *)s);
+        __m128i b = _mm_loadu_si128((const void *)(s + 16));
+        __m128i c = _mm_loadu_si128((const void *)(s + 32));
+        __m128i e = _mm_loadu_si128((const void *)(s + 48));
+
+        _mm_stream_si128((void *)d, a);
+        _mm_stream_si128((void *)(d + 16), b);
+        _mm_stream_si128((void *)(d + 32), c);
+        _mm_stream_si128((void *)(d + 48), e);
+    }
+    memcpy(d, s, bytes);
+}
+
+/* Streaming stores are not ordered by a release store: fence before peers are told. */
+static void stream_fence(void)
+{
+    _mm_sfence();
+}
+#else
+static void copy_stream(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+static void stream_fence(void)
+{
+}
+#endif
+
+void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream)
+{
+    if (!bytes || dst == src)
+        return;
+    if (!stream) {
+        memcpy(dst, src, bytes);
+        return;
+    }
+    copy_stream(dst, src, bytes);
+    stream_fence();
+}
+
+/* ---------------------------------------------------------------- the fold */
+static void fold_floats(const struct kernels *k, const struct zt_fold *how, void *out,
+                        const void *const *src, int num_src, size_t at, size_t n)
+{
+    float acc[BLOCK] __attribute__((aligned(64)));
+    size_t elem = zt_dtype_bytes(how->dtype);
+    fold_step step = how->op == ZT_MAX ? STEP_MAX : STEP_ADD;
+
+    k->take[how->dtype][STEP_LOAD](acc, (const char *)src[0] + at * elem, n);
+    for (int r = 1; r < num_src; r++)
+        k->take[how->dtype][step](acc, (const char *)src[r] + at * elem, n);
+    k->give[how->dtype](out, acc, how->scale, n);
+}
+
+void zt_fold_ranks(const struct zt_fold *how, void *const *dst, int num_dst,
+                   const void *const *src, int num_src, size_t count)
+{
+    char out[BLOCK * 8] __attribute__((aligned(64)));
+    size_t elem = zt_dtype_bytes(how->dtype);
+    const struct kernels *k = levels[zt_fold_level()];
+
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t n = count - at < BLOCK ? count - at : BLOCK;
+
+        if (how->dtype < NUM_FLOAT)
+            fold_floats(k, how, out, src, num_src, at, n);
+        else
+            fold_integers(how, out, src, num_src, at, n);
+        for (int d = 0; d < num_dst; d++) {
+            char *to = (char *)dst[d] + at * elem;
+
+            if (how->stream)
+                copy_stream(to, out, n * elem);
+            else
+                memcpy(to, out, n * elem);
+        }
+    }
+    if (how->stream)
+        stream_fence();
+}

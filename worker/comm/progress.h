@@ -1,0 +1,32 @@
+/*
+ * progress.h -- a thread that runs calls in the order they were queued.
+ *
+ * Ownership: the queue copies a call; the buffers it points to are the caller's.
+ * Threads:   one producer, which also waits; `run` is called on the progress thread.
+ *            What the producer did before zt_progress_push() is visible to `run`, and
+ *            what `run` did is visible after zt_progress_wait().
+ */
+#ifndef WORKER_COMM_PROGRESS_H
+#define WORKER_COMM_PROGRESS_H
+
+#include "worker/comm/engine.h"
+
+struct zt_progress;
+
+/* `run` gets the number of the call, 1 for the first. Starts the thread. */
+typedef void (*zt_progress_fn)(void *ctx, const struct zt_comm_call *call,
+                               uint64_t number);
+zt_err zt_progress_open(zt_progress_fn run, void *ctx, struct zt_progress **out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Runs what is queued, then stops. NULL is fine. */
+void zt_progress_close(struct zt_progress *p);
+
+/* Queue a call, waiting while the queue is full. Returns its number. */
+uint64_t zt_progress_push(struct zt_progress *p, const struct zt_comm_call *call);
+
+/* Until call `number` has run, or all that were pushed. */
+void zt_progress_wait(struct zt_progress *p, uint64_t number);
+void zt_progress_drain(struct zt_progress *p);
+
+#endif

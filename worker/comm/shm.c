@@ -1,0 +1,488 @@
+/*
+ * shm.c -- collectives between the ranks of one node, through memory they share.
+ *
+ * Every call begins with a barrier at which the ranks compare what they want. Then one of
+ * three ways, chosen by all alike from what all published:
+ *
+ *   small   the message came along in the small area: every rank takes what it needs
+ *           from all of them. One barrier in all: the two areas alternate, and nobody
+ *           writes one again before everybody has come to the call in between.
+ *   direct  buffers lie in the heap: ranks read, or write, each other's in place. One
+ *           barrier more, so that no buffer changes hands early.
+ *   staged  pieces go through the slots, two turns in flight: while a rank puts in piece
+ *           k+1 it takes piece k; a barrier a piece.
+ *
+ * A sum is cut by position and never by rank: whoever computes an element reads it from
+ * all ranks in rank order (fold.h), so the way taken does not show in the result.
+ */
+#include "worker/comm/engine.h"
+#include "worker/comm/fold.h"
+#include "worker/comm/meet.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Results from here on are written past the caches: they would not stay there anyway. */
+#define STREAM_BYTES ((size_t)4 << 20)
+#define LINE_BYTES   64u
+
+struct shm {
+    struct zt_meet meet;
+    size_t used; /* bytes of the heap */
+    const void *src[ZT_SHM_MAX_WORLD];
+    void *dst[ZT_SHM_MAX_WORLD];
+};
+
+/* What a call moves: a rank's `send` is send_pieces of piece_bytes, `recv` likewise. */
+struct shape {
+    size_t piece_bytes, send_pieces, recv_pieces;
+};
+
+static struct shape shape_of(const struct zt_comm_call *call, int world)
+{
+    struct shape s = {0, 1, 1};
+
+    if (call->op == ZT_COMM_BARRIER)
+        return s;
+    s.piece_bytes = call->op == ZT_COMM_SUM_F64
+                        ? call->count * sizeof(double)
+                        : call->count * zt_dtype_bytes(call->dtype);
+    if (call->op == ZT_COMM_REDUCE_SCATTER || call->op == ZT_COMM_ALL_TO_ALL)
+        s.send_pieces = (size_t)world;
+    if (call->op == ZT_COMM_ALL_GATHER || call->op == ZT_COMM_ALL_TO_ALL)
+        s.recv_pieces = (size_t)world;
+    return s;
+}
+
+static struct zt_fold fold_of(const struct zt_comm_call *call, bool stream)
+{
+    return (struct zt_fold){call->dtype, call->reduce, call->scale, stream};
+}
+
+/* ---------------------------------------------------------------- small */
+/* The sum of doubles, in rank order. */
+static void small_f64(struct shm *s, const struct zt_comm_call *call)
+{
+    double *out = call->recv;
+
+    memcpy(out, s->src[0], call->count * sizeof(*out));
+    for (int r = 1; r < s->meet.world; r++)
+        for (size_t i = 0; i < call->count; i++)
+            out[i] += ((const double *)s->src[r])[i];
+}
+
+/* All messages are in the small areas: take what belongs here. */
+static void take_small(struct shm *s, const struct zt_comm_call *call, struct shape shape)
+{
+    const struct zt_meet *m = &s->meet;
+    struct zt_fold how = fold_of(call, false);
+    size_t bytes = shape.piece_bytes;
+    size_t mine = shape.send_pieces > 1 ? (size_t)m->rank * bytes : 0;
+    void *out = call->recv;
+
+    for (int r = 0; r < m->world; r++)
+        s->src[r] = zt_meet_small(m, r, m->seq) + mine;
+    switch (call->op) {
+    case ZT_COMM_ALL_REDUCE:
+    case ZT_COMM_REDUCE_SCATTER:
+        zt_fold_ranks(&how, &out, 1, s->src, m->world, call->count);
+        break;
+    case ZT_COMM_ALL_GATHER:
+    case ZT_COMM_ALL_TO_ALL:
+        for (int r = 0; r < m->world; r++)
+            zt_comm_copy((char *)out + (size_t)r * bytes, s->src[r], bytes, false);
+        break;
+    case ZT_COMM_BROADCAST:
+        if (m->rank != call->root)
+            zt_comm_copy(out, s->src[call->root], bytes, false);
+        break;
+    case ZT_COMM_SUM_F64:
+        small_f64(s, call);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------- direct */
+static char *peer_send(const struct shm *s, int rank)
+{
+    return zt_meet_heap(&s->meet, rank) + zt_meet_header(&s->meet, rank)->send_off;
+}
+
+static char *peer_recv(const struct shm *s, int rank)
+{
+    return zt_meet_heap(&s->meet, rank) + zt_meet_header(&s->meet, rank)->recv_off;
+}
+
+/*
+ * Elements [*lo, *hi) of `count` are the rank's. S1 slices of all ranks cover every
+ * element once; S2 a border is a multiple of a cache line, so no two ranks write one.
+ */
+static void slice_of(int rank, int world, size_t count, size_t elem, size_t *lo,
+                     size_t *hi)
+{
+    size_t step = LINE_BYTES / elem, steps = (count + step - 1) / step;
+    size_t each = steps / (size_t)world, more = steps % (size_t)world;
+    size_t r = (size_t)rank;
+
+    *lo = (r * each + (r < more ? r : more)) * step;
+    *hi = *lo + (each + (r < more)) * step;
+    *lo = *lo < count ? *lo : count;
+    *hi = *hi < count ? *hi : count;
+}
+
+/* My slice of everybody's buffer, summed into everybody's buffer. */
+static void direct_all_reduce(struct shm *s, const struct zt_comm_call *call,
+                              struct shape shape)
+{
+    const struct zt_meet *m = &s->meet;
+    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_BYTES);
+    size_t elem = zt_dtype_bytes(call->dtype), lo, hi;
+
+    slice_of(m->rank, m->world, call->count, elem, &lo, &hi);
+    for (int r = 0; r < m->world; r++) {
+        s->src[r] = peer_send(s, r) + lo * elem;
+        s->dst[r] = peer_recv(s, r) + lo * elem;
+    }
+    zt_fold_ranks(&how, s->dst, m->world, s->src, m->world, hi - lo);
+}
+
+static void direct_reduce_scatter(struct shm *s, const struct zt_comm_call *call,
+                                  struct shape shape)
+{
+    const struct zt_meet *m = &s->meet;
+    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_BYTES);
+    void *out = call->recv;
+
+    for (int r = 0; r < m->world; r++)
+        s->src[r] = peer_send(s, r) + (size_t)m->rank * shape.piece_bytes;
+    zt_fold_ranks(&how, &out, 1, s->src, m->world, call->count);
+}
+
+/* Read what is mine out of the others' send buffers; each starts at another peer. */
+static void direct_pull(struct shm *s, const struct zt_comm_call *call,
+                        struct shape shape)
+{
+    const struct zt_meet *m = &s->meet;
+    size_t bytes = shape.piece_bytes, mine = (size_t)m->rank * bytes;
+    bool stream = bytes * shape.recv_pieces >= STREAM_BYTES;
+
+    if (call->op == ZT_COMM_BROADCAST) {
+        if (m->rank != call->root)
+            zt_comm_copy(call->recv, peer_send(s, call->root), bytes, stream);
+        return;
+    }
+    for (int i = 0; i < m->world; i++) {
+        int r = (m->rank + i) % m->world;
+        char *to = (char *)call->recv + (size_t)r * bytes;
+        const char *from = r == m->rank ? call->send : peer_send(s, r);
+
+        zt_comm_copy(to, from + (shape.send_pieces > 1 ? mine : 0), bytes, stream);
+    }
+}
+
+/* Write what is mine into the others' recv buffers. */
+static void direct_push(struct shm *s, const struct zt_comm_call *call,
+                        struct shape shape)
+{
+    const struct zt_meet *m = &s->meet;
+    size_t bytes = shape.piece_bytes, mine = (size_t)m->rank * bytes;
+    bool stream = bytes * shape.recv_pieces >= STREAM_BYTES;
+    bool gather = call->op != ZT_COMM_BROADCAST;
+
+    if (!gather && m->rank != call->root)
+        return;
+    for (int i = 0; i < m->world; i++) {
+        int r = (m->rank + i) % m->world;
+        const char *from = call->send;
+        char *to = r == m->rank ? call->recv : peer_recv(s, r);
+
+        if (!gather && r == m->rank)
+            continue;
+        if (shape.send_pieces > 1)
+            from += (size_t)r * bytes;
+        zt_comm_copy(to + (gather ? mine : 0), from, bytes, stream);
+    }
+}
+
+typedef void (*direct_fn)(struct shm *s, const struct zt_comm_call *call,
+                          struct shape shape);
+
+/* The direct way that the published offsets allow, the same on all ranks; or NULL. */
+static direct_fn direct_way(const struct shm *s, const struct zt_comm_call *call)
+{
+    bool sends = true, recvs = true, staged = false;
+
+    for (int r = 0; r < s->meet.world; r++) {
+        const struct zt_shm_header *h = zt_meet_header(&s->meet, r);
+        bool gives = call->op != ZT_COMM_BROADCAST || r == call->root;
+        bool takes = call->op != ZT_COMM_BROADCAST || r != call->root;
+
+        sends = sends && (!gives || h->send_off != ZT_SHM_OUTSIDE);
+        recvs = recvs && (!takes || h->recv_off != ZT_SHM_OUTSIDE);
+        staged = staged || h->flags & ZT_SHM_STAGED;
+    }
+    if (staged)
+        return NULL;
+    if (call->op == ZT_COMM_ALL_REDUCE)
+        return sends && recvs ? direct_all_reduce : NULL;
+    if (call->op == ZT_COMM_REDUCE_SCATTER)
+        return sends ? direct_reduce_scatter : NULL;
+    return sends ? direct_pull : recvs ? direct_push : NULL;
+}
+
+/* ---------------------------------------------------------------- staged */
+/*
+ * Turn k puts in piece k, sums piece k-1 and takes piece k-2. Slots alternate by piece,
+ * so what is written in a turn was last read two barriers ago.
+ */
+static zt_err staged_all_reduce(struct shm *s, const struct zt_comm_call *call,
+                                struct shape shape, struct zt_fault *fault)
+{
+    struct zt_meet *m = &s->meet;
+    struct zt_fold how = fold_of(call, false);
+    size_t elem = zt_dtype_bytes(call->dtype), per = ZT_SHM_SLOT_BYTES / elem;
+    size_t turns = (call->count + per - 1) / per, lo, hi;
+    bool stream = shape.piece_bytes >= STREAM_BYTES;
+    zt_err rc = ZT_OK;
+
+    for (size_t k = 0; !rc && k < turns + 2; k++) {
+        if (k < turns) {
+            size_t at = k * per, n = call->count - at < per ? call->count - at : per;
+
+            zt_comm_copy(zt_meet_slot(m, m->rank, k),
+                         (const char *)call->send + at * elem, n * elem, false);
+        }
+        if (k >= 1 && k - 1 < turns) {
+            size_t at = (k - 1) * per,
+                   n = call->count - at < per ? call->count - at : per;
+
+            slice_of(m->rank, m->world, n, elem, &lo, &hi);
+            for (int r = 0; r < m->world; r++)
+                s->src[r] = zt_meet_slot(m, r, k - 1) + lo * elem;
+            s->dst[0] = zt_meet_result(m, m->rank, k - 1) + lo * elem;
+            zt_fold_ranks(&how, s->dst, 1, s->src, m->world, hi - lo);
+        }
+        if (k >= 2) {
+            size_t at = (k - 2) * per,
+                   n = call->count - at < per ? call->count - at : per;
+
+            for (int r = 0; r < m->world; r++) {
+                slice_of(r, m->world, n, elem, &lo, &hi);
+                zt_comm_copy((char *)call->recv + (at + lo) * elem,
+                             zt_meet_result(m, r, k - 2) + lo * elem, (hi - lo) * elem,
+                             stream);
+            }
+        }
+        if (k < turns + 1)
+            rc = zt_meet_sync(m, fault);
+    }
+    return rc;
+}
+
+/* Piece k (`n` elements from `at`) of all my messages, side by side, into my slot. */
+static void put_piece(struct shm *s, const struct zt_comm_call *call, struct shape shape,
+                      size_t k, size_t at_bytes, size_t bytes)
+{
+    const struct zt_meet *m = &s->meet;
+    char *slot = zt_meet_slot(m, m->rank, k);
+
+    if (call->op == ZT_COMM_BROADCAST && m->rank != call->root)
+        return;
+    for (size_t p = 0; p < shape.send_pieces; p++)
+        zt_comm_copy(slot + p * bytes,
+                     (const char *)call->send + p * shape.piece_bytes + at_bytes, bytes,
+                     false);
+}
+
+static void take_piece(struct shm *s, const struct zt_comm_call *call, struct shape shape,
+                       size_t k, size_t at_bytes, size_t bytes)
+{
+    const struct zt_meet *m = &s->meet;
+    size_t mine = shape.send_pieces > 1 ? (size_t)m->rank * bytes : 0;
+    bool stream = shape.piece_bytes * shape.recv_pieces >= STREAM_BYTES;
+    struct zt_fold how = fold_of(call, stream);
+    void *out = (char *)call->recv + at_bytes;
+
+    for (int r = 0; r < m->world; r++)
+        s->src[r] = zt_meet_slot(m, r, k) + mine;
+    if (call->op == ZT_COMM_REDUCE_SCATTER) {
+        zt_fold_ranks(&how, &out, 1, s->src, m->world,
+                      bytes / zt_dtype_bytes(call->dtype));
+    } else if (call->op == ZT_COMM_BROADCAST) {
+        if (m->rank != call->root)
+            zt_comm_copy(out, s->src[call->root], bytes, stream);
+    } else {
+        for (int i = 0; i < m->world; i++) {
+            int r = (m->rank + i) % m->world;
+
+            zt_comm_copy((char *)out + (size_t)r * shape.piece_bytes, s->src[r], bytes,
+                         stream);
+        }
+    }
+}
+
+/* All but all_reduce: turn k puts in piece k and takes piece k-1. */
+static zt_err staged_pieces(struct shm *s, const struct zt_comm_call *call,
+                            struct shape shape, struct zt_fault *fault)
+{
+    size_t per = ZT_SHM_SLOT_BYTES / shape.send_pieces / LINE_BYTES * LINE_BYTES;
+    size_t turns = (shape.piece_bytes + per - 1) / per;
+    zt_err rc = ZT_OK;
+
+    for (size_t k = 0; !rc && k < turns + 1; k++) {
+        size_t at = k * per, left = k < turns ? shape.piece_bytes - at : 0;
+
+        if (k < turns)
+            put_piece(s, call, shape, k, at, left < per ? left : per);
+        if (k >= 1) {
+            left = shape.piece_bytes - (at - per);
+            take_piece(s, call, shape, k - 1, at - per, left < per ? left : per);
+        }
+        if (k < turns)
+            rc = zt_meet_sync(&s->meet, fault);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the engine */
+static uint64_t heap_off(const struct shm *s, const void *at, size_t bytes)
+{
+    uintptr_t heap = (uintptr_t)zt_meet_heap(&s->meet, s->meet.rank);
+    uintptr_t p = (uintptr_t)at;
+
+    if (p < heap || p - heap > s->used || bytes > s->used - (p - heap))
+        return ZT_SHM_OUTSIDE;
+    return p - heap;
+}
+
+/* Can peers work in place although send and recv share memory here? */
+static bool overlap_is_staged(const struct shm *s, const struct zt_comm_call *call,
+                              struct shape shape)
+{
+    const char *a = call->send, *b = call->recv;
+
+    switch (call->op) {
+    case ZT_COMM_REDUCE_SCATTER: /* only the slice that no peer reads may be written */
+        return b < a + shape.piece_bytes * shape.send_pieces &&
+               a < b + shape.piece_bytes &&
+               b != a + (size_t)s->meet.rank * shape.piece_bytes;
+    case ZT_COMM_ALL_TO_ALL:
+        return a == b;
+    default:
+        return false;
+    }
+}
+
+static zt_err shm_run(void *self, const struct zt_comm_call *call, struct zt_fault *fault)
+{
+    struct shm *s = self;
+    struct zt_meet *m = &s->meet;
+    struct shape shape = shape_of(call, m->world);
+    struct zt_shm_header mine = {0};
+    size_t send_bytes = shape.piece_bytes * shape.send_pieces;
+    bool small = send_bytes <= ZT_SHM_SMALL_BYTES;
+    direct_fn direct;
+    zt_err rc;
+
+    mine.send_off = heap_off(s, call->send, send_bytes);
+    mine.recv_off = heap_off(s, call->recv, shape.piece_bytes * shape.recv_pieces);
+    if (overlap_is_staged(s, call, shape))
+        mine.flags = ZT_SHM_STAGED;
+    if (small && (call->op != ZT_COMM_BROADCAST || m->rank == call->root))
+        zt_comm_copy(zt_meet_small(m, m->rank, m->seq + 1), call->send, send_bytes,
+                     false);
+    rc = zt_meet_begin(m, call, &mine, fault);
+    if (rc)
+        return rc;
+    if (small) {
+        take_small(s, call, shape);
+        return ZT_OK;
+    }
+    direct = direct_way(s, call);
+    if (direct) {
+        direct(s, call, shape);
+        return zt_meet_sync(m, fault);
+    }
+    if (call->op == ZT_COMM_ALL_REDUCE)
+        return staged_all_reduce(s, call, shape, fault);
+    return staged_pieces(s, call, shape, fault);
+}
+
+static zt_err shm_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+{
+    struct shm *s = self;
+    struct zt_meet *m = &s->meet;
+    struct zt_comm_call call = {.op = ZT_COMM_ALLOC, .dtype = ZT_U8, .count = bytes};
+    struct zt_shm_header mine = {0};
+    char *at = zt_meet_heap(m, m->rank) + s->used;
+    bool fits = bytes <= m->heap_bytes - s->used;
+    struct zt_fault why;
+    zt_err rc;
+
+    zt_fault_set(&why, ZT_OK, " ");
+    if (fits && zt_meet_reserve(m, at, bytes, &why))
+        mine.flags = ZT_SHM_NO_MEMORY;
+    rc = zt_meet_begin(m, &call, &mine, fault);
+    if (rc)
+        return rc;
+    if (!fits)
+        return zt_fault_set(fault, ZT_E_LIMIT,
+                            "comm: no room for %zu bytes: %zu of the heap's %zu are used",
+                            bytes, s->used, m->heap_bytes);
+    if (mine.flags)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s", why.text);
+    for (int r = 0; r < m->world; r++)
+        if (zt_meet_header(m, r)->flags & ZT_SHM_NO_MEMORY)
+            return zt_fault_set(fault, ZT_E_NOMEM,
+                                "comm: rank %d has no shared memory for %zu bytes", r,
+                                bytes);
+    s->used += (bytes + ZT_SHM_PAGE - 1) / ZT_SHM_PAGE * ZT_SHM_PAGE;
+    *out = at;
+    return ZT_OK;
+}
+
+static zt_err shm_open(const struct zt_comm_config *cfg, void **self,
+                       struct zt_fault *fault)
+{
+    struct shm *s = calloc(1, sizeof(*s));
+    zt_err rc;
+
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    rc = zt_meet_join(&s->meet, cfg, fault);
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    *self = s;
+    return ZT_OK;
+}
+
+static void shm_close(void *self)
+{
+    struct shm *s = self;
+
+    if (!s)
+        return;
+    zt_meet_leave(&s->meet);
+    free(s);
+}
+
+static void shm_abort(void *self, int rank)
+{
+    struct shm *s = self;
+
+    zt_meet_abort(&s->meet, rank);
+}
+
+const struct zt_comm_engine zt_comm_shm = {
+    .abi = ZT_COMM_ENGINE_ABI,
+    .name = "shm",
+    .open = shm_open,
+    .close = shm_close,
+    .alloc = shm_alloc,
+    .run = shm_run,
+    .abort = shm_abort,
+};

@@ -1,0 +1,130 @@
+/*
+ * solo.c -- a world of one: the slow, obvious meaning of every collective.
+ *
+ * Nothing moves but from send to recv; a sum of one term is scaled and rounded, one
+ * element at a time, with the definitions of half.h.
+ */
+#include "worker/comm/engine.h"
+#include "worker/comm/fold.h"
+#include "worker/comm/half.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct region {
+    struct region *next;
+    void *at;
+    size_t bytes;
+};
+
+struct solo {
+    struct region *regions;
+    _Atomic int blamed; /* rank + 1 once aborted */
+};
+
+static zt_err solo_open(const struct zt_comm_config *cfg, void **self,
+                        struct zt_fault *fault)
+{
+    struct solo *s;
+
+    if (cfg->world != 1)
+        return zt_fault_set(fault, ZT_E_ARG, "comm: solo is for a world of 1, not %d",
+                            cfg->world);
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    *self = s;
+    return ZT_OK;
+}
+
+static void solo_close(void *self)
+{
+    struct solo *s = self;
+    struct region *next;
+
+    if (!s)
+        return;
+    for (struct region *r = s->regions; r; r = next) {
+        next = r->next;
+        munmap(r->at, r->bytes);
+        free(r);
+    }
+    free(s);
+}
+
+static zt_err solo_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+{
+    struct solo *s = self;
+    struct region *r = malloc(sizeof(*r));
+
+    if (!r)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    r->bytes = bytes ? bytes : 1;
+    r->at =
+        mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r->at == MAP_FAILED) {
+        free(r);
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: no memory for %zu bytes: %s", bytes,
+                            strerror(errno));
+    }
+    r->next = s->regions;
+    s->regions = r;
+    *out = r->at;
+    return ZT_OK;
+}
+
+/* recv = round(send * scale) */
+static void scale_floats(const struct zt_comm_call *call)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        if (call->dtype == ZT_F32)
+            ((float *)call->recv)[i] = ((const float *)call->send)[i] * call->scale;
+        else if (call->dtype == ZT_BF16)
+            ((uint16_t *)call->recv)[i] = zt_f32_to_bf16(
+                zt_bf16_to_f32(((const uint16_t *)call->send)[i]) * call->scale);
+        else
+            ((uint16_t *)call->recv)[i] = zt_f32_to_f16(
+                zt_f16_to_f32(((const uint16_t *)call->send)[i]) * call->scale);
+    }
+}
+
+static zt_err solo_run(void *self, const struct zt_comm_call *call,
+                       struct zt_fault *fault)
+{
+    struct solo *s = self;
+    int blamed = atomic_load(&s->blamed);
+    bool sums = call->op == ZT_COMM_ALL_REDUCE || call->op == ZT_COMM_REDUCE_SCATTER;
+
+    if (blamed)
+        return zt_fault_set(fault, ZT_E_PEER, "comm: %s: rank %d has failed",
+                            zt_comm_op_name(call->op), blamed - 1);
+    if (call->op == ZT_COMM_BARRIER || call->op == ZT_COMM_SUM_F64)
+        return ZT_OK;
+    if (sums && call->dtype <= ZT_F16)
+        scale_floats(call);
+    else if (call->send != call->recv && call->count)
+        memcpy(call->recv, call->send, call->count * zt_dtype_bytes(call->dtype));
+    return ZT_OK;
+}
+
+static void solo_abort(void *self, int rank)
+{
+    struct solo *s = self;
+    int none = 0;
+
+    atomic_compare_exchange_strong(&s->blamed, &none, rank + 1);
+}
+
+const struct zt_comm_engine zt_comm_solo = {
+    .abi = ZT_COMM_ENGINE_ABI,
+    .name = "solo",
+    .open = solo_open,
+    .close = solo_close,
+    .alloc = solo_alloc,
+    .run = solo_run,
+    .abort = solo_abort,
+};
