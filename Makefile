@@ -39,7 +39,7 @@ DEPS_optim      := kernels common
 DEPS_checkpoint := common
 DEPS_autograd   := kernels common
 DEPS_engine     := autograd optim data comm checkpoint kernels common
-DEPS_daemon     := common
+DEPS_daemon     := comm common
 DEPS_launcher   := common
 
 # ---------------------------------------------------------------- flags

@@ -10,6 +10,7 @@
 #include "common/jsonline.h"
 #include "common/log.h"
 #include "common/proc.h"
+#include "worker/comm/comm_abort.h"
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
@@ -29,9 +30,6 @@
 #define QUEUE_LOW       (256u << 10)
 #define ORPHAN_GRACE_MS 500
 #define SWEEP_MS        20
-
-/* Tells ranks that wait in a collective that one of them is gone. */
-void zt_comm_abort_fd(int shm_fd, int rank) __attribute__((weak));
 
 static void check_end(struct zt_node *n);
 static void stop_ranks(struct zt_node *n, int sig, int grace_ms);
@@ -242,7 +240,7 @@ static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
 
     r->alive = false;
     n->num_alive--;
-    if (failed && zt_comm_abort_fd)
+    if (failed)
         zt_comm_abort_fd(n->shm_fd, r->rank);
     zt_output_drain(r);
     report_exit(n, r, status);
