@@ -294,6 +294,7 @@ def initial_weights_are_distributed_as_in_transformers(folder):
                 raise AssertionError(f"{name} is not the constant that transformers uses")
             continue
         # deviations of samples of n normal numbers differ by about 1/sqrt(n)
+        a, b = a.detach(), b.detach()
         off = abs(a.std() / b.std() - 1) * math.sqrt(a.numel())
         mean = abs(a.mean() / b.std()) * math.sqrt(a.numel())
         worst = max(worst, float(off), float(mean))

@@ -5,7 +5,9 @@ import os
 import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
 
+logging.disable_progress_bar()
 torch.set_num_threads(os.cpu_count())
 torch.use_deterministic_algorithms(True, warn_only=True)
 
