@@ -77,22 +77,46 @@ void zt_config_set(struct zt_config *c, const char *path, struct zt_jnode *value
 
 /* ---- between options and the "zlaunch" section ---- */
 
+/* Words of a command line for a value; false: it has none. */
+static bool words_of(const struct zt_jnode *v, const char **texts, int *n)
+{
+    switch (v->type) {
+    case ZT_JSON_BOOL:
+        texts[(*n)++] = v->truth ? "true" : "false";
+        return true;
+    case ZT_JSON_NUMBER:
+    case ZT_JSON_STRING:
+        texts[(*n)++] = v->text;
+        return true;
+    case ZT_JSON_ARRAY:
+        for (const struct zt_jnode *e = v->first; e; e = e->next)
+            if (e->type == ZT_JSON_ARRAY || !words_of(e, texts, n))
+                return false;
+        return true;
+    case ZT_JSON_NULL:
+    case ZT_JSON_OBJECT:
+        break;
+    }
+    return false;
+}
+
 static void item_to_args(struct zt_config *c, zt_args *args, const char *name,
                          const struct zt_item *item)
 {
-    const struct zt_jnode *v = item->value;
-    const char *texts[ZT_JSON_MAX_MEMBERS];
+    const char *texts[ZT_JSON_MAX_MEMBERS], *where;
     int n = 0;
 
-    if (v->type == ZT_JSON_ARRAY) {
-        for (const struct zt_jnode *e = v->first; e; e = e->next)
-            texts[n++] = e->text ? e->text : "";
-    } else {
-        texts[n++] = v->type == ZT_JSON_BOOL ? (v->truth ? "true" : "false") : v->text;
+    if (item->value->type == ZT_JSON_NULL) {
+        zt_report_note(&c->report, "%s: \"%s\": null is taken as not given", item->where,
+                       item->path);
+        return;
     }
-    zt_args_set_from_file(args, name, texts, n,
-                          zt_keep_printf(&c->keep, "%s: \"%s\"", item->where, item->path),
-                          &c->report);
+    where = zt_keep_printf(&c->keep, "%s: \"%s\"", item->where, item->path);
+    if (words_of(item->value, texts, &n))
+        zt_args_set_from_file(args, name, texts, n, where, &c->report);
+    else
+        zt_report_problem(&c->report, ZT_E_CONFIG,
+                          "%s must be a number, a string, true or false", where);
 }
 
 static void no_such_option(struct zt_config *c, const struct zt_item *item,

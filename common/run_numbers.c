@@ -89,6 +89,13 @@ void zt_resolve_batch(struct zt_config *c, struct zt_run *run)
 
 /* ---- optimizer ---- */
 
+static bool has_type(const struct zt_jnode *section)
+{
+    const struct zt_jnode *type = zt_jnode_get(section, "type");
+
+    return type && type->type != ZT_JSON_NULL;
+}
+
 /* "optimizer.params.betas": one pair from two options. */
 static void resolve_betas(struct zt_config *c, struct zt_optim_config *o)
 {
@@ -132,7 +139,7 @@ void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run)
     const struct zt_value *optim = zt_explicit(c, "optim");
     bool adam, torch_adam;
 
-    if (section && !zt_jnode_get(written, "type"))
+    if (section && !has_type(written))
         zt_report_problem(&c->report, ZT_E_CONFIG, "%s: \"optimizer\" has no \"type\"",
                           c->file);
     zt_resolve(c, "optimizer.type", NULL, "AdamW");
@@ -178,8 +185,8 @@ static void hf_schedule(struct zt_config *c, struct zt_run *run)
     run->sched.max_lr = run->optim.lr;
     run->sched.warmup_steps = warmup->integer;
     if (run->sched.kind == ZT_SCHED_CONSTANT && (warmup->integer > 0 || ratio->real > 0))
-        zt_report_problem(&c->report, ZT_E_USAGE,
-                          "%s has no effect with --lr_scheduler_type constant; "
+        zt_report_problem(&c->report, zt_code_of(warmup->integer > 0 ? warmup : ratio),
+                          "%s has no effect with lr_scheduler_type constant; "
                           "constant_with_warmup has a warm-up",
                           warmup->integer > 0 ? warmup->where : ratio->where);
 }
@@ -214,7 +221,7 @@ void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run)
         return;
     }
     if (!type) { /* written, but no good: that is reported already */
-        if (!zt_jnode_get(zt_jnode_get(c->root, "scheduler"), "type"))
+        if (!has_type(zt_jnode_get(c->root, "scheduler")))
             zt_report_problem(&c->report, ZT_E_CONFIG,
                               "%s: \"scheduler\" has no \"type\"", c->file);
         return;

@@ -80,6 +80,11 @@ const struct zt_value *zt_explicit(const struct zt_config *c, const char *option
     return v && v->from != ZT_FROM_DEFAULT ? v : NULL;
 }
 
+zt_err zt_code_of(const struct zt_value *v)
+{
+    return v->from == ZT_FROM_FILE ? ZT_E_CONFIG : ZT_E_USAGE;
+}
+
 static void contradiction(struct zt_config *c, const struct zt_item *item,
                           const struct zt_value *option, const struct zt_jnode *said)
 {
@@ -231,6 +236,7 @@ static void resolve_task(struct zt_config *c, struct zt_run *run)
 {
     const zt_args *a = c->args;
     const struct zt_value *tokens = zt_args_value(a, "generate_tokens");
+    const struct zt_value *steps = zt_args_value(a, "max_steps");
 
     run->do_train = zt_args_flag(a, "do_train");
     run->do_eval = zt_args_flag(a, "do_eval");
@@ -263,8 +269,9 @@ static void resolve_task(struct zt_config *c, struct zt_run *run)
     run->dataloader_drop_last =
         zt_resolve_truth(c, "dataloader_drop_last", "dataloader_drop_last", NULL);
     if (run->max_steps == 0)
-        zt_report_problem(&c->report, ZT_E_USAGE,
-                          "--max_steps: 0 steps are no training; leave out --do_train");
+        zt_report_problem(&c->report, zt_code_of(steps),
+                          "%s: 0 steps are no training; leave out --do_train",
+                          steps->where);
     if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
         !run->dry_run)
         zt_report_problem(&c->report, ZT_E_USAGE,

@@ -36,6 +36,8 @@ bool zt_resolve_truth(struct zt_config *c, const char *path, const char *option,
 
 /* The option's value when anybody gave it; NULL: it is its default. */
 const struct zt_value *zt_explicit(const struct zt_config *c, const char *option);
+/* What a problem with this value is: ZT_E_CONFIG when a file gave it, else ZT_E_USAGE. */
+zt_err zt_code_of(const struct zt_value *v);
 /* Nodes from C values. */
 struct zt_jnode *zt_int_node(struct zt_keep *keep, int64_t value);
 struct zt_jnode *zt_real_node(struct zt_keep *keep, double value);
