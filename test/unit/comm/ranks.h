@@ -144,24 +144,18 @@ static uint32_t UNUSED encode(double x, int bits, int frac)
 {
     int bias = (1 << (bits - 1)) - 1, e;
     uint32_t sign = signbit(x) ? 1u << (bits + frac) : 0;
-    double steps;
+    uint32_t inf = ((1u << bits) - 1) << frac, code;
 
     x = fabs(x);
     if (isnan(x))
-        return ((1u << bits) - 1) << frac | 1u << (frac - 1);
-    if (x == 0)
-        return sign;
-    if (isinf(x))
-        return sign | ((1u << bits) - 1) << frac;
-    frexp(x, &e); /* x = 0.5..1 * 2^e */
-    if (e - 1 < 1 - bias)
-        e = 2 - bias;
-    steps = rint(ldexp(x, frac - (e - 1))); /* ties to even; exact in double */
-    /* a carry out of the fraction moves on to the exponent by itself */
-    sign |= (uint32_t)((e - 1 + bias - 1) << frac) + (uint32_t)steps;
-    return (sign & ((1u << (bits + frac)) - 1)) > ((1u << bits) - 1) << frac
-               ? (sign >> (bits + frac)) << (bits + frac) | ((1u << bits) - 1) << frac
-               : sign;
+        return inf | 1u << (frac - 1);
+    if (x == 0 || isinf(x))
+        return sign | (x == 0 ? 0 : inf);
+    frexp(x, &e);
+    e = e - 1 < 1 - bias ? 1 - bias : e - 1; /* x = 1..2 * 2^e, or subnormal */
+    /* ties to even, exact in double; a carry moves on to the exponent by itself */
+    code = ((uint32_t)(e + bias - 1) << frac) + (uint32_t)rint(ldexp(x, frac - e));
+    return sign | (code < inf ? code : inf);
 }
 
 static double UNUSED decode(uint32_t code, int bits, int frac)
