@@ -95,13 +95,18 @@ static bool is_implied(struct zt_config *c, const char *section, const char *key
 
 static void offer_section(struct zt_config *c, struct zt_suggest *s, const char *section)
 {
+    const char *last = ""; /* rows below one name stand together: offer it once */
+
     for (const struct zt_key *k = zt_key_next(NULL); k; k = zt_key_next(k)) {
         const char *name = name_in(k, section);
         size_t n = name ? strcspn(name, ".[") : 0;
 
         if (!n || *name == '<')
             continue;
-        zt_suggest_offer(s, zt_keep_text(&c->keep, name, n));
+        if (strncmp(last, name, n) != 0 || last[n]) {
+            last = zt_keep_text(&c->keep, name, n);
+            zt_suggest_offer(s, last);
+        }
         if (k->alias && !name[n])
             zt_suggest_offer(s, k->alias);
     }

@@ -54,8 +54,12 @@ void zt_suggest_init(struct zt_suggest *s, const char *word)
 
 void zt_suggest_offer_as(struct zt_suggest *s, const char *name, const char *what)
 {
-    int d = zt_suggest_distance(s->word, name);
+    size_t a = strlen(s->word), b = strlen(name);
+    int d;
 
+    if (s->distance != INT_MAX && (int)(a > b ? a - b : b - a) >= s->distance)
+        return; /* lengths alone differ by more */
+    d = zt_suggest_distance(s->word, name);
     if (d < s->distance) {
         s->distance = d;
         s->best = what;
