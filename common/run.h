@@ -91,7 +91,7 @@ struct zt_run {
 
     bool gradient_checkpointing;
     bool reduce_every_micro_batch;
-    bool dump_state;       /* print the resolved config at the start */
+    bool dump_state; /* print the resolved config at the start */
     bool dataloader_drop_last;
     const char *device; /* auto|cpu|cuda|meta */
 
