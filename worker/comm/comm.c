@@ -300,19 +300,31 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
     return dead_from && handle >= dead_from ? dead_error(c, fault) : ZT_OK;
 }
 
-zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out, struct zt_fault *fault)
+static zt_err take_memory(struct zt_comm *c, size_t bytes, bool shared, void **out,
+                          struct zt_fault *fault)
 {
     zt_err rc;
 
     drain(c);
     if (c->dead)
         return dead_error(c, fault);
-    rc = c->engine->alloc(c->self, bytes, out, &c->dead_fault);
+    rc = c->engine->alloc(c->self, bytes, shared, out, &c->dead_fault);
     if (rc && fault)
         *fault = c->dead_fault;
     if (rc == ZT_E_PEER) /* a heap that is full breaks nothing */
         die(c, rc);
     return rc;
+}
+
+zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out, struct zt_fault *fault)
+{
+    return take_memory(c, bytes, false, out, fault);
+}
+
+zt_err zt_comm_alloc_shared(struct zt_comm *c, size_t bytes, void **out,
+                            struct zt_fault *fault)
+{
+    return take_memory(c, bytes, true, out, fault);
 }
 
 /* ---------------------------------------------------------------- the collectives */

@@ -37,13 +37,14 @@ typedef uint64_t zt_comm_handle;
 
 typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
 
-/* Where the ranks meet. All ranks of one group pass the same world and heap_bytes. */
+/* Where the ranks meet. All ranks of one group pass the same sizes. */
 struct zt_comm_config {
     const char *engine; /* "auto", "solo", "shm", "faulty:<nth call>:<engine>" */
     int rank, world;
-    int shm_fd;        /* shm: an empty memfd all ranks share; comm does not close it */
-    size_t heap_bytes; /* shm: room per rank for zt_comm_alloc() */
-    double timeout_s;  /* a wait longer than this is an error naming who is missing */
+    int shm_fd;          /* shm: an empty memfd all ranks share; comm does not close it */
+    size_t heap_bytes;   /* shm: room per rank for zt_comm_alloc() */
+    size_t shared_bytes; /* shm: room for zt_comm_alloc_shared(), once for all ranks */
+    double timeout_s;    /* a wait longer than this is an error naming who is missing */
 };
 
 zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
@@ -62,6 +63,13 @@ const char *zt_comm_engine_name(const struct zt_comm *c);
  */
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * One piece of memory that all ranks see: what one writes, the others read after the next
+ * collective. Who writes what, and when, is the callers' agreement. Else as above.
+ */
+zt_err zt_comm_alloc_shared(struct zt_comm *c, size_t bytes, void **out,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Blocking collectives. `scale` multiplies the fp32 sum before it is rounded. */
 zt_err zt_all_reduce(struct zt_comm *c, const void *send, void *recv, size_t count,

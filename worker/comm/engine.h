@@ -48,8 +48,12 @@ struct zt_comm_engine {
 
     zt_err (*open)(const struct zt_comm_config *cfg, void **self, struct zt_fault *fault);
     void (*close)(void *self); /* NULL is fine */
-    /* Page-aligned zeroed memory, the same offset on every rank; freed by close(). */
-    zt_err (*alloc)(void *self, size_t bytes, void **out, struct zt_fault *fault);
+    /*
+     * Page-aligned zeroed memory, freed by close(): a piece per rank at the same offset,
+     * or with `shared` one piece for all.
+     */
+    zt_err (*alloc)(void *self, size_t bytes, bool shared, void **out,
+                    struct zt_fault *fault);
     zt_err (*run)(void *self, const struct zt_comm_call *call, struct zt_fault *fault);
     void (*abort)(void *self, int rank); /* any thread, signal handlers too */
 };

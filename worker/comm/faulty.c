@@ -67,12 +67,13 @@ static zt_err due(struct faulty *f, struct zt_fault *fault)
     return zt_fault_set(fault, ZT_E_PEER, "comm: rank %d fails here on request", f->rank);
 }
 
-static zt_err faulty_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+static zt_err faulty_alloc(void *self, size_t bytes, bool shared, void **out,
+                           struct zt_fault *fault)
 {
     struct faulty *f = self;
     zt_err rc = due(f, fault);
 
-    return rc ? rc : f->engine->alloc(f->inner, bytes, out, fault);
+    return rc ? rc : f->engine->alloc(f->inner, bytes, shared, out, fault);
 }
 
 static zt_err faulty_run(void *self, const struct zt_comm_call *call,

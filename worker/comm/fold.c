@@ -67,6 +67,26 @@ INLINE void give_bf16(void *dst, const float *restrict acc, float scale, size_t 
         y[i] = zt_f32_to_bf16(acc[i] * scale);
 }
 
+/* Two ranks, the common case, in one go: take, add and give without the accumulator. */
+INLINE void pair_f32(void *dst, const void *a, const void *b, float scale, size_t n)
+{
+    const float *restrict x = a, *restrict z = b;
+    float *restrict y = dst;
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = step_one(STEP_ADD, x[i], z[i]) * scale;
+}
+
+INLINE void pair_bf16(void *dst, const void *a, const void *b, float scale, size_t n)
+{
+    const uint16_t *restrict x = a, *restrict z = b;
+    uint16_t *restrict y = dst;
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = zt_f32_to_bf16(
+            step_one(STEP_ADD, zt_bf16_to_f32(x[i]), zt_bf16_to_f32(z[i])) * scale);
+}
+
 INLINE void widen_plain(float *restrict y, const uint16_t *restrict x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -84,12 +104,14 @@ INLINE void narrow_plain(uint16_t *restrict y, const float *restrict x, float sc
  */
 typedef void (*take_fn)(float *acc, const void *src, size_t n);
 typedef void (*give_fn)(void *dst, const float *acc, float scale, size_t n);
+typedef void (*pair_fn)(void *dst, const void *a, const void *b, float scale, size_t n);
 
 #define NUM_FLOAT 3 /* ZT_F32, ZT_BF16, ZT_F16 */
 
 struct kernels {
     take_fn take[NUM_FLOAT][NUM_STEP];
     give_fn give[NUM_FLOAT];
+    pair_fn pair[NUM_FLOAT]; /* NULL: the long way */
 };
 
 #define TAKE(name, target, type, step)                                                   \
@@ -114,6 +136,12 @@ struct kernels {
     {                                                                                    \
         give_##type(dst, acc, scale, n);                                                 \
     }
+#define PAIR(name, target, type)                                                         \
+    target static void name##_pair_##type(void *dst, const void *a, const void *b,       \
+                                          float scale, size_t n)                         \
+    {                                                                                    \
+        pair_##type(dst, a, b, scale, n);                                                \
+    }
 #define KERNELS(name, target, widen, narrow)                                             \
     TAKES(name, target, f32)                                                             \
     TAKES(name, target, bf16)                                                            \
@@ -122,6 +150,8 @@ struct kernels {
     TAKE_HALF(name, target, widen, MAX)                                                  \
     GIVE(name, target, f32)                                                              \
     GIVE(name, target, bf16)                                                             \
+    PAIR(name, target, f32)                                                              \
+    PAIR(name, target, bf16)                                                             \
     target static void name##_give_f16(void *dst, const float *acc, float scale,         \
                                        size_t n)                                         \
     {                                                                                    \
@@ -132,6 +162,7 @@ struct kernels {
          {name##_bf16_LOAD, name##_bf16_ADD, name##_bf16_MAX},                           \
          {name##_f16_LOAD, name##_f16_ADD, name##_f16_MAX}},                             \
         {name##_give_f32, name##_give_bf16, name##_give_f16},                            \
+        {name##_pair_f32, name##_pair_bf16, NULL},                                       \
     };
 
 KERNELS(plain, , widen_plain, narrow_plain)
@@ -326,6 +357,11 @@ static void fold_floats(const struct kernels *k, const struct zt_fold *how, void
     size_t elem = zt_dtype_bytes(how->dtype);
     fold_step step = how->op == ZT_MAX ? STEP_MAX : STEP_ADD;
 
+    if (num_src == 2 && step == STEP_ADD && k->pair[how->dtype]) {
+        k->pair[how->dtype](out, (const char *)src[0] + at * elem,
+                            (const char *)src[1] + at * elem, how->scale, n);
+        return;
+    }
     k->take[how->dtype][STEP_LOAD](acc, (const char *)src[0] + at * elem, n);
     for (int r = 1; r < num_src; r++)
         k->take[how->dtype][step](acc, (const char *)src[r] + at * elem, n);

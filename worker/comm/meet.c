@@ -319,13 +319,14 @@ static zt_err await_publish(struct zt_meet *m, struct zt_shm_head *h,
                                 m->rank, m->timeout_s);
         sleep_on_bell(h, bell, deadline);
     }
-    if (h->world != (uint32_t)m->world || h->heap_bytes != m->heap_bytes)
+    if (h->world != (uint32_t)m->world || h->heap_bytes != m->heap_bytes ||
+        h->file_bytes != m->map_bytes)
         return zt_fault_set(
             fault, ZT_E_PEER,
-            "comm: rank %d expects a world of %d with heaps of %zu bytes, "
-            "rank 0 made one of %u with %llu",
-            m->rank, m->world, m->heap_bytes, h->world,
-            (unsigned long long)h->heap_bytes);
+            "comm: rank %d expects a world of %d with heaps of %zu bytes (%zu in all), "
+            "rank 0 made one of %u with %llu (%llu)",
+            m->rank, m->world, m->heap_bytes, m->map_bytes, h->world,
+            (unsigned long long)h->heap_bytes, (unsigned long long)h->file_bytes);
     return ZT_OK;
 }
 
@@ -380,7 +381,8 @@ zt_err zt_meet_join(struct zt_meet *m, const struct zt_comm_config *cfg,
         return zt_fault_set(fault, ZT_E_LIMIT,
                             "comm: shm is for at most %d ranks, not %d", ZT_SHM_MAX_WORLD,
                             cfg->world);
-    if (cfg->heap_bytes > (SIZE_MAX >> 2) / ZT_SHM_MAX_WORLD)
+    if (cfg->heap_bytes > (SIZE_MAX >> 2) / ZT_SHM_MAX_WORLD ||
+        cfg->shared_bytes > SIZE_MAX >> 2)
         return zt_fault_set(fault, ZT_E_LIMIT, "comm: no heap can hold %zu bytes",
                             cfg->heap_bytes);
     if (!(cfg->timeout_s > 0))
@@ -393,7 +395,9 @@ zt_err zt_meet_join(struct zt_meet *m, const struct zt_comm_config *cfg,
     m->doing = zt_comm_op_name(ZT_COMM_OPEN);
     m->heap_bytes = page_up(cfg->heap_bytes);
     m->area_bytes = fixed + m->heap_bytes;
-    m->map_bytes = ZT_SHM_PAGE + lines + (size_t)m->world * m->area_bytes;
+    m->shared_bytes = page_up(cfg->shared_bytes);
+    m->map_bytes =
+        ZT_SHM_PAGE + lines + (size_t)m->world * m->area_bytes + m->shared_bytes;
 
     rc = map_all(m, fault);
     if (!rc && !atomic_compare_exchange_strong(&m->line[m->rank].state, &state,

@@ -19,7 +19,7 @@ struct zt_meet {
     struct zt_shm_head *head;
     struct zt_shm_line *line; /* (world) */
     char *area;               /* of rank 0; the next is area_bytes further */
-    size_t area_bytes, heap_bytes, map_bytes;
+    size_t area_bytes, heap_bytes, shared_bytes, map_bytes;
     int fd, rank, world;
     uint32_t phase; /* barriers this rank arrived at */
     uint64_t seq;   /* calls this rank began */
@@ -69,6 +69,12 @@ static inline char *zt_meet_heap(const struct zt_meet *m, int rank)
 {
     return m->area + (size_t)rank * m->area_bytes + 2 * ZT_SHM_SMALL_BYTES +
            4 * ZT_SHM_SLOT_BYTES;
+}
+
+/* What all ranks have in common, behind the last area. */
+static inline char *zt_meet_shared(const struct zt_meet *m)
+{
+    return m->area + (size_t)m->world * m->area_bytes;
 }
 
 /* Give [at, at + bytes) of the mapping memory, so that no access can be refused later. */

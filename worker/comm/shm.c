@@ -28,7 +28,7 @@
 
 struct shm {
     struct zt_meet meet;
-    size_t used; /* bytes of the heap */
+    size_t used, used_shared; /* bytes of the heap, of the common part */
     const void *src[ZT_SHM_MAX_WORLD];
     void *dst[ZT_SHM_MAX_WORLD];
 };
@@ -410,27 +410,52 @@ static zt_err shm_run(void *self, const struct zt_comm_call *call, struct zt_fau
     return staged_pieces(s, call, shape, fault);
 }
 
-static zt_err shm_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+static size_t page_up(size_t bytes)
+{
+    return (bytes + ZT_SHM_PAGE - 1) / ZT_SHM_PAGE * ZT_SHM_PAGE;
+}
+
+/* Give a piece memory: all of one's own, or one's share of a common one. */
+static zt_err reserve(struct shm *s, char *at, size_t bytes, bool shared,
+                      struct zt_fault *fault)
+{
+    struct zt_meet *m = &s->meet;
+    size_t pages = page_up(bytes) / ZT_SHM_PAGE, from = 0, to = pages;
+
+    if (shared) {
+        from = pages * (size_t)m->rank / (size_t)m->world;
+        to = pages * ((size_t)m->rank + 1) / (size_t)m->world;
+    }
+    if (from == to)
+        return ZT_OK;
+    return zt_meet_reserve(m, at + from * ZT_SHM_PAGE, (to - from) * ZT_SHM_PAGE, fault);
+}
+
+static zt_err shm_alloc(void *self, size_t bytes, bool shared, void **out,
+                        struct zt_fault *fault)
 {
     struct shm *s = self;
     struct zt_meet *m = &s->meet;
-    struct zt_comm_call call = {.op = ZT_COMM_ALLOC, .dtype = ZT_U8, .count = bytes};
+    /* `root` tells the two kinds apart when headers are compared */
+    struct zt_comm_call call = {
+        .op = ZT_COMM_ALLOC, .dtype = ZT_U8, .count = bytes, .root = shared};
     struct zt_shm_header mine = {0};
-    char *at = zt_meet_heap(m, m->rank) + s->used;
-    bool fits = bytes <= m->heap_bytes - s->used;
+    size_t *used = shared ? &s->used_shared : &s->used;
+    size_t room = (shared ? m->shared_bytes : m->heap_bytes) - *used;
+    char *at = (shared ? zt_meet_shared(m) : zt_meet_heap(m, m->rank)) + *used;
     struct zt_fault why;
     zt_err rc;
 
     zt_fault_set(&why, ZT_OK, " ");
-    if (fits && zt_meet_reserve(m, at, bytes, &why))
+    if (bytes <= room && reserve(s, at, bytes, shared, &why))
         mine.flags = ZT_SHM_NO_MEMORY;
     rc = zt_meet_begin(m, &call, &mine, fault);
     if (rc)
         return rc;
-    if (!fits)
+    if (bytes > room)
         return zt_fault_set(fault, ZT_E_LIMIT,
                             "comm: no room for %zu bytes: %zu of the heap's %zu are used",
-                            bytes, s->used, m->heap_bytes);
+                            bytes, *used, *used + room);
     if (mine.flags)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s", why.text);
     for (int r = 0; r < m->world; r++)
@@ -438,7 +463,7 @@ static zt_err shm_alloc(void *self, size_t bytes, void **out, struct zt_fault *f
             return zt_fault_set(fault, ZT_E_NOMEM,
                                 "comm: rank %d has no shared memory for %zu bytes", r,
                                 bytes);
-    s->used += (bytes + ZT_SHM_PAGE - 1) / ZT_SHM_PAGE * ZT_SHM_PAGE;
+    *used += page_up(bytes);
     *out = at;
     return ZT_OK;
 }

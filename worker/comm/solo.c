@@ -56,11 +56,13 @@ static void solo_close(void *self)
     free(s);
 }
 
-static zt_err solo_alloc(void *self, size_t bytes, void **out, struct zt_fault *fault)
+static zt_err solo_alloc(void *self, size_t bytes, bool shared, void **out,
+                         struct zt_fault *fault)
 {
     struct solo *s = self;
     struct region *r = malloc(sizeof(*r));
 
+    (void)shared; /* a world of one shares with itself */
     if (!r)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     r->bytes = bytes ? bytes : 1;

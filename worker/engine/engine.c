@@ -126,15 +126,34 @@ static zt_err make_segments(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- memory and peers ---- */
 
+static struct zt_state_config state_config(const struct zt_engine *e)
+{
+    const struct zt_run *run = e->run;
+
+    return (struct zt_state_config){
+        .backend = e->backend,
+        .device = e->device,
+        .model = e->model,
+        .comm = run->world > 1 ? e->comm : NULL,
+        .dtype = run->compute_dtype,
+        .training = run->do_train,
+        .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
+        .num_states = e->optimizer->num_states,
+        .sharers = run->local_world,
+    };
+}
+
 static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
+    struct zt_state_config sc = state_config(e);
     struct zt_comm_config cfg = {
         .engine = run->world > 1 ? "shm" : "solo",
         .rank = run->rank,
         .world = run->world,
         .shm_fd = -1,
         .heap_bytes = e->plan.state.grads,
+        .shared_bytes = zt_state_shared_bytes(&sc),
         .timeout_s = 600,
     };
     int64_t fd = -1;
@@ -170,16 +189,7 @@ static size_t scalar_bytes(const struct zt_engine *e)
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_state_config sc = {
-        .backend = e->backend,
-        .device = e->device,
-        .model = e->model,
-        .comm = run->world > 1 ? e->comm : NULL,
-        .dtype = run->compute_dtype,
-        .training = run->do_train,
-        .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
-        .num_states = e->optimizer->num_states,
-    };
+    struct zt_state_config sc = state_config(e);
     size_t rows = (size_t)(run->micro_batch_size * run->grad_accum_steps);
     size_t ids = rows * (size_t)e->block_size + 1;
     void *p = NULL;
@@ -289,6 +299,8 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = run->init_from ? zt_engine_load(e, fault)
                             : zt_state_init(e->state, (uint64_t)run->seed, fault);
+    if (!rc) /* some of the weights came from other ranks */
+        rc = zt_barrier(e->comm, fault);
     return rc;
 }
 

@@ -91,6 +91,7 @@ zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_st
         .training = run->do_train,
         .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
         .num_states = num_states,
+        .sharers = run->local_world,
     };
     struct zt_step_config cfg = {
         .model = model,

@@ -24,18 +24,50 @@ static int64_t sum_elems(const struct zt_model *m, bool trainable_only)
     return n;
 }
 
+static size_t weight_bytes(const struct zt_state_config *cfg)
+{
+    return page_up((size_t)sum_elems(cfg->model, false) * zt_dtype_bytes(cfg->dtype));
+}
+
 struct zt_state_bytes zt_state_measure(const struct zt_state_config *cfg)
 {
     size_t f32 = f32_bytes(sum_elems(cfg->model, true));
-    struct zt_state_bytes b = {.weights = page_up((size_t)sum_elems(cfg->model, false) *
-                                                  zt_dtype_bytes(cfg->dtype))};
+    size_t sharers = cfg->sharers > 1 ? (size_t)cfg->sharers : 1;
+    struct zt_state_bytes b = {.weights = page_up(weight_bytes(cfg) / sharers)};
 
     if (!cfg->training)
         return b;
-    b.master = cfg->dtype == ZT_F32 ? 0 : f32;
+    b.master = cfg->dtype == ZT_F32 ? 0 : page_up(f32 / sharers);
     b.grads = f32 * (cfg->micro_grads ? 2 : 1);
-    b.moments = f32 * (size_t)cfg->num_states;
+    b.moments = page_up(f32 * (size_t)cfg->num_states / sharers);
     return b;
+}
+
+size_t zt_state_shared_bytes(const struct zt_state_config *cfg)
+{
+    size_t f32 = f32_bytes(sum_elems(cfg->model, true));
+    size_t regions = (size_t)cfg->num_states + (cfg->dtype != ZT_F32);
+
+    if (cfg->sharers <= 1)
+        return 0;
+    return weight_bytes(cfg) + (cfg->training ? f32 * regions : 0);
+}
+
+/* A region of the backend, or of the communicator: shared, or one that peers can read. */
+static zt_err take(struct zt_state *st, size_t bytes, bool grads, void **out,
+                   struct zt_fault *fault)
+{
+    if (grads && st->comm)
+        return zt_comm_alloc(st->comm, bytes, out, fault);
+    if (!grads && st->shared)
+        return zt_comm_alloc_shared(st->comm, bytes, out, fault);
+    return st->backend->alloc(st->device, bytes, out, fault);
+}
+
+static void give_back(struct zt_state *st, void *region, size_t bytes, bool grads)
+{
+    if (region && !(grads ? st->comm != NULL : st->shared))
+        st->backend->free(st->device, region, bytes);
 }
 
 void zt_state_close(struct zt_state *st)
@@ -46,17 +78,12 @@ void zt_state_close(struct zt_state *st)
         return;
     f32 = f32_bytes(st->train_elems);
     for (int k = 0; k < st->num_states; k++)
-        if (st->moments[k])
-            st->backend->free(st->device, st->moments[k], f32);
-    if (st->master)
-        st->backend->free(st->device, st->master, f32);
-    if (st->own_grads && st->grads)
-        st->backend->free(st->device, st->grads, f32);
-    if (st->own_grads && st->micro_grads)
-        st->backend->free(st->device, st->micro_grads, f32);
-    if (st->weights)
-        st->backend->free(st->device, st->weights,
-                          page_up((size_t)st->elems * zt_dtype_bytes(st->dtype)));
+        give_back(st, st->moments[k], f32, false);
+    give_back(st, st->master, f32, false);
+    give_back(st, st->grads, f32, true);
+    give_back(st, st->micro_grads, f32, true);
+    give_back(st, st->weights, page_up((size_t)st->elems * zt_dtype_bytes(st->dtype)),
+              false);
     free(st->base);
     free(st->train_base);
     free(st);
@@ -101,26 +128,12 @@ static void bind_blocks(struct zt_state *st, float *grads)
     }
 }
 
-static zt_err take_f32(struct zt_state *st, float **out, struct zt_fault *fault)
+static zt_err take_f32(struct zt_state *st, bool grads, float **out,
+                       struct zt_fault *fault)
 {
     void *p = NULL;
-    zt_err rc = st->backend->alloc(st->device, f32_bytes(st->train_elems), &p, fault);
+    zt_err rc = take(st, f32_bytes(st->train_elems), grads, &p, fault);
 
-    if (!rc)
-        *out = p;
-    return rc;
-}
-
-/* Where peers can read it in place, when there are peers. */
-static zt_err take_grads(struct zt_state *st, struct zt_comm *comm, float **out,
-                         struct zt_fault *fault)
-{
-    void *p = NULL;
-    zt_err rc;
-
-    if (st->own_grads)
-        return take_f32(st, out, fault);
-    rc = zt_comm_alloc(comm, f32_bytes(st->train_elems), &p, fault);
     if (!rc)
         *out = p;
     return rc;
@@ -132,13 +145,13 @@ static zt_err take_training(struct zt_state *st, const struct zt_state_config *c
     zt_err rc = ZT_OK;
 
     if (cfg->dtype != ZT_F32)
-        rc = take_f32(st, &st->master, fault);
+        rc = take_f32(st, false, &st->master, fault);
     for (int k = 0; !rc && k < cfg->num_states; k++)
-        rc = take_f32(st, &st->moments[k], fault);
+        rc = take_f32(st, false, &st->moments[k], fault);
     if (!rc)
-        rc = take_grads(st, cfg->comm, &st->grads, fault);
+        rc = take_f32(st, true, &st->grads, fault);
     if (!rc && cfg->micro_grads)
-        rc = take_grads(st, cfg->comm, &st->micro_grads, fault);
+        rc = take_f32(st, true, &st->micro_grads, fault);
     return rc;
 }
 
@@ -176,11 +189,11 @@ zt_err zt_state_open(const struct zt_state_config *cfg, struct zt_state **out,
     st->dtype = cfg->dtype;
     st->training = cfg->training;
     st->num_states = cfg->training ? cfg->num_states : 0;
-    st->own_grads = !cfg->comm;
+    st->comm = cfg->comm;
+    st->shared = cfg->comm && cfg->sharers > 1;
     rc = place_blocks(st, fault);
     if (!rc)
-        rc = st->backend->alloc(st->device, zt_state_measure(cfg).weights, &st->weights,
-                                fault);
+        rc = take(st, weight_bytes(cfg), false, &st->weights, fault);
     if (!rc && cfg->training)
         rc = take_training(st, cfg, fault);
     if (rc) {
@@ -213,6 +226,11 @@ static zt_err fill_param(struct zt_state *st, const struct zt_param *p, uint64_t
     struct zt_fill_args f = {.y = y,
                              .value = p->init.kind == ZT_INIT_CONSTANT ? p->init.a : 0};
     return k->fill(st->device, NULL, &f, fault);
+}
+
+bool zt_state_initialises(const struct zt_state *st, const struct zt_param *p)
+{
+    return !st->shared || p->index % zt_comm_world(st->comm) == zt_comm_rank(st->comm);
 }
 
 zt_err zt_state_set(struct zt_state *st, const struct zt_param *p, const float *values,
@@ -251,6 +269,8 @@ zt_err zt_state_init(struct zt_state *st, uint64_t seed, struct zt_fault *fault)
     for (int i = 0; !rc && i < st->model->num_params; i++) {
         const struct zt_param *p = st->model->params[i];
 
+        if (!zt_state_initialises(st, p))
+            continue;
         rc = fill_param(st, p, seed, tmp, fault);
         if (!rc)
             rc = zt_state_set(st, p, tmp, fault);

@@ -6,9 +6,14 @@
  *      grads     fp32            accumulated over micro-batches; memory peers can read
  *      state[k]  fp32            optimizer moments
  *
- * Stage 0: every rank holds all of it. Frozen blocks are in `weights` only.
+ * Stage 0 means that every rank reaches all of it. Ranks of one node that share memory
+ * share one copy of all but the gradients, and each rank updates its own shard of every
+ * block: the same bits as if each had done all of it, without doing it several times.
+ *
+ * Frozen blocks are in `weights` only.
  * Regions are page aligned; a block is found in them by the accessors below.
- * Ownership: the state owns the regions but the gradients, which are the communicator's.
+ * Ownership: the state owns the regions that it took from the backend; gradients and
+ *            shared regions are the communicator's.
  * Threads:   one.
  */
 #ifndef WORKER_ENGINE_STATE_H
@@ -22,14 +27,15 @@ struct zt_state {
     const struct zt_backend *backend;
     struct zt_device *device;
     struct zt_model *model;
-    zt_dtype dtype;      /* of the weights */
-    int64_t elems;       /* of `weights` */
-    int64_t train_elems; /* of every other region: trainable blocks only */
-    int64_t *base;       /* per block: its place in `weights` */
-    int64_t *train_base; /* per block: its place elsewhere; -1: frozen */
-    bool training;       /* master, gradients and moments are there */
-    bool own_grads;      /* from the backend, not the communicator */
-    int num_states;      /* moments per parameter */
+    zt_dtype dtype;       /* of the weights */
+    int64_t elems;        /* of `weights` */
+    int64_t train_elems;  /* of every other region: trainable blocks only */
+    int64_t *base;        /* per block: its place in `weights` */
+    int64_t *train_base;  /* per block: its place elsewhere; -1: frozen */
+    bool training;        /* master, gradients and moments are there */
+    struct zt_comm *comm; /* gradients are from it; NULL: from the backend */
+    bool shared;          /* the other regions too, one copy for all ranks */
+    int num_states;       /* moments per parameter */
 
     void *weights;
     float *master;      /* NULL when `weights` is fp32: then that is the truth */
@@ -46,13 +52,17 @@ struct zt_state_config {
     zt_dtype dtype;
     bool training, micro_grads;
     int num_states;
+    int sharers; /* ranks that share one copy of weights, master and moments; 1: none */
 };
 
-/* Sizes of the regions in bytes, without allocating: what zt_state_open will take. */
+/* Bytes that zt_state_open will take for this rank: of shared regions, its part. */
 struct zt_state_bytes {
     size_t weights, master, grads, moments;
 };
 struct zt_state_bytes zt_state_measure(const struct zt_state_config *cfg);
+
+/* Room that the communicator must have for regions shared by all ranks. */
+size_t zt_state_shared_bytes(const struct zt_state_config *cfg);
 
 /*
  * Allocate everything and bind the model's blocks to it: backward adds to micro_grads
@@ -71,6 +81,9 @@ float *zt_state_moment(const struct zt_state *st, const struct zt_block *b, int 
 /* Initial values of every parameter from (seed, name, element); master and weights. */
 zt_err zt_state_init(struct zt_state *st, uint64_t seed,
                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether this rank is the one that gives a parameter its first values. */
+bool zt_state_initialises(const struct zt_state *st, const struct zt_param *p);
 
 /* One parameter from (numel) fp32 host values: master, and weights rounded from it. */
 zt_err zt_state_set(struct zt_state *st, const struct zt_param *p, const float *values,

@@ -77,7 +77,20 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
     return rc;
 }
 
-/* Sum a gradient region over the ranks, block by block. */
+/* This rank's shard of a block: where it begins, and how long it is. */
+static int64_t shard_elems(const struct zt_engine *e, const struct zt_block *b,
+                           int64_t *begin)
+{
+    int64_t n = b->padded_elems / zt_comm_world(e->comm);
+
+    *begin = n * zt_comm_rank(e->comm);
+    return n;
+}
+
+/*
+ * Sum a gradient region over the ranks, block by block. With shared weights a rank needs
+ * the sum of its own shard only.
+ */
 static zt_err reduce(struct zt_engine *e, float *region, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
@@ -87,8 +100,13 @@ static zt_err reduce(struct zt_engine *e, float *region, struct zt_fault *fault)
     for (int i = 0; !rc && i < e->model->num_blocks; i++) {
         const struct zt_block *b = e->model->blocks[i];
         float *g = b->frozen ? NULL : region + e->state->train_base[i];
+        int64_t begin, n = shard_elems(e, b, &begin);
 
-        if (g)
+        if (!g)
+            continue;
+        if (e->state->shared)
+            rc = zt_reduce_scatter(e->comm, g, g + begin, (size_t)n, ZT_F32, 1, fault);
+        else
             rc = zt_all_reduce(e->comm, g, g, (size_t)b->padded_elems, ZT_F32, ZT_SUM, 1,
                                fault);
     }
@@ -135,20 +153,19 @@ static zt_err accumulate(struct zt_engine *e, int64_t step, float dloss,
  */
 static zt_err shard_sumsq(struct zt_engine *e, double *out, struct zt_fault *fault)
 {
-    int rank = zt_comm_rank(e->comm), world = zt_comm_world(e->comm);
     double sum = 0;
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < e->model->num_blocks; i++) {
         const struct zt_block *b = e->model->blocks[i];
         float *g = zt_state_grads(e->state, b);
-        int64_t n = b->padded_elems / world;
+        int64_t begin, n = shard_elems(e, b, &begin);
         struct zt_sumsq_args a = {.sum = &e->scalars->sumsq[i]};
 
         e->scalars->sumsq[i] = 0;
         if (!g || !n)
             continue;
-        a.x = zt_view_of(g + rank * n, ZT_F32, 1, &n);
+        a.x = zt_view_of(g + begin, ZT_F32, 1, &n);
         rc = e->backend->kernels->sumsq(e->device, NULL, &a, fault);
     }
     if (!rc)
@@ -183,9 +200,69 @@ static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct out
     return fp16 ? zt_scaler_update(&e->scaler, overflow, fault) : ZT_OK;
 }
 
-static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fault)
+/* The part of a segment that this rank updates; of shared weights, what is in its shard.
+ */
+static struct zt_segment own_part(const struct zt_engine *e, const struct zt_segment *seg)
+{
+    int64_t begin, n = shard_elems(e, seg->block, &begin), end = seg->at + seg->n;
+    struct zt_segment own = *seg;
+
+    if (!e->state->shared)
+        return own;
+    own.at = seg->at > begin ? seg->at : begin;
+    end = end < begin + n ? end : begin + n;
+    own.n = end > own.at ? end - own.at : 0;
+    return own;
+}
+
+static zt_err update_segment(struct zt_engine *e, const struct zt_optim_step *how,
+                             const struct zt_segment *seg, struct zt_fault *fault)
 {
     struct zt_state *st = e->state;
+    struct zt_optim_slice s = {
+        .master = zt_state_master(st, seg->block) + seg->at,
+        .grad = zt_state_grads(st, seg->block) + seg->at,
+        .param_dtype = st->dtype,
+        .n = seg->n,
+        .decay = seg->decay,
+    };
+
+    if (st->master)
+        s.param = (char *)zt_state_weights(st, seg->block) +
+                  (size_t)seg->at * zt_dtype_bytes(st->dtype);
+    for (int k = 0; k < st->num_states; k++)
+        s.state[k] = zt_state_moment(st, seg->block, k) + seg->at;
+    return e->optimizer->update(how, &s, fault);
+}
+
+static zt_err clear(struct zt_engine *e, float *grads, int64_t n, struct zt_fault *fault)
+{
+    struct zt_fill_args zero = {.y = zt_view_of(grads, ZT_F32, 1, &n)};
+
+    return n ? e->backend->kernels->fill(e->device, NULL, &zero, fault) : ZT_OK;
+}
+
+/* The optimizer has zeroed what it used; the other ranks' shards are left to us. */
+static zt_err clear_foreign_shards(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < e->model->num_blocks; i++) {
+        const struct zt_block *b = e->model->blocks[i];
+        float *g = zt_state_grads(e->state, b);
+        int64_t begin, n = shard_elems(e, b, &begin);
+
+        if (!g)
+            continue;
+        rc = clear(e, g, begin, fault);
+        if (!rc)
+            rc = clear(e, g + begin + n, b->padded_elems - begin - n, fault);
+    }
+    return rc;
+}
+
+static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fault)
+{
     struct zt_optim_step how = {
         .backend = e->backend,
         .device = e->device,
@@ -198,31 +275,21 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < e->num_segments; i++) {
-        const struct zt_segment *seg = &e->segments[i];
-        struct zt_optim_slice s = {
-            .master = zt_state_master(st, seg->block) + seg->at,
-            .grad = zt_state_grads(st, seg->block) + seg->at,
-            .param_dtype = st->dtype,
-            .n = seg->n,
-            .decay = seg->decay,
-        };
+        struct zt_segment seg = own_part(e, &e->segments[i]);
 
-        if (st->master)
-            s.param = (char *)zt_state_weights(st, seg->block) +
-                      (size_t)seg->at * zt_dtype_bytes(st->dtype);
-        for (int k = 0; k < st->num_states; k++)
-            s.state[k] = zt_state_moment(st, seg->block, k) + seg->at;
-        rc = e->optimizer->update(&how, &s, fault);
+        if (seg.n)
+            rc = update_segment(e, &how, &seg, fault);
     }
+    if (!rc && e->state->shared)
+        rc = clear_foreign_shards(e, fault);
+    if (!rc && e->state->shared) /* nobody reads weights that a peer still writes */
+        rc = zt_barrier(e->comm, fault);
     return rc;
 }
 
 static zt_err clear_grads(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_fill_args zero = {
-        .y = zt_view_of(e->state->grads, ZT_F32, 1, &e->state->train_elems)};
-
-    return e->backend->kernels->fill(e->device, NULL, &zero, fault);
+    return clear(e, e->state->grads, e->state->train_elems, fault);
 }
 
 /* One optimizer step; `step` counts from 1. */

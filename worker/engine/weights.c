@@ -167,7 +167,8 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && !(values = malloc((size_t)most * sizeof(*values))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory for a tensor");
     for (int i = 0; !rc && i < m->num_params; i++)
-        rc = load_param(e, m->params[i], find(hf, m->params[i]->name), values, fault);
+        if (zt_state_initialises(e->state, m->params[i]))
+            rc = load_param(e, m->params[i], find(hf, m->params[i]->name), values, fault);
     if (!rc && zt_comm_rank(e->comm) == 0)
         tell_unused(m, hf);
     free(values);
