@@ -120,11 +120,6 @@ static zt_err live(int argc, char **argv, struct zt_fault *fault)
         facts.model_options = plugin->options;
         rc = zt_run_open(argc - 2, argv + 2, &facts, &run, fault);
     }
-    if (!rc && !run->do_train && !run->do_eval && !run->generate_tokens &&
-        !run->check_config && !run->dry_run)
-        rc = zt_fault_set(
-            fault, ZT_E_USAGE,
-            "nothing to do: say --do_train, --do_eval or --generate_tokens N");
     if (!rc)
         rc = zt_engine_open(run, plugin, &e, fault);
     if (!rc)
