@@ -1,6 +1,7 @@
 #!/bin/bash
 # GPT-2 gives the numbers that transformers and PyTorch gave (test/golden/make_gpt2.py): logits,
 # gradients, fifty steps of AdamW, evaluation and greedy text.
+# shellcheck source=test/integration/train_lib.sh
 . "$(dirname "$0")/train_lib.sh"
 golden=test/golden/gpt2
 peers=build/${ZT_VARIANT:-release}/peers
