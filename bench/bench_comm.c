@@ -103,8 +103,7 @@ static size_t count_wrong(const struct rank *k, kind what, const char *buf, size
     return wrong;
 }
 
-/* One timed call on a vector of `count` elements. The sum of in-place calls is undone by
- * a scale of 1/W only roughly, so all_reduce takes 0 for all but its checked last. */
+/* One call on a vector of `count` elements, in place. */
 static void call(struct rank *k, kind what, char *buf, size_t count, zt_dtype dtype,
                  float scale)
 {
