@@ -52,7 +52,7 @@ static struct zt_fault fault UNUSED;
 struct group {
     const char *engine;
     int world, fd;
-    size_t heap_bytes;
+    size_t heap_bytes, shared_bytes;
     double timeout_s;
     pid_t pid[MAX_RANKS];
 };
@@ -66,6 +66,7 @@ static struct zt_comm_config UNUSED rank_config(const struct group *g, int rank)
                                    .world = g->world,
                                    .shm_fd = g->fd,
                                    .heap_bytes = g->heap_bytes,
+                                   .shared_bytes = g->shared_bytes,
                                    .timeout_s = g->timeout_s > 0 ? g->timeout_s : 60};
 }
 

@@ -446,6 +446,39 @@ static void test_a_full_heap_is_a_limit_and_breaks_nothing(void **state)
     run_ranks(2, 16384, fill_heap);
 }
 
+static void write_in_turns(struct zt_comm *c)
+{
+    int world = zt_comm_world(c);
+    void *all, *more, *none = &all;
+    int *v;
+
+    DO(zt_comm_alloc_shared(c, 10000, &all, &fault));
+    DO(zt_comm_alloc_shared(c, 4096, &more, &fault));
+    CHECK((uintptr_t)all % 4096 == 0 && (char *)more == (char *)all + 12288);
+    v = all;
+    for (int i = 0; i < 2500; i++)
+        CHECK(v[i] == 0);
+    DO(zt_barrier(c, &fault));
+    for (int i = my_rank; i < 2500; i += world)
+        v[i] = i * 3;
+    DO(zt_barrier(c, &fault));
+    for (int i = 0; i < 2500; i++)
+        CHECK(v[i] == i * 3);
+    CHECK(zt_comm_alloc_shared(c, 1, &none, &fault) == ZT_E_LIMIT && none == &all);
+    DO(zt_barrier(c, &fault));
+}
+
+static void test_common_memory_is_one_for_all_ranks(void **state)
+{
+    struct group g = {.world = 3, .shared_bytes = 16384};
+
+    (void)state;
+    make_fd(&g);
+    for (int r = 0; r < 3; r++)
+        start_rank(&g, r, true, write_in_turns);
+    assert_ranks_end_well(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_started_calls_complete_in_order_beside_blocking_ones),
         cmocka_unit_test(test_close_runs_what_was_started),
         cmocka_unit_test(test_a_full_heap_is_a_limit_and_breaks_nothing),
+        cmocka_unit_test(test_common_memory_is_one_for_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
