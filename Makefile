@@ -120,8 +120,9 @@ help:
 	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_MPI=0'
 
 # every object depends on the flags it was built with
+STAMP = $(CC) $(filter-out -Werror,$(ALL_CFLAGS))
 $(B)/flags: FORCE
-	@mkdir -p $(@D); printf '%s\n' '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || printf '%s\n' '$(CC) $(ALL_CFLAGS)' > $@
+	@mkdir -p $(@D); printf '%s\n' '$(STAMP)' | cmp -s - $@ || printf '%s\n' '$(STAMP)' > $@
 FORCE:
 
 $(B)/%.o: %.c $(B)/flags

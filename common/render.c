@@ -73,7 +73,7 @@ static void enqueue(struct zt_render *r, int fd, const void *bytes, size_t n)
             size_t cap = r->cap ? 2 * r->cap : 16;
             struct segment *grown;
 
-            if (r->first > r->cap / 2) { /* room in front: move down instead */
+            if (r->segs && r->first > r->cap / 2) { /* room in front: move down instead */
                 memmove(r->segs, r->segs + r->first,
                         (r->num - r->first) * sizeof(*grown));
                 r->num -= r->first;
@@ -86,6 +86,8 @@ static void enqueue(struct zt_render *r, int fd, const void *bytes, size_t n)
                 r->cap = cap;
             }
         }
+        if (!r->segs) /* not possible; analysers cannot know */
+            return;
         r->segs[r->num] = (struct segment){fd, 0};
         last = &r->segs[r->num++];
     }

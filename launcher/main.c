@@ -93,10 +93,15 @@ static int hand_over(const struct zt_plan *p, const char *flag, struct zt_fault 
     setenv("LOCAL_RANK", "0", 1);
     setenv("WORLD_SIZE", world, 1);
     setenv("LOCAL_WORLD_SIZE", world, 1);
-    for (void *it = json_object_iter(p->env); it; it = json_object_iter_next(p->env, it))
-        setenv(json_object_iter_key(it), json_string_value(json_object_iter_value(it)),
-               1);
+    for (void *it = json_object_iter(p->env); it;
+         it = json_object_iter_next(p->env, it)) {
+        const char *value = json_string_value(json_object_iter_value(it));
+
+        if (value)
+            setenv(json_object_iter_key(it), value, 1);
+    }
     fflush(stdout);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): a plan's argv has words */
     execv(argv[0], argv);
     zt_fault_set(fault, ZT_E_SYSTEM, "cannot run %s: %s", argv[0], strerror(errno));
     free(argv);

@@ -41,19 +41,27 @@ static bool has_amx(void)
     return (lo & 0x60000) == 0x60000; /* tile configuration and tile data */
 }
 
+/* By CPUID: not every compiler's builtin knows the name. */
+static bool has_avx512_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+}
+
 static unsigned detect_features(void)
 {
     unsigned f = 0;
 
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
+    /* every processor with AVX2 has F16C, which older compilers cannot ask for */
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         f |= ZT_CPU_AVX2;
     if ((f & ZT_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         f |= ZT_CPU_AVX512;
-    if ((f & ZT_CPU_AVX512) && __builtin_cpu_supports("avx512bf16"))
+    if ((f & ZT_CPU_AVX512) && has_avx512_bf16())
         f |= ZT_CPU_AVX512_BF16;
     if ((f & ZT_CPU_AVX512_BF16) && has_amx())
         f |= ZT_CPU_AMX_BF16;

@@ -50,6 +50,7 @@ static void *grow(zt_model *m, void *list, int count)
     if (list && (count & (count - 1))) /* room is always a power of two */
         return list;
     more = realloc(list, (size_t)(count ? 2 * count : 1) * sizeof(void *));
+    /* cppcheck-suppress memleak ; it is returned */
     return more ? more : fail(m, "no host memory for its table of parameters");
 }
 

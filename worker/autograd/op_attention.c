@@ -45,7 +45,7 @@ static void open_sinks(struct zt_step *s, struct zt_node *n, bool split,
         bool apart = false, wanted;
 
         for (int j = Q; j < i && n->in[i] && !split; j++)
-            apart |= n->in[j]->store == n->in[i]->store;
+            apart |= n->in[j] && n->in[j]->store == n->in[i]->store;
         wanted = apart ? zt_sink_open_apart(s, &d[i], n->in[i])
                        : zt_sink_open(s, &d[i], n->in[i], ZT_SINK_SAME);
         if (!wanted && i != BIAS) /* the kernel writes all three */

@@ -71,7 +71,8 @@ static struct zt_rope_table *add_table(struct zt_step *s, const struct zt_rope *
         free(copy);
         return zt_step_fail(s, ZT_E_NOMEM, "no host memory for its table");
     }
-    t->inv_freq = memcpy(copy, rope->inv_freq, bytes);
+    memcpy(copy, rope->inv_freq, bytes);
+    t->inv_freq = copy;
     t->rotary_dims = rope->rotary_dims;
     t->magnitude = magnitude;
     t->next = s->ropes;

@@ -27,7 +27,7 @@ struct zt_comm {
     struct zt_progress *progress; /* NULL until the first start */
     uint64_t issued;              /* asynchronous calls so far */
     zt_err dead;                  /* of the call that broke the communicator */
-    uint64_t dead_from; /* first asynchronous call that got no result; 0: none */
+    _Atomic uint64_t dead_from; /* first asynchronous call that got no result; 0: none */
     struct zt_fault dead_fault;
 };
 

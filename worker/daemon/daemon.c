@@ -50,7 +50,7 @@ static void lose_zlaunch(struct zt_node *n)
     zt_debug("daemon", "zlaunch is gone");
     if (n->job && n->job->pid_file)
         unlink(n->job->pid_file);
-    if (n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
+    if (!n->job || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
         uv_stop(&n->loop);
     else
         stop_ranks(n, SIGTERM,
