@@ -67,7 +67,7 @@ CFLAGS  ?= -g
 ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT_$(VARIANT)) $(OMP) -fPIC -fvisibility=hidden -I. -Iinclude \
              -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"' -MMD -MP $(CFLAGS)
 ALL_LDFLAGS = $(LD_$(VARIANT)) $(OMP) $(LDFLAGS)
-LDLIBS  = -ljansson -luv -lxxhash -lhwloc -ldl -lpthread -lm
+LDLIBS  = -ljansson -luv -lxxhash -ldl -lpthread -lm
 
 SYS_kernels := -ldnnl
 

@@ -221,7 +221,6 @@ static zt_err build(zt_model *m, void **self)
     zt_model_set_hidden_size(m, net->width);
     zt_model_set_max_tokens(m, net->positions);
     zt_model_set_vocab(m, net->vocab);
-    zt_model_set_attention_width(m, net->num_layers * net->width);
     export_config(m, net);
     return zt_model_status(m);
 }

@@ -71,13 +71,6 @@ ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "
 ZT_API void zt_model_set_max_tokens(zt_model *m,
                                     int64_t tokens);        /* longest sequence; 0: any */
 ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab); /* rows of the output head */
-/*
- * Training FLOPs of one token at sequence length T that are not 6 *
- * parameters-in-matmuls: attention, 12 * layers * heads * head_size * T (full) for a
- * decoder. The worker counts the matrix products itself; this is for reports that want
- * the textbook formula.
- */
-ZT_API void zt_model_set_attention_width(zt_model *m, int64_t layers_times_width);
 
 /* The vocabulary of the data, 0 when there are none (a plugin may default its own to it).
  */

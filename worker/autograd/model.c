@@ -223,11 +223,6 @@ void zt_model_set_vocab(zt_model *m, int64_t vocab)
     m->vocab = vocab;
 }
 
-void zt_model_set_attention_width(zt_model *m, int64_t layers_times_width)
-{
-    m->attention_width = layers_times_width;
-}
-
 int64_t zt_model_data_vocab(const zt_model *m)
 {
     return m->priv->cfg.data_vocab;

@@ -63,7 +63,7 @@ struct zt_model {
     struct zt_param **params;
     int num_params;
     int64_t numel; /* every parameter once */
-    int64_t hidden_size, max_tokens, vocab, attention_width;
+    int64_t hidden_size, max_tokens, vocab;
     /* the rest is private to model.c: options, config.json, exports, status */
     struct zt_model_private *priv;
 };

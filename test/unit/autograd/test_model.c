@@ -85,7 +85,6 @@ static void three_blocks(zt_model *m)
     zt_model_set_hidden_size(m, 12);
     zt_model_set_vocab(m, zt_model_data_vocab(m));
     zt_model_set_max_tokens(m, zt_model_block_size(m));
-    zt_model_set_attention_width(m, 24);
 }
 
 static void test_layout_places_every_element_once_at_any_world_size(void **state)
@@ -133,7 +132,6 @@ static void test_tables_hold_what_was_declared(void **state)
     assert_int_equal(m->hidden_size, 12);
     assert_int_equal(m->vocab, 257);
     assert_int_equal(m->max_tokens, 64);
-    assert_int_equal(m->attention_width, 24);
     assert_int_equal(p->shape[1], 9);
     assert_null(zt_model_find(m, "nobody"));
     /* keys of initial values are part of what a seed means: they must not change */
