@@ -174,7 +174,6 @@ static void run_rank(int rank, int world, int fd, size_t largest)
                                  .rank = rank,
                                  .world = world,
                                  .shm_fd = fd,
-                                 .heap_bytes = largest,
                                  .timeout_s = 60};
     struct rank *k = calloc(1, sizeof(*k));
     struct zt_fault fault;

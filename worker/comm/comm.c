@@ -4,15 +4,16 @@
 #include "worker/comm/fold.h"
 #include "worker/comm/progress.h"
 
+#include <assert.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct zt_comm_engine *const engines[] = {
-    &zt_comm_solo,
-    &zt_comm_shm,
-    &zt_comm_faulty,
+/* What a communicator and its groups have in common: calls run one at a time. */
+struct family {
+    struct zt_progress *progress; /* NULL until the first start */
+    uint64_t issued;              /* asynchronous calls so far */
+    int num_members;              /* communicators that are open */
 };
 
 /*
@@ -24,85 +25,46 @@ struct zt_comm {
     const struct zt_comm_engine *engine;
     void *self;
     int rank, world;
-    struct zt_progress *progress; /* NULL until the first start */
-    uint64_t issued;              /* asynchronous calls so far */
-    zt_err dead;                  /* of the call that broke the communicator */
+    const struct zt_comm *parent; /* of a group; NULL: it is the first of its family */
+    struct family *family;
+    zt_err dead;                /* of the call that broke the communicator */
     _Atomic uint64_t dead_from; /* first asynchronous call that got no result; 0: none */
     struct zt_fault dead_fault;
 };
 
-/* ---------------------------------------------------------------- names */
-static const char *const op_names[ZT_COMM_NUM_OP] = {
-    [ZT_COMM_OPEN] = "open",
-    [ZT_COMM_ALLOC] = "alloc",
-    [ZT_COMM_ALL_REDUCE] = "all_reduce",
-    [ZT_COMM_REDUCE_SCATTER] = "reduce_scatter",
-    [ZT_COMM_ALL_GATHER] = "all_gather",
-    [ZT_COMM_ALL_TO_ALL] = "all_to_all",
-    [ZT_COMM_BROADCAST] = "broadcast",
-    [ZT_COMM_BARRIER] = "barrier",
-    [ZT_COMM_SUM_F64] = "sum_f64",
-};
-
-const char *zt_comm_op_name(zt_comm_op op)
+static void drain(struct zt_comm *c)
 {
-    return (unsigned)op < ZT_COMM_NUM_OP ? op_names[op] : "unknown call";
-}
-
-void zt_comm_call_text(const struct zt_comm_call *call, char *out, size_t out_bytes)
-{
-    const char *name = zt_comm_op_name(call->op);
-    int n;
-
-    if (call->op == ZT_COMM_OPEN || call->op == ZT_COMM_BARRIER) {
-        snprintf(out, out_bytes, "%s", name);
-        return;
-    }
-    if (call->op == ZT_COMM_ALLOC || (unsigned)call->dtype >= ZT_NUM_DTYPE) {
-        snprintf(out, out_bytes, "%s of %zu bytes", name, call->count);
-        return;
-    }
-    if (call->op == ZT_COMM_SUM_F64) {
-        snprintf(out, out_bytes, "%s of %zu bytes (%zu f64)", name, call->count * 8,
-                 call->count);
-        return;
-    }
-    n = snprintf(out, out_bytes, "%s of %zu bytes (%zu %s)", name,
-                 call->count * zt_dtype_bytes(call->dtype), call->count,
-                 zt_dtype_name(call->dtype));
-    if (n < 0 || (size_t)n >= out_bytes)
-        return;
-    if (call->op == ZT_COMM_BROADCAST)
-        snprintf(out + n, out_bytes - (size_t)n, " from rank %d", call->root);
-    else if (call->op == ZT_COMM_ALL_REDUCE || call->op == ZT_COMM_REDUCE_SCATTER)
-        snprintf(out + n, out_bytes - (size_t)n, " %s times %g",
-                 call->reduce == ZT_MAX ? "max" : "sum", (double)call->scale);
+    if (c->family->progress)
+        zt_progress_drain(c->family->progress);
 }
 
 /* ---------------------------------------------------------------- open, close */
-zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,
-                           const struct zt_comm_engine **out, struct zt_fault *fault)
+/* A communicator without an engine yet: of a new family, or `parent`'s. */
+static struct zt_comm *new_comm(int rank, int world, const struct zt_comm *parent)
 {
-    const char *name = cfg->engine;
-    size_t len;
+    struct zt_comm *c = calloc(1, sizeof(*c));
 
-    if (!strcmp(name, "auto")) {
-        if (cfg->world > 1 && cfg->shm_fd < 0)
-            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                                "comm: %d ranks without shared memory between them need "
-                                "an engine that is not built in",
-                                cfg->world);
-        name = cfg->world == 1 ? "solo" : "shm";
+    if (!c)
+        return NULL;
+    c->rank = rank;
+    c->world = world;
+    c->parent = parent;
+    c->family = parent ? parent->family : calloc(1, sizeof(*c->family));
+    if (!c->family) {
+        free(c);
+        return NULL;
     }
-    len = strcspn(name, ":");
-    for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {
-        if (strlen(engines[i]->name) != len || strncmp(engines[i]->name, name, len) != 0)
-            continue;
-        *out = engines[i];
-        return ZT_OK;
-    }
-    return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                        "comm: no engine '%s'; there are auto, solo and shm", name);
+    c->family->num_members++;
+    return c;
+}
+
+/* The engine's part is gone, or never was. */
+static void free_comm(struct zt_comm *c)
+{
+    c->family->num_members--;
+    if (!c->parent)
+        free(c->family);
+    free(c);
 }
 
 zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
@@ -114,16 +76,14 @@ zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
     if (cfg->world < 1 || cfg->rank < 0 || cfg->rank >= cfg->world)
         return zt_fault_set(fault, ZT_E_ARG, "comm: rank %d of a world of %d", cfg->rank,
                             cfg->world);
-    c = calloc(1, sizeof(*c));
+    c = new_comm(cfg->rank, cfg->world, NULL);
     if (!c)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
-    c->rank = cfg->rank;
-    c->world = cfg->world;
     rc = zt_comm_engine_find(cfg, &c->engine, fault);
     if (!rc)
         rc = c->engine->open(cfg, &c->self, fault);
     if (rc) {
-        free(c);
+        free_comm(c);
         return rc;
     }
     *out = c;
@@ -134,9 +94,14 @@ void zt_comm_close(struct zt_comm *c)
 {
     if (!c)
         return;
-    zt_progress_close(c->progress);
+    if (c->parent) {
+        drain(c);
+    } else {
+        assert(c->family->num_members == 1); /* groups go first */
+        zt_progress_close(c->family->progress);
+    }
     c->engine->close(c->self);
-    free(c);
+    free_comm(c);
 }
 
 int zt_comm_rank(const struct zt_comm *c)
@@ -152,6 +117,11 @@ int zt_comm_world(const struct zt_comm *c)
 const char *zt_comm_engine_name(const struct zt_comm *c)
 {
     return c->engine->name;
+}
+
+bool zt_comm_can_share(const struct zt_comm *c)
+{
+    return c->engine->shares ? c->engine->shares(c->self) : c->engine->can_share;
 }
 
 void zt_comm_abort(struct zt_comm *c, int rank)
@@ -174,31 +144,35 @@ static void die(struct zt_comm *c, zt_err rc)
     c->dead_fault.code = rc;
 }
 
+/* Whether nothing runs any more: the communicator, or the one it is a group of, died. */
+static zt_err is_dead(struct zt_comm *c)
+{
+    for (const struct zt_comm *p = c->parent; !c->dead && p; p = p->parent)
+        if (p->dead) {
+            c->dead_fault = p->dead_fault;
+            die(c, p->dead);
+        }
+    return c->dead;
+}
+
 /* On the thread whose turn it is. */
 static zt_err run_now(struct zt_comm *c, const struct zt_comm_call *call)
 {
-    zt_err rc;
+    zt_err rc = is_dead(c);
 
-    if (c->dead)
-        return c->dead;
+    if (rc)
+        return rc;
     rc = c->engine->run(c->self, call, &c->dead_fault);
     if (rc)
         die(c, rc);
     return rc;
 }
 
-static void run_queued(void *ctx, const struct zt_comm_call *call, uint64_t number)
+static void run_queued(struct zt_comm *c, const struct zt_comm_call *call,
+                       uint64_t number)
 {
-    struct zt_comm *c = ctx;
-
     if (run_now(c, call) && !atomic_load(&c->dead_from))
         atomic_store(&c->dead_from, number);
-}
-
-static void drain(struct zt_comm *c)
-{
-    if (c->progress)
-        zt_progress_drain(c->progress);
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -272,17 +246,19 @@ static zt_err run_blocking(struct zt_comm *c, const struct zt_comm_call *call,
     return run_now(c, call) ? dead_error(c, fault) : ZT_OK;
 }
 
-static zt_err start(struct zt_comm *c, const struct zt_comm_call *call,
-                    zt_comm_handle *out, struct zt_fault *fault)
+static zt_err start(struct zt_comm *c, struct zt_comm_call *call, zt_comm_handle *out,
+                    struct zt_fault *fault)
 {
+    struct family *f = c->family;
     zt_err rc = check_call(c, call, fault);
 
-    if (!rc && !c->progress)
-        rc = zt_progress_open(run_queued, c, &c->progress, fault);
+    if (!rc && !f->progress)
+        rc = zt_progress_open(run_queued, &f->progress, fault);
     if (rc)
         return rc;
-    c->issued = zt_progress_push(c->progress, call);
-    *out = c->issued;
+    call->background = true;
+    f->issued = zt_progress_push(f->progress, c, call);
+    *out = f->issued;
     return ZT_OK;
 }
 
@@ -292,12 +268,23 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
 
     if (!handle)
         return ZT_OK;
-    if (handle > c->issued)
+    if (handle > c->family->issued)
         return zt_fault_set(fault, ZT_E_ARG, "comm: wait for call %llu of %llu",
-                            (unsigned long long)handle, (unsigned long long)c->issued);
-    zt_progress_wait(c->progress, handle);
+                            (unsigned long long)handle,
+                            (unsigned long long)c->family->issued);
+    zt_progress_wait(c->family->progress, handle);
     dead_from = atomic_load(&c->dead_from);
     return dead_from && handle >= dead_from ? dead_error(c, fault) : ZT_OK;
+}
+
+/* Of a call for memory: that there is none breaks nothing. */
+static zt_err outcome(struct zt_comm *c, zt_err rc, struct zt_fault *fault)
+{
+    if (rc && fault)
+        *fault = c->dead_fault;
+    if (rc && rc != ZT_E_NOMEM)
+        die(c, rc);
+    return rc;
 }
 
 static zt_err take_memory(struct zt_comm *c, size_t bytes, bool shared, void **out,
@@ -305,15 +292,15 @@ static zt_err take_memory(struct zt_comm *c, size_t bytes, bool shared, void **o
 {
     zt_err rc;
 
+    if (shared && !zt_comm_can_share(c))
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "comm: ranks of engine %s have no memory in common",
+                            c->engine->name);
     drain(c);
-    if (c->dead)
+    if (is_dead(c))
         return dead_error(c, fault);
     rc = c->engine->alloc(c->self, bytes, shared, out, &c->dead_fault);
-    if (rc && fault)
-        *fault = c->dead_fault;
-    if (rc == ZT_E_PEER) /* a heap that is full breaks nothing */
-        die(c, rc);
-    return rc;
+    return outcome(c, rc, fault);
 }
 
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out, struct zt_fault *fault)
@@ -439,4 +426,90 @@ zt_err zt_all_gather_start(struct zt_comm *c, const void *send, void *recv, size
     struct zt_comm_call call = movement(ZT_COMM_ALL_GATHER, send, recv, count, dtype);
 
     return start(c, &call, out, fault);
+}
+
+zt_err zt_broadcast_start(struct zt_comm *c, void *buf, size_t count, zt_dtype dtype,
+                          int root, zt_comm_handle *out, struct zt_fault *fault)
+{
+    struct zt_comm_call call = movement(ZT_COMM_BROADCAST, buf, buf, count, dtype);
+
+    call.root = root;
+    return start(c, &call, out, fault);
+}
+
+/* ---------------------------------------------------------------- groups */
+/* What a split makes of the colors: this rank's group, and its place there. */
+struct grouping {
+    int *members; /* (num_members) ranks of the parent, in order */
+    int num_members, my_index, group_id;
+};
+
+static void group_by_color(const int32_t *colors, int world, int rank, struct grouping *g)
+{
+    g->num_members = g->my_index = g->group_id = 0;
+    for (int r = 0; r < world; r++) {
+        if (colors[r] != colors[rank])
+            continue;
+        if (r == rank)
+            g->my_index = g->num_members;
+        g->members[g->num_members++] = r;
+    }
+    /* groups are numbered in the order of their first members */
+    for (int r = 0; r < g->members[0]; r++) {
+        int q = 0;
+
+        while (colors[q] != colors[r])
+            q++;
+        g->group_id += q == r;
+    }
+}
+
+/* Everybody's color, as a call like any other. */
+static zt_err exchange_colors(struct zt_comm *c, int32_t color, int32_t *colors)
+{
+    struct zt_comm_call call = movement(ZT_COMM_ALL_GATHER, &color, colors, 1, ZT_I32);
+
+    drain(c);
+    return run_now(c, &call);
+}
+
+static zt_err split(struct zt_comm *c, const struct grouping *g, struct zt_comm **out,
+                    struct zt_fault *fault)
+{
+    struct zt_comm *group = new_comm(g->my_index, g->num_members, c);
+    zt_err rc;
+
+    if (!group) /* not ZT_E_NOMEM: the others do not know */
+        return outcome(
+            c, zt_fault_set(&c->dead_fault, ZT_E_SYSTEM, "comm: out of memory"), fault);
+    group->engine = c->engine;
+    rc = c->engine->split(c->self, g->members, g->num_members, g->my_index, g->group_id,
+                          &group->self, &c->dead_fault);
+    if (rc) {
+        free_comm(group);
+        return outcome(c, rc, fault);
+    }
+    *out = group;
+    return ZT_OK;
+}
+
+zt_err zt_comm_split(struct zt_comm *c, int color, struct zt_comm **out,
+                     struct zt_fault *fault)
+{
+    size_t world = (size_t)c->world;
+    int32_t *colors = calloc(world, sizeof(*colors));
+    struct grouping g = {.members = calloc(world, sizeof(*g.members))};
+    zt_err rc;
+
+    if (!colors || !g.members) {
+        rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
+    } else if (exchange_colors(c, color, colors)) {
+        rc = dead_error(c, fault);
+    } else {
+        group_by_color(colors, c->world, c->rank, &g);
+        rc = split(c, &g, out, fault);
+    }
+    free(g.members);
+    free(colors);
+    return rc;
 }

@@ -1,7 +1,7 @@
 /*
  * comm.h -- collectives between the ranks of a group, whoever carries them.
  *
- * An engine fills one struct zt_comm_engine (engine.h) and is listed in comm.c: `shm`
+ * An engine fills one struct zt_comm_engine (engine.h) and is listed in engine.c: `shm`
  * between ranks of one node; `solo` for a world of one, the oracle for the rest.
  *
  *      send and recv hold `count` elements per rank:
@@ -22,8 +22,8 @@
  * Memory:   any host pointer works; memory from zt_comm_alloc() skips the staging copy.
  * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a
  *           second; after that the communicator is dead: each call repeats that fault,
- *           and buffers of unfinished calls hold anything. ZT_E_ARG, and ZT_E_LIMIT or
- *           ZT_E_NOMEM from zt_comm_alloc(), break nothing.
+ *           and buffers of unfinished calls hold anything. ZT_E_ARG, and ZT_E_NOMEM from
+ *           zt_comm_alloc() or zt_comm_split(), break nothing.
  */
 #ifndef WORKER_COMM_COMM_H
 #define WORKER_COMM_COMM_H
@@ -37,14 +37,16 @@ typedef uint64_t zt_comm_handle;
 
 typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
 
-/* Where the ranks meet. All ranks of one group pass the same sizes. */
+/*
+ * Where the ranks meet. "auto" is solo for a world of one, shm where there is a
+ * descriptor, mpi in a process that an MPI launcher started.
+ */
 struct zt_comm_config {
-    const char *engine; /* "auto", "solo", "shm", "faulty:<nth call>:<engine>" */
+    const char *engine; /* "auto", "solo", "shm", "mpi", "faulty:<nth call>:<engine>" */
     int rank, world;
-    int shm_fd;          /* shm: an empty memfd all ranks share; comm does not close it */
-    size_t heap_bytes;   /* shm: room per rank for zt_comm_alloc() */
-    size_t shared_bytes; /* shm: room for zt_comm_alloc_shared(), once for all ranks */
-    double timeout_s;    /* a wait longer than this is an error naming who is missing */
+    int shm_fd; /* shm: an empty memfd all ranks share, which comm does not close; or -1
+                 */
+    double timeout_s; /* a wait longer than this is an error naming who is missing */
 };
 
 zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
@@ -52,14 +54,24 @@ zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
 /* Runs what was started; frees what zt_comm_alloc() gave. NULL is fine. */
 void zt_comm_close(struct zt_comm *c);
 
+/*
+ * Collective over all ranks of c: ranks that pass the same color form a group, ordered by
+ * their rank in c. The group shares the fate of c (an abort or the end of one is that of
+ * the other for its members) and must be closed before c. Memory of c can be read in
+ * place by collectives of the group. Calls on c and on its groups are issued from one
+ * thread, in the same order on every member; they run one at a time, in that order.
+ */
+zt_err zt_comm_split(struct zt_comm *c, int color, struct zt_comm **out,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+
 int zt_comm_rank(const struct zt_comm *c);
 int zt_comm_world(const struct zt_comm *c);
 const char *zt_comm_engine_name(const struct zt_comm *c);
 
 /*
  * Page-aligned zeroed memory that peers can read in place. Collective: every rank calls
- * it in the same order with the same size. Lives until zt_comm_close(). ZT_E_LIMIT: the
- * heap is full; ZT_E_NOMEM: a rank's machine is. Both on all ranks alike.
+ * it in the same order with the same size. Lives until zt_comm_close(). ZT_E_NOMEM, on
+ * all ranks alike: a rank has no memory, or no addresses, for it; what was there stays.
  */
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
@@ -67,9 +79,13 @@ zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out,
 /*
  * One piece of memory that all ranks see: what one writes, the others read after the next
  * collective. Who writes what, and when, is the callers' agreement. Else as above.
+ * ZT_E_UNSUPPORTED, on all ranks alike, unless zt_comm_can_share().
  */
 zt_err zt_comm_alloc_shared(struct zt_comm *c, size_t bytes, void **out,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether zt_comm_alloc_shared() works: all ranks of c see one memory. */
+bool zt_comm_can_share(const struct zt_comm *c);
 
 /* Blocking collectives. `scale` multiplies the fp32 sum before it is rounded. */
 zt_err zt_all_reduce(struct zt_comm *c, const void *send, void *recv, size_t count,
@@ -92,8 +108,9 @@ zt_err zt_sum_f64(struct zt_comm *c, double *values, int count,
 
 /*
  * The same, started and left to a progress thread. Buffers stay untouched until
- * zt_comm_wait(). Handles complete in the order they were issued. A blocking collective
- * issued while some are in flight runs after them.
+ * zt_comm_wait(). Handles complete in the order they were issued, on a communicator and
+ * its groups together. A blocking collective issued while some are in flight runs after
+ * them.
  */
 zt_err zt_all_reduce_start(struct zt_comm *c, const void *send, void *recv, size_t count,
                            zt_dtype dtype, zt_reduce_op op, float scale,
@@ -104,6 +121,9 @@ zt_err zt_reduce_scatter_start(struct zt_comm *c, const void *send, void *recv,
 zt_err zt_all_gather_start(struct zt_comm *c, const void *send, void *recv, size_t count,
                            zt_dtype dtype, zt_comm_handle *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_broadcast_start(struct zt_comm *c, void *buf, size_t count, zt_dtype dtype,
+                          int root, zt_comm_handle *out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -1,10 +1,11 @@
 /*
  * engine.h -- what carries the collectives: one file, one const table, one line in
- * comm.c.
+ * engine.c.
  *
  * The front (comm.c) has checked every argument, numbers the calls, and runs one at a
- * time: the application's thread, or the progress thread, never both at once. An engine
- * sees calls only, so a wrapper (faulty.c) or a queue (progress.c) needs one function.
+ * time: the application's thread, or the progress thread, never both at once, nor two of
+ * a communicator and its groups. An engine sees calls only, so a wrapper (faulty.c) or a
+ * queue (progress.c) needs one function.
  * Failure: an error from run() means the communicator is dead; the front runs no more.
  */
 #ifndef WORKER_COMM_ENGINE_H
@@ -12,11 +13,12 @@
 
 #include "worker/comm/comm.h"
 
-#define ZT_COMM_ENGINE_ABI 1u
+#define ZT_COMM_ENGINE_ABI 2u
 
 typedef enum zt_comm_op {
     ZT_COMM_OPEN,  /* the first meeting of the ranks, numbered like a call */
     ZT_COMM_ALLOC, /* count: bytes */
+    ZT_COMM_SPLIT, /* into groups; the front has exchanged who goes where */
     ZT_COMM_ALL_REDUCE,
     ZT_COMM_REDUCE_SCATTER,
     ZT_COMM_ALL_GATHER,
@@ -37,7 +39,8 @@ struct zt_comm_call {
     zt_reduce_op reduce;
     float scale;
     int root;
-    size_t count; /* elements per rank */
+    size_t count;    /* elements per rank */
+    bool background; /* on the progress thread, beside work: wait asleep, do not spin */
     const void *send;
     void *recv;
 };
@@ -45,17 +48,27 @@ struct zt_comm_call {
 struct zt_comm_engine {
     uint32_t abi;     /* ZT_COMM_ENGINE_ABI */
     const char *name; /* as zt_comm_config.engine spells it, up to a ':' */
+    bool can_share;   /* alloc() knows `shared`: all ranks see one memory */
 
     zt_err (*open)(const struct zt_comm_config *cfg, void **self, struct zt_fault *fault);
-    void (*close)(void *self); /* NULL is fine */
+    void (*close)(void *self); /* a group, too, which goes first; NULL is fine */
     /*
-     * Page-aligned zeroed memory, freed by close(): a piece per rank at the same offset,
-     * or with `shared` one piece for all.
+     * Page-aligned zeroed memory, freed by close(): a piece per rank, or with `shared`
+     * one piece for all. ZT_E_NOMEM, on all ranks alike, breaks nothing.
      */
     zt_err (*alloc)(void *self, size_t bytes, bool shared, void **out,
                     struct zt_fault *fault);
     zt_err (*run)(void *self, const struct zt_comm_call *call, struct zt_fault *fault);
+    /*
+     * All ranks of `self` call it: `members` (num_members ranks of `self` in the order of
+     * the group, the caller being members[my_index]) become group `group_id`, counted
+     * from 0 among the groups of this split. ZT_E_NOMEM as above.
+     */
+    zt_err (*split)(void *self, const int *members, int num_members, int my_index,
+                    int group_id, void **group_self, struct zt_fault *fault);
     void (*abort)(void *self, int rank); /* any thread, signal handlers too */
+    /* optional: whether this instance can share, where `can_share` depends on it */
+    bool (*shares)(const void *self);
 };
 
 extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_faulty;

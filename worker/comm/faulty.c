@@ -1,8 +1,10 @@
 /*
  * faulty.c -- another engine that breaks when told to, for tests.
  *
- * "faulty:3:shm" is shm whose third call (zt_comm_alloc() or a collective) fails as a
- * rank that broke would: this rank gets ZT_E_PEER, and its peers are told to stop.
+ * "faulty:3:shm" is shm whose third call fails as a rank that broke would: this rank gets
+ * ZT_E_PEER, and its peers are told to stop. Calls are counted over a communicator and
+ * its groups: zt_comm_alloc(), a collective, and two for zt_comm_split(), which exchanges
+ * the colors first.
  */
 #include "worker/comm/engine.h"
 
@@ -12,7 +14,8 @@
 struct faulty {
     const struct zt_comm_engine *engine;
     void *inner;
-    long left; /* calls until the failing one, which is 1 */
+    struct faulty *root; /* itself, or of a group: what it was split from */
+    long left;           /* root: calls until the failing one, which is 1 */
     int rank;
 };
 
@@ -33,6 +36,7 @@ static zt_err faulty_open(const struct zt_comm_config *cfg, void **self,
     f = calloc(1, sizeof(*f));
     if (!f)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    f->root = f;
     f->left = nth;
     f->rank = cfg->rank;
     inner.engine = end + 1;
@@ -59,12 +63,15 @@ static void faulty_close(void *self)
 
 static zt_err due(struct faulty *f, struct zt_fault *fault)
 {
-    if (f->left > 0)
-        f->left--;
-    if (f->left)
+    struct faulty *root = f->root;
+
+    if (root->left > 0)
+        root->left--;
+    if (root->left)
         return ZT_OK;
-    f->engine->abort(f->inner, f->rank);
-    return zt_fault_set(fault, ZT_E_PEER, "comm: rank %d fails here on request", f->rank);
+    root->engine->abort(root->inner, root->rank);
+    return zt_fault_set(fault, ZT_E_PEER, "comm: rank %d fails here on request",
+                        root->rank);
 }
 
 static zt_err faulty_alloc(void *self, size_t bytes, bool shared, void **out,
@@ -85,6 +92,35 @@ static zt_err faulty_run(void *self, const struct zt_comm_call *call,
     return rc ? rc : f->engine->run(f->inner, call, fault);
 }
 
+static zt_err faulty_split(void *self, const int *members, int num_members, int my_index,
+                           int group_id, void **group_self, struct zt_fault *fault)
+{
+    struct faulty *f = self, *group = calloc(1, sizeof(*group));
+    zt_err rc = due(f, fault);
+
+    if (!rc && !group)
+        rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
+    if (!rc)
+        rc = f->engine->split(f->inner, members, num_members, my_index, group_id,
+                              &group->inner, fault);
+    if (rc) {
+        free(group);
+        return rc;
+    }
+    group->engine = f->engine;
+    group->root = f->root;
+    group->rank = my_index;
+    *group_self = group;
+    return ZT_OK;
+}
+
+static bool faulty_shares(const void *self)
+{
+    const struct faulty *f = self;
+
+    return f->engine->shares ? f->engine->shares(f->inner) : f->engine->can_share;
+}
+
 static void faulty_abort(void *self, int rank)
 {
     struct faulty *f = self;
@@ -99,5 +135,7 @@ const struct zt_comm_engine zt_comm_faulty = {
     .close = faulty_close,
     .alloc = faulty_alloc,
     .run = faulty_run,
+    .split = faulty_split,
     .abort = faulty_abort,
+    .shares = faulty_shares,
 };

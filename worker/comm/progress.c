@@ -8,13 +8,17 @@
 
 #define RING 64u /* calls that may be queued; a power of two */
 
+struct entry {
+    struct zt_comm *c;
+    struct zt_comm_call call;
+};
+
 struct zt_progress {
     zt_progress_fn run;
-    void *ctx;
     pthread_t thread;
     pthread_mutex_t lock; /* the ring, `pushed` and `stop`; not held while a call runs */
     pthread_cond_t work, progress;
-    struct zt_comm_call ring[RING];
+    struct entry ring[RING];
     uint64_t pushed;
     _Atomic uint64_t done; /* written under the lock, read without */
     bool stop;
@@ -23,6 +27,7 @@ struct zt_progress {
 static void *serve(void *arg)
 {
     struct zt_progress *p = arg;
+    const struct entry *e;
     uint64_t next = 1;
 
     pthread_mutex_lock(&p->lock);
@@ -32,7 +37,8 @@ static void *serve(void *arg)
         if (p->pushed < next)
             break;
         pthread_mutex_unlock(&p->lock);
-        p->run(p->ctx, &p->ring[next % RING], next); /* nobody reuses the place yet */
+        e = &p->ring[next % RING]; /* nobody reuses the place yet */
+        p->run(e->c, &e->call, next);
         pthread_mutex_lock(&p->lock);
         atomic_store_explicit(&p->done, next, memory_order_release);
         pthread_cond_signal(&p->progress);
@@ -41,7 +47,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-zt_err zt_progress_open(zt_progress_fn run, void *ctx, struct zt_progress **out,
+zt_err zt_progress_open(zt_progress_fn run, struct zt_progress **out,
                         struct zt_fault *fault)
 {
     struct zt_progress *p = calloc(1, sizeof(*p));
@@ -51,7 +57,6 @@ zt_err zt_progress_open(zt_progress_fn run, void *ctx, struct zt_progress **out,
     if (!p)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     p->run = run;
-    p->ctx = ctx;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->progress, NULL);
@@ -83,7 +88,8 @@ void zt_progress_close(struct zt_progress *p)
     free(p);
 }
 
-uint64_t zt_progress_push(struct zt_progress *p, const struct zt_comm_call *call)
+uint64_t zt_progress_push(struct zt_progress *p, struct zt_comm *c,
+                          const struct zt_comm_call *call)
 {
     uint64_t number;
 
@@ -91,7 +97,7 @@ uint64_t zt_progress_push(struct zt_progress *p, const struct zt_comm_call *call
     while (p->pushed - atomic_load(&p->done) == RING)
         pthread_cond_wait(&p->progress, &p->lock);
     number = ++p->pushed;
-    p->ring[number % RING] = *call;
+    p->ring[number % RING] = (struct entry){c, *call};
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);
     return number;

@@ -31,7 +31,6 @@
 
 struct shm {
     struct zt_meet meet;
-    size_t used, used_shared; /* bytes of the heap, of the common part */
     const void *src[ZT_SHM_MAX_WORLD];
     void *dst[ZT_SHM_MAX_WORLD];
 };
@@ -110,12 +109,12 @@ static void take_small(struct shm *s, const struct zt_comm_call *call, struct sh
 /* ---------------------------------------------------------------- direct */
 static char *peer_send(const struct shm *s, int rank)
 {
-    return zt_meet_heap(&s->meet, rank) + zt_meet_header(&s->meet, rank)->send_off;
+    return zt_heap_at(&s->meet.heap, zt_meet_header(&s->meet, rank)->send_off);
 }
 
 static char *peer_recv(const struct shm *s, int rank)
 {
-    return zt_meet_heap(&s->meet, rank) + zt_meet_header(&s->meet, rank)->recv_off;
+    return zt_heap_at(&s->meet.heap, zt_meet_header(&s->meet, rank)->recv_off);
 }
 
 /*
@@ -222,8 +221,8 @@ static direct_fn direct_way(const struct shm *s, const struct zt_comm_call *call
         bool gives = call->op != ZT_COMM_BROADCAST || r == call->root;
         bool takes = call->op != ZT_COMM_BROADCAST || r != call->root;
 
-        sends = sends && (!gives || h->send_off != ZT_SHM_OUTSIDE);
-        recvs = recvs && (!takes || h->recv_off != ZT_SHM_OUTSIDE);
+        sends = sends && (!gives || h->send_off != ZT_HEAP_OUTSIDE);
+        recvs = recvs && (!takes || h->recv_off != ZT_HEAP_OUTSIDE);
         staged = staged || h->flags & ZT_SHM_STAGED;
     }
     if (staged)
@@ -350,16 +349,6 @@ static zt_err staged_pieces(struct shm *s, const struct zt_comm_call *call,
 }
 
 /* ---------------------------------------------------------------- the engine */
-static uint64_t heap_off(const struct shm *s, const void *at, size_t bytes)
-{
-    uintptr_t heap = (uintptr_t)zt_meet_heap(&s->meet, s->meet.rank);
-    uintptr_t p = (uintptr_t)at;
-
-    if (p < heap || p - heap > s->used || bytes > s->used - (p - heap))
-        return ZT_SHM_OUTSIDE;
-    return p - heap;
-}
-
 /* Can peers work in place although send and recv share memory here? */
 static bool overlap_is_staged(const struct shm *s, const struct zt_comm_call *call,
                               struct shape shape)
@@ -389,8 +378,9 @@ static zt_err shm_run(void *self, const struct zt_comm_call *call, struct zt_fau
     direct_fn direct;
     zt_err rc;
 
-    mine.send_off = heap_off(s, call->send, send_bytes);
-    mine.recv_off = heap_off(s, call->recv, shape.piece_bytes * shape.recv_pieces);
+    mine.send_off = zt_heap_off(&m->heap, call->send, send_bytes);
+    mine.recv_off =
+        zt_heap_off(&m->heap, call->recv, shape.piece_bytes * shape.recv_pieces);
     if (overlap_is_staged(s, call, shape))
         mine.flags = ZT_SHM_STAGED;
     if (small && (call->op != ZT_COMM_BROADCAST || m->rank == call->root))
@@ -413,61 +403,56 @@ static zt_err shm_run(void *self, const struct zt_comm_call *call, struct zt_fau
     return staged_pieces(s, call, shape, fault);
 }
 
-static size_t page_up(size_t bytes)
-{
-    return (bytes + ZT_SHM_PAGE - 1) / ZT_SHM_PAGE * ZT_SHM_PAGE;
-}
-
-/* Give a piece memory: all of one's own, or one's share of a common one. */
-static zt_err reserve(struct shm *s, char *at, size_t bytes, bool shared,
-                      struct zt_fault *fault)
-{
-    struct zt_meet *m = &s->meet;
-    size_t pages = page_up(bytes) / ZT_SHM_PAGE, from = 0, to = pages;
-
-    if (shared) {
-        from = pages * (size_t)m->rank / (size_t)m->world;
-        to = pages * ((size_t)m->rank + 1) / (size_t)m->world;
-    }
-    if (from == to)
-        return ZT_OK;
-    return zt_meet_reserve(m, at + from * ZT_SHM_PAGE, (to - from) * ZT_SHM_PAGE, fault);
-}
-
 static zt_err shm_alloc(void *self, size_t bytes, bool shared, void **out,
                         struct zt_fault *fault)
 {
     struct shm *s = self;
     struct zt_meet *m = &s->meet;
+    size_t world = (size_t)m->world, rank = (size_t)m->rank;
     /* `root` tells the two kinds apart when headers are compared */
     struct zt_comm_call call = {
         .op = ZT_COMM_ALLOC, .dtype = ZT_U8, .count = bytes, .root = shared};
-    struct zt_shm_header mine = {0};
-    size_t *used = shared ? &s->used_shared : &s->used;
-    size_t room = (shared ? m->shared_bytes : m->heap_bytes) - *used;
-    char *at = (shared ? zt_meet_shared(m) : zt_meet_heap(m, m->rank)) + *used;
-    struct zt_fault why;
+    struct zt_meet_piece piece = {.leader = 0};
+    struct zt_heap_region region;
+    size_t pages;
     zt_err rc;
 
-    zt_fault_set(&why, ZT_OK, " ");
-    if (bytes <= room && reserve(s, at, bytes, shared, &why))
-        mine.flags = ZT_SHM_NO_MEMORY;
-    rc = zt_meet_begin(m, &call, &mine, fault);
+    if (!zt_heap_make_room(&m->heap)) /* not ZT_E_NOMEM: the others do not know */
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
+    bytes = bytes < SIZE_MAX / 2 / world ? bytes : SIZE_MAX / 2 / world;
+    pages = zt_shm_page_up(bytes ? bytes : 1) / ZT_SHM_PAGE;
+    if (shared) { /* each gives its part of the one piece memory */
+        piece.bytes = pages * ZT_SHM_PAGE;
+        piece.from = pages * rank / world * ZT_SHM_PAGE;
+        piece.to = pages * (rank + 1) / world * ZT_SHM_PAGE;
+    } else {
+        piece.bytes = pages * ZT_SHM_PAGE * world;
+        piece.from = pages * ZT_SHM_PAGE * rank;
+        piece.to = piece.from + pages * ZT_SHM_PAGE;
+    }
+    rc = zt_meet_claim(m, &call, &piece, &region, fault);
     if (rc)
         return rc;
-    if (bytes > room)
-        return zt_fault_set(fault, ZT_E_LIMIT,
-                            "comm: no room for %zu bytes: %zu of the heap's %zu are used",
-                            bytes, *used, *used + room);
-    if (mine.flags)
-        return zt_fault_set(fault, ZT_E_NOMEM, "%s", why.text);
-    for (int r = 0; r < m->world; r++)
-        if (zt_meet_header(m, r)->flags & ZT_SHM_NO_MEMORY)
-            return zt_fault_set(fault, ZT_E_NOMEM,
-                                "comm: rank %d has no shared memory for %zu bytes", r,
-                                bytes);
-    *used += page_up(bytes);
-    *out = at;
+    zt_heap_add(&m->heap, region);
+    *out = region.at + (shared ? 0 : piece.from);
+    return ZT_OK;
+}
+
+static zt_err shm_split(void *self, const int *members, int num_members, int my_index,
+                        int group_id, void **group_self, struct zt_fault *fault)
+{
+    struct shm *s = self, *group = calloc(1, sizeof(*group));
+    zt_err rc;
+
+    (void)group_id;
+    if (!group) /* not ZT_E_NOMEM: the others do not know */
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
+    rc = zt_meet_split(&s->meet, members, num_members, my_index, &group->meet, fault);
+    if (rc) {
+        free(group);
+        return rc;
+    }
+    *group_self = group;
     return ZT_OK;
 }
 
@@ -508,9 +493,11 @@ static void shm_abort(void *self, int rank)
 const struct zt_comm_engine zt_comm_shm = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "shm",
+    .can_share = true,
     .open = shm_open,
     .close = shm_close,
     .alloc = shm_alloc,
     .run = shm_run,
+    .split = shm_split,
     .abort = shm_abort,
 };

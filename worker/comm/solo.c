@@ -22,23 +22,29 @@ struct region {
 };
 
 struct solo {
+    struct solo *root; /* itself, or of a group: what it was split from */
     struct region *regions;
-    _Atomic int blamed; /* rank + 1 once aborted */
+    _Atomic int blamed; /* root: rank + 1 once aborted */
 };
+
+static zt_err new_solo(struct solo *root, void **self, struct zt_fault *fault)
+{
+    struct solo *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    s->root = root ? root : s;
+    *self = s;
+    return ZT_OK;
+}
 
 static zt_err solo_open(const struct zt_comm_config *cfg, void **self,
                         struct zt_fault *fault)
 {
-    struct solo *s;
-
     if (cfg->world != 1)
         return zt_fault_set(fault, ZT_E_ARG, "comm: solo is for a world of 1, not %d",
                             cfg->world);
-    s = calloc(1, sizeof(*s));
-    if (!s)
-        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
-    *self = s;
-    return ZT_OK;
+    return new_solo(NULL, self, fault);
 }
 
 static void solo_close(void *self)
@@ -98,7 +104,7 @@ static zt_err solo_run(void *self, const struct zt_comm_call *call,
                        struct zt_fault *fault)
 {
     struct solo *s = self;
-    int blamed = atomic_load(&s->blamed);
+    int blamed = atomic_load(&s->root->blamed);
     bool sums = call->op == ZT_COMM_ALL_REDUCE || call->op == ZT_COMM_REDUCE_SCATTER;
 
     if (blamed)
@@ -113,20 +119,31 @@ static zt_err solo_run(void *self, const struct zt_comm_call *call,
     return ZT_OK;
 }
 
+static zt_err solo_split(void *self, const int *members, int num_members, int my_index,
+                         int group_id, void **group_self, struct zt_fault *fault)
+{
+    struct solo *s = self;
+
+    (void)members, (void)num_members, (void)my_index, (void)group_id;
+    return new_solo(s->root, group_self, fault);
+}
+
 static void solo_abort(void *self, int rank)
 {
     struct solo *s = self;
     int none = 0;
 
-    atomic_compare_exchange_strong(&s->blamed, &none, rank + 1);
+    atomic_compare_exchange_strong(&s->root->blamed, &none, rank + 1);
 }
 
 const struct zt_comm_engine zt_comm_solo = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "solo",
+    .can_share = true,
     .open = solo_open,
     .close = solo_close,
     .alloc = solo_alloc,
     .run = solo_run,
+    .split = solo_split,
     .abort = solo_abort,
 };

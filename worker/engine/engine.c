@@ -146,14 +146,11 @@ static struct zt_state_config state_config(const struct zt_engine *e)
 static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_state_config sc = state_config(e);
     struct zt_comm_config cfg = {
         .engine = run->world > 1 ? "shm" : "solo",
         .rank = run->rank,
         .world = run->world,
         .shm_fd = -1,
-        .heap_bytes = e->plan.state.grads,
-        .shared_bytes = zt_state_shared_bytes(&sc),
         .timeout_s = 600,
     };
     int64_t fd = -1;

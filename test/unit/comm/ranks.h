@@ -52,7 +52,6 @@ static struct zt_fault fault UNUSED;
 struct group {
     const char *engine;
     int world, fd;
-    size_t heap_bytes, shared_bytes;
     double timeout_s;
     pid_t pid[MAX_RANKS];
 };
@@ -65,8 +64,6 @@ static struct zt_comm_config UNUSED rank_config(const struct group *g, int rank)
                                    .rank = rank,
                                    .world = g->world,
                                    .shm_fd = g->fd,
-                                   .heap_bytes = g->heap_bytes,
-                                   .shared_bytes = g->shared_bytes,
                                    .timeout_s = g->timeout_s > 0 ? g->timeout_s : 60};
 }
 
@@ -119,9 +116,9 @@ static void UNUSED assert_ranks_end_well(struct group *g)
 }
 
 /* The whole story: `world` ranks run fn on a communicator and end well. */
-static void UNUSED run_ranks(int world, size_t heap_bytes, rank_fn fn)
+static void UNUSED run_ranks(int world, rank_fn fn)
 {
-    struct group g = {.world = world, .heap_bytes = heap_bytes};
+    struct group g = {.world = world};
 
     make_fd(&g);
     for (int r = 0; r < world; r++)

@@ -39,7 +39,7 @@ static void test_open_refuses_what_it_cannot_be(void **state)
     (void)state;
     assert_open_fails("rccl", 0, 1, ZT_E_UNSUPPORTED, "'rccl'");
     assert_open_fails("so", 0, 1, ZT_E_UNSUPPORTED, "'so'");
-    assert_open_fails("auto", 0, 2, ZT_E_UNSUPPORTED, "without shared memory");
+    assert_open_fails("auto", 0, 2, ZT_E_UNSUPPORTED, "2 ranks with no way between them");
     assert_open_fails("solo", 1, 2, ZT_E_ARG, "world of 1");
     assert_open_fails("solo", 1, 1, ZT_E_ARG, "rank 1 of a world of 1");
     assert_open_fails("solo", 0, 0, ZT_E_ARG, "world of 0");
@@ -98,7 +98,7 @@ static void test_solo_scales_and_rounds(void **state)
 
 static void test_shm_of_one_rank_is_solo(void **state)
 {
-    struct group g = {.world = 1, .heap_bytes = 8192};
+    struct group g = {.world = 1};
     struct zt_comm_config cfg;
     struct zt_comm *c, *again;
 

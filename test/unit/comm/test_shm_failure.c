@@ -165,7 +165,7 @@ static void abort_myself(struct zt_comm *c)
 static void test_abort_from_a_signal_handler_reaches_all(void **state)
 {
     (void)state;
-    run_ranks(3, 0, abort_myself);
+    run_ranks(3, abort_myself);
 }
 
 /* ---------------------------------------------------------------- a rank is missing */
@@ -230,7 +230,7 @@ static void leave_early(struct zt_comm *c)
 static void test_a_rank_that_left_is_named_at_once(void **state)
 {
     (void)state;
-    run_ranks(3, 0, leave_early);
+    run_ranks(3, leave_early);
 }
 
 /* ---------------------------------------------------------------- ranks differ */
@@ -277,11 +277,11 @@ static void differ_in_alloc(struct zt_comm *c)
 static void test_a_difference_names_both_sides_on_all_ranks(void **state)
 {
     (void)state;
-    run_ranks(2, 0, differ_in_op);
-    run_ranks(3, 0, differ_in_op);
-    run_ranks(3, 0, differ_in_root);
-    run_ranks(3, 0, differ_in_scale);
-    run_ranks(2, 4096, differ_in_alloc);
+    run_ranks(2, differ_in_op);
+    run_ranks(3, differ_in_op);
+    run_ranks(3, differ_in_root);
+    run_ranks(3, differ_in_scale);
+    run_ranks(2, differ_in_alloc);
 }
 
 static void other_world(struct zt_comm *none)
@@ -346,7 +346,7 @@ static void fail_nth(struct zt_comm *none)
 
 static void test_the_nth_call_can_fail_and_the_peer_learns_of_it(void **state)
 {
-    struct group g[6] = {{.world = 2, .heap_bytes = 4096}};
+    struct group g[6] = {{.world = 2}};
 
     (void)state;
     for (int i = 1; i <= 5; i++)
