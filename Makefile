@@ -90,6 +90,8 @@ MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
 PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c))
+# plugins that only tests load
+TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
 .PHONY: all help test unit integration bench asan ubsan tsan sanitizers fuzz lint format \
         format-check layers size install uninstall clean summary models man probes
@@ -157,6 +159,10 @@ $(BIN)/models/%.so: $(B)/models/%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
 models: $(MODELS)
+$(B)/test-models/%.so: $(B)/test/models/%.o
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
 
 # ---------------------------------------------------------------- tests
 define unit_rule
@@ -172,17 +178,17 @@ $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
 unit: $(UNIT)
 	$(Q)scripts/run_tests --unit $(UNIT)
 
-integration: all $(PROBES)
+integration: all $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
 
-test: all $(UNIT) $(PROBES)
+test: all $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
 asan ubsan tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
 
 # the unit tests of a sanitised build, and the end-to-end tests that run its own binaries
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT) $(PROBES)
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) \
 	  $(sort $(wildcard test/integration/[0-9]*))
 
