@@ -22,6 +22,7 @@
 #include "common/mapping.h"
 #include "common/trace_private.h"
 
+static const char head_open[] = "{\"otherData\":";
 static const char head_end[] = ",\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
 static const char tail[] = "\n]}\n";
 
@@ -262,7 +263,7 @@ static zt_err put_head(struct out *o, int world, json_t *dropped, struct zt_faul
     json_decref(data);
     if (!text)
         return zt_fault_set(fault, ZT_E_NOMEM, "timeline %s: no memory", o->path);
-    out_print(o, "{\"otherData\":%s%s", text, head_end);
+    out_print(o, "%s%s%s", head_open, text, head_end);
     free(text);
     return ZT_OK;
 }
@@ -308,29 +309,36 @@ struct part {
     size_t body, body_bytes; /* the events */
 };
 
+/* The head as JSON, and where the events are; NULL: this is not a whole part. */
+static json_t *read_head(struct part *p)
+{
+    const size_t open_bytes = sizeof(head_open) - 1, tail_bytes = sizeof(tail) - 1;
+    const char *text = (const char *)p->map.data, *end;
+    size_t n = p->map.bytes;
+
+    if (!text || n < open_bytes || memcmp(text, head_open, open_bytes) != 0)
+        return NULL;
+    end = memmem(text, n, head_end, sizeof(head_end) - 1);
+    if (!end)
+        return NULL;
+    p->body = (size_t)(end - text) + sizeof(head_end) - 1;
+    if (n - p->body < tail_bytes || memcmp(text + n - tail_bytes, tail, tail_bytes) != 0)
+        return NULL;
+    p->body_bytes = n - tail_bytes - p->body;
+    return zt_json_object(text + open_bytes, (size_t)(end - text) - open_bytes);
+}
+
 /* Find the events of a part, and append what it dropped to `dropped`. */
 static zt_err read_part(struct part *p, json_t *dropped, struct zt_fault *fault)
 {
-    const char *text = (const char *)p->map.data;
-    const size_t head_bytes = sizeof(head_end) - 1, tail_bytes = sizeof(tail) - 1;
-    const char *end = text ? memmem(text, p->map.bytes, head_end, head_bytes) : NULL;
-    json_t *head = NULL, *list;
-    const size_t open_bytes = strlen("{\"otherData\":");
+    json_t *head = read_head(p), *list = json_object_get(head, "dropped_events");
     zt_err rc = ZT_OK;
 
-    if (end && (size_t)(end - text) > open_bytes)
-        head = zt_json_object(text + open_bytes, (size_t)(end - text) - open_bytes);
-    list = json_object_get(head, "dropped_events");
-    if (!json_is_array(list) || p->map.bytes < tail_bytes ||
-        memcmp(text + p->map.bytes - tail_bytes, tail, tail_bytes) != 0) {
+    if (!json_is_array(list))
         rc = zt_fault_set(fault, ZT_E_FORMAT,
                           "timeline %s: is not a whole part of a timeline", p->path);
-    } else {
-        p->body = (size_t)(end - text) + head_bytes;
-        p->body_bytes = p->map.bytes - tail_bytes - p->body;
-        if (json_array_extend(dropped, list))
-            rc = zt_fault_set(fault, ZT_E_NOMEM, "timeline %s: no memory", p->path);
-    }
+    else if (json_array_extend(dropped, list))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "timeline %s: no memory", p->path);
     json_decref(head);
     return rc;
 }

@@ -367,6 +367,12 @@ static void test_a_part_cut_anywhere_is_refused(void **state)
     }
     put_file("all.json.rank0", buf, n);
     assert_int_equal(zt_trace_merge(path, 1, &fault), ZT_OK);
+    /* a head whose end is the beginning of a tail */
+    n = (size_t)snprintf(buf, sizeof(buf), "%s",
+                         "{\"otherData\":{\"dropped_events\":[]},\"displayTimeUnit\":"
+                         "\"ms\",\"traceEvents\":[\n]}\n");
+    put_file("all.json.rank0", buf, n);
+    assert_int_equal(zt_trace_merge(path, 1, &fault), ZT_E_FORMAT);
     free(path);
     free(part);
 }
