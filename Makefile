@@ -18,7 +18,7 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common comm data kernels optim checkpoint autograd engine daemon launcher
+LIBS := common comm data kernels optim checkpoint autograd zero engine daemon launcher
 
 DIRS_common     := common
 DIRS_comm       := worker/comm
@@ -27,6 +27,7 @@ DIRS_kernels    := kernels kernels/cpu kernels/meta
 DIRS_optim      := worker/optim
 DIRS_checkpoint := worker/checkpoint
 DIRS_autograd   := worker/autograd
+DIRS_zero       := worker/zero
 DIRS_engine     := worker/engine
 DIRS_daemon     := worker/daemon
 DIRS_launcher   := launcher
@@ -38,7 +39,8 @@ DEPS_kernels    := common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
 DEPS_autograd   := kernels common
-DEPS_engine     := autograd optim data comm checkpoint kernels common
+DEPS_zero       := autograd optim comm kernels common
+DEPS_engine     := zero autograd optim data comm checkpoint kernels common
 DEPS_daemon     := comm common
 DEPS_launcher   := common
 
@@ -73,11 +75,14 @@ SYS_kernels := -ldnnl
 
 # ---------------------------------------------------------------- optional backends
 # A probe compiles one line; `make HAVE_CUDA=0` overrules it.
+COMMA := ,
+HASH  := \#
 probe = $(shell printf '%s\n' '$(1)' | $(2) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1 || echo 0)
 CUDA_HOME ?= /usr/local/cuda
-HAVE_CUDA ?= $(call probe,\#include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
-HAVE_NCCL ?= $(call probe,\#include <nccl.h>,$(CC) -I$(CUDA_HOME)/include)
-HAVE_MPI  ?= $(if $(shell command -v mpicc),1,0)
+HAVE_CUDA ?= $(call probe,$(HASH)include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
+HAVE_NCCL ?= $(call probe,$(HASH)include <nccl.h>,$(CC) -I$(CUDA_HOME)/include)
+MPICC     ?= mpicc
+HAVE_MPI  ?= $(call probe,$(HASH)include <mpi.h>,$(MPICC))
 
 # ---------------------------------------------------------------- what there is to build
 srcs   = $(foreach d,$(DIRS_$(1)),$(filter-out %/main.c,$(wildcard $(d)/*.c)))
@@ -86,6 +91,8 @@ archive = $(B)/lib$(1).a
 # a library with everything below it, in link order
 closure = $(1) $(DEPS_$(1))
 
+# what needs a library of its own is a shared object, loaded when a run asks for it
+MPI_SO  := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/backends/mpi.so)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
@@ -97,21 +104,22 @@ TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) summary
 
-summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS)
+summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO)
+	$(if $(MPI_SO),,@rm -f $(BIN)/backends/mpi.so)
 	@printf '\n  %-10s %s\n' \
 	  'backend' 'state' \
 	  'cpu' 'built in (oneDNN, OpenMP)' \
 	  'meta' 'built in (shapes only)' \
 	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; this version has no CUDA backend yet,no toolkit found; not needed)' \
 	  'nccl' '$(if $(filter 1,$(HAVE_NCCL)),headers found; used with the CUDA backend,not found; not needed)' \
-	  'mpi' '$(if $(filter 1,$(HAVE_MPI)),mpicc found; this version has no MPI collectives yet,not found; not needed)'
+	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
 
 help:
 	@printf '%s\n' \
-	  'make              bin/zlaunch, bin/zworker, bin/models/*.so' \
+	  'make              bin/zlaunch, bin/zworker, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
@@ -145,7 +153,7 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(call archive,launcher) $(call archive,com
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -luv -lpthread -lm
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
-WORKER_LIBS := daemon engine autograd optim data comm checkpoint kernels
+WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels
 $(BIN)/zworker: $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -164,6 +172,13 @@ $(B)/test-models/%.so: $(B)/test/models/%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
 
+# compiled with the wrapper of the MPI it will run with, by our compiler
+$(BIN)/backends/mpi.so: backends/mpi.c $(B)/flags
+	$(call say,MPICC,$@)
+	@mkdir -p $(@D) $(B)/backends
+	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_CFLAGS) -c -o $(B)/backends/mpi.o $<
+	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_LDFLAGS) -shared -o $@ $(B)/backends/mpi.o
+
 # ---------------------------------------------------------------- tests
 define unit_rule
 $(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
@@ -175,7 +190,7 @@ endef
 $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
 .PRECIOUS: $(B)/%.o
 
-unit: $(UNIT)
+unit: $(UNIT) $(MPI_SO)
 	$(Q)scripts/run_tests --unit $(UNIT)
 
 integration: all $(PROBES) $(TEST_MODELS)
@@ -188,7 +203,7 @@ asan ubsan tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
 
 # the unit tests of a sanitised build, and the end-to-end tests that run its own binaries
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(UNIT) $(PROBES) $(TEST_MODELS)
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) \
 	  $(sort $(wildcard test/integration/[0-9]*))
 
@@ -249,6 +264,7 @@ MAN1 := $(wildcard docs/man/*.1)
 MAN5 := $(wildcard docs/man/*.5)
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zlaunch/models \
+	  $(DESTDIR)$(PREFIX)/lib/zlaunch/backends \
 	  $(DESTDIR)$(PREFIX)/include/zlaunch $(DESTDIR)$(PREFIX)/lib/pkgconfig \
 	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
 	  $(DESTDIR)$(PREFIX)/share/zlaunch \
@@ -256,6 +272,7 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -m 755 bin/zlaunch bin/zworker $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
+	$(if $(MPI_SO),install -m 755 $(MPI_SO) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
 	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
 	install -m 644 hostfile.example $(DESTDIR)$(PREFIX)/share/zlaunch
 	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/

@@ -153,7 +153,7 @@ zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_ste
                       struct zt_fault *fault)
 {
     zt_resolve_steps(run->config, run, total_steps);
-    zt_resolve_sizes(run->config, hidden_size);
+    zt_resolve_sizes(run->config, run, hidden_size);
     return zt_report_end(&run->config->report, fault);
 }
 

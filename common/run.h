@@ -49,6 +49,24 @@ struct zt_scaler_config { /* fp16 only */
     double min_loss_scale;
 };
 
+/* ZeRO and the exchange of gradients; sizes count elements. */
+struct zt_zero_options {
+    int stage;
+    bool overlap_comm;
+    bool reduce_scatter, allgather_partitions;
+    int64_t reduce_bucket_size, allgather_bucket_size;
+    int64_t sub_group_size; /* elements the optimizer takes at a time; 0: all */
+    int64_t prefetch_bucket_size, max_live_parameters, max_reuse_distance;
+    int64_t param_persistence_threshold, model_persistence_threshold;
+    int hpz_partition_size; /* ranks of a group with a secondary partition; 1: none */
+    bool ignore_unused_parameters;
+    bool gather_16bit_on_save; /* stage 3: the saved weights are those it computes with */
+    bool share_node_weights;   /* stages 1 and 2: one copy for the ranks of a node */
+    bool prescale_gradients;
+    double predivide_factor;
+    zt_dtype communication_dtype, grad_accum_dtype;
+};
+
 struct zt_run {
     int rank, world, local_rank, local_world;
 
@@ -79,11 +97,8 @@ struct zt_run {
     /* numbers */
     int64_t train_batch_size, micro_batch_size, grad_accum_steps;
     zt_dtype compute_dtype; /* ZT_F32, ZT_BF16, ZT_F16 */
-    zt_dtype
-        grad_accum_dtype; /* ZT_F32 unless data_types.grad_accum_dtype says otherwise */
-    int zero_stage;
-    double max_grad_norm; /* 0: no clipping */
-    double prescale;      /* 1: gradients carry the divisor of the whole batch already */
+    struct zt_zero_options zero;
+    double max_grad_norm;     /* 0: no clipping */
     bool check_grad_overflow; /* bf16: skip the step on inf or nan */
     struct zt_optim_config optim;
     struct zt_sched_config sched;
@@ -94,6 +109,8 @@ struct zt_run {
     bool dump_state; /* print the resolved config at the start */
     bool dataloader_drop_last;
     const char *device; /* auto|cpu|cuda|meta */
+    const char *comm;   /* auto|shm|mpi */
+    const char *trace;  /* file of the timeline; NULL: none */
 
     bool check_config;         /* print the resolved config and stop */
     bool dry_run;              /* plan memory and stop */

@@ -302,15 +302,3 @@ void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
         s->total_steps = total;
     }
 }
-
-/* The bucket sizes that follow from the model's width; they matter from stage 1 on. */
-void zt_resolve_sizes(struct zt_config *c, int64_t hidden_size)
-{
-    const char *path = "zero_optimization.reduce_bucket_size";
-    int64_t square;
-
-    if (is_auto(c, path) && hidden_size > 0 &&
-        !__builtin_mul_overflow(hidden_size, hidden_size, &square))
-        zt_config_set(c, path, zt_int_node(&c->keep, square),
-                      "auto: hidden size squared; no effect at stage 0");
-}

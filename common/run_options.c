@@ -91,6 +91,10 @@ const struct zt_option zt_run_options[] = {
     FLAG("reduce_every_micro_batch",
          "sum gradients over ranks after each micro-batch, as ZeRO stages 2 and 3 do"),
     CHOICE("device", "auto", "auto|cpu|cuda|meta", "where the tensors live"),
+    CHOICE("comm", "auto", "auto|shm|mpi",
+           "how ranks talk: shared memory of a node, or MPI; auto: what the launch gave"),
+    FLAG("share_node_weights",
+         "ZeRO 1 and 2: ranks of a node keep one copy of the weights between them"),
     INT("threads", "N", "0", 0, 4096,
         "compute threads per rank; 0: the cores of the machine divided by its ranks"),
 
@@ -99,6 +103,9 @@ const struct zt_option zt_run_options[] = {
     INT("eval_batches", "N", "0", 0, BIG, "most batches of one evaluation; 0: all"),
     INT("fingerprint_steps", "N", "0", 0, BIG,
         "report a hash of the weights every N steps; 0: never"),
+    TEXT(
+        "trace", "FILE",
+        "write a timeline of compute and communication of all ranks, in Chrome's format"),
 
     TEXT("prompt", "TEXT", "text to continue when all is done"),
     INT("generate_tokens", "N", "0", 0, SMALL,

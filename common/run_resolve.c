@@ -165,9 +165,6 @@ static void resolve_precision(struct zt_config *c, struct zt_run *run)
     run->check_grad_overflow =
         zt_resolve_truth(c, "bf16.check_grad_overflow", NULL, "true");
     run->compute_dtype = fp16 ? ZT_F16 : bf16 ? ZT_BF16 : ZT_F32;
-    run->grad_accum_dtype = ZT_F32;
-    zt_resolve(c, "data_types.grad_accum_dtype", NULL, "fp32");
-    zt_resolve(c, "communication_data_type", NULL, "fp32");
     if (fp16 && bf16) {
         const struct zt_jnode *f =
             zt_jnode_get(zt_jnode_get(c->resolved, "fp16"), "enabled");
@@ -266,6 +263,8 @@ static void resolve_task(struct zt_config *c, struct zt_run *run)
     run->top_k = zt_args_int(a, "top_k");
     run->reduce_every_micro_batch = zt_args_flag(a, "reduce_every_micro_batch");
     run->device = text_of(c, "device");
+    run->comm = text_of(c, "comm");
+    run->trace = text_of(c, "trace");
     run->dataloader_drop_last =
         zt_resolve_truth(c, "dataloader_drop_last", "dataloader_drop_last", NULL);
     if (run->max_steps == 0)
@@ -285,9 +284,8 @@ void zt_resolve_all(struct zt_config *c, struct zt_run *run)
     zt_resolve_optimizer(c, run);
     zt_resolve_scheduler(c, run);
     run->max_grad_norm = zt_resolve_real(c, "gradient_clipping", "max_grad_norm", NULL);
-    run->prescale = 1;
     resolve_precision(c, run);
-    run->zero_stage = (int)zt_resolve_int(c, "zero_optimization.stage", NULL, "0");
+    zt_resolve_zero(c, run);
     resolve_checkpointing(c, run);
     resolve_task(c, run);
 }

@@ -17,10 +17,11 @@ void zt_resolve_all(struct zt_config *c, struct zt_run *run);
 void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run);
 void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run);
 void zt_resolve_batch(struct zt_config *c, struct zt_run *run);
+void zt_resolve_zero(struct zt_config *c, struct zt_run *run);
 
 /* The second half, once data and model are known. */
 void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total);
-void zt_resolve_sizes(struct zt_config *c, int64_t hidden_size);
+void zt_resolve_sizes(struct zt_config *c, struct zt_run *run, int64_t hidden_size);
 
 /* What the two halves share: `path` may be "auto" for `option` (NULL: for none); with
  * neither file nor explicit option it is `absent` (JSON text), or, when that is NULL, the

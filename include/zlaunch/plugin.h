@@ -17,6 +17,7 @@
 #include <zlaunch/ops.h>
 #include <zlaunch/option.h>
 #include <zlaunch/types.h>
+#include <zlaunch/weights.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,13 @@ struct zt_plugin {
 
     /* optional: free what build allocated; NULL: free(self) */
     void (*release)(void *self);
+
+    /*
+     * optional, on every rank: look at or change weights once they have their first
+     * values, and after optimizer step `step` (1, 2, ...). See weights.h.
+     */
+    zt_err (*setup)(zt_weights *w, void *self);
+    zt_err (*after_step)(zt_weights *w, void *self, int64_t step);
 };
 
 #define ZT_PLUGIN_SYMBOL "zt_plugin_entry"

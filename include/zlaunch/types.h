@@ -20,7 +20,7 @@ extern "C" {
  * The plugin ABI. Grows by one when a struct, a signature or a meaning in these headers
  * changes; a plugin built against another number is refused by name when loaded.
  */
-#define ZT_ABI 1u
+#define ZT_ABI 2u
 
 /* What a worker offers to plugins. Everything else in it is hidden. */
 #define ZT_API __attribute__((visibility("default")))

@@ -33,7 +33,7 @@ static char *resolve(const char *text, size_t n)
     zt_config_to_args(&c);
     zt_resolve_all(&c, &run);
     zt_resolve_steps(&c, &run, run.max_steps > 0 ? run.max_steps : 100);
-    zt_resolve_sizes(&c, 64);
+    zt_resolve_sizes(&c, &run, 64);
     if (zt_report_end(&c.report, &fault)) {
         if (!fault.text[0])
             abort();

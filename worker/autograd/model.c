@@ -276,6 +276,7 @@ void zt_block_bind(struct zt_block *b, void *weights, float *grads)
 {
     b->weights = weights;
     b->grads = grads;
+    b->wants_grads = grads != NULL;
 }
 
 /* ---- opening ---- */

@@ -37,6 +37,7 @@ struct zt_param {
     int64_t offset_elems; /* in the block's flat buffer */
     struct zt_init init;
     unsigned flags;
+    bool reached; /* set when backward adds to its gradient; cleared by who asks */
 };
 
 struct zt_block {
@@ -51,8 +52,9 @@ struct zt_block {
     int64_t padded_elems; /* of the flat buffer, after zt_model_layout() */
     bool frozen;          /* all parameters are */
 
-    void *weights; /* (padded_elems) compute dtype; zt_block_bind() */
-    float *grads;  /* (padded_elems) fp32, accumulated into; NULL: no gradients wanted */
+    void *weights;    /* (padded_elems) compute dtype; zt_block_bind() */
+    float *grads;     /* (padded_elems) fp32, accumulated into; there when backward is */
+    bool wants_grads; /* backward is to compute them */
 };
 
 struct zt_model {
@@ -84,7 +86,11 @@ void zt_model_close(struct zt_model *m); /* NULL is fine; runs plugin->release *
 /* Fix offsets and padding for a world size. Before zt_block_bind() and any step. */
 void zt_model_layout(struct zt_model *m, int world);
 
-/* Where the block's weights and gradients are; the caller owns both. */
+/*
+ * Where the block's weights and gradients are; the caller owns both. Without gradients
+ * none are wanted. Who gives and takes them as blocks come and go sets the members
+ * itself.
+ */
 void zt_block_bind(struct zt_block *b, void *weights, float *grads);
 
 struct zt_param *zt_model_find(const struct zt_model *m, const char *name); /* or NULL */

@@ -349,7 +349,7 @@ zt_tensor *zt_weight(zt_step *s, zt_param *param)
         return NULL;
     t->store->param = param;
     t->store->grad_dtype = ZT_F32;
-    t->store->needs_grad = s->pass.mode == ZT_MODE_TRAIN && param->block->grads &&
+    t->store->needs_grad = s->pass.mode == ZT_MODE_TRAIN && param->block->wants_grads &&
                            !(param->flags & ZT_FROZEN);
     t->view = zt_data(t);
     return t;

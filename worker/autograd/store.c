@@ -212,6 +212,7 @@ static struct zt_grad *new_grad(struct zt_step *s, struct zt_store *st)
         return NULL;
     g->refs = 1;
     if (st->param) {
+        ((struct zt_param *)st->param)->reached = true;
         g->data = st->param->block->grads + st->param->offset_elems;
         return g;
     }

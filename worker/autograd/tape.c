@@ -162,7 +162,8 @@ static void report_ready(struct zt_step *s, struct zt_block *b)
 {
     const struct zt_step_hooks *h = &s->cfg.hooks;
 
-    if (s->fault.code || s->ready[b->index] || b->frozen || !b->num_params || !b->grads)
+    if (s->fault.code || s->ready[b->index] || b->frozen || !b->num_params ||
+        !b->wants_grads)
         return;
     s->ready[b->index] = true;
     if (h->grads_ready)

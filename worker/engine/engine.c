@@ -7,6 +7,9 @@
 #include "common/env.h"
 #include "common/event.h"
 #include "common/log.h"
+#include "common/run_text.h"
+#include "common/trace.h"
+#include "worker/engine/agree.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -97,57 +100,39 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
     return ZT_OK;
 }
 
-/* Runs of parameters with the same settings, per block; frozen ones are left out. */
-static zt_err make_segments(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_model *m = e->model;
-    struct zt_segment *last = NULL;
-
-    e->segments = calloc((size_t)m->num_params + 1, sizeof(*e->segments));
-    if (!e->segments)
-        return zt_fault_set(fault, ZT_E_NOMEM, "engine: no host memory");
-    for (int i = 0; i < m->num_params; i++) {
-        const struct zt_param *p = m->params[i];
-        bool decay = !(p->flags & ZT_NO_DECAY);
-
-        if (p->flags & ZT_FROZEN) {
-            last = NULL;
-        } else if (last && last->block == p->block && last->decay == decay &&
-                   p->offset_elems >= last->at + last->n) {
-            last->n =
-                p->offset_elems + p->numel - last->at; /* padding in between is zero */
-        } else {
-            last = &e->segments[e->num_segments++];
-            *last = (struct zt_segment){p->block, p->offset_elems, p->numel, decay};
-        }
-    }
-    return ZT_OK;
-}
-
 /* ---- memory and peers ---- */
 
-static struct zt_state_config state_config(const struct zt_engine *e)
+/* What the ranks must have in common is compared before anything depends on it. */
+static zt_err agree(struct zt_engine *e, struct zt_fault *fault)
 {
-    const struct zt_run *run = e->run;
+    char *model = NULL, *config = NULL, *data = NULL;
+    zt_err rc = ZT_OK;
 
-    return (struct zt_state_config){
-        .backend = e->backend,
-        .device = e->device,
-        .model = e->model,
-        .comm = run->world > 1 ? e->comm : NULL,
-        .dtype = run->compute_dtype,
-        .training = run->do_train,
-        .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
-        .num_states = e->optimizer->num_states,
-        .sharers = run->local_world,
-    };
+    if (e->run->world == 1)
+        return ZT_OK;
+    zt_event_phase("comparing what the ranks were given");
+    rc = zt_agree_model_text(e->model, &model, fault);
+    if (!rc)
+        rc = zt_run_config_text(e->run, &config, fault);
+    if (!rc)
+        rc = zt_agree_data_text(e->train_data, e->eval_data, &data, fault);
+    if (!rc)
+        rc = zt_agree(e->comm, "the config", config, fault);
+    if (!rc)
+        rc = zt_agree(e->comm, "the model", model, fault);
+    if (!rc)
+        rc = zt_agree(e->comm, "the data", data, fault);
+    free(model);
+    free(config);
+    free(data);
+    return rc;
 }
 
 static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct zt_comm_config cfg = {
-        .engine = run->world > 1 ? "shm" : "solo",
+        .engine = run->world > 1 ? run->comm : "solo",
         .rank = run->rank,
         .world = run->world,
         .shm_fd = -1,
@@ -159,14 +144,15 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     cfg.shm_fd = (int)fd;
-    if (run->world > 1 && fd < 0)
-        return zt_fault_set(
-            fault, ZT_E_UNSUPPORTED,
-            "WORLD_SIZE is %d, but this rank was not started by zlaunch: it "
-            "has no shared memory to meet its peers in (ZLAUNCH_SHM_FD)",
-            run->world);
     zt_event_phase("meeting the other ranks");
-    return zt_comm_open(&cfg, &e->comm, fault);
+    rc = zt_comm_open(&cfg, &e->comm, fault);
+    if (!rc && run->world > 1 && run->zero.share_node_weights &&
+        !zt_comm_can_share(e->comm))
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "--share_node_weights needs ranks that share memory (--comm "
+                            "shm); these talk by %s",
+                            zt_comm_engine_name(e->comm));
+    return rc ? rc : agree(e, fault);
 }
 
 static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
@@ -178,24 +164,31 @@ static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
-static size_t scalar_bytes(const struct zt_engine *e)
+static zt_err open_zero(struct zt_engine *e, struct zt_fault *fault)
 {
-    return sizeof(struct zt_scalars) + (size_t)e->model->num_blocks * sizeof(double);
+    const struct zt_run *run = e->run;
+    struct zt_zero_config cfg = zt_plan_zero_config(run, e->model, e->optimizer);
+
+    cfg.backend = e->backend;
+    cfg.device = e->device;
+    cfg.comm = e->comm;
+    cfg.live_bytes = e->plan.state.live;
+    cfg.transient_bytes = e->plan.state.transient;
+    return zt_zero_open(&cfg, &e->zero, fault);
 }
 
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_state_config sc = state_config(e);
     size_t rows = (size_t)(run->micro_batch_size * run->grad_accum_steps);
     size_t ids = rows * (size_t)e->block_size + 1;
     void *p = NULL;
-    zt_err rc = zt_state_open(&sc, &e->state, fault);
+    zt_err rc = open_zero(e, fault);
 
     if (!rc)
         rc = open_pool(e, fault);
     if (!rc)
-        rc = e->backend->alloc(e->device, scalar_bytes(e), &p, fault);
+        rc = e->backend->alloc(e->device, sizeof(*e->scalars), &p, fault);
     if (rc)
         return rc;
     e->scalars = p;
@@ -216,6 +209,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .compute_dtype = e->run->compute_dtype,
         .recompute = e->run->gradient_checkpointing,
         .seed = (uint64_t)e->run->seed,
+        .hooks = zt_zero_hooks(e->zero),
     };
     return zt_step_open(&cfg, &e->step, fault);
 }
@@ -246,6 +240,31 @@ static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+/* ---- the plan ---- */
+
+static struct zt_plan_inputs plan_inputs(const struct zt_engine *e)
+{
+    return (struct zt_plan_inputs){e->run, e->model, e->optimizer, e->block_size,
+                                   zt_engine_prompt_tokens(e)};
+}
+
+static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_plan_inputs in = plan_inputs(e);
+    zt_err rc = zt_plan_make(&in, &e->plan, fault);
+
+    if (!rc)
+        zt_plan_look(&e->plan, e->run);
+    return rc;
+}
+
+zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_plan_inputs in = plan_inputs(e);
+
+    return zt_plan_check(&in, &e->plan, fault);
+}
+
 /* ---- the whole ---- */
 
 static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
@@ -253,6 +272,10 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     struct zt_run *run = (struct zt_run *)e->run;
     zt_err rc;
 
+    rc = zt_trace_open(run->trace, run->rank, run->world, fault);
+    if (rc)
+        return rc;
+    zt_trace_thread("compute");
     zt_event_phase("opening the data");
     rc = open_data(e, fault);
     if (!rc)
@@ -269,16 +292,10 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     zt_event_phase("planning memory");
     e->optimizer = zt_optimizer_find(run->optim.kind);
     zt_scaler_init(&e->scaler, &run->scaler);
-    rc = make_segments(e, fault);
-    if (!rc)
-        rc = zt_plan_make(run, e->model, e->optimizer->num_states, e->block_size,
-                          zt_engine_prompt_tokens(e), &e->plan, fault);
-    if (rc)
+    rc = make_plan(e, fault);
+    if (rc || run->dry_run || run->check_config)
         return rc;
-    zt_plan_look(&e->plan, run);
-    if (run->dry_run || run->check_config)
-        return ZT_OK;
-    rc = zt_plan_check(&e->plan, run, fault);
+    rc = zt_engine_check_plan(e, fault);
     if (!rc && run->do_train && run->output_dir && run->rank == 0)
         rc = zt_weights_prepare(run->output_dir, fault);
     if (!rc)
@@ -295,10 +312,8 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     zt_event_phase("initial weights");
     if (!rc)
         rc = run->init_from ? zt_engine_load(e, fault)
-                            : zt_state_init(e->state, (uint64_t)run->seed, fault);
-    if (!rc) /* some of the weights came from other ranks */
-        rc = zt_barrier(e->comm, fault);
-    return rc;
+                            : zt_zero_init(e->zero, (uint64_t)run->seed, fault);
+    return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
 zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
@@ -329,8 +344,8 @@ void zt_engine_close(struct zt_engine *e)
     if (e->pool_base)
         e->backend->free(e->device, e->pool_base, e->plan.activations);
     if (e->scalars)
-        e->backend->free(e->device, e->scalars, scalar_bytes(e));
-    zt_state_close(e->state);
+        e->backend->free(e->device, e->scalars, sizeof(*e->scalars));
+    zt_zero_close(e->zero);
     zt_comm_close(e->comm);
     if (e->device)
         e->backend->close(e->device);
@@ -338,7 +353,6 @@ void zt_engine_close(struct zt_engine *e)
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
-    free(e->segments);
     free(e->tokens);
     free(e->targets);
     free(e);
@@ -346,7 +360,20 @@ void zt_engine_close(struct zt_engine *e)
 
 size_t zt_engine_peak_bytes(const struct zt_engine *e)
 {
-    const struct zt_state_bytes *s = &e->plan.state;
+    struct zt_zero_bytes state = zt_zero_measure(e->zero);
 
-    return s->weights + s->master + s->grads + s->moments + zt_pool_peak(e->pool);
+    return zt_zero_total(&state) + zt_pool_peak(e->pool);
+}
+
+zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc;
+
+    if (!run->trace)
+        return ZT_OK;
+    rc = zt_trace_close(fault);
+    if (!rc)
+        rc = zt_barrier(e->comm, fault);
+    return rc || run->rank ? rc : zt_trace_merge(run->trace, run->world, fault);
 }

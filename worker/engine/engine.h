@@ -15,22 +15,14 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/engine/plan.h"
-#include "worker/engine/state.h"
 #include "worker/optim/scaler.h"
-
-/* Neighbouring elements of a block with the same optimizer settings. */
-struct zt_segment {
-    const struct zt_block *block;
-    int64_t at, n; /* elements of the block's flat buffer */
-    bool decay;
-};
+#include "worker/zero/zero.h"
 
 /* Words of device memory that steer a step. */
 struct zt_scalars {
     float grad_scale; /* unscale and clip */
     uint32_t skip;    /* not zero: this optimizer step does nothing */
     float loss;       /* summed over the micro-batches of a step */
-    double sumsq[];   /* per block */
 };
 
 struct zt_engine {
@@ -41,7 +33,7 @@ struct zt_engine {
     struct zt_device *device;
     struct zt_comm *comm;
     struct zt_model *model;
-    struct zt_state *state;
+    struct zt_zero *zero;
     struct zt_pool *pool;
     void *pool_base;
     struct zt_step *step;
@@ -49,8 +41,6 @@ struct zt_engine {
 
     const struct zt_optimizer *optimizer;
     struct zt_scaler scaler;
-    struct zt_segment *segments;
-    int num_segments;
     struct zt_scalars *scalars;
 
     struct zt_dataset *train_data,
@@ -74,8 +64,15 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
                       struct zt_engine **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_engine_close(struct zt_engine *e); /* NULL is fine */
 
+/* ZT_E_PLAN with what is too much, and what would fit. */
+zt_err zt_engine_check_plan(const struct zt_engine *e,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Device memory taken so far at its highest: regions and the pool's peak. */
 size_t zt_engine_peak_bytes(const struct zt_engine *e);
+
+/* Collective. The timeline of all ranks, where run->trace asks for one. */
+zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The training loop: all steps, with logging and evaluation on the way. */
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
@@ -90,10 +87,12 @@ zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_C
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 
-/* Weights as model.safetensors and config.json in run->output_dir (rank 0 writes). */
+/* Collective. Weights as model.safetensors and config.json in run->output_dir (rank 0
+ * writes). */
 zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Weights from run->init_from, by name. Missing tensors and wrong shapes are errors. */
+/* Collective. Weights from run->init_from, by name. Missing tensors and wrong shapes are
+ * errors. */
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -22,7 +22,10 @@ static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
     };
     zt_tensor *out = NULL;
     float value = 0;
-    zt_err rc = zt_step_forward(e->step, &pass, &out, fault);
+    zt_err rc;
+
+    zt_zero_pass_begin(e->zero, pass.mode, 0);
+    rc = zt_step_forward(e->step, &pass, &out, fault);
 
     if (!rc)
         rc = e->backend->download(e->device, NULL, &value, zt_tensor_view(out)->data,
@@ -30,6 +33,8 @@ static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
     zt_step_end(e->step);
+    if (!rc)
+        rc = zt_zero_pass_end(e->zero, fault);
     *loss += (double)value;
     return rc;
 }

@@ -72,8 +72,10 @@ static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count
     int64_t vocab = e->model->vocab;
     struct zt_axpby_args a = {.y = zt_view_of(logits, ZT_F32, 1, &vocab), .alpha = 1};
     zt_tensor *out = NULL;
-    zt_err rc = zt_step_forward(e->step, &pass, &out, fault);
+    zt_err rc;
 
+    zt_zero_pass_begin(e->zero, pass.mode, 0);
+    rc = zt_step_forward(e->step, &pass, &out, fault);
     if (!rc) {
         /* (1, 1, V) of the compute dtype, on a device that shares our memory */
         a.x =
@@ -83,7 +85,7 @@ static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
     zt_step_end(e->step);
-    return rc;
+    return rc ? rc : zt_zero_pass_end(e->zero, fault);
 }
 
 static zt_err continue_text(struct zt_engine *e, struct text *t, float *logits,

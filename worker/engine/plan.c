@@ -12,122 +12,164 @@
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
 #define META_POOL_SIZE ((size_t)1 << 45)
 
-/* One pass of a kind on shapes; leaves the pool empty again. */
-static zt_err dry_pass(struct zt_step *s, struct zt_pass pass, struct zt_fault *fault)
+/* What a plan runs on: shapes, and state without values. */
+struct dry {
+    const struct zt_plan_inputs *in;
+    struct zt_step *step;
+    struct zt_zero *zero;
+    int32_t *ids;
+};
+
+/* One pass of a kind; leaves the pools empty again. `micro` counts from 0. */
+static zt_err dry_pass(struct dry *d, struct zt_pass pass, int64_t micro,
+                       struct zt_fault *fault)
 {
     zt_tensor *out = NULL;
-    zt_err rc = zt_step_forward(s, &pass, &out, fault);
+    zt_err rc;
 
+    zt_zero_pass_begin(d->zero, pass.mode, micro);
+    rc = zt_step_forward(d->step, &pass, &out, fault);
     if (!rc && pass.mode == ZT_MODE_TRAIN)
-        rc = zt_step_backward(s, out, 1, fault);
-    zt_step_end(s);
-    return rc;
+        rc = zt_step_backward(d->step, out, 1, fault);
+    zt_step_end(d->step);
+    return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
 
 /* A prompt, a token, and when the context fills up, half of it again and a token. */
-static zt_err dry_generation(const struct zt_run *run, struct zt_step *s, int64_t T,
-                             int64_t prompt, const int32_t *ids, struct zt_fault *fault)
+static zt_err dry_generation(struct dry *d, struct zt_fault *fault)
 {
+    const struct zt_run *run = d->in->run;
+    int64_t T = d->in->block_size, prompt = d->in->prompt_tokens;
     const int64_t lengths[] = {prompt < T ? prompt : T, 1, (T + 1) / 2, 1};
     int num = prompt + run->generate_tokens > T ? 4 : 2;
-    zt_err rc = zt_step_cache_open(s, 1, T, fault);
+    zt_err rc = zt_step_cache_open(d->step, 1, T, fault);
 
     for (int i = 0; !rc && i < num; i++) {
         struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
                                .B = 1,
                                .T = lengths[i],
-                               .tokens = ids,
+                               .tokens = d->ids,
                                .last_only = true};
 
         if (i == 2 || lengths[0] == T)
-            zt_step_cache_reset(s);
-        rc = dry_pass(s, pass, fault);
+            zt_step_cache_reset(d->step);
+        rc = dry_pass(d, pass, 0, fault);
     }
-    zt_step_cache_close(s);
+    zt_step_cache_close(d->step);
     return rc;
 }
 
-/* What the run will do, once each, in the order it will do it. */
-static zt_err dry_run(const struct zt_run *run, struct zt_step *s, int64_t T,
-                      int64_t prompt, double *train_flops, struct zt_fault *fault)
+static zt_err dry_training(struct dry *d, struct zt_pass pass, double *flops,
+                           struct zt_fault *fault)
 {
-    int32_t *ids = calloc(
-        (size_t)(T * run->micro_batch_size + T * run->per_device_eval_batch_size + T),
-        sizeof(*ids));
+    int64_t last = d->in->run->grad_accum_steps - 1;
+    zt_err rc = dry_pass(d, pass, 0, fault);
+
+    zt_step_take_flops(d->step);
+    if (!rc)
+        rc = dry_pass(d, pass, last, fault);
+    *flops = zt_step_take_flops(d->step);
+    /* now that the order of blocks is known, they are fetched ahead */
+    if (!rc)
+        rc = dry_pass(d, pass, 0, fault);
+    return rc || !last ? rc : dry_pass(d, pass, last, fault);
+}
+
+/*
+ * What the run will do, in the order it will do it, and each twice: what the first pass
+ * leaves behind and learns is there in every later one.
+ */
+static zt_err dry_run(struct dry *d, double *train_flops, struct zt_fault *fault)
+{
+    const struct zt_run *run = d->in->run;
     struct zt_pass pass = {.mode = ZT_MODE_TRAIN,
                            .B = run->micro_batch_size,
-                           .T = T,
-                           .tokens = ids,
-                           .targets = ids};
+                           .T = d->in->block_size,
+                           .tokens = d->ids,
+                           .targets = d->ids};
     zt_err rc = ZT_OK;
 
-    if (!ids)
-        return zt_fault_set(fault, ZT_E_NOMEM, "plan: no host memory");
-    /* twice: what the first pass leaves behind is there in every later one */
-    for (int i = 0; !rc && run->do_train && i < 2; i++) {
-        zt_step_take_flops(s);
-        rc = dry_pass(s, pass, fault);
-        *train_flops = zt_step_take_flops(s);
-    }
-    if (!rc && run->do_eval) {
-        pass.mode = ZT_MODE_EVAL;
-        pass.B = run->per_device_eval_batch_size;
-        rc = dry_pass(s, pass, fault);
-    }
-    if (!rc && run->generate_tokens > 0)
-        rc = dry_generation(run, s, T, prompt, ids, fault);
-    free(ids);
+    if (run->do_train)
+        rc = dry_training(d, pass, train_flops, fault);
+    pass.mode = ZT_MODE_EVAL;
+    pass.B = run->per_device_eval_batch_size;
+    for (int i = 0; !rc && run->do_eval && i < 2; i++)
+        rc = dry_pass(d, pass, 0, fault);
+    for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
+        rc = dry_generation(d, fault);
     return rc;
 }
 
-zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_states,
-                    int64_t block_size, int64_t prompt_tokens, struct zt_plan *out,
-                    struct zt_fault *fault)
+struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
+                                          struct zt_model *model,
+                                          const struct zt_optimizer *optimizer)
 {
-    const struct zt_backend *meta = NULL;
-    struct zt_state_config sc = {
+    return (struct zt_zero_config){
         .model = model,
+        .rank = run->rank,
+        .world = run->world,
         .dtype = run->compute_dtype,
         .training = run->do_train,
-        .micro_grads = run->reduce_every_micro_batch && run->grad_accum_steps > 1,
-        .num_states = num_states,
-        .sharers = run->local_world,
+        .num_states = optimizer->num_states,
+        .micro_batches = run->grad_accum_steps,
+        .reduce_every_micro_batch = run->reduce_every_micro_batch,
+        .options = &run->zero,
     };
-    struct zt_step_config cfg = {
-        .model = model,
-        .compute_dtype = run->compute_dtype,
-        .recompute = run->gradient_checkpointing,
-    };
-    struct zt_state *state = NULL;
-    struct zt_step *step = NULL;
-    struct zt_pool *pool = NULL;
-    struct zt_device *dev = NULL;
-    zt_err rc;
+}
 
-    *out = (struct zt_plan){.state = zt_state_measure(&sc)};
-    rc = zt_backend_find("meta", &meta, fault);
+/* The ids of the largest batch; their values do not matter. */
+static int32_t *blank_ids(const struct zt_plan_inputs *in)
+{
+    int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size + 1;
+
+    return calloc((size_t)(in->block_size * rows), sizeof(int32_t));
+}
+
+zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
+                    struct zt_fault *fault)
+{
+    struct zt_zero_config zc = zt_plan_zero_config(in->run, in->model, in->optimizer);
+    struct zt_step_config sc = {
+        .model = in->model,
+        .compute_dtype = in->run->compute_dtype,
+        .recompute = in->run->gradient_checkpointing,
+    };
+    struct dry d = {.in = in, .ids = blank_ids(in)};
+    const struct zt_backend *meta = NULL;
+    struct zt_pool *pool = NULL;
+    zt_err rc = ZT_OK;
+
+    *out = (struct zt_plan){.available = SIZE_MAX, .addresses = SIZE_MAX};
+    if (!d.ids)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "plan: no host memory");
     if (!rc)
-        rc = meta->open(0, 1, &dev, fault);
+        rc = zt_backend_find("meta", &meta, fault);
+    if (!rc)
+        rc = meta->open(0, 1, &zc.device, fault);
     if (!rc)
         rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &pool, fault);
-    cfg.backend = sc.backend = meta;
-    cfg.device = sc.device = dev;
-    cfg.pool = pool;
+    zc.backend = sc.backend = meta;
+    sc.device = zc.device;
+    sc.pool = pool;
     if (!rc)
-        rc = zt_state_open(&sc, &state, fault);
+        rc = zt_zero_open(&zc, &d.zero, fault);
+    if (!rc) {
+        sc.hooks = zt_zero_hooks(d.zero);
+        rc = zt_step_open(&sc, &d.step, fault);
+    }
     if (!rc)
-        rc = zt_step_open(&cfg, &step, fault);
-    if (!rc)
-        rc = dry_run(run, step, block_size, prompt_tokens, &out->train_flops, fault);
-    if (!rc)
+        rc = dry_run(&d, &out->train_flops, fault);
+    if (!rc) {
         out->activations = zt_pool_peak(pool);
-    zt_step_close(step);
-    zt_state_close(state);
+        out->state = zt_zero_measure(d.zero);
+        out->total = zt_zero_total(&out->state) + out->activations;
+    }
+    zt_step_close(d.step);
+    zt_zero_close(d.zero);
     zt_pool_close(pool);
-    if (meta)
-        meta->close(dev);
-    out->total = out->state.weights + out->state.master + out->state.grads +
-                 out->state.moments + out->activations;
+    if (meta && zc.device)
+        meta->close(zc.device);
+    free(d.ids);
     return rc;
 }
 
@@ -182,81 +224,160 @@ static size_t address_space_left(void)
     return r.rlim_cur > pages ? r.rlim_cur - pages : 0;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Memory that the ranks of this machine can share. */
-static size_t memory_for(int local_world)
+static size_t memory_left(void)
 {
     size_t limit = read_size("/sys/fs/cgroup/memory.max", SIZE_MAX);
     size_t used = read_size("/sys/fs/cgroup/memory.current", 0);
-    size_t own = address_space_left(), all = mem_available();
+    size_t all = mem_available();
 
-    if (limit != SIZE_MAX)
-        all = least(all, limit > used ? limit - used : 0);
-    if (own != SIZE_MAX && own <= SIZE_MAX / (size_t)local_world)
-        all = least(all, own * (size_t)local_world);
-    return all;
-}
-
-#define MIB ((double)(1 << 20))
-
-void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
-                   const struct zt_model *model, char *out, size_t cap)
-{
-    char available[48] = "unlimited";
-
-    if (plan->available != SIZE_MAX)
-        snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
-    snprintf(out, cap,
-             "memory of one rank (%lld parameters, %s, micro-batch %lld):\n"
-             "  weights          %10.1f MiB\n"
-             "  master weights   %10.1f MiB\n"
-             "  gradients        %10.1f MiB\n"
-             "  optimizer state  %10.1f MiB\n"
-             "  activations      %10.1f MiB\n"
-             "  total            %10.1f MiB   x %d local ranks, of %s available",
-             (long long)model->numel, zt_dtype_name(run->compute_dtype),
-             (long long)run->micro_batch_size, (double)plan->state.weights / MIB,
-             (double)plan->state.master / MIB, (double)plan->state.grads / MIB,
-             (double)plan->state.moments / MIB, (double)plan->activations / MIB,
-             (double)plan->total / MIB, run->local_world, available);
-}
-
-/* The cheapest change that would make it fit, as a hint; "" when there is none. */
-static const char *hint(const struct zt_plan *plan, const struct zt_run *run)
-{
-    size_t fixed = plan->total - plan->activations;
-
-    if (fixed * (size_t)run->local_world > plan->available)
-        return run->local_world > 1 ? "; fewer ranks on this machine would need less"
-                                    : "; the model state alone is too large: a smaller "
-                                      "model, or more memory";
-    return run->gradient_checkpointing
-               ? "; a smaller --per_device_train_batch_size or --block_size would fit"
-               : "; --gradient_checkpointing or a smaller --per_device_train_batch_size "
-                 "may fit";
-}
-
-zt_err zt_plan_check(const struct zt_plan *plan, const struct zt_run *run,
-                     struct zt_fault *fault)
-{
-    if (plan->total <= plan->available / (size_t)run->local_world)
-        return ZT_OK;
-    return zt_fault_set(
-        fault, ZT_E_PLAN,
-        "this run needs %.0f MiB for each of %d local ranks (weights %.0f, "
-        "master %.0f, gradients %.0f, optimizer %.0f, activations %.0f), but "
-        "%.0f MiB are available in all%s",
-        (double)plan->total / MIB, run->local_world, (double)plan->state.weights / MIB,
-        (double)plan->state.master / MIB, (double)plan->state.grads / MIB,
-        (double)plan->state.moments / MIB, (double)plan->activations / MIB,
-        (double)plan->available / MIB, hint(plan, run));
+    if (limit == SIZE_MAX)
+        return all;
+    limit = limit > used ? limit - used : 0;
+    return limit < all ? limit : all;
 }
 
 void zt_plan_look(struct zt_plan *plan, const struct zt_run *run)
 {
-    plan->available = memory_for(run->local_world);
+    (void)run;
+    plan->available = memory_left();
+    plan->addresses = address_space_left();
+}
+
+/* ---- the table ---- */
+
+#define MIB ((double)(1 << 20))
+
+/* "  weights          %10.1f MiB", when there is any. */
+static size_t row(char *out, size_t cap, size_t at, const char *name, size_t bytes)
+{
+    if (!bytes || at >= cap)
+        return at;
+    return at + (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB\n", name,
+                                 (double)bytes / MIB);
+}
+
+void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
+                   const struct zt_model *model, char *out, size_t cap)
+{
+    const struct zt_zero_bytes *s = &plan->state;
+    char available[48] = "unlimited";
+    size_t at;
+
+    if (plan->available != SIZE_MAX)
+        snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
+    at = (size_t)snprintf(
+        out, cap,
+        "memory of one rank (%lld parameters, %s, ZeRO stage %d, %d ranks, micro-batch "
+        "%lld):\n",
+        (long long)model->numel, zt_dtype_name(run->compute_dtype), run->zero.stage,
+        run->world, (long long)run->micro_batch_size);
+    at = row(out, cap, at, "weights", s->weights);
+    at = row(out, cap, at, "gathered weights", s->live);
+    at = row(out, cap, at, "secondary shards", s->secondary);
+    at = row(out, cap, at, "master weights", s->master);
+    at = row(out, cap, at, "gradients", s->grads);
+    at = row(out, cap, at, "gradients on move", s->transient);
+    at = row(out, cap, at, "optimizer state", s->moments);
+    at = row(out, cap, at, "activations", plan->activations);
+    if (at < cap)
+        snprintf(out + at, cap - at,
+                 "  %-18s %10.1f MiB   x %d local ranks, of %s available", "total",
+                 (double)plan->total / MIB, run->local_world, available);
+}
+
+/* ---- what does not fit ---- */
+
+/* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
+static size_t mapped(const struct zt_plan *plan)
+{
+    return plan->total + plan->state.peers;
+}
+
+static bool fits(const struct zt_plan *plan, const struct zt_run *run)
+{
+    return plan->total <= plan->available / (size_t)run->local_world &&
+           mapped(plan) <= plan->addresses;
+}
+
+/* The lowest ZeRO stage above this one that fits; 0: none. */
+static int stage_that_fits(const struct zt_plan_inputs *in, const struct zt_plan *plan,
+                           struct zt_plan *other)
+{
+    struct zt_run run = *in->run;
+    struct zt_plan_inputs changed = *in;
+
+    changed.run = &run;
+    for (int stage = in->run->zero.stage + 1; run.world > 1 && stage <= 3; stage++) {
+        run.zero.stage = stage;
+        run.zero.share_node_weights = run.zero.share_node_weights && stage < 3;
+        run.zero.overlap_comm = run.zero.overlap_comm || stage == 3;
+        if (zt_plan_make(&changed, other, NULL))
+            return 0;
+        other->available = plan->available;
+        other->addresses = plan->addresses;
+        if (fits(other, &run))
+            return stage;
+    }
+    return 0;
+}
+
+/* The cheapest change that would make it fit, as a sentence. */
+static void hint(const struct zt_plan_inputs *in, const struct zt_plan *plan, char *out,
+                 size_t cap)
+{
+    const struct zt_run *run = in->run;
+    size_t fixed = plan->total - plan->activations;
+    struct zt_plan other;
+    int stage = stage_that_fits(in, plan, &other);
+
+    if (stage)
+        snprintf(out, cap,
+                 "\"zero_optimization\": {\"stage\": %d} would fit, with %.0f MiB "
+                 "for each",
+                 stage, (double)other.total / MIB);
+    else if (fixed > plan->available / (size_t)run->local_world ||
+             fixed + plan->state.peers > plan->addresses)
+        snprintf(out, cap, "%s",
+                 run->local_world > 1 ? "fewer ranks on this machine would need less"
+                                      : "the model state alone is too large: a smaller "
+                                        "model, or more memory");
+    else
+        snprintf(out, cap, "%s",
+                 run->gradient_checkpointing
+                     ? "a smaller --per_device_train_batch_size or --block_size would fit"
+                     : "--gradient_checkpointing or a smaller "
+                       "--per_device_train_batch_size may fit");
+}
+
+zt_err zt_plan_check(const struct zt_plan_inputs *in, const struct zt_plan *plan,
+                     struct zt_fault *fault)
+{
+    const struct zt_run *run = in->run;
+    const struct zt_zero_bytes *s = &plan->state;
+    char what[256], limit[160], advice[160];
+
+    if (fits(plan, run))
+        return ZT_OK;
+    snprintf(what, sizeof(what),
+             "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
+             "%.0f",
+             (double)(s->weights + s->live + s->secondary) / MIB, (double)s->master / MIB,
+             (double)(s->grads + s->transient) / MIB, (double)s->moments / MIB,
+             (double)plan->activations / MIB);
+    if (mapped(plan) > plan->addresses)
+        snprintf(limit, sizeof(limit),
+                 "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
+                 "of addresses that ulimit -v leaves it",
+                 (double)s->peers / MIB, (double)plan->addresses / MIB);
+    else
+        snprintf(limit, sizeof(limit), "%.0f MiB are available in all",
+                 (double)plan->available / MIB);
+    hint(in, plan, advice, sizeof(advice));
+    return zt_fault_set(
+        fault, ZT_E_PLAN,
+        "this run needs %.0f MiB for each of %d local ranks at ZeRO stage "
+        "%d (%s), but %s; %s",
+        (double)plan->total / MIB, run->local_world, run->zero.stage, what, limit,
+        advice);
 }

@@ -8,30 +8,38 @@
 #define WORKER_ENGINE_PLAN_H
 
 #include "common/run.h"
-#include "worker/engine/state.h"
+#include "worker/zero/zero.h"
 
 struct zt_plan {
-    struct zt_state_bytes state;
+    struct zt_zero_bytes state;
     size_t activations; /* peak of the step pool over training, evaluation, generation */
     size_t total;       /* of this rank */
-    size_t available;   /* of this machine or its cgroup or limit, for all local ranks */
+    size_t available;   /* of this machine or its cgroup, for all local ranks */
+    size_t addresses;   /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
     double
         train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
 };
 
-/*
- * `model` must be laid out; its blocks are bound elsewhere afterwards. prompt_tokens: of
- * the generation, where the run has one.
- */
-zt_err zt_plan_make(const struct zt_run *run, struct zt_model *model, int num_states,
-                    int64_t block_size, int64_t prompt_tokens, struct zt_plan *out,
+struct zt_plan_inputs {
+    const struct zt_run *run;
+    struct zt_model *model; /* laid out; its blocks are bound elsewhere afterwards */
+    const struct zt_optimizer *optimizer;
+    int64_t block_size, prompt_tokens; /* of the generation, where the run has one */
+};
+
+zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* What a plan and its run have in common; backend, device, comm and pools are not set. */
+struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
+                                          struct zt_model *model,
+                                          const struct zt_optimizer *optimizer);
 
 /* Fill in what this machine, its cgroup and its limits leave for the local ranks. */
 void zt_plan_look(struct zt_plan *plan, const struct zt_run *run);
 
-/* ZT_E_PLAN with the table when the local ranks do not fit. */
-zt_err zt_plan_check(const struct zt_plan *plan, const struct zt_run *run,
+/* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
+zt_err zt_plan_check(const struct zt_plan_inputs *in, const struct zt_plan *plan,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The table as text, for --dry_run and the refusal. */

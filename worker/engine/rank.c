@@ -65,6 +65,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_save(e, fault);
     if (!rc && run->generate_tokens > 0)
         rc = zt_engine_generate(e, fault);
+    if (!rc)
+        rc = zt_engine_write_trace(e, fault);
     if (!rc) /* nobody leaves while a peer still reads its memory */
         rc = zt_barrier(e->comm, fault);
     return rc;
@@ -74,7 +76,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
 static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
                        struct zt_fault *fault)
 {
-    char table[1024];
+    char table[2048];
 
     if (run->rank)
         return ZT_OK;
@@ -82,7 +84,7 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
         return zt_run_print_config(run, stdout, fault);
     zt_plan_print(&e->plan, run, e->model, table, sizeof(table));
     printf("%s\n", table);
-    return zt_plan_check(&e->plan, run, fault);
+    return zt_engine_check_plan(e, fault);
 }
 
 /* What the config has that is odd or without effect; and all of it if it says so. */

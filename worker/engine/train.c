@@ -11,6 +11,7 @@
 
 #include "common/event.h"
 #include "common/log.h"
+#include "common/trace.h"
 #include "worker/optim/sched.h"
 
 /* What one step leaves for the log. */
@@ -67,112 +68,34 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
         .targets = e->targets + (size_t)i * micro_elems(e),
     };
     zt_tensor *loss = NULL;
-    zt_err rc = zt_step_forward(e->step, &pass, &loss, fault);
+    zt_err rc;
 
+    zt_zero_pass_begin(e->zero, pass.mode, i);
+    zt_trace_begin("step", "forward");
+    rc = zt_step_forward(e->step, &pass, &loss, fault);
     if (!rc)
         rc = add_loss(e, loss, fault);
+    zt_trace_end();
+    zt_trace_begin("step", "backward");
     if (!rc)
         rc = zt_step_backward(e->step, loss, dloss, fault);
     zt_step_end(e->step);
+    if (!rc)
+        rc = zt_zero_pass_end(e->zero, fault);
+    zt_trace_end();
     return rc;
 }
 
-/* This rank's shard of a block: where it begins, and how long it is. */
-static int64_t shard_elems(const struct zt_engine *e, const struct zt_block *b,
-                           int64_t *begin)
-{
-    int64_t n = b->padded_elems / zt_comm_world(e->comm);
-
-    *begin = n * zt_comm_rank(e->comm);
-    return n;
-}
-
-/*
- * Sum a gradient region over the ranks, block by block. With shared weights a rank needs
- * the sum of its own shard only.
+/* Forward and backward of every micro-batch; afterwards gradients are summed over ranks.
  */
-static zt_err reduce(struct zt_engine *e, float *region, struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    if (zt_comm_world(e->comm) == 1)
-        return ZT_OK;
-    for (int i = 0; !rc && i < e->model->num_blocks; i++) {
-        const struct zt_block *b = e->model->blocks[i];
-        float *g = b->frozen ? NULL : region + e->state->train_base[i];
-        int64_t begin, n = shard_elems(e, b, &begin);
-
-        if (!g)
-            continue;
-        if (e->state->shared)
-            rc = zt_reduce_scatter(e->comm, g, g + begin, (size_t)n, ZT_F32, 1, fault);
-        else
-            rc = zt_all_reduce(e->comm, g, g, (size_t)b->padded_elems, ZT_F32, ZT_SUM, 1,
-                               fault);
-    }
-    return rc;
-}
-
-/* grads += micro_grads, which start again at zero. */
-static zt_err add_micro_grads(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_kernels *k = e->backend->kernels;
-    int64_t n = e->state->train_elems;
-    struct zt_axpby_args add = {.x = zt_view_of(e->state->micro_grads, ZT_F32, 1, &n),
-                                .y = zt_view_of(e->state->grads, ZT_F32, 1, &n),
-                                .alpha = 1,
-                                .beta = 1};
-    struct zt_fill_args zero = {.y = add.x};
-    zt_err rc = k->axpby(e->device, NULL, &add, fault);
-
-    return rc ? rc : k->fill(e->device, NULL, &zero, fault);
-}
-
-/* Forward and backward of every micro-batch; afterwards `grads` is summed over ranks. */
 static zt_err accumulate(struct zt_engine *e, int64_t step, float dloss,
                          struct zt_fault *fault)
 {
-    bool every = e->state->micro_grads != NULL;
     zt_err rc = ZT_OK;
 
     e->scalars->loss = 0;
-    for (int64_t i = 0; !rc && i < e->run->grad_accum_steps; i++) {
+    for (int64_t i = 0; !rc && i < e->run->grad_accum_steps; i++)
         rc = micro_step(e, step, i, dloss, fault);
-        if (!rc && every)
-            rc = reduce(e, e->state->micro_grads, fault);
-        if (!rc && every)
-            rc = add_micro_grads(e, fault);
-    }
-    return rc || every ? rc : reduce(e, e->state->grads, fault);
-}
-
-/*
- * The square of the gradients' norm: this rank's shard of every block, chunk by chunk,
- * then blocks in order; the ranks' parts are added in rank order by the caller. The same
- * sum whichever stage holds the gradients.
- */
-static zt_err shard_sumsq(struct zt_engine *e, double *out, struct zt_fault *fault)
-{
-    double sum = 0;
-    zt_err rc = ZT_OK;
-
-    for (int i = 0; !rc && i < e->model->num_blocks; i++) {
-        const struct zt_block *b = e->model->blocks[i];
-        float *g = zt_state_grads(e->state, b);
-        int64_t begin, n = shard_elems(e, b, &begin);
-        struct zt_sumsq_args a = {.sum = &e->scalars->sumsq[i]};
-
-        e->scalars->sumsq[i] = 0;
-        if (!g || !n)
-            continue;
-        a.x = zt_view_of(g + begin, ZT_F32, 1, &n);
-        rc = e->backend->kernels->sumsq(e->device, NULL, &a, fault);
-    }
-    if (!rc)
-        rc = e->backend->sync(e->device, NULL, fault);
-    for (int i = 0; i < e->model->num_blocks; i++)
-        sum += e->scalars->sumsq[i];
-    *out = sum;
     return rc;
 }
 
@@ -200,67 +123,6 @@ static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct out
     return fp16 ? zt_scaler_update(&e->scaler, overflow, fault) : ZT_OK;
 }
 
-/* The part of a segment that this rank updates; of shared weights, what is in its shard.
- */
-static struct zt_segment own_part(const struct zt_engine *e, const struct zt_segment *seg)
-{
-    int64_t begin, n = shard_elems(e, seg->block, &begin), end = seg->at + seg->n;
-    struct zt_segment own = *seg;
-
-    if (!e->state->shared)
-        return own;
-    own.at = seg->at > begin ? seg->at : begin;
-    end = end < begin + n ? end : begin + n;
-    own.n = end > own.at ? end - own.at : 0;
-    return own;
-}
-
-static zt_err update_segment(struct zt_engine *e, const struct zt_optim_step *how,
-                             const struct zt_segment *seg, struct zt_fault *fault)
-{
-    struct zt_state *st = e->state;
-    struct zt_optim_slice s = {
-        .master = zt_state_master(st, seg->block) + seg->at,
-        .grad = zt_state_grads(st, seg->block) + seg->at,
-        .param_dtype = st->dtype,
-        .n = seg->n,
-        .decay = seg->decay,
-    };
-
-    if (st->master)
-        s.param = (char *)zt_state_weights(st, seg->block) +
-                  (size_t)seg->at * zt_dtype_bytes(st->dtype);
-    for (int k = 0; k < st->num_states; k++)
-        s.state[k] = zt_state_moment(st, seg->block, k) + seg->at;
-    return e->optimizer->update(how, &s, fault);
-}
-
-static zt_err clear(struct zt_engine *e, float *grads, int64_t n, struct zt_fault *fault)
-{
-    struct zt_fill_args zero = {.y = zt_view_of(grads, ZT_F32, 1, &n)};
-
-    return n ? e->backend->kernels->fill(e->device, NULL, &zero, fault) : ZT_OK;
-}
-
-/* The optimizer has zeroed what it used; the other ranks' shards are left to us. */
-static zt_err clear_foreign_shards(struct zt_engine *e, struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    for (int i = 0; !rc && i < e->model->num_blocks; i++) {
-        const struct zt_block *b = e->model->blocks[i];
-        float *g = zt_state_grads(e->state, b);
-        int64_t begin, n = shard_elems(e, b, &begin);
-
-        if (!g)
-            continue;
-        rc = clear(e, g, begin, fault);
-        if (!rc)
-            rc = clear(e, g + begin + n, b->padded_elems - begin - n, fault);
-    }
-    return rc;
-}
-
 static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fault)
 {
     struct zt_optim_step how = {
@@ -272,24 +134,12 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
         .grad_scale = &e->scalars->grad_scale,
         .skip = &e->scalars->skip,
     };
-    zt_err rc = ZT_OK;
+    zt_err rc;
 
-    for (int i = 0; !rc && i < e->num_segments; i++) {
-        struct zt_segment seg = own_part(e, &e->segments[i]);
-
-        if (seg.n)
-            rc = update_segment(e, &how, &seg, fault);
-    }
-    if (!rc && e->state->shared)
-        rc = clear_foreign_shards(e, fault);
-    if (!rc && e->state->shared) /* nobody reads weights that a peer still writes */
-        rc = zt_barrier(e->comm, fault);
-    return rc;
-}
-
-static zt_err clear_grads(struct zt_engine *e, struct zt_fault *fault)
-{
-    return clear(e, e->state->grads, e->state->train_elems, fault);
+    zt_trace_begin("step", "optimizer");
+    rc = zt_zero_update(e->zero, e->optimizer, &how, fault);
+    zt_trace_end();
+    return rc ? rc : zt_zero_step_model(e->zero, how.t, fault);
 }
 
 /* One optimizer step; `step` counts from 1. */
@@ -311,7 +161,7 @@ static zt_err train_step(struct zt_engine *e, int64_t step, struct outcome *o,
     if (!rc)
         rc = accumulate(e, step, (float)(scale / o->tokens), fault);
     if (!rc)
-        rc = shard_sumsq(e, &sums[0], fault);
+        rc = zt_zero_sumsq(e->zero, &sums[0], fault);
     sums[1] = (double)e->scalars->loss;
     if (!rc)
         rc = zt_sum_f64(e->comm, sums, 2, fault);
@@ -323,7 +173,7 @@ static zt_err train_step(struct zt_engine *e, int64_t step, struct outcome *o,
     o->flops = zt_step_take_flops(e->step);
     rc = decide(e, sums[0], scale, o, fault);
     if (!rc)
-        rc = o->skipped ? clear_grads(e, fault) : update_weights(e, o->lr, fault);
+        rc = o->skipped ? zt_zero_skip(e->zero, fault) : update_weights(e, o->lr, fault);
     if (rc)
         return rc;
     *(o->skipped ? &e->skipped : &e->steps_taken) += 1;
@@ -361,7 +211,7 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
     ev.eta_s = e->rate > 0 ? (double)(e->total_steps - step) / e->rate : 0;
     if (f && step % f == 0) {
         ev.has_fingerprint = true;
-        rc = zt_state_fingerprint(e->state, &ev.fingerprint, fault);
+        rc = zt_zero_fingerprint(e->zero, &ev.fingerprint, fault);
     }
     if (!rc && zt_comm_rank(e->comm) == 0)
         zt_event_step(&ev);
@@ -407,7 +257,9 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 
         snprintf(phase, sizeof(phase), "training step %lld", (long long)step);
         zt_event_phase(phase);
+        zt_trace_begin("step", "step");
         rc = train_step(e, step, &o, fault);
+        zt_trace_end();
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         w.tokens += o.tokens;

@@ -142,38 +142,46 @@ static void tell_unused(const struct zt_model *m, const struct zt_hf_folder *hf)
             unused, zt_hf_dir(hf), first);
 }
 
+/* This rank's part of a parameter, piece by piece. */
 static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
-                         const struct zt_st_tensor *t, float *values,
+                         const struct zt_st_tensor *t, float *piece,
                          struct zt_fault *fault)
 {
-    zt_err rc = zt_st_read_f32(t, 0, p->numel, values, fault);
+    int64_t at, left;
+    zt_err rc = ZT_OK;
 
-    return rc ? rc : zt_state_set(e->state, p, values, fault);
+    zt_zero_part(e->zero, p, &at, &left);
+    while (!rc && left > 0) {
+        int64_t n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
+
+        rc = zt_st_read_f32(t, at, n, piece, fault);
+        if (!rc)
+            rc = zt_zero_set(e->zero, p, at, n, piece, fault);
+        at += n;
+        left -= n;
+    }
+    return rc;
 }
 
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
     struct zt_hf_folder *hf = NULL;
-    int64_t most = 1;
-    float *values = NULL;
+    float *piece = NULL;
     zt_err rc = zt_hf_open(e->run->init_from, &hf, fault);
 
     if (rc)
         return rc;
     rc = check_all(m, hf, e->run->init_from, fault);
-    for (int i = 0; i < m->num_params; i++)
-        most = m->params[i]->numel > most ? m->params[i]->numel : most;
-    if (!rc && !(values = malloc((size_t)most * sizeof(*values))))
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory for a tensor");
+    if (!rc && !(piece = malloc(PIECE_ELEMS * sizeof(*piece))))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     for (int i = 0; !rc && i < m->num_params; i++)
-        if (zt_state_initialises(e->state, m->params[i]))
-            rc = load_param(e, m->params[i], find(hf, m->params[i]->name), values, fault);
+        rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
     if (!rc && zt_comm_rank(e->comm) == 0)
         tell_unused(m, hf);
-    free(values);
+    free(piece);
     zt_hf_close(hf);
-    return rc;
+    return rc ? rc : zt_zero_publish(e->zero, fault);
 }
 
 /* ---- out ---- */
@@ -204,81 +212,123 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
-                          struct zt_hf_writer *w, float *piece, struct zt_fault *fault)
+/* Where the weights go: rank 0 has a writer, the others give what they hold. */
+struct sink {
+    struct zt_hf_writer *writer;
+    zt_dtype dtype;
+    float *piece;
+    void *rounded; /* the piece in `dtype` */
+    zt_err rc;     /* of writing; the exchange goes on all the same */
+};
+
+static void put_piece(struct zt_engine *e, struct sink *to, int64_t n,
+                      struct zt_fault *fault)
+{
+    struct zt_axpby_args a = {.x = zt_view_of(to->piece, ZT_F32, 1, &n),
+                              .y = zt_view_of(to->rounded, to->dtype, 1, &n),
+                              .alpha = 1};
+
+    if (!to->writer || to->rc)
+        return;
+    if (to->dtype != ZT_F32)
+        to->rc = e->backend->kernels->axpby(e->device, NULL, &a, fault);
+    if (!to->rc)
+        to->rc =
+            zt_hf_writer_put(to->writer, to->dtype == ZT_F32 ? to->piece : to->rounded,
+                             (size_t)n * zt_dtype_bytes(to->dtype), fault);
+}
+
+static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct sink *to,
+                          struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
     for (int64_t at = 0; !rc && at < p->numel; at += PIECE_ELEMS) {
         int64_t n = p->numel - at < PIECE_ELEMS ? p->numel - at : PIECE_ELEMS;
 
-        rc = zt_state_get(e->state, p, at, n, piece, fault);
+        rc = zt_zero_get(e->zero, p, at, n, to->piece, to->rc ? NULL : fault);
         if (!rc)
-            rc = zt_hf_writer_put(w, piece, (size_t)n * sizeof(float), fault);
+            put_piece(e, to, n, fault);
     }
     return rc;
 }
 
-static zt_err write_weights(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+static zt_err open_writer(struct zt_engine *e, struct sink *to, struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
     struct zt_st_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
-    float *piece = malloc(PIECE_ELEMS * sizeof(*piece));
-    struct zt_hf_writer *w = NULL;
     zt_err rc;
 
-    if (!decls || !piece) {
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
-        goto out;
-    }
+    if (!decls)
+        return zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        decls[i] = (struct zt_st_decl){p->name, ZT_F32, p->ndim, p->shape};
+        decls[i] = (struct zt_st_decl){p->name, to->dtype, p->ndim, p->shape};
     }
-    rc = zt_hf_writer_open(dir, decls, m->num_params, ZT_HF_SHARD_BYTES, &w, fault);
-    for (int i = 0; !rc && i < m->num_params; i++)
-        rc = write_param(e, m->params[i], w, piece, fault);
-    if (!rc)
-        rc = zt_hf_writer_commit(w, fault);
-    zt_hf_writer_close(w);
-out:
+    rc = zt_hf_writer_open(e->run->output_dir, decls, m->num_params, ZT_HF_SHARD_BYTES,
+                           &to->writer, fault);
     free(decls);
-    free(piece);
     return rc;
 }
 
-static zt_err write_folder(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+static zt_err write_config(struct zt_engine *e, struct zt_fault *fault)
 {
     char *config = zt_model_config_text(e->model);
     zt_err rc;
 
     if (!config)
         return zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
-    rc = write_weights(e, dir, fault);
-    if (!rc)
-        rc = zt_hf_write_text(dir, "config.json", config, fault);
+    rc = zt_hf_write_text(e->run->output_dir, "config.json", config, fault);
     free(config);
+    return rc;
+}
+
+/* All ranks pass every parameter on; *failed: whether this rank could not write. */
+static zt_err write_folder(struct zt_engine *e, zt_err *failed, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    bool narrow = run->zero.stage == 3 && run->zero.gather_16bit_on_save;
+    bool writes = zt_comm_rank(e->comm) == 0;
+    struct sink to = {.dtype = narrow ? run->compute_dtype : ZT_F32};
+    zt_err rc = ZT_OK;
+
+    to.piece = malloc(PIECE_ELEMS * sizeof(float));
+    to.rounded = malloc(PIECE_ELEMS * sizeof(float));
+    if (!to.piece || !to.rounded)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
+    if (!rc && writes)
+        to.rc = open_writer(e, &to, fault);
+    for (int i = 0; !rc && i < e->model->num_params; i++)
+        rc = write_param(e, e->model->params[i], &to, fault);
+    if (!rc && writes && !to.rc)
+        to.rc = zt_hf_writer_commit(to.writer, fault);
+    if (!rc && writes && !to.rc)
+        to.rc = write_config(e, fault);
+    zt_hf_writer_close(to.writer);
+    free(to.piece);
+    free(to.rounded);
+    *failed = to.rc;
     return rc;
 }
 
 zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault)
 {
-    double failed = 0;
-    zt_err rc = ZT_OK, agreed;
+    zt_err failed = ZT_OK, rc;
+    double any;
 
     zt_event_phase("saving weights");
-    if (zt_comm_rank(e->comm) == 0) {
-        rc = write_folder(e, e->run->output_dir, fault);
-        if (!rc)
-            zt_event_text("saved", e->run->output_dir);
-    }
-    /* the others must not go on as if all were well, and must not blame each other */
-    failed = rc ? 1 : 0;
-    agreed = zt_sum_f64(e->comm, &failed, 1, rc ? NULL : fault);
+    rc = write_folder(e, &failed, fault);
     if (rc)
-        return rc;
-    if (!agreed && failed > 0)
+        return failed ? failed : rc;
+    /* the others must not go on as if all were well, and must not blame each other */
+    any = failed ? 1 : 0;
+    rc = zt_sum_f64(e->comm, &any, 1, failed ? NULL : fault);
+    if (failed)
+        return failed;
+    if (!rc && any > 0)
         return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
-    return agreed;
+    if (!rc && zt_comm_rank(e->comm) == 0)
+        zt_event_text("saved", e->run->output_dir);
+    return rc;
 }

@@ -1,0 +1,300 @@
+/*
+ * gather.c -- weights of stage 3: gathered when a call needs them, ahead of that when the
+ * order of calls is known, and let go when they are not needed soon.
+ *
+ * What is gathered counts against max_live_parameters. To make room, of all blocks that
+ * nobody runs on the one whose next use is furthest goes first (Belady 1966), which is
+ * possible because the order of calls is known from the pass before. Only when a single
+ * call needs more than the limit is more than the limit held.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/zero/private.h"
+
+zt_err zt_gather_open(struct zt_zero *z, struct zt_fault *fault)
+{
+    z->live = calloc((size_t)z->cfg.model->num_blocks + 1, sizeof(*z->live));
+    return z->live ? ZT_OK
+                   : zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
+}
+
+void zt_gather_close(struct zt_zero *z)
+{
+    free(z->live);
+    for (int i = 0; i < 3; i++)
+        free(z->visits[i].at);
+}
+
+/* ---- the order of calls ---- */
+
+static struct zt_visits *visits(struct zt_zero *z)
+{
+    return &z->visits[z->mode];
+}
+
+/* Note that block b is called now, and whether that was expected. */
+static zt_err visit(struct zt_zero *z, const struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_visits *v = visits(z);
+    struct zt_visit now = {b->index, z->in_backward};
+
+    if (z->on_track && z->pos < v->num &&
+        (v->at[z->pos].block != now.block || v->at[z->pos].backward != now.backward))
+        z->on_track = false;
+    if (z->pos == v->cap) {
+        int cap = v->cap ? 2 * v->cap : 64;
+        struct zt_visit *more = realloc(v->at, (size_t)cap * sizeof(*more));
+
+        if (!more)
+            return zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
+        v->at = more;
+        v->cap = cap;
+    }
+    v->at[z->pos++] = now;
+    return ZT_OK;
+}
+
+static const struct zt_block *called_at(const struct zt_zero *z, int call)
+{
+    return z->cfg.model->blocks[z->visits[z->mode].at[call].block];
+}
+
+static bool needs(const struct zt_zero *z, int call, const struct zt_block *b)
+{
+    const struct zt_block *called = called_at(z, call), *n;
+
+    for (int i = 0; (n = zt_needed(called, i)); i++)
+        if (n == b)
+            return true;
+    return false;
+}
+
+/* The next call after this one that needs the block; INT_MAX: none, or not known. */
+static int next_use(const struct zt_zero *z, const struct zt_block *b)
+{
+    const struct zt_visits *v = &z->visits[z->mode];
+
+    for (int i = z->pos; z->on_track && i < v->num; i++)
+        if (needs(z, i, b))
+            return i;
+    return INT_MAX;
+}
+
+/* Parameters of the calls between this one and call `at`. */
+static int64_t distance(const struct zt_zero *z, int at)
+{
+    int64_t sum = 0;
+
+    for (int i = z->pos; i < at; i++)
+        sum += called_at(z, i)->numel;
+    return sum;
+}
+
+/* ---- one block ---- */
+
+static struct zt_live *live_of(struct zt_zero *z, const struct zt_block *b)
+{
+    return &z->live[b->index];
+}
+
+static void release(struct zt_zero *z, struct zt_block *b)
+{
+    struct zt_live *l = live_of(z, b);
+
+    zt_pool_free(z->live_pool, l->data);
+    l->data = NULL;
+    b->weights = NULL;
+    z->live_elems -= b->numel;
+}
+
+/* Make place for `elems` by letting go of blocks whose next use is after call `after`. */
+static bool make_room(struct zt_zero *z, int64_t elems, int after)
+{
+    while (z->live_elems + elems > z->cfg.options->max_live_parameters) {
+        struct zt_block *victim = NULL;
+        int furthest = after;
+
+        for (int i = 0; i < z->cfg.model->num_blocks; i++) {
+            struct zt_block *b = z->cfg.model->blocks[i];
+            const struct zt_live *l = live_of(z, b);
+            int use = l->data && !l->users && !l->pending ? next_use(z, b) : -1;
+
+            if (use > furthest) {
+                furthest = use;
+                victim = b;
+            }
+        }
+        if (!victim)
+            return false;
+        release(z, victim);
+    }
+    return true;
+}
+
+static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_live *l,
+                           struct zt_fault *fault)
+{
+    bool near = z->hpz && z->in_backward;
+    struct zt_comm *c = near ? z->near : z->cfg.comm;
+    int64_t n = zt_shard_elems(z, b);
+    const void *from = zt_region_at(z, &z->weights, b, zt_shard_begin(z, b));
+
+    if (near) {
+        n = b->padded_elems / z->cfg.options->hpz_partition_size;
+        from = z->secondary.base +
+               (size_t)z->secondary.at[b->index] * zt_dtype_bytes(z->cfg.dtype);
+    }
+    return zt_all_gather_start(c, from, l->data, (size_t)n, z->cfg.dtype, &l->gather,
+                               fault);
+}
+
+/* Take memory for the block and start filling it. */
+static zt_err begin_block(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_live *l = live_of(z, b);
+    size_t bytes = (size_t)b->padded_elems * zt_dtype_bytes(z->cfg.dtype);
+    zt_err rc = zt_pool_alloc(z->live_pool, bytes, &l->data, fault);
+
+    if (rc)
+        return rc;
+    z->live_elems += b->numel;
+    z->live_peak = z->live_elems > z->live_peak ? z->live_elems : z->live_peak;
+    l->pending = true;
+    return z->planning ? ZT_OK : start_gather(z, b, l, fault);
+}
+
+/* The part of a gathered block that this rank holds for its group until the next step. */
+static void keep_secondary(struct zt_zero *z, const struct zt_block *b,
+                           const struct zt_live *l)
+{
+    size_t width = zt_dtype_bytes(z->cfg.dtype);
+    size_t part = (size_t)(b->padded_elems / z->cfg.options->hpz_partition_size) * width;
+
+    memcpy(z->secondary.base + (size_t)z->secondary.at[b->index] * width,
+           (const char *)l->data + (size_t)zt_comm_rank(z->near) * part, part);
+}
+
+static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_live *l = live_of(z, b);
+    bool near = z->hpz && z->in_backward;
+    zt_err rc = ZT_OK;
+
+    if (l->pending && !z->planning) {
+        rc = zt_comm_wait(near ? z->near : z->cfg.comm, l->gather, fault);
+        if (!rc && z->hpz && !near && z->mode == ZT_MODE_TRAIN)
+            keep_secondary(z, b, l);
+    }
+    l->pending = false;
+    b->weights = l->data;
+    return rc;
+}
+
+static zt_err fetch(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_live *l = live_of(z, b);
+    zt_err rc = ZT_OK;
+
+    if (!l->data) {
+        make_room(z, b->numel, -1);
+        rc = begin_block(z, b, fault);
+    }
+    if (!rc)
+        rc = finish_block(z, b, fault);
+    if (rc)
+        return zt_fault_context(fault, rc, "gathering the weights of block %s", b->name);
+    l->users++;
+    return ZT_OK;
+}
+
+/*
+ * Start gathers for the calls that come next: up to prefetch_bucket_size parameters, as
+ * far as they fit. Not beyond the turn from forward to backward when the two gather from
+ * different groups.
+ */
+static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
+{
+    const struct zt_zero_options *o = z->cfg.options;
+    const struct zt_visits *v = visits(z);
+    int64_t ahead = 0;
+    zt_err rc = ZT_OK;
+
+    if (!z->on_track || !o->overlap_comm)
+        return ZT_OK;
+    for (int call = z->pos; !rc && call < v->num; call++) {
+        struct zt_block *b;
+
+        if (z->hpz && v->at[call].backward != z->in_backward)
+            break;
+        for (int i = 0; !rc && (b = zt_needed(called_at(z, call), i)); i++) {
+            if (!zt_is_gathered(z, b) || live_of(z, b)->data)
+                continue;
+            ahead += b->numel;
+            if (ahead > o->prefetch_bucket_size || !make_room(z, b->numel, call))
+                return ZT_OK;
+            rc = begin_block(z, b, fault);
+        }
+    }
+    return rc;
+}
+
+/* ---- calls ---- */
+
+zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_block *n;
+    zt_err rc = ZT_OK;
+
+    if (z->stage < 3)
+        return ZT_OK;
+    rc = visit(z, b, fault);
+    for (int i = 0; !rc && (n = zt_needed(b, i)); i++)
+        if (zt_is_gathered(z, n))
+            rc = fetch(z, n, fault);
+    return rc ? rc : prefetch(z, fault);
+}
+
+zt_err zt_gather_leave(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
+{
+    struct zt_block *n;
+
+    (void)fault;
+    for (int i = 0; z->stage == 3 && (n = zt_needed(b, i)); i++) {
+        int use;
+
+        if (!zt_is_gathered(z, n) || --live_of(z, n)->users > 0)
+            continue;
+        use = next_use(z, n);
+        if (use == INT_MAX || distance(z, use) > z->cfg.options->max_reuse_distance)
+            release(z, n);
+    }
+    return ZT_OK;
+}
+
+void zt_gather_begin(struct zt_zero *z)
+{
+    z->pos = 0;
+    z->on_track = visits(z)->known;
+}
+
+zt_err zt_gather_end(struct zt_zero *z, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (z->stage < 3)
+        return ZT_OK;
+    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
+        struct zt_block *b = z->cfg.model->blocks[i];
+
+        if (!z->live[i].data)
+            continue;
+        rc = finish_block(z, b, fault); /* fetched ahead for a call that did not come */
+        z->live[i].users = 0;
+        release(z, b);
+    }
+    visits(z)->num = z->pos;
+    visits(z)->known = true;
+    return rc;
+}

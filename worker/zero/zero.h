@@ -1,0 +1,132 @@
+/*
+ * zero.h -- the model state of a rank under ZeRO stages 0 to 3 (Rajbhandari et al. 2020).
+ *
+ *      stage   weights      master, moments   gradients
+ *      0       whole        whole             whole
+ *      1       whole        shard             whole
+ *      2       whole        shard             shard, blocks in backward whole
+ *      3       shard,       shard             shard, blocks in backward whole
+ *              blocks in use whole
+ *
+ * Every block has a flat buffer per kind of state and a shard is one contiguous slice of
+ * it, so a gather is one all-gather straight into place, and a reduction one
+ * reduce-scatter straight out of place. What is whole for a while comes from two pools,
+ * `live` (gathered weights) and `transient` (gradients of blocks that backward is at);
+ * planning runs the same code without peers, so the pools' peaks are known beforehand.
+ *
+ *      zt_zero_pass_begin -> forward (-> backward) -> zt_zero_pass_end   per micro-batch
+ *      zt_zero_sumsq -> zt_zero_update | zt_zero_skip                    per step
+ *
+ * Bits: gradients are summed over ranks in rank order in fp32; norms per chunk of
+ * ZT_NORM_CHUNK elements. Neither depends on stage, bucket, overlap or engine.
+ * Calls that talk to peers are made by all ranks in the same order (marked: collective).
+ * With one rank every stage is stage 0.
+ * Threads:   one. Failure: after an error of a collective call only zt_zero_close().
+ */
+#ifndef WORKER_ZERO_ZERO_H
+#define WORKER_ZERO_ZERO_H
+
+#include "common/run.h"
+#include "worker/autograd/step.h"
+#include "worker/comm/comm.h"
+#include "worker/optim/optim.h"
+
+struct zt_zero;
+
+struct zt_zero_config {
+    const struct zt_backend *backend;
+    struct zt_device *device;
+    struct zt_model *model; /* laid out for `world` */
+    struct zt_comm *comm;   /* NULL: planning; nothing is exchanged, nothing touched */
+    int rank, world;
+    zt_dtype dtype; /* of the weights */
+    bool training;  /* master, gradients and moments are wanted */
+    int num_states; /* moments per parameter */
+    int64_t micro_batches;
+    bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
+    const struct zt_zero_options *options;
+    size_t live_bytes, transient_bytes; /* of the pools; ignored while planning */
+};
+
+/* Bytes of a rank. */
+struct zt_zero_bytes {
+    size_t weights;   /* whole or shards; one copy for the node when shared, counted in
+                       * parts */
+    size_t master;    /* fp32; 0 when weights are fp32 */
+    size_t grads;     /* accumulators */
+    size_t moments;   /* of the optimizer */
+    size_t live;      /* peak of gathered weights, stage 3 */
+    size_t transient; /* peak of gradients and messages of blocks in backward */
+    size_t secondary; /* second shards of hierarchical partitioning */
+    size_t peers;     /* address space, not memory: what is mapped of the others */
+};
+
+/* Collective. Takes the memory, binds the model's blocks to it. Values are zero. */
+zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_zero_close(struct zt_zero *z); /* NULL is fine */
+
+/* For zt_step_config: gathers and releases weights, reduces gradients as blocks finish.
+ */
+struct zt_step_hooks zt_zero_hooks(struct zt_zero *z);
+
+/* What is taken, and the pools' peaks so far. */
+struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z);
+size_t zt_zero_total(const struct zt_zero_bytes *b); /* without `peers` */
+/* The most parameters that were gathered at once so far, persistent ones not counted. */
+int64_t zt_zero_live_peak(const struct zt_zero *z);
+
+/* ---- a pass ---- */
+
+/* `micro` counts the training micro-batches of a step from 0; ignored in other modes. */
+void zt_zero_pass_begin(struct zt_zero *z, zt_mode mode, int64_t micro);
+/* Collective. The rest of the reductions; lets go of what was gathered. */
+zt_err zt_zero_pass_end(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- a step ---- */
+
+/* This rank's part of the squared norm of the (summed) gradients. */
+zt_err zt_zero_sumsq(struct zt_zero *z, double *out,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+/* Collective. The optimizer on what is this rank's; new weights reach all who hold them.
+ */
+zt_err zt_zero_update(struct zt_zero *z, const struct zt_optimizer *optimizer,
+                      const struct zt_optim_step *how,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+/* Forget the gradients of this step. */
+zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. The plugin's hooks: after first values, after an optimizer step. */
+zt_err zt_zero_setup_model(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zero_step_model(struct zt_zero *z, int64_t step,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- values ---- */
+
+/* Collective. Initial values of every parameter from (seed, name, element). */
+zt_err zt_zero_init(struct zt_zero *z, uint64_t seed,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The part of a parameter that this rank has to be given: elements [*from, *from + *n) */
+void zt_zero_part(const struct zt_zero *z, const struct zt_param *p, int64_t *from,
+                  int64_t *n);
+/* `n` fp32 values from element `from`, all in that part. zt_zero_publish() ends this. */
+zt_err zt_zero_set(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
+                   const float *values, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Collective. After values were set: all who hold them whole get them. */
+zt_err zt_zero_publish(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. `n` values of a parameter on every rank: the fp32 master, else the weights.
+ */
+zt_err zt_zero_get(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
+                   float *values, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Collective. 64-bit hash of the fp32 values of all parameters: chunks of ZT_NORM_CHUNK
+ * elements of a block's flat buffer are hashed (xxh3) with their place as seed and the
+ * hashes added, so it is the same for every way of sharding.
+ */
+zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
