@@ -96,8 +96,7 @@ char *zt_heap_at(const struct zt_heap *h, uint64_t file_off)
         size_t n = count_upto_off(h, file_off);
         const struct zt_heap_region *r = n ? &h->by_off[n - 1] : NULL;
 
-        /* the end of a region counts: a buffer of no bytes may lie there */
-        if (r && file_off - r->file_off <= r->bytes)
+        if (r && file_off - r->file_off < r->bytes)
             return r->at + (file_off - r->file_off);
     }
     return NULL;

@@ -44,7 +44,7 @@ void zt_heap_release(struct zt_heap *h);
 /* The offset in the file of [at, at + bytes), or ZT_HEAP_OUTSIDE. */
 uint64_t zt_heap_off(const struct zt_heap *h, const void *at, size_t bytes);
 
-/* Where an offset that a peer's zt_heap_off() gave is mapped here. */
+/* Where an offset that a peer's zt_heap_off() gave for some bytes is mapped here. */
 char *zt_heap_at(const struct zt_heap *h, uint64_t file_off);
 
 #endif
