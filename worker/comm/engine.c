@@ -8,6 +8,7 @@
 static const struct zt_comm_engine *const engines[] = {
     &zt_comm_solo,
     &zt_comm_shm,
+    &zt_comm_mpi,
     &zt_comm_faulty,
 };
 

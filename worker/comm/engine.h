@@ -71,7 +71,7 @@ struct zt_comm_engine {
     bool (*shares)(const void *self);
 };
 
-extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_faulty;
+extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_mpi, zt_comm_faulty;
 
 /* The engine for this configuration. ZT_E_UNSUPPORTED: no such name. */
 zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,
