@@ -30,15 +30,28 @@ launch_bg() {
     job=$!
 }
 
-# Pids of living processes with the mark.
+# Pids of living processes with the mark. One grep for all of them: it is asked often.
 survivors() {
-    local f pid
-    for f in /proc/[0-9]*/environ; do
-        if grep -qsz "^ZT_MARK=$mark\$" "$f" 2>/dev/null; then
-            pid=${f#/proc/}
-            echo "${pid%/environ}"
-        fi
+    local f
+    for f in $(grep -lsz "^ZT_MARK=$mark\$" /proc/[0-9]*/environ 2>/dev/null); do
+        f=${f#/proc/}
+        echo "${f%/environ}"
     done
+}
+
+# children PID: its children, without looking at any other process.
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
+
+# rank_pid RANK: its pid in $pid; false when it does not run (yet, or any more).
+rank_pid() {
+    local d environ
+    for d in $(children "$job"); do
+        for pid in $(children "$d"); do
+            mapfile -d '' environ 2>/dev/null <"/proc/$pid/environ" || continue
+            case " ${environ[*]} " in *" RANK=$1 "*) return 0 ;; esac
+        done
+    done
+    false
 }
 
 # The daemon of the job.
