@@ -127,7 +127,7 @@ static void test_entry_that_is_missing_or_of_another_version(void **state)
                                 "const struct zt_plugin zt_plugin_entry = {.abi = 77};",
                            SHARED),
                    ZT_E_PLUGIN,
-                   "was built for plugin ABI 77, but zlaunch " ZT_VERSION " speaks 1");
+                   "was built for plugin ABI 77, but zlaunch " ZT_VERSION " speaks 2");
     expect_refusal(compile(HEAD "ZT_API extern const struct zt_plugin zt_plugin_entry;"
                                 "const struct zt_plugin zt_plugin_entry = {.abi = ZT_ABI,"
                                 ".struct_bytes = 8};",
