@@ -1,3 +1,4 @@
+#include "common/trace.h"
 #include "worker/comm/comm.h"
 
 #include "worker/comm/engine.h"
@@ -162,7 +163,10 @@ static zt_err run_now(struct zt_comm *c, const struct zt_comm_call *call)
 
     if (rc)
         return rc;
+    zt_trace_begin_with("comm", zt_comm_op_name(call->op), "elements",
+                        (int64_t)call->count);
     rc = c->engine->run(c->self, call, &c->dead_fault);
+    zt_trace_end();
     if (rc)
         die(c, rc);
     return rc;

@@ -1,5 +1,7 @@
 #include "worker/comm/progress.h"
 
+#include "common/trace.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -30,6 +32,7 @@ static void *serve(void *arg)
     const struct entry *e;
     uint64_t next = 1;
 
+    zt_trace_thread("comm");
     pthread_mutex_lock(&p->lock);
     for (;; next++) {
         while (p->pushed < next && !p->stop)

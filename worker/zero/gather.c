@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/trace.h"
 #include "worker/zero/private.h"
 
 zt_err zt_gather_open(struct zt_zero *z, struct zt_fault *fault)
@@ -183,7 +184,9 @@ static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_faul
     zt_err rc = ZT_OK;
 
     if (l->pending && !z->planning) {
+        zt_trace_begin("wait", "gather");
         rc = zt_comm_wait(near ? z->near : z->cfg.comm, l->gather, fault);
+        zt_trace_end();
         if (!rc && z->hpz && !near && z->mode == ZT_MODE_TRAIN)
             keep_secondary(z, b, l);
     }

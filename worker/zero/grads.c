@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/trace.h"
 #include "worker/zero/private.h"
 
 #define ENOUGH_ELEMS ((int64_t)4 << 20)
@@ -175,8 +176,13 @@ static zt_err settle(struct zt_zero *z, struct zt_send *s, struct zt_fault *faul
 
 static zt_err finish_send(struct zt_zero *z, struct zt_send *s, struct zt_fault *fault)
 {
-    zt_err rc = z->planning ? ZT_OK : zt_comm_wait(z->cfg.comm, s->handle, fault);
+    zt_err rc = ZT_OK;
 
+    if (!z->planning) {
+        zt_trace_begin("wait", "reduce");
+        rc = zt_comm_wait(z->cfg.comm, s->handle, fault);
+        zt_trace_end();
+    }
     if (!rc)
         rc = settle(z, s, fault);
     if (rc)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/trace.h"
 #include "worker/zero/private.h"
 
 /* The made-up address space of a plan's pools: never touched. */
@@ -387,13 +388,21 @@ static zt_err on_enter(void *ctx, struct zt_block *b, bool backward, struct zt_f
 
     z->in_backward = backward;
     rc = zt_gather_enter(z, b, f);
-    return rc || !backward ? rc : zt_grads_need(z, b, f);
+    if (!rc && backward)
+        rc = zt_grads_need(z, b, f);
+    if (!z->planning)
+        zt_trace_begin(backward ? "backward" : "forward", b->name);
+    return rc;
 }
 
 static zt_err on_leave(void *ctx, struct zt_block *b, bool backward, struct zt_fault *f)
 {
+    struct zt_zero *z = ctx;
+
     (void)backward;
-    return zt_gather_leave(ctx, b, f);
+    if (!z->planning)
+        zt_trace_end();
+    return zt_gather_leave(z, b, f);
 }
 
 static zt_err on_ready(void *ctx, struct zt_block *b, struct zt_fault *f)
