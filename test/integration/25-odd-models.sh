@@ -1,6 +1,7 @@
 #!/bin/bash
 # Models that are awkward to cut into blocks learn the same on one rank and on two: one with
-# two halves, one with weights that are shared, frozen, used twice or not at all.
+# two halves, one with weights that are shared, frozen, used twice or not at all. And the
+# same in each ZeRO stage.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
 case $bin in
@@ -69,6 +70,23 @@ done
 for unused in none parameter block; do
     odd shared 2 "$tmp/u.$unused" --unused $unused
     check "shared: what is unused does not matter ($unused)" same_curve "$tmp/shared.2" "$tmp/u.$unused" 1e-6
+done
+
+# every way to cut the state over ranks gives the bits of the way that does not
+for stage in 1 2 3; do
+    echo "{\"zero_optimization\": {\"stage\": $stage}}" >"$tmp/stage$stage.json"
+done
+for m in encdec shared; do
+    for ranks in 2 4; do
+        for how in "" --bf16 --gradient_checkpointing; do
+            odd $m $ranks "$tmp/$m.0" $how
+            for stage in 1 2 3; do
+                odd $m $ranks "$tmp/$m.s$stage" $how --deepspeed "$tmp/stage$stage.json"
+                check "$m: stage $stage is the bits of stage 0 ($ranks ranks, ${how:-fp32})" \
+                    same_bits "$tmp/$m.0" "$tmp/$m.s$stage"
+            done
+        done
+    done
 done
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish
