@@ -267,7 +267,8 @@ zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- the whole ---- */
 
-static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
+/* What can be known without memory or peers. */
+static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_run *run = (struct zt_run *)e->run;
     zt_err rc;
@@ -295,8 +296,16 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
     rc = make_plan(e, fault);
     if (rc || run->dry_run || run->check_config)
         return rc;
-    rc = zt_engine_check_plan(e, fault);
-    if (!rc && run->do_train && run->output_dir && run->rank == 0)
+    return zt_engine_check_plan(e, fault);
+}
+
+/* Files, device, peers and memory, now that they are known to do. */
+static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc = ZT_OK;
+
+    if (run->do_train && run->output_dir && run->rank == 0)
         rc = zt_weights_prepare(run->output_dir, fault);
     if (!rc)
         rc = zt_backend_find(run->device, &e->backend, fault);
@@ -304,15 +313,20 @@ static zt_err open_all(struct zt_engine *e, struct zt_fault *fault)
         rc = e->backend->open(run->local_rank, run->threads, &e->device, fault);
     if (!rc)
         rc = open_comm(e, fault);
+    if (rc)
+        return rc;
     zt_event_phase("taking memory");
-    if (!rc)
-        rc = open_memory(e, fault);
-    if (!rc)
-        rc = open_step(e, fault);
+    rc = open_memory(e, fault);
+    return rc ? rc : open_step(e, fault);
+}
+
+static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc;
+
     zt_event_phase("initial weights");
-    if (!rc)
-        rc = run->init_from ? zt_engine_load(e, fault)
-                            : zt_zero_init(e->zero, (uint64_t)run->seed, fault);
+    rc = e->run->init_from ? zt_engine_load(e, fault)
+                           : zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
@@ -326,7 +340,11 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
         return zt_fault_set(fault, ZT_E_NOMEM, "engine: no host memory");
     e->run = run;
     e->plugin = plugin;
-    rc = open_all(e, fault);
+    rc = open_plan(e, fault);
+    if (!rc && !run->dry_run && !run->check_config)
+        rc = open_means(e, fault);
+    if (!rc && e->step)
+        rc = open_weights(e, fault);
     if (rc) {
         zt_engine_close(e);
         return rc;

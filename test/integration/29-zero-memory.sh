@@ -1,0 +1,107 @@
+#!/bin/bash
+# Memory of a rank falls with the stages as docs/ZERO.md says: what the run counts and what
+# /proc counts are within 3 % of the formula. ZT_BIG=1 takes GPT-2 of 354M parameters.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+
+if [ -n "${ZT_VARIANT:-}" ]; then
+    echo "skip - a sanitiser's own memory would be counted"
+    exit 0
+fi
+layers=8 width=512 vocab=16000 # 33.6M
+[ -z "${ZT_BIG:-}" ] || { layers=24 width=1024 vocab=50257; }
+heads=$((width / 64)) positions=64
+
+# parameters, as the model has them: tied head, 12 w^2 + 13 w a layer
+embed=$((width * (vocab + positions)))
+layer=$((12 * width * width + 13 * width))
+P=$((embed + layers * layer + 2 * width))
+
+config() { # config STAGE FILE
+    echo "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $1,
+      \"stage3_max_live_parameters\": $((embed + 2 * width)), \"stage3_max_reuse_distance\": 0,
+      \"stage3_param_persistence_threshold\": 0, \"overlap_comm\": false,
+      \"reduce_bucket_size\": 1000}}" >"$2"
+}
+
+# formula STAGE RANKS: bytes of the model state of a rank; activations come on top
+formula() {
+    awk -v s="$1" -v N="$2" -v P="$P" -v E="$embed" -v L="$layer" 'BEGIN {
+        w = s == 3 ? 2 * P / N : 2 * P          # weights in bf16
+        g = s >= 2 ? 4 * P / N : 4 * P          # fp32 accumulators
+        o = s >= 1 ? 12 * P / N : 12 * P        # fp32 master and two moments
+        live = s == 3 ? 2 * (E > L ? E : L) : 0 # one gathered block at a time
+        t = s >= 2 ? 4 * (E + L) : 0            # gradients in backward: tied embedding, a layer
+        printf "%.0f\n", w + g + o + live + t }'
+}
+
+# watch FILE: the largest Pss of a rank while the command runs, in KiB, to FILE
+watch() {
+    local peak=0 p k
+    while [ -e "$1.on" ]; do
+        for p in $(pgrep -f "zworker $bin/models/gpt2.so --n_layer $layers"); do
+            k=$(awk '/^Pss:/ { print $2 }' "/proc/$p/smaps_rollup" 2>/dev/null)
+            [ "${k:-0}" -le "$peak" ] || { peak=$k && echo "$peak" >"$1"; }
+        done
+        sleep 0.02
+    done
+}
+
+within() { # within A B PERCENT SLACK: |A - B| <= B * PERCENT / 100 + SLACK
+    awk -v a="$1" -v b="$2" -v p="$3" -v s="$4" 'BEGIN {
+        d = a - b; if (d < 0) d = -d; exit !(d <= b * p / 100 + s) }'
+}
+
+measure() { # measure STAGE RANKS
+    local out=$tmp/m$1x$2 want got act pss
+    config "$1" "$out.json"
+    touch "$out.pss.on"
+    watch "$out.pss" &
+    "$bin/zlaunch" --num_gpus "$2" --log_format json "$bin/models/gpt2.so" --n_layer $layers \
+        --n_head $heads --n_embd $width --vocab_size $vocab --block_size $positions \
+        --n_positions $positions --per_device_train_batch_size 1 \
+        --train_file "$tmp/corpus.txt" --do_train --max_steps 3 --logging_steps 1 \
+        --deepspeed "$out.json" >"$out" 2>"$out.err"
+    check "stage $1 at $2 ranks trains" test $? -eq 0
+    rm -f "$out.pss.on"
+    wait
+    act=$("$bin/zworker" "$bin/models/gpt2.so" --n_layer $layers --n_head $heads --n_embd $width \
+        --vocab_size $vocab --block_size $positions --n_positions $positions \
+        --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train --max_steps 3 \
+        --deepspeed "$out.json" --dry_run | awk '/activations/ { printf "%.0f", $2 * 1048576 }')
+    want=$(($(formula "$1" "$2") + act))
+    got=$(field peak_device_bytes "$out" | tail -1)
+    pss=$(($(cat "$out.pss") * 1024))
+    echo "# stage $1, $2 ranks: formula $((want >> 20)) MiB, counted $((got >> 20)), /proc $((pss >> 20))"
+    check "stage $1 at $2 ranks: counted bytes are within 3 % of the formula" within "$got" "$want" 3 0
+    # the process itself (code, threads, oneDNN's kernels and scratch) takes some MiB
+    check "stage $1 at $2 ranks: so is /proc" within "$pss" "$want" 3 $((24 << 20))
+}
+
+for ranks in 2 4; do
+    for stage in 0 1 2 3; do
+        measure "$stage" "$ranks"
+    done
+done
+
+# What does not fit one rank's limit: refused at stage 0 with what would fit, and fits there.
+limit=700000 # KiB of addresses for each rank
+small=(--n_layer 6 --n_head 8 --n_embd 512 --vocab_size 24000 --n_positions 64 --block_size 64
+    --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train --max_steps 2)
+config 0 "$tmp/l0.json"
+config 3 "$tmp/l3.json"
+(
+    ulimit -v $limit
+    "$bin/zlaunch" --num_gpus 4 "$bin/models/gpt2.so" "${small[@]}" --deepspeed "$tmp/l0.json"
+) >"$tmp/l0" 2>&1
+check "stage 0 does not fit: exit code 78" test $? -eq 78
+cat "$tmp/l0"
+check "it says how much was asked for" grep -qE 'needs [0-9]+ MiB for each of 4 local ranks at ZeRO stage 0' "$tmp/l0"
+check "it says what would fit" grep -qE '"zero_optimization": \{"stage": [123]\} would fit' "$tmp/l0"
+(
+    ulimit -v $limit
+    "$bin/zlaunch" --num_gpus 4 "$bin/models/gpt2.so" "${small[@]}" --deepspeed "$tmp/l3.json"
+) >"$tmp/l3" 2>&1
+check "under the same limit stage 3 trains" test $? -eq 0
+[ "$failures" -eq 0 ] || cat "$tmp"/*.err "$tmp/l3"
+finish
