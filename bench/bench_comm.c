@@ -1,45 +1,77 @@
 /*
- * bench_comm.c -- collectives between ranks of this machine, beside its own copy rate.
+ * bench_comm.c -- collectives between ranks of this machine, beside what its memory
+ * allows for the same bytes.
  *
- *      bench_comm [ranks] [largest MiB]        default: 2 ranks, 256 MiB
+ *      bench_comm [--world N] [--largest MiB] [--rounds N] [--lines] [--overlap]
  *
- * A row is one collective on one message size: `heap` works in place in shared memory,
- * `malloc` takes the staged way. GB/s is the algorithm bandwidth at p50: bytes of the
- * whole vector (all_gather, reduce_scatter: W pieces) over the time. `copy` is what the
- * same ranks reach together, each copying its share of that vector with memcpy between
- * private buffers, in the same run. p50 and p99 are of rank 0, in microseconds. `wrong`
- * counts elements of the last result that differ from the exact sum.
+ * A row is one collective on one vector, in place. GB/s is bytes of the whole vector of a
+ * rank over the time of one call, of back-to-back calls until all ranks are done; the
+ * best of `rounds` short batches, or of fewer where they take long. Columns:
+ *      shm     the engine; vectors lie in zt_comm_alloc() memory (heap) or malloc's
+ *      limit   the loops of comm_limit.h: the same bytes read and written, no waiting
+ *      share   shm / limit
+ *      memcpy  each rank copies its share (bytes / ranks) between private buffers
+ *      wrong   elements of a last result that differ from the exact sum
+ * Ways take turns in every round, so that a busy machine hits all of them. --lines prints
+ * `collective bytes shm limit memcpy wrong` of fp32 in the heap, for bench/run_comm.
+ * --overlap: what an asynchronous reduce_scatter costs a compute loop beside it.
  */
+#include "bench/comm_limit.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/comm_abort.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_REPS 2000
+#define MAX_WORLD 64
+#define BATCH_S   0.002 /* the calls of a batch take about this long: less than the */
+#define CELL_S    1.0   /* kernel's time slice, so that some batch is undisturbed */
 
-typedef enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, COPY, NUM_KIND } kind;
-static const char *const kind_names[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                         "copy"};
+typedef enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, NUM_KIND } kind;
+static const char *const kind_names[] = {"all_reduce", "reduce_scatter", "all_gather"};
 
-struct rank {
-    struct zt_comm *c;
-    int rank, world;
-    char *shared;   /* in the heap, largest + a page */
-    char *own, *to; /* private, the same size */
-    double us[MAX_REPS];
+typedef enum way { ENGINE, PLAIN, STREAM, MEMCPY, NUM_WAY } way;
+
+struct options {
+    int world, rounds;
+    size_t largest;
+    bool lines, overlap;
 };
 
-static double now_us(void)
+struct rank {
+    const struct options *opt;
+    struct zt_comm *c;
+    int rank, world;
+    char *all[MAX_WORLD]; /* the vectors of all ranks, in one shared piece */
+    char *own, *to;       /* private, as long */
+};
+
+/* One row: a collective on a vector of `count` elements at `buf`. */
+struct task {
+    kind what;
+    char *buf;
+    size_t count, piece; /* elements; of one rank */
+    zt_dtype dtype;
+};
+
+static int64_t now_ns(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static double now_s(void)
+{
+    return (double)now_ns() * 1e-9;
 }
 
 static void must(zt_err rc, const struct zt_fault *fault)
@@ -50,13 +82,17 @@ static void must(zt_err rc, const struct zt_fault *fault)
     exit(1);
 }
 
-static int by_time(const void *a, const void *b)
+/* The largest of all ranks' values. */
+static double largest_of(struct rank *k, double x)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    float v = (float)x;
+    struct zt_fault fault;
 
-    return (x > y) - (x < y);
+    must(zt_all_reduce(k->c, &v, &v, 1, ZT_F32, ZT_MAX, 1.0f, &fault), &fault);
+    return (double)v;
 }
 
+/* ---------------------------------------------------------------- values */
 /* Every rank puts small whole numbers, so that any sum is exact. */
 static float value(int rank, size_t i)
 {
@@ -77,130 +113,316 @@ static void fill(char *buf, size_t count, zt_dtype dtype, int rank)
     }
 }
 
-static size_t count_wrong(const struct rank *k, kind what, const char *buf, size_t count,
-                          zt_dtype dtype)
+static float expected(const struct rank *k, const struct task *t, size_t i)
 {
-    size_t wrong = 0, piece = count / (size_t)k->world;
-    size_t n = what == REDUCE_SCATTER ? piece : count;
+    float sum = 0;
+
+    if (t->what == ALL_GATHER)
+        return value((int)(i / t->piece), i % t->piece);
+    for (int r = 0; r < k->world; r++)
+        sum += value(r, t->what == REDUCE_SCATTER ? i + (size_t)k->rank * t->piece : i);
+    return sum;
+}
+
+static size_t count_wrong(const struct rank *k, const struct task *t)
+{
+    size_t elem = zt_dtype_bytes(t->dtype), wrong = 0;
+    size_t mine = (size_t)k->rank * t->piece * elem;
+    const char *at = t->buf + (t->what == REDUCE_SCATTER ? mine : 0);
+    size_t n = t->what == REDUCE_SCATTER ? t->piece : t->count;
 
     for (size_t i = 0; i < n; i++) {
-        float want = 0, got = 0;
         uint32_t u = 0;
+        float got;
 
-        if (what == ALL_GATHER)
-            want = value((int)(i / piece), i % piece);
+        if (t->dtype == ZT_F32)
+            memcpy(&u, at + i * 4, 4);
         else
-            for (int r = 0; r < k->world; r++)
-                want +=
-                    value(r, what == REDUCE_SCATTER ? i + (size_t)k->rank * piece : i);
-        if (dtype == ZT_F32)
-            memcpy(&u, buf + i * 4, 4);
-        else
-            u = (uint32_t)((const uint16_t *)buf)[i] << 16;
+            u = (uint32_t)((const uint16_t *)at)[i] << 16;
         memcpy(&got, &u, sizeof(got));
-        wrong += want != got;
+        wrong += expected(k, t, i) != got;
     }
     return wrong;
 }
 
-/* One call on a vector of `count` elements, in place. */
-static void call(struct rank *k, kind what, char *buf, size_t count, zt_dtype dtype,
-                 float scale)
+/* ---------------------------------------------------------------- the ways */
+static void engine_once(struct rank *k, const struct task *t, float scale)
 {
-    size_t piece = count / (size_t)k->world, elem = zt_dtype_bytes(dtype);
-    char *mine = buf + (size_t)k->rank * piece * elem;
+    char *mine = t->buf + (size_t)k->rank * t->piece * zt_dtype_bytes(t->dtype);
     struct zt_fault fault;
+    zt_err rc;
 
-    switch (what) {
-    case ALL_REDUCE:
-        must(zt_all_reduce(k->c, buf, buf, count, dtype, ZT_SUM, scale, &fault), &fault);
-        break;
-    case REDUCE_SCATTER:
-        must(zt_reduce_scatter(k->c, buf, mine, piece, dtype, scale, &fault), &fault);
-        break;
-    case ALL_GATHER:
-        must(zt_all_gather(k->c, mine, buf, piece, dtype, &fault), &fault);
-        break;
-    default:
-        memcpy(k->to, buf, piece * elem);
-        must(zt_barrier(k->c, &fault), &fault);
-        break;
+    if (t->what == ALL_REDUCE)
+        rc = zt_all_reduce(k->c, t->buf, t->buf, t->count, t->dtype, ZT_SUM, scale,
+                           &fault);
+    else if (t->what == REDUCE_SCATTER)
+        rc = zt_reduce_scatter(k->c, t->buf, mine, t->piece, t->dtype, scale, &fault);
+    else
+        rc = zt_all_gather(k->c, mine, t->buf, t->piece, t->dtype, &fault);
+    must(rc, &fault);
+}
+
+/* The bytes of the collective, in all ranks' vectors. */
+static void limit_once(struct rank *k, const struct task *t, bool stream)
+{
+    size_t piece = t->piece * zt_dtype_bytes(t->dtype) / sizeof(float);
+    size_t mine = (size_t)k->rank * piece;
+    float *src[MAX_WORLD], *dst[MAX_WORLD];
+
+    for (int r = 0; r < k->world; r++)
+        src[r] = dst[r] = (float *)k->all[r] + mine;
+    if (t->what == ALL_REDUCE) {
+        limit_sum(dst, k->world, src, k->world, piece, stream);
+    } else if (t->what == REDUCE_SCATTER) {
+        limit_sum(dst + k->rank, 1, src, k->world, piece, stream);
+    } else {
+        for (int i = 1; i < k->world; i++) {
+            size_t r = (size_t)((k->rank + i) % k->world);
+
+            limit_put((float *)k->all[k->rank] + r * piece,
+                      (float *)k->all[r] + r * piece, piece, stream);
+        }
     }
 }
 
-static void row(struct rank *k, kind what, const char *place, size_t bytes,
-                zt_dtype dtype)
+static void once(struct rank *k, const struct task *t, way w)
 {
-    size_t elem = zt_dtype_bytes(dtype), world = (size_t)k->world;
-    size_t count = bytes / elem / world * world, wrong = 0, piece = count / world;
-    char *buf = *place == 'h' ? k->shared : k->own;
-    int reps = (int)((512u << 20) / bytes);
+    if (w == ENGINE)
+        engine_once(k, t, 0.5f);
+    else if (w == MEMCPY)
+        memcpy(k->to, k->own, t->piece * zt_dtype_bytes(t->dtype));
+    else
+        limit_once(k, t, w == STREAM);
+}
+
+/* Seconds of one of `reps` runs, from the first rank's start to the last one's end. */
+static double batch(struct rank *k, const struct task *t, way w, int reps)
+{
+    struct zt_fault fault;
+    int64_t span[2];
+
+    once(k, t, w); /* the caches hold what this way leaves there, not the one before */
+    for (int i = 0; i < 2; i++) /* after the first all are awake */
+        must(zt_barrier(k->c, &fault), &fault);
+    span[0] = -now_ns();
+    for (int i = 0; i < reps; i++)
+        once(k, t, w);
+    span[1] = now_ns();
+    must(zt_all_reduce(k->c, span, span, 2, ZT_I64, ZT_MAX, 1.0f, &fault), &fault);
+    return (double)(span[0] + span[1]) * 1e-9 / reps;
+}
+
+/* ---------------------------------------------------------------- rows */
+static void measure(struct rank *k, const struct task *t, double *best)
+{
+    int reps[NUM_WAY];
+    double spent = 0;
+
+    for (int w = 0; w < NUM_WAY; w++) {
+        double one = batch(k, t, (way)w, 2);
+
+        best[w] = batch(k, t, (way)w, 2);
+        one = one < best[w] ? one : best[w];
+        reps[w] = one < BATCH_S / 2000 ? 2000 : one > BATCH_S ? 1 : (int)(BATCH_S / one);
+    }
+    for (int i = 0; i < k->opt->rounds && (i < 5 || spent < CELL_S); i++)
+        for (int w = 0; w < NUM_WAY; w++) {
+            double s = batch(k, t, (way)w, reps[w]);
+
+            best[w] = s < best[w] ? s : best[w];
+            spent += s * reps[w]; /* the same on all ranks */
+        }
+}
+
+static size_t check(struct rank *k, const struct task *t)
+{
+    size_t piece = t->piece, elem = zt_dtype_bytes(t->dtype);
     struct zt_fault fault;
 
-    reps = reps < 5 ? 5 : reps > MAX_REPS ? MAX_REPS : reps;
-    fill(buf, count, dtype, k->rank);
-    for (int i = -2; i < reps; i++) { /* two to warm up */
-        double from;
+    if (t->what == ALL_GATHER)
+        fill(t->buf + (size_t)k->rank * piece * elem, piece, t->dtype, k->rank);
+    else
+        fill(t->buf, t->count, t->dtype, k->rank);
+    must(zt_barrier(k->c, &fault), &fault);
+    engine_once(k, t, 1.0f);
+    return (size_t)largest_of(k, (double)count_wrong(k, t));
+}
 
-        must(zt_barrier(k->c, &fault), &fault);
-        from = now_us();
-        call(k, what, buf, count, dtype, 0.5f);
-        if (i >= 0)
-            k->us[i] = now_us() - from;
-    }
-    if (what != COPY) {
-        char *at = buf + (what == REDUCE_SCATTER ? (size_t)k->rank * piece * elem : 0);
+static void row(struct rank *k, kind what, bool heap, size_t bytes, zt_dtype dtype)
+{
+    size_t elem = zt_dtype_bytes(dtype), world = (size_t)k->world;
+    struct task t = {.what = what,
+                     .buf = heap ? k->all[k->rank] : k->own,
+                     .piece = bytes / elem / world,
+                     .dtype = dtype};
+    double best[NUM_WAY], gb, limit;
+    size_t wrong;
 
-        if (what == ALL_GATHER)
-            fill(buf + (size_t)k->rank * piece * elem, piece, dtype, k->rank);
-        else
-            fill(buf, count, dtype, k->rank);
-        must(zt_barrier(k->c, &fault), &fault);
-        call(k, what, buf, count, dtype, 1.0f);
-        wrong = count_wrong(k, what, at, count, dtype);
-    }
+    t.count = t.piece * world;
+    gb = (double)(t.count * elem) * 1e-9;
+    memset(t.buf, 0, t.count * elem);
+    measure(k, &t, best);
+    wrong = check(k, &t);
     if (k->rank)
         return;
-    qsort(k->us, (size_t)reps, sizeof(k->us[0]), by_time);
-    printf("%-15s %-6s %-5s %10zu %9.1f %9.1f %8.2f %6zu\n", kind_names[what], place,
-           zt_dtype_name(dtype), bytes, k->us[reps / 2], k->us[(size_t)reps * 99 / 100],
-           (double)(count * elem) / k->us[reps / 2] * 1e-3, wrong);
+    limit = best[PLAIN] < best[STREAM] ? best[PLAIN] : best[STREAM];
+    if (k->opt->lines)
+        printf("%s %zu %.3f %.3f %.3f %zu\n", kind_names[what], bytes, gb / best[ENGINE],
+               gb / limit, gb / best[MEMCPY], wrong);
+    else if (dtype == ZT_F32) /* the loops of the limit are of fp32 */
+        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8.2f %5.0f%% %8.2f %6zu\n",
+               kind_names[what], heap ? "heap" : "malloc", zt_dtype_name(dtype), bytes,
+               best[ENGINE] * 1e6, gb / best[ENGINE], gb / limit,
+               100 * limit / best[ENGINE], gb / best[MEMCPY], wrong);
+    else
+        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8s %6s %8.2f %6zu\n", kind_names[what],
+               heap ? "heap" : "malloc", zt_dtype_name(dtype), bytes, best[ENGINE] * 1e6,
+               gb / best[ENGINE], "-", "-", gb / best[MEMCPY], wrong);
     fflush(stdout);
 }
 
-static void run_rank(int rank, int world, int fd, size_t largest)
+static void table(struct rank *k)
+{
+    static const size_t kib[] = {64, 256, 1024, 4096, 25600, 102400, 262144};
+
+    if (!k->rank && !k->opt->lines)
+        printf("%d ranks\n%-15s %-6s %-5s %10s %9s %8s %8s %6s %8s %6s\n", k->world,
+               "collective", "memory", "type", "bytes", "us", "shm", "limit", "share",
+               "memcpy", "wrong");
+    for (size_t i = 0; i < sizeof(kib) / sizeof(kib[0]); i++)
+        for (int what = 0; what < NUM_KIND; what++) {
+            size_t bytes = kib[i] << 10;
+
+            if (bytes > k->opt->largest)
+                return;
+            row(k, (kind)what, true, bytes, ZT_F32);
+            if (k->opt->lines)
+                continue;
+            row(k, (kind)what, true, bytes, ZT_BF16);
+            row(k, (kind)what, false, bytes, ZT_F32);
+        }
+}
+
+/* ---------------------------------------------------------------- beside work */
+#define OVERLAP_BYTES ((size_t)25 << 20)
+#define WORK_S        0.05
+
+static double cpu_s(int who)
+{
+    struct rusage u;
+
+    getrusage(who, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+/* Work that no memory slows down. */
+static void work(long turns)
+{
+    volatile double result;
+    double x = 2;
+
+    for (long i = 0; i < turns; i++)
+        x = x * 0.999999 + 1e-6;
+    result = x;
+    (void)result;
+}
+
+/*
+ * One loop of work, with `num` reduce_scatters in flight beside it: the time of all, and
+ * what threads other than this one used.
+ */
+static void overlap_once(struct rank *k, long turns, int num, double *wall, double *cpu)
+{
+    size_t piece = OVERLAP_BYTES / 4 / (size_t)k->world;
+    char *buf = k->all[k->rank], *mine = buf + (size_t)k->rank * piece * 4;
+    zt_comm_handle h = 0;
+    struct zt_fault fault;
+    double from, used;
+
+    must(zt_barrier(k->c, &fault), &fault);
+    from = now_s();
+    used = cpu_s(RUSAGE_SELF) - cpu_s(RUSAGE_THREAD);
+    for (int i = 0; i < num; i++)
+        must(zt_reduce_scatter_start(k->c, buf, mine, piece, ZT_F32, 1.0f, &h, &fault),
+             &fault);
+    work(turns);
+    must(zt_comm_wait(k->c, h, &fault), &fault);
+    *cpu = largest_of(k, cpu_s(RUSAGE_SELF) - cpu_s(RUSAGE_THREAD) - used);
+    *wall = largest_of(k, now_s() - from);
+}
+
+static void overlap(struct rank *k)
+{
+    double alone = 1e9, with = 1e9, cpu = 1e9, call = 1e9, x, y;
+    struct task t = {.what = REDUCE_SCATTER,
+                     .buf = k->all[k->rank],
+                     .piece = OVERLAP_BYTES / 4 / (size_t)k->world,
+                     .dtype = ZT_F32};
+    long turns = 1000000;
+    double from = now_s();
+
+    work(turns);
+    turns = (long)((double)turns * WORK_S / (now_s() - from));
+    for (int i = 0; i < k->opt->rounds * 4; i++) {
+        x = batch(k, &t, ENGINE, 3);
+        call = x < call ? x : call;
+        overlap_once(k, turns, 0, &x, &y);
+        alone = x < alone ? x : alone;
+        overlap_once(k, turns, 4, &x, &y);
+        with = x < with ? x : with;
+        cpu = y < cpu ? y : cpu;
+    }
+    if (!k->rank)
+        printf(
+            "work of %.1f ms with 4 reduce_scatters of 25 MiB beside it: %.1f ms more, "
+            "%.1f ms of cpu in the progress thread; the calls alone: %.1f ms\n",
+            alone * 1e3, (with - alone) * 1e3, cpu * 1e3, 4 * call * 1e3);
+}
+
+/* ---------------------------------------------------------------- processes */
+/* A rank stays on one core, as MPI and gloo do in bench/run_comm. */
+static void pin(int rank)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t one;
+
+    CPU_ZERO(&one);
+    CPU_SET((unsigned)rank % (unsigned)(cores > 0 ? cores : 1), &one);
+    if (sched_setaffinity(0, sizeof(one), &one))
+        perror("bench_comm: cannot pin a rank, going on without");
+}
+
+static void run_rank(const struct options *opt, int rank, int fd)
 {
     struct zt_comm_config cfg = {.engine = "shm",
                                  .rank = rank,
-                                 .world = world,
+                                 .world = opt->world,
                                  .shm_fd = fd,
                                  .timeout_s = 60};
     struct rank *k = calloc(1, sizeof(*k));
     struct zt_fault fault;
+    size_t stride = opt->largest + 4096;
     void *shared;
 
+    pin(rank);
+    k->opt = opt;
     k->rank = rank;
-    k->world = world;
+    k->world = opt->world;
     must(zt_comm_open(&cfg, &k->c, &fault), &fault);
-    must(zt_comm_alloc(k->c, largest, &shared, &fault), &fault);
-    k->shared = shared;
-    k->own = malloc(largest);
-    k->to = malloc(largest);
-    memset(k->own, 1, largest);
-    memset(k->to, 1, largest);
-    if (!rank)
-        printf("%d ranks\n%-15s %-6s %-5s %10s %9s %9s %8s %6s\n", world, "collective",
-               "memory", "type", "bytes", "p50_us", "p99_us", "GB/s", "wrong");
-    for (size_t bytes = 64u << 10; bytes <= largest; bytes *= 8) {
-        row(k, COPY, "malloc", bytes, ZT_F32);
-        for (int what = 0; what < COPY; what++) {
-            row(k, (kind)what, "heap", bytes, ZT_F32);
-            row(k, (kind)what, "heap", bytes, ZT_BF16);
-            row(k, (kind)what, "malloc", bytes, ZT_F32);
-        }
-        if (bytes < largest && bytes * 8 > largest)
-            bytes = largest / 8;
-    }
+    must(zt_comm_alloc_shared(k->c, stride * (size_t)opt->world, &shared, &fault),
+         &fault);
+    for (int r = 0; r < opt->world; r++)
+        k->all[r] = (char *)shared + (size_t)r * stride;
+    k->own = malloc(stride);
+    k->to = malloc(stride);
+    memset(k->own, 1, stride);
+    memset(k->to, 1, stride);
+    memset(shared, 0, stride * (size_t)opt->world); /* map all of it */
+    if (opt->overlap)
+        overlap(k);
+    else
+        table(k);
     zt_comm_close(k->c);
     free(k->own);
     free(k->to);
@@ -208,20 +430,44 @@ static void run_rank(int rank, int world, int fd, size_t largest)
     exit(0);
 }
 
+/* The number after argument *i. */
+static int number(int argc, char **argv, int *i)
+{
+    return *i + 1 < argc ? atoi(argv[++*i]) : 0;
+}
+
 int main(int argc, char **argv)
 {
-    int world = argc > 1 ? atoi(argv[1]) : 2, bad = 0, status;
-    size_t largest = (size_t)(argc > 2 ? atoi(argv[2]) : 256) << 20;
-    int fd = memfd_create("bench_comm", MFD_CLOEXEC);
+    struct options opt = {.world = 2, .rounds = 50, .largest = (size_t)256 << 20};
+    int fd = memfd_create("bench_comm", MFD_CLOEXEC), bad = fd < 0, status;
 
-    if (world < 1 || world > 64 || largest < 1u << 20 || fd < 0) {
-        fprintf(stderr, "usage: bench_comm [ranks, 1..64] [largest MiB]\n");
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--world"))
+            opt.world = number(argc, argv, &i);
+        else if (!strcmp(argv[i], "--rounds"))
+            opt.rounds = number(argc, argv, &i);
+        else if (!strcmp(argv[i], "--largest"))
+            opt.largest = (size_t)number(argc, argv, &i) << 20;
+        else if (!strcmp(argv[i], "--lines"))
+            opt.lines = true;
+        else if (!strcmp(argv[i], "--overlap"))
+            opt.overlap = true;
+        else
+            bad = 1;
+    }
+    if (opt.overlap && opt.largest < OVERLAP_BYTES)
+        opt.largest = OVERLAP_BYTES;
+    if (bad || opt.world < 1 || opt.world > MAX_WORLD || opt.largest < 1u << 20) {
+        fprintf(stderr, "usage: bench_comm [--world 1..64] [--largest MiB] [--rounds N] "
+                        "[--lines] [--overlap]\n");
         return 2;
     }
-    for (int r = 0; r < world; r++)
+    for (int r = 0; r < opt.world; r++)
         if (!fork())
-            run_rank(r, world, fd, largest);
-    while (wait(&status) > 0)
-        bad |= status;
+            run_rank(&opt, r, fd);
+    while (wait(&status) > 0) {
+        if (status && !bad++)
+            zt_comm_abort_fd(fd, -1); /* or the others would wait for it */
+    }
     return bad ? 1 : 0;
 }

@@ -12,10 +12,18 @@
 #endif
 
 /*
- * One block passes through the first-level cache: sources are added into `acc` one after
- * the other, the result is rounded into `out`, and `out` goes to every destination.
+ * Two sources, the common case, are added in one loop that writes every destination.
+ * Else a block at a time stays in the first-level cache: sources are added into `acc` one
+ * after the other, and the rounded result goes to every destination.
  */
 #define BLOCK 1024
+
+/* Sources and destinations are the same or apart: an iteration never meets another's. */
+#if defined(__clang__)
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define APART _Pragma("GCC ivdep")
+#endif
 
 /* ---------------------------------------------------------------- loops, any target */
 #define INLINE static inline __attribute__((always_inline))
@@ -67,24 +75,58 @@ INLINE void give_bf16(void *dst, const float *restrict acc, float scale, size_t 
         y[i] = zt_f32_to_bf16(acc[i] * scale);
 }
 
-/* Two ranks, the common case, in one go: take, add and give without the accumulator. */
+/* Two ranks in one go: take, add and give without the accumulator. */
 INLINE void pair_f32(void *dst, const void *a, const void *b, float scale, size_t n)
 {
-    const float *restrict x = a, *restrict z = b;
-    float *restrict y = dst;
+    const float *x = a, *z = b;
+    float *y = dst;
 
+    APART
     for (size_t i = 0; i < n; i++)
         y[i] = step_one(STEP_ADD, x[i], z[i]) * scale;
 }
 
 INLINE void pair_bf16(void *dst, const void *a, const void *b, float scale, size_t n)
 {
-    const uint16_t *restrict x = a, *restrict z = b;
-    uint16_t *restrict y = dst;
+    const uint16_t *x = a, *z = b;
+    uint16_t *y = dst;
 
+    APART
     for (size_t i = 0; i < n; i++)
         y[i] = zt_f32_to_bf16(
             step_one(STEP_ADD, zt_bf16_to_f32(x[i]), zt_bf16_to_f32(z[i])) * scale);
+}
+
+/* The same to two destinations. */
+INLINE void twin_f32(void *dst, void *dst2, const void *a, const void *b, float scale,
+                     size_t n)
+{
+    const float *x = a, *z = b;
+    float *y = dst, *y2 = dst2;
+
+    APART
+    for (size_t i = 0; i < n; i++) {
+        float sum = step_one(STEP_ADD, x[i], z[i]) * scale;
+
+        y[i] = sum;
+        y2[i] = sum;
+    }
+}
+
+INLINE void twin_bf16(void *dst, void *dst2, const void *a, const void *b, float scale,
+                      size_t n)
+{
+    const uint16_t *x = a, *z = b;
+    uint16_t *y = dst, *y2 = dst2;
+
+    APART
+    for (size_t i = 0; i < n; i++) {
+        uint16_t sum = zt_f32_to_bf16(
+            step_one(STEP_ADD, zt_bf16_to_f32(x[i]), zt_bf16_to_f32(z[i])) * scale);
+
+        y[i] = sum;
+        y2[i] = sum;
+    }
 }
 
 INLINE void widen_plain(float *restrict y, const uint16_t *restrict x, size_t n)
@@ -105,6 +147,8 @@ INLINE void narrow_plain(uint16_t *restrict y, const float *restrict x, float sc
 typedef void (*take_fn)(float *acc, const void *src, size_t n);
 typedef void (*give_fn)(void *dst, const float *acc, float scale, size_t n);
 typedef void (*pair_fn)(void *dst, const void *a, const void *b, float scale, size_t n);
+typedef void (*twin_fn)(void *dst, void *dst2, const void *a, const void *b, float scale,
+                        size_t n);
 
 #define NUM_FLOAT 3 /* ZT_F32, ZT_BF16, ZT_F16 */
 
@@ -112,6 +156,7 @@ struct kernels {
     take_fn take[NUM_FLOAT][NUM_STEP];
     give_fn give[NUM_FLOAT];
     pair_fn pair[NUM_FLOAT]; /* NULL: the long way */
+    twin_fn twin[NUM_FLOAT];
 };
 
 #define TAKE(name, target, type, step)                                                   \
@@ -141,6 +186,11 @@ struct kernels {
                                           float scale, size_t n)                         \
     {                                                                                    \
         pair_##type(dst, a, b, scale, n);                                                \
+    }                                                                                    \
+    target static void name##_twin_##type(void *dst, void *dst2, const void *a,          \
+                                          const void *b, float scale, size_t n)          \
+    {                                                                                    \
+        twin_##type(dst, dst2, a, b, scale, n);                                          \
     }
 #define KERNELS(name, target, widen, narrow)                                             \
     TAKES(name, target, f32)                                                             \
@@ -163,6 +213,7 @@ struct kernels {
          {name##_f16_LOAD, name##_f16_ADD, name##_f16_MAX}},                             \
         {name##_give_f32, name##_give_bf16, name##_give_f16},                            \
         {name##_pair_f32, name##_pair_bf16, NULL},                                       \
+        {name##_twin_f32, name##_twin_bf16, NULL},                                       \
     };
 
 KERNELS(plain, , widen_plain, narrow_plain)
@@ -350,22 +401,41 @@ void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream)
 }
 
 /* ---------------------------------------------------------------- the fold */
-static void fold_floats(const struct kernels *k, const struct zt_fold *how, void *out,
-                        const void *const *src, int num_src, size_t at, size_t n)
+/* Elements [at, at + n) of the sources into `out`. */
+static void fold_block(const struct kernels *k, const struct zt_fold *how, void *out,
+                       const void *const *src, int num_src, size_t at, size_t n)
 {
     float acc[BLOCK] __attribute__((aligned(64)));
-    size_t elem = zt_dtype_bytes(how->dtype);
     fold_step step = how->op == ZT_MAX ? STEP_MAX : STEP_ADD;
+    size_t off = at * zt_dtype_bytes(how->dtype);
 
-    if (num_src == 2 && step == STEP_ADD && k->pair[how->dtype]) {
-        k->pair[how->dtype](out, (const char *)src[0] + at * elem,
-                            (const char *)src[1] + at * elem, how->scale, n);
+    if (how->dtype >= NUM_FLOAT) {
+        fold_integers(how, out, src, num_src, at, n);
         return;
     }
-    k->take[how->dtype][STEP_LOAD](acc, (const char *)src[0] + at * elem, n);
+    if (num_src == 2 && step == STEP_ADD && k->pair[how->dtype]) {
+        k->pair[how->dtype](out, (const char *)src[0] + off, (const char *)src[1] + off,
+                            how->scale, n);
+        return;
+    }
+    k->take[how->dtype][STEP_LOAD](acc, (const char *)src[0] + off, n);
     for (int r = 1; r < num_src; r++)
-        k->take[how->dtype][step](acc, (const char *)src[r] + at * elem, n);
+        k->take[how->dtype][step](acc, (const char *)src[r] + off, n);
     k->give[how->dtype](out, acc, how->scale, n);
+}
+
+/* Two sources straight to one or two destinations, if there is a loop for that. */
+static bool fold_two(const struct kernels *k, const struct zt_fold *how, void *const *dst,
+                     int num_dst, const void *const *src, int num_src, size_t count)
+{
+    if (num_src != 2 || num_dst > 2 || how->stream || how->op == ZT_MAX ||
+        how->dtype >= NUM_FLOAT || !k->pair[how->dtype])
+        return false;
+    if (num_dst == 1)
+        k->pair[how->dtype](dst[0], src[0], src[1], how->scale, count);
+    else
+        k->twin[how->dtype](dst[0], dst[1], src[0], src[1], how->scale, count);
+    return true;
 }
 
 void zt_fold_ranks(const struct zt_fold *how, void *const *dst, int num_dst,
@@ -375,13 +445,12 @@ void zt_fold_ranks(const struct zt_fold *how, void *const *dst, int num_dst,
     size_t elem = zt_dtype_bytes(how->dtype);
     const struct kernels *k = levels[zt_fold_level()];
 
+    if (fold_two(k, how, dst, num_dst, src, num_src, count))
+        return;
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
 
-        if (how->dtype < NUM_FLOAT)
-            fold_floats(k, how, out, src, num_src, at, n);
-        else
-            fold_integers(how, out, src, num_src, at, n);
+        fold_block(k, how, out, src, num_src, at, n);
         for (int d = 0; d < num_dst; d++) {
             char *to = (char *)dst[d] + at * elem;
 

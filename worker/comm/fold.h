@@ -17,7 +17,7 @@ struct zt_fold {
     zt_dtype dtype;
     zt_reduce_op op;
     float scale;
-    bool stream; /* the result is large: write it past the caches */
+    bool stream; /* the result is large and no source: write it past the caches */
 };
 
 /* Each dst[] (num_dst of `count` elements) becomes the fold of src[] (num_src >= 1). */

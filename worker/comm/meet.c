@@ -10,7 +10,8 @@
  * Waiting. A rank spins for a moment, then sleeps on the bell. The moment is a budget of
  * turns (a few ns to a few tens of ns each) that doubles when spinning was enough and
  * halves when it was not: ranks with a core each meet without a system call, ranks that
- * share one soon stop burning it.
+ * share one soon stop burning it. A call in the background shares its core with work for
+ * sure: it spins the least there is, and does not tell about others.
  *
  * No wake-up is lost: the opener stores the generation, then looks for sleepers; the
  * sleeper counts itself, reads the bell, then looks at the generation. Both in the one
@@ -132,21 +133,35 @@ void zt_meet_sleep(struct zt_shm_head *h, uint32_t seen, double deadline)
     syscall(SYS_futex, &h->bell, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
+/* Has the barrier opened while we spun? */
+static bool spin(struct zt_meet *m, uint32_t phase)
+{
+    unsigned turns = m->background ? SPIN_MIN : m->spin;
+    bool open = false;
+
+    for (unsigned i = 0; !open && i < turns; i++) {
+        open = reached(atomic_load_explicit(&m->head->generation, memory_order_acquire),
+                       phase);
+        if (!open)
+            relax();
+    }
+    if (m->background)
+        return open;
+    if (open)
+        m->spin = m->spin < SPIN_MAX / 2 ? m->spin * 2 : SPIN_MAX;
+    else
+        m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
+    return open;
+}
+
 static zt_err await(struct zt_meet *m, uint32_t phase, struct zt_fault *fault)
 {
     struct zt_shm_head *h = m->head;
     double deadline;
     zt_err rc = ZT_OK;
 
-    for (unsigned i = 0; i < m->spin; i++) {
-        if (reached(atomic_load_explicit(&h->generation, memory_order_acquire), phase)) {
-            m->spin = m->spin < SPIN_MAX / 2 ? m->spin * 2 : SPIN_MAX;
-            return ZT_OK;
-        }
-        relax();
-    }
-    m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
-
+    if (spin(m, phase))
+        return ZT_OK;
     deadline = zt_meet_now_s() + m->timeout_s;
     atomic_fetch_add(&h->sleepers, 1);
     while (!rc) {

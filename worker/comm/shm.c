@@ -23,11 +23,15 @@
 #include <string.h>
 
 /*
- * Results from here on are written past the caches: they would not stay there anyway. On
- * a processor with 32 MiB of last-level cache a vector of 4 MiB took twice as long so.
+ * Results from here on are written past the caches: they would not stay there anyway, and
+ * a line that is only written is not read first. Measured with 32 MiB of last-level cache
+ * for two cores: sums that were streamed from 4 MiB on took twice as long, copies two
+ * thirds. Sums in place are not streamed: their lines are in the caches, having been
+ * read.
  */
-#define STREAM_BYTES ((size_t)16 << 20)
-#define LINE_BYTES   64u
+#define STREAM_SUM  ((size_t)16 << 20)
+#define STREAM_COPY ((size_t)4 << 20)
+#define LINE_BYTES  64u
 
 struct shm {
     struct zt_meet meet;
@@ -139,13 +143,14 @@ static void direct_all_reduce(struct shm *s, const struct zt_comm_call *call,
                               struct shape shape)
 {
     const struct zt_meet *m = &s->meet;
-    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_BYTES);
+    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_SUM);
     size_t elem = zt_dtype_bytes(call->dtype), lo, hi;
 
     slice_of(m->rank, m->world, call->count, elem, &lo, &hi);
     for (int r = 0; r < m->world; r++) {
         s->src[r] = peer_send(s, r) + lo * elem;
         s->dst[r] = peer_recv(s, r) + lo * elem;
+        how.stream = how.stream && s->dst[r] != s->src[r];
     }
     zt_fold_ranks(&how, s->dst, m->world, s->src, m->world, hi - lo);
 }
@@ -154,11 +159,12 @@ static void direct_reduce_scatter(struct shm *s, const struct zt_comm_call *call
                                   struct shape shape)
 {
     const struct zt_meet *m = &s->meet;
-    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_BYTES);
+    struct zt_fold how = fold_of(call, shape.piece_bytes >= STREAM_SUM);
     void *out = call->recv;
 
     for (int r = 0; r < m->world; r++)
         s->src[r] = peer_send(s, r) + (size_t)m->rank * shape.piece_bytes;
+    how.stream = how.stream && out != s->src[m->rank];
     zt_fold_ranks(&how, &out, 1, s->src, m->world, call->count);
 }
 
@@ -168,7 +174,7 @@ static void direct_pull(struct shm *s, const struct zt_comm_call *call,
 {
     const struct zt_meet *m = &s->meet;
     size_t bytes = shape.piece_bytes, mine = (size_t)m->rank * bytes;
-    bool stream = bytes * shape.recv_pieces >= STREAM_BYTES;
+    bool stream = bytes * shape.recv_pieces >= STREAM_COPY;
 
     if (call->op == ZT_COMM_BROADCAST) {
         if (m->rank != call->root)
@@ -190,7 +196,7 @@ static void direct_push(struct shm *s, const struct zt_comm_call *call,
 {
     const struct zt_meet *m = &s->meet;
     size_t bytes = shape.piece_bytes, mine = (size_t)m->rank * bytes;
-    bool stream = bytes * shape.recv_pieces >= STREAM_BYTES;
+    bool stream = bytes * shape.recv_pieces >= STREAM_COPY;
     bool gather = call->op != ZT_COMM_BROADCAST;
 
     if (!gather && m->rank != call->root)
@@ -246,7 +252,7 @@ static zt_err staged_all_reduce(struct shm *s, const struct zt_comm_call *call,
     struct zt_fold how = fold_of(call, false);
     size_t elem = zt_dtype_bytes(call->dtype), per = ZT_SHM_SLOT_BYTES / elem;
     size_t turns = (call->count + per - 1) / per, lo, hi;
-    bool stream = shape.piece_bytes >= STREAM_BYTES;
+    bool stream = shape.piece_bytes >= STREAM_SUM;
     zt_err rc = ZT_OK;
 
     for (size_t k = 0; !rc && k < turns + 2; k++) {
@@ -303,7 +309,7 @@ static void take_piece(struct shm *s, const struct zt_comm_call *call, struct sh
 {
     const struct zt_meet *m = &s->meet;
     size_t mine = shape.send_pieces > 1 ? (size_t)m->rank * bytes : 0;
-    bool stream = shape.piece_bytes * shape.recv_pieces >= STREAM_BYTES;
+    bool stream = shape.piece_bytes * shape.recv_pieces >= STREAM_SUM;
     struct zt_fold how = fold_of(call, stream);
     void *out = (char *)call->recv + at_bytes;
 
