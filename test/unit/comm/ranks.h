@@ -24,9 +24,11 @@
 
 #include <cmocka.h>
 
-#define UNUSED     __attribute__((unused))
-#define MAX_RANKS  8
+#define UNUSED    __attribute__((unused))
+#define MAX_RANKS 8
+#ifndef HANG_LIMIT
 #define HANG_LIMIT 120 /* seconds until a rank that hangs is killed by SIGALRM */
+#endif
 
 #define CHECK(what)                                                                      \
     do {                                                                                 \
