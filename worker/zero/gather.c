@@ -21,8 +21,20 @@ zt_err zt_gather_open(struct zt_zero *z, struct zt_fault *fault)
                    : zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
 }
 
+/* After a failure gathers may be on their way: they write to memory that goes next. */
+static void await_gathers(struct zt_zero *z)
+{
+    for (int i = 0; z->live && !z->planning && i < z->cfg.model->num_blocks; i++) {
+        const struct zt_live *l = &z->live[i];
+        zt_err rc = l->pending ? zt_comm_wait(l->from, l->gather, NULL) : ZT_OK;
+
+        (void)rc;
+    }
+}
+
 void zt_gather_close(struct zt_zero *z)
 {
+    await_gathers(z);
     free(z->live);
     for (int i = 0; i < 3; i++)
         free(z->visits[i].at);
@@ -62,9 +74,10 @@ static const struct zt_block *called_at(const struct zt_zero *z, int call)
     return z->cfg.model->blocks[z->visits[z->mode].at[call].block];
 }
 
-static bool needs(const struct zt_zero *z, int call, const struct zt_block *b)
+/* Whether a call of block `called` runs on the weights of b. */
+static bool needs(const struct zt_block *called, const struct zt_block *b)
 {
-    const struct zt_block *called = called_at(z, call), *n;
+    const struct zt_block *n;
 
     for (int i = 0; (n = zt_needed(called, i)); i++)
         if (n == b)
@@ -78,7 +91,7 @@ static int next_use(const struct zt_zero *z, const struct zt_block *b)
     const struct zt_visits *v = &z->visits[z->mode];
 
     for (int i = z->pos; z->on_track && i < v->num; i++)
-        if (needs(z, i, b))
+        if (needs(called_at(z, i), b))
             return i;
     return INT_MAX;
 }
@@ -138,7 +151,6 @@ static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_live
                            struct zt_fault *fault)
 {
     bool near = z->hpz && z->in_backward;
-    struct zt_comm *c = near ? z->near : z->cfg.comm;
     int64_t n = zt_shard_elems(z, b);
     const void *from = zt_region_at(z, &z->weights, b, zt_shard_begin(z, b));
 
@@ -147,8 +159,9 @@ static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_live
         from = z->secondary.base +
                (size_t)z->secondary.at[b->index] * zt_dtype_bytes(z->cfg.dtype);
     }
-    return zt_all_gather_start(c, from, l->data, (size_t)n, z->cfg.dtype, &l->gather,
-                               fault);
+    l->from = near ? z->near : z->cfg.comm;
+    return zt_all_gather_start(l->from, from, l->data, (size_t)n, z->cfg.dtype,
+                               &l->gather, fault);
 }
 
 /* Take memory for the block and start filling it. */
@@ -180,14 +193,13 @@ static void keep_secondary(struct zt_zero *z, const struct zt_block *b,
 static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
     struct zt_live *l = live_of(z, b);
-    bool near = z->hpz && z->in_backward;
     zt_err rc = ZT_OK;
 
     if (l->pending && !z->planning) {
         zt_trace_begin("wait", "gather");
-        rc = zt_comm_wait(near ? z->near : z->cfg.comm, l->gather, fault);
+        rc = zt_comm_wait(l->from, l->gather, fault);
         zt_trace_end();
-        if (!rc && z->hpz && !near && z->mode == ZT_MODE_TRAIN)
+        if (!rc && z->hpz && l->from != z->near && z->mode == ZT_MODE_TRAIN)
             keep_secondary(z, b, l);
     }
     l->pending = false;
@@ -212,16 +224,26 @@ static zt_err fetch(struct zt_zero *z, struct zt_block *b, struct zt_fault *faul
     return ZT_OK;
 }
 
+/* Parameters that were fetched ahead and not yet needed. */
+static int64_t on_the_way(const struct zt_zero *z)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        sum += z->live[i].pending ? z->cfg.model->blocks[i]->numel : 0;
+    return sum;
+}
+
 /*
- * Start gathers for the calls that come next: up to prefetch_bucket_size parameters, as
- * far as they fit. Not beyond the turn from forward to backward when the two gather from
- * different groups.
+ * Start gathers for the calls that come next, as far as they fit: never are more than
+ * prefetch_bucket_size parameters on their way. Not beyond the turn from forward to
+ * backward when the two gather from different groups.
  */
 static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
 {
     const struct zt_zero_options *o = z->cfg.options;
     const struct zt_visits *v = visits(z);
-    int64_t ahead = 0;
+    int64_t ahead = on_the_way(z);
     zt_err rc = ZT_OK;
 
     if (!z->on_track || !o->overlap_comm)
@@ -245,14 +267,38 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
 
 /* ---- calls ---- */
 
+/*
+ * Block b was called where another was expected. What is held or on its way for the calls
+ * that were expected goes: it would only take the place of what is needed now.
+ */
+static zt_err forget_plans(struct zt_zero *z, const struct zt_block *b,
+                           struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
+        struct zt_block *other = z->cfg.model->blocks[i];
+
+        if (!z->live[i].data || z->live[i].users || needs(b, other))
+            continue;
+        rc = finish_block(z, other, fault);
+        if (!rc)
+            release(z, other);
+    }
+    return rc;
+}
+
 zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
+    bool expected = z->on_track;
     struct zt_block *n;
     zt_err rc = ZT_OK;
 
     if (z->stage < 3)
         return ZT_OK;
     rc = visit(z, b, fault);
+    if (!rc && expected && !z->on_track)
+        rc = forget_plans(z, b, fault);
     for (int i = 0; !rc && (n = zt_needed(b, i)); i++)
         if (zt_is_gathered(z, n))
             rc = fetch(z, n, fault);

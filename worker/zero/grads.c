@@ -46,6 +46,12 @@ zt_err zt_grads_open(struct zt_zero *z, struct zt_fault *fault)
 
 void zt_grads_close(struct zt_zero *z)
 {
+    /* after a failure sums may be on their way: they write to memory that goes next */
+    for (int i = 0; !z->planning && i < z->flying.num; i++) {
+        zt_err rc = zt_comm_wait(z->cfg.comm, z->flying.sends[i].handle, NULL);
+
+        (void)rc;
+    }
     free(z->filling.sends);
     free(z->flying.sends);
 }
@@ -203,7 +209,8 @@ static zt_err land(struct zt_zero *z, struct zt_fault *fault)
 
     for (int i = 0; !rc && i < z->flying.num; i++)
         rc = finish_send(z, &z->flying.sends[i], fault);
-    z->flying.num = 0;
+    if (!rc)
+        z->flying.num = 0;
     return rc;
 }
 
@@ -213,6 +220,8 @@ static zt_err flush(struct zt_zero *z, struct zt_fault *fault)
     struct zt_bucket full = z->filling;
     zt_err rc = land(z, fault);
 
+    if (rc)
+        return rc;
     z->filling = z->flying;
     z->filling.num = 0;
     z->filling.elems = 0;

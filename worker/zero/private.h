@@ -39,6 +39,7 @@ struct zt_live {
     void *data; /* NULL: only the shard is here */
     int users;  /* calls that run on it */
     bool pending;
+    struct zt_comm *from; /* whose shards it is gathered from */
     zt_comm_handle gather;
 };
 
