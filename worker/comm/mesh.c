@@ -27,7 +27,8 @@
  */
 enum { TAG_HEADER, TAG_BATCH, TAG_ABORT = 3, NUM_TAGS };
 #define TAG_LOBBY   0
-#define OP_CLOSED   255u
+#define OP_CLOSED   255u /* in a header: this rank has left */
+#define OP_ABORT    254u /* and: it is over, count says why as in shm_layout.h */
 #define SPIN_MIN    16u
 #define SPIN_MAX    1024u
 #define SLEEP_NS    50000
@@ -72,11 +73,6 @@ static void sleep_ns(long ns)
 }
 
 /* ---------------------------------------------------------------- what is wrong */
-/* A peer's last words. */
-struct farewell {
-    uint32_t word; /* as in shm_layout.h */
-};
-
 /* Until all is sent, or a moment has passed: whoever should take it may be gone. */
 static bool flush(const struct zt_mesh *m, struct zt_wire_batch *b)
 {
@@ -91,7 +87,7 @@ static bool flush(const struct zt_mesh *m, struct zt_wire_batch *b)
 /* The end of the family: give up what is in flight, tell the others why. */
 static void die(struct zt_mesh *m, uint32_t word, bool tell)
 {
-    static struct farewell farewell; /* stays while a message may be under way */
+    static struct zt_mesh_header last; /* stays while a message may be under way */
     struct zt_mesh_family *f = m->family;
     struct zt_wire_batch *b;
 
@@ -105,10 +101,10 @@ static void die(struct zt_mesh *m, uint32_t word, bool tell)
     b = m->wire->batch_open(f->world);
     if (!b)
         return;
-    farewell.word = word;
+    last = (struct zt_mesh_header){.op = OP_ABORT, .count = word};
     for (int r = 0; r < f->world; r++)
         if (r != f->rank)
-            m->wire->send(b, &farewell, sizeof(farewell), r, f->abort_tag);
+            m->wire->send(b, &last, sizeof(last), r, f->abort_tag);
     flush(m, b);
     m->wire->batch_close(b);
 }
@@ -180,25 +176,24 @@ static zt_err too_late(struct zt_mesh *m, const struct zt_wire_batch *b,
                         m->family->timeout_s);
 }
 
-/* Has anybody called it off? */
-static zt_err check_peers(struct zt_mesh *m, struct zt_fault *fault)
+/* Has anybody called it off? *word says who is to blame; 0: nobody, go on. */
+static int listen(struct zt_mesh *m, uint32_t *word, bool *tell)
 {
     struct zt_mesh_family *f = m->family;
-    struct farewell last;
-    uint32_t word = abort_word(f);
+    struct zt_mesh_header last;
     bool got = false;
-    int e;
+    int e = f->error;
 
-    if (word)
-        return aborted(m, word, true, fault);
-    if (f->error)
-        return wire_error(m, f->error, fault);
-    if (!f->abort_tag)
-        return ZT_OK;
+    *word = abort_word(f);
+    *tell = true;
+    if (*word || e || !f->abort_tag)
+        return e;
     e = m->wire->heard(&last, sizeof(last), f->abort_tag, &got);
-    if (e)
-        return wire_error(m, e, fault);
-    return got ? aborted(m, last.word, false, fault) : ZT_OK;
+    if (!e && got) {
+        *word = (uint32_t)last.count;
+        *tell = false;
+    }
+    return e;
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -211,22 +206,41 @@ static void rest(unsigned turn)
         sleep_ns(SLEEP_NS);
 }
 
+/* A look around, between two of a wait. */
+static zt_err check_peers(struct zt_mesh *m, struct zt_wire_batch *b, bool *done,
+                          double deadline, struct zt_fault *fault)
+{
+    uint32_t word;
+    bool tell;
+    int e = listen(m, &word, &tell);
+
+    if (!e && !word && now_s() < deadline)
+        return ZT_OK;
+    if (!e) /* what was sent before the bad news counts */
+        e = m->wire->poll(b, done);
+    if (e)
+        return wire_error(m, e, fault);
+    if (*done)
+        return ZT_OK;
+    return word ? aborted(m, word, tell, fault) : too_late(m, b, fault);
+}
+
 static zt_err wait_on(struct zt_mesh *m, struct zt_wire_batch *b, struct zt_fault *fault)
 {
     unsigned spin = m->background ? 0 : m->spin;
     double deadline = 0;
+    bool done = false;
 
     for (unsigned i = 0;; i += i < UINT_MAX) {
-        bool done = false;
-        int e = m->wire->poll(b, &done);
+        int e = m->family->error ? m->family->error : m->wire->poll(b, &done);
         zt_err rc;
 
         if (e)
             return wire_error(m, e, fault);
-        if (done && !m->background && i < spin)
+        if (done && i < spin)
             m->spin = m->spin < SPIN_MAX / 2 ? m->spin * 2 : SPIN_MAX;
         if (done)
-            return m->family->error ? check_peers(m, fault) : ZT_OK;
+            return ZT_OK;
         if (i < spin)
             continue;
         if (i == spin) {
@@ -234,11 +248,9 @@ static zt_err wait_on(struct zt_mesh *m, struct zt_wire_batch *b, struct zt_faul
             if (!m->background)
                 m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
         }
-        rc = check_peers(m, fault);
-        if (rc)
+        rc = check_peers(m, b, &done, deadline, fault);
+        if (rc || done)
             return rc;
-        if (now_s() >= deadline)
-            return too_late(m, b, fault);
         rest(i - spin);
     }
 }
@@ -301,7 +313,12 @@ static void header_text(const struct zt_mesh_header *h, char *out, size_t out_by
     zt_comm_call_text(&call, out, out_bytes);
 }
 
-/* All have all headers, so all come to the same end here. */
+/* All have all headers, so all members come to the same end; other ranks must be told. */
+static void disagree(struct zt_mesh *m)
+{
+    die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank), m->world < m->family->world);
+}
+
 static zt_err compare(struct zt_mesh *m, struct zt_fault *fault)
 {
     const struct zt_mesh_header *first = zt_mesh_header(m, 0);
@@ -309,7 +326,7 @@ static zt_err compare(struct zt_mesh *m, struct zt_fault *fault)
 
     for (int r = 0; r < m->world; r++)
         if (zt_mesh_header(m, r)->op == OP_CLOSED) {
-            die(m, 0, false);
+            disagree(m);
             return zt_fault_set(fault, ZT_E_PEER,
                                 "comm: %s (call %llu) on rank %d: rank %d has closed its "
                                 "communicator",
@@ -319,7 +336,7 @@ static zt_err compare(struct zt_mesh *m, struct zt_fault *fault)
     for (int r = 1; r < m->world; r++) {
         if (same_call(zt_mesh_header(m, r), first))
             continue;
-        die(m, 0, false);
+        disagree(m);
         header_text(zt_mesh_header(m, r), want, sizeof(want));
         header_text(first, other, sizeof(other));
         return zt_fault_set(
@@ -494,6 +511,8 @@ static void end_of_process(int status, void *unused)
         bool got = false;
 
         if (process.wire->heard(&h, sizeof(h), -1, &got) || now_s() >= deadline)
+            return;
+        if (got && h.op != OP_CLOSED)
             return;
         process.owed -= got;
         if (!got)
