@@ -61,6 +61,7 @@ static const struct {
     [ZT_E_UNSUPPORTED] = {"not supported", 78},
     [ZT_E_CANCELLED] = {"cancelled", 130},
     [ZT_E_CANTCREATE] = {"cannot create output", 73},
+    [ZT_E_HOST] = {"host unreachable", 69},
 };
 
 const char *zt_err_name(zt_err code)

@@ -12,16 +12,27 @@ static zt_err no_memory(struct zt_fault *fault)
     return zt_fault_set(fault, ZT_E_NOMEM, "hosts: no memory");
 }
 
-static struct zt_host *find(const struct zt_hosts *h, const char *name, size_t n)
+static bool has_name(const struct zt_host *host, const char *name, size_t n)
 {
-    for (int i = 0; i < h->num; i++)
-        if (strlen(h->host[i].name) == n && memcmp(h->host[i].name, name, n) == 0)
-            return &h->host[i];
-    return NULL;
+    return strlen(host->name) == n && memcmp(host->name, name, n) == 0;
 }
 
-static zt_err add_host(struct zt_hosts *h, const char *name, size_t name_bytes,
-                       int num_slots, struct zt_fault *fault)
+static void release_host(struct zt_host *host)
+{
+    free(host->name);
+    free(host->user);
+    free(host->slots);
+}
+
+/* A whole name as written: [USER@]HOST[:PORT], in pieces of the text. */
+struct address {
+    const char *user, *host;
+    size_t user_bytes, host_bytes;
+    int port;
+};
+
+static zt_err add_host(struct zt_hosts *h, const struct address *a, int num_slots,
+                       struct zt_fault *fault)
 {
     struct zt_host *grown = realloc(h->host, (size_t)(h->num + 1) * sizeof(*grown));
     struct zt_host *host;
@@ -30,12 +41,12 @@ static zt_err add_host(struct zt_hosts *h, const char *name, size_t name_bytes,
         return no_memory(fault);
     h->host = grown;
     host = &h->host[h->num];
-    host->name = strndup(name, name_bytes);
+    *host = (struct zt_host){.port = a->port, .num_slots = num_slots};
+    host->name = strndup(a->host, a->host_bytes);
+    host->user = a->user ? strndup(a->user, a->user_bytes) : NULL;
     host->slots = calloc((size_t)num_slots, sizeof(*host->slots));
-    host->num_slots = num_slots;
-    if (!host->name || !host->slots) {
-        free(host->name);
-        free(host->slots);
+    if (!host->name || !host->slots || (a->user && !host->user)) {
+        release_host(host);
         return no_memory(fault);
     }
     for (int i = 0; i < num_slots; i++)
@@ -47,16 +58,16 @@ static zt_err add_host(struct zt_hosts *h, const char *name, size_t name_bytes,
 zt_err zt_hosts_one(const char *name, int num_slots, struct zt_hosts *out,
                     struct zt_fault *fault)
 {
+    struct address a = {.host = name, .host_bytes = strlen(name)};
+
     *out = (struct zt_hosts){0};
-    return add_host(out, name, strlen(name), num_slots, fault);
+    return add_host(out, &a, num_slots, fault);
 }
 
 void zt_hosts_release(struct zt_hosts *h)
 {
-    for (int i = 0; i < h->num; i++) {
-        free(h->host[i].name);
-        free(h->host[i].slots);
-    }
+    for (int i = 0; i < h->num; i++)
+        release_host(&h->host[i]);
     free(h->host);
     *h = (struct zt_hosts){0};
 }
@@ -85,11 +96,62 @@ static long number(const char **s, const char *end, long max)
     return v;
 }
 
+/* [USER@]HOST[:PORT] in [p, end); false: it is not. */
+static bool parse_address(const char *p, const char *end, struct address *out)
+{
+    const char *at = memchr(p, '@', (size_t)(end - p)), *colon, *close;
+    long port = 0;
+
+    *out = (struct address){0};
+    if (at) {
+        out->user = p;
+        out->user_bytes = (size_t)(at - p);
+        p = at + 1;
+    }
+    out->host = p;
+    colon = memchr(p, ':', (size_t)(end - p));
+    close = p < end && *p == '[' ? memchr(p, ']', (size_t)(end - p)) : NULL;
+    if (close) {
+        out->host++;
+        out->host_bytes = (size_t)(close - out->host);
+        colon = close + 1 < end ? close + 1 : NULL;
+    } else if (colon && !memchr(colon + 1, ':', (size_t)(end - colon - 1))) {
+        out->host_bytes = (size_t)(colon - p);
+    } else { /* no port; several colons: an IPv6 address */
+        out->host_bytes = (size_t)(end - p);
+        colon = NULL;
+    }
+    if (colon) {
+        p = colon + 1;
+        port = *colon == ':' ? number(&p, end, 65535) : -1;
+        if (port < 1 || p != end)
+            return false;
+    }
+    out->port = (int)port;
+    return out->host_bytes && (!at || out->user_bytes) &&
+           !memchr(out->host, '[', out->host_bytes) &&
+           !memchr(out->host, '@', out->host_bytes);
+}
+
+/* Twice the same place? The same host is, unless both lines name a port. */
+static bool stands_already(const struct zt_hosts *h, const struct address *a)
+{
+    for (int i = 0; i < h->num; i++) {
+        const struct zt_host *o = &h->host[i];
+
+        if (has_name(o, a->host, a->host_bytes) &&
+            (!o->port || !a->port || o->port == a->port))
+            return true;
+    }
+    return false;
+}
+
 /* "NAME slots=N", blanks trimmed. */
 static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
                          const char *file, int line, struct zt_fault *fault)
 {
     const char *name = p, *after;
+    struct address a;
     long slots = -1;
 
     while (p < end && !is_blank(*p))
@@ -111,11 +173,17 @@ static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
         return zt_fault_set(
             fault, ZT_E_USAGE, "%s:%d: '%.*s': expected NAME slots=N with N from 1 to %d",
             file, line, (int)(end - name < 80 ? end - name : 80), name, ZT_MAX_SLOTS);
-    if (find(h, name, (size_t)(after - name)))
+    if (!parse_address(name, after, &a))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s:%d: '%.*s' is no host; expected HOST, USER@HOST, "
+                            "HOST:PORT or [IPV6]:PORT",
+                            file, line, (int)(after - name < 80 ? after - name : 80),
+                            name);
+    if (stands_already(h, &a))
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s:%d: host %.*s stands here a second time", file, line,
-                            (int)(after - name), name);
-    return add_host(h, name, (size_t)(after - name), (int)slots, fault);
+                            (int)a.host_bytes, a.host);
+    return add_host(h, &a, (int)slots, fault);
 }
 
 zt_err zt_hosts_parse(const char *text, size_t bytes, const char *name,
@@ -209,35 +277,20 @@ static zt_err marks_init(struct marks *m, const struct zt_hosts *h,
     return ZT_OK;
 }
 
-/* One NODE of a filter, [p, end). */
-static zt_err mark_node(struct marks *m, const struct zt_hosts *h, const char *p,
-                        const char *end, const char *option, struct zt_fault *fault)
+/* "0,2" in [p, end), or p NULL: all slots, of one host. */
+static zt_err mark_slots(bool *mark, const struct zt_host *host, const char *p,
+                         const char *end, const char *option, struct zt_fault *fault)
 {
-    const char *colon = memchr(p, ':', (size_t)(end - p));
-    size_t n = (size_t)((colon ? colon : end) - p);
-    const struct zt_host *host = find(h, p, n);
-    bool *mark;
-
-    if (!n)
-        return zt_fault_set(fault, ZT_E_USAGE, "%s: a host name is missing", option);
-    if (!host)
-        return zt_fault_set(fault, ZT_E_USAGE, "%s: there is no host '%.*s'", option,
-                            (int)(n < 200 ? n : 200), p);
-    mark = m->mark[host - h->host];
-    if (!colon) {
-        for (int k = 0; k < host->num_slots; k++)
-            mark[k] = true;
-        return ZT_OK;
-    }
-    for (p = colon + 1;; p++) {
+    for (int k = 0; !p && k < host->num_slots; k++)
+        mark[k] = true;
+    for (; p; p++) {
         long slot = number(&p, end, 1 << 24);
         int k = 0;
 
         if (slot < 0 || (p < end && *p != ','))
             return zt_fault_set(
                 fault, ZT_E_USAGE,
-                "%s: slots of %s: expected numbers with commas between, as in "
-                "%s:0,2",
+                "%s: slots of %s: expected numbers with commas between, as in %s:0,2",
                 option, host->name, host->name);
         while (k < host->num_slots && host->slots[k] != slot)
             k++;
@@ -247,8 +300,38 @@ static zt_err mark_node(struct marks *m, const struct zt_hosts *h, const char *p
                                 host->name, slot, host->num_slots);
         mark[k] = true;
         if (p == end)
-            return ZT_OK;
+            break;
     }
+    return ZT_OK;
+}
+
+/* One NODE of a filter, [p, end). */
+static zt_err mark_node(struct marks *m, const struct zt_hosts *h, const char *p,
+                        const char *end, const char *option, struct zt_fault *fault)
+{
+    const char *close = p < end && *p == '[' ? memchr(p, ']', (size_t)(end - p)) : NULL;
+    const char *name = close ? p + 1 : p, *rest = close ? close + 1 : p;
+    const char *colon = memchr(rest, ':', (size_t)(end - rest));
+    size_t n = (size_t)((close ? close : colon ? colon : end) - name);
+    zt_err rc = ZT_OK;
+    bool known = false;
+
+    if (close && rest < end && *rest != ':')
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: '%.*s': expected ':' behind ']'",
+                            option, (int)(end - p < 80 ? end - p : 80), p);
+    if (!n)
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: a host name is missing", option);
+    for (int i = 0; !rc && i < h->num; i++) {
+        if (!has_name(&h->host[i], name, n))
+            continue;
+        known = true;
+        rc = mark_slots(m->mark[i], &h->host[i], colon ? colon + 1 : NULL, end, option,
+                        fault);
+    }
+    if (!known)
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: there is no host '%.*s'", option,
+                            (int)(n < 200 ? n : 200), name);
+    return rc;
 }
 
 /* Drop what is not kept; hosts without slots go. */
@@ -267,8 +350,7 @@ static void keep(struct zt_hosts *h, const struct marks *m, bool keep_marked)
         if (n) {
             h->host[hosts++] = host;
         } else {
-            free(host.name);
-            free(host.slots);
+            release_host(&host);
         }
     }
     h->num = hosts;
@@ -321,9 +403,7 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
             return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slots",
                                 num_slots, h->host[i].name, h->host[i].num_slots);
     while (num_hosts > 0 && h->num > num_hosts) {
-        h->num--;
-        free(h->host[h->num].name);
-        free(h->host[h->num].slots);
+        release_host(&h->host[--h->num]);
     }
     for (int i = 0; num_slots > 0 && i < h->num; i++)
         h->host[i].num_slots = num_slots;

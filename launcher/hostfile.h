@@ -1,12 +1,14 @@
 /*
  * hostfile.h -- hosts and their slots: the file, and the filters that choose among them.
  *
- *      file     one "NAME slots=N" a line; blank lines and lines starting with # are
- * skipped filter   NODE['@'NODE...], NODE = NAME[':'SLOT[','SLOT...]]; a bare NAME means
- * all of its slots; slots of a repeated name are merged
+ *      line     [USER@]HOST[:PORT] slots=N      blank lines and lines starting with # are
+ *               skipped; an IPv6 address with a port stands in brackets: [fe80::1]:22
+ *      filter   NODE['@'NODE...], NODE = HOST[':'SLOT[','SLOT...]]; a bare HOST means all
+ *               of its slots; slots of a repeated one are merged; IPv6 in brackets
  *
  * Order of lines is order of ranks; a filter never changes it. Hosts left without slots
- * disappear; no host left is an error.
+ * disappear; no host left is an error. A host stands in a file once, unless each of its
+ * lines has a port of its own.
  * Ownership: the caller owns the struct, the struct its arrays. Threads: one.
  */
 #ifndef LAUNCHER_HOSTFILE_H
@@ -17,7 +19,9 @@
 #define ZT_MAX_SLOTS 4096 /* of one host */
 
 struct zt_host {
-    char *name;
+    char *name; /* without user, port and brackets */
+    char *user; /* NULL: none given */
+    int port;   /* 0: none given */
     int num_slots;
     int *slots; /* (num_slots) ascending */
 };

@@ -51,6 +51,7 @@ typedef enum zt_err {
     ZT_E_UNSUPPORTED, /* known by name but not built or not available here */
     ZT_E_CANCELLED,   /* asked to stop */
     ZT_E_CANTCREATE,  /* an output file or folder cannot be written */
+    ZT_E_HOST,        /* a node cannot be reached, or was lost */
     ZT_NUM_ERR
 } zt_err;
 
