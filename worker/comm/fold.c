@@ -449,15 +449,18 @@ void zt_fold_ranks(const struct zt_fold *how, void *const *dst, int num_dst,
         return;
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
+        /* a sum of integers grows in the result, which must not be a source yet */
+        bool apart = how->stream || how->dtype >= NUM_FLOAT;
+        char *sum = apart ? out : (char *)dst[0] + at * elem;
 
-        fold_block(k, how, out, src, num_src, at, n);
-        for (int d = 0; d < num_dst; d++) {
+        fold_block(k, how, sum, src, num_src, at, n);
+        for (int d = apart ? 0 : 1; d < num_dst; d++) {
             char *to = (char *)dst[d] + at * elem;
 
             if (how->stream)
-                copy_stream(to, out, n * elem);
-            else
-                memcpy(to, out, n * elem);
+                copy_stream(to, sum, n * elem);
+            else if (to != sum)
+                memcpy(to, sum, n * elem);
         }
     }
     if (how->stream)

@@ -107,6 +107,45 @@ static void test_every_instruction_set_gives_the_same_bits(void **state)
     zt_fold_set_level(best);
 }
 
+/* As in an all_reduce in place: every source becomes the result. */
+static void fold_in_place(const struct zt_fold *how, int num)
+{
+    static uint64_t src[4][N], want[N];
+    const void *srcs[4] = {src[0], src[1], src[2], src[3]};
+    void *dsts[4] = {src[0], src[1], src[2], src[3]}, *apart = want;
+
+    for (int r = 0; r < num; r++)
+        fill(src[r], N, how->dtype, 3, r);
+    zt_fold_ranks(how, &apart, 1, srcs, num, N);
+    zt_fold_ranks(how, dsts, num, srcs, num, N);
+    for (int r = 0; r < num; r++)
+        assert_memory_equal(src[r], want, N * zt_dtype_bytes(how->dtype));
+    for (int last = 1; last < num; last++) { /* or one of them, as in a reduce_scatter */
+        for (int r = 0; r < num; r++)
+            fill(src[r], N, how->dtype, 3, r);
+        zt_fold_ranks(how, &dsts[last], 1, srcs, num, N);
+        assert_memory_equal(src[last], want, N * zt_dtype_bytes(how->dtype));
+    }
+}
+
+static void test_results_may_take_the_place_of_sources(void **state)
+{
+    int best = zt_fold_level();
+
+    (void)state;
+    for (int l = 0; l <= best; l++)
+        for (int d = 0; d < ZT_NUM_DTYPE; d++)
+            for (int num = 1; num <= 4; num++)
+                for (int way = 0; way < 4; way++) {
+                    struct zt_fold how = {(zt_dtype)d, way & 1 ? ZT_MAX : ZT_SUM,
+                                          d <= ZT_F16 ? 0.77f : 1, way > 1};
+
+                    zt_fold_set_level(l);
+                    fold_in_place(&how, num);
+                }
+    zt_fold_set_level(best);
+}
+
 static void test_cutting_and_streaming_do_not_change_a_bit(void **state)
 {
     static uint16_t src[2][N], whole[N], cut[2][N + 64];
@@ -184,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_narrowing_rounds_to_nearest_even),
         cmocka_unit_test(test_nan_stays_nan_in_both_directions),
         cmocka_unit_test(test_every_instruction_set_gives_the_same_bits),
+        cmocka_unit_test(test_results_may_take_the_place_of_sources),
         cmocka_unit_test(test_cutting_and_streaming_do_not_change_a_bit),
         cmocka_unit_test(test_a_nan_of_any_rank_is_the_maximum),
         cmocka_unit_test(test_integers_wrap_around),
