@@ -440,6 +440,7 @@ int main(int argc, char **argv)
 {
     struct options opt = {.world = 2, .rounds = 50, .largest = (size_t)256 << 20};
     int fd = memfd_create("bench_comm", MFD_CLOEXEC), bad = fd < 0, status;
+    pid_t pid[MAX_WORLD];
 
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--world"))
@@ -462,12 +463,16 @@ int main(int argc, char **argv)
                         "[--lines] [--overlap]\n");
         return 2;
     }
-    for (int r = 0; r < opt.world; r++)
-        if (!fork())
+    for (int r = 0; r < opt.world; r++) {
+        pid[r] = fork();
+        if (!pid[r])
             run_rank(&opt, r, fd);
-    while (wait(&status) > 0) {
-        if (status && !bad++)
-            zt_comm_abort_fd(fd, -1); /* or the others would wait for it */
     }
-    return bad ? 1 : 0;
+    for (pid_t ended; (ended = wait(&status)) > 0;)
+        for (int r = 0; status && r < opt.world; r++)
+            if (pid[r] == ended) {
+                zt_comm_abort_fd(fd, r); /* or the others would wait for it */
+                bad = 1;
+            }
+    return bad;
 }

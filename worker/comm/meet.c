@@ -253,7 +253,9 @@ zt_err zt_meet_begin(struct zt_meet *m, const struct zt_comm_call *call,
 
 void zt_meet_abort(struct zt_meet *m, int rank)
 {
-    zt_shm_mark_abort(m->file, ZT_SHM_WHY_FAILED, zt_meet_name(m, rank));
+    bool member = rank >= 0 && rank < m->world;
+
+    zt_shm_mark_abort(m->file, ZT_SHM_WHY_FAILED, member ? zt_meet_name(m, rank) : rank);
     if (m->head != m->file)
         zt_shm_ring(m->head);
 }

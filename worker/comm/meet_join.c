@@ -16,8 +16,8 @@
 
 /* ---------------------------------------------------------------- memory of the file */
 /*
- * Give [at, at + bytes) of the file memory. errno's number, or 0. The others ask for as
- * much at the same time, so there must be room for all.
+ * Give [at, at + bytes) of the file memory. errno's number, or 0. There must be room for
+ * the rest of it, and for the next step of all ranks, which may take theirs meanwhile.
  */
 static int allocate(const struct zt_meet *m, uint64_t at, size_t bytes)
 {
@@ -27,12 +27,12 @@ static int allocate(const struct zt_meet *m, uint64_t at, size_t bytes)
     /* past this limit the kernel does not refuse, it ends the process */
     if (!getrlimit(RLIMIT_FSIZE, &most) && at + bytes > most.rlim_cur)
         return EFBIG;
-    if (zt_comm_room() / (size_t)m->world < bytes)
-        return ENOMEM;
     while (!e && bytes) {
         size_t n = bytes < CHUNK_MAX ? bytes : CHUNK_MAX;
 
-        if (zt_comm_room() / (size_t)m->world < n)
+        size_t room = zt_comm_room();
+
+        if (room < bytes || room / (size_t)m->world < n)
             return ENOMEM;
         e = posix_fallocate(m->fd, (off_t)at, (off_t)n);
         if (e == EINTR)

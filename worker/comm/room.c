@@ -1,5 +1,6 @@
 #include "worker/comm/room.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,21 +31,77 @@ static size_t of_machine(void)
     return (free_kib + number_in("/proc/meminfo", "SwapFree:", 0)) << 10;
 }
 
-static size_t of_control_group(void)
-{
-    size_t most = number_in("/sys/fs/cgroup/memory.max", "", SIZE_MAX);
-    size_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
-    size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 0);
+/* How the two generations of control groups spell what this file wants to know. */
+struct hierarchy {
+    const char *line; /* of /proc/self/cgroup, between the first ':' and the path */
+    const char *mount, *most, *used, *cache;
+};
+static const struct hierarchy hierarchies[] = {
+    {":", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+    {"memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "total_inactive_file "},
+};
+#define NUM_HIERARCHIES (sizeof(hierarchies) / sizeof(hierarchies[0]))
 
+static size_t of_folder(const struct hierarchy *h, const char *folder)
+{
+    char path[PATH_MAX + 128];
+    size_t most, used, cache;
+
+    snprintf(path, sizeof(path), "%s%s/%s", h->mount, folder, h->most);
+    most = number_in(path, "", SIZE_MAX);
     if (most == SIZE_MAX)
         return SIZE_MAX;
+    snprintf(path, sizeof(path), "%s%s/%s", h->mount, folder, h->used);
+    used = number_in(path, "", 0);
+    snprintf(path, sizeof(path), "%s%s/memory.stat", h->mount, folder);
+    cache = number_in(path, h->cache, 0);
     used -= cache < used ? cache : used;
     return most > used ? most - used : 0;
 }
 
+/* The least of a folder and all above it; in a container the path may not be there. */
+static size_t of_path(const struct hierarchy *h, char *folder)
+{
+    size_t least = of_folder(h, "");
+
+    while (*folder == '/' && folder[1]) {
+        size_t here = of_folder(h, folder);
+
+        least = here < least ? here : least;
+        *strrchr(folder, '/') = '\0';
+    }
+    return least;
+}
+
+static size_t of_control_groups(void)
+{
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[PATH_MAX];
+    size_t least = SIZE_MAX;
+
+    if (!f)
+        return SIZE_MAX;
+    while (fgets(line, sizeof(line), f)) { /* "number:controllers:/path" */
+        char *rest = strchr(line, ':');
+
+        line[strcspn(line, "\n")] = '\0';
+        for (size_t i = 0; rest && i < NUM_HIERARCHIES; i++) {
+            size_t len = strlen(hierarchies[i].line), here;
+
+            if (strncmp(rest + 1, hierarchies[i].line, len) != 0)
+                continue;
+            here = of_path(&hierarchies[i], rest + 1 + len);
+            least = here < least ? here : least;
+        }
+    }
+    fclose(f);
+    return least;
+}
+
 size_t zt_comm_room(void)
 {
-    size_t machine = of_machine(), group = of_control_group();
+    size_t machine = of_machine(), group = of_control_groups();
 
     return machine < group ? machine : group;
 }

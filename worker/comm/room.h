@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /*
- * Bytes, of the machine (free, reclaimable, swap) or of this control group, whichever
+ * Bytes, of the machine (free, reclaimable, swap) or of its control groups, whichever
  * has less; SIZE_MAX: cannot tell. Any thread; others may take it at any moment.
  */
 size_t zt_comm_room(void);
