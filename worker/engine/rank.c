@@ -11,19 +11,33 @@
 #include "common/options.h"
 #include "worker/engine/engine.h"
 
-/* Our place among the ranks; without a launcher, alone. */
+/* What launchers call it: torchrun's names, which zlaunch uses, Open MPI's, MPICH's. */
+static const struct {
+    const char *world, *rank, *local_world, *local_rank;
+} place_names[] = {
+    {"WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+};
+
+/* Our place among the ranks, as the first launcher says it; without one, alone. */
 static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
 {
     int64_t rank = 0, world = 1, local = -1, locals = -1;
-    zt_err rc = zt_env_int("WORLD_SIZE", 1, 1 << 20, &world, fault);
+    size_t i = 0, last = sizeof(place_names) / sizeof(place_names[0]) - 1;
+    zt_err rc;
 
+    while (i < last && !getenv(place_names[i].world) && !getenv(place_names[i].rank))
+        i++;
+    rc = zt_env_int(place_names[i].world, 1, 1 << 20, &world, fault);
     if (!rc)
-        rc = zt_env_int("RANK", 0, world - 1, &rank, fault);
+        rc = zt_env_int(place_names[i].rank, 0, world - 1, &rank, fault);
     if (!rc)
-        rc = zt_env_int("LOCAL_WORLD_SIZE", 1, world, &locals, fault);
+        rc = zt_env_int(place_names[i].local_world, 1, world, &locals, fault);
     if (!rc)
-        rc =
-            zt_env_int("LOCAL_RANK", 0, (locals > 0 ? locals : world) - 1, &local, fault);
+        rc = zt_env_int(place_names[i].local_rank, 0, (locals > 0 ? locals : world) - 1,
+                        &local, fault);
     f->rank = (int)rank;
     f->world = (int)world;
     f->local_rank = (int)(local >= 0 ? local : rank);
@@ -100,16 +114,20 @@ static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
                                                  : ZT_OK;
 }
 
-static zt_err live(int argc, char **argv, struct zt_fault *fault)
+static void report(zt_err rc, struct zt_fault *fault)
 {
-    struct zt_run_facts facts = {.program = argv[1]};
+    fault->code = rc;
+    zt_event_fail(fault);
+}
+
+static zt_err live(int argc, char **argv, struct zt_run_facts facts,
+                   struct zt_fault *fault)
+{
     const struct zt_plugin *plugin = NULL;
     struct zt_engine *e = NULL;
     struct zt_run *run = NULL;
-    zt_err rc = read_place(&facts, fault);
+    zt_err rc;
 
-    if (rc)
-        return rc;
     zt_event_open(facts.rank, facts.world);
     zt_event_phase("loading the plugin");
     rc = zt_plugin_load(argv[1], &plugin, fault);
@@ -130,6 +148,8 @@ static zt_err live(int argc, char **argv, struct zt_fault *fault)
         rc = describe(e, run, fault);
     else if (!rc)
         rc = run_engine(e, run, fault);
+    if (rc) /* first: peers that see this rank leave fail too, and launchers then kill */
+        report(rc, fault);
     zt_engine_close(e);
     zt_run_close(run);
     return rc;
@@ -137,6 +157,7 @@ static zt_err live(int argc, char **argv, struct zt_fault *fault)
 
 int zt_rank_main(int argc, char **argv)
 {
+    struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
     struct zt_fault fault = {0};
     zt_err rc;
 
@@ -144,11 +165,11 @@ int zt_rank_main(int argc, char **argv)
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
         return zt_err_exit_code(ZT_E_USAGE);
     }
-    rc = live(argc, argv, &fault);
-    if (rc) {
-        fault.code = rc;
-        zt_event_fail(&fault);
-    }
+    rc = read_place(&facts, &fault);
+    if (rc)
+        report(rc, &fault);
+    else
+        rc = live(argc, argv, facts, &fault);
     zt_event_close();
     return zt_err_exit_code(rc);
 }
