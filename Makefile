@@ -226,6 +226,8 @@ probes: $(PROBES)
 
 bench: all $(BENCHES)
 	$(Q)bench/run $(B)/bench
+	$(Q)bench/run_zero --steps 2
+	$(Q)bench/run_comm
 
 # ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
 FUZZ_CC := clang
