@@ -164,15 +164,20 @@ static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_live
                                &l->gather, fault);
 }
 
-/* Take memory for the block and start filling it. */
+/* The pool is the same on all ranks, and so is what comes of this. */
+static zt_err take_memory(struct zt_zero *z, const struct zt_block *b,
+                          struct zt_fault *fault)
+{
+    size_t bytes = (size_t)b->padded_elems * zt_dtype_bytes(z->cfg.dtype);
+
+    return zt_pool_alloc(z->live_pool, bytes, &live_of(z, b)->data, fault);
+}
+
+/* Start filling a block's memory. */
 static zt_err begin_block(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
     struct zt_live *l = live_of(z, b);
-    size_t bytes = (size_t)b->padded_elems * zt_dtype_bytes(z->cfg.dtype);
-    zt_err rc = zt_pool_alloc(z->live_pool, bytes, &l->data, fault);
 
-    if (rc)
-        return rc;
     z->live_elems += b->numel;
     z->live_peak = z->live_elems > z->live_peak ? z->live_elems : z->live_peak;
     l->pending = true;
@@ -207,20 +212,43 @@ static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_faul
     return rc;
 }
 
+/* What is held or on its way for other calls than this one goes. */
+static zt_err forget_others(struct zt_zero *z, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
+        struct zt_block *other = z->cfg.model->blocks[i];
+
+        if (!z->live[i].data || z->live[i].users)
+            continue;
+        rc = finish_block(z, other, fault);
+        if (!rc)
+            release(z, other);
+    }
+    return rc;
+}
+
 static zt_err fetch(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
     struct zt_live *l = live_of(z, b);
     zt_err rc = ZT_OK;
 
     if (!l->data) {
-        make_room(z, b->numel, -1);
-        rc = begin_block(z, b, fault);
+        bool room = make_room(z, b->numel, -1) && !take_memory(z, b, NULL);
+
+        /* what is on its way may be too much; another order than planned leaves holes */
+        if (!room)
+            rc = forget_others(z, fault);
+        if (!rc && !room)
+            rc = take_memory(z, b, fault);
+        if (!rc)
+            rc = begin_block(z, b, fault);
     }
     if (!rc)
         rc = finish_block(z, b, fault);
     if (rc)
         return zt_fault_context(fault, rc, "gathering the weights of block %s", b->name);
-    l->users++;
     return ZT_OK;
 }
 
@@ -257,7 +285,8 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
             if (!zt_is_gathered(z, b) || live_of(z, b)->data)
                 continue;
             ahead += b->numel;
-            if (ahead > o->prefetch_bucket_size || !make_room(z, b->numel, call))
+            if (ahead > o->prefetch_bucket_size || !make_room(z, b->numel, call) ||
+                take_memory(z, b, NULL))
                 return ZT_OK;
             rc = begin_block(z, b, fault);
         }
@@ -266,27 +295,6 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
 }
 
 /* ---- calls ---- */
-
-/*
- * Block b was called where another was expected. What is held or on its way for the calls
- * that were expected goes: it would only take the place of what is needed now.
- */
-static zt_err forget_plans(struct zt_zero *z, const struct zt_block *b,
-                           struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
-        struct zt_block *other = z->cfg.model->blocks[i];
-
-        if (!z->live[i].data || z->live[i].users || needs(b, other))
-            continue;
-        rc = finish_block(z, other, fault);
-        if (!rc)
-            release(z, other);
-    }
-    return rc;
-}
 
 zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
@@ -297,8 +305,10 @@ zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *f
     if (z->stage < 3)
         return ZT_OK;
     rc = visit(z, b, fault);
+    for (int i = 0; (n = zt_needed(b, i)); i++)
+        live_of(z, n)->users++; /* one does not make room for another */
     if (!rc && expected && !z->on_track)
-        rc = forget_plans(z, b, fault);
+        rc = forget_others(z, fault); /* they would only be in the way */
     for (int i = 0; !rc && (n = zt_needed(b, i)); i++)
         if (zt_is_gathered(z, n))
             rc = fetch(z, n, fault);
@@ -313,12 +323,14 @@ zt_err zt_gather_leave(struct zt_zero *z, struct zt_block *b, struct zt_fault *f
     for (int i = 0; z->stage == 3 && (n = zt_needed(b, i)); i++) {
         int use;
 
-        if (!zt_is_gathered(z, n) || --live_of(z, n)->users > 0)
+        if (--live_of(z, n)->users > 0 || !zt_is_gathered(z, n))
             continue;
         use = next_use(z, n);
         if (use == INT_MAX || distance(z, use) > z->cfg.options->max_reuse_distance)
             release(z, n);
     }
+    if (z->stage == 3)
+        make_room(z, 0, -1); /* a call that needed more than the limit is over */
     return ZT_OK;
 }
 
@@ -340,7 +352,6 @@ zt_err zt_gather_end(struct zt_zero *z, struct zt_fault *fault)
         if (!z->live[i].data)
             continue;
         rc = finish_block(z, b, fault); /* fetched ahead for a call that did not come */
-        z->live[i].users = 0;
         release(z, b);
     }
     visits(z)->num = z->pos;
