@@ -130,7 +130,7 @@ static zt_err UNUSED run_pass(struct rank *r, zt_mode mode, int step, int64_t mi
     zt_err rc;
 
     make_batch(tokens, targets, step, micro, rank);
-    net_now = r->j->order ? r->j->order(step, micro) : NET_ALL;
+    net_now = r->j->order && !r->zero->planning ? r->j->order(step, micro) : NET_ALL;
     zt_zero_pass_begin(r->zero, mode, micro);
     rc = zt_step_forward(r->step, &pass, &out, &fault);
     if (!rc && loss)
