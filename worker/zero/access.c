@@ -31,9 +31,10 @@ static bool check(zt_weights *w, const zt_param *p, int64_t from, int64_t n,
         return false;
     if (p && values && from >= 0 && n >= 0 && from <= p->numel && n <= p->numel - from)
         return true;
-    zt_fault_set(&w->fault, ZT_E_PLUGIN, "elements %lld to %lld of %s: there are %lld",
-                 (long long)from, (long long)(from + n), p ? p->name : "no parameter",
-                 (long long)(p ? p->numel : 0));
+    zt_fault_set(&w->fault, ZT_E_PLUGIN,
+                 "%lld elements from %lld on of %s, which has %lld%s", (long long)n,
+                 (long long)from, p ? p->name : "no parameter",
+                 (long long)(p ? p->numel : 0), values ? "" : ": there is no array");
     return false;
 }
 
@@ -58,7 +59,7 @@ bool zt_weights_write(zt_weights *w, zt_param *p, int64_t from, int64_t n, float
     lo = lo > from ? lo : from;
     if (!rc && end > lo)
         rc = zt_zero_set(z, p, lo, end - lo, values + (lo - from), &w->fault);
-    w->changed = true;
+    w->changed = z->unpublished = true;
     return !rc;
 }
 

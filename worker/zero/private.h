@@ -86,6 +86,7 @@ struct zt_zero {
 
     struct zt_region weights, master, grads, moments[ZT_OPTIM_MAX_STATES], secondary;
     bool has_master, has_grads;
+    bool unpublished;     /* a rank may have new values only of its own shards */
     struct zt_comm *near; /* that group; NULL while planning */
 
     /* gather.c */

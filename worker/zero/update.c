@@ -258,5 +258,6 @@ zt_err zt_publish(struct zt_zero *z, bool all, struct zt_fault *fault)
 
 zt_err zt_zero_publish(struct zt_zero *z, struct zt_fault *fault)
 {
+    z->unpublished = false;
     return zt_publish(z, true, fault);
 }

@@ -119,7 +119,7 @@ zt_err zt_zero_get(struct zt_zero *z, const struct zt_param *p, int64_t from, in
     int64_t lo = p->offset_elems + from, hi = lo + n, shard = zt_shard_elems(z, b);
     zt_err rc = ZT_OK;
 
-    if (z->cfg.world == 1 || holds_all(z, b))
+    if (z->stage == 0 || (holds_all(z, b) && !z->unpublished))
         return own_values(z, b, lo, n, values, fault);
     for (int r = 0; !rc && r < z->cfg.world; r++) {
         int64_t begin = r * shard > lo ? r * shard : lo;
