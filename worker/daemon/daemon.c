@@ -172,6 +172,8 @@ static void finish(struct zt_node *n)
     uv_timer_stop(&n->grace);
     for (int i = 0; i < n->num_started; i++)
         zt_output_close(&n->ranks[i]);
+    for (int i = 0; i < n->num_started; i++)
+        zt_pmi_link_close(&n->ranks[i]);
     if (n->orphaned)
         uv_stop(&n->loop);
     else
@@ -234,17 +236,36 @@ static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
         n->oom_kills = kills;
 }
 
+/* It ended as if all were well, but its peers would wait for it in MPI for ever. */
+static void report_left_mpi(struct zt_node *n, const struct zt_local_rank *r)
+{
+    struct zt_fault fault = {0};
+
+    n->exit_code = zt_err_exit_code(
+        zt_fault_set(&fault, ZT_E_PEER,
+                     "rank %d ended with exit code 0 but without MPI_Finalize; the other "
+                     "ranks are stopped",
+                     r->rank));
+    send_fault(n, &fault);
+}
+
 static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
 {
     bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    bool inside;
 
+    zt_pmi_link_drain(r);
+    zt_pmi_link_close(r);
+    inside = n->pmi && zt_pmi_is_inside(n->pmi, r->rank);
     r->alive = false;
     n->num_alive--;
-    if (failed)
+    if (failed || inside)
         zt_comm_abort_fd(n->shm_fd, r->rank);
     zt_output_drain(r);
     report_exit(n, r, status);
-    if (failed && n->state == ZT_NODE_RUNNING)
+    if (inside && !failed && n->state == ZT_NODE_RUNNING)
+        report_left_mpi(n, r);
+    if ((failed || inside) && n->state == ZT_NODE_RUNNING)
         stop_ranks(n, SIGTERM, n->job->grace_ms);
 }
 
@@ -344,9 +365,16 @@ static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
     if (rc)
         return rc;
     zt_cores_share(cores, i, n->job->local_world, &share);
-    rc = zt_spawn_rank(&s, &got, fault);
+    rc = zt_pmi_link_open(r, &s.pmi_fd, fault);
     if (rc)
         return rc;
+    rc = zt_spawn_rank(&s, &got, fault);
+    if (s.pmi_fd >= 0)
+        close(s.pmi_fd);
+    if (rc) {
+        zt_pmi_link_close(r);
+        return rc;
+    }
     r->pid = got.pid;
     r->alive = true;
     n->num_alive++;
@@ -369,6 +397,9 @@ static zt_err start_job(struct zt_node *n, struct zt_fault *fault)
     n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
     if (!n->ranks)
         return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");
+    rc = zt_pmi_link_server(n, fault);
+    if (rc)
+        return rc;
     rc = zt_cores_init(&cores, n->job->core_list, fault);
     for (int i = 0; !rc && i < n->job->local_world; i++)
         rc = start_rank(n, &cores, i, fault);
@@ -563,6 +594,8 @@ static void close_node(struct zt_node *n)
 {
     for (int i = 0; i < n->num_started; i++)
         zt_output_close(&n->ranks[i]);
+    for (int i = 0; i < n->num_started; i++)
+        zt_pmi_link_close(&n->ranks[i]);
     uv_walk(&n->loop, on_walk_close, NULL);
     uv_run(&n->loop, UV_RUN_DEFAULT);
     uv_loop_close(&n->loop);
@@ -573,6 +606,7 @@ static void close_node(struct zt_node *n)
     if (n->state_fd >= 0)
         close(n->state_fd);
     zt_buf_release(&n->frames);
+    zt_pmi_close(n->pmi);
     zt_job_close(n->job);
     free(n->ranks);
 }

@@ -19,6 +19,7 @@
 #include "common/phase.h"
 #include "worker/daemon/job.h"
 #include "worker/daemon/lines.h"
+#include "worker/daemon/pmi.h"
 
 #include <sys/types.h>
 #include <uv.h>
@@ -54,6 +55,13 @@ struct zt_source {
     struct zt_buf frames; /* control */
 };
 
+/* Our end of the socket that a rank finds in PMI_FD. */
+struct zt_pmi_link {
+    struct zt_local_rank *rank;
+    int fd; /* -1: closed */
+    uv_poll_t poll;
+};
+
 struct zt_local_rank {
     struct zt_node *node;
     int rank, local_rank;
@@ -61,6 +69,7 @@ struct zt_local_rank {
     bool alive;
     int log_fd;                 /* -1: output goes to zlaunch */
     struct zt_source source[3]; /* by stream */
+    struct zt_pmi_link pmi;
 };
 
 struct zt_node {
@@ -74,6 +83,7 @@ struct zt_node {
     uv_timer_t grace;
     struct zt_job *job;
     struct zt_local_rank *ranks; /* (job->local_world) */
+    struct zt_pmi *pmi;          /* NULL: the job is on several nodes */
     int num_started, num_alive;
     int shm_fd, state_fd;
     struct zt_phase_slot *phases; /* (job->local_world), mapped */
@@ -94,5 +104,15 @@ zt_err zt_output_start(struct zt_local_rank *r, const int fds[3],
 void zt_output_drain(struct zt_local_rank *r);
 void zt_output_pause(struct zt_node *n, bool pause);
 void zt_output_close(struct zt_local_rank *r);
+
+/* pmi_link.c */
+/* A server for the ranks of n->job, if all of them are here. */
+zt_err zt_pmi_link_server(struct zt_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
+/* *rank_fd: the rank's end, close-on-exec, for the caller to close; -1: no server. */
+zt_err zt_pmi_link_open(struct zt_local_rank *r, int *rank_fd,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+/* Serve what the rank has asked. */
+void zt_pmi_link_drain(struct zt_local_rank *r);
+void zt_pmi_link_close(struct zt_local_rank *r);
 
 #endif

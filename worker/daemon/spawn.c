@@ -88,13 +88,28 @@ static void env_release(struct env_list *e)
     free(e->items);
 }
 
+/* Does it say where this daemon stands in somebody else's MPI job? Not so its ranks. */
+static bool is_foreign_place(const char *item)
+{
+    static const char *const prefixes[] = {
+        "PMI_",       "HYDI_",           "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
+        "PMIX_RANK=", "PMIX_NAMESPACE=", "PMIX_SERVER_",     "OMPI_COMM_WORLD_",
+    };
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(item, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
 static void build_env(struct env_list *e, const struct zt_spawn *s, int control_fd)
 {
     const struct zt_job *job = s->job;
     char threads[16];
 
     for (char **v = environ; *v; v++)
-        env_take(e, strdup(*v), false);
+        if (!is_foreign_place(*v))
+            env_take(e, strdup(*v), false);
     for (char **v = job->env; *v; v++)
         env_take(e, strdup(*v), true);
     env_set(e, "RANK=%d", job->first_rank + s->local_rank);
@@ -115,6 +130,11 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     env_set(e, "ZLAUNCH_CONTROL_FD=%d", control_fd);
     env_set(e, "ZLAUNCH_SHM_FD=%d", s->shm_fd);
     env_set(e, "ZLAUNCH_STATE_FD=%d", s->state_fd);
+    if (s->pmi_fd >= 0) {
+        env_set(e, "PMI_FD=%d", s->pmi_fd);
+        env_set(e, "PMI_RANK=%d", job->first_rank + s->local_rank);
+        env_set(e, "PMI_SIZE=%d", job->world);
+    }
     snprintf(threads, sizeof(threads), "%d", s->share->threads);
     env_default(e, "OMP_NUM_THREADS", threads);
     if (s->share->crowded) /* a waiting thread must not burn the core of a working one */
@@ -158,7 +178,8 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
         _exit(1);
     if (dup2(null_fd, STDIN_FILENO) < 0 || dup2(pipes[0], STDOUT_FILENO) < 0 ||
         dup2(pipes[1], STDERR_FILENO) < 0 || keep_open(control_fd) < 0 ||
-        keep_open(s->shm_fd) < 0 || keep_open(s->state_fd) < 0)
+        keep_open(s->shm_fd) < 0 || keep_open(s->state_fd) < 0 ||
+        (s->pmi_fd >= 0 && keep_open(s->pmi_fd) < 0))
         _exit(71);
     if (job->bind && s->share->bind)
         sched_setaffinity(0, sizeof(s->share->mask), &s->share->mask);

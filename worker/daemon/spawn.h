@@ -3,7 +3,7 @@
  *
  * The rank dies with the daemon (parent-death signal), reads nothing from stdin, and
  * inherits just these descriptors beyond 0, 1, 2: its control socket, the job's shared
- * memory and the phase page.
+ * memory, the phase page, and its PMI socket if there is one.
  * Threads: the daemon's loop thread.
  */
 #ifndef WORKER_DAEMON_SPAWN_H
@@ -19,6 +19,7 @@ struct zt_spawn {
     int local_rank;
     const struct zt_core_share *share;
     int shm_fd, state_fd; /* close-on-exec here, open in the rank */
+    int pmi_fd;           /* likewise; -1: none */
 };
 
 /* What the daemon holds of a started rank: non-blocking, close-on-exec descriptors. */

@@ -1,0 +1,51 @@
+/*
+ * pmi.h -- the process manager that MPI libraries expect: PMI-1, as MPICH speaks it.
+ *
+ * A rank of MPICH finds a socket in PMI_FD and asks line by line who it is, leaves its
+ * address for the others ("put"), waits for them ("barrier") and reads theirs ("get").
+ * That is all it needs to do without mpirun. One server for all ranks of a job, which
+ * are on one node; docs/PROTOCOL.md has the messages.
+ *
+ *      rank --bytes--> zt_pmi_feed() --lines--> answers by `send`
+ *
+ * Bounds: a line has at most ZT_PMI_LINE bytes, the key-value space ZT_PMI_MAX_KEYS
+ * entries of ZT_PMI_KEY and ZT_PMI_VALUE bytes at most.
+ * Ownership: the server copies what it keeps; `send` gets memory for the call only.
+ * Threads:   one.
+ * Failure:   a rank that speaks nonsense is told so (rc=-1) or no longer heard
+ *            (ZT_PMI_BAD); neither harms the others.
+ */
+#ifndef WORKER_DAEMON_PMI_H
+#define WORKER_DAEMON_PMI_H
+
+#include "common/fault.h"
+
+#define ZT_PMI_LINE     2048
+#define ZT_PMI_NAME     256  /* kvsname_max, with the final NUL */
+#define ZT_PMI_KEY      64   /* keylen_max */
+#define ZT_PMI_VALUE    1024 /* vallen_max: clients split what is longer */
+#define ZT_PMI_MAX_KEYS 65536
+
+struct zt_pmi;
+
+typedef enum zt_pmi_state {
+    ZT_PMI_FINE,
+    ZT_PMI_BAD,   /* it broke the protocol: listen no more */
+    ZT_PMI_ABORT, /* it asked to end the job (MPI_Abort); more may have been said */
+} zt_pmi_state;
+
+/* A line for rank `rank`, its end included. False: it cannot be sent. */
+typedef bool (*zt_pmi_send_fn)(void *arg, int rank, const char *line, size_t n);
+
+/* Ranks 0 to world - 1, all on this node. `name` becomes that of the key-value space. */
+zt_err zt_pmi_open(int world, const char *name, zt_pmi_send_fn send, void *arg,
+                   struct zt_pmi **out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_pmi_close(struct zt_pmi *p); /* NULL is fine */
+
+/* What rank `rank` wrote, in whatever pieces. */
+zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n);
+
+/* Whether the rank began MPI and did not end it: then others may wait for it forever. */
+bool zt_pmi_is_inside(const struct zt_pmi *p, int rank);
+
+#endif

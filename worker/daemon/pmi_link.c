@@ -1,0 +1,103 @@
+/* A rank's socket to the PMI server, on the daemon's loop. */
+#include "worker/daemon/node.h"
+
+#include "common/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool send_line(void *arg, int rank, const char *line, size_t n)
+{
+    struct zt_node *node = arg;
+    struct zt_pmi_link *l = &node->ranks[rank - node->job->first_rank].pmi;
+    ssize_t k;
+
+    if (l->fd < 0)
+        return false;
+    do /* a client has one question open, so an answer always fits */
+        k = send(l->fd, line, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (k < 0 && errno == EINTR);
+    return k == (ssize_t)n;
+}
+
+zt_err zt_pmi_link_server(struct zt_node *n, struct zt_fault *fault)
+{
+    const struct zt_job *job = n->job;
+
+    if (job->local_world != job->world) /* its ranks would need those of other nodes */
+        return ZT_OK;
+    return zt_pmi_open(job->world, job->id, send_line, n, &n->pmi, fault);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct zt_pmi_link *l = poll->data;
+
+    (void)status; /* an error shows in the read */
+    (void)events;
+    zt_pmi_link_drain(l->rank);
+}
+
+zt_err zt_pmi_link_open(struct zt_local_rank *r, int *rank_fd, struct zt_fault *fault)
+{
+    struct zt_pmi_link *l = &r->pmi;
+    int fds[2], e;
+
+    l->rank = r;
+    l->fd = *rank_fd = -1;
+    if (!r->node->pmi)
+        return ZT_OK;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "PMI socket of rank %d: %s", r->rank,
+                            strerror(errno));
+    e = uv_poll_init(&r->node->loop, &l->poll, fds[0]); /* makes it non-blocking */
+    if (e) {
+        close(fds[0]);
+        close(fds[1]);
+        return zt_fault_set(fault, ZT_E_SYSTEM, "PMI socket of rank %d: %s", r->rank,
+                            uv_strerror(e));
+    }
+    l->fd = fds[0];
+    l->poll.data = l;
+    uv_poll_start(&l->poll, UV_READABLE, on_readable);
+    *rank_fd = fds[1];
+    return ZT_OK;
+}
+
+void zt_pmi_link_drain(struct zt_local_rank *r)
+{
+    struct zt_pmi_link *l = &r->pmi;
+    char block[ZT_PMI_LINE];
+    ssize_t k;
+
+    while (l->fd >= 0) {
+        zt_pmi_state state;
+
+        k = read(l->fd, block, sizeof(block));
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EAGAIN)
+            return;
+        state =
+            k > 0 ? zt_pmi_feed(r->node->pmi, r->rank, block, (size_t)k) : ZT_PMI_FINE;
+        if (state == ZT_PMI_BAD)
+            zt_warn("daemon", "rank %d speaks no PMI-1; its socket is closed", r->rank);
+        if (k <= 0 || state != ZT_PMI_FINE)
+            zt_pmi_link_close(r);
+    }
+}
+
+void zt_pmi_link_close(struct zt_local_rank *r)
+{
+    struct zt_pmi_link *l = &r->pmi;
+
+    if (l->fd < 0)
+        return;
+    uv_poll_stop(&l->poll);
+    uv_close((uv_handle_t *)&l->poll, NULL);
+    close(l->fd);
+    l->fd = -1;
+}
