@@ -227,7 +227,9 @@ static void lone_rank(struct zt_comm *c)
         CHECK(rc == ZT_E_PLUGIN);
         zt_comm_abort(c, 0);
     } else {
-        CHECK(rc == ZT_E_PEER && strstr(fault.text, "rank 0"));
+        /* in groups the second to fail may be the first that a third one notices */
+        CHECK(rc == ZT_E_PEER);
+        CHECK(the_job->o.hpz_partition_size > 1 || strstr(fault.text, "rank 0"));
     }
 }
 
