@@ -48,6 +48,7 @@ struct zt_engine {
     struct zt_sampler *sampler;
     int64_t block_size;        /* tokens per row */
     int32_t *tokens, *targets; /* host: (grad_accum_steps, B, T) */
+    double step_tokens;        /* target tokens of all ranks in the batch at hand */
     int64_t total_steps;
 
     int64_t steps_taken, skipped,

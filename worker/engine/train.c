@@ -142,32 +142,49 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     return rc ? rc : zt_zero_step_model(e->zero, how.t, fault);
 }
 
-/* One optimizer step; `step` counts from 1. */
+/* The target tokens of all ranks; 0 would be nothing to learn from. */
+static zt_err check_tokens(int64_t step, double tokens, struct zt_fault *fault)
+{
+    if (tokens > 0)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_FORMAT, "step %lld has no target token to learn from",
+                        (long long)step);
+}
+
+/* The batch of the first step; later ones are read while the step before ends. */
+static zt_err first_batch(struct zt_engine *e, struct zt_fault *fault)
+{
+    int64_t targets = 0;
+    zt_err rc = load_batches(e, 1, &targets, fault);
+
+    e->step_tokens = (double)targets;
+    return rc ? rc : zt_sum_f64(e->comm, &e->step_tokens, 1, fault);
+}
+
+/* One optimizer step; `step` counts from 1. Its batch is there. */
 static zt_err train_step(struct zt_engine *e, int64_t step, struct outcome *o,
                          struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
     int64_t targets = 0;
-    double sums[2] = {0};
-    zt_err rc = load_batches(e, step, &targets, fault);
+    double sums[3] = {0}; /* squares, loss, tokens of the next step */
+    zt_err rc = check_tokens(step, e->step_tokens, fault);
 
-    o->tokens = (double)targets;
-    if (!rc)
-        rc = zt_sum_f64(e->comm, &o->tokens, 1, fault);
-    if (!rc && o->tokens == 0)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "step %lld has no target token to learn from",
-                            (long long)step);
+    o->tokens = e->step_tokens;
     if (!rc)
         rc = accumulate(e, step, (float)(scale / o->tokens), fault);
     if (!rc)
         rc = zt_zero_sumsq(e->zero, &sums[0], fault);
+    if (!rc && step < e->total_steps)
+        rc = load_batches(e, step + 1, &targets, fault);
     sums[1] = (double)e->scalars->loss;
+    sums[2] = (double)targets;
     if (!rc)
-        rc = zt_sum_f64(e->comm, sums, 2, fault);
+        rc = zt_sum_f64(e->comm, sums, 3, fault);
     if (rc)
         return rc;
 
+    e->step_tokens = sums[2];
     o->loss = sums[1] / o->tokens;
     o->lr = zt_sched_lr(&e->run->sched, e->run->optim.lr, e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
@@ -249,7 +266,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     struct window w = {.start = zt_now()};
     double first = 0;
     char phase[48];
-    zt_err rc = ZT_OK;
+    zt_err rc = first_batch(e, fault);
 
     for (int64_t step = 1; !rc && step <= e->total_steps; step++) {
         struct outcome o = {0};

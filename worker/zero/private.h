@@ -3,7 +3,7 @@
  *
  *      state.c    regions: where which state lies        values.c  in, out, fingerprint
  *      gather.c   weights: gather, prefetch, release      grads.c   gradients: buckets
- *      update.c   norm, optimizer, publishing
+ *      update.c   norm, optimizer                     publish.c new weights to all
  *
  * Z1: a shard of block b is elements [rank * n, (rank + 1) * n), n = padded_elems /
  * world. Z2: block->weights is NULL whenever the block is not held whole; using it then
@@ -70,6 +70,14 @@ struct zt_bucket {
     int64_t elems;
 };
 
+/* New weights on their way to all ranks, block after block. */
+struct zt_publish {
+    zt_comm_handle *handle; /* per block */
+    int next, done;         /* the first block not started, not known to have arrived */
+    int64_t flying;         /* elements */
+    bool all;
+};
+
 /* Neighbouring elements of a block with the same optimizer settings. */
 struct zt_segment {
     const struct zt_block *block;
@@ -108,6 +116,8 @@ struct zt_zero {
     bool first, last; /* micro-batch of the step */
     float pre, post;  /* scales around the sum */
     struct zt_bucket filling, flying;
+
+    struct zt_publish publish;
 
     /* update.c */
     double *sumsq; /* per block, device memory */
@@ -174,9 +184,16 @@ zt_err zt_grads_ready(struct zt_zero *z, struct zt_block *b,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_grads_end(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* update.c */
+/* publish.c */
+zt_err zt_publish_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_publish_close(struct zt_zero *z);
 /* Whole blocks get the values of all shards; `all`: frozen ones, too. */
 zt_err zt_publish(struct zt_zero *z, bool all, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Until what a call of the block reads has arrived; NULL: everything. */
+zt_err zt_publish_await(struct zt_zero *z, const struct zt_block *called,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* update.c */
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_update_close(struct zt_zero *z);
 

@@ -279,6 +279,8 @@ static zt_err open_all(struct zt_zero *z, struct zt_fault *fault)
                        &z->transient_pool, fault);
     if (!rc)
         rc = zt_gather_open(z, fault);
+    if (!rc)
+        rc = zt_publish_open(z, fault);
     if (!rc && cfg->training)
         rc = zt_grads_open(z, fault);
     if (!rc && cfg->training)
@@ -317,6 +319,7 @@ void zt_zero_close(struct zt_zero *z)
         return;
     zt_update_close(z);
     zt_grads_close(z);
+    zt_publish_close(z);
     zt_gather_close(z);
     zt_pool_close(z->transient_pool);
     zt_pool_close(z->live_pool);
@@ -387,7 +390,9 @@ static zt_err on_enter(void *ctx, struct zt_block *b, bool backward, struct zt_f
     zt_err rc;
 
     z->in_backward = backward;
-    rc = zt_gather_enter(z, b, f);
+    rc = zt_publish_await(z, b, f);
+    if (!rc)
+        rc = zt_gather_enter(z, b, f);
     if (!rc && backward)
         rc = zt_grads_need(z, b, f);
     if (!z->planning)

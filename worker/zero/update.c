@@ -1,5 +1,4 @@
-/* update.c -- the end of a step: norm, optimizer, and new weights for all who need them.
- */
+/* update.c -- the end of a step: norm and optimizer. */
 #include <stdlib.h>
 
 #include "worker/zero/private.h"
@@ -206,58 +205,4 @@ zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault)
     return zt_zero_clear(z, z->grads.base, z->grads.dtype,
                          (int64_t)(z->grads.bytes / zt_dtype_bytes(z->grads.dtype)),
                          fault);
-}
-
-/* ---- publishing ---- */
-
-/* Everybody's shard of a block into everybody's whole. */
-static zt_err start_publish(struct zt_zero *z, const struct zt_block *b,
-                            zt_comm_handle *handle, struct zt_fault *fault)
-{
-    char *all = zt_region_at(z, &z->weights, b, 0);
-    size_t n = (size_t)zt_shard_elems(z, b), width = zt_dtype_bytes(z->cfg.dtype);
-    zt_err rc = ZT_OK;
-
-    if (z->cfg.options->allgather_partitions)
-        return zt_all_gather_start(z->cfg.comm, all + (size_t)z->cfg.rank * n * width,
-                                   all, n, z->cfg.dtype, handle, fault);
-    for (int r = 0; !rc && r < z->cfg.world; r++)
-        rc = zt_broadcast_start(z->cfg.comm, all + (size_t)r * n * width, n, z->cfg.dtype,
-                                r, handle, fault);
-    return rc;
-}
-
-/* All whole blocks, with at most about allgather_bucket_size elements on their way. */
-zt_err zt_publish(struct zt_zero *z, bool all, struct zt_fault *fault)
-{
-    const struct zt_zero_options *o = z->cfg.options;
-    zt_comm_handle last = 0;
-    int64_t flying = 0;
-    zt_err rc = ZT_OK;
-
-    if (z->stage == 0 || z->planning)
-        return ZT_OK;
-    if (z->weights.zone == ZT_ZONE_NODE) /* nobody reads what a peer still writes */
-        return zt_barrier(z->cfg.comm, fault);
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
-        const struct zt_block *b = z->cfg.model->blocks[i];
-
-        if (!z->weights.whole[i] || !b->padded_elems || (b->frozen && !all))
-            continue;
-        rc = start_publish(z, b, &last, fault);
-        flying += b->padded_elems;
-        if (!rc && (flying >= o->allgather_bucket_size || !o->overlap_comm)) {
-            rc = zt_comm_wait(z->cfg.comm, last, fault);
-            flying = 0;
-        }
-    }
-    if (!rc && flying)
-        rc = zt_comm_wait(z->cfg.comm, last, fault);
-    return rc ? zt_fault_context(fault, rc, "publishing new weights") : ZT_OK;
-}
-
-zt_err zt_zero_publish(struct zt_zero *z, struct zt_fault *fault)
-{
-    z->unpublished = false;
-    return zt_publish(z, true, fault);
 }

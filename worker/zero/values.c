@@ -119,6 +119,9 @@ zt_err zt_zero_get(struct zt_zero *z, const struct zt_param *p, int64_t from, in
     int64_t lo = p->offset_elems + from, hi = lo + n, shard = zt_shard_elems(z, b);
     zt_err rc = ZT_OK;
 
+    rc = zt_publish_await(z, NULL, fault);
+    if (rc)
+        return rc;
     if (z->stage == 0 || (holds_all(z, b) && !z->unpublished))
         return own_values(z, b, lo, n, values, fault);
     for (int r = 0; !rc && r < z->cfg.world; r++) {
