@@ -251,14 +251,18 @@ static void report_left_mpi(struct zt_node *n, const struct zt_local_rank *r)
 
 static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
 {
-    bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    bool inside;
+    bool failed, inside;
+    int abort_code;
 
-    zt_pmi_link_drain(r);
-    zt_pmi_link_close(r);
-    inside = n->pmi && zt_pmi_is_inside(n->pmi, r->rank);
     r->alive = false;
     n->num_alive--;
+    zt_pmi_link_drain(r);
+    zt_pmi_link_close(r);
+    abort_code = n->pmi ? zt_pmi_abort_code(n->pmi, r->rank) : 0;
+    inside = n->pmi && zt_pmi_is_inside(n->pmi, r->rank);
+    if (abort_code && WIFSIGNALED(status)) /* it was killed because it asked to be */
+        status = W_EXITCODE(abort_code, 0);
+    failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     if (failed || inside)
         zt_comm_abort_fd(n->shm_fd, r->rank);
     zt_output_drain(r);

@@ -11,6 +11,7 @@ struct client {
     char line[ZT_PMI_LINE]; /* what came of the next one */
     size_t len;
     bool began, ended, waits, deaf;
+    int abort_code; /* 0: it called none */
 };
 
 struct pair {
@@ -212,11 +213,13 @@ static zt_pmi_state on_finalize(struct zt_pmi *p, int rank, const struct message
     return ZT_PMI_FINE;
 }
 
+/* No answer: the library waits for one until it is killed, and would go on with it. */
 static zt_pmi_state on_abort(struct zt_pmi *p, int rank, const struct message *m)
 {
-    (void)p;
-    (void)rank;
-    (void)m;
+    const char *code = get(m, "exitcode");
+    int n = code ? (int)(strtol(code, NULL, 10) & 255) : 0;
+
+    p->client[rank].abort_code = n ? n : 1;
     return ZT_PMI_ABORT;
 }
 
@@ -292,6 +295,11 @@ zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n
 bool zt_pmi_is_inside(const struct zt_pmi *p, int rank)
 {
     return p->client[rank].began && !p->client[rank].ended;
+}
+
+int zt_pmi_abort_code(const struct zt_pmi *p, int rank)
+{
+    return p->client[rank].abort_code;
 }
 
 /* ------------------------------------------------------------------ open, close */

@@ -31,7 +31,7 @@ struct zt_pmi;
 typedef enum zt_pmi_state {
     ZT_PMI_FINE,
     ZT_PMI_BAD,   /* it broke the protocol: listen no more */
-    ZT_PMI_ABORT, /* it asked to end the job (MPI_Abort); more may have been said */
+    ZT_PMI_ABORT, /* it asks to be killed, and the job with it (MPI_Abort) */
 } zt_pmi_state;
 
 /* A line for rank `rank`, its end included. False: it cannot be sent. */
@@ -47,5 +47,8 @@ zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n
 
 /* Whether the rank began MPI and did not end it: then others may wait for it forever. */
 bool zt_pmi_is_inside(const struct zt_pmi *p, int rank);
+
+/* The exit code that the rank asked for with ZT_PMI_ABORT, 1 to 255; 0: it did not. */
+int zt_pmi_abort_code(const struct zt_pmi *p, int rank);
 
 #endif

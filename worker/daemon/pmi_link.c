@@ -4,7 +4,7 @@
 #include "common/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -85,7 +85,9 @@ void zt_pmi_link_drain(struct zt_local_rank *r)
             k > 0 ? zt_pmi_feed(r->node->pmi, r->rank, block, (size_t)k) : ZT_PMI_FINE;
         if (state == ZT_PMI_BAD)
             zt_warn("daemon", "rank %d speaks no PMI-1; its socket is closed", r->rank);
-        if (k <= 0 || state != ZT_PMI_FINE)
+        if (state == ZT_PMI_ABORT && r->alive) /* the others follow when it is reaped */
+            kill(-r->pid, SIGKILL);
+        if (k <= 0 || state == ZT_PMI_BAD)
             zt_pmi_link_close(r);
     }
 }

@@ -133,7 +133,12 @@ static void abort_is_passed_on(void **state)
 
     (void)state;
     start(p, 0);
+    start(p, 1);
     assert_int_equal(zt_pmi_feed(p, 0, "cmd=abort exitcode=3\n", 21), ZT_PMI_ABORT);
+    assert_int_equal(zt_pmi_abort_code(p, 0), 3);
+    assert_int_equal(zt_pmi_feed(p, 1, "cmd=abort exitcode=0\n", 21), ZT_PMI_ABORT);
+    assert_int_equal(zt_pmi_abort_code(p, 1), 1); /* an abort is no success */
+    assert_int_equal(zt_pmi_abort_code(p, 2), 0);
     assert_true(zt_pmi_is_inside(p, 0));
     zt_pmi_close(p);
 }

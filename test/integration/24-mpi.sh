@@ -1,0 +1,120 @@
+#!/bin/bash
+# Ranks that talk by MPI: the same bits as by shared memory, whoever starts them; and a rank
+# that dies takes the job with it at once.
+. "$(dirname "$0")/launch_lib.sh"
+if [ ! -f "$bin/backends/mpi.so" ] || ! command -v mpirun >/dev/null; then
+    echo "no MPI: apt install mpich libmpich-dev, then run make"
+    exit 77
+fi
+cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/Apache-2.0 >"$tmp/corpus.txt"
+model=("$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --block_size 32
+    --train_file "$tmp/corpus.txt" --do_train --logging_steps 1 --learning_rate 1e-3 --seed 7
+    --max_steps 6 --fingerprint_steps 2 --per_device_train_batch_size 2)
+
+# The losses and fingerprints of a run, one step a line.
+bits() {
+    grep '"event":"step"' "$1" |
+        sed 's/.*"loss":\([^,]*\),.*/\1 &/; s/^\([^ ]*\) .*"fingerprint":"\([0-9a-f]*\)".*/\1 \2/; s/ {.*//'
+}
+same_bits() {
+    [ "$(bits "$1" | wc -l)" -eq 6 ] && [ "$(bits "$1" | grep -c ' ')" -eq 3 ] &&
+        [ "$(bits "$1")" = "$(bits "$2")" ]
+}
+
+# ---------------------------------------------------------------- the same numbers
+for kind in "" --bf16; do
+    for n in 2 4; do
+        launch --num_gpus $n --log_format json "${model[@]}" $kind --comm shm
+        check "$n ranks by shared memory${kind:+, $kind}" code_is 0
+        cp "$tmp/out" "$tmp/shm"
+        launch --num_gpus $n --log_format json "${model[@]}" $kind --comm mpi
+        check "$n ranks by MPI under zlaunch${kind:+, $kind}" code_is 0
+        cp "$tmp/out" "$tmp/mpi"
+        check "  are the same bits" same_bits "$tmp/shm" "$tmp/mpi"
+        ZLAUNCH_LOG_FORMAT=json mpirun -n $n "$bin/zworker" "${model[@]}" $kind \
+            >"$tmp/out" 2>"$tmp/err"
+        code=$?
+        check "$n ranks under mpirun${kind:+, $kind}" code_is 0
+        check "  are the same bits" same_bits "$tmp/shm" "$tmp/out"
+    done
+done
+for stage in 1 3; do
+    echo "{\"zero_optimization\": {\"stage\": $stage}}" >"$tmp/zero.json"
+    launch --num_gpus 2 --log_format json "${model[@]}" --deepspeed "$tmp/zero.json" --comm mpi
+    check "ZeRO stage $stage by MPI" code_is 0
+    cp "$tmp/out" "$tmp/mpi"
+    launch --num_gpus 2 --log_format json "${model[@]}" --deepspeed "$tmp/zero.json" --comm shm
+    check "  is the same bits as by shared memory" same_bits "$tmp/out" "$tmp/mpi"
+done
+
+# ---------------------------------------------------------------- under MPI, or not
+launch --num_gpus 1 "${model[@]}" --comm mpi
+check "one rank runs" code_is 0
+ZLAUNCH_MPI_BACKEND=/nowhere.so launch --num_gpus 2 "${model[@]}" --comm mpi
+check "without the object there is an error" [ "$code" -ne 0 ]
+check "  that says what to do" err_has "apt install mpich"
+mpirun -n 2 "$bin/zworker" "${model[@]}" --no_such_option >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]
+check "  and is named" err_has "no_such_option"
+
+# ---------------------------------------------------------------- other programs, by PMI
+cat >"$tmp/hello.c" <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    int rank, size, sum = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("sum %d of %d\n", sum, size);
+    if (argc > 1 && rank == 1 && !strcmp(argv[1], "abort"))
+        MPI_Abort(MPI_COMM_WORLD, 5);
+    if (argc > 1 && rank == 1 && !strcmp(argv[1], "leave"))
+        _Exit(0);
+    if (argc > 1)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+C
+if mpicc -o "$tmp/hello" "$tmp/hello.c" 2>"$tmp/err"; then
+    launch --num_gpus 4 -- "$tmp/hello"
+    check "an MPI program runs under zlaunch" code_is 0
+    check "  as one world" [ "$(grep -c 'sum 6 of 4' "$tmp/out")" -eq 4 ]
+    launch --num_gpus 3 -- "$tmp/hello" abort
+    check "MPI_Abort ends the job with its code" code_is 5
+    gone "after MPI_Abort"
+    launch --num_gpus 3 -- "$tmp/hello" leave
+    check "a rank that leaves without MPI_Finalize fails the job" [ "$code" -ne 0 ]
+    check "  and is named" err_has "rank 1 ended with exit code 0 but without MPI_Finalize"
+    gone "after that"
+    code=$(mpirun -n 1 "$zlaunch" --num_gpus 2 -- "$tmp/hello" 2>&1 | grep -c 'sum 1 of 2')
+    check "inside another MPI job ranks are a world of their own" [ "$code" -eq 2 ]
+else
+    fail "mpicc compiles a program"
+fi
+
+# ---------------------------------------------------------------- a rank dies
+rank_pid() {
+    local p
+    for p in $(survivors); do
+        if grep -qz "^RANK=$1\$" "/proc/$p/environ" 2>/dev/null; then echo "$p"; fi
+    done
+}
+training() { grep -q '"event":"step"' "$tmp/out"; }
+for victim in 0 2; do
+    launch_bg --num_gpus 3 --log_format json "${model[@]}" --max_steps 1000000 --comm mpi
+    within 60 training || fail "no step came"
+    kill -9 "$(rank_pid $victim)"
+    gone "rank $victim is killed"
+    wait "$job"
+    code=$?
+    check "  exit code 137" code_is 137
+    check "  and it is named" grep -q "\"failed_rank\":$victim" "$tmp/out"
+done
+finish
