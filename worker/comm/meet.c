@@ -8,18 +8,22 @@
 
 /*
  * Waiting. A rank spins for a moment, then sleeps on the bell. The moment is a budget of
- * turns (a few ns to a few tens of ns each) that doubles when spinning was enough and
- * halves when it was not: ranks with a core each meet without a system call, ranks that
- * share one soon stop burning it. A call in the background shares its core with work for
- * sure: it spins the least there is, and does not tell about others.
+ * turns (a few ns to a few tens of ns each; the most is about what a sleep costs) that
+ * doubles when spinning was enough and halves when it was not: ranks with a core each
+ * meet without a system call, ranks that share one soon stop burning it. Every so often a
+ * wait tries the whole budget: or ranks that were disturbed for a while, and are never
+ * apart by less than the little they dare to spin, would sleep ever after. A call in the
+ * background shares its core with work for sure: it spins the least, and does not tell
+ * about others.
  *
  * No wake-up is lost: the opener stores the generation, then looks for sleepers; the
  * sleeper counts itself, reads the bell, then looks at the generation. Both in the one
  * order of sequentially consistent accesses, so one of them sees the other. A rank that
  * was killed while it slept leaves the count too high; that costs needless wake-ups.
  */
-#define SPIN_MIN 16u
-#define SPIN_MAX 2048u
+#define SPIN_MIN    16u
+#define SPIN_MAX    4096u
+#define PROBE_EVERY 16u
 /* A group sleeps no longer at once: an abort rings the bell of the file, not its own. */
 #define GROUP_NAP_S 0.2
 
@@ -133,25 +137,30 @@ void zt_meet_sleep(struct zt_shm_head *h, uint32_t seen, double deadline)
     syscall(SYS_futex, &h->bell, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
-/* Has the barrier opened while we spun? */
-static bool spin(struct zt_meet *m, uint32_t phase)
+/* Has the barrier opened within so many turns? */
+static bool spin(const struct zt_meet *m, uint32_t phase, unsigned turns)
 {
-    unsigned turns = m->background ? SPIN_MIN : m->spin;
-    bool open = false;
-
-    for (unsigned i = 0; !open && i < turns; i++) {
-        open = reached(atomic_load_explicit(&m->head->generation, memory_order_acquire),
-                       phase);
-        if (!open)
-            relax();
+    for (unsigned i = 0; i < turns; i++) {
+        if (reached(atomic_load_explicit(&m->head->generation, memory_order_acquire),
+                    phase))
+            return true;
+        relax();
     }
+    return false;
+}
+
+static bool spin_as_learnt(struct zt_meet *m, uint32_t phase)
+{
+    bool probe = ++m->waits % PROBE_EVERY == 0;
+
     if (m->background)
-        return open;
-    if (open)
-        m->spin = m->spin < SPIN_MAX / 2 ? m->spin * 2 : SPIN_MAX;
-    else
-        m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
-    return open;
+        return spin(m, phase, SPIN_MIN);
+    if (spin(m, phase, probe ? SPIN_MAX : m->spin)) {
+        m->spin = probe || m->spin > SPIN_MAX / 2 ? SPIN_MAX : m->spin * 2;
+        return true;
+    }
+    m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
+    return false;
 }
 
 static zt_err await(struct zt_meet *m, uint32_t phase, struct zt_fault *fault)
@@ -160,7 +169,7 @@ static zt_err await(struct zt_meet *m, uint32_t phase, struct zt_fault *fault)
     double deadline;
     zt_err rc = ZT_OK;
 
-    if (spin(m, phase))
+    if (spin_as_learnt(m, phase))
         return ZT_OK;
     deadline = zt_meet_now_s() + m->timeout_s;
     atomic_fetch_add(&h->sleepers, 1);

@@ -30,6 +30,7 @@ struct zt_meet {
     int *name;       /* (world) ranks of the first world, for messages; NULL: as here */
     uint32_t phase;  /* barriers this rank arrived at */
     uint64_t seq;    /* calls this rank began */
+    unsigned waits;  /* so far */
     unsigned spin;   /* turns a wait spins before it sleeps; follows what paid off */
     bool background; /* the call that runs is in the background: sleep soon */
     double timeout_s;
