@@ -16,23 +16,30 @@
 
 #define ZT_FRAME_MAX    (1u << 20) /* type and body, bytes */
 #define ZT_FRAME_HEADER 4u
-#define ZT_PROTOCOL     1 /* grows when a frame changes its meaning */
+#define ZT_PROTOCOL     2 /* grows when a frame changes its meaning */
+
+/* Both sides of the channel say something at least every ZT_BEAT_MS; a node, or a zlaunch
+ * behind a network, that is silent for ZT_SILENCE_MS is taken for dead. */
+#define ZT_BEAT_MS    500
+#define ZT_SILENCE_MS 3000
 
 typedef enum zt_frame_type {
     /* zlaunch -> daemon */
-    ZT_FRAME_JOB = 1, /* JSON: what to start; the first frame, once */
-    ZT_FRAME_STOP =
-        2, /* JSON {signal, grace_ms}: signal the ranks, kill after the grace */
+    ZT_FRAME_JOB = 1,    /* JSON: what to start; once */
+    ZT_FRAME_STOP = 2,   /* JSON {signal, grace_ms}: signal the ranks, then kill them */
     ZT_FRAME_SIGNAL = 3, /* JSON {signal}: hand a signal to every rank, nothing more */
+    ZT_FRAME_PING = 4,   /* empty: zlaunch is alive */
+    ZT_FRAME_LOOK = 5,   /* empty: tell of every rank what it is doing, as LOOKED */
     /* daemon -> zlaunch */
     ZT_FRAME_HELLO = 16,   /* JSON {protocol, version, pid}: the first frame */
     ZT_FRAME_STARTED = 17, /* JSON {rank, pid} */
-    ZT_FRAME_OUTPUT =
-        18,              /* u32 rank, u8 stream (1, 2), whole lines each ending in '\n' */
-    ZT_FRAME_RELAY = 19, /* u32 rank, then the body of the rank's ZT_FRAME_EVENT */
-    ZT_FRAME_EXITED = 20, /* JSON {rank, pid, code|signal, phase, tail, oom, asked} */
-    ZT_FRAME_FAULT = 21,  /* JSON {code, text}: the daemon itself cannot go on */
-    ZT_FRAME_DONE = 22,   /* empty: nothing of the job is left on this node */
+    ZT_FRAME_OUTPUT = 18,  /* u32 rank, u8 stream (1, 2), whole lines ending in '\n' */
+    ZT_FRAME_RELAY = 19,   /* u32 rank, then the body of the rank's ZT_FRAME_EVENT */
+    ZT_FRAME_EXITED = 20,  /* JSON {rank, pid, code|signal, phase, tail, oom, asked} */
+    ZT_FRAME_FAULT = 21,   /* JSON {exit_code, text}: the daemon itself cannot go on */
+    ZT_FRAME_DONE = 22,    /* empty: nothing of the job is left on this node */
+    ZT_FRAME_BEAT = 23,    /* empty: the daemon is alive */
+    ZT_FRAME_LOOKED = 24,  /* JSON {rank, pid, state, phase, where, stack} */
     /* rank -> daemon */
     ZT_FRAME_EVENT = 32, /* JSON {event, ...}: see common/event.h */
 } zt_frame_type;

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #define GROUP_RUN     "Where to run"
+#define GROUP_REACH   "Reaching other hosts"
 #define GROUP_BIND    "Processor cores"
 #define GROUP_OUTPUT  "Output"
+#define GROUP_END     "Failures and the end"
 #define GROUP_CHECK   "Looking before running"
 #define GROUP_REFUSED "Known, but refused by this version"
 
@@ -32,8 +34,7 @@
         name, ZT_OPT_CHOICE, c, def, c, 0, 0, help                                       \
     }
 
-#define NO_REMOTE    "remote hosts are not available in this version"
-#define NEEDS_REMOTE "it is about remote hosts"
+#define ELASTIC_RESTARTS 100 /* as DeepSpeed's elastic agent */
 
 /* In the order of --help; refused ones last. fill() reads them by name. */
 const struct zt_option zt_launch_options[] = {
@@ -49,12 +50,42 @@ const struct zt_option zt_launch_options[] = {
     INT("master_port", 0, 65535,
         "MASTER_PORT of the ranks (default, and 0: any free one)"),
     CHOICE("device", "auto", "auto|cpu|cuda", "what to compute on"),
-    CHOICE("launcher", "local", "local|pdsh|openmpi|mpich|impi|slurm|mvapich",
-           "how nodes are reached"),
     FLAG("no_python", "the target is a program to execute, as after '--'"),
     FLAG("no_local_rank", "add no --local_rank argument (zlaunch never does)"),
+    CHOICE(
+        "launcher", "auto", "auto|local|ssh|slurm|pdsh|openmpi|mpich|impi|mvapich",
+        "how nodes are reached; auto: this host directly, others by ssh; pdsh: the same "
+        "as ssh; local: every line of the hostfile is a node on this host"),
+    TEXT("launcher_args", "WORDS", "extra words for mpirun or srun"),
+    FLAG("force_multi", "reach this host too as if it were another"),
+    FLAG("no_ssh",
+         "one zlaunch by hand on each node, with --node_rank and --master_addr"),
+    INT("node_rank", 0, 1 << 20, "index of this node; with --no_ssh"),
+    FLAG("no_ssh_check", "make no trial ssh (zlaunch never does)"),
+    SECONDS("connect_timeout", "10", "for each phase of reaching a host"),
+    TEXT("export", "NAME[=VALUE],...",
+         "variables that ranks on other hosts get too, next to NCCL_*, UCX_*, OMP_*, "
+         "PYTHON*, LD_LIBRARY_PATH and what .zlaunch_env and .deepspeed_env set"),
+    INT("ssh_port", 1, 65535, "port of ssh"),
+    TEXT("ssh_identity", "FILE", "key file (default: the agent, then the usual files)"),
+    TEXT("ssh_known_hosts", "FILE", "known host keys (default: ~/.ssh/known_hosts)"),
+    FLAG("ssh_accept_any_host", "do not check host keys"),
+    TEXT("ssh_jump", "USER@HOST:PORT", "go through this host"),
+    TEXT("ssh_program", "PROGRAM", "use this ssh program instead of the built-in client"),
+    FLAG("push", "copy zworker, the target and its config to the nodes first"),
+    TEXT("push_dir", "DIR", "where --push copies to (default: a folder for the job)"),
     SECONDS("grace", "1", "from SIGTERM to SIGKILL when the job is stopped"),
     SECONDS("timeout", "0", "stop the job after this time with exit code 124; 0: never"),
+    SECONDS("hang_timeout", "0",
+            "without a step for so long, say what every rank does, then stop or restart; "
+            "0: never"),
+    INT("max_restarts", 0, 1 << 20,
+        "start the whole job again so many times when it fails (default: 0; with "
+        "--elastic_training 100)"),
+    FLAG("elastic_training",
+         "run with the nodes that can be started; others may join at a restart"),
+    INT("min_elastic_nodes", -1, 1 << 20, "fewest nodes to run with (default: 1)"),
+    INT("max_elastic_nodes", -1, 1 << 20, "most nodes to run with (default: all)"),
     FLAG("bind_cores_to_rank", "bind each rank to its share of the cores (the default)"),
     TEXT("bind_core_list", "LIST", "the cores to share, as in 1,3-5,7 (default: all)"),
     FLAG("no_bind", "bind no rank; only count threads"),
@@ -73,16 +104,7 @@ const struct zt_option zt_launch_options[] = {
     FLAG("help", "print this; behind the target, the target's own options"),
     FLAG("help_all", "print also the options this version knows but refuses"),
     FLAG("module", "run a Python module"),
-    INT("node_rank", 0, 1 << 20, "index of this node"),
-    FLAG("no_ssh", "one zlaunch by hand on each node"),
-    FLAG("no_ssh_check", "skip the trial ssh"),
-    FLAG("force_multi", "reach one host like many"),
-    INT("ssh_port", 1, 65535, "port of ssh"),
-    TEXT("launcher_args", "WORDS", "extra words for the launcher"),
     TEXT("venv_script", "FILE", "script to source on remote nodes"),
-    FLAG("elastic_training", "restart with the nodes that are left"),
-    INT("min_elastic_nodes", -1, 1 << 20, "fewest nodes"),
-    INT("max_elastic_nodes", -1, 1 << 20, "most nodes"),
     CHOICE("autotuning", NULL, "tune|run", "search the best config"),
     {.name = NULL},
 };
@@ -92,6 +114,8 @@ const struct zt_option_extra zt_launch_extras[] = {
     {.name = "hostfile", .letter = 'H'},
     {.name = "include", .letter = 'i'},
     {.name = "exclude", .letter = 'e'},
+    {.name = "launcher", .group = GROUP_REACH},
+    {.name = "grace", .group = GROUP_END},
     {.name = "bind_cores_to_rank", .group = GROUP_BIND},
     {.name = "verbose", .group = GROUP_OUTPUT, .letter = 'v'},
     {.name = "quiet", .letter = 'q'},
@@ -101,19 +125,8 @@ const struct zt_option_extra zt_launch_extras[] = {
      .group = GROUP_REFUSED,
      .refused =
          "zlaunch runs programs, not Python modules; write: zlaunch -- python3 -m NAME"},
-    {.name = "node_rank", .refused = NEEDS_REMOTE},
-    {.name = "no_ssh", .refused = NEEDS_REMOTE},
-    {.name = "no_ssh_check", .refused = NEEDS_REMOTE},
-    {.name = "force_multi", .refused = NEEDS_REMOTE},
-    {.name = "ssh_port", .refused = NEEDS_REMOTE},
-    {.name = "launcher_args", .refused = NEEDS_REMOTE},
-    {.name = "venv_script", .refused = NEEDS_REMOTE},
-    {.name = "elastic_training",
-     .refused = "it restarts a job with the nodes that are left"},
-    {.name = "min_elastic_nodes",
-     .refused = "it restarts a job with the nodes that are left"},
-    {.name = "max_elastic_nodes",
-     .refused = "it restarts a job with the nodes that are left"},
+    {.name = "venv_script",
+     .refused = "zlaunch sources no script; name what it sets with --export"},
     {.name = "autotuning", .refused = "it needs the tuner"},
     {.name = NULL},
 };
@@ -150,9 +163,63 @@ static zt_log_level level_of(const char *name)
                                           : ZT_LOG_ERROR;
 }
 
+static void fill_reach(struct zt_launch *l, struct zt_report *report)
+{
+    const char *launcher = text(l, "launcher");
+
+    /* what pdsh does, parallel ssh, is what the ssh starter does by itself */
+    l->launcher = strcmp(launcher, "pdsh") == 0 ? "ssh" : launcher;
+    l->launcher_args = text(l, "launcher_args");
+    l->force_multi = flag(l, "force_multi");
+    l->node_rank = flag(l, "no_ssh") ? integer(l, "node_rank", -1) : -1;
+    l->connect_timeout_s = value(l, "connect_timeout")->real;
+    l->exports = text(l, "export");
+    l->ssh = (struct zt_ssh_options){
+        .port = integer(l, "ssh_port", 0),
+        .identity = text(l, "ssh_identity"),
+        .known_hosts = text(l, "ssh_known_hosts"),
+        .check_host_key = !flag(l, "ssh_accept_any_host"),
+        .jump = text(l, "ssh_jump"),
+        .push = flag(l, "push"),
+        .push_dir = text(l, "push_dir"),
+        .program = text(l, "ssh_program"),
+    };
+    if (flag(l, "no_ssh") && l->node_rank < 0)
+        zt_report_problem(report, ZT_E_USAGE,
+                          "--no_ssh: say which node of the hostfile this is with "
+                          "--node_rank");
+    if (flag(l, "no_ssh") && !text(l, "master_addr"))
+        zt_report_problem(report, ZT_E_USAGE,
+                          "--no_ssh: say where rank 0 is with --master_addr");
+    if (!flag(l, "no_ssh") && integer(l, "node_rank", -1) >= 0)
+        zt_report_problem(report, ZT_E_USAGE, "--node_rank is for --no_ssh");
+    if (l->ssh.push_dir && !l->ssh.push)
+        zt_report_problem(report, ZT_E_USAGE, "--push_dir is for --push");
+}
+
+static void fill_end(struct zt_launch *l, struct zt_report *report)
+{
+    l->grace_s = value(l, "grace")->real;
+    l->timeout_s = value(l, "timeout")->real;
+    l->hang_timeout_s = value(l, "hang_timeout")->real;
+    l->elastic = flag(l, "elastic_training");
+    l->max_restarts = integer(l, "max_restarts", l->elastic ? ELASTIC_RESTARTS : 0);
+    l->min_nodes = integer(l, "min_elastic_nodes", -1);
+    l->max_nodes = integer(l, "max_elastic_nodes", -1);
+    l->save_pid = flag(l, "save_pid");
+    if ((l->min_nodes > 0 || l->max_nodes > 0) && !l->elastic)
+        zt_report_problem(report, ZT_E_USAGE,
+                          "--min_elastic_nodes and --max_elastic_nodes are for "
+                          "--elastic_training");
+    if (l->max_nodes > 0 && l->min_nodes > l->max_nodes)
+        zt_report_problem(report, ZT_E_USAGE,
+                          "--min_elastic_nodes %d is more than --max_elastic_nodes %d",
+                          l->min_nodes, l->max_nodes);
+}
+
 static void fill(struct zt_launch *l, struct zt_report *report)
 {
-    const char *color = text(l, "color"), *launcher = text(l, "launcher");
+    const char *color = text(l, "color");
 
     l->hostfile = text(l, "hostfile");
     l->include = text(l, "include");
@@ -177,12 +244,8 @@ static void fill(struct zt_launch *l, struct zt_report *report)
         strcmp(l->log_dir, "None") == 0) /* as the default is spelled there */
         l->log_dir = NULL;
     l->report = text(l, "report");
-    l->grace_s = value(l, "grace")->real;
-    l->timeout_s = value(l, "timeout")->real;
-    l->save_pid = flag(l, "save_pid");
-    if (strcmp(launcher, "local") != 0)
-        zt_report_problem(report, ZT_E_UNSUPPORTED, "--launcher %s: %s", launcher,
-                          NO_REMOTE);
+    fill_reach(l, report);
+    fill_end(l, report);
     if (strcmp(l->device, "cuda") == 0)
         zt_report_problem(
             report, ZT_E_UNSUPPORTED,

@@ -13,6 +13,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "launcher/channel.h"
 
 #include <stdio.h>
 
@@ -34,6 +35,14 @@ struct zt_launch {
     int master_port;         /* 0: any free one */
     const char *device;      /* auto|cpu */
     bool device_given;
+    /* how nodes are reached */
+    const char *launcher;      /* auto|local|ssh|slurm|openmpi|mpich|impi|mvapich */
+    const char *launcher_args; /* extra words for it; NULL: none */
+    int node_rank;             /* --no_ssh: the one node to run; -1: all */
+    bool force_multi;
+    struct zt_ssh_options ssh;
+    double connect_timeout_s; /* of each phase of reaching a node */
+    const char *exports;      /* NAME or NAME=VALUE, commas between; NULL: none */
     /* binding */
     bool bind;
     const char *core_list; /* NULL: all */
@@ -46,6 +55,10 @@ struct zt_launch {
     const char *report;
     /* the end of the run */
     double grace_s, timeout_s;
+    double hang_timeout_s; /* without a step; 0: never */
+    int max_restarts;
+    bool elastic;
+    int min_nodes, max_nodes; /* elastic bounds; -1: not given */
     bool save_pid;
     /* what to run */
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */

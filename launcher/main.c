@@ -5,6 +5,7 @@
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
 #include "launcher/launch.h"
+#include "launcher/mpirun.h"
 #include "launcher/plan.h"
 #include "launcher/supervise.h"
 
@@ -53,7 +54,7 @@ static void pid_file(const struct zt_plan *p, bool there)
     }
 }
 
-static int run(const struct zt_launch *l, const struct zt_plan *p)
+static int run(const struct zt_launch *l, const struct zt_plan *p, struct zt_fault *fault)
 {
     struct zt_render_config screen = {
         .out_fd = STDOUT_FILENO,
@@ -65,10 +66,13 @@ static int run(const struct zt_launch *l, const struct zt_plan *p)
         .level = l->level,
         .who = "zlaunch",
     };
-    int code;
+    int code = 0;
 
     pid_file(p, true);
-    code = zt_supervise(p, &screen, l->verbose);
+    if (!p->mpirun)
+        code = zt_supervise(p, &screen, l->verbose);
+    else if (zt_mpirun_run(p, &code, fault))
+        code = zt_err_exit_code(fault->code);
     pid_file(p, false);
     return code;
 }
@@ -76,7 +80,7 @@ static int run(const struct zt_launch *l, const struct zt_plan *p)
 /* Become one zworker that answers for rank 0 of the planned world, and starts nothing. */
 static int hand_over(const struct zt_plan *p, const char *flag, struct zt_fault *fault)
 {
-    char world[16];
+    char world[16], local_world[16];
     size_t n = 0;
     char **argv;
 
@@ -89,10 +93,11 @@ static int hand_over(const struct zt_plan *p, const char *flag, struct zt_fault 
     if (flag)
         argv[n] = (char *)flag;
     snprintf(world, sizeof(world), "%d", p->world);
+    snprintf(local_world, sizeof(local_world), "%d", p->nodes[0].num_slots);
     setenv("RANK", "0", 1);
     setenv("LOCAL_RANK", "0", 1);
     setenv("WORLD_SIZE", world, 1);
-    setenv("LOCAL_WORLD_SIZE", world, 1);
+    setenv("LOCAL_WORLD_SIZE", local_world, 1);
     for (void *it = json_object_iter(p->env); it;
          it = json_object_iter_next(p->env, it)) {
         const char *value = json_string_value(json_object_iter_value(it));
@@ -141,7 +146,7 @@ static int act(const struct zt_launch *l, const struct zt_plan *p, struct zt_fau
         return hand_over(p, given_behind_target(l, "--dry_run") ? NULL : "--dry_run",
                          fault);
     default:
-        return run(l, p);
+        return run(l, p, fault);
     }
 }
 

@@ -1,8 +1,8 @@
 #include "launcher/plan.h"
 
-#include "common/cores.h"
 #include "common/jsonline.h"
-#include "launcher/hostfile.h"
+#include "common/frame.h"
+#include "launcher/env_forward.h"
 #include "launcher/start.h"
 
 #include <errno.h>
@@ -15,103 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEFAULT_HOSTFILE "/job/hostfile"
-#define MAX_RANKS        4096
+extern char **environ;
 
-/* ------------------------------------------------------------------ hosts */
-
-static bool is_this_host(const char *name)
-{
-    char own[256] = "";
-    size_t n;
-
-    if (strcmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0 ||
-        strcmp(name, "::1") == 0)
-        return true;
-    gethostname(own, sizeof(own) - 1);
-    n = strcspn(own, ".");
-    return strcmp(name, own) == 0 || (strlen(name) == n && memcmp(name, own, n) == 0);
-}
-
-/* No hostfile: this host. Its slots are as many as asked for, or one for each core. */
-static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
-                        struct zt_fault *fault)
-{
-    int slots = l->num_gpus > 0 ? l->num_gpus : 1;
-    struct zt_cores cores;
-    zt_err rc;
-
-    if (l->include || l->exclude) {
-        rc = zt_cores_init(&cores, l->core_list, fault);
-        if (rc)
-            return rc;
-        slots = cores.num;
-        zt_cores_release(&cores);
-    }
-    return zt_hosts_one("localhost", slots, out, fault);
-}
-
-static zt_err read_hosts(const struct zt_launch *l, struct zt_hosts *out,
-                         struct zt_fault *fault)
-{
-    if (l->hostfile)
-        return zt_hosts_read(l->hostfile, out, fault);
-    if (access(DEFAULT_HOSTFILE, R_OK) == 0)
-        return zt_hosts_read(DEFAULT_HOSTFILE, out, fault);
-    return own_hosts(l, out, fault);
-}
-
-/* Hosts that cannot be reached are refused by name. */
-static zt_err refuse_remote(const struct zt_hosts *h, struct zt_fault *fault)
-{
-    char names[512] = "";
-    size_t at = 0;
-
-    for (int i = 0; i < h->num; i++)
-        if (!is_this_host(h->host[i].name) && at < sizeof(names))
-            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
-                                   h->host[i].name);
-    if (at)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "remote hosts are not available in this version: %s", names);
-    if (h->num > 1)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "the hosts %s and %s are both this machine; name it once",
-                            h->host[0].name, h->host[1].name);
-    return ZT_OK;
-}
-
-static zt_err choose_hosts(const struct zt_launch *l, struct zt_plan *p,
-                           struct zt_fault *fault)
-{
-    struct zt_hosts h = {0};
-    zt_err rc;
-
-    if (l->include && l->exclude)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--include and --exclude do not go together");
-    if ((l->include || l->exclude) && (l->num_gpus >= 0 || l->num_nodes >= 0))
-        return zt_fault_set(
-            fault, ZT_E_USAGE,
-            "--num_gpus and --num_nodes do not go together with --include or "
-            "--exclude");
-    rc = read_hosts(l, &h, fault);
-    if (!rc && l->include)
-        rc = zt_hosts_include(&h, l->include, fault);
-    if (!rc && l->exclude)
-        rc = zt_hosts_exclude(&h, l->exclude, fault);
-    if (!rc)
-        rc = zt_hosts_limit(&h, l->num_nodes, l->num_gpus, fault);
-    if (!rc)
-        rc = refuse_remote(&h, fault);
-    if (!rc) {
-        p->num_nodes = h.num;
-        p->world = p->local_world = zt_hosts_total(&h);
-        p->host = "localhost";
-    }
-    zt_hosts_release(&h);
-    return rc;
-}
+#define MAX_RANKS   4096  /* of one node */
+#define REMOTE_PORT 29500 /* MASTER_PORT where no free one can be asked for */
 
 /* ------------------------------------------------------------------ what to run */
 
@@ -204,6 +111,89 @@ static void pass_options(const struct zt_launch *l, struct zt_plan *p)
         set_env(p, "ZLAUNCH_DEVICE", l->device);
 }
 
+/* Where rank 0 is, as the other nodes see it. */
+static void choose_master(struct zt_plan *p, const struct zt_launch *l)
+{
+    const char *addr = p->num_nodes ? p->nodes[0].host : "";
+    char own[256] = "127.0.0.1";
+
+    if (p->same_host)
+        addr = "127.0.0.1";
+    else if (p->nodes[0].starter == &zt_starter_local && gethostname(own, 255) == 0)
+        addr = own;
+    snprintf(p->master_addr, sizeof(p->master_addr), "%s",
+             l->master_addr ? l->master_addr : addr);
+    p->master_port = l->master_port ? l->master_port : p->same_host ? 0 : REMOTE_PORT;
+}
+
+/* What --export says, word by word. */
+static zt_err split_exports(const char *exports, char ***out, struct zt_fault *fault)
+{
+    char **list = calloc((exports ? strlen(exports) : 0) + 2, sizeof(*list));
+    size_t num = 0;
+
+    while (list && exports && *exports) {
+        size_t n = strcspn(exports, ",");
+
+        list[num] = strndup(exports, n);
+        if (!list[num++])
+            break;
+        exports += n + (exports[n] == ',');
+    }
+    if (!list || (num && !list[num - 1])) {
+        zt_forward_release(list);
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    }
+    *out = list;
+    return ZT_OK;
+}
+
+/* NAME becomes NAME=VALUE. */
+static zt_err take_own_value(char **item, struct zt_fault *fault)
+{
+    const char *value = strchr(*item, '=') ? NULL : getenv(*item);
+    char *whole;
+
+    if (!value)
+        return ZT_OK;
+    if (asprintf(&whole, "%s=%s", *item, value) < 0)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    free(*item);
+    *item = whole;
+    return ZT_OK;
+}
+
+static zt_err choose_forward(struct zt_plan *p, const struct zt_launch *l,
+                             struct zt_fault *fault)
+{
+    char *files[3] = {NULL}, **exports;
+    size_t num = 0;
+    zt_err rc = split_exports(l->exports, &exports, fault);
+
+    if (rc)
+        return rc;
+    for (char **v = environ; *v; v++) /* where the files are, nothing else */
+        if (num < 2 && (!strncmp(*v, "HOME=", 5) || !strncmp(*v, "DS_ENV_FILE=", 12)))
+            files[num++] = *v;
+    rc = zt_forward_env(environ, exports, &p->forward, fault);
+    for (size_t i = 0; !rc && exports[i]; i++)
+        rc = take_own_value(&exports[i], fault);
+    if (!rc)
+        rc = zt_forward_env(files, exports, &p->named, fault);
+    zt_forward_release(exports);
+    return rc;
+}
+
+static zt_err check_sizes(const struct zt_plan *p, struct zt_fault *fault)
+{
+    for (int i = 0; i < p->num_nodes; i++)
+        if (p->nodes[i].num_slots > MAX_RANKS)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "%d ranks on host %s; at most %d are possible",
+                                p->nodes[i].num_slots, p->nodes[i].host, MAX_RANKS);
+    return ZT_OK;
+}
+
 static zt_err fill(struct zt_plan *p, const struct zt_launch *l, struct zt_fault *fault)
 {
     zt_err rc = zt_find_zworker(&p->zworker, fault);
@@ -211,18 +201,21 @@ static zt_err fill(struct zt_plan *p, const struct zt_launch *l, struct zt_fault
     if (!rc)
         rc = choose_command(l, p, fault);
     if (!rc)
-        rc = choose_hosts(l, p, fault);
+        rc = zt_plan_choose_nodes(p, l, fault);
+    if (!rc)
+        rc = check_sizes(p, fault);
+    if (!rc)
+        rc = choose_forward(p, l, fault);
     if (rc)
         return rc;
-    if (p->world > MAX_RANKS)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "%d ranks on one host; at most %d are possible", p->world,
-                            MAX_RANKS);
     name_job(p);
-    p->master_addr = l->master_addr ? l->master_addr : "127.0.0.1";
-    p->master_port = l->master_port ? l->master_port : free_port();
+    choose_master(p, l);
+    p->launch = l;
+    p->cwd = getcwd(NULL, 0);
     p->grace_ms = (int)(l->grace_s * 1000);
     p->timeout_s = l->timeout_s;
+    p->hang_timeout_s = l->hang_timeout_s;
+    p->max_restarts = l->max_restarts;
     p->bind = l->bind;
     p->core_list = l->core_list;
     p->log_dir = l->log_dir;
@@ -261,8 +254,68 @@ void zt_plan_close(struct zt_plan *plan)
         free(*a);
     free(plan->argv);
     free(plan->zworker);
+    free(plan->cwd);
     json_decref(plan->env);
+    zt_forward_release(plan->forward);
+    zt_forward_release(plan->named);
+    zt_plan_nodes_release(plan);
     free(plan);
+}
+
+/* ------------------------------------------------------------------ a start of the job
+ */
+
+zt_err zt_group_init(struct zt_group *g, const struct zt_plan *plan,
+                     struct zt_fault *fault)
+{
+    *g = (struct zt_group){0};
+    g->node_rank = calloc((size_t)plan->num_nodes, sizeof(int));
+    g->first_rank = calloc((size_t)plan->num_nodes, sizeof(int));
+    if (!g->node_rank || !g->first_rank) {
+        zt_group_release(g);
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    }
+    return ZT_OK;
+}
+
+void zt_group_release(struct zt_group *g)
+{
+    free(g->node_rank);
+    free(g->first_rank);
+    *g = (struct zt_group){0};
+}
+
+void zt_group_arrange(struct zt_group *g, const struct zt_plan *plan, const bool *present)
+{
+    g->num_nodes = g->world = 0;
+    for (int i = 0; i < plan->num_nodes; i++) {
+        bool in = (!present || present[i]) && g->num_nodes < plan->max_nodes;
+
+        g->node_rank[i] = in ? g->num_nodes++ : -1;
+        g->first_rank[i] = g->world;
+        if (in)
+            g->world += plan->nodes[i].num_slots;
+    }
+    g->master_port = plan->master_port ? plan->master_port : free_port();
+}
+
+int zt_group_node_of(const struct zt_group *g, const struct zt_plan *plan, int rank)
+{
+    for (int i = 0; i < plan->num_nodes; i++)
+        if (g->node_rank[i] >= 0 && rank >= g->first_rank[i] &&
+            rank < g->first_rank[i] + plan->nodes[i].num_slots)
+            return i;
+    return -1;
+}
+
+/* Nodes on one host share its cores: which part of them is this node's. */
+static void set_share(json_t *o, const struct zt_plan *p, const struct zt_group *g,
+                      int node)
+{
+    if (!p->same_host || g->num_nodes < 2)
+        return;
+    json_object_set_new(o, "share_first", json_integer(g->first_rank[node]));
+    json_object_set_new(o, "share_ranks", json_integer(g->world));
 }
 
 static void set_text(json_t *o, const char *key, const char *value)
@@ -270,72 +323,43 @@ static void set_text(json_t *o, const char *key, const char *value)
     json_object_set_new(o, key, value ? zt_json_text(value, strlen(value)) : json_null());
 }
 
-json_t *zt_plan_job(const struct zt_plan *p)
+static json_t *rank_env(const struct zt_plan *p, int node)
 {
+    json_t *env = json_copy(p->env);
+
+    if (p->nodes[node].devices)
+        set_text(env, "CUDA_VISIBLE_DEVICES", p->nodes[node].devices);
+    return env;
+}
+
+json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
+{
+    const struct zt_plan_node *n = &p->nodes[node];
+    bool remote = n->starter != &zt_starter_local;
     json_t *o = json_object(), *argv = json_array();
 
     for (char **a = p->argv; *a; a++)
         json_array_append_new(argv, zt_json_text(*a, strlen(*a)));
     set_text(o, "id", p->job_id);
     json_object_set_new(o, "argv", argv);
-    json_object_set(o, "env", p->env);
-    json_object_set_new(o, "first_rank", json_integer(0));
-    json_object_set_new(o, "local_world", json_integer(p->local_world));
-    json_object_set_new(o, "world", json_integer(p->world));
-    json_object_set_new(o, "node_rank", json_integer(0));
-    json_object_set_new(o, "num_nodes", json_integer(p->num_nodes));
+    json_object_set_new(o, "self", json_boolean(p->is_plugin && remote));
+    json_object_set_new(o, "env", rank_env(p, node));
+    json_object_set_new(o, "first_rank", json_integer(g->first_rank[node]));
+    json_object_set_new(o, "local_world", json_integer(n->num_slots));
+    json_object_set_new(o, "world", json_integer(g->world));
+    json_object_set_new(o, "node_rank", json_integer(g->node_rank[node]));
+    json_object_set_new(o, "num_nodes", json_integer(g->num_nodes));
+    json_object_set_new(o, "restart", json_integer(g->restart));
+    json_object_set_new(o, "max_restarts", json_integer(p->max_restarts));
+    json_object_set_new(o, "silence_ms", json_integer(remote ? ZT_SILENCE_MS : 0));
+    set_share(o, p, g, node);
     set_text(o, "master_addr", p->master_addr);
-    json_object_set_new(o, "master_port", json_integer(p->master_port));
+    json_object_set_new(o, "master_port", json_integer(g->master_port));
     json_object_set_new(o, "grace_ms", json_integer(p->grace_ms));
     json_object_set_new(o, "bind", json_boolean(p->bind));
     set_text(o, "core_list", p->core_list);
     set_text(o, "log_dir", p->log_dir);
     set_text(o, "log_stamp", p->log_stamp);
-    set_text(o, "pid_file", p->pid_file[0] ? p->pid_file : NULL);
+    set_text(o, "pid_file", p->pid_file[0] && !remote ? p->pid_file : NULL);
     return o;
-}
-
-/* ------------------------------------------------------------------ for a person */
-
-/* The word as a shell would need it. */
-static void print_word(FILE *out, const char *w)
-{
-    if (*w && !w[strcspn(w, " \t\n'\"\\$`&|;<>()*?[]{}~#!")]) {
-        fprintf(out, " %s", w);
-        return;
-    }
-    fputs(" '", out);
-    for (; *w; w++)
-        fprintf(out, *w == '\'' ? "'\\''" : "%c", *w);
-    fputc('\'', out);
-}
-
-zt_err zt_plan_print(const struct zt_plan *p, FILE *out, struct zt_fault *fault)
-{
-    struct zt_core_share share;
-    struct zt_cores cores;
-    char list[256];
-    zt_err rc = zt_cores_init(&cores, p->core_list, fault);
-
-    if (rc)
-        return rc;
-    fprintf(out, "%d rank%s on 1 node, started by: %s\n", p->world,
-            p->world == 1 ? "" : "s", zt_starter_local.name);
-    fprintf(out, "node 0: %s, %d core%s, daemon: %s --daemon\n", p->host, cores.num,
-            cores.num == 1 ? "" : "s", p->zworker);
-    for (int i = 0; i < p->local_world; i++) {
-        zt_cores_share(&cores, i, p->local_world, &share);
-        zt_cores_text(&share.mask, list, sizeof(list));
-        fprintf(out, "  rank %d: %d thread%s, cores %s%s\n", i, share.threads,
-                share.threads == 1 ? "" : "s", list,
-                p->bind && share.bind ? "" : " (not bound)");
-    }
-    fprintf(out, "MASTER_ADDR=%s MASTER_PORT=%d WORLD_SIZE=%d\n", p->master_addr,
-            p->master_port, p->world);
-    fputs("command:", out);
-    for (char **a = p->argv; *a; a++)
-        print_word(out, *a);
-    fputc('\n', out);
-    zt_cores_release(&cores);
-    return ZT_OK;
 }

@@ -1,8 +1,10 @@
 /*
- * plan.h -- what will run where: hosts, ranks, commands. Made from the options, printed
- * by
- * --dry_run, carried out by the supervisor.
+ * plan.h -- what will run where: nodes, ranks, commands. Made from the options, printed
+ * by --dry_run, carried out by the supervisor.
  *
+ * Ranks are numbered in order of hosts and of slots. Which nodes take part can differ
+ * from one start of the job to the next (--elastic_training); struct zt_group says who
+ * does in one of them, and with that every rank's place.
  * Ownership: zt_plan_open() allocates, zt_plan_close() frees. Threads: read-only, any.
  */
 #ifndef LAUNCHER_PLAN_H
@@ -12,18 +14,33 @@
 
 #include <jansson.h>
 
+struct zt_plan_node {
+    char *host, *user; /* user NULL: the caller's */
+    int port;          /* 0: none given */
+    int num_slots;
+    int *slots;    /* (num_slots) ascending */
+    char *devices; /* CUDA_VISIBLE_DEVICES of its ranks; NULL: left alone */
+    const struct zt_starter *starter;
+};
+
 struct zt_plan {
     char job_id[40];
     char *zworker;
-    char **argv;    /* (NULL-terminated) what each rank executes */
-    bool is_plugin; /* argv is "zworker TARGET.so ..." */
-    int num_nodes, world;
-    int local_world;  /* ranks of the one node */
-    const char *host; /* its name */
-    const char *master_addr;
-    int master_port;
+    char *cwd;
+    char **argv;                /* (NULL-terminated) what each rank executes */
+    bool is_plugin;             /* argv is "zworker TARGET.so ..." */
+    struct zt_plan_node *nodes; /* (num_nodes) */
+    int num_nodes, world;       /* of all nodes */
+    int only_node;              /* --no_ssh: start just this one; -1: all */
+    bool same_host;             /* all nodes are on this host */
+    const char *mpirun; /* hand the job over to this MPI launcher; NULL: daemons */
+    char master_addr[256];
+    int master_port; /* 0: a free one, found for each start of the job */
     int grace_ms;
-    double timeout_s; /* 0: none */
+    double timeout_s, hang_timeout_s; /* 0: none */
+    int max_restarts;
+    bool elastic;
+    int min_nodes, max_nodes;
     bool bind;
     const char *core_list; /* NULL: the affinity mask */
     const char *log_dir;   /* NULL: to the screen */
@@ -31,20 +48,52 @@ struct zt_plan {
     char pid_file[64];     /* empty: none */
     const char *report;    /* NULL: none */
     json_t *env;           /* NAME -> value, on top of the environment */
+    /* NULL-terminated NAME=VALUE: what daemons on other hosts get on top of their
+     * environment, and the part of it that was asked for, which those here get too */
+    char **forward, **named;
+    const struct zt_launch *launch; /* what it was made from; outlives it */
 };
 
 /*
- * ZT_E_NOINPUT: no such target, program or hostfile; ZT_E_UNSUPPORTED: needs a host or a
- * device this version cannot use; ZT_E_USAGE: the options do not fit together.
+ * ZT_E_NOINPUT: no such target, program or hostfile; ZT_E_UNSUPPORTED: needs a way to
+ * reach hosts, or a device, that this version has not; ZT_E_USAGE: the options do not fit
+ * together.
  */
 zt_err zt_plan_open(const struct zt_launch *launch, struct zt_plan **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_plan_close(struct zt_plan *plan); /* NULL is fine */
 
-/* The JOB frame's body for the daemon of the node. NULL: no memory. */
-json_t *zt_plan_job(const struct zt_plan *plan);
+/* plan_nodes.c: hosts and slots into nodes. */
+zt_err zt_plan_choose_nodes(struct zt_plan *p, const struct zt_launch *l,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_plan_nodes_release(struct zt_plan *p);
 
-/* Nodes, ranks, cores and the command, for a person. ZT_E_USAGE: a bad core list. */
+/* Who takes part in one start of the job. */
+struct zt_group {
+    int restart; /* 0: the first start */
+    int num_nodes, world;
+    int master_port;
+    int *node_rank, *first_rank; /* (plan's num_nodes); node_rank -1: left out */
+};
+
+zt_err zt_group_init(struct zt_group *g, const struct zt_plan *plan,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_group_release(struct zt_group *g);
+/* Number the ranks of the nodes that are `present` (num_nodes; NULL: all of them), at
+ * most the first max_nodes. */
+void zt_group_arrange(struct zt_group *g, const struct zt_plan *plan,
+                      const bool *present);
+/* The index in the plan of the node that has this rank; -1: none. */
+int zt_group_node_of(const struct zt_group *g, const struct zt_plan *plan, int rank);
+
+/* The JOB frame's body for the daemon of a node that takes part. NULL: no memory. */
+json_t *zt_plan_job(const struct zt_plan *plan, const struct zt_group *g, int node);
+
+/* "worker-1", "user@worker-1:22", "[fe80::1]:22": as a hostfile has it. */
+#define ZT_NODE_NAME 320
+const char *zt_plan_node_name(const struct zt_plan_node *n, char out[ZT_NODE_NAME]);
+
+/* Nodes, ranks, cores and commands, for a person. ZT_E_USAGE: a bad core list. */
 zt_err zt_plan_print(const struct zt_plan *plan, FILE *out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 

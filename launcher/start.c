@@ -1,16 +1,23 @@
 #include "launcher/start.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Every way to reach a node that this version has. */
+static const struct zt_starter *const starters[] = {&zt_starter_local};
+
+const struct zt_starter *zt_starter_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(starters) / sizeof(*starters); i++)
+        if (strcmp(starters[i]->name, name) == 0)
+            return starters[i];
+    return NULL;
+}
 
 static bool is_program(const char *path)
 {
@@ -106,49 +113,3 @@ zt_err zt_find_zworker(char **out, struct zt_fault *fault)
                             "ZLAUNCH_ZWORKER to where it is");
     return ZT_OK;
 }
-
-static void daemon_child(const char *zworker, int fd)
-{
-    sigset_t none;
-
-    setsid();
-    for (int sig = 1; sig < NSIG; sig++)
-        if (sig != SIGKILL && sig != SIGSTOP)
-            signal(sig, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(fd, STDIN_FILENO) >= 0 && dup2(fd, STDOUT_FILENO) >= 0)
-        execl(zworker, "zworker", "--daemon", (char *)NULL);
-    fprintf(stderr, "zlaunch: error: cannot run %s: %s\n", zworker, strerror(errno));
-    fflush(stderr);
-    _exit(71);
-}
-
-static zt_err start_local(const char *host, const char *zworker, struct zt_started *out,
-                          struct zt_fault *fault)
-{
-    sigset_t all, before;
-    int pair[2], e;
-    pid_t pid;
-
-    (void)host; /* it is this one */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return zt_fault_set(fault, ZT_E_SYSTEM, "control channel: %s", strerror(errno));
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before); /* no handler of ours may run in the child */
-    pid = fork();
-    e = errno;
-    if (pid == 0)
-        daemon_child(zworker, pair[1]);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    close(pair[1]);
-    if (pid < 0) {
-        close(pair[0]);
-        return zt_fault_set(fault, ZT_E_SYSTEM, "cannot start the node daemon: fork: %s",
-                            strerror(e));
-    }
-    *out = (struct zt_started){pid, pair[0]};
-    return ZT_OK;
-}
-
-const struct zt_starter zt_starter_local = {.name = "local", .start = start_local};

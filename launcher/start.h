@@ -1,29 +1,13 @@
 /*
- * start.h -- bring a daemon to life on a node and get a channel to it.
- *
- * A starter is one row of a table; this version has the local one. Its daemon runs in a
- * session of its own, so that a Ctrl-C in the terminal reaches zlaunch alone, and speaks
- * frames on stdin and stdout.
+ * start.h -- the ways to reach a node, and where programs are.
  */
 #ifndef LAUNCHER_START_H
 #define LAUNCHER_START_H
 
-#include "common/fault.h"
+#include "launcher/channel.h"
 
-#include <sys/types.h>
-
-struct zt_started {
-    pid_t pid;
-    int fd; /* the control channel, a socket; close-on-exec, the caller's to close */
-};
-
-struct zt_starter {
-    const char *name; /* "local": what messages and --dry_run call it */
-    zt_err (*start)(const char *host, const char *zworker, struct zt_started *out,
-                    struct zt_fault *fault);
-};
-
-extern const struct zt_starter zt_starter_local;
+/* The starter of this name; NULL: not in this version. */
+const struct zt_starter *zt_starter_find(const char *name);
 
 /*
  * The zworker to run: ZLAUNCH_ZWORKER, or the one beside this binary, or the one in PATH.

@@ -1,6 +1,7 @@
 #include "launcher/verdict.h"
 
 #include "common/jsonline.h"
+#include "common/log.h"
 #include "common/proc.h"
 
 #include <signal.h>
@@ -30,10 +31,21 @@ void zt_notes_release(struct zt_notes *n)
         json_decref(n->ranks[i].phase);
         json_decref(n->ranks[i].tail);
         json_decref(n->ranks[i].fail);
+        json_decref(n->ranks[i].look);
     }
     free(n->ranks);
-    free(n->daemon_fault);
+    free(n->down);
     *n = (struct zt_notes){0};
+}
+
+void zt_notes_down(struct zt_notes *n, const char *front, const char *text, int exit_code)
+{
+    if (n->down)
+        return;
+    n->down_code = exit_code;
+    n->down_s = zt_now();
+    if (asprintf(&n->down, "%s%s", front, text) < 0)
+        n->down = strdup("a node was lost");
 }
 
 static bool failed(const struct zt_rank_note *r)
@@ -63,6 +75,12 @@ static const struct zt_rank_note *first_cause(const struct zt_notes *n)
             best = r;
     }
     return best;
+}
+
+/* Was a node lost before this rank failed, or does the rank say no more than that? */
+static bool node_was_first(const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    return n->down && (is_victim(r) || n->down_s < r->time_s);
 }
 
 static int code_of(const struct zt_rank_note *r)
@@ -97,16 +115,15 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
         out->exit_code = EXIT_TIMEOUT;
     } else if (stopped && n->stop_signal == SIGTERM && saved_for_requeue(n)) {
         out->exit_code = EXIT_REQUEUE;
+    } else if (stopped && n->stop == ZT_STOP_HANG) {
+        out->exit_code = EXIT_TIMEOUT;
     } else if (stopped) {
         out->exit_code = 128 + n->stop_signal;
-    } else if ((out->rank = first_cause(n))) {
+    } else if ((out->rank = first_cause(n)) && !node_was_first(n, out->rank)) {
         out->exit_code = code_of(out->rank);
-    } else if (n->daemon_fault) {
-        out->exit_code = n->daemon_fault_code ? n->daemon_fault_code : EXIT_SYSTEM;
-    } else if (n->daemon_lost) {
-        out->exit_code = n->daemon_signal ? 128 + n->daemon_signal
-                         : n->daemon_code ? n->daemon_code
-                                          : EXIT_SYSTEM;
+    } else if (n->down) {
+        out->rank = NULL;
+        out->exit_code = n->down_code ? n->down_code : EXIT_SYSTEM;
     } else if (failures) { /* asked to stop by nobody we know */
         for (int i = 0; i < n->num_ranks && !out->rank; i++)
             if (failed(&n->ranks[i]))
@@ -136,7 +153,10 @@ static void rank_sentence(FILE *f, const struct zt_rank_note *r)
         return;
     }
     rank_end(r, end, sizeof(end));
-    fprintf(f, "rank %d (pid %d) %s", r->rank, (int)r->pid, end);
+    fprintf(f, "rank %d", r->rank);
+    if (r->host)
+        fprintf(f, " on %s", r->host);
+    fprintf(f, " (pid %d) %s", (int)r->pid, end);
     if (phase && *phase)
         fprintf(f, " during: %s", phase);
 }
@@ -147,7 +167,8 @@ static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_ran
     size_t lines = json_array_size(r->tail);
 
     if (r->fail && n->num_ranks > 1)
-        fprintf(f, "  from rank %d%s%s\n", r->rank, phase && *phase ? ", during: " : "",
+        fprintf(f, "  from rank %d%s%s%s%s\n", r->rank, r->host ? " on " : "",
+                r->host ? r->host : "", phase && *phase ? ", during: " : "",
                 phase ? phase : "");
     if (r->oom)
         fprintf(
@@ -180,28 +201,32 @@ static void other_reports(FILE *f, const struct zt_notes *n,
         fprintf(f, "  and %d other ranks reported something else again\n", more - 3);
 }
 
+static void hang_sentence(FILE *f, const struct zt_notes *n)
+{
+    const struct zt_rank_note *r =
+        n->hang_rank >= 0 && n->hang_rank < n->num_ranks ? &n->ranks[n->hang_rank] : NULL;
+    const char *phase = zt_json_get_text(r ? r->look : NULL, "phase", "");
+
+    fprintf(f, "no progress for %g s", n->hang_s);
+    if (!r)
+        return;
+    fprintf(f, "; rank %d%s%s (pid %d) is %s", r->rank, r->host ? " on " : "",
+            r->host ? r->host : "", (int)r->pid,
+            zt_json_get_text(r->look, "state", "somewhere else"));
+    if (*phase)
+        fprintf(f, ", during: %s", phase);
+}
+
 static void stop_sentence(FILE *f, const struct zt_notes *n)
 {
-    if (n->stop == ZT_STOP_TIMEOUT)
+    if (n->stop == ZT_STOP_HANG)
+        hang_sentence(f, n);
+    else if (n->stop == ZT_STOP_TIMEOUT)
         fprintf(f, "stopped: the time given with --timeout is over");
     else if (n->stop_signal == SIGINT)
         fprintf(f, "interrupted");
     else
         fprintf(f, "stopped by %s", zt_signal_text(n->stop_signal));
-}
-
-static void daemon_sentence(FILE *f, const struct zt_notes *n)
-{
-    if (n->daemon_fault)
-        fprintf(f, "%s", n->daemon_fault);
-    else if (n->daemon_signal)
-        fprintf(f, "the node daemon (pid %d) was killed by %s; its ranks were stopped",
-                (int)n->daemon_pid, zt_signal_text(n->daemon_signal));
-    else
-        fprintf(f,
-                "the node daemon (pid %d) ended early with exit code %d; its ranks were "
-                "stopped",
-                (int)n->daemon_pid, n->daemon_code);
 }
 
 void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
@@ -218,10 +243,12 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
         return;
     if (v->rank)
         rank_sentence(f, v->rank);
-    else if (n->stop != ZT_STOP_NONE)
+    else if (n->stop != ZT_STOP_NONE && (n->stop_was_first || !n->down))
         stop_sentence(f, n);
-    else if (v->exit_code)
-        daemon_sentence(f, n);
+    else if (n->down)
+        fprintf(f, "%s", n->down);
+    else
+        fprintf(f, "the ranks were stopped by nobody this zlaunch knows");
     fclose(f);
     f = open_memstream(evidence, &bytes);
     if (!f)
@@ -249,6 +276,8 @@ json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v)
         json_object_set_new(o, "cause", zt_json_text(sentence, strlen(sentence)));
     if (v->rank) {
         json_object_set_new(o, "failed_rank", json_integer(v->rank->rank));
+        if (v->rank->host)
+            json_object_set_new(o, "host", json_string(v->rank->host));
         json_object_set_new(o, "pid", json_integer(v->rank->pid));
         if (v->rank->signal)
             json_object_set_new(o, "signal", json_integer(v->rank->signal));

@@ -4,9 +4,9 @@
  * The supervisor notes what happens in the order it hears of it; the verdict is a pure
  * function of the notes. First cause: the first rank that failed by itself, unless it
  * only says that another rank failed (then the first that does not); a rank that was
- * asked to stop is never the cause. A person or a limit that stopped the job before any
- * rank had failed is the cause itself. Ownership: the notes own their strings. Threads:
- * one.
+ * asked to stop is never the cause. A node that was lost before that is. A person or a
+ * limit that stopped the job before any rank had failed is the cause itself. Ownership:
+ * the notes own their strings. Threads: one.
  */
 #ifndef LAUNCHER_VERDICT_H
 #define LAUNCHER_VERDICT_H
@@ -20,19 +20,23 @@ typedef enum zt_stop_reason {
     ZT_STOP_NONE,
     ZT_STOP_SIGNAL,  /* zlaunch got SIGINT, SIGTERM or SIGHUP: `stop_signal` */
     ZT_STOP_TIMEOUT, /* --timeout */
+    ZT_STOP_HANG,    /* --hang_timeout */
 } zt_stop_reason;
 
 struct zt_rank_note {
     int rank;
+    const char *host; /* not owned; NULL: there is one node only */
     pid_t pid;
     bool started, exited;
     int order;        /* the how-manyth exit this was, from 0 */
+    double time_s;    /* when that was heard */
     int code, signal; /* signal 0: it exited with `code` */
     bool asked;       /* it had been told to stop before it ended */
     bool oom;
     json_t *phase; /* string; NULL: unknown */
     json_t *tail;  /* last lines of its stderr; NULL: none */
     json_t *fail;  /* its own report: {code, exit_code, text, peer}; NULL: none */
+    json_t *look;  /* what it was doing when a hang was found; NULL: not asked */
 };
 
 struct zt_notes {
@@ -41,17 +45,20 @@ struct zt_notes {
     zt_stop_reason stop;
     int stop_signal;
     bool stop_was_first; /* no rank had failed when the stop came */
-    /* the daemon's end, when it came before its DONE */
-    bool daemon_lost;
-    pid_t daemon_pid;
-    int daemon_code, daemon_signal;
-    char *daemon_fault; /* what it said itself; NULL: nothing */
-    int daemon_fault_code;
+    double hang_s;       /* ZT_STOP_HANG: so long without progress, */
+    int hang_rank;       /* probably because of this rank; -1: cannot tell */
+    /* the first node that was lost, could not be started, or had to give up */
+    char *down; /* sentence; NULL: none */
+    int down_code;
+    double down_s; /* when that was heard */
 };
 
 zt_err zt_notes_init(struct zt_notes *n, int num_ranks,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_notes_release(struct zt_notes *n);
+/* A node is lost; only the first one counts. `front` names it, as in "worker-1: ". */
+void zt_notes_down(struct zt_notes *n, const char *front, const char *text,
+                   int exit_code);
 
 struct zt_verdict {
     int exit_code;

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "worker/comm/comm_abort.h"
+#include "worker/daemon/look.h"
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
@@ -368,7 +369,7 @@ static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
     rc = open_log(n, r, fault);
     if (rc)
         return rc;
-    zt_cores_share(cores, i, n->job->local_world, &share);
+    zt_cores_share(cores, n->job->share_first + i, n->job->share_ranks, &share);
     rc = zt_pmi_link_open(r, &s.pmi_fd, fault);
     if (rc)
         return rc;
@@ -464,6 +465,30 @@ static zt_err on_signal(struct zt_node *n, const struct zt_frame *f,
     return ZT_OK;
 }
 
+/* That it came is what counts: see on_read(). */
+static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+{
+    (void)n;
+    (void)f;
+    (void)fault;
+    return ZT_OK;
+}
+
+static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+{
+    char phase[ZT_PHASE_TEXT];
+
+    (void)f;
+    (void)fault;
+    for (int i = 0; i < n->num_started; i++)
+        if (n->ranks[i].alive) {
+            zt_phase_read(&n->phases[i], phase);
+            send_json(n, ZT_FRAME_LOOKED,
+                      zt_look_at(n->ranks[i].rank, n->ranks[i].pid, phase));
+        }
+    return ZT_OK;
+}
+
 /* Which frame may come in which states; any other ends the conversation. */
 static const struct {
     zt_frame_type type;
@@ -473,6 +498,8 @@ static const struct {
     {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
     {ZT_FRAME_STOP, ~0u, on_stop},
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
+    {ZT_FRAME_PING, ~0u, on_ping},
+    {ZT_FRAME_LOOK, ~0u, on_look},
 };
 
 static zt_err dispatch(struct zt_node *n, const struct zt_frame *f,
@@ -507,6 +534,7 @@ static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
         lose_zlaunch(n);
         return;
     }
+    n->heard_s = zt_now();
     rc = zt_buf_put(&n->frames, buf->base, (size_t)k);
     while (!rc && (rc = zt_frame_peek(&n->frames, &f, &fault)) == ZT_OK) {
         rc = dispatch(n, &f, &fault);
@@ -517,6 +545,26 @@ static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
         send_fault(n, &fault);
         uv_read_stop(stream);
         n->exit_code = zt_err_exit_code(rc);
+        lose_zlaunch(n);
+    }
+}
+
+/* Say that this node lives, and ask whether zlaunch does. Time in which this process
+ * itself stood still does not count. */
+static void on_beat(uv_timer_t *timer)
+{
+    struct zt_node *n = timer->data;
+    double now = zt_now();
+
+    if (now - n->beat_s > 2 * ZT_BEAT_MS / 1000.0)
+        n->heard_s = now;
+    n->beat_s = now;
+    zt_node_send(n, ZT_FRAME_BEAT, NULL, 0, NULL, 0);
+    if (n->job && n->job->silence_ms && !n->orphaned &&
+        now - n->heard_s > n->job->silence_ms / 1000.0) {
+        zt_error("daemon", "zlaunch has been silent for %d ms; stopping the ranks",
+                 n->job->silence_ms);
+        n->exit_code = zt_err_exit_code(ZT_E_HOST);
         lose_zlaunch(n);
     }
 }
@@ -578,7 +626,8 @@ static zt_err open_node(struct zt_node *n, struct zt_fault *fault)
         uv_signal_start(signals[i].handle, signals[i].fn, signals[i].sig);
     }
     uv_timer_init(&n->loop, &n->grace);
-    n->grace.data = n;
+    uv_timer_init(&n->loop, &n->beat);
+    n->grace.data = n->beat.data = n;
     rc = open_channel(n, fault);
     if (rc)
         return rc;
@@ -633,6 +682,8 @@ int zt_daemon_main(int argc, char **argv)
     json_object_set_new(hello, "version", json_string(ZT_VERSION));
     json_object_set_new(hello, "pid", json_integer(getpid()));
     send_json(&node, ZT_FRAME_HELLO, hello);
+    node.heard_s = node.beat_s = zt_now();
+    uv_timer_start(&node.beat, on_beat, ZT_BEAT_MS, ZT_BEAT_MS);
     uv_run(&node.loop, UV_RUN_DEFAULT);
     close_node(&node);
     return node.exit_code;

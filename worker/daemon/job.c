@@ -2,9 +2,11 @@
 
 #include "common/jsonline.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static zt_err bad(struct zt_fault *fault, const char *key, const char *why)
 {
@@ -22,6 +24,13 @@ static zt_err get_int(const json_t *o, const char *key, int min, int max, int *o
         return bad(fault, key, "is out of range");
     *out = (int)json_integer_value(v);
     return ZT_OK;
+}
+
+/* The same, but it may be missing: then *out stays. */
+static zt_err get_some_int(const json_t *o, const char *key, int min, int max, int *out,
+                           struct zt_fault *fault)
+{
+    return json_object_get(o, key) ? get_int(o, key, min, max, out, fault) : ZT_OK;
 }
 
 /* A string, or null when `optional`. */
@@ -80,6 +89,48 @@ static zt_err get_env(const json_t *o, char ***out, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* "self": the ranks run the program that the daemon is, wherever that is on this node. */
+static zt_err get_self(const json_t *o, struct zt_job *job, struct zt_fault *fault)
+{
+    char path[4096];
+    ssize_t n;
+
+    if (!json_is_true(json_object_get(o, "self")))
+        return ZT_OK;
+    n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "/proc/self/exe: %s", strerror(errno));
+    path[n] = 0;
+    job->self = strdup(path);
+    if (!job->self)
+        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+    job->argv[0] = job->self;
+    return ZT_OK;
+}
+
+static zt_err get_some_ints(const json_t *o, struct zt_job *job, struct zt_fault *fault)
+{
+    const struct {
+        const char *key;
+        int min, max;
+        int *out;
+    } ints[] = {
+        {"restart", 0, 1 << 24, &job->restart},
+        {"max_restarts", 0, 1 << 24, &job->max_restarts},
+        {"silence_ms", 0, 3600 * 1000, &job->silence_ms},
+        {"share_first", 0, 1 << 24, &job->share_first},
+        {"share_ranks", 1, 1 << 24, &job->share_ranks},
+    };
+    zt_err rc = ZT_OK;
+
+    job->share_ranks = job->local_world;
+    for (size_t i = 0; !rc && i < sizeof(ints) / sizeof(*ints); i++)
+        rc = get_some_int(o, ints[i].key, ints[i].min, ints[i].max, ints[i].out, fault);
+    if (!rc && job->share_first + job->local_world > job->share_ranks)
+        rc = bad(fault, "share_ranks", "is smaller than the ranks of this node need");
+    return rc;
+}
+
 static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
 {
     const struct {
@@ -120,7 +171,11 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
         rc = bad(fault, "log_stamp", "is missing");
     job->bind = json_is_true(json_object_get(o, "bind"));
     if (!rc)
+        rc = get_some_ints(o, job, fault);
+    if (!rc)
         rc = get_argv(o, &job->argv, fault);
+    if (!rc)
+        rc = get_self(o, job, fault);
     if (!rc)
         rc = get_env(o, &job->env, fault);
     return rc;
@@ -158,6 +213,7 @@ void zt_job_close(struct zt_job *job)
         free(*e);
     free(job->env);
     free(job->argv);
+    free(job->self);
     json_decref(job->root);
     free(job);
 }

@@ -14,11 +14,18 @@
 struct zt_job {
     const char *id;  /* unique; in ZLAUNCH_JOB_ID of every process of the job */
     char **argv;     /* (NULL-terminated) what each rank executes */
+    char *self;      /* NULL, or this program's path: it stands in argv[0] */
     char **env;      /* (NULL-terminated) "K=V" on top of the daemon's environment */
     const char *cwd; /* NULL: stay where the daemon is */
     int first_rank;  /* ranks of a node are consecutive */
     int local_world, world;
     int node_rank, num_nodes;
+    int restart, max_restarts; /* this is start 1 + restart of the job */
+    int silence_ms;            /* zlaunch is dead when it says nothing for so long; 0:
+                                  the channel itself would tell */
+    /* of the cores, this node's ranks take the shares from share_first of share_ranks:
+     * other nodes of the job may be on this host too */
+    int share_first, share_ranks;
     const char *master_addr;
     int master_port;
     int grace_ms;          /* between SIGTERM and SIGKILL */

@@ -80,7 +80,8 @@ struct zt_node {
     bool orphaned; /* zlaunch is gone: nobody listens */
     bool paused;   /* zlaunch reads too slowly: ranks wait in their pipes */
     uv_signal_t sigchld, sigterm, sigint, sighup;
-    uv_timer_t grace;
+    uv_timer_t grace, beat;
+    double heard_s, beat_s; /* the last word of zlaunch, the last beat */
     struct zt_job *job;
     struct zt_local_rank *ranks; /* (job->local_world) */
     struct zt_pmi *pmi;          /* NULL: the job is on several nodes */

@@ -123,8 +123,9 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     env_set(e, "LOCAL_SIZE=%d", job->local_world);
     env_set(e, "CROSS_RANK=%d", job->node_rank);
     env_set(e, "CROSS_SIZE=%d", job->num_nodes);
-    env_set(e, "TORCHELASTIC_RESTART_COUNT=0");
-    env_set(e, "TORCHELASTIC_MAX_RESTARTS=0");
+    env_set(e, "ZLAUNCH_RESTART_COUNT=%d", job->restart);
+    env_set(e, "TORCHELASTIC_RESTART_COUNT=%d", job->restart);
+    env_set(e, "TORCHELASTIC_MAX_RESTARTS=%d", job->max_restarts);
     env_set(e, "TORCHELASTIC_RUN_ID=%s", job->id);
     env_set(e, "ZLAUNCH_JOB_ID=%s", job->id);
     env_set(e, "ZLAUNCH_CONTROL_FD=%d", control_fd);

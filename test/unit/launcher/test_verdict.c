@@ -173,19 +173,57 @@ static void a_lost_daemon_is_named(void **state)
 
     (void)state;
     n.ranks[0].started = n.ranks[1].started = true;
-    n.daemon_lost = true;
-    n.daemon_pid = 42;
-    n.daemon_signal = SIGKILL;
+    zt_notes_down(&n, "", "the node daemon (pid 42) was killed by SIGKILL", 137);
+    zt_notes_down(&n, "", "another one", 1);
     expect(&n, 137, -1, "the node daemon (pid 42) was killed by SIGKILL");
 
     n = notes(1);
-    n.daemon_lost = true; /* it vanished with code 0: still no success */
+    zt_notes_down(&n, "", "ended early",
+                  0); /* it vanished with code 0: still no success */
     expect(&n, 71, -1, "ended early");
+}
 
-    n = notes(1);
-    n.daemon_fault = strdup("log folder x: denied");
-    n.daemon_fault_code = 73;
-    expect(&n, 73, -1, "log folder x: denied");
+static void a_lost_node_beats_ranks_that_fail_because_of_it(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    ended(&n, 0, 1, 0, false);
+    n.ranks[0].time_s = n.down_s + 0.5;
+    expect(&n, 69, -1, "worker-1: silent for 3 s");
+
+    n = notes(2); /* but one that failed before is the cause */
+    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    ended(&n, 0, 1, 0, false);
+    n.ranks[0].time_s = n.down_s - 0.5;
+    n.ranks[0].host = "worker-0";
+    expect(&n, 1, 0, "rank 0 on worker-0 (pid 100) exited with code 1");
+
+    n = notes(2); /* unless it only blames others */
+    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    reported(&n, 0, "rank 1 is gone", true);
+    ended(&n, 0, 1, 0, false);
+    n.ranks[0].time_s = n.down_s - 0.5;
+    expect(&n, 69, -1, "worker-1: silent for 3 s");
+}
+
+static void a_hang_names_the_suspect(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    n.stop = ZT_STOP_HANG;
+    n.stop_was_first = true;
+    n.hang_s = 10;
+    n.hang_rank = 1;
+    n.ranks[1].host = "worker-1";
+    n.ranks[1].look = json_pack("{ss ss}", "state", "stopped", "phase", "train step 3");
+    ended(&n, 0, 0, SIGTERM, true);
+    ended(&n, 1, 0, SIGKILL, true);
+    expect(&n, 124, -1,
+           "no progress for 10 s; rank 1 on worker-1 (pid 101) is stopped, during: train "
+           "step 3");
 }
 
 int main(void)
@@ -200,6 +238,8 @@ int main(void)
         cmocka_unit_test(the_user_is_the_cause_unless_a_rank_failed_before),
         cmocka_unit_test(sigterm_with_all_saved_asks_to_be_started_again),
         cmocka_unit_test(a_lost_daemon_is_named),
+        cmocka_unit_test(a_lost_node_beats_ranks_that_fail_because_of_it),
+        cmocka_unit_test(a_hang_names_the_suspect),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,106 @@
+/*
+ * A job without progress. When --hang_timeout is over without an event of any rank, every
+ * daemon is asked to look at its ranks (LOOK); their answers are shown and kept, and a
+ * second later the job is stopped, or started again, with the most suspicious rank named.
+ */
+#include "launcher/supervise_private.h"
+
+#include "common/jsonline.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_S 1.0 /* for the answers to come, and the stacks that ranks print */
+
+static void ask(struct zt_sup *s, double now)
+{
+    s->look_until_s = now + LOOK_S;
+    zt_render_message(s->render, ZT_LOG_ERROR,
+                      "no progress for %g s; this is what the ranks are doing:",
+                      s->plan->hang_timeout_s);
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        if (s->members[i].state == MEMBER_RUNNING)
+            zt_member_send(&s->members[i], ZT_FRAME_LOOK, NULL);
+}
+
+void zt_hang_looked(struct zt_sup *s, const json_t *o)
+{
+    struct zt_rank_note *note = &s->notes.ranks[zt_json_get_int(o, "rank", 0)];
+    const char *phase = zt_json_get_text(o, "phase", "");
+    const char *where = zt_json_get_text(o, "where", "");
+    const char *stack = zt_json_get_text(o, "stack", "");
+    json_t *record = json_copy((json_t *)o);
+
+    json_decref(note->look);
+    note->look = json_copy((json_t *)o);
+    zt_render_message(s->render, ZT_LOG_ERROR, "rank %d%s%s (pid %d) is %s%s%s%s%s",
+                      note->rank, note->host ? " on " : "", note->host ? note->host : "",
+                      (int)note->pid, zt_json_get_text(o, "state", "?"),
+                      *where ? " in " : "", where, *phase ? ", during: " : "", phase);
+    if (*stack)
+        zt_render_block(s->render, stack);
+    json_object_set_new(record, "event", json_string("looked"));
+    zt_render_record(s->render, record);
+    json_decref(record);
+}
+
+/* How many ranks are in the same phase as this one, itself included. */
+static int in_phase_of(const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    const char *phase = zt_json_get_text(r->look, "phase", "");
+    int num = 0;
+
+    for (int i = 0; i < n->num_ranks; i++)
+        num += n->ranks[i].look &&
+               strcmp(zt_json_get_text(n->ranks[i].look, "phase", ""), phase) == 0;
+    return num;
+}
+
+/* A stopped rank, or else the one in the least common phase; NULL: they are all alike. */
+static const struct zt_rank_note *suspect(const struct zt_notes *n)
+{
+    const struct zt_rank_note *rarest = NULL;
+    int fewest = 0, most = 0;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+        int num;
+
+        if (!r->look)
+            continue;
+        if (strstr(zt_json_get_text(r->look, "state", ""), "stopped"))
+            return r;
+        num = in_phase_of(n, r);
+        if (!rarest || num < fewest) {
+            rarest = r;
+            fewest = num;
+        }
+        most = num > most ? num : most;
+    }
+    return fewest < most ? rarest : NULL;
+}
+
+static void conclude(struct zt_sup *s)
+{
+    const struct zt_rank_note *r = suspect(&s->notes);
+
+    zt_sup_note_stop(s, ZT_STOP_HANG, 0);
+    s->notes.hang_s = s->plan->hang_timeout_s;
+    s->notes.hang_rank = r ? r->rank : -1;
+    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+}
+
+void zt_hang_tick(struct zt_sup *s, double now)
+{
+    double limit = s->plan->hang_timeout_s;
+
+    if (limit <= 0 || s->state != SUP_RUNNING)
+        return;
+    if (now - s->progress_s < limit)
+        s->look_until_s = 0;
+    else if (!s->look_until_s)
+        ask(s, now);
+    else if (now > s->look_until_s)
+        conclude(s);
+}

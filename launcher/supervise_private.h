@@ -1,0 +1,105 @@
+/*
+ * supervise_private.h -- inside the supervisor: the job (supervise.c), one node of it
+ * (supervise_node.c) and a job that makes no progress (supervise_hang.c). Nobody else
+ * includes it.
+ *
+ *      a start of the job
+ *      STARTING --every node said HELLO: JOB to each--> RUNNING --all DONE--> the end
+ *          |                                               |
+ *          +--a node cannot be started--> STOPPING <-------+ a failure, the user, a limit
+ *                                             |
+ *                    the end <--nothing is left--> WAITING --back-off--> STARTING
+ *
+ *      a node
+ *      OFF --start--> STARTING --HELLO--> READY --JOB--> RUNNING --DONE--> DONE --> OFF
+ *      on_down leads to OFF from everywhere.
+ */
+#ifndef LAUNCHER_SUPERVISE_PRIVATE_H
+#define LAUNCHER_SUPERVISE_PRIVATE_H
+
+#include "common/frame.h"
+#include "common/render.h"
+#include "launcher/plan.h"
+#include "launcher/verdict.h"
+
+/* bytes waiting for the screen before the job has to wait */
+#define ZT_SCREEN_HIGH (1u << 20)
+
+typedef enum zt_sup_state {
+    SUP_STARTING,
+    SUP_RUNNING,
+    SUP_STOPPING,
+    SUP_WAITING
+} zt_sup_state;
+
+typedef enum zt_member_state {
+    MEMBER_OFF,
+    MEMBER_STARTING,
+    MEMBER_READY,
+    MEMBER_RUNNING,
+    MEMBER_DONE,
+} zt_member_state;
+
+struct zt_sup;
+
+/* A node of the plan. */
+struct zt_member {
+    struct zt_sup *sup;
+    int index; /* in the plan */
+    zt_member_state state;
+    struct zt_channel *channel; /* NULL: down */
+    struct zt_start_request rq;
+    struct zt_buf in;
+    double heard_s; /* when it last said something */
+    bool garbled;   /* it said something that is no frame: not heard any more */
+    bool down_told; /* why it goes down is noted already */
+};
+
+struct zt_sup {
+    const struct zt_plan *plan;
+    struct zt_render *render;
+    bool verbose;
+    uv_loop_t loop;
+    uv_signal_t signals[5];
+    uv_timer_t tick, flush, deadline, timeout, again;
+    zt_sup_state state;
+    struct zt_member *members; /* (plan's num_nodes) */
+    int num_up;                /* members that are not OFF */
+    int start_code;            /* exit code of the last node left out */
+    bool *present;             /* (plan's num_nodes) scratch */
+    struct zt_group group;
+    struct zt_notes notes;
+    bool reading, unclean; /* unclean: a node went down before it was DONE */
+    int stop_grace_ms;     /* of the order to stop that counts; -1: none */
+    int stops;             /* how often the user asked, or a limit */
+    double ticked_s, pinged_s, progress_s;
+    double look_until_s; /* a hang was found: ranks tell until then; 0: none */
+};
+
+/* supervise.c */
+/* Stop every node: two stages, then by force. */
+void zt_sup_stop(struct zt_sup *s, int sig, int grace_ms);
+/* A node changed its state: does the job go on, or is it over? */
+void zt_sup_step(struct zt_sup *s);
+/* The node is lost, or could not be started; the first one is the cause. */
+void zt_sup_node_failed(struct zt_sup *s, struct zt_member *m, int exit_code,
+                        const char *text);
+void zt_sup_note_stop(struct zt_sup *s, zt_stop_reason reason, int sig);
+/* Let the screen catch up, or go on reading. */
+void zt_sup_pump(struct zt_sup *s);
+
+/* supervise_node.c */
+zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Takes the reference; NULL: an empty body. */
+void zt_member_send(struct zt_member *m, zt_frame_type type, json_t *o);
+void zt_member_pause(struct zt_member *m, bool pause);
+void zt_member_close(struct zt_member *m); /* by force; its end follows as an event */
+void zt_member_check_silence(struct zt_member *m, double now);
+/* "worker-1: " when there are several nodes, else nothing. */
+const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME]);
+
+/* supervise_hang.c */
+void zt_hang_tick(struct zt_sup *s, double now);
+void zt_hang_looked(struct zt_sup *s, const json_t *o);
+
+#endif

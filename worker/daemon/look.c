@@ -1,0 +1,94 @@
+#include "worker/daemon/look.h"
+
+#include "common/jsonline.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FILE_BYTES 8192
+
+/* The start of /proc/PID/<name>; empty when it cannot be read. */
+static void read_proc(pid_t pid, const char *name, char out[FILE_BYTES])
+{
+    char path[64];
+    size_t n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    f = fopen(path, "re");
+    if (f) {
+        n = fread(out, 1, FILE_BYTES - 1, f);
+        fclose(f);
+    }
+    out[n] = 0;
+}
+
+static const char *state_text(const char *status)
+{
+    const char *p = strstr(status, "\nState:");
+
+    p = p ? p + 7 + strspn(p + 7, " \t") : "";
+    switch (*p) {
+    case 'R':
+        return "running";
+    case 'S':
+    case 'I':
+        return "waiting";
+    case 'D':
+        return "waiting for a disk or a device";
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "stopped by a debugger";
+    case 'Z':
+        return "dead";
+    default:
+        return "somewhere";
+    }
+}
+
+/* Has it a handler for this signal? Another process would die of it. */
+static bool catches(const char *status, int sig)
+{
+    const char *p = strstr(status, "\nSigCgt:");
+
+    return p && strtoull(p + 8, NULL, 16) >> (sig - 1) & 1;
+}
+
+/* The kernel's stack, each line with two blanks in front. */
+static json_t *stack_text(pid_t pid)
+{
+    char raw[FILE_BYTES], text[FILE_BYTES] = "";
+    size_t at = 0;
+
+    read_proc(pid, "stack", raw);
+    for (char *p = raw, *nl; *p && (nl = strchr(p, '\n')); p = nl + 1)
+        if (at + (size_t)(nl - p) + 4 < sizeof(text))
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "  | %.*s\n",
+                                   (int)(nl - p), p);
+    return zt_json_text(text, at);
+}
+
+json_t *zt_look_at(int rank, pid_t pid, const char *phase)
+{
+    char status[FILE_BYTES], where[FILE_BYTES];
+    json_t *o = json_object();
+
+    read_proc(pid, "status", status);
+    read_proc(pid, "wchan", where);
+    if (strcmp(where, "0") == 0)
+        where[0] = 0;
+    json_object_set_new(o, "rank", json_integer(rank));
+    json_object_set_new(o, "pid", json_integer(pid));
+    json_object_set_new(o, "state", json_string(state_text(status)));
+    json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
+    json_object_set_new(o, "where", zt_json_text(where, strlen(where)));
+    json_object_set_new(o, "stack", stack_text(pid));
+    if (catches(status, SIGQUIT)) /* to its first thread: that one issues the work */
+        syscall(SYS_tgkill, pid, pid, SIGQUIT);
+    return o;
+}

@@ -1,0 +1,19 @@
+/*
+ * look.h -- what is a rank doing, seen from outside: for a job that makes no progress.
+ *
+ * A rank that catches SIGQUIT, as zworker does, also prints its own stack on stderr.
+ */
+#ifndef WORKER_DAEMON_LOOK_H
+#define WORKER_DAEMON_LOOK_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+/*
+ * {rank, pid, state, phase, where, stack}: state in words, `where` the kernel function
+ * that it waits in, `stack` lines of the kernel's stack; both empty where the system does
+ * not tell. Allocated; NULL: no memory.
+ */
+json_t *zt_look_at(int rank, pid_t pid, const char *phase);
+
+#endif
