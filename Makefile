@@ -18,9 +18,10 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common comm data kernels optim checkpoint autograd zero engine daemon launcher
+LIBS := common store comm data kernels optim checkpoint autograd zero engine daemon launcher
 
 DIRS_common     := common
+DIRS_store      := store
 DIRS_comm       := worker/comm
 DIRS_data       := worker/data
 DIRS_kernels    := kernels kernels/cpu kernels/meta
@@ -33,6 +34,7 @@ DIRS_daemon     := worker/daemon
 DIRS_launcher   := launcher
 
 DEPS_common     :=
+DEPS_store      := common
 DEPS_comm       := common
 DEPS_data       := common
 DEPS_kernels    := common
@@ -40,9 +42,9 @@ DEPS_optim      := kernels common
 DEPS_checkpoint := common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd optim comm kernels common
-DEPS_engine     := zero autograd optim data comm checkpoint kernels common
+DEPS_engine     := zero autograd optim data comm checkpoint kernels store common
 DEPS_daemon     := comm common
-DEPS_launcher   := common
+DEPS_launcher   := store common
 
 # ---------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes \
@@ -72,6 +74,7 @@ ALL_LDFLAGS = $(LD_$(VARIANT)) $(OMP) $(LDFLAGS)
 LDLIBS  = -ljansson -luv -lxxhash -ldl -lpthread -lm
 
 SYS_kernels := -ldnnl
+SYS_store   := -lsodium
 
 # ---------------------------------------------------------------- optional backends
 # A probe compiles one line; `make HAVE_CUDA=0` overrules it.
@@ -147,20 +150,20 @@ $(call archive,$(1)): $(call objs,$(1)) $(B)/flags
 endef
 $(foreach l,$(LIBS),$(eval $(call library,$(l))))
 
-$(BIN)/zlaunch: $(B)/launcher/main.o $(call archive,launcher) $(call archive,common)
+$(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -luv -lpthread -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(SYS_store) -ljansson -luv -lpthread -lm
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
-WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels
+WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels store
 $(BIN)/zworker: $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(B)/worker/main.o \
 	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
-	  $(SYS_kernels) $(LDLIBS)
+	  $(SYS_kernels) $(SYS_store) $(LDLIBS)
 
 $(BIN)/models/%.so: $(B)/models/%.o
 	$(call say,SO,$@)
@@ -212,7 +215,7 @@ $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group \
-	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(LDLIBS)
+	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS)
 
 # programs of the comparisons with other implementations: they load plugins, as zworker does
 $(B)/peers/%: $(B)/test/peers/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
@@ -221,7 +224,7 @@ $(B)/peers/%: $(B)/test/peers/%.o $(foreach l,$(WORKER_LIBS) common,$(call archi
 	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $< \
 	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
-	  $(SYS_kernels) $(LDLIBS)
+	  $(SYS_kernels) $(SYS_store) $(LDLIBS)
 probes: $(PROBES)
 
 bench: all $(BENCHES)
@@ -255,7 +258,7 @@ lint: format-check
 layers: $(foreach l,$(LIBS),$(call archive,$(l)))
 	$(Q)set -e; $(foreach l,$(filter-out launcher engine,$(LIBS)),\
 	  $(CC) $(ALL_LDFLAGS) -shared -o $(B)/layer.so -Wl,-z,defs -Wl,--whole-archive $(call archive,$(l)) -Wl,--no-whole-archive \
-	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(LDLIBS);) \
+	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS);) \
 	  rm -f $(B)/layer.so; echo '  layers: every arrow points down'
 
 size:

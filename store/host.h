@@ -1,0 +1,30 @@
+/*
+ * host.h -- a rendezvous store in a thread of its own, for a process that has no libuv
+ * loop: rank 0 of a job without zlaunch.
+ *
+ * Threads: open and close from one; the server lives in the thread it makes, which has
+ * all signals blocked.
+ */
+#ifndef STORE_HOST_H
+#define STORE_HOST_H
+
+#include "store/server.h"
+
+struct zt_store_host;
+
+/* As zt_store_server_open(); `closed` of the configuration is not used. */
+zt_err zt_store_host_open(const struct zt_store_server_config *cfg,
+                          struct zt_store_host **out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+int zt_store_host_port(const struct zt_store_host *h);
+
+/* A new generation; returns when it has begun. */
+void zt_store_host_advance(struct zt_store_host *h, uint64_t generation);
+
+/*
+ * Lets clients finish: waits, up to linger_s, until none is connected, then ends the
+ * server and its thread. NULL is fine.
+ */
+void zt_store_host_close(struct zt_store_host *h, double linger_s);
+
+#endif
