@@ -30,6 +30,9 @@ typedef enum zt_frame_type {
     ZT_FRAME_SIGNAL = 3, /* JSON {signal}: hand a signal to every rank, nothing more */
     ZT_FRAME_PING = 4,   /* empty: zlaunch is alive */
     ZT_FRAME_LOOK = 5,   /* empty: tell of every rank what it is doing, as LOOKED */
+    /* both ways: what MPI ranks leave for those of other nodes, see docs/PROTOCOL.md */
+    ZT_FRAME_PMI_PAIRS = 12, /* "key=value" lines, each ending in '\n' */
+    ZT_FRAME_PMI_FENCE = 13, /* empty: every rank of the node waits; or: all may go on */
     /* daemon -> zlaunch */
     ZT_FRAME_HELLO = 16,   /* JSON {protocol, version, pid}: the first frame */
     ZT_FRAME_STARTED = 17, /* JSON {rank, pid} */

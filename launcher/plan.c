@@ -332,11 +332,44 @@ static json_t *rank_env(const struct zt_plan *p, int node)
     return env;
 }
 
+/* Which ranks share a node, in PMI's words: "(vector,(0,2,4),(2,1,3))", a triple for each
+ * run of nodes with equally many ranks: first node, nodes, ranks of each. */
+static char *pmi_mapping(const struct zt_plan *p, const struct zt_group *g)
+{
+    int first = 0, num = 0, each = 0;
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    if (!f)
+        return NULL;
+    fputs("(vector", f);
+    for (int i = 0; i <= p->num_nodes; i++) {
+        bool in = i < p->num_nodes && g->node_rank[i] >= 0;
+
+        if (i < p->num_nodes && !in)
+            continue;
+        if (num && (!in || p->nodes[i].num_slots != each)) {
+            fprintf(f, ",(%d,%d,%d)", first, num, each);
+            first += num;
+            num = 0;
+        }
+        if (in) {
+            each = p->nodes[i].num_slots;
+            num++;
+        }
+    }
+    fputs(")", f);
+    fclose(f);
+    return text;
+}
+
 json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
 {
     const struct zt_plan_node *n = &p->nodes[node];
     bool remote = n->starter != &zt_starter_local;
     json_t *o = json_object(), *argv = json_array();
+    char *mapping = pmi_mapping(p, g);
 
     for (char **a = p->argv; *a; a++)
         json_array_append_new(argv, zt_json_text(*a, strlen(*a)));
@@ -353,6 +386,7 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     json_object_set_new(o, "max_restarts", json_integer(p->max_restarts));
     json_object_set_new(o, "silence_ms", json_integer(remote ? ZT_SILENCE_MS : 0));
     set_share(o, p, g, node);
+    set_text(o, "pmi_mapping", g->num_nodes > 1 ? mapping : NULL);
     set_text(o, "master_addr", p->master_addr);
     json_object_set_new(o, "master_port", json_integer(g->master_port));
     json_object_set_new(o, "grace_ms", json_integer(p->grace_ms));
@@ -361,5 +395,6 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     set_text(o, "log_dir", p->log_dir);
     set_text(o, "log_stamp", p->log_stamp);
     set_text(o, "pid_file", p->pid_file[0] && !remote ? p->pid_file : NULL);
+    free(mapping);
     return o;
 }

@@ -262,6 +262,7 @@ static void run_job(struct zt_sup *s)
     }
     s->state = SUP_RUNNING;
     s->progress_s = zt_now();
+    zt_sup_pmi_reset(s);
     for (int i = 0; i < s->plan->num_nodes; i++) {
         struct zt_member *m = &s->members[i];
 
@@ -541,6 +542,7 @@ static void release_sup(struct zt_sup *s)
         zt_buf_release(&s->members[i].in);
     free(s->members);
     free(s->present);
+    zt_buf_release(&s->pmi_pairs);
     zt_group_release(&s->group);
     zt_render_close(s->render);
     zt_notes_release(&s->notes);

@@ -18,17 +18,25 @@ const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME])
 
 /* ------------------------------------------------------------------ to the daemon */
 
+void zt_member_send_bytes(struct zt_member *m, zt_frame_type type, const void *body,
+                          size_t n)
+{
+    struct zt_buf frame;
+
+    zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
+    if (m->channel && zt_frame_put(&frame, type, body, n) == ZT_OK)
+        m->channel->ops->write(m->channel, zt_buf_head(&frame), zt_buf_used(&frame));
+    zt_buf_release(&frame);
+}
+
 void zt_member_send(struct zt_member *m, zt_frame_type type, json_t *o)
 {
-    struct zt_buf body, frame;
+    struct zt_buf body;
 
     zt_buf_init(&body, ZT_FRAME_MAX - 1);
-    zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (m->channel && (!o || zt_json_put(&body, o) == ZT_OK) &&
-        zt_frame_put(&frame, type, zt_buf_head(&body), zt_buf_used(&body)) == ZT_OK)
-        m->channel->ops->write(m->channel, zt_buf_head(&frame), zt_buf_used(&frame));
+    if (!o || zt_json_put(&body, o) == ZT_OK)
+        zt_member_send_bytes(m, type, o ? zt_buf_head(&body) : NULL, zt_buf_used(&body));
     zt_buf_release(&body);
-    zt_buf_release(&frame);
     json_decref(o);
 }
 
@@ -183,14 +191,26 @@ static void on_looked(struct zt_member *m, const struct zt_frame *f)
     json_decref(o);
 }
 
+static void on_pmi_pairs(struct zt_member *m, const struct zt_frame *f)
+{
+    zt_sup_pmi_pairs(m, f);
+}
+
+static void on_pmi_fence(struct zt_member *m, const struct zt_frame *f)
+{
+    (void)f;
+    zt_sup_pmi_fence(m);
+}
+
 static const struct {
     zt_frame_type type;
     void (*handle)(struct zt_member *m, const struct zt_frame *f);
 } handlers[] = {
-    {ZT_FRAME_HELLO, on_hello},   {ZT_FRAME_STARTED, on_started},
-    {ZT_FRAME_OUTPUT, on_output}, {ZT_FRAME_RELAY, on_relay},
-    {ZT_FRAME_EXITED, on_exited}, {ZT_FRAME_FAULT, on_fault},
-    {ZT_FRAME_DONE, on_done},     {ZT_FRAME_LOOKED, on_looked},
+    {ZT_FRAME_HELLO, on_hello},         {ZT_FRAME_STARTED, on_started},
+    {ZT_FRAME_OUTPUT, on_output},       {ZT_FRAME_RELAY, on_relay},
+    {ZT_FRAME_EXITED, on_exited},       {ZT_FRAME_FAULT, on_fault},
+    {ZT_FRAME_DONE, on_done},           {ZT_FRAME_LOOKED, on_looked},
+    {ZT_FRAME_PMI_PAIRS, on_pmi_pairs}, {ZT_FRAME_PMI_FENCE, on_pmi_fence},
 };
 
 /* ------------------------------------------------------------------ the channel */

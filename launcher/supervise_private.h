@@ -1,7 +1,7 @@
 /*
  * supervise_private.h -- inside the supervisor: the job (supervise.c), one node of it
- * (supervise_node.c) and a job that makes no progress (supervise_hang.c). Nobody else
- * includes it.
+ * (supervise_node.c), a job that makes no progress (supervise_hang.c) and the exchange
+ * between MPI ranks of several nodes (supervise_pmi.c). Nobody else includes it.
  *
  *      a start of the job
  *      STARTING --every node said HELLO: JOB to each--> RUNNING --all DONE--> the end
@@ -52,6 +52,7 @@ struct zt_member {
     struct zt_buf in;
     double heard_s; /* when it last said something */
     bool garbled;   /* it said something that is no frame: not heard any more */
+    bool fenced;    /* all of its MPI ranks wait at the next fence */
     bool down_told; /* why it goes down is noted already */
 };
 
@@ -73,7 +74,9 @@ struct zt_sup {
     int stop_grace_ms;     /* of the order to stop that counts; -1: none */
     int stops;             /* how often the user asked, or a limit */
     double ticked_s, pinged_s, progress_s;
-    double look_until_s; /* a hang was found: ranks tell until then; 0: none */
+    struct zt_buf pmi_pairs; /* what MPI ranks left since the last fence */
+    int num_fenced;          /* nodes whose ranks all wait at the next one */
+    double look_until_s;     /* a hang was found: ranks tell until then; 0: none */
 };
 
 /* supervise.c */
@@ -92,6 +95,8 @@ void zt_sup_pump(struct zt_sup *s);
 zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Takes the reference; NULL: an empty body. */
 void zt_member_send(struct zt_member *m, zt_frame_type type, json_t *o);
+void zt_member_send_bytes(struct zt_member *m, zt_frame_type type, const void *body,
+                          size_t n);
 void zt_member_pause(struct zt_member *m, bool pause);
 void zt_member_close(struct zt_member *m); /* by force; its end follows as an event */
 void zt_member_check_silence(struct zt_member *m, double now);
@@ -101,5 +106,10 @@ const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME]);
 /* supervise_hang.c */
 void zt_hang_tick(struct zt_sup *s, double now);
 void zt_hang_looked(struct zt_sup *s, const json_t *o);
+
+/* supervise_pmi.c */
+void zt_sup_pmi_reset(struct zt_sup *s);
+void zt_sup_pmi_pairs(struct zt_member *m, const struct zt_frame *f);
+void zt_sup_pmi_fence(struct zt_member *m);
 
 #endif

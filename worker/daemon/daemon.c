@@ -489,6 +489,20 @@ static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fau
     return ZT_OK;
 }
 
+static zt_err on_pmi_pairs(struct zt_node *n, const struct zt_frame *f,
+                           struct zt_fault *fault)
+{
+    return n->pmi ? zt_pmi_merge(n->pmi, (const char *)f->body, f->body_bytes, fault)
+                  : ZT_OK;
+}
+
+static zt_err on_pmi_fence(struct zt_node *n, const struct zt_frame *f,
+                           struct zt_fault *fault)
+{
+    (void)f;
+    return n->pmi ? zt_pmi_release(n->pmi, fault) : ZT_OK;
+}
+
 /* Which frame may come in which states; any other ends the conversation. */
 static const struct {
     zt_frame_type type;
@@ -500,6 +514,8 @@ static const struct {
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
     {ZT_FRAME_PING, ~0u, on_ping},
     {ZT_FRAME_LOOK, ~0u, on_look},
+    {ZT_FRAME_PMI_PAIRS, ~0u, on_pmi_pairs},
+    {ZT_FRAME_PMI_FENCE, ~0u, on_pmi_fence},
 };
 
 static zt_err dispatch(struct zt_node *n, const struct zt_frame *f,

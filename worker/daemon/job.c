@@ -155,6 +155,7 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
         {"cwd", true, &job->cwd},
         {"master_addr", false, &job->master_addr},
         {"core_list", true, &job->core_list},
+        {"pmi_mapping", true, &job->pmi_mapping},
         {"log_dir", true, &job->log_dir},
         {"log_stamp", true, &job->log_stamp},
         {"pid_file", true, &job->pid_file},

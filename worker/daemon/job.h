@@ -28,12 +28,13 @@ struct zt_job {
     int share_first, share_ranks;
     const char *master_addr;
     int master_port;
-    int grace_ms;          /* between SIGTERM and SIGKILL */
-    bool bind;             /* each rank on its share of the cores */
-    const char *core_list; /* NULL: all of the affinity mask */
-    const char *log_dir;   /* NULL: output goes to zlaunch; else one file a rank */
-    const char *log_stamp; /* front of the file names */
-    const char *pid_file;  /* NULL; removed by the daemon if zlaunch is killed */
+    int grace_ms;            /* between SIGTERM and SIGKILL */
+    bool bind;               /* each rank on its share of the cores */
+    const char *core_list;   /* NULL: all of the affinity mask */
+    const char *pmi_mapping; /* PMI_process_mapping of MPI ranks; NULL: none */
+    const char *log_dir;     /* NULL: output goes to zlaunch; else one file a rank */
+    const char *log_stamp;   /* front of the file names */
+    const char *pid_file;    /* NULL; removed by the daemon if zlaunch is killed */
 
     void *root; /* the parsed JSON that the strings point into */
 };

@@ -1,11 +1,14 @@
 #include "worker/daemon/pmi.h"
 
+#include "common/buf.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WORDS 8 /* key=value pairs of a line; more are ignored */
+#define FRESH_BYTES (64u << 20)
+#define MAX_WORDS   8 /* key=value pairs of a line; more are ignored */
 
 struct client {
     char line[ZT_PMI_LINE]; /* what came of the next one */
@@ -22,11 +25,11 @@ struct pair {
 #define NUM_BUCKETS 1024u /* a power of two */
 
 struct zt_pmi {
-    int world, num_waiting, num_keys;
+    struct zt_pmi_config cfg; /* its strings are not kept */
+    int num_waiting, num_keys;
     char name[ZT_PMI_NAME];
-    zt_pmi_send_fn send;
-    void *arg;
-    struct client *client; /* (world) */
+    struct client *client; /* (local) */
+    struct zt_buf fresh;   /* "key=value" lines since the last fence; for other nodes */
     struct pair *bucket[NUM_BUCKETS];
 };
 
@@ -35,6 +38,16 @@ struct message {
     char *key[MAX_WORDS], *value[MAX_WORDS];
     int num;
 };
+
+static struct client *client_of(const struct zt_pmi *p, int rank)
+{
+    return &p->client[rank - p->cfg.first];
+}
+
+static bool is_spread(const struct zt_pmi *p)
+{
+    return p->cfg.local < p->cfg.world;
+}
 
 /* ------------------------------------------------------------------ keys and values */
 static struct pair **place_of(struct zt_pmi *p, const char *key)
@@ -92,8 +105,9 @@ static void say(struct zt_pmi *p, int rank, const char *fmt, ...)
     va_start(ap, fmt);
     n = vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof(line) || !p->send(p->arg, rank, line, (size_t)n))
-        p->client[rank].deaf = true;
+    if (n < 0 || (size_t)n >= sizeof(line) ||
+        !p->cfg.send(p->cfg.arg, rank, line, (size_t)n))
+        client_of(p, rank)->deaf = true;
 }
 
 /* False: no message. Words without '=' are skipped, as libraries do. */
@@ -130,7 +144,7 @@ static zt_pmi_state on_init(struct zt_pmi *p, int rank, const struct message *m)
     const char *version = get(m, "pmi_version");
     bool fine = version && strcmp(version, "1") == 0;
 
-    p->client[rank].began = p->client[rank].began || fine;
+    client_of(p, rank)->began = client_of(p, rank)->began || fine;
     say(p, rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n",
         fine ? 0 : -1);
     return ZT_PMI_FINE;
@@ -161,8 +175,21 @@ static zt_pmi_state on_get_name(struct zt_pmi *p, int rank, const struct message
 static zt_pmi_state on_get_universe(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    say(p, rank, "cmd=universe_size size=%d\n", p->world);
+    say(p, rank, "cmd=universe_size size=%d\n", p->cfg.world);
     return ZT_PMI_FINE;
+}
+
+/* A pair that a rank left, for this node and the others. */
+static const char *leave(struct zt_pmi *p, const char *key, const char *value)
+{
+    const char *why = keep(p, key, value);
+
+    if (why || !is_spread(p))
+        return why;
+    if (zt_buf_put(&p->fresh, key, strlen(key)) || zt_buf_put_u8(&p->fresh, '=') ||
+        zt_buf_put(&p->fresh, value, strlen(value)) || zt_buf_put_u8(&p->fresh, '\n'))
+        return "no_memory";
+    return NULL;
 }
 
 static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
@@ -170,7 +197,7 @@ static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
     const char *name = get(m, "kvsname"), *key = get(m, "key"), *value = get(m, "value");
     const char *why = !key || !value || !*key         ? "incomplete"
                       : name && strcmp(name, p->name) ? "unknown_kvsname"
-                                                      : keep(p, key, value);
+                                                      : leave(p, key, value);
 
     say(p, rank, "cmd=put_result rc=%d msg=%s\n", why ? -1 : 0, why ? why : "success");
     return ZT_PMI_FINE;
@@ -189,26 +216,73 @@ static zt_pmi_state on_get(struct zt_pmi *p, int rank, const struct message *m)
     return ZT_PMI_FINE;
 }
 
+static void let_go(struct zt_pmi *p)
+{
+    p->num_waiting = 0;
+    for (int i = 0; i < p->cfg.local; i++) {
+        p->client[i].waits = false;
+        say(p, p->cfg.first + i, "cmd=barrier_out\n");
+    }
+}
+
 static zt_pmi_state on_barrier(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    if (p->client[rank].waits)
+    if (client_of(p, rank)->waits)
         return ZT_PMI_BAD; /* it must wait for the answer to the first */
-    p->client[rank].waits = true;
-    if (++p->num_waiting < p->world)
+    client_of(p, rank)->waits = true;
+    if (++p->num_waiting < p->cfg.local)
         return ZT_PMI_FINE;
-    p->num_waiting = 0;
-    for (int r = 0; r < p->world; r++) {
-        p->client[r].waits = false;
-        say(p, r, "cmd=barrier_out\n");
+    if (!is_spread(p)) {
+        let_go(p);
+        return ZT_PMI_FINE;
     }
+    p->cfg.fence(p->cfg.arg, (const char *)zt_buf_head(&p->fresh),
+                 zt_buf_used(&p->fresh));
+    zt_buf_drop(&p->fresh, zt_buf_used(&p->fresh));
     return ZT_PMI_FINE;
+}
+
+zt_err zt_pmi_merge(struct zt_pmi *p, const char *pairs, size_t n, struct zt_fault *fault)
+{
+    char line[ZT_PMI_KEY + ZT_PMI_VALUE];
+
+    while (n) {
+        const char *nl = memchr(pairs, '\n', n);
+        size_t len = nl ? (size_t)(nl - pairs) : n;
+        const char *why;
+        char *is;
+
+        if (!nl || len >= sizeof(line) || memchr(pairs, 0, len))
+            return zt_fault_set(fault, ZT_E_FORMAT, "PMI pairs of other nodes: no lines");
+        memcpy(line, pairs, len);
+        line[len] = 0;
+        is = strchr(line, '=');
+        if (!is || is == line)
+            return zt_fault_set(fault, ZT_E_FORMAT, "PMI pairs of other nodes: no pairs");
+        *is = 0;
+        why = keep(p, line, is + 1);
+        if (why)
+            return zt_fault_set(fault, ZT_E_LIMIT, "PMI pairs of other nodes: %s", why);
+        pairs += len + 1;
+        n -= len + 1;
+    }
+    return ZT_OK;
+}
+
+zt_err zt_pmi_release(struct zt_pmi *p, struct zt_fault *fault)
+{
+    if (!is_spread(p) || p->num_waiting < p->cfg.local)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "PMI: the end of a barrier that no rank waits at");
+    let_go(p);
+    return ZT_OK;
 }
 
 static zt_pmi_state on_finalize(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    p->client[rank].ended = true;
+    client_of(p, rank)->ended = true;
     say(p, rank, "cmd=finalize_ack\n");
     return ZT_PMI_FINE;
 }
@@ -219,7 +293,7 @@ static zt_pmi_state on_abort(struct zt_pmi *p, int rank, const struct message *m
     const char *code = get(m, "exitcode");
     int n = code ? (int)(strtol(code, NULL, 10) & 255) : 0;
 
-    p->client[rank].abort_code = n ? n : 1;
+    client_of(p, rank)->abort_code = n ? n : 1;
     return ZT_PMI_ABORT;
 }
 
@@ -256,7 +330,7 @@ static zt_pmi_state on_line(struct zt_pmi *p, int rank, char *line)
         return ZT_PMI_BAD;
     for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
         if (strcmp(handlers[i].name, m.value[0]) == 0) {
-            if (handlers[i].handle != on_init && !p->client[rank].began)
+            if (handlers[i].handle != on_init && !client_of(p, rank)->began)
                 return ZT_PMI_BAD;
             return handlers[i].handle(p, rank, &m);
         }
@@ -270,7 +344,7 @@ static zt_pmi_state on_line(struct zt_pmi *p, int rank, char *line)
 
 zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n)
 {
-    struct client *c = &p->client[rank];
+    struct client *c = client_of(p, rank);
     zt_pmi_state state = ZT_PMI_FINE;
 
     for (size_t i = 0; i < n && !c->deaf; i++) {
@@ -294,37 +368,41 @@ zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n
 
 bool zt_pmi_is_inside(const struct zt_pmi *p, int rank)
 {
-    return p->client[rank].began && !p->client[rank].ended;
+    return client_of(p, rank)->began && !client_of(p, rank)->ended;
 }
 
 int zt_pmi_abort_code(const struct zt_pmi *p, int rank)
 {
-    return p->client[rank].abort_code;
+    return client_of(p, rank)->abort_code;
 }
 
 /* ------------------------------------------------------------------ open, close */
-zt_err zt_pmi_open(int world, const char *name, zt_pmi_send_fn send, void *arg,
-                   struct zt_pmi **out, struct zt_fault *fault)
+zt_err zt_pmi_open(const struct zt_pmi_config *cfg, struct zt_pmi **out,
+                   struct zt_fault *fault)
 {
     struct zt_pmi *p = calloc(1, sizeof(*p));
-    char mapping[64];
+    const char *mapping = cfg->mapping;
+    char here[64];
 
     if (p)
-        p->client = calloc((size_t)world, sizeof(*p->client));
+        p->client = calloc((size_t)cfg->local, sizeof(*p->client));
     if (!p || !p->client) {
         zt_pmi_close(p);
         return zt_fault_set(fault, ZT_E_NOMEM, "PMI server: no memory");
     }
-    p->world = world;
-    p->send = send;
-    p->arg = arg;
-    snprintf(p->name, sizeof(p->name), "zlaunch-%.200s", name);
+    p->cfg = *cfg;
+    zt_buf_init(&p->fresh, FRESH_BYTES);
+    snprintf(p->name, sizeof(p->name), "zlaunch-%.200s", cfg->name);
     for (char *c = p->name; *c; c++)
         if (*c <= ' ')
             *c = '_';
     /* all ranks are on one node: the library then uses shared memory between them */
-    snprintf(mapping, sizeof(mapping), "(vector,(0,1,%d))", world);
-    if (keep(p, "PMI_process_mapping", mapping)) {
+    snprintf(here, sizeof(here), "(vector,(0,1,%d))", cfg->world);
+    if (!mapping && !is_spread(p))
+        mapping = here;
+    /* one that is too long is left out: the library then asks for host names */
+    if (mapping && strlen(mapping) < ZT_PMI_VALUE &&
+        keep(p, "PMI_process_mapping", mapping)) {
         zt_pmi_close(p);
         return zt_fault_set(fault, ZT_E_NOMEM, "PMI server: no memory");
     }
@@ -345,6 +423,7 @@ void zt_pmi_close(struct zt_pmi *p)
             free(pair->value);
             free(pair);
         }
+    zt_buf_release(&p->fresh);
     free(p->client);
     free(p);
 }

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define PAIRS_BYTES (256u << 10) /* of one frame */
+
 static bool send_line(void *arg, int rank, const char *line, size_t n)
 {
     struct zt_node *node = arg;
@@ -23,13 +25,39 @@ static bool send_line(void *arg, int rank, const char *line, size_t n)
     return k == (ssize_t)n;
 }
 
+/* zt_pmi_fence_fn: the pairs in frames of whole lines, then the word that they all came.
+ */
+static void send_fence(void *arg, const char *pairs, size_t n)
+{
+    struct zt_node *node = arg;
+
+    while (n) {
+        size_t len = n < PAIRS_BYTES ? n : PAIRS_BYTES;
+
+        while (len < n && pairs[len - 1] != '\n')
+            len--; /* a line is far shorter */
+        zt_node_send(node, ZT_FRAME_PMI_PAIRS, pairs, len, NULL, 0);
+        pairs += len;
+        n -= len;
+    }
+    zt_node_send(node, ZT_FRAME_PMI_FENCE, NULL, 0, NULL, 0);
+}
+
 zt_err zt_pmi_link_server(struct zt_node *n, struct zt_fault *fault)
 {
     const struct zt_job *job = n->job;
+    struct zt_pmi_config cfg = {
+        .first = job->first_rank,
+        .local = job->local_world,
+        .world = job->world,
+        .name = job->id,
+        .mapping = job->pmi_mapping,
+        .send = send_line,
+        .fence = send_fence,
+        .arg = n,
+    };
 
-    if (job->local_world != job->world) /* its ranks would need those of other nodes */
-        return ZT_OK;
-    return zt_pmi_open(job->world, job->id, send_line, n, &n->pmi, fault);
+    return zt_pmi_open(&cfg, &n->pmi, fault);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

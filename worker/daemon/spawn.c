@@ -88,12 +88,13 @@ static void env_release(struct env_list *e)
     free(e->items);
 }
 
-/* Does it say where this daemon stands in somebody else's MPI job? Not so its ranks. */
+/* Does it say where this daemon stands in somebody else's job? Not so its ranks. */
 static bool is_foreign_place(const char *item)
 {
     static const char *const prefixes[] = {
-        "PMI_",       "HYDI_",           "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
-        "PMIX_RANK=", "PMIX_NAMESPACE=", "PMIX_SERVER_",     "OMPI_COMM_WORLD_",
+        "ZLAUNCH_SHM_FD=",  "PMI_",       "HYDI_",           "MPI_LOCALRANKID=",
+        "MPI_LOCALNRANKS=", "PMIX_RANK=", "PMIX_NAMESPACE=", "PMIX_SERVER_",
+        "OMPI_COMM_WORLD_",
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
@@ -129,7 +130,8 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     env_set(e, "TORCHELASTIC_RUN_ID=%s", job->id);
     env_set(e, "ZLAUNCH_JOB_ID=%s", job->id);
     env_set(e, "ZLAUNCH_CONTROL_FD=%d", control_fd);
-    env_set(e, "ZLAUNCH_SHM_FD=%d", s->shm_fd);
+    if (job->local_world == job->world) /* else it would not reach all ranks */
+        env_set(e, "ZLAUNCH_SHM_FD=%d", s->shm_fd);
     env_set(e, "ZLAUNCH_STATE_FD=%d", s->state_fd);
     if (s->pmi_fd >= 0) {
         env_set(e, "PMI_FD=%d", s->pmi_fd);

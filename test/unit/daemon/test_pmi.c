@@ -33,12 +33,14 @@ static bool hear(void *arg, int rank, const char *line, size_t n)
 
 static struct zt_pmi *open_server(const char *name)
 {
+    struct zt_pmi_config cfg = {
+        .local = WORLD, .world = WORLD, .name = name, .send = hear, .arg = heard};
     struct zt_pmi *p = NULL;
 
     refuse = false;
     for (int r = 0; r < WORLD; r++)
         heard[r][heard_len[r] = 0] = 0;
-    assert_int_equal(zt_pmi_open(WORLD, name, hear, heard, &p, NULL), ZT_OK);
+    assert_int_equal(zt_pmi_open(&cfg, &p, NULL), ZT_OK);
     return p;
 }
 
