@@ -11,6 +11,9 @@ model=("$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --block_size 32
     --train_file "$tmp/corpus.txt" --do_train --logging_steps 1 --learning_rate 1e-3 --seed 7
     --max_steps 6 --fingerprint_steps 2 --per_device_train_batch_size 2)
 
+export ASAN_OPTIONS=detect_leaks=0 # libraries that MPI loads leak
+[ "${ZT_VARIANT:-}" != tsan ] || export UCX_MEM_EVENTS=n # its hooks run in threads that TSan has left
+
 # The losses and fingerprints of a run, one step a line.
 bits() {
     grep '"event":"step"' "$1" |

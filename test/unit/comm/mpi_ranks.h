@@ -116,6 +116,10 @@ static bool UNUSED find_mpi(void)
     if (!path[0] || system("mpirun --version >/dev/null 2>&1"))
         return false;
     setenv("ZLAUNCH_MPI_BACKEND", path, 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* in ranks: what MPI loads leaks */
+#ifdef __SANITIZE_THREAD__
+    setenv("UCX_MEM_EVENTS", "n", 1); /* its hooks run in threads that TSan has left */
+#endif
     return true;
 }
 
