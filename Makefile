@@ -74,6 +74,7 @@ ALL_LDFLAGS = $(LD_$(VARIANT)) $(OMP) $(LDFLAGS)
 LDLIBS  = -ljansson -luv -lxxhash -ldl -lpthread -lm
 
 SYS_kernels := -ldnnl
+SYS_launcher := -lssh2
 SYS_store   := -lsodium
 
 # ---------------------------------------------------------------- optional backends
@@ -153,7 +154,8 @@ $(foreach l,$(LIBS),$(eval $(call library,$(l))))
 $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(SYS_store) -ljansson -luv -lpthread -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(foreach l,$(call closure,launcher),$(SYS_$(l))) -ljansson -luv -lxxhash \
+	  -lpthread -lm
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
 WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels store
