@@ -5,6 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_wgrad.h"
 #include "kernels/cpu/parallel.h"
 
 /* A matrix, or a stack of them: (batch, rows, cols). */
@@ -232,6 +233,28 @@ static zt_err direct(struct zt_device *dev, const struct call *k, struct zt_faul
     return rc;
 }
 
+/* Whether the call is a weight gradient that is faster without oneDNN; *w is it. */
+static bool is_wgrad(const struct call *k, struct zt_wgrad *w)
+{
+    if (k->a.dtype != ZT_BF16 || k->c.dtype != ZT_F32 || k->c.batch != 1 || k->bias ||
+        k->epilogue != ZT_EPI_NONE)
+        return false;
+    if (k->a.stride[1] != 1 || k->b.stride[2] != 1 || k->c.stride[2] != 1)
+        return false;
+    *w = (struct zt_wgrad){.m = k->c.rows,
+                           .n = k->c.cols,
+                           .k = k->a.cols,
+                           .a = (const uint16_t *)(void *)k->a.data,
+                           .b = (const uint16_t *)(void *)k->b.data,
+                           .c = (float *)(void *)k->c.data,
+                           .lda = k->a.stride[2],
+                           .ldb = k->b.stride[1],
+                           .ldc = k->c.stride[1],
+                           .alpha = k->alpha,
+                           .accumulate = k->accumulate};
+    return zt_wgrad_pays(w);
+}
+
 /* ---- products in fp32 of operands that oneDNN does not take, piece by piece ---- */
 
 #define PIECE_M 1024
@@ -392,6 +415,7 @@ static bool goes_direct(const struct call *k)
 zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
                    const struct zt_gemm_args *g, struct zt_fault *fault)
 {
+    struct zt_wgrad wgrad;
     struct call k;
     zt_err rc = check(&k, g, fault);
 
@@ -403,5 +427,7 @@ zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
             run_pass(&k, &(struct mat){0}, k.bias != NULL);
         return ZT_OK;
     }
+    if (is_wgrad(&k, &wgrad))
+        return zt_wgrad_run(dev, &wgrad, fault);
     return goes_direct(&k) ? direct(dev, &k, fault) : widened(dev, &k, fault);
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/parallel.h"
 
 static struct zt_device *dev;
 
@@ -387,6 +388,59 @@ static void test_two_runs_give_the_same_bits(void **state)
     free(c.mem);
 }
 
+/* c += a^T b in bf16: some elements against sums in double, and bits on more threads. */
+static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumulate)
+{
+    struct matrix a = make(ZT_BF16, 0, m, k, COLS_PADDED);
+    struct matrix b = make(ZT_BF16, 0, k, n, ROWS_PADDED);
+    struct matrix c = make(ZT_F32, 0, m, n, ROWS_PADDED);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+    void *before = malloc(c.bytes), *first = malloc(c.bytes);
+    struct zt_view old = c.view;
+
+    assert_true(before && first);
+    memcpy(before, c.mem, c.bytes);
+    old.data = before;
+    g.accumulate = accumulate;
+    g.alpha = 0.75f;
+    for (int threads = 1; threads <= 3; threads++) {
+        zt_set_num_threads(threads);
+        memcpy(c.mem, before, c.bytes);
+        assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+        if (threads == 1)
+            memcpy(first, c.mem, c.bytes);
+        assert_memory_equal(first, c.mem, c.bytes);
+    }
+    zt_set_num_threads(2);
+    expect_gaps_untouched(&c, before);
+    for (int i = 0; i < 60; i++) {
+        int64_t row = i < 4 ? (i & 1) * (m - 1) : draw() % m;
+        int64_t col = i < 4 ? (i >> 1) * (n - 1) : draw() % n;
+        double sum = 0;
+
+        for (int64_t j = 0; j < k; j++)
+            sum += get(&g.a, 0, row, j) * get(&g.b, 0, j, col);
+        sum = sum * 0.75 + (accumulate ? get(&old, 0, row, col) : 0);
+        near(get(&g.c, 0, row, col), sum, 1e-6 * sqrt((double)k), "c");
+    }
+    free(a.mem);
+    free(b.mem);
+    free(c.mem);
+    free(before);
+    free(first);
+}
+
+static void test_weight_gradients_of_bf16_in_every_block(void **state)
+{
+    (void)state;
+    check_weight_gradient(32, 32, 16, true);
+    check_weight_gradient(101, 67, 99, true);
+    check_weight_gradient(200, 700, 255, false);
+    check_weight_gradient(49, 65, 2049, true);  /* blocks of a sum */
+    check_weight_gradient(33, 40, 9001, false); /* passes over c */
+    check_weight_gradient(34, 530, 8193, true); /* ... and over columns */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_batches_with_strides_and_repeats_match),
         cmocka_unit_test(test_heads_inside_packed_rows_are_batches),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
+        cmocka_unit_test(test_weight_gradients_of_bf16_in_every_block),
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),
