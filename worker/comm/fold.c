@@ -451,8 +451,10 @@ void zt_fold_ranks(const struct zt_fold *how, void *const *dst, int num_dst,
         size_t n = count - at < BLOCK ? count - at : BLOCK;
         /* a sum of integers grows in the result, which must not be a source yet */
         bool apart = how->stream || how->dtype >= NUM_FLOAT;
-        char *sum = apart ? out : (char *)dst[0] + at * elem;
+        char *sum = (char *)dst[0] + at * elem;
 
+        if (apart)
+            sum = out;
         fold_block(k, how, sum, src, num_src, at, n);
         for (int d = apart ? 0 : 1; d < num_dst; d++) {
             char *to = (char *)dst[d] + at * elem;
