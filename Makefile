@@ -100,7 +100,7 @@ MPI_SO  := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/backends/mpi.so)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
-PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c))
+PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(B)/unit/launcher/ssh_probe
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
