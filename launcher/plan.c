@@ -226,7 +226,7 @@ static zt_err fill(struct zt_plan *p, const struct zt_launch *l, struct zt_fault
     if (!p->env)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
     pass_options(l, p);
-    return ZT_OK;
+    return zt_plan_choose_push(p, fault);
 }
 
 zt_err zt_plan_open(const struct zt_launch *launch, struct zt_plan **out,
@@ -258,6 +258,8 @@ void zt_plan_close(struct zt_plan *plan)
     json_decref(plan->env);
     zt_forward_release(plan->forward);
     zt_forward_release(plan->named);
+    zt_forward_release(plan->push);
+    json_decref(plan->pushed);
     zt_plan_nodes_release(plan);
     free(plan);
 }
@@ -376,6 +378,8 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     set_text(o, "id", p->job_id);
     json_object_set_new(o, "argv", argv);
     json_object_set_new(o, "self", json_boolean(p->is_plugin && remote));
+    if (remote && p->pushed)
+        json_object_set(o, "pushed", p->pushed);
     json_object_set_new(o, "env", rank_env(p, node));
     json_object_set_new(o, "first_rank", json_integer(g->first_rank[node]));
     json_object_set_new(o, "local_world", json_integer(n->num_slots));

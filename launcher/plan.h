@@ -51,6 +51,9 @@ struct zt_plan {
     /* NULL-terminated NAME=VALUE: what daemons on other hosts get on top of their
      * environment, and the part of it that was asked for, which those here get too */
     char **forward, **named;
+    struct zt_ssh_options ssh;
+    char **push;    /* NULL-terminated: what --push copies; ssh.push_files */
+    json_t *pushed; /* indices in argv of the words that are such files */
     const struct zt_launch *launch; /* what it was made from; outlives it */
 };
 
@@ -67,6 +70,8 @@ void zt_plan_close(struct zt_plan *plan); /* NULL is fine */
 zt_err zt_plan_choose_nodes(struct zt_plan *p, const struct zt_launch *l,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_plan_nodes_release(struct zt_plan *p);
+/* plan_push.c: what --push copies to the nodes. */
+zt_err zt_plan_choose_push(struct zt_plan *p, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Who takes part in one start of the job. */
 struct zt_group {

@@ -188,6 +188,13 @@ static void on_forwarded_signal(uv_signal_t *handle, int sig)
         }
 }
 
+/* Ctrl-\: what is every rank doing? */
+static void on_quit(uv_signal_t *handle, int sig)
+{
+    (void)sig;
+    zt_hang_ask(handle->data);
+}
+
 static void on_timeout(uv_timer_t *timer)
 {
     struct zt_sup *s = timer->data;
@@ -489,7 +496,7 @@ static void watch_signals(struct zt_sup *s)
     } rows[] = {
         {SIGINT, on_user_signal},       {SIGTERM, on_user_signal},
         {SIGHUP, on_user_signal},       {SIGUSR1, on_forwarded_signal},
-        {SIGUSR2, on_forwarded_signal},
+        {SIGUSR2, on_forwarded_signal}, {SIGQUIT, on_quit},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {

@@ -13,15 +13,20 @@
 
 #define LOOK_S 1.0 /* for the answers to come, and the stacks that ranks print */
 
-static void ask(struct zt_sup *s, double now)
+void zt_hang_ask(struct zt_sup *s)
+{
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        if (s->members[i].state == MEMBER_RUNNING)
+            zt_member_send(&s->members[i], ZT_FRAME_LOOK, NULL);
+}
+
+static void begin(struct zt_sup *s, double now)
 {
     s->look_until_s = now + LOOK_S;
     zt_render_message(s->render, ZT_LOG_ERROR,
                       "no progress for %g s; this is what the ranks are doing:",
                       s->plan->hang_timeout_s);
-    for (int i = 0; i < s->plan->num_nodes; i++)
-        if (s->members[i].state == MEMBER_RUNNING)
-            zt_member_send(&s->members[i], ZT_FRAME_LOOK, NULL);
+    zt_hang_ask(s);
 }
 
 void zt_hang_looked(struct zt_sup *s, const json_t *o)
@@ -100,7 +105,7 @@ void zt_hang_tick(struct zt_sup *s, double now)
     if (now - s->progress_s < limit)
         s->look_until_s = 0;
     else if (!s->look_until_s)
-        ask(s, now);
+        begin(s, now);
     else if (now > s->look_until_s)
         conclude(s);
 }

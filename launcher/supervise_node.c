@@ -290,12 +290,12 @@ zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault)
     m->rq = (struct zt_start_request){
         .host = n->host,
         .user = n->user,
-        .port = n->port ? n->port : p->launch->ssh.port,
+        .port = n->port ? n->port : p->ssh.port,
         .node_rank = m->index,
         .zworker = local ? p->zworker : NULL,
         .cwd = local ? NULL : p->cwd,
         .env = local ? p->named : p->forward,
-        .ssh = &p->launch->ssh,
+        .ssh = &p->ssh,
         .timeout_s = p->launch->connect_timeout_s,
     };
     rc = n->starter->start(&m->rq, &m->sup->loop, &events, m, &m->channel, fault);

@@ -61,7 +61,7 @@ struct zt_sup {
     struct zt_render *render;
     bool verbose;
     uv_loop_t loop;
-    uv_signal_t signals[5];
+    uv_signal_t signals[6];
     uv_timer_t tick, flush, deadline, timeout, again;
     zt_sup_state state;
     struct zt_member *members; /* (plan's num_nodes) */
@@ -105,6 +105,7 @@ const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME]);
 
 /* supervise_hang.c */
 void zt_hang_tick(struct zt_sup *s, double now);
+void zt_hang_ask(struct zt_sup *s); /* every rank: what are you doing? */
 void zt_hang_looked(struct zt_sup *s, const json_t *o);
 
 /* supervise_pmi.c */

@@ -89,6 +89,25 @@ static zt_err get_env(const json_t *o, char ***out, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* argv[at] becomes `word`, which is taken. */
+static zt_err set_word(struct zt_job *job, size_t at, char *word, struct zt_fault *fault)
+{
+    size_t n = 0;
+    char **grown;
+
+    while (job->own && job->own[n])
+        n++;
+    grown = word ? realloc(job->own, (n + 2) * sizeof(*grown)) : NULL;
+    if (!grown) {
+        free(word);
+        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
+    }
+    job->own = grown;
+    job->own[n] = job->argv[at] = word;
+    job->own[n + 1] = NULL;
+    return ZT_OK;
+}
+
 /* "self": the ranks run the program that the daemon is, wherever that is on this node. */
 static zt_err get_self(const json_t *o, struct zt_job *job, struct zt_fault *fault)
 {
@@ -101,11 +120,32 @@ static zt_err get_self(const json_t *o, struct zt_job *job, struct zt_fault *fau
     if (n < 0)
         return zt_fault_set(fault, ZT_E_SYSTEM, "/proc/self/exe: %s", strerror(errno));
     path[n] = 0;
-    job->self = strdup(path);
-    if (!job->self)
-        return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
-    job->argv[0] = job->self;
-    return ZT_OK;
+    return set_word(job, 0, strdup(path), fault);
+}
+
+/* "pushed": these words name files that were copied to ZLAUNCH_PUSH_DIR. */
+static zt_err get_pushed(const json_t *o, struct zt_job *job, struct zt_fault *fault)
+{
+    const json_t *list = json_object_get(o, "pushed");
+    const char *dir = getenv("ZLAUNCH_PUSH_DIR");
+    size_t num_words = 0;
+    zt_err rc = ZT_OK;
+
+    while (job->argv[num_words])
+        num_words++;
+    for (size_t i = 0; !rc && dir && i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        size_t at = (size_t)json_integer_value(v);
+        char *word = NULL, *slash;
+
+        if (!json_is_integer(v) || at >= num_words)
+            return bad(fault, "pushed", "holds something that is no word of argv");
+        slash = strrchr(job->argv[at], '/');
+        if (asprintf(&word, "%s/%s", dir, slash ? slash + 1 : job->argv[at]) < 0)
+            word = NULL;
+        rc = set_word(job, at, word, fault);
+    }
+    return rc;
 }
 
 static zt_err get_some_ints(const json_t *o, struct zt_job *job, struct zt_fault *fault)
@@ -178,6 +218,8 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
     if (!rc)
         rc = get_self(o, job, fault);
     if (!rc)
+        rc = get_pushed(o, job, fault);
+    if (!rc)
         rc = get_env(o, &job->env, fault);
     return rc;
 }
@@ -214,7 +256,9 @@ void zt_job_close(struct zt_job *job)
         free(*e);
     free(job->env);
     free(job->argv);
-    free(job->self);
+    for (char **w = job->own; w && *w; w++)
+        free(*w);
+    free(job->own);
     json_decref(job->root);
     free(job);
 }

@@ -14,7 +14,7 @@
 struct zt_job {
     const char *id;  /* unique; in ZLAUNCH_JOB_ID of every process of the job */
     char **argv;     /* (NULL-terminated) what each rank executes */
-    char *self;      /* NULL, or this program's path: it stands in argv[0] */
+    char **own;      /* (NULL-terminated) words of argv that were made here */
     char **env;      /* (NULL-terminated) "K=V" on top of the daemon's environment */
     const char *cwd; /* NULL: stay where the daemon is */
     int first_rank;  /* ranks of a node are consecutive */

@@ -9,7 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FILE_BYTES 8192
+#define FILE_BYTES  8192
+#define STACK_LINES 3
 
 /* The start of /proc/PID/<name>; empty when it cannot be read. */
 static void read_proc(pid_t pid, const char *name, char out[FILE_BYTES])
@@ -59,17 +60,22 @@ static bool catches(const char *status, int sig)
     return p && strtoull(p + 8, NULL, 16) >> (sig - 1) & 1;
 }
 
-/* The kernel's stack, each line with two blanks in front. */
+/* The top of the kernel's stack, laid out as evidence; addresses are left out. */
 static json_t *stack_text(pid_t pid)
 {
     char raw[FILE_BYTES], text[FILE_BYTES] = "";
     size_t at = 0;
+    int lines = 0;
 
     read_proc(pid, "stack", raw);
-    for (char *p = raw, *nl; *p && (nl = strchr(p, '\n')); p = nl + 1)
-        if (at + (size_t)(nl - p) + 4 < sizeof(text))
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "  | %.*s\n",
-                                   (int)(nl - p), p);
+    for (char *p = raw, *nl; lines < STACK_LINES && (nl = strchr(p, '\n')); p = nl + 1) {
+        if (strncmp(p, "[<", 2) == 0)
+            p += strcspn(p, "] \n") + 2;
+        if (p < nl)
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "  | kernel: %.*s\n",
+                                   nl - p < 100 ? (int)(nl - p) : 100, p);
+        lines++;
+    }
     return zt_json_text(text, at);
 }
 

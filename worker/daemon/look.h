@@ -11,8 +11,8 @@
 
 /*
  * {rank, pid, state, phase, where, stack}: state in words, `where` the kernel function
- * that it waits in, `stack` lines of the kernel's stack; both empty where the system does
- * not tell. Allocated; NULL: no memory.
+ * that it waits in, `stack` the top of the kernel's stack; both empty where the system
+ * does not tell. Allocated; NULL: no memory.
  */
 json_t *zt_look_at(int rank, pid_t pid, const char *phase);
 

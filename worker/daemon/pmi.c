@@ -195,9 +195,9 @@ static const char *leave(struct zt_pmi *p, const char *key, const char *value)
 static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
 {
     const char *name = get(m, "kvsname"), *key = get(m, "key"), *value = get(m, "value");
-    const char *why = !key || !value || !*key         ? "incomplete"
-                      : name && strcmp(name, p->name) ? "unknown_kvsname"
-                                                      : leave(p, key, value);
+    const char *why = !key || !value || !*key              ? "incomplete"
+                      : name && strcmp(name, p->name) != 0 ? "unknown_kvsname"
+                                                           : leave(p, key, value);
 
     say(p, rank, "cmd=put_result rc=%d msg=%s\n", why ? -1 : 0, why ? why : "success");
     return ZT_PMI_FINE;

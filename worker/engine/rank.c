@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/backtrace.h"
 #include "common/env.h"
 #include "common/event.h"
 #include "common/log.h"
@@ -126,8 +127,11 @@ static zt_err live(int argc, char **argv, struct zt_run_facts facts,
     const struct zt_plugin *plugin = NULL;
     struct zt_engine *e = NULL;
     struct zt_run *run = NULL;
+    char name[32];
     zt_err rc;
 
+    snprintf(name, sizeof(name), "rank %d", facts.rank);
+    zt_backtrace_on_quit(name);
     zt_event_open(facts.rank, facts.world);
     zt_event_phase("loading the plugin");
     rc = zt_plugin_load(argv[1], &plugin, fault);

@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -29,6 +31,68 @@ static void a_good_one_is_read_whole(void **state)
     assert_true(job->bind);
     assert_null(job->log_dir);
     zt_job_close(job);
+}
+
+static void what_may_be_missing_has_defaults(void **state)
+{
+    struct zt_job *job = NULL;
+
+    (void)state;
+    assert_int_equal(zt_job_open(GOOD, strlen(GOOD), &job, NULL), ZT_OK);
+    assert_int_equal(job->restart, 0);
+    assert_int_equal(job->silence_ms, 0);
+    assert_int_equal(job->share_first, 0);
+    assert_int_equal(job->share_ranks, 2);
+    assert_null(job->pmi_mapping);
+    zt_job_close(job);
+}
+
+/* GOOD with more fields. */
+static zt_err open_with(const char *fields, struct zt_job **out, struct zt_fault *fault)
+{
+    char text[1024];
+
+    snprintf(text, sizeof(text), "%.*s,%s}", (int)strlen(GOOD) - 1, GOOD, fields);
+    return zt_job_open(text, strlen(text), out, fault);
+}
+
+static void words_are_set_to_what_they_are_here(void **state)
+{
+    struct zt_job *job = NULL;
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    (void)state;
+    assert_true(n > 0);
+    self[n] = 0;
+    setenv("ZLAUNCH_PUSH_DIR", "/there", 1);
+    assert_int_equal(open_with("\"self\":true,\"pushed\":[1]", &job, NULL), ZT_OK);
+    assert_string_equal(job->argv[0], self);
+    assert_string_equal(job->argv[1], "/there/arg");
+    zt_job_close(job);
+    assert_int_equal(open_with("\"pushed\":[2]", &job, NULL), ZT_E_FORMAT);
+    assert_int_equal(open_with("\"pushed\":[-1]", &job, NULL), ZT_E_FORMAT);
+    assert_int_equal(open_with("\"pushed\":[\"0\"]", &job, NULL), ZT_E_FORMAT);
+    unsetenv("ZLAUNCH_PUSH_DIR"); /* nothing was pushed to this node */
+    assert_int_equal(open_with("\"pushed\":[1]", &job, NULL), ZT_OK);
+    assert_string_equal(job->argv[1], "arg");
+    zt_job_close(job);
+}
+
+static void a_share_of_the_cores_must_hold_its_ranks(void **state)
+{
+    struct zt_fault fault = {0};
+    struct zt_job *job = NULL;
+
+    (void)state;
+    assert_int_equal(open_with("\"share_first\":2,\"share_ranks\":4", &job, NULL), ZT_OK);
+    assert_int_equal(job->share_first, 2);
+    zt_job_close(job);
+    assert_int_equal(open_with("\"share_first\":3,\"share_ranks\":4", &job, &fault),
+                     ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "share_ranks"));
+    assert_int_equal(open_with("\"silence_ms\":-1", &job, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "silence_ms"));
 }
 
 static void each_broken_one_is_refused_naming_the_field(void **state)
@@ -71,6 +135,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_one_is_read_whole),
+        cmocka_unit_test(what_may_be_missing_has_defaults),
+        cmocka_unit_test(words_are_set_to_what_they_are_here),
+        cmocka_unit_test(a_share_of_the_cores_must_hold_its_ranks),
         cmocka_unit_test(each_broken_one_is_refused_naming_the_field),
     };
 

@@ -1,0 +1,137 @@
+/*
+ * Functions of this program have hidden names, so the loader's table does not have them:
+ * they are looked up in the symbol table of the program's file, which is mapped when a
+ * stack is asked for. Nothing here takes a lock or allocates.
+ */
+#include "common/backtrace.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FRAMES 64
+
+extern const char __executable_start[]; /* from the linker: where the program begins */
+
+static char head[80];
+
+struct image {
+    const uint8_t *bytes;
+    size_t size;
+    const Elf64_Sym *sym;
+    size_t num_syms;
+    const char *names;
+    size_t names_bytes;
+    uintptr_t base; /* where address 0 of the file is */
+};
+
+static void map_image(struct image *im)
+{
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct stat sb;
+    void *p;
+
+    if (fd < 0)
+        return;
+    if (fstat(fd, &sb) == 0 && sb.st_size > (off_t)sizeof(Elf64_Ehdr)) {
+        p = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p != MAP_FAILED) {
+            im->bytes = p;
+            im->size = (size_t)sb.st_size;
+        }
+    }
+    close(fd);
+}
+
+static bool inside(const struct image *im, uint64_t off, uint64_t n)
+{
+    return off <= im->size && n <= im->size - off;
+}
+
+static void find_symbols(struct image *im)
+{
+    const Elf64_Ehdr *h = (const void *)im->bytes;
+    const Elf64_Shdr *s;
+
+    if (!im->bytes || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0 ||
+        h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_shentsize != sizeof(*s) ||
+        !inside(im, h->e_shoff, (uint64_t)h->e_shnum * sizeof(*s)))
+        return;
+    s = (const void *)(im->bytes + h->e_shoff);
+    im->base = h->e_type == ET_DYN ? (uintptr_t)__executable_start : 0;
+    for (int i = 0; i < h->e_shnum; i++) {
+        if (s[i].sh_type != SHT_SYMTAB || s[i].sh_link >= h->e_shnum ||
+            !inside(im, s[i].sh_offset, s[i].sh_size) ||
+            !inside(im, s[s[i].sh_link].sh_offset, s[s[i].sh_link].sh_size))
+            continue;
+        im->sym = (const void *)(im->bytes + s[i].sh_offset);
+        im->num_syms = s[i].sh_size / sizeof(Elf64_Sym);
+        im->names = (const char *)im->bytes + s[s[i].sh_link].sh_offset;
+        im->names_bytes = s[s[i].sh_link].sh_size;
+    }
+}
+
+/* The function of the program that holds this address; NULL: none. */
+static const char *name_of(const struct image *im, uintptr_t at)
+{
+    for (size_t i = 0; i < im->num_syms; i++) {
+        const Elf64_Sym *y = &im->sym[i];
+        uintptr_t from = im->base + y->st_value;
+
+        if (ELF64_ST_TYPE(y->st_info) == STT_FUNC && at >= from &&
+            at - from < y->st_size && y->st_name < im->names_bytes &&
+            memchr(im->names + y->st_name, 0, im->names_bytes - y->st_name))
+            return im->names + y->st_name;
+    }
+    return NULL;
+}
+
+static void print_frame(const struct image *im, void *frame)
+{
+    /* the address is where the call returns to: one before it is the call */
+    const char *name = name_of(im, (uintptr_t)frame - 1);
+
+    if (!name) {
+        backtrace_symbols_fd(&frame, 1, STDERR_FILENO);
+        return;
+    }
+    (void)!write(STDERR_FILENO, name, strlen(name));
+    (void)!write(STDERR_FILENO, "\n", 1);
+}
+
+static void on_quit(int sig)
+{
+    void *frames[MAX_FRAMES];
+    int e = errno, n = backtrace(frames, MAX_FRAMES);
+    struct image im = {0};
+
+    (void)sig;
+    map_image(&im);
+    find_symbols(&im);
+    (void)!write(STDERR_FILENO, head, strlen(head));
+    for (int i = 2; i < n; i++) /* without this function and the signal's frame */
+        print_frame(&im, frames[i]);
+    if (im.bytes)
+        munmap((void *)im.bytes, im.size);
+    errno = e;
+}
+
+void zt_backtrace_on_quit(const char *name)
+{
+    struct sigaction action = {.sa_handler = on_quit, .sa_flags = SA_RESTART};
+    void *first[1];
+
+    snprintf(head, sizeof(head), "stack of %.60s:\n", name);
+    (void)backtrace(first, 1); /* loads what it needs now: the handler must not */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGQUIT, &action, NULL);
+}
