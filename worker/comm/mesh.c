@@ -1,91 +1,31 @@
-#include "worker/comm/mesh.h"
+#include "worker/comm/mesh_private.h"
 
 #include "worker/comm/half.h"
-#include "worker/comm/shm_layout.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
-/*
- * Tags. 0 is for the first headers of a mesh, when nobody knows yet what is free. From
- * then on a mesh and each group have four: headers, two kinds of batch, and (of the mesh
- * alone) aborts. Ranks may have made different numbers of groups, so a new one takes the
- * largest of what its ranks have free; groups of one split have no rank in common and
- * can have the same.
- *
- * Leaving. close() may come on a rank that failed while others work, so it waits for
- * nobody: it sends a header that says so, which the others find in their next call, or
- * at their end. The library's own end, which does wait, is left to the end of a process
- * that succeeds. Any other lets its launcher see that it did not end MPI, and stop the
- * rest.
- */
-enum { TAG_HEADER, TAG_BATCH, TAG_ABORT = 3, NUM_TAGS };
-#define TAG_LOBBY   0
-#define OP_CLOSED   255u /* in a header: this rank has left */
-#define OP_ABORT    254u /* and: it is over, count says why as in shm_layout.h */
 #define SPIN_MIN    16u
-#define SPIN_MAX    1024u
-#define SLEEP_NS    50000
 #define YIELDS      16u
 #define FLUSH_S     0.02 /* for a message that nobody may be left to take */
 #define BLAME_S     1.0  /* from an error of the library to the daemon's word on it */
-#define SLOT_BYTES  (sizeof(struct zt_mesh_header) + ZT_MESH_SMALL_BYTES)
 #define MISSING_MAX 4
 
-struct zt_mesh_family {
-    int rank, world; /* of the wire */
-    int abort_tag;   /* 0: not yet known */
-    double timeout_s;
-    struct zt_shm_head *head; /* where the daemon tells of dead ranks; NULL: no daemon */
-    _Atomic uint32_t abort;   /* as in shm_layout.h */
-    bool is_dead;
-    int error; /* of the wire, found outside a wait */
-};
-
-/* What one process has one of, since the library has. */
-static struct {
-    bool is_up, failed;
-    int rank, world, max_tag, next_tags;
-    long owed; /* headers of ranks that left, of closed meshes, still to come */
-    double timeout_s;
-    const struct zt_wire *wire;
-} process = {.next_tags = NUM_TAGS};
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void sleep_ns(long ns)
-{
-    struct timespec t = {0, ns};
-
-    nanosleep(&t, NULL);
-}
+struct zt_mesh_process zt_mesh_process = {.next_tags = ZT_MESH_NUM_TAGS};
 
 /* ---------------------------------------------------------------- what is wrong */
-/* Until all is sent, or a moment has passed: whoever should take it may be gone. */
-static bool flush(const struct zt_mesh *m, struct zt_wire_batch *b)
+bool zt_mesh_flush(const struct zt_mesh *m, struct zt_wire_batch *b)
 {
-    double until = now_s() + FLUSH_S;
+    double until = zt_mesh_now_s() + FLUSH_S;
     bool done = false;
 
-    while (!m->wire->poll(b, &done) && !done && now_s() < until)
+    while (!m->wire->poll(b, &done) && !done && zt_mesh_now_s() < until)
         sched_yield();
     return done;
 }
 
-/* The end of the family: give up what is in flight, tell the others why. */
-static void die(struct zt_mesh *m, uint32_t word, bool tell)
+void zt_mesh_die(struct zt_mesh *m, uint32_t word, bool tell)
 {
     static struct zt_mesh_header last; /* stays while a message may be under way */
     struct zt_mesh_family *f = m->family;
@@ -93,7 +33,7 @@ static void die(struct zt_mesh *m, uint32_t word, bool tell)
 
     if (f->is_dead)
         return;
-    f->is_dead = process.failed = true;
+    f->is_dead = zt_mesh_process.failed = true;
     if (!tell || !f->abort_tag)
         return;
     if (f->head)
@@ -101,11 +41,11 @@ static void die(struct zt_mesh *m, uint32_t word, bool tell)
     b = m->wire->batch_open(f->world);
     if (!b)
         return;
-    last = (struct zt_mesh_header){.op = OP_ABORT, .count = word};
+    last = (struct zt_mesh_header){.op = ZT_MESH_OP_ABORT, .count = word};
     for (int r = 0; r < f->world; r++)
         if (r != f->rank)
             m->wire->send(b, &last, sizeof(last), r, f->abort_tag);
-    flush(m, b);
+    zt_mesh_flush(m, b);
     m->wire->batch_close(b);
 }
 
@@ -118,7 +58,7 @@ static zt_err aborted(struct zt_mesh *m, uint32_t word, bool tell, struct zt_fau
 {
     int rank = (int)(word & 0xffff) - 1;
 
-    die(m, word, tell);
+    zt_mesh_die(m, word, tell);
     if (word >> 16 == ZT_SHM_WHY_LATE)
         return zt_fault_set(fault, ZT_E_PEER,
                             "comm: %s (call %llu) on rank %d: given up, because rank %d "
@@ -140,15 +80,15 @@ static uint32_t abort_word(const struct zt_mesh_family *f)
 /* The library's words; unless a rank turns out to be gone, which explains them better. */
 static zt_err wire_error(struct zt_mesh *m, int error, struct zt_fault *fault)
 {
-    double until = now_s() + BLAME_S;
+    double until = zt_mesh_now_s() + BLAME_S;
     char text[512];
 
-    while (m->family->head && !abort_word(m->family) && now_s() < until)
-        sleep_ns(10 * 1000 * 1000);
+    while (m->family->head && !abort_word(m->family) && zt_mesh_now_s() < until)
+        zt_mesh_sleep_ns(10 * 1000 * 1000);
     if (abort_word(m->family))
         return aborted(m, abort_word(m->family), true, fault);
     m->wire->why(error, text, sizeof(text));
-    die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank), true);
+    zt_mesh_die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank), true);
     return zt_fault_set(fault, ZT_E_PEER, "comm: %s (call %llu) on rank %d: %s: %s",
                         m->doing, (unsigned long long)m->seq, m->family->rank,
                         m->wire->name, text);
@@ -167,7 +107,7 @@ static zt_err too_late(struct zt_mesh *m, const struct zt_wire_batch *b,
 
         used += len > 0 ? (size_t)len : 0;
     }
-    die(m, blame(ZT_SHM_WHY_LATE, num ? who[0] : m->family->rank), true);
+    zt_mesh_die(m, blame(ZT_SHM_WHY_LATE, num ? who[0] : m->family->rank), true);
     return zt_fault_set(fault, ZT_E_PEER,
                         "comm: %s (call %llu) on rank %d: rank%s %s%s did not come "
                         "within %g s",
@@ -203,7 +143,7 @@ static void rest(unsigned turn)
     if (turn < YIELDS)
         sched_yield();
     else
-        sleep_ns(SLEEP_NS);
+        zt_mesh_sleep_ns(ZT_MESH_SLEEP_NS);
 }
 
 /* A look around, between two of a wait. */
@@ -214,7 +154,7 @@ static zt_err check_peers(struct zt_mesh *m, struct zt_wire_batch *b, bool *done
     bool tell;
     int e = listen(m, &word, &tell);
 
-    if (!e && !word && now_s() < deadline)
+    if (!e && !word && zt_mesh_now_s() < deadline)
         return ZT_OK;
     if (!e) /* what was sent before the bad news counts */
         e = m->wire->poll(b, done);
@@ -238,13 +178,13 @@ static zt_err wait_on(struct zt_mesh *m, struct zt_wire_batch *b, struct zt_faul
         if (e)
             return wire_error(m, e, fault);
         if (done && i < spin)
-            m->spin = m->spin < SPIN_MAX / 2 ? m->spin * 2 : SPIN_MAX;
+            m->spin = m->spin < ZT_MESH_SPIN_MAX / 2 ? m->spin * 2 : ZT_MESH_SPIN_MAX;
         if (done)
             return ZT_OK;
         if (i < spin)
             continue;
         if (i == spin) {
-            deadline = now_s() + m->family->timeout_s;
+            deadline = zt_mesh_now_s() + m->family->timeout_s;
             if (!m->background)
                 m->spin = m->spin > SPIN_MIN * 2 ? m->spin / 2 : SPIN_MIN;
         }
@@ -257,8 +197,8 @@ static zt_err wait_on(struct zt_mesh *m, struct zt_wire_batch *b, struct zt_faul
 
 void zt_mesh_send(struct zt_mesh *m, int b, const void *at, size_t bytes, int to)
 {
-    int e =
-        m->wire->send(m->batch[b], at, bytes, m->member[to], m->tags + TAG_BATCH + b / 2);
+    int e = m->wire->send(m->batch[b], at, bytes, m->member[to],
+                          m->tags + ZT_MESH_TAG_BATCH + b / 2);
 
     if (e)
         m->family->error = e;
@@ -267,7 +207,7 @@ void zt_mesh_send(struct zt_mesh *m, int b, const void *at, size_t bytes, int to
 void zt_mesh_recv(struct zt_mesh *m, int b, void *at, size_t bytes, int from)
 {
     int e = m->wire->recv(m->batch[b], at, bytes, m->member[from],
-                          m->tags + TAG_BATCH + b / 2);
+                          m->tags + ZT_MESH_TAG_BATCH + b / 2);
 
     if (e)
         m->family->error = e;
@@ -281,7 +221,7 @@ zt_err zt_mesh_wait(struct zt_mesh *m, int b, struct zt_fault *fault)
 /* ---------------------------------------------------------------- one call */
 static char *slot(char *area, int rank)
 {
-    return area + (size_t)rank * SLOT_BYTES;
+    return area + (size_t)rank * ZT_MESH_SLOT_BYTES;
 }
 
 const struct zt_mesh_header *zt_mesh_header(const struct zt_mesh *m, int rank)
@@ -316,7 +256,8 @@ static void header_text(const struct zt_mesh_header *h, char *out, size_t out_by
 /* All have all headers, so all members come to the same end; other ranks must be told. */
 static void disagree(struct zt_mesh *m)
 {
-    die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank), m->world < m->family->world);
+    zt_mesh_die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank),
+                m->world < m->family->world);
 }
 
 static zt_err compare(struct zt_mesh *m, struct zt_fault *fault)
@@ -325,7 +266,7 @@ static zt_err compare(struct zt_mesh *m, struct zt_fault *fault)
     char want[128], other[128];
 
     for (int r = 0; r < m->world; r++)
-        if (zt_mesh_header(m, r)->op == OP_CLOSED) {
+        if (zt_mesh_header(m, r)->op == ZT_MESH_OP_CLOSED) {
             disagree(m);
             return zt_fault_set(fault, ZT_E_PEER,
                                 "comm: %s (call %llu) on rank %d: rank %d has closed its "
@@ -367,8 +308,8 @@ static zt_err exchange(struct zt_mesh *m, const struct zt_mesh_header *h,
     for (int i = 1; !e && i < m->world; i++) {
         int from = (m->rank + m->world - i) % m->world;
 
-        e = m->wire->recv(m->headers, slot(m->in, from), SLOT_BYTES, m->member[from],
-                          m->tags + TAG_HEADER);
+        e = m->wire->recv(m->headers, slot(m->in, from), ZT_MESH_SLOT_BYTES,
+                          m->member[from], m->tags + ZT_MESH_TAG_HEADER);
     }
     for (int i = 1; !e && i < m->world; i++) {
         int to = (m->rank + i) % m->world;
@@ -377,7 +318,8 @@ static zt_err exchange(struct zt_mesh *m, const struct zt_mesh_header *h,
                            ? fill(at, h, small, to)
                            : sizeof(*h) + (small ? small->bytes : 0);
 
-        e = m->wire->send(m->headers, at, bytes, m->member[to], m->tags + TAG_HEADER);
+        e = m->wire->send(m->headers, at, bytes, m->member[to],
+                          m->tags + ZT_MESH_TAG_HEADER);
     }
     fill(slot(m->in, m->rank), h, small, m->rank);
     return e ? wire_error(m, e, fault) : wait_on(m, m->headers, fault);
@@ -390,7 +332,7 @@ zt_err zt_mesh_begin(struct zt_mesh *m, const struct zt_comm_call *call, uint8_t
                                .count = call->count,
                                .scale_bits = zt_f32_bits(call->scale),
                                .root = call->root,
-                               .next_tags = process.next_tags,
+                               .next_tags = zt_mesh_process.next_tags,
                                .op = (uint8_t)call->op,
                                .dtype = (uint8_t)call->dtype,
                                .reduce = (uint8_t)call->reduce,
@@ -414,243 +356,4 @@ void zt_mesh_abort(struct zt_mesh *m, int rank)
     atomic_compare_exchange_strong(&f->abort, &none, word);
     if (f->head)
         zt_shm_mark_abort(f->head, ZT_SHM_WHY_FAILED, m->member[rank]);
-}
-
-/* ---------------------------------------------------------------- coming and going */
-static void release(struct zt_mesh *m, bool keep_out)
-{
-    for (int i = 0; i < ZT_MESH_BATCHES; i++)
-        m->wire->batch_close(m->batch[i]);
-    m->wire->batch_close(m->headers);
-    if (!keep_out)
-        free(m->out);
-    free(m->in);
-    free(m->member);
-    free(m);
-}
-
-/* A mesh that has yet to get its tags; NULL: no memory. */
-static struct zt_mesh *allocate(const struct zt_wire *wire, struct zt_mesh_family *f,
-                                int rank, int world)
-{
-    struct zt_mesh *m = calloc(1, sizeof(*m));
-    bool fine;
-
-    if (!m)
-        return NULL;
-    m->wire = wire;
-    m->family = f;
-    m->rank = rank;
-    m->world = world;
-    m->spin = SPIN_MAX / 8;
-    m->doing = zt_comm_op_name(ZT_COMM_OPEN);
-    m->member = calloc((size_t)world, sizeof(*m->member));
-    m->out = calloc((size_t)world, SLOT_BYTES);
-    m->in = calloc((size_t)world, SLOT_BYTES);
-    m->headers = wire->batch_open(2 * world);
-    fine = m->member && m->out && m->in && m->headers;
-    for (int i = 0; i < ZT_MESH_BATCHES; i++)
-        fine = (m->batch[i] = wire->batch_open(2 * world)) && fine;
-    if (fine)
-        return m;
-    release(m, false);
-    return NULL;
-}
-
-/* From the headers of a call: tags that are free on all ranks of `parent`. */
-static zt_err take_tags(const struct zt_mesh *parent, int *tags, struct zt_fault *fault)
-{
-    int top = 0;
-
-    for (int r = 0; r < parent->world; r++)
-        if (zt_mesh_header(parent, r)->next_tags > top)
-            top = zt_mesh_header(parent, r)->next_tags;
-    if (top > process.max_tag - NUM_TAGS)
-        return zt_fault_set(fault, ZT_E_LIMIT,
-                            "comm: %s has no tags left for another communicator",
-                            parent->wire->name);
-    process.next_tags = top + NUM_TAGS;
-    *tags = top;
-    return ZT_OK;
-}
-
-/* The page with the daemon's word; NULL where there is no daemon, or no page. */
-static struct zt_shm_head *map_head(int fd)
-{
-    void *at;
-    int e;
-
-    if (fd < 0)
-        return NULL;
-    do /* grows an empty file to the first page, and never shrinks a larger one */
-        e = posix_fallocate(fd, 0, ZT_SHM_PAGE);
-    while (e == EINTR);
-    if (e)
-        return NULL;
-    at = mmap(NULL, ZT_SHM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-static void release_family(struct zt_mesh_family *f)
-{
-    if (f->head)
-        munmap(f->head, ZT_SHM_PAGE);
-    free(f);
-}
-
-/* Take what the others still sent, and end the library with them. */
-static void end_of_process(int status, void *unused)
-{
-    double deadline = now_s() + process.timeout_s;
-
-    (void)unused;
-    if (status != 0 || process.failed)
-        return;
-    while (process.owed > 0) {
-        struct zt_mesh_header h;
-        bool got = false;
-
-        if (process.wire->heard(&h, sizeof(h), -1, &got) || now_s() >= deadline)
-            return;
-        if (got && h.op != OP_CLOSED)
-            return;
-        process.owed -= got;
-        if (!got)
-            sleep_ns(SLEEP_NS);
-    }
-    process.wire->stop();
-}
-
-static zt_err start_wire(const struct zt_comm_config *cfg, const struct zt_wire **out,
-                         struct zt_fault *fault)
-{
-    char why[512] = "";
-    zt_err rc = zt_wire_load(&process.wire, fault);
-
-    if (rc)
-        return rc;
-    if (!process.is_up) {
-        if (process.wire->start(&process.rank, &process.world, &process.max_tag, why,
-                                sizeof(why)))
-            return zt_fault_set(fault, ZT_E_SYSTEM, "comm: %s: %s", process.wire->name,
-                                why);
-        process.is_up = true;
-        on_exit(end_of_process, NULL);
-    }
-    if (process.world != cfg->world || process.rank != cfg->rank) {
-        process.failed = true;
-        return zt_fault_set(
-            fault, ZT_E_UNSUPPORTED,
-            "comm: rank %d of %d is rank %d of %d to MPI: start the ranks "
-            "with zlaunch on one node, or with the mpirun of this MPI, and "
-            "leave RANK and WORLD_SIZE unset there",
-            cfg->rank, cfg->world, process.rank, process.world);
-    }
-    process.timeout_s = cfg->timeout_s;
-    *out = process.wire;
-    return ZT_OK;
-}
-
-zt_err zt_mesh_open(const struct zt_comm_config *cfg, struct zt_mesh **out,
-                    struct zt_fault *fault)
-{
-    struct zt_comm_call call = {.op = ZT_COMM_OPEN};
-    const struct zt_wire *wire = NULL;
-    struct zt_mesh_family *f;
-    struct zt_mesh *m;
-    zt_err rc;
-
-    if (!(cfg->timeout_s > 0))
-        return zt_fault_set(fault, ZT_E_ARG, "comm: mpi needs a timeout above 0 s");
-    if (cfg->world > UINT16_MAX - 1)
-        return zt_fault_set(fault, ZT_E_LIMIT, "comm: mpi is for at most %d ranks",
-                            UINT16_MAX - 1);
-    rc = start_wire(cfg, &wire, fault);
-    if (rc)
-        return rc;
-    f = calloc(1, sizeof(*f));
-    m = f ? allocate(wire, f, cfg->rank, cfg->world) : NULL;
-    if (!m) {
-        free(f);
-        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
-    }
-    f->rank = cfg->rank;
-    f->world = cfg->world;
-    f->timeout_s = cfg->timeout_s;
-    f->head = map_head(cfg->shm_fd);
-    for (int r = 0; r < cfg->world; r++)
-        m->member[r] = r;
-    m->tags = TAG_LOBBY;
-    rc = zt_mesh_begin(m, &call, 0, NULL, fault);
-    if (!rc)
-        rc = take_tags(m, &m->tags, fault);
-    if (rc) {
-        process.failed = true;
-        release(m, false);
-        release_family(f);
-        return rc;
-    }
-    f->abort_tag = m->tags + TAG_ABORT;
-    *out = m;
-    return ZT_OK;
-}
-
-zt_err zt_mesh_split(struct zt_mesh *m, const int *members, int num_members, int my_index,
-                     bool no_memory, struct zt_mesh **out, struct zt_fault *fault)
-{
-    struct zt_comm_call call = {.op = ZT_COMM_SPLIT};
-    struct zt_mesh *g =
-        no_memory ? NULL : allocate(m->wire, m->family, my_index, num_members);
-    zt_err rc = zt_mesh_begin(m, &call, g ? 0 : ZT_MESH_NO_MEMORY, NULL, fault);
-    int tags = 0;
-
-    for (int r = 0; !rc && r < m->world; r++)
-        if (zt_mesh_header(m, r)->flags & ZT_MESH_NO_MEMORY)
-            rc = zt_fault_set(fault, ZT_E_NOMEM,
-                              "comm: rank %d has no memory for a group of ranks",
-                              m->member[r]);
-    if (!rc)
-        rc = take_tags(m, &tags, fault);
-    if (rc) {
-        if (g)
-            release(g, false);
-        return rc;
-    }
-    for (int i = 0; i < num_members; i++)
-        g->member[i] = m->member[members[i]];
-    g->tags = tags;
-    *out = g;
-    return ZT_OK;
-}
-
-/* To all others: this rank has left. */
-static bool say_closed(struct zt_mesh *m)
-{
-    struct zt_mesh_header h = {.seq = m->seq + 1, .op = OP_CLOSED};
-
-    process.owed += m->world - 1;
-    memcpy(m->out, &h, sizeof(h));
-    for (int i = 1; i < m->world; i++)
-        if (m->wire->send(m->headers, m->out, sizeof(h),
-                          m->member[(m->rank + i) % m->world], m->tags + TAG_HEADER))
-            return false;
-    return flush(m, m->headers);
-}
-
-void zt_mesh_close(struct zt_mesh *m)
-{
-    struct zt_mesh_family *f;
-    bool is_root, sent = true;
-
-    if (!m)
-        return;
-    f = m->family;
-    is_root = f->abort_tag == m->tags + TAG_ABORT;
-    if (!f->is_dead && atomic_load(&f->abort)) /* called off here, and nobody waited */
-        die(m, atomic_load(&f->abort), true);
-    else if (!f->is_dead)
-        sent = say_closed(m);
-    release(m, !sent); /* MPI may still read what it has not sent */
-    if (is_root)
-        release_family(f);
 }

@@ -399,7 +399,7 @@ static zt_err mpi_run(void *self, const struct zt_comm_call *call, struct zt_fau
 
     if (rc)
         return rc;
-    if (!is_small)
+    if (!is_small && long_ways[call->op])
         return long_ways[call->op](s, call, bytes, fault);
     take_small(s, call, bytes);
     return ZT_OK;
