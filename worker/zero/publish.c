@@ -22,9 +22,12 @@ zt_err zt_publish_open(struct zt_zero *z, struct zt_fault *fault)
 
 void zt_publish_close(struct zt_zero *z)
 {
-    zt_err rc = z->publish.handle ? zt_publish_await(z, NULL, NULL) : ZT_OK;
+    /* only what was started: behind a failure the others may start no more */
+    for (int i = 0; z->publish.handle && i < z->publish.next; i++) {
+        zt_err rc = zt_comm_wait(z->cfg.comm, z->publish.handle[i], NULL);
 
-    (void)rc; /* the communicator is dead, and nothing is on its way */
+        (void)rc;
+    }
     free(z->publish.handle);
 }
 

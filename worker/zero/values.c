@@ -143,7 +143,7 @@ zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out, struct zt_fault *fa
 {
     float chunk[ZT_NORM_CHUNK];
     uint64_t sum = 0, all = 0;
-    zt_err rc = ZT_OK;
+    zt_err rc = zt_publish_await(z, NULL, fault); /* it writes beside what is read here */
 
     for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
         const struct zt_block *b = z->cfg.model->blocks[i];
