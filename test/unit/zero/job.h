@@ -347,7 +347,8 @@ static void UNUSED run_steps(struct rank *r, struct result *out)
         DO(train_step(r, s, sums));
         out->sumsq[s - 1] = sums[0];
         out->loss[s - 1] = sums[1];
-        DO(zt_zero_fingerprint(r->zero, &out->fingerprint[s - 1], &fault));
+        if (s < r->j->steps)
+            DO(zt_zero_fingerprint(r->zero, &out->fingerprint[s - 1], &fault));
         if (!r->j->eval_steps || s % r->j->eval_steps)
             continue;
         DO(run_pass(r, ZT_MODE_EVAL, s, 0, my_rank, &eval));
@@ -355,7 +356,9 @@ static void UNUSED run_steps(struct rank *r, struct result *out)
         out->eval[s - 1] = eval;
     }
     out->live_peak = zt_zero_live_peak(r->zero);
+    /* right behind the last step, whose new weights may still be on their way */
     get_weights(r, out->weights, &out->num_weights);
+    DO(zt_zero_fingerprint(r->zero, &out->fingerprint[r->j->steps - 1], &fault));
 }
 
 /* The pools needed just what was planned, and nothing is left in them. */

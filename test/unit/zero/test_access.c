@@ -73,12 +73,14 @@ static void for_each_setting(void (*what)(const struct job *j))
     for (int world = 1; world < 4; world++)
         for (int stage = 0; stage < 4; stage++)
             for (int d = 0; d < 2; d++)
-                for (int extra = 0; extra < 2; extra++) {
+                for (int extra = 0; extra < 3; extra++) {
                     struct job j = make_job(world, stage, d ? ZT_BF16 : ZT_F32);
 
                     j.o.share_node_weights =
-                        extra && world > 1 && (stage == 1 || stage == 2);
-                    j.o.param_persistence_threshold = extra ? 3000 : 0;
+                        extra == 1 && world > 1 && (stage == 1 || stage == 2);
+                    j.o.param_persistence_threshold = extra ? 10000 : 0;
+                    j.o.overlap_comm = extra == 2;
+                    j.o.allgather_bucket_size = extra == 2 ? 1 : 500000000;
                     what(&j);
                 }
 }

@@ -141,6 +141,7 @@ static void test_a_skipped_step_leaves_nothing(void **state)
 
             j.micro_batches = 2;
             j.o.grad_accum_dtype = accum ? ZT_BF16 : ZT_F32;
+            j.o.overlap_comm = true;
             train(&j, &want);
             run_job(&j, skipping_rank);
             assert_same(&j, &want, the_result);
