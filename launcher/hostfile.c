@@ -398,7 +398,7 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
     if (num_hosts > h->num)
         return zt_fault_set(fault, ZT_E_USAGE, "--num_nodes %d: only %d host%s known",
                             num_hosts, h->num, h->num == 1 ? " is" : "s are");
-    for (int i = 0; i < h->num; i++)
+    for (int i = 0; i < (num_hosts > 0 ? num_hosts : h->num); i++)
         if (num_slots > h->host[i].num_slots)
             return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slots",
                                 num_slots, h->host[i].name, h->host[i].num_slots);

@@ -57,8 +57,7 @@ static bool explain(struct local *l, struct zt_fault *why)
 {
     if (WIFSIGNALED(l->status)) {
         l->channel.exit_code = 128 + WTERMSIG(l->status);
-        zt_fault_set(why, ZT_E_SYSTEM,
-                     "the node daemon (pid %d) was killed by %s; its ranks were stopped",
+        zt_fault_set(why, ZT_E_SYSTEM, "the node daemon (pid %d) was killed by %s",
                      (int)l->pid, zt_signal_text(WTERMSIG(l->status)));
         return true;
     }
@@ -66,9 +65,8 @@ static bool explain(struct local *l, struct zt_fault *why)
         return false;
     l->channel.exit_code = WEXITSTATUS(l->status);
     zt_fault_set(why, ZT_E_SYSTEM,
-                 "the node daemon (pid %d) ended early with exit code %d; its ranks were "
-                 "stopped",
-                 (int)l->pid, WEXITSTATUS(l->status));
+                 "the node daemon (pid %d) ended early with exit code %d", (int)l->pid,
+                 WEXITSTATUS(l->status));
     return true;
 }
 

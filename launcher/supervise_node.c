@@ -259,15 +259,16 @@ static void on_down(void *ctx, const struct zt_fault *why)
     struct zt_member *m = ctx;
     struct zt_sup *s = m->sup;
     int code = m->channel->exit_code;
+    char text[ZT_FAULT_TEXT + 64];
 
     if (!code)
         code = zt_err_exit_code(why ? why->code : ZT_E_SYSTEM);
+    snprintf(text, sizeof(text), "%s%s", why ? why->text : "the node daemon ended early",
+             m->state == MEMBER_RUNNING ? "; its ranks were stopped" : "");
     m->channel = NULL;
     s->unclean = s->unclean || m->state != MEMBER_DONE;
     if (m->state != MEMBER_DONE)
-        zt_sup_node_failed(s, m, code,
-                           why ? why->text
-                               : "the node daemon ended early; its ranks were stopped");
+        zt_sup_node_failed(s, m, code, text);
     m->state = MEMBER_OFF;
     s->num_up--;
     zt_sup_step(s);

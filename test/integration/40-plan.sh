@@ -1,0 +1,114 @@
+#!/bin/bash
+# Hostfiles, filters and bounds become the right ranks in the right places, and --dry_run
+# tells all of it without running anything.
+. "$(dirname "$0")/launch_lib.sh"
+unset CUDA_VISIBLE_DEVICES NCCL_DEBUG
+export HOME=$tmp
+
+cat >"$tmp/hosts" <<'H'
+# cluster
+worker-0 slots=4
+
+  worker-1   slots=2 # the small one
+root@worker-2:2222 slots=1
+H
+dry() { launch --hostfile "$tmp/hosts" --launcher local --dry_run "$@" -- true; }
+
+dry
+check "a table of nodes and ranks" out_has "7 ranks on 3 nodes, started by: local"
+check "  nodes with user and port" out_has "node 2: root@worker-2:2222, 1 slot"
+check "  ranks go on from node to node" out_has "  rank 6: slot 0"
+check "  each node's devices" test "$(grep -c 'CUDA_VISIBLE_DEVICES=0,1$' "$tmp/out")" = 1
+check "  and its command" test "$(grep -c 'zworker --daemon$' "$tmp/out")" = 3
+dry --num_nodes 2 --num_gpus 2
+check "--num_nodes and --num_gpus" out_has "4 ranks on 2 nodes"
+dry --include worker-0:1,3@worker-2
+check "--include" test "$(grep -c '^  rank' "$tmp/out")" = 3
+check "  keeps slot numbers" out_has "rank 1: slot 3"
+check "  and gives the devices" out_has "CUDA_VISIBLE_DEVICES=1,3"
+dry --exclude worker-0@worker-1:0
+check "--exclude" test "$(grep -c '^  rank' "$tmp/out")" = 2
+dry --include worker-9
+check "an unknown host: 2" code_is 2
+check "  is named" err_has "there is no host 'worker-9'"
+dry --num_nodes 4
+check "more nodes than there are: 2" code_is 2
+for line in "worker-0 slots=1" "worker-3" "worker-3 slots=0" "a@b@c slots=1" "h:99999 slots=1" "[::1 slots=1"; do
+    { cat "$tmp/hosts"; echo "$line"; } >"$tmp/bad"
+    launch --hostfile "$tmp/bad" --launcher local --dry_run -- true
+    check "hostfile line '$line': 2" code_is 2
+    check "  the line is told" err_has "$tmp/bad:6: "
+done
+printf '[fe80::1]:22 slots=1\nfe80::2 slots=2\n' >"$tmp/six"
+launch --hostfile "$tmp/six" --launcher local --include '[fe80::2]:1' --dry_run -- true
+check "IPv6 in hostfile and filter" out_has "node 0: fe80::2, 1 slot"
+
+launch --hostfile "$tmp/hosts" --launcher local -- sh -c \
+    'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $CROSS_RANK $CROSS_SIZE $LOCAL_SIZE $CUDA_VISIBLE_DEVICES'
+for want in "3 3 7 4 0 0 0 3 4 0,1,2,3" "4 0 7 2 1 1 1 3 2 0,1" "6 0 7 1 2 2 2 3 1 0"; do
+    check "unequal nodes: rank ${want%% *} finds '$want'" out_has "[rank ${want%% *}] $want"
+done
+
+# What a launch by hand on the second node would be.
+launch --hostfile "$tmp/hosts" --no_ssh --node_rank 1 --master_addr 10.0.0.1 --master_port 99 -- \
+    sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT'
+check "--no_ssh runs the ranks of its node" test "$(sort "$tmp/out" | tr '\n' ';')" = \
+    "[rank 4] 4 0 7 1 10.0.0.1 99;[rank 5] 5 1 7 1 10.0.0.1 99;"
+launch --hostfile "$tmp/hosts" --no_ssh --node_rank 3 --master_addr h -- true
+check "a node that is not there: 2" code_is 2
+printf 'localhost slots=1\n127.0.0.1 slots=1\n' >"$tmp/both"
+launch --hostfile "$tmp/both" -- true
+check "this host twice: 2" code_is 2
+check "  both names are told" err_has "localhost and 127.0.0.1 are both this machine"
+
+# Devices of the user, without a hostfile.
+CUDA_VISIBLE_DEVICES=3,GPU-x launch -- sh -c 'echo $WORLD_SIZE $CUDA_VISIBLE_DEVICES'
+check "CUDA_VISIBLE_DEVICES gives the ranks" out_has "[rank 1] 2 3,GPU-x"
+CUDA_VISIBLE_DEVICES=3,5 launch --num_gpus 1 -- sh -c 'echo $WORLD_SIZE $CUDA_VISIBLE_DEVICES'
+check "  of which --num_gpus takes the first" test "$(cat "$tmp/out")" = "1 3"
+CUDA_VISIBLE_DEVICES=3,5 launch --hostfile "$tmp/hosts" --launcher local --include worker-0:2 -- \
+    sh -c 'echo $CUDA_VISIBLE_DEVICES'
+check "  and which a hostfile overrules" test "$(cat "$tmp/out")" = 2
+
+# Variables by name and by file.
+printf '# mine\n\nZT_A=from file=1\nZT_B=two words "and quotes"\n' >"$tmp/.deepspeed_env"
+launch --export ZT_C=3 -- sh -c 'echo "$ZT_A|$ZT_B|$ZT_C"'
+check "env files and --export reach the ranks exactly" test "$(cat "$tmp/out")" = 'from file=1|two words "and quotes"|3'
+rm "$tmp/.deepspeed_env"
+
+# The command lines of MPI launchers.
+printf 'h1 slots=2\nh2 slots=2\n' >"$tmp/mpi"
+launch --hostfile "$tmp/mpi" --launcher openmpi --launcher_args="--bind-to 'a b'" --dry_run -- true
+check "openmpi" grep -qE "^command: mpirun -n 4 -hostfile $tmp/mpi --mca btl '?\^openib'? --mca btl_tcp_if_include eth0 --bind-to 'a b' -x UCX_TLS=tcp .*/true$" "$tmp/out"
+launch --hostfile "$tmp/hosts" --launcher mpich --dry_run -- true
+check "mpich refuses unequal slots: 2" code_is 2
+check "  with both numbers" err_has "worker-0 has 4, worker-1 2"
+launch --hostfile "$tmp/mpi" --launcher impi --include h1 --dry_run -- true
+check "impi refuses filters: 2" code_is 2
+
+# Running one: a stand-in for mpirun that starts its words once.
+mkdir "$tmp/fake"
+cat >"$tmp/fake/mpirun" <<'M'
+#!/bin/bash
+[ "$1 $2 $3 $4" = "-n 4 -ppn 2" ] || exit 99
+while [ "$1" != -hosts ]; do shift; done
+shift 2
+echo "$*" | head -c 6
+PMI_RANK=3 MPI_LOCALRANKID=1 "$@"
+M
+chmod +x "$tmp/fake/mpirun"
+PATH=$tmp/fake:$PATH launch --hostfile "$tmp/mpi" --launcher mpich -- sh -c 'echo "rank $RANK local $LOCAL_RANK"; exit 9'
+check "the program's exit code comes back" code_is 9
+check "and it knows its place" out_has "rank 3 local 1"
+PATH=$tmp/fake:$PATH launch_bg --hostfile "$tmp/mpi" --launcher mpich -- sh -c 'trap "" TERM; echo ready; sleep 600 & wait; sleep 600'
+is_ready() { grep -q ready "$tmp/out"; }
+within 10 is_ready || fail "it did not start"
+kill -TERM "$job"
+gone "SIGTERM of a job under mpirun"
+wait "$job"
+code=$?
+check "its exit code says how it ended" test "$code" -ge 128
+ln -s "$(type -P env)" "$tmp/env"
+PATH=$tmp launch --hostfile "$tmp/mpi" --launcher mpich -- "$(type -P true)"
+check "no mpirun: 66" code_is 66
+finish

@@ -1,0 +1,133 @@
+#!/bin/bash
+# Several nodes: the first failure anywhere ends all of them at once and is named with its
+# host; a job can be started again as a whole, with the nodes that are left.
+. "$(dirname "$0")/launch_lib.sh"
+printf 'n0 slots=2\nn1 slots=1\nn2 slots=2\n' >"$tmp/hosts"
+nodes=(--hostfile "$tmp/hosts" --launcher local)
+tree='setsid sh -c "trap \"\" TERM; echo ready; sleep 600 & wait" & echo ready; wait'
+ready() { within 10 lines_are "$tmp/out" "$1" || fail "the ranks did not start"; }
+end() {
+    wait "$job"
+    code=$?
+}
+# daemon_of NODE: the daemon whose ranks have this GROUP_RANK, in $pid
+daemon_of() {
+    local d r environ
+    for d in $(children "$job"); do
+        for r in $(children "$d"); do
+            mapfile -d '' environ 2>/dev/null <"/proc/$r/environ" || continue
+            case " ${environ[*]} " in *" GROUP_RANK=$1 "*) pid=$d && return 0 ;; esac
+        done
+    done
+    false
+}
+
+launch "${nodes[@]}" -- true
+check "all well: 0" code_is 0
+check "and silent" test ! -s "$tmp/err"
+launch "${nodes[@]}" -- sh -c 'for i in 1 2 3; do echo $i; done'
+check "output of all nodes, tagged by rank" test "$(sort -u "$tmp/out" | wc -l)" = 15
+launch "${nodes[@]}" -- sh -c '[ $RANK = 3 ] || exec sleep 600; echo why >&2; exit 7'
+check "a failing rank's code" code_is 7
+check "its host is named" err_has "rank 3 on n2 (pid "
+check "its last lines are told" err_has "  | why"
+check "all others were stopped" err_has "4 other ranks were stopped"
+gone "after a failure on one node"
+launch "${nodes[@]}" --enable_each_rank_log "$tmp/logs" -- sh -c 'echo out $RANK'
+check "a log for each rank of each node" test "$(cat "$tmp"/logs/*_rank*.log | sort | tr '\n' ' ')" = "out 0 out 1 out 2 out 3 out 4 "
+launch "${nodes[@]}" --log_format json -- sh -c '[ $RANK = 3 ] && exit 7; exec sleep 600'
+check "json names the host" sh -c "tail -n 1 '$tmp/out' | grep -q '\"failed_rank\":3,\"host\":\"n2\"'"
+
+launch_bg "${nodes[@]}" -- sh -c "$tree"
+ready 10
+kill -INT "$job"
+gone "Ctrl-C on several nodes"
+end
+check "Ctrl-C: 130" code_is 130
+launch_bg "${nodes[@]}" -- sh -c 'trap "echo got usr1" USR1; echo ready; sleep 600 & wait; sleep 600 & wait'
+ready 5
+kill -USR1 "$job"
+all_got() { [ "$(grep -c 'got usr1' "$tmp/out")" = 5 ]; }
+check "a signal reaches the ranks of all nodes" within 10 all_got
+kill -TERM "$job"
+gone "SIGTERM on several nodes"
+end
+check "SIGTERM: 143" code_is 143
+
+launch_bg "${nodes[@]}" -- sh -c "$tree"
+ready 10
+daemon_of 1 && kill -9 "$pid"
+gone "kill -9 of one daemon"
+end
+check "a killed daemon: 137" code_is 137
+check "it is named with its host" err_has "n1: the node daemon (pid $pid) was killed by SIGKILL"
+launch_bg "${nodes[@]}" -- sh -c "$tree"
+ready 10
+daemon_of 2 && kill -STOP "$pid"
+within 6 nobody_left || fail "a silent node holds up the job"
+gone "a silent node"
+end
+check "a silent node: 69" code_is 69
+check "it is named" err_has "n2: the node has been silent for 3 s"
+launch_bg "${nodes[@]}" -- sh -c "$tree"
+ready 10
+kill -9 "$job"
+gone "kill -9 of zlaunch"
+wait "$job" 2>/dev/null
+
+# ---------------------------------------------------------------- starting again
+launch "${nodes[@]}" --max_restarts 3 -- sh -c \
+    '[ $RANK = 4 ] && [ $ZLAUNCH_RESTART_COUNT -lt 2 ] && exit 7; sleep 0.2; echo "$ZLAUNCH_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS"'
+check "a job that works the third time: 0" code_is 0
+check "every rank is started again" test "$(grep -c '] 2 2 3$' "$tmp/out")" = 5
+check "every restart is told" test "$(grep -c 'restart [12] of 3 in' "$tmp/err")" = 2
+check "with its cause" test "$(grep -c 'rank 4 on n2 (pid .*exited with code 7' "$tmp/err")" = 2
+launch "${nodes[@]}" --max_restarts 1 --report "$tmp/report" -- sh -c 'exit 6'
+check "when the restarts are used up: the code" code_is 6
+check "the report counts them" grep -q '"restarts":1' "$tmp/report"
+launch_bg "${nodes[@]}" --max_restarts 50 -- sh -c 'exit 6'
+waits() { grep -q 'restart [3-9] of 50' "$tmp/err"; }
+within 10 waits || fail "no restart came"
+kill -INT "$job"
+gone "Ctrl-C between two starts"
+end
+check "Ctrl-C between two starts: 130" code_is 130
+launch "${nodes[@]}" --max_restarts 3 -- no-such-program-zt
+check "what never can work is not tried again" err_lacks restart
+
+# A node whose daemon cannot be started is left out, and comes back when it can.
+cat >"$tmp/zworker" <<Z
+#!/bin/bash
+n=\$(cat '$tmp/starts' 2>/dev/null || echo 0)
+exec 8>'$tmp/lock'; flock 8
+n=\$(cat '$tmp/starts' 2>/dev/null || echo 0); echo \$((n + 1)) >'$tmp/starts'
+exec 8>&-
+case " \$(cat '$tmp/broken') " in *" \$n "*) exit 5 ;; esac
+exec "$(readlink -f "$bin")/zworker" "\$@"
+Z
+chmod +x "$tmp/zworker"
+export ZLAUNCH_ZWORKER=$tmp/zworker
+elastic() { # BROKEN ARGS...: the starts of daemons (from 0) that fail
+    echo "$1" >"$tmp/broken"
+    rm -f "$tmp/starts"
+    shift
+    launch --hostfile "$tmp/equal" --launcher local "$@"
+}
+printf 'n0 slots=1\nn1 slots=1\nn2 slots=1\n' >"$tmp/equal"
+elastic "1" -- true
+check "a node that cannot be started ends a job that is not elastic" test "$code" -ne 0
+check "  and is named" grep -qE 'n[012]: the node daemon \(pid [0-9]+\) ended early with exit code 5' "$tmp/err"
+elastic "1" --elastic_training -- sh -c 'echo $RANK/$WORLD_SIZE'
+check "elastic: it goes on with the nodes that are left" code_is 0
+check "  with as many ranks" test "$(sed 's/.*\] //' "$tmp/out" | sort | tr '\n' ' ')" = "0/2 1/2 "
+check "  and says so" err_has "going on without this node"
+elastic "0 1" --elastic_training --min_elastic_nodes 2 -- true
+check "too few nodes end it" test "$code" -ne 0
+check "  with the numbers" err_has "only 1 node could be started, at least 2 are wanted"
+elastic "4" --elastic_training -- sh -c 'sleep 0.2; [ $RANK$ZLAUNCH_RESTART_COUNT = 00 ] && exit 1; [ $RANK$ZLAUNCH_RESTART_COUNT = 01 ] && exit 1; echo $WORLD_SIZE $ZLAUNCH_RESTART_COUNT'
+check "a node may leave and come back at restarts" code_is 0
+check "  the last start had all" test "$(grep -c '] 3 2$' "$tmp/out")" = 3
+elastic "" --elastic_training --max_elastic_nodes 2 -- sh -c 'echo $WORLD_SIZE'
+check "--max_elastic_nodes leaves spare nodes out" test "$(grep -c '] 2$' "$tmp/out")" = 2
+gone "after elastic jobs"
+finish
