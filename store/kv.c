@@ -462,6 +462,15 @@ bool zt_kv_delete(struct zt_kv *kv, struct zt_span key)
     return true;
 }
 
+void zt_kv_each(const struct zt_kv *kv, void (*see)(void *ctx, struct zt_span key),
+                void *ctx)
+{
+    for (size_t i = 0; i < kv->num_buckets; i++)
+        for (const struct entry *e = kv->buckets[i]; e; e = e->next)
+            if (e->present)
+                see(ctx, (struct zt_span){e->key, e->key_bytes});
+}
+
 size_t zt_kv_count(const struct zt_kv *kv)
 {
     return kv->num_present;

@@ -64,6 +64,10 @@ zt_err zt_kv_compare_set(struct zt_kv *kv, struct zt_span key, struct zt_span ex
                          struct zt_span desired, bool *stored,
                          struct zt_span *now) ZT_MUST_CHECK;
 
+/* Every key that has a value, in no order; `see` may not change the store. */
+void zt_kv_each(const struct zt_kv *kv, void (*see)(void *ctx, struct zt_span key),
+                void *ctx);
+
 bool zt_kv_delete(struct zt_kv *kv, struct zt_span key); /* was there one? */
 size_t zt_kv_count(const struct zt_kv *kv);
 /* A key with a value, or a queue that is not empty? */
