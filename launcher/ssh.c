@@ -93,7 +93,8 @@ static void start_program(struct zt_ssh *s)
 
     snprintf(note, sizeof(note), "%s: falling back to the ssh program: %s", s->rq.host,
              s->program_reason);
-    s->ev->on_note(s->ctx, note);
+    if (!s->opt.program)
+        s->ev->on_note(s->ctx, note);
     if (s->ending)
         return;
     if (s->push) {
