@@ -9,9 +9,17 @@
 #define SPIN_MIN    16u
 #define YIELDS      16u
 #define FLUSH_S     0.02 /* for a message that nobody may be left to take */
-#define BLAME_S     1.0  /* from an error of the library to the daemon's word on it */
+#define LINGER_NS   20000000
+#define BLAME_S     1.0 /* from an error of the library to the daemon's word on it */
 #define MISSING_MAX 4
 
+/*
+ * The end of a rank. UCX, which carries MPICH, copies large messages straight out of the
+ * sender's memory and calls abort() when that is gone. So once a rank is known to be dead
+ * nothing is moved any more, and a rank that gives up stays a moment, with its memory,
+ * until the others on its node have seen the same word. Where a rank is killed in the
+ * middle of such a copy its peer can still end by abort(); the daemon names the first.
+ */
 struct zt_mesh_process zt_mesh_process = {.next_tags = ZT_MESH_NUM_TAGS};
 
 /* ---------------------------------------------------------------- what is wrong */
@@ -45,7 +53,10 @@ void zt_mesh_die(struct zt_mesh *m, uint32_t word, bool tell)
     for (int r = 0; r < f->world; r++)
         if (r != f->rank)
             m->wire->send(b, &last, sizeof(last), r, f->abort_tag);
-    zt_mesh_flush(m, b);
+    if (f->head) /* on this node all read it there; see above why nothing moves now */
+        zt_mesh_sleep_ns(LINGER_NS);
+    else
+        zt_mesh_flush(m, b);
     m->wire->batch_close(b);
 }
 

@@ -60,6 +60,8 @@ zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault)
                                 "comm: this build has no MPI (%s is not beside the "
                                 "program): apt install mpich libmpich-dev, then run make",
                                 FILE_NAME);
+        /* UCX reads it when loaded: no backtrace where a peer's death makes it abort */
+        setenv("UCX_HANDLE_ERRORS", "none", 0);
         /* global: Open MPI loads parts of itself that look for its symbols; for good,
          * since an MPI library does not start twice in a process */
         object = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
