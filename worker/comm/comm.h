@@ -2,7 +2,8 @@
  * comm.h -- collectives between the ranks of a group, whoever carries them.
  *
  * An engine fills one struct zt_comm_engine (engine.h) and is listed in engine.c: `shm`
- * between ranks of one node; `solo` for a world of one, the oracle for the rest.
+ * between ranks of one node; `mpi` between any that an MPI library connects; `solo` for a
+ * world of one, the oracle for the rest.
  *
  *      send and recv hold `count` elements per rank:
  *      all_reduce      send (count)         recv (count)
