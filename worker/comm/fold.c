@@ -1,5 +1,5 @@
 #include "worker/comm/fold.h"
-#include "worker/comm/half.h"
+#include "common/half.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -56,7 +56,7 @@ INLINE void take_bf16(fold_step step, float *restrict acc, const void *src, size
     const uint16_t *restrict x = src;
 
     for (size_t i = 0; i < n; i++)
-        acc[i] = step_one(step, acc[i], zt_bf16_to_f32(x[i]));
+        acc[i] = step_one(step, acc[i], zt_float_of_bf16(x[i]));
 }
 
 INLINE void give_f32(void *dst, const float *restrict acc, float scale, size_t n)
@@ -72,7 +72,7 @@ INLINE void give_bf16(void *dst, const float *restrict acc, float scale, size_t 
     uint16_t *restrict y = dst;
 
     for (size_t i = 0; i < n; i++)
-        y[i] = zt_f32_to_bf16(acc[i] * scale);
+        y[i] = zt_bf16_of_float(acc[i] * scale);
 }
 
 /* Two ranks in one go: take, add and give without the accumulator. */
@@ -93,8 +93,8 @@ INLINE void pair_bf16(void *dst, const void *a, const void *b, float scale, size
 
     APART
     for (size_t i = 0; i < n; i++)
-        y[i] = zt_f32_to_bf16(
-            step_one(STEP_ADD, zt_bf16_to_f32(x[i]), zt_bf16_to_f32(z[i])) * scale);
+        y[i] = zt_bf16_of_float(
+            step_one(STEP_ADD, zt_float_of_bf16(x[i]), zt_float_of_bf16(z[i])) * scale);
 }
 
 /* The same to two destinations. */
@@ -121,8 +121,8 @@ INLINE void twin_bf16(void *dst, void *dst2, const void *a, const void *b, float
 
     APART
     for (size_t i = 0; i < n; i++) {
-        uint16_t sum = zt_f32_to_bf16(
-            step_one(STEP_ADD, zt_bf16_to_f32(x[i]), zt_bf16_to_f32(z[i])) * scale);
+        uint16_t sum = zt_bf16_of_float(
+            step_one(STEP_ADD, zt_float_of_bf16(x[i]), zt_float_of_bf16(z[i])) * scale);
 
         y[i] = sum;
         y2[i] = sum;
@@ -132,14 +132,14 @@ INLINE void twin_bf16(void *dst, void *dst2, const void *a, const void *b, float
 INLINE void widen_plain(float *restrict y, const uint16_t *restrict x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = zt_f16_to_f32(x[i]);
+        y[i] = zt_float_of_f16(x[i]);
 }
 
 INLINE void narrow_plain(uint16_t *restrict y, const float *restrict x, float scale,
                          size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = zt_f32_to_f16(x[i] * scale);
+        y[i] = zt_f16_of_float(x[i] * scale);
 }
 
 /* ---------------------------------------------------------------- one table per target

@@ -1,6 +1,6 @@
 #include "worker/comm/meet.h"
 
-#include "worker/comm/half.h"
+#include "common/half.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -215,7 +215,7 @@ static void header_text(const struct zt_shm_header *h, char *out, size_t out_byt
                                 .reduce = (zt_reduce_op)h->reduce,
                                 .root = h->root,
                                 .count = h->count,
-                                .scale = zt_bits_f32(h->scale_bits)};
+                                .scale = zt_float_of_bits(h->scale_bits)};
 
     zt_comm_call_text(&call, out, out_bytes);
 }
@@ -242,7 +242,7 @@ zt_err zt_meet_begin(struct zt_meet *m, const struct zt_comm_call *call,
     mine->dtype = (uint8_t)call->dtype;
     mine->reduce = (uint8_t)call->reduce;
     mine->root = call->root;
-    mine->scale_bits = zt_f32_bits(call->scale);
+    mine->scale_bits = zt_float_bits(call->scale);
     m->line[m->rank].call[m->seq & 1] = *mine;
     rc = zt_meet_sync(m, fault);
     if (rc)

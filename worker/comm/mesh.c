@@ -1,6 +1,6 @@
 #include "worker/comm/mesh_private.h"
 
-#include "worker/comm/half.h"
+#include "common/half.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -259,7 +259,7 @@ static void header_text(const struct zt_mesh_header *h, char *out, size_t out_by
                                 .reduce = (zt_reduce_op)h->reduce,
                                 .root = h->root,
                                 .count = h->count,
-                                .scale = zt_bits_f32(h->scale_bits)};
+                                .scale = zt_float_of_bits(h->scale_bits)};
 
     zt_comm_call_text(&call, out, out_bytes);
 }
@@ -341,7 +341,7 @@ zt_err zt_mesh_begin(struct zt_mesh *m, const struct zt_comm_call *call, uint8_t
 {
     struct zt_mesh_header h = {.seq = ++m->seq,
                                .count = call->count,
-                               .scale_bits = zt_f32_bits(call->scale),
+                               .scale_bits = zt_float_bits(call->scale),
                                .root = call->root,
                                .next_tags = zt_mesh_process.next_tags,
                                .op = (uint8_t)call->op,

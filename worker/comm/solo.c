@@ -6,7 +6,7 @@
  */
 #include "worker/comm/engine.h"
 #include "worker/comm/fold.h"
-#include "worker/comm/half.h"
+#include "common/half.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -92,11 +92,11 @@ static void scale_floats(const struct zt_comm_call *call)
         if (call->dtype == ZT_F32)
             ((float *)call->recv)[i] = ((const float *)call->send)[i] * call->scale;
         else if (call->dtype == ZT_BF16)
-            ((uint16_t *)call->recv)[i] = zt_f32_to_bf16(
-                zt_bf16_to_f32(((const uint16_t *)call->send)[i]) * call->scale);
+            ((uint16_t *)call->recv)[i] = zt_bf16_of_float(
+                zt_float_of_bf16(((const uint16_t *)call->send)[i]) * call->scale);
         else
-            ((uint16_t *)call->recv)[i] = zt_f32_to_f16(
-                zt_f16_to_f32(((const uint16_t *)call->send)[i]) * call->scale);
+            ((uint16_t *)call->recv)[i] = zt_f16_of_float(
+                zt_float_of_f16(((const uint16_t *)call->send)[i]) * call->scale);
     }
 }
 

@@ -1,12 +1,12 @@
 /* The sum over ranks: exact conversions, the same bits on every instruction set. */
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/half.h"
+#include "common/half.h"
 
 static void test_every_16_bit_float_widens_exactly(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
-        float b = zt_bf16_to_f32((uint16_t)h), f = zt_f16_to_f32((uint16_t)h);
+        float b = zt_float_of_bf16((uint16_t)h), f = zt_float_of_f16((uint16_t)h);
         double wb = decode(h, 8, 7), wf = decode(h, 5, 10);
 
         if (!(isnan(wb) ? isnan(b) : (double)b == wb && !signbit(b) == !signbit(wb)) ||
@@ -31,7 +31,8 @@ static void test_narrowing_rounds_to_nearest_even(void **state)
             if (isnan(a) || isnan(mid))
                 continue;
             for (int i = 0; i < 4; i++) {
-                uint32_t got = kind ? zt_f32_to_f16(near[i]) : zt_f32_to_bf16(near[i]);
+                uint32_t got =
+                    kind ? zt_f16_of_float(near[i]) : zt_bf16_of_float(near[i]);
 
                 if (got != encode((double)near[i], bits, frac))
                     fail_msg("%a: %04x, not %04x", (double)near[i], got,
@@ -45,12 +46,12 @@ static void test_nan_stays_nan_in_both_directions(void **state)
 {
     (void)state;
     for (uint32_t u = 0x7f800001u; u < 0x7fffffffu; u += 4099) {
-        float x = zt_bits_f32(u), y = zt_bits_f32(u | 0x80000000u);
+        float x = zt_float_of_bits(u), y = zt_float_of_bits(u | 0x80000000u);
 
-        assert_true(isnan(zt_bf16_to_f32(zt_f32_to_bf16(x))));
-        assert_true(isnan(zt_bf16_to_f32(zt_f32_to_bf16(y))));
-        assert_true(isnan(zt_f16_to_f32(zt_f32_to_f16(x))));
-        assert_true(isnan(zt_f16_to_f32(zt_f32_to_f16(y))));
+        assert_true(isnan(zt_float_of_bf16(zt_bf16_of_float(x))));
+        assert_true(isnan(zt_float_of_bf16(zt_bf16_of_float(y))));
+        assert_true(isnan(zt_float_of_f16(zt_f16_of_float(x))));
+        assert_true(isnan(zt_float_of_f16(zt_f16_of_float(y))));
     }
 }
 
