@@ -1,0 +1,161 @@
+/* Ranks of unequal nodes, of those that take part, and what each daemon is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/jsonline.h"
+#include "test/unit/launcher/plan_helper.h"
+
+static const char uneven[] = "n0 slots=3\nn1 slots=1\nn2 slots=1\nn3 slots=2\n";
+static const char *const local[] = {"--launcher", "local", "--", "true", NULL};
+static const char *const elastic[] = {
+    "--launcher", "local", "--elastic_training", "--max_elastic_nodes", "2", "--",
+    "true",       NULL};
+
+static json_t *job_of(const struct zt_plan *p, const struct zt_group *g, int node)
+{
+    json_t *o = zt_plan_job(p, g, node);
+
+    assert_non_null(o);
+    return o;
+}
+
+static void ranks_follow_hosts_and_slots(void **state)
+{
+    static const int first[] = {0, 3, 4, 5};
+    struct zt_group g;
+    struct made m;
+
+    (void)state;
+    assert_int_equal(make_plan(&m, uneven, local), ZT_OK);
+    assert_int_equal(m.plan->world, 7);
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, NULL);
+    assert_int_equal(g.world, 7);
+    for (int i = 0; i < 4; i++) {
+        json_t *o = job_of(m.plan, &g, i);
+
+        assert_int_equal(g.first_rank[i], first[i]);
+        assert_int_equal(zt_json_get_int(o, "first_rank", -1), first[i]);
+        assert_int_equal(zt_json_get_int(o, "node_rank", -1), i);
+        assert_int_equal(zt_json_get_int(o, "num_nodes", -1), 4);
+        assert_int_equal(zt_json_get_int(o, "share_first", -1), first[i]);
+        assert_int_equal(zt_json_get_int(o, "share_ranks", -1), 7);
+        assert_int_equal(zt_json_get_int(o, "silence_ms", -1), 0);
+        assert_string_equal(zt_json_get_text(o, "pmi_mapping", ""),
+                            "(vector,(0,1,3),(1,2,1),(3,1,2))");
+        json_decref(o);
+    }
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(zt_group_node_of(&g, m.plan, r), r < 3 ? 0 : r < 5 ? r - 2 : 3);
+    assert_int_equal(zt_group_node_of(&g, m.plan, 7), -1);
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
+static void nodes_that_are_left_out_leave_no_gap(void **state)
+{
+    const bool present[] = {false, true, true, true};
+    struct zt_group g;
+    struct made m;
+    json_t *o;
+
+    (void)state;
+    assert_int_equal(make_plan(&m, uneven, local), ZT_OK);
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    g.restart = 2;
+    zt_group_arrange(&g, m.plan, present);
+    assert_int_equal(g.world, 4);
+    assert_int_equal(g.num_nodes, 3);
+    assert_int_equal(g.node_rank[0], -1);
+    assert_int_equal(g.node_rank[3], 2);
+    assert_int_equal(g.first_rank[3], 2);
+    assert_int_equal(zt_group_node_of(&g, m.plan, 0), 1);
+    o = job_of(m.plan, &g, 3);
+    assert_int_equal(zt_json_get_int(o, "world", -1), 4);
+    assert_int_equal(zt_json_get_int(o, "restart", -1), 2);
+    assert_string_equal(zt_json_get_text(o, "pmi_mapping", ""),
+                        "(vector,(0,2,1),(2,1,2))");
+    json_decref(o);
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
+static void no_more_nodes_than_the_bound_take_part(void **state)
+{
+    const bool present[] = {true, false, true, true};
+    struct zt_group g;
+    struct made m;
+
+    (void)state;
+    assert_int_equal(make_plan(&m, uneven, elastic), ZT_OK);
+    assert_int_equal(m.plan->min_nodes, 1);
+    assert_int_equal(m.plan->max_restarts, 100);
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, present);
+    assert_int_equal(g.num_nodes, 2);
+    assert_int_equal(g.world, 4);
+    assert_int_equal(g.node_rank[2], 1);
+    assert_int_equal(g.node_rank[3], -1);
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
+static void a_start_gets_a_port_of_its_own_unless_one_is_given(void **state)
+{
+    static const char *const given[] = {
+        "--launcher", "local", "--master_port", "1234", "--", "true", NULL};
+    struct zt_group g;
+    struct made m;
+
+    (void)state;
+    assert_int_equal(make_plan(&m, uneven, given), ZT_OK);
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, NULL);
+    assert_int_equal(g.master_port, 1234);
+    zt_group_release(&g);
+    unmake_plan(&m);
+    assert_int_equal(make_plan(&m, uneven, local), ZT_OK);
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, NULL);
+    assert_in_range(g.master_port, 1024, 65535);
+    assert_string_equal(m.plan->master_addr, "127.0.0.1");
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
+static void names_are_written_as_hostfiles_have_them(void **state)
+{
+    static const struct {
+        const char *line, *name;
+    } cases[] = {{"h slots=1\n", "h"},
+                 {"u@h:22 slots=1\n", "u@h:22"},
+                 {"[fe80::1]:2222 slots=1\n", "[fe80::1]:2222"},
+                 {"fe80::1 slots=1\n", "fe80::1"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char name[ZT_NODE_NAME];
+        struct made m;
+
+        assert_int_equal(make_plan(&m, cases[i].line, local), ZT_OK);
+        assert_string_equal(zt_plan_node_name(&m.plan->nodes[0], name), cases[i].name);
+        unmake_plan(&m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_follow_hosts_and_slots),
+        cmocka_unit_test(nodes_that_are_left_out_leave_no_gap),
+        cmocka_unit_test(no_more_nodes_than_the_bound_take_part),
+        cmocka_unit_test(a_start_gets_a_port_of_its_own_unless_one_is_given),
+        cmocka_unit_test(names_are_written_as_hostfiles_have_them),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
