@@ -40,12 +40,11 @@ static void remember(struct zt_auth *a, const char *fmt, const char *what)
         snprintf(a->why, sizeof(a->why), fmt, what);
 }
 
-/* The server's answer to one key. */
+/* The server's answer to one key; *next_key is set when that one is refused. */
 static zt_link_step judge(struct zt_link *l, int rc, bool *next_key)
 {
     struct zt_auth *a = l->auth;
 
-    *next_key = false;
     if (rc == 0)
         return ZT_STEP_NEXT;
     if (rc == LIBSSH2_ERROR_EAGAIN)
@@ -71,6 +70,7 @@ static zt_link_step try_file(struct zt_link *l, const char *path, bool named,
     zt_key_kind kind = zt_key_read(path);
     char cert[4096];
 
+    *next_key = false;
     snprintf(cert, sizeof(cert), "%s-cert.pub", path);
     if (access(cert, R_OK) == 0)
         remember(a, "%s is a certificate, which the ssh library cannot present", cert);
@@ -151,6 +151,7 @@ static zt_link_step try_agent_key(struct zt_link *l, bool *next_key)
         kind = zt_key_kind_of_type((const char *)type, type_bytes);
     else
         type = NULL;
+    *next_key = false;
     a->abstract = a;
     a->waiting = false;
     if (kind == ZT_KEY_USABLE)
