@@ -1,5 +1,7 @@
 #include "launcher/start.h"
 
+#include "launcher/ssh.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +11,7 @@
 #include <unistd.h>
 
 /* Every way to reach a node that this version has. */
-static const struct zt_starter *const starters[] = {&zt_starter_local};
+static const struct zt_starter *const starters[] = {&zt_starter_local, &zt_starter_ssh};
 
 const struct zt_starter *zt_starter_find(const char *name)
 {

@@ -215,6 +215,8 @@ void zt_sup_node_failed(struct zt_sup *s, struct zt_member *m, int exit_code,
         return;
     m->down_told = true;
     zt_member_front(m, front);
+    if (strncmp(text, front, strlen(front)) == 0)
+        front[0] = 0; /* the starter has named the host */
     if (s->plan->elastic && !started && s->state == SUP_STARTING) {
         zt_render_message(s->render, ZT_LOG_WARN, "%s%s; going on without this node",
                           front, text);

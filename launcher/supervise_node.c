@@ -261,7 +261,9 @@ static void on_down(void *ctx, const struct zt_fault *why)
     int code = m->channel->exit_code;
     char text[ZT_FAULT_TEXT + 64];
 
-    if (!code)
+    if (!code && m->state == MEMBER_STARTING && (!why || why->code == ZT_E_SYSTEM))
+        code = zt_err_exit_code(ZT_E_HOST); /* whatever failed, that is what it means */
+    else if (!code)
         code = zt_err_exit_code(why ? why->code : ZT_E_SYSTEM);
     snprintf(text, sizeof(text), "%s%s", why ? why->text : "the node daemon ended early",
              m->state == MEMBER_RUNNING ? "; its ranks were stopped" : "");
