@@ -78,6 +78,7 @@ static zt_err open_step(struct probe *p, struct zt_fault *fault)
         .compute_dtype = e->run->compute_dtype,
         .recompute = e->run->gradient_checkpointing,
         .seed = (uint64_t)e->run->seed,
+        .hooks = zt_zero_hooks(e->zero),
     };
     zt_err rc;
 
@@ -108,9 +109,11 @@ static zt_err run_logits(struct probe *p, struct zt_fault *fault)
     struct zt_pass pass = {
         .mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .tokens = p->tokens};
     zt_tensor *out = NULL;
-    zt_err rc = zt_step_forward(p->step, &pass, &out, fault);
     int64_t n = p->B * p->T * p->engine->model->vocab;
+    zt_err rc;
 
+    zt_zero_pass_begin(p->engine->zero, pass.mode, 0);
+    rc = zt_step_forward(p->step, &pass, &out, fault);
     if (!rc && zt_view_numel(zt_tensor_view(out)) != n)
         rc = zt_fault_set(fault, ZT_E_UNSUPPORTED, "the plugin returned no (B, T, V)");
     if (!rc) {
@@ -119,7 +122,7 @@ static zt_err run_logits(struct probe *p, struct zt_fault *fault)
                        : zt_fault_set(fault, ZT_E_NOMEM, "logits: no memory");
     }
     zt_step_end(p->step);
-    return rc;
+    return rc ? rc : zt_zero_pass_end(p->engine->zero, fault);
 }
 
 static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
@@ -131,12 +134,16 @@ static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
                            .tokens = p->tokens,
                            .targets = p->targets};
     zt_tensor *loss = NULL;
-    zt_err rc = zt_step_forward(p->step, &pass, &loss, fault);
+    zt_err rc;
 
+    zt_zero_pass_begin(p->engine->zero, pass.mode, 0);
+    rc = zt_step_forward(p->step, &pass, &loss, fault);
     if (!rc)
         rc = fetch(p, loss, &p->loss, fault);
     if (!rc)
         rc = zt_step_backward(p->step, loss, 1.0f / (float)p->num_targets, fault);
+    if (!rc)
+        rc = zt_zero_pass_end(p->engine->zero, fault);
     if (!rc)
         rc = p->engine->backend->sync(p->engine->device, NULL, fault);
     zt_step_end(p->step);
@@ -154,7 +161,7 @@ static zt_err put_results(struct probe *p, struct zt_st_writer *w, struct zt_fau
         rc = zt_st_writer_put(w, p->logits, (size_t)n * sizeof(float), fault);
     for (int i = 0; !rc && i < e->model->num_params; i++) {
         const struct zt_param *q = e->model->params[i];
-        const float *g = zt_state_grads(e->state, q->block) + q->offset_elems;
+        const float *g = q->block->grads + q->offset_elems; /* one rank: whole, here */
 
         rc = zt_st_writer_put(w, g, (size_t)q->numel * sizeof(float), fault);
     }
@@ -205,7 +212,7 @@ static zt_err probe(struct probe *p, int argc, char **argv, struct zt_fault *fau
     rc = zt_run_open(argc - 4, argv + 4, &facts, &p->run, fault);
     if (!rc)
         rc = zt_engine_open(p->run, plugin, &p->engine, fault);
-    if (!rc && !p->engine->state->training)
+    if (!rc && !p->run->do_train)
         rc = zt_fault_set(fault, ZT_E_USAGE, "gradients need --do_train");
     if (!rc)
         rc = open_step(p, fault);
