@@ -46,9 +46,12 @@ const struct zt_option zt_launch_options[] = {
          "there is one, else this host)"),
     TEXT("include", "SPEC", "only these hosts and slots, as in localhost:0,2"),
     TEXT("exclude", "SPEC", "all but these hosts and slots"),
-    TEXT("master_addr", "ADDR", "MASTER_ADDR of the ranks (default: 127.0.0.1)"),
+    TEXT("master_addr", "ADDR",
+         "MASTER_ADDR of the ranks (default: the first host; 127.0.0.1 when there is no "
+         "other)"),
     INT("master_port", 0, 65535,
-        "MASTER_PORT of the ranks (default, and 0: any free one)"),
+        "MASTER_PORT of the ranks (default, and 0: any free one; with other hosts "
+        "29500)"),
     CHOICE("device", "auto", "auto|cpu|cuda", "what to compute on"),
     FLAG("no_python", "the target is a program to execute, as after '--'"),
     FLAG("no_local_rank", "add no --local_rank argument (zlaunch never does)"),

@@ -1,13 +1,23 @@
 #include "launcher/manual.h"
 
 #include "launcher/launch.h"
+#include "launcher/start.h"
 
 #include <string.h>
+
+#if defined(__x86_64__)
+#define ZT_ARCHITECTURE "x86-64"
+#elif defined(__aarch64__)
+#define ZT_ARCHITECTURE "aarch64"
+#else
+#define ZT_ARCHITECTURE "another architecture"
+#endif
 
 #define USAGE "zlaunch [options] TARGET.so [target options]"
 
 static const char intro[] =
-    "Train a model plugin on this machine, or start any program as ranks of a job.";
+    "Train a model plugin, or start any program as ranks of a job, on this machine or on "
+    "several.";
 
 static const struct {
     const char *command, *what;
@@ -16,6 +26,8 @@ static const struct {
      "train with two ranks"},
     {"zlaunch --check_config gpt2.so --deepspeed ds.json", "see what a config means"},
     {"zlaunch --num_gpus 4 -- python3 train.py", "start any program as four ranks"},
+    {"zlaunch --hostfile hosts --max_restarts 3 gpt2.so --deepspeed ds.json ...",
+     "train on the hosts of a file, by ssh; start again when something fails"},
 };
 
 static const struct {
@@ -27,11 +39,12 @@ static const struct {
     {"2", "bad usage"},
     {"65", "bad config"},
     {"66", "a file is missing: plugin, program, hostfile, data"},
+    {"69", "a host cannot be reached, or was lost"},
     {"71", "the operating system refused something"},
     {"73", "an output file cannot be made"},
     {"75", "stopped by SIGTERM and saved: start it again"},
     {"78", "the plan is refused: it cannot fit, or needs what this version has not"},
-    {"124", "--timeout is over"},
+    {"124", "--timeout or --hang_timeout is over"},
     {"130", "interrupted with Ctrl-C"},
 };
 
@@ -60,17 +73,16 @@ void zt_manual_help(FILE *out, bool all)
 
 void zt_manual_version(FILE *out, bool verbose)
 {
+    const struct zt_starter *starter;
+
     fprintf(out, "zlaunch %s\n", ZT_VERSION);
-    if (verbose)
-        fprintf(out, "built with compiler %s for %s\nnode starters: local\n", __VERSION__,
-#if defined(__x86_64__)
-                "x86-64"
-#elif defined(__aarch64__)
-                "aarch64"
-#else
-                "another architecture"
-#endif
-        );
+    if (!verbose)
+        return;
+    fprintf(out, "built with compiler %s for %s\nnode starters:", __VERSION__,
+            ZT_ARCHITECTURE);
+    for (size_t i = 0; (starter = zt_starter_at(i)); i++)
+        fprintf(out, " %s", starter->name);
+    fputc('\n', out);
 }
 
 /* ------------------------------------------------------------------ man page */
@@ -90,8 +102,10 @@ void zt_manual_man(FILE *out)
                  ".B zlaunch\n[options] \\-\\- PROGRAM [arguments]\n");
     fprintf(out, ".SH DESCRIPTION\n%s\n", intro);
     fprintf(out,
-            "zlaunch starts one daemon on the node and through it one process a rank, "
+            "zlaunch starts one daemon on each node and through it one process a rank, "
             "shows their output tagged by rank, and ends them all when one fails. "
+            "SIGUSR1 and SIGUSR2 go on to every rank; SIGQUIT (Ctrl\\-\\e) shows what "
+            "every rank is doing. "
             "An option can be spelled with \\- or _, given as \\-\\-name value or "
             "\\-\\-name=value, or set by ZLAUNCH_<NAME> in the environment; the command "
             "line wins.\n");

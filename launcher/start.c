@@ -21,6 +21,11 @@ const struct zt_starter *zt_starter_find(const char *name)
     return NULL;
 }
 
+const struct zt_starter *zt_starter_at(size_t i)
+{
+    return i < sizeof(starters) / sizeof(*starters) ? starters[i] : NULL;
+}
+
 static bool is_program(const char *path)
 {
     struct stat sb;

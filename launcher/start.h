@@ -8,6 +8,8 @@
 
 /* The starter of this name; NULL: not in this version. */
 const struct zt_starter *zt_starter_find(const char *name);
+/* All of them, from 0; NULL: there are no more. */
+const struct zt_starter *zt_starter_at(size_t i);
 
 /*
  * The zworker to run: ZLAUNCH_ZWORKER, or the one beside this binary, or the one in PATH.

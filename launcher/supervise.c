@@ -195,6 +195,19 @@ static void on_quit(uv_signal_t *handle, int sig)
     zt_hang_ask(handle->data);
 }
 
+/* Ctrl-Z. A node on another host takes a zlaunch that says nothing for dead. */
+static void on_suspend(uv_signal_t *handle, int sig)
+{
+    struct zt_sup *s = handle->data;
+
+    (void)sig;
+    if (s->plan->same_host)
+        raise(SIGSTOP);
+    else
+        zt_render_message(s->render, ZT_LOG_WARN,
+                          "not suspended: other hosts would take this zlaunch for dead");
+}
+
 static void on_timeout(uv_timer_t *timer)
 {
     struct zt_sup *s = timer->data;
@@ -499,6 +512,7 @@ static void watch_signals(struct zt_sup *s)
         {SIGINT, on_user_signal},       {SIGTERM, on_user_signal},
         {SIGHUP, on_user_signal},       {SIGUSR1, on_forwarded_signal},
         {SIGUSR2, on_forwarded_signal}, {SIGQUIT, on_quit},
+        {SIGTSTP, on_suspend},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {

@@ -61,7 +61,7 @@ struct zt_sup {
     struct zt_render *render;
     bool verbose;
     uv_loop_t loop;
-    uv_signal_t signals[6];
+    uv_signal_t signals[7];
     uv_timer_t tick, flush, deadline, timeout, again;
     zt_sup_state state;
     struct zt_member *members; /* (plan's num_nodes) */
