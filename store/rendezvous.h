@@ -1,0 +1,66 @@
+/*
+ * rendezvous.h -- ranks that no zlaunch started find each other.
+ *
+ * Rank 0 of a job with MASTER_ADDR and MASTER_PORT serves a store there (server.h); under
+ * torchrun all ranks are clients of the agent's TCPStore. Every gather goes through rank
+ * 0. Nothing that an earlier try of the job left behind is ever read: our own store dies
+ * with rank 0, and in the agent's store all keys lie below a number that rank 0 draws and
+ * each rank has seen confirmed together with a number of its own.
+ *
+ * The secret of our own store comes from ZLAUNCH_SECRET_FD or ZLAUNCH_SECRET_FILE. With
+ * neither the ranks make one from their environment, which protects from accidents only;
+ * rank 0 then warns, unless MASTER_ADDR is this machine alone.
+ *
+ * Failure: ZT_E_PEER naming who is missing. Threads: one at a time.
+ */
+#ifndef STORE_RENDEZVOUS_H
+#define STORE_RENDEZVOUS_H
+
+#include "store/place.h"
+
+#define ZT_UNIQUE_ID_BYTES 128
+
+struct zt_rendezvous;
+
+/* Collective over all ranks of a place whose world is above one. */
+zt_err zt_rendezvous_open(const struct zt_place *place, double timeout_s,
+                          struct zt_rendezvous **out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+/* Rank 0's store stays until the others have left it, a few seconds at most. NULL: fine.
+ */
+void zt_rendezvous_close(struct zt_rendezvous *r);
+
+struct zt_blob {
+    uint8_t *data;
+    size_t bytes;
+};
+
+/*
+ * Collective: `all` gets what every rank gave, (world) blobs that lie in one allocation;
+ * free(all[0].data) frees them. `name` is one use of this rendezvous.
+ */
+zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const void *mine,
+                            size_t bytes, struct zt_blob *all,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Collective: num_ids opaque ids for a communicator called `name`, made by as many ranks
+ * (`make` is called on those, returns 0 on success), read by all. More than one id lets
+ * the library that they are for start large groups faster.
+ */
+zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int num_ids,
+                                int (*make)(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES]),
+                                void *ctx, uint8_t (*ids)[ZT_UNIQUE_ID_BYTES],
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+/* One id for every `ranks_per_id` ranks, at least one; the rank that makes id k. */
+int zt_unique_id_count(int world, int ranks_per_id);
+int zt_unique_id_root(int world, int num_ids, int k);
+
+/*
+ * Collective: one memory file for all ranks, *fd close-on-exec and the caller's.
+ * ZT_E_UNSUPPORTED naming the hosts when the ranks are on several machines.
+ */
+zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, int *fd,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
