@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env.h"
 #include "common/event.h"
 #include "common/log.h"
 #include "common/run_text.h"
 #include "common/trace.h"
 #include "worker/engine/agree.h"
+#include "worker/engine/peers.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -138,14 +138,12 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
         .shm_fd = -1,
         .timeout_s = 600,
     };
-    int64_t fd = -1;
-    zt_err rc = zt_env_int("ZLAUNCH_SHM_FD", 0, 1 << 20, &fd, fault);
+    zt_err rc;
 
-    if (rc)
-        return rc;
-    cfg.shm_fd = (int)fd;
     zt_event_phase("meeting the other ranks");
-    rc = zt_comm_open(&cfg, &e->comm, fault);
+    rc = zt_peers_shm_fd(run, &cfg.shm_fd, fault);
+    if (!rc)
+        rc = zt_comm_open(&cfg, &e->comm, fault);
     if (!rc && run->world > 1 && run->zero.share_node_weights &&
         !zt_comm_can_share(e->comm))
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,

@@ -6,44 +6,26 @@
 #include <string.h>
 
 #include "common/backtrace.h"
-#include "common/env.h"
 #include "common/event.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "store/place.h"
 #include "worker/engine/engine.h"
 
-/* What launchers call it: torchrun's names, which zlaunch uses, Open MPI's, MPICH's. */
-static const struct {
-    const char *world, *rank, *local_world, *local_rank;
-} place_names[] = {
-    {"WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"},
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
-};
-
-/* Our place among the ranks, as the first launcher says it; without one, alone. */
+/* Our place among the ranks, as whoever started us says it; else alone. */
 static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
 {
-    int64_t rank = 0, world = 1, local = -1, locals = -1;
-    size_t i = 0, last = sizeof(place_names) / sizeof(place_names[0]) - 1;
-    zt_err rc;
+    struct zt_place p;
+    zt_err rc = zt_place_read(&p, fault);
 
-    while (i < last && !getenv(place_names[i].world) && !getenv(place_names[i].rank))
-        i++;
-    rc = zt_env_int(place_names[i].world, 1, 1 << 20, &world, fault);
-    if (!rc)
-        rc = zt_env_int(place_names[i].rank, 0, world - 1, &rank, fault);
-    if (!rc)
-        rc = zt_env_int(place_names[i].local_world, 1, world, &locals, fault);
-    if (!rc)
-        rc = zt_env_int(place_names[i].local_rank, 0, (locals > 0 ? locals : world) - 1,
-                        &local, fault);
-    f->rank = (int)rank;
-    f->world = (int)world;
-    f->local_rank = (int)(local >= 0 ? local : rank);
-    f->local_world = (int)(locals > 0 ? locals : world);
-    return rc;
+    if (rc)
+        return rc;
+    f->rank = p.rank;
+    f->world = p.world;
+    f->local_rank = p.local_rank;
+    f->local_world = p.local_world ? p.local_world : p.world;
+    zt_place_follow_agent(&p);
+    return ZT_OK;
 }
 
 static bool wants_help(int argc, char **argv)
@@ -119,6 +101,7 @@ static void report(zt_err rc, struct zt_fault *fault)
 {
     fault->code = rc;
     zt_event_fail(fault);
+    zt_place_report_error(fault);
 }
 
 static zt_err live(int argc, char **argv, struct zt_run_facts facts,
