@@ -153,10 +153,12 @@ int zt_rank_main(int argc, char **argv)
         return zt_err_exit_code(ZT_E_USAGE);
     }
     rc = read_place(&facts, &fault);
-    if (rc)
+    if (rc) {
+        zt_event_open(0, 1); /* so that somebody hears of it */
         report(rc, &fault);
-    else
+    } else {
         rc = live(argc, argv, facts, &fault);
+    }
     zt_event_close();
     return zt_err_exit_code(rc);
 }
