@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
@@ -36,7 +37,9 @@ zt_err zt_attention_init(struct zt_attention *t, const struct zt_attention_args 
                                .dim = a->q.shape[3],
                                .operand = fast ? ZT_BF16 : ZT_F32,
                                .widen = a->q.dtype != ZT_F32 && !fast};
-    t->strips = (t->tq + ZT_STRIP - 1) / ZT_STRIP;
+    t->dot = zt_dot_attention(t);
+    t->rows_of = t->dot ? ZT_DOT_STRIP : ZT_STRIP;
+    t->strips = (t->tq + t->rows_of - 1) / t->rows_of;
     /* not a power of two: rows would fall into the same sets of the caches */
     t->ld = (t->tk + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES + ZT_ROW_LANES;
     for (int i = 0; i < 3; i++)
@@ -59,12 +62,13 @@ static void visible_keys(const struct zt_attention *t, int64_t row, int64_t *lo,
 
 struct zt_strip zt_attention_strip(const struct zt_attention *t, int64_t index)
 {
-    struct zt_strip s = {.row = index * ZT_STRIP};
+    struct zt_strip s = {.row = index * t->rows_of};
     int64_t hi, unused;
 
-    s.rows = least(ZT_STRIP, t->tq - s.row);
+    s.rows = least(t->rows_of, t->tq - s.row);
     visible_keys(t, s.row, &s.lo, &unused);
     visible_keys(t, s.row + s.rows - 1, &unused, &hi);
+    s.lo = s.lo / ZT_STRIP_ALIGN * ZT_STRIP_ALIGN;
     s.keys = most(0, hi - s.lo);
     return s;
 }
@@ -75,6 +79,11 @@ void zt_attention_visible(const struct zt_attention *t, const struct zt_strip *s
     visible_keys(t, row, lo, hi);
     *lo = most(0, *lo - s->lo);
     *hi = most(*lo, *hi - s->lo);
+}
+
+int64_t zt_attention_row(const struct zt_strip *s)
+{
+    return (s->keys + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES;
 }
 
 void *zt_attention_at(const struct zt_view *v, int64_t b, int64_t t, int64_t h)
@@ -175,6 +184,7 @@ struct strip_plans {
 struct forward {
     struct zt_attention t;
     struct strip_plans *plans; /* (strips) */
+    int64_t per_task;          /* strips of one head */
     uintptr_t scratch;         /* of thread 0 */
     size_t each;               /* bytes of scratch of a thread */
     size_t pad;
@@ -184,6 +194,7 @@ struct forward {
 /* One thread's scratch. */
 struct forward_scratch {
     float *scores, *bias, *keep, *out, *tmp, *q, *kv;
+    uint32_t *keys, *values; /* packed */
     void *pad;
 };
 
@@ -191,7 +202,7 @@ struct forward_scratch {
 static size_t place(const struct forward *f, uintptr_t base, struct forward_scratch *s)
 {
     const struct zt_attention *t = &f->t;
-    int64_t rows = least(ZT_STRIP, t->tq);
+    int64_t rows = least(t->rows_of, t->tq);
     int64_t widened = t->widen ? t->dim : 0;
     float **const part[] = {&s->scores, &s->bias, &s->keep, &s->out,
                             &s->tmp,    &s->q,    &s->kv};
@@ -203,6 +214,10 @@ static size_t place(const struct forward *f, uintptr_t base, struct forward_scra
         *part[i] = (float *)(base + at);
         at += ((size_t)floats[i] * sizeof(float) + 63) / 64 * 64;
     }
+    s->keys = (uint32_t *)(base + at);
+    at += t->dot ? zt_dot_turned_words(t) * sizeof(uint32_t) : 0;
+    s->values = (uint32_t *)(base + at);
+    at += t->dot ? zt_dot_plain_words(t) * sizeof(uint32_t) : 0;
     s->pad = (void *)(base + at);
     return (at + f->pad + 4095) / 4096 * 4096;
 }
@@ -215,8 +230,9 @@ static void softmax_rows(const struct forward *f, const struct zt_strip *st, int
     const struct zt_view *lse = &t->a->lse;
 
     for (int64_t i = 0; i < st->rows; i++) {
-        struct zt_score_row r = {
-            .s = s->scores + i * t->ld, .n = st->keys, .to_bf16 = t->operand == ZT_BF16};
+        struct zt_score_row r = {.s = s->scores + i * t->ld,
+                                 .n = zt_attention_row(st),
+                                 .to_bf16 = t->operand == ZT_BF16};
         float max, sum;
 
         zt_attention_visible(t, st, st->row + i, &r.lo, &r.hi);
@@ -231,38 +247,99 @@ static void softmax_rows(const struct forward *f, const struct zt_strip *st, int
     }
 }
 
+/* Which head of which sequence. */
+struct where {
+    int64_t b, h, kv;
+};
+
+/* s->out of a strip that sees any keys, but for the scale of each row. */
+static zt_err planned_strip(const struct forward *f, const struct strip_plans *p,
+                            const struct where *w, const struct forward_scratch *s,
+                            float *inverse)
+{
+    const struct zt_attention *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    struct zt_operand q, k, v;
+    zt_err rc;
+
+    q = zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, s->q);
+    k = zt_attention_operand(t, &t->a->k, w->b, w->kv, st->lo, st->keys, s->kv);
+    rc = zt_gemm_run(p->scores, q.data, k.data, NULL, s->scores, s->pad, NULL);
+    if (rc != ZT_OK)
+        return rc;
+    softmax_rows(f, st, w->b, w->h, s, inverse);
+    v = zt_attention_operand(t, &t->a->v, w->b, w->kv, st->lo, st->keys, s->kv);
+    return zt_gemm_run(p->values, s->scores, v.data, NULL, s->out, s->pad, NULL);
+}
+
+static void dot_strip(const struct forward *f, const struct zt_strip *st,
+                      const struct where *w, const struct forward_scratch *s,
+                      const struct zt_dot_keys *keys, float *inverse)
+{
+    const struct zt_attention *t = &f->t;
+    struct zt_operand q =
+        zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, NULL);
+
+    zt_dot_scores(t, st, &q, keys, t->a->scale, s->scores);
+    softmax_rows(f, st, w->b, w->h, s, inverse);
+    zt_dot_values(t, st, s->scores, keys, 1, s->out);
+}
+
+/* Packs the keys and values that strips [first, last] see. */
+static struct zt_dot_keys pack_keys(const struct forward *f, int64_t first, int64_t last,
+                                    const struct where *w,
+                                    const struct forward_scratch *s)
+{
+    const struct zt_attention *t = &f->t;
+    const struct zt_strip *end = &f->plans[last].strip;
+    int64_t from = f->plans[first].strip.lo;
+    struct zt_dot_keys k = {.from = from, .keys = most(0, end->lo + end->keys - from)};
+
+    k.turned = s->keys;
+    zt_dot_pack_keys(t, &k, &t->a->k, w->b, w->kv);
+    k.turned = NULL;
+    k.plain = s->values;
+    zt_dot_pack_keys(t, &k, &t->a->v, w->b, w->kv);
+    k.turned = s->keys;
+    return k;
+}
+
 static void forward_task(int64_t task, int thread, void *ctx)
 {
     struct forward *f = ctx;
     const struct zt_attention *t = &f->t;
-    int64_t which = t->strips - 1 - task % t->strips; /* causal: the longest first */
-    int64_t head = task / t->strips, b = head / t->heads, h = head % t->heads;
-    int64_t kv = h / (t->heads / t->kv_heads);
-    const struct strip_plans *p = &f->plans[which];
-    const struct zt_strip *st = &p->strip;
+    int64_t each = t->strips / f->per_task, head = task / each;
+    int64_t last = t->strips - 1 - task % each; /* causal: the longest first */
+    struct where w = {.b = head / t->heads, .h = head % t->heads};
     struct forward_scratch s;
-    struct zt_operand q, k, v;
+    struct zt_dot_keys keys = {.from = 0};
     float inverse[ZT_STRIP];
-    zt_err rc;
 
+    w.kv = w.h / (t->heads / t->kv_heads);
     place(f, f->scratch + (size_t)thread * f->each, &s);
-    if (st->keys == 0) {
-        memset(s.out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
-        softmax_rows(f, st, b, h, &s, inverse);
-    } else {
-        q = zt_attention_operand(t, &t->a->q, b, h, st->row, st->rows, s.q);
-        k = zt_attention_operand(t, &t->a->k, b, kv, st->lo, st->keys, s.kv);
-        rc = zt_gemm_run(p->scores, q.data, k.data, NULL, s.scores, s.pad, NULL);
-        softmax_rows(f, st, b, h, &s, inverse);
-        v = zt_attention_operand(t, &t->a->v, b, kv, st->lo, st->keys, s.kv);
-        if (rc == ZT_OK)
-            rc = zt_gemm_run(p->values, s.scores, v.data, NULL, s.out, s.pad, NULL);
-        if (rc != ZT_OK)
+    if (t->dot)
+        keys = pack_keys(f, last + 1 - f->per_task, last, &w, &s);
+    for (int64_t i = last; i > last - f->per_task; i--) {
+        const struct strip_plans *p = &f->plans[i];
+        const struct zt_strip *st = &p->strip;
+        zt_err rc = ZT_OK;
+
+        if (st->keys == 0) {
+            memset(s.out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
+            softmax_rows(f, st, w.b, w.h, &s, inverse);
+        } else if (t->dot) {
+            dot_strip(f, st, &w, &s, &keys, inverse);
+        } else {
+            rc = planned_strip(f, p, &w, &s, inverse);
+        }
+        if (rc != ZT_OK) {
             atomic_store(&f->failed, (int)rc);
+            return;
+        }
+        for (int64_t j = 0; j < st->rows; j++)
+            zt_attention_store(&t->a->out, w.b, st->row + j, w.h, s.out + j * t->dim,
+                               t->dim, inverse[j], false, s.tmp);
     }
-    for (int64_t i = 0; i < st->rows; i++)
-        zt_attention_store(&t->a->out, b, st->row + i, h, s.out + i * t->dim, t->dim,
-                           inverse[i], false, s.tmp);
 }
 
 static zt_err forward_plans(struct zt_device *dev, struct forward *f,
@@ -276,7 +353,7 @@ static zt_err forward_plans(struct zt_device *dev, struct forward *f,
         zt_err rc;
 
         p->strip = zt_attention_strip(t, i);
-        if (p->strip.keys == 0)
+        if (p->strip.keys == 0 || t->dot)
             continue;
         struct zt_strip_product scores = {
             .m = p->strip.rows,
@@ -331,12 +408,16 @@ zt_err zt_cpu_attention(struct zt_device *dev, struct zt_stream *s,
     if (rc != ZT_OK)
         return rc;
     f.each = place(&f, 0, &unused);
+    /* whole heads, whose keys are packed once, where they keep all threads busy */
+    f.per_task =
+        f.t.dot && f.t.batch * f.t.heads >= 4 * zt_num_threads() ? f.t.strips : 1;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION, f.each * (size_t)zt_num_threads(),
                         &mem, fault);
     if (rc != ZT_OK)
         return rc;
     f.scratch = (uintptr_t)mem;
-    zt_parallel_tasks(f.t.batch * f.t.heads * f.t.strips, forward_task, &f);
+    zt_parallel_tasks(f.t.batch * f.t.heads * (f.t.strips / f.per_task), forward_task,
+                      &f);
     if (f.failed)
         return zt_fault_set(fault, (zt_err)f.failed, "attention: a product failed");
     return ZT_OK;

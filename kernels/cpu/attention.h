@@ -1,11 +1,12 @@
 /*
  * attention.h -- what the two halves of attention share.
  *
- * The score matrix is worked on by strips: ZT_STRIP queries of one head against all the
- * keys they may see. The products of a strip are oneDNN primitives for one thread, run
- * inside the parallel loop (80 to 90% of the rate of a large product from head size 64
- * on); what is between them is the row kernels below. Scores are fp32; the operands of
- * products are fp32, or bf16 where the tensors are bf16 and the processor is fast at it.
+ * The score matrix is worked on by strips: some queries of one head against all the
+ * keys they may see. The products of a strip are those of attention_dot.h, or elsewhere
+ * oneDNN primitives for one thread, run inside the parallel loop (80 to 90% of the rate
+ * of a large product from head size 64 on); what is between them is the row kernels
+ * below. Scores are fp32; the operands of products are fp32, or bf16 where the tensors
+ * are bf16 and the processor is fast at it.
  *
  * Strips and the order of sums follow from shapes alone, so results do not depend on the
  * number of threads.
@@ -15,7 +16,11 @@
 
 #include "kernels/cpu/gemm.h"
 
-#define ZT_STRIP 128
+#define ZT_STRIP     128
+#define ZT_DOT_STRIP 96 /* where products are those of attention_dot.h */
+
+/* Strips begin at a key whose number is a multiple of this, where panels do, too. */
+#define ZT_STRIP_ALIGN 192
 
 /* Scratch rows of scores hold a whole number of these, so that no loop has a tail. */
 #define ZT_ROW_LANES 16
@@ -57,12 +62,17 @@ struct zt_attention {
     int64_t batch, heads, kv_heads, tq, tk, dim, strips;
     zt_dtype operand; /* of the products */
     bool widen;       /* the tensors are converted to it first */
+    bool dot;         /* products are those of attention_dot.h */
+    int64_t rows_of;  /* queries of a strip; at most ZT_STRIP */
     int64_t ld;       /* floats in a scratch row of scores */
 };
 
 zt_err zt_attention_init(struct zt_attention *t, const struct zt_attention_args *a,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 struct zt_strip zt_attention_strip(const struct zt_attention *t, int64_t index);
+
+/* Columns of a row of scores that are filled: the strip's keys rounded up to lanes. */
+int64_t zt_attention_row(const struct zt_strip *s);
 
 /* The columns of a strip that query `row` sees, counted from the strip's first key. */
 void zt_attention_visible(const struct zt_attention *t, const struct zt_strip *s,

@@ -14,6 +14,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
@@ -34,16 +35,18 @@ struct backward {
 /* One thread's scratch. */
 struct scratch {
     float *scores, *dprobs, *bias, *keep, *out, *tmp, *delta;
-    float *q, *dout, *k, *v; /* widened operands */
-    float *dk, *dv;          /* (keys, dim) sums */
-    float *dbias;            /* (rows of a strip, ld) sums */
+    float *q, *dout, *k, *v;         /* widened operands */
+    float *dk, *dv;                  /* (keys, dim) sums */
+    float *dbias;                    /* (rows of a strip, ld) sums */
+    struct zt_dot_keys keys, values; /* of the head */
+    uint32_t *packed;                /* probabilities and rows of a strip */
     void *pad;
 };
 
 static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
 {
     const struct zt_attention *t = &f->t;
-    int64_t rows = t->tq < ZT_STRIP ? t->tq : ZT_STRIP;
+    int64_t rows = t->tq < t->rows_of ? t->tq : t->rows_of;
     int64_t wide = t->widen ? t->dim : 0;
     const struct {
         float **at;
@@ -62,6 +65,16 @@ static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
     for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         *part[i].at = (float *)(base + at);
         at += ((size_t)part[i].floats * sizeof(float) + 63) / 64 * 64;
+    }
+    s->keys = s->values = (struct zt_dot_keys){.from = 0, .keys = t->tk};
+    if (t->dot) {
+        s->keys.turned = (uint32_t *)(base + at);
+        s->values.turned = s->keys.turned + zt_dot_turned_words(t);
+        s->keys.plain = s->values.turned + zt_dot_turned_words(t);
+        s->packed = s->keys.plain + zt_dot_plain_words(t);
+        at +=
+            (2 * zt_dot_turned_words(t) + zt_dot_plain_words(t) + zt_dot_sums_words(t)) *
+            sizeof(uint32_t);
     }
     s->pad = (void *)(base + at);
     return (at + f->pad + 4095) / 4096 * 4096;
@@ -106,6 +119,35 @@ static struct strip_operands load(const struct backward *f, const struct zt_stri
     };
 }
 
+/* The keys and values that strips of the head work on, where products want that. */
+static void pack_head(const struct backward *f, const struct where *w,
+                      const struct scratch *s)
+{
+    if (!f->t.dot)
+        return;
+    zt_dot_pack_keys(&f->t, &s->keys, &f->t.a->k, w->b, w->kv);
+    zt_dot_pack_keys(&f->t, &s->values, &f->t.a->v, w->b, w->kv);
+}
+
+/* scores = scale q k^T, dprobs = dout v^T */
+static zt_err two_products(const struct backward *f, const struct strip_plans *p,
+                           const struct strip_operands *op, const struct scratch *s)
+{
+    const struct zt_attention *t = &f->t;
+    zt_err rc;
+
+    if (t->dot) {
+        zt_dot_scores(t, &p->strip, &op->q, &s->keys, t->a->scale, s->scores);
+        zt_dot_scores(t, &p->strip, &op->dout, &s->values, 1, s->dprobs);
+        return ZT_OK;
+    }
+    rc = zt_gemm_run(p->scores, op->q.data, op->k.data, NULL, s->scores, s->pad, NULL);
+    if (rc != ZT_OK)
+        return rc;
+    return zt_gemm_run(p->dprobs, op->dout.data, op->v.data, NULL, s->dprobs, s->pad,
+                       NULL);
+}
+
 /* s->scores becomes the kept probabilities and s->dprobs the gradient of the scores. */
 static zt_err score_gradients(const struct backward *f, const struct strip_plans *p,
                               const struct where *w, const struct strip_operands *op,
@@ -114,19 +156,15 @@ static zt_err score_gradients(const struct backward *f, const struct strip_plans
     const struct zt_attention *t = &f->t;
     const struct zt_strip *st = &p->strip;
     const float *lse = t->a->lse.data;
-    zt_err rc =
-        zt_gemm_run(p->scores, op->q.data, op->k.data, NULL, s->scores, s->pad, NULL);
+    zt_err rc = two_products(f, p, op, s);
 
-    if (rc == ZT_OK)
-        rc = zt_gemm_run(p->dprobs, op->dout.data, op->v.data, NULL, s->dprobs, s->pad,
-                         NULL);
     if (rc != ZT_OK)
         return rc;
     for (int64_t i = 0; i < st->rows; i++) {
         int64_t row = st->row + i;
         struct zt_score_row r = {.s = s->scores + i * t->ld,
                                  .dp = s->dprobs + i * t->ld,
-                                 .n = st->keys,
+                                 .n = zt_attention_row(st),
                                  .to_bf16 = to_bf16};
         float at = lse[(w->b * t->heads + w->h) * t->tq + row];
 
@@ -142,13 +180,35 @@ static zt_err score_gradients(const struct backward *f, const struct strip_plans
     return ZT_OK;
 }
 
+/* s->out = scale dS k, dk += scale dS^T q, dv += P^T dout */
+static zt_err three_products(const struct backward *f, const struct strip_plans *p,
+                             const struct strip_operands *op, const struct scratch *s)
+{
+    const struct zt_attention *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    int64_t at = st->lo * t->dim;
+    zt_err rc;
+
+    if (t->dot) {
+        zt_dot_sums(t, st, s->scores, &op->dout, 1, s->dv + at, s->packed);
+        zt_dot_sums(t, st, s->dprobs, &op->q, t->a->scale, s->dk + at, s->packed);
+        zt_dot_values(t, st, s->dprobs, &s->keys, t->a->scale, s->out);
+        return ZT_OK;
+    }
+    rc = zt_gemm_run(p->dv, s->scores, op->dout.data, NULL, s->dv + at, s->pad, NULL);
+    if (rc == ZT_OK)
+        rc = zt_gemm_run(p->dk, s->dprobs, op->q.data, NULL, s->dk + at, s->pad, NULL);
+    if (rc == ZT_OK)
+        rc = zt_gemm_run(p->dq, s->dprobs, op->k.data, NULL, s->out, s->pad, NULL);
+    return rc;
+}
+
 /* dq of one strip, and its share of dk and dv. */
 static zt_err strip_backward(const struct backward *f, const struct strip_plans *p,
                              const struct where *w, const struct scratch *s)
 {
     const struct zt_attention *t = &f->t;
     const struct zt_strip *st = &p->strip;
-    int64_t at = st->lo * t->dim;
     zt_err rc = ZT_OK;
 
     if (st->keys == 0) {
@@ -158,12 +218,7 @@ static zt_err strip_backward(const struct backward *f, const struct strip_plans 
 
         rc = score_gradients(f, p, w, &op, s, t->operand == ZT_BF16);
         if (rc == ZT_OK)
-            rc = zt_gemm_run(p->dv, s->scores, op.dout.data, NULL, s->dv + at, s->pad,
-                             NULL);
-        if (rc == ZT_OK)
-            rc = zt_gemm_run(p->dk, s->dprobs, op.q.data, NULL, s->dk + at, s->pad, NULL);
-        if (rc == ZT_OK)
-            rc = zt_gemm_run(p->dq, s->dprobs, op.k.data, NULL, s->out, s->pad, NULL);
+            rc = three_products(f, p, &op, s);
     }
     for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
         zt_attention_store(&f->a->dq, w->b, st->row + i, w->h, s->out + i * t->dim,
@@ -183,6 +238,7 @@ static void head_task(int64_t task, int thread, void *ctx)
     place(f, f->scratch + (size_t)thread * f->each, &s);
     memset(s.dk, 0, (size_t)(t->tk * t->dim) * sizeof(float));
     memset(s.dv, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    pack_head(f, &w, &s);
     for (w.h = w.kv * group; w.h < (w.kv + 1) * group; w.h++)
         for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++)
             rc = strip_backward(f, &f->plans[i], &w, &s);
@@ -217,6 +273,7 @@ static void bias_task(int64_t task, int thread, void *ctx)
         for (w.h = hh; w.h < h_end && rc == ZT_OK; w.h++) {
             w.kv = w.h / (t->heads / t->kv_heads);
             struct strip_operands op = load(f, st, &w, &s);
+            pack_head(f, &w, &s);
             rc = score_gradients(f, p, &w, &op, &s, false);
             for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
                 for (int64_t j = 0; j < st->keys; j++)
@@ -284,7 +341,7 @@ static zt_err prepare(struct zt_device *dev, struct backward *f, struct zt_fault
     zt_gemm_trim(dev);
     for (int64_t i = 0; i < f->t.strips; i++) {
         f->plans[i] = (struct strip_plans){.strip = zt_attention_strip(&f->t, i)};
-        if (f->plans[i].strip.keys > 0)
+        if (f->plans[i].strip.keys > 0 && !f->t.dot)
             rc = strip_plan(dev, f, &f->plans[i], fault);
         if (rc != ZT_OK)
             return rc;

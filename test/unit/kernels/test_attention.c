@@ -397,6 +397,22 @@ static void test_sliding_window_matches_the_reference(void **state)
                                   .dtype = types[t]});
 }
 
+static void test_wide_heads_and_many_strips_match_the_reference(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        check(&(struct shape){.batch = 1,
+                              .tq = 431,
+                              .tk = 431,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .dim = 80,
+                              .causal = true,
+                              .window = t == 1 ? 50 : 0,
+                              .packed = true,
+                              .dtype = types[t]});
+}
+
 static void test_cross_attention_of_other_lengths(void **state)
 {
     (void)state;
@@ -509,8 +525,8 @@ static void test_threads_do_not_change_the_bits(void **state)
     struct shape s = {.batch = 2,
                       .tq = 200,
                       .tk = 200,
-                      .heads = 4,
-                      .kv_heads = 2,
+                      .heads = 2,
+                      .kv_heads = 1,
                       .dim = 16,
                       .causal = true,
                       .bias_batch = 1,
@@ -561,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_full_and_causal_match_the_reference),
         cmocka_unit_test(test_query_groups_share_keys),
         cmocka_unit_test(test_sliding_window_matches_the_reference),
+        cmocka_unit_test(test_wide_heads_and_many_strips_match_the_reference),
         cmocka_unit_test(test_cross_attention_of_other_lengths),
         cmocka_unit_test(test_bias_is_added_and_its_gradient_sums_over_what_shares_it),
         cmocka_unit_test(test_dropout_follows_the_counter),
