@@ -168,6 +168,12 @@ void zt_event_phase(const char *phase)
         zt_phase_write(st.phase, phase);
 }
 
+void zt_event_collective(unsigned op, bool begins)
+{
+    if (st.phase)
+        zt_phase_call(st.phase, op, begins);
+}
+
 void zt_event_step(const struct zt_step_event *e)
 {
     char print[24];

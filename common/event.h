@@ -22,6 +22,8 @@ void zt_event_close(void);
 /* What the rank is doing now ("plugin build", "train step 12"): named if it dies there.
  */
 void zt_event_phase(const char *phase);
+/* A collective of kind `op` (a zt_comm_op) begins, or ends. Any thread, one at a time. */
+void zt_event_collective(unsigned op, bool begins);
 
 struct zt_step_event {
     int64_t step, total_steps; /* step counts from 1 */

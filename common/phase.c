@@ -18,3 +18,19 @@ void zt_phase_read(const struct zt_phase_slot *slot, char out[ZT_PHASE_TEXT])
     memcpy(out, slot->text[which], ZT_PHASE_TEXT);
     out[ZT_PHASE_TEXT - 1] = 0;
 }
+
+void zt_phase_call(struct zt_phase_slot *slot, unsigned op, bool inside)
+{
+    uint32_t count = __atomic_load_n(&slot->call, __ATOMIC_RELAXED) >> 6;
+
+    count += inside;
+    __atomic_store_n(&slot->call, count << 6 | (op & 31) << 1 | inside, __ATOMIC_RELAXED);
+}
+
+struct zt_phase_call_state zt_phase_call_read(const struct zt_phase_slot *slot)
+{
+    uint32_t call = __atomic_load_n(&slot->call, __ATOMIC_RELAXED);
+
+    return (struct zt_phase_call_state){
+        .count = call >> 6, .op = call >> 1 & 31, .inside = call & 1};
+}

@@ -15,11 +15,22 @@
 
 struct zt_phase_slot {
     uint32_t which; /* 0 or 1: index of the text that counts */
-    uint32_t unused;
+    uint32_t call;  /* the last collective: see zt_phase_call() */
     char text[2][ZT_PHASE_TEXT];
 };
 
 void zt_phase_write(struct zt_phase_slot *slot, const char *text); /* cut to fit */
+/*
+ * A collective of kind `op` (below 32) begins, or ends: the slot then holds
+ * count << 6 | op << 1 | inside, where count is how many have begun, modulo 2^26.
+ */
+void zt_phase_call(struct zt_phase_slot *slot, unsigned op, bool inside);
+struct zt_phase_call_state {
+    unsigned count, op;
+    bool inside;
+};
+struct zt_phase_call_state zt_phase_call_read(const struct zt_phase_slot *slot);
+
 void zt_phase_read(const struct zt_phase_slot *slot, char out[ZT_PHASE_TEXT]);
 
 #endif

@@ -29,20 +29,33 @@ static void begin(struct zt_sup *s, double now)
     zt_hang_ask(s);
 }
 
+/* ", in collective 12 (all_reduce)"; empty: it has made none. */
+static const char *call_text(const json_t *o, char *out, size_t n)
+{
+    int64_t num = zt_json_get_int(o, "collectives", 0);
+    bool inside = json_is_true(json_object_get(o, "inside"));
+
+    snprintf(out, n, num ? ", %s collective %lld (%.32s)" : "", inside ? "in" : "after",
+             (long long)num, zt_json_get_text(o, "collective", ""));
+    return out;
+}
+
 void zt_hang_looked(struct zt_sup *s, const json_t *o)
 {
     struct zt_rank_note *note = &s->notes.ranks[zt_json_get_int(o, "rank", 0)];
     const char *phase = zt_json_get_text(o, "phase", "");
     const char *where = zt_json_get_text(o, "where", "");
     const char *stack = zt_json_get_text(o, "stack", "");
+    char call[96];
     json_t *record = json_copy((json_t *)o);
 
     json_decref(note->look);
     note->look = json_copy((json_t *)o);
-    zt_render_message(s->render, ZT_LOG_ERROR, "rank %d%s%s (pid %d) is %s%s%s%s%s",
+    zt_render_message(s->render, ZT_LOG_ERROR, "rank %d%s%s (pid %d) is %s%s%s%s%s%s",
                       note->rank, note->host ? " on " : "", note->host ? note->host : "",
                       (int)note->pid, zt_json_get_text(o, "state", "?"),
-                      *where ? " in " : "", where, *phase ? ", during: " : "", phase);
+                      *where ? " in " : "", where, *phase ? ", during: " : "", phase,
+                      call_text(o, call, sizeof(call)));
     if (*stack)
         zt_render_block(s->render, stack);
     json_object_set_new(record, "event", json_string("looked"));
@@ -50,40 +63,31 @@ void zt_hang_looked(struct zt_sup *s, const json_t *o)
     json_decref(record);
 }
 
-/* How many ranks are in the same phase as this one, itself included. */
-static int in_phase_of(const struct zt_notes *n, const struct zt_rank_note *r)
+/* How far a rank has come: the more, the further. */
+static int64_t calls_of(const struct zt_rank_note *r)
 {
-    const char *phase = zt_json_get_text(r->look, "phase", "");
-    int num = 0;
-
-    for (int i = 0; i < n->num_ranks; i++)
-        num += n->ranks[i].look &&
-               strcmp(zt_json_get_text(n->ranks[i].look, "phase", ""), phase) == 0;
-    return num;
+    return zt_json_get_int(r->look, "collectives", 0);
 }
 
-/* A stopped rank, or else the one in the least common phase; NULL: they are all alike. */
+/* A stopped rank, or else the one that has begun the fewest collectives: the others wait
+ * for it in the next. NULL: they are all alike. */
 static const struct zt_rank_note *suspect(const struct zt_notes *n)
 {
-    const struct zt_rank_note *rarest = NULL;
-    int fewest = 0, most = 0;
+    const struct zt_rank_note *last = NULL;
+    int64_t most = 0;
 
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
-        int num;
 
         if (!r->look)
             continue;
         if (strstr(zt_json_get_text(r->look, "state", ""), "stopped"))
             return r;
-        num = in_phase_of(n, r);
-        if (!rarest || num < fewest) {
-            rarest = r;
-            fewest = num;
-        }
-        most = num > most ? num : most;
+        if (!last || calls_of(r) < calls_of(last))
+            last = r;
+        most = calls_of(r) > most ? calls_of(r) : most;
     }
-    return fewest < most ? rarest : NULL;
+    return last && calls_of(last) < most ? last : NULL;
 }
 
 static void conclude(struct zt_sup *s)

@@ -215,6 +215,11 @@ static void hang_sentence(FILE *f, const struct zt_notes *n)
             zt_json_get_text(r->look, "state", "somewhere else"));
     if (*phase)
         fprintf(f, ", during: %s", phase);
+    if (zt_json_get_int(r->look, "collectives", 0))
+        fprintf(f, ", %s collective %lld (%s)",
+                json_is_true(json_object_get(r->look, "inside")) ? "in" : "after",
+                (long long)zt_json_get_int(r->look, "collectives", 0),
+                zt_json_get_text(r->look, "collective", ""));
 }
 
 static void stop_sentence(FILE *f, const struct zt_notes *n)

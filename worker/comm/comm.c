@@ -1,3 +1,4 @@
+#include "common/event.h"
 #include "common/trace.h"
 #include "worker/comm/comm.h"
 
@@ -165,7 +166,9 @@ static zt_err run_now(struct zt_comm *c, const struct zt_comm_call *call)
         return rc;
     zt_trace_begin_with("comm", zt_comm_op_name(call->op), "elements",
                         (int64_t)call->count);
+    zt_event_collective(call->op, true);
     rc = c->engine->run(c->self, call, &c->dead_fault);
+    zt_event_collective(call->op, false);
     zt_trace_end();
     if (rc)
         die(c, rc);

@@ -476,16 +476,12 @@ static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fau
 
 static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
 {
-    char phase[ZT_PHASE_TEXT];
-
     (void)f;
     (void)fault;
     for (int i = 0; i < n->num_started; i++)
-        if (n->ranks[i].alive) {
-            zt_phase_read(&n->phases[i], phase);
+        if (n->ranks[i].alive)
             send_json(n, ZT_FRAME_LOOKED,
-                      zt_look_at(n->ranks[i].rank, n->ranks[i].pid, phase));
-        }
+                      zt_look_at(n->ranks[i].rank, n->ranks[i].pid, &n->phases[i]));
     return ZT_OK;
 }
 

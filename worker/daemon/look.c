@@ -1,6 +1,7 @@
 #include "worker/daemon/look.h"
 
 #include "common/jsonline.h"
+#include "worker/comm/engine.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -79,10 +80,14 @@ static json_t *stack_text(pid_t pid)
     return zt_json_text(text, at);
 }
 
-json_t *zt_look_at(int rank, pid_t pid, const char *phase)
+json_t *zt_look_at(int rank, pid_t pid, const struct zt_phase_slot *slot)
 {
-    char status[FILE_BYTES], where[FILE_BYTES];
+    struct zt_phase_call_state call = zt_phase_call_read(slot);
+    const char *name = call.count ? zt_comm_op_name((zt_comm_op)call.op) : "";
+    char status[FILE_BYTES], where[FILE_BYTES], phase[ZT_PHASE_TEXT];
     json_t *o = json_object();
+
+    zt_phase_read(slot, phase);
 
     read_proc(pid, "status", status);
     read_proc(pid, "wchan", where);
@@ -92,6 +97,9 @@ json_t *zt_look_at(int rank, pid_t pid, const char *phase)
     json_object_set_new(o, "pid", json_integer(pid));
     json_object_set_new(o, "state", json_string(state_text(status)));
     json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
+    json_object_set_new(o, "collective", zt_json_text(name, strlen(name)));
+    json_object_set_new(o, "collectives", json_integer(call.count));
+    json_object_set_new(o, "inside", json_boolean(call.inside));
     json_object_set_new(o, "where", zt_json_text(where, strlen(where)));
     json_object_set_new(o, "stack", stack_text(pid));
     if (catches(status, SIGQUIT)) /* to its first thread: that one issues the work */

@@ -6,14 +6,17 @@
 #ifndef WORKER_DAEMON_LOOK_H
 #define WORKER_DAEMON_LOOK_H
 
+#include "common/phase.h"
+
 #include <jansson.h>
 #include <sys/types.h>
 
 /*
- * {rank, pid, state, phase, where, stack}: state in words, `where` the kernel function
- * that it waits in, `stack` the top of the kernel's stack; both empty where the system
- * does not tell. Allocated; NULL: no memory.
+ * {rank, pid, state, phase, collective, collectives, inside, where, stack}: state in
+ * words; the last collective by name, how many have begun, and whether it is in it still;
+ * `where` the kernel function that it waits in, `stack` the top of the kernel's stack;
+ * both empty where the system does not tell. Allocated; NULL: no memory.
  */
-json_t *zt_look_at(int rank, pid_t pid, const char *phase);
+json_t *zt_look_at(int rank, pid_t pid, const struct zt_phase_slot *slot);
 
 #endif
