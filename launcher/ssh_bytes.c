@@ -297,9 +297,9 @@ char *zt_small_file(const char *path, size_t max, size_t *out_bytes)
         n += (size_t)k;
     }
     close(fd);
-    if (e) {
+    if (e || !text) {
         free(text);
-        errno = e;
+        errno = e ? e : EIO;
         return NULL;
     }
     text[n] = 0;

@@ -105,7 +105,7 @@ zt_link_step zt_link_check_host(struct zt_link *l)
     int kind;
     const uint8_t *blob = (const uint8_t *)libssh2_session_hostkey(l->session, &n, &kind);
     const char *hash = libssh2_hostkey_hash(l->session, LIBSSH2_HOSTKEY_HASH_SHA256);
-    struct zt_wire w = {blob, blob + n};
+    struct zt_wire w;
     const struct zt_known_entry *e;
     struct zt_fault fault = {0};
     struct zt_known known;
@@ -115,8 +115,11 @@ zt_link_step zt_link_check_host(struct zt_link *l)
 
     if (!l->cfg->check_host_key)
         return ZT_STEP_NEXT;
-    if (!blob || !hash || !zt_wire_string(&w, &type, &type_bytes))
+    if (!blob || !hash)
         return zt_link_fail(l, false, ZT_E_SYSTEM, "the server shows no host key");
+    w = (struct zt_wire){blob, blob + n};
+    if (!zt_wire_string(&w, &type, &type_bytes))
+        return zt_link_fail(l, false, ZT_E_SYSTEM, "the server's host key is malformed");
     if (read_known(l, &known, &fault))
         return zt_link_fail(l, false, fault.code, "%s", fault.text);
     k.type_text = strndup((const char *)type, type_bytes);

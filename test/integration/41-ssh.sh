@@ -61,7 +61,9 @@ go "${access[@]}" "${host[@]}"
 works "four hosts at once"
 echo "# from start to the HELLO of all four: $(sed -n 's/^all //p' "$tmp/out") ms"
 check "every daemon says hello with its version" test "$(grep -c '^hello .*"version"' "$tmp/out")" = 4
-go --identity "$rig/user_ecdsa" $known "${host[0]}"
+# libssh2 1.10 forgets two numbers of each ecdsa signature it makes; a sanitised probe sees it
+echo "leak:libcrypto" >"$tmp/lsan"
+LSAN_OPTIONS=suppressions=$tmp/lsan:print_suppressions=0 go --identity "$rig/user_ecdsa" $known "${host[0]}"
 works "an ecdsa key"
 go --identity "$rig/user_rsa" $known "${host[0]}"
 works "an RSA key, through the ssh program"
