@@ -75,6 +75,8 @@ const struct zt_option zt_launch_options[] = {
     FLAG("ssh_accept_any_host", "do not check host keys"),
     TEXT("ssh_jump", "USER@HOST:PORT", "go through this host"),
     TEXT("ssh_program", "PROGRAM", "use this ssh program instead of the built-in client"),
+    TEXT("zworker", "PATH",
+         "zworker on other hosts (default: the path it has here, PATH, ~/.zlaunch/bin)"),
     FLAG("push", "copy zworker, the target and its config to the nodes first"),
     TEXT("push_dir", "DIR", "where --push copies to (default: a folder for the job)"),
     SECONDS("grace", "1", "from SIGTERM to SIGKILL when the job is stopped"),
@@ -177,6 +179,7 @@ static void fill_reach(struct zt_launch *l, struct zt_report *report)
     l->node_rank = flag(l, "no_ssh") ? integer(l, "node_rank", -1) : -1;
     l->connect_timeout_s = value(l, "connect_timeout")->real;
     l->exports = text(l, "export");
+    l->zworker = text(l, "zworker");
     l->ssh = (struct zt_ssh_options){
         .port = integer(l, "ssh_port", 0),
         .identity = text(l, "ssh_identity"),

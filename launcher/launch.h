@@ -42,6 +42,7 @@ struct zt_launch {
     bool force_multi;
     struct zt_ssh_options ssh;
     double connect_timeout_s; /* of each phase of reaching a node */
+    const char *zworker;      /* on other hosts; NULL: looked for there */
     const char *exports;      /* NAME or NAME=VALUE, commas between; NULL: none */
     /* binding */
     bool bind;

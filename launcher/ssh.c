@@ -91,7 +91,7 @@ static void start_program(struct zt_ssh *s)
     struct zt_fault why = {0};
     char note[ZT_FAULT_TEXT];
 
-    snprintf(note, sizeof(note), "%s: falling back to the ssh program: %s", s->rq.host,
+    snprintf(note, sizeof(note), "falling back to the ssh program: %s",
              s->program_reason);
     if (!s->opt.program)
         s->ev->on_note(s->ctx, note);
@@ -162,8 +162,6 @@ static void on_way_failed(void *ctx, const struct zt_fault *why, bool program)
 
 static void keep_line(struct zt_ssh *s)
 {
-    char note[ZT_SSH_LINE + 300];
-
     while (s->line_bytes && s->line[s->line_bytes - 1] == '\r')
         s->line_bytes--;
     s->line[s->line_bytes] = 0;
@@ -171,8 +169,7 @@ static void keep_line(struct zt_ssh *s)
     if (!s->line[0])
         return;
     memcpy(s->tail[s->num_lines++ % ZT_SSH_TAIL_LINES], s->line, sizeof(s->line));
-    snprintf(note, sizeof(note), "%.256s: %s", s->rq.host, s->line);
-    s->ev->on_note(s->ctx, note);
+    s->ev->on_note(s->ctx, s->line);
 }
 
 void zt_ssh_take_err(struct zt_ssh *s, const char *bytes, size_t n)
@@ -276,7 +273,7 @@ void zt_ssh_ended(struct zt_ssh *s, int status, const char *signal_name)
                  s->looked_in);
     } else if (!s->up) {
         s->channel.exit_code = 0;
-        end_with(s, ZT_E_SYSTEM,
+        end_with(s, ZT_E_HOST,
                  "the remote shell ended with code %d before zworker was started%s%s",
                  status, *words ? ": " : "", words);
     } else if (signal_name) {

@@ -51,9 +51,9 @@ static zt_link_step judge(struct zt_link *l, int rc, bool *next_key)
         return ZT_STEP_WAIT;
     if (rc == LIBSSH2_ERROR_SOCKET_DISCONNECT || rc == LIBSSH2_ERROR_SOCKET_RECV ||
         rc == LIBSSH2_ERROR_SOCKET_SEND || rc == LIBSSH2_ERROR_SOCKET_NONE)
-        return zt_link_fail(l, false, ZT_E_SYSTEM,
+        return zt_link_fail(l, false, ZT_E_HOST,
                             "the server hung up after %d keys (user %s): name the right "
-                            "one with --identity",
+                            "one with --ssh_identity",
                             a->tried, l->cfg->user);
     a->tried++;
     a->index++;
@@ -210,14 +210,14 @@ static zt_link_step ask_methods(struct zt_link *l)
             return ZT_STEP_NEXT;
         if (libssh2_session_last_errno(l->session) == LIBSSH2_ERROR_EAGAIN)
             return ZT_STEP_WAIT;
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "authentication of user %s: %s",
+        return zt_link_fail(l, false, ZT_E_HOST, "authentication of user %s: %s",
                             l->cfg->user, zt_link_error(l));
     }
     gssapi = strstr(list, "gssapi") && getenv("KRB5CCNAME");
     if (gssapi)
         remember(a, "%s", "the server takes GSSAPI, and there is a Kerberos ticket");
     if (!strstr(list, "publickey"))
-        return zt_link_fail(l, gssapi || strstr(list, "hostbased"), ZT_E_SYSTEM,
+        return zt_link_fail(l, gssapi || strstr(list, "hostbased"), ZT_E_HOST,
                             "user %s cannot log in with a key, only with %s: allow "
                             "publickey in its sshd_config",
                             l->cfg->user, list);
@@ -230,16 +230,16 @@ static zt_link_step refused(struct zt_link *l)
     struct zt_auth *a = l->auth;
 
     if (a->why[0])
-        return zt_link_fail(l, true, ZT_E_SYSTEM, "%s", a->why);
+        return zt_link_fail(l, true, ZT_E_HOST, "%s", a->why);
     if (!a->tried)
-        return zt_link_fail(l, false, ZT_E_SYSTEM,
+        return zt_link_fail(l, false, ZT_E_HOST,
                             "there is no key to log in with as user %s: make one "
                             "(ssh-keygen -t ed25519), copy it (ssh-copy-id), or name one "
-                            "with --identity",
+                            "with --ssh_identity",
                             l->cfg->user);
-    return zt_link_fail(l, false, ZT_E_SYSTEM,
+    return zt_link_fail(l, false, ZT_E_HOST,
                         "permission denied: user %s, %d key%s tried%s: copy yours there "
-                        "(ssh-copy-id) or name another with --identity",
+                        "(ssh-copy-id) or name another with --ssh_identity",
                         l->cfg->user, a->tried, a->tried == 1 ? "" : "s",
                         a->broken ? ", the agent would not sign with one" : "");
 }

@@ -15,7 +15,7 @@
 
 static void fail(struct zt_ssh *s, const char *what)
 {
-    zt_link_fail(s->link, false, ZT_E_SYSTEM, "%s: %s", what, zt_link_error(s->link));
+    zt_link_fail(s->link, false, ZT_E_HOST, "%s: %s", what, zt_link_error(s->link));
 }
 
 /* ------------------------------------------------------------------ getting there */
@@ -64,7 +64,7 @@ static bool execute(struct zt_ssh *s)
 
 static void lost(struct zt_ssh *s)
 {
-    zt_link_fail(s->link, false, ZT_E_SYSTEM,
+    zt_link_fail(s->link, false, ZT_E_HOST,
                  "the ssh connection was lost (%s): the machine, its network or its sshd "
                  "went away",
                  zt_link_error(s->link));

@@ -41,11 +41,11 @@ zt_link_step zt_link_prefer_known(struct zt_link *l)
     possible = zt_known_order(&known, usable, order, sizeof(order));
     zt_known_release(&known);
     if (!possible)
-        return zt_link_fail(l, true, ZT_E_SYSTEM,
+        return zt_link_fail(l, true, ZT_E_HOST,
                             "known_hosts has only an RSA key or a certificate authority "
                             "for it, which the ssh library cannot check");
     if (libssh2_session_method_pref(l->session, LIBSSH2_METHOD_HOSTKEY, order))
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "host key algorithms: %s",
+        return zt_link_fail(l, false, ZT_E_HOST, "host key algorithms: %s",
                             zt_link_error(l));
     return ZT_STEP_NEXT;
 }
@@ -73,26 +73,26 @@ static zt_link_step refuse(struct zt_link *l, zt_known_verdict verdict,
     switch (verdict) {
     case ZT_KNOWN_CHANGED:
         return zt_link_fail(
-            l, false, ZT_E_SYSTEM,
+            l, false, ZT_E_HOST,
             "THE HOST KEY HAS CHANGED: it shows %s SHA256:%s, but %s:%d has another key. "
             "Either the machine was set up anew or somebody is in between; only if you "
             "know why, remove the old one: ssh-keygen -f '%s' -R '%s'",
             k->type, k->fingerprint, e->file, e->line, e->file, k->name);
     case ZT_KNOWN_REVOKED:
-        return zt_link_fail(l, false, ZT_E_SYSTEM,
+        return zt_link_fail(l, false, ZT_E_HOST,
                             "its host key %s SHA256:%s is marked @revoked in %s:%d: do "
                             "not use this machine until it has a new one",
                             k->type, k->fingerprint, e->file, e->line);
     case ZT_KNOWN_OTHER_TYPE:
         return zt_link_fail(
-            l, false, ZT_E_SYSTEM,
+            l, false, ZT_E_HOST,
             "the host key %s SHA256:%s is not known; %s:%d has one of type %s, which the "
             "host does not show. If the fingerprint is right, add it: "
             "echo '%s %s %s' >> '%s'",
             k->type, k->fingerprint, e->file, e->line, e->type, k->name, k->type,
             k->base64, file);
     default:
-        return zt_link_fail(l, false, ZT_E_SYSTEM,
+        return zt_link_fail(l, false, ZT_E_HOST,
                             "the host key %s SHA256:%s is not known. If the fingerprint "
                             "is right, add it: echo '%s %s %s' >> '%s'",
                             k->type, k->fingerprint, k->name, k->type, k->base64, file);
@@ -116,10 +116,10 @@ zt_link_step zt_link_check_host(struct zt_link *l)
     if (!l->cfg->check_host_key)
         return ZT_STEP_NEXT;
     if (!blob || !hash)
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "the server shows no host key");
+        return zt_link_fail(l, false, ZT_E_HOST, "the server shows no host key");
     w = (struct zt_wire){blob, blob + n};
     if (!zt_wire_string(&w, &type, &type_bytes))
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "the server's host key is malformed");
+        return zt_link_fail(l, false, ZT_E_HOST, "the server's host key is malformed");
     if (read_known(l, &known, &fault))
         return zt_link_fail(l, false, fault.code, "%s", fault.text);
     k.type_text = strndup((const char *)type, type_bytes);

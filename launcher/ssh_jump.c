@@ -196,13 +196,13 @@ static void give_fd(struct zt_jump *j)
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-        zt_link_fail(j->link, false, ZT_E_SYSTEM, "socket pair: %s", strerror(errno));
+        zt_link_fail(j->link, false, ZT_E_HOST, "socket pair: %s", strerror(errno));
         return;
     }
     if (uv_poll_init(j->link->loop, &j->poll, pair[0]) < 0) {
         close(pair[0]);
         close(pair[1]);
-        zt_link_fail(j->link, false, ZT_E_SYSTEM, "a socket pair cannot be watched");
+        zt_link_fail(j->link, false, ZT_E_HOST, "a socket pair cannot be watched");
         return;
     }
     j->fd = pair[0];
@@ -229,7 +229,7 @@ static void on_work(void *ctx)
         if (!j->channel) {
             if (libssh2_session_last_errno(j->link->session) == LIBSSH2_ERROR_EAGAIN)
                 return;
-            zt_link_fail(j->link, false, ZT_E_SYSTEM,
+            zt_link_fail(j->link, false, ZT_E_HOST,
                          "it does not reach %s port %d (%s): is the machine up, and does "
                          "the jump host allow TCP forwarding?",
                          j->target, j->port, zt_link_error(j->link));

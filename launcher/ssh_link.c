@@ -70,12 +70,12 @@ static void on_deadline(uv_timer_t *timer)
     if (l->phase == CONNECT && next_address(l))
         return;
     if (l->phase == CONNECT)
-        zt_link_fail(l, false, ZT_E_SYSTEM,
+        zt_link_fail(l, false, ZT_E_HOST,
                      "no answer from %s port %d in %.3g s (connecting): is the machine "
                      "up, and does a firewall let port %d through?",
                      l->cfg->host, l->cfg->port, l->phase_s, l->cfg->port);
     else
-        zt_link_fail(l, false, ZT_E_SYSTEM, "no answer in %.3g s (%s)%s", l->phase_s,
+        zt_link_fail(l, false, ZT_E_HOST, "no answer in %.3g s (%s)%s", l->phase_s,
                      l->phase_name,
                      l->phase == AUTHENTICATE
                          ? ": the server looks up users or names slowly, or the agent "
@@ -155,7 +155,7 @@ static void arm(struct zt_link *l, int events)
         if (!l->poll || uv_poll_init(l->loop, l->poll, l->fd) < 0) {
             free(l->poll);
             l->poll = NULL;
-            zt_link_fail(l, false, ZT_E_SYSTEM, "the connection cannot be watched");
+            zt_link_fail(l, false, ZT_E_HOST, "the connection cannot be watched");
             return;
         }
         l->poll->data = l;
@@ -200,7 +200,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
     }
     l->resolving = NULL;
     if (status < 0) {
-        zt_link_fail(l, false, ZT_E_SYSTEM,
+        zt_link_fail(l, false, ZT_E_HOST,
                      "the name %s does not resolve (%s): correct it in the hostfile, or "
                      "add HostName to ~/.ssh/config or a line to /etc/hosts",
                      l->cfg->host, uv_strerror(status));
@@ -241,7 +241,7 @@ static zt_link_step resolve(struct zt_link *l)
                        &hints) < 0) {
         free(l->resolving);
         l->resolving = NULL;
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "the name %s cannot be looked up",
+        return zt_link_fail(l, false, ZT_E_HOST, "the name %s cannot be looked up",
                             l->cfg->host);
     }
     return ZT_STEP_WAIT;
@@ -272,7 +272,7 @@ static zt_link_step not_connected(struct zt_link *l, int e)
 {
     if (next_address(l))
         return ZT_STEP_WAIT;
-    return zt_link_fail(l, false, ZT_E_SYSTEM, "cannot connect to %s port %d: %s%s",
+    return zt_link_fail(l, false, ZT_E_HOST, "cannot connect to %s port %d: %s%s",
                         l->cfg->host, l->cfg->port, strerror(e),
                         e == ECONNREFUSED
                             ? ": no sshd listens there; start it, or give --ssh_port"
@@ -340,7 +340,7 @@ static zt_link_step again_later(struct zt_link *l, int rc)
                        (uint64_t)(RETRY_MS * l->tries) + uv_hrtime() % RETRY_MS, 0);
         return ZT_STEP_WAIT;
     }
-    return zt_link_fail(l, false, ZT_E_SYSTEM,
+    return zt_link_fail(l, false, ZT_E_HOST,
                         "the server closed the connection during the ssh handshake (%s): "
                         "is port %d an ssh server's, and does it let this machine in "
                         "(MaxStartups, hosts.deny)?",
@@ -367,13 +367,13 @@ static zt_link_step handshake(struct zt_link *l)
         return ZT_STEP_WAIT;
     }
     if (rc == LIBSSH2_ERROR_KEX_FAILURE || rc == LIBSSH2_ERROR_METHOD_NONE)
-        return zt_link_fail(l, true, ZT_E_SYSTEM,
+        return zt_link_fail(l, true, ZT_E_HOST,
                             "the server offers no key exchange or host key that the ssh "
                             "library knows (an RSA host key, for one)");
     if (hung_up(rc))
         return again_later(l, rc);
     if (rc)
-        return zt_link_fail(l, false, ZT_E_SYSTEM, "ssh handshake: %s", zt_link_error(l));
+        return zt_link_fail(l, false, ZT_E_HOST, "ssh handshake: %s", zt_link_error(l));
     return ZT_STEP_NEXT;
 }
 

@@ -159,7 +159,7 @@ static void tell(struct zt_ssh_program *p)
         zt_ssh_ended(s, code, NULL);
         return;
     }
-    zt_fault_set(&why, ZT_E_SYSTEM, "%s: the ssh program (%s): %s", s->rq.host,
+    zt_fault_set(&why, ZT_E_HOST, "%s: the ssh program (%s): %s", s->rq.host,
                  s->up ? "the connection was lost" : "no connection",
                  *zt_ssh_last_words(s) ? zt_ssh_last_words(s) : "it does not say why");
     zt_ssh_finish(s, &why);
@@ -208,7 +208,7 @@ static void on_deadline(uv_timer_t *timer)
 
     if (s->up || s->ending)
         return;
-    zt_fault_set(&why, ZT_E_SYSTEM, "%s: the ssh program did not get there in %.3g s: %s",
+    zt_fault_set(&why, ZT_E_HOST, "%s: the ssh program did not get there in %.3g s: %s",
                  s->rq.host, 2 * s->rq.timeout_s,
                  *zt_ssh_last_words(s) ? zt_ssh_last_words(s) : "it says nothing");
     zt_ssh_finish(s, &why);
@@ -364,7 +364,7 @@ struct zt_ssh_program *zt_ssh_program_open(struct zt_ssh *s, struct zt_fault *fa
     } else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, io) < 0 ||
                pipe2(err, O_CLOEXEC) < 0 ||
                (p->pid = spawn(args.word, io[1], err[1])) < 0) {
-        zt_fault_set(fault, ZT_E_SYSTEM, "%s: cannot start the ssh program: %s",
+        zt_fault_set(fault, ZT_E_HOST, "%s: cannot start the ssh program: %s",
                      s->rq.host, strerror(errno));
     } else {
         p->s = s;

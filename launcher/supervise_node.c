@@ -295,7 +295,7 @@ zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault)
         .user = n->user,
         .port = n->port ? n->port : p->ssh.port,
         .node_rank = m->index,
-        .zworker = local ? p->zworker : NULL,
+        .zworker = local ? p->zworker : p->launch->zworker,
         .cwd = local ? NULL : p->cwd,
         .env = local ? p->named : p->forward,
         .ssh = &p->ssh,

@@ -9,8 +9,8 @@
  *     --raw          print what comes instead of looking for HELLO
  *     --hold         after HELLO stay until the channel goes down
  *
- * Lines on stdout: "hello HOST {...}", "note TEXT", "down HOST ok|TEXT", and when all
- * have said hello "all MS". Exit: 0 all were reached and ended in order, else 1.
+ * Lines on stdout: "hello HOST {...}", "note HOST: TEXT", "down HOST ok|TEXT", and when
+ * all have said hello "all MS". Exit: 0 all were reached and ended in order, else 1.
  */
 #include "common/frame.h"
 #include "common/log.h"
@@ -124,8 +124,9 @@ static void on_bytes(void *ctx, const void *data, size_t k)
 
 static void on_note(void *ctx, const char *line)
 {
-    (void)ctx;
-    printf("note %s\n", line);
+    struct node *n = ctx;
+
+    printf("note %s: %s\n", n->name, line);
 }
 
 static void on_down(void *ctx, const struct zt_fault *why)
