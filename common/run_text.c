@@ -21,7 +21,7 @@ static bool is_local(const char *path)
            strcmp(path, "zlaunch.threads") == 0;
 }
 
-/* 2.0 and 2 are the same number; whole numbers that a double cannot hold stay as written.
+/* 2.0 and 2e0 are the number 2; whole numbers that a double cannot hold stay as written.
  */
 static void put_number(FILE *out, const char *text)
 {
@@ -29,7 +29,10 @@ static void put_number(FILE *out, const char *text)
     char real[ZT_REAL_TEXT];
 
     if (fabs(value) < 0x1p53) {
-        zt_real_text(value, real);
+        if (value == floor(value))
+            snprintf(real, sizeof(real), "%.0f", value);
+        else
+            zt_real_text(value, real);
         text = real;
     }
     fprintf(out, "%s\n", text);

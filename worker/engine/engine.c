@@ -343,12 +343,14 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
         rc = open_means(e, fault);
     if (!rc && e->step)
         rc = open_weights(e, fault);
-    if (rc) {
-        zt_engine_close(e);
-        return rc;
-    }
     *out = e;
-    return ZT_OK;
+    return rc;
+}
+
+void zt_engine_abort(struct zt_engine *e, zt_err why)
+{
+    if (e && e->comm && why != ZT_E_PEER)
+        zt_comm_abort(e->comm, e->run->rank);
 }
 
 void zt_engine_close(struct zt_engine *e)

@@ -59,11 +59,16 @@ struct zt_engine {
 
 /*
  * Everything up to the first step: data, model, plan, device, memory, peers, weights.
- * ZT_E_PLAN when the plan does not fit.
+ * ZT_E_PLAN when the plan does not fit. *out is set, to be closed, whenever there was
+ * memory for it.
  */
 zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
                       struct zt_engine **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_engine_close(struct zt_engine *e); /* NULL is fine */
+
+/* This rank goes for a reason of its own: the others need not wait for it. NULL is fine.
+ */
+void zt_engine_abort(struct zt_engine *e, zt_err why);
 
 /* ZT_E_PLAN with what is too much, and what would fit. */
 zt_err zt_engine_check_plan(const struct zt_engine *e,

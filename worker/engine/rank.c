@@ -137,6 +137,8 @@ static zt_err live(int argc, char **argv, struct zt_run_facts facts,
         rc = run_engine(e, run, fault);
     if (rc) /* first: peers that see this rank leave fail too, and launchers then kill */
         report(rc, fault);
+    if (rc)
+        zt_engine_abort(e, rc);
     zt_engine_close(e);
     zt_run_close(run);
     return rc;

@@ -170,7 +170,7 @@ static zt_err take_memory(struct zt_zero *z, const struct zt_block *b,
 {
     size_t bytes = (size_t)b->padded_elems * zt_dtype_bytes(z->cfg.dtype);
 
-    return zt_pool_alloc(z->live_pool, bytes, &live_of(z, b)->data, fault);
+    return zt_pool_take(z->live_pool, bytes, &live_of(z, b)->data, fault);
 }
 
 /* Start filling a block's memory. */
@@ -264,7 +264,8 @@ static int64_t on_the_way(const struct zt_zero *z)
 
 /*
  * Start gathers for the calls that come next, as far as they fit: never are more than
- * prefetch_bucket_size parameters on their way. Not beyond the turn from forward to
+ * prefetch_bucket_size parameters on their way, but for a single block ("auto" is less
+ * than most blocks have), and none when it is 0. Not beyond the turn from forward to
  * backward when the two gather from different groups.
  */
 static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
@@ -274,7 +275,7 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
     int64_t ahead = on_the_way(z);
     zt_err rc = ZT_OK;
 
-    if (!z->on_track || !o->overlap_comm)
+    if (!z->on_track || !o->overlap_comm || o->prefetch_bucket_size == 0)
         return ZT_OK;
     for (int call = z->pos; !rc && call < v->num; call++) {
         struct zt_block *b;
@@ -284,10 +285,11 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
         for (int i = 0; !rc && (b = zt_needed(called_at(z, call), i)); i++) {
             if (!zt_is_gathered(z, b) || live_of(z, b)->data)
                 continue;
-            ahead += b->numel;
-            if (ahead > o->prefetch_bucket_size || !make_room(z, b->numel, call) ||
-                take_memory(z, b, NULL))
+            if (ahead > 0 && ahead + b->numel > o->prefetch_bucket_size)
                 return ZT_OK;
+            if (!make_room(z, b->numel, call) || take_memory(z, b, NULL))
+                return ZT_OK;
+            ahead += b->numel;
             rc = begin_block(z, b, fault);
         }
     }

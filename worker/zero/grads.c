@@ -62,8 +62,8 @@ static zt_err take_transient(struct zt_zero *z, struct zt_block *b,
                              struct zt_fault *fault)
 {
     void *p = NULL;
-    zt_err rc = zt_pool_alloc(z->transient_pool, (size_t)b->padded_elems * sizeof(float),
-                              &p, fault);
+    zt_err rc = zt_pool_take(z->transient_pool, (size_t)b->padded_elems * sizeof(float),
+                             &p, fault);
 
     if (!rc)
         rc = zt_zero_clear(z, p, ZT_F32, b->padded_elems, fault);
@@ -109,7 +109,7 @@ static zt_err make_message(struct zt_zero *z, struct zt_send *s, const void *fro
     int64_t n = s->block->padded_elems;
     void *p = NULL;
     zt_err rc =
-        zt_pool_alloc(z->transient_pool, (size_t)n * zt_dtype_bytes(want), &p, fault);
+        zt_pool_take(z->transient_pool, (size_t)n * zt_dtype_bytes(want), &p, fault);
 
     if (rc)
         return rc;

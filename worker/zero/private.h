@@ -159,6 +159,10 @@ zt_err zt_zero_axpby(struct zt_zero *z, const void *x, zt_dtype xt, void *y, zt_
 zt_err zt_zero_clear(struct zt_zero *z, void *y, zt_dtype dtype, int64_t n,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Memory of a pool; a pool that the plan found no use for is NULL. */
+zt_err zt_pool_take(struct zt_pool *p, size_t bytes, void **out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Memory of a zone. */
 zt_err zt_zone_take(struct zt_zero *z, zt_zone zone, size_t bytes, void **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
@@ -194,6 +198,7 @@ zt_err zt_publish_await(struct zt_zero *z, const struct zt_block *called,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* update.c */
+size_t zt_update_piece_bytes(void); /* of 16-bit accumulators as fp32 */
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_update_close(struct zt_zero *z);
 

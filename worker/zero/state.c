@@ -70,6 +70,15 @@ void zt_zone_give(struct zt_zero *z, zt_zone zone, void *p, size_t bytes)
     /* the communicator's memory goes with it */
 }
 
+zt_err zt_pool_take(struct zt_pool *p, size_t bytes, void **out, struct zt_fault *fault)
+{
+    if (p)
+        return zt_pool_alloc(p, bytes, out, fault);
+    return zt_fault_set(fault, ZT_E_PLUGIN,
+                        "a block is called that the plan saw no call of: forward must do "
+                        "the same in every pass");
+}
+
 /* ---- regions ---- */
 
 /* Give every block its place; which ones and how much of each is in `at` and `whole`. */
@@ -357,6 +366,8 @@ struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z)
 
     for (int k = 0; k < z->cfg.num_states; k++)
         b.moments += z->moments[k].bytes;
+    if (z->piece)
+        b.grads += zt_update_piece_bytes();
     if (z->weights.zone == ZT_ZONE_NODE) {
         b.weights = page_up(z->weights.bytes / (others + 1));
         b.peers = z->weights.bytes - b.weights;

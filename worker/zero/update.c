@@ -36,6 +36,11 @@ static size_t sumsq_bytes(const struct zt_zero *z)
     return ((size_t)z->cfg.model->num_blocks + 1) * sizeof(double);
 }
 
+size_t zt_update_piece_bytes(void)
+{
+    return (size_t)PIECE_ELEMS * sizeof(float);
+}
+
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
 {
     size_t most = (size_t)z->cfg.model->num_params + 1;
@@ -50,7 +55,7 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
     z->sumsq = p;
     if (!rc && z->grads.dtype != ZT_F32) {
         p = NULL;
-        rc = zt_zone_take(z, ZT_ZONE_OWN, (size_t)PIECE_ELEMS * sizeof(float), &p, fault);
+        rc = zt_zone_take(z, ZT_ZONE_OWN, zt_update_piece_bytes(), &p, fault);
         z->piece = p;
     }
     return rc;
@@ -59,7 +64,7 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
 void zt_update_close(struct zt_zero *z)
 {
     zt_zone_give(z, ZT_ZONE_OWN, z->sumsq, sumsq_bytes(z));
-    zt_zone_give(z, ZT_ZONE_OWN, z->piece, (size_t)PIECE_ELEMS * sizeof(float));
+    zt_zone_give(z, ZT_ZONE_OWN, z->piece, zt_update_piece_bytes());
     free(z->segments);
 }
 
