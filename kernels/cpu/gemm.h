@@ -4,7 +4,8 @@
  * Every combination of shapes, strides, types and threads becomes one oneDNN primitive,
  * made at its first use (about half a millisecond) and kept in a bounded cache of the
  * device. Plain layouts only: packing weights first gains 1 to 3% with vdpbf16ps and is
- * lost again when each packed weight is used once.
+ * lost again when each packed weight is used once. Weight gradients in bf16 may go
+ * another way: gemm_wgrad.h.
  */
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
