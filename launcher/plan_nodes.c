@@ -3,6 +3,7 @@
 
 #include "common/cores.h"
 #include "launcher/hostfile.h"
+#include "launcher/slurm.h"
 #include "launcher/start.h"
 
 #include <stdlib.h>
@@ -65,11 +66,21 @@ static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
     return zt_hosts_one("localhost", slots, out, fault);
 }
 
+/* Inside sbatch or salloc, unless the user says otherwise. */
+static bool is_slurm_job(const struct zt_launch *l)
+{
+    return !l->hostfile && zt_slurm_is_allocation() &&
+           (strcmp(l->launcher, "auto") == 0 || strcmp(l->launcher, "slurm") == 0);
+}
+
 static zt_err read_hosts(const struct zt_launch *l, struct zt_hosts *out, bool *from_file,
                          struct zt_fault *fault)
 {
     const char *path = l->hostfile ? l->hostfile : DEFAULT_HOSTFILE;
 
+    *from_file = true;
+    if (is_slurm_job(l))
+        return zt_slurm_hosts(out, fault);
     *from_file = l->hostfile || access(path, R_OK) == 0;
     return *from_file ? zt_hosts_read(path, out, fault) : own_hosts(l, out, fault);
 }
@@ -126,19 +137,20 @@ static zt_err no_starter(const struct zt_plan *p, const char *name,
         names, name);
 }
 
-/* auto: this host directly, others by ssh. */
+/* auto: this host directly, others by ssh; the nodes of a Slurm job by srun. */
 static zt_err choose_starters(struct zt_plan *p, const struct zt_launch *l,
                               const struct zt_hosts *h, struct zt_fault *fault)
 {
     bool automatic = strcmp(l->launcher, "auto") == 0;
-    const char *name = automatic ? "ssh" : l->launcher;
+    bool slurm = is_slurm_job(l);
+    const char *name = slurm ? "slurm" : automatic ? "ssh" : l->launcher;
     const struct zt_starter *other = zt_starter_find(name);
     const char *here = NULL;
     bool missing = false;
 
     p->same_host = true;
     for (int i = 0; i < h->num; i++) {
-        bool direct = automatic && !l->force_multi && is_this_host(&h->host[i]);
+        bool direct = automatic && !slurm && !l->force_multi && is_this_host(&h->host[i]);
 
         if (direct && here)
             return zt_fault_set(

@@ -1,5 +1,6 @@
 #include "launcher/start.h"
 
+#include "launcher/slurm.h"
 #include "launcher/ssh.h"
 
 #include <errno.h>
@@ -11,7 +12,8 @@
 #include <unistd.h>
 
 /* Every way to reach a node that this version has. */
-static const struct zt_starter *const starters[] = {&zt_starter_local, &zt_starter_ssh};
+static const struct zt_starter *const starters[] = {&zt_starter_local, &zt_starter_ssh,
+                                                    &zt_starter_slurm};
 
 const struct zt_starter *zt_starter_find(const char *name)
 {
