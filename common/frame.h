@@ -30,19 +30,25 @@ typedef enum zt_frame_type {
     ZT_FRAME_SIGNAL = 3, /* JSON {signal}: hand a signal to every rank, nothing more */
     ZT_FRAME_PING = 4,   /* empty: zlaunch is alive */
     ZT_FRAME_LOOK = 5,   /* empty: tell of every rank what it is doing, as LOOKED */
+    ZT_FRAME_LINKS =
+        6, /* empty: listen for the other nodes and tell where, as LINKS_HERE */
+    ZT_FRAME_LINKS_TRY =
+        7, /* u32 index of this node, then JSON: try to reach all of these */
     /* both ways: what MPI ranks leave for those of other nodes, see docs/PROTOCOL.md */
     ZT_FRAME_PMI_PAIRS = 12, /* "key=value" lines, each ending in '\n' */
     ZT_FRAME_PMI_FENCE = 13, /* empty: every rank of the node waits; or: all may go on */
     /* daemon -> zlaunch */
-    ZT_FRAME_HELLO = 16,   /* JSON {protocol, version, pid}: the first frame */
-    ZT_FRAME_STARTED = 17, /* JSON {rank, pid} */
-    ZT_FRAME_OUTPUT = 18,  /* u32 rank, u8 stream (1, 2), whole lines ending in '\n' */
-    ZT_FRAME_RELAY = 19,   /* u32 rank, then the body of the rank's ZT_FRAME_EVENT */
-    ZT_FRAME_EXITED = 20,  /* JSON {rank, pid, code|signal, phase, tail, oom, asked} */
-    ZT_FRAME_FAULT = 21,   /* JSON {exit_code, text}: the daemon itself cannot go on */
-    ZT_FRAME_DONE = 22,    /* empty: nothing of the job is left on this node */
-    ZT_FRAME_BEAT = 23,    /* empty: the daemon is alive */
-    ZT_FRAME_LOOKED = 24,  /* JSON {rank, pid, state, phase, where, stack} */
+    ZT_FRAME_HELLO = 16,      /* JSON {protocol, version, pid}: the first frame */
+    ZT_FRAME_STARTED = 17,    /* JSON {rank, pid} */
+    ZT_FRAME_OUTPUT = 18,     /* u32 rank, u8 stream (1, 2), whole lines ending in '\n' */
+    ZT_FRAME_RELAY = 19,      /* u32 rank, then the body of the rank's ZT_FRAME_EVENT */
+    ZT_FRAME_EXITED = 20,     /* JSON {rank, pid, code|signal, phase, tail, oom, asked} */
+    ZT_FRAME_FAULT = 21,      /* JSON {exit_code, text}: the daemon itself cannot go on */
+    ZT_FRAME_DONE = 22,       /* empty: nothing of the job is left on this node */
+    ZT_FRAME_BEAT = 23,       /* empty: the daemon is alive */
+    ZT_FRAME_LOOKED = 24,     /* JSON {rank, pid, state, phase, where, stack} */
+    ZT_FRAME_LINKS_HERE = 25, /* JSON: the addresses of this node, see docs/PROTOCOL.md */
+    ZT_FRAME_LINKS_FOUND = 26, /* JSON: which of the others were reached, how fast */
     /* rank -> daemon */
     ZT_FRAME_EVENT = 32, /* JSON {event, ...}: see common/event.h */
 } zt_frame_type;

@@ -101,7 +101,7 @@ const struct zt_option zt_launch_options[] = {
     CHOICE("color", "auto", "auto|always|never", "colour of messages"),
     TEXT("enable_each_rank_log", "DIR",
          "output of each rank to DIR/<time>_rank<R>.log, nothing on the screen"),
-    TEXT("report", "FILE", "how the job ended, as one line of JSON"),
+    TEXT("summary", "FILE", "how the job ended, as one line of JSON"),
     FLAG("save_pid", "keep zlaunch's pid in /tmp/<pid>.zlaunch while it runs"),
     FLAG("check_config", "print the resolved config and where each value comes from"),
     FLAG("dry_run", "print nodes, ranks, cores, commands and memory; run nothing"),
@@ -249,7 +249,7 @@ static void fill(struct zt_launch *l, struct zt_report *report)
     if (l->log_dir &&
         strcmp(l->log_dir, "None") == 0) /* as the default is spelled there */
         l->log_dir = NULL;
-    l->report = text(l, "report");
+    l->summary = text(l, "summary");
     fill_reach(l, report);
     fill_end(l, report);
     if (strcmp(l->device, "cuda") == 0)

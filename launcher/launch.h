@@ -53,7 +53,7 @@ struct zt_launch {
     const char *level_name; /* as the ranks' ZLAUNCH_LOG_LEVEL */
     zt_when color;
     const char *log_dir; /* --enable_each_rank_log */
-    const char *report;
+    const char *summary; /* NULL: none */
     /* the end of the run */
     double grace_s, timeout_s;
     double hang_timeout_s; /* without a step; 0: never */

@@ -219,7 +219,7 @@ static zt_err fill(struct zt_plan *p, const struct zt_launch *l, struct zt_fault
     p->bind = l->bind;
     p->core_list = l->core_list;
     p->log_dir = l->log_dir;
-    p->report = l->report;
+    p->summary = l->summary;
     if (l->save_pid)
         snprintf(p->pid_file, sizeof(p->pid_file), "/tmp/%d.zlaunch", (int)getpid());
     p->env = json_object();

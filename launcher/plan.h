@@ -46,7 +46,7 @@ struct zt_plan {
     const char *log_dir;   /* NULL: to the screen */
     char log_stamp[16];    /* yyyymmddHHMMSS */
     char pid_file[64];     /* empty: none */
-    const char *report;    /* NULL: none */
+    const char *summary;   /* NULL: none */
     json_t *env;           /* NAME -> value, on top of the environment */
     /* NULL-terminated NAME=VALUE: what daemons on other hosts get on top of their
      * environment, and the part of it that was asked for, which those here get too */

@@ -444,7 +444,7 @@ void zt_sup_step(struct zt_sup *s)
 
 /* ------------------------------------------------------------------ the end */
 
-static zt_err write_report(const char *path, const json_t *end, struct zt_fault *fault)
+static zt_err write_summary(const char *path, const json_t *end, struct zt_fault *fault)
 {
     struct zt_buf line;
     FILE *f = fopen(path, "we");
@@ -458,7 +458,7 @@ static zt_err write_report(const char *path, const json_t *end, struct zt_fault 
         ok = false;
     zt_buf_release(&line);
     if (!ok)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "report file %s: %s", path,
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "summary file %s: %s", path,
                             strerror(errno));
     return ZT_OK;
 }
@@ -478,7 +478,7 @@ static int conclude(struct zt_sup *s)
     tell(s, &v);
     if (s->verbose)
         zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
-    if (s->plan->report && write_report(s->plan->report, end, &fault))
+    if (s->plan->summary && write_summary(s->plan->summary, end, &fault))
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
     json_decref(end);
     return v.exit_code;

@@ -74,8 +74,8 @@ ZLAUNCH_NUM_GPUS=3 launch -- sh -c 'echo $WORLD_SIZE'
 check "options from the environment" out_has "[rank 2] 3"
 ZLAUNCH_NUM_GPUS=3 launch --num_gpus 2 -- sh -c 'echo $WORLD_SIZE'
 check "the command line beats the environment" test "$(sort "$tmp/out" | tail -n 1)" = "[rank 1] 2"
-launch --report "$tmp/report" --num_gpus 2 -- sh -c 'exit 3'
-check "--report holds the end as JSON" grep -q '"exit_code":3' "$tmp/report"
+launch --summary "$tmp/summary" --num_gpus 2 -- sh -c 'exit 3'
+check "--summary holds the end as JSON" grep -q '"exit_code":3' "$tmp/summary"
 
 launch --version
 check "--version is one line" grep -qxE 'zlaunch [0-9]+\.[0-9]+\.[0-9]+' "$tmp/out"

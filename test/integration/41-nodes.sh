@@ -82,9 +82,9 @@ check "a job that works the third time: 0" code_is 0
 check "every rank is started again" test "$(grep -c '] 2 2 3$' "$tmp/out")" = 5
 check "every restart is told" test "$(grep -c 'restart [12] of 3 in' "$tmp/err")" = 2
 check "with its cause" test "$(grep -c 'rank 4 on n2 (pid .*exited with code 7' "$tmp/err")" = 2
-launch "${nodes[@]}" --max_restarts 1 --report "$tmp/report" -- sh -c 'exit 6'
+launch "${nodes[@]}" --max_restarts 1 --summary "$tmp/summary" -- sh -c 'exit 6'
 check "when the restarts are used up: the code" code_is 6
-check "the report counts them" grep -q '"restarts":1' "$tmp/report"
+check "the summary counts them" grep -q '"restarts":1' "$tmp/summary"
 launch_bg "${nodes[@]}" --max_restarts 50 -- sh -c 'exit 6'
 waits() { grep -q 'restart [3-9] of 50' "$tmp/err"; }
 within 10 waits || fail "no restart came"
