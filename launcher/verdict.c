@@ -12,6 +12,7 @@
 #define EXIT_SYSTEM  71
 #define EXIT_REQUEUE 75 /* saved after a signal: start me again */
 #define EXIT_TIMEOUT 124
+#define TOGETHER_S   0.5 /* between deaths that may have been heard of in any order */
 
 zt_err zt_notes_init(struct zt_notes *n, int num_ranks, struct zt_fault *fault)
 {
@@ -59,19 +60,38 @@ static bool is_victim(const struct zt_rank_note *r)
     return r->fail && json_is_true(json_object_get(r->fail, "peer"));
 }
 
+/* The higher, the more it is a cause of its own. */
+static int weight(const struct zt_rank_note *r)
+{
+    if (is_victim(r))
+        return 0;
+    return r->signal == SIGKILL && !r->asked ? 2 : 1;
+}
+
+/* Is `a` rather the first cause than `b`? */
+static bool is_before(const struct zt_rank_note *a, const struct zt_rank_note *b)
+{
+    double apart_s = a->time_s - b->time_s;
+    bool close = apart_s < TOGETHER_S && apart_s > -TOGETHER_S;
+
+    if (weight(a) != weight(b))
+        return weight(a) > weight(b);
+    if (close && (a->signal == SIGABRT) != (b->signal == SIGABRT))
+        return b->signal == SIGABRT;
+    return a->order < b->order;
+}
+
 static const struct zt_rank_note *first_cause(const struct zt_notes *n)
 {
     const struct zt_rank_note *best = NULL;
 
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
-        bool culprit = !is_victim(r);
 
         /* told to stop, yet it has a failure of its own to report: that counts */
-        if (!failed(r) || (r->asked && !(r->fail && culprit)))
+        if (!failed(r) || (r->asked && !(r->fail && !is_victim(r))))
             continue;
-        if (!best || (culprit && is_victim(best)) ||
-            (culprit == !is_victim(best) && r->order < best->order))
+        if (!best || is_before(r, best))
             best = r;
     }
     return best;

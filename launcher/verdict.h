@@ -3,7 +3,11 @@
  *
  * The supervisor notes what happens in the order it hears of it; the verdict is a pure
  * function of the notes. First cause: the first rank that failed by itself, unless it
- * only says that another rank failed (then the first that does not); a rank that was
+ * only says that another rank failed (then the first that does not). Deaths on several
+ * nodes, or at almost the same time, can be heard of in any order: SIGKILL that zlaunch
+ * did not send comes from outside and follows from no other failure, so it goes first; an
+ * abort just beside another failure is what libraries do when a peer is gone, so it goes
+ * last. a rank that was
  * asked to stop is never the cause. A node that was lost before that is. A person or a
  * limit that stopped the job before any rank had failed is the cause itself. Ownership:
  * the notes own their strings. Threads: one.

@@ -36,8 +36,6 @@ echo '{"zero_optimization": {"stage": 3}}' >"$tmp/zero.json"
 launch --hostfile "$tmp/two" --launcher local --log_format json "${model[@]}" --max_steps 6 --deepspeed "$tmp/zero.json"
 check "ZeRO stage 3 over two nodes" code_is 0
 check "  is the same bits" same_bits "$tmp/one" "$tmp/out"
-launch --hostfile "$tmp/two" --launcher local "${model[@]}" --max_steps 6 --comm shm
-check "shared memory does not reach over nodes" test "$code" -ne 0
 
 trains() { grep -q '^step' "$tmp/err"; }
 for node in 0 1; do
@@ -62,6 +60,21 @@ code=$?
 check "  exit code 124" code_is 124
 check "  it is named with its phase" grep -qE "error: no progress for 1 s; rank 2 on n1 \(pid $pid\) is stopped by a signal, during: training step [0-9]+" "$tmp/err"
 check "  the others print their stacks" grep -qxF "[rank 1] zt_engine_train" "$tmp/err"
+
+models=${bin%/bin}/test-models
+[ -d "$models" ] || models=build/release/test-models
+for comm in mpi shm; do
+    nodes=(--hostfile "$tmp/two" --launcher local)
+    [ $comm = mpi ] || nodes=(--num_gpus 4)
+    ZT_LOOP_RANK=1 launch_bg "${nodes[@]}" --hang_timeout 2 "$models/looping.so" "${model[@]:1}" --max_steps 100 --comm $comm
+    within 30 nobody_left || fail "a rank that loops is not ended"
+    gone "a rank that loops ($comm)"
+    wait "$job"
+    code=$?
+    check "  exit code 124" code_is 124
+    check "  it is named" grep -qE "error: no progress for 2 s; rank 1 (on n0 )?\(pid [0-9]+\) is running" "$tmp/err"
+    check "  the loop is in its stack" grep -qE "^\[rank 1\] .*looping.so" "$tmp/err"
+done
 
 # Restart: the job starts over by itself after a rank was killed.
 launch_bg --hostfile "$tmp/two" --launcher local --max_restarts 1 "${model[@]}" --max_steps 40

@@ -137,6 +137,7 @@ static void signal_ranks(struct zt_node *n, int sig)
 
 static void kill_all(struct zt_node *n)
 {
+    n->has_killed = true;
     signal_ranks(n, SIGKILL);
     zt_proc_signal_descendants(SIGKILL);
 }
@@ -158,6 +159,7 @@ static void stop_ranks(struct zt_node *n, int sig, int grace_ms)
         return;
     if (n->state == ZT_NODE_RUNNING)
         n->state = ZT_NODE_STOPPING;
+    n->has_killed = n->has_killed || sig == SIGKILL;
     signal_ranks(n, sig);
     signal_ranks(n, SIGCONT); /* a stopped process hears SIGTERM only when it goes on */
     if (!uv_is_active((uv_handle_t *)&n->grace) ||
@@ -217,6 +219,7 @@ static json_t *tail_json(const struct zt_local_rank *r)
 static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
 {
     bool signalled = WIFSIGNALED(status);
+    bool by_others = signalled && WTERMSIG(status) == SIGKILL && !n->has_killed;
     int64_t kills = signalled && WTERMSIG(status) == SIGKILL ? zt_proc_oom_kills() : -1;
     char phase[ZT_PHASE_TEXT];
     json_t *o = json_object();
@@ -228,7 +231,8 @@ static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
         json_object_set_new(o, "signal", json_integer(WTERMSIG(status)));
     else
         json_object_set_new(o, "code", json_integer(WEXITSTATUS(status)));
-    json_object_set_new(o, "asked", json_boolean(n->state != ZT_NODE_RUNNING));
+    json_object_set_new(o, "asked",
+                        json_boolean(n->state != ZT_NODE_RUNNING && !by_others));
     json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
     json_object_set_new(o, "oom", json_boolean(kills > n->oom_kills));
     json_object_set_new(o, "tail", tail_json(r));

@@ -77,8 +77,9 @@ struct zt_node {
     zt_node_state state;
     uv_pipe_t in, out; /* to zlaunch */
     struct zt_buf frames;
-    bool orphaned; /* zlaunch is gone: nobody listens */
-    bool paused;   /* zlaunch reads too slowly: ranks wait in their pipes */
+    bool has_killed; /* SIGKILL was sent: a rank that dies of it may be ours */
+    bool orphaned;   /* zlaunch is gone: nobody listens */
+    bool paused;     /* zlaunch reads too slowly: ranks wait in their pipes */
     uv_signal_t sigchld, sigterm, sigint, sighup;
     uv_timer_t grace, beat;
     double heard_s, beat_s; /* the last word of zlaunch, the last beat */

@@ -208,6 +208,38 @@ static void a_lost_node_beats_ranks_that_fail_because_of_it(void **state)
     expect(&n, 69, -1, "worker-1: silent for 3 s");
 }
 
+static void a_kill_from_outside_goes_before_what_follows_from_it(void **state)
+{
+    struct zt_notes n = notes(3);
+
+    (void)state;
+    ended(&n, 0, 0, SIGABRT, false); /* heard of first, but a library gave up */
+    ended(&n, 1, 1, 0, false);
+    ended(&n, 2, 0, SIGKILL, false);
+    expect(&n, 137, 2, "rank 2 (pid 102) was killed by SIGKILL");
+
+    n = notes(2);
+    ended(&n, 0, 7, 0, false);
+    ended(&n, 1, 0, SIGKILL, true); /* this one was ours */
+    expect(&n, 7, 0, "exited with code 7");
+}
+
+static void an_abort_beside_another_failure_is_its_consequence(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    ended(&n, 0, 0, SIGABRT, false);
+    ended(&n, 1, 0, SIGSEGV, false);
+    expect(&n, 139, 1, "rank 1 (pid 101) was killed by SIGSEGV");
+
+    n = notes(2); /* but not one that was long before */
+    ended(&n, 0, 0, SIGABRT, false);
+    ended(&n, 1, 3, 0, false);
+    n.ranks[1].time_s = 10;
+    expect(&n, 134, 0, "rank 0 (pid 100) was killed by SIGABRT");
+}
+
 static void a_hang_names_the_suspect(void **state)
 {
     struct zt_notes n = notes(2);
@@ -239,6 +271,8 @@ int main(void)
         cmocka_unit_test(sigterm_with_all_saved_asks_to_be_started_again),
         cmocka_unit_test(a_lost_daemon_is_named),
         cmocka_unit_test(a_lost_node_beats_ranks_that_fail_because_of_it),
+        cmocka_unit_test(a_kill_from_outside_goes_before_what_follows_from_it),
+        cmocka_unit_test(an_abort_beside_another_failure_is_its_consequence),
         cmocka_unit_test(a_hang_names_the_suspect),
     };
 
