@@ -82,8 +82,9 @@ ZT_API const zt_args *zt_model_args(const zt_model *m);
 
 /*
  * Import: when weights come from a folder (--model_name_or_path) its config.json is read
- * here; `key` may name a nested member with dots. Returns `def` when there is no such
- * file or key. zt_model_has_config() tells whether there is a config.json at all.
+ * here; `key` may name a nested member with dots ("rope.base"), or one of a list
+ * ("layer_types.0"). Returns `def` when there is no such file or key, or it is null.
+ * zt_model_has_config() tells whether there is a config.json at all.
  */
 ZT_API bool zt_model_has_config(const zt_model *m);
 ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);
@@ -98,6 +99,8 @@ ZT_API const char *zt_model_config_string(const zt_model *m, const char *key,
  */
 ZT_API void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
     ZT_PRINTF(3, 4);
+/* The same with what the imported config.json says; nothing when it does not. */
+ZT_API void zt_model_export_imported(zt_model *m, const char *key);
 
 /* Refuse to build: one sentence for the user. Returns ZT_E_PLUGIN, for `return`. */
 ZT_API zt_err zt_model_fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);

@@ -1,5 +1,6 @@
 /* model_config.c -- the config.json that weights come with, and the one they leave with.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ void zt_model_free_config(struct zt_model *m)
 
 /* ---- import ---- */
 
-/* The member at "a.b.c"; NULL when there is none, or it is null. */
+/* The member at "a.b.c", or "a.0" of a list; NULL when there is none, or it is null. */
 static const json_t *find(const zt_model *m, const char *key)
 {
     const json_t *at = m->priv->imported;
@@ -52,7 +53,9 @@ static const json_t *find(const zt_model *m, const char *key)
             return NULL;
         memcpy(word, key, n);
         word[n] = 0;
-        at = json_object_get(at, word);
+        at = json_is_array(at) && isdigit((unsigned char)word[0])
+                 ? json_array_get(at, strtoul(word, NULL, 10))
+                 : json_object_get(at, word);
         key += n + (key[n] == '.');
     }
     return json_is_null(at) ? NULL : at;
@@ -170,6 +173,18 @@ void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
         text = NULL;
     }
     json_decref(parsed);
+    free(text);
+}
+
+void zt_model_export_imported(zt_model *m, const char *key)
+{
+    const json_t *v = find(m, key);
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+
+    if (v && !text)
+        zt_model_fail(m, "no host memory for config.json");
+    if (text)
+        zt_model_export(m, key, "%s", text);
     free(text);
 }
 

@@ -1,0 +1,231 @@
+/*
+ * llama.c -- Llama 2, 3, 3.1, 3.2 and Qwen2, Qwen2.5 as one zlaunch plugin.
+ *
+ *     x = embed_tokens[token]
+ *     for each layer:  x += o_proj(attention(rope(q, k), v)), q, k, v from norm(x)
+ *                      x += down_proj(silu(gate_proj(n)) * up_proj(n)), n = norm(x)
+ *     logits = lm_head(norm(x)); the head may be the embedding itself (tied)
+ *
+ * Several query heads share a key head. The two kinds differ in biases (Qwen2: on q, k
+ * and v) and in that Qwen2's upper layers may see a window of the last tokens only.
+ * Options, config.json and parameters have the names of Hugging Face; matrices are
+ * (out, in). Comments give shapes: B rows, T tokens, D width, H query heads, K key heads,
+ * h width of a head, F width of the feed-forward part, V vocabulary.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlaunch/plugin.h>
+
+#include "models/llama_config.h"
+
+struct linear {
+    zt_param *w, *b; /* b: NULL without a bias */
+};
+
+struct layer {
+    const struct llama *net;
+    zt_block *block;
+    int64_t window; /* tokens that are seen; 0: all */
+    zt_param *norm_1, *norm_2;
+    struct linear q, k, v, o, gate, up, down;
+};
+
+struct llama {
+    struct config c;
+    float inv_freq[MAX_HEAD_DIM / 2]; /* of rope; the first head_dim / 2 count */
+    zt_block *embed, *head;
+    zt_param *embed_tokens, *norm, *lm_head; /* tied: lm_head is embed_tokens */
+    struct layer layers[];                   /* (num_layers) */
+};
+
+/* ---- parameters ---- */
+
+static zt_param *matrix(const struct llama *net, zt_block *b, const char *name,
+                        int64_t out, int64_t in)
+{
+    struct zt_init init = ZT_NORMAL(0, (float)net->c.deviation);
+
+    return zt_block_param(b, name, ZT_SHAPE(out, in), init, 0);
+}
+
+static zt_param *norm(struct layer *l, int i, const char *part)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "model.layers.%d.%s.weight", i, part);
+    return zt_block_param(l->block, name, ZT_SHAPE(l->net->c.width), ZT_ONES(),
+                          ZT_NO_DECAY);
+}
+
+static struct linear linear(struct layer *l, int i, const char *part, int64_t in,
+                            int64_t out, bool bias)
+{
+    struct linear made = {NULL, NULL};
+    char name[128];
+
+    snprintf(name, sizeof(name), "model.layers.%d.%s.weight", i, part);
+    made.w = matrix(l->net, l->block, name, out, in);
+    snprintf(name, sizeof(name), "model.layers.%d.%s.bias", i, part);
+    if (bias)
+        made.b = zt_block_param(l->block, name, ZT_SHAPE(out), ZT_ZEROS(), ZT_NO_DECAY);
+    return made;
+}
+
+static void build_layer(zt_model *m, struct llama *net, int i)
+{
+    const struct config *c = &net->c;
+    struct layer *l = &net->layers[i];
+    int64_t D = c->width, F = c->inner, Hh = c->heads * c->head_dim;
+    int64_t Kh = c->kv_heads * c->head_dim;
+    char name[32];
+
+    snprintf(name, sizeof(name), "layers.%d", i);
+    l->net = net;
+    l->block = zt_model_block(m, name);
+    l->window = i >= c->window_from ? c->window : 0;
+    l->norm_1 = norm(l, i, "input_layernorm");
+    l->q = linear(l, i, "self_attn.q_proj", D, Hh, c->qkv_bias);
+    l->k = linear(l, i, "self_attn.k_proj", D, Kh, c->qkv_bias);
+    l->v = linear(l, i, "self_attn.v_proj", D, Kh, c->qkv_bias);
+    l->o = linear(l, i, "self_attn.o_proj", Hh, D, c->o_bias);
+    l->norm_2 = norm(l, i, "post_attention_layernorm");
+    l->gate = linear(l, i, "mlp.gate_proj", D, F, c->mlp_bias);
+    l->up = linear(l, i, "mlp.up_proj", D, F, c->mlp_bias);
+    l->down = linear(l, i, "mlp.down_proj", F, D, c->mlp_bias);
+}
+
+/* Low frequencies are divided by the factor, high ones stay, those between do in part. */
+static void make_frequencies(struct llama *net)
+{
+    const struct scaling *how = &net->c.scaling;
+
+    zt_rope_frequencies(net->inv_freq, (int)net->c.head_dim, net->c.theta);
+    for (int i = 0; strcmp(how->type, "default") != 0 && i < net->c.head_dim / 2; i++) {
+        double turns = (double)how->original * (double)net->inv_freq[i] / (2 * M_PI);
+        double keep = (turns - how->low) / (how->high - how->low);
+
+        keep = strcmp(how->type, "linear") == 0 ? 0 : fmin(fmax(keep, 0), 1);
+        net->inv_freq[i] *= (float)((1 - keep) / how->factor + keep);
+    }
+}
+
+static zt_err build(zt_model *m, void **self)
+{
+    struct config c = {0};
+    zt_err rc = read_config(m, &c);
+    struct llama *net;
+
+    if (rc)
+        return rc;
+    net = calloc(1, sizeof(*net) + (size_t)c.num_layers * sizeof(net->layers[0]));
+    if (!net)
+        return zt_model_fail(m, "no memory for %lld layers", (long long)c.num_layers);
+    net->c = c;
+    *self = net;
+    make_frequencies(net);
+
+    net->embed = zt_model_block(m, "embed");
+    net->embed_tokens =
+        matrix(net, net->embed, "model.embed_tokens.weight", c.vocab, c.width);
+    for (int i = 0; i < c.num_layers; i++)
+        build_layer(m, net, i);
+    net->head = zt_model_block(m, "head");
+    net->norm = zt_block_param(net->head, "model.norm.weight", ZT_SHAPE(c.width),
+                               ZT_ONES(), ZT_NO_DECAY);
+    if (c.tied) {
+        net->lm_head = net->embed_tokens;
+        zt_block_share(net->head, net->lm_head);
+    } else {
+        net->lm_head = matrix(net, net->head, "lm_head.weight", c.vocab, c.width);
+    }
+    zt_model_set_hidden_size(m, c.width);
+    zt_model_set_max_tokens(m, c.positions);
+    zt_model_set_vocab(m, c.vocab);
+    export_config(m, &c);
+    return zt_model_status(m);
+}
+
+/* ---- forward ---- */
+
+static zt_tensor *apply_norm(zt_step *s, const struct llama *net, zt_tensor *x,
+                             zt_param *w)
+{
+    return zt_rmsnorm(s, x, zt_weight(s, w), (float)net->c.eps, 0);
+}
+
+static zt_tensor *apply(zt_step *s, zt_tensor *x, struct linear l)
+{
+    return zt_linear(s, x, zt_weight(s, l.w), l.b ? zt_weight(s, l.b) : NULL, 0);
+}
+
+/* in: tokens (B, T) -> out: x (B, T, D) */
+static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct llama *net = ctx;
+
+    out[0] = zt_embedding(s, in[0], zt_weight(s, net->embed_tokens));
+}
+
+/* x (B, T, D) -> (B, T, D) */
+static zt_tensor *attend(zt_step *s, const struct layer *l, zt_tensor *x)
+{
+    const struct llama *net = l->net;
+    const struct config *c = &net->c;
+    int64_t B = zt_tensor_dim(x, 0), T = zt_tensor_dim(x, 1);
+    int64_t H = c->heads, K = c->kv_heads, h = c->head_dim;
+    struct zt_rope rope = {.inv_freq = net->inv_freq, .rotary_dims = (int)h};
+    struct zt_attention how = {
+        .causal = true, .window = l->window, .dropout = (float)c->dropout};
+    zt_tensor *positions = zt_positions(s, T); /* (T) */
+    zt_tensor *q = zt_reshape(s, apply(s, x, l->q), ZT_SHAPE(B, T, H, h));
+    zt_tensor *k = zt_reshape(s, apply(s, x, l->k), ZT_SHAPE(B, T, K, h));
+    zt_tensor *v = zt_reshape(s, apply(s, x, l->v), ZT_SHAPE(B, T, K, h));
+
+    q = zt_rope_apply(s, q, positions, &rope);
+    k = zt_rope_apply(s, k, positions, &rope);
+    x = zt_attention(s, q, k, v, &how);
+    return apply(s, zt_reshape(s, x, ZT_SHAPE(B, T, H * h)), l->o);
+}
+
+/* in: x (B, T, D) -> out: x (B, T, D) */
+static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct layer *l = ctx;
+    const struct llama *net = l->net;
+    zt_tensor *x = in[0], *n;
+
+    x = zt_add(s, x, attend(s, l, apply_norm(s, net, x, l->norm_1)));
+    n = apply_norm(s, net, x, l->norm_2);
+    n = zt_swiglu(s, apply(s, n, l->gate), apply(s, n, l->up)); /* (B, T, F) */
+    out[0] = zt_add(s, x, apply(s, n, l->down));
+}
+
+/* in: x (B, T, D), targets (B, T) or NULL -> out: summed loss, or logits (B, R, V) */
+static void head_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    const struct llama *net = ctx;
+    zt_tensor *x = apply_norm(s, net, in[0], net->norm);
+
+    out[0] = zt_lm_head(s, x, zt_weight(s, net->lm_head), in[1]);
+}
+
+static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
+{
+    struct llama *net = self;
+    struct layer *l = net->layers;
+    zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
+
+    zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);
+    for (int i = 0; i < net->c.num_layers; i++)
+        zt_block_call(s, l[i].block, layer_forward, &l[i], &x, 1, &x, 1);
+    zt_block_call(s, net->head, head_forward, net,
+                  (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TARGETS)}, 2, &x, 1);
+    return x;
+}
+
+ZT_PLUGIN(.name = "llama",
+          .summary = "Llama 2 and 3, Qwen2: rope, grouped queries, SwiGLU",
+          .options = options, .build = build, .forward = forward);

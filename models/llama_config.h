@@ -1,0 +1,411 @@
+/*
+ * llama_config.h -- the numbers of a Llama or Qwen2 model: from --model, from single
+ * options, or from the config.json that weights come with, and out again for
+ * transformers.
+ *
+ * Names of options are the keys of config.json. Without weights an option changes one
+ * number of the published size; with weights config.json says all, and an option that
+ * says something else is an error. A setting that is not built is an error that names it.
+ */
+#ifndef MODELS_LLAMA_CONFIG_H
+#define MODELS_LLAMA_CONFIG_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <zlaunch/plugin.h>
+
+#define MAX_HEAD_DIM 1024
+
+enum kind { LLAMA, QWEN2 };
+
+static const struct {
+    const char *model_type, *class;
+} kinds[] = {
+    [LLAMA] = {"llama", "LlamaForCausalLM"}, [QWEN2] = {"qwen2", "Qwen2ForCausalLM"}};
+
+/* How the frequencies of rope are stretched for texts longer than `original`. */
+struct scaling {
+    const char *type; /* "default": not at all; "linear"; "llama3" */
+    double factor, low, high;
+    int64_t original; /* tokens of the texts the frequencies were made for */
+};
+
+struct config {
+    enum kind kind;
+    int64_t vocab, width, inner, heads, kv_heads, head_dim, positions, num_layers;
+    int64_t window, window_from; /* tokens; layers from window_from up have it; 0: none */
+    bool tied, qkv_bias, o_bias, mlp_bias;
+    double theta, eps, deviation, dropout;
+    struct scaling scaling;
+    int64_t bos, eos; /* tokens; -1: none */
+};
+
+/* ---- sizes ---- */
+
+struct size {
+    const char *name;
+    enum kind kind;
+    int64_t width, inner, layers, heads, kv_heads, vocab, positions;
+    double theta, eps;
+    double factor; /* of "llama3" scaling from 8192 tokens; 0: none */
+    bool tied;
+    int64_t bos, eos;
+};
+
+/* clang-format off */
+#define LLAMA2(name, eps, positions, ...) {name, LLAMA, __VA_ARGS__, 32000, positions, 1e4, eps, 0, false, 1, 2}
+#define LLAMA3(name, positions, factor, tied, ...) \
+    {name, LLAMA, __VA_ARGS__, 128256, positions, 5e5, 1e-5, factor, tied, 128000, 128001}
+#define QWEN(name, vocab, positions, eps, tied, ...) \
+    {name, QWEN2, __VA_ARGS__, vocab, positions, 1e6, eps, 0, tied, 151643, 151643}
+
+#define NAMES "llama-7b|llama2-7b|llama2-13b|llama2-70b|tinyllama-1.1b|llama3-8b|llama3-70b|llama3.1-8b|"     \
+    "llama3.1-70b|llama3.1-405b|llama3.2-1b|llama3.2-3b|qwen2-0.5b|qwen2-1.5b|qwen2-7b|qwen2.5-0.5b|" \
+    "qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b"
+
+static const struct size sizes[] = {            /* D, F, layers, H, K */
+    LLAMA2("llama-7b", 1e-6, 2048,                  4096, 11008, 32, 32, 32),
+    LLAMA2("llama2-7b", 1e-5, 4096,                 4096, 11008, 32, 32, 32),
+    LLAMA2("llama2-13b", 1e-5, 4096,                5120, 13824, 40, 40, 40),
+    LLAMA2("llama2-70b", 1e-5, 4096,                8192, 28672, 80, 64, 8),
+    LLAMA2("tinyllama-1.1b", 1e-5, 2048,            2048, 5632, 22, 32, 4),
+    LLAMA3("llama3-8b", 8192, 0, false,             4096, 14336, 32, 32, 8),
+    LLAMA3("llama3-70b", 8192, 0, false,            8192, 28672, 80, 64, 8),
+    LLAMA3("llama3.1-8b", 131072, 8, false,         4096, 14336, 32, 32, 8),
+    LLAMA3("llama3.1-70b", 131072, 8, false,        8192, 28672, 80, 64, 8),
+    LLAMA3("llama3.1-405b", 131072, 8, false,       16384, 53248, 126, 128, 8),
+    LLAMA3("llama3.2-1b", 131072, 32, true,         2048, 8192, 16, 32, 8),
+    LLAMA3("llama3.2-3b", 131072, 32, true,         3072, 8192, 28, 24, 8),
+    QWEN("qwen2-0.5b", 151936, 131072, 1e-6, true,  896, 4864, 24, 14, 2),
+    QWEN("qwen2-1.5b", 151936, 131072, 1e-6, true,  1536, 8960, 28, 12, 2),
+    QWEN("qwen2-7b", 152064, 131072, 1e-6, false,   3584, 18944, 28, 28, 4),
+    QWEN("qwen2.5-0.5b", 151936, 32768, 1e-6, true, 896, 4864, 24, 14, 2),
+    QWEN("qwen2.5-1.5b", 151936, 131072, 1e-6, true, 1536, 8960, 28, 12, 2),
+    QWEN("qwen2.5-3b", 151936, 32768, 1e-6, true,   2048, 11008, 36, 16, 2),
+    QWEN("qwen2.5-7b", 152064, 131072, 1e-6, false, 3584, 18944, 28, 28, 4),
+    QWEN("qwen2.5-14b", 152064, 131072, 1e-5, false, 5120, 13824, 48, 40, 8),
+    QWEN("qwen2.5-32b", 152064, 131072, 1e-5, false, 5120, 27648, 64, 40, 8),
+};
+
+/* What transformers takes for a key that a config.json leaves out. */
+static const struct size absent[] = {
+    [LLAMA] = LLAMA2("llama", 1e-6, 2048, 4096, 11008, 32, 32, 0),
+    [QWEN2] = {"qwen2", QWEN2, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1},
+};
+/* clang-format on */
+
+#define INT(option, least, most, text)                                                   \
+    {                                                                                    \
+        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = least, .max = most,     \
+        .help = text                                                                     \
+    }
+#define REAL(option, least, most, text)                                                  \
+    {                                                                                    \
+        .name = option, .kind = ZT_OPT_FLOAT, .value = "X", .min = least, .max = most,   \
+        .help = text                                                                     \
+    }
+
+static const struct zt_option options[] = {
+    {.name = "model",
+     .kind = ZT_OPT_CHOICE,
+     .value = "SIZE",
+     .def = "llama3.2-1b",
+     .choices = NAMES,
+     .help = "a published size; the options below change single numbers of it"},
+    INT("hidden_size", 1, 1 << 20, "width of the model"),
+    INT("intermediate_size", 1, 1 << 22, "width of the feed-forward part"),
+    INT("num_hidden_layers", 1, 1000, "transformer layers"),
+    INT("num_attention_heads", 1, 1024, "query heads"),
+    INT("num_key_value_heads", 1, 1024, "key heads; divides num_attention_heads"),
+    INT("head_dim", 2, MAX_HEAD_DIM,
+        "width of a head, even; hidden_size / num_attention_heads if not given"),
+    INT("vocab_size", 1, 1 << 30,
+        "rows of the embedding; what the data need, else the size's"),
+    INT("max_position_embeddings", 1, 1 << 24,
+        "longest sequence; the size's, or block_size if longer"),
+    {.name = "tie_word_embeddings",
+     .kind = ZT_OPT_FLAG,
+     .help = "the output head is the embedding"},
+    REAL("rms_norm_eps", 1e-12, 1, "added to the mean square in a norm"),
+    REAL("initializer_range", 0, 1, "standard deviation of new weights"),
+    REAL("attention_dropout", 0, 0.99, "of the probabilities in attention"),
+    REAL("rope_theta", 1, 1e12, "base of the rotary frequencies"),
+    {.name = "rope_type",
+     .kind = ZT_OPT_CHOICE,
+     .value = "TYPE",
+     .choices = "default|linear|llama3",
+     .help = "how rotary frequencies are stretched"},
+    REAL("rope_factor", 1, 1e6, "by how much they are stretched"),
+    REAL("low_freq_factor", 1e-3, 1e6, "llama3: wavelengths above original / this are"),
+    REAL("high_freq_factor", 1e-3, 1e6, "llama3: those below original / this are not"),
+    INT("original_max_position_embeddings", 1, 1 << 24, "llama3: length to stretch from"),
+    INT("sliding_window", 1, 1 << 24, "qwen2: tokens that a layer with a window sees"),
+    INT("max_window_layers", 0, 1000, "qwen2: layers from this one up have the window"),
+    {.name = NULL},
+};
+
+/* The option if the user gave it; an imported config.json must say the same then. */
+static int64_t settle(zt_model *m, const char *name, int64_t def)
+{
+    const zt_args *args = zt_model_args(m);
+
+    if (!zt_args_given(args, name))
+        return def;
+    if (zt_model_has_config(m) && def != zt_args_int(args, name))
+        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
+                      (long long)zt_args_int(args, name), (long long)def);
+    return zt_args_int(args, name);
+}
+
+static double settle_real(zt_model *m, const char *name, double def)
+{
+    const zt_args *args = zt_model_args(m);
+
+    if (!zt_args_given(args, name))
+        return def;
+    if (zt_model_has_config(m) && def != zt_args_float(args, name))
+        zt_model_fail(m, "--%s %g, but the config.json of the weights says %g", name,
+                      zt_args_float(args, name), def);
+    return zt_args_float(args, name);
+}
+
+static int64_t pick(zt_model *m, const char *name, int64_t def)
+{
+    return settle(m, name, zt_model_config_int(m, name, def));
+}
+
+static double pick_real(zt_model *m, const char *name, double def)
+{
+    return settle_real(m, name, zt_model_config_float(m, name, def));
+}
+
+static bool pick_tied(zt_model *m, bool def)
+{
+    const zt_args *args = zt_model_args(m);
+    bool imported = zt_model_config_int(m, "tie_word_embeddings", def) != 0;
+
+    if (!zt_args_given(args, "tie_word_embeddings"))
+        return imported;
+    if (zt_model_has_config(m) && imported != zt_args_flag(args, "tie_word_embeddings"))
+        zt_model_fail(m, "--tie_word_embeddings is not what the config.json says");
+    return zt_args_flag(args, "tie_word_embeddings");
+}
+
+/* The row of --model, or with a config.json the one of its kind; NULL: refused. */
+static const struct size *find_size(zt_model *m)
+{
+    const char *name = zt_args_string(zt_model_args(m), "model");
+    const char *type = zt_model_config_string(m, "model_type", "");
+    size_t i = 0;
+
+    if (zt_model_has_config(m)) {
+        for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+            if (strcmp(kinds[i].model_type, type) == 0)
+                return &absent[i];
+        zt_model_fail(m, "model_type \"%s\": only llama and qwen2 are built", type);
+        return NULL;
+    }
+    while (strcmp(sizes[i].name, name) != 0)
+        i++; /* the option's choices are the rows */
+    return &sizes[i];
+}
+
+/* Newer files have one object, rope_parameters; older ones rope_scaling. */
+static double rope_number(zt_model *m, const char *key, double def)
+{
+    char newer[64], older[64];
+
+    snprintf(newer, sizeof(newer), "rope_parameters.%s", key);
+    snprintf(older, sizeof(older), "rope_scaling.%s", key);
+    return zt_model_config_float(m, newer, zt_model_config_float(m, older, def));
+}
+
+static const char *rope_type(zt_model *m, const char *def)
+{
+    const char *given = zt_args_string(zt_model_args(m), "rope_type");
+    const char *type = zt_model_config_string(m, "rope_scaling.type", def);
+
+    type = zt_model_config_string(m, "rope_scaling.rope_type", type);
+    type = zt_model_config_string(m, "rope_parameters.rope_type", type);
+    if (strcmp(type, "default") != 0 && strcmp(type, "linear") != 0 &&
+        strcmp(type, "llama3") != 0)
+        zt_model_fail(m, "rope_type \"%s\": only default, linear and llama3 are built",
+                      type);
+    if (given && zt_model_has_config(m) && strcmp(given, type) != 0)
+        zt_model_fail(m, "--rope_type %s, but the config.json of the weights says %s",
+                      given, type);
+    return given ? given : type;
+}
+
+static void read_rope(zt_model *m, const struct size *size, struct config *c)
+{
+    struct scaling *how = &c->scaling;
+    double factor = size->factor > 0 ? size->factor : 1;
+    double original = zt_model_has_config(m) ? (double)c->positions : 8192;
+    double theta = zt_model_config_float(m, "rope_theta", size->theta);
+    double part = zt_model_config_float(m, "partial_rotary_factor", 1);
+
+    c->theta = settle_real(m, "rope_theta", rope_number(m, "rope_theta", theta));
+    how->type = rope_type(m, size->factor > 0 ? "llama3" : "default");
+    how->factor = settle_real(m, "rope_factor", rope_number(m, "factor", factor));
+    how->low = settle_real(m, "low_freq_factor", rope_number(m, "low_freq_factor", 1));
+    how->high = settle_real(m, "high_freq_factor", rope_number(m, "high_freq_factor", 4));
+    original = rope_number(m, "original_max_position_embeddings", original);
+    how->original = settle(m, "original_max_position_embeddings", (int64_t)original);
+    if (rope_number(m, "partial_rotary_factor", part) != 1)
+        zt_model_fail(m, "partial_rotary_factor: only 1 is built");
+    if (!(how->factor >= 1) || !(how->low > 0) || !(how->high > how->low) ||
+        !(c->theta > 0) || how->original < 1)
+        zt_model_fail(
+            m,
+            "rope: theta %g, factor %g, low_freq_factor %g, high_freq_factor %g "
+            "and original_max_position_embeddings %lld do not fit together",
+            c->theta, how->factor, how->low, how->high, (long long)how->original);
+}
+
+/* Which layers see a window. Only Qwen2 has one. */
+static void read_window(zt_model *m, struct config *c)
+{
+    bool imported = zt_model_has_config(m), qwen = c->kind == QWEN2;
+    bool used = !imported || !qwen || zt_model_config_int(m, "use_sliding_window", 0);
+    int64_t window =
+        zt_model_config_int(m, "sliding_window", imported && qwen ? 4096 : 0);
+    char key[32];
+
+    c->window = settle(m, "sliding_window", used ? window : 0);
+    c->window_from = pick(m, "max_window_layers", imported ? 28 : 0);
+    if (c->window && !qwen)
+        zt_model_fail(m, "sliding_window: the llama kind has none, only qwen2 has");
+    for (int i = 0; c->window && i < c->num_layers; i++) {
+        const char *rule = i < c->window_from ? "full_attention" : "sliding_attention";
+
+        snprintf(key, sizeof(key), "layer_types.%d", i);
+        if (strcmp(zt_model_config_string(m, key, rule), rule) != 0)
+            zt_model_fail(m, "%s is not \"%s\", as max_window_layers %lld says", key,
+                          rule, (long long)c->window_from);
+    }
+}
+
+/* What must hold between the numbers. */
+static zt_err check_sizes(zt_model *m, const struct config *c)
+{
+    const char *act = zt_model_config_string(m, "hidden_act", "silu");
+
+    if (strcmp(act, "silu") != 0)
+        return zt_model_fail(m, "hidden_act \"%s\": only silu is built", act);
+    if (c->num_layers < 1 || c->heads < 1 || c->kv_heads < 1 || c->width < 1)
+        return zt_model_fail(m, "num_hidden_layers, num_attention_heads, "
+                                "num_key_value_heads and hidden_size must be positive");
+    if (c->width % c->heads) /* transformers wants it with head_dim, too */
+        return zt_model_fail(
+            m, "hidden_size %lld is not a multiple of num_attention_heads %lld",
+            (long long)c->width, (long long)c->heads);
+    if (c->heads % c->kv_heads)
+        return zt_model_fail(m,
+                             "num_attention_heads %lld is not a multiple of "
+                             "num_key_value_heads %lld",
+                             (long long)c->heads, (long long)c->kv_heads);
+    if (c->head_dim < 2 || c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
+        return zt_model_fail(m, "head_dim %lld is not an even number up to %d",
+                             (long long)c->head_dim, MAX_HEAD_DIM);
+    return zt_model_status(m);
+}
+
+static zt_err read_config(zt_model *m, struct config *c)
+{
+    const struct size *size = find_size(m);
+    int64_t data = zt_model_data_vocab(m), block = zt_model_block_size(m), heads;
+
+    if (!size)
+        return zt_model_status(m);
+    c->kind = size->kind;
+    c->width = pick(m, "hidden_size", size->width);
+    c->inner = pick(m, "intermediate_size", size->inner);
+    c->num_layers = pick(m, "num_hidden_layers", size->layers);
+    c->heads = heads = pick(m, "num_attention_heads", size->heads);
+    c->kv_heads = pick(m, "num_key_value_heads", size->kv_heads ? size->kv_heads : heads);
+    c->head_dim = pick(m, "head_dim", heads > 0 ? c->width / heads : 0);
+    c->positions = pick(m, "max_position_embeddings",
+                        block > size->positions ? block : size->positions);
+    c->vocab = pick(m, "vocab_size", data ? data : size->vocab);
+    c->tied = pick_tied(m, size->tied);
+    c->eps = pick_real(m, "rms_norm_eps", size->eps);
+    c->deviation = pick_real(m, "initializer_range", 0.02);
+    c->dropout = pick_real(m, "attention_dropout", 0);
+    c->bos = c->vocab == size->vocab ? size->bos : -1;
+    c->eos = c->vocab == size->vocab ? size->eos : -1;
+    if (c->kind == LLAMA) {
+        c->qkv_bias = c->o_bias = zt_model_config_int(m, "attention_bias", 0) != 0;
+        c->mlp_bias = zt_model_config_int(m, "mlp_bias", 0) != 0;
+    } else {
+        c->qkv_bias = true;
+    }
+    read_rope(m, size, c);
+    read_window(m, c);
+    return check_sizes(m, c);
+}
+
+/* ---- for transformers ---- */
+
+static void export_rope(zt_model *m, const struct config *c)
+{
+    const struct scaling *how = &c->scaling;
+
+    zt_model_export(m, "rope_theta", "%.15g", c->theta);
+    if (strcmp(how->type, "default") == 0)
+        zt_model_export(m, "rope_scaling", "null");
+    else if (strcmp(how->type, "linear") == 0)
+        zt_model_export(m, "rope_scaling",
+                        "{\"rope_type\": \"linear\", \"factor\": %#.15g}", how->factor);
+    else
+        zt_model_export(m, "rope_scaling",
+                        "{\"rope_type\": \"llama3\", \"factor\": %#.15g, "
+                        "\"low_freq_factor\": %#.15g, \"high_freq_factor\": %#.15g, "
+                        "\"original_max_position_embeddings\": %lld}",
+                        how->factor, how->low, how->high, (long long)how->original);
+}
+
+static void export_token(zt_model *m, const char *key, int64_t token)
+{
+    zt_model_export(m, key, token < 0 ? "null" : "%lld", (long long)token);
+    zt_model_export_imported(m, key); /* a list in some files */
+}
+
+/* What `transformers` needs in config.json to open our weights. */
+static void export_config(zt_model *m, const struct config *c)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {
+        {"vocab_size", c->vocab},          {"hidden_size", c->width},
+        {"intermediate_size", c->inner},   {"num_hidden_layers", c->num_layers},
+        {"num_attention_heads", c->heads}, {"num_key_value_heads", c->kv_heads},
+        {"head_dim", c->head_dim},         {"max_position_embeddings", c->positions}};
+
+    zt_model_export(m, "model_type", "\"%s\"", kinds[c->kind].model_type);
+    zt_model_export(m, "architectures", "[\"%s\"]", kinds[c->kind].class);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        zt_model_export(m, numbers[i].key, "%lld", (long long)numbers[i].value);
+    zt_model_export(m, "hidden_act", "\"silu\"");
+    zt_model_export(m, "rms_norm_eps", "%.15g", c->eps);
+    zt_model_export(m, "initializer_range", "%.15g", c->deviation);
+    zt_model_export(m, "attention_dropout", "%#.15g", c->dropout);
+    zt_model_export(m, "tie_word_embeddings", c->tied ? "true" : "false");
+    export_rope(m, c);
+    export_token(m, "bos_token_id", c->bos);
+    export_token(m, "eos_token_id", c->eos);
+    if (c->kind == LLAMA) {
+        zt_model_export(m, "attention_bias", c->o_bias ? "true" : "false");
+        zt_model_export(m, "mlp_bias", c->mlp_bias ? "true" : "false");
+        return;
+    }
+    zt_model_export(m, "use_sliding_window", c->window ? "true" : "false");
+    zt_model_export(m, "sliding_window", c->window ? "%lld" : "null",
+                    (long long)c->window);
+    zt_model_export(m, "max_window_layers", "%lld", (long long)c->window_from);
+}
+
+#endif
