@@ -30,10 +30,9 @@ typedef enum zt_frame_type {
     ZT_FRAME_SIGNAL = 3, /* JSON {signal}: hand a signal to every rank, nothing more */
     ZT_FRAME_PING = 4,   /* empty: zlaunch is alive */
     ZT_FRAME_LOOK = 5,   /* empty: tell of every rank what it is doing, as LOOKED */
-    ZT_FRAME_LINKS =
-        6, /* empty: listen for the other nodes and tell where, as LINKS_HERE */
-    ZT_FRAME_LINKS_TRY =
-        7, /* u32 index of this node, then JSON: try to reach all of these */
+    ZT_FRAME_LINKS = 8,  /* empty: listen for other nodes, tell where as LINKS_HERE */
+    ZT_FRAME_LINKS_TRY = 9, /* u32 own index, then JSON: try to reach all of these */
+    ZT_FRAME_ASK = 6,       /* JSON {id, ask}: the daemon hands it to every rank */
     /* both ways: what MPI ranks leave for those of other nodes, see docs/PROTOCOL.md */
     ZT_FRAME_PMI_PAIRS = 12, /* "key=value" lines, each ending in '\n' */
     ZT_FRAME_PMI_FENCE = 13, /* empty: every rank of the node waits; or: all may go on */
@@ -51,6 +50,11 @@ typedef enum zt_frame_type {
     ZT_FRAME_LINKS_FOUND = 26, /* JSON: which of the others were reached, how fast */
     /* rank -> daemon */
     ZT_FRAME_EVENT = 32, /* JSON {event, ...}: see common/event.h */
+    /* zlaunch --ctl and --attach <-> zlaunch, over the job's socket: launcher/ctl.h */
+    ZT_FRAME_CTL_ASK = 48,    /* JSON {ask}: the one frame of the client */
+    ZT_FRAME_CTL_ANSWER = 49, /* JSON: what was asked for */
+    ZT_FRAME_CTL_LINE = 50,   /* u8 stream (1, 2), a line without its newline */
+    ZT_FRAME_CTL_END = 51,    /* JSON {exit_code, text}: the last frame */
 } zt_frame_type;
 
 struct zt_frame {
