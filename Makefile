@@ -71,7 +71,7 @@ CFLAGS  ?= -g
 ALL_CFLAGS = -std=gnu11 $(WARN) $(OPT_$(VARIANT)) $(OMP) -fPIC -fvisibility=hidden -I. -Iinclude \
              -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"' -MMD -MP $(CFLAGS)
 ALL_LDFLAGS = $(LD_$(VARIANT)) $(OMP) $(LDFLAGS)
-LDLIBS  = -ljansson -luv -lxxhash -ldl -lpthread -lm
+LDLIBS  = -ljansson -luv -lxxhash -lhwloc -ldl -lpthread -lm
 
 SYS_kernels := -ldnnl
 SYS_launcher := -lssh2
@@ -155,7 +155,7 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(foreach l,$(call closure,launcher),$(SYS_$(l))) -ljansson -luv -lxxhash \
-	  -lpthread -lm
+	  -lhwloc -lpthread -lm
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
 WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels store
@@ -243,7 +243,7 @@ build/fuzz/%: test/fuzz/%.c $(FUZZ_SRCS) $(wildcard common/*.h launcher/*.h)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -I. -Iinclude -D_GNU_SOURCE \
-	  -DZT_VERSION='"$(VERSION)"' -Wno-everything -o $@ $< $(FUZZ_SRCS) -ljansson -luv -lxxhash -lpthread -lm
+	  -DZT_VERSION='"$(VERSION)"' -Wno-everything -o $@ $< $(FUZZ_SRCS) -ljansson -luv -lxxhash -lhwloc -lpthread -lm
 FUZZ_SECONDS ?= 20
 fuzz: $(FUZZERS)
 	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)

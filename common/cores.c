@@ -1,5 +1,7 @@
 #include "common/cores.h"
 
+#include "common/cores_private.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,51 +81,192 @@ static int cgroup_quota(void)
     return (int)((quota + period - 1) / period);
 }
 
+/* Does Linux know more than one NUMA node? Only then is there anything to ask hwloc. */
+static bool many_nodes(void)
+{
+    char line[512];
+    cpu_set_t nodes;
+
+    if (getenv("HWLOC_SYNTHETIC") || getenv("HWLOC_XMLFILE"))
+        return true;
+    return read_line("/sys/devices/system/node/online", line, sizeof(line)) &&
+           parse_list(line, &nodes) && CPU_COUNT(&nodes) > 1;
+}
+
+/* Each processor of `mask` with its hardware threads, in order of numbers. */
+static zt_err cores_of_mask(struct zt_cores *c, const cpu_set_t *mask,
+                            struct zt_fault *fault)
+{
+    cpu_set_t left = *mask, threads;
+
+    c->core = calloc((size_t)CPU_COUNT(mask), sizeof(*c->core));
+    if (!c->core)
+        return zt_fault_set(fault, ZT_E_NOMEM, "cores: no memory");
+    c->num_nodes = 1;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        struct zt_core *core = &c->core[c->num];
+
+        if (!CPU_ISSET(i, &left))
+            continue;
+        siblings(i, &threads);
+        CPU_AND(&core->cpu, &threads, &left);
+        CPU_SET(i, &core->cpu);
+        CPU_XOR(&left, &left, &core->cpu);
+        core->node = core->memory = -1;
+        c->num++;
+    }
+    return ZT_OK;
+}
+
+/* *mask: what may be used; cut down to `list`. */
+static zt_err apply_list(cpu_set_t *mask, const char *list, struct zt_fault *fault)
+{
+    cpu_set_t want, both;
+    char have[256];
+
+    if (!parse_list(list, &want))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "core list '%.100s': expected numbers and ranges such as "
+                            "1,3-5,7",
+                            list);
+    CPU_AND(&both, &want, mask);
+    if (!CPU_EQUAL(&both, &want)) {
+        zt_cores_text(mask, have, sizeof(have));
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "core list '%.100s': this process may only use cores %s",
+                            list, have);
+    }
+    *mask = want;
+    return ZT_OK;
+}
+
 zt_err zt_cores_init(struct zt_cores *c, const char *list, struct zt_fault *fault)
 {
-    cpu_set_t mask, want, left, core;
+    cpu_set_t mask;
+    zt_err rc = ZT_OK;
 
     *c = (struct zt_cores){0};
     if (sched_getaffinity(0, sizeof(mask), &mask) < 0)
         return zt_fault_set(fault, ZT_E_SYSTEM, "affinity mask: %s", strerror(errno));
-    if (list) {
-        if (!parse_list(list, &want))
-            return zt_fault_set(fault, ZT_E_USAGE,
-                                "core list '%.100s': expected numbers and ranges such as "
-                                "1,3-5,7",
-                                list);
-        CPU_AND(&left, &want, &mask);
-        if (!CPU_EQUAL(&left, &want)) {
-            char have[256];
-
-            zt_cores_text(&mask, have, sizeof(have));
-            return zt_fault_set(fault, ZT_E_USAGE,
-                                "core list '%.100s': this process may only use cores %s",
-                                list, have);
-        }
-        mask = want;
-    }
-    c->cpu = calloc((size_t)CPU_COUNT(&mask), sizeof(*c->cpu));
-    if (!c->cpu)
-        return zt_fault_set(fault, ZT_E_NOMEM, "cores: no memory");
-    left = mask;
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        if (!CPU_ISSET(i, &left))
-            continue;
-        siblings(i, &core);
-        CPU_AND(&c->cpu[c->num], &core, &left);
-        CPU_SET(i, &c->cpu[c->num]);
-        CPU_XOR(&left, &left, &c->cpu[c->num]);
-        c->num++;
-    }
+    if (list)
+        rc = apply_list(&mask, list, fault);
+    if (rc)
+        return rc;
     c->quota = cgroup_quota();
-    return ZT_OK;
+    /* where hwloc does not know all of the mask (containers), the kernel's word counts */
+    if (many_nodes() && zt_cores_topology(c, NULL, &mask))
+        return ZT_OK;
+    return cores_of_mask(c, &mask, fault);
+}
+
+zt_err zt_cores_init_synthetic(struct zt_cores *c, const char *machine, const char *list,
+                               struct zt_fault *fault)
+{
+    cpu_set_t mask;
+    zt_err rc;
+
+    *c = (struct zt_cores){0};
+    memset(&mask, 0xff, sizeof(mask));
+    if (!zt_cores_topology(c, machine, &mask))
+        return zt_fault_set(fault, ZT_E_USAGE, "'%.100s' is no machine", machine);
+    if (!list)
+        return ZT_OK;
+    CPU_ZERO(&mask);
+    for (int i = 0; i < c->num; i++)
+        CPU_OR(&mask, &mask, &c->core[i].cpu);
+    zt_cores_release(c);
+    rc = apply_list(&mask, list, fault);
+    if (!rc && !zt_cores_topology(c, machine, &mask))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "cores: no memory");
+    return rc;
 }
 
 void zt_cores_release(struct zt_cores *c)
 {
-    free(c->cpu);
+    free(c->core);
     *c = (struct zt_cores){0};
+}
+
+/* ------------------------------------------------------------------ shares */
+
+#define MAX_NODES 1024
+
+struct span {
+    int first, num; /* cores */
+    int ranks;
+};
+
+/* The NUMA nodes as runs of cores; their number, 0: too many of them. */
+static int find_spans(const struct zt_cores *c, struct span *spans)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->num; i++) {
+        if (i == 0 || c->core[i].node != c->core[i - 1].node) {
+            if (n == MAX_NODES)
+                return 0;
+            spans[n++] = (struct span){.first = i};
+        }
+        spans[n - 1].num++;
+    }
+    return n;
+}
+
+/*
+ * Rank by rank, always to the node that would have the most cores for each of its ranks:
+ * nothing else makes the smallest share larger. False: C2 does not hold.
+ */
+static bool spread(struct span *spans, int n, int cores, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        struct span *best = &spans[0];
+
+        for (int i = 1; i < n; i++) /* num / (ranks + 1) is larger than the best's */
+            if ((int64_t)spans[i].num * (best->ranks + 1) >
+                (int64_t)best->num * (spans[i].ranks + 1))
+                best = &spans[i];
+        best->ranks++;
+    }
+    for (int i = 0; i < n; i++)
+        if (spans[i].ranks && spans[i].num / spans[i].ranks < cores / ranks)
+            return false;
+    return true;
+}
+
+static void even_part(int first, int num, int i, int n, int *lo, int *hi)
+{
+    *lo = first + (int)((int64_t)num * i / n);
+    *hi = first + (int)((int64_t)num * (i + 1) / n);
+}
+
+/* The cores from *lo to below *hi are the rank's. */
+static void find_part(const struct zt_cores *c, int rank, int ranks, int *lo, int *hi)
+{
+    struct span spans[MAX_NODES];
+    int n = find_spans(c, spans);
+
+    if (!n || !spread(spans, n, c->num, ranks)) {
+        even_part(0, c->num, rank, ranks, lo, hi);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        if (rank < spans[i].ranks) {
+            even_part(spans[i].first, spans[i].num, rank, spans[i].ranks, lo, hi);
+            return;
+        }
+        rank -= spans[i].ranks;
+    }
+}
+
+static void find_node(const struct zt_cores *c, int lo, int hi, struct zt_core_share *out)
+{
+    if (c->num_nodes < 2 || lo == hi)
+        return;
+    for (int i = lo + 1; i < hi; i++)
+        if (c->core[i].node != c->core[lo].node)
+            return;
+    out->node = c->core[lo].node;
+    out->memory = c->core[lo].memory;
 }
 
 void zt_cores_share(const struct zt_cores *c, int local_rank, int local_world,
@@ -131,16 +274,16 @@ void zt_cores_share(const struct zt_cores *c, int local_rank, int local_world,
 {
     int lo = 0, hi = c->num;
 
-    *out = (struct zt_core_share){.bind = true};
+    *out = (struct zt_core_share){.bind = true, .node = -1, .memory = -1};
     if (c->num < local_world) {
         out->bind = false;
         out->crowded = true;
     } else {
-        lo = (int)((int64_t)c->num * local_rank / local_world);
-        hi = (int)((int64_t)c->num * (local_rank + 1) / local_world);
+        find_part(c, local_rank, local_world, &lo, &hi);
+        find_node(c, lo, hi, out);
     }
     for (int i = lo; i < hi; i++)
-        CPU_OR(&out->mask, &out->mask, &c->cpu[i]);
+        CPU_OR(&out->mask, &out->mask, &c->core[i].cpu);
     out->threads = out->crowded ? 1 : hi - lo;
     if (c->quota && out->threads > c->quota / local_world)
         out->threads = c->quota / local_world;

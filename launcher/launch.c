@@ -256,6 +256,13 @@ static void fill(struct zt_launch *l, struct zt_report *report)
         zt_report_problem(
             report, ZT_E_UNSUPPORTED,
             "--device cuda: this version has no CUDA backend; use --device cpu");
+    if (getenv("KMP_AFFINITY")) { /* that binds threads by itself, and wins */
+        l->bind = false;
+        if (flag(l, "bind_cores_to_rank") || l->core_list)
+            zt_report_problem(report, ZT_E_USAGE,
+                              "--%s does not go together with KMP_AFFINITY; unset it",
+                              l->core_list ? "bind_core_list" : "bind_cores_to_rank");
+    }
     if (flag(l, "no_bind") && (flag(l, "bind_cores_to_rank") || l->core_list))
         zt_report_problem(report, ZT_E_USAGE, "--no_bind does not go together with --%s",
                           l->core_list ? "bind_core_list" : "bind_cores_to_rank");

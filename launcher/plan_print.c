@@ -61,6 +61,8 @@ static void print_rank(FILE *out, const struct zt_plan *p, const struct zt_group
         zt_cores_text(&share.mask, list, sizeof(list));
         fprintf(out, ", %d thread%s, cores %s%s", share.threads, plural(share.threads),
                 list, p->bind && share.bind ? "" : " (not bound)");
+        if (share.node >= 0)
+            fprintf(out, ", NUMA node %d", share.node);
     }
     fputc('\n', out);
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -163,6 +165,19 @@ static int keep_open(int fd)
     return fcntl(fd, F_SETFD, 0);
 }
 
+/* Pages come from this NUMA node while it has some. A kernel or container that does not
+ * allow to ask leaves them where they fall. */
+static void prefer_memory(int node)
+{
+    unsigned long mask[16] = {0};
+    const unsigned bits = 8 * sizeof(*mask);
+
+    if (node < 0 || node >= (int)(8 * sizeof(mask)))
+        return;
+    mask[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
+    (void)!syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask, 8 * sizeof(mask) + 1);
+}
+
 /* From fork to exec; only async-signal-safe calls, since the daemon may have threads. */
 static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
                   int null_fd, char **env, pid_t daemon)
@@ -184,8 +199,10 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
         keep_open(s->shm_fd) < 0 || keep_open(s->state_fd) < 0 ||
         (s->pmi_fd >= 0 && keep_open(s->pmi_fd) < 0))
         _exit(71);
-    if (job->bind && s->share->bind)
+    if (job->bind && s->share->bind) {
         sched_setaffinity(0, sizeof(s->share->mask), &s->share->mask);
+        prefer_memory(s->share->memory);
+    }
     if (job->cwd && chdir(job->cwd) < 0)
         child_fail("enter folder", job->cwd, errno, 71);
     execvpe(job->argv[0], job->argv, env);
