@@ -20,7 +20,8 @@
 
 #define MAX_FRAMES 64
 
-extern const char __executable_start[]; /* from the linker: where the program begins */
+/* from the linker: where the program begins; weak, as a library has none */
+extern const char __executable_start[] __attribute__((weak));
 
 static char head[80];
 
