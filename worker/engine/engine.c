@@ -175,6 +175,19 @@ static zt_err open_zero(struct zt_engine *e, struct zt_fault *fault)
     return zt_zero_open(&cfg, &e->zero, fault);
 }
 
+/* A limit below what one call needs cannot be kept. */
+static void warn_of_limit(const struct zt_engine *e)
+{
+    const struct zt_block *b = NULL;
+    int64_t least = zt_zero_largest_call(e->zero, &b);
+
+    if (e->run->rank == 0 && least > e->run->zero.max_live_parameters)
+        zt_warn("zero",
+                "stage3_max_live_parameters is %lld, but block %s alone needs %lld "
+                "parameters at once: that many are held",
+                (long long)e->run->zero.max_live_parameters, b->name, (long long)least);
+}
+
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -185,6 +198,8 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc)
         rc = open_pool(e, fault);
+    if (!rc)
+        warn_of_limit(e);
     if (!rc)
         rc = e->backend->alloc(e->device, sizeof(*e->scalars), &p, fault);
     if (rc)

@@ -360,3 +360,21 @@ zt_err zt_gather_end(struct zt_zero *z, struct zt_fault *fault)
     visits(z)->known = true;
     return rc;
 }
+
+int64_t zt_zero_largest_call(const struct zt_zero *z, const struct zt_block **block)
+{
+    int64_t most = 0;
+
+    for (int i = 0; z->stage == 3 && i < z->cfg.model->num_blocks; i++) {
+        const struct zt_block *b = z->cfg.model->blocks[i], *n;
+        int64_t sum = 0;
+
+        for (int k = 0; (n = zt_needed(b, k)); k++)
+            sum += zt_is_gathered(z, n) ? n->numel : 0;
+        if (sum > most) {
+            most = sum;
+            *block = b;
+        }
+    }
+    return most;
+}

@@ -73,6 +73,9 @@ struct zt_step_hooks zt_zero_hooks(struct zt_zero *z);
 /* What is taken, and the pools' peaks so far. */
 struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z);
 size_t zt_zero_total(const struct zt_zero_bytes *b); /* without `peers` */
+/* The most parameters that one call has to gather at once, whatever the limits say;
+ * *block: which call. */
+int64_t zt_zero_largest_call(const struct zt_zero *z, const struct zt_block **block);
 /* The most parameters that were gathered at once so far, persistent ones not counted. */
 int64_t zt_zero_live_peak(const struct zt_zero *z);
 
