@@ -238,7 +238,7 @@ bench: all $(BENCHES)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_SRCS = $(call srcs,common) $(call srcs,data) $(call srcs,checkpoint) \
-            $(patsubst %,launcher/ssh_%.c,bytes hosts config key)
+            $(patsubst %,launcher/ssh_%.c,bytes hosts config key) launcher/hostfile.c worker/daemon/pmi.c
 build/fuzz/%: test/fuzz/%.c $(FUZZ_SRCS) $(wildcard common/*.h launcher/*.h)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)

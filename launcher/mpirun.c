@@ -48,9 +48,9 @@ static void add(struct zt_mpirun *m, const char *fmt, ...)
 /* Split at blanks; quotes keep blanks, a backslash keeps any character. */
 static void add_launcher_args(struct zt_mpirun *m)
 {
-    const char *p = m->plan->launch->launcher_args;
+    const char *args = m->plan->launch->launcher_args, *p = args ? args : "";
 
-    while (p && *(p += strspn(p, " \t"))) {
+    while (*(p += strspn(p, " \t"))) {
         char *word = calloc(1, strlen(p) + 1), quote = 0;
         size_t n = 0;
 
