@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ASK_BYTES 8192 /* of questions that wait */
+
 /* One per process, like the log: a rank has one supervisor, or one terminal. */
 static struct {
     int rank;
@@ -23,6 +25,8 @@ static struct {
     size_t phases_bytes;
     struct zt_phase_slot *phase; /* ours */
     struct zt_render *render;
+    struct zt_buf in; /* of the control socket: what is asked */
+    bool deaf;        /* something that is no question came, or the socket is shut */
 } st = {.fd = -1};
 
 /* The descriptor number in an environment variable, if it is open; closed on exec. */
@@ -88,6 +92,8 @@ void zt_event_open(int rank, int world)
     st.fd = inherited_fd("ZLAUNCH_CONTROL_FD");
     if (st.fd >= 0 && (fstat(st.fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
         st.fd = -1;
+    zt_buf_init(&st.in, ASK_BYTES);
+    st.deaf = st.fd < 0;
     open_phases();
     if (st.fd < 0)
         open_render(world);
@@ -97,6 +103,8 @@ void zt_event_close(void)
 {
     zt_render_close(st.render);
     st.render = NULL;
+    zt_buf_release(&st.in);
+    st.deaf = true;
     if (st.phases)
         munmap(st.phases, st.phases_bytes);
     st.phases = st.phase = NULL;
@@ -223,6 +231,57 @@ void zt_event_text(const char *kind, const char *text)
 {
     json_t *ev = make(kind);
 
+    json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
+    emit(ev);
+}
+
+/* The first frame of what has come, as a question. False: there is none. */
+static bool take_ask(struct zt_event_ask *out)
+{
+    struct zt_frame f;
+    zt_err rc = zt_frame_peek(&st.in, &f, NULL);
+    json_t *o;
+
+    if (rc) {
+        st.deaf = rc != ZT_E_SHORT;
+        return false;
+    }
+    o = f.type == ZT_FRAME_ASK ? zt_json_object(f.body, f.body_bytes) : NULL;
+    out->id = zt_json_get_int(o, "id", 0);
+    snprintf(out->what, sizeof(out->what), "%s", zt_json_get_text(o, "ask", "?"));
+    st.deaf = !o;
+    json_decref(o);
+    zt_frame_drop(&st.in, &f);
+    return !st.deaf;
+}
+
+bool zt_event_asked(struct zt_event_ask *out)
+{
+    uint8_t block[1024];
+    ssize_t k;
+
+    if (st.deaf || st.fd < 0)
+        return false;
+    if (take_ask(out))
+        return true;
+    k = recv(st.fd, block, sizeof(block), MSG_DONTWAIT);
+    if (k <= 0) {
+        st.deaf = k == 0 || (errno != EAGAIN && errno != EINTR);
+        return false;
+    }
+    if (zt_buf_put(&st.in, block, (size_t)k)) {
+        st.deaf = true;
+        return false;
+    }
+    return take_ask(out);
+}
+
+void zt_event_answer(const struct zt_event_ask *ask, bool ok, const char *text)
+{
+    json_t *ev = make("answer");
+
+    set_int(ev, "id", ask->id);
+    json_object_set_new(ev, "ok", json_boolean(ok));
     json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
     emit(ev);
 }

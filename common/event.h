@@ -49,6 +49,15 @@ void zt_event_eval(const struct zt_eval_event *ev);
  */
 void zt_event_text(const char *kind, const char *text);
 
+/* Something that a person asks of the running job: `zlaunch --ctl JOB save`. */
+struct zt_event_ask {
+    int64_t id;
+    char what[16]; /* "save", "trace" */
+};
+/* The next one that came, if any; never waits. Each gets one zt_event_answer(). */
+bool zt_event_asked(struct zt_event_ask *out);
+void zt_event_answer(const struct zt_event_ask *ask, bool ok, const char *text);
+
 /* The rank is about to exit with this failure; the supervisor shows the first one. */
 void zt_event_fail(const struct zt_fault *fault);
 

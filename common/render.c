@@ -234,8 +234,16 @@ static const char *paint(const struct zt_render *r, const char *code)
     return r->cfg.color ? code : "";
 }
 
+static void tell_listener(const struct zt_render *r, int fd, const char *tag,
+                          const char *text, size_t n)
+{
+    if (r->cfg.on_line)
+        r->cfg.on_line(r->cfg.on_line_ctx, fd == r->cfg.err_fd ? 2 : 1, tag, text, n);
+}
+
 static void put_line(struct zt_render *r, int fd, const char *text, size_t n)
 {
+    tell_listener(r, fd, "", text, n);
     if (fd == r->cfg.err_fd || r->out_is_tty)
         live_clear(r);
     enqueue(r, fd, text, n);
@@ -244,7 +252,7 @@ static void put_line(struct zt_render *r, int fd, const char *text, size_t n)
 
 static void put_tagged(struct zt_render *r, int rank, int fd, const char *text, size_t n)
 {
-    char tag[64];
+    char tag[64] = "";
     int k;
 
     if (fd == r->cfg.err_fd || r->out_is_tty)
@@ -256,6 +264,7 @@ static void put_tagged(struct zt_render *r, int rank, int fd, const char *text, 
                      color ? "\033[0m" : "");
         enqueue(r, fd, tag, (size_t)k);
     }
+    tell_listener(r, fd, tag, text, n);
     enqueue(r, fd, text, n);
     enqueue(r, fd, "\n", 1);
 }
@@ -472,6 +481,7 @@ static void step_event(struct zt_render *r, int rank, const json_t *ev)
                    strlen(line));
         return;
     }
+    tell_listener(r, r->cfg.err_fd, "", line, strlen(line));
     memcpy(r->live, line, sizeof(line));
     r->live_dirty = true;
     zt_render_tick(r);

@@ -29,6 +29,9 @@ struct zt_render_config {
     bool tag;           /* name the rank in front of its lines */
     zt_log_level level; /* below INFO: no progress and no notes, results stay */
     const char *who; /* in front of messages: "zlaunch"; lives as long as the renderer */
+    /* hears every whole line too, without its newline; NULL: nobody does */
+    void (*on_line)(void *ctx, int stream, const char *tag, const char *text, size_t n);
+    void *on_line_ctx;
 };
 
 struct zt_render;

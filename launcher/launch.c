@@ -10,6 +10,7 @@
 #define GROUP_BIND    "Processor cores"
 #define GROUP_OUTPUT  "Output"
 #define GROUP_END     "Failures and the end"
+#define GROUP_ASK     "Background, and jobs that run already"
 #define GROUP_CHECK   "Looking before running"
 #define GROUP_REFUSED "Known, but refused by this version"
 
@@ -103,6 +104,14 @@ const struct zt_option zt_launch_options[] = {
          "output of each rank to DIR/<time>_rank<R>.log, nothing on the screen"),
     TEXT("summary", "FILE", "how the job ended, as one line of JSON"),
     FLAG("save_pid", "keep zlaunch's pid in /tmp/<pid>.zlaunch while it runs"),
+    FLAG("detach", "run in the background; returns when all ranks are started"),
+    TEXT("log_file", "FILE", "where the output of --detach goes, behind what is there"),
+    TEXT("attach", "JOB",
+         "follow the output of a job until it ends, with its exit code; Ctrl-C only ends "
+         "that; JOB: its id, the beginning of it, or 'last'"),
+    TEXT("ctl", "JOB",
+         "ask a job for one of: status stop save trace stacks; 'list': all your jobs "
+         "here"),
     FLAG("check_config", "print the resolved config and where each value comes from"),
     FLAG("dry_run", "print nodes, ranks, cores, commands and memory; run nothing"),
     FLAG("version", "print the version"),
@@ -124,6 +133,7 @@ const struct zt_option_extra zt_launch_extras[] = {
     {.name = "bind_cores_to_rank", .group = GROUP_BIND},
     {.name = "verbose", .group = GROUP_OUTPUT, .letter = 'v'},
     {.name = "quiet", .letter = 'q'},
+    {.name = "detach", .group = GROUP_ASK},
     {.name = "check_config", .group = GROUP_CHECK},
     {.name = "help", .letter = 'h'},
     {.name = "module",
@@ -250,6 +260,14 @@ static void fill(struct zt_launch *l, struct zt_report *report)
         strcmp(l->log_dir, "None") == 0) /* as the default is spelled there */
         l->log_dir = NULL;
     l->summary = text(l, "summary");
+    l->detach = flag(l, "detach");
+    l->log_file = text(l, "log_file");
+    l->ctl_job = text(l, "ctl");
+    l->attach_job = text(l, "attach");
+    if (l->log_file && !l->detach)
+        zt_report_problem(report, ZT_E_USAGE, "--log_file is for --detach");
+    if (l->ctl_job && l->attach_job)
+        zt_report_problem(report, ZT_E_USAGE, "--ctl and --attach do not go together");
     fill_reach(l, report);
     fill_end(l, report);
     if (strcmp(l->device, "cuda") == 0)
@@ -341,6 +359,14 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_report *
     l->target_argc = argc - 1 - rest - dashes;
     if (report->num_problems)
         return;
+    if (l->ctl_job || l->attach_job) {
+        l->action = ZT_LAUNCH_CTL;
+        if (l->target_argc > (l->ctl_job ? 1 : 0))
+            zt_report_problem(report, ZT_E_USAGE, "%s: '%s' is one word too many",
+                              l->ctl_job ? "--ctl" : "--attach",
+                              l->target[l->ctl_job ? 1 : 0]);
+        return;
+    }
     if (!l->target_argc) {
         zt_report_problem(
             report, ZT_E_USAGE,

@@ -22,6 +22,7 @@ typedef enum zt_launch_action {
     ZT_LAUNCH_DRY_RUN,
     ZT_LAUNCH_CHECK_CONFIG,
     ZT_LAUNCH_TARGET_HELP, /* --help behind the target: the target answers */
+    ZT_LAUNCH_CTL,         /* --ctl, --attach: a job that runs already */
     ZT_LAUNCH_TOLD,        /* --help, --version and the like: printed, nothing to do */
 } zt_launch_action;
 
@@ -61,6 +62,11 @@ struct zt_launch {
     bool elastic;
     int min_nodes, max_nodes; /* elastic bounds; -1: not given */
     bool save_pid;
+    /* in the background, and jobs that run already */
+    bool detach;
+    const char *log_file;   /* of --detach; NULL: beside the job's socket */
+    const char *ctl_job;    /* --ctl, with target[0] as what to ask; NULL: none */
+    const char *attach_job; /* --attach; NULL: none */
     /* what to run */
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
     int target_argc;

@@ -4,6 +4,8 @@
  * Reads the command line, makes the plan, and either shows it, hands over to a single
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
+#include "launcher/ctl.h"
+#include "launcher/detach.h"
 #include "launcher/launch.h"
 #include "launcher/mpirun.h"
 #include "launcher/plan.h"
@@ -66,8 +68,18 @@ static int run(const struct zt_launch *l, const struct zt_plan *p, struct zt_fau
         .level = l->level,
         .who = "zlaunch",
     };
+    bool is_job = true;
     int code = 0;
 
+    if (l->detach && p->mpirun)
+        return zt_err_exit_code(zt_fault_set(
+            fault, ZT_E_USAGE, "--detach: not with --launcher %s", l->launcher));
+    if (l->detach && zt_detach(p->job_id, l->log_file, &is_job, &code, fault))
+        return zt_err_exit_code(fault->code);
+    if (!is_job)
+        return code;
+    if (l->detach)
+        screen.live = screen.color = false;
     pid_file(p, true);
     if (!p->mpirun)
         code = zt_supervise(p, &screen, l->verbose);
@@ -150,6 +162,22 @@ static int act(const struct zt_launch *l, const struct zt_plan *p, struct zt_fau
     }
 }
 
+/* --ctl and --attach; their exit codes are not those of the faults they tell. */
+static int ask(const struct zt_launch *l)
+{
+    struct zt_fault fault = {0};
+    int code;
+
+    if (l->attach_job)
+        code = zt_ctl_attach(l->attach_job, &fault);
+    else
+        code = zt_ctl_main(l->ctl_job, l->target_argc ? l->target[0] : NULL, l->json,
+                           &fault);
+    if (fault.code)
+        complain(l, &fault);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct zt_launch *launch = NULL;
@@ -159,7 +187,9 @@ int main(int argc, char **argv)
 
     if (zt_launch_open(argc, argv, &launch, &fault))
         return complain(NULL, &fault);
-    if (launch->action != ZT_LAUNCH_TOLD) {
+    if (launch->action == ZT_LAUNCH_CTL) {
+        code = ask(launch);
+    } else if (launch->action != ZT_LAUNCH_TOLD) {
         if (zt_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);
         if (fault.code)

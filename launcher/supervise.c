@@ -540,7 +540,12 @@ static zt_err open_sup(struct zt_sup *s, const struct zt_render_config *screen,
                        struct zt_fault *fault)
 {
     int num = s->plan->num_nodes;
-    zt_err rc = zt_render_open(screen, &s->render, fault);
+    struct zt_render_config cfg = *screen;
+    zt_err rc;
+
+    cfg.on_line = zt_sup_ctl_line;
+    cfg.on_line_ctx = s;
+    rc = zt_render_open(&cfg, &s->render, fault);
 
     if (!rc)
         rc = zt_notes_init(&s->notes, s->plan->world, fault);
@@ -588,13 +593,16 @@ int zt_supervise(const struct zt_plan *plan, const struct zt_render_config *scre
     uv_loop_init(&s.loop);
     watch_signals(&s);
     init_timers(&s);
+    zt_sup_ctl_open(&s);
     begin(&s);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     code = conclude(&s);
     last_words(&s);
+    zt_sup_ctl_finish(&s, code);
     uv_walk(&s.loop, on_walk_close, NULL);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     uv_loop_close(&s.loop);
     release_sup(&s);
+    zt_sup_ctl_release(&s);
     return code;
 }

@@ -105,6 +105,7 @@ static void on_started(struct zt_member *m, const struct zt_frame *f)
         if (s->plan->num_nodes > 1)
             json_object_set_new(o, "host", json_string(s->plan->nodes[m->index].host));
         zt_render_record(s->render, o);
+        zt_sup_ctl_started(s);
     }
     json_decref(o);
 }
@@ -131,7 +132,7 @@ static void on_relay(struct zt_member *m, const struct zt_frame *f)
         return;
     o = zt_json_object(f->body + 4, f->body_bytes - 4);
     note = note_of(m, zt_get_u32(f->body));
-    if (o && note) {
+    if (o && note && !zt_sup_ctl_event(s, note->rank, o)) {
         if (strcmp(zt_json_get_text(o, "event", ""), "fail") == 0 && !note->fail)
             note->fail = json_incref(o);
         s->progress_s = zt_now();

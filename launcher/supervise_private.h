@@ -77,6 +77,7 @@ struct zt_sup {
     struct zt_buf pmi_pairs; /* what MPI ranks left since the last fence */
     int num_fenced;          /* nodes whose ranks all wait at the next one */
     double look_until_s;     /* a hang was found: ranks tell until then; 0: none */
+    struct zt_sup_ctl *ctl;  /* what others ask of the job; NULL: no memory */
 };
 
 /* supervise.c */
@@ -107,6 +108,15 @@ const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME]);
 void zt_hang_tick(struct zt_sup *s, double now);
 void zt_hang_ask(struct zt_sup *s); /* every rank: what are you doing? */
 void zt_hang_looked(struct zt_sup *s, const json_t *o);
+
+/* supervise_ctl.c */
+void zt_sup_ctl_open(struct zt_sup *s);
+void zt_sup_ctl_finish(struct zt_sup *s, int exit_code); /* the job is over */
+void zt_sup_ctl_release(struct zt_sup *s);               /* the loop is closed */
+void zt_sup_ctl_started(struct zt_sup *s);               /* one more rank */
+/* True: it was an answer to a question, and for nobody else. */
+bool zt_sup_ctl_event(struct zt_sup *s, int rank, json_t *event);
+void zt_sup_ctl_line(void *ctx, int stream, const char *tag, const char *text, size_t n);
 
 /* supervise_pmi.c */
 void zt_sup_pmi_reset(struct zt_sup *s);

@@ -478,6 +478,26 @@ static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fau
     return ZT_OK;
 }
 
+/* The answer of a rank that does not listen. */
+static void refuse_ask(struct zt_node *n, const struct zt_local_rank *r, int64_t id)
+{
+    json_t *o = json_object();
+    struct zt_buf body;
+    uint8_t head[4];
+
+    json_object_set_new(o, "event", json_string("answer"));
+    json_object_set_new(o, "id", json_integer(id));
+    json_object_set_new(o, "ok", json_false());
+    json_object_set_new(o, "text", json_string("the rank does not listen"));
+    zt_buf_init(&body, ZT_FRAME_MAX - 1);
+    zt_set_u32(head, (uint32_t)r->rank);
+    if (zt_json_put(&body, o) == ZT_OK)
+        zt_node_send(n, ZT_FRAME_RELAY, head, sizeof(head), zt_buf_head(&body),
+                     zt_buf_used(&body));
+    zt_buf_release(&body);
+    json_decref(o);
+}
+
 static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
 {
     (void)f;
@@ -486,6 +506,21 @@ static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fau
         if (n->ranks[i].alive)
             send_json(n, ZT_FRAME_LOOKED,
                       zt_look_at(n->ranks[i].rank, n->ranks[i].pid, &n->phases[i]));
+    return ZT_OK;
+}
+
+/* Handed on as it is; a rank that cannot take it has that said for it. */
+static zt_err on_ask(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+{
+    json_t *o = zt_json_object(f->body, f->body_bytes);
+    int64_t id = zt_json_get_int(o, "id", 0);
+
+    json_decref(o);
+    if (id <= 0)
+        return zt_fault_set(fault, ZT_E_FORMAT, "ASK frame: no id");
+    for (int i = 0; i < n->num_started; i++)
+        if (n->ranks[i].alive && !zt_output_ask(&n->ranks[i], f->body, f->body_bytes))
+            refuse_ask(n, &n->ranks[i], id);
     return ZT_OK;
 }
 
@@ -514,6 +549,7 @@ static const struct {
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
     {ZT_FRAME_PING, ~0u, on_ping},
     {ZT_FRAME_LOOK, ~0u, on_look},
+    {ZT_FRAME_ASK, ~0u, on_ask},
     {ZT_FRAME_PMI_PAIRS, ~0u, on_pmi_pairs},
     {ZT_FRAME_PMI_FENCE, ~0u, on_pmi_fence},
 };

@@ -105,6 +105,8 @@ zt_err zt_output_start(struct zt_local_rank *r, const int fds[3],
 /* All that a dead rank left in its descriptors, its last unfinished lines included. */
 void zt_output_drain(struct zt_local_rank *r);
 void zt_output_pause(struct zt_node *n, bool pause);
+/* Put an ASK frame into the rank's control socket; false: it does not take it. */
+bool zt_output_ask(struct zt_local_rank *r, const void *body, size_t n);
 void zt_output_close(struct zt_local_rank *r);
 
 /* pmi_link.c */

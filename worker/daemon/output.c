@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define READ_BYTES 65536
@@ -194,6 +195,23 @@ void zt_output_pause(struct zt_node *n, bool pause)
             else if (s->fd >= 0)
                 uv_poll_start(&s->poll, UV_READABLE, on_readable);
         }
+}
+
+bool zt_output_ask(struct zt_local_rank *r, const void *body, size_t n)
+{
+    int fd = r->source[0].fd;
+    struct zt_buf frame;
+    ssize_t k = -1;
+
+    zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
+    if (fd >= 0 && zt_frame_put(&frame, ZT_FRAME_ASK, body, n) == ZT_OK)
+        k = send(fd, zt_buf_head(&frame), zt_buf_used(&frame),
+                 MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (k > 0 && k < (ssize_t)zt_buf_used(&frame))
+        shutdown(fd, SHUT_WR); /* half a frame would garble all that follow */
+    n = zt_buf_used(&frame);
+    zt_buf_release(&frame);
+    return k == (ssize_t)n && n;
 }
 
 void zt_output_close(struct zt_local_rank *r)
