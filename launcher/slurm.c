@@ -196,8 +196,11 @@ static void on_out(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void end_line(struct slurm *s)
 {
+    static const char noise[] =
+        "srun: cluster configuration lacks support for cpu binding";
+
     s->line[s->line_bytes] = 0;
-    if (s->line_bytes) {
+    if (s->line_bytes && strcmp(s->line, noise) != 0) {
         memcpy(s->last, s->line, s->line_bytes + 1);
         s->ev->on_note(s->ctx, s->line);
     }
@@ -308,19 +311,21 @@ static int spawn(struct slurm *s, const struct zt_start_request *rq, const char 
                  uv_loop_t *loop)
 {
     char nodelist[300], chdir_to[4200];
-    char *argv[] = {"srun",
-                    "--nodes=1",
-                    "--ntasks=1",
-                    nodelist,
-                    "--overlap",
-                    "--cpu-bind=none",
-                    "--mpi=none",
-                    "--kill-on-bad-exit=0",
-                    "--export=ALL",
-                    rq->cwd ? chdir_to : "--input=all",
-                    (char *)zworker,
-                    "--daemon",
-                    NULL};
+    char *argv[] = {
+        "srun",
+        "--nodes=1",
+        "--ntasks=1",
+        nodelist,
+        "--overlap",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--kill-on-bad-exit=0",
+        "--export=ALL",
+        rq->cwd ? chdir_to : "--input=all",
+        "--unbuffered", /* else a frame waits at the other end for a newline */
+        (char *)zworker,
+        "--daemon",
+        NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE,
          .data.stream = (uv_stream_t *)&s->in},
