@@ -3,95 +3,12 @@
 # gradients, fifty steps of AdamW, evaluation and greedy text.
 # shellcheck source=test/integration/train_lib.sh
 . "$(dirname "$0")/train_lib.sh"
-golden=test/golden/gpt2
-peers=build/${ZT_VARIANT:-release}/peers
-seed=11 rows=4 block=23 # as the generator has them
-
-probe() { # probe OUT ARGS...: the golden batch through our model
-    local out=$1
-    shift
-    "$peers/probe" "$bin/models/gpt2.so" "$golden/batch.safetensors" "$out" --do_train \
-        --train_file "$golden/data.bin" --data_format nanogpt --block_size 29 \
-        --per_device_train_batch_size 3 --model_name_or_path "$golden/model" "$@" 2>"$out.err" ||
-        { sed 's/^/# /' "$out.err"; false; }
-}
-
-near() { # near OUT PART TOLERANCE
-    "$peers/compare" "$tmp/$1" "$golden/probe.safetensors" "$3" "$2" 2>&1 | sed 's/^/# /'
-    return "${PIPESTATUS[0]}"
-}
-
-check "a batch runs in fp32" probe "$tmp/fp32"
-check "loss within 1e-5" near fp32 loss 1e-5
-check "logits within 1e-4" near fp32 logits 1e-4
-check "every gradient within 1e-4" near fp32 grad. 1e-4
-check "a batch runs with blocks recomputed" probe "$tmp/again" --gradient_checkpointing
-check "and has the same gradients" near again grad. 1e-4
-check "a batch runs in bf16" probe "$tmp/bf16" --bf16
-check "loss within 5e-3" near bf16 loss 5e-3
-check "logits within 3e-2" near bf16 logits 3e-2
-check "every gradient within 1e-1" near bf16 grad. 1e-1
-check "the comparison can fail" test "$("$peers/compare" "$tmp/bf16" "$golden/probe.safetensors" \
-    1e-6 logits >/dev/null 2>&1; echo $?)" -eq 1
-
-# curve RANKS MICRO ACCUMULATE ARGS...: fifty steps on the global batch of the generator
-curve() {
-    local ranks=$1 micro=$2 accumulate=$3
-    shift 3
-    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$bin/models/gpt2.so" --do_train \
-        --train_file "$golden/data.bin" --data_format nanogpt --model_name_or_path "$golden/model" \
-        --block_size $block --per_device_train_batch_size "$micro" \
-        --gradient_accumulation_steps "$accumulate" --max_steps 50 --seed $seed \
-        --learning_rate 3e-3 --weight_decay 0.1 --warmup_steps 5 --lr_scheduler_type linear \
-        --max_grad_norm 1 --logging_steps 1 "$@" >"$tmp/log" 2>"$tmp/log.err" ||
-        { sed 's/^/# /' "$tmp/log.err"; false; }
-}
-
-# follows LOSS NORM: the run stays this close (absolutely, relatively) to the golden curve
-follows() {
-    paste -d ' ' "$golden/curve.txt" <(field step "$tmp/log") <(field loss "$tmp/log") \
-        <(field grad_norm "$tmp/log") <(field lr "$tmp/log") | awk -v loss="$1" -v norm="$2" '
-        function far(a, b) { return a > b ? a - b : b - a }
-        NF != 8 || $5 != $1 { print "# line " NR ": " $0; exit 1 }
-        { l = far($6, $2); n = far($7, $3) / $3; r = far($8, $4) }
-        l > ml { ml = l } n > mn { mn = n } r > 1e-9 { print "# step " $1 ": rate " $8 ", not " $4; bad = 1 }
-        END { printf "# loss within %.2g, gradient norm within %.2g\n", ml, mn
-              exit bad || NR != 50 || !(ml <= loss) || !(mn <= norm) }'
-}
-
-check "50 steps run" curve 1 $rows 1
-check "loss within 1e-3 at every step" follows 1e-3 1e-2
-check "50 steps run in two halves of a batch" curve 1 $((rows / 2)) 2
-check "with the same curve" follows 1e-3 1e-2
-check "50 steps run on two ranks" curve 2 1 2
-check "with the same curve" follows 1e-3 1e-2
-check "50 steps run in bf16" curve 1 $rows 1 --bf16
-check "loss within 5e-2 at every step" follows 5e-2 1e-1
-
-# quietly OUT COMMAND...: its standard output in a file
-quietly() {
-    local out=$1
-    shift
-    "$@" >"$out" 2>"$out.err" || { sed 's/^/# /' "$out.err"; false; }
-}
-
-check "the weights evaluate" quietly "$tmp/eval" "$bin/zlaunch" --num_gpus 2 --log_format json \
-    "$bin/models/gpt2.so" --do_eval --eval_file "$golden/data.bin" --data_format nanogpt \
-    --block_size $block --per_device_eval_batch_size 3 --model_name_or_path "$golden/model"
-check "to the same mean loss" awk -v want="$(cat "$golden/eval.txt")" \
-    -v got="$(sed -n 's/.*"event":"eval".*"loss":\([^,}]*\).*/\1/p' "$tmp/eval")" \
-    'BEGIN { d = got - want; exit !(got != "" && d < 1e-4 && d > -1e-4) }'
-
-{ read -r prompt && read -r text; } <"$golden/greedy.txt"
-new=$(($(wc -w <<<"$text") - $(wc -w <<<"$prompt")))
-# generate OUT COUNT PROMPT: what greedy text continues the prompt
-generate() {
-    quietly "$1" "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" \
-        --model_name_or_path "$golden/model" --prompt "$3" --temperature 0 --generate_tokens "$2"
-}
-said() { sed -n 's/.*"event":"sample".*"text":"\([^"]*\)".*/\1/p' "$1"; }
-check "greedy text comes" generate "$tmp/text" $new "$prompt"
-check "and is that of transformers" test "$(said "$tmp/text")" = "$text"
+plugin=gpt2 golden=test/golden/gpt2
+# shellcheck source=test/integration/golden_lib.sh
+. test/integration/golden_lib.sh
+golden_batch
+golden_curve
+golden_text
 
 # The context of 40 fills up when token 41 is there: its last 20 are then read again.
 check "greedy text goes on past the context" generate "$tmp/long" 57 "$prompt"

@@ -1,18 +1,17 @@
-"""GPT-2 of ours against transformers and PyTorch, live. Started by test/peers/run."""
+"""GPT-2 of ours against transformers and PyTorch, live."""
 
 import json
 import math
 import os
-import sys
-import tempfile
-import traceback
 
 import numpy as np
 import torch
 from transformers import GPT2LMHeadModel, GPT2Model
 
+import checks
 import ours
 import theirs
+from checks import check, expect, noise, same_curve, same_probe, save
 
 SIZES = {
     "tiny": dict(n_layer=2, n_head=2, n_embd=32, vocab_size=97, n_positions=40),
@@ -20,35 +19,6 @@ SIZES = {
     "mid": dict(n_layer=4, n_head=6, n_embd=384, vocab_size=5003, n_positions=160),
 }
 SHAPES = {"tiny": (2, 17), "odd": (3, 31), "mid": (2, 129)}  # rows, tokens
-STEPS = 50
-checks = []
-
-
-def check(function):
-    checks.append(function)
-    return function
-
-
-def distance(a, b):
-    """Largest difference over largest reference value."""
-    return float(np.abs(a - b).max() / np.abs(b).max())
-
-
-def noise(a, b):
-    return float(np.linalg.norm(a.ravel() - b.ravel()) / np.linalg.norm(b.ravel()))
-
-
-def expect(claim, value, limit):
-    """A claim with its number; raises when the number is too large or not one."""
-    if not value <= limit:
-        raise AssertionError(f"{claim}: {value:.3g}, at most {limit:g}")
-    return f"{claim} {value:.2g}"
-
-
-def save(model, folder, **how):
-    path = os.path.join(folder, "model")
-    model.save_pretrained(path, **how)
-    return path
 
 
 def batch(name, seed=1, ignored=0.0):
@@ -58,18 +28,6 @@ def batch(name, seed=1, ignored=0.0):
     targets = ids[:, 1:].copy()
     targets[rng.random(targets.shape) < ignored] = -100
     return ids[:, :-1].copy(), targets
-
-
-def same_probe(a, b, tolerance, parts=("loss", "logits", "grad.")):
-    """Every tensor of the reference is in ours and as close as it must be."""
-    said = []
-    for part in parts:
-        names = [n for n in b if n.startswith(part)]
-        far = {n: distance(a[n], b[n]) for n in names}
-        worst = max(far, key=far.get)
-        said.append(expect(part if part != "grad." else f"gradients ({worst[5:]})", far[worst],
-                           tolerance))
-    return ", ".join(said)
 
 
 # ---- one batch ----
@@ -120,22 +78,8 @@ def a_single_token_is_a_batch(folder):
 
 
 def half_precision(name, folder, option, dtype):
-    """Our error against fp32 is at most twice PyTorch's own, tensor by tensor."""
     model = theirs.make_model(seed=3, **SIZES[name])
-    tokens, targets = batch(name)
-    got = ours.probe(folder, tokens, targets, save(model, folder), option)
-    exact = theirs.probe(model, tokens, targets)
-    rough = theirs.probe(model.to(dtype), tokens, targets)
-    worst, where = 0.0, ""
-    for key, value in exact.items():
-        if key == "loss":
-            continue
-        ratio = noise(got[key], value) / noise(rough[key], value)
-        if not ratio <= worst:
-            worst, where = ratio, key
-    loss = abs(float(got["loss"][0] - exact["loss"][0]))
-    return (expect(f"error over PyTorch's ({where})", worst, 2.0) + ", logits "
-            + f"{noise(got['logits'], exact['logits']):.2g}, " + expect("loss", loss, 0.02))
+    return checks.half_precision("gpt2", model, folder, *batch(name), option, dtype)
 
 
 @check
@@ -155,43 +99,11 @@ def fp16_is_as_exact_as_pytorch_mid(folder):
 
 # ---- training ----
 
-HOW = dict(lr=2e-3, weight_decay=0.1, warmup=5, clip=1.0)
-
-
-def curves(name, folder, rows, ranks=1, accumulate=1, options=(), seed=11, steps=STEPS):
-    """Both loss curves over the same batches; `rows` is the global batch."""
+def curves(name, folder, **how):
+    """Both loss curves, the model PyTorch trained, and the folder of the one we did."""
     model = theirs.make_model(seed=3, spread=0.05, **SIZES[name])
-    width = SHAPES[name][1]
-    stream = theirs.make_stream(5, SIZES[name]["vocab_size"], 37 * width + 1)
-    weights, out = save(model, folder), os.path.join(folder, "trained")
-    data = ours.write_tokens(os.path.join(folder, "data.bin"), stream)
-    log = ours.zlaunch(
-        ranks, "--do_train", "--train_file", data, "--data_format", "nanogpt", "--block_size",
-        width, "--per_device_train_batch_size", rows // (ranks * accumulate),
-        "--gradient_accumulation_steps", accumulate, "--max_steps", steps, "--seed", seed,
-        "--model_name_or_path", weights, "--output_dir", out, "--learning_rate", HOW["lr"],
-        "--weight_decay", HOW["weight_decay"], "--warmup_steps", HOW["warmup"],
-        "--max_grad_norm", HOW["clip"], "--lr_scheduler_type", "linear", "--logging_steps", 1,
-        *options)
-    got = np.array([(e["loss"], e["grad_norm"], e["lr"]) for e in ours.events(log, "step")])
-    want = np.array(theirs.train(model, ours.batches(stream, width, rows, seed, steps), steps,
-                                 **HOW))
-    if got.shape != want.shape:
-        raise AssertionError(f"{len(got)} step events of {steps}")
+    got, want, out = checks.train("gpt2", model, SHAPES[name][1], folder, **how)
     return got, want, model, out
-
-
-def same_curve(got, want, tolerance):
-    far = np.abs(got - want)
-    # the rate is reported as it is used: double arithmetic on both sides
-    rate = float((far[:, 2] / (want[:, 2] + 1e-12)).max())
-    norm = float((far[:, 1] / want[:, 1]).max())
-    fell = want[0, 0] - want[-1, 0]
-    if fell < 0.3 or (want[:, 1] > HOW["clip"]).sum() < 3:
-        raise AssertionError("the reference learns or clips too little to prove anything")
-    return ", ".join([expect("loss", float(far[:, 0].max()), tolerance),
-                      expect("gradient norm", norm, 10 * tolerance),
-                      expect("rate", rate, 1e-6), f"{want[0, 0]:.2f} to {want[-1, 0]:.2f}"])
 
 
 @check
@@ -342,18 +254,9 @@ def evaluation_counts_every_token_once(folder):
     return ", ".join(said)
 
 
-def generate(folder, name, prompt, count, *options):
+def generate(folder, name, prompt, count):
     model = theirs.make_model(seed=4, spread=0.2, **SIZES[name])
-    want, margin = theirs.greedy(model, prompt, count)
-    if margin < 1e-3 or len(set(want)) < 6:
-        raise AssertionError(f"the reference is not clear enough: {margin:.2g}, {want}")
-    log = ours.zlaunch(1, "--model_name_or_path", save(model, folder), "--prompt",
-                       " ".join(map(str, prompt)), "--generate_tokens", count, "--temperature", 0,
-                       *options)
-    got = [int(w) for w in ours.events(log, "sample")[-1]["text"].split()]
-    if got != want:
-        raise AssertionError(f"ours   {got}\ntheirs {want}")
-    return f"{count} tokens, closest choice {margin:.2g}"
+    return checks.generate("gpt2", model, folder, prompt, count)
 
 
 @check
@@ -369,27 +272,3 @@ def greedy_text_of_one_token_prompt(folder):
 @check
 def greedy_text_mid(folder):
     return generate(folder, "mid", [4, 4000, 17, 256, 1, 2, 3], 60)
-
-
-def main(wanted):
-    passed = failed = 0
-    for function in checks:
-        name = function.__name__.replace("_", " ")
-        if wanted and not any(w in name or w in function.__name__ for w in wanted):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                said = function(folder)
-                passed += 1
-                print(f"  ok      {name}\n          {said}", flush=True)
-            except Exception as e:  # a check that cannot run has failed
-                failed += 1
-                text = str(e) if isinstance(e, (AssertionError, ours.Failed)) else traceback.format_exc()
-                print(f"  FAILED  {name}", flush=True)
-                print("".join(f"          | {line}\n" for line in text.splitlines()), flush=True)
-    print(f"\n{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,6 @@ from safetensors.numpy import load_file, save_file
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("ZT_BIN", os.path.join(ROOT, "bin"))
 PROBE = os.environ.get("ZT_PROBE", os.path.join(ROOT, "build/release/peers/probe"))
-GPT2 = os.path.join(BIN, "models/gpt2.so")
 
 
 class Failed(Exception):
@@ -30,22 +29,26 @@ def write_tokens(path, tokens):
     return path
 
 
-def probe(folder, tokens, targets, weights, *options):
+def plugin(name):
+    return os.path.join(BIN, "models", name + ".so")
+
+
+def probe(folder, tokens, targets, weights, *options, model="gpt2"):
     """Loss, logits and gradients of one batch, by name. tokens, targets: (B, T)."""
     rows, width = tokens.shape
     batch, out = os.path.join(folder, "batch.safetensors"), os.path.join(folder, "out.safetensors")
     filler = write_tokens(os.path.join(folder, "probe.bin"), np.zeros(rows * width + 1))
     save_file({"tokens": tokens.astype(np.int32), "targets": targets.astype(np.int32)}, batch)
-    _run([PROBE, GPT2, batch, out, "--do_train", "--train_file", filler, "--data_format", "nanogpt",
+    _run([PROBE, plugin(model), batch, out, "--do_train", "--train_file", filler, "--data_format", "nanogpt",
           "--block_size", str(width), "--per_device_train_batch_size", str(rows),
           "--model_name_or_path", weights, *options])
     return load_file(out)
 
 
-def zlaunch(ranks, *options):
+def zlaunch(ranks, *options, model="gpt2"):
     """Events of a run, in order."""
     text = _run([os.path.join(BIN, "zlaunch"), "--num_gpus", str(ranks), "--log_format", "json",
-                 GPT2, *map(str, options)])
+                 plugin(model), *map(str, options)])
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 

@@ -1,10 +1,11 @@
-"""The other side: GPT-2 by transformers, trained by a few lines of PyTorch."""
+"""The other side: models of transformers, trained by a few lines of PyTorch."""
 
 import os
 
 import numpy as np
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -12,19 +13,31 @@ torch.set_num_threads(os.cpu_count())
 torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def make_model(seed=0, spread=0.08, **sizes):
+def randomize(model, spread):
     """Random weights, also where transformers would put zeros and ones."""
-    torch.manual_seed(seed)
-    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
-                        eos_token_id=0, attn_implementation="eager", **sizes)
-    model = GPT2LMHeadModel(config).float().eval()
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        for p in model.parameters():
             if p.dim() == 1:
                 p.add_(torch.randn_like(p) * 0.1)
             else:
                 p.normal_(0, spread)
     return model
+
+
+def make_model(seed=0, spread=0.08, **sizes):
+    torch.manual_seed(seed)
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
+                        eos_token_id=0, attn_implementation="eager", **sizes)
+    return randomize(GPT2LMHeadModel(config).float().eval(), spread)
+
+
+def make_llama(kind, seed=0, spread=0.08, **config):
+    """`kind`: "llama" or "qwen2"."""
+    torch.manual_seed(seed)
+    how, model = {"llama": (LlamaConfig, LlamaForCausalLM),
+                  "qwen2": (Qwen2Config, Qwen2ForCausalLM)}[kind]
+    config = how(bos_token_id=0, eos_token_id=0, attn_implementation="eager", **config)
+    return randomize(model(config).float().eval(), spread)
 
 
 def make_stream(seed, vocab, n):

@@ -1,0 +1,9 @@
+"""Every live comparison, model by model. Started by test/peers/run."""
+
+import sys
+
+import checks
+import check_gpt2  # noqa: F401  (importing a file adds its checks)
+import check_llama  # noqa: F401
+
+sys.exit(checks.main(sys.argv[1:]))
