@@ -422,6 +422,8 @@ static zt_err on_job(struct zt_node *n, const struct zt_frame *f, struct zt_faul
 {
     zt_err rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
 
+    zt_links_close(n->links);
+    n->links = NULL;
     if (rc)
         return rc;
     n->oom_kills = zt_proc_oom_kills();
@@ -538,6 +540,30 @@ static zt_err on_pmi_fence(struct zt_node *n, const struct zt_frame *f,
     return n->pmi ? zt_pmi_release(n->pmi, fault) : ZT_OK;
 }
 
+static zt_err on_links(struct zt_node *n, const struct zt_frame *f,
+                       struct zt_fault *fault)
+{
+    zt_err rc = n->links ? ZT_OK : zt_links_open(&n->loop, &n->links, fault);
+
+    (void)f;
+    if (!rc)
+        send_json(n, ZT_FRAME_LINKS_HERE, zt_links_here(n->links));
+    return rc;
+}
+
+static void on_links_found(void *ctx, json_t *found)
+{
+    send_json(ctx, ZT_FRAME_LINKS_FOUND, found);
+}
+
+static zt_err on_links_try(struct zt_node *n, const struct zt_frame *f,
+                           struct zt_fault *fault)
+{
+    if (!n->links)
+        return zt_fault_set(fault, ZT_E_FORMAT, "LINKS_TRY frame: before LINKS");
+    return zt_links_try(n->links, f->body, f->body_bytes, on_links_found, n, fault);
+}
+
 /* Which frame may come in which states; any other ends the conversation. */
 static const struct {
     zt_frame_type type;
@@ -546,6 +572,8 @@ static const struct {
 } handlers[] = {
     {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
     {ZT_FRAME_STOP, ~0u, on_stop},
+    {ZT_FRAME_LINKS, 1u << ZT_NODE_WAIT_JOB, on_links},
+    {ZT_FRAME_LINKS_TRY, 1u << ZT_NODE_WAIT_JOB, on_links_try},
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
     {ZT_FRAME_PING, ~0u, on_ping},
     {ZT_FRAME_LOOK, ~0u, on_look},
@@ -701,6 +729,7 @@ static void close_node(struct zt_node *n)
         zt_output_close(&n->ranks[i]);
     for (int i = 0; i < n->num_started; i++)
         zt_pmi_link_close(&n->ranks[i]);
+    zt_links_close(n->links);
     uv_walk(&n->loop, on_walk_close, NULL);
     uv_run(&n->loop, UV_RUN_DEFAULT);
     uv_loop_close(&n->loop);
@@ -720,6 +749,7 @@ int zt_daemon_main(int argc, char **argv)
 {
     struct zt_node node = {0};
     struct zt_fault fault = {0};
+    char network[ZT_LINKS_NETWORK];
     json_t *hello;
 
     (void)argc;
@@ -733,6 +763,8 @@ int zt_daemon_main(int argc, char **argv)
     json_object_set_new(hello, "protocol", json_integer(ZT_PROTOCOL));
     json_object_set_new(hello, "version", json_string(ZT_VERSION));
     json_object_set_new(hello, "pid", json_integer(getpid()));
+    zt_links_network(network);
+    json_object_set_new(hello, "network", json_string(network));
     send_json(&node, ZT_FRAME_HELLO, hello);
     node.heard_s = node.beat_s = zt_now();
     uv_timer_start(&node.beat, on_beat, ZT_BEAT_MS, ZT_BEAT_MS);

@@ -66,9 +66,10 @@ static zt_err get_argv(const json_t *o, char ***out, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static zt_err get_env(const json_t *o, char ***out, struct zt_fault *fault)
+static zt_err get_env(const json_t *o, const char *name, char ***out,
+                      struct zt_fault *fault)
 {
-    json_t *env = json_object_get(o, "env"), *v;
+    json_t *env = json_object_get(o, name), *v;
     char **list = calloc(json_object_size(env) + 1, sizeof(*list));
     const char *key;
     size_t n = 0;
@@ -79,7 +80,7 @@ static zt_err get_env(const json_t *o, char ***out, struct zt_fault *fault)
     json_object_foreach(env, key, v)
     {
         if (!json_is_string(v) || !*key || strchr(key, '='))
-            return bad(fault, "env", "holds something that is no NAME: \"value\"");
+            return bad(fault, name, "holds something that is no NAME: \"value\"");
         if (asprintf(&list[n], "%s=%s", key, json_string_value(v)) < 0) {
             list[n] = NULL;
             return zt_fault_set(fault, ZT_E_NOMEM, "job description: no memory");
@@ -220,7 +221,9 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
     if (!rc)
         rc = get_pushed(o, job, fault);
     if (!rc)
-        rc = get_env(o, &job->env, fault);
+        rc = get_env(o, "env", &job->env, fault);
+    if (!rc)
+        rc = get_env(o, "defaults", &job->defaults, fault);
     return rc;
 }
 
@@ -255,6 +258,9 @@ void zt_job_close(struct zt_job *job)
     for (char **e = job->env; e && *e; e++)
         free(*e);
     free(job->env);
+    for (char **e = job->defaults; e && *e; e++)
+        free(*e);
+    free(job->defaults);
     free(job->argv);
     for (char **w = job->own; w && *w; w++)
         free(*w);

@@ -16,6 +16,7 @@ struct zt_job {
     char **argv;     /* (NULL-terminated) what each rank executes */
     char **own;      /* (NULL-terminated) words of argv that were made here */
     char **env;      /* (NULL-terminated) "K=V" on top of the daemon's environment */
+    char **defaults; /* likewise, for what the environment does not have */
     const char *cwd; /* NULL: stay where the daemon is */
     int first_rank;  /* ranks of a node are consecutive */
     int local_world, world;

@@ -19,6 +19,7 @@
 #include "common/phase.h"
 #include "worker/daemon/job.h"
 #include "worker/daemon/lines.h"
+#include "worker/daemon/links.h"
 #include "worker/daemon/pmi.h"
 
 #include <sys/types.h>
@@ -85,6 +86,7 @@ struct zt_node {
     double heard_s, beat_s; /* the last word of zlaunch, the last beat */
     struct zt_job *job;
     struct zt_local_rank *ranks; /* (job->local_world) */
+    struct zt_links *links;      /* NULL: not asked to test them, or done */
     struct zt_pmi *pmi;          /* NULL: the job is on several nodes */
     int num_started, num_alive;
     int shm_fd, state_fd;

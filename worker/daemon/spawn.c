@@ -115,6 +115,9 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
             env_take(e, strdup(*v), false);
     for (char **v = job->env; *v; v++)
         env_take(e, strdup(*v), true);
+    for (char **v = job->defaults; *v; v++)
+        if (!find(e, *v, strcspn(*v, "=")))
+            env_take(e, strdup(*v), false);
     env_set(e, "RANK=%d", job->first_rank + s->local_rank);
     env_set(e, "LOCAL_RANK=%d", s->local_rank);
     env_set(e, "WORLD_SIZE=%d", job->world);
