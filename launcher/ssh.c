@@ -329,6 +329,11 @@ static void on_alive(uv_timer_t *timer)
     struct zt_ssh *s = timer->data;
     int next;
 
+    if (s->overflow) {
+        end_with(s, ZT_E_LIMIT, "the node takes no bytes any more: %u MB wait for it",
+                 MAX_OUT >> 20);
+        return;
+    }
     if (!s->link || !s->executed || s->eof || zt_link_sending(s->link))
         return; /* what waits to be sent is as good a sign of life */
     libssh2_keepalive_send(s->link->session,
@@ -345,11 +350,8 @@ static void ssh_write(struct zt_channel *c, const void *data, size_t n)
     if (s->ending)
         return;
     if (zt_buf_put(&s->out, data, n)) {
-        /* told from the loop, as every end */
-        if (s->link)
-            zt_link_fail(s->link, false, ZT_E_LIMIT,
-                         "the node takes no bytes any more: %u MB wait for it",
-                         MAX_OUT >> 20);
+        s->overflow = true;
+        uv_timer_start(&s->tick, on_alive, 0, 0); /* told from the loop, as every end */
         return;
     }
     if (s->link && s->executed)

@@ -15,6 +15,8 @@
  * zworker there: rq->zworker; else the pushed one; else the path it has here, PATH,
  * ~/.zlaunch/bin. on_up comes when the remote shell has found it and executes it.
  * Closing the channel closes the connection: the daemon sees the end of its stdin.
+ *
+ * As with all streams of libuv, the process ignores SIGPIPE.
  */
 #ifndef LAUNCHER_SSH_H
 #define LAUNCHER_SSH_H

@@ -21,7 +21,8 @@ struct zt_jump {
     const char *target;
     int port;
     LIBSSH2_CHANNEL *channel;
-    int fd; /* our end of the pair; -1: not yet, or over */
+    int fd;     /* our end of the pair; -1: not yet, or over */
+    int events; /* that its poll waits for */
     uv_poll_t poll;
     uv_timer_t alive;
     bool poll_open, alive_open, closing, link_gone;
@@ -151,6 +152,8 @@ static bool pump_up(struct zt_jump *j)
 
 static void pump(struct zt_jump *j)
 {
+    int events;
+
     if (j->closing || j->fd < 0)
         return;
     /* a call that has not sent all of its packet comes first, and alone */
@@ -161,10 +164,11 @@ static void pump(struct zt_jump *j)
     }
     if (j->read_unsent)
         j->link->want_write = true;
-    uv_poll_start(&j->poll,
-                  (zt_buf_used(&j->up) < MAX_HELD - CHUNK ? UV_READABLE : 0) |
-                      (zt_buf_used(&j->down) ? UV_WRITABLE : 0),
-                  on_poll);
+    events = (zt_buf_used(&j->up) < MAX_HELD - CHUNK ? UV_READABLE : 0) |
+             (zt_buf_used(&j->down) ? UV_WRITABLE : 0);
+    if (events != j->events)
+        uv_poll_start(&j->poll, events, on_poll); /* of none: it stops */
+    j->events = events;
     j->link->want_read = zt_buf_used(&j->down) < MAX_HELD - CHUNK;
 }
 

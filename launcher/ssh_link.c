@@ -14,6 +14,7 @@
 #define RETRY_MS       150
 #define DEAD_PEER_MS   15000 /* unanswered data for so long: the connection is dead */
 #define MAX_FREE_CALLS 1000
+#define LAST_LOOK_MS   50
 
 enum { RESOLVE, CONNECT, HANDSHAKE, HOST_KEY, AUTHENTICATE, READY };
 
@@ -67,6 +68,12 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct zt_link *l = timer->data;
 
+    /* a busy loop comes to its timers first: what has arrived meanwhile counts */
+    if (!l->last_look) {
+        l->last_look = true;
+        uv_timer_start(timer, on_deadline, LAST_LOOK_MS, 0);
+        return;
+    }
     if (l->phase == CONNECT && next_address(l))
         return;
     if (l->phase == CONNECT)
@@ -88,6 +95,7 @@ void zt_link_phase(struct zt_link *l, const char *name, double seconds)
 {
     l->phase_name = name;
     l->phase_s = seconds;
+    l->last_look = false;
     if (name)
         uv_timer_start(&l->deadline, on_deadline, (uint64_t)(seconds * 1e3), 0);
     else
@@ -117,6 +125,7 @@ static void unpoll(struct zt_link *l)
     uv_poll_stop(l->poll);
     uv_close((uv_handle_t *)l->poll, on_poll_closed);
     l->poll = NULL;
+    l->events = 0;
 }
 
 static void drop_socket(struct zt_link *l)
@@ -145,9 +154,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void arm(struct zt_link *l, int events)
 {
+    if (events == l->events)
+        return; /* as it is: starting again costs two system calls */
+    l->events = events;
     if (!events) {
-        if (l->poll)
-            uv_poll_stop(l->poll);
+        uv_poll_stop(l->poll);
         return;
     }
     if (!l->poll) {
@@ -155,6 +166,7 @@ static void arm(struct zt_link *l, int events)
         if (!l->poll || uv_poll_init(l->loop, l->poll, l->fd) < 0) {
             free(l->poll);
             l->poll = NULL;
+            l->events = 0;
             zt_link_fail(l, false, ZT_E_HOST, "the connection cannot be watched");
             return;
         }

@@ -61,7 +61,8 @@ struct zt_link {
 
     /* the rest is the link's own */
     int phase, tries, fd;
-    bool closing, failed, waking, parked;
+    int events; /* that the poll waits for; 0: none */
+    bool closing, failed, waking, parked, last_look;
     uv_poll_t *poll;
     uv_timer_t deadline, soon;
     int num_handles;

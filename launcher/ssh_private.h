@@ -48,7 +48,7 @@ struct zt_ssh {
     size_t line_bytes;
     char tail[ZT_SSH_TAIL_LINES][ZT_SSH_LINE]; /* the last lines of stderr */
     unsigned num_lines;
-    bool up, missing, paused, ending, failed;
+    bool up, missing, paused, ending, failed, overflow;
     struct zt_fault fault;
 
     LIBSSH2_CHANNEL *exec;

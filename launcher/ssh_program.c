@@ -364,8 +364,8 @@ struct zt_ssh_program *zt_ssh_program_open(struct zt_ssh *s, struct zt_fault *fa
     } else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, io) < 0 ||
                pipe2(err, O_CLOEXEC) < 0 ||
                (p->pid = spawn(args.word, io[1], err[1])) < 0) {
-        zt_fault_set(fault, ZT_E_HOST, "%s: cannot start the ssh program: %s",
-                     s->rq.host, strerror(errno));
+        zt_fault_set(fault, ZT_E_HOST, "%s: cannot start the ssh program: %s", s->rq.host,
+                     strerror(errno));
     } else {
         p->s = s;
         watch(p, io[0], err[0]);

@@ -6,6 +6,7 @@
  *     --identity F --known_hosts F --no_check --jump J --program P --user U --zworker P
  *     --cwd D --env NAME=VALUE ... --push F ... --push_dir D --timeout S
  *     --echo BYTES   no daemon but `cat` is there: send that many, compare what returns
+ *     --flood        write more at once than a channel holds
  *     --raw          print what comes instead of looking for HELLO
  *     --hold         after HELLO stay until the channel goes down
  *
@@ -17,6 +18,7 @@
 #include "launcher/env_forward.h"
 #include "launcher/ssh.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,7 @@ static struct zt_ssh_options ssh = {.check_host_key = true};
 static struct node nodes[MAX_NODES];
 static int num_nodes, num_hello, num_down;
 static size_t echo_bytes;
-static bool hold, raw;
+static bool hold, raw, flood;
 static double t0;
 
 static unsigned char pattern(size_t i)
@@ -90,6 +92,11 @@ static void on_up(void *ctx)
     struct node *n = ctx;
 
     printf("up %s\n", n->name);
+    for (int i = 0; flood && i < 80; i++) {
+        static char mega[1 << 20];
+
+        n->channel->ops->write(n->channel, mega, sizeof(mega));
+    }
     send_some(n);
 }
 
@@ -176,6 +183,7 @@ int main(int argc, char **argv)
     uv_loop_t loop;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGPIPE, SIG_IGN); /* as every user of libuv's streams */
     for (int i = 1; i < argc; i++) {
         const char *o = one_of(takes, argv[i]), *v = o && i + 1 < argc ? argv[++i] : NULL;
 
@@ -183,6 +191,8 @@ int main(int argc, char **argv)
             ssh.check_host_key = false;
         else if (!o && strcmp(argv[i], "--hold") == 0)
             hold = true;
+        else if (!o && strcmp(argv[i], "--flood") == 0)
+            flood = true;
         else if (!o && strcmp(argv[i], "--raw") == 0)
             raw = true;
         else if (!o && num_nodes < MAX_NODES)
