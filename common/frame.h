@@ -44,7 +44,7 @@ typedef enum zt_frame_type {
     ZT_FRAME_EXITED = 20,     /* JSON {rank, pid, code|signal, phase, tail, oom, asked} */
     ZT_FRAME_FAULT = 21,      /* JSON {exit_code, text}: the daemon itself cannot go on */
     ZT_FRAME_DONE = 22,       /* empty: nothing of the job is left on this node */
-    ZT_FRAME_BEAT = 23,       /* empty: the daemon is alive */
+    ZT_FRAME_BEAT = 23,       /* u32: the daemon is alive; a new one: its ranks go on */
     ZT_FRAME_LOOKED = 24,     /* JSON {rank, pid, state, phase, where, stack} */
     ZT_FRAME_LINKS_HERE = 25, /* JSON: the addresses of this node, see docs/PROTOCOL.md */
     ZT_FRAME_LINKS_FOUND = 26, /* JSON: which of the others were reached, how fast */

@@ -83,8 +83,8 @@ const struct zt_option zt_launch_options[] = {
     SECONDS("grace", "1", "from SIGTERM to SIGKILL when the job is stopped"),
     SECONDS("timeout", "0", "stop the job after this time with exit code 124; 0: never"),
     SECONDS("hang_timeout", "0",
-            "without a step for so long, say what every rank does, then stop or restart; "
-            "0: never"),
+            "when no rank makes progress for so long, say what each does, then stop or "
+            "restart; 0: never"),
     INT("max_restarts", 0, 1 << 20,
         "start the whole job again so many times when it fails (default: 0; with "
         "--elastic_training 100)"),

@@ -1,7 +1,8 @@
 /*
- * A job without progress. When --hang_timeout is over without an event of any rank, every
- * daemon is asked to look at its ranks (LOOK); their answers are shown and kept, and a
- * second later the job is stopped, or started again, with the most suspicious rank named.
+ * A job without progress. When --hang_timeout is over without an event of any rank, and
+ * without a new phase or collective of any, every daemon is asked to look at its ranks
+ * (LOOK); their answers are shown and kept, and a second later the job is stopped, or
+ * started again, with the most suspicious rank named.
  */
 #include "launcher/supervise_private.h"
 

@@ -67,6 +67,16 @@ static struct zt_rank_note *note_of(struct zt_member *m, int64_t rank)
     return &s->notes.ranks[rank];
 }
 
+static void check_version(struct zt_member *m, const char *version)
+{
+    char front[ZT_NODE_NAME];
+
+    if (strcmp(version, ZT_VERSION) != 0)
+        zt_render_message(m->sup->render, ZT_LOG_WARN,
+                          "%szworker there is version %.40s, this zlaunch %s",
+                          zt_member_front(m, front), version, ZT_VERSION);
+}
+
 static void on_hello(struct zt_member *m, const struct zt_frame *f)
 {
     json_t *o = zt_json_object(f->body, f->body_bytes);
@@ -82,6 +92,7 @@ static void on_hello(struct zt_member *m, const struct zt_frame *f)
         zt_sup_node_failed(m->sup, m, 78, text);
         zt_member_close(m);
     } else if (m->state == MEMBER_STARTING) {
+        check_version(m, zt_json_get_text(o, "version", "?"));
         m->state = MEMBER_READY;
         zt_sup_step(m->sup);
     }
@@ -183,6 +194,16 @@ static void on_done(struct zt_member *m, const struct zt_frame *f)
     zt_sup_step(m->sup);
 }
 
+/* The body tells ranks that go on from ranks that do not. */
+static void on_beat(struct zt_member *m, const struct zt_frame *f)
+{
+    uint32_t digest = f->body_bytes >= 4 ? zt_get_u32(f->body) : 0;
+
+    if (digest != m->digest)
+        m->sup->progress_s = zt_now();
+    m->digest = digest;
+}
+
 static void on_looked(struct zt_member *m, const struct zt_frame *f)
 {
     json_t *o = zt_json_object(f->body, f->body_bytes);
@@ -211,14 +232,18 @@ static const struct {
     {ZT_FRAME_OUTPUT, on_output},       {ZT_FRAME_RELAY, on_relay},
     {ZT_FRAME_EXITED, on_exited},       {ZT_FRAME_FAULT, on_fault},
     {ZT_FRAME_DONE, on_done},           {ZT_FRAME_LOOKED, on_looked},
-    {ZT_FRAME_PMI_PAIRS, on_pmi_pairs}, {ZT_FRAME_PMI_FENCE, on_pmi_fence},
+    {ZT_FRAME_BEAT, on_beat},           {ZT_FRAME_PMI_PAIRS, on_pmi_pairs},
+    {ZT_FRAME_PMI_FENCE, on_pmi_fence},
 };
 
 /* ------------------------------------------------------------------ the channel */
 
 static void on_up(void *ctx)
 {
-    (void)ctx; /* HELLO says more */
+    struct zt_member *m = ctx;
+
+    m->is_up = true; /* from now on HELLO is waited for */
+    m->heard_s = zt_now();
 }
 
 static void on_bytes(void *ctx, const void *data, size_t n)
@@ -290,7 +315,8 @@ zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault)
 
     zt_buf_release(&m->in);
     zt_buf_init(&m->in, 2 * ZT_FRAME_MAX);
-    m->garbled = m->down_told = false;
+    m->garbled = m->down_told = m->is_up = false;
+    m->digest = 0;
     m->rq = (struct zt_start_request){
         .host = n->host,
         .user = n->user,
@@ -313,14 +339,20 @@ zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault)
 
 void zt_member_check_silence(struct zt_member *m, double now)
 {
+    double limit = ZT_SILENCE_MS / 1000.0;
     char text[256];
 
-    if (m->state < MEMBER_READY || m->state == MEMBER_DONE || !m->channel ||
-        now - m->heard_s < ZT_SILENCE_MS / 1000.0)
+    if (m->state == MEMBER_STARTING && m->is_up) /* the program is being loaded */
+        limit = m->rq.timeout_s > limit ? m->rq.timeout_s : limit;
+    else if (m->state != MEMBER_READY && m->state != MEMBER_RUNNING)
+        return;
+    if (!m->channel || now - m->heard_s < limit)
         return;
     snprintf(text, sizeof(text),
-             "the node has been silent for %.0f s: it is down, cut off, or stopped",
-             ZT_SILENCE_MS / 1000.0);
+             m->state == MEMBER_STARTING
+                 ? "the node daemon was started and has said nothing for %.0f s"
+                 : "the node has been silent for %.0f s: it is down, cut off, or stopped",
+             limit);
     zt_sup_node_failed(m->sup, m, zt_err_exit_code(ZT_E_HOST), text);
     zt_member_close(m);
 }

@@ -50,10 +50,12 @@ struct zt_member {
     struct zt_channel *channel; /* NULL: down */
     struct zt_start_request rq;
     struct zt_buf in;
-    double heard_s; /* when it last said something */
-    bool garbled;   /* it said something that is no frame: not heard any more */
-    bool fenced;    /* all of its MPI ranks wait at the next fence */
-    bool down_told; /* why it goes down is noted already */
+    double heard_s;  /* when it last said something */
+    bool is_up;      /* the daemon has been executed there */
+    uint32_t digest; /* of its last BEAT: changes when its ranks go on */
+    bool garbled;    /* it said something that is no frame: not heard any more */
+    bool fenced;     /* all of its MPI ranks wait at the next fence */
+    bool down_told;  /* why it goes down is noted already */
 };
 
 struct zt_sup {

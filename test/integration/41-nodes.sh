@@ -130,4 +130,33 @@ check "  the last start had all" test "$(grep -c '] 3 2$' "$tmp/out")" = 3
 elastic "" --elastic_training --max_elastic_nodes 2 -- sh -c 'echo $WORLD_SIZE'
 check "--max_elastic_nodes leaves spare nodes out" test "$(grep -c '] 2$' "$tmp/out")" = 2
 gone "after elastic jobs"
+
+# ---------------------------------------------------------------- odd daemons
+# frame TYPE BODY: one frame on stdout, in printf's escapes.
+frame() {
+    local n=$((${#2} + 1))
+    printf '\\x%02x\\x%02x\\x%02x\\x%02x\\x%02x%s' $((n >> 24)) $((n >> 16 & 255)) $((n >> 8 & 255)) $((n & 255)) "$1" "$2"
+}
+odd() { # WORDS: what the daemon of the second node does
+    printf '#!/bin/bash\ncase $ZT_NODE in 1) %s ;; esac\nexec "%s" "$@"\n' "$1" "$(readlink -f "$bin")/zworker" >"$tmp/zworker"
+    printf '#!/bin/bash\nexec 8>"%s"; flock 8\nn=$(cat "%s" 2>/dev/null || echo 0); echo $((n + 1)) >"%s"\nexec 8>&-\nZT_NODE=$n exec "%s" "$@"\n' \
+        "$tmp/lock" "$tmp/starts" "$tmp/starts" "$tmp/zworker" >"$tmp/numbered"
+    chmod +x "$tmp/numbered"
+    rm -f "$tmp/starts"
+    ZLAUNCH_ZWORKER=$tmp/numbered launch --hostfile "$tmp/equal" --launcher local --connect_timeout 3 -- sleep 600
+}
+odd "printf '$(frame 16 '{"protocol":1,"version":"0.0.9"}')'; read -r x"
+check "a daemon of another protocol: 78" code_is 78
+check "  is named with both" err_has "zworker 0.0.9 speaks protocol 1, this zlaunch"
+odd "printf '$(frame 16 '{"protocol":2,"version":"0.0.9"}')'; exit 3"
+check "another version with the same protocol is remarked" err_has "zworker there is version 0.0.9"
+odd "echo Welcome to this host; read -r x"
+check "a daemon that prints: not 0" test "$code" -ne 0
+check "  says what that means" grep -qE "n[012]: control channel: a frame of [0-9]+ bytes .*something else writes to this channel" "$tmp/err"
+odd "read -r x"
+check "a daemon that says nothing: 69" code_is 69
+check "  is not waited for longer than --connect_timeout" grep -qE "n[012]: the node daemon was started and has said nothing for 3 s" "$tmp/err"
+odd "kill -STOP \$\$"
+check "a daemon that is stopped while it starts: 69" code_is 69
+gone "after odd daemons"
 finish

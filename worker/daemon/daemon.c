@@ -629,17 +629,30 @@ static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
     }
 }
 
+/* What the ranks' phase pages hold: it changes while they go on. */
+static uint32_t digest_of(const struct zt_node *n)
+{
+    const uint8_t *p = (const uint8_t *)n->phases;
+    uint32_t h = 2166136261u;
+
+    for (size_t i = 0; p && i < n->phases_bytes; i++)
+        h = (h ^ p[i]) * 16777619u;
+    return h;
+}
+
 /* Say that this node lives, and ask whether zlaunch does. Time in which this process
  * itself stood still does not count. */
 static void on_beat(uv_timer_t *timer)
 {
     struct zt_node *n = timer->data;
     double now = zt_now();
+    uint8_t digest[4];
 
     if (now - n->beat_s > 2 * ZT_BEAT_MS / 1000.0)
         n->heard_s = now;
     n->beat_s = now;
-    zt_node_send(n, ZT_FRAME_BEAT, NULL, 0, NULL, 0);
+    zt_set_u32(digest, digest_of(n));
+    zt_node_send(n, ZT_FRAME_BEAT, digest, sizeof(digest), NULL, 0);
     if (n->job && n->job->silence_ms && !n->orphaned &&
         now - n->heard_s > n->job->silence_ms / 1000.0) {
         zt_error("daemon", "zlaunch has been silent for %d ms; stopping the ranks",
