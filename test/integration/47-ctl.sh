@@ -1,0 +1,202 @@
+#!/bin/bash
+# A running job can be asked for things by its owner, run in the background, and followed.
+. "$(dirname "$0")/launch_lib.sh"
+mkdir -m 700 "$tmp/run"
+export XDG_RUNTIME_DIR=$tmp/run
+jobs_dir=$tmp/run/zlaunch
+sockets() { find "$jobs_dir" -name '*.sock' 2>/dev/null; }
+has_socket() { [ -n "$(sockets)" ]; }
+no_socket() { [ -z "$(sockets)" ]; }
+# the id of the only job in our runtime folder
+job_id() { sockets | sed 's|.*/||; s|\.sock$||'; }
+ready() { within 10 lines_are "$tmp/out" "$1" || fail "the ranks did not start"; }
+# ask ARGS...: zlaunch --ctl ARGS, its words in $tmp/said
+ask() {
+    timeout 100 "$zlaunch" --ctl "$@" >"$tmp/said" 2>&1
+    code=$?
+}
+said() { grep -qF -- "$1" "$tmp/said" || { sed 's/^/# said: /' "$tmp/said"; false; }; }
+end() {
+    wait "$job"
+    code=$?
+}
+
+# ---------------------------------------------------------------- asking
+printf 'n0 slots=2\nn1 slots=1\n' >"$tmp/hosts"
+launch_bg --hostfile "$tmp/hosts" --launcher local --max_restarts 2 -- sh -c 'echo ready; sleep 600'
+ready 3
+id=$(job_id)
+check "the folder is for its owner alone" test "$(stat -c '%a %u' "$jobs_dir")" = "700 $(id -u)"
+ask "$id" status
+check "status" code_is 0
+check "  names the command" said "sh -c echo ready"
+check "  and the ranks" said "3: 3 running, 0 ended"
+check "  of each node" said "n1: running, ranks 2 to 2"
+check "  and what restarts are left" said "0 of 2"
+ask "$id" status --log_format json
+check "options go before the target: one word too many" code_is 2
+"$zlaunch" --log_format json --ctl "$id" status >"$tmp/said" 2>&1
+check "status as JSON is one object" test "$(wc -l <"$tmp/said")" = 1
+check "  with the pids" sh -c "grep -q '\"pids\":\[[0-9]*,[0-9]*,[0-9]*\]' '$tmp/said'"
+ask list
+check "list" said "$id"
+ask "${id%?}" status
+check "a prefix that only one job has is enough" code_is 0
+ask nosuchjob status
+check "an unknown job: 1" code_is 1
+check "  and where to look" said "zlaunch --ctl list"
+ask "$id" dance
+check "an unknown question: 2" code_is 2
+check "  and what there is" said "status, stop, save, trace or stacks"
+ask "$id" stacks
+check "stacks" code_is 0
+check "  of every rank" test "$(grep -c 'rank [012].* is ' "$tmp/said")" = 3
+ask "$id" save
+check "a program that is no plugin: 1" code_is 1
+check "  and says so" said "only plugins (.so) listen"
+kill -STOP "$job"
+ask "$id" status
+check "a stopped zlaunch: an error, no hang" code_is 69
+check "  that says what" said "does not answer"
+kill -CONT "$job"
+ask "$id" stop
+check "stop" code_is 0
+gone "stop"
+end
+check "stop: as Ctrl-C" code_is 130
+check "the socket goes with the job" no_socket
+
+launch_bg --num_gpus 2 --grace 60 -- sh -c 'trap "" TERM; echo ready; while :; do sleep 600; done'
+ready 2
+ask "$(job_id)" stop
+ask "$(job_id)" stop
+check "stop twice is no second Ctrl-C" said "stopped already"
+check "  the job has its grace" kill -0 "$job"
+kill -9 "$job"
+gone "kill -9 of zlaunch"
+wait "$job" 2>/dev/null
+check "a killed zlaunch leaves a socket" has_socket
+ask list
+check "which is recognised" no_socket
+
+# ---------------------------------------------------------------- the ranks answer
+corpus=/usr/share/common-licenses/GPL-3
+train=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train
+    --max_steps 1000000 --logging_steps 1000 --train_file "$corpus")
+launch_bg --num_gpus 2 "${train[@]}"
+within 20 has_socket || fail "training did not start"
+ask "$(job_id)" save
+until [ "$code" != 1 ] || said checkpoints || ! kill -0 "$job"; do ask "$(job_id)" save; done 2>/dev/null
+check "save: 1" code_is 1
+check "  and why, from all ranks" said "all 2 ranks: this version writes no checkpoints while it runs"
+ask "$(job_id)" trace
+check "trace of a job without one: 1" code_is 1
+check "  and what to do" said "with --trace FILE"
+steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
+check "status has the last step" within 20 steps
+ask "$(job_id)" stop
+gone "stop of a training run"
+wait "$job"
+
+launch_bg --num_gpus 2 "${train[@]}" --trace "$tmp/t.json"
+within 20 has_socket || fail "training did not start"
+ask "$(job_id)" trace
+until said "$tmp/t.json" || ! kill -0 "$job"; do ask "$(job_id)" trace; done >/dev/null 2>&1
+check "trace of a job with one: 0" code_is 0
+kill -9 "$job"
+gone "kill -9 of a training run"
+wait "$job" 2>/dev/null
+ask list
+
+# ---------------------------------------------------------------- detach and attach
+# wait until the job, whose id is in $id, is over
+over() { [ ! -e "$jobs_dir/$id.sock" ]; }
+launch --detach --num_gpus 2 -- sh -c 'for i in $(seq 120); do echo old $i; done; while [ ! -e "$0" ]; do sleep 0.1; done; echo new; exit 7' "$tmp/go"
+check "--detach returns 0" code_is 0
+id=$(cat "$tmp/out")
+check "  and prints the id, alone" test -e "$jobs_dir/$id.sock"
+check "  and how to attach" err_has "zlaunch --attach $id"
+"$zlaunch" --log_format json --ctl "$id" status >"$tmp/said"
+pid=$(sed -n 's/.*"pid":\([0-9]*\),.*/\1/p' "$tmp/said")
+check "  the job leads a session of its own" test "$(ps -o sid= -p "$pid" | tr -d ' ')" = "$pid"
+has_lines() { [ "$(grep -c old "$jobs_dir/$id.log")" = 240 ]; }
+within 10 has_lines || fail "the output is not in the log"
+"$zlaunch" --attach "$id" >"$tmp/said" 2>"$tmp/said.err" &
+follower=$!
+follows() { [ "$(wc -l <"$tmp/said")" -ge 100 ]; }
+within 10 follows || fail "--attach shows nothing"
+kill -INT "$follower"
+wait "$follower"
+code=$?
+check "Ctrl-C ends --attach: 130" code_is 130
+cat "$tmp/said.err" >>"$tmp/said"
+check "Ctrl-C only ends --attach" said "detached; the job goes on"
+check "  the job lives" test -e "$jobs_dir/$id.sock"
+check "  it showed the last 100 lines" test "$(grep -c old "$tmp/said")" = 100
+"$zlaunch" --attach "$id" >"$tmp/said" 2>"$tmp/said.err" &
+follower=$!
+within 10 follows || fail "--attach shows nothing"
+touch "$tmp/go"
+wait "$follower"
+code=$?
+check "--attach ends with the job's code" code_is 7
+check "  after its last lines" said "new"
+check "  and the cause" grep -q 'exited with code 7' "$tmp/said.err"
+within 5 over || fail "the job did not end"
+gone "a detached job"
+ask "$id" status
+check "a job that is over: where its output is" said "$jobs_dir/$id.log"
+
+launch --detach --log_file "$tmp/log" --num_gpus 2 --launcher local --hostfile /nonexistent -- true
+check "--detach: bad options are told at once" test "$code" -ne 0
+printf '#!/bin/sh\nexit 5\n' >"$tmp/zworker"
+chmod +x "$tmp/zworker"
+ZLAUNCH_ZWORKER=$tmp/zworker launch --detach --log_file "$tmp/log" --num_gpus 2 -- true
+check "--detach: a job that does not start is an error" test "$code" -ne 0
+check "  that is told" err_has "ended early with exit code 5"
+launch --detach --log_file "$tmp/log" --num_gpus 2 -- echo finished
+id=$(cat "$tmp/out")
+finished() { [ "$(grep -c finished "$tmp/log")" = 2 ]; }
+check "--log_file has the output" within 10 finished
+within 5 over || fail "the job did not end"
+launch --log_file "$tmp/log" -- true
+check "--log_file without --detach is refused" code_is 2
+
+# ---------------------------------------------------------------- nobody holds up a job
+if command -v python3 >/dev/null; then
+    launch_bg --num_gpus 2 -- sh -c 'echo ready; while [ ! -e "$0" ]; do sleep 0.05; done; seq 20000; exit 3' "$tmp/flood"
+    ready 2
+    id=$(job_id)
+    python3 - "$jobs_dir/$id.sock" "$tmp/clients" <<'P' &
+import json, socket, struct, sys, time
+def dial():
+    s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(sys.argv[1]); return s
+body = b'0' + json.dumps({"ask": "attach"}).encode()
+body = bytes([48]) + body[1:]
+slow = [dial() for _ in range(8)]
+for s in slow: s.sendall(struct.pack(">I", len(body)) + body)      # they follow, and never read
+mute = [dial() for _ in range(8)]                                  # they say nothing
+for _ in range(200):
+    try: dial().sendall(b"\xff" * 64)                              # they talk nonsense
+    except OSError: pass
+open(sys.argv[2], "w").close()
+time.sleep(600)
+P
+    clients=$!
+    within 20 test -e "$tmp/clients" || fail "the clients did not come"
+    ask "$id" status
+    check "a good question is answered beside bad clients" code_is 0
+    touch "$tmp/flood"
+    gone_job() { ! kill -0 "$job" 2>/dev/null; }
+    check "the job ends beside clients that do not read" within 20 gone_job
+    end
+    check "  with its code" code_is 3
+    lines=$(grep -c . "$tmp/out")
+    check "  and its output is whole" test "$lines" -ge 20000
+    kill "$clients"
+    wait "$clients" 2>/dev/null
+else
+    echo "# skip - no python3: bad clients"
+fi
+check "no socket is left" no_socket
+finish
