@@ -15,11 +15,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <zlaunch/plugin.h>
 
-#include "models/llama_config.h"
+#include "llama_config.h"
 
 struct linear {
     zt_param *w, *b; /* b: NULL without a bias */
@@ -103,11 +102,11 @@ static void make_frequencies(struct llama *net)
     const struct scaling *how = &net->c.scaling;
 
     zt_rope_frequencies(net->inv_freq, (int)net->c.head_dim, net->c.theta);
-    for (int i = 0; strcmp(how->type, "default") != 0 && i < net->c.head_dim / 2; i++) {
+    for (int i = 0; how->type != NOT && i < net->c.head_dim / 2; i++) {
         double turns = (double)how->original * (double)net->inv_freq[i] / (2 * M_PI);
         double keep = (turns - how->low) / (how->high - how->low);
 
-        keep = strcmp(how->type, "linear") == 0 ? 0 : fmin(fmax(keep, 0), 1);
+        keep = how->type == LINEAR ? 0 : fmin(fmax(keep, 0), 1);
         net->inv_freq[i] *= (float)((1 - keep) / how->factor + keep);
     }
 }

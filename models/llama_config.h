@@ -25,9 +25,14 @@ static const struct {
 } kinds[] = {
     [LLAMA] = {"llama", "LlamaForCausalLM"}, [QWEN2] = {"qwen2", "Qwen2ForCausalLM"}};
 
-/* How the frequencies of rope are stretched for texts longer than `original`. */
+/* How the frequencies of rope are stretched. */
+enum stretch { NOT, LINEAR, LLAMA3 };
+
+static const char *const stretches[] = {
+    [NOT] = "default", [LINEAR] = "linear", [LLAMA3] = "llama3"};
+
 struct scaling {
-    const char *type; /* "default": not at all; "linear"; "llama3" */
+    enum stretch type;
     double factor, low, high;
     int64_t original; /* tokens of the texts the frequencies were made for */
 };
@@ -55,8 +60,8 @@ struct size {
 };
 
 /* clang-format off */
-#define LLAMA2(name, eps, positions, ...) {name, LLAMA, __VA_ARGS__, 32000, positions, 1e4, eps, 0, false, 1, 2}
-#define LLAMA3(name, positions, factor, tied, ...) \
+#define SIZE2(name, eps, positions, ...) {name, LLAMA, __VA_ARGS__, 32000, positions, 1e4, eps, 0, false, 1, 2}
+#define SIZE3(name, positions, factor, tied, ...) \
     {name, LLAMA, __VA_ARGS__, 128256, positions, 5e5, 1e-5, factor, tied, 128000, 128001}
 #define QWEN(name, vocab, positions, eps, tied, ...) \
     {name, QWEN2, __VA_ARGS__, vocab, positions, 1e6, eps, 0, tied, 151643, 151643}
@@ -66,18 +71,18 @@ struct size {
     "qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b"
 
 static const struct size sizes[] = {            /* D, F, layers, H, K */
-    LLAMA2("llama-7b", 1e-6, 2048,                  4096, 11008, 32, 32, 32),
-    LLAMA2("llama2-7b", 1e-5, 4096,                 4096, 11008, 32, 32, 32),
-    LLAMA2("llama2-13b", 1e-5, 4096,                5120, 13824, 40, 40, 40),
-    LLAMA2("llama2-70b", 1e-5, 4096,                8192, 28672, 80, 64, 8),
-    LLAMA2("tinyllama-1.1b", 1e-5, 2048,            2048, 5632, 22, 32, 4),
-    LLAMA3("llama3-8b", 8192, 0, false,             4096, 14336, 32, 32, 8),
-    LLAMA3("llama3-70b", 8192, 0, false,            8192, 28672, 80, 64, 8),
-    LLAMA3("llama3.1-8b", 131072, 8, false,         4096, 14336, 32, 32, 8),
-    LLAMA3("llama3.1-70b", 131072, 8, false,        8192, 28672, 80, 64, 8),
-    LLAMA3("llama3.1-405b", 131072, 8, false,       16384, 53248, 126, 128, 8),
-    LLAMA3("llama3.2-1b", 131072, 32, true,         2048, 8192, 16, 32, 8),
-    LLAMA3("llama3.2-3b", 131072, 32, true,         3072, 8192, 28, 24, 8),
+    SIZE2("llama-7b", 1e-6, 2048,                  4096, 11008, 32, 32, 32),
+    SIZE2("llama2-7b", 1e-5, 4096,                 4096, 11008, 32, 32, 32),
+    SIZE2("llama2-13b", 1e-5, 4096,                5120, 13824, 40, 40, 40),
+    SIZE2("llama2-70b", 1e-5, 4096,                8192, 28672, 80, 64, 8),
+    SIZE2("tinyllama-1.1b", 1e-5, 2048,            2048, 5632, 22, 32, 4),
+    SIZE3("llama3-8b", 8192, 0, false,             4096, 14336, 32, 32, 8),
+    SIZE3("llama3-70b", 8192, 0, false,            8192, 28672, 80, 64, 8),
+    SIZE3("llama3.1-8b", 131072, 8, false,         4096, 14336, 32, 32, 8),
+    SIZE3("llama3.1-70b", 131072, 8, false,        8192, 28672, 80, 64, 8),
+    SIZE3("llama3.1-405b", 131072, 8, false,       16384, 53248, 126, 128, 8),
+    SIZE3("llama3.2-1b", 131072, 32, true,         2048, 8192, 16, 32, 8),
+    SIZE3("llama3.2-3b", 131072, 32, true,         3072, 8192, 28, 24, 8),
     QWEN("qwen2-0.5b", 151936, 131072, 1e-6, true,  896, 4864, 24, 14, 2),
     QWEN("qwen2-1.5b", 151936, 131072, 1e-6, true,  1536, 8960, 28, 12, 2),
     QWEN("qwen2-7b", 152064, 131072, 1e-6, false,   3584, 18944, 28, 28, 4),
@@ -91,7 +96,7 @@ static const struct size sizes[] = {            /* D, F, layers, H, K */
 
 /* What transformers takes for a key that a config.json leaves out. */
 static const struct size absent[] = {
-    [LLAMA] = LLAMA2("llama", 1e-6, 2048, 4096, 11008, 32, 32, 0),
+    [LLAMA] = SIZE2("llama", 1e-6, 2048, 4096, 11008, 32, 32, 0),
     [QWEN2] = {"qwen2", QWEN2, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1},
 };
 /* clang-format on */
@@ -222,21 +227,22 @@ static double rope_number(zt_model *m, const char *key, double def)
     return zt_model_config_float(m, newer, zt_model_config_float(m, older, def));
 }
 
-static const char *rope_type(zt_model *m, const char *def)
+static enum stretch rope_type(zt_model *m, enum stretch def)
 {
     const char *given = zt_args_string(zt_model_args(m), "rope_type");
-    const char *type = zt_model_config_string(m, "rope_scaling.type", def);
+    const char *type = zt_model_config_string(m, "rope_scaling.type", stretches[def]);
 
     type = zt_model_config_string(m, "rope_scaling.rope_type", type);
     type = zt_model_config_string(m, "rope_parameters.rope_type", type);
-    if (strcmp(type, "default") != 0 && strcmp(type, "linear") != 0 &&
-        strcmp(type, "llama3") != 0)
-        zt_model_fail(m, "rope_type \"%s\": only default, linear and llama3 are built",
-                      type);
     if (given && zt_model_has_config(m) && strcmp(given, type) != 0)
         zt_model_fail(m, "--rope_type %s, but the config.json of the weights says %s",
                       given, type);
-    return given ? given : type;
+    type = given ? given : type;
+    for (int i = NOT; i <= LLAMA3; i++)
+        if (strcmp(stretches[i], type) == 0)
+            return (enum stretch)i;
+    zt_model_fail(m, "rope_type \"%s\": only default, linear and llama3 are built", type);
+    return NOT;
 }
 
 static void read_rope(zt_model *m, const struct size *size, struct config *c)
@@ -248,7 +254,7 @@ static void read_rope(zt_model *m, const struct size *size, struct config *c)
     double part = zt_model_config_float(m, "partial_rotary_factor", 1);
 
     c->theta = settle_real(m, "rope_theta", rope_number(m, "rope_theta", theta));
-    how->type = rope_type(m, size->factor > 0 ? "llama3" : "default");
+    how->type = rope_type(m, size->factor > 0 ? LLAMA3 : NOT);
     how->factor = settle_real(m, "rope_factor", rope_number(m, "factor", factor));
     how->low = settle_real(m, "low_freq_factor", rope_number(m, "low_freq_factor", 1));
     how->high = settle_real(m, "high_freq_factor", rope_number(m, "high_freq_factor", 4));
@@ -288,6 +294,14 @@ static void read_window(zt_model *m, struct config *c)
     }
 }
 
+static bool in_range(zt_model *m, const char *key, int64_t value, int64_t most)
+{
+    if (value < 1 || value > most)
+        zt_model_fail(m, "%s %lld is not between 1 and %lld", key, (long long)value,
+                      (long long)most);
+    return value >= 1 && value <= most;
+}
+
 /* What must hold between the numbers. */
 static zt_err check_sizes(zt_model *m, const struct config *c)
 {
@@ -295,9 +309,11 @@ static zt_err check_sizes(zt_model *m, const struct config *c)
 
     if (strcmp(act, "silu") != 0)
         return zt_model_fail(m, "hidden_act \"%s\": only silu is built", act);
-    if (c->num_layers < 1 || c->heads < 1 || c->kv_heads < 1 || c->width < 1)
-        return zt_model_fail(m, "num_hidden_layers, num_attention_heads, "
-                                "num_key_value_heads and hidden_size must be positive");
+    if (!in_range(m, "num_hidden_layers", c->num_layers, 1000) ||
+        !in_range(m, "hidden_size", c->width, 1 << 20) ||
+        !in_range(m, "num_attention_heads", c->heads, 1 << 20) ||
+        !in_range(m, "num_key_value_heads", c->kv_heads, 1 << 20))
+        return zt_model_status(m);
     if (c->width % c->heads) /* transformers wants it with head_dim, too */
         return zt_model_fail(
             m, "hidden_size %lld is not a multiple of num_attention_heads %lld",
@@ -342,9 +358,11 @@ static zt_err read_config(zt_model *m, struct config *c)
     } else {
         c->qkv_bias = true;
     }
+    if (check_sizes(m, c))
+        return zt_model_status(m);
     read_rope(m, size, c);
     read_window(m, c);
-    return check_sizes(m, c);
+    return zt_model_status(m);
 }
 
 /* ---- for transformers ---- */
@@ -354,9 +372,9 @@ static void export_rope(zt_model *m, const struct config *c)
     const struct scaling *how = &c->scaling;
 
     zt_model_export(m, "rope_theta", "%.15g", c->theta);
-    if (strcmp(how->type, "default") == 0)
+    if (how->type == NOT)
         zt_model_export(m, "rope_scaling", "null");
-    else if (strcmp(how->type, "linear") == 0)
+    else if (how->type == LINEAR)
         zt_model_export(m, "rope_scaling",
                         "{\"rope_type\": \"linear\", \"factor\": %#.15g}", how->factor);
     else

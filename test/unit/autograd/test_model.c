@@ -273,6 +273,10 @@ static void read_config(zt_model *m)
     assert_true(zt_model_config_float(m, "n_layer", 0) == 12);
     assert_string_equal(zt_model_config_string(m, "act", "x"), "gelu_new");
     assert_string_equal(zt_model_config_string(m, "absent", "x"), "x");
+    assert_string_equal(zt_model_config_string(m, "types.1", "x"), "local");
+    assert_string_equal(zt_model_config_string(m, "types.2", "x"), "x");
+    assert_string_equal(zt_model_config_string(m, "types.one", "x"), "x");
+    assert_int_equal(zt_model_config_int(m, "deep.0.n", 0), 6);
 }
 
 static void read_wrong_type(zt_model *m)
@@ -284,7 +288,9 @@ static void test_config_json_is_read_with_its_types(void **state)
 {
     const char *path = write_config("{\"n_layer\": 12, \"n_big\": 5.0, \"flag\": true,"
                                     "\"n_inner\": null, \"rope\": {\"base\": 10000},"
-                                    "\"eps\": 1e-5, \"act\": \"gelu_new\"}");
+                                    "\"eps\": 1e-5, \"act\": \"gelu_new\","
+                                    "\"types\": [\"full\", \"local\"],"
+                                    "\"deep\": [{\"n\": 6}]}");
 
     (void)state;
     zt_model_close(open_scene(read_config, path));
@@ -321,6 +327,30 @@ static void test_exports_are_json_in_the_order_they_came(void **state)
     zt_model_close(m);
 }
 
+static void pass_on(zt_model *m)
+{
+    zt_block_param(zt_model_block(m, "a"), "w", ZT_SHAPE(1), ZT_ONES(), 0);
+    zt_model_export(m, "eos", "%d", 2);
+    zt_model_export(m, "bos", "%d", 1);
+    zt_model_export_imported(m, "eos");
+    zt_model_export_imported(m, "bos"); /* null there */
+    zt_model_export_imported(m, "nobody");
+}
+
+static void test_imported_members_go_out_as_they_came(void **state)
+{
+    const char *path = write_config("{\"eos\": [7, 8], \"bos\": null}");
+    struct zt_model *m = open_scene(pass_on, path);
+    char *text = zt_model_config_text(m);
+
+    (void)state;
+    unlink(path);
+    assert_non_null(text);
+    assert_string_equal(text, "{\n  \"eos\": [7, 8],\n  \"bos\": 1\n}\n");
+    free(text);
+    zt_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_bad_declarations_are_refused_by_name),
         cmocka_unit_test(test_config_json_is_read_with_its_types),
         cmocka_unit_test(test_exports_are_json_in_the_order_they_came),
+        cmocka_unit_test(test_imported_members_go_out_as_they_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,339 @@
+/*
+ * The numbers of models/llama.c: published sizes have the published counts, config.json
+ * is taken whole or refused by the name of what is not built. Nothing is computed.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/config_report.h"
+#include "common/options.h"
+#include "models/llama.c"
+#include "worker/autograd/model.h"
+
+#define MAX_WORDS 32
+
+/* The model of these words ("--name value ...") and this config.json, either NULL. */
+static zt_err open_model(const char *words, const char *json, struct zt_model **out,
+                         struct zt_fault *fault)
+{
+    struct zt_model_config cfg = {.compute_dtype = ZT_F32};
+    char text[512], path[64], *argv[MAX_WORDS];
+    struct zt_report report;
+    struct zt_keep keep = {NULL, false};
+    zt_args *args = NULL;
+    FILE *f;
+    zt_err rc;
+    int argc = 0;
+
+    snprintf(text, sizeof(text), "%s", words ? words : "");
+    for (char *at = NULL, *w = strtok_r(text, " ", &at); w; w = strtok_r(NULL, " ", &at))
+        argv[argc++] = w;
+    assert_int_equal(zt_args_open(options, NULL, &args, fault), ZT_OK);
+    zt_report_init(&report, &keep);
+    zt_args_read_words(&args, 1, argc, argv, NULL, &report);
+    assert_int_equal(report.num_problems, 0);
+    zt_keep_release(&keep);
+    if (json) {
+        snprintf(path, sizeof(path), "/tmp/zt_llama_%d.json", (int)getpid());
+        f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(json, f);
+        fclose(f);
+        cfg.config_json = path;
+    }
+    cfg.args = args;
+    rc = zt_model_open(&zt_plugin_entry, &cfg, out, fault);
+    zt_args_close(args);
+    if (json)
+        unlink(path);
+    return rc;
+}
+
+static struct zt_model *open_good(const char *words, const char *json)
+{
+    struct zt_fault fault = {ZT_OK, ""};
+    struct zt_model *m = NULL;
+
+    if (open_model(words, json, &m, &fault))
+        fail_msg("%s", fault.text);
+    return m;
+}
+
+static void expect_refusal(const char *words, const char *json, const char *text)
+{
+    struct zt_fault fault = {ZT_OK, ""};
+    struct zt_model *m = NULL;
+
+    assert_int_equal(open_model(words, json, &m, &fault), ZT_E_PLUGIN);
+    assert_null(m);
+    if (!strstr(fault.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", fault.text, text);
+}
+
+/* ---- sizes ---- */
+
+static void test_published_sizes_have_the_published_counts(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t numel;
+    } published[] = {
+        {"llama-7b", 6738415616},       {"llama2-7b", 6738415616},
+        {"llama2-13b", 13015864320},    {"llama2-70b", 68976648192},
+        {"tinyllama-1.1b", 1100048384}, {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},    {"llama3.1-8b", 8030261248},
+        {"llama3.1-70b", 70553706496},  {"llama3.1-405b", 405853388800},
+        {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
+        {"qwen2-0.5b", 494032768},      {"qwen2-1.5b", 1543714304},
+        {"qwen2-7b", 7615616512},       {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
+        {"qwen2.5-7b", 7615616512},     {"qwen2.5-14b", 14770033664},
+        {"qwen2.5-32b", 32763876352},
+    };
+    size_t n = sizeof(published) / sizeof(published[0]), choices = 1;
+
+    (void)state;
+    assert_int_equal(n, sizeof(sizes) / sizeof(sizes[0]));
+    for (const char *at = NAMES; *at; at++)
+        choices += *at == '|';
+    assert_int_equal(n, choices);
+    for (size_t i = 0; i < n; i++) {
+        char words[64];
+        struct zt_model *m;
+
+        assert_string_equal(published[i].name, sizes[i].name);
+        snprintf(words, sizeof(words), "--model %s", published[i].name);
+        m = open_good(words, NULL);
+        if (m->numel != published[i].numel)
+            fail_msg("%s has %lld parameters", published[i].name, (long long)m->numel);
+        assert_int_equal(m->vocab, sizes[i].vocab);
+        assert_int_equal(m->hidden_size, sizes[i].width);
+        assert_int_equal(m->max_tokens, sizes[i].positions);
+        zt_model_close(m);
+    }
+}
+
+static void test_options_change_single_numbers_of_a_size(void **state)
+{
+    struct zt_model *m = open_good("--model qwen2.5-0.5b --num_hidden_layers 2 "
+                                   "--vocab_size 1000 --no_tie_word_embeddings "
+                                   "--head_dim 32 --num_key_value_heads 7",
+                                   NULL);
+
+    (void)state;
+    assert_int_equal(m->num_blocks, 4);
+    assert_int_equal(m->vocab, 1000);
+    assert_int_equal(zt_model_find(m, "lm_head.weight")->shape[0], 1000);
+    assert_int_equal(zt_model_find(m, "model.layers.1.self_attn.q_proj.weight")->shape[0],
+                     14 * 32);
+    assert_int_equal(zt_model_find(m, "model.layers.0.self_attn.k_proj.bias")->shape[0],
+                     7 * 32);
+    assert_null(zt_model_find(m, "model.layers.0.self_attn.o_proj.bias"));
+    assert_int_equal(zt_model_find(m, "model.layers.0.self_attn.k_proj.bias")->flags &
+                         ZT_NO_DECAY,
+                     ZT_NO_DECAY);
+    assert_int_equal(zt_model_find(m, "lm_head.weight")->flags, 0);
+    zt_model_close(m);
+}
+
+/* ---- frequencies ---- */
+
+/* As transformers 5 computes them in fp32; some are kept, some between, some divided. */
+static void test_frequencies_of_llama3_are_those_of_transformers(void **state)
+{
+    static const struct {
+        const char *words;
+        int at[7];
+        double want[7];
+    } cases[] = {
+        {"--model llama3.1-8b",
+         {0, 16, 28, 32, 36, 40, 63},
+         {1.0, 0.0376060307, 0.00321144611, 0.000524846022, 7.78465546e-05,
+          3.42810235e-05, 3.06892588e-07}},
+        {"--model llama3.2-1b",
+         {0, 8, 14, 16, 18, 20, 31},
+         {1.0, 0.0376060307, 0.00321144611, 0.000429556705, 1.94616387e-05,
+          8.57025589e-06, 9.41830649e-08}},
+    };
+
+    (void)state;
+    for (size_t c = 0; c < 2; c++) {
+        struct zt_model *m = open_good(cases[c].words, NULL);
+        const struct llama *net = m->self;
+
+        for (int i = 0; i < 7; i++) {
+            double got = (double)net->inv_freq[cases[c].at[i]], want = cases[c].want[i];
+
+            if (!(fabs(got - want) <= 2e-6 * want))
+                fail_msg("%s: frequency %d is %.9g, not %.9g", cases[c].words,
+                         cases[c].at[i], got, want);
+        }
+        zt_model_close(m);
+    }
+}
+
+static void test_linear_scaling_divides_every_frequency(void **state)
+{
+    struct zt_model *a = open_good("--model llama2-7b", NULL);
+    struct zt_model *b =
+        open_good("--model llama2-7b --rope_type linear --rope_factor 4", NULL);
+    const struct llama *plain = a->self, *linear4 = b->self;
+
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        assert_true(linear4->inv_freq[i] == plain->inv_freq[i] / 4);
+    zt_model_close(a);
+    zt_model_close(b);
+}
+
+/* ---- config.json ---- */
+
+static void test_keys_that_are_left_out_are_those_of_transformers(void **state)
+{
+    struct zt_model *m = open_good(NULL, "{\"model_type\": \"llama\"}");
+    const struct llama *net = m->self;
+
+    (void)state;
+    assert_int_equal(m->numel, 6738415616);
+    assert_true(net->c.eps == 1e-6 && net->c.theta == 1e4);
+    assert_int_equal(net->c.scaling.type, NOT);
+    zt_model_close(m);
+    m = open_good(NULL, "{\"model_type\": \"qwen2\", \"num_attention_heads\": 16,"
+                        "\"num_hidden_layers\": 2, \"head_dim\": null,"
+                        "\"use_sliding_window\": true, \"max_window_layers\": 1,"
+                        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}");
+    net = m->self;
+    assert_int_equal(net->c.kv_heads, 16);
+    assert_int_equal(net->c.head_dim, 256);
+    assert_int_equal(net->layers[0].window, 0);
+    assert_int_equal(net->layers[1].window, 4096);
+    assert_true(net->c.qkv_bias && !net->c.o_bias && !net->c.tied);
+    zt_model_close(m);
+}
+
+static void test_settings_that_are_not_built_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *json, *text;
+    } cases[] = {
+        {"{}", "model_type \"\": only llama and qwen2 are built"},
+        {"{\"model_type\": \"mistral\"}", "model_type \"mistral\""},
+        {"{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}", "hidden_act \"gelu\""},
+        {"{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"dynamic\"}}",
+         "rope_type \"dynamic\": only default, linear and llama3 are built"},
+        {"{\"model_type\": \"qwen2\", \"rope_scaling\": {\"rope_type\": \"yarn\"}}",
+         "rope_type \"yarn\""},
+        {"{\"model_type\": \"qwen2\", \"rope_parameters\": {\"rope_type\": "
+         "\"longrope\"}}",
+         "rope_type \"longrope\""},
+        {"{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.5}",
+         "partial_rotary_factor: only 1 is built"},
+        {"{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\","
+         "\"partial_rotary_factor\": 0.5}}",
+         "partial_rotary_factor: only 1 is built"},
+        {"{\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\","
+         "\"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}",
+         "do not fit together"},
+        {"{\"model_type\": \"llama\", \"sliding_window\": 4096}",
+         "sliding_window: the llama kind has none"},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true,"
+         "\"max_window_layers\": 1, \"num_hidden_layers\": 2,"
+         "\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]}",
+         "layer_types.0 is not \"full_attention\", as max_window_layers 1 says"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 6}",
+         "hidden_size 4096 is not a multiple of num_attention_heads 6"},
+        {"{\"model_type\": \"llama\", \"num_key_value_heads\": 5}",
+         "num_attention_heads 32 is not a multiple of num_key_value_heads 5"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 0}",
+         "num_attention_heads 0 is not between 1 and 1048576"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1000000000000}",
+         "num_hidden_layers 1000000000000 is not between 1 and 1000"},
+        {"{\"model_type\": \"llama\", \"num_key_value_heads\": -1}",
+         "num_key_value_heads -1 is not"},
+        {"{\"model_type\": \"llama\", \"head_dim\": 33}", "head_dim 33 is not an even"},
+        {"{\"model_type\": \"llama\", \"head_dim\": 2048}", "head_dim 2048 is not"},
+        {"{\"model_type\": \"llama\", \"vocab_size\": \"many\"}",
+         "vocab_size is \"many\", but an integer is wanted"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_refusal(NULL, cases[i].json, cases[i].text);
+}
+
+static void test_options_against_config_json_are_refused(void **state)
+{
+    static const char json[] = "{\"model_type\": \"llama\", \"num_hidden_layers\": 2,"
+                               "\"rope_scaling\": {\"rope_type\": \"linear\","
+                               "\"factor\": 2.0}}";
+
+    (void)state;
+    zt_model_close(open_good("--num_hidden_layers 2 --rope_type linear --rope_factor 2 "
+                             "--rms_norm_eps 1e-6 --no_tie_word_embeddings",
+                             json));
+    expect_refusal("--num_hidden_layers 3", json,
+                   "--num_hidden_layers 3, but the config.json of the weights says 2");
+    expect_refusal("--rope_theta 5e5", json,
+                   "--rope_theta 500000, but the config.json of the weights says 10000");
+    expect_refusal("--rope_type llama3", json,
+                   "--rope_type llama3, but the config.json of the weights says linear");
+    expect_refusal("--rope_factor 8", json, "--rope_factor 8, but");
+    expect_refusal("--tie_word_embeddings", json, "--tie_word_embeddings is not what");
+}
+
+static void expect_export(const char *words, const char *json, const char *line)
+{
+    struct zt_model *m = open_good(words, json);
+    char *text = zt_model_config_text(m);
+
+    assert_non_null(text);
+    if (!strstr(text, line))
+        fail_msg("%s is not in %s", line, text);
+    free(text);
+    zt_model_close(m);
+}
+
+static void test_exports_say_what_the_model_is(void **state)
+{
+    (void)state;
+    expect_export("--model llama3.2-1b", NULL,
+                  "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": "
+                  "32.0000000000000, \"low_freq_factor\": 1.00000000000000, "
+                  "\"high_freq_factor\": 4.00000000000000, "
+                  "\"original_max_position_embeddings\": 8192},\n");
+    expect_export("--model llama3.2-1b", NULL, "\"eos_token_id\": 128001,\n");
+    expect_export("--model llama3.2-1b --vocab_size 300", NULL,
+                  "\"eos_token_id\": null,\n");
+    expect_export("--model llama3.2-1b", NULL, "\"tie_word_embeddings\": true,\n");
+    expect_export("--model qwen2.5-7b --sliding_window 64 --max_window_layers 3", NULL,
+                  "\"use_sliding_window\": true,\n  \"sliding_window\": 64,\n"
+                  "  \"max_window_layers\": 3\n");
+    expect_export("--model qwen2.5-7b", NULL,
+                  "\"architectures\": [\"Qwen2ForCausalLM\"],\n");
+    expect_export(NULL, "{\"model_type\": \"llama\", \"eos_token_id\": [7, 8, 9]}",
+                  "\"eos_token_id\": [7, 8, 9],\n");
+    expect_export(NULL, "{\"model_type\": \"llama\", \"attention_bias\": true}",
+                  "\"attention_bias\": true,\n  \"mlp_bias\": false\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_sizes_have_the_published_counts),
+        cmocka_unit_test(test_options_change_single_numbers_of_a_size),
+        cmocka_unit_test(test_frequencies_of_llama3_are_those_of_transformers),
+        cmocka_unit_test(test_linear_scaling_divides_every_frequency),
+        cmocka_unit_test(test_keys_that_are_left_out_are_those_of_transformers),
+        cmocka_unit_test(test_settings_that_are_not_built_are_refused_by_name),
+        cmocka_unit_test(test_options_against_config_json_are_refused),
+        cmocka_unit_test(test_exports_say_what_the_model_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
