@@ -70,6 +70,7 @@ const struct zt_option zt_launch_options[] = {
     TEXT("export", "NAME[=VALUE],...",
          "variables that ranks on other hosts get too, next to NCCL_*, UCX_*, OMP_*, "
          "PYTHON*, LD_LIBRARY_PATH and what .zlaunch_env and .deepspeed_env set"),
+    FLAG("no_preflight", "do not test the links between the nodes before ranks start"),
     INT("ssh_port", 1, 65535, "port of ssh"),
     TEXT("ssh_identity", "FILE", "key file (default: the agent, then the usual files)"),
     TEXT("ssh_known_hosts", "FILE", "known host keys (default: ~/.ssh/known_hosts)"),
@@ -186,6 +187,7 @@ static void fill_reach(struct zt_launch *l, struct zt_report *report)
     l->launcher = strcmp(launcher, "pdsh") == 0 ? "ssh" : launcher;
     l->launcher_args = text(l, "launcher_args");
     l->force_multi = flag(l, "force_multi");
+    l->preflight = !flag(l, "no_preflight");
     l->node_rank = flag(l, "no_ssh") ? integer(l, "node_rank", -1) : -1;
     l->connect_timeout_s = value(l, "connect_timeout")->real;
     l->exports = text(l, "export");

@@ -254,6 +254,7 @@ static void begin(struct zt_sup *s)
     s->unclean = false;
     s->look_until_s = 0;
     s->reading = true;
+    zt_preflight_reset(s);
     for (int i = 0; i < s->plan->num_nodes && s->state == SUP_STARTING; i++) {
         struct zt_member *m = &s->members[i];
 
@@ -295,12 +296,13 @@ static void run_job(struct zt_sup *s)
         if (m->state != MEMBER_READY)
             continue;
         if (s->group.node_rank[i] < 0) { /* one more than --max_elastic_nodes */
-            m->state = MEMBER_DONE;
+            zt_member_enter(m, MEMBER_DONE);
             zt_member_close(m);
             continue;
         }
-        m->state = MEMBER_RUNNING;
-        zt_member_send(m, ZT_FRAME_JOB, zt_plan_job(s->plan, &s->group, i));
+        zt_member_enter(m, MEMBER_RUNNING);
+        zt_member_send(m, ZT_FRAME_JOB,
+                       zt_preflight_apply(s, zt_plan_job(s->plan, &s->group, i), i));
     }
 }
 
@@ -309,14 +311,15 @@ static void try_run(struct zt_sup *s)
     int num = 0;
     char text[128];
 
+    if (s->num_in[MEMBER_STARTING])
+        return;
     for (int i = 0; i < s->plan->num_nodes; i++) {
-        if (s->members[i].state == MEMBER_STARTING)
-            return;
         s->present[i] = s->members[i].state == MEMBER_READY || s->plan->only_node >= 0;
         num += s->present[i];
     }
     if (num >= s->plan->min_nodes) {
-        run_job(s);
+        if (!zt_preflight_busy(s))
+            run_job(s);
         return;
     }
     snprintf(text, sizeof(text),
@@ -423,11 +426,12 @@ static void end_of_start(struct zt_sup *s)
 
 void zt_sup_step(struct zt_sup *s)
 {
-    bool busy = false;
+    int busy =
+        s->num_in[MEMBER_STARTING] + s->num_in[MEMBER_READY] + s->num_in[MEMBER_RUNNING];
 
     if (s->state == SUP_WAITING)
         return;
-    if (s->num_up == 0) {
+    if (s->num_in[MEMBER_OFF] == s->plan->num_nodes) {
         end_of_start(s);
         return;
     }
@@ -557,6 +561,7 @@ static zt_err open_sup(struct zt_sup *s, const struct zt_render_config *screen,
     s->present = calloc((size_t)num, sizeof(*s->present));
     if (!s->members || !s->present)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %d nodes", num);
+    s->num_in[MEMBER_OFF] = num;
     for (int i = 0; i < num; i++) {
         s->members[i].sup = s;
         s->members[i].index = i;
@@ -571,6 +576,7 @@ static void release_sup(struct zt_sup *s)
     free(s->members);
     free(s->present);
     zt_buf_release(&s->pmi_pairs);
+    zt_preflight_reset(s);
     zt_group_release(&s->group);
     zt_render_close(s->render);
     zt_notes_release(&s->notes);

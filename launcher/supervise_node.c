@@ -16,6 +16,13 @@ const char *zt_member_front(const struct zt_member *m, char out[ZT_NODE_NAME])
     return out;
 }
 
+void zt_member_enter(struct zt_member *m, zt_member_state state)
+{
+    m->sup->num_in[m->state]--;
+    m->sup->num_in[state]++;
+    m->state = state;
+}
+
 /* ------------------------------------------------------------------ to the daemon */
 
 void zt_member_send_bytes(struct zt_member *m, zt_frame_type type, const void *body,
@@ -93,7 +100,9 @@ static void on_hello(struct zt_member *m, const struct zt_frame *f)
         zt_member_close(m);
     } else if (m->state == MEMBER_STARTING) {
         check_version(m, zt_json_get_text(o, "version", "?"));
-        m->state = MEMBER_READY;
+        zt_member_enter(m, MEMBER_READY);
+        snprintf(m->network, sizeof(m->network), "%s",
+                 zt_json_get_text(o, "network", ""));
         zt_sup_step(m->sup);
     }
     json_decref(o);
@@ -190,7 +199,7 @@ static void on_fault(struct zt_member *m, const struct zt_frame *f)
 static void on_done(struct zt_member *m, const struct zt_frame *f)
 {
     (void)f;
-    m->state = MEMBER_DONE;
+    zt_member_enter(m, MEMBER_DONE);
     zt_sup_step(m->sup);
 }
 
@@ -228,11 +237,18 @@ static const struct {
     zt_frame_type type;
     void (*handle)(struct zt_member *m, const struct zt_frame *f);
 } handlers[] = {
-    {ZT_FRAME_HELLO, on_hello},         {ZT_FRAME_STARTED, on_started},
-    {ZT_FRAME_OUTPUT, on_output},       {ZT_FRAME_RELAY, on_relay},
-    {ZT_FRAME_EXITED, on_exited},       {ZT_FRAME_FAULT, on_fault},
-    {ZT_FRAME_DONE, on_done},           {ZT_FRAME_LOOKED, on_looked},
-    {ZT_FRAME_BEAT, on_beat},           {ZT_FRAME_PMI_PAIRS, on_pmi_pairs},
+    {ZT_FRAME_HELLO, on_hello},
+    {ZT_FRAME_STARTED, on_started},
+    {ZT_FRAME_OUTPUT, on_output},
+    {ZT_FRAME_RELAY, on_relay},
+    {ZT_FRAME_EXITED, on_exited},
+    {ZT_FRAME_FAULT, on_fault},
+    {ZT_FRAME_DONE, on_done},
+    {ZT_FRAME_LOOKED, on_looked},
+    {ZT_FRAME_BEAT, on_beat},
+    {ZT_FRAME_LINKS_HERE, zt_preflight_on_here},
+    {ZT_FRAME_LINKS_FOUND, zt_preflight_on_found},
+    {ZT_FRAME_PMI_PAIRS, on_pmi_pairs},
     {ZT_FRAME_PMI_FENCE, on_pmi_fence},
 };
 
@@ -297,8 +313,7 @@ static void on_down(void *ctx, const struct zt_fault *why)
     s->unclean = s->unclean || m->state != MEMBER_DONE;
     if (m->state != MEMBER_DONE)
         zt_sup_node_failed(s, m, code, text);
-    m->state = MEMBER_OFF;
-    s->num_up--;
+    zt_member_enter(m, MEMBER_OFF);
     zt_sup_step(s);
     zt_sup_pump(s);
 }
@@ -331,9 +346,8 @@ zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault)
     rc = n->starter->start(&m->rq, &m->sup->loop, &events, m, &m->channel, fault);
     if (rc)
         return rc;
-    m->state = MEMBER_STARTING;
+    zt_member_enter(m, MEMBER_STARTING);
     m->heard_s = zt_now();
-    m->sup->num_up++;
     return ZT_OK;
 }
 

@@ -20,6 +20,7 @@
 #include "common/frame.h"
 #include "common/render.h"
 #include "launcher/plan.h"
+#include "launcher/preflight.h"
 #include "launcher/verdict.h"
 
 /* bytes waiting for the screen before the job has to wait */
@@ -38,6 +39,7 @@ typedef enum zt_member_state {
     MEMBER_READY,
     MEMBER_RUNNING,
     MEMBER_DONE,
+    MEMBER_NUM_STATES
 } zt_member_state;
 
 struct zt_sup;
@@ -45,7 +47,8 @@ struct zt_sup;
 /* A node of the plan. */
 struct zt_member {
     struct zt_sup *sup;
-    int index; /* in the plan */
+    int index;        /* in the plan */
+    char network[96]; /* that the daemon is in; empty: it does not say */
     zt_member_state state;
     struct zt_channel *channel; /* NULL: down */
     struct zt_start_request rq;
@@ -66,11 +69,12 @@ struct zt_sup {
     uv_signal_t signals[7];
     uv_timer_t tick, flush, deadline, timeout, again;
     zt_sup_state state;
-    struct zt_member *members; /* (plan's num_nodes) */
-    int num_up;                /* members that are not OFF */
-    int start_code;            /* exit code of the last node left out */
-    bool *present;             /* (plan's num_nodes) scratch */
+    struct zt_member *members;     /* (plan's num_nodes) */
+    int num_in[MEMBER_NUM_STATES]; /* members in each state */
+    int start_code;                /* exit code of the last node left out */
+    bool *present;                 /* (plan's num_nodes) scratch */
     struct zt_group group;
+    struct zt_preflight *preflight; /* NULL: not needed, or not begun */
     struct zt_notes notes;
     bool reading, unclean; /* unclean: a node went down before it was DONE */
     int stop_grace_ms;     /* of the order to stop that counts; -1: none */
@@ -95,6 +99,7 @@ void zt_sup_note_stop(struct zt_sup *s, zt_stop_reason reason, int sig);
 void zt_sup_pump(struct zt_sup *s);
 
 /* supervise_node.c */
+void zt_member_enter(struct zt_member *m, zt_member_state state);
 zt_err zt_member_start(struct zt_member *m, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Takes the reference; NULL: an empty body. */
 void zt_member_send(struct zt_member *m, zt_frame_type type, json_t *o);
