@@ -237,13 +237,13 @@ bench: all $(BENCHES)
 # ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
-FUZZ_SRCS = $(call srcs,common) $(call srcs,data) $(call srcs,checkpoint) \
+FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,data) $(call srcs,checkpoint) \
             $(patsubst %,launcher/ssh_%.c,bytes hosts config key) launcher/hostfile.c worker/daemon/pmi.c
 build/fuzz/%: test/fuzz/%.c $(FUZZ_SRCS) $(wildcard common/*.h launcher/*.h)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -I. -Iinclude -D_GNU_SOURCE \
-	  -DZT_VERSION='"$(VERSION)"' -Wno-everything -o $@ $< $(FUZZ_SRCS) -ljansson -luv -lxxhash -lhwloc -lpthread -lm
+	  -DZT_VERSION='"$(VERSION)"' -Wno-everything -o $@ $< $(FUZZ_SRCS) $(SYS_store) -ljansson -luv -lxxhash -lhwloc -lpthread -lm
 FUZZ_SECONDS ?= 20
 fuzz: $(FUZZERS)
 	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)
