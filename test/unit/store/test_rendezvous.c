@@ -1,0 +1,297 @@
+/* Ranks without zlaunch meet, in a store of their own or in torchrun's, and never in what
+ * an earlier try left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/log.h"
+#include "store/host.h"
+#include "store/local.h"
+#include "store/rendezvous.h"
+#include "store/tcp_client.h"
+#include "test/unit/store/tcp_host.h"
+
+#define WORLD 5
+
+struct rank {
+    pthread_t thread;
+    struct zt_place place;
+    double timeout_s;
+    zt_err rc;
+    struct zt_fault fault;
+    ino_t inode; /* of the memory file */
+};
+
+static int make_id(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES])
+{
+    const struct rank *r = ctx;
+
+    memset(id, 'A' + r->place.rank, ZT_UNIQUE_ID_BYTES);
+    return 0;
+}
+
+static zt_err check_ids(struct zt_rendezvous *z, struct rank *r)
+{
+    uint8_t ids[3][ZT_UNIQUE_ID_BYTES];
+    zt_err rc = zt_rendezvous_unique_ids(z, "world", 3, make_id, r, ids, &r->fault);
+
+    for (int k = 0; !rc && k < 3; k++)
+        for (int i = 0; i < ZT_UNIQUE_ID_BYTES; i++)
+            if (ids[k][i] != 'A' + zt_unique_id_root(WORLD, 3, k))
+                return zt_fault_set(&r->fault, ZT_E_FORMAT, "id %d is not its root's", k);
+    return rc;
+}
+
+static zt_err check_gather(struct zt_rendezvous *z, struct rank *r)
+{
+    struct zt_blob all[WORLD];
+    char mine[32], want[32];
+    zt_err rc;
+
+    snprintf(mine, sizeof(mine), "%*d", r->place.rank + 1, r->place.rank);
+    rc = zt_rendezvous_gather(z, "words", mine, strlen(mine), all, &r->fault);
+    if (rc)
+        return rc;
+    for (int i = 0; i < WORLD; i++) {
+        snprintf(want, sizeof(want), "%*d", i + 1, i);
+        if (all[i].bytes != strlen(want) || memcmp(all[i].data, want, strlen(want)))
+            rc = zt_fault_set(&r->fault, ZT_E_FORMAT, "blob %d is wrong", i);
+    }
+    free(all[0].data);
+    return rc;
+}
+
+static void *rank_main(void *arg)
+{
+    struct zt_rendezvous *z = NULL;
+    struct rank *r = arg;
+    struct stat sb;
+    int fd = -1;
+
+    r->rc = zt_rendezvous_open(&r->place, r->timeout_s, &z, &r->fault);
+    if (!r->rc)
+        r->rc = check_gather(z, r);
+    if (!r->rc)
+        r->rc = check_ids(z, r);
+    if (!r->rc)
+        r->rc = zt_rendezvous_local_memfd(z, &fd, &r->fault);
+    if (!r->rc && fstat(fd, &sb) == 0)
+        r->inode = sb.st_ino;
+    if (fd >= 0)
+        close(fd);
+    zt_rendezvous_close(z);
+    return NULL;
+}
+
+static void start(struct rank *r, zt_place_kind kind, int rank, int port,
+                  double timeout_s)
+{
+    *r = (struct rank){.timeout_s = timeout_s};
+    r->place = (struct zt_place){.kind = kind,
+                                 .rank = rank,
+                                 .world = WORLD,
+                                 .job = "test",
+                                 .master_addr = "127.0.0.1",
+                                 .master_port = port};
+    assert_int_equal(pthread_create(&r->thread, NULL, rank_main, r), 0);
+}
+
+static void all_well(struct rank *r)
+{
+    for (int i = 0; i < WORLD; i++) {
+        pthread_join(r[i].thread, NULL);
+        if (r[i].rc)
+            fail_msg("rank %d: %s", i, r[i].fault.text);
+        assert_true(r[i].inode && r[i].inode == r[0].inode);
+    }
+}
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct zt_secret secret = {{0}};
+    struct zt_store_server_config cfg = {
+        .address = "127.0.0.1", .job = "x", .secret = &secret, .generation = 1};
+    struct zt_store_host *h;
+    struct zt_fault fault;
+    int port;
+
+    assert_int_equal(zt_store_host_open(&cfg, &h, &fault), ZT_OK);
+    port = zt_store_host_port(h);
+    zt_store_host_close(h, 0);
+    return port;
+}
+
+static void ranks_meet_in_a_store_of_their_own(void **state)
+{
+    struct rank r[WORLD];
+    int port = free_port();
+
+    (void)state;
+    for (int i = WORLD - 1; i >= 0; i--) /* rank 0 last: the others try again */
+        start(&r[i], ZT_PLACE_ENV, i, port, 30);
+    all_well(r);
+}
+
+static void ranks_meet_in_the_agents_store(void **state)
+{
+    struct tcp_host host;
+    struct rank r[WORLD];
+
+    (void)state;
+    assert_int_equal(tcp_host_open(&host), 0);
+    for (int i = 0; i < WORLD; i++)
+        start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+    all_well(r);
+    tcp_host_close(&host);
+}
+
+/* The same store and the same count of restarts again: everything of the first try is
+ * still there. Others come before rank 0 and find the old number first. */
+static void a_second_try_in_the_same_store_reads_nothing_old(void **state)
+{
+    struct tcp_host host;
+    struct rank r[WORLD];
+    ino_t first;
+
+    (void)state;
+    assert_int_equal(tcp_host_open(&host), 0);
+    for (int i = 0; i < WORLD; i++)
+        start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+    all_well(r);
+    first = r[0].inode;
+    for (int again = 0; again < 3; again++) {
+        for (int i = WORLD - 1; i > 0; i--)
+            start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+        usleep(100000); /* they meet the old keys; whether they do changes no result */
+        start(&r[0], ZT_PLACE_AGENT, 0, host.port, 30);
+        all_well(r);
+        assert_true(r[0].inode != first);
+    }
+    tcp_host_close(&host);
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    struct rank r[WORLD];
+    struct tcp_host host;
+    int port = free_port();
+
+    (void)state;
+    for (int i = 0; i < WORLD - 1; i++)
+        start(&r[i], ZT_PLACE_ENV, i, port, 1);
+    for (int i = 0; i < WORLD - 1; i++) {
+        pthread_join(r[i].thread, NULL);
+        assert_int_equal(r[i].rc, ZT_E_PEER);
+    }
+    assert_non_null(strstr(r[0].fault.text, "rank 4 (never connected)"));
+
+    assert_int_equal(tcp_host_open(&host), 0);
+    for (int i = 0; i < WORLD - 1; i++)
+        start(&r[i], ZT_PLACE_AGENT, i, host.port, 1);
+    for (int i = 0; i < WORLD - 1; i++) {
+        pthread_join(r[i].thread, NULL);
+        assert_int_equal(r[i].rc, ZT_E_PEER);
+    }
+    assert_non_null(strstr(r[0].fault.text, "rank 4 has not come"));
+    tcp_host_close(&host);
+}
+
+static void no_address_is_an_error_that_says_what_to_do(void **state)
+{
+    struct zt_place place = {.kind = ZT_PLACE_ENV, .world = 2, .job = "none"};
+    struct zt_rendezvous *z;
+    struct zt_fault fault;
+
+    (void)state;
+    assert_int_equal(zt_rendezvous_open(&place, 1, &z, &fault), ZT_E_USAGE);
+    assert_non_null(strstr(fault.text, "MASTER_ADDR is not set"));
+    strcpy(place.master_addr, "no.such.host.invalid");
+    place.master_port = 1;
+    place.rank = 1;
+    assert_int_equal(zt_rendezvous_open(&place, 0.2, &z, &fault), ZT_E_USAGE);
+    assert_non_null(strstr(fault.text, "does not resolve"));
+}
+
+/* ---------------------------------------------------------------- descriptors */
+
+struct giver {
+    pthread_t thread;
+    struct zt_local local;
+    int fd, left;
+    zt_err rc;
+    struct zt_fault fault;
+};
+
+static void *give(void *arg)
+{
+    struct giver *g = arg;
+
+    g->rc = zt_local_give(&g->local, g->fd, 1, zt_now() + 20, &g->left, &g->fault);
+    return NULL;
+}
+
+static void a_descriptor_goes_to_who_knows_the_token_only(void **state)
+{
+    uint8_t wrong[ZT_LOCAL_TOKEN] = {1};
+    struct giver g = {.fd = -1};
+    struct zt_fault fault;
+    struct stat a, b;
+    int fd;
+
+    (void)state;
+    assert_int_equal(zt_local_listen(&g.local, &g.fault), ZT_OK);
+    g.fd = memfd_create("test", MFD_CLOEXEC);
+    assert_int_equal(pthread_create(&g.thread, NULL, give, &g), 0);
+    assert_int_equal(zt_local_take(g.local.name, wrong, zt_now() + 5, &fd, &fault),
+                     ZT_E_PEER);
+    assert_int_equal(
+        zt_local_take(g.local.name, g.local.token, zt_now() + 5, &fd, &fault), ZT_OK);
+    pthread_join(g.thread, NULL);
+    assert_int_equal(g.rc, ZT_OK);
+    assert_true(fstat(fd, &a) == 0 && fstat(g.fd, &b) == 0 && a.st_ino == b.st_ino);
+    close(fd);
+    close(g.fd);
+    zt_local_release(&g.local);
+}
+
+static void ids_are_spread_over_the_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(zt_unique_id_count(8, 0), 1);
+    assert_int_equal(zt_unique_id_count(128, 128), 1);
+    assert_int_equal(zt_unique_id_count(129, 128), 2);
+    assert_int_equal(zt_unique_id_count(4096, 128), 32);
+    for (int world = 1; world < 200; world += 7)
+        for (int n = 1; n <= world; n += 3)
+            for (int k = 0; k < n; k++) {
+                int root = zt_unique_id_root(world, n, k);
+
+                assert_true(root >= 0 && root < world);
+                assert_true(!k || root > zt_unique_id_root(world, n, k - 1));
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_meet_in_a_store_of_their_own),
+        cmocka_unit_test(ranks_meet_in_the_agents_store),
+        cmocka_unit_test(a_second_try_in_the_same_store_reads_nothing_old),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(no_address_is_an_error_that_says_what_to_do),
+        cmocka_unit_test(a_descriptor_goes_to_who_knows_the_token_only),
+        cmocka_unit_test(ids_are_spread_over_the_ranks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
