@@ -18,6 +18,7 @@
 extern char **environ;
 
 #define MAX_RANKS   4096  /* of one node */
+#define PMI_VALUE   1024  /* bytes of a value of PMI, with its NUL */
 #define REMOTE_PORT 29500 /* MASTER_PORT where no free one can be asked for */
 
 /* ------------------------------------------------------------------ what to run */
@@ -284,7 +285,44 @@ void zt_group_release(struct zt_group *g)
 {
     free(g->node_rank);
     free(g->first_rank);
+    free(g->pmi_mapping);
     *g = (struct zt_group){0};
+}
+
+/* Which ranks share a node, in PMI's words: "(vector,(0,2,4),(2,1,3))", a triple for each
+ * run of nodes with equally many ranks: first node, nodes, ranks of each. NULL: no
+ * memory, or longer than PMI allows; MPI then looks at host names. */
+static char *pmi_mapping(const struct zt_plan *p, const struct zt_group *g)
+{
+    int first = 0, num = 0, each = 0;
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    if (!f)
+        return NULL;
+    fputs("(vector", f);
+    for (int i = 0; i <= p->num_nodes; i++) {
+        bool in = i < p->num_nodes && g->node_rank[i] >= 0;
+
+        if (i < p->num_nodes && !in)
+            continue;
+        if (num && (!in || p->nodes[i].num_slots != each)) {
+            fprintf(f, ",(%d,%d,%d)", first, num, each);
+            first += num;
+            num = 0;
+        }
+        if (in) {
+            each = p->nodes[i].num_slots;
+            num++;
+        }
+    }
+    fputs(")", f);
+    fclose(f);
+    if (bytes < PMI_VALUE)
+        return text;
+    free(text);
+    return NULL;
 }
 
 void zt_group_arrange(struct zt_group *g, const struct zt_plan *plan, const bool *present)
@@ -299,6 +337,8 @@ void zt_group_arrange(struct zt_group *g, const struct zt_plan *plan, const bool
             g->world += plan->nodes[i].num_slots;
     }
     g->master_port = plan->master_port ? plan->master_port : free_port();
+    free(g->pmi_mapping);
+    g->pmi_mapping = g->num_nodes > 1 ? pmi_mapping(plan, g) : NULL;
 }
 
 int zt_group_node_of(const struct zt_group *g, const struct zt_plan *plan, int rank)
@@ -334,44 +374,11 @@ static json_t *rank_env(const struct zt_plan *p, int node)
     return env;
 }
 
-/* Which ranks share a node, in PMI's words: "(vector,(0,2,4),(2,1,3))", a triple for each
- * run of nodes with equally many ranks: first node, nodes, ranks of each. */
-static char *pmi_mapping(const struct zt_plan *p, const struct zt_group *g)
-{
-    int first = 0, num = 0, each = 0;
-    char *text = NULL;
-    size_t bytes;
-    FILE *f = open_memstream(&text, &bytes);
-
-    if (!f)
-        return NULL;
-    fputs("(vector", f);
-    for (int i = 0; i <= p->num_nodes; i++) {
-        bool in = i < p->num_nodes && g->node_rank[i] >= 0;
-
-        if (i < p->num_nodes && !in)
-            continue;
-        if (num && (!in || p->nodes[i].num_slots != each)) {
-            fprintf(f, ",(%d,%d,%d)", first, num, each);
-            first += num;
-            num = 0;
-        }
-        if (in) {
-            each = p->nodes[i].num_slots;
-            num++;
-        }
-    }
-    fputs(")", f);
-    fclose(f);
-    return text;
-}
-
 json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
 {
     const struct zt_plan_node *n = &p->nodes[node];
     bool remote = n->starter != &zt_starter_local;
     json_t *o = json_object(), *argv = json_array();
-    char *mapping = pmi_mapping(p, g);
 
     for (char **a = p->argv; *a; a++)
         json_array_append_new(argv, zt_json_text(*a, strlen(*a)));
@@ -390,7 +397,7 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     json_object_set_new(o, "max_restarts", json_integer(p->max_restarts));
     json_object_set_new(o, "silence_ms", json_integer(remote ? ZT_SILENCE_MS : 0));
     set_share(o, p, g, node);
-    set_text(o, "pmi_mapping", g->num_nodes > 1 ? mapping : NULL);
+    set_text(o, "pmi_mapping", g->pmi_mapping);
     set_text(o, "master_addr", p->master_addr);
     json_object_set_new(o, "master_port", json_integer(g->master_port));
     json_object_set_new(o, "grace_ms", json_integer(p->grace_ms));
@@ -399,6 +406,5 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     set_text(o, "log_dir", p->log_dir);
     set_text(o, "log_stamp", p->log_stamp);
     set_text(o, "pid_file", p->pid_file[0] && !remote ? p->pid_file : NULL);
-    free(mapping);
     return o;
 }

@@ -79,6 +79,7 @@ struct zt_group {
     int num_nodes, world;
     int master_port;
     int *node_rank, *first_rank; /* (plan's num_nodes); node_rank -1: left out */
+    char *pmi_mapping; /* which ranks share a node, in PMI's words; NULL: one node */
 };
 
 zt_err zt_group_init(struct zt_group *g, const struct zt_plan *plan,

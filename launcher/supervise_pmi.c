@@ -28,6 +28,20 @@ void zt_sup_pmi_pairs(struct zt_member *m, const struct zt_frame *f)
         zt_sup_node_failed(s, m, 71, "its MPI ranks leave more than can be passed on");
 }
 
+/* The same bytes for every node. */
+static void send_frame(struct zt_sup *s, zt_frame_type type, const void *body, size_t n)
+{
+    struct zt_buf frame;
+
+    zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
+    if (zt_frame_put(&frame, type, body, n) == ZT_OK)
+        for (int i = 0; i < s->plan->num_nodes; i++)
+            if (s->members[i].channel && s->members[i].state == MEMBER_RUNNING)
+                s->members[i].channel->ops->write(
+                    s->members[i].channel, zt_buf_head(&frame), zt_buf_used(&frame));
+    zt_buf_release(&frame);
+}
+
 /* To every node, in frames that end at a line. */
 static void send_all(struct zt_sup *s, const uint8_t *pairs, size_t n)
 {
@@ -38,9 +52,7 @@ static void send_all(struct zt_sup *s, const uint8_t *pairs, size_t n)
             len--;
         if (!len) /* a line longer than a frame: the daemons would not take it */
             return;
-        for (int i = 0; i < s->plan->num_nodes; i++)
-            if (s->members[i].state == MEMBER_RUNNING)
-                zt_member_send_bytes(&s->members[i], ZT_FRAME_PMI_PAIRS, pairs, len);
+        send_frame(s, ZT_FRAME_PMI_PAIRS, pairs, len);
         pairs += len;
         n -= len;
     }
@@ -56,8 +68,6 @@ void zt_sup_pmi_fence(struct zt_member *m)
     if (++s->num_fenced < s->group.num_nodes)
         return;
     send_all(s, zt_buf_head(&s->pmi_pairs), zt_buf_used(&s->pmi_pairs));
-    for (int i = 0; i < s->plan->num_nodes; i++)
-        if (s->members[i].state == MEMBER_RUNNING)
-            zt_member_send_bytes(&s->members[i], ZT_FRAME_PMI_FENCE, NULL, 0);
+    send_frame(s, ZT_FRAME_PMI_FENCE, NULL, 0);
     zt_sup_pmi_reset(s);
 }
