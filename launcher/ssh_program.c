@@ -18,8 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_ARGS 48
-#define CHUNK    65536
+#define MAX_ARGS  48
+#define CHUNK     65536
+#define LOOK_MS   10
+#define MAX_LOOKS 20 /* for the last words, when somebody else holds its stderr open */
 
 struct zt_ssh_program {
     struct zt_ssh *s;
@@ -30,6 +32,7 @@ struct zt_ssh_program {
     int num_handles;
     pid_t pid;
     int status; /* of waitpid */
+    int looks;  /* since it was reaped */
     bool reaped, reading, io_eof, err_eof, closing, told, handles_closed;
 };
 
@@ -137,10 +140,16 @@ static void close_handles(struct zt_ssh_program *p)
 
 static void reap(struct zt_ssh_program *p)
 {
+    siginfo_t info = {0};
     pid_t got;
 
     if (p->reaped)
         return;
+    /* what it has started (a ProxyCommand) goes with it, while its number is still taken
+     */
+    if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == p->pid)
+        kill(-p->pid, SIGKILL);
     got = waitpid(p->pid, &p->status, WNOHANG);
     if (got == p->pid || (got < 0 && errno == ECHILD))
         p->reaped = true;
@@ -172,7 +181,8 @@ static void maybe_over(struct zt_ssh_program *p)
     if (p->closing) {
         if (p->reaped)
             close_handles(p);
-    } else if (p->reaped && p->io_eof && p->err_eof && !p->told) {
+    } else if (p->reaped && p->io_eof && !p->told &&
+               (p->err_eof || ++p->looks > MAX_LOOKS)) {
         tell(p);
     }
 }
@@ -186,7 +196,7 @@ static void on_look(uv_timer_t *timer)
 static void look_for_end(struct zt_ssh_program *p)
 {
     if (!uv_is_active((uv_handle_t *)&p->poll))
-        uv_timer_start(&p->poll, on_look, 1, 10);
+        uv_timer_start(&p->poll, on_look, 1, LOOK_MS);
 }
 
 void zt_ssh_program_close(struct zt_ssh_program *p)
@@ -194,8 +204,8 @@ void zt_ssh_program_close(struct zt_ssh_program *p)
     if (!p || p->closing)
         return;
     p->closing = true;
-    if (!p->reaped)
-        kill(p->pid, SIGKILL);
+    if (!p->reaped && kill(-p->pid, SIGKILL) < 0)
+        kill(p->pid, SIGKILL); /* it has not come to its own session yet */
     uv_timer_stop(&p->deadline);
     look_for_end(p);
 }

@@ -109,7 +109,13 @@ Host worker-2
 Host worker-3
     ProxyCommand bash -c 'exec 3<>/dev/tcp/$addr/$port; cat <&3 & exec cat >&3'
     HostName $addr
+    Port $port
     UserKnownHostsFile $rig/known_hosts
+Host worker-4
+    HostName $addr
+    Port $port
+    ProxyCommand bash -c 'exec 3<>/dev/tcp/$addr/$port; cat <&3 & exec cat >&3'
+    UserKnownHostsFile $tmp/none
 C
 go worker-1
 works "HostName, Port, IdentityFile, UserKnownHostsFile of ssh_config"
@@ -120,6 +126,8 @@ go $key worker-3
 works "ProxyCommand of ssh_config"
 check "by the ssh program, with the line named" \
     grep -q 'note worker-3: falling back to the ssh program: .*config:13 sets ProxyCommand' "$tmp/out"
+name=worker-4 go $key worker-4
+name=worker-4 refuses "a host key that the ssh program refuses" "the ssh program (no connection): Host key verification failed"
 rm "$HOME/.ssh/config"
 
 # ---------------------------------------------------------------- host keys
