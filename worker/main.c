@@ -8,6 +8,7 @@
 #include "common/run_options.h"
 #include "worker/daemon/daemon.h"
 #include "worker/engine/rank.h"
+#include "worker/engine/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,15 @@ static int print_man(void)
     return ferror(stdout) ? 73 : 0;
 }
 
+static int print_report(void)
+{
+    json_t *o = zt_worker_report();
+    bool ok = o && json_dumpf(o, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF;
+
+    json_decref(o);
+    return ok && fflush(stdout) == 0 ? 0 : zt_err_exit_code(ZT_E_CANTCREATE);
+}
+
 int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
@@ -80,6 +90,8 @@ int main(int argc, char **argv)
         printf("zworker %s\n", ZT_VERSION);
         return 0;
     }
+    if (strcmp(first, "--print_report") == 0) /* zlaunch --report asks */
+        return print_report();
     if (strcmp(first, "--print_man") == 0 && argc == 2)
         return print_man();
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "config") == 0) {

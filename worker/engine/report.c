@@ -1,0 +1,238 @@
+#include "worker/engine/report.h"
+
+#include "common/jsonline.h"
+#include "include/zlaunch/plugin.h"
+#include "kernels/backend.h"
+#include "worker/comm/wire.h"
+
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <gnu/libc-version.h>
+#include <hwloc.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+#include <xxhash.h>
+
+static void set_text(json_t *o, const char *key, const char *text)
+{
+    json_object_set_new(o, key, zt_json_text(text, strlen(text)));
+}
+
+/* ------------------------------------------------------------------ libraries */
+
+static json_t *libraries(void)
+{
+    const dnnl_version_t *dnnl = dnnl_version();
+    unsigned hwloc = hwloc_get_api_version(), xx = XXH_versionNumber();
+    json_t *o = json_object();
+    char text[64];
+
+    snprintf(text, sizeof(text), "%d.%d.%d", dnnl->major, dnnl->minor, dnnl->patch);
+    set_text(o, "oneDNN", text);
+    set_text(o, "jansson", jansson_version_str());
+    set_text(o, "libuv", uv_version_string());
+    set_text(o, "libsodium", sodium_version_string());
+    snprintf(text, sizeof(text), "%u.%u.%u", xx / 10000, xx / 100 % 100, xx % 100);
+    set_text(o, "xxhash", text);
+    snprintf(text, sizeof(text), "%u.%u", hwloc >> 16, hwloc >> 8 & 255);
+    set_text(o, "hwloc", text);
+    return o;
+}
+
+/* ------------------------------------------------------------------ backends */
+
+static void add_backend(json_t *list, const char *name, bool built, bool usable,
+                        const char *text)
+{
+    json_t *o = json_object();
+
+    set_text(o, "name", name);
+    json_object_set_new(o, "built", json_boolean(built));
+    json_object_set_new(o, "usable", json_boolean(usable));
+    set_text(o, "text", text);
+    json_array_append_new(list, o);
+}
+
+static bool is_built(const char *name)
+{
+    for (int i = 0; zt_backends[i]; i++)
+        if (strcmp(zt_backends[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* "avx512 bf16": how many threads a rank has is not decided here. */
+static const char *instruction_sets(void)
+{
+    const char *all = zt_cpu_describe(), *comma = strchr(all, ',');
+
+    return comma ? comma + 1 + strspn(comma + 1, " ") : all;
+}
+
+static void add_kernels(json_t *list)
+{
+    for (int i = 0; zt_backends[i]; i++) {
+        const struct zt_backend *b;
+        struct zt_fault fault = {0};
+        bool ok = zt_backend_find(zt_backends[i]->name, &b, &fault) == ZT_OK;
+        const char *text = strcmp(zt_backends[i]->name, "cpu") == 0 ? instruction_sets()
+                           : strcmp(zt_backends[i]->name, "meta") == 0
+                               ? "shapes and memory only, for plans"
+                               : "";
+
+        add_backend(list, zt_backends[i]->name, true, ok, ok ? text : fault.text);
+    }
+}
+
+static void add_mpi(json_t *list)
+{
+    const struct zt_wire *wire;
+    struct zt_fault fault = {0};
+    int (*version)(char *, int *), n = 0;
+    char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every MPI fits */
+
+    if (zt_wire_load(&wire, &fault)) {
+        add_backend(list, "mpi", strstr(fault.text, "no MPI") == NULL, false, fault.text);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s", wire->name);
+    *(void **)&version = dlsym(RTLD_DEFAULT, "MPI_Get_library_version");
+    if (version && version(text, &n) == 0) /* may be asked before MPI starts */
+        text[strcspn(text, "\n")] = 0;
+    for (char *p = text; *p; p++)
+        *p = (char)(*p == '\t' ? ' ' : *p);
+    add_backend(list, "mpi", true, true, text);
+}
+
+/* ------------------------------------------------------------------ CUDA */
+
+struct cuda {
+    int (*init)(unsigned);
+    int (*version)(int *);
+    int (*count)(int *);
+    int (*name)(char *, int, int);
+    int (*bytes)(size_t *, int);
+};
+
+static bool load_cuda(struct cuda *c)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const struct {
+        const char *name;
+        void **at;
+    } symbols[] = {
+        {"cuInit", (void **)&c->init},
+        {"cuDriverGetVersion", (void **)&c->version},
+        {"cuDeviceGetCount", (void **)&c->count},
+        {"cuDeviceGetName", (void **)&c->name},
+        {"cuDeviceTotalMem_v2", (void **)&c->bytes},
+    };
+
+    if (!lib)
+        return false;
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
+        *symbols[i].at = dlsym(lib, symbols[i].name);
+        if (!*symbols[i].at)
+            return false;
+    }
+    return true;
+}
+
+static void add_device(json_t *list, const char *kind, const char *name, size_t bytes)
+{
+    json_t *o = json_object();
+
+    set_text(o, "kind", kind);
+    set_text(o, "name", name);
+    if (bytes)
+        json_object_set_new(o, "bytes", json_integer((json_int_t)bytes));
+    json_array_append_new(list, o);
+}
+
+static void add_cuda(json_t *backends, json_t *devices)
+{
+    bool built = is_built("cuda");
+    const char *tail = built ? "" : "; this version has no CUDA backend";
+    struct cuda c;
+    int version = 0, num = 0, rc;
+    char text[256], name[256];
+
+    if (!load_cuda(&c)) {
+        snprintf(text, sizeof(text), "no driver (libcuda.so.1) here%s", tail);
+        if (!built)
+            add_backend(backends, "cuda", false, false, text);
+        return;
+    }
+    rc = c.init(0);
+    if (rc == 0)
+        rc = c.count(&num);
+    c.version(&version);
+    if (rc)
+        snprintf(text, sizeof(text), "the driver (CUDA %d.%d) refuses: error %d%s",
+                 version / 1000, version % 1000 / 10, rc, tail);
+    else
+        snprintf(text, sizeof(text), "driver for CUDA %d.%d, %d device%s%s",
+                 version / 1000, version % 1000 / 10, num, num == 1 ? "" : "s", tail);
+    if (!built)
+        add_backend(backends, "cuda", false, false, text);
+    for (int i = 0; !rc && i < num; i++) {
+        size_t bytes = 0;
+
+        if (c.name(name, sizeof(name), i) == 0 && c.bytes(&bytes, i) == 0)
+            add_device(devices, "cuda", name, bytes);
+    }
+}
+
+static void add_nccl(json_t *backends)
+{
+    void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    int (*get)(int *) = NULL, version = 0;
+    char text[128] = "no libnccl.so.2 here; needed with CUDA alone";
+
+    if (lib)
+        *(void **)&get = dlsym(lib, "ncclGetVersion");
+    if (get && get(&version) == 0)
+        snprintf(text, sizeof(text),
+                 "NCCL %d.%d.%d is here; used with a CUDA backend alone", version / 10000,
+                 version / 100 % 100, version % 100);
+    add_backend(backends, "nccl", false, false, text);
+}
+
+static void add_processor(json_t *devices)
+{
+    char line[512], name[256] = "processor";
+    FILE *f = fopen("/proc/cpuinfo", "re");
+
+    while (f && fgets(line, sizeof(line), f)) {
+        const char *colon = strchr(line, ':');
+
+        if (!colon || strncmp(line, "model name", 10) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (f)
+        fclose(f);
+    add_device(devices, "cpu", name, 0);
+}
+
+json_t *zt_worker_report(void)
+{
+    json_t *o = json_object(), *backends = json_array(), *devices = json_array();
+
+    add_kernels(backends);
+    add_mpi(backends);
+    add_processor(devices);
+    add_cuda(backends, devices);
+    add_nccl(backends);
+    set_text(o, "version", ZT_VERSION);
+    json_object_set_new(o, "plugin_abi", json_integer(ZT_ABI));
+    set_text(o, "compiler", __VERSION__);
+    set_text(o, "glibc", gnu_get_libc_version());
+    json_object_set_new(o, "libraries", libraries());
+    json_object_set_new(o, "backends", backends);
+    json_object_set_new(o, "devices", devices);
+    return o;
+}
