@@ -19,6 +19,7 @@
 
 #define MAX_JOBS    4096
 #define ANSWER_S    10 /* for a job to say anything at all */
+#define LIST_S      3
 #define RANKS_S     90 /* and for its ranks, which answer between two steps */
 #define JOB_NAME    64
 #define NO_JOB_CODE 1
@@ -72,9 +73,12 @@ static int newest_first(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/* A place that cannot be trusted is passed over, unless it is the only one. */
 static zt_err find_jobs(struct jobs *jobs, struct zt_fault *fault)
 {
     char dir[ZT_CTL_PATH];
+    struct zt_fault bad = {0};
+    int num_good = 0;
 
     *jobs = (struct jobs){NULL, 0};
     for (int i = 0; i < 2; i++) {
@@ -85,8 +89,11 @@ static zt_err find_jobs(struct jobs *jobs, struct zt_fault *fault)
 
         if (rc == ZT_E_NOINPUT)
             continue;
-        if (rc)
-            return zt_fault_set(fault, rc, "%s", why.text);
+        if (rc) {
+            bad = why;
+            continue;
+        }
+        num_good++;
         d = opendir(dir);
         if (!d)
             continue;
@@ -95,6 +102,8 @@ static zt_err find_jobs(struct jobs *jobs, struct zt_fault *fault)
                 break;
         closedir(d);
     }
+    if (bad.code && !num_good)
+        return zt_fault_set(fault, bad.code, "%s", bad.text);
     if (jobs->num)
         qsort(jobs->list, (size_t)jobs->num, sizeof(*jobs->list), newest_first);
     return ZT_OK;
@@ -435,6 +444,8 @@ static int list(bool json, struct zt_fault *fault)
         int code = 0;
 
         rc = talk_open(&t, &jobs.list[i], &why);
+        if (!rc)
+            set_patience(t.fd, LIST_S);
         if (!rc)
             rc = talk_ask(&t, "status", &why);
         if (!rc)

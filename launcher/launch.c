@@ -364,9 +364,9 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_report *
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
         if (l->target_argc > (l->ctl_job ? 1 : 0))
-            zt_report_problem(report, ZT_E_USAGE, "%s: '%s' is one word too many",
-                              l->ctl_job ? "--ctl" : "--attach",
-                              l->target[l->ctl_job ? 1 : 0]);
+            zt_report_problem(
+                report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
+                l->ctl_job ? "--ctl" : "--attach", l->target[l->ctl_job ? 1 : 0]);
         return;
     }
     if (!l->target_argc) {

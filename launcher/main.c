@@ -56,7 +56,7 @@ static void pid_file(const struct zt_plan *p, bool there)
     }
 }
 
-static int run(const struct zt_launch *l, const struct zt_plan *p, struct zt_fault *fault)
+static int run(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fault)
 {
     struct zt_render_config screen = {
         .out_fd = STDOUT_FILENO,
@@ -78,8 +78,10 @@ static int run(const struct zt_launch *l, const struct zt_plan *p, struct zt_fau
         return zt_err_exit_code(fault->code);
     if (!is_job)
         return code;
-    if (l->detach)
+    if (l->detach) {
         screen.live = screen.color = false;
+        zt_plan_name_pid_file(p); /* it is another process now */
+    }
     pid_file(p, true);
     if (!p->mpirun)
         code = zt_supervise(p, &screen, l->verbose);
@@ -134,7 +136,7 @@ static bool given_behind_target(const struct zt_launch *l, const char *flag)
 }
 
 /* The fault, if any, is for the caller to show. */
-static int act(const struct zt_launch *l, const struct zt_plan *p, struct zt_fault *fault)
+static int act(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fault)
 {
     switch (l->action) {
     case ZT_LAUNCH_CHECK_CONFIG:

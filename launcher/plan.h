@@ -65,6 +65,8 @@ struct zt_plan {
 zt_err zt_plan_open(const struct zt_launch *launch, struct zt_plan **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_plan_close(struct zt_plan *plan); /* NULL is fine */
+/* --save_pid, of this process; empty without it. Done by open already. */
+void zt_plan_name_pid_file(struct zt_plan *plan);
 
 /* plan_nodes.c: hosts and slots into nodes. */
 zt_err zt_plan_choose_nodes(struct zt_plan *p, const struct zt_launch *l,

@@ -111,7 +111,7 @@ ask list
 # ---------------------------------------------------------------- detach and attach
 # wait until the job, whose id is in $id, is over
 over() { [ ! -e "$jobs_dir/$id.sock" ]; }
-launch --detach --num_gpus 2 -- sh -c 'for i in $(seq 120); do echo old $i; done; while [ ! -e "$0" ]; do sleep 0.1; done; echo new; exit 7' "$tmp/go"
+launch --detach --save_pid --num_gpus 2 -- sh -c 'for i in $(seq 120); do echo old $i; done; while [ ! -e "$0" ]; do sleep 0.1; done; echo new; exit 7' "$tmp/go"
 check "--detach returns 0" code_is 0
 id=$(cat "$tmp/out")
 check "  and prints the id, alone" test -e "$jobs_dir/$id.sock"
@@ -119,6 +119,7 @@ check "  and how to attach" err_has "zlaunch --attach $id"
 "$zlaunch" --log_format json --ctl "$id" status >"$tmp/said"
 pid=$(sed -n 's/.*"pid":\([0-9]*\),.*/\1/p' "$tmp/said")
 check "  the job leads a session of its own" test "$(ps -o sid= -p "$pid" | tr -d ' ')" = "$pid"
+check "  --save_pid names it" test "$(cat "/tmp/$pid.zlaunch")" = "$pid"
 has_lines() { [ "$(grep -c old "$jobs_dir/$id.log")" = 240 ]; }
 within 10 has_lines || fail "the output is not in the log"
 "$zlaunch" --attach "$id" >"$tmp/said" 2>"$tmp/said.err" &
@@ -145,6 +146,7 @@ check "  and the cause" grep -q 'exited with code 7' "$tmp/said.err"
 within 5 over || fail "the job did not end"
 gone "a detached job"
 ask "$id" status
+check "  --save_pid: removed" test ! -e "/tmp/$pid.zlaunch"
 check "a job that is over: where its output is" said "$jobs_dir/$id.log"
 
 launch --detach --log_file "$tmp/log" --num_gpus 2 --launcher local --hostfile /nonexistent -- true

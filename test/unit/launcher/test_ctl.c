@@ -560,6 +560,23 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     rig_close(&r);
 }
 
+static void test_a_place_that_is_open_to_others_is_passed_over(void **state)
+{
+    struct rig r;
+    char dir[ZT_CTL_PATH];
+
+    (void)state;
+    rig_open(&r);
+    assert_int_equal(zt_ctl_dir_at(1, true, dir, NULL), ZT_OK);
+    assert_int_equal(chmod(r.dir, 0755), 0);
+    assert_int_equal(client(&r, JOB, "status"), 1); /* whoever that is, it is not asked */
+    assert_int_equal(client(&r, "list", NULL), 0);
+    assert_int_equal(r.num_asked, 0);
+    assert_int_equal(chmod(r.dir, 0700), 0);
+    assert_int_equal(client(&r, JOB, "status"), 0);
+    rig_close(&r);
+}
+
 static void test_the_socket_of_a_killed_job_is_removed(void **state)
 {
     struct rig r;
@@ -596,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_long_lines_push_out_more_than_one),
         cmocka_unit_test(test_a_slow_follower_loses_lines_and_is_told_how_many),
         cmocka_unit_test(test_a_job_is_found_by_id_prefix_or_as_the_last),
+        cmocka_unit_test(test_a_place_that_is_open_to_others_is_passed_over),
         cmocka_unit_test(test_the_socket_of_a_killed_job_is_removed),
     };
 
