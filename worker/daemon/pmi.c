@@ -195,7 +195,8 @@ static const char *leave(struct zt_pmi *p, const char *key, const char *value)
 static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
 {
     const char *name = get(m, "kvsname"), *key = get(m, "key"), *value = get(m, "value");
-    const char *why = !key || !value || !*key              ? "incomplete"
+    const char *why = !key || !value || !*key ? "incomplete"
+                      : strchr(key, '=')      ? "bad_key" /* no line would tell it */
                       : name && strcmp(name, p->name) != 0 ? "unknown_kvsname"
                                                            : leave(p, key, value);
 

@@ -58,6 +58,99 @@ static void start(struct zt_pmi *p, int rank)
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
 }
 
+/* ------------------------------------------------------------------ several nodes */
+static char fenced[4096];
+static int num_fences;
+
+static void note_fence(void *arg, const char *pairs, size_t n)
+{
+    assert_ptr_equal(arg, heard);
+    assert_true(n < sizeof(fenced));
+    memcpy(fenced, pairs, n);
+    fenced[n] = 0;
+    num_fences++;
+}
+
+/* Ranks 1 and 2 of 3 are here. */
+static struct zt_pmi *open_part(void)
+{
+    struct zt_pmi_config cfg = {.first = 1,
+                                .local = 2,
+                                .world = WORLD,
+                                .name = "job",
+                                .mapping = "(vector,(0,1,1),(1,1,2))",
+                                .send = hear,
+                                .fence = note_fence,
+                                .arg = heard};
+    struct zt_pmi *p = NULL;
+
+    refuse = false;
+    num_fences = 0;
+    for (int r = 0; r < WORLD; r++)
+        heard[r][heard_len[r] = 0] = 0;
+    assert_int_equal(zt_pmi_open(&cfg, &p, NULL), ZT_OK);
+    start(p, 1);
+    start(p, 2);
+    return p;
+}
+
+static void nodes_exchange_what_ranks_left_at_a_barrier(void **state)
+{
+    static const char others[] = "A0=from elsewhere\nB=later\n";
+    struct zt_pmi *p = open_part();
+
+    (void)state;
+    ask(p, 1, "cmd=get_universe_size\n", "cmd=universe_size size=3\n");
+    ask(p, 1, "cmd=get key=PMI_process_mapping\n",
+        "cmd=get_result rc=0 msg=success value=(vector,(0,1,1),(1,1,2))\n");
+    ask(p, 1, "cmd=put kvsname=zlaunch-job key=A1 value=x=1\n",
+        "cmd=put_result rc=0 msg=success\n");
+    ask(p, 2, "cmd=put kvsname=zlaunch-job key=A2 value=y\n",
+        "cmd=put_result rc=0 msg=success\n");
+    ask(p, 1, "cmd=barrier_in\n", "");
+    assert_int_equal(num_fences, 0);
+    assert_int_equal(zt_pmi_release(p, NULL), ZT_E_FORMAT); /* rank 2 is not there yet */
+    ask(p, 2, "cmd=barrier_in\n", "");
+    assert_int_equal(num_fences, 1);
+    assert_string_equal(fenced, "A1=x=1\nA2=y\n");
+    assert_int_equal(zt_pmi_merge(p, fenced, strlen(fenced), NULL),
+                     ZT_OK); /* ours, too */
+    assert_int_equal(zt_pmi_merge(p, others, strlen(others), NULL), ZT_OK);
+    assert_int_equal(zt_pmi_release(p, NULL), ZT_OK);
+    assert_string_equal(heard[1], "cmd=barrier_out\n");
+    assert_string_equal(heard[2], "cmd=barrier_out\n");
+    ask(p, 2, "cmd=get kvsname=zlaunch-job key=A0\n",
+        "cmd=get_result rc=0 msg=success value=from elsewhere\n");
+    ask(p, 2, "cmd=get kvsname=zlaunch-job key=A1\n",
+        "cmd=get_result rc=0 msg=success value=x=1\n");
+    ask(p, 1, "cmd=barrier_in\n", "");
+    ask(p, 2, "cmd=barrier_in\n", "");
+    assert_int_equal(num_fences, 2);
+    assert_string_equal(fenced, ""); /* told once */
+    zt_pmi_close(p);
+}
+
+static void pairs_of_other_nodes_are_checked(void **state)
+{
+    static const char *const bad[] = {"A", "A\n", "=x\n", "A=x", "A=x\nB\n"};
+    struct zt_pmi *p = open_part();
+    char line[2048];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_int_equal(zt_pmi_merge(p, bad[i], strlen(bad[i]), NULL), ZT_E_FORMAT);
+    assert_int_equal(zt_pmi_merge(p, "A=\0\n", 4, NULL), ZT_E_FORMAT);
+    memset(line, 'v', sizeof(line));
+    memcpy(line, "A=", 2);
+    line[2 + ZT_PMI_VALUE] = '\n';
+    assert_int_equal(zt_pmi_merge(p, line, 3 + ZT_PMI_VALUE, NULL), ZT_E_LIMIT);
+    line[1 + ZT_PMI_VALUE] = '\n';
+    assert_int_equal(zt_pmi_merge(p, line, 2 + ZT_PMI_VALUE, NULL), ZT_OK);
+    /* such a key could not be told to the others */
+    ask(p, 1, "cmd=put key=a=b value=c\n", "cmd=put_result rc=-1 msg=bad_key\n");
+    zt_pmi_close(p);
+}
+
 /* ------------------------------------------------------------------ the language */
 static void the_story_of_a_rank_of_mpich(void **state)
 {
@@ -302,6 +395,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_story_of_a_rank_of_mpich),
+        cmocka_unit_test(nodes_exchange_what_ranks_left_at_a_barrier),
+        cmocka_unit_test(pairs_of_other_nodes_are_checked),
         cmocka_unit_test(a_barrier_opens_for_all_when_the_last_has_come),
         cmocka_unit_test(a_line_may_come_byte_by_byte_and_several_at_once),
         cmocka_unit_test(abort_is_passed_on),
