@@ -12,6 +12,7 @@
 
 #include <sodium.h>
 
+#include "common/frame.h"
 #include "common/log.h"
 #include "store/sock.h"
 
@@ -104,40 +105,62 @@ static bool send_fd(int to, int fd)
     return sendmsg(to, &msg, MSG_NOSIGNAL) == 1;
 }
 
-/* Whoever knocks: true when it was one of ours and has the descriptor. */
-static bool serve_one(const struct zt_local *l, int conn, int fd, double deadline)
+/* What a taker says: the token, then its number. */
+struct word {
+    uint8_t token[ZT_LOCAL_TOKEN], number[4];
+};
+
+/* Whoever knocks: his number when he is one of ours and has the descriptor, else 0. */
+static int serve_one(const struct zt_local *l, int conn, int fd, int num, double deadline)
 {
     double soon = zt_now() + STRANGER_S;
-    uint8_t token[ZT_LOCAL_TOKEN];
+    struct word w;
+    uint32_t number;
 
-    if (!is_ours(conn))
-        return false;
-    if (zt_sock_read(conn, token, sizeof(token), soon < deadline ? soon : deadline,
-                     "local rank", NULL))
-        return false;
-    return sodium_memcmp(token, l->token, sizeof(token)) == 0 && send_fd(conn, fd);
+    if (!is_ours(conn) ||
+        zt_sock_read(conn, &w, sizeof(w), soon < deadline ? soon : deadline, "local rank",
+                     NULL))
+        return 0;
+    number = zt_get_u32(w.number);
+    if (sodium_memcmp(w.token, l->token, sizeof(w.token)) || number < 1 ||
+        number > (uint32_t)num || !send_fd(conn, fd))
+        return 0;
+    return (int)number;
 }
 
-zt_err zt_local_give(struct zt_local *l, int fd, int num, double deadline, int *left,
+static zt_err not_all_came(const int *conns, int num, struct zt_fault *fault)
+{
+    for (int i = 0; i < num; i++)
+        if (conns[i] < 0)
+            return zt_fault_set(fault, ZT_E_PEER,
+                                "rank %d did not fetch the shared memory in time", i + 1);
+    return ZT_OK;
+}
+
+zt_err zt_local_give(struct zt_local *l, int fd, int num, double deadline, int *conns,
                      struct zt_fault *fault)
 {
     struct pollfd p = {.fd = l->listen_fd, .events = POLLIN};
 
-    for (*left = num; *left > 0;) {
-        int conn, n = poll(&p, 1, zt_sock_wait_ms(deadline));
+    for (int i = 0; i < num; i++)
+        conns[i] = -1;
+    for (int left = num; left > 0;) {
+        int conn, number, n = poll(&p, 1, zt_sock_wait_ms(deadline));
 
         if (n <= 0 && zt_now() >= deadline)
-            return zt_fault_set(fault, ZT_E_PEER,
-                                "%d ranks of this machine did not fetch the shared "
-                                "memory in time",
-                                *left);
+            return not_all_came(conns, num, fault);
         if (n <= 0)
             continue;
         conn = accept4(l->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (conn < 0)
             continue;
-        *left -= serve_one(l, conn, fd, deadline);
-        close(conn);
+        number = serve_one(l, conn, fd, num, deadline);
+        if (number && conns[number - 1] < 0) {
+            conns[number - 1] = conn;
+            left--;
+        } else {
+            close(conn);
+        }
     }
     return ZT_OK;
 }
@@ -175,27 +198,33 @@ static zt_err receive_fd(int from, double deadline, int *out, struct zt_fault *f
     return ZT_OK;
 }
 
-zt_err zt_local_take(const char *name, const uint8_t token[ZT_LOCAL_TOKEN],
-                     double deadline, int *out, struct zt_fault *fault)
+zt_err zt_local_take(const char *name, const uint8_t token[ZT_LOCAL_TOKEN], int number,
+                     double deadline, int *out, int *conn, struct zt_fault *fault)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     socklen_t len =
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct word w;
     zt_err rc;
 
     if (fd < 0)
         return system_error("socket", fault);
     memcpy(sa.sun_path + 1, name, strnlen(name, ZT_LOCAL_NAME));
+    memcpy(w.token, token, sizeof(w.token));
+    zt_set_u32(w.number, (uint32_t)number);
     if (connect(fd, (struct sockaddr *)&sa, len) < 0)
         rc = system_error("connect to the first rank", fault);
     else if (!is_ours(fd))
         rc = zt_fault_set(fault, ZT_E_PEER,
                           "ranks of this machine: the socket belongs to another user");
     else
-        rc = zt_sock_write(fd, token, ZT_LOCAL_TOKEN, deadline, "local rank", fault);
+        rc = zt_sock_write(fd, &w, sizeof(w), deadline, "local rank", fault);
     if (!rc)
         rc = receive_fd(fd, deadline, out, fault);
-    close(fd);
+    if (rc)
+        close(fd);
+    else
+        *conn = fd;
     return rc;
 }

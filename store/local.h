@@ -24,12 +24,17 @@ struct zt_local {
 zt_err zt_local_listen(struct zt_local *l, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_local_release(struct zt_local *l);
 
-/* Give `fd` to `num` processes that know the token. *left: how many did not come. */
-zt_err zt_local_give(struct zt_local *l, int fd, int num, double deadline, int *left,
+/*
+ * Give `fd` to `num` processes that know the token and have different numbers 1..num.
+ * conns, (num): the connection to number i + 1, the caller's to close; -1 for those that
+ * did not come when it fails.
+ */
+zt_err zt_local_give(struct zt_local *l, int fd, int num, double deadline, int *conns,
                      struct zt_fault *fault) ZT_MUST_CHECK;
-/* Get it; *out is close-on-exec. */
-zt_err zt_local_take(const char *name, const uint8_t token[ZT_LOCAL_TOKEN],
-                     double deadline, int *out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Get it as number `number`; *out and *conn, the connection, are close-on-exec. */
+zt_err zt_local_take(const char *name, const uint8_t token[ZT_LOCAL_TOKEN], int number,
+                     double deadline, int *out, int *conn,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Text that is the same for processes that can reach each other this way: the machine's
  * boot and the network namespace. */

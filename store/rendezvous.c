@@ -445,28 +445,56 @@ static zt_err one_machine(const struct zt_blob *all, int world, struct zt_fault 
 }
 
 /* Rank 0 makes the file and hands it out. */
-static zt_err share_memfd(struct zt_rendezvous *r, struct zt_local *l,
-                          const struct machine *first, int *fd, struct zt_fault *fault)
+static zt_err give_memfd(struct zt_rendezvous *r, struct zt_local *l,
+                         struct zt_local_group *g, struct zt_fault *fault)
 {
-    double deadline = zt_now() + r->timeout_s;
-    int left = 0;
     zt_err rc;
 
-    if (r->place.rank)
-        return zt_local_take(first->socket, first->token, deadline, fd, fault);
-    *fd = memfd_create("zlaunch-comm", MFD_CLOEXEC);
-    if (*fd < 0)
+    g->fd = memfd_create("zlaunch-comm", MFD_CLOEXEC);
+    if (g->fd < 0)
         return zt_fault_set(fault, ZT_E_SYSTEM, "shared memory: memfd_create failed");
-    rc = zt_local_give(l, *fd, r->place.world - 1, deadline, &left, fault);
-    if (rc)
-        close(*fd);
+    rc = zt_local_give(l, g->fd, g->num, zt_now() + r->timeout_s, g->conn, fault);
+    if (!rc)
+        return ZT_OK;
+    for (int i = 0; i < g->num; i++)
+        if (g->conn[i] >= 0)
+            close(g->conn[i]);
+    close(g->fd);
     return rc;
 }
 
-zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, int *fd, struct zt_fault *fault)
+static zt_err share_memfd(struct zt_rendezvous *r, struct zt_local *l,
+                          const struct machine *first, struct zt_local_group *g,
+                          struct zt_fault *fault)
+{
+    int rank = r->place.rank;
+
+    g->num = rank ? 1 : r->place.world - 1;
+    g->conn = calloc((size_t)g->num, sizeof(*g->conn));
+    g->rank = calloc((size_t)g->num, sizeof(*g->rank));
+    if (!g->conn || !g->rank)
+        return zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
+    for (int i = 0; i < g->num; i++)
+        g->rank[i] = rank ? 0 : i + 1;
+    if (!rank)
+        return give_memfd(r, l, g, fault);
+    return zt_local_take(first->socket, first->token, rank, zt_now() + r->timeout_s,
+                         &g->fd, g->conn, fault);
+}
+
+void zt_local_group_release(struct zt_local_group *g)
+{
+    free(g->conn);
+    free(g->rank);
+    *g = (struct zt_local_group){.fd = -1};
+}
+
+zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group *out,
+                                 struct zt_fault *fault)
 {
     struct zt_blob *all = calloc((size_t)r->place.world, sizeof(*all));
     struct zt_local local = {.listen_fd = -1};
+    struct zt_local_group g = {.fd = -1};
     struct machine mine = {0}, first;
     zt_err rc = all ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
 
@@ -486,7 +514,11 @@ zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, int *fd, struct zt_fau
         free(all[0].data);
     }
     if (!rc)
-        rc = share_memfd(r, &local, &first, fd, fault);
+        rc = share_memfd(r, &local, &first, &g, fault);
+    if (rc)
+        zt_local_group_release(&g);
+    else
+        *out = g;
     zt_local_release(&local);
     free(all);
     return rc;

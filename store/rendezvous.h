@@ -56,11 +56,20 @@ zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int n
 int zt_unique_id_count(int world, int ranks_per_id);
 int zt_unique_id_root(int world, int num_ids, int k);
 
+/* One memory file for all ranks; and connections between them, for a vigil (vigil.h). */
+struct zt_local_group {
+    int fd;    /* the file, close-on-exec */
+    int *conn; /* (num) rank 0: to each of the others; the others: to rank 0 */
+    int *rank; /* (num) who is there */
+    int num;
+};
+
 /*
- * Collective: one memory file for all ranks, *fd close-on-exec and the caller's.
- * ZT_E_UNSUPPORTED naming the hosts when the ranks are on several machines.
+ * Collective. ZT_E_UNSUPPORTED naming the hosts when the ranks are on several machines.
+ * zt_local_group_release() frees the arrays; descriptors stay the caller's.
  */
-zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, int *fd,
+zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group *out,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_local_group_release(struct zt_local_group *g);
 
 #endif

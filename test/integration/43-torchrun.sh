@@ -44,6 +44,22 @@ wait $!
 check "rank 1 ended well, too" test $? -eq 0
 check "the same bits as under zlaunch" same_as_zlaunch "$tmp/bare"
 
+port=$(free_port)
+env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
+    "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" --max_steps 1000000 >"$tmp/dead1" 2>&1 &
+bare_pid=$!
+bare 0 2 "$port" "${args[@]}" --max_steps 1000000 >"$tmp/dead0" 2>&1 &
+job=$!
+until=$((SECONDS + 60))
+until [ -n "$(curve "$tmp/dead0")" ] || [ $SECONDS -ge $until ]; do read -rt 0.02 <> <(:) || :; done
+kill -9 $bare_pid
+wait $bare_pid 2>/dev/null
+until=$((SECONDS + 10))
+while kill -0 $job 2>/dev/null && [ $SECONDS -lt $until ]; do read -rt 0.02 <> <(:) || :; done
+check "a rank that is killed is noticed by the other" eval '! kill -0 $job 2>/dev/null'
+wait $job 2>/dev/null
+check "and named" grep -q "rank 1" "$tmp/dead0"
+
 (umask 077 && head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$tmp/secret")
 port=$(free_port)
 ZLAUNCH_SECRET_FILE=$tmp/secret bare 1 2 "$port" "${args[@]}" >"$tmp/secret1" 2>&1 &
@@ -92,7 +108,7 @@ cat >"$tmp/fail_first" <<SCRIPT
 # the first try ends after its rendezvous, in the middle of training
 if [ "\$TORCHELASTIC_RESTART_COUNT" = 0 ] && [ "\$RANK" = 1 ]; then
     "\$@" & pid=\$!
-    while kill -0 \$pid 2>/dev/null && [ ! -s "$tmp/restarted" ]; do sleep 0.05; done
+    while kill -0 \$pid 2>/dev/null && ! grep -q step "$tmp/restarted"; do sleep 0.05; done
     kill -9 \$pid
     exit 1
 fi
@@ -100,7 +116,7 @@ exec "\$@"
 SCRIPT
 chmod +x "$tmp/fail_first"
 torchrun --max_restarts 1 "$tmp/fail_first" "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" \
-    --max_steps 400 --logging_steps 100 > >(tee "$tmp/restarted" >/dev/null) 2>&1
+    --max_steps 40 >"$tmp/restarted" 2>&1
 check "a restart by torchrun meets again in the same store" test $? -eq 0
 
 "$venv/bin/python" -m torch.distributed.run --no-python --nproc_per_node 2 --master_port "$(free_port)" \
@@ -113,6 +129,7 @@ while [ "$(workers | wc -w)" -lt 2 ] && [ $SECONDS -lt $until ]; do read -rt 0.0
 pids=$(workers)
 read -rt 1 <> <(:) || :
 kill -9 $agent
+wait $agent 2>/dev/null
 alive() {
     local p
     for p in $pids; do

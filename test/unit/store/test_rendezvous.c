@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +19,7 @@
 #include "store/local.h"
 #include "store/rendezvous.h"
 #include "store/tcp_client.h"
+#include "store/vigil.h"
 #include "test/unit/store/tcp_host.h"
 
 #define WORLD 5
@@ -28,8 +30,13 @@ struct rank {
     double timeout_s;
     zt_err rc;
     struct zt_fault fault;
-    ino_t inode; /* of the memory file */
+    ino_t inode;   /* of the memory file */
+    unsigned gone; /* bits of ranks that ended without a word */
 };
+
+static bool one_dies;
+static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gone_changed = PTHREAD_COND_INITIALIZER;
 
 static int make_id(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES])
 {
@@ -70,12 +77,52 @@ static zt_err check_gather(struct zt_rendezvous *z, struct rank *r)
     return rc;
 }
 
+/* Rank WORLD - 1 of a test in which one dies goes without a word; the others must hear
+ * of it: rank 0 from its end, and of nobody else's. */
+static void count_gone(void *ctx, int rank)
+{
+    struct rank *r = ctx;
+
+    pthread_mutex_lock(&gone_lock);
+    r->gone |= 1u << rank;
+    pthread_cond_broadcast(&gone_changed);
+    pthread_mutex_unlock(&gone_lock);
+}
+
+static void wait_for_gone(struct rank *r)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&gone_lock);
+    while (!r->gone && pthread_cond_timedwait(&gone_changed, &gone_lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&gone_lock);
+}
+
+static zt_err watch_the_end(struct rank *r, struct zt_local_group *g)
+{
+    struct zt_vigil_config cfg = {g->conn, g->rank, g->num, count_gone, r};
+    struct zt_vigil *v;
+    zt_err rc = zt_vigil_open(&cfg, &v, &r->fault);
+
+    if (rc)
+        return rc;
+    if (one_dies && r->place.rank == 0)
+        wait_for_gone(r);
+    if (!one_dies || r->place.rank != WORLD - 1)
+        zt_vigil_leave(v);
+    zt_vigil_close(v);
+    return ZT_OK;
+}
+
 static void *rank_main(void *arg)
 {
     struct zt_rendezvous *z = NULL;
+    struct zt_local_group group = {.fd = -1};
     struct rank *r = arg;
     struct stat sb;
-    int fd = -1;
 
     r->rc = zt_rendezvous_open(&r->place, r->timeout_s, &z, &r->fault);
     if (!r->rc)
@@ -83,11 +130,14 @@ static void *rank_main(void *arg)
     if (!r->rc)
         r->rc = check_ids(z, r);
     if (!r->rc)
-        r->rc = zt_rendezvous_local_memfd(z, &fd, &r->fault);
-    if (!r->rc && fstat(fd, &sb) == 0)
+        r->rc = zt_rendezvous_local_memfd(z, &group, &r->fault);
+    if (!r->rc && fstat(group.fd, &sb) == 0)
         r->inode = sb.st_ino;
-    if (fd >= 0)
-        close(fd);
+    if (!r->rc)
+        r->rc = watch_the_end(r, &group);
+    if (group.fd >= 0)
+        close(group.fd);
+    zt_local_group_release(&group);
     zt_rendezvous_close(z);
     return NULL;
 }
@@ -112,6 +162,7 @@ static void all_well(struct rank *r)
         if (r[i].rc)
             fail_msg("rank %d: %s", i, r[i].fault.text);
         assert_true(r[i].inode && r[i].inode == r[0].inode);
+        assert_int_equal(r[i].gone, one_dies && i == 0 ? 1u << (WORLD - 1) : 0);
     }
 }
 
@@ -140,6 +191,19 @@ static void ranks_meet_in_a_store_of_their_own(void **state)
     for (int i = WORLD - 1; i >= 0; i--) /* rank 0 last: the others try again */
         start(&r[i], ZT_PLACE_ENV, i, port, 30);
     all_well(r);
+}
+
+static void a_rank_that_ends_without_a_word_is_noticed_and_no_other(void **state)
+{
+    struct rank r[WORLD];
+    int port = free_port();
+
+    (void)state;
+    one_dies = true;
+    for (int i = 0; i < WORLD; i++)
+        start(&r[i], ZT_PLACE_ENV, i, port, 30);
+    all_well(r);
+    one_dies = false;
 }
 
 static void ranks_meet_in_the_agents_store(void **state)
@@ -227,7 +291,7 @@ static void no_address_is_an_error_that_says_what_to_do(void **state)
 struct giver {
     pthread_t thread;
     struct zt_local local;
-    int fd, left;
+    int fd, conn[2];
     zt_err rc;
     struct zt_fault fault;
 };
@@ -236,7 +300,7 @@ static void *give(void *arg)
 {
     struct giver *g = arg;
 
-    g->rc = zt_local_give(&g->local, g->fd, 1, zt_now() + 20, &g->left, &g->fault);
+    g->rc = zt_local_give(&g->local, g->fd, 2, zt_now() + 20, g->conn, &g->fault);
     return NULL;
 }
 
@@ -246,20 +310,30 @@ static void a_descriptor_goes_to_who_knows_the_token_only(void **state)
     struct giver g = {.fd = -1};
     struct zt_fault fault;
     struct stat a, b;
-    int fd;
+    int fd, conn;
 
     (void)state;
     assert_int_equal(zt_local_listen(&g.local, &g.fault), ZT_OK);
     g.fd = memfd_create("test", MFD_CLOEXEC);
     assert_int_equal(pthread_create(&g.thread, NULL, give, &g), 0);
-    assert_int_equal(zt_local_take(g.local.name, wrong, zt_now() + 5, &fd, &fault),
-                     ZT_E_PEER);
     assert_int_equal(
-        zt_local_take(g.local.name, g.local.token, zt_now() + 5, &fd, &fault), ZT_OK);
+        zt_local_take(g.local.name, wrong, 1, zt_now() + 5, &fd, &conn, &fault),
+        ZT_E_PEER);
+    assert_int_equal(
+        zt_local_take(g.local.name, g.local.token, 3, zt_now() + 5, &fd, &conn, &fault),
+        ZT_E_PEER); /* there is no third */
+    for (int number = 2; number >= 1; number--) {
+        assert_int_equal(zt_local_take(g.local.name, g.local.token, number, zt_now() + 5,
+                                       &fd, &conn, &fault),
+                         ZT_OK);
+        assert_true(fstat(fd, &a) == 0 && fstat(g.fd, &b) == 0 && a.st_ino == b.st_ino);
+        close(fd);
+        close(conn);
+    }
     pthread_join(g.thread, NULL);
     assert_int_equal(g.rc, ZT_OK);
-    assert_true(fstat(fd, &a) == 0 && fstat(g.fd, &b) == 0 && a.st_ino == b.st_ino);
-    close(fd);
+    close(g.conn[0]);
+    close(g.conn[1]);
     close(g.fd);
     zt_local_release(&g.local);
 }
@@ -285,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_meet_in_a_store_of_their_own),
+        cmocka_unit_test(a_rank_that_ends_without_a_word_is_noticed_and_no_other),
         cmocka_unit_test(ranks_meet_in_the_agents_store),
         cmocka_unit_test(a_second_try_in_the_same_store_reads_nothing_old),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
