@@ -9,7 +9,6 @@
 #include "common/run_text.h"
 #include "common/trace.h"
 #include "worker/engine/agree.h"
-#include "worker/engine/peers.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -141,7 +140,7 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc;
 
     zt_event_phase("meeting the other ranks");
-    rc = zt_peers_shm_fd(run, &cfg.shm_fd, fault);
+    rc = zt_peers_open(run, &e->peers, &cfg.shm_fd, fault);
     if (!rc)
         rc = zt_comm_open(&cfg, &e->comm, fault);
     if (!rc && run->world > 1 && run->zero.share_node_weights &&
@@ -380,6 +379,7 @@ void zt_engine_close(struct zt_engine *e)
         e->backend->free(e->device, e->scalars, sizeof(*e->scalars));
     zt_zero_close(e->zero);
     zt_comm_close(e->comm);
+    zt_peers_close(e->peers);
     if (e->device)
         e->backend->close(e->device);
     zt_sampler_close(e->sampler);

@@ -14,6 +14,7 @@
 #include "worker/comm/comm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/engine/peers.h"
 #include "worker/engine/plan.h"
 #include "worker/optim/scaler.h"
 #include "worker/zero/zero.h"
@@ -31,6 +32,7 @@ struct zt_engine {
 
     const struct zt_backend *backend;
     struct zt_device *device;
+    struct zt_peers *peers; /* NULL: somebody else watches them */
     struct zt_comm *comm;
     struct zt_model *model;
     struct zt_zero *zero;

@@ -1,20 +1,27 @@
 /*
  * peers.h -- how this rank comes to the memory that it shares with the others.
  *
- * zlaunch hands it down. Ranks that others started (torchrun, srun, scripts) meet in a
- * store and pass it on between them; under MPI nothing is needed.
+ * zlaunch hands it down, and its daemon watches the ranks. Ranks that others started
+ * (torchrun, srun, scripts) meet in a store, pass it on between them, and watch each
+ * other: one that ends without having said so turns every wait of the others into an
+ * error. Under MPI nothing is needed.
  */
 #ifndef WORKER_ENGINE_PEERS_H
 #define WORKER_ENGINE_PEERS_H
 
 #include "common/run.h"
 
+struct zt_peers;
+
 /*
  * Collective where there is a rendezvous. *fd: for zt_comm_config.shm_fd; -1: none is
- * needed. It stays open until the process ends. Waits ZLAUNCH_RENDEZVOUS_TIMEOUT seconds
- * (300) for ranks that have not started yet.
+ * needed. It stays open until the process ends. *out may be NULL: nobody to watch. Waits
+ * ZLAUNCH_RENDEZVOUS_TIMEOUT seconds (300) for ranks that have not started yet.
  */
-zt_err zt_peers_shm_fd(const struct zt_run *run, int *fd,
-                       struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+/* The run ended in order: after the last collective. NULL is fine. */
+void zt_peers_leave(struct zt_peers *p);
+void zt_peers_close(struct zt_peers *p); /* NULL is fine */
 
 #endif

@@ -66,6 +66,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_write_trace(e, fault);
     if (!rc) /* nobody leaves while a peer still reads its memory */
         rc = zt_barrier(e->comm, fault);
+    if (!rc)
+        zt_peers_leave(e->peers);
     return rc;
 }
 
