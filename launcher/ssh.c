@@ -86,6 +86,25 @@ static void end_with(struct zt_ssh *s, zt_err code, const char *fmt, ...)
     zt_ssh_finish(s, &why);
 }
 
+/* The program has no sftp for us: the files go in front of the script. */
+static zt_err push_first(struct zt_ssh *s)
+{
+    struct zt_buf all;
+    zt_err rc;
+
+    zt_buf_init(&all, 2 * MAX_OUT + zt_push_bytes(s->push));
+    rc = zt_push_script(s->push, &all);
+    if (!rc)
+        rc = zt_buf_put(&all, zt_buf_head(&s->out), zt_buf_used(&s->out));
+    if (rc) {
+        zt_buf_release(&all);
+        return rc;
+    }
+    zt_buf_release(&s->out);
+    s->out = all;
+    return ZT_OK;
+}
+
 static void start_program(struct zt_ssh *s)
 {
     struct zt_fault why = {0};
@@ -97,11 +116,8 @@ static void start_program(struct zt_ssh *s)
         s->ev->on_note(s->ctx, note);
     if (s->ending)
         return;
-    if (s->push) {
-        end_with(s, ZT_E_UNSUPPORTED,
-                 "--push needs the ssh library, which cannot be used here: %s. Install "
-                 "zlaunch there, or use a folder that both machines share",
-                 s->program_reason);
+    if (s->push && push_first(s)) {
+        end_with(s, ZT_E_NOMEM, "--push: no memory");
         return;
     }
     s->program = zt_ssh_program_open(s, &why);
@@ -271,6 +287,11 @@ void zt_ssh_ended(struct zt_ssh *s, int status, const char *signal_name)
                  "no zworker in %s: install zlaunch there, give --zworker PATH, or use "
                  "--push",
                  s->looked_in);
+    } else if (!s->up && s->push && status == ZT_PUSH_FAILED) {
+        s->channel.exit_code = 0;
+        end_with(s, ZT_E_CANTCREATE,
+                 "--push: %s cannot be written: %s: make room there, or give --push_dir",
+                 zt_push_dir(s->push), *words ? words : "it does not say why");
     } else if (!s->up) {
         s->channel.exit_code = 0;
         end_with(s, ZT_E_HOST,

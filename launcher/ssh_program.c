@@ -20,8 +20,9 @@
 
 #define MAX_ARGS  48
 #define CHUNK     65536
+#define MAX_WRITE (1u << 20) /* in one go, so that progress can be seen */
 #define LOOK_MS   10
-#define MAX_LOOKS 20 /* for the last words, when somebody else holds its stderr open */
+#define MAX_LOOKS 20 /* for last words while somebody else holds its stderr open */
 
 struct zt_ssh_program {
     struct zt_ssh *s;
@@ -265,8 +266,11 @@ static void on_written(uv_write_t *req, int status)
 
     free(p->writing);
     p->writing = NULL;
-    if (status == 0 && !p->closing)
-        write_next(p);
+    if (status != 0 || p->closing)
+        return;
+    if (!p->s->up) /* it moves: the clock starts again */
+        uv_timer_again(&p->deadline);
+    write_next(p);
 }
 
 static void write_next(struct zt_ssh_program *p)
@@ -277,6 +281,7 @@ static void write_next(struct zt_ssh_program *p)
 
     if (p->writing || !n || p->io_eof || p->closing)
         return;
+    n = n < MAX_WRITE ? n : MAX_WRITE;
     p->writing = malloc(n);
     if (!p->writing)
         return; /* tried again with the next write */
@@ -343,6 +348,7 @@ static pid_t spawn(char **argv, int io, int err)
 static void watch(struct zt_ssh_program *p, int io, int err)
 {
     uv_loop_t *loop = p->s->loop;
+    uint64_t limit_ms;
 
     uv_pipe_init(loop, &p->io, 0);
     uv_pipe_init(loop, &p->err, 0);
@@ -358,7 +364,8 @@ static void watch(struct zt_ssh_program *p, int io, int err)
         kill(p->pid, SIGKILL);
         look_for_end(p);
     }
-    uv_timer_start(&p->deadline, on_deadline, (uint64_t)(2e3 * p->s->rq.timeout_s), 0);
+    limit_ms = (uint64_t)(2e3 * p->s->rq.timeout_s);
+    uv_timer_start(&p->deadline, on_deadline, limit_ms, limit_ms);
     write_next(p);
 }
 

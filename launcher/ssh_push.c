@@ -1,6 +1,7 @@
 #include "launcher/ssh_push.h"
 
 #include "common/mapping.h"
+#include "launcher/ssh_quote.h"
 
 #include <libssh2_sftp.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ struct zt_push {
     struct zt_link *link; /* of the current step */
     LIBSSH2_SFTP *sftp;
     LIBSSH2_SFTP_HANDLE *handle;
-    int state, index, num_copied;
+    int state, index;
     size_t done;      /* bytes of the current file that are there */
     size_t mkdir_at;  /* bytes of the path whose folders exist */
     const char *what; /* the call that failed */
@@ -160,9 +161,13 @@ const char *zt_push_dir(const struct zt_push *p)
     return p->dir;
 }
 
-int zt_push_num_copied(const struct zt_push *p)
+size_t zt_push_bytes(const struct zt_push *p)
 {
-    return p->num_copied;
+    size_t bytes = 0;
+
+    for (int i = 0; i < p->num; i++)
+        bytes += p->file[i].content.bytes;
+    return bytes;
 }
 
 char *zt_push_find(const struct zt_push *p, const char *name)
@@ -179,6 +184,48 @@ char *zt_push_find(const struct zt_push *p, const char *name)
         return path;
     }
     return NULL;
+}
+
+/* ------------------------------------------------------------------ through a shell */
+
+/* One line; `head` then takes exactly the bytes that follow it, and no more. */
+static zt_err put_file(const struct push_file *f, struct zt_buf *out)
+{
+    char *folder = strndup(f->path, f->dir_n), text[200];
+    zt_err rc = folder ? ZT_OK : ZT_E_NOMEM;
+    const struct {
+        const char *before, *word;
+    } parts[] = {
+        {"zl_p=", f->path},
+        {"; zl_t=", f->part},
+        {"; { mkdir -p ", folder},
+    };
+
+    for (size_t i = 0; !rc && i < sizeof(parts) / sizeof(*parts); i++) {
+        rc = zt_buf_put(out, parts[i].before, strlen(parts[i].before));
+        if (!rc)
+            rc = zt_shell_word(out, parts[i].word);
+    }
+    free(folder);
+    snprintf(text, sizeof(text),
+             " && head -c %zu >\"$zl_t\" && chmod %lo \"$zl_t\" && mv -f \"$zl_t\" "
+             "\"$zl_p\"; } || { rm -f \"$zl_t\"; exit %d; }\n",
+             f->content.bytes, f->mode, ZT_PUSH_FAILED);
+    if (!rc)
+        rc = zt_buf_put(out, text, strlen(text));
+    if (!rc && f->content.bytes)
+        rc = zt_buf_put(out, f->content.data, f->content.bytes);
+    return rc;
+}
+
+zt_err zt_push_script(const struct zt_push *p, struct zt_buf *out)
+{
+    static const char start[] = "zl_n=$(printf '\\nx'); zl_n=${zl_n%x}; cd || cd /\n";
+    zt_err rc = zt_buf_put(out, start, sizeof(start) - 1);
+
+    for (int i = 0; !rc && i < p->num; i++)
+        rc = put_file(&p->file[i], out);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ the copy */
@@ -354,7 +401,6 @@ static zt_link_step rename_file(struct zt_push *p)
         return ZT_STEP_WAIT;
     if (rc)
         return bad(p, "be renamed", LOOK_AGAIN);
-    p->num_copied++;
     return next_file(p);
 }
 

@@ -13,6 +13,7 @@
 #ifndef LAUNCHER_SSH_PUSH_H
 #define LAUNCHER_SSH_PUSH_H
 
+#include "common/buf.h"
 #include "launcher/ssh_link.h"
 
 struct zt_push;
@@ -32,6 +33,14 @@ const char *zt_push_dir(const struct zt_push *p);
 char *zt_push_find(const struct zt_push *p, const char *name);
 /* One step of the copy, for on_work: NEXT when all is there. */
 zt_link_step zt_push_step(struct zt_push *p, struct zt_link *l);
-int zt_push_num_copied(const struct zt_push *p);
+size_t zt_push_bytes(const struct zt_push *p); /* of all files */
+
+/*
+ * The same through a shell, where there is no sftp session: lines for zt_shell_bootstrap
+ * with the contents between them. All files are sent; a failure ends the shell with
+ * ZT_PUSH_FAILED after it has said why on stderr. ZT_E_NOMEM, ZT_E_LIMIT.
+ */
+#define ZT_PUSH_FAILED 73
+zt_err zt_push_script(const struct zt_push *p, struct zt_buf *out) ZT_MUST_CHECK;
 
 #endif

@@ -263,6 +263,15 @@ if [ "$mode" = netns ]; then
     refuses "--push to a full disk" "small/" "no space left on the device" "--push_dir"
     check "which leaves no part of a file" test -z "$(on 1 find "$small" -type f)"
 fi
+rm -rf "$there"
+ZLAUNCH_ZWORKER='' go "${access[@]}" "${files[@]}" --program ssh --push_dir "$place" "${host[0]}"
+works "--push through the ssh program"
+check "the files are whole and executable" sh -c "cmp '$tmp/zworker' '$there'/*/zworker && cmp '$bin/models/gpt2.so' '$there'/*/models/gpt2.so && test -x '$there'/*/zworker"
+if [ "$mode" = netns ]; then
+    go "${access[@]}" "${files[@]}" --program ssh --push_dir small "${host[0]}"
+    refuses "to a full disk" "--push: small/" "No space left on device" "--push_dir"
+    check "which leaves no part of a file" test -z "$(on 1 find "$small" -type f)"
+fi
 go "${access[@]}" --push "$tmp/config.json" --push_dir /proc/nothing "${host[0]}"
 refuses "--push where nothing can be made" "/proc/nothing/"
 
