@@ -95,6 +95,22 @@ check "Ctrl-C between two starts: 130" code_is 130
 launch "${nodes[@]}" --max_restarts 3 -- no-such-program-zt
 check "what never can work is not tried again" err_lacks restart
 
+launch "${nodes[@]}" --max_restarts 1 --hang_timeout 0.5 -- sh -c \
+    '[ $RANK$ZLAUNCH_RESTART_COUNT = 20 ] || exit 0; exec sleep 600'
+check "a job that hangs is started again: 0" code_is 0
+check "  and what hung is told" grep -qE 'rank 2 on n1 \(pid [0-9]+\) is waiting' "$tmp/err"
+launch "${nodes[@]}" --hang_timeout 0.5 -- sh -c '[ $RANK = 2 ] || exit 0; exec sleep 600'
+check "a job that hangs and may not start again: 124" code_is 124
+check "  says so" err_has "error: no progress for 0.5 s"
+launch_bg "${nodes[@]}" -- sh -c 'echo ready; exec sleep 600'
+ready 5
+kill -QUIT "$job"
+all_looked() { [ "$(grep -cE 'rank [0-4] on n[0-2] \(pid [0-9]+\) is waiting' "$tmp/err")" = 5 ]; }
+check "SIGQUIT shows what every rank is doing" within 5 all_looked
+kill -INT "$job"
+end
+check "  and the job goes on until it is stopped" code_is 130
+
 # A node whose daemon cannot be started is left out, and comes back when it can.
 cat >"$tmp/zworker" <<Z
 #!/bin/bash
