@@ -115,6 +115,10 @@ const struct zt_option zt_launch_options[] = {
          "here"),
     FLAG("check_config", "print the resolved config and where each value comes from"),
     FLAG("dry_run", "print nodes, ranks, cores, commands and memory; run nothing"),
+    FLAG(
+        "report",
+        "print versions, backends, devices and limits of this host, and what to do about "
+        "problems"),
     FLAG("version", "print the version"),
     FLAG("help", "print this; behind the target, the target's own options"),
     FLAG("help_all", "print also the options this version knows but refuses"),
@@ -361,6 +365,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_report *
     l->target_argc = argc - 1 - rest - dashes;
     if (report->num_problems)
         return;
+    if (flag(l, "report")) {
+        l->action = ZT_LAUNCH_REPORT;
+        return;
+    }
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
         if (l->target_argc > (l->ctl_job ? 1 : 0))

@@ -9,6 +9,7 @@
 #include "launcher/launch.h"
 #include "launcher/mpirun.h"
 #include "launcher/plan.h"
+#include "launcher/report.h"
 #include "launcher/supervise.h"
 
 #include <errno.h>
@@ -191,6 +192,8 @@ int main(int argc, char **argv)
         return complain(NULL, &fault);
     if (launch->action == ZT_LAUNCH_CTL) {
         code = ask(launch);
+    } else if (launch->action == ZT_LAUNCH_REPORT) {
+        code = zt_host_report(launch, stdout);
     } else if (launch->action != ZT_LAUNCH_TOLD) {
         if (zt_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);
