@@ -260,7 +260,7 @@ static void find_part(const struct zt_cores *c, int rank, int ranks, int *lo, in
 
 static void find_node(const struct zt_cores *c, int lo, int hi, struct zt_core_share *out)
 {
-    if (c->num_nodes < 2 || lo == hi)
+    if (lo == hi)
         return;
     for (int i = lo + 1; i < hi; i++)
         if (c->core[i].node != c->core[lo].node)

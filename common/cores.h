@@ -48,8 +48,8 @@ zt_err zt_cores_init_synthetic(struct zt_cores *c, const char *machine, const ch
 struct zt_core_share {
     cpu_set_t mask; /* what to bind to, when `bind` */
     int threads;    /* computing threads this rank should run, at least 1 */
-    int node;   /* the NUMA node that all of it lies in; -1: several, or there is one */
-    int memory; /* node to prefer for the rank's memory; -1: none */
+    int node;       /* the NUMA node that all of it lies in; -1: several, or not known */
+    int memory;     /* node to prefer for the rank's memory; -1: none */
     bool bind;
     bool crowded; /* more ranks than cores: waiting threads must not spin */
 };

@@ -25,6 +25,29 @@ launch --bind_core_list "$first" -- sh -c "echo \$OMP_NUM_THREADS; $show"
 check "--bind_core_list is obeyed" test "$(tr '\n' ' ' <"$tmp/out")" = "1 $first "
 launch --bind_core_list 99999999 -- true
 check "a core that is not there: 2" code_is 2
+KMP_AFFINITY=none launch --bind_cores_to_rank -- true
+check "binding does not go together with KMP_AFFINITY: 2" code_is 2
+if [ "$cores" -ge 2 ]; then
+    KMP_AFFINITY=none launch --num_gpus 2 -- sh -c "$show"
+    check "KMP_AFFINITY binds by itself: the mask is left alone" test "$(sed 's/.*\] //' "$tmp/out" | sort -u)" = "$mine"
+fi
+# a machine that is not this one: only its names of NUMA nodes can be seen
+export HWLOC_SYNTHETIC="numa:2 core:$cores pu:1"
+if [ "$mine" = "0-$((cores - 1))" ] && [ "$cores" -ge 2 ]; then
+    launch --dry_run --num_gpus 1 -- true
+    check "--dry_run shows the NUMA node" out_has "cores $mine, NUMA node 0"
+    HWLOC_SYNTHETIC="numa:$cores core:1 pu:1" launch --dry_run --num_gpus "$cores" -- true
+    check "  of each rank" out_has "rank $((cores - 1)): slot $((cores - 1)), 1 thread, cores $((cores - 1)), NUMA node $((cores - 1))"
+    HWLOC_SYNTHETIC="numa:$cores core:1 pu:1" launch --num_gpus "$cores" -- sh -c 'head -n 1 /proc/self/numa_maps'
+    if grep -q default "$tmp/out"; then # the nodes but the first do not exist: asking for them changes nothing
+        check "memory is preferred from the rank's node" sh -c "grep '^\[rank 0\]' '$tmp/out' | grep -q ' prefer.*:0 '"
+    else
+        echo "skip - memory policies: this kernel does not show them"
+    fi
+    HWLOC_SYNTHETIC="numa:1 core:1 pu:1" launch --num_gpus 2 -- sh -c "$show"
+    check "a topology that lacks some of the cores is not used" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | wc -l)" = 2
+fi
+unset HWLOC_SYNTHETIC
 OMP_NUM_THREADS=5 launch -- sh -c 'echo $OMP_NUM_THREADS'
 check "OMP_NUM_THREADS of the user stays" test "$(cat "$tmp/out")" = 5
 launch --num_gpus $((cores + 1)) -- sh -c "echo \$OMP_NUM_THREADS \$OMP_WAIT_POLICY; $show"
