@@ -27,7 +27,7 @@ static void on_look(uv_timer_t *t)
 {
     struct zt_store_host *h = t->data;
 
-    if (zt_store_server_num_conns(h->server) && zt_now() < h->stop_at)
+    if (zt_store_server_num_members(h->server) && zt_now() < h->stop_at)
         return;
     zt_store_server_close(h->server);
     uv_close((uv_handle_t *)&h->look, NULL);

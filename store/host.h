@@ -22,7 +22,7 @@ int zt_store_host_port(const struct zt_store_host *h);
 void zt_store_host_advance(struct zt_store_host *h, uint64_t generation);
 
 /*
- * Lets clients finish: waits, up to linger_s, until none is connected, then ends the
+ * Lets members finish: waits, up to linger_s, until none is connected, then ends the
  * server and its thread. NULL is fine.
  */
 void zt_store_host_close(struct zt_store_host *h, double linger_s);

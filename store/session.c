@@ -1,55 +1,10 @@
-#include "store/session.h"
+#include "store/session_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/members.h"
-
-#define MAX_BARRIERS 1024u
-#define TEXT_BYTES   1600u
-#define SLACK_S      0.002 /* waits that end this close together are answered together */
-
-struct barrier {
-    struct barrier *prev, *next;
-    uint32_t count, num_came;
-    struct zt_session *waiting; /* in it now, linked by in_barrier */
-    uint8_t *came;              /* (count + 7) / 8: a bit for each member */
-    size_t name_bytes;
-    char name[];
-};
-
-struct zt_hub {
-    struct zt_kv *kv;
-    uint64_t generation;
-    struct zt_members members;
-    struct barrier *barriers;
-    uint32_t num_barriers;
-    struct zt_session *all;     /* linked by next */
-    struct zt_session *waiting; /* linked by next_waiting */
-    double next_due;            /* no wait ends before; 0: nobody waits */
-};
-
-struct zt_session {
-    struct zt_hub *hub;
-    struct zt_peer *peer;
-    struct zt_session *prev, *next;
-    struct zt_session *prev_waiting, *next_waiting;
-    struct zt_session *prev_in_barrier, *next_in_barrier;
-
-    zt_store_op waiting_for; /* 0: idle */
-    double since, due;
-    struct zt_kv_wait wait;
-    struct zt_buf key; /* of a GET that waits */
-    struct barrier *barrier;
-    uint32_t barrier_index;
-
-    bool is_member, ended;
-    uint32_t index;
-    struct zt_buf in; /* a request that is not all there yet */
-};
-
-static void stop_waiting(struct zt_session *s);
+#define SLACK_S 0.002 /* waits that end this close together are answered together */
 
 /* ---------------------------------------------------------------- replies */
 
@@ -57,10 +12,10 @@ static void stop_waiting(struct zt_session *s);
 static void reply(struct zt_session *s, zt_store_status status, const void *body,
                   size_t bytes)
 {
-    uint8_t small[4 + 1 + TEXT_BYTES];
+    uint8_t small[4 + 1 + ZT_SESSION_TEXT];
     struct zt_buf out = {.data = small, .cap = sizeof(small), .max = sizeof(small)};
 
-    if (bytes <= TEXT_BYTES) {
+    if (bytes <= ZT_SESSION_TEXT) {
         if (!zt_store_put_reply(&out, status, body, bytes))
             s->peer->send(s->peer, small, out.len);
         return;
@@ -73,12 +28,12 @@ static void reply(struct zt_session *s, zt_store_status status, const void *body
     zt_buf_release(&out);
 }
 
-static void reply_ok(struct zt_session *s)
+void zt_session_reply_ok(struct zt_session *s)
 {
     reply(s, ZT_STORE_OK, "", 0);
 }
 
-static void reply_text(struct zt_session *s, zt_store_status status, const char *text)
+void zt_session_reply_text(struct zt_session *s, zt_store_status status, const char *text)
 {
     reply(s, status, text, strlen(text));
 }
@@ -87,10 +42,12 @@ static void reply_text(struct zt_session *s, zt_store_status status, const char 
 static zt_err reply_limit(struct zt_session *s, zt_err rc)
 {
     if (rc == ZT_E_LIMIT)
-        reply_text(s, ZT_STORE_FULL,
-                   "the store is full: too many keys or too many bytes in this job");
+        zt_session_reply_text(
+            s, ZT_STORE_FULL,
+            "the store is full: too many keys or too many bytes in this job");
     else if (rc == ZT_E_FORMAT)
-        reply_text(s, ZT_STORE_REFUSED, "the key holds no number that could be added to");
+        zt_session_reply_text(s, ZT_STORE_REFUSED,
+                              "the key holds no number that could be added to");
     else
         return rc;
     return ZT_OK;
@@ -159,10 +116,10 @@ void zt_hub_advance(struct zt_hub *h, uint64_t generation)
     h->generation = generation;
     for (struct zt_session *s = h->all, *next; s; s = next) {
         next = s->next;
-        stop_waiting(s);
+        zt_session_stop_waiting(s);
         s->ended = true;
         s->is_member = false;
-        reply_text(s, ZT_STORE_STALE, text);
+        zt_session_reply_text(s, ZT_STORE_STALE, text);
         s->peer->drop(s->peer);
     }
     zt_kv_clear(h->kv);
@@ -171,8 +128,8 @@ void zt_hub_advance(struct zt_hub *h, uint64_t generation)
 
 /* ---------------------------------------------------------------- waiting */
 
-static void start_waiting(struct zt_session *s, zt_store_op op, uint32_t timeout_ms,
-                          double now)
+void zt_session_start_waiting(struct zt_session *s, zt_store_op op, uint32_t timeout_ms,
+                              double now)
 {
     struct zt_hub *h = s->hub;
 
@@ -188,10 +145,8 @@ static void start_waiting(struct zt_session *s, zt_store_op op, uint32_t timeout
         h->next_due = s->due;
 }
 
-static void leave_barrier(struct zt_session *s);
-
 /* Whatever it waited for, it does no longer. */
-static void stop_waiting(struct zt_session *s)
+void zt_session_stop_waiting(struct zt_session *s)
 {
     struct zt_hub *h = s->hub;
 
@@ -207,7 +162,7 @@ static void stop_waiting(struct zt_session *s)
     if (!h->waiting)
         h->next_due = 0;
     if (s->barrier)
-        leave_barrier(s);
+        zt_barrier_leave(s);
     else
         zt_kv_unwait(h->kv, &s->wait);
     zt_buf_release(&s->key);
@@ -224,41 +179,15 @@ static void names_of_absent(const struct zt_hub *h, struct zt_names *n)
 static void time_is_over_key(struct zt_session *s, double waited)
 {
     struct zt_span key = zt_kv_missing(&s->wait);
-    char text[TEXT_BYTES], who[1024] = "";
+    char text[ZT_SESSION_TEXT], who[1024] = "";
     struct zt_names names = {who, sizeof(who), 0, 0};
 
     names_of_absent(s->hub, &names);
     snprintf(text, sizeof(text), "key \"%.*s\": nobody set it within %.1f s%s%s%s",
              (int)(key.bytes < 200 ? key.bytes : 200), (const char *)key.data, waited,
              names.num ? " (not connected: " : "", who, names.num ? ")" : "");
-    stop_waiting(s);
-    reply_text(s, ZT_STORE_TIMEOUT, text);
-}
-
-/*
- * One member's time is over: the barrier has failed for everybody in it, with the same
- * sentence; else those who wait longer would name this member as missing.
- */
-static void time_is_over_barrier(struct zt_session *s, double waited)
-{
-    const struct barrier *b = s->barrier;
-    char text[TEXT_BYTES], who[1024] = "";
-    struct zt_names names = {who, sizeof(who), 0, 0};
-
-    for (uint32_t i = 0; i < b->count; i++)
-        if (!(b->came[i / 8] >> (i % 8) & 1))
-            zt_names_add(&names, &s->hub->members, i);
-    zt_names_end(&names);
-    snprintf(text, sizeof(text),
-             "barrier \"%.*s\": %u of %u have not come within %.1f s: %s",
-             (int)(b->name_bytes < 200 ? b->name_bytes : 200), b->name, names.num,
-             b->count, waited, who);
-    s = b->waiting;
-    for (struct zt_session *next; s; s = next) {
-        next = s->next_in_barrier;
-        stop_waiting(s);
-        reply_text(s, ZT_STORE_TIMEOUT, text);
-    }
+    zt_session_stop_waiting(s);
+    zt_session_reply_text(s, ZT_STORE_TIMEOUT, text);
 }
 
 /* The first that is due; *next: when the others are, 0: never. */
@@ -282,7 +211,7 @@ double zt_hub_expire(struct zt_hub *h, double now)
         return h->next_due;
     while ((s = first_due(h, now, &next))) {
         if (s->barrier)
-            time_is_over_barrier(s, now - s->since);
+            zt_barrier_expire(s, now - s->since);
         else
             time_is_over_key(s, now - s->since);
     }
@@ -293,130 +222,6 @@ double zt_hub_expire(struct zt_hub *h, double now)
 double zt_hub_next(const struct zt_hub *h)
 {
     return h->next_due;
-}
-
-/* ---------------------------------------------------------------- barriers */
-
-static struct barrier *find_barrier(const struct zt_hub *h, struct zt_span name)
-{
-    struct barrier *b = h->barriers;
-
-    while (b && (b->name_bytes != name.bytes || memcmp(b->name, name.data, name.bytes)))
-        b = b->next;
-    return b;
-}
-
-static struct barrier *new_barrier(struct zt_hub *h, struct zt_span name, uint32_t count)
-{
-    struct barrier *b = calloc(1, sizeof(*b) + name.bytes);
-    uint8_t *came = calloc((count + 7) / 8, 1);
-
-    if (!b || !came) {
-        free(b);
-        free(came);
-        return NULL;
-    }
-    b->count = count;
-    b->came = came;
-    b->name_bytes = name.bytes;
-    if (name.bytes)
-        memcpy(b->name, name.data, name.bytes);
-    b->next = h->barriers;
-    if (b->next)
-        b->next->prev = b;
-    h->barriers = b;
-    h->num_barriers++;
-    return b;
-}
-
-static void free_barrier(struct zt_hub *h, struct barrier *b)
-{
-    if (b->prev)
-        b->prev->next = b->next;
-    else
-        h->barriers = b->next;
-    if (b->next)
-        b->next->prev = b->prev;
-    h->num_barriers--;
-    free(b->came);
-    free(b);
-}
-
-static void leave_barrier(struct zt_session *s)
-{
-    struct barrier *b = s->barrier;
-
-    s->barrier = NULL;
-    if (s->prev_in_barrier)
-        s->prev_in_barrier->next_in_barrier = s->next_in_barrier;
-    else
-        b->waiting = s->next_in_barrier;
-    if (s->next_in_barrier)
-        s->next_in_barrier->prev_in_barrier = s->prev_in_barrier;
-    b->came[s->barrier_index / 8] &= (uint8_t) ~(1u << (s->barrier_index % 8));
-    if (--b->num_came == 0)
-        free_barrier(s->hub, b);
-}
-
-/* Everybody came: the barrier goes first, so that whoever is answered can start anew. */
-static void open_barrier(struct zt_session *last)
-{
-    struct zt_session *s = last->barrier->waiting, *next;
-
-    for (; s; s = next) {
-        next = s->next_in_barrier;
-        stop_waiting(s);
-        reply_ok(s);
-    }
-}
-
-static bool barrier_refused(struct zt_session *s, const struct barrier *b,
-                            const struct zt_store_request *r)
-{
-    const char *noun = s->hub->members.noun;
-    char text[TEXT_BYTES];
-
-    if (b && b->count != r->count)
-        snprintf(text, sizeof(text),
-                 "barrier \"%.*s\": %s %u says it is for %u, others for %u",
-                 (int)(r->key.bytes < 200 ? r->key.bytes : 200),
-                 (const char *)r->key.data, noun, r->index, r->count, b->count);
-    else if (b && b->came[r->index / 8] >> (r->index % 8) & 1)
-        snprintf(text, sizeof(text), "barrier \"%.*s\": %s %u is in it already",
-                 (int)(r->key.bytes < 200 ? r->key.bytes : 200),
-                 (const char *)r->key.data, noun, r->index);
-    else if (!b && s->hub->num_barriers >= MAX_BARRIERS)
-        snprintf(text, sizeof(text), "%u barriers are open: no more", MAX_BARRIERS);
-    else
-        return false;
-    reply_text(s, ZT_STORE_REFUSED, text);
-    return true;
-}
-
-static zt_err do_barrier(struct zt_session *s, const struct zt_store_request *r,
-                         double now)
-{
-    struct barrier *b = find_barrier(s->hub, r->key);
-
-    if (barrier_refused(s, b, r))
-        return ZT_OK;
-    if (!b)
-        b = new_barrier(s->hub, r->key, r->count);
-    if (!b)
-        return ZT_E_NOMEM;
-    b->came[r->index / 8] |= (uint8_t)(1u << (r->index % 8));
-    b->num_came++;
-    s->barrier = b;
-    s->barrier_index = r->index;
-    s->prev_in_barrier = NULL;
-    s->next_in_barrier = b->waiting;
-    if (b->waiting)
-        b->waiting->prev_in_barrier = s;
-    b->waiting = s;
-    start_waiting(s, ZT_STORE_BARRIER, r->timeout_ms, now);
-    if (b->num_came == b->count)
-        open_barrier(s);
-    return ZT_OK;
 }
 
 /* ---------------------------------------------------------------- keys */
@@ -437,15 +242,15 @@ static void wait_is_over(struct zt_kv_wait *w)
     struct zt_session *s =
         (struct zt_session *)((char *)w - offsetof(struct zt_session, wait));
     zt_store_op op = s->waiting_for;
-    struct zt_buf key = s->key; /* outlives stop_waiting() */
+    struct zt_buf key = s->key; /* outlives zt_session_stop_waiting() */
 
     zt_buf_init(&s->key, ZT_STORE_KEY);
-    stop_waiting(s);
+    zt_session_stop_waiting(s);
     if (op == ZT_STORE_GET) {
         if (answer_get(s, (struct zt_span){zt_buf_head(&key), zt_buf_used(&key)}))
             s->peer->drop(s->peer); /* cannot be: it has just come */
     } else {
-        reply_ok(s);
+        zt_session_reply_ok(s);
     }
     zt_buf_release(&key);
 }
@@ -461,13 +266,13 @@ static zt_err wait_for(struct zt_session *s, const struct zt_store_request *r,
     if (!rc)
         rc = zt_kv_wait(s->hub->kv, &s->wait, keys, num_keys);
     if (!rc && s->wait.missing) {
-        start_waiting(s, r->op, r->timeout_ms, now);
+        zt_session_start_waiting(s, r->op, r->timeout_ms, now);
         return ZT_OK;
     }
     zt_buf_release(&s->key);
     if (rc)
         return reply_limit(s, rc);
-    reply_ok(s); /* WAIT for keys that are there: GET does not come here */
+    zt_session_reply_ok(s); /* WAIT for keys that are there: GET does not come here */
     return ZT_OK;
 }
 
@@ -481,7 +286,7 @@ static zt_err do_get(struct zt_session *s, const struct zt_store_request *r, dou
         return wait_for(s, r, &r->key, 1, now);
     snprintf(text, sizeof(text), "key \"%.*s\" is not set",
              (int)(r->key.bytes < 200 ? r->key.bytes : 200), (const char *)r->key.data);
-    reply_text(s, ZT_STORE_ABSENT, text);
+    zt_session_reply_text(s, ZT_STORE_ABSENT, text);
     return ZT_OK;
 }
 
@@ -492,7 +297,7 @@ static zt_err do_wait(struct zt_session *s, const struct zt_store_request *r, do
     for (uint32_t i = 0; i < r->num_keys; i++)
         all = all && zt_kv_has(s->hub->kv, r->keys[i]);
     if (!all && !r->timeout_ms) {
-        reply_text(s, ZT_STORE_ABSENT, "not all of the keys are set");
+        zt_session_reply_text(s, ZT_STORE_ABSENT, "not all of the keys are set");
         return ZT_OK;
     }
     return wait_for(s, r, r->keys, r->num_keys, now);
@@ -504,7 +309,7 @@ static zt_err do_set(struct zt_session *s, const struct zt_store_request *r)
 
     if (rc)
         return reply_limit(s, rc);
-    reply_ok(s);
+    zt_session_reply_ok(s);
     return ZT_OK;
 }
 
@@ -551,7 +356,7 @@ static zt_err do_delete(struct zt_session *s, const struct zt_store_request *r)
 
 static zt_err do_join(struct zt_session *s, const struct zt_store_request *r)
 {
-    char text[TEXT_BYTES];
+    char text[ZT_SESSION_TEXT];
     zt_err rc;
 
     if (s->is_member)
@@ -559,14 +364,14 @@ static zt_err do_join(struct zt_session *s, const struct zt_store_request *r)
     rc =
         zt_members_join(&s->hub->members, r->index, r->count, r->key, text, sizeof(text));
     if (rc == ZT_E_ARG) {
-        reply_text(s, ZT_STORE_REFUSED, text);
+        zt_session_reply_text(s, ZT_STORE_REFUSED, text);
         return ZT_OK;
     }
     if (rc)
         return rc;
     s->is_member = true;
     s->index = r->index;
-    reply_ok(s);
+    zt_session_reply_ok(s);
     return ZT_OK;
 }
 
@@ -595,7 +400,7 @@ static zt_err run(struct zt_session *s, uint8_t op, struct zt_span body, double 
     case ZT_STORE_DELETE:
         return do_delete(s, &r);
     case ZT_STORE_BARRIER:
-        return do_barrier(s, &r, now);
+        return zt_barrier_come(s, &r, now);
     }
     return ZT_E_FORMAT;
 }
@@ -675,7 +480,7 @@ void zt_session_close(struct zt_session *s)
     if (!s)
         return;
     h = s->hub;
-    stop_waiting(s);
+    zt_session_stop_waiting(s);
     if (s->is_member)
         zt_members_leave(&h->members, s->index);
     if (s->prev)
