@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/env.h"
@@ -515,13 +514,4 @@ zt_err zt_slurm_hosts(struct zt_hosts *out, struct zt_fault *fault)
     zt_hostlist_release(&names);
     free(tasks);
     return rc;
-}
-
-double zt_slurm_seconds_left(void)
-{
-    int64_t end = 0;
-
-    if (zt_env_int("SLURM_JOB_END_TIME", 1, INT64_MAX, &end, NULL) || !end)
-        return -1;
-    return difftime((time_t)end, time(NULL));
 }

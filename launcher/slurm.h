@@ -22,10 +22,4 @@ bool zt_slurm_is_allocation(void);
  */
 zt_err zt_slurm_hosts(struct zt_hosts *out, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/*
- * Seconds until Slurm ends the job, from SLURM_JOB_END_TIME; < 0: not known (older Slurm:
- * ask `squeue -h -j ID -o %L`).
- */
-double zt_slurm_seconds_left(void);
-
 #endif
