@@ -20,7 +20,7 @@
 #define MAX_JOBS    4096
 #define ANSWER_S    10 /* for a job to say anything at all */
 #define LIST_S      3
-#define RANKS_S     90 /* and for its ranks, which answer between two steps */
+#define RANKS_S     630 /* and for its ranks, which answer between two steps */
 #define JOB_NAME    64
 #define NO_JOB_CODE 1
 
@@ -486,8 +486,12 @@ int zt_ctl_main(const char *job, const char *ask, bool json, struct zt_fault *fa
     rc = talk_to(job, &t, &chosen, fault);
     if (rc)
         return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
-    if (is_for_ranks(ask))
+    if (is_for_ranks(ask)) {
         set_patience(t.fd, RANKS_S);
+        if (isatty(STDERR_FILENO))
+            fputs("zlaunch: the ranks answer between two steps; Ctrl-C gives up\n",
+                  stderr);
+    }
     rc = talk_ask(&t, ask, fault);
     if (!rc)
         rc = talk_all(&t, &answer, &code, fault);

@@ -1,7 +1,7 @@
 /*
  * What a running job answers to `zlaunch --ctl` and `--attach`. One row of `asks` for
  * each thing that can be asked; what needs the ranks waits in `pending` until all that
- * live have answered, or a minute is over.
+ * live have answered, or ten minutes are over.
  */
 #include "launcher/supervise_private.h"
 
@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #define PENDING_MAX 8
-#define RANKS_S     60.0 /* for all ranks to answer */
-#define STACKS_S    1.0  /* for ranks to print what they do */
+#define RANKS_S     600.0 /* for all ranks to answer */
+#define STACKS_S    1.0   /* for ranks to print what they do */
 #define CHECK_MS    50
 #define RANKS_MAX   4096 /* listed one by one up to so many */
 #define FLUSH_S     0.5  /* for clients to take the last words */

@@ -81,17 +81,28 @@ check "which is recognised" no_socket
 
 # ---------------------------------------------------------------- the ranks answer
 corpus=/usr/share/common-licenses/GPL-3
-train=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train
+train=("$(readlink -f "$bin")/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train
     --max_steps 1000000 --logging_steps 1000 --train_file "$corpus")
+here=$PWD
+case $zlaunch in /*) ;; *) zlaunch=$here/$zlaunch ;; esac
+cd "$tmp/run" || exit 1 # where timelines go
 launch_bg --num_gpus 2 "${train[@]}"
+cd "$here" || exit 1
 within 20 has_socket || fail "training did not start"
-ask "$(job_id)" save
-until [ "$code" != 1 ] || said checkpoints || ! kill -0 "$job"; do ask "$(job_id)" save; done 2>/dev/null
+# until_running ASK TEXT: ask again while no rank runs yet
+until_running() {
+    ask "$(job_id)" "$1"
+    while grep -q 'no rank of the job is running' "$tmp/said" && kill -0 "$job"; do ask "$(job_id)" "$1"; done
+}
+until_running save
 check "save: 1" code_is 1
 check "  and why, from all ranks" said "all 2 ranks: this version writes no checkpoints while it runs"
 ask "$(job_id)" trace
-check "trace of a job without one: 1" code_is 1
-check "  and what to do" said "with --trace FILE"
+check "trace: 0" code_is 0
+check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-2.json.rank1"
+for r in 0 1; do
+    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-2.json.rank$r | wc -l)" = 5
+done
 steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
 check "status has the last step" within 20 steps
 ask "$(job_id)" stop
@@ -100,8 +111,8 @@ wait "$job"
 
 launch_bg --num_gpus 2 "${train[@]}" --trace "$tmp/t.json"
 within 20 has_socket || fail "training did not start"
-ask "$(job_id)" trace
-until said "$tmp/t.json" || ! kill -0 "$job"; do ask "$(job_id)" trace; done >/dev/null 2>&1
+until_running trace
+check "trace of a job that records anyway" said "$tmp/t.json"
 check "trace of a job with one: 0" code_is 0
 kill -9 "$job"
 gone "kill -9 of a training run"

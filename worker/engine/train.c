@@ -8,11 +8,11 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/event.h"
 #include "common/log.h"
 #include "common/trace.h"
+#include "worker/engine/asks.h"
 #include "worker/optim/sched.h"
 
 /* What one step leaves for the log. */
@@ -261,35 +261,11 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
-/* Between two steps: what a person asks of the running job. */
-static void answer_asks(const struct zt_run *run)
-{
-    struct zt_event_ask ask;
-    char text[1024];
-
-    while (zt_event_asked(&ask)) {
-        if (strcmp(ask.what, "save") == 0)
-            snprintf(text, sizeof(text),
-                     "this version writes no checkpoints while it runs");
-        else if (strcmp(ask.what, "trace") != 0)
-            snprintf(text, sizeof(text), "this version knows nothing of '%s'", ask.what);
-        else if (run->trace)
-            snprintf(
-                text, sizeof(text),
-                "the timeline is recorded since the start and written to %s at the end",
-                run->trace);
-        else
-            snprintf(text, sizeof(text),
-                     "no timeline is recorded; this version can only do that from the "
-                     "start, with --trace FILE");
-        zt_event_answer(&ask, run->trace && strcmp(ask.what, "trace") == 0, text);
-    }
-}
-
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct window w = {.start = zt_now()};
+    struct zt_asks asks = {.run = run};
     double first = 0;
     char phase[48];
     zt_err rc = first_batch(e, fault);
@@ -303,7 +279,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         zt_trace_begin("step", "step");
         rc = train_step(e, step, &o, fault);
         zt_trace_end();
-        answer_asks(run);
+        zt_asks_poll(&asks);
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         w.tokens += o.tokens;
@@ -328,5 +304,6 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             first += zt_now() - before;
         }
     }
+    zt_asks_end(&asks);
     return rc;
 }
