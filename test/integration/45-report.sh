@@ -59,5 +59,22 @@ check "  named" out_has "zworker is version 0.0.1, zlaunch $version"
 ZLAUNCH_MPI_BACKEND=$tmp/none launch --report
 check "a backend that cannot be used is told" out_has "  mpi                not usable: "
 check "  and is no reason not to run" code_is 0
+# A driver that is none, to be asked.
+cat >"$tmp/cuda.c" <<C
+#include <stddef.h>
+#include <stdio.h>
+int cuInit(unsigned f) { return f ? 1 : 0; }
+int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+int cuDeviceGetName(char *s, int n, int i) { snprintf(s, (size_t)n, "Played Device %d", i); return 0; }
+int cuDeviceTotalMem_v2(size_t *b, int i) { (void)i; *b = (size_t)80 << 30; return 0; }
+C
+if [ -z "${ZT_VARIANT-}" ] && cc -shared -fPIC -o "$tmp/libcuda.so.1" "$tmp/cuda.c" 2>/dev/null; then
+    LD_LIBRARY_PATH=$tmp launch --report
+    check "a CUDA driver is asked" out_has "driver for CUDA 12.4, 2 devices"
+    check "its devices are listed" out_has "cuda               Played Device 1, 80.0 GiB"
+else
+    echo "skip - a played CUDA driver: no compiler, or a sanitised build"
+fi
 check "the summary of a job has its own option" sh -c "'$zlaunch' --help | grep -q -- '--summary FILE'"
 finish
