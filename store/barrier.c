@@ -13,7 +13,8 @@ static struct barrier *find_barrier(const struct zt_hub *h, struct zt_span name)
 {
     struct barrier *b = h->barriers;
 
-    while (b && (b->name_bytes != name.bytes || memcmp(b->name, name.data, name.bytes)))
+    while (b &&
+           (b->name_bytes != name.bytes || memcmp(b->name, name.data, name.bytes) != 0))
         b = b->next;
     return b;
 }

@@ -145,6 +145,7 @@ static zt_err request(struct zt_store *s, const struct zt_store_request *r,
     uint8_t status;
     zt_err rc;
 
+    *body = (struct zt_span){"", 0};
     if (s->broken)
         return break_off(s, s->why.code, fault);
     zt_buf_drop(&s->out, zt_buf_used(&s->out));

@@ -9,6 +9,7 @@
  */
 #include "store/kv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static struct entry *find_hash(const struct zt_kv *kv, struct zt_span key, uint6
     struct entry *e = kv->buckets[hash & (kv->num_buckets - 1)];
 
     while (e && (e->hash != hash || e->key_bytes != key.bytes ||
-                 (key.bytes && memcmp(e->key, key.data, key.bytes))))
+                 (key.bytes && memcmp(e->key, key.data, key.bytes) != 0)))
         e = e->next;
     return e;
 }
@@ -214,6 +215,7 @@ static void unlink_one(struct zt_kv_link *l)
 {
     struct entry *e = l->entry;
 
+    assert(e);
     if (l->prev)
         l->prev->next = l->next;
     else
@@ -437,9 +439,10 @@ zt_err zt_kv_compare_set(struct zt_kv *kv, struct zt_span key, struct zt_span ex
 
     *stored = false;
     *now = (struct zt_span){0};
-    if (there ? e->value_bytes != expected.bytes ||
-                    (expected.bytes && memcmp(e->value, expected.data, expected.bytes))
-              : expected.bytes > 0) {
+    if (there
+            ? e->value_bytes != expected.bytes ||
+                  (expected.bytes && memcmp(e->value, expected.data, expected.bytes) != 0)
+            : expected.bytes > 0) {
         if (there)
             *now = (struct zt_span){e->value, e->value_bytes};
         return ZT_OK;

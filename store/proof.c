@@ -59,12 +59,12 @@ zt_proof_result zt_proof_check(struct zt_proof *p, const struct zt_proof_key *ke
     uint8_t mac[ZT_PROOF_MAC];
     zt_proof_result result;
 
-    if (memcmp(answer, client_magic, 4))
+    if (memcmp(answer, client_magic, 4) != 0)
         return ZT_PROOF_BAD;
     p->generation = get_u64(answer + 4);
     memcpy(p->client_nonce, answer + 12, ZT_PROOF_NONCE);
     make_mac(p, key, client_magic, 0, p->generation, mac);
-    if (sodium_memcmp(mac, answer + 12 + ZT_PROOF_NONCE, ZT_PROOF_MAC))
+    if (sodium_memcmp(mac, answer + 12 + ZT_PROOF_NONCE, ZT_PROOF_MAC) != 0)
         return ZT_PROOF_BAD;
     result = p->generation == generation ? ZT_PROOF_GOOD : ZT_PROOF_STALE;
     out[0] = (uint8_t)result;
@@ -79,7 +79,7 @@ zt_err zt_proof_answer(struct zt_proof *p, const struct zt_proof_key *key,
 {
     if (sodium_init() < 0)
         return zt_fault_set(fault, ZT_E_SYSTEM, "no random numbers here");
-    if (memcmp(challenge, server_magic, 4))
+    if (memcmp(challenge, server_magic, 4) != 0)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "what answers there is no rendezvous store of this version");
     memcpy(p->server_nonce, challenge + 4, ZT_PROOF_NONCE);
@@ -99,7 +99,7 @@ zt_err zt_proof_accept(const struct zt_proof *p, const struct zt_proof_key *key,
     uint8_t mac[ZT_PROOF_MAC];
 
     make_mac(p, key, server_magic, verdict[0], generation, mac);
-    if (sodium_memcmp(mac, verdict + 9, ZT_PROOF_MAC))
+    if (sodium_memcmp(mac, verdict + 9, ZT_PROOF_MAC) != 0)
         return zt_fault_set(fault, ZT_E_PEER,
                             "what answers there does not know this job's secret");
     if (verdict[0] == ZT_PROOF_GOOD)

@@ -470,8 +470,8 @@ static zt_err share_memfd(struct zt_rendezvous *r, struct zt_local *l,
     int rank = r->place.rank;
 
     g->num = rank ? 1 : r->place.world - 1;
-    g->conn = calloc((size_t)g->num, sizeof(*g->conn));
-    g->rank = calloc((size_t)g->num, sizeof(*g->rank));
+    g->conn = calloc((size_t)g->num + 1, sizeof(*g->conn));
+    g->rank = calloc((size_t)g->num + 1, sizeof(*g->rank));
     if (!g->conn || !g->rank)
         return zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
     for (int i = 0; i < g->num; i++)
@@ -489,30 +489,41 @@ void zt_local_group_release(struct zt_local_group *g)
     *g = (struct zt_local_group){.fd = -1};
 }
 
-zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group *out,
-                                 struct zt_fault *fault)
+/* Everybody says where it is; *first: what rank 0 said. */
+static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_local *local,
+                              struct machine *first, struct zt_fault *fault)
 {
-    struct zt_blob *all = calloc((size_t)r->place.world, sizeof(*all));
-    struct zt_local local = {.listen_fd = -1};
-    struct zt_local_group g = {.fd = -1};
-    struct machine mine = {0}, first;
-    zt_err rc = all ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
+    struct zt_blob *all = calloc((size_t)r->place.world + 1, sizeof(*all));
+    struct machine mine = {0};
+    zt_err rc = all ? zt_local_machine(mine.id, fault)
+                    : zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
 
-    if (!rc)
-        rc = zt_local_machine(mine.id, fault);
-    if (!rc && r->place.rank == 0)
-        rc = zt_local_listen(&local, fault);
     if (!rc) {
         gethostname(mine.host, sizeof(mine.host) - 1);
-        memcpy(mine.socket, local.name, sizeof(mine.socket));
-        memcpy(mine.token, local.token, sizeof(mine.token));
+        memcpy(mine.socket, local->name, sizeof(mine.socket));
+        memcpy(mine.token, local->token, sizeof(mine.token));
         rc = zt_rendezvous_gather(r, "machine", &mine, sizeof(mine), all, fault);
     }
     if (!rc) {
         rc = one_machine(all, r->place.world, fault);
-        memcpy(&first, all[0].data, rc ? 0 : sizeof(first));
+        if (!rc)
+            memcpy(first, all[0].data, sizeof(*first));
         free(all[0].data);
     }
+    free(all);
+    return rc;
+}
+
+zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group *out,
+                                 struct zt_fault *fault)
+{
+    struct zt_local local = {.listen_fd = -1};
+    struct zt_local_group g = {.fd = -1};
+    struct machine first = {0};
+    zt_err rc = r->place.rank ? ZT_OK : zt_local_listen(&local, fault);
+
+    if (!rc)
+        rc = gather_machines(r, &local, &first, fault);
     if (!rc)
         rc = share_memfd(r, &local, &first, &g, fault);
     if (rc)
@@ -520,6 +531,5 @@ zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group 
     else
         *out = g;
     zt_local_release(&local);
-    free(all);
     return rc;
 }

@@ -223,7 +223,7 @@ static struct barrier *obtain_barrier(struct zt_tcp_hub *h, struct zt_span key,
 {
     struct barrier *b = h->barriers;
 
-    while (b && (b->key_bytes != key.bytes || memcmp(b->key, key.data, key.bytes)))
+    while (b && (b->key_bytes != key.bytes || memcmp(b->key, key.data, key.bytes) != 0))
         b = b->next;
     if (b || h->num_barriers >= MAX_BARRIERS)
         return b;
