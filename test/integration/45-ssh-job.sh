@@ -16,7 +16,7 @@ if [ "$(cat "$rig/mode")" != netns ]; then
     exit 77
 fi
 on() { "$rigs/sshd" run "$1" "$rig" "${@:2}"; }
-unset SSH_AUTH_SOCK
+unset SSH_AUTH_SOCK ZLAUNCH_ZWORKER
 export HOME=$tmp/home # of this side
 mkdir -p "$HOME"
 mapfile -t host < <(cut -d' ' -f1 "$rig/hosts")
