@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -501,6 +502,17 @@ static void a_secret_from_a_pipe_is_read_once_and_remembered(void **state)
 
 #define store_test(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+/* Both ends of a thousand connections are in this process. */
+static void want_descriptors(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,5 +527,6 @@ int main(void)
         store_test(a_secret_from_a_pipe_is_read_once_and_remembered),
     };
 
+    want_descriptors();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
