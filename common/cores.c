@@ -2,6 +2,7 @@
 
 #include "common/cores_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +219,7 @@ static int find_spans(const struct zt_cores *c, struct span *spans)
  */
 static bool spread(struct span *spans, int n, int cores, int ranks)
 {
+    assert(ranks > 0);
     for (int r = 0; r < ranks; r++) {
         struct span *best = &spans[0];
 
@@ -274,6 +276,7 @@ void zt_cores_share(const struct zt_cores *c, int local_rank, int local_world,
 {
     int lo = 0, hi = c->num;
 
+    assert(local_world > 0);
     *out = (struct zt_core_share){.bind = true, .node = -1, .memory = -1};
     if (c->num < local_world) {
         out->bind = false;

@@ -14,6 +14,7 @@
 #include "common/jsonline.h"
 #include "launcher/supervise_private.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,7 @@ static zt_err start(struct zt_sup *s, struct zt_fault *fault)
     int num = num_ready(s), k = 0;
     zt_err rc;
 
+    assert(num > 1); /* see is_wanted() */
     release(p);
     rc = zt_links_table_init(&p->table, num, fault);
     if (rc)

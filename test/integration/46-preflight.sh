@@ -27,7 +27,7 @@ skip() {
 [ "$(id -u)" = 0 ] || skip "that needs root"
 command -v ip >/dev/null || skip "there is no ip program: apt install iproute2"
 ip netns add "${tag}1" 2>/dev/null || skip "this system allows no network namespaces"
-trap clean_up EXIT
+trap 'clean_up 2>/dev/null' EXIT
 ip link add "${tag}a" type bridge 2>/dev/null && ip link add "${tag}b" type bridge || skip "this system allows no bridges"
 for i in 2 3 4; do ip netns add "$tag$i"; done
 
