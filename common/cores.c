@@ -237,6 +237,7 @@ static bool spread(struct span *spans, int n, int cores, int ranks)
 
 static void even_part(int first, int num, int i, int n, int *lo, int *hi)
 {
+    assert(n > 0);
     *lo = first + (int)((int64_t)num * i / n);
     *hi = first + (int)((int64_t)num * (i + 1) / n);
 }
