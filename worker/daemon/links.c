@@ -398,7 +398,8 @@ zt_err zt_links_try(struct zt_links *l, const void *body, size_t bytes,
         return zt_fault_set(fault, ZT_E_NOMEM, "links: no memory");
     l->on_found = on_found;
     l->ctx = ctx;
-    return ZT_OK; /* the timer starts them: on_found never comes from in here */
+    uv_timer_start(&l->timer, on_tick, 0, TICK_MS); /* on_found never comes from here */
+    return ZT_OK;
 }
 
 /* ------------------------------------------------------------------ open and close */
