@@ -19,10 +19,7 @@
 
 #define TICK_MS     100
 #define FLUSH_MS    2
-#define DEADLINE_MS 400  /* over the grace, then zlaunch kills by itself */
-#define REMOTE_MS   1100 /* and this for the way to other hosts and back */
 #define CLOSE_MS    1000 /* from DONE of the last node to the end of its channel */
-#define AGAIN_MS    50
 #define SWEEP_TRIES 200
 #define SWEEP_US    5000
 #define LAST_WORDS_S                                                                     \
@@ -87,159 +84,6 @@ static void on_tick(uv_timer_t *timer)
     zt_hang_tick(s, now);
     zt_render_tick(s->render);
     zt_sup_pump(s);
-}
-
-/* ------------------------------------------------------------------ stopping */
-
-static void close_all(struct zt_sup *s)
-{
-    for (int i = 0; i < s->plan->num_nodes; i++)
-        zt_member_close(&s->members[i]);
-}
-
-/* The daemons did not manage: everything below this process goes, and every channel. */
-static void on_deadline(uv_timer_t *timer)
-{
-    struct zt_sup *s = timer->data;
-
-    zt_proc_signal_descendants(SIGKILL);
-    close_all(s);
-    uv_timer_start(timer, on_deadline, AGAIN_MS, 0);
-}
-
-static void set_deadline(struct zt_sup *s, int ms)
-{
-    if (!uv_is_active((uv_handle_t *)&s->deadline) ||
-        uv_timer_get_due_in(&s->deadline) > (uint64_t)ms)
-        uv_timer_start(&s->deadline, on_deadline, (uint64_t)ms, 0);
-}
-
-void zt_sup_stop(struct zt_sup *s, int sig, int grace_ms)
-{
-    if (s->state == SUP_WAITING) {
-        uv_stop(&s->loop);
-        return;
-    }
-    if (s->stop_grace_ms >= 0 && s->stop_grace_ms <= grace_ms && sig != SIGKILL)
-        return; /* that is on its way */
-    s->state = SUP_STOPPING;
-    s->stop_grace_ms = grace_ms;
-    for (int i = 0; i < s->plan->num_nodes; i++) {
-        struct zt_member *m = &s->members[i];
-        json_t *o;
-
-        if (m->state == MEMBER_STARTING || m->state == MEMBER_READY)
-            zt_member_close(m); /* no rank lives there */
-        if (m->state != MEMBER_RUNNING)
-            continue;
-        o = json_object();
-        json_object_set_new(o, "signal", json_integer(sig));
-        json_object_set_new(o, "grace_ms", json_integer(grace_ms));
-        zt_member_send(m, ZT_FRAME_STOP, o);
-    }
-    set_deadline(s, grace_ms + DEADLINE_MS + (s->plan->same_host ? 0 : REMOTE_MS));
-}
-
-static bool any_failed(const struct zt_sup *s)
-{
-    for (int i = 0; i < s->notes.num_ranks; i++)
-        if (s->notes.ranks[i].exited &&
-            (s->notes.ranks[i].code || s->notes.ranks[i].signal))
-            return true;
-    return s->notes.down != NULL;
-}
-
-void zt_sup_note_stop(struct zt_sup *s, zt_stop_reason reason, int sig)
-{
-    if (s->notes.stop != ZT_STOP_NONE)
-        return;
-    s->notes.stop = reason;
-    s->notes.stop_signal = sig;
-    s->notes.stop_was_first = !any_failed(s);
-}
-
-/* Once: stop in good order. Twice: now. */
-static void on_user_signal(uv_signal_t *handle, int sig)
-{
-    struct zt_sup *s = handle->data;
-
-    zt_sup_note_stop(s, ZT_STOP_SIGNAL, sig);
-    if (s->stops++ == 0) {
-        zt_render_message(s->render, ZT_LOG_INFO, "%s: stopping the ranks%s",
-                          sig == SIGINT ? "interrupted" : zt_signal_text(sig),
-                          sig == SIGINT ? "; once more to kill them at once" : "");
-        zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
-    } else {
-        zt_sup_stop(s, SIGKILL, 0);
-    }
-    zt_sup_pump(s);
-}
-
-static void on_forwarded_signal(uv_signal_t *handle, int sig)
-{
-    struct zt_sup *s = handle->data;
-
-    for (int i = 0; i < s->plan->num_nodes; i++)
-        if (s->members[i].state == MEMBER_RUNNING) {
-            json_t *o = json_object();
-
-            json_object_set_new(o, "signal", json_integer(sig));
-            zt_member_send(&s->members[i], ZT_FRAME_SIGNAL, o);
-        }
-}
-
-/* Ctrl-\: what is every rank doing? */
-static void on_quit(uv_signal_t *handle, int sig)
-{
-    (void)sig;
-    zt_hang_ask(handle->data);
-}
-
-/* Ctrl-Z. A node on another host takes a zlaunch that says nothing for dead. */
-static void on_suspend(uv_signal_t *handle, int sig)
-{
-    struct zt_sup *s = handle->data;
-
-    (void)sig;
-    if (s->plan->same_host)
-        raise(SIGSTOP);
-    else
-        zt_render_message(s->render, ZT_LOG_WARN,
-                          "not suspended: other hosts would take this zlaunch for dead");
-}
-
-static void on_timeout(uv_timer_t *timer)
-{
-    struct zt_sup *s = timer->data;
-
-    zt_sup_note_stop(s, ZT_STOP_TIMEOUT, 0);
-    s->stops++;
-    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
-    zt_sup_pump(s);
-}
-
-void zt_sup_node_failed(struct zt_sup *s, struct zt_member *m, int exit_code,
-                        const char *text)
-{
-    char front[ZT_NODE_NAME];
-    bool started = m->state == MEMBER_RUNNING;
-
-    if (m->down_told)
-        return;
-    m->down_told = true;
-    zt_member_front(m, front);
-    if (strncmp(text, front, strlen(front)) == 0)
-        front[0] = 0; /* the starter has named the host */
-    if (s->plan->elastic && !started && s->state == SUP_STARTING) {
-        zt_render_message(s->render, ZT_LOG_WARN, "%s%s; going on without this node",
-                          front, text);
-        s->start_code = exit_code;
-        return;
-    }
-    if (s->state == SUP_STOPPING && !started)
-        return; /* it was told to go */
-    zt_notes_down(&s->notes, front, text, exit_code);
-    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
 }
 
 /* ------------------------------------------------------------------ a start of the job
@@ -443,7 +287,7 @@ void zt_sup_step(struct zt_sup *s)
         busy = busy ||
                (s->members[i].state != MEMBER_OFF && s->members[i].state != MEMBER_DONE);
     if (!busy) /* all said DONE and are about to close their ends */
-        set_deadline(s, CLOSE_MS + (s->plan->same_host ? 0 : REMOTE_MS));
+        zt_sup_set_deadline(s, CLOSE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS));
 }
 
 /* ------------------------------------------------------------------ the end */
@@ -507,25 +351,6 @@ static void on_walk_close(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-static void watch_signals(struct zt_sup *s)
-{
-    const struct {
-        int sig;
-        uv_signal_cb fn;
-    } rows[] = {
-        {SIGINT, on_user_signal},       {SIGTERM, on_user_signal},
-        {SIGHUP, on_user_signal},       {SIGUSR1, on_forwarded_signal},
-        {SIGUSR2, on_forwarded_signal}, {SIGQUIT, on_quit},
-        {SIGTSTP, on_suspend},
-    };
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        uv_signal_init(&s->loop, &s->signals[i]);
-        s->signals[i].data = s;
-        uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
-    }
-}
-
 static void init_timers(struct zt_sup *s)
 {
     uv_timer_t *timers[] = {&s->tick, &s->flush, &s->deadline, &s->timeout, &s->again};
@@ -537,7 +362,8 @@ static void init_timers(struct zt_sup *s)
     s->ticked_s = zt_now();
     uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
     if (s->plan->timeout_s > 0)
-        uv_timer_start(&s->timeout, on_timeout, (uint64_t)(s->plan->timeout_s * 1000), 0);
+        uv_timer_start(&s->timeout, zt_sup_on_timeout,
+                       (uint64_t)(s->plan->timeout_s * 1000), 0);
 }
 
 static zt_err open_sup(struct zt_sup *s, const struct zt_render_config *screen,
@@ -597,7 +423,7 @@ int zt_supervise(const struct zt_plan *plan, const struct zt_render_config *scre
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     uv_loop_init(&s.loop);
-    watch_signals(&s);
+    zt_sup_watch_signals(&s);
     init_timers(&s);
     zt_sup_ctl_open(&s);
     begin(&s);

@@ -1,5 +1,6 @@
 /*
- * supervise_private.h -- inside the supervisor: the job (supervise.c), one node of it
+ * supervise_private.h -- inside the supervisor: the job (supervise.c), its end by force
+ * (supervise_stop.c), one node of it
  * (supervise_node.c), a job that makes no progress (supervise_hang.c) and the exchange
  * between MPI ranks of several nodes (supervise_pmi.c). Nobody else includes it.
  *
@@ -25,6 +26,9 @@
 
 /* bytes waiting for the screen before the job has to wait */
 #define ZT_SCREEN_HIGH (1u << 20)
+
+/* for the way to other hosts and back, on top of a grace */
+#define ZT_REMOTE_MS 1100
 
 typedef enum zt_sup_state {
     SUP_STARTING,
@@ -86,9 +90,12 @@ struct zt_sup {
     struct zt_sup_ctl *ctl;  /* what others ask of the job; NULL: no memory */
 };
 
-/* supervise.c */
+/* supervise_stop.c */
 /* Stop every node: two stages, then by force. */
 void zt_sup_stop(struct zt_sup *s, int sig, int grace_ms);
+void zt_sup_set_deadline(struct zt_sup *s, int ms); /* then all channels are closed */
+void zt_sup_watch_signals(struct zt_sup *s);
+void zt_sup_on_timeout(uv_timer_t *timer); /* --timeout */
 /* A node changed its state: does the job go on, or is it over? */
 void zt_sup_step(struct zt_sup *s);
 /* The node is lost, or could not be started; the first one is the cause. */

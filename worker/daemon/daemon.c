@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "worker/comm/comm_abort.h"
-#include "worker/daemon/look.h"
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
@@ -33,7 +32,6 @@
 #define SWEEP_MS        20
 
 static void check_end(struct zt_node *n);
-static void stop_ranks(struct zt_node *n, int sig, int grace_ms);
 
 /* ------------------------------------------------------------------ to zlaunch */
 
@@ -43,7 +41,7 @@ struct send_req {
     uint8_t bytes[];
 };
 
-static void lose_zlaunch(struct zt_node *n)
+void zt_node_lose_zlaunch(struct zt_node *n)
 {
     if (n->orphaned)
         return;
@@ -54,9 +52,9 @@ static void lose_zlaunch(struct zt_node *n)
     if (!n->job || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
         uv_stop(&n->loop);
     else
-        stop_ranks(n, SIGTERM,
-                   n->job->grace_ms < ORPHAN_GRACE_MS ? n->job->grace_ms
-                                                      : ORPHAN_GRACE_MS);
+        zt_node_stop(n, SIGTERM,
+                     n->job->grace_ms < ORPHAN_GRACE_MS ? n->job->grace_ms
+                                                        : ORPHAN_GRACE_MS);
 }
 
 static void on_sent(uv_write_t *req, int status)
@@ -66,7 +64,7 @@ static void on_sent(uv_write_t *req, int status)
 
     free(s);
     if (status < 0) {
-        lose_zlaunch(n);
+        zt_node_lose_zlaunch(n);
         return;
     }
     if (n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) < QUEUE_LOW)
@@ -98,7 +96,7 @@ void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a
     buf = uv_buf_init((char *)s->bytes, (unsigned)(ZT_FRAME_HEADER + 1 + body));
     if (uv_write(&s->req, (uv_stream_t *)&n->out, &buf, 1, on_sent)) {
         free(s);
-        lose_zlaunch(n);
+        zt_node_lose_zlaunch(n);
         return;
     }
     if (!n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) > QUEUE_HIGH)
@@ -106,7 +104,7 @@ void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a
 }
 
 /* Takes the reference. */
-static void send_json(struct zt_node *n, zt_frame_type type, json_t *o)
+void zt_node_send_json(struct zt_node *n, zt_frame_type type, json_t *o)
 {
     struct zt_buf body;
 
@@ -117,18 +115,18 @@ static void send_json(struct zt_node *n, zt_frame_type type, json_t *o)
     json_decref(o);
 }
 
-static void send_fault(struct zt_node *n, const struct zt_fault *fault)
+void zt_node_send_fault(struct zt_node *n, const struct zt_fault *fault)
 {
     json_t *o = json_object();
 
     json_object_set_new(o, "exit_code", json_integer(zt_err_exit_code(fault->code)));
     json_object_set_new(o, "text", zt_json_text(fault->text, strlen(fault->text)));
-    send_json(n, ZT_FRAME_FAULT, o);
+    zt_node_send_json(n, ZT_FRAME_FAULT, o);
 }
 
 /* ------------------------------------------------------------------ life and death */
 
-static void signal_ranks(struct zt_node *n, int sig)
+void zt_node_signal(struct zt_node *n, int sig)
 {
     for (int i = 0; i < n->num_started; i++)
         if (n->ranks[i].alive)
@@ -138,7 +136,7 @@ static void signal_ranks(struct zt_node *n, int sig)
 static void kill_all(struct zt_node *n)
 {
     n->has_killed = true;
-    signal_ranks(n, SIGKILL);
+    zt_node_signal(n, SIGKILL);
     zt_proc_signal_descendants(SIGKILL);
 }
 
@@ -152,7 +150,7 @@ static void on_grace(uv_timer_t *timer)
     check_end(n);
 }
 
-static void stop_ranks(struct zt_node *n, int sig, int grace_ms)
+void zt_node_stop(struct zt_node *n, int sig, int grace_ms)
 {
     if (n->state != ZT_NODE_RUNNING && n->state != ZT_NODE_STOPPING &&
         n->state != ZT_NODE_ENDING)
@@ -160,8 +158,8 @@ static void stop_ranks(struct zt_node *n, int sig, int grace_ms)
     if (n->state == ZT_NODE_RUNNING)
         n->state = ZT_NODE_STOPPING;
     n->has_killed = n->has_killed || sig == SIGKILL;
-    signal_ranks(n, sig);
-    signal_ranks(n, SIGCONT); /* a stopped process hears SIGTERM only when it goes on */
+    zt_node_signal(n, sig);
+    zt_node_signal(n, SIGCONT); /* a stopped process hears SIGTERM only when it goes on */
     if (!uv_is_active((uv_handle_t *)&n->grace) ||
         uv_timer_get_due_in(&n->grace) > (uint64_t)grace_ms)
         uv_timer_start(&n->grace, on_grace, (uint64_t)grace_ms, 0);
@@ -236,7 +234,7 @@ static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
     json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
     json_object_set_new(o, "oom", json_boolean(kills > n->oom_kills));
     json_object_set_new(o, "tail", tail_json(r));
-    send_json(n, ZT_FRAME_EXITED, o);
+    zt_node_send_json(n, ZT_FRAME_EXITED, o);
     if (kills > n->oom_kills)
         n->oom_kills = kills;
 }
@@ -251,7 +249,7 @@ static void report_left_mpi(struct zt_node *n, const struct zt_local_rank *r)
                      "rank %d ended with exit code 0 but without MPI_Finalize; the other "
                      "ranks are stopped",
                      r->rank));
-    send_fault(n, &fault);
+    zt_node_send_fault(n, &fault);
 }
 
 static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
@@ -275,7 +273,7 @@ static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
     if (inside && !failed && n->state == ZT_NODE_RUNNING)
         report_left_mpi(n, r);
     if ((failed || inside) && n->state == ZT_NODE_RUNNING)
-        stop_ranks(n, SIGTERM, n->job->grace_ms);
+        zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 
 static void on_sigchld(uv_signal_t *handle, int sig)
@@ -306,8 +304,8 @@ static void on_sigterm(uv_signal_t *handle, int sig)
     }
     zt_fault_set(&fault, ZT_E_CANCELLED, "the node daemon was asked to stop by %s",
                  zt_signal_text(sig));
-    send_fault(n, &fault);
-    stop_ranks(n, SIGTERM, n->job->grace_ms);
+    zt_node_send_fault(n, &fault);
+    zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 
 /* ------------------------------------------------------------------ starting */
@@ -391,12 +389,12 @@ static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
     o = json_object();
     json_object_set_new(o, "rank", json_integer(r->rank));
     json_object_set_new(o, "pid", json_integer(r->pid));
-    send_json(n, ZT_FRAME_STARTED, o);
+    zt_node_send_json(n, ZT_FRAME_STARTED, o);
     return zt_output_start(r, (int[3]){got.control_fd, got.out_fd[0], got.out_fd[1]},
                            fault);
 }
 
-static zt_err start_job(struct zt_node *n, struct zt_fault *fault)
+zt_err zt_node_start_job(struct zt_node *n, struct zt_fault *fault)
 {
     struct zt_cores cores;
     zt_err rc = open_shared(n, fault);
@@ -414,252 +412,6 @@ static zt_err start_job(struct zt_node *n, struct zt_fault *fault)
         rc = start_rank(n, &cores, i, fault);
     zt_cores_release(&cores);
     return rc;
-}
-
-/* ------------------------------------------------------------------ from zlaunch */
-
-static zt_err on_job(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
-{
-    zt_err rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
-
-    zt_links_close(n->links);
-    n->links = NULL;
-    if (rc)
-        return rc;
-    n->oom_kills = zt_proc_oom_kills();
-    n->state = ZT_NODE_RUNNING;
-    rc = start_job(n, fault);
-    if (rc) { /* those that did start are stopped like any others */
-        send_fault(n, fault);
-        n->exit_code = zt_err_exit_code(rc);
-        stop_ranks(n, SIGKILL, 0);
-    }
-    return ZT_OK;
-}
-
-/* {"signal": N, ...}; 0 when it is none. */
-static int signal_of(const json_t *o)
-{
-    int64_t sig = zt_json_get_int(o, "signal", 0);
-
-    return sig > 0 && sig < NSIG ? (int)sig : 0;
-}
-
-static zt_err on_stop(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
-{
-    json_t *o = zt_json_object(f->body, f->body_bytes);
-    int sig = signal_of(o);
-    int64_t grace = zt_json_get_int(o, "grace_ms", -1);
-
-    json_decref(o);
-    if (!sig || grace < 0 || grace > 3600 * 1000)
-        return zt_fault_set(fault, ZT_E_FORMAT, "STOP frame: no signal or no grace_ms");
-    stop_ranks(n, sig, (int)grace);
-    return ZT_OK;
-}
-
-static zt_err on_signal(struct zt_node *n, const struct zt_frame *f,
-                        struct zt_fault *fault)
-{
-    json_t *o = zt_json_object(f->body, f->body_bytes);
-    int sig = signal_of(o);
-
-    json_decref(o);
-    if (!sig)
-        return zt_fault_set(fault, ZT_E_FORMAT, "SIGNAL frame: no signal");
-    signal_ranks(n, sig);
-    return ZT_OK;
-}
-
-/* That it came is what counts: see on_read(). */
-static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
-{
-    (void)n;
-    (void)f;
-    (void)fault;
-    return ZT_OK;
-}
-
-/* The answer of a rank that does not listen. */
-static void refuse_ask(struct zt_node *n, const struct zt_local_rank *r, int64_t id)
-{
-    json_t *o = json_object();
-    struct zt_buf body;
-    uint8_t head[4];
-
-    json_object_set_new(o, "event", json_string("answer"));
-    json_object_set_new(o, "id", json_integer(id));
-    json_object_set_new(o, "ok", json_false());
-    json_object_set_new(o, "text", json_string("the rank does not listen"));
-    zt_buf_init(&body, ZT_FRAME_MAX - 1);
-    zt_set_u32(head, (uint32_t)r->rank);
-    if (zt_json_put(&body, o) == ZT_OK)
-        zt_node_send(n, ZT_FRAME_RELAY, head, sizeof(head), zt_buf_head(&body),
-                     zt_buf_used(&body));
-    zt_buf_release(&body);
-    json_decref(o);
-}
-
-static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
-{
-    (void)f;
-    (void)fault;
-    for (int i = 0; i < n->num_started; i++)
-        if (n->ranks[i].alive)
-            send_json(n, ZT_FRAME_LOOKED,
-                      zt_look_at(n->ranks[i].rank, n->ranks[i].pid, &n->phases[i]));
-    return ZT_OK;
-}
-
-/* Handed on as it is; a rank that cannot take it has that said for it. */
-static zt_err on_ask(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
-{
-    json_t *o = zt_json_object(f->body, f->body_bytes);
-    int64_t id = zt_json_get_int(o, "id", 0);
-
-    json_decref(o);
-    if (id <= 0)
-        return zt_fault_set(fault, ZT_E_FORMAT, "ASK frame: no id");
-    for (int i = 0; i < n->num_started; i++)
-        if (n->ranks[i].alive && !zt_output_ask(&n->ranks[i], f->body, f->body_bytes))
-            refuse_ask(n, &n->ranks[i], id);
-    return ZT_OK;
-}
-
-static zt_err on_pmi_pairs(struct zt_node *n, const struct zt_frame *f,
-                           struct zt_fault *fault)
-{
-    return n->pmi ? zt_pmi_merge(n->pmi, (const char *)f->body, f->body_bytes, fault)
-                  : ZT_OK;
-}
-
-static zt_err on_pmi_fence(struct zt_node *n, const struct zt_frame *f,
-                           struct zt_fault *fault)
-{
-    (void)f;
-    return n->pmi ? zt_pmi_release(n->pmi, fault) : ZT_OK;
-}
-
-static zt_err on_links(struct zt_node *n, const struct zt_frame *f,
-                       struct zt_fault *fault)
-{
-    zt_err rc = n->links ? ZT_OK : zt_links_open(&n->loop, &n->links, fault);
-
-    (void)f;
-    if (!rc)
-        send_json(n, ZT_FRAME_LINKS_HERE, zt_links_here(n->links));
-    return rc;
-}
-
-static void on_links_found(void *ctx, json_t *found)
-{
-    send_json(ctx, ZT_FRAME_LINKS_FOUND, found);
-}
-
-static zt_err on_links_try(struct zt_node *n, const struct zt_frame *f,
-                           struct zt_fault *fault)
-{
-    if (!n->links)
-        return zt_fault_set(fault, ZT_E_FORMAT, "LINKS_TRY frame: before LINKS");
-    return zt_links_try(n->links, f->body, f->body_bytes, on_links_found, n, fault);
-}
-
-/* Which frame may come in which states; any other ends the conversation. */
-static const struct {
-    zt_frame_type type;
-    unsigned states; /* bit set of zt_node_state */
-    zt_err (*handle)(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault);
-} handlers[] = {
-    {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
-    {ZT_FRAME_STOP, ~0u, on_stop},
-    {ZT_FRAME_LINKS, 1u << ZT_NODE_WAIT_JOB, on_links},
-    {ZT_FRAME_LINKS_TRY, 1u << ZT_NODE_WAIT_JOB, on_links_try},
-    {ZT_FRAME_SIGNAL, ~0u, on_signal},
-    {ZT_FRAME_PING, ~0u, on_ping},
-    {ZT_FRAME_LOOK, ~0u, on_look},
-    {ZT_FRAME_ASK, ~0u, on_ask},
-    {ZT_FRAME_PMI_PAIRS, ~0u, on_pmi_pairs},
-    {ZT_FRAME_PMI_FENCE, ~0u, on_pmi_fence},
-};
-
-static zt_err dispatch(struct zt_node *n, const struct zt_frame *f,
-                       struct zt_fault *fault)
-{
-    for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
-        if (handlers[i].type == f->type && handlers[i].states >> n->state & 1)
-            return handlers[i].handle(n, f, fault);
-    return zt_fault_set(fault, ZT_E_FORMAT, "unexpected frame of type %d", f->type);
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
-{
-    static char block[65536]; /* the loop's own: one read at a time */
-
-    (void)handle;
-    (void)suggested;
-    *buf = uv_buf_init(block, sizeof(block));
-}
-
-static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
-{
-    struct zt_node *n = stream->data;
-    struct zt_fault fault = {0};
-    struct zt_frame f;
-    zt_err rc;
-
-    if (k == 0)
-        return;
-    if (k < 0) {
-        uv_read_stop(stream);
-        lose_zlaunch(n);
-        return;
-    }
-    n->heard_s = zt_now();
-    rc = zt_buf_put(&n->frames, buf->base, (size_t)k);
-    while (!rc && (rc = zt_frame_peek(&n->frames, &f, &fault)) == ZT_OK) {
-        rc = dispatch(n, &f, &fault);
-        zt_frame_drop(&n->frames, &f);
-    }
-    if (rc && rc != ZT_E_SHORT) {
-        zt_error("daemon", "%s", fault.text);
-        send_fault(n, &fault);
-        uv_read_stop(stream);
-        n->exit_code = zt_err_exit_code(rc);
-        lose_zlaunch(n);
-    }
-}
-
-/* What the ranks' phase pages hold: it changes while they go on. */
-static uint32_t digest_of(const struct zt_node *n)
-{
-    const uint8_t *p = (const uint8_t *)n->phases;
-    uint32_t h = 2166136261u;
-
-    for (size_t i = 0; p && i < n->phases_bytes; i++)
-        h = (h ^ p[i]) * 16777619u;
-    return h;
-}
-
-/* Say that this node lives, and ask whether zlaunch does. Time in which this process
- * itself stood still does not count. */
-static void on_beat(uv_timer_t *timer)
-{
-    struct zt_node *n = timer->data;
-    double now = zt_now();
-    uint8_t digest[4];
-
-    if (now - n->beat_s > 2 * ZT_BEAT_MS / 1000.0)
-        n->heard_s = now;
-    n->beat_s = now;
-    zt_set_u32(digest, digest_of(n));
-    zt_node_send(n, ZT_FRAME_BEAT, digest, sizeof(digest), NULL, 0);
-    if (n->job && n->job->silence_ms && !n->orphaned &&
-        now - n->heard_s > n->job->silence_ms / 1000.0) {
-        zt_error("daemon", "zlaunch has been silent for %d ms; stopping the ranks",
-                 n->job->silence_ms);
-        n->exit_code = zt_err_exit_code(ZT_E_HOST);
-        lose_zlaunch(n);
-    }
 }
 
 /* ------------------------------------------------------------------ the process */
@@ -684,7 +436,7 @@ static zt_err open_channel(struct zt_node *n, struct zt_fault *fault)
     if (!e)
         e = uv_pipe_open(&n->out, out);
     if (!e)
-        e = uv_read_start((uv_stream_t *)&n->in, on_alloc, on_read);
+        e = uv_read_start((uv_stream_t *)&n->in, zt_node_on_alloc, zt_node_on_read);
     if (e)
         return zt_fault_set(
             fault, ZT_E_SYSTEM,
@@ -778,9 +530,9 @@ int zt_daemon_main(int argc, char **argv)
     json_object_set_new(hello, "pid", json_integer(getpid()));
     zt_links_network(network);
     json_object_set_new(hello, "network", json_string(network));
-    send_json(&node, ZT_FRAME_HELLO, hello);
+    zt_node_send_json(&node, ZT_FRAME_HELLO, hello);
     node.heard_s = node.beat_s = zt_now();
-    uv_timer_start(&node.beat, on_beat, ZT_BEAT_MS, ZT_BEAT_MS);
+    uv_timer_start(&node.beat, zt_node_on_beat, ZT_BEAT_MS, ZT_BEAT_MS);
     uv_run(&node.loop, UV_RUN_DEFAULT);
     close_node(&node);
     return node.exit_code;

@@ -1,6 +1,6 @@
 /*
- * node.h -- inside the daemon: the loop's state, shared by daemon.c (control, life and
- * death) and output.c (what ranks write). Nobody else includes it.
+ * node.h -- inside the daemon: the loop's state, shared by daemon.c (life and death),
+ * control.c (what zlaunch says) and output.c (what ranks write). Nobody else includes it.
  *
  *      WAIT_JOB --JOB--> RUNNING --all ranks exit 0--> ENDING --nobody left--> DONE
  *                           |                             ^
@@ -22,6 +22,7 @@
 #include "worker/daemon/links.h"
 #include "worker/daemon/pmi.h"
 
+#include <jansson.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -99,6 +100,20 @@ struct zt_node {
 /* daemon.c: queue a frame to zlaunch, made of two pieces; lost when zlaunch is gone. */
 void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a_bytes,
                   const void *b, size_t b_bytes);
+
+/* Takes the reference. */
+void zt_node_send_json(struct zt_node *n, zt_frame_type type, json_t *o);
+void zt_node_send_fault(struct zt_node *n, const struct zt_fault *fault);
+void zt_node_signal(struct zt_node *n, int sig); /* every living rank's process group */
+/* SIGKILL for whoever is left after the grace; a shorter grace counts. */
+void zt_node_stop(struct zt_node *n, int sig, int grace_ms);
+zt_err zt_node_start_job(struct zt_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_node_lose_zlaunch(struct zt_node *n); /* nobody listens: stop, then end */
+
+/* control.c: callbacks of the channel's reading end and of the heart. */
+void zt_node_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf);
+void zt_node_on_beat(uv_timer_t *timer);
 
 /* output.c */
 /* Take over the descriptors of a started rank and begin to read. */
