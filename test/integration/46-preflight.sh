@@ -105,6 +105,15 @@ launch "${nodes[@]}" --log_format json -- true
 check "json tells the table, too" grep -q '"ok":false,"text":".*cannot reach' "$tmp/out"
 launch "${nodes[@]}" --no_preflight -- sh -c 'echo started'
 check "--no_preflight starts all the same" test "$(grep -c started "$tmp/out")" = 4
+# An end of it goes away: with those that are left all is well.
+launch_bg "${nodes[@]}" --elastic_training -- sh -c 'echo world $WORLD_SIZE'
+in_second() { [ -n "$(ip netns pids "${tag}2")" ]; }
+within 10 in_second || fail "no daemon came to the second namespace"
+ip netns pids "${tag}2" | xargs -r kill -9
+wait "$job"
+code=$?
+check "elastic: a node that ends meanwhile is left out" test "$code $(words)" = "0 world 3;"
+check "  the others are joined" err_has "links: eth0 10.99.7.0/24 reaches all 3 nodes"
 
 # A second network, of which eth0 is not a part; and IPv6.
 for i in 1 2 3 4; do wire $i b ib0 fd99:7::$i/64 nodad; done
