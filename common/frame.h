@@ -21,7 +21,7 @@
 /* Both sides of the channel say something at least every ZT_BEAT_MS; a node, or a zlaunch
  * behind a network, that is silent for ZT_SILENCE_MS is taken for dead. */
 #define ZT_BEAT_MS    500
-#define ZT_SILENCE_MS 3000
+#define ZT_SILENCE_MS 2500
 
 typedef enum zt_frame_type {
     /* zlaunch -> daemon */

@@ -70,6 +70,9 @@ const struct zt_option zt_launch_options[] = {
     TEXT("export", "NAME[=VALUE],...",
          "variables that ranks on other hosts get too, next to NCCL_*, UCX_*, OMP_*, "
          "PYTHON*, LD_LIBRARY_PATH and what .zlaunch_env and .deepspeed_env set"),
+    FLAG("serve_store",
+         "keep PyTorch's TCPStore at MASTER_PORT for the ranks, which then use env:// as "
+         "under torchrun"),
     FLAG("no_preflight", "do not test the links between the nodes before ranks start"),
     INT("ssh_port", 1, 65535, "port of ssh"),
     TEXT("ssh_identity", "FILE", "key file (default: the agent, then the usual files)"),
@@ -192,6 +195,7 @@ static void fill_reach(struct zt_launch *l, struct zt_report *report)
     l->launcher_args = text(l, "launcher_args");
     l->force_multi = flag(l, "force_multi");
     l->preflight = !flag(l, "no_preflight");
+    l->serve_store = flag(l, "serve_store");
     l->node_rank = flag(l, "no_ssh") ? integer(l, "node_rank", -1) : -1;
     l->connect_timeout_s = value(l, "connect_timeout")->real;
     l->exports = text(l, "export");
@@ -385,6 +389,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_report *
         return;
     }
     l->is_plugin = !dashes && !flag(l, "no_python") && ends_in_so(l->target[0]);
+    if (l->is_plugin && l->serve_store)
+        zt_report_problem(report, ZT_E_USAGE,
+                          "--serve_store is for PyTorch programs; ranks of a plugin find "
+                          "each other without it");
     l->action = choose_action(l);
 }
 

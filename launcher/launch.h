@@ -42,7 +42,8 @@ struct zt_launch {
     const char *launcher_args; /* extra words for it; NULL: none */
     int node_rank;             /* --no_ssh: the one node to run; -1: all */
     bool force_multi;
-    bool preflight; /* test the links between the nodes first */
+    bool serve_store; /* a TCPStore for PyTorch programs */
+    bool preflight;   /* test the links between the nodes first */
     struct zt_ssh_options ssh;
     double connect_timeout_s; /* of each phase of reaching a node */
     const char *zworker;      /* on other hosts; NULL: looked for there */

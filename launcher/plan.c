@@ -110,6 +110,9 @@ static void pass_options(const struct zt_launch *l, struct zt_plan *p)
     set_env(p, "ZLAUNCH_LOG_LEVEL", l->level_name);
     if (l->device_given)
         set_env(p, "ZLAUNCH_DEVICE", l->device);
+    p->serve_store = l->serve_store;
+    if (l->serve_store) /* env:// of torch.distributed asks for this */
+        set_env(p, "TORCHELASTIC_USE_AGENT_STORE", "True");
 }
 
 /* Where rank 0 is, as the other nodes see it. */
@@ -120,7 +123,8 @@ static void choose_master(struct zt_plan *p, const struct zt_launch *l)
 
     if (p->same_host)
         addr = "127.0.0.1";
-    else if (p->nodes[0].starter == &zt_starter_local && gethostname(own, 255) == 0)
+    else if ((l->serve_store || p->nodes[0].starter == &zt_starter_local) &&
+             gethostname(own, 255) == 0)
         addr = own;
     snprintf(p->master_addr, sizeof(p->master_addr), "%s",
              l->master_addr ? l->master_addr : addr);

@@ -34,6 +34,7 @@ struct zt_plan {
     int only_node;              /* --no_ssh: start just this one; -1: all */
     bool same_host;             /* all nodes are on this host */
     const char *mpirun; /* hand the job over to this MPI launcher; NULL: daemons */
+    bool serve_store;   /* a TCPStore at the master's port */
     char master_addr[256];
     int master_port; /* 0: a free one, found for each start of the job */
     int grace_ms;

@@ -122,7 +122,8 @@ static void run_job(struct zt_sup *s)
 
     zt_group_arrange(&s->group, s->plan, s->present);
     zt_notes_release(&s->notes);
-    if (zt_notes_init(&s->notes, s->group.world, &fault)) {
+    if (zt_notes_init(&s->notes, s->group.world, &fault) ||
+        zt_sup_store_begin(s, &fault)) {
         zt_notes_down(&s->notes, "", fault.text, zt_err_exit_code(fault.code));
         zt_sup_stop(s, SIGTERM, 0);
         return;
@@ -430,6 +431,7 @@ int zt_supervise(const struct zt_plan *plan, const struct zt_render_config *scre
     uv_run(&s.loop, UV_RUN_DEFAULT);
     code = conclude(&s);
     last_words(&s);
+    zt_sup_store_end(&s);
     zt_sup_ctl_finish(&s, code);
     uv_walk(&s.loop, on_walk_close, NULL);
     uv_run(&s.loop, UV_RUN_DEFAULT);

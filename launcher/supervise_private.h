@@ -78,6 +78,7 @@ struct zt_sup {
     int start_code;                /* exit code of the last node left out */
     bool *present;                 /* (plan's num_nodes) scratch */
     struct zt_group group;
+    struct zt_tcp_server *store;    /* of --serve_store; NULL: none */
     struct zt_preflight *preflight; /* NULL: not needed, or not begun */
     struct zt_notes notes;
     bool reading, unclean; /* unclean: a node went down before it was DONE */
@@ -131,6 +132,10 @@ void zt_sup_ctl_started(struct zt_sup *s);               /* one more rank */
 /* True: it was an answer to a question, and for nobody else. */
 bool zt_sup_ctl_event(struct zt_sup *s, int rank, json_t *event);
 void zt_sup_ctl_line(void *ctx, int stream, const char *tag, const char *text, size_t n);
+
+/* supervise_store.c: a fresh TCPStore for a start of the job, where one is asked for */
+zt_err zt_sup_store_begin(struct zt_sup *s, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_sup_store_end(struct zt_sup *s);
 
 /* supervise_pmi.c */
 void zt_sup_pmi_reset(struct zt_sup *s);

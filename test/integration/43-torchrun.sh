@@ -90,6 +90,29 @@ if ! "$venv/bin/python" -c 'import torch.distributed.run' 2>/dev/null; then
     echo "# skip - no torchrun in ZT_VENV or build/venv: the rest needs it"
     finish
 fi
+# a PyTorch program under zlaunch: rank 0's own store, and the one that zlaunch keeps
+cat >"$tmp/gloo.py" <<'SCRIPT'
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+t = torch.full((4,), float(dist.get_rank() + 1))
+dist.all_reduce(t)
+print("sum", t.tolist(), os.environ.get("TORCHELASTIC_USE_AGENT_STORE"), flush=True)
+if os.environ.get("FAIL") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    raise SystemExit(3)
+dist.destroy_process_group()
+SCRIPT
+sums() { grep -c "sum \[3.0, 3.0, 3.0, 3.0\] $2" "$1"; }
+"$bin/zlaunch" --num_gpus 2 -- "$venv/bin/python" "$tmp/gloo.py" >"$tmp/gloo" 2>&1
+check "zlaunch runs a PyTorch program" test $? -eq 0
+check "its 2 ranks meet" test "$(sums "$tmp/gloo" None)" -eq 2
+FAIL=1 "$bin/zlaunch" --num_gpus 2 --serve_store --max_restarts 1 -- "$venv/bin/python" "$tmp/gloo.py" \
+    >"$tmp/served" 2>&1
+check "with --serve_store, and a restart" test $? -eq 0
+check "they meet in zlaunch's store, both times" test "$(sums "$tmp/served" True)" -eq 4
+
 torchrun() {
     "$venv/bin/python" -m torch.distributed.run --no-python --nproc_per_node 2 \
         --master_port "$(free_port)" "$@"
