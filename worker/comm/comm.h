@@ -47,6 +47,8 @@ struct zt_comm_config {
     int rank, world;
     int shm_fd; /* shm: an empty memfd all ranks share, which comm does not close; or -1
                  */
+    int node_ranks; /* mpi: so many neighbouring ranks share a node, on all nodes; 0: not
+                     * known. Speed alone depends on it */
     double timeout_s; /* a wait longer than this is an error naming who is missing */
 };
 

@@ -6,7 +6,8 @@
  * every rank (mesh.h). A short message rides along, and that was all. Long ones go from
  * and to the buffers themselves in pieces, two turns in flight:
  *
- *   all_gather, all_to_all   piece k of everything goes straight to its place
+ *   all_gather, all_to_all   piece k of everything goes straight to its place; an
+ *                            all_gather over nodes in two steps (mpi_nodes.c)
  *   broadcast                down the chain root, root + 1, ...: a rank passes piece k on
  *                            while piece k+1 comes in
  *   reduce_scatter           piece k of my slice comes from all ranks into the stage and
@@ -18,9 +19,9 @@
  * The stage has a constant size, whatever the call. A piece is no longer than an int can
  * count.
  */
-#include "worker/comm/engine.h"
+#include "worker/comm/mpi_private.h"
+
 #include "worker/comm/fold.h"
-#include "worker/comm/mesh.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,30 +31,9 @@
     ((size_t)4 << 20)                   /* both turns together, of a world of 64 or less \
                                          */
 #define STAGE_MIN    ((size_t)32 << 10) /* a piece in it */
-#define MOVE_BYTES   ((size_t)8 << 20)  /* a piece that goes straight to its place */
 #define CHAIN_BYTES  ((size_t)1 << 20)
 #define STREAM_BYTES ((size_t)16 << 20) /* see shm.c */
 #define LINE_BYTES   64u
-
-/* Batches: what is summed or moved, and the results that go out. By turn. */
-#define BATCH_IN(turn)  ((int)((turn)&1))
-#define BATCH_OUT(turn) (2 + (int)((turn)&1))
-
-/* Memory from mpi_alloc(). */
-struct region {
-    struct region *next;
-    void *at;
-    size_t bytes;
-};
-
-struct mpi {
-    struct zt_mesh *mesh;
-    int rank, world;
-    size_t piece_bytes; /* of one rank in the stage */
-    char *stage;        /* (2, world, piece_bytes) */
-    const void **src;   /* (world) */
-    struct region *regions;
-};
 
 /* ---------------------------------------------------------------- small things */
 static size_t least(size_t a, size_t b)
@@ -294,7 +274,7 @@ static void post_moves(struct mpi *s, const struct zt_comm_call *call, size_t tu
 static zt_err move(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
                    struct zt_fault *fault)
 {
-    size_t per = call->op == ZT_COMM_ALL_TO_ALL ? s->piece_bytes : MOVE_BYTES;
+    size_t per = call->op == ZT_COMM_ALL_TO_ALL ? s->piece_bytes : ZT_MPI_MOVE_BYTES;
     size_t turns = turns_of(bytes, per), mine = (size_t)s->rank * bytes;
     bool stream = bytes >= STREAM_BYTES;
     zt_err rc = ZT_OK;
@@ -375,13 +355,20 @@ static zt_err broadcast(struct mpi *s, const struct zt_comm_call *call, size_t b
     return rc;
 }
 
+static zt_err all_gather(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
+                         struct zt_fault *fault)
+{
+    return s->node_ranks ? zt_mpi_gather_nodes(s, call, bytes, fault)
+                         : move(s, call, bytes, fault);
+}
+
 /* ---------------------------------------------------------------- the engine */
 typedef zt_err (*run_fn)(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
                          struct zt_fault *fault);
 
 static const run_fn long_ways[ZT_COMM_NUM_OP] = {
     [ZT_COMM_ALL_REDUCE] = all_reduce, [ZT_COMM_REDUCE_SCATTER] = reduce_scatter,
-    [ZT_COMM_ALL_GATHER] = move,       [ZT_COMM_ALL_TO_ALL] = all_to_all,
+    [ZT_COMM_ALL_GATHER] = all_gather, [ZT_COMM_ALL_TO_ALL] = all_to_all,
     [ZT_COMM_BROADCAST] = broadcast,
 };
 
@@ -493,6 +480,26 @@ static struct mpi *new_mpi(int rank, int world)
     return NULL;
 }
 
+/* Two levels only where all ranks know of the same, and there are several nodes. */
+static zt_err agree_on_nodes(struct mpi *s, int node_ranks, struct zt_fault *fault)
+{
+    int32_t mine = node_ranks, *all = calloc((size_t)s->world, sizeof(*all));
+    struct zt_comm_call call = {
+        .op = ZT_COMM_ALL_GATHER, .dtype = ZT_I32, .count = 1, .scale = 1, .send = &mine};
+    bool same = mine > 1 && s->world > mine && s->world % mine == 0;
+    zt_err rc;
+
+    if (!all)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    call.recv = all;
+    rc = mpi_run(s, &call, fault);
+    for (int r = 0; r < s->world; r++)
+        same = same && all[r] == mine;
+    s->node_ranks = !rc && same ? mine : 0;
+    free(all);
+    return rc;
+}
+
 static zt_err mpi_open(const struct zt_comm_config *cfg, void **self,
                        struct zt_fault *fault)
 {
@@ -502,6 +509,8 @@ static zt_err mpi_open(const struct zt_comm_config *cfg, void **self,
     if (!s)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     rc = zt_mesh_open(cfg, &s->mesh, fault);
+    if (!rc)
+        rc = agree_on_nodes(s, cfg->node_ranks, fault);
     if (rc) {
         mpi_close(s);
         return rc;

@@ -135,6 +135,8 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
         .rank = run->rank,
         .world = run->world,
         .shm_fd = -1,
+        .node_ranks =
+            run->rank % run->local_world == run->local_rank ? run->local_world : 0,
         .timeout_s = 600,
     };
     zt_err rc;

@@ -39,6 +39,7 @@ static struct zt_comm_config UNUSED mpi_config(double timeout_s)
                                    .rank = env_number("PMI_RANK", 0),
                                    .world = env_number("PMI_SIZE", 1),
                                    .shm_fd = words ? open(words, O_RDWR | O_CLOEXEC) : -1,
+                                   .node_ranks = env_number("TEST_NODE_RANKS", 0),
                                    .timeout_s = timeout_s > 0 ? timeout_s : 60};
 }
 

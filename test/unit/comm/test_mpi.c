@@ -373,6 +373,19 @@ static void test_all_gather_puts_rank_r_at_place_r(void **state)
     run_fine(4, "gather");
 }
 
+/* As if the ranks were on several nodes: pieces go between these first, then inside. */
+static void test_all_gather_over_nodes_gives_the_same(void **state)
+{
+    (void)state;
+    setenv("TEST_NODE_RANKS", "2", 1);
+    run_fine(4, "gather");
+    run_fine(6, "gather");
+    setenv("TEST_NODE_RANKS", "3", 1);
+    run_fine(6, "gather");
+    run_fine(4, "gather"); /* does not divide: in one step */
+    unsetenv("TEST_NODE_RANKS");
+}
+
 static void test_all_to_all_is_a_transpose(void **state)
 {
     (void)state;
@@ -435,6 +448,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_reduce_is_the_rank_order_sum),
     cmocka_unit_test(test_reduce_scatter_gives_each_rank_its_slice_of_the_sum),
     cmocka_unit_test(test_all_gather_puts_rank_r_at_place_r),
+    cmocka_unit_test(test_all_gather_over_nodes_gives_the_same),
     cmocka_unit_test(test_all_to_all_is_a_transpose),
     cmocka_unit_test(test_broadcast_gives_the_roots_bytes_to_all),
     cmocka_unit_test(test_sum_f64_adds_in_rank_order),

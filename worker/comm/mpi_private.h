@@ -1,0 +1,43 @@
+/*
+ * mpi_private.h -- inside the mpi engine: mpi.c, and mpi_nodes.c for groups over several
+ * nodes with several ranks each. Nobody else includes it.
+ */
+#ifndef WORKER_COMM_MPI_PRIVATE_H
+#define WORKER_COMM_MPI_PRIVATE_H
+
+#include "worker/comm/engine.h"
+#include "worker/comm/mesh.h"
+
+#define ZT_MPI_MOVE_BYTES ((size_t)8 << 20) /* a piece that goes straight to its place   \
+                                             */
+
+/* Batches: what is summed or moved, and the results that go out. By turn. */
+#define BATCH_IN(turn)  ((int)((turn)&1))
+#define BATCH_OUT(turn) (2 + (int)((turn)&1))
+
+/* Memory from mpi_alloc(). */
+struct region {
+    struct region *next;
+    void *at;
+    size_t bytes;
+};
+
+struct mpi {
+    struct zt_mesh *mesh;
+    int rank, world;
+    int node_ranks;     /* neighbours that share a node, on several nodes alike; else 0 */
+    size_t piece_bytes; /* of one rank in the stage */
+    char *stage;        /* (2, world, piece_bytes) */
+    const void **src;   /* (world) */
+    struct region *regions;
+};
+
+/*
+ * An all_gather of long messages over nodes: ranks of the same place on each node
+ * exchange their pieces first, then the ranks of a node what each has got. So a piece
+ * crosses to another node once, not once for each of its ranks.
+ */
+zt_err zt_mpi_gather_nodes(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
