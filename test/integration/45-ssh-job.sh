@@ -4,6 +4,8 @@
 # nothing of the job stays anywhere.
 . "$(dirname "$0")/launch_lib.sh"
 rigs=$(dirname "$0")/../rigs
+# libraries that MPI loads leak; so does libssh2 when other hosts' handshakes are cut off
+export ASAN_OPTIONS=detect_leaks=0
 [ -x /usr/sbin/sshd ] || { echo "skip - no /usr/sbin/sshd (apt install openssh-server)"; exit 77; }
 rig=$tmp/rig
 trap '"$rigs/sshd" stop "$rig" >/dev/null 2>&1; rm -rf "$tmp"' EXIT
