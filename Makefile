@@ -211,7 +211,7 @@ asan ubsan tsan:
 # in: all but the longest for asan; numbers and threads for the others
 E2E_asan  := $(filter-out $(foreach n,13 23 26 27 29 42-node 45-node,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 40 47,test/integration/$(n)-*))
-E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 27 28,test/integration/$(n)-*))
+E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(sort $(E2E_$(VARIANT)))
 

@@ -8,6 +8,7 @@
 # settings by default, in turn; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
+[ "${ZT_VARIANT:-}" != tsan ] || export UCX_MEM_EVENTS=n # its hooks run in threads that TSan has left
 full() { [ "${ZT_MATRIX:-quick}" = full ] || { [ "$1" = shm ] && [ -z "${ZT_VARIANT:-}" ]; }; }
 
 # config STAGE OVERLAP BUCKET: the file for --deepspeed

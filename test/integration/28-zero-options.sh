@@ -3,6 +3,7 @@
 # timeline, and to ranks that were not given the same.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
+[ "${ZT_VARIANT:-}" != tsan ] || export UCX_MEM_EVENTS=n # its hooks run in threads that TSan has left
 
 # zero OUT RANKS STAGE KEYS ARGS...: 6 steps; KEYS go into zero_optimization
 zero() {
