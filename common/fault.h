@@ -39,7 +39,8 @@ const char *zt_err_name(zt_err code);
 
 /*
  * The process exit code of a failure: 2 usage, 65 bad config or format, 66 missing input,
- * 69 host unreachable, 70 internal, 71 system, 73 cannot create, 78 plan refused, 130 cancelled, else 1.
+ * 69 host unreachable, 70 internal, 71 system, 73 cannot create, 78 plan refused, 130
+ * cancelled, else 1.
  */
 int zt_err_exit_code(zt_err code);
 
