@@ -506,7 +506,7 @@ static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_local *lo
     }
     if (!rc) {
         rc = one_machine(all, r->place.world, fault);
-        if (!rc)
+        if (!rc && all[0].data) /* one_machine() has looked at its size */
             memcpy(first, all[0].data, sizeof(*first));
         free(all[0].data);
     }

@@ -8,8 +8,8 @@
 #include "worker/comm/engine.h"
 #include "worker/comm/mesh.h"
 
-#define ZT_MPI_MOVE_BYTES ((size_t)8 << 20) /* a piece that goes straight to its place   \
-                                             */
+/* A piece that goes straight to its place. */
+#define ZT_MPI_MOVE_BYTES ((size_t)8 << 20)
 
 /* Batches: what is summed or moved, and the results that go out. By turn. */
 #define BATCH_IN(turn)  ((int)((turn)&1))
