@@ -364,8 +364,8 @@ void zt_member_check_silence(struct zt_member *m, double now)
         return;
     snprintf(text, sizeof(text),
              m->state == MEMBER_STARTING
-                 ? "the node daemon was started and has said nothing for %.0f s"
-                 : "the node has been silent for %.0f s: it is down, cut off, or stopped",
+                 ? "the node daemon was started and has said nothing for %g s"
+                 : "the node has been silent for %g s: it is down, cut off, or stopped",
              limit);
     zt_sup_node_failed(m->sup, m, zt_err_exit_code(ZT_E_HOST), text);
     zt_member_close(m);

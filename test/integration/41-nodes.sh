@@ -68,7 +68,7 @@ within 6 nobody_left || fail "a silent node holds up the job"
 gone "a silent node"
 end
 check "a silent node: 69" code_is 69
-check "it is named" err_has "n2: the node has been silent for 3 s"
+check "it is named" err_has "n2: the node has been silent for 2.5 s"
 launch_bg "${nodes[@]}" -- sh -c "$tree"
 ready 10
 kill -9 "$job"
