@@ -67,7 +67,7 @@ zt_err zt_secret_parse(const char *text, size_t bytes, const char *where,
 static zt_err read_text(int fd, const char *where, struct zt_secret *out,
                         struct zt_fault *fault)
 {
-    char text[256];
+    char text[256] = "";
     size_t n = 0;
     zt_err rc;
 

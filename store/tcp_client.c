@@ -217,7 +217,7 @@ zt_err zt_tcp_store_add(struct zt_tcp_store *s, const char *key, int64_t delta,
 /* Take the wait back. The answer may have been on its way: then a second byte follows. */
 static zt_err cancel_wait(struct zt_tcp_store *s, bool *came, struct zt_fault *fault)
 {
-    uint8_t byte;
+    uint8_t byte = 0;
     zt_err rc = finish(s, begin(s, ZT_TCP_CANCEL_WAIT, NULL), fault);
 
     *came = false;
