@@ -35,14 +35,23 @@ formula() {
         printf "%.0f\n", w + g + o + live + t }'
 }
 
-# watch FILE: the largest Pss of a rank while the command runs, in KiB, to FILE
+# watch FILE RANKS: the largest Pss of a rank while the command runs, in KiB, to FILE. Only
+# samples taken while all ranks live count: once one has ended, the pages that it shared are
+# wholly its neighbours'.
 watch() {
-    local peak=0 p k
+    local peak=0 most p k n ranks
     while [ -e "$1.on" ]; do
-        for p in $(pgrep -f "zworker $bin/models/gpt2.so --n_layer $layers"); do
+        ranks=$(pgrep -f "zworker $bin/models/gpt2.so --n_layer $layers")
+        most=0
+        for p in $ranks; do
             k=$(awk '/^Pss:/ { print $2 }' "/proc/$p/smaps_rollup" 2>/dev/null)
-            [ "${k:-0}" -le "$peak" ] || { peak=$k && echo "$peak" >"$1"; }
+            [ "${k:-0}" -le "$most" ] || most=$k
         done
+        n=0
+        for p in $ranks; do
+            grep -q '^Pss: *[1-9]' "/proc/$p/smaps_rollup" 2>/dev/null && n=$((n + 1))
+        done
+        [ "$n" -ne "$2" ] || [ "$most" -le "$peak" ] || { peak=$most && echo "$peak" >"$1"; }
         sleep 0.02
     done
 }
@@ -56,7 +65,7 @@ measure() { # measure STAGE RANKS
     local out=$tmp/m$1x$2 want got act pss
     config "$1" "$out.json"
     touch "$out.pss.on"
-    watch "$out.pss" &
+    watch "$out.pss" "$2" &
     "$bin/zlaunch" --num_gpus "$2" --log_format json "$bin/models/gpt2.so" --n_layer $layers \
         --n_head $heads --n_embd $width --vocab_size $vocab --block_size $positions \
         --n_positions $positions --per_device_train_batch_size 1 \
