@@ -3,16 +3,36 @@
 #include <string.h>
 #include <strings.h>
 
+static const struct zt_key *const tables[] = {zt_keys_training, zt_keys_features,
+                                              zt_keys_model};
+#define NUM_TABLES (sizeof(tables) / sizeof(*tables))
+
+/* The table that ends behind k. */
+static size_t table_of_last(const struct zt_key *k)
+{
+    size_t t = 0;
+
+    for (; t < NUM_TABLES; t++) {
+        const struct zt_key *row = tables[t];
+
+        while (row->path && row != k)
+            row++;
+        if (row == k)
+            break;
+    }
+    return t;
+}
+
 const struct zt_key *zt_key_next(const struct zt_key *k)
 {
+    size_t next;
+
     if (!k)
-        return zt_keys_training;
+        return tables[0];
     if (k[1].path)
         return k + 1;
-    for (const struct zt_key *last = zt_keys_training; last->path; last++)
-        if (last == k)
-            return zt_keys_features;
-    return NULL;
+    next = table_of_last(k) + 1;
+    return next < NUM_TABLES ? tables[next] : NULL;
 }
 
 const struct zt_key *zt_key_find(const char *path)

@@ -55,9 +55,10 @@ struct zt_key {
     const char *why;
 };
 
-/* The rows: one table, in two files for its length. Each ends with a NULL path. */
+/* The rows: one table, in three files for its length. Each ends with a NULL path. */
 extern const struct zt_key zt_keys_training[];
 extern const struct zt_key zt_keys_features[];
+extern const struct zt_key zt_keys_model[];
 
 /* for (k = zt_key_next(NULL); k; k = zt_key_next(k)): all rows. */
 const struct zt_key *zt_key_next(const struct zt_key *k);

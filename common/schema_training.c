@@ -3,14 +3,7 @@
  * ZeRO; and our own section. How to read a row: schema.h. Rows stand in the order of the
  * documentation.
  */
-#include "common/schema.h"
-
-/* path, type, status, default (JSON text), and whatever else the row has */
-#define K(path_, type_, status_, def_, ...)                                              \
-    {                                                                                    \
-        .path = path_, .type = ZT_KEY_##type_, .status = ZT_##status_, .def = def_,      \
-        __VA_ARGS__                                                                      \
-    }
+#include "common/schema_rows.h"
 
 const struct zt_key zt_keys_training[] = {
     K("train_batch_size", INT, HONOURED, NULL, .flags = ZT_KEY_AUTO | ZT_KEY_NULL,
