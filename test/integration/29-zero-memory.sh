@@ -35,25 +35,38 @@ formula() {
         printf "%.0f\n", w + g + o + live + t }'
 }
 
-# watch FILE RANKS: the largest Pss of a rank while the command runs, in KiB, to FILE. Only
-# samples taken while all ranks live count: once one has ended, the pages that it shared are
-# wholly its neighbours'.
+# watch LOG RANKS: the largest Pss of a rank, in KiB, over 12 samples after the log's third step.
+# Only samples taken while all ranks live count: once one has ended, the pages that it shared
+# are wholly its neighbours'.
 watch() {
-    local peak=0 most p k n ranks
-    while [ -e "$1.on" ]; do
-        ranks=$(pgrep -f "zworker $bin/models/gpt2.so --n_layer $layers")
-        most=0
-        for p in $ranks; do
-            k=$(awk '/^Pss:/ { print $2 }' "/proc/$p/smaps_rollup" 2>/dev/null)
-            [ "${k:-0}" -le "$most" ] || most=$k
+    local peak=0 most p n samples=0 ranks=() pss began=$SECONDS
+    while [ "$samples" -lt 12 ] && [ $((SECONDS - began)) -lt 120 ]; do
+        [ ${#ranks[@]} -eq "$2" ] || {
+            mapfile -t ranks < <(pgrep -f "zworker $bin/models/gpt2.so --n_layer $layers")
+            [ ${#ranks[@]} -eq "$2" ] || continue
+        }
+        most=0 n=0
+        for p in "${ranks[@]}"; do
+            sample "$p" && [ "$pss" -gt "$most" ] && most=$pss
         done
-        n=0
-        for p in $ranks; do
-            grep -q '^Pss: *[1-9]' "/proc/$p/smaps_rollup" 2>/dev/null && n=$((n + 1))
+        for p in "${ranks[@]}"; do
+            sample "$p" && n=$((n + 1))
         done
-        [ "$n" -ne "$2" ] || [ "$most" -le "$peak" ] || { peak=$most && echo "$peak" >"$1"; }
-        sleep 0.02
+        [ "$n" -ne "$2" ] || [ "$most" -le "$peak" ] || peak=$most
+        [ "$samples" -gt 0 ] || grep -q '"step":3,' "$1" || continue
+        samples=$((samples + 1))
     done
+    echo "$peak"
+}
+
+# sample PID: pss is what /proc counts for a process that lives, in KiB
+sample() {
+    local key
+    pss=0
+    while read -r key pss _; do
+        [ "$key" != Pss: ] || break
+    done 2>/dev/null <"/proc/$1/smaps_rollup"
+    [ "${pss:-0}" -gt 0 ]
 }
 
 within() { # within A B PERCENT SLACK: |A - B| <= B * PERCENT / 100 + SLACK
@@ -62,25 +75,21 @@ within() { # within A B PERCENT SLACK: |A - B| <= B * PERCENT / 100 + SLACK
 }
 
 measure() { # measure STAGE RANKS
-    local out=$tmp/m$1x$2 want got act pss
+    local out=$tmp/m$1x$2 want got act pss job run
     config "$1" "$out.json"
-    touch "$out.pss.on"
-    watch "$out.pss" "$2" &
-    "$bin/zlaunch" --num_gpus "$2" --log_format json "$bin/models/gpt2.so" --n_layer $layers \
-        --n_head $heads --n_embd $width --vocab_size $vocab --block_size $positions \
-        --n_positions $positions --per_device_train_batch_size 1 \
-        --train_file "$tmp/corpus.txt" --do_train --max_steps 3 --logging_steps 1 \
-        --deepspeed "$out.json" >"$out" 2>"$out.err"
-    check "stage $1 at $2 ranks trains" test $? -eq 0
-    rm -f "$out.pss.on"
-    wait
-    act=$("$bin/zworker" "$bin/models/gpt2.so" --n_layer $layers --n_head $heads --n_embd $width \
-        --vocab_size $vocab --block_size $positions --n_positions $positions \
-        --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train --max_steps 3 \
-        --deepspeed "$out.json" --dry_run | awk '/activations/ { printf "%.0f", $2 * 1048576 }')
+    run=("$bin/models/gpt2.so" --n_layer $layers --n_head $heads --n_embd $width
+        --vocab_size $vocab --block_size $positions --n_positions $positions
+        --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train
+        --max_steps 100000 --logging_steps 1 --deepspeed "$out.json")
+    "$bin/zlaunch" --num_gpus "$2" --log_format json "${run[@]}" >"$out" 2>"$out.err" &
+    job=$!
+    pss=$(($(watch "$out" "$2") * 1024))
+    kill -INT $job
+    wait $job
+    check "stage $1 at $2 ranks trains until it is told to stop" test $? -eq 130
+    act=$("$bin/zworker" "${run[@]}" --dry_run | awk '/activations/ { printf "%.0f", $2 * 1048576 }')
     want=$(($(formula "$1" "$2") + act))
     got=$(field peak_device_bytes "$out" | tail -1)
-    pss=$(($(cat "$out.pss") * 1024))
     echo "# stage $1, $2 ranks: formula $((want >> 20)) MiB, counted $((got >> 20)), /proc $((pss >> 20))"
     check "stage $1 at $2 ranks: counted bytes are within 3 % of the formula" within "$got" "$want" 3 0
     # the process itself (code, threads, oneDNN's kernels and scratch) takes some MiB
