@@ -22,6 +22,7 @@
 #include "worker/comm/mpi_private.h"
 
 #include "worker/comm/fold.h"
+#include "worker/comm/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,47 +73,6 @@ static struct zt_fold fold_of(const struct zt_comm_call *call, size_t bytes)
 {
     return (struct zt_fold){call->dtype, call->reduce, call->scale,
                             bytes >= STREAM_BYTES};
-}
-
-/* ---------------------------------------------------------------- small calls */
-static void small_f64(struct mpi *s, const struct zt_comm_call *call)
-{
-    double *out = call->recv;
-
-    memcpy(out, s->src[0], call->count * sizeof(*out));
-    for (int r = 1; r < s->world; r++)
-        for (size_t i = 0; i < call->count; i++)
-            out[i] += ((const double *)s->src[r])[i];
-}
-
-/* Everything came along with the headers. */
-static void take_small(struct mpi *s, const struct zt_comm_call *call, size_t bytes)
-{
-    struct zt_fold how = fold_of(call, 0);
-    void *out = call->recv;
-
-    for (int r = 0; r < s->world; r++)
-        s->src[r] = zt_mesh_payload(s->mesh, r);
-    switch (call->op) {
-    case ZT_COMM_ALL_REDUCE:
-    case ZT_COMM_REDUCE_SCATTER:
-        zt_fold_ranks(&how, &out, 1, s->src, s->world, call->count);
-        break;
-    case ZT_COMM_ALL_GATHER:
-    case ZT_COMM_ALL_TO_ALL:
-        for (int r = 0; r < s->world; r++)
-            zt_comm_copy((char *)out + (size_t)r * bytes, s->src[r], bytes, false);
-        break;
-    case ZT_COMM_BROADCAST:
-        if (s->rank != call->root)
-            zt_comm_copy(out, s->src[call->root], bytes, false);
-        break;
-    case ZT_COMM_SUM_F64:
-        small_f64(s, call);
-        break;
-    default:
-        break;
-    }
 }
 
 /* ---------------------------------------------------------------- sums */
@@ -388,7 +348,9 @@ static zt_err mpi_run(void *self, const struct zt_comm_call *call, struct zt_fau
         return rc;
     if (!is_small && long_ways[call->op])
         return long_ways[call->op](s, call, bytes, fault);
-    take_small(s, call, bytes);
+    for (int r = 0; r < s->world; r++) /* everything came along with the headers */
+        s->src[r] = zt_mesh_payload(s->mesh, r);
+    zt_comm_take_small(call, s->rank, s->world, s->src, bytes);
     return ZT_OK;
 }
 

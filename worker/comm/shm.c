@@ -18,6 +18,7 @@
 #include "worker/comm/engine.h"
 #include "worker/comm/fold.h"
 #include "worker/comm/meet.h"
+#include "worker/comm/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,48 +67,15 @@ static struct zt_fold fold_of(const struct zt_comm_call *call, bool stream)
 }
 
 /* ---------------------------------------------------------------- small */
-/* The sum of doubles, in rank order. */
-static void small_f64(struct shm *s, const struct zt_comm_call *call)
-{
-    double *out = call->recv;
-
-    memcpy(out, s->src[0], call->count * sizeof(*out));
-    for (int r = 1; r < s->meet.world; r++)
-        for (size_t i = 0; i < call->count; i++)
-            out[i] += ((const double *)s->src[r])[i];
-}
-
 /* All messages are in the small areas: take what belongs here. */
 static void take_small(struct shm *s, const struct zt_comm_call *call, struct shape shape)
 {
     const struct zt_meet *m = &s->meet;
-    struct zt_fold how = fold_of(call, false);
-    size_t bytes = shape.piece_bytes;
-    size_t mine = shape.send_pieces > 1 ? (size_t)m->rank * bytes : 0;
-    void *out = call->recv;
+    size_t mine = shape.send_pieces > 1 ? (size_t)m->rank * shape.piece_bytes : 0;
 
     for (int r = 0; r < m->world; r++)
         s->src[r] = zt_meet_small(m, r, m->seq) + mine;
-    switch (call->op) {
-    case ZT_COMM_ALL_REDUCE:
-    case ZT_COMM_REDUCE_SCATTER:
-        zt_fold_ranks(&how, &out, 1, s->src, m->world, call->count);
-        break;
-    case ZT_COMM_ALL_GATHER:
-    case ZT_COMM_ALL_TO_ALL:
-        for (int r = 0; r < m->world; r++)
-            zt_comm_copy((char *)out + (size_t)r * bytes, s->src[r], bytes, false);
-        break;
-    case ZT_COMM_BROADCAST:
-        if (m->rank != call->root)
-            zt_comm_copy(out, s->src[call->root], bytes, false);
-        break;
-    case ZT_COMM_SUM_F64:
-        small_f64(s, call);
-        break;
-    default:
-        break;
-    }
+    zt_comm_take_small(call, m->rank, m->world, s->src, shape.piece_bytes);
 }
 
 /* ---------------------------------------------------------------- direct */
