@@ -1,6 +1,7 @@
 #include "common/cores.h"
 
 #include "common/cores_private.h"
+#include "common/sysfile.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -44,18 +45,6 @@ static bool parse_list(const char *s, cpu_set_t *out)
     }
 }
 
-static bool read_line(const char *path, char *out, size_t n)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (!f)
-        return false;
-    ok = fgets(out, (int)n, f) != NULL;
-    fclose(f);
-    return ok;
-}
-
 /* Hardware threads of the core that `cpu` is on; just itself if the kernel does not tell.
  */
 static void siblings(int cpu, cpu_set_t *out)
@@ -64,7 +53,7 @@ static void siblings(int cpu, cpu_set_t *out)
 
     snprintf(path, sizeof(path),
              "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    if (!read_line(path, line, sizeof(line)) || !parse_list(line, out)) {
+    if (!zt_sysfile_line(path, line, sizeof(line)) || !parse_list(line, out)) {
         CPU_ZERO(out);
         CPU_SET(cpu, out);
     }
@@ -76,7 +65,7 @@ static int cgroup_quota(void)
     char line[128];
     long quota, period;
 
-    if (!read_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) ||
+    if (!zt_sysfile_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) ||
         sscanf(line, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0)
         return 0;
     return (int)((quota + period - 1) / period);
@@ -90,7 +79,7 @@ static bool many_nodes(void)
 
     if (getenv("HWLOC_SYNTHETIC") || getenv("HWLOC_XMLFILE"))
         return true;
-    return read_line("/sys/devices/system/node/online", line, sizeof(line)) &&
+    return zt_sysfile_line("/sys/devices/system/node/online", line, sizeof(line)) &&
            parse_list(line, &nodes) && CPU_COUNT(&nodes) > 1;
 }
 

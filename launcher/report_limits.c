@@ -2,8 +2,8 @@
 #include "launcher/report.h"
 
 #include "common/render.h"
+#include "common/sysfile.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -22,20 +22,6 @@
 
 /* ------------------------------------------------------------------ reading */
 
-static bool read_line(const char *path, char *out, size_t n)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (!f)
-        return false;
-    ok = fgets(out, (int)n, f) != NULL;
-    fclose(f);
-    if (ok)
-        out[strcspn(out, "\n")] = 0;
-    return ok;
-}
-
 static uint64_t soft_limit(int what, uint64_t *hard)
 {
     struct rlimit r;
@@ -52,7 +38,7 @@ static uint64_t read_bytes(const char *path)
 {
     char line[64];
 
-    if (!read_line(path, line, sizeof(line)) || line[0] < '0' || line[0] > '9')
+    if (!zt_sysfile_line(path, line, sizeof(line)) || line[0] < '0' || line[0] > '9')
         return ZT_NO_LIMIT;
     return strtoull(line, NULL, 10);
 }
@@ -85,7 +71,7 @@ static void read_processors(struct zt_host_limits *h)
 
     if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
         h->num_cpus = CPU_COUNT(&mask);
-    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) &&
+    if (zt_sysfile_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) &&
         sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0)
         h->cgroup_cpus = quota / period;
 }
@@ -111,26 +97,14 @@ static void read_huge_pages(struct zt_host_limits *h)
 {
     char line[128], *from, *to;
 
-    if (!read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line)))
+    if (!zt_sysfile_line("/sys/kernel/mm/transparent_hugepage/enabled", line,
+                         sizeof(line)))
         return;
     from = strchr(line, '[');
     to = from ? strchr(from, ']') : NULL;
     if (to)
         snprintf(h->huge_pages, sizeof(h->huge_pages), "%.*s", (int)(to - from - 1),
                  from + 1);
-}
-
-static bool has_rdma(void)
-{
-    DIR *d = opendir("/sys/class/infiniband");
-    const struct dirent *e;
-    bool found = false;
-
-    while (d && (e = readdir(d)))
-        found = found || e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return found;
 }
 
 void zt_host_limits_read(struct zt_host_limits *h)
@@ -140,7 +114,7 @@ void zt_host_limits_read(struct zt_host_limits *h)
     h->processes = soft_limit(RLIMIT_NPROC, NULL);
     h->locked_bytes = soft_limit(RLIMIT_MEMLOCK, NULL);
     h->address_bytes = soft_limit(RLIMIT_AS, NULL);
-    h->rdma = has_rdma();
+    h->rdma = zt_sysfile_has_rdma();
     read_memory(h);
     read_processors(h);
     read_shared_memory(h);

@@ -2,9 +2,9 @@
 #include "worker/daemon/links_private.h"
 
 #include "common/jsonline.h"
+#include "common/sysfile.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -12,25 +12,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The first line of a file, without its newline; empty: there is none. */
-static void read_line(const char *path, char *out, size_t n)
-{
-    FILE *f = fopen(path, "re");
-
-    out[0] = 0;
-    if (!f)
-        return;
-    if (fgets(out, (int)n, f))
-        out[strcspn(out, "\n")] = 0;
-    fclose(f);
-}
-
 void zt_links_network(char out[ZT_LINKS_NETWORK])
 {
     struct stat sb = {0};
     char boot[64];
 
-    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    zt_sysfile_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
     if (stat("/proc/self/ns/net", &sb) < 0)
         sb.st_ino = 0;
     snprintf(out, ZT_LINKS_NETWORK, "%s:%llu", boot, (unsigned long long)sb.st_ino);
@@ -43,22 +30,9 @@ static int speed_of(const char *name)
     long mbps;
 
     snprintf(path, sizeof(path), "/sys/class/net/%.64s/speed", name);
-    read_line(path, line, sizeof(line));
+    zt_sysfile_line(path, line, sizeof(line));
     mbps = strtol(line, NULL, 10);
     return mbps > 0 && mbps < 100000000 ? (int)mbps : 0;
-}
-
-static bool has_rdma(void)
-{
-    DIR *d = opendir("/sys/class/infiniband");
-    const struct dirent *e;
-    bool found = false;
-
-    while (d && (e = readdir(d)))
-        found = found || e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return found;
 }
 
 static int prefix_bits(const struct sockaddr *mask)
@@ -134,7 +108,7 @@ json_t *zt_links_here(const struct zt_links *l)
     }
     json_object_set_new(o, "ask", json_stringn(l->ask, ZT_LINKS_WORD));
     json_object_set_new(o, "answer", json_stringn(l->answer, ZT_LINKS_WORD));
-    json_object_set_new(o, "rdma", json_boolean(has_rdma()));
+    json_object_set_new(o, "rdma", json_boolean(zt_sysfile_has_rdma()));
     json_object_set_new(o, "addresses", list);
     return o;
 }

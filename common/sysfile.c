@@ -1,0 +1,32 @@
+#include "common/sysfile.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+bool zt_sysfile_line(const char *path, char *out, size_t n)
+{
+    FILE *f = fopen(path, "re");
+    bool found;
+
+    out[0] = '\0';
+    if (!f)
+        return false;
+    found = fgets(out, (int)n, f) != NULL;
+    fclose(f);
+    out[strcspn(out, "\n")] = '\0';
+    return found;
+}
+
+bool zt_sysfile_has_rdma(void)
+{
+    DIR *d = opendir("/sys/class/infiniband");
+    const struct dirent *e;
+    bool found = false;
+
+    while (d && (e = readdir(d)))
+        found = found || e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return found;
+}

@@ -1,0 +1,18 @@
+/*
+ * sysfile.h -- what the kernel tells in files of one line.
+ *
+ * Threads: any. Failure: an absent file reads as absent; nothing here is an error.
+ */
+#ifndef COMMON_SYSFILE_H
+#define COMMON_SYSFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The first line of a file without its newline; false and "": there is none. */
+bool zt_sysfile_line(const char *path, char *out, size_t n);
+
+/* Has this machine InfiniBand or the like? */
+bool zt_sysfile_has_rdma(void);
+
+#endif
