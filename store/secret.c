@@ -72,8 +72,11 @@ static zt_err read_text(int fd, const char *where, struct zt_secret *out,
     zt_err rc;
 
     while (n < sizeof(text) && !memchr(text, '\n', n)) {
-        ssize_t got = read(fd, text + n, sizeof(text) - n);
+        /* a file is read by place: processes that inherit it share its offset */
+        ssize_t got = pread(fd, text + n, sizeof(text) - n, (off_t)n);
 
+        if (got < 0 && errno == ESPIPE)
+            got = read(fd, text + n, sizeof(text) - n);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)

@@ -31,7 +31,8 @@ zt_err zt_secret_parse(const char *text, size_t bytes, const char *where,
 
 /*
  * From a file: a regular one, of this user or root, without any right for group and
- * others (ZT_E_USAGE saying so); or from a descriptor, up to its end or the newline.
+ * others (ZT_E_USAGE saying so); or from a descriptor, up to its end or the newline: of a
+ * file always from its start, of a pipe what is there.
  */
 zt_err zt_secret_read_file(const char *path, struct zt_secret *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;

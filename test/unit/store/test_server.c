@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -500,6 +501,26 @@ static void a_secret_from_a_pipe_is_read_once_and_remembered(void **state)
     close(fds[0]);
 }
 
+/* Every rank of a node has the same file, and with it one offset. */
+static void a_file_gives_its_secret_to_each_who_reads(void **state)
+{
+    int fd = memfd_create("secret", MFD_CLOEXEC);
+    char text[ZT_SECRET_TEXT];
+    struct zt_secret got;
+    struct zt_fault fault;
+
+    (void)state;
+    zt_secret_text(&secret, text);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    for (int i = 0; i < 2; i++) {
+        memset(&got, 0, sizeof(got));
+        must(zt_secret_read_fd(fd, &got, &fault), &fault);
+        assert_memory_equal(&got, &secret, sizeof(secret));
+    }
+    close(fd);
+}
+
 #define store_test(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 /* Both ends of a thousand connections are in this process. */
@@ -525,6 +546,7 @@ int main(void)
         store_test(a_job_goes_on_whatever_strangers_do),
         store_test(a_secret_file_that_others_can_read_is_refused),
         store_test(a_secret_from_a_pipe_is_read_once_and_remembered),
+        store_test(a_file_gives_its_secret_to_each_who_reads),
     };
 
     want_descriptors();
