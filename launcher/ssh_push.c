@@ -4,6 +4,7 @@
 #include "launcher/ssh_quote.h"
 
 #include <libssh2_sftp.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,14 +101,19 @@ static zt_err name_folder(struct zt_push *p, const char *base, struct zt_fault *
     return ZT_OK;
 }
 
+/* Hosts may share the folder: what is not complete yet has a name that no other push has.
+ */
 static zt_err name_files(struct zt_push *p, struct zt_fault *fault)
 {
+    unsigned long long own;
+
+    randombytes_buf(&own, sizeof(own));
     for (int i = 0; i < p->num; i++) {
         struct push_file *f = &p->file[i];
 
         if (asprintf(&f->path, "%s/%s", p->dir, f->name) < 0)
             f->path = NULL;
-        if (!f->path || asprintf(&f->part, "%s.part-%ld", f->path, (long)getpid()) < 0)
+        if (!f->path || asprintf(&f->part, "%s.part-%016llx", f->path, own) < 0)
             return zt_fault_set(fault, ZT_E_NOMEM, "--push: no memory");
         f->dir_n = (size_t)(strrchr(f->path, '/') - f->path);
     }
