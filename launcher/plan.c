@@ -238,7 +238,10 @@ static zt_err fill(struct zt_plan *p, const struct zt_launch *l, struct zt_fault
     if (!p->env)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
     pass_options(l, p);
-    return zt_plan_choose_push(p, fault);
+    p->has_secret = p->only_node < 0;
+    if (p->has_secret)
+        rc = zt_secret_random(&p->secret, fault);
+    return rc ? rc : zt_plan_choose_push(p, fault);
 }
 
 zt_err zt_plan_open(const struct zt_launch *launch, struct zt_plan **out,
@@ -273,6 +276,7 @@ void zt_plan_close(struct zt_plan *plan)
     zt_forward_release(plan->push);
     json_decref(plan->pushed);
     zt_plan_nodes_release(plan);
+    zt_secret_wipe(&plan->secret);
     free(plan);
 }
 
@@ -385,6 +389,15 @@ static json_t *rank_env(const struct zt_plan *p, int node)
     return env;
 }
 
+static void set_secret(json_t *o, const struct zt_plan *p)
+{
+    char text[ZT_SECRET_TEXT];
+
+    if (p->has_secret)
+        zt_secret_text(&p->secret, text);
+    set_text(o, "secret", p->has_secret ? text : NULL);
+}
+
 json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
 {
     const struct zt_plan_node *n = &p->nodes[node];
@@ -409,6 +422,7 @@ json_t *zt_plan_job(const struct zt_plan *p, const struct zt_group *g, int node)
     json_object_set_new(o, "silence_ms", json_integer(remote ? ZT_SILENCE_MS : 0));
     set_share(o, p, g, node);
     set_text(o, "pmi_mapping", g->pmi_mapping);
+    set_secret(o, p);
     set_text(o, "master_addr", p->master_addr);
     json_object_set_new(o, "master_port", json_integer(g->master_port));
     json_object_set_new(o, "grace_ms", json_integer(p->grace_ms));

@@ -11,6 +11,7 @@
 #define LAUNCHER_PLAN_H
 
 #include "launcher/launch.h"
+#include "store/secret.h"
 
 #include <jansson.h>
 
@@ -53,6 +54,10 @@ struct zt_plan {
      * environment, and the part of it that was asked for, which those here get too */
     char **forward, **named;
     struct zt_ssh_options ssh;
+    /* how ranks prove to each other that they are of this job. Not with --no_ssh: there
+     * every node has a zlaunch of its own, and none could tell the others */
+    struct zt_secret secret;
+    bool has_secret;
     char **push;    /* NULL-terminated: what --push copies; ssh.push_files */
     json_t *pushed; /* indices in argv of the words that are such files */
     const struct zt_launch *launch; /* what it was made from; outlives it */

@@ -70,5 +70,32 @@ check "rank 2 trains" test $? -eq 0
 wait $holder $noise
 check "the same weights as under zlaunch" eval \
     '[ -n "$(prints "$tmp/r0")" ] && [ "$(prints "$tmp/r0")" = "$(prints "$tmp/zlaunch")" ]'
+
+# Under zlaunch the ranks of several nodes have a secret that no argument and no variable tells.
+printf 'n0 slots=1\nn1 slots=1\n' >"$tmp/hosts"
+while :; do
+    port=$((20000 + RANDOM % 20000))
+    listening || break
+done
+late="$tmp/late"
+"$bin/zlaunch" --hostfile "$tmp/hosts" --launcher local --master_port $port -- sh -c '
+    if [ "$RANK" = 1 ]; then
+        tr "\0" "\n" </proc/self/environ >"$0.new" && mv "$0.new" "$0"
+        until [ -e "$0.go" ]; do sleep 0.05; done
+    fi
+    exec "$@"' "$late" "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" --comm shm >"$tmp/nodes" 2>&1 &
+job=$!
+until=$((SECONDS + 30))
+until { [ -e "$late" ] && listening; } || [ $SECONDS -ge $until ]; do read -rt 0.02 <> <(:) || :; done
+check "the variables of a rank have a descriptor" grep -q '^ZLAUNCH_SECRET_FD=' "$late"
+check "and no secret" eval '! grep -qE "[0-9a-f]{64}" "$late"'
+mapfile -t known < <(grep -v -e _FD= "$late")
+env -i "${known[@]}" "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" --comm shm >"$tmp/guest" 2>&1
+check "who has just the variables is refused" grep -q "refused this process" "$tmp/guest"
+: >"$late.go"
+wait $job
+check "two nodes meet, and train" test $? -eq 0
+
+[ "$failures" -eq 0 ] || head -n 5 "$tmp/nodes" "$tmp/guest"
 [ "$failures" -eq 0 ] || head -n 5 "$tmp"/r0 "$tmp"/r1 "$tmp"/r2 "$tmp"/liar
 finish

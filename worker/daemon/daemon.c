@@ -2,8 +2,8 @@
  * The loop of one node. node.h draws the states; here are the edges.
  *
  * Killing has two stages: SIGTERM to each rank's group, then after the grace SIGKILL to
- * the groups and to every descendant wherever it hid. As a subreaper the daemon adopts
- * what ranks leave behind, so "descendant" misses nobody.
+ * the groups, to the control group, and to every descendant wherever it hid. As a
+ * subreaper the daemon adopts what ranks leave behind, so "descendant" misses nobody.
  */
 #include "worker/daemon/daemon.h"
 
@@ -137,6 +137,7 @@ static void kill_all(struct zt_node *n)
 {
     n->has_killed = true;
     zt_node_signal(n, SIGKILL);
+    zt_cgroup_kill(&n->cgroup);
     zt_proc_signal_descendants(SIGKILL);
 }
 
@@ -330,6 +331,22 @@ static zt_err open_shared(struct zt_node *n, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* The job's secret as a file that ranks inherit: nothing to see in their environment. */
+static zt_err open_secret(struct zt_node *n, struct zt_fault *fault)
+{
+    const char *text = n->job->secret;
+    size_t len = text ? strlen(text) : 0;
+
+    if (!text)
+        return ZT_OK;
+    n->secret_fd = memfd_create("zlaunch-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (n->secret_fd < 0 || write(n->secret_fd, text, len) != (ssize_t)len ||
+        fcntl(n->secret_fd, F_ADD_SEALS,
+              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "the job's secret: %s", strerror(errno));
+    return ZT_OK;
+}
+
 static zt_err open_log(struct zt_node *n, struct zt_local_rank *r, struct zt_fault *fault)
 {
     char path[4096];
@@ -358,7 +375,9 @@ static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
                          .local_rank = i,
                          .share = &share,
                          .shm_fd = n->shm_fd,
-                         .state_fd = n->state_fd};
+                         .state_fd = n->state_fd,
+                         .secret_fd = n->secret_fd,
+                         .cgroup_fd = n->cgroup.procs_fd};
     struct zt_spawned got;
     json_t *o;
     zt_err rc;
@@ -399,8 +418,11 @@ zt_err zt_node_start_job(struct zt_node *n, struct zt_fault *fault)
     struct zt_cores cores;
     zt_err rc = open_shared(n, fault);
 
+    if (!rc)
+        rc = open_secret(n, fault);
     if (rc)
         return rc;
+    zt_cgroup_open(&n->cgroup);
     n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
     if (!n->ranks)
         return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");
@@ -463,7 +485,7 @@ static zt_err open_node(struct zt_node *n, struct zt_fault *fault)
 
     if (e)
         return zt_fault_set(fault, ZT_E_SYSTEM, "event loop: %s", uv_strerror(e));
-    n->shm_fd = n->state_fd = -1;
+    n->shm_fd = n->state_fd = n->secret_fd = n->cgroup.dir_fd = n->cgroup.procs_fd = -1;
     zt_buf_init(&n->frames, 2 * ZT_FRAME_MAX);
     for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
         uv_signal_init(&n->loop, signals[i].handle);
@@ -504,6 +526,9 @@ static void close_node(struct zt_node *n)
         close(n->shm_fd);
     if (n->state_fd >= 0)
         close(n->state_fd);
+    if (n->secret_fd >= 0)
+        close(n->secret_fd);
+    zt_cgroup_close(&n->cgroup);
     zt_buf_release(&n->frames);
     zt_pmi_close(n->pmi);
     zt_job_close(n->job);

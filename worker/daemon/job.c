@@ -194,6 +194,7 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
     } texts[] = {
         {"id", false, &job->id},
         {"cwd", true, &job->cwd},
+        {"secret", true, &job->secret},
         {"master_addr", false, &job->master_addr},
         {"core_list", true, &job->core_list},
         {"pmi_mapping", true, &job->pmi_mapping},

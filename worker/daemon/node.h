@@ -17,6 +17,7 @@
 
 #include "common/frame.h"
 #include "common/phase.h"
+#include "worker/daemon/cgroup.h"
 #include "worker/daemon/job.h"
 #include "worker/daemon/lines.h"
 #include "worker/daemon/links.h"
@@ -90,7 +91,8 @@ struct zt_node {
     struct zt_links *links;      /* NULL: not asked to test them, or done */
     struct zt_pmi *pmi;          /* NULL: the job is on several nodes */
     int num_started, num_alive;
-    int shm_fd, state_fd;
+    int shm_fd, state_fd, secret_fd;
+    struct zt_cgroup cgroup;      /* of the ranks and all that they start */
     struct zt_phase_slot *phases; /* (job->local_world), mapped */
     size_t phases_bytes;
     int64_t oom_kills; /* seen so far */

@@ -1,4 +1,5 @@
 #include "worker/daemon/spawn.h"
+#include "worker/daemon/cgroup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,9 +95,9 @@ static void env_release(struct env_list *e)
 static bool is_foreign_place(const char *item)
 {
     static const char *const prefixes[] = {
-        "ZLAUNCH_SHM_FD=",  "PMI_",       "HYDI_",           "MPI_LOCALRANKID=",
-        "MPI_LOCALNRANKS=", "PMIX_RANK=", "PMIX_NAMESPACE=", "PMIX_SERVER_",
-        "OMPI_COMM_WORLD_",
+        "ZLAUNCH_SHM_FD=",  "ZLAUNCH_SECRET_FD=", "PMI_",       "HYDI_",
+        "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",   "PMIX_RANK=", "PMIX_NAMESPACE=",
+        "PMIX_SERVER_",     "OMPI_COMM_WORLD_",
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
@@ -138,6 +139,8 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     if (job->local_world == job->world) /* else it would not reach all ranks */
         env_set(e, "ZLAUNCH_SHM_FD=%d", s->shm_fd);
     env_set(e, "ZLAUNCH_STATE_FD=%d", s->state_fd);
+    if (s->secret_fd >= 0)
+        env_set(e, "ZLAUNCH_SECRET_FD=%d", s->secret_fd);
     if (s->pmi_fd >= 0) {
         env_set(e, "PMI_FD=%d", s->pmi_fd);
         env_set(e, "PMI_RANK=%d", job->first_rank + s->local_rank);
@@ -189,6 +192,7 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
     sigset_t none;
 
     setpgid(0, 0);
+    zt_cgroup_enter(s->cgroup_fd);
     for (int sig = 1; sig < NSIG; sig++)
         if (sig != SIGKILL && sig != SIGSTOP)
             signal(sig, SIG_DFL); /* the loop's handlers must not run in here */
@@ -200,7 +204,8 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
     if (dup2(null_fd, STDIN_FILENO) < 0 || dup2(pipes[0], STDOUT_FILENO) < 0 ||
         dup2(pipes[1], STDERR_FILENO) < 0 || keep_open(control_fd) < 0 ||
         keep_open(s->shm_fd) < 0 || keep_open(s->state_fd) < 0 ||
-        (s->pmi_fd >= 0 && keep_open(s->pmi_fd) < 0))
+        (s->pmi_fd >= 0 && keep_open(s->pmi_fd) < 0) ||
+        (s->secret_fd >= 0 && keep_open(s->secret_fd) < 0))
         _exit(71);
     if (job->bind && s->share->bind) {
         sched_setaffinity(0, sizeof(s->share->mask), &s->share->mask);

@@ -84,6 +84,39 @@ static void nodes_that_are_left_out_leave_no_gap(void **state)
     unmake_plan(&m);
 }
 
+/* All daemons get the same; where each node has its own zlaunch there can be none. */
+static void a_job_has_a_secret_of_its_own(void **state)
+{
+    static const char *const no_ssh[] = {
+        "--no_ssh", "--node_rank", "1", "--master_addr", "h", "--", "true", NULL};
+    char first[ZT_SECRET_TEXT] = "";
+    struct zt_group g;
+    struct made m;
+    json_t *o;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const char *text;
+
+        assert_int_equal(make_plan(&m, uneven, i < 2 ? local : no_ssh), ZT_OK);
+        assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+        zt_group_arrange(&g, m.plan, NULL);
+        o = job_of(m.plan, &g, 1);
+        text = zt_json_get_text(o, "secret", "");
+        assert_int_equal(strlen(text), i < 2 ? ZT_SECRET_TEXT - 1 : 0);
+        assert_string_not_equal(text, i < 2 ? first : "a");
+        snprintf(first, sizeof(first), "%s", text);
+        json_decref(o);
+        if (i < 2) {
+            o = job_of(m.plan, &g, 3);
+            assert_string_equal(zt_json_get_text(o, "secret", ""), first);
+            json_decref(o);
+        }
+        zt_group_release(&g);
+        unmake_plan(&m);
+    }
+}
+
 static void no_more_nodes_than_the_bound_take_part(void **state)
 {
     const bool present[] = {true, false, true, true};
@@ -152,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_follow_hosts_and_slots),
         cmocka_unit_test(nodes_that_are_left_out_leave_no_gap),
+        cmocka_unit_test(a_job_has_a_secret_of_its_own),
         cmocka_unit_test(no_more_nodes_than_the_bound_take_part),
         cmocka_unit_test(a_start_gets_a_port_of_its_own_unless_one_is_given),
         cmocka_unit_test(names_are_written_as_hostfiles_have_them),

@@ -1,0 +1,161 @@
+#include "worker/daemon/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+#define PREFIX "zlaunch-"
+
+/* Where cgroup2 is mounted: the fifth word of the line whose type, after " - ", says so.
+ */
+static bool find_mount(char *out, size_t n)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    char line[4096], at[2048];
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f))
+        if (strstr(line, " - cgroup2 ") &&
+            sscanf(line, "%*s %*s %*s %*s %2047s", at) == 1)
+            found = snprintf(out, n, "%s", at) < (int)n;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* The group of this process, below the mount: the line "0::/some/path". */
+static bool find_own(char *out, size_t n)
+{
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[4096];
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "0::/", 4) == 0)
+            found = snprintf(out, n, "%s", line + 3) < (int)n;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[4400];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (write(fd, text, strlen(text)) < 0)
+        zt_debug("daemon", "%s: %s", path, strerror(errno));
+    close(fd);
+}
+
+/* The folder, locked; -1: it is gone, or its daemon lives. */
+static int lock_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* The kernel needs a moment to end processes; a group that still has one stays. */
+static void remove_folder(const char *path)
+{
+    for (int tries = 0; rmdir(path) < 0 && errno == EBUSY && tries < 100; tries++)
+        usleep(1000);
+}
+
+static void clear_left(const char *parent)
+{
+    DIR *d = opendir(parent);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char path[4400];
+        int fd;
+
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", parent, e->d_name);
+        fd = lock_folder(path);
+        if (fd < 0)
+            continue;
+        put(path, "cgroup.kill", "1");
+        remove_folder(path);
+        close(fd);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Without cgroup.kill (Linux before 5.14) a group would be of no use. */
+static bool make(struct zt_cgroup *g, const char *parent)
+{
+    char file[4400];
+
+    if (snprintf(g->path, sizeof(g->path), "%s/" PREFIX "%d", parent, (int)getpid()) >=
+            (int)sizeof(g->path) ||
+        mkdir(g->path, 0755) < 0)
+        return false;
+    g->dir_fd = lock_folder(g->path);
+    snprintf(file, sizeof(file), "%s/cgroup.kill", g->path);
+    if (g->dir_fd < 0 || access(file, W_OK) < 0)
+        return false;
+    snprintf(file, sizeof(file), "%s/cgroup.procs", g->path);
+    g->procs_fd = open(file, O_WRONLY | O_CLOEXEC);
+    return g->procs_fd >= 0;
+}
+
+void zt_cgroup_open(struct zt_cgroup *g)
+{
+    char mount[2048], own[1024], parent[3072];
+
+    *g = (struct zt_cgroup){.dir_fd = -1, .procs_fd = -1};
+    if (!find_mount(mount, sizeof(mount)) || !find_own(own, sizeof(own)))
+        return;
+    snprintf(parent, sizeof(parent), "%s%s", mount, strcmp(own, "/") == 0 ? "" : own);
+    clear_left(parent);
+    if (make(g, parent))
+        return;
+    zt_debug("daemon", "no control group below %s: %s", parent, strerror(errno));
+    zt_cgroup_close(g);
+}
+
+void zt_cgroup_enter(int procs_fd)
+{
+    if (procs_fd >= 0)
+        (void)!write(procs_fd, "0", 1);
+}
+
+void zt_cgroup_kill(const struct zt_cgroup *g)
+{
+    if (g->procs_fd >= 0)
+        put(g->path, "cgroup.kill", "1");
+}
+
+void zt_cgroup_close(struct zt_cgroup *g)
+{
+    if (g->procs_fd >= 0)
+        close(g->procs_fd);
+    if (g->path[0])
+        remove_folder(g->path);
+    if (g->dir_fd >= 0)
+        close(g->dir_fd);
+    *g = (struct zt_cgroup){.dir_fd = -1, .procs_fd = -1};
+}
