@@ -241,7 +241,7 @@ bench: all $(BENCHES)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,data) $(call srcs,checkpoint) \
-            $(patsubst %,launcher/ssh_%.c,bytes hosts config key) launcher/hostfile.c worker/daemon/pmi.c
+            $(patsubst %,launcher/ssh_%.c,bytes hosts config key) launcher/hostfile.c worker/daemon/pmi.c worker/daemon/job.c
 FUZZ_FLAGS = -std=gnu11 -g -O1 -fsanitize=address,undefined -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Wno-everything -MMD -MP
 FUZZ_OBJS = $(patsubst %.c,build/fuzz/obj/%.o,$(FUZZ_SRCS))
