@@ -144,8 +144,8 @@ static bool read_in(struct zt_ssh *s, bool *more)
 
 static void closing(struct zt_ssh *s)
 {
+    char *name = NULL, signal[32] = "";
     int rc;
-    char *name = NULL;
 
     if (!s->eof) {
         s->eof = true;
@@ -160,9 +160,11 @@ static void closing(struct zt_ssh *s)
     }
     zt_link_phase(s->link, NULL, 0);
     libssh2_channel_get_exit_signal(s->exec, &name, NULL, NULL, NULL, NULL, NULL);
-    zt_ssh_ended(s, libssh2_channel_get_exit_status(s->exec), name);
-    if (name)
-        libssh2_free(s->link->session, name);
+    if (name) {
+        snprintf(signal, sizeof(signal), "%s", name);
+        libssh2_free(s->link->session, name); /* now: the end may close the session */
+    }
+    zt_ssh_ended(s, libssh2_channel_get_exit_status(s->exec), name ? signal : NULL);
 }
 
 static void stream(struct zt_ssh *s)
