@@ -324,6 +324,7 @@ static int spawn(struct slurm *s, const struct zt_start_request *rq, const char 
         "--unbuffered", /* else a frame waits at the other end for a newline */
         (char *)zworker,
         "--daemon",
+        "--guard", /* nobody of ours is above it there */
         NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE,

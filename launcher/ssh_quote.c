@@ -127,7 +127,7 @@ zt_err zt_shell_script(struct zt_buf *out, const struct zt_shell_job *job,
     if (!rc)
         rc = put(out, job->nonce);
     if (!rc)
-        rc = put(out, " up; unset zl_l zl_n OLDPWD; exec \"$zl_z\" --daemon\n");
+        rc = put(out, " up; unset zl_l zl_n OLDPWD; exec \"$zl_z\" --daemon --guard\n");
     if (rc == ZT_E_NOMEM || rc == ZT_E_LIMIT)
         return zt_fault_set(fault, rc, "the environment to be sent is too large");
     return rc;

@@ -9,23 +9,6 @@ rounds=${ZT_ROUNDS:-20}
 echo "# ZT_SEED=$seed"
 printf 'n0 slots=2\nn1 slots=1\nn2 slots=1\n' >"$tmp/hosts"
 
-# what_is PID: zlaunch, "daemon N", "rank N" or stray, in $what; false: it is gone.
-what_is() {
-    local environ cmd child
-    [ "$1" != "$job" ] || { what=zlaunch && return; }
-    mapfile -d '' environ 2>/dev/null <"/proc/$1/environ" || return 1
-    mapfile -d '' cmd 2>/dev/null <"/proc/$1/cmdline" || return 1
-    what=stray
-    case " ${cmd[*]} " in
-    *" --daemon "*) # it has no place of its own: its ranks tell
-        what="daemon ?"
-        for child in $(children "$1"); do
-            what="daemon $(tr '\0' '\n' 2>/dev/null <"/proc/$child/environ" | sed -n 's/^GROUP_RANK=//p')"
-        done ;;
-    *" sh -c "*) what="rank $(printf '%s\n' "${environ[@]}" | sed -n 's/^RANK=//p')" ;;
-    esac
-}
-
 for round in $(seq "$rounds"); do
     launch_bg --hostfile "$tmp/hosts" --launcher local -- sh -c \
         'setsid sleep 600 & echo up; (while :; do echo line; sleep 0.01; done) & sleep 600; exit 0'
@@ -50,7 +33,7 @@ for round in $(seq "$rounds"); do
     case $what in
     "rank "[0-9]) told="rank ${what#rank } on n" ;;
     "daemon "[0-9]) told="n${what#daemon }: the node daemon (pid $victim) was killed by SIGKILL" ;;
-    "daemon ?") told="the node daemon (pid $victim) was killed by SIGKILL" ;;
+    "daemon ?") told="(pid $victim) was killed by SIGKILL" ;; # or a rank that is not executed yet
     *) told= ;;
     esac
     check "round $round: $what killed, exit code $code" test "$code" -ge 128

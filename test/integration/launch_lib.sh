@@ -64,6 +64,27 @@ daemon_pid() {
     done
 }
 
+# what_is PID: zlaunch, "guard ?", "daemon N" (of which node, "?": not known), "rank N" or stray, in
+# $what; false: it is gone.
+what_is() {
+    local environ cmd child
+    [ "$1" != "$job" ] || { what=zlaunch && return; }
+    mapfile -d '' environ 2>/dev/null <"/proc/$1/environ" || return 1
+    mapfile -d '' cmd 2>/dev/null <"/proc/$1/cmdline" || return 1
+    what=stray
+    case " ${cmd[*]} " in
+    *" --daemon "*) # it has no place of its own: its ranks tell
+        what="daemon ?"
+        [ "$(cat "/proc/$1/comm" 2>/dev/null)" != zworker-guard ] || { what="guard ?" && return; }
+        for child in $(children "$1"); do
+            what="daemon $(tr '\0' '\n' 2>/dev/null <"/proc/$child/environ" | sed -n 's/^GROUP_RANK=//p')"
+        done ;;
+    *"sh -c "*) # what it forks looks the same
+        [ "$(cat "/proc/$(sed -n 's/^PPid:\t//p' "/proc/$1/status" 2>/dev/null)/comm" 2>/dev/null)" = zworker-daemon ] || return 0
+        what="rank $(printf '%s\n' "${environ[@]}" | sed -n 's/^RANK=//p')" ;;
+    esac
+}
+
 # within SECONDS COMMAND...: true as soon as the command is; a deadline, not a duration.
 within() {
     local until=$(($(date +%s%N) + $1 * 1000000000))

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "worker/comm/comm_abort.h"
+#include "worker/daemon/guard.h"
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
@@ -541,9 +542,10 @@ int zt_daemon_main(int argc, char **argv)
     struct zt_fault fault = {0};
     char network[ZT_LINKS_NETWORK];
     json_t *hello;
+    int code;
 
-    (void)argc;
-    (void)argv;
+    if (argc > 1 && strcmp(argv[1], "--guard") == 0 && !zt_guard_fork(&code))
+        return code;
     signal(SIGPIPE, SIG_IGN);
     if (open_node(&node, &fault)) {
         zt_error("daemon", "%s", fault.text);
