@@ -1,0 +1,228 @@
+/*
+ * cuda.h -- what the files of the cuda backend share; CUDA C++ in the small part of the
+ * language that C programmers read: templates over element types, and nothing else.
+ *
+ * The same sources are compiled by nvcc for devices, and by the host compiler against
+ * test/shim, which runs them on the processor. So: no <<< >>> (zt_cuda_launch instead), no
+ * inline assembly and no intrinsic that the shim does not have; static shared memory only.
+ *
+ * Rules of every kernel here
+ *  - it first calls zt_check_<name>, then launches on the stream it was given, and returns;
+ *    what fails later surfaces in sync();
+ *  - no atomics on floating point, no order that depends on timing: the same arguments
+ *    give the same bits;
+ *  - sums in fp32 (double where backend.h says so), the order from the shapes alone;
+ *  - nothing is allocated: partial sums go to zt_cuda_scratch();
+ *  - indices of elements are 64-bit.
+ */
+#ifndef KERNELS_CUDA_CUDA_H
+#define KERNELS_CUDA_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "kernels/backend.h"
+#include "kernels/check.h"
+}
+
+#define ZT_WARP 32
+
+/* ---------------------------------------------------------------- the device */
+
+#define ZT_CUDA_SCRATCH   ((size_t)32 << 20) /* bytes a stream has for partial sums */
+#define ZT_CUDA_WORKSPACE ((size_t)32 << 20) /* bytes a stream has for cuBLASLt */
+
+struct zt_cuda_gemms; /* gemm.cu: the plans that were found so far */
+
+struct zt_stream {
+    cudaStream_t cuda;
+    void *scratch, *workspace;
+};
+
+struct zt_device {
+    int ordinal;
+    int num_sm;
+    struct zt_stream main; /* what stream NULL means */
+    cublasLtHandle_t blas;
+    struct zt_cuda_gemms *gemms; /* opened by the first product */
+};
+
+/* gemm.cu; NULL is fine */
+void zt_cuda_gemms_close(struct zt_cuda_gemms *g);
+
+static inline struct zt_stream *zt_cuda_stream(struct zt_device *dev, struct zt_stream *s)
+{
+    return s ? s : &dev->main;
+}
+
+/* The stream's scratch, at most ZT_CUDA_SCRATCH bytes: valid for kernels of one call. */
+static inline void *zt_cuda_scratch(struct zt_device *dev, struct zt_stream *s)
+{
+    return zt_cuda_stream(dev, s)->scratch;
+}
+
+/* "cuda: layernorm: invalid configuration argument (9)" into fault. */
+static inline zt_err zt_cuda_failed(const char *what, cudaError_t e, struct zt_fault *fault)
+{
+    zt_err rc = e == cudaErrorMemoryAllocation ? ZT_E_NOMEM : ZT_E_SYSTEM;
+
+    return zt_fault_set(fault, rc, "cuda: %s: %s (%d)", what, cudaGetErrorString(e), (int)e);
+}
+
+/* ---------------------------------------------------------------- launching */
+
+/* Threads and blocks of a launch of at least n work items, one item a thread and a loop
+ * over the rest: for (i = zt_item(); i < n; i += zt_items()). */
+static inline unsigned zt_cuda_blocks(const struct zt_device *dev, int64_t n, unsigned threads)
+{
+    int64_t want = (n + threads - 1) / threads, most = (int64_t)dev->num_sm * 16;
+
+    return (unsigned)(want < 1 ? 1 : want < most ? want : most);
+}
+
+static __device__ __forceinline__ int64_t zt_item(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ int64_t zt_items(void)
+{
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* zt_cuda_launch("fill", fault, dev, s, blocks, threads, kernel<float>, args...). */
+template <typename... Formal, typename... Actual>
+static inline zt_err zt_cuda_launch(const char *what, struct zt_fault *fault,
+                                    struct zt_device *dev, struct zt_stream *s, dim3 blocks,
+                                    dim3 threads, void (*kernel)(Formal...), Actual... args)
+{
+    cudaLaunchConfig_t config = {};
+    cudaError_t e;
+
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.stream = zt_cuda_stream(dev, s)->cuda;
+    e = cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(args)...);
+    return e == cudaSuccess ? ZT_OK : zt_cuda_failed(what, e, fault);
+}
+
+/* ---------------------------------------------------------------- element types */
+
+static __device__ __forceinline__ float zt_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float zt_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+static __device__ __forceinline__ float zt_float(__half x)
+{
+    return __half2float(x);
+}
+
+/* Rounded to nearest, ties to even. */
+template <typename T> static __device__ __forceinline__ T zt_round(float x);
+template <> __device__ __forceinline__ float zt_round<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ __nv_bfloat16 zt_round<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ __half zt_round<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+
+/*
+ * Calls f with a value of the C++ type of `t`, of which only the type is of use:
+ *      return zt_by_type(a->x.dtype, fault, [&](auto e) { using T = decltype(e); ... });
+ */
+template <typename F> static inline zt_err zt_by_type(zt_dtype t, struct zt_fault *fault, F f)
+{
+    switch (t) {
+    case ZT_F32:
+        return f(float());
+    case ZT_BF16:
+        return f(__nv_bfloat16());
+    case ZT_F16:
+        return f(__half());
+    default:
+        return zt_fault_set(fault, ZT_E_ARG, "cuda: no kernel for %s", zt_dtype_name(t));
+    }
+}
+
+/* ---------------------------------------------------------------- sums of a block */
+
+/* The sum of x over a warp, the same in all lanes; butterfly, so the order is fixed. */
+static __device__ __forceinline__ float zt_warp_sum(float x)
+{
+    for (int d = ZT_WARP / 2; d; d /= 2)
+        x += __shfl_xor_sync(0xFFFFFFFFu, x, d);
+    return x;
+}
+
+static __device__ __forceinline__ double zt_warp_sum(double x)
+{
+    for (int d = ZT_WARP / 2; d; d /= 2)
+        x += __shfl_xor_sync(0xFFFFFFFFu, x, d);
+    return x;
+}
+
+static __device__ __forceinline__ float zt_warp_max(float x)
+{
+    for (int d = ZT_WARP / 2; d; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, d));
+    return x;
+}
+
+/*
+ * Over a block of whole warps, the same in all threads. `part` is __shared__ T[ZT_WARP] of
+ * the kernel; all threads call it, and may call it again at once.
+ */
+template <typename T> static __device__ __forceinline__ T zt_block_sum(T x, T *part)
+{
+    unsigned lane = threadIdx.x % ZT_WARP, warp = threadIdx.x / ZT_WARP;
+    T sum = 0;
+
+    x = zt_warp_sum(x);
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    for (unsigned w = 0; w < blockDim.x / ZT_WARP; w++)
+        sum += part[w];
+    __syncthreads();
+    return sum;
+}
+
+static __device__ __forceinline__ float zt_block_max(float x, float *part)
+{
+    unsigned lane = threadIdx.x % ZT_WARP, warp = threadIdx.x / ZT_WARP;
+
+    x = zt_warp_max(x);
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    for (unsigned w = 0; w < blockDim.x / ZT_WARP; w++)
+        x = fmaxf(x, part[w]);
+    __syncthreads();
+    return x;
+}
+
+/* ---------------------------------------------------------------- the table */
+extern "C" {
+#define ZT_CUDA_DECLARE(name, args)                                                      \
+    zt_err zt_cuda_##name(struct zt_device *dev, struct zt_stream *s, const args *a,     \
+                          struct zt_fault *fault);
+ZT_KERNELS(ZT_CUDA_DECLARE)
+#undef ZT_CUDA_DECLARE
+
+extern const struct zt_backend zt_cuda_backend;
+}
+
+#endif
