@@ -1,0 +1,163 @@
+/*
+ * Cross-entropy. Each row of logits is read once for its lse; the losses of rows (fp32
+ * each) are then added in row order, in double: runs of neighbouring rows, one a thread,
+ * and the runs in order.
+ *
+ * A target outside the classes cannot be named here, since nothing waits for the device:
+ * the loss, the row's lse and the row's gradient become NaN.
+ */
+#include "kernels/cuda/row.h"
+
+#define SUM_THREADS 256
+
+struct targets {
+    const int32_t *of;
+    int64_t classes;
+    int32_t ignore;
+};
+
+static __device__ __forceinline__ bool is_ignored(const struct targets &t, int64_t row)
+{
+    return t.of[row] == t.ignore;
+}
+
+static __device__ __forceinline__ bool is_class(const struct targets &t, int64_t row)
+{
+    return t.of[row] >= 0 && t.of[row] < t.classes;
+}
+
+static struct targets targets_of(const struct zt_view *targets,
+                                 const struct zt_view *logits, int32_t ignore)
+{
+    struct targets t;
+
+    t.of = static_cast<const int32_t *>(targets->data);
+    t.classes = logits->shape[1];
+    t.ignore = ignore;
+    return t;
+}
+
+/* Rows [begin, end); row_loss[0] is that of `begin`. */
+static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64_t begin,
+                                       int64_t end, float *lse, float *row_loss)
+{
+    __shared__ float part[ZT_WARP];
+    __shared__ double parts[ZT_WARP];
+    float max, log_sum = 0, loss = 0;
+    double sum;
+
+    for (int64_t row = begin + blockIdx.x; row < end; row += gridDim.x) {
+        log_sum = loss = 0;
+        if (!is_ignored(t, row) && is_class(t, row)) {
+            zt_row_max_sum(x, row, part, parts, &max, &sum);
+            log_sum = max + logf((float)sum);
+            loss = log_sum - zt_get(x.data, x.dtype, row * x.cols + t.of[row]);
+        } else if (!is_ignored(t, row)) {
+            log_sum = loss = NAN;
+        }
+        if (threadIdx.x == 0) {
+            lse[row] = log_sum;
+            row_loss[row - begin] = loss;
+        }
+    }
+}
+
+/* *loss = what was carried here + row_loss, and carried on for the next rows. */
+static __global__ void sum_kernel(const float *row_loss, int64_t rows, bool first,
+                                  double *carry, float *loss)
+{
+    __shared__ double part[SUM_THREADS];
+    int64_t each = (rows + SUM_THREADS - 1) / SUM_THREADS;
+    int64_t begin = threadIdx.x * each;
+    int64_t end = begin + each < rows ? begin + each : rows;
+    double sum = 0;
+
+    for (int64_t row = begin; row < end; row++)
+        sum += (double)row_loss[row];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    sum = first ? 0.0 : *carry;
+    for (int i = 0; i < SUM_THREADS; i++)
+        sum += part[i];
+    *carry = sum;
+    *loss = (float)sum;
+}
+
+zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
+                             const struct zt_cross_entropy_args *a,
+                             struct zt_fault *fault)
+{
+    const int64_t most = (int64_t)((ZT_CUDA_SCRATCH - sizeof(double)) / sizeof(float));
+    zt_err rc = zt_check_cross_entropy(a, fault);
+    int64_t begin = 0, rows, end;
+    double *carry;
+    float *row_loss;
+
+    if (rc)
+        return rc;
+    rows = a->logits.shape[0];
+    carry = static_cast<double *>(zt_cuda_scratch(dev, s));
+    row_loss = reinterpret_cast<float *>(carry + 1);
+    do {
+        end = rows - begin < most ? rows : begin + most;
+        if (end > begin)
+            rc = zt_cuda_launch("cross_entropy", fault, dev, s,
+                                zt_cuda_blocks(dev, end - begin, 1),
+                                zt_row_threads(a->logits.shape[1]), row_loss_kernel,
+                                zt_rows_of(&a->logits),
+                                targets_of(&a->targets, &a->logits, a->ignore), begin,
+                                end, static_cast<float *>(a->lse.data), row_loss);
+        if (!rc)
+            rc = zt_cuda_launch("cross_entropy", fault, dev, s, 1, SUM_THREADS,
+                                sum_kernel, row_loss, end - begin, begin == 0, carry,
+                                static_cast<float *>(a->loss.data));
+        begin = end;
+    } while (!rc && begin < rows);
+    return rc;
+}
+
+/* dx may be x: a thread writes the elements that it alone has read. */
+static __global__ void cross_entropy_bwd_kernel(struct zt_rows x, struct targets t,
+                                                const float *lse, const float *dloss,
+                                                struct zt_rows dx, bool accumulate)
+{
+    float v[ZT_PACK], scale = *dloss;
+
+    for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
+        bool ignored = is_ignored(t, row);
+        float factor = ignored || is_class(t, row) ? scale : NAN;
+
+        if (ignored && accumulate)
+            continue;
+        for (int64_t at = threadIdx.x * ZT_PACK; at < x.cols;
+             at += blockDim.x * ZT_PACK) {
+            zt_row_get(v, x, row, at, 0.0f);
+            for (int i = 0; i < ZT_PACK; i++) {
+                v[i] = ignored ? 0.0f : expf(v[i] - lse[row]) * factor;
+                if (!ignored && at + i == t.of[row])
+                    v[i] -= scale;
+            }
+            zt_row_put(dx, row, at, accumulate, v);
+        }
+    }
+}
+
+zt_err zt_cuda_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
+                                 const struct zt_cross_entropy_bwd_args *a,
+                                 struct zt_fault *fault)
+{
+    zt_err rc = zt_check_cross_entropy_bwd(a, fault);
+
+    if (rc || zt_view_numel(&a->logits) == 0)
+        return rc;
+    return zt_cuda_launch("cross_entropy_bwd", fault, dev, s,
+                          zt_cuda_blocks(dev, a->logits.shape[0], 1),
+                          zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
+                          zt_rows_of(&a->logits),
+                          targets_of(&a->targets, &a->logits, a->ignore),
+                          static_cast<const float *>(a->lse.data),
+                          static_cast<const float *>(a->dloss.data),
+                          zt_rows_of(&a->dlogits), a->accumulate);
+}
