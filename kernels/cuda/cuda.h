@@ -35,7 +35,8 @@ extern "C" {
 #define ZT_CUDA_SCRATCH   ((size_t)32 << 20) /* bytes a stream has for partial sums */
 #define ZT_CUDA_WORKSPACE ((size_t)32 << 20) /* bytes a stream has for cuBLASLt */
 
-struct zt_cuda_gemms; /* gemm.cu: the plans that were found so far */
+struct zt_cuda_gemms;   /* gemm.cu: the plans that were found so far */
+struct zt_cuda_trouble; /* trouble.h: what sync() has to say */
 
 struct zt_stream {
     cudaStream_t cuda;
@@ -48,6 +49,7 @@ struct zt_device {
     struct zt_stream main; /* what stream NULL means */
     cublasLtHandle_t blas;
     struct zt_cuda_gemms *gemms; /* opened by the first product */
+    struct zt_cuda_trouble *trouble;
 };
 
 /* gemm.cu; NULL is fine */
