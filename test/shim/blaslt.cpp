@@ -1,0 +1,429 @@
+/*
+ * blaslt.cpp -- products by three loops, sums in double in the order of k.
+ *
+ * Refused like by the real library: types it does not pair, leading dimensions too short,
+ * epilogues with a row-major D, an AUX_LD that 8 does not divide. Refused here alone: what
+ * the header of the shim does not name.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cublasLt.h"
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+#include "shim.h"
+
+struct cublasLtContext {
+    int unused;
+};
+
+struct shim_blas_desc {
+    int32_t compute, scale, pointer_mode, transa, transb, transc;
+    uint32_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t bias_stride, aux_ld, aux_stride;
+    int32_t bias_type, aux_type; /* -1: as D */
+};
+
+struct shim_blas_layout {
+    uint32_t type;
+    int32_t order, batch_count;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+};
+
+struct shim_blas_pref {
+    uint64_t workspace;
+};
+
+/* ---------------------------------------------------------------- names */
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "CUBLAS_STATUS_INTERNAL_ERROR";
+    }
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return cublasLtGetStatusName(status);
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
+{
+    *out = new cublasLtContext();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- attributes */
+
+template <typename T> static cublasStatus_t store(T *to, const void *value, size_t bytes)
+{
+    if (!value || bytes != sizeof(*to))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    if (compute < CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *out = new shim_blas_desc();
+    (*out)->compute = compute;
+    (*out)->scale = scale;
+    (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    (*out)->bias_type = (*out)->aux_type = -1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t attr,
+                                              const void *value, size_t bytes)
+{
+    switch (attr) {
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+        return store(&d->compute, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+        return store(&d->scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+        return store(&d->pointer_mode, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return store(&d->transa, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return store(&d->transb, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSC:
+        return store(&d->transc, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return store(&d->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return store(&d->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
+        return store(&d->bias_stride, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return store(&d->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return store(&d->aux_ld, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE:
+        return store(&d->aux_stride, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+        return store(&d->aux_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return store(&d->bias_type, value, bytes);
+    }
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *out = new shim_blas_layout{(uint32_t)type, CUBLASLT_ORDER_COL, 1, rows, cols, ld, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
+                                                cublasLtMatrixLayoutAttribute_t attr,
+                                                const void *value, size_t bytes)
+{
+    switch (attr) {
+    case CUBLASLT_MATRIX_LAYOUT_TYPE:
+        return store(&l->type, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_ORDER:
+        return store(&l->order, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_ROWS:
+        return store(&l->rows, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_COLS:
+        return store(&l->cols, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+        return store(&l->ld, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return store(&l->batch_count, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return store(&l->stride, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_PLANE_OFFSET:
+        break;
+    }
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = new shim_blas_pref();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref)
+{
+    delete pref;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                                    cublasLtMatmulPreferenceAttributes_t attr,
+                                                    const void *value, size_t bytes)
+{
+    uint32_t word;
+    uint64_t wide;
+
+    switch (attr) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return store(&pref->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_IMPL_MASK:
+        return store(&wide, value, bytes);
+    default:
+        return store(&word, value, bytes);
+    }
+}
+
+/* ---------------------------------------------------------------- what is refused */
+
+static bool known_type(uint32_t t)
+{
+    return t == CUDA_R_32F || t == CUDA_R_16F || t == CUDA_R_16BF;
+}
+
+static bool good_layout(const shim_blas_layout *l)
+{
+    uint64_t shortest = l->order == CUBLASLT_ORDER_COL ? l->rows : l->cols;
+
+    return known_type(l->type) && (l->order == CUBLASLT_ORDER_COL || l->order == CUBLASLT_ORDER_ROW) &&
+           l->rows > 0 && l->cols > 0 && l->batch_count > 0 && l->ld >= (int64_t)shortest;
+}
+
+static uint64_t rows_of(const shim_blas_layout *l, int32_t trans)
+{
+    return trans == CUBLAS_OP_N ? l->rows : l->cols;
+}
+
+static uint64_t cols_of(const shim_blas_layout *l, int32_t trans)
+{
+    return trans == CUBLAS_OP_N ? l->cols : l->rows;
+}
+
+static bool has_aux(const shim_blas_desc *s)
+{
+    return s->epilogue & 128;
+}
+
+static bool has_bias(const shim_blas_desc *s)
+{
+    return s->epilogue & CUBLASLT_EPILOGUE_BIAS;
+}
+
+static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d)
+{
+    switch (s->epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+        return true;
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        break;
+    default:
+        return false;
+    }
+    if (d->order != CUBLASLT_ORDER_COL)
+        return false;
+    if (has_bias(s) && s->bias_type >= 0 && s->bias_type != CUDA_R_32F &&
+        s->bias_type != (int32_t)d->type)
+        return false;
+    return !has_aux(s) || (s->aux_ld % 8 == 0 && s->aux_ld >= (int64_t)d->rows &&
+                           s->aux_stride % 8 == 0 &&
+                           (s->aux_type < 0 || s->aux_type == (int32_t)d->type));
+}
+
+static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
+                         const shim_blas_layout *b, const shim_blas_layout *c,
+                         const shim_blas_layout *d)
+{
+    if (!good_layout(a) || !good_layout(b) || !good_layout(c) || !good_layout(d))
+        return false;
+    if (a->type != b->type || c->type != d->type ||
+        (d->type != a->type && d->type != CUDA_R_32F))
+        return false;
+    if (s->transc != CUBLAS_OP_N || c->order != d->order || c->rows != d->rows ||
+        c->cols != d->cols)
+        return false;
+    if (rows_of(a, s->transa) != d->rows || cols_of(b, s->transb) != d->cols ||
+        cols_of(a, s->transa) != rows_of(b, s->transb))
+        return false;
+    if (a->batch_count != d->batch_count || b->batch_count != d->batch_count ||
+        c->batch_count != d->batch_count)
+        return false;
+    return s->pointer_mode == CUBLASLT_POINTER_MODE_HOST && good_epilogue(s, d);
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t pref, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results,
+                                              int *num_results)
+{
+    if (!handle || !desc || !pref || wanted <= 0 || !results || !num_results)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *num_results = 0;
+    if (!good_problem(desc, a, b, c, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(results, 0, sizeof(*results));
+    results->state = CUBLAS_STATUS_SUCCESS;
+    results->workspaceSize = (size_t)pref->workspace;
+    results->wavesCount = 1;
+    *num_results = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- the product */
+
+static double get(const void *p, uint32_t type, int64_t at)
+{
+    if (type == CUDA_R_16F)
+        return (double)__half2float(((const __half *)p)[at]);
+    if (type == CUDA_R_16BF)
+        return (double)__bfloat162float(((const __nv_bfloat16 *)p)[at]);
+    return (double)((const float *)p)[at];
+}
+
+static void put(void *p, uint32_t type, int64_t at, float value)
+{
+    if (type == CUDA_R_16F)
+        ((__half *)p)[at] = __float2half_rn(value);
+    else if (type == CUDA_R_16BF)
+        ((__nv_bfloat16 *)p)[at] = __float2bfloat16_rn(value);
+    else
+        ((float *)p)[at] = value;
+}
+
+static int64_t place(const shim_blas_layout *l, int64_t batch, int64_t i, int64_t j)
+{
+    return batch * l->stride + (l->order == CUBLASLT_ORDER_COL ? j * l->ld + i : i * l->ld + j);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+/* A call with all it needs copied: descriptors may be gone when it runs. */
+struct product {
+    shim_blas_desc desc;
+    shim_blas_layout la, lb, lc, ld;
+    float alpha, beta;
+    const void *a, *b, *c;
+    void *d, *workspace;
+    size_t workspace_bytes;
+};
+
+static float finish(const product &p, int64_t batch, int64_t i, int64_t j, double sum)
+{
+    const shim_blas_desc &s = p.desc;
+    double x = (double)p.alpha * sum;
+
+    if (p.beta != 0)
+        x += (double)p.beta * get(p.c, p.lc.type, place(&p.lc, batch, i, j));
+    if (has_bias(&s))
+        x += get(s.bias, s.bias_type < 0 ? p.ld.type : (uint32_t)s.bias_type,
+                 batch * s.bias_stride + i);
+    if (has_aux(&s))
+        put(s.aux, p.ld.type, batch * s.aux_stride + j * s.aux_ld + i, (float)x);
+    return (float)(s.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(x) : x);
+}
+
+/* Every element is read as often as the loops say: the matrices are small. */
+static void multiply(const product &p)
+{
+    bool ta = p.desc.transa != CUBLAS_OP_N, tb = p.desc.transb != CUBLAS_OP_N;
+    int64_t depth = (int64_t)cols_of(&p.la, p.desc.transa);
+
+    if (p.workspace_bytes > 0) /* the real one writes there */
+        memset(p.workspace, 0xFF, p.workspace_bytes < 4096 ? p.workspace_bytes : 4096);
+    for (int64_t batch = 0; batch < p.ld.batch_count; batch++)
+        for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)
+            for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
+                double sum = 0;
+
+                for (int64_t k = 0; k < depth; k++)
+                    sum += get(p.a, p.la.type, place(&p.la, batch, ta ? k : i, ta ? i : k)) *
+                           get(p.b, p.lb.type, place(&p.lb, batch, tb ? j : k, tb ? k : j));
+                put(p.d, p.ld.type, place(&p.ld, batch, i, j), finish(p, batch, i, j, sum));
+            }
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                              const void *alpha, const void *A, cublasLtMatrixLayout_t a,
+                              const void *B, cublasLtMatrixLayout_t b, const void *beta,
+                              const void *C, cublasLtMatrixLayout_t c, void *D,
+                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    (void)algo;
+    if (!handle || !desc || !alpha || !beta || !A || !B || !D ||
+        (workspace_bytes > 0 && !workspace))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!good_problem(desc, a, b, c, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if ((has_bias(desc) && !desc->bias) || (has_aux(desc) && !desc->aux))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    product p = {*desc,
+                 *a,
+                 *b,
+                 *c,
+                 *d,
+                 *(const float *)alpha,
+                 *(const float *)beta,
+                 A,
+                 B,
+                 C,
+                 D,
+                 workspace,
+                 workspace_bytes};
+    if (p.beta != 0 && !C)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (shim_enqueue(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,92 @@
+/*
+ * shim.h -- the inside of the shim: CUDA on the processor, eager to show mistakes.
+ *
+ *   host call -> queue of a stream ... somebody waits -> scheduler -> blocks -> fibers
+ *                (stream.cpp)                            (stream.cpp) (block.cpp) (fiber.cpp)
+ *
+ * Late:    a launch, copy or record only joins its stream's queue, arguments copied. Queues
+ *          run when the host waits for a stream, an event or the device, so a host that reads
+ *          without waiting sees the past.
+ * Order:   SHIM_SEED=0 (default): of the streams that may go on, the one queued to last runs
+ *          first, as far as its dependencies let it: work that no event orders runs in the
+ *          order nobody expected. 1: only what the host waits for runs, so a wait for the
+ *          wrong thing shows. Others: both, by pseudo-random numbers.
+ * Blocks:  one after the other; __shared__ is static. Threads of a block are fibers, each
+ *          running up to its next meeting point, in an order drawn anew for each pass.
+ * Meeting: __syncthreads of threads in different places or after one has left, and warp calls
+ *          with lanes missing, end the process with a sentence.
+ * Memory:  of the device is filled with NaN (bytes 0xFF), ends at a guard, and is out of reach
+ *          for the host while nothing runs. What is written beside an allocation is found
+ *          after the kernel, by guard pages or by the bytes around it.
+ * Ends:    every fault found ends the process: "shim: kernel K, block B, thread T: what".
+ *
+ * SHIM_SMS is the number of multiprocessors (3: few, so that loops over a grid loop),
+ * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
+ */
+#ifndef SHIM_SHIM_H
+#define SHIM_SHIM_H
+
+#include <functional>
+#include <string>
+
+#include "cuda_runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SHIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHIM_ASAN 1
+#endif
+#endif
+#ifndef SHIM_ASAN
+#define SHIM_ASAN 0
+#endif
+
+/* ---- device.cpp: options, errors ---- */
+int64_t shim_option(const char *name, int64_t otherwise);
+/* e, kept for cudaGetLastError when it is one. */
+cudaError_t shim_error(cudaError_t e);
+/* Says where (kernel, block, thread, as far as known) and what, and aborts. */
+[[noreturn]] void shim_die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Name of the function at an address of this program, "?" when it cannot be found. */
+std::string shim_name_of(const void *function);
+
+/* ---- stream.cpp ---- */
+struct shim_work {
+    const void *kernel; /* NULL: `what` is its name */
+    const char *what;
+    std::function<void()> run;
+};
+cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
+/* Everything that is queued anywhere. */
+void shim_finish_all(void);
+/* What is being run; NULL: the host's own code. */
+const shim_work *shim_running(void);
+
+/* A new order for what follows, from the start; tests. */
+void shim_set_seed(uint64_t seed);
+uint64_t shim_random(void);
+
+/* ---- block.cpp ---- */
+void shim_run_grid(dim3 grid, dim3 block, const std::function<void()> &thread);
+bool shim_in_thread(void);
+
+/* ---- memory.cpp ---- */
+enum shim_side { SHIM_HOST, SHIM_DEVICE, SHIM_BOTH };
+/* Where a pointer leads; *rest: bytes from there to the end of its allocation. */
+shim_side shim_side_of(const void *p, size_t *rest);
+void shim_memory_open(void);
+void shim_memory_close(void);
+/* Aborts when bytes beside an allocation have changed. */
+void shim_memory_check(void);
+
+/* ---- fiber.cpp ---- */
+struct shim_fiber;
+typedef void (*shim_fiber_main)(shim_fiber *self); /* never returns */
+shim_fiber *shim_fiber_new(shim_fiber_main main);
+/* The stack the program came with. */
+shim_fiber *shim_fiber_first(void);
+void shim_fiber_switch(shim_fiber *from, shim_fiber *to);
+bool shim_fiber_overflowed(const void *fault_address);
+
+#endif
