@@ -104,7 +104,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit integration bench asan ubsan tsan sanitizers fuzz lint format \
+.PHONY: all help test unit integration cuda-shim bench asan ubsan tsan sanitizers fuzz lint format \
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
@@ -127,6 +127,7 @@ help:
 	  'make test         unit and integration tests' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
+  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
 	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
@@ -214,6 +215,55 @@ E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 40 47,test/integrati
 E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(sort $(E2E_$(VARIANT)))
+
+# ---------------------------------------------------------------- the cuda backend without a device
+# `make cuda-shim`: kernels/cuda and the tests of kernels, compiled by the host compiler against
+# test/shim. VARIANT=asan and ubsan work; SHIM_SEED=n draws other orders (test/shim/shim.h).
+CXX       ?= c++
+SHIM      := $(B)/shim
+SHIM_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN))
+SHIM_DEFS := -Itest/shim -I. -Iinclude -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"' -MMD -MP
+SHIM_CXXFLAGS = -std=c++17 $(SHIM_WARN) $(OPT_$(VARIANT)) -fPIC $(SHIM_DEFS) $(CFLAGS)
+# what ref.h makes of a test that was written for the cpu backend
+SHIM_REF := -DREF_BACKEND=zt_cuda_backend -DREF_ALLOC=ref_cuda_alloc -DREF_FREE=ref_cuda_free \
+            -include test/unit/kernels/ref.h
+SHIM_SRCS := $(wildcard kernels/cuda/*.cu test/shim/*.cpp)
+SHIM_LIB  := $(B)/libcuda-shim.a
+# tests of kernels; the others are about the inside of the cpu backend, or about no backend
+SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm random reduce rope softmax
+SHIM_UNIT := $(patsubst test/unit/cuda/%.cpp,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.cpp)) \
+             $(patsubst %,$(B)/unit/kernels-on-cuda/test_%,$(SHIM_KERNEL_TESTS))
+SHIM_STAMP = $(CXX) $(CC) $(filter-out -Werror,$(SHIM_CXXFLAGS) $(ALL_CFLAGS)) $(SHIM_REF) $(SHIM_SRCS)
+
+$(SHIM)/flags: FORCE
+	@mkdir -p $(@D); printf '%s\n' '$(SHIM_STAMP)' | cmp -s - $@ || printf '%s\n' '$(SHIM_STAMP)' > $@
+$(SHIM)/%.cu.o: %.cu $(SHIM)/flags
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -x c++ $(SHIM_CXXFLAGS) -c -o $@ $<
+$(SHIM)/%.cpp.o: %.cpp $(SHIM)/flags
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(SHIM_CXXFLAGS) -c -o $@ $<
+$(SHIM)/%.c.o: %.c $(SHIM)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
+$(SHIM_LIB): $(patsubst %,$(SHIM)/%.o,$(SHIM_SRCS)) $(SHIM)/flags
+	@rm -f $@
+	$(Q)$(AR) crs $@ $(filter %.o,$^)
+SHIM_BELOW := $(SHIM_LIB) $(call archive,kernels) $(call archive,common)
+$(B)/unit/cuda/%: $(SHIM)/test/unit/cuda/%.cpp.o $(SHIM_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
+$(B)/unit/kernels-on-cuda/%: $(SHIM)/test/unit/kernels/%.c.o $(SHIM)/test/unit/cuda/managed.cpp.o $(SHIM_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
+.PRECIOUS: $(SHIM)/%.cu.o $(SHIM)/%.cpp.o $(SHIM)/%.c.o
+cuda-shim: $(SHIM_UNIT)
+	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
 
 # ---------------------------------------------------------------- benches
 $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))

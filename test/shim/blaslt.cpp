@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <vector>
+
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -35,6 +37,7 @@ struct shim_blas_layout {
 
 struct shim_blas_pref {
     uint64_t workspace;
+    uint32_t align[4] = {256, 256, 256, 256}; /* of A, B, C, D */
 };
 
 /* ---------------------------------------------------------------- names */
@@ -207,6 +210,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     switch (attr) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return store(&pref->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return store(&pref->align[attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value,
+                     bytes);
     case CUBLASLT_MATMUL_PREF_IMPL_MASK:
         return store(&wide, value, bytes);
     default:
@@ -265,8 +274,7 @@ static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d)
     }
     if (d->order != CUBLASLT_ORDER_COL)
         return false;
-    if (has_bias(s) && s->bias_type >= 0 && s->bias_type != CUDA_R_32F &&
-        s->bias_type != (int32_t)d->type)
+    if (has_bias(s) && s->bias_type >= 0 && s->bias_type != (int32_t)d->type)
         return false;
     return !has_aux(s) || (s->aux_ld % 8 == 0 && s->aux_ld >= (int64_t)d->rows &&
                            s->aux_stride % 8 == 0 &&
@@ -313,6 +321,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
     results->state = CUBLAS_STATUS_SUCCESS;
     results->workspaceSize = (size_t)pref->workspace;
     results->wavesCount = 1;
+    for (int i = 0; i < 4; i++)
+        results->algo.data[i] = pref->align[i];
+    results->algo.data[4] = pref->workspace;
     *num_results = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -373,24 +384,54 @@ static float finish(const product &p, int64_t batch, int64_t i, int64_t j, doubl
     return (float)(s.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(x) : x);
 }
 
-/* Every element is read as often as the loops say: the matrices are small. */
+/* Matrix `batch` of l as fp32 rows: of the matrix, or of its transpose. */
+static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l, int64_t batch,
+                                       bool transposed)
+{
+    int64_t rows = (int64_t)(transposed ? l.cols : l.rows);
+    int64_t cols = (int64_t)(transposed ? l.rows : l.cols);
+    std::vector<float> out((size_t)(rows * cols));
+
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            out[(size_t)(i * cols + j)] = (float)get(
+                p, l.type, place(&l, batch, transposed ? j : i, transposed ? i : j));
+    return out;
+}
+
+static void multiply_one(const product &p, int64_t batch)
+{
+    std::vector<float> a = rows_in_fp32(p.a, p.la, batch, p.desc.transa != CUBLAS_OP_N);
+    std::vector<float> b = rows_in_fp32(p.b, p.lb, batch, p.desc.transb == CUBLAS_OP_N);
+    size_t depth = (size_t)cols_of(&p.la, p.desc.transa);
+
+    for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)
+        for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
+            const float *x = &a[(size_t)i * depth], *y = &b[(size_t)j * depth];
+            double sum = 0;
+
+            for (size_t k = 0; k < depth; k++)
+                sum += (double)x[k] * (double)y[k];
+            put(p.d, p.ld.type, place(&p.ld, batch, i, j), finish(p, batch, i, j, sum));
+        }
+}
+
 static void multiply(const product &p)
 {
-    bool ta = p.desc.transa != CUBLAS_OP_N, tb = p.desc.transb != CUBLAS_OP_N;
-    int64_t depth = (int64_t)cols_of(&p.la, p.desc.transa);
-
     if (p.workspace_bytes > 0) /* the real one writes there */
         memset(p.workspace, 0xFF, p.workspace_bytes < 4096 ? p.workspace_bytes : 4096);
     for (int64_t batch = 0; batch < p.ld.batch_count; batch++)
-        for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)
-            for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
-                double sum = 0;
+        multiply_one(p, batch);
+}
 
-                for (int64_t k = 0; k < depth; k++)
-                    sum += get(p.a, p.la.type, place(&p.la, batch, ta ? k : i, ta ? i : k)) *
-                           get(p.b, p.lb.type, place(&p.lb, batch, tb ? j : k, tb ? k : j));
-                put(p.d, p.ld.type, place(&p.ld, batch, i, j), finish(p, batch, i, j, sum));
-            }
+/* What the algorithm was asked for is what it may count on. */
+static bool keeps_promise(const cublasLtMatmulAlgo_t *algo, const void *const at[4],
+                          size_t workspace_bytes)
+{
+    for (int i = 0; i < 4; i++)
+        if (algo->data[i] && (uintptr_t)at[i] % algo->data[i] != 0)
+            return false;
+    return workspace_bytes >= algo->data[4];
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -400,9 +441,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    (void)algo;
+    const void *const at[4] = {A, B, C, D};
+
     if (!handle || !desc || !alpha || !beta || !A || !B || !D ||
-        (workspace_bytes > 0 && !workspace))
+        (workspace_bytes > 0 && !workspace) ||
+        (algo && !keeps_promise(algo, at, workspace_bytes)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!good_problem(desc, a, b, c, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -4,6 +4,12 @@
  *
  * Memory of an array is exactly as long as its elements, so that AddressSanitizer sees a
  * step past either end. Seeds are fixed: a failure repeats.
+ *
+ * The tests are written against the cpu backend. To run on another one they are compiled with
+ *      REF_BACKEND       the struct zt_backend; after each kernel its stream is waited for
+ *      REF_ALLOC         void *f(size_t), memory that tests and kernels both reach
+ *      REF_FREE          void f(void *), its end
+ * and with this header in front, for those that do not include it.
  */
 #ifndef TEST_UNIT_KERNELS_REF_H
 #define TEST_UNIT_KERNELS_REF_H
@@ -22,6 +28,56 @@
 #include "kernels/cpu/cpu.h"
 
 #define REF_FN static inline __attribute__((unused))
+
+/* ---- the backend that is tested ---- */
+
+#ifdef REF_BACKEND
+extern const struct zt_backend REF_BACKEND;
+
+/* ref_<kernel>: run, then wait, so that the test may look. */
+#define REF_DEFINE(name, args)                                                           \
+    REF_FN zt_err ref_##name(struct zt_device *dev, struct zt_stream *s, const args *a,  \
+                             struct zt_fault *fault)                                     \
+    {                                                                                    \
+        zt_err rc = REF_BACKEND.kernels->name(dev, s, a, fault);                         \
+        return rc == ZT_OK ? REF_BACKEND.sync(dev, s, fault) : rc;                       \
+    }
+ZT_KERNELS(REF_DEFINE)
+#undef REF_DEFINE
+
+#define REF_MEMBER(name, args) .name = ref_##name,
+static const struct zt_kernels ref_kernels
+    __attribute__((unused)) = {ZT_KERNELS(REF_MEMBER)};
+#undef REF_MEMBER
+
+#define REF_KERNELS          ref_kernels
+#define zt_cpu_backend       REF_BACKEND
+#define zt_cpu_gemm          ref_gemm
+#define zt_cpu_attention     ref_attention
+#define zt_cpu_attention_bwd ref_attention_bwd
+#else
+#define REF_BACKEND zt_cpu_backend
+#define REF_KERNELS zt_cpu_kernels
+#endif
+
+#ifdef REF_ALLOC
+void *REF_ALLOC(size_t bytes);
+void REF_FREE(void *ptr);
+#else
+#define REF_ALLOC malloc
+#define REF_FREE  free
+#endif
+
+/* Memory that a kernel may be given. */
+REF_FN void *ref_alloc(size_t bytes)
+{
+    return REF_ALLOC(bytes);
+}
+
+REF_FN void ref_free(void *ptr)
+{
+    REF_FREE(ptr);
+}
 
 /* ---- random numbers of the tests themselves ---- */
 
@@ -53,7 +109,8 @@ struct arr {
     int64_t n;
 };
 
-static const zt_dtype ref_floats[3] = {ZT_F32, ZT_BF16, ZT_F16};
+static const zt_dtype ref_floats[3]
+    __attribute__((unused)) = {ZT_F32, ZT_BF16, ZT_F16};
 
 REF_FN double ref_get(const struct zt_view *v, int64_t at)
 {
@@ -97,7 +154,7 @@ REF_FN struct arr arr_new(zt_dtype dtype, int ndim, const int64_t *shape, double
     struct arr a = {.v = zt_view_of(NULL, dtype, ndim, shape)};
 
     a.n = zt_view_numel(&a.v);
-    a.v.data = malloc((size_t)a.n * zt_dtype_bytes(dtype) + (a.n == 0));
+    a.v.data = ref_alloc((size_t)a.n * zt_dtype_bytes(dtype) + (a.n == 0));
     a.d = malloc((size_t)a.n * sizeof(double) + (a.n == 0));
     assert_non_null(a.v.data);
     assert_non_null(a.d);
@@ -140,7 +197,7 @@ REF_FN void arr_restore(struct arr *a)
 
 REF_FN void arr_free(struct arr *a)
 {
-    free(a->v.data);
+    ref_free(a->v.data);
     free(a->d);
 }
 
@@ -204,7 +261,7 @@ REF_FN struct zt_device *ref_open(int threads)
 {
     struct zt_device *dev = NULL;
 
-    assert_int_equal(zt_cpu_backend.open(0, threads, &dev, NULL), ZT_OK);
+    assert_int_equal(REF_BACKEND.open(0, threads, &dev, NULL), ZT_OK);
     return dev;
 }
 
@@ -212,7 +269,7 @@ REF_FN struct zt_device *ref_open(int threads)
 #define REF_RUN(dev, name, args)                                                         \
     do {                                                                                 \
         struct zt_fault fault_ = {0};                                                    \
-        if (zt_cpu_kernels.name(dev, NULL, args, &fault_) != ZT_OK)                      \
+        if (REF_KERNELS.name(dev, NULL, args, &fault_) != ZT_OK)                         \
             fail_msg("%s", fault_.text);                                                 \
     } while (0)
 
@@ -220,7 +277,7 @@ REF_FN struct zt_device *ref_open(int threads)
 #define REF_REFUSES(dev, name, args, sentence)                                           \
     do {                                                                                 \
         struct zt_fault fault_ = {0};                                                    \
-        assert_int_equal(zt_cpu_kernels.name(dev, NULL, args, &fault_), ZT_E_ARG);       \
+        assert_int_equal(REF_KERNELS.name(dev, NULL, args, &fault_), ZT_E_ARG);          \
         assert_string_equal(fault_.text, sentence);                                      \
     } while (0)
 
