@@ -1,0 +1,65 @@
+/*
+ * chunks.h -- sums over the rows of a matrix, the same bits for the same shape.
+ *
+ *      rows -> chunks of neighbouring rows -> partial (chunks, cols) in scratch -> y
+ * (cols)
+ *
+ * A block sums its chunk: threadIdx.x takes a pack of columns, threadIdx.y every
+ * blockDim.y-th row, those sums are added in order of y. The chunks are then added in
+ * runs of neighbours, and the runs in order. How many there are follows from the shape.
+ */
+#ifndef KERNELS_CUDA_CHUNKS_H
+#define KERNELS_CUDA_CHUNKS_H
+
+#include "kernels/cuda/operand.h"
+
+/* A few blocks for each of the 132 multiprocessors that an H100 has. */
+#define ZT_CHUNKS_MOST 1056
+
+/* Rows of a chunk: at least `least`, and no more chunks than `most`. */
+static inline int64_t zt_rows_each(int64_t rows, int64_t least, int64_t most)
+{
+    int64_t each = (rows + most - 1) / most;
+
+    return each > least ? each : least;
+}
+
+#define ZT_FOLD_FLOATS (ZT_THREADS * ZT_PACK)
+
+/*
+ * acc of the threads of one x, added in order of y, goes to row[col ...]; `cols` elements
+ * exist. `tile` is __shared__ float[ZT_FOLD_FLOATS], not looked at where blockDim.y is 1,
+ * and else there are ZT_THREADS threads. All threads of the block call it.
+ */
+static __device__ __forceinline__ void zt_fold(float *row, int64_t cols, bool wide,
+                                               const float acc[ZT_PACK], int64_t col,
+                                               float *tile)
+{
+    int width = (int)blockDim.x * ZT_PACK;
+    int me = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+    int64_t first = col - (int64_t)threadIdx.x * ZT_PACK;
+
+    if (blockDim.y == 1) {
+        zt_store_f32(row + col, wide, cols - col, acc);
+        return;
+    }
+    for (int i = 0; i < ZT_PACK; i++)
+        tile[me * ZT_PACK + i] = acc[i];
+    __syncthreads();
+    for (int c = me; c < width; c += ZT_THREADS) {
+        float sum = 0;
+
+        for (int y = 0; y < (int)blockDim.y; y++)
+            sum += tile[y * width + c];
+        if (first + c < cols)
+            row[first + c] = sum;
+    }
+    __syncthreads();
+}
+
+/* y (cols) = or += the sum of partial (chunks, cols); partial may be of no chunks. */
+zt_err zt_cuda_sum_chunks(const char *what, struct zt_device *dev, struct zt_stream *s,
+                          const float *partial, int64_t chunks, int64_t cols, void *y,
+                          zt_dtype dtype, bool accumulate, struct zt_fault *fault);
+
+#endif

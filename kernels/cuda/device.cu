@@ -1,0 +1,287 @@
+/*
+ * The cuda device: one GPU, its main stream, and memory by the page. A rank takes its
+ * regions before the first step, so that neither cudaMalloc nor cudaFree, which wait for
+ * the device, happen in one.
+ */
+#include <stdlib.h>
+
+#include "kernels/cuda/trouble.h"
+
+#define OLDEST_MAJOR 8 /* compute capability: bf16, and what the kernels are built for   \
+                        */
+
+/* ---- open and close ---- */
+
+static zt_err no_devices(cudaError_t e, struct zt_fault *fault)
+{
+    int driver = 0, runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "cuda: this machine has no NVIDIA driver; use --device cpu");
+    if (e == cudaErrorInsufficientDriver)
+        return zt_fault_set(
+            fault, ZT_E_UNSUPPORTED,
+            "cuda: the driver knows CUDA %d.%d, this program needs %d.%d: "
+            "update the driver, or use --device cpu",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (e == cudaErrorNoDevice)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "cuda: the driver sees no GPU (does nvidia-smi? is "
+                            "CUDA_VISIBLE_DEVICES set?); use --device cpu");
+    return zt_cuda_failed("looking for devices", e, fault);
+}
+
+/* That `ordinal` is there, can run the kernels, and is this thread's device. */
+static zt_err choose(int ordinal, int *num_sm, struct zt_fault *fault)
+{
+    int count = 0, major = 0, minor = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+
+    if (e == cudaSuccess && count == 0)
+        e = cudaErrorNoDevice;
+    if (e != cudaSuccess)
+        return no_devices(e, fault);
+    if (ordinal < 0 || ordinal >= count)
+        return zt_fault_set(fault, ZT_E_PLAN,
+                            "cuda device %d: this process sees %d, numbered from 0",
+                            ordinal, count);
+    e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
+    if (e == cudaSuccess && major < OLDEST_MAJOR)
+        return zt_fault_set(
+            fault, ZT_E_UNSUPPORTED,
+            "cuda device %d has compute capability %d.%d; the kernels need "
+            "%d.0 (A100) or newer",
+            ordinal, major, minor, OLDEST_MAJOR);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(num_sm, cudaDevAttrMultiProcessorCount, ordinal);
+    if (e == cudaSuccess)
+        e = cudaSetDevice(ordinal);
+    return e == cudaSuccess ? ZT_OK : zt_cuda_failed("open", e, fault);
+}
+
+static zt_err out_of_memory(const struct zt_device *dev, size_t bytes,
+                            struct zt_fault *fault)
+{
+    size_t left = 0, total = 0;
+
+    (void)cudaGetLastError(); /* or the next launch would report it */
+    (void)cudaMemGetInfo(&left, &total);
+    return zt_fault_set(fault, ZT_E_NOMEM,
+                        "cuda device %d: %zu bytes asked for, %zu of %zu are free",
+                        dev->ordinal, bytes, left, total);
+}
+
+static zt_err device_memory(const struct zt_device *dev, size_t bytes, void **out,
+                            struct zt_fault *fault)
+{
+    cudaError_t e = cudaMalloc(out, bytes);
+
+    if (e == cudaErrorMemoryAllocation)
+        return out_of_memory(dev, bytes, fault);
+    return e == cudaSuccess ? ZT_OK : zt_cuda_failed("cudaMalloc", e, fault);
+}
+
+static zt_err open_stream(struct zt_device *dev, struct zt_stream *s,
+                          struct zt_fault *fault)
+{
+    cudaError_t e = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
+    zt_err rc;
+
+    if (e != cudaSuccess)
+        return zt_cuda_failed("a stream", e, fault);
+    rc = device_memory(dev, ZT_CUDA_SCRATCH, &s->scratch, fault);
+    return rc ? rc : device_memory(dev, ZT_CUDA_WORKSPACE, &s->workspace, fault);
+}
+
+static void close_stream(struct zt_stream *s)
+{
+    if (s->cuda) {
+        (void)cudaStreamSynchronize(s->cuda);
+        (void)cudaStreamDestroy(s->cuda);
+    }
+    (void)cudaFree(s->scratch);
+    (void)cudaFree(s->workspace);
+}
+
+static zt_err open_trouble(struct zt_device *dev, struct zt_fault *fault)
+{
+    /* pinned: kernels write to it where it is */
+    void *p = NULL;
+    cudaError_t e = cudaMallocHost(&p, sizeof(*dev->trouble));
+
+    if (e != cudaSuccess)
+        return zt_cuda_failed("pinned host memory", e, fault);
+    dev->trouble = static_cast<struct zt_cuda_trouble *>(p);
+    memset(dev->trouble, 0, sizeof(*dev->trouble));
+    return ZT_OK;
+}
+
+static void cuda_close(struct zt_device *dev)
+{
+    if (!dev)
+        return;
+    (void)cudaSetDevice(dev->ordinal);
+    close_stream(&dev->main);
+    zt_cuda_gemms_close(dev->gemms);
+    if (dev->blas)
+        (void)cublasLtDestroy(dev->blas);
+    (void)cudaFreeHost(dev->trouble);
+    free(dev);
+}
+
+/* `threads` are the host's; what runs here needs one. */
+static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
+                        struct zt_fault *fault)
+{
+    struct zt_device *dev;
+    int num_sm = 0;
+    zt_err rc;
+
+    (void)threads;
+    *out = NULL;
+    rc = choose(ordinal, &num_sm, fault);
+    if (rc)
+        return rc;
+    dev = static_cast<struct zt_device *>(calloc(1, sizeof(*dev)));
+    if (!dev)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the cuda device");
+    dev->ordinal = ordinal;
+    dev->num_sm = num_sm;
+    rc = open_stream(dev, &dev->main, fault);
+    if (!rc)
+        rc = open_trouble(dev, fault);
+    if (!rc && cublasLtCreate(&dev->blas) != CUBLAS_STATUS_SUCCESS)
+        rc = zt_fault_set(fault, ZT_E_SYSTEM, "cuda device %d: cuBLASLt does not start",
+                          ordinal);
+    if (rc) {
+        cuda_close(dev);
+        return rc;
+    }
+    *out = dev;
+    return ZT_OK;
+}
+
+/* ---- memory ---- */
+
+/* What the driver maps at once. Whole pages begin at a page of the host, too. */
+#define PAGE ((size_t)2 << 20)
+
+static zt_err cuda_alloc(struct zt_device *dev, size_t bytes, void **out,
+                         struct zt_fault *fault)
+{
+    void *p = NULL;
+    cudaError_t e;
+    zt_err rc;
+
+    *out = NULL;
+    if (bytes == 0 || bytes > SIZE_MAX / 2)
+        return zt_fault_set(fault, ZT_E_ARG, "a region of %zu bytes", bytes);
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    (void)cudaSetDevice(dev->ordinal);
+    rc = device_memory(dev, bytes, &p, fault);
+    if (rc)
+        return rc;
+    e = cudaMemsetAsync(p, 0, bytes, dev->main.cuda);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(dev->main.cuda); /* other streams may use it at once */
+    if (e != cudaSuccess) {
+        (void)cudaFree(p);
+        return zt_cuda_failed("clearing a region", e, fault);
+    }
+    *out = p;
+    return ZT_OK;
+}
+
+static void cuda_free(struct zt_device *dev, void *ptr, size_t bytes)
+{
+    (void)bytes;
+    if (!ptr)
+        return;
+    (void)cudaSetDevice(dev->ordinal);
+    (void)cudaFree(ptr); /* waits until nothing uses it */
+}
+
+/* ---- transfers ---- */
+
+static zt_err copy(struct zt_device *dev, struct zt_stream *s, const char *what,
+                   void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                   struct zt_fault *fault)
+{
+    cudaError_t e;
+
+    if (bytes == 0 || dst == src)
+        return ZT_OK;
+    (void)cudaSetDevice(dev->ordinal);
+    e = cudaMemcpyAsync(dst, src, bytes, kind, zt_cuda_stream(dev, s)->cuda);
+    return e == cudaSuccess ? ZT_OK : zt_cuda_failed(what, e, fault);
+}
+
+static zt_err cuda_upload(struct zt_device *dev, struct zt_stream *s, void *dst,
+                          const void *src, size_t bytes, struct zt_fault *fault)
+{
+    return copy(dev, s, "upload", dst, src, bytes, cudaMemcpyHostToDevice, fault);
+}
+
+static zt_err cuda_download(struct zt_device *dev, struct zt_stream *s, void *dst,
+                            const void *src, size_t bytes, struct zt_fault *fault)
+{
+    return copy(dev, s, "download", dst, src, bytes, cudaMemcpyDeviceToHost, fault);
+}
+
+/* ---- what kernels found wrong ---- */
+
+static zt_err say(const struct zt_cuda_trouble *t, struct zt_fault *fault)
+{
+    static const struct {
+        const char *op, *value, *place;
+    } row[] = {
+        /* in the order of enum zt_trouble */
+        {"", "", ""},
+        {"embedding", "id", "at position"},
+        {"embedding_bwd", "id", "at position"},
+        {"rope", "", ""},
+        {"cross_entropy", "target", "in row"},
+        {"cross_entropy_bwd", "target", "in row"},
+    };
+
+    if (t->kind == ZT_TROUBLE_ROPE)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "rope: position %d is outside the table of %lld",
+                            (int)t->value, (long long)t->limit);
+    return zt_fault_set(fault, ZT_E_ARG, "%s: %s %d %s %lld is outside [0, %lld)",
+                        row[t->kind].op, row[t->kind].value, (int)t->value,
+                        row[t->kind].place, (long long)t->at, (long long)t->limit);
+}
+
+static zt_err cuda_sync(struct zt_device *dev, struct zt_stream *s,
+                        struct zt_fault *fault)
+{
+    struct zt_cuda_trouble t;
+    cudaError_t e;
+
+    (void)cudaSetDevice(dev->ordinal);
+    e = cudaStreamSynchronize(zt_cuda_stream(dev, s)->cuda);
+    if (e != cudaSuccess)
+        return zt_cuda_failed("the work of a stream", e, fault);
+    t = *dev->trouble;
+    if (t.kind == ZT_TROUBLE_NONE)
+        return ZT_OK;
+    memset(dev->trouble, 0, sizeof(*dev->trouble));
+    return say(&t, fault);
+}
+
+/* ---- the table ---- */
+
+#define ZT_CUDA_ROW(name, args) zt_cuda_##name,
+static const struct zt_kernels zt_cuda_kernels = {ZT_KERNELS(ZT_CUDA_ROW)};
+#undef ZT_CUDA_ROW
+
+const struct zt_backend zt_cuda_backend = {
+    ZT_BACKEND_ABI, "cuda",      cuda_open,     cuda_close, cuda_alloc,
+    cuda_free,      cuda_upload, cuda_download, cuda_sync,  &zt_cuda_kernels,
+};

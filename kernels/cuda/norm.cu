@@ -1,0 +1,355 @@
+/*
+ * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over rows (N, C).
+ *
+ * forward   mean, then the squared distances from it, then the result. A row is read from
+ *           memory once: the second and third time it is in the L1 cache.
+ * backward  with h = (x - mean) * rstd and g = dy * w:
+ *               dx = rstd * (g - avg(g) - h * avg(g * h)),  dw += dy * h,  db += dy
+ *           (RMS norm: mean 0, no avg(g), w or 1 + w.) A block has a chunk of rows; each
+ *           thread has one pack of columns for as long, and sums dw and db in registers.
+ *           Then as in chunks.h.
+ * Sums are fp32. A row belongs to a block, or, where a warp has enough lanes, to a warp.
+ */
+#include "kernels/cuda/chunks.h"
+
+#define MOST_THREADS 1024
+
+/* Both are called by all threads of the row. `part` is __shared__ float[ZT_WARP]. */
+static __device__ __forceinline__ float row_sum(float x, float *part)
+{
+    return blockDim.x == ZT_WARP ? zt_warp_sum(x) : zt_block_sum(x, part);
+}
+
+/* w or 1 + w; 0 past the end */
+static __device__ __forceinline__ void load_weight(float w[ZT_PACK],
+                                                   const struct zt_operand &o,
+                                                   bool add_one, int64_t col,
+                                                   int64_t cols)
+{
+    zt_load(w, o, col, cols - col);
+    for (int i = 0; add_one && i < ZT_PACK; i++)
+        w[i] += 1.0f;
+}
+
+/* ---- forward ---- */
+
+struct norm_job {
+    struct zt_operand x, w, b, y;
+    float *mean, *rstd;
+    int64_t rows, cols;
+    float eps;
+    bool centered, add_one;
+};
+
+static __device__ __forceinline__ float row_mean(const struct norm_job &a, int64_t row,
+                                                 float *part)
+{
+    float x[ZT_PACK], sum = 0;
+
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
+        zt_load(x, a.x, row * a.cols + col, a.cols - col);
+        for (int i = 0; i < ZT_PACK; i++)
+            sum += x[i];
+    }
+    return row_sum(sum, part) / (float)a.cols;
+}
+
+static __device__ __forceinline__ float row_rstd(const struct norm_job &a, int64_t row,
+                                                 float mean, float *part)
+{
+    float x[ZT_PACK], sum = 0;
+
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
+        zt_load(x, a.x, row * a.cols + col, a.cols - col);
+        for (int i = 0; i < ZT_PACK; i++) {
+            float far = col + i < a.cols ? x[i] - mean : 0.0f;
+
+            sum = fmaf(far, far, sum);
+        }
+    }
+    return 1.0f / sqrtf(row_sum(sum, part) / (float)a.cols + a.eps);
+}
+
+static __device__ __forceinline__ void scale_row(const struct norm_job &a, int64_t row,
+                                                 float mean, float rstd)
+{
+    float x[ZT_PACK], w[ZT_PACK], b[ZT_PACK] = {0};
+
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
+        zt_load(x, a.x, row * a.cols + col, a.cols - col);
+        load_weight(w, a.w, a.add_one, col, a.cols);
+        if (a.b.data)
+            zt_load(b, a.b, col, a.cols - col);
+        for (int i = 0; i < ZT_PACK; i++)
+            x[i] = fmaf((x[i] - mean) * rstd, w[i], b[i]);
+        zt_store(a.y, row * a.cols + col, a.cols - col, false, x);
+    }
+}
+
+static __global__ void norm_kernel(struct norm_job a)
+{
+    __shared__ float part[ZT_WARP];
+    int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+
+    for (; row < a.rows; row += (int64_t)gridDim.x * blockDim.y) {
+        float mean = a.centered ? row_mean(a, row, part) : 0.0f;
+        float rstd = row_rstd(a, row, mean, part);
+
+        scale_row(a, row, mean, rstd);
+        if (threadIdx.x == 0)
+            a.rstd[row] = rstd;
+        if (threadIdx.x == 0 && a.centered)
+            a.mean[row] = mean;
+    }
+}
+
+/* Up to four packs of a row a lane; longer rows have a block, with two a thread. */
+static dim3 forward_threads(int64_t cols)
+{
+    int64_t packs = zt_packs(cols), warps = (packs + 2 * ZT_WARP - 1) / (2 * ZT_WARP);
+
+    if (packs <= 4 * ZT_WARP)
+        return dim3(ZT_WARP, ZT_THREADS / ZT_WARP);
+    return dim3(ZT_WARP * (unsigned)(warps < 32 ? warps : 32));
+}
+
+/* The rest is in `job`. */
+static zt_err forward(const char *what, struct zt_device *dev, struct zt_stream *s,
+                      struct norm_job *job, const struct zt_view *x,
+                      const struct zt_view *y, struct zt_fault *fault)
+{
+    dim3 threads = forward_threads(x->shape[1]);
+
+    job->rows = x->shape[0];
+    job->cols = x->shape[1];
+    job->x = zt_operand_of(x, job->cols);
+    job->y = zt_operand_of(y, job->cols);
+    if (job->rows == 0 || job->cols == 0)
+        return ZT_OK;
+    return zt_cuda_launch(what, fault, dev, s, zt_cuda_blocks(dev, job->rows, threads.y),
+                          threads, norm_kernel, *job);
+}
+
+zt_err zt_cuda_layernorm(struct zt_device *dev, struct zt_stream *s,
+                         const struct zt_layernorm_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_layernorm(a, fault);
+    struct norm_job job = {};
+
+    if (rc)
+        return rc;
+    job.w = zt_flat_operand(&a->w);
+    if (a->b.data)
+        job.b = zt_flat_operand(&a->b);
+    job.mean = static_cast<float *>(a->mean.data);
+    job.rstd = static_cast<float *>(a->rstd.data);
+    job.eps = a->eps;
+    job.centered = true;
+    return forward("layernorm", dev, s, &job, &a->x, &a->y, fault);
+}
+
+zt_err zt_cuda_rmsnorm(struct zt_device *dev, struct zt_stream *s,
+                       const struct zt_rmsnorm_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_rmsnorm(a, fault);
+    struct norm_job job = {};
+
+    if (rc)
+        return rc;
+    job.w = zt_flat_operand(&a->w);
+    job.rstd = static_cast<float *>(a->rstd.data);
+    job.eps = a->eps;
+    job.add_one = a->add_one;
+    return forward("rmsnorm", dev, s, &job, &a->x, &a->y, fault);
+}
+
+/* ---- backward ---- */
+
+struct norm_bwd_job {
+    struct zt_operand dy, x, w, dx;
+    const float *mean, *rstd;
+    float *dw, *db; /* (chunks, C) in scratch, or NULL */
+    int64_t rows, cols, each;
+    bool centered, add_one, accumulate;
+};
+
+/* One pack of one row: what was loaded, and h. */
+struct norm_pack {
+    float dy[ZT_PACK], h[ZT_PACK];
+};
+
+static __device__ __forceinline__ void load_pack(struct norm_pack *p,
+                                                 const struct norm_bwd_job &a,
+                                                 int64_t row, int64_t col)
+{
+    float mean = a.centered ? a.mean[row] : 0.0f, rstd = a.rstd[row];
+
+    zt_load(p->dy, a.dy, row * a.cols + col, a.cols - col);
+    zt_load(p->h, a.x, row * a.cols + col, a.cols - col);
+    for (int i = 0; i < ZT_PACK; i++)
+        p->h[i] = (p->h[i] - mean) * rstd;
+}
+
+/* Past the end of the row dy and w are 0, and so is what they add. */
+static __device__ __forceinline__ void add_sums(const struct norm_pack &p,
+                                                const float w[ZT_PACK], float *sum_g,
+                                                float *sum_gh)
+{
+    for (int i = 0; i < ZT_PACK; i++) {
+        float g = p.dy[i] * w[i];
+
+        *sum_g += g;
+        *sum_gh = fmaf(g, p.h[i], *sum_gh);
+    }
+}
+
+/* The packs of the row that belong to other blocks than the one that has column `own`. */
+static __device__ __forceinline__ void add_other_packs(const struct norm_bwd_job &a,
+                                                       int64_t row, int64_t own,
+                                                       float *sum_g, float *sum_gh)
+{
+    struct norm_pack p;
+    float w[ZT_PACK];
+
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
+        if (col == own)
+            continue;
+        load_pack(&p, a, row, col);
+        load_weight(w, a.w, a.add_one, col, a.cols);
+        add_sums(p, w, sum_g, sum_gh);
+    }
+}
+
+static __device__ __forceinline__ void store_dx(const struct norm_bwd_job &a, int64_t row,
+                                                int64_t col, const struct norm_pack &p,
+                                                const float w[ZT_PACK], float avg_g,
+                                                float avg_gh)
+{
+    float rstd = a.rstd[row], dx[ZT_PACK];
+
+    for (int i = 0; i < ZT_PACK; i++)
+        dx[i] = rstd * (fmaf(-p.h[i], avg_gh, p.dy[i] * w[i]) - avg_g);
+    zt_store(a.dx, row * a.cols + col, a.cols - col, a.accumulate, dx);
+}
+
+/* blockIdx.x is the chunk, blockIdx.y which packs of the row the threads have. */
+static __global__ void __launch_bounds__(MOST_THREADS)
+    norm_bwd_kernel(struct norm_bwd_job a)
+{
+    __shared__ float part[ZT_WARP], tile[ZT_FOLD_FLOATS];
+    int64_t own = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * ZT_PACK;
+    int64_t end = (blockIdx.x + 1) * a.each < a.rows ? (blockIdx.x + 1) * a.each : a.rows;
+    float w[ZT_PACK], dw[ZT_PACK] = {0}, db[ZT_PACK] = {0};
+    struct norm_pack p;
+
+    load_weight(w, a.w, a.add_one, own, a.cols);
+    for (int64_t row = blockIdx.x * a.each + threadIdx.y; row < end; row += blockDim.y) {
+        float sum_g = 0, sum_gh = 0;
+
+        load_pack(&p, a, row, own);
+        add_sums(p, w, &sum_g, &sum_gh);
+        add_other_packs(a, row, own, &sum_g, &sum_gh);
+        sum_g = a.centered ? row_sum(sum_g, part) : 0.0f;
+        sum_gh = row_sum(sum_gh, part);
+        if (a.dx.data)
+            store_dx(a, row, own, p, w, sum_g / (float)a.cols, sum_gh / (float)a.cols);
+        for (int i = 0; i < ZT_PACK; i++) {
+            dw[i] = fmaf(p.dy[i], p.h[i], dw[i]);
+            db[i] += p.dy[i];
+        }
+    }
+    if (a.dw)
+        zt_fold(a.dw + blockIdx.x * a.cols, a.cols, a.cols % 4 == 0, dw, own, tile);
+    if (a.db)
+        zt_fold(a.db + blockIdx.x * a.cols, a.cols, a.cols % 4 == 0, db, own, tile);
+}
+
+/* A pack a thread; rows of up to a warp's go eight at a time. */
+static dim3 backward_threads(int64_t cols)
+{
+    int64_t warps = (zt_packs(cols) + ZT_WARP - 1) / ZT_WARP;
+
+    if (warps <= 1)
+        return dim3(ZT_WARP, ZT_THREADS / ZT_WARP);
+    return dim3(
+        (unsigned)(warps * ZT_WARP < MOST_THREADS ? warps * ZT_WARP : MOST_THREADS));
+}
+
+/* Everything but shapes, dw and db is in `job`. */
+static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream *s,
+                       struct norm_bwd_job *job, const struct zt_view *x,
+                       const struct zt_view *dw, const struct zt_view *db,
+                       struct zt_fault *fault)
+{
+    int64_t rows = x->shape[0], cols = x->shape[1];
+    int64_t fits = (int64_t)(ZT_CUDA_SCRATCH / (2 * sizeof(float)));
+    dim3 threads = backward_threads(cols);
+    unsigned across = (unsigned)((zt_packs(cols) + threads.x - 1) / threads.x);
+    float *scratch = static_cast<float *>(zt_cuda_scratch(dev, s));
+    int64_t chunks;
+    zt_err rc;
+
+    if (rows == 0 || cols == 0)
+        return ZT_OK;
+    if (cols > fits)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "cuda: %s: rows of %lld, at most %lld", what, (long long)cols,
+                            (long long)fits);
+    fits /= cols;
+    job->rows = rows;
+    job->cols = cols;
+    job->each = zt_rows_each(rows, 8 * (int64_t)threads.y,
+                             fits < ZT_CHUNKS_MOST ? fits : ZT_CHUNKS_MOST);
+    chunks = (rows + job->each - 1) / job->each;
+    job->dw = dw && dw->data ? scratch : NULL;
+    job->db = db && db->data ? scratch + chunks * cols : NULL;
+    rc = zt_cuda_launch(what, fault, dev, s, dim3((unsigned)chunks, across), threads,
+                        norm_bwd_kernel, *job);
+    if (!rc && job->dw)
+        rc = zt_cuda_sum_chunks(what, dev, s, job->dw, chunks, cols, dw->data, ZT_F32,
+                                true, fault);
+    if (!rc && job->db)
+        rc = zt_cuda_sum_chunks(what, dev, s, job->db, chunks, cols, db->data, ZT_F32,
+                                true, fault);
+    return rc;
+}
+
+zt_err zt_cuda_layernorm_bwd(struct zt_device *dev, struct zt_stream *s,
+                             const struct zt_layernorm_bwd_args *a,
+                             struct zt_fault *fault)
+{
+    zt_err rc = zt_check_layernorm_bwd(a, fault);
+    struct norm_bwd_job job = {};
+
+    if (rc)
+        return rc;
+    job.dy = zt_operand_of(&a->dy, a->x.shape[1]);
+    job.x = zt_operand_of(&a->x, a->x.shape[1]);
+    job.w = zt_flat_operand(&a->w);
+    if (a->dx.data)
+        job.dx = zt_operand_of(&a->dx, a->x.shape[1]);
+    job.mean = static_cast<const float *>(a->mean.data);
+    job.rstd = static_cast<const float *>(a->rstd.data);
+    job.centered = true;
+    job.accumulate = a->accumulate;
+    return backward("layernorm_bwd", dev, s, &job, &a->x, &a->dw, &a->db, fault);
+}
+
+zt_err zt_cuda_rmsnorm_bwd(struct zt_device *dev, struct zt_stream *s,
+                           const struct zt_rmsnorm_bwd_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_rmsnorm_bwd(a, fault);
+    struct norm_bwd_job job = {};
+
+    if (rc)
+        return rc;
+    job.dy = zt_operand_of(&a->dy, a->x.shape[1]);
+    job.x = zt_operand_of(&a->x, a->x.shape[1]);
+    job.w = zt_flat_operand(&a->w);
+    if (a->dx.data)
+        job.dx = zt_operand_of(&a->dx, a->x.shape[1]);
+    job.rstd = static_cast<const float *>(a->rstd.data);
+    job.add_one = a->add_one;
+    job.accumulate = a->accumulate;
+    return backward("rmsnorm_bwd", dev, s, &job, &a->x, &a->dw, NULL, fault);
+}

@@ -1,0 +1,143 @@
+/*
+ * operand.h -- memory that kernels walk in packs of ZT_PACK elements (row.h): one flat
+ * run, or the rows of a matrix at any distance.
+ *
+ * A grid for a matrix has packs of columns along x and rows along y, and loops over what
+ * is left:
+ *      for (row = zt_first_row(); row < rows; row += zt_row_step())
+ *          for (col = zt_first_col(); col < cols; col += zt_col_step())
+ */
+#ifndef KERNELS_CUDA_OPERAND_H
+#define KERNELS_CUDA_OPERAND_H
+
+#include "kernels/cuda/row.h"
+
+struct zt_operand {
+    void *data; /* NULL: absent */
+    zt_dtype dtype;
+    bool wide; /* packs are on 16-byte boundaries */
+};
+
+/* Rows begin `distance` elements apart; 0: there is one. */
+static inline struct zt_operand zt_operand_of(const struct zt_view *v, int64_t distance)
+{
+    struct zt_operand o;
+
+    o.data = v->data;
+    o.dtype = v->dtype;
+    o.wide = zt_is_aligned(v->data) &&
+             distance * (int64_t)zt_dtype_bytes(v->dtype) % (int64_t)sizeof(uint4) == 0;
+    return o;
+}
+
+static inline struct zt_operand zt_flat_operand(const struct zt_view *v)
+{
+    return zt_operand_of(v, 0);
+}
+
+/* The pack from element `at` on, of which `left` exist; the others are 0. */
+static __device__ __forceinline__ void zt_load(float x[ZT_PACK],
+                                               const struct zt_operand &o, int64_t at,
+                                               int64_t left)
+{
+    zt_get_pack(x, o.data, o.dtype, at, left, o.wide && left >= ZT_PACK, 0.0f);
+}
+
+/* = or +=; x is the sum afterwards. */
+static __device__ __forceinline__ void zt_store(const struct zt_operand &o, int64_t at,
+                                                int64_t left, bool accumulate,
+                                                float x[ZT_PACK])
+{
+    float old[ZT_PACK];
+
+    if (accumulate) {
+        zt_load(old, o, at, left);
+        for (int i = 0; i < ZT_PACK; i++)
+            x[i] += old[i];
+    }
+    zt_put_pack(o.data, o.dtype, at, left, o.wide && left >= ZT_PACK, x);
+}
+
+/* The same for memory that is fp32 by contract. */
+static __device__ __forceinline__ void zt_load_f32(float x[ZT_PACK], const float *p,
+                                                   bool wide, int64_t left)
+{
+    zt_get_pack(x, p, ZT_F32, 0, left, wide && left >= ZT_PACK, 0.0f);
+}
+
+static __device__ __forceinline__ void zt_store_f32(float *p, bool wide, int64_t left,
+                                                    const float x[ZT_PACK])
+{
+    zt_put_pack(p, ZT_F32, 0, left, wide && left >= ZT_PACK, x);
+}
+
+/* ---- grids ---- */
+
+#define ZT_THREADS 256
+
+static inline int64_t zt_packs(int64_t n)
+{
+    return (n + ZT_PACK - 1) / ZT_PACK;
+}
+
+/* Blocks of ZT_THREADS for n elements in packs: for (at = zt_first_pack(); at < n; ...)
+ */
+static inline unsigned zt_flat_blocks(const struct zt_device *dev, int64_t n)
+{
+    return zt_cuda_blocks(dev, zt_packs(n), ZT_THREADS);
+}
+
+static __device__ __forceinline__ int64_t zt_first_pack(void)
+{
+    return zt_item() * ZT_PACK;
+}
+
+static __device__ __forceinline__ int64_t zt_pack_step(void)
+{
+    return zt_items() * ZT_PACK;
+}
+
+/* A power of two of threads for the packs of a row, at most `most`. */
+static inline unsigned zt_threads_for(int64_t packs, unsigned most)
+{
+    unsigned n = 1;
+
+    while (n < packs && n < most)
+        n *= 2;
+    return n;
+}
+
+static inline void zt_matrix_grid(const struct zt_device *dev, int64_t rows, int64_t cols,
+                                  dim3 *blocks, dim3 *threads)
+{
+    int64_t x = zt_threads_for(zt_packs(cols), ZT_THREADS), y = ZT_THREADS / x;
+    int64_t wide = zt_cuda_blocks(dev, zt_packs(cols), (unsigned)x);
+    int64_t most = (int64_t)dev->num_sm * 16 / wide, high = (rows + y - 1) / y;
+
+    most = most < 1 ? 1 : most;
+    high = high < 1 ? 1 : high < most ? high : most;
+    *threads = dim3((unsigned)x, (unsigned)y);
+    *blocks = dim3((unsigned)wide, (unsigned)high);
+}
+
+static __device__ __forceinline__ int64_t zt_first_row(void)
+{
+    return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+}
+
+static __device__ __forceinline__ int64_t zt_row_step(void)
+{
+    return (int64_t)gridDim.y * blockDim.y;
+}
+
+static __device__ __forceinline__ int64_t zt_first_col(void)
+{
+    return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * ZT_PACK;
+}
+
+static __device__ __forceinline__ int64_t zt_col_step(void)
+{
+    return (int64_t)gridDim.x * blockDim.x * ZT_PACK;
+}
+
+#endif

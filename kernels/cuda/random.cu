@@ -1,0 +1,162 @@
+/*
+ * Random values and dropout: a value is a pure function of its counter, so the bits are
+ * those of the cpu backend and of any other cut of the same elements.
+ */
+#include "kernels/cuda/operand.h"
+#include "kernels/philox.h"
+
+/* Words that hold a pack wherever it begins in a block of four. */
+#define WINDOW (ZT_PACK + 4)
+
+/* The blocks around element `at`; returns which word is that of `at`: 0 to 3. */
+static __device__ __forceinline__ int words_around(struct zt_philox rng, int64_t at,
+                                                   uint32_t w[WINDOW])
+{
+    uint64_t first = rng.offset + (uint64_t)at;
+    int lead = (int)(first % 4);
+
+    first -= (uint64_t)lead;
+    for (int b = 0; b < WINDOW / 4; b++) {
+        w[4 * b] = w[4 * b + 1] = w[4 * b + 2] = w[4 * b + 3] = 0;
+        if (4 * b < ZT_PACK || lead) /* the last is rarely needed */
+            zt_philox_block(rng, (first + 4 * (uint64_t)b) / 4, w + 4 * b);
+    }
+    return lead;
+}
+
+/* from[lead + i], without an index that is not a constant: arrays stay in registers */
+template <typename T>
+static __device__ __forceinline__ T word_of(const T from[WINDOW], int i, int lead)
+{
+    T low = lead & 1 ? from[i + 1] : from[i];
+
+    return lead < 2 ? low : lead == 2 ? from[i + 2] : from[i + 3];
+}
+
+/* ---- random ---- */
+
+/*
+ * ln u and the sine and cosine of 2 pi u step by step as in kernels/cpu/vmath.h (where
+ * errors and coefficients are explained), so that weights begin with the same bits.
+ */
+static __device__ __forceinline__ float log_of(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    int32_t k = (int32_t)(u - 0x3f3504f3u) >> 23;
+    float f = __uint_as_float(u - ((uint32_t)k << 23)) - 1.0f;
+    float e = (float)k, z = f * f, q = 6.917023115e-02f;
+
+    q = fmaf(q, f, -1.179192321e-01f);
+    q = fmaf(q, f, 1.187337991e-01f);
+    q = fmaf(q, f, -1.238404126e-01f);
+    q = fmaf(q, f, 1.421856864e-01f);
+    q = fmaf(q, f, -1.666926427e-01f);
+    q = fmaf(q, f, 2.000223113e-01f);
+    q = fmaf(q, f, -2.499998643e-01f);
+    q = fmaf(q, f, 3.333331038e-01f);
+    q = fmaf(e, -1.904654323e-9f, __fmul_rn(__fmul_rn(q, f), z));
+    q = fmaf(-0.5f, z, q);
+    return fmaf(e, 0.693147182f, __fadd_rn(f, q));
+}
+
+static __device__ __forceinline__ void sincos_turn(float u, float *sine, float *cosine)
+{
+    const float rounder = 12582912.0f;
+    float t = fmaf(u, 4.0f, rounder);
+    int32_t quarter = (int32_t)__float_as_uint(t);
+    float r = fmaf(u, 2.0f, -0.5f * (t - rounder)), z = r * r;
+    float s = -5.890786555e-01f, c = 2.313297167e-01f, a, b;
+
+    s = fmaf(s, z, 2.549767298f);
+    s = fmaf(s, z, -5.167707829f);
+    s = fmaf(s, z, 3.141592644f) * r;
+    c = fmaf(c, z, -1.335044564f);
+    c = fmaf(c, z, 4.058707263f);
+    c = fmaf(c, z, -4.934802163f);
+    c = fmaf(c, z, 1.0f);
+    a = quarter & 1 ? c : s;
+    b = quarter & 1 ? s : c;
+    *sine = quarter & 2 ? -a : a;
+    *cosine = (quarter + 1) & 2 ? -b : b;
+}
+
+/* Box and Muller (1958): the even word gives the radius, the odd one the angle. */
+static __device__ __forceinline__ void normal_pair(const uint32_t w[2], float mean,
+                                                   float deviation, float z[2])
+{
+    float u = (float)(int32_t)((w[0] >> 8) + 1) * 0x1p-24f, s, c;
+    float radius = sqrtf(-2.0f * log_of(u)) * deviation;
+
+    sincos_turn(zt_philox_unit(w[1]), &s, &c);
+    z[0] = fmaf(radius, c, mean);
+    z[1] = fmaf(radius, s, mean);
+}
+
+static __global__ void random_kernel(struct zt_operand y, int64_t n, struct zt_philox rng,
+                                     bool normal, float a, float b)
+{
+    uint32_t w[WINDOW];
+    float z[WINDOW], v[ZT_PACK];
+
+    for (int64_t at = zt_first_pack(); at < n; at += zt_pack_step()) {
+        int lead = words_around(rng, at, w);
+
+        for (int i = 0; i < WINDOW; i += 2) {
+            if (normal) {
+                normal_pair(w + i, a, b, z + i);
+                continue;
+            }
+            z[i] = fmaf(b - a, zt_philox_unit(w[i]), a);
+            z[i + 1] = fmaf(b - a, zt_philox_unit(w[i + 1]), a);
+        }
+        for (int i = 0; i < ZT_PACK; i++)
+            v[i] = word_of(z, i, lead);
+        zt_store(y, at, n - at, false, v);
+    }
+}
+
+zt_err zt_cuda_random(struct zt_device *dev, struct zt_stream *s,
+                      const struct zt_random_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_random(a, fault);
+    int64_t n = zt_view_numel(&a->y);
+
+    if (rc || n == 0)
+        return rc;
+    return zt_cuda_launch("random", fault, dev, s, zt_flat_blocks(dev, n), ZT_THREADS,
+                          random_kernel, zt_flat_operand(&a->y), n, a->rng, a->normal,
+                          a->a, a->b);
+}
+
+/* ---- dropout ---- */
+
+static __global__ void dropout_kernel(struct zt_operand x, struct zt_operand y, int64_t n,
+                                      struct zt_philox rng, uint32_t below, float scale,
+                                      bool accumulate)
+{
+    uint32_t w[WINDOW];
+    float v[ZT_PACK];
+
+    for (int64_t at = zt_first_pack(); at < n; at += zt_pack_step()) {
+        int lead = words_around(rng, at, w);
+
+        zt_load(v, x, at, n - at);
+        for (int i = 0; i < ZT_PACK; i++)
+            v[i] = word_of(w, i, lead) < below ? 0.0f : __fmul_rn(v[i], scale);
+        zt_store(y, at, n - at, accumulate, v);
+    }
+}
+
+zt_err zt_cuda_dropout(struct zt_device *dev, struct zt_stream *s,
+                       const struct zt_dropout_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_dropout(a, fault);
+    int64_t n = zt_view_numel(&a->x);
+
+    if (rc || n == 0)
+        return rc;
+    return zt_cuda_launch("dropout", fault, dev, s, zt_flat_blocks(dev, n), ZT_THREADS,
+                          dropout_kernel, zt_flat_operand(&a->x), zt_flat_operand(&a->y),
+                          n, a->rng, zt_philox_drop_below(a->p), 1.0f / (1.0f - a->p),
+                          a->accumulate);
+}
