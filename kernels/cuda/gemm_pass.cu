@@ -1,5 +1,5 @@
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/row.h"
 
 #define THREADS 256
 
@@ -15,19 +15,6 @@ struct pass {
     int64_t rows, cols, packs, items; /* packs: of a row */
     zt_epilogue epilogue;
 };
-
-/* x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3) */
-static __device__ __forceinline__ float gelu_tanh(float x)
-{
-    float u2 = 2 * 0.797884561f * x * fmaf(0.044715f, x * x, 1.0f);
-
-    return x / (1.0f + expf(-u2));
-}
-
-static __device__ __forceinline__ float gelu_erf(float x)
-{
-    return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-}
 
 static __device__ __forceinline__ void get(float x[ZT_PACK], const struct operand &m,
                                            int64_t batch, int64_t row, int64_t col,
@@ -78,9 +65,10 @@ static __global__ void pass_kernel(struct pass p)
             put(p.pre, batch, row, col, n, x);
         if (p.epilogue != ZT_EPI_NONE)
             for (int i = 0; i < ZT_PACK; i++) {
-                float v = zt_rounded(x[i], p.c.dtype);
+                float v = zt_rounded(x[i], p.c.dtype), slope;
 
-                x[i] = p.epilogue == ZT_EPI_GELU_TANH ? gelu_tanh(v) : gelu_erf(v);
+                x[i] = p.epilogue == ZT_EPI_GELU_TANH ? zt_gelu_tanh(v, &slope)
+                                                      : zt_gelu_erf(v, &slope);
             }
         put(p.c, batch, row, col, n, x);
     }

@@ -3,10 +3,11 @@
  * each) are then added in row order, in double: runs of neighbouring rows, one a thread,
  * and the runs in order.
  *
- * A target outside the classes cannot be named here, since nothing waits for the device:
- * the loss, the row's lse and the row's gradient become NaN.
+ * A target outside the classes is named by the next sync(); until then the loss, the row's
+ * lse and the row's gradient are NaN.
  */
 #include "kernels/cuda/row.h"
+#include "kernels/cuda/trouble.h"
 
 #define SUM_THREADS 256
 
@@ -14,6 +15,7 @@ struct targets {
     const int32_t *of;
     int64_t classes;
     int32_t ignore;
+    struct zt_cuda_trouble *trouble;
 };
 
 static __device__ __forceinline__ bool is_ignored(const struct targets &t, int64_t row)
@@ -26,7 +28,20 @@ static __device__ __forceinline__ bool is_class(const struct targets &t, int64_t
     return t.of[row] >= 0 && t.of[row] < t.classes;
 }
 
-static struct targets targets_of(const struct zt_view *targets,
+/* By one block: says which of the rows has a target outside the classes. */
+static __device__ __forceinline__ void check_targets(const struct targets &t,
+                                                     int64_t begin, int64_t rows,
+                                                     enum zt_trouble kind,
+                                                     unsigned long long *first)
+{
+    int64_t at = zt_first_outside(t.of + begin, rows, t.classes, t.ignore, first);
+
+    if (threadIdx.x == 0 && at < rows)
+        zt_report(t.trouble, kind, t.of[begin + at], begin + at, t.classes);
+}
+
+static struct targets targets_of(const struct zt_device *dev,
+                                 const struct zt_view *targets,
                                  const struct zt_view *logits, int32_t ignore)
 {
     struct targets t;
@@ -34,6 +49,7 @@ static struct targets targets_of(const struct zt_view *targets,
     t.of = static_cast<const int32_t *>(targets->data);
     t.classes = logits->shape[1];
     t.ignore = ignore;
+    t.trouble = dev->trouble;
     return t;
 }
 
@@ -62,23 +78,24 @@ static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64
     }
 }
 
-/* *loss = what was carried here + row_loss, and carried on for the next rows. */
-static __global__ void sum_kernel(const float *row_loss, int64_t rows, bool first,
-                                  double *carry, float *loss)
+/* *loss = what was carried here + row_loss of rows from `begin` on, and carried on. */
+static __global__ void sum_kernel(const float *row_loss, struct targets t, int64_t begin,
+                                  int64_t rows, double *carry, float *loss)
 {
     __shared__ double part[SUM_THREADS];
+    __shared__ unsigned long long outside;
     int64_t each = (rows + SUM_THREADS - 1) / SUM_THREADS;
-    int64_t begin = threadIdx.x * each;
-    int64_t end = begin + each < rows ? begin + each : rows;
+    int64_t from = threadIdx.x * each, to = from + each < rows ? from + each : rows;
     double sum = 0;
 
-    for (int64_t row = begin; row < end; row++)
+    check_targets(t, begin, rows, ZT_TROUBLE_CROSS_ENTROPY, &outside);
+    for (int64_t row = from; row < to; row++)
         sum += (double)row_loss[row];
     part[threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.x)
         return;
-    sum = first ? 0.0 : *carry;
+    sum = begin == 0 ? 0.0 : *carry;
     for (int i = 0; i < SUM_THREADS; i++)
         sum += part[i];
     *carry = sum;
@@ -97,6 +114,8 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
 
     if (rc)
         return rc;
+    struct targets t = targets_of(dev, &a->targets, &a->logits, a->ignore);
+
     rows = a->logits.shape[0];
     carry = static_cast<double *>(zt_cuda_scratch(dev, s));
     row_loss = reinterpret_cast<float *>(carry + 1);
@@ -106,12 +125,11 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
             rc = zt_cuda_launch("cross_entropy", fault, dev, s,
                                 zt_cuda_blocks(dev, end - begin, 1),
                                 zt_row_threads(a->logits.shape[1]), row_loss_kernel,
-                                zt_rows_of(&a->logits),
-                                targets_of(&a->targets, &a->logits, a->ignore), begin,
-                                end, static_cast<float *>(a->lse.data), row_loss);
+                                zt_rows_of(&a->logits), t, begin, end,
+                                static_cast<float *>(a->lse.data), row_loss);
         if (!rc)
             rc = zt_cuda_launch("cross_entropy", fault, dev, s, 1, SUM_THREADS,
-                                sum_kernel, row_loss, end - begin, begin == 0, carry,
+                                sum_kernel, row_loss, t, begin, end - begin, carry,
                                 static_cast<float *>(a->loss.data));
         begin = end;
     } while (!rc && begin < rows);
@@ -123,8 +141,11 @@ static __global__ void cross_entropy_bwd_kernel(struct zt_rows x, struct targets
                                                 const float *lse, const float *dloss,
                                                 struct zt_rows dx, bool accumulate)
 {
+    __shared__ unsigned long long outside;
     float v[ZT_PACK], scale = *dloss;
 
+    if (blockIdx.x == 0)
+        check_targets(t, 0, x.rows, ZT_TROUBLE_CROSS_ENTROPY_BWD, &outside);
     for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
         bool ignored = is_ignored(t, row);
         float factor = ignored || is_class(t, row) ? scale : NAN;
@@ -156,7 +177,7 @@ zt_err zt_cuda_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
                           zt_cuda_blocks(dev, a->logits.shape[0], 1),
                           zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
                           zt_rows_of(&a->logits),
-                          targets_of(&a->targets, &a->logits, a->ignore),
+                          targets_of(dev, &a->targets, &a->logits, a->ignore),
                           static_cast<const float *>(a->lse.data),
                           static_cast<const float *>(a->dloss.data),
                           zt_rows_of(&a->dlogits), a->accumulate);
