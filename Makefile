@@ -127,7 +127,7 @@ help:
 	  'make test         unit and integration tests' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
-  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
+	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
 	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \

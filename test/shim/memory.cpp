@@ -28,7 +28,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
 
-static const size_t ALIGN = 256, GUARD = (size_t)1 << 20, FILL = (size_t)1 << 20;
+static const size_t ALIGN = 256, GUARD = (size_t)1 << 20, FILL = (size_t)8 << 20;
 static const unsigned char BESIDE = 0xA5;
 static const size_t MAX_FREED = 256;
 
