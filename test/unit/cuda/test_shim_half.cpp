@@ -5,7 +5,7 @@
 #include <cuda_fp16.h>
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic" /* designated initialisers */
+#pragma GCC diagnostic ignored "-Wc++20-extensions" /* designated initialisers */
 #include "common/half.h"
 #pragma GCC diagnostic pop
 
