@@ -173,9 +173,9 @@ struct norm_bwd_job {
     bool centered, add_one, accumulate;
 };
 
-/* One pack of one row: what was loaded, and h. */
+/* One pack of one row; past the end of the row g is 0, and so is what it adds. */
 struct norm_pack {
-    float dy[ZT_PACK], h[ZT_PACK];
+    float g[ZT_PACK], h[ZT_PACK]; /* g is dy until weigh() */
 };
 
 static __device__ __forceinline__ void load_pack(struct norm_pack *p,
@@ -184,22 +184,23 @@ static __device__ __forceinline__ void load_pack(struct norm_pack *p,
 {
     float mean = a.centered ? a.mean[row] : 0.0f, rstd = a.rstd[row];
 
-    zt_load(p->dy, a.dy, row * a.cols + col, a.cols - col);
+    zt_load(p->g, a.dy, row * a.cols + col, a.cols - col);
     zt_load(p->h, a.x, row * a.cols + col, a.cols - col);
     for (int i = 0; i < ZT_PACK; i++)
         p->h[i] = (p->h[i] - mean) * rstd;
 }
 
-/* Past the end of the row dy and w are 0, and so is what they add. */
-static __device__ __forceinline__ void add_sums(const struct norm_pack &p,
-                                                const float w[ZT_PACK], float *sum_g,
-                                                float *sum_gh)
+static __device__ __forceinline__ void weigh(struct norm_pack *p,
+                                             const struct norm_bwd_job &a, int64_t col,
+                                             float *sum_g, float *sum_gh)
 {
-    for (int i = 0; i < ZT_PACK; i++) {
-        float g = p.dy[i] * w[i];
+    float w[ZT_PACK];
 
-        *sum_g += g;
-        *sum_gh = fmaf(g, p.h[i], *sum_gh);
+    load_weight(w, a.w, a.add_one, col, a.cols);
+    for (int i = 0; i < ZT_PACK; i++) {
+        p->g[i] *= w[i];
+        *sum_g += p->g[i];
+        *sum_gh = fmaf(p->g[i], p->h[i], *sum_gh);
     }
 }
 
@@ -209,26 +210,23 @@ static __device__ __forceinline__ void add_other_packs(const struct norm_bwd_job
                                                        float *sum_g, float *sum_gh)
 {
     struct norm_pack p;
-    float w[ZT_PACK];
 
     for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
         if (col == own)
             continue;
         load_pack(&p, a, row, col);
-        load_weight(w, a.w, a.add_one, col, a.cols);
-        add_sums(p, w, sum_g, sum_gh);
+        weigh(&p, a, col, sum_g, sum_gh);
     }
 }
 
 static __device__ __forceinline__ void store_dx(const struct norm_bwd_job &a, int64_t row,
                                                 int64_t col, const struct norm_pack &p,
-                                                const float w[ZT_PACK], float avg_g,
-                                                float avg_gh)
+                                                float avg_g, float avg_gh)
 {
     float rstd = a.rstd[row], dx[ZT_PACK];
 
     for (int i = 0; i < ZT_PACK; i++)
-        dx[i] = rstd * (fmaf(-p.h[i], avg_gh, p.dy[i] * w[i]) - avg_g);
+        dx[i] = rstd * (fmaf(-p.h[i], avg_gh, p.g[i]) - avg_g);
     zt_store(a.dx, row * a.cols + col, a.cols - col, a.accumulate, dx);
 }
 
@@ -239,24 +237,24 @@ static __global__ void __launch_bounds__(MOST_THREADS)
     __shared__ float part[ZT_WARP], tile[ZT_FOLD_FLOATS];
     int64_t own = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * ZT_PACK;
     int64_t end = (blockIdx.x + 1) * a.each < a.rows ? (blockIdx.x + 1) * a.each : a.rows;
-    float w[ZT_PACK], dw[ZT_PACK] = {0}, db[ZT_PACK] = {0};
+    float dw[ZT_PACK] = {0}, db[ZT_PACK] = {0};
     struct norm_pack p;
 
-    load_weight(w, a.w, a.add_one, own, a.cols);
     for (int64_t row = blockIdx.x * a.each + threadIdx.y; row < end; row += blockDim.y) {
         float sum_g = 0, sum_gh = 0;
 
         load_pack(&p, a, row, own);
-        add_sums(p, w, &sum_g, &sum_gh);
-        add_other_packs(a, row, own, &sum_g, &sum_gh);
+        for (int i = 0; i < ZT_PACK; i++) {
+            dw[i] = fmaf(p.g[i], p.h[i], dw[i]);
+            db[i] += p.g[i];
+        }
+        weigh(&p, a, own, &sum_g, &sum_gh);
+        if (gridDim.y > 1)
+            add_other_packs(a, row, own, &sum_g, &sum_gh);
         sum_g = a.centered ? row_sum(sum_g, part) : 0.0f;
         sum_gh = row_sum(sum_gh, part);
         if (a.dx.data)
-            store_dx(a, row, own, p, w, sum_g / (float)a.cols, sum_gh / (float)a.cols);
-        for (int i = 0; i < ZT_PACK; i++) {
-            dw[i] = fmaf(p.dy[i], p.h[i], dw[i]);
-            db[i] += p.dy[i];
-        }
+            store_dx(a, row, own, p, sum_g / (float)a.cols, sum_gh / (float)a.cols);
     }
     if (a.dw)
         zt_fold(a.dw + blockIdx.x * a.cols, a.cols, a.cols % 4 == 0, dw, own, tile);
