@@ -322,7 +322,17 @@ struct call {
     zt_epilogue epilogue;
 };
 
-/* The view as zt_check_gemm lets it through; axes of length 1 get a stride that fits. */
+/* Axes of length 1 get a stride that fits: the last one 1, the other a whole row. */
+static struct zt_mat fitted(struct zt_mat m)
+{
+    if (m.cols == 1)
+        m.stride[2] = 1;
+    if (m.rows == 1)
+        m.stride[1] = m.stride[2] == 1 ? m.cols : 1;
+    return m;
+}
+
+/* The view as zt_check_gemm lets it through. */
 static struct zt_mat mat_of(const struct zt_view *v)
 {
     int at = v->ndim - 2;
@@ -336,11 +346,7 @@ static struct zt_mat mat_of(const struct zt_view *v)
     m.stride[0] = m.batch > 1 ? v->stride[0] : 0;
     m.stride[1] = v->stride[at];
     m.stride[2] = v->stride[at + 1];
-    if (m.cols == 1)
-        m.stride[2] = 1;
-    if (m.rows == 1)
-        m.stride[1] = m.stride[2] == 1 ? m.cols : 1;
-    return m;
+    return fitted(m);
 }
 
 static void read_args(struct call *k, const struct zt_gemm_args *g)
@@ -415,9 +421,9 @@ static int32_t alignment(const void *p)
 static struct product product_of(const struct call *k, const struct zt_mat *to, int fuse)
 {
     bool flip = to->stride[2] != 1;
-    struct zt_mat a = flip ? zt_mat_transposed(k->a) : k->b;
-    struct zt_mat b = flip ? zt_mat_transposed(k->b) : k->a;
-    struct zt_mat d = flip ? zt_mat_transposed(*to) : *to;
+    struct zt_mat a = flip ? fitted(zt_mat_transposed(k->a)) : k->b;
+    struct zt_mat b = flip ? fitted(zt_mat_transposed(k->b)) : k->a;
+    struct zt_mat d = flip ? fitted(zt_mat_transposed(*to)) : *to;
     struct product x;
 
     memset(&x, 0, sizeof(x));
