@@ -230,7 +230,11 @@ static __device__ __forceinline__ void store_dx(const struct norm_bwd_job &a, in
     zt_store(a.dx, row * a.cols + col, a.cols - col, a.accumulate, dx);
 }
 
-/* blockIdx.x is the chunk, blockIdx.y which packs of the row the threads have. */
+/*
+ * blockIdx.x is the chunk, blockIdx.y which packs of the row the threads have. Without
+ * `split` they have all, and registers are enough for what stays in them.
+ */
+template <bool split>
 static __global__ void __launch_bounds__(MOST_THREADS)
     norm_bwd_kernel(struct norm_bwd_job a)
 {
@@ -249,7 +253,7 @@ static __global__ void __launch_bounds__(MOST_THREADS)
             db[i] += p.g[i];
         }
         weigh(&p, a, own, &sum_g, &sum_gh);
-        if (gridDim.y > 1)
+        if (split)
             add_other_packs(a, row, own, &sum_g, &sum_gh);
         sum_g = a.centered ? row_sum(sum_g, part) : 0.0f;
         sum_gh = row_sum(sum_gh, part);
@@ -301,8 +305,9 @@ static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream
     chunks = (rows + job->each - 1) / job->each;
     job->dw = dw && dw->data ? scratch : NULL;
     job->db = db && db->data ? scratch + chunks * cols : NULL;
-    rc = zt_cuda_launch(what, fault, dev, s, dim3((unsigned)chunks, across), threads,
-                        norm_bwd_kernel, *job);
+    rc =
+        zt_cuda_launch(what, fault, dev, s, dim3((unsigned)chunks, across), threads,
+                       across > 1 ? norm_bwd_kernel<true> : norm_bwd_kernel<false>, *job);
     if (!rc && job->dw)
         rc = zt_cuda_sum_chunks(what, dev, s, job->dw, chunks, cols, dw->data, ZT_F32,
                                 true, fault);
