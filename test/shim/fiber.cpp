@@ -4,6 +4,8 @@
  */
 #include <stdlib.h>
 #include <sys/mman.h>
+
+#include <new>
 #include <vector>
 
 #include "shim.h"
@@ -31,6 +33,8 @@ struct shim_fiber {
     ucontext_t context;
 #endif
 };
+
+static const size_t SELF = (sizeof(shim_fiber) + 63) / 64 * 64;
 
 static shim_fiber first;
 static shim_fiber *entering, *leaving; /* across a switch */
@@ -143,22 +147,24 @@ shim_fiber *shim_fiber_first(void)
 
 shim_fiber *shim_fiber_new(shim_fiber_main main)
 {
-    shim_fiber *f = new shim_fiber();
+    shim_fiber *f;
     void *map = mmap(NULL, GUARD + STACK, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (map == MAP_FAILED || mprotect((char *)map + GUARD, STACK, PROT_READ | PROT_WRITE) != 0)
         shim_die("no memory for the stack of thread %zu of a block", fibers.size());
+    /* at the top of its own stack */
+    f = new ((char *)map + GUARD + STACK - SELF) shim_fiber();
     f->stack = (char *)map + GUARD;
-    f->bytes = STACK;
+    f->bytes = STACK - SELF;
     f->main = main;
 #if SHIM_UCONTEXT
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_stack.ss_size = f->bytes;
     makecontext(&f->context, enter, 0);
 #else
-    f->sp = start_frame(f->stack + STACK, enter);
+    f->sp = start_frame(f->stack + f->bytes, enter);
 #endif
     fibers.push_back(f);
     return f;
