@@ -1,7 +1,7 @@
 /*
- * Attention forward: a block owns 64 queries of one head and walks over the keys they see,
- * keeping the running maximum and sum of each row (Dao et al. 2022). The order of all sums
- * follows from the shapes.
+ * Attention forward: a block owns 64 queries of one head and walks over the keys they
+ * see, keeping the running maximum and sum of each row (Dao et al. 2022). The order of
+ * all sums follows from the shapes.
  */
 #include "kernels/cuda/attention.h"
 

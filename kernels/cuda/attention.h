@@ -2,10 +2,11 @@
  * attention.h -- what the two halves of attention share.
  *
  * A block of 256 threads works on tiles of 64 queries by 64 keys; the matrix of scores
- * never leaves it. Thread (ty, tx) of 16 by 16 owns the 4 by 4 elements from (4 ty, 4 tx).
- * All arithmetic is fp32, whatever the tensors are. Two tiles of shared memory hold the
- * operands of one product at a time, so heads of any size up to ZT_HEAD_MOST go through
- * them 64 dimensions after the other; sums over dimensions of a head stay in registers.
+ * never leaves it. Thread (ty, tx) of 16 by 16 owns the 4 by 4 elements from (4 ty, 4
+ * tx). All arithmetic is fp32, whatever the tensors are. Two tiles of shared memory hold
+ * the operands of one product at a time, so heads of any size up to ZT_HEAD_MOST go
+ * through them 64 dimensions after the other; sums over dimensions of a head stay in
+ * registers.
  *
  *      product:  acc[row][col] += a[k][row] b[k][col] for k in order
  *
@@ -265,9 +266,10 @@ static __device__ __forceinline__ void zt_tile_dot(float acc[4][4],
 
 /* acc += (what zt_tile_write left in a) times 64 rows of m, over all its dimensions. */
 template <int CHUNKS>
-static __device__ __forceinline__ void
-zt_tile_apply(float acc[CHUNKS][4][4], const struct zt_tile *a, struct zt_tile *b,
-              const struct zt_head &m, int64_t row)
+static __device__ __forceinline__ void zt_tile_apply(float acc[CHUNKS][4][4],
+                                                     const struct zt_tile *a,
+                                                     struct zt_tile *b,
+                                                     const struct zt_head &m, int64_t row)
 {
     ZT_UNROLL
     for (int c = 0; c < CHUNKS; c++) {
@@ -291,12 +293,9 @@ static __device__ __forceinline__ float zt_attn_bias(const struct zt_attn &t,
 }
 
 /* The thread's scores of queries from q0 and keys from k0, -inf where nothing is seen. */
-static __device__ __forceinline__ void zt_attn_scores(float s[4][4],
-                                                      const struct zt_attn &t,
-                                                      const struct zt_place &at,
-                                                      int64_t q0, int64_t k0,
-                                                      struct zt_tile *a,
-                                                      struct zt_tile *b)
+static __device__ __forceinline__ void zt_attn_scores(
+    float s[4][4], const struct zt_attn &t, const struct zt_place &at, int64_t q0,
+    int64_t k0, struct zt_tile *a, struct zt_tile *b)
 {
     int64_t row = q0 + threadIdx.x / 16 * 4, col = k0 + threadIdx.x % 16 * 4;
 
@@ -308,8 +307,7 @@ static __device__ __forceinline__ void zt_attn_scores(float s[4][4],
             if (!zt_attn_sees(t, row + i, col + j))
                 s[i][j] = -INFINITY;
             else if (t.bias.data)
-                s[i][j] =
-                    fmaf(s[i][j], t.scale, zt_attn_bias(t, at, row + i, col + j));
+                s[i][j] = fmaf(s[i][j], t.scale, zt_attn_bias(t, at, row + i, col + j));
             else
                 s[i][j] *= t.scale;
         }
@@ -321,8 +319,8 @@ static __device__ __forceinline__ void zt_attn_keep(float keep[4],
                                                     const struct zt_place &at, int64_t i,
                                                     int64_t j)
 {
-    uint64_t first = t.rng.offset +
-                     (uint64_t)(((at.b * t.heads + at.h) * t.tq + i) * t.tk + j);
+    uint64_t first =
+        t.rng.offset + (uint64_t)(((at.b * t.heads + at.h) * t.tq + i) * t.tk + j);
     unsigned skip = (unsigned)(first % 4);
     uint32_t word[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 

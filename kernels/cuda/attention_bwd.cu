@@ -5,9 +5,9 @@
  *      dQ = scale dS K    dK = scale dS^T Q         dbias = dS
  *
  * Three kernels, each of which owns what it writes and adds in an order of its own: dQ by
- * tiles of queries over the keys they see; dK and dV by tiles of keys over the query heads
- * of their group and the queries of each; dbias by tiles over the sequences and heads that
- * share it.
+ * tiles of queries over the keys they see; dK and dV by tiles of keys over the query
+ * heads of their group and the queries of each; dbias by tiles over the sequences and
+ * heads that share it.
  */
 #include "kernels/cuda/attention.h"
 
@@ -47,8 +47,7 @@ static __global__ void delta_kernel(struct backward f, float *delta, int64_t num
     for (int64_t n = zt_item() / ZT_WARP; n < num; n += zt_items() / ZT_WARP) {
         int64_t head = n / f.t.tq;
         struct zt_place at = {head / f.t.heads, head % f.t.heads, 0};
-        float sum = zt_warp_sum(
-            delta_part(f, at, n - head * f.t.tq, (int)lane, ZT_WARP));
+        float sum = zt_warp_sum(delta_part(f, at, n - head * f.t.tq, (int)lane, ZT_WARP));
 
         if (lane == 0)
             delta[n] = sum;
@@ -73,10 +72,9 @@ static __device__ __forceinline__ void load_rows(const struct backward &f,
 }
 
 /* p: the kept probabilities; ds: the gradient of the scores. */
-static __device__ __forceinline__ void
-score_gradients(float p[4][4], float ds[4][4], const struct backward &f,
-                const struct zt_place &at, int64_t q0, int64_t k0, const struct rows *r,
-                struct zt_tile *a, struct zt_tile *b)
+static __device__ __forceinline__ void score_gradients(
+    float p[4][4], float ds[4][4], const struct backward &f, const struct zt_place &at,
+    int64_t q0, int64_t k0, const struct rows *r, struct zt_tile *a, struct zt_tile *b)
 {
     int64_t row = threadIdx.x / 16 * 4, col = k0 + threadIdx.x % 16 * 4;
     float keep[4];
@@ -168,11 +166,11 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS) dkv_kernel(struct back
             load_rows(f, at, q0, &r);
             score_gradients(p, ds, f, at, q0, k0, &r, &a, &b);
             zt_tile_write<false>(&a, p);
-            zt_tile_apply<CHUNKS>(dv, &a, &b,
-                                  zt_head_of(f.t, f.dout, at.b, at.h, f.t.tq), q0);
+            zt_tile_apply<CHUNKS>(dv, &a, &b, zt_head_of(f.t, f.dout, at.b, at.h, f.t.tq),
+                                  q0);
             zt_tile_write<false>(&a, ds);
-            zt_tile_apply<CHUNKS>(dk, &a, &b,
-                                  zt_head_of(f.t, f.t.q, at.b, at.h, f.t.tq), q0);
+            zt_tile_apply<CHUNKS>(dk, &a, &b, zt_head_of(f.t, f.t.q, at.b, at.h, f.t.tq),
+                                  q0);
         }
     put_sums<CHUNKS>(zt_head_of(f.t, f.dk, at.b, at.kv, f.t.tk), k0, dk, f.t.scale,
                      f.accumulate_k);
@@ -298,10 +296,9 @@ zt_err zt_cuda_attention_bwd(struct zt_device *dev, struct zt_stream *s,
                             zt_attn_blocks(f.t.batch * f.t.kv_heads, f.t.tk),
                             ZT_TILE_THREADS, dkv[chunk], f);
     if (rc == ZT_OK && a->dbias.data && zt_view_numel(&a->dbias) > 0)
-        rc = zt_cuda_launch(
-            "attention_bwd", fault, dev, s,
-            zt_attn_blocks(f.t.bias_batch * f.t.bias_heads, f.t.tq) *
-                zt_attn_blocks(1, f.t.tk),
-            ZT_TILE_THREADS, dbias_kernel, f);
+        rc = zt_cuda_launch("attention_bwd", fault, dev, s,
+                            zt_attn_blocks(f.t.bias_batch * f.t.bias_heads, f.t.tq) *
+                                zt_attn_blocks(1, f.t.tk),
+                            ZT_TILE_THREADS, dbias_kernel, f);
     return rc;
 }

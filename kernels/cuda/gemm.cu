@@ -8,7 +8,7 @@
  * Plans are found once and kept in a table of the device; a full table starts again.
  *
  * Sums are fp32. Split sums are added in fp32 in the workspace, in order, or not split.
- * Bias and tanh GELU ride along where cuBLASLt has them; the rest is zt_gemm_pass.
+ * Bias and tanh GELU ride along where cuBLASLt has them; the rest is zt_gemm_finish.
  */
 #include "kernels/cuda/gemm.h"
 
@@ -89,8 +89,9 @@ void zt_cuda_gemms_close(struct zt_cuda_gemms *g)
     free(g);
 }
 
-static cublasStatus_t prefer(struct zt_cuda_gemms *g, cublasLtMatmulPreferenceAttributes_t a,
-                             const void *value, size_t bytes)
+static cublasStatus_t prefer(struct zt_cuda_gemms *g,
+                             cublasLtMatmulPreferenceAttributes_t a, const void *value,
+                             size_t bytes)
 {
     return cublasLtMatmulPreferenceSetAttribute(g->preference, a, value, bytes);
 }
@@ -112,7 +113,8 @@ static zt_err open_gemms(struct zt_device *dev, struct zt_fault *fault)
         e = prefer(g, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                    sizeof(workspace));
     if (!e)
-        e = prefer(g, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof(scheme));
+        e = prefer(g, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme,
+                   sizeof(scheme));
     if (e) {
         zt_cuda_gemms_close(g);
         return lt_failed(e, fault);
@@ -131,8 +133,8 @@ static cublasStatus_t set_layout(cublasLtMatrixLayout_t *out, int32_t type, int6
                                  int64_t cols, int64_t ld, int64_t batch, int64_t step)
 {
     const int32_t count = (int32_t)batch;
-    cublasStatus_t e = cublasLtMatrixLayoutCreate(out, (cudaDataType)type,
-                                                  (uint64_t)rows, (uint64_t)cols, ld);
+    cublasStatus_t e = cublasLtMatrixLayoutCreate(out, (cudaDataType)type, (uint64_t)rows,
+                                                  (uint64_t)cols, ld);
 
     if (e || batch == 1)
         return e;
@@ -263,8 +265,8 @@ static uint64_t hash(const struct key *k)
     return h ^ h >> 32;
 }
 
-static zt_err find_plan(struct zt_device *dev, const struct product *x,
-                        struct plan **out, struct zt_fault *fault)
+static zt_err find_plan(struct zt_device *dev, const struct product *x, struct plan **out,
+                        struct zt_fault *fault)
 {
     zt_err rc = open_gemms(dev, fault);
     uint64_t at = hash(&x->key) % SLOTS;
@@ -483,7 +485,7 @@ static zt_err run_call(struct zt_device *dev, struct zt_stream *s, const struct 
     }
     pass.c = k->c;
     pass.epilogue = k->epilogue;
-    return zt_gemm_pass(dev, s, &pass, fault);
+    return zt_gemm_finish(dev, s, &pass, fault);
 }
 
 /* An empty sum. */
@@ -499,7 +501,7 @@ static zt_err run_empty(struct zt_device *dev, struct zt_stream *s, const struct
     pass.pre = k->pre;
     pass.c = k->c;
     pass.epilogue = k->epilogue;
-    return zt_gemm_pass(dev, s, &pass, fault);
+    return zt_gemm_finish(dev, s, &pass, fault);
 }
 
 zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,

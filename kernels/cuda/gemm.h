@@ -34,7 +34,7 @@ struct zt_gemm_pass {
     struct zt_mat from, bias, pre, c;
     zt_epilogue epilogue;
 };
-zt_err zt_gemm_pass(struct zt_device *dev, struct zt_stream *s,
-                    const struct zt_gemm_pass *p, struct zt_fault *fault);
+zt_err zt_gemm_finish(struct zt_device *dev, struct zt_stream *s,
+                      const struct zt_gemm_pass *p, struct zt_fault *fault);
 
 #endif

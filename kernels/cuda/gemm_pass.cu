@@ -89,8 +89,8 @@ static struct operand operand_of(const struct zt_mat *m, bool flip)
     return o;
 }
 
-zt_err zt_gemm_pass(struct zt_device *dev, struct zt_stream *s,
-                    const struct zt_gemm_pass *a, struct zt_fault *fault)
+zt_err zt_gemm_finish(struct zt_device *dev, struct zt_stream *s,
+                      const struct zt_gemm_pass *a, struct zt_fault *fault)
 {
     bool flip = a->c.stride[2] != 1;
     struct pass p;

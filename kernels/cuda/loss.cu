@@ -3,8 +3,8 @@
  * each) are then added in row order, in double: runs of neighbouring rows, one a thread,
  * and the runs in order.
  *
- * A target outside the classes is named by the next sync(); until then the loss, the row's
- * lse and the row's gradient are NaN.
+ * A target outside the classes is named by the next sync(); until then the loss, the
+ * row's lse and the row's gradient are NaN.
  */
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/trouble.h"
@@ -173,12 +173,11 @@ zt_err zt_cuda_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
 
     if (rc || zt_view_numel(&a->logits) == 0)
         return rc;
-    return zt_cuda_launch("cross_entropy_bwd", fault, dev, s,
-                          zt_cuda_blocks(dev, a->logits.shape[0], 1),
-                          zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
-                          zt_rows_of(&a->logits),
-                          targets_of(dev, &a->targets, &a->logits, a->ignore),
-                          static_cast<const float *>(a->lse.data),
-                          static_cast<const float *>(a->dloss.data),
-                          zt_rows_of(&a->dlogits), a->accumulate);
+    return zt_cuda_launch(
+        "cross_entropy_bwd", fault, dev, s, zt_cuda_blocks(dev, a->logits.shape[0], 1),
+        zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
+        zt_rows_of(&a->logits), targets_of(dev, &a->targets, &a->logits, a->ignore),
+        static_cast<const float *>(a->lse.data),
+        static_cast<const float *>(a->dloss.data), zt_rows_of(&a->dlogits),
+        a->accumulate);
 }

@@ -1,6 +1,6 @@
 /*
- * row.h -- elements whose type is known when the kernel runs, as floats: one at a time, or
- * ZT_PACK neighbours at once.
+ * row.h -- elements whose type is known when the kernel runs, as floats: one at a time,
+ * or ZT_PACK neighbours at once.
  *
  * The type is the same for all threads, so asking for it costs nothing beside the memory.
  * A pack holds the same elements whether it goes by 16-byte accesses ("wide") or one by

@@ -32,8 +32,7 @@ zt_err zt_cuda_softmax(struct zt_device *dev, struct zt_stream *s,
 
     if (rc || zt_view_numel(&a->x) == 0)
         return rc;
-    return zt_cuda_launch("softmax", fault, dev, s,
-                          zt_cuda_blocks(dev, a->x.shape[0], 1),
+    return zt_cuda_launch("softmax", fault, dev, s, zt_cuda_blocks(dev, a->x.shape[0], 1),
                           zt_row_threads(a->x.shape[1]), softmax_kernel,
                           zt_rows_of(&a->x), zt_rows_of(&a->y));
 }
@@ -74,9 +73,8 @@ zt_err zt_cuda_softmax_bwd(struct zt_device *dev, struct zt_stream *s,
 
     if (rc || zt_view_numel(&a->y) == 0)
         return rc;
-    return zt_cuda_launch("softmax_bwd", fault, dev, s,
-                          zt_cuda_blocks(dev, a->y.shape[0], 1),
-                          zt_row_threads(a->y.shape[1]), softmax_bwd_kernel,
-                          zt_rows_of(&a->dy), zt_rows_of(&a->y), zt_rows_of(&a->dx),
-                          a->accumulate);
+    return zt_cuda_launch(
+        "softmax_bwd", fault, dev, s, zt_cuda_blocks(dev, a->y.shape[0], 1),
+        zt_row_threads(a->y.shape[1]), softmax_bwd_kernel, zt_rows_of(&a->dy),
+        zt_rows_of(&a->y), zt_rows_of(&a->dx), a->accumulate);
 }
