@@ -2,8 +2,8 @@
  * blaslt.cpp -- products by three loops, sums in double in the order of k.
  *
  * Refused like by the real library: types it does not pair, leading dimensions too short,
- * epilogues with a row-major D, an AUX_LD that 8 does not divide. Refused here alone: what
- * the header of the shim does not name.
+ * epilogues with a row-major D, an AUX_LD that 8 does not divide. Refused here alone:
+ * what the header of the shim does not name.
  */
 #include <math.h>
 #include <string.h>
@@ -94,8 +94,8 @@ template <typename T> static cublasStatus_t store(T *to, const void *value, size
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
-                                        cudaDataType_t scale)
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                        cublasComputeType_t compute, cudaDataType_t scale)
 {
     if (compute < CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -200,9 +200,9 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
-                                                    cublasLtMatmulPreferenceAttributes_t attr,
-                                                    const void *value, size_t bytes)
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t pref, cublasLtMatmulPreferenceAttributes_t attr,
+    const void *value, size_t bytes)
 {
     uint32_t word;
     uint64_t wide;
@@ -214,8 +214,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-        return store(&pref->align[attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value,
-                     bytes);
+        return store(&pref->align[attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+                     value, bytes);
     case CUBLASLT_MATMUL_PREF_IMPL_MASK:
         return store(&wide, value, bytes);
     default:
@@ -234,7 +234,8 @@ static bool good_layout(const shim_blas_layout *l)
 {
     uint64_t shortest = l->order == CUBLASLT_ORDER_COL ? l->rows : l->cols;
 
-    return known_type(l->type) && (l->order == CUBLASLT_ORDER_COL || l->order == CUBLASLT_ORDER_ROW) &&
+    return known_type(l->type) &&
+           (l->order == CUBLASLT_ORDER_COL || l->order == CUBLASLT_ORDER_ROW) &&
            l->rows > 0 && l->cols > 0 && l->batch_count > 0 && l->ld >= (int64_t)shortest;
 }
 
@@ -302,15 +303,11 @@ static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
     return s->pointer_mode == CUBLASLT_POINTER_MODE_HOST && good_epilogue(s, d);
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
-                                              cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t pref, int wanted,
-                                              cublasLtMatmulHeuristicResult_t *results,
-                                              int *num_results)
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t pref, int wanted, cublasLtMatmulHeuristicResult_t *results,
+    int *num_results)
 {
     if (!handle || !desc || !pref || wanted <= 0 || !results || !num_results)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -351,7 +348,8 @@ static void put(void *p, uint32_t type, int64_t at, float value)
 
 static int64_t place(const shim_blas_layout *l, int64_t batch, int64_t i, int64_t j)
 {
-    return batch * l->stride + (l->order == CUBLASLT_ORDER_COL ? j * l->ld + i : i * l->ld + j);
+    return batch * l->stride +
+           (l->order == CUBLASLT_ORDER_COL ? j * l->ld + i : i * l->ld + j);
 }
 
 static double gelu(double x)
@@ -385,8 +383,8 @@ static float finish(const product &p, int64_t batch, int64_t i, int64_t j, doubl
 }
 
 /* Matrix `batch` of l as fp32 rows: of the matrix, or of its transpose. */
-static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l, int64_t batch,
-                                       bool transposed)
+static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l,
+                                       int64_t batch, bool transposed)
 {
     int64_t rows = (int64_t)(transposed ? l.cols : l.rows);
     int64_t cols = (int64_t)(transposed ? l.rows : l.cols);
@@ -439,7 +437,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void *B, cublasLtMatrixLayout_t b, const void *beta,
                               const void *C, cublasLtMatrixLayout_t c, void *D,
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
-                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+                              void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream)
 {
     const void *const at[4] = {A, B, C, D};
 
@@ -451,22 +450,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if ((has_bias(desc) && !desc->bias) || (has_aux(desc) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
-    product p = {*desc,
-                 *a,
-                 *b,
-                 *c,
-                 *d,
-                 *(const float *)alpha,
-                 *(const float *)beta,
-                 A,
-                 B,
-                 C,
-                 D,
-                 workspace,
-                 workspace_bytes};
+    product p = {
+        *desc, *a, *b, *c, *d,        *(const float *)alpha, *(const float *)beta,
+        A,     B,  C,  D,  workspace, workspace_bytes};
     if (p.beta != 0 && !C)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (shim_enqueue(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) != cudaSuccess)
+    if (shim_enqueue(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) !=
+        cudaSuccess)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     return CUBLAS_STATUS_SUCCESS;
 }

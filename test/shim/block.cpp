@@ -1,10 +1,10 @@
 /*
  * block.cpp -- runs the threads of a block up to their meeting points.
  *
- * A thread that blocks or ends picks the next one itself and switches to it. A pass visits
- * every thread once, in steps of a prime from a drawn start; a pass in which nobody could run
- * is a deadlock. One fiber runs thread after thread as long as none blocks, so a kernel
- * without meeting points runs on one stack.
+ * A thread that blocks or ends picks the next one itself and switches to it. A pass
+ * visits every thread once, in steps of a prime from a drawn start; a pass in which
+ * nobody could run is a deadlock. One fiber runs thread after thread as long as none
+ * blocks, so a kernel without meeting points runs on one stack.
  */
 #include <stdio.h>
 #include <string.h>
@@ -67,11 +67,11 @@ static std::string tell(unsigned t)
     static const char *const call[] = {"__syncwarp", "__ballot_sync", "a shuffle"};
 
     if (th.state == AT_BARRIER)
-        snprintf(text, sizeof(text), "%s waits at __syncthreads, %s:%d", name_of(t).c_str(),
-                 th.at.file, th.at.line);
+        snprintf(text, sizeof(text), "%s waits at __syncthreads, %s:%d",
+                 name_of(t).c_str(), th.at.file, th.at.line);
     else if (th.state == IN_WARP_CALL)
-        snprintf(text, sizeof(text), "%s is in %s of lanes %08x, %s:%d", name_of(t).c_str(),
-                 call[th.kind], th.mask, th.at.file, th.at.line);
+        snprintf(text, sizeof(text), "%s is in %s of lanes %08x, %s:%d",
+                 name_of(t).c_str(), call[th.kind], th.mask, th.at.file, th.at.line);
     else
         snprintf(text, sizeof(text), "%s %s", name_of(t).c_str(),
                  th.state == DONE ? "has left the kernel" : "has not come this far");
@@ -120,7 +120,8 @@ static void start_pass(void)
 
     block.pass.left = block.num;
     block.pass.next = (unsigned)((r >> 8) % block.num);
-    block.pass.step = primes[r & 15] % block.num; /* without a common factor: visits all */
+    block.pass.step =
+        primes[r & 15] % block.num; /* without a common factor: visits all */
     block.pass.ran = false;
 }
 
@@ -176,7 +177,8 @@ static void run_threads(shim_fiber *self)
         if (t != NOBODY && block.threads[t].state == FRESH)
             continue;
         idle.push_back(self);
-        shim_fiber_switch(self, t == NOBODY ? shim_fiber_first() : block.threads[t].fiber);
+        shim_fiber_switch(self,
+                          t == NOBODY ? shim_fiber_first() : block.threads[t].fiber);
     }
 }
 
@@ -219,7 +221,8 @@ void shim_barrier(struct shim_place at)
                  tell(block.met_first).c_str());
     for (unsigned t = 0; block.num_done > 0 && t < block.num; t++)
         if (block.threads[t].state == DONE)
-            shim_die("divergent barrier: %s, but %s", tell(block.now).c_str(), tell(t).c_str());
+            shim_die("divergent barrier: %s, but %s", tell(block.now).c_str(),
+                     tell(t).c_str());
     if (++block.num_at_barrier == block.num) {
         for (unsigned t = 0; t < block.num; t++)
             block.threads[t].state = READY;
@@ -269,13 +272,14 @@ uint64_t shim_warp(shim_warp_kind kind, unsigned mask, uint64_t value, unsigned 
     struct thread &me = block.threads[block.now];
 
     if (!(mask >> lane & 1))
-        shim_die("lane %u is not in its own mask %08x, %s:%d", lane, mask, at.file, at.line);
-    if (mask & ~there)
-        shim_die("mask %08x names lanes that are not there: the warp has %08x, %s:%d", mask,
-                 there, at.file, at.line);
-    if (kind == SHIM_SHFL && !(mask >> from & 1))
-        shim_die("reads lane %u, which is not in the mask %08x, %s:%d", from, mask, at.file,
+        shim_die("lane %u is not in its own mask %08x, %s:%d", lane, mask, at.file,
                  at.line);
+    if (mask & ~there)
+        shim_die("mask %08x names lanes that are not there: the warp has %08x, %s:%d",
+                 mask, there, at.file, at.line);
+    if (kind == SHIM_SHFL && !(mask >> from & 1))
+        shim_die("reads lane %u, which is not in the mask %08x, %s:%d", from, mask,
+                 at.file, at.line);
     me.kind = kind;
     me.mask = mask;
     me.from = from;

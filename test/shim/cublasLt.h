@@ -1,6 +1,6 @@
 /*
- * cublasLt.h -- the part of cuBLASLt that kernels/cuda/gemm.cu uses, answered by loops on the
- * processor (blaslt.cpp): D = epilogue(alpha op(A) op(B) + beta C + bias), batched.
+ * cublasLt.h -- the part of cuBLASLt that kernels/cuda/gemm.cu uses, answered by loops on
+ * the processor (blaslt.cpp): D = epilogue(alpha op(A) op(B) + beta C + bias), batched.
  *
  * Names, values and meanings are those of the real header. Attributes and combinations
  * that are not handled give CUBLAS_STATUS_NOT_SUPPORTED; so does what the real library
@@ -61,20 +61,20 @@ typedef enum {
 } cublasLtMatrixLayoutAttribute_t;
 
 typedef enum {
-    CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,              /* int32_t */
-    CUBLASLT_MATMUL_DESC_SCALE_TYPE = 1,                /* int32_t */
-    CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,              /* int32_t */
-    CUBLASLT_MATMUL_DESC_TRANSA = 3,                    /* int32_t */
-    CUBLASLT_MATMUL_DESC_TRANSB = 4,                    /* int32_t */
-    CUBLASLT_MATMUL_DESC_TRANSC = 5,                    /* int32_t */
-    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,                  /* uint32_t */
-    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,              /* void * */
-    CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10,        /* int64_t */
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,     /* void * */
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,          /* int64_t */
+    CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,               /* int32_t */
+    CUBLASLT_MATMUL_DESC_SCALE_TYPE = 1,                 /* int32_t */
+    CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,               /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,                     /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSB = 4,                     /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSC = 5,                     /* int32_t */
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,                   /* uint32_t */
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,               /* void * */
+    CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10,         /* int64_t */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,      /* void * */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,           /* int64_t */
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE = 13, /* int64_t */
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE = 22,   /* int32_t */
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26            /* int32_t */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE = 22,    /* int32_t */
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26             /* int32_t */
 } cublasLtMatmulDescAttributes_t;
 
 typedef enum {
@@ -133,7 +133,8 @@ size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                        cublasComputeType_t compute,
                                         cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
@@ -149,19 +150,15 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref);
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
-                                                    cublasLtMatmulPreferenceAttributes_t attr,
-                                                    const void *value, size_t bytes);
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t pref, cublasLtMatmulPreferenceAttributes_t attr,
+    const void *value, size_t bytes);
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
-                                              cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t pref, int wanted,
-                                              cublasLtMatmulHeuristicResult_t *results,
-                                              int *num_results);
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t pref, int wanted, cublasLtMatmulHeuristicResult_t *results,
+    int *num_results);
 
 /* C may be D. algo NULL: the library looks for one itself. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -169,6 +166,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void *B, cublasLtMatrixLayout_t b, const void *beta,
                               const void *C, cublasLtMatrixLayout_t c, void *D,
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
-                              void *workspace, size_t workspace_bytes, cudaStream_t stream);
+                              void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream);
 
 #endif

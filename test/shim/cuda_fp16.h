@@ -36,7 +36,8 @@ static inline float __half2float(__half h)
         return __uint_as_float(sign | __float_as_uint(x));
     }
     if (exponent == 31) /* a NaN becomes quiet */
-        return __uint_as_float(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0));
+        return __uint_as_float(sign | 0x7f800000u | fraction << 13 |
+                               (fraction ? 0x400000u : 0));
     return __uint_as_float(sign | (exponent + 112u) << 23 | fraction << 13);
 }
 
@@ -50,7 +51,8 @@ static inline unsigned shim_round_shift(unsigned x, unsigned by)
 
 static inline __half __float2half_rn(float x)
 {
-    unsigned u = __float_as_uint(x), sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu, bits;
+    unsigned u = __float_as_uint(x), sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu,
+             bits;
     unsigned exponent = rest >> 23;
 
     if (rest > 0x7f800000u)

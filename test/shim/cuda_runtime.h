@@ -1,9 +1,10 @@
 /*
- * cuda_runtime.h -- the part of the CUDA runtime that kernels/cuda uses, for machines without
- * CUDA: kernels are plain functions, a launch is a closure on the queue of its stream.
+ * cuda_runtime.h -- the part of the CUDA runtime that kernels/cuda uses, for machines
+ * without CUDA: kernels are plain functions, a launch is a closure on the queue of its
+ * stream.
  *
- * Names, values and meanings are those of the real header; what is missing does not compile.
- * What the shim promises beyond it, and how it looks for faults, is in shim.h.
+ * Names, values and meanings are those of the real header; what is missing does not
+ * compile. What the shim promises beyond it, and how it looks for faults, is in shim.h.
  * Threads: one thread of the process calls all of this.
  */
 #ifndef SHIM_CUDA_RUNTIME_H
@@ -110,9 +111,10 @@ cudaError_t cudaFree(void *ptr);
 cudaError_t cudaFreeHost(void *ptr);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream = 0);
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes,
+                       enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t stream = 0);
 cudaError_t cudaMemset(void *ptr, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream = 0);
 
@@ -140,12 +142,14 @@ typedef void (*cudaHostFn_t)(void *ctx);
 
 cudaError_t cudaStreamCreate(cudaStream_t *out);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags);
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags, int priority);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags,
+                                         int priority);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned int flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *ctx);
 
 cudaError_t cudaEventCreate(cudaEvent_t *out);
@@ -175,7 +179,8 @@ template <typename... Formal, typename... Actual>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                              void (*kernel)(Formal...), Actual &&...args)
 {
-    static_assert((sizeof(Formal) + ... + 0) <= 4096, "parameters of a kernel: 4 KB at most");
+    static_assert((sizeof(Formal) + ... + 0) <= 4096,
+                  "parameters of a kernel: 4 KB at most");
     std::tuple<std::decay_t<Formal>...> copy(static_cast<Formal>(args)...);
 
     return shim_launch(config, reinterpret_cast<const void *>(kernel),

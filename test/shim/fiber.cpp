@@ -1,6 +1,7 @@
 /*
- * fiber.cpp -- stacks and the switch between them. swapcontext saves the signal mask, a system
- * call each time; a block of 256 threads with ten barriers would make 5000 of them.
+ * fiber.cpp -- stacks and the switch between them. swapcontext saves the signal mask, a
+ * system call each time; a block of 256 threads with ten barriers would make 5000 of
+ * them.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -151,7 +152,8 @@ shim_fiber *shim_fiber_new(shim_fiber_main main)
     void *map = mmap(NULL, GUARD + STACK, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (map == MAP_FAILED || mprotect((char *)map + GUARD, STACK, PROT_READ | PROT_WRITE) != 0)
+    if (map == MAP_FAILED ||
+        mprotect((char *)map + GUARD, STACK, PROT_READ | PROT_WRITE) != 0)
         shim_die("no memory for the stack of thread %zu of a block", fibers.size());
     /* at the top of its own stack */
     f = new ((char *)map + GUARD + STACK - SELF) shim_fiber();

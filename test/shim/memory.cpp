@@ -4,10 +4,11 @@
  *      | no access, 1 MiB | slack ... | data | slack < 256 | no access, 1 MiB |
  *
  * Data starts at a multiple of 256, as on a device, and ends as near to the guard as that
- * allows. Slack is filled with a byte and compared after each piece of work; AddressSanitizer
- * knows it as poisoned. Data starts as bytes 0xFF, a NaN in every type, from pages of one
- * file, so that what nobody writes costs nothing. Device memory is mapped without access
- * while nothing runs. What was freed keeps its addresses for a while, without access.
+ * allows. Slack is filled with a byte and compared after each piece of work;
+ * AddressSanitizer knows it as poisoned. Data starts as bytes 0xFF, a NaN in every type,
+ * from pages of one file, so that what nobody writes costs nothing. Device memory is
+ * mapped without access while nothing runs. What was freed keeps its addresses for a
+ * while, without access.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -103,7 +104,8 @@ static const char *name_of(shim_side side)
 static void check_region(const region &r)
 {
     const char *last = r.body + r.body_bytes;
-    const char *before = changed(r.body, r.data), *behind = changed(r.data + r.bytes, last);
+    const char *before = changed(r.body, r.data),
+               *behind = changed(r.data + r.bytes, last);
 
     if (before != r.data)
         shim_die("wrote outside an allocation: at offset %td of %zu bytes of %s memory",
@@ -135,7 +137,8 @@ static void tell_fault(const char *at, const region &r, bool gone)
         shim_die("%stouched freed memory: offset %td of %zu bytes of %s memory", who,
                  at - r.data, r.bytes, name_of(r.side));
     if (at >= r.body && at < r.body + r.body_bytes)
-        shim_die("%stouched device memory: offset %td of %zu bytes", who, at - r.data, r.bytes);
+        shim_die("%stouched device memory: offset %td of %zu bytes", who, at - r.data,
+                 r.bytes);
     shim_die("%swent outside an allocation: offset %td of %zu bytes of %s memory", who,
              at - r.data, r.bytes, name_of(r.side));
 }
@@ -154,7 +157,8 @@ static void on_fault(int sig, siginfo_t *info, void *)
     if (shim_fiber_overflowed(at))
         shim_die("the stack of a thread overflowed");
     if (shim_running() && info->si_code > 0)
-        shim_die("a fault at %p: a bad pointer, or one that is not aligned", (const void *)at);
+        shim_die("a fault at %p: a bad pointer, or one that is not aligned",
+                 (const void *)at);
     raise(sig);
 }
 
@@ -212,7 +216,8 @@ static bool map_region(region *r)
 
     r->body_bytes = round_up(guarded, page_bytes());
     r->map_bytes = r->body_bytes + 2 * GUARD;
-    map = mmap(NULL, r->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    map = mmap(NULL, r->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+               -1, 0);
     if (map == MAP_FAILED)
         return false;
     r->map = (char *)map;
@@ -221,8 +226,8 @@ static bool map_region(region *r)
     for (size_t at = 0; at < r->body_bytes; at += FILL) {
         size_t n = r->body_bytes - at < FILL ? r->body_bytes - at : FILL;
 
-        if (mmap(r->body + at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fill_fd, 0) ==
-            MAP_FAILED) {
+        if (mmap(r->body + at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                 fill_fd, 0) == MAP_FAILED) {
             munmap(r->map, r->map_bytes);
             return false;
         }
@@ -243,7 +248,8 @@ static cudaError_t allocate(shim_side side, void **out, size_t bytes)
         fill_fd = open_fill();
     r.side = side;
     r.bytes = bytes;
-    if (bytes > total() || (side != SHIM_HOST && bytes > total() - used) || !map_region(&r))
+    if (bytes > total() || (side != SHIM_HOST && bytes > total() - used) ||
+        !map_region(&r))
         return shim_error(cudaErrorMemoryAllocation);
     mark_slack(r);
     if (side == SHIM_DEVICE && !is_open)
@@ -279,8 +285,9 @@ static cudaError_t release(void *ptr, bool host)
     live.erase(it);
     used -= host ? 0 : r.bytes;
     ASAN_UNPOISON_MEMORY_REGION(r.body, r.body_bytes);
-    if (mmap(r.body, r.body_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
-             -1, 0) == MAP_FAILED)
+    if (mmap(r.body, r.body_bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
+             0) == MAP_FAILED)
         shim_die("mmap failed");
     freed.push_back(r);
     if (freed.size() > MAX_FREED)
@@ -373,8 +380,8 @@ static bool allowed(void *dst, const void *src, size_t bytes, enum cudaMemcpyKin
     }
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     if (bytes > 0 && !allowed(dst, src, bytes, kind))
         return shim_error(cudaErrorInvalidValue);

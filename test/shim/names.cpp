@@ -1,6 +1,6 @@
 /*
- * names.cpp -- the name of a kernel from the symbol table of this program: kernels are mostly
- * static, and those dladdr does not see.
+ * names.cpp -- the name of a kernel from the symbol table of this program: kernels are
+ * mostly static, and those dladdr does not see.
  */
 #include <cxxabi.h>
 #include <dlfcn.h>

@@ -2,8 +2,8 @@
  * shim_device.h -- what device code may call: barriers and shuffles by the scheduler of
  * block.cpp, integer atomics, bits and the arithmetic that libm lacks.
  *
- * A call that several threads meet in knows its place in the source, so that threads which
- * meet in two different places are told from threads that meet.
+ * A call that several threads meet in knows its place in the source, so that threads
+ * which meet in two different places are told from threads that meet.
  */
 #ifndef SHIM_DEVICE_H
 #define SHIM_DEVICE_H
@@ -58,7 +58,8 @@ static inline int __all_sync(unsigned mask, int predicate, SHIM_HERE)
 template <typename T>
 static inline T shim_shuffle(unsigned mask, T value, unsigned from, struct shim_place at)
 {
-    static_assert(std::is_arithmetic<T>::value && sizeof(T) >= 4, "shuffles move numbers");
+    static_assert(std::is_arithmetic<T>::value && sizeof(T) >= 4,
+                  "shuffles move numbers");
     uint64_t bits = 0;
     T out;
 
@@ -78,7 +79,8 @@ static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, SH
                         {file, line});
 }
 template <typename T>
-static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SHIM_HERE)
+static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32,
+                                SHIM_HERE)
 {
     unsigned lane = shim_lane(), from = lane ^ (unsigned)bits;
     unsigned end = (lane & ~(unsigned)(width - 1)) + (unsigned)width;
@@ -86,14 +88,16 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32
     return shim_shuffle(mask, value, from < end ? from : lane, {file, line});
 }
 template <typename T>
-static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, SHIM_HERE)
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32,
+                                 SHIM_HERE)
 {
     unsigned lane = shim_lane(), end = (lane & ~(unsigned)(width - 1)) + (unsigned)width;
 
     return shim_shuffle(mask, value, lane + by < end ? lane + by : lane, {file, line});
 }
 template <typename T>
-static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, SHIM_HERE)
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32,
+                               SHIM_HERE)
 {
     unsigned lane = shim_lane(), base = lane & ~(unsigned)(width - 1);
 
@@ -114,25 +118,25 @@ template <typename T> static inline T __ldg(const T *p)
 }
 
 /* The old value; a thread runs until it meets others, so a plain step is atomic. */
-#define SHIM_ATOMIC(name, T, next)                                                         \
-    static inline T name(T *p, T v)                                                        \
-    {                                                                                      \
-        T old = *p;                                                                        \
-        *p = (next);                                                                       \
-        return old;                                                                        \
+#define SHIM_ATOMIC(name, T, next)                                                       \
+    static inline T name(T *p, T v)                                                      \
+    {                                                                                    \
+        T old = *p;                                                                      \
+        *p = (next);                                                                     \
+        return old;                                                                      \
     }
-#define SHIM_ATOMICS(T)                                                                    \
-    SHIM_ATOMIC(atomicAdd, T, old + v)                                                     \
-    SHIM_ATOMIC(atomicMin, T, old < v ? old : v)                                           \
-    SHIM_ATOMIC(atomicMax, T, old > v ? old : v)                                           \
-    SHIM_ATOMIC(atomicExch, T, v)                                                          \
-    SHIM_ATOMIC(atomicOr, T, old | v)                                                      \
-    SHIM_ATOMIC(atomicAnd, T, old &v)                                                      \
-    static inline T atomicCAS(T *p, T expected, T v)                                       \
-    {                                                                                      \
-        T old = *p;                                                                        \
-        *p = old == expected ? v : old;                                                    \
-        return old;                                                                        \
+#define SHIM_ATOMICS(T)                                                                  \
+    SHIM_ATOMIC(atomicAdd, T, old + v)                                                   \
+    SHIM_ATOMIC(atomicMin, T, old < v ? old : v)                                         \
+    SHIM_ATOMIC(atomicMax, T, old > v ? old : v)                                         \
+    SHIM_ATOMIC(atomicExch, T, v)                                                        \
+    SHIM_ATOMIC(atomicOr, T, old | v)                                                    \
+    SHIM_ATOMIC(atomicAnd, T, old &v)                                                    \
+    static inline T atomicCAS(T *p, T expected, T v)                                     \
+    {                                                                                    \
+        T old = *p;                                                                      \
+        *p = old == expected ? v : old;                                                  \
+        return old;                                                                      \
     }
 SHIM_ATOMICS(int)
 SHIM_ATOMICS(unsigned)
@@ -248,7 +252,8 @@ static inline void sincospif(float x, float *s, float *c)
 #define sinpif shim_sinpif
 
 template <typename A, typename B,
-          typename = std::enable_if_t<std::is_arithmetic<A>::value && std::is_arithmetic<B>::value>>
+          typename = std::enable_if_t<std::is_arithmetic<A>::value &&
+                                      std::is_arithmetic<B>::value>>
 static inline std::common_type_t<A, B> min(A a, B b)
 {
     std::common_type_t<A, B> x = a, y = b;
@@ -256,7 +261,8 @@ static inline std::common_type_t<A, B> min(A a, B b)
     return y < x ? y : x;
 }
 template <typename A, typename B,
-          typename = std::enable_if_t<std::is_arithmetic<A>::value && std::is_arithmetic<B>::value>>
+          typename = std::enable_if_t<std::is_arithmetic<A>::value &&
+                                      std::is_arithmetic<B>::value>>
 static inline std::common_type_t<A, B> max(A a, B b)
 {
     std::common_type_t<A, B> x = a, y = b;

@@ -15,37 +15,37 @@
 #define __align__(n)    __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
-#define SHIM_VECTOR1(name, T)                                                              \
-    struct name {                                                                          \
-        T x;                                                                               \
-    };                                                                                     \
-    static inline name make_##name(T x)                                                    \
-    {                                                                                      \
-        return {x};                                                                        \
+#define SHIM_VECTOR1(name, T)                                                            \
+    struct name {                                                                        \
+        T x;                                                                             \
+    };                                                                                   \
+    static inline name make_##name(T x)                                                  \
+    {                                                                                    \
+        return {x};                                                                      \
     }
-#define SHIM_VECTOR2(name, T, align)                                                       \
-    struct alignas(align) name {                                                           \
-        T x, y;                                                                            \
-    };                                                                                     \
-    static inline name make_##name(T x, T y)                                               \
-    {                                                                                      \
-        return {x, y};                                                                     \
+#define SHIM_VECTOR2(name, T, align)                                                     \
+    struct alignas(align) name {                                                         \
+        T x, y;                                                                          \
+    };                                                                                   \
+    static inline name make_##name(T x, T y)                                             \
+    {                                                                                    \
+        return {x, y};                                                                   \
     }
-#define SHIM_VECTOR3(name, T)                                                              \
-    struct name {                                                                          \
-        T x, y, z;                                                                         \
-    };                                                                                     \
-    static inline name make_##name(T x, T y, T z)                                          \
-    {                                                                                      \
-        return {x, y, z};                                                                  \
+#define SHIM_VECTOR3(name, T)                                                            \
+    struct name {                                                                        \
+        T x, y, z;                                                                       \
+    };                                                                                   \
+    static inline name make_##name(T x, T y, T z)                                        \
+    {                                                                                    \
+        return {x, y, z};                                                                \
     }
-#define SHIM_VECTOR4(name, T, align)                                                       \
-    struct alignas(align) name {                                                           \
-        T x, y, z, w;                                                                      \
-    };                                                                                     \
-    static inline name make_##name(T x, T y, T z, T w)                                     \
-    {                                                                                      \
-        return {x, y, z, w};                                                               \
+#define SHIM_VECTOR4(name, T, align)                                                     \
+    struct alignas(align) name {                                                         \
+        T x, y, z, w;                                                                    \
+    };                                                                                   \
+    static inline name make_##name(T x, T y, T z, T w)                                   \
+    {                                                                                    \
+        return {x, y, z, w};                                                             \
     }
 
 SHIM_VECTOR1(float1, float)
@@ -69,7 +69,8 @@ SHIM_VECTOR2(ulonglong2, unsigned long long, 16)
 struct dim3 {
     unsigned x, y, z;
 
-    constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz)
+    constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1)
+        : x(vx), y(vy), z(vz)
     {
     }
     constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z)

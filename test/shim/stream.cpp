@@ -2,8 +2,8 @@
  * stream.cpp -- queues, what they wait for, and the scheduler that picks among them.
  *
  * Work n of a stream may run once every stream it depends on has done as much as had been
- * queued there when the dependency was made. Dependencies point to work queued earlier, so
- * some stream can always go on.
+ * queued there when the dependency was made. Dependencies point to work queued earlier,
+ * so some stream can always go on.
  */
 #include <time.h>
 
@@ -422,7 +422,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     CUevent_st *a = event_of(start), *b = event_of(end);
 
-    if (!a || !b || !a->timing || !b->timing || !a->recorded.stream || !b->recorded.stream)
+    if (!a || !b || !a->timing || !b->timing || !a->recorded.stream ||
+        !b->recorded.stream)
         return shim_error(cudaErrorInvalidResourceHandle);
     if (!is_done(a->recorded) || !is_done(b->recorded))
         return shim_error(cudaErrorNotReady);
@@ -443,7 +444,6 @@ cudaError_t shim_launch(const cudaLaunchConfig_t *config, const void *kernel,
         return shim_error(cudaErrorInvalidDeviceFunction);
     if (!good)
         return shim_error(cudaErrorInvalidConfiguration);
-    return shim_enqueue(config->stream, {kernel, NULL, [g, b, thread] {
-                                             shim_run_grid(g, b, thread);
-                                         }});
+    return shim_enqueue(config->stream,
+                        {kernel, NULL, [g, b, thread] { shim_run_grid(g, b, thread); }});
 }

@@ -1,5 +1,6 @@
 /*
- * managed.cpp -- arrays of the kernel tests where the device and the tests both reach them.
+ * managed.cpp -- arrays of the kernel tests where the device and the tests both reach
+ * them.
  */
 #include <cuda_runtime.h>
 

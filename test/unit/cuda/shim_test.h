@@ -1,6 +1,6 @@
 /*
- * shim_test.h -- what tests of the shim share: launches, managed arrays, and the last words
- * of a process that is meant to die.
+ * shim_test.h -- what tests of the shim share: launches, managed arrays, and the last
+ * words of a process that is meant to die.
  */
 #ifndef TEST_UNIT_CUDA_SHIM_TEST_H
 #define TEST_UNIT_CUDA_SHIM_TEST_H

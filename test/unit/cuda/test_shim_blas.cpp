@@ -35,7 +35,8 @@ static struct problem problem_new(void)
     FINE(cublasLtMatrixLayoutCreate(&p.a, CUDA_R_32F, K, M, K));
     FINE(cublasLtMatrixLayoutCreate(&p.b, CUDA_R_32F, K, N, N));
     FINE(cublasLtMatrixLayoutCreate(&p.d, CUDA_R_32F, M, N, M));
-    FINE(cublasLtMatrixLayoutSetAttribute(p.b, CUBLASLT_MATRIX_LAYOUT_ORDER, &row, sizeof(row)));
+    FINE(cublasLtMatrixLayoutSetAttribute(p.b, CUBLASLT_MATRIX_LAYOUT_ORDER, &row,
+                                          sizeof(row)));
     set(&p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     p.A = managed(M * K, 0.0f);
     p.B = managed(K * N, 0.0f);
@@ -73,8 +74,8 @@ static double sum(const struct problem *p, int i, int j)
 
 static cublasStatus_t run(struct problem *p, float alpha, float beta)
 {
-    return cublasLtMatmul(p->handle, p->desc, &alpha, p->A, p->a, p->B, p->b, &beta, p->D, p->d,
-                          p->D, p->d, NULL, NULL, 0, 0);
+    return cublasLtMatmul(p->handle, p->desc, &alpha, p->A, p->a, p->B, p->b, &beta, p->D,
+                          p->d, p->D, p->d, NULL, NULL, 0, 0);
 }
 
 static void test_products_scale_and_add(void **)
@@ -95,10 +96,10 @@ static void test_epilogues_add_a_bias_per_row_and_keep_what_gelu_reads(void **)
     int64_t ld = M;
 
     set(&p, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
-    FINE(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias,
-                                        sizeof(p.bias)));
-    FINE(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p.aux,
-                                        sizeof(p.aux)));
+    FINE(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                        &p.bias, sizeof(p.bias)));
+    FINE(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                        &p.aux, sizeof(p.aux)));
     FINE(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld,
                                         sizeof(ld)));
     FINE(run(&p, 1, 0));
@@ -106,7 +107,8 @@ static void test_epilogues_add_a_bias_per_row_and_keep_what_gelu_reads(void **)
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
             double x = sum(&p, i, j) + (double)p.bias[i];
-            double y = x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+            double y =
+                x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 
             assert_true(fabs((double)p.aux[j * M + i] - x) < 1e-6);
             assert_true(fabs((double)p.D[j * M + i] - y) < 1e-6);
@@ -124,23 +126,24 @@ static void test_what_the_library_refuses_is_refused(void **)
     float one = 1, zero = 0;
 
     FINE(cublasLtMatmulPreferenceCreate(&pref));
-    FINE(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                                              &align, sizeof(align)));
-    FINE(cublasLtMatmulAlgoGetHeuristic(p.handle, p.desc, p.a, p.b, p.d, p.d, pref, 1, &best,
-                                        &found));
+    FINE(cublasLtMatmulPreferenceSetAttribute(
+        pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof(align)));
+    FINE(cublasLtMatmulAlgoGetHeuristic(p.handle, p.desc, p.a, p.b, p.d, p.d, pref, 1,
+                                        &best, &found));
     assert_int_equal(found, 1);
     /* A is promised to be aligned to 16 */
-    assert_int_equal(cublasLtMatmul(p.handle, p.desc, &one, p.A + 1, p.a, p.B, p.b, &zero, p.D,
-                                    p.d, p.D, p.d, &best.algo, NULL, 0, 0),
+    assert_int_equal(cublasLtMatmul(p.handle, p.desc, &one, p.A + 1, p.a, p.B, p.b, &zero,
+                                    p.D, p.d, p.D, p.d, &best.algo, NULL, 0, 0),
                      CUBLAS_STATUS_INVALID_VALUE);
     set(&p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N); /* shapes do not fit now */
     assert_int_equal(run(&p, 1, 0), CUBLAS_STATUS_NOT_SUPPORTED);
     set(&p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    set(&p, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU_AUX); /* without its LD */
+    set(&p, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        CUBLASLT_EPILOGUE_GELU_AUX); /* without its LD */
     assert_int_equal(run(&p, 1, 0), CUBLAS_STATUS_NOT_SUPPORTED);
-    assert_int_equal(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &found,
-                                                    2),
-                     CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(
+        cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &found, 2),
+        CUBLAS_STATUS_INVALID_VALUE);
     FINE(cublasLtMatmulPreferenceDestroy(pref));
     problem_free(&p);
 }

@@ -38,9 +38,12 @@ static __global__ void nothing(void)
 static void test_impossible_launches_are_refused(void **)
 {
     assert_int_equal(launch(0, dim3(0), dim3(1), nothing), cudaErrorInvalidConfiguration);
-    assert_int_equal(launch(0, dim3(1), dim3(1025), nothing), cudaErrorInvalidConfiguration);
-    assert_int_equal(launch(0, dim3(1), dim3(1, 1, 65), nothing), cudaErrorInvalidConfiguration);
-    assert_int_equal(launch(0, dim3(1, 65536), dim3(1), nothing), cudaErrorInvalidConfiguration);
+    assert_int_equal(launch(0, dim3(1), dim3(1025), nothing),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(launch(0, dim3(1), dim3(1, 1, 65), nothing),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(launch(0, dim3(1, 65536), dim3(1), nothing),
+                     cudaErrorInvalidConfiguration);
     assert_int_equal(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     assert_int_equal(cudaGetLastError(), cudaSuccess);
@@ -240,7 +243,8 @@ static void test_lanes_missing_from_a_shuffle_end_the_process(void **)
     expect_part(said, "a shuffle of lanes ffffffff");
     expect_part(said, "has left the kernel");
     expect_part(last_words(run_it<lanes_elsewhere>), "waits at __syncthreads");
-    expect_part(last_words(run_it<not_in_mask>), "lane 31 is not in its own mask 7fffffff");
+    expect_part(last_words(run_it<not_in_mask>),
+                "lane 31 is not in its own mask 7fffffff");
     expect_part(last_words(run_it<reads_outside_mask>),
                 "reads lane 5, which is not in the mask 0000000f");
     expect_part(last_words(run_part_of_a_warp), "names lanes that are not there");

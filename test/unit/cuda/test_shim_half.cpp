@@ -35,8 +35,9 @@ static void same_narrowing(uint32_t bits)
 /* Upper halves with every kind of lower half: below, at and above each tie. */
 static void test_floats_round_the_same(void **)
 {
-    static const uint32_t low[] = {0,      1,      0x0fff, 0x1000, 0x1001, 0x1fff, 0x2000,
-                                   0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    static const uint32_t low[] = {0,      1,      0x0fff, 0x1000, 0x1001,
+                                   0x1fff, 0x2000, 0x2fff, 0x3000, 0x3001,
+                                   0x7fff, 0x8000, 0x8001, 0xffff};
 
     for (uint32_t high = 0; high < 65536; high++)
         for (uint32_t l : low)
@@ -54,7 +55,8 @@ static void test_what_was_widened_narrows_back(void **)
         if (!isnan(__half2float(h)))
             assert_int_equal(__half_as_ushort(__float2half_rn(__half2float(h))), i);
         if (!isnan(__bfloat162float(b)))
-            assert_int_equal(__bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(b))), i);
+            assert_int_equal(
+                __bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(b))), i);
     }
 }
 

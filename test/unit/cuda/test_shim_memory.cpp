@@ -129,8 +129,10 @@ static void test_writes_outside_an_allocation_end_the_process(void **)
         expect_part(before, "use-after-poison");
     } else {
         expect_part(behind, "scribble");
-        expect_part(behind, "wrote outside an allocation: at offset 40 of 40 bytes of device");
-        expect_part(before, "wrote outside an allocation: at offset -4 of 40 bytes of device");
+        expect_part(behind,
+                    "wrote outside an allocation: at offset 40 of 40 bytes of device");
+        expect_part(before,
+                    "wrote outside an allocation: at offset -4 of 40 bytes of device");
     }
     expect_part(guard, "scribble");
     expect_part(guard, "block (0,0,0), thread (0,0,0)");
@@ -148,8 +150,9 @@ static void write_beside_managed(void)
 static void test_writes_beside_managed_memory_are_found_too(void **)
 {
     expect_part(last_words(write_beside_managed),
-                SHIM_ASAN ? "use-after-poison"
-                          : "wrote outside an allocation: at offset 12 of 12 bytes of managed");
+                SHIM_ASAN
+                    ? "use-after-poison"
+                    : "wrote outside an allocation: at offset 12 of 12 bytes of managed");
 }
 
 static void touch_from_the_host(void)

@@ -5,10 +5,10 @@
  * Memory of an array is exactly as long as its elements, so that AddressSanitizer sees a
  * step past either end. Seeds are fixed: a failure repeats.
  *
- * The tests are written against the cpu backend. To run on another one they are compiled with
- *      REF_BACKEND       the struct zt_backend; after each kernel its stream is waited for
- *      REF_ALLOC         void *f(size_t), memory that tests and kernels both reach
- *      REF_FREE          void f(void *), its end
+ * The tests are written against the cpu backend. For another one they are compiled with
+ *      REF_BACKEND  its struct zt_backend; each kernel is waited for
+ *      REF_ALLOC    void *f(size_t): memory that tests and kernels both reach
+ *      REF_FREE     void f(void *): its end
  * and with this header in front, for those that do not include it.
  */
 #ifndef TEST_UNIT_KERNELS_REF_H
@@ -109,8 +109,7 @@ struct arr {
     int64_t n;
 };
 
-static const zt_dtype ref_floats[3]
-    __attribute__((unused)) = {ZT_F32, ZT_BF16, ZT_F16};
+static const zt_dtype ref_floats[3] __attribute__((unused)) = {ZT_F32, ZT_BF16, ZT_F16};
 
 REF_FN double ref_get(const struct zt_view *v, int64_t at)
 {
