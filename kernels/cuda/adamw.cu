@@ -33,95 +33,105 @@ static __device__ __forceinline__ void update(const struct adamw_job &r, float s
     *p = fmaf(-r.lr_t, step, kept);
 }
 
+/* wide: all of the quad exists, on a 16-byte boundary */
+template <bool wide>
 static __device__ __forceinline__ void load_quad(float x[QUAD], const float *from,
-                                                 int64_t left, bool wide)
+                                                 int64_t left)
 {
-    if (wide && left >= QUAD) {
+    if (wide) {
         float4 q = *reinterpret_cast<const float4 *>(from);
 
         x[0] = q.x;
         x[1] = q.y;
         x[2] = q.z;
         x[3] = q.w;
-        return;
+    } else {
+        for (int i = 0; i < QUAD; i++)
+            x[i] = i < left ? from[i] : 0.0f;
     }
-    for (int i = 0; i < QUAD; i++)
-        x[i] = i < left ? from[i] : 0.0f;
 }
 
+template <bool wide>
 static __device__ __forceinline__ void store_quad(float *to, const float x[QUAD],
-                                                  int64_t left, bool wide)
+                                                  int64_t left)
 {
-    if (wide && left >= QUAD) {
+    if (wide) {
         *reinterpret_cast<float4 *>(to) = make_float4(x[0], x[1], x[2], x[3]);
-        return;
+    } else {
+        for (int i = 0; i < QUAD; i++)
+            if (i < left)
+                to[i] = x[i];
     }
-    for (int i = 0; i < QUAD; i++)
-        if (i < left)
-            to[i] = x[i];
 }
 
-template <typename T>
+template <bool wide, typename T>
 static __device__ __forceinline__ void round_quad(T *to, const float x[QUAD],
-                                                  int64_t left, bool wide)
+                                                  int64_t left)
 {
     T e[QUAD];
     uint2 word;
 
     for (int i = 0; i < QUAD; i++)
         e[i] = zt_round<T>(x[i]);
-    if (wide && left >= QUAD) {
+    if (wide) {
         memcpy(&word, e, sizeof(word));
         *reinterpret_cast<uint2 *>(to) = word;
-        return;
+    } else {
+        for (int i = 0; i < QUAD; i++)
+            if (i < left)
+                to[i] = e[i];
     }
-    for (int i = 0; i < QUAD; i++)
-        if (i < left)
-            to[i] = e[i];
 }
 
+template <bool wide>
 static __device__ __forceinline__ void store_param(const struct adamw_job &a, int64_t at,
                                                    const float p[QUAD])
 {
     if (a.param_type == ZT_F32)
-        store_quad(static_cast<float *>(a.param) + at, p, a.n - at, a.wide);
+        store_quad<wide>(static_cast<float *>(a.param) + at, p, a.n - at);
     else if (a.param_type == ZT_BF16)
-        round_quad(static_cast<__nv_bfloat16 *>(a.param) + at, p, a.n - at, a.wide);
+        round_quad<wide>(static_cast<__nv_bfloat16 *>(a.param) + at, p, a.n - at);
     else
-        round_quad(static_cast<__half *>(a.param) + at, p, a.n - at, a.wide);
+        round_quad<wide>(static_cast<__half *>(a.param) + at, p, a.n - at);
 }
 
-static __device__ __forceinline__ void update_quad(const struct adamw_job &a, float scale,
-                                                   int64_t at)
+template <bool wide>
+static __device__ __forceinline__ void update_quad(const struct adamw_job &a, bool skip,
+                                                   float scale, int64_t at)
 {
+    const float zero[QUAD] = {0, 0, 0, 0};
     float p[QUAD], m[QUAD], v[QUAD], g[QUAD];
+    int64_t left = a.n - at;
 
-    load_quad(p, a.p + at, a.n - at, a.wide);
-    load_quad(m, a.m + at, a.n - at, a.wide);
-    load_quad(v, a.v + at, a.n - at, a.wide);
-    load_quad(g, a.grad + at, a.n - at, a.wide);
-    for (int i = 0; i < QUAD; i++)
-        update(a, scale, &p[i], &m[i], &v[i], g[i]);
-    store_quad(a.p + at, p, a.n - at, a.wide);
-    store_quad(a.m + at, m, a.n - at, a.wide);
-    store_quad(a.v + at, v, a.n - at, a.wide);
-    if (a.param)
-        store_param(a, at, p);
+    if (!skip) {
+        load_quad<wide>(p, a.p + at, left);
+        load_quad<wide>(m, a.m + at, left);
+        load_quad<wide>(v, a.v + at, left);
+        load_quad<wide>(g, a.grad + at, left);
+        for (int i = 0; i < QUAD; i++)
+            update(a, scale, &p[i], &m[i], &v[i], g[i]);
+        store_quad<wide>(a.p + at, p, left);
+        store_quad<wide>(a.m + at, m, left);
+        store_quad<wide>(a.v + at, v, left);
+        if (a.param)
+            store_param<wide>(a, at, p);
+    }
+    if (a.zero_grad)
+        store_quad<wide>(a.grad + at, zero, left);
 }
 
 static __global__ void adamw_kernel(struct adamw_job a)
 {
-    const float zero[QUAD] = {0, 0, 0, 0};
     bool skip = a.skip && *a.skip;
     float scale = *a.scale;
 
     if (skip && !a.zero_grad)
         return;
     for (int64_t at = zt_item() * QUAD; at < a.n; at += zt_items() * QUAD) {
-        if (!skip)
-            update_quad(a, scale, at);
-        if (a.zero_grad)
-            store_quad(a.grad + at, zero, a.n - at, a.wide);
+        if (a.wide && a.n - at >= QUAD)
+            update_quad<true>(a, skip, scale, at);
+        else
+            update_quad<false>(a, skip, scale, at);
     }
 }
 

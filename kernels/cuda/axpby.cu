@@ -39,15 +39,18 @@ static __device__ __forceinline__ float mix(const struct axpby_job &job, float x
 
 static __global__ void dense_kernel(struct axpby_job job)
 {
-    float v[ZT_PACK], old[ZT_PACK] = {0};
+    float v[ZT_PACK], old[ZT_PACK];
     int64_t xat, yat;
 
     for (int64_t row = zt_first_row(); row < job.rows; row += zt_row_step()) {
         row_starts(job, row, &xat, &yat);
         for (int64_t col = zt_first_col(); col < job.n; col += zt_col_step()) {
-            zt_load(v, job.x, xat + col, job.n - col);
+            struct zt_raw x = zt_fetch(job.x, xat + col, job.n - col), y = {};
+
             if (job.beta != 0.0f)
-                zt_load(old, job.y, yat + col, job.n - col);
+                y = zt_fetch(job.y, yat + col, job.n - col);
+            zt_unpack(v, x, job.x);
+            zt_unpack(old, y, job.y);
             for (int i = 0; i < ZT_PACK; i++)
                 v[i] = mix(job, v[i], old[i]);
             zt_store(job.y, yat + col, job.n - col, false, v);

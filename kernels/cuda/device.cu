@@ -7,8 +7,9 @@
 
 #include "kernels/cuda/trouble.h"
 
-#define OLDEST_MAJOR 8 /* compute capability: bf16, and what the kernels are built for   \
-                        */
+#define OLDEST_MAJOR                                                                     \
+    8 /* compute capability: bf16, and what the kernels are built for                    \
+       */
 
 /* ---- open and close ---- */
 

@@ -39,8 +39,7 @@ static __global__ void unary_bwd_kernel(zt_unary kind, struct zt_operand dy,
     float v[ZT_PACK], d[ZT_PACK], slope[ZT_PACK];
 
     for (int64_t at = zt_first_pack(); at < n; at += zt_pack_step()) {
-        zt_load(v, x, at, n - at);
-        zt_load(d, dy, at, n - at);
+        zt_load_two(v, x, d, dy, at, n - at);
         zt_activate(kind, v, slope, v);
         for (int i = 0; i < ZT_PACK; i++)
             d[i] *= slope[i];
@@ -80,8 +79,11 @@ static __global__ void binary_rows_kernel(zt_binary kind, struct zt_operand a,
 
     for (int64_t row = zt_first_row(); row < rows; row += zt_row_step())
         for (int64_t col = zt_first_col(); col < cols; col += zt_col_step()) {
-            zt_load(v, a, row * cols + col, cols - col);
-            zt_load(w, b, col, cols - col);
+            struct zt_raw in_a = zt_fetch(a, row * cols + col, cols - col);
+            struct zt_raw in_b = zt_fetch(b, col, cols - col);
+
+            zt_unpack(v, in_a, a);
+            zt_unpack(w, in_b, b);
             apply(kind, v, w);
             zt_store(y, row * cols + col, cols - col, accumulate, v);
         }

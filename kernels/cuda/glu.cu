@@ -20,10 +20,11 @@ static struct glu_rows rows_of(const struct zt_view *v)
     return r;
 }
 
-static __device__ __forceinline__ void load(float x[ZT_PACK], const struct glu_rows &r,
-                                            int64_t row, int64_t col, int64_t cols)
+static __device__ __forceinline__ struct zt_raw fetch(const struct glu_rows &r,
+                                                      int64_t row, int64_t col,
+                                                      int64_t cols)
 {
-    zt_load(x, r.o, row * r.stride + col, cols - col);
+    return zt_fetch(r.o, row * r.stride + col, cols - col);
 }
 
 static __device__ __forceinline__ void store(const struct glu_rows &r, int64_t row,
@@ -40,8 +41,11 @@ static __global__ void glu_kernel(zt_unary kind, struct glu_rows gate, struct gl
 
     for (int64_t row = zt_first_row(); row < rows; row += zt_row_step())
         for (int64_t col = zt_first_col(); col < cols; col += zt_col_step()) {
-            load(g, gate, row, col, cols);
-            load(u, up, row, col, cols);
+            struct zt_raw in_gate = fetch(gate, row, col, cols);
+            struct zt_raw in_up = fetch(up, row, col, cols);
+
+            zt_unpack(g, in_gate, gate.o);
+            zt_unpack(u, in_up, up.o);
             zt_activate(kind, g, slope, g);
             for (int i = 0; i < ZT_PACK; i++)
                 g[i] *= u[i];
@@ -77,9 +81,13 @@ static __global__ void glu_bwd_kernel(struct glu_bwd_job a)
 
     for (int64_t row = zt_first_row(); row < a.rows; row += zt_row_step())
         for (int64_t col = zt_first_col(); col < a.cols; col += zt_col_step()) {
-            load(g, a.gate, row, col, a.cols);
-            load(u, a.up, row, col, a.cols);
-            load(d, a.dy, row, col, a.cols);
+            struct zt_raw gate = fetch(a.gate, row, col, a.cols);
+            struct zt_raw up = fetch(a.up, row, col, a.cols);
+            struct zt_raw dy = fetch(a.dy, row, col, a.cols);
+
+            zt_unpack(g, gate, a.gate.o);
+            zt_unpack(u, up, a.up.o);
+            zt_unpack(d, dy, a.dy.o);
             zt_activate(a.kind, g, slope, g);
             for (int i = 0; i < ZT_PACK; i++) {
                 slope[i] *= d[i] * u[i];

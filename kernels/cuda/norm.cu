@@ -184,8 +184,7 @@ static __device__ __forceinline__ void load_pack(struct norm_pack *p,
 {
     float mean = a.centered ? a.mean[row] : 0.0f, rstd = a.rstd[row];
 
-    zt_load(p->g, a.dy, row * a.cols + col, a.cols - col);
-    zt_load(p->h, a.x, row * a.cols + col, a.cols - col);
+    zt_load_two(p->g, a.dy, p->h, a.x, row * a.cols + col, a.cols - col);
     for (int i = 0; i < ZT_PACK; i++)
         p->h[i] = (p->h[i] - mean) * rstd;
 }

@@ -35,12 +35,86 @@ static inline struct zt_operand zt_flat_operand(const struct zt_view *v)
     return zt_operand_of(v, 0);
 }
 
+/*
+ * A pack as memory holds it. Turning it into floats waits for it, so that a kernel which
+ * fetches all its operands first has all their loads under way at once.
+ */
+struct zt_raw {
+    uint4 word[2]; /* the second of fp32 only */
+};
+
+template <typename T>
+static __device__ __forceinline__ void zt_fetch_as(struct zt_raw *r, const T *p,
+                                                   int64_t left, bool wide)
+{
+    const uint4 *from = reinterpret_cast<const uint4 *>(p);
+    T e[ZT_PACK] = {};
+
+    if (wide && left >= ZT_PACK) {
+        r->word[0] = from[0];
+        if (sizeof(e) > sizeof(uint4))
+            r->word[1] = from[1];
+        return;
+    }
+    for (int i = 0; i < ZT_PACK; i++)
+        if (i < left)
+            e[i] = p[i];
+    memcpy(r, e, sizeof(e));
+}
+
 /* The pack from element `at` on, of which `left` exist; the others are 0. */
+static __device__ __forceinline__ struct zt_raw zt_fetch(const struct zt_operand &o,
+                                                         int64_t at, int64_t left)
+{
+    struct zt_raw r = {};
+
+    if (o.dtype == ZT_F32)
+        zt_fetch_as(&r, static_cast<const float *>(o.data) + at, left, o.wide);
+    else /* bits are bits */
+        zt_fetch_as(&r, static_cast<const unsigned short *>(o.data) + at, left, o.wide);
+    return r;
+}
+
+template <typename T>
+static __device__ __forceinline__ void zt_unpack_as(float x[ZT_PACK],
+                                                    const struct zt_raw &r)
+{
+    T e[ZT_PACK];
+
+    memcpy(e, &r, sizeof(e));
+    for (int i = 0; i < ZT_PACK; i++)
+        x[i] = zt_float(e[i]);
+}
+
+static __device__ __forceinline__ void zt_unpack(float x[ZT_PACK], const struct zt_raw &r,
+                                                 const struct zt_operand &o)
+{
+    if (o.dtype == ZT_F32)
+        zt_unpack_as<float>(x, r);
+    else if (o.dtype == ZT_BF16)
+        zt_unpack_as<__nv_bfloat16>(x, r);
+    else
+        zt_unpack_as<__half>(x, r);
+}
+
 static __device__ __forceinline__ void zt_load(float x[ZT_PACK],
                                                const struct zt_operand &o, int64_t at,
                                                int64_t left)
 {
-    zt_get_pack(x, o.data, o.dtype, at, left, o.wide && left >= ZT_PACK, 0.0f);
+    zt_unpack(x, zt_fetch(o, at, left), o);
+}
+
+/* Two packs of the same elements. */
+static __device__ __forceinline__ void zt_load_two(float x[ZT_PACK],
+                                                   const struct zt_operand &ox,
+                                                   float y[ZT_PACK],
+                                                   const struct zt_operand &oy,
+                                                   int64_t at, int64_t left)
+{
+    struct zt_raw rx = zt_fetch(ox, at, left), ry = zt_fetch(oy, at, left);
+
+    zt_unpack(x, rx, ox);
+    zt_unpack(y, ry, oy);
 }
 
 /* = or +=; x is the sum afterwards. */

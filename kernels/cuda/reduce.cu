@@ -22,9 +22,10 @@ static __device__ __forceinline__ void add_row(const struct colsum_job &job, int
     int64_t at = row * job.cols + job.first + col;
     float x[ZT_PACK], z[ZT_PACK];
 
-    zt_load(x, job.x, at, job.num - col);
-    if (job.z.data) {
-        zt_load(z, job.z, at, job.num - col);
+    if (!job.z.data) {
+        zt_load(x, job.x, at, job.num - col);
+    } else {
+        zt_load_two(x, job.x, z, job.z, at, job.num - col);
         for (int i = 0; i < ZT_PACK; i++)
             x[i] *= z[i];
     }
@@ -228,8 +229,7 @@ static __global__ void squared_error_kernel(struct zt_operand x, struct zt_opera
 
         end = end < n ? end : n;
         for (int64_t at = begin + lane * ZT_PACK; at < end; at += ZT_WARP * ZT_PACK) {
-            zt_load(v, x, at, end - at);
-            zt_load(w, y, at, end - at);
+            zt_load_two(v, x, w, y, at, end - at);
             for (int i = 0; i < ZT_PACK; i++)
                 sum += (double)(v[i] - w[i]) * (double)(v[i] - w[i]);
         }
@@ -274,8 +274,7 @@ static __global__ void squared_error_bwd_kernel(struct zt_operand x, struct zt_o
     float v[ZT_PACK], w[ZT_PACK], scale = 2.0f * *dloss;
 
     for (int64_t at = zt_first_pack(); at < n; at += zt_pack_step()) {
-        zt_load(v, x, at, n - at);
-        zt_load(w, y, at, n - at);
+        zt_load_two(v, x, w, y, at, n - at);
         for (int i = 0; i < ZT_PACK; i++) {
             v[i] = (v[i] - w[i]) * scale;
             w[i] = -v[i];
