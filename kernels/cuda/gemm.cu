@@ -8,7 +8,8 @@
  * Plans are found once and kept in a table of the device; a full table starts again.
  *
  * Sums are fp32. Split sums are added in fp32 in the workspace, in order, or not split.
- * Bias and tanh GELU ride along where cuBLASLt has them; the rest is zt_gemm_finish.
+ * Bias and tanh GELU ride along where cuBLASLt has them; the rest is zt_gemm_finish. The
+ * GELU of cuBLASLt sees sums before they are rounded to what `pre` keeps of them.
  */
 #include "kernels/cuda/gemm.h"
 
