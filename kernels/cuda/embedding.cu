@@ -137,7 +137,8 @@ static __device__ __forceinline__ void add_run(float sum[ZT_PACK],
                                                int n, int32_t id, int64_t col,
                                                int64_t cols)
 {
-    float x[AHEAD][ZT_PACK];
+    struct zt_raw row[AHEAD];
+    float x[ZT_PACK];
     bool more = true;
 
     for (int k = from; more; k += AHEAD) {
@@ -146,11 +147,13 @@ static __device__ __forceinline__ void add_run(float sum[ZT_PACK],
         for (int j = 0; j < AHEAD; j++) {
             is[j] = more = more && k + j < n && sort->id[k + j] == id;
             if (more)
-                zt_load(x[j], dy, sort->at[k + j] * cols + col, cols - col);
+                row[j] = zt_fetch(dy, sort->at[k + j] * cols + col, cols - col);
         }
-        for (int j = 0; j < AHEAD; j++)
-            for (int i = 0; is[j] && i < ZT_PACK; i++)
-                sum[i] += x[j][i];
+        for (int j = 0; j < AHEAD && is[j]; j++) {
+            zt_unpack(x, row[j], dy);
+            for (int i = 0; i < ZT_PACK; i++)
+                sum[i] += x[i];
+        }
     }
 }
 

@@ -41,15 +41,37 @@ struct norm_job {
     bool centered, add_one;
 };
 
+#define AT_ONCE 2 /* packs of a thread whose loads are under way together */
+
+static __device__ __forceinline__ int64_t packs_apart(void)
+{
+    return (int64_t)blockDim.x * ZT_PACK;
+}
+
+/* Packs of x at col, col + packs_apart(), ...; 0 past the end. */
+static __device__ __forceinline__ void load_x(float x[AT_ONCE][ZT_PACK],
+                                              const struct norm_job &a, int64_t row,
+                                              int64_t col)
+{
+    struct zt_raw r[AT_ONCE];
+
+    for (int k = 0; k < AT_ONCE; k++, col += packs_apart())
+        r[k] = zt_fetch(a.x, row * a.cols + col, a.cols - col);
+    for (int k = 0; k < AT_ONCE; k++)
+        zt_unpack(x[k], r[k], a.x);
+}
+
 static __device__ __forceinline__ float row_mean(const struct norm_job &a, int64_t row,
                                                  float *part)
 {
-    float x[ZT_PACK], sum = 0;
+    float x[AT_ONCE][ZT_PACK], sum = 0;
 
-    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
-        zt_load(x, a.x, row * a.cols + col, a.cols - col);
-        for (int i = 0; i < ZT_PACK; i++)
-            sum += x[i];
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols;
+         col += AT_ONCE * packs_apart()) {
+        load_x(x, a, row, col);
+        for (int k = 0; k < AT_ONCE; k++)
+            for (int i = 0; i < ZT_PACK; i++)
+                sum += x[k][i];
     }
     return row_sum(sum, part) / (float)a.cols;
 }
@@ -57,15 +79,18 @@ static __device__ __forceinline__ float row_mean(const struct norm_job &a, int64
 static __device__ __forceinline__ float row_rstd(const struct norm_job &a, int64_t row,
                                                  float mean, float *part)
 {
-    float x[ZT_PACK], sum = 0;
+    float x[AT_ONCE][ZT_PACK], sum = 0;
 
-    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols; col += blockDim.x * ZT_PACK) {
-        zt_load(x, a.x, row * a.cols + col, a.cols - col);
-        for (int i = 0; i < ZT_PACK; i++) {
-            float far = col + i < a.cols ? x[i] - mean : 0.0f;
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols;
+         col += AT_ONCE * packs_apart()) {
+        load_x(x, a, row, col);
+        for (int k = 0; k < AT_ONCE; k++)
+            for (int i = 0; i < ZT_PACK; i++) {
+                bool exists = col + k * packs_apart() + i < a.cols;
+                float far = exists ? x[k][i] - mean : 0.0f;
 
-            sum = fmaf(far, far, sum);
-        }
+                sum = fmaf(far, far, sum);
+            }
     }
     return 1.0f / sqrtf(row_sum(sum, part) / (float)a.cols + a.eps);
 }

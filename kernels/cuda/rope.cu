@@ -48,9 +48,11 @@ static __device__ __forceinline__ void turn_halves(const struct rope_job &r, int
 {
     float a[ZT_PACK], b[ZT_PACK];
     int left = r.half - i;
+    struct zt_raw in_a = zt_fetch(r.x, xat + i, left);
+    struct zt_raw in_b = zt_fetch(r.x, xat + r.half + i, left);
 
-    zt_load(a, r.x, xat + i, left);
-    zt_load(b, r.x, xat + r.half + i, left);
+    zt_unpack(a, in_a, r.x);
+    zt_unpack(b, in_b, r.x);
     turn(r, row, i, a, b);
     zt_store(r.y, yat + i, left, r.accumulate, a);
     zt_store(r.y, yat + r.half + i, left, r.accumulate, b);
@@ -62,9 +64,11 @@ static __device__ __forceinline__ void turn_neighbours(const struct rope_job &r,
 {
     float low[ZT_PACK], high[ZT_PACK], a[ZT_PACK], b[ZT_PACK];
     int left = 2 * (r.half - i);
+    struct zt_raw in_low = zt_fetch(r.x, xat + 2 * i, left);
+    struct zt_raw in_high = zt_fetch(r.x, xat + 2 * i + ZT_PACK, left - ZT_PACK);
 
-    zt_load(low, r.x, xat + 2 * i, left);
-    zt_load(high, r.x, xat + 2 * i + ZT_PACK, left - ZT_PACK);
+    zt_unpack(low, in_low, r.x);
+    zt_unpack(high, in_high, r.x);
     for (int k = 0; k < ZT_PACK / 2; k++) {
         a[k] = low[2 * k];
         b[k] = low[2 * k + 1];
