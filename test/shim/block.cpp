@@ -2,9 +2,12 @@
  * block.cpp -- runs the threads of a block up to their meeting points.
  *
  * A thread that blocks or ends picks the next one itself and switches to it. A pass
- * visits every thread once, in steps of a prime from a drawn start; a pass in which
- * nobody could run is a deadlock. One fiber runs thread after thread as long as none
- * blocks, so a kernel without meeting points runs on one stack.
+ * visits each thread of a range once, in steps of a prime from a drawn start, and is
+ * repeated while somebody ran; then comes the next range. Ranges are the whole block, so
+ * that all threads keep step, or one warp, which then runs ahead of the others as far as
+ * it can: drawn for each block. When no range has one that can run, it is a deadlock. One
+ * fiber runs thread after thread as long as none blocks, so a kernel without meeting
+ * points runs on one stack.
  */
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +39,12 @@ static struct {
     unsigned num, num_done, num_at_barrier;
     unsigned now, met_first; /* threads: the running one, the first at the barrier */
     struct {
-        unsigned left, next, step;
+        unsigned num, at, step; /* ranges */
+        unsigned idle;          /* ranges in a row in which nobody ran */
+    } round;
+    struct {
+        unsigned first, num;       /* the range */
+        unsigned left, next, step; /* next: from its first */
         bool ran;
     } pass;
 } block;
@@ -112,17 +120,43 @@ bool shim_in_thread(void)
 
 /* ---------------------------------------------------------------- whose turn it is */
 
-static void start_pass(void)
+/* A step that visits all of n (at most 1024): a larger prime. */
+static unsigned draw_step(unsigned n)
 {
     static const unsigned primes[] = {1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069,
                                       1087, 1091, 1093, 1097, 1103, 1109, 1117, 1123};
-    uint64_t r = shim_random();
 
-    block.pass.left = block.num;
-    block.pass.next = (unsigned)((r >> 8) % block.num);
-    block.pass.step =
-        primes[r & 15] % block.num; /* without a common factor: visits all */
+    return primes[shim_random() % 16] % n;
+}
+
+static void start_pass(void)
+{
+    block.pass.left = block.pass.num;
+    block.pass.next = (unsigned)(shim_random() % block.pass.num);
+    block.pass.step = draw_step(block.pass.num);
     block.pass.ran = false;
+}
+
+static void next_range(void)
+{
+    unsigned first;
+
+    block.round.at = (block.round.at + block.round.step) % block.round.num;
+    first = block.round.num == 1 ? 0 : block.round.at * WARP;
+    block.pass.first = first;
+    block.pass.num = block.round.num == 1       ? block.num
+                     : block.num - first < WARP ? block.num - first
+                                                : WARP;
+    start_pass();
+}
+
+static void start_round(void)
+{
+    block.round.num = shim_random() & 1 ? 1 : (block.num + WARP - 1) / WARP;
+    block.round.at = (unsigned)(shim_random() % block.round.num);
+    block.round.step = draw_step(block.round.num);
+    block.round.idle = 0;
+    next_range();
 }
 
 /* The next thread that can run, NOBODY when all are done. */
@@ -130,18 +164,22 @@ static unsigned next_thread(void)
 {
     while (block.num_done < block.num) {
         while (block.pass.left > 0) {
-            unsigned t = block.pass.next;
+            unsigned t = block.pass.first + block.pass.next;
 
             block.pass.left--;
-            block.pass.next = (t + block.pass.step) % block.num;
+            block.pass.next = (block.pass.next + block.pass.step) % block.pass.num;
             if (block.threads[t].state <= READY) {
                 block.pass.ran = true;
                 return t;
             }
         }
-        if (!block.pass.ran)
+        block.round.idle = block.pass.ran ? 0 : block.round.idle + 1;
+        if (block.pass.ran)
+            start_pass();
+        else if (block.round.idle < block.round.num)
+            next_range();
+        else
             die_stuck();
-        start_pass();
     }
     return NOBODY;
 }
@@ -316,7 +354,7 @@ static void run_block(void)
     for (unsigned &lanes : block.calling)
         lanes = 0;
     block.num_done = block.num_at_barrier = 0;
-    start_pass();
+    start_round();
     t = next_thread();
     set_now(t);
     inside = true;

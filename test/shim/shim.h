@@ -12,13 +12,13 @@
  *          in the order nobody expected. 1: only what the host waits for runs, so a wait
  *          for the wrong thing shows. Others: both, by pseudo-random numbers.
  * Blocks:  one after the other; __shared__ is static. Threads of a block are fibers, each
- *          running up to its next meeting point, in an order drawn anew for each pass.
- * Meeting: __syncthreads of threads in different places or after one has left, and warp
- *          calls with lanes missing, end the process with a sentence.
- * Memory:  of the device is filled with NaN (bytes 0xFF), ends at a guard, and is out of
- *          reach for the host while nothing runs. What is written beside an allocation is
- *          found after the kernel, by guard pages or by the bytes around it.
- * Ends:    every fault ends the process: "shim: kernel K, block B, thread T, what".
+ *          running up to its next meeting point, in drawn order: in step, or warp by
+ * warp. Meeting: __syncthreads of threads in different places or after one has left, and
+ * warp calls with lanes missing, end the process with a sentence. Memory:  of the device
+ * is filled with NaN (bytes 0xFF), ends at a guard, and is out of reach for the host
+ * while nothing runs. What is written beside an allocation is found after the kernel, by
+ * guard pages or by the bytes around it. Ends:    every fault ends the process: "shim:
+ * kernel K, block B, thread T, what".
  *
  * SHIM_SMS is the number of multiprocessors (3: few, so that loops over a grid loop),
  * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
