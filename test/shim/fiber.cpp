@@ -15,11 +15,15 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
-#define SHIM_UCONTEXT 1
-#include <ucontext.h>
-#else
+#ifndef SHIM_UCONTEXT
+#if defined(__x86_64__) || defined(__aarch64__)
 #define SHIM_UCONTEXT 0
+#else
+#define SHIM_UCONTEXT 1
+#endif
+#endif
+#if SHIM_UCONTEXT
+#include <ucontext.h>
 #endif
 
 static const size_t STACK = (size_t)(SHIM_ASAN ? 512 : 128) << 10, GUARD = 16 << 10;
@@ -43,7 +47,9 @@ static std::vector<shim_fiber *> fibers;
 
 /* ---------------------------------------------------------------- the switch */
 
-#if defined(__x86_64__)
+#if SHIM_UCONTEXT
+/* swapcontext does it */
+#elif defined(__x86_64__)
 extern "C" void shim_switch(void **save, void *load);
 asm(".text\n"
     ".p2align 4\n"

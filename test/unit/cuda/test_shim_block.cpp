@@ -110,6 +110,47 @@ static void test_a_broadcast_without_barrier_is_wrong_in_some_block(void **)
     cudaFree(x);
 }
 
+/* A warp that is ahead writes its part of the next round before others read this one's.
+ */
+template <bool with_barrier> static __global__ void rounds(int *x)
+{
+    __shared__ int part[8];
+    int sum = 0;
+
+    for (int round = 1; round <= 4; round++) {
+        if (threadIdx.x % 32 == 0)
+            part[threadIdx.x / 32] = round;
+        __syncthreads();
+        for (int i = 0; i < 8; i++)
+            sum += __shfl_sync(0xFFFFFFFFu, part[i], 0);
+        if (with_barrier)
+            __syncthreads();
+    }
+    x[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+
+static int num_wrong_rounds(void (*kernel)(int *))
+{
+    int *x = managed(16 * 256, 0), wrong = 0;
+
+    OK(launch(0, dim3(16), dim3(256), kernel, x));
+    OK(cudaDeviceSynchronize());
+    for (int i = 0; i < 16 * 256; i++)
+        wrong += x[i] != 8 * (1 + 2 + 3 + 4);
+    cudaFree(x);
+    return wrong;
+}
+
+static void test_a_missing_barrier_before_the_second_use_gives_wrong_results(void **)
+{
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        shim_set_seed(seed);
+        assert_int_equal(num_wrong_rounds(rounds<true>), 0);
+        assert_true(num_wrong_rounds(rounds<false>) > 0);
+    }
+    shim_set_seed(0);
+}
+
 static __global__ void two_barriers(void)
 {
     if (threadIdx.x < 16)
@@ -277,6 +318,8 @@ int main(void)
         cmocka_unit_test(test_every_thread_of_every_block_runs_once),
         cmocka_unit_test(test_impossible_launches_are_refused),
         cmocka_unit_test(test_a_missing_barrier_gives_wrong_results),
+        cmocka_unit_test(
+            test_a_missing_barrier_before_the_second_use_gives_wrong_results),
         cmocka_unit_test(test_a_broadcast_without_barrier_is_wrong_in_some_block),
         cmocka_unit_test(test_divergent_barriers_end_the_process),
         cmocka_unit_test(test_shuffles_move_what_they_say),
