@@ -116,7 +116,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO)
 	  'backend' 'state' \
 	  'cpu' 'built in (oneDNN, OpenMP)' \
 	  'meta' 'built in (shapes only)' \
-	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; this version has no CUDA backend yet,no toolkit found; not needed)' \
+	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; kernels$(COMMA) but no training on GPUs yet,no toolkit found; not needed)' \
 	  'nccl' '$(if $(filter 1,$(HAVE_NCCL)),headers found; used with the CUDA backend,not found; not needed)' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
@@ -185,37 +185,6 @@ $(BIN)/backends/mpi.so: backends/mpi.c $(B)/flags
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_CFLAGS) -c -o $(B)/backends/mpi.o $<
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_LDFLAGS) -shared -o $@ $(B)/backends/mpi.o
 
-# ---------------------------------------------------------------- tests
-define unit_rule
-$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
-	$$(call say,LD,$$@)
-	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
-	  -lcmocka $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
-endef
-$(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
-.PRECIOUS: $(B)/%.o
-
-unit: $(UNIT) $(MPI_SO)
-	$(Q)scripts/run_tests --unit $(UNIT)
-
-integration: all $(PROBES) $(TEST_MODELS)
-	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
-
-test: all $(UNIT) $(PROBES) $(TEST_MODELS)
-	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(sort $(wildcard test/integration/[0-9]*))
-
-asan ubsan tsan:
-	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
-
-# the unit tests of a sanitised build, and the end-to-end tests that its kind of fault could hide
-# in: all but the longest for asan; numbers and threads for the others
-E2E_asan  := $(filter-out $(foreach n,13 23 26 27 29 42-node 45-node 45-ssh 48-ssh,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
-E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 40 47,test/integration/$(n)-*))
-E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
-	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(sort $(E2E_$(VARIANT)))
-
 # ---------------------------------------------------------------- the cuda backend without a device
 # `make cuda-shim`: kernels/cuda and the tests of kernels, compiled by the host compiler against
 # test/shim. VARIANT=asan and ubsan work; SHIM_SEED=n draws other orders (test/shim/shim.h).
@@ -265,6 +234,38 @@ $(B)/unit/kernels-on-cuda/%: $(SHIM)/test/unit/kernels/%.c.o $(SHIM)/test/unit/c
 cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
 
+# ---------------------------------------------------------------- tests
+define unit_rule
+$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
+	  -lcmocka $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
+endef
+$(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
+.PRECIOUS: $(B)/%.o
+
+unit: $(UNIT) $(MPI_SO)
+	$(Q)scripts/run_tests --unit $(UNIT)
+
+integration: all $(PROBES) $(TEST_MODELS)
+	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
+
+test: all $(UNIT) $(SHIM_UNIT) $(PROBES) $(TEST_MODELS)
+	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(SHIM_UNIT) $(sort $(wildcard test/integration/[0-9]*))
+
+asan ubsan tsan:
+	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
+
+# the unit tests of a sanitised build, and the end-to-end tests that its kind of fault could hide
+# in: all but the longest for asan; numbers and threads for the others
+E2E_asan  := $(filter-out $(foreach n,13 23 26 27 29 42-node 45-node 45-ssh 48-ssh,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
+E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 40 47,test/integration/$(n)-*))
+E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
+SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT)) # the shim's fibers are not for tsan
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_tested) $(PROBES) $(TEST_MODELS)
+	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
+
 # ---------------------------------------------------------------- benches
 $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
@@ -311,7 +312,7 @@ fuzz: $(FUZZERS)
 	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)
 
 # ---------------------------------------------------------------- hygiene
-C_FILES = $(shell git ls-files '*.c' '*.h')
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cpp')
 format:
 	$(Q)clang-format -i $(C_FILES)
 format-check:
@@ -327,7 +328,7 @@ layers: $(foreach l,$(LIBS),$(call archive,$(l)))
 	  rm -f $(B)/layer.so; echo '  layers: every arrow points down'
 
 size:
-	@git ls-files '*.c' '*.h' | xargs wc -l | sort -rn | head -40
+	@git ls-files '*.c' '*.h' '*.cu' '*.cpp' | xargs wc -l | sort -rn | head -40
 
 # ---------------------------------------------------------------- install
 MAN1 := $(wildcard docs/man/*.1)

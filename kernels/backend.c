@@ -27,7 +27,7 @@ zt_err zt_backend_find(const char *name, const struct zt_backend **out,
     }
     if (strcmp(name, "cuda") == 0)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "device cuda: this version has no CUDA backend yet; use "
+                            "device cuda: this version cannot train on GPUs yet; use "
                             "--device cpu");
     return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                         "no device called \"%s\"; there are auto, cpu and meta", name);

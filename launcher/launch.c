@@ -283,7 +283,7 @@ static void fill(struct zt_launch *l, struct zt_report *report)
     if (strcmp(l->device, "cuda") == 0)
         zt_report_problem(
             report, ZT_E_UNSUPPORTED,
-            "--device cuda: this version has no CUDA backend; use --device cpu");
+            "--device cuda: this version cannot train on GPUs yet; use --device cpu");
     if (getenv("KMP_AFFINITY")) { /* that binds threads by itself, and wins */
         l->bind = false;
         if (flag(l, "bind_cores_to_rank") || l->core_list)

@@ -3,12 +3,13 @@
  * language that C programmers read: templates over element types, and nothing else.
  *
  * The same sources are compiled by nvcc for devices, and by the host compiler against
- * test/shim, which runs them on the processor. So: no <<< >>> (zt_cuda_launch instead), no
- * inline assembly and no intrinsic that the shim does not have; static shared memory only.
+ * test/shim, which runs them on the processor. So: no <<< >>> (zt_cuda_launch instead),
+ * no inline assembly and no intrinsic that the shim does not have; static shared memory
+ * only.
  *
  * Rules of every kernel here
- *  - it first calls zt_check_<name>, then launches on the stream it was given, and returns;
- *    what fails later surfaces in sync();
+ *  - it first calls zt_check_<name>, then launches on the stream it was given, and
+ * returns; what fails later surfaces in sync();
  *  - no atomics on floating point, no order that depends on timing: the same arguments
  *    give the same bits;
  *  - sums in fp32 (double where backend.h says so), the order from the shapes alone;
@@ -67,18 +68,21 @@ static inline void *zt_cuda_scratch(struct zt_device *dev, struct zt_stream *s)
 }
 
 /* "cuda: layernorm: invalid configuration argument (9)" into fault. */
-static inline zt_err zt_cuda_failed(const char *what, cudaError_t e, struct zt_fault *fault)
+static inline zt_err zt_cuda_failed(const char *what, cudaError_t e,
+                                    struct zt_fault *fault)
 {
     zt_err rc = e == cudaErrorMemoryAllocation ? ZT_E_NOMEM : ZT_E_SYSTEM;
 
-    return zt_fault_set(fault, rc, "cuda: %s: %s (%d)", what, cudaGetErrorString(e), (int)e);
+    return zt_fault_set(fault, rc, "cuda: %s: %s (%d)", what, cudaGetErrorString(e),
+                        (int)e);
 }
 
 /* ---------------------------------------------------------------- launching */
 
 /* Threads and blocks of a launch of at least n work items, one item a thread and a loop
  * over the rest: for (i = zt_item(); i < n; i += zt_items()). */
-static inline unsigned zt_cuda_blocks(const struct zt_device *dev, int64_t n, unsigned threads)
+static inline unsigned zt_cuda_blocks(const struct zt_device *dev, int64_t n,
+                                      unsigned threads)
 {
     int64_t want = (n + threads - 1) / threads, most = (int64_t)dev->num_sm * 16;
 
@@ -98,8 +102,9 @@ static __device__ __forceinline__ int64_t zt_items(void)
 /* zt_cuda_launch("fill", fault, dev, s, blocks, threads, kernel<float>, args...). */
 template <typename... Formal, typename... Actual>
 static inline zt_err zt_cuda_launch(const char *what, struct zt_fault *fault,
-                                    struct zt_device *dev, struct zt_stream *s, dim3 blocks,
-                                    dim3 threads, void (*kernel)(Formal...), Actual... args)
+                                    struct zt_device *dev, struct zt_stream *s,
+                                    dim3 blocks, dim3 threads, void (*kernel)(Formal...),
+                                    Actual... args)
 {
     cudaLaunchConfig_t config = {};
     cudaError_t e;
@@ -145,7 +150,8 @@ template <> __device__ __forceinline__ __half zt_round<__half>(float x)
  * Calls f with a value of the C++ type of `t`, of which only the type is of use:
  *      return zt_by_type(a->x.dtype, fault, [&](auto e) { using T = decltype(e); ... });
  */
-template <typename F> static inline zt_err zt_by_type(zt_dtype t, struct zt_fault *fault, F f)
+template <typename F>
+static inline zt_err zt_by_type(zt_dtype t, struct zt_fault *fault, F f)
 {
     switch (t) {
     case ZT_F32:
@@ -184,8 +190,8 @@ static __device__ __forceinline__ float zt_warp_max(float x)
 }
 
 /*
- * Over a block of whole warps, the same in all threads. `part` is __shared__ T[ZT_WARP] of
- * the kernel; all threads call it, and may call it again at once.
+ * Over a block of whole warps, the same in all threads. `part` is __shared__ T[ZT_WARP]
+ * of the kernel; all threads call it, and may call it again at once.
  */
 template <typename T> static __device__ __forceinline__ T zt_block_sum(T x, T *part)
 {

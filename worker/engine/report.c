@@ -154,7 +154,7 @@ static void add_device(json_t *list, const char *kind, const char *name, size_t 
 static void add_cuda(json_t *backends, json_t *devices)
 {
     bool built = is_built("cuda");
-    const char *tail = built ? "" : "; this version has no CUDA backend";
+    const char *tail = built ? "" : "; this version cannot train on GPUs yet";
     struct cuda c;
     int version = 0, num = 0, rc;
     char text[256], name[256];
