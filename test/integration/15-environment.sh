@@ -54,7 +54,7 @@ launch --num_gpus $((cores + 1)) -- sh -c "echo \$OMP_NUM_THREADS \$OMP_WAIT_POL
 check "more ranks than cores: one thread each, not bound" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | tr '\n' ' ')" = "$(printf '%s\n' "1 PASSIVE" "$mine" | sort -u | tr '\n' ' ')"
 
 launch --num_gpus 2 -- sh -c 'ls -l /proc/self/fd | grep -c "socket\|memfd"; readlink /proc/self/fd/$ZLAUNCH_SHM_FD'
-check "a rank holds its control and PMI sockets and two memory files" test "$(grep -c '\] 4$' "$tmp/out")" = 2
+check "a rank holds its control and PMI sockets and three memory files" test "$(grep -c '\] 5$' "$tmp/out")" = 2
 check "the shared memory has no name in /dev/shm" out_has "memfd:zlaunch-comm"
 launch --num_gpus 2 -- sh -c 'cut -d" " -f5 /proc/$$/stat | grep -qx $$ && echo leader'
 check "each rank leads its own process group" test "$(grep -c leader "$tmp/out")" = 2

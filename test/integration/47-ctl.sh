@@ -96,7 +96,7 @@ until_running() {
 }
 until_running save
 check "save: 1" code_is 1
-check "  and why, from all ranks" said "all 2 ranks: this version writes no checkpoints while it runs"
+check "  and why, from all ranks" said "all 2 ranks: this run has no --output_dir to save to"
 ask "$(job_id)" trace
 check "trace: 0" code_is 0
 check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-2.json.rank1"
@@ -118,6 +118,21 @@ kill -9 "$job"
 gone "kill -9 of a training run"
 wait "$job" 2>/dev/null
 ask list
+
+# what is saved on the way is what a run of so many steps ends with
+same=(--lr_scheduler_type constant --seed 3)
+launch_bg --num_gpus 2 "${train[@]}" "${same[@]}" --output_dir "$tmp/saved"
+within 20 has_socket || fail "training did not start"
+until_running save
+check "save: 0" code_is 0
+check "  tells where, for all ranks" said "all 2 ranks: the weights after step "
+saved=$(echo "$tmp"/saved/checkpoint-*)
+check "  one folder" test -f "$saved/config.json"
+ask "$(job_id)" stop
+gone "stop of a run that has saved"
+wait "$job"
+launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
+check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"
 
 # ---------------------------------------------------------------- detach and attach
 # wait until the job, whose id is in $id, is over

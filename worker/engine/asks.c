@@ -58,6 +58,24 @@ static void answer_trace(struct zt_asks *a, const struct zt_event_ask *ask)
     }
 }
 
+static void answer_save(struct zt_asks *a, const struct zt_event_ask *ask)
+{
+    if (!a->run->output_dir) {
+        zt_event_answer(ask, false, "this run has no --output_dir to save to");
+    } else if (a->wants_save) {
+        zt_event_answer(ask, false, "the weights are being saved already");
+    } else {
+        a->save = *ask;
+        a->wants_save = true;
+    }
+}
+
+void zt_asks_saved(struct zt_asks *a, bool ok, const char *text)
+{
+    a->wants_save = false;
+    zt_event_answer(&a->save, ok, text);
+}
+
 static void answer(struct zt_asks *a, const struct zt_event_ask *ask)
 {
     char text[128];
@@ -65,7 +83,7 @@ static void answer(struct zt_asks *a, const struct zt_event_ask *ask)
     if (strcmp(ask->what, "trace") == 0) {
         answer_trace(a, ask);
     } else if (strcmp(ask->what, "save") == 0) {
-        zt_event_answer(ask, false, "this version writes no checkpoints while it runs");
+        answer_save(a, ask);
     } else {
         snprintf(text, sizeof(text), "this version knows nothing of '%s'", ask->what);
         zt_event_answer(ask, false, text);
@@ -86,4 +104,6 @@ void zt_asks_end(struct zt_asks *a)
 {
     if (a->trace_steps)
         end_trace(a);
+    if (a->wants_save)
+        zt_asks_saved(a, true, "that was the last step: its weights are saved now");
 }

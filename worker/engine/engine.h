@@ -95,9 +95,10 @@ zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_C
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 
-/* Collective. Weights as model.safetensors and config.json in run->output_dir (rank 0
- * writes). */
-zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Collective. Weights as model.safetensors and config.json in `dir`, which is made (rank
+ * 0 writes). */
+zt_err zt_engine_save(struct zt_engine *e, const char *dir,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Weights from run->init_from, by name. Missing tensors and wrong shapes are
  * errors. */

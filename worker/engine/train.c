@@ -21,6 +21,7 @@ struct outcome {
     double tokens; /* targets of the global batch */
     double flops;  /* of this rank */
     bool skipped;
+    bool save; /* all ranks have been asked to */
 };
 
 static size_t micro_elems(const struct zt_engine *e)
@@ -163,12 +164,13 @@ static zt_err first_batch(struct zt_engine *e, struct zt_fault *fault)
 }
 
 /* One optimizer step; `step` counts from 1. Its batch is there. */
-static zt_err train_step(struct zt_engine *e, int64_t step, struct outcome *o,
-                         struct zt_fault *fault)
+static zt_err train_step(struct zt_engine *e, int64_t step, bool asked_to_save,
+                         struct outcome *o, struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
     int64_t targets = 0;
-    double sums[3] = {0}; /* squares, loss, tokens of the next step */
+    double sums[4] = {
+        0}; /* squares, loss, tokens of the next step, ranks asked to save */
     zt_err rc = check_tokens(step, e->step_tokens, fault);
 
     o->tokens = e->step_tokens;
@@ -180,13 +182,15 @@ static zt_err train_step(struct zt_engine *e, int64_t step, struct outcome *o,
         rc = load_batches(e, step + 1, &targets, fault);
     sums[1] = (double)e->scalars->loss;
     sums[2] = (double)targets;
+    sums[3] = asked_to_save ? 1 : 0;
     if (!rc)
-        rc = zt_sum_f64(e->comm, sums, 3, fault);
+        rc = zt_sum_f64(e->comm, sums, 4, fault);
     if (rc)
         return rc;
 
     e->step_tokens = sums[2];
     o->loss = sums[1] / o->tokens;
+    o->save = sums[3] >= (double)zt_comm_world(e->comm);
     o->lr = zt_sched_lr(&e->run->sched, e->run->optim.lr, e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
     rc = decide(e, sums[0], scale, o, fault);
@@ -261,6 +265,21 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+/* The folder's name is that of Hugging Face's Trainer. A failure is the answer, and the
+ * run goes on; one of the ranks' links shows again in the next step. */
+static void save_as_asked(struct zt_engine *e, int64_t step, struct zt_asks *asks)
+{
+    char dir[3072], text[3200];
+    struct zt_fault fault = {0};
+    zt_err rc;
+
+    snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", e->run->output_dir, (long long)step);
+    rc = zt_engine_save(e, dir, &fault);
+    snprintf(text, sizeof(text), "the weights after step %lld are in %s", (long long)step,
+             dir);
+    zt_asks_saved(asks, rc == ZT_OK, rc ? fault.text : text);
+}
+
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -277,7 +296,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         snprintf(phase, sizeof(phase), "training step %lld", (long long)step);
         zt_event_phase(phase);
         zt_trace_begin("step", "step");
-        rc = train_step(e, step, &o, fault);
+        rc = train_step(e, step, asks.wants_save, &o, fault);
         zt_trace_end();
         zt_asks_poll(&asks);
         if (rc)
@@ -292,6 +311,13 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             log = true;
         if (log)
             rc = report(e, step, &o, &w, fault);
+        if (!rc && o.save) {
+            double before = zt_now();
+
+            save_as_asked(e, step, &asks);
+            w.start += zt_now() - before;
+            first += zt_now() - before;
+        }
         if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 &&
             e->total_steps > 2 * MEASURE_AT_STEP)
             rc = measure_peak(e, &w, fault);

@@ -253,7 +253,8 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct 
     return rc;
 }
 
-static zt_err open_writer(struct zt_engine *e, struct sink *to, struct zt_fault *fault)
+static zt_err open_writer(struct zt_engine *e, const char *dir, struct sink *to,
+                          struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
     struct zt_st_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
@@ -266,26 +267,29 @@ static zt_err open_writer(struct zt_engine *e, struct sink *to, struct zt_fault 
 
         decls[i] = (struct zt_st_decl){p->name, to->dtype, p->ndim, p->shape};
     }
-    rc = zt_hf_writer_open(e->run->output_dir, decls, m->num_params, ZT_HF_SHARD_BYTES,
-                           &to->writer, fault);
+    rc = zt_weights_prepare(dir, fault);
+    if (!rc)
+        rc = zt_hf_writer_open(dir, decls, m->num_params, ZT_HF_SHARD_BYTES, &to->writer,
+                               fault);
     free(decls);
     return rc;
 }
 
-static zt_err write_config(struct zt_engine *e, struct zt_fault *fault)
+static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault *fault)
 {
     char *config = zt_model_config_text(e->model);
     zt_err rc;
 
     if (!config)
         return zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
-    rc = zt_hf_write_text(e->run->output_dir, "config.json", config, fault);
+    rc = zt_hf_write_text(dir, "config.json", config, fault);
     free(config);
     return rc;
 }
 
 /* All ranks pass every parameter on; *failed: whether this rank could not write. */
-static zt_err write_folder(struct zt_engine *e, zt_err *failed, struct zt_fault *fault)
+static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
+                           struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     bool narrow = run->zero.stage == 3 && run->zero.gather_16bit_on_save;
@@ -298,13 +302,13 @@ static zt_err write_folder(struct zt_engine *e, zt_err *failed, struct zt_fault 
     if (!to.piece || !to.rounded)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     if (!rc && writes)
-        to.rc = open_writer(e, &to, fault);
+        to.rc = open_writer(e, dir, &to, fault);
     for (int i = 0; !rc && i < e->model->num_params; i++)
         rc = write_param(e, e->model->params[i], &to, fault);
     if (!rc && writes && !to.rc)
         to.rc = zt_hf_writer_commit(to.writer, fault);
     if (!rc && writes && !to.rc)
-        to.rc = write_config(e, fault);
+        to.rc = write_config(e, dir, fault);
     zt_hf_writer_close(to.writer);
     free(to.piece);
     free(to.rounded);
@@ -312,13 +316,13 @@ static zt_err write_folder(struct zt_engine *e, zt_err *failed, struct zt_fault 
     return rc;
 }
 
-zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault)
+zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fault)
 {
     zt_err failed = ZT_OK, rc;
     double any;
 
     zt_event_phase("saving weights");
-    rc = write_folder(e, &failed, fault);
+    rc = write_folder(e, dir, &failed, fault);
     if (rc)
         return failed ? failed : rc;
     /* the others must not go on as if all were well, and must not blame each other */
@@ -329,6 +333,6 @@ zt_err zt_engine_save(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && any > 0)
         return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
     if (!rc && zt_comm_rank(e->comm) == 0)
-        zt_event_text("saved", e->run->output_dir);
+        zt_event_text("saved", dir);
     return rc;
 }
