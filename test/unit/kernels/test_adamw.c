@@ -17,15 +17,26 @@ __attribute__((optimize("no-tree-vectorize"))) static void scalar_adamw(
 
 struct slice {
     struct arr p, m, v, g, param;
-    float scale;
-    uint32_t skip;
+    float *scale;
+    uint32_t *skip;
     struct zt_adamw_args a;
 };
 
+/* The words that kernels read where they are. */
+static void slice_words(struct slice *s)
+{
+    s->scale = ref_alloc(sizeof(*s->scale));
+    s->skip = ref_alloc(sizeof(*s->skip));
+    assert_true(s->scale && s->skip);
+    *s->scale = 0.37f;
+    *s->skip = 0;
+}
+
 static struct slice slice_new(int64_t n, zt_dtype param, bool decoupled)
 {
-    struct slice s = {.scale = 0.37f};
+    struct slice s = {0};
 
+    slice_words(&s);
     s.p = arr_1(ZT_F32, n, -1, 1);
     s.m = arr_1(ZT_F32, n, -0.1, 0.1);
     s.v = arr_1(ZT_F32, n, 0, 0.01);
@@ -54,12 +65,14 @@ static void slice_free(struct slice *s)
     arr_free(&s->v);
     arr_free(&s->g);
     arr_free(&s->param);
+    ref_free(s->scale);
+    ref_free(s->skip);
 }
 
 static void run(struct zt_device *dev, struct slice *s)
 {
-    s->a.grad_scale = &s->scale;
-    s->a.skip = &s->skip;
+    s->a.grad_scale = s->scale;
+    s->a.skip = s->skip;
     REF_RUN(dev, adamw, &s->a);
 }
 
@@ -109,7 +122,7 @@ static void test_step_is_adamw_of_the_paper(void **state)
     s.a.vscale = (float)(1 / sqrt(1 - pow(b2, 3)));
     run(dev, &s);
     for (int64_t i = 0; i < s.p.n; i++) {
-        double g = s.g.d[i] * (double)s.scale;
+        double g = s.g.d[i] * (double)*s.scale;
         double m = b1 * s.m.d[i] + (1 - b1) * g, v = b2 * s.v.d[i] + (1 - b2) * g * g;
         double mhat = m / (1 - pow(b1, 3)), vhat = v / (1 - pow(b2, 3));
         double p = s.p.d[i] - lr * (double)s.a.weight_decay * s.p.d[i] -
@@ -127,7 +140,7 @@ static void test_skip_changes_nothing_but_zeroes_on_request(void **state)
     struct slice s = slice_new(3000, ZT_BF16, true);
 
     (void)state;
-    s.skip = 1;
+    *s.skip = 1;
     for (int zero = 0; zero < 2; zero++) {
         s.a.zero_grad = zero;
         run(dev, &s);
@@ -149,6 +162,7 @@ static void test_zero_grad_clears_what_was_used(void **state)
     struct slice a = slice_new(20011, ZT_BF16, true), b = a;
 
     (void)state;
+    slice_words(&b);
     b.p = arr_copy(&a.p);
     b.m = arr_copy(&a.m);
     b.v = arr_copy(&a.v);

@@ -1,13 +1,6 @@
 /* Attention and its gradients against sums in float64 that hold the whole matrix. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/kernels/ref.h"
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/philox.h"
 
@@ -62,7 +55,7 @@ static struct zt_view tensor(struct problem *p, zt_dtype dtype, const int64_t sh
     int64_t n = zt_view_numel(&v);
     size_t width = zt_dtype_bytes(dtype);
 
-    v.data = malloc((size_t)n * width + 1);
+    v.data = ref_alloc((size_t)n * width + 1);
     assert_non_null(v.data);
     for (int64_t i = 0; i < n; i++) {
         float x = uniform();
@@ -132,7 +125,7 @@ static void setup(struct problem *p, const struct shape *s)
 static void teardown(struct problem *p)
 {
     for (int i = 0; i < p->num; i++)
-        free(p->mem[i]);
+        ref_free(p->mem[i]);
 }
 
 static double get(const struct zt_view *v, int64_t i0, int64_t i1, int64_t i2, int64_t i3)

@@ -297,7 +297,7 @@ static void test_fill_sets_every_type(void **state)
         for (int k = 0; k < 2; k++) {
             int64_t n = 70001;
             size_t bytes = zt_dtype_bytes((zt_dtype)dtype);
-            char *mem = malloc((size_t)n * bytes);
+            char *mem = ref_alloc((size_t)n * bytes);
             struct zt_fill_args args = {zt_view_of(mem, (zt_dtype)dtype, 1, &n),
                                         k ? 3.0f : 0.0f};
             union {
@@ -324,7 +324,7 @@ static void test_fill_sets_every_type(void **state)
             REF_RUN(dev, fill, &args);
             for (int64_t i = 0; i < n; i++)
                 assert_memory_equal(mem + (size_t)i * bytes, &want, bytes);
-            free(mem);
+            ref_free(mem);
         }
     zt_cpu_backend.close(dev);
 }

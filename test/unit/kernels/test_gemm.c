@@ -1,13 +1,6 @@
 /* Products against a plain float64 reference, over shapes, strides and types. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/kernels/ref.h"
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 
@@ -61,7 +54,7 @@ static struct matrix make(zt_dtype dtype, int64_t batch, int64_t rows, int64_t c
     struct matrix m = {.view = {.dtype = dtype, .ndim = nd}};
 
     m.bytes = (size_t)(each * (batch ? batch : 1)) * zt_dtype_bytes(dtype);
-    m.mem = malloc(m.bytes ? m.bytes : 1);
+    m.mem = ref_alloc(m.bytes ? m.bytes : 1);
     assert_non_null(m.mem);
     m.view.data = m.mem;
     if (batch) {
@@ -214,9 +207,9 @@ static void test_every_layout_and_type_matches_the_reference(void **state)
             g.accumulate = draw() % 2;
             g.alpha = draw() % 2 ? 1 : 0.375f;
             run_and_compare(&g, &c);
-            free(a.mem);
-            free(b.mem);
-            free(c.mem);
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
         }
 }
 
@@ -236,9 +229,9 @@ static void test_batches_with_strides_and_repeats_match(void **state)
 
             g.accumulate = i % 2;
             run_and_compare(&g, &c);
-            free(a.mem);
-            free(b.mem);
-            free(c.mem);
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
         }
 }
 
@@ -260,9 +253,9 @@ static void test_heads_inside_packed_rows_are_batches(void **state)
     g.b.stride[1] = 1;
     g.b.stride[2] = h * d;
     run_and_compare(&g, &s);
-    free(q.mem);
-    free(k.mem);
-    free(s.mem);
+    ref_free(q.mem);
+    ref_free(k.mem);
+    ref_free(s.mem);
 }
 
 static void test_bias_and_gelu_match_the_reference(void **state)
@@ -284,11 +277,11 @@ static void test_bias_and_gelu_match_the_reference(void **state)
             if (i % 4 < 3 && g.epilogue != ZT_EPI_NONE)
                 g.pre = pre.view;
             run_and_compare(&g, &c);
-            free(a.mem);
-            free(b.mem);
-            free(c.mem);
-            free(pre.mem);
-            free(bias.mem);
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
+            ref_free(pre.mem);
+            ref_free(bias.mem);
         }
 }
 
@@ -308,18 +301,24 @@ static void test_pieces_of_widened_products_join(void **state)
 
             g.accumulate = layout;
             run_and_compare(&g, &c);
-            free(a.mem);
-            free(b.mem);
-            free(c.mem);
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
         }
 }
 
 static void test_an_empty_sum_is_the_bias(void **state)
 {
-    float c[6] = {9, 9, 9, 9, 9, 9}, bias[3] = {1, 2, 3}, none[1];
+    float *c = ref_alloc(6 * sizeof(*c)), *bias = ref_alloc(3 * sizeof(*bias));
+    float *none = ref_alloc(sizeof(*none));
     struct zt_gemm_args g = {.alpha = 1};
 
     (void)state;
+    assert_true(c && bias && none);
+    for (int i = 0; i < 6; i++)
+        c[i] = 9;
+    for (int i = 0; i < 3; i++)
+        bias[i] = (float)(i + 1);
     g.a = zt_view_of(none, ZT_F32, 2, (int64_t[]){2, 0});
     g.b = zt_view_of(none, ZT_F32, 2, (int64_t[]){0, 3});
     g.c = zt_view_of(c, ZT_F32, 2, (int64_t[]){2, 3});
@@ -331,15 +330,20 @@ static void test_an_empty_sum_is_the_bias(void **state)
     g.accumulate = true;
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
     assert_true(c[5] == 3);
+    ref_free(c);
+    ref_free(bias);
+    ref_free(none);
 }
 
 static void test_bad_arguments_are_refused(void **state)
 {
-    float mem[64] = {0};
+    float *mem = ref_alloc(64 * sizeof(*mem));
     struct zt_gemm_args good = {.alpha = 1}, g;
     struct zt_fault fault;
 
     (void)state;
+    assert_non_null(mem);
+    memset(mem, 0, 64 * sizeof(*mem));
     good.a = zt_view_of(mem, ZT_F32, 2, (int64_t[]){2, 4});
     good.b = zt_view_of(mem + 16, ZT_F32, 2, (int64_t[]){4, 3});
     good.c = zt_view_of(mem + 32, ZT_F32, 2, (int64_t[]){2, 3});
@@ -365,6 +369,7 @@ static void test_bad_arguments_are_refused(void **state)
     g = good;
     g.c.data = NULL;
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    ref_free(mem);
 }
 
 static void test_two_runs_give_the_same_bits(void **state)
@@ -383,9 +388,9 @@ static void test_two_runs_give_the_same_bits(void **state)
         assert_memory_equal(first, c.mem, c.bytes);
     }
     free(first);
-    free(a.mem);
-    free(b.mem);
-    free(c.mem);
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
 }
 
 /* c += a^T b in bf16: some elements against sums in double, and bits on more threads. */
@@ -423,9 +428,9 @@ static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumula
         sum = sum * 0.75 + (accumulate ? get(&old, 0, row, col) : 0);
         near(get(&g.c, 0, row, col), sum, 1e-6 * sqrt((double)k), "c");
     }
-    free(a.mem);
-    free(b.mem);
-    free(c.mem);
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
     free(before);
     free(first);
 }

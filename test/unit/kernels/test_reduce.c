@@ -72,11 +72,15 @@ static void test_colsum_bits_do_not_depend_on_threads(void **state)
 
 static double sumsq(struct zt_device *dev, float *x, int64_t n)
 {
-    double sum = -1;
-    struct zt_sumsq_args a = {zt_view_of(x, ZT_F32, 1, &n), &sum};
+    double *sum = ref_alloc(sizeof(*sum)), got;
+    struct zt_sumsq_args a = {zt_view_of(x, ZT_F32, 1, &n), sum};
 
+    assert_non_null(sum);
+    *sum = -1;
     REF_RUN(dev, sumsq, &a);
-    return sum;
+    got = *sum;
+    ref_free(sum);
+    return got;
 }
 
 static void test_sumsq_is_the_sum_in_double(void **state)
