@@ -1,28 +1,17 @@
 /*
- * shim_test.h -- what tests of the shim share: launches, managed arrays, and the last
- * words of a process that is meant to die.
+ * shim_test.h -- what tests of the shim share: launches, and the last words of a process
+ * that is meant to die.
  */
 #ifndef TEST_UNIT_CUDA_SHIM_TEST_H
 #define TEST_UNIT_CUDA_SHIM_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "test/unit/cuda/device_test.h"
+
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <string>
-
-extern "C" {
-#include <cmocka.h>
-}
-
 #include "test/shim/shim.h"
-
-#define OK(call) assert_int_equal(call, cudaSuccess)
 
 template <typename... Formal, typename... Actual>
 static inline cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block,
@@ -34,17 +23,6 @@ static inline cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block,
     config.blockDim = block;
     config.stream = stream;
     return cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(args)...);
-}
-
-/* n numbers that host and device reach, all `value`. */
-template <typename T> static inline T *managed(size_t n, T value)
-{
-    T *p = NULL;
-
-    OK(cudaMallocManaged(&p, n * sizeof(T)));
-    for (size_t i = 0; i < n; i++)
-        p[i] = value;
-    return p;
 }
 
 /* Runs f in a child that must end by a fault; what it said. */
@@ -76,12 +54,6 @@ static inline std::string last_words(void (*f)(void))
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         fail_msg("the process lived; it said \"%s\"", said.c_str());
     return said;
-}
-
-static inline void expect_part(const std::string &said, const char *part)
-{
-    if (said.find(part) == std::string::npos)
-        fail_msg("want \"%s\" in \"%s\"", part, said.c_str());
 }
 
 #endif

@@ -1,7 +1,9 @@
 /* The cuda device, and what its kernels promise beyond the tests of every backend. */
-#include "test/unit/cuda/shim_test.h"
+#include "test/unit/cuda/device_test.h"
 
-#include <stdlib.h>
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 extern "C" {
 #include "kernels/cpu/cpu.h"
@@ -68,13 +70,30 @@ static void expect_refusal(int ordinal, zt_err rc, const char *part)
     expect_part(fault.text, part);
 }
 
-static void test_open_says_what_is_missing(void **)
+/* In a child, as the runtime looks for devices once; so this test is the first one. */
+static void test_open_says_that_there_is_no_device(void **)
+{
+    struct zt_device *dev = NULL;
+    struct zt_fault fault = {};
+    int status = -1;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", "", 1);
+        setenv("SHIM_DEVICES", "0", 1);
+        zt_err rc = zt_cuda_backend.open(0, 1, &dev, &fault);
+        _exit(rc != ZT_E_UNSUPPORTED || dev ||
+              !strstr(fault.text, "cuda: the driver sees no GPU"));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_open_says_which_devices_there_are(void **)
 {
     expect_refusal(1, ZT_E_PLAN, "cuda device 1: this process sees 1, numbered from 0");
     expect_refusal(-1, ZT_E_PLAN, "cuda device -1");
-    setenv("SHIM_DEVICES", "0", 1);
-    expect_refusal(0, ZT_E_UNSUPPORTED, "cuda: the driver sees no GPU");
-    unsetenv("SHIM_DEVICES");
     zt_cuda_backend.close(NULL);
 }
 
@@ -374,7 +393,8 @@ static void test_fill_begins_and_ends_anywhere(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open_says_what_is_missing),
+        cmocka_unit_test(test_open_says_that_there_is_no_device),
+        cmocka_unit_test(test_open_says_which_devices_there_are),
         cmocka_unit_test(test_regions_are_zero_and_begin_at_pages),
         cmocka_unit_test(test_memory_that_is_not_there_is_counted),
         cmocka_unit_test(test_the_first_bad_id_is_said_once),

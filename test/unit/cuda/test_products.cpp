@@ -1,6 +1,6 @@
 /* Products and attention of the cuda device where the tests of every backend do not go.
  */
-#include "test/unit/cuda/shim_test.h"
+#include "test/unit/cuda/device_test.h"
 
 #include <math.h>
 
