@@ -104,7 +104,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit integration cuda-shim bench asan ubsan tsan sanitizers fuzz lint format \
+.PHONY: all help test unit integration cuda-shim gpu-check gpu-build bench asan ubsan tsan sanitizers fuzz lint format \
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
@@ -128,6 +128,7 @@ help:
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
 	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
+	  'make gpu-check    OUT=dir: the same on the GPU of this machine, and its speed' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
 	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
@@ -265,6 +266,51 @@ E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT)) # the shim's fibers are not for tsan
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_tested) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
+
+# ---------------------------------------------------------------- the cuda backend on a device
+# `make gpu-check OUT=dir`: scripts/gpu_check says what that is. `make gpu-build GPU_ARCH=sm_90`
+# is the part of it that needs nvcc (CUDA_HOME) and no GPU.
+GPU        := $(B)/gpu
+GPU_ARCH   ?= native
+NVCC       := $(CUDA_HOME)/bin/nvcc
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -arch=$(GPU_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
+             -DZT_VERSION='"$(VERSION)"' -Xcompiler -Wall,-Wextra,-fPIC -MMD -MP
+GPU_STAMP  = $(NVCC) $(NVCC_FLAGS) $(CC) $(filter-out -Werror,$(ALL_CFLAGS)) $(SHIM_REF)
+GPU_LIB    := $(B)/libcuda-gpu.a
+GPU_BELOW  := $(GPU_LIB) $(call archive,kernels) $(call archive,common)
+GPU_LINK   = $(CXX) $(ALL_LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
+             -lcublasLt -lcudart $(SYS_kernels) $(LDLIBS)
+GPU_UNIT   := $(patsubst %,$(GPU)/unit/cuda/test_%,device products) \
+              $(patsubst %,$(GPU)/unit/kernels/test_%,$(SHIM_KERNEL_TESTS))
+
+$(GPU)/flags: FORCE
+	@mkdir -p $(@D); printf '%s\n' '$(GPU_STAMP)' | cmp -s - $@ || printf '%s\n' '$(GPU_STAMP)' > $@
+$(GPU)/%.o: % $(GPU)/flags
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) -x cu $(NVCC_FLAGS) -c -o $@ $<
+$(GPU)/%.c.o: %.c $(GPU)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
+$(GPU_LIB): $(patsubst %,$(GPU)/%.o,$(wildcard kernels/cuda/*.cu))
+	@rm -f $@
+	$(Q)$(AR) crs $@ $^
+$(GPU)/unit/cuda/%: $(GPU)/test/unit/cuda/%.cpp.o $(GPU_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(GPU_LINK) -lcmocka
+$(GPU)/unit/kernels/%: $(GPU)/test/unit/kernels/%.c.o $(GPU)/test/unit/cuda/managed.cpp.o $(GPU_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(GPU_LINK) -lcmocka
+$(GPU)/bench_cuda: $(GPU)/bench/bench_cuda.cu.o $(GPU_BELOW)
+	$(call say,LD,$@)
+	$(Q)$(GPU_LINK)
+.PRECIOUS: $(GPU)/%.o $(GPU)/%.c.o
+gpu-build: $(GPU_UNIT) $(GPU)/bench_cuda
+gpu-check:
+	$(Q)CUDA_HOME='$(CUDA_HOME)' scripts/gpu_check '$(or $(OUT),build/gpu-check)'
 
 # ---------------------------------------------------------------- benches
 $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))

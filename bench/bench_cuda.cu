@@ -1,0 +1,580 @@
+/*
+ * bench_cuda -- what each kernel of the cuda backend reaches on this device, beside the
+ * device's own limits in the same run.
+ *
+ *      bench_cuda              exit code 1: a kernel failed; 69: no device
+ *
+ * Shapes are those of GPT-2 124M with 16 x 1024 tokens in bf16; gradients of weights,
+ * master weights and moments are fp32. A time is the median of up to 30 runs between two
+ * events, each after a write of 256 MiB, so that no operand lies in the L2. GB are bytes
+ * that the kernel must at least read and write, GFLOP what the result must at least cost.
+ * The limits: a copy of 1 GiB within the device, read and written, and the fastest
+ * algorithm that cuBLASLt proposes for a product of 8192 cubed in bf16.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels/cuda/cuda.h"
+
+#define BATCH   16
+#define SEQ     1024
+#define TOKENS  ((int64_t)BATCH * SEQ)
+#define WIDTH   768
+#define INNER   (4 * WIDTH)
+#define HEADS   12
+#define HEAD    (WIDTH / HEADS)
+#define VOCAB   50257
+#define PARAMS  ((int64_t)124439808)
+#define SQUARE  8192
+#define COPY    ((size_t)1 << 30)
+#define ARENA   ((size_t)3 << 30)
+#define FLUSH   ((size_t)256 << 20)
+#define WARM_UP 3
+#define RUNS    30
+#define FEW     5 /* of what takes longer than SLOW */
+#define SLOW_MS 100.0f
+
+static struct zt_device *dev;
+static char *arena, *flush;
+static size_t used;
+static cudaEvent_t begun[RUNS], ended[RUNS];
+static struct zt_fault fault;
+static double copy_gbs, gemm_tflops; /* the limits */
+static int failed;
+
+static void must(bool ok)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "bench_cuda: %s: %s\n", fault.text,
+            cudaGetErrorString(cudaGetLastError()));
+    exit(1);
+}
+
+/* ---- operands: carved from one region, which each case begins anew ---- */
+
+static struct zt_view carve(zt_dtype dtype, std::initializer_list<int64_t> shape)
+{
+    struct zt_view v = zt_view_of(NULL, dtype, (int)shape.size(), shape.begin());
+
+    v.data = arena + used;
+    used += ((size_t)zt_view_numel(&v) * zt_dtype_bytes(dtype) + 511) / 512 * 512;
+    if (used > ARENA)
+        snprintf(fault.text, sizeof(fault.text), "operands of %zu bytes", used);
+    must(used <= ARENA);
+    return v;
+}
+
+/* Normal numbers: products of zeros would draw less power and run faster. */
+static struct zt_view tensor(zt_dtype dtype, std::initializer_list<int64_t> shape,
+                             float deviation = 1)
+{
+    struct zt_view v = carve(dtype, shape);
+    struct zt_random_args a = {v, {1, used, 0}, true, 0, deviation};
+
+    must(zt_cuda_random(dev, NULL, &a, &fault) == ZT_OK);
+    return v;
+}
+
+static struct zt_view bf16(std::initializer_list<int64_t> shape)
+{
+    return tensor(ZT_BF16, shape);
+}
+
+static struct zt_view fp32(std::initializer_list<int64_t> shape)
+{
+    return tensor(ZT_F32, shape);
+}
+
+static struct zt_view transposed(struct zt_view v)
+{
+    std::swap(v.shape[0], v.shape[1]);
+    std::swap(v.stride[0], v.stride[1]);
+    return v;
+}
+
+/* One of the three that lie beside each other in (B, T, 3, H, D). */
+static struct zt_view third(const struct zt_view &qkv, int64_t k)
+{
+    const int64_t shape[4] = {BATCH, SEQ, HEADS, HEAD};
+    struct zt_view v = zt_view_of(NULL, ZT_BF16, 4, shape);
+
+    v.data = (char *)qkv.data + k * WIDTH * 2;
+    v.stride[0] = (int64_t)SEQ * 3 * WIDTH;
+    v.stride[1] = (int64_t)3 * WIDTH;
+    return v;
+}
+
+static struct zt_view upload(const std::vector<int32_t> &x)
+{
+    struct zt_view v = carve(ZT_I32, {(int64_t)x.size()});
+
+    must(zt_cuda_backend.upload(dev, NULL, v.data, x.data(), x.size() * 4, &fault) ==
+             ZT_OK &&
+         zt_cuda_backend.sync(dev, NULL, &fault) == ZT_OK);
+    return v;
+}
+
+/* As many as there are tokens, below `limit`; *distinct: how many different ones. */
+static struct zt_view ids(int32_t limit, int64_t *distinct)
+{
+    std::vector<int32_t> x((size_t)TOKENS);
+    std::vector<bool> seen((size_t)limit);
+    uint64_t state = 7;
+
+    *distinct = 0;
+    for (int32_t &id : x) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        id = (int32_t)((state >> 33) % (uint64_t)limit);
+        *distinct += !seen[(size_t)id];
+        seen[(size_t)id] = true;
+    }
+    return upload(x);
+}
+
+static double bytes(std::initializer_list<const struct zt_view *> all)
+{
+    double sum = 0;
+
+    for (const struct zt_view *v : all)
+        sum += (double)zt_view_numel(v) * (double)zt_dtype_bytes(v->dtype);
+    return sum;
+}
+
+/* ---- time ---- */
+
+struct times {
+    float median, least; /* ms */
+};
+
+/* f queues work on the main stream and says whether it could. */
+template <typename F> static bool measure(int runs, F f, struct times *out)
+{
+    cudaStream_t s = dev->main.cuda;
+    std::vector<float> ms((size_t)runs);
+
+    for (int i = 0; i < runs; i++)
+        if (cudaMemsetAsync(flush, i, FLUSH, s) != cudaSuccess ||
+            cudaEventRecord(begun[i], s) != cudaSuccess || !f() ||
+            cudaEventRecord(ended[i], s) != cudaSuccess)
+            return false;
+    if (zt_cuda_backend.sync(dev, NULL, &fault) != ZT_OK)
+        return false;
+    for (int i = 0; i < runs; i++)
+        if (cudaEventElapsedTime(&ms[(size_t)i], begun[i], ended[i]) != cudaSuccess)
+            return false;
+    std::sort(ms.begin(), ms.end());
+    *out = {ms[(size_t)runs / 2], ms[0]};
+    return true;
+}
+
+template <typename F> static bool timed(F f, struct times *out)
+{
+    if (!measure(WARM_UP, f, out))
+        return false;
+    return measure(out->median > SLOW_MS ? FEW : RUNS, f, out);
+}
+
+/* ---- the limits ---- */
+
+static double measure_copy(void)
+{
+    struct times t;
+
+    must(timed(
+        [] {
+            return cudaMemcpyAsync(arena + COPY, arena, COPY, cudaMemcpyDeviceToDevice,
+                                   dev->main.cuda) == cudaSuccess;
+        },
+        &t));
+    return 2e-6 * (double)COPY / (double)t.median;
+}
+
+struct product {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t square;
+    cublasLtMatmulPreference_t want;
+    cublasLtMatmulHeuristicResult_t found[8];
+    int num;
+};
+
+static bool product_open(struct product *p)
+{
+    const cublasOperation_t turned = CUBLAS_OP_T;
+    const size_t most = ZT_CUDA_WORKSPACE;
+    const auto ok = CUBLAS_STATUS_SUCCESS;
+
+    return cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == ok &&
+           cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
+                                          sizeof(turned)) == ok &&
+           cublasLtMatrixLayoutCreate(&p->square, CUDA_R_16BF, SQUARE, SQUARE, SQUARE) ==
+               ok &&
+           cublasLtMatmulPreferenceCreate(&p->want) == ok &&
+           cublasLtMatmulPreferenceSetAttribute(p->want,
+                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                &most, sizeof(most)) == ok &&
+           cublasLtMatmulAlgoGetHeuristic(dev->blas, p->op, p->square, p->square,
+                                          p->square, p->square, p->want, 8, p->found,
+                                          &p->num) == ok &&
+           p->num > 0;
+}
+
+static void product_close(struct product *p)
+{
+    cublasLtMatmulPreferenceDestroy(p->want);
+    cublasLtMatrixLayoutDestroy(p->square);
+    cublasLtMatmulDescDestroy(p->op);
+}
+
+static double measure_gemm(void)
+{
+    struct product p = {};
+    const float one = 1, zero = 0;
+    float best = 0;
+
+    used = 0;
+    struct zt_view a = bf16({SQUARE, SQUARE}), b = bf16({SQUARE, SQUARE}),
+                   c = carve(ZT_BF16, {SQUARE, SQUARE});
+    snprintf(fault.text, sizeof(fault.text), "cuBLASLt has no product of 8192 cubed");
+    must(product_open(&p));
+    for (int i = 0; i < p.num; i++) {
+        struct times t;
+        bool ran = timed(
+            [&] {
+                return cublasLtMatmul(dev->blas, p.op, &one, a.data, p.square, b.data,
+                                      p.square, &zero, c.data, p.square, c.data, p.square,
+                                      &p.found[i].algo, dev->main.workspace,
+                                      ZT_CUDA_WORKSPACE,
+                                      dev->main.cuda) == CUBLAS_STATUS_SUCCESS;
+            },
+            &t);
+
+        if (ran && (best == 0 || t.median < best))
+            best = t.median;
+    }
+    product_close(&p);
+    must(best > 0);
+    return 2e-9 * SQUARE * SQUARE * SQUARE / (double)best;
+}
+
+static void limits(const char *when)
+{
+    double copy = measure_copy(), gemm = measure_gemm();
+
+    printf("limits %-6s  copy %8.1f GB/s   bf16 product %8.1f TFLOP/s\n", when, copy,
+           gemm);
+    copy_gbs = copy;
+    gemm_tflops = gemm;
+}
+
+/* ---- a row of the table ---- */
+
+enum unit { GB, GFLOP };
+
+template <typename F>
+static void row(const char *kernel, const char *shape, enum unit unit, double work, F f)
+{
+    struct times t;
+    double rate, limit = unit == GB ? copy_gbs : gemm_tflops * 1e3;
+
+    memset(&fault, 0, sizeof(fault));
+    if (!timed([&] { return f() == ZT_OK; }, &t)) {
+        printf("%-18s %-28s FAILED: %s: %s\n", kernel, shape, fault.text,
+               cudaGetErrorString(cudaGetLastError()));
+        failed = 1;
+        return;
+    }
+    rate = work * 1e-6 / (double)t.median; /* a second */
+    printf("%-18s %-28s %9.3f %9.3f %9.3f %9.1f %-7s %10.1f\n", kernel, shape,
+           (double)t.median, (double)t.least, work * 1e-9,
+           unit == GB ? rate : rate * 1e-3, unit == GB ? "GB/s" : "TFLOP/s",
+           100 * rate / limit);
+    fflush(stdout);
+}
+
+#define ROW(name, shape, unit, work, args)                                               \
+    row(#name, shape, unit, work, [&] { return zt_cuda_##name(dev, NULL, args, &fault); })
+
+/* ---- products and attention ---- */
+
+/* y = x w + bias and its two gradients; w (in, out), as GPT-2 has it. */
+static void linear(const char *name, int64_t in, int64_t out, zt_epilogue epilogue)
+{
+    struct zt_view x = bf16({TOKENS, in}), w = bf16({in, out}), y = bf16({TOKENS, out});
+    struct zt_view dw = fp32({in, out}), bias = bf16({out}), none = {};
+    struct zt_view pre = epilogue == ZT_EPI_NONE ? none : bf16({TOKENS, out});
+    double flop = 2.0 * (double)TOKENS * (double)in * (double)out;
+    struct zt_gemm_args f = {x, w, y, bias, pre, 1, false, epilogue};
+    struct zt_gemm_args dx = {y, transposed(w), x, none, none, 1, false, ZT_EPI_NONE};
+    struct zt_gemm_args wg = {transposed(x), y, dw, none, none, 1, true, ZT_EPI_NONE};
+    char label[64];
+
+    snprintf(label, sizeof(label), "%s, forward", name);
+    ROW(gemm, label, GFLOP, flop, &f);
+    snprintf(label, sizeof(label), "%s, d input", name);
+    ROW(gemm, label, GFLOP, flop, &dx);
+    snprintf(label, sizeof(label), "%s, d weight, fp32 +=", name);
+    ROW(gemm, label, GFLOP, flop, &wg);
+}
+
+static void head(void)
+{
+    struct zt_view x = bf16({TOKENS, WIDTH}), w = bf16({VOCAB, WIDTH}),
+                   y = bf16({TOKENS, VOCAB}), dw = fp32({VOCAB, WIDTH}), none = {};
+    double flop = 2.0 * (double)TOKENS * WIDTH * VOCAB;
+    struct zt_gemm_args f = {x, transposed(w), y, none, none, 1, false, ZT_EPI_NONE};
+    struct zt_gemm_args dx = {y, w, x, none, none, 1, false, ZT_EPI_NONE};
+    struct zt_gemm_args wg = {transposed(y), x, dw, none, none, 1, true, ZT_EPI_NONE};
+
+    ROW(gemm, "head, forward", GFLOP, flop, &f);
+    ROW(gemm, "head, d input", GFLOP, flop, &dx);
+    ROW(gemm, "head, d weight, fp32 +=", GFLOP, flop, &wg);
+}
+
+static void products(void)
+{
+    static const struct {
+        const char *name;
+        int64_t in, out;
+        zt_epilogue epilogue;
+    } layers[] = {{"768 to 2304", WIDTH, 3 * WIDTH, ZT_EPI_NONE},
+                  {"768 to 768", WIDTH, WIDTH, ZT_EPI_NONE},
+                  {"768 to 3072, gelu", WIDTH, INNER, ZT_EPI_GELU_TANH},
+                  {"3072 to 768", INNER, WIDTH, ZT_EPI_NONE}};
+
+    for (const auto &l : layers) {
+        used = 0;
+        linear(l.name, l.in, l.out, l.epilogue);
+    }
+}
+
+static void attention(void)
+{
+    struct zt_view qkv = bf16({BATCH, SEQ, 3, HEADS, HEAD}),
+                   d = bf16({BATCH, SEQ, 3, HEADS, HEAD});
+    struct zt_attention_bwd_args a = {};
+    double product = 1.0 * BATCH * HEADS * HEAD * SEQ * SEQ; /* causal: half of it */
+
+    a.fwd.q = third(qkv, 0);
+    a.fwd.k = third(qkv, 1);
+    a.fwd.v = third(qkv, 2);
+    a.fwd.out = bf16({BATCH, SEQ, HEADS, HEAD});
+    a.fwd.lse = fp32({BATCH, HEADS, SEQ});
+    a.fwd.scale = 0.125f;
+    a.fwd.causal = true;
+    a.dout = bf16({BATCH, SEQ, HEADS, HEAD});
+    a.dq = third(d, 0);
+    a.dk = third(d, 1);
+    a.dv = third(d, 2);
+    ROW(attention, "16 x 1024, 12 x 64, causal", GFLOP, 2 * product, &a.fwd);
+    ROW(attention_bwd, "16 x 1024, 12 x 64, causal", GFLOP, 5 * product, &a);
+}
+
+/* ---- norms ---- */
+
+static void norms(void)
+{
+    struct zt_view x = bf16({TOKENS, WIDTH}), y = bf16({TOKENS, WIDTH}),
+                   dy = bf16({TOKENS, WIDTH}), dx = bf16({TOKENS, WIDTH});
+    struct zt_view w = bf16({WIDTH}), b = bf16({WIDTH}), dw = fp32({WIDTH}),
+                   db = fp32({WIDTH}), mean = fp32({TOKENS}), rstd = fp32({TOKENS});
+    struct zt_layernorm_args f = {x, w, b, y, mean, rstd, 1e-5f};
+    struct zt_layernorm_bwd_args g = {dy, x, w, mean, rstd, dx, dw, db, false};
+    struct zt_rmsnorm_args rf = {x, w, y, rstd, 1e-5f, false};
+    struct zt_rmsnorm_bwd_args rg = {dy, x, w, rstd, dx, dw, false, false};
+    const char *shape = "16384 x 768";
+
+    ROW(layernorm, shape, GB, bytes({&x, &y, &mean, &rstd}), &f);
+    ROW(layernorm_bwd, shape, GB, bytes({&dy, &x, &dx, &mean, &rstd}), &g);
+    ROW(rmsnorm, shape, GB, bytes({&x, &y, &rstd}), &rf);
+    ROW(rmsnorm_bwd, shape, GB, bytes({&dy, &x, &dx, &rstd}), &rg);
+}
+
+/* ---- lookups and positions ---- */
+
+static void lookups(void)
+{
+    int64_t distinct;
+    struct zt_view id = ids(VOCAB, &distinct), table = bf16({VOCAB, WIDTH}),
+                   y = bf16({TOKENS, WIDTH}), dtable = fp32({VOCAB, WIDTH});
+    double rows = (double)distinct * WIDTH;
+    struct zt_embedding_args f = {id, table, y};
+    struct zt_embedding_bwd_args b = {id, y, dtable};
+
+    ROW(embedding, "16384 of 50257 x 768", GB, bytes({&id, &y}) + 2 * rows, &f);
+    ROW(embedding_bwd, "16384 of 50257 x 768", GB, bytes({&id, &y}) + 8 * rows, &b);
+}
+
+static void rope(void)
+{
+    std::vector<int32_t> at(SEQ);
+
+    for (int32_t i = 0; i < SEQ; i++)
+        at[(size_t)i] = i;
+    struct zt_view x = bf16({BATCH, SEQ, HEADS, HEAD}),
+                   y = bf16({BATCH, SEQ, HEADS, HEAD}), pos = upload(at),
+                   cos = fp32({SEQ, HEAD / 2}), sin = fp32({SEQ, HEAD / 2});
+    struct zt_rope_args a = {x, y, pos, cos, sin, HEAD, false, false, false};
+
+    ROW(rope, "16 x 1024, 12 x 64", GB, bytes({&x, &y}), &a);
+}
+
+/* ---- elements ---- */
+
+static void activations(void)
+{
+    struct zt_view x = bf16({TOKENS, INNER}), y = bf16({TOKENS, INNER}),
+                   dy = bf16({TOKENS, INNER}), dx = bf16({TOKENS, INNER}),
+                   dup = bf16({TOKENS, INNER});
+    struct zt_unary_args f = {ZT_U_GELU_TANH, x, y};
+    struct zt_unary_bwd_args b = {ZT_U_GELU_TANH, dy, x, dx, false};
+    struct zt_glu_args gf = {ZT_U_SILU, x, dx, y};
+    struct zt_glu_bwd_args gb = {ZT_U_SILU, dy, x, y, dx, dup, false, false};
+
+    ROW(unary, "gelu, 16384 x 3072", GB, bytes({&x, &y}), &f);
+    ROW(unary_bwd, "gelu, 16384 x 3072", GB, bytes({&dy, &x, &dx}), &b);
+    ROW(glu, "silu, 16384 x 3072", GB, bytes({&x, &dx, &y}), &gf);
+    ROW(glu_bwd, "silu, 16384 x 3072", GB, bytes({&dy, &x, &y, &dx, &dup}), &gb);
+}
+
+static void elements(void)
+{
+    struct zt_view x = bf16({TOKENS, WIDTH}), z = bf16({TOKENS, WIDTH}),
+                   y = bf16({TOKENS, WIDTH}), wide = bf16({TOKENS, 3 * WIDTH}),
+                   sum = fp32({3 * WIDTH}), none = {};
+    struct zt_binary_args add = {ZT_B_ADD, x, z, y, false};
+    struct zt_dropout_args drop = {x, y, 0.1f, {1, 2, 0}, false};
+    struct zt_colsum_args columns = {wide, none, sum, true};
+
+    ROW(binary, "add, 16384 x 768", GB, bytes({&x, &z, &y}), &add);
+    ROW(dropout, "16384 x 768", GB, bytes({&x, &y}), &drop);
+    ROW(colsum, "16384 x 2304", GB, bytes({&wide, &sum, &sum}), &columns);
+}
+
+static void whole_model(void)
+{
+    struct zt_view x = fp32({PARAMS}), y = carve(ZT_BF16, {PARAMS}),
+                   z = carve(ZT_F32, {PARAMS});
+    struct zt_axpby_args round = {x, y, 1, 0};
+    struct zt_fill_args fill = {z, 0};
+    struct zt_random_args normal = {z, {1, 2, 0}, true, 0, 0.02f};
+    struct zt_sumsq_args sumsq = {x, (double *)carve(ZT_I64, {1}).data};
+
+    ROW(axpby, "fp32 to bf16, 124M", GB, bytes({&x, &y}), &round);
+    ROW(fill, "fp32, 124M", GB, bytes({&z}), &fill);
+    ROW(random, "fp32 normal, 124M", GB, bytes({&z}), &normal);
+    ROW(sumsq, "fp32, 124M", GB, bytes({&x}), &sumsq);
+}
+
+static void adamw(void)
+{
+    struct zt_adamw_args a = {};
+    struct zt_fill_args one = {carve(ZT_F32, {1}), 1};
+
+    a.master = tensor(ZT_F32, {PARAMS}, 0.02f);
+    a.m = carve(ZT_F32, {PARAMS});
+    a.v = carve(ZT_F32, {PARAMS});
+    a.grad = tensor(ZT_F32, {PARAMS}, 1e-3f);
+    a.param = carve(ZT_BF16, {PARAMS});
+    struct zt_fill_args m = {a.m, 0}, v = {a.v, 0};
+    must(zt_cuda_fill(dev, NULL, &one, &fault) == ZT_OK &&
+         zt_cuda_fill(dev, NULL, &m, &fault) == ZT_OK &&
+         zt_cuda_fill(dev, NULL, &v, &fault) == ZT_OK);
+    a.grad_scale = (const float *)one.y.data;
+    a.lr = a.lr_t = 1e-4f;
+    a.vscale = 1;
+    a.beta1 = 0.9f;
+    a.beta2 = 0.999f;
+    a.eps = 1e-8f;
+    a.weight_decay = 0.1f;
+    a.decoupled = true;
+    ROW(adamw, "124M, bf16 weights out", GB, 30.0 * (double)PARAMS, &a);
+}
+
+/* ---- rows of classes ---- */
+
+static void softmax(void)
+{
+    struct zt_view x = bf16({TOKENS, SEQ}), y = bf16({TOKENS, SEQ}),
+                   dx = bf16({TOKENS, SEQ});
+    struct zt_softmax_args f = {x, y};
+    struct zt_softmax_bwd_args b = {x, y, dx, false};
+
+    ROW(softmax, "16384 x 1024", GB, bytes({&x, &y}), &f);
+    ROW(softmax_bwd, "16384 x 1024", GB, bytes({&x, &y, &dx}), &b);
+}
+
+static void losses(void)
+{
+    int64_t distinct;
+    struct zt_view target = ids(VOCAB, &distinct), x = bf16({TOKENS, VOCAB}),
+                   loss = fp32({1}), lse = fp32({TOKENS}), dloss = fp32({1});
+    struct zt_view p = bf16({TOKENS, WIDTH}), q = bf16({TOKENS, WIDTH}),
+                   dp = bf16({TOKENS, WIDTH}), dq = bf16({TOKENS, WIDTH});
+
+    loss.ndim = dloss.ndim = 0;
+    struct zt_cross_entropy_args f = {x, target, loss, lse, -100};
+    struct zt_cross_entropy_bwd_args b = {x, target, lse, dloss, x, -100, false};
+    struct zt_squared_error_args sf = {p, q, loss};
+    struct zt_squared_error_bwd_args sb = {p, q, dloss, dp, dq, false, false};
+
+    ROW(cross_entropy, "16384 x 50257", GB, bytes({&x}), &f);
+    ROW(cross_entropy_bwd, "16384 x 50257, in place", GB, bytes({&x, &x}), &b);
+    ROW(squared_error, "16384 x 768", GB, bytes({&p, &q}), &sf);
+    ROW(squared_error_bwd, "16384 x 768", GB, bytes({&p, &q, &dp, &dq}), &sb);
+}
+
+/* ---- all of it ---- */
+
+static void open_all(void)
+{
+    struct cudaDeviceProp is;
+    zt_err rc = zt_cuda_backend.open(0, 1, &dev, &fault);
+    void *p = NULL, *q = NULL;
+    int driver = 0, runtime = 0;
+
+    if (rc != ZT_OK) {
+        fprintf(stderr, "bench_cuda: %s\n", fault.text);
+        exit(rc == ZT_E_UNSUPPORTED ? 69 : 1);
+    }
+    must(cudaGetDeviceProperties(&is, 0) == cudaSuccess &&
+         cudaDriverGetVersion(&driver) == cudaSuccess &&
+         cudaRuntimeGetVersion(&runtime) == cudaSuccess);
+    printf("%s, compute capability %d.%d, %d SMs, %.0f GiB; driver for CUDA %d.%d, "
+           "runtime %d.%d, cuBLASLt %zu\n",
+           is.name, is.major, is.minor, is.multiProcessorCount,
+           (double)is.totalGlobalMem / (1 << 30), driver / 1000, driver % 1000 / 10,
+           runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion());
+    must(zt_cuda_backend.alloc(dev, ARENA, &p, &fault) == ZT_OK &&
+         zt_cuda_backend.alloc(dev, FLUSH, &q, &fault) == ZT_OK);
+    arena = (char *)p;
+    flush = (char *)q;
+    for (int i = 0; i < RUNS; i++)
+        must(cudaEventCreate(&begun[i]) == cudaSuccess &&
+             cudaEventCreate(&ended[i]) == cudaSuccess);
+}
+
+int main(void)
+{
+    void (*const cases[])(void) = {products, head,   attention,   norms,
+                                   lookups,  rope,   activations, elements,
+                                   softmax,  losses, whole_model, adamw};
+
+    open_all();
+    limits("before");
+    printf("\n%-18s %-28s %9s %9s %9s %9s %-7s %10s\n", "kernel", "operands", "ms",
+           "least ms", "GB, GFLOP", "rate", "", "% of limit");
+    for (auto *run : cases) {
+        used = 0;
+        run();
+    }
+    printf("\n");
+    limits("after");
+    zt_cuda_backend.close(dev);
+    return failed;
+}
