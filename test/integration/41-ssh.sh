@@ -278,13 +278,15 @@ refuses "--push where nothing can be made" "/proc/nothing/"
 # ---------------------------------------------------------------- the end
 said_hello() { grep -q ^hello "$tmp/out"; }
 is_down() { grep -q ^down "$tmp/out"; }
+parent_of() { awk '/^PPid/ { print $2 }' "/proc/$1/status"; }
 for way in "" "--program ssh"; do
     # shellcheck disable=SC2086
     "$probe" "${access[@]}" $way --hold "${host[0]}" >"$tmp/out" 2>"$tmp/err" &
     job=$!
     check "a session is held${way:+ by the ssh program}" within 5 said_hello
     daemon=$(sed -n 's/^hello.*"pid":\([0-9]*\).*/\1/p' "$tmp/out")
-    kill -9 "$(awk '/^PPid/ { print $2 }' "/proc/$daemon/status")"
+    guard=$(parent_of "$daemon") # between the daemon and sshd
+    kill -9 "$(parent_of "$guard")"
     if within 2 is_down; then
         ok "its sshd is killed: known at once"
     else
