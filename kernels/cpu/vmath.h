@@ -21,12 +21,9 @@
 
 #include "kernels/convert.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/normal.h"
 
-#define ZT_LN2_HI 0.693147182f
-#define ZT_LN2_LO (-1.904654323e-9f)
 #define ZT_LOG2_E 1.44269504f
-#define ZT_ROUNDER                                                                       \
-    12582912.0f /* 1.5 * 2^23: adding it leaves an integer in the low bits */
 
 /* e^r for |r| <= ln 2 / 2, and n with x = n ln 2 + r. */
 ZT_LANE_FN float zt_exp_reduced(float x, int32_t *n)
@@ -110,48 +107,6 @@ ZT_LANE_FN float zt_normal_cdf(float x, float *density)
     q = 0.5f * q * s * e;
     *density = 0.398942280f * e;
     return x < 0.0f ? q : 1.0f - q;
-}
-
-/* Natural logarithm of a positive normal number. */
-ZT_LANE_FN float zt_log(float x)
-{
-    uint32_t u = zt_float_bits(x);
-    int32_t k = (int32_t)(u - 0x3f3504f3u) >> 23; /* mantissa in [sqrt(1/2), sqrt(2)) */
-    float f = zt_float_of_bits(u - ((uint32_t)k << 23)) - 1.0f;
-    float e = (float)k, z = f * f, q = 6.917023115e-02f;
-
-    q = fmaf(q, f, -1.179192321e-01f);
-    q = fmaf(q, f, 1.187337991e-01f);
-    q = fmaf(q, f, -1.238404126e-01f);
-    q = fmaf(q, f, 1.421856864e-01f);
-    q = fmaf(q, f, -1.666926427e-01f);
-    q = fmaf(q, f, 2.000223113e-01f);
-    q = fmaf(q, f, -2.499998643e-01f);
-    q = fmaf(q, f, 3.333331038e-01f);
-    q = fmaf(e, ZT_LN2_LO, q * f * z);
-    q = fmaf(-0.5f, z, q);
-    return fmaf(e, ZT_LN2_HI, f + q);
-}
-
-/* sin and cos of 2 pi u for u in [0, 1). */
-ZT_LANE_FN void zt_sincos_turn(float u, float *sine, float *cosine)
-{
-    float t = fmaf(u, 4.0f, ZT_ROUNDER);
-    int32_t quarter = (int32_t)zt_float_bits(t); /* in its low bits */
-    float r = fmaf(u, 2.0f, -0.5f * (t - ZT_ROUNDER)), z = r * r;
-    float s = -5.890786555e-01f, c = 2.313297167e-01f, a, b;
-
-    s = fmaf(s, z, 2.549767298f);
-    s = fmaf(s, z, -5.167707829f);
-    s = fmaf(s, z, 3.141592644f) * r;
-    c = fmaf(c, z, -1.335044564f);
-    c = fmaf(c, z, 4.058707263f);
-    c = fmaf(c, z, -4.934802163f);
-    c = fmaf(c, z, 1.0f);
-    a = quarter & 1 ? c : s;
-    b = quarter & 1 ? s : c;
-    *sine = quarter & 2 ? -a : a;
-    *cosine = (quarter + 1) & 2 ? -b : b;
 }
 
 #endif

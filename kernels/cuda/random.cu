@@ -3,7 +3,7 @@
  * those of the cpu backend and of any other cut of the same elements.
  */
 #include "kernels/cuda/operand.h"
-#include "kernels/philox.h"
+#include "kernels/normal.h"
 
 /* Words that hold a pack wherever it begins in a block of four. */
 #define WINDOW (ZT_PACK + 4)
@@ -35,59 +35,14 @@ static __device__ __forceinline__ T word_of(const T from[WINDOW], int i, int lea
 
 /* ---- random ---- */
 
-/*
- * ln u and the sine and cosine of 2 pi u step by step as in kernels/cpu/vmath.h (where
- * errors and coefficients are explained), so that weights begin with the same bits.
- */
-static __device__ __forceinline__ float log_of(float x)
-{
-    uint32_t u = __float_as_uint(x);
-    int32_t k = (int32_t)(u - 0x3f3504f3u) >> 23;
-    float f = __uint_as_float(u - ((uint32_t)k << 23)) - 1.0f;
-    float e = (float)k, z = f * f, q = 6.917023115e-02f;
-
-    q = fmaf(q, f, -1.179192321e-01f);
-    q = fmaf(q, f, 1.187337991e-01f);
-    q = fmaf(q, f, -1.238404126e-01f);
-    q = fmaf(q, f, 1.421856864e-01f);
-    q = fmaf(q, f, -1.666926427e-01f);
-    q = fmaf(q, f, 2.000223113e-01f);
-    q = fmaf(q, f, -2.499998643e-01f);
-    q = fmaf(q, f, 3.333331038e-01f);
-    q = fmaf(e, -1.904654323e-9f, __fmul_rn(__fmul_rn(q, f), z));
-    q = fmaf(-0.5f, z, q);
-    return fmaf(e, 0.693147182f, __fadd_rn(f, q));
-}
-
-static __device__ __forceinline__ void sincos_turn(float u, float *sine, float *cosine)
-{
-    const float rounder = 12582912.0f;
-    float t = fmaf(u, 4.0f, rounder);
-    int32_t quarter = (int32_t)__float_as_uint(t);
-    float r = fmaf(u, 2.0f, -0.5f * (t - rounder)), z = r * r;
-    float s = -5.890786555e-01f, c = 2.313297167e-01f, a, b;
-
-    s = fmaf(s, z, 2.549767298f);
-    s = fmaf(s, z, -5.167707829f);
-    s = fmaf(s, z, 3.141592644f) * r;
-    c = fmaf(c, z, -1.335044564f);
-    c = fmaf(c, z, 4.058707263f);
-    c = fmaf(c, z, -4.934802163f);
-    c = fmaf(c, z, 1.0f);
-    a = quarter & 1 ? c : s;
-    b = quarter & 1 ? s : c;
-    *sine = quarter & 2 ? -a : a;
-    *cosine = (quarter + 1) & 2 ? -b : b;
-}
-
 /* Box and Muller (1958): the even word gives the radius, the odd one the angle. */
 static __device__ __forceinline__ void normal_pair(const uint32_t w[2], float mean,
                                                    float deviation, float z[2])
 {
     float u = (float)(int32_t)((w[0] >> 8) + 1) * 0x1p-24f, s, c;
-    float radius = sqrtf(-2.0f * log_of(u)) * deviation;
+    float radius = sqrtf(-2.0f * zt_log(u)) * deviation;
 
-    sincos_turn(zt_philox_unit(w[1]), &s, &c);
+    zt_sincos_turn(zt_philox_unit(w[1]), &s, &c);
     z[0] = fmaf(radius, c, mean);
     z[1] = fmaf(radius, s, mean);
 }
