@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/event.h"
 #include "common/log.h"
@@ -275,6 +276,8 @@ static void save_as_asked(struct zt_engine *e, int64_t step, struct zt_asks *ask
 
     snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", e->run->output_dir, (long long)step);
     rc = zt_engine_save(e, dir, &fault);
+    if (rc && zt_comm_rank(e->comm) == 0)
+        (void)rmdir(dir); /* an empty folder must not pass for weights */
     snprintf(text, sizeof(text), "the weights after step %lld are in %s", (long long)step,
              dir);
     zt_asks_saved(asks, rc == ZT_OK, rc ? fault.text : text);
