@@ -200,7 +200,7 @@ SHIM_REF := -DREF_BACKEND=zt_cuda_backend -DREF_ALLOC=ref_cuda_alloc -DREF_FREE=
 SHIM_SRCS := $(wildcard kernels/cuda/*.cu test/shim/*.cpp)
 SHIM_LIB  := $(B)/libcuda-shim.a
 # tests of kernels; the others are about the inside of the cpu backend, or about no backend
-SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm random reduce rope softmax
+SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm random rank_sum reduce rope softmax
 SHIM_UNIT := $(patsubst test/unit/cuda/%.cpp,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.cpp)) \
              $(patsubst %,$(B)/unit/kernels-on-cuda/test_%,$(SHIM_KERNEL_TESTS))
 SHIM_STAMP = $(CXX) $(CC) $(filter-out -Werror,$(SHIM_CXXFLAGS) $(ALL_CFLAGS)) $(SHIM_REF) $(SHIM_SRCS)

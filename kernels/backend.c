@@ -1,36 +1,100 @@
 #include "kernels/backend.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
+#include "common/loadable.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/meta/meta.h"
 
 const struct zt_backend *const zt_backends[] = {&zt_cpu_backend, &zt_meta_backend, NULL};
+
+/* ---- by name ---- */
+
+static zt_err check_table(const char *path, const struct zt_backend *b,
+                          struct zt_fault *fault)
+{
+    if (!b)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED, "device cuda: %s exports no %s",
+                            path, ZT_BACKEND_SYMBOL);
+    if (b->abi != ZT_BACKEND_ABI || b->struct_bytes != sizeof(*b))
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "device cuda: %s is of another version of zlaunch: run make "
+                            "again",
+                            path);
+    return ZT_OK;
+}
+
+/* Loaded once and for good: threads of the CUDA runtime outlive whoever closes it. */
+static zt_err load_cuda(const struct zt_backend **out, struct zt_fault *fault)
+{
+    static const struct zt_backend *loaded;
+    char path[ZT_LOADABLE_PATH];
+    void *object;
+    zt_err rc;
+
+    if (!loaded) {
+        if (!zt_loadable_find("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so", path,
+                              sizeof(path)))
+            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                                "device cuda: this build has no CUDA (backends/cuda.so "
+                                "is not beside the program): install the CUDA toolkit "
+                                "and run make, or use --device cpu");
+        object = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+        if (!object)
+            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                                "device cuda: %s (is the CUDA runtime that it was built "
+                                "with installed?); or use --device cpu",
+                                dlerror());
+        rc = check_table(path, dlsym(object, ZT_BACKEND_SYMBOL), fault);
+        if (rc)
+            return rc;
+        loaded = dlsym(object, ZT_BACKEND_SYMBOL);
+    }
+    *out = loaded;
+    return ZT_OK;
+}
+
+/* The cuda backend where there is a device for it. */
+static zt_err find_cuda(const struct zt_backend **out, struct zt_fault *fault)
+{
+    int devices = 0;
+    zt_err rc = load_cuda(out, fault);
+
+    if (!rc)
+        rc = (*out)->count(&devices, fault);
+    if (rc)
+        *out = NULL;
+    return rc;
+}
 
 zt_err zt_backend_find(const char *name, const struct zt_backend **out,
                        struct zt_fault *fault)
 {
     *out = NULL;
-    if (strcmp(name, "auto") == 0)
-        name = "cpu";
-    for (int i = 0; zt_backends[i]; i++) {
-        if (strcmp(zt_backends[i]->name, name) != 0)
-            continue;
-        if (zt_backends[i]->abi != ZT_BACKEND_ABI)
-            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                                "backend %s speaks ABI %u, this program %u", name,
-                                zt_backends[i]->abi, ZT_BACKEND_ABI);
-        *out = zt_backends[i];
-        return ZT_OK;
-    }
     if (strcmp(name, "cuda") == 0)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "device cuda: this version cannot train on GPUs yet; use "
-                            "--device cpu");
+        return find_cuda(out, fault);
+    if (strcmp(name, "auto") == 0) {
+        if (!find_cuda(out, NULL))
+            return ZT_OK;
+        name = "cpu";
+    }
+    for (int i = 0; zt_backends[i]; i++)
+        if (strcmp(zt_backends[i]->name, name) == 0) {
+            *out = zt_backends[i];
+            return ZT_OK;
+        }
     return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                        "no device called \"%s\"; there are auto, cpu and meta", name);
+                        "no device called \"%s\"; there are auto, cpu, cuda and meta",
+                        name);
+}
+
+size_t zt_backend_own_bytes(const char *name)
+{
+    return strcmp(name, "cuda") ? 0 : ZT_CUDA_SCRATCH + ZT_CUDA_WORKSPACE;
 }
 
 /* ---- views ---- */

@@ -1,26 +1,30 @@
 /*
  * backend.h -- ONE table of functions per kind of device, and the views they work on.
  *
- * A backend (cpu, meta, later cuda) is a const struct zt_backend listed in backend.c. It
- * knows nothing of ranks, autograd, ZeRO or files: kernels read and write views of memory
- * that the caller owns.
+ * A backend (cpu, meta, cuda) is a const struct zt_backend: built in and listed in
+ * backend.c, or exported by an object that is loaded when a run asks for it. It knows
+ * nothing of ranks, autograd, ZeRO or files: kernels read and write views of memory that
+ * the caller owns.
  *
  * Order: work is queued on a stream and runs in the order of that stream; the cpu backend
  *        runs it before returning. Views must stay valid until the stream has passed
- * them. Sums:  in fp32 (double where said), in an order that depends on shapes alone,
- * never on the number of threads or on where a shard begins. Meta:  every kernel checks
- * its arguments and does nothing; memory has addresses nobody may touch. What runs on
- * meta allocates exactly what a real device would.
+ *        them. Streams are ordered among each other by events alone.
+ * Sums:  in fp32 (double where said), in an order that depends on shapes alone, never on
+ *        the number of threads or on where a shard begins.
+ * Meta:  every kernel checks its arguments and does nothing; memory has addresses nobody
+ *        may touch. What runs on meta allocates exactly what a real device would.
  */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 1u
+#define ZT_BACKEND_ABI    2u
+#define ZT_BACKEND_SYMBOL "zt_loaded_backend" /* struct zt_backend, in an object */
 
-struct zt_device; /* of one backend; holds its streams and scratch */
-struct zt_stream; /* NULL is the device's main stream */
+struct zt_device;       /* of one backend; holds its main stream and scratch */
+struct zt_stream;       /* NULL is the device's main stream */
+struct zt_stream_event; /* a point in the work of a stream */
 
 /* A strided window on memory somebody else owns. Strides are in elements. */
 struct zt_view {
@@ -232,6 +236,16 @@ struct zt_squared_error_bwd_args {
 };
 
 /*
+ * y (n) = scale * (x[0] + x[1] + ...) over the rows of x (W, n), rows of unit stride: the
+ * sum over ranks, in fp32 in the order of rows, scaled, and rounded once. x and y share a
+ * dtype; y may be a row of x.
+ */
+struct zt_rank_sum_args {
+    struct zt_view x, y;
+    float scale;
+};
+
+/*
  * Squares of x (n) fp32, summed in double per chunk of ZT_NORM_CHUNK elements counted
  * from x, then the chunks in order, into *sum (1 double, device memory). An inf or nan in
  * x shows as a non-finite sum.
@@ -288,6 +302,7 @@ struct zt_adamw_args {
     X(cross_entropy_bwd, struct zt_cross_entropy_bwd_args)                               \
     X(squared_error, struct zt_squared_error_args)                                       \
     X(squared_error_bwd, struct zt_squared_error_bwd_args)                               \
+    X(rank_sum, struct zt_rank_sum_args)                                                 \
     X(sumsq, struct zt_sumsq_args)                                                       \
     X(adamw, struct zt_adamw_args)
 
@@ -303,9 +318,21 @@ struct zt_kernels {
 #undef ZT_KERNEL_MEMBER
 };
 
+/* In bytes. */
+struct zt_device_memory {
+    size_t total, free; /* of the device, whoever uses it; SIZE_MAX: no limit known */
+    size_t used, peak;  /* taken through this zt_device: regions and its own scratch */
+};
+
 struct zt_backend {
-    uint32_t abi;     /* ZT_BACKEND_ABI; anything else is refused when loaded */
-    const char *name; /* "cpu", "meta": as logs and --device spell it */
+    uint32_t abi;          /* ZT_BACKEND_ABI; anything else is refused when loaded */
+    uint32_t struct_bytes; /* sizeof(struct zt_backend), likewise */
+    const char *name;      /* "cpu", "meta": as logs and --device spell it */
+    bool unified;          /* device memory is host memory: what sync() has passed, either
+                            * side may read and write */
+
+    /* How many devices this process sees. ZT_E_UNSUPPORTED: none, and why. */
+    zt_err (*count)(int *out, struct zt_fault *fault);
 
     /* threads: of this rank; 0: what the affinity mask allows. */
     zt_err (*open)(int ordinal, int threads, struct zt_device **out,
@@ -319,6 +346,13 @@ struct zt_backend {
     zt_err (*alloc)(struct zt_device *dev, size_t bytes, void **out,
                     struct zt_fault *fault);
     void (*free)(struct zt_device *dev, void *ptr, size_t bytes);
+    zt_err (*memory)(struct zt_device *dev, struct zt_device_memory *out,
+                     struct zt_fault *fault);
+
+    /* Host memory, zeroed, that transfers reach without a staging copy (pinned). */
+    zt_err (*host_alloc)(struct zt_device *dev, size_t bytes, void **out,
+                         struct zt_fault *fault);
+    void (*host_free)(struct zt_device *dev, void *ptr, size_t bytes);
 
     /* Bytes between host and device memory, queued on s; the host side must stay valid.
      */
@@ -326,15 +360,53 @@ struct zt_backend {
                      const void *src, size_t bytes, struct zt_fault *fault);
     zt_err (*download)(struct zt_device *dev, struct zt_stream *s, void *dst,
                        const void *src, size_t bytes, struct zt_fault *fault);
+    /* Bytes inside device memory, queued on s; no overlap but dst == src. */
+    zt_err (*copy)(struct zt_device *dev, struct zt_stream *s, void *dst, const void *src,
+                   size_t bytes, struct zt_fault *fault);
+    /* The host waits for all that is queued on s; failures of that work come out here. */
     zt_err (*sync)(struct zt_device *dev, struct zt_stream *s, struct zt_fault *fault);
+
+    /*
+     * A stream beside the main one: for transfers, collectives and kernels that need no
+     * scratch (axpby, fill, rank_sum); others refuse it. Closing waits for its work.
+     */
+    zt_err (*stream_open)(struct zt_device *dev, struct zt_stream **out,
+                          struct zt_fault *fault);
+    void (*stream_close)(struct zt_device *dev, struct zt_stream *s);   /* NULL is fine */
+    void *(*stream_native)(struct zt_device *dev, struct zt_stream *s); /* cudaStream_t */
+
+    /*
+     * record: the point that s has reached with what is queued now; again: a new point.
+     * wait: what is queued on s from now on runs after that point; nobody else waits.
+     * passed: whether it is behind; a thread of its own may ask. Before the first record
+     * an event is passed.
+     */
+    zt_err (*event_open)(struct zt_device *dev, struct zt_stream_event **out,
+                         struct zt_fault *fault);
+    void (*event_close)(struct zt_device *dev, struct zt_stream_event *e);
+    zt_err (*event_record)(struct zt_device *dev, struct zt_stream_event *e,
+                           struct zt_stream *s, struct zt_fault *fault);
+    zt_err (*event_wait)(struct zt_device *dev, struct zt_stream_event *e,
+                         struct zt_stream *s, struct zt_fault *fault);
+    zt_err (*event_passed)(struct zt_device *dev, struct zt_stream_event *e, bool *out,
+                           struct zt_fault *fault);
 
     const struct zt_kernels *kernels;
 };
 
-/* By name; "auto" is the best that works here. ZT_E_UNSUPPORTED says what is missing. */
+/* What a device of this name takes for itself when it is opened, in bytes: part of a
+ * plan, so known without the device. */
+size_t zt_backend_own_bytes(const char *name);
+
+/*
+ * By name; "auto" is cuda where it is built and sees a device, else cpu. cuda is an
+ * object that is loaded here, for good: ZLAUNCH_CUDA_BACKEND, or backends/cuda.so beside
+ * the executable, or where `make install` puts it (../lib/zlaunch/backends/cuda.so).
+ * ZT_E_UNSUPPORTED says what is missing. Threads: one.
+ */
 zt_err zt_backend_find(const char *name, const struct zt_backend **out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
-extern const struct zt_backend *const zt_backends[]; /* ends with NULL */
+extern const struct zt_backend *const zt_backends[]; /* built in; ends with NULL */
 
 /* One line on the processor as the cpu backend sees it: "2 threads, avx512 bf16". */
 const char *zt_cpu_describe(void);

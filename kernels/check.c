@@ -674,6 +674,24 @@ zt_err zt_check_squared_error_bwd(const struct zt_squared_error_bwd_args *a,
     return c.rc;
 }
 
+/* ---- over ranks ---- */
+
+zt_err zt_check_rank_sum(const struct zt_rank_sum_args *a, struct zt_fault *fault)
+{
+    struct check c = {"rank_sum", fault, ZT_OK};
+    const struct zt_view *x = &a->x;
+
+    present(&c, "x", x);
+    axes(&c, "x", x, 2);
+    floats(&c, "x", x);
+    unit_last(&c, "x", x);
+    if (!c.rc && (x->shape[0] < 1 || (x->shape[0] > 1 && x->stride[0] < x->shape[1])))
+        fail(&c, "x", x, "a row or more, one behind the other");
+    along(&c, "x", x, 1, "y", &a->y);
+    dtype_is(&c, "y", &a->y, x->dtype);
+    return c.rc;
+}
+
 /* ---- optimizer ---- */
 
 zt_err zt_check_sumsq(const struct zt_sumsq_args *a, struct zt_fault *fault)

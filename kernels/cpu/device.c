@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/inorder.h"
 
 /* ---- processor ---- */
 
@@ -118,6 +119,13 @@ static int allowed_cpus(void)
     return n > 0 ? (int)n : 1;
 }
 
+static zt_err cpu_count(int *out, struct zt_fault *fault)
+{
+    (void)fault;
+    *out = 1;
+    return ZT_OK;
+}
+
 static zt_err cpu_open(int ordinal, int threads, struct zt_device **out,
                        struct zt_fault *fault)
 {
@@ -169,12 +177,17 @@ static void touch(int64_t begin, int64_t end, int thread, void *ctx)
         base[i] = 0;
 }
 
+static void count_bytes(struct zt_device *dev, size_t more, size_t less)
+{
+    dev->used += more - less;
+    dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
+}
+
 static zt_err cpu_alloc(struct zt_device *dev, size_t bytes, void **out,
                         struct zt_fault *fault)
 {
     void *p;
 
-    (void)dev;
     *out = NULL;
     if (bytes == 0 || bytes > SIZE_MAX / 2)
         return zt_fault_set(fault, ZT_E_ARG, "a region of %zu bytes", bytes);
@@ -186,15 +199,26 @@ static zt_err cpu_alloc(struct zt_device *dev, size_t bytes, void **out,
     if (bytes >= (size_t)TOUCH_GRAIN)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: works without too */
     zt_parallel_for((int64_t)bytes, TOUCH_GRAIN, touch, p);
+    count_bytes(dev, bytes, 0);
     *out = p;
     return ZT_OK;
 }
 
 static void cpu_free(struct zt_device *dev, void *ptr, size_t bytes)
 {
-    (void)dev;
-    if (ptr)
-        munmap(ptr, page_round(bytes));
+    if (!ptr)
+        return;
+    munmap(ptr, page_round(bytes));
+    count_bytes(dev, 0, page_round(bytes));
+}
+
+/* How much the system has left is not this device's to say: see worker/engine/plan.c. */
+static zt_err cpu_memory(struct zt_device *dev, struct zt_device_memory *out,
+                         struct zt_fault *fault)
+{
+    (void)fault;
+    *out = (struct zt_device_memory){SIZE_MAX, SIZE_MAX, dev->used, dev->peak};
+    return ZT_OK;
 }
 
 zt_err zt_cpu_scratch(struct zt_device *dev, enum zt_scratch_slot slot, size_t bytes,
@@ -208,6 +232,7 @@ zt_err zt_cpu_scratch(struct zt_device *dev, enum zt_scratch_slot slot, size_t b
             return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %zu bytes of scratch",
                                 bytes);
         free(dev->scratch[slot]);
+        count_bytes(dev, want, dev->scratch_bytes[slot]);
         dev->scratch[slot] = p;
         dev->scratch_bytes[slot] = want;
     }
@@ -242,13 +267,21 @@ const struct zt_kernels zt_cpu_kernels = {ZT_KERNELS(ZT_CPU_ROW)};
 
 const struct zt_backend zt_cpu_backend = {
     .abi = ZT_BACKEND_ABI,
+    .struct_bytes = sizeof(struct zt_backend),
     .name = "cpu",
+    .unified = true,
+    .count = cpu_count,
     .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .memory = cpu_memory,
+    .host_alloc = cpu_alloc,
+    .host_free = cpu_free,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .copy = cpu_copy,
     .sync = cpu_sync,
+    ZT_INORDER_MEMBERS,
     .kernels = &zt_cpu_kernels,
 };

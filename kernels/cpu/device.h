@@ -39,6 +39,7 @@ struct zt_device {
     void *scratch[ZT_NUM_SCRATCH];
     size_t scratch_bytes[ZT_NUM_SCRATCH];
     struct zt_gemm_cache *gemm; /* made by the first product */
+    size_t used, peak;          /* bytes of regions and scratch */
 };
 
 /* At least `bytes`, aligned to 64, contents undefined; good until asked for again. */

@@ -19,6 +19,8 @@
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
+#include <assert.h>
+
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -28,26 +30,25 @@ extern "C" {
 #include "kernels/backend.h"
 #include "kernels/check.h"
 }
+#include "kernels/cuda/sizes.h"
 
 #define ZT_WARP 32
 
 /* ---------------------------------------------------------------- the device */
-
-#define ZT_CUDA_SCRATCH   ((size_t)32 << 20) /* bytes a stream has for partial sums */
-#define ZT_CUDA_WORKSPACE ((size_t)32 << 20) /* bytes a stream has for cuBLASLt */
 
 struct zt_cuda_gemms;   /* gemm.cu: the plans that were found so far */
 struct zt_cuda_trouble; /* trouble.h: what sync() has to say */
 
 struct zt_stream {
     cudaStream_t cuda;
-    void *scratch, *workspace;
+    void *scratch, *workspace; /* the main stream alone has them */
 };
 
 struct zt_device {
     int ordinal;
     int num_sm;
     struct zt_stream main; /* what stream NULL means */
+    size_t used, peak;     /* bytes of regions, scratch and workspace */
     cublasLtHandle_t blas;
     struct zt_cuda_gemms *gemms; /* opened by the first product */
     struct zt_cuda_trouble *trouble;
@@ -61,9 +62,10 @@ static inline struct zt_stream *zt_cuda_stream(struct zt_device *dev, struct zt_
     return s ? s : &dev->main;
 }
 
-/* The stream's scratch, at most ZT_CUDA_SCRATCH bytes: valid for kernels of one call. */
+/* The main stream's scratch, ZT_CUDA_SCRATCH bytes: valid for kernels of one call. */
 static inline void *zt_cuda_scratch(struct zt_device *dev, struct zt_stream *s)
 {
+    assert(zt_cuda_stream(dev, s)->scratch); /* backend.h: not on a stream beside it */
     return zt_cuda_stream(dev, s)->scratch;
 }
 
@@ -229,6 +231,21 @@ extern "C" {
                           struct zt_fault *fault);
 ZT_KERNELS(ZT_CUDA_DECLARE)
 #undef ZT_CUDA_DECLARE
+
+/* stream.cu: members of the backend's table */
+zt_err zt_cuda_stream_open(struct zt_device *dev, struct zt_stream **out,
+                           struct zt_fault *fault);
+void zt_cuda_stream_close(struct zt_device *dev, struct zt_stream *s);
+void *zt_cuda_stream_native(struct zt_device *dev, struct zt_stream *s);
+zt_err zt_cuda_event_open(struct zt_device *dev, struct zt_stream_event **out,
+                          struct zt_fault *fault);
+void zt_cuda_event_close(struct zt_device *dev, struct zt_stream_event *e);
+zt_err zt_cuda_event_record(struct zt_device *dev, struct zt_stream_event *e,
+                            struct zt_stream *s, struct zt_fault *fault);
+zt_err zt_cuda_event_wait(struct zt_device *dev, struct zt_stream_event *e,
+                          struct zt_stream *s, struct zt_fault *fault);
+zt_err zt_cuda_event_passed(struct zt_device *dev, struct zt_stream_event *e, bool *out,
+                            struct zt_fault *fault);
 
 extern const struct zt_backend zt_cuda_backend;
 }

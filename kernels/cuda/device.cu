@@ -35,16 +35,27 @@ static zt_err no_devices(cudaError_t e, struct zt_fault *fault)
     return zt_cuda_failed("looking for devices", e, fault);
 }
 
+static zt_err cuda_count(int *out, struct zt_fault *fault)
+{
+    cudaError_t e = cudaGetDeviceCount(out);
+
+    if (e == cudaSuccess && *out == 0)
+        e = cudaErrorNoDevice;
+    if (e == cudaSuccess)
+        return ZT_OK;
+    *out = 0;
+    return no_devices(e, fault);
+}
+
 /* That `ordinal` is there, can run the kernels, and is this thread's device. */
 static zt_err choose(int ordinal, int *num_sm, struct zt_fault *fault)
 {
     int count = 0, major = 0, minor = 0;
-    cudaError_t e = cudaGetDeviceCount(&count);
+    cudaError_t e = cudaSuccess;
+    zt_err rc = cuda_count(&count, fault);
 
-    if (e == cudaSuccess && count == 0)
-        e = cudaErrorNoDevice;
-    if (e != cudaSuccess)
-        return no_devices(e, fault);
+    if (rc)
+        return rc;
     if (ordinal < 0 || ordinal >= count)
         return zt_fault_set(fault, ZT_E_PLAN,
                             "cuda device %d: this process sees %d, numbered from 0",
@@ -77,19 +88,23 @@ static zt_err out_of_memory(const struct zt_device *dev, size_t bytes,
                         dev->ordinal, bytes, left, total);
 }
 
-static zt_err device_memory(const struct zt_device *dev, size_t bytes, void **out,
+static zt_err device_memory(struct zt_device *dev, size_t bytes, void **out,
                             struct zt_fault *fault)
 {
     cudaError_t e = cudaMalloc(out, bytes);
 
     if (e == cudaErrorMemoryAllocation)
         return out_of_memory(dev, bytes, fault);
-    return e == cudaSuccess ? ZT_OK : zt_cuda_failed("cudaMalloc", e, fault);
+    if (e != cudaSuccess)
+        return zt_cuda_failed("cudaMalloc", e, fault);
+    dev->used += bytes;
+    dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
+    return ZT_OK;
 }
 
-static zt_err open_stream(struct zt_device *dev, struct zt_stream *s,
-                          struct zt_fault *fault)
+static zt_err open_main(struct zt_device *dev, struct zt_fault *fault)
 {
+    struct zt_stream *s = &dev->main;
     cudaError_t e = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
     zt_err rc;
 
@@ -153,7 +168,7 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the cuda device");
     dev->ordinal = ordinal;
     dev->num_sm = num_sm;
-    rc = open_stream(dev, &dev->main, fault);
+    rc = open_main(dev, fault);
     if (!rc)
         rc = open_trouble(dev, fault);
     if (!rc && cublasLtCreate(&dev->blas) != CUBLAS_STATUS_SUCCESS)
@@ -172,6 +187,20 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
 /* What the driver maps at once. Whole pages begin at a page of the host, too. */
 #define PAGE ((size_t)2 << 20)
 
+static size_t page_round(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static void cuda_free(struct zt_device *dev, void *ptr, size_t bytes)
+{
+    if (!ptr)
+        return;
+    (void)cudaSetDevice(dev->ordinal);
+    (void)cudaFree(ptr); /* waits until nothing uses it */
+    dev->used -= page_round(bytes);
+}
+
 static zt_err cuda_alloc(struct zt_device *dev, size_t bytes, void **out,
                          struct zt_fault *fault)
 {
@@ -182,7 +211,7 @@ static zt_err cuda_alloc(struct zt_device *dev, size_t bytes, void **out,
     *out = NULL;
     if (bytes == 0 || bytes > SIZE_MAX / 2)
         return zt_fault_set(fault, ZT_E_ARG, "a region of %zu bytes", bytes);
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    bytes = page_round(bytes);
     (void)cudaSetDevice(dev->ordinal);
     rc = device_memory(dev, bytes, &p, fault);
     if (rc)
@@ -191,20 +220,53 @@ static zt_err cuda_alloc(struct zt_device *dev, size_t bytes, void **out,
     if (e == cudaSuccess)
         e = cudaStreamSynchronize(dev->main.cuda); /* other streams may use it at once */
     if (e != cudaSuccess) {
-        (void)cudaFree(p);
+        cuda_free(dev, p, bytes);
         return zt_cuda_failed("clearing a region", e, fault);
     }
     *out = p;
     return ZT_OK;
 }
 
-static void cuda_free(struct zt_device *dev, void *ptr, size_t bytes)
+static zt_err cuda_memory(struct zt_device *dev, struct zt_device_memory *out,
+                          struct zt_fault *fault)
+{
+    cudaError_t e;
+
+    (void)cudaSetDevice(dev->ordinal);
+    e = cudaMemGetInfo(&out->free, &out->total);
+    out->used = dev->used;
+    out->peak = dev->peak;
+    return e == cudaSuccess ? ZT_OK : zt_cuda_failed("cudaMemGetInfo", e, fault);
+}
+
+static zt_err cuda_host_alloc(struct zt_device *dev, size_t bytes, void **out,
+                              struct zt_fault *fault)
+{
+    void *p = NULL;
+    cudaError_t e;
+
+    *out = NULL;
+    (void)cudaSetDevice(dev->ordinal);
+    e = cudaMallocHost(&p, bytes);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* or the next launch would report it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %zu bytes of pinned memory",
+                            bytes);
+    }
+    if (e != cudaSuccess)
+        return zt_cuda_failed("pinned host memory", e, fault);
+    memset(p, 0, bytes);
+    *out = p;
+    return ZT_OK;
+}
+
+static void cuda_host_free(struct zt_device *dev, void *ptr, size_t bytes)
 {
     (void)bytes;
     if (!ptr)
         return;
     (void)cudaSetDevice(dev->ordinal);
-    (void)cudaFree(ptr); /* waits until nothing uses it */
+    (void)cudaFreeHost(ptr);
 }
 
 /* ---- transfers ---- */
@@ -232,6 +294,12 @@ static zt_err cuda_download(struct zt_device *dev, struct zt_stream *s, void *ds
                             const void *src, size_t bytes, struct zt_fault *fault)
 {
     return copy(dev, s, "download", dst, src, bytes, cudaMemcpyDeviceToHost, fault);
+}
+
+static zt_err cuda_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
+                        const void *src, size_t bytes, struct zt_fault *fault)
+{
+    return copy(dev, s, "copy", dst, src, bytes, cudaMemcpyDeviceToDevice, fault);
 }
 
 /* ---- what kernels found wrong ---- */
@@ -283,6 +351,30 @@ static const struct zt_kernels zt_cuda_kernels = {ZT_KERNELS(ZT_CUDA_ROW)};
 #undef ZT_CUDA_ROW
 
 const struct zt_backend zt_cuda_backend = {
-    ZT_BACKEND_ABI, "cuda",      cuda_open,     cuda_close, cuda_alloc,
-    cuda_free,      cuda_upload, cuda_download, cuda_sync,  &zt_cuda_kernels,
+    /* in the order of struct zt_backend */
+    ZT_BACKEND_ABI,
+    sizeof(struct zt_backend),
+    "cuda",
+    false,
+    cuda_count,
+    cuda_open,
+    cuda_close,
+    cuda_alloc,
+    cuda_free,
+    cuda_memory,
+    cuda_host_alloc,
+    cuda_host_free,
+    cuda_upload,
+    cuda_download,
+    cuda_copy,
+    cuda_sync,
+    zt_cuda_stream_open,
+    zt_cuda_stream_close,
+    zt_cuda_stream_native,
+    zt_cuda_event_open,
+    zt_cuda_event_close,
+    zt_cuda_event_record,
+    zt_cuda_event_wait,
+    zt_cuda_event_passed,
+    &zt_cuda_kernels,
 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "kernels/check.h"
+#include "kernels/inorder.h"
 
 /* Not canonical on x86-64 nor mapped on others: an access faults. */
 #define FIRST_ADDRESS ((uintptr_t)1 << (sizeof(uintptr_t) > 4 ? 60 : 28))
@@ -10,7 +11,15 @@
 
 struct zt_device {
     uintptr_t next; /* addresses are never given twice */
+    size_t used, peak;
 };
+
+static zt_err meta_count(int *out, struct zt_fault *fault)
+{
+    (void)fault;
+    *out = 1;
+    return ZT_OK;
+}
 
 static zt_err meta_open(int ordinal, int threads, struct zt_device **out,
                         struct zt_fault *fault)
@@ -20,7 +29,7 @@ static zt_err meta_open(int ordinal, int threads, struct zt_device **out,
     (void)ordinal;
     (void)threads;
     *out = NULL;
-    dev = malloc(sizeof(*dev));
+    dev = calloc(1, sizeof(*dev));
     if (!dev)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the meta device");
     dev->next = FIRST_ADDRESS;
@@ -44,14 +53,23 @@ static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
     *out = (void *)dev->next;
     /* a page between regions: the end of one is not the start of the next */
     dev->next += (bytes + GRANULE - 1) / GRANULE * GRANULE + GRANULE;
+    dev->used += bytes;
+    dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
     return ZT_OK;
 }
 
 static void meta_free(struct zt_device *dev, void *ptr, size_t bytes)
 {
-    (void)dev;
-    (void)ptr;
-    (void)bytes;
+    if (ptr)
+        dev->used -= bytes;
+}
+
+static zt_err meta_memory(struct zt_device *dev, struct zt_device_memory *out,
+                          struct zt_fault *fault)
+{
+    (void)fault;
+    *out = (struct zt_device_memory){SIZE_MAX, SIZE_MAX, dev->used, dev->peak};
+    return ZT_OK;
 }
 
 static zt_err meta_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
@@ -92,13 +110,21 @@ const struct zt_kernels zt_meta_kernels = {ZT_KERNELS(META_ROW)};
 
 const struct zt_backend zt_meta_backend = {
     .abi = ZT_BACKEND_ABI,
+    .struct_bytes = sizeof(struct zt_backend),
     .name = "meta",
+    .unified = false,
+    .count = meta_count,
     .open = meta_open,
     .close = meta_close,
     .alloc = meta_alloc,
     .free = meta_free,
+    .memory = meta_memory,
+    .host_alloc = meta_alloc,
+    .host_free = meta_free,
     .upload = meta_copy,
     .download = meta_copy,
+    .copy = meta_copy,
     .sync = meta_sync,
+    ZT_INORDER_MEMBERS,
     .kernels = &zt_meta_kernels,
 };

@@ -1,36 +1,11 @@
 #include "worker/comm/wire.h"
 
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "common/loadable.h"
 
 #define FILE_NAME "backends/mpi.so"
-
-/* The first of the places that holds the file; "" if none does. */
-static void find_object(char *out, size_t out_bytes)
-{
-    static const char *const places[] = {FILE_NAME, "../lib/zlaunch/" FILE_NAME};
-    const char *set = getenv("ZLAUNCH_MPI_BACKEND");
-    char self[PATH_MAX];
-    ssize_t n;
-
-    snprintf(out, out_bytes, "%s", set ? set : "");
-    n = set ? -1 : readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n <= 0)
-        return;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        int len = snprintf(out, out_bytes, "%s/%s", self, places[i]);
-
-        if (len > 0 && (size_t)len < out_bytes && access(out, R_OK) == 0)
-            return;
-    }
-    out[0] = 0;
-}
 
 static zt_err check_table(const char *path, const struct zt_wire *w,
                           struct zt_fault *fault)
@@ -49,13 +24,12 @@ zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault)
 {
     static const struct zt_wire *loaded;
     const struct zt_wire *w;
-    char path[PATH_MAX + 64];
+    char path[ZT_LOADABLE_PATH];
     void *object;
     zt_err rc;
 
     if (!loaded) {
-        find_object(path, sizeof(path));
-        if (!path[0])
+        if (!zt_loadable_find("ZLAUNCH_MPI_BACKEND", FILE_NAME, path, sizeof(path)))
             return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                                 "comm: this build has no MPI (%s is not beside the "
                                 "program): apt install mpich libmpich-dev, then run make",

@@ -1,0 +1,20 @@
+/*
+ * loadable.h -- where the objects are that a run loads when it asks for them
+ * (backends/NAME.so): a library that not everyone has stays out of the programs.
+ */
+#ifndef COMMON_LOADABLE_H
+#define COMMON_LOADABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ZT_LOADABLE_PATH 4352
+
+/*
+ * The path of `file` ("backends/mpi.so"): what the environment variable `env` says, else
+ * beside the executable, else where `make install` puts it (../lib/zlaunch/<file>).
+ * false: none of these is there, or `env` is empty. Threads: any.
+ */
+bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_bytes);
+
+#endif

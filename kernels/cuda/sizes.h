@@ -1,0 +1,10 @@
+/* sizes.h -- what a cuda device takes for itself; plans know it without the device. */
+#ifndef KERNELS_CUDA_SIZES_H
+#define KERNELS_CUDA_SIZES_H
+
+#include <stddef.h>
+
+#define ZT_CUDA_SCRATCH   ((size_t)32 << 20) /* bytes for partial sums of a kernel */
+#define ZT_CUDA_WORKSPACE ((size_t)32 << 20) /* bytes for cuBLASLt */
+
+#endif
