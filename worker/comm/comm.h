@@ -21,6 +21,7 @@
  * Aliasing: send == recv (all_gather: send == recv + rank * count; reduce_scatter also
  *           recv == send + rank * count) is allowed; other overlap is ZT_E_ARG.
  * Memory:   any host pointer works; memory from zt_comm_alloc() skips the staging copy.
+ *           Of a communicator on a device (zt_comm_open_device()): device memory alone.
  * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a
  *           second; after that the communicator is dead: each call repeats that fault,
  *           and buffers of unfinished calls hold anything. ZT_E_ARG, and ZT_E_NOMEM from
@@ -31,7 +32,9 @@
 
 #include "common/fault.h"
 
+struct zt_backend;
 struct zt_comm;
+struct zt_device;
 
 /* One asynchronous collective in flight; a value. 0 is "already complete". */
 typedef uint64_t zt_comm_handle;
@@ -56,6 +59,52 @@ zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 /* Runs what was started; frees what zt_comm_alloc() gave. NULL is fine. */
 void zt_comm_close(struct zt_comm *c);
+
+/*
+ * A communicator for memory of a device, beside one for values of the host. Collectives
+ * are queued on a stream of its own and no call waits for them on the host:
+ *
+ *      start   what comes after the point that the device's main stream has reached
+ *      wait    the main stream goes on when the collective is done
+ *      else    start and wait
+ *
+ * so send and recv are ready, or done, in the order of the main stream. zt_sum_f64() and
+ * zt_barrier() are calls on `host` for values of the host, and tell nothing about the
+ * device; they also compare what was asked of this communicator since the last one, since
+ * NCCL does not. zt_comm_alloc() gives regions of the backend; zt_comm_can_share() is
+ * false. Reductions of floats are sums; there is no maximum (ZT_E_ARG).
+ *
+ * `host` has the same ranks, outlives this one, and is used by the same thread between
+ * its calls. A world of 1 needs no NCCL.
+ *
+ * Failure: as above. A thread watches: when a rank is gone, an error comes up in NCCL, or
+ * a collective has not ended for timeout_s, it ends what is queued on the device, so that
+ * the host's wait for a stream returns; that what this wrote is worth nothing says the
+ * next call, zt_sum_f64() or wait, with ZT_E_PEER. `host` is dead from then on, too.
+ */
+struct zt_device_comm_config {
+    struct zt_comm *host;
+    const struct zt_backend *backend;
+    struct zt_device *device; /* opened by the calling thread, of backend */
+    bool share_gpu;           /* ranks may be on one GPU; for tests, since it is slow */
+    bool ordered;             /* sums of floats as above; else as NCCL takes them, faster,
+                               * whose bits depend on its choices and are rounded more often
+                               */
+    double timeout_s;         /* also of the first meeting */
+};
+
+/* Collective over host's ranks. ZT_E_PLAN: two ranks on one GPU; ZT_E_UNSUPPORTED: NCCL
+ * is not there; ZT_E_NOMEM. After any other failure `host` is dead. */
+zt_err zt_comm_open_device(const struct zt_device_comm_config *cfg, struct zt_comm **out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Device memory that a communicator on a device takes for itself when it is opened; NCCL
+ * takes more, which nobody knows before. Part of a plan. Groups take none. */
+size_t zt_comm_device_bytes(int world);
+
+/* The communicator for values of the host: c itself, or what a device's was opened on
+ * (of a group: the same group of that). */
+struct zt_comm *zt_comm_host(struct zt_comm *c);
 
 /*
  * Collective over all ranks of c: ranks that pass the same color form a group, ordered by
@@ -110,10 +159,10 @@ zt_err zt_sum_f64(struct zt_comm *c, double *values, int count,
                   struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
- * The same, started and left to a progress thread. Buffers stay untouched until
- * zt_comm_wait(). Handles complete in the order they were issued, on a communicator and
- * its groups together. A blocking collective issued while some are in flight runs after
- * them.
+ * The same, started and left to a progress thread, or to the stream of a device. Buffers
+ * stay untouched until zt_comm_wait(). Handles complete in the order they were issued, on
+ * a communicator and its groups together. A blocking collective issued while some are in
+ * flight runs after them.
  */
 zt_err zt_all_reduce_start(struct zt_comm *c, const void *send, void *recv, size_t count,
                            zt_dtype dtype, zt_reduce_op op, float scale,
@@ -135,5 +184,8 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle,
  * all ranks, blaming `rank`. The daemon calls zt_comm_abort_fd() for a rank that died.
  */
 void zt_comm_abort(struct zt_comm *c, int rank);
+
+/* Any thread: whether it is known, without a call, that all is over; why. */
+bool zt_comm_failed(const struct zt_comm *c, struct zt_fault *fault);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "worker/comm/comm.h"
 
-#define ZT_COMM_ENGINE_ABI 2u
+#define ZT_COMM_ENGINE_ABI 3u
 
 typedef enum zt_comm_op {
     ZT_COMM_OPEN,  /* the first meeting of the ranks, numbered like a call */
@@ -41,6 +41,7 @@ struct zt_comm_call {
     int root;
     size_t count;    /* elements per rank */
     bool background; /* on the progress thread, beside work: wait asleep, do not spin */
+    uint64_t number; /* of an engine that queues: what await() is given */
     const void *send;
     void *recv;
 };
@@ -69,6 +70,18 @@ struct zt_comm_engine {
     void (*abort)(void *self, int rank); /* any thread, signal handlers too */
     /* optional: whether this instance can share, where `can_share` depends on it */
     bool (*shares)(const void *self);
+    /* optional: ZT_E_ARG for what this engine cannot do; breaks nothing */
+    zt_err (*check)(const void *self, const struct zt_comm_call *call,
+                    struct zt_fault *fault);
+    /* optional: any thread, as zt_comm_failed() */
+    bool (*failed)(const void *self, struct zt_fault *fault);
+    /*
+     * Of an engine that queues, for memory of a device; its open is NULL. run() returns
+     * when the call is queued; calls are numbered from 1 over a communicator and its
+     * groups. await() makes the device's main stream wait for call `number`.
+     */
+    zt_err (*await)(void *self, uint64_t number, struct zt_fault *fault);
+    struct zt_comm *(*host)(const void *self); /* as zt_comm_host() */
 };
 
 extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_mpi, zt_comm_faulty;
