@@ -1,48 +1,20 @@
+#include "worker/comm/comm_private.h"
+
 #include "common/event.h"
 #include "common/trace.h"
-#include "worker/comm/comm.h"
-
-#include "worker/comm/engine.h"
-#include "worker/comm/fold.h"
-#include "worker/comm/progress.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a communicator and its groups have in common: calls run one at a time. */
-struct family {
-    struct zt_progress *progress; /* NULL until the first start */
-    uint64_t issued;              /* asynchronous calls so far */
-    int num_members;              /* communicators that are open */
-};
-
-/*
- * `dead` and `dead_fault` belong to whoever runs calls: the caller's thread while nothing
- * is queued, else the progress thread. progress.h orders the two. A wait that does not
- * drain the queue may read them once it has seen `dead_from`, after which they stay.
- */
-struct zt_comm {
-    const struct zt_comm_engine *engine;
-    void *self;
-    int rank, world;
-    const struct zt_comm *parent; /* of a group; NULL: it is the first of its family */
-    struct family *family;
-    zt_err dead;                /* of the call that broke the communicator */
-    _Atomic uint64_t dead_from; /* first asynchronous call that got no result; 0: none */
-    struct zt_fault dead_fault;
-};
-
-static void drain(struct zt_comm *c)
+void zt_comm_drain(struct zt_comm *c)
 {
     if (c->family->progress)
         zt_progress_drain(c->family->progress);
 }
 
 /* ---------------------------------------------------------------- open, close */
-/* A communicator without an engine yet: of a new family, or `parent`'s. */
-static struct zt_comm *new_comm(int rank, int world, const struct zt_comm *parent)
+struct zt_comm *zt_comm_new(int rank, int world, const struct zt_comm *parent)
 {
     struct zt_comm *c = calloc(1, sizeof(*c));
 
@@ -60,8 +32,7 @@ static struct zt_comm *new_comm(int rank, int world, const struct zt_comm *paren
     return c;
 }
 
-/* The engine's part is gone, or never was. */
-static void free_comm(struct zt_comm *c)
+void zt_comm_free(struct zt_comm *c)
 {
     c->family->num_members--;
     if (!c->parent)
@@ -78,14 +49,14 @@ zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
     if (cfg->world < 1 || cfg->rank < 0 || cfg->rank >= cfg->world)
         return zt_fault_set(fault, ZT_E_ARG, "comm: rank %d of a world of %d", cfg->rank,
                             cfg->world);
-    c = new_comm(cfg->rank, cfg->world, NULL);
+    c = zt_comm_new(cfg->rank, cfg->world, NULL);
     if (!c)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     rc = zt_comm_engine_find(cfg, &c->engine, fault);
     if (!rc)
         rc = c->engine->open(cfg, &c->self, fault);
     if (rc) {
-        free_comm(c);
+        zt_comm_free(c);
         return rc;
     }
     *out = c;
@@ -97,13 +68,13 @@ void zt_comm_close(struct zt_comm *c)
     if (!c)
         return;
     if (c->parent) {
-        drain(c);
+        zt_comm_drain(c);
     } else {
         assert(c->family->num_members == 1); /* groups go first */
         zt_progress_close(c->family->progress);
     }
     c->engine->close(c->self);
-    free_comm(c);
+    zt_comm_free(c);
 }
 
 int zt_comm_rank(const struct zt_comm *c)
@@ -132,8 +103,7 @@ void zt_comm_abort(struct zt_comm *c, int rank)
 }
 
 /* ---------------------------------------------------------------- running a call */
-/* The fault of the call that broke the communicator, for one that came after it. */
-static zt_err dead_error(const struct zt_comm *c, struct zt_fault *fault)
+zt_err zt_comm_dead_error(const struct zt_comm *c, struct zt_fault *fault)
 {
     if (fault)
         *fault = c->dead_fault;
@@ -157,8 +127,7 @@ static zt_err is_dead(struct zt_comm *c)
     return c->dead;
 }
 
-/* On the thread whose turn it is. */
-static zt_err run_now(struct zt_comm *c, const struct zt_comm_call *call)
+zt_err zt_comm_run_now(struct zt_comm *c, const struct zt_comm_call *call)
 {
     zt_err rc = is_dead(c);
 
@@ -178,7 +147,7 @@ static zt_err run_now(struct zt_comm *c, const struct zt_comm_call *call)
 static void run_queued(struct zt_comm *c, const struct zt_comm_call *call,
                        uint64_t number)
 {
-    if (run_now(c, call) && !atomic_load(&c->dead_from))
+    if (zt_comm_run_now(c, call) && !atomic_load(&c->dead_from))
         atomic_store(&c->dead_from, number);
 }
 
@@ -249,14 +218,14 @@ static zt_err run_blocking(struct zt_comm *c, const struct zt_comm_call *call,
 
     if (rc)
         return rc;
-    drain(c);
-    return run_now(c, call) ? dead_error(c, fault) : ZT_OK;
+    zt_comm_drain(c);
+    return zt_comm_run_now(c, call) ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
 
 static zt_err start(struct zt_comm *c, struct zt_comm_call *call, zt_comm_handle *out,
                     struct zt_fault *fault)
 {
-    struct family *f = c->family;
+    struct zt_comm_family *f = c->family;
     zt_err rc = check_call(c, call, fault);
 
     if (!rc && !f->progress)
@@ -281,11 +250,10 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
                             (unsigned long long)c->family->issued);
     zt_progress_wait(c->family->progress, handle);
     dead_from = atomic_load(&c->dead_from);
-    return dead_from && handle >= dead_from ? dead_error(c, fault) : ZT_OK;
+    return dead_from && handle >= dead_from ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
 
-/* Of a call for memory: that there is none breaks nothing. */
-static zt_err outcome(struct zt_comm *c, zt_err rc, struct zt_fault *fault)
+zt_err zt_comm_outcome(struct zt_comm *c, zt_err rc, struct zt_fault *fault)
 {
     if (rc && fault)
         *fault = c->dead_fault;
@@ -303,11 +271,11 @@ static zt_err take_memory(struct zt_comm *c, size_t bytes, bool shared, void **o
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "comm: ranks of engine %s have no memory in common",
                             c->engine->name);
-    drain(c);
+    zt_comm_drain(c);
     if (is_dead(c))
-        return dead_error(c, fault);
+        return zt_comm_dead_error(c, fault);
     rc = c->engine->alloc(c->self, bytes, shared, out, &c->dead_fault);
-    return outcome(c, rc, fault);
+    return zt_comm_outcome(c, rc, fault);
 }
 
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out, struct zt_fault *fault)
@@ -442,81 +410,4 @@ zt_err zt_broadcast_start(struct zt_comm *c, void *buf, size_t count, zt_dtype d
 
     call.root = root;
     return start(c, &call, out, fault);
-}
-
-/* ---------------------------------------------------------------- groups */
-/* What a split makes of the colors: this rank's group, and its place there. */
-struct grouping {
-    int *members; /* (num_members) ranks of the parent, in order */
-    int num_members, my_index, group_id;
-};
-
-static void group_by_color(const int32_t *colors, int world, int rank, struct grouping *g)
-{
-    g->num_members = g->my_index = g->group_id = 0;
-    for (int r = 0; r < world; r++) {
-        if (colors[r] != colors[rank])
-            continue;
-        if (r == rank)
-            g->my_index = g->num_members;
-        g->members[g->num_members++] = r;
-    }
-    /* groups are numbered in the order of their first members */
-    for (int r = 0; r < g->members[0]; r++) {
-        int q = 0;
-
-        while (colors[q] != colors[r])
-            q++;
-        g->group_id += q == r;
-    }
-}
-
-/* Everybody's color, as a call like any other. */
-static zt_err exchange_colors(struct zt_comm *c, int32_t color, int32_t *colors)
-{
-    struct zt_comm_call call = movement(ZT_COMM_ALL_GATHER, &color, colors, 1, ZT_I32);
-
-    drain(c);
-    return run_now(c, &call);
-}
-
-static zt_err split(struct zt_comm *c, const struct grouping *g, struct zt_comm **out,
-                    struct zt_fault *fault)
-{
-    struct zt_comm *group = new_comm(g->my_index, g->num_members, c);
-    zt_err rc;
-
-    if (!group) /* not ZT_E_NOMEM: the others do not know */
-        return outcome(
-            c, zt_fault_set(&c->dead_fault, ZT_E_SYSTEM, "comm: out of memory"), fault);
-    group->engine = c->engine;
-    rc = c->engine->split(c->self, g->members, g->num_members, g->my_index, g->group_id,
-                          &group->self, &c->dead_fault);
-    if (rc) {
-        free_comm(group);
-        return outcome(c, rc, fault);
-    }
-    *out = group;
-    return ZT_OK;
-}
-
-zt_err zt_comm_split(struct zt_comm *c, int color, struct zt_comm **out,
-                     struct zt_fault *fault)
-{
-    size_t world = (size_t)c->world;
-    int32_t *colors = calloc(world, sizeof(*colors));
-    struct grouping g = {.members = calloc(world, sizeof(*g.members))};
-    zt_err rc;
-
-    if (!colors || !g.members) {
-        rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
-    } else if (exchange_colors(c, color, colors)) {
-        rc = dead_error(c, fault);
-    } else {
-        group_by_color(colors, c->world, c->rank, &g);
-        rc = split(c, &g, out, fault);
-    }
-    free(g.members);
-    free(colors);
-    return rc;
 }
