@@ -97,9 +97,19 @@ bool zt_comm_can_share(const struct zt_comm *c)
     return c->engine->shares ? c->engine->shares(c->self) : c->engine->can_share;
 }
 
+struct zt_comm *zt_comm_host(struct zt_comm *c)
+{
+    return c->engine->host ? c->engine->host(c->self) : c;
+}
+
 void zt_comm_abort(struct zt_comm *c, int rank)
 {
     c->engine->abort(c->self, rank);
+}
+
+bool zt_comm_failed(const struct zt_comm *c, struct zt_fault *fault)
+{
+    return c->engine->failed(c->self, fault);
 }
 
 /* ---------------------------------------------------------------- running a call */
@@ -208,16 +218,43 @@ static zt_err check_call(const struct zt_comm *c, const struct zt_comm_call *cal
         return zt_fault_set(fault, ZT_E_ARG, "comm: %s: %zu elements", name, call->count);
     if (call->count && (!call->send || !call->recv))
         return zt_fault_set(fault, ZT_E_ARG, "comm: %s: no buffer", name);
-    return call->count ? check_overlap(c, call, fault) : ZT_OK;
+    if (call->count && check_overlap(c, call, fault))
+        return ZT_E_ARG;
+    return c->engine->check ? c->engine->check(c->self, call, fault) : ZT_OK;
 }
 
-static zt_err run_blocking(struct zt_comm *c, const struct zt_comm_call *call,
+/* Of an engine that queues: the call is on its way. */
+static zt_err queue_now(struct zt_comm *c, struct zt_comm_call *call,
+                        struct zt_fault *fault)
+{
+    call->number = ++c->family->issued;
+    return zt_comm_run_now(c, call) ? zt_comm_dead_error(c, fault) : ZT_OK;
+}
+
+/* What the device's main stream does next comes after that call. */
+static zt_err await_now(struct zt_comm *c, uint64_t number, struct zt_fault *fault)
+{
+    zt_err rc = is_dead(c);
+
+    if (!rc) {
+        rc = c->engine->await(c->self, number, &c->dead_fault);
+        if (rc)
+            die(c, rc);
+    }
+    return rc ? zt_comm_dead_error(c, fault) : ZT_OK;
+}
+
+static zt_err run_blocking(struct zt_comm *c, struct zt_comm_call *call,
                            struct zt_fault *fault)
 {
     zt_err rc = check_call(c, call, fault);
 
     if (rc)
         return rc;
+    if (c->engine->await) {
+        rc = queue_now(c, call, fault);
+        return rc ? rc : await_now(c, call->number, fault);
+    }
     zt_comm_drain(c);
     return zt_comm_run_now(c, call) ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
@@ -228,6 +265,12 @@ static zt_err start(struct zt_comm *c, struct zt_comm_call *call, zt_comm_handle
     struct zt_comm_family *f = c->family;
     zt_err rc = check_call(c, call, fault);
 
+    if (!rc && c->engine->await) {
+        rc = queue_now(c, call, fault);
+        if (!rc)
+            *out = call->number;
+        return rc;
+    }
     if (!rc && !f->progress)
         rc = zt_progress_open(run_queued, &f->progress, fault);
     if (rc)
@@ -248,6 +291,8 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
         return zt_fault_set(fault, ZT_E_ARG, "comm: wait for call %llu of %llu",
                             (unsigned long long)handle,
                             (unsigned long long)c->family->issued);
+    if (c->engine->await)
+        return await_now(c, handle, fault);
     zt_progress_wait(c->family->progress, handle);
     dead_from = atomic_load(&c->dead_from);
     return dead_from && handle >= dead_from ? zt_comm_dead_error(c, fault) : ZT_OK;

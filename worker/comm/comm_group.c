@@ -29,9 +29,11 @@ static void group_by_color(const int32_t *colors, int world, int rank, struct gr
     }
 }
 
-/* Everybody's color, as a call like any other. */
-static zt_err exchange_colors(struct zt_comm *c, int32_t color, int32_t *colors)
+/* Everybody's color, as a call like any other; the one on the host, of a device's. */
+static zt_err exchange_colors(struct zt_comm *c, int32_t color, int32_t *colors,
+                              struct zt_fault *fault)
 {
+    struct zt_comm *host = zt_comm_host(c);
     struct zt_comm_call call = {.op = ZT_COMM_ALL_GATHER,
                                 .dtype = ZT_I32,
                                 .scale = 1,
@@ -39,8 +41,10 @@ static zt_err exchange_colors(struct zt_comm *c, int32_t color, int32_t *colors)
                                 .send = &color,
                                 .recv = colors};
 
+    if (host != c)
+        return zt_all_gather(host, &color, colors, 1, ZT_I32, fault);
     zt_comm_drain(c);
-    return zt_comm_run_now(c, &call);
+    return zt_comm_run_now(c, &call) ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
 
 static zt_err split(struct zt_comm *c, const struct grouping *g, struct zt_comm **out,
@@ -73,9 +77,10 @@ zt_err zt_comm_split(struct zt_comm *c, int color, struct zt_comm **out,
 
     if (!colors || !g.members) {
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
-    } else if (exchange_colors(c, color, colors)) {
-        rc = zt_comm_dead_error(c, fault);
     } else {
+        rc = exchange_colors(c, color, colors, fault);
+    }
+    if (!rc) {
         group_by_color(colors, c->world, c->rank, &g);
         rc = split(c, &g, out, fault);
     }

@@ -68,13 +68,12 @@ struct zt_comm_engine {
     zt_err (*split)(void *self, const int *members, int num_members, int my_index,
                     int group_id, void **group_self, struct zt_fault *fault);
     void (*abort)(void *self, int rank); /* any thread, signal handlers too */
+    bool (*failed)(const void *self, struct zt_fault *fault); /* as zt_comm_failed() */
     /* optional: whether this instance can share, where `can_share` depends on it */
     bool (*shares)(const void *self);
     /* optional: ZT_E_ARG for what this engine cannot do; breaks nothing */
     zt_err (*check)(const void *self, const struct zt_comm_call *call,
                     struct zt_fault *fault);
-    /* optional: any thread, as zt_comm_failed() */
-    bool (*failed)(const void *self, struct zt_fault *fault);
     /*
      * Of an engine that queues, for memory of a device; its open is NULL. run() returns
      * when the call is queued; calls are numbered from 1 over a communicator and its

@@ -128,6 +128,13 @@ static void faulty_abort(void *self, int rank)
     f->engine->abort(f->inner, rank);
 }
 
+static bool faulty_failed(const void *self, struct zt_fault *fault)
+{
+    const struct faulty *f = self;
+
+    return f->engine->failed(f->inner, fault);
+}
+
 const struct zt_comm_engine zt_comm_faulty = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "faulty",
@@ -137,5 +144,6 @@ const struct zt_comm_engine zt_comm_faulty = {
     .run = faulty_run,
     .split = faulty_split,
     .abort = faulty_abort,
+    .failed = faulty_failed,
     .shares = faulty_shares,
 };

@@ -260,6 +260,11 @@ zt_err zt_meet_begin(struct zt_meet *m, const struct zt_comm_call *call,
     return ZT_OK;
 }
 
+bool zt_meet_failed(const struct zt_meet *m, struct zt_fault *fault)
+{
+    return zt_shm_abort_text(atomic_load(&m->file->abort), fault);
+}
+
 void zt_meet_abort(struct zt_meet *m, int rank)
 {
     bool member = rank >= 0 && rank < m->world;

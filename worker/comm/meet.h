@@ -73,6 +73,8 @@ zt_err zt_meet_begin(struct zt_meet *m, const struct zt_comm_call *call,
                      struct zt_shm_header *mine, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_meet_sync(struct zt_meet *m, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_meet_abort(struct zt_meet *m, int rank);
+/* Any thread: whether the file says that it is over. */
+bool zt_meet_failed(const struct zt_meet *m, struct zt_fault *fault);
 
 /* For meet.c and meet_join.c: the parts of a wait. */
 double zt_meet_now_s(void);

@@ -359,6 +359,11 @@ zt_err zt_mesh_begin(struct zt_mesh *m, const struct zt_comm_call *call, uint8_t
     return rc ? rc : compare(m, fault);
 }
 
+bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault)
+{
+    return zt_shm_abort_text(abort_word(m->family), fault);
+}
+
 void zt_mesh_abort(struct zt_mesh *m, int rank)
 {
     struct zt_mesh_family *f = m->family;

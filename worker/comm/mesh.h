@@ -97,5 +97,10 @@ void zt_mesh_recv(struct zt_mesh *m, int b, void *at, size_t bytes, int from);
 zt_err zt_mesh_wait(struct zt_mesh *m, int b, struct zt_fault *fault) ZT_MUST_CHECK;
 
 void zt_mesh_abort(struct zt_mesh *m, int rank);
+/*
+ * Any thread: whether this process or the node daemon says that it is over. What a peer
+ * says by a message is heard by waits alone.
+ */
+bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault);
 
 #endif

@@ -505,6 +505,13 @@ static void mpi_abort(void *self, int rank)
     zt_mesh_abort(s->mesh, rank);
 }
 
+static bool mpi_failed(const void *self, struct zt_fault *fault)
+{
+    const struct mpi *s = self;
+
+    return zt_mesh_failed(s->mesh, fault);
+}
+
 const struct zt_comm_engine zt_comm_mpi = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "mpi",
@@ -515,4 +522,5 @@ const struct zt_comm_engine zt_comm_mpi = {
     .run = mpi_run,
     .split = mpi_split,
     .abort = mpi_abort,
+    .failed = mpi_failed,
 };

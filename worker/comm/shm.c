@@ -464,6 +464,13 @@ static void shm_abort(void *self, int rank)
     zt_meet_abort(&s->meet, rank);
 }
 
+static bool shm_failed(const void *self, struct zt_fault *fault)
+{
+    const struct shm *s = self;
+
+    return zt_meet_failed(&s->meet, fault);
+}
+
 const struct zt_comm_engine zt_comm_shm = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "shm",
@@ -474,4 +481,5 @@ const struct zt_comm_engine zt_comm_shm = {
     .run = shm_run,
     .split = shm_split,
     .abort = shm_abort,
+    .failed = shm_failed,
 };

@@ -29,6 +29,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/fault.h"
+
 #define ZT_SHM_MAGIC       0x7a746332u /* "ztc2": grows with the layout */
 #define ZT_SHM_PAGE        4096u
 #define ZT_SHM_MAX_WORLD   256
@@ -98,6 +100,17 @@ static inline void zt_shm_mark_abort(struct zt_shm_head *h, int why, int rank)
 
     atomic_compare_exchange_strong(&h->abort, &none, word);
     zt_shm_ring(h);
+}
+
+/* Whether a word says that it is over, and the sentence. */
+static inline bool zt_shm_abort_text(uint32_t word, struct zt_fault *fault)
+{
+    if (word)
+        zt_fault_set(fault, ZT_E_PEER,
+                     word >> 16 == ZT_SHM_WHY_LATE ? "comm: rank %d did not come in time"
+                                                   : "comm: rank %d has failed",
+                     (int)(word & 0xffff) - 1);
+    return word != 0;
 }
 
 #endif

@@ -136,6 +136,16 @@ static void solo_abort(void *self, int rank)
     atomic_compare_exchange_strong(&s->root->blamed, &none, rank + 1);
 }
 
+static bool solo_failed(const void *self, struct zt_fault *fault)
+{
+    const struct solo *s = self;
+    int blamed = atomic_load(&s->root->blamed);
+
+    if (blamed)
+        zt_fault_set(fault, ZT_E_PEER, "comm: rank %d has failed", blamed - 1);
+    return blamed != 0;
+}
+
 const struct zt_comm_engine zt_comm_solo = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "solo",
@@ -146,4 +156,5 @@ const struct zt_comm_engine zt_comm_solo = {
     .run = solo_run,
     .split = solo_split,
     .abort = solo_abort,
+    .failed = solo_failed,
 };
