@@ -365,19 +365,6 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
 
 /* ---------------------------------------------------------------- unique ids */
 
-int zt_unique_id_count(int world, int ranks_per_id)
-{
-    return ranks_per_id < 1 || world <= ranks_per_id
-               ? 1
-               : (world + ranks_per_id - 1) / ranks_per_id;
-}
-
-/* Spread evenly, so that they lie on different nodes. */
-int zt_unique_id_root(int world, int num_ids, int k)
-{
-    return (int)((long long)k * world / num_ids);
-}
-
 zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int num_ids,
                                 int (*make)(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES]),
                                 void *ctx, uint8_t (*ids)[ZT_UNIQUE_ID_BYTES],

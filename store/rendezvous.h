@@ -16,9 +16,8 @@
 #ifndef STORE_RENDEZVOUS_H
 #define STORE_RENDEZVOUS_H
 
+#include "common/unique_id.h"
 #include "store/place.h"
-
-#define ZT_UNIQUE_ID_BYTES 128
 
 struct zt_rendezvous;
 
@@ -45,16 +44,12 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
 
 /*
  * Collective: num_ids opaque ids for a communicator called `name`, made by as many ranks
- * (`make` is called on those, returns 0 on success), read by all. More than one id lets
- * the library that they are for start large groups faster.
+ * (`make` is called on those, returns 0 on success), read by all.
  */
 zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int num_ids,
                                 int (*make)(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES]),
                                 void *ctx, uint8_t (*ids)[ZT_UNIQUE_ID_BYTES],
                                 struct zt_fault *fault) ZT_MUST_CHECK;
-/* One id for every `ranks_per_id` ranks, at least one; the rank that makes id k. */
-int zt_unique_id_count(int world, int ranks_per_id);
-int zt_unique_id_root(int world, int num_ids, int k);
 
 /* One memory file for all ranks; and connections between them, for a vigil (vigil.h). */
 struct zt_local_group {

@@ -353,6 +353,10 @@ static void ids_are_spread_over_the_ranks(void **state)
                 assert_true(root >= 0 && root < world);
                 assert_true(!k || root > zt_unique_id_root(world, n, k - 1));
             }
+    /* as NCCL spreads them: the first ones have one rank more */
+    assert_int_equal(zt_unique_id_root(11, 3, 0), 0);
+    assert_int_equal(zt_unique_id_root(11, 3, 1), 4);
+    assert_int_equal(zt_unique_id_root(11, 3, 2), 8);
 }
 
 int main(void)
