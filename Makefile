@@ -35,7 +35,7 @@ DIRS_launcher   := launcher
 
 DEPS_common     :=
 DEPS_store      := common
-DEPS_comm       := common
+DEPS_comm       := kernels common
 DEPS_data       := common
 DEPS_kernels    := common
 DEPS_optim      := kernels common
@@ -43,7 +43,7 @@ DEPS_checkpoint := common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd optim comm kernels common
 DEPS_engine     := zero autograd optim data comm checkpoint kernels store common
-DEPS_daemon     := comm common
+DEPS_daemon     := comm kernels common
 DEPS_launcher   := store common
 
 # ---------------------------------------------------------------- flags
@@ -84,7 +84,10 @@ HASH  := \#
 probe = $(shell printf '%s\n' '$(1)' | $(2) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1 || echo 0)
 CUDA_HOME ?= /usr/local/cuda
 HAVE_CUDA ?= $(call probe,$(HASH)include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
-HAVE_NCCL ?= $(call probe,$(HASH)include <nccl.h>,$(CC) -I$(CUDA_HOME)/include)
+# NCCL's header may be there without the library: this one links
+NCCL_LINK = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lnccl -lcudart_static -ldl -lpthread -lrt
+HAVE_NCCL ?= $(shell printf '%s\n' '$(HASH)include <nccl.h>' 'int main(void) { int v; return ncclGetVersion(&v); }' | \
+  $(CC) -isystem $(CUDA_HOME)/include -x c - -o /dev/null $(NCCL_LINK) >/dev/null 2>&1 && echo 1 || echo 0)
 MPICC     ?= mpicc
 HAVE_MPI  ?= $(call probe,$(HASH)include <mpi.h>,$(MPICC))
 
@@ -97,6 +100,7 @@ closure = $(1) $(DEPS_$(1))
 
 # what needs a library of its own is a shared object, loaded when a run asks for it
 MPI_SO  := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/backends/mpi.so)
+NCCL_SO := $(if $(filter 1,$(HAVE_NCCL)),$(BIN)/backends/nccl.so)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
@@ -108,16 +112,17 @@ TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(NCCL_SO) summary
 
-summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO)
+summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(NCCL_SO)
 	$(if $(MPI_SO),,@rm -f $(BIN)/backends/mpi.so)
+	$(if $(NCCL_SO),,@rm -f $(BIN)/backends/nccl.so)
 	@printf '\n  %-10s %s\n' \
 	  'backend' 'state' \
 	  'cpu' 'built in (oneDNN, OpenMP)' \
 	  'meta' 'built in (shapes only)' \
 	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; kernels$(COMMA) but no training on GPUs yet,no toolkit found; not needed)' \
-	  'nccl' '$(if $(filter 1,$(HAVE_NCCL)),headers found; used with the CUDA backend,not found; not needed)' \
+	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
 
@@ -186,6 +191,13 @@ $(BIN)/backends/mpi.so: backends/mpi.c $(B)/flags
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_CFLAGS) -c -o $(B)/backends/mpi.o $<
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_LDFLAGS) -shared -o $@ $(B)/backends/mpi.o
 
+# plain C; -isystem: NVIDIA's headers do not compile without warnings
+$(BIN)/backends/nccl.so: backends/nccl.c $(B)/flags
+	$(call say,SO,$@)
+	@mkdir -p $(@D) $(B)/backends
+	$(Q)$(CC) $(ALL_CFLAGS) -isystem $(CUDA_HOME)/include -c -o $(B)/backends/nccl.o $<
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $(B)/backends/nccl.o $(NCCL_LINK)
+
 # ---------------------------------------------------------------- the cuda backend without a device
 # `make cuda-shim`: kernels/cuda and the tests of kernels, compiled by the host compiler against
 # test/shim. VARIANT=asan and ubsan work; SHIM_SEED=n draws other orders (test/shim/shim.h).
@@ -231,6 +243,13 @@ $(B)/unit/kernels-on-cuda/%: $(SHIM)/test/unit/kernels/%.c.o $(SHIM)/test/unit/c
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
+# the same source on the shim: what it calls comes from the shim's cuda.so, which is global
+SHIM_NCCL_SO := $(SHIM)/backends/nccl.so
+$(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -x c++ $(SHIM_CXXFLAGS) -c -o $(SHIM)/backends/nccl.o $<
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $(SHIM)/backends/nccl.o
 .PRECIOUS: $(SHIM)/%.cu.o $(SHIM)/%.cpp.o $(SHIM)/%.c.o
 cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
@@ -389,7 +408,7 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -m 755 bin/zlaunch bin/zworker $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
-	$(if $(MPI_SO),install -m 755 $(MPI_SO) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
+	$(if $(MPI_SO)$(NCCL_SO),install -m 755 $(MPI_SO) $(NCCL_SO) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
 	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
 	install -m 644 hostfile.example $(DESTDIR)$(PREFIX)/share/zlaunch
 	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/

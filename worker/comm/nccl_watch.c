@@ -1,0 +1,330 @@
+/*
+ * nccl_watch.c -- the thread that ends what hangs on a device, and the waits that are
+ * left to the host: for NCCL to queue what it was asked for.
+ *
+ * A collective whose peer is gone runs on the device for ever, and whoever waits for that
+ * stream with it. So a thread looks every LOOK_S: has the host's communicator failed, has
+ * NCCL noticed something, does a collective take too long? Then the family is broken,
+ * NCCL is told to abort all communicators at once (one after the other they can wait for
+ * each other through the device), which makes their kernels leave, and the others are
+ * told through `host`.
+ *
+ * Aborting frees what a call under way on another thread uses, so it waits for `calls`;
+ * but not for long: a call can be stuck because the device takes no more work, and it is
+ * the abort that frees it.
+ */
+#include "worker/comm/nccl.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/trace.h"
+
+#define LOOK_S     0.1
+#define PATIENCE_S 1.0 /* with a call that is under way */
+#define BLAME_S    1.0 /* from an error of NCCL to the word on who is gone */
+#define YIELDS     64
+
+static void sleep_s(double seconds)
+{
+    struct timespec t = {0, (long)(seconds * 1e9)};
+
+    nanosleep(&t, NULL);
+}
+
+static struct timespec in_s(double seconds)
+{
+    struct timespec t;
+    long ns;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    ns = t.tv_nsec + (long)((seconds - (double)(long)seconds) * 1e9);
+    t.tv_sec += (time_t)seconds + ns / 1000000000;
+    t.tv_nsec = ns % 1000000000;
+    return t;
+}
+
+/* ---------------------------------------------------------------- the end */
+bool zt_nccl_is_broken(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    int blamed = atomic_load(&f->blamed);
+    bool broken;
+
+    pthread_mutex_lock(&f->lock);
+    if (blamed && !f->broken) {
+        f->broken = true;
+        zt_fault_set(&f->why, ZT_E_PEER, "comm: rank %d has failed", blamed - 1);
+    }
+    broken = f->broken;
+    if (broken && fault)
+        *fault = f->why;
+    pthread_mutex_unlock(&f->lock);
+    return broken;
+}
+
+zt_err zt_nccl_break(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    pthread_mutex_lock(&f->lock);
+    if (!f->broken) {
+        f->broken = true;
+        f->why = *fault;
+    }
+    *fault = f->why;
+    rc = f->why.code;
+    pthread_mutex_unlock(&f->lock);
+    sem_post(&f->wake);
+    return rc;
+}
+
+zt_err zt_nccl_error(struct zt_nccl_family *f, struct zt_nccl_comm *c, const char *doing,
+                     int error, struct zt_fault *fault)
+{
+    double until = zt_nccl_now_s() + BLAME_S;
+    char text[512];
+
+    f->nccl->why(c, error, text, sizeof(text));
+    while (!zt_comm_failed(f->host, fault) && zt_nccl_now_s() < until)
+        sleep_s(0.01);
+    if (!zt_comm_failed(f->host, fault))
+        zt_fault_set(fault, ZT_E_PEER, "comm: %s on rank %d: %s: %s", doing,
+                     zt_comm_rank(f->host), f->nccl->name, text);
+    return zt_nccl_break(f, fault);
+}
+
+/* ---------------------------------------------------------------- calls into NCCL */
+zt_err zt_nccl_begin(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    pthread_mutex_lock(&f->calls);
+    if (!zt_nccl_is_broken(f, fault))
+        return ZT_OK;
+    pthread_mutex_unlock(&f->calls);
+    return fault->code;
+}
+
+/* What ends a wait, but its success. */
+static zt_err check_wait(struct zt_nccl_family *f, const char *doing, double deadline,
+                         struct zt_fault *fault)
+{
+    if (zt_nccl_is_broken(f, fault))
+        return fault->code;
+    if (zt_comm_failed(f->host, fault))
+        return zt_nccl_break(f, fault);
+    if (zt_nccl_now_s() < deadline)
+        return ZT_OK;
+    zt_fault_set(fault, ZT_E_PEER,
+                 "comm: %s on rank %d: %s did not reach the other ranks within %g s (do "
+                 "they hang? can their hosts reach each other? NCCL_DEBUG=INFO tells "
+                 "more)",
+                 doing, zt_comm_rank(f->host), f->nccl->name, f->timeout_s);
+    return zt_nccl_break(f, fault);
+}
+
+static void rest(unsigned turn)
+{
+    if (turn < YIELDS)
+        sched_yield();
+    else
+        sleep_s(turn < 4 * YIELDS ? 50e-6 : 1e-3);
+}
+
+zt_err zt_nccl_end(struct zt_nccl_rank *s, const char *doing, int error,
+                   struct zt_fault *fault)
+{
+    struct zt_nccl_family *f = s->family;
+    double deadline = zt_nccl_now_s() + f->timeout_s;
+    bool busy = true;
+    zt_err rc = ZT_OK;
+
+    for (unsigned turn = 0; !rc; turn++) {
+        if (!error && !zt_nccl_is_broken(f, NULL))
+            error = f->nccl->state(s->comm, &busy);
+        pthread_mutex_unlock(&f->calls); /* the watch may want it */
+        if (error)
+            return zt_nccl_error(f, NULL, doing, error, fault);
+        if (!busy)
+            return ZT_OK;
+        rc = check_wait(f, doing, deadline, fault);
+        if (!rc) {
+            rest(turn);
+            rc = zt_nccl_begin(f, fault);
+        }
+    }
+    return rc;
+}
+
+zt_err zt_nccl_settle(struct zt_nccl_family *f, struct zt_nccl_comm *c, const char *doing,
+                      struct zt_fault *fault)
+{
+    double deadline = zt_nccl_now_s() + f->timeout_s;
+    bool busy = true;
+    zt_err rc = ZT_OK;
+
+    for (unsigned turn = 0; !rc && busy; turn++) {
+        int error = f->nccl->state(c, &busy);
+
+        if (error)
+            rc = zt_nccl_error(f, c, doing, error, fault);
+        else if (busy)
+            rc = check_wait(f, doing, deadline, fault);
+        if (!rc && busy)
+            rest(turn);
+    }
+    if (rc)
+        f->nccl->abort(&c, 1);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the watch */
+/* Since when has the device not passed the next call? false: it has passed all. */
+static bool oldest(struct zt_nccl_family *f, struct zt_comm_call *call, double *since,
+                   zt_err *rc, struct zt_fault *fault)
+{
+    bool waits = false;
+
+    *rc = ZT_OK;
+    pthread_mutex_lock(&f->lock);
+    while (!*rc && !waits && f->passed < f->queued) {
+        const struct zt_nccl_slot *s = &f->slot[(f->passed + 1) % ZT_NCCL_RING];
+        bool passed = true;
+
+        if (s->number > f->passed) /* else it was not for the device */
+            *rc = f->be->event_passed(f->dev, s->event, &passed, fault);
+        waits = !passed;
+        if (waits) {
+            *call = s->call;
+            *since = s->queued_s > f->moved_s ? s->queued_s : f->moved_s;
+        } else {
+            f->passed++;
+            f->moved_s = zt_nccl_now_s();
+        }
+    }
+    pthread_mutex_unlock(&f->lock);
+    return waits;
+}
+
+static zt_err check_age(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    struct zt_comm_call call;
+    double since = 0;
+    char text[128];
+    zt_err rc;
+
+    if (!oldest(f, &call, &since, &rc, fault) || zt_nccl_now_s() - since < f->timeout_s)
+        return rc;
+    zt_comm_call_text(&call, text, sizeof(text));
+    return zt_fault_set(fault, ZT_E_PEER,
+                        "comm: %s (call %llu on the device) on rank %d did not end "
+                        "within %g s: another rank hangs, or asked for something else",
+                        text, (unsigned long long)call.number, zt_comm_rank(f->host),
+                        f->timeout_s);
+}
+
+/* What NCCL noticed by itself, between calls. */
+static zt_err check_nccl(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    int error = 0;
+    bool busy;
+
+    if (pthread_mutex_trylock(&f->calls))
+        return ZT_OK; /* whoever is in a call sees it there */
+    for (const struct zt_nccl_rank *s = f->ranks; s && !error; s = s->next)
+        if (s->comm)
+            error = f->nccl->state(s->comm, &busy);
+    pthread_mutex_unlock(&f->calls);
+    return error ? zt_nccl_error(f, NULL, "a collective on the device", error, fault)
+                 : ZT_OK;
+}
+
+static bool is_over(struct zt_nccl_family *f)
+{
+    struct zt_fault fault;
+    zt_err rc = ZT_OK;
+
+    if (zt_nccl_is_broken(f, NULL))
+        return true;
+    if (zt_comm_failed(f->host, &fault))
+        rc = fault.code;
+    if (!rc)
+        rc = check_nccl(f, &fault);
+    if (!rc)
+        rc = check_age(f, &fault);
+    if (rc)
+        zt_nccl_break(f, &fault);
+    return rc != ZT_OK;
+}
+
+static void abort_all(struct zt_nccl_family *f)
+{
+    struct timespec until = in_s(PATIENCE_S);
+    bool mine = !pthread_mutex_clocklock(&f->calls, CLOCK_MONOTONIC, &until);
+    struct zt_nccl_comm **all;
+    size_t num = 0;
+
+    if (!zt_comm_failed(f->host, NULL))
+        zt_comm_abort(f->host, zt_comm_rank(f->host));
+    for (const struct zt_nccl_rank *s = f->ranks; s; s = s->next)
+        num++;
+    all = calloc(num + 1, sizeof(*all));
+    num = 0;
+    for (struct zt_nccl_rank *s = f->ranks; s; s = s->next) {
+        if (s->comm && all)
+            all[num++] = s->comm;
+        s->comm = NULL;
+    }
+    if (num)
+        f->nccl->abort(all, (int)num);
+    free(all);
+    if (mine)
+        pthread_mutex_unlock(&f->calls);
+}
+
+static void *watch(void *arg)
+{
+    struct zt_nccl_family *f = arg;
+
+    zt_trace_thread("nccl watch");
+    for (;;) {
+        bool stop = atomic_load(&f->stop);
+        struct timespec until = in_s(LOOK_S);
+
+        if (is_over(f)) {
+            abort_all(f);
+            return NULL;
+        }
+        if (stop)
+            return NULL;
+        sem_clockwait(&f->wake, CLOCK_MONOTONIC, &until);
+    }
+}
+
+zt_err zt_nccl_watch_start(struct zt_nccl_family *f, struct zt_fault *fault)
+{
+    sigset_t all, was;
+    int e;
+
+    sigfillset(&all); /* signals are the application's business */
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    e = pthread_create(&f->watch, NULL, watch, f);
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (e)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: no thread to watch NCCL: %s",
+                            strerror(e));
+    f->watched = true;
+    return ZT_OK;
+}
+
+void zt_nccl_watch_stop(struct zt_nccl_family *f)
+{
+    if (!f->watched)
+        return;
+    atomic_store(&f->stop, true);
+    sem_post(&f->wake);
+    pthread_join(f->watch, NULL);
+    f->watched = false;
+}
