@@ -53,12 +53,12 @@ static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
     const struct zt_view *x = &job->a->logits;
     const int32_t *target = job->a->targets.data;
     float *lse = job->a->lse.data, in[ZT_TILE], one[1], max;
-    int64_t classes = x->shape[1];
+    int64_t classes = x->shape[1], distance = x->stride[0];
     double sum;
 
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
-        struct zt_row r = zt_row_at(x->data, x->dtype, row * classes, in);
+        struct zt_row r = zt_row_at(x->data, x->dtype, row * distance, in);
 
         lse[row] = job->row_loss[row] = 0;
         if (target[row] == job->a->ignore)
@@ -67,7 +67,7 @@ static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
         lse[row] = log_sum(max, sum);
         job->row_loss[row] =
             lse[row] -
-            *zt_tile_load(x->data, x->dtype, row * classes + target[row], 1, one);
+            *zt_tile_load(x->data, x->dtype, row * distance + target[row], 1, one);
     }
 }
 
@@ -125,12 +125,13 @@ static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
             if (ignored)
                 memset(out, 0, (size_t)n * sizeof(float));
             else
-                zt_tile_exp(out,
-                            zt_tile_load(x->data, x->dtype, row * classes + at, n, in),
-                            lse[row], dloss, n);
+                zt_tile_exp(
+                    out, zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in),
+                    lse[row], dloss, n);
             if (!ignored && hit >= 0 && hit < n)
                 out[hit] -= dloss;
-            zt_tile_store(dx->data, dx->dtype, row * classes + at, n, out, a->accumulate);
+            zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
+                          a->accumulate);
         }
     }
 }

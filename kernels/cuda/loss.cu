@@ -67,7 +67,7 @@ static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64
         if (!is_ignored(t, row) && is_class(t, row)) {
             zt_row_max_sum(x, row, part, parts, &max, &sum);
             log_sum = max + logf((float)sum);
-            loss = log_sum - zt_get(x.data, x.dtype, row * x.cols + t.of[row]);
+            loss = log_sum - zt_get(x.data, x.dtype, row * x.distance + t.of[row]);
         } else if (!is_ignored(t, row)) {
             log_sum = loss = NAN;
         }

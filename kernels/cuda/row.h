@@ -118,6 +118,7 @@ struct zt_rows {
     void *data;
     zt_dtype dtype;
     int64_t rows, cols;
+    int64_t distance; /* elements from row to row */
     bool wide;
 };
 
@@ -129,7 +130,8 @@ static inline struct zt_rows zt_rows_of(const struct zt_view *v)
     r.dtype = v->dtype;
     r.rows = v->shape[0];
     r.cols = v->shape[1];
-    r.wide = zt_is_aligned(v->data) && r.cols % ZT_PACK == 0;
+    r.distance = v->stride[0];
+    r.wide = zt_is_aligned(v->data) && r.distance % ZT_PACK == 0;
     return r;
 }
 
@@ -146,7 +148,8 @@ static __device__ __forceinline__ void zt_row_get(float x[ZT_PACK],
                                                   const struct zt_rows &r, int64_t row,
                                                   int64_t col, float rest)
 {
-    zt_get_pack(x, r.data, r.dtype, row * r.cols + col, r.cols - col, r.wide, rest);
+    zt_get_pack(x, r.data, r.dtype, row * r.distance + col, r.cols - col,
+                r.wide && r.cols - col >= ZT_PACK, rest);
 }
 
 static __device__ __forceinline__ void zt_row_put(const struct zt_rows &r, int64_t row,
@@ -160,7 +163,8 @@ static __device__ __forceinline__ void zt_row_put(const struct zt_rows &r, int64
         for (int i = 0; i < ZT_PACK; i++)
             x[i] += old[i];
     }
-    zt_put_pack(r.data, r.dtype, row * r.cols + col, r.cols - col, r.wide, x);
+    zt_put_pack(r.data, r.dtype, row * r.distance + col, r.cols - col,
+                r.wide && r.cols - col >= ZT_PACK, x);
 }
 
 /*

@@ -6,6 +6,9 @@
  */
 #include "worker/autograd/tape.h"
 
+#define ROW_ALIGN 8  /* elements: 16 bytes of a 16-bit type */
+#define ROW_ROOM  64 /* to a multiple of this, where there must be room */
+
 static struct zt_view turned(struct zt_view v)
 {
     int n = v.ndim;
@@ -71,20 +74,28 @@ static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
     return a.dx;
 }
 
+/* (..., C), rows equally far apart, as (N, C) */
+static struct zt_view rows_of(struct zt_view v)
+{
+    int last = v.ndim - 1;
+    int64_t cols = v.shape[last], n = zt_view_numel(&v) / cols;
+    struct zt_view r = zt_view_of(v.data, v.dtype, 2, (int64_t[]){n, cols});
+
+    if (last > 0)
+        r.stride[0] = v.stride[last - 1];
+    return r;
+}
+
 static void linear_backward(struct zt_step *s, struct zt_node *n)
 {
     const struct linear *l = n->attr;
     struct zt_view x = zt_data(n->saved[X]), w = zt_data(n->saved[W]);
-    struct zt_view dy = zt_grad_of(n->out);
+    struct zt_view dy = rows_of(zt_grad_of(n->out));
     struct zt_colsum_args sum = {.accumulate = true};
     struct zt_sink db;
     void *scratch;
 
-    dy = before_epilogue(
-        s, n,
-        zt_view_of(dy.data, dy.dtype, 2,
-                   (int64_t[]){x.shape[0], l->in_out ? w.shape[1] : w.shape[0]}),
-        &scratch);
+    dy = before_epilogue(s, n, dy, &scratch);
     grad_product(s, n->in[X], dy, l->in_out ? turned(w) : w);
     if (l->in_out)
         grad_product(s, n->in[W], turned(x), dy);
@@ -139,9 +150,27 @@ static struct zt_tensor *keep_pre(struct zt_step *s, struct zt_gemm_args *a,
     return pre;
 }
 
+/*
+ * A value whose rows begin at boundaries that matrix units want: with room between them
+ * when their own length is odd (50257 words), and without when it is not.
+ */
+static struct zt_tensor *new_spaced(struct zt_step *s, struct zt_view v)
+{
+    int last = v.ndim - 1;
+    int64_t cols = v.shape[last];
+    struct zt_tensor *t;
+
+    if (cols % ROW_ALIGN == 0)
+        return zt_value_new(s, v.dtype, v.ndim, v.shape);
+    v.shape[last] = (cols + ROW_ROOM - 1) / ROW_ROOM * ROW_ROOM;
+    t = zt_value_new(s, v.dtype, v.ndim, v.shape);
+    v.shape[last] = cols;
+    return t ? zt_value_view(s, t, v.ndim, v.shape, t->view.stride, 0) : NULL;
+}
+
 static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
                                 struct zt_tensor *w, struct zt_tensor *bias,
-                                unsigned flags)
+                                unsigned flags, bool spaced)
 {
     struct linear l = {.in_out = flags & ZT_W_IN_OUT};
     struct zt_view shape = x->view;
@@ -163,11 +192,11 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     if (bias)
         a.bias = zt_data(bias);
     shape.shape[shape.ndim - 1] = a.b.shape[1];
-    y = zt_value_new(s, shape.dtype, shape.ndim, shape.shape);
+    y = spaced ? new_spaced(s, shape)
+               : zt_value_new(s, shape.dtype, shape.ndim, shape.shape);
     if (!y)
         return NULL;
-    a.c = zt_view_of(zt_data(y).data, shape.dtype, 2,
-                     (int64_t[]){a.a.shape[0], a.b.shape[1]});
+    a.c = rows_of(zt_data(y));
     in[X] = saved[X] = x;
     in[W] = saved[W] = w;
     in[BIAS] = bias;
@@ -183,7 +212,15 @@ zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
 {
     if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
         return NULL;
-    return linear(s, x, w, bias, flags);
+    return linear(s, x, w, bias, flags, false);
+}
+
+struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
+                                   struct zt_tensor *w)
+{
+    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, NULL, 0))
+        return NULL;
+    return linear(s, x, w, NULL, 0, true);
 }
 
 /* ---- matmul ---- */

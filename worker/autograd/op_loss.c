@@ -5,6 +5,12 @@
 
 enum { LOGITS, TARGETS, LSE };
 
+/* Rows, with nothing between them but what makes their memory begin well. */
+static bool is_all_of(const struct zt_store *st, const struct zt_view *rows)
+{
+    return rows->shape[0] * rows->stride[0] == st->numel;
+}
+
 /*
  * True when the logits' memory can become their gradient: this node is all that keeps
  * them, and nothing else has sent them a gradient. The memory changes hands.
@@ -14,7 +20,7 @@ static bool take_over(struct zt_tensor *logits)
     const struct zt_store *st = logits->store;
 
     return st->owned && st->refs == 1 && !st->grad && st->grad_dtype == st->dtype &&
-           zt_view_numel(&logits->view) == st->numel;
+           is_all_of(st, &logits->view);
 }
 
 static void cross_entropy_backward(struct zt_step *s, struct zt_node *n)
@@ -63,7 +69,8 @@ zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets)
                             ZT_SHAPE_TEXT(logits), zt_dtype_name(v->dtype),
                             ZT_SHAPE_TEXT(targets), zt_dtype_name(targets->view.dtype));
     loss = zt_value_new(s, ZT_F32, 0, NULL);
-    logits = zt_rows(s, logits);
+    logits = zt_unit_last(s, logits);
+    logits = logits ? zt_rows_strided(s, logits) : NULL;
     if (s->fault.code)
         return NULL;
     saved[LOGITS] = logits;
@@ -145,7 +152,7 @@ zt_tensor *zt_lm_head(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *targets
         return zt_step_fail(s, ZT_E_ARG, "x %s, but (B, T, C) is wanted",
                             ZT_SHAPE_TEXT(x));
     if (targets)
-        return zt_cross_entropy(s, zt_linear(s, x, w, NULL, 0), targets);
+        return zt_cross_entropy(s, zt_linear_spaced(s, x, w), targets);
     if (s->pass.last_only)
         x = zt_slice(s, x, 1, x->view.shape[1] - 1, 1);
     return zt_linear(s, x, w, NULL, 0);

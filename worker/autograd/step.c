@@ -105,10 +105,17 @@ zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
     return ZT_OK;
 }
 
+static void drop_counting(struct zt_step *s)
+{
+    s->cfg.backend->host_free(s->cfg.device, s->counting,
+                              (size_t)s->num_counting * sizeof(*s->counting));
+}
+
 void zt_step_close(struct zt_step *s)
 {
     if (!s)
         return;
+    drop_counting(s);
     if (s->active)
         zt_step_end(s);
     zt_step_cache_close(s);
@@ -355,26 +362,46 @@ zt_tensor *zt_weight(zt_step *s, zt_param *param)
     return t;
 }
 
+/* At least `n` numbers to count with, which an upload may read at any time. */
+static bool count_to(struct zt_step *s, int64_t n)
+{
+    const struct zt_backend *be = s->cfg.backend;
+    int64_t most = n > 2 * s->num_counting ? n : 2 * s->num_counting;
+    void *more = NULL;
+    zt_err rc = ZT_OK;
+
+    if (n <= s->num_counting)
+        return true;
+    rc = be->host_alloc(s->cfg.device, (size_t)most * sizeof(*s->counting), &more,
+                        &s->fault);
+    if (!rc)
+        rc = be->sync(s->cfg.device, NULL, &s->fault); /* uploads from the one before */
+    if (!zt_step_check(s, rc)) {
+        be->host_free(s->cfg.device, more, (size_t)most * sizeof(*s->counting));
+        return false;
+    }
+    drop_counting(s);
+    s->counting = more;
+    s->num_counting = most;
+    for (int64_t i = 0; i < most; i++)
+        s->counting[i] = (int32_t)i;
+    return true;
+}
+
 zt_tensor *zt_positions(zt_step *s, int64_t T)
 {
     bool cached = s->pass.mode == ZT_MODE_GENERATE && s->cache.open;
-    int32_t first = cached ? (int32_t)s->cache.len : 0;
+    int64_t first = cached ? s->cache.len : 0;
     struct zt_tensor *t;
-    int32_t *ids;
 
     if (!zt_op_start(s, "positions", NULL, 0))
         return NULL;
-    if (T <= 0 || T > INT32_MAX - first)
+    if (T <= 0 || T > INT32_MAX / 2 - first)
         return zt_step_fail(s, ZT_E_ARG, "%lld of them", (long long)T);
-    ids = zt_arena_take(s->arena, (size_t)T * sizeof(*ids));
-    if (!ids)
-        return zt_step_fail(s, ZT_E_NOMEM, "no host memory for the tape");
-    t = zt_value_new(s, ZT_I32, 1, &T);
+    t = count_to(s, first + T) ? zt_value_new(s, ZT_I32, 1, &T) : NULL;
     if (!t)
         return NULL;
-    for (int64_t i = 0; i < T; i++)
-        ids[i] = first + (int32_t)i;
-    zt_value_upload(s, t, ids);
+    zt_value_upload(s, t, s->counting + first);
     return s->fault.code ? NULL : t;
 }
 

@@ -61,7 +61,8 @@ struct zt_pass {
     uint64_t step; /* optimizer step, keys dropout */
     int64_t row0;  /* global row of the micro-batch's first row, keys dropout */
     int64_t B, T;
-    const int32_t *tokens;  /* (B, T) host memory, copied */
+    /* host memory that stays as it is until the device has passed (backend->sync) */
+    const int32_t *tokens;  /* (B, T) */
     const int32_t *targets; /* (B, T) or NULL: logits are wanted */
     bool last_only;         /* logits of the last position alone: (B, 1, V) */
 };

@@ -123,13 +123,9 @@ struct zt_view zt_data(const struct zt_tensor *t)
 void zt_value_upload(struct zt_step *s, struct zt_tensor *t, const void *src)
 {
     size_t bytes = bytes_of(t->store->numel, t->view.dtype);
-    void *staged = arena_take(s, bytes); /* alive until zt_step_end, so past any queue */
 
-    if (!staged)
-        return;
-    memcpy(staged, src, bytes);
-    zt_step_check(s, s->cfg.backend->upload(s->cfg.device, NULL, t->view.data, staged,
-                                            bytes, &s->fault));
+    zt_step_check(s, s->cfg.backend->upload(s->cfg.device, NULL, t->view.data, src, bytes,
+                                            &s->fault));
 }
 
 void zt_store_ref(struct zt_store *st)

@@ -129,6 +129,9 @@ struct zt_step {
 
     struct zt_rope_table *ropes;
     struct zt_cache cache;
+
+    int32_t *counting; /* 0, 1, 2, ... in host memory: positions are a slice of it */
+    int64_t num_counting;
 };
 
 /* ---- store.c: values and gradients ---- */
@@ -144,7 +147,7 @@ struct zt_tensor *zt_value_view(struct zt_step *s, struct zt_tensor *t, int ndim
                                 int64_t offset_elems);
 /* Where the value is now. */
 struct zt_view zt_data(const struct zt_tensor *t);
-/* Host numbers into a value; they may go away after. */
+/* Host numbers into a value; they stay until the device has passed. */
 void zt_value_upload(struct zt_step *s, struct zt_tensor *t, const void *src);
 
 void zt_store_ref(struct zt_store *st);
@@ -266,6 +269,13 @@ struct zt_tensor *zt_rows_strided(struct zt_step *s, struct zt_tensor *t);
 struct zt_tensor *zt_matrices(struct zt_step *s, struct zt_tensor *t);
 /* t with the last axis of stride one. */
 struct zt_tensor *zt_unit_last(struct zt_step *s, struct zt_tensor *t);
+
+/* ---- op_linear.c ---- */
+
+/* zt_linear() whose rows have room between them where that lets their memory begin well:
+ * for the logits of an odd number of words. */
+struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
+                                   struct zt_tensor *w);
 
 /* ---- cache.c ---- */
 

@@ -99,6 +99,43 @@ static void test_cross_entropy_and_its_slope(void **state)
     zt_cpu_backend.close(dev);
 }
 
+/* Rows with room between them: the numbers of rows without, and the room as it was. */
+static void test_rows_may_lie_apart(void **state)
+{
+    enum { ROWS = 5, CLASSES = 1029, APART = 1088 };
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int d = 0; d < 3; d++) {
+        struct ce t = ce_new(ref_floats[d], ROWS, CLASSES);
+        struct arr x = arr_2(ref_floats[d], ROWS, APART, 7, 8);
+        struct ce apart = t;
+        size_t width = zt_dtype_bytes(ref_floats[d]);
+        float loss;
+
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int64_t c = 0; c < CLASSES; c++)
+                ref_put(&x, r * APART + c, t.x.d[r * CLASSES + c]);
+        apart.x = x;
+        apart.x.v.shape[1] = CLASSES;
+        apart.dx = apart.x;
+        ce_run(dev, &t, false);
+        loss = *(float *)t.loss.v.data;
+        ce_run(dev, &apart, false);
+        assert_memory_equal(&loss, apart.loss.v.data, sizeof(loss));
+        for (int64_t r = 0; r < ROWS; r++) {
+            assert_memory_equal((char *)t.dx.v.data + (size_t)(r * CLASSES) * width,
+                                (char *)x.v.data + (size_t)(r * APART) * width,
+                                CLASSES * width);
+            for (int64_t c = CLASSES; c < APART; c++)
+                assert_true(ref_get(&x.v, r * APART + c) == x.d[r * APART + c]);
+        }
+        arr_free(&x);
+        ce_free(&t);
+    }
+    zt_cpu_backend.close(dev);
+}
+
 static void test_ignored_rows_have_no_gradient(void **state)
 {
     struct zt_device *dev = ref_open(1);
@@ -240,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cross_entropy_and_its_slope),
+        cmocka_unit_test(test_rows_may_lie_apart),
         cmocka_unit_test(test_ignored_rows_have_no_gradient),
         cmocka_unit_test(test_gradient_in_place_of_logits),
         cmocka_unit_test(test_huge_logits_do_not_overflow),
