@@ -86,10 +86,13 @@ CUDA_HOME ?= /usr/local/cuda
 HAVE_CUDA ?= $(call probe,$(HASH)include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
 # NCCL's header may be there without the library: this one links
 NCCL_LINK = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lnccl -lcudart_static -ldl -lpthread -lrt
+HAVE_NVCC ?= $(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0)
 HAVE_NCCL ?= $(shell printf '%s\n' '$(HASH)include <nccl.h>' 'int main(void) { int v; return ncclGetVersion(&v); }' | \
   $(CC) -isystem $(CUDA_HOME)/include -x c - -o /dev/null $(NCCL_LINK) >/dev/null 2>&1 && echo 1 || echo 0)
 MPICC     ?= mpicc
 HAVE_MPI  ?= $(call probe,$(HASH)include <mpi.h>,$(MPICC))
+
+GPU_ARCH  ?= sm_80 sm_90 sm_100
 
 # ---------------------------------------------------------------- what there is to build
 srcs   = $(foreach d,$(DIRS_$(1)),$(filter-out %/main.c,$(wildcard $(d)/*.c)))
@@ -101,6 +104,8 @@ closure = $(1) $(DEPS_$(1))
 # what needs a library of its own is a shared object, loaded when a run asks for it
 MPI_SO  := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/backends/mpi.so)
 NCCL_SO := $(if $(filter 1,$(HAVE_NCCL)),$(BIN)/backends/nccl.so)
+CUDA_SO := $(if $(filter 11,$(HAVE_CUDA)$(HAVE_NVCC)),$(BIN)/backends/cuda.so)
+BACKENDS = $(MPI_SO) $(CUDA_SO) $(NCCL_SO)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
@@ -112,16 +117,15 @@ TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(NCCL_SO) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) summary
 
-summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(NCCL_SO)
-	$(if $(MPI_SO),,@rm -f $(BIN)/backends/mpi.so)
-	$(if $(NCCL_SO),,@rm -f $(BIN)/backends/nccl.so)
+summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
+	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
 	@printf '\n  %-10s %s\n' \
 	  'backend' 'state' \
 	  'cpu' 'built in (oneDNN, OpenMP)' \
 	  'meta' 'built in (shapes only)' \
-	  'cuda' '$(if $(filter 1,$(HAVE_CUDA)),toolkit found; kernels$(COMMA) but no training on GPUs yet,no toolkit found; not needed)' \
+	  'cuda' '$(if $(CUDA_SO),built: $(CUDA_SO)$(COMMA) for $(GPU_ARCH),no CUDA toolkit (CUDA_HOME=$(CUDA_HOME)): --device cuda is left out)' \
 	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
@@ -243,6 +247,14 @@ $(B)/unit/kernels-on-cuda/%: $(SHIM)/test/unit/kernels/%.c.o $(SHIM)/test/unit/c
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
+# the same backend on the shim, for zworker to load: ZLAUNCH_CUDA_BACKEND
+SHIM_CUDA_SO := $(SHIM)/backends/cuda.so
+$(SHIM_CUDA_SO): $(B)/backends/cuda.o $(SHIM_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared $(if $(filter release,$(VARIANT)),-Wl$(COMMA)-z$(COMMA)defs) -o $@ $< \
+	  -Wl,--whole-archive $(SHIM_LIB) -Wl,--no-whole-archive $(call archive,kernels) $(call archive,common) \
+	  $(SYS_kernels) $(LDLIBS)
 # the same source on the shim: what it calls comes from the shim's cuda.so, which is global
 SHIM_NCCL_SO := $(SHIM)/backends/nccl.so
 $(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
@@ -268,10 +280,10 @@ $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
 unit: $(UNIT) $(MPI_SO)
 	$(Q)scripts/run_tests --unit $(UNIT)
 
-integration: all $(PROBES) $(TEST_MODELS)
+integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
 
-test: all $(UNIT) $(SHIM_UNIT) $(PROBES) $(TEST_MODELS)
+test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(SHIM_UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
 asan ubsan tsan:
@@ -283,16 +295,17 @@ E2E_asan  := $(filter-out $(foreach n,13 23 26 27 29 42-node 45-node 45-ssh 48-s
 E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 40 47,test/integration/$(n)-*))
 E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT)) # the shim's fibers are not for tsan
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_tested) $(PROBES) $(TEST_MODELS)
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
+  $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
 
 # ---------------------------------------------------------------- the cuda backend on a device
 # `make gpu-check OUT=dir`: scripts/gpu_check says what that is. `make gpu-build GPU_ARCH=sm_90`
 # is the part of it that needs nvcc (CUDA_HOME) and no GPU.
 GPU        := $(B)/gpu
-GPU_ARCH   ?= native
 NVCC       := $(CUDA_HOME)/bin/nvcc
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -arch=$(GPU_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
+NVCC_ARCH  = $(foreach a,$(GPU_ARCH),-gencode=arch=$(a:sm_%=compute_%)$(COMMA)code=$(a))
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(NVCC_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Xcompiler -Wall,-Wextra,-fPIC -MMD -MP
 GPU_STAMP  = $(NVCC) $(NVCC_FLAGS) $(CC) $(filter-out -Werror,$(ALL_CFLAGS)) $(SHIM_REF)
 GPU_LIB    := $(B)/libcuda-gpu.a
@@ -326,6 +339,12 @@ $(GPU)/unit/kernels/%: $(GPU)/test/unit/kernels/%.c.o $(GPU)/test/unit/cuda/mana
 $(GPU)/bench_cuda: $(GPU)/bench/bench_cuda.cu.o $(GPU_BELOW)
 	$(call say,LD,$@)
 	$(Q)$(GPU_LINK)
+# what zworker loads for --device cuda; -z defs: an op without a kernel does not link
+$(BIN)/backends/cuda.so: $(B)/backends/cuda.o $(GPU_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -Wl,-z,defs -o $@ $^ -L$(CUDA_HOME)/lib64 \
+	  -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static $(SYS_kernels) $(LDLIBS) -lrt
 .PRECIOUS: $(GPU)/%.o $(GPU)/%.c.o
 gpu-build: $(GPU_UNIT) $(GPU)/bench_cuda
 gpu-check:
@@ -408,7 +427,7 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -m 755 bin/zlaunch bin/zworker $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
-	$(if $(MPI_SO)$(NCCL_SO),install -m 755 $(MPI_SO) $(NCCL_SO) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
+	$(if $(strip $(BACKENDS)),install -m 755 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
 	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
 	install -m 644 hostfile.example $(DESTDIR)$(PREFIX)/share/zlaunch
 	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/

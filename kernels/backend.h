@@ -19,8 +19,9 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI    2u
-#define ZT_BACKEND_SYMBOL "zt_loaded_backend" /* struct zt_backend, in an object */
+#define ZT_BACKEND_ABI 2u
+#define ZT_BACKEND_SYMBOL                                                                \
+    "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
 struct zt_device;       /* of one backend; holds its main stream and scratch */
 struct zt_stream;       /* NULL is the device's main stream */
@@ -212,13 +213,16 @@ struct zt_random_args {
     float a, b;
 };
 
-/* logits (N, V), targets (N) i32; loss () fp32 = sum in row order; lse (N) fp32 kept. */
+/*
+ * logits (N, V), rows of unit stride at any distance; targets (N) i32; loss () fp32 = sum
+ * in row order; lse (N) fp32 kept.
+ */
 struct zt_cross_entropy_args {
     struct zt_view logits, targets, loss, lse;
     int32_t ignore;
 };
-/* dlogits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may be logits itself
- */
+/* dlogits (N, V) as logits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may
+ * be logits itself */
 struct zt_cross_entropy_bwd_args {
     struct zt_view logits, targets, lse, dloss, dlogits;
     int32_t ignore;
@@ -418,5 +422,10 @@ const char *zt_cpu_describe(void);
 zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                        double seconds, double *flops_per_s,
                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same for n x n matrices in device memory of the caller, room for three of them. */
+zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
+                          zt_dtype dtype, double seconds, void *memory, int64_t n,
+                          double *flops_per_s, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -184,8 +184,7 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
 
 /* ---- memory ---- */
 
-/* What the driver maps at once. Whole pages begin at a page of the host, too. */
-#define PAGE ((size_t)2 << 20)
+#define PAGE ((size_t)4096) /* regions are whole pages, here as in plans */
 
 static size_t page_round(size_t bytes)
 {
