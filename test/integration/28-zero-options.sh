@@ -48,6 +48,12 @@ same_at_all_stages "fp16 on the way" '"communication_data_type": "fp16"' 1e-3
 check "fp16 on the way: not the bits of fp32" differs "$tmp/plain" "$tmp/s0"
 same_at_all_stages "bf16 accumulators" '"data_types": {"grad_accum_dtype": "bf16"}' 1e-2 "${twice[@]}"
 check "bf16 accumulators: not the bits of fp32" differs "$tmp/plain" "$tmp/s0"
+# a block of 1.6 million parameters: its 16-bit accumulators are read in more than one piece
+for kind in fp32 bf16; do
+    with "$tmp/wide.$kind" 1 0 "\"data_types\": {\"grad_accum_dtype\": \"$kind\"}" --n_embd 368 --max_steps 2
+done
+near() { paste <(field grad_norm "$1") <(field grad_norm "$2") | awk '{ d = $1 / $2 - 1; n++; if (d * d > 1e-4) exit 1 } END { exit n != 2 }'; }
+check "bf16 accumulators: the norm is that of all pieces" near "$tmp/wide.fp32" "$tmp/wide.bf16"
 same_at_all_stages "scaled before the sum" '"prescale_gradients": true' 1e-5
 
 # what changes no bit, against stage 0 of as many ranks

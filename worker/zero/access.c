@@ -53,7 +53,7 @@ bool zt_weights_write(zt_weights *w, zt_param *p, int64_t from, int64_t n, float
 
     if (!check(w, p, from, n, values))
         return false;
-    rc = zt_broadcast(z->cfg.comm, values, (size_t)n, ZT_F32, 0, &w->fault);
+    rc = zt_broadcast(z->host, values, (size_t)n, ZT_F32, 0, &w->fault);
     zt_zero_part(z, p, &lo, &have);
     end = lo + have < from + n ? lo + have : from + n;
     lo = lo > from ? lo : from;

@@ -9,7 +9,6 @@
  */
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/trace.h"
 #include "worker/zero/private.h"
@@ -185,14 +184,16 @@ static zt_err begin_block(struct zt_zero *z, struct zt_block *b, struct zt_fault
 }
 
 /* The part of a gathered block that this rank holds for its group until the next step. */
-static void keep_secondary(struct zt_zero *z, const struct zt_block *b,
-                           const struct zt_live *l)
+static zt_err keep_secondary(struct zt_zero *z, const struct zt_block *b,
+                             const struct zt_live *l, struct zt_fault *fault)
 {
     size_t width = zt_dtype_bytes(z->cfg.dtype);
     size_t part = (size_t)(b->padded_elems / z->cfg.options->hpz_partition_size) * width;
 
-    memcpy(z->secondary.base + (size_t)z->secondary.at[b->index] * width,
-           (const char *)l->data + (size_t)zt_comm_rank(z->near) * part, part);
+    return z->cfg.backend->copy(
+        z->cfg.device, NULL,
+        z->secondary.base + (size_t)z->secondary.at[b->index] * width,
+        (const char *)l->data + (size_t)zt_comm_rank(z->near) * part, part, fault);
 }
 
 static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
@@ -205,7 +206,7 @@ static zt_err finish_block(struct zt_zero *z, struct zt_block *b, struct zt_faul
         rc = zt_comm_wait(l->from, l->gather, fault);
         zt_trace_end();
         if (!rc && z->hpz && l->from != z->near && z->mode == ZT_MODE_TRAIN)
-            keep_secondary(z, b, l);
+            rc = keep_secondary(z, b, l, fault);
     }
     l->pending = false;
     b->weights = l->data;

@@ -88,8 +88,9 @@ struct zt_segment {
 struct zt_zero {
     struct zt_zero_config cfg;
     const struct zt_kernels *k;
-    int stage; /* as laid out: 0 when there is one rank */
-    bool hpz;  /* backward gathers from a group of near ranks */
+    struct zt_comm *host; /* for values in host memory; NULL while planning */
+    int stage;            /* as laid out: 0 when there is one rank */
+    bool hpz;             /* backward gathers from a group of near ranks */
     bool planning;
 
     struct zt_region weights, master, grads, moments[ZT_OPTIM_MAX_STATES], secondary;
@@ -119,9 +120,14 @@ struct zt_zero {
 
     struct zt_publish publish;
 
+    /* values.c */
+    float *staging; /* device memory that values pass through; NULL: no need */
+
     /* update.c */
-    double *sumsq; /* per block, device memory */
-    float *piece;  /* one optimizer piece in fp32, when accumulators are 16 bit */
+    double *sumsq;      /* per piece of a shard, device memory */
+    double *sumsq_host; /* the same on the host */
+    int64_t num_sumsq;
+    float *piece; /* one optimizer piece in fp32, when accumulators are 16 bit */
     struct zt_segment *segments;
     int num_segments;
 };
@@ -196,6 +202,11 @@ zt_err zt_publish(struct zt_zero *z, bool all, struct zt_fault *fault) ZT_MUST_C
 /* Until what a call of the block reads has arrived; NULL: everything. */
 zt_err zt_publish_await(struct zt_zero *z, const struct zt_block *called,
                         struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* values.c */
+zt_err zt_values_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_values_close(struct zt_zero *z);
+size_t zt_values_staging_bytes(const struct zt_zero *z);
 
 /* update.c */
 size_t zt_update_piece_bytes(void); /* of 16-bit accumulators as fp32 */

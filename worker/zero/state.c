@@ -295,6 +295,8 @@ static zt_err open_all(struct zt_zero *z, struct zt_fault *fault)
     if (!rc && cfg->training)
         rc = zt_update_open(z, fault);
     if (!rc)
+        rc = zt_values_open(z, fault);
+    if (!rc)
         bind_blocks(z);
     return rc;
 }
@@ -308,6 +310,7 @@ zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
     if (!z)
         return zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
     z->cfg = *cfg;
+    z->host = cfg->comm ? zt_comm_host(cfg->comm) : NULL;
     z->k = cfg->backend->kernels;
     z->stage = cfg->world > 1 ? cfg->options->stage : 0;
     z->hpz = z->stage == 3 && cfg->options->hpz_partition_size > 1;
@@ -326,6 +329,7 @@ void zt_zero_close(struct zt_zero *z)
 {
     if (!z)
         return;
+    zt_values_close(z);
     zt_update_close(z);
     zt_grads_close(z);
     zt_publish_close(z);
@@ -362,6 +366,7 @@ struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z)
         .live = pool_bytes(z->live_pool),
         .transient = pool_bytes(z->transient_pool),
         .secondary = z->secondary.bytes,
+        .staging = zt_values_staging_bytes(z),
     };
 
     for (int k = 0; k < z->cfg.num_states; k++)
@@ -379,13 +384,15 @@ struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z)
     b.peers += others * b.transient;
     if (b.secondary)
         b.peers += (size_t)(z->cfg.options->hpz_partition_size - 1) * b.secondary;
+    if (z->cfg.staged) /* devices send: nobody maps the memory of another */
+        b.peers = 0;
     return b;
 }
 
 size_t zt_zero_total(const struct zt_zero_bytes *b)
 {
     return b->weights + b->master + b->grads + b->moments + b->live + b->transient +
-           b->secondary;
+           b->secondary + b->staging;
 }
 
 int64_t zt_zero_live_peak(const struct zt_zero *z)

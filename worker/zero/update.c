@@ -31,9 +31,19 @@ static void make_segments(struct zt_zero *z)
     }
 }
 
+/* Sums of squares that a block's shard gives: one, or one for each fp32 piece. */
+static int64_t sumsq_pieces(const struct zt_zero *z, const struct zt_block *b)
+{
+    int64_t n = zt_shard_elems(z, b);
+
+    if (z->grads.at[b->index] < 0 || n == 0)
+        return 0;
+    return z->grads.dtype == ZT_F32 ? 1 : (n + PIECE_ELEMS - 1) / PIECE_ELEMS;
+}
+
 static size_t sumsq_bytes(const struct zt_zero *z)
 {
-    return ((size_t)z->cfg.model->num_blocks + 1) * sizeof(double);
+    return ((size_t)z->num_sumsq + 1) * sizeof(double);
 }
 
 size_t zt_update_piece_bytes(void)
@@ -51,8 +61,14 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
     if (!z->segments)
         return zt_fault_set(fault, ZT_E_NOMEM, "optimizer: no host memory");
     make_segments(z);
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        z->num_sumsq += sumsq_pieces(z, z->cfg.model->blocks[i]);
     rc = zt_zone_take(z, ZT_ZONE_OWN, sumsq_bytes(z), &p, fault);
     z->sumsq = p;
+    p = NULL;
+    if (!rc)
+        rc = z->cfg.backend->host_alloc(z->cfg.device, sumsq_bytes(z), &p, fault);
+    z->sumsq_host = p;
     if (!rc && z->grads.dtype != ZT_F32) {
         p = NULL;
         rc = zt_zone_take(z, ZT_ZONE_OWN, zt_update_piece_bytes(), &p, fault);
@@ -64,6 +80,7 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
 void zt_update_close(struct zt_zero *z)
 {
     zt_zone_give(z, ZT_ZONE_OWN, z->sumsq, sumsq_bytes(z));
+    z->cfg.backend->host_free(z->cfg.device, z->sumsq_host, sumsq_bytes(z));
     zt_zone_give(z, ZT_ZONE_OWN, z->piece, zt_update_piece_bytes());
     free(z->segments);
 }
@@ -89,36 +106,52 @@ static zt_err grads_f32(struct zt_zero *z, const struct zt_block *b, int64_t at,
 
 /* ---- norm ---- */
 
+/* The squares of a block's shard, chunk by chunk, into device memory from `sum` on. */
+static zt_err block_sumsq(struct zt_zero *z, const struct zt_block *b, double *sum,
+                          struct zt_fault *fault)
+{
+    int64_t at = zt_shard_begin(z, b), end = at + zt_shard_elems(z, b), n;
+    zt_err rc = ZT_OK;
+
+    for (; !rc && at < end; at += n) {
+        struct zt_sumsq_args a = {.sum = sum++};
+        float *g = NULL;
+
+        n = end - at;
+        rc = grads_f32(z, b, at, &n, &g, fault);
+        a.x = zt_view_of(g, ZT_F32, 1, &n);
+        if (!rc)
+            rc = z->k->sumsq(z->cfg.device, NULL, &a, fault);
+    }
+    return rc;
+}
+
 /*
- * The squares of this rank's shard of every block, chunk by chunk, then blocks in order;
- * the ranks' parts are added in rank order by the caller. The same sum whichever stage
- * holds the gradients.
+ * Blocks in order; the ranks' parts are added in rank order by the caller. The same sum
+ * whichever stage holds the gradients.
  */
 zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
 {
+    const struct zt_backend *be = z->cfg.backend;
+    int64_t at = 0;
     double sum = 0;
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
         const struct zt_block *b = z->cfg.model->blocks[i];
-        int64_t at = zt_shard_begin(z, b), end = at + zt_shard_elems(z, b), n;
-        struct zt_sumsq_args a = {.sum = &z->sumsq[i]};
+        int64_t pieces = sumsq_pieces(z, b);
 
-        z->sumsq[i] = 0;
-        for (; !rc && z->grads.at[i] >= 0 && at < end; at += n) {
-            float *g = NULL;
-
-            n = end - at;
-            rc = grads_f32(z, b, at, &n, &g, fault);
-            a.x = zt_view_of(g, ZT_F32, 1, &n);
-            if (!rc)
-                rc = z->k->sumsq(z->cfg.device, NULL, &a, fault);
-        }
+        if (pieces)
+            rc = block_sumsq(z, b, z->sumsq + at, fault);
+        at += pieces;
     }
     if (!rc)
-        rc = z->cfg.backend->sync(z->cfg.device, NULL, fault);
-    for (int i = 0; i < z->cfg.model->num_blocks; i++)
-        sum += z->sumsq[i];
+        rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, sumsq_bytes(z),
+                          fault);
+    if (!rc)
+        rc = be->sync(z->cfg.device, NULL, fault);
+    for (int64_t i = 0; !rc && i < z->num_sumsq; i++)
+        sum += z->sumsq_host[i];
     *out = sum;
     return rc;
 }

@@ -38,6 +38,7 @@ struct zt_zero_config {
     struct zt_device *device;
     struct zt_model *model; /* laid out for `world` */
     struct zt_comm *comm;   /* NULL: planning; nothing is exchanged, nothing touched */
+    bool staged;            /* host and device memory are two: values take a detour */
     int rank, world;
     zt_dtype dtype; /* of the weights */
     bool training;  /* master, gradients and moments are wanted */
@@ -58,6 +59,7 @@ struct zt_zero_bytes {
     size_t live;      /* peak of gathered weights, stage 3 */
     size_t transient; /* peak of gradients and messages of blocks in backward */
     size_t secondary; /* second shards of hierarchical partitioning */
+    size_t staging;   /* values between host and device */
     size_t peers;     /* address space, not memory: what is mapped of the others */
 };
 
@@ -113,14 +115,15 @@ zt_err zt_zero_init(struct zt_zero *z, uint64_t seed,
 /* The part of a parameter that this rank has to be given: elements [*from, *from + *n) */
 void zt_zero_part(const struct zt_zero *z, const struct zt_param *p, int64_t *from,
                   int64_t *n);
-/* `n` fp32 values from element `from`, all in that part. zt_zero_publish() ends this. */
+/* `n` fp32 values from element `from`, all in that part, from host memory.
+ * zt_zero_publish() ends this. */
 zt_err zt_zero_set(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
                    const float *values, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Collective. After values were set: all who hold them whole get them. */
 zt_err zt_zero_publish(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. `n` values of a parameter on every rank: the fp32 master, else the weights.
- */
+/* Collective. `n` values of a parameter into host memory on every rank: the fp32 master,
+ * else the weights. */
 zt_err zt_zero_get(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
                    float *values, struct zt_fault *fault) ZT_MUST_CHECK;
 
