@@ -108,9 +108,11 @@ struct zt_run {
     bool reduce_every_micro_batch;
     bool dump_state; /* print the resolved config at the start */
     bool dataloader_drop_last;
-    const char *device; /* auto|cpu|cuda|meta */
-    const char *comm;   /* auto|shm|mpi */
-    const char *trace;  /* file of the timeline; NULL: none */
+    const char *device;      /* auto|cpu|cuda|meta */
+    const char *comm;        /* auto|shm|mpi */
+    bool share_gpu;          /* several ranks may use one GPU */
+    bool ordered_reductions; /* GPUs: sums in rank order; else as NCCL likes */
+    const char *trace;       /* file of the timeline; NULL: none */
 
     bool check_config;         /* print the resolved config and stop */
     bool dry_run;              /* plan memory and stop */

@@ -93,6 +93,11 @@ const struct zt_option zt_run_options[] = {
     CHOICE("device", "auto", "auto|cpu|cuda|meta", "where the tensors live"),
     CHOICE("comm", "auto", "auto|shm|mpi",
            "how ranks talk: shared memory of a node, or MPI; auto: what the launch gave"),
+    CHOICE(
+        "reduction_order", "rank", "rank|any",
+        "sums over GPUs: in the order of ranks, the same bits whatever the stage, or in "
+        "any, faster"),
+    FLAG("share_gpu", "let several ranks use one GPU, for tests"),
     FLAG("share_node_weights",
          "ZeRO 1 and 2: ranks of a node keep one copy of the weights between them"),
     INT("threads", "N", "0", 0, 4096,

@@ -264,6 +264,8 @@ static void resolve_task(struct zt_config *c, struct zt_run *run)
     run->reduce_every_micro_batch = zt_args_flag(a, "reduce_every_micro_batch");
     run->device = text_of(c, "device");
     run->comm = text_of(c, "comm");
+    run->share_gpu = zt_args_flag(a, "share_gpu");
+    run->ordered_reductions = strcmp(text_of(c, "reduction_order"), "rank") == 0;
     run->trace = text_of(c, "trace");
     run->dataloader_drop_last =
         zt_resolve_truth(c, "dataloader_drop_last", "dataloader_drop_last", NULL);

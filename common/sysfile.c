@@ -1,6 +1,7 @@
 #include "common/sysfile.h"
 
 #include <dirent.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -29,4 +30,19 @@ bool zt_sysfile_has_rdma(void)
     if (d)
         closedir(d);
     return found;
+}
+
+int zt_sysfile_count_gpus(const char *folder)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    int n = 0;
+
+    while (d && (e = readdir(d)))
+        if (strncmp(e->d_name, "nvidia", 6) == 0 && e->d_name[6] >= '0' &&
+            e->d_name[6] <= '9')
+            n++;
+    if (d)
+        closedir(d);
+    return n;
 }

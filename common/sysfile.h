@@ -12,6 +12,9 @@
 /* The first line of a file without its newline; false and "": there is none. */
 bool zt_sysfile_line(const char *path, char *out, size_t n);
 
+/* NVIDIA GPUs that `folder` (/dev) has nodes of: those that a container was given. */
+int zt_sysfile_count_gpus(const char *folder);
+
 /* Has this machine InfiniBand or the like? */
 bool zt_sysfile_has_rdma(void);
 

@@ -280,10 +280,6 @@ static void fill(struct zt_launch *l, struct zt_report *report)
         zt_report_problem(report, ZT_E_USAGE, "--ctl and --attach do not go together");
     fill_reach(l, report);
     fill_end(l, report);
-    if (strcmp(l->device, "cuda") == 0)
-        zt_report_problem(
-            report, ZT_E_UNSUPPORTED,
-            "--device cuda: this version cannot train on GPUs yet; use --device cpu");
     if (getenv("KMP_AFFINITY")) { /* that binds threads by itself, and wins */
         l->bind = false;
         if (flag(l, "bind_cores_to_rank") || l->core_list)

@@ -2,6 +2,8 @@
 #include "launcher/plan.h"
 
 #include "common/cores.h"
+#include "common/loadable.h"
+#include "common/sysfile.h"
 #include "launcher/hostfile.h"
 #include "launcher/slurm.h"
 #include "launcher/start.h"
@@ -47,16 +49,30 @@ static int count_devices(const char *list)
     return n;
 }
 
+/* GPUs of this host, where a rank can use them; 0: none, or not wanted. */
+static int own_gpus(const struct zt_launch *l)
+{
+    char path[ZT_LOADABLE_PATH];
+
+    if (strcmp(l->device, "cpu") == 0 ||
+        !zt_loadable_find("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so", path, sizeof(path)))
+        return 0;
+    return zt_sysfile_count_gpus("/dev");
+}
+
 /* No hostfile: this host. As many slots as asked for, or one for each device or core. */
 static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
                         struct zt_fault *fault)
 {
     const char *devices = visible_devices(l);
-    int slots = l->num_gpus > 0 ? l->num_gpus : devices ? count_devices(devices) : 1;
+    int slots = l->num_gpus > 0 ? l->num_gpus : devices ? count_devices(devices) : 0;
     struct zt_cores cores;
     zt_err rc;
 
-    if (l->include || l->exclude) {
+    slots = slots ? slots : own_gpus(l);
+    if (slots == 0)
+        slots = 1;
+    if ((l->include || l->exclude) && own_gpus(l) == 0) {
         rc = zt_cores_init(&cores, l->core_list, fault);
         if (rc)
             return rc;

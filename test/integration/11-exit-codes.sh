@@ -55,9 +55,6 @@ for refused in "--autotuning run" "--venv_script x" --module; do
     check "$refused is refused: 2" code_is 2
     check "$refused is named" err_has "${refused%% *}: not in this version"
 done
-launch --device cuda -- touch "$tmp/ran"
-check "--device cuda is refused: 78" code_is 78
-check "--device cuda is named" err_has "--device cuda: "
 for wrong in "--no_ssh" "--no_ssh --node_rank 0" "--node_rank 0" "--min_elastic_nodes 1" \
     "--elastic_training --min_elastic_nodes 3 --max_elastic_nodes 2" "--push_dir x" \
     "--elastic_training --min_elastic_nodes 2" "--export ZT_NOT_SET_ANYWHERE"; do

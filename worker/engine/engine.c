@@ -154,6 +154,26 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
     return rc ? rc : agree(e, fault);
 }
 
+static zt_err open_device_comm(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_device_comm_config cfg = {
+        .host = e->comm,
+        .backend = e->backend,
+        .device = e->device,
+        .share_gpu = run->share_gpu,
+        .ordered = run->ordered_reductions,
+        .timeout_s = 600,
+    };
+    zt_err rc;
+
+    zt_event_phase("connecting the GPUs");
+    rc = zt_comm_open_device(&cfg, &e->device_comm, fault);
+    if (!rc)
+        e->sums = e->device_comm;
+    return rc;
+}
+
 static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc = e->backend->alloc(e->device, e->plan.activations, &e->pool_base, fault);
@@ -170,7 +190,7 @@ static zt_err open_zero(struct zt_engine *e, struct zt_fault *fault)
 
     cfg.backend = e->backend;
     cfg.device = e->device;
-    cfg.comm = e->comm;
+    cfg.comm = e->device_comm ? e->device_comm : e->comm;
     cfg.live_bytes = e->plan.state.live;
     cfg.transient_bytes = e->plan.state.transient;
     return zt_zero_open(&cfg, &e->zero, fault);
@@ -189,11 +209,23 @@ static void warn_of_limit(const struct zt_engine *e)
                 (long long)e->run->zero.max_live_parameters, b->name, (long long)least);
 }
 
+static size_t batch_bytes(const struct zt_engine *e)
+{
+    int64_t rows = e->run->micro_batch_size * e->run->grad_accum_steps;
+
+    return (size_t)(rows * e->block_size + 1) * sizeof(*e->tokens);
+}
+
+/* Host memory that transfers reach; *out is NULL after a failure. */
+static zt_err host_array(struct zt_engine *e, size_t bytes, void **out,
+                         struct zt_fault *fault)
+{
+    *out = NULL;
+    return e->backend->host_alloc(e->device, bytes, out, fault);
+}
+
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
-    const struct zt_run *run = e->run;
-    size_t rows = (size_t)(run->micro_batch_size * run->grad_accum_steps);
-    size_t ids = rows * (size_t)e->block_size + 1;
     void *p = NULL;
     zt_err rc = open_zero(e, fault);
 
@@ -203,14 +235,17 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
         warn_of_limit(e);
     if (!rc)
         rc = e->backend->alloc(e->device, sizeof(*e->scalars), &p, fault);
-    if (rc)
-        return rc;
     e->scalars = p;
-    e->tokens = calloc(ids, sizeof(*e->tokens));
-    e->targets = calloc(ids, sizeof(*e->targets));
-    if (!e->tokens || !e->targets)
-        return zt_fault_set(fault, ZT_E_NOMEM, "batches: no host memory");
-    return ZT_OK;
+    if (!rc)
+        rc = host_array(e, sizeof(*e->on_host), &p, fault);
+    e->on_host = p;
+    if (!rc)
+        rc = host_array(e, batch_bytes(e), &p, fault);
+    e->tokens = p;
+    if (!rc)
+        rc = host_array(e, batch_bytes(e), &p, fault);
+    e->targets = p;
+    return rc;
 }
 
 static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
@@ -267,9 +302,7 @@ static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
     struct zt_plan_inputs in = plan_inputs(e);
     zt_err rc = zt_plan_make(&in, &e->plan, fault);
 
-    if (!rc)
-        zt_plan_look(&e->plan, e->run);
-    return rc;
+    return rc ? rc : zt_plan_look(&e->plan, e->run, e->backend, e->device, fault);
 }
 
 zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
@@ -277,6 +310,38 @@ zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
     struct zt_plan_inputs in = plan_inputs(e);
 
     return zt_plan_check(&in, &e->plan, fault);
+}
+
+/* ---- the device ---- */
+
+/* Ranks of a host take its devices in order; where one is all that a process sees, that
+ * is the one it was meant to have. */
+static int ordinal_of(const struct zt_engine *e, int devices)
+{
+    const struct zt_run *run = e->run;
+
+    if (!zt_plan_is_staged(run))
+        return run->local_rank;
+    return run->share_gpu || devices == 1 ? run->local_rank % devices : run->local_rank;
+}
+
+static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_run *run = (struct zt_run *)e->run;
+    bool here = !run->dry_run && !run->check_config;
+    int devices = 0;
+    zt_err rc;
+
+    zt_event_phase("opening the device");
+    rc = zt_backend_find(run->device, &e->backend, here ? fault : NULL);
+    if (rc && !here && zt_plan_is_staged(run)) /* its memory is planned all the same */
+        return ZT_OK;
+    if (rc)
+        return rc;
+    run->device = e->backend->name;
+    rc = e->backend->count(&devices, fault);
+    return rc ? rc
+              : e->backend->open(ordinal_of(e, devices), run->threads, &e->device, fault);
 }
 
 /* ---- the whole ---- */
@@ -291,6 +356,9 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     zt_trace_thread("compute");
+    rc = open_device(e, fault);
+    if (rc)
+        return rc;
     zt_event_phase("opening the data");
     rc = open_data(e, fault);
     if (!rc)
@@ -313,7 +381,7 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     return zt_engine_check_plan(e, fault);
 }
 
-/* Files, device, peers and memory, now that they are known to do. */
+/* Files, peers and memory, now that they are known to do. */
 static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -322,11 +390,10 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     if (run->do_train && run->output_dir && run->rank == 0)
         rc = zt_weights_prepare(run->output_dir, fault);
     if (!rc)
-        rc = zt_backend_find(run->device, &e->backend, fault);
-    if (!rc)
-        rc = e->backend->open(run->local_rank, run->threads, &e->device, fault);
-    if (!rc)
         rc = open_comm(e, fault);
+    e->sums = e->comm;
+    if (!rc && zt_plan_is_staged(run))
+        rc = open_device_comm(e, fault);
     if (rc)
         return rc;
     zt_event_phase("taking memory");
@@ -365,8 +432,8 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
 
 void zt_engine_abort(struct zt_engine *e, zt_err why)
 {
-    if (e && e->comm && why != ZT_E_PEER)
-        zt_comm_abort(e->comm, e->run->rank);
+    if (e && e->sums && why != ZT_E_PEER)
+        zt_comm_abort(e->sums, e->run->rank);
 }
 
 void zt_engine_close(struct zt_engine *e)
@@ -379,7 +446,13 @@ void zt_engine_close(struct zt_engine *e)
         e->backend->free(e->device, e->pool_base, e->plan.activations);
     if (e->scalars)
         e->backend->free(e->device, e->scalars, sizeof(*e->scalars));
+    if (e->device) {
+        e->backend->host_free(e->device, e->on_host, sizeof(*e->on_host));
+        e->backend->host_free(e->device, e->tokens, batch_bytes(e));
+        e->backend->host_free(e->device, e->targets, batch_bytes(e));
+    }
     zt_zero_close(e->zero);
+    zt_comm_close(e->device_comm);
     zt_comm_close(e->comm);
     zt_peers_close(e->peers);
     if (e->device)
@@ -388,15 +461,16 @@ void zt_engine_close(struct zt_engine *e)
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
-    free(e->tokens);
-    free(e->targets);
     free(e);
 }
 
 size_t zt_engine_peak_bytes(const struct zt_engine *e)
 {
     struct zt_zero_bytes state = zt_zero_measure(e->zero);
+    struct zt_device_memory m;
 
+    if (!e->backend->unified && !e->backend->memory(e->device, &m, NULL))
+        return m.peak;
     return zt_zero_total(&state) + zt_pool_peak(e->pool);
 }
 

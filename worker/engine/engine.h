@@ -19,7 +19,7 @@
 #include "worker/optim/scaler.h"
 #include "worker/zero/zero.h"
 
-/* Words of device memory that steer a step. */
+/* Words that steer a step: in device memory, and as the host last read or wrote them. */
 struct zt_scalars {
     float grad_scale; /* unscale and clip */
     uint32_t skip;    /* not zero: this optimizer step does nothing */
@@ -32,8 +32,10 @@ struct zt_engine {
 
     const struct zt_backend *backend;
     struct zt_device *device;
-    struct zt_peers *peers; /* NULL: somebody else watches them */
-    struct zt_comm *comm;
+    struct zt_peers *peers;      /* NULL: somebody else watches them */
+    struct zt_comm *comm;        /* for host memory */
+    struct zt_comm *device_comm; /* for device memory; NULL where that is host memory */
+    struct zt_comm *sums;        /* the one of both whose failures a step must see */
     struct zt_model *model;
     struct zt_zero *zero;
     struct zt_pool *pool;
@@ -43,20 +45,21 @@ struct zt_engine {
 
     const struct zt_optimizer *optimizer;
     struct zt_scaler scaler;
-    struct zt_scalars *scalars;
+    struct zt_scalars *scalars, *on_host;
 
     struct zt_dataset *train_data,
         *eval_data; /* eval_data may be a view of the same files */
     struct zt_sampler *sampler;
     int64_t block_size;        /* tokens per row */
-    int32_t *tokens, *targets; /* host: (grad_accum_steps, B, T) */
+    int32_t *tokens, *targets; /* host: (grad_accum_steps, B, T), and one more */
     double step_tokens;        /* target tokens of all ranks in the batch at hand */
     int64_t total_steps;
 
     int64_t steps_taken, skipped,
-        samples;      /* optimizer steps not skipped; skipped; rows seen */
-    double gemm_peak; /* FLOP/s, measured once; 0: not yet */
-    double rate;      /* steps a second so far; 0: not known */
+        samples;       /* optimizer steps not skipped; skipped; rows seen */
+    double gemm_peak;  /* FLOP/s, measured once; 0: not yet */
+    bool no_yardstick; /* it cannot be */
+    double rate;       /* steps a second so far; 0: not known */
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "common/event.h"
 #include "worker/engine/engine.h"
 
+/* `tokens` and `targets` are the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
                          const int32_t *targets, double *loss, struct zt_fault *fault)
 {
@@ -81,7 +82,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (!rc)
         rc = all_batches(e, &it, sums, fault);
     if (!rc)
-        rc = zt_sum_f64(e->comm, sums, 2, fault);
+        rc = zt_sum_f64(e->sums, sums, 2, fault);
     if (rc)
         return rc;
     ev.tokens = (int64_t)sums[1];

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/event.h"
+#include "common/half.h"
 #include "kernels/philox.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/sample.h"
@@ -63,27 +64,39 @@ static zt_err check_ids(const struct text *t, int64_t vocab, struct zt_fault *fa
     return ZT_OK;
 }
 
+/* (1, 1, V) of the compute dtype on the device to (V) fp32 on the host. */
+static zt_err read_logits(struct zt_engine *e, const struct zt_view *v, float *logits,
+                          struct zt_fault *fault)
+{
+    size_t bytes = (size_t)e->model->vocab * zt_dtype_bytes(v->dtype);
+    /* 16-bit ones wait in the second half, ahead of the floats that they become */
+    char *at = (char *)logits + (size_t)e->model->vocab * sizeof(float) - bytes;
+    zt_err rc = e->backend->download(e->device, NULL, at, v->data, bytes, fault);
+
+    if (!rc)
+        rc = e->backend->sync(e->device, NULL, fault);
+    for (int64_t i = 0; !rc && v->dtype != ZT_F32 && i < e->model->vocab; i++) {
+        uint16_t h;
+
+        memcpy(&h, at + 2 * i, sizeof(h));
+        logits[i] = v->dtype == ZT_BF16 ? zt_float_of_bf16(h) : zt_float_of_f16(h);
+    }
+    return rc;
+}
+
 /* Logits (V) fp32 after `count` more tokens. */
 static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count,
                           float *logits, struct zt_fault *fault)
 {
     struct zt_pass pass = {
         .mode = ZT_MODE_GENERATE, .B = 1, .T = count, .tokens = ids, .last_only = true};
-    int64_t vocab = e->model->vocab;
-    struct zt_axpby_args a = {.y = zt_view_of(logits, ZT_F32, 1, &vocab), .alpha = 1};
     zt_tensor *out = NULL;
     zt_err rc;
 
     zt_zero_pass_begin(e->zero, pass.mode, 0);
     rc = zt_step_forward(e->step, &pass, &out, fault);
-    if (!rc) {
-        /* (1, 1, V) of the compute dtype, on a device that shares our memory */
-        a.x =
-            zt_view_of(zt_tensor_view(out)->data, zt_tensor_view(out)->dtype, 1, &vocab);
-        rc = e->backend->kernels->axpby(e->device, NULL, &a, fault);
-    }
     if (!rc)
-        rc = e->backend->sync(e->device, NULL, fault);
+        rc = read_logits(e, zt_tensor_view(out), logits, fault);
     zt_step_end(e->step);
     return rc ? rc : zt_zero_pass_end(e->zero, fault);
 }

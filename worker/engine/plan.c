@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -100,6 +101,11 @@ static zt_err dry_run(struct dry *d, double *train_flops, struct zt_fault *fault
     return rc;
 }
 
+bool zt_plan_is_staged(const struct zt_run *run)
+{
+    return strcmp(run->device, "cuda") == 0;
+}
+
 struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
                                           struct zt_model *model,
                                           const struct zt_optimizer *optimizer)
@@ -114,7 +120,16 @@ struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
         .micro_batches = run->grad_accum_steps,
         .reduce_every_micro_batch = run->reduce_every_micro_batch,
         .options = &run->zero,
+        .staged = zt_plan_is_staged(run),
     };
+}
+
+/* Words of a step that live on the device, and the rest of its own. */
+static size_t device_bytes(const struct zt_run *run)
+{
+    if (!zt_plan_is_staged(run))
+        return 0;
+    return zt_backend_own_bytes(run->device) + zt_comm_device_bytes(run->world);
 }
 
 /* The ids of the largest batch; their values do not matter. */
@@ -139,7 +154,7 @@ zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
     struct zt_pool *pool = NULL;
     zt_err rc = ZT_OK;
 
-    *out = (struct zt_plan){.available = SIZE_MAX, .addresses = SIZE_MAX};
+    *out = (struct zt_plan){.available = SIZE_MAX, .sharers = 1, .addresses = SIZE_MAX};
     if (!d.ids)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "plan: no host memory");
     if (!rc)
@@ -162,7 +177,8 @@ zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
     if (!rc) {
         out->activations = zt_pool_peak(pool);
         out->state = zt_zero_measure(d.zero);
-        out->total = zt_zero_total(&out->state) + out->activations;
+        out->device = device_bytes(in->run);
+        out->total = zt_zero_total(&out->state) + out->activations + out->device;
     }
     zt_step_close(d.step);
     zt_zero_close(d.zero);
@@ -237,11 +253,25 @@ static size_t memory_left(void)
     return limit < all ? limit : all;
 }
 
-void zt_plan_look(struct zt_plan *plan, const struct zt_run *run)
+zt_err zt_plan_look(struct zt_plan *plan, const struct zt_run *run,
+                    const struct zt_backend *backend, struct zt_device *dev,
+                    struct zt_fault *fault)
 {
-    (void)run;
-    plan->available = memory_left();
-    plan->addresses = address_space_left();
+    struct zt_device_memory m;
+    zt_err rc;
+
+    if (!zt_plan_is_staged(run)) {
+        plan->available = memory_left();
+        plan->sharers = run->local_world;
+        plan->addresses = address_space_left();
+        return ZT_OK;
+    }
+    if (!dev)
+        return ZT_OK;
+    rc = backend->memory(dev, &m, fault);
+    plan->available = rc ? SIZE_MAX : m.free + m.used;
+    plan->sharers = run->share_gpu ? run->local_world : 1;
+    return rc;
 }
 
 /* ---- the table ---- */
@@ -264,6 +294,8 @@ void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
     char available[48] = "unlimited";
     size_t at;
 
+    if (plan->available == SIZE_MAX && zt_plan_is_staged(run))
+        snprintf(available, sizeof(available), "what it has");
     if (plan->available != SIZE_MAX)
         snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
     at = (size_t)snprintf(
@@ -280,10 +312,17 @@ void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
     at = row(out, cap, at, "gradients on move", s->transient);
     at = row(out, cap, at, "optimizer state", s->moments);
     at = row(out, cap, at, "activations", plan->activations);
-    if (at < cap)
-        snprintf(out + at, cap - at,
-                 "  %-18s %10.1f MiB   x %d local ranks, of %s available", "total",
-                 (double)plan->total / MIB, run->local_world, available);
+    at = row(out, cap, at, "staging", s->staging);
+    at = row(out, cap, at, "device's own", plan->device);
+    if (at >= cap)
+        return;
+    at += (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB", "total",
+                           (double)plan->total / MIB);
+    if (at < cap && zt_plan_is_staged(run))
+        snprintf(out + at, cap - at, "   on each GPU, of %s available", available);
+    else if (at < cap)
+        snprintf(out + at, cap - at, "   x %d local ranks, of %s available",
+                 run->local_world, available);
 }
 
 /* ---- what does not fit ---- */
@@ -294,9 +333,9 @@ static size_t mapped(const struct zt_plan *plan)
     return plan->total + plan->state.peers;
 }
 
-static bool fits(const struct zt_plan *plan, const struct zt_run *run)
+static bool fits(const struct zt_plan *plan)
 {
-    return plan->total <= plan->available / (size_t)run->local_world &&
+    return plan->total <= plan->available / (size_t)plan->sharers &&
            mapped(plan) <= plan->addresses;
 }
 
@@ -315,8 +354,9 @@ static int stage_that_fits(const struct zt_plan_inputs *in, const struct zt_plan
         if (zt_plan_make(&changed, other, NULL))
             return 0;
         other->available = plan->available;
+        other->sharers = plan->sharers;
         other->addresses = plan->addresses;
-        if (fits(other, &run))
+        if (fits(other))
             return stage;
     }
     return 0;
@@ -336,12 +376,12 @@ static void hint(const struct zt_plan_inputs *in, const struct zt_plan *plan, ch
                  "\"zero_optimization\": {\"stage\": %d} would fit, with %.0f MiB "
                  "for each",
                  stage, (double)other.total / MIB);
-    else if (fixed > plan->available / (size_t)run->local_world ||
+    else if (fixed > plan->available / (size_t)plan->sharers ||
              fixed + plan->state.peers > plan->addresses)
         snprintf(out, cap, "%s",
-                 run->local_world > 1 ? "fewer ranks on this machine would need less"
-                                      : "the model state alone is too large: a smaller "
-                                        "model, or more memory");
+                 plan->sharers > 1 ? "fewer ranks on this machine would need less"
+                                   : "the model state alone is too large: a smaller "
+                                     "model, or more memory");
     else
         snprintf(out, cap, "%s",
                  run->gradient_checkpointing
@@ -357,7 +397,7 @@ zt_err zt_plan_check(const struct zt_plan_inputs *in, const struct zt_plan *plan
     const struct zt_zero_bytes *s = &plan->state;
     char what[256], limit[160], advice[160];
 
-    if (fits(plan, run))
+    if (fits(plan))
         return ZT_OK;
     snprintf(what, sizeof(what),
              "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
@@ -371,8 +411,8 @@ zt_err zt_plan_check(const struct zt_plan_inputs *in, const struct zt_plan *plan
                  "of addresses that ulimit -v leaves it",
                  (double)s->peers / MIB, (double)plan->addresses / MIB);
     else
-        snprintf(limit, sizeof(limit), "%.0f MiB are available in all",
-                 (double)plan->available / MIB);
+        snprintf(limit, sizeof(limit), "%.0f MiB are %s", (double)plan->available / MIB,
+                 zt_plan_is_staged(run) ? "free on the GPU" : "available in all");
     hint(in, plan, advice, sizeof(advice));
     return zt_fault_set(
         fault, ZT_E_PLAN,

@@ -13,9 +13,12 @@
 struct zt_plan {
     struct zt_zero_bytes state;
     size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t device;      /* what the device and collectives on it take for themselves */
     size_t total;       /* of this rank */
-    size_t available;   /* of this machine or its cgroup, for all local ranks */
-    size_t addresses;   /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
+    size_t
+        available; /* for `sharers` ranks: of this machine or its cgroup, or of a GPU */
+    int sharers;
+    size_t addresses; /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
     double
         train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
 };
@@ -30,13 +33,22 @@ struct zt_plan_inputs {
 zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Whether memory of the device that a run names is apart from the host's. */
+bool zt_plan_is_staged(const struct zt_run *run);
+
 /* What a plan and its run have in common; backend, device, comm and pools are not set. */
 struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
                                           struct zt_model *model,
                                           const struct zt_optimizer *optimizer);
 
-/* Fill in what this machine, its cgroup and its limits leave for the local ranks. */
-void zt_plan_look(struct zt_plan *plan, const struct zt_run *run);
+/*
+ * Fill in what there is: with a device that has memory of its own what is free there,
+ * else what this machine, its cgroup and its limits leave for the local ranks. `dev`
+ * NULL: the device is not here, and nothing is known.
+ */
+zt_err zt_plan_look(struct zt_plan *plan, const struct zt_run *run,
+                    const struct zt_backend *backend, struct zt_device *dev,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
 zt_err zt_plan_check(const struct zt_plan_inputs *in, const struct zt_plan *plan,

@@ -1,5 +1,6 @@
 #include "worker/engine/report.h"
 
+#include "common/loadable.h"
 #include "common/jsonline.h"
 #include "include/zlaunch/plugin.h"
 #include "kernels/backend.h"
@@ -55,12 +56,11 @@ static void add_backend(json_t *list, const char *name, bool built, bool usable,
     json_array_append_new(list, o);
 }
 
-static bool is_built(const char *name)
+static bool is_built(const char *env, const char *file)
 {
-    for (int i = 0; zt_backends[i]; i++)
-        if (strcmp(zt_backends[i]->name, name) == 0)
-            return true;
-    return false;
+    char path[ZT_LOADABLE_PATH];
+
+    return zt_loadable_find(env, file, path, sizeof(path));
 }
 
 /* "avx512 bf16": how many threads a rank has is not decided here. */
@@ -151,18 +151,15 @@ static void add_device(json_t *list, const char *kind, const char *name, size_t 
     json_array_append_new(list, o);
 }
 
-static void add_cuda(json_t *backends, json_t *devices)
+/* The driver and its devices, asked without the backend: one may be there alone. */
+static void describe_driver(json_t *devices, char *text, size_t cap)
 {
-    bool built = is_built("cuda");
-    const char *tail = built ? "" : "; this version cannot train on GPUs yet";
     struct cuda c;
     int version = 0, num = 0, rc;
-    char text[256], name[256];
+    char name[256];
 
     if (!load_cuda(&c)) {
-        snprintf(text, sizeof(text), "no driver (libcuda.so.1) here%s", tail);
-        if (!built)
-            add_backend(backends, "cuda", false, false, text);
+        snprintf(text, cap, "no driver (libcuda.so.1) here");
         return;
     }
     rc = c.init(0);
@@ -170,13 +167,11 @@ static void add_cuda(json_t *backends, json_t *devices)
         rc = c.count(&num);
     c.version(&version);
     if (rc)
-        snprintf(text, sizeof(text), "the driver (CUDA %d.%d) refuses: error %d%s",
-                 version / 1000, version % 1000 / 10, rc, tail);
+        snprintf(text, cap, "the driver (CUDA %d.%d) refuses: error %d", version / 1000,
+                 version % 1000 / 10, rc);
     else
-        snprintf(text, sizeof(text), "driver for CUDA %d.%d, %d device%s%s",
-                 version / 1000, version % 1000 / 10, num, num == 1 ? "" : "s", tail);
-    if (!built)
-        add_backend(backends, "cuda", false, false, text);
+        snprintf(text, cap, "driver for CUDA %d.%d, %d device%s", version / 1000,
+                 version % 1000 / 10, num, num == 1 ? "" : "s");
     for (int i = 0; !rc && i < num; i++) {
         size_t bytes = 0;
 
@@ -185,19 +180,33 @@ static void add_cuda(json_t *backends, json_t *devices)
     }
 }
 
+static void add_cuda(json_t *backends, json_t *devices)
+{
+    bool built = is_built("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so"), usable;
+    const struct zt_backend *b;
+    struct zt_fault fault = {0};
+    char driver[256], text[1024];
+
+    describe_driver(devices, driver, sizeof(driver));
+    usable = zt_backend_find("cuda", &b, &fault) == ZT_OK;
+    snprintf(text, sizeof(text), "%s%s%s", driver, usable ? "" : "; ",
+             usable ? "" : fault.text);
+    add_backend(backends, "cuda", built, usable, text);
+}
+
 static void add_nccl(json_t *backends)
 {
+    bool built = is_built("ZLAUNCH_NCCL_BACKEND", "backends/nccl.so");
     void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     int (*get)(int *) = NULL, version = 0;
-    char text[128] = "no libnccl.so.2 here; needed with CUDA alone";
+    char text[128] = "no libnccl.so.2 here; needed between GPUs alone";
 
     if (lib)
         *(void **)&get = dlsym(lib, "ncclGetVersion");
     if (get && get(&version) == 0)
-        snprintf(text, sizeof(text),
-                 "NCCL %d.%d.%d is here; used with a CUDA backend alone", version / 10000,
-                 version / 100 % 100, version % 100);
-    add_backend(backends, "nccl", false, false, text);
+        snprintf(text, sizeof(text), "NCCL %d.%d.%d is here; used between GPUs",
+                 version / 10000, version / 100 % 100, version % 100);
+    add_backend(backends, "nccl", built, built && version > 0, text);
 }
 
 static void add_processor(json_t *devices)

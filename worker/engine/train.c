@@ -7,6 +7,7 @@
 #include "worker/engine/engine.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -94,11 +95,26 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
 static zt_err accumulate(struct zt_engine *e, int64_t step, float dloss,
                          struct zt_fault *fault)
 {
-    zt_err rc = ZT_OK;
+    struct zt_fill_args zero = {
+        .y = zt_view_of(&e->scalars->loss, ZT_F32, 1, &(int64_t){1})};
+    zt_err rc = e->backend->kernels->fill(e->device, NULL, &zero, fault);
 
-    e->scalars->loss = 0;
     for (int64_t i = 0; !rc && i < e->run->grad_accum_steps; i++)
         rc = micro_step(e, step, i, dloss, fault);
+    return rc;
+}
+
+/* The sum of squares of this rank's gradients, and its loss: the one wait of a step. */
+static zt_err look(struct zt_engine *e, double *sumsq, double *loss,
+                   struct zt_fault *fault)
+{
+    float *on_host = &e->on_host->loss;
+    zt_err rc = e->backend->download(e->device, NULL, on_host, &e->scalars->loss,
+                                     sizeof(*on_host), fault);
+
+    if (!rc)
+        rc = zt_zero_sumsq(e->zero, sumsq, fault);
+    *loss = (double)*on_host;
     return rc;
 }
 
@@ -116,8 +132,8 @@ static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct out
         overflow && (fp16 || (run->compute_dtype == ZT_BF16 && run->check_grad_overflow));
     if (run->max_grad_norm > 0 && o->grad_norm + 1e-6 > run->max_grad_norm)
         factor *= run->max_grad_norm / (o->grad_norm + 1e-6);
-    e->scalars->grad_scale = (float)factor;
-    e->scalars->skip = o->skipped;
+    e->on_host->grad_scale = (float)factor;
+    e->on_host->skip = o->skipped;
     if (overflow && !o->skipped)
         return zt_fault_set(fault, ZT_E_NUMERIC,
                             "gradients are not finite at step %lld (loss %g); lower the "
@@ -140,7 +156,10 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     zt_err rc;
 
     zt_trace_begin("step", "optimizer");
-    rc = zt_zero_update(e->zero, e->optimizer, &how, fault);
+    rc = e->backend->upload(e->device, NULL, e->scalars, e->on_host,
+                            offsetof(struct zt_scalars, loss), fault);
+    if (!rc)
+        rc = zt_zero_update(e->zero, e->optimizer, &how, fault);
     zt_trace_end();
     return rc ? rc : zt_zero_step_model(e->zero, how.t, fault);
 }
@@ -178,14 +197,13 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool asked_to_save,
     if (!rc)
         rc = accumulate(e, step, (float)(scale / o->tokens), fault);
     if (!rc)
-        rc = zt_zero_sumsq(e->zero, &sums[0], fault);
+        rc = look(e, &sums[0], &sums[1], fault);
     if (!rc && step < e->total_steps)
         rc = load_batches(e, step + 1, &targets, fault);
-    sums[1] = (double)e->scalars->loss;
     sums[2] = (double)targets;
     sums[3] = asked_to_save ? 1 : 0;
     if (!rc)
-        rc = zt_sum_f64(e->comm, sums, 4, fault);
+        rc = zt_sum_f64(e->sums, sums, 4, fault);
     if (rc)
         return rc;
 
@@ -250,12 +268,38 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
  * yardstick, which was then taken while something else kept the processor busy.
  */
 #define MEASURE_AT_STEP 20
+#define LARGEST_PRODUCT ((int64_t)8192)
+
+/* A GPU has no memory but what was planned; between two steps the pool is free. With too
+ * small a pool there is no yardstick. */
+static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_dtype dtype = e->run->compute_dtype;
+    int64_t n = 2 * LARGEST_PRODUCT;
+    void *memory = NULL;
+    zt_err rc = ZT_E_NOMEM;
+
+    while (rc == ZT_E_NOMEM && n > LARGEST_PRODUCT / 4) {
+        n /= 2;
+        rc = zt_pool_alloc(e->pool, 3 * (size_t)(n * n) * zt_dtype_bytes(dtype), &memory,
+                           NULL);
+    }
+    e->no_yardstick = rc != ZT_OK;
+    if (rc)
+        return ZT_OK;
+    rc = zt_measure_gemm_in(e->backend, e->device, dtype, 0.1, memory, n, &e->gemm_peak,
+                            fault);
+    zt_pool_free(e->pool, memory);
+    return rc;
+}
 
 static zt_err measure_peak(struct zt_engine *e, struct window *w, struct zt_fault *fault)
 {
     double before = zt_now();
-    zt_err rc = zt_measure_gemm(e->backend, e->device, e->run->compute_dtype, 0.1,
-                                &e->gemm_peak, fault);
+    zt_err rc = e->backend->unified
+                    ? zt_measure_gemm(e->backend, e->device, e->run->compute_dtype, 0.1,
+                                      &e->gemm_peak, fault)
+                    : measure_in_pool(e, fault);
 
     w->start += zt_now() - before;
     return rc;
@@ -321,7 +365,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             w.start += zt_now() - before;
             first += zt_now() - before;
         }
-        if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 &&
+        if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 && !e->no_yardstick &&
             e->total_steps > 2 * MEASURE_AT_STEP)
             rc = measure_peak(e, &w, fault);
         if (!rc && run->do_eval && run->eval_steps > 0 && step % run->eval_steps == 0 &&

@@ -15,6 +15,7 @@
 
 #include "common/event.h"
 #include "common/log.h"
+#include "kernels/convert.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/engine/engine.h"
 
@@ -217,25 +218,22 @@ struct sink {
     struct zt_hf_writer *writer;
     zt_dtype dtype;
     float *piece;
-    void *rounded; /* the piece in `dtype` */
-    zt_err rc;     /* of writing; the exchange goes on all the same */
+    uint16_t *rounded; /* the piece in `dtype` */
+    zt_err rc;         /* of writing; the exchange goes on all the same */
 };
 
-static void put_piece(struct zt_engine *e, struct sink *to, int64_t n,
-                      struct zt_fault *fault)
+static void put_piece(struct sink *to, int64_t n, struct zt_fault *fault)
 {
-    struct zt_axpby_args a = {.x = zt_view_of(to->piece, ZT_F32, 1, &n),
-                              .y = zt_view_of(to->rounded, to->dtype, 1, &n),
-                              .alpha = 1};
+    const void *bytes = to->dtype == ZT_F32 ? (void *)to->piece : to->rounded;
 
     if (!to->writer || to->rc)
         return;
-    if (to->dtype != ZT_F32)
-        to->rc = e->backend->kernels->axpby(e->device, NULL, &a, fault);
-    if (!to->rc)
-        to->rc =
-            zt_hf_writer_put(to->writer, to->dtype == ZT_F32 ? to->piece : to->rounded,
-                             (size_t)n * zt_dtype_bytes(to->dtype), fault);
+    if (to->dtype == ZT_BF16)
+        zt_bf16_of_floats(to->rounded, to->piece, n);
+    else if (to->dtype == ZT_F16)
+        zt_f16_of_floats(to->rounded, to->piece, n);
+    to->rc = zt_hf_writer_put(to->writer, bytes, (size_t)n * zt_dtype_bytes(to->dtype),
+                              fault);
 }
 
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct sink *to,
@@ -248,7 +246,7 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct 
 
         rc = zt_zero_get(e->zero, p, at, n, to->piece, to->rc ? NULL : fault);
         if (!rc)
-            put_piece(e, to, n, fault);
+            put_piece(to, n, fault);
     }
     return rc;
 }
@@ -298,7 +296,7 @@ static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
-    to.rounded = malloc(PIECE_ELEMS * sizeof(float));
+    to.rounded = malloc(PIECE_ELEMS * sizeof(*to.rounded));
     if (!to.piece || !to.rounded)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     if (!rc && writes)

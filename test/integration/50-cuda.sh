@@ -1,0 +1,100 @@
+#!/bin/bash
+# The cuda backend, end to end, on the shim (test/shim): zworker loads it, trains with it, and
+# gets what the cpu backend gets. No GPU is needed; the shim runs streams in awkward orders.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+case $bin in
+bin) shim=build/release/shim/backends ;;
+*) shim=${bin%/bin}/shim/backends ;;
+esac
+[ -f "$shim/cuda.so" ] || { echo "$shim/cuda.so is missing: make test builds it"; exit 1; }
+export ZLAUNCH_CUDA_BACKEND=$PWD/$shim/cuda.so
+
+# on DEVICE OUT ARGS...: 4 steps of one rank
+on() {
+    local device=$1 out=$2
+    shift 2
+    train 1 "$out" --device "$device" --max_steps 4 --fingerprint_steps 4 \
+        --per_device_train_batch_size 2 --threads 1 "$@"
+}
+
+# ---- the numbers of the cpu backend ----
+for kind in "" --bf16 --fp16; do
+    # shellcheck disable=SC2086 # $kind is an option or nothing
+    on cpu "$tmp/cpu$kind" $kind --do_eval --eval_batches 2
+    # shellcheck disable=SC2086
+    on cuda "$tmp/cuda$kind" $kind --do_eval --eval_batches 2
+    check "cuda${kind:- --fp32}: runs" test $? -eq 0
+    tolerance=1e-4
+    [ -z "$kind" ] || tolerance=2e-3
+    check "cuda${kind:- --fp32}: losses are those of the cpu" same_curve "$tmp/cpu$kind" "$tmp/cuda$kind" $tolerance
+    evals() { grep '"event":"eval"' "$1" | sed 's/.*"loss":\([^,]*\).*/\1/'; }
+    near() { paste <(evals "$1") <(evals "$2") | awk -v t="$3" '{ d = $1 / $2 - 1; n++; if (d * d > t * t) exit 1 } END { exit n != 1 }'; }
+    check "cuda${kind:- --fp32}: so is the evaluation" near "$tmp/cpu$kind" "$tmp/cuda$kind" $tolerance
+done
+
+# ---- what must change no bit ----
+on cuda "$tmp/bits" --bf16
+for seed in 1 2 3; do
+    SHIM_SEED=$seed on cuda "$tmp/seed$seed" --bf16
+    check "streams in order $seed: the same bits" same_bits "$tmp/bits" "$tmp/seed$seed"
+done
+on cuda "$tmp/again" --bf16 --gradient_checkpointing
+check "recomputation: the same bits" same_bits "$tmp/bits" "$tmp/again"
+
+# ---- memory: as planned ----
+planned() { # planned ARGS...: MiB of the plan
+    "$bin/zworker" "$bin/models/gpt2.so" --train_file "$tmp/corpus.txt" --do_train --device cuda --dry_run "$@" |
+        awk '$1 == "total" { print $2 }'
+}
+as_planned() { # as_planned ARGS...: the peak of a step is the plan within 2 %
+    local want got
+    want=$(planned "$@") || return 1
+    train 1 "$tmp/peak" --device cuda --max_steps 2 "$@" || return 1
+    got=$(field peak_device_bytes "$tmp/peak" | tail -n 1)
+    awk -v w="$want" -v g="$got" 'BEGIN { r = g / 1048576 / w; print "# planned " w " MiB, taken " g / 1048576; exit !(r > 0.98 && r < 1.02) }'
+}
+check "the peak is the plan" as_planned --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --per_device_train_batch_size 2
+check "the peak is the plan, in bf16 and larger" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
+    --per_device_train_batch_size 4 --bf16 --max_steps 1
+check "the peak is the plan, with recomputation" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
+    --per_device_train_batch_size 4 --gradient_checkpointing --max_steps 1
+
+# ---- weights out and in, text ----
+on cuda "$tmp/saved" --output_dir "$tmp/out" --prompt abc --generate_tokens 6
+check "weights are saved and text is made" grep -q '"event":"sample"' "$tmp/saved"
+on cuda "$tmp/loaded" --model_name_or_path "$tmp/out" --max_steps 1
+on cpu "$tmp/loaded.cpu" --model_name_or_path "$tmp/out" --max_steps 1
+check "what cuda saved the cpu reads" same_curve "$tmp/loaded.cpu" "$tmp/loaded" 1e-4
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/llama.so" --hidden_size 32 --num_hidden_layers 2 \
+    --num_attention_heads 4 --num_key_value_heads 2 --intermediate_size 64 --block_size 32 --do_train --logging_steps 1 \
+    --train_file "$tmp/corpus.txt" --max_steps 3 --per_device_train_batch_size 2 --device cuda >"$tmp/llama" 2>&1
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/llama.so" --hidden_size 32 --num_hidden_layers 2 \
+    --num_attention_heads 4 --num_key_value_heads 2 --intermediate_size 64 --block_size 32 --do_train --logging_steps 1 \
+    --train_file "$tmp/corpus.txt" --max_steps 3 --per_device_train_batch_size 2 --device cpu >"$tmp/llama.cpu" 2>&1
+check "a Llama with grouped queries learns as on the cpu" same_curve "$tmp/llama.cpu" "$tmp/llama" 1e-4
+
+# ---- what goes wrong ----
+refuses() { # refuses CODE TEXT ENV... : a run ends like this
+    local code=$1 text=$2
+    shift 2
+    env "$@" "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_embd 32 --n_head 2 --block_size 32 --do_train \
+        --max_steps 1 --train_file "$tmp/corpus.txt" --device cuda >"$tmp/log" 2>&1
+    [ $? -eq "$code" ] && grep -q -- "$text" "$tmp/log" || { sed 's/^/# /' "$tmp/log"; return 1; }
+}
+check "no device" refuses 78 "the driver sees no GPU" SHIM_DEVICES=0
+check "no object" refuses 78 "no such file\|cannot open shared object" ZLAUNCH_CUDA_BACKEND="$tmp/none.so"
+check "nothing to load" refuses 78 "this build has no CUDA" ZLAUNCH_CUDA_BACKEND=
+check "too little memory is known before" refuses 78 "MiB are free on the GPU" SHIM_MEMORY_MB=68
+auto() { # auto ENV...: the losses of --device auto
+    env "$@" "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 \
+        --block_size 32 --train_file "$tmp/corpus.txt" --do_train --logging_steps 1 --learning_rate 1e-3 --seed 7 \
+        --max_steps 4 --fingerprint_steps 4 --per_device_train_batch_size 2 --threads 1
+}
+auto SHIM_DEVICES=1 >"$tmp/auto1" 2>&1
+auto SHIM_DEVICES=0 >"$tmp/auto0" 2>&1
+on cuda "$tmp/plain"
+on cpu "$tmp/plain.cpu"
+check "auto takes a GPU where there is one" same_bits "$tmp/plain" "$tmp/auto1"
+check "and the processor where there is none" same_bits "$tmp/plain.cpu" "$tmp/auto0"
+finish
