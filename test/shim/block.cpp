@@ -115,7 +115,7 @@ static bool same_call(const struct thread &a, const struct thread &b)
 
 bool shim_in_thread(void)
 {
-    return inside;
+    return inside && shim_on_device();
 }
 
 /* ---------------------------------------------------------------- whose turn it is */

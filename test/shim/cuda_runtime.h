@@ -5,7 +5,13 @@
  *
  * Names, values and meanings are those of the real header; what is missing does not
  * compile. What the shim promises beyond it, and how it looks for faults, is in shim.h.
- * Threads: one thread of the process calls all of this.
+ * Threads: one thread of the process queues work and waits for it. Any other may call
+ * the same at the same time, and none waits for work that it did not ask to wait for: a
+ * watchdog that calls cudaEventQuery() or cudaStreamQuery() gets an answer at once, and
+ * only the thread that queued last moves work on by asking. The current device and the
+ * last error are a thread's own. Kernels and host functions run on a thread of the
+ * shim's. A forked child has the memory and the streams as they were, not the
+ * communicators.
  */
 #ifndef SHIM_CUDA_RUNTIME_H
 #define SHIM_CUDA_RUNTIME_H
@@ -20,6 +26,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cuda_runtime_api.h"
 #include "shim_types.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -37,6 +44,8 @@ typedef enum cudaError {
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
+    cudaErrorHostMemoryAlreadyRegistered = 712,
+    cudaErrorHostMemoryNotRegistered = 713,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
     cudaErrorUnknown = 999
@@ -82,6 +91,7 @@ cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *text, int len, int device);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
@@ -95,11 +105,12 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault = 4
 };
 
-#define cudaHostAllocDefault  0x00
-#define cudaHostAllocPortable 0x01
-#define cudaMemAttachGlobal   0x01
+#define cudaHostAllocDefault     0x00
+#define cudaHostAllocPortable    0x01
+#define cudaHostRegisterDefault  0x00
+#define cudaHostRegisterPortable 0x01
+#define cudaMemAttachGlobal      0x01
 
-typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
 cudaError_t cudaMalloc(void **out, size_t bytes);
@@ -109,7 +120,23 @@ cudaError_t cudaMallocManaged(void **out, size_t bytes,
                               unsigned int flags = cudaMemAttachGlobal);
 cudaError_t cudaFree(void *ptr);
 cudaError_t cudaFreeHost(void *ptr);
+cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned int flags);
+cudaError_t cudaHostUnregister(void *ptr);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered = 0,
+    cudaMemoryTypeHost = 1,
+    cudaMemoryTypeDevice = 2,
+    cudaMemoryTypeManaged = 3
+};
+
+struct cudaPointerAttributes {
+    enum cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
+};
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *ptr);
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes,
                        enum cudaMemcpyKind kind);

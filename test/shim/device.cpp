@@ -16,7 +16,7 @@ int64_t shim_option(const char *name, int64_t otherwise)
 }
 
 /* ---------------------------------------------------------------- errors */
-static cudaError_t last;
+static thread_local cudaError_t last;
 
 cudaError_t shim_error(cudaError_t e)
 {
@@ -62,6 +62,10 @@ static const struct {
      "an illegal memory access was encountered"},
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
      "too many resources requested for launch"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+     "pointer does not correspond to a registered memory region"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
 };
@@ -106,7 +110,7 @@ void shim_die(const char *fmt, ...)
 }
 
 /* ---------------------------------------------------------------- the device */
-static int ordinal;
+static thread_local int ordinal;
 
 static int num_devices(void)
 {
@@ -207,6 +211,17 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     prop->memoryBusWidth = 5120;
     prop->l2CacheSize = 50 << 20;
     prop->maxThreadsPerMultiProcessor = 2048;
+    return cudaSuccess;
+}
+
+/* The same in every process, as for devices of one machine. */
+cudaError_t cudaDeviceGetPCIBusId(char *text, int len, int device)
+{
+    if (device < 0 || device >= num_devices())
+        return shim_error(cudaErrorInvalidDevice);
+    if (!text || len < 13)
+        return shim_error(cudaErrorInvalidValue);
+    snprintf(text, (size_t)len, "%04x:%02x:00.0", device / 255, device % 255 + 1);
     return cudaSuccess;
 }
 

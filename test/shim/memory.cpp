@@ -1,5 +1,5 @@
 /*
- * memory.cpp -- allocations with guards around them, and copies.
+ * memory.cpp -- allocations with guards around them.
  *
  *      | no access, 1 MiB | slack ... | data | slack < 256 | no access, 1 MiB |
  *
@@ -11,16 +11,12 @@
  * while, without access.
  */
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <deque>
-#include <map>
-
-#include "shim.h"
+#include "memory.h"
 
 #if SHIM_ASAN
 #include <sanitizer/asan_interface.h>
@@ -33,18 +29,10 @@ static const size_t ALIGN = 256, GUARD = (size_t)1 << 20, FILL = (size_t)8 << 20
 static const unsigned char BESIDE = 0xA5;
 static const size_t MAX_FREED = 256;
 
-struct region {
-    shim_side side;
-    char *map;
-    size_t map_bytes;
-    char *body; /* between the guards */
-    size_t body_bytes;
-    char *data;
-    size_t bytes;
-};
-
-static std::map<uintptr_t, region> live; /* by data */
-static std::deque<region> freed;
+/* never destroyed: a program may free after the end of main */
+static std::map<uintptr_t, shim_region> &live = *new std::map<uintptr_t, shim_region>;
+static std::deque<shim_region> &freed = *new std::deque<shim_region>;
+static std::map<uintptr_t, size_t> &registered = *new std::map<uintptr_t, size_t>;
 static size_t used;
 static int fill_fd = -1;
 static bool is_open;
@@ -66,7 +54,7 @@ static size_t total(void)
 
 /* ---------------------------------------------------------------- slack */
 
-static void mark_slack(const region &r)
+static void mark_slack(const shim_region &r)
 {
     char *end = r.data + r.bytes, *last = r.body + r.body_bytes;
 
@@ -96,12 +84,12 @@ __attribute__((no_sanitize("address"))) static const char *changed(const char *p
     return end;
 }
 
-static const char *name_of(shim_side side)
+const char *shim_side_name(shim_side side)
 {
     return side == SHIM_DEVICE ? "device" : side == SHIM_HOST ? "pinned" : "managed";
 }
 
-static void check_region(const region &r)
+static void check_region(const shim_region &r)
 {
     const char *last = r.body + r.body_bytes;
     const char *before = changed(r.body, r.data),
@@ -109,10 +97,10 @@ static void check_region(const region &r)
 
     if (before != r.data)
         shim_die("wrote outside an allocation: at offset %td of %zu bytes of %s memory",
-                 before - r.data, r.bytes, name_of(r.side));
+                 before - r.data, r.bytes, shim_side_name(r.side));
     if (behind != last)
         shim_die("wrote outside an allocation: at offset %td of %zu bytes of %s memory",
-                 behind - r.data, r.bytes, name_of(r.side));
+                 behind - r.data, r.bytes, shim_side_name(r.side));
 }
 
 void shim_memory_check(void)
@@ -123,64 +111,17 @@ void shim_memory_check(void)
 
 /* ---------------------------------------------------------------- access */
 
-static void set_access(const region &r, int prot)
+static void set_access(const shim_region &r, int prot)
 {
     if (mprotect(r.body, r.body_bytes, prot) != 0)
         shim_die("mprotect failed");
 }
 
-static void tell_fault(const char *at, const region &r, bool gone)
-{
-    const char *who = shim_running() ? "" : "host code ";
-
-    if (gone)
-        shim_die("%stouched freed memory: offset %td of %zu bytes of %s memory", who,
-                 at - r.data, r.bytes, name_of(r.side));
-    if (at >= r.body && at < r.body + r.body_bytes)
-        shim_die("%stouched device memory: offset %td of %zu bytes", who, at - r.data,
-                 r.bytes);
-    shim_die("%swent outside an allocation: offset %td of %zu bytes of %s memory", who,
-             at - r.data, r.bytes, name_of(r.side));
-}
-
-static void on_fault(int sig, siginfo_t *info, void *)
-{
-    const char *at = (const char *)info->si_addr;
-
-    signal(sig, SIG_DFL);
-    for (const auto &[key, r] : live)
-        if (at >= r.map && at < r.map + r.map_bytes)
-            tell_fault(at, r, false);
-    for (const region &r : freed)
-        if (at >= r.map && at < r.map + r.map_bytes)
-            tell_fault(at, r, true);
-    if (shim_fiber_overflowed(at))
-        shim_die("the stack of a thread overflowed");
-    if (shim_running() && info->si_code > 0)
-        shim_die("a fault at %p: a bad pointer, or one that is not aligned",
-                 (const void *)at);
-    raise(sig);
-}
-
-/* Anew each time: test frameworks put theirs in its place. */
-static void catch_faults(void)
-{
-    static char alternate[64 << 10];
-    stack_t stack = {};
-    struct sigaction act = {};
-
-    stack.ss_sp = alternate;
-    stack.ss_size = sizeof(alternate);
-    sigaltstack(&stack, NULL);
-    act.sa_sigaction = on_fault;
-    act.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, &act, NULL);
-    sigaction(SIGBUS, &act, NULL);
-}
-
 void shim_memory_open(void)
 {
-    catch_faults();
+    if (is_open)
+        return;
+    shim_catch_faults();
     for (const auto &[at, r] : live)
         if (r.side == SHIM_DEVICE)
             set_access(r, PROT_READ | PROT_WRITE);
@@ -189,6 +130,8 @@ void shim_memory_open(void)
 
 void shim_memory_close(void)
 {
+    if (!is_open)
+        return;
     for (const auto &[at, r] : live)
         if (r.side == SHIM_DEVICE)
             set_access(r, PROT_NONE);
@@ -209,7 +152,7 @@ static int open_fill(void)
     return fd;
 }
 
-static bool map_region(region *r)
+static bool map_region(shim_region *r)
 {
     size_t guarded = round_up(r->bytes, ALIGN);
     void *map;
@@ -237,7 +180,8 @@ static bool map_region(region *r)
 
 static cudaError_t allocate(shim_side side, void **out, size_t bytes)
 {
-    region r = {};
+    shim_locked hold;
+    shim_region r = {};
 
     if (!out)
         return shim_error(cudaErrorInvalidValue);
@@ -248,6 +192,7 @@ static cudaError_t allocate(shim_side side, void **out, size_t bytes)
         fill_fd = open_fill();
     r.side = side;
     r.bytes = bytes;
+    cudaGetDevice(&r.device);
     if (bytes > total() || (side != SHIM_HOST && bytes > total() - used) ||
         !map_region(&r))
         return shim_error(cudaErrorMemoryAllocation);
@@ -256,7 +201,7 @@ static cudaError_t allocate(shim_side side, void **out, size_t bytes)
         set_access(r, PROT_NONE);
     used += side == SHIM_HOST ? 0 : bytes;
     live[(uintptr_t)r.data] = r;
-    catch_faults();
+    shim_catch_faults();
     *out = r.data;
     return cudaSuccess;
 }
@@ -270,15 +215,17 @@ static void forget_oldest(void)
 /* Waits for everything first, as the real one does. */
 static cudaError_t release(void *ptr, bool host)
 {
-    std::map<uintptr_t, region>::iterator it;
-    region r;
+    shim_locked hold;
+    std::map<uintptr_t, shim_region>::iterator it;
+    shim_region r;
 
     if (!ptr)
         return cudaSuccess;
-    it = live.find((uintptr_t)ptr);
+    if (live.count((uintptr_t)ptr))
+        shim_finish_all();
+    it = live.find((uintptr_t)ptr); /* another thread may have been quicker */
     if (it == live.end() || (it->second.side == SHIM_HOST) != host)
         return shim_error(cudaErrorInvalidValue);
-    shim_finish_all();
     r = it->second;
     set_access(r, PROT_READ | PROT_WRITE);
     check_region(r);
@@ -327,88 +274,116 @@ cudaError_t cudaFreeHost(void *ptr)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
+    shim_locked hold;
+
     *free_bytes = total() - used;
     *total_bytes = total();
     return cudaSuccess;
 }
 
-/* ---------------------------------------------------------------- copies */
+/* ---------------------------------------------------------------- whose memory it is */
+
+bool shim_region_around(const char *at, shim_region *out, bool *is_freed)
+{
+    for (const auto &[key, r] : live)
+        if (at >= r.map && at < r.map + r.map_bytes) {
+            *out = r;
+            *is_freed = false;
+            return true;
+        }
+    for (const shim_region &r : freed)
+        if (at >= r.map && at < r.map + r.map_bytes) {
+            *out = r;
+            *is_freed = true;
+            return true;
+        }
+    return false;
+}
+
+static const shim_region *region_of(uintptr_t p)
+{
+    auto it = live.upper_bound(p);
+
+    if (it == live.begin())
+        return NULL;
+    --it;
+    return p < it->first + round_up(it->second.bytes, ALIGN) ? &it->second : NULL;
+}
+
+/* The range that cudaHostRegister() named and p is in; NULL: none. */
+static const std::pair<const uintptr_t, size_t> *registered_around(uintptr_t p)
+{
+    auto it = registered.upper_bound(p);
+
+    if (it == registered.begin())
+        return NULL;
+    --it;
+    return p - it->first < it->second ? &*it : NULL;
+}
 
 shim_side shim_side_of(const void *p, size_t *rest)
 {
-    auto it = live.upper_bound((uintptr_t)p);
+    shim_locked hold;
+    uintptr_t at = (uintptr_t)p;
+    const shim_region *r = region_of(at);
+    const auto *range = registered_around(at);
 
-    *rest = SIZE_MAX;
-    if (it == live.begin())
-        return SHIM_HOST;
-    --it;
-    if ((uintptr_t)p >= it->first + round_up(it->second.bytes, ALIGN))
-        return SHIM_HOST; /* memory that is not ours */
-    *rest = (uintptr_t)p < it->first + it->second.bytes
-                ? it->first + it->second.bytes - (uintptr_t)p
-                : 0;
-    return it->second.side;
-}
+    if (r) {
+        uintptr_t end = (uintptr_t)r->data + r->bytes;
 
-static bool fits(const void *p, size_t bytes, bool device)
-{
-    size_t rest;
-    shim_side side = shim_side_of(p, &rest);
-
-    return p && bytes <= rest && (side == SHIM_BOTH || (side == SHIM_DEVICE) == device);
-}
-
-static bool allowed(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
-{
-    size_t rest;
-
-    switch (kind) {
-    case cudaMemcpyHostToHost:
-        return fits(dst, bytes, false) && fits(src, bytes, false);
-    case cudaMemcpyHostToDevice:
-        return fits(dst, bytes, true) && fits(src, bytes, false);
-    case cudaMemcpyDeviceToHost:
-        return fits(dst, bytes, false) && fits(src, bytes, true);
-    case cudaMemcpyDeviceToDevice:
-        return fits(dst, bytes, true) && fits(src, bytes, true);
-    default:
-        shim_side_of(dst, &rest);
-        if (bytes > rest)
-            return false;
-        shim_side_of(src, &rest);
-        return bytes <= rest;
+        *rest = at < end ? end - at : 0;
+        return r->side;
     }
+    *rest = range ? range->first + range->second - at : SIZE_MAX;
+    return SHIM_HOST;
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t stream)
+/* Pages that are the program's own become pinned, for what asks; nothing else changes. */
+cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned int)
 {
-    if (bytes > 0 && !allowed(dst, src, bytes, kind))
+    shim_locked hold;
+    uintptr_t first = (uintptr_t)ptr, last = first + bytes - 1;
+
+    if (!ptr || bytes == 0 || last < first)
         return shim_error(cudaErrorInvalidValue);
-    return shim_enqueue(stream, {NULL, "a copy", [dst, src, bytes] {
-                                     if (bytes > 0)
-                                         memmove(dst, src, bytes);
-                                 }});
-}
-
-cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream)
-{
-    if (bytes > 0 && !fits(ptr, bytes, true))
+    if (region_of(first) || region_of(last))
         return shim_error(cudaErrorInvalidValue);
-    return shim_enqueue(stream, {NULL, "a memset", [ptr, value, bytes] {
-                                     if (bytes > 0)
-                                         memset(ptr, value, bytes);
-                                 }});
+    for (const auto &[at, n] : registered)
+        if (at <= last && first < at + n)
+            return shim_error(cudaErrorHostMemoryAlreadyRegistered);
+    registered[first] = bytes;
+    return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+/* Waits for everything first: copies may be under way. */
+cudaError_t cudaHostUnregister(void *ptr)
 {
-    cudaError_t e = cudaMemcpyAsync(dst, src, bytes, kind, 0);
+    shim_locked hold;
 
-    return e == cudaSuccess ? cudaStreamSynchronize(0) : e;
+    if (!registered.count((uintptr_t)ptr))
+        return shim_error(cudaErrorHostMemoryNotRegistered);
+    shim_finish_all();
+    registered.erase((uintptr_t)ptr);
+    return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void *ptr, int value, size_t bytes)
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *ptr)
 {
-    return cudaMemsetAsync(ptr, value, bytes, 0);
+    shim_locked hold;
+    const shim_region *r = region_of((uintptr_t)ptr);
+    void *p = const_cast<void *>(ptr);
+
+    if (!out)
+        return shim_error(cudaErrorInvalidValue);
+    if (r && r->side == SHIM_DEVICE)
+        *out = {cudaMemoryTypeDevice, r->device, p, NULL};
+    else if (r && r->side == SHIM_BOTH)
+        *out = {cudaMemoryTypeManaged, r->device, p, p};
+    else if (r)
+        *out = {cudaMemoryTypeHost, r->device, p, p};
+    else if (registered_around((uintptr_t)ptr))
+        *out = {cudaMemoryTypeHost, 0, p, p};
+    else
+        *out = {cudaMemoryTypeUnregistered, -2, NULL, p};
+    return cudaSuccess;
 }

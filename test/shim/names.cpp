@@ -1,6 +1,6 @@
 /*
- * names.cpp -- the name of a kernel from the symbol table of this program: kernels are
- * mostly static, and those dladdr does not see.
+ * names.cpp -- the name of a kernel from the symbol table of the program or shared object
+ * it is in: kernels are mostly static, and those dladdr does not see.
  */
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -36,17 +36,33 @@ static const char *symbol_at(const char *image, size_t bytes, uintptr_t address,
     return NULL;
 }
 
+/* The file that the function was loaded from; the program's own name says too little. */
+static int open_image(const Dl_info &where, const struct link_map *map)
+{
+    const char *path = map && map->l_name[0] ? where.dli_fname : "/proc/self/exe";
+
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 std::string shim_name_of(const void *function)
 {
-    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), status = -1;
+    struct link_map *map = NULL;
     struct stat st;
     Dl_info where;
-    const char *name = NULL;
+    const char *name;
     char *plain;
     void *image;
+    int fd, status = -1;
 
-    if (fd < 0 || fstat(fd, &st) != 0 || !dladdr(function, &where))
+    if (!dladdr1(function, &where, (void **)&map, RTLD_DL_LINKMAP))
         return "?";
+    fd = open_image(where, map);
+    if (fd < 0)
+        return "?";
+    if (fstat(fd, &st) != 0) {
+        close(fd);
+        return "?";
+    }
     image = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (image == MAP_FAILED)

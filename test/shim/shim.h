@@ -27,7 +27,9 @@
 #define SHIM_SHIM_H
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda_runtime.h"
 
@@ -51,21 +53,61 @@ cudaError_t shim_error(cudaError_t e);
 /* Name of the function at an address of this program, "?" when it cannot be found. */
 std::string shim_name_of(const void *function);
 
-/* ---- stream.cpp ---- */
+/* ---- work ---- */
+/* Work that may have to wait for other processes. */
+struct shim_call {
+    virtual ~shim_call() = default;
+    /* As far as it can without waiting; true: it is done. */
+    virtual bool go_on(void) = 0;
+    /* Adds what to wait for before it can go on; not yet begun: what a peer who has
+     * begun makes readable. */
+    virtual void waits_for(std::vector<struct pollfd> *fds) = 0;
+};
+
 struct shim_work {
     const void *kernel; /* NULL: `what` is its name */
     const char *what;
     std::function<void()> run;
+    std::shared_ptr<shim_call> call = nullptr; /* instead of run */
 };
-cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
-/* Everything that is queued anywhere. */
-void shim_finish_all(void);
-/* What is being run; NULL: the host's own code. */
+
+/* Reached when that many pieces of work of a stream are done; no stream: at once. */
+struct shim_point {
+    struct CUstream_st *stream;
+    uint64_t upto;
+};
+
+/* ---- queue.cpp: the lock, and the device that runs what is queued ---- */
+/*
+ * Around everything that reads or changes queues and allocations. Never held while work
+ * runs or waits; not recursive.
+ */
+struct shim_locked {
+    shim_locked();
+    ~shim_locked();
+};
+/* Lets the device look again at what it waits for. Any thread; takes no lock. */
+void shim_wake(void);
+/* What this thread runs; NULL: the host's own code. */
 const shim_work *shim_running(void);
+bool shim_on_device(void);
+/* Everything that is queued anywhere; with the lock, which it gives away meanwhile. */
+void shim_finish_all(void);
 
 /* A new order for what follows, from the start; tests. */
 void shim_set_seed(uint64_t seed);
 uint64_t shim_random(void);
+
+/* ---- stream.cpp; these take the lock ---- */
+cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
+/*
+ * On the first of `streams`, after what all of them hold and after *last; the others wait
+ * for it. *last becomes its end.
+ */
+cudaError_t shim_enqueue_call(const std::vector<cudaStream_t> &streams, shim_work work,
+                              shim_point *last);
+/* Waits, as for a stream. */
+void shim_wait_for(shim_point p);
 
 /* ---- block.cpp ---- */
 void shim_run_grid(dim3 grid, dim3 block, const std::function<void()> &thread);
@@ -73,12 +115,19 @@ bool shim_in_thread(void);
 
 /* ---- memory.cpp ---- */
 enum shim_side { SHIM_HOST, SHIM_DEVICE, SHIM_BOTH };
-/* Where a pointer leads; *rest: bytes from there to the end of its allocation. */
+/* Where a pointer leads; *rest: bytes from there to the end of its allocation, SIZE_MAX
+ * for memory of the program's own. Takes the lock. */
 shim_side shim_side_of(const void *p, size_t *rest);
+/* With the lock: the device's memory within reach, or not. */
 void shim_memory_open(void);
 void shim_memory_close(void);
-/* Aborts when bytes beside an allocation have changed. */
+/* With the lock: aborts when bytes beside an allocation have changed. */
 void shim_memory_check(void);
+
+/* ---- faults.cpp ---- */
+void shim_catch_faults(void);
+/* For the thread that runs kernels: faults of a full stack. */
+void shim_faults_on_device(void);
 
 /* ---- fiber.cpp ---- */
 struct shim_fiber;

@@ -1,276 +1,93 @@
 /*
- * stream.cpp -- queues, what they wait for, and the scheduler that picks among them.
- *
- * Work n of a stream may run once every stream it depends on has done as much as had been
- * queued there when the dependency was made. Dependencies point to work queued earlier,
- * so some stream can always go on.
+ * stream.cpp -- streams, events and launches: all of them only queue (queue.cpp runs).
  */
 #include <time.h>
 
-#include <deque>
-#include <map>
 #include <memory>
-#include <vector>
 
-#include "shim.h"
-
-struct point {
-    struct CUstream_st *stream;
-    uint64_t upto; /* that many pieces of its work are done */
-};
-
-struct piece {
-    shim_work work;
-    std::vector<point> after;
-    uint64_t order; /* of queueing, over all streams */
-};
-
-struct CUstream_st {
-    std::deque<piece> queue;
-    uint64_t num_queued = 0, num_done = 0;
-    bool with_null = false; /* keeps the order of the NULL stream */
-    bool destroyed = false;
-};
+#include "queue.h"
 
 struct CUevent_st {
-    point recorded = {NULL, 0};
+    shim_point recorded = {NULL, 0};
     std::shared_ptr<double> ms = std::make_shared<double>(-1.0);
     bool timing = true, destroyed = false;
 };
 
 /* never freed: a handle that is used after its end is recognised */
-static std::vector<std::unique_ptr<CUstream_st>> streams;
-static std::vector<std::unique_ptr<CUevent_st>> events;
-static CUstream_st null_stream;
-static uint64_t queued;
-static const shim_work *running;
-
-/* ---------------------------------------------------------------- random numbers */
-static uint64_t seed, state;
-static bool seeded;
-
-void shim_set_seed(uint64_t s)
-{
-    seed = state = s;
-    seeded = true;
-}
-
-static uint64_t seed_of_run(void)
-{
-    if (!seeded)
-        shim_set_seed((uint64_t)shim_option("SHIM_SEED", 0));
-    return seed;
-}
-
-uint64_t shim_random(void)
-{
-    uint64_t z;
-
-    seed_of_run();
-    z = state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
+static std::vector<CUevent_st *> &events = *new std::vector<CUevent_st *>;
 
 /* ---------------------------------------------------------------- handles */
 static CUstream_st *stream_of(cudaStream_t s)
 {
     if (!s)
-        return &null_stream;
-    for (const auto &known : streams)
-        if (known.get() == s)
+        return shim_streams[0];
+    for (CUstream_st *known : shim_streams)
+        if (known == s)
             return s->destroyed ? NULL : s;
     return NULL;
 }
 
 static CUevent_st *event_of(cudaEvent_t e)
 {
-    for (const auto &known : events)
-        if (known.get() == e)
+    for (CUevent_st *known : events)
+        if (known == e)
             return e->destroyed ? NULL : e;
     return NULL;
 }
 
 /* ---------------------------------------------------------------- queueing */
-static bool is_done(point p)
-{
-    return !p.stream || p.stream->num_done >= p.upto;
-}
-
-static void add_point(std::vector<point> *after, CUstream_st *s)
-{
-    if (s->num_done < s->num_queued)
-        after->push_back({s, s->num_queued});
-}
-
-static void push(CUstream_st *s, shim_work work, std::vector<point> after)
-{
-    if (running)
-        shim_die("the work of a stream calls the runtime");
-    if (s == &null_stream) {
-        for (const auto &other : streams)
-            if (other->with_null)
-                add_point(&after, other.get());
-    } else if (s->with_null) {
-        add_point(&after, &null_stream);
-    }
-    s->queue.push_back({std::move(work), std::move(after), queued++});
-    s->num_queued++;
-}
-
 cudaError_t shim_enqueue(cudaStream_t stream, shim_work work)
 {
+    shim_locked hold;
     CUstream_st *s = stream_of(stream);
 
     if (!s)
         return shim_error(cudaErrorInvalidResourceHandle);
-    push(s, std::move(work), {});
+    shim_push(s, std::move(work), {});
     return cudaSuccess;
 }
 
-const shim_work *shim_running(void)
+cudaError_t shim_enqueue_call(const std::vector<cudaStream_t> &streams, shim_work work,
+                              shim_point *last)
 {
-    return running;
-}
+    shim_locked hold;
+    std::vector<shim_point> after;
+    CUstream_st *first = stream_of(streams[0]);
 
-/* ---------------------------------------------------------------- running */
-static bool can_run(const CUstream_st *s)
-{
-    if (s->queue.empty())
-        return false;
-    for (const point &p : s->queue.front().after)
-        if (!is_done(p))
-            return false;
-    return true;
-}
+    if (!shim_is_done(*last))
+        after.push_back(*last);
+    for (cudaStream_t stream : streams) {
+        CUstream_st *s = stream_of(stream);
 
-static void run_one(CUstream_st *s)
-{
-    piece p = std::move(s->queue.front());
-
-    s->queue.pop_front();
-    running = &p.work;
-    if (p.work.run) {
-        p.work.run();
-        shim_memory_check();
+        if (!s)
+            return shim_error(cudaErrorInvalidResourceHandle);
+        if (s != first && s->num_done < s->num_queued)
+            after.push_back({s, s->num_queued});
     }
-    running = NULL;
-    s->num_done++;
+    shim_push(first, std::move(work), std::move(after));
+    *last = {first, first->num_queued};
+    for (cudaStream_t stream : streams)
+        if (stream_of(stream) != first)
+            shim_push(stream_of(stream), {NULL, "a wait", nullptr}, {*last});
+    return cudaSuccess;
 }
 
-static std::vector<CUstream_st *> all_streams(void)
+void shim_wait_for(shim_point p)
 {
-    std::vector<CUstream_st *> all = {&null_stream};
+    shim_locked hold;
 
-    for (const auto &s : streams)
-        all.push_back(s.get());
-    return all;
-}
-
-/* How far each stream must come before `goal` is reached. */
-typedef std::map<CUstream_st *, uint64_t> needs;
-
-static void need(needs *n, point goal)
-{
-    uint64_t &upto = (*n)[goal.stream];
-    uint64_t before = upto > goal.stream->num_done ? upto : goal.stream->num_done;
-
-    if (goal.upto <= before)
-        return;
-    upto = goal.upto;
-    for (uint64_t i = before; i < goal.upto; i++)
-        for (const point &p : goal.stream->queue[i - goal.stream->num_done].after)
-            if (!is_done(p))
-                need(n, p);
-}
-
-static CUstream_st *last_queued(const std::vector<CUstream_st *> &from)
-{
-    CUstream_st *best = NULL;
-
-    for (CUstream_st *s : from)
-        if (!best || s->queue.back().order > best->queue.back().order)
-            best = s;
-    return best;
-}
-
-/* Runs what `goal` needs and nothing else. */
-static void run_needed(point goal, bool drawn)
-{
-    while (!is_done(goal)) {
-        std::vector<CUstream_st *> ready;
-        needs n;
-
-        need(&n, goal);
-        for (const auto &[s, upto] : n)
-            if (s->num_done < upto && can_run(s))
-                ready.push_back(s);
-        if (ready.empty())
-            shim_die("streams wait for each other");
-        run_one(drawn ? ready[shim_random() % ready.size()] : last_queued(ready));
-    }
-}
-
-/* Runs whatever can run until `goal` is reached. */
-static void run_any(point goal, bool drawn)
-{
-    while (!is_done(goal)) {
-        std::vector<CUstream_st *> ready;
-        CUstream_st *s;
-
-        for (CUstream_st *one : all_streams())
-            if (can_run(one))
-                ready.push_back(one);
-        if (ready.empty())
-            shim_die("streams wait for each other");
-        s = drawn ? ready[shim_random() % ready.size()] : last_queued(ready);
-        do
-            run_one(s);
-        while (!drawn && can_run(s) && !is_done(goal));
-    }
-}
-
-static void reach(point goal)
-{
-    uint64_t order = seed_of_run();
-
-    if (is_done(goal))
-        return;
-    shim_memory_open();
-    if (order == 0)
-        run_any(goal, false);
-    else if (order == 1 || shim_random() & 1)
-        run_needed(goal, order != 1);
-    else
-        run_any(goal, true);
-    shim_memory_close();
-}
-
-void shim_finish_all(void)
-{
-    /* the one queued to last first, here as well */
-    for (;;) {
-        std::vector<CUstream_st *> busy;
-        CUstream_st *s;
-
-        for (CUstream_st *one : all_streams())
-            if (!one->queue.empty())
-                busy.push_back(one);
-        if (busy.empty())
-            return;
-        s = last_queued(busy);
-        reach({s, s->num_queued});
-    }
+    shim_reach(p, true);
 }
 
 /* ---------------------------------------------------------------- streams */
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
 {
+    shim_locked hold;
+
     if (!out || flags & ~(unsigned)cudaStreamNonBlocking)
         return shim_error(cudaErrorInvalidValue);
-    streams.push_back(std::make_unique<CUstream_st>());
-    *out = streams.back().get();
+    shim_streams.push_back(new CUstream_st());
+    *out = shim_streams.back();
     (*out)->with_null = !(flags & cudaStreamNonBlocking);
     return cudaSuccess;
 }
@@ -295,9 +112,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 /* What is queued still runs, later. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    shim_locked hold;
     CUstream_st *s = stream_of(stream);
 
-    if (!s || s == &null_stream)
+    if (!s || s == shim_streams[0])
         return shim_error(cudaErrorInvalidResourceHandle);
     s->destroyed = true;
     return cudaSuccess;
@@ -305,31 +123,39 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    shim_locked hold;
     CUstream_st *s = stream_of(stream);
 
     if (!s)
         return shim_error(cudaErrorInvalidResourceHandle);
-    reach({s, s->num_queued});
+    shim_reach({s, s->num_queued}, true);
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    shim_locked hold;
+
     shim_finish_all();
     return cudaSuccess;
 }
 
-/* Asking moves things on, so that a loop that asks comes to its end. */
-static cudaError_t query(point p)
+/*
+ * Asking moves things on, so that a loop that asks comes to its end; but only where the
+ * thread asks that queued, or a watchdog would decide what runs when.
+ */
+static cudaError_t query(shim_point p)
 {
-    if (is_done(p))
+    if (shim_is_done(p))
         return cudaSuccess;
-    reach({p.stream, p.stream->num_done + 1});
-    return is_done(p) ? cudaSuccess : cudaErrorNotReady;
+    if (shim_is_owner())
+        shim_reach({p.stream, p.stream->num_done + 1}, false);
+    return shim_is_done(p) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
+    shim_locked hold;
     CUstream_st *s = stream_of(stream);
 
     return s ? query({s, s->num_queued}) : shim_error(cudaErrorInvalidResourceHandle);
@@ -343,10 +169,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *ctx)
 /* ---------------------------------------------------------------- events */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
 {
+    shim_locked hold;
+
     if (!out)
         return shim_error(cudaErrorInvalidValue);
-    events.push_back(std::make_unique<CUevent_st>());
-    *out = events.back().get();
+    events.push_back(new CUevent_st());
+    *out = events.back();
     (*out)->timing = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
@@ -358,6 +186,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    shim_locked hold;
     CUevent_st *e = event_of(event);
 
     if (!e)
@@ -376,43 +205,51 @@ static double now_ms(void)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    shim_locked hold;
     CUevent_st *e = event_of(event);
     CUstream_st *s = stream_of(stream);
     std::shared_ptr<double> ms = std::make_shared<double>(-1.0);
 
     if (!e || !s)
         return shim_error(cudaErrorInvalidResourceHandle);
-    push(s, {NULL, "an event", [ms] { *ms = now_ms(); }}, {});
+    shim_push(s, {NULL, "an event", [ms] { *ms = now_ms(); }}, {});
     e->ms = ms;
     e->recorded = {s, s->num_queued};
     return cudaSuccess;
 }
 
+static int64_t num_waits; /* of the process */
+
 /* On what the event stands for now; later records do not count. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 {
+    shim_locked hold;
     CUevent_st *e = event_of(event);
     CUstream_st *s = stream_of(stream);
 
     if (!e || !s)
         return shim_error(cudaErrorInvalidResourceHandle);
-    if (!is_done(e->recorded))
-        push(s, {NULL, "a wait", nullptr}, {e->recorded});
+    if (++num_waits == shim_option("SHIM_DROP_WAIT", 0))
+        return cudaSuccess;
+    if (!shim_is_done(e->recorded))
+        shim_push(s, {NULL, "a wait", nullptr}, {e->recorded});
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    shim_locked hold;
     CUevent_st *e = event_of(event);
 
     if (!e)
         return shim_error(cudaErrorInvalidResourceHandle);
-    reach(e->recorded);
+    shim_reach(e->recorded, true);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    shim_locked hold;
     CUevent_st *e = event_of(event);
 
     return e ? query(e->recorded) : shim_error(cudaErrorInvalidResourceHandle);
@@ -420,12 +257,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
+    shim_locked hold;
     CUevent_st *a = event_of(start), *b = event_of(end);
 
     if (!a || !b || !a->timing || !b->timing || !a->recorded.stream ||
         !b->recorded.stream)
         return shim_error(cudaErrorInvalidResourceHandle);
-    if (!is_done(a->recorded) || !is_done(b->recorded))
+    if (!shim_is_done(a->recorded) || !shim_is_done(b->recorded))
         return shim_error(cudaErrorNotReady);
     *ms = (float)(*b->ms - *a->ms);
     return cudaSuccess;
