@@ -89,21 +89,22 @@ const char *cudaGetErrorName(cudaError_t e)
 void shim_die(const char *fmt, ...)
 {
     const shim_work *w = shim_running();
+    char where[100] = "", what[1000];
+    std::string name;
     va_list args;
 
-    fflush(stdout);
-    fprintf(stderr, "shim: ");
-    if (w && w->kernel)
-        fprintf(stderr, "kernel %s, ", shim_name_of(w->kernel).c_str());
-    else if (w)
-        fprintf(stderr, "%s, ", w->what);
+    if (w)
+        name = w->kernel ? "kernel " + shim_name_of(w->kernel) + ", "
+                         : std::string(w->what) + ", ";
     if (shim_in_thread())
-        fprintf(stderr, "block (%u,%u,%u), thread (%u,%u,%u), ", blockIdx.x, blockIdx.y,
-                blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+        snprintf(where, sizeof(where), "block (%u,%u,%u), thread (%u,%u,%u), ",
+                 blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y,
+                 threadIdx.z);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    fprintf(stderr, "\n");
+    fflush(stdout);
+    fprintf(stderr, "shim: %s%s%s\n", name.c_str(), where, what); /* in one piece */
     fflush(stderr);
     signal(SIGABRT, SIG_DFL); /* a test framework would go on */
     abort();

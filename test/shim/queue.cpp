@@ -48,12 +48,12 @@ static pthread_t owner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
 static std::atomic<int> wake_fd{-1};
-static bool has_thread, busy;
+static bool has_device, busy;
 static const shim_work *running;
 /* read by a handler of faults, so nothing may allocate it late */
 static thread_local bool on_device __attribute__((tls_model("initial-exec")));
 
-static void start_thread(void);
+static void start_device(void);
 
 shim_locked::shim_locked()
 {
@@ -137,8 +137,8 @@ void shim_push(CUstream_st *s, shim_work work, std::vector<shim_point> after)
     s->num_queued++;
     owner = pthread_self();
     if (watched) { /* a peer may knock before this process waits for anything */
-        if (!has_thread)
-            start_thread();
+        if (!has_device)
+            start_device();
         shim_wake();
     }
 }
@@ -352,7 +352,7 @@ static bool any_blocked(void)
     return false;
 }
 
-static void *device_main(void *)
+static void device_main(void)
 {
     on_device = true;
     shim_faults_on_device();
@@ -374,7 +374,6 @@ static void *device_main(void *)
             sleep_on();
         }
     }
-    return NULL;
 }
 
 /* ---------------------------------------------------------------- the thread */
@@ -406,38 +405,60 @@ static void in_child(void)
     if (wake_fd >= 0)
         close(wake_fd);
     wake_fd = -1;
-    has_thread = false;
+    has_device = false;
     goals.clear();
     shim_memory_close();
 }
 
-/* With no signal of the program's; code that a thread runs must never be unloaded. */
-static void start_thread(void)
+/* Code that a thread runs must never be unloaded. */
+static void stay_loaded(void)
 {
-    static bool once;
+    Dl_info self;
+
+    if (dladdr((const void *)stay_loaded, &self))
+        dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static void *thread_main(void *context)
+{
+    std::unique_ptr<std::function<void()>> f((std::function<void()> *)context);
+
+    (*f)();
+    return NULL;
+}
+
+void shim_new_thread(std::function<void()> f)
+{
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_t thread;
-    Dl_info self;
 
-    if (!once) {
-        pthread_atfork(before_fork, after_fork, in_child);
-        if (dladdr((const void *)start_thread, &self))
-            dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-        once = true;
-    }
-    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    stay_loaded();
     sigfillset(&all);
     for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
         sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    if (wake_fd < 0 || pthread_create(&thread, &detached, device_main, NULL) != 0)
-        shim_die("no thread for the device");
+    if (pthread_create(&thread, &detached, thread_main,
+                       new std::function<void()>(std::move(f))) != 0)
+        shim_die("no thread for the shim");
     pthread_attr_destroy(&detached);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    has_thread = true;
+}
+
+static void start_device(void)
+{
+    static bool once;
+
+    if (!once)
+        pthread_atfork(before_fork, after_fork, in_child);
+    once = true;
+    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd < 0)
+        shim_die("no descriptor to wake the device with");
+    shim_new_thread(device_main);
+    has_device = true;
 }
 
 bool shim_reach(shim_point p, bool patient)
@@ -448,8 +469,8 @@ bool shim_reach(shim_point p, bool patient)
         return true;
     if (on_device)
         shim_die("the work of a stream waits for a stream");
-    if (!has_thread)
-        start_thread();
+    if (!has_device)
+        start_device();
     goals.push_back(&g);
     shim_wake();
     while (!g.over)

@@ -91,6 +91,8 @@ void shim_wake(void);
 /* What this thread runs; NULL: the host's own code. */
 const shim_work *shim_running(void);
 bool shim_on_device(void);
+/* Detached, and with the program's signals blocked. */
+void shim_new_thread(std::function<void()> f);
 /* Everything that is queued anywhere; with the lock, which it gives away meanwhile. */
 void shim_finish_all(void);
 
