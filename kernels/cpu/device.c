@@ -183,11 +183,13 @@ static void count_bytes(struct zt_device *dev, size_t more, size_t less)
     dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
 }
 
-static zt_err cpu_alloc(struct zt_device *dev, size_t bytes, void **out,
-                        struct zt_fault *fault)
+/* Host memory is what regions are made of, but none of the device's. */
+static zt_err cpu_host_alloc(struct zt_device *dev, size_t bytes, void **out,
+                             struct zt_fault *fault)
 {
     void *p;
 
+    (void)dev;
     *out = NULL;
     if (bytes == 0 || bytes > SIZE_MAX / 2)
         return zt_fault_set(fault, ZT_E_ARG, "a region of %zu bytes", bytes);
@@ -199,17 +201,32 @@ static zt_err cpu_alloc(struct zt_device *dev, size_t bytes, void **out,
     if (bytes >= (size_t)TOUCH_GRAIN)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: works without too */
     zt_parallel_for((int64_t)bytes, TOUCH_GRAIN, touch, p);
-    count_bytes(dev, bytes, 0);
     *out = p;
     return ZT_OK;
 }
 
+static void cpu_host_free(struct zt_device *dev, void *ptr, size_t bytes)
+{
+    (void)dev;
+    if (ptr)
+        munmap(ptr, page_round(bytes));
+}
+
+static zt_err cpu_alloc(struct zt_device *dev, size_t bytes, void **out,
+                        struct zt_fault *fault)
+{
+    zt_err rc = cpu_host_alloc(dev, bytes, out, fault);
+
+    if (!rc)
+        count_bytes(dev, page_round(bytes), 0);
+    return rc;
+}
+
 static void cpu_free(struct zt_device *dev, void *ptr, size_t bytes)
 {
-    if (!ptr)
-        return;
-    munmap(ptr, page_round(bytes));
-    count_bytes(dev, 0, page_round(bytes));
+    cpu_host_free(dev, ptr, bytes);
+    if (ptr)
+        count_bytes(dev, 0, page_round(bytes));
 }
 
 /* How much the system has left is not this device's to say: see worker/engine/plan.c. */
@@ -276,8 +293,8 @@ const struct zt_backend zt_cpu_backend = {
     .alloc = cpu_alloc,
     .free = cpu_free,
     .memory = cpu_memory,
-    .host_alloc = cpu_alloc,
-    .host_free = cpu_free,
+    .host_alloc = cpu_host_alloc,
+    .host_free = cpu_host_free,
     .upload = cpu_copy,
     .download = cpu_copy,
     .copy = cpu_copy,

@@ -42,8 +42,9 @@ static void meta_close(struct zt_device *dev)
     free(dev);
 }
 
-static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
-                         struct zt_fault *fault)
+/* Host memory: addresses too, and none of the device's. */
+static zt_err meta_host_alloc(struct zt_device *dev, size_t bytes, void **out,
+                              struct zt_fault *fault)
 {
     *out = NULL;
     if (bytes == 0)
@@ -53,6 +54,23 @@ static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
     *out = (void *)dev->next;
     /* a page between regions: the end of one is not the start of the next */
     dev->next += (bytes + GRANULE - 1) / GRANULE * GRANULE + GRANULE;
+    return ZT_OK;
+}
+
+static void meta_host_free(struct zt_device *dev, void *ptr, size_t bytes)
+{
+    (void)dev;
+    (void)ptr;
+    (void)bytes;
+}
+
+static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
+                         struct zt_fault *fault)
+{
+    zt_err rc = meta_host_alloc(dev, bytes, out, fault);
+
+    if (rc)
+        return rc;
     dev->used += bytes;
     dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
     return ZT_OK;

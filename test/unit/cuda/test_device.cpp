@@ -135,6 +135,106 @@ static void test_memory_that_is_not_there_is_counted(void **)
     zt_cuda_backend.close(dev);
 }
 
+static struct zt_device_memory memory_of(struct zt_device *dev)
+{
+    struct zt_device_memory m = {};
+
+    assert_int_equal(zt_cuda_backend.memory(dev, &m, NULL), ZT_OK);
+    assert_true(m.free <= m.total && m.total < SIZE_MAX);
+    return m;
+}
+
+static void test_memory_counts_what_was_taken(void **)
+{
+    struct zt_device *dev = open_device(&zt_cuda_backend);
+    const size_t own = zt_backend_own_bytes("cuda"), page = (size_t)2 << 20;
+    struct zt_device_memory before = memory_of(dev), after;
+    void *p = NULL, *q = NULL, *host = NULL;
+    int devices = 0;
+
+    assert_int_equal(zt_cuda_backend.count(&devices, NULL), ZT_OK);
+    assert_true(devices > 0);
+    assert_true(before.used == own && before.peak == own);
+    assert_int_equal(zt_cuda_backend.alloc(dev, 5 * page, &p, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.alloc(dev, page + 1, &q, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.host_alloc(dev, page, &host, NULL), ZT_OK);
+    after = memory_of(dev);
+    assert_true(after.used == own + 7 * page && after.peak == after.used);
+    assert_true(after.total == before.total && after.free < before.free);
+    zt_cuda_backend.free(dev, p, 5 * page);
+    after = memory_of(dev);
+    assert_true(after.used == own + 2 * page && after.peak == own + 7 * page);
+    zt_cuda_backend.free(dev, q, page + 1);
+    zt_cuda_backend.host_free(dev, host, page);
+    zt_cuda_backend.host_free(dev, NULL, 0);
+    assert_true(memory_of(dev).used == own);
+    zt_cuda_backend.close(dev);
+}
+
+static void test_host_memory_is_zeroed_and_copies_arrive(void **)
+{
+    struct zt_device *dev = open_device(&zt_cuda_backend);
+    const size_t n = 10000;
+    void *p = NULL, *host = NULL;
+
+    assert_int_equal(zt_cuda_backend.alloc(dev, 2 * n, &p, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.host_alloc(dev, 2 * n, &host, NULL), ZT_OK);
+    char *there = (char *)p, *here = (char *)host;
+    for (size_t i = 0; i < 2 * n; i++) {
+        assert_int_equal(here[i], 0);
+        here[i] = (char)(i < n ? i % 113 : 1);
+    }
+    assert_int_equal(zt_cuda_backend.upload(dev, NULL, there, here, n, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.copy(dev, NULL, there + n, there, n, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.copy(dev, NULL, there, there, n, NULL), ZT_OK);
+    assert_int_equal(zt_cuda_backend.download(dev, NULL, here + n, there + n, n, NULL),
+                     ZT_OK);
+    assert_int_equal(zt_cuda_backend.sync(dev, NULL, NULL), ZT_OK);
+    assert_memory_equal(here, here + n, n);
+    zt_cuda_backend.host_free(dev, host, 2 * n);
+    zt_cuda_backend.free(dev, p, 2 * n);
+    zt_cuda_backend.close(dev);
+}
+
+/* ---- streams and events ---- */
+
+static void test_an_event_hands_over_between_streams(void **)
+{
+    struct zt_device *dev = open_device(&zt_cuda_backend);
+    const struct zt_backend *be = &zt_cuda_backend;
+    const int64_t n = 100000;
+    float *x = managed((size_t)n, 0.0f), *y = managed((size_t)n, 0.0f);
+    struct zt_fill_args fill = {flat(x, ZT_F32, n), 3};
+    struct zt_axpby_args twice = {flat(x, ZT_F32, n), flat(y, ZT_F32, n), 2, 0};
+    struct zt_stream *s = NULL;
+    struct zt_stream_event *e = NULL;
+    bool passed = false;
+
+    assert_int_equal(be->stream_open(dev, &s, NULL), ZT_OK);
+    assert_non_null(be->stream_native(dev, s));
+    assert_ptr_not_equal(be->stream_native(dev, s), be->stream_native(dev, NULL));
+    assert_int_equal(be->event_open(dev, &e, NULL), ZT_OK);
+    assert_int_equal(be->event_passed(dev, e, &passed, NULL), ZT_OK);
+    assert_true(passed); /* never recorded */
+    assert_int_equal(be->kernels->fill(dev, NULL, &fill, NULL), ZT_OK);
+    assert_int_equal(be->event_record(dev, e, NULL, NULL), ZT_OK);
+    assert_int_equal(be->event_wait(dev, e, s, NULL), ZT_OK);
+    assert_int_equal(be->kernels->axpby(dev, s, &twice, NULL), ZT_OK);
+    assert_int_equal(be->sync(dev, s, NULL), ZT_OK);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(y[i] == 6);
+    passed = false;
+    assert_int_equal(be->event_passed(dev, e, &passed, NULL), ZT_OK);
+    assert_true(passed);
+    be->event_close(dev, e);
+    be->event_close(dev, NULL);
+    be->stream_close(dev, s);
+    be->stream_close(dev, NULL);
+    OK(cudaFree(x));
+    OK(cudaFree(y));
+    be->close(dev);
+}
+
 /* ---- what kernels find wrong ---- */
 
 static void test_the_first_bad_id_is_said_once(void **)
@@ -397,6 +497,9 @@ int main(void)
         cmocka_unit_test(test_open_says_which_devices_there_are),
         cmocka_unit_test(test_regions_are_zero_and_begin_at_pages),
         cmocka_unit_test(test_memory_that_is_not_there_is_counted),
+        cmocka_unit_test(test_memory_counts_what_was_taken),
+        cmocka_unit_test(test_host_memory_is_zeroed_and_copies_arrive),
+        cmocka_unit_test(test_an_event_hands_over_between_streams),
         cmocka_unit_test(test_the_first_bad_id_is_said_once),
         cmocka_unit_test(test_random_has_the_bits_of_the_cpu),
         cmocka_unit_test(test_dropout_has_the_bits_of_the_cpu),

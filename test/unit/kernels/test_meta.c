@@ -38,6 +38,29 @@ static void test_regions_do_not_overlap_and_are_aligned(void **state)
     assert_int_equal(zt_meta_backend.alloc(dev, 0, &p, NULL), ZT_E_ARG);
 }
 
+/* Nothing is rounded up: what a plan asks for is what it is told. */
+static void test_memory_counts_the_bytes_asked_for(void **state)
+{
+    struct zt_device_memory m;
+    struct zt_device *own = NULL;
+    void *p = NULL, *host = NULL;
+
+    (void)state;
+    assert_int_equal(zt_meta_backend.open(0, 1, &own, NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.alloc(own, 4097, &p, NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.host_alloc(own, 1000, &host, NULL), ZT_OK);
+    assert_true((uintptr_t)host > (uintptr_t)p + 4097);
+    assert_int_equal(zt_meta_backend.upload(own, NULL, p, host, 1000, NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.copy(own, NULL, host, p, 1000, NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.memory(own, &m, NULL), ZT_OK);
+    assert_true(m.used == 4097 && m.peak == 4097);
+    zt_meta_backend.free(own, p, 4097);
+    assert_int_equal(zt_meta_backend.alloc(own, 5, &p, NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.memory(own, &m, NULL), ZT_OK);
+    assert_true(m.used == 5 && m.peak == 4097);
+    zt_meta_backend.close(own);
+}
+
 static struct zt_view fake(zt_dtype dtype, int ndim, const int64_t *shape)
 {
     void *p = NULL;
@@ -132,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regions_do_not_overlap_and_are_aligned),
+        cmocka_unit_test(test_memory_counts_the_bytes_asked_for),
         cmocka_unit_test(test_kernels_check_and_touch_nothing),
         cmocka_unit_test(test_broken_rules_have_their_sentence),
         cmocka_unit_test(test_attention_rules),
