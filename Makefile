@@ -168,9 +168,17 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(foreach l,$(call closure,launcher),$(SYS_$(l))) -ljansson -luv -lxxhash \
 	  -lhwloc -lpthread -lm
 
+# tests of kernels, on every backend; others are about the inside of one, or about none
+SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm random rank_sum reduce rope softmax
+OP_TESTS := $(patsubst %,test/unit/kernels/test_%.c,$(SHIM_KERNEL_TESTS))
+# an op without a test is built into nothing; one without a kernel does not link
+$(B)/ops.checked: kernels/backend.h $(OP_TESTS) scripts/check_ops
+	@mkdir -p $(@D)
+	$(Q)CC='$(CC)' scripts/check_ops $(OP_TESTS) && touch $@
+
 # the plugin API must be there whole, used or not: --whole-archive, and exported
 WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels store
-$(BIN)/zworker: $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+$(BIN)/zworker: $(B)/ops.checked $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(B)/worker/main.o \
@@ -215,8 +223,6 @@ SHIM_REF := -DREF_BACKEND=zt_cuda_backend -DREF_ALLOC=ref_cuda_alloc -DREF_FREE=
             -include test/unit/kernels/ref.h
 SHIM_SRCS := $(wildcard kernels/cuda/*.cu test/shim/*.cpp)
 SHIM_LIB  := $(B)/libcuda-shim.a
-# tests of kernels; the others are about the inside of the cpu backend, or about no backend
-SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm random rank_sum reduce rope softmax
 SHIM_UNIT := $(patsubst test/unit/cuda/%.cpp,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.cpp)) \
              $(patsubst %,$(B)/unit/kernels-on-cuda/test_%,$(SHIM_KERNEL_TESTS))
 SHIM_STAMP = $(CXX) $(CC) $(filter-out -Werror,$(SHIM_CXXFLAGS) $(ALL_CFLAGS)) $(SHIM_REF) $(SHIM_SRCS)
@@ -235,7 +241,7 @@ $(SHIM)/%.c.o: %.c $(SHIM)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
-$(SHIM_LIB): $(patsubst %,$(SHIM)/%.o,$(SHIM_SRCS)) $(SHIM)/flags
+$(SHIM_LIB): $(B)/ops.checked $(patsubst %,$(SHIM)/%.o,$(SHIM_SRCS)) $(SHIM)/flags
 	@rm -f $@
 	$(Q)$(AR) crs $@ $(filter %.o,$^)
 SHIM_BELOW := $(SHIM_LIB) $(call archive,kernels) $(call archive,common)
@@ -336,9 +342,9 @@ $(GPU)/%.c.o: %.c $(GPU)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
-$(GPU_LIB): $(patsubst %,$(GPU)/%.o,$(wildcard kernels/cuda/*.cu))
+$(GPU_LIB): $(B)/ops.checked $(patsubst %,$(GPU)/%.o,$(wildcard kernels/cuda/*.cu))
 	@rm -f $@
-	$(Q)$(AR) crs $@ $^
+	$(Q)$(AR) crs $@ $(filter %.o,$^)
 $(GPU)/unit/cuda/%: $(GPU)/test/unit/cuda/%.cpp.o $(GPU_BELOW)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
