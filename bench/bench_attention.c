@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     if (rc == ZT_OK)
         rc = be->alloc(dev, bytes, &mem, &fault);
     for (int i = 0; i < 3 && rc == ZT_OK; i++) {
-        rc = zt_measure_gemm(be, dev, types[i], 0.5, &rate, &fault);
+        rc = zt_measure_gemm(be, dev, types[i], false, 0.5, &rate, &fault);
         if (rc != ZT_OK)
             break;
         printf("# %s, %s: square product %.0f GFLOP/s\n", zt_cpu_describe(),

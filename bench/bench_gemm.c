@@ -258,7 +258,7 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
         {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}};
     static const int64_t tokens[] = {256, 1024, 4096};
     double peak = measure_peak(dtype), square;
-    zt_err rc = zt_measure_gemm(be, dev, dtype, 0.5, &square, fault);
+    zt_err rc = zt_measure_gemm(be, dev, dtype, false, 0.5, &square, fault);
 
     if (rc != ZT_OK)
         return rc;

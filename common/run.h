@@ -97,6 +97,7 @@ struct zt_run {
     /* numbers */
     int64_t train_batch_size, micro_batch_size, grad_accum_steps;
     zt_dtype compute_dtype; /* ZT_F32, ZT_BF16, ZT_F16 */
+    bool tf32;              /* products of fp32 round their operands to TF32 */
     struct zt_zero_options zero;
     double max_grad_norm;     /* 0: no clipping */
     bool check_grad_overflow; /* bf16: skip the step on inf or nan */

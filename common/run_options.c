@@ -86,6 +86,9 @@ const struct zt_option zt_run_options[] = {
 
     FLAG("fp16", "compute in half precision with loss scaling"),
     FLAG("bf16", "compute in bfloat16"),
+    FLAG("tf32",
+         "without fp16 and bf16: products round fp32 to TF32 (10 bits of fraction), "
+         "which a GPU multiplies faster"),
     FLAG("gradient_checkpointing",
          "keep only the inputs of blocks and compute the rest again: less memory"),
     FLAG("reduce_every_micro_batch",

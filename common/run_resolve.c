@@ -147,6 +147,17 @@ bool zt_resolve_truth(struct zt_config *c, const char *path, const char *option,
 
 /* ---- precision ---- */
 
+/* How matrix products round what they multiply. */
+static void resolve_products(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_value *tf32 = zt_args_value(c->args, "tf32");
+
+    run->tf32 = tf32->truth && run->compute_dtype == ZT_F32;
+    if (tf32->truth && !run->tf32)
+        zt_report_note(&c->report, "%s changes nothing: no product is of fp32",
+                       tf32->where);
+}
+
 static void resolve_precision(struct zt_config *c, struct zt_run *run)
 {
     struct zt_scaler_config *s = &run->scaler;
@@ -165,6 +176,7 @@ static void resolve_precision(struct zt_config *c, struct zt_run *run)
     run->check_grad_overflow =
         zt_resolve_truth(c, "bf16.check_grad_overflow", NULL, "true");
     run->compute_dtype = fp16 ? ZT_F16 : bf16 ? ZT_BF16 : ZT_F32;
+    resolve_products(c, run);
     if (fp16 && bf16) {
         const struct zt_jnode *f =
             zt_jnode_get(zt_jnode_get(c->resolved, "fp16"), "enabled");

@@ -181,13 +181,13 @@ static zt_err measure(const struct zt_backend *be, struct zt_device *dev,
 }
 
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
-                          zt_dtype dtype, double seconds, void *memory, int64_t n,
-                          double *flops_per_s, struct zt_fault *fault)
+                          zt_dtype dtype, bool tf32, double seconds, void *memory,
+                          int64_t n, double *flops_per_s, struct zt_fault *fault)
 {
     const int64_t shape[2] = {n, n};
     size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
     struct zt_fill_args fill = {.value = 0.5f};
-    struct zt_gemm_args args = {.alpha = 1};
+    struct zt_gemm_args args = {.alpha = 1, .tf32 = tf32};
     double best;
     zt_err rc;
 
@@ -208,7 +208,8 @@ zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
 }
 
 zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
-                       double seconds, double *flops_per_s, struct zt_fault *fault)
+                       bool tf32, double seconds, double *flops_per_s,
+                       struct zt_fault *fault)
 {
     size_t bytes = 3 * (size_t)MEASURE_N * MEASURE_N * zt_dtype_bytes(dtype);
     void *memory;
@@ -216,7 +217,7 @@ zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dt
 
     if (rc != ZT_OK)
         return rc;
-    rc = zt_measure_gemm_in(be, dev, dtype, seconds, memory, MEASURE_N, flops_per_s,
+    rc = zt_measure_gemm_in(be, dev, dtype, tf32, seconds, memory, MEASURE_N, flops_per_s,
                             fault);
     be->free(dev, memory, bytes);
     return rc;

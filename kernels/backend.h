@@ -19,7 +19,7 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 2u
+#define ZT_BACKEND_ABI 3u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -63,11 +63,13 @@ typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_e
  * a (M, K), b (K, N), c (M, N), or with one leading batch axis each; of the last two axes
  * one has stride 1 (a transpose is a view). a and b share a dtype; c is that dtype or
  * fp32. bias (N). With an epilogue the value before it is stored in `pre` (as c).
+ * tf32: fp32 operands may be rounded to TF32 (8 bits of exponent, 10 of fraction) before
+ * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre;
     float alpha;
-    bool accumulate;
+    bool accumulate, tf32;
     zt_epilogue epilogue;
 };
 
@@ -420,12 +422,13 @@ const char *zt_cpu_describe(void);
  * measured over about `seconds`. What "% of GEMM peak" is relative to.
  */
 zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
-                       double seconds, double *flops_per_s,
+                       bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The same for n x n matrices in device memory of the caller, room for three of them. */
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
-                          zt_dtype dtype, double seconds, void *memory, int64_t n,
-                          double *flops_per_s, struct zt_fault *fault) ZT_MUST_CHECK;
+                          zt_dtype dtype, bool tf32, double seconds, void *memory,
+                          int64_t n, double *flops_per_s,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

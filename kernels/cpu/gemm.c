@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/check.h"
+#include "kernels/convert.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm_wgrad.h"
@@ -23,7 +24,7 @@ struct call {
     zt_dtype bias_dtype;
     int64_t bias_stride;
     float alpha;
-    bool accumulate;
+    bool accumulate, tf32; /* tf32: and it makes a difference */
     zt_epilogue epilogue;
 };
 
@@ -75,6 +76,7 @@ static zt_err check(struct call *k, const struct zt_gemm_args *g, struct zt_faul
                        .c = mat_of(&g->c),
                        .alpha = g->alpha,
                        .accumulate = g->accumulate,
+                       .tf32 = g->tf32 && g->a.dtype == ZT_F32,
                        .epilogue = g->epilogue};
     if (g->epilogue != ZT_EPI_NONE && g->pre.data)
         k->pre = mat_of(&g->pre);
@@ -255,7 +257,7 @@ static bool is_wgrad(const struct call *k, struct zt_wgrad *w)
     return zt_wgrad_pays(w);
 }
 
-/* ---- products in fp32 of operands that oneDNN does not take, piece by piece ---- */
+/* ---- products in fp32 of operands that are made fp32 first, piece by piece ---- */
 
 #define PIECE_M 1024
 #define PIECE_N 2048
@@ -265,21 +267,36 @@ struct widen {
     struct mat from;
     int64_t batch, row, col, cols;
     float *to;
+    bool tf32;
 };
+
+/* To 10 bits of fraction, to nearest even; infinities and NaNs stay. */
+static void round_to_tf32(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = zt_float_bits(x[i]);
+
+        if ((u & 0x7f800000u) != 0x7f800000u)
+            x[i] = zt_float_of_bits((u + 0xfffu + (u >> 13 & 1u)) & ~0x1fffu);
+    }
+}
 
 static void widen_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct widen *w = ctx;
 
     (void)thread;
-    for (int64_t i = begin; i < end; i++)
+    for (int64_t i = begin; i < end; i++) {
         zt_load_row(w->to + i * w->cols, element(&w->from, w->batch, w->row + i, w->col),
                     w->from.dtype, w->from.stride[2], w->cols);
+        if (w->tf32)
+            round_to_tf32(w->to + i * w->cols, w->cols);
+    }
 }
 
 /* Copies a piece into `to`, keeping which of its axes is the contiguous one. */
-static struct mat widen(const struct mat *from, int64_t batch, int64_t row, int64_t rows,
-                        int64_t col, int64_t cols, float *to)
+static struct mat widen(const struct mat *from, bool tf32, int64_t batch, int64_t row,
+                        int64_t rows, int64_t col, int64_t cols, float *to)
 {
     bool flip = from->stride[2] != 1;
     struct widen w = {.from = flip ? transposed(*from) : *from,
@@ -287,7 +304,8 @@ static struct mat widen(const struct mat *from, int64_t batch, int64_t row, int6
                       .row = flip ? col : row,
                       .col = flip ? row : col,
                       .cols = flip ? rows : cols,
-                      .to = to};
+                      .to = to,
+                      .tf32 = tf32};
     int64_t n = flip ? cols : rows;
     struct mat out = {.data = (char *)to,
                       .dtype = ZT_F32,
@@ -368,9 +386,9 @@ static zt_err widened_piece(struct zt_device *dev, const struct call *k, int64_t
         int64_t depth = least(PIECE_K, k->a.cols - at);
         struct call part = {.c = sums, .alpha = k->alpha, .accumulate = at > 0};
 
-        part.a = widen(&k->a, batch, row, rows, at, depth, buf->a);
+        part.a = widen(&k->a, k->tf32, batch, row, rows, at, depth, buf->a);
         if (row == 0 || k->a.cols > PIECE_K) /* else it is still there */
-            *b = widen(&k->b, batch, at, depth, col, cols, buf->b);
+            *b = widen(&k->b, k->tf32, batch, at, depth, col, cols, buf->b);
         part.b = *b;
         zt_err rc = product(dev, &part, false, fault);
         if (rc != ZT_OK)
@@ -408,7 +426,7 @@ static zt_err widened(struct zt_device *dev, const struct call *k, struct zt_fau
 
 static bool goes_direct(const struct call *k)
 {
-    return k->a.dtype == ZT_F32 ||
+    return (k->a.dtype == ZT_F32 && !k->tf32) ||
            (k->a.dtype == ZT_BF16 && (zt_cpu_features() & ZT_CPU_FAST_BF16));
 }
 

@@ -7,9 +7,10 @@
  * and alignment (16 bytes at most, so that results do not follow where memory begins).
  * Plans are found once and kept in a table of the device; a full table starts again.
  *
- * Sums are fp32. Split sums are added in fp32 in the workspace, in order, or not split.
- * Bias and tanh GELU ride along where cuBLASLt has them; the rest is zt_gemm_finish. The
- * GELU of cuBLASLt sees sums before they are rounded to what `pre` keeps of them.
+ * Sums are fp32, and so are products of fp32 unless TF32 is asked for. Split sums are
+ * added in fp32 in the workspace, in order, or not split. Bias and tanh GELU ride along
+ * where cuBLASLt has them; the rest is zt_gemm_finish. The GELU of cuBLASLt sees sums
+ * before they are rounded to what `pre` keeps of them.
  */
 #include "kernels/cuda/gemm.h"
 
@@ -27,8 +28,8 @@ struct key {
     int64_t m, n, k, batch;
     int64_t ld_a, ld_b, ld_d, ld_aux;
     int64_t step_a, step_b, step_d; /* from one of the batch to the next */
-    int32_t type_ab, type_d, trans_a, trans_b;
-    int32_t epilogue;
+    int32_t type_a, type_b, type_d, trans_a, trans_b;
+    int32_t epilogue, compute;
     int32_t align_a, align_b, align_d, align_bias, align_aux;
 };
 
@@ -151,11 +152,11 @@ static cublasStatus_t set_layouts(struct plan *p)
 {
     const struct key *k = &p->key;
     bool ta = k->trans_a == CUBLAS_OP_T, tb = k->trans_b == CUBLAS_OP_T;
-    cublasStatus_t e = set_layout(&p->a, k->type_ab, ta ? k->k : k->m, ta ? k->m : k->k,
+    cublasStatus_t e = set_layout(&p->a, k->type_a, ta ? k->k : k->m, ta ? k->m : k->k,
                                   k->ld_a, k->batch, k->step_a);
 
     if (!e)
-        e = set_layout(&p->b, k->type_ab, tb ? k->n : k->k, tb ? k->k : k->n, k->ld_b,
+        e = set_layout(&p->b, k->type_b, tb ? k->n : k->k, tb ? k->k : k->n, k->ld_b,
                        k->batch, k->step_b);
     if (!e)
         e = set_layout(&p->d, k->type_d, k->m, k->n, k->ld_d, k->batch, k->step_d);
@@ -192,7 +193,8 @@ static cublasStatus_t set_operation(struct plan *p)
 {
     const struct key *k = &p->key;
     const uint32_t epilogue = (uint32_t)k->epilogue;
-    cublasStatus_t e = cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasStatus_t e =
+        cublasLtMatmulDescCreate(&p->op, (cublasComputeType_t)k->compute, CUDA_R_32F);
 
     if (!e)
         e = describe(p, CUBLASLT_MATMUL_DESC_TRANSA, &k->trans_a, sizeof(k->trans_a));
@@ -321,7 +323,7 @@ static zt_err run_product(struct zt_device *dev, struct zt_stream *s,
 struct call {
     struct zt_mat a, b, c, pre, bias; /* bias: as c, its row stride 0 */
     float alpha;
-    bool accumulate;
+    bool accumulate, tf32;
     zt_epilogue epilogue;
 };
 
@@ -360,6 +362,7 @@ static void read_args(struct call *k, const struct zt_gemm_args *g)
     k->c = mat_of(&g->c);
     k->alpha = g->alpha;
     k->accumulate = g->accumulate;
+    k->tf32 = g->tf32 && g->a.dtype == ZT_F32;
     k->epilogue = g->epilogue;
     if (g->epilogue != ZT_EPI_NONE && g->pre.data)
         k->pre = mat_of(&g->pre);
@@ -442,9 +445,11 @@ static struct product product_of(const struct call *k, const struct zt_mat *to, 
     x.key.step_a = a.stride[0];
     x.key.step_b = b.stride[0];
     x.key.step_d = d.stride[0];
-    x.key.type_ab = lt_type(k->a.dtype);
+    x.key.type_a = lt_type(a.dtype);
+    x.key.type_b = lt_type(b.dtype);
     x.key.type_d = lt_type(d.dtype);
     x.key.epilogue = (int32_t)epilogue_of(k, fuse);
+    x.key.compute = k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     x.key.align_a = alignment(a.data);
     x.key.align_b = alignment(b.data);
     x.key.align_d = alignment(d.data);

@@ -1,5 +1,6 @@
 /*
- * blaslt.cpp -- products by three loops, sums in double in the order of k.
+ * blaslt.cpp -- products by three loops, sums in double in the order of k. With TF32
+ * operands are rounded to its 10 bits of fraction first.
  *
  * Refused like by the real library: types it does not pair, leading dimensions too short,
  * epilogues with a row-major D, an AUX_LD that 8 does not divide. Refused here alone:
@@ -382,9 +383,20 @@ static float finish(const product &p, int64_t batch, int64_t i, int64_t j, doubl
     return (float)(s.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(x) : x);
 }
 
+/* To nearest. */
+static float as_multiplied(float x, int32_t compute)
+{
+    int exponent;
+
+    if (compute != CUBLAS_COMPUTE_32F_FAST_TF32 || !isfinite(x) || x == 0)
+        return x;
+    frexpf(x, &exponent); /* |x| in [1/2, 1) x 2^exponent: 11 bits with the leading one */
+    return ldexpf(nearbyintf(ldexpf(x, 11 - exponent)), exponent - 11);
+}
+
 /* Matrix `batch` of l as fp32 rows: of the matrix, or of its transpose. */
 static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l,
-                                       int64_t batch, bool transposed)
+                                       int64_t batch, bool transposed, int32_t compute)
 {
     int64_t rows = (int64_t)(transposed ? l.cols : l.rows);
     int64_t cols = (int64_t)(transposed ? l.rows : l.cols);
@@ -392,15 +404,19 @@ static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l,
 
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
-            out[(size_t)(i * cols + j)] = (float)get(
-                p, l.type, place(&l, batch, transposed ? j : i, transposed ? i : j));
+            out[(size_t)(i * cols + j)] = as_multiplied(
+                (float)get(p, l.type,
+                           place(&l, batch, transposed ? j : i, transposed ? i : j)),
+                compute);
     return out;
 }
 
 static void multiply_one(const product &p, int64_t batch)
 {
-    std::vector<float> a = rows_in_fp32(p.a, p.la, batch, p.desc.transa != CUBLAS_OP_N);
-    std::vector<float> b = rows_in_fp32(p.b, p.lb, batch, p.desc.transb == CUBLAS_OP_N);
+    std::vector<float> a =
+        rows_in_fp32(p.a, p.la, batch, p.desc.transa != CUBLAS_OP_N, p.desc.compute);
+    std::vector<float> b =
+        rows_in_fp32(p.b, p.lb, batch, p.desc.transb == CUBLAS_OP_N, p.desc.compute);
     size_t depth = (size_t)cols_of(&p.la, p.desc.transa);
 
     for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)

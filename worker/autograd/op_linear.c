@@ -28,6 +28,7 @@ static bool product(struct zt_step *s, struct zt_gemm_args *a)
     double mnk = (double)zt_view_numel(&a->c) * (double)a->a.shape[n - 1];
 
     a->alpha = 1;
+    a->tf32 = s->cfg.tf32;
     if (!s->recomputing)
         s->flops += 2 * mnk;
     return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));

@@ -248,6 +248,14 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+/* A processor has the numbers of these options, not their speed. */
+static void remark_on_precision(const struct zt_engine *e)
+{
+    if (e->run->rank == 0 && e->run->tf32 && strcmp(e->backend->name, "cpu") == 0)
+        zt_info("numbers", "--tf32 on a cpu: operands of products are rounded as a GPU "
+                           "would, which is slower than not to");
+}
+
 static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_step_config cfg = {
@@ -256,10 +264,12 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .pool = e->pool,
         .model = e->model,
         .compute_dtype = e->run->compute_dtype,
+        .tf32 = e->run->tf32,
         .recompute = e->run->gradient_checkpointing,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),
     };
+    remark_on_precision(e);
     return zt_step_open(&cfg, &e->step, fault);
 }
 

@@ -287,8 +287,8 @@ static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
     e->no_yardstick = rc != ZT_OK;
     if (rc)
         return ZT_OK;
-    rc = zt_measure_gemm_in(e->backend, e->device, dtype, 0.1, memory, n, &e->gemm_peak,
-                            fault);
+    rc = zt_measure_gemm_in(e->backend, e->device, dtype, e->run->tf32, 0.1, memory, n,
+                            &e->gemm_peak, fault);
     zt_pool_free(e->pool, memory);
     return rc;
 }
@@ -297,8 +297,8 @@ static zt_err measure_peak(struct zt_engine *e, struct window *w, struct zt_faul
 {
     double before = zt_now();
     zt_err rc = e->backend->unified
-                    ? zt_measure_gemm(e->backend, e->device, e->run->compute_dtype, 0.1,
-                                      &e->gemm_peak, fault)
+                    ? zt_measure_gemm(e->backend, e->device, e->run->compute_dtype,
+                                      e->run->tf32, 0.1, &e->gemm_peak, fault)
                     : measure_in_pool(e, fault);
 
     w->start += zt_now() - before;

@@ -561,6 +561,28 @@ static void test_run_zero_contradictions_are_named(void **state)
             "stages 1 and 2, not 0");
 }
 
+static void test_run_tf32_is_for_products_of_fp32(void **state)
+{
+    struct zt_run *r = accepted(try_it(1, NULL, "--tf32"));
+
+    (void)state;
+    assert_true(r->tf32);
+    assert_null(zt_run_note(r, 0));
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"zlaunch\": {\"tf32\": true}}"));
+    assert_true(r->tf32);
+    zt_run_close(r);
+    /* as in many a recipe for Hugging Face's Trainer */
+    r = accepted(try_it(1, NULL, "--bf16", "True", "--tf32", "True"));
+    assert_false(r->tf32);
+    assert_string_equal(zt_run_note(r, 0),
+                        "--tf32 changes nothing: no product is of fp32");
+    zt_run_close(r);
+    r = accepted(try_it(1, NULL));
+    assert_false(r->tf32);
+    zt_run_close(r);
+}
+
 static void test_run_shipped_configs_are_accepted_or_refused_by_name(void **state)
 {
     int ours = 0, later = 0;
@@ -610,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_run_zero_section_is_read),
         cmocka_unit_test(test_run_zero_defaults_are_deepspeeds),
         cmocka_unit_test(test_run_zero_contradictions_are_named),
+        cmocka_unit_test(test_run_tf32_is_for_products_of_fp32),
         cmocka_unit_test(test_run_shipped_configs_are_accepted_or_refused_by_name),
     };
 

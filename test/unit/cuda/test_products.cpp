@@ -159,6 +159,41 @@ static void test_more_shapes_than_plans_are_remembered(void **)
     cudaFree(want.data);
 }
 
+/* One shape by both computations, one after the other: two plans. */
+static void test_tf32_is_part_of_a_plan(void **)
+{
+    const int64_t square[2] = {64, 64};
+    struct zt_view a = tensor(2, square), b = tensor(2, square);
+    struct zt_view exact = tensor(2, square), c = twin(&exact), want = twin(&exact);
+    struct zt_gemm_args g = {};
+    float furthest = 0;
+
+    g.a = a;
+    g.b = b;
+    g.alpha = 1;
+    for (int round = 0; round < 2; round++) {
+        g.c = exact;
+        g.tf32 = false;
+        RUN(zt_cuda_backend, cuda, gemm, &g);
+        g.c = want;
+        RUN(zt_cpu_backend, cpu, gemm, &g);
+        expect_near("exact", &exact, &want, 1e-5f);
+        g.tf32 = true;
+        RUN(zt_cpu_backend, cpu, gemm, &g);
+        g.c = c;
+        RUN(zt_cuda_backend, cuda, gemm, &g);
+        expect_near("tf32", &c, &want, 0x1p-6f);
+    }
+    for (int i = 0; i < 64 * 64; i++) {
+        float off = fabsf(((float *)c.data)[i] - ((float *)exact.data)[i]);
+
+        furthest = off > furthest ? off : furthest;
+    }
+    assert_true(furthest > 1e-4f);
+    for (struct zt_view *v : {&a, &b, &exact, &c, &want})
+        cudaFree(v->data);
+}
+
 /* ---- loss ---- */
 
 static void test_a_target_outside_the_classes_poisons_its_row_alone(void **)
@@ -203,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_heads_of_every_number_of_chunks_match_the_cpu),
         cmocka_unit_test(test_heads_too_large_are_refused),
         cmocka_unit_test(test_more_shapes_than_plans_are_remembered),
+        cmocka_unit_test(test_tf32_is_part_of_a_plan),
         cmocka_unit_test(test_a_target_outside_the_classes_poisons_its_row_alone),
     };
 

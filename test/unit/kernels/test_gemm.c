@@ -372,6 +372,79 @@ static void test_bad_arguments_are_refused(void **state)
     ref_free(mem);
 }
 
+/*
+ * TF32: far from the products of fp32, near those of operands with 10 bits of fraction.
+ * The cpu and the shim round to nearest, a device may cut.
+ */
+static void test_tf32_rounds_operands_and_nothing_else(void **state)
+{
+    (void)state;
+    for (int layout = 0; layout < 4; layout++) {
+        struct matrix a = make(ZT_F32, 0, 48, 80, (enum layout)layout);
+        struct matrix b = make(ZT_F32, 0, 80, 64, (enum layout)(3 - layout));
+        struct matrix c = make(ZT_F32, 0, 48, 64, ROWS_PADDED);
+        struct zt_gemm_args g = args_of(&a, &b, &c);
+        double furthest = 0;
+
+        g.tf32 = true;
+        assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+        for (int64_t i = 0; i < 48; i++)
+            for (int64_t j = 0; j < 64; j++) {
+                double sum = 0, size = 0, off;
+
+                for (int64_t k = 0; k < 80; k++) {
+                    sum += get(&g.a, 0, i, k) * get(&g.b, 0, k, j);
+                    size += fabs(get(&g.a, 0, i, k) * get(&g.b, 0, k, j));
+                }
+                off = fabs(get(&g.c, 0, i, j) - sum) / size;
+                assert_true(off <= 0x1.1p-9); /* two operands, a whole step each */
+                furthest = off > furthest ? off : furthest;
+            }
+        assert_true(furthest > 0x1p-15);
+        g.tf32 = false;
+        run_and_compare(&g, &c);
+        ref_free(a.mem);
+        ref_free(b.mem);
+        ref_free(c.mem);
+    }
+}
+
+static void test_tf32_keeps_what_has_ten_bits(void **state)
+{
+    /* 1 + 3/2 steps of TF32; and what must come out as it is */
+    static const float odd = 1 + 0x1.8p-10f, kept[] = {1 + 0x1p-10f, -0x1.ffcp100f, 0};
+    struct matrix a = make(ZT_F32, 0, 16, 16, ROWS), b = make(ZT_F32, 0, 16, 16, COLS);
+    struct matrix c = make(ZT_F32, 0, 16, 16, ROWS);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+    float *x = a.mem, *y = b.mem, *z = c.mem;
+
+    (void)state;
+    g.tf32 = true;
+    memset(x, 0, a.bytes);
+    memset(y, 0, b.bytes);
+    for (int i = 0; i < 16; i++)
+        y[17 * i] = 1;
+    for (int i = 0; i < 3; i++)
+        x[17 * i] = kept[i];
+    x[17 * 3] = odd;
+    x[17 * 4] = (float)INFINITY;
+    x[17 * 5 + 2] = (float)NAN;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    for (int i = 0; i < 3; i++)
+        assert_true(z[17 * i] == kept[i]);
+    assert_true(z[17 * 3] == 1 + 0x1p-9f || z[17 * 3] == 1 + 0x1p-10f);
+    assert_true(z[17 * 4] == (float)INFINITY && isnan(z[16 * 4]));
+    assert_true(isnan(z[17 * 5]) && isnan(z[17 * 5 + 2]));
+    memset(x, 0x3e, a.bytes);
+    memset(y, 0x3f, b.bytes);
+    g.a.dtype = g.b.dtype = ZT_BF16; /* no difference */
+    g.a.stride[0] = g.b.stride[1] = 16;
+    run_and_compare(&g, &c);
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
+}
+
 static void test_two_runs_give_the_same_bits(void **state)
 {
     struct matrix a = make(ZT_F32, 0, 70, 300, ROWS), b = make(ZT_F32, 0, 300, 90, COLS);
@@ -457,6 +530,8 @@ int main(void)
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_tf32_rounds_operands_and_nothing_else),
+        cmocka_unit_test(test_tf32_keeps_what_has_ten_bits),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
 

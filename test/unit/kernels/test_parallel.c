@@ -140,11 +140,13 @@ static void test_the_rate_of_products_can_be_measured(void **state)
 
     (void)state;
     assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
-    assert_int_equal(zt_measure_gemm(&zt_cpu_backend, dev, ZT_F32, 0, &rate, &fault),
-                     ZT_OK);
-    assert_true(rate > 1e6);
-    assert_int_equal(zt_measure_gemm(&zt_cpu_backend, dev, ZT_I32, 0, &rate, &fault),
-                     ZT_E_ARG);
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        assert_int_equal(
+            zt_measure_gemm(&zt_cpu_backend, dev, ZT_F32, tf32, 0, &rate, &fault), ZT_OK);
+        assert_true(rate > 1e6);
+    }
+    assert_int_equal(
+        zt_measure_gemm(&zt_cpu_backend, dev, ZT_I32, false, 0, &rate, &fault), ZT_E_ARG);
     zt_cpu_backend.close(dev);
 }
 

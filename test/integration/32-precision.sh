@@ -1,0 +1,23 @@
+#!/bin/bash
+# What the options of precision change in a run, and what they leave alone.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+last() { field loss "$1" | tail -1; }
+# near A B SHARE: the last losses differ, by less than this share
+near() {
+    awk -v a="$(last "$1")" -v b="$(last "$2")" -v tol="$3" \
+        'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d > 0 && d < tol * a) }'
+}
+few=(--max_steps 12 --fingerprint_steps 6)
+
+# TF32
+train 1 "$tmp/fp32" "${few[@]}"
+train 1 "$tmp/tf32" "${few[@]}" --tf32
+check "--tf32 rounds: another loss, but hardly" near "$tmp/fp32" "$tmp/tf32" 2e-3
+check "a cpu says that it gains nothing" grep -q -- '--tf32 on a cpu' "$tmp/tf32.err" "$tmp/tf32"
+train 1 "$tmp/again" "${few[@]}" --tf32
+check "twice the same bits" same_bits "$tmp/tf32" "$tmp/again"
+train 1 "$tmp/bf16" "${few[@]}" --bf16
+train 1 "$tmp/both" "${few[@]}" --bf16 --tf32
+check "with --bf16 it changes nothing" same_bits "$tmp/bf16" "$tmp/both"
+finish
