@@ -158,6 +158,18 @@ static void resolve_products(struct zt_config *c, struct zt_run *run)
                        tf32->where);
 }
 
+static void resolve_rounding(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_value *chance = zt_args_value(c->args, "stochastic_rounding");
+
+    run->stochastic_rounding = chance->truth;
+    if (chance->truth && run->compute_dtype != ZT_BF16)
+        zt_report_problem(&c->report, zt_code_of(chance),
+                          "%s is about weights in bf16: give --bf16 (or \"bf16\": "
+                          "{\"enabled\": true}), or leave it out",
+                          chance->where);
+}
+
 static void resolve_precision(struct zt_config *c, struct zt_run *run)
 {
     struct zt_scaler_config *s = &run->scaler;
@@ -177,6 +189,7 @@ static void resolve_precision(struct zt_config *c, struct zt_run *run)
         zt_resolve_truth(c, "bf16.check_grad_overflow", NULL, "true");
     run->compute_dtype = fp16 ? ZT_F16 : bf16 ? ZT_BF16 : ZT_F32;
     resolve_products(c, run);
+    resolve_rounding(c, run);
     if (fp16 && bf16) {
         const struct zt_jnode *f =
             zt_jnode_get(zt_jnode_get(c->resolved, "fp16"), "enabled");

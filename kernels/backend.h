@@ -269,8 +269,10 @@ struct zt_sumsq_args {
  *   p -= lr_t * m / (sqrt(v) * vscale + eps), decoupled: first p -= lr * wd * p
  * with lr_t = lr / (1 - b1^t) and vscale = 1 / sqrt(1 - b2^t) (1 and 1 without bias
  * correction), computed in double by the caller. The rounded new weight goes to `param`
- * in its dtype when present. With zero_grad the gradient is 0 afterwards, skipped or not.
- * Nothing else happens when *skip != 0. All of length n.
+ * in its dtype when present: to nearest, or with stochastic (bf16 only) up or down by
+ * chance, element i by the Philox element i of rng (kernels/stochastic.h).
+ * With zero_grad the gradient is 0 afterwards, skipped or not. Nothing else happens when
+ * *skip != 0. All of length n.
  */
 struct zt_adamw_args {
     struct zt_view master, m, v, grad; /* fp32 */
@@ -278,7 +280,8 @@ struct zt_adamw_args {
     const float *grad_scale;           /* device memory, 1 float */
     const uint32_t *skip;              /* device memory, 1 word; NULL: never */
     float lr, lr_t, vscale, beta1, beta2, eps, weight_decay;
-    bool decoupled, zero_grad;
+    bool decoupled, zero_grad, stochastic;
+    struct zt_philox rng;
 };
 
 #define ZT_KERNELS(X)                                                                    \

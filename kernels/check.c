@@ -730,6 +730,8 @@ zt_err zt_check_adamw(const struct zt_adamw_args *a, struct zt_fault *fault)
     f32_along(&c, "master", master, 0, "grad", &a->grad);
     if (given(&a->param))
         like(&c, "master", master, "param", &a->param);
+    rule(&c, !a->stochastic || (given(&a->param) && a->param.dtype == ZT_BF16),
+         "stochastic rounding is to bf16");
     rule(&c, a->grad_scale != NULL, "grad_scale is missing");
     return c.rc;
 }

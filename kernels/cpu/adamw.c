@@ -11,6 +11,8 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile.h"
+#include "kernels/cpu/words.h"
+#include "kernels/stochastic.h"
 
 struct rates {
     float scale, beta1, beta2, rest1, rest2, lr_t, vscale, eps;
@@ -37,6 +39,20 @@ ZT_SIMD static void update_tile(const struct rates *rates, float *restrict p,
     }
 }
 
+/* Elements at ... at + n - 1, n <= ZT_TILE; words are drawn from whole batches. */
+ZT_SIMD static void round_tile(uint16_t *restrict param, const float *restrict p,
+                               struct zt_philox rng, int64_t at, int64_t n)
+{
+    uint32_t word[ZT_TILE + 2 * ZT_WORDS_BATCH];
+    uint64_t first = rng.offset + (uint64_t)at;
+    int64_t lead = (int64_t)(first % ZT_WORDS_BATCH);
+    int64_t count = (lead + n + ZT_WORDS_BATCH - 1) / ZT_WORDS_BATCH * ZT_WORDS_BATCH;
+
+    zt_philox_words(rng, first - (uint64_t)lead, count, word);
+    for (int64_t i = 0; i < n; i++)
+        param[i] = zt_bf16_by_chance(p[i], word[lead + i]);
+}
+
 struct job {
     const struct zt_adamw_args *a;
     struct rates rates;
@@ -56,7 +72,9 @@ static void update_part(int64_t begin, int64_t end, int thread, void *ctx)
         if (!job->skip) {
             update_tile(&job->rates, p + at, (float *)a->m.data + at,
                         (float *)a->v.data + at, grad + at, n);
-            if (a->param.data)
+            if (a->stochastic)
+                round_tile((uint16_t *)a->param.data + at, p + at, a->rng, at, n);
+            else if (a->param.data)
                 zt_tile_store(a->param.data, a->param.dtype, at, n, p + at, false);
         }
         if (a->zero_grad)

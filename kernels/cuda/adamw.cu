@@ -4,6 +4,7 @@
  * operation or an fmaf(): the bits are those of the cpu backend, wherever a shard begins.
  */
 #include "kernels/cuda/operand.h"
+#include "kernels/stochastic.h"
 
 #define QUAD 4 /* elements of a thread: one 16-byte access per array */
 
@@ -17,7 +18,8 @@ struct adamw_job {
     float beta1, beta2, rest1, rest2, lr_t, vscale, eps;
     float shrink; /* lr * weight_decay, decoupled */
     float l2;     /* weight_decay, not decoupled */
-    bool zero_grad, wide;
+    bool zero_grad, wide, stochastic;
+    struct zt_philox rng;
 };
 
 static __device__ __forceinline__ void update(const struct adamw_job &r, float scale,
@@ -65,14 +67,10 @@ static __device__ __forceinline__ void store_quad(float *to, const float x[QUAD]
 }
 
 template <bool wide, typename T>
-static __device__ __forceinline__ void round_quad(T *to, const float x[QUAD],
-                                                  int64_t left)
+static __device__ __forceinline__ void store_halves(T *to, const T e[QUAD], int64_t left)
 {
-    T e[QUAD];
     uint2 word;
 
-    for (int i = 0; i < QUAD; i++)
-        e[i] = zt_round<T>(x[i]);
     if (wide) {
         memcpy(&word, e, sizeof(word));
         *reinterpret_cast<uint2 *>(to) = word;
@@ -83,11 +81,43 @@ static __device__ __forceinline__ void round_quad(T *to, const float x[QUAD],
     }
 }
 
+template <bool wide, typename T>
+static __device__ __forceinline__ void round_quad(T *to, const float x[QUAD],
+                                                  int64_t left)
+{
+    T e[QUAD];
+
+    for (int i = 0; i < QUAD; i++)
+        e[i] = zt_round<T>(x[i]);
+    store_halves<wide>(to, e, left);
+}
+
+/* Four elements are those of one counter, unless the slice begins between two. */
+template <bool wide>
+static __device__ __forceinline__ void round_by_chance(const struct adamw_job &a,
+                                                       int64_t at, const float x[QUAD])
+{
+    uint16_t *to = static_cast<uint16_t *>(a.param) + at, e[QUAD];
+    uint64_t first = a.rng.offset + (uint64_t)at;
+    uint32_t word[QUAD];
+
+    if (first % QUAD == 0)
+        zt_philox_block(a.rng, first / QUAD, word);
+    else
+        for (int i = 0; i < QUAD; i++)
+            word[i] = zt_philox_u32(a.rng, (uint64_t)(at + i));
+    for (int i = 0; i < QUAD; i++)
+        e[i] = zt_bf16_by_chance(x[i], word[i]);
+    store_halves<wide>(to, e, a.n - at);
+}
+
 template <bool wide>
 static __device__ __forceinline__ void store_param(const struct adamw_job &a, int64_t at,
                                                    const float p[QUAD])
 {
-    if (a.param_type == ZT_F32)
+    if (a.stochastic)
+        round_by_chance<wide>(a, at, p);
+    else if (a.param_type == ZT_F32)
         store_quad<wide>(static_cast<float *>(a.param) + at, p, a.n - at);
     else if (a.param_type == ZT_BF16)
         round_quad<wide>(static_cast<__nv_bfloat16 *>(a.param) + at, p, a.n - at);
@@ -162,6 +192,8 @@ zt_err zt_cuda_adamw(struct zt_device *dev, struct zt_stream *s,
     job.shrink = a->decoupled ? a->lr * a->weight_decay : 0.0f;
     job.l2 = a->decoupled ? 0.0f : a->weight_decay;
     job.zero_grad = a->zero_grad;
+    job.stochastic = a->stochastic;
+    job.rng = a->rng;
     job.wide = zt_is_aligned(job.p) && zt_is_aligned(job.m) && zt_is_aligned(job.v) &&
                zt_is_aligned(job.grad) && zt_is_aligned(job.param);
     return zt_cuda_launch("adamw", fault, dev, s,

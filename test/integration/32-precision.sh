@@ -20,4 +20,16 @@ check "twice the same bits" same_bits "$tmp/tf32" "$tmp/again"
 train 1 "$tmp/bf16" "${few[@]}" --bf16
 train 1 "$tmp/both" "${few[@]}" --bf16 --tf32
 check "with --bf16 it changes nothing" same_bits "$tmp/bf16" "$tmp/both"
+
+# stochastic rounding
+train 1 "$tmp/chance" "${few[@]}" --bf16 --stochastic_rounding
+check "--stochastic_rounding: another loss, but hardly" near "$tmp/bf16" "$tmp/chance" 1e-2
+for stage in 0 1 2 3; do
+    echo "{\"zero_optimization\": {\"stage\": $stage, \"sub_group_size\": 3001}}" >"$tmp/ds$stage.json"
+    train 2 "$tmp/chance$stage" "${few[@]}" --bf16 --stochastic_rounding --deepspeed "$tmp/ds$stage.json"
+    check "stage $stage has the bits of stage 0" same_bits "$tmp/chance0" "$tmp/chance$stage"
+done
+train 1 "$tmp/no" "${few[@]}" --stochastic_rounding
+check "without --bf16 it is an error with the way out" grep -q 'give --bf16' "$tmp/no" "$tmp/no.err"
+[ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish

@@ -152,6 +152,8 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
         .t = e->steps_taken + 1,
         .grad_scale = &e->scalars->grad_scale,
         .skip = &e->scalars->skip,
+        .stochastic = e->run->stochastic_rounding,
+        .seed = (uint64_t)e->run->seed,
     };
     zt_err rc;
 

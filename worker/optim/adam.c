@@ -35,8 +35,11 @@ static zt_err adam_update(const struct zt_optim_step *step,
         .decoupled = cfg->decoupled,
         .zero_grad = true,
     };
-    if (slice->param)
+    if (slice->param) {
         args.param = flat(slice->param, slice->param_dtype, n);
+        args.stochastic = step->stochastic && slice->param_dtype == ZT_BF16;
+        args.rng = (struct zt_philox){step->seed, slice->stream, slice->offset};
+    }
     return step->backend->kernels->adamw(step->device, NULL, &args, fault);
 }
 

@@ -23,9 +23,15 @@ struct zt_optim_step {
     int64_t t;               /* steps taken, this one included: 1, 2, ... */
     const float *grad_scale; /* device memory: unscale and clip in one factor */
     const uint32_t *skip;    /* device memory, or NULL */
+    bool stochastic;         /* bf16 weights are rounded by chance, not to nearest */
+    uint64_t seed;           /* ... with this key */
 };
 
-/* All of length n; param is the compute-dtype copy, or NULL when master is the weight. */
+/*
+ * All of length n; param is the compute-dtype copy, or NULL when master is the weight.
+ * stream and offset name the slice's random numbers: of this step and block, from this
+ * element of the block on, so that they do not depend on how a block is cut.
+ */
 struct zt_optim_slice {
     float *master, *grad;
     float *state[ZT_OPTIM_MAX_STATES];
@@ -33,6 +39,7 @@ struct zt_optim_slice {
     zt_dtype param_dtype;
     int64_t n;
     bool decay;
+    uint64_t stream, offset;
 };
 
 struct zt_optimizer {

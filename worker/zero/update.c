@@ -172,6 +172,8 @@ static zt_err update_slice(struct zt_zero *z, const struct zt_optimizer *optimiz
         .param_dtype = z->cfg.dtype,
         .n = seg->n,
         .decay = seg->decay,
+        .stream = (uint64_t)how->t << 24 | (uint64_t)b->index,
+        .offset = (uint64_t)seg->at,
     };
 
     for (int k = 0; k < z->cfg.num_states; k++)

@@ -583,6 +583,24 @@ static void test_run_tf32_is_for_products_of_fp32(void **state)
     zt_run_close(r);
 }
 
+static void test_run_stochastic_rounding_is_for_bf16(void **state)
+{
+    struct zt_run *r = accepted(try_it(1, NULL, "--bf16", "--stochastic_rounding"));
+
+    (void)state;
+    assert_true(r->stochastic_rounding);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"bf16\": {\"enabled\": true},"
+                           " \"zlaunch\": {\"stochastic_rounding\": true}}"));
+    assert_true(r->stochastic_rounding);
+    zt_run_close(r);
+    refused(try_it(1, NULL, "--stochastic_rounding"), ZT_E_USAGE, "--stochastic_rounding",
+            "give --bf16");
+    refused(try_it(1, "{\"fp16\": {\"enabled\": true},"
+                      " \"zlaunch\": {\"stochastic_rounding\": true}}"),
+            ZT_E_CONFIG, "stochastic_rounding", "give --bf16");
+}
+
 static void test_run_shipped_configs_are_accepted_or_refused_by_name(void **state)
 {
     int ours = 0, later = 0;
@@ -633,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_run_zero_defaults_are_deepspeeds),
         cmocka_unit_test(test_run_zero_contradictions_are_named),
         cmocka_unit_test(test_run_tf32_is_for_products_of_fp32),
+        cmocka_unit_test(test_run_stochastic_rounding_is_for_bf16),
         cmocka_unit_test(test_run_shipped_configs_are_accepted_or_refused_by_name),
     };
 

@@ -325,6 +325,56 @@ static void test_dropout_has_the_bits_of_the_cpu(void **)
     close_both(&b);
 }
 
+/* Slices that begin at a boundary of 16 bytes or not, and between counters or not. */
+static void test_adamw_has_the_bits_of_the_cpu(void **)
+{
+    const int64_t n = 5003;
+    struct both b = open_both();
+    float *word = managed(2, 0.5f);
+
+    for (int k = 0; k < 12; k++) {
+        const int64_t skip = k % 3;
+        float *x[2][4];
+        uint16_t *param[2];
+
+        for (int side = 0; side < 2; side++) {
+            for (int i = 0; i < 4; i++)
+                x[side][i] = noisy(n + skip, i);
+            for (int64_t i = 0; i < n + skip; i++)
+                x[side][2][i] *= x[side][2][i]; /* v */
+            param[side] = managed<uint16_t>((size_t)(n + skip), 7);
+            struct zt_adamw_args a = {};
+            a.master = flat(x[side][0] + skip, ZT_F32, n);
+            a.m = flat(x[side][1] + skip, ZT_F32, n);
+            a.v = flat(x[side][2] + skip, ZT_F32, n);
+            a.grad = flat(x[side][3] + skip, ZT_F32, n);
+            a.param = flat(param[side] + skip, ZT_BF16, n);
+            a.grad_scale = word;
+            a.lr = a.lr_t = 1e-2f;
+            a.vscale = 1.5f;
+            a.beta1 = 0.9f;
+            a.beta2 = 0.99f;
+            a.eps = 1e-8f;
+            a.weight_decay = 0.1f;
+            a.decoupled = k % 2;
+            a.stochastic = k >= 4;
+            a.rng = {42, 3, (uint64_t)k};
+            RUN(side ? &zt_cuda_backend : &zt_cpu_backend, side ? b.cuda : b.cpu, adamw,
+                &a);
+        }
+        for (int i = 0; i < 4; i++)
+            assert_memory_equal(x[0][i], x[1][i], (size_t)(n + skip) * sizeof(float));
+        assert_memory_equal(param[0], param[1], (size_t)(n + skip) * sizeof(uint16_t));
+        for (int side = 0; side < 2; side++) {
+            for (int i = 0; i < 4; i++)
+                OK(cudaFree(x[side][i]));
+            OK(cudaFree(param[side]));
+        }
+    }
+    OK(cudaFree(word));
+    close_both(&b);
+}
+
 static void test_sumsq_has_the_bits_of_the_cpu(void **)
 {
     const int64_t sizes[] = {0, 1, 33, 4095, 4097, 70001};
@@ -503,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_the_first_bad_id_is_said_once),
         cmocka_unit_test(test_random_has_the_bits_of_the_cpu),
         cmocka_unit_test(test_dropout_has_the_bits_of_the_cpu),
+        cmocka_unit_test(test_adamw_has_the_bits_of_the_cpu),
         cmocka_unit_test(test_sumsq_has_the_bits_of_the_cpu),
         cmocka_unit_test(test_embedding_bwd_has_the_bits_of_the_cpu),
         cmocka_unit_test(test_norm_bits_do_not_depend_on_where_memory_begins),

@@ -1,5 +1,7 @@
 #include "test/unit/kernels/ref.h"
 
+#include "kernels/philox.h"
+
 /* The contract, element by element; compiled without vectors. */
 __attribute__((optimize("no-tree-vectorize"))) static void scalar_adamw(
     const struct zt_adamw_args *a, float *p, float *m, float *v, float grad)
@@ -218,6 +220,128 @@ static void test_a_shard_gives_the_bits_of_the_whole(void **state)
     zt_cpu_backend.close(dev);
 }
 
+/* ---- stochastic rounding ---- */
+
+/* A slice whose step changes nothing but `param`: what becomes of its masters. */
+static struct slice still_slice(int64_t n, float value)
+{
+    struct slice s = slice_new(n, ZT_BF16, true);
+
+    for (int64_t i = 0; i < n; i++)
+        ref_put(&s.p, i, (double)value);
+    s.a.lr = s.a.lr_t = s.a.weight_decay = 0;
+    s.a.stochastic = true;
+    s.a.rng = (struct zt_philox){77, 5, 3};
+    return s;
+}
+
+/* Up or down in proportion; 6 deviations. */
+static void test_stochastic_rounding_is_unbiased_and_to_neighbours(void **state)
+{
+    static const double fractions[] = {0, 0x1p-7, 0.3, 0.5, 0.75, 1 - 0x1p-9};
+    const int64_t n = 40000;
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int k = 0; k < 12; k++) {
+        double f = fractions[k / 2], sign = k % 2 ? -1 : 1;
+        double low = 0x1.34p-5, up = 0x1.36p-5; /* neighbours in bf16 */
+        struct slice s = still_slice(n, (float)(sign * (low + f * (up - low))));
+        int64_t ups = 0;
+
+        run(dev, &s);
+        for (int64_t i = 0; i < n; i++) {
+            double got = sign * ref_get(&s.param.v, i);
+
+            assert_true(got == low || got == up);
+            ups += got == up;
+        }
+        if (!(fabs((double)ups - f * (double)n) <= 6 * sqrt((double)n * f * (1 - f))))
+            fail_msg("%lld of %lld were rounded up, want a share of %g", (long long)ups,
+                     (long long)n, f);
+        slice_free(&s);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+static void test_stochastic_rounding_keeps_what_bf16_has(void **state)
+{
+    static const float kept[] = {0, 1, -0x1.fep127f, INFINITY, -INFINITY, 0x1p-133f};
+    struct zt_device *dev = ref_open(1);
+
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        struct slice s = still_slice(100, kept[k]);
+
+        run(dev, &s);
+        for (int64_t i = 0; i < 100; i++)
+            if (isinf(kept[k])) /* inf - 0 * inf */
+                assert_false(isfinite(ref_get(&s.param.v, i)));
+            else
+                same_bits((float)ref_get(&s.param.v, i), kept[k]);
+        slice_free(&s);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+/* Element i rounds by Philox element i, wherever a slice is cut. */
+static void test_stochastic_rounding_does_not_depend_on_the_cut(void **state)
+{
+    struct slice whole = slice_new(30000, ZT_BF16, true);
+    struct arr p = arr_copy(&whole.p), m = arr_copy(&whole.m), v = arr_copy(&whole.v);
+    struct arr param = arr_copy(&whole.param);
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    whole.a.stochastic = true;
+    whole.a.rng = (struct zt_philox){0x123456789au, 7u << 24 | 5, 1001};
+    run(dev, &whole);
+    for (int64_t i = 0; i < p.n; i++) {
+        uint32_t u = zt_float_bits(at(&whole.p, i)), low = u & 0xffffu;
+        bool away =
+            low && zt_philox_u32(whole.a.rng, (uint64_t)i) >> 16 >= 0x10000u - low;
+
+        assert_int_equal(((uint16_t *)whole.param.v.data)[i], (u >> 16) + away);
+    }
+    for (int64_t from = 0; from < p.n;) {
+        int64_t n = 1 + ref_below(5003);
+        struct slice s = whole;
+
+        n = n < p.n - from ? n : p.n - from;
+        s.a.master = zt_view_of((float *)p.v.data + from, ZT_F32, 1, &n);
+        s.a.m = zt_view_of((float *)m.v.data + from, ZT_F32, 1, &n);
+        s.a.v = zt_view_of((float *)v.v.data + from, ZT_F32, 1, &n);
+        s.a.grad = zt_view_of((float *)whole.g.v.data + from, ZT_F32, 1, &n);
+        s.a.param = zt_view_of((uint16_t *)param.v.data + from, ZT_BF16, 1, &n);
+        s.a.rng.offset += (uint64_t)from;
+        run(dev, &s);
+        from += n;
+    }
+    assert_memory_equal(p.v.data, whole.p.v.data, arr_bytes(&p));
+    assert_memory_equal(param.v.data, whole.param.v.data, arr_bytes(&param));
+    arr_free(&p);
+    arr_free(&m);
+    arr_free(&v);
+    arr_free(&param);
+    slice_free(&whole);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_stochastic_rounding_is_to_bf16_alone(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct slice s = slice_new(10, ZT_F16, true);
+
+    (void)state;
+    s.a.stochastic = true;
+    s.a.grad_scale = s.scale;
+    REF_REFUSES(dev, adamw, &s.a, "adamw: stochastic rounding is to bf16");
+    s.a.param = (struct zt_view){0};
+    REF_REFUSES(dev, adamw, &s.a, "adamw: stochastic rounding is to bf16");
+    slice_free(&s);
+    zt_cpu_backend.close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +350,10 @@ int main(void)
         cmocka_unit_test(test_skip_changes_nothing_but_zeroes_on_request),
         cmocka_unit_test(test_zero_grad_clears_what_was_used),
         cmocka_unit_test(test_a_shard_gives_the_bits_of_the_whole),
+        cmocka_unit_test(test_stochastic_rounding_is_unbiased_and_to_neighbours),
+        cmocka_unit_test(test_stochastic_rounding_keeps_what_bf16_has),
+        cmocka_unit_test(test_stochastic_rounding_does_not_depend_on_the_cut),
+        cmocka_unit_test(test_stochastic_rounding_is_to_bf16_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
