@@ -36,7 +36,7 @@ extern "C" {
 
 /* ---------------------------------------------------------------- the device */
 
-struct zt_cuda_gemms;   /* gemm.cu: the plans that were found so far */
+struct zt_cuda_gemms;   /* gemm_plan.cu: the plans that were found so far */
 struct zt_cuda_trouble; /* trouble.h: what sync() has to say */
 
 struct zt_stream {
@@ -54,7 +54,7 @@ struct zt_device {
     struct zt_cuda_trouble *trouble;
 };
 
-/* gemm.cu; NULL is fine */
+/* gemm_plan.cu; NULL is fine */
 void zt_cuda_gemms_close(struct zt_cuda_gemms *g);
 
 static inline struct zt_stream *zt_cuda_stream(struct zt_device *dev, struct zt_stream *s)

@@ -1,5 +1,5 @@
 /*
- * gemm.h -- what a product is made of, and the pass over rows after it.
+ * gemm.h -- what a product is made of: the call of cuBLASLt, the pass over rows after it.
  */
 #ifndef KERNELS_CUDA_GEMM_H
 #define KERNELS_CUDA_GEMM_H
@@ -25,6 +25,44 @@ static inline struct zt_mat zt_mat_transposed(struct zt_mat m)
     m.stride[2] = t;
     return m;
 }
+
+#define ZT_GEMM_ALIGNED 16 /* bytes; what a plan may count on, at most */
+
+/* As cuBLASLt sees it: d (m, n) = op(a) op(b), all by columns. No holes: hashed whole. */
+struct zt_gemm_key {
+    int64_t m, n, k, batch;
+    int64_t ld_a, ld_b, ld_d, ld_aux;
+    int64_t step_a, step_b, step_d; /* from one of the batch to the next */
+    int32_t type_a, type_b, type_d, trans_a, trans_b;
+    int32_t epilogue, compute;
+    int32_t align_a, align_b, align_d, align_bias, align_aux;
+};
+static_assert(sizeof(struct zt_gemm_key) == 11 * 8 + 12 * 4, "a hole");
+
+/* One product; the key says how these are read. */
+struct zt_gemm_product {
+    struct zt_gemm_key key;
+    const void *a, *b, *bias;
+    void *d, *aux;
+    float alpha, beta;
+};
+
+static inline bool zt_gemm_has_bias(const struct zt_gemm_key *k)
+{
+    return k->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static inline bool zt_gemm_has_aux(const struct zt_gemm_key *k)
+{
+    return k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* ZT_E_UNSUPPORTED: not with this epilogue, or not at all. */
+zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
+                        const struct zt_gemm_product *x, struct zt_fault *fault);
 
 /*
  * c = activation(from + bias), and pre what the activation got, rounded as it is stored.
