@@ -42,9 +42,8 @@ static void meta_close(struct zt_device *dev)
     free(dev);
 }
 
-/* Host memory: addresses too, and none of the device's. */
-static zt_err meta_host_alloc(struct zt_device *dev, size_t bytes, void **out,
-                              struct zt_fault *fault)
+static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
+                         struct zt_fault *fault)
 {
     *out = NULL;
     if (bytes == 0)
@@ -54,23 +53,6 @@ static zt_err meta_host_alloc(struct zt_device *dev, size_t bytes, void **out,
     *out = (void *)dev->next;
     /* a page between regions: the end of one is not the start of the next */
     dev->next += (bytes + GRANULE - 1) / GRANULE * GRANULE + GRANULE;
-    return ZT_OK;
-}
-
-static void meta_host_free(struct zt_device *dev, void *ptr, size_t bytes)
-{
-    (void)dev;
-    (void)ptr;
-    (void)bytes;
-}
-
-static zt_err meta_alloc(struct zt_device *dev, size_t bytes, void **out,
-                         struct zt_fault *fault)
-{
-    zt_err rc = meta_host_alloc(dev, bytes, out, fault);
-
-    if (rc)
-        return rc;
     dev->used += bytes;
     dev->peak = dev->used > dev->peak ? dev->used : dev->peak;
     return ZT_OK;
@@ -95,6 +77,9 @@ static zt_err meta_host_alloc(struct zt_device *dev, size_t bytes, void **out,
                               struct zt_fault *fault)
 {
     (void)dev;
+    *out = NULL;
+    if (bytes == 0)
+        return zt_fault_set(fault, ZT_E_ARG, "a region of %zu bytes", bytes);
     *out = calloc(1, bytes);
     return *out ? ZT_OK
                 : zt_fault_set(fault, ZT_E_NOMEM, "no host memory for %zu bytes", bytes);

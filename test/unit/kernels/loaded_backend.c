@@ -31,10 +31,12 @@ static zt_err count(int *out, struct zt_fault *fault)
                                "the object of the test sees no device");
 }
 
-extern const struct zt_backend SYMBOL;
-__attribute__((visibility("default"))) const struct zt_backend SYMBOL = {
+static const struct zt_backend backend = {
     .abi = ZT_BACKEND_ABI + MORE_ABI,
     .struct_bytes = sizeof(struct zt_backend) + MORE_BYTES,
     .name = "cuda",
     .count = count,
 };
+
+extern const struct zt_backend *const SYMBOL;
+__attribute__((visibility("default"))) const struct zt_backend *const SYMBOL = &backend;
