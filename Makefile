@@ -89,6 +89,9 @@ NCCL_LINK = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lnccl -lcudart_s
 HAVE_NVCC ?= $(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0)
 HAVE_NCCL ?= $(shell printf '%s\n' '$(HASH)include <nccl.h>' 'int main(void) { int v; return ncclGetVersion(&v); }' | \
   $(CC) -isystem $(CUDA_HOME)/include -x c - -o /dev/null $(NCCL_LINK) >/dev/null 2>&1 && echo 1 || echo 0)
+CUDNN_HOME ?= $(CUDA_HOME)
+CUDNN_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib lib/*,$(CUDNN_HOME)/$(d)/libcudnn.so $(CUDNN_HOME)/$(d)/libcudnn.so.9)))
+HAVE_CUDNN ?= $(if $(CUDNN_LIB),$(call probe,$(HASH)include <cudnn.h>,$(CC) -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include),0)
 MPICC     ?= mpicc
 HAVE_MPI  ?= $(call probe,$(HASH)include <mpi.h>,$(MPICC))
 
@@ -105,7 +108,8 @@ closure = $(1) $(DEPS_$(1))
 MPI_SO  := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/backends/mpi.so)
 NCCL_SO := $(if $(filter 1,$(HAVE_NCCL)),$(BIN)/backends/nccl.so)
 CUDA_SO := $(if $(filter 11,$(HAVE_CUDA)$(HAVE_NVCC)),$(BIN)/backends/cuda.so)
-BACKENDS = $(MPI_SO) $(CUDA_SO) $(NCCL_SO)
+CUDNN_SO := $(if $(filter 1,$(HAVE_CUDNN)),$(BIN)/backends/cudnn.so)
+BACKENDS = $(MPI_SO) $(CUDA_SO) $(CUDNN_SO) $(NCCL_SO)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
@@ -126,6 +130,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	  'cpu' 'built in (oneDNN, OpenMP)' \
 	  'meta' 'built in (shapes only)' \
 	  'cuda' '$(if $(CUDA_SO),built: $(CUDA_SO)$(COMMA) for $(GPU_ARCH),no CUDA toolkit (CUDA_HOME=$(CUDA_HOME)): --device cuda is left out)' \
+	  'cudnn' '$(if $(CUDNN_SO),built: $(CUDNN_SO)$(COMMA) attention of the CUDA backend,no cuDNN: its own kernels do attention (CUDNN_HOME says where one is))' \
 	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
@@ -142,7 +147,7 @@ help:
 	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
 	  'make install      PREFIX=$(PREFIX) DESTDIR=' \
-	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_MPI=0'
+	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_CUDNN=0 HAVE_MPI=0'
 
 # every object depends on the flags it was built with
 STAMP = $(CC) $(filter-out -Werror,$(ALL_CFLAGS))
@@ -272,6 +277,22 @@ $(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
 cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
 
+# ---------------------------------------------------------------- attention by cuDNN
+# backends/cudnn.so, which the cuda backend loads when it is there (kernels/cuda/sdpa.h). Needs the
+# headers and the library of cuDNN in CUDNN_HOME, and no device to be built.
+$(BIN)/backends/cudnn.so $(B)/gpu/unit/cudnn/backends/cudnn.so: $(patsubst %,$(B)/backends/%.o,cudnn cudnn_graph)
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $^ $(CUDNN_LIB) -Wl,-rpath,$(dir $(CUDNN_LIB))
+$(B)/backends/cudnn.o $(B)/backends/cudnn_graph.o: private CFLAGS += -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include
+
+# an object without a library, for the test of how one is used
+$(B)/unit/cuda/sdpa_object.so: $(B)/test/unit/cuda/sdpa_object.o
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $^
+$(B)/unit/cuda/test_sdpa: | $(B)/unit/cuda/sdpa_object.so
+
 # ---------------------------------------------------------------- tests
 define unit_rule
 $(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
@@ -363,7 +384,11 @@ $(BIN)/backends/cuda.so: $(B)/backends/cuda.o $(GPU_BELOW)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -Wl,-z,defs -o $@ $^ -L$(CUDA_HOME)/lib64 \
 	  -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static $(SYS_kernels) $(LDLIBS) -lrt
 .PRECIOUS: $(GPU)/%.o $(GPU)/%.c.o
-gpu-build: $(GPU_UNIT) $(GPU)/bench_cuda
+$(GPU)/unit/cudnn/%: $(GPU)/test/unit/cudnn/%.cpp.o $(GPU_BELOW) | $(GPU)/unit/cudnn/backends/cudnn.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(GPU_LINK) -lcmocka
+gpu-build: $(GPU_UNIT) $(GPU)/bench_cuda $(if $(CUDNN_SO),$(GPU)/unit/cudnn/test_cudnn)
 gpu-check:
 	$(Q)CUDA_HOME='$(CUDA_HOME)' scripts/gpu_check '$(or $(OUT),build/gpu-check)'
 

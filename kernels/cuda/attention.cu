@@ -174,11 +174,14 @@ zt_err zt_cuda_attention(struct zt_device *dev, struct zt_stream *s,
     static const forward_fn by_chunks[] = {forward_kernel<1>, forward_kernel<2>,
                                            forward_kernel<3>, forward_kernel<4>};
     struct zt_attn t;
+    bool done = false;
     zt_err rc = zt_check_attention(a, fault);
 
     if (rc == ZT_OK)
         rc = zt_attn_init(&t, a, fault);
-    if (rc != ZT_OK || t.batch * t.heads * t.tq * t.dim == 0)
+    if (rc == ZT_OK)
+        rc = zt_cuda_sdpa_forward(dev, s, a, &done, fault);
+    if (rc != ZT_OK || done || t.batch * t.heads * t.tq * t.dim == 0)
         return rc;
     return zt_cuda_launch("attention", fault, dev, s,
                           zt_attn_blocks(t.batch * t.heads, t.tq), ZT_TILE_THREADS,

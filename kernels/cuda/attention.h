@@ -77,6 +77,15 @@ zt_err zt_attn_init(struct zt_attn *t, const struct zt_attention_args *a,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 struct zt_heads zt_heads_of(const struct zt_view *v);
 
+/* sdpa.cu: by a library (sdpa.h), if *done; else nothing happened. Arguments are checked.
+ */
+zt_err zt_cuda_sdpa_forward(struct zt_device *dev, struct zt_stream *s,
+                            const struct zt_attention_args *a, bool *done,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_cuda_sdpa_backward(struct zt_device *dev, struct zt_stream *s,
+                             const struct zt_attention_bwd_args *a, bool *done,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Blocks of a launch: tiles of all heads. */
 static inline unsigned zt_attn_blocks(int64_t heads, int64_t length)
 {

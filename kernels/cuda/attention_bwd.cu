@@ -277,11 +277,14 @@ zt_err zt_cuda_attention_bwd(struct zt_device *dev, struct zt_stream *s,
                                       dkv_kernel<4>};
     struct backward f;
     zt_err rc = zt_check_attention_bwd(a, fault);
+    bool done = false;
     int chunk;
 
     if (rc == ZT_OK)
         rc = read_args(&f, a, fault);
-    if (rc != ZT_OK || f.t.batch * f.t.kv_heads * f.t.dim == 0)
+    if (rc == ZT_OK)
+        rc = zt_cuda_sdpa_backward(dev, s, a, &done, fault);
+    if (rc != ZT_OK || done || f.t.batch * f.t.kv_heads * f.t.dim == 0)
         return rc;
     chunk = (f.t.dim - 1) / ZT_TILE;
     if (f.t.heads * f.t.tq > 0) {

@@ -37,6 +37,7 @@ extern "C" {
 /* ---------------------------------------------------------------- the device */
 
 struct zt_cuda_gemms;   /* gemm_plan.cu: the plans that were found so far */
+struct zt_cuda_sdpa;    /* sdpa.cu: attention by a library */
 struct zt_cuda_trouble; /* trouble.h: what sync() has to say */
 
 struct zt_stream {
@@ -51,11 +52,19 @@ struct zt_device {
     size_t used, peak;     /* bytes of regions, scratch and workspace */
     cublasLtHandle_t blas;
     struct zt_cuda_gemms *gemms; /* opened by the first product */
+    struct zt_cuda_sdpa *sdpa;   /* NULL: the own kernels do all attention */
     struct zt_cuda_trouble *trouble;
 };
 
 /* gemm_plan.cu; NULL is fine */
 void zt_cuda_gemms_close(struct zt_cuda_gemms *g);
+
+/*
+ * sdpa.cu, sdpa.h: the library, with its workspace, for this thread's device. NULL when
+ * there is none, or it cannot be used, which it says.
+ */
+struct zt_cuda_sdpa *zt_cuda_sdpa_open(void);
+void zt_cuda_sdpa_close(struct zt_cuda_sdpa *c); /* NULL is fine */
 
 static inline struct zt_stream *zt_cuda_stream(struct zt_device *dev, struct zt_stream *s)
 {

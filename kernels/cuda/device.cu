@@ -144,6 +144,7 @@ static void cuda_close(struct zt_device *dev)
     (void)cudaSetDevice(dev->ordinal);
     close_stream(&dev->main);
     zt_cuda_gemms_close(dev->gemms);
+    zt_cuda_sdpa_close(dev->sdpa);
     if (dev->blas)
         (void)cublasLtDestroy(dev->blas);
     (void)cudaFreeHost(dev->trouble);
@@ -178,6 +179,7 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
         cuda_close(dev);
         return rc;
     }
+    dev->sdpa = zt_cuda_sdpa_open();
     *out = dev;
     return ZT_OK;
 }
