@@ -9,7 +9,8 @@
  * events, each after a write of 256 MiB, so that no operand lies in the L2. GB are bytes
  * that the kernel must at least read and write, GFLOP what the result must at least cost.
  * The limits: a copy of 1 GiB within the device, read and written, and the fastest
- * algorithm that cuBLASLt proposes for a product of 8192 cubed in bf16.
+ * algorithm that cuBLASLt proposes for a product of 8192 cubed in bf16. Attention is
+ * causal, and by cuDNN only when its object is found (kernels/cuda/sdpa.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,18 +96,6 @@ static struct zt_view transposed(struct zt_view v)
 {
     std::swap(v.shape[0], v.shape[1]);
     std::swap(v.stride[0], v.stride[1]);
-    return v;
-}
-
-/* One of the three that lie beside each other in (B, T, 3, H, D). */
-static struct zt_view third(const struct zt_view &qkv, int64_t k)
-{
-    const int64_t shape[4] = {BATCH, SEQ, HEADS, HEAD};
-    struct zt_view v = zt_view_of(NULL, ZT_BF16, 4, shape);
-
-    v.data = (char *)qkv.data + k * WIDTH * 2;
-    v.stride[0] = (int64_t)SEQ * 3 * WIDTH;
-    v.stride[1] = (int64_t)3 * WIDTH;
     return v;
 }
 
@@ -353,26 +342,63 @@ static void products(void)
     }
 }
 
-static void attention(void)
+/* Heads [from, from + num) of (B, T, heads, D). */
+static struct zt_view heads_of(struct zt_view v, int64_t from, int64_t num)
 {
-    struct zt_view qkv = bf16({BATCH, SEQ, 3, HEADS, HEAD}),
-                   d = bf16({BATCH, SEQ, 3, HEADS, HEAD});
-    struct zt_attention_bwd_args a = {};
-    double product = 1.0 * BATCH * HEADS * HEAD * SEQ * SEQ; /* causal: half of it */
+    v.data = (char *)v.data + from * v.stride[2] * 2;
+    v.shape[2] = num;
+    return v;
+}
 
-    a.fwd.q = third(qkv, 0);
-    a.fwd.k = third(qkv, 1);
-    a.fwd.v = third(qkv, 2);
-    a.fwd.out = bf16({BATCH, SEQ, HEADS, HEAD});
-    a.fwd.lse = fp32({BATCH, HEADS, SEQ});
+struct attention_shape {
+    const char *name;
+    int64_t batch, seq, heads, kv_heads, head;
+};
+
+static void attention_of(const struct attention_shape &n, const char *by)
+{
+    int64_t all = n.heads + 2 * n.kv_heads;
+    struct zt_view qkv = bf16({n.batch, n.seq, all, n.head}),
+                   d = bf16({n.batch, n.seq, all, n.head});
+    struct zt_attention_bwd_args a = {};
+    /* causal: half of it */
+    double product = (double)(n.batch * n.heads * n.head) * (double)(n.seq * n.seq);
+    char label[64];
+
+    a.fwd.q = heads_of(qkv, 0, n.heads);
+    a.fwd.k = heads_of(qkv, n.heads, n.kv_heads);
+    a.fwd.v = heads_of(qkv, n.heads + n.kv_heads, n.kv_heads);
+    a.fwd.out = bf16({n.batch, n.seq, n.heads, n.head});
+    a.fwd.lse = fp32({n.batch, n.heads, n.seq});
     a.fwd.scale = 0.125f;
     a.fwd.causal = true;
-    a.dout = bf16({BATCH, SEQ, HEADS, HEAD});
-    a.dq = third(d, 0);
-    a.dk = third(d, 1);
-    a.dv = third(d, 2);
-    ROW(attention, "16 x 1024, 12 x 64, causal", GFLOP, 2 * product, &a.fwd);
-    ROW(attention_bwd, "16 x 1024, 12 x 64, causal", GFLOP, 5 * product, &a);
+    a.dout = bf16({n.batch, n.seq, n.heads, n.head});
+    a.dq = heads_of(d, 0, n.heads);
+    a.dk = heads_of(d, n.heads, n.kv_heads);
+    a.dv = heads_of(d, n.heads + n.kv_heads, n.kv_heads);
+    snprintf(label, sizeof(label), "%s, %s", n.name, by);
+    ROW(attention, label, GFLOP, 2 * product, &a.fwd);
+    ROW(attention_bwd, label, GFLOP, 5 * product, &a);
+}
+
+/* By the own kernels, and by the library of kernels/cuda/sdpa.h if it is there. */
+static void attention(void)
+{
+    static const struct attention_shape shapes[] = {
+        {"16 x 1024, 12 x 64", BATCH, SEQ, HEADS, HEADS, HEAD},
+        {"8 x 2048, 16 x 128", 8, 2048, 16, 16, 128},
+        {"2 x 8192, 32/8 x 128", 2, 8192, 32, 8, 128}};
+    struct zt_cuda_sdpa *library = dev->sdpa;
+
+    for (const auto &n : shapes) {
+        used = 0;
+        dev->sdpa = NULL;
+        attention_of(n, "own");
+        dev->sdpa = library;
+        used = 0;
+        if (library)
+            attention_of(n, "cuDNN");
+    }
 }
 
 /* ---- norms ---- */
