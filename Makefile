@@ -284,7 +284,20 @@ $(BIN)/backends/cudnn.so $(B)/gpu/unit/cudnn/backends/cudnn.so: $(patsubst %,$(B
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $^ $(CUDNN_LIB) -Wl,-rpath,$(dir $(CUDNN_LIB))
-$(B)/backends/cudnn.o $(B)/backends/cudnn_graph.o: private CFLAGS += -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include
+$(patsubst %,$(B)/%.o,backends/cudnn backends/cudnn_graph test/unit/cudnn/test_plans): private CFLAGS += -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include
+
+# its plans for a device that is not there (test/unit/cudnn/test_plans.c)
+ifeq ($(CUDNN_SO)$(VARIANT),$(BIN)/backends/cudnn.sorelease)
+SHIM_UNIT += $(B)/unit/cudnn/test_plans
+endif
+$(B)/unit/cudnn/libcuda.so.1: $(B)/test/unit/cudnn/driver.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(@F) -o $@ $<
+$(B)/unit/cudnn/test_plans: $(patsubst %,$(B)/%.o,test/unit/cudnn/test_plans backends/cudnn backends/cudnn_graph) \
+                            $(B)/unit/cudnn/libcuda.so.1
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CUDNN_LIB) -Wl,-rpath,'$$ORIGIN:$(dir $(CUDNN_LIB))' \
+	  $(patsubst %,-Wl$(COMMA)--wrap=cudnn%,Create Destroy BackendSetAttribute) -lcmocka
 
 # an object without a library, for the test of how one is used
 $(B)/unit/cuda/sdpa_object.so: $(B)/test/unit/cuda/sdpa_object.o

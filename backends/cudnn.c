@@ -24,14 +24,18 @@ struct zt_sdpa_plan {
     bool backward, causal;
 };
 
+/* What cuDNN says of its last error holds traces; one line of it is the reason. */
 static zt_err failed(cudnnStatus_t e, const char *what, char *why, size_t why_bytes)
 {
-    char last[512] = "";
+    static const char mark[] = "Reason: ";
+    char last[2048] = "", *reason;
 
     cudnnGetLastErrorString(last, sizeof(last));
-    last[strcspn(last, "\n")] = 0;
+    reason = strstr(last, mark);
+    reason = reason ? reason + sizeof(mark) - 1 : last + strspn(last, "\n");
+    reason[strcspn(reason, "\n")] = 0;
     snprintf(why, why_bytes, "%s: %s%s%s", what, cudnnGetErrorString(e),
-             last[0] ? ": " : "", last);
+             reason[0] ? ": " : "", reason);
     /* 3000 to 3999 are the reasons for which a graph has no kernel */
     return e / 1000 == 3 ? ZT_E_UNSUPPORTED : ZT_E_SYSTEM;
 }

@@ -1,0 +1,235 @@
+/*
+ * What cuDNN makes of the graphs of backends/cudnn_graph.c for a Hopper GPU, on a machine
+ * without one: it takes the properties of a device in place of a handle, and of the
+ * driver it needs no more than driver.c has. Nothing runs; that the numbers are right is
+ * for test_cudnn.cpp to say, on a device.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <cudnn.h>
+
+#include "kernels/cuda/sdpa.h"
+
+extern const struct zt_sdpa zt_sdpa_cudnn;
+extern char driver_kernel[256];
+
+/* ---- a device that is not there ---- */
+
+static const char h100[] =
+    "{\"deviceName\": \"NVIDIA H100 80GB HBM3\", \"cudaDeviceId\": 0, \"deviceVer\": 900,"
+    " \"driverVer\": 13000, \"multiProcessorCount\": 132, \"regsPerBlock\": 65536,"
+    " \"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64],"
+    " \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 2619000, \"warpSize\": 32,"
+    " \"l2CacheSize\": 52428800, \"maxSharedMemoryPerBlock\": 49152,"
+    " \"maxSharedMemoryPerBlockOptin\": 232448, \"reservedSharedMemoryPerBlock\": 1024,"
+    " \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, \"maxCtasPerSM\": 32,"
+    " \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0,"
+    " \"supportCoopLaunch\": 1, \"totalGlobalMem\": 84942979072}";
+
+static cudnnBackendDescriptor_t properties;
+
+/* The linker sends the calls of the object here (--wrap). */
+cudnnStatus_t __wrap_cudnnCreate(cudnnHandle_t *handle);
+cudnnStatus_t __wrap_cudnnDestroy(cudnnHandle_t handle);
+cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
+                                              cudnnBackendAttributeName_t name,
+                                              cudnnBackendAttributeType_t type,
+                                              int64_t count, const void *value);
+cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
+                                              cudnnBackendAttributeName_t name,
+                                              cudnnBackendAttributeType_t type,
+                                              int64_t count, const void *value);
+
+cudnnStatus_t __wrap_cudnnCreate(cudnnHandle_t *handle)
+{
+    *handle = NULL;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t __wrap_cudnnDestroy(cudnnHandle_t handle)
+{
+    (void)handle;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
+                                              cudnnBackendAttributeName_t name,
+                                              cudnnBackendAttributeType_t type,
+                                              int64_t count, const void *value)
+{
+    const cudnnBackendAttributeType_t desc = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+    cudnnStatus_t e = CUDNN_STATUS_SUCCESS;
+
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE)
+        return e;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+        return __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                               desc, 1, &properties);
+    if (name == CUDNN_ATTR_ENGINEHEUR_MODE)
+        e = __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, desc, 1,
+                                            &properties);
+    return e ? e : __real_cudnnBackendSetAttribute(d, name, type, count, value);
+}
+
+/* ---- plans ---- */
+
+static struct zt_sdpa_lib *lib;
+
+static int open_lib(void **state)
+{
+    char why[1024] = "";
+
+    (void)state;
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &properties) ||
+        __real_cudnnBackendSetAttribute(properties,
+                                        CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, sizeof(h100) - 1, h100) ||
+        cudnnBackendFinalize(properties)) {
+        fprintf(stderr, "this cuDNN wants other properties of a device\n");
+        exit(77);
+    }
+    return zt_sdpa_cudnn.open(&lib, why, sizeof(why)) == ZT_OK ? 0 : -1;
+}
+
+static int close_lib(void **state)
+{
+    (void)state;
+    zt_sdpa_cudnn.close(lib);
+    return (int)cudnnBackendDestroyDescriptor(properties);
+}
+
+struct shape {
+    int64_t batch, t, heads, kv_heads, dim;
+    bool causal;
+    zt_dtype dtype;
+};
+
+static struct zt_sdpa_problem problem(const struct shape *s, bool backward)
+{
+    int64_t row = (s->heads + 2 * s->kv_heads) * s->dim; /* packed */
+    struct zt_sdpa_strides in = {s->t * row, row, s->dim};
+    struct zt_sdpa_strides out = {s->t * s->heads * s->dim, s->heads * s->dim, s->dim};
+    struct zt_sdpa_problem p;
+
+    memset(&p, 0, sizeof(p));
+    p.batch = s->batch;
+    p.heads = s->heads;
+    p.kv_heads = s->kv_heads;
+    p.tq = p.tk = s->t;
+    p.dim = s->dim;
+    p.dtype = s->dtype;
+    p.causal = s->causal;
+    p.q = p.k = p.v = in;
+    p.out = out;
+    p.backward = backward;
+    if (backward) {
+        p.dq = p.dk = p.dv = in;
+        p.dout = out;
+    }
+    return p;
+}
+
+/* The fused kernel is found; the workspace it needs. */
+static size_t plan(const struct shape *s, bool backward)
+{
+    struct zt_sdpa_problem p = problem(s, backward);
+    struct zt_sdpa_plan *out = NULL;
+    char why[1024] = "";
+    size_t bytes = 0;
+
+    driver_kernel[0] = 0;
+    if (zt_sdpa_cudnn.plan(lib, &p, &out, &bytes, why, sizeof(why)) != ZT_OK)
+        fail_msg("T %lld, D %lld, backward %d: %s", (long long)s->t, (long long)s->dim,
+                 backward, why);
+    zt_sdpa_cudnn.plan_close(out);
+    if (!strstr(driver_kernel, backward ? "flash_bprop" : "flash_fprop"))
+        fail_msg("the kernel is %s", driver_kernel);
+    return bytes;
+}
+
+static void test_every_kind_of_head_has_a_fused_kernel(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct shape s = {.batch = 2,
+                          .t = 1024,
+                          .heads = 8,
+                          .kv_heads = i & 1 ? 2 : 8,
+                          .dim = i & 2 ? 128 : 64,
+                          .causal = i & 4,
+                          .dtype = (i ^ i >> 1 ^ i >> 2) & 1 ? ZT_F16 : ZT_BF16};
+
+        (void)plan(&s, false);
+        (void)plan(&s, true);
+    }
+}
+
+static void test_odd_lengths_and_other_heads_have_a_fused_kernel(void **state)
+{
+    static const int64_t lengths[] = {17, 333, 1001}, dims[] = {40, 80, 96, 256};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct shape s = {2, lengths[i], 4, 2, 64, true, ZT_BF16};
+
+        (void)plan(&s, false);
+        (void)plan(&s, true);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        struct shape s = {2, 256, 4, 4, dims[i], true, ZT_BF16};
+
+        (void)plan(&s, false);
+        (void)plan(&s, true);
+    }
+}
+
+/* What sdpa.h says of the workspace. */
+static void test_the_workspace_holds_what_it_is_said_to_hold(void **state)
+{
+    struct shape s = {1, 8192, 4, 1, 128, true, ZT_BF16};
+
+    (void)state;
+    assert_true(plan(&s, true) <= ZT_SDPA_WORKSPACE);
+    assert_true(plan(&s, true) >= (size_t)4 * 8192 * 8192 * 2); /* dS: deterministic */
+    s = (struct shape){1, 16384, 1, 1, 128, true, ZT_BF16};
+    assert_true(plan(&s, true) <= ZT_SDPA_WORKSPACE);
+    s = (struct shape){16, 1024, 12, 12, 64, true, ZT_BF16};
+    assert_true(plan(&s, true) <= ZT_SDPA_WORKSPACE);
+    assert_true(plan(&s, false) <= 1 << 20);
+}
+
+static void test_a_problem_without_a_kernel_is_refused_with_a_reason(void **state)
+{
+    struct shape s = {1, 64, 1, 1, 20, true, ZT_BF16}; /* no multiple of 8 */
+    struct zt_sdpa_plan *out = NULL;
+    char why[1024] = "";
+    size_t bytes = 0;
+
+    (void)state;
+    for (int backward = 0; backward < 2; backward++) {
+        struct zt_sdpa_problem p = problem(&s, backward);
+
+        assert_int_equal(zt_sdpa_cudnn.plan(lib, &p, &out, &bytes, why, sizeof(why)),
+                         ZT_E_UNSUPPORTED);
+        assert_null(out);
+        assert_non_null(strstr(why, "NOT_SUPPORTED"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kind_of_head_has_a_fused_kernel),
+        cmocka_unit_test(test_odd_lengths_and_other_heads_have_a_fused_kernel),
+        cmocka_unit_test(test_the_workspace_holds_what_it_is_said_to_hold),
+        cmocka_unit_test(test_a_problem_without_a_kernel_is_refused_with_a_reason),
+    };
+
+    return cmocka_run_group_tests(tests, open_lib, close_lib);
+}
