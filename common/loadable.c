@@ -15,7 +15,7 @@ bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_b
 
     if (set) {
         snprintf(out, out_bytes, "%s", set);
-        return set[0] != 0;
+        return set[0] && strcmp(set, "0") != 0;
     }
     n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n <= 0)

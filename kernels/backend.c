@@ -96,7 +96,12 @@ zt_err zt_backend_find(const char *name, const struct zt_backend **out,
 
 size_t zt_backend_own_bytes(const char *name)
 {
-    return strcmp(name, "cuda") ? 0 : ZT_CUDA_SCRATCH + ZT_CUDA_WORKSPACE;
+    char path[ZT_LOADABLE_PATH];
+    bool sdpa = zt_loadable_find(ZT_SDPA_ENVIRONMENT, ZT_SDPA_FILE, path, sizeof(path));
+
+    return strcmp(name, "cuda")
+               ? 0
+               : ZT_CUDA_SCRATCH + ZT_CUDA_WORKSPACE + (sdpa ? ZT_SDPA_WORKSPACE : 0);
 }
 
 /* ---- views ---- */

@@ -403,8 +403,8 @@ struct zt_backend {
     const struct zt_kernels *kernels;
 };
 
-/* What a device of this name takes for itself when it is opened, in bytes: part of a
- * plan, so known without the device. */
+/* What a device of this name will take for itself when it is opened, in bytes: part of a
+ * plan, so known without the device; once there is one, memory() says what it took. */
 size_t zt_backend_own_bytes(const char *name);
 
 /*

@@ -180,6 +180,8 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
         return rc;
     }
     dev->sdpa = zt_cuda_sdpa_open();
+    if (dev->sdpa)
+        dev->used = dev->peak += ZT_SDPA_WORKSPACE;
     *out = dev;
     return ZT_OK;
 }

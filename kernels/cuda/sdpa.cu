@@ -6,19 +6,17 @@
 #include "kernels/cuda/attention.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 extern "C" {
+#include "common/loadable.h"
 #include "common/log.h"
 }
 
-#define FILE_NAME "backends/cudnn.so"
-#define MOST      128 /* problems that get a plan; the own kernels do what comes after */
-#define WORD      16  /* bytes: alignment of memory and strides */
+#define MOST 128 /* problems that get a plan; the own kernels do what comes after */
+#define WORD 16  /* bytes: alignment of memory and strides */
 
 /* A problem that was asked for, and how it is done. */
 struct known {
@@ -37,34 +35,6 @@ struct zt_cuda_sdpa {
 };
 
 /* ---- the object ---- */
-
-/* The first of the places that holds the file; "" if none does. */
-static void find_object(char *out, size_t out_bytes)
-{
-    static const char *const places[] = {FILE_NAME, "../lib/zlaunch/" FILE_NAME};
-    const char *set = getenv("ZLAUNCH_CUDNN_BACKEND");
-    char self[PATH_MAX];
-    ssize_t n;
-
-    out[0] = 0;
-    if (set) {
-        if (strcmp(set, "0") != 0)
-            snprintf(out, out_bytes, "%s", set);
-        return;
-    }
-    n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n <= 0)
-        return;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    for (const char *place : places) {
-        int len = snprintf(out, out_bytes, "%s/%s", self, place);
-
-        if (len > 0 && (size_t)len < out_bytes && access(out, R_OK) == 0)
-            return;
-    }
-    out[0] = 0;
-}
 
 /* NULL, and why not. */
 static const struct zt_sdpa *load(const char *path, char *why, size_t why_bytes)
@@ -118,10 +88,9 @@ static bool start(struct zt_cuda_sdpa *c, const char *path, char *why, size_t wh
 struct zt_cuda_sdpa *zt_cuda_sdpa_open(void)
 {
     struct zt_cuda_sdpa *c;
-    char path[PATH_MAX + 64], why[1024] = "no host memory";
+    char path[ZT_LOADABLE_PATH], why[1024] = "no host memory";
 
-    find_object(path, sizeof(path));
-    if (!path[0])
+    if (!zt_loadable_find(ZT_SDPA_ENVIRONMENT, ZT_SDPA_FILE, path, sizeof(path)))
         return NULL;
     c = static_cast<struct zt_cuda_sdpa *>(calloc(1, sizeof(*c)));
     if (c && start(c, path, why, sizeof(why)))

@@ -34,7 +34,6 @@
 
 #define ZT_SDPA_ABI       1u
 #define ZT_SDPA_SYMBOL    "zt_sdpa_cudnn"
-#define ZT_SDPA_WORKSPACE (((size_t)512 + 32) << 20) /* bytes; all but dS in 32 MiB */
 
 struct zt_sdpa_lib;  /* the library, started on one device */
 struct zt_sdpa_plan; /* how it does one problem */

@@ -6,5 +6,10 @@
 
 #define ZT_CUDA_SCRATCH   ((size_t)32 << 20) /* bytes for partial sums of a kernel */
 #define ZT_CUDA_WORKSPACE ((size_t)32 << 20) /* bytes for cuBLASLt */
+/* bytes for attention by a library, where one is loaded (sdpa.h); all but dS in 32 MiB */
+#define ZT_SDPA_WORKSPACE (((size_t)512 + 32) << 20)
+
+#define ZT_SDPA_ENVIRONMENT "ZLAUNCH_CUDNN_BACKEND"
+#define ZT_SDPA_FILE        "backends/cudnn.so"
 
 #endif

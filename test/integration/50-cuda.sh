@@ -8,6 +8,7 @@ bin) shim=build/release/shim/backends ;;
 *) shim=${bin%/bin}/shim/backends ;;
 esac
 [ -f "$shim/cuda.so" ] || { echo "$shim/cuda.so is missing: make test builds it"; exit 1; }
+export ZLAUNCH_CUDNN_BACKEND=0 # that is for real devices
 export ZLAUNCH_CUDA_BACKEND=$PWD/$shim/cuda.so
 
 # on DEVICE OUT ARGS...: 4 steps of one rank

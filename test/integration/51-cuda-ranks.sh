@@ -11,6 +11,7 @@ esac
 for f in cuda nccl; do
     [ -f "$shim/$f.so" ] || { echo "$shim/$f.so is missing: make test builds it"; exit 1; }
 done
+export ZLAUNCH_CUDNN_BACKEND=0 # that is for real devices
 export ZLAUNCH_CUDA_BACKEND=$PWD/$shim/cuda.so ZLAUNCH_NCCL_BACKEND=$PWD/$shim/nccl.so SHIM_DEVICES=4
 # all settings with ZT_MATRIX=full; else some of each stage, in a sanitised build fewer
 plain() { [ -z "${ZT_VARIANT:-}" ]; }

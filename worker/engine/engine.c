@@ -303,8 +303,12 @@ static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
 
 static struct zt_plan_inputs plan_inputs(const struct zt_engine *e)
 {
-    return (struct zt_plan_inputs){e->run, e->model, e->optimizer, e->block_size,
-                                   zt_engine_prompt_tokens(e)};
+    return (struct zt_plan_inputs){.run = e->run,
+                                   .model = e->model,
+                                   .optimizer = e->optimizer,
+                                   .block_size = e->block_size,
+                                   .prompt_tokens = zt_engine_prompt_tokens(e),
+                                   .device_own = e->device_own};
 }
 
 static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
@@ -339,6 +343,7 @@ static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_run *run = (struct zt_run *)e->run;
     bool here = !run->dry_run && !run->check_config;
+    struct zt_device_memory m;
     int devices = 0;
     zt_err rc;
 
@@ -350,8 +355,12 @@ static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
         return rc;
     run->device = e->backend->name;
     rc = e->backend->count(&devices, fault);
-    return rc ? rc
-              : e->backend->open(ordinal_of(e, devices), run->threads, &e->device, fault);
+    if (!rc)
+        rc = e->backend->open(ordinal_of(e, devices), run->threads, &e->device, fault);
+    if (!rc)
+        rc = e->backend->memory(e->device, &m, fault);
+    e->device_own = rc ? 0 : m.used;
+    return rc;
 }
 
 /* ---- the whole ---- */

@@ -124,12 +124,14 @@ struct zt_zero_config zt_plan_zero_config(const struct zt_run *run,
     };
 }
 
-/* Words of a step that live on the device, and the rest of its own. */
-static size_t device_bytes(const struct zt_run *run)
+static size_t device_bytes(const struct zt_plan_inputs *in)
 {
+    const struct zt_run *run = in->run;
+
     if (!zt_plan_is_staged(run))
         return 0;
-    return zt_backend_own_bytes(run->device) + zt_comm_device_bytes(run->world);
+    return (in->device_own ? in->device_own : zt_backend_own_bytes(run->device)) +
+           zt_comm_device_bytes(run->world);
 }
 
 /* The ids of the largest batch; their values do not matter. */
@@ -178,7 +180,7 @@ zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
     if (!rc) {
         out->activations = zt_pool_peak(pool);
         out->state = zt_zero_measure(d.zero);
-        out->device = device_bytes(in->run);
+        out->device = device_bytes(in);
         out->total = zt_zero_total(&out->state) + out->activations + out->device;
     }
     zt_step_close(d.step);

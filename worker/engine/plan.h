@@ -28,6 +28,7 @@ struct zt_plan_inputs {
     struct zt_model *model; /* laid out; its blocks are bound elsewhere afterwards */
     const struct zt_optimizer *optimizer;
     int64_t block_size, prompt_tokens; /* of the generation, where the run has one */
+    size_t device_own; /* bytes that the device took when it was opened; 0: not known */
 };
 
 zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,

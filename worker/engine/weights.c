@@ -232,8 +232,8 @@ static void put_piece(struct sink *to, int64_t n, struct zt_fault *fault)
         zt_bf16_of_floats(to->rounded, to->piece, n);
     else if (to->dtype == ZT_F16)
         zt_f16_of_floats(to->rounded, to->piece, n);
-    to->rc = zt_hf_writer_put(to->writer, bytes, (size_t)n * zt_dtype_bytes(to->dtype),
-                              fault);
+    to->rc =
+        zt_hf_writer_put(to->writer, bytes, (size_t)n * zt_dtype_bytes(to->dtype), fault);
 }
 
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct sink *to,
