@@ -103,6 +103,8 @@ void zt_nccl_close(void *self)
 
         (void)rc; /* those who wanted to know have asked */
     }
+    if (zt_nccl_is_broken(f, NULL))
+        zt_nccl_watch_stop(f); /* it takes all out of NCCL at once */
     comm = unlist(s);
     if (comm)
         leave_nccl(f, comm);

@@ -252,7 +252,7 @@ static void look(void *arg)
 
 static void rank_order(struct zt_comm *host)
 {
-    float one = 1, two = 2, before = -1, after = -1;
+    float one = 1, two = 2, before = -1, after = -1, own = 0, sum = 0;
     float *send, *recv;
     struct seen early, late_look;
     zt_comm_handle h;
@@ -280,7 +280,11 @@ static void rank_order(struct zt_comm *host)
     sync_main();
     CHECK(before == 0); /* what comes before the wait does not wait */
     CHECK(after == 2 && *recv == 4);
+    /* only the stream of collectives runs now, and takes the main one along */
+    DO(late->upload(late_dev, NULL, &own, &two, sizeof(two), &fault));
+    DO(zt_all_reduce_start(c, &own, &sum, 1, ZT_F32, ZT_SUM, 1, &h, &fault));
     zt_comm_close(c);
+    CHECK(sum == 4);
 }
 
 static void the_streams_wait_and_the_host_does_not(void **state)
