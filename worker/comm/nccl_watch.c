@@ -3,8 +3,8 @@
  * left to the host: for NCCL to queue what it was asked for.
  *
  * A collective whose peer is gone runs on the device for ever, and whoever waits for that
- * stream with it. So a thread looks every LOOK_S: has the host's communicator failed, has
- * NCCL noticed something, does a collective take too long? Then the family is broken,
+ * stream with it. So a thread looks every LOOK_NS: has the host's communicator failed,
+ * has NCCL noticed something, does a collective take too long? Then the family is broken,
  * NCCL is told to abort all communicators at once (one after the other they can wait for
  * each other through the device), which makes their kernels leave, and the others are
  * told through `host`.
@@ -24,7 +24,7 @@
 
 #include "common/trace.h"
 
-#define LOOK_S     0.1
+#define LOOK_NS    100000000
 #define PATIENCE_S 1.0 /* with a call that is under way */
 #define BLAME_S    1.0 /* from an error of NCCL to the word on who is gone */
 #define YIELDS     64
@@ -34,18 +34,6 @@ static void sleep_s(double seconds)
     struct timespec t = {0, (long)(seconds * 1e9)};
 
     nanosleep(&t, NULL);
-}
-
-static struct timespec in_s(double seconds)
-{
-    struct timespec t;
-    long ns;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    ns = t.tv_nsec + (long)((seconds - (double)(long)seconds) * 1e9);
-    t.tv_sec += (time_t)seconds + ns / 1000000000;
-    t.tv_nsec = ns % 1000000000;
-    return t;
 }
 
 /* ---------------------------------------------------------------- the end */
@@ -259,15 +247,26 @@ static bool is_over(struct zt_nccl_family *f)
     return rc != ZT_OK;
 }
 
+/* Between two calls into NCCL, if that moment comes. */
+static bool try_calls(struct zt_nccl_family *f)
+{
+    double until = zt_nccl_now_s() + PATIENCE_S;
+    bool mine;
+
+    while (!(mine = !pthread_mutex_trylock(&f->calls)) && zt_nccl_now_s() < until)
+        sleep_s(0.001);
+    return mine;
+}
+
 static void abort_all(struct zt_nccl_family *f)
 {
-    struct timespec until = in_s(PATIENCE_S);
-    bool mine = !pthread_mutex_clocklock(&f->calls, CLOCK_MONOTONIC, &until);
     struct zt_nccl_comm **all;
     size_t num = 0;
+    bool mine;
 
     if (!zt_comm_failed(f->host, NULL))
         zt_comm_abort(f->host, zt_comm_rank(f->host));
+    mine = try_calls(f);
     for (const struct zt_nccl_rank *s = f->ranks; s; s = s->next)
         num++;
     all = calloc(num + 1, sizeof(*all));
@@ -284,6 +283,18 @@ static void abort_all(struct zt_nccl_family *f)
         pthread_mutex_unlock(&f->calls);
 }
 
+/* Until the next look, or until somebody has news. */
+static void nap(struct zt_nccl_family *f)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += LOOK_NS;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    sem_clockwait(&f->wake, CLOCK_MONOTONIC, &t);
+}
+
 static void *watch(void *arg)
 {
     struct zt_nccl_family *f = arg;
@@ -291,7 +302,6 @@ static void *watch(void *arg)
     zt_trace_thread("nccl watch");
     for (;;) {
         bool stop = atomic_load(&f->stop);
-        struct timespec until = in_s(LOOK_S);
 
         if (is_over(f)) {
             abort_all(f);
@@ -299,7 +309,7 @@ static void *watch(void *arg)
         }
         if (stop)
             return NULL;
-        sem_clockwait(&f->wake, CLOCK_MONOTONIC, &until);
+        nap(f);
     }
 }
 

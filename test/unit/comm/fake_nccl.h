@@ -262,7 +262,7 @@ static void fake_close(struct zt_nccl_comm *c)
 }
 
 /* The device may still be at one of them: so they are kept. */
-static struct zt_nccl_comm *fake_kept[64];
+static struct zt_nccl_comm *volatile fake_kept[64];
 
 static void fake_abort(struct zt_nccl_comm *const *all, int num)
 {

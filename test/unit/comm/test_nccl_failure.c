@@ -184,6 +184,7 @@ static void rank_that_hangs_alone(struct zt_comm *host)
     fake.device_hangs = true;
     DO(zt_all_gather_start(c, x, y, 8, ZT_F32, &h, &fault));
     DO(zt_comm_wait(c, h, &fault));
+    DO(zt_barrier(c, &fault));
     DO(late->sync(late_dev, NULL, &fault)); /* which returns */
     CHECK(now_s() - begin < 30);
     expect_dead(c, my_rank ? "rank 0 has failed"
@@ -212,6 +213,7 @@ static void rank_with_groups(struct zt_comm *host)
     DO(zt_comm_split(near, 0, &far, &fault));
     fake.device_hangs = true;
     DO(zt_all_reduce(far, &x, &x, 1, ZT_F32, ZT_SUM, 1, &fault));
+    DO(zt_barrier(c, &fault));
     if (my_rank == 1)
         zt_comm_abort(near, 0);
     DO(late->sync(late_dev, NULL, &fault));
@@ -238,6 +240,7 @@ static void rank_with_an_error(struct zt_comm *host)
     DO(open_device(host, &c));
     fake.device_hangs = true;
     DO(zt_all_reduce(c, &x, &x, 1, ZT_F32, ZT_SUM, 1, &fault));
+    DO(zt_barrier(c, &fault));
     if (my_rank == 1)
         fake.error = 6;
     DO(late->sync(late_dev, NULL, &fault));
@@ -307,10 +310,11 @@ static void rank_that_dies(struct zt_comm *host)
     float x = 0;
 
     DO(open_device(host, &c));
-    if (my_rank == 1)
-        _exit(7);
     fake.device_hangs = true;
     DO(zt_all_reduce(c, &x, &x, 1, ZT_F32, ZT_SUM, 1, &fault));
+    DO(zt_barrier(c, &fault));
+    if (my_rank == 1)
+        _exit(7);
     DO(late->sync(late_dev, NULL, &fault));
     expect_dead(c, "rank 1 has failed");
     zt_comm_close(c);
@@ -345,6 +349,7 @@ static void rank_that_leaves(struct zt_comm *host)
     DO(open_device(host, &c));
     fake.device_hangs = true;
     DO(zt_all_reduce(c, &x, &x, 1, ZT_F32, ZT_SUM, 1, &fault));
+    DO(zt_barrier(c, &fault));
     zt_comm_abort(c, my_rank);
     zt_comm_close(c); /* waits for the stream, which the watch lets go */
     CHECK(fake_aborted == 1 && !fake_closed);
