@@ -273,6 +273,16 @@ $(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -x c++ $(SHIM_CXXFLAGS) -c -o $(SHIM)/backends/nccl.o $<
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $(SHIM)/backends/nccl.o
+# what test_shim_loaded loads: an object with the shim inside, and one linked against nothing
+$(B)/unit/cuda/test_shim_loaded: | $(B)/unit/cuda/loaded_cuda.so $(B)/unit/cuda/loaded_nccl.so
+$(B)/unit/cuda/loaded_cuda.so: $(patsubst %,$(SHIM)/%.o,test/unit/cuda/loaded_cuda.cpp $(wildcard test/shim/*.cpp))
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $^ -ldl -lpthread
+$(B)/unit/cuda/loaded_nccl.so: test/unit/cuda/loaded_nccl.c $(SHIM)/flags
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itest/shim $(ALL_LDFLAGS) -shared -o $@ $<
 .PRECIOUS: $(SHIM)/%.cu.o $(SHIM)/%.cpp.o $(SHIM)/%.c.o
 cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)

@@ -319,15 +319,28 @@ struct guest {
     wire_hello hello;
 };
 
-static void refuse(const std::vector<guest> &guests, ncclResult_t result,
+static bool is_here(int fd)
+{
+    struct ucred peer = {};
+    socklen_t len = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+           peer.pid == getpid();
+}
+
+/* The rank in this process last: it may end the process when it knows. */
+static bool refuse(const std::vector<guest> &guests, ncclResult_t result,
                    const std::string &text)
 {
     struct answer a = {};
 
     a.result = result;
     snprintf(a.text, sizeof(a.text), "%s", text.c_str());
-    for (const guest &g : guests)
-        send_all(g.fd, &a, sizeof(a));
+    for (bool here : {false, true})
+        for (const guest &g : guests)
+            if (is_here(g.fd) == here)
+                send_all(g.fd, &a, sizeof(a));
+    return false;
 }
 
 /* Why the last to come cannot be with the others; "" if it can. */
@@ -358,19 +371,8 @@ static std::string trouble_with(const std::vector<guest> &guests, ncclResult_t *
     return text;
 }
 
-static bool somebody_left(const std::vector<guest> &guests)
-{
-    for (const guest &g : guests) {
-        struct pollfd p = {g.fd, POLLRDHUP, 0};
-
-        if (poll(&p, 1, 0) > 0)
-            return true;
-    }
-    return false;
-}
-
-/* Until all have come, or one that came has left. */
-static void gather(int listener, std::vector<guest> *guests)
+/* True: all have come. False: whoever has come knows why not. */
+static bool gather(int listener, std::vector<guest> *guests)
 {
     while (guests->empty() || (int)guests->size() < guests->front().hello.num) {
         std::vector<struct pollfd> fds = {{listener, POLLIN, 0}};
@@ -380,10 +382,11 @@ static void gather(int listener, std::vector<guest> *guests)
 
         for (const guest &one : *guests)
             fds.push_back({one.fd, POLLRDHUP, 0});
-        if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
-            return;
-        if (somebody_left(*guests))
-            return refuse(*guests, ncclRemoteError, GONE);
+        if (poll(fds.data(), fds.size(), -1) < 0)
+            continue;
+        for (size_t i = 1; i < fds.size(); i++)
+            if (fds[i].revents)
+                return refuse(*guests, ncclRemoteError, GONE);
         if (!(fds[0].revents & POLLIN))
             continue;
         g.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -399,20 +402,23 @@ static void gather(int listener, std::vector<guest> *guests)
         if (!text.empty())
             return refuse(*guests, result, text);
     }
-    std::vector<int> conns(guests->size());
-    for (const guest &g : *guests)
-        conns[(size_t)g.hello.rank] = g.fd;
-    admit(conns);
+    return true;
 }
 
 static void preside(int listener)
 {
     std::vector<guest> guests;
+    bool complete = gather(listener, &guests);
+    std::vector<int> conns(guests.size());
 
-    gather(listener, &guests);
+    drop(listener); /* the id has served */
+    for (const guest &g : guests)
+        if (complete)
+            conns[(size_t)g.hello.rank] = g.fd;
+    if (complete)
+        admit(conns);
     for (const guest &g : guests)
         drop(g.fd);
-    drop(listener);
 }
 
 static socklen_t address_of(const char *name, struct sockaddr_un *out)
