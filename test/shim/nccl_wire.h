@@ -70,6 +70,12 @@ void wire_abort(wire *w);
 /* Whether a peer has left without being expected to; no waiting. */
 bool wire_peer_left(const wire *w, int *peer);
 
+/* Descriptors that a forked child closes; wire_drop() closes them here. */
+void wire_keep(int fd);
+void wire_drop(int fd);
+/* Keeps fd until the end of w. False: w has failed meanwhile, and fd is closed. */
+bool wire_owns(wire *w, int fd);
+
 /* For ncclGetLastError(); returns result. */
 ncclResult_t nccl_says(ncclResult_t result, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

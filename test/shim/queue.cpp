@@ -14,12 +14,9 @@
  * for GRACE_MS is run with all it needs, or two processes whose hosts wait for different
  * things would stand still.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,34 +70,6 @@ const shim_work *shim_running(void)
 bool shim_on_device(void)
 {
     return on_device;
-}
-
-/* ---------------------------------------------------------------- random numbers */
-static uint64_t seed, state;
-static bool seeded;
-
-void shim_set_seed(uint64_t s)
-{
-    seed = state = s;
-    seeded = true;
-}
-
-static uint64_t seed_of_run(void)
-{
-    if (!seeded)
-        shim_set_seed((uint64_t)shim_option("SHIM_SEED", 0));
-    return seed;
-}
-
-uint64_t shim_random(void)
-{
-    uint64_t z;
-
-    seed_of_run();
-    z = state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
 }
 
 /* ---------------------------------------------------------------- queueing */
@@ -207,7 +176,7 @@ static CUstream_st *last_queued(const std::vector<CUstream_st *> &from)
 static CUstream_st *pick(goal *g)
 {
     std::vector<CUstream_st *> ready;
-    uint64_t order = seed_of_run();
+    uint64_t order = shim_seed();
 
     if (!g->known) {
         g->drawn = order > 1;
@@ -408,43 +377,6 @@ static void in_child(void)
     has_device = false;
     goals.clear();
     shim_memory_close();
-}
-
-/* Code that a thread runs must never be unloaded. */
-static void stay_loaded(void)
-{
-    Dl_info self;
-
-    if (dladdr((const void *)stay_loaded, &self))
-        dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-}
-
-static void *thread_main(void *context)
-{
-    std::unique_ptr<std::function<void()>> f((std::function<void()> *)context);
-
-    (*f)();
-    return NULL;
-}
-
-void shim_new_thread(std::function<void()> f)
-{
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-
-    stay_loaded();
-    sigfillset(&all);
-    for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
-        sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &detached, thread_main,
-                       new std::function<void()>(std::move(f))) != 0)
-        shim_die("no thread for the shim");
-    pthread_attr_destroy(&detached);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void start_device(void)

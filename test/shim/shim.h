@@ -91,14 +91,18 @@ void shim_wake(void);
 /* What this thread runs; NULL: the host's own code. */
 const shim_work *shim_running(void);
 bool shim_on_device(void);
-/* Detached, and with the program's signals blocked. */
-void shim_new_thread(std::function<void()> f);
 /* Everything that is queued anywhere; with the lock, which it gives away meanwhile. */
 void shim_finish_all(void);
 
+/* ---- random.cpp; drawn from by the device alone ---- */
 /* A new order for what follows, from the start; tests. */
 void shim_set_seed(uint64_t seed);
+uint64_t shim_seed(void);
 uint64_t shim_random(void);
+
+/* ---- thread.cpp ---- */
+/* Detached, and with the program's signals blocked. */
+void shim_new_thread(std::function<void()> f);
 
 /* ---- stream.cpp; these take the lock ---- */
 cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
