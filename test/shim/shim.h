@@ -2,26 +2,38 @@
  * shim.h -- the inside of the shim: CUDA on the processor, eager to show mistakes.
  *
  *   host call -> queue of a stream ... somebody waits -> scheduler -> blocks -> fibers
- *                (stream.cpp)                       (stream.cpp) (block.cpp) (fiber.cpp)
+ *                (stream.cpp)                        (queue.cpp) (block.cpp) (fiber.cpp)
  *
- * Late:    a launch, copy or record only joins its stream's queue, arguments copied.
- *          Queues run when the host waits for a stream, an event or the device, so a host
- *          that reads without waiting sees the past.
- * Order:   SHIM_SEED=0 (default): of the streams that may go on, the one queued to last
- *          runs first, as far as its dependencies let it: work that no event orders runs
- *          in the order nobody expected. 1: only what the host waits for runs, so a wait
- *          for the wrong thing shows. Others: both, by pseudo-random numbers.
- * Blocks:  one after the other; __shared__ is static. Threads of a block are fibers, each
- *          running up to its next meeting point, in drawn order: in step, or warp by
- * warp. Meeting: __syncthreads of threads in different places or after one has left, and
- * warp calls with lanes missing, end the process with a sentence. Memory:  of the device
- * is filled with NaN (bytes 0xFF), ends at a guard, and is out of reach for the host
- * while nothing runs. What is written beside an allocation is found after the kernel, by
- * guard pages or by the bytes around it. Ends:    every fault ends the process: "shim:
- * kernel K, block B, thread T, what".
+ * Late:     a launch, copy or record only joins its stream's queue, arguments copied.
+ *           Queues run when the host waits for a stream, an event or the device, so a
+ *           host that reads without waiting sees the past.
+ * Order:    SHIM_SEED=0 (default): of the streams that may go on, the one queued to last
+ *           runs first, as far as its dependencies let it: work that no event orders runs
+ *           in the order nobody expected. 1: only what the host waits for runs, so a wait
+ *           for the wrong thing shows. Others: both, by pseudo-random numbers.
+ * Blocks:   one after the other; __shared__ is static. Threads of a block are fibers,
+ *           each running up to its next meeting point, in drawn order: in step, or warp
+ *           by warp.
+ * Meeting:  __syncthreads of threads in different places or after one has left, and warp
+ *           calls with lanes missing, end the process with a sentence.
+ * Memory:   of the device is filled with NaN (bytes 0xFF), ends at a guard, and is out of
+ *           reach for the host while nothing runs. What is written beside an allocation
+ *           is found after the kernel, by guard pages or by the bytes around it.
+ * Peers:    nccl.h: collectives between processes. A call that has to wait for a peer
+ *           leaves the device to other work, and goes on by itself.
+ * Threads:  one of the shim's own runs everything; cuda_runtime.h says what the program's
+ *           may do. All others meet at one lock, which nobody holds while work runs.
+ * Ends:     every fault ends the process: "shim: kernel K, block B, thread T, what".
+ *           Signals that are not about the device's memory go to the handler that the
+ *           program had installed.
+ *
+ * It may be linked into a program or into a shared object that one loads; the object then
+ * stays loaded until the end.
  *
  * SHIM_SMS is the number of multiprocessors (3: few, so that loops over a grid loop),
  * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
+ * SHIM_DROP_WAIT=n: the n-th cudaStreamWaitEvent() of the process, counted from 1, says
+ * success and orders nothing: a fault for tests to find. SHIM_NCCL_HANG: nccl.h.
  */
 #ifndef SHIM_SHIM_H
 #define SHIM_SHIM_H

@@ -96,6 +96,75 @@ static void test_memory_has_an_end(void **)
     (void)cudaGetLastError();
 }
 
+static enum cudaMemoryType type_of(const void *p)
+{
+    struct cudaPointerAttributes a = {};
+
+    OK(cudaPointerGetAttributes(&a, p));
+    return a.type;
+}
+
+static void test_pointers_say_whose_they_are(void **)
+{
+    struct cudaPointerAttributes a = {};
+    float *x = device(10), *y = managed(10, 0.0f), *pinned = NULL, own[10] = {0};
+
+    OK(cudaMallocHost(&pinned, 40));
+    assert_int_equal(type_of(x + 9), cudaMemoryTypeDevice);
+    assert_int_equal(type_of(y), cudaMemoryTypeManaged);
+    assert_int_equal(type_of(pinned), cudaMemoryTypeHost);
+    assert_int_equal(type_of(own), cudaMemoryTypeUnregistered);
+    assert_int_equal(type_of(NULL), cudaMemoryTypeUnregistered);
+    OK(cudaPointerGetAttributes(&a, x));
+    assert_int_equal(a.device, 0);
+    assert_ptr_equal(a.devicePointer, x);
+    assert_null(a.hostPointer);
+    OK(cudaFree(x));
+    assert_int_equal(type_of(x), cudaMemoryTypeUnregistered);
+    OK(cudaFree(y));
+    OK(cudaFreeHost(pinned));
+}
+
+static void test_memory_of_the_host_is_registered_once(void **)
+{
+    static float own[100];
+    float *x = device(100);
+
+    OK(cudaHostRegister(own, 200, cudaHostRegisterDefault));
+    assert_int_equal(type_of(own + 49), cudaMemoryTypeHost);
+    assert_int_equal(type_of(own + 50), cudaMemoryTypeUnregistered);
+    assert_int_equal(cudaHostRegister(own + 49, 8, cudaHostRegisterDefault),
+                     cudaErrorHostMemoryAlreadyRegistered);
+    assert_int_equal(cudaHostRegister(x, 8, cudaHostRegisterDefault),
+                     cudaErrorInvalidValue);
+    /* half of it pinned and half of it not */
+    assert_int_equal(cudaMemcpy(x, own + 40, 80, cudaMemcpyHostToDevice),
+                     cudaErrorInvalidValue);
+    OK(cudaMemcpy(x, own, 200, cudaMemcpyHostToDevice));
+    assert_int_equal(cudaHostUnregister(own + 1), cudaErrorHostMemoryNotRegistered);
+    OK(cudaHostUnregister(own));
+    assert_int_equal(cudaHostUnregister(own), cudaErrorHostMemoryNotRegistered);
+    assert_int_equal(type_of(own), cudaMemoryTypeUnregistered);
+    OK(cudaMemcpy(x, own + 40, 80, cudaMemcpyHostToDevice));
+    OK(cudaFree(x));
+    (void)cudaGetLastError();
+}
+
+static void test_devices_have_an_address_each(void **)
+{
+    char a[32], b[32];
+
+    setenv("SHIM_DEVICES", "2", 1);
+    OK(cudaDeviceGetPCIBusId(a, sizeof(a), 0));
+    OK(cudaDeviceGetPCIBusId(b, sizeof(b), 1));
+    assert_string_equal(a, "0000:01:00.0");
+    assert_string_not_equal(a, b);
+    assert_int_equal(cudaDeviceGetPCIBusId(a, sizeof(a), 2), cudaErrorInvalidDevice);
+    assert_int_equal(cudaDeviceGetPCIBusId(a, 5, 0), cudaErrorInvalidValue);
+    unsetenv("SHIM_DEVICES");
+    (void)cudaGetLastError();
+}
+
 /* ---- faults, each in a child ---- */
 
 static void write_at(size_t n, int64_t at)
@@ -213,6 +282,9 @@ int main(void)
         cmocka_unit_test(test_copies_wait_in_their_stream),
         cmocka_unit_test(test_copies_past_an_end_or_the_wrong_way_are_refused),
         cmocka_unit_test(test_memory_has_an_end),
+        cmocka_unit_test(test_pointers_say_whose_they_are),
+        cmocka_unit_test(test_memory_of_the_host_is_registered_once),
+        cmocka_unit_test(test_devices_have_an_address_each),
         cmocka_unit_test(test_writes_outside_an_allocation_end_the_process),
         cmocka_unit_test(test_writes_beside_managed_memory_are_found_too),
         cmocka_unit_test(test_the_host_does_not_reach_device_memory),

@@ -1,6 +1,10 @@
 /* Streams, events, and work that no event orders. */
 #include "test/unit/cuda/shim_test.h"
 
+#include <pthread.h>
+
+#include <atomic>
+
 static __global__ void set(int *x, int value)
 {
     *x = value;
@@ -271,7 +275,131 @@ static void test_host_functions_run_in_their_stream(void **)
     OK(cudaStreamDestroy(s));
 }
 
-int main(void)
+/* ---- a wait that is forgotten ---- */
+
+/* The second wait of a process orders nothing. */
+static void drop_the_second(void)
+{
+    int seen[3];
+
+    setenv("SHIM_DROP_WAIT", "2", 1);
+    for (int &one : seen)
+        one = hand_over(true);
+    _exit(seen[0] == 1 && seen[1] == 0 && seen[2] == 1 ? 7 : 8);
+}
+
+static void test_one_wait_can_be_forgotten(void **)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        execl("/proc/self/exe", "test_shim_stream", "drop", NULL); /* none counted yet */
+        _exit(9);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+/* ---- a second thread ---- */
+
+struct watched {
+    cudaEvent_t before, after;
+    std::atomic<bool> works, asked;
+    cudaError_t seen[2], last;
+    int device;
+};
+
+static void *watchdog(void *context)
+{
+    struct watched *w = (struct watched *)context;
+
+    while (!w->works)
+        sched_yield();
+    w->seen[0] = cudaEventQuery(w->before);
+    w->seen[1] = cudaEventQuery(w->after);
+    cudaGetDevice(&w->device);
+    cudaSetDevice(1);
+    cudaEventQuery(NULL); /* an error of this thread's */
+    w->last = cudaPeekAtLastError();
+    w->asked = true;
+    return NULL;
+}
+
+/* Work that does not end before the watchdog has its answers. */
+static void work_until_asked(void *context)
+{
+    struct watched *w = (struct watched *)context;
+
+    w->works = true;
+    while (!w->asked)
+        sched_yield();
+}
+
+static void test_a_watchdog_asks_while_work_runs(void **)
+{
+    struct watched w = {};
+    cudaStream_t s = new_stream();
+    pthread_t thread;
+    int device = -1;
+
+    (void)cudaGetLastError();
+    setenv("SHIM_DEVICES", "2", 1);
+    w.before = new_event();
+    w.after = new_event();
+    assert_int_equal(pthread_create(&thread, NULL, watchdog, &w), 0);
+    OK(cudaEventRecord(w.before, s));
+    OK(cudaLaunchHostFunc(s, work_until_asked, &w));
+    OK(cudaEventRecord(w.after, s));
+    OK(cudaStreamSynchronize(s));
+    pthread_join(thread, NULL);
+    assert_int_equal(w.seen[0], cudaSuccess);
+    assert_int_equal(w.seen[1], cudaErrorNotReady);
+    assert_int_equal(w.last, cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
+    assert_int_equal(w.device, 0);
+    OK(cudaGetDevice(&device));
+    assert_int_equal(device, 0);
+    OK(cudaEventDestroy(w.before));
+    OK(cudaEventDestroy(w.after));
+    OK(cudaStreamDestroy(s));
+    unsetenv("SHIM_DEVICES");
+}
+
+static void *only_asks(void *context)
+{
+    struct watched *w = (struct watched *)context;
+
+    for (int i = 0; i < 100; i++)
+        w->seen[0] = cudaEventQuery(w->after);
+    return NULL;
+}
+
+static void test_only_who_queued_moves_work_on_by_asking(void **)
+{
+    struct watched w = {};
+    cudaStream_t s = new_stream();
+    pthread_t thread;
+    int *x = managed(1, 0);
+
+    w.after = new_event();
+    OK(launch(s, ONE, set, x, 1));
+    OK(cudaEventRecord(w.after, s));
+    assert_int_equal(pthread_create(&thread, NULL, only_asks, &w), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.seen[0], cudaErrorNotReady);
+    assert_int_equal(*x, 0);
+    while (cudaEventQuery(w.after) == cudaErrorNotReady)
+        ;
+    assert_int_equal(*x, 1);
+    cudaFree(x);
+    OK(cudaEventDestroy(w.after));
+    OK(cudaStreamDestroy(s));
+}
+
+int main(int argc, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_missing_wait_for_an_event_shows),
@@ -283,7 +411,12 @@ int main(void)
         cmocka_unit_test(test_the_null_stream_orders_those_that_follow_it),
         cmocka_unit_test(test_arguments_are_copied_at_the_launch),
         cmocka_unit_test(test_host_functions_run_in_their_stream),
+        cmocka_unit_test(test_one_wait_can_be_forgotten),
+        cmocka_unit_test(test_a_watchdog_asks_while_work_runs),
+        cmocka_unit_test(test_only_who_queued_moves_work_on_by_asking),
     };
 
+    if (argc > 1)
+        drop_the_second();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
