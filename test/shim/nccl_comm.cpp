@@ -237,7 +237,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         comm->blocking = true; /* what is left is done here */
         result = ncclCommFinalize(comm);
     }
-    retire(comm);
+    if (result == ncclSuccess)
+        retire(comm);
     return result;
 }
 
