@@ -64,9 +64,9 @@ struct zt_mesh_small {
     size_t bytes, stride;
 };
 
-/* Start the wire if need be, and meet all ranks of cfg. Collective. */
-zt_err zt_mesh_open(const struct zt_comm_config *cfg, struct zt_mesh **out,
-                    struct zt_fault *fault) ZT_MUST_CHECK;
+/* Start the wire if need be (one in a process), and meet all ranks of cfg. Collective. */
+zt_err zt_mesh_open(const struct zt_comm_config *cfg, const struct zt_wire *wire,
+                    struct zt_mesh **out, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * As zt_comm_engine.split. ZT_E_NOMEM, on all ranks alike: some rank has no memory for

@@ -120,19 +120,20 @@ static void end_of_process(int status, void *unused)
     zt_mesh_process.wire->stop();
 }
 
-static zt_err start_wire(const struct zt_comm_config *cfg, const struct zt_wire **out,
+static zt_err start_wire(const struct zt_comm_config *cfg, const struct zt_wire *wire,
                          struct zt_fault *fault)
 {
     char why[512] = "";
-    zt_err rc = zt_wire_load(&zt_mesh_process.wire, fault);
 
-    if (rc)
-        return rc;
+    if (zt_mesh_process.is_up && zt_mesh_process.wire != wire)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "comm: this process talks by %s, and cannot by %s as well",
+                            zt_mesh_process.wire->name, wire->name);
     if (!zt_mesh_process.is_up) {
-        if (zt_mesh_process.wire->start(&zt_mesh_process.rank, &zt_mesh_process.world,
-                                        &zt_mesh_process.max_tag, why, sizeof(why)))
-            return zt_fault_set(fault, ZT_E_SYSTEM, "comm: %s: %s",
-                                zt_mesh_process.wire->name, why);
+        if (wire->start(&zt_mesh_process.rank, &zt_mesh_process.world,
+                        &zt_mesh_process.max_tag, why, sizeof(why)))
+            return zt_fault_set(fault, ZT_E_SYSTEM, "comm: %s: %s", wire->name, why);
+        zt_mesh_process.wire = wire;
         zt_mesh_process.is_up = true;
         on_exit(end_of_process, NULL);
     }
@@ -140,31 +141,31 @@ static zt_err start_wire(const struct zt_comm_config *cfg, const struct zt_wire 
         zt_mesh_process.failed = true;
         return zt_fault_set(
             fault, ZT_E_UNSUPPORTED,
-            "comm: rank %d of %d is rank %d of %d to MPI: start the ranks "
+            "comm: rank %d of %d is rank %d of %d to %s: start the ranks "
             "with zlaunch on one node, or with the mpirun of this MPI, and "
             "leave RANK and WORLD_SIZE unset there",
-            cfg->rank, cfg->world, zt_mesh_process.rank, zt_mesh_process.world);
+            cfg->rank, cfg->world, zt_mesh_process.rank, zt_mesh_process.world,
+            wire->name);
     }
     zt_mesh_process.timeout_s = cfg->timeout_s;
-    *out = zt_mesh_process.wire;
     return ZT_OK;
 }
 
-zt_err zt_mesh_open(const struct zt_comm_config *cfg, struct zt_mesh **out,
-                    struct zt_fault *fault)
+zt_err zt_mesh_open(const struct zt_comm_config *cfg, const struct zt_wire *wire,
+                    struct zt_mesh **out, struct zt_fault *fault)
 {
     struct zt_comm_call call = {.op = ZT_COMM_OPEN};
-    const struct zt_wire *wire = NULL;
     struct zt_mesh_family *f;
     struct zt_mesh *m;
     zt_err rc;
 
     if (!(cfg->timeout_s > 0))
-        return zt_fault_set(fault, ZT_E_ARG, "comm: mpi needs a timeout above 0 s");
+        return zt_fault_set(fault, ZT_E_ARG, "comm: %s needs a timeout above 0 s",
+                            wire->name);
     if (cfg->world > UINT16_MAX - 1)
-        return zt_fault_set(fault, ZT_E_LIMIT, "comm: mpi is for at most %d ranks",
-                            UINT16_MAX - 1);
-    rc = start_wire(cfg, &wire, fault);
+        return zt_fault_set(fault, ZT_E_LIMIT, "comm: %s is for at most %d ranks",
+                            wire->name, UINT16_MAX - 1);
+    rc = start_wire(cfg, wire, fault);
     if (rc)
         return rc;
     f = calloc(1, sizeof(*f));

@@ -211,7 +211,7 @@ static void other_world(struct zt_comm *none)
     (void)none;
     cfg.world++;
     CHECK(zt_comm_open(&cfg, &c, &fault) == ZT_E_UNSUPPORTED);
-    CHECK(strstr(fault.text, "rank 0 of 3 is rank 0 of 2 to MPI") || my_rank);
+    CHECK(strstr(fault.text, "rank 0 of 3 is rank 0 of 2 to mpi") || my_rank);
 }
 
 const struct scenario scenarios[] = {

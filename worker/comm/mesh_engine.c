@@ -1,13 +1,13 @@
 /*
- * mpi.c -- collectives between ranks that exchange messages, over MPI.
+ * mesh_engine.c -- collectives between ranks that exchange messages, over MPI.
  *
- * MPI carries bytes and computes nothing: every sum is zt_fold_ranks() in rank order, so
- * results are those of shm to the bit. Each call begins with a header from every rank to
- * every rank (mesh.h). A short message rides along, and that was all. Long ones go from
- * and to the buffers themselves in pieces, two turns in flight:
+ * A wire carries bytes and computes nothing: every sum is zt_fold_ranks() in rank order,
+ * so results are those of shm to the bit. Each call begins with a header from every rank
+ * to every rank (mesh.h). A short message rides along, and that was all. Long ones go
+ * from and to the buffers themselves in pieces, two turns in flight:
  *
  *   all_gather, all_to_all   piece k of everything goes straight to its place; an
- *                            all_gather over nodes in two steps (mpi_nodes.c)
+ *                            all_gather over nodes in two steps (mesh_nodes.c)
  *   broadcast                down the chain root, root + 1, ...: a rank passes piece k on
  *                            while piece k+1 comes in
  *   reduce_scatter           piece k of my slice comes from all ranks into the stage and
@@ -19,7 +19,7 @@
  * The stage has a constant size, whatever the call. A piece is no longer than an int can
  * count.
  */
-#include "worker/comm/mpi_private.h"
+#include "worker/comm/mesh_engine_private.h"
 
 #include "worker/comm/fold.h"
 #include "worker/comm/small.h"
@@ -47,13 +47,13 @@ static size_t turns_of(size_t total, size_t per)
     return (total + per - 1) / per;
 }
 
-static char *stage_of(const struct mpi *s, size_t turn, int rank)
+static char *stage_of(const struct mesh_engine *s, size_t turn, int rank)
 {
     return s->stage + ((turn & 1) * (size_t)s->world + (size_t)rank) * s->piece_bytes;
 }
 
 /* The i-th other rank, from each rank's own point of view. */
-static int peer(const struct mpi *s, int i)
+static int peer(const struct mesh_engine *s, int i)
 {
     return (s->rank + i) % s->world;
 }
@@ -77,8 +77,8 @@ static struct zt_fold fold_of(const struct zt_comm_call *call, size_t bytes)
 
 /* ---------------------------------------------------------------- sums */
 /* My slice of every rank comes into the stage, theirs leave; `at` is within a slice. */
-static void post_slices(struct mpi *s, const struct zt_comm_call *call, size_t turn,
-                        size_t slice_bytes, size_t at, size_t bytes)
+static void post_slices(struct mesh_engine *s, const struct zt_comm_call *call,
+                        size_t turn, size_t slice_bytes, size_t at, size_t bytes)
 {
     for (int i = 1; i < s->world; i++)
         zt_mesh_recv(s->mesh, BATCH_IN(turn), stage_of(s, turn, peer(s, i)), bytes,
@@ -93,8 +93,8 @@ static void post_slices(struct mpi *s, const struct zt_comm_call *call, size_t t
  * In place (recv is slice 0, or ours) piece k is written when all of turn k has left,
  * and turn k+1 reads behind it.
  */
-static zt_err reduce_scatter(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                             struct zt_fault *fault)
+static zt_err reduce_scatter(struct mesh_engine *s, const struct zt_comm_call *call,
+                             size_t bytes, struct zt_fault *fault)
 {
     struct zt_fold how = fold_of(call, bytes);
     size_t per = s->piece_bytes, turns = turns_of(bytes, per);
@@ -123,8 +123,8 @@ struct window {
     size_t at, n, elem;
 };
 
-static struct window window_of(const struct mpi *s, const struct zt_comm_call *call,
-                               size_t k)
+static struct window window_of(const struct mesh_engine *s,
+                               const struct zt_comm_call *call, size_t k)
 {
     struct window w = {.elem = zt_dtype_bytes(call->dtype)};
     size_t per = s->piece_bytes / w.elem * (size_t)s->world;
@@ -135,7 +135,8 @@ static struct window window_of(const struct mpi *s, const struct zt_comm_call *c
 }
 
 /* Where rank r's slice of the window begins, and its bytes; maybe none. */
-static size_t window_slice(const struct mpi *s, struct window w, int r, size_t *at_bytes)
+static size_t window_slice(const struct mesh_engine *s, struct window w, int r,
+                           size_t *at_bytes)
 {
     size_t lo, hi;
 
@@ -145,7 +146,7 @@ static size_t window_slice(const struct mpi *s, struct window w, int r, size_t *
 }
 
 /* My slice comes in from all, theirs leave. */
-static void post_window(struct mpi *s, const struct zt_comm_call *call, size_t k)
+static void post_window(struct mesh_engine *s, const struct zt_comm_call *call, size_t k)
 {
     struct window w = window_of(s, call, k);
     size_t at, mine = window_slice(s, w, s->rank, &at);
@@ -161,7 +162,7 @@ static void post_window(struct mpi *s, const struct zt_comm_call *call, size_t k
     }
 }
 
-static void fold_window(struct mpi *s, const struct zt_comm_call *call, size_t k)
+static void fold_window(struct mesh_engine *s, const struct zt_comm_call *call, size_t k)
 {
     struct window w = window_of(s, call, k);
     struct zt_fold how = fold_of(call, call->count * w.elem);
@@ -175,7 +176,7 @@ static void fold_window(struct mpi *s, const struct zt_comm_call *call, size_t k
 }
 
 /* The summed slice goes to all, theirs come in. */
-static void post_results(struct mpi *s, const struct zt_comm_call *call, size_t k)
+static void post_results(struct mesh_engine *s, const struct zt_comm_call *call, size_t k)
 {
     struct window w = window_of(s, call, k);
     size_t at, bytes;
@@ -193,8 +194,8 @@ static void post_results(struct mpi *s, const struct zt_comm_call *call, size_t 
 }
 
 /* The results of window k travel while the slices of window k+1 do. */
-static zt_err all_reduce(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                         struct zt_fault *fault)
+static zt_err all_reduce(struct mesh_engine *s, const struct zt_comm_call *call,
+                         size_t bytes, struct zt_fault *fault)
 {
     size_t turns = turns_of(bytes, s->piece_bytes * (size_t)s->world);
     zt_err rc = ZT_OK;
@@ -217,8 +218,8 @@ static zt_err all_reduce(struct mpi *s, const struct zt_comm_call *call, size_t 
 
 /* ---------------------------------------------------------------- moves */
 /* all_gather sends one piece to all, all_to_all one to each. */
-static void post_moves(struct mpi *s, const struct zt_comm_call *call, size_t turn,
-                       size_t bytes, size_t at, size_t n)
+static void post_moves(struct mesh_engine *s, const struct zt_comm_call *call,
+                       size_t turn, size_t bytes, size_t at, size_t n)
 {
     size_t stride = call->op == ZT_COMM_ALL_TO_ALL ? bytes : 0;
 
@@ -231,10 +232,10 @@ static void post_moves(struct mpi *s, const struct zt_comm_call *call, size_t tu
                      peer(s, i));
 }
 
-static zt_err move(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
+static zt_err move(struct mesh_engine *s, const struct zt_comm_call *call, size_t bytes,
                    struct zt_fault *fault)
 {
-    size_t per = call->op == ZT_COMM_ALL_TO_ALL ? s->piece_bytes : ZT_MPI_MOVE_BYTES;
+    size_t per = call->op == ZT_COMM_ALL_TO_ALL ? s->piece_bytes : ZT_MESH_MOVE_BYTES;
     size_t turns = turns_of(bytes, per), mine = (size_t)s->rank * bytes;
     bool stream = bytes >= STREAM_BYTES;
     zt_err rc = ZT_OK;
@@ -254,7 +255,7 @@ static zt_err move(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
 }
 
 /* send == recv: what comes in waits in the stage until what it replaces has left. */
-static zt_err exchange_in_place(struct mpi *s, const struct zt_comm_call *call,
+static zt_err exchange_in_place(struct mesh_engine *s, const struct zt_comm_call *call,
                                 size_t bytes, struct zt_fault *fault)
 {
     size_t per = s->piece_bytes, turns = turns_of(bytes, per);
@@ -275,16 +276,16 @@ static zt_err exchange_in_place(struct mpi *s, const struct zt_comm_call *call,
 }
 
 /* One rank may work in place and another not: both ways send pieces of one size. */
-static zt_err all_to_all(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                         struct zt_fault *fault)
+static zt_err all_to_all(struct mesh_engine *s, const struct zt_comm_call *call,
+                         size_t bytes, struct zt_fault *fault)
 {
     return call->send == call->recv ? exchange_in_place(s, call, bytes, fault)
                                     : move(s, call, bytes, fault);
 }
 
 /* Piece k from the rank before me, if I am not the first. */
-static void post_link(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                      size_t k)
+static void post_link(struct mesh_engine *s, const struct zt_comm_call *call,
+                      size_t bytes, size_t k)
 {
     size_t at = k * CHAIN_BYTES;
 
@@ -293,8 +294,8 @@ static void post_link(struct mpi *s, const struct zt_comm_call *call, size_t byt
                      least(bytes - at, CHAIN_BYTES), peer(s, s->world - 1));
 }
 
-static zt_err broadcast(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                        struct zt_fault *fault)
+static zt_err broadcast(struct mesh_engine *s, const struct zt_comm_call *call,
+                        size_t bytes, struct zt_fault *fault)
 {
     size_t turns = turns_of(bytes, CHAIN_BYTES);
     bool is_last = peer(s, 1) == call->root;
@@ -315,16 +316,16 @@ static zt_err broadcast(struct mpi *s, const struct zt_comm_call *call, size_t b
     return rc;
 }
 
-static zt_err all_gather(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                         struct zt_fault *fault)
+static zt_err all_gather(struct mesh_engine *s, const struct zt_comm_call *call,
+                         size_t bytes, struct zt_fault *fault)
 {
-    return s->node_ranks ? zt_mpi_gather_nodes(s, call, bytes, fault)
+    return s->node_ranks ? zt_mesh_gather_nodes(s, call, bytes, fault)
                          : move(s, call, bytes, fault);
 }
 
 /* ---------------------------------------------------------------- the engine */
-typedef zt_err (*run_fn)(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                         struct zt_fault *fault);
+typedef zt_err (*run_fn)(struct mesh_engine *s, const struct zt_comm_call *call,
+                         size_t bytes, struct zt_fault *fault);
 
 static const run_fn long_ways[ZT_COMM_NUM_OP] = {
     [ZT_COMM_ALL_REDUCE] = all_reduce, [ZT_COMM_REDUCE_SCATTER] = reduce_scatter,
@@ -332,9 +333,10 @@ static const run_fn long_ways[ZT_COMM_NUM_OP] = {
     [ZT_COMM_BROADCAST] = broadcast,
 };
 
-static zt_err mpi_run(void *self, const struct zt_comm_call *call, struct zt_fault *fault)
+static zt_err engine_run(void *self, const struct zt_comm_call *call,
+                         struct zt_fault *fault)
 {
-    struct mpi *s = self;
+    struct mesh_engine *s = self;
     bool each = call->op == ZT_COMM_REDUCE_SCATTER || call->op == ZT_COMM_ALL_TO_ALL;
     size_t elem =
         call->op == ZT_COMM_SUM_F64 ? sizeof(double) : zt_dtype_bytes(call->dtype);
@@ -377,10 +379,10 @@ static void unmap_region(struct region *r)
     free(r);
 }
 
-static zt_err mpi_alloc(void *self, size_t bytes, bool shared, void **out,
-                        struct zt_fault *fault)
+static zt_err engine_alloc(void *self, size_t bytes, bool shared, void **out,
+                           struct zt_fault *fault)
 {
-    struct mpi *s = self;
+    struct mesh_engine *s = self;
     struct zt_comm_call call = {
         .op = ZT_COMM_ALLOC, .dtype = ZT_U8, .count = bytes, .root = shared};
     struct region *r;
@@ -388,7 +390,8 @@ static zt_err mpi_alloc(void *self, size_t bytes, bool shared, void **out,
 
     if (shared)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "comm: ranks of engine mpi have no memory in common");
+                            "comm: ranks that talk by %s have no memory in common",
+                            s->mesh->wire->name);
     r = map_region(bytes);
     rc = zt_mesh_begin(s->mesh, &call, r ? 0 : ZT_MESH_NO_MEMORY, NULL, fault);
     for (int i = 0; !rc && i < s->world; i++)
@@ -406,9 +409,9 @@ static zt_err mpi_alloc(void *self, size_t bytes, bool shared, void **out,
     return ZT_OK;
 }
 
-static void mpi_close(void *self)
+static void engine_close(void *self)
 {
-    struct mpi *s = self;
+    struct mesh_engine *s = self;
     struct region *next;
 
     if (!s)
@@ -424,9 +427,9 @@ static void mpi_close(void *self)
 }
 
 /* All but the mesh; NULL: no memory. */
-static struct mpi *new_mpi(int rank, int world)
+static struct mesh_engine *new_engine(int rank, int world)
 {
-    struct mpi *s = calloc(1, sizeof(*s));
+    struct mesh_engine *s = calloc(1, sizeof(*s));
     size_t per = STAGE_BYTES / 2 / (size_t)world / 4096 * 4096;
 
     if (!s)
@@ -438,12 +441,13 @@ static struct mpi *new_mpi(int rank, int world)
     s->stage = aligned_alloc(4096, 2 * (size_t)world * s->piece_bytes);
     if (s->src && s->stage)
         return s;
-    mpi_close(s);
+    engine_close(s);
     return NULL;
 }
 
 /* Two levels only where all ranks know of the same, and there are several nodes. */
-static zt_err agree_on_nodes(struct mpi *s, int node_ranks, struct zt_fault *fault)
+static zt_err agree_on_nodes(struct mesh_engine *s, int node_ranks,
+                             struct zt_fault *fault)
 {
     int32_t mine = node_ranks, *all = calloc((size_t)s->world, sizeof(*all));
     struct zt_comm_call call = {
@@ -454,7 +458,7 @@ static zt_err agree_on_nodes(struct mpi *s, int node_ranks, struct zt_fault *fau
     if (!all)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     call.recv = all;
-    rc = mpi_run(s, &call, fault);
+    rc = engine_run(s, &call, fault);
     for (int r = 0; r < s->world; r++)
         same = same && all[r] == mine;
     s->node_ranks = !rc && same ? mine : 0;
@@ -462,35 +466,35 @@ static zt_err agree_on_nodes(struct mpi *s, int node_ranks, struct zt_fault *fau
     return rc;
 }
 
-static zt_err mpi_open(const struct zt_comm_config *cfg, void **self,
-                       struct zt_fault *fault)
+static zt_err engine_open(const struct zt_comm_config *cfg, const struct zt_wire *wire,
+                          void **self, struct zt_fault *fault)
 {
-    struct mpi *s = new_mpi(cfg->rank, cfg->world);
+    struct mesh_engine *s = new_engine(cfg->rank, cfg->world);
     zt_err rc;
 
     if (!s)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
-    rc = zt_mesh_open(cfg, &s->mesh, fault);
+    rc = zt_mesh_open(cfg, wire, &s->mesh, fault);
     if (!rc)
         rc = agree_on_nodes(s, cfg->node_ranks, fault);
     if (rc) {
-        mpi_close(s);
+        engine_close(s);
         return rc;
     }
     *self = s;
     return ZT_OK;
 }
 
-static zt_err mpi_split(void *self, const int *members, int num_members, int my_index,
-                        int group_id, void **group_self, struct zt_fault *fault)
+static zt_err engine_split(void *self, const int *members, int num_members, int my_index,
+                           int group_id, void **group_self, struct zt_fault *fault)
 {
-    struct mpi *s = self, *g = new_mpi(my_index, num_members);
+    struct mesh_engine *s = self, *g = new_engine(my_index, num_members);
     struct zt_mesh *mesh = NULL;
     zt_err rc = zt_mesh_split(s->mesh, members, num_members, my_index, !g, &mesh, fault);
 
     (void)group_id; /* groups of a split have no rank in common, and need no number */
     if (rc) {
-        mpi_close(g);
+        engine_close(g);
         return rc;
     }
     g->mesh = mesh;
@@ -498,18 +502,27 @@ static zt_err mpi_split(void *self, const int *members, int num_members, int my_
     return ZT_OK;
 }
 
-static void mpi_abort(void *self, int rank)
+static void engine_abort(void *self, int rank)
 {
-    struct mpi *s = self;
+    struct mesh_engine *s = self;
 
     zt_mesh_abort(s->mesh, rank);
 }
 
-static bool mpi_failed(const void *self, struct zt_fault *fault)
+static bool engine_failed(const void *self, struct zt_fault *fault)
 {
-    const struct mpi *s = self;
+    const struct mesh_engine *s = self;
 
     return zt_mesh_failed(s->mesh, fault);
+}
+
+static zt_err mpi_open(const struct zt_comm_config *cfg, void **self,
+                       struct zt_fault *fault)
+{
+    const struct zt_wire *wire = NULL;
+    zt_err rc = zt_wire_load(&wire, fault);
+
+    return rc ? rc : engine_open(cfg, wire, self, fault);
 }
 
 const struct zt_comm_engine zt_comm_mpi = {
@@ -517,10 +530,10 @@ const struct zt_comm_engine zt_comm_mpi = {
     .name = "mpi",
     .can_share = false,
     .open = mpi_open,
-    .close = mpi_close,
-    .alloc = mpi_alloc,
-    .run = mpi_run,
-    .split = mpi_split,
-    .abort = mpi_abort,
-    .failed = mpi_failed,
+    .close = engine_close,
+    .alloc = engine_alloc,
+    .run = engine_run,
+    .split = engine_split,
+    .abort = engine_abort,
+    .failed = engine_failed,
 };

@@ -1,12 +1,12 @@
-/* mpi_nodes.c -- all_gather in two steps, between nodes and inside them. */
-#include "worker/comm/mpi_private.h"
+/* mesh_nodes.c -- all_gather in two steps, between nodes and inside them. */
+#include "worker/comm/mesh_engine_private.h"
 
 #include "worker/comm/fold.h"
 
 /* One gather: where ranks stand, and the window of every piece that is moved in a turn.
  */
 struct trip {
-    struct mpi *s;
+    struct mesh_engine *s;
     const struct zt_comm_call *call;
     size_t bytes; /* of a rank's piece */
     int nodes, node, place;
@@ -54,8 +54,8 @@ static zt_err share_inside(const struct trip *t, int from, size_t turn, size_t a
     return zt_mesh_wait(t->s->mesh, BATCH_OUT(turn), fault);
 }
 
-zt_err zt_mpi_gather_nodes(struct mpi *s, const struct zt_comm_call *call, size_t bytes,
-                           struct zt_fault *fault)
+zt_err zt_mesh_gather_nodes(struct mesh_engine *s, const struct zt_comm_call *call,
+                            size_t bytes, struct zt_fault *fault)
 {
     struct trip t = {.s = s,
                      .call = call,
@@ -63,7 +63,7 @@ zt_err zt_mpi_gather_nodes(struct mpi *s, const struct zt_comm_call *call, size_
                      .nodes = s->world / s->node_ranks,
                      .node = s->rank / s->node_ranks,
                      .place = s->rank % s->node_ranks};
-    size_t per = ZT_MPI_MOVE_BYTES, next;
+    size_t per = ZT_MESH_MOVE_BYTES, next;
     zt_err rc = ZT_OK;
 
     post_between(&t, 0, 0, bytes < per ? bytes : per);
