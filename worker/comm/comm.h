@@ -2,8 +2,8 @@
  * comm.h -- collectives between the ranks of a group, whoever carries them.
  *
  * An engine fills one struct zt_comm_engine (engine.h) and is listed in engine.c: `shm`
- * between ranks of one node; `mpi` between any that an MPI library connects; `solo` for a
- * world of one, the oracle for the rest.
+ * between ranks of one node; `mpi` between any that an MPI library connects; `tcp`
+ * between any that reach each other; `solo` for a world of one, the oracle for the rest.
  *
  *      send and recv hold `count` elements per rank:
  *      all_reduce      send (count)         recv (count)
@@ -41,17 +41,30 @@ typedef uint64_t zt_comm_handle;
 
 typedef enum zt_reduce_op { ZT_SUM, ZT_MAX } zt_reduce_op;
 
+/* How ranks of engine tcp find each other. */
+struct zt_comm_meeting {
+    /* Collective, called once: `all`, (world, bytes), gets what each rank has as `mine`.
+     * Nobody but ranks of the job may read it. */
+    zt_err (*gather)(void *ctx, const void *mine, size_t bytes, void *all,
+                     struct zt_fault *fault);
+    void *ctx;
+    const char *host; /* of rank 0, as all ranks reach it: the way to it is the network
+                       * that is used where a host has several */
+};
+
 /*
  * Where the ranks meet. "auto" is solo for a world of one, shm where there is a
- * descriptor, mpi in a process that an MPI launcher started.
+ * descriptor, mpi in a process that an MPI launcher started if MPI can be used, tcp where
+ * there is a meeting.
  */
 struct zt_comm_config {
-    const char *engine; /* "auto", "solo", "shm", "mpi", "faulty:<nth call>:<engine>" */
+    const char *engine; /* "auto", "solo", "shm", "mpi", "tcp", "faulty:<nth>:<engine>" */
     int rank, world;
     int shm_fd; /* shm: an empty memfd all ranks share, which comm does not close; or -1
                  */
-    int node_ranks; /* mpi: so many neighbouring ranks share a node, on all nodes; 0: not
-                     * known. Speed alone depends on it */
+    const struct zt_comm_meeting *meeting; /* tcp; or NULL */
+    int node_ranks; /* mpi, tcp: so many neighbouring ranks share a node, on all nodes; 0:
+                     * not known. Speed alone depends on it */
     double timeout_s; /* a wait longer than this is an error naming who is missing */
 };
 

@@ -1,15 +1,12 @@
 /* engine.c -- the list of engines, and what calls are named in messages. */
 #include "worker/comm/engine.h"
+#include "worker/comm/wire.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct zt_comm_engine *const engines[] = {
-    &zt_comm_solo,
-    &zt_comm_shm,
-    &zt_comm_mpi,
-    &zt_comm_faulty,
+    &zt_comm_solo, &zt_comm_shm, &zt_comm_mpi, &zt_comm_tcp, &zt_comm_faulty,
 };
 
 /* ---------------------------------------------------------------- names */
@@ -75,25 +72,15 @@ static const struct zt_comm_engine *engine_named(const char *name)
     return NULL;
 }
 
-/* Did an MPI launcher, or a daemon that speaks for one, start this process? */
-static bool under_mpi(void)
-{
-    static const char *const marks[] = {"PMI_FD", "PMI_RANK", "PMIX_RANK",
-                                        "OMPI_COMM_WORLD_SIZE"};
-
-    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
-        if (getenv(marks[i]))
-            return true;
-    return false;
-}
-
 static const char *auto_name(const struct zt_comm_config *cfg)
 {
     if (cfg->world == 1)
         return "solo";
     if (cfg->shm_fd >= 0)
         return "shm";
-    return under_mpi() && engine_named("mpi") ? "mpi" : NULL;
+    if (zt_wire_is_mpi())
+        return "mpi";
+    return cfg->meeting ? "tcp" : NULL;
 }
 
 zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,
@@ -110,5 +97,6 @@ zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,
     if (*out)
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                        "comm: no engine '%s'; there are auto, solo, shm and mpi", name);
+                        "comm: no engine '%s'; there are auto, solo, shm, mpi and tcp",
+                        name);
 }

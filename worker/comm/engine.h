@@ -83,7 +83,8 @@ struct zt_comm_engine {
     struct zt_comm *(*host)(const void *self); /* as zt_comm_host() */
 };
 
-extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_mpi, zt_comm_faulty;
+extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_mpi, zt_comm_tcp,
+    zt_comm_faulty;
 
 /* The engine for this configuration. ZT_E_UNSUPPORTED: no such name. */
 zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,

@@ -11,6 +11,7 @@
 #define FLUSH_S     0.02 /* for a message that nobody may be left to take */
 #define LINGER_NS   20000000
 #define BLAME_S     1.0 /* from an error of the library to the daemon's word on it */
+#define LOST_S      0.2 /* for what a rank that is gone, or another one, had to say */
 #define MISSING_MAX 4
 
 /*
@@ -88,18 +89,35 @@ static uint32_t abort_word(const struct zt_mesh_family *f)
     return word || !f->head ? word : atomic_load(&f->head->abort);
 }
 
+/* Has a rank called it off? *word says who is to blame, and stays if nobody has. */
+static int hear_abort(struct zt_mesh *m, uint32_t *word)
+{
+    struct zt_mesh_family *f = m->family;
+    struct zt_mesh_header last;
+    bool got = false;
+    int e = f->abort_tag ? m->wire->heard(&last, sizeof(last), f->abort_tag, &got) : 0;
+
+    if (!e && got)
+        *word = (uint32_t)last.count;
+    return e;
+}
+
 /* The library's words; unless a rank turns out to be gone, which explains them better. */
 static zt_err wire_error(struct zt_mesh *m, int error, struct zt_fault *fault)
 {
     double until = zt_mesh_now_s() + BLAME_S;
+    int who = m->wire->who ? m->wire->who(error) : -1;
+    uint32_t word = 0;
     char text[512];
 
     while (m->family->head && !abort_word(m->family) && zt_mesh_now_s() < until)
         zt_mesh_sleep_ns(10 * 1000 * 1000);
     if (abort_word(m->family))
         return aborted(m, abort_word(m->family), true, fault);
+    if (who >= 0 && !hear_abort(m, &word) && word) /* it left, and said why */
+        return aborted(m, word, false, fault);
     m->wire->why(error, text, sizeof(text));
-    zt_mesh_die(m, blame(ZT_SHM_WHY_FAILED, m->family->rank), true);
+    zt_mesh_die(m, blame(ZT_SHM_WHY_FAILED, who >= 0 ? who : m->family->rank), true);
     return zt_fault_set(fault, ZT_E_PEER, "comm: %s (call %llu) on rank %d: %s: %s",
                         m->doing, (unsigned long long)m->seq, m->family->rank,
                         m->wire->name, text);
@@ -127,24 +145,31 @@ static zt_err too_late(struct zt_mesh *m, const struct zt_wire_batch *b,
                         m->family->timeout_s);
 }
 
+/* A rank that nobody here waits for may be gone: its error, once it had its say. */
+static int lost_rank(struct zt_mesh *m)
+{
+    struct zt_mesh_family *f = m->family;
+    int e = m->wire->lost ? m->wire->lost() : 0;
+
+    if (!e)
+        return 0;
+    if (!f->lost_at)
+        f->lost_at = zt_mesh_now_s();
+    return zt_mesh_now_s() - f->lost_at < LOST_S ? 0 : e;
+}
+
 /* Has anybody called it off? *word says who is to blame; 0: nobody, go on. */
 static int listen(struct zt_mesh *m, uint32_t *word, bool *tell)
 {
-    struct zt_mesh_family *f = m->family;
-    struct zt_mesh_header last;
-    bool got = false;
-    int e = f->error;
+    int e = m->family->error;
 
-    *word = abort_word(f);
+    *word = abort_word(m->family);
     *tell = true;
-    if (*word || e || !f->abort_tag)
+    if (*word || e)
         return e;
-    e = m->wire->heard(&last, sizeof(last), f->abort_tag, &got);
-    if (!e && got) {
-        *word = (uint32_t)last.count;
-        *tell = false;
-    }
-    return e;
+    e = hear_abort(m, word);
+    *tell = !*word;
+    return e || *word ? e : lost_rank(m);
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -361,7 +386,17 @@ zt_err zt_mesh_begin(struct zt_mesh *m, const struct zt_comm_call *call, uint8_t
 
 bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault)
 {
-    return zt_shm_abort_text(abort_word(m->family), fault);
+    char text[512];
+    int e;
+
+    if (zt_shm_abort_text(abort_word(m->family), fault))
+        return true;
+    e = m->wire->lost ? m->wire->lost() : 0;
+    if (!e)
+        return false;
+    m->wire->why(e, text, sizeof(text));
+    zt_fault_set(fault, ZT_E_PEER, "comm: %s: %s", m->wire->name, text);
+    return true;
 }
 
 void zt_mesh_abort(struct zt_mesh *m, int rank)

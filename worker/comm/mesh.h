@@ -98,8 +98,8 @@ zt_err zt_mesh_wait(struct zt_mesh *m, int b, struct zt_fault *fault) ZT_MUST_CH
 
 void zt_mesh_abort(struct zt_mesh *m, int rank);
 /*
- * Any thread: whether this process or the node daemon says that it is over. What a peer
- * says by a message is heard by waits alone.
+ * Any thread: whether this process or the node daemon says that it is over, or the wire
+ * that a rank is gone. What a peer says by a message is heard by waits alone.
  */
 bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault);
 

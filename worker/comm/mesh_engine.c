@@ -1,5 +1,5 @@
 /*
- * mesh_engine.c -- collectives between ranks that exchange messages, over MPI.
+ * mesh_engine.c -- collectives between ranks that exchange messages, over MPI or TCP.
  *
  * A wire carries bytes and computes nothing: every sum is zt_fold_ranks() in rank order,
  * so results are those of shm to the bit. Each call begins with a header from every rank
@@ -23,6 +23,7 @@
 
 #include "worker/comm/fold.h"
 #include "worker/comm/small.h"
+#include "worker/comm/tcp_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -525,11 +526,33 @@ static zt_err mpi_open(const struct zt_comm_config *cfg, void **self,
     return rc ? rc : engine_open(cfg, wire, self, fault);
 }
 
+static zt_err tcp_open(const struct zt_comm_config *cfg, void **self,
+                       struct zt_fault *fault)
+{
+    const struct zt_wire *wire = NULL;
+    zt_err rc = zt_tcp_wire(cfg, &wire, fault);
+
+    return rc ? rc : engine_open(cfg, wire, self, fault);
+}
+
 const struct zt_comm_engine zt_comm_mpi = {
     .abi = ZT_COMM_ENGINE_ABI,
     .name = "mpi",
     .can_share = false,
     .open = mpi_open,
+    .close = engine_close,
+    .alloc = engine_alloc,
+    .run = engine_run,
+    .split = engine_split,
+    .abort = engine_abort,
+    .failed = engine_failed,
+};
+
+const struct zt_comm_engine zt_comm_tcp = {
+    .abi = ZT_COMM_ENGINE_ABI,
+    .name = "tcp",
+    .can_share = false,
+    .open = tcp_open,
     .close = engine_close,
     .alloc = engine_alloc,
     .run = engine_run,

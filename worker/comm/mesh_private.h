@@ -37,7 +37,8 @@ struct zt_mesh_family {
     struct zt_shm_head *head; /* where the daemon tells of dead ranks; NULL: no daemon */
     _Atomic uint32_t abort;   /* as in shm_layout.h */
     bool is_dead;
-    int error; /* of the wire, found outside a wait */
+    int error;      /* of the wire, found outside a wait */
+    double lost_at; /* when a wait first saw that a rank is gone; 0: never */
 };
 
 /* What one process has one of, since the library has. */

@@ -20,6 +20,20 @@ static zt_err check_table(const char *path, const struct zt_wire *w,
     return ZT_OK;
 }
 
+bool zt_wire_is_mpi(void)
+{
+    static const char *const marks[] = {"PMI_FD", "PMI_RANK", "PMIX_RANK",
+                                        "OMPI_COMM_WORLD_SIZE"};
+    char path[ZT_LOADABLE_PATH];
+    bool is_started = false;
+
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+        is_started = is_started || getenv(marks[i]);
+    return is_started &&
+           (!getenv("MASTER_ADDR") ||
+            zt_loadable_find("ZLAUNCH_MPI_BACKEND", FILE_NAME, path, sizeof(path)));
+}
+
 zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault)
 {
     static const struct zt_wire *loaded;

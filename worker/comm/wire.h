@@ -1,5 +1,6 @@
 /*
- * wire.h -- bytes between processes, as a loadable object offers them.
+ * wire.h -- bytes between processes: by TCP (tcp_wire.h), or as a loadable object offers
+ * them.
  *
  * The object (backends/mpi.c) knows its library and nothing of zlaunch but this table,
  * which it exports as ZT_WIRE_SYMBOL; what is made of messages is above (mesh.h).
@@ -14,7 +15,7 @@
 
 #include "common/fault.h"
 
-#define ZT_WIRE_ABI    1u
+#define ZT_WIRE_ABI    2u
 #define ZT_WIRE_SYMBOL "zt_wire_mpi"
 
 /* Messages in flight that are waited for together; empty again once all are done. */
@@ -50,6 +51,14 @@ struct zt_wire {
     int (*heard)(void *at, size_t bytes, int tag, bool *got);
 
     void (*why)(int error, char *out, size_t out_bytes);
+
+    /*
+     * optional, together: a wire that notices the end of a rank. lost() is called from
+     * any thread: the error of a rank that is gone without stop(), 0 if there is none.
+     * who(): the rank that an error is about; -1: of none alone.
+     */
+    int (*lost)(void);
+    int (*who)(int error);
 };
 
 /*
@@ -58,5 +67,12 @@ struct zt_wire {
  * (../lib/zlaunch/backends/mpi.so). ZT_E_UNSUPPORTED: it is not there, or cannot be used.
  */
 zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Is MPI what carries the data of this process, if nobody says otherwise? An MPI launcher
+ * started it, or a daemon that speaks for one; and the wire for MPI is there, or there is
+ * nothing else (no MASTER_ADDR), so that a person should read why it is not.
+ */
+bool zt_wire_is_mpi(void);
 
 #endif

@@ -55,6 +55,8 @@ struct group {
     const char *engine;
     int world, fd;
     double timeout_s;
+    const struct zt_comm_meeting *meeting; /* of engine tcp */
+    int node_ranks;
     pid_t pid[MAX_RANKS];
 };
 
@@ -66,6 +68,8 @@ static struct zt_comm_config UNUSED rank_config(const struct group *g, int rank)
                                    .rank = rank,
                                    .world = g->world,
                                    .shm_fd = g->fd,
+                                   .meeting = g->meeting,
+                                   .node_ranks = g->node_ranks,
                                    .timeout_s = g->timeout_s > 0 ? g->timeout_s : 60};
 }
 

@@ -1,0 +1,583 @@
+/*
+ * tcp_join.c -- how the connections of a world come to be.
+ *
+ *      listen     on a port that the kernel chooses
+ *      gather     every rank learns where the others listen, and a random token of each
+ *      connect    to all lower ranks, one after the other, with a hello: the token of
+ *                 the rank that is called, and the caller's number
+ *      accept     all higher ranks; each hello is answered with the caller's own token
+ *
+ * A rank accepts once it has connected, so rank 0 answers first and nobody waits in a
+ * circle. Who does not know the token is dropped without a word: strangers have a few
+ * places between them and little time, and a rank that lost its place to one calls again.
+ */
+#include "worker/comm/tcp_private.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HELLO       0x7a745450u /* "ztTP" */
+#define STRANGERS   64
+#define STRANGER_S  5.0
+#define REACH_S     30.0 /* for a rank that listens, as all do, to be reached */
+#define RESOLVE_S   60.0
+#define TRY_AGAIN_S 0.05
+#define IDLE_S      15 /* then three questions, 5 s apart: is the other host there? */
+
+struct hello {
+    uint32_t magic;
+    int32_t from, to;
+    uint8_t token[ZT_TCP_TOKEN];
+};
+
+struct address {
+    struct sockaddr_storage at;
+    socklen_t bytes;
+};
+
+/* One that connected and has yet to say who it is. */
+struct stranger {
+    int fd;
+    double until;
+    size_t got;
+    struct hello hello;
+};
+
+struct join {
+    struct tcp *t;
+    int listen_fd;
+    double deadline;
+    struct address own, master; /* on the way to each other */
+    struct stranger stranger[STRANGERS];
+    int num_strangers;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void sleep_s(double s)
+{
+    struct timespec t = {0, (long)(s * 1e9)};
+
+    nanosleep(&t, NULL);
+}
+
+static int wait_ms(double until)
+{
+    double left = (until - now_s()) * 1e3;
+
+    return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+}
+
+/* The time that it takes tells nothing of where they differ. */
+static bool same_token(const uint8_t *a, const uint8_t *b)
+{
+    uint8_t differ = 0;
+
+    for (int i = 0; i < ZT_TCP_TOKEN; i++)
+        differ |= a[i] ^ b[i];
+    return !differ;
+}
+
+/* ---------------------------------------------------------------- addresses */
+static bool is_loopback(const struct address *a)
+{
+    const struct sockaddr_in *v4 = (const void *)&a->at;
+    const struct sockaddr_in6 *v6 = (const void *)&a->at;
+
+    if (a->at.ss_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+static void set_port(struct address *a, uint16_t port)
+{
+    /* the port is at the same place in both families */
+    ((struct sockaddr_in *)(void *)&a->at)->sin_port = htons(port);
+}
+
+static void address_text(const struct address *a, char out[INET6_ADDRSTRLEN])
+{
+    const struct sockaddr_in *v4 = (const void *)&a->at;
+    const struct sockaddr_in6 *v6 = (const void *)&a->at;
+
+    inet_ntop(a->at.ss_family,
+              a->at.ss_family == AF_INET ? (const void *)&v4->sin_addr
+                                         : (const void *)&v6->sin6_addr,
+              out, INET6_ADDRSTRLEN);
+}
+
+static bool parse_address(const char *text, struct address *out)
+{
+    struct sockaddr_in *v4 = (void *)&out->at;
+    struct sockaddr_in6 *v6 = (void *)&out->at;
+
+    *out = (struct address){.bytes = sizeof(*v4)};
+    v4->sin_family = AF_INET;
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1)
+        return true;
+    *out = (struct address){.bytes = sizeof(*v6)};
+    v6->sin6_family = AF_INET6;
+    return inet_pton(AF_INET6, text, &v6->sin6_addr) == 1;
+}
+
+/* The address that this host has on the way to `to`. No packet leaves for that. */
+static bool own_address(const struct address *to, struct address *own)
+{
+    int fd = socket(to->at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool fine;
+
+    if (fd < 0)
+        return false;
+    own->bytes = sizeof(own->at);
+    fine = !connect(fd, (const void *)&to->at, to->bytes) &&
+           !getsockname(fd, (void *)&own->at, &own->bytes);
+    close(fd);
+    return fine;
+}
+
+/* Names may take a moment to be known where hosts come and go. */
+static zt_err find_way(struct join *j, const char *host, struct zt_fault *fault)
+{
+    struct addrinfo want = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
+    double until = now_s() + RESOLVE_S;
+    bool found = false;
+    int e;
+
+    while ((e = getaddrinfo(host, "9", &want, &list)) == EAI_AGAIN && now_s() < until)
+        sleep_s(TRY_AGAIN_S);
+    if (e)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "comm: tcp: the host of rank 0, %s: %s: check MASTER_ADDR",
+                            host, gai_strerror(e));
+    for (struct addrinfo *a = list; a && !found; a = a->ai_next) {
+        j->master.bytes = a->ai_addrlen;
+        memcpy(&j->master.at, a->ai_addr, a->ai_addrlen);
+        found = own_address(&j->master, &j->own);
+    }
+    freeaddrinfo(list);
+    return found ? ZT_OK
+                 : zt_fault_set(fault, ZT_E_PEER,
+                                "comm: tcp: no network leads to the host of rank 0, %s: "
+                                "%s",
+                                host, strerror(errno));
+}
+
+/*
+ * Where to reach a rank. Some hosts know their own name as a loopback address: only those
+ * on the host of rank 0 take it for theirs, and others know that host better.
+ */
+static bool address_of(const struct join *j, const struct tcp_card *c,
+                       struct address *out)
+{
+    if (!memchr(c->address, 0, sizeof(c->address)) || !parse_address(c->address, out))
+        return false;
+    if (is_loopback(out) && !is_loopback(&j->own))
+        *out = j->master;
+    set_port(out, c->port);
+    return true;
+}
+
+/* ---------------------------------------------------------------- listening */
+static bool says_loopback(const char *host)
+{
+    return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") ||
+           !strcmp(host, "::1");
+}
+
+/* Every address of this host, IPv6 and IPv4 if there is IPv6; or just loopback. */
+static int open_listener(const struct join *j, bool loopback)
+{
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct address any = {.bytes = sizeof(v6)};
+    int no = 0, fd = -1;
+
+    memcpy(&any.at, &v6, sizeof(v6));
+    if (loopback) {
+        any = j->own;
+        set_port(&any, 0);
+    }
+    fd = socket(any.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 && !loopback) {
+        any.bytes = sizeof(v4);
+        memcpy(&any.at, &v4, sizeof(v4));
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    }
+    if (fd < 0)
+        return -1;
+    if (any.at.ss_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+    if (!bind(fd, (const void *)&any.at, any.bytes) && !listen(fd, SOMAXCONN))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* What this rank tells the others. */
+static zt_err make_card(struct join *j, const char *host, struct tcp_card *c,
+                        struct zt_fault *fault)
+{
+    struct address bound = {.bytes = sizeof(bound.at)};
+
+    j->listen_fd = open_listener(j, says_loopback(host));
+    if (j->listen_fd < 0 || getsockname(j->listen_fd, (void *)&bound.at, &bound.bytes))
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: cannot listen: %s",
+                            strerror(errno));
+    c->port = ntohs(((const struct sockaddr_in *)(const void *)&bound.at)->sin_port);
+    address_text(&j->own, c->address);
+    gethostname(c->host, sizeof(c->host) - 1);
+    if (getrandom(c->token, sizeof(c->token), 0) != (ssize_t)sizeof(c->token))
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: no random numbers here");
+    return ZT_OK;
+}
+
+/* ---------------------------------------------------------------- connected */
+static struct hello hello_to(const struct join *j, int rank)
+{
+    struct hello h = {.magic = HELLO, .from = j->t->rank, .to = rank};
+
+    memcpy(h.token, j->t->card[rank].token, sizeof(h.token));
+    return h;
+}
+
+/* From a rank of this job, whoever it says it is? */
+static bool is_good(const struct join *j, const struct hello *h)
+{
+    const struct tcp *t = j->t;
+
+    return same_token(h->token, t->card[t->rank].token) && h->magic == HELLO &&
+           h->to == t->rank && h->from >= 0 && h->from < t->world && h->from != t->rank;
+}
+
+static zt_err keep(struct join *j, int rank, int fd, struct zt_fault *fault)
+{
+    struct epoll_event e = {.events = EPOLLRDHUP, .data.u32 = (uint32_t)rank};
+    int yes = 1, idle = IDLE_S, each = 5, num = 3;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each, sizeof(each));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &num, sizeof(num));
+    j->t->link[rank].fd = fd;
+    if (!epoll_ctl(j->t->watch, EPOLL_CTL_ADD, fd, &e))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: epoll: %s", strerror(errno));
+}
+
+/* A rank that has connected and is gone again: the others would wait for it in vain. */
+static zt_err check_links(const struct join *j, struct zt_fault *fault)
+{
+    struct epoll_event e;
+
+    if (epoll_wait(j->t->watch, &e, 1, 0) != 1)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_PEER,
+                        "comm: tcp: rank %u on %s ended while the ranks connected",
+                        e.data.u32, j->t->card[e.data.u32].host);
+}
+
+/* Until something can be done with p[0..num), a rank that has connected is gone, or
+ * `until`. p has room for one more. */
+static zt_err wait_for(const struct join *j, struct pollfd *p, int num, double until,
+                       struct zt_fault *fault)
+{
+    p[num] = (struct pollfd){j->t->watch, POLLIN, 0};
+    if (poll(p, (nfds_t)num + 1, wait_ms(until)) > 0 && p[num].revents)
+        return check_links(j, fault);
+    return ZT_OK;
+}
+
+/* ---------------------------------------------------------------- calling */
+/* *fd: connected; or -1 with *error, to be tried again. */
+static zt_err reach(const struct join *j, const struct address *a, double until, int *fd,
+                    int *error, struct zt_fault *fault)
+{
+    socklen_t n = sizeof(*error);
+    struct pollfd p[2];
+    zt_err rc = ZT_OK;
+
+    *error = 0;
+    *fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return zt_fault_set(fault, ZT_E_SYSTEM,
+                            "comm: tcp: no socket for each of %d ranks: %s: raise "
+                            "ulimit -n",
+                            j->t->world, strerror(errno));
+    if (connect(*fd, (const void *)&a->at, a->bytes) && errno != EINPROGRESS)
+        *error = errno;
+    p[0] = (struct pollfd){*fd, POLLOUT, 0};
+    if (!*error)
+        rc = wait_for(j, p, 1, until, fault);
+    if (!rc && !*error && !p[0].revents)
+        *error = ETIMEDOUT;
+    if (!rc && !*error && getsockopt(*fd, SOL_SOCKET, SO_ERROR, error, &n))
+        *error = errno;
+    if (rc || *error) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
+/* Say hello, and read the answer: *good. Not good, and no error: it was not heard. */
+static zt_err greet(const struct join *j, int rank, int fd, bool *good,
+                    struct zt_fault *fault)
+{
+    struct hello mine = hello_to(j, rank), theirs;
+    size_t got = 0;
+    zt_err rc = ZT_OK;
+
+    *good = false;
+    if (send(fd, &mine, sizeof(mine), MSG_NOSIGNAL) != (ssize_t)sizeof(mine))
+        return ZT_OK;
+    while (!rc && got < sizeof(theirs) && now_s() < j->deadline) {
+        struct pollfd p[2] = {{fd, POLLIN, 0}};
+        ssize_t n;
+
+        rc = wait_for(j, p, 1, j->deadline, fault);
+        n = recv(fd, (char *)&theirs + got, sizeof(theirs) - got, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return rc;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    if (rc || got < sizeof(theirs))
+        return rc;
+    *good = is_good(j, &theirs) && theirs.from == rank;
+    return *good ? ZT_OK
+                 : zt_fault_set(fault, ZT_E_PEER,
+                                "comm: tcp: who answers at %s port %d is not rank %d of "
+                                "this job",
+                                j->t->card[rank].address, j->t->card[rank].port, rank);
+}
+
+static zt_err cannot_reach(const struct join *j, int rank, const struct address *a,
+                           int error, struct zt_fault *fault)
+{
+    char text[INET6_ADDRSTRLEN] = "?";
+
+    address_text(a, text);
+    return zt_fault_set(fault, ZT_E_PEER,
+                        "comm: tcp: rank %d cannot reach rank %d on %s (%s port %d): %s: "
+                        "ranks connect to each other at ports that the kernel chooses; "
+                        "is there a firewall, or should MASTER_ADDR be of another "
+                        "network?",
+                        j->t->rank, rank, j->t->card[rank].host, text,
+                        j->t->card[rank].port,
+                        error ? strerror(error) : "it does not answer");
+}
+
+static zt_err call_rank(struct join *j, int rank, struct zt_fault *fault)
+{
+    double give_up = now_s() + REACH_S;
+    struct address a;
+    int error = 0;
+
+    if (!address_of(j, &j->t->card[rank], &a))
+        return zt_fault_set(fault, ZT_E_PEER, "comm: tcp: rank %d gave no address", rank);
+    while (now_s() < j->deadline && (!error || now_s() < give_up)) {
+        bool good = false;
+        int fd;
+        zt_err rc = reach(j, &a, now_s() + REACH_S, &fd, &error, fault);
+
+        if (!rc && fd >= 0)
+            rc = greet(j, rank, fd, &good, fault);
+        if (good)
+            return keep(j, rank, fd, fault);
+        if (fd >= 0)
+            close(fd);
+        if (rc)
+            return rc;
+        sleep_s(TRY_AGAIN_S);
+    }
+    return cannot_reach(j, rank, &a, error, fault);
+}
+
+/* ---------------------------------------------------------------- being called */
+static void drop_stranger(struct join *j, int i)
+{
+    if (j->stranger[i].fd >= 0)
+        close(j->stranger[i].fd);
+    j->stranger[i] = j->stranger[--j->num_strangers];
+}
+
+/* The one whose time ends first. */
+static int oldest(const struct join *j)
+{
+    int at = 0;
+
+    for (int i = 1; i < j->num_strangers; i++)
+        if (j->stranger[i].until < j->stranger[at].until)
+            at = i;
+    return at;
+}
+
+static void take_in(struct join *j)
+{
+    for (int k = 0; k < STRANGERS; k++) {
+        int fd = accept4(j->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0)
+            return;
+        if (j->num_strangers == STRANGERS)
+            drop_stranger(j, oldest(j));
+        j->stranger[j->num_strangers++] =
+            (struct stranger){.fd = fd, .until = now_s() + STRANGER_S};
+    }
+}
+
+/* *is_over: it is dropped, or known now. */
+static zt_err hear_stranger(struct join *j, struct stranger *s, bool *is_over,
+                            struct zt_fault *fault)
+{
+    ssize_t n =
+        recv(s->fd, (char *)&s->hello + s->got, sizeof(s->hello) - s->got, MSG_DONTWAIT);
+    struct hello answer;
+    int from;
+
+    *is_over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    s->got += n > 0 ? (size_t)n : 0;
+    if (s->got < sizeof(s->hello))
+        return ZT_OK;
+    *is_over = true;
+    from = s->hello.from;
+    if (!is_good(j, &s->hello) || j->t->link[from].fd >= 0)
+        return ZT_OK;
+    answer = hello_to(j, from);
+    if (send(s->fd, &answer, sizeof(answer), MSG_NOSIGNAL) != (ssize_t)sizeof(answer))
+        return ZT_OK;
+    n = s->fd;
+    s->fd = -1; /* no stranger any more: dropping it closes nothing */
+    return keep(j, from, (int)n, fault);
+}
+
+/* Who has something to say says it; whose time is over goes. */
+static zt_err hear_strangers(struct join *j, const struct pollfd *p,
+                             struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = j->num_strangers - 1; !rc && i >= 0; i--) {
+        bool is_over = false;
+
+        if (p[i].revents)
+            rc = hear_stranger(j, &j->stranger[i], &is_over, fault);
+        if (is_over || now_s() >= j->stranger[i].until)
+            drop_stranger(j, i);
+    }
+    return rc;
+}
+
+static zt_err did_not_come(const struct join *j, struct zt_fault *fault)
+{
+    const struct tcp *t = j->t;
+    int first = t->world, num = 0;
+
+    for (int r = t->world - 1; r > t->rank; r--)
+        if (t->link[r].fd < 0) {
+            first = r;
+            num++;
+        }
+    return zt_fault_set(fault, ZT_E_PEER,
+                        "comm: tcp: %d rank%s did not connect to rank %d in time; the "
+                        "first is rank %d on %s (%s): is there a firewall?",
+                        num, num > 1 ? "s" : "", t->rank, first, t->card[first].host,
+                        t->card[first].address);
+}
+
+static int num_linked(const struct tcp *t)
+{
+    int num = 0;
+
+    for (int r = 0; r < t->world; r++)
+        num += t->link[r].fd >= 0;
+    return num;
+}
+
+static zt_err be_called(struct join *j, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    while (!rc && num_linked(j->t) < j->t->world - 1) {
+        struct pollfd p[STRANGERS + 2]; /* them, the listener, and room for another */
+        int n = j->num_strangers;
+        double until = j->deadline;
+
+        for (int i = 0; i < n; i++)
+            p[i] = (struct pollfd){j->stranger[i].fd, POLLIN, 0};
+        if (n && j->stranger[oldest(j)].until < until)
+            until = j->stranger[oldest(j)].until;
+        p[n] = (struct pollfd){j->listen_fd, POLLIN, 0};
+        if (now_s() >= j->deadline)
+            return did_not_come(j, fault);
+        rc = wait_for(j, p, n + 1, until, fault);
+        if (!rc)
+            rc = hear_strangers(j, p, fault);
+        if (!rc && p[n].revents)
+            take_in(j);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the whole */
+static zt_err meet(struct join *j, const struct zt_comm_meeting *meeting,
+                   struct zt_fault *fault)
+{
+    struct tcp_card mine = {0};
+    zt_err rc = find_way(j, meeting->host, fault);
+
+    if (!rc)
+        rc = make_card(j, meeting->host, &mine, fault);
+    if (!rc)
+        rc = meeting->gather(meeting->ctx, &mine, sizeof(mine), j->t->card, fault);
+    for (int r = 0; !rc && r < j->t->world; r++)
+        j->t->card[r].host[sizeof(mine.host) - 1] = 0;
+    return rc;
+}
+
+zt_err zt_tcp_join(struct tcp *t, const struct zt_comm_config *cfg,
+                   struct zt_fault *fault)
+{
+    struct join *j;
+    zt_err rc;
+
+    if (!cfg->meeting)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "comm: ranks cannot meet for tcp: start them with zlaunch, "
+                            "or set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a "
+                            "free port there)");
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return zt_fault_set(fault, ZT_E_NOMEM, "comm: tcp: no memory");
+    j->t = t;
+    j->listen_fd = -1;
+    rc = meet(j, cfg->meeting, fault);
+    j->deadline = now_s() + cfg->timeout_s;
+    for (int r = 0; !rc && r < t->rank; r++)
+        rc = call_rank(j, r, fault);
+    if (!rc)
+        rc = be_called(j, fault);
+    while (j->num_strangers)
+        drop_stranger(j, 0);
+    if (j->listen_fd >= 0)
+        close(j->listen_fd);
+    free(j);
+    return rc;
+}
