@@ -96,8 +96,10 @@ const struct zt_option zt_run_options[] = {
     FLAG("reduce_every_micro_batch",
          "sum gradients over ranks after each micro-batch, as ZeRO stages 2 and 3 do"),
     CHOICE("device", "auto", "auto|cpu|cuda|meta", "where the tensors live"),
-    CHOICE("comm", "auto", "auto|shm|mpi",
-           "how ranks talk: shared memory of a node, or MPI; auto: what the launch gave"),
+    CHOICE(
+        "comm", "auto", "auto|shm|mpi|tcp",
+        "how ranks talk: shared memory of a node, MPI, or TCP; auto: the first of these "
+        "that the launch gave"),
     CHOICE(
         "reduction_order", "rank", "rank|any",
         "sums over GPUs: in the order of ranks, the same bits whatever the stage, or in "

@@ -12,10 +12,10 @@
  * places between them and little time, and a rank that lost its place to one calls again.
  */
 #include "worker/comm/tcp_private.h"
+#include "common/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -31,7 +31,6 @@
 #define STRANGERS   64
 #define STRANGER_S  5.0
 #define REACH_S     30.0 /* for a rank that listens, as all do, to be reached */
-#define RESOLVE_S   60.0
 #define TRY_AGAIN_S 0.05
 #define IDLE_S      15 /* then three questions, 5 s apart: is the other host there? */
 
@@ -39,11 +38,6 @@ struct hello {
     uint32_t magic;
     int32_t from, to;
     uint8_t token[ZT_TCP_TOKEN];
-};
-
-struct address {
-    struct sockaddr_storage at;
-    socklen_t bytes;
 };
 
 /* One that connected and has yet to say who it is. */
@@ -58,18 +52,10 @@ struct join {
     struct tcp *t;
     int listen_fd;
     double deadline;
-    struct address own, master; /* on the way to each other */
+    struct tcp_way way;
     struct stranger stranger[STRANGERS];
     int num_strangers;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void sleep_s(double s)
 {
@@ -80,7 +66,7 @@ static void sleep_s(double s)
 
 static int wait_ms(double until)
 {
-    double left = (until - now_s()) * 1e3;
+    double left = (until - zt_now()) * 1e3;
 
     return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
 }
@@ -95,153 +81,18 @@ static bool same_token(const uint8_t *a, const uint8_t *b)
     return !differ;
 }
 
-/* ---------------------------------------------------------------- addresses */
-static bool is_loopback(const struct address *a)
-{
-    const struct sockaddr_in *v4 = (const void *)&a->at;
-    const struct sockaddr_in6 *v6 = (const void *)&a->at;
-
-    if (a->at.ss_family == AF_INET)
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-static void set_port(struct address *a, uint16_t port)
-{
-    /* the port is at the same place in both families */
-    ((struct sockaddr_in *)(void *)&a->at)->sin_port = htons(port);
-}
-
-static void address_text(const struct address *a, char out[INET6_ADDRSTRLEN])
-{
-    const struct sockaddr_in *v4 = (const void *)&a->at;
-    const struct sockaddr_in6 *v6 = (const void *)&a->at;
-
-    inet_ntop(a->at.ss_family,
-              a->at.ss_family == AF_INET ? (const void *)&v4->sin_addr
-                                         : (const void *)&v6->sin6_addr,
-              out, INET6_ADDRSTRLEN);
-}
-
-static bool parse_address(const char *text, struct address *out)
-{
-    struct sockaddr_in *v4 = (void *)&out->at;
-    struct sockaddr_in6 *v6 = (void *)&out->at;
-
-    *out = (struct address){.bytes = sizeof(*v4)};
-    v4->sin_family = AF_INET;
-    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1)
-        return true;
-    *out = (struct address){.bytes = sizeof(*v6)};
-    v6->sin6_family = AF_INET6;
-    return inet_pton(AF_INET6, text, &v6->sin6_addr) == 1;
-}
-
-/* The address that this host has on the way to `to`. No packet leaves for that. */
-static bool own_address(const struct address *to, struct address *own)
-{
-    int fd = socket(to->at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool fine;
-
-    if (fd < 0)
-        return false;
-    own->bytes = sizeof(own->at);
-    fine = !connect(fd, (const void *)&to->at, to->bytes) &&
-           !getsockname(fd, (void *)&own->at, &own->bytes);
-    close(fd);
-    return fine;
-}
-
-/* Names may take a moment to be known where hosts come and go. */
-static zt_err find_way(struct join *j, const char *host, struct zt_fault *fault)
-{
-    struct addrinfo want = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
-    double until = now_s() + RESOLVE_S;
-    bool found = false;
-    int e;
-
-    while ((e = getaddrinfo(host, "9", &want, &list)) == EAI_AGAIN && now_s() < until)
-        sleep_s(TRY_AGAIN_S);
-    if (e)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "comm: tcp: the host of rank 0, %s: %s: check MASTER_ADDR",
-                            host, gai_strerror(e));
-    for (struct addrinfo *a = list; a && !found; a = a->ai_next) {
-        j->master.bytes = a->ai_addrlen;
-        memcpy(&j->master.at, a->ai_addr, a->ai_addrlen);
-        found = own_address(&j->master, &j->own);
-    }
-    freeaddrinfo(list);
-    return found ? ZT_OK
-                 : zt_fault_set(fault, ZT_E_PEER,
-                                "comm: tcp: no network leads to the host of rank 0, %s: "
-                                "%s",
-                                host, strerror(errno));
-}
-
-/*
- * Where to reach a rank. Some hosts know their own name as a loopback address: only those
- * on the host of rank 0 take it for theirs, and others know that host better.
- */
-static bool address_of(const struct join *j, const struct tcp_card *c,
-                       struct address *out)
-{
-    if (!memchr(c->address, 0, sizeof(c->address)) || !parse_address(c->address, out))
-        return false;
-    if (is_loopback(out) && !is_loopback(&j->own))
-        *out = j->master;
-    set_port(out, c->port);
-    return true;
-}
-
-/* ---------------------------------------------------------------- listening */
-static bool says_loopback(const char *host)
-{
-    return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") ||
-           !strcmp(host, "::1");
-}
-
-/* Every address of this host, IPv6 and IPv4 if there is IPv6; or just loopback. */
-static int open_listener(const struct join *j, bool loopback)
-{
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct address any = {.bytes = sizeof(v6)};
-    int no = 0, fd = -1;
-
-    memcpy(&any.at, &v6, sizeof(v6));
-    if (loopback) {
-        any = j->own;
-        set_port(&any, 0);
-    }
-    fd = socket(any.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 && !loopback) {
-        any.bytes = sizeof(v4);
-        memcpy(&any.at, &v4, sizeof(v4));
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    }
-    if (fd < 0)
-        return -1;
-    if (any.at.ss_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    if (!bind(fd, (const void *)&any.at, any.bytes) && !listen(fd, SOMAXCONN))
-        return fd;
-    close(fd);
-    return -1;
-}
-
 /* What this rank tells the others. */
 static zt_err make_card(struct join *j, const char *host, struct tcp_card *c,
                         struct zt_fault *fault)
 {
-    struct address bound = {.bytes = sizeof(bound.at)};
+    struct tcp_address bound = {.bytes = sizeof(bound.at)};
 
-    j->listen_fd = open_listener(j, says_loopback(host));
+    j->listen_fd = zt_tcp_listen(&j->way, host);
     if (j->listen_fd < 0 || getsockname(j->listen_fd, (void *)&bound.at, &bound.bytes))
         return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: cannot listen: %s",
                             strerror(errno));
     c->port = ntohs(((const struct sockaddr_in *)(const void *)&bound.at)->sin_port);
-    address_text(&j->own, c->address);
+    zt_tcp_address_text(&j->way.own, c->address);
     gethostname(c->host, sizeof(c->host) - 1);
     if (getrandom(c->token, sizeof(c->token), 0) != (ssize_t)sizeof(c->token))
         return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: no random numbers here");
@@ -307,8 +158,8 @@ static zt_err wait_for(const struct join *j, struct pollfd *p, int num, double u
 
 /* ---------------------------------------------------------------- calling */
 /* *fd: connected; or -1 with *error, to be tried again. */
-static zt_err reach(const struct join *j, const struct address *a, double until, int *fd,
-                    int *error, struct zt_fault *fault)
+static zt_err reach(const struct join *j, const struct tcp_address *a, double until,
+                    int *fd, int *error, struct zt_fault *fault)
 {
     socklen_t n = sizeof(*error);
     struct pollfd p[2];
@@ -348,7 +199,7 @@ static zt_err greet(const struct join *j, int rank, int fd, bool *good,
     *good = false;
     if (send(fd, &mine, sizeof(mine), MSG_NOSIGNAL) != (ssize_t)sizeof(mine))
         return ZT_OK;
-    while (!rc && got < sizeof(theirs) && now_s() < j->deadline) {
+    while (!rc && got < sizeof(theirs) && zt_now() < j->deadline) {
         struct pollfd p[2] = {{fd, POLLIN, 0}};
         ssize_t n;
 
@@ -368,12 +219,12 @@ static zt_err greet(const struct join *j, int rank, int fd, bool *good,
                                 j->t->card[rank].address, j->t->card[rank].port, rank);
 }
 
-static zt_err cannot_reach(const struct join *j, int rank, const struct address *a,
+static zt_err cannot_reach(const struct join *j, int rank, const struct tcp_address *a,
                            int error, struct zt_fault *fault)
 {
     char text[INET6_ADDRSTRLEN] = "?";
 
-    address_text(a, text);
+    zt_tcp_address_text(a, text);
     return zt_fault_set(fault, ZT_E_PEER,
                         "comm: tcp: rank %d cannot reach rank %d on %s (%s port %d): %s: "
                         "ranks connect to each other at ports that the kernel chooses; "
@@ -386,16 +237,17 @@ static zt_err cannot_reach(const struct join *j, int rank, const struct address 
 
 static zt_err call_rank(struct join *j, int rank, struct zt_fault *fault)
 {
-    double give_up = now_s() + REACH_S;
-    struct address a;
+    double give_up = zt_now() + REACH_S;
+    struct tcp_address a;
     int error = 0;
 
-    if (!address_of(j, &j->t->card[rank], &a))
+    if (!zt_tcp_address_of(&j->way, &j->t->card[rank], &a))
         return zt_fault_set(fault, ZT_E_PEER, "comm: tcp: rank %d gave no address", rank);
-    while (now_s() < j->deadline && (!error || now_s() < give_up)) {
+    while (zt_now() < j->deadline && error != ECONNREFUSED &&
+           (!error || zt_now() < give_up)) { /* all listen: who refuses is gone */
         bool good = false;
         int fd;
-        zt_err rc = reach(j, &a, now_s() + REACH_S, &fd, &error, fault);
+        zt_err rc = reach(j, &a, zt_now() + REACH_S, &fd, &error, fault);
 
         if (!rc && fd >= 0)
             rc = greet(j, rank, fd, &good, fault);
@@ -439,7 +291,7 @@ static void take_in(struct join *j)
         if (j->num_strangers == STRANGERS)
             drop_stranger(j, oldest(j));
         j->stranger[j->num_strangers++] =
-            (struct stranger){.fd = fd, .until = now_s() + STRANGER_S};
+            (struct stranger){.fd = fd, .until = zt_now() + STRANGER_S};
     }
 }
 
@@ -479,7 +331,7 @@ static zt_err hear_strangers(struct join *j, const struct pollfd *p,
 
         if (p[i].revents)
             rc = hear_stranger(j, &j->stranger[i], &is_over, fault);
-        if (is_over || now_s() >= j->stranger[i].until)
+        if (is_over || zt_now() >= j->stranger[i].until)
             drop_stranger(j, i);
     }
     return rc;
@@ -525,7 +377,7 @@ static zt_err be_called(struct join *j, struct zt_fault *fault)
         if (n && j->stranger[oldest(j)].until < until)
             until = j->stranger[oldest(j)].until;
         p[n] = (struct pollfd){j->listen_fd, POLLIN, 0};
-        if (now_s() >= j->deadline)
+        if (zt_now() >= j->deadline)
             return did_not_come(j, fault);
         rc = wait_for(j, p, n + 1, until, fault);
         if (!rc)
@@ -541,7 +393,7 @@ static zt_err meet(struct join *j, const struct zt_comm_meeting *meeting,
                    struct zt_fault *fault)
 {
     struct tcp_card mine = {0};
-    zt_err rc = find_way(j, meeting->host, fault);
+    zt_err rc = zt_tcp_find_way(&j->way, meeting->host, fault);
 
     if (!rc)
         rc = make_card(j, meeting->host, &mine, fault);
@@ -569,7 +421,7 @@ zt_err zt_tcp_join(struct tcp *t, const struct zt_comm_config *cfg,
     j->t = t;
     j->listen_fd = -1;
     rc = meet(j, cfg->meeting, fault);
-    j->deadline = now_s() + cfg->timeout_s;
+    j->deadline = zt_now() + cfg->timeout_s;
     for (int r = 0; !rc && r < t->rank; r++)
         rc = call_rank(j, r, fault);
     if (!rc)

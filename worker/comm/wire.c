@@ -30,8 +30,7 @@ bool zt_wire_is_mpi(void)
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
         is_started = is_started || getenv(marks[i]);
     return is_started &&
-           (!getenv("MASTER_ADDR") ||
-            zt_loadable_find("ZLAUNCH_MPI_BACKEND", FILE_NAME, path, sizeof(path)));
+           zt_loadable_find("ZLAUNCH_MPI_BACKEND", FILE_NAME, path, sizeof(path));
 }
 
 zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault)

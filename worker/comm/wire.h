@@ -70,8 +70,7 @@ zt_err zt_wire_load(const struct zt_wire **out, struct zt_fault *fault) ZT_MUST_
 
 /*
  * Is MPI what carries the data of this process, if nobody says otherwise? An MPI launcher
- * started it, or a daemon that speaks for one; and the wire for MPI is there, or there is
- * nothing else (no MASTER_ADDR), so that a person should read why it is not.
+ * started it, or a daemon that speaks for one; and the wire for MPI is there.
  */
 bool zt_wire_is_mpi(void);
 

@@ -143,6 +143,7 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
 
     zt_event_phase("meeting the other ranks");
     rc = zt_peers_open(run, &e->peers, &cfg.shm_fd, fault);
+    cfg.meeting = zt_peers_meeting(e->peers);
     if (!rc)
         rc = zt_comm_open(&cfg, &e->comm, fault);
     if (!rc && run->world > 1 && run->zero.share_node_weights &&

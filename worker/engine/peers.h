@@ -1,15 +1,19 @@
 /*
- * peers.h -- how this rank comes to the memory that it shares with the others.
+ * peers.h -- how this rank comes to the memory that it shares with the others, or to
+ * connections with them.
  *
  * zlaunch hands it down, and its daemon watches the ranks. Ranks that others started
  * (torchrun, srun, scripts) meet in a store, pass it on between them, and watch each
  * other: one that ends without having said so turns every wait of the others into an
- * error. Under MPI nothing is needed.
+ * error. Ranks of several machines have no such memory: unless MPI connects them they
+ * meet in a store as well, which zlaunch gives the secret for, and connect (engine tcp).
+ * Under MPI nothing is needed.
  */
 #ifndef WORKER_ENGINE_PEERS_H
 #define WORKER_ENGINE_PEERS_H
 
 #include "common/run.h"
+#include "worker/comm/comm.h"
 
 struct zt_peers;
 
@@ -20,6 +24,8 @@ struct zt_peers;
  */
 zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
                      struct zt_fault *fault) ZT_MUST_CHECK;
+/* For zt_comm_config.meeting; NULL: there is none, nor a need for one. */
+const struct zt_comm_meeting *zt_peers_meeting(const struct zt_peers *p);
 /* The run ended in order: after the last collective. NULL is fine. */
 void zt_peers_leave(struct zt_peers *p);
 void zt_peers_close(struct zt_peers *p); /* NULL is fine */
