@@ -406,18 +406,23 @@ static void attention(void)
 static void norms(void)
 {
     struct zt_view x = bf16({TOKENS, WIDTH}), y = bf16({TOKENS, WIDTH}),
-                   dy = bf16({TOKENS, WIDTH}), dx = bf16({TOKENS, WIDTH});
+                   dy = bf16({TOKENS, WIDTH}), dx = bf16({TOKENS, WIDTH}),
+                   sum = bf16({TOKENS, WIDTH});
     struct zt_view w = bf16({WIDTH}), b = bf16({WIDTH}), dw = fp32({WIDTH}),
                    db = fp32({WIDTH}), mean = fp32({TOKENS}), rstd = fp32({TOKENS});
-    struct zt_layernorm_args f = {x, w, b, y, mean, rstd, 1e-5f};
+    struct zt_layernorm_args f = {x, w, b, y, mean, rstd, 1e-5f, {}, {}};
+    struct zt_layernorm_args fsum = {x, w, b, y, mean, rstd, 1e-5f, dy, sum};
     struct zt_layernorm_bwd_args g = {dy, x, w, mean, rstd, dx, dw, db, false};
-    struct zt_rmsnorm_args rf = {x, w, y, rstd, 1e-5f, false};
+    struct zt_rmsnorm_args rf = {x, w, y, rstd, 1e-5f, false, {}, {}};
+    struct zt_rmsnorm_args rfsum = {x, w, y, rstd, 1e-5f, false, dy, sum};
     struct zt_rmsnorm_bwd_args rg = {dy, x, w, rstd, dx, dw, false, false};
-    const char *shape = "16384 x 768";
+    const char *shape = "16384 x 768", *added = "16384 x 768, of x + add";
 
     ROW(layernorm, shape, GB, bytes({&x, &y, &mean, &rstd}), &f);
+    ROW(layernorm, added, GB, bytes({&x, &dy, &sum, &y, &mean, &rstd}), &fsum);
     ROW(layernorm_bwd, shape, GB, bytes({&dy, &x, &dx, &mean, &rstd}), &g);
     ROW(rmsnorm, shape, GB, bytes({&x, &y, &rstd}), &rf);
+    ROW(rmsnorm, added, GB, bytes({&x, &dy, &sum, &y, &rstd}), &rfsum);
     ROW(rmsnorm_bwd, shape, GB, bytes({&dy, &x, &dx, &rstd}), &rg);
 }
 

@@ -146,11 +146,15 @@ static void bench_rows(void)
                    h2 = tensor(ZT_BF16, TOKENS, 4 * WIDTH),
                    h3 = tensor(ZT_BF16, TOKENS, 4 * WIDTH),
                    bias = tensor(ZT_BF16, 0, 4 * WIDTH),
-                   dbias = tensor(ZT_F32, 0, 4 * WIDTH);
-    struct zt_layernorm_args ln = {x, w, w, y, mean, rstd, 1e-5f};
+                   dbias = tensor(ZT_F32, 0, 4 * WIDTH),
+                   total = tensor(ZT_BF16, TOKENS, WIDTH);
+    struct zt_layernorm_args ln = {
+        .x = x, .w = w, .b = w, .y = y, .mean = mean, .rstd = rstd, .eps = 1e-5f};
     struct zt_layernorm_bwd_args lnb = {z, x, w, mean, rstd, y, dw, db, true};
-    struct zt_rmsnorm_args rms = {x, w, y, rstd, 1e-5f, false};
+    struct zt_rmsnorm_args rms = {.x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-5f};
     struct zt_rmsnorm_bwd_args rmsb = {z, x, w, rstd, y, dw, false, false};
+    struct zt_layernorm_args add_ln = ln;
+    struct zt_rmsnorm_args add_rms = rms;
     struct zt_unary_args gelu = {ZT_U_GELU_TANH, h, h2};
     struct zt_unary_bwd_args gelub = {ZT_U_GELU_TANH, h, h2, h3, false};
     struct zt_glu_args glu = {ZT_U_SILU, h, h2, h3};
@@ -161,9 +165,13 @@ static void bench_rows(void)
     struct zt_dropout_args drop = {x, y, 0.1f, {1, 2, 3}, false};
     struct zt_random_args rnd = {x, {1, 2, 3}, true, 0, 1};
 
+    add_ln.add = add_rms.add = z;
+    add_ln.sum = add_rms.sum = total;
     LINE(layernorm, ln, 2 * act);
+    line("add, layernorm", call_layernorm, &add_ln, 4 * act);
     LINE(layernorm_bwd, lnb, 4 * act);
     LINE(rmsnorm, rms, 2 * act);
+    line("add, rmsnorm", call_rmsnorm, &add_rms, 4 * act);
     LINE(rmsnorm_bwd, rmsb, 3 * act);
     LINE(unary, gelu, 2 * ff);
     LINE(unary_bwd, gelub, 3 * ff);

@@ -73,10 +73,15 @@ struct zt_gemm_args {
     zt_epilogue epilogue;
 };
 
-/* x (N, C) -> y; w, b (C); mean, rstd (N) fp32 are kept for backward. b may be absent. */
+/*
+ * x (N, C) -> y; w, b (C); mean, rstd (N) fp32 are kept for backward. b may be absent.
+ * With add, what is normalised is x + add rounded to their dtype, and it is kept in sum;
+ * add and sum are as x, and sum may be x or add. The bits are those of binary, then this.
+ */
 struct zt_layernorm_args {
     struct zt_view x, w, b, y, mean, rstd;
     float eps;
+    struct zt_view add, sum; /* both, or neither */
 };
 /* dx = or += ; dw, db (C) fp32 +=, each may be absent */
 struct zt_layernorm_bwd_args {
@@ -84,11 +89,12 @@ struct zt_layernorm_bwd_args {
     bool accumulate;
 };
 
-/* y = x * rstd * (w or 1 + w); rstd (N) fp32 */
+/* y = x * rstd * (w or 1 + w); rstd (N) fp32; add and sum as in layernorm */
 struct zt_rmsnorm_args {
     struct zt_view x, w, y, rstd;
     float eps;
     bool add_one;
+    struct zt_view add, sum;
 };
 struct zt_rmsnorm_bwd_args {
     struct zt_view dy, x, w, rstd, dx, dw;

@@ -254,6 +254,20 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
 
 /* ---- norms ---- */
 
+/* What is normalised may be x + add, kept in sum. */
+static void norm_sum(struct check *c, const struct zt_view *x, const struct zt_view *add,
+                     const struct zt_view *sum)
+{
+    if (!given(add)) {
+        rule(c, !given(sum), "sum without add");
+        return;
+    }
+    like(c, "x", x, "add", add);
+    dtype_is(c, "add", add, x->dtype);
+    like(c, "x", x, "sum", sum);
+    dtype_is(c, "sum", sum, x->dtype);
+}
+
 zt_err zt_check_layernorm(const struct zt_layernorm_args *a, struct zt_fault *fault)
 {
     struct check c = {"layernorm", fault, ZT_OK};
@@ -268,6 +282,7 @@ zt_err zt_check_layernorm(const struct zt_layernorm_args *a, struct zt_fault *fa
     like(&c, "x", &a->x, "y", &a->y);
     f32_along(&c, "x", &a->x, 0, "mean", &a->mean);
     f32_along(&c, "x", &a->x, 0, "rstd", &a->rstd);
+    norm_sum(&c, &a->x, &a->add, &a->sum);
     return c.rc;
 }
 
@@ -300,6 +315,7 @@ zt_err zt_check_rmsnorm(const struct zt_rmsnorm_args *a, struct zt_fault *fault)
     floats(&c, "w", &a->w);
     like(&c, "x", &a->x, "y", &a->y);
     f32_along(&c, "x", &a->x, 0, "rstd", &a->rstd);
+    norm_sum(&c, &a->x, &a->add, &a->sum);
     return c.rc;
 }
 

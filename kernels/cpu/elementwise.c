@@ -93,13 +93,6 @@ struct binary_job {
     const float *tiled; /* a short b, repeated to `run` elements; NULL: read b itself */
 };
 
-ZT_SIMD static void add_into(float *restrict out, const float *x, const float *y,
-                             int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        out[i] = x[i] + y[i];
-}
-
 ZT_SIMD static void mul_into(float *restrict out, const float *x, const float *y,
                              int64_t n)
 {
@@ -125,7 +118,7 @@ static void binary_steps(int64_t begin, int64_t end, int thread, void *ctx)
             job->tiled ? job->tiled : zt_tile_load(a->b.data, a->b.dtype, in_b, n, bin);
 
         if (a->kind == ZT_B_ADD)
-            add_into(out, x, y, n);
+            zt_tile_add_to(out, x, y, n);
         else
             mul_into(out, x, y, n);
         zt_tile_store(a->y.data, a->y.dtype, at, n, out, a->accumulate);

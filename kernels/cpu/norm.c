@@ -1,13 +1,16 @@
 /*
  * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over rows (N, C).
  *
- * forward   mean, then the squared distances from it, then the result: the row is read
- *           from memory once, the rest happens in a tile.
+ * forward   an addition if there is one, its sum being the row from then on; mean, the
+ *           squared distances from it, the result. Memory is read once, the rest happens
+ *           in a tile.
  * backward  with h = (x - mean) * rstd and g = dy * w:
  *               dx = rstd * (g - avg(g) - h * avg(g * h)),  dw += dy * h,  db += dy
- *           (RMS norm: mean 0, no avg(g), w or 1 + w.) dw and db are summed over fixed
- *           chunks of rows, rows in order, then the chunks in order.
- * Sums over a row: fp32 in a tile, double over tiles.
+ *           dw and db are summed over fixed chunks of rows: rows in order, then chunks
+ *           in order.
+ *
+ * An RMS norm is a layer norm with mean 0, no b, no avg(g), and w or 1 + w. Sums over a
+ * row: fp32 in a tile, double over tiles.
  */
 #include <math.h>
 
@@ -21,12 +24,12 @@
 /* Both norms, forward and backward; what one lacks is NULL or false. */
 struct job {
     int64_t cols, rows;
-    const struct zt_view *x, *y, *dy, *dx;
-    float *mean, *rstd;
+    const struct zt_view *x, *add, *sum, *y, *dy, *dx;
+    float *mean, *rstd; /* mean NULL: RMS norm */
     const float *w, *b; /* (C) fp32, in scratch or in place */
     float *dw, *db;     /* (chunks, C) */
     float eps;
-    bool centered, accumulate;
+    bool accumulate;
 };
 
 static int64_t tile_of(int64_t cols, int64_t at)
@@ -74,15 +77,31 @@ ZT_SIMD static void scale_tile(float *restrict y, const float *restrict x, float
             y[i] = (x[i] - mean) * rstd * w[i];
 }
 
+/* The row that is normalised, made first where it is a sum; `in` and `spare`: a tile. */
+static struct zt_row row_of(const struct job *job, int64_t row, float *in, float *spare)
+{
+    const struct zt_view *x = job->x, *add = job->add, *sum = add->data ? job->sum : x;
+    int64_t start = row * job->cols;
+
+    for (int64_t at = 0; add->data && at < job->cols; at += ZT_TILE) {
+        int64_t n = tile_of(job->cols, at);
+
+        zt_tile_add_to(in, zt_tile_load(x->data, x->dtype, start + at, n, in),
+                       zt_tile_load(add->data, add->dtype, start + at, n, spare), n);
+        zt_tile_store(sum->data, sum->dtype, start + at, n, in, false);
+    }
+    return zt_row_at(sum->data, sum->dtype, start, in);
+}
+
 static void forward_row(const struct job *job, int64_t row)
 {
     float in[ZT_TILE], out[ZT_TILE];
-    struct zt_row x = zt_row_at(job->x->data, job->x->dtype, row * job->cols, in);
+    struct zt_row x = row_of(job, row, in, out);
     int64_t cols = job->cols, at, n;
     double sum = 0, sq = 0;
     float mean, rstd;
 
-    for (at = 0; job->centered && at < cols; at += ZT_TILE) {
+    for (at = 0; job->mean && at < cols; at += ZT_TILE) {
         n = tile_of(cols, at);
         sum += (double)zt_tile_sum(zt_row_tile(&x, at, n), n);
     }
@@ -98,7 +117,7 @@ static void forward_row(const struct job *job, int64_t row)
                    job->b ? job->b + at : NULL, n);
         zt_tile_store(job->y->data, job->y->dtype, row * cols + at, n, out, false);
     }
-    if (job->centered)
+    if (job->mean)
         job->mean[row] = mean;
     job->rstd[row] = rstd;
 }
@@ -116,50 +135,54 @@ static int64_t row_grain(int64_t cols)
     return cols >= ZT_GRAIN ? 1 : ZT_GRAIN / (cols ? cols : 1);
 }
 
-zt_err zt_cpu_layernorm(struct zt_device *dev, struct zt_stream *s,
-                        const struct zt_layernorm_args *a, struct zt_fault *fault)
+static zt_err forward(struct zt_device *dev, const struct zt_layernorm_args *a,
+                      bool one_more, struct zt_fault *fault)
 {
-    struct job job = {.x = &a->x, .y = &a->y, .eps = a->eps, .centered = true};
-    zt_err rc = zt_check_layernorm(a, fault);
+    struct job job = {.rows = a->x.shape[0],
+                      .cols = a->x.shape[1],
+                      .x = &a->x,
+                      .add = &a->add,
+                      .sum = &a->sum,
+                      .y = &a->y,
+                      .mean = a->mean.data,
+                      .rstd = a->rstd.data,
+                      .eps = a->eps};
     void *scratch;
+    zt_err rc;
 
-    (void)s;
-    if (rc)
-        return rc;
-    job.rows = a->x.shape[0];
-    job.cols = a->x.shape[1];
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, 2 * (size_t)job.cols * sizeof(float),
                         &scratch, fault);
     if (rc)
         return rc;
-    job.mean = a->mean.data;
-    job.rstd = a->rstd.data;
-    job.w = weights(&a->w, false, scratch);
+    job.w = weights(&a->w, one_more, scratch);
     job.b = weights(&a->b, false, (float *)scratch + job.cols);
     zt_parallel_for(job.rows, row_grain(job.cols), forward_part, &job);
     return ZT_OK;
 }
 
+zt_err zt_cpu_layernorm(struct zt_device *dev, struct zt_stream *s,
+                        const struct zt_layernorm_args *a, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_layernorm(a, fault);
+
+    (void)s;
+    return rc ? rc : forward(dev, a, false, fault);
+}
+
 zt_err zt_cpu_rmsnorm(struct zt_device *dev, struct zt_stream *s,
                       const struct zt_rmsnorm_args *a, struct zt_fault *fault)
 {
-    struct job job = {.x = &a->x, .y = &a->y, .eps = a->eps};
+    struct zt_layernorm_args same = {.x = a->x,
+                                     .w = a->w,
+                                     .y = a->y,
+                                     .rstd = a->rstd,
+                                     .eps = a->eps,
+                                     .add = a->add,
+                                     .sum = a->sum};
     zt_err rc = zt_check_rmsnorm(a, fault);
-    void *scratch;
 
     (void)s;
-    if (rc)
-        return rc;
-    job.rows = a->x.shape[0];
-    job.cols = a->x.shape[1];
-    rc = zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL, (size_t)job.cols * sizeof(float),
-                        &scratch, fault);
-    if (rc)
-        return rc;
-    job.rstd = a->rstd.data;
-    job.w = weights(&a->w, a->add_one, scratch);
-    zt_parallel_for(job.rows, row_grain(job.cols), forward_part, &job);
-    return ZT_OK;
+    return rc ? rc : forward(dev, &same, a->add_one, fault);
 }
 
 /* ---- backward ---- */
@@ -189,7 +212,7 @@ static void backward_row(const struct job *job, int64_t row, float *dw, float *d
     int64_t cols = job->cols, at, n;
     struct zt_row x = zt_row_at(job->x->data, job->x->dtype, row * cols, xin);
     struct zt_row dy = zt_row_at(job->dy->data, job->dy->dtype, row * cols, dyin);
-    float mean = job->centered ? job->mean[row] : 0, rstd = job->rstd[row];
+    float mean = job->mean ? job->mean[row] : 0, rstd = job->rstd[row];
     double sum_g = 0, sum_gh = 0;
     float avg_g, avg_gh;
 
@@ -201,7 +224,7 @@ static void backward_row(const struct job *job, int64_t row, float *dw, float *d
             zt_tile_add_mul(dw + at, d, h, n);
         if (db)
             zt_tile_add(db + at, d, n);
-        if (job->centered)
+        if (job->mean)
             sum_g += (double)zt_tile_sum(g, n);
         sum_gh += (double)zt_tile_dot(g, h, n);
     }
@@ -240,62 +263,59 @@ static void backward_chunks(int64_t begin, int64_t end, int thread, void *ctx)
     }
 }
 
-/* Everything but the weights and statistics is in `job`. */
-static zt_err backward(struct zt_device *dev, struct job *job, const struct zt_view *w,
-                       bool one_more, const struct zt_view *dw, const struct zt_view *db,
-                       struct zt_fault *fault)
+static zt_err backward(struct zt_device *dev, const struct zt_layernorm_bwd_args *a,
+                       bool one_more, struct zt_fault *fault)
 {
-    int64_t chunks, per;
+    struct job job = {.rows = a->x.shape[0],
+                      .cols = a->x.shape[1],
+                      .x = &a->x,
+                      .dy = &a->dy,
+                      .dx = &a->dx,
+                      .mean = a->mean.data,
+                      .rstd = a->rstd.data,
+                      .accumulate = a->accumulate};
+    int64_t chunks = zt_num_chunks(job.rows), per = chunks * job.cols;
     float *scratch;
     void *p;
     zt_err rc;
 
-    job->rows = job->x->shape[0];
-    job->cols = job->x->shape[1];
-    chunks = zt_num_chunks(job->rows);
-    per = chunks * job->cols;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_KERNEL,
-                        (size_t)(job->cols + 2 * per) * sizeof(float), &p, fault);
+                        (size_t)(job.cols + 2 * per) * sizeof(float), &p, fault);
     if (rc)
         return rc;
     scratch = p;
-    job->w = weights(w, one_more, scratch);
-    job->dw = dw && dw->data ? scratch + job->cols : NULL;
-    job->db = db && db->data ? scratch + job->cols + per : NULL;
-    zt_parallel_for(chunks, 1, backward_chunks, job);
-    if (dw && dw->data)
-        zt_sum_chunks(job->dw, chunks, job->cols, dw->data, ZT_F32, true);
-    if (db && db->data)
-        zt_sum_chunks(job->db, chunks, job->cols, db->data, ZT_F32, true);
+    job.w = weights(&a->w, one_more, scratch);
+    job.dw = a->dw.data ? scratch + job.cols : NULL;
+    job.db = a->db.data ? scratch + job.cols + per : NULL;
+    zt_parallel_for(chunks, 1, backward_chunks, &job);
+    if (job.dw)
+        zt_sum_chunks(job.dw, chunks, job.cols, a->dw.data, ZT_F32, true);
+    if (job.db)
+        zt_sum_chunks(job.db, chunks, job.cols, a->db.data, ZT_F32, true);
     return ZT_OK;
 }
 
 zt_err zt_cpu_layernorm_bwd(struct zt_device *dev, struct zt_stream *s,
                             const struct zt_layernorm_bwd_args *a, struct zt_fault *fault)
 {
-    struct job job = {.x = &a->x,
-                      .dy = &a->dy,
-                      .dx = &a->dx,
-                      .mean = a->mean.data,
-                      .rstd = a->rstd.data,
-                      .centered = true,
-                      .accumulate = a->accumulate};
     zt_err rc = zt_check_layernorm_bwd(a, fault);
 
     (void)s;
-    return rc ? rc : backward(dev, &job, &a->w, false, &a->dw, &a->db, fault);
+    return rc ? rc : backward(dev, a, false, fault);
 }
 
 zt_err zt_cpu_rmsnorm_bwd(struct zt_device *dev, struct zt_stream *s,
                           const struct zt_rmsnorm_bwd_args *a, struct zt_fault *fault)
 {
-    struct job job = {.x = &a->x,
-                      .dy = &a->dy,
-                      .dx = &a->dx,
-                      .rstd = a->rstd.data,
-                      .accumulate = a->accumulate};
+    struct zt_layernorm_bwd_args same = {.dy = a->dy,
+                                         .x = a->x,
+                                         .w = a->w,
+                                         .rstd = a->rstd,
+                                         .dx = a->dx,
+                                         .dw = a->dw,
+                                         .accumulate = a->accumulate};
     zt_err rc = zt_check_rmsnorm_bwd(a, fault);
 
     (void)s;
-    return rc ? rc : backward(dev, &job, &a->w, a->add_one, &a->dw, NULL, fault);
+    return rc ? rc : backward(dev, &same, a->add_one, fault);
 }

@@ -23,14 +23,6 @@ const float *zt_tile_load(const void *base, zt_dtype dtype, int64_t at, int64_t 
     }
 }
 
-/* out may be x */
-ZT_SIMD static void add_into(float *out, const float *x, const float *y, int64_t n)
-{
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++)
-        out[i] = x[i] + y[i];
-}
-
 void zt_tile_store(void *base, zt_dtype dtype, int64_t at, int64_t n, const float *buf,
                    bool accumulate)
 {
@@ -41,7 +33,7 @@ void zt_tile_store(void *base, zt_dtype dtype, int64_t at, int64_t n, const floa
         return;
     }
     if (accumulate) {
-        add_into(sum, zt_tile_load(base, dtype, at, n, sum), buf, n);
+        zt_tile_add_to(sum, zt_tile_load(base, dtype, at, n, sum), buf, n);
         buf = sum;
     }
     switch (dtype) {
@@ -124,6 +116,13 @@ ZT_SIMD float zt_tile_max(const float *x, int64_t n)
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
+}
+
+ZT_SIMD void zt_tile_add_to(float *out, const float *x, const float *y, int64_t n)
+{
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] + y[i];
 }
 
 ZT_SIMD void zt_tile_add(float *restrict acc, const float *restrict x, int64_t n)

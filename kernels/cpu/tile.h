@@ -48,6 +48,9 @@ float zt_tile_dot(const float *x, const float *y, int64_t n);
 float zt_tile_sum_sq_from(const float *x, float center, int64_t n); /* (x - center)^2 */
 float zt_tile_max(const float *x, int64_t n); /* NaNs are passed over; -inf if n is 0 */
 
+/* out[i] = x[i] + y[i]; out may be x */
+void zt_tile_add_to(float *out, const float *x, const float *y, int64_t n);
+
 /* acc[i] += x[i], acc[i] += x[i] * y[i] (two roundings) */
 void zt_tile_add(float *acc, const float *x, int64_t n);
 void zt_tile_add_mul(float *acc, const float *x, const float *y, int64_t n);

@@ -1,14 +1,16 @@
 /*
  * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over rows (N, C).
  *
- * forward   mean, then the squared distances from it, then the result. A row is read from
- *           memory once: the second and third time it is in the L1 cache.
+ * forward   an addition if there is one, its sum being the row from then on; mean, the
+ *           squared distances from it, the result. Memory is read once: each thread keeps
+ *           to its packs of the row, which the next times are in the L1 cache.
  * backward  with h = (x - mean) * rstd and g = dy * w:
  *               dx = rstd * (g - avg(g) - h * avg(g * h)),  dw += dy * h,  db += dy
- *           (RMS norm: mean 0, no avg(g), w or 1 + w.) A block has a chunk of rows; each
- *           thread has one pack of columns for as long, and sums dw and db in registers.
- *           Then as in chunks.h.
- * Sums are fp32. A row belongs to a block, or, where a warp has enough lanes, to a warp.
+ *           A block has a chunk of rows; each thread has one pack of columns for as long,
+ *           and sums dw and db in registers. Then as in chunks.h.
+ *
+ * An RMS norm is a layer norm with mean 0, no b, no avg(g), and w or 1 + w. Sums are
+ * fp32. A row belongs to a block, or, where a warp has enough lanes, to a warp.
  */
 #include "kernels/cuda/chunks.h"
 
@@ -35,10 +37,11 @@ static __device__ __forceinline__ void load_weight(float w[ZT_PACK],
 
 struct norm_job {
     struct zt_operand x, w, b, y;
-    float *mean, *rstd;
+    struct zt_operand term1, term2; /* where x is their sum, to be made */
+    float *mean, *rstd;             /* mean NULL: RMS norm */
     int64_t rows, cols;
     float eps;
-    bool centered, add_one;
+    bool add_one;
 };
 
 #define AT_ONCE 2 /* packs of a thread whose loads are under way together */
@@ -48,17 +51,37 @@ static __device__ __forceinline__ int64_t packs_apart(void)
     return (int64_t)blockDim.x * ZT_PACK;
 }
 
-/* Packs of x at col, col + packs_apart(), ...; 0 past the end. */
-static __device__ __forceinline__ void load_x(float x[AT_ONCE][ZT_PACK],
-                                              const struct norm_job &a, int64_t row,
-                                              int64_t col)
+/* Packs of o at col, col + packs_apart(), ...; 0 past the end. */
+static __device__ __forceinline__ void load_packs(float x[AT_ONCE][ZT_PACK],
+                                                  const struct zt_operand &o,
+                                                  const struct norm_job &a, int64_t row,
+                                                  int64_t col)
 {
     struct zt_raw r[AT_ONCE];
 
     for (int k = 0; k < AT_ONCE; k++, col += packs_apart())
-        r[k] = zt_fetch(a.x, row * a.cols + col, a.cols - col);
+        r[k] = zt_fetch(o, row * a.cols + col, a.cols - col);
     for (int k = 0; k < AT_ONCE; k++)
-        zt_unpack(x[k], r[k], a.x);
+        zt_unpack(x[k], r[k], o);
+}
+
+/* x = term1 + term2: the packs that the thread reads afterwards, and no others. */
+static __device__ __forceinline__ void add_row(const struct norm_job &a, int64_t row)
+{
+    float sum[AT_ONCE][ZT_PACK], add[AT_ONCE][ZT_PACK];
+
+    for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols;
+         col += AT_ONCE * packs_apart()) {
+        load_packs(sum, a.term1, a, row, col);
+        load_packs(add, a.term2, a, row, col);
+        for (int k = 0; k < AT_ONCE; k++) {
+            int64_t at = col + k * packs_apart();
+
+            for (int i = 0; i < ZT_PACK; i++)
+                sum[k][i] = __fadd_rn(sum[k][i], add[k][i]);
+            zt_store(a.x, row * a.cols + at, a.cols - at, false, sum[k]);
+        }
+    }
 }
 
 static __device__ __forceinline__ float row_mean(const struct norm_job &a, int64_t row,
@@ -68,7 +91,7 @@ static __device__ __forceinline__ float row_mean(const struct norm_job &a, int64
 
     for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols;
          col += AT_ONCE * packs_apart()) {
-        load_x(x, a, row, col);
+        load_packs(x, a.x, a, row, col);
         for (int k = 0; k < AT_ONCE; k++)
             for (int i = 0; i < ZT_PACK; i++)
                 sum += x[k][i];
@@ -83,7 +106,7 @@ static __device__ __forceinline__ float row_rstd(const struct norm_job &a, int64
 
     for (int64_t col = threadIdx.x * ZT_PACK; col < a.cols;
          col += AT_ONCE * packs_apart()) {
-        load_x(x, a, row, col);
+        load_packs(x, a.x, a, row, col);
         for (int k = 0; k < AT_ONCE; k++)
             for (int i = 0; i < ZT_PACK; i++) {
                 bool exists = col + k * packs_apart() + i < a.cols;
@@ -111,21 +134,36 @@ static __device__ __forceinline__ void scale_row(const struct norm_job &a, int64
     }
 }
 
-static __global__ void norm_kernel(struct norm_job a)
+/* All rows of a warp or block. (The job by value: by reference it costs registers.) */
+template <bool adding> static __device__ __forceinline__ void norm_rows(struct norm_job a)
 {
     __shared__ float part[ZT_WARP];
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
 
     for (; row < a.rows; row += (int64_t)gridDim.x * blockDim.y) {
-        float mean = a.centered ? row_mean(a, row, part) : 0.0f;
-        float rstd = row_rstd(a, row, mean, part);
+        float mean, rstd;
 
+        if (adding)
+            add_row(a, row);
+        mean = a.mean ? row_mean(a, row, part) : 0.0f;
+        rstd = row_rstd(a, row, mean, part);
         scale_row(a, row, mean, rstd);
         if (threadIdx.x == 0)
             a.rstd[row] = rstd;
-        if (threadIdx.x == 0 && a.centered)
+        if (threadIdx.x == 0 && a.mean)
             a.mean[row] = mean;
     }
+}
+
+static __global__ void norm_kernel(struct norm_job a)
+{
+    norm_rows<false>(a);
+}
+
+/* A kernel of its own: an addition's registers cost rows that are under way. */
+static __global__ void __launch_bounds__(MOST_THREADS) add_norm_kernel(struct norm_job a)
+{
+    norm_rows<true>(a);
 }
 
 /* Up to four packs of a row a lane; longer rows have a block, with two a thread. */
@@ -138,64 +176,64 @@ static dim3 forward_threads(int64_t cols)
     return dim3(ZT_WARP * (unsigned)(warps < 32 ? warps : 32));
 }
 
-/* The rest is in `job`. */
 static zt_err forward(const char *what, struct zt_device *dev, struct zt_stream *s,
-                      struct norm_job *job, const struct zt_view *x,
-                      const struct zt_view *y, struct zt_fault *fault)
+                      const struct zt_layernorm_args *a, bool add_one,
+                      struct zt_fault *fault)
 {
-    dim3 threads = forward_threads(x->shape[1]);
+    struct norm_job job = {};
+    dim3 threads;
 
-    job->rows = x->shape[0];
-    job->cols = x->shape[1];
-    job->x = zt_operand_of(x, job->cols);
-    job->y = zt_operand_of(y, job->cols);
-    if (job->rows == 0 || job->cols == 0)
+    job.rows = a->x.shape[0];
+    job.cols = a->x.shape[1];
+    if (job.rows == 0 || job.cols == 0)
         return ZT_OK;
-    return zt_cuda_launch(what, fault, dev, s, zt_cuda_blocks(dev, job->rows, threads.y),
-                          threads, norm_kernel, *job);
+    job.x = zt_operand_of(a->add.data ? &a->sum : &a->x, job.cols);
+    job.term1 = zt_operand_of(&a->x, job.cols);
+    job.term2 = zt_operand_of(&a->add, job.cols);
+    job.w = zt_flat_operand(&a->w);
+    job.b = zt_flat_operand(&a->b);
+    job.y = zt_operand_of(&a->y, job.cols);
+    job.mean = static_cast<float *>(a->mean.data);
+    job.rstd = static_cast<float *>(a->rstd.data);
+    job.eps = a->eps;
+    job.add_one = add_one;
+    threads = forward_threads(job.cols);
+    return zt_cuda_launch(what, fault, dev, s, zt_cuda_blocks(dev, job.rows, threads.y),
+                          threads, a->add.data ? add_norm_kernel : norm_kernel, job);
 }
 
 zt_err zt_cuda_layernorm(struct zt_device *dev, struct zt_stream *s,
                          const struct zt_layernorm_args *a, struct zt_fault *fault)
 {
     zt_err rc = zt_check_layernorm(a, fault);
-    struct norm_job job = {};
 
-    if (rc)
-        return rc;
-    job.w = zt_flat_operand(&a->w);
-    if (a->b.data)
-        job.b = zt_flat_operand(&a->b);
-    job.mean = static_cast<float *>(a->mean.data);
-    job.rstd = static_cast<float *>(a->rstd.data);
-    job.eps = a->eps;
-    job.centered = true;
-    return forward("layernorm", dev, s, &job, &a->x, &a->y, fault);
+    return rc ? rc : forward("layernorm", dev, s, a, false, fault);
 }
 
 zt_err zt_cuda_rmsnorm(struct zt_device *dev, struct zt_stream *s,
                        const struct zt_rmsnorm_args *a, struct zt_fault *fault)
 {
     zt_err rc = zt_check_rmsnorm(a, fault);
-    struct norm_job job = {};
+    struct zt_layernorm_args same = {};
 
-    if (rc)
-        return rc;
-    job.w = zt_flat_operand(&a->w);
-    job.rstd = static_cast<float *>(a->rstd.data);
-    job.eps = a->eps;
-    job.add_one = a->add_one;
-    return forward("rmsnorm", dev, s, &job, &a->x, &a->y, fault);
+    same.x = a->x;
+    same.w = a->w;
+    same.y = a->y;
+    same.rstd = a->rstd;
+    same.eps = a->eps;
+    same.add = a->add;
+    same.sum = a->sum;
+    return rc ? rc : forward("rmsnorm", dev, s, &same, a->add_one, fault);
 }
 
 /* ---- backward ---- */
 
 struct norm_bwd_job {
     struct zt_operand dy, x, w, dx;
-    const float *mean, *rstd;
-    float *dw, *db; /* (chunks, C) in scratch, or NULL */
+    const float *mean, *rstd; /* mean NULL: RMS norm */
+    float *dw, *db;           /* (chunks, C) in scratch, or NULL */
     int64_t rows, cols, each;
-    bool centered, add_one, accumulate;
+    bool add_one, accumulate;
 };
 
 /* One pack of one row; past the end of the row g is 0, and so is what it adds. */
@@ -207,7 +245,7 @@ static __device__ __forceinline__ void load_pack(struct norm_pack *p,
                                                  const struct norm_bwd_job &a,
                                                  int64_t row, int64_t col)
 {
-    float mean = a.centered ? a.mean[row] : 0.0f, rstd = a.rstd[row];
+    float mean = a.mean ? a.mean[row] : 0.0f, rstd = a.rstd[row];
 
     zt_load_two(p->g, a.dy, p->h, a.x, row * a.cols + col, a.cols - col);
     for (int i = 0; i < ZT_PACK; i++)
@@ -279,7 +317,7 @@ static __global__ void __launch_bounds__(MOST_THREADS)
         weigh(&p, a, own, &sum_g, &sum_gh);
         if (split)
             add_other_packs(a, row, own, &sum_g, &sum_gh);
-        sum_g = a.centered ? row_sum(sum_g, part) : 0.0f;
+        sum_g = a.mean ? row_sum(sum_g, part) : 0.0f;
         sum_gh = row_sum(sum_gh, part);
         if (a.dx.data)
             store_dx(a, row, own, p, sum_g / (float)a.cols, sum_gh / (float)a.cols);
@@ -301,18 +339,16 @@ static dim3 backward_threads(int64_t cols)
         (unsigned)(warps * ZT_WARP < MOST_THREADS ? warps * ZT_WARP : MOST_THREADS));
 }
 
-/* Everything but shapes, dw and db is in `job`. */
 static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream *s,
-                       struct norm_bwd_job *job, const struct zt_view *x,
-                       const struct zt_view *dw, const struct zt_view *db,
+                       const struct zt_layernorm_bwd_args *a, bool add_one,
                        struct zt_fault *fault)
 {
-    int64_t rows = x->shape[0], cols = x->shape[1];
+    int64_t rows = a->x.shape[0], cols = a->x.shape[1], chunks;
     int64_t fits = (int64_t)(ZT_CUDA_SCRATCH / (2 * sizeof(float)));
     dim3 threads = backward_threads(cols);
     unsigned across = (unsigned)((zt_packs(cols) + threads.x - 1) / threads.x);
     float *scratch = static_cast<float *>(zt_cuda_scratch(dev, s));
-    int64_t chunks;
+    struct norm_bwd_job job = {};
     zt_err rc;
 
     if (rows == 0 || cols == 0)
@@ -322,21 +358,28 @@ static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream
                             "cuda: %s: rows of %lld, at most %lld", what, (long long)cols,
                             (long long)fits);
     fits /= cols;
-    job->rows = rows;
-    job->cols = cols;
-    job->each = zt_rows_each(rows, 8 * (int64_t)threads.y,
-                             fits < ZT_CHUNKS_MOST ? fits : ZT_CHUNKS_MOST);
-    chunks = (rows + job->each - 1) / job->each;
-    job->dw = dw && dw->data ? scratch : NULL;
-    job->db = db && db->data ? scratch + chunks * cols : NULL;
-    rc =
-        zt_cuda_launch(what, fault, dev, s, dim3((unsigned)chunks, across), threads,
-                       across > 1 ? norm_bwd_kernel<true> : norm_bwd_kernel<false>, *job);
-    if (!rc && job->dw)
-        rc = zt_cuda_sum_chunks(what, dev, s, job->dw, chunks, cols, dw->data, ZT_F32,
+    job.rows = rows;
+    job.cols = cols;
+    job.each = zt_rows_each(rows, 8 * (int64_t)threads.y,
+                            fits < ZT_CHUNKS_MOST ? fits : ZT_CHUNKS_MOST);
+    chunks = (rows + job.each - 1) / job.each;
+    job.dy = zt_operand_of(&a->dy, cols);
+    job.x = zt_operand_of(&a->x, cols);
+    job.w = zt_flat_operand(&a->w);
+    job.dx = zt_operand_of(&a->dx, cols);
+    job.mean = static_cast<const float *>(a->mean.data);
+    job.rstd = static_cast<const float *>(a->rstd.data);
+    job.dw = a->dw.data ? scratch : NULL;
+    job.db = a->db.data ? scratch + chunks * cols : NULL;
+    job.add_one = add_one;
+    job.accumulate = a->accumulate;
+    rc = zt_cuda_launch(what, fault, dev, s, dim3((unsigned)chunks, across), threads,
+                        across > 1 ? norm_bwd_kernel<true> : norm_bwd_kernel<false>, job);
+    if (!rc && job.dw)
+        rc = zt_cuda_sum_chunks(what, dev, s, job.dw, chunks, cols, a->dw.data, ZT_F32,
                                 true, fault);
-    if (!rc && job->db)
-        rc = zt_cuda_sum_chunks(what, dev, s, job->db, chunks, cols, db->data, ZT_F32,
+    if (!rc && job.db)
+        rc = zt_cuda_sum_chunks(what, dev, s, job.db, chunks, cols, a->db.data, ZT_F32,
                                 true, fault);
     return rc;
 }
@@ -346,37 +389,22 @@ zt_err zt_cuda_layernorm_bwd(struct zt_device *dev, struct zt_stream *s,
                              struct zt_fault *fault)
 {
     zt_err rc = zt_check_layernorm_bwd(a, fault);
-    struct norm_bwd_job job = {};
 
-    if (rc)
-        return rc;
-    job.dy = zt_operand_of(&a->dy, a->x.shape[1]);
-    job.x = zt_operand_of(&a->x, a->x.shape[1]);
-    job.w = zt_flat_operand(&a->w);
-    if (a->dx.data)
-        job.dx = zt_operand_of(&a->dx, a->x.shape[1]);
-    job.mean = static_cast<const float *>(a->mean.data);
-    job.rstd = static_cast<const float *>(a->rstd.data);
-    job.centered = true;
-    job.accumulate = a->accumulate;
-    return backward("layernorm_bwd", dev, s, &job, &a->x, &a->dw, &a->db, fault);
+    return rc ? rc : backward("layernorm_bwd", dev, s, a, false, fault);
 }
 
 zt_err zt_cuda_rmsnorm_bwd(struct zt_device *dev, struct zt_stream *s,
                            const struct zt_rmsnorm_bwd_args *a, struct zt_fault *fault)
 {
     zt_err rc = zt_check_rmsnorm_bwd(a, fault);
-    struct norm_bwd_job job = {};
+    struct zt_layernorm_bwd_args same = {};
 
-    if (rc)
-        return rc;
-    job.dy = zt_operand_of(&a->dy, a->x.shape[1]);
-    job.x = zt_operand_of(&a->x, a->x.shape[1]);
-    job.w = zt_flat_operand(&a->w);
-    if (a->dx.data)
-        job.dx = zt_operand_of(&a->dx, a->x.shape[1]);
-    job.rstd = static_cast<const float *>(a->rstd.data);
-    job.add_one = a->add_one;
-    job.accumulate = a->accumulate;
-    return backward("rmsnorm_bwd", dev, s, &job, &a->x, &a->dw, NULL, fault);
+    same.dy = a->dy;
+    same.x = a->x;
+    same.w = a->w;
+    same.rstd = a->rstd;
+    same.dx = a->dx;
+    same.dw = a->dw;
+    same.accumulate = a->accumulate;
+    return rc ? rc : backward("rmsnorm_bwd", dev, s, &same, a->add_one, fault);
 }

@@ -461,7 +461,9 @@ static void norm_run(const struct zt_backend *be, struct zt_device *dev, zt_dtyp
                                   matrix(t->y, type, rows, cols),
                                   flat(t->mean, ZT_F32, rows),
                                   flat(t->rstd, ZT_F32, rows),
-                                  1e-5f};
+                                  1e-5f,
+                                  none,
+                                  none};
     struct zt_layernorm_bwd_args b = {matrix(t->dy, type, rows, cols),
                                       f.x,
                                       f.w,

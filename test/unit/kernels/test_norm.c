@@ -5,6 +5,7 @@ struct norm {
     bool layer, add_one;
     int64_t rows, cols;
     struct arr x, w, b, y, mean, rstd, dy, dx, dw, db;
+    struct zt_view add, sum; /* of forward, absent unless a test gives them */
     double eps;
 };
 
@@ -38,10 +39,10 @@ static void norm_free(struct norm *t)
 
 static void run_forward(struct zt_device *dev, struct norm *t, bool bias)
 {
-    struct zt_layernorm_args ln = {t->x.v,    t->w.v,    t->b.v,       t->y.v,
-                                   t->mean.v, t->rstd.v, (float)t->eps};
-    struct zt_rmsnorm_args rms = {t->x.v,    t->w.v,        t->y.v,
-                                  t->rstd.v, (float)t->eps, t->add_one};
+    struct zt_layernorm_args ln = {t->x.v,    t->w.v,        t->b.v, t->y.v, t->mean.v,
+                                   t->rstd.v, (float)t->eps, t->add, t->sum};
+    struct zt_rmsnorm_args rms = {t->x.v,        t->w.v,     t->y.v, t->rstd.v,
+                                  (float)t->eps, t->add_one, t->add, t->sum};
 
     if (!bias)
         ln.b.data = NULL;
@@ -168,6 +169,71 @@ static void test_forward_is_the_reference_in_double(void **state)
     each_case(forward_case);
 }
 
+static void same_bits(const struct arr *got, const struct arr *want)
+{
+    assert_memory_equal(got->v.data, want->v.data, arr_bytes(want));
+}
+
+/* Where the sum goes: memory of its own, or over one of its terms. */
+enum { OWN, OVER_X, OVER_ADD, NUM_PLACES };
+
+/* t->dy serves as what is added, t->dx as the sum of two kernels. */
+static void sum_case(struct zt_device *dev, struct norm *t)
+{
+    struct zt_binary_args add = {
+        .kind = ZT_B_ADD, .a = t->x.v, .b = t->dy.v, .y = t->dx.v};
+    struct arr x = arr_copy(&t->x), y, mean, rstd;
+
+    REF_RUN(dev, binary, &add);
+    memcpy(t->x.v.data, t->dx.v.data, arr_bytes(&t->dx));
+    run_forward(dev, t, true);
+    y = arr_copy(&t->y);
+    mean = arr_copy(&t->mean);
+    rstd = arr_copy(&t->rstd);
+    for (int place = 0; place < NUM_PLACES; place++) {
+        struct arr term = arr_copy(&t->dy), own = arr_copy(&t->y);
+        struct arr *sum = place == OWN ? &own : place == OVER_X ? &t->x : &term;
+
+        memcpy(t->x.v.data, x.v.data, arr_bytes(&x));
+        arr_restore(&t->y);
+        arr_restore(&t->mean);
+        arr_restore(&t->rstd);
+        t->add = term.v;
+        t->sum = sum->v;
+        run_forward(dev, t, true);
+        same_bits(sum, &t->dx);
+        same_bits(&t->y, &y);
+        same_bits(&t->rstd, &rstd);
+        same_bits(&t->mean, &mean); /* RMS norm: untouched in both */
+        if (place != OVER_X)
+            same_bits(&t->x, &x);
+        if (place != OVER_ADD)
+            same_bits(&term, &t->dy);
+        arr_free(&own);
+        arr_free(&term);
+    }
+    arr_free(&rstd);
+    arr_free(&mean);
+    arr_free(&y);
+    arr_free(&x);
+}
+
+static void test_a_sum_has_the_bits_of_addition_then_norm(void **state)
+{
+    struct zt_device *dev = ref_open(3);
+
+    (void)state;
+    each_case(sum_case);
+    for (int layer = 0; layer < 2; layer++) /* more than a block of a GPU holds at once */
+        for (int d = 0; d < 3; d++) {
+            struct norm t = norm_new(layer, false, ref_floats[d], 5, 20005 - 5 * d);
+
+            sum_case(dev, &t);
+            norm_free(&t);
+        }
+    zt_cpu_backend.close(dev);
+}
+
 static void backward_case(struct zt_device *dev, struct norm *t)
 {
     if (t->cols == 1)
@@ -242,13 +308,32 @@ static void test_wrong_shapes_are_named(void **state)
     struct zt_device *dev = ref_open(1);
     struct norm t = norm_new(true, false, ZT_F32, 8, 768);
     struct arr w = arr_1(ZT_F32, 512, 0, 1);
-    struct zt_layernorm_args a = {t.x.v, w.v, t.b.v, t.y.v, t.mean.v, t.rstd.v, 1e-5f};
+    struct arr half = arr_2(ZT_BF16, 8, 768, 0, 1);
+    struct zt_layernorm_args a = {.x = t.x.v,
+                                  .w = w.v,
+                                  .b = t.b.v,
+                                  .y = t.y.v,
+                                  .mean = t.mean.v,
+                                  .rstd = t.rstd.v,
+                                  .eps = 1e-5f};
+    struct zt_rmsnorm_args rms = {
+        .x = t.x.v, .w = t.w.v, .y = t.y.v, .rstd = t.rstd.v, .eps = 1e-5f};
 
     (void)state;
     REF_REFUSES(dev, layernorm, &a, "layernorm: x (8, 768) f32 but w (512) f32");
     a.w = t.w.v;
+    a.add = t.dy.v;
+    REF_REFUSES(dev, layernorm, &a, "layernorm: sum is missing");
+    a.sum = half.v;
+    REF_REFUSES(dev, layernorm, &a, "layernorm: sum (8, 768) bf16: want type f32");
+    rms.add = w.v;
+    rms.sum = t.dx.v;
+    REF_REFUSES(dev, rmsnorm, &rms, "rmsnorm: x (8, 768) f32 but add (512) f32");
+    rms.add = (struct zt_view){.data = NULL};
+    REF_REFUSES(dev, rmsnorm, &rms, "rmsnorm: sum without add");
     a.y.data = NULL;
     REF_REFUSES(dev, layernorm, &a, "layernorm: y is missing");
+    arr_free(&half);
     arr_free(&w);
     norm_free(&t);
     zt_cpu_backend.close(dev);
@@ -258,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_is_the_reference_in_double),
+        cmocka_unit_test(test_a_sum_has_the_bits_of_addition_then_norm),
         cmocka_unit_test(test_backward_is_the_slope_of_the_reference),
         cmocka_unit_test(test_absent_gradients_are_not_needed),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
