@@ -265,9 +265,11 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     v = zt_slice(s, h, 2, 2 * H, H);
     h = zt_reshape(s, zt_attention(s, q, k, v, &how), ZT_SHAPE(B, T, D));
     h = apply(s, h, l->attn_proj, 0);
-    x = zt_add(s, x, zt_dropout(s, h, net->dropout));
+    h = zt_dropout(s, h, net->dropout);
 
-    h = apply(s, apply_norm(s, x, l->ln_2, net->eps), l->fc, ZT_GELU_TANH);
+    h = zt_add_layernorm(s, x, h, zt_weight(s, l->ln_2.w), zt_weight(s, l->ln_2.b),
+                         net->eps, &x); /* x += h, and its norm */
+    h = apply(s, h, l->fc, ZT_GELU_TANH);
     h = apply(s, h, l->fc_proj, 0);
     out[0] = zt_add(s, x, zt_dropout(s, h, net->dropout));
 }

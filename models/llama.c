@@ -196,8 +196,8 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     const struct llama *net = l->net;
     zt_tensor *x = in[0], *n;
 
-    x = zt_add(s, x, attend(s, l, apply_norm(s, net, x, l->norm_1)));
-    n = apply_norm(s, net, x, l->norm_2);
+    n = attend(s, l, apply_norm(s, net, x, l->norm_1));
+    n = zt_add_rmsnorm(s, x, n, zt_weight(s, l->norm_2), (float)net->c.eps, 0, &x);
     n = zt_swiglu(s, apply(s, n, l->gate), apply(s, n, l->up)); /* (B, T, F) */
     out[0] = zt_add(s, x, apply(s, n, l->down));
 }

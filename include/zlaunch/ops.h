@@ -85,6 +85,15 @@ ZT_API zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor
 #define ZT_RMS_ADD_ONE 1u
 ZT_API zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps,
                              unsigned flags);
+/*
+ * The norm of *sum = zt_add(s, x, y), x and y of one shape, in one pass over memory: what
+ * a residual block ends and the next begins with. Values and gradients are those of the
+ * two calls. `sum` may be where x or y came from; it is NULL when the op fails.
+ */
+ZT_API zt_tensor *zt_add_layernorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tensor *w,
+                                   zt_tensor *b, float eps, zt_tensor **sum);
+ZT_API zt_tensor *zt_add_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tensor *w,
+                                 float eps, unsigned flags, zt_tensor **sum);
 
 /*
  * Rotary embedding (Su et al. 2021). x (B, T, H, D); `positions` (T) i32.

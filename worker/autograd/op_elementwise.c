@@ -262,29 +262,51 @@ static bool check_binary(struct zt_step *s, const struct zt_tensor *a,
     return !s->fault.code;
 }
 
+/* The result, recorded, without values; operands become dense. */
+static struct zt_tensor *unfilled(struct zt_step *s, const struct zt_op *op,
+                                  struct zt_tensor *in[2], int num_saved)
+{
+    struct zt_tensor *y;
+
+    if (!check_binary(s, in[0], in[1]))
+        return NULL;
+    in[0] = zt_dense(s, in[0]);
+    in[1] = in[0] ? zt_dense(s, in[1]) : NULL;
+    y = in[1] ? zt_value_new(s, in[0]->view.dtype, in[0]->view.ndim, in[0]->view.shape)
+              : NULL;
+    return y ? zt_record(s, op, y, in, 2, in, num_saved, NULL, 0) : NULL;
+}
+
 static zt_tensor *binary(struct zt_step *s, const struct zt_op *op, zt_binary kind,
                          struct zt_tensor *a, struct zt_tensor *b)
 {
     struct zt_binary_args args = {.kind = kind};
-    struct zt_tensor *in[2], *y;
+    struct zt_tensor *in[2] = {a, b}, *y;
 
-    if (!ZT_OP_START(s, op->name, a, b) || !check_binary(s, a, b))
+    if (!ZT_OP_START(s, op->name, a, b))
         return NULL;
-    in[0] = zt_dense(s, a);
-    in[1] = in[0] ? zt_dense(s, b) : NULL;
-    y = in[1] ? zt_value_new(s, a->view.dtype, a->view.ndim, a->view.shape) : NULL;
+    y = unfilled(s, op, in, kind == ZT_B_MUL ? 2 : 0);
     if (!y)
         return NULL;
     args.a = zt_data(in[0]);
     args.b = zt_data(in[1]);
     args.y = zt_data(y);
-    zt_step_check(s, s->k->binary(s->cfg.device, NULL, &args, &s->fault));
-    return zt_record(s, op, y, in, 2, in, kind == ZT_B_MUL ? 2 : 0, NULL, 0);
+    return zt_step_check(s, s->k->binary(s->cfg.device, NULL, &args, &s->fault)) ? y
+                                                                                 : NULL;
 }
 
 zt_tensor *zt_add(zt_step *s, zt_tensor *a, zt_tensor *b)
 {
     return binary(s, &op_add, ZT_B_ADD, a, b);
+}
+
+struct zt_tensor *zt_add_unfilled(struct zt_step *s, struct zt_tensor *terms[2])
+{
+    if (!same_shape(&terms[0]->view, &terms[1]->view))
+        return zt_step_fail(s, ZT_E_ARG, "x %s %s but y %s %s", ZT_SHAPE_TEXT(terms[0]),
+                            zt_dtype_name(terms[0]->view.dtype), ZT_SHAPE_TEXT(terms[1]),
+                            zt_dtype_name(terms[1]->view.dtype));
+    return unfilled(s, &op_add, terms, 0);
 }
 
 zt_tensor *zt_mul(zt_step *s, zt_tensor *a, zt_tensor *b)

@@ -1,4 +1,9 @@
-/* op_norm.c -- layer norm and RMS norm over the last axis. */
+/*
+ * op_norm.c -- layer norm and RMS norm over the last axis, of a value or of a sum.
+ *
+ * A sum and its norm are two nodes, as zt_add() and a norm would leave them; only the
+ * kernel that fills both is one. So backward and recomputation know nothing of it.
+ */
 #include "worker/autograd/tape.h"
 
 enum { X, W, B };        /* operands */
@@ -21,6 +26,18 @@ static bool check_norm(struct zt_step *s, const struct zt_tensor *x,
 static struct zt_tensor *per_row(struct zt_step *s, const struct zt_tensor *rows)
 {
     return zt_value_new(s, ZT_F32, 1, rows->view.shape);
+}
+
+/* terms: NULL, or what `x` is to be made of; then x is where the sum goes. */
+static void set_rows(struct zt_view *x, struct zt_view *add, struct zt_view *sum,
+                     struct zt_tensor *rows, struct zt_tensor *const *terms)
+{
+    *x = zt_data(rows);
+    if (!terms)
+        return;
+    *sum = *x;
+    x->data = zt_data(terms[0]).data;
+    *add = zt_view_of(zt_data(terms[1]).data, x->dtype, 2, x->shape);
 }
 
 /* ---- layer norm ---- */
@@ -53,13 +70,14 @@ static void layernorm_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_layernorm = {"layernorm", layernorm_backward};
 
-zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, float eps)
+static struct zt_tensor *layernorm(struct zt_step *s, struct zt_tensor *x,
+                                   struct zt_tensor *const *terms, struct zt_tensor *w,
+                                   struct zt_tensor *b, float eps)
 {
     struct zt_layernorm_args a = {.eps = eps};
     struct zt_tensor *in[3], *saved[4], *y;
 
-    if (!ZT_OP_START(s, "layernorm", x, w) || !check_norm(s, x, w, "w") ||
-        (b && !check_norm(s, x, b, "b")))
+    if (!check_norm(s, x, w, "w") || (b && !check_norm(s, x, b, "b")))
         return NULL;
     y = zt_value_new(s, x->view.dtype, x->view.ndim, x->view.shape);
     in[X] = saved[X] = zt_rows(s, x);
@@ -69,7 +87,7 @@ zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, fl
     saved[RSTD] = s->fault.code ? NULL : per_row(s, in[X]);
     if (s->fault.code)
         return NULL;
-    a.x = zt_data(in[X]);
+    set_rows(&a.x, &a.add, &a.sum, in[X], terms);
     a.w = zt_data(in[W]);
     if (b)
         a.b = zt_data(in[B]);
@@ -78,6 +96,24 @@ zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, fl
     a.rstd = zt_data(saved[RSTD]);
     zt_step_check(s, s->k->layernorm(s->cfg.device, NULL, &a, &s->fault));
     return zt_record(s, &op_layernorm, y, in, 3, saved, 4, NULL, 0);
+}
+
+zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *b, float eps)
+{
+    return ZT_OP_START(s, "layernorm", x, w) ? layernorm(s, x, NULL, w, b, eps) : NULL;
+}
+
+zt_tensor *zt_add_layernorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tensor *w,
+                            zt_tensor *b, float eps, zt_tensor **sum)
+{
+    struct zt_tensor *terms[2] = {x, y}, *total = NULL, *norm = NULL;
+
+    if (ZT_OP_START(s, "add_layernorm", x, y, w))
+        total = zt_add_unfilled(s, terms);
+    if (total)
+        norm = layernorm(s, total, terms, w, b, eps);
+    *sum = norm ? total : NULL;
+    return norm;
 }
 
 /* ---- RMS norm ---- */
@@ -107,13 +143,15 @@ static void rmsnorm_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_rmsnorm = {"rmsnorm", rmsnorm_backward};
 
-zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps, unsigned flags)
+static struct zt_tensor *rmsnorm(struct zt_step *s, struct zt_tensor *x,
+                                 struct zt_tensor *const *terms, struct zt_tensor *w,
+                                 float eps, unsigned flags)
 {
     bool add_one = flags & ZT_RMS_ADD_ONE;
     struct zt_rmsnorm_args a = {.eps = eps, .add_one = add_one};
     struct zt_tensor *in[2], *saved[3], *y;
 
-    if (!ZT_OP_START(s, "rmsnorm", x, w) || !check_norm(s, x, w, "w"))
+    if (!check_norm(s, x, w, "w"))
         return NULL;
     if (flags & ~ZT_RMS_ADD_ONE)
         return zt_step_fail(s, ZT_E_ARG, "unknown flags 0x%x", flags);
@@ -123,10 +161,28 @@ zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps, unsigne
     saved[2] = s->fault.code ? NULL : per_row(s, in[X]);
     if (s->fault.code)
         return NULL;
-    a.x = zt_data(in[X]);
+    set_rows(&a.x, &a.add, &a.sum, in[X], terms);
     a.w = zt_data(in[W]);
     a.y = zt_view_of(zt_data(y).data, a.x.dtype, 2, a.x.shape);
     a.rstd = zt_data(saved[2]);
     zt_step_check(s, s->k->rmsnorm(s->cfg.device, NULL, &a, &s->fault));
     return zt_record(s, &op_rmsnorm, y, in, 2, saved, 3, &add_one, sizeof(add_one));
+}
+
+zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps, unsigned flags)
+{
+    return ZT_OP_START(s, "rmsnorm", x, w) ? rmsnorm(s, x, NULL, w, eps, flags) : NULL;
+}
+
+zt_tensor *zt_add_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tensor *w, float eps,
+                          unsigned flags, zt_tensor **sum)
+{
+    struct zt_tensor *terms[2] = {x, y}, *total = NULL, *norm = NULL;
+
+    if (ZT_OP_START(s, "add_rmsnorm", x, y, w))
+        total = zt_add_unfilled(s, terms);
+    if (total)
+        norm = rmsnorm(s, total, terms, w, eps, flags);
+    *sum = norm ? total : NULL;
+    return norm;
 }

@@ -270,6 +270,14 @@ struct zt_tensor *zt_matrices(struct zt_step *s, struct zt_tensor *t);
 /* t with the last axis of stride one. */
 struct zt_tensor *zt_unit_last(struct zt_step *s, struct zt_tensor *t);
 
+/* ---- op_elementwise.c ---- */
+
+/*
+ * zt_add() of two values of one shape but for its kernel, which the caller runs: terms
+ * become dense, the result, recorded, has no values yet.
+ */
+struct zt_tensor *zt_add_unfilled(struct zt_step *s, struct zt_tensor *terms[2]);
+
 /* ---- op_linear.c ---- */
 
 /* zt_linear() whose rows have room between them where that lets their memory begin well:

@@ -13,6 +13,7 @@ static struct {
     float dropout;
     bool rope; /* instead of learned positions */
     bool frozen_layer;
+    bool apart; /* a sum and its norm are two calls */
     float inv_freq[WIDTH / HEADS / 2];
     zt_block *embed, *layers[LAYERS], *head;
     zt_param *wte, *wpe, *ln_f;
@@ -75,6 +76,19 @@ static void gpt_embed(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
     out[0] = zt_dropout(s, x, gpt.dropout);
 }
 
+/* *x += h; the norm of that, of either kind */
+static zt_tensor *gpt_add_norm(zt_step *s, zt_tensor **x, zt_tensor *h, int i)
+{
+    zt_tensor *w = zt_weight(s, gpt.p[i].ln_2);
+
+    if (!gpt.apart && i % 2)
+        return zt_add_layernorm(s, *x, h, w, NULL, 1e-5f, x);
+    if (!gpt.apart)
+        return zt_add_rmsnorm(s, *x, h, w, 1e-5f, 0, x);
+    *x = zt_add(s, *x, h);
+    return i % 2 ? zt_layernorm(s, *x, w, NULL, 1e-5f) : zt_rmsnorm(s, *x, w, 1e-5f, 0);
+}
+
 static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     int i = (int)(intptr_t)ctx;
@@ -97,8 +111,7 @@ static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
     }
     h = zt_reshape(s, zt_attention(s, q, k, v, &how), ZT_SHAPE(B, T, WIDTH));
     h = zt_linear(s, h, zt_weight(s, gpt.p[i].proj), NULL, 0);
-    x = zt_add(s, x, zt_dropout(s, h, gpt.dropout));
-    h = zt_rmsnorm(s, x, zt_weight(s, gpt.p[i].ln_2), 1e-5f, 0);
+    h = gpt_add_norm(s, &x, zt_dropout(s, h, gpt.dropout), i);
     h = zt_linear(s, h, zt_weight(s, gpt.p[i].fc), zt_weight(s, gpt.p[i].fc_b),
                   ZT_GELU_TANH);
     h = zt_linear(s, h, zt_weight(s, gpt.p[i].out), NULL, 0);

@@ -187,6 +187,84 @@ static void ref_rmsnorm(double *const *in, double *out)
     }
 }
 
+/*
+ * The norm of a sum times the sum, so that gradients come back through both results.
+ * turned: the second term is (C, rows) in memory.
+ */
+static bool turned;
+
+static zt_tensor *second(zt_step *s, zt_tensor *y)
+{
+    return turned ? zt_transpose(s, y, 0, 1) : y;
+}
+
+static zt_tensor *run_add_layernorm(zt_step *s, zt_tensor **in)
+{
+    zt_tensor *sum, *y = zt_add_layernorm(s, in[0], second(s, in[1]), in[2],
+                                          norm_bias ? in[3] : NULL, 1e-5f, &sum);
+
+    return zt_mul(s, y, sum);
+}
+
+static zt_tensor *run_add_rmsnorm(zt_step *s, zt_tensor **in)
+{
+    zt_tensor *sum,
+        *y = zt_add_rmsnorm(s, in[0], second(s, in[1]), in[2], 1e-5f, rms_flags, &sum);
+
+    return zt_mul(s, y, sum);
+}
+
+static void times_sum(void (*norm)(double *const *, double *), double *const *in,
+                      double *out)
+{
+    int64_t n = dim[0] * dim[1];
+    double *sum = calloc((size_t)n, sizeof(double));
+
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = in[0][i] + in[1][turned ? i % dim[1] * dim[0] + i / dim[1] : i];
+    norm((double *[]){sum, in[2], in[3]}, out);
+    for (int64_t i = 0; i < n; i++)
+        out[i] *= sum[i];
+    free(sum);
+}
+
+static void ref_add_layernorm(double *const *in, double *out)
+{
+    times_sum(ref_layernorm, in, out);
+}
+
+static void ref_add_rmsnorm(double *const *in, double *out)
+{
+    times_sum(ref_rmsnorm, in, out);
+}
+
+static void test_norm_of_a_sum_gradients(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 8; t++) {
+        struct op_check c = {
+            .name = "add_layernorm", .run = run_add_layernorm, .ref = ref_add_layernorm};
+        int64_t B = odd(5), N = odd(7), C = 2 + odd(19);
+
+        norm_bias = t % 2;
+        rms_flags = t % 2 ? ZT_RMS_ADD_ONE : 0;
+        memcpy(dim, (int64_t[]){B * N, C}, 2 * sizeof(*dim));
+        turned = t % 4 >= 2;
+        c.in[0] = turned ? FLOATS(B * N, C) : FLOATS(B, N, C);
+        c.in[1] = turned ? FLOATS(C, B * N) : c.in[0];
+        c.in[2] = c.in[3] = FLOATS(C);
+        c.num_in = norm_bias ? 4 : 3;
+        c.out_numel = B * N * C;
+        if (t >= 4) {
+            c.name = "add_rmsnorm";
+            c.num_in = 3;
+            c.run = run_add_rmsnorm;
+            c.ref = ref_add_rmsnorm;
+        }
+        check_op(c);
+    }
+}
+
 static void test_norm_gradients(void **state)
 {
     (void)state;
@@ -336,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_matmul_gradients_batched_and_turned),
         cmocka_unit_test(test_embedding_gradient_adds_up_repeated_ids),
         cmocka_unit_test(test_norm_gradients),
+        cmocka_unit_test(test_norm_of_a_sum_gradients),
         cmocka_unit_test(test_cross_entropy_gradient_leaves_ignored_rows_out),
         cmocka_unit_test(test_squared_error_gradients_of_both_sides),
         cmocka_unit_test(test_lm_head_gradients),

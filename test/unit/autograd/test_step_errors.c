@@ -24,6 +24,7 @@ static zt_tensor *bad_op(zt_step *s, int which)
     const struct zt_attention window = {.window = 3}, wild = {.dropout = 1};
     struct zt_attention biased = {.scale = 0};
     struct zt_rope rope = {memory, 3, false, 0};
+    zt_tensor *sum;
 
     switch (which) {
     case 0:
@@ -75,6 +76,12 @@ static zt_tensor *bad_op(zt_step *s, int which)
         return zt_gelu(s, NULL);
     case 23:
         return zt_tensor_dim(F(2, 3), 2) ? NULL : F(1);
+    case 24:
+        return zt_add_layernorm(s, F(2, 5), F(5), F(5), NULL, 1e-5f, &sum);
+    case 25:
+        return zt_add_rmsnorm(s, F(2, 5), F(2, 5), F(4), 1e-5f, 0, &sum);
+    case 26:
+        return zt_add_rmsnorm(s, F(2, 5), NULL, F(5), 1e-5f, 0, &sum);
     default:
         return zt_softmax(s, I(3));
     }
@@ -105,6 +112,9 @@ static const char *const sentences[] = {
     "lm_head: x (4, 5), but (B, T, C) is wanted",
     "gelu: operand 1 is NULL",
     "zt_tensor_dim: no axis 2 in (2, 3)",
+    "add_layernorm: x (2, 5) f32 but y (5) f32",
+    "add_rmsnorm: x (2, 5) but w (4)",
+    "add_rmsnorm: operand 2 is NULL",
     "softmax: x is i32",
 };
 

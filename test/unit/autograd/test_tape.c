@@ -4,7 +4,7 @@
 static void gpt_default(void)
 {
     gpt.dropout = 0;
-    gpt.rope = gpt.frozen_layer = false;
+    gpt.rope = gpt.frozen_layer = gpt.apart = false;
 }
 
 static double grad_dot(const struct rig *r, float *const *other)
@@ -89,12 +89,17 @@ static void test_gradient_under_dropout_is_the_slope_of_the_same_masks(void **st
 
 /* ---- recomputation ---- */
 
-static void compare_recompute(zt_dtype dtype, bool rope)
+struct way {
+    bool recompute, apart;
+    size_t peak; /* as it came out */
+};
+
+/* Two ways to the same loss and the same gradients, bit by bit. */
+static void compare(zt_dtype dtype, bool rope, struct way way[2])
 {
     int32_t tokens[2 * 11], targets[2 * 11];
     struct zt_pass pass = {
         .B = 2, .T = 11, .tokens = tokens, .targets = targets, .step = 5, .row0 = 6};
-    size_t peak[2];
     float loss[2], *g[64];
     struct rig r;
 
@@ -102,13 +107,14 @@ static void compare_recompute(zt_dtype dtype, bool rope)
     gpt.rope = rope;
     gpt.dropout = 0.1f;
     make_batch(tokens, targets, 22);
-    for (int recompute = 0; recompute < 2; recompute++) {
+    for (int k = 0; k < 2; k++) {
+        gpt.apart = way[k].apart;
         rig_open(&r, "cpu", dtype, &gpt_plugin,
-                 (struct zt_step_config){.seed = 3, .recompute = recompute});
+                 (struct zt_step_config){.seed = 3, .recompute = way[k].recompute});
         rig_init_weights(&r, 0.2);
-        loss[recompute] = train_pass(&r, pass);
-        peak[recompute] = zt_pool_peak(r.pool);
-        if (!recompute) {
+        loss[k] = train_pass(&r, pass);
+        way[k].peak = zt_pool_peak(r.pool);
+        if (k == 0) {
             copy_grads(&r, g);
         } else {
             for (int i = 0; i < r.model->num_blocks; i++)
@@ -119,8 +125,15 @@ static void compare_recompute(zt_dtype dtype, bool rope)
         rig_close(&r);
     }
     assert_true(loss[0] == loss[1]);
-    if (!(peak[1] < peak[0]))
-        fail_msg("recomputing needs %zu bytes, keeping %zu", peak[1], peak[0]);
+}
+
+static void compare_recompute(zt_dtype dtype, bool rope)
+{
+    struct way way[2] = {{.recompute = false}, {.recompute = true}};
+
+    compare(dtype, rope, way);
+    if (!(way[1].peak < way[0].peak))
+        fail_msg("recomputing needs %zu bytes, keeping %zu", way[1].peak, way[0].peak);
 }
 
 static void test_recomputation_gives_the_same_bits_in_less_memory(void **state)
@@ -129,6 +142,19 @@ static void test_recomputation_gives_the_same_bits_in_less_memory(void **state)
     compare_recompute(ZT_F32, false);
     compare_recompute(ZT_F32, true);
     compare_recompute(ZT_BF16, false);
+}
+
+/* ---- a sum and its norm ---- */
+
+static void test_norm_of_a_sum_is_two_calls_in_bits_and_memory(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct way way[2] = {{i & 1, true, 0}, {i & 1, false, 0}};
+
+        compare(i & 2 ? ZT_BF16 : ZT_F32, false, way);
+        assert_int_equal(way[1].peak, way[0].peak);
+    }
 }
 
 /* ---- dropout over splits ---- */
@@ -512,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_gradient_of_a_tied_gpt_is_its_slope),
         cmocka_unit_test(test_gradient_under_dropout_is_the_slope_of_the_same_masks),
         cmocka_unit_test(test_recomputation_gives_the_same_bits_in_less_memory),
+        cmocka_unit_test(test_norm_of_a_sum_is_two_calls_in_bits_and_memory),
         cmocka_unit_test(test_dropout_does_not_depend_on_the_split_of_a_batch),
         cmocka_unit_test(test_dropout_zeroes_its_share_and_scales_the_rest),
         cmocka_unit_test(test_hooks_frame_every_call_and_report_each_block_once),
