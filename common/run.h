@@ -99,6 +99,7 @@ struct zt_run {
     zt_dtype compute_dtype; /* ZT_F32, ZT_BF16, ZT_F16 */
     bool tf32;              /* products of fp32 round their operands to TF32 */
     struct zt_zero_options zero;
+    bool fp8;                 /* linear layers of a bf16 run multiply fp8 */
     bool stochastic_rounding; /* of bf16 weights from their fp32 master */
     double max_grad_norm;     /* 0: no clipping */
     bool check_grad_overflow; /* bf16: skip the step on inf or nan */

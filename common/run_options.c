@@ -89,6 +89,9 @@ const struct zt_option zt_run_options[] = {
     FLAG("tf32",
          "without fp16 and bf16: products round fp32 to TF32 (10 bits of fraction), "
          "which a GPU multiplies faster"),
+    FLAG("fp8",
+         "with bf16: linear layers multiply fp8, scaled per tensor; not the output "
+         "layer"),
     FLAG("stochastic_rounding",
          "with bf16: the optimizer rounds weights up or down by chance, not to nearest"),
     FLAG("gradient_checkpointing",

@@ -158,16 +158,18 @@ static void resolve_products(struct zt_config *c, struct zt_run *run)
                        tf32->where);
 }
 
-static void resolve_rounding(struct zt_config *c, struct zt_run *run)
+/* A flag that goes on top of bf16. */
+static bool resolve_upon_bf16(struct zt_config *c, const struct zt_run *run,
+                              const char *option, const char *what)
 {
-    const struct zt_value *chance = zt_args_value(c->args, "stochastic_rounding");
+    const struct zt_value *v = zt_args_value(c->args, option);
 
-    run->stochastic_rounding = chance->truth;
-    if (chance->truth && run->compute_dtype != ZT_BF16)
-        zt_report_problem(&c->report, zt_code_of(chance),
-                          "%s is about weights in bf16: give --bf16 (or \"bf16\": "
+    if (v->truth && run->compute_dtype != ZT_BF16)
+        zt_report_problem(&c->report, zt_code_of(v),
+                          "%s is about %s in bf16: give --bf16 (or \"bf16\": "
                           "{\"enabled\": true}), or leave it out",
-                          chance->where);
+                          v->where, what);
+    return v->truth;
 }
 
 static void resolve_precision(struct zt_config *c, struct zt_run *run)
@@ -189,7 +191,9 @@ static void resolve_precision(struct zt_config *c, struct zt_run *run)
         zt_resolve_truth(c, "bf16.check_grad_overflow", NULL, "true");
     run->compute_dtype = fp16 ? ZT_F16 : bf16 ? ZT_BF16 : ZT_F32;
     resolve_products(c, run);
-    resolve_rounding(c, run);
+    run->fp8 = resolve_upon_bf16(c, run, "fp8", "linear layers of a run");
+    run->stochastic_rounding =
+        resolve_upon_bf16(c, run, "stochastic_rounding", "weights");
     if (fp16 && bf16) {
         const struct zt_jnode *f =
             zt_jnode_get(zt_jnode_get(c->resolved, "fp16"), "enabled");

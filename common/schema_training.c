@@ -545,6 +545,7 @@ const struct zt_key zt_keys_training[] = {
     K("zlaunch.warmup_steps", INT, HONOURED, NULL, .why = "--warmup_steps"),
     K("zlaunch.warmup_ratio", FLOAT, HONOURED, NULL, .why = "--warmup_ratio"),
     K("zlaunch.tf32", BOOL, HONOURED, NULL, .why = "--tf32"),
+    K("zlaunch.fp8", BOOL, HONOURED, NULL, .why = "--fp8"),
     K("zlaunch.stochastic_rounding", BOOL, HONOURED, NULL,
       .why = "--stochastic_rounding"),
     K("zlaunch.gradient_checkpointing", BOOL, HONOURED, NULL,

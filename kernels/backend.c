@@ -185,30 +185,66 @@ static zt_err measure(const struct zt_backend *be, struct zt_device *dev,
     return ZT_OK;
 }
 
+size_t zt_measure_bytes(zt_dtype dtype, int64_t n)
+{
+    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
+
+    /* fp8 makes a bf16 c, and has a scale behind it */
+    return dtype == ZT_F8E4M3 ? 4 * one + sizeof(float) : 3 * one;
+}
+
+static void lay_out(struct zt_gemm_args *g, zt_dtype dtype, int64_t n, char *mem)
+{
+    const int64_t shape[2] = {n, n};
+    bool fp8 = dtype == ZT_F8E4M3;
+    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
+
+    g->a = zt_view_of(mem, dtype, 2, shape);
+    g->b = zt_view_of(mem + one, dtype, 2, shape);
+    g->c = zt_view_of(mem + 2 * one, fp8 ? ZT_BF16 : dtype, 2, shape);
+    if (!fp8)
+        return;
+    g->b.stride[0] = 1; /* neighbours on the summed axis */
+    g->b.stride[1] = n;
+    g->a_scale = g->b_scale = (float *)(void *)(mem + 4 * one);
+}
+
+/* Operands of 0.5 each. */
+static zt_err fill_in(const struct zt_backend *be, struct zt_device *dev,
+                      const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    bool fp8 = g->a_scale != NULL;
+    int64_t n = 2 * zt_view_numel(&g->a), one = 1;
+    struct zt_fill_args fill = {
+        .y = zt_view_of(g->a.data, fp8 ? ZT_U8 : g->a.dtype, 1, &n),
+        .value = fp8 ? 0x30 : 0.5f};
+    zt_err rc = be->kernels->fill(dev, NULL, &fill, fault);
+
+    if (rc || !fp8)
+        return rc;
+    fill.y = zt_view_of((float *)(uintptr_t)g->a_scale, ZT_F32, 1, &one);
+    fill.value = 1;
+    return be->kernels->fill(dev, NULL, &fill, fault);
+}
+
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
                           zt_dtype dtype, bool tf32, double seconds, void *memory,
                           int64_t n, double *flops_per_s, struct zt_fault *fault)
 {
-    const int64_t shape[2] = {n, n};
-    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
-    struct zt_fill_args fill = {.value = 0.5f};
     struct zt_gemm_args args = {.alpha = 1, .tf32 = tf32};
-    double best;
+    double best, side = (double)n;
     zt_err rc;
 
     *flops_per_s = 0;
-    if (dtype != ZT_F32 && dtype != ZT_BF16 && dtype != ZT_F16)
+    if (dtype != ZT_F32 && dtype != ZT_BF16 && dtype != ZT_F16 && dtype != ZT_F8E4M3)
         return zt_fault_set(fault, ZT_E_ARG, "there is no product of %s to measure",
                             zt_dtype_name(dtype));
-    args.a = zt_view_of(memory, dtype, 2, shape);
-    args.b = zt_view_of((char *)memory + one, dtype, 2, shape);
-    args.c = zt_view_of((char *)memory + 2 * one, dtype, 2, shape);
-    fill.y = zt_view_of(memory, dtype, 1, &(int64_t){2 * n * n});
-    rc = be->kernels->fill(dev, NULL, &fill, fault);
+    lay_out(&args, dtype, n, memory);
+    rc = fill_in(be, dev, &args, fault);
     if (rc == ZT_OK)
         rc = measure(be, dev, &args, seconds, &best, fault);
     if (rc == ZT_OK)
-        *flops_per_s = 2.0 * (double)n * (double)n * (double)n / best;
+        *flops_per_s = 2 * side * side * side / best;
     return rc;
 }
 
@@ -216,7 +252,7 @@ zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dt
                        bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault)
 {
-    size_t bytes = 3 * (size_t)MEASURE_N * MEASURE_N * zt_dtype_bytes(dtype);
+    size_t bytes = zt_measure_bytes(dtype, MEASURE_N);
     void *memory;
     zt_err rc = be->alloc(dev, bytes, &memory, fault);
 

@@ -65,9 +65,15 @@ typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_e
  * fp32. bias (N). With an epilogue the value before it is stored in `pre` (as c).
  * tf32: fp32 operands may be rounded to TF32 (8 bits of exponent, 10 of fraction) before
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
+ *
+ * a and b may be fp8 instead (kernels/fp8.h), not both e5m2, as tensor cores take them:
+ * without a batch, M, N and K multiples of 16, neighbours on the axis K and every row of
+ * K on a 16-byte boundary. Then c is of any float type, and *a_scale * *b_scale belongs
+ * to alpha.
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre;
+    const float *a_scale, *b_scale; /* device memory, 1 float each; fp8 only */
     float alpha;
     bool accumulate, tf32;
     zt_epilogue epilogue;
@@ -290,6 +296,17 @@ struct zt_adamw_args {
     struct zt_philox rng;
 };
 
+/*
+ * x (R, C), any strides, as fp8 with one scale: y (R, C) and its transpose yt (C, R),
+ * contiguous and of one fp8 type, either may be absent; *scale is what 1 in y stands for.
+ * With amax the largest finite |x| and f = largest of the type / amax (zt_f8_factor):
+ * y = x f, to nearest even, and *scale = 1 / f. What is not finite in x is NaN in y.
+ */
+struct zt_quantize_args {
+    struct zt_view x, y, yt;
+    float *scale; /* device memory, 1 float */
+};
+
 #define ZT_KERNELS(X)                                                                    \
     X(gemm, struct zt_gemm_args)                                                         \
     X(layernorm, struct zt_layernorm_args)                                               \
@@ -317,6 +334,7 @@ struct zt_adamw_args {
     X(cross_entropy_bwd, struct zt_cross_entropy_bwd_args)                               \
     X(squared_error, struct zt_squared_error_args)                                       \
     X(squared_error_bwd, struct zt_squared_error_bwd_args)                               \
+    X(quantize, struct zt_quantize_args)                                                 \
     X(rank_sum, struct zt_rank_sum_args)                                                 \
     X(sumsq, struct zt_sumsq_args)                                                       \
     X(adamw, struct zt_adamw_args)
@@ -427,14 +445,17 @@ extern const struct zt_backend *const zt_backends[]; /* built in; ends with NULL
 const char *zt_cpu_describe(void);
 
 /*
- * Rate of the device's own matrix product in FLOP/s for a square-ish problem of `dtype`,
- * measured over about `seconds`. What "% of GEMM peak" is relative to.
+ * Rate of the device's own matrix product in FLOP/s for a square-ish problem of `dtype`
+ * (ZT_F8E4M3: into bf16), measured over about `seconds`. What "% of GEMM peak" is
+ * relative to.
  */
 zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                        bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The same for n x n matrices in device memory of the caller, room for three of them. */
+/* The same for n x n matrices in device memory of the caller, zt_measure_bytes() of it.
+ */
+size_t zt_measure_bytes(zt_dtype dtype, int64_t n);
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
                           zt_dtype dtype, bool tf32, double seconds, void *memory,
                           int64_t n, double *flops_per_s,

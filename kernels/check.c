@@ -58,6 +58,11 @@ static bool given(const struct zt_view *v)
     return v->data != NULL;
 }
 
+static bool is_fp8(zt_dtype dtype)
+{
+    return dtype == ZT_F8E4M3 || dtype == ZT_F8E5M2;
+}
+
 static bool is_float(zt_dtype dtype)
 {
     return dtype == ZT_F32 || dtype == ZT_BF16 || dtype == ZT_F16;
@@ -190,7 +195,8 @@ static void gemm_operand(struct check *c, const char *name, const struct zt_view
     int64_t rows, cols, row_stride, col_stride;
 
     present(c, name, v);
-    floats(c, name, v);
+    if (!is_fp8(v->dtype))
+        floats(c, name, v);
     if (c->rc)
         return;
     if (v->ndim != 2 && v->ndim != 3) {
@@ -210,6 +216,31 @@ static void gemm_operand(struct check *c, const char *name, const struct zt_view
         fail(c, name, v, "stride 1 on one of its last two axes");
 }
 
+/* fp8: K neighbours in memory, rows of K on 16-byte boundaries; `k` is the axis K */
+static void fp8_operand(struct check *c, const char *name, const struct zt_view *v, int k)
+{
+    if (c->rc)
+        return;
+    if (v->ndim != 2 || v->shape[0] % 16 || v->shape[1] % 16)
+        fail(c, name, v, "2 axes that 16 divides");
+    else if (v->stride[k] != 1 || v->stride[1 - k] % 16 || (uintptr_t)v->data % 16)
+        fail(c, name, v,
+             "neighbours on the summed axis, its rows at multiples of 16 bytes");
+}
+
+static void gemm_scales(struct check *c, const struct zt_gemm_args *a)
+{
+    if (!is_fp8(a->a.dtype)) {
+        rule(c, !a->a_scale && !a->b_scale, "scales are for fp8 operands");
+        return;
+    }
+    fp8_operand(c, "a", &a->a, 1);
+    fp8_operand(c, "b", &a->b, 0);
+    rule(c, a->a.dtype != ZT_F8E5M2 || a->b.dtype != ZT_F8E5M2,
+         "of two fp8 operands one must be e4m3");
+    rule(c, a->a_scale && a->b_scale, "fp8 operands without their scales");
+}
+
 static int64_t gemm_batch(const struct zt_view *v)
 {
     return v->ndim == 3 ? v->shape[0] : 1;
@@ -226,15 +257,19 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
     if (c.rc)
         return c.rc;
     int n = va->ndim;
-    if (vb->ndim != n || va->shape[n - 1] != vb->shape[n - 2] || va->dtype != vb->dtype)
+    bool fp8 = is_fp8(va->dtype) && is_fp8(vb->dtype);
+    if (vb->ndim != n || va->shape[n - 1] != vb->shape[n - 2] ||
+        (va->dtype != vb->dtype && !fp8))
         differ(&c, "a", va, "b", vb);
     else if (vc->ndim != n || va->shape[n - 2] != vc->shape[n - 2] ||
              (gemm_batch(va) != gemm_batch(vc) && gemm_batch(va) != 1) ||
-             (vc->dtype != va->dtype && vc->dtype != ZT_F32))
+             (vc->dtype != va->dtype && vc->dtype != ZT_F32 && !fp8))
         differ(&c, "a", va, "c", vc);
     else if (vb->shape[n - 1] != vc->shape[n - 1] ||
              (gemm_batch(vb) != gemm_batch(vc) && gemm_batch(vb) != 1))
         differ(&c, "b", vb, "c", vc);
+    floats(&c, "c", vc);
+    gemm_scales(&c, a);
     rule(&c, gemm_batch(vc) <= 1 || vc->stride[0] > 0, "c's batch axis must not repeat");
     rule(&c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF, "unknown epilogue");
     rule(&c, !a->accumulate || (!given(&a->bias) && a->epilogue == ZT_EPI_NONE),
@@ -249,6 +284,40 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
         if (!c.rc && (!same_shape(vc, &a->pre) || vc->dtype != a->pre.dtype))
             differ(&c, "c", vc, "pre", &a->pre);
     }
+    return c.rc;
+}
+
+/* An fp8 matrix of `rows` x `cols`, dense, of the type `type`. */
+static void codes(struct check *c, const char *name, const struct zt_view *v,
+                  int64_t rows, int64_t cols, zt_dtype type)
+{
+    present(c, name, v);
+    if (!c->rc && (!is_fp8(v->dtype) || v->dtype != type))
+        fail(c, name, v, "one type of fp8");
+    axes(c, name, v, 2);
+    if (!c->rc && (v->shape[0] != rows || v->shape[1] != cols))
+        fail(c, name, v, "the shape of x, or of its transpose");
+    dense(c, name, v);
+}
+
+zt_err zt_check_quantize(const struct zt_quantize_args *a, struct zt_fault *fault)
+{
+    struct check c = {"quantize", fault, ZT_OK};
+    const struct zt_view *x = &a->x;
+    zt_dtype type = given(&a->y) ? a->y.dtype : a->yt.dtype;
+
+    present(&c, "x", x);
+    floats(&c, "x", x);
+    axes(&c, "x", x, 2);
+    if (c.rc)
+        return c.rc;
+    if (given(&a->y))
+        codes(&c, "y", &a->y, x->shape[0], x->shape[1], type);
+    if (given(&a->yt))
+        codes(&c, "yt", &a->yt, x->shape[1], x->shape[0], type);
+    rule(&c, given(&a->y) || given(&a->yt) || zt_view_numel(x) == 0,
+         "neither y nor yt is given");
+    rule(&c, a->scale != NULL, "scale is missing");
     return c.rc;
 }
 

@@ -63,10 +63,14 @@ typedef enum zt_dtype {
     ZT_I32,
     ZT_I64,
     ZT_U8,
-    ZT_NUM_DTYPE
+    ZT_NUM_DTYPE,
+
+    /* Not of tensors, files and messages: operands of products inside the worker. */
+    ZT_F8E4M3, /* 4 bits of exponent, 3 of fraction */
+    ZT_F8E5M2  /* 5 bits of exponent, 2 of fraction */
 } zt_dtype;
 
-/* Bytes of one element; "f32", "bf16", "f16", "i32", "i64", "u8". */
+/* Bytes of one element; "f32", "bf16", "f16", "i32", "i64", "u8", "f8e4m3". */
 ZT_API size_t zt_dtype_bytes(zt_dtype dtype);
 ZT_API const char *zt_dtype_name(zt_dtype dtype);
 

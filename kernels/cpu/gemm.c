@@ -48,6 +48,8 @@ static zt_err check(struct zt_gemm_call *k, const struct zt_gemm_args *g,
                                .accumulate = g->accumulate,
                                .tf32 = g->tf32 && g->a.dtype == ZT_F32,
                                .epilogue = g->epilogue};
+    if (g->a_scale)
+        k->alpha *= *g->a_scale * *g->b_scale;
     if (g->epilogue != ZT_EPI_NONE && g->pre.data)
         k->pre = mat_of(&g->pre);
     if (g->bias.data) {

@@ -52,7 +52,7 @@ void zt_gemm_cache_free(struct zt_gemm_cache *cache); /* NULL is fine */
 
 /* ---- rows of mixed types ---- */
 
-/* dst[i] = src[i * stride], widened to fp32; src is f32, bf16 or f16. */
+/* dst[i] = src[i * stride], widened to fp32; src is f32, bf16, f16 or fp8. */
 void zt_load_row(float *dst, const void *src, zt_dtype dtype, int64_t stride, int64_t n);
 /* dst[i * stride] = src[i] rounded to nearest even. */
 void zt_store_row(void *dst, zt_dtype dtype, int64_t stride, const float *src, int64_t n);

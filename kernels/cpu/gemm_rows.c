@@ -1,8 +1,9 @@
-/* Rows of f32, bf16 and f16 to and from fp32, dense or not. */
+/* Rows of f32, bf16 and f16 to and from fp32, dense or not; and of fp8 to fp32. */
 #include <string.h>
 
 #include "kernels/convert.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/fp8.h"
 
 static void load_strided(float *dst, const void *src, zt_dtype dtype, int64_t stride,
                          int64_t n)
@@ -16,9 +17,18 @@ static void load_strided(float *dst, const void *src, zt_dtype dtype, int64_t st
                                     : zt_float_of_f16(h[i * stride]);
 }
 
+static void load_codes(float *dst, const uint8_t *src, zt_dtype dtype, int64_t stride,
+                       int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = zt_float_of_f8(src[i * stride], dtype);
+}
+
 void zt_load_row(float *dst, const void *src, zt_dtype dtype, int64_t stride, int64_t n)
 {
-    if (stride != 1)
+    if (dtype == ZT_F8E4M3 || dtype == ZT_F8E5M2)
+        load_codes(dst, src, dtype, stride, n);
+    else if (stride != 1)
         load_strided(dst, src, dtype, stride, n);
     else if (dtype == ZT_F32)
         memcpy(dst, src, (size_t)n * sizeof(*dst));

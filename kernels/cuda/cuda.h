@@ -48,6 +48,7 @@ struct zt_stream {
 struct zt_device {
     int ordinal;
     int num_sm;
+    int capability;        /* 80 for compute capability 8.0 */
     struct zt_stream main; /* what stream NULL means */
     size_t used, peak;     /* bytes of regions, scratch and workspace */
     cublasLtHandle_t blas;

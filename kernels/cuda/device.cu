@@ -48,7 +48,7 @@ static zt_err cuda_count(int *out, struct zt_fault *fault)
 }
 
 /* That `ordinal` is there, can run the kernels, and is this thread's device. */
-static zt_err choose(int ordinal, int *num_sm, struct zt_fault *fault)
+static zt_err choose(int ordinal, int *num_sm, int *capability, struct zt_fault *fault)
 {
     int count = 0, major = 0, minor = 0;
     cudaError_t e = cudaSuccess;
@@ -69,6 +69,7 @@ static zt_err choose(int ordinal, int *num_sm, struct zt_fault *fault)
             "cuda device %d has compute capability %d.%d; the kernels need "
             "%d.0 (A100) or newer",
             ordinal, major, minor, OLDEST_MAJOR);
+    *capability = 10 * major + minor;
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(num_sm, cudaDevAttrMultiProcessorCount, ordinal);
     if (e == cudaSuccess)
@@ -156,12 +157,12 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
                         struct zt_fault *fault)
 {
     struct zt_device *dev;
-    int num_sm = 0;
+    int num_sm = 0, capability = 0;
     zt_err rc;
 
     (void)threads;
     *out = NULL;
-    rc = choose(ordinal, &num_sm, fault);
+    rc = choose(ordinal, &num_sm, &capability, fault);
     if (rc)
         return rc;
     dev = static_cast<struct zt_device *>(calloc(1, sizeof(*dev)));
@@ -169,6 +170,7 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the cuda device");
     dev->ordinal = ordinal;
     dev->num_sm = num_sm;
+    dev->capability = capability;
     rc = open_main(dev, fault);
     if (!rc)
         rc = open_trouble(dev, fault);

@@ -17,6 +17,7 @@
 /* What is left of a call once its arguments are checked. */
 struct call {
     struct zt_mat a, b, c, pre, bias; /* bias: as c, its row stride 0 */
+    const float *a_scale, *b_scale;
     float alpha;
     bool accumulate, tf32;
     zt_epilogue epilogue;
@@ -55,6 +56,8 @@ static void read_args(struct call *k, const struct zt_gemm_args *g)
     k->a = mat_of(&g->a);
     k->b = mat_of(&g->b);
     k->c = mat_of(&g->c);
+    k->a_scale = g->a_scale;
+    k->b_scale = g->b_scale;
     k->alpha = g->alpha;
     k->accumulate = g->accumulate;
     k->tf32 = g->tf32 && g->a.dtype == ZT_F32;
@@ -85,7 +88,8 @@ static int what_fuses(const struct call *k)
 {
     const struct zt_mat *first = k->pre.data ? &k->pre : &k->c;
     bool bias = k->bias.data && k->bias.dtype == k->c.dtype && k->bias.stride[2] == 1 &&
-                first->stride[2] == 1 && k->c.batch == 1;
+                first->stride[2] == 1 && k->c.batch == 1 &&
+                (!k->a_scale || k->c.dtype != ZT_F32); /* there it would want bf16 */
     bool gelu = k->epilogue == ZT_EPI_GELU_TANH && (bias || !k->bias.data) &&
                 k->c.dtype != ZT_F32 && k->c.stride[2] == 1 && k->c.batch == 1 &&
                 (!k->pre.data || fits_aux(&k->pre));
@@ -106,7 +110,18 @@ static cublasLtEpilogue_t epilogue_of(const struct call *k, int fuse)
 
 static int32_t lt_type(zt_dtype t)
 {
-    return t == ZT_F32 ? CUDA_R_32F : t == ZT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    switch (t) {
+    case ZT_F32:
+        return CUDA_R_32F;
+    case ZT_BF16:
+        return CUDA_R_16BF;
+    case ZT_F8E4M3:
+        return CUDA_R_8F_E4M3;
+    case ZT_F8E5M2:
+        return CUDA_R_8F_E5M2;
+    default:
+        return CUDA_R_16F;
+    }
 }
 
 static int32_t alignment(const void *p)
@@ -151,6 +166,8 @@ static struct zt_gemm_product product_of(const struct call *k, const struct zt_m
     x.key.align_d = alignment(d.data);
     x.a = a.data;
     x.b = b.data;
+    x.a_scale = flip ? k->a_scale : k->b_scale;
+    x.b_scale = flip ? k->b_scale : k->a_scale;
     x.d = d.data;
     x.alpha = k->alpha;
     x.beta = k->accumulate ? 1.0f : 0.0f;
@@ -206,6 +223,8 @@ static zt_err run_empty(struct zt_device *dev, struct zt_stream *s, const struct
     return zt_gemm_finish(dev, s, &pass, fault);
 }
 
+#define FP8_CAPABILITY 89
+
 zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
                     const struct zt_gemm_args *g, struct zt_fault *fault)
 {
@@ -215,6 +234,11 @@ zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
 
     if (rc)
         return rc;
+    if (g->a_scale && dev->capability < FP8_CAPABILITY)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "cuda device %d has compute capability %d.%d; fp8 products "
+                            "need 8.9 (Ada, Hopper) or newer: leave out --fp8",
+                            dev->ordinal, dev->capability / 10, dev->capability % 10);
     read_args(&k, g);
     if (k.c.batch * k.c.rows * k.c.cols == 0)
         return ZT_OK;

@@ -44,6 +44,7 @@ struct zt_gemm_product {
     struct zt_gemm_key key;
     const void *a, *b, *bias;
     void *d, *aux;
+    const float *a_scale, *b_scale; /* of fp8; NULL: none */
     float alpha, beta;
 };
 

@@ -138,7 +138,13 @@ static cublasStatus_t set_pointers(struct plan *p, const struct zt_gemm_product 
 {
     cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
 
-    if (zt_gemm_has_bias(&p->key))
+    if (x->a_scale)
+        e = describe(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x->a_scale,
+                     sizeof(x->a_scale));
+    if (!e && x->b_scale)
+        e = describe(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x->b_scale,
+                     sizeof(x->b_scale));
+    if (!e && zt_gemm_has_bias(&p->key))
         e = describe(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof(x->bias));
     if (!e && zt_gemm_has_aux(&p->key))
         e = describe(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux,

@@ -31,5 +31,22 @@ for stage in 0 1 2 3; do
 done
 train 1 "$tmp/no" "${few[@]}" --stochastic_rounding
 check "without --bf16 it is an error with the way out" grep -q 'give --bf16' "$tmp/no" "$tmp/no.err"
+
+# fp8
+long=(--max_steps 60 --n_embd 64 --learning_rate 1e-2 --fingerprint_steps 60)
+train 2 "$tmp/long16" "${long[@]}" --bf16
+train 2 "$tmp/long8" "${long[@]}" --bf16 --fp8 --prompt "The " --generate_tokens 5
+check "--fp8 learns: after 60 steps within 3 % of the loss of bf16" near "$tmp/long16" "$tmp/long8" 0.03
+check "which is far below where it began" awk -v l="$(last "$tmp/long8")" 'BEGIN { exit !(l < 3.5) }'
+check "text comes out" grep -q '"sample".*"The ' "$tmp/long8"
+check "a cpu says that it gains nothing" grep -q -- '--fp8 on a cpu' "$tmp/long8.err" "$tmp/long8"
+train 2 "$tmp/fp8" "${few[@]}" --bf16 --fp8
+for more in "--deepspeed $tmp/ds3.json" "--gradient_checkpointing" "--deepspeed $tmp/ds1.json --gradient_checkpointing"; do
+    # shellcheck disable=SC2086
+    train 2 "$tmp/same" "${few[@]}" --bf16 --fp8 $more
+    check "the same bits with ${more//$tmp\//}" same_bits "$tmp/fp8" "$tmp/same"
+done
+train 1 "$tmp/no" "${few[@]}" --fp8
+check "without --bf16 it is an error with the way out" grep -q -- '--fp8 is about .*give --bf16' "$tmp/no" "$tmp/no.err"
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish

@@ -3,7 +3,8 @@
  * operands are rounded to its 10 bits of fraction first.
  *
  * Refused like by the real library: types it does not pair, leading dimensions too short,
- * epilogues with a row-major D, an AUX_LD that 8 does not divide. Refused here alone:
+ * epilogues with a row-major D, an AUX_LD that 8 does not divide, fp8 but as Hopper takes
+ * it (A transposed, B not, both in steps of 16 bytes). Refused here alone:
  * what the header of the shim does not name.
  */
 #include <math.h>
@@ -14,6 +15,7 @@
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cuda_fp8.h"
 #include "shim.h"
 
 struct cublasLtContext {
@@ -25,6 +27,7 @@ struct shim_blas_desc {
     uint32_t epilogue;
     const void *bias;
     void *aux;
+    const float *scale_a, *scale_b; /* NULL: 1 */
     int64_t bias_stride, aux_ld, aux_stride;
     int32_t bias_type, aux_type; /* -1: as D */
 };
@@ -135,6 +138,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
         return store(&d->epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return store(&d->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return store(&d->scale_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return store(&d->scale_b, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
         return store(&d->bias_stride, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
@@ -226,9 +233,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 
 /* ---------------------------------------------------------------- what is refused */
 
+static bool is_fp8(uint32_t t)
+{
+    return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2;
+}
+
 static bool known_type(uint32_t t)
 {
-    return t == CUDA_R_32F || t == CUDA_R_16F || t == CUDA_R_16BF;
+    return t == CUDA_R_32F || t == CUDA_R_16F || t == CUDA_R_16BF || is_fp8(t);
 }
 
 static bool good_layout(const shim_blas_layout *l)
@@ -260,7 +272,7 @@ static bool has_bias(const shim_blas_desc *s)
     return s->epilogue & CUBLASLT_EPILOGUE_BIAS;
 }
 
-static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d)
+static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d, bool fp8)
 {
     switch (s->epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
@@ -278,9 +290,25 @@ static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d)
         return false;
     if (has_bias(s) && s->bias_type >= 0 && s->bias_type != (int32_t)d->type)
         return false;
+    if (fp8 && (has_bias(s) || has_aux(s)) && d->type == CUDA_R_32F)
+        return false;
     return !has_aux(s) || (s->aux_ld % 8 == 0 && s->aux_ld >= (int64_t)d->rows &&
                            s->aux_stride % 8 == 0 &&
                            (s->aux_type < 0 || s->aux_type == (int32_t)d->type));
+}
+
+/* Operands of one type into that or fp32; fp8 of one or both types, into any float. */
+static bool good_types(const shim_blas_desc *s, const shim_blas_layout *a,
+                       const shim_blas_layout *b, const shim_blas_layout *d)
+{
+    if (!is_fp8(a->type) && !is_fp8(b->type))
+        return a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F) &&
+               !is_fp8(d->type) && !s->scale_a && !s->scale_b;
+    return is_fp8(a->type) && is_fp8(b->type) && !is_fp8(d->type) &&
+           (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) &&
+           s->transa == CUBLAS_OP_T && s->transb == CUBLAS_OP_N &&
+           s->compute == CUBLAS_COMPUTE_32F && a->ld % 16 == 0 && b->ld % 16 == 0 &&
+           a->rows % 16 == 0 && a->cols % 16 == 0 && a->batch_count == 1;
 }
 
 static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
@@ -289,8 +317,7 @@ static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
 {
     if (!good_layout(a) || !good_layout(b) || !good_layout(c) || !good_layout(d))
         return false;
-    if (a->type != b->type || c->type != d->type ||
-        (d->type != a->type && d->type != CUDA_R_32F))
+    if (!good_types(s, a, b, d) || c->type != d->type)
         return false;
     if (s->transc != CUBLAS_OP_N || c->order != d->order || c->rows != d->rows ||
         c->cols != d->cols)
@@ -301,7 +328,8 @@ static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
     if (a->batch_count != d->batch_count || b->batch_count != d->batch_count ||
         c->batch_count != d->batch_count)
         return false;
-    return s->pointer_mode == CUBLASLT_POINTER_MODE_HOST && good_epilogue(s, d);
+    return s->pointer_mode == CUBLASLT_POINTER_MODE_HOST &&
+           good_epilogue(s, d, is_fp8(a->type));
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
@@ -328,12 +356,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 
 /* ---------------------------------------------------------------- the product */
 
+static double get_fp8(int code, __nv_fp8_interpretation_t kind)
+{
+    int rest = code & 0x7f;
+    double size = shim_fp8_value(rest, kind);
+
+    if (kind == __NV_E4M3 ? rest == 0x7f : rest > 0x7c)
+        return NAN;
+    if (kind == __NV_E5M2 && rest == 0x7c)
+        size = INFINITY;
+    return code & 0x80 ? -size : size;
+}
+
 static double get(const void *p, uint32_t type, int64_t at)
 {
     if (type == CUDA_R_16F)
         return (double)__half2float(((const __half *)p)[at]);
     if (type == CUDA_R_16BF)
         return (double)__bfloat162float(((const __nv_bfloat16 *)p)[at]);
+    if (is_fp8(type))
+        return get_fp8(((const unsigned char *)p)[at],
+                       type == CUDA_R_8F_E4M3 ? __NV_E4M3 : __NV_E5M2);
     return (double)((const float *)p)[at];
 }
 
@@ -373,6 +416,10 @@ static float finish(const product &p, int64_t batch, int64_t i, int64_t j, doubl
     const shim_blas_desc &s = p.desc;
     double x = (double)p.alpha * sum;
 
+    if (s.scale_a)
+        x *= (double)*s.scale_a;
+    if (s.scale_b)
+        x *= (double)*s.scale_b;
     if (p.beta != 0)
         x += (double)p.beta * get(p.c, p.lc.type, place(&p.lc, batch, i, j));
     if (has_bias(&s))
@@ -463,6 +510,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         (algo && !keeps_promise(algo, at, workspace_bytes)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!good_problem(desc, a, b, c, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (is_fp8(a->type) && ((uintptr_t)A % 16 || (uintptr_t)B % 16))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if ((has_bias(desc) && !desc->bias) || (has_aux(desc) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;

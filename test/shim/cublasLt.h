@@ -15,7 +15,9 @@ typedef enum cudaDataType_t {
     CUDA_R_32F = 0,
     CUDA_R_64F = 1,
     CUDA_R_16F = 2,
-    CUDA_R_16BF = 14
+    CUDA_R_16BF = 14,
+    CUDA_R_8F_E4M3 = 28,
+    CUDA_R_8F_E5M2 = 29
 } cudaDataType_t;
 typedef enum cudaDataType_t cudaDataType;
 
@@ -73,6 +75,8 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,      /* void * */
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,           /* int64_t */
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE = 13, /* int64_t */
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,           /* void *, device */
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,           /* void *, device */
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE = 22,    /* int32_t */
     CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26             /* int32_t */
 } cublasLtMatmulDescAttributes_t;

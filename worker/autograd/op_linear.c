@@ -3,6 +3,17 @@
  *
  * Weight gradients go straight into the block's fp32 gradients, added in the product's
  * own last step.
+ *
+ * With fp8 the three products of a linear op take codes, made just before from the values
+ * at hand: x and w in e4m3, which has more fraction, dy in e5m2, which has more range
+ * (the "hybrid" recipe of Transformer Engine, with current scaling). A tensor core wants
+ * both operands with neighbours on the summed axis, so a product takes either the codes
+ * as they lie or those of the transpose:
+ *
+ *                          w (out, in)            w (in, out)
+ *      y  = x w^T          x   by rows, w         x, w^T
+ *      dx = dy w           dy, w^T                dy, w
+ *      dw                  dy^T, x^T              x^T, dy^T
  */
 #include "worker/autograd/tape.h"
 
@@ -34,22 +45,80 @@ static bool product(struct zt_step *s, struct zt_gemm_args *a)
     return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));
 }
 
+/* t's gradient = or += a b; `scaled` has the scales of fp8 operands. */
 static void grad_product(struct zt_step *s, struct zt_tensor *t, struct zt_view a,
-                         struct zt_view b)
+                         struct zt_view b, struct zt_gemm_args scaled)
 {
     struct zt_sink d;
 
     if (!zt_sink_open(s, &d, t, ZT_SINK_ANY))
         return;
-    product(s, &(struct zt_gemm_args){
-                   .a = a, .b = b, .c = d.view, .accumulate = d.accumulate});
+    scaled.a = a;
+    scaled.b = b;
+    scaled.c = d.view;
+    scaled.accumulate = d.accumulate;
+    product(s, &scaled);
     zt_sink_close(s, &d);
+}
+
+/* ---- fp8 ---- */
+
+/* A matrix as codes: scratch that holds the scale, then the codes. */
+struct coded {
+    void *mem;
+    float *scale;
+    struct zt_view plain, turned; /* (R, C) and (C, R); data NULL: not made */
+};
+
+enum { PLAIN = 1, TURNED = 2 };
+#define SCALE_BYTES 64 /* keeps codes aligned */
+
+/* false: the step has failed, and there is nothing to let go of. */
+static bool encode(struct zt_step *s, struct coded *q, const struct zt_view *x,
+                   zt_dtype type, int forms)
+{
+    int64_t n = zt_view_numel(x), rows = x->shape[0], cols = x->shape[1];
+    struct zt_quantize_args a = {.x = *x};
+    char *at;
+
+    *q = (struct coded){
+        .mem =
+            zt_scratch(s, SCALE_BYTES + n * (forms == (PLAIN | TURNED) ? 2 : 1), ZT_U8)};
+    if (!q->mem)
+        return false;
+    at = (char *)q->mem + SCALE_BYTES;
+    a.scale = q->scale = q->mem;
+    if (forms & PLAIN) {
+        q->plain = zt_view_of(at, type, 2, (int64_t[]){rows, cols});
+        at += n;
+    }
+    if (forms & TURNED)
+        q->turned = zt_view_of(at, type, 2, (int64_t[]){cols, rows});
+    a.y = q->plain;
+    a.yt = q->turned;
+    if (zt_step_check(s, s->k->quantize(s->cfg.device, NULL, &a, &s->fault)))
+        return true;
+    zt_scratch_free(s, q->mem);
+    return false;
+}
+
+/*
+ * Whether the products of a linear op are of fp8, all three or none. Those that make a
+ * row of logits per token are not: what they round goes straight into the loss.
+ */
+static bool takes_fp8(const struct zt_step *s, const struct zt_view *x, int64_t out)
+{
+    int64_t vocab = s->cfg.model ? s->cfg.model->vocab : 0;
+
+    return s->cfg.fp8 && x->dtype == ZT_BF16 && x->shape[0] % 16 == 0 &&
+           x->shape[1] % 16 == 0 && out % 16 == 0 && out != vocab;
 }
 
 /* ---- linear ---- */
 
 struct linear {
     bool in_out; /* w is (in, out) */
+    bool fp8;
     zt_epilogue epilogue;
 };
 
@@ -87,21 +156,69 @@ static struct zt_view rows_of(struct zt_view v)
     return r;
 }
 
-static void linear_backward(struct zt_step *s, struct zt_node *n)
+static void backward_x_fp8(struct zt_step *s, struct zt_node *n, const struct coded *dy)
 {
     const struct linear *l = n->attr;
+    struct zt_view w = zt_data(n->saved[W]);
+    struct coded q;
+
+    if (!zt_wants_grad(s, &n->in[X], 1) ||
+        !encode(s, &q, &w, ZT_F8E4M3, l->in_out ? PLAIN : TURNED))
+        return;
+    grad_product(s, n->in[X], dy->plain, turned(l->in_out ? q.plain : q.turned),
+                 (struct zt_gemm_args){.a_scale = dy->scale, .b_scale = q.scale});
+    zt_scratch_free(s, q.mem);
+}
+
+static void backward_w_fp8(struct zt_step *s, struct zt_node *n, const struct coded *dy)
+{
+    const struct linear *l = n->attr;
+    struct zt_view x = zt_data(n->saved[X]);
+    const struct coded *a, *b;
+    struct coded q;
+
+    if (!zt_wants_grad(s, &n->in[W], 1) || !encode(s, &q, &x, ZT_F8E4M3, TURNED))
+        return;
+    a = l->in_out ? &q : dy;
+    b = l->in_out ? dy : &q;
+    grad_product(s, n->in[W], a->turned, turned(b->turned),
+                 (struct zt_gemm_args){.a_scale = a->scale, .b_scale = b->scale});
+    zt_scratch_free(s, q.mem);
+}
+
+/* The gradients of x and w. */
+static void backward_products(struct zt_step *s, struct zt_node *n,
+                              const struct zt_view *dy)
+{
+    const struct linear *l = n->attr;
+    const struct zt_gemm_args as_is = {.accumulate = false};
     struct zt_view x = zt_data(n->saved[X]), w = zt_data(n->saved[W]);
+    struct coded q;
+
+    if (l->fp8) {
+        if (!zt_wants_grad(s, n->in, 2) || !encode(s, &q, dy, ZT_F8E5M2, PLAIN | TURNED))
+            return;
+        backward_x_fp8(s, n, &q);
+        backward_w_fp8(s, n, &q);
+        zt_scratch_free(s, q.mem);
+        return;
+    }
+    grad_product(s, n->in[X], *dy, l->in_out ? turned(w) : w, as_is);
+    if (l->in_out)
+        grad_product(s, n->in[W], turned(x), *dy, as_is);
+    else
+        grad_product(s, n->in[W], turned(*dy), x, as_is);
+}
+
+static void linear_backward(struct zt_step *s, struct zt_node *n)
+{
     struct zt_view dy = rows_of(zt_grad_of(n->out));
     struct zt_colsum_args sum = {.accumulate = true};
     struct zt_sink db;
     void *scratch;
 
     dy = before_epilogue(s, n, dy, &scratch);
-    grad_product(s, n->in[X], dy, l->in_out ? turned(w) : w);
-    if (l->in_out)
-        grad_product(s, n->in[W], turned(x), dy);
-    else
-        grad_product(s, n->in[W], turned(dy), x);
+    backward_products(s, n, &dy);
     if (zt_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY)) {
         sum.x = dy;
         sum.y = db.view;
@@ -169,6 +286,31 @@ static struct zt_tensor *new_spaced(struct zt_step *s, struct zt_view v)
     return t ? zt_value_view(s, t, v.ndim, v.shape, t->view.stride, 0) : NULL;
 }
 
+/* The forward product, a->a and a->b being x and w as (in, out). */
+static bool forward_product(struct zt_step *s, const struct linear *l,
+                            struct zt_gemm_args *a)
+{
+    struct zt_view w = l->in_out ? a->b : turned(a->b);
+    struct coded qx, qw;
+    bool ok;
+
+    if (!l->fp8)
+        return product(s, a);
+    if (!encode(s, &qx, &a->a, ZT_F8E4M3, PLAIN))
+        return false;
+    ok = encode(s, &qw, &w, ZT_F8E4M3, l->in_out ? TURNED : PLAIN);
+    if (ok) {
+        a->a = qx.plain;
+        a->b = turned(l->in_out ? qw.turned : qw.plain);
+        a->a_scale = qx.scale;
+        a->b_scale = qw.scale;
+        ok = product(s, a);
+        zt_scratch_free(s, qw.mem);
+    }
+    zt_scratch_free(s, qx.mem);
+    return ok;
+}
+
 static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
                                 struct zt_tensor *w, struct zt_tensor *bias,
                                 unsigned flags, bool spaced)
@@ -190,6 +332,7 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     a.epilogue = l.epilogue;
     a.a = zt_data(x);
     a.b = l.in_out ? zt_data(w) : turned(zt_data(w));
+    l.fp8 = takes_fp8(s, &a.a, a.b.shape[1]);
     if (bias)
         a.bias = zt_data(bias);
     shape.shape[shape.ndim - 1] = a.b.shape[1];
@@ -203,7 +346,7 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     in[BIAS] = bias;
     saved[BIAS] = NULL;
     saved[PRE] = keep_pre(s, &a, in);
-    if (s->fault.code || !product(s, &a))
+    if (s->fault.code || !forward_product(s, &l, &a))
         return NULL;
     return zt_record(s, &op_linear, y, in, 3, saved, 4, &l, sizeof(l));
 }
@@ -230,13 +373,14 @@ static void matmul_backward(struct zt_step *s, struct zt_node *n)
 {
     struct zt_view a = zt_data(n->saved[0]), b = zt_data(n->saved[1]);
     struct zt_view dy = zt_grad_of(n->out);
+    const struct zt_gemm_args as_is = {.accumulate = false};
 
     dy = a.ndim == 2
              ? zt_view_of(dy.data, dy.dtype, 2, (int64_t[]){a.shape[0], b.shape[1]})
              : zt_view_of(dy.data, dy.dtype, 3,
                           (int64_t[]){a.shape[0], a.shape[1], b.shape[2]});
-    grad_product(s, n->in[0], dy, turned(b));
-    grad_product(s, n->in[1], turned(a), dy);
+    grad_product(s, n->in[0], dy, turned(b), as_is);
+    grad_product(s, n->in[1], turned(a), dy, as_is);
 }
 
 static const struct zt_op op_matmul = {"matmul", matmul_backward};

@@ -48,6 +48,7 @@ struct zt_step_config {
     struct zt_model *model;
     zt_dtype compute_dtype;
     bool tf32;      /* products of fp32 may round their operands to TF32 */
+    bool fp8;       /* bf16 linear ops multiply fp8, where their sizes allow it */
     bool recompute; /* activation checkpointing: every block that has parameters */
     uint64_t seed;
     struct zt_step_hooks hooks;

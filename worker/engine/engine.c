@@ -252,9 +252,13 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 /* A processor has the numbers of these options, not their speed. */
 static void remark_on_precision(const struct zt_engine *e)
 {
-    if (e->run->rank == 0 && e->run->tf32 && strcmp(e->backend->name, "cpu") == 0)
-        zt_info("numbers", "--tf32 on a cpu: operands of products are rounded as a GPU "
-                           "would, which is slower than not to");
+    const char *option = e->run->fp8 ? "--fp8" : e->run->tf32 ? "--tf32" : NULL;
+
+    if (option && e->run->rank == 0 && strcmp(e->backend->name, "cpu") == 0)
+        zt_info("numbers",
+                "%s on a cpu: operands of products are rounded as for a GPU, which "
+                "is slower than not to",
+                option);
 }
 
 static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
@@ -266,6 +270,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .model = e->model,
         .compute_dtype = e->run->compute_dtype,
         .tf32 = e->run->tf32,
+        .fp8 = e->run->fp8,
         .recompute = e->run->gradient_checkpointing,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),

@@ -150,6 +150,7 @@ zt_err zt_plan_make(const struct zt_plan_inputs *in, struct zt_plan *out,
         .model = in->model,
         .compute_dtype = in->run->compute_dtype,
         .tf32 = in->run->tf32,
+        .fp8 = in->run->fp8,
         .recompute = in->run->gradient_checkpointing,
     };
     struct dry d = {.in = in, .ids = blank_ids(in)};

@@ -272,19 +272,24 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
 #define MEASURE_AT_STEP 20
 #define LARGEST_PRODUCT ((int64_t)8192)
 
+/* Of what most products of the run are. */
+static zt_dtype product_type(const struct zt_run *run)
+{
+    return run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
+}
+
 /* A GPU has no memory but what was planned; between two steps the pool is free. With too
  * small a pool there is no yardstick. */
 static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_dtype dtype = e->run->compute_dtype;
+    zt_dtype dtype = product_type(e->run);
     int64_t n = 2 * LARGEST_PRODUCT;
     void *memory = NULL;
     zt_err rc = ZT_E_NOMEM;
 
     while (rc == ZT_E_NOMEM && n > LARGEST_PRODUCT / 4) {
         n /= 2;
-        rc = zt_pool_alloc(e->pool, 3 * (size_t)(n * n) * zt_dtype_bytes(dtype), &memory,
-                           NULL);
+        rc = zt_pool_alloc(e->pool, zt_measure_bytes(dtype, n), &memory, NULL);
     }
     e->no_yardstick = rc != ZT_OK;
     if (rc)
@@ -299,7 +304,7 @@ static zt_err measure_peak(struct zt_engine *e, struct window *w, struct zt_faul
 {
     double before = zt_now();
     zt_err rc = e->backend->unified
-                    ? zt_measure_gemm(e->backend, e->device, e->run->compute_dtype,
+                    ? zt_measure_gemm(e->backend, e->device, product_type(e->run),
                                       e->run->tf32, 0.1, &e->gemm_peak, fault)
                     : measure_in_pool(e, fault);
 

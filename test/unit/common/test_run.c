@@ -601,6 +601,23 @@ static void test_run_stochastic_rounding_is_for_bf16(void **state)
             ZT_E_CONFIG, "stochastic_rounding", "give --bf16");
 }
 
+static void test_run_fp8_goes_on_top_of_bf16(void **state)
+{
+    struct zt_run *r = accepted(try_it(1, NULL, "--bf16", "--fp8"));
+
+    (void)state;
+    assert_true(r->fp8 && r->compute_dtype == ZT_BF16);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"bf16\": {\"enabled\": true},"
+                           " \"zlaunch\": {\"fp8\": true}}"));
+    assert_true(r->fp8);
+    zt_run_close(r);
+    refused(try_it(1, NULL, "--fp8"), ZT_E_USAGE, "--fp8 is about", "give --bf16");
+    refused(try_it(1, NULL, "--fp8", "--fp16"), ZT_E_USAGE, "--fp8", "give --bf16");
+    refused(try_it(1, "{\"zlaunch\": {\"fp8\": true}}"), ZT_E_CONFIG, "zlaunch.fp8",
+            "give --bf16");
+}
+
 static void test_run_shipped_configs_are_accepted_or_refused_by_name(void **state)
 {
     int ours = 0, later = 0;
@@ -652,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_run_zero_contradictions_are_named),
         cmocka_unit_test(test_run_tf32_is_for_products_of_fp32),
         cmocka_unit_test(test_run_stochastic_rounding_is_for_bf16),
+        cmocka_unit_test(test_run_fp8_goes_on_top_of_bf16),
         cmocka_unit_test(test_run_shipped_configs_are_accepted_or_refused_by_name),
     };
 

@@ -146,6 +146,9 @@ static void test_the_rate_of_products_can_be_measured(void **state)
         assert_true(rate > 1e6);
     }
     assert_int_equal(
+        zt_measure_gemm(&zt_cpu_backend, dev, ZT_F8E4M3, false, 0, &rate, &fault), ZT_OK);
+    assert_true(rate > 1e6);
+    assert_int_equal(
         zt_measure_gemm(&zt_cpu_backend, dev, ZT_I32, false, 0, &rate, &fault), ZT_E_ARG);
     zt_cpu_backend.close(dev);
 }
