@@ -33,11 +33,13 @@ train 1 "$tmp/no" "${few[@]}" --stochastic_rounding
 check "without --bf16 it is an error with the way out" grep -q 'give --bf16' "$tmp/no" "$tmp/no.err"
 
 # fp8
-long=(--max_steps 60 --n_embd 64 --learning_rate 1e-2 --fingerprint_steps 60)
+long=(--max_steps 60 --n_embd 64 --learning_rate 5e-3)
+mean() { field loss "$1" | tail -20 | awk '{ s += $1 } END { print s / NR }'; }
 train 2 "$tmp/long16" "${long[@]}" --bf16
 train 2 "$tmp/long8" "${long[@]}" --bf16 --fp8 --prompt "The " --generate_tokens 5
-check "--fp8 learns: after 60 steps within 3 % of the loss of bf16" near "$tmp/long16" "$tmp/long8" 0.03
-check "which is far below where it began" awk -v l="$(last "$tmp/long8")" 'BEGIN { exit !(l < 3.5) }'
+check "--fp8 learns: the last 20 of 60 steps are within 2 % of bf16" \
+    awk -v a="$(mean "$tmp/long16")" -v b="$(mean "$tmp/long8")" 'BEGIN { exit !(a != b && b < 1.02 * a) }'
+check "which is far below where they began" awk -v l="$(mean "$tmp/long8")" 'BEGIN { exit !(l < 3.6) }'
 check "text comes out" grep -q '"sample".*"The ' "$tmp/long8"
 check "a cpu says that it gains nothing" grep -q -- '--fp8 on a cpu' "$tmp/long8.err" "$tmp/long8"
 train 2 "$tmp/fp8" "${few[@]}" --bf16 --fp8
