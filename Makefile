@@ -117,7 +117,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit integration cuda-shim gpu-check gpu-build bench asan ubsan tsan sanitizers fuzz lint format \
+.PHONY: all help test unit integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint format \
         format-check layers size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
@@ -142,7 +142,8 @@ help:
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
 	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
-	  'make gpu-check    OUT=dir: the same on the GPU of this machine, and its speed' \
+	  'make gpu-check    OUT=dir [PACKAGE=file]: tests and speed on the GPU of this machine' \
+	  'make gpu-package  OUT=file GPU_ARCH=sm_90: what gpu-check runs, to take along' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
 	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
@@ -367,7 +368,7 @@ sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_test
 GPU        := $(B)/gpu
 NVCC       := $(CUDA_HOME)/bin/nvcc
 NVCC_ARCH  = $(foreach a,$(GPU_ARCH),-gencode=arch=$(a:sm_%=compute_%)$(COMMA)code=$(a))
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(NVCC_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Xfatbin=-compress-all $(NVCC_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Xcompiler -Wall,-Wextra,-fPIC -MMD -MP
 GPU_STAMP  = $(NVCC) $(NVCC_FLAGS) $(CC) $(filter-out -Werror,$(ALL_CFLAGS)) $(SHIM_REF)
 GPU_LIB    := $(B)/libcuda-gpu.a
@@ -414,7 +415,12 @@ $(GPU)/unit/cudnn/%: $(GPU)/test/unit/cudnn/%.cpp.o $(GPU_BELOW) | $(GPU)/unit/c
 	$(Q)$(GPU_LINK) -lcmocka
 gpu-build: $(GPU_UNIT) $(GPU)/bench_cuda $(if $(CUDNN_SO),$(GPU)/unit/cudnn/test_cudnn)
 gpu-check:
-	$(Q)CUDA_HOME='$(CUDA_HOME)' scripts/gpu_check '$(or $(OUT),build/gpu-check)'
+	$(Q)CUDA_HOME='$(CUDA_HOME)' scripts/gpu_check '$(or $(OUT),build/gpu-check)' '$(PACKAGE)' $(PARTS)
+# what gpu-check runs, for a machine that cannot build it: make gpu-package GPU_ARCH=sm_90
+gpu-package: all gpu-build
+	$(Q)scripts/gpu_package '$(or $(OUT),build/gpu-package.tar.gz)' $(BIN) $(GPU) $(GPU_ARCH)
+# test/integration/50-gpu-check.sh runs its logic on the shim
+integration test: $(SHIM_CUDA_SO)
 
 # ---------------------------------------------------------------- benches
 $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))

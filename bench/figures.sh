@@ -27,3 +27,12 @@ record() {
     done >>"$json"
     echo '}' >>"$json"
 }
+
+# the first python that has PyTorch; nothing where none has
+find_python() {
+    local p
+    for p in "${ZT_VENV:-build/venv}/bin/python" build/venv/bin/python python3; do
+        "$p" -c 'import torch' 2>/dev/null && echo "$p" && return
+    done
+    return 0
+}
