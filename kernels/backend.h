@@ -67,9 +67,9 @@ typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_e
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  *
  * a and b may be fp8 instead (kernels/fp8.h), not both e5m2, as tensor cores take them:
- * without a batch, M, N and K multiples of 16, neighbours on the axis K and every row of
- * K on a 16-byte boundary. Then c is of any float type, and *a_scale * *b_scale belongs
- * to alpha.
+ * without a batch, M, N and K multiples of 16, neighbours on the axis K. Every line of
+ * neighbours in a, b, c and pre begins on a 16-byte boundary. c is of any float type
+ * then, and *a_scale * *b_scale belongs to alpha.
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre;

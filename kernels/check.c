@@ -216,20 +216,28 @@ static void gemm_operand(struct check *c, const char *name, const struct zt_view
         fail(c, name, v, "stride 1 on one of its last two axes");
 }
 
-/* fp8: K neighbours in memory, rows of K on 16-byte boundaries; `k` is the axis K */
+/* Lines of neighbours along axis k begin on 16-byte boundaries. */
+static void lines_of_16(struct check *c, const char *name, const struct zt_view *v, int k)
+{
+    int64_t bytes = (int64_t)zt_dtype_bytes(v->dtype);
+
+    if (!c->rc &&
+        (v->stride[k] != 1 || v->stride[1 - k] * bytes % 16 || (uintptr_t)v->data % 16))
+        fail(c, name, v, "lines of neighbours that begin at multiples of 16 bytes");
+}
+
+/* `k` is the axis K. */
 static void fp8_operand(struct check *c, const char *name, const struct zt_view *v, int k)
 {
-    if (c->rc)
-        return;
-    if (v->ndim != 2 || v->shape[0] % 16 || v->shape[1] % 16)
+    if (!c->rc && (v->ndim != 2 || v->shape[0] % 16 || v->shape[1] % 16))
         fail(c, name, v, "2 axes that 16 divides");
-    else if (v->stride[k] != 1 || v->stride[1 - k] % 16 || (uintptr_t)v->data % 16)
-        fail(c, name, v,
-             "neighbours on the summed axis, its rows at multiples of 16 bytes");
+    lines_of_16(c, name, v, k);
 }
 
 static void gemm_scales(struct check *c, const struct zt_gemm_args *a)
 {
+    const struct zt_view *pre = &a->pre;
+
     if (!is_fp8(a->a.dtype)) {
         rule(c, !a->a_scale && !a->b_scale, "scales are for fp8 operands");
         return;
@@ -239,6 +247,9 @@ static void gemm_scales(struct check *c, const struct zt_gemm_args *a)
     rule(c, a->a.dtype != ZT_F8E5M2 || a->b.dtype != ZT_F8E5M2,
          "of two fp8 operands one must be e4m3");
     rule(c, a->a_scale && a->b_scale, "fp8 operands without their scales");
+    lines_of_16(c, "c", &a->c, a->c.stride[1] == 1);
+    if (given(pre) && a->epilogue != ZT_EPI_NONE)
+        lines_of_16(c, "pre", pre, pre->stride[1] == 1);
 }
 
 static int64_t gemm_batch(const struct zt_view *v)
@@ -269,7 +280,6 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
              (gemm_batch(vb) != gemm_batch(vc) && gemm_batch(vb) != 1))
         differ(&c, "b", vb, "c", vc);
     floats(&c, "c", vc);
-    gemm_scales(&c, a);
     rule(&c, gemm_batch(vc) <= 1 || vc->stride[0] > 0, "c's batch axis must not repeat");
     rule(&c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF, "unknown epilogue");
     rule(&c, !a->accumulate || (!given(&a->bias) && a->epilogue == ZT_EPI_NONE),
@@ -284,6 +294,7 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
         if (!c.rc && (!same_shape(vc, &a->pre) || vc->dtype != a->pre.dtype))
             differ(&c, "c", vc, "pre", &a->pre);
     }
+    gemm_scales(&c, a);
     return c.rc;
 }
 

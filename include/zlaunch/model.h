@@ -69,8 +69,9 @@ ZT_API void zt_block_share(zt_block *block, zt_param *param);
 /* What other parts of the system ask a model. Set in `build`. */
 ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "auto" */
 ZT_API void zt_model_set_max_tokens(zt_model *m,
-                                    int64_t tokens);        /* longest sequence; 0: any */
-ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab); /* rows of the output head */
+                                    int64_t tokens); /* longest sequence; 0: any */
+/* Rows of the output head; by this number --fp8 knows it, and leaves it in bf16. */
+ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab);
 
 /* The vocabulary of the data, 0 when there are none (a plugin may default its own to it).
  */

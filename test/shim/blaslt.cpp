@@ -4,7 +4,7 @@
  *
  * Refused like by the real library: types it does not pair, leading dimensions too short,
  * epilogues with a row-major D, an AUX_LD that 8 does not divide, fp8 but as Hopper takes
- * it (A transposed, B not, both in steps of 16 bytes). Refused here alone:
+ * it (A transposed, B not, all in steps of 16 bytes). Refused here alone:
  * what the header of the shim does not name.
  */
 #include <math.h>
@@ -308,7 +308,8 @@ static bool good_types(const shim_blas_desc *s, const shim_blas_layout *a,
            (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) &&
            s->transa == CUBLAS_OP_T && s->transb == CUBLAS_OP_N &&
            s->compute == CUBLAS_COMPUTE_32F && a->ld % 16 == 0 && b->ld % 16 == 0 &&
-           a->rows % 16 == 0 && a->cols % 16 == 0 && a->batch_count == 1;
+           a->rows % 16 == 0 && a->cols % 16 == 0 && a->batch_count == 1 &&
+           d->ld * (d->type == CUDA_R_32F ? 4 : 2) % 16 == 0;
 }
 
 static bool good_problem(const shim_blas_desc *s, const shim_blas_layout *a,
@@ -511,7 +512,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!good_problem(desc, a, b, c, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (is_fp8(a->type) && ((uintptr_t)A % 16 || (uintptr_t)B % 16))
+    if (is_fp8(a->type) && ((uintptr_t)A % 16 || (uintptr_t)B % 16 || (uintptr_t)D % 16))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if ((has_bias(desc) && !desc->bias) || (has_aux(desc) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;

@@ -102,16 +102,26 @@ static bool encode(struct zt_step *s, struct coded *q, const struct zt_view *x,
     return false;
 }
 
-/*
- * Whether the products of a linear op are of fp8, all three or none. Those that make a
- * row of logits per token are not: what they round goes straight into the loss.
- */
-static bool takes_fp8(const struct zt_step *s, const struct zt_view *x, int64_t out)
+/* In t, and so in its gradient, lines of neighbours begin at multiples of 16 bytes. */
+static bool has_aligned_lines(const struct zt_tensor *t)
 {
-    int64_t vocab = s->cfg.model ? s->cfg.model->vocab : 0;
+    const int64_t *stride = t->view.stride;
 
-    return s->cfg.fp8 && x->dtype == ZT_BF16 && x->shape[0] % 16 == 0 &&
-           x->shape[1] % 16 == 0 && out % 16 == 0 && out != vocab;
+    return t->offset_elems % 8 == 0 && stride[stride[1] == 1 ? 0 : 1] % 8 == 0;
+}
+
+/*
+ * Whether the products of a linear op are of fp8, all three or none; x (rows, in) and w
+ * are matrices. Those that make a row of logits per token are not: what they round goes
+ * straight into the loss.
+ */
+static bool takes_fp8(const struct zt_step *s, const struct zt_tensor *x,
+                      const struct zt_tensor *w, int64_t out)
+{
+    const int64_t *n = x->view.shape, vocab = s->cfg.model ? s->cfg.model->vocab : 0;
+
+    return s->cfg.fp8 && x->view.dtype == ZT_BF16 && n[0] % 16 == 0 && n[1] % 16 == 0 &&
+           out % 16 == 0 && out != vocab && has_aligned_lines(x) && has_aligned_lines(w);
 }
 
 /* ---- linear ---- */
@@ -332,7 +342,7 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     a.epilogue = l.epilogue;
     a.a = zt_data(x);
     a.b = l.in_out ? zt_data(w) : turned(zt_data(w));
-    l.fp8 = takes_fp8(s, &a.a, a.b.shape[1]);
+    l.fp8 = takes_fp8(s, x, w, a.b.shape[1]);
     if (bias)
         a.bias = zt_data(bias);
     shape.shape[shape.ndim - 1] = a.b.shape[1];

@@ -21,6 +21,7 @@ static const struct zt_plugin model_with_vocab = {
 struct sizes {
     int64_t rows, in, out;
     unsigned flags;
+    int64_t from; /* x is columns from here on of a matrix that is 64 wider */
 };
 
 /* Bits and pool of loss = sum (linear(x, w) - target)^2, and its gradients. */
@@ -62,20 +63,22 @@ static struct result run(const struct sizes *n, const char *backend, bool fp8)
     struct result res = {0};
     struct zt_fault fault = {ZT_OK, ""};
     bool in_out = n->flags & ZT_W_IN_OUT;
+    int64_t wide_in = n->in + (n->from ? 64 : 0);
     zt_tensor *x, *w, *y, *loss;
     struct rig r;
 
     rand_state = 7;
-    res.x = random_bf16(n->rows * n->in, 1);
+    res.x = random_bf16(n->rows * wide_in, 1);
     res.w = random_bf16(n->in * n->out, 0.3);
     res.bias = random_bf16(n->out, 1);
     res.target = random_bf16(n->rows * n->out, 2);
     rig_open(&r, backend, ZT_BF16, &model_with_vocab,
              (struct zt_step_config){.fp8 = fp8});
     expect_ok(zt_step_begin_bare(r.step, ZT_MODE_TRAIN, &fault), &fault);
-    x = leaf(&r, res.x, n->rows, n->in, true);
+    x = leaf(&r, res.x, n->rows, wide_in, true);
     w = leaf(&r, res.w, in_out ? n->in : n->out, in_out ? n->out : n->in, true);
-    y = zt_linear(r.step, x, w, leaf(&r, res.bias, 0, n->out, false), n->flags);
+    y = zt_linear(r.step, n->from ? zt_slice(r.step, x, 1, n->from, n->in) : x, w,
+                  leaf(&r, res.bias, 0, n->out, false), n->flags);
     expect_step_ok(r.step);
     if (strcmp(backend, "cpu") == 0)
         res.y = bits_of(zt_tensor_view(y));
@@ -188,10 +191,10 @@ static void check_against_codes(const struct sizes *n, const struct result *r)
 
 static void test_products_of_a_linear_op_are_those_of_codes(void **state)
 {
-    static const struct sizes n[] = {{16, 32, 64, 0},
-                                     {48, 16, 32, ZT_W_IN_OUT},
-                                     {80, 96, 16, 0},
-                                     {32, 144, 80, ZT_W_IN_OUT}};
+    static const struct sizes n[] = {{16, 32, 64, 0, 0},
+                                     {48, 16, 32, ZT_W_IN_OUT, 0},
+                                     {80, 96, 16, 0, 0},
+                                     {32, 144, 80, ZT_W_IN_OUT, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
@@ -230,7 +233,7 @@ static void test_gradients_are_off_by_what_fp8_implies(void **state)
 
     (void)state;
     for (unsigned k = 0; k < 6; k++) {
-        struct sizes n = {96, 128, 64, epilogues[k / 2] | (k % 2 ? ZT_W_IN_OUT : 0)};
+        struct sizes n = {96, 128, 64, epilogues[k / 2] | (k % 2 ? ZT_W_IN_OUT : 0), 0};
         struct result a = run(&n, "cpu", true), b = run(&n, "cpu", false);
 
         expect_between("y", distance(a.y, b.y, n.rows * n.out), 0.005, 0.05);
@@ -245,9 +248,10 @@ static void test_gradients_are_off_by_what_fp8_implies(void **state)
 
 static void test_sizes_that_16_does_not_divide_and_logits_stay_bf16(void **state)
 {
-    static const struct sizes n[] = {{24, 32, 64, 0},     {32, 40, 64, ZT_W_IN_OUT},
-                                     {32, 64, 24, 0},     {1, 16, 16, 0},
-                                     {32, 64, LOGITS, 0}, {32, 64, LOGITS, ZT_W_IN_OUT}};
+    static const struct sizes n[] = {
+        {24, 32, 64, 0, 0},     {32, 40, 64, ZT_W_IN_OUT, 0},
+        {32, 64, 24, 0, 0},     {1, 16, 16, 0, 0},
+        {32, 64, LOGITS, 0, 0}, {32, 64, LOGITS, ZT_W_IN_OUT, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
@@ -262,11 +266,31 @@ static void test_sizes_that_16_does_not_divide_and_logits_stay_bf16(void **state
     }
 }
 
+/* A window whose lines do not begin at 16 bytes is no operand, as its gradient is none.
+ */
+static void test_a_window_is_taken_if_its_lines_are_aligned(void **state)
+{
+    static const struct sizes n[] = {{32, 64, 96, 0, 8}, {32, 64, 96, 0, 4}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct result a = run(&n[i], "cpu", true), b = run(&n[i], "cpu", false);
+        double dx = distance(a.dx, b.dx, 32 * 128);
+
+        if (i == 0)
+            expect_between("dx", dx, 0.01, 0.1);
+        else
+            assert_true(dx == 0);
+        result_free(&a);
+        result_free(&b);
+    }
+}
+
 /* ---- memory ---- */
 
 static void test_a_plan_sees_the_codes(void **state)
 {
-    struct sizes n = {64, 256, 512, ZT_W_IN_OUT | ZT_GELU_TANH};
+    struct sizes n = {64, 256, 512, ZT_W_IN_OUT | ZT_GELU_TANH, 0};
     struct result a = run(&n, "cpu", true), b = run(&n, "cpu", false);
     struct result planned = run(&n, "meta", true);
 
@@ -285,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_products_of_a_linear_op_are_those_of_codes),
         cmocka_unit_test(test_gradients_are_off_by_what_fp8_implies),
         cmocka_unit_test(test_sizes_that_16_does_not_divide_and_logits_stay_bf16),
+        cmocka_unit_test(test_a_window_is_taken_if_its_lines_are_aligned),
         cmocka_unit_test(test_a_plan_sees_the_codes),
     };
 

@@ -470,6 +470,18 @@ static struct matrix make_codes(zt_dtype dtype, int64_t rows, int64_t cols, int 
     return m;
 }
 
+/* By rows or columns, with or without room between the lines. */
+static struct matrix make_result(zt_dtype dtype, int64_t m, int64_t n, int kind)
+{
+    int64_t room = kind / 2 * 16;
+    struct matrix c =
+        kind % 2 ? make(dtype, 0, m + room, n, COLS) : make(dtype, 0, m, n + room, ROWS);
+
+    c.view.shape[0] = m;
+    c.view.shape[1] = n;
+    return c;
+}
+
 static void compare_fp8(const struct zt_gemm_args *g, const struct zt_view *old)
 {
     double scale = (double)*g->a_scale * (double)*g->b_scale * (double)g->alpha;
@@ -509,7 +521,7 @@ static void test_products_of_fp8_are_those_of_what_the_codes_mean(void **state)
         int64_t depth = 16 * (1 + draw() % 9);
         struct matrix a = make_codes(ab[k % 3][0], m, depth, 1);
         struct matrix b = make_codes(ab[k % 3][1], depth, n, 0);
-        struct matrix c = make(ref_floats[k / 3 % 3], 0, m, n, (enum layout)(k / 9));
+        struct matrix c = make_result(ref_floats[k / 3 % 3], m, n, k / 9);
         struct matrix pre = make(c.view.dtype, 0, m, n, ROWS);
         struct matrix bias = make(k % 2 ? c.view.dtype : ZT_F32, 0, 1, n, ROWS);
         struct zt_gemm_args g = args_of(&a, &b, &c);
@@ -570,11 +582,12 @@ static void test_fp8_operands_come_as_tensor_cores_take_them(void **state)
 {
     struct matrix a = make_codes(ZT_F8E4M3, 32, 48, 1);
     struct matrix b = make_codes(ZT_F8E4M3, 48, 16, 0);
-    struct matrix c = make(ZT_BF16, 0, 32, 16, ROWS);
+    struct matrix c = make(ZT_BF16, 0, 32, 32, ROWS);
     struct zt_gemm_args good = args_of(&a, &b, &c), g;
     float one = 1;
 
     (void)state;
+    good.c.shape[1] = 16;
     good.a_scale = good.b_scale = &one;
     g = good;
     g.a.dtype = g.b.dtype = ZT_F8E5M2;
@@ -595,13 +608,18 @@ static void test_fp8_operands_come_as_tensor_cores_take_them(void **state)
     g.b.stride[0] = 16;
     g.b.stride[1] = 1;
     REF_REFUSES(dev, gemm, &g,
-                "gemm: b (48, 16) f8e4m3: want neighbours on the summed axis, its rows "
-                "at multiples of 16 bytes");
+                "gemm: b (48, 16) f8e4m3: want lines of neighbours that begin at "
+                "multiples of 16 bytes");
     g = good;
     g.a.data = (char *)g.a.data + 8;
     REF_REFUSES(dev, gemm, &g,
-                "gemm: a (32, 48) f8e4m3: want neighbours on the summed axis, its rows "
-                "at multiples of 16 bytes");
+                "gemm: a (32, 48) f8e4m3: want lines of neighbours that begin at "
+                "multiples of 16 bytes");
+    g = good;
+    g.c.stride[0] = 20;
+    REF_REFUSES(dev, gemm, &g,
+                "gemm: c (32, 16) bf16: want lines of neighbours that begin at "
+                "multiples of 16 bytes");
     g = good;
     g.a.dtype = g.b.dtype = ZT_BF16;
     REF_REFUSES(dev, gemm, &g, "gemm: scales are for fp8 operands");
