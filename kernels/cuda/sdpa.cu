@@ -88,7 +88,7 @@ static bool start(struct zt_cuda_sdpa *c, const char *path, char *why, size_t wh
 struct zt_cuda_sdpa *zt_cuda_sdpa_open(void)
 {
     struct zt_cuda_sdpa *c;
-    char path[ZT_LOADABLE_PATH], why[1024] = "no host memory";
+    char path[ZT_LOADABLE_PATH], why[ZT_LOADABLE_PATH + 128] = "no host memory";
 
     if (!zt_loadable_find(ZT_SDPA_ENVIRONMENT, ZT_SDPA_FILE, path, sizeof(path)))
         return NULL;
