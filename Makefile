@@ -284,6 +284,14 @@ $(B)/unit/cuda/loaded_nccl.so: test/unit/cuda/loaded_nccl.c $(SHIM)/flags
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itest/shim $(ALL_LDFLAGS) -shared -o $@ $<
+# tests in C have none of it inside: they load both, as zworker does
+SHIM_LOADS := $(patsubst test/unit/cuda/%.c,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.c))
+SHIM_UNIT  += $(SHIM_LOADS)
+$(SHIM_LOADS): $(B)/unit/cuda/%: $(B)/test/unit/cuda/%.o $(foreach l,$(call closure,comm),$(call archive,$(l))) \
+  | $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
 .PRECIOUS: $(SHIM)/%.cu.o $(SHIM)/%.cpp.o $(SHIM)/%.c.o
 cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
