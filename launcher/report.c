@@ -172,8 +172,8 @@ static void show_backends(struct zt_report_out *r, const json_t *worker)
                               zt_json_get_text(b, "text", ""));
         if (!usable && strcmp(name, "mpi") == 0)
             zt_report_trouble(r, ZT_PROBLEM_NOTE, 0,
-                              "apt install mpich libmpich-dev, then run make; needed for "
-                              "several nodes",
+                              "apt install mpich libmpich-dev, then run make; without it "
+                              "several nodes talk by TCP",
                               "the mpi backend cannot be used");
     }
 }

@@ -424,8 +424,8 @@ static zt_err one_machine(const struct zt_blob *all, int world, struct zt_fault 
         if (strncmp(m->id, first->id, sizeof(m->id)) != 0)
             return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                                 "ranks 0 and %d are on different machines (%.63s, %.63s) "
-                                "and nothing carries data between these: start them with "
-                                "zlaunch, with mpirun, or with srun --mpi=pmi2",
+                                "and share no memory: use --comm tcp, or start them with "
+                                "mpirun or srun --mpi=pmi2",
                                 i, first->host, m->host);
     }
     return ZT_OK;

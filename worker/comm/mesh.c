@@ -24,6 +24,17 @@
 struct zt_mesh_process zt_mesh_process = {.next_tags = ZT_MESH_NUM_TAGS};
 
 /* ---------------------------------------------------------------- what is wrong */
+int zt_mesh_lost(const struct zt_wire *wire, double *lost_at)
+{
+    int e = wire->lost ? wire->lost() : 0;
+
+    if (!e)
+        return 0;
+    if (!*lost_at)
+        *lost_at = zt_mesh_now_s();
+    return zt_mesh_now_s() - *lost_at < LOST_S ? 0 : e;
+}
+
 bool zt_mesh_flush(const struct zt_mesh *m, struct zt_wire_batch *b)
 {
     double until = zt_mesh_now_s() + FLUSH_S;
@@ -145,19 +156,6 @@ static zt_err too_late(struct zt_mesh *m, const struct zt_wire_batch *b,
                         m->family->timeout_s);
 }
 
-/* A rank that nobody here waits for may be gone: its error, once it had its say. */
-static int lost_rank(struct zt_mesh *m)
-{
-    struct zt_mesh_family *f = m->family;
-    int e = m->wire->lost ? m->wire->lost() : 0;
-
-    if (!e)
-        return 0;
-    if (!f->lost_at)
-        f->lost_at = zt_mesh_now_s();
-    return zt_mesh_now_s() - f->lost_at < LOST_S ? 0 : e;
-}
-
 /* Has anybody called it off? *word says who is to blame; 0: nobody, go on. */
 static int listen(struct zt_mesh *m, uint32_t *word, bool *tell)
 {
@@ -169,7 +167,7 @@ static int listen(struct zt_mesh *m, uint32_t *word, bool *tell)
         return e;
     e = hear_abort(m, word);
     *tell = !*word;
-    return e || *word ? e : lost_rank(m);
+    return e || *word ? e : zt_mesh_lost(m->wire, &m->family->lost_at);
 }
 
 /* ---------------------------------------------------------------- waiting */

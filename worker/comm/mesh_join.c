@@ -99,7 +99,7 @@ static void release_family(struct zt_mesh_family *f)
 /* Take what the others still sent, and end the library with them. */
 static void end_of_process(int status, void *unused)
 {
-    double deadline = zt_mesh_now_s() + zt_mesh_process.timeout_s;
+    double deadline = zt_mesh_now_s() + zt_mesh_process.timeout_s, lost_at = 0;
 
     (void)unused;
     if (status != 0 || zt_mesh_process.failed)
@@ -109,7 +109,7 @@ static void end_of_process(int status, void *unused)
         bool got = false;
 
         if (zt_mesh_process.wire->heard(&h, sizeof(h), -1, &got) ||
-            zt_mesh_now_s() >= deadline)
+            zt_mesh_now_s() >= deadline || zt_mesh_lost(zt_mesh_process.wire, &lost_at))
             return;
         if (got && h.op != ZT_MESH_OP_CLOSED)
             return;

@@ -38,7 +38,7 @@ struct zt_mesh_family {
     _Atomic uint32_t abort;   /* as in shm_layout.h */
     bool is_dead;
     int error;      /* of the wire, found outside a wait */
-    double lost_at; /* when a wait first saw that a rank is gone; 0: never */
+    double lost_at; /* as zt_mesh_lost() has it */
 };
 
 /* What one process has one of, since the library has. */
@@ -68,6 +68,12 @@ static inline void zt_mesh_sleep_ns(long ns)
 
 /* Until all is sent, or a moment has passed: whoever should take it may be gone. */
 bool zt_mesh_flush(const struct zt_mesh *m, struct zt_wire_batch *b);
+
+/*
+ * A rank that nobody here waits for may be gone: its error, once it had its say; else 0.
+ * *lost_at: when this was first seen; 0 before.
+ */
+int zt_mesh_lost(const struct zt_wire *wire, double *lost_at);
 
 /* The end of the family: tell the others `word`, if they cannot know. */
 void zt_mesh_die(struct zt_mesh *m, uint32_t word, bool tell);
