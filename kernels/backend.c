@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -73,6 +74,13 @@ static zt_err find_cuda(const struct zt_backend **out, struct zt_fault *fault)
     return rc;
 }
 
+/* The object brings libraries of hundreds of MB: not without a driver. */
+static bool may_have_gpu(void)
+{
+    return getenv("ZLAUNCH_CUDA_BACKEND") ||
+           dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+}
+
 zt_err zt_backend_find(const char *name, const struct zt_backend **out,
                        struct zt_fault *fault)
 {
@@ -80,7 +88,7 @@ zt_err zt_backend_find(const char *name, const struct zt_backend **out,
     if (strcmp(name, "cuda") == 0)
         return find_cuda(out, fault);
     if (strcmp(name, "auto") == 0) {
-        if (!find_cuda(out, NULL))
+        if (may_have_gpu() && !find_cuda(out, NULL))
             return ZT_OK;
         name = "cpu";
     }

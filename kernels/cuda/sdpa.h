@@ -32,8 +32,8 @@
 
 #include "include/zlaunch/types.h"
 
-#define ZT_SDPA_ABI       1u
-#define ZT_SDPA_SYMBOL    "zt_sdpa_cudnn"
+#define ZT_SDPA_ABI    1u
+#define ZT_SDPA_SYMBOL "zt_sdpa_cudnn"
 
 struct zt_sdpa_lib;  /* the library, started on one device */
 struct zt_sdpa_plan; /* how it does one problem */

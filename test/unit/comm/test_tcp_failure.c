@@ -44,7 +44,8 @@ static void check_gone(zt_err rc, int rank)
     check_peer(rc, gone_text(rank));
 }
 
-/* A call that was as good as done when it failed elsewhere ends well; the next does not. */
+/* A call that was as good as done when it failed elsewhere ends well; the next does not.
+ */
 static zt_err two_barriers(struct zt_comm *c)
 {
     zt_err rc = zt_barrier(c, &fault);
