@@ -77,7 +77,11 @@ ZT_SIMD static void scale_tile(float *restrict y, const float *restrict x, float
             y[i] = (x[i] - mean) * rstd * w[i];
 }
 
-/* The row that is normalised, made first where it is a sum; `in` and `spare`: a tile. */
+/*
+ * The row that is normalised, made first where it is a sum; `in` and `spare`: a tile. The
+ * sum goes straight to where fp32 belongs: what memcpy writes may have to come back from
+ * farther away than the L1 cache.
+ */
 static struct zt_row row_of(const struct job *job, int64_t row, float *in, float *spare)
 {
     const struct zt_view *x = job->x, *add = job->add, *sum = add->data ? job->sum : x;
@@ -85,10 +89,13 @@ static struct zt_row row_of(const struct job *job, int64_t row, float *in, float
 
     for (int64_t at = 0; add->data && at < job->cols; at += ZT_TILE) {
         int64_t n = tile_of(job->cols, at);
+        bool direct = sum->dtype == ZT_F32;
+        float *to = direct ? (float *)sum->data + start + at : in;
 
-        zt_tile_add_to(in, zt_tile_load(x->data, x->dtype, start + at, n, in),
+        zt_tile_add_to(to, zt_tile_load(x->data, x->dtype, start + at, n, in),
                        zt_tile_load(add->data, add->dtype, start + at, n, spare), n);
-        zt_tile_store(sum->data, sum->dtype, start + at, n, in, false);
+        if (!direct)
+            zt_tile_store(sum->data, sum->dtype, start + at, n, to, false);
     }
     return zt_row_at(sum->data, sum->dtype, start, in);
 }

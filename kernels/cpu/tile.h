@@ -48,7 +48,7 @@ float zt_tile_dot(const float *x, const float *y, int64_t n);
 float zt_tile_sum_sq_from(const float *x, float center, int64_t n); /* (x - center)^2 */
 float zt_tile_max(const float *x, int64_t n); /* NaNs are passed over; -inf if n is 0 */
 
-/* out[i] = x[i] + y[i]; out may be x */
+/* out[i] = x[i] + y[i]; out may be x or y */
 void zt_tile_add_to(float *out, const float *x, const float *y, int64_t n);
 
 /* acc[i] += x[i], acc[i] += x[i] * y[i] (two roundings) */
