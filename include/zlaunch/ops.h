@@ -86,9 +86,9 @@ ZT_API zt_tensor *zt_layernorm(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor
 ZT_API zt_tensor *zt_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *w, float eps,
                              unsigned flags);
 /*
- * The norm of *sum = zt_add(s, x, y), x and y of one shape, in one pass over memory: what
- * a residual block ends and the next begins with. Values and gradients are those of the
- * two calls. `sum` may be where x or y came from; it is NULL when the op fails.
+ * The norm of *sum = zt_add(s, x, y), x and y of one shape, in one pass over memory: the
+ * end of one residual branch and the beginning of the next. Values and gradients are
+ * those of the two calls. `sum` may be &x or &y; *sum is NULL when the op fails.
  */
 ZT_API zt_tensor *zt_add_layernorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tensor *w,
                                    zt_tensor *b, float eps, zt_tensor **sum);
