@@ -203,7 +203,7 @@ $(B)/test-models/%.so: $(B)/test/models/%.o
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
 
 # compiled with the wrapper of the MPI it will run with, by our compiler
-$(BIN)/backends/mpi.so: backends/mpi.c $(B)/flags
+$(BIN)/backends/mpi.so: backends/mpi.c worker/comm/wire.h $(B)/flags
 	$(call say,MPICC,$@)
 	@mkdir -p $(@D) $(B)/backends
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_CFLAGS) -c -o $(B)/backends/mpi.o $<

@@ -8,10 +8,13 @@
  * messages of a rank cost one call together.
  */
 #include "worker/comm/tcp_private.h"
+#include "common/log.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 
 #define KEEP_BYTES ((size_t)64 << 10) /* of a message whose batch is closed */
 #define LAST_S     5.0                /* for what is under way at the end */
+#define SILENT_MS  40000 /* longer than an idle connection can be without a question */
 
 /* Connections are the process's, as the library of another wire would be. */
 static struct tcp *tcp;
@@ -219,12 +223,34 @@ static int heard(void *at, size_t bytes, int tag, bool *got)
     return 0;
 }
 
+/* Sent something, and not heard from its host for long: it vanished. Idle connections
+ * are asked by the kernel, which answers for a rank that is suspended, too. */
+static bool is_silent(const struct tcp_link *l)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof(info);
+
+    return l->fd >= 0 && !getsockopt(l->fd, IPPROTO_TCP, TCP_INFO, &info, &n) &&
+           info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > SILENT_MS;
+}
+
 static int lost(void)
 {
+    static _Atomic int64_t looked_s; /* when, of the clock */
+    static _Atomic int found;
     struct epoll_event e;
+    int64_t now_s = (int64_t)zt_now(), before_s = atomic_load(&looked_s);
 
-    return epoll_wait(tcp->watch, &e, 1, 0) == 1 ? TCP_ERROR(TCP_GONE, 0, (int)e.data.u32)
-                                                 : 0;
+    if (epoll_wait(tcp->watch, &e, 1, 0) == 1)
+        return TCP_ERROR(TCP_GONE, 0, (int)e.data.u32);
+    if (now_s == before_s || !atomic_compare_exchange_strong(&looked_s, &before_s, now_s))
+        return atomic_load(&found);
+    for (int r = 0; r < tcp->world; r++)
+        if (is_silent(&tcp->link[r])) {
+            atomic_store(&found, TCP_ERROR(TCP_GONE, ETIMEDOUT, r));
+            break;
+        }
+    return atomic_load(&found);
 }
 
 static int who(int error)
@@ -243,7 +269,7 @@ static void why(int error, char *out, size_t out_bytes)
 
     if (TCP_WHAT(error) == TCP_GONE)
         snprintf(out, out_bytes, "rank %d on %s is gone: its connection %s%s",
-                 TCP_RANK(error), c->host, TCP_NUMBER(error) ? "broke: " : "has closed",
+                 TCP_RANK(error), c->host, TCP_NUMBER(error) ? "broke: " : "has ended",
                  TCP_NUMBER(error) ? strerror(TCP_NUMBER(error)) : "");
     else
         snprintf(out, out_bytes, "rank %d on %s %s", TCP_RANK(error), c->host,

@@ -5,10 +5,9 @@
  * shows, and stay until the process ends. A frame in front of each message has its tag
  * and its length, both of 32 bits in the order of the machine.
  *
- * A connection that ends without a goodbye is a rank that is gone. A host that vanished
- * is noticed in half a minute where the connection was idle; where data was under way it
- * is the deadline of the mesh that ends the wait (TCP_USER_TIMEOUT would be sooner, but
- * it also ends connections of ranks that were suspended and go on).
+ * A connection that ends without a goodbye is a rank that is gone, and so is one whose
+ * host has not answered for 40 s. (TCP_USER_TIMEOUT would also end connections of ranks
+ * that were suspended and go on.)
  *
  * Memory: O(world). What comes before anybody asks for it is kept; of a rank that is
  * EARLY_BYTES (64 MiB) ahead nothing more is read until some of it was taken.
