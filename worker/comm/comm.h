@@ -106,8 +106,11 @@ struct zt_device_comm_config {
     double timeout_s;         /* also of the first meeting */
 };
 
-/* Collective over host's ranks. ZT_E_PLAN: two ranks on one GPU; ZT_E_UNSUPPORTED: NCCL
- * is not there; ZT_E_NOMEM. After any other failure `host` is dead. */
+/*
+ * Collective over host's ranks, and so is closing it. ZT_E_PLAN: two ranks on one GPU;
+ * ZT_E_UNSUPPORTED: NCCL is not there; ZT_E_NOMEM: these come out on all ranks alike and
+ * leave `host` as it was. After ZT_E_PEER or ZT_E_SYSTEM it may be dead.
+ */
 zt_err zt_comm_open_device(const struct zt_device_comm_config *cfg, struct zt_comm **out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -211,12 +211,15 @@ static zt_err nccl_await(void *self, uint64_t number, struct zt_fault *fault)
     const struct zt_nccl_rank *s = self;
     struct zt_nccl_family *f = s->family;
     const struct zt_nccl_slot *slot = &f->slot[number % ZT_NCCL_RING];
-    zt_err rc = ZT_OK;
+    zt_err rc;
 
+    if (slot->number < number) /* only this thread writes it */
+        return ZT_OK;
     if (zt_nccl_is_broken(f, fault))
         return fault->code;
-    if (slot->number >= number) /* only this thread writes it */
-        rc = f->be->event_wait(f->dev, slot->event, NULL, fault);
+    if (zt_comm_failed(s->host, fault))
+        return zt_nccl_break(f, fault);
+    rc = f->be->event_wait(f->dev, slot->event, NULL, fault);
     return rc ? zt_nccl_break(f, fault) : ZT_OK;
 }
 
@@ -224,10 +227,8 @@ static zt_err nccl_await(void *self, uint64_t number, struct zt_fault *fault)
 static void nccl_abort(void *self, int rank)
 {
     struct zt_nccl_rank *s = self;
-    int none = 0;
 
-    atomic_compare_exchange_strong(&s->family->blamed, &none, rank + 1);
-    zt_comm_abort(s->host, rank);
+    zt_comm_abort(s->host, rank); /* knows what a rank of a group is called */
     sem_post(&s->family->wake);
 }
 

@@ -64,7 +64,6 @@ struct zt_nccl_family {
     bool broken;
     struct zt_fault why;
 
-    _Atomic int blamed; /* by zt_comm_abort(): rank + 1 */
     _Atomic bool stop;
     sem_t wake;
     bool watched;

@@ -322,7 +322,7 @@ zt_err zt_nccl_split(void *self, const int *members, int num_members, int my_ind
     rc = zt_comm_split(s->host, group_id, &host, fault);
     if (!rc && !g)
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
-    if (!rc && s->family->nccl)
+    if (!rc && s->world > 1)
         rc = split_nccl(s, num_members > 1 ? group_id : -1, my_index, &comm, fault);
     if (rc) {
         free(g);

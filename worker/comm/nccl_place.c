@@ -96,8 +96,10 @@ zt_err zt_nccl_exchange_places(struct zt_comm *host, const struct zt_nccl_place 
     struct zt_nccl_place *all = calloc((size_t)world, sizeof(*all));
     zt_err rc;
 
-    if (!all)
-        return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
+    if (!all) {
+        zt_comm_abort(host, rank); /* the others do not know */
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
+    }
     rc = zt_all_gather(host, mine, all, sizeof(*mine), ZT_U8, fault);
     for (int r = 0; !rc && r < world; r++)
         rc = check_rank(all, r, fault);

@@ -39,14 +39,9 @@ static void sleep_s(double seconds)
 /* ---------------------------------------------------------------- the end */
 bool zt_nccl_is_broken(struct zt_nccl_family *f, struct zt_fault *fault)
 {
-    int blamed = atomic_load(&f->blamed);
     bool broken;
 
     pthread_mutex_lock(&f->lock);
-    if (blamed && !f->broken) {
-        f->broken = true;
-        zt_fault_set(&f->why, ZT_E_PEER, "comm: rank %d has failed", blamed - 1);
-    }
     broken = f->broken;
     if (broken && fault)
         *fault = f->why;
