@@ -84,10 +84,10 @@ HASH  := \#
 probe = $(shell printf '%s\n' '$(1)' | $(2) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1 || echo 0)
 CUDA_HOME ?= /usr/local/cuda
 HAVE_CUDA ?= $(call probe,$(HASH)include <cuda_runtime_api.h>,$(CC) -I$(CUDA_HOME)/include)
-# NCCL's header may be there without the library: this one links
+# NCCL's header may be there without the library, or be too old: this one links
 NCCL_LINK = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lnccl -lcudart_static -ldl -lpthread -lrt
 HAVE_NVCC ?= $(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0)
-HAVE_NCCL ?= $(shell printf '%s\n' '$(HASH)include <nccl.h>' 'int main(void) { int v; return ncclGetVersion(&v); }' | \
+HAVE_NCCL ?= $(shell printf '%s\n' '$(HASH)include <nccl.h>' 'int main(void) { return ncclCommInitRankScalable(0, 1, 0, 1, 0, 0); }' | \
   $(CC) -isystem $(CUDA_HOME)/include -x c - -o /dev/null $(NCCL_LINK) >/dev/null 2>&1 && echo 1 || echo 0)
 CUDNN_HOME ?= $(CUDA_HOME)
 CUDNN_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib lib/*,$(CUDNN_HOME)/$(d)/libcudnn.so $(CUDNN_HOME)/$(d)/libcudnn.so.9)))
@@ -95,7 +95,10 @@ HAVE_CUDNN ?= $(if $(CUDNN_LIB),$(call probe,$(HASH)include <cudnn.h>,$(CC) -I$(
 MPICC     ?= mpicc
 HAVE_MPI  ?= $(call probe,$(HASH)include <mpi.h>,$(MPICC))
 
-GPU_ARCH  ?= sm_80 sm_90 sm_100
+# those of the usual GPUs that this nvcc knows
+ifndef GPU_ARCH
+GPU_ARCH := $(filter sm_80 sm_90 sm_100,$(shell $(CUDA_HOME)/bin/nvcc --list-gpu-code 2>/dev/null))
+endif
 
 # ---------------------------------------------------------------- what there is to build
 srcs   = $(foreach d,$(DIRS_$(1)),$(filter-out %/main.c,$(wildcard $(d)/*.c)))
@@ -131,7 +134,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	  'meta' 'built in (shapes only)' \
 	  'cuda' '$(if $(CUDA_SO),built: $(CUDA_SO)$(COMMA) for $(GPU_ARCH),no CUDA toolkit (CUDA_HOME=$(CUDA_HOME)): --device cuda is left out)' \
 	  'cudnn' '$(if $(CUDNN_SO),built: $(CUDNN_SO)$(COMMA) attention of the CUDA backend,no cuDNN: its own kernels do attention (CUDNN_HOME says where one is))' \
-	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
+	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL 2.23 or newer in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
 	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
 
