@@ -298,8 +298,6 @@ void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
     char available[48] = "unlimited";
     size_t at;
 
-    if (plan->available == SIZE_MAX && zt_plan_is_staged(run))
-        snprintf(available, sizeof(available), "what it has");
     if (plan->available != SIZE_MAX)
         snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
     at = (size_t)snprintf(
@@ -322,8 +320,10 @@ void zt_plan_print(const struct zt_plan *plan, const struct zt_run *run,
         return;
     at += (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB", "total",
                            (double)plan->total / MIB);
-    if (at < cap && zt_plan_is_staged(run))
-        snprintf(out + at, cap - at, "   on each GPU, of %s available", available);
+    if (at < cap && zt_plan_is_staged(run) && plan->available == SIZE_MAX)
+        snprintf(out + at, cap - at, "   on each GPU");
+    else if (at < cap && zt_plan_is_staged(run))
+        snprintf(out + at, cap - at, "   on each GPU, of %s free", available);
     else if (at < cap)
         snprintf(out + at, cap - at, "   x %d local ranks, of %s available",
                  run->local_world, available);
