@@ -291,18 +291,33 @@ static void row(const char *kernel, const char *shape, enum unit unit, double wo
 
 /* ---- products and attention ---- */
 
+static struct zt_gemm_args product_of(struct zt_view a, struct zt_view b,
+                                      struct zt_view c)
+{
+    struct zt_gemm_args g = {};
+
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.alpha = 1;
+    return g;
+}
+
 /* y = x w + bias and its two gradients; w (in, out), as GPT-2 has it. */
 static void linear(const char *name, int64_t in, int64_t out, zt_epilogue epilogue)
 {
     struct zt_view x = bf16({TOKENS, in}), w = bf16({in, out}), y = bf16({TOKENS, out});
-    struct zt_view dw = fp32({in, out}), bias = bf16({out}), none = {};
-    struct zt_view pre = epilogue == ZT_EPI_NONE ? none : bf16({TOKENS, out});
+    struct zt_view dw = fp32({in, out});
     double flop = 2.0 * (double)TOKENS * (double)in * (double)out;
-    struct zt_gemm_args f = {x, w, y, bias, pre, 1, false, epilogue};
-    struct zt_gemm_args dx = {y, transposed(w), x, none, none, 1, false, ZT_EPI_NONE};
-    struct zt_gemm_args wg = {transposed(x), y, dw, none, none, 1, true, ZT_EPI_NONE};
+    struct zt_gemm_args f = product_of(x, w, y), dx = product_of(y, transposed(w), x),
+                        wg = product_of(transposed(x), y, dw);
     char label[64];
 
+    f.bias = bf16({out});
+    f.epilogue = epilogue;
+    if (epilogue != ZT_EPI_NONE)
+        f.pre = bf16({TOKENS, out});
+    wg.accumulate = true;
     snprintf(label, sizeof(label), "%s, forward", name);
     ROW(gemm, label, GFLOP, flop, &f);
     snprintf(label, sizeof(label), "%s, d input", name);
@@ -314,12 +329,12 @@ static void linear(const char *name, int64_t in, int64_t out, zt_epilogue epilog
 static void head(void)
 {
     struct zt_view x = bf16({TOKENS, WIDTH}), w = bf16({VOCAB, WIDTH}),
-                   y = bf16({TOKENS, VOCAB}), dw = fp32({VOCAB, WIDTH}), none = {};
+                   y = bf16({TOKENS, VOCAB}), dw = fp32({VOCAB, WIDTH});
     double flop = 2.0 * (double)TOKENS * WIDTH * VOCAB;
-    struct zt_gemm_args f = {x, transposed(w), y, none, none, 1, false, ZT_EPI_NONE};
-    struct zt_gemm_args dx = {y, w, x, none, none, 1, false, ZT_EPI_NONE};
-    struct zt_gemm_args wg = {transposed(y), x, dw, none, none, 1, true, ZT_EPI_NONE};
+    struct zt_gemm_args f = product_of(x, transposed(w), y), dx = product_of(y, w, x),
+                        wg = product_of(transposed(y), x, dw);
 
+    wg.accumulate = true;
     ROW(gemm, "head, forward", GFLOP, flop, &f);
     ROW(gemm, "head, d input", GFLOP, flop, &dx);
     ROW(gemm, "head, d weight, fp32 +=", GFLOP, flop, &wg);
