@@ -430,8 +430,6 @@ gpu-check:
 # what gpu-check runs, for a machine that cannot build it: make gpu-package GPU_ARCH=sm_90
 gpu-package: all gpu-build
 	$(Q)scripts/gpu_package '$(or $(OUT),build/gpu-package.tar.gz)' $(BIN) $(GPU) $(GPU_ARCH)
-# test/integration/52-gpu-check.sh runs its logic on the shim
-integration test: $(SHIM_CUDA_SO)
 
 # ---------------------------------------------------------------- benches
 $(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
