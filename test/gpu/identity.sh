@@ -4,8 +4,8 @@
 # same losses and final weights in stages 0 to 3, recomputed or not. Two ranks share the GPU,
 # where a collective takes ten milliseconds. ZT_RANKS: which numbers of ranks ("2 1").
 . "$(dirname "$0")/gpu_lib.sh"
-steps=4 jobs=4 types="bf16 fp32"
-[ "$toy" != 1 ] || steps=2 jobs=2 types=bf16
+steps=4 jobs=4 types="bf16 fp32" micros="2 1"
+[ "$toy" != 1 ] || steps=2 jobs=2 types=bf16 micros=2
 tokens 4000 "$tmp/data.bin"
 for s in 0 1 2 3; do
     echo "{\"zero_optimization\": {\"stage\": $s, \"stage3_param_persistence_threshold\": 0}}" >"$tmp/$s.json"
@@ -53,7 +53,7 @@ block() {
 runs=0 blocks=0 all=""
 for type in $types; do
     for ranks in ${ZT_RANKS:-2 1}; do
-        for micro in 2 1; do
+        for micro in $micros; do
             if late; then
                 echo "# out of time: not run: $ranks ranks, $type, $micro micro-batches"
                 continue
