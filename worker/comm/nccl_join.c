@@ -279,7 +279,7 @@ zt_err zt_nccl_open(const struct zt_device_comm_config *cfg, void **self,
         place.rc = rc;
         snprintf(place.why, sizeof(place.why), "%s", own.text);
         met = zt_nccl_exchange_places(cfg->host, &place, &other);
-        if (!met)
+        if (!rc && !met)
             met = meet(s, &other);
     }
     if (!rc && !met) {
@@ -374,7 +374,7 @@ zt_err zt_nccl_alloc(void *self, size_t bytes, bool shared, void **out,
     rc = r ? f->be->alloc(f->dev, bytes ? bytes : 1, &r->at, fault)
            : zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     rc = agree(s, rc, bytes, fault);
-    if (rc) {
+    if (rc || !r) {
         if (r && r->at)
             f->be->free(f->dev, r->at, bytes ? bytes : 1);
         free(r);
