@@ -1,4 +1,6 @@
 /* rank_sum.c -- the sum over ranks of what lies side by side in memory. */
+#include <string.h>
+
 #include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -11,21 +13,22 @@ struct job {
 static void sum_tiles(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct zt_rank_sum_args *a = ((const struct job *)ctx)->a;
-    float acc[ZT_TILE], buf[ZT_TILE];
+    float sum[ZT_TILE], buf[ZT_TILE];
 
     (void)thread;
     for (int64_t at = begin, n; at < end; at += n) {
         n = end - at < ZT_TILE ? end - at : ZT_TILE;
-        for (int64_t r = 0; r < a->x.shape[0]; r++) {
+        memcpy(sum, zt_tile_load(a->x.data, a->x.dtype, at, n, buf),
+               (size_t)n * sizeof(float));
+        for (int64_t r = 1; r < a->x.shape[0]; r++) {
             const float *x =
                 zt_tile_load(a->x.data, a->x.dtype, r * a->x.stride[0] + at, n, buf);
 
-            for (int64_t i = 0; i < n; i++)
-                acc[i] = r ? acc[i] + x[i] : x[i];
+            zt_tile_add(sum, x, n);
         }
         for (int64_t i = 0; i < n; i++)
-            acc[i] *= a->scale;
-        zt_tile_store(a->y.data, a->y.dtype, at, n, acc, false);
+            sum[i] *= a->scale;
+        zt_tile_store(a->y.data, a->y.dtype, at, n, sum, false);
     }
 }
 

@@ -113,8 +113,8 @@ static zt_err block_sumsq(struct zt_zero *z, const struct zt_block *b, double *s
     int64_t at = zt_shard_begin(z, b), end = at + zt_shard_elems(z, b), n;
     zt_err rc = ZT_OK;
 
-    for (; !rc && at < end; at += n) {
-        struct zt_sumsq_args a = {.sum = sum++};
+    for (; !rc && at < end; at += n, sum++) {
+        struct zt_sumsq_args a = {.sum = sum};
         float *g = NULL;
 
         n = end - at;
