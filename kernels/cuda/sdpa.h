@@ -31,6 +31,7 @@
 #define KERNELS_CUDA_SDPA_H
 
 #include "include/zlaunch/types.h"
+#include "kernels/cuda/sizes.h"
 
 #define ZT_SDPA_ABI    1u
 #define ZT_SDPA_SYMBOL "zt_sdpa_cudnn"
