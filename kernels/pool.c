@@ -260,6 +260,12 @@ nomem:
     return zt_fault_set(fault, ZT_E_NOMEM, "pool: no memory for its list");
 }
 
+void zt_pool_is_late(struct zt_pool *p)
+{
+    permit(p, p->base, (size_t)p->total * ZT_POOL_ALIGN);
+    p->guarded = false;
+}
+
 void zt_pool_close(struct zt_pool *p)
 {
     if (!p)

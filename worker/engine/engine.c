@@ -181,6 +181,8 @@ static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc)
         rc = zt_pool_open(e->pool_base, e->plan.activations, &e->pool, fault);
+    if (!rc && !e->backend->unified)
+        zt_pool_is_late(e->pool);
     return rc;
 }
 

@@ -266,7 +266,11 @@ static zt_err open_pool(struct zt_zero *z, zt_zone zone, size_t bytes, void **ba
     if (!bytes)
         return ZT_OK;
     rc = zt_zone_take(z, zone, bytes, base, fault);
-    return rc ? rc : zt_pool_open(*base, bytes, pool, fault);
+    if (!rc)
+        rc = zt_pool_open(*base, bytes, pool, fault);
+    if (!rc && z->cfg.staged)
+        zt_pool_is_late(*pool);
+    return rc;
 }
 
 /* ---- the whole ---- */
