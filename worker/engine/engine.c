@@ -251,12 +251,20 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
-/* A processor has the numbers of these options, not their speed. */
-static void remark_on_precision(const struct zt_engine *e)
+/* Options for GPUs mean less, or nothing, on a processor. */
+static void remark_on_options(const struct zt_engine *e)
 {
-    const char *option = e->run->fp8 ? "--fp8" : e->run->tf32 ? "--tf32" : NULL;
+    const struct zt_run *run = e->run;
+    const char *option = run->fp8 ? "--fp8" : run->tf32 ? "--tf32" : NULL;
 
-    if (option && e->run->rank == 0 && strcmp(e->backend->name, "cpu") == 0)
+    if (run->rank || strcmp(e->backend->name, "cpu") != 0)
+        return;
+    if (!run->ordered_reductions)
+        zt_info("comm",
+                "--reduction_order any is for GPUs: on a cpu sums are in rank order");
+    if (run->share_gpu)
+        zt_info("comm", "--share_gpu has no effect on a cpu");
+    if (option)
         zt_info("numbers",
                 "%s on a cpu: operands of products are rounded as for a GPU, which "
                 "is slower than not to",
@@ -277,7 +285,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),
     };
-    remark_on_precision(e);
+    remark_on_options(e);
     return zt_step_open(&cfg, &e->step, fault);
 }
 
