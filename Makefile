@@ -18,31 +18,39 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common store comm data kernels optim checkpoint autograd zero engine daemon launcher
+LIBS := common store config comm data kernels offload optim checkpoint autograd zero monitor engine generate daemon launcher
 
 DIRS_common     := common
 DIRS_store      := store
+DIRS_config     := worker/config
 DIRS_comm       := worker/comm
 DIRS_data       := worker/data
-DIRS_kernels    := kernels kernels/cpu kernels/meta
+DIRS_kernels    := kernels
+DIRS_offload    := worker/offload
 DIRS_optim      := worker/optim
 DIRS_checkpoint := worker/checkpoint
 DIRS_autograd   := worker/autograd
 DIRS_zero       := worker/zero
+DIRS_monitor    := worker/monitor
 DIRS_engine     := worker/engine
+DIRS_generate   := worker/generate
 DIRS_daemon     := worker/daemon
 DIRS_launcher   := launcher
 
 DEPS_common     :=
 DEPS_store      := common
+DEPS_config     := optim kernels common
 DEPS_comm       := kernels common
 DEPS_data       := common
 DEPS_kernels    := common
+DEPS_offload    := kernels common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
 DEPS_autograd   := kernels common
-DEPS_zero       := autograd optim comm kernels common
-DEPS_engine     := zero autograd optim data comm checkpoint kernels store common
+DEPS_zero       := autograd offload optim comm config kernels common
+DEPS_monitor    := common
+DEPS_engine     := monitor zero autograd offload optim data comm checkpoint config kernels store common
+DEPS_generate   := engine monitor zero autograd offload optim data comm checkpoint config kernels store common
 DEPS_daemon     := comm kernels common
 DEPS_launcher   := store common
 
@@ -50,18 +58,25 @@ DEPS_launcher   := store common
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes \
         -Wmissing-prototypes -Wno-format-nonliteral -Wno-format-truncation \
         -Wno-unknown-pragmas
+ifneq ($(findstring clang,$(shell $(CC) --version 2>/dev/null)),)
+WARN += -Wno-unknown-warning-option -Wno-gnu-zero-variadic-macro-arguments
+endif
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
 
 # -ffp-contract=off: a sum written as mul+add is exactly that; fma is always explicit.
-OPT_release := -O3 -fno-math-errno -ffp-contract=off
+# -fno-trapping-math: nobody reads the flags of floating-point exceptions. Without it gcc 14
+# leaves loops with a choice in them (activations, softmax) scalar. No result depends on it.
+OPT_release := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
 OPT_asan    := -O1 -fsanitize=address -fno-omit-frame-pointer -ffp-contract=off
 OPT_ubsan   := -O1 -fsanitize=undefined -fno-sanitize-recover=all -ffp-contract=off
 OPT_tsan    := -O1 -fsanitize=thread -ffp-contract=off
+OPT_coverage := -O1 --coverage -fprofile-update=atomic -fno-math-errno -ffp-contract=off
 LD_asan     := -fsanitize=address
 LD_ubsan    := -fsanitize=undefined
 LD_tsan     := -fsanitize=thread
+LD_coverage := --coverage
 
 # Threads of the CPU backend: OpenMP, shared with oneDNN. TSan cannot see inside libgomp,
 # so that build takes the pthread form of kernels/cpu/parallel.c instead.
@@ -101,7 +116,7 @@ GPU_ARCH := $(filter sm_80 sm_90 sm_100,$(shell $(CUDA_HOME)/bin/nvcc --list-gpu
 endif
 
 # ---------------------------------------------------------------- what there is to build
-srcs   = $(foreach d,$(DIRS_$(1)),$(filter-out %/main.c,$(wildcard $(d)/*.c)))
+srcs   = $(filter-out %/main.c,$(sort $(shell find $(DIRS_$(1)) -name '*.c')))
 objs   = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1)))
 archive = $(B)/lib$(1).a
 # a library with everything below it, in link order
@@ -120,11 +135,11 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint format \
-        format-check layers size install uninstall clean summary models man probes
+.PHONY: all help test unit unit-programs integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint tidy coverage \
+        format format-check layers docs size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) $(B)/rooms.checked summary
 
 summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
@@ -142,13 +157,15 @@ help:
 	@printf '%s\n' \
 	  'make              bin/zlaunch, bin/zworker, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
+	  'make docs         docs/CONFIG.md and docs/METRICS.md, from their tables' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
 	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
 	  'make gpu-check    OUT=dir [PACKAGE=file]: tests and speed on the GPU of this machine' \
 	  'make gpu-package  OUT=file GPU_ARCH=sm_90: what gpu-check runs, to take along' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
-	  'make lint         clang-tidy, cppcheck, shell syntax; make format: clang-format' \
+	  'make coverage     how much of each folder the tests run (gcov)' \
+  'make lint         clang-tidy, cppcheck, struct tags, shell syntax; make tidy: the first alone; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
 	  'make install      PREFIX=$(PREFIX) DESTDIR=' \
 	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_CUDNN=0 HAVE_MPI=0'
@@ -186,11 +203,12 @@ $(B)/ops.checked: kernels/backend.h $(OP_TESTS) scripts/check_ops
 	$(Q)CC='$(CC)' scripts/check_ops $(OP_TESTS) && touch $@
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
-WORKER_LIBS := daemon engine zero autograd optim data comm checkpoint kernels store
-$(BIN)/zworker: $(B)/ops.checked $(B)/worker/main.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+WORKER_LIBS := daemon generate engine monitor zero autograd offload optim data comm checkpoint config kernels store
+ZWORKER_OBJS := $(patsubst %,$(B)/worker/%.o,main rank)
+$(BIN)/zworker: $(B)/ops.checked $(ZWORKER_OBJS) $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(B)/worker/main.o \
+	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(ZWORKER_OBJS) \
 	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
 	  $(SYS_kernels) $(SYS_store) $(LDLIBS)
@@ -206,7 +224,7 @@ $(B)/test-models/%.so: $(B)/test/models/%.o
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $< -lm
 
 # compiled with the wrapper of the MPI it will run with, by our compiler
-$(BIN)/backends/mpi.so: backends/mpi.c worker/comm/wire.h $(B)/flags
+$(BIN)/backends/mpi.so: backends/mpi.c worker/comm/mesh/transport.h $(B)/flags
 	$(call say,MPICC,$@)
 	@mkdir -p $(@D) $(B)/backends
 	$(Q)MPICH_CC='$(CC)' OMPI_CC='$(CC)' $(MPICC) $(ALL_CFLAGS) -c -o $(B)/backends/mpi.o $<
@@ -226,11 +244,12 @@ CXX       ?= c++
 SHIM      := $(B)/shim
 SHIM_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN))
 SHIM_DEFS := -Itest/shim -I. -Iinclude -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"' -MMD -MP
-SHIM_CXXFLAGS = -std=c++17 $(SHIM_WARN) $(OPT_$(VARIANT)) -fPIC $(SHIM_DEFS) $(CFLAGS)
+SHIM_CXXFLAGS = -std=c++20 $(SHIM_WARN) $(OPT_$(VARIANT)) -fPIC $(SHIM_DEFS) $(CFLAGS)
 # what ref.h makes of a test that was written for the cpu backend
 SHIM_REF := -DREF_BACKEND=zt_cuda_backend -DREF_ALLOC=ref_cuda_alloc -DREF_FREE=ref_cuda_free \
             -include test/unit/kernels/ref.h
-SHIM_SRCS := $(wildcard kernels/cuda/*.cu test/shim/*.cpp)
+CUDA_SRCS := $(sort $(shell find kernels/cuda -name '*.cu'))
+SHIM_SRCS := $(CUDA_SRCS) $(wildcard test/shim/*.cpp)
 SHIM_LIB  := $(B)/libcuda-shim.a
 SHIM_UNIT := $(patsubst test/unit/cuda/%.cpp,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.cpp)) \
              $(patsubst %,$(B)/unit/kernels-on-cuda/test_%,$(SHIM_KERNEL_TESTS))
@@ -300,7 +319,7 @@ cuda-shim: $(SHIM_UNIT)
 	$(Q)scripts/run_tests --unit $(SHIM_UNIT)
 
 # ---------------------------------------------------------------- attention by cuDNN
-# backends/cudnn.so, which the cuda backend loads when it is there (kernels/cuda/sdpa.h). Needs the
+# backends/cudnn.so, which the cuda backend loads when it is there (kernels/cuda/attention/sdpa.h). Needs the
 # headers and the library of cuDNN in CUDNN_HOME, and no device to be built.
 $(BIN)/backends/cudnn.so $(B)/gpu/unit/cudnn/backends/cudnn.so: $(patsubst %,$(B)/backends/%.o,cudnn cudnn_graph)
 	$(call say,SO,$@)
@@ -328,12 +347,17 @@ $(B)/unit/cuda/sdpa_object.so: $(B)/test/unit/cuda/sdpa_object.o
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $^
 $(B)/unit/cuda/test_sdpa: | $(B)/unit/cuda/sdpa_object.so
 
+# ---------------------------------------------------------------- rooms
+# an arrow between folders that scripts/rooms does not know, or a circle, stops the build
+$(B)/rooms.checked: scripts/rooms scripts/check_rooms $(foreach l,$(LIBS),$(call archive,$(l)))
+	$(Q)scripts/check_rooms $(B) && touch $@
+
 # ---------------------------------------------------------------- tests
 define unit_rule
-$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
+$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(B)/test/unit/filter.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(B)/test/unit/filter.o $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
 	  -lcmocka $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
 endef
 $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
@@ -348,9 +372,10 @@ TEST_BACKEND_other_size := -DMORE_BYTES=8
 $(B)/unit/kernels/backends/%.so: test/unit/kernels/loaded_backend.c $(call archive,common)
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(TEST_BACKEND_$*) $(ALL_LDFLAGS) -fno-sanitize=address -shared -o $@ $^
+	$(Q)$(CC) $(ALL_CFLAGS) $(TEST_BACKEND_$*) $(ALL_LDFLAGS) -fno-sanitize=address -shared -o $@ $(filter %.c %.a,$^)
 $(B)/unit/kernels/test_backend: | $(TEST_BACKENDS)
 
+unit-programs: $(UNIT)
 unit: $(UNIT) $(MPI_SO)
 	$(Q)scripts/run_tests --unit $(UNIT)
 
@@ -373,13 +398,22 @@ sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(SHIM_test
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) scripts/run_tests --all $(UNIT) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
 
+# The unit tests and the end-to-end tests that go through most of the code, counted line by line
+E2E_coverage := $(wildcard $(foreach n,10 11 12 15 20 22 25 28 31 40 41 44-daemon 47,test/integration/$(n)-*))
+coverage:
+	$(Q)$(MAKE) --no-print-directory VARIANT=coverage coverage-run
+coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
+	$(Q)find $(B) -name '*.gcda' -delete
+	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=coverage scripts/run_tests --all $(UNIT) $(sort $(E2E_coverage)) || failed=1; \
+	  scripts/coverage $(B) && [ -z "$$failed" ]
+
 # ---------------------------------------------------------------- the cuda backend on a device
 # `make gpu-check OUT=dir`: scripts/gpu_check says what that is. `make gpu-build GPU_ARCH=sm_90`
 # is the part of it that needs nvcc (CUDA_HOME) and no GPU.
 GPU        := $(B)/gpu
 NVCC       := $(CUDA_HOME)/bin/nvcc
 NVCC_ARCH  = $(foreach a,$(GPU_ARCH),-gencode=arch=$(a:sm_%=compute_%)$(COMMA)code=$(a))
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Xfatbin=-compress-all $(NVCC_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
+NVCC_FLAGS = -std=c++20 -O3 -lineinfo -Xfatbin=-compress-all $(NVCC_ARCH) -ccbin $(CXX) -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Xcompiler -Wall,-Wextra,-fPIC -MMD -MP
 GPU_STAMP  = $(NVCC) $(NVCC_FLAGS) $(CC) $(filter-out -Werror,$(ALL_CFLAGS)) $(SHIM_REF)
 GPU_LIB    := $(B)/libcuda-gpu.a
@@ -399,7 +433,7 @@ $(GPU)/%.c.o: %.c $(GPU)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
-$(GPU_LIB): $(B)/ops.checked $(patsubst %,$(GPU)/%.o,$(wildcard kernels/cuda/*.cu))
+$(GPU_LIB): $(B)/ops.checked $(patsubst %,$(GPU)/%.o,$(CUDA_SRCS))
 	@rm -f $@
 	$(Q)$(AR) crs $@ $(filter %.o,$^)
 $(GPU)/unit/cuda/%: $(GPU)/test/unit/cuda/%.cpp.o $(GPU_BELOW)
@@ -456,8 +490,8 @@ bench: all $(BENCHES)
 # ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
-FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,data) $(call srcs,checkpoint) \
-            $(patsubst %,launcher/ssh_%.c,bytes hosts config key) launcher/hostfile.c worker/daemon/pmi.c worker/daemon/job.c
+FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,config) $(call srcs,optim) kernels/view.c $(call srcs,data) $(call srcs,checkpoint) \
+            $(patsubst %,launcher/ssh/%.c,formats known_hosts config key) launcher/plan/hostfile.c worker/daemon/pmi.c worker/daemon/job.c
 FUZZ_FLAGS = -std=gnu11 -g -O1 -fsanitize=address,undefined -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Wno-everything -MMD -MP
 FUZZ_OBJS = $(patsubst %.c,build/fuzz/obj/%.o,$(FUZZ_SRCS))
@@ -477,20 +511,26 @@ fuzz: $(FUZZERS)
 	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)
 
 # ---------------------------------------------------------------- hygiene
-C_FILES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cpp')
 format:
-	$(Q)clang-format -i $(C_FILES)
+	$(Q)scripts/format
 format-check:
-	$(Q)clang-format --dry-run -Werror $(C_FILES)
+	$(Q)scripts/format --check
 lint: format-check
 	$(Q)scripts/lint
+tidy:
+	$(Q)scripts/lint tidy
 
 # each library, whole, against only what lies below it
-layers: $(foreach l,$(LIBS),$(call archive,$(l)))
-	$(Q)set -e; $(foreach l,$(filter-out launcher engine,$(LIBS)),\
+layers: $(B)/rooms.checked $(foreach l,$(LIBS),$(call archive,$(l)))
+	$(Q)set -e; $(foreach l,$(filter-out launcher engine generate,$(LIBS)),\
 	  $(CC) $(ALL_LDFLAGS) -shared -o $(B)/layer.so -Wl,-z,defs -Wl,--whole-archive $(call archive,$(l)) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS);) \
 	  rm -f $(B)/layer.so; echo '  layers: every arrow points down'
+
+# pages that are made from tables of the code; a unit test compares them
+docs: $(BIN)/zworker
+	$(Q)$(BIN)/zworker --print_man markdown > docs/CONFIG.md
+	$(Q)$(BIN)/zworker --print_man metrics > docs/METRICS.md
 
 size:
 	@git ls-files '*.c' '*.h' '*.cu' '*.cpp' | xargs wc -l | sort -rn | head -40

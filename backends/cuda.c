@@ -1,4 +1,4 @@
-/* cuda.c -- what zworker finds in backends/cuda.so (kernels/backend.h). */
+/* cuda.c -- the symbol that zworker looks up in backends/cuda.so (kernels/backend.h). */
 #include "kernels/backend.h"
 
 extern const struct zt_backend zt_cuda_backend;

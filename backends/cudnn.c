@@ -1,7 +1,7 @@
 /*
- * cudnn.c -- attention by cuDNN. A shared object of its own, since only this needs the
- * library. The graphs are in cudnn_graph.h; here are the plans, which are what cuDNN
- * makes of them for one device, and their runs.
+ * cudnn.c -- attention by cuDNN, in a shared object of its own, as nothing else needs the
+ * library. cudnn_graph.h builds the graphs; this file has their execution plans for one
+ * device, and runs them.
  */
 #include "backends/cudnn_graph.h"
 
@@ -42,7 +42,7 @@ static zt_err failed(cudnnStatus_t e, const char *what, char *why, size_t why_by
 
 /* ------------------------------------------------------------------ plans */
 
-/* A kernel that adds in an order of its own each time is none for us. */
+/* Kernels whose order of sums varies from run to run are skipped. */
 static bool is_deterministic(struct zt_cudnn_graph *g, cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t engine = zt_cudnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -62,7 +62,7 @@ static bool is_deterministic(struct zt_cudnn_graph *g, cudnnBackendDescriptor_t 
     return !g->e;
 }
 
-/* The kernels that cuDNN proposes for the graph, best first; how many. */
+/* Collects the engines that cuDNN proposes, best first; returns how many. */
 static int64_t choices(struct zt_cudnn_graph *g, struct zt_sdpa_lib *lib,
                        cudnnBackendDescriptor_t config[CHOICES])
 {
@@ -174,7 +174,7 @@ static zt_err plan_open(struct zt_sdpa_lib *lib, const struct zt_sdpa_problem *p
 
 /* ------------------------------------------------------------------ running */
 
-/* What a plan is run on: memory, and values of the host. */
+/* The operands of a run: device pointers, and scalars of the host. */
 struct pack {
     int64_t id[ZT_NUM_REAL];
     void *at[ZT_NUM_REAL];

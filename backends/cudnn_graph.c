@@ -143,7 +143,7 @@ static void matmul(struct zt_cudnn_graph *g, const struct tensor *a,
     add_op(g, op);
 }
 
-/* y = x added up, or its largest, over the axes where y has 1 and x has not */
+/* y = the sum or the maximum of x over the axes that have size 1 in y */
 static void reduce(struct zt_cudnn_graph *g, cudnnReduceTensorOp_t kind,
                    const struct tensor *x, const struct tensor *y)
 {
@@ -213,7 +213,7 @@ static void compute(struct zt_cudnn_graph *g, cudnnPointwiseMode_t kind,
     pointwise(g, &w, y);
 }
 
-/* The same into a new fp32 tensor that is shaped as x. */
+/* The same into a new fp32 tensor with the shape of x. */
 static struct tensor apply(struct zt_cudnn_graph *g, cudnnPointwiseMode_t kind,
                            const struct tensor *x, const struct tensor *b)
 {
@@ -223,7 +223,7 @@ static struct tensor apply(struct zt_cudnn_graph *g, cudnnPointwiseMode_t kind,
     return y;
 }
 
-/* What each element's index along an axis is, shaped as x. */
+/* The index of each element along an axis, with the shape of x. */
 static struct tensor index_along(struct zt_cudnn_graph *g, const struct tensor *x,
                                  int64_t axis)
 {
@@ -309,7 +309,7 @@ static void into_keys(struct zt_cudnn_graph *g, const struct tensor *a,
 }
 
 /* x (B, H, Tq, Tk) as (B, H, Tk, Tq), rounded to the type of q */
-static struct tensor turned(struct zt_cudnn_graph *g, const struct tensor *x)
+static struct tensor transposed(struct zt_cudnn_graph *g, const struct tensor *x)
 {
     const int64_t tq = g->p->tq, tk = g->p->tk;
     struct tensor y =
@@ -358,7 +358,7 @@ static void backward(struct zt_cudnn_graph *g)
     if (p->causal)
         prob = hide(g, &prob);
     prob = apply(g, CUDNN_POINTWISE_EXP, &prob, NULL);
-    t = turned(g, &prob);
+    t = transposed(g, &prob);
     into_keys(g, &t, &dout, &dv);
 
     /* dK = dS^T Q, dS = scale P (dO V^T - delta) */
@@ -367,7 +367,7 @@ static void backward(struct zt_cudnn_graph *g)
     ds = apply(g, CUDNN_POINTWISE_SUB, &ds, &delta);
     ds = apply(g, CUDNN_POINTWISE_MUL, &ds, &prob);
     ds = apply(g, CUDNN_POINTWISE_MUL, &ds, &scale);
-    t = turned(g, &ds);
+    t = transposed(g, &ds);
     into_keys(g, &t, &q, &dk);
 
     /* dQ = dS K */

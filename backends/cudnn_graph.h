@@ -1,25 +1,24 @@
 /*
- * cudnn_graph.h -- scaled dot product attention as graphs of cuDNN's operations.
+ * cudnn_graph.h -- scaled dot product attention as cuDNN operation graphs.
  *
- * cuDNN is given operations on tensors, and has fused kernels for the graphs that it
- * knows. These two say, operation by operation, what NVIDIA's own front end
- * (cudnn-frontend, MIT) says for attention, in the same order and with the same types:
- * that is what the kernels are looked up by. In tensors cuDNN counts axes as (B, H, T,
- * D).
+ * cuDNN takes a graph of operations on tensors, and has fused kernels for the graphs that
+ * it recognizes. The two graphs here have the operations, order and types of those that
+ * NVIDIA's front end (cudnn-frontend, MIT) builds for attention, as cuDNN looks its
+ * kernels up by them. Its axes are (B, H, T, D).
  *
- * Intermediate values are virtual: no memory stands behind them. The exception is
- * delta = rowsum(dO O), which the kernels of a backward hand over in the workspace. That
- * dQ has the type of q, instead of being added up in fp32 by all that contribute to it,
- * is what asks for the deterministic kernels.
+ * Intermediate tensors are virtual: they have no memory. The exception is
+ * delta = rowsum(dO O), which the kernels of a backward pass on in the workspace. dQ has
+ * the type of q, which selects the deterministic kernels: with an fp32 dQ, all blocks that
+ * contribute would add to it in any order.
  */
 #ifndef BACKENDS_CUDNN_GRAPH_H
 #define BACKENDS_CUDNN_GRAPH_H
 
-#include "kernels/cuda/sdpa.h"
+#include "kernels/cuda/attention/sdpa.h"
 
 #include <cudnn.h>
 
-/* Tensors with memory or a value; the ids of others count on from ZT_NUM_REAL. */
+/* Tensors with memory or a value; ids of virtual ones start at ZT_NUM_REAL. */
 enum zt_cudnn_tensor {
     ZT_VIRTUAL,
     ZT_Q,
@@ -33,7 +32,7 @@ enum zt_cudnn_tensor {
     ZT_DV,
     ZT_DELTA,  /* (B, H, Tq) fp32 */
     ZT_SCALE,  /* from here on values of the host, fp32 */
-    ZT_HIDDEN, /* -inf: what a score is that the mask hides */
+    ZT_HIDDEN, /* -inf: a masked score */
     ZT_ONE,
     ZT_NUM_REAL
 };
@@ -42,8 +41,8 @@ enum zt_cudnn_tensor {
 #define ZT_CUDNN_MADE 160
 
 /*
- * A graph that is being written down. It owns every descriptor that was made for it. The
- * first error stays in `e`, and what is called after it does nothing.
+ * A graph under construction. It owns every descriptor that was made for it. The first
+ * error stays in `e`, and later calls do nothing.
  */
 struct zt_cudnn_graph {
     const struct zt_sdpa_problem *p;
@@ -54,11 +53,11 @@ struct zt_cudnn_graph {
     cudnnBackendDescriptor_t made[ZT_CUDNN_MADE], op[ZT_CUDNN_OPS];
 };
 
-/* The operations of the problem into g; release() whatever came of it. */
+/* Builds the graph of the problem in g. Call release() after a failure, too. */
 void zt_cudnn_graph_init(struct zt_cudnn_graph *g, const struct zt_sdpa_problem *p);
 void zt_cudnn_graph_release(struct zt_cudnn_graph *g);
 
-/* A descriptor of the graph's; NULL once there was an error. */
+/* Makes a descriptor that the graph owns; NULL after an error. */
 cudnnBackendDescriptor_t zt_cudnn_make(struct zt_cudnn_graph *g,
                                        cudnnBackendDescriptorType_t type);
 void zt_cudnn_set(struct zt_cudnn_graph *g, cudnnBackendDescriptor_t d,

@@ -1,11 +1,12 @@
 /*
- * mpi.c -- messages by MPI. A shared object of its own, since only this needs the
- * library; any MPI-3 will do, and the one it was compiled with must be there at run time.
+ * mpi.c -- messages by MPI, in a shared object of its own, as nothing else needs the
+ * library. Any MPI-3 will do; the one it was compiled with must be there at run time.
  *
  * Everything travels as MPI_BYTE, so no MPI type for 16-bit floats is needed, and nothing
- * blocks but start() and stop(): a wait can then notice what MPI does not tell.
+ * blocks but start() and stop(): a wait can then notice failures that MPI does not
+ * report.
  */
-#include "worker/comm/wire.h"
+#include "worker/comm/mesh/transport.h"
 
 #include <mpi.h>
 
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 /* Slot i is in flight while request[i] is not MPI_REQUEST_NULL. */
-struct zt_wire_batch {
+struct zt_transport_batch {
     int num, max;
     int *peer; /* (max) */
     int *hit;  /* (max) what MPI_Testsome() found */
@@ -27,7 +28,7 @@ struct zt_wire_batch {
 /* The library is one per process, and so is our part of it. */
 static MPI_Comm world = MPI_COMM_NULL;
 
-static void why(int error, char *out, size_t out_bytes)
+static void error_text(int error, char *out, size_t out_bytes)
 {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int len = 0;
@@ -75,8 +76,8 @@ static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes
 /*
  * MPI_Finalize of MPICH over UCX hangs at times between machines: a rank flushes its
  * connections, which needs the other side, and the other side waits already in a call
- * that moves nothing. A rank that zlaunch started says by itself that it has finished,
- * after a barrier, and leaves; its end closes the connections.
+ * that makes no progress. A rank that zlaunch started says by itself that it has
+ * finished, after a barrier, and leaves; its end closes the connections.
  */
 static bool finish_by_hand(void)
 {
@@ -104,14 +105,15 @@ static void stop(void)
 }
 
 /* ------------------------------------------------------------------ batches */
-static void batch_close(struct zt_wire_batch *b)
+static void batch_close(struct zt_transport_batch *b)
 {
     if (!b)
         return;
     for (int i = 0; i < b->num; i++) {
         if (b->request[i] == MPI_REQUEST_NULL)
             continue;
-        if (b->is_recv[i]) /* a send cannot be taken back; it ends by itself or never */
+        /* a send cannot be cancelled; it completes by itself or never */
+        if (b->is_recv[i])
             MPI_Cancel(&b->request[i]);
         MPI_Request_free(&b->request[i]);
     }
@@ -123,9 +125,9 @@ static void batch_close(struct zt_wire_batch *b)
     free(b);
 }
 
-static struct zt_wire_batch *batch_open(int max)
+static struct zt_transport_batch *batch_open(int max)
 {
-    struct zt_wire_batch *b = calloc(1, sizeof(*b));
+    struct zt_transport_batch *b = calloc(1, sizeof(*b));
     size_t n = (size_t)(max > 0 ? max : 1);
 
     if (!b)
@@ -142,7 +144,7 @@ static struct zt_wire_batch *batch_open(int max)
     return NULL;
 }
 
-static int post(struct zt_wire_batch *b, void *at, size_t bytes, int peer, int tag,
+static int post(struct zt_transport_batch *b, void *at, size_t bytes, int peer, int tag,
                 bool is_recv)
 {
     int i = b->num, e;
@@ -160,18 +162,19 @@ static int post(struct zt_wire_batch *b, void *at, size_t bytes, int peer, int t
     return 0;
 }
 
-static int send_bytes(struct zt_wire_batch *b, const void *at, size_t bytes, int to,
+static int send_bytes(struct zt_transport_batch *b, const void *at, size_t bytes, int to,
                       int tag)
 {
     return post(b, (void *)at, bytes, to, tag, false);
 }
 
-static int recv_bytes(struct zt_wire_batch *b, void *at, size_t bytes, int from, int tag)
+static int recv_bytes(struct zt_transport_batch *b, void *at, size_t bytes, int from,
+                      int tag)
 {
     return post(b, at, bytes, from, tag, true);
 }
 
-static int poll_batch(struct zt_wire_batch *b, bool *done)
+static int poll_batch(struct zt_transport_batch *b, bool *done)
 {
     int hits = 0, e;
 
@@ -191,18 +194,19 @@ static int poll_batch(struct zt_wire_batch *b, bool *done)
     return 0;
 }
 
-static int missing(const struct zt_wire_batch *b, int *ranks, int max_ranks)
+static int pending_ranks(const struct zt_transport_batch *b, int *ranks, int max_ranks)
 {
     int num = 0;
 
-    for (int pass = 0; pass < 2 && !num; pass++) /* who is silent, else who is deaf */
+    /* the senders that have not sent, else the receivers */
+    for (int pass = 0; pass < 2 && !num; pass++)
         for (int i = 0; i < b->num && num < max_ranks; i++)
             if (b->request[i] != MPI_REQUEST_NULL && b->is_recv[i] == !pass)
                 ranks[num++] = b->peer[i];
     return num;
 }
 
-static int heard(void *at, size_t bytes, int tag, bool *got)
+static int try_recv(void *at, size_t bytes, int tag, bool *got)
 {
     MPI_Status status;
     int there = 0, len = 0, e;
@@ -220,11 +224,12 @@ static int heard(void *at, size_t bytes, int tag, bool *got)
     return e;
 }
 
-__attribute__((visibility("default"))) extern const struct zt_wire zt_wire_mpi;
-const struct zt_wire zt_wire_mpi = {
-    .abi = ZT_WIRE_ABI,
-    .struct_bytes = sizeof(struct zt_wire),
+__attribute__((visibility("default"))) extern const struct zt_transport zt_transport_mpi;
+const struct zt_transport zt_transport_mpi = {
+    .abi = ZT_TRANSPORT_ABI,
+    .struct_bytes = sizeof(struct zt_transport),
     .name = "mpi",
+    .sends_outlive_batch = true, /* MPI_Request_free() lets a send go on */
     .start = start,
     .stop = stop,
     .batch_open = batch_open,
@@ -232,7 +237,7 @@ const struct zt_wire zt_wire_mpi = {
     .send = send_bytes,
     .recv = recv_bytes,
     .poll = poll_batch,
-    .missing = missing,
-    .heard = heard,
-    .why = why,
+    .pending_ranks = pending_ranks,
+    .try_recv = try_recv,
+    .error_text = error_text,
 };

@@ -1,13 +1,13 @@
 /*
- * nccl.c -- NCCL behind the table that zlaunch knows (worker/comm/nccl_wire.h). A shared
- * object of its own, since only this needs the library. Compiles as C, and as C++ against
- * test/shim/nccl.h.
+ * nccl.c -- NCCL behind the table that zlaunch knows (worker/comm/nccl/library.h). A
+ * shared object of its own, since only this needs the library. Compiles as C, and as C++
+ * against test/shim/nccl.h.
  *
- * Communicators do not block (config.blocking = 0): nothing in here waits for another
- * rank, and who waits can give up. Everything that starts something may then answer
- * ncclInProgress, which is no error; state() tells when it is over.
+ * Communicators do not block (config.blocking = 0): no call here waits for
+ * another rank, so a caller that waits can give up. Every call that starts something may
+ * return ncclInProgress, which is no error; state() tells when it has completed.
  */
-#include "worker/comm/nccl_wire.h"
+#include "worker/comm/nccl/library.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -56,7 +56,7 @@ static int make_id(unsigned char id[ZT_UNIQUE_ID_BYTES])
     return (int)r;
 }
 
-static void why(struct zt_nccl_comm *c, int error, char *out, size_t out_bytes)
+static void error_text(struct zt_nccl_comm *c, int error, char *out, size_t out_bytes)
 {
     const char *last = ncclGetLastError(native(c));
 
@@ -115,7 +115,7 @@ static void close_comm(struct zt_nccl_comm *c)
     (void)ncclCommDestroy(native(c));
 }
 
-/* In a group all are told to end before any of them is waited for. */
+/* In a group, all of them start to end before any of them is waited for. */
 static void abort_comms(struct zt_nccl_comm *const *all, int num)
 {
     bool group = num > 1 && ncclGroupStart() == ncclSuccess;
@@ -141,7 +141,7 @@ static int broadcast(struct zt_nccl_comm *c, void *stream, void *buf, size_t byt
         ncclBroadcast(buf, buf, bytes, ncclInt8, root, native(c), stream_of(stream)));
 }
 
-/* The group ends whatever went wrong in it, or the thread stays in it. */
+/* End the group after errors, too, or the thread would stay in it. */
 static int all_to_all(struct zt_nccl_comm *c, void *stream, const void *send,
                       size_t send_stride, void *recv, size_t recv_stride, size_t bytes)
 {
@@ -202,16 +202,23 @@ extern "C" {
 #endif
 __attribute__((visibility("default"))) extern const struct zt_nccl zt_loaded_nccl;
 const struct zt_nccl zt_loaded_nccl = {
-    /* in the order of struct zt_nccl */
-    ZT_NCCL_ABI, sizeof(struct zt_nccl),
-    "NCCL",      version,
-    gpu,         make_id,
-    open_comm,   split,
-    state,       finish,
-    close_comm,  abort_comms,
-    all_gather,  broadcast,
-    all_to_all,  reduce,
-    why,
+    .abi = ZT_NCCL_ABI,
+    .struct_bytes = sizeof(struct zt_nccl),
+    .name = "NCCL",
+    .version = version,
+    .gpu = gpu,
+    .make_id = make_id,
+    .open = open_comm,
+    .split = split,
+    .state = state,
+    .finish = finish,
+    .close = close_comm,
+    .abort = abort_comms,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .all_to_all = all_to_all,
+    .reduce = reduce,
+    .error_text = error_text,
 };
 #ifdef __cplusplus
 }

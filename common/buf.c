@@ -17,7 +17,7 @@ void zt_buf_release(struct zt_buf *b)
     *b = (struct zt_buf){.max = b->max};
 }
 
-zt_err zt_buf_room(struct zt_buf *b, size_t n, uint8_t **out)
+zt_err zt_buf_reserve(struct zt_buf *b, size_t n, uint8_t **out)
 {
     size_t used = zt_buf_used(b), cap;
     uint8_t *grown;
@@ -54,7 +54,7 @@ zt_err zt_buf_room(struct zt_buf *b, size_t n, uint8_t **out)
     return ZT_OK;
 }
 
-void zt_buf_grew(struct zt_buf *b, size_t n)
+void zt_buf_commit(struct zt_buf *b, size_t n)
 {
     assert(n <= b->cap - b->len);
     b->len += n;
@@ -67,7 +67,7 @@ zt_err zt_buf_put(struct zt_buf *b, const void *src, size_t n)
 
     if (!n)
         return ZT_OK;
-    rc = zt_buf_room(b, n, &to);
+    rc = zt_buf_reserve(b, n, &to);
     if (rc)
         return rc;
     memcpy(to, src, n);

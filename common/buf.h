@@ -39,10 +39,10 @@ zt_err zt_buf_put(struct zt_buf *b, const void *src, size_t n) ZT_MUST_CHECK;
 zt_err zt_buf_put_u32(struct zt_buf *b, uint32_t value) ZT_MUST_CHECK; /* big-endian */
 zt_err zt_buf_put_u8(struct zt_buf *b, uint8_t value) ZT_MUST_CHECK;
 
-/* Make room for n more bytes and return where they go; zt_buf_grew() says how many came.
+/* Make room for n more bytes and return where they go; zt_buf_commit() says how many came.
  */
-zt_err zt_buf_room(struct zt_buf *b, size_t n, uint8_t **out) ZT_MUST_CHECK;
-void zt_buf_grew(struct zt_buf *b, size_t n);
+zt_err zt_buf_reserve(struct zt_buf *b, size_t n, uint8_t **out) ZT_MUST_CHECK;
+void zt_buf_commit(struct zt_buf *b, size_t n);
 
 /* Drop n bytes (at most what is used) from the front. */
 void zt_buf_drop(struct zt_buf *b, size_t n);

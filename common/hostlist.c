@@ -8,14 +8,14 @@
 #define MAX_DIGITS   18 /* of a number: fits 64 bits */
 #define MAX_COUNT    (1 << 20)
 
-struct reader {
+struct list_reader {
     const char *text, *p; /* the whole, for messages; where we are */
     struct zt_hostlist list;
     int cap;
     struct zt_fault *fault;
 };
 
-static zt_err bad(const struct reader *r, const char *what)
+static zt_err bad(const struct list_reader *r, const char *what)
 {
     return zt_fault_set(r->fault, ZT_E_USAGE, "host list '%.200s': %s at position %zu",
                         r->text, what, (size_t)(r->p - r->text) + 1);
@@ -38,7 +38,7 @@ struct number {
     int digits;
 };
 
-static zt_err read_number(struct reader *r, struct number *out)
+static zt_err read_number(struct list_reader *r, struct number *out)
 {
     *out = (struct number){0};
     if (!is_digit(*r->p))
@@ -52,7 +52,7 @@ static zt_err read_number(struct reader *r, struct number *out)
 }
 
 /* One range at r->p: its bounds; the width is that of the low one. */
-static zt_err read_range(struct reader *r, struct number *lo, struct number *hi)
+static zt_err read_range(struct list_reader *r, struct number *lo, struct number *hi)
 {
     zt_err rc = read_number(r, lo);
 
@@ -70,7 +70,7 @@ static zt_err read_range(struct reader *r, struct number *lo, struct number *hi)
 }
 
 /* Go over a bracket, r->p behind its '['. *members: how many numbers it holds. */
-static zt_err skip_bracket(struct reader *r, unsigned long long *members)
+static zt_err skip_bracket(struct list_reader *r, unsigned long long *members)
 {
     struct number lo, hi;
 
@@ -92,7 +92,7 @@ static zt_err skip_bracket(struct reader *r, unsigned long long *members)
 
 /* ---------------------------------------------------------------- names */
 
-static zt_err add_name(struct reader *r, const char *name)
+static zt_err add_name(struct list_reader *r, const char *name)
 {
     char *copy;
 
@@ -113,10 +113,10 @@ static zt_err add_name(struct reader *r, const char *name)
 }
 
 /* The item [p, end), checked before, from its name so far: one call a bracket deep. */
-static zt_err expand(struct reader *r, const char *p, const char *end, char *name,
+static zt_err expand(struct list_reader *r, const char *p, const char *end, char *name,
                      size_t used)
 {
-    struct reader inner = *r;
+    struct list_reader inner = *r;
     struct number lo, hi;
     zt_err rc = ZT_OK;
 
@@ -148,7 +148,7 @@ too_long:
 }
 
 /* One item: first all of it is checked and counted, then expanded. */
-static zt_err read_item(struct reader *r)
+static zt_err read_item(struct list_reader *r)
 {
     unsigned long long total = 1, members;
     char name[ZT_HOSTLIST_NAME + 1];
@@ -182,7 +182,7 @@ static zt_err read_item(struct reader *r)
 zt_err zt_hostlist_expand(const char *text, struct zt_hostlist *out,
                           struct zt_fault *fault)
 {
-    struct reader r = {.text = text, .p = text, .fault = fault};
+    struct list_reader r = {.text = text, .p = text, .fault = fault};
     zt_err rc = ZT_OK;
 
     while (!rc) {

@@ -12,7 +12,8 @@
  * come in the order of the list, a name twice comes twice.
  * Bounds:    ZT_HOSTLIST_MAX names of ZT_HOSTLIST_NAME bytes; more is ZT_E_LIMIT before
  *            any memory is taken for it.
- * Ownership: the caller owns the struct, the struct its names. Threads: any.
+ * Ownership: the caller owns the struct, the struct its names.
+ * Threads:   any.
  */
 #ifndef COMMON_HOSTLIST_H
 #define COMMON_HOSTLIST_H

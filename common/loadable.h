@@ -13,7 +13,8 @@
 /*
  * The path of `file` ("backends/mpi.so"): what the environment variable `env` says, else
  * beside the executable, else where `make install` puts it (../lib/zlaunch/<file>).
- * false: none of these is there, or `env` is "" or "0". Threads: any.
+ * false: none of these is there, or `env` is "" or "0".
+ * Threads: any.
  */
 bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_bytes);
 

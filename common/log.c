@@ -14,7 +14,8 @@ static struct {
     bool json;
     char who[32];
     int rank;
-} cfg = {ZT_LOG_INFO, false, "zlaunch", -1};
+    bool (*sink)(const char *line, size_t n);
+} cfg = {.level = ZT_LOG_INFO, .who = "zlaunch", .rank = -1};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -24,6 +25,11 @@ void zt_log_init(zt_log_level level, bool json, int rank, const char *who)
     cfg.json = json;
     cfg.rank = rank;
     snprintf(cfg.who, sizeof(cfg.who), "%s", who ? who : "");
+}
+
+void zt_log_set_sink(bool (*sink)(const char *line, size_t n))
+{
+    cfg.sink = sink;
 }
 
 zt_log_level zt_log_get_level(void)
@@ -119,5 +125,6 @@ void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
         if (at >= sizeof(line))
             at = sizeof(line) - 1;
     }
-    write_all(line, at);
+    if (!cfg.json || !cfg.sink || !cfg.sink(line, at - 1))
+        write_all(line, at);
 }

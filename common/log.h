@@ -1,9 +1,12 @@
 /*
  * log.h -- "time level rank module: sentence" lines, or one JSON object a line.
  *
- * Messages go to stderr; stdout is for results. Each message leaves in one write(2), so
- * lines of one process never mix. Level and format are process globals, set once by main.
- * Threads: any. Failure: none is reported; a log line that cannot be written is lost.
+ * Messages go to stderr; stdout is for results. Each message is one write(2), so lines of
+ * one process never mix. In a rank that zlaunch started, JSON lines go to the control
+ * socket instead (common/message/event.h), so that they cannot be confused with what the
+ * rank prints. Level, format and sink are process globals, set once at the start.
+ * Threads:   any.
+ * Failure:   none is reported; a log line that cannot be written is lost.
  */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
@@ -21,6 +24,10 @@ typedef enum zt_log_level {
  */
 void zt_log_init(zt_log_level level, bool json, int rank, const char *who);
 zt_log_level zt_log_get_level(void);
+
+/* Where JSON lines go, without their newline. The sink is called from any thread and must
+ * not log; if it returns false the line goes to stderr. NULL: always stderr. */
+void zt_log_set_sink(bool (*sink)(const char *line, size_t n));
 
 void zt_log(zt_log_level level, const char *module, const char *fmt, ...) ZT_PRINTF(3, 4);
 

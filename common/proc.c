@@ -8,14 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-struct entry {
+struct proc_entry {
     pid_t pid, parent;
     char state;
     bool below;
 };
 
 /* "pid (name) S ppid ...": the name may hold anything, so look for its last ')'. */
-static bool read_stat(const char *pid_text, struct entry *out)
+static bool read_stat(const char *pid_text, struct proc_entry *out)
 {
     char path[64], line[512], *p;
     size_t n;
@@ -38,9 +38,9 @@ static bool read_stat(const char *pid_text, struct entry *out)
     return true;
 }
 
-static size_t list_processes(struct entry **out)
+static size_t list_processes(struct proc_entry **out)
 {
-    struct entry *list = NULL;
+    struct proc_entry *list = NULL;
     size_t num = 0, cap = 0;
     DIR *dir = opendir("/proc");
     struct dirent *d;
@@ -50,7 +50,7 @@ static size_t list_processes(struct entry **out)
             continue;
         if (num == cap) {
             size_t more = cap ? 2 * cap : 256;
-            struct entry *grown = realloc(list, more * sizeof(*list));
+            struct proc_entry *grown = realloc(list, more * sizeof(*list));
 
             if (!grown)
                 break;
@@ -68,7 +68,7 @@ static size_t list_processes(struct entry **out)
 
 int zt_proc_signal_descendants(int sig)
 {
-    struct entry *list;
+    struct proc_entry *list;
     size_t num = list_processes(&list);
     pid_t self = getpid();
     int count = 0;

@@ -1,7 +1,8 @@
 /*
  * proc.h -- processes below this one, and ways a process ends.
  *
- * Threads: one. Failure: a process that is gone already is no error.
+ * Threads:   one.
+ * Failure:   a process that is gone already is no error.
  */
 #ifndef COMMON_PROC_H
 #define COMMON_PROC_H
@@ -21,7 +22,7 @@ int zt_proc_signal_descendants(int sig);
 /* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
 const char *zt_signal_text(int sig);
 
-/* How often the kernel's out-of-memory killer struck in this cgroup; -1: cannot tell. */
+/* Processes of this cgroup that the kernel's OOM killer ended so far; -1: not known. */
 int64_t zt_proc_oom_kills(void);
 
 #endif

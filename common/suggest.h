@@ -3,7 +3,8 @@
  *
  * Distance is that of Damerau and Levenshtein (restricted): one letter put in, left out,
  * changed, or two neighbours swapped. '-' equals '_' and case does not count.
- * Ownership: the candidates must outlive the struct. Threads: one.
+ * Ownership: the candidates must outlive the struct.
+ * Threads:   one.
  */
 #ifndef COMMON_SUGGEST_H
 #define COMMON_SUGGEST_H

@@ -1,7 +1,8 @@
 /*
  * sysfile.h -- what the kernel tells in files of one line.
  *
- * Threads: any. Failure: an absent file reads as absent; nothing here is an error.
+ * Threads:   any.
+ * Failure:   an absent file reads as absent; nothing here is an error.
  */
 #ifndef COMMON_SYSFILE_H
 #define COMMON_SYSFILE_H

@@ -1,25 +1,25 @@
 /*
  * backend.h -- ONE table of functions per kind of device, and the views they work on.
  *
- * A backend (cpu, meta, cuda) is a const struct zt_backend: built in and listed in
- * backend.c, or exported by an object that is loaded when a run asks for it. It knows
+ * A backend (cpu, meta, cuda) is a const struct zt_backend. It is built in and listed in
+ * backends.c, or it is exported by a shared object that is loaded on first use. It knows
  * nothing of ranks, autograd, ZeRO or files: kernels read and write views of memory that
  * the caller owns.
  *
- * Order: work is queued on a stream and runs in the order of that stream; the cpu backend
- *        runs it before returning. Views must stay valid until the stream has passed
- *        them. Streams are ordered among each other by events alone.
+ * Order: work is queued on a stream and runs in stream order; the cpu backend runs it
+ *        before the call returns. Views must stay valid until that work has completed.
+ *        Only events order one stream after another.
  * Sums:  in fp32 (double where said), in an order that depends on shapes alone, never on
  *        the number of threads or on where a shard begins.
- * Meta:  every kernel checks its arguments and does nothing; memory has addresses nobody
- *        may touch. What runs on meta allocates exactly what a real device would.
+ * Meta:  every kernel checks its arguments and does nothing; memory has addresses that
+ *        nobody may access. A run on meta allocates exactly what it would on a real device.
  */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 3u
+#define ZT_BACKEND_ABI 5u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -27,7 +27,7 @@ struct zt_device;       /* of one backend; holds its main stream and scratch */
 struct zt_stream;       /* NULL is the device's main stream */
 struct zt_stream_event; /* a point in the work of a stream */
 
-/* A strided window on memory somebody else owns. Strides are in elements. */
+/* A strided view of memory that somebody else owns. Strides are in elements. */
 struct zt_view {
     void *data; /* NULL: an optional operand that is absent */
     zt_dtype dtype;
@@ -67,9 +67,9 @@ typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_e
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  *
  * a and b may be fp8 instead (kernels/fp8.h), not both e5m2, as tensor cores take them:
- * without a batch, M, N and K multiples of 16, neighbours on the axis K. Every line of
- * neighbours in a, b, c and pre begins on a 16-byte boundary. c is of any float type
- * then, and *a_scale * *b_scale belongs to alpha.
+ * without a batch; M, N and K are multiples of 16; K is the contiguous axis of both. Each
+ * contiguous row or column of a, b, c and pre begins on a 16-byte boundary. c is then of
+ * any float type, and alpha is multiplied by *a_scale * *b_scale.
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre;
@@ -81,8 +81,9 @@ struct zt_gemm_args {
 
 /*
  * x (N, C) -> y; w, b (C); mean, rstd (N) fp32 are kept for backward. b may be absent.
- * With add, what is normalised is x + add rounded to their dtype, and it is kept in sum;
- * add and sum are as x, and sum may be x or add. The bits are those of binary, then this.
+ * With add, the input is x + add rounded to their dtype, and this sum is stored in `sum`.
+ * add and sum have the shape and dtype of x, and sum may be x or add. The bits equal
+ * those of binary followed by layernorm without add.
  */
 struct zt_layernorm_args {
     struct zt_view x, w, b, y, mean, rstd;
@@ -131,7 +132,7 @@ struct zt_rope_args {
  * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H,
  * Tq) fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H,
  * Tq, Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window ==
- * 0 or j > i + Tk - Tq - window). A row that sees nothing gives zeros. dropout:
+ * 0 or j > i + Tk - Tq - window). The output of a query that sees no key is 0. dropout:
  * probability (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j,
  * times 1/(1-p).
  */
@@ -142,8 +143,8 @@ struct zt_attention_args {
     int64_t window;
     struct zt_philox rng;
 };
-/* dq, dk, dv shaped and strided as they like (unit last stride); dbias as bias, absent:
- * not wanted */
+/* dq, dk, dv have the shapes of q, k, v and any strides (last one 1). dbias has the shape
+ * of bias; absent: it is not computed. */
 struct zt_attention_bwd_args {
     struct zt_attention_args fwd; /* the forward's, with its out and lse */
     struct zt_view dout, dq, dk, dv, dbias;
@@ -182,8 +183,8 @@ struct zt_softmax_bwd_args {
     bool accumulate;
 };
 
-/* y = a op b; contiguous; b's shape is a suffix of a's; y may be a. With accumulate y +=
- */
+/* y = a op b, or y += with accumulate. Contiguous; b's shape is a suffix of a's; y may
+ * be a. */
 struct zt_binary_args {
     zt_binary kind;
     struct zt_view a, b, y;
@@ -228,15 +229,15 @@ struct zt_random_args {
 };
 
 /*
- * logits (N, V), rows of unit stride at any distance; targets (N) i32; loss () fp32 = sum
+ * logits (N, V) with unit last stride and any row stride; targets (N) i32; loss () fp32 = sum
  * in row order; lse (N) fp32 kept.
  */
 struct zt_cross_entropy_args {
     struct zt_view logits, targets, loss, lse;
     int32_t ignore;
 };
-/* dlogits (N, V) as logits = (softmax(logits) - onehot) * dloss, 0 in ignored rows; may
- * be logits itself */
+/* dlogits (N, V) as logits = (softmax(logits) - onehot) * dloss, 0 in ignored rows.
+ * dlogits may be logits. */
 struct zt_cross_entropy_bwd_args {
     struct zt_view logits, targets, lse, dloss, dlogits;
     int32_t ignore;
@@ -254,9 +255,9 @@ struct zt_squared_error_bwd_args {
 };
 
 /*
- * y (n) = scale * (x[0] + x[1] + ...) over the rows of x (W, n), rows of unit stride: the
- * sum over ranks, in fp32 in the order of rows, scaled, and rounded once. x and y share a
- * dtype; y may be a row of x.
+ * y (n) = scale * (x[0] + x[1] + ...) over the rows of x (W, n) with unit last stride.
+ * This is the sum over ranks: in fp32, in row order, scaled, rounded once. x and y share
+ * a dtype; y may be a row of x.
  */
 struct zt_rank_sum_args {
     struct zt_view x, y;
@@ -264,14 +265,16 @@ struct zt_rank_sum_args {
 };
 
 /*
- * Squares of x (n) fp32, summed in double per chunk of ZT_NORM_CHUNK elements counted
- * from x, then the chunks in order, into *sum (1 double, device memory). An inf or nan in
- * x shows as a non-finite sum.
+ * *sum (1 double, device memory) = the sum of squares of x (n) fp32. Each chunk of
+ * ZT_NORM_CHUNK elements, counted from x, is summed in double; then the chunks are added
+ * in order. With accumulate they are added to *sum, so several calls on whole chunks of a
+ * long x give the same bits as one call. An inf or NaN in x makes the sum non-finite.
  */
 #define ZT_NORM_CHUNK 4096
 struct zt_sumsq_args {
     struct zt_view x;
     double *sum;
+    bool accumulate;
 };
 
 /*
@@ -281,10 +284,10 @@ struct zt_sumsq_args {
  *   p -= lr_t * m / (sqrt(v) * vscale + eps), decoupled: first p -= lr * wd * p
  * with lr_t = lr / (1 - b1^t) and vscale = 1 / sqrt(1 - b2^t) (1 and 1 without bias
  * correction), computed in double by the caller. The rounded new weight goes to `param`
- * in its dtype when present: to nearest, or with stochastic (bf16 only) up or down by
- * chance, element i by the Philox element i of rng (kernels/stochastic.h).
- * With zero_grad the gradient is 0 afterwards, skipped or not. Nothing else happens when
- * *skip != 0. All of length n.
+ * in its dtype when present. It is rounded to nearest, or with `stochastic` (bf16 only)
+ * stochastically, element i by the Philox element i of rng (kernels/stochastic.h).
+ * With zero_grad the gradient is set to 0, skipped or not. Nothing else happens when
+ * *skip != 0. All views have length n.
  */
 struct zt_adamw_args {
     struct zt_view master, m, v, grad; /* fp32 */
@@ -297,10 +300,11 @@ struct zt_adamw_args {
 };
 
 /*
- * x (R, C), any strides, as fp8 with one scale: y (R, C) and its transpose yt (C, R),
- * contiguous and of one fp8 type, either may be absent; *scale is what 1 in y stands for.
- * With amax the largest finite |x| and f = largest of the type / amax (zt_f8_factor):
- * y = x f, to nearest even, and *scale = 1 / f. What is not finite in x is NaN in y.
+ * Quantizes x (R, C), any strides, to fp8 with one scale per tensor: y (R, C) and its
+ * transpose yt (C, R), contiguous and of one fp8 type; either may be absent. amax is the
+ * largest finite |x|, and f = largest value of the type / amax (zt_f8_factor). Then
+ * y = x f, rounded to nearest even, and *scale = 1 / f, so x is about y * *scale. Inf and
+ * NaN in x become NaN in y.
  */
 struct zt_quantize_args {
     struct zt_view x, y, yt;
@@ -340,8 +344,8 @@ struct zt_quantize_args {
     X(adamw, struct zt_adamw_args)
 
 /*
- * The kernels of a device: every member is set (a test walks the list). `fault` gets the
- * sentence of a failure; on an asynchronous device later failures surface in sync().
+ * The kernels of a device; every member is set. `fault` gets the text of a failure. On an
+ * asynchronous device, sync() reports failures of the queued work.
  */
 struct zt_kernels {
 #define ZT_KERNEL_MEMBER(name, args)                                                     \
@@ -363,6 +367,10 @@ struct zt_backend {
     const char *name;      /* "cpu", "meta": as logs and --device spell it */
     bool unified;          /* device memory is host memory: what sync() has passed, either
                             * side may read and write */
+
+    /* Kernels run on the processor: sums are in rank order whatever was asked, and TF32
+     * and fp8 cost time, as operands are rounded like a GPU's without its tensor cores. */
+    bool runs_on_processor;
 
     /* How many devices this process sees. ZT_E_UNSUPPORTED: none, and why. */
     zt_err (*count)(int *out, struct zt_fault *fault);
@@ -427,6 +435,30 @@ struct zt_backend {
     const struct zt_kernels *kernels;
 };
 
+/*
+ * What is known of a backend by its name alone, without its object and without a device:
+ * for plans of runs elsewhere, reports, and the choice of "auto".
+ */
+struct zt_backend_info {
+    const char *name;                  /* as --device spells it */
+    const struct zt_backend *built_in; /* NULL: in an object, which the next three tell */
+    const char *environment, *file; /* of the object, as zt_loadable_find() wants them */
+    const char *toolkit;            /* what has to be installed to build and load it */
+    bool automatic;                 /* "auto" takes it where it works */
+    bool counts_as_host_memory;     /* plans count its memory with the host's */
+
+    bool (*is_likely)(void);       /* "auto" tries it; NULL: always */
+    size_t (*own_bytes)(void);     /* see zt_backend_own_bytes(); NULL: none */
+    const char *(*describe)(void); /* one line for reports; NULL: its driver has more */
+};
+extern const struct zt_backend_info zt_backends[]; /* ends with a name of NULL */
+
+/* NULL: none is called that ("auto" is none). */
+const struct zt_backend_info *zt_backend_lookup(const char *name);
+
+/* Whether it is built in, or its object is where zt_backend_find() looks for it. */
+bool zt_backend_is_built(const struct zt_backend_info *b);
+
 /* What a device of this name will take for itself when it is opened, in bytes: part of a
  * plan, so known without the device; once there is one, memory() says what it took. */
 size_t zt_backend_own_bytes(const char *name);
@@ -439,7 +471,6 @@ size_t zt_backend_own_bytes(const char *name);
  */
 zt_err zt_backend_find(const char *name, const struct zt_backend **out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
-extern const struct zt_backend *const zt_backends[]; /* built in; ends with NULL */
 
 /* One line on the processor as the cpu backend sees it: "2 threads, avx512 bf16". */
 const char *zt_cpu_describe(void);
@@ -453,8 +484,8 @@ zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dt
                        bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The same for n x n matrices in device memory of the caller, zt_measure_bytes() of it.
- */
+/* The same for n x n matrices in zt_measure_bytes() of device memory that the caller
+ * owns. */
 size_t zt_measure_bytes(zt_dtype dtype, int64_t n);
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
                           zt_dtype dtype, bool tf32, double seconds, void *memory,

@@ -1,6 +1,6 @@
 /*
- * check.h -- the rules of every kernel's arguments, one zt_check_<name> per row of
- * ZT_KERNELS, so that a broken rule is the same sentence on every backend:
+ * check.h -- checks the arguments of every kernel, one zt_check_<name> per row of
+ * ZT_KERNELS, so that every backend reports the same error:
  *
  *      layernorm: x (8, 768) f32 but w (512) f32
  *

@@ -1,20 +1,20 @@
-/* check_products.c -- the rules of products: matrices, codes of fp8, attention. */
+/* check_products.c -- argument checks of matrix products, fp8 and attention. */
 #include "kernels/check_rules.h"
 
 /* ---- products ---- */
 
 /* 2 or 3 axes; of the last two one has stride 1, or no more than one element */
-static void gemm_operand(struct check *c, const char *name, const struct zt_view *v)
+static void check_gemm_operand(struct check *c, const char *name, const struct zt_view *v)
 {
     int64_t rows, cols, row_stride, col_stride;
 
-    present(c, name, v);
+    check_present(c, name, v);
     if (!is_fp8(v->dtype))
-        floats(c, name, v);
+        check_float(c, name, v);
     if (c->rc)
         return;
     if (v->ndim != 2 && v->ndim != 3) {
-        fail(c, name, v, "2 or 3 axes");
+        fail_operand(c, name, v, "2 or 3 axes");
         return;
     }
     rows = v->shape[v->ndim - 2];
@@ -25,45 +25,48 @@ static void gemm_operand(struct check *c, const char *name, const struct zt_view
         return;
     if ((rows > 1 && row_stride < 1) || (cols > 1 && col_stride < 1) ||
         (v->ndim == 3 && v->shape[0] > 1 && v->stride[0] < 0))
-        fail(c, name, v, "strides that go forward");
+        fail_operand(c, name, v, "strides that go forward");
     if (rows > 1 && cols > 1 && row_stride != 1 && col_stride != 1)
-        fail(c, name, v, "stride 1 on one of its last two axes");
+        fail_operand(c, name, v, "stride 1 on one of its last two axes");
 }
 
-/* Lines of neighbours along axis k begin on 16-byte boundaries. */
-static void lines_of_16(struct check *c, const char *name, const struct zt_view *v, int k)
+/* Contiguous lines along axis k begin on 16-byte boundaries. */
+static void check_16_byte_lines(struct check *c, const char *name,
+                                const struct zt_view *v, int k)
 {
     int64_t bytes = (int64_t)zt_dtype_bytes(v->dtype);
 
     if (!c->rc &&
         (v->stride[k] != 1 || v->stride[1 - k] * bytes % 16 || (uintptr_t)v->data % 16))
-        fail(c, name, v, "lines of neighbours that begin at multiples of 16 bytes");
+        fail_operand(c, name, v,
+                     "lines of neighbours that begin at multiples of 16 bytes");
 }
 
 /* `k` is the axis K. */
-static void fp8_operand(struct check *c, const char *name, const struct zt_view *v, int k)
+static void check_fp8_operand(struct check *c, const char *name, const struct zt_view *v,
+                              int k)
 {
     if (!c->rc && (v->ndim != 2 || v->shape[0] % 16 || v->shape[1] % 16))
-        fail(c, name, v, "2 axes that 16 divides");
-    lines_of_16(c, name, v, k);
+        fail_operand(c, name, v, "2 axes that 16 divides");
+    check_16_byte_lines(c, name, v, k);
 }
 
-static void gemm_scales(struct check *c, const struct zt_gemm_args *a)
+static void check_gemm_scales(struct check *c, const struct zt_gemm_args *a)
 {
     const struct zt_view *pre = &a->pre;
 
     if (!is_fp8(a->a.dtype)) {
-        rule(c, !a->a_scale && !a->b_scale, "scales are for fp8 operands");
+        check_rule(c, !a->a_scale && !a->b_scale, "scales are for fp8 operands");
         return;
     }
-    fp8_operand(c, "a", &a->a, 1);
-    fp8_operand(c, "b", &a->b, 0);
-    rule(c, a->a.dtype != ZT_F8E5M2 || a->b.dtype != ZT_F8E5M2,
-         "of two fp8 operands one must be e4m3");
-    rule(c, a->a_scale && a->b_scale, "fp8 operands without their scales");
-    lines_of_16(c, "c", &a->c, a->c.stride[1] == 1);
-    if (given(pre) && a->epilogue != ZT_EPI_NONE)
-        lines_of_16(c, "pre", pre, pre->stride[1] == 1);
+    check_fp8_operand(c, "a", &a->a, 1);
+    check_fp8_operand(c, "b", &a->b, 0);
+    check_rule(c, a->a.dtype != ZT_F8E5M2 || a->b.dtype != ZT_F8E5M2,
+               "of two fp8 operands one must be e4m3");
+    check_rule(c, a->a_scale && a->b_scale, "fp8 operands without their scales");
+    check_16_byte_lines(c, "c", &a->c, a->c.stride[1] == 1);
+    if (is_present(pre) && a->epilogue != ZT_EPI_NONE)
+        check_16_byte_lines(c, "pre", pre, pre->stride[1] == 1);
 }
 
 static int64_t gemm_batch(const struct zt_view *v)
@@ -76,135 +79,139 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
     struct check c = {"gemm", fault, ZT_OK};
     const struct zt_view *va = &a->a, *vb = &a->b, *vc = &a->c;
 
-    gemm_operand(&c, "a", va);
-    gemm_operand(&c, "b", vb);
-    gemm_operand(&c, "c", vc);
+    check_gemm_operand(&c, "a", va);
+    check_gemm_operand(&c, "b", vb);
+    check_gemm_operand(&c, "c", vc);
     if (c.rc)
         return c.rc;
     int n = va->ndim;
     bool fp8 = is_fp8(va->dtype) && is_fp8(vb->dtype);
     if (vb->ndim != n || va->shape[n - 1] != vb->shape[n - 2] ||
         (va->dtype != vb->dtype && !fp8))
-        differ(&c, "a", va, "b", vb);
+        fail_mismatch(&c, "a", va, "b", vb);
     else if (vc->ndim != n || va->shape[n - 2] != vc->shape[n - 2] ||
              (gemm_batch(va) != gemm_batch(vc) && gemm_batch(va) != 1) ||
              (vc->dtype != va->dtype && vc->dtype != ZT_F32 && !fp8))
-        differ(&c, "a", va, "c", vc);
+        fail_mismatch(&c, "a", va, "c", vc);
     else if (vb->shape[n - 1] != vc->shape[n - 1] ||
              (gemm_batch(vb) != gemm_batch(vc) && gemm_batch(vb) != 1))
-        differ(&c, "b", vb, "c", vc);
-    floats(&c, "c", vc);
-    rule(&c, gemm_batch(vc) <= 1 || vc->stride[0] > 0, "c's batch axis must not repeat");
-    rule(&c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF, "unknown epilogue");
-    rule(&c, !a->accumulate || (!given(&a->bias) && a->epilogue == ZT_EPI_NONE),
-         "accumulate goes with neither bias nor epilogue");
-    if (given(&a->bias)) {
-        floats(&c, "bias", &a->bias);
+        fail_mismatch(&c, "b", vb, "c", vc);
+    check_float(&c, "c", vc);
+    check_rule(&c, gemm_batch(vc) <= 1 || vc->stride[0] > 0,
+               "c's batch axis must not repeat");
+    check_rule(&c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF, "unknown epilogue");
+    check_rule(&c,
+               !a->accumulate || (!is_present(&a->bias) && a->epilogue == ZT_EPI_NONE),
+               "accumulate goes with neither bias nor epilogue");
+    if (is_present(&a->bias)) {
+        check_float(&c, "bias", &a->bias);
         if (!c.rc && (a->bias.ndim != 1 || a->bias.shape[0] != vc->shape[n - 1]))
-            differ(&c, "c", vc, "bias", &a->bias);
+            fail_mismatch(&c, "c", vc, "bias", &a->bias);
     }
-    if (given(&a->pre) && a->epilogue != ZT_EPI_NONE) {
-        gemm_operand(&c, "pre", &a->pre);
+    if (is_present(&a->pre) && a->epilogue != ZT_EPI_NONE) {
+        check_gemm_operand(&c, "pre", &a->pre);
         if (!c.rc && (!same_shape(vc, &a->pre) || vc->dtype != a->pre.dtype))
-            differ(&c, "c", vc, "pre", &a->pre);
+            fail_mismatch(&c, "c", vc, "pre", &a->pre);
     }
-    gemm_scales(&c, a);
+    check_gemm_scales(&c, a);
     return c.rc;
 }
 
-/* An fp8 matrix of `rows` x `cols`, dense, of the type `type`. */
-static void codes(struct check *c, const char *name, const struct zt_view *v,
-                  int64_t rows, int64_t cols, zt_dtype type)
+/* A contiguous fp8 matrix (rows, cols) of dtype `type`. */
+static void check_fp8_codes(struct check *c, const char *name, const struct zt_view *v,
+                            int64_t rows, int64_t cols, zt_dtype type)
 {
-    present(c, name, v);
+    check_present(c, name, v);
     if (!c->rc && (!is_fp8(v->dtype) || v->dtype != type))
-        fail(c, name, v, "one type of fp8");
-    axes(c, name, v, 2);
+        fail_operand(c, name, v, "one type of fp8");
+    check_ndim(c, name, v, 2);
     if (!c->rc && (v->shape[0] != rows || v->shape[1] != cols))
-        fail(c, name, v, "the shape of x, or of its transpose");
-    dense(c, name, v);
+        fail_operand(c, name, v, "the shape of x, or of its transpose");
+    check_contiguous(c, name, v);
 }
 
 zt_err zt_check_quantize(const struct zt_quantize_args *a, struct zt_fault *fault)
 {
     struct check c = {"quantize", fault, ZT_OK};
     const struct zt_view *x = &a->x;
-    zt_dtype type = given(&a->y) ? a->y.dtype : a->yt.dtype;
+    zt_dtype type = is_present(&a->y) ? a->y.dtype : a->yt.dtype;
 
-    present(&c, "x", x);
-    floats(&c, "x", x);
-    axes(&c, "x", x, 2);
+    check_present(&c, "x", x);
+    check_float(&c, "x", x);
+    check_ndim(&c, "x", x, 2);
     if (c.rc)
         return c.rc;
-    if (given(&a->y))
-        codes(&c, "y", &a->y, x->shape[0], x->shape[1], type);
-    if (given(&a->yt))
-        codes(&c, "yt", &a->yt, x->shape[1], x->shape[0], type);
-    rule(&c, given(&a->y) || given(&a->yt) || zt_view_numel(x) == 0,
-         "neither y nor yt is given");
-    rule(&c, a->scale != NULL, "scale is missing");
+    if (is_present(&a->y))
+        check_fp8_codes(&c, "y", &a->y, x->shape[0], x->shape[1], type);
+    if (is_present(&a->yt))
+        check_fp8_codes(&c, "yt", &a->yt, x->shape[1], x->shape[0], type);
+    check_rule(&c, is_present(&a->y) || is_present(&a->yt) || zt_view_numel(x) == 0,
+               "neither y nor yt is given");
+    check_rule(&c, a->scale != NULL, "scale is missing");
     return c.rc;
 }
 
 /* ---- attention ---- */
 
-static void strided4(struct check *c, const char *name, const struct zt_view *v)
+static void check_strided4(struct check *c, const char *name, const struct zt_view *v)
 {
-    present(c, name, v);
-    floats(c, name, v);
-    axes(c, name, v, 4);
-    unit_last(c, name, v);
+    check_present(c, name, v);
+    check_float(c, name, v);
+    check_ndim(c, name, v, 4);
+    check_unit_stride(c, name, v);
 }
 
-static void strided4_like(struct check *c, const char *xname, const struct zt_view *x,
-                          const char *name, const struct zt_view *v)
+static void check_strided4_like(struct check *c, const char *xname,
+                                const struct zt_view *x, const char *name,
+                                const struct zt_view *v)
 {
-    strided4(c, name, v);
+    check_strided4(c, name, v);
     if (!c->rc && (!same_shape(x, v) || x->dtype != v->dtype))
-        differ(c, xname, x, name, v);
+        fail_mismatch(c, xname, x, name, v);
 }
 
-static void attention_bias(struct check *c, const char *name, const struct zt_view *v,
-                           const struct zt_view *q, const struct zt_view *k)
+static void check_attention_bias(struct check *c, const char *name,
+                                 const struct zt_view *v, const struct zt_view *q,
+                                 const struct zt_view *k)
 {
-    strided4(c, name, v);
+    check_strided4(c, name, v);
     if (!c->rc && ((v->shape[0] != 1 && v->shape[0] != q->shape[0]) ||
                    (v->shape[1] != 1 && v->shape[1] != q->shape[2]) ||
                    v->shape[2] != q->shape[1] || v->shape[3] != k->shape[1]))
-        differ(c, "q", q, name, v);
+        fail_mismatch(c, "q", q, name, v);
 }
 
-static void attention_rules(struct check *c, const struct zt_attention_args *a)
+static void check_attention_args(struct check *c, const struct zt_attention_args *a)
 {
     const struct zt_view *q = &a->q, *k = &a->k, *lse = &a->lse;
 
-    strided4(c, "q", q);
-    strided4(c, "k", k);
+    check_strided4(c, "q", q);
+    check_strided4(c, "k", k);
     if (!c->rc &&
         (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3] ||
          q->dtype != k->dtype || k->shape[2] == 0 || q->shape[2] % k->shape[2] != 0))
-        differ(c, "q", q, "k", k);
-    strided4_like(c, "k", k, "v", &a->v);
-    strided4_like(c, "q", q, "out", &a->out);
-    if (given(lse)) {
-        dtype_is(c, "lse", lse, ZT_F32);
-        axes(c, "lse", lse, 3);
-        dense(c, "lse", lse);
+        fail_mismatch(c, "q", q, "k", k);
+    check_strided4_like(c, "k", k, "v", &a->v);
+    check_strided4_like(c, "q", q, "out", &a->out);
+    if (is_present(lse)) {
+        check_dtype(c, "lse", lse, ZT_F32);
+        check_ndim(c, "lse", lse, 3);
+        check_contiguous(c, "lse", lse);
         if (!c->rc && (lse->shape[0] != q->shape[0] || lse->shape[1] != q->shape[2] ||
                        lse->shape[2] != q->shape[1]))
-            differ(c, "q", q, "lse", lse);
+            fail_mismatch(c, "q", q, "lse", lse);
     }
-    if (given(&a->bias))
-        attention_bias(c, "bias", &a->bias, q, k);
-    rule(c, a->window >= 0, "window must not be negative");
-    rule(c, a->dropout >= 0 && a->dropout < 1, "dropout must be in [0, 1)");
+    if (is_present(&a->bias))
+        check_attention_bias(c, "bias", &a->bias, q, k);
+    check_rule(c, a->window >= 0, "window must not be negative");
+    check_rule(c, a->dropout >= 0 && a->dropout < 1, "dropout must be in [0, 1)");
 }
 
 zt_err zt_check_attention(const struct zt_attention_args *a, struct zt_fault *fault)
 {
     struct check c = {"attention", fault, ZT_OK};
 
-    attention_rules(&c, a);
+    check_attention_args(&c, a);
     return c.rc;
 }
 
@@ -213,24 +220,24 @@ zt_err zt_check_attention_bwd(const struct zt_attention_bwd_args *a,
 {
     struct check c = {"attention_bwd", fault, ZT_OK};
 
-    attention_rules(&c, &a->fwd);
-    present(&c, "lse", &a->fwd.lse);
-    rule(&c, given(&a->fwd.lse), "lse is missing");
-    strided4_like(&c, "q", &a->fwd.q, "dout", &a->dout);
-    strided4(&c, "dq", &a->dq);
+    check_attention_args(&c, &a->fwd);
+    check_present(&c, "lse", &a->fwd.lse);
+    check_rule(&c, is_present(&a->fwd.lse), "lse is missing");
+    check_strided4_like(&c, "q", &a->fwd.q, "dout", &a->dout);
+    check_strided4(&c, "dq", &a->dq);
     if (!c.rc && !same_shape(&a->fwd.q, &a->dq))
-        differ(&c, "q", &a->fwd.q, "dq", &a->dq);
-    strided4(&c, "dk", &a->dk);
+        fail_mismatch(&c, "q", &a->fwd.q, "dq", &a->dq);
+    check_strided4(&c, "dk", &a->dk);
     if (!c.rc && !same_shape(&a->fwd.k, &a->dk))
-        differ(&c, "k", &a->fwd.k, "dk", &a->dk);
-    strided4(&c, "dv", &a->dv);
+        fail_mismatch(&c, "k", &a->fwd.k, "dk", &a->dk);
+    check_strided4(&c, "dv", &a->dv);
     if (!c.rc && !same_shape(&a->fwd.v, &a->dv))
-        differ(&c, "v", &a->fwd.v, "dv", &a->dv);
-    if (given(&a->dbias)) {
-        attention_bias(&c, "dbias", &a->dbias, &a->fwd.q, &a->fwd.k);
-        rule(&c, given(&a->fwd.bias), "dbias without a bias");
+        fail_mismatch(&c, "v", &a->fwd.v, "dv", &a->dv);
+    if (is_present(&a->dbias)) {
+        check_attention_bias(&c, "dbias", &a->dbias, &a->fwd.q, &a->fwd.k);
+        check_rule(&c, is_present(&a->fwd.bias), "dbias without a bias");
         if (!c.rc && !same_shape(&a->fwd.bias, &a->dbias))
-            differ(&c, "bias", &a->fwd.bias, "dbias", &a->dbias);
+            fail_mismatch(&c, "bias", &a->fwd.bias, "dbias", &a->dbias);
     }
     return c.rc;
 }

@@ -1,9 +1,8 @@
 /*
- * check_rules.h -- rules on the operands of kernels, as the comments above their
- * arguments in backend.h say them.
+ * check_rules.h -- rules on the operands of kernels, as backend.h documents them.
  *
- * A check is a list of rules. The first broken one writes its sentence; the rules after
- * it see `rc` set and pass.
+ * A check is a list of rules. The first broken rule sets the error; the rules after it
+ * find `rc` set and do nothing.
  */
 #ifndef KERNELS_CHECK_RULES_H
 #define KERNELS_CHECK_RULES_H
@@ -18,48 +17,49 @@ struct check {
     zt_err rc;
 };
 
-#define SHOWN 160 /* room for "(d, d, d, d, d, d) bf16" with 19 digits each */
+#define VIEW_TEXT 160 /* room for "(d, d, d, d, d, d) bf16" with 19 digits each */
 
 /* "(8, 768) f32" */
-static inline const char *show(const struct zt_view *v, char *text)
+static inline const char *format_view(const struct zt_view *v, char *text)
 {
-    int n = snprintf(text, SHOWN, "(");
+    int n = snprintf(text, VIEW_TEXT, "(");
 
     for (int i = 0; i < v->ndim && i < ZT_MAX_NDIM; i++)
-        n += snprintf(text + n, SHOWN - (size_t)n, "%s%lld", i ? ", " : "",
+        n += snprintf(text + n, VIEW_TEXT - (size_t)n, "%s%lld", i ? ", " : "",
                       (long long)v->shape[i]);
-    snprintf(text + n, SHOWN - (size_t)n, ") %s", zt_dtype_name(v->dtype));
+    snprintf(text + n, VIEW_TEXT - (size_t)n, ") %s", zt_dtype_name(v->dtype));
     return text;
 }
 
-static inline void fail(struct check *c, const char *name, const struct zt_view *v,
-                        const char *want)
+static inline void fail_operand(struct check *c, const char *name,
+                                const struct zt_view *v, const char *want)
 {
-    char shown[SHOWN];
+    char shown[VIEW_TEXT];
 
     if (!c->rc)
         c->rc = zt_fault_set(c->fault, ZT_E_ARG, "%s: %s %s: want %s", c->op, name,
-                             show(v, shown), want);
+                             format_view(v, shown), want);
 }
 
-static inline void differ(struct check *c, const char *name1, const struct zt_view *v1,
-                          const char *name2, const struct zt_view *v2)
+static inline void fail_mismatch(struct check *c, const char *name1,
+                                 const struct zt_view *v1, const char *name2,
+                                 const struct zt_view *v2)
 {
-    char shown1[SHOWN], shown2[SHOWN];
+    char shown1[VIEW_TEXT], shown2[VIEW_TEXT];
 
     if (!c->rc)
         c->rc = zt_fault_set(c->fault, ZT_E_ARG, "%s: %s %s but %s %s", c->op, name1,
-                             show(v1, shown1), name2, show(v2, shown2));
+                             format_view(v1, shown1), name2, format_view(v2, shown2));
 }
 
-/* A rule on plain values; `what` is the whole sentence. */
-static inline void rule(struct check *c, bool holds, const char *what)
+/* A rule on scalar values; `what` is the text of the error. */
+static inline void check_rule(struct check *c, bool holds, const char *what)
 {
     if (!c->rc && !holds)
         c->rc = zt_fault_set(c->fault, ZT_E_ARG, "%s: %s", c->op, what);
 }
 
-static inline bool given(const struct zt_view *v)
+static inline bool is_present(const struct zt_view *v)
 {
     return v->data != NULL;
 }
@@ -74,56 +74,59 @@ static inline bool is_float(zt_dtype dtype)
     return dtype == ZT_F32 || dtype == ZT_BF16 || dtype == ZT_F16;
 }
 
-/* There, with sane axes. Every operand passes here before anything else is read. */
-static inline void present(struct check *c, const char *name, const struct zt_view *v)
+/* Every operand is checked here first: it is there, and its axes are sane. */
+static inline void check_present(struct check *c, const char *name,
+                                 const struct zt_view *v)
 {
     if (!c->rc && (v->ndim < 0 || v->ndim > ZT_MAX_NDIM))
         c->rc =
             zt_fault_set(c->fault, ZT_E_ARG, "%s: %s has %d axes", c->op, name, v->ndim);
     for (int i = 0; !c->rc && i < v->ndim; i++)
         if (v->shape[i] < 0)
-            fail(c, name, v, "no negative axis");
-    if (!c->rc && !given(v) && zt_view_numel(v) > 0)
+            fail_operand(c, name, v, "no negative axis");
+    if (!c->rc && !is_present(v) && zt_view_numel(v) > 0)
         c->rc = zt_fault_set(c->fault, ZT_E_ARG, "%s: %s is missing", c->op, name);
 }
 
-static inline void dtype_is(struct check *c, const char *name, const struct zt_view *v,
-                            zt_dtype dtype)
+static inline void check_dtype(struct check *c, const char *name, const struct zt_view *v,
+                               zt_dtype dtype)
 {
     char want[32];
 
     snprintf(want, sizeof(want), "type %s", zt_dtype_name(dtype));
     if (!c->rc && v->dtype != dtype)
-        fail(c, name, v, want);
+        fail_operand(c, name, v, want);
 }
 
-static inline void floats(struct check *c, const char *name, const struct zt_view *v)
+static inline void check_float(struct check *c, const char *name, const struct zt_view *v)
 {
     if (!c->rc && !is_float(v->dtype))
-        fail(c, name, v, "f32, bf16 or f16");
+        fail_operand(c, name, v, "f32, bf16 or f16");
 }
 
-static inline void axes(struct check *c, const char *name, const struct zt_view *v,
-                        int ndim)
+static inline void check_ndim(struct check *c, const char *name, const struct zt_view *v,
+                              int ndim)
 {
     char want[32];
 
     snprintf(want, sizeof(want), "%d axes", ndim);
     if (!c->rc && v->ndim != ndim)
-        fail(c, name, v, want);
+        fail_operand(c, name, v, want);
 }
 
-static inline void dense(struct check *c, const char *name, const struct zt_view *v)
+static inline void check_contiguous(struct check *c, const char *name,
+                                    const struct zt_view *v)
 {
     if (!c->rc && !zt_view_is_contiguous(v))
-        fail(c, name, v, "contiguous memory");
+        fail_operand(c, name, v, "contiguous memory");
 }
 
-/* Neighbours on the last axis are neighbours in memory. */
-static inline void unit_last(struct check *c, const char *name, const struct zt_view *v)
+/* The last axis is contiguous. */
+static inline void check_unit_stride(struct check *c, const char *name,
+                                     const struct zt_view *v)
 {
     if (!c->rc && v->ndim > 0 && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != 1)
-        fail(c, name, v, "stride 1 on its last axis");
+        fail_operand(c, name, v, "stride 1 on its last axis");
 }
 
 static inline bool same_shape(const struct zt_view *a, const struct zt_view *b)
@@ -136,62 +139,66 @@ static inline bool same_shape(const struct zt_view *a, const struct zt_view *b)
     return true;
 }
 
-/* v present, floats, dense, shaped as x */
-static inline void like(struct check *c, const char *xname, const struct zt_view *x,
-                        const char *name, const struct zt_view *v)
+/* v is present, of a float type, contiguous, and has the shape of x. */
+static inline void check_like(struct check *c, const char *xname, const struct zt_view *x,
+                              const char *name, const struct zt_view *v)
 {
-    present(c, name, v);
-    floats(c, name, v);
+    check_present(c, name, v);
+    check_float(c, name, v);
     if (!c->rc && !same_shape(x, v))
-        differ(c, xname, x, name, v);
-    dense(c, name, v);
+        fail_mismatch(c, xname, x, name, v);
+    check_contiguous(c, name, v);
 }
 
-/* v present, dense, one axis, as long as axis `axis` of x */
-static inline void along(struct check *c, const char *xname, const struct zt_view *x,
-                         int axis, const char *name, const struct zt_view *v)
+/* v is present, contiguous, with one axis as long as axis `axis` of x. */
+static inline void check_vector(struct check *c, const char *xname,
+                                const struct zt_view *x, int axis, const char *name,
+                                const struct zt_view *v)
 {
-    present(c, name, v);
-    dense(c, name, v);
+    check_present(c, name, v);
+    check_contiguous(c, name, v);
     if (!c->rc && (v->ndim != 1 || v->shape[0] != x->shape[axis]))
-        differ(c, xname, x, name, v);
+        fail_mismatch(c, xname, x, name, v);
 }
 
-static inline void f32_along(struct check *c, const char *xname, const struct zt_view *x,
-                             int axis, const char *name, const struct zt_view *v)
+static inline void check_f32_vector(struct check *c, const char *xname,
+                                    const struct zt_view *x, int axis, const char *name,
+                                    const struct zt_view *v)
 {
-    along(c, xname, x, axis, name, v);
-    dtype_is(c, name, v, ZT_F32);
+    check_vector(c, xname, x, axis, name, v);
+    check_dtype(c, name, v, ZT_F32);
 }
 
-static inline void scalar(struct check *c, const char *name, const struct zt_view *v)
+static inline void check_scalar(struct check *c, const char *name,
+                                const struct zt_view *v)
 {
-    present(c, name, v);
-    dtype_is(c, name, v, ZT_F32);
+    check_present(c, name, v);
+    check_dtype(c, name, v, ZT_F32);
     if (!c->rc && zt_view_numel(v) != 1)
-        fail(c, name, v, "one element");
+        fail_operand(c, name, v, "one element");
 }
 
-/* x (N, C) floats, dense */
-static inline void matrix(struct check *c, const char *name, const struct zt_view *x)
+/* x (N, C) of a float type, contiguous */
+static inline void check_matrix(struct check *c, const char *name,
+                                const struct zt_view *x)
 {
-    present(c, name, x);
-    axes(c, name, x, 2);
-    floats(c, name, x);
-    dense(c, name, x);
+    check_present(c, name, x);
+    check_ndim(c, name, x, 2);
+    check_float(c, name, x);
+    check_contiguous(c, name, x);
 }
 
-/* any shape, floats, dense */
-static inline void flat(struct check *c, const char *name, const struct zt_view *x)
+/* Any shape, of a float type, contiguous. */
+static inline void check_flat(struct check *c, const char *name, const struct zt_view *x)
 {
-    present(c, name, x);
-    floats(c, name, x);
-    dense(c, name, x);
+    check_present(c, name, x);
+    check_float(c, name, x);
+    check_contiguous(c, name, x);
 }
 
-static inline void unary_known(struct check *c, zt_unary kind)
+static inline void check_unary(struct check *c, zt_unary kind)
 {
-    rule(c, (unsigned)kind <= ZT_U_TANH, "unknown function");
+    check_rule(c, (unsigned)kind <= ZT_U_TANH, "unknown function");
 }
 
 #endif

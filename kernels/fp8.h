@@ -5,8 +5,8 @@
  *      ZT_F8E4M3  | s | e e e e | m m m |   largest 448; no infinities, NaN is S.1111.111
  *      ZT_F8E5M2  | s | e e e e e | m m |   largest 57344; infinities and NaNs as IEEE
  *
- * To fp8: to nearest even; beyond the largest it is the largest; what is not finite
- * becomes the NaN 0x7f, as nothing else could be told from it in a sum.
+ * Conversion to fp8 rounds to nearest even and saturates at the largest value. Infinities
+ * and NaNs become the NaN 0x7f, so that they still show in a sum.
  * Pure functions; those marked ZT_INLINE serve device code, too.
  */
 #ifndef KERNELS_FP8_H
@@ -54,7 +54,7 @@ static inline uint8_t zt_f8_of_float(float value, zt_dtype type)
     int fraction = zt_f8_fraction_bits(type), bias = zt_f8_bias(type);
     int cut = 23 - fraction;
     uint32_t largest = zt_bits_of(zt_f8_largest(type));
-    uint32_t smallest = (uint32_t)(128 - bias) << 23; /* that is normal */
+    uint32_t smallest = (uint32_t)(128 - bias) << 23; /* smallest normal value */
     float step;
 
     if (x >= 0x7f800000u)
@@ -69,8 +69,8 @@ static inline uint8_t zt_f8_of_float(float value, zt_dtype type)
 }
 
 /*
- * What numbers of up to amax are multiplied by, so that the largest becomes the largest
- * code; 1 when all are zero, and no more than keeps the inverse a normal number.
+ * The factor that maps amax to the largest value of the type. 1 when amax is 0; bounded,
+ * so that its inverse is a normal number.
  */
 ZT_INLINE float zt_f8_factor(float amax, zt_dtype type)
 {

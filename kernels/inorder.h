@@ -1,6 +1,6 @@
 /*
- * inorder.h -- streams and events of a device that runs its work before a call returns:
- * handles without content, since there is never anything to wait for.
+ * inorder.h -- streams and events of a synchronous device, which completes its work before
+ * a call returns. The handles are empty, as there is never anything to wait for.
  */
 #ifndef KERNELS_INORDER_H
 #define KERNELS_INORDER_H

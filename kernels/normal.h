@@ -1,5 +1,5 @@
 /*
- * normal.h -- log and sin/cos of a turn, of which normal numbers are made.
+ * normal.h -- log and sin/cos of 2 pi u, for normally distributed numbers (Box and Muller).
  *
  * Every step is an IEEE operation or an explicit fmaf(), and no product feeds a sum that
  * a compiler could fuse: the bits are the same on every processor and device. Errors and

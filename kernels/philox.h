@@ -1,8 +1,8 @@
 /*
  * philox.h -- Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): random numbers by counter.
  *
- * Element i of a stream is a pure function of (seed, stream, offset + i): who computes
- * it, in which order and on which device makes no difference.
+ * Element i of a stream is a pure function of (seed, stream, offset + i). It does not
+ * depend on the thread, the order or the device that computes it.
  *
  *      counter (128 bits) = | stream (64) | (offset + i) / 4 (64) |     key = seed
  *      element i          = word (offset + i) % 4 of the four that come out

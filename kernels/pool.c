@@ -3,7 +3,7 @@
  *
  *   holes   free runs in order of address, no two of them touching; best fit is a scan
  *           (a step has tens of holes, not thousands), ties go to the lowest address
- *   live    first unit -> length of what is handed out: a hash with linear probing
+ *   live    first unit -> length of each allocation: a hash with linear probing
  *
  * There are at most live + 1 holes, so room for the hole a free may make is reserved by
  * the alloc before it, and free cannot fail.
@@ -43,8 +43,8 @@ struct zt_pool {
 
 #if defined(__SANITIZE_ADDRESS__)
 /*
- * A made-up region has no shadow worth writing: 32 TiB of it would take 4 TiB. It shows
- * by its ends, of which one at least is not mapped.
+ * The fake region of a meta device gets no shadow memory: 32 TiB of it would take 4 TiB.
+ * At least one end of such a region is not mapped.
  */
 static bool is_mapped(const char *at)
 {
@@ -167,7 +167,8 @@ static void hole_remove(struct zt_pool *p, size_t i)
     memmove(&p->holes[i], &p->holes[i + 1], (p->num_holes - i) * sizeof(*p->holes));
 }
 
-/* The hole at the end counts as endless, however little of it this region has left. */
+/* The hole at the end counts as endless, so that the choice does not depend on the size
+ * of the region. */
 static uint64_t hole_size(const struct zt_pool *p, size_t i)
 {
     bool last = p->holes[i].at + p->holes[i].len == p->total;
@@ -260,7 +261,7 @@ nomem:
     return zt_fault_set(fault, ZT_E_NOMEM, "pool: no memory for its list");
 }
 
-void zt_pool_is_late(struct zt_pool *p)
+void zt_pool_set_stream_ordered(struct zt_pool *p)
 {
     permit(p, p->base, (size_t)p->total * ZT_POOL_ALIGN);
     p->guarded = false;

@@ -4,23 +4,23 @@
  * Reads the command line, makes the plan, and either shows it, hands over to a single
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
-#include "launcher/ctl.h"
-#include "launcher/detach.h"
+#include "launcher/ctl/ctl.h"
+#include "launcher/ctl/detach.h"
 #include "launcher/launch.h"
-#include "launcher/mpirun.h"
-#include "launcher/plan.h"
-#include "launcher/report.h"
-#include "launcher/supervise.h"
+#include "launcher/mpirun/mpirun.h"
+#include "launcher/plan/plan.h"
+#include "launcher/report/report.h"
+#include "launcher/supervise/supervise.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A fault before anything runs: every line of it is a problem of its own. */
+/* A fault before anything runs; each of its lines is a separate problem. */
 static int complain(const struct zt_launch *l, const struct zt_fault *fault)
 {
-    zt_when when = l ? l->color : ZT_WHEN_AUTO;
+    zt_when when = l ? l->color_when : ZT_WHEN_AUTO;
     bool color = zt_env_color(STDERR_FILENO, when);
 
     for (const char *p = fault->text; *p;) {
@@ -37,7 +37,7 @@ static int complain(const struct zt_launch *l, const struct zt_fault *fault)
 }
 
 /* --save_pid: there as long as this process is. */
-static void pid_file(const struct zt_plan *p, bool there)
+static void pid_file(const struct zt_job_plan *p, bool there)
 {
     FILE *f;
 
@@ -57,13 +57,13 @@ static void pid_file(const struct zt_plan *p, bool there)
     }
 }
 
-static int run(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fault)
+static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
 {
     struct zt_render_config screen = {
         .out_fd = STDOUT_FILENO,
         .err_fd = STDERR_FILENO,
         .json = l->json,
-        .color = zt_env_color(STDERR_FILENO, l->color),
+        .color = zt_env_color(STDERR_FILENO, l->color_when),
         .live = !l->json && zt_env_live(STDERR_FILENO),
         .tag = p->world > 1,
         .level = l->level,
@@ -81,7 +81,7 @@ static int run(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fa
         return code;
     if (l->detach) {
         screen.live = screen.color = false;
-        zt_plan_name_pid_file(p); /* it is another process now */
+        zt_job_plan_name_pid_file(p); /* it is another process now */
     }
     pid_file(p, true);
     if (!p->mpirun)
@@ -92,8 +92,9 @@ static int run(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fa
     return code;
 }
 
-/* Become one zworker that answers for rank 0 of the planned world, and starts nothing. */
-static int hand_over(const struct zt_plan *p, const char *flag, struct zt_fault *fault)
+/* Replace this process by a zworker that answers as rank 0 and starts nothing. */
+static int hand_over(const struct zt_job_plan *p, const char *flag,
+                     struct zt_fault *fault)
 {
     char world[16], local_world[16];
     size_t n = 0;
@@ -136,8 +137,8 @@ static bool given_behind_target(const struct zt_launch *l, const char *flag)
     return false;
 }
 
-/* The fault, if any, is for the caller to show. */
-static int act(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fault)
+/* The caller prints the fault. */
+static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
 {
     switch (l->action) {
     case ZT_LAUNCH_CHECK_CONFIG:
@@ -153,7 +154,7 @@ static int act(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fa
     case ZT_LAUNCH_TARGET_HELP:
         return hand_over(p, NULL, fault);
     case ZT_LAUNCH_DRY_RUN:
-        if (zt_plan_print(p, stdout, fault))
+        if (zt_job_plan_print(p, stdout, fault))
             return zt_err_exit_code(fault->code);
         if (!p->is_plugin)
             return 0;
@@ -166,7 +167,7 @@ static int act(const struct zt_launch *l, struct zt_plan *p, struct zt_fault *fa
 }
 
 /* --ctl and --attach; their exit codes are not those of the faults they tell. */
-static int ask(const struct zt_launch *l)
+static int control_job(const struct zt_launch *l)
 {
     struct zt_fault fault = {0};
     int code;
@@ -184,23 +185,23 @@ static int ask(const struct zt_launch *l)
 int main(int argc, char **argv)
 {
     struct zt_launch *launch = NULL;
-    struct zt_plan *plan = NULL;
+    struct zt_job_plan *plan = NULL;
     struct zt_fault fault = {0};
     int code = 0;
 
     if (zt_launch_open(argc, argv, &launch, &fault))
         return complain(NULL, &fault);
     if (launch->action == ZT_LAUNCH_CTL) {
-        code = ask(launch);
+        code = control_job(launch);
     } else if (launch->action == ZT_LAUNCH_REPORT) {
         code = zt_host_report(launch, stdout);
-    } else if (launch->action != ZT_LAUNCH_TOLD) {
-        if (zt_plan_open(launch, &plan, &fault) == ZT_OK)
+    } else if (launch->action != ZT_LAUNCH_PRINTED) {
+        if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);
         if (fault.code)
             code = complain(launch, &fault);
     }
-    zt_plan_close(plan);
+    zt_job_plan_close(plan);
     zt_launch_close(launch);
     return code;
 }

@@ -1,7 +1,7 @@
 #include "launcher/manual.h"
 
 #include "launcher/launch.h"
-#include "launcher/start.h"
+#include "launcher/start/start.h"
 
 #include <string.h>
 
@@ -56,13 +56,12 @@ void zt_manual_help(FILE *out, bool all)
     size_t num = 0;
 
     for (const struct zt_option *o = zt_launch_options; o->name; o++)
-        if ((all || !zt_option_extra_of(zt_launch_extras, o->name)->refused) &&
-            num + 1 < COUNT(shown))
+        if ((all || !o->refused) && num + 1 < COUNT(shown))
             shown[num++] = *o;
     shown[num] = (struct zt_option){.name = NULL};
     fprintf(out, "usage: %s\n       zlaunch [options] -- PROGRAM [arguments]\n\n%s\n\n",
             USAGE, intro);
-    zt_options_print_groups(out, shown, zt_launch_extras);
+    zt_options_print_help(out, NULL, shown);
     fprintf(out,
             "\nEvery option is also read from ZLAUNCH_<NAME> in the environment; '-' and "
             "'_'\nare the same in a name. Options of the target: zlaunch TARGET.so "
@@ -110,7 +109,7 @@ void zt_manual_man(FILE *out)
             "\\-\\-name=value, or set by ZLAUNCH_<NAME> in the environment; the command "
             "line wins.\n");
     fprintf(out, ".SH OPTIONS\n");
-    zt_options_print_man(out, zt_launch_options, zt_launch_extras);
+    zt_options_print_man(out, zt_launch_options);
     fprintf(out, ".SH \"EXIT STATUS\"\n");
     for (size_t i = 0; i < COUNT(exit_codes); i++) {
         fprintf(out, ".TP\n.B %s\n", exit_codes[i].code);

@@ -17,14 +17,14 @@
 
 #include <zlaunch/plugin.h>
 
-struct pair {
+struct weight_and_bias {
     zt_param *w, *b; /* weight and bias of a linear map or a norm */
 };
 
-struct layer {
+struct gpt2_layer {
     const struct gpt2 *net;
     zt_block *block;
-    struct pair ln_1, attn, attn_proj, ln_2, fc, fc_proj;
+    struct weight_and_bias ln_1, attn, attn_proj, ln_2, fc, fc_proj;
 };
 
 struct gpt2 {
@@ -33,8 +33,8 @@ struct gpt2 {
     float dropout, eps;
     zt_block *embed, *head;
     zt_param *wte, *wpe;
-    struct pair ln_f;
-    struct layer layers[]; /* (num_layers) */
+    struct weight_and_bias ln_f;
+    struct gpt2_layer layers[]; /* (num_layers) */
 };
 
 /* ---- sizes ---- */
@@ -137,24 +137,26 @@ static zt_param *declare(zt_block *b, const char *layer, const char *name,
     return zt_block_param(b, full, ZT_SHAPE(rows, columns), init, 0);
 }
 
-static struct pair norm(zt_block *b, const char *layer, const char *name, int64_t width)
+static struct weight_and_bias norm(zt_block *b, const char *layer, const char *name,
+                                   int64_t width)
 {
-    return (struct pair){declare(b, layer, name, ".weight", width, 0, ZT_ONES()),
-                         declare(b, layer, name, ".bias", width, 0, ZT_ZEROS())};
+    return (struct weight_and_bias){
+        declare(b, layer, name, ".weight", width, 0, ZT_ONES()),
+        declare(b, layer, name, ".bias", width, 0, ZT_ZEROS())};
 }
 
-static struct pair dense(zt_block *b, const char *layer, const char *name, int64_t in,
-                         int64_t out, float deviation)
+static struct weight_and_bias dense(zt_block *b, const char *layer, const char *name,
+                                    int64_t in, int64_t out, float deviation)
 {
     struct zt_init init = ZT_NORMAL(0, deviation);
 
-    return (struct pair){declare(b, layer, name, ".weight", in, out, init),
-                         declare(b, layer, name, ".bias", out, 0, ZT_ZEROS())};
+    return (struct weight_and_bias){declare(b, layer, name, ".weight", in, out, init),
+                                    declare(b, layer, name, ".bias", out, 0, ZT_ZEROS())};
 }
 
 static void build_layer(zt_model *m, struct gpt2 *net, int i)
 {
-    struct layer *l = &net->layers[i];
+    struct gpt2_layer *l = &net->layers[i];
     int64_t D = net->width, F = net->inner;
     /* what ends in the residual stream starts smaller: 2 * num_layers of them add up */
     float residual = 0.02f / sqrtf(2.0f * (float)net->num_layers);
@@ -218,6 +220,7 @@ static zt_err build(zt_model *m, void **self)
     net->ln_f = norm(net->head, "", "ln_f", net->width);
     zt_block_share(net->head, net->wte); /* the output head is the embedding, tied */
 
+    zt_model_language_fields(m);
     zt_model_set_hidden_size(m, net->width);
     zt_model_set_max_tokens(m, net->positions);
     zt_model_set_vocab(m, net->vocab);
@@ -227,12 +230,14 @@ static zt_err build(zt_model *m, void **self)
 
 /* ---- forward ---- */
 
-static zt_tensor *apply_norm(zt_step *s, zt_tensor *x, struct pair p, float eps)
+static zt_tensor *apply_norm(zt_step *s, zt_tensor *x, struct weight_and_bias p,
+                             float eps)
 {
     return zt_layernorm(s, x, zt_weight(s, p.w), zt_weight(s, p.b), eps);
 }
 
-static zt_tensor *apply(zt_step *s, zt_tensor *x, struct pair p, unsigned flags)
+static zt_tensor *apply(zt_step *s, zt_tensor *x, struct weight_and_bias p,
+                        unsigned flags)
 {
     return zt_linear(s, x, zt_weight(s, p.w), zt_weight(s, p.b), ZT_W_IN_OUT | flags);
 }
@@ -251,11 +256,11 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
 /* in: x (B, T, D) -> out: x (B, T, D) */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
-    const struct layer *l = ctx;
+    const struct gpt2_layer *l = ctx;
     const struct gpt2 *net = l->net;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
     int64_t H = net->heads, D = net->width;
-    struct zt_attention how = {.causal = true, .dropout = net->dropout};
+    struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = net->dropout);
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
     h = apply(s, apply_norm(s, x, l->ln_1, net->eps), l->attn, 0);
@@ -286,7 +291,7 @@ static void head_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct gpt2 *net = self;
-    struct layer *l = net->layers;
+    struct gpt2_layer *l = net->layers;
     zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
 
     zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);

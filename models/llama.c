@@ -20,16 +20,16 @@
 
 #include "llama_config.h"
 
-struct linear {
+struct llama_linear {
     zt_param *w, *b; /* b: NULL without a bias */
 };
 
-struct layer {
+struct llama_layer {
     const struct llama *net;
     zt_block *block;
     int64_t window; /* tokens that are seen; 0: all */
     zt_param *norm_1, *norm_2;
-    struct linear q, k, v, o, gate, up, down;
+    struct llama_linear q, k, v, o, gate, up, down;
 };
 
 struct llama {
@@ -37,7 +37,7 @@ struct llama {
     float inv_freq[MAX_HEAD_DIM / 2]; /* of rope; the first head_dim / 2 count */
     zt_block *embed, *head;
     zt_param *embed_tokens, *norm, *lm_head; /* tied: lm_head is embed_tokens */
-    struct layer layers[];                   /* (num_layers) */
+    struct llama_layer layers[];             /* (num_layers) */
 };
 
 /* ---- parameters ---- */
@@ -50,7 +50,7 @@ static zt_param *matrix(const struct llama *net, zt_block *b, const char *name,
     return zt_block_param(b, name, ZT_SHAPE(out, in), init, 0);
 }
 
-static zt_param *norm(struct layer *l, int i, const char *part)
+static zt_param *norm(struct llama_layer *l, int i, const char *part)
 {
     char name[128];
 
@@ -59,10 +59,10 @@ static zt_param *norm(struct layer *l, int i, const char *part)
                           ZT_NO_DECAY);
 }
 
-static struct linear linear(struct layer *l, int i, const char *part, int64_t in,
-                            int64_t out, bool bias)
+static struct llama_linear linear(struct llama_layer *l, int i, const char *part,
+                                  int64_t in, int64_t out, bool bias)
 {
-    struct linear made = {NULL, NULL};
+    struct llama_linear made = {NULL, NULL};
     char name[128];
 
     snprintf(name, sizeof(name), "model.layers.%d.%s.weight", i, part);
@@ -76,7 +76,7 @@ static struct linear linear(struct layer *l, int i, const char *part, int64_t in
 static void build_layer(zt_model *m, struct llama *net, int i)
 {
     const struct config *c = &net->c;
-    struct layer *l = &net->layers[i];
+    struct llama_layer *l = &net->layers[i];
     int64_t D = c->width, F = c->inner, Hh = c->heads * c->head_dim;
     int64_t Kh = c->kv_heads * c->head_dim;
     char name[32];
@@ -140,6 +140,7 @@ static zt_err build(zt_model *m, void **self)
     } else {
         net->lm_head = matrix(net, net->head, "lm_head.weight", c.vocab, c.width);
     }
+    zt_model_language_fields(m);
     zt_model_set_hidden_size(m, c.width);
     zt_model_set_max_tokens(m, c.positions);
     zt_model_set_vocab(m, c.vocab);
@@ -155,7 +156,7 @@ static zt_tensor *apply_norm(zt_step *s, const struct llama *net, zt_tensor *x,
     return zt_rmsnorm(s, x, zt_weight(s, w), (float)net->c.eps, 0);
 }
 
-static zt_tensor *apply(zt_step *s, zt_tensor *x, struct linear l)
+static zt_tensor *apply(zt_step *s, zt_tensor *x, struct llama_linear l)
 {
     return zt_linear(s, x, zt_weight(s, l.w), l.b ? zt_weight(s, l.b) : NULL, 0);
 }
@@ -169,15 +170,15 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
 }
 
 /* x (B, T, D) -> (B, T, D) */
-static zt_tensor *attend(zt_step *s, const struct layer *l, zt_tensor *x)
+static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x)
 {
     const struct llama *net = l->net;
     const struct config *c = &net->c;
     int64_t B = zt_tensor_dim(x, 0), T = zt_tensor_dim(x, 1);
     int64_t H = c->heads, K = c->kv_heads, h = c->head_dim;
-    struct zt_rope rope = {.inv_freq = net->inv_freq, .rotary_dims = (int)h};
-    struct zt_attention how = {
-        .causal = true, .window = l->window, .dropout = (float)c->dropout};
+    struct zt_rope rope = ZT_ROPE(.inv_freq = net->inv_freq, .rotary_dims = (int)h);
+    struct zt_attention how =
+        ZT_ATTENTION(.causal = true, .window = l->window, .dropout = (float)c->dropout);
     zt_tensor *positions = zt_positions(s, T); /* (T) */
     zt_tensor *q = zt_reshape(s, apply(s, x, l->q), ZT_SHAPE(B, T, H, h));
     zt_tensor *k = zt_reshape(s, apply(s, x, l->k), ZT_SHAPE(B, T, K, h));
@@ -192,7 +193,7 @@ static zt_tensor *attend(zt_step *s, const struct layer *l, zt_tensor *x)
 /* in: x (B, T, D) -> out: x (B, T, D) */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
-    const struct layer *l = ctx;
+    const struct llama_layer *l = ctx;
     const struct llama *net = l->net;
     zt_tensor *x = in[0], *n;
 
@@ -214,7 +215,7 @@ static void head_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct llama *net = self;
-    struct layer *l = net->layers;
+    struct llama_layer *l = net->layers;
     zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
 
     zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);

@@ -8,23 +8,23 @@
 
 #include <sodium.h>
 
-#include "common/frame.h"
+#include "common/message/frame.h"
 #include "common/log.h"
-#include "store/client.h"
-#include "store/host.h"
-#include "store/local.h"
-#include "store/sock.h"
-#include "store/tcp_client.h"
+#include "store/native/client.h"
+#include "store/server_thread.h"
+#include "store/fd_passing.h"
+#include "store/core/sock.h"
+#include "store/tcpstore/client.h"
 
 #define NONCE_BYTES 16
 #define LINGER_S    5.0
 
 /* Keys in whichever store there is. */
 struct zt_rendezvous {
-    struct zt_place place;
+    struct zt_launch_env env;
     double timeout_s;
-    struct zt_store_host *host; /* rank 0 of our own store */
-    struct zt_store *own;
+    struct zt_store_thread *host; /* rank 0 of our own store */
+    struct zt_store_client *own;
     struct zt_tcp_store *agent;
     char prefix[256]; /* of the agent's keys: this try of this job */
 };
@@ -61,7 +61,7 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-static zt_err find_secret(const struct zt_place *p, struct zt_secret *out,
+static zt_err find_secret(const struct zt_launch_env *p, struct zt_secret *out,
                           struct zt_fault *fault)
 {
     char text[600];
@@ -81,11 +81,11 @@ static zt_err find_secret(const struct zt_place *p, struct zt_secret *out,
     return ZT_OK;
 }
 
-/* Rank 0 on a machine of its own listens there only. */
+/* With a loopback MASTER_ADDR rank 0 listens on loopback only. */
 static zt_err open_host(struct zt_rendezvous *r, const struct zt_secret *secret,
                         struct zt_fault *fault)
 {
-    const struct zt_place *p = &r->place;
+    const struct zt_launch_env *p = &r->env;
     struct zt_store_server_config cfg = {
         .address = is_loopback(p->master_addr) && strcmp(p->master_addr, "::1") != 0
                        ? "127.0.0.1"
@@ -96,12 +96,12 @@ static zt_err open_host(struct zt_rendezvous *r, const struct zt_secret *secret,
         .generation = p->attempt + 1,
     };
 
-    return zt_store_host_open(&cfg, &r->host, fault);
+    return zt_store_thread_open(&cfg, &r->host, fault);
 }
 
 static zt_err open_own(struct zt_rendezvous *r, struct zt_fault *fault)
 {
-    const struct zt_place *p = &r->place;
+    const struct zt_launch_env *p = &r->env;
     struct zt_secret secret;
     struct zt_store_config cfg = {
         .host = p->rank ? p->master_addr : "127.0.0.1",
@@ -125,7 +125,7 @@ static zt_err open_own(struct zt_rendezvous *r, struct zt_fault *fault)
 
 /* ---------------------------------------------------------------- torchrun's store */
 
-/* The numbers of all ranks, (world) of NONCE_BYTES; its own is drawn here. */
+/* The nonces of all ranks, (world) of NONCE_BYTES; rank 0's own is drawn here. */
 static zt_err collect_nonces(struct zt_rendezvous *r, uint8_t *all,
                              struct zt_fault *fault)
 {
@@ -133,7 +133,7 @@ static zt_err collect_nonces(struct zt_rendezvous *r, uint8_t *all,
     zt_err rc = ZT_OK;
 
     randombytes_buf(all, NONCE_BYTES);
-    for (int i = 1; !rc && i < r->place.world; i++) {
+    for (int i = 1; !rc && i < r->env.world; i++) {
         double left = deadline - zt_now();
         void *nonce = NULL;
         char key[32];
@@ -152,10 +152,10 @@ static zt_err collect_nonces(struct zt_rendezvous *r, uint8_t *all,
     return rc;
 }
 
-/* Rank 0: draw the number of this try, publish it, and confirm who has come for it. */
+/* Rank 0: draw and publish the generation of this attempt, and confirm who has joined. */
 static zt_err lead(struct zt_rendezvous *r, const char *base, struct zt_fault *fault)
 {
-    uint8_t *all = calloc((size_t)r->place.world, NONCE_BYTES);
+    uint8_t *all = calloc((size_t)r->env.world, NONCE_BYTES);
     char generation[2 * NONCE_BYTES + 1], key[256];
     uint8_t drawn[NONCE_BYTES];
     zt_err rc;
@@ -170,17 +170,18 @@ static zt_err lead(struct zt_rendezvous *r, const char *base, struct zt_fault *f
     if (!rc)
         rc = collect_nonces(r, all, fault);
     if (!rc)
-        rc = put(r, "go", all, (size_t)r->place.world * NONCE_BYTES, fault);
+        rc = put(r, "go", all, (size_t)r->env.world * NONCE_BYTES, fault);
     free(all);
     return rc;
 }
 
-/* One look: is this number confirmed together with ours? It may be an old one. */
+/* Try once: is this generation confirmed together with our nonce? It may be an old one.
+ */
 static zt_err try_follow(struct zt_rendezvous *r, const char *base,
                          const uint8_t mine[NONCE_BYTES], double left, bool *confirmed,
                          struct zt_fault *fault)
 {
-    size_t n = 0, at = (size_t)r->place.rank * NONCE_BYTES;
+    size_t n = 0, at = (size_t)r->env.rank * NONCE_BYTES;
     void *generation = NULL, *go = NULL;
     char key[256];
     zt_err rc;
@@ -192,7 +193,7 @@ static zt_err try_follow(struct zt_rendezvous *r, const char *base,
         return zt_fault_context(fault, rc, "rendezvous: rank 0 has not come");
     snprintf(r->prefix, sizeof(r->prefix), "%s/%.32s", base, (char *)generation);
     free(generation);
-    snprintf(key, sizeof(key), "join/%d", r->place.rank);
+    snprintf(key, sizeof(key), "join/%d", r->env.rank);
     rc = put(r, key, mine, NONCE_BYTES, fault);
     if (rc)
         return rc;
@@ -218,7 +219,7 @@ static zt_err follow(struct zt_rendezvous *r, const char *base, struct zt_fault 
             return zt_fault_set(fault, ZT_E_PEER,
                                 "rendezvous: not all of the %d ranks have come within "
                                 "%.0f s; rank 0 says which",
-                                r->place.world, r->timeout_s);
+                                r->env.world, r->timeout_s);
         rc = try_follow(r, base, mine, left, &confirmed, fault);
         if (!rc && !confirmed)
             zt_sock_pause(0.02, deadline);
@@ -228,7 +229,7 @@ static zt_err follow(struct zt_rendezvous *r, const char *base, struct zt_fault 
 
 static zt_err open_agent(struct zt_rendezvous *r, struct zt_fault *fault)
 {
-    const struct zt_place *p = &r->place;
+    const struct zt_launch_env *p = &r->env;
     char base[200];
     zt_err rc;
 
@@ -244,26 +245,26 @@ static zt_err open_agent(struct zt_rendezvous *r, struct zt_fault *fault)
 
 /* ---------------------------------------------------------------- open and close */
 
-zt_err zt_rendezvous_open(const struct zt_place *place, double timeout_s,
+zt_err zt_rendezvous_open(const struct zt_launch_env *env, double timeout_s,
                           struct zt_rendezvous **out, struct zt_fault *fault)
 {
     struct zt_rendezvous *r;
     zt_err rc;
 
-    if (!*place->master_addr || !place->master_port)
+    if (!*env->master_addr || !env->master_port)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%d ranks were started by %s, but %s is not set: they cannot "
                             "find each other; start them with zlaunch, or set "
                             "MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free "
                             "port there)",
-                            place->world, zt_place_kind_name(place->kind),
-                            *place->master_addr ? "MASTER_PORT" : "MASTER_ADDR");
+                            env->world, zt_launch_kind_name(env->kind),
+                            *env->master_addr ? "MASTER_PORT" : "MASTER_ADDR");
     r = calloc(1, sizeof(*r));
     if (!r)
         return zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
-    r->place = *place;
+    r->env = *env;
     r->timeout_s = timeout_s;
-    rc = place->kind == ZT_PLACE_AGENT ? open_agent(r, fault) : open_own(r, fault);
+    rc = env->kind == ZT_LAUNCH_TORCHRUN ? open_agent(r, fault) : open_own(r, fault);
     if (rc) {
         zt_rendezvous_close(r);
         return rc;
@@ -278,7 +279,7 @@ void zt_rendezvous_close(struct zt_rendezvous *r)
         return;
     zt_store_close(r->own);
     zt_tcp_store_close(r->agent);
-    zt_store_host_close(r->host, LINGER_S);
+    zt_store_thread_close(r->host, LINGER_S);
     free(r);
 }
 
@@ -290,7 +291,7 @@ static zt_err build_table(struct zt_rendezvous *r, const char *name, const void 
 {
     zt_err rc = ZT_OK;
 
-    for (int i = 0; !rc && i < r->place.world; i++) {
+    for (int i = 0; !rc && i < r->env.world; i++) {
         void *value = NULL;
         size_t n = bytes;
         char key[160];
@@ -342,20 +343,20 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
     zt_err rc;
 
     zt_buf_init(&built, 1u << 20);
-    snprintf(key, sizeof(key), "%s/%d", name, r->place.rank);
-    if (r->place.rank)
+    snprintf(key, sizeof(key), "%s/%d", name, r->env.rank);
+    if (r->env.rank)
         rc = put(r, key, mine, bytes, fault);
     else
         rc = build_table(r, name, mine, bytes, &built, fault);
     snprintf(key, sizeof(key), "%s/all", name);
-    if (!rc && !r->place.rank)
+    if (!rc && !r->env.rank)
         rc = put(r, key, zt_buf_head(&built), zt_buf_used(&built), fault);
     zt_buf_release(&built);
     if (!rc)
         rc = fetch(r, key, r->timeout_s, &table, &n, fault);
     if (rc)
         return rc;
-    if (split_table(table, n, r->place.world, all)) {
+    if (split_table(table, n, r->env.world, all)) {
         free(table);
         return zt_fault_set(fault, ZT_E_PEER, "rendezvous: \"%s\" came back malformed",
                             name);
@@ -374,13 +375,13 @@ zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int n
     char key[160];
 
     for (int k = 0; !rc && k < num_ids; k++) {
-        if (zt_unique_id_root(r->place.world, num_ids, k) != r->place.rank)
+        if (zt_unique_id_root(r->env.world, num_ids, k) != r->env.rank)
             continue;
         snprintf(key, sizeof(key), "id/%.100s/%d", name, k);
         if (make(ctx, ids[k]))
             rc = zt_fault_set(fault, ZT_E_SYSTEM,
                               "rank %d cannot make an id for communicator '%s'",
-                              r->place.rank, name);
+                              r->env.rank, name);
         else
             rc = put(r, key, ids[k], ZT_UNIQUE_ID_BYTES, fault);
     }
@@ -392,8 +393,7 @@ zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int n
         rc = fetch(r, key, r->timeout_s, &id, &n, fault);
         if (rc)
             return zt_fault_context(fault, rc, "id %d of communicator '%s', from rank %d",
-                                    k, name,
-                                    zt_unique_id_root(r->place.world, num_ids, k));
+                                    k, name, zt_unique_id_root(r->env.world, num_ids, k));
         if (n != ZT_UNIQUE_ID_BYTES)
             rc = zt_fault_set(fault, ZT_E_PEER, "communicator '%s': an id of %zu bytes",
                               name, n);
@@ -408,8 +408,8 @@ zt_err zt_rendezvous_unique_ids(struct zt_rendezvous *r, const char *name, int n
 
 /* What a rank says about its machine. */
 struct machine {
-    char id[96], host[64], socket[ZT_LOCAL_NAME];
-    uint8_t token[ZT_LOCAL_TOKEN];
+    char id[96], host[64], socket[ZT_FD_SERVER_NAME];
+    uint8_t token[ZT_FD_SERVER_TOKEN];
 };
 
 static zt_err one_machine(const struct zt_blob *all, int world, struct zt_fault *fault)
@@ -432,15 +432,15 @@ static zt_err one_machine(const struct zt_blob *all, int world, struct zt_fault 
 }
 
 /* Rank 0 makes the file and hands it out. */
-static zt_err give_memfd(struct zt_rendezvous *r, struct zt_local *l,
-                         struct zt_local_group *g, struct zt_fault *fault)
+static zt_err give_memfd(struct zt_rendezvous *r, struct zt_fd_server *l,
+                         struct zt_shared_memfd *g, struct zt_fault *fault)
 {
     zt_err rc;
 
     g->fd = memfd_create("zlaunch-comm", MFD_CLOEXEC);
     if (g->fd < 0)
         return zt_fault_set(fault, ZT_E_SYSTEM, "shared memory: memfd_create failed");
-    rc = zt_local_give(l, g->fd, g->num, zt_now() + r->timeout_s, g->conn, fault);
+    rc = zt_fd_server_send(l, g->fd, g->num, zt_now() + r->timeout_s, g->conn, fault);
     if (!rc)
         return ZT_OK;
     for (int i = 0; i < g->num; i++)
@@ -450,13 +450,13 @@ static zt_err give_memfd(struct zt_rendezvous *r, struct zt_local *l,
     return rc;
 }
 
-static zt_err share_memfd(struct zt_rendezvous *r, struct zt_local *l,
-                          const struct machine *first, struct zt_local_group *g,
+static zt_err share_memfd(struct zt_rendezvous *r, struct zt_fd_server *l,
+                          const struct machine *first, struct zt_shared_memfd *g,
                           struct zt_fault *fault)
 {
-    int rank = r->place.rank;
+    int rank = r->env.rank;
 
-    g->num = rank ? 1 : r->place.world - 1;
+    g->num = rank ? 1 : r->env.world - 1;
     g->conn = calloc((size_t)g->num + 1, sizeof(*g->conn));
     g->rank = calloc((size_t)g->num + 1, sizeof(*g->rank));
     if (!g->conn || !g->rank)
@@ -465,24 +465,24 @@ static zt_err share_memfd(struct zt_rendezvous *r, struct zt_local *l,
         g->rank[i] = rank ? 0 : i + 1;
     if (!rank)
         return give_memfd(r, l, g, fault);
-    return zt_local_take(first->socket, first->token, rank, zt_now() + r->timeout_s,
+    return zt_fd_receive(first->socket, first->token, rank, zt_now() + r->timeout_s,
                          &g->fd, g->conn, fault);
 }
 
-void zt_local_group_release(struct zt_local_group *g)
+void zt_shared_memfd_release(struct zt_shared_memfd *g)
 {
     free(g->conn);
     free(g->rank);
-    *g = (struct zt_local_group){.fd = -1};
+    *g = (struct zt_shared_memfd){.fd = -1};
 }
 
 /* Everybody says where it is; *first: what rank 0 said. */
-static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_local *local,
+static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_fd_server *local,
                               struct machine *first, struct zt_fault *fault)
 {
-    struct zt_blob *all = calloc((size_t)r->place.world + 1, sizeof(*all));
+    struct zt_blob *all = calloc((size_t)r->env.world + 1, sizeof(*all));
     struct machine mine = {0};
-    zt_err rc = all ? zt_local_machine(mine.id, fault)
+    zt_err rc = all ? zt_machine_id(mine.id, fault)
                     : zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
 
     if (!rc) {
@@ -492,7 +492,7 @@ static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_local *lo
         rc = zt_rendezvous_gather(r, "machine", &mine, sizeof(mine), all, fault);
     }
     if (!rc) {
-        rc = one_machine(all, r->place.world, fault);
+        rc = one_machine(all, r->env.world, fault);
         if (!rc && all[0].data) /* one_machine() has looked at its size */
             memcpy(first, all[0].data, sizeof(*first));
         free(all[0].data);
@@ -501,22 +501,22 @@ static zt_err gather_machines(struct zt_rendezvous *r, const struct zt_local *lo
     return rc;
 }
 
-zt_err zt_rendezvous_local_memfd(struct zt_rendezvous *r, struct zt_local_group *out,
+zt_err zt_rendezvous_share_memfd(struct zt_rendezvous *r, struct zt_shared_memfd *out,
                                  struct zt_fault *fault)
 {
-    struct zt_local local = {.listen_fd = -1};
-    struct zt_local_group g = {.fd = -1};
+    struct zt_fd_server local = {.listen_fd = -1};
+    struct zt_shared_memfd g = {.fd = -1};
     struct machine first = {0};
-    zt_err rc = r->place.rank ? ZT_OK : zt_local_listen(&local, fault);
+    zt_err rc = r->env.rank ? ZT_OK : zt_fd_server_listen(&local, fault);
 
     if (!rc)
         rc = gather_machines(r, &local, &first, fault);
     if (!rc)
         rc = share_memfd(r, &local, &first, &g, fault);
     if (rc)
-        zt_local_group_release(&g);
+        zt_shared_memfd_release(&g);
     else
         *out = g;
-    zt_local_release(&local);
+    zt_fd_server_release(&local);
     return rc;
 }

@@ -2,13 +2,14 @@
  * zworker: a rank of a job (`zworker TARGET.so ...`), or with --daemon the process that
  * starts and watches the ranks of one node for zlaunch.
  */
-#include "common/config.h"
+#include "worker/config/config.h"
+#include "common/message/metrics.h"
 #include "common/env.h"
 #include "common/log.h"
-#include "common/run_options.h"
+#include "worker/config/options.h"
 #include "worker/daemon/daemon.h"
-#include "worker/engine/rank.h"
 #include "worker/engine/report.h"
+#include "worker/rank.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static void init_log(bool daemon)
     else if (level && (strcmp(level, "error") == 0 || strcmp(level, "critical") == 0))
         l = ZT_LOG_ERROR;
     if (!daemon && zt_env_int("RANK", 0, 1 << 24, &rank, NULL))
-        rank = -1; /* told in full by zt_rank_main() */
+        rank = -1; /* zt_rank_main() reports what is wrong with it */
     zt_log_init(l, format && strcmp(format, "json") == 0, (int)rank,
                 daemon ? "daemon" : "zworker");
 }
@@ -69,7 +70,7 @@ static int print_man(void)
         "TARGET.so \\-\\-help\n"
         ".SH OPTIONS\n",
         ZT_VERSION);
-    zt_options_print_man(stdout, zt_run_options, zt_run_extras);
+    zt_options_print_man(stdout, zt_run_options());
     printf(".SH \"SEE ALSO\"\n.BR zlaunch (1),\n.BR zlaunch\\-config (5)\n");
     return ferror(stdout) ? 73 : 0;
 }
@@ -87,8 +88,8 @@ int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
 
-    setvbuf(stdout, NULL, _IOLBF,
-            0); /* through a pipe too, lines arrive when they are done */
+    /* a line leaves when it is complete, through a pipe too */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     init_log(strcmp(first, "--daemon") == 0);
     if (strcmp(first, "--daemon") == 0)
         return zt_daemon_main(argc - 1, argv + 1);
@@ -110,6 +111,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "markdown") == 0) {
         zt_config_print_markdown(stdout); /* docs/CONFIG.md */
+        return ferror(stdout) ? 73 : 0;
+    }
+    if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "metrics") == 0) {
+        zt_metrics_print_markdown(stdout); /* docs/METRICS.md */
         return ferror(stdout) ? 73 : 0;
     }
     return zt_rank_main(argc, argv);

@@ -41,7 +41,13 @@ struct zt_init {
 
 /* Flags of a parameter. */
 #define ZT_NO_DECAY 1u /* weight decay does not apply: norms, biases */
-#define ZT_FROZEN   2u /* no gradient, no optimizer state, no reduction */
+/* It never changes: no gradient is computed for it, no step, no decay. Any parameter can
+ * be frozen, whatever else is in its block; a block of frozen ones alone takes no memory
+ * for gradients, moments and master weights, and no communication for them. */
+#define ZT_FROZEN 2u
+/* It is not in the weights that a run starts from (--model_name_or_path): heads,
+ * adapters. Where the folder has no such tensor it keeps its initial values. */
+#define ZT_EXTRA 4u
 
 /* A new block. `name` is unique in the model; blocks run in any order, any number of
  * times. */
@@ -70,7 +76,8 @@ ZT_API void zt_block_share(zt_block *block, zt_param *param);
 ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "auto" */
 ZT_API void zt_model_set_max_tokens(zt_model *m,
                                     int64_t tokens); /* longest sequence; 0: any */
-/* Rows of the output head; by this number --fp8 knows it, and leaves it in bf16. */
+/* Token ids are in [0, vocab): data with others are refused, and generation chooses among
+ * as many logits. */
 ZT_API void zt_model_set_vocab(zt_model *m, int64_t vocab);
 
 /* The vocabulary of the data, 0 when there are none (a plugin may default its own to it).

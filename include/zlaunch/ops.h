@@ -5,16 +5,18 @@
  * inside an op every sum, mean, exponential and norm is fp32. Shapes below are written
  * (rows, columns); `...` is any number of leading axes.
  *
- * Errors: an op that fails (shape, dtype, memory) returns NULL and the step remembers the
- * first failure with the op's name and shapes; every op returns NULL when an input is
- * NULL. So a forward pass needs no checks at all. Ownership: results belong to the step.
- * Those made inside a block die when its function returns, unless they are its outputs or
- * its backward needs them. Gradients: add up when a value is used several times. Threads:
- * one.
+ * Errors:    an op that fails (shape, dtype, memory) returns NULL and the step remembers
+ *            the first failure with the op's name and shapes; every op returns NULL when
+ *            an input is NULL. So a forward pass needs no checks at all.
+ * Ownership: results belong to the step. Those made inside a block die when its function
+ *            returns, unless they are its outputs or its backward needs them.
+ * Gradients: add up when a value is used several times.
+ * Threads:   one.
  */
 #ifndef ZLAUNCH_OPS_H
 #define ZLAUNCH_OPS_H
 
+#include <zlaunch/batch.h>
 #include <zlaunch/model.h>
 #include <zlaunch/types.h>
 
@@ -33,13 +35,22 @@ ZT_API zt_dtype zt_tensor_dtype(const zt_tensor *t);
 ZT_API zt_tensor *zt_weight(zt_step *s, zt_param *param);
 
 /*
- * A field of the batch, NULL (without error) when it has none. Language models get:
- *   ZT_TOKENS  (B, T) i32      ZT_TARGETS (B, T) i32, -100 where nothing is to be learnt
+ * Values that the host has, (shape) of dtype ZT_I32, ZT_F32 or the run's compute dtype:
+ * `values` are int32_t for ZT_I32, else float, and are copied. They are uploaded when
+ * they are first seen and kept from pass to pass as long as every pass asks for the same;
+ * what differs in each pass belongs into a field. The type of activations:
+ * zt_compute_dtype().
  */
-ZT_API zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name);
-#define ZT_TOKENS        "tokens"
-#define ZT_TARGETS       "targets"
-#define ZT_IGNORE_TARGET (-100)
+ZT_API zt_tensor *zt_constant(zt_step *s, zt_dtype dtype, int ndim, const int64_t *shape,
+                              const void *values);
+ZT_API zt_dtype zt_compute_dtype(const zt_step *s);
+
+/*
+ * Hand out a value beside the loss (logits, predictions) under a name, for metrics. An
+ * evaluation pass keeps it until its end; in other passes this does nothing. A name is
+ * used once in a pass.
+ */
+ZT_API void zt_step_result(zt_step *s, const char *name, zt_tensor *t);
 
 /* True while gradients are wanted; dropout acts only then. */
 ZT_API bool zt_is_training(const zt_step *s);
@@ -62,11 +73,13 @@ ZT_API bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx
 
 /* ---- matrix products ---- */
 
-#define ZT_W_IN_OUT 1u /* w is (in, out) as GPT-2 stores it, instead of (out, in) */
-#define ZT_GELU_TANH                                                                     \
-    2u                 /* gelu (tanh form) of the result, fused where the backend can    \
-                        */
-#define ZT_GELU_ERF 4u /* gelu (erf form) of the result */
+/* w is (in, out) as GPT-2 stores it, instead of (out, in) */
+#define ZT_W_IN_OUT 1u
+/* gelu (tanh or erf form) of the result, fused where the backend can */
+#define ZT_GELU_TANH 2u
+#define ZT_GELU_ERF  4u
+/* The result is logits: --fp8 leaves this product in bf16. zt_lm_head() sets it itself. */
+#define ZT_OUTPUT_HEAD 8u
 
 /* x (..., in), w (out, in), bias (out) or NULL -> (..., out) */
 ZT_API zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
@@ -101,11 +114,14 @@ ZT_API zt_tensor *zt_add_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tens
  * rotary_dims of D rotate. Half form (x_i, x_{i+d/2}), or adjacent pairs.
  */
 struct zt_rope {
-    const float *inv_freq;
+    uint32_t struct_bytes; /* sizeof(struct zt_rope); ZT_ROPE() fills it */
     int rotary_dims;
+    const float *inv_freq;
     bool interleaved;
     float magnitude; /* cos and sin are multiplied by this; 0 means 1 */
 };
+#define ZT_ROPE(...)                                                                     \
+    ((struct zt_rope){.struct_bytes = sizeof(struct zt_rope), __VA_ARGS__})
 ZT_API zt_tensor *zt_rope_apply(zt_step *s, zt_tensor *x, zt_tensor *positions,
                                 const struct zt_rope *rope);
 /* base^(-2i/d), i = 0 .. d/2-1 */
@@ -120,14 +136,28 @@ ZT_API void zt_rope_frequencies(float *inv_freq, int rotary_dims, double base);
  * tensor. During generation causal self-attention sees the cached keys and values too.
  */
 struct zt_attention {
-    float scale;     /* 0: 1/sqrt(D) */
-    bool causal;     /* key j is visible to query i when j <= i + (Tk - Tq) */
-    int64_t window;  /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
-    float dropout;   /* of the probabilities, while training */
-    zt_tensor *bias; /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores */
+    uint32_t struct_bytes; /* sizeof(struct zt_attention); ZT_ATTENTION() fills it */
+    float scale;           /* 0: 1/sqrt(D) */
+    bool causal;           /* key j is visible to query i when j <= i + (Tk - Tq) */
+    float dropout;         /* of the probabilities, while training */
+    int64_t window;        /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
+    zt_tensor *bias;       /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores */
 };
+#define ZT_ATTENTION(...)                                                                \
+    ((struct zt_attention){.struct_bytes = sizeof(struct zt_attention), __VA_ARGS__})
 ZT_API zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
                                const struct zt_attention *opt);
+
+/*
+ * Biases that hide padding from `queries` queries, (B, 1, queries, T) fp32: 0 for a key
+ * that is seen, -1e30 for one that is not. A row without any key to see takes the mean of
+ * all. They have no gradient.
+ */
+/* mask (B, T) i32: 1 for a key that is seen, 0 for one that is not */
+ZT_API zt_tensor *zt_padding_bias(zt_step *s, zt_tensor *mask, int64_t queries);
+/* lengths (B) i32 in [0, keys]: the first so many keys of a row are seen */
+ZT_API zt_tensor *zt_length_bias(zt_step *s, zt_tensor *lengths, int64_t queries,
+                                 int64_t keys);
 
 /* ---- element by element ---- */
 

@@ -5,7 +5,8 @@
  *     ZT_PLUGIN(.name = "mine", .options = options, .build = build, .forward = forward);
  *
  * Build it with:  cc -shared -fPIC $(pkg-config --cflags zlaunch) -o mine.so mine.c
- * Symbols of the API are resolved inside zworker when the plugin is loaded.
+ * Symbols of the API are resolved inside zworker when the plugin is loaded. It loads into
+ * every later zlaunch of the same ABI major number, too (types.h).
  *
  * The same binary runs on every backend, under every ZeRO stage, for training, evaluation
  * and generation, and on shapes alone (backend `meta`) to plan memory before a run.
@@ -13,6 +14,7 @@
 #ifndef ZLAUNCH_PLUGIN_H
 #define ZLAUNCH_PLUGIN_H
 
+#include <zlaunch/batch.h>
 #include <zlaunch/model.h>
 #include <zlaunch/ops.h>
 #include <zlaunch/option.h>
@@ -24,21 +26,24 @@ extern "C" {
 #endif
 
 struct zt_plugin {
-    uint32_t abi;          /* ZT_ABI; ZT_PLUGIN() fills it */
-    uint32_t struct_bytes; /* sizeof(struct zt_plugin); ZT_PLUGIN() fills it */
+    /* ZT_PLUGIN() fills these; the first two have this place in every version */
+    uint32_t abi;          /* ZT_ABI */
+    uint32_t struct_bytes; /* sizeof(struct zt_plugin) */
+    uint32_t option_bytes; /* sizeof(struct zt_option) */
 
     const char *name;                /* "gpt2" */
     const char *summary;             /* one line for --help */
     const struct zt_option *options; /* ends with a NULL name; NULL: none */
 
     /*
-     * Declare blocks and parameters; *self is handed to forward and release. Called once
-     * per model, before any step. Return zt_model_status(m), or zt_model_fail().
+     * Declare blocks, parameters and fields; *self is handed to forward and release.
+     * Called once per model, before any step. Return zt_model_status(m), or
+     * zt_model_fail().
      */
     zt_err (*build)(zt_model *m, void **self);
 
     /*
-     * One pass over a batch: the summed loss (scalar fp32) when it has targets, else
+     * One pass over a batch: the summed loss (scalar fp32) when it has the labels, else
      * logits (see zt_lm_head). Parameters are only reachable inside zt_block_call().
      */
     zt_tensor *(*forward)(zt_step *s, void *self, const zt_batch *b);
@@ -57,8 +62,10 @@ struct zt_plugin {
 #define ZT_PLUGIN_SYMBOL "zt_plugin_entry"
 #define ZT_PLUGIN(...)                                                                   \
     ZT_API extern const struct zt_plugin zt_plugin_entry;                                \
-    const struct zt_plugin zt_plugin_entry = {                                           \
-        .abi = ZT_ABI, .struct_bytes = sizeof(struct zt_plugin), __VA_ARGS__}
+    const struct zt_plugin zt_plugin_entry = {.abi = ZT_ABI,                             \
+                                              .struct_bytes = sizeof(struct zt_plugin),  \
+                                              .option_bytes = sizeof(struct zt_option),  \
+                                              __VA_ARGS__}
 
 #ifdef __cplusplus
 }

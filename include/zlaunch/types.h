@@ -17,10 +17,17 @@ extern "C" {
 #endif
 
 /*
- * The plugin ABI. Grows by one when a struct, a signature or a meaning in these headers
- * changes; a plugin built against another number is refused by name when loaded.
+ * The plugin ABI. The minor number grows when these headers gain something: a function, a
+ * flag, a member at the end of a struct that callers fill. Such a struct carries its size
+ * in `struct_bytes`, which a macro sets, and members that an older header did not have
+ * read as zero. So a plugin built against an older header of the same major number loads
+ * and means what it meant. The major number grows when a struct, a signature or a meaning
+ * changes in any other way. A plugin of another major number, or of a newer minor one, is
+ * refused by name when it is loaded.
  */
-#define ZT_ABI 2u
+#define ZT_ABI_MAJOR 3u
+#define ZT_ABI_MINOR 0u
+#define ZT_ABI       (ZT_ABI_MAJOR << 16 | ZT_ABI_MINOR)
 
 /* What a worker offers to plugins. Everything else in it is hidden. */
 #define ZT_API __attribute__((visibility("default")))

@@ -1,8 +1,8 @@
 /*
  * cpu.h -- the kernels of the cpu backend, one zt_cpu_<name> for every row of ZT_KERNELS.
  *
- * Each is described above its arguments in kernels/backend.h. They run before they
- * return, on the threads of parallel.h; the stream is not looked at.
+ * kernels/backend.h describes each above its arguments. A kernel completes before it
+ * returns, on the threads of parallel.h; the stream is ignored.
  * Threads: one at a time per process.
  */
 #ifndef KERNELS_CPU_CPU_H

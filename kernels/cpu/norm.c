@@ -22,7 +22,7 @@
 #include "kernels/cpu/tile.h"
 
 /* Both norms, forward and backward; what one lacks is NULL or false. */
-struct job {
+struct cpu_norm_job {
     int64_t cols, rows;
     const struct zt_view *x, *add, *sum, *y, *dy, *dx;
     float *mean, *rstd; /* mean NULL: RMS norm */
@@ -82,7 +82,8 @@ ZT_SIMD static void scale_tile(float *restrict y, const float *restrict x, float
  * sum goes straight to where fp32 belongs: what memcpy writes may have to come back from
  * farther away than the L1 cache.
  */
-static struct zt_row row_of(const struct job *job, int64_t row, float *in, float *spare)
+static struct zt_row row_of(const struct cpu_norm_job *job, int64_t row, float *in,
+                            float *spare)
 {
     const struct zt_view *x = job->x, *add = job->add, *sum = add->data ? job->sum : x;
     int64_t start = row * job->cols;
@@ -100,7 +101,7 @@ static struct zt_row row_of(const struct job *job, int64_t row, float *in, float
     return zt_row_at(sum->data, sum->dtype, start, in);
 }
 
-static void forward_row(const struct job *job, int64_t row)
+static void forward_row(const struct cpu_norm_job *job, int64_t row)
 {
     float in[ZT_TILE], out[ZT_TILE];
     struct zt_row x = row_of(job, row, in, out);
@@ -145,15 +146,15 @@ static int64_t row_grain(int64_t cols)
 static zt_err forward(struct zt_device *dev, const struct zt_layernorm_args *a,
                       bool one_more, struct zt_fault *fault)
 {
-    struct job job = {.rows = a->x.shape[0],
-                      .cols = a->x.shape[1],
-                      .x = &a->x,
-                      .add = &a->add,
-                      .sum = &a->sum,
-                      .y = &a->y,
-                      .mean = a->mean.data,
-                      .rstd = a->rstd.data,
-                      .eps = a->eps};
+    struct cpu_norm_job job = {.rows = a->x.shape[0],
+                               .cols = a->x.shape[1],
+                               .x = &a->x,
+                               .add = &a->add,
+                               .sum = &a->sum,
+                               .y = &a->y,
+                               .mean = a->mean.data,
+                               .rstd = a->rstd.data,
+                               .eps = a->eps};
     void *scratch;
     zt_err rc;
 
@@ -213,7 +214,8 @@ ZT_SIMD static void dx_tile(float *restrict dx, const float *restrict h,
         dx[i] = rstd * (fmaf(-h[i], avg_gh, g[i]) - avg_g);
 }
 
-static void backward_row(const struct job *job, int64_t row, float *dw, float *db)
+static void backward_row(const struct cpu_norm_job *job, int64_t row, float *dw,
+                         float *db)
 {
     float xin[ZT_TILE], dyin[ZT_TILE], h[ZT_TILE], g[ZT_TILE], out[ZT_TILE];
     int64_t cols = job->cols, at, n;
@@ -252,7 +254,7 @@ static void backward_row(const struct job *job, int64_t row, float *dw, float *d
 
 static void backward_chunks(int64_t begin, int64_t end, int thread, void *ctx)
 {
-    const struct job *job = ctx;
+    const struct cpu_norm_job *job = ctx;
     int64_t each = zt_chunk_rows(job->rows);
 
     (void)thread;
@@ -273,14 +275,14 @@ static void backward_chunks(int64_t begin, int64_t end, int thread, void *ctx)
 static zt_err backward(struct zt_device *dev, const struct zt_layernorm_bwd_args *a,
                        bool one_more, struct zt_fault *fault)
 {
-    struct job job = {.rows = a->x.shape[0],
-                      .cols = a->x.shape[1],
-                      .x = &a->x,
-                      .dy = &a->dy,
-                      .dx = &a->dx,
-                      .mean = a->mean.data,
-                      .rstd = a->rstd.data,
-                      .accumulate = a->accumulate};
+    struct cpu_norm_job job = {.rows = a->x.shape[0],
+                               .cols = a->x.shape[1],
+                               .x = &a->x,
+                               .dy = &a->dy,
+                               .dx = &a->dx,
+                               .mean = a->mean.data,
+                               .rstd = a->rstd.data,
+                               .accumulate = a->accumulate};
     int64_t chunks = zt_num_chunks(job.rows), per = chunks * job.cols;
     float *scratch;
     void *p;

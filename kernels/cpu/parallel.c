@@ -144,7 +144,7 @@ void zt_set_num_threads(int n)
 {
     num_threads = clamp_threads(n);
     omp_set_dynamic(0);
-    omp_set_num_threads(num_threads);
+    omp_set_num_threads(1); /* of those who do not say how many: oneDNN */
 }
 
 bool zt_in_parallel(void)

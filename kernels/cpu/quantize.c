@@ -7,12 +7,12 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/fp8.h"
 
-struct job {
+struct quantize_job {
     const struct zt_quantize_args *a;
     zt_dtype type;
     float factor;
@@ -30,7 +30,7 @@ static void load(const struct zt_view *x, int64_t row, int64_t col, int64_t n, f
 
 static void find_amax(int64_t begin, int64_t end, int thread, void *ctx)
 {
-    struct job *job = ctx;
+    struct quantize_job *job = ctx;
     const struct zt_view *x = &job->a->x;
     float buf[ZT_TILE], best = 0;
 
@@ -50,7 +50,7 @@ static void find_amax(int64_t begin, int64_t end, int thread, void *ctx)
 
 static void round_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
-    const struct job *job = ctx;
+    const struct quantize_job *job = ctx;
     const struct zt_view *x = &job->a->x;
     int64_t rows = x->shape[0], cols = x->shape[1];
     uint8_t *y = job->a->y.data, *yt = job->a->yt.data, code;
@@ -75,7 +75,7 @@ static void round_rows(int64_t begin, int64_t end, int thread, void *ctx)
 zt_err zt_cpu_quantize(struct zt_device *dev, struct zt_stream *s,
                        const struct zt_quantize_args *a, struct zt_fault *fault)
 {
-    struct job job = {.a = a, .type = a->y.data ? a->y.dtype : a->yt.dtype};
+    struct quantize_job job = {.a = a, .type = a->y.data ? a->y.dtype : a->yt.dtype};
     zt_err rc = zt_check_quantize(a, fault);
     float amax = 0;
 

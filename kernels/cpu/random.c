@@ -7,9 +7,9 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/vmath.h"
-#include "kernels/cpu/words.h"
+#include "kernels/cpu/philox_words.h"
 
-#define BATCH ZT_WORDS_BATCH /* elements */
+#define BATCH ZT_PHILOX_WORDS_BATCH /* elements */
 
 /* Room for a tile that begins anywhere in a batch. */
 #define TILE_WORDS (ZT_TILE + BATCH)

@@ -6,13 +6,13 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/tile.h"
 
-struct job {
+struct rank_sum_job {
     const struct zt_rank_sum_args *a;
 };
 
 static void sum_tiles(int64_t begin, int64_t end, int thread, void *ctx)
 {
-    const struct zt_rank_sum_args *a = ((const struct job *)ctx)->a;
+    const struct zt_rank_sum_args *a = ((const struct rank_sum_job *)ctx)->a;
     float sum[ZT_TILE], buf[ZT_TILE];
 
     (void)thread;
@@ -35,7 +35,7 @@ static void sum_tiles(int64_t begin, int64_t end, int thread, void *ctx)
 zt_err zt_cpu_rank_sum(struct zt_device *dev, struct zt_stream *s,
                        const struct zt_rank_sum_args *a, struct zt_fault *fault)
 {
-    struct job job = {a};
+    struct rank_sum_job job = {a};
     zt_err rc = zt_check_rank_sum(a, fault);
 
     (void)dev;

@@ -131,6 +131,8 @@ zt_err zt_cpu_sumsq(struct zt_device *dev, struct zt_stream *s,
         return rc;
     job.partial = partial;
     zt_parallel_for(chunks, ZT_GRAIN / ZT_NORM_CHUNK, sumsq_chunks, &job);
+    if (a->accumulate)
+        sum = *a->sum;
     for (int64_t k = 0; k < chunks; k++)
         sum += job.partial[k];
     *a->sum = sum;

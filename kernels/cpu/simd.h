@@ -1,10 +1,9 @@
 /*
- * simd.h -- how loops become vectors, and sums whose order does not depend on the
- * vectors.
+ * simd.h -- vectorized loops, and sums whose order does not depend on the vector width.
  *
  * ZT_SIMD before a function compiles it for the levels x86-64-v4 (AVX-512), v3 (AVX2,
- * fma) and the plain one; the loader picks. All three give the same bits: multiply-adds
- * are written fmaf() where meant, and sums run over ZT_LANES fixed lanes.
+ * fma) and the baseline; the loader picks one. All three give the same bits: fused
+ * multiply-adds are written as fmaf(), and sums run over ZT_LANES fixed lanes.
  *
  * A sum of n values: value i is added to lane i % 64, in order of i; then the lanes are
  * added as a tree. It depends on n alone.

@@ -3,7 +3,7 @@
  *
  *      memory (f32, bf16, f16)  --load-->  float[ZT_TILE]  --store-->  memory
  *
- * So each kernel's arithmetic is written once, in fp32, and memory is passed over once.
+ * So each kernel's arithmetic is written once, in fp32, and memory is read once.
  * Offsets `at` and lengths are in elements. Loops of kernels run on the threads of
  * parallel.h; buffers are on the stack of the body.
  */
@@ -14,12 +14,12 @@
 
 #define ZT_TILE 1024 /* floats: 4 KiB */
 
-/* Elements per part of a parallel loop worth a thread; a multiple of ZT_TILE. */
+/* Smallest part of a parallel loop that is worth a thread; a multiple of ZT_TILE. */
 #define ZT_GRAIN (8 * ZT_TILE)
 
 /*
- * Elements at ... at + n - 1 of `base` as fp32: where they are when they are fp32, else
- * converted into `buf`. Never written through.
+ * Elements at ... at + n - 1 of `base` as fp32: a pointer into `base` when they are fp32,
+ * else into `buf`, where they are converted. The caller does not write to it.
  */
 const float *zt_tile_load(const void *base, zt_dtype dtype, int64_t at, int64_t n,
                           float *buf);

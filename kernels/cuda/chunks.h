@@ -1,12 +1,12 @@
 /*
- * chunks.h -- sums over the rows of a matrix, the same bits for the same shape.
+ * chunks.h -- deterministic sums over the rows of a matrix: the order follows from the
+ * shape.
  *
- *      rows -> chunks of neighbouring rows -> partial (chunks, cols) in scratch -> y
- * (cols)
+ *      rows -> chunks of consecutive rows -> partial (chunks, cols) -> y (cols)
  *
- * A block sums its chunk: threadIdx.x takes a pack of columns, threadIdx.y every
- * blockDim.y-th row, those sums are added in order of y. The chunks are then added in
- * runs of neighbours, and the runs in order. How many there are follows from the shape.
+ * A block sums one chunk. A thread takes the pack of columns of its threadIdx.x and every
+ * blockDim.y-th row; these sums are added in order of threadIdx.y. A second kernel adds
+ * the chunks in groups of consecutive ones, and then the groups in order.
  */
 #ifndef KERNELS_CUDA_CHUNKS_H
 #define KERNELS_CUDA_CHUNKS_H
@@ -14,10 +14,10 @@
 #include "kernels/cuda/operand.h"
 
 /* A few blocks for each of the 132 multiprocessors that an H100 has. */
-#define ZT_CHUNKS_MOST 1056
+#define ZT_MAX_CHUNKS 1056
 
-/* Rows of a chunk: at least `least`, and no more chunks than `most`. */
-static inline int64_t zt_rows_each(int64_t rows, int64_t least, int64_t most)
+/* Rows per chunk: at least `least`, so that there are at most `most` chunks. */
+static inline int64_t zt_rows_per_chunk(int64_t rows, int64_t least, int64_t most)
 {
     int64_t each = (rows + most - 1) / most;
 
@@ -27,9 +27,10 @@ static inline int64_t zt_rows_each(int64_t rows, int64_t least, int64_t most)
 #define ZT_FOLD_FLOATS (ZT_THREADS * ZT_PACK)
 
 /*
- * acc of the threads of one x, added in order of y, goes to row[col ...]; `cols` elements
- * exist. `tile` is __shared__ float[ZT_FOLD_FLOATS], not looked at where blockDim.y is 1,
- * and else there are ZT_THREADS threads. All threads of the block call it.
+ * Adds acc of the threads with equal threadIdx.x, in order of threadIdx.y, and stores the
+ * sum at row[col ...]; the row has `cols` elements. `tile` is __shared__
+ * float[ZT_FOLD_FLOATS] and is used only if blockDim.y > 1; the block then has ZT_THREADS
+ * threads. All threads of the block call it.
  */
 static __device__ __forceinline__ void zt_fold(float *row, int64_t cols, bool wide,
                                                const float acc[ZT_PACK], int64_t col,
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void zt_fold(float *row, int64_t cols, bool wi
     __syncthreads();
 }
 
-/* y (cols) = or += the sum of partial (chunks, cols); partial may be of no chunks. */
+/* y (cols) = or += the sum of partial (chunks, cols); chunks may be 0. */
 zt_err zt_cuda_sum_chunks(const char *what, struct zt_device *dev, struct zt_stream *s,
                           const float *partial, int64_t chunks, int64_t cols, void *y,
                           zt_dtype dtype, bool accumulate, struct zt_fault *fault);

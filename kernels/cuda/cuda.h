@@ -8,13 +8,13 @@
  * only.
  *
  * Rules of every kernel here
- *  - it first calls zt_check_<name>, then launches on the stream it was given, and
- * returns; what fails later surfaces in sync();
+ *  - it calls zt_check_<name>, launches on the stream it was given, and returns; sync()
+ *    reports what fails later;
  *  - no atomics on floating point, no order that depends on timing: the same arguments
  *    give the same bits;
  *  - sums in fp32 (double where backend.h says so), the order from the shapes alone;
  *  - nothing is allocated: partial sums go to zt_cuda_scratch();
- *  - indices of elements are 64-bit.
+ *  - element indices are 64-bit.
  */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
@@ -36,9 +36,9 @@ extern "C" {
 
 /* ---------------------------------------------------------------- the device */
 
-struct zt_cuda_gemms;   /* gemm_plan.cu: the plans that were found so far */
-struct zt_cuda_sdpa;    /* sdpa.cu: attention by a library */
-struct zt_cuda_trouble; /* trouble.h: what sync() has to say */
+struct zt_cuda_gemms;        /* gemm/plan.cu: the plans that were found so far */
+struct zt_cuda_sdpa;         /* attention/sdpa.cu: attention by a library */
+struct zt_cuda_device_error; /* device_error.h: reported by sync() */
 
 struct zt_stream {
     cudaStream_t cuda;
@@ -53,16 +53,16 @@ struct zt_device {
     size_t used, peak;     /* bytes of regions, scratch and workspace */
     cublasLtHandle_t blas;
     struct zt_cuda_gemms *gemms; /* opened by the first product */
-    struct zt_cuda_sdpa *sdpa;   /* NULL: the own kernels do all attention */
-    struct zt_cuda_trouble *trouble;
+    struct zt_cuda_sdpa *sdpa;   /* NULL: our own kernels do all attention */
+    struct zt_cuda_device_error *error;
 };
 
-/* gemm_plan.cu; NULL is fine */
+/* gemm/plan.cu; NULL is fine */
 void zt_cuda_gemms_close(struct zt_cuda_gemms *g);
 
 /*
- * sdpa.cu, sdpa.h: the library, with its workspace, for this thread's device. NULL when
- * there is none, or it cannot be used, which it says.
+ * attention/sdpa.h: opens the attention library and its workspace for this thread's
+ * device. NULL when there is none; NULL and a warning when it cannot be used.
  */
 struct zt_cuda_sdpa *zt_cuda_sdpa_open(void);
 void zt_cuda_sdpa_close(struct zt_cuda_sdpa *c); /* NULL is fine */
@@ -75,7 +75,7 @@ static inline struct zt_stream *zt_cuda_stream(struct zt_device *dev, struct zt_
 /* The main stream's scratch, ZT_CUDA_SCRATCH bytes: valid for kernels of one call. */
 static inline void *zt_cuda_scratch(struct zt_device *dev, struct zt_stream *s)
 {
-    assert(zt_cuda_stream(dev, s)->scratch); /* backend.h: not on a stream beside it */
+    assert(zt_cuda_stream(dev, s)->scratch); /* backend.h: not on other streams */
     return zt_cuda_stream(dev, s)->scratch;
 }
 
@@ -91,8 +91,7 @@ static inline zt_err zt_cuda_failed(const char *what, cudaError_t e,
 
 /* ---------------------------------------------------------------- launching */
 
-/* Threads and blocks of a launch of at least n work items, one item a thread and a loop
- * over the rest: for (i = zt_item(); i < n; i += zt_items()). */
+/* Blocks of a launch over n work items. Kernels loop with a grid stride: for (i = zt_thread_index(); i < n; i += zt_thread_count()). */
 static inline unsigned zt_cuda_blocks(const struct zt_device *dev, int64_t n,
                                       unsigned threads)
 {
@@ -101,12 +100,12 @@ static inline unsigned zt_cuda_blocks(const struct zt_device *dev, int64_t n,
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
-static __device__ __forceinline__ int64_t zt_item(void)
+static __device__ __forceinline__ int64_t zt_thread_index(void)
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-static __device__ __forceinline__ int64_t zt_items(void)
+static __device__ __forceinline__ int64_t zt_thread_count(void)
 {
     return (int64_t)gridDim.x * blockDim.x;
 }
@@ -159,7 +158,7 @@ template <> __device__ __forceinline__ __half zt_round<__half>(float x)
 }
 
 /*
- * Calls f with a value of the C++ type of `t`, of which only the type is of use:
+ * Calls f with a value of the C++ type of dtype t; only the type of the value matters:
  *      return zt_by_type(a->x.dtype, fault, [&](auto e) { using T = decltype(e); ... });
  */
 template <typename F>
@@ -179,7 +178,7 @@ static inline zt_err zt_by_type(zt_dtype t, struct zt_fault *fault, F f)
 
 /* ---------------------------------------------------------------- sums of a block */
 
-/* The sum of x over a warp, the same in all lanes; butterfly, so the order is fixed. */
+/* The sum of x over a warp, the same in all lanes; a butterfly, so the order is fixed. */
 static __device__ __forceinline__ float zt_warp_sum(float x)
 {
     for (int d = ZT_WARP / 2; d; d /= 2)
@@ -202,8 +201,8 @@ static __device__ __forceinline__ float zt_warp_max(float x)
 }
 
 /*
- * Over a block of whole warps, the same in all threads. `part` is __shared__ T[ZT_WARP]
- * of the kernel; all threads call it, and may call it again at once.
+ * The sum of x over a block of whole warps, the same in all threads. All threads call it.
+ * `part` is __shared__ T[ZT_WARP] of the kernel and may be reused by the next call.
  */
 template <typename T> static __device__ __forceinline__ T zt_block_sum(T x, T *part)
 {

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "kernels/cuda/trouble.h"
+#include "kernels/cuda/device_error.h"
 
 #define OLDEST_MAJOR                                                                     \
     8 /* compute capability: bf16, and what the kernels are built for                    \
@@ -125,16 +125,16 @@ static void close_stream(struct zt_stream *s)
     (void)cudaFree(s->workspace);
 }
 
-static zt_err open_trouble(struct zt_device *dev, struct zt_fault *fault)
+static zt_err open_error_record(struct zt_device *dev, struct zt_fault *fault)
 {
     /* pinned: kernels write to it where it is */
     void *p = NULL;
-    cudaError_t e = cudaMallocHost(&p, sizeof(*dev->trouble));
+    cudaError_t e = cudaMallocHost(&p, sizeof(*dev->error));
 
     if (e != cudaSuccess)
         return zt_cuda_failed("pinned host memory", e, fault);
-    dev->trouble = static_cast<struct zt_cuda_trouble *>(p);
-    memset(dev->trouble, 0, sizeof(*dev->trouble));
+    dev->error = static_cast<struct zt_cuda_device_error *>(p);
+    memset(dev->error, 0, sizeof(*dev->error));
     return ZT_OK;
 }
 
@@ -148,7 +148,7 @@ static void cuda_close(struct zt_device *dev)
     zt_cuda_sdpa_close(dev->sdpa);
     if (dev->blas)
         (void)cublasLtDestroy(dev->blas);
-    (void)cudaFreeHost(dev->trouble);
+    (void)cudaFreeHost(dev->error);
     free(dev);
 }
 
@@ -173,7 +173,7 @@ static zt_err cuda_open(int ordinal, int threads, struct zt_device **out,
     dev->capability = capability;
     rc = open_main(dev, fault);
     if (!rc)
-        rc = open_trouble(dev, fault);
+        rc = open_error_record(dev, fault);
     if (!rc && cublasLtCreate(&dev->blas) != CUBLAS_STATUS_SUCCESS)
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "cuda device %d: cuBLASLt does not start",
                           ordinal);
@@ -307,79 +307,90 @@ static zt_err cuda_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
     return copy(dev, s, "copy", dst, src, bytes, cudaMemcpyDeviceToDevice, fault);
 }
 
-/* ---- what kernels found wrong ---- */
+/* ---- errors that kernels report ---- */
 
-static zt_err say(const struct zt_cuda_trouble *t, struct zt_fault *fault)
+/* Indices that a kernel found outside of what they point into. */
+static const struct zt_cuda_index_error {
+    enum zt_cuda_error_kind kind;
+    const char *op, *value, *place;
+} zt_cuda_index_errors[] = {
+    {.kind = ZT_CUDA_ERROR_EMBEDDING,
+     .op = "embedding",
+     .value = "id",
+     .place = "at position"},
+    {.kind = ZT_CUDA_ERROR_EMBEDDING_BWD,
+     .op = "embedding_bwd",
+     .value = "id",
+     .place = "at position"},
+    {.kind = ZT_CUDA_ERROR_CROSS_ENTROPY,
+     .op = "cross_entropy",
+     .value = "target",
+     .place = "in row"},
+    {.kind = ZT_CUDA_ERROR_CROSS_ENTROPY_BWD,
+     .op = "cross_entropy_bwd",
+     .value = "target",
+     .place = "in row"},
+};
+
+static zt_err set_fault(const struct zt_cuda_device_error *t, struct zt_fault *fault)
 {
-    static const struct {
-        const char *op, *value, *place;
-    } row[] = {
-        /* in the order of enum zt_trouble */
-        {"", "", ""},
-        {"embedding", "id", "at position"},
-        {"embedding_bwd", "id", "at position"},
-        {"rope", "", ""},
-        {"cross_entropy", "target", "in row"},
-        {"cross_entropy_bwd", "target", "in row"},
-    };
-
-    if (t->kind == ZT_TROUBLE_ROPE)
-        return zt_fault_set(fault, ZT_E_ARG,
-                            "rope: position %d is outside the table of %lld",
-                            (int)t->value, (long long)t->limit);
-    return zt_fault_set(fault, ZT_E_ARG, "%s: %s %d %s %lld is outside [0, %lld)",
-                        row[t->kind].op, row[t->kind].value, (int)t->value,
-                        row[t->kind].place, (long long)t->at, (long long)t->limit);
+    for (const zt_cuda_index_error &text : zt_cuda_index_errors)
+        if ((int)text.kind == (int)t->kind)
+            return zt_fault_set(fault, ZT_E_ARG, "%s: %s %d %s %lld is outside [0, %lld)",
+                                text.op, text.value, (int)t->value, text.place,
+                                (long long)t->at, (long long)t->limit);
+    return zt_fault_set(fault, ZT_E_ARG, "rope: position %d is outside the table of %lld",
+                        (int)t->value, (long long)t->limit);
 }
 
 static zt_err cuda_sync(struct zt_device *dev, struct zt_stream *s,
                         struct zt_fault *fault)
 {
-    struct zt_cuda_trouble t;
+    struct zt_cuda_device_error t;
     cudaError_t e;
 
     (void)cudaSetDevice(dev->ordinal);
     e = cudaStreamSynchronize(zt_cuda_stream(dev, s)->cuda);
     if (e != cudaSuccess)
         return zt_cuda_failed("the work of a stream", e, fault);
-    t = *dev->trouble;
-    if (t.kind == ZT_TROUBLE_NONE)
+    t = *dev->error;
+    if (t.kind == ZT_CUDA_ERROR_NONE)
         return ZT_OK;
-    memset(dev->trouble, 0, sizeof(*dev->trouble));
-    return say(&t, fault);
+    memset(dev->error, 0, sizeof(*dev->error));
+    return set_fault(&t, fault);
 }
 
 /* ---- the table ---- */
 
-#define ZT_CUDA_ROW(name, args) zt_cuda_##name,
+#define ZT_CUDA_ROW(name, args) .name = zt_cuda_##name,
 static const struct zt_kernels zt_cuda_kernels = {ZT_KERNELS(ZT_CUDA_ROW)};
 #undef ZT_CUDA_ROW
 
 const struct zt_backend zt_cuda_backend = {
-    /* in the order of struct zt_backend */
-    ZT_BACKEND_ABI,
-    sizeof(struct zt_backend),
-    "cuda",
-    false,
-    cuda_count,
-    cuda_open,
-    cuda_close,
-    cuda_alloc,
-    cuda_free,
-    cuda_memory,
-    cuda_host_alloc,
-    cuda_host_free,
-    cuda_upload,
-    cuda_download,
-    cuda_copy,
-    cuda_sync,
-    zt_cuda_stream_open,
-    zt_cuda_stream_close,
-    zt_cuda_stream_native,
-    zt_cuda_event_open,
-    zt_cuda_event_close,
-    zt_cuda_event_record,
-    zt_cuda_event_wait,
-    zt_cuda_event_passed,
-    &zt_cuda_kernels,
+    .abi = ZT_BACKEND_ABI,
+    .struct_bytes = sizeof(struct zt_backend),
+    .name = "cuda",
+    .unified = false,
+    .runs_on_processor = false,
+    .count = cuda_count,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .memory = cuda_memory,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .copy = cuda_copy,
+    .sync = cuda_sync,
+    .stream_open = zt_cuda_stream_open,
+    .stream_close = zt_cuda_stream_close,
+    .stream_native = zt_cuda_stream_native,
+    .event_open = zt_cuda_event_open,
+    .event_close = zt_cuda_event_close,
+    .event_record = zt_cuda_event_record,
+    .event_wait = zt_cuda_event_wait,
+    .event_passed = zt_cuda_event_passed,
+    .kernels = &zt_cuda_kernels,
 };

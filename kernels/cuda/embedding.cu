@@ -1,6 +1,6 @@
 /*
  * Lookups. Both directions first look at the ids: one that is outside the table is
- * reported (trouble.h), and nothing is written.
+ * reported (device_error.h), and nothing is written.
  *
  * Backward adds the rows of one id in order of N without waiting for one another:
  * positions are sorted by (id, position), PIECE of them at a time, and the threads at the
@@ -9,30 +9,32 @@
  * position, all in shared memory, and little beside the rows themselves.
  */
 #include "kernels/cuda/operand.h"
-#include "kernels/cuda/trouble.h"
+#include "kernels/cuda/device_error.h"
 
 /* first_bad: n when all is well */
 static __global__ void check_ids_kernel(const int32_t *id, int64_t n, int64_t rows,
-                                        enum zt_trouble kind, struct zt_cuda_trouble *t,
+                                        enum zt_cuda_error_kind kind,
+                                        struct zt_cuda_device_error *t,
                                         int64_t *first_bad)
 {
     __shared__ unsigned long long first;
-    int64_t at = zt_first_outside(id, n, rows, ZT_NO_IGNORE, &first);
+    int64_t at = zt_find_out_of_range(id, n, rows, ZT_NO_IGNORE, &first);
 
     if (threadIdx.x)
         return;
     *first_bad = at;
     if (at < n)
-        zt_report(t, kind, id[at], at, rows);
+        zt_cuda_report_error(t, kind, id[at], at, rows);
 }
 
 static zt_err check_ids(const char *what, struct zt_device *dev, struct zt_stream *s,
-                        const struct zt_view *ids, int64_t rows, enum zt_trouble kind,
-                        int64_t *first_bad, struct zt_fault *fault)
+                        const struct zt_view *ids, int64_t rows,
+                        enum zt_cuda_error_kind kind, int64_t *first_bad,
+                        struct zt_fault *fault)
 {
     return zt_cuda_launch(what, fault, dev, s, 1, 1024, check_ids_kernel,
                           static_cast<const int32_t *>(ids->data), ids->shape[0], rows,
-                          kind, dev->trouble, first_bad);
+                          kind, dev->error, first_bad);
 }
 
 /* ---- forward ---- */
@@ -67,8 +69,8 @@ zt_err zt_cuda_embedding(struct zt_device *dev, struct zt_stream *s,
         return rc;
     rows = a->y.shape[0];
     cols = a->y.shape[1];
-    rc = check_ids("embedding", dev, s, &a->ids, a->table.shape[0], ZT_TROUBLE_EMBEDDING,
-                   first_bad, fault);
+    rc = check_ids("embedding", dev, s, &a->ids, a->table.shape[0],
+                   ZT_CUDA_ERROR_EMBEDDING, first_bad, fault);
     if (rc || cols == 0)
         return rc;
     zt_matrix_grid(dev, rows, cols, &blocks, &threads);
@@ -94,7 +96,7 @@ static __global__ void rank_kernel(const int32_t *id, int n, struct sort_scratch
                                    int64_t all)
 {
     __shared__ int32_t tile[ZT_THREADS];
-    int me = (int)zt_item(), each = (n + SPLIT - 1) / SPLIT, before = 0;
+    int me = (int)zt_thread_index(), each = (n + SPLIT - 1) / SPLIT, before = 0;
     int begin = (int)blockIdx.y * each, end = begin + each < n ? begin + each : n;
     int32_t mine;
 
@@ -118,7 +120,7 @@ static __global__ void rank_kernel(const int32_t *id, int n, struct sort_scratch
 static __global__ void place_kernel(const int32_t *id, int n, struct sort_scratch *sort,
                                     int64_t all)
 {
-    int me = (int)zt_item(), rank = 0;
+    int me = (int)zt_thread_index(), rank = 0;
 
     if (me >= n || sort->first_bad < all)
         return;
@@ -224,7 +226,7 @@ zt_err zt_cuda_embedding_bwd(struct zt_device *dev, struct zt_stream *s,
         return rc;
     all = a->ids.shape[0];
     rc = check_ids("embedding_bwd", dev, s, &a->ids, a->dtable.shape[0],
-                   ZT_TROUBLE_EMBEDDING_BWD, &sort->first_bad, fault);
+                   ZT_CUDA_ERROR_EMBEDDING_BWD, &sort->first_bad, fault);
     for (int64_t at = 0; !rc && a->dy.shape[1] && at < all; at += PIECE)
         rc = add_piece(dev, s, a, at, (int)(all - at < PIECE ? all - at : PIECE), sort,
                        fault);

@@ -3,11 +3,11 @@
  * each) are then added in row order, in double: runs of neighbouring rows, one a thread,
  * and the runs in order.
  *
- * A target outside the classes is named by the next sync(); until then the loss, the
+ * The next sync() reports a target outside the classes; until then the loss, the
  * row's lse and the row's gradient are NaN.
  */
 #include "kernels/cuda/row.h"
-#include "kernels/cuda/trouble.h"
+#include "kernels/cuda/device_error.h"
 
 #define SUM_THREADS 256
 
@@ -15,7 +15,7 @@ struct targets {
     const int32_t *of;
     int64_t classes;
     int32_t ignore;
-    struct zt_cuda_trouble *trouble;
+    struct zt_cuda_device_error *error;
 };
 
 static __device__ __forceinline__ bool is_ignored(const struct targets &t, int64_t row)
@@ -28,16 +28,16 @@ static __device__ __forceinline__ bool is_class(const struct targets &t, int64_t
     return t.of[row] >= 0 && t.of[row] < t.classes;
 }
 
-/* By one block: says which of the rows has a target outside the classes. */
+/* Reports the first row whose target is outside the classes. One block runs it. */
 static __device__ __forceinline__ void check_targets(const struct targets &t,
                                                      int64_t begin, int64_t rows,
-                                                     enum zt_trouble kind,
+                                                     enum zt_cuda_error_kind kind,
                                                      unsigned long long *first)
 {
-    int64_t at = zt_first_outside(t.of + begin, rows, t.classes, t.ignore, first);
+    int64_t at = zt_find_out_of_range(t.of + begin, rows, t.classes, t.ignore, first);
 
     if (threadIdx.x == 0 && at < rows)
-        zt_report(t.trouble, kind, t.of[begin + at], begin + at, t.classes);
+        zt_cuda_report_error(t.error, kind, t.of[begin + at], begin + at, t.classes);
 }
 
 static struct targets targets_of(const struct zt_device *dev,
@@ -49,7 +49,7 @@ static struct targets targets_of(const struct zt_device *dev,
     t.of = static_cast<const int32_t *>(targets->data);
     t.classes = logits->shape[1];
     t.ignore = ignore;
-    t.trouble = dev->trouble;
+    t.error = dev->error;
     return t;
 }
 
@@ -67,7 +67,7 @@ static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64
         if (!is_ignored(t, row) && is_class(t, row)) {
             zt_row_max_sum(x, row, part, parts, &max, &sum);
             log_sum = max + logf((float)sum);
-            loss = log_sum - zt_get(x.data, x.dtype, row * x.distance + t.of[row]);
+            loss = log_sum - zt_get(x.data, x.dtype, row * x.row_stride + t.of[row]);
         } else if (!is_ignored(t, row)) {
             log_sum = loss = NAN;
         }
@@ -78,7 +78,7 @@ static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64
     }
 }
 
-/* *loss = what was carried here + row_loss of rows from `begin` on, and carried on. */
+/* *loss = the carried sum + row_loss of the rows from `begin` on; it becomes the carry. */
 static __global__ void sum_kernel(const float *row_loss, struct targets t, int64_t begin,
                                   int64_t rows, double *carry, float *loss)
 {
@@ -88,7 +88,7 @@ static __global__ void sum_kernel(const float *row_loss, struct targets t, int64
     int64_t from = threadIdx.x * each, to = from + each < rows ? from + each : rows;
     double sum = 0;
 
-    check_targets(t, begin, rows, ZT_TROUBLE_CROSS_ENTROPY, &outside);
+    check_targets(t, begin, rows, ZT_CUDA_ERROR_CROSS_ENTROPY, &outside);
     for (int64_t row = from; row < to; row++)
         sum += (double)row_loss[row];
     part[threadIdx.x] = sum;
@@ -145,7 +145,7 @@ static __global__ void cross_entropy_bwd_kernel(struct zt_rows x, struct targets
     float v[ZT_PACK], scale = *dloss;
 
     if (blockIdx.x == 0)
-        check_targets(t, 0, x.rows, ZT_TROUBLE_CROSS_ENTROPY_BWD, &outside);
+        check_targets(t, 0, x.rows, ZT_CUDA_ERROR_CROSS_ENTROPY_BWD, &outside);
     for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
         bool ignored = is_ignored(t, row);
         float factor = ignored || is_class(t, row) ? scale : NAN;

@@ -1,13 +1,13 @@
 /*
  * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over rows (N, C).
  *
- * forward   an addition if there is one, its sum being the row from then on; mean, the
- *           squared distances from it, the result. Memory is read once: each thread keeps
- *           to its packs of the row, which the next times are in the L1 cache.
+ * forward   add, if given, and the sum is the row from here on; mean; variance; the
+ *           result. Device memory is read once: each thread returns to its own packs of
+ *           the row, which are in the L1 cache by then.
  * backward  with h = (x - mean) * rstd and g = dy * w:
  *               dx = rstd * (g - avg(g) - h * avg(g * h)),  dw += dy * h,  db += dy
- *           A block has a chunk of rows; each thread has one pack of columns for as long,
- *           and sums dw and db in registers. Then as in chunks.h.
+ *           A block has a chunk of rows; each thread has one pack of columns of all of
+ *           them and sums dw and db in registers. Then as in chunks.h.
  *
  * An RMS norm is a layer norm with mean 0, no b, no avg(g), and w or 1 + w. Sums are
  * fp32. A row belongs to a block, or, where a warp has enough lanes, to a warp.
@@ -160,13 +160,13 @@ static __global__ void norm_kernel(struct norm_job a)
     norm_rows<false>(a);
 }
 
-/* A kernel of its own: an addition's registers cost rows that are under way. */
+/* A kernel of its own: the registers of the addition would lower the occupancy. */
 static __global__ void __launch_bounds__(MOST_THREADS) add_norm_kernel(struct norm_job a)
 {
     norm_rows<true>(a);
 }
 
-/* Up to four packs of a row a lane; longer rows have a block, with two a thread. */
+/* A warp takes rows of up to four packs per lane; a block longer ones, two per thread. */
 static dim3 forward_threads(int64_t cols)
 {
     int64_t packs = zt_packs(cols), warps = (packs + 2 * ZT_WARP - 1) / (2 * ZT_WARP);
@@ -360,8 +360,8 @@ static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream
     fits /= cols;
     job.rows = rows;
     job.cols = cols;
-    job.each = zt_rows_each(rows, 8 * (int64_t)threads.y,
-                            fits < ZT_CHUNKS_MOST ? fits : ZT_CHUNKS_MOST);
+    job.each = zt_rows_per_chunk(rows, 8 * (int64_t)threads.y,
+                                 fits < ZT_MAX_CHUNKS ? fits : ZT_MAX_CHUNKS);
     chunks = (rows + job.each - 1) / job.each;
     job.dy = zt_operand_of(&a->dy, cols);
     job.x = zt_operand_of(&a->x, cols);

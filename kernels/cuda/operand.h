@@ -1,9 +1,9 @@
 /*
- * operand.h -- memory that kernels walk in packs of ZT_PACK elements (row.h): one flat
- * run, or the rows of a matrix at any distance.
+ * operand.h -- tensors that kernels read in packs of ZT_PACK elements (row.h): a flat
+ * array, or a matrix with any row stride.
  *
- * A grid for a matrix has packs of columns along x and rows along y, and loops over what
- * is left:
+ * A grid for a matrix has packs of columns along x and rows along y, and loops with the
+ * grid's stride:
  *      for (row = zt_first_row(); row < rows; row += zt_row_step())
  *          for (col = zt_first_col(); col < cols; col += zt_col_step())
  */
@@ -18,15 +18,15 @@ struct zt_operand {
     bool wide; /* packs are on 16-byte boundaries */
 };
 
-/* Rows begin `distance` elements apart; 0: there is one. */
-static inline struct zt_operand zt_operand_of(const struct zt_view *v, int64_t distance)
+/* row_stride in elements; 0: there is one row. */
+static inline struct zt_operand zt_operand_of(const struct zt_view *v, int64_t row_stride)
 {
     struct zt_operand o;
 
     o.data = v->data;
     o.dtype = v->dtype;
     o.wide = zt_is_aligned(v->data) &&
-             distance * (int64_t)zt_dtype_bytes(v->dtype) % (int64_t)sizeof(uint4) == 0;
+             row_stride * (int64_t)zt_dtype_bytes(v->dtype) % (int64_t)sizeof(uint4) == 0;
     return o;
 }
 
@@ -36,11 +36,11 @@ static inline struct zt_operand zt_flat_operand(const struct zt_view *v)
 }
 
 /*
- * A pack as memory holds it. Turning it into floats waits for it, so that a kernel which
- * fetches all its operands first has all their loads under way at once.
+ * A pack as loaded, not yet converted. Conversion to floats waits for the load, so a
+ * kernel fetches all its operands first and has all loads in flight at once.
  */
 struct zt_raw {
-    uint4 word[2]; /* the second of fp32 only */
+    uint4 word[2]; /* the second one for fp32 only */
 };
 
 template <typename T>
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void zt_fetch_as(struct zt_raw *r, const T *p,
     memcpy(r, e, sizeof(e));
 }
 
-/* The pack from element `at` on, of which `left` exist; the others are 0. */
+/* Loads the pack at element `at`, of which `left` elements exist; the others are 0. */
 static __device__ __forceinline__ struct zt_raw zt_fetch(const struct zt_operand &o,
                                                          int64_t at, int64_t left)
 {
@@ -70,7 +70,7 @@ static __device__ __forceinline__ struct zt_raw zt_fetch(const struct zt_operand
 
     if (o.dtype == ZT_F32)
         zt_fetch_as(&r, static_cast<const float *>(o.data) + at, left, o.wide);
-    else /* bits are bits */
+    else /* bf16 and fp16: 16 bits either way */
         zt_fetch_as(&r, static_cast<const unsigned short *>(o.data) + at, left, o.wide);
     return r;
 }
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void zt_load(float x[ZT_PACK],
     zt_unpack(x, zt_fetch(o, at, left), o);
 }
 
-/* Two packs of the same elements. */
+/* Loads the same pack of two operands. */
 static __device__ __forceinline__ void zt_load_two(float x[ZT_PACK],
                                                    const struct zt_operand &ox,
                                                    float y[ZT_PACK],
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void zt_load_two(float x[ZT_PACK],
     zt_unpack(y, ry, oy);
 }
 
-/* = or +=; x is the sum afterwards. */
+/* Stores x, or adds it to memory; x is the sum afterwards. */
 static __device__ __forceinline__ void zt_store(const struct zt_operand &o, int64_t at,
                                                 int64_t left, bool accumulate,
                                                 float x[ZT_PACK])
@@ -163,15 +163,15 @@ static inline unsigned zt_flat_blocks(const struct zt_device *dev, int64_t n)
 
 static __device__ __forceinline__ int64_t zt_first_pack(void)
 {
-    return zt_item() * ZT_PACK;
+    return zt_thread_index() * ZT_PACK;
 }
 
 static __device__ __forceinline__ int64_t zt_pack_step(void)
 {
-    return zt_items() * ZT_PACK;
+    return zt_thread_count() * ZT_PACK;
 }
 
-/* A power of two of threads for the packs of a row, at most `most`. */
+/* Threads for the packs of a row: a power of two, at most `most`. */
 static inline unsigned zt_threads_for(int64_t packs, unsigned most)
 {
     unsigned n = 1;

@@ -1,6 +1,7 @@
 /*
- * fp8 with one scale: a kernel for the largest magnitude of each block, and one that
- * makes the scale of them and rounds. A maximum is the same in any order.
+ * Quantization to fp8 with one scale per tensor. One kernel finds the largest magnitude per
+ * block; a second one computes the scale from these and rounds. A maximum does not depend
+ * on the order.
  *
  * Rounding goes by tiles, so that x is read once for both results:
  *
@@ -22,7 +23,7 @@
 
 static_assert(TILE * PART == THREADS, "a thread has one run of a tile");
 
-struct job {
+struct quantize_launch {
     const void *x;
     zt_dtype xtype, type;
     int64_t rows, cols, row_stride, col_stride;
@@ -34,8 +35,9 @@ struct job {
 };
 
 /* Elements from (row, col) on; those outside are 0. */
-static __device__ __forceinline__ void load(float x[ZT_PACK], const struct job &q,
-                                            int64_t row, int64_t col)
+static __device__ __forceinline__ void load(float x[ZT_PACK],
+                                            const struct quantize_launch &q, int64_t row,
+                                            int64_t col)
 {
     int64_t at = row * q.row_stride + col * q.col_stride, left = q.cols - col;
 
@@ -48,13 +50,14 @@ static __device__ __forceinline__ void load(float x[ZT_PACK], const struct job &
         x[i] = i < left ? zt_get(q.x, q.xtype, at + i * q.col_stride) : 0.0f;
 }
 
-static __global__ void amax_kernel(struct job q)
+static __global__ void amax_kernel(struct quantize_launch q)
 {
     __shared__ float part[ZT_WARP];
     int64_t packs = (q.cols + ZT_PACK - 1) / ZT_PACK;
     float x[ZT_PACK], best = 0;
 
-    for (int64_t item = zt_item(); item < q.rows * packs; item += zt_items()) {
+    for (int64_t item = zt_thread_index(); item < q.rows * packs;
+         item += zt_thread_count()) {
         load(x, q, item / packs, item % packs * ZT_PACK);
         for (int i = 0; i < ZT_PACK; i++)
             best = fmaxf(best, fabsf(x[i]) <= FLT_MAX ? fabsf(x[i]) : 0.0f);
@@ -64,8 +67,9 @@ static __global__ void amax_kernel(struct job q)
         q.part[blockIdx.x] = best;
 }
 
-/* What to multiply by; the same in all threads of all blocks. */
-static __device__ __forceinline__ float factor_of(const struct job &q, float *part)
+/* The factor to multiply by; the same in all threads of all blocks. */
+static __device__ __forceinline__ float factor_of(const struct quantize_launch &q,
+                                                  float *part)
 {
     float best = 0;
 
@@ -115,8 +119,9 @@ static __device__ __forceinline__ void put_run(uint8_t *to, uint4 codes, int64_t
 }
 
 /* The thread's run of a row: from x to y and into the tile. */
-static __device__ __forceinline__ void row_run(const struct job &q, float factor,
-                                               int64_t row, int64_t col, uint8_t *in_tile)
+static __device__ __forceinline__ void row_run(const struct quantize_launch &q,
+                                               float factor, int64_t row, int64_t col,
+                                               uint8_t *in_tile)
 {
     float x[ZT_PACK];
     uint2 pack[2];
@@ -133,8 +138,9 @@ static __device__ __forceinline__ void row_run(const struct job &q, float factor
 }
 
 /* ... and of a column, from the tile to yt. */
-static __device__ __forceinline__ void col_run(const struct job &q, int64_t col,
-                                               int64_t row, const uint8_t *in_tile)
+static __device__ __forceinline__ void col_run(const struct quantize_launch &q,
+                                               int64_t col, int64_t row,
+                                               const uint8_t *in_tile)
 {
     uint8_t code[RUN];
     uint4 codes;
@@ -146,7 +152,7 @@ static __device__ __forceinline__ void col_run(const struct job &q, int64_t col,
         put_run(q.yt + col * q.rows + row, codes, q.rows - row, q.wide_yt);
 }
 
-static __global__ void round_kernel(struct job q)
+static __global__ void round_kernel(struct quantize_launch q)
 {
     __shared__ float part[ZT_WARP];
     __shared__ __align__(16) uint8_t tile[TILE * PITCH];
@@ -167,11 +173,11 @@ static __global__ void round_kernel(struct job q)
     }
 }
 
-/* Along the axis that lies in neighbours: x by columns is its transpose by rows. */
-static struct job job_of(const struct zt_quantize_args *a)
+/* Along the contiguous axis: a column-major x is its transpose in row-major order. */
+static struct quantize_launch job_of(const struct zt_quantize_args *a)
 {
     bool flip = a->x.stride[1] != 1 && a->x.stride[0] == 1;
-    struct job q = {};
+    struct quantize_launch q = {};
     int64_t bytes = (int64_t)zt_dtype_bytes(a->x.dtype);
 
     q.x = a->x.data;
@@ -194,7 +200,7 @@ zt_err zt_cuda_quantize(struct zt_device *dev, struct zt_stream *s,
                         const struct zt_quantize_args *a, struct zt_fault *fault)
 {
     zt_err rc = zt_check_quantize(a, fault);
-    struct job q;
+    struct quantize_launch q;
     int64_t tiles;
 
     if (rc)

@@ -1,6 +1,6 @@
 /*
- * Random values and dropout: a value is a pure function of its counter, so the bits are
- * those of the cpu backend and of any other cut of the same elements.
+ * Random values and dropout. A value is a pure function of its counter, so the bits equal
+ * those of the cpu backend, however the elements are split.
  */
 #include "kernels/cuda/operand.h"
 #include "kernels/normal.h"
@@ -8,7 +8,7 @@
 /* Words that hold a pack wherever it begins in a block of four. */
 #define WINDOW (ZT_PACK + 4)
 
-/* The blocks around element `at`; returns which word is that of `at`: 0 to 3. */
+/* The counter blocks around element `at`; returns the index of its word, 0 to 3. */
 static __device__ __forceinline__ int words_around(struct zt_philox rng, int64_t at,
                                                    uint32_t w[WINDOW])
 {
@@ -24,7 +24,7 @@ static __device__ __forceinline__ int words_around(struct zt_philox rng, int64_t
     return lead;
 }
 
-/* from[lead + i], without an index that is not a constant: arrays stay in registers */
+/* from[lead + i] with constant indices alone, so that arrays stay in registers */
 template <typename T>
 static __device__ __forceinline__ T word_of(const T from[WINDOW], int i, int lead)
 {

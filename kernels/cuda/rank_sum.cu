@@ -1,6 +1,6 @@
 /*
- * The sum over ranks of what lies side by side in memory: rank after rank in fp32, so the
- * bits are those of any other way to exchange gradients (worker/comm/comm.h).
+ * The sum of the ranks' values, which lie side by side in memory: in rank order in fp32, so
+ * the bits equal those of every other gradient exchange (worker/comm/comm.h).
  */
 #include "kernels/cuda/operand.h"
 

@@ -9,15 +9,16 @@
 
 /* ---- column sums ---- */
 
-struct colsum_job {
+struct colsum_launch {
     struct zt_operand x, z;
     int64_t rows, cols, each; /* each: rows of a chunk */
     int64_t first, num;       /* the columns of this launch */
     float *partial;           /* (chunks, num) */
 };
 
-static __device__ __forceinline__ void add_row(const struct colsum_job &job, int64_t row,
-                                               int64_t col, float acc[ZT_PACK])
+static __device__ __forceinline__ void add_row(const struct colsum_launch &job,
+                                               int64_t row, int64_t col,
+                                               float acc[ZT_PACK])
 {
     int64_t at = row * job.cols + job.first + col;
     float x[ZT_PACK], z[ZT_PACK];
@@ -33,7 +34,7 @@ static __device__ __forceinline__ void add_row(const struct colsum_job &job, int
         acc[i] += x[i];
 }
 
-static __global__ void colsum_kernel(struct colsum_job job)
+static __global__ void colsum_kernel(struct colsum_launch job)
 {
     __shared__ float tile[ZT_FOLD_FLOATS];
     int64_t begin = blockIdx.y * job.each, end = begin + job.each;
@@ -84,18 +85,18 @@ zt_err zt_cuda_sum_chunks(const char *what, struct zt_device *dev, struct zt_str
 
 /* Columns [job->first, job->first + job->num), into y. */
 static zt_err colsum_part(struct zt_device *dev, struct zt_stream *s,
-                          struct colsum_job *job, const struct zt_view *y,
+                          struct colsum_launch *job, const struct zt_view *y,
                           bool accumulate, struct zt_fault *fault)
 {
     unsigned x = zt_threads_for(zt_packs(job->num), ZT_WARP);
     int64_t across = (zt_packs(job->num) + x - 1) / x;
-    int64_t most = (ZT_CHUNKS_MOST + across - 1) / across;
+    int64_t most = (ZT_MAX_CHUNKS + across - 1) / across;
     int64_t fits = (int64_t)(ZT_CUDA_SCRATCH / sizeof(float)) / job->num, chunks;
     void *to =
         static_cast<char *>(y->data) + (size_t)job->first * zt_dtype_bytes(y->dtype);
     zt_err rc = ZT_OK;
 
-    job->each = zt_rows_each(job->rows, 64, most < fits ? most : fits);
+    job->each = zt_rows_per_chunk(job->rows, 64, most < fits ? most : fits);
     chunks = (job->rows + job->each - 1) / job->each;
     if (chunks)
         rc = zt_cuda_launch("colsum", fault, dev, s,
@@ -112,7 +113,7 @@ zt_err zt_cuda_colsum(struct zt_device *dev, struct zt_stream *s,
                       const struct zt_colsum_args *a, struct zt_fault *fault)
 {
     zt_err rc = zt_check_colsum(a, fault);
-    struct colsum_job job = {};
+    struct colsum_launch job = {};
 
     if (rc)
         return rc;
@@ -133,10 +134,10 @@ zt_err zt_cuda_colsum(struct zt_device *dev, struct zt_stream *s,
 
 /* ---- sums in double: chunks, and chunks in order ---- */
 
-/* A running sum, then what fits behind it. */
+/* A running sum, followed by as many partial sums as fit. */
 #define MOST_CHUNKS ((int64_t)(ZT_CUDA_SCRATCH / sizeof(double)) - 1)
 
-/* *sum = what it was (unless `first`) + partial; `rounded` may be absent. */
+/* *sum = partial, or += partial unless `first`; `rounded` may be absent. */
 static __global__ void in_order_kernel(const double *partial, int64_t n, bool first,
                                        double *sum, float *rounded)
 {
@@ -175,7 +176,8 @@ static __global__ void sumsq_kernel(const float *x, int64_t n, int64_t chunks,
 {
     unsigned lane = threadIdx.x % ZT_WARP;
 
-    for (int64_t k = zt_item() / ZT_WARP; k < chunks; k += zt_items() / ZT_WARP) {
+    for (int64_t k = zt_thread_index() / ZT_WARP; k < chunks;
+         k += zt_thread_count() / ZT_WARP) {
         int64_t end = (k + 1) * ZT_NORM_CHUNK < n ? (k + 1) * ZT_NORM_CHUNK : n;
         double sum = 0;
 
@@ -207,7 +209,8 @@ zt_err zt_cuda_sumsq(struct zt_device *dev, struct zt_stream *s,
                             sumsq_kernel, x + done, part, chunks, partial);
         if (!rc)
             rc = zt_cuda_launch("sumsq", fault, dev, s, 1, ZT_THREADS, in_order_kernel,
-                                partial, chunks, done == 0, a->sum, nullptr);
+                                partial, chunks, done == 0 && !a->accumulate, a->sum,
+                                nullptr);
         done += part;
     } while (!rc && done < n);
     return rc;
@@ -223,7 +226,8 @@ static __global__ void squared_error_kernel(struct zt_operand x, struct zt_opera
     int64_t lane = threadIdx.x % ZT_WARP;
     float v[ZT_PACK], w[ZT_PACK];
 
-    for (int64_t k = zt_item() / ZT_WARP; k < chunks; k += zt_items() / ZT_WARP) {
+    for (int64_t k = zt_thread_index() / ZT_WARP; k < chunks;
+         k += zt_thread_count() / ZT_WARP) {
         int64_t begin = first + k * ZT_NORM_CHUNK, end = begin + ZT_NORM_CHUNK;
         double sum = 0;
 

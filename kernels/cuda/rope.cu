@@ -1,15 +1,15 @@
 /*
- * Rotary embedding (Su et al. 2021): pairs (a, b) of a head turn by an angle that depends
- * on the position. The pairs are (x_i, x_{i + R/2}), or neighbours (x_2i, x_2i+1).
+ * Rotary embedding (Su et al. 2021): rotates pairs (a, b) of a head by an angle that
+ * depends on the position. The pairs are (x_i, x_{i + R/2}), or neighbours (x_2i, x_2i+1).
  *
  *      a' = a cos - b sin        b' = b cos + a sin        (inverse: sin changes sign)
  *
- * A block has one (b, t); a thread turns ZT_PACK pairs at a time, or copies a pack of the
+ * A block has one (b, t); a thread rotates ZT_PACK pairs at a time, or copies a pack of the
  * dimensions from rotary_dims on. It reads both halves before it writes: y may be x.
- * Rows of a position outside the tables are left alone and reported (trouble.h).
+ * Rows whose position is outside the tables are not written but reported (device_error.h).
  */
 #include "kernels/cuda/operand.h"
-#include "kernels/cuda/trouble.h"
+#include "kernels/cuda/device_error.h"
 
 struct rope_job {
     struct zt_operand x, y;
@@ -22,11 +22,10 @@ struct rope_job {
     int64_t table; /* positions in the tables */
     bool wide;     /* packs of the tables are on 16-byte boundaries */
     bool interleaved, inverse, accumulate;
-    struct zt_cuda_trouble *trouble;
+    struct zt_cuda_device_error *error;
 };
 
-/* a and b become what they turn to, by the angles from pair i of a row of the tables on.
- */
+/* Rotates a and b in place, by the angles from pair i of a row of the tables on. */
 static __device__ __forceinline__ void turn(const struct rope_job &r, int64_t row, int i,
                                             float a[ZT_PACK], float b[ZT_PACK])
 {
@@ -123,10 +122,11 @@ static __global__ void rope_kernel(struct rope_job r)
     __shared__ unsigned long long first;
 
     if (blockIdx.x == 0) { /* one block looks at all positions */
-        int64_t at = zt_first_outside(r.position, r.T, r.table, ZT_NO_IGNORE, &first);
+        int64_t at = zt_find_out_of_range(r.position, r.T, r.table, ZT_NO_IGNORE, &first);
 
         if (threadIdx.x == 0 && at < r.T)
-            zt_report(r.trouble, ZT_TROUBLE_ROPE, r.position[at], at, r.table);
+            zt_cuda_report_error(r.error, ZT_CUDA_ERROR_ROPE, r.position[at], at,
+                                 r.table);
     }
     for (int64_t index = blockIdx.x; index < r.num; index += gridDim.x)
         rotate_token(r, index);
@@ -180,7 +180,7 @@ zt_err zt_cuda_rope(struct zt_device *dev, struct zt_stream *s,
     job.wide = job.half % 4 == 0 && zt_is_aligned(job.cosine) && zt_is_aligned(job.sine);
     job.interleaved = a->interleaved;
     job.inverse = a->inverse;
-    job.trouble = dev->trouble;
+    job.error = dev->error;
     threads =
         zt_threads_for((int64_t)job.heads * (job.turning + job.copying), ZT_THREADS);
     return zt_cuda_launch("rope", fault, dev, s, zt_cuda_blocks(dev, job.num, 1),

@@ -1,10 +1,10 @@
 /*
- * row.h -- elements whose type is known when the kernel runs, as floats: one at a time,
- * or ZT_PACK neighbours at once.
+ * row.h -- loads and stores elements of a runtime dtype as floats: one element, or a pack
+ * of ZT_PACK consecutive ones.
  *
- * The type is the same for all threads, so asking for it costs nothing beside the memory.
- * A pack holds the same elements whether it goes by 16-byte accesses ("wide") or one by
- * one: where memory happens to begin never changes what is added to what.
+ * All threads branch on the same dtype, so the test is free beside the memory access.
+ * "wide" means that packs are accessed 16 bytes at a time. A pack holds the same elements
+ * either way, so the alignment of memory never changes the order of a sum.
  */
 #ifndef KERNELS_CUDA_ROW_H
 #define KERNELS_CUDA_ROW_H
@@ -16,7 +16,7 @@
 
 #define ZT_PACK 8
 
-/* Packs that begin at multiples of ZT_PACK elements after p are on 16-byte boundaries. */
+/* True if packs at multiples of ZT_PACK elements after p lie on 16-byte boundaries. */
 static inline bool zt_is_aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void zt_put(void *p, zt_dtype t, int64_t at, f
         static_cast<__half *>(p)[at] = zt_round<__half>(x);
 }
 
-/* x as it comes back from memory of type t. */
+/* x rounded to type t and widened again. */
 static __device__ __forceinline__ float zt_rounded(float x, zt_dtype t)
 {
     if (t == ZT_BF16)
@@ -79,7 +79,8 @@ static __device__ __forceinline__ void zt_put_wide(T *p, const float x[ZT_PACK])
         to[i] = word[i];
 }
 
-/* Elements at ... of p; those from n on are `rest`. wide: aligned, and n >= ZT_PACK. */
+/* Loads the pack at element `at` of p; elements from n on are set to `rest`. wide: the
+ * pack is aligned and n >= ZT_PACK. */
 static __device__ __forceinline__ void zt_get_pack(float x[ZT_PACK], const void *p,
                                                    zt_dtype t, int64_t at, int64_t n,
                                                    bool wide, float rest)
@@ -113,12 +114,12 @@ static __device__ __forceinline__ void zt_put_pack(void *p, zt_dtype t, int64_t 
     }
 }
 
-/* A matrix of contiguous rows as kernels get it. */
+/* A matrix with contiguous rows, as a kernel argument. */
 struct zt_rows {
     void *data;
     zt_dtype dtype;
     int64_t rows, cols;
-    int64_t distance; /* elements from row to row */
+    int64_t row_stride; /* elements from row to row */
     bool wide;
 };
 
@@ -130,12 +131,12 @@ static inline struct zt_rows zt_rows_of(const struct zt_view *v)
     r.dtype = v->dtype;
     r.rows = v->shape[0];
     r.cols = v->shape[1];
-    r.distance = v->stride[0];
-    r.wide = zt_is_aligned(v->data) && r.distance % ZT_PACK == 0;
+    r.row_stride = v->stride[0];
+    r.wide = zt_is_aligned(v->data) && r.row_stride % ZT_PACK == 0;
     return r;
 }
 
-/* Threads of a block that works on one row of n: a pack each, then the next ones. */
+/* Threads of a block that works on one row of n elements, a pack per thread at a time. */
 static inline unsigned zt_row_threads(int64_t n)
 {
     int64_t packs = (n + ZT_PACK - 1) / ZT_PACK;
@@ -148,7 +149,7 @@ static __device__ __forceinline__ void zt_row_get(float x[ZT_PACK],
                                                   const struct zt_rows &r, int64_t row,
                                                   int64_t col, float rest)
 {
-    zt_get_pack(x, r.data, r.dtype, row * r.distance + col, r.cols - col,
+    zt_get_pack(x, r.data, r.dtype, row * r.row_stride + col, r.cols - col,
                 r.wide && r.cols - col >= ZT_PACK, rest);
 }
 
@@ -163,13 +164,13 @@ static __device__ __forceinline__ void zt_row_put(const struct zt_rows &r, int64
         for (int i = 0; i < ZT_PACK; i++)
             x[i] += old[i];
     }
-    zt_put_pack(r.data, r.dtype, row * r.distance + col, r.cols - col,
+    zt_put_pack(r.data, r.dtype, row * r.row_stride + col, r.cols - col,
                 r.wide && r.cols - col >= ZT_PACK, x);
 }
 
 /*
- * max x and sum exp(x - max) of a row, the same in all threads of the block. A row of
- * -inf has the sum 0; a NaN shows in the sum.
+ * max x and sum exp(x - max) of a row, the same in all threads of the block. The sum of a
+ * row of -inf is 0; a NaN in the row makes the sum NaN.
  */
 static __device__ __forceinline__ void zt_row_max_sum(const struct zt_rows &r,
                                                       int64_t row, float *part,

@@ -1,6 +1,6 @@
 /*
- * Streams beside the main one, and events. They have neither scratch nor workspace:
- * what runs there is transfers, collectives, and kernels that need none.
+ * Events, and streams other than the main one. These have neither scratch nor workspace,
+ * so they run transfers, collectives, and kernels that need none.
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ zt_err zt_cuda_stream_open(struct zt_device *dev, struct zt_stream **out,
     if (!s)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for a stream");
     (void)cudaSetDevice(dev->ordinal);
-    /* what it does is short, and others wait for it: before the kernels of the main one
+    /* its work is short and others wait for it: it goes before kernels of the main one
      */
     e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (e == cudaSuccess)

@@ -72,7 +72,7 @@ static zt_err meta_memory(struct zt_device *dev, struct zt_device_memory *out,
     return ZT_OK;
 }
 
-/* Host memory is real, here too: the host writes to it. Untouched pages cost nothing. */
+/* Host memory is real, as the host writes to it. Untouched pages cost nothing. */
 static zt_err meta_host_alloc(struct zt_device *dev, size_t bytes, void **out,
                               struct zt_fault *fault)
 {
@@ -133,6 +133,7 @@ const struct zt_backend zt_meta_backend = {
     .struct_bytes = sizeof(struct zt_backend),
     .name = "meta",
     .unified = false,
+    .runs_on_processor = false,
     .count = meta_count,
     .open = meta_open,
     .close = meta_close,

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/config.h"
-#include "common/run.h"
-#include "common/run_options.h"
-#include "common/run_resolve.h"
+#include "worker/config/config.h"
+#include "worker/config/run.h"
+#include "worker/config/options.h"
+#include "worker/config/resolve.h"
 
 static const struct zt_option plugin_options[] = {
     {.name = "n_layer", .kind = ZT_OPT_INT, .min = 1, .max = 1000, .help = "layers"},
@@ -26,15 +26,15 @@ static char *resolve(const char *text, size_t n)
     size_t len;
 
     zt_config_init(&c);
-    if (zt_args_open(zt_run_options, zt_run_extras, &c.args, NULL) ||
-        zt_args_open(plugin_options, NULL, &c.model_args, NULL))
+    if (zt_args_open(zt_run_options(), &c.args, NULL) ||
+        zt_args_open(plugin_options, &c.model_args, NULL))
         abort();
     zt_config_read_text(&c, "f", text, n);
     zt_config_to_args(&c);
     zt_resolve_all(&c, &run);
     zt_resolve_steps(&c, &run, run.max_steps > 0 ? run.max_steps : 100);
     zt_resolve_sizes(&c, &run, 64);
-    if (zt_report_end(&c.report, &fault)) {
+    if (zt_problems_end(&c.report, &fault)) {
         if (!fault.text[0])
             abort();
     } else {

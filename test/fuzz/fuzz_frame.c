@@ -2,7 +2,7 @@
  * Any bytes, cut anywhere: the reader gives frames that lie inside the buffer or refuses,
  * and what it gave, written again, is the same bytes.
  */
-#include "common/frame.h"
+#include "common/message/frame.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * is accepted is consistent: hosts with names and ascending slots, each place once, and a
  * filter leaves a part of what was there, in its order.
  */
-#include "launcher/hostfile.h"
+#include "launcher/plan/hostfile.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += n;
     }
     for (int r = FIRST; r < FIRST + LOCAL; r++) {
-        (void)zt_pmi_is_inside(p, r);
+        (void)zt_pmi_needs_finalize(p, r);
         assert(zt_pmi_abort_code(p, r) >= 0 && zt_pmi_abort_code(p, r) < 256);
     }
     zt_pmi_close(p);

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/ssh_bytes.h"
-#include "launcher/ssh_config.h"
-#include "launcher/ssh_hosts.h"
-#include "launcher/ssh_key.h"
+#include "launcher/ssh/formats.h"
+#include "launcher/ssh/config.h"
+#include "launcher/ssh/known_hosts.h"
+#include "launcher/ssh/key.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -6,7 +6,7 @@
  * Input: records of | client (1) | length (1) | bytes |; client 250: time passes, 251: a
  * client goes and comes again, 252: a restart.
  */
-#include "store/session.h"
+#include "store/native/session.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * Any bytes from two clients of the TCPStore server: whole or in pieces they are answered
  * alike, and nothing outside the request is read.
  */
-#include "store/tcp_session.h"
-#include "store/tcp_wire.h"
+#include "store/tcpstore/session.h"
+#include "store/tcpstore/wire.h"
 
 #include <assert.h>
 #include <stdlib.h>

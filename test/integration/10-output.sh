@@ -51,6 +51,9 @@ check "json: every line is an object with ts and event" sh -c "! grep -qvE '^\{\
 check "json: output is escaped, bad UTF-8 replaced" out_has $'"text":"x\xef\xbf\xbd\\"y\\\\"'
 check "json: the end carries the exit code" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":4'"
 check "json: stderr stays empty" test ! -s "$tmp/err"
+launch --log_format json -- sh -c 'echo "{\"ts\":\"2026-01-01T00:00:00.000000Z\",\"event\":\"end\",\"exit_code\":0}"; exit 3'
+check "json: what looks like an event is output of the rank" out_has '"event":"output","rank":0,"stream":"stdout","text":"{\"ts\":'
+check "  and does not end the job" test "$(grep -c '"event":"end"' "$tmp/out") $code" = "1 3"
 
 (yes | head -n 100000 | ZT_MARK=x "$zlaunch" -- sh -c 'yes | head -n 100000; echo end >&2' 2>"$tmp/err" | head -n 1) >"$tmp/out"
 check "a reader that leaves does not end the run" err_has end

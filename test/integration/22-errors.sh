@@ -16,6 +16,11 @@ refused() {
     fi
 }
 g=$bin/models/gpt2.so
+case $bin in
+bin) models=${ZT_TEST_MODELS:-build/release/test-models} ;;
+*) models=${ZT_TEST_MODELS:-${bin%/bin}/test-models} ;;
+esac
+[ -f "$models/misread.so" ] || { echo "$models/misread.so is missing: make test builds it"; exit 1; }
 t=(--n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train --max_steps 2 --train_file "$tmp/corpus.txt")
 
 check "no such plugin" refused 66 nowhere.so ./nowhere.so "${t[@]}"
@@ -28,6 +33,17 @@ check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$t
 : >"$tmp/empty.txt"
 check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
 check "heads that do not divide the width" refused 70 "n_embd 16" "$g" "${t[@]}" --n_head 3
+for where in build forward; do
+    export ZT_MISREAD=$where ZT_MISREAD_HOW=name
+    check "a plugin that asks for an option it has not, in $where" refused 70 \
+        'plugin misread: it asks for the option "n_layr", which is not in its table; there are model, n_layer,' \
+        "$models/misread.so" "${t[@]}"
+    ZT_MISREAD_HOW=kind
+    check "... or for another kind" refused 70 \
+        'plugin misread: it reads the option "n_layer" with zt_args_string(), but its table says that it is a whole number' \
+        "$models/misread.so" "${t[@]}"
+done
+unset ZT_MISREAD ZT_MISREAD_HOW
 check "no such config" refused 66 nods.json "$g" "${t[@]}" --deepspeed "$tmp/nods.json"
 printf '{\n  "train_batch_sise": 4\n}\n' >"$tmp/ds.json"
 check "an unknown key: line and suggestion" refused 65 "ds.json:2:" "$g" "${t[@]}" --deepspeed "$tmp/ds.json"

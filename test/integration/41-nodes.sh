@@ -104,12 +104,27 @@ check "a job that hangs and may not start again: 124" code_is 124
 check "  says so" err_has "error: no progress for 0.5 s"
 launch_bg "${nodes[@]}" -- sh -c 'echo ready; exec sleep 600'
 ready 5
+# a shell that has said "ready" may still be on its way to becoming a `sleep`
+all_asleep() {
+    local r
+    for r in 0 1 2 3 4; do
+        rank_pid $r && [ "$(cat "/proc/$pid/comm")" = sleep ] && grep -q '^State:.S' "/proc/$pid/status" || return 1
+    done
+}
+within 10 all_asleep || fail "the ranks do not sleep"
 kill -QUIT "$job"
-all_looked() { [ "$(grep -cE 'rank [0-4] on n[0-2] \(pid [0-9]+\) is waiting' "$tmp/err")" = 5 ]; }
-check "SIGQUIT shows what every rank is doing" within 5 all_looked
+all_inspected() { [ "$(grep -cE 'rank [0-4] on n[0-2] \(pid [0-9]+\) is waiting' "$tmp/err")" = 5 ]; }
+check "SIGQUIT shows what every rank is doing" within 5 all_inspected
 kill -INT "$job"
 end
 check "  and the job goes on until it is stopped" code_is 130
+launch_bg "${nodes[@]}" -- sh -c 'echo ready; exec sleep 600'
+ready 5
+daemon_of 1 && kill -STOP "$pid"
+kill -QUIT "$job"
+end
+check "  and names the ranks whose daemon does not answer" err_has "no answer in 1 s about rank 2 on n1: the node daemon is stopped, or slow"
+check "  once for each" test "$(grep -cE 'rank [0134] on n[02] \(pid [0-9]+\) is ' "$tmp/err")" = 4
 
 # A node whose daemon cannot be started is left out, and comes back when it can.
 cat >"$tmp/zworker" <<Z
@@ -164,7 +179,7 @@ odd() { # WORDS: what the daemon of the second node does
 odd "printf '$(frame 16 '{"protocol":1,"version":"0.0.9"}')'; read -r x"
 check "a daemon of another protocol: 78" code_is 78
 check "  is named with both" err_has "zworker 0.0.9 speaks protocol 1, this zlaunch"
-odd "printf '$(frame 16 '{"protocol":2,"version":"0.0.9"}')'; exit 3"
+odd "printf '$(frame 16 '{"protocol":3,"version":"0.0.9"}')'; exit 3"
 check "another version with the same protocol is remarked" err_has "zworker there is version 0.0.9"
 odd "echo Welcome to this host; read -r x"
 check "a daemon that prints: not 0" test "$code" -ne 0

@@ -42,7 +42,7 @@ refuses() {
     local what=$1 word line
     shift
     line=$(grep '^down ' "$tmp/out" | tail -n 1)
-    for word in "$name: " "$@"; do
+    for word in "down $name " "$@"; do
         case $line in
         *"$word"*) ;;
         *)

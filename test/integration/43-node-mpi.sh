@@ -78,11 +78,11 @@ for comm in mpi shm; do
 done
 
 # Restart: the job starts over by itself after a rank was killed.
-launch_bg --hostfile "$tmp/two" --launcher local --max_restarts 1 "${model[@]}" --max_steps 40
+launch_bg --hostfile "$tmp/two" --launcher local --max_restarts 1 "${model[@]}" --max_steps 400
 within 60 trains || fail "no step came"
 rank_pid 0 && kill -9 "$pid"
 wait "$job"
 code=$?
 check "a restarted training run ends well" code_is 0
-check "  having begun twice" test "$(grep -c '^step 1/40 ' "$tmp/err")" = 2
+check "  having begun twice" test "$(grep -c '^step 1/400 ' "$tmp/err")" = 2
 finish

@@ -53,13 +53,13 @@ for node in 0 1; do
     check "  and it is named with its host" err_has "rank $((2 * node + 1)) on n$node (pid $pid) was killed by SIGKILL"
 done
 
-launch_bg --hostfile "$tmp/two" --launcher local --max_restarts 1 "${model[@]}" --max_steps 40 --comm tcp
+launch_bg --hostfile "$tmp/two" --launcher local --max_restarts 1 "${model[@]}" --max_steps 400 --comm tcp
 within 60 trains || fail "no step came"
 rank_pid 0 && kill -9 "$pid"
 wait "$job"
 code=$?
 check "a restarted training run ends well" code_is 0
-check "  having begun twice" test "$(grep -c '^step 1/40 ' "$tmp/err")" = 2
+check "  having begun twice" test "$(grep -c '^step 1/400 ' "$tmp/err")" = 2
 
 # No launcher at all: nobody but the other ranks can tell that one is gone.
 while :; do

@@ -36,8 +36,15 @@ start job_frame ''
 check "a daemon says HELLO" within 5 at_least 16 1
 check "and that the rank runs" within 5 at_least 17 1
 check "it beats" within 5 at_least 23 3
+asleep() {
+    local r
+    r=$(children "$job")
+    r=${r%% *}
+    [ "$(cat "/proc/$r/comm")" = sleep ] && grep -q '^State:.S' "/proc/$r/status"
+}
+within 5 asleep || fail "the rank does not sleep"
 frame 5 '' >&7
-check "asked to LOOK it tells of its rank" within 5 at_least 24 1
+check "asked to INSPECT it tells of its rank" within 5 at_least 24 1
 check "  what that does" grep -q '"state":"waiting"' "$tmp/frames"
 frame 4 '' >&7
 check "a PING does no harm" within 5 at_least 23 4

@@ -118,9 +118,9 @@ end() {
     wait "$job"
     code=$?
 }
-# session I: the sshd that serves the job on host I
+# session I: the sshd that serves the job on host I, which OpenSSH calls sshd-session from 9.8 on
 session() {
-    for pid in $(on "$1" pgrep -f 'sshd: .*@notty'); do
+    for pid in $(on "$1" pgrep -f 'sshd(-session)?: .*@notty'); do
         [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink "/proc/$(cat "$rig/sshd$1.pid")/ns/net")" ] && echo "$pid"
     done
 }

@@ -37,7 +37,7 @@ host_of() {
 # the sshd processes of sessions, whatever user they run as
 sessions() {
     local p
-    for p in $(pgrep -f '^sshd: .*@notty'); do [ -z "$(host_of "$p")" ] || echo "$p"; done
+    for p in $(pgrep -f '^sshd(-session)?: .*@notty'); do [ -z "$(host_of "$p")" ] || echo "$p"; done
 }
 
 for round in $(seq "$rounds"); do

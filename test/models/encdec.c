@@ -177,6 +177,7 @@ static zt_err build(zt_model *m, void **self)
         declare_layer(m, net, &net->encoder[i], "encoder", i);
     for (int i = 0; i < net->num_layers; i++)
         declare_layer(m, net, &net->decoder[i], "decoder", i);
+    zt_model_language_fields(m);
     zt_model_set_hidden_size(m, net->width);
     zt_model_set_max_tokens(m, net->positions);
     zt_model_set_vocab(m, net->vocab);
@@ -191,7 +192,7 @@ static zt_tensor *attend(zt_step *s, const struct encdec *net, zt_tensor *x,
 {
     int64_t B = zt_tensor_dim(x, 0), T = zt_tensor_dim(x, 1), H = net->heads;
     int64_t D = net->width;
-    struct zt_attention how = {.causal = causal};
+    struct zt_attention how = ZT_ATTENTION(.causal = causal);
     zt_tensor *h = zt_layernorm(s, x, zt_weight(s, a->ln_w), zt_weight(s, a->ln_b), EPS);
     zt_tensor *from = seen ? seen : h, *q, *kv;
     int64_t S = zt_tensor_dim(from, 1);

@@ -152,6 +152,7 @@ static zt_err build(zt_model *m, void **self)
     net->inner = zt_args_int(args, "n_inner");
     net->dropout = (float)zt_args_float(args, "dropout");
     declare(m, net);
+    zt_model_language_fields(m);
     zt_model_set_hidden_size(m, net->width);
     zt_model_set_max_tokens(m, net->positions);
     zt_model_set_vocab(m, net->vocab);

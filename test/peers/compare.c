@@ -17,14 +17,15 @@
 
 #include "worker/checkpoint/safetensors.h"
 
-static zt_err load(const struct zt_st_tensor *t, float **out, struct zt_fault *fault)
+static zt_err load(const struct zt_safetensors_tensor *t, float **out,
+                   struct zt_fault *fault)
 {
     float *values = malloc((size_t)t->elems * sizeof(*values) + 1);
     zt_err rc;
 
     if (!values)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", t->name);
-    rc = zt_st_read_f32(t, 0, t->elems, values, fault);
+    rc = zt_safetensors_read_f32(t, 0, t->elems, values, fault);
     if (rc)
         free(values);
     else
@@ -47,10 +48,11 @@ static double distance(const float *a, const float *b, int64_t n)
     return far == 0 ? 0 : far / large;
 }
 
-static zt_err measure(const struct zt_st_file *ours, const struct zt_st_tensor *r,
-                      double *out, struct zt_fault *fault)
+static zt_err measure(const struct zt_safetensors_file *ours,
+                      const struct zt_safetensors_tensor *r, double *out,
+                      struct zt_fault *fault)
 {
-    const struct zt_st_tensor *t = zt_st_find(ours, r->name);
+    const struct zt_safetensors_tensor *t = zt_safetensors_find(ours, r->name);
     float *a = NULL, *b = NULL;
     zt_err rc;
 
@@ -70,16 +72,16 @@ static zt_err measure(const struct zt_st_file *ours, const struct zt_st_tensor *
 static zt_err compare(const char *const *paths, const char *prefix, double tolerance,
                       struct zt_fault *fault)
 {
-    struct zt_st_file *ours = NULL, *reference = NULL;
+    struct zt_safetensors_file *ours = NULL, *reference = NULL;
     const char *worst = NULL;
     double most = -1;
     int n = 0;
-    zt_err rc = zt_st_open(paths[0], &ours, fault);
+    zt_err rc = zt_safetensors_open(paths[0], &ours, fault);
 
     if (!rc)
-        rc = zt_st_open(paths[1], &reference, fault);
-    for (int i = 0; !rc && i < zt_st_count(reference); i++) {
-        const struct zt_st_tensor *r = zt_st_at(reference, i);
+        rc = zt_safetensors_open(paths[1], &reference, fault);
+    for (int i = 0; !rc && i < zt_safetensors_count(reference); i++) {
+        const struct zt_safetensors_tensor *r = zt_safetensors_at(reference, i);
         double d = 0;
 
         if (strncmp(r->name, prefix, strlen(prefix)) != 0)
@@ -98,8 +100,8 @@ static zt_err compare(const char *const *paths, const char *prefix, double toler
         rc = most <= tolerance ? ZT_OK
                                : zt_fault_set(fault, ZT_E_NUMERIC, "%s differs", worst);
     }
-    zt_st_close(ours);
-    zt_st_close(reference);
+    zt_safetensors_close(ours);
+    zt_safetensors_close(reference);
     return rc;
 }
 

@@ -35,10 +35,10 @@ struct probe {
 };
 
 /* A (B, T) I32 tensor of the file, as memory of our own. */
-static zt_err read_ids(const struct zt_st_file *f, const char *name, struct probe *p,
-                       int32_t **out, struct zt_fault *fault)
+static zt_err read_ids(const struct zt_safetensors_file *f, const char *name,
+                       struct probe *p, int32_t **out, struct zt_fault *fault)
 {
-    const struct zt_st_tensor *t = zt_st_find(f, name);
+    const struct zt_safetensors_tensor *t = zt_safetensors_find(f, name);
 
     if (!t || !t->loadable || t->dtype != ZT_I32 || t->ndim != 2 || t->elems < 1)
         return zt_fault_set(fault, ZT_E_FORMAT, "batch: no (B, T) I32 tensor %s", name);
@@ -55,16 +55,16 @@ static zt_err read_ids(const struct zt_st_file *f, const char *name, struct prob
 
 static zt_err read_batch(struct probe *p, const char *path, struct zt_fault *fault)
 {
-    struct zt_st_file *f = NULL;
-    zt_err rc = zt_st_open(path, &f, fault);
+    struct zt_safetensors_file *f = NULL;
+    zt_err rc = zt_safetensors_open(path, &f, fault);
 
     if (!rc)
         rc = read_ids(f, "tokens", p, &p->tokens, fault);
     if (!rc)
         rc = read_ids(f, "targets", p, &p->targets, fault);
     for (int64_t i = 0; !rc && i < p->B * p->T; i++)
-        p->num_targets += p->targets[i] != ZT_TARGET_IGNORE;
-    zt_st_close(f);
+        p->num_targets += p->targets[i] != ZT_IGNORE_TARGET;
+    zt_safetensors_close(f);
     return rc;
 }
 
@@ -107,7 +107,7 @@ static zt_err fetch(struct probe *p, const zt_tensor *t, float *out,
 static zt_err run_logits(struct probe *p, struct zt_fault *fault)
 {
     struct zt_pass pass = {
-        .mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .tokens = p->tokens};
+        .mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .fields = {p->tokens}};
     zt_tensor *out = NULL;
     int64_t n = p->B * p->T * p->engine->model->vocab;
     zt_err rc;
@@ -131,8 +131,7 @@ static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
                            .step = 1,
                            .B = p->B,
                            .T = p->T,
-                           .tokens = p->tokens,
-                           .targets = p->targets};
+                           .fields = {p->tokens, p->targets}};
     zt_tensor *loss = NULL;
     zt_err rc;
 
@@ -151,30 +150,31 @@ static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
     return rc;
 }
 
-static zt_err put_results(struct probe *p, struct zt_st_writer *w, struct zt_fault *fault)
+static zt_err put_results(struct probe *p, struct zt_safetensors_writer *w,
+                          struct zt_fault *fault)
 {
     const struct zt_engine *e = p->engine;
     int64_t n = p->B * p->T * e->model->vocab;
-    zt_err rc = zt_st_writer_put(w, &p->loss, sizeof(p->loss), fault);
+    zt_err rc = zt_safetensors_writer_put(w, &p->loss, sizeof(p->loss), fault);
 
     if (!rc)
-        rc = zt_st_writer_put(w, p->logits, (size_t)n * sizeof(float), fault);
+        rc = zt_safetensors_writer_put(w, p->logits, (size_t)n * sizeof(float), fault);
     for (int i = 0; !rc && i < e->model->num_params; i++) {
         const struct zt_param *q = e->model->params[i];
         const float *g = q->block->grads + q->offset_elems; /* one rank: whole, here */
 
-        rc = zt_st_writer_put(w, g, (size_t)q->numel * sizeof(float), fault);
+        rc = zt_safetensors_writer_put(w, g, (size_t)q->numel * sizeof(float), fault);
     }
-    return rc ? rc : zt_st_writer_commit(w, fault);
+    return rc ? rc : zt_safetensors_writer_commit(w, fault);
 }
 
 static zt_err write_results(struct probe *p, const char *path, struct zt_fault *fault)
 {
     const struct zt_model *m = p->engine->model;
     int64_t one = 1, shape[3] = {p->B, p->T, m->vocab};
-    struct zt_st_decl *decls = calloc((size_t)m->num_params + 2, sizeof(*decls));
+    struct zt_safetensors_decl *decls = calloc((size_t)m->num_params + 2, sizeof(*decls));
     char(*names)[160] = calloc((size_t)m->num_params + 1, sizeof(*names));
-    struct zt_st_writer *w = NULL;
+    struct zt_safetensors_writer *w = NULL;
     zt_err rc = ZT_OK;
 
     if (!decls || !names)
@@ -183,16 +183,16 @@ static zt_err write_results(struct probe *p, const char *path, struct zt_fault *
         const struct zt_param *q = m->params[i];
 
         snprintf(names[i], sizeof(names[i]), "grad.%s", q->name);
-        decls[2 + i] = (struct zt_st_decl){names[i], ZT_F32, q->ndim, q->shape};
+        decls[2 + i] = (struct zt_safetensors_decl){names[i], ZT_F32, q->ndim, q->shape};
     }
     if (!rc) {
-        decls[0] = (struct zt_st_decl){"loss", ZT_F32, 1, &one};
-        decls[1] = (struct zt_st_decl){"logits", ZT_F32, 3, shape};
-        rc = zt_st_writer_open(path, decls, m->num_params + 2, &w, fault);
+        decls[0] = (struct zt_safetensors_decl){"loss", ZT_F32, 1, &one};
+        decls[1] = (struct zt_safetensors_decl){"logits", ZT_F32, 3, shape};
+        rc = zt_safetensors_writer_open(path, decls, m->num_params + 2, &w, fault);
     }
     if (!rc)
         rc = put_results(p, w, fault);
-    zt_st_writer_close(w);
+    zt_safetensors_writer_close(w);
     free(names);
     free(decls);
     return rc;

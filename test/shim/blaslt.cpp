@@ -2,10 +2,10 @@
  * blaslt.cpp -- products by three loops, sums in double in the order of k. With TF32
  * operands are rounded to its 10 bits of fraction first.
  *
- * Refused like by the real library: types it does not pair, leading dimensions too short,
- * epilogues with a row-major D, an AUX_LD that 8 does not divide, fp8 but as Hopper takes
- * it (A transposed, B not, all in steps of 16 bytes). Refused here alone:
- * what the header of the shim does not name.
+ * Refused as by the real library: pairs of types that it does not take, leading dimensions too short,
+ * epilogues with a row-major D, an AUX_LD that 8 does not divide, fp8 other than
+ * Hopper's (A transposed, B not, all in steps of 16 bytes). Refused by the shim
+ * alone: whatever its header does not declare.
  */
 #include <math.h>
 #include <string.h>

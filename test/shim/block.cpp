@@ -1,13 +1,13 @@
 /*
- * block.cpp -- runs the threads of a block up to their meeting points.
+ * block.cpp -- runs the threads of a block from barrier to barrier.
  *
  * A thread that blocks or ends picks the next one itself and switches to it. A pass
- * visits each thread of a range once, in steps of a prime from a drawn start, and is
- * repeated while somebody ran; then comes the next range. Ranges are the whole block, so
+ * visits each thread of a range once, in steps of a prime from a random start, and is
+ * repeated while any thread ran; then comes the next range. Ranges are the whole block, so
  * that all threads keep step, or one warp, which then runs ahead of the others as far as
- * it can: drawn for each block. When no range has one that can run, it is a deadlock. One
- * fiber runs thread after thread as long as none blocks, so a kernel without meeting
- * points runs on one stack.
+ * it can: chosen at random for each block. When no thread of any range can run, it is a deadlock.
+ * One fiber runs thread after thread as long as none blocks, so a kernel without barriers
+ * runs on one stack.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * cublasLt.h -- the part of cuBLASLt that kernels/cuda/gemm.cu uses, answered by loops on
+ * cublasLt.h -- the part of cuBLASLt that kernels/cuda/gemm/gemm.cu uses, answered by loops on
  * the processor (blaslt.cpp): D = epilogue(alpha op(A) op(B) + beta C + bias), batched.
  *
  * Names, values and meanings are those of the real header. Attributes and combinations

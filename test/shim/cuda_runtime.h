@@ -5,12 +5,12 @@
  *
  * Names, values and meanings are those of the real header; what is missing does not
  * compile. What the shim promises beyond it, and how it looks for faults, is in shim.h.
- * Threads: one thread of the process queues work and waits for it. Any other may call
- * the same at the same time, and none waits for work that it did not ask to wait for: a
- * watchdog that calls cudaEventQuery() or cudaStreamQuery() gets an answer at once, and
- * only the thread that queued last moves work on by asking. The current device and the
- * last error are a thread's own. Kernels and host functions run on a thread of the
- * shim's. A forked child has the memory and the streams as they were, not the
+ * Threads: one thread of the process queues work and waits for it. Others may make the
+ * same calls at the same time; none waits for work that it did not choose to wait for. A
+ * watchdog that calls cudaEventQuery() or cudaStreamQuery() gets an answer at once; only
+ * queries of the thread that queued last make work progress. The current device and the
+ * last error are per thread. Kernels and host functions run on a thread of the shim's.
+ * A forked child has the memory and the streams as they were, not the
  * communicators.
  */
 #ifndef SHIM_CUDA_RUNTIME_H

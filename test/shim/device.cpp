@@ -1,5 +1,5 @@
 /*
- * device.cpp -- what the device says of itself, errors, and how a fault is told.
+ * device.cpp -- device properties, options, errors, and the report of a fault.
  */
 #include <signal.h>
 #include <stdarg.h>

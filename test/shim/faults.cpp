@@ -1,6 +1,6 @@
 /*
- * faults.cpp -- SIGSEGV and SIGBUS: whose address it was, and what the program had
- * installed for those that are not about the device's memory.
+ * faults.cpp -- handles SIGSEGV and SIGBUS: reports the allocation of the address, and
+ * passes signals that do not concern device memory to the program's own handlers.
  */
 #include <signal.h>
 

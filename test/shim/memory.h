@@ -1,6 +1,6 @@
 /*
- * memory.h -- what is known of an allocation: memory.cpp keeps them, faults.cpp asks
- * whose address it was, copy.cpp what may be copied where.
+ * memory.h -- the record of an allocation. memory.cpp keeps them; faults.cpp looks up the
+ * owner of an address, and copy.cpp what may be copied where.
  */
 #ifndef SHIM_MEMORY_H
 #define SHIM_MEMORY_H
@@ -22,7 +22,7 @@ struct shim_region {
 };
 
 const char *shim_side_name(shim_side side);
-/* What has `at` between its outer ends, live first. False: nobody's. */
+/* The allocation that has `at` within its guards, live ones first. False: none. */
 bool shim_region_around(const char *at, shim_region *out, bool *is_freed);
 
 #endif

@@ -16,7 +16,7 @@ struct issued {
 };
 
 static thread_local int depth;
-static thread_local ncclResult_t trouble; /* the first of the group */
+static thread_local ncclResult_t group_error; /* the first of the group */
 static thread_local std::vector<struct issued> *group;
 
 static void check_buffer(const nccl_task &t, const char *name, const void *p, size_t n)
@@ -65,21 +65,22 @@ static void check_buffers(const nccl_task &t, const wire &w)
 static ncclResult_t check(ncclComm_t comm, const nccl_task &t, bool has_root)
 {
     const char *name = nccl_kind_name(t.kind);
-    ncclResult_t result = nccl_ready(comm, name);
+    ncclResult_t result = nccl_check_ready(comm, name);
     std::shared_ptr<wire> w = nccl_wire_of(comm);
 
     if (result != ncclSuccess || !w)
         return result;
     if (comm->finalized)
-        return nccl_says(ncclInvalidUsage, "%s: after ncclCommFinalize", name);
+        return nccl_set_error(ncclInvalidUsage, "%s: after ncclCommFinalize", name);
     if (nccl_type_bytes(t.type) == 0)
-        return nccl_says(ncclInvalidArgument, "%s: data type %d", name, t.type);
+        return nccl_set_error(ncclInvalidArgument, "%s: data type %d", name, t.type);
     if (t.op != ncclSum && t.op != ncclMax)
-        return nccl_says(ncclInvalidArgument, "%s: operation %d", name, t.op);
+        return nccl_set_error(ncclInvalidArgument, "%s: operation %d", name, t.op);
     if (has_root && (t.root < 0 || t.root >= w->num))
-        return nccl_says(ncclInvalidArgument, "%s: rank %d of %d", name, t.root, w->num);
+        return nccl_set_error(ncclInvalidArgument, "%s: rank %d of %d", name, t.root,
+                              w->num);
     if (t.count > SIZE_MAX / 2 / 8 / (size_t)w->num)
-        return nccl_says(ncclInvalidArgument, "%s: %zu elements", name, t.count);
+        return nccl_set_error(ncclInvalidArgument, "%s: %zu elements", name, t.count);
     check_buffers(t, *w);
     return ncclSuccess;
 }
@@ -130,7 +131,7 @@ static ncclResult_t flush(std::vector<struct issued> some)
 ncclResult_t ncclGroupStart(void)
 {
     if (depth++ == 0) {
-        trouble = ncclSuccess;
+        group_error = ncclSuccess;
         group = new std::vector<struct issued>;
     }
     return ncclSuccess;
@@ -141,12 +142,12 @@ ncclResult_t ncclGroupEnd(void)
     std::vector<struct issued> some;
 
     if (depth == 0)
-        return nccl_says(ncclInvalidUsage, "ncclGroupEnd: without ncclGroupStart");
+        return nccl_set_error(ncclInvalidUsage, "ncclGroupEnd: without ncclGroupStart");
     if (--depth > 0)
         return ncclSuccess;
     some.swap(*group);
     delete group;
-    return trouble != ncclSuccess ? trouble : flush(std::move(some));
+    return group_error != ncclSuccess ? group_error : flush(std::move(some));
 }
 
 static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, nccl_task t)
@@ -155,8 +156,8 @@ static ncclResult_t issue(ncclComm_t comm, cudaStream_t stream, nccl_task t)
     ncclResult_t result = check(comm, t, single || t.kind == NCCL_BROADCAST);
 
     if (result != ncclSuccess) {
-        if (depth > 0 && trouble == ncclSuccess)
-            trouble = result;
+        if (depth > 0 && group_error == ncclSuccess)
+            group_error = result;
         return result;
     }
     if (t.count == 0 && !single)

@@ -18,8 +18,8 @@
 #include <deque>
 #include <map>
 
-/* What a rank tells its peers of a task. */
-struct wish {
+/* What a rank sends its peers about a task, before its data. */
+struct task_header {
     int32_t kind, type, op, root;
     uint64_t count;
 };
@@ -35,9 +35,9 @@ struct lane {
     std::deque<nccl_task> tasks;
     int round = 0;
     std::vector<transfer> now;
-    struct wish mine;
-    std::vector<struct wish> theirs; /* by rank */
-    std::vector<char> room;          /* of all ranks: what is to be reduced here */
+    struct task_header mine;
+    std::vector<struct task_header> theirs; /* by rank */
+    std::vector<char> room;                 /* of all ranks: what is to be reduced here */
 
     void give(int fd, int peer, const void *p, size_t n)
     {
@@ -108,7 +108,7 @@ size_t nccl_recv_bytes(const nccl_task &t, const wire &w)
     return bytes_of(t);
 }
 
-static std::string tell(const struct wish &w)
+static std::string tell(const struct task_header &w)
 {
     char text[160];
     size_t n = (size_t)snprintf(text, sizeof(text), "%s of %llu %s",
@@ -177,8 +177,8 @@ static void exchange_wishes(const wire &w, const nccl_task &t, lane *l)
 static void compare_wishes(const wire &w, const lane &l)
 {
     for (int r = 0; r < w.num; r++) {
-        const struct wish &a = l.mine, &theirs = l.theirs[(size_t)r];
-        struct wish b = theirs;
+        const struct task_header &a = l.mine, &theirs = l.theirs[(size_t)r];
+        struct task_header b = theirs;
 
         if (is_single(a.kind) && is_single(b.kind))
             b.kind = a.kind; /* a socket for each direction: they do not cross */

@@ -1,5 +1,5 @@
 /*
- * nccl_comm.cpp -- communicators: how they begin, what they say of themselves, how they
+ * nccl_comm.cpp -- communicators: how they begin, how they describe themselves, how they
  * end.
  *
  * States of a communicator, as ncclCommGetAsyncError() tells them:
@@ -8,7 +8,7 @@
  *             \               \---------------v
  *              \--------------------------> an error: only ncclCommAbort() is left
  *
- * A job (meeting, splitting, ending) runs in the caller, or in a thread of its own where
+ * A job (connecting, splitting, ending) runs in the caller, or in a thread of its own where
  * the communicator is not blocking.
  */
 #include <stdint.h>
@@ -52,11 +52,12 @@ static std::shared_ptr<wire> retire(ncclComm_t comm)
 
 ncclResult_t nccl_no_comm(const char *call)
 {
-    return nccl_says(ncclInvalidArgument,
-                     "%s: this is no communicator, or one that has been destroyed", call);
+    return nccl_set_error(ncclInvalidArgument,
+                          "%s: this is no communicator, or one that has been destroyed",
+                          call);
 }
 
-ncclResult_t nccl_ready(ncclComm_t comm, const char *call)
+ncclResult_t nccl_check_ready(ncclComm_t comm, const char *call)
 {
     std::shared_ptr<wire> w = nccl_wire_of(comm);
 
@@ -65,10 +66,11 @@ ncclResult_t nccl_ready(ncclComm_t comm, const char *call)
     if (w->result != ncclSuccess)
         return (ncclResult_t)w->result.load();
     if (comm->num_jobs > 0 || comm->holds)
-        return nccl_says(ncclInvalidArgument,
-                         "%s: the previous operation of this communicator is in "
-                         "progress; wait until ncclCommGetAsyncError says ncclSuccess",
-                         call);
+        return nccl_set_error(
+            ncclInvalidArgument,
+            "%s: the previous operation of this communicator is in "
+            "progress; wait until ncclCommGetAsyncError says ncclSuccess",
+            call);
     return ncclSuccess;
 }
 
@@ -88,7 +90,7 @@ static ncclResult_t start_job(ncclComm_t comm, std::function<ncclResult_t(wire *
         ncclResult_t did = job(w.get());
 
         if (did != ncclSuccess)
-            wire_fail(w.get(), did, "%s", nccl_last_words().c_str());
+            wire_fail(w.get(), did, "%s", nccl_last_error().c_str());
         comm->num_jobs--;
     });
     return ncclInProgress;
@@ -103,9 +105,10 @@ static bool good_config(const ncclConfig_t *config)
 
 static ncclResult_t bad_config(void)
 {
-    return nccl_says(ncclInvalidArgument,
-                     "ncclConfig_t: not initialised with NCCL_CONFIG_INITIALIZER, or "
-                     "blocking is neither 0 nor 1");
+    return nccl_set_error(
+        ncclInvalidArgument,
+        "ncclConfig_t: not initialised with NCCL_CONFIG_INITIALIZER, or "
+        "blocking is neither 0 nor 1");
 }
 
 static bool is_blocking(const ncclConfig_t *config, bool otherwise)
@@ -128,7 +131,8 @@ static unsigned long long hash_of(const ncclUniqueId *ids, int num)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 {
     if (!uniqueId)
-        return nccl_says(ncclInvalidArgument, "ncclGetUniqueId: no place for the id");
+        return nccl_set_error(ncclInvalidArgument,
+                              "ncclGetUniqueId: no place for the id");
     return wire_new_id(uniqueId);
 }
 
@@ -145,8 +149,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
 
     if (!newcomm || !commIds || nranks < 1 || myrank < 0 || myrank >= nranks || nId < 1 ||
         nId > nranks)
-        return nccl_says(ncclInvalidArgument, "rank %d of %d with %d ids cannot be",
-                         myrank, nranks, nId);
+        return nccl_set_error(ncclInvalidArgument, "rank %d of %d with %d ids cannot be",
+                              myrank, nranks, nId);
     if (!good_config(config))
         return bad_config();
     cudaGetDevice(&device);
@@ -159,8 +163,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     w->rank = myrank;
     w->num = nranks;
     *newcomm = new_comm(w, device, is_blocking(config, true));
-    result =
-        start_job(*newcomm, [id, hello](wire *it) { return wire_meet(it, &id, &hello); });
+    result = start_job(*newcomm,
+                       [id, hello](wire *it) { return wire_connect(it, &id, &hello); });
     if (result != ncclSuccess && result != ncclInProgress) {
         retire(*newcomm);
         *newcomm = NULL;
@@ -182,17 +186,18 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                            ncclConfig_t *config)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommSplit");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommSplit");
     bool blocking;
     int device;
 
     if (result != ncclSuccess)
         return result;
     if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR))
-        return nccl_says(ncclInvalidArgument,
-                         "ncclCommSplit: color %d is neither NCCL_SPLIT_NOCOLOR nor 0 or "
-                         "more",
-                         color);
+        return nccl_set_error(
+            ncclInvalidArgument,
+            "ncclCommSplit: color %d is neither NCCL_SPLIT_NOCOLOR nor 0 or "
+            "more",
+            color);
     if (!good_config(config))
         return bad_config();
     blocking = is_blocking(config, comm->blocking);
@@ -212,13 +217,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 /* ---------------------------------------------------------------- ends */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommFinalize");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommFinalize");
     shim_point last;
 
     if (result != ncclSuccess)
         return result;
     if (comm->finalized)
-        return nccl_says(ncclInvalidUsage, "ncclCommFinalize: for the second time");
+        return nccl_set_error(ncclInvalidUsage, "ncclCommFinalize: for the second time");
     comm->finalized = true;
     last = comm->last;
     return start_job(comm, [last](wire *w) {
@@ -229,7 +234,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommDestroy");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommDestroy");
 
     if (result != ncclSuccess)
         return result;
@@ -278,7 +283,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommCount");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommCount");
 
     if (result == ncclSuccess)
         *count = nccl_wire_of(comm)->num;
@@ -287,7 +292,7 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommUserRank");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommUserRank");
 
     if (result == ncclSuccess)
         *rank = nccl_wire_of(comm)->rank;
@@ -296,7 +301,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommCuDevice");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommCuDevice");
 
     if (result == ncclSuccess)
         *device = comm->device;
@@ -336,7 +341,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 const char *ncclGetLastError(ncclComm_t)
 {
     static thread_local char text[512];
-    std::string said = nccl_last_words();
+    std::string said = nccl_last_error();
 
     strncpy(text, said.c_str(), sizeof(text) - 1);
     return text;
@@ -347,7 +352,7 @@ ncclResult_t nccl_of_cuda(cudaError_t e, const char *call)
 {
     if (e == cudaSuccess)
         return ncclSuccess;
-    return nccl_says(ncclUnhandledCudaError, "%s: %s", call, cudaGetErrorString(e));
+    return nccl_set_error(ncclUnhandledCudaError, "%s: %s", call, cudaGetErrorString(e));
 }
 
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
@@ -370,17 +375,18 @@ static std::set<struct registration *> &registrations =
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size,
                               void **handle)
 {
-    ncclResult_t result = nccl_ready(comm, "ncclCommRegister");
+    ncclResult_t result = nccl_check_ready(comm, "ncclCommRegister");
     struct registration *r;
     size_t rest;
 
     if (result != ncclSuccess)
         return result;
     if (!handle || size == 0 || shim_side_of(buff, &rest) == SHIM_HOST || rest < size)
-        return nccl_says(ncclInvalidArgument,
-                         "ncclCommRegister: %zu bytes at %p are not in one allocation of "
-                         "the device",
-                         size, buff);
+        return nccl_set_error(
+            ncclInvalidArgument,
+            "ncclCommRegister: %zu bytes at %p are not in one allocation of "
+            "the device",
+            size, buff);
     r = new registration{comm};
     registrations.insert(r);
     *handle = r;
@@ -392,8 +398,9 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
     struct registration *r = (struct registration *)handle;
 
     if (!registrations.count(r) || r->comm != comm)
-        return nccl_says(ncclInvalidArgument,
-                         "ncclCommDeregister: this handle is not of this communicator");
+        return nccl_set_error(
+            ncclInvalidArgument,
+            "ncclCommDeregister: this handle is not of this communicator");
     registrations.erase(r);
     delete r;
     return ncclSuccess;

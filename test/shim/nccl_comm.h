@@ -26,7 +26,7 @@ struct ncclComm {
 /* NULL: no such communicator, or not any more. */
 std::shared_ptr<wire> nccl_wire_of(ncclComm_t comm);
 /* Success: the communicator can take a call. */
-ncclResult_t nccl_ready(ncclComm_t comm, const char *call);
+ncclResult_t nccl_check_ready(ncclComm_t comm, const char *call);
 /* nccl.cpp: queues what is held. */
 ncclResult_t nccl_queue_held(ncclComm_t comm, std::shared_ptr<wire> w);
 

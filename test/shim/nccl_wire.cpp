@@ -1,5 +1,5 @@
 /*
- * nccl_wire.cpp -- the sockets of a communicator, its end, and last words.
+ * nccl_wire.cpp -- the sockets of a communicator, its end, and the text of its last error.
  */
 #include "nccl_wire.h"
 
@@ -14,11 +14,11 @@
 
 #include "shim.h"
 
-/* ---------------------------------------------------------------- last words */
+/* ---------------------------------------------------------------- the last error */
 static std::mutex &words_guard = *new std::mutex;
 static std::string &words = *new std::string;
 
-ncclResult_t nccl_says(ncclResult_t result, const char *fmt, ...)
+ncclResult_t nccl_set_error(ncclResult_t result, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -31,7 +31,7 @@ ncclResult_t nccl_says(ncclResult_t result, const char *fmt, ...)
     return result;
 }
 
-std::string nccl_last_words(void)
+std::string nccl_last_error(void)
 {
     std::lock_guard<std::mutex> hold(words_guard);
 
@@ -114,7 +114,7 @@ void wire_fail(wire *w, ncclResult_t result, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    nccl_says(result, "%s", text);
+    nccl_set_error(result, "%s", text);
     for (int fd : w->fds)
         shutdown(fd, SHUT_RDWR);
 }

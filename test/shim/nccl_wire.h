@@ -1,5 +1,5 @@
 /*
- * nccl_wire.h -- how ranks meet, and the sockets between them.
+ * nccl_wire.h -- how ranks connect, and the sockets between them.
  *
  *      the maker of the id      listens at an abstract name; a thread of its process
  *         ^      ^      ^       waits for all ranks, then hands every pair its sockets
@@ -9,7 +9,8 @@
  * rank that is killed at any moment leaves nothing behind, and its peers see the end of
  * its sockets.
  *
- * Threads: links do not change once wire_meet() or wire_split() have returned; fail and
+ * Threads: links do not change once wire_connect() or wire_split() have returned; fail
+ * and
  *          abort may be called from any thread at any time, also while those run.
  */
 #ifndef SHIM_NCCL_WIRE_H
@@ -40,7 +41,7 @@ struct wire {
     std::atomic<bool> ending{false};      /* peers may leave */
     std::atomic<unsigned long long> num_calls{0}, num_done{0}; /* nccl_calls.cpp */
     std::mutex guard;                                          /* of fds */
-    std::vector<int> fds; /* all of the above, and the way to the meeting */
+    std::vector<int> fds; /* all of the above, and the way to the bootstrap */
 
     ~wire();
 };
@@ -48,14 +49,14 @@ struct wire {
 /* Makes an id and the thread behind it. */
 ncclResult_t wire_new_id(ncclUniqueId *out);
 
-/* What ranks must agree on, or differ in, when they meet. */
+/* What ranks must agree on, or differ in, when they connect. */
 struct wire_hello {
     int num, rank;
     unsigned long long ids; /* the same for all: of the list of ids */
     char bus[32], host[96]; /* together different for all */
 };
 /* Waits for all ranks. */
-ncclResult_t wire_meet(wire *w, const ncclUniqueId *id, const wire_hello *hello);
+ncclResult_t wire_connect(wire *w, const ncclUniqueId *id, const wire_hello *hello);
 
 /* Collective. A negative color: `child` stays without a rank. */
 ncclResult_t wire_split(wire *parent, int color, int key, wire *child);
@@ -77,8 +78,8 @@ void wire_drop(int fd);
 bool wire_owns(wire *w, int fd);
 
 /* For ncclGetLastError(); returns result. */
-ncclResult_t nccl_says(ncclResult_t result, const char *fmt, ...)
+ncclResult_t nccl_set_error(ncclResult_t result, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-std::string nccl_last_words(void);
+std::string nccl_last_error(void);
 
 #endif

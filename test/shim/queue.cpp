@@ -1,6 +1,5 @@
 /*
- * queue.cpp -- the device: one thread that runs what is queued, in an order nobody
- * expected.
+ * queue.cpp -- the device: one thread that runs queued work, in an unexpected order.
  *
  * Work n of a stream may run once every stream it depends on has done as much as had been
  * queued there when the dependency was made. Dependencies point to work queued earlier,
@@ -211,10 +210,11 @@ static CUstream_st *pick_unasked(void)
             return s;
     for (CUstream_st *s : shim_streams)
         for (size_t i = 0; i < s->queue.size(); i++) {
-            const shim_piece &p = s->queue[i];
+            const shim_queued_work &p = s->queue[i];
             CUstream_st *best;
 
-            if (p.started || p.knocked_ms == 0 || now - p.knocked_ms < GRACE_MS)
+            if (p.started || p.peer_waits_since_ms == 0 ||
+                now - p.peer_waits_since_ms < GRACE_MS)
                 continue;
             best = last_queued(ready_of({s, s->num_done + i + 1}));
             if (best)
@@ -237,7 +237,7 @@ static CUstream_st *pick_any_goal(void)
 /* ---------------------------------------------------------------- running */
 static void run_one(CUstream_st *s)
 {
-    shim_piece &p = s->queue.front(); /* stays in place while others are queued */
+    shim_queued_work &p = s->queue.front(); /* stays in place while others are queued */
     bool done = true;
 
     busy = true;
@@ -281,17 +281,18 @@ static void settle(bool stuck)
 static void sleep_on(void)
 {
     std::vector<struct pollfd> fds = {{wake_fd, POLLIN, 0}};
-    std::vector<shim_piece *> watched; /* by fd, from fds[1] on; NULL: it has started */
+    std::vector<shim_queued_work *>
+        watched; /* by fd, from fds[1] on; NULL: it has started */
     double wait = -1, now = now_ms();
     uint64_t drain;
     int n;
 
     for (CUstream_st *s : shim_streams)
-        for (shim_piece &p : s->queue) {
+        for (shim_queued_work &p : s->queue) {
             if (!p.work.call)
                 continue;
-            if (p.knocked_ms > 0 && !p.started) {
-                double left = std::max(p.knocked_ms + GRACE_MS - now, 0.0);
+            if (p.peer_waits_since_ms > 0 && !p.started) {
+                double left = std::max(p.peer_waits_since_ms + GRACE_MS - now, 0.0);
 
                 if (left > 0)
                     wait = wait < 0 ? left : std::min(wait, left);
@@ -308,7 +309,7 @@ static void sleep_on(void)
     pthread_mutex_lock(&lock);
     for (size_t i = 1; n > 0 && i < fds.size(); i++)
         if (fds[i].revents && watched[i - 1])
-            watched[i - 1]->knocked_ms = now_ms();
+            watched[i - 1]->peer_waits_since_ms = now_ms();
     for (CUstream_st *s : shim_streams)
         s->blocked = false;
 }
@@ -393,7 +394,7 @@ static void start_device(void)
     has_device = true;
 }
 
-bool shim_reach(shim_point p, bool patient)
+bool shim_run_until(shim_point p, bool patient)
 {
     goal g = {p, patient, false, false, false, false};
 
@@ -423,6 +424,6 @@ void shim_finish_all(void)
         s = last_queued(some);
         if (!s)
             return;
-        shim_reach({s, s->num_queued}, true);
+        shim_run_until({s, s->num_queued}, true);
     }
 }

@@ -2,8 +2,8 @@
  * shim_device.h -- what device code may call: barriers and shuffles by the scheduler of
  * block.cpp, integer atomics, bits and the arithmetic that libm lacks.
  *
- * A call that several threads meet in knows its place in the source, so that threads
- * which meet in two different places are told from threads that meet.
+ * A barrier or shuffle knows its place in the source, so that threads which wait at two
+ * different places are detected.
  */
 #ifndef SHIM_DEVICE_H
 #define SHIM_DEVICE_H
@@ -31,7 +31,7 @@ uint64_t shim_warp(shim_warp_kind kind, unsigned mask, uint64_t value, unsigned 
 /* Lane of this thread in its warp. */
 unsigned shim_lane(void);
 
-/* ---------------------------------------------------------------- meeting points */
+/* ---------------------------------------------------------------- barriers and shuffles */
 static inline void __syncthreads(SHIM_HERE)
 {
     shim_barrier({file, line});
@@ -117,7 +117,7 @@ template <typename T> static inline T __ldg(const T *p)
     return *p;
 }
 
-/* The old value; a thread runs until it meets others, so a plain step is atomic. */
+/* The old value; a thread runs until it meets others, so an ordinary update is atomic. */
 #define SHIM_ATOMIC(name, T, next)                                                       \
     static inline T name(T *p, T v)                                                      \
     {                                                                                    \

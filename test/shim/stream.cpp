@@ -76,7 +76,7 @@ void shim_wait_for(shim_point p)
 {
     shim_locked hold;
 
-    shim_reach(p, true);
+    shim_run_until(p, true);
 }
 
 /* ---------------------------------------------------------------- streams */
@@ -128,7 +128,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
     if (!s)
         return shim_error(cudaErrorInvalidResourceHandle);
-    shim_reach({s, s->num_queued}, true);
+    shim_run_until({s, s->num_queued}, true);
     return cudaSuccess;
 }
 
@@ -149,7 +149,7 @@ static cudaError_t query(shim_point p)
     if (shim_is_done(p))
         return cudaSuccess;
     if (shim_is_owner())
-        shim_reach({p.stream, p.stream->num_done + 1}, false);
+        shim_run_until({p.stream, p.stream->num_done + 1}, false);
     return shim_is_done(p) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -243,7 +243,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
     if (!e)
         return shim_error(cudaErrorInvalidResourceHandle);
-    shim_reach(e->recorded, true);
+    shim_run_until(e->recorded, true);
     return cudaSuccess;
 }
 

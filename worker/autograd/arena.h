@@ -4,7 +4,8 @@
  *
  * Ownership: the arena owns its chunks and keeps them over a reset, so that from the
  *            second step on nothing comes from the system.
- * Threads:   unlocked. Failure: NULL when the heap is out.
+ * Threads:   unlocked.
+ * Failure:   NULL when the heap is out.
  */
 #ifndef WORKER_AUTOGRAD_ARENA_H
 #define WORKER_AUTOGRAD_ARENA_H

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/options/options.h"
 #include "worker/autograd/model_private.h"
 
 /* ---- failing ---- */
@@ -124,7 +125,7 @@ static bool good_init(zt_model *m, const char *name, struct zt_init init, unsign
     if (!ok)
         fail(m, "parameter %s: no such initial values: kind %d, a %g, b %g", name,
              (int)init.kind, (double)init.a, (double)init.b);
-    else if (flags & ~(ZT_NO_DECAY | ZT_FROZEN))
+    else if (flags & ~(ZT_NO_DECAY | ZT_FROZEN | ZT_EXTRA))
         fail(m, "parameter %s: unknown flags 0x%x", name, flags);
     return !m->priv->fault.code;
 }
@@ -276,22 +277,36 @@ void zt_block_bind(struct zt_block *b, void *weights, float *grads)
 {
     b->weights = weights;
     b->grads = grads;
-    b->wants_grads = grads != NULL;
+    b->requires_grads = grads != NULL;
 }
 
 /* ---- opening ---- */
 
-static zt_err run_build(struct zt_model *m)
+zt_err zt_model_check_options(const struct zt_model *m, struct zt_fault *fault)
 {
-    zt_err rc = m->plugin->build(m, &m->self);
+    const char *misuse = m->priv->cfg.args ? zt_args_misuse(m->priv->cfg.args) : NULL;
 
-    if (m->priv->fault.code)
-        return m->priv->fault.code;
-    if (rc)
-        return zt_model_fail(m, "build failed without a reason (%s)", zt_err_name(rc));
-    if (!m->num_params)
-        return zt_model_fail(m, "build declared no parameters");
-    return ZT_OK;
+    if (!misuse)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: %s", m->plugin->name, misuse);
+}
+
+static zt_err run_build(struct zt_model *m, struct zt_fault *fault)
+{
+    zt_err rc = m->plugin->build(m, &m->self), wrong = zt_model_check_options(m, fault);
+
+    if (wrong)
+        return wrong;
+    if (rc && !m->priv->fault.code)
+        zt_model_fail(m, "build failed without a reason (%s)", zt_err_name(rc));
+    else if (!m->num_params)
+        zt_model_fail(m, "build declared no parameters");
+    else
+        zt_batch_finish(m);
+    if (!m->priv->fault.code)
+        return ZT_OK;
+    return zt_fault_set(fault, m->priv->fault.code, "plugin %s: %s", m->plugin->name,
+                        m->priv->fault.text);
 }
 
 zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_config *cfg,
@@ -314,9 +329,8 @@ zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_confi
         return rc;
     }
     m->priv->built = true;
-    rc = run_build(m);
+    rc = run_build(m, fault);
     if (rc) {
-        zt_fault_set(fault, rc, "plugin %s: %s", plugin->name, m->priv->fault.text);
         zt_model_close(m);
         return rc;
     }
@@ -350,6 +364,8 @@ void zt_model_close(struct zt_model *m)
     free(m->params);
     free(m->blocks);
     zt_model_free_config(m);
+    zt_batch_release(&m->layout);
+    free(m->priv->divisor_field);
     free(m->priv);
     free(m);
 }

@@ -21,6 +21,7 @@
 
 #include "common/fault.h"
 #include "kernels/backend.h"
+#include "worker/autograd/batch.h"
 
 #define ZT_PARAM_ALIGN 64 /* elements */
 #define ZT_SHARD_ALIGN                                                                   \
@@ -52,9 +53,9 @@ struct zt_block {
     int64_t padded_elems; /* of the flat buffer, after zt_model_layout() */
     bool frozen;          /* all parameters are */
 
-    void *weights;    /* (padded_elems) compute dtype; zt_block_bind() */
-    float *grads;     /* (padded_elems) fp32, accumulated into; there when backward is */
-    bool wants_grads; /* backward is to compute them */
+    void *weights; /* (padded_elems) compute dtype; zt_block_bind() */
+    float *grads;  /* (padded_elems) fp32, accumulated into; there when backward is */
+    bool requires_grads; /* backward is to compute them */
 };
 
 struct zt_model {
@@ -66,6 +67,7 @@ struct zt_model {
     int num_params;
     int64_t numel; /* every parameter once */
     int64_t hidden_size, max_tokens, vocab;
+    struct zt_batch_layout layout;
     /* the rest is private to model.c: options, config.json, exports, status */
     struct zt_model_private *priv;
 };
@@ -82,6 +84,12 @@ struct zt_model_config {
 zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_config *cfg,
                      struct zt_model **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_model_close(struct zt_model *m); /* NULL is fine; runs plugin->release */
+
+/* Has the plugin asked for an option that it does not have, or for another kind? Then
+ * ZT_E_PLUGIN, with the sentence. Whoever has called the plugin looks here: what it did
+ * with the empty value that it got is not to be used. */
+zt_err zt_model_check_options(const struct zt_model *m,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Fix offsets and padding for a world size. Before zt_block_bind() and any step. */
 void zt_model_layout(struct zt_model *m, int world);

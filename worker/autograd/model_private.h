@@ -18,6 +18,7 @@ struct zt_model_private {
     bool built;            /* plugin->build has been called: release must be too */
     struct zt_fault fault; /* the first failure of a declaration */
     json_t *imported;      /* config.json, or NULL */
+    char *divisor_field;   /* that zt_model_set_loss_divisor() named, or NULL */
     struct zt_export *exports;
     int num_exports;
 };

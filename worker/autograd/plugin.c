@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker/autograd/abi.h"
 #include "worker/autograd/model.h"
 
 static bool is_source(const char *path)
@@ -129,24 +130,87 @@ static zt_err explain_dlopen(const char *path, const char *opened, const char *t
                         path, at);
 }
 
-static zt_err check_entry(const char *path, const struct zt_plugin *p,
-                          struct zt_fault *fault)
+/* ---- versions ---- */
+
+#define OPTION_LEAST ZT_ABI_THROUGH(struct zt_option, kind)
+
+/* "3.0"; before 3.0 it was a single small number. */
+static const char *abi_text(uint32_t abi, char out[32])
 {
+    if (abi >> 16)
+        snprintf(out, 32, "%u.%u", abi >> 16, abi & 0xffff);
+    else
+        snprintf(out, 32, "%u", abi);
+    return out;
+}
+
+static zt_err check_abi(const char *path, const struct zt_plugin *p,
+                        struct zt_fault *fault)
+{
+    char its[32], ours[32];
+
     if (!p)
         return zt_fault_set(fault, ZT_E_PLUGIN,
                             "plugin %s exports no %s: end it with ZT_PLUGIN(.name = ...)",
                             path, ZT_PLUGIN_SYMBOL);
-    if (p->abi != ZT_ABI)
-        return zt_fault_set(
-            fault, ZT_E_PLUGIN,
-            "plugin %s was built for plugin ABI %u, but zlaunch %s speaks "
-            "%u: rebuild it against the headers of this version",
-            path, p->abi, ZT_VERSION, ZT_ABI);
-    if (p->struct_bytes != sizeof(*p))
+    abi_text(p->abi, its);
+    abi_text(ZT_ABI, ours);
+    if (p->abi >> 16 != ZT_ABI_MAJOR)
         return zt_fault_set(fault, ZT_E_PLUGIN,
-                            "plugin %s: its struct zt_plugin has %u bytes, ours %zu: "
+                            "plugin %s was built against plugin ABI %s, this zworker "
+                            "(zlaunch %s) offers %s: rebuild it against the headers of "
+                            "this version",
+                            path, its, ZT_VERSION, ours);
+    if (p->abi > ZT_ABI)
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s was built against plugin ABI %s, this zworker "
+                            "(zlaunch %s) offers %s: run it with the newer zlaunch, or "
                             "rebuild it against the headers of this version",
-                            path, p->struct_bytes, sizeof(*p));
+                            path, its, ZT_VERSION, ours);
+    return ZT_OK;
+}
+
+/* What a plugin exports, as this version of the headers has it. */
+struct zt_loaded_plugin {
+    struct zt_loaded_plugin *next;
+    const struct zt_plugin *entry; /* in its own memory */
+    struct zt_plugin plugin;
+    struct zt_option options[]; /* as many as it has, and the end */
+};
+
+/* Like the objects they are from, for the life of the process. */
+static struct zt_loaded_plugin *loaded_plugins;
+
+static size_t count_options(const struct zt_plugin *p)
+{
+    const char *row = (const char *)p->options, *name;
+    size_t n = 0;
+
+    for (; row; row += p->option_bytes, n++) {
+        memcpy(&name, row, sizeof(name));
+        if (!name)
+            break;
+    }
+    return n;
+}
+
+static zt_err check_sizes(const char *path, const struct zt_plugin *p,
+                          struct zt_fault *fault)
+{
+    struct zt_option row;
+    uint32_t bytes = p->options ? p->option_bytes : (uint32_t)sizeof(row);
+
+    if (bytes >= OPTION_LEAST && bytes <= sizeof(row) && bytes % sizeof(void *) == 0)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_PLUGIN,
+                        "plugin %s: the rows of its options have %u bytes, ours %zu: end "
+                        "it with ZT_PLUGIN(.name = ...)",
+                        path, bytes, sizeof(row));
+}
+
+static zt_err check_members(const char *path, const struct zt_plugin *p,
+                            struct zt_fault *fault)
+{
     if (!p->name || !p->build || !p->forward)
         return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: ZT_PLUGIN() lacks .%s", path,
                             !p->name    ? "name"
@@ -155,11 +219,61 @@ static zt_err check_entry(const char *path, const struct zt_plugin *p,
     return ZT_OK;
 }
 
+static zt_err take_entry(const char *path, const struct zt_plugin *entry,
+                         const struct zt_plugin **out, struct zt_fault *fault)
+{
+    struct zt_loaded_plugin *l;
+    struct zt_plugin p;
+    size_t n;
+    zt_err rc;
+
+    if (!zt_abi_take(&p, sizeof(p), entry, entry->struct_bytes,
+                     ZT_ABI_THROUGH(struct zt_plugin, forward)))
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s: its struct zt_plugin has %u bytes, ours %zu: end "
+                            "it with ZT_PLUGIN(.name = ...)",
+                            path, entry->struct_bytes, sizeof(p));
+    rc = check_sizes(path, &p, fault);
+    if (!rc)
+        rc = check_members(path, &p, fault);
+    if (rc)
+        return rc;
+    n = count_options(&p);
+    l = calloc(1, sizeof(*l) + (n + 1) * sizeof(l->options[0]));
+    if (!l)
+        return zt_fault_set(fault, ZT_E_NOMEM, "plugin %s: no host memory", path);
+    for (size_t i = 0; i < n; i++)
+        memcpy(&l->options[i], (const char *)p.options + i * p.option_bytes,
+               p.option_bytes);
+    l->entry = entry;
+    l->plugin = p;
+    l->plugin.options = p.options ? l->options : NULL;
+    l->next = loaded_plugins;
+    loaded_plugins = l;
+    *out = &l->plugin;
+    return ZT_OK;
+}
+
+/* The plugin that an object exports; the same one when it is loaded again. */
+static zt_err open_entry(const char *path, const struct zt_plugin *entry,
+                         const struct zt_plugin **out, struct zt_fault *fault)
+{
+    zt_err rc = check_abi(path, entry, fault);
+
+    for (struct zt_loaded_plugin *l = loaded_plugins; l && !rc; l = l->next) {
+        if (l->entry != entry)
+            continue;
+        *out = &l->plugin;
+        return ZT_OK;
+    }
+    return rc ? rc : take_entry(path, entry, out, fault);
+}
+
 zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
                       struct zt_fault *fault)
 {
     zt_err rc = check_file(path, fault);
-    const struct zt_plugin *p;
+    const struct zt_plugin *p = NULL;
     char *opened = NULL;
     void *handle;
 
@@ -174,8 +288,7 @@ zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
     free(opened);
     if (rc)
         return rc;
-    p = dlsym(handle, ZT_PLUGIN_SYMBOL);
-    rc = check_entry(path, p, fault);
+    rc = open_entry(path, dlsym(handle, ZT_PLUGIN_SYMBOL), &p, fault);
     if (rc) {
         dlclose(handle);
         return rc;

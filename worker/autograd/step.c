@@ -26,7 +26,7 @@ static void add_place(struct zt_step *s)
 
     if (n && (strncmp(s->fault.text, s->op, n) != 0 || s->fault.text[n] != ':'))
         zt_fault_context(&s->fault, s->fault.code, "%s", s->op);
-    if (s->op && s->played && !s->recomputing)
+    if (s->op && s->in_backward && !s->recomputing)
         zt_fault_context(&s->fault, s->fault.code, "backward");
     if (s->open)
         zt_fault_context(&s->fault, s->fault.code, "block %s", s->open->block->name);
@@ -105,21 +105,22 @@ zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
     return ZT_OK;
 }
 
-static void drop_counting(struct zt_step *s)
+static void free_position_ids(struct zt_step *s)
 {
-    s->cfg.backend->host_free(s->cfg.device, s->counting,
-                              (size_t)s->num_counting * sizeof(*s->counting));
+    s->cfg.backend->host_free(s->cfg.device, s->position_ids,
+                              (size_t)s->num_position_ids * sizeof(*s->position_ids));
 }
 
 void zt_step_close(struct zt_step *s)
 {
     if (!s)
         return;
-    drop_counting(s);
+    free_position_ids(s);
     if (s->active)
         zt_step_end(s);
     zt_step_cache_close(s);
-    zt_ropes_close(s);
+    zt_rope_tables_close(s);
+    zt_constants_close(s);
     zt_arena_close(s->arena);
     free(s->num_calls);
     free(s->touched);
@@ -137,8 +138,9 @@ static zt_err begin(struct zt_step *s, const struct zt_pass *pass, struct zt_fau
         return zt_fault_set(fault, ZT_E_ARG, "the pass before has not been ended");
     s->pass = *pass;
     s->active = true;
-    s->bare = s->played = s->recomputing = false;
+    s->bare = s->in_backward = s->recomputing = false;
     s->cache.next = 0;
+    zt_constants_begin(s);
     memset(s->num_calls, 0, blocks * sizeof(*s->num_calls));
     memset(s->touched, 0, blocks * sizeof(*s->touched));
     memset(s->ready, 0, blocks * sizeof(*s->ready));
@@ -162,11 +164,16 @@ static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
 
     if (!m || !m->plugin)
         return zt_fault_set(fault, ZT_E_ARG, "this step has no model to run");
-    if (p->B <= 0 || p->T <= 0 || !p->tokens)
-        return zt_fault_set(fault, ZT_E_ARG, "a pass needs tokens: B %lld, T %lld",
-                            (long long)p->B, (long long)p->T);
-    if (p->mode == ZT_MODE_TRAIN && !p->targets)
-        return zt_fault_set(fault, ZT_E_ARG, "a training pass needs targets");
+    if (p->B <= 0 || p->T <= 0)
+        return zt_fault_set(fault, ZT_E_ARG, "a pass of B %lld, T %lld", (long long)p->B,
+                            (long long)p->T);
+    for (int i = 0; i < m->layout.num; i++) {
+        const struct zt_field *f = &m->layout.fields[i];
+
+        if (f->required && !p->fields[i] && (!f->label || p->mode == ZT_MODE_TRAIN))
+            return zt_fault_set(fault, ZT_E_ARG, "a %s needs the field %s",
+                                f->label ? "training pass" : "pass", f->name);
+    }
     if (p->mode != ZT_MODE_GENERATE || !c->open)
         return ZT_OK;
     if (p->B != c->B)
@@ -180,16 +187,42 @@ static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
     return ZT_OK;
 }
 
-static struct zt_tensor *upload_ids(struct zt_step *s, const int32_t *ids)
+static struct zt_tensor *upload_field(struct zt_step *s, const struct zt_field *f,
+                                      const void *values)
 {
+    int64_t shape[ZT_MAX_NDIM];
     struct zt_tensor *t;
+    int ndim;
 
-    if (!ids || s->fault.code)
+    if (!values || s->fault.code)
         return NULL;
-    t = zt_value_new(s, ZT_I32, 2, (const int64_t[]){s->pass.B, s->pass.T});
+    ndim = zt_field_shape(f, s->pass.B, s->pass.T, shape);
+    t = zt_value_new(s, f->dtype, ndim, shape);
     if (t)
-        zt_value_upload(s, t, ids);
+        zt_value_upload(s, t, values);
     return t;
+}
+
+static void upload_batch(struct zt_step *s)
+{
+    const struct zt_batch_layout *l = &s->cfg.model->layout;
+
+    s->batch.layout = l;
+    for (int i = 0; i < l->num; i++) {
+        s->batch.fields[i] = upload_field(s, &l->fields[i], s->pass.fields[i]);
+        s->pass.fields[i] = NULL;
+    }
+}
+
+/* Whether the batch has all that a loss depends on. */
+static bool has_labels(const struct zt_step *s)
+{
+    const struct zt_batch_layout *l = &s->cfg.model->layout;
+
+    for (int i = 0; i < l->num; i++)
+        if (l->fields[i].label && l->fields[i].required && !s->batch.fields[i])
+            return false;
+    return s->pass.mode != ZT_MODE_GENERATE;
 }
 
 /* What the plugin handed back: a loss where one is due. */
@@ -202,9 +235,9 @@ static void check_result(struct zt_step *s, const struct zt_tensor *t)
         return;
     if (!t)
         zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned NULL", name);
-    else if (s->batch.targets && (t->view.dtype != ZT_F32 || t->store->numel != 1))
+    else if (has_labels(s) && (t->view.dtype != ZT_F32 || t->store->numel != 1))
         zt_step_fail(s, ZT_E_PLUGIN,
-                     "plugin %s: with targets in the batch forward must return the "
+                     "plugin %s: with labels in the batch forward must return the "
                      "summed loss, a scalar f32; it returned %s %s",
                      name, zt_dtype_name(t->view.dtype), ZT_SHAPE_TEXT(t));
     else if (t->store->param)
@@ -228,17 +261,16 @@ zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor 
         rc = begin(s, pass, fault);
     if (rc)
         return rc;
-    s->batch.tokens = upload_ids(s, pass->tokens);
-    s->batch.targets = upload_ids(s, pass->targets);
-    s->pass.tokens = s->pass.targets = NULL;
+    upload_batch(s);
     if (!s->fault.code)
         t = m->plugin->forward(s, m->self, &s->batch);
-    check_result(s, t);
+    if (!zt_model_check_options(m, &s->fault))
+        check_result(s, t);
     if (s->fault.code)
         return zt_step_status(s, fault);
     keep(t);
-    keep(s->batch.tokens);
-    keep(s->batch.targets);
+    for (int i = 0; i < m->layout.num; i++)
+        keep(s->batch.fields[i]);
     zt_frame_leave(s, NULL);
     zt_cache_advance(s);
     *out = t;
@@ -248,22 +280,24 @@ zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor 
 zt_err zt_step_backward(struct zt_step *s, zt_tensor *loss, float dloss,
                         struct zt_fault *fault)
 {
-    if (!s->active || s->pass.mode != ZT_MODE_TRAIN || s->played)
+    if (!s->active || s->pass.mode != ZT_MODE_TRAIN || s->in_backward)
         return zt_fault_set(fault, ZT_E_ARG,
                             "backward needs a training pass, and only one of it");
     if (!loss || loss->store->numel != 1 || loss->view.dtype != ZT_F32)
         return zt_fault_set(fault, ZT_E_ARG, "backward starts from a scalar f32");
-    s->played = true;
-    zt_play(s, loss, dloss);
+    s->in_backward = true;
+    zt_run_backward(s, loss, dloss);
     return zt_step_status(s, fault);
 }
 
 void zt_step_end(struct zt_step *s)
 {
     zt_stores_release(s);
+    zt_constants_end(s);
     zt_arena_reset(s->arena);
+    s->results = NULL;
     s->calls = s->open = NULL;
-    s->batch = (struct zt_batch){NULL, NULL};
+    s->batch = (struct zt_batch){.layout = NULL};
     s->op = NULL;
     s->fault.code = ZT_OK;
     s->fault.text[0] = 0;
@@ -276,6 +310,17 @@ double zt_step_take_flops(struct zt_step *s)
 
     s->flops = 0;
     return flops;
+}
+
+/* ---- results ---- */
+
+const zt_tensor *zt_step_find_result(const struct zt_step *s, const char *name)
+{
+    const struct zt_result *r = s->results;
+
+    while (r && strcmp(r->name, name) != 0)
+        r = r->next;
+    return r ? r->t : NULL;
 }
 
 /* ---- what a plugin asks ---- */
@@ -311,6 +356,11 @@ zt_dtype zt_tensor_dtype(const zt_tensor *t)
     return t ? t->view.dtype : ZT_F32;
 }
 
+zt_dtype zt_compute_dtype(const zt_step *s)
+{
+    return s->cfg.compute_dtype;
+}
+
 bool zt_is_training(const zt_step *s)
 {
     return s->pass.mode == ZT_MODE_TRAIN;
@@ -318,10 +368,16 @@ bool zt_is_training(const zt_step *s)
 
 zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name)
 {
-    (void)s;
-    if (strcmp(name, ZT_TOKENS) == 0)
-        return b->tokens;
-    return strcmp(name, ZT_TARGETS) == 0 ? b->targets : NULL;
+    int i;
+
+    if (!zt_op_start(s, "batch", NULL, 0))
+        return NULL;
+    i = name ? zt_batch_find(b->layout, name) : -1;
+    if (i < 0)
+        return zt_step_fail(s, ZT_E_PLUGIN,
+                            "no field %s was declared in build (zt_model_field)",
+                            name ? name : "NULL");
+    return b->fields[i];
 }
 
 static bool has_param(const struct zt_block *b, const zt_param *p)
@@ -356,35 +412,35 @@ zt_tensor *zt_weight(zt_step *s, zt_param *param)
         return NULL;
     t->store->param = param;
     t->store->grad_dtype = ZT_F32;
-    t->store->needs_grad = s->pass.mode == ZT_MODE_TRAIN && param->block->wants_grads &&
-                           !(param->flags & ZT_FROZEN);
+    t->store->requires_grad = s->pass.mode == ZT_MODE_TRAIN &&
+                              param->block->requires_grads && !(param->flags & ZT_FROZEN);
     t->view = zt_data(t);
     return t;
 }
 
 /* At least `n` numbers to count with, which an upload may read at any time. */
-static bool count_to(struct zt_step *s, int64_t n)
+static bool grow_position_ids(struct zt_step *s, int64_t n)
 {
     const struct zt_backend *be = s->cfg.backend;
-    int64_t most = n > 2 * s->num_counting ? n : 2 * s->num_counting;
+    int64_t most = n > 2 * s->num_position_ids ? n : 2 * s->num_position_ids;
     void *more = NULL;
     zt_err rc = ZT_OK;
 
-    if (n <= s->num_counting)
+    if (n <= s->num_position_ids)
         return true;
-    rc = be->host_alloc(s->cfg.device, (size_t)most * sizeof(*s->counting), &more,
+    rc = be->host_alloc(s->cfg.device, (size_t)most * sizeof(*s->position_ids), &more,
                         &s->fault);
     if (!rc)
         rc = be->sync(s->cfg.device, NULL, &s->fault); /* uploads from the one before */
     if (!zt_step_check(s, rc)) {
-        be->host_free(s->cfg.device, more, (size_t)most * sizeof(*s->counting));
+        be->host_free(s->cfg.device, more, (size_t)most * sizeof(*s->position_ids));
         return false;
     }
-    drop_counting(s);
-    s->counting = more;
-    s->num_counting = most;
+    free_position_ids(s);
+    s->position_ids = more;
+    s->num_position_ids = most;
     for (int64_t i = 0; i < most; i++)
-        s->counting[i] = (int32_t)i;
+        s->position_ids[i] = (int32_t)i;
     return true;
 }
 
@@ -398,10 +454,10 @@ zt_tensor *zt_positions(zt_step *s, int64_t T)
         return NULL;
     if (T <= 0 || T > INT32_MAX / 2 - first)
         return zt_step_fail(s, ZT_E_ARG, "%lld of them", (long long)T);
-    t = count_to(s, first + T) ? zt_value_new(s, ZT_I32, 1, &T) : NULL;
+    t = grow_position_ids(s, first + T) ? zt_value_new(s, ZT_I32, 1, &T) : NULL;
     if (!t)
         return NULL;
-    zt_value_upload(s, t, s->counting + first);
+    zt_value_upload(s, t, s->position_ids + first);
     return s->fault.code ? NULL : t;
 }
 
@@ -417,7 +473,7 @@ zt_tensor *zt_step_leaf(struct zt_step *s, struct zt_view v, bool requires_grad)
         return zt_step_fail(s, ZT_E_ARG, "its view must be row-major");
     t = zt_value_borrow(s, &v);
     if (t)
-        t->store->needs_grad = requires_grad && s->pass.mode == ZT_MODE_TRAIN;
+        t->store->requires_grad = requires_grad && s->pass.mode == ZT_MODE_TRAIN;
     return t;
 }
 

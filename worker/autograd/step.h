@@ -2,7 +2,7 @@
  * step.h -- one pass over a micro-batch: the tape, and what the engine hangs on it.
  *
  * Forward runs the plugin, which calls blocks, which call ops; each op runs a kernel and,
- * while training, leaves a node on its block's tape. Backward plays blocks and nodes in
+ * while training, leaves a node on its block's tape. Backward runs blocks and nodes in
  * reverse. A recomputed block keeps its inputs only and is run again when its turn comes
  * (but for calls whose outputs are all scalars, such as the loss: their turn comes first,
  * so recomputing them would save nothing).
@@ -12,7 +12,8 @@
  * All memory comes from one pool over one region, so a steady step allocates nothing from
  * the system, and the same calls on the meta backend yield the peak beforehand.
  * Handles (zt_tensor) live in an arena that is reset by zt_step_end.
- * Threads: one. Failure: sticky; the first failure stays until zt_step_end.
+ * Threads:   one.
+ * Failure:   sticky; the first failure stays until zt_step_end.
  */
 #ifndef WORKER_AUTOGRAD_STEP_H
 #define WORKER_AUTOGRAD_STEP_H
@@ -28,7 +29,7 @@ typedef enum zt_mode { ZT_MODE_TRAIN, ZT_MODE_EVAL, ZT_MODE_GENERATE } zt_mode;
  * entered and left for its own block only: who gathers weights looks at b->shared, too.
  *   block_enter:  before a call of the block, forward or backward (gather, prefetch)
  *   block_leave:  after it (release)
- *   grads_ready:  every call that touches the block's gradients has been played backward;
+ *   grads_ready:  every call that touches the block's gradients has run backward;
  *                 fires once per trainable block and micro-batch, in a fixed order; those
  *                 that backward never touched come last, in the order of the model
  */
@@ -63,13 +64,17 @@ struct zt_pass {
     uint64_t step; /* optimizer step, keys dropout */
     int64_t row0;  /* global row of the micro-batch's first row, keys dropout */
     int64_t B, T;
-    /* host memory that stays as it is until the device has passed (backend->sync) */
-    const int32_t *tokens;  /* (B, T) */
-    const int32_t *targets; /* (B, T) or NULL: logits are wanted */
-    bool last_only;         /* logits of the last position alone: (B, 1, V) */
+    /* per field of the model's layout: host memory that stays as it is until the device
+     * has passed (backend->sync); NULL: the field is absent */
+    const void *fields[ZT_MAX_FIELDS];
+    bool last_only; /* logits of the last position alone: (B, 1, V) */
 };
 
-/* Returns the loss (scalar fp32 on the device) or the logits, owned by the step. */
+/*
+ * Returns the loss (scalar fp32 on the device) where every required label is there, else
+ * the logits, owned by the step. ZT_E_ARG: a field that is required in this mode is
+ * absent.
+ */
 zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor **out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
@@ -77,7 +82,12 @@ zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor 
 zt_err zt_step_backward(struct zt_step *s, zt_tensor *loss, float dloss,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Let go of everything of this pass. After it the pool is as empty as before. */
+/* What an evaluation pass handed out under this name (zt_step_result), row-major; valid
+ * until zt_step_end. NULL: nothing. */
+const zt_tensor *zt_step_find_result(const struct zt_step *s, const char *name);
+
+/* Let go of everything of this pass. After it the pool is as empty as before, but for
+ * what is kept over passes: tables of rope, constants, the cache. */
 void zt_step_end(struct zt_step *s);
 
 /* The view behind a handle; for the engine and tests. */

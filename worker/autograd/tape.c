@@ -1,5 +1,5 @@
 /*
- * tape.c -- nodes, block calls, and playing them backwards.
+ * tape.c -- nodes, block calls, and running them backward.
  *
  * The tape is a list of calls, newest first, each with a list of nodes, newest first.
  * Ops outside any block go to calls without a block, so that their place is kept.
@@ -8,19 +8,19 @@
  * until the function returns anyway; then they are dropped, and what they saved with
  * them. In backward the function runs again on the same inputs with the same random keys,
  * the gradients that reached the first outputs move to the second, and the new nodes are
- * played. A call whose outputs are all scalars (the loss) keeps its nodes: its backward
- * comes first, when all that recomputing would give is the same memory again.
+ * run backward. A call whose outputs are all scalars (the loss) keeps its nodes: its
+ * backward comes first, when all that recomputing would give is the same memory again.
  */
 #include <string.h>
 
 #include "worker/autograd/tape.h"
 
-bool zt_wants_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in)
+bool zt_requires_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in)
 {
     if (s->pass.mode != ZT_MODE_TRAIN)
         return false;
     for (int i = 0; i < num_in; i++)
-        if (in[i] && in[i]->store->needs_grad)
+        if (in[i] && in[i]->store->requires_grad)
             return true;
     return false;
 }
@@ -76,7 +76,7 @@ struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
 
     if (s->fault.code)
         return NULL;
-    if (!zt_wants_grad(s, in, num_in))
+    if (!zt_requires_grad(s, in, num_in))
         return out;
     c = current_call(s);
     n = c ? take(s, sizeof(*n)) : NULL;
@@ -96,7 +96,7 @@ struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
     for (int i = 0; i < num_saved; i++)
         if (saved[i])
             zt_store_ref(saved[i]->store);
-    out->store->needs_grad = true;
+    out->store->requires_grad = true;
     n->prev = c->last;
     c->last = n;
     return out;
@@ -163,7 +163,7 @@ static void report_ready(struct zt_step *s, struct zt_block *b)
     const struct zt_step_hooks *h = &s->cfg.hooks;
 
     if (s->fault.code || s->ready[b->index] || b->frozen || !b->num_params ||
-        !b->wants_grads)
+        !b->requires_grads)
         return;
     s->ready[b->index] = true;
     if (h->grads_ready)
@@ -189,11 +189,11 @@ static void touch(struct zt_step *s, struct zt_block *b, int by)
 
 /* ---- block calls ---- */
 
-void zt_frame_leave(struct zt_step *s, struct zt_store *outer)
+void zt_frame_leave(struct zt_step *s, struct zt_storage *outer)
 {
-    struct zt_store *next;
+    struct zt_storage *next;
 
-    for (struct zt_store *st = s->frame; st; st = next) {
+    for (struct zt_storage *st = s->frame; st; st = next) {
         next = st->next_local;
         if (st->keep) {
             st->keep = false;
@@ -227,9 +227,9 @@ static bool run_function(struct zt_step *s, struct zt_call *c, struct zt_tensor 
                          bool keep_outputs)
 {
     struct zt_tensor *in[ZT_MAX_BLOCK_IO] = {NULL};
-    struct zt_store *outer = s->frame;
+    struct zt_storage *outer = s->frame;
 
-    memcpy(in, c->in, sizeof(in)); /* fn may scribble on its list */
+    memcpy(in, c->in, sizeof(in)); /* fn may change its list */
     s->frame = NULL;
     s->open = c;
     s->op = NULL;
@@ -238,7 +238,7 @@ static bool run_function(struct zt_step *s, struct zt_call *c, struct zt_tensor 
     s->op = NULL;
     check_outputs(s, out, c->num_out);
     s->open = NULL;
-    for (struct zt_store *st = s->frame; st && keep_outputs; st = st->next_local)
+    for (struct zt_storage *st = s->frame; st && keep_outputs; st = st->next_local)
         for (int i = 0; i < c->num_out; i++)
             st->keep |= out[i] && out[i]->store == st;
     zt_frame_leave(s, outer);
@@ -318,7 +318,7 @@ bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx, zt_te
 
 /* ---- backward ---- */
 
-static void play_nodes(struct zt_step *s, struct zt_call *c)
+static void run_nodes_backward(struct zt_step *s, struct zt_call *c)
 {
     for (struct zt_node *n = c->last; n && !s->fault.code; n = n->prev) {
         s->op = n->op->name;
@@ -342,7 +342,7 @@ static bool run_again(struct zt_step *s, struct zt_call *c)
     ok = run_function(s, c, out, false);
     s->recomputing = false;
     for (int i = 0; ok && i < c->num_out; i++) {
-        struct zt_store *was = c->out[i]->store, *now = out[i]->store;
+        struct zt_storage *was = c->out[i]->store, *now = out[i]->store;
 
         if (was == now || !was->grad)
             continue;
@@ -362,7 +362,7 @@ static bool is_reached(const struct zt_call *c)
     return false;
 }
 
-static void play_call(struct zt_step *s, struct zt_call *c)
+static void run_call_backward(struct zt_step *s, struct zt_call *c)
 {
     bool counted = c->block && (c->last || c->recompute);
 
@@ -374,7 +374,7 @@ static void play_call(struct zt_step *s, struct zt_call *c)
         s->open = c->block ? c : NULL;
         if (!c->recompute || run_again(s, c)) {
             s->open = c->block ? c : NULL;
-            play_nodes(s, c);
+            run_nodes_backward(s, c);
         }
         s->open = NULL;
         if (c->block && !s->fault.code)
@@ -387,18 +387,18 @@ static void play_call(struct zt_step *s, struct zt_call *c)
         touch(s, c->block, -1);
 }
 
-void zt_play(struct zt_step *s, struct zt_tensor *loss, float dloss)
+void zt_run_backward(struct zt_step *s, struct zt_tensor *loss, float dloss)
 {
     struct zt_fill_args fill = {.value = dloss};
-    struct zt_sink k;
+    struct zt_grad_sink k;
 
-    if (zt_sink_open(s, &k, loss, ZT_SINK_SAME)) {
+    if (zt_grad_sink_open(s, &k, loss, ZT_SINK_SAME)) {
         fill.y = k.view;
         zt_step_check(s, s->k->fill(s->cfg.device, NULL, &fill, &s->fault));
-        zt_sink_close(s, &k);
+        zt_grad_sink_close(s, &k);
     }
     for (struct zt_call *c = s->calls; c && !s->fault.code; c = c->prev)
-        play_call(s, c);
+        run_call_backward(s, c);
     s->calls = NULL;
     for (int i = 0; s->cfg.model && i < s->cfg.model->num_blocks; i++)
         report_ready(s, s->cfg.model->blocks[i]);

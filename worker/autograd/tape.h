@@ -10,7 +10,7 @@
  *      handle --+          \-> grad      made on first write, let go when consumed
  *
  * Who keeps `data`: the function that is running (its frame), and every node that saved
- * it. Who keeps `grad`: the store; until the node that made the value has been played.
+ * it. Who keeps `grad`: the store; until the node that made the value has run backward.
  * A grad may serve several stores at once; it is copied before one of them adds to it.
  * G1: a store in a frame or a save list has refs > 0 and live data.
  * G2: a gradient with refs > 1 is never written.
@@ -28,23 +28,23 @@ struct zt_grad {
     bool owned; /* pool memory; else a slice of a block's grads */
 };
 
-struct zt_store {
-    struct zt_store *next;       /* all of the step */
-    struct zt_store *next_local; /* all of the frame */
+struct zt_storage {
+    struct zt_storage *next;       /* all of the step */
+    struct zt_storage *next_local; /* all of the frame */
     void *data;
     const struct zt_param *param; /* a weight: data is found through its block */
     struct zt_grad *grad;         /* NULL: nothing has reached it */
     int64_t numel;
     zt_dtype dtype, grad_dtype;
     int refs;
-    bool owned;      /* data is pool memory */
-    bool needs_grad; /* a weight or leaf that wants one, or computed from such */
-    bool keep;       /* used while a frame is being left */
+    bool owned;         /* data is pool memory */
+    bool requires_grad; /* a weight or leaf that wants one, or computed from such */
+    bool keep;          /* used while a frame is being left */
 };
 
 struct zt_tensor {
     struct zt_step *step;
-    struct zt_store *store;
+    struct zt_storage *store;
     int64_t offset_elems;   /* of the view in the store */
     struct zt_view view;    /* as it was when the handle was made */
     struct zt_view on_leaf; /* what zt_step_leaf_grad() hands out */
@@ -59,7 +59,7 @@ struct zt_op {
 };
 
 struct zt_node {
-    struct zt_node *prev; /* the one before it, played after it */
+    struct zt_node *prev; /* recorded before it; runs backward after it */
     const struct zt_op *op;
     struct zt_tensor *out;
     struct zt_tensor **in;    /* gradients go there */
@@ -78,12 +78,13 @@ struct zt_call {
     int num_in, num_out;
     int index;      /* among the calls of this block in this pass */
     int num_random; /* random ops so far; keys the next */
-    bool recompute; /* nodes were dropped; run fn again before playing */
+    bool recompute; /* nodes were dropped; run fn again before going backward */
     struct zt_node *last;
 };
 
 struct zt_batch {
-    struct zt_tensor *tokens, *targets; /* targets may be NULL */
+    const struct zt_batch_layout *layout;
+    struct zt_tensor *fields[ZT_MAX_FIELDS]; /* NULL: absent */
 };
 
 /* cos and sin of one set of frequencies, (positions, rotary_dims / 2) each. */
@@ -94,6 +95,13 @@ struct zt_rope_table {
     float magnitude;
     int64_t positions;
     void *cos, *sin; /* pool memory */
+};
+
+/* A value beside the loss. */
+struct zt_result {
+    struct zt_result *next;
+    const char *name;
+    struct zt_tensor *t;
 };
 
 /* Keys and values of one attention call, (B, max_tokens, heads, width) each. */
@@ -115,23 +123,26 @@ struct zt_step {
     struct zt_arena *arena;
     struct zt_fault fault; /* code ZT_OK: all is well */
 
-    bool active, bare, played, recomputing;
+    bool active, bare, in_backward, recomputing;
     struct zt_pass pass; /* mode and sizes; its pointers are not kept */
     struct zt_batch batch;
-    struct zt_store *stores, *frame;
+    struct zt_storage *stores, *frame;
     struct zt_call *calls, *open; /* the newest, and the one that is running */
     const char *op;               /* that runs, for messages */
     double flops;
 
     int *num_calls; /* per block: in this pass */
-    int *touched;   /* per block: calls to play that add to its gradients */
+    int *touched;   /* per block: calls to run backward that add to its gradients */
     bool *ready;    /* per block: reported */
 
     struct zt_rope_table *ropes;
+    struct zt_constant *constants;
+    zt_mode constants_mode; /* of the passes that they are from */
+    struct zt_result *results;
     struct zt_cache cache;
 
-    int32_t *counting; /* 0, 1, 2, ... in host memory: positions are a slice of it */
-    int64_t num_counting;
+    int32_t *position_ids; /* 0, 1, 2, ... in host memory: positions are a slice of it */
+    int64_t num_position_ids;
 };
 
 /* ---- store.c: values and gradients ---- */
@@ -150,20 +161,20 @@ struct zt_view zt_data(const struct zt_tensor *t);
 /* Host numbers into a value; they stay until the device has passed. */
 void zt_value_upload(struct zt_step *s, struct zt_tensor *t, const void *src);
 
-void zt_store_ref(struct zt_store *st);
-void zt_store_unref(struct zt_step *s, struct zt_store *st);
-void zt_grad_drop(struct zt_step *s, struct zt_store *st);
+void zt_store_ref(struct zt_storage *st);
+void zt_store_unref(struct zt_step *s, struct zt_storage *st);
+void zt_grad_drop(struct zt_step *s, struct zt_storage *st);
 /* The store's own memory becomes its gradient; its data are gone. */
-bool zt_grad_adopt(struct zt_step *s, struct zt_store *st);
+bool zt_grad_adopt(struct zt_step *s, struct zt_storage *st);
 /* Let go of all values and gradients of the step. */
 void zt_stores_release(struct zt_step *s);
 
 /*
  * Where a kernel writes the gradient of one operand:
  *
- *      if (zt_sink_open(s, &dx, x, ZT_SINK_SAME)) {
+ *      if (zt_grad_sink_open(s, &dx, x, ZT_SINK_SAME)) {
  *          kernel(.dx = dx.view, .accumulate = dx.accumulate);
- *          zt_sink_close(s, &dx);
+ *          zt_grad_sink_close(s, &dx);
  *      }
  *
  * false: nobody wants it (view.data is NULL then), or the step failed. A gradient of
@@ -175,23 +186,25 @@ typedef enum zt_sink_kind {
     ZT_SINK_ANY,  /* the kernel writes either */
 } zt_sink_kind;
 
-struct zt_sink {
+struct zt_grad_sink {
     struct zt_view view;
-    bool accumulate; /* += ; false: what is there is rubbish */
+    bool accumulate; /* += ; false: what is there is not initialised */
     struct zt_tensor *t;
     void *temp;
 };
-bool zt_sink_open(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t,
-                  zt_sink_kind kind);
+bool zt_grad_sink_open(struct zt_step *s, struct zt_grad_sink *k, struct zt_tensor *t,
+                       zt_sink_kind kind);
 /* The same for a kernel that only adds: the memory starts at zero. */
-bool zt_sink_open_adding(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t,
-                         zt_sink_kind kind);
+bool zt_grad_sink_open_adding(struct zt_step *s, struct zt_grad_sink *k,
+                              struct zt_tensor *t, zt_sink_kind kind);
 /* The same for a kernel with several results, when another sink may be the same memory.
  */
-bool zt_sink_open_apart(struct zt_step *s, struct zt_sink *k, struct zt_tensor *t);
-/* Scratch shaped as t, for what a kernel writes and nobody wants. */
-void zt_sink_open_waste(struct zt_step *s, struct zt_sink *k, const struct zt_tensor *t);
-void zt_sink_close(struct zt_step *s, struct zt_sink *k);
+bool zt_grad_sink_open_apart(struct zt_step *s, struct zt_grad_sink *k,
+                             struct zt_tensor *t);
+/* Scratch shaped as t, for a gradient that a kernel writes and that is not needed. */
+void zt_grad_sink_open_discarded(struct zt_step *s, struct zt_grad_sink *k,
+                                 const struct zt_tensor *t);
+void zt_grad_sink_close(struct zt_step *s, struct zt_grad_sink *k);
 
 /*
  * When `ts` are neighbouring slices that together are all of one store without gradient
@@ -215,7 +228,7 @@ void zt_scratch_free(struct zt_step *s, void *p);
 /* ---- tape.c: nodes and calls ---- */
 
 /* True when an op on these needs a node; NULLs in the list are fine. */
-bool zt_wants_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in);
+bool zt_requires_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in);
 
 /*
  * Remember how `out` was made. `attr` (attr_bytes) is copied. Does nothing when no input
@@ -227,10 +240,10 @@ struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
                             const void *attr, size_t attr_bytes);
 
 /* Let go of the frame's values, but for those marked: they move to the frame `outer`. */
-void zt_frame_leave(struct zt_step *s, struct zt_store *outer);
+void zt_frame_leave(struct zt_step *s, struct zt_storage *outer);
 
 /* Backward of everything recorded, and the report of every block's gradients. */
-void zt_play(struct zt_step *s, struct zt_tensor *loss, float dloss);
+void zt_run_backward(struct zt_step *s, struct zt_tensor *loss, float dloss);
 
 /* Key of the next random op; `per_row` elements of each row of the global batch. */
 struct zt_philox zt_next_random(struct zt_step *s, int64_t per_row);
@@ -283,7 +296,14 @@ struct zt_tensor *zt_add_unfilled(struct zt_step *s, struct zt_tensor *terms[2])
 /* zt_linear() whose rows have room between them where that lets their memory begin well:
  * for the logits of an odd number of words. */
 struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
-                                   struct zt_tensor *w);
+                                   struct zt_tensor *w, unsigned flags);
+
+/* ---- constant.c ---- */
+
+/* The ends of a pass, and of the step. */
+void zt_constants_begin(struct zt_step *s);
+void zt_constants_end(struct zt_step *s);
+void zt_constants_close(struct zt_step *s);
 
 /* ---- cache.c ---- */
 
@@ -292,6 +312,10 @@ void zt_cache_extend(struct zt_step *s, struct zt_tensor **k, struct zt_tensor *
 /* A pass went well: its tokens are part of the past now. */
 void zt_cache_advance(struct zt_step *s);
 
-void zt_ropes_close(struct zt_step *s);
+/* The table for these frequencies, of at least so many positions. NULL: the step failed.
+ * */
+struct zt_rope_table *zt_rope_table(struct zt_step *s, const struct zt_rope *rope,
+                                    int64_t positions);
+void zt_rope_tables_close(struct zt_step *s);
 
 #endif

@@ -42,7 +42,7 @@ static bool still_ours(const struct zt_atomic_file *f)
            a.st_ino == b.st_ino;
 }
 
-static zt_err take_name(struct zt_atomic_file *f, struct zt_fault *fault)
+static zt_err create_temporary(struct zt_atomic_file *f, struct zt_fault *fault)
 {
     for (;;) {
         f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -64,7 +64,8 @@ static zt_err take_name(struct zt_atomic_file *f, struct zt_fault *fault)
     }
 }
 
-static zt_err claim(struct zt_atomic_file *f, int64_t bytes, struct zt_fault *fault)
+static zt_err reserve_space(struct zt_atomic_file *f, int64_t bytes,
+                            struct zt_fault *fault)
 {
     if (ftruncate(f->fd, 0) < 0)
         return cannot_write(f, errno, bytes, fault);
@@ -100,9 +101,9 @@ zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t b
     *f = (struct zt_atomic_file){.fd = -1};
     rc = set_names(f, path, fault);
     if (!rc)
-        rc = take_name(f, fault);
+        rc = create_temporary(f, fault);
     if (!rc)
-        rc = claim(f, bytes, fault);
+        rc = reserve_space(f, bytes, fault);
     if (rc)
         zt_atomic_file_release(f);
     return rc;

@@ -4,7 +4,8 @@
  * It is written as ".NAME.tmp" in the same folder and renamed at commit. The temporary
  * name is locked while in use and taken over when a killed process left one behind, so
  * leftovers never pile up.
- * Ownership: the caller owns the struct. Threads: one.
+ * Ownership: the caller owns the struct.
+ * Threads:   one.
  */
 #ifndef WORKER_CHECKPOINT_ATOMIC_FILE_H
 #define WORKER_CHECKPOINT_ATOMIC_FILE_H
@@ -18,7 +19,7 @@ struct zt_atomic_file {
 };
 
 /*
- * `bytes`: what will be written, claimed on the disk at once where the file system can;
+ * `bytes`: what will be written, reserved on the disk at once where the file system can;
  * 0: not known. ZT_E_CANTCREATE; the struct is then released already.
  */
 zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t bytes,
@@ -29,7 +30,7 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
 /* Data to the disk: the slow half of a commit. Optional before publish. */
 zt_err zt_atomic_file_sync(struct zt_atomic_file *f,
                            struct zt_fault *fault) ZT_MUST_CHECK;
-/* Sync, take the name, sync the folder. */
+/* Sync, rename to the final name, sync the folder. */
 zt_err zt_atomic_file_publish(struct zt_atomic_file *f,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 /* Removes the temporary file unless published. A zeroed struct with fd -1 is fine. */

@@ -3,7 +3,8 @@
  *
  * Keys may name nested members with dots ("rope_scaling.factor"). A key that is missing
  * or null gives the default; one of another type is an error that names file and key.
- * Ownership: strings belong to the open config. Threads: one.
+ * Ownership: strings belong to the open config.
+ * Threads:   one.
  */
 #ifndef WORKER_CHECKPOINT_HF_CONFIG_H
 #define WORKER_CHECKPOINT_HF_CONFIG_H

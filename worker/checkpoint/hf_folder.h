@@ -23,30 +23,31 @@ struct zt_hf_folder;
  * found in its shard here. ZT_E_NOINPUT: nothing to read, or a shard is missing;
  * ZT_E_UNSUPPORTED: only pickled weights; ZT_E_FORMAT: a malformed file.
  */
-zt_err zt_hf_open(const char *path, struct zt_hf_folder **out,
-                  struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_hf_close(struct zt_hf_folder *hf); /* NULL is fine */
+zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_hf_folder_close(struct zt_hf_folder *hf); /* NULL is fine */
 
-/* Tensors of all shards; zt_hf_find: NULL when there is none of that name. */
-int zt_hf_count(const struct zt_hf_folder *hf);
-const struct zt_st_tensor *zt_hf_at(const struct zt_hf_folder *hf, int i);
-const struct zt_st_tensor *zt_hf_find(const struct zt_hf_folder *hf, const char *name);
+/* Tensors of all shards; zt_hf_folder_find: NULL when there is none of that name. */
+int zt_hf_folder_count(const struct zt_hf_folder *hf);
+const struct zt_safetensors_tensor *zt_hf_folder_at(const struct zt_hf_folder *hf, int i);
+const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder *hf,
+                                                      const char *name);
 
 /* The folder, for its other files (config.json): never NULL, no slash at the end. */
-const char *zt_hf_dir(const struct zt_hf_folder *hf);
+const char *zt_hf_folder_dir(const struct zt_hf_folder *hf);
 
 /*
  * Write weights into a folder, which is created when missing (not its parents): one
  * model.safetensors, or shards of at most `shard_bytes` (a larger tensor has its own)
- * and their index. Use: open, put all data in the order of the declarations, commit,
- * close. Weights of an earlier save in the folder are replaced at commit. Each file is
- * replaced in one instant; a kill between the replacements of a sharded save can leave
- * the folder mixed, so who needs all or nothing writes to a new folder and renames it.
- * Errors as zt_st_writer_open().
+ * and their index. The order of calls: open, put all data in the order of the
+ * declarations, commit, close. Weights of an earlier save in the folder are replaced at
+ * commit. Each file is replaced atomically; a kill between the replacements of a sharded
+ * save can leave the folder mixed, so a caller that needs all or nothing writes to a new
+ * folder and renames it. Errors as zt_safetensors_writer_open().
  */
 struct zt_hf_writer;
-zt_err zt_hf_writer_open(const char *dir, const struct zt_st_decl *decls, int num_decls,
-                         int64_t shard_bytes, struct zt_hf_writer **out,
+zt_err zt_hf_writer_open(const char *dir, const struct zt_safetensors_decl *decls,
+                         int num_decls, int64_t shard_bytes, struct zt_hf_writer **out,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_hf_writer_put(struct zt_hf_writer *w, const void *data, size_t bytes,
                         struct zt_fault *fault) ZT_MUST_CHECK;

@@ -6,7 +6,7 @@
  *
  * Reading believes nothing: every rule of the format is checked when a file is opened,
  * and each refusal names the file, the tensor and the rule.
- * Ownership: what zt_st_at() and zt_st_find() return belongs to the open file.
+ * Ownership: what zt_safetensors_at() and zt_safetensors_find() return belongs to the open file.
  * Threads:   an open file may be read by several; a writer belongs to one.
  */
 #ifndef WORKER_CHECKPOINT_SAFETENSORS_H
@@ -16,7 +16,7 @@
 
 /* ---- reading ---- */
 
-struct zt_st_tensor {
+struct zt_safetensors_tensor {
     const char *name;
     const char *type;     /* as in the file: "F32", "BF16", "F8_E4M3" ... */
     bool loadable;        /* `dtype` stands for `type`; false: listed only */
@@ -29,31 +29,34 @@ struct zt_st_tensor {
     const char *path;    /* the file it is in */
 };
 
-struct zt_st_file;
+struct zt_safetensors_file;
 
 /* ZT_E_NOINPUT: missing or unreadable; ZT_E_FORMAT: breaks a rule of the format. */
-zt_err zt_st_open(const char *path, struct zt_st_file **out,
-                  struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_st_close(struct zt_st_file *f); /* NULL is fine */
+zt_err zt_safetensors_open(const char *path, struct zt_safetensors_file **out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_safetensors_close(struct zt_safetensors_file *f); /* NULL is fine */
 
 /* Tensors in the order of their data. NULL when there is none of that name. */
-int zt_st_count(const struct zt_st_file *f);
-const struct zt_st_tensor *zt_st_at(const struct zt_st_file *f, int i);
-const struct zt_st_tensor *zt_st_find(const struct zt_st_file *f, const char *name);
+int zt_safetensors_count(const struct zt_safetensors_file *f);
+const struct zt_safetensors_tensor *zt_safetensors_at(const struct zt_safetensors_file *f,
+                                                      int i);
+const struct zt_safetensors_tensor *zt_safetensors_find(
+    const struct zt_safetensors_file *f, const char *name);
 
 /* A value of __metadata__; NULL when it is not there. */
-const char *zt_st_metadata(const struct zt_st_file *f, const char *key);
+const char *zt_safetensors_metadata(const struct zt_safetensors_file *f, const char *key);
 
 /*
  * Elements [first, first + n) as floats; exact, for F32, BF16 and F16 tensors.
  * ZT_E_UNSUPPORTED for another type, ZT_E_ARG outside the tensor.
  */
-zt_err zt_st_read_f32(const struct zt_st_tensor *t, int64_t first, int64_t n, float *out,
-                      struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_read_f32(const struct zt_safetensors_tensor *t, int64_t first,
+                               int64_t n, float *out,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- writing ---- */
 
-struct zt_st_decl {
+struct zt_safetensors_decl {
     const char *name;
     zt_dtype dtype;
     int ndim;
@@ -61,27 +64,31 @@ struct zt_st_decl {
 };
 
 /* Bytes of the tensor's data. ZT_E_ARG: a bad dtype, axis, or a size past int64. */
-zt_err zt_st_decl_bytes(const struct zt_st_decl *d, int64_t *out,
-                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_decl_bytes(const struct zt_safetensors_decl *d, int64_t *out,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
-struct zt_st_writer;
+struct zt_safetensors_writer;
 
 /*
  * Declare all tensors, then append their data in that order, in pieces of any size. The
  * file appears under `path` only at commit, whole and synced: until then it is a hidden
  * neighbour, which close removes. Memory held does not depend on the size of the data.
  * ZT_E_CANTCREATE: the place cannot be written, or the disk is full (space for the whole
- * file is claimed at open where the file system can); ZT_E_ARG: a bad declaration, or
+ * file is reserved at open where the file system can); ZT_E_ARG: a bad declaration, or
  * more or fewer bytes than declared.
  */
-zt_err zt_st_writer_open(const char *path, const struct zt_st_decl *decls, int num_decls,
-                         struct zt_st_writer **out, struct zt_fault *fault) ZT_MUST_CHECK;
-zt_err zt_st_writer_put(struct zt_st_writer *w, const void *data, size_t bytes,
-                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_writer_open(const char *path,
+                                  const struct zt_safetensors_decl *decls, int num_decls,
+                                  struct zt_safetensors_writer **out,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
+                                 size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Optional, after all data: bring them to the disk, the slow half of a commit. */
-zt_err zt_st_writer_sync(struct zt_st_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
-zt_err zt_st_writer_commit(struct zt_st_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_writer_sync(struct zt_safetensors_writer *w,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_safetensors_writer_commit(struct zt_safetensors_writer *w,
+                                    struct zt_fault *fault) ZT_MUST_CHECK;
 /* Free the writer; without a successful commit nothing is left on disk. NULL is fine. */
-void zt_st_writer_close(struct zt_st_writer *w);
+void zt_safetensors_writer_close(struct zt_safetensors_writer *w);
 
 #endif

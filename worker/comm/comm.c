@@ -1,7 +1,8 @@
-#include "worker/comm/comm_private.h"
+/* comm.c -- opening, closing and running calls, for every engine. */
+#include "worker/comm/private.h"
 
-#include "common/event.h"
-#include "common/trace.h"
+#include "common/message/event.h"
+#include "common/trace/trace.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -53,8 +54,10 @@ zt_err zt_comm_open(const struct zt_comm_config *cfg, struct zt_comm **out,
     if (!c)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     rc = zt_comm_engine_find(cfg, &c->engine, fault);
-    if (!rc)
+    if (!rc) {
+        c->ops = &c->engine->ops;
         rc = c->engine->open(cfg, &c->self, fault);
+    }
     if (rc) {
         zt_comm_free(c);
         return rc;
@@ -73,7 +76,7 @@ void zt_comm_close(struct zt_comm *c)
         assert(c->family->num_members == 1); /* groups go first */
         zt_progress_close(c->family->progress);
     }
-    c->engine->close(c->self);
+    c->ops->close(c->self);
     zt_comm_free(c);
 }
 
@@ -89,27 +92,29 @@ int zt_comm_world(const struct zt_comm *c)
 
 const char *zt_comm_engine_name(const struct zt_comm *c)
 {
-    return c->engine->name;
+    return c->engine ? c->engine->name : c->device_engine->name;
 }
 
 bool zt_comm_can_share(const struct zt_comm *c)
 {
+    if (!c->engine)
+        return false;
     return c->engine->shares ? c->engine->shares(c->self) : c->engine->can_share;
 }
 
 struct zt_comm *zt_comm_host(struct zt_comm *c)
 {
-    return c->engine->host ? c->engine->host(c->self) : c;
+    return c->device_engine ? c->device_engine->host(c->self) : c;
 }
 
 void zt_comm_abort(struct zt_comm *c, int rank)
 {
-    c->engine->abort(c->self, rank);
+    c->ops->abort(c->self, rank);
 }
 
 bool zt_comm_failed(const struct zt_comm *c, struct zt_fault *fault)
 {
-    return c->engine->failed(c->self, fault);
+    return c->ops->failed(c->self, fault);
 }
 
 /* ---------------------------------------------------------------- running a call */
@@ -120,7 +125,7 @@ zt_err zt_comm_dead_error(const struct zt_comm *c, struct zt_fault *fault)
     return c->dead;
 }
 
-static void die(struct zt_comm *c, zt_err rc)
+static void mark_dead(struct zt_comm *c, zt_err rc)
 {
     c->dead = rc;
     c->dead_fault.code = rc;
@@ -132,7 +137,7 @@ static zt_err is_dead(struct zt_comm *c)
     for (const struct zt_comm *p = c->parent; !c->dead && p; p = p->parent)
         if (p->dead) {
             c->dead_fault = p->dead_fault;
-            die(c, p->dead);
+            mark_dead(c, p->dead);
         }
     return c->dead;
 }
@@ -146,11 +151,12 @@ zt_err zt_comm_run_now(struct zt_comm *c, const struct zt_comm_call *call)
     zt_trace_begin_with("comm", zt_comm_op_name(call->op), "elements",
                         (int64_t)call->count);
     zt_event_collective(call->op, true);
-    rc = c->engine->run(c->self, call, &c->dead_fault);
+    rc = c->engine ? c->engine->run(c->self, call, &c->dead_fault)
+                   : c->device_engine->queue(c->self, call, &c->dead_fault);
     zt_event_collective(call->op, false);
     zt_trace_end();
     if (rc)
-        die(c, rc);
+        mark_dead(c, rc);
     return rc;
 }
 
@@ -168,7 +174,7 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Where may recv begin, given send? Apart from it, or as comm.h allows. */
+/* send and recv do not overlap, or only as comm.h allows. */
 static zt_err check_overlap(const struct zt_comm *c, const struct zt_comm_call *call,
                             struct zt_fault *fault)
 {
@@ -220,10 +226,10 @@ static zt_err check_call(const struct zt_comm *c, const struct zt_comm_call *cal
         return zt_fault_set(fault, ZT_E_ARG, "comm: %s: no buffer", name);
     if (call->count && check_overlap(c, call, fault))
         return ZT_E_ARG;
-    return c->engine->check ? c->engine->check(c->self, call, fault) : ZT_OK;
+    return c->ops->check ? c->ops->check(c->self, call, fault) : ZT_OK;
 }
 
-/* Of an engine that queues: the call is on its way. */
+/* On a device: the call is queued. */
 static zt_err queue_now(struct zt_comm *c, struct zt_comm_call *call,
                         struct zt_fault *fault)
 {
@@ -231,15 +237,15 @@ static zt_err queue_now(struct zt_comm *c, struct zt_comm_call *call,
     return zt_comm_run_now(c, call) ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
 
-/* What the device's main stream does next comes after that call. */
+/* Make the device's main stream wait for that call. */
 static zt_err await_now(struct zt_comm *c, uint64_t number, struct zt_fault *fault)
 {
     zt_err rc = is_dead(c);
 
     if (!rc) {
-        rc = c->engine->await(c->self, number, &c->dead_fault);
+        rc = c->device_engine->await(c->self, number, &c->dead_fault);
         if (rc)
-            die(c, rc);
+            mark_dead(c, rc);
     }
     return rc ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
@@ -251,7 +257,7 @@ static zt_err run_blocking(struct zt_comm *c, struct zt_comm_call *call,
 
     if (rc)
         return rc;
-    if (c->engine->await) {
+    if (c->device_engine) {
         rc = queue_now(c, call, fault);
         return rc ? rc : await_now(c, call->number, fault);
     }
@@ -265,7 +271,7 @@ static zt_err start(struct zt_comm *c, struct zt_comm_call *call, zt_comm_handle
     struct zt_comm_family *f = c->family;
     zt_err rc = check_call(c, call, fault);
 
-    if (!rc && c->engine->await) {
+    if (!rc && c->device_engine) {
         rc = queue_now(c, call, fault);
         if (!rc)
             *out = call->number;
@@ -291,47 +297,48 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
         return zt_fault_set(fault, ZT_E_ARG, "comm: wait for call %llu of %llu",
                             (unsigned long long)handle,
                             (unsigned long long)c->family->issued);
-    if (c->engine->await)
+    if (c->device_engine)
         return await_now(c, handle, fault);
     zt_progress_wait(c->family->progress, handle);
     dead_from = atomic_load(&c->dead_from);
     return dead_from && handle >= dead_from ? zt_comm_dead_error(c, fault) : ZT_OK;
 }
 
-zt_err zt_comm_outcome(struct zt_comm *c, zt_err rc, struct zt_fault *fault)
+zt_err zt_comm_finish_alloc(struct zt_comm *c, zt_err rc, struct zt_fault *fault)
 {
     if (rc && fault)
         *fault = c->dead_fault;
     if (rc && rc != ZT_E_NOMEM)
-        die(c, rc);
+        mark_dead(c, rc);
     return rc;
 }
 
-static zt_err take_memory(struct zt_comm *c, size_t bytes, bool shared, void **out,
-                          struct zt_fault *fault)
+static zt_err alloc(struct zt_comm *c, size_t bytes, bool shared, void **out,
+                    struct zt_fault *fault)
 {
     zt_err rc;
 
     if (shared && !zt_comm_can_share(c))
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "comm: ranks of engine %s have no memory in common",
-                            c->engine->name);
+                            zt_comm_engine_name(c));
     zt_comm_drain(c);
     if (is_dead(c))
         return zt_comm_dead_error(c, fault);
-    rc = c->engine->alloc(c->self, bytes, shared, out, &c->dead_fault);
-    return zt_comm_outcome(c, rc, fault);
+    rc = c->engine ? c->engine->alloc(c->self, bytes, shared, out, &c->dead_fault)
+                   : c->device_engine->alloc(c->self, bytes, out, &c->dead_fault);
+    return zt_comm_finish_alloc(c, rc, fault);
 }
 
 zt_err zt_comm_alloc(struct zt_comm *c, size_t bytes, void **out, struct zt_fault *fault)
 {
-    return take_memory(c, bytes, false, out, fault);
+    return alloc(c, bytes, false, out, fault);
 }
 
 zt_err zt_comm_alloc_shared(struct zt_comm *c, size_t bytes, void **out,
                             struct zt_fault *fault)
 {
-    return take_memory(c, bytes, true, out, fault);
+    return alloc(c, bytes, true, out, fault);
 }
 
 /* ---------------------------------------------------------------- the collectives */

@@ -1,22 +1,21 @@
 /*
- * engine.h -- what carries the collectives: one file, one const table, one line in
- * engine.c.
+ * engine.h -- what carries out the collectives: one file, one const table, one line in
+ * engines.c.
  *
- * The front (comm.c) has checked every argument, numbers the calls, and runs one at a
- * time: the application's thread, or the progress thread, never both at once, nor two of
- * a communicator and its groups. An engine sees calls only, so a wrapper (faulty.c) or a
+ * comm.c has checked every argument, numbers the calls, and runs one at a time: on the
+ * application's thread or on the progress thread, never on both at once, nor two of a
+ * communicator and its groups. An engine sees calls only, so a wrapper (faulty.c) or a
  * queue (progress.c) needs one function.
- * Failure: an error from run() means the communicator is dead; the front runs no more.
+ * Failure: an error from run() or queue() means that the communicator is dead; comm.c
+ * makes no more calls.
  */
 #ifndef WORKER_COMM_ENGINE_H
 #define WORKER_COMM_ENGINE_H
 
 #include "worker/comm/comm.h"
 
-#define ZT_COMM_ENGINE_ABI 3u
-
 typedef enum zt_comm_op {
-    ZT_COMM_OPEN,  /* the first meeting of the ranks, numbered like a call */
+    ZT_COMM_OPEN,  /* the ranks connect; numbered like a call */
     ZT_COMM_ALLOC, /* count: bytes */
     ZT_COMM_SPLIT, /* into groups; the front has exchanged who goes where */
     ZT_COMM_ALL_REDUCE,
@@ -41,50 +40,71 @@ struct zt_comm_call {
     int root;
     size_t count;    /* elements per rank */
     bool background; /* on the progress thread, beside work: wait asleep, do not spin */
-    uint64_t number; /* of an engine that queues: what await() is given */
+    uint64_t number; /* on a device: what await() is given */
     const void *send;
     void *recv;
 };
 
-struct zt_comm_engine {
-    uint32_t abi;     /* ZT_COMM_ENGINE_ABI */
-    const char *name; /* as zt_comm_config.engine spells it, up to a ':' */
-    bool can_share;   /* alloc() knows `shared`: all ranks see one memory */
+/* What the engines for the host and those for a device have in common. */
+struct zt_comm_engine_ops {
+    void (*close)(void *self); /* also of a group, which is closed first; NULL is fine */
+    /*
+     * All ranks of `self` call it: `members` (num_members ranks of `self` in the order of
+     * the group, the caller being members[my_index]) become group `group_id`, counted
+     * from 0 among the groups of this split. ZT_E_NOMEM as in alloc().
+     */
+    zt_err (*split)(void *self, const int *members, int num_members, int my_index,
+                    int group_id, void **group_self, struct zt_fault *fault);
+    void (*abort)(void *self, int rank); /* any thread, signal handlers too */
+    bool (*failed)(const void *self, struct zt_fault *fault); /* as zt_comm_failed() */
+    /* optional: ZT_E_ARG for what this engine cannot do; breaks nothing */
+    zt_err (*check)(const void *self, const struct zt_comm_call *call,
+                    struct zt_fault *fault);
+};
 
+/* An engine for memory of the host. */
+struct zt_comm_engine {
+    struct zt_comm_engine_ops ops;
+    const char *name;    /* as zt_comm_config.engine spells it, up to a ':' */
+    bool can_share;      /* alloc() knows `shared`: all ranks map the same memory */
+    zt_comm_needs needs; /* what open() wants of the configuration */
+
+    /* Whether "auto" takes it for this configuration, if no engine before it is taken.
+     * optional: NULL is never */
+    bool (*is_default)(const struct zt_comm_config *cfg);
     zt_err (*open)(const struct zt_comm_config *cfg, void **self, struct zt_fault *fault);
-    void (*close)(void *self); /* a group, too, which goes first; NULL is fine */
     /*
      * Page-aligned zeroed memory, freed by close(): a piece per rank, or with `shared`
      * one piece for all. ZT_E_NOMEM, on all ranks alike, breaks nothing.
      */
     zt_err (*alloc)(void *self, size_t bytes, bool shared, void **out,
                     struct zt_fault *fault);
+    /* Returns when the call is complete. */
     zt_err (*run)(void *self, const struct zt_comm_call *call, struct zt_fault *fault);
-    /*
-     * All ranks of `self` call it: `members` (num_members ranks of `self` in the order of
-     * the group, the caller being members[my_index]) become group `group_id`, counted
-     * from 0 among the groups of this split. ZT_E_NOMEM as above.
-     */
-    zt_err (*split)(void *self, const int *members, int num_members, int my_index,
-                    int group_id, void **group_self, struct zt_fault *fault);
-    void (*abort)(void *self, int rank); /* any thread, signal handlers too */
-    bool (*failed)(const void *self, struct zt_fault *fault); /* as zt_comm_failed() */
     /* optional: whether this instance can share, where `can_share` depends on it */
     bool (*shares)(const void *self);
-    /* optional: ZT_E_ARG for what this engine cannot do; breaks nothing */
-    zt_err (*check)(const void *self, const struct zt_comm_call *call,
-                    struct zt_fault *fault);
-    /*
-     * Of an engine that queues, for memory of a device; its open is NULL. run() returns
-     * when the call is queued; calls are numbered from 1 over a communicator and its
-     * groups. await() makes the device's main stream wait for call `number`.
-     */
+};
+
+/* An engine for memory of a device: it queues calls on a stream. */
+struct zt_comm_device_engine {
+    struct zt_comm_engine_ops ops;
+    const char *name;
+
+    zt_err (*open)(const struct zt_device_comm_config *cfg, void **self,
+                   struct zt_fault *fault);
+    /* Memory of the device, freed by close(). ZT_E_NOMEM as above. */
+    zt_err (*alloc)(void *self, size_t bytes, void **out, struct zt_fault *fault);
+    /* Returns when the call is queued; call->number counts from 1 over a communicator and
+     * its groups. */
+    zt_err (*queue)(void *self, const struct zt_comm_call *call, struct zt_fault *fault);
+    /* Makes the device's main stream wait for call `number`. */
     zt_err (*await)(void *self, uint64_t number, struct zt_fault *fault);
     struct zt_comm *(*host)(const void *self); /* as zt_comm_host() */
 };
 
 extern const struct zt_comm_engine zt_comm_solo, zt_comm_shm, zt_comm_mpi, zt_comm_tcp,
     zt_comm_faulty;
+extern const struct zt_comm_device_engine zt_comm_nccl;
 
 /* The engine for this configuration. ZT_E_UNSUPPORTED: no such name. */
 zt_err zt_comm_engine_find(const struct zt_comm_config *cfg,

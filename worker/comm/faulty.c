@@ -1,8 +1,8 @@
 /*
- * faulty.c -- another engine that breaks when told to, for tests.
+ * faulty.c -- wraps another engine and fails on request, for tests.
  *
  * "faulty:3:shm" is shm whose third call fails as a rank that broke would: this rank gets
- * ZT_E_PEER, and its peers are told to stop. Calls are counted over a communicator and
+ * ZT_E_PEER, and its peers are aborted. Calls are counted over a communicator and
  * its groups: zt_comm_alloc(), a collective, and two for zt_comm_split(), which exchanges
  * the colors first.
  */
@@ -15,7 +15,7 @@ struct faulty {
     const struct zt_comm_engine *engine;
     void *inner;
     struct faulty *root; /* itself, or of a group: what it was split from */
-    long left;           /* root: calls until the failing one, which is 1 */
+    long calls_left;     /* root: calls until the failing one, which is 1 */
     int rank;
 };
 
@@ -37,7 +37,7 @@ static zt_err faulty_open(const struct zt_comm_config *cfg, void **self,
     if (!f)
         return zt_fault_set(fault, ZT_E_NOMEM, "comm: out of memory");
     f->root = f;
-    f->left = nth;
+    f->calls_left = nth;
     f->rank = cfg->rank;
     inner.engine = end + 1;
     rc = zt_comm_engine_find(&inner, &f->engine, fault);
@@ -57,19 +57,19 @@ static void faulty_close(void *self)
 
     if (!f)
         return;
-    f->engine->close(f->inner);
+    f->engine->ops.close(f->inner);
     free(f);
 }
 
-static zt_err due(struct faulty *f, struct zt_fault *fault)
+static zt_err fails_now(struct faulty *f, struct zt_fault *fault)
 {
     struct faulty *root = f->root;
 
-    if (root->left > 0)
-        root->left--;
-    if (root->left)
+    if (root->calls_left > 0)
+        root->calls_left--;
+    if (root->calls_left)
         return ZT_OK;
-    root->engine->abort(root->inner, root->rank);
+    root->engine->ops.abort(root->inner, root->rank);
     return zt_fault_set(fault, ZT_E_PEER, "comm: rank %d fails here on request",
                         root->rank);
 }
@@ -78,7 +78,7 @@ static zt_err faulty_alloc(void *self, size_t bytes, bool shared, void **out,
                            struct zt_fault *fault)
 {
     struct faulty *f = self;
-    zt_err rc = due(f, fault);
+    zt_err rc = fails_now(f, fault);
 
     return rc ? rc : f->engine->alloc(f->inner, bytes, shared, out, fault);
 }
@@ -87,7 +87,7 @@ static zt_err faulty_run(void *self, const struct zt_comm_call *call,
                          struct zt_fault *fault)
 {
     struct faulty *f = self;
-    zt_err rc = due(f, fault);
+    zt_err rc = fails_now(f, fault);
 
     return rc ? rc : f->engine->run(f->inner, call, fault);
 }
@@ -96,13 +96,13 @@ static zt_err faulty_split(void *self, const int *members, int num_members, int 
                            int group_id, void **group_self, struct zt_fault *fault)
 {
     struct faulty *f = self, *group = calloc(1, sizeof(*group));
-    zt_err rc = due(f, fault);
+    zt_err rc = fails_now(f, fault);
 
     if (!rc && !group)
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "comm: out of memory");
     if (!rc)
-        rc = f->engine->split(f->inner, members, num_members, my_index, group_id,
-                              &group->inner, fault);
+        rc = f->engine->ops.split(f->inner, members, num_members, my_index, group_id,
+                                  &group->inner, fault);
     if (rc) {
         free(group);
         return rc;
@@ -125,25 +125,25 @@ static void faulty_abort(void *self, int rank)
 {
     struct faulty *f = self;
 
-    f->engine->abort(f->inner, rank);
+    f->engine->ops.abort(f->inner, rank);
 }
 
 static bool faulty_failed(const void *self, struct zt_fault *fault)
 {
     const struct faulty *f = self;
 
-    return f->engine->failed(f->inner, fault);
+    return f->engine->ops.failed(f->inner, fault);
 }
 
 const struct zt_comm_engine zt_comm_faulty = {
-    .abi = ZT_COMM_ENGINE_ABI,
+    .ops = {.close = faulty_close,
+            .split = faulty_split,
+            .abort = faulty_abort,
+            .failed = faulty_failed},
     .name = "faulty",
+    .needs = ZT_COMM_NEEDS_NOTHING,
     .open = faulty_open,
-    .close = faulty_close,
     .alloc = faulty_alloc,
     .run = faulty_run,
-    .split = faulty_split,
-    .abort = faulty_abort,
-    .failed = faulty_failed,
     .shares = faulty_shares,
 };

@@ -1,6 +1,6 @@
 #include "worker/comm/progress.h"
 
-#include "common/trace.h"
+#include "common/trace/trace.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 #define RING 64u /* calls that may be queued; a power of two */
 
-struct entry {
+struct queued_call {
     struct zt_comm *c;
     struct zt_comm_call call;
 };
@@ -20,7 +20,7 @@ struct zt_progress {
     pthread_t thread;
     pthread_mutex_t lock; /* the ring, `pushed` and `stop`; not held while a call runs */
     pthread_cond_t work, progress;
-    struct entry ring[RING];
+    struct queued_call ring[RING];
     uint64_t pushed;
     _Atomic uint64_t done; /* written under the lock, read without */
     bool stop;
@@ -29,7 +29,7 @@ struct zt_progress {
 static void *serve(void *arg)
 {
     struct zt_progress *p = arg;
-    const struct entry *e;
+    const struct queued_call *e;
     uint64_t next = 1;
 
     zt_trace_thread("comm");
@@ -100,7 +100,7 @@ uint64_t zt_progress_push(struct zt_progress *p, struct zt_comm *c,
     while (p->pushed - atomic_load(&p->done) == RING)
         pthread_cond_wait(&p->progress, &p->lock);
     number = ++p->pushed;
-    p->ring[number % RING] = (struct entry){c, *call};
+    p->ring[number % RING] = (struct queued_call){c, *call};
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);
     return number;

@@ -29,7 +29,7 @@ void zt_progress_close(struct zt_progress *p);
 uint64_t zt_progress_push(struct zt_progress *p, struct zt_comm *c,
                           const struct zt_comm_call *call);
 
-/* Until call `number` has run, or all that were pushed. */
+/* Wait until call `number` has run, or all that were pushed. */
 void zt_progress_wait(struct zt_progress *p, uint64_t number);
 void zt_progress_drain(struct zt_progress *p);
 

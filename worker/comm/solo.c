@@ -1,11 +1,11 @@
 /*
  * solo.c -- a world of one: the slow, obvious meaning of every collective.
  *
- * Nothing moves but from send to recv; a sum of one term is scaled and rounded, one
+ * Data moves from send to recv only; a sum of one term is scaled and rounded, one
  * element at a time, with the definitions of half.h.
  */
 #include "worker/comm/engine.h"
-#include "worker/comm/fold.h"
+#include "worker/comm/reduce.h"
 #include "common/half.h"
 
 #include <errno.h>
@@ -15,15 +15,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct region {
-    struct region *next;
+struct solo_region {
+    struct solo_region *next;
     void *at;
     size_t bytes;
 };
 
 struct solo {
     struct solo *root; /* itself, or of a group: what it was split from */
-    struct region *regions;
+    struct solo_region *regions;
     _Atomic int blamed; /* root: rank + 1 once aborted */
 };
 
@@ -50,11 +50,11 @@ static zt_err solo_open(const struct zt_comm_config *cfg, void **self,
 static void solo_close(void *self)
 {
     struct solo *s = self;
-    struct region *next;
+    struct solo_region *next;
 
     if (!s)
         return;
-    for (struct region *r = s->regions; r; r = next) {
+    for (struct solo_region *r = s->regions; r; r = next) {
         next = r->next;
         munmap(r->at, r->bytes);
         free(r);
@@ -66,7 +66,7 @@ static zt_err solo_alloc(void *self, size_t bytes, bool shared, void **out,
                          struct zt_fault *fault)
 {
     struct solo *s = self;
-    struct region *r = malloc(sizeof(*r));
+    struct solo_region *r = malloc(sizeof(*r));
 
     (void)shared; /* a world of one shares with itself */
     if (!r)
@@ -146,15 +146,21 @@ static bool solo_failed(const void *self, struct zt_fault *fault)
     return blamed != 0;
 }
 
+static bool solo_is_default(const struct zt_comm_config *cfg)
+{
+    return cfg->world == 1;
+}
+
 const struct zt_comm_engine zt_comm_solo = {
-    .abi = ZT_COMM_ENGINE_ABI,
+    .ops = {.close = solo_close,
+            .split = solo_split,
+            .abort = solo_abort,
+            .failed = solo_failed},
     .name = "solo",
     .can_share = true,
+    .needs = ZT_COMM_NEEDS_NOTHING,
+    .is_default = solo_is_default,
     .open = solo_open,
-    .close = solo_close,
     .alloc = solo_alloc,
     .run = solo_run,
-    .split = solo_split,
-    .abort = solo_abort,
-    .failed = solo_failed,
 };

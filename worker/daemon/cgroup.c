@@ -81,7 +81,7 @@ static void remove_folder(const char *path)
         usleep(1000);
 }
 
-static void clear_left(const char *parent)
+static void remove_stale_groups(const char *parent)
 {
     DIR *d = opendir(parent);
     struct dirent *e;
@@ -130,7 +130,7 @@ void zt_cgroup_open(struct zt_cgroup *g)
     if (!find_mount(mount, sizeof(mount)) || !find_own(own, sizeof(own)))
         return;
     snprintf(parent, sizeof(parent), "%s%s", mount, strcmp(own, "/") == 0 ? "" : own);
-    clear_left(parent);
+    remove_stale_groups(parent);
     if (make(g, parent))
         return;
     zt_debug("daemon", "no control group below %s: %s", parent, strerror(errno));

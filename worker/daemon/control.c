@@ -1,15 +1,16 @@
-/* What zlaunch says to this node, and whether it is still there. */
+/* control.c -- the frames that zlaunch sends, and whether it is still there. */
 #include "worker/daemon/node.h"
 
-#include "common/jsonline.h"
+#include "common/json/line.h"
 #include "common/log.h"
 #include "common/proc.h"
-#include "worker/daemon/look.h"
+#include "worker/daemon/inspect.h"
 
 #include <signal.h>
 #include <string.h>
 
-static zt_err on_job(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+static zt_err on_job(struct zt_daemon_node *n, const struct zt_frame *f,
+                     struct zt_fault *fault)
 {
     zt_err rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
 
@@ -36,7 +37,8 @@ static int signal_of(const json_t *o)
     return sig > 0 && sig < NSIG ? (int)sig : 0;
 }
 
-static zt_err on_stop(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+static zt_err on_stop(struct zt_daemon_node *n, const struct zt_frame *f,
+                      struct zt_fault *fault)
 {
     json_t *o = zt_json_object(f->body, f->body_bytes);
     int sig = signal_of(o);
@@ -49,7 +51,7 @@ static zt_err on_stop(struct zt_node *n, const struct zt_frame *f, struct zt_fau
     return ZT_OK;
 }
 
-static zt_err on_signal(struct zt_node *n, const struct zt_frame *f,
+static zt_err on_signal(struct zt_daemon_node *n, const struct zt_frame *f,
                         struct zt_fault *fault)
 {
     json_t *o = zt_json_object(f->body, f->body_bytes);
@@ -63,7 +65,8 @@ static zt_err on_signal(struct zt_node *n, const struct zt_frame *f,
 }
 
 /* That it came is what counts: see on_read(). */
-static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+static zt_err on_ping(struct zt_daemon_node *n, const struct zt_frame *f,
+                      struct zt_fault *fault)
 {
     (void)n;
     (void)f;
@@ -72,7 +75,8 @@ static zt_err on_ping(struct zt_node *n, const struct zt_frame *f, struct zt_fau
 }
 
 /* The answer of a rank that does not listen. */
-static void refuse_ask(struct zt_node *n, const struct zt_local_rank *r, int64_t id)
+static void answer_for_rank(struct zt_daemon_node *n, const struct zt_local_rank *r,
+                            int64_t id)
 {
     json_t *o = json_object();
     struct zt_buf body;
@@ -91,55 +95,58 @@ static void refuse_ask(struct zt_node *n, const struct zt_local_rank *r, int64_t
     json_decref(o);
 }
 
-static zt_err on_look(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+static zt_err on_inspect(struct zt_daemon_node *n, const struct zt_frame *f,
+                         struct zt_fault *fault)
 {
     (void)f;
     (void)fault;
     for (int i = 0; i < n->num_started; i++)
         if (n->ranks[i].alive)
             zt_node_send_json(
-                n, ZT_FRAME_LOOKED,
-                zt_look_at(n->ranks[i].rank, n->ranks[i].pid, &n->phases[i]));
+                n, ZT_FRAME_INSPECTED,
+                zt_inspect_rank(n->ranks[i].rank, n->ranks[i].pid, &n->phases[i]));
     return ZT_OK;
 }
 
 /* Handed on as it is; a rank that cannot take it has that said for it. */
-static zt_err on_ask(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault)
+static zt_err on_request(struct zt_daemon_node *n, const struct zt_frame *f,
+                         struct zt_fault *fault)
 {
     json_t *o = zt_json_object(f->body, f->body_bytes);
     int64_t id = zt_json_get_int(o, "id", 0);
 
     json_decref(o);
     if (id <= 0)
-        return zt_fault_set(fault, ZT_E_FORMAT, "ASK frame: no id");
+        return zt_fault_set(fault, ZT_E_FORMAT, "REQUEST frame: no id");
     for (int i = 0; i < n->num_started; i++)
-        if (n->ranks[i].alive && !zt_output_ask(&n->ranks[i], f->body, f->body_bytes))
-            refuse_ask(n, &n->ranks[i], id);
+        if (n->ranks[i].alive &&
+            !zt_output_send_request(&n->ranks[i], f->body, f->body_bytes))
+            answer_for_rank(n, &n->ranks[i], id);
     return ZT_OK;
 }
 
-static zt_err on_pmi_pairs(struct zt_node *n, const struct zt_frame *f,
+static zt_err on_pmi_pairs(struct zt_daemon_node *n, const struct zt_frame *f,
                            struct zt_fault *fault)
 {
     return n->pmi ? zt_pmi_merge(n->pmi, (const char *)f->body, f->body_bytes, fault)
                   : ZT_OK;
 }
 
-static zt_err on_pmi_fence(struct zt_node *n, const struct zt_frame *f,
+static zt_err on_pmi_fence(struct zt_daemon_node *n, const struct zt_frame *f,
                            struct zt_fault *fault)
 {
     (void)f;
     return n->pmi ? zt_pmi_release(n->pmi, fault) : ZT_OK;
 }
 
-static zt_err on_links(struct zt_node *n, const struct zt_frame *f,
+static zt_err on_links(struct zt_daemon_node *n, const struct zt_frame *f,
                        struct zt_fault *fault)
 {
     zt_err rc = n->links ? ZT_OK : zt_links_open(&n->loop, &n->links, fault);
 
     (void)f;
     if (!rc)
-        zt_node_send_json(n, ZT_FRAME_LINKS_HERE, zt_links_here(n->links));
+        zt_node_send_json(n, ZT_FRAME_LINKS_HERE, zt_links_describe(n->links));
     return rc;
 }
 
@@ -148,7 +155,7 @@ static void on_links_found(void *ctx, json_t *found)
     zt_node_send_json(ctx, ZT_FRAME_LINKS_FOUND, found);
 }
 
-static zt_err on_links_try(struct zt_node *n, const struct zt_frame *f,
+static zt_err on_links_try(struct zt_daemon_node *n, const struct zt_frame *f,
                            struct zt_fault *fault)
 {
     if (!n->links)
@@ -160,7 +167,8 @@ static zt_err on_links_try(struct zt_node *n, const struct zt_frame *f,
 static const struct {
     zt_frame_type type;
     unsigned states; /* bit set of zt_node_state */
-    zt_err (*handle)(struct zt_node *n, const struct zt_frame *f, struct zt_fault *fault);
+    zt_err (*handle)(struct zt_daemon_node *n, const struct zt_frame *f,
+                     struct zt_fault *fault);
 } handlers[] = {
     {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
     {ZT_FRAME_STOP, ~0u, on_stop},
@@ -168,13 +176,13 @@ static const struct {
     {ZT_FRAME_LINKS_TRY, 1u << ZT_NODE_WAIT_JOB, on_links_try},
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
     {ZT_FRAME_PING, ~0u, on_ping},
-    {ZT_FRAME_LOOK, ~0u, on_look},
-    {ZT_FRAME_ASK, ~0u, on_ask},
+    {ZT_FRAME_INSPECT, ~0u, on_inspect},
+    {ZT_FRAME_REQUEST, ~0u, on_request},
     {ZT_FRAME_PMI_PAIRS, ~0u, on_pmi_pairs},
     {ZT_FRAME_PMI_FENCE, ~0u, on_pmi_fence},
 };
 
-static zt_err dispatch(struct zt_node *n, const struct zt_frame *f,
+static zt_err dispatch(struct zt_daemon_node *n, const struct zt_frame *f,
                        struct zt_fault *fault)
 {
     for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
@@ -194,7 +202,7 @@ void zt_node_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 
 void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
 {
-    struct zt_node *n = stream->data;
+    struct zt_daemon_node *n = stream->data;
     struct zt_fault fault = {0};
     struct zt_frame f;
     zt_err rc;
@@ -203,7 +211,7 @@ void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
         return;
     if (k < 0) {
         uv_read_stop(stream);
-        zt_node_lose_zlaunch(n);
+        zt_node_on_zlaunch_gone(n);
         return;
     }
     n->heard_s = zt_now();
@@ -217,12 +225,12 @@ void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
         zt_node_send_fault(n, &fault);
         uv_read_stop(stream);
         n->exit_code = zt_err_exit_code(rc);
-        zt_node_lose_zlaunch(n);
+        zt_node_on_zlaunch_gone(n);
     }
 }
 
 /* What the ranks' phase pages hold: it changes while they go on. */
-static uint32_t digest_of(const struct zt_node *n)
+static uint32_t digest_of(const struct zt_daemon_node *n)
 {
     const uint8_t *p = (const uint8_t *)n->phases;
     uint32_t h = 2166136261u;
@@ -234,22 +242,22 @@ static uint32_t digest_of(const struct zt_node *n)
 
 /* Say that this node lives, and ask whether zlaunch does. Time in which this process
  * itself stood still does not count. */
-void zt_node_on_beat(uv_timer_t *timer)
+void zt_node_on_heartbeat(uv_timer_t *timer)
 {
-    struct zt_node *n = timer->data;
+    struct zt_daemon_node *n = timer->data;
     double now = zt_now();
     uint8_t digest[4];
 
-    if (now - n->beat_s > 2 * ZT_BEAT_MS / 1000.0)
+    if (now - n->heartbeat_s > 2 * ZT_HEARTBEAT_MS / 1000.0)
         n->heard_s = now;
-    n->beat_s = now;
+    n->heartbeat_s = now;
     zt_set_u32(digest, digest_of(n));
-    zt_node_send(n, ZT_FRAME_BEAT, digest, sizeof(digest), NULL, 0);
+    zt_node_send(n, ZT_FRAME_HEARTBEAT, digest, sizeof(digest), NULL, 0);
     if (n->job && n->job->silence_ms && !n->orphaned &&
         now - n->heard_s > n->job->silence_ms / 1000.0) {
         zt_error("daemon", "zlaunch has been silent for %d ms; stopping the ranks",
                  n->job->silence_ms);
         n->exit_code = zt_err_exit_code(ZT_E_HOST);
-        zt_node_lose_zlaunch(n);
+        zt_node_on_zlaunch_gone(n);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * The loop of one node. node.h draws the states; here are the edges.
+ * daemon.c -- the loop of one node. node.h draws the states; here are the edges.
  *
  * Killing has two stages: SIGTERM to each rank's group, then after the grace SIGKILL to
  * the groups, to the control group, and to every descendant wherever it hid. As a
@@ -7,13 +7,12 @@
  */
 #include "worker/daemon/daemon.h"
 
-#include "common/jsonline.h"
+#include "common/json/line.h"
 #include "common/log.h"
 #include "common/proc.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 #include "worker/daemon/guard.h"
 #include "worker/daemon/node.h"
-#include "worker/daemon/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +22,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,17 +30,17 @@
 #define ORPHAN_GRACE_MS 500
 #define SWEEP_MS        20
 
-static void check_end(struct zt_node *n);
+static void check_end(struct zt_daemon_node *n);
 
 /* ------------------------------------------------------------------ to zlaunch */
 
 struct send_req {
     uv_write_t req;
-    struct zt_node *node;
+    struct zt_daemon_node *node;
     uint8_t bytes[];
 };
 
-void zt_node_lose_zlaunch(struct zt_node *n)
+void zt_node_on_zlaunch_gone(struct zt_daemon_node *n)
 {
     if (n->orphaned)
         return;
@@ -61,11 +59,11 @@ void zt_node_lose_zlaunch(struct zt_node *n)
 static void on_sent(uv_write_t *req, int status)
 {
     struct send_req *s = (struct send_req *)req;
-    struct zt_node *n = s->node;
+    struct zt_daemon_node *n = s->node;
 
     free(s);
     if (status < 0) {
-        zt_node_lose_zlaunch(n);
+        zt_node_on_zlaunch_gone(n);
         return;
     }
     if (n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) < QUEUE_LOW)
@@ -75,8 +73,8 @@ static void on_sent(uv_write_t *req, int status)
         uv_stop(&n->loop);
 }
 
-void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a_bytes,
-                  const void *b, size_t b_bytes)
+void zt_node_send(struct zt_daemon_node *n, zt_frame_type type, const void *a,
+                  size_t a_bytes, const void *b, size_t b_bytes)
 {
     size_t body = a_bytes + b_bytes;
     struct send_req *s;
@@ -97,7 +95,7 @@ void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a
     buf = uv_buf_init((char *)s->bytes, (unsigned)(ZT_FRAME_HEADER + 1 + body));
     if (uv_write(&s->req, (uv_stream_t *)&n->out, &buf, 1, on_sent)) {
         free(s);
-        zt_node_lose_zlaunch(n);
+        zt_node_on_zlaunch_gone(n);
         return;
     }
     if (!n->paused && uv_stream_get_write_queue_size((uv_stream_t *)&n->out) > QUEUE_HIGH)
@@ -105,7 +103,7 @@ void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a
 }
 
 /* Takes the reference. */
-void zt_node_send_json(struct zt_node *n, zt_frame_type type, json_t *o)
+void zt_node_send_json(struct zt_daemon_node *n, zt_frame_type type, json_t *o)
 {
     struct zt_buf body;
 
@@ -116,7 +114,7 @@ void zt_node_send_json(struct zt_node *n, zt_frame_type type, json_t *o)
     json_decref(o);
 }
 
-void zt_node_send_fault(struct zt_node *n, const struct zt_fault *fault)
+void zt_node_send_fault(struct zt_daemon_node *n, const struct zt_fault *fault)
 {
     json_t *o = json_object();
 
@@ -127,14 +125,14 @@ void zt_node_send_fault(struct zt_node *n, const struct zt_fault *fault)
 
 /* ------------------------------------------------------------------ life and death */
 
-void zt_node_signal(struct zt_node *n, int sig)
+void zt_node_signal(struct zt_daemon_node *n, int sig)
 {
     for (int i = 0; i < n->num_started; i++)
         if (n->ranks[i].alive)
             kill(-n->ranks[i].pid, sig);
 }
 
-static void kill_all(struct zt_node *n)
+static void kill_all(struct zt_daemon_node *n)
 {
     n->has_killed = true;
     zt_node_signal(n, SIGKILL);
@@ -145,14 +143,14 @@ static void kill_all(struct zt_node *n)
 /* The grace is over; repeated until nobody is left, for those that were just forking. */
 static void on_grace(uv_timer_t *timer)
 {
-    struct zt_node *n = timer->data;
+    struct zt_daemon_node *n = timer->data;
 
     kill_all(n);
     uv_timer_start(timer, on_grace, SWEEP_MS, 0);
     check_end(n);
 }
 
-void zt_node_stop(struct zt_node *n, int sig, int grace_ms)
+void zt_node_stop(struct zt_daemon_node *n, int sig, int grace_ms)
 {
     if (n->state != ZT_NODE_RUNNING && n->state != ZT_NODE_STOPPING &&
         n->state != ZT_NODE_ENDING)
@@ -169,14 +167,14 @@ void zt_node_stop(struct zt_node *n, int sig, int grace_ms)
 }
 
 /* Nothing is left on this node: say so and leave when that is on its way. */
-static void finish(struct zt_node *n)
+static void finish(struct zt_daemon_node *n)
 {
     n->state = ZT_NODE_DONE;
     uv_timer_stop(&n->grace);
     for (int i = 0; i < n->num_started; i++)
         zt_output_close(&n->ranks[i]);
     for (int i = 0; i < n->num_started; i++)
-        zt_pmi_link_close(&n->ranks[i]);
+        zt_pmi_socket_close(&n->ranks[i]);
     if (n->orphaned)
         uv_stop(&n->loop);
     else
@@ -184,7 +182,7 @@ static void finish(struct zt_node *n)
 }
 
 /* After every death: are all ranks reaped, and are there strays? */
-static void check_end(struct zt_node *n)
+static void check_end(struct zt_daemon_node *n)
 {
     if (n->num_alive || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
         return;
@@ -205,7 +203,7 @@ static json_t *tail_json(const struct zt_local_rank *r)
     const struct zt_tail *t = &r->source[2].tail;
     json_t *list = json_array();
 
-    if (!t->next) /* silent on stderr: what it said on stdout may tell */
+    if (!t->next) /* nothing on stderr: stdout may have the reason */
         t = &r->source[1].tail;
     for (unsigned i = 0; i < ZT_TAIL_LINES; i++) {
         const char *line = t->line[(t->next + i) % ZT_TAIL_LINES];
@@ -216,7 +214,7 @@ static json_t *tail_json(const struct zt_local_rank *r)
     return list;
 }
 
-static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
+static void report_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int status)
 {
     bool signalled = WIFSIGNALED(status);
     bool by_others = signalled && WTERMSIG(status) == SIGKILL && !n->has_killed;
@@ -231,7 +229,7 @@ static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
         json_object_set_new(o, "signal", json_integer(WTERMSIG(status)));
     else
         json_object_set_new(o, "code", json_integer(WEXITSTATUS(status)));
-    json_object_set_new(o, "asked",
+    json_object_set_new(o, "stop_requested",
                         json_boolean(n->state != ZT_NODE_RUNNING && !by_others));
     json_object_set_new(o, "phase", zt_json_text(phase, strlen(phase)));
     json_object_set_new(o, "oom", json_boolean(kills > n->oom_kills));
@@ -242,7 +240,7 @@ static void report_exit(struct zt_node *n, struct zt_local_rank *r, int status)
 }
 
 /* It ended as if all were well, but its peers would wait for it in MPI for ever. */
-static void report_left_mpi(struct zt_node *n, const struct zt_local_rank *r)
+static void report_no_finalize(struct zt_daemon_node *n, const struct zt_local_rank *r)
 {
     struct zt_fault fault = {0};
 
@@ -254,17 +252,17 @@ static void report_left_mpi(struct zt_node *n, const struct zt_local_rank *r)
     zt_node_send_fault(n, &fault);
 }
 
-static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
+static void on_rank_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int status)
 {
     bool failed, inside;
     int abort_code;
 
     r->alive = false;
     n->num_alive--;
-    zt_pmi_link_drain(r);
-    zt_pmi_link_close(r);
+    zt_pmi_socket_drain(r);
+    zt_pmi_socket_close(r);
     abort_code = n->pmi ? zt_pmi_abort_code(n->pmi, r->rank) : 0;
-    inside = n->pmi && zt_pmi_is_inside(n->pmi, r->rank);
+    inside = n->pmi && zt_pmi_needs_finalize(n->pmi, r->rank);
     if (abort_code && WIFSIGNALED(status)) /* it was killed because it asked to be */
         status = W_EXITCODE(abort_code, 0);
     failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
@@ -273,14 +271,14 @@ static void on_rank_exit(struct zt_node *n, struct zt_local_rank *r, int status)
     zt_output_drain(r);
     report_exit(n, r, status);
     if (inside && !failed && n->state == ZT_NODE_RUNNING)
-        report_left_mpi(n, r);
+        report_no_finalize(n, r);
     if ((failed || inside) && n->state == ZT_NODE_RUNNING)
         zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 
 static void on_sigchld(uv_signal_t *handle, int sig)
 {
-    struct zt_node *n = handle->data;
+    struct zt_daemon_node *n = handle->data;
     int status;
     pid_t pid;
 
@@ -296,7 +294,7 @@ static void on_sigchld(uv_signal_t *handle, int sig)
 
 static void on_sigterm(uv_signal_t *handle, int sig)
 {
-    struct zt_node *n = handle->data;
+    struct zt_daemon_node *n = handle->data;
     struct zt_fault fault = {0};
 
     n->exit_code = 128 + sig;
@@ -310,138 +308,11 @@ static void on_sigterm(uv_signal_t *handle, int sig)
     zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 
-/* ------------------------------------------------------------------ starting */
-
-/* Memory shared with the ranks of this node; gone with the last process that holds it. */
-static zt_err open_shared(struct zt_node *n, struct zt_fault *fault)
-{
-    void *p;
-
-    n->phases_bytes = (size_t)n->job->local_world * sizeof(*n->phases);
-    n->shm_fd = memfd_create("zlaunch-comm", MFD_CLOEXEC);
-    n->state_fd = memfd_create("zlaunch-state", MFD_CLOEXEC);
-    if (n->shm_fd < 0 || n->state_fd < 0 ||
-        ftruncate(n->state_fd, (off_t)n->phases_bytes) < 0)
-        return zt_fault_set(fault, ZT_E_SYSTEM, "memory shared by the ranks: %s",
-                            strerror(errno));
-    p = mmap(NULL, n->phases_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->state_fd, 0);
-    if (p == MAP_FAILED)
-        return zt_fault_set(fault, ZT_E_SYSTEM, "memory shared by the ranks: %s",
-                            strerror(errno));
-    n->phases = p;
-    return ZT_OK;
-}
-
-/* The job's secret as a file that ranks inherit: nothing to see in their environment. */
-static zt_err open_secret(struct zt_node *n, struct zt_fault *fault)
-{
-    const char *text = n->job->secret;
-    size_t len = text ? strlen(text) : 0;
-
-    if (!text)
-        return ZT_OK;
-    n->secret_fd = memfd_create("zlaunch-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (n->secret_fd < 0 || write(n->secret_fd, text, len) != (ssize_t)len ||
-        fcntl(n->secret_fd, F_ADD_SEALS,
-              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
-        return zt_fault_set(fault, ZT_E_SYSTEM, "the job's secret: %s", strerror(errno));
-    return ZT_OK;
-}
-
-static zt_err open_log(struct zt_node *n, struct zt_local_rank *r, struct zt_fault *fault)
-{
-    char path[4096];
-
-    r->log_fd = -1;
-    if (!n->job->log_dir)
-        return ZT_OK;
-    if (mkdir(n->job->log_dir, 0777) < 0 && errno != EEXIST)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "log folder %s: %s", n->job->log_dir,
-                            strerror(errno));
-    snprintf(path, sizeof(path), "%s/%s_rank%d.log", n->job->log_dir, n->job->log_stamp,
-             r->rank);
-    r->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (r->log_fd < 0)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "log file %s: %s", path,
-                            strerror(errno));
-    return ZT_OK;
-}
-
-static zt_err start_rank(struct zt_node *n, const struct zt_cores *cores, int i,
-                         struct zt_fault *fault)
-{
-    struct zt_local_rank *r = &n->ranks[i];
-    struct zt_core_share share;
-    struct zt_spawn s = {.job = n->job,
-                         .local_rank = i,
-                         .share = &share,
-                         .shm_fd = n->shm_fd,
-                         .state_fd = n->state_fd,
-                         .secret_fd = n->secret_fd,
-                         .cgroup_fd = n->cgroup.procs_fd};
-    struct zt_spawned got;
-    json_t *o;
-    zt_err rc;
-
-    r->node = n;
-    r->rank = n->job->first_rank + i;
-    r->local_rank = i;
-    for (int k = 0; k < 3; k++)
-        r->source[k].fd = -1;
-    rc = open_log(n, r, fault);
-    if (rc)
-        return rc;
-    zt_cores_share(cores, n->job->share_first + i, n->job->share_ranks, &share);
-    rc = zt_pmi_link_open(r, &s.pmi_fd, fault);
-    if (rc)
-        return rc;
-    rc = zt_spawn_rank(&s, &got, fault);
-    if (s.pmi_fd >= 0)
-        close(s.pmi_fd);
-    if (rc) {
-        zt_pmi_link_close(r);
-        return rc;
-    }
-    r->pid = got.pid;
-    r->alive = true;
-    n->num_alive++;
-    n->num_started = i + 1;
-    o = json_object();
-    json_object_set_new(o, "rank", json_integer(r->rank));
-    json_object_set_new(o, "pid", json_integer(r->pid));
-    zt_node_send_json(n, ZT_FRAME_STARTED, o);
-    return zt_output_start(r, (int[3]){got.control_fd, got.out_fd[0], got.out_fd[1]},
-                           fault);
-}
-
-zt_err zt_node_start_job(struct zt_node *n, struct zt_fault *fault)
-{
-    struct zt_cores cores;
-    zt_err rc = open_shared(n, fault);
-
-    if (!rc)
-        rc = open_secret(n, fault);
-    if (rc)
-        return rc;
-    zt_cgroup_open(&n->cgroup);
-    n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
-    if (!n->ranks)
-        return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");
-    rc = zt_pmi_link_server(n, fault);
-    if (rc)
-        return rc;
-    rc = zt_cores_init(&cores, n->job->core_list, fault);
-    for (int i = 0; !rc && i < n->job->local_world; i++)
-        rc = start_rank(n, &cores, i, fault);
-    zt_cores_release(&cores);
-    return rc;
-}
-
 /* ------------------------------------------------------------------ the process */
 
 /* Frames on descriptors 0 and 1 move away, so that no rank and no print can touch them.
  */
-static zt_err open_channel(struct zt_node *n, struct zt_fault *fault)
+static zt_err open_channel(struct zt_daemon_node *n, struct zt_fault *fault)
 {
     int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -469,7 +340,7 @@ static zt_err open_channel(struct zt_node *n, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static zt_err open_node(struct zt_node *n, struct zt_fault *fault)
+static zt_err open_node(struct zt_daemon_node *n, struct zt_fault *fault)
 {
     const struct {
         uv_signal_t *handle;
@@ -494,8 +365,8 @@ static zt_err open_node(struct zt_node *n, struct zt_fault *fault)
         uv_signal_start(signals[i].handle, signals[i].fn, signals[i].sig);
     }
     uv_timer_init(&n->loop, &n->grace);
-    uv_timer_init(&n->loop, &n->beat);
-    n->grace.data = n->beat.data = n;
+    uv_timer_init(&n->loop, &n->heartbeat);
+    n->grace.data = n->heartbeat.data = n;
     rc = open_channel(n, fault);
     if (rc)
         return rc;
@@ -511,12 +382,12 @@ static void on_walk_close(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-static void close_node(struct zt_node *n)
+static void close_node(struct zt_daemon_node *n)
 {
     for (int i = 0; i < n->num_started; i++)
         zt_output_close(&n->ranks[i]);
     for (int i = 0; i < n->num_started; i++)
-        zt_pmi_link_close(&n->ranks[i]);
+        zt_pmi_socket_close(&n->ranks[i]);
     zt_links_close(n->links);
     uv_walk(&n->loop, on_walk_close, NULL);
     uv_run(&n->loop, UV_RUN_DEFAULT);
@@ -538,7 +409,7 @@ static void close_node(struct zt_node *n)
 
 int zt_daemon_main(int argc, char **argv)
 {
-    struct zt_node node = {0};
+    struct zt_daemon_node node = {0};
     struct zt_fault fault = {0};
     char network[ZT_LINKS_NETWORK];
     json_t *hello;
@@ -558,8 +429,9 @@ int zt_daemon_main(int argc, char **argv)
     zt_links_network(network);
     json_object_set_new(hello, "network", json_string(network));
     zt_node_send_json(&node, ZT_FRAME_HELLO, hello);
-    node.heard_s = node.beat_s = zt_now();
-    uv_timer_start(&node.beat, zt_node_on_beat, ZT_BEAT_MS, ZT_BEAT_MS);
+    node.heard_s = node.heartbeat_s = zt_now();
+    uv_timer_start(&node.heartbeat, zt_node_on_heartbeat, ZT_HEARTBEAT_MS,
+                   ZT_HEARTBEAT_MS);
     uv_run(&node.loop, UV_RUN_DEFAULT);
     close_node(&node);
     return node.exit_code;

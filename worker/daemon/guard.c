@@ -13,7 +13,7 @@
 #define MAX_SWEEP 2500 /* 5 s: what cannot be killed is not waited for any longer */
 
 /* The channel is the daemon's alone: it must close when the daemon ends. */
-static void let_go_of_channel(void)
+static void close_channel(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -21,7 +21,7 @@ static void let_go_of_channel(void)
         dup2(null, fd);
 }
 
-/* Until the daemon ends; what others tell the guard is meant for the daemon. */
+/* Until the daemon ends; signals to the guard are forwarded to it. */
 static int wait_for(pid_t daemon, const sigset_t *set)
 {
     for (;;) {
@@ -47,14 +47,14 @@ static void sweep(void)
 
 bool zt_guard_fork(int *exit_code)
 {
-    static const int heard[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+    static const int forwarded[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
     pid_t self = getpid(), daemon;
     sigset_t set, before;
     int status;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(heard) / sizeof(*heard); i++)
-        sigaddset(&set, heard[i]);
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(*forwarded); i++)
+        sigaddset(&set, forwarded[i]);
     sigprocmask(SIG_BLOCK, &set, &before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     daemon = fork();
@@ -66,7 +66,7 @@ bool zt_guard_fork(int *exit_code)
             _exit(1);
         return true;
     }
-    let_go_of_channel();
+    close_channel();
     prctl(PR_SET_NAME, "zworker-guard");
     status = wait_for(daemon, &set);
     sweep();

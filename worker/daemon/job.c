@@ -1,6 +1,6 @@
 #include "worker/daemon/job.h"
 
-#include "common/jsonline.h"
+#include "common/json/line.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -156,11 +156,11 @@ static zt_err get_some_ints(const json_t *o, struct zt_job *job, struct zt_fault
         int min, max;
         int *out;
     } ints[] = {
-        {"restart", 0, 1 << 24, &job->restart},
-        {"max_restarts", 0, 1 << 24, &job->max_restarts},
-        {"silence_ms", 0, 3600 * 1000, &job->silence_ms},
-        {"share_first", 0, 1 << 24, &job->share_first},
-        {"share_ranks", 1, 1 << 24, &job->share_ranks},
+        {.key = "restart", .min = 0, .max = 1 << 24, .out = &job->restart},
+        {.key = "max_restarts", .min = 0, .max = 1 << 24, .out = &job->max_restarts},
+        {.key = "silence_ms", .min = 0, .max = 3600 * 1000, .out = &job->silence_ms},
+        {.key = "share_first", .min = 0, .max = 1 << 24, .out = &job->share_first},
+        {.key = "share_ranks", .min = 1, .max = 1 << 24, .out = &job->share_ranks},
     };
     zt_err rc = ZT_OK;
 
@@ -179,28 +179,31 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
         int min, max;
         int *out;
     } ints[] = {
-        {"first_rank", 0, 1 << 24, &job->first_rank},
-        {"local_world", 1, ZT_MAX_LOCAL_RANKS, &job->local_world},
-        {"world", 1, 1 << 24, &job->world},
-        {"node_rank", 0, 1 << 20, &job->node_rank},
-        {"num_nodes", 1, 1 << 20, &job->num_nodes},
-        {"master_port", 0, 65535, &job->master_port},
-        {"grace_ms", 0, 3600 * 1000, &job->grace_ms},
+        {.key = "first_rank", .min = 0, .max = 1 << 24, .out = &job->first_rank},
+        {.key = "local_world",
+         .min = 1,
+         .max = ZT_MAX_LOCAL_RANKS,
+         .out = &job->local_world},
+        {.key = "world", .min = 1, .max = 1 << 24, .out = &job->world},
+        {.key = "node_rank", .min = 0, .max = 1 << 20, .out = &job->node_rank},
+        {.key = "num_nodes", .min = 1, .max = 1 << 20, .out = &job->num_nodes},
+        {.key = "master_port", .min = 0, .max = 65535, .out = &job->master_port},
+        {.key = "grace_ms", .min = 0, .max = 3600 * 1000, .out = &job->grace_ms},
     };
     const struct {
         const char *key;
         bool optional;
         const char **out;
     } texts[] = {
-        {"id", false, &job->id},
-        {"cwd", true, &job->cwd},
-        {"secret", true, &job->secret},
-        {"master_addr", false, &job->master_addr},
-        {"core_list", true, &job->core_list},
-        {"pmi_mapping", true, &job->pmi_mapping},
-        {"log_dir", true, &job->log_dir},
-        {"log_stamp", true, &job->log_stamp},
-        {"pid_file", true, &job->pid_file},
+        {.key = "id", .optional = false, .out = &job->id},
+        {.key = "cwd", .optional = true, .out = &job->cwd},
+        {.key = "secret", .optional = true, .out = &job->secret},
+        {.key = "master_addr", .optional = false, .out = &job->master_addr},
+        {.key = "core_list", .optional = true, .out = &job->core_list},
+        {.key = "pmi_mapping", .optional = true, .out = &job->pmi_mapping},
+        {.key = "log_dir", .optional = true, .out = &job->log_dir},
+        {.key = "log_stamp", .optional = true, .out = &job->log_stamp},
+        {.key = "pid_file", .optional = true, .out = &job->pid_file},
     };
     zt_err rc = ZT_OK;
 

@@ -27,7 +27,8 @@ struct zt_job {
     /* of the cores, this node's ranks take the shares from share_first of share_ranks:
      * other nodes of the job may be on this host too */
     int share_first, share_ranks;
-    const char *secret; /* store/secret.h's text, for ZLAUNCH_SECRET_FD; NULL: none */
+    const char
+        *secret; /* store/core/secret.h's text, for ZLAUNCH_SECRET_FD; NULL: none */
     const char *master_addr;
     int master_port;
     int grace_ms;            /* between SIGTERM and SIGKILL */

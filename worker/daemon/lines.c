@@ -26,7 +26,7 @@ zt_err zt_lines_feed(struct zt_lines *l, const char *bytes, size_t n, zt_lines_f
     size_t whole = 0, at = 0;
     uint8_t *to;
     /* a byte makes at most two: itself and the end of a line that grew too long */
-    zt_err rc = zt_buf_room(&l->pending, 2 * n + 1, &to);
+    zt_err rc = zt_buf_reserve(&l->pending, 2 * n + 1, &to);
 
     if (rc)
         return rc;
@@ -61,7 +61,7 @@ zt_err zt_lines_feed(struct zt_lines *l, const char *bytes, size_t n, zt_lines_f
     }
     if (whole)
         whole += zt_buf_used(&l->pending);
-    zt_buf_grew(&l->pending, at);
+    zt_buf_commit(&l->pending, at);
     hand_out(l, whole, fn, arg);
     return ZT_OK;
 }

@@ -4,7 +4,8 @@
  * A line ends at '\n', "\r\n" or a '\r' alone (programs that redraw a progress line), and
  * comes out ending in '\n'. One longer than ZT_LINE_MAX is cut there, so that no rank can
  * hold back others or eat memory. The last line comes out of zt_lines_finish().
- * Ownership: the caller owns the struct. Threads: one.
+ * Ownership: the caller owns the struct.
+ * Threads:   one.
  */
 #ifndef WORKER_DAEMON_LINES_H
 #define WORKER_DAEMON_LINES_H

@@ -1,14 +1,14 @@
 /*
  * The sockets: ports that answer visitors, and tries to reach the ports of others.
  *
- * At most MAX_TRYING tries are on their way. All is told when every try has ended; or a
- * while (`settle_ms`) after every node was reached by one of its addresses: what has not
- * answered by then is slower, or packets to it are dropped on the way.
+ * At most MAX_TRYING tries are in flight. The result is reported when every try has
+ * ended; or a while (`settle_ms`) after every node was reached by one of its addresses:
+ * what has not answered by then is slower, or packets to it are dropped on the way.
  */
 #include "worker/daemon/links.h"
 
-#include "common/frame.h"
-#include "common/jsonline.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
 #include "common/log.h"
 #include "worker/daemon/links_private.h"
 
@@ -29,28 +29,28 @@ static void start_tries(struct zt_links *l);
 
 /* ------------------------------------------------------------------ ends */
 
-static void put(struct zt_links *l)
+static void free_when_closed(struct zt_links *l)
 {
     if (!l->closing || l->num_handles)
         return;
-    json_decref(l->order);
+    json_decref(l->request);
     json_decref(l->found);
-    free(l->goals);
+    free(l->targets);
     free(l->reached);
     free(l);
 }
 
-static void on_end_closed(uv_handle_t *handle)
+static void on_conn_closed(uv_handle_t *handle)
 {
-    struct zt_link_end *e = handle->data;
+    struct zt_link_conn *e = handle->data;
     struct zt_links *l = e->links;
 
     free(e);
     l->num_handles--;
-    put(l);
+    free_when_closed(l);
 }
 
-static void close_end(struct zt_link_end *e)
+static void close_conn(struct zt_link_conn *e)
 {
     struct zt_links *l = e->links;
 
@@ -59,17 +59,17 @@ static void close_end(struct zt_link_end *e)
     if (e->prev)
         e->prev->next = e->next;
     else
-        l->ends = e->next;
+        l->conns = e->next;
     if (e->next)
         e->next->prev = e->prev;
     l->num_visitors -= e->node == -1;
     l->num_trying -= e->node >= 0;
-    uv_close((uv_handle_t *)&e->tcp, on_end_closed);
+    uv_close((uv_handle_t *)&e->tcp, on_conn_closed);
 }
 
-static struct zt_link_end *open_end(struct zt_links *l, int node, int at)
+static struct zt_link_conn *open_conn(struct zt_links *l, int node, int at)
 {
-    struct zt_link_end *e = calloc(1, sizeof(*e));
+    struct zt_link_conn *e = calloc(1, sizeof(*e));
 
     if (!e || uv_tcp_init(l->loop, &e->tcp)) {
         free(e);
@@ -80,10 +80,10 @@ static struct zt_link_end *open_end(struct zt_links *l, int node, int at)
     e->node = node;
     e->at = at;
     e->since_s = zt_now();
-    e->next = l->ends;
-    if (l->ends)
-        l->ends->prev = e;
-    l->ends = e;
+    e->next = l->conns;
+    if (l->conns)
+        l->conns->prev = e;
+    l->conns = e;
     l->num_handles++;
     l->num_visitors += node == -1;
     l->num_trying += node >= 0;
@@ -92,8 +92,8 @@ static struct zt_link_end *open_end(struct zt_links *l, int node, int at)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    static char spill[1]; /* what comes behind the word: it is not read */
-    struct zt_link_end *e = handle->data;
+    static char spill[1]; /* anything after the word is discarded */
+    struct zt_link_conn *e = handle->data;
 
     (void)suggested;
     *buf = e->got_bytes < ZT_LINKS_WORD
@@ -104,10 +104,10 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_written(uv_write_t *req, int status)
 {
     if (status && status != UV_ECANCELED)
-        close_end(req->data);
+        close_conn(req->data);
 }
 
-static bool say(struct zt_link_end *e, const char *word)
+static bool send_word(struct zt_link_conn *e, const char *word)
 {
     uv_buf_t buf = uv_buf_init((char *)word, ZT_LINKS_WORD);
 
@@ -118,42 +118,43 @@ static bool say(struct zt_link_end *e, const char *word)
 
 static void on_visitor_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    struct zt_link_end *e = stream->data;
+    struct zt_link_conn *e = stream->data;
 
     (void)buf;
     if (n == 0)
         return;
-    if (n < 0 || e->told) {
-        close_end(e);
+    if (n < 0 || e->answered) {
+        close_conn(e);
         return;
     }
     e->got_bytes += (unsigned)n;
     if (e->got_bytes < ZT_LINKS_WORD)
         return;
-    e->told = true; /* and the visitor closes */
-    if (memcmp(e->got, e->links->ask, ZT_LINKS_WORD) != 0 || !say(e, e->links->answer))
-        close_end(e);
+    e->answered = true; /* and the visitor closes */
+    if (memcmp(e->got, e->links->ask, ZT_LINKS_WORD) != 0 ||
+        !send_word(e, e->links->answer))
+        close_conn(e);
 }
 
 static void on_visitor(uv_stream_t *stream, int status)
 {
-    struct zt_link_end *port = stream->data, *e;
+    struct zt_link_conn *port = stream->data, *e;
     struct zt_links *l = port->links;
 
     if (status)
         return;
-    e = open_end(l, -1, 0);
+    e = open_conn(l, -1, 0);
     if (!e)
         return;
     if (uv_accept(stream, (uv_stream_t *)&e->tcp) || l->num_visitors > MAX_VISITORS ||
         uv_read_start((uv_stream_t *)&e->tcp, on_alloc, on_visitor_read))
-        close_end(e);
+        close_conn(e);
 }
 
 bool zt_links_listen(struct zt_links *l, const struct sockaddr *on,
                      struct sockaddr_storage *bound, int *bound_bytes)
 {
-    struct zt_link_end *e = open_end(l, -2, 0);
+    struct zt_link_conn *e = open_conn(l, -2, 0);
     struct sockaddr_storage a = {0};
 
     if (!e)
@@ -170,40 +171,40 @@ bool zt_links_listen(struct zt_links *l, const struct sockaddr *on,
         uv_listen((uv_stream_t *)&e->tcp, BACKLOG, on_visitor) == 0 &&
         uv_tcp_getsockname(&e->tcp, (struct sockaddr *)bound, bound_bytes) == 0)
         return true;
-    close_end(e);
+    close_conn(e);
     return false;
 }
 
 /* ------------------------------------------------------------------ tries */
 
-static void finish(struct zt_links *l)
+static void report(struct zt_links *l)
 {
     zt_links_found on_found = l->on_found;
     json_t *found = l->found;
-    struct zt_link_end *next;
+    struct zt_link_conn *next;
 
     if (!on_found)
         return;
     l->on_found = NULL;
     l->found = NULL;
-    for (struct zt_link_end *e = l->ends; e; e = next) {
+    for (struct zt_link_conn *e = l->conns; e; e = next) {
         next = e->next;
         if (e->node >= 0)
-            close_end(e);
+            close_conn(e);
     }
     on_found(l->ctx, found);
 }
 
-static void end_try(struct zt_link_end *e)
+static void end_try(struct zt_link_conn *e)
 {
     struct zt_links *l = e->links;
 
-    close_end(e);
+    close_conn(e);
     start_tries(l);
 }
 
 /* Round trip as the kernel measured it on this connection. */
-static int64_t rtt_us(const struct zt_link_end *e)
+static int64_t rtt_us(const struct zt_link_conn *e)
 {
     struct tcp_info info = {0};
     socklen_t n = sizeof(info);
@@ -215,7 +216,7 @@ static int64_t rtt_us(const struct zt_link_end *e)
     return info.tcpi_rtt;
 }
 
-static void on_reached(struct zt_link_end *e)
+static void on_reached(struct zt_link_conn *e)
 {
     struct zt_links *l = e->links;
 
@@ -230,14 +231,14 @@ static void on_reached(struct zt_link_end *e)
 
 static const char *word_of(const struct zt_links *l, int node, const char *key)
 {
-    const json_t *nodes = json_object_get(l->order, "nodes");
+    const json_t *nodes = json_object_get(l->request, "nodes");
 
     return json_string_value(json_object_get(json_array_get(nodes, (size_t)node), key));
 }
 
 static void on_answer(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    struct zt_link_end *e = stream->data;
+    struct zt_link_conn *e = stream->data;
 
     (void)buf;
     if (n == 0)
@@ -253,49 +254,49 @@ static void on_answer(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void on_connected(uv_connect_t *req, int status)
 {
-    struct zt_link_end *e = req->data;
+    struct zt_link_conn *e = req->data;
 
     if (status == UV_ECANCELED) /* it is being closed */
         return;
-    if (status || !say(e, word_of(e->links, e->node, "ask")) ||
+    if (status || !send_word(e, word_of(e->links, e->node, "ask")) ||
         uv_read_start((uv_stream_t *)&e->tcp, on_alloc, on_answer))
         end_try(e);
 }
 
 static void start_tries(struct zt_links *l)
 {
-    while (l->on_found && l->num_trying < MAX_TRYING && l->next_goal < l->num_goals) {
-        const struct zt_link_goal *g = &l->goals[l->next_goal++];
-        struct zt_link_end *e = open_end(l, g->node, g->at);
+    while (l->on_found && l->num_trying < MAX_TRYING && l->next_target < l->num_targets) {
+        const struct zt_link_target *g = &l->targets[l->next_target++];
+        struct zt_link_conn *e = open_conn(l, g->node, g->at);
 
         if (e && uv_tcp_connect(&e->connect, &e->tcp, (const struct sockaddr *)&g->to,
                                 on_connected))
-            close_end(e);
+            close_conn(e);
     }
-    if (!l->num_trying && l->next_goal == l->num_goals)
-        finish(l);
+    if (!l->num_trying && l->next_target == l->num_targets)
+        report(l);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     struct zt_links *l = timer->data;
-    struct zt_link_end *next;
+    struct zt_link_conn *next;
     double now = zt_now();
 
-    for (struct zt_link_end *e = l->ends; e; e = next) {
+    for (struct zt_link_conn *e = l->conns; e; e = next) {
         next = e->next;
         if (e->node >= -1 && now - e->since_s > (e->node < 0 ? VISIT_S : l->timeout_s))
-            close_end(e);
+            close_conn(e);
     }
     if (l->on_found && l->settled_s > 0 && now - l->settled_s > l->settle_s)
-        finish(l);
+        report(l);
     else
         start_tries(l);
 }
 
 /* ------------------------------------------------------------------ an order */
 
-static zt_err bad_order(struct zt_fault *fault)
+static zt_err bad_request(struct zt_fault *fault)
 {
     return zt_fault_set(fault, ZT_E_FORMAT, "LINKS_TRY frame: malformed");
 }
@@ -307,7 +308,7 @@ static bool is_word(const json_t *node, const char *key)
     return json_is_string(v) && json_string_length(v) == ZT_LINKS_WORD;
 }
 
-static bool read_goal(const json_t *at, struct zt_link_goal *g)
+static bool read_target(const json_t *at, struct zt_link_target *g)
 {
     const char *text = json_string_value(json_array_get(at, 0));
     json_int_t port = json_integer_value(json_array_get(at, 1));
@@ -321,55 +322,55 @@ static bool read_goal(const json_t *at, struct zt_link_goal *g)
 
 /* First addresses first, and of those the next nodes first, so that not all nodes visit
  * one of them at once. */
-static zt_err read_goals(struct zt_links *l, int self, struct zt_fault *fault)
+static zt_err read_targets(struct zt_links *l, int self, struct zt_fault *fault)
 {
-    const json_t *nodes = json_object_get(l->order, "nodes"), *at;
+    const json_t *nodes = json_object_get(l->request, "nodes"), *at;
     size_t num = json_array_size(nodes), total = 0, i;
     const json_t *node;
 
     json_array_foreach(nodes, i, node)
     {
         if (!is_word(node, "ask") || !is_word(node, "answer"))
-            return bad_order(fault);
+            return bad_request(fault);
         total += json_array_size(json_object_get(node, "at"));
     }
     l->num_nodes = (int)num;
     l->num_missing = (int)num - 1;
-    l->goals = calloc(total + 1, sizeof(*l->goals));
+    l->targets = calloc(total + 1, sizeof(*l->targets));
     l->reached = calloc(num + 1, sizeof(*l->reached));
-    if (!l->goals || !l->reached)
+    if (!l->targets || !l->reached)
         return zt_fault_set(fault, ZT_E_NOMEM, "links: no memory");
     for (int a = 0; a < ZT_LINKS_ADDRESSES; a++)
         for (size_t k = 1; k < num; k++) {
-            struct zt_link_goal *g = &l->goals[l->num_goals];
+            struct zt_link_target *g = &l->targets[l->num_targets];
 
             g->node = (int)(((size_t)self + k) % num);
             g->at = a;
             node = json_array_get(nodes, (size_t)g->node);
             at = json_array_get(json_object_get(node, "at"), (size_t)a);
-            if (at && !read_goal(at, g))
-                return bad_order(fault);
-            l->num_goals += at != NULL;
+            if (at && !read_target(at, g))
+                return bad_request(fault);
+            l->num_targets += at != NULL;
         }
     return ZT_OK;
 }
 
-static void drop_order(struct zt_links *l)
+static void drop_request(struct zt_links *l)
 {
     l->on_found = NULL;
-    for (struct zt_link_end *e = l->ends, *next; e; e = next) {
+    for (struct zt_link_conn *e = l->conns, *next; e; e = next) {
         next = e->next;
         if (e->node >= 0)
-            close_end(e);
+            close_conn(e);
     }
     json_decref(l->found);
-    json_decref(l->order);
-    free(l->goals);
+    json_decref(l->request);
+    free(l->targets);
     free(l->reached);
-    l->found = l->order = NULL;
-    l->goals = NULL;
+    l->found = l->request = NULL;
+    l->targets = NULL;
     l->reached = NULL;
-    l->num_goals = l->next_goal = 0;
+    l->num_targets = l->next_target = 0;
     l->settled_s = 0;
 }
 
@@ -381,19 +382,19 @@ zt_err zt_links_try(struct zt_links *l, const void *body, size_t bytes,
     uint32_t self;
     zt_err rc;
 
-    drop_order(l);
-    l->order = bytes > 4 ? zt_json_object(p + 4, bytes - 4) : NULL;
-    num = json_array_size(json_object_get(l->order, "nodes"));
+    drop_request(l);
+    l->request = bytes > 4 ? zt_json_object(p + 4, bytes - 4) : NULL;
+    num = json_array_size(json_object_get(l->request, "nodes"));
     self = bytes > 4 ? zt_get_u32(p) : 0;
     if (self >= num)
-        return bad_order(fault);
-    rc = read_goals(l, (int)self, fault);
+        return bad_request(fault);
+    rc = read_targets(l, (int)self, fault);
     if (rc)
         return rc;
-    l->timeout_s = (double)zt_json_get_int(l->order, "timeout_ms", 2000) / 1000;
-    l->settle_s = (double)zt_json_get_int(l->order, "settle_ms", 2000) / 1000;
+    l->timeout_s = (double)zt_json_get_int(l->request, "timeout_ms", 2000) / 1000;
+    l->settle_s = (double)zt_json_get_int(l->request, "settle_ms", 2000) / 1000;
     l->found = json_pack("{s:I,s:[]}", "round",
-                         (json_int_t)zt_json_get_int(l->order, "round", 0), "reached");
+                         (json_int_t)zt_json_get_int(l->request, "round", 0), "reached");
     if (!l->found)
         return zt_fault_set(fault, ZT_E_NOMEM, "links: no memory");
     l->on_found = on_found;
@@ -447,7 +448,7 @@ static void on_timer_closed(uv_handle_t *handle)
     struct zt_links *l = handle->data;
 
     l->num_handles--;
-    put(l);
+    free_when_closed(l);
 }
 
 void zt_links_close(struct zt_links *l)
@@ -456,7 +457,7 @@ void zt_links_close(struct zt_links *l)
         return;
     l->closing = true;
     l->on_found = NULL;
-    while (l->ends)
-        close_end(l->ends);
+    while (l->conns)
+        close_conn(l->conns);
     uv_close((uv_handle_t *)&l->timer, on_timer_closed);
 }

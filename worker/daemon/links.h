@@ -2,13 +2,14 @@
  * links.h -- can this node reach the others, and how fast? The daemon's side of the test
  * that zlaunch makes before ranks start (docs/PROTOCOL.md: LINKS).
  *
- * The node listens on a port of each of its addresses. A visitor says this node's `ask`
- * and hears its `answer`, 32 random hex digits each that nobody knows but zlaunch and
- * whom it tells: so a port of somebody else, or of this node itself under an address that
- * every node has (docker0), does not count as a node that was reached.
+ * The node listens on a port of each of its addresses. A visitor sends this node's `ask`
+ * and receives its `answer`, 32 random hex digits each that only zlaunch and the nodes
+ * know which it gives them to: so a port of another program, or of this node itself under
+ * an address that every node has (docker0), does not count as a node that was reached.
  *
  * Ownership: zt_links_open() allocates. zt_links_close() closes the handles; the memory
- * goes with the last of them, so the loop has to run once more. Threads: the loop's.
+ *            goes with the last of them, so the loop has to run once more.
+ * Threads:   the loop's.
  */
 #ifndef WORKER_DAEMON_LINKS_H
 #define WORKER_DAEMON_LINKS_H
@@ -29,11 +30,11 @@ zt_err zt_links_open(uv_loop_t *loop, struct zt_links **out,
 void zt_links_close(struct zt_links *l); /* NULL is fine */
 
 /* The body of LINKS_HERE: where it listens. NULL: no memory. */
-json_t *zt_links_here(const struct zt_links *l);
+json_t *zt_links_describe(const struct zt_links *l);
 
 /*
- * Try what the body of LINKS_TRY says; what was begun before is given up. on_found gets
- * the body of LINKS_FOUND, once, to keep. ZT_E_FORMAT: that is no such body.
+ * Carry out the body of LINKS_TRY; tries of an earlier one are cancelled. on_found gets
+ * the body of LINKS_FOUND, once, and owns it. ZT_E_FORMAT: the body is malformed.
  */
 typedef void (*zt_links_found)(void *ctx, json_t *found);
 zt_err zt_links_try(struct zt_links *l, const void *body, size_t bytes,

@@ -1,5 +1,5 @@
-/* links_private.h -- links.c (sockets) and links_here.c (interfaces). Nobody else
- * includes it. */
+/* links_private.h -- what links.c (sockets) and interfaces.c share. Nobody else includes
+ * it. */
 #ifndef WORKER_DAEMON_LINKS_PRIVATE_H
 #define WORKER_DAEMON_LINKS_PRIVATE_H
 
@@ -17,21 +17,21 @@ struct zt_link_port {
 };
 
 /* One connection, or one port that waits for them. */
-struct zt_link_end {
+struct zt_link_conn {
     uv_tcp_t tcp;
     uv_connect_t connect;
     uv_write_t write;
     struct zt_links *links;
-    struct zt_link_end *next, *prev;
+    struct zt_link_conn *next, *prev;
     int node, at; /* of a try: whom it goes to; node -1: a visitor; -2: a port */
     double since_s;
     char got[ZT_LINKS_WORD];
     unsigned got_bytes;
-    bool told; /* the visitor has its answer */
+    bool answered; /* the visitor has its answer */
 };
 
 /* What is to be tried: addresses of the other nodes. */
-struct zt_link_goal {
+struct zt_link_target {
     int node, at;
     struct sockaddr_storage to;
 };
@@ -39,7 +39,7 @@ struct zt_link_goal {
 struct zt_links {
     uv_loop_t *loop;
     uv_timer_t timer;
-    struct zt_link_end *ends;
+    struct zt_link_conn *conns;
     int num_handles; /* that are not closed yet */
     int num_visitors;
     bool closing;
@@ -50,9 +50,9 @@ struct zt_links {
     /* a LINKS_TRY that is being carried out */
     zt_links_found on_found; /* NULL: none is */
     void *ctx;
-    json_t *order, *found;
-    struct zt_link_goal *goals; /* (num_goals) in the order of trying */
-    int num_goals, next_goal, num_trying;
+    json_t *request, *found;
+    struct zt_link_target *targets; /* (num_targets) in the order of trying */
+    int num_targets, next_target, num_trying;
     bool *reached; /* (num_nodes) */
     int num_nodes, num_missing;
     double timeout_s, settle_s;

@@ -1,11 +1,12 @@
 /*
- * node.h -- inside the daemon: the loop's state, shared by daemon.c (life and death),
- * control.c (what zlaunch says) and output.c (what ranks write). Nobody else includes it.
+ * node.h -- inside the daemon: the loop's state, shared by daemon.c (the states),
+ * start.c, control.c (what zlaunch sends), output.c (what ranks write) and pmi_socket.c.
+ * Nobody else includes it.
  *
  *      WAIT_JOB --JOB--> RUNNING --all ranks exit 0--> ENDING --nobody left--> DONE
- *                           |                             ^
- *                           +--a rank fails, STOP, zlaunch gone, SIGTERM--> STOPPING
- * --all ranks gone--------------------------------------+
+ *                           |                                ^
+ *                           +--> STOPPING --all ranks gone---+
+ *                           a rank fails, STOP, zlaunch gone, SIGTERM
  *
  *      RUNNING    ranks live, none has failed
  *      STOPPING   ranks have SIGTERM; SIGKILL follows when the grace is over
@@ -15,8 +16,8 @@
 #ifndef WORKER_DAEMON_NODE_H
 #define WORKER_DAEMON_NODE_H
 
-#include "common/frame.h"
-#include "common/phase.h"
+#include "common/message/frame.h"
+#include "common/message/phase.h"
 #include "worker/daemon/cgroup.h"
 #include "worker/daemon/job.h"
 #include "worker/daemon/lines.h"
@@ -38,7 +39,7 @@ typedef enum zt_node_state {
     ZT_NODE_DONE,
 } zt_node_state;
 
-struct zt_node;
+struct zt_daemon_node;
 struct zt_local_rank;
 
 /* The last lines of one stream, for the report of a failure. */
@@ -58,24 +59,24 @@ struct zt_source {
     struct zt_buf frames; /* control */
 };
 
-/* Our end of the socket that a rank finds in PMI_FD. */
-struct zt_pmi_link {
+/* The daemon's end of the socket that a rank finds in PMI_FD. */
+struct zt_pmi_socket {
     struct zt_local_rank *rank;
     int fd; /* -1: closed */
     uv_poll_t poll;
 };
 
 struct zt_local_rank {
-    struct zt_node *node;
+    struct zt_daemon_node *node;
     int rank, local_rank;
     pid_t pid;
     bool alive;
     int log_fd;                 /* -1: output goes to zlaunch */
     struct zt_source source[3]; /* by stream */
-    struct zt_pmi_link pmi;
+    struct zt_pmi_socket pmi;
 };
 
-struct zt_node {
+struct zt_daemon_node {
     uv_loop_t loop;
     zt_node_state state;
     uv_pipe_t in, out; /* to zlaunch */
@@ -84,8 +85,8 @@ struct zt_node {
     bool orphaned;   /* zlaunch is gone: nobody listens */
     bool paused;     /* zlaunch reads too slowly: ranks wait in their pipes */
     uv_signal_t sigchld, sigterm, sigint, sighup;
-    uv_timer_t grace, beat;
-    double heard_s, beat_s; /* the last word of zlaunch, the last beat */
+    uv_timer_t grace, heartbeat;
+    double heard_s, heartbeat_s; /* when zlaunch was last heard; our last heartbeat */
     struct zt_job *job;
     struct zt_local_rank *ranks; /* (job->local_world) */
     struct zt_links *links;      /* NULL: not asked to test them, or done */
@@ -100,22 +101,26 @@ struct zt_node {
 };
 
 /* daemon.c: queue a frame to zlaunch, made of two pieces; lost when zlaunch is gone. */
-void zt_node_send(struct zt_node *n, zt_frame_type type, const void *a, size_t a_bytes,
-                  const void *b, size_t b_bytes);
+void zt_node_send(struct zt_daemon_node *n, zt_frame_type type, const void *a,
+                  size_t a_bytes, const void *b, size_t b_bytes);
 
 /* Takes the reference. */
-void zt_node_send_json(struct zt_node *n, zt_frame_type type, json_t *o);
-void zt_node_send_fault(struct zt_node *n, const struct zt_fault *fault);
-void zt_node_signal(struct zt_node *n, int sig); /* every living rank's process group */
+void zt_node_send_json(struct zt_daemon_node *n, zt_frame_type type, json_t *o);
+void zt_node_send_fault(struct zt_daemon_node *n, const struct zt_fault *fault);
+void zt_node_signal(struct zt_daemon_node *n,
+                    int sig); /* every living rank's process group */
 /* SIGKILL for whoever is left after the grace; a shorter grace counts. */
-void zt_node_stop(struct zt_node *n, int sig, int grace_ms);
-zt_err zt_node_start_job(struct zt_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_node_lose_zlaunch(struct zt_node *n); /* nobody listens: stop, then end */
+void zt_node_stop(struct zt_daemon_node *n, int sig, int grace_ms);
+void zt_node_on_zlaunch_gone(
+    struct zt_daemon_node *n); /* nobody listens: stop, then end */
+
+/* start.c: n->job is set. An error leaves ranks that did start. */
+zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* control.c: callbacks of the channel's reading end and of the heart. */
 void zt_node_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf);
-void zt_node_on_beat(uv_timer_t *timer);
+void zt_node_on_heartbeat(uv_timer_t *timer);
 
 /* output.c */
 /* Take over the descriptors of a started rank and begin to read. */
@@ -123,19 +128,19 @@ zt_err zt_output_start(struct zt_local_rank *r, const int fds[3],
                        struct zt_fault *fault) ZT_MUST_CHECK;
 /* All that a dead rank left in its descriptors, its last unfinished lines included. */
 void zt_output_drain(struct zt_local_rank *r);
-void zt_output_pause(struct zt_node *n, bool pause);
-/* Put an ASK frame into the rank's control socket; false: it does not take it. */
-bool zt_output_ask(struct zt_local_rank *r, const void *body, size_t n);
+void zt_output_pause(struct zt_daemon_node *n, bool pause);
+/* Put an REQUEST frame into the rank's control socket; false: it does not take it. */
+bool zt_output_send_request(struct zt_local_rank *r, const void *body, size_t n);
 void zt_output_close(struct zt_local_rank *r);
 
-/* pmi_link.c */
+/* pmi_socket.c */
 /* A server for the ranks of n->job, if all of them are here. */
-zt_err zt_pmi_link_server(struct zt_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_pmi_open_server(struct zt_daemon_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
 /* *rank_fd: the rank's end, close-on-exec, for the caller to close; -1: no server. */
-zt_err zt_pmi_link_open(struct zt_local_rank *r, int *rank_fd,
-                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_pmi_socket_open(struct zt_local_rank *r, int *rank_fd,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 /* Serve what the rank has asked. */
-void zt_pmi_link_drain(struct zt_local_rank *r);
-void zt_pmi_link_close(struct zt_local_rank *r);
+void zt_pmi_socket_drain(struct zt_local_rank *r);
+void zt_pmi_socket_close(struct zt_local_rank *r);
 
 #endif

@@ -90,23 +90,48 @@ static void source_close(struct zt_source *s)
         zt_lines_finish(&s->lines, forward, s);
 }
 
-/* The rank's events go on as they came; a rank that speaks nonsense is no longer heard.
+/* To zlaunch, behind the rank's number. */
+static void relay(struct zt_local_rank *r, zt_frame_type type, const struct zt_frame *f)
+{
+    uint8_t head[4];
+
+    zt_set_u32(head, (uint32_t)r->rank);
+    zt_node_send(r->node, type, head, sizeof(head), f->body, f->body_bytes);
+}
+
+/* A line of the rank's log belongs to its stderr: to the log file, and to its last lines.
  */
-static bool relay(struct zt_source *s)
+static void take_log(struct zt_local_rank *r, const struct zt_frame *f)
+{
+    tail_feed(&r->source[2].tail, (const char *)f->body, f->body_bytes);
+    if (r->log_fd >= 0)
+        write_log(r, (const char *)f->body, f->body_bytes);
+    if (r->log_fd >= 0)
+        write_log(r, "\n", 1);
+    else
+        relay(r, ZT_FRAME_LOGGED, f);
+}
+
+/* Pass on what the rank has sent. False: it is malformed, and the rank is not heard any
+ * more. */
+static bool take_frames(struct zt_source *s)
 {
     struct zt_local_rank *r = s->rank;
     struct zt_fault fault = {0};
     struct zt_frame f;
-    uint8_t head[4];
     zt_err rc;
 
     while ((rc = zt_frame_peek(&s->frames, &f, &fault)) == ZT_OK) {
-        if (f.type != ZT_FRAME_EVENT || f.body_bytes > ZT_FRAME_MAX - 1 - sizeof(head)) {
+        bool fits = f.body_bytes <= ZT_FRAME_MAX - 1 - sizeof(uint32_t);
+
+        if (f.type == ZT_FRAME_EVENT && fits) {
+            relay(r, ZT_FRAME_RELAY, &f);
+        } else if (f.type == ZT_FRAME_LOG && fits) {
+            take_log(r, &f);
+        } else {
             rc = zt_fault_set(&fault, ZT_E_FORMAT, "a frame of type %d", f.type);
             break;
         }
-        zt_set_u32(head, (uint32_t)r->rank);
-        zt_node_send(r->node, ZT_FRAME_RELAY, head, sizeof(head), f.body, f.body_bytes);
         zt_frame_drop(&s->frames, &f);
     }
     if (rc == ZT_E_SHORT)
@@ -133,7 +158,7 @@ static size_t source_read(struct zt_source *s)
     if (ok && s->stream)
         ok = zt_lines_feed(&s->lines, block, (size_t)k, forward, s) == ZT_OK;
     else if (ok)
-        ok = zt_buf_put(&s->frames, block, (size_t)k) == ZT_OK && relay(s);
+        ok = zt_buf_put(&s->frames, block, (size_t)k) == ZT_OK && take_frames(s);
     if (!ok) {
         source_close(s);
         return 0;
@@ -183,7 +208,7 @@ void zt_output_drain(struct zt_local_rank *r)
     }
 }
 
-void zt_output_pause(struct zt_node *n, bool pause)
+void zt_output_pause(struct zt_daemon_node *n, bool pause)
 {
     n->paused = pause;
     for (int i = 0; i < n->num_started; i++)
@@ -197,14 +222,14 @@ void zt_output_pause(struct zt_node *n, bool pause)
         }
 }
 
-bool zt_output_ask(struct zt_local_rank *r, const void *body, size_t n)
+bool zt_output_send_request(struct zt_local_rank *r, const void *body, size_t n)
 {
     int fd = r->source[0].fd;
     struct zt_buf frame;
     ssize_t k = -1;
 
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (fd >= 0 && zt_frame_put(&frame, ZT_FRAME_ASK, body, n) == ZT_OK)
+    if (fd >= 0 && zt_frame_put(&frame, ZT_FRAME_REQUEST, body, n) == ZT_OK)
         k = send(fd, zt_buf_head(&frame), zt_buf_used(&frame),
                  MSG_NOSIGNAL | MSG_DONTWAIT);
     if (k > 0 && k < (ssize_t)zt_buf_used(&frame))

@@ -7,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRESH_BYTES (64u << 20)
-#define MAX_WORDS   8 /* key=value pairs of a line; more are ignored */
+#define NEW_PAIRS_BYTES (64u << 20)
+#define MAX_WORDS       8 /* key=value pairs of a line; more are ignored */
 
-struct client {
+struct pmi_client {
     char line[ZT_PMI_LINE]; /* what came of the next one */
     size_t len;
-    bool began, ended, waits, deaf;
+    bool has_init, has_finalized, in_barrier, is_closed;
     int abort_code; /* 0: it called none */
 };
 
-struct pair {
-    struct pair *next;
+struct pmi_pair {
+    struct pmi_pair *next;
     char *key, *value;
 };
 
@@ -28,9 +28,9 @@ struct zt_pmi {
     struct zt_pmi_config cfg; /* its strings are not kept */
     int num_waiting, num_keys;
     char name[ZT_PMI_NAME];
-    struct client *client; /* (local) */
-    struct zt_buf fresh;   /* "key=value" lines since the last fence; for other nodes */
-    struct pair *bucket[NUM_BUCKETS];
+    struct pmi_client *client; /* (local) */
+    struct zt_buf new_pairs; /* "key=value" lines since the last fence; for other nodes */
+    struct pmi_pair *bucket[NUM_BUCKETS];
 };
 
 /* One message: "cmd=put kvsname=a key=b value=c", cut in place. */
@@ -39,21 +39,21 @@ struct message {
     int num;
 };
 
-static struct client *client_of(const struct zt_pmi *p, int rank)
+static struct pmi_client *client_of(const struct zt_pmi *p, int rank)
 {
     return &p->client[rank - p->cfg.first];
 }
 
-static bool is_spread(const struct zt_pmi *p)
+static bool is_multi_node(const struct zt_pmi *p)
 {
     return p->cfg.local < p->cfg.world;
 }
 
 /* ------------------------------------------------------------------ keys and values */
-static struct pair **place_of(struct zt_pmi *p, const char *key)
+static struct pmi_pair **find_pair(struct zt_pmi *p, const char *key)
 {
     uint32_t h = 2166136261u;
-    struct pair **at;
+    struct pmi_pair **at;
 
     for (const char *c = key; *c; c++)
         h = (h ^ (uint8_t)*c) * 16777619u;
@@ -63,10 +63,10 @@ static struct pair **place_of(struct zt_pmi *p, const char *key)
     return at;
 }
 
-/* NULL: kept; else why not, as a word. */
-static const char *keep(struct zt_pmi *p, const char *key, const char *value)
+/* NULL: stored; else why not, as a word for the reply. */
+static const char *store_pair(struct zt_pmi *p, const char *key, const char *value)
 {
-    struct pair **at = place_of(p, key), *pair = *at;
+    struct pmi_pair **at = find_pair(p, key), *pair = *at;
     char *copy;
 
     if (strlen(key) >= ZT_PMI_KEY || strlen(value) >= ZT_PMI_VALUE)
@@ -94,9 +94,9 @@ static const char *keep(struct zt_pmi *p, const char *key, const char *value)
 }
 
 /* ------------------------------------------------------------------ lines */
-static void say(struct zt_pmi *p, int rank, const char *fmt, ...)
+static void reply(struct zt_pmi *p, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void say(struct zt_pmi *p, int rank, const char *fmt, ...)
+static void reply(struct zt_pmi *p, int rank, const char *fmt, ...)
 {
     char line[ZT_PMI_LINE];
     va_list ap;
@@ -107,7 +107,7 @@ static void say(struct zt_pmi *p, int rank, const char *fmt, ...)
     va_end(ap);
     if (n < 0 || (size_t)n >= sizeof(line) ||
         !p->cfg.send(p->cfg.arg, rank, line, (size_t)n))
-        client_of(p, rank)->deaf = true;
+        client_of(p, rank)->is_closed = true;
 }
 
 /* False: no message. Words without '=' are skipped, as libraries do. */
@@ -144,50 +144,52 @@ static zt_pmi_state on_init(struct zt_pmi *p, int rank, const struct message *m)
     const char *version = get(m, "pmi_version");
     bool fine = version && strcmp(version, "1") == 0;
 
-    client_of(p, rank)->began = client_of(p, rank)->began || fine;
-    say(p, rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n",
-        fine ? 0 : -1);
+    client_of(p, rank)->has_init = client_of(p, rank)->has_init || fine;
+    reply(p, rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n",
+          fine ? 0 : -1);
     return ZT_PMI_FINE;
 }
 
 static zt_pmi_state on_get_maxes(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    say(p, rank, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", ZT_PMI_NAME,
-        ZT_PMI_KEY, ZT_PMI_VALUE);
+    reply(p, rank, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", ZT_PMI_NAME,
+          ZT_PMI_KEY, ZT_PMI_VALUE);
     return ZT_PMI_FINE;
 }
 
 static zt_pmi_state on_get_appnum(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    say(p, rank, "cmd=appnum appnum=0\n");
+    reply(p, rank, "cmd=appnum appnum=0\n");
     return ZT_PMI_FINE;
 }
 
 static zt_pmi_state on_get_name(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    say(p, rank, "cmd=my_kvsname kvsname=%s\n", p->name);
+    reply(p, rank, "cmd=my_kvsname kvsname=%s\n", p->name);
     return ZT_PMI_FINE;
 }
 
 static zt_pmi_state on_get_universe(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    say(p, rank, "cmd=universe_size size=%d\n", p->cfg.world);
+    reply(p, rank, "cmd=universe_size size=%d\n", p->cfg.world);
     return ZT_PMI_FINE;
 }
 
 /* A pair that a rank left, for this node and the others. */
-static const char *leave(struct zt_pmi *p, const char *key, const char *value)
+static const char *put_pair(struct zt_pmi *p, const char *key, const char *value)
 {
-    const char *why = keep(p, key, value);
+    const char *why = store_pair(p, key, value);
 
-    if (why || !is_spread(p))
+    if (why || !is_multi_node(p))
         return why;
-    if (zt_buf_put(&p->fresh, key, strlen(key)) || zt_buf_put_u8(&p->fresh, '=') ||
-        zt_buf_put(&p->fresh, value, strlen(value)) || zt_buf_put_u8(&p->fresh, '\n'))
+    if (zt_buf_put(&p->new_pairs, key, strlen(key)) ||
+        zt_buf_put_u8(&p->new_pairs, '=') ||
+        zt_buf_put(&p->new_pairs, value, strlen(value)) ||
+        zt_buf_put_u8(&p->new_pairs, '\n'))
         return "no_memory";
     return NULL;
 }
@@ -196,51 +198,51 @@ static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
 {
     const char *name = get(m, "kvsname"), *key = get(m, "key"), *value = get(m, "value");
     const char *why = !key || !value || !*key ? "incomplete"
-                      : strchr(key, '=')      ? "bad_key" /* no line would tell it */
+                      : strchr(key, '=')      ? "bad_key" /* a line could not carry it */
                       : name && strcmp(name, p->name) != 0 ? "unknown_kvsname"
-                                                           : leave(p, key, value);
+                                                           : put_pair(p, key, value);
 
-    say(p, rank, "cmd=put_result rc=%d msg=%s\n", why ? -1 : 0, why ? why : "success");
+    reply(p, rank, "cmd=put_result rc=%d msg=%s\n", why ? -1 : 0, why ? why : "success");
     return ZT_PMI_FINE;
 }
 
 static zt_pmi_state on_get(struct zt_pmi *p, int rank, const struct message *m)
 {
     const char *name = get(m, "kvsname"), *key = get(m, "key");
-    struct pair *found =
-        key && (!name || strcmp(name, p->name) == 0) ? *place_of(p, key) : NULL;
+    struct pmi_pair *found =
+        key && (!name || strcmp(name, p->name) == 0) ? *find_pair(p, key) : NULL;
 
     if (found)
-        say(p, rank, "cmd=get_result rc=0 msg=success value=%s\n", found->value);
+        reply(p, rank, "cmd=get_result rc=0 msg=success value=%s\n", found->value);
     else
-        say(p, rank, "cmd=get_result rc=-1 msg=not_found value=unknown\n");
+        reply(p, rank, "cmd=get_result rc=-1 msg=not_found value=unknown\n");
     return ZT_PMI_FINE;
 }
 
-static void let_go(struct zt_pmi *p)
+static void release_ranks(struct zt_pmi *p)
 {
     p->num_waiting = 0;
     for (int i = 0; i < p->cfg.local; i++) {
-        p->client[i].waits = false;
-        say(p, p->cfg.first + i, "cmd=barrier_out\n");
+        p->client[i].in_barrier = false;
+        reply(p, p->cfg.first + i, "cmd=barrier_out\n");
     }
 }
 
 static zt_pmi_state on_barrier(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    if (client_of(p, rank)->waits)
+    if (client_of(p, rank)->in_barrier)
         return ZT_PMI_BAD; /* it must wait for the answer to the first */
-    client_of(p, rank)->waits = true;
+    client_of(p, rank)->in_barrier = true;
     if (++p->num_waiting < p->cfg.local)
         return ZT_PMI_FINE;
-    if (!is_spread(p)) {
-        let_go(p);
+    if (!is_multi_node(p)) {
+        release_ranks(p);
         return ZT_PMI_FINE;
     }
-    p->cfg.fence(p->cfg.arg, (const char *)zt_buf_head(&p->fresh),
-                 zt_buf_used(&p->fresh));
-    zt_buf_drop(&p->fresh, zt_buf_used(&p->fresh));
+    p->cfg.fence(p->cfg.arg, (const char *)zt_buf_head(&p->new_pairs),
+                 zt_buf_used(&p->new_pairs));
+    zt_buf_drop(&p->new_pairs, zt_buf_used(&p->new_pairs));
     return ZT_PMI_FINE;
 }
 
@@ -262,7 +264,7 @@ zt_err zt_pmi_merge(struct zt_pmi *p, const char *pairs, size_t n, struct zt_fau
         if (!is || is == line)
             return zt_fault_set(fault, ZT_E_FORMAT, "PMI pairs of other nodes: no pairs");
         *is = 0;
-        why = keep(p, line, is + 1);
+        why = store_pair(p, line, is + 1);
         if (why)
             return zt_fault_set(fault, ZT_E_LIMIT, "PMI pairs of other nodes: %s", why);
         pairs += len + 1;
@@ -273,18 +275,18 @@ zt_err zt_pmi_merge(struct zt_pmi *p, const char *pairs, size_t n, struct zt_fau
 
 zt_err zt_pmi_release(struct zt_pmi *p, struct zt_fault *fault)
 {
-    if (!is_spread(p) || p->num_waiting < p->cfg.local)
+    if (!is_multi_node(p) || p->num_waiting < p->cfg.local)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "PMI: the end of a barrier that no rank waits at");
-    let_go(p);
+    release_ranks(p);
     return ZT_OK;
 }
 
 static zt_pmi_state on_finalize(struct zt_pmi *p, int rank, const struct message *m)
 {
     (void)m;
-    client_of(p, rank)->ended = true;
-    say(p, rank, "cmd=finalize_ack\n");
+    client_of(p, rank)->has_finalized = true;
+    reply(p, rank, "cmd=finalize_ack\n");
     return ZT_PMI_FINE;
 }
 
@@ -331,13 +333,13 @@ static zt_pmi_state on_line(struct zt_pmi *p, int rank, char *line)
         return ZT_PMI_BAD;
     for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
         if (strcmp(handlers[i].name, m.value[0]) == 0) {
-            if (handlers[i].handle != on_init && !client_of(p, rank)->began)
+            if (handlers[i].handle != on_init && !client_of(p, rank)->has_init)
                 return ZT_PMI_BAD;
             return handlers[i].handle(p, rank, &m);
         }
     for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++)
         if (strcmp(refusals[i].name, m.value[0]) == 0) {
-            say(p, rank, "cmd=%s rc=-1 msg=unsupported\n", refusals[i].answer);
+            reply(p, rank, "cmd=%s rc=-1 msg=unsupported\n", refusals[i].answer);
             return ZT_PMI_FINE;
         }
     return ZT_PMI_BAD; /* spawn among others: nobody can wait for an answer to it */
@@ -345,13 +347,13 @@ static zt_pmi_state on_line(struct zt_pmi *p, int rank, char *line)
 
 zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n)
 {
-    struct client *c = client_of(p, rank);
+    struct pmi_client *c = client_of(p, rank);
     zt_pmi_state state = ZT_PMI_FINE;
 
-    for (size_t i = 0; i < n && !c->deaf; i++) {
+    for (size_t i = 0; i < n && !c->is_closed; i++) {
         if (bytes[i] != '\n') {
             if (!bytes[i] || c->len == sizeof(c->line) - 1)
-                c->deaf = true;
+                c->is_closed = true;
             else
                 c->line[c->len++] = bytes[i];
             continue;
@@ -360,16 +362,16 @@ zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n
         c->len = 0;
         state = on_line(p, rank, c->line);
         if (state == ZT_PMI_BAD)
-            c->deaf = true;
+            c->is_closed = true;
         if (state == ZT_PMI_ABORT)
             return state;
     }
-    return c->deaf ? ZT_PMI_BAD : ZT_PMI_FINE;
+    return c->is_closed ? ZT_PMI_BAD : ZT_PMI_FINE;
 }
 
-bool zt_pmi_is_inside(const struct zt_pmi *p, int rank)
+bool zt_pmi_needs_finalize(const struct zt_pmi *p, int rank)
 {
-    return client_of(p, rank)->began && !client_of(p, rank)->ended;
+    return client_of(p, rank)->has_init && !client_of(p, rank)->has_finalized;
 }
 
 int zt_pmi_abort_code(const struct zt_pmi *p, int rank)
@@ -392,18 +394,18 @@ zt_err zt_pmi_open(const struct zt_pmi_config *cfg, struct zt_pmi **out,
         return zt_fault_set(fault, ZT_E_NOMEM, "PMI server: no memory");
     }
     p->cfg = *cfg;
-    zt_buf_init(&p->fresh, FRESH_BYTES);
+    zt_buf_init(&p->new_pairs, NEW_PAIRS_BYTES);
     snprintf(p->name, sizeof(p->name), "zlaunch-%.200s", cfg->name);
     for (char *c = p->name; *c; c++)
         if (*c <= ' ')
             *c = '_';
     /* all ranks are on one node: the library then uses shared memory between them */
     snprintf(here, sizeof(here), "(vector,(0,1,%d))", cfg->world);
-    if (!mapping && !is_spread(p))
+    if (!mapping && !is_multi_node(p))
         mapping = here;
     /* one that is too long is left out: the library then asks for host names */
     if (mapping && strlen(mapping) < ZT_PMI_VALUE &&
-        keep(p, "PMI_process_mapping", mapping)) {
+        store_pair(p, "PMI_process_mapping", mapping)) {
         zt_pmi_close(p);
         return zt_fault_set(fault, ZT_E_NOMEM, "PMI server: no memory");
     }
@@ -417,14 +419,14 @@ void zt_pmi_close(struct zt_pmi *p)
         return;
     for (size_t i = 0; i < NUM_BUCKETS; i++)
         while (p->bucket[i]) {
-            struct pair *pair = p->bucket[i];
+            struct pmi_pair *pair = p->bucket[i];
 
             p->bucket[i] = pair->next;
             free(pair->key);
             free(pair->value);
             free(pair);
         }
-    zt_buf_release(&p->fresh);
+    zt_buf_release(&p->new_pairs);
     free(p->client);
     free(p);
 }

@@ -17,7 +17,7 @@
  * entries of ZT_PMI_KEY and ZT_PMI_VALUE bytes at most.
  * Ownership: the server copies what it keeps; `send` gets memory for the call only.
  * Threads:   one.
- * Failure:   a rank that speaks nonsense is told so (rc=-1) or no longer heard
+ * Failure:   a rank that breaks the protocol gets rc=-1 or is no longer read from
  *            (ZT_PMI_BAD); neither harms the others.
  */
 #ifndef WORKER_DAEMON_PMI_H
@@ -61,7 +61,7 @@ zt_err zt_pmi_open(const struct zt_pmi_config *cfg, struct zt_pmi **out,
                    struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_pmi_close(struct zt_pmi *p); /* NULL is fine */
 
-/* What rank `rank` wrote, in whatever pieces. */
+/* Bytes that rank `rank` wrote, cut anywhere. */
 zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n);
 
 /* n bytes of "key=value" lines from other nodes. ZT_E_FORMAT: they are not;
@@ -71,8 +71,8 @@ zt_err zt_pmi_merge(struct zt_pmi *p, const char *pairs, size_t n,
 /* All nodes have come to the barrier: its ranks go on. ZT_E_FORMAT: none waits here. */
 zt_err zt_pmi_release(struct zt_pmi *p, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Whether the rank began MPI and did not end it: then others may wait for it forever. */
-bool zt_pmi_is_inside(const struct zt_pmi *p, int rank);
+/* Whether the rank has called MPI_Init but not MPI_Finalize: others may wait for it. */
+bool zt_pmi_needs_finalize(const struct zt_pmi *p, int rank);
 
 /* The exit code that the rank asked for with ZT_PMI_ABORT, 1 to 255; 0: it did not. */
 int zt_pmi_abort_code(const struct zt_pmi *p, int rank);

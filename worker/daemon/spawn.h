@@ -9,7 +9,7 @@
 #ifndef WORKER_DAEMON_SPAWN_H
 #define WORKER_DAEMON_SPAWN_H
 
-#include "common/cores.h"
+#include "common/cores/cores.h"
 #include "worker/daemon/job.h"
 
 #include <sys/types.h>

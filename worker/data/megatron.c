@@ -2,8 +2,7 @@
  * megatron.c -- the .idx of a Megatron dataset.
  *
  *      0   9        17      18  26  34         34+4S        34+12S          34+12S+8D
- *      |MMIDIDX\0\0| u64 1 | u8 | S | D | S lengths | S byte offsets | D borders [| S
- * modes]
+ *      |MMIDIDX\0\0| u64 1 | u8 | S | D | S lengths | S byte offsets | D borders [|modes]
  *
  * Lengths are i32, offsets and borders i64, all little-endian and none of them aligned.
  * The modes of multimodal files say nothing about tokens and are passed over.

@@ -159,8 +159,7 @@ static int64_t block_start(const struct zt_sampler *s, int64_t epoch, int64_t in
 }
 
 zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       int32_t *tokens, int32_t *targets, int64_t *num_targets,
-                       struct zt_fault *fault)
+                       const struct zt_field_buffers *out, struct zt_fault *fault)
 {
     int64_t T = s->cfg.block_size, B = s->cfg.micro_rows;
     int64_t row0 = zt_sampler_row0(s, micro);
@@ -175,15 +174,12 @@ zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
 
         locate(s, step - 1, row0 + b, &epoch, &index);
         at = block_start(s, epoch, index);
-        rc = zt_dataset_read(s->ds, at, T, tokens + b * T, fault);
-        if (!rc)
-            rc = zt_dataset_read(s->ds, at + 1, T, targets + b * T, fault);
+        rc = zt_data_fill_row(s->ds, out, b, T, at, T, fault);
         if (rc)
             return rc;
         locate(s, step, row0 + b, &epoch, &index); /* the same row of the next step */
         zt_dataset_prefetch(s->ds, block_start(s, epoch, index), T + 1);
     }
-    *num_targets = B * T;
     return ZT_OK;
 }
 
@@ -272,10 +268,10 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
 }
 
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
-                            int32_t *tokens, int32_t *targets, int64_t *num_targets,
+                            const struct zt_field_buffers *out, int64_t *num_rows,
                             struct zt_fault *fault)
 {
-    int64_t T = ev->block_size, B = ev->rows, sum = 0;
+    int64_t T = ev->block_size, B = ev->rows, rows = 0;
 
     if (batch < 0 || batch >= ev->num_batches)
         return zt_fault_set(fault, ZT_E_ARG, "evaluation batch %lld of %lld",
@@ -284,18 +280,12 @@ zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
         int64_t row = (batch * ev->world + ev->rank) * B + b;
         int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
         int64_t n = ev->num_targets - at < T ? ev->num_targets - at : T;
-        zt_err rc = zt_dataset_read(ev->ds, at, n, tokens + b * T, fault);
+        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, at, n, fault);
 
-        if (!rc)
-            rc = zt_dataset_read(ev->ds, at + 1, n, targets + b * T, fault);
         if (rc)
             return rc;
-        for (int64_t i = n; i < T; i++) {
-            tokens[b * T + i] = 0;
-            targets[b * T + i] = ZT_TARGET_IGNORE;
-        }
-        sum += n;
+        rows += n > 0;
     }
-    *num_targets = sum;
+    *num_rows = rows;
     return ZT_OK;
 }

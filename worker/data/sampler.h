@@ -21,9 +21,7 @@
 #ifndef WORKER_DATA_SAMPLER_H
 #define WORKER_DATA_SAMPLER_H
 
-#include "worker/data/dataset.h"
-
-#define ZT_TARGET_IGNORE (-100) /* a target that adds nothing to the loss */
+#include "worker/data/fields.h"
 
 struct zt_sampler_config {
     int64_t block_size; /* T */
@@ -57,11 +55,10 @@ void zt_sampler_close(struct zt_sampler *s); /* NULL is fine */
 
 /*
  * Rows of micro-batch `micro` (from 0) of the `step`-th step (from 1) since the sampler
- * was opened or put to a position. tokens (B, T); targets (B, T): the token after each.
- * *num_targets: how many of them count, here always B * T.
+ * was opened or put to a position, into the fields of `out`. All B rows hold data.
  */
 zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       int32_t *tokens, int32_t *targets, int64_t *num_targets,
+                       const struct zt_field_buffers *out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Row of the global batch where this rank's micro-batch begins. */
@@ -93,8 +90,8 @@ int64_t zt_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
 
 /*
  * Evaluation: the stream in order, every token but the first a target exactly once. Each
- * rank runs the same number of batches; rows past the end have token 0 and ignored
- * targets, so that sum of losses / sum of targets over all ranks is the exact mean.
+ * rank runs the same number of batches; what is past the end is padding, so that sum of
+ * losses / sum of targets over all ranks is the exact mean.
  */
 struct zt_eval_batches {
     const struct zt_dataset *ds;
@@ -109,9 +106,10 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
                             int64_t block_size, int64_t rows, int rank, int world,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Batch `batch` (from 0) of this rank; buffers (B, T). *num_targets may be 0. */
+/* Batch `batch` (from 0) of this rank. *num_rows: how many of the B rows, the first ones,
+ * hold data; may be 0. */
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
-                            int32_t *tokens, int32_t *targets, int64_t *num_targets,
+                            const struct zt_field_buffers *out, int64_t *num_rows,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

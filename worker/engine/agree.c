@@ -17,29 +17,29 @@
 #define PIECE_BYTES ((size_t)16384)
 
 /* What ranks compare; whole words, so that it can be compared as memory. */
-struct digest {
+struct text_digest {
     uint64_t high, low, bytes;
 };
 
 /* What a rank found. */
-struct finding {
+struct line_difference {
     char differs; /* from rank 0 */
     char mine[LINE_BYTES + 1], theirs[LINE_BYTES + 1];
 };
 
 /* A rank's own text beside that of rank 0, which comes in pieces. */
-struct reader {
+struct text_comparison {
     const char *text;
-    size_t bytes, at;    /* at: how far both are the same */
-    size_t line;         /* where the line of `at` begins */
-    bool found, over;    /* the difference; the end of rank 0's line behind it */
-    struct finding *out; /* theirs is filled as it comes */
+    size_t bytes, at;            /* at: how far both are the same */
+    size_t line;                 /* where the line of `at` begins */
+    bool found, over;            /* the difference; the end of rank 0's line behind it */
+    struct line_difference *out; /* theirs is filled as it comes */
     size_t num_theirs;
 };
 
-static struct digest digest_of(const char *text)
+static struct text_digest digest_text(const char *text)
 {
-    struct digest d = {.bytes = strlen(text)};
+    struct text_digest d = {.bytes = strlen(text)};
     XXH128_hash_t h = XXH3_128bits(text, d.bytes);
 
     d.high = h.high64;
@@ -50,42 +50,42 @@ static struct digest digest_of(const char *text)
 /* ---- the first line that differs ---- */
 
 /* Where to begin to show a line so that the difference is in what is shown. */
-static size_t shown_from(const struct reader *r)
+static size_t shown_from(const struct text_comparison *r)
 {
     return r->at - r->line > LINE_BYTES * 2 / 3 ? r->at - LINE_BYTES / 3 : r->line;
 }
 
-static void put(char line[LINE_BYTES + 1], size_t *n, const char *text, size_t bytes)
+static void append(char line[LINE_BYTES + 1], size_t *n, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes && *n < LINE_BYTES; i++)
         line[(*n)++] = text[i];
 }
 
 /* Rank 0's line from the difference on, as far as this piece has it. */
-static void follow(struct reader *r, const char *piece, size_t bytes)
+static void append_rank0_line(struct text_comparison *r, const char *piece, size_t bytes)
 {
     const char *end = memchr(piece, '\n', bytes);
 
-    put(r->out->theirs, &r->num_theirs, piece, end ? (size_t)(end - piece) : bytes);
+    append(r->out->theirs, &r->num_theirs, piece, end ? (size_t)(end - piece) : bytes);
     r->over = end != NULL;
 }
 
 /* The difference is at r->at: our line, and what rank 0's has in common with it. */
-static void note_difference(struct reader *r)
+static void note_difference(struct text_comparison *r)
 {
     size_t from = shown_from(r), n = 0;
     const char *dots = from > r->line ? "..." : "";
 
     r->found = true;
     r->out->differs = 1;
-    put(r->out->mine, &n, dots, strlen(dots));
-    put(r->out->theirs, &r->num_theirs, dots, strlen(dots));
-    put(r->out->mine, &n, r->text + from, strcspn(r->text + from, "\n"));
-    put(r->out->theirs, &r->num_theirs, r->text + from, r->at - from);
+    append(r->out->mine, &n, dots, strlen(dots));
+    append(r->out->theirs, &r->num_theirs, dots, strlen(dots));
+    append(r->out->mine, &n, r->text + from, strcspn(r->text + from, "\n"));
+    append(r->out->theirs, &r->num_theirs, r->text + from, r->at - from);
 }
 
 /* The next piece of rank 0's text. */
-static void compare(struct reader *r, const char *piece, size_t bytes)
+static void compare(struct text_comparison *r, const char *piece, size_t bytes)
 {
     size_t i = 0;
 
@@ -99,17 +99,17 @@ static void compare(struct reader *r, const char *piece, size_t bytes)
             r->line = r->at;
     }
     if (r->found && !r->over)
-        follow(r, piece + i, bytes - i);
+        append_rank0_line(r, piece + i, bytes - i);
 }
 
 /* All pieces are seen; ours may be longer. */
-static void finish(struct reader *r)
+static void end_comparison(struct text_comparison *r)
 {
     if (!r->found && r->at < r->bytes)
         note_difference(r);
 }
 
-static zt_err read_rank0(struct zt_comm *c, struct reader *r, size_t bytes,
+static zt_err read_rank0(struct zt_comm *c, struct text_comparison *r, size_t bytes,
                          struct zt_fault *fault)
 {
     char piece[PIECE_BYTES];
@@ -124,14 +124,14 @@ static zt_err read_rank0(struct zt_comm *c, struct reader *r, size_t bytes,
         if (!rc)
             compare(r, piece, n);
     }
-    finish(r);
+    end_comparison(r);
     return rc;
 }
 
 /* ---- what is said about it ---- */
 
 /* A line that was cut may end in half a character. */
-static void trim(char line[LINE_BYTES + 1])
+static void drop_partial_character(char line[LINE_BYTES + 1])
 {
     size_t n = strlen(line), i = n;
 
@@ -142,8 +142,8 @@ static void trim(char line[LINE_BYTES + 1])
     line[i > 0 && (line[i - 1] & 0x80) ? i - 1 : n] = 0;
 }
 
-static zt_err tell(const char *what, struct finding *all, int world,
-                   struct zt_fault *fault)
+static zt_err report_difference(const char *what, struct line_difference *all, int world,
+                                struct zt_fault *fault)
 {
     int first = 0, others = -1;
     char more[32] = "";
@@ -159,8 +159,8 @@ static zt_err tell(const char *what, struct finding *all, int world,
                             "%s is not the same on all ranks, but no line differs", what);
     if (others)
         snprintf(more, sizeof(more), " (and %d more)", others);
-    trim(all[first].mine);
-    trim(all[first].theirs);
+    drop_partial_character(all[first].mine);
+    drop_partial_character(all[first].theirs);
     return zt_fault_set(
         fault, ZT_E_PEER,
         "rank %d%s differs from rank 0 in %s: it has \"%s\" where rank 0 has \"%s\"; "
@@ -169,19 +169,20 @@ static zt_err tell(const char *what, struct finding *all, int world,
         *all[first].theirs ? all[first].theirs : "(nothing)");
 }
 
-static zt_err explain(struct zt_comm *c, const char *what, const char *text,
-                      size_t rank0_bytes, struct finding *all, struct zt_fault *fault)
+static zt_err find_difference(struct zt_comm *c, const char *what, const char *text,
+                              size_t rank0_bytes, struct line_difference *all,
+                              struct zt_fault *fault)
 {
-    struct finding *own = &all[zt_comm_rank(c)];
-    struct reader r = {.text = text, .bytes = strlen(text), .out = own};
+    struct line_difference *own = &all[zt_comm_rank(c)];
+    struct text_comparison r = {.text = text, .bytes = strlen(text), .out = own};
     zt_err rc = read_rank0(c, &r, rank0_bytes, fault);
 
     if (!rc)
         rc = zt_all_gather(c, own, all, sizeof(*own), ZT_U8, fault);
-    return rc ? rc : tell(what, all, zt_comm_world(c), fault);
+    return rc ? rc : report_difference(what, all, zt_comm_world(c), fault);
 }
 
-static bool all_equal(const struct digest *d, int world)
+static bool all_equal(const struct text_digest *d, int world)
 {
     for (int r = 1; r < world; r++)
         if (memcmp(&d[r], &d[0], sizeof(*d)) != 0)
@@ -193,8 +194,9 @@ zt_err zt_agree(struct zt_comm *c, const char *what, const char *text,
                 struct zt_fault *fault)
 {
     size_t world = (size_t)zt_comm_world(c);
-    struct finding *findings = calloc(world, sizeof(*findings));
-    struct digest *digests = calloc(world, sizeof(*digests)), own = digest_of(text);
+    struct line_difference *findings = calloc(world, sizeof(*findings));
+    struct text_digest *digests = calloc(world, sizeof(*digests)),
+                       own = digest_text(text);
     zt_err rc;
 
     if (!findings || !digests)
@@ -202,7 +204,7 @@ zt_err zt_agree(struct zt_comm *c, const char *what, const char *text,
     else
         rc = zt_all_gather(c, &own, digests, sizeof(own), ZT_U8, fault);
     if (!rc && !all_equal(digests, (int)world))
-        rc = explain(c, what, text, digests[0].bytes, findings, fault);
+        rc = find_difference(c, what, text, digests[0].bytes, findings, fault);
     free(findings);
     free(digests);
     return rc;
@@ -243,10 +245,31 @@ static void put_param(FILE *f, const struct zt_param *p)
     fprintf(f, "parameter %s: (", p->name);
     for (int i = 0; i < p->ndim; i++)
         fprintf(f, "%s%" PRId64, i ? ", " : "", p->shape[i]);
-    fprintf(f, ")%s%s, ", p->flags & ZT_NO_DECAY ? ", no decay" : "",
-            p->flags & ZT_FROZEN ? ", frozen" : "");
+    fprintf(f, ")%s%s%s, ", p->flags & ZT_NO_DECAY ? ", no decay" : "",
+            p->flags & ZT_FROZEN ? ", frozen" : "", p->flags & ZT_EXTRA ? ", extra" : "");
     put_init(f, &p->init);
     fputc('\n', f);
+}
+
+static void put_field(FILE *f, const struct zt_field *field)
+{
+    char type[96];
+
+    fprintf(f, "field %s: %s%s%s, padded with %.9g\n", field->name,
+            zt_field_text(field, type), field->required ? ", required" : "",
+            field->label ? ", a label" : "", field->pad);
+}
+
+static void put_layout(FILE *f, const struct zt_batch_layout *l)
+{
+    static const char *const names[] = {[ZT_DIVISOR_TARGETS] = "targets of",
+                                        [ZT_DIVISOR_ROWS] = "rows",
+                                        [ZT_DIVISOR_FIELD_SUM] = "the sum of"};
+
+    for (int i = 0; i < l->num; i++)
+        put_field(f, &l->fields[i]);
+    fprintf(f, "loss divided by %s %s\n", names[l->divisor],
+            l->divisor_field < 0 ? "" : l->fields[l->divisor_field].name);
 }
 
 zt_err zt_agree_model_text(const struct zt_model *m, char **out, struct zt_fault *fault)
@@ -259,6 +282,8 @@ zt_err zt_agree_model_text(const struct zt_model *m, char **out, struct zt_fault
     if (f)
         fprintf(f, "plugin %s\nhidden size %" PRId64 "\nvocabulary %" PRId64 "\n",
                 m->plugin->name, m->hidden_size, m->vocab);
+    if (f)
+        put_layout(f, &m->layout);
     for (int i = 0; f && i < m->num_blocks; i++) {
         const struct zt_block *b = m->blocks[i];
 

@@ -23,9 +23,10 @@ zt_err zt_agree(struct zt_comm *c, const char *what, const char *text,
                 struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Texts; allocated, the caller frees them. ZT_E_NOMEM. For the config see
- * common/run_text.h. */
+ * worker/config/canonical_text.h. */
 
-/* The plugin, and every block and parameter: name, shape, flags, initial values, ties. */
+/* The plugin, its fields, and every block and parameter: name, shape, flags, initial
+ * values, ties. */
 zt_err zt_agree_model_text(const struct zt_model *m, char **out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/event.h"
+#include "common/message/event.h"
 #include "common/log.h"
-#include "common/run_text.h"
-#include "common/trace.h"
+#include "worker/config/canonical_text.h"
+#include "common/trace/trace.h"
 #include "worker/engine/agree.h"
+#include "worker/engine/batch.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -69,8 +70,9 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
     };
     zt_err rc;
 
-    if (e->run->init_from) {
-        rc = zt_weights_config_path(e->run->init_from, config, sizeof(config), fault);
+    if (e->run->model_name_or_path) {
+        rc = zt_weights_config_path(e->run->model_name_or_path, config, sizeof(config),
+                                    fault);
         if (rc)
             return rc;
         cfg.config_json = config[0] ? config : NULL;
@@ -143,7 +145,7 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
 
     zt_event_phase("meeting the other ranks");
     rc = zt_peers_open(run, &e->peers, &cfg.shm_fd, fault);
-    cfg.meeting = zt_peers_meeting(e->peers);
+    cfg.bootstrap = zt_peers_bootstrap(e->peers);
     if (!rc)
         rc = zt_comm_open(&cfg, &e->comm, fault);
     if (!rc && run->world > 1 && run->zero.share_node_weights &&
@@ -163,7 +165,7 @@ static zt_err open_device_comm(struct zt_engine *e, struct zt_fault *fault)
         .backend = e->backend,
         .device = e->device,
         .share_gpu = run->share_gpu,
-        .ordered = run->ordered_reductions,
+        .ordered = run->reduction_order == ZT_ORDER_RANK,
         .timeout_s = 600,
     };
     zt_err rc;
@@ -182,20 +184,20 @@ static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = zt_pool_open(e->pool_base, e->plan.activations, &e->pool, fault);
     if (!rc && !e->backend->unified)
-        zt_pool_is_late(e->pool);
+        zt_pool_set_stream_ordered(e->pool);
     return rc;
 }
 
 static zt_err open_zero(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_zero_config cfg = zt_plan_zero_config(run, e->model, e->optimizer);
+    struct zt_zero_config cfg = zt_memory_plan_zero_config(run, e->model);
 
     cfg.backend = e->backend;
     cfg.device = e->device;
     cfg.comm = e->device_comm ? e->device_comm : e->comm;
-    cfg.live_bytes = e->plan.state.live;
-    cfg.transient_bytes = e->plan.state.transient;
+    cfg.gathered_bytes = e->plan.state.in[ZT_PLACE_DEVICE].gathered;
+    cfg.transient_bytes = e->plan.state.in[ZT_PLACE_DEVICE].transient;
     return zt_zero_open(&cfg, &e->zero, fault);
 }
 
@@ -210,13 +212,6 @@ static void warn_of_limit(const struct zt_engine *e)
                 "stage3_max_live_parameters is %lld, but block %s alone needs %lld "
                 "parameters at once: that many are held",
                 (long long)e->run->zero.max_live_parameters, b->name, (long long)least);
-}
-
-static size_t batch_bytes(const struct zt_engine *e)
-{
-    int64_t rows = e->run->micro_batch_size * e->run->grad_accum_steps;
-
-    return (size_t)(rows * e->block_size + 1) * sizeof(*e->tokens);
 }
 
 /* Host memory that transfers reach; *out is NULL after a failure. */
@@ -242,12 +237,9 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = host_array(e, sizeof(*e->on_host), &p, fault);
     e->on_host = p;
-    if (!rc)
-        rc = host_array(e, batch_bytes(e), &p, fault);
-    e->tokens = p;
-    if (!rc)
-        rc = host_array(e, batch_bytes(e), &p, fault);
-    e->targets = p;
+    if (!rc && e->run->do_train)
+        rc = zt_host_batch_open(e, e->run->micro_batch_size * e->run->grad_accum_steps,
+                                &e->batch, fault);
     return rc;
 }
 
@@ -257,9 +249,9 @@ static void remark_on_options(const struct zt_engine *e)
     const struct zt_run *run = e->run;
     const char *option = run->fp8 ? "--fp8" : run->tf32 ? "--tf32" : NULL;
 
-    if (run->rank || strcmp(e->backend->name, "cpu") != 0)
+    if (run->rank || !e->backend->runs_on_processor)
         return;
-    if (!run->ordered_reductions)
+    if (run->reduction_order != ZT_ORDER_RANK)
         zt_info("comm",
                 "--reduction_order any is for GPUs: on a cpu sums are in rank order");
     if (run->share_gpu)
@@ -317,29 +309,30 @@ static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- the plan ---- */
 
-static struct zt_plan_inputs plan_inputs(const struct zt_engine *e)
+static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
 {
-    return (struct zt_plan_inputs){.run = e->run,
-                                   .model = e->model,
-                                   .optimizer = e->optimizer,
-                                   .block_size = e->block_size,
-                                   .prompt_tokens = zt_engine_prompt_tokens(e),
-                                   .device_own = e->device_own};
+    return (struct zt_memory_plan_inputs){.run = e->run,
+                                          .model = e->model,
+                                          .block_size = e->block_size,
+                                          .prompt_tokens = zt_engine_prompt_tokens(e),
+                                          .device_own = e->device_own,
+                                          .offered = e->offered};
 }
 
 static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_plan_inputs in = plan_inputs(e);
-    zt_err rc = zt_plan_make(&in, &e->plan, fault);
+    struct zt_memory_plan_inputs in = plan_inputs(e);
+    zt_err rc = zt_memory_plan_make(&in, &e->plan, fault);
 
-    return rc ? rc : zt_plan_look(&e->plan, e->run, e->backend, e->device, fault);
+    return rc ? rc
+              : zt_memory_plan_measure(&e->plan, e->run, e->backend, e->device, fault);
 }
 
 zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_plan_inputs in = plan_inputs(e);
+    struct zt_memory_plan_inputs in = plan_inputs(e);
 
-    return zt_plan_check(&in, &e->plan, fault);
+    return zt_memory_plan_check(&in, &e->plan, fault);
 }
 
 /* ---- the device ---- */
@@ -350,7 +343,7 @@ static int ordinal_of(const struct zt_engine *e, int devices)
 {
     const struct zt_run *run = e->run;
 
-    if (!zt_plan_is_staged(run))
+    if (!zt_run_is_staged(run))
         return run->local_rank;
     return run->share_gpu || devices == 1 ? run->local_rank % devices : run->local_rank;
 }
@@ -365,7 +358,7 @@ static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
 
     zt_event_phase("opening the device");
     rc = zt_backend_find(run->device, &e->backend, here ? fault : NULL);
-    if (rc && !here && zt_plan_is_staged(run)) /* its memory is planned all the same */
+    if (rc && !here && zt_run_is_staged(run)) /* its memory is planned all the same */
         return ZT_OK;
     if (rc)
         return rc;
@@ -399,6 +392,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = open_model(e, fault);
     if (!rc)
+        rc = zt_engine_match_fields(e, fault);
+    if (!rc)
         rc = split_data(e, fault);
     if (!rc && run->do_train)
         rc = open_sampler(e, fault);
@@ -408,7 +403,6 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
         return rc;
 
     zt_event_phase("planning memory");
-    e->optimizer = zt_optimizer_find(run->optim.kind);
     zt_scaler_init(&e->scaler, &run->scaler);
     rc = make_plan(e, fault);
     if (rc || run->dry_run || run->check_config)
@@ -427,7 +421,7 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = open_comm(e, fault);
     e->sums = e->comm;
-    if (!rc && zt_plan_is_staged(run))
+    if (!rc && zt_run_is_staged(run))
         rc = open_device_comm(e, fault);
     if (rc)
         return rc;
@@ -441,8 +435,9 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc;
 
     zt_event_phase("initial weights");
-    rc = e->run->init_from ? zt_engine_load(e, fault)
-                           : zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
+    rc = e->run->model_name_or_path
+             ? zt_engine_load(e, fault)
+             : zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
@@ -483,8 +478,7 @@ void zt_engine_close(struct zt_engine *e)
         e->backend->free(e->device, e->scalars, sizeof(*e->scalars));
     if (e->device) {
         e->backend->host_free(e->device, e->on_host, sizeof(*e->on_host));
-        e->backend->host_free(e->device, e->tokens, batch_bytes(e));
-        e->backend->host_free(e->device, e->targets, batch_bytes(e));
+        zt_host_batch_close(e, &e->batch);
     }
     zt_zero_close(e->zero);
     zt_comm_close(e->device_comm);
@@ -506,7 +500,8 @@ size_t zt_engine_peak_bytes(const struct zt_engine *e)
 
     if (!e->backend->unified && !e->backend->memory(e->device, &m, NULL))
         return m.peak;
-    return zt_zero_total(&state) + zt_pool_peak(e->pool);
+    return zt_zero_total(&state, ZT_PLACE_DEVICE) + zt_zero_total(&state, ZT_PLACE_HOST) +
+           zt_pool_peak(e->pool);
 }
 
 zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault)

@@ -4,18 +4,19 @@
  * The engine is the only place that knows models, data, collectives, optimizers and
  * backends at the same time.
  * Ownership: the engine owns everything it opened; run and plugin are the caller's.
- * Threads:   one. Failure: every call leaves an engine that zt_engine_close() can take.
+ * Threads:   one.
+ * Failure:   every call leaves an engine that zt_engine_close() can take.
  */
 #ifndef WORKER_ENGINE_ENGINE_H
 #define WORKER_ENGINE_ENGINE_H
 
-#include "common/run.h"
+#include "worker/config/run.h"
 #include "worker/autograd/step.h"
 #include "worker/comm/comm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/engine/peers.h"
-#include "worker/engine/plan.h"
+#include "worker/engine/memory_plan.h"
 #include "worker/optim/scaler.h"
 #include "worker/zero/zero.h"
 
@@ -24,6 +25,12 @@ struct zt_scalars {
     float grad_scale; /* unscale and clip */
     uint32_t skip;    /* not zero: this optimizer step does nothing */
     float loss;       /* summed over the micro-batches of a step */
+};
+
+/* Rows of a batch in host memory, field by field. */
+struct zt_host_batch {
+    int64_t rows;
+    void *data[ZT_MAX_FIELDS]; /* (rows, ...) per field of the model; NULL: not offered */
 };
 
 struct zt_engine {
@@ -42,25 +49,25 @@ struct zt_engine {
     struct zt_pool *pool;
     void *pool_base;
     struct zt_step *step;
-    struct zt_plan plan;
+    struct zt_memory_plan plan;
 
-    const struct zt_optimizer *optimizer;
     struct zt_scaler scaler;
     struct zt_scalars *scalars, *on_host;
 
     struct zt_dataset *train_data,
         *eval_data; /* eval_data may be a view of the same files */
     struct zt_sampler *sampler;
-    int64_t block_size;        /* tokens per row */
-    int32_t *tokens, *targets; /* host: (grad_accum_steps, B, T), and one more */
-    double step_tokens;        /* target tokens of all ranks in the batch at hand */
+    int64_t block_size;          /* tokens per row */
+    bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
+    struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */
+    double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     int64_t total_steps;
 
     int64_t steps_taken, skipped,
-        samples;       /* optimizer steps not skipped; skipped; rows seen */
-    double gemm_peak;  /* FLOP/s, measured once; 0: not yet */
-    bool no_yardstick; /* it cannot be */
-    double rate;       /* steps a second so far; 0: not known */
+        samples;           /* optimizer steps not skipped; skipped; rows seen */
+    double gemm_peak;      /* FLOP/s, measured once; 0: not yet */
+    bool no_gemm_baseline; /* it cannot be measured */
+    double rate;           /* steps a second so far; 0: not known */
 };
 
 /*
@@ -93,9 +100,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHEC
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Continue run->prompt by run->generate_tokens tokens; an event with the text. */
-zt_err zt_engine_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
-
+/* Whether token ids are bytes, by the data or by the size of the vocabulary. */
+bool zt_engine_has_byte_vocab(const struct zt_engine *e);
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 
@@ -104,7 +110,8 @@ int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 zt_err zt_engine_save(struct zt_engine *e, const char *dir,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. Weights from run->init_from, by name. Missing tensors and wrong shapes are
+/* Collective. Weights from run->model_name_or_path, by name. Missing tensors (but for
+ * those of ZT_EXTRA parameters, which begin as in a new model) and wrong shapes are
  * errors. */
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -1,33 +1,31 @@
 /*
  * evaluate.c -- the mean loss over the evaluation data: every token counted once.
  *
- * Rows beyond the end of the data carry no targets, so each rank runs the same number of
- * batches and the mean is exact whatever their number.
+ * What is beyond the end of the data is padding, which the divisor does not count. So
+ * each rank runs the same number of batches, and the mean is exact whatever their number.
  */
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/event.h"
-#include "worker/engine/engine.h"
+#include "common/message/event.h"
+#include "worker/engine/batch.h"
 
-/* `tokens` and `targets` are the caller's again when this returns. */
-static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
-                         const int32_t *targets, double *loss, struct zt_fault *fault)
+/* The batch is the caller's again when this returns. */
+static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
+                         double *loss, struct zt_fault *fault)
 {
     struct zt_pass pass = {
         .mode = ZT_MODE_EVAL,
         .B = e->run->per_device_eval_batch_size,
         .T = e->block_size,
-        .tokens = tokens,
-        .targets = targets,
     };
     zt_tensor *out = NULL;
     float value = 0;
     zt_err rc;
 
+    zt_pass_set_fields(&pass, batch);
     zt_zero_pass_begin(e->zero, pass.mode, 0);
     rc = zt_step_forward(e->step, &pass, &out, fault);
-
     if (!rc)
         rc = e->backend->download(e->device, NULL, &value, zt_tensor_view(out)->data,
                                   sizeof(value), fault);
@@ -41,35 +39,49 @@ static zt_err eval_batch(struct zt_engine *e, const int32_t *tokens,
 }
 
 static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
-                          double sums[2], struct zt_fault *fault)
+                          double sums[3], struct zt_fault *fault)
 {
-    size_t n = (size_t)(it->rows * it->block_size);
-    int32_t *ids = calloc(2 * n, sizeof(*ids));
+    struct zt_host_batch host = {.rows = 0};
     int64_t batches = it->num_batches;
-    zt_err rc = ZT_OK;
+    struct zt_field_buffers batch;
+    zt_err rc = zt_host_batch_open(e, it->rows, &host, fault);
 
-    if (!ids)
-        return zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no host memory");
+    batch = zt_host_batch_at(e, &host, 0);
     if (e->run->eval_batches > 0 && e->run->eval_batches < batches)
         batches = e->run->eval_batches;
     for (int64_t i = 0; !rc && i < batches; i++) {
-        int64_t targets = 0;
+        int64_t rows = 0;
 
-        rc = zt_eval_batches_read(it, i, ids, ids + n, &targets, fault);
+        rc = zt_eval_batches_read(it, i, &batch, &rows, fault);
         if (!rc)
-            rc = eval_batch(e, ids, ids + n, &sums[0], fault);
-        sums[1] += (double)targets;
+            rc = eval_batch(e, &batch, &sums[0], fault);
+        if (!rc)
+            sums[1] += zt_batch_divisor(e, &batch, it->rows, rows);
+        sums[2] += (double)(rows * it->block_size);
     }
-    free(ids);
+    zt_host_batch_close(e, &host);
     return rc;
+}
+
+/* A loss per target token has a perplexity; of bytes, a number of bits. */
+static void set_measures(const struct zt_engine *e, const double sums[3],
+                         struct zt_eval_event *ev)
+{
+    bool per_token = e->model->layout.divisor == ZT_DIVISOR_TARGETS;
+
+    ev->tokens = (int64_t)sums[per_token ? 1 : 2];
+    ev->loss = sums[0] / sums[1];
+    ev->perplexity = per_token ? exp(ev->loss) : -1;
+    ev->bits_per_byte =
+        per_token && zt_dataset_is_bytes(e->eval_data) ? ev->loss / log(2.0) : -1;
 }
 
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_eval_event ev = {.step = step, .bits_per_byte = -1};
+    struct zt_eval_event ev = {.step = step};
     struct zt_eval_batches it;
-    double sums[2] = {0}; /* loss, targets */
+    double sums[3] = {0}; /* loss, divisor, tokens of rows with data */
     zt_err rc;
 
     if (!e->eval_data)
@@ -82,14 +94,10 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (!rc)
         rc = all_batches(e, &it, sums, fault);
     if (!rc)
-        rc = zt_sum_f64(e->sums, sums, 2, fault);
+        rc = zt_sum_f64(e->sums, sums, 3, fault);
     if (rc)
         return rc;
-    ev.tokens = (int64_t)sums[1];
-    ev.loss = sums[0] / sums[1];
-    ev.perplexity = exp(ev.loss);
-    if (zt_dataset_is_bytes(e->eval_data))
-        ev.bits_per_byte = ev.loss / log(2.0);
+    set_measures(e, sums, &ev);
     if (zt_comm_rank(e->comm) == 0)
         zt_event_eval(&ev);
     return ZT_OK;

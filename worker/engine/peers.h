@@ -12,7 +12,7 @@
 #ifndef WORKER_ENGINE_PEERS_H
 #define WORKER_ENGINE_PEERS_H
 
-#include "common/run.h"
+#include "worker/config/run.h"
 #include "worker/comm/comm.h"
 
 struct zt_peers;
@@ -24,8 +24,8 @@ struct zt_peers;
  */
 zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
                      struct zt_fault *fault) ZT_MUST_CHECK;
-/* For zt_comm_config.meeting; NULL: there is none, nor a need for one. */
-const struct zt_comm_meeting *zt_peers_meeting(const struct zt_peers *p);
+/* For zt_comm_config.bootstrap; NULL: there is none, nor a need for one. */
+const struct zt_comm_bootstrap *zt_peers_bootstrap(const struct zt_peers *p);
 /* The run ended in order: after the last collective. NULL is fine. */
 void zt_peers_leave(struct zt_peers *p);
 void zt_peers_close(struct zt_peers *p); /* NULL is fine */

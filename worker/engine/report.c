@@ -1,10 +1,11 @@
 #include "worker/engine/report.h"
 
 #include "common/loadable.h"
-#include "common/jsonline.h"
+#include "common/json/line.h"
 #include "include/zlaunch/plugin.h"
 #include "kernels/backend.h"
-#include "worker/comm/wire.h"
+#include "worker/comm/mesh/transport.h"
+#include "worker/comm/nccl/library.h"
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -56,48 +57,26 @@ static void add_backend(json_t *list, const char *name, bool built, bool usable,
     json_array_append_new(list, o);
 }
 
-static bool is_built(const char *env, const char *file)
-{
-    char path[ZT_LOADABLE_PATH];
-
-    return zt_loadable_find(env, file, path, sizeof(path));
-}
-
-/* "avx512 bf16": how many threads a rank has is not decided here. */
-static const char *instruction_sets(void)
-{
-    const char *all = zt_cpu_describe(), *comma = strchr(all, ',');
-
-    return comma ? comma + 1 + strspn(comma + 1, " ") : all;
-}
-
+/* What comes as an object is reported beside its driver: add_cuda(). */
 static void add_kernels(json_t *list)
 {
-    for (int i = 0; zt_backends[i]; i++) {
-        const struct zt_backend *b;
-        struct zt_fault fault = {0};
-        bool ok = zt_backend_find(zt_backends[i]->name, &b, &fault) == ZT_OK;
-        const char *text = strcmp(zt_backends[i]->name, "cpu") == 0 ? instruction_sets()
-                           : strcmp(zt_backends[i]->name, "meta") == 0
-                               ? "shapes and memory only, for plans"
-                               : "";
-
-        add_backend(list, zt_backends[i]->name, true, ok, ok ? text : fault.text);
-    }
+    for (const struct zt_backend_info *b = zt_backends; b->name; b++)
+        if (b->built_in)
+            add_backend(list, b->name, true, true, b->describe());
 }
 
 static void add_mpi(json_t *list)
 {
-    const struct zt_wire *wire;
+    const struct zt_transport *transport;
     struct zt_fault fault = {0};
     int (*version)(char *, int *), n = 0;
     char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every MPI fits */
 
-    if (zt_wire_load(&wire, &fault)) {
-        add_backend(list, "mpi", strstr(fault.text, "no MPI") == NULL, false, fault.text);
+    if (zt_transport_load_mpi(&transport, &fault)) {
+        add_backend(list, "mpi", zt_transport_mpi_is_built(), false, fault.text);
         return;
     }
-    snprintf(text, sizeof(text), "%s", wire->name);
+    snprintf(text, sizeof(text), "%s", transport->name);
     *(void **)&version = dlsym(RTLD_DEFAULT, "MPI_Get_library_version");
     if (version && version(text, &n) == 0) /* may be asked before MPI starts */
         text[strcspn(text, "\n")] = 0;
@@ -182,21 +161,22 @@ static void describe_driver(json_t *devices, char *text, size_t cap)
 
 static void add_cuda(json_t *backends, json_t *devices)
 {
-    bool built = is_built("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so"), usable;
+    const struct zt_backend_info *info = zt_backend_lookup("cuda");
     const struct zt_backend *b;
     struct zt_fault fault = {0};
     char driver[256], text[1024];
+    bool usable;
 
     describe_driver(devices, driver, sizeof(driver));
-    usable = zt_backend_find("cuda", &b, &fault) == ZT_OK;
+    usable = zt_backend_find(info->name, &b, &fault) == ZT_OK;
     snprintf(text, sizeof(text), "%s%s%s", driver, usable ? "" : "; ",
              usable ? "" : fault.text);
-    add_backend(backends, "cuda", built, usable, text);
+    add_backend(backends, info->name, zt_backend_is_built(info), usable, text);
 }
 
 static void add_nccl(json_t *backends)
 {
-    bool built = is_built("ZLAUNCH_NCCL_BACKEND", "backends/nccl.so");
+    bool built = zt_nccl_is_built();
     void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     int (*get)(int *) = NULL, version = 0;
     char text[128] = "no libnccl.so.2 here; needed between GPUs alone";
@@ -237,7 +217,8 @@ json_t *zt_worker_report(void)
     add_cuda(backends, devices);
     add_nccl(backends);
     set_text(o, "version", ZT_VERSION);
-    json_object_set_new(o, "plugin_abi", json_integer(ZT_ABI));
+    json_object_set_new(o, "plugin_abi",
+                        json_sprintf("%u.%u", ZT_ABI_MAJOR, ZT_ABI_MINOR));
     set_text(o, "compiler", __VERSION__);
     set_text(o, "glibc", gnu_get_libc_version());
     json_object_set_new(o, "libraries", libraries());

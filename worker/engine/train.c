@@ -1,8 +1,9 @@
 /*
  * train.c -- the step loop: accumulate, reduce, norm, step.
  *
- * The loss is a sum over target tokens and is divided by their number in the whole global
- * batch (all ranks, all micro-batches), so any split of a batch means the same.
+ * The loss is a sum over target tokens, or what else the model says, and is divided by
+ * their number in the whole global batch (all ranks, all micro-batches), so any split of
+ * a batch means the same.
  */
 #include "worker/engine/engine.h"
 
@@ -11,43 +12,39 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/event.h"
+#include "common/message/event.h"
 #include "common/log.h"
-#include "common/trace.h"
-#include "worker/engine/asks.h"
-#include "worker/optim/sched.h"
+#include "common/trace/trace.h"
+#include "worker/engine/batch.h"
+#include "worker/engine/control_requests.h"
+#include "worker/monitor/monitor.h"
+#include "worker/optim/sched/sched.h"
 
 /* What one step leaves for the log. */
 struct outcome {
     double loss, grad_norm, lr;
-    double tokens; /* targets of the global batch */
-    double flops;  /* of this rank */
+    double divisor, tokens; /* of the global batch */
+    double flops;           /* of this rank */
     bool skipped;
     bool save; /* all ranks have been asked to */
 };
 
-static size_t micro_elems(const struct zt_engine *e)
-{
-    return (size_t)(e->run->micro_batch_size * e->block_size);
-}
-
-/* Read the step's micro-batches; *targets: how many tokens of them count. */
-static zt_err load_batches(struct zt_engine *e, int64_t step, int64_t *targets,
+/* Read the step's micro-batches; *divisor: this rank's part of the loss's divisor. */
+static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
                            struct zt_fault *fault)
 {
-    int64_t sum = 0;
+    int64_t B = e->run->micro_batch_size;
+    double sum = 0;
 
     for (int64_t i = 0; i < e->run->grad_accum_steps; i++) {
-        size_t at = (size_t)i * micro_elems(e);
-        int64_t n = 0;
-        zt_err rc = zt_sampler_read(e->sampler, step, i, e->tokens + at, e->targets + at,
-                                    &n, fault);
+        struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * B);
+        zt_err rc = zt_sampler_read(e->sampler, step, i, &micro, fault);
 
         if (rc)
             return rc;
-        sum += n;
+        sum += zt_batch_divisor(e, &micro, B, B);
     }
-    *targets = sum;
+    *divisor = sum;
     return ZT_OK;
 }
 
@@ -68,12 +65,12 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
         .row0 = zt_sampler_row0(e->sampler, i),
         .B = e->run->micro_batch_size,
         .T = e->block_size,
-        .tokens = e->tokens + (size_t)i * micro_elems(e),
-        .targets = e->targets + (size_t)i * micro_elems(e),
     };
+    struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * pass.B);
     zt_tensor *loss = NULL;
     zt_err rc;
 
+    zt_pass_set_fields(&pass, &micro);
     zt_zero_pass_begin(e->zero, pass.mode, i);
     zt_trace_begin("step", "forward");
     rc = zt_step_forward(e->step, &pass, &loss, fault);
@@ -104,9 +101,10 @@ static zt_err accumulate(struct zt_engine *e, int64_t step, float dloss,
     return rc;
 }
 
-/* The sum of squares of this rank's gradients, and its loss: the one wait of a step. */
-static zt_err look(struct zt_engine *e, double *sumsq, double *loss,
-                   struct zt_fault *fault)
+/* Sum of squares of this rank's gradients, and its loss. The host waits for the device
+ * here, and nowhere else in a step. */
+static zt_err read_step_stats(struct zt_engine *e, double *sumsq, double *loss,
+                              struct zt_fault *fault)
 {
     float *on_host = &e->on_host->loss;
     zt_err rc = e->backend->download(e->device, NULL, on_host, &e->scalars->loss,
@@ -161,58 +159,74 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     rc = e->backend->upload(e->device, NULL, e->scalars, e->on_host,
                             offsetof(struct zt_scalars, loss), fault);
     if (!rc)
-        rc = zt_zero_update(e->zero, e->optimizer, &how, fault);
+        rc = zt_zero_update(e->zero, &how, fault);
     zt_trace_end();
     return rc ? rc : zt_zero_step_model(e->zero, how.t, fault);
 }
 
-/* The target tokens of all ranks; 0 would be nothing to learn from. */
-static zt_err check_tokens(int64_t step, double tokens, struct zt_fault *fault)
+/* The divisor over all ranks; 0 would be nothing to learn from. */
+static zt_err check_divisor(const struct zt_engine *e, int64_t step,
+                            struct zt_fault *fault)
 {
-    if (tokens > 0)
+    const struct zt_batch_layout *l = &e->model->layout;
+
+    if (e->step_divisor > 0)
         return ZT_OK;
-    return zt_fault_set(fault, ZT_E_FORMAT, "step %lld has no target token to learn from",
-                        (long long)step);
+    if (l->divisor == ZT_DIVISOR_TARGETS)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "step %lld has no target token to learn from",
+                            (long long)step);
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "step %lld has nothing to learn from: field %s sums up to %g, "
+                        "by which the loss is divided",
+                        (long long)step, l->fields[l->divisor_field].name,
+                        e->step_divisor);
+}
+
+/* Tokens of the global batch: its targets, where these are what counts. */
+static double step_tokens(const struct zt_engine *e)
+{
+    if (e->model->layout.divisor == ZT_DIVISOR_TARGETS)
+        return e->step_divisor;
+    return (double)(zt_sampler_global_rows(e->sampler) * e->block_size);
 }
 
 /* The batch of the first step; later ones are read while the step before ends. */
 static zt_err first_batch(struct zt_engine *e, struct zt_fault *fault)
 {
-    int64_t targets = 0;
-    zt_err rc = load_batches(e, 1, &targets, fault);
+    zt_err rc = load_batches(e, 1, &e->step_divisor, fault);
 
-    e->step_tokens = (double)targets;
-    return rc ? rc : zt_sum_f64(e->comm, &e->step_tokens, 1, fault);
+    return rc ? rc : zt_sum_f64(e->comm, &e->step_divisor, 1, fault);
 }
 
 /* One optimizer step; `step` counts from 1. Its batch is there. */
-static zt_err train_step(struct zt_engine *e, int64_t step, bool asked_to_save,
+static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
                          struct outcome *o, struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
-    int64_t targets = 0;
-    double sums[4] = {
-        0}; /* squares, loss, tokens of the next step, ranks asked to save */
-    zt_err rc = check_tokens(step, e->step_tokens, fault);
+    /* squares, loss, divisor of the next step, ranks with a request to save */
+    double sums[4] = {0};
+    zt_err rc = check_divisor(e, step, fault);
 
-    o->tokens = e->step_tokens;
+    o->divisor = e->step_divisor;
+    o->tokens = step_tokens(e);
     if (!rc)
-        rc = accumulate(e, step, (float)(scale / o->tokens), fault);
+        rc = accumulate(e, step, (float)(scale / o->divisor), fault);
     if (!rc)
-        rc = look(e, &sums[0], &sums[1], fault);
+        rc = read_step_stats(e, &sums[0], &sums[1], fault);
     if (!rc && step < e->total_steps)
-        rc = load_batches(e, step + 1, &targets, fault);
-    sums[2] = (double)targets;
-    sums[3] = asked_to_save ? 1 : 0;
+        rc = load_batches(e, step + 1, &sums[2], fault);
+    sums[3] = save_requested ? 1 : 0;
     if (!rc)
         rc = zt_sum_f64(e->sums, sums, 4, fault);
     if (rc)
         return rc;
 
-    e->step_tokens = sums[2];
-    o->loss = sums[1] / o->tokens;
+    e->step_divisor = sums[2];
+    o->loss = sums[1] / o->divisor;
     o->save = sums[3] >= (double)zt_comm_world(e->comm);
-    o->lr = zt_sched_lr(&e->run->sched, e->run->optim.lr, e->steps_taken + 1);
+    o->lr =
+        zt_sched_lr(&e->run->sched, e->run->optim.value[ZT_OPTIM_LR], e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
     rc = decide(e, sums[0], scale, o, fault);
     if (!rc)
@@ -234,16 +248,18 @@ struct window {
 static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
                      struct window *w, struct zt_fault *fault)
 {
-    double now = zt_now(), took = now - w->start;
-    struct zt_step_event ev = {
+    struct zt_step_stats stats = {
         .step = step,
         .total_steps = e->total_steps,
         .loss = o->loss,
         .lr = o->lr,
         .grad_norm = o->grad_norm,
-        .tokens_per_s = w->tokens / took,
-        .gemm_share = e->gemm_peak > 0 ? w->flops / took / e->gemm_peak : -1,
+        .tokens = w->tokens,
+        .seconds = zt_now() - w->start,
+        .flops = w->flops,
+        .gemm_peak = e->gemm_peak,
         .loss_scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 0,
+        .steps_per_s = e->rate,
         .samples = e->samples,
         .skipped = e->skipped,
         .peak_device_bytes = (int64_t)zt_engine_peak_bytes(e),
@@ -251,23 +267,22 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
     int64_t f = e->run->fingerprint_steps;
     zt_err rc = ZT_OK;
 
-    ev.eta_s = e->rate > 0 ? (double)(e->total_steps - step) / e->rate : 0;
     if (f && step % f == 0) {
-        ev.has_fingerprint = true;
-        rc = zt_zero_fingerprint(e->zero, &ev.fingerprint, fault);
+        stats.has_fingerprint = true;
+        rc = zt_zero_fingerprint(e->zero, &stats.fingerprint, fault);
     }
     if (!rc && zt_comm_rank(e->comm) == 0)
-        zt_event_step(&ev);
-    if (ev.gemm_share > 1)
+        zt_monitor_step(&stats);
+    if (zt_step_gemm_share(&stats) > 1)
         e->gemm_peak = 0;
     *w = (struct window){.start = zt_now()};
     return rc;
 }
 
 /*
- * The yardstick of the progress line, taken once the run has shown that it is long enough
- * to be worth a tenth of a second; and again when the run turns out to be faster than the
- * yardstick, which was then taken while something else kept the processor busy.
+ * The GEMM baseline of the progress line. It is measured once the run has shown that it
+ * is long enough to be worth a tenth of a second, and again when the run turns out to be
+ * faster: then something else kept the processor busy while it was measured.
  */
 #define MEASURE_AT_STEP 20
 #define LARGEST_PRODUCT ((int64_t)8192)
@@ -278,8 +293,8 @@ static zt_dtype product_type(const struct zt_run *run)
     return run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
 }
 
-/* A GPU has no memory but what was planned; between two steps the pool is free. With too
- * small a pool there is no yardstick. */
+/* A GPU has no memory but what was planned; between two steps the pool is free. A pool
+ * that is too small leaves the run without a baseline. */
 static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_dtype dtype = product_type(e->run);
@@ -291,7 +306,7 @@ static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
         n /= 2;
         rc = zt_pool_alloc(e->pool, zt_measure_bytes(dtype, n), &memory, NULL);
     }
-    e->no_yardstick = rc != ZT_OK;
+    e->no_gemm_baseline = rc != ZT_OK;
     if (rc)
         return ZT_OK;
     rc = zt_measure_gemm_in(e->backend, e->device, dtype, e->run->tf32, 0.1, memory, n,
@@ -319,7 +334,8 @@ static bool due(int64_t step, int64_t every, int64_t last)
 
 /* The folder's name is that of Hugging Face's Trainer. A failure is the answer, and the
  * run goes on; one of the ranks' links shows again in the next step. */
-static void save_as_asked(struct zt_engine *e, int64_t step, struct zt_asks *asks)
+static void save_on_request(struct zt_engine *e, int64_t step,
+                            struct zt_control_requests *requests)
 {
     char dir[3072], text[3200];
     struct zt_fault fault = {0};
@@ -331,14 +347,14 @@ static void save_as_asked(struct zt_engine *e, int64_t step, struct zt_asks *ask
         (void)rmdir(dir); /* an empty folder must not pass for weights */
     snprintf(text, sizeof(text), "the weights after step %lld are in %s", (long long)step,
              dir);
-    zt_asks_saved(asks, rc == ZT_OK, rc ? fault.text : text);
+    zt_control_requests_saved(requests, rc == ZT_OK, rc ? fault.text : text);
 }
 
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct window w = {.start = zt_now()};
-    struct zt_asks asks = {.run = run};
+    struct zt_control_requests requests = {.run = run};
     double first = 0;
     char phase[48];
     zt_err rc = first_batch(e, fault);
@@ -350,9 +366,9 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         snprintf(phase, sizeof(phase), "training step %lld", (long long)step);
         zt_event_phase(phase);
         zt_trace_begin("step", "step");
-        rc = train_step(e, step, asks.wants_save, &o, fault);
+        rc = train_step(e, step, requests.wants_save, &o, fault);
         zt_trace_end();
-        zt_asks_poll(&asks);
+        zt_control_requests_poll(&requests);
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         w.tokens += o.tokens;
@@ -368,11 +384,11 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         if (!rc && o.save) {
             double before = zt_now();
 
-            save_as_asked(e, step, &asks);
+            save_on_request(e, step, &requests);
             w.start += zt_now() - before;
             first += zt_now() - before;
         }
-        if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 && !e->no_yardstick &&
+        if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 && !e->no_gemm_baseline &&
             e->total_steps > 2 * MEASURE_AT_STEP)
             rc = measure_peak(e, &w, fault);
         if (!rc && run->do_eval && run->eval_steps > 0 && step % run->eval_steps == 0 &&
@@ -384,6 +400,6 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             first += zt_now() - before;
         }
     }
-    zt_asks_end(&asks);
+    zt_control_requests_end(&requests);
     return rc;
 }

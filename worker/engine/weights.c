@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/event.h"
+#include "common/message/event.h"
 #include "common/log.h"
 #include "kernels/convert.h"
 #include "worker/checkpoint/hf_folder.h"
@@ -25,38 +25,39 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault)
 {
     struct zt_hf_folder *hf = NULL;
-    zt_err rc = zt_hf_open(from, &hf, fault);
+    zt_err rc = zt_hf_folder_open(from, &hf, fault);
 
     if (rc)
         return zt_fault_context(fault, rc, "--model_name_or_path");
-    snprintf(out, cap, "%s/config.json", zt_hf_dir(hf));
+    snprintf(out, cap, "%s/config.json", zt_hf_folder_dir(hf));
     if (access(out, R_OK))
         out[0] = 0;
-    zt_hf_close(hf);
+    zt_hf_folder_close(hf);
     return ZT_OK;
 }
 
-/* The tensor of a parameter, under its own name or a cousin of it. */
-static const struct zt_st_tensor *find(const struct zt_hf_folder *hf, const char *name)
+/* The tensor of a parameter, with or without the leading word. */
+static const struct zt_safetensors_tensor *find(const struct zt_hf_folder *hf,
+                                                const char *name)
 {
     static const char *const words[] = {"transformer.", "model."};
-    const struct zt_st_tensor *t = zt_hf_find(hf, name);
+    const struct zt_safetensors_tensor *t = zt_hf_folder_find(hf, name);
     char full[512];
 
     for (size_t i = 0; !t && i < sizeof(words) / sizeof(words[0]); i++) {
         size_t n = strlen(words[i]);
 
         if (!strncmp(name, words[i], n)) {
-            t = zt_hf_find(hf, name + n);
+            t = zt_hf_folder_find(hf, name + n);
         } else {
             snprintf(full, sizeof(full), "%s%s", words[i], name);
-            t = zt_hf_find(hf, full);
+            t = zt_hf_folder_find(hf, full);
         }
     }
     return t;
 }
 
-static bool same_shape(const struct zt_st_tensor *t, const struct zt_param *p)
+static bool has_shape(const struct zt_safetensors_tensor *t, const struct zt_param *p)
 {
     if (t->ndim != p->ndim)
         return false;
@@ -76,8 +77,9 @@ static void shape_text(int ndim, const int64_t *shape, char *out, size_t cap)
                                (long long)shape[i]);
 }
 
-static zt_err check_tensor(const struct zt_st_tensor *t, const struct zt_param *p,
-                           const char *from, struct zt_fault *fault)
+static zt_err check_tensor(const struct zt_safetensors_tensor *t,
+                           const struct zt_param *p, const char *from,
+                           struct zt_fault *fault)
 {
     char have[128], want[128];
 
@@ -88,11 +90,17 @@ static zt_err check_tensor(const struct zt_st_tensor *t, const struct zt_param *
     if (!t->loadable)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s is stored as %s", t->path,
                             t->name, t->type);
-    if (same_shape(t, p))
+    if (has_shape(t, p))
         return ZT_OK;
     shape_text(t->ndim, t->shape, have, sizeof(have));
     return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is (%s), the model wants (%s)",
                         t->path, t->name, have, want);
+}
+
+/* A parameter that the files need not have, and do not: its initial values stay. */
+static bool is_kept(const struct zt_hf_folder *hf, const struct zt_param *p)
+{
+    return (p->flags & ZT_EXTRA) && !find(hf, p->name);
 }
 
 /* Everything is checked before the first weight changes; all problems are listed. */
@@ -106,7 +114,7 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        if (!check_tensor(find(hf, p->name), p, from, &one))
+        if (is_kept(hf, p) || !check_tensor(find(hf, p->name), p, from, &one))
             continue;
         rc = one.code;
         if (bad++ < 8)
@@ -121,17 +129,31 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
     return zt_fault_set(fault, rc, "%s", all.text);
 }
 
-/* Tensors of the files that no parameter asked for: said once, by count and first name.
- */
-static void tell_unused(const struct zt_model *m, const struct zt_hf_folder *hf)
+/* How many parameters keep their initial values; *first: one of them. */
+static int count_kept(const struct zt_model *m, const struct zt_hf_folder *hf,
+                      const struct zt_param **first)
 {
-    int unused = zt_hf_count(hf) - m->num_params;
+    int kept = 0;
+
+    for (int i = m->num_params - 1; i >= 0; i--) {
+        if (!is_kept(hf, m->params[i]))
+            continue;
+        *first = m->params[i];
+        kept++;
+    }
+    return kept;
+}
+
+/* Log how many tensors of the files are no parameters, and the first of them. */
+static void log_unused(const struct zt_model *m, const struct zt_hf_folder *hf, int kept)
+{
+    int unused = zt_hf_folder_count(hf) - (m->num_params - kept);
     const char *first = "";
 
     if (unused <= 0)
         return;
-    for (int i = 0; i < zt_hf_count(hf) && !first[0]; i++) {
-        const struct zt_st_tensor *t = zt_hf_at(hf, i);
+    for (int i = 0; i < zt_hf_folder_count(hf) && !first[0]; i++) {
+        const struct zt_safetensors_tensor *t = zt_hf_folder_at(hf, i);
         bool used = false;
 
         for (int k = 0; k < m->num_params && !used; k++)
@@ -140,12 +162,12 @@ static void tell_unused(const struct zt_model *m, const struct zt_hf_folder *hf)
             first = t->name;
     }
     zt_info("weights", "%d tensors of %s are not parameters of this model (%s, ...)",
-            unused, zt_hf_dir(hf), first);
+            unused, zt_hf_folder_dir(hf), first);
 }
 
 /* This rank's part of a parameter, piece by piece. */
 static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
-                         const struct zt_st_tensor *t, float *piece,
+                         const struct zt_safetensors_tensor *t, float *piece,
                          struct zt_fault *fault)
 {
     int64_t at, left;
@@ -155,9 +177,9 @@ static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
     while (!rc && left > 0) {
         int64_t n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
 
-        rc = zt_st_read_f32(t, at, n, piece, fault);
+        rc = zt_safetensors_read_f32(t, at, n, piece, fault);
         if (!rc)
-            rc = zt_zero_set(e->zero, p, at, n, piece, fault);
+            rc = zt_zero_set(e->zero, ZT_STATE_VALUE, p, at, n, piece, fault);
         at += n;
         left -= n;
     }
@@ -167,21 +189,32 @@ static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
+    const struct zt_param *first = NULL;
     struct zt_hf_folder *hf = NULL;
     float *piece = NULL;
-    zt_err rc = zt_hf_open(e->run->init_from, &hf, fault);
+    int kept = 0;
+    zt_err rc = zt_hf_folder_open(e->run->model_name_or_path, &hf, fault);
 
     if (rc)
         return rc;
-    rc = check_all(m, hf, e->run->init_from, fault);
+    rc = check_all(m, hf, e->run->model_name_or_path, fault);
     if (!rc && !(piece = malloc(PIECE_ELEMS * sizeof(*piece))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
+    if (!rc)
+        kept = count_kept(m, hf, &first);
+    if (kept) /* of all: what the files have is written over it */
+        rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
-        rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
-    if (!rc && zt_comm_rank(e->comm) == 0)
-        tell_unused(m, hf);
+        if (!is_kept(hf, m->params[i]))
+            rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
+    if (!rc && zt_comm_rank(e->comm) == 0) {
+        if (kept)
+            zt_info("weights", "%d parameters are not in %s: they begin as new (%s%s)",
+                    kept, zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "");
+        log_unused(m, hf, kept);
+    }
     free(piece);
-    zt_hf_close(hf);
+    zt_hf_folder_close(hf);
     return rc ? rc : zt_zero_publish(e->zero, fault);
 }
 
@@ -213,8 +246,8 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
     return ZT_OK;
 }
 
-/* Where the weights go: rank 0 has a writer, the others give what they hold. */
-struct sink {
+/* An export: rank 0 has a writer, the others only send what they hold. */
+struct zt_weights_export {
     struct zt_hf_writer *writer;
     zt_dtype dtype;
     float *piece;
@@ -222,7 +255,7 @@ struct sink {
     zt_err rc;         /* of writing; the exchange goes on all the same */
 };
 
-static void put_piece(struct sink *to, int64_t n, struct zt_fault *fault)
+static void write_piece(struct zt_weights_export *to, int64_t n, struct zt_fault *fault)
 {
     const void *bytes = to->dtype == ZT_F32 ? (void *)to->piece : to->rounded;
 
@@ -236,26 +269,27 @@ static void put_piece(struct sink *to, int64_t n, struct zt_fault *fault)
         zt_hf_writer_put(to->writer, bytes, (size_t)n * zt_dtype_bytes(to->dtype), fault);
 }
 
-static zt_err write_param(struct zt_engine *e, const struct zt_param *p, struct sink *to,
-                          struct zt_fault *fault)
+static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
+                          struct zt_weights_export *to, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
     for (int64_t at = 0; !rc && at < p->numel; at += PIECE_ELEMS) {
         int64_t n = p->numel - at < PIECE_ELEMS ? p->numel - at : PIECE_ELEMS;
 
-        rc = zt_zero_get(e->zero, p, at, n, to->piece, to->rc ? NULL : fault);
+        rc = zt_zero_get(e->zero, ZT_STATE_VALUE, p, at, n, to->piece,
+                         to->rc ? NULL : fault);
         if (!rc)
-            put_piece(to, n, fault);
+            write_piece(to, n, fault);
     }
     return rc;
 }
 
-static zt_err open_writer(struct zt_engine *e, const char *dir, struct sink *to,
-                          struct zt_fault *fault)
+static zt_err open_writer(struct zt_engine *e, const char *dir,
+                          struct zt_weights_export *to, struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
-    struct zt_st_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
+    struct zt_safetensors_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
     zt_err rc;
 
     if (!decls)
@@ -263,7 +297,7 @@ static zt_err open_writer(struct zt_engine *e, const char *dir, struct sink *to,
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        decls[i] = (struct zt_st_decl){p->name, to->dtype, p->ndim, p->shape};
+        decls[i] = (struct zt_safetensors_decl){p->name, to->dtype, p->ndim, p->shape};
     }
     rc = zt_weights_prepare(dir, fault);
     if (!rc)
@@ -285,14 +319,14 @@ static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault
     return rc;
 }
 
-/* All ranks pass every parameter on; *failed: whether this rank could not write. */
+/* All ranks take part in every parameter; *failed: this rank could not write. */
 static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
                            struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     bool narrow = run->zero.stage == 3 && run->zero.gather_16bit_on_save;
     bool writes = zt_comm_rank(e->comm) == 0;
-    struct sink to = {.dtype = narrow ? run->compute_dtype : ZT_F32};
+    struct zt_weights_export to = {.dtype = narrow ? run->compute_dtype : ZT_F32};
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));

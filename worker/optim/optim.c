@@ -1,20 +1,24 @@
 #include "worker/optim/optim.h"
 
-#include "worker/optim/adam.h"
+#include <strings.h>
 
-/* An optimizer is one file, and its lines here. */
-static const struct {
-    zt_optim_kind kind;
-    const struct zt_optimizer *ops;
-} optimizers[] = {
-    {ZT_OPTIM_ADAMW, &zt_adam},
-    {ZT_OPTIM_ADAM, &zt_adam}, /* decoupled or not is in the config */
-};
+/* An optimizer is one file, and its name in these two lines. */
+extern const struct zt_optimizer zt_optim_adamw, zt_optim_adam;
+const struct zt_optimizer *const zt_optimizers[] = {&zt_optim_adamw, &zt_optim_adam,
+                                                    NULL};
 
-const struct zt_optimizer *zt_optimizer_find(zt_optim_kind kind)
+const struct zt_optimizer *zt_optimizer_find(const char *type)
 {
-    for (size_t i = 0; i < sizeof(optimizers) / sizeof(optimizers[0]); i++)
-        if (optimizers[i].kind == kind)
-            return optimizers[i].ops;
+    for (int i = 0; zt_optimizers[i]; i++)
+        if (!strcasecmp(zt_optimizers[i]->name, type))
+            return zt_optimizers[i];
+    return NULL;
+}
+
+const struct zt_optimizer *zt_optimizer_of_option(const char *value)
+{
+    for (int i = 0; zt_optimizers[i]; i++)
+        if (zt_hyper_in_words(zt_optimizers[i]->options, value, false))
+            return zt_optimizers[i];
     return NULL;
 }

@@ -1,16 +1,18 @@
 /* update.c -- the end of a step: norm and optimizer. */
 #include <stdlib.h>
 
-#include "worker/zero/private.h"
+#include "worker/zero/internal.h"
 
 #define PIECE_ELEMS ((int64_t)1 << 20) /* of 16-bit accumulators, in fp32 at once */
 
 /* ---- opening ---- */
 
-/* Runs of parameters with the same settings, per block; frozen ones are left out. */
+/* Runs of parameters with the same settings, per block, or one parameter at a time for an
+ * optimizer that needs the tensor; frozen ones are left out. */
 static void make_segments(struct zt_zero *z)
 {
     const struct zt_model *m = z->cfg.model;
+    bool single = z->cfg.optimizer->needs_tensor;
     struct zt_segment *last = NULL;
 
     for (int i = 0; i < m->num_blocks; i++) {
@@ -21,24 +23,37 @@ static void make_segments(struct zt_zero *z)
 
             if (p->flags & ZT_FROZEN) {
                 last = NULL;
-            } else if (last && last->decay == decay) { /* padding in between is zero */
+            } else if (!single && last &&
+                       last->decay == decay) { /* padding in between is zero */
                 last->n = p->offset_elems + p->numel - last->at;
             } else {
                 last = &z->segments[z->num_segments++];
-                *last = (struct zt_segment){p->block, p->offset_elems, p->numel, decay};
+                *last = (struct zt_segment){p->block, p->offset_elems, p->numel, decay,
+                                            single ? p : NULL};
             }
         }
     }
 }
 
-/* Sums of squares that a block's shard gives: one, or one for each fp32 piece. */
-static int64_t sumsq_pieces(const struct zt_zero *z, const struct zt_block *b)
+/* The shard that this rank updates: all of the block when there is one rank or stage 0. */
+static void own_shard(const struct zt_zero *z, const struct zt_block *b, int64_t *begin,
+                      int64_t *end)
 {
-    int64_t n = zt_shard_elems(z, b);
+    *begin = z->stage ? zt_shard_begin(z, b) : 0;
+    *end = *begin + (z->stage ? zt_shard_elems(z, b) : b->padded_elems);
+}
 
-    if (z->grads.at[b->index] < 0 || n == 0)
+static bool has_fp32_grads(const struct zt_zero *z)
+{
+    return zt_state_dtype(z, ZT_STATE_GRADIENTS) == ZT_F32;
+}
+
+/* Sums of squares of a block's shard: one, or one for each fp32 copy of a piece. */
+static int64_t num_sums(const struct zt_zero *z, const struct zt_block *b)
+{
+    if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
         return 0;
-    return z->grads.dtype == ZT_F32 ? 1 : (n + PIECE_ELEMS - 1) / PIECE_ELEMS;
+    return has_fp32_grads(z) ? 1 : (zt_shard_elems(z, b) + PIECE_ELEMS - 1) / PIECE_ELEMS;
 }
 
 static size_t sumsq_bytes(const struct zt_zero *z)
@@ -62,66 +77,98 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
         return zt_fault_set(fault, ZT_E_NOMEM, "optimizer: no host memory");
     make_segments(z);
     for (int i = 0; i < z->cfg.model->num_blocks; i++)
-        z->num_sumsq += sumsq_pieces(z, z->cfg.model->blocks[i]);
-    rc = zt_zone_take(z, ZT_ZONE_OWN, sumsq_bytes(z), &p, fault);
+        z->num_sumsq += num_sums(z, z->cfg.model->blocks[i]);
+    rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, sumsq_bytes(z), &p, fault);
     z->sumsq = p;
     p = NULL;
     if (!rc)
         rc = z->cfg.backend->host_alloc(z->cfg.device, sumsq_bytes(z), &p, fault);
     z->sumsq_host = p;
-    if (!rc && z->grads.dtype != ZT_F32) {
+    if (!rc && !has_fp32_grads(z)) {
         p = NULL;
-        rc = zt_zone_take(z, ZT_ZONE_OWN, zt_update_piece_bytes(), &p, fault);
-        z->piece = p;
+        rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, zt_update_piece_bytes(), &p, fault);
+        z->grads_fp32 = p;
     }
     return rc;
 }
 
 void zt_update_close(struct zt_zero *z)
 {
-    zt_zone_give(z, ZT_ZONE_OWN, z->sumsq, sumsq_bytes(z));
+    zt_memory_free(z, ZT_MEMORY_PRIVATE, z->sumsq, sumsq_bytes(z));
     z->cfg.backend->host_free(z->cfg.device, z->sumsq_host, sumsq_bytes(z));
-    zt_zone_give(z, ZT_ZONE_OWN, z->piece, zt_update_piece_bytes());
+    zt_memory_free(z, ZT_MEMORY_PRIVATE, z->grads_fp32, zt_update_piece_bytes());
     free(z->segments);
 }
 
-/* ---- accumulators as fp32 ---- */
+/* ---- pieces ---- */
 
-/*
- * Elements [at, at + *n) of a block's accumulated gradients; *n is cut to what fits the
- * fp32 piece when they are kept in 16 bit.
- */
-static zt_err grads_f32(struct zt_zero *z, const struct zt_block *b, int64_t at,
-                        int64_t *n, float **out, struct zt_fault *fault)
+int64_t zt_update_piece_elems(const struct zt_zero *z)
 {
-    void *g = zt_region_at(z, &z->grads, b, at);
+    int64_t n = z->cfg.options->sub_group_size;
 
-    *out = g;
-    if (z->grads.dtype == ZT_F32)
+    if (n <= 0)
+        return INT64_MAX;
+    return n < ZT_SHARD_ALIGN ? ZT_SHARD_ALIGN : n / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+}
+
+static int64_t min_elems(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Elements of a piece of [at, end): as many as the optimizer takes at a time, as every
+ * tier gives at once, and as the fp32 copy of 16-bit accumulators holds. */
+static int64_t piece_elems(const struct zt_zero *z, int64_t at, int64_t end)
+{
+    int64_t n = min_elems(end - at, zt_update_piece_elems(z));
+
+    for (int kind = 0; kind < ZT_STATE_MOMENT + zt_num_moments(z); kind++)
+        n = min_elems(n, zt_state_piece_elems(z, kind));
+    return has_fp32_grads(z) ? n : min_elems(n, PIECE_ELEMS);
+}
+
+/* The gradients of a piece as fp32: the accumulators, or a copy of them. */
+static zt_err grads_as_fp32(struct zt_zero *z, const struct zt_piece *grads, float **out,
+                            struct zt_fault *fault)
+{
+    *out = grads->data;
+    if (grads->dtype == ZT_F32)
         return ZT_OK;
-    *n = *n < PIECE_ELEMS ? *n : PIECE_ELEMS;
-    *out = z->piece;
-    return zt_zero_axpby(z, g, z->grads.dtype, z->piece, ZT_F32, *n, 1, 0, fault);
+    *out = z->grads_fp32;
+    return zt_zero_axpby(z, grads->data, grads->dtype, z->grads_fp32, ZT_F32, grads->n, 1,
+                         0, fault);
 }
 
 /* ---- norm ---- */
 
-/* The squares of a block's shard, chunk by chunk, into device memory from `sum` on. */
-static zt_err block_sumsq(struct zt_zero *z, const struct zt_block *b, double *sum,
+/*
+ * The squares of a block's shard, chunk by chunk, into device memory from `sums` on: one
+ * sum whatever the length of pieces, or one for every PIECE_ELEMS of 16-bit accumulators.
+ */
+static zt_err block_sumsq(struct zt_zero *z, const struct zt_block *b, double *sums,
                           struct zt_fault *fault)
 {
-    int64_t at = zt_shard_begin(z, b), end = at + zt_shard_elems(z, b), n;
+    int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
     zt_err rc = ZT_OK;
 
-    for (; !rc && at < end; at += n, sum++) {
-        struct zt_sumsq_args a = {.sum = sum};
+    for (int64_t at = begin; !rc && at < end;) {
+        int64_t group = has_fp32_grads(z) ? 0 : (at - begin) / PIECE_ELEMS;
+        int64_t first = begin + group * PIECE_ELEMS;
+        int64_t n = has_fp32_grads(z) ? end - at : first + PIECE_ELEMS - at;
+        struct zt_sumsq_args a = {.sum = sums + group, .accumulate = at > first};
+        struct zt_piece grads;
         float *g = NULL;
 
-        n = end - at;
-        rc = grads_f32(z, b, at, &n, &g, fault);
-        a.x = zt_view_of(g, ZT_F32, 1, &n);
+        n = n < end - at ? n : end - at;
+        rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, b, at, n, ZT_READ, &grads, fault);
+        if (rc)
+            return rc;
+        at += grads.n;
+        rc = grads_as_fp32(z, &grads, &g, fault);
+        a.x = zt_view_of(g, ZT_F32, 1, &grads.n);
         if (!rc)
-            rc = z->k->sumsq(z->cfg.device, NULL, &a, fault);
+            rc = z->kernels->sumsq(z->cfg.device, NULL, &a, fault);
+        rc = zt_state_commit(&grads, rc, fault);
     }
     return rc;
 }
@@ -139,11 +186,11 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
 
     for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
         const struct zt_block *b = z->cfg.model->blocks[i];
-        int64_t pieces = sumsq_pieces(z, b);
+        int64_t sums = num_sums(z, b);
 
-        if (pieces)
+        if (sums)
             rc = block_sumsq(z, b, z->sumsq + at, fault);
-        at += pieces;
+        at += sums;
     }
     if (!rc)
         rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, sumsq_bytes(z),
@@ -158,51 +205,159 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
 
 /* ---- optimizer ---- */
 
-/* Elements [at, at + n) of a block, all with the same settings and all in one shard. */
-static zt_err update_slice(struct zt_zero *z, const struct zt_optimizer *optimizer,
-                           const struct zt_optim_step *how, const struct zt_segment *seg,
-                           float *grad, struct zt_fault *fault)
-{
-    const struct zt_block *b = seg->block;
-    void *weights = zt_region_at(z, &z->weights, b, seg->at);
-    struct zt_optim_slice s = {
-        .master = z->has_master ? zt_region_at(z, &z->master, b, seg->at) : weights,
-        .grad = grad,
-        .param = z->has_master ? weights : NULL,
-        .param_dtype = z->cfg.dtype,
-        .n = seg->n,
-        .decay = seg->decay,
-        .stream = (uint64_t)how->t << 24 | (uint64_t)b->index,
-        .offset = (uint64_t)seg->at,
-    };
+/* The state of one piece of a block that the optimizer works on. */
+struct zt_update_piece {
+    struct zt_piece weights, master, grads, moments[ZT_OPTIM_MAX_STATES];
+    float *grads_fp32; /* of the piece */
+};
 
-    for (int k = 0; k < z->cfg.num_states; k++)
-        s.state[k] = zt_region_at(z, &z->moments[k], b, seg->at);
-    return optimizer->update(how, &s, fault);
+/* What the run has no state of, no piece is acquired of. */
+static zt_err acquire_kind(struct zt_zero *z, zt_state_kind kind,
+                           const struct zt_block *b, int64_t at, int64_t n,
+                           zt_access access, struct zt_piece *out, struct zt_fault *fault)
+{
+    return zt_state_has(z, kind, b)
+               ? zt_state_acquire(z, kind, b, at, n, access, out, fault)
+               : ZT_OK;
 }
 
-/* The part of a segment that this rank updates, in pieces of sub_group_size. */
-static zt_err update_segment(struct zt_zero *z, const struct zt_optimizer *optimizer,
-                             const struct zt_optim_step *how,
-                             const struct zt_segment *seg, struct zt_fault *fault)
+/* n elements from `at` on of every kind; gradients of 16 bit are not zeroed here. */
+static zt_err acquire_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
+                            int64_t n, struct zt_update_piece *u, struct zt_fault *fault)
+{
+    zt_err rc =
+        acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n,
+                     has_fp32_grads(z) ? ZT_READ_WRITE : ZT_READ, &u->grads, fault);
+
+    if (!rc)
+        rc = acquire_kind(z, ZT_STATE_WEIGHTS, b, at, n, ZT_READ_WRITE, &u->weights,
+                          fault);
+    if (!rc)
+        rc = acquire_kind(z, ZT_STATE_MASTER, b, at, n, ZT_READ_WRITE, &u->master, fault);
+    for (int k = 0; !rc && k < zt_num_moments(z); k++)
+        rc = acquire_kind(z, ZT_STATE_MOMENT + k, b, at, n, ZT_READ_WRITE, &u->moments[k],
+                          fault);
+    return rc ? rc : grads_as_fp32(z, &u->grads, &u->grads_fp32, fault);
+}
+
+static zt_err commit_piece(struct zt_zero *z, struct zt_update_piece *u, zt_err rc,
+                           struct zt_fault *fault)
+{
+    for (int k = 0; k < zt_num_moments(z); k++)
+        rc = zt_state_commit(&u->moments[k], rc, fault);
+    rc = zt_state_commit(&u->master, rc, fault);
+    rc = zt_state_commit(&u->weights, rc, fault);
+    return zt_state_commit(&u->grads, rc, fault);
+}
+
+/* Elements [at, at + n) of a piece, all with the same settings. */
+static zt_err update_slice(struct zt_zero *z, const struct zt_optim_step *how,
+                           const struct zt_update_piece *u, const struct zt_segment *seg,
+                           int64_t at, int64_t n, struct zt_fault *fault)
+{
+    void *weights = zt_piece_at(&u->weights, at);
+    struct zt_optim_slice s = {
+        .master = u->master.data ? zt_piece_at(&u->master, at) : weights,
+        .grad = u->grads_fp32 + (at - u->grads.begin),
+        .param = u->master.data ? weights : NULL,
+        .param_dtype = z->cfg.dtype,
+        .n = n,
+        .decay = seg->decay,
+        .stream = (uint64_t)how->t << 24 | (uint64_t)seg->block->index,
+        .offset = (uint64_t)at,
+    };
+
+    if (seg->param)
+        s.tensor = (struct zt_optim_tensor){.name = seg->param->name,
+                                            .ndim = seg->param->ndim,
+                                            .shape = seg->param->shape,
+                                            .first = at - seg->param->offset_elems};
+    for (int k = 0; k < zt_num_moments(z); k++)
+        s.state[k] = zt_piece_at(&u->moments[k], at);
+    return z->cfg.optimizer->update(how, &s, fault);
+}
+
+/* The segments of a block as far as they lie in one piece. */
+static zt_err update_piece(struct zt_zero *z, const struct zt_optim_step *how,
+                           const struct zt_segment *seg, int64_t at, int64_t n,
+                           struct zt_fault *fault)
 {
     const struct zt_block *b = seg->block;
-    int64_t begin = z->stage ? zt_shard_begin(z, b) : 0, n;
-    int64_t end = begin + (z->stage ? zt_shard_elems(z, b) : b->padded_elems);
-    int64_t most = z->cfg.options->sub_group_size;
+    struct zt_update_piece u = {.grads_fp32 = NULL};
+    zt_err rc = acquire_piece(z, b, at, n, &u, fault);
+
+    for (; !rc && seg->block == b; seg++) {
+        int64_t begin = seg->at > at ? seg->at : at;
+        int64_t end = seg->at + seg->n < at + n ? seg->at + seg->n : at + n;
+
+        if (begin < end)
+            rc = update_slice(z, how, &u, seg, begin, end - begin, fault);
+    }
+    return commit_piece(z, &u, rc, fault);
+}
+
+/* What comes after a piece may move while the optimizer is at this one. */
+static zt_err prefetch_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
+                             int64_t n, struct zt_fault *fault)
+{
+    zt_err rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, b, at, n, fault);
+
+    if (!rc)
+        rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, at, n, fault);
+    for (int k = 0; !rc && k < zt_num_moments(z); k++)
+        rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, at, n, fault);
+    return rc;
+}
+
+/* The whole chunks of this rank's shard that a block's segments reach into. */
+static void segment_range(const struct zt_zero *z, const struct zt_segment *seg,
+                          int64_t *begin, int64_t *end)
+{
+    const struct zt_block *b = seg->block;
+    int64_t first = seg->at / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN, last = 0;
+
+    for (; seg->block == b; seg++)
+        last = seg->at + seg->n;
+    last = (last + ZT_SHARD_ALIGN - 1) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+    own_shard(z, b, begin, end);
+    *begin = first > *begin ? first : *begin;
+    *end = min_elems(last, *end);
+}
+
+/* A block, piece by piece; seg: its first segment. */
+static zt_err update_block(struct zt_zero *z, const struct zt_optim_step *how,
+                           const struct zt_segment *seg, struct zt_fault *fault)
+{
+    int64_t at, end, n, next;
     zt_err rc = ZT_OK;
 
-    begin = seg->at > begin ? seg->at : begin;
-    end = seg->at + seg->n < end ? seg->at + seg->n : end;
-    for (int64_t at = begin; !rc && at < end; at += n) {
-        struct zt_segment piece = {b, at, 0, seg->decay};
-        float *g = NULL;
-
-        n = most > 0 && end - at > most ? most : end - at;
-        rc = grads_f32(z, b, at, &n, &g, fault);
-        piece.n = n;
+    segment_range(z, seg, &at, &end);
+    for (n = piece_elems(z, at, end); !rc && at < end; at += n, n = next) {
+        next = piece_elems(z, at + n, end);
+        if (next > 0)
+            rc = prefetch_piece(z, seg->block, at + n, next, fault);
         if (!rc)
-            rc = update_slice(z, optimizer, how, &piece, g, fault);
+            rc = update_piece(z, how, seg, at, n, fault);
+    }
+    return rc;
+}
+
+/* Elements [begin, end) of the accumulators of a block become zero. */
+static zt_err clear_grads(struct zt_zero *z, const struct zt_block *b, int64_t begin,
+                          int64_t end, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    while (!rc && begin < end) {
+        struct zt_piece grads;
+
+        rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, b, begin, end - begin, ZT_WRITE,
+                              &grads, fault);
+        if (rc)
+            return rc;
+        begin += grads.n;
+        rc = zt_zero_clear(z, grads.data, grads.dtype, grads.n, fault);
+        rc = zt_state_commit(&grads, rc, fault);
     }
     return rc;
 }
@@ -217,24 +372,27 @@ static zt_err clear_foreign_shards(struct zt_zero *z, struct zt_fault *fault)
     for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
         const struct zt_block *b = z->cfg.model->blocks[i];
         int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
-        float *g = zt_region_at(z, &z->grads, b, 0);
 
-        if (!g)
+        if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
             continue;
-        rc = zt_zero_clear(z, g, ZT_F32, begin, fault);
+        rc = clear_grads(z, b, 0, begin, fault);
         if (!rc)
-            rc = zt_zero_clear(z, g + end, ZT_F32, b->padded_elems - end, fault);
+            rc = clear_grads(z, b, end, b->padded_elems, fault);
     }
     return rc;
 }
 
-zt_err zt_zero_update(struct zt_zero *z, const struct zt_optimizer *optimizer,
-                      const struct zt_optim_step *how, struct zt_fault *fault)
+zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
+                      struct zt_fault *fault)
 {
-    zt_err rc = ZT_OK;
+    const struct zt_block *done = NULL;
+    zt_err rc = zt_publish_finish(z, fault);
 
-    for (int i = 0; !rc && i < z->num_segments; i++)
-        rc = update_segment(z, optimizer, how, &z->segments[i], fault);
+    for (int i = 0; !rc && i < z->num_segments; i++) {
+        if (z->segments[i].block != done)
+            rc = update_block(z, how, &z->segments[i], fault);
+        done = z->segments[i].block;
+    }
     if (!rc)
         rc = clear_foreign_shards(z, fault);
     return rc ? rc : zt_publish(z, false, fault);
@@ -242,7 +400,16 @@ zt_err zt_zero_update(struct zt_zero *z, const struct zt_optimizer *optimizer,
 
 zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault)
 {
-    return zt_zero_clear(z, z->grads.base, z->grads.dtype,
-                         (int64_t)(z->grads.bytes / zt_dtype_bytes(z->grads.dtype)),
-                         fault);
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
+        const struct zt_block *b = z->cfg.model->blocks[i];
+        int64_t begin, n;
+
+        if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
+            continue;
+        zt_state_held(z, ZT_STATE_GRADIENTS, b, &begin, &n);
+        rc = clear_grads(z, b, begin, begin + n, fault);
+    }
+    return rc;
 }

@@ -21,49 +21,73 @@
  * ZT_NORM_CHUNK elements. Neither depends on stage, bucket, overlap or engine.
  * Calls that talk to peers are made by all ranks in the same order (marked: collective).
  * With one rank every stage is stage 0.
- * Threads:   one. Failure: after an error of a collective call only zt_zero_close().
+ * Threads:   one.
+ * Failure:   after an error of a collective call only zt_zero_close().
  */
 #ifndef WORKER_ZERO_ZERO_H
 #define WORKER_ZERO_ZERO_H
 
-#include "common/run.h"
+#include "worker/config/run.h"
 #include "worker/autograd/step.h"
 #include "worker/comm/comm.h"
+#include "worker/offload/tier.h"
 #include "worker/optim/optim.h"
 
 struct zt_zero;
+
+/* What there is of a parameter. */
+typedef enum zt_state_kind {
+    ZT_STATE_WEIGHTS,   /* as the model computes with them, in its dtype */
+    ZT_STATE_MASTER,    /* fp32, where weights are of 16 bit */
+    ZT_STATE_GRADIENTS, /* accumulators, in data_types.grad_accum_dtype */
+    ZT_STATE_MOMENT,    /* of the optimizer: moment k is ZT_STATE_MOMENT + k */
+    ZT_STATE_SECONDARY = ZT_STATE_MOMENT + ZT_OPTIM_MAX_STATES, /* copies for a group */
+    ZT_NUM_STATE_KINDS,
+
+    /* In zt_zero_get() and zt_zero_set(): the value of the parameter, which is the master
+     * where there is one, else the weights; setting it sets both. */
+    ZT_STATE_VALUE = ZT_NUM_STATE_KINDS
+} zt_state_kind;
+const char *zt_state_name(zt_state_kind kind); /* "weights", "optimizer state", ... */
 
 struct zt_zero_config {
     const struct zt_backend *backend;
     struct zt_device *device;
     struct zt_model *model; /* laid out for `world` */
     struct zt_comm *comm;   /* NULL: planning; nothing is exchanged, nothing touched */
-    bool staged;            /* host and device memory are two: values take a detour */
+    bool staged;            /* host and device memory are two: values are staged */
     int rank, world;
-    zt_dtype dtype; /* of the weights */
-    bool training;  /* master, gradients and moments are wanted */
-    int num_states; /* moments per parameter */
+    zt_dtype dtype;                       /* of the weights */
+    bool training;                        /* master, gradients and moments are wanted */
+    const struct zt_optimizer *optimizer; /* when training: whose states are kept */
+    /* Where state is kept, by kind; NULL: in device memory. Weights have to be there, and
+     * gradients where blocks or collectives work on the accumulators in place. */
+    const struct zt_tier *tiers[ZT_NUM_STATE_KINDS];
     int64_t micro_batches;
     bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
     const struct zt_zero_options *options;
-    size_t live_bytes, transient_bytes; /* of the pools; ignored while planning */
+    size_t gathered_bytes, transient_bytes; /* of the pools; ignored while planning */
 };
 
-/* Bytes of a rank. */
-struct zt_zero_bytes {
+/* Bytes of a rank in one place: on the device, on the host, ... */
+struct zt_state_bytes {
     size_t weights;   /* whole or shards; one copy for the node when shared, counted in
                        * parts */
     size_t master;    /* fp32; 0 when weights are fp32 */
     size_t grads;     /* accumulators */
     size_t moments;   /* of the optimizer */
-    size_t live;      /* peak of gathered weights, stage 3 */
+    size_t gathered;  /* peak of gathered weights, stage 3 */
     size_t transient; /* peak of gradients and messages of blocks in backward */
     size_t secondary; /* second shards of hierarchical partitioning */
     size_t staging;   /* values between host and device */
-    size_t peers;     /* address space, not memory: what is mapped of the others */
 };
 
-/* Collective. Takes the memory, binds the model's blocks to it. Values are zero. */
+struct zt_zero_bytes {
+    struct zt_state_bytes in[ZT_NUM_PLACES];
+    size_t peers; /* address space, not memory: what is mapped of the others */
+};
+
+/* Collective. Allocates the state, all zero, and binds the model's blocks to it. */
 zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_zero_close(struct zt_zero *z); /* NULL is fine */
@@ -72,20 +96,21 @@ void zt_zero_close(struct zt_zero *z); /* NULL is fine */
  */
 struct zt_step_hooks zt_zero_hooks(struct zt_zero *z);
 
-/* What is taken, and the pools' peaks so far. */
+/* Bytes that are allocated, and the pools' peaks so far. */
 struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z);
-size_t zt_zero_total(const struct zt_zero_bytes *b); /* without `peers` */
+/* All that it is in one place. */
+size_t zt_zero_total(const struct zt_zero_bytes *b, zt_memory_place place);
 /* The most parameters that one call has to gather at once, whatever the limits say;
  * *block: which call. */
 int64_t zt_zero_largest_call(const struct zt_zero *z, const struct zt_block **block);
 /* The most parameters that were gathered at once so far, persistent ones not counted. */
-int64_t zt_zero_live_peak(const struct zt_zero *z);
+int64_t zt_zero_gathered_peak(const struct zt_zero *z);
 
 /* ---- a pass ---- */
 
 /* `micro` counts the training micro-batches of a step from 0; ignored in other modes. */
 void zt_zero_pass_begin(struct zt_zero *z, zt_mode mode, int64_t micro);
-/* Collective. The rest of the reductions; lets go of what was gathered. */
+/* Collective. Finishes the reductions, and releases what was gathered. */
 zt_err zt_zero_pass_end(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- a step ---- */
@@ -95,8 +120,7 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 /* Collective. The optimizer on what is this rank's; new weights reach all who hold them.
  */
-zt_err zt_zero_update(struct zt_zero *z, const struct zt_optimizer *optimizer,
-                      const struct zt_optim_step *how,
+zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 /* Forget the gradients of this step. */
 zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
@@ -112,25 +136,37 @@ zt_err zt_zero_step_model(struct zt_zero *z, int64_t step,
 zt_err zt_zero_init(struct zt_zero *z, uint64_t seed,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The part of a parameter that this rank has to be given: elements [*from, *from + *n) */
+/* Whether there is such state of the parameter: the same on every rank. */
+bool zt_zero_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_param *p);
+
+/* The part of a parameter that this rank has to be given: elements [*from, *from + *n),
+ * of every kind of state. */
 void zt_zero_part(const struct zt_zero *z, const struct zt_param *p, int64_t *from,
                   int64_t *n);
-/* `n` fp32 values from element `from`, all in that part, from host memory.
- * zt_zero_publish() ends this. */
-zt_err zt_zero_set(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
-                   const float *values, struct zt_fault *fault) ZT_MUST_CHECK;
-/* Collective. After values were set: all who hold them whole get them. */
+/*
+ * `n` fp32 values of one kind of state from element `from`, all in that part, from host
+ * memory; they are rounded to the kind's dtype. After weights or values were set
+ * zt_zero_publish() ends this.
+ */
+zt_err zt_zero_set(struct zt_zero *z, zt_state_kind kind, const struct zt_param *p,
+                   int64_t from, int64_t n, const float *values,
+                   struct zt_fault *fault) ZT_MUST_CHECK;
+/* Collective. After weights were set: all who hold them whole get them. */
 zt_err zt_zero_publish(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. `n` values of a parameter into host memory on every rank: the fp32 master,
- * else the weights. */
-zt_err zt_zero_get(struct zt_zero *z, const struct zt_param *p, int64_t from, int64_t n,
-                   float *values, struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * Collective. `n` values of one kind of state of a parameter, from element `from`, into
+ * host memory on every rank, as fp32. Gradients are those that zt_zero_update() would
+ * use: summed over ranks, between zt_zero_pass_end() of the last micro-batch and it.
+ */
+zt_err zt_zero_get(struct zt_zero *z, zt_state_kind kind, const struct zt_param *p,
+                   int64_t from, int64_t n, float *values,
+                   struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * Collective. 64-bit hash of the fp32 values of all parameters: chunks of ZT_NORM_CHUNK
  * elements of a block's flat buffer are hashed (xxh3) with their place as seed and the
- * hashes added, so it is the same for every way of sharding.
+ * hashes added, so it does not depend on stage or world size.
  */
 zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;

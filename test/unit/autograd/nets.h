@@ -93,8 +93,8 @@ static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     int i = (int)(intptr_t)ctx;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
-    struct zt_attention how = {.causal = true, .dropout = gpt.dropout};
-    struct zt_rope rope = {gpt.inv_freq, WIDTH / HEADS, false, 0};
+    struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = gpt.dropout);
+    struct zt_rope rope = ZT_ROPE(.inv_freq = gpt.inv_freq, .rotary_dims = WIDTH / HEADS);
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
     h = zt_layernorm(s, x, zt_weight(s, gpt.p[i].ln_1), zt_weight(s, gpt.p[i].ln_1b),

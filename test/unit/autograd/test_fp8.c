@@ -1,7 +1,7 @@
 /* Linear ops with fp8 products: what is rounded, where it is not, and its memory. */
 #include "test/unit/autograd/fixture.h"
 
-#define LOGITS 48 /* the vocabulary of the model below */
+#define VOCAB 48 /* of the model below */
 
 static zt_err build(zt_model *m, void **self)
 {
@@ -9,7 +9,7 @@ static zt_err build(zt_model *m, void **self)
 
     (void)self;
     zt_block_param(b, "w", ZT_SHAPE(16), ZT_ONES(), 0);
-    zt_model_set_vocab(m, LOGITS);
+    zt_model_set_vocab(m, VOCAB);
     return zt_model_status(m);
 }
 
@@ -246,12 +246,14 @@ static void test_gradients_are_off_by_what_fp8_implies(void **state)
 
 /* ---- where there is none ---- */
 
-static void test_sizes_that_16_does_not_divide_and_logits_stay_bf16(void **state)
+static void test_sizes_that_16_does_not_divide_and_output_heads_stay_bf16(void **state)
 {
-    static const struct sizes n[] = {
-        {24, 32, 64, 0, 0},     {32, 40, 64, ZT_W_IN_OUT, 0},
-        {32, 64, 24, 0, 0},     {1, 16, 16, 0, 0},
-        {32, 64, LOGITS, 0, 0}, {32, 64, LOGITS, ZT_W_IN_OUT, 0}};
+    static const struct sizes n[] = {{24, 32, 64, 0, 0},
+                                     {32, 40, 64, ZT_W_IN_OUT, 0},
+                                     {32, 64, 24, 0, 0},
+                                     {1, 16, 16, 0, 0},
+                                     {32, 64, VOCAB, ZT_OUTPUT_HEAD, 0},
+                                     {32, 64, 64, ZT_OUTPUT_HEAD | ZT_W_IN_OUT, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
@@ -264,6 +266,17 @@ static void test_sizes_that_16_does_not_divide_and_logits_stay_bf16(void **state
         result_free(&a);
         result_free(&b);
     }
+}
+
+static void test_a_layer_as_wide_as_the_vocabulary_is_no_output_head(void **state)
+{
+    struct sizes n = {32, 64, VOCAB, 0, 0};
+    struct result a = run(&n, "cpu", true), b = run(&n, "cpu", false);
+
+    (void)state;
+    expect_between("y", distance(a.y, b.y, n.rows * n.out), 0.005, 0.05);
+    result_free(&a);
+    result_free(&b);
 }
 
 /* A window whose lines do not begin at 16 bytes is no operand, as its gradient is none.
@@ -308,7 +321,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_of_a_linear_op_are_those_of_codes),
         cmocka_unit_test(test_gradients_are_off_by_what_fp8_implies),
-        cmocka_unit_test(test_sizes_that_16_does_not_divide_and_logits_stay_bf16),
+        cmocka_unit_test(test_sizes_that_16_does_not_divide_and_output_heads_stay_bf16),
+        cmocka_unit_test(test_a_layer_as_wide_as_the_vocabulary_is_no_output_head),
         cmocka_unit_test(test_a_window_is_taken_if_its_lines_are_aligned),
         cmocka_unit_test(test_a_plan_sees_the_codes),
     };

@@ -8,7 +8,7 @@ static void last_logits(struct rig *r, zt_mode mode, const int32_t *ids, int64_t
                         bool last_only, float out[ROWS][VOCAB])
 {
     struct zt_pass pass = {
-        .mode = mode, .B = ROWS, .T = count, .tokens = ids, .last_only = last_only};
+        .mode = mode, .B = ROWS, .T = count, .fields = {ids}, .last_only = last_only};
     struct zt_fault fault = {ZT_OK, ""};
     const struct zt_view *v;
     zt_tensor *t = NULL;
@@ -92,7 +92,7 @@ static void test_cached_generation_equals_passes_over_the_whole_text(void **stat
 static void test_cache_refuses_more_than_it_holds(void **state)
 {
     int32_t ids[ROWS * TEXT] = {0};
-    struct zt_pass pass = {.mode = ZT_MODE_GENERATE, .B = ROWS, .T = 5, .tokens = ids};
+    struct zt_pass pass = {.mode = ZT_MODE_GENERATE, .B = ROWS, .T = 5, .fields = {ids}};
     struct zt_fault fault = {ZT_OK, ""};
     zt_tensor *t = NULL;
     struct rig r;

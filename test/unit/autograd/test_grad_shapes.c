@@ -294,7 +294,8 @@ static void test_rope_gradients_half_and_interleaved(void **state)
         memcpy(dim, (int64_t[]){odd(3), odd(7), odd(3), 2 * rnd_int(2, 6)},
                4 * sizeof(*dim));
         dim[4] = t & 2 ? dim[3] : dim[3] - 2;
-        rope = (struct zt_rope){inv_freq, (int)dim[4], t & 1, t & 4 ? 1.25f : 0};
+        rope = ZT_ROPE(.inv_freq = inv_freq, .rotary_dims = (int)dim[4],
+                       .interleaved = t & 1, .magnitude = t & 4 ? 1.25f : 0);
         zt_rope_frequencies(inv_freq, (int)dim[4], 100);
         c.in[0] = FLOATS(dim[0], dim[1], dim[2], dim[3]);
         c.out_numel = dim[0] * dim[1] * dim[2] * dim[3];
@@ -405,7 +406,7 @@ static void test_attention_gradients_full_causal_windowed_and_grouped(void **sta
         int64_t T = 2 + odd(11); /* one key alone has no gradient */
 
         packed = t % 2;
-        how = (struct zt_attention){.causal = t % 3 > 0, .scale = t % 4 ? 0 : 0.3f};
+        how = ZT_ATTENTION(.causal = t % 3 > 0, .scale = t % 4 ? 0 : 0.3f);
         if (t % 3 == 2)
             how.window = 3;
         check_attention(T, T, 1 + t / 4);
@@ -418,7 +419,7 @@ static void test_attention_gradients_with_fewer_queries_than_keys(void **state)
     (void)state;
     bias_rows = bias_heads = 0;
     for (int t = 0; t < 4; t++) {
-        how = (struct zt_attention){.causal = t % 2};
+        how = ZT_ATTENTION(.causal = t % 2);
         check_attention(odd(5), 5 + odd(5), 2);
     }
 }
@@ -427,7 +428,7 @@ static void test_attention_gradients_reach_the_bias(void **state)
 {
     (void)state;
     for (int t = 0; t < 4; t++) {
-        how = (struct zt_attention){.causal = t % 2};
+        how = ZT_ATTENTION(.causal = t % 2);
         bias_rows = 1 + t % 2;
         bias_heads = 1 + t / 2;
         check_attention(5, 5, 2);
@@ -454,7 +455,7 @@ static void test_attention_gradient_when_q_k_and_v_are_one_tensor(void **state)
         .name = "self-attention", .num_in = 1, .run = run_self, .ref = ref_self};
 
     (void)state;
-    how = (struct zt_attention){.causal = true};
+    how = ZT_ATTENTION(.causal = true);
     memcpy(dim, (int64_t[]){2, 7, 7, 3, 3, 5}, 6 * sizeof(*dim));
     c.in[0] = FLOATS(2, 7, 3, 5);
     c.out_numel = 2 * 7 * 3 * 5;

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/config_report.h"
-#include "common/options.h"
+#include "common/problems.h"
+#include "common/options/options.h"
 #include "models/llama.c"
 #include "worker/autograd/model.h"
 
@@ -25,8 +25,8 @@ static zt_err open_model(const char *words, const char *json, struct zt_model **
 {
     struct zt_model_config cfg = {.compute_dtype = ZT_F32};
     char text[512], path[64], *argv[MAX_WORDS];
-    struct zt_report report;
-    struct zt_keep keep = {NULL, false};
+    struct zt_problems report;
+    struct zt_text_arena arena = {NULL, false};
     zt_args *args = NULL;
     FILE *f;
     zt_err rc;
@@ -35,11 +35,11 @@ static zt_err open_model(const char *words, const char *json, struct zt_model **
     snprintf(text, sizeof(text), "%s", words ? words : "");
     for (char *at = NULL, *w = strtok_r(text, " ", &at); w; w = strtok_r(NULL, " ", &at))
         argv[argc++] = w;
-    assert_int_equal(zt_args_open(options, NULL, &args, fault), ZT_OK);
-    zt_report_init(&report, &keep);
+    assert_int_equal(zt_args_open(options, &args, fault), ZT_OK);
+    zt_problems_init(&report, &arena);
     zt_args_read_words(&args, 1, argc, argv, NULL, &report);
     assert_int_equal(report.num_problems, 0);
-    zt_keep_release(&keep);
+    zt_text_arena_release(&arena);
     if (json) {
         snprintf(path, sizeof(path), "/tmp/zt_llama_%d.json", (int)getpid());
         f = fopen(path, "w");

@@ -72,7 +72,7 @@ static void dry_pass(struct rig *r, struct zt_pass pass)
 static void steady(const char *backend, bool recompute)
 {
     int32_t tokens[2 * 9], targets[2 * 9];
-    struct zt_pass pass = {.B = 2, .T = 9, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 2, .T = 9, .fields = {tokens, targets}};
     struct rig r;
 
     default_gpt(true);
@@ -129,8 +129,7 @@ static struct record run_on(const char *backend, zt_dtype dtype, bool recompute,
                             zt_mode mode, bool rope)
 {
     int32_t tokens[3 * 8], targets[3 * 8];
-    struct zt_pass pass = {
-        .mode = mode, .B = 3, .T = 8, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.mode = mode, .B = 3, .T = 8, .fields = {tokens, targets}};
     struct record rec;
     struct rig r;
 
@@ -223,7 +222,7 @@ static const struct zt_plugin wide_plugin = {.abi = ZT_ABI,
 static void test_cross_entropy_keeps_logits_once(void **state)
 {
     static int32_t ids[ROWS];
-    struct zt_pass pass = {.B = 1, .T = ROWS, .tokens = ids, .targets = ids};
+    struct zt_pass pass = {.B = 1, .T = ROWS, .fields = {ids, ids}};
     size_t logits = (size_t)ROWS * WIDE * 4;
     struct rig r;
 

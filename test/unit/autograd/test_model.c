@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/options/options.h"
 #include "worker/autograd/model.h"
 
 static void (*scene)(zt_model *m);
@@ -213,6 +214,33 @@ static zt_err silent_build(zt_model *m, void **self)
     return ZT_E_LIMIT;
 }
 
+static void misread_option(zt_model *m)
+{
+    assert_int_equal(zt_args_int(zt_model_args(m), "n_layr"), 0);
+    zt_model_fail(m, "n_layer is 0");
+}
+
+static void test_an_option_that_the_plugin_has_not_fails_its_build(void **state)
+{
+    static const struct zt_option options[] = {
+        {.name = "n_layer", .kind = ZT_OPT_INT, .def = "2", .help = "layers"},
+        {.name = NULL}};
+    struct zt_fault fault = {ZT_OK, ""};
+    struct zt_model_config cfg = {.data_vocab = 0};
+    struct zt_model *m = NULL;
+    zt_args *args = NULL;
+
+    (void)state;
+    assert_int_equal(zt_args_open(options, &args, &fault), ZT_OK);
+    cfg.args = args;
+    scene = misread_option;
+    assert_int_equal(zt_model_open(&plugin, &cfg, &m, &fault), ZT_E_PLUGIN);
+    assert_string_equal(fault.text,
+                        "plugin toy: it asks for the option \"n_layr\", which is not in "
+                        "its table; there are n_layer");
+    zt_args_close(args);
+}
+
 static void test_bad_declarations_are_refused_by_name(void **state)
 {
     struct zt_plugin silent = plugin;
@@ -356,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_places_every_element_once_at_any_world_size),
         cmocka_unit_test(test_tables_hold_what_was_declared),
+        cmocka_unit_test(test_an_option_that_the_plugin_has_not_fails_its_build),
         cmocka_unit_test(test_bad_declarations_are_refused_by_name),
         cmocka_unit_test(test_config_json_is_read_with_its_types),
         cmocka_unit_test(test_exports_are_json_in_the_order_they_came),

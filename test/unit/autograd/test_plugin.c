@@ -118,21 +118,11 @@ static void test_undefined_symbols_are_named(void **state)
                    ZT_E_PLUGIN, "uses my_own, which nothing defines");
 }
 
-static void test_entry_that_is_missing_or_of_another_version(void **state)
+static void test_entry_that_is_missing_or_lacks_members(void **state)
 {
     (void)state;
     expect_refusal(compile("int x;", SHARED), ZT_E_PLUGIN,
                    "exports no zt_plugin_entry: end it with ZT_PLUGIN");
-    expect_refusal(compile(HEAD "ZT_API extern const struct zt_plugin zt_plugin_entry;"
-                                "const struct zt_plugin zt_plugin_entry = {.abi = 77};",
-                           SHARED),
-                   ZT_E_PLUGIN,
-                   "was built for plugin ABI 77, but zlaunch " ZT_VERSION " speaks 2");
-    expect_refusal(compile(HEAD "ZT_API extern const struct zt_plugin zt_plugin_entry;"
-                                "const struct zt_plugin zt_plugin_entry = {.abi = ZT_ABI,"
-                                ".struct_bytes = 8};",
-                           SHARED),
-                   ZT_E_PLUGIN, "its struct zt_plugin has 8 bytes, ours ");
     expect_refusal(compile(HEAD FUNCS "ZT_PLUGIN(.name = \"x\", .forward = f);\n"
                                       "void *use = (void *)b;",
                            SHARED),
@@ -141,6 +131,92 @@ static void test_entry_that_is_missing_or_of_another_version(void **state)
                                       "void *use = (void *)f;",
                            SHARED),
                    ZT_E_PLUGIN, "ZT_PLUGIN() lacks .forward");
+}
+
+/* A plugin whose entry has these members set by hand. */
+static const char *by_hand(const char *members)
+{
+    char text[2048];
+
+    snprintf(text, sizeof(text),
+             HEAD FUNCS "static const struct zt_option o[] = {{.name = \"n\"}, {0}};\n"
+                        "ZT_API extern const struct zt_plugin zt_plugin_entry;"
+                        "const struct zt_plugin zt_plugin_entry = {%s, .name = \"x\","
+                        ".build = b, .forward = f, .options = o};",
+             members);
+    return compile(text, SHARED);
+}
+
+static void test_other_versions_are_refused_by_their_number(void **state)
+{
+    (void)state;
+    expect_refusal(by_hand(".abi = 2, .struct_bytes = 88"), ZT_E_PLUGIN,
+                   "was built against plugin ABI 2, this zworker (zlaunch " ZT_VERSION
+                   ") offers 3.0: rebuild it");
+    expect_refusal(by_hand(".abi = 4 << 16"), ZT_E_PLUGIN,
+                   "was built against plugin ABI 4.0, this zworker");
+    expect_refusal(by_hand(".abi = ZT_ABI + 2"), ZT_E_PLUGIN,
+                   "was built against plugin ABI 3.2, this zworker (zlaunch " ZT_VERSION
+                   ") offers 3.0: run it with the newer zlaunch");
+}
+
+static void test_sizes_that_no_header_has_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal(by_hand(".abi = ZT_ABI, .struct_bytes = 8"), ZT_E_PLUGIN,
+                   "its struct zt_plugin has 8 bytes, ours ");
+    expect_refusal(by_hand(".abi = ZT_ABI, .struct_bytes = 4000000000"), ZT_E_PLUGIN,
+                   "its struct zt_plugin has 4000000000 bytes, ours ");
+    expect_refusal(by_hand(".abi = ZT_ABI, .struct_bytes = sizeof(struct zt_plugin) - 1"),
+                   ZT_E_PLUGIN, "its struct zt_plugin has ");
+    expect_refusal(by_hand(".abi = ZT_ABI, .struct_bytes = sizeof(struct zt_plugin)"),
+                   ZT_E_PLUGIN, "the rows of its options have 0 bytes, ours ");
+    expect_refusal(by_hand(".abi = ZT_ABI, .struct_bytes = sizeof(struct zt_plugin),"
+                           ".option_bytes = sizeof(struct zt_option) + 8"),
+                   ZT_E_PLUGIN, "the rows of its options have ");
+}
+
+/* Members that an older header did not have are zero, whatever lies behind. */
+static void test_shorter_structs_are_of_older_headers(void **state)
+{
+    static const char source[] = HEAD FUNCS
+        "struct older_option { const char *name; zt_option_kind kind;"
+        " const char *value, *def; };\n"
+        "static const struct older_option o[] = {"
+        "{.name = \"first\", .kind = ZT_OPT_INT, .value = \"N\", .def = \"7\"},"
+        "{.name = \"second\", .kind = ZT_OPT_FLAG}, {0}};\n"
+        "struct older_plugin { uint32_t abi, struct_bytes, option_bytes;"
+        " const char *name, *summary; const struct older_option *options;"
+        " zt_err (*build)(zt_model *m, void **self);"
+        " zt_tensor *(*forward)(zt_step *s, void *self, const zt_batch *b);"
+        " long not_the_plugins; };\n"
+        "ZT_API extern const struct older_plugin zt_plugin_entry;"
+        "const struct older_plugin zt_plugin_entry = {ZT_ABI_MAJOR << 16,"
+        " offsetof(struct older_plugin, not_the_plugins), sizeof(o[0]), \"older\", 0, o,"
+        " b, f, -1};";
+    const struct zt_plugin *p = NULL, *again = NULL;
+    struct zt_fault fault = {ZT_OK, ""};
+    char made[128], path[128];
+
+    (void)state;
+    snprintf(made, sizeof(made), "%s", compile(source, SHARED));
+    snprintf(path, sizeof(path), "%s", in_folder("older.so"));
+    assert_int_equal(rename(made, path), 0); /* it stays open: x.so is for the next */
+    assert_int_equal(zt_plugin_load(path, &p, &fault), ZT_OK);
+    assert_string_equal(p->name, "older");
+    assert_non_null(p->forward);
+    assert_null(p->release);
+    assert_null(p->setup);
+    assert_null(p->after_step);
+    assert_string_equal(p->options[0].name, "first");
+    assert_string_equal(p->options[0].def, "7");
+    assert_null(p->options[0].help);
+    assert_string_equal(p->options[1].name, "second");
+    assert_int_equal(p->options[1].kind, ZT_OPT_FLAG);
+    assert_true(p->options[1].max == 0);
+    assert_null(p->options[2].name);
+    assert_int_equal(zt_plugin_load(path, &again, &fault), ZT_OK);
+    assert_ptr_equal(p, again);
 }
 
 static void test_good_plugin_loads_with_and_without_a_slash(void **state)
@@ -173,7 +249,8 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    const char *const names[] = {"text.so", "empty.so", "model.c", "x.c", "x.so"};
+    const char *const names[] = {"text.so", "empty.so", "model.c",
+                                 "x.c",     "x.so",     "older.so"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -188,7 +265,10 @@ int main(void)
         cmocka_unit_test(test_object_files_and_programs),
         cmocka_unit_test(test_truncated_shared_object),
         cmocka_unit_test(test_undefined_symbols_are_named),
-        cmocka_unit_test(test_entry_that_is_missing_or_of_another_version),
+        cmocka_unit_test(test_entry_that_is_missing_or_lacks_members),
+        cmocka_unit_test(test_other_versions_are_refused_by_their_number),
+        cmocka_unit_test(test_sizes_that_no_header_has_are_refused),
+        cmocka_unit_test(test_shorter_structs_are_of_older_headers),
         cmocka_unit_test(test_good_plugin_loads_with_and_without_a_slash),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -21,9 +21,10 @@ static zt_tensor *ids(zt_step *s, int ndim, const int64_t *shape)
 
 static zt_tensor *bad_op(zt_step *s, int which)
 {
-    const struct zt_attention window = {.window = 3}, wild = {.dropout = 1};
-    struct zt_attention biased = {.scale = 0};
-    struct zt_rope rope = {memory, 3, false, 0};
+    const struct zt_attention window = ZT_ATTENTION(.window = 3);
+    const struct zt_attention wild = ZT_ATTENTION(.dropout = 1);
+    struct zt_attention biased = ZT_ATTENTION(.scale = 0);
+    struct zt_rope rope = ZT_ROPE(.inv_freq = memory, .rotary_dims = 3);
     zt_tensor *sum;
 
     switch (which) {
@@ -158,6 +159,74 @@ static void test_the_first_failure_stays_until_the_step_ends(void **state)
     rig_close(&r);
 }
 
+/* ---- options of other headers ---- */
+
+static void expect_bad_size(zt_step *s, const char *text)
+{
+    struct zt_fault fault = {ZT_OK, ""};
+
+    assert_int_equal(zt_step_status(s, &fault), ZT_E_PLUGIN);
+    assert_string_equal(fault.text, text);
+    zt_step_end(s);
+}
+
+static void test_options_of_a_size_that_no_header_has(void **state)
+{
+    static const struct {
+        uint32_t bytes;
+        const char *attention, *rope;
+    } cases[] = {
+        {0, "attention: its options have 0 bytes: make them with ZT_ATTENTION()",
+         "rope: its options have 0 bytes: make them with ZT_ROPE()"},
+        {7, "attention: its options have 7 bytes: make them with ZT_ATTENTION()",
+         "rope: its options have 7 bytes: make them with ZT_ROPE()"},
+        {3000000000u,
+         "attention: its options have 3000000000 bytes: make them with ZT_ATTENTION()",
+         "rope: its options have 3000000000 bytes: make them with ZT_ROPE()"},
+    };
+    struct zt_fault fault = {ZT_OK, ""};
+    struct rig r;
+    zt_step *s;
+
+    (void)state;
+    rig_open(&r, "meta", ZT_F32, NULL, (struct zt_step_config){.seed = 0});
+    s = r.step;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct zt_attention how = {.struct_bytes = cases[i].bytes};
+        struct zt_rope rope = {.struct_bytes = cases[i].bytes, .rotary_dims = 4};
+
+        expect_ok(zt_step_begin_bare(s, ZT_MODE_TRAIN, &fault), &fault);
+        assert_null(zt_attention(s, F(1, 2, 3, 5), F(1, 2, 3, 5), F(1, 2, 3, 5), &how));
+        expect_bad_size(s, cases[i].attention);
+        expect_ok(zt_step_begin_bare(s, ZT_MODE_TRAIN, &fault), &fault);
+        assert_null(zt_rope_apply(s, F(1, 2, 3, 4), zt_positions(s, 2), &rope));
+        expect_bad_size(s, cases[i].rope);
+    }
+    rig_close(&r);
+}
+
+static void test_options_of_an_older_header_end_where_they_say(void **state)
+{
+    struct zt_attention how = ZT_ATTENTION(.causal = true, .window = -5);
+    struct zt_rope rope = ZT_ROPE(.inv_freq = memory, .rotary_dims = 4, .magnitude = 9);
+    struct zt_fault fault = {ZT_OK, ""};
+    struct rig r;
+    zt_step *s;
+
+    (void)state;
+    rig_open(&r, "meta", ZT_F32, NULL, (struct zt_step_config){.seed = 0});
+    s = r.step;
+    how.bias = (zt_tensor *)memory; /* what lies behind them is nobody's option */
+    how.struct_bytes = offsetof(struct zt_attention, window);
+    rope.struct_bytes = offsetof(struct zt_rope, interleaved);
+    expect_ok(zt_step_begin_bare(s, ZT_MODE_TRAIN, &fault), &fault);
+    assert_non_null(zt_attention(s, F(1, 2, 3, 5), F(1, 2, 3, 5), F(1, 2, 3, 5), &how));
+    assert_non_null(zt_rope_apply(s, F(1, 2, 3, 4), zt_positions(s, 2), &rope));
+    expect_step_ok(s);
+    zt_step_end(s);
+    rig_close(&r);
+}
+
 /* ---- blocks ---- */
 
 static int scene;
@@ -171,6 +240,9 @@ static zt_err stage_build(zt_model *m, void **self)
     w1 = zt_block_param(one, "w1", ZT_SHAPE(5, 4), ZT_ONES(), 0);
     two = zt_model_block(m, "other");
     w2 = zt_block_param(two, "w2", ZT_SHAPE(5, 4), ZT_ONES(), 0);
+    zt_model_language_fields(m);
+    zt_model_field(m, ZT_BATCH_FIELD(.name = "images", .dtype = ZT_U8,
+                                     .shape = {ZT_DIM_B, 4})); /* absent */
     return zt_model_status(m);
 }
 
@@ -226,12 +298,12 @@ static void test_blocks_are_named_in_what_goes_wrong(void **state)
         "block h.3: its function left output 0 empty",
         "weight: w1 belongs to block h.3, and is only reachable inside a block call",
         "plugin stage: forward returned NULL",
-        "plugin stage: with targets in the batch forward must return the summed loss, a "
+        "plugin stage: with labels in the batch forward must return the summed loss, a "
         "scalar f32; it returned f32 (1, 3, 4)",
         "block h.3: 9 inputs and 1 outputs, but 8 is the most",
     };
     static int32_t tokens[3];
-    struct zt_pass pass = {.B = 1, .T = 3, .tokens = tokens, .targets = tokens};
+    struct zt_pass pass = {.B = 1, .T = 3, .fields = {tokens, tokens}};
     struct rig r;
 
     (void)state;
@@ -252,7 +324,7 @@ static void test_blocks_are_named_in_what_goes_wrong(void **state)
 static void test_passes_that_make_no_sense_are_refused(void **state)
 {
     static int32_t tokens[3];
-    struct zt_pass pass = {.B = 1, .T = 3, .tokens = tokens};
+    struct zt_pass pass = {.B = 1, .T = 3, .fields = {tokens}};
     struct zt_fault fault = {ZT_OK, ""};
     zt_tensor *out = NULL;
     struct rig r;
@@ -261,7 +333,7 @@ static void test_passes_that_make_no_sense_are_refused(void **state)
     scene = 99;
     rig_open(&r, "meta", ZT_F32, &stage_plugin, (struct zt_step_config){.seed = 0});
     assert_int_equal(zt_step_forward(r.step, &pass, &out, &fault), ZT_E_ARG);
-    assert_string_equal(fault.text, "a training pass needs targets");
+    assert_string_equal(fault.text, "a training pass needs the field targets");
     pass.mode = ZT_MODE_EVAL;
     expect_ok(zt_step_forward(r.step, &pass, &out, &fault), &fault);
     assert_int_equal(zt_tensor_ndim(out), 3);
@@ -278,7 +350,7 @@ static void test_a_pool_too_small_fails_cleanly_at_every_point(void **state)
 {
     static int32_t tokens[16], targets[16];
     struct zt_pass pass = {
-        .mode = ZT_MODE_TRAIN, .B = 2, .T = 8, .tokens = tokens, .targets = targets};
+        .mode = ZT_MODE_TRAIN, .B = 2, .T = 8, .fields = {tokens, targets}};
     struct zt_step_config cfg = {.seed = 1};
     struct zt_fault fault = {ZT_OK, ""};
     size_t needed;
@@ -344,7 +416,7 @@ static zt_err failing_ready(void *ctx, struct zt_block *b, struct zt_fault *f)
 static void test_a_failing_hook_stops_the_step(void **state)
 {
     static int32_t tokens[6], targets[6];
-    struct zt_pass pass = {.B = 2, .T = 3, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 2, .T = 3, .fields = {tokens, targets}};
     struct zt_step_config cfg = {.hooks = {NULL, failing, failing, failing_ready}};
     bool done = false;
     struct rig r;
@@ -379,6 +451,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ops_name_themselves_and_the_shapes),
+        cmocka_unit_test(test_options_of_a_size_that_no_header_has),
+        cmocka_unit_test(test_options_of_an_older_header_end_where_they_say),
         cmocka_unit_test(test_the_first_failure_stays_until_the_step_ends),
         cmocka_unit_test(test_blocks_are_named_in_what_goes_wrong),
         cmocka_unit_test(test_passes_that_make_no_sense_are_refused),

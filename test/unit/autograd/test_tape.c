@@ -47,7 +47,7 @@ static void free_grads(const struct rig *r, float **g)
 static void whole_model(bool rope, float dropout)
 {
     int32_t tokens[3 * 9], targets[3 * 9];
-    struct zt_pass pass = {.B = 3, .T = 9, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 3, .T = 9, .fields = {tokens, targets}};
     float *g[64];
     double norm, up, down, h;
     struct rig r;
@@ -87,6 +87,45 @@ static void test_gradient_under_dropout_is_the_slope_of_the_same_masks(void **st
     whole_model(false, 0.25f);
 }
 
+/* ---- frozen parameters ---- */
+
+/* One at a time: the others get the gradients that they had, it gets none. */
+static void test_a_frozen_parameter_leaves_the_other_gradients_alone(void **state)
+{
+    int32_t tokens[2 * 7], targets[2 * 7];
+    struct zt_pass pass = {.B = 2, .T = 7, .fields = {tokens, targets}};
+    float *g[64];
+    struct rig r;
+
+    (void)state;
+    gpt_default();
+    rig_open(&r, "cpu", ZT_F32, &gpt_plugin, (struct zt_step_config){.seed = 3});
+    rig_init_weights(&r, 0.3);
+    make_batch(tokens, targets, 14);
+    train_pass(&r, pass);
+    copy_grads(&r, g);
+    for (int i = 0; i < r.model->num_params; i++) {
+        struct zt_param *frozen = r.model->params[i];
+
+        rig_clear_grads(&r);
+        frozen->flags |= ZT_FROZEN;
+        train_pass(&r, pass);
+        frozen->flags &= ~(unsigned)ZT_FROZEN;
+        for (int k = 0; k < r.model->num_params; k++) {
+            const struct zt_param *p = r.model->params[k];
+            const float *now = p->block->grads + p->offset_elems;
+
+            if (p != frozen)
+                assert_memory_equal(now, g[p->block->index] + p->offset_elems,
+                                    (size_t)p->numel * sizeof(float));
+            for (int64_t j = 0; p == frozen && j < p->numel; j++)
+                assert_true(now[j] == 0);
+        }
+    }
+    free_grads(&r, g);
+    rig_close(&r);
+}
+
 /* ---- recomputation ---- */
 
 struct way {
@@ -99,7 +138,7 @@ static void compare(zt_dtype dtype, bool rope, struct way way[2])
 {
     int32_t tokens[2 * 11], targets[2 * 11];
     struct zt_pass pass = {
-        .B = 2, .T = 11, .tokens = tokens, .targets = targets, .step = 5, .row0 = 6};
+        .B = 2, .T = 11, .fields = {tokens, targets}, .step = 5, .row0 = 6};
     float loss[2], *g[64];
     struct rig r;
 
@@ -163,7 +202,7 @@ static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
 {
     int32_t tokens[4 * 8], targets[4 * 8];
     struct zt_pass pass = {
-        .B = 4, .T = 8, .tokens = tokens, .targets = targets, .step = 9, .row0 = 12};
+        .B = 4, .T = 8, .fields = {tokens, targets}, .step = 9, .row0 = 12};
     float whole, halves, same_rows, *g[64];
     double far = 0, size;
     struct rig r;
@@ -181,8 +220,8 @@ static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
     pass.B = 2;
     halves = train_pass(&r, pass);
     pass.row0 = 14;
-    pass.tokens += 16;
-    pass.targets += 16;
+    pass.fields[0] = tokens + 16;
+    pass.fields[1] = targets + 16;
     halves += train_pass(&r, pass);
     for (int i = 0; i < r.model->num_blocks; i++)
         for (int64_t j = 0; j < r.model->blocks[i]->padded_elems; j++)
@@ -278,7 +317,7 @@ static zt_err on_ready(void *ctx, struct zt_block *b, struct zt_fault *f)
 static void journal_of(const struct zt_plugin *plugin, bool recompute, struct journal *j)
 {
     int32_t tokens[6], targets[6];
-    struct zt_pass pass = {.B = 2, .T = 3, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 2, .T = 3, .fields = {tokens, targets}};
     struct zt_step_config cfg = {.recompute = recompute,
                                  .hooks = {j, on_enter, on_leave, on_ready}};
     struct rig r;
@@ -403,7 +442,7 @@ static void test_blocks_called_twice_are_ready_after_both(void **state)
 static void test_gradients_of_ties_and_repeated_blocks_are_the_slope(void **state)
 {
     int32_t tokens[6], targets[6];
-    struct zt_pass pass = {.B = 2, .T = 3, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 2, .T = 3, .fields = {tokens, targets}};
     float *g[64];
     struct rig r;
 
@@ -464,7 +503,7 @@ static void pair_encode(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 static void pair_decode(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
-    struct zt_attention how = {.scale = 0};
+    struct zt_attention how = ZT_ATTENTION(.scale = 0);
     zt_tensor *q = zt_linear(s, in[1], zt_weight(s, pair.q), NULL, 0), *kv, *x;
 
     (void)ctx;
@@ -499,7 +538,7 @@ static const struct zt_plugin pair_plugin = {.abi = ZT_ABI,
 static void test_encoder_and_decoder_with_several_inputs_and_outputs(void **state)
 {
     int32_t tokens[10], targets[10];
-    struct zt_pass pass = {.B = 2, .T = 5, .tokens = tokens, .targets = targets};
+    struct zt_pass pass = {.B = 2, .T = 5, .fields = {tokens, targets}};
     float *g[2][64];
     struct rig r;
 
@@ -536,6 +575,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient_of_a_tied_gpt_is_its_slope),
+        cmocka_unit_test(test_a_frozen_parameter_leaves_the_other_gradients_alone),
         cmocka_unit_test(test_gradient_under_dropout_is_the_slope_of_the_same_masks),
         cmocka_unit_test(test_recomputation_gives_the_same_bits_in_less_memory),
         cmocka_unit_test(test_norm_of_a_sum_is_two_calls_in_bits_and_memory),

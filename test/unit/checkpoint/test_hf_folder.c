@@ -17,10 +17,10 @@ static const int64_t shapes[TENSORS][2] = {{2, 3}, {1, 0}, {10, 1}, {1, 1}, {4, 
 static const char *const names[TENSORS] = {"b", "empty", "big", "a", "c.weight"};
 static const int total_floats = 6 + 0 + 10 + 1 + 8;
 
-static void declare(struct zt_st_decl *d)
+static void declare(struct zt_safetensors_decl *d)
 {
     for (int i = 0; i < TENSORS; i++)
-        d[i] = (struct zt_st_decl){
+        d[i] = (struct zt_safetensors_decl){
             .name = names[i], .dtype = ZT_F32, .ndim = 2, .shape = shapes[i]};
 }
 
@@ -28,7 +28,7 @@ static void declare(struct zt_st_decl *d)
 static void save(const char *dir, int64_t shard_bytes, size_t piece, float first)
 {
     struct zt_hf_writer *w = NULL;
-    struct zt_st_decl d[TENSORS];
+    struct zt_safetensors_decl d[TENSORS];
     float data[32];
 
     declare(d);
@@ -49,24 +49,24 @@ static void check(const char *path, float first)
 {
     struct zt_hf_folder *hf = NULL;
 
-    if (zt_hf_open(path, &hf, &fault))
+    if (zt_hf_folder_open(path, &hf, &fault))
         fail_msg("%s", fault.text);
-    assert_int_equal(zt_hf_count(hf), TENSORS);
+    assert_int_equal(zt_hf_folder_count(hf), TENSORS);
     for (int i = 0; i < TENSORS; i++) {
-        const struct zt_st_tensor *t = zt_hf_find(hf, names[i]);
+        const struct zt_safetensors_tensor *t = zt_hf_folder_find(hf, names[i]);
         float got[16];
 
         assert_non_null(t);
         assert_int_equal(t->ndim, 2);
         assert_int_equal(t->shape[0], shapes[i][0]);
-        assert_int_equal(zt_st_read_f32(t, 0, t->elems, got, &fault), ZT_OK);
+        assert_int_equal(zt_safetensors_read_f32(t, 0, t->elems, got, &fault), ZT_OK);
         for (int64_t k = 0; k < t->elems; k++)
             assert_true(got[k] == first++);
     }
-    assert_null(zt_hf_find(hf, "absent"));
-    assert_null(zt_hf_at(hf, TENSORS));
-    assert_string_equal(zt_hf_at(hf, 0)->name, "a");
-    zt_hf_close(hf);
+    assert_null(zt_hf_folder_find(hf, "absent"));
+    assert_null(zt_hf_folder_at(hf, TENSORS));
+    assert_string_equal(zt_hf_folder_at(hf, 0)->name, "a");
+    zt_hf_folder_close(hf);
 }
 
 static bool there(const char *dir, const char *name)
@@ -154,7 +154,7 @@ static void test_an_abandoned_save_leaves_the_folder_as_it_was(void **state)
 {
     const char *dir = in_scratch("left");
     struct zt_hf_writer *w = NULL;
-    struct zt_st_decl d[TENSORS];
+    struct zt_safetensors_decl d[TENSORS];
     char zeros[128] = {0};
 
     (void)state;
@@ -185,7 +185,7 @@ static void refused(const char *path, zt_err code, const char *phrase)
     struct zt_hf_folder *hf = NULL;
 
     fault = (struct zt_fault){0};
-    assert_int_equal(zt_hf_open(path, &hf, &fault), code);
+    assert_int_equal(zt_hf_folder_open(path, &hf, &fault), code);
     assert_null(hf);
     if (!strstr(fault.text, phrase))
         fail_msg("\"%s\" does not say \"%s\"", fault.text, phrase);
@@ -200,7 +200,7 @@ static void put_index(const char *dir, const char *text)
 static void test_broken_folders_are_refused_with_their_reason(void **state)
 {
     const char *dir = in_scratch("broken");
-    struct zt_st_decl d[TENSORS];
+    struct zt_safetensors_decl d[TENSORS];
 
     (void)state;
     declare(d);

@@ -16,11 +16,11 @@ static struct zt_fault fault;
 
 /* ---- helpers ---- */
 
-static struct zt_st_file *opened(const char *path)
+static struct zt_safetensors_file *opened(const char *path)
 {
-    struct zt_st_file *f = NULL;
+    struct zt_safetensors_file *f = NULL;
 
-    if (zt_st_open(path, &f, &fault))
+    if (zt_safetensors_open(path, &f, &fault))
         fail_msg("%s", fault.text);
     return f;
 }
@@ -52,10 +52,10 @@ static const char *put_st(const char *name, const char *header, size_t data_byte
 
 static void refused(const char *path, zt_err code, const char *phrase)
 {
-    struct zt_st_file *f = NULL;
+    struct zt_safetensors_file *f = NULL;
 
     fault = (struct zt_fault){0};
-    assert_int_equal(zt_st_open(path, &f, &fault), code);
+    assert_int_equal(zt_safetensors_open(path, &f, &fault), code);
     assert_null(f);
     if (!strstr(fault.text, phrase) || !strstr(fault.text, path))
         fail_msg("\"%s\" does not say \"%s\" of %s", fault.text, phrase, path);
@@ -72,22 +72,24 @@ static void test_written_bytes_are_the_documented_ones(void **state)
         "{\"__metadata__\":{\"format\":\"pt\"},"
         "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}   "
         "\0\0\x80\x3f\0\0\0\xc0";
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
     const char *path = in_scratch("w.safetensors");
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_writer *out = NULL;
     char got[256];
 
     (void)state;
-    assert_int_equal(zt_st_writer_open(path, &w, 1, &out, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(out, (const float[]){1, -2}, 8, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_open(path, &w, 1, &out, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(out, (const float[]){1, -2}, 8, &fault),
+                     ZT_OK);
     assert_int_equal(access(path, F_OK), -1); /* not before commit */
-    assert_int_equal(zt_st_writer_commit(out, &fault), ZT_OK);
-    zt_st_writer_close(out);
+    assert_int_equal(zt_safetensors_writer_commit(out, &fault), ZT_OK);
+    zt_safetensors_writer_close(out);
     assert_int_equal(slurp(path, got, sizeof(got)), sizeof(want) - 1);
     assert_memory_equal(got, want, sizeof(want) - 1);
 }
 
-static const struct zt_st_decl all_kinds[] = {
+static const struct zt_safetensors_decl all_kinds[] = {
     {.name = "f32", .dtype = ZT_F32, .ndim = 2, .shape = three_by_two},
     {.name = "scalar", .dtype = ZT_I64, .ndim = 0},
     {.name = "empty", .dtype = ZT_BF16, .ndim = 2, .shape = none},
@@ -108,26 +110,26 @@ static void test_every_dtype_round_trips_in_pieces_of_any_size(void **state)
     for (size_t i = 0; i < KINDS_BYTES; i++)
         data[i] = (uint8_t)(i * 7);
     for (size_t piece = 1; piece <= KINDS_BYTES; piece++) {
-        struct zt_st_writer *w = NULL;
-        struct zt_st_file *f;
+        struct zt_safetensors_writer *w = NULL;
+        struct zt_safetensors_file *f;
         size_t at = 0;
 
-        assert_int_equal(zt_st_writer_open(path, all_kinds, NUM_KINDS, &w, &fault),
-                         ZT_OK);
+        assert_int_equal(
+            zt_safetensors_writer_open(path, all_kinds, NUM_KINDS, &w, &fault), ZT_OK);
         for (size_t i = 0; i < KINDS_BYTES; i += piece)
-            assert_int_equal(
-                zt_st_writer_put(w, data + i,
+            assert_int_equal(zt_safetensors_writer_put(
+                                 w, data + i,
                                  piece < KINDS_BYTES - i ? piece : KINDS_BYTES - i,
                                  &fault),
-                ZT_OK);
-        assert_int_equal(zt_st_writer_commit(w, &fault), ZT_OK);
-        zt_st_writer_close(w);
+                             ZT_OK);
+        assert_int_equal(zt_safetensors_writer_commit(w, &fault), ZT_OK);
+        zt_safetensors_writer_close(w);
         f = opened(path);
-        assert_int_equal(zt_st_count(f), NUM_KINDS);
-        assert_string_equal(zt_st_metadata(f, "format"), "pt");
+        assert_int_equal(zt_safetensors_count(f), NUM_KINDS);
+        assert_string_equal(zt_safetensors_metadata(f, "format"), "pt");
         for (int i = 0; i < NUM_KINDS; i++) {
-            const struct zt_st_decl *d = &all_kinds[i];
-            const struct zt_st_tensor *t = zt_st_find(f, d->name);
+            const struct zt_safetensors_decl *d = &all_kinds[i];
+            const struct zt_safetensors_tensor *t = zt_safetensors_find(f, d->name);
             int64_t bytes = -1;
 
             assert_non_null(t);
@@ -136,14 +138,14 @@ static void test_every_dtype_round_trips_in_pieces_of_any_size(void **state)
             assert_int_equal(t->ndim, d->ndim);
             for (int k = 0; k < d->ndim; k++)
                 assert_int_equal(t->shape[k], d->shape[k]);
-            assert_int_equal(zt_st_decl_bytes(d, &bytes, &fault), ZT_OK);
+            assert_int_equal(zt_safetensors_decl_bytes(d, &bytes, &fault), ZT_OK);
             assert_int_equal(t->bytes, bytes);
             assert_memory_equal(t->data, data + at, t->bytes);
             at += t->bytes;
         }
-        assert_null(zt_st_find(f, "absent"));
-        assert_null(zt_st_at(f, NUM_KINDS));
-        zt_st_close(f);
+        assert_null(zt_safetensors_find(f, "absent"));
+        assert_null(zt_safetensors_at(f, NUM_KINDS));
+        zt_safetensors_close(f);
     }
     unlink(path);
 }
@@ -155,38 +157,39 @@ static void test_data_begin_aligned_to_eight(void **state)
 
     (void)state;
     for (int i = 0; i < 16; i++) {
-        struct zt_st_decl d = {.name = name, .dtype = ZT_U8, .ndim = 0};
-        struct zt_st_writer *w = NULL;
-        struct zt_st_file *f;
+        struct zt_safetensors_decl d = {.name = name, .dtype = ZT_U8, .ndim = 0};
+        struct zt_safetensors_writer *w = NULL;
+        struct zt_safetensors_file *f;
 
         name[i] = 'x';
-        assert_int_equal(zt_st_writer_open(path, &d, 1, &w, &fault), ZT_OK);
-        assert_int_equal(zt_st_writer_put(w, "!", 1, &fault), ZT_OK);
-        assert_int_equal(zt_st_writer_commit(w, &fault), ZT_OK);
-        zt_st_writer_close(w);
+        assert_int_equal(zt_safetensors_writer_open(path, &d, 1, &w, &fault), ZT_OK);
+        assert_int_equal(zt_safetensors_writer_put(w, "!", 1, &fault), ZT_OK);
+        assert_int_equal(zt_safetensors_writer_commit(w, &fault), ZT_OK);
+        zt_safetensors_writer_close(w);
         f = opened(path); /* the mapping begins at a page */
-        assert_int_equal((uintptr_t)zt_st_at(f, 0)->data % 8, 0);
-        zt_st_close(f);
+        assert_int_equal((uintptr_t)zt_safetensors_at(f, 0)->data % 8, 0);
+        zt_safetensors_close(f);
     }
     unlink(path);
 }
 
 static void test_no_commit_leaves_the_old_file_and_nothing_else(void **state)
 {
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
     const char *path = put_file("keep.safetensors", "old", 3);
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_writer *out = NULL;
     int before = count_files(scratch_dir);
     char got[8];
 
     (void)state;
-    assert_int_equal(zt_st_writer_open(path, &w, 1, &out, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(out, "1234", 4, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_commit(out, &fault), ZT_E_ARG);
+    assert_int_equal(zt_safetensors_writer_open(path, &w, 1, &out, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(out, "1234", 4, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_commit(out, &fault), ZT_E_ARG);
     assert_non_null(strstr(fault.text, "4 bytes of data never came"));
-    assert_int_equal(zt_st_writer_sync(out, &fault), ZT_E_ARG);
-    assert_int_equal(zt_st_writer_put(out, "12345", 5, &fault), ZT_E_ARG);
-    zt_st_writer_close(out);
+    assert_int_equal(zt_safetensors_writer_sync(out, &fault), ZT_E_ARG);
+    assert_int_equal(zt_safetensors_writer_put(out, "12345", 5, &fault), ZT_E_ARG);
+    zt_safetensors_writer_close(out);
     assert_int_equal(count_files(scratch_dir), before);
     assert_int_equal(slurp(path, got, sizeof(got)), 3);
     assert_memory_equal(got, "old", 3);
@@ -195,37 +198,41 @@ static void test_no_commit_leaves_the_old_file_and_nothing_else(void **state)
 
 static void test_what_a_killed_writer_left_is_taken_over(void **state)
 {
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
+    struct zt_safetensors_writer *out = NULL;
     int before = count_files(scratch_dir);
     char junk[4096] = {1};
 
     (void)state;
     put_file(".k.safetensors.tmp", junk, sizeof(junk));
-    assert_int_equal(zt_st_writer_open(in_scratch("k.safetensors"), &w, 1, &out, &fault),
-                     ZT_OK);
-    assert_int_equal(zt_st_writer_put(out, "12345678", 8, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_commit(out, &fault), ZT_OK);
-    zt_st_writer_close(out);
+    assert_int_equal(
+        zt_safetensors_writer_open(in_scratch("k.safetensors"), &w, 1, &out, &fault),
+        ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(out, "12345678", 8, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_commit(out, &fault), ZT_OK);
+    zt_safetensors_writer_close(out);
     assert_int_equal(count_files(scratch_dir), before + 1);
-    zt_st_close(opened(in_scratch("k.safetensors")));
+    zt_safetensors_close(opened(in_scratch("k.safetensors")));
     unlink(in_scratch("k.safetensors"));
 }
 
 static void test_two_writers_of_one_file_are_kept_apart(void **state)
 {
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
     const char *path = in_scratch("t.safetensors");
-    struct zt_st_writer *a = NULL, *b = NULL;
+    struct zt_safetensors_writer *a = NULL, *b = NULL;
 
     (void)state;
-    assert_int_equal(zt_st_writer_open(path, &w, 1, &a, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_open(path, &w, 1, &b, &fault), ZT_E_CANTCREATE);
+    assert_int_equal(zt_safetensors_writer_open(path, &w, 1, &a, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_open(path, &w, 1, &b, &fault),
+                     ZT_E_CANTCREATE);
     assert_non_null(strstr(fault.text, "another process"));
-    assert_int_equal(zt_st_writer_put(a, "12345678", 8, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_commit(a, &fault), ZT_OK);
-    zt_st_writer_close(a);
-    zt_st_close(opened(path));
+    assert_int_equal(zt_safetensors_writer_put(a, "12345678", 8, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_commit(a, &fault), ZT_OK);
+    zt_safetensors_writer_close(a);
+    zt_safetensors_close(opened(path));
     unlink(path);
 }
 
@@ -234,9 +241,10 @@ static void test_two_writers_of_one_file_are_kept_apart(void **state)
 static void fill_disk(bool late)
 {
     const int64_t big[] = {1 << 20};
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = big};
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = big};
     const char *path = in_scratch("full.safetensors");
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_writer *out = NULL;
     struct rlimit was, low = {.rlim_cur = 65536};
     int before = count_files(scratch_dir);
     static char data[50000];
@@ -246,13 +254,13 @@ static void fill_disk(bool late)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     low.rlim_max = was.rlim_max;
     if (late)
-        assert_int_equal(zt_st_writer_open(path, &w, 1, &out, &fault), ZT_OK);
+        assert_int_equal(zt_safetensors_writer_open(path, &w, 1, &out, &fault), ZT_OK);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
     if (!late)
-        rc = zt_st_writer_open(path, &w, 1, &out, &fault);
+        rc = zt_safetensors_writer_open(path, &w, 1, &out, &fault);
     for (int i = 0; !rc && i < 64; i++)
-        rc = zt_st_writer_put(out, data, sizeof(data), &fault);
-    zt_st_writer_close(out);
+        rc = zt_safetensors_writer_put(out, data, sizeof(data), &fault);
+    zt_safetensors_writer_close(out);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_int_equal(rc, ZT_E_CANTCREATE);
     assert_non_null(strstr(fault.text, "full.safetensors: cannot write: "));
@@ -269,13 +277,14 @@ static void test_a_disk_that_is_too_small_is_an_error_that_leaves_nothing(void *
 
 static void test_a_place_that_cannot_be_written_is_named(void **state)
 {
-    struct zt_st_decl w = {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_decl w = {
+        .name = "w", .dtype = ZT_F32, .ndim = 1, .shape = two};
+    struct zt_safetensors_writer *out = NULL;
 
     (void)state;
-    assert_int_equal(
-        zt_st_writer_open(in_scratch("no/such/w.safetensors"), &w, 1, &out, &fault),
-        ZT_E_CANTCREATE);
+    assert_int_equal(zt_safetensors_writer_open(in_scratch("no/such/w.safetensors"), &w,
+                                                1, &out, &fault),
+                     ZT_E_CANTCREATE);
     assert_non_null(strstr(fault.text, "no/such/w.safetensors: cannot create: "));
     assert_null(out);
 }
@@ -283,7 +292,7 @@ static void test_a_place_that_cannot_be_written_is_named(void **state)
 static void test_bad_declarations_are_refused_before_anything_is_written(void **state)
 {
     const int64_t minus[] = {-1}, huge[] = {INT64_MAX, 2};
-    const struct zt_st_decl bad[] = {
+    const struct zt_safetensors_decl bad[] = {
         {.name = "w", .dtype = ZT_F32, .ndim = 1, .shape = minus},
         {.name = "w", .dtype = ZT_F32, .ndim = 2, .shape = huge},
         {.name = "w", .dtype = ZT_NUM_DTYPE, .ndim = 0},
@@ -291,16 +300,17 @@ static void test_bad_declarations_are_refused_before_anything_is_written(void **
         {.name = "__metadata__", .dtype = ZT_F32, .ndim = 0},
         {.name = "\xff", .dtype = ZT_F32, .ndim = 0},
     };
-    const struct zt_st_decl twice[] = {{.name = "w", .dtype = ZT_F32},
-                                       {.name = "w", .dtype = ZT_U8}};
+    const struct zt_safetensors_decl twice[] = {{.name = "w", .dtype = ZT_F32},
+                                                {.name = "w", .dtype = ZT_U8}};
     const char *path = in_scratch("bad.safetensors");
-    struct zt_st_writer *out = NULL;
+    struct zt_safetensors_writer *out = NULL;
     int before = count_files(scratch_dir);
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-        assert_int_equal(zt_st_writer_open(path, &bad[i], 1, &out, &fault), ZT_E_ARG);
-    assert_int_equal(zt_st_writer_open(path, twice, 2, &out, &fault), ZT_E_ARG);
+        assert_int_equal(zt_safetensors_writer_open(path, &bad[i], 1, &out, &fault),
+                         ZT_E_ARG);
+    assert_int_equal(zt_safetensors_writer_open(path, twice, 2, &out, &fault), ZT_E_ARG);
     assert_null(out);
     assert_int_equal(count_files(scratch_dir), before);
 }
@@ -319,23 +329,25 @@ static void test_a_foreign_file_with_any_order_and_types_is_listed(void **state)
                "\"a\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]}} ",
                8);
     static const char *const order[] = {"a", "e", "b", "n\xc3\xa9", "z"};
-    struct zt_st_file *f = opened(path);
+    struct zt_safetensors_file *f = opened(path);
     float x;
 
     (void)state;
-    assert_int_equal(zt_st_count(f), 5);
-    assert_null(zt_st_metadata(f, "format"));
+    assert_int_equal(zt_safetensors_count(f), 5);
+    assert_null(zt_safetensors_metadata(f, "format"));
     for (int i = 0; i < 5; i++) {
-        assert_string_equal(zt_st_at(f, i)->name, order[i]);
-        assert_ptr_equal(zt_st_find(f, order[i]), zt_st_at(f, i));
-        assert_int_equal(zt_st_at(f, i)->loadable, i == 0);
+        assert_string_equal(zt_safetensors_at(f, i)->name, order[i]);
+        assert_ptr_equal(zt_safetensors_find(f, order[i]), zt_safetensors_at(f, i));
+        assert_int_equal(zt_safetensors_at(f, i)->loadable, i == 0);
     }
-    assert_string_equal(zt_st_at(f, 2)->type, "F8_E4M3");
-    assert_int_equal(zt_st_at(f, 2)->data[0], 4);
-    assert_int_equal(zt_st_read_f32(zt_st_at(f, 2), 0, 1, &x, &fault), ZT_E_UNSUPPORTED);
+    assert_string_equal(zt_safetensors_at(f, 2)->type, "F8_E4M3");
+    assert_int_equal(zt_safetensors_at(f, 2)->data[0], 4);
+    assert_int_equal(zt_safetensors_read_f32(zt_safetensors_at(f, 2), 0, 1, &x, &fault),
+                     ZT_E_UNSUPPORTED);
     assert_non_null(strstr(fault.text, "F8_E4M3"));
-    assert_int_equal(zt_st_read_f32(zt_st_at(f, 0), 0, 1, &x, &fault), ZT_E_UNSUPPORTED);
-    zt_st_close(f);
+    assert_int_equal(zt_safetensors_read_f32(zt_safetensors_at(f, 0), 0, 1, &x, &fault),
+                     ZT_E_UNSUPPORTED);
+    zt_safetensors_close(f);
 }
 
 #define W(shape, offsets) W_OF("F32", shape, offsets)
@@ -428,35 +440,42 @@ static void test_floats_of_all_half_types_are_exact(void **state)
                                  INFINITY, -INFINITY, 0x1.554p-2f};
     static const uint16_t brain[] = {0x3f80, 0xc040, 0x0001, 0x7f80};
     const int64_t n12[] = {12}, n4[] = {4};
-    const struct zt_st_decl d[] = {
+    const struct zt_safetensors_decl d[] = {
         {.name = "odd", .dtype = ZT_U8, .ndim = 0}, /* makes the others unaligned */
         {.name = "h", .dtype = ZT_F16, .ndim = 1, .shape = n12},
         {.name = "b", .dtype = ZT_BF16, .ndim = 1, .shape = n4},
         {.name = "f", .dtype = ZT_F32, .ndim = 1, .shape = n4}};
     const char *path = in_scratch("half.safetensors");
-    struct zt_st_writer *w = NULL;
-    struct zt_st_file *f;
+    struct zt_safetensors_writer *w = NULL;
+    struct zt_safetensors_file *f;
     float got[12];
 
     (void)state;
-    assert_int_equal(zt_st_writer_open(path, d, 4, &w, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(w, "!", 1, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(w, half, sizeof(half), &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(w, brain, sizeof(brain), &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_put(w, want, 16, &fault), ZT_OK);
-    assert_int_equal(zt_st_writer_commit(w, &fault), ZT_OK);
-    zt_st_writer_close(w);
+    assert_int_equal(zt_safetensors_writer_open(path, d, 4, &w, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(w, "!", 1, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(w, half, sizeof(half), &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(w, brain, sizeof(brain), &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_put(w, want, 16, &fault), ZT_OK);
+    assert_int_equal(zt_safetensors_writer_commit(w, &fault), ZT_OK);
+    zt_safetensors_writer_close(w);
     f = opened(path);
-    assert_int_equal(zt_st_read_f32(zt_st_find(f, "h"), 0, 12, got, &fault), ZT_OK);
+    assert_int_equal(
+        zt_safetensors_read_f32(zt_safetensors_find(f, "h"), 0, 12, got, &fault), ZT_OK);
     assert_memory_equal(got, want, sizeof(want));
     assert_true(isnan(got[11]));
-    assert_int_equal(zt_st_read_f32(zt_st_find(f, "b"), 0, 4, got, &fault), ZT_OK);
+    assert_int_equal(
+        zt_safetensors_read_f32(zt_safetensors_find(f, "b"), 0, 4, got, &fault), ZT_OK);
     assert_memory_equal(got, ((const float[]){1, -3, 0x1p-133f, INFINITY}), 16);
-    assert_int_equal(zt_st_read_f32(zt_st_find(f, "f"), 1, 3, got, &fault), ZT_OK);
+    assert_int_equal(
+        zt_safetensors_read_f32(zt_safetensors_find(f, "f"), 1, 3, got, &fault), ZT_OK);
     assert_memory_equal(got, want + 1, 12);
-    assert_int_equal(zt_st_read_f32(zt_st_find(f, "f"), 2, 3, got, &fault), ZT_E_ARG);
-    assert_int_equal(zt_st_read_f32(zt_st_find(f, "f"), -1, 1, got, &fault), ZT_E_ARG);
-    zt_st_close(f);
+    assert_int_equal(
+        zt_safetensors_read_f32(zt_safetensors_find(f, "f"), 2, 3, got, &fault),
+        ZT_E_ARG);
+    assert_int_equal(
+        zt_safetensors_read_f32(zt_safetensors_find(f, "f"), -1, 1, got, &fault),
+        ZT_E_ARG);
+    zt_safetensors_close(f);
 }
 
 int main(void)

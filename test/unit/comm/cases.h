@@ -44,7 +44,7 @@ static void reduce_once(struct zt_comm *c, size_t n, zt_dtype dtype, zt_reduce_o
     uint64_t seed = n * 31 + (uint64_t)dtype;
 
     fill(send, n, dtype, seed, my_rank);
-    expect_fold(want, n, dtype, seed, zt_comm_world(c), op, scale);
+    expect_reduction(want, n, dtype, seed, zt_comm_world(c), op, scale);
     DO(zt_all_reduce(c, send, recv, n, dtype, op, scale, &fault));
     CHECK(!memcmp(recv, want, bytes));
     check_guard(recv, bytes);
@@ -86,7 +86,7 @@ static void scatter_everywhere(struct zt_comm *c)
             send = take(all);
             out = take(bytes);
             want = take(all);
-            expect_fold(want, n * world, t, n, (int)world, ZT_SUM, scale);
+            expect_reduction(want, n * world, t, n, (int)world, ZT_SUM, scale);
             for (int way = 0; way < 3; way++) {
                 char *recv = way == 0   ? out
                              : way == 1 ? send
@@ -250,7 +250,7 @@ static void fly(struct zt_comm *c)
         if (i % 10 == 3) { /* takes its turn among them */
             fill(own, n, ZT_F32, 77, my_rank);
             DO(zt_all_reduce(c, own, own, n, ZT_F32, ZT_SUM, 1.0f, &fault));
-            expect_fold(want, n, ZT_F32, 77, (int)world, ZT_SUM, 1.0f);
+            expect_reduction(want, n, ZT_F32, 77, (int)world, ZT_SUM, 1.0f);
             CHECK(!memcmp(own, want, n * 4));
         }
     }
@@ -259,7 +259,7 @@ static void fly(struct zt_comm *c)
         if (i % 2)
             fill(want, n, ZT_F32, (uint64_t)i, i % (int)world);
         else
-            expect_fold(want, n, ZT_F32, (uint64_t)i, (int)world, ZT_SUM, 0.5f);
+            expect_reduction(want, n, ZT_F32, (uint64_t)i, (int)world, ZT_SUM, 0.5f);
         CHECK(!memcmp(buf[i], want, n * 4));
         free(buf[i]);
     }

@@ -8,7 +8,7 @@
 #ifndef TEST_UNIT_COMM_FAKE_NCCL_H
 #define TEST_UNIT_COMM_FAKE_NCCL_H
 
-#include "worker/comm/nccl_wire.h"
+#include "worker/comm/nccl/library.h"
 
 #include "test/unit/comm/late_device.h"
 
@@ -276,7 +276,8 @@ static void fake_abort(struct zt_nccl_comm *const *all, int num)
     }
 }
 
-static void fake_why(struct zt_nccl_comm *c, int error, char *out, size_t out_bytes)
+static void fake_error_text(struct zt_nccl_comm *c, int error, char *out,
+                            size_t out_bytes)
 {
     (void)c;
     snprintf(out, out_bytes, "%s", fake_names[error != 0]);
@@ -299,7 +300,7 @@ static const struct zt_nccl UNUSED fake_nccl = {
     .broadcast = fake_broadcast,
     .all_to_all = fake_all_to_all,
     .reduce = fake_reduce,
-    .why = fake_why,
+    .error_text = fake_error_text,
 };
 
 /* ---------------------------------------------------------------- ranks */
@@ -310,7 +311,7 @@ static struct zt_device_comm_config device_cfg;
 static zt_err UNUSED open_device(struct zt_comm *host, struct zt_comm **out)
 {
     late = late_open();
-    zt_nccl_pretend(&fake_nccl);
+    zt_nccl_set_library(&fake_nccl);
     device_cfg.host = host;
     device_cfg.backend = late;
     device_cfg.device = late_dev;

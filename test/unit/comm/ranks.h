@@ -8,7 +8,7 @@
 #define TEST_UNIT_COMM_RANKS_H
 
 #include "worker/comm/comm.h"
-#include "worker/comm/fold.h"
+#include "worker/comm/reduce.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -55,7 +55,7 @@ struct group {
     const char *engine;
     int world, fd;
     double timeout_s;
-    const struct zt_comm_meeting *meeting; /* of engine tcp */
+    const struct zt_comm_bootstrap *bootstrap; /* of engine tcp */
     int node_ranks;
     pid_t pid[MAX_RANKS];
 };
@@ -68,7 +68,7 @@ static struct zt_comm_config UNUSED rank_config(const struct group *g, int rank)
                                    .rank = rank,
                                    .world = g->world,
                                    .shm_fd = g->fd,
-                                   .meeting = g->meeting,
+                                   .bootstrap = g->bootstrap,
                                    .node_ranks = g->node_ranks,
                                    .timeout_s = g->timeout_s > 0 ? g->timeout_s : 60};
 }
@@ -231,8 +231,9 @@ static void UNUSED fill(void *buf, size_t count, zt_dtype dtype, uint64_t seed, 
 }
 
 /* Sum or maximum of what the ranks send, in rank order in fp32, scaled, rounded once. */
-static void UNUSED expect_fold(void *out, size_t count, zt_dtype dtype, uint64_t seed,
-                               int world, zt_reduce_op op, float scale)
+static void UNUSED expect_reduction(void *out, size_t count, zt_dtype dtype,
+                                    uint64_t seed, int world, zt_reduce_op op,
+                                    float scale)
 {
     char *one = malloc(count * 8 + 8);
     float *acc = calloc(count + 1, sizeof(*acc));

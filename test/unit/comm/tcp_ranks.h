@@ -1,6 +1,6 @@
 /*
- * tcp_ranks.h -- ranks that know nothing of each other but a page of memory, through
- * which they meet for engine tcp.
+ * tcp_ranks.h -- ranks for engine tcp, which find each other through a page of shared
+ * memory.
  */
 #ifndef TEST_UNIT_COMM_TCP_RANKS_H
 #define TEST_UNIT_COMM_TCP_RANKS_H
@@ -12,7 +12,7 @@
 #define CARD_MAX 512
 
 /* What the ranks share. */
-struct lobby {
+struct shared {
     _Atomic int num;  /* came */
     _Atomic int flag; /* whatever a test makes of it */
     size_t bytes;
@@ -20,12 +20,12 @@ struct lobby {
     int world;
 };
 
-static struct lobby *lobby UNUSED;
+static struct shared *shared UNUSED;
 
 static zt_err UNUSED gather(void *ctx, const void *mine, size_t bytes, void *all,
                             struct zt_fault *f)
 {
-    struct lobby *l = ctx;
+    struct shared *l = ctx;
 
     (void)f;
     CHECK(bytes <= CARD_MAX);
@@ -39,24 +39,26 @@ static zt_err UNUSED gather(void *ctx, const void *mine, size_t bytes, void *all
     return ZT_OK;
 }
 
-static struct zt_comm_meeting meeting UNUSED = {.gather = gather, .host = "127.0.0.1"};
+static struct zt_comm_bootstrap bootstrap UNUSED = {.all_gather = gather,
+                                                    .host = "127.0.0.1"};
 
-/* A fresh lobby, and a group that meets in it. */
+/* Clear the shared page, and make a group of ranks that uses it. */
 static struct group UNUSED tcp_group(int world)
 {
-    if (!lobby)
-        lobby = mmap(NULL, sizeof(*lobby), PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(lobby != MAP_FAILED);
-    memset(lobby, 0, sizeof(*lobby));
-    lobby->world = world;
-    meeting.ctx = lobby;
-    return (struct group){.engine = "tcp", .world = world, .fd = -1, .meeting = &meeting};
+    if (!shared)
+        shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    memset(shared, 0, sizeof(*shared));
+    shared->world = world;
+    bootstrap.ctx = shared;
+    return (struct group){
+        .engine = "tcp", .world = world, .fd = -1, .bootstrap = &bootstrap};
 }
 
 static void UNUSED await_flag(int value)
 {
-    while (atomic_load(&lobby->flag) < value)
+    while (atomic_load(&shared->flag) < value)
         usleep(1000);
 }
 

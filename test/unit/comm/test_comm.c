@@ -59,14 +59,14 @@ static void one_rank(struct zt_comm *c)
     void *p;
 
     fill(x, 6000, ZT_F32, 1, 0);
-    expect_fold(want, 6000, ZT_F32, 1, 1, ZT_SUM, 0.3f);
+    expect_reduction(want, 6000, ZT_F32, 1, 1, ZT_SUM, 0.3f);
     assert_int_equal(zt_all_reduce(c, x, y, 6000, ZT_F32, ZT_SUM, 0.3f, &fault), 0);
     assert_memory_equal(y, want, sizeof(y));
     assert_int_equal(zt_reduce_scatter(c, x, y, 6000, ZT_F32, 0.3f, &fault), 0);
     assert_memory_equal(y, want, sizeof(y));
     for (int d = ZT_BF16; d <= ZT_F16; d++) {
         fill(h, 6000, (zt_dtype)d, 1, 0);
-        expect_fold(wh, 6000, (zt_dtype)d, 1, 1, ZT_SUM, 0.3f);
+        expect_reduction(wh, 6000, (zt_dtype)d, 1, 1, ZT_SUM, 0.3f);
         assert_int_equal(zt_all_reduce(c, h, h, 6000, (zt_dtype)d, ZT_SUM, 0.3f, &fault),
                          0);
         assert_memory_equal(h, wh, sizeof(h));

@@ -1,6 +1,6 @@
 /* Groups of ranks: their collectives, their memory, and the fate they share. */
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -37,7 +37,7 @@ static void check_collectives(struct zt_comm *c, float *send, float *recv, size_
 
     CHECK(want && all);
     fill(send, count * w, ZT_F32, seed, rank);
-    expect_fold(want, count * w, ZT_F32, seed, world, ZT_SUM, 0.5f);
+    expect_reduction(want, count * w, ZT_F32, seed, world, ZT_SUM, 0.5f);
     DO(zt_all_reduce(c, send, recv, count * w, ZT_F32, ZT_SUM, 0.5f, &fault));
     CHECK(!memcmp(recv, want, count * w * 4));
     DO(zt_reduce_scatter(c, send, recv, count, ZT_F32, 0.5f, &fault));
@@ -217,8 +217,8 @@ static void fly_together(struct zt_comm *c)
         if (i % 5 == 4)
             fill(want, COUNT, ZT_F32, (uint64_t)i, 1);
         else
-            expect_fold(want, COUNT, ZT_F32, (uint64_t)i, zt_comm_world(on[i % 3]),
-                        ZT_SUM, 1.0f);
+            expect_reduction(want, COUNT, ZT_F32, (uint64_t)i, zt_comm_world(on[i % 3]),
+                             ZT_SUM, 1.0f);
         CHECK(!memcmp(buf[i], want, sizeof(want)));
     }
     zt_comm_close(on[2]);

@@ -1,7 +1,7 @@
 /* Addresses to places in the file and back, also where pieces touch. */
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/heap.h"
-#include "worker/comm/room.h"
+#include "worker/comm/shm/heap.h"
+#include "worker/comm/shm/available_memory.h"
 
 #define PAGE 4096u
 
@@ -9,7 +9,7 @@
 static void add(struct zt_heap *h, char *memory, size_t at_page, uint64_t file_page,
                 size_t pages)
 {
-    assert_true(zt_heap_make_room(h));
+    assert_true(zt_heap_reserve(h));
     zt_heap_add(h, (struct zt_heap_region){.at = memory + at_page * PAGE,
                                            .file_off = file_page * PAGE,
                                            .bytes = pages * PAGE});
@@ -90,8 +90,8 @@ static void test_many_pieces_in_any_order(void **state)
 static void test_the_machine_has_room_but_not_for_everything(void **state)
 {
     (void)state;
-    assert_true(zt_comm_room() > 1u << 20);
-    assert_true(zt_comm_room() < (size_t)1 << 46);
+    assert_true(zt_comm_available_memory() > 1u << 20);
+    assert_true(zt_comm_available_memory() < (size_t)1 << 46);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #define HANG_LIMIT 20 /* of a round */
 
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <signal.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Whatever goes wrong between ranks that exchange messages has a name and an end. */
 #include "test/unit/comm/mpi_ranks.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <signal.h>
 

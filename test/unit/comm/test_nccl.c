@@ -217,7 +217,7 @@ static void rank_plain(struct zt_comm *host)
 
     DO(open_device(host, &c));
     fill(b.send, 3 * count, ZT_F32, 5, my_rank);
-    expect_fold(b.want, 3 * count, ZT_F32, 5, 3, ZT_SUM, 0.25f);
+    expect_reduction(b.want, 3 * count, ZT_F32, 5, 3, ZT_SUM, 0.25f);
     DO(zt_all_reduce(c, b.send, b.recv, 3 * count, ZT_F32, ZT_SUM, 0.25f, &fault));
     sync_main();
     CHECK(same(b.recv, b.want, 3 * count, ZT_F32)); /* a power of two rounds nothing */

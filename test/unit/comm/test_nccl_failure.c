@@ -1,7 +1,7 @@
 /* Communicators on a device: nobody hangs, and all are told why. */
 #include "test/unit/comm/fake_nccl.h"
 
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 static bool says(const char *words)
 {
@@ -27,7 +27,7 @@ static void rank_without_nccl(struct zt_comm *host)
     late = late_open();
     device_cfg = (struct zt_device_comm_config){
         .host = host, .backend = late, .device = late_dev, .timeout_s = 60};
-    zt_nccl_pretend(my_rank == 1 ? NULL : &fake_nccl);
+    zt_nccl_set_library(my_rank == 1 ? NULL : &fake_nccl);
     CHECK(zt_comm_open_device(&device_cfg, &c, &fault) == ZT_E_UNSUPPORTED);
     CHECK(says("libnccl2"));
     CHECK(my_rank == 1 || says("rank 1 on "));

@@ -66,7 +66,7 @@ static void prepare_reduce(struct buffers *b, int world, size_t n, zt_dtype dtyp
     uint64_t seed = n * 31 + (uint64_t)dtype;
 
     fill(b->input, n, dtype, seed, my_rank);
-    expect_fold(b->want, n, dtype, seed, world, op, scale);
+    expect_reduction(b->want, n, dtype, seed, world, op, scale);
 }
 
 static void reduce_once(struct zt_comm *c, struct buffers *b, char *send, char *recv,
@@ -165,7 +165,7 @@ static void scatter_everywhere(struct zt_comm *c)
             if (too_long(n, dtype))
                 continue;
             fill(b.input, n * world, dtype, n, my_rank);
-            expect_fold(sum, n * world, dtype, n, (int)world, ZT_SUM, 0.7f);
+            expect_reduction(sum, n * world, dtype, n, (int)world, ZT_SUM, 0.7f);
             for (int way = 0; way < 6; way++) {
                 char *send = b.send[way & 1], *recv = b.recv[way >> 1 & 1];
 
@@ -383,15 +383,15 @@ static void fly(struct zt_comm *c)
         if (i % 50 == 20) { /* takes its turn among them */
             fill(own, n, ZT_F32, 77, my_rank);
             DO(zt_all_reduce(c, own, own, n, ZT_F32, ZT_SUM, 1.0f, &fault));
-            expect_fold(sum, n, ZT_F32, 77, (int)world, ZT_SUM, 1.0f);
+            expect_reduction(sum, n, ZT_F32, 77, (int)world, ZT_SUM, 1.0f);
             CHECK(!memcmp(own, sum, n * 4));
         }
     }
     DO(zt_comm_wait(c, 0, &fault));
     for (int i = FLIGHTS - 1; i >= 0; i--) {
         DO(zt_comm_wait(c, h[i], &fault));
-        expect_fold(want, n * world, ZT_F32, (uint64_t)(i % 3 == 2 ? i - 1 : i),
-                    (int)world, ZT_SUM, 0.5f);
+        expect_reduction(want, n * world, ZT_F32, (uint64_t)(i % 3 == 2 ? i - 1 : i),
+                         (int)world, ZT_SUM, 0.5f);
         if (i % 3 == 0)
             CHECK(!memcmp(buf[i], want, n * 4));
         else if (i % 3 == 1)

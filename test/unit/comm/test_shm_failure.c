@@ -1,6 +1,6 @@
 /* What goes wrong between ranks is named, on every rank, and never hangs. */
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <signal.h>
 

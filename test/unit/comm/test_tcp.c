@@ -8,11 +8,11 @@
 /* One after the other in one process: what is left of one does not disturb the next. */
 static void open_again(struct zt_comm *none)
 {
-    struct group g = {.engine = "tcp", .world = lobby->world, .fd = -1};
+    struct group g = {.engine = "tcp", .world = shared->world, .fd = -1};
     struct zt_comm_config cfg = rank_config(&g, my_rank);
 
     (void)none;
-    cfg.meeting = &meeting; /* the first is the last to need it */
+    cfg.bootstrap = &bootstrap; /* the first is the last to need it */
     for (int i = 0; i < 5; i++) {
         struct zt_comm *c;
 
@@ -33,7 +33,7 @@ static void run_ahead(struct zt_comm *c)
             await_flag(2 * i + 2);
             usleep(20000);
         } else {
-            atomic_fetch_add(&lobby->flag, 1);
+            atomic_fetch_add(&shared->flag, 1);
         }
         fill(v, 300000, ZT_F32, 5, my_rank);
         DO(zt_broadcast(c, v, 300000, ZT_F32, 2, &fault));
@@ -173,9 +173,9 @@ static void test_ipv6_works_as_well(void **state)
     close(fd);
     if (!there)
         skip();
-    meeting.host = "::1";
+    bootstrap.host = "::1";
     run_tcp(3, sum_doubles);
-    meeting.host = "127.0.0.1";
+    bootstrap.host = "127.0.0.1";
 }
 
 /* Bound to every address, as between hosts. */
@@ -185,9 +185,9 @@ static void test_a_name_that_is_no_loopback_works(void **state)
 
     (void)state;
     assert_int_equal(gethostname(name, sizeof(name) - 1), 0);
-    meeting.host = name;
+    bootstrap.host = name;
     run_tcp(3, sum_doubles);
-    meeting.host = "127.0.0.1";
+    bootstrap.host = "127.0.0.1";
 }
 
 int main(void)

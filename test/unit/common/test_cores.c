@@ -1,5 +1,5 @@
 /* Shares of cores on made-up machines, and on this one. */
-#include "common/cores.h"
+#include "common/cores/cores.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* A rank's calls arrive at its supervisor as frames, and its phase without one. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +13,11 @@
 
 #include <cmocka.h>
 
-#include "common/event.h"
-#include "common/frame.h"
-#include "common/jsonline.h"
-#include "common/phase.h"
+#include "common/message/event.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
+#include "common/log.h"
+#include "common/message/phase.h"
 
 static int ours = -1, theirs = -1, phases = -1;
 
@@ -55,8 +57,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The next event; NULL: none is waiting. */
-static json_t *next(void)
+/* The next frame of this type, as JSON; NULL: none is waiting. */
+static json_t *next_of(zt_frame_type type)
 {
     static struct zt_buf in = {.max = 2 * ZT_FRAME_MAX};
     char block[4096];
@@ -70,38 +72,45 @@ static json_t *next(void)
         zt_buf_release(&in);
         return NULL;
     }
-    assert_int_equal(f.type, ZT_FRAME_EVENT);
+    assert_int_equal(f.type, type);
     o = zt_json_object(f.body, f.body_bytes);
     assert_non_null(o);
     zt_frame_drop(&in, &f);
     return o;
 }
 
+static json_t *next(void)
+{
+    return next_of(ZT_FRAME_EVENT);
+}
+
 static void a_step_carries_every_field(void **state)
 {
-    struct zt_step_event e = {.step = 3,
+    struct zt_step_stats s = {.step = 3,
                               .total_steps = 10,
                               .loss = 0.1,
                               .lr = 1.0 / 3,
                               .grad_norm = NAN,
-                              .tokens_per_s = 1e9,
-                              .gemm_share = -1,
+                              .tokens = 3e9,
+                              .seconds = 3,
                               .samples = 24,
                               .skipped = 1,
                               .peak_device_bytes = INT64_C(1) << 40,
                               .fingerprint = 0xfedcba9876543210u,
                               .has_fingerprint = true};
+    struct zt_metric_value values[ZT_MAX_METRICS];
     json_t *o;
 
     (void)state;
     zt_event_open(0, 2);
-    zt_event_step(&e);
+    zt_event_step(values, zt_step_metrics_measure(&s, values));
     o = next();
     assert_string_equal(zt_json_get_text(o, "event", ""), "step");
     assert_int_equal(zt_json_get_int(o, "step", 0), 3);
     assert_true(zt_json_get_real(o, "loss", 0) == 0.1);
     assert_true(zt_json_get_real(o, "lr", 0) == 1.0 / 3);
     assert_true(isnan(zt_json_get_real(o, "grad_norm", 0)));
+    assert_true(zt_json_get_real(o, "tokens_per_s", 0) == 1e9);
     assert_int_equal(zt_json_get_int(o, "samples", 0), 24);
     assert_int_equal(zt_json_get_int(o, "skipped", 0), 1);
     assert_int_equal(zt_json_get_int(o, "peak_device_bytes", 0), INT64_C(1) << 40);
@@ -112,14 +121,15 @@ static void a_step_carries_every_field(void **state)
 
 static void steps_come_from_rank_0_alone_and_failures_from_any(void **state)
 {
-    struct zt_step_event e = {.step = 1};
+    struct zt_step_stats s = {.step = 1, .seconds = 1};
+    struct zt_metric_value values[ZT_MAX_METRICS];
     struct zt_fault fault;
     json_t *o;
 
     (void)state;
     zt_fault_set(&fault, ZT_E_PEER, "rank 0 is gone");
     zt_event_open(1, 2);
-    zt_event_step(&e);
+    zt_event_step(values, zt_step_metrics_measure(&s, values));
     assert_null(next());
     zt_event_fail(&fault);
     o = next();
@@ -163,6 +173,76 @@ static void a_supervisor_that_is_gone_does_not_stop_the_rank(void **state)
     zt_event_phase("still here");
 }
 
+static void a_json_log_goes_to_the_supervisor_and_not_to_stderr(void **state)
+{
+    json_t *o;
+
+    (void)state;
+    zt_log_init(ZT_LOG_INFO, true, 1, "zworker");
+    zt_event_open(1, 2);
+    zt_warn("weights", "a \"name\"\nis odd");
+    o = next_of(ZT_FRAME_LOG);
+    assert_string_equal(zt_json_get_text(o, "event", ""), "log");
+    assert_string_equal(zt_json_get_text(o, "level", ""), "warn");
+    assert_int_equal(zt_json_get_int(o, "rank", 0), 1);
+    assert_string_equal(zt_json_get_text(o, "module", ""), "weights");
+    assert_string_equal(zt_json_get_text(o, "msg", ""), "a \"name\"\nis odd");
+    json_decref(o);
+    zt_log_init(ZT_LOG_INFO, false, 1, "zworker");
+    zt_warn("weights", "text"); /* to stderr */
+    assert_null(next());
+}
+
+struct talker {
+    pthread_t thread;
+    int lines;
+};
+
+static void *talk(void *arg)
+{
+    struct talker *t = arg;
+
+    for (int i = 0; i < t->lines; i++)
+        zt_info("test", "line %d", i);
+    return NULL;
+}
+
+static void log_lines_of_several_threads_and_events_do_not_mix(void **state)
+{
+    struct talker t[3] = {{.lines = 30}, {.lines = 30}, {.lines = 30}};
+    struct zt_buf in = {.max = 2 * ZT_FRAME_MAX};
+    int logs = 0, events = 0;
+    struct zt_frame f;
+    char block[4096];
+
+    (void)state;
+    zt_log_init(ZT_LOG_INFO, true, 1, "zworker");
+    zt_event_open(1, 2);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&t[i].thread, NULL, talk, &t[i]), 0);
+    for (int i = 0; i < 10; i++)
+        zt_event_text("note", "between");
+    while (logs < 90 || events < 10) {
+        ssize_t k = recv(ours, block, sizeof(block), 0);
+
+        assert_true(k > 0);
+        assert_int_equal(zt_buf_put(&in, block, (size_t)k), ZT_OK);
+        while (zt_frame_peek(&in, &f, NULL) == ZT_OK) {
+            json_t *o = zt_json_object(f.body, f.body_bytes);
+
+            assert_non_null(o);
+            json_decref(o);
+            logs += f.type == ZT_FRAME_LOG;
+            events += f.type == ZT_FRAME_EVENT;
+            zt_frame_drop(&in, &f);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(t[i].thread, NULL);
+    zt_buf_release(&in);
+    zt_log_init(ZT_LOG_INFO, false, -1, "test");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +253,10 @@ int main(void)
             the_phase_is_in_the_shared_page_and_is_the_last_one, setup, teardown),
         cmocka_unit_test_setup_teardown(a_supervisor_that_is_gone_does_not_stop_the_rank,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_json_log_goes_to_the_supervisor_and_not_to_stderr, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            log_lines_of_several_threads_and_events_do_not_mix, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

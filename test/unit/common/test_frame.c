@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/frame.h"
+#include "common/message/frame.h"
 
 static void frames_come_out_as_they_went_in_whatever_the_cutting(void **state)
 {

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/jsontree.h"
+#include "common/json/tree.h"
 
 struct reading {
-    struct zt_keep keep;
-    struct zt_report report;
+    struct zt_text_arena arena;
+    struct zt_problems report;
     struct zt_jnode *root;
 };
 
@@ -23,9 +23,9 @@ static void read_bytes(struct reading *r, const char *text, size_t n)
 
     assert_non_null(exact);
     memcpy(exact, text, n);
-    r->keep = (struct zt_keep){0};
-    zt_report_init(&r->report, &r->keep);
-    r->root = zt_jtree_parse(&r->keep, "f", exact, n, &r->report);
+    r->arena = (struct zt_text_arena){0};
+    zt_problems_init(&r->report, &r->arena);
+    r->root = zt_jtree_parse(&r->arena, "f", exact, n, &r->report);
     free(exact);
 }
 
@@ -59,8 +59,8 @@ static void test_json_knows_line_and_column(void **state)
     assert_int_equal(b->key_col, 5);
     assert_int_equal(b->line, 3);
     assert_int_equal(b->col, 11);
-    assert_true(b->truth);
-    zt_keep_release(&r.keep);
+    assert_true(b->boolean);
+    zt_text_arena_release(&r.arena);
 }
 
 static void test_json_accepts_what_people_write(void **state)
@@ -83,7 +83,7 @@ static void test_json_accepts_what_people_write(void **state)
         read_text(&r, good[i]);
         assert_non_null(r.root);
         assert_int_equal(r.report.num_problems, 0);
-        zt_keep_release(&r.keep);
+        zt_text_arena_release(&r.arena);
     }
 }
 
@@ -134,7 +134,7 @@ static void test_json_refuses_what_is_none(void **state)
         assert_int_equal(r.report.num_problems, 1);
         assert_int_equal(r.report.code, ZT_E_CONFIG);
         assert_int_equal(strncmp(r.report.problems->text, "f:", 2), 0);
-        zt_keep_release(&r.keep);
+        zt_text_arena_release(&r.arena);
     }
 }
 
@@ -145,7 +145,7 @@ static void test_json_decodes_escapes_to_utf8(void **state)
     (void)state;
     read_text(&r, "\"\\u00e9\\u20ac\\ud83d\\ude00\\t\"");
     assert_string_equal(r.root->text, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\t");
-    zt_keep_release(&r.keep);
+    zt_text_arena_release(&r.arena);
 }
 
 static void test_json_names_both_places_of_a_duplicate(void **state)
@@ -159,7 +159,7 @@ static void test_json_names_both_places_of_a_duplicate(void **state)
     assert_string_equal(r.report.problems->text,
                         "f:2:10: \"a\" is here a second time; the first is at 1:2");
     assert_string_equal(zt_jnode_get(r.root, "a")->text, "1");
-    zt_keep_release(&r.keep);
+    zt_text_arena_release(&r.arena);
 }
 
 static void test_json_depth_is_capped(void **state)
@@ -171,12 +171,12 @@ static void test_json_depth_is_capped(void **state)
     memset(deep, '[', sizeof(deep));
     read_bytes(&r, deep, sizeof(deep));
     assert_null(r.root);
-    zt_keep_release(&r.keep);
+    zt_text_arena_release(&r.arena);
     memset(deep, '[', ZT_JSON_MAX_DEPTH);
     memset(deep + ZT_JSON_MAX_DEPTH, ']', ZT_JSON_MAX_DEPTH);
     read_bytes(&r, deep, (size_t)2 * ZT_JSON_MAX_DEPTH);
     assert_non_null(r.root);
-    zt_keep_release(&r.keep);
+    zt_text_arena_release(&r.arena);
 }
 
 static void test_json_printed_reads_back_as_the_same(void **state)
@@ -200,8 +200,8 @@ static void test_json_printed_reads_back_as_the_same(void **state)
     assert_string_equal(printed, again);
     free(printed);
     free(again);
-    zt_keep_release(&one.keep);
-    zt_keep_release(&two.keep);
+    zt_text_arena_release(&one.arena);
+    zt_text_arena_release(&two.arena);
 }
 
 /* Whatever the bytes are: a tree or a problem, and no byte read beyond the end. */
@@ -218,13 +218,13 @@ static void test_json_survives_any_cut_and_any_byte(void **state)
 
         read_bytes(&r, text, i);
         assert_true(r.root || r.report.num_problems);
-        zt_keep_release(&r.keep);
+        zt_text_arena_release(&r.arena);
         for (int b = 0; b < 256 && i < sizeof(text) - 1; b++) {
             memcpy(copy, text, sizeof(text));
             copy[i] = (char)b;
             read_bytes(&r, copy, sizeof(text) - 1);
             assert_true(r.root || r.report.num_problems);
-            zt_keep_release(&r.keep);
+            zt_text_arena_release(&r.arena);
         }
     }
 }

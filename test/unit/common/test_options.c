@@ -9,12 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/options.h"
+#include "common/options/options.h"
 
 static const struct zt_option table[] = {
-    {.name = "quiet", .kind = ZT_OPT_FLAG, .help = "say less"},
+    {.name = "quiet",
+     .kind = ZT_OPT_FLAG,
+     .help = "say less",
+     .group = "General",
+     .letter = 'q'},
     {.name = "num_gpus",
      .kind = ZT_OPT_INT,
+     .alias = "num_accelerators",
+     .letter = 'n',
      .value = "N",
      .def = "1",
      .min = 1,
@@ -32,22 +38,24 @@ static const struct zt_option table[] = {
      .def = "slow",
      .choices = "slow|fast|fastest",
      .help = "how"},
-    {.name = "files", .kind = ZT_OPT_LIST, .value = "FILE...", .help = "what"},
-    {.name = "someday", .kind = ZT_OPT_INT, .value = "N", .help = "when"},
-    {.name = NULL},
-};
-
-static const struct zt_option_extra extras[] = {
-    {.name = "quiet", .group = "General", .letter = 'q'},
-    {.name = "num_gpus", .alias = "num_accelerators", .letter = 'n'},
-    {.name = "someday", .group = "Refused", .refused = "it comes later"},
+    {.name = "files",
+     .kind = ZT_OPT_LIST,
+     .value = "FILE...",
+     .help = "what",
+     .flags = ZT_OPTION_PATH},
+    {.name = "someday",
+     .kind = ZT_OPT_INT,
+     .value = "N",
+     .help = "when",
+     .group = "Refused",
+     .refused = "it comes later"},
     {.name = NULL},
 };
 
 struct parse {
     zt_args *args;
-    struct zt_keep keep;
-    struct zt_report report;
+    struct zt_text_arena arena;
+    struct zt_problems report;
     int rest;
 };
 
@@ -56,8 +64,8 @@ static int parse_words(struct parse *p, char **words, bool stop)
     int n = 0;
 
     *p = (struct parse){0};
-    zt_report_init(&p->report, &p->keep);
-    assert_int_equal(zt_args_open(table, extras, &p->args, NULL), ZT_OK);
+    zt_problems_init(&p->report, &p->arena);
+    assert_int_equal(zt_args_open(table, &p->args, NULL), ZT_OK);
     while (words[n])
         n++;
     zt_args_read_words((zt_args *const[]){p->args}, 1, n, words, stop ? &p->rest : NULL,
@@ -72,7 +80,7 @@ static int parse_words(struct parse *p, char **words, bool stop)
 static void done(struct parse *p)
 {
     zt_args_close(p->args);
-    zt_keep_release(&p->keep);
+    zt_text_arena_release(&p->arena);
 }
 
 static const char *said(const struct parse *p)
@@ -194,7 +202,7 @@ static void test_options_report_all_problems_at_once(void **state)
 
     (void)state;
     assert_int_equal(parse(&p, "--wrong", "1", "--rate", "x", "--num_gpus", "0"), 3);
-    assert_int_equal(zt_report_end(&p.report, &fault), ZT_E_USAGE);
+    assert_int_equal(zt_problems_end(&p.report, &fault), ZT_E_USAGE);
     assert_non_null(strstr(fault.text, "--wrong"));
     assert_non_null(strstr(fault.text, "\n--rate"));
     assert_non_null(strstr(fault.text, "\n--num_gpus"));
@@ -229,12 +237,15 @@ static void test_options_values_of_a_file_are_the_weakest(void **state)
 
     (void)state;
     assert_int_equal(parse(&p, "--rate", "2"), 0);
-    zt_args_set_from_file(p.args, "rate", (const char *[]){"3"}, 1, "f:1:1", &p.report);
-    zt_args_set_from_file(p.args, "name", (const char *[]){"n"}, 1, "f:1:2", &p.report);
+    zt_args_set_from_file(p.args, "rate", (const char *[]){"3"}, 1, "f:1:1: \"rate\"",
+                          "f:1:1", &p.report);
+    zt_args_set_from_file(p.args, "name", (const char *[]){"n"}, 1, "f:1:2", "f:1:2",
+                          &p.report);
     assert_true(zt_args_float(p.args, "rate") == 2);
     assert_string_equal(zt_args_string(p.args, "name"), "n");
     assert_string_equal(zt_args_value(p.args, "name")->where, "f:1:2");
-    zt_args_set_from_file(p.args, "mode", (const char *[]){"x"}, 1, "f:1:3", &p.report);
+    zt_args_set_from_file(p.args, "mode", (const char *[]){"x"}, 1, "f:1:3", "f:1:3",
+                          &p.report);
     assert_int_equal(p.report.code, ZT_E_CONFIG);
     done(&p);
 }
@@ -260,9 +271,52 @@ static void test_options_a_wrong_default_is_the_tables_fault(void **state)
     zt_args *args = NULL;
 
     (void)state;
-    assert_int_equal(zt_args_open(wrong, NULL, &args, &fault), ZT_E_ARG);
+    assert_int_equal(zt_args_open(wrong, &args, &fault), ZT_E_ARG);
     assert_null(args);
     assert_non_null(strstr(fault.text, "many"));
+}
+
+static void test_options_an_unknown_name_is_remembered(void **state)
+{
+    struct parse p;
+
+    (void)state;
+    parse(&p, "--quiet");
+    assert_null(zt_args_misuse(p.args));
+    assert_int_equal(zt_args_int(p.args, "num_cpus"), 0);
+    assert_string_equal(zt_args_misuse(p.args),
+                        "it asks for the option \"num_cpus\", which is not in its table; "
+                        "there are quiet, num_gpus, rate, name, mode, files, someday");
+    assert_false(zt_args_given(p.args, "other"));
+    assert_non_null(strstr(zt_args_misuse(p.args), "\"num_cpus\"")); /* the first stays */
+    done(&p);
+    parse(&p, "--quiet");
+    assert_non_null(zt_args_value(p.args, "other")); /* of another one: nothing is set */
+    assert_null(zt_args_value(p.args, "other")->text);
+    assert_non_null(strstr(zt_args_misuse(p.args), "\"other\""));
+    done(&p);
+}
+
+static void test_options_another_kind_is_remembered(void **state)
+{
+    struct parse p;
+
+    (void)state;
+    parse(&p, "--num_gpus", "4");
+    assert_true(zt_args_float(p.args, "num_gpus") == 0);
+    assert_string_equal(zt_args_misuse(p.args),
+                        "it reads the option \"num_gpus\" with zt_args_float(), but its "
+                        "table says that it is a whole number");
+    done(&p);
+    parse(&p, "--files", "a", "b");
+    assert_int_equal(zt_args_int(p.args, "num_accelerators"), 1); /* by another name */
+    assert_string_equal(zt_args_string(p.args, "files"), "a");
+    assert_string_equal(zt_args_string(p.args, "mode"), "slow");
+    assert_true(zt_args_float(p.args, "rate") == 0.5);
+    assert_null(zt_args_misuse(p.args));
+    assert_false(zt_args_flag(p.args, "rate"));
+    assert_non_null(strstr(zt_args_misuse(p.args), "zt_args_flag()"));
+    done(&p);
 }
 
 static char *printed(int what)
@@ -273,13 +327,13 @@ static char *printed(int what)
 
     assert_non_null(f);
     if (what == 0)
-        zt_options_print_groups(f, table, extras);
+        zt_options_print_help(f, NULL, table);
     else if (what == 1)
-        zt_options_print_man(f, table, extras);
+        zt_options_print_man(f, table);
     else if (what == 2)
-        zt_options_print_bash(f, "prog", table, extras);
+        zt_options_print_bash(f, "prog", table);
     else
-        zt_options_print_zsh(f, "prog", table, extras);
+        zt_options_print_zsh(f, "prog", table);
     fclose(f);
     return text;
 }
@@ -312,9 +366,9 @@ static void test_options_reals_print_in_the_fewest_digits(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        char text[ZT_REAL_TEXT];
+        char text[ZT_DOUBLE_TEXT];
 
-        zt_real_text(cases[i].value, text);
+        zt_format_double(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
     }
 }
@@ -333,6 +387,8 @@ int main(void)
         cmocka_unit_test(test_options_values_of_a_file_are_the_weakest),
         cmocka_unit_test(test_options_stop_at_the_target_when_asked),
         cmocka_unit_test(test_options_a_wrong_default_is_the_tables_fault),
+        cmocka_unit_test(test_options_an_unknown_name_is_remembered),
+        cmocka_unit_test(test_options_another_kind_is_remembered),
         cmocka_unit_test(test_options_every_printed_form_has_every_option),
         cmocka_unit_test(test_options_reals_print_in_the_fewest_digits),
     };

@@ -12,8 +12,9 @@
 
 #include <cmocka.h>
 
-#include "common/jsonline.h"
-#include "common/render.h"
+#include "common/human.h"
+#include "common/json/line.h"
+#include "common/message/render.h"
 
 struct screen {
     struct zt_render *r;
@@ -181,18 +182,41 @@ static void a_live_line_is_taken_away_before_another_line(void **state)
     json_decref(ev);
 }
 
-static void json_lines_of_a_rank_pass_as_they_are(void **state)
+static void json_log_lines_of_a_rank_pass_unchanged(void **state)
 {
     static const char line[] = "{\"ts\":\"2026\",\"event\":\"log\",\"msg\":\"x\"}\n";
     struct screen s;
 
     (void)state;
     open_screen(&s, true, true);
-    zt_render_output(s.r, 1, 2, line, sizeof(line) - 1);
+    zt_render_log(s.r, 1, line, sizeof(line) - 2);
     assert_string_equal(shown(&s, s.out), line);
-    zt_render_output(s.r, 1, 2, "{\"ts\":\"broken\n", 14);
-    assert_non_null(strstr(shown(&s, s.out), "\"text\":\"{\\\"ts\\\":\\\"broken\""));
     close_screen(&s);
+    open_screen(&s, true, true);
+    zt_render_log(s.r, 1, "no JSON", 7);
+    assert_non_null(
+        strstr(shown(&s, s.out), "\"stream\":\"stderr\",\"text\":\"no JSON\""));
+    close_screen(&s);
+    open_screen(&s, true, true);
+    zt_render_log(s.r, 1, "{}\n{}", 5); /* two lines are not one */
+    assert_non_null(strstr(shown(&s, s.out), "\"text\":\"{}\"}\n{\"ts\""));
+    close_screen(&s);
+}
+
+static void what_a_rank_prints_is_output_even_if_it_looks_like_an_event(void **state)
+{
+    static const char line[] = "{\"ts\":\"2026\",\"event\":\"end\",\"exit_code\":0}\n";
+    struct screen s;
+
+    (void)state;
+    for (int stream = 1; stream <= 2; stream++) {
+        open_screen(&s, true, true);
+        zt_render_output(s.r, 1, stream, line, sizeof(line) - 1);
+        assert_non_null(strstr(shown(&s, s.out), "\"event\":\"output\",\"rank\":1,"));
+        assert_non_null(strstr(s.text, "\"text\":\"{\\\"ts\\\":\\\"2026\\\""));
+        assert_null(strstr(s.text, "\"event\":\"end\""));
+        close_screen(&s);
+    }
 }
 
 static void human_numbers_are_short(void **state)
@@ -220,7 +244,8 @@ int main(void)
         cmocka_unit_test(any_bytes_become_valid_json),
         cmocka_unit_test(a_step_is_one_line_of_what_people_look_for),
         cmocka_unit_test(a_live_line_is_taken_away_before_another_line),
-        cmocka_unit_test(json_lines_of_a_rank_pass_as_they_are),
+        cmocka_unit_test(json_log_lines_of_a_rank_pass_unchanged),
+        cmocka_unit_test(what_a_rank_prints_is_output_even_if_it_looks_like_an_event),
         cmocka_unit_test(human_numbers_are_short),
     };
 

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "test/unit/data/files.h"
 
 static struct zt_fault fault;

@@ -5,13 +5,15 @@
 #ifndef TEST_UNIT_CUDA_SHIM_TEST_H
 #define TEST_UNIT_CUDA_SHIM_TEST_H
 
+/* before cmocka, whose macro fail() the headers of C++ do not survive */
+#include "test/shim/shim.h"
+#include <cublasLt.h>
+
 #include "test/unit/cuda/device_test.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "test/shim/shim.h"
 
 template <typename... Formal, typename... Actual>
 static inline cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block,

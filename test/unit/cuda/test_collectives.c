@@ -7,7 +7,7 @@
 
 #include "kernels/backend.h"
 #include "test/unit/comm/ranks.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 static const struct zt_backend *be;
 static struct zt_device *dev;
@@ -82,7 +82,7 @@ struct sides {
 static void expect(struct sides *s, size_t bytes, const char *what)
 {
     down(s->got, s->to, bytes);
-    if (memcmp(s->got, s->want, bytes)) {
+    if (memcmp(s->got, s->want, bytes) != 0) {
         fprintf(stderr, "rank %d: %s differs\n", my_rank, what);
         _exit(1);
     }

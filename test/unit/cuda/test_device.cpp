@@ -383,7 +383,7 @@ static void test_sumsq_has_the_bits_of_the_cpu(void **)
     double *sum = managed(2, -1.0);
 
     for (int64_t n : sizes) {
-        struct zt_sumsq_args a = {flat(x, ZT_F32, n), sum};
+        struct zt_sumsq_args a = {flat(x, ZT_F32, n), sum, false};
 
         RUN(&zt_cpu_backend, b.cpu, sumsq, &a);
         a.sum = sum + 1;

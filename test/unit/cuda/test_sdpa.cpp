@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "kernels/cuda/sdpa.h"
+#include "kernels/cuda/attention/sdpa.h"
 
 static struct zt_device *dev;
 

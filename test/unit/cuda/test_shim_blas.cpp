@@ -1,8 +1,6 @@
 /* The products of the shim's cuBLASLt: layouts, epilogues, and what is refused. */
 #include "test/unit/cuda/shim_test.h"
 
-#include <cublasLt.h>
-
 #define FINE(call) assert_int_equal(call, CUBLAS_STATUS_SUCCESS)
 
 enum { M = 16, N = 3, K = 5 };

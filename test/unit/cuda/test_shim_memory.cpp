@@ -259,7 +259,7 @@ static __global__ void dig(volatile int *x, int depth)
     room[0] = (char)depth;
     if (depth > 0)
         dig(x, depth - 1);
-    *x += room[0];
+    *x = *x + room[0];
 }
 
 static void overflow(void)

@@ -14,7 +14,7 @@
 
 #include <cudnn.h>
 
-#include "kernels/cuda/sdpa.h"
+#include "kernels/cuda/attention/sdpa.h"
 
 extern const struct zt_sdpa zt_sdpa_cudnn;
 extern char driver_kernel[256];

@@ -1,8 +1,8 @@
 /* Several nodes in one process test the links between them. */
 #include "worker/daemon/links.h"
 
-#include "common/frame.h"
-#include "common/jsonline.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void open_rig(struct rig *r)
     for (int i = 0; i < NUM; i++) {
         if (zt_links_open(&r->loop, &r->links[i], &fault))
             fail_msg("%s", fault.text);
-        r->here[i] = zt_links_here(r->links[i]);
+        r->here[i] = zt_links_describe(r->links[i]);
         assert_non_null(r->here[i]);
     }
 }

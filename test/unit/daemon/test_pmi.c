@@ -157,9 +157,9 @@ static void the_story_of_a_rank_of_mpich(void **state)
     struct zt_pmi *p = open_server("job 7");
 
     (void)state;
-    assert_false(zt_pmi_is_inside(p, 0));
+    assert_false(zt_pmi_needs_finalize(p, 0));
     start(p, 0);
-    assert_true(zt_pmi_is_inside(p, 0));
+    assert_true(zt_pmi_needs_finalize(p, 0));
     ask(p, 0, "cmd=get_maxes\n",
         "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n");
     ask(p, 0, "cmd=get_appnum\n", "cmd=appnum appnum=0\n");
@@ -179,8 +179,8 @@ static void the_story_of_a_rank_of_mpich(void **state)
     ask(p, 1, "cmd=get kvsname=zlaunch-job_7 key=-bcast-1-0\n",
         "cmd=get_result rc=0 msg=success value=again\n");
     ask(p, 0, "cmd=finalize\n", "cmd=finalize_ack\n");
-    assert_false(zt_pmi_is_inside(p, 0));
-    assert_true(zt_pmi_is_inside(p, 1));
+    assert_false(zt_pmi_needs_finalize(p, 0));
+    assert_true(zt_pmi_needs_finalize(p, 1));
     zt_pmi_close(p);
 }
 
@@ -234,7 +234,7 @@ static void abort_is_passed_on(void **state)
     assert_int_equal(zt_pmi_feed(p, 1, "cmd=abort exitcode=0\n", 21), ZT_PMI_ABORT);
     assert_int_equal(zt_pmi_abort_code(p, 1), 1); /* an abort is no success */
     assert_int_equal(zt_pmi_abort_code(p, 2), 0);
-    assert_true(zt_pmi_is_inside(p, 0));
+    assert_true(zt_pmi_needs_finalize(p, 0));
     zt_pmi_close(p);
 }
 

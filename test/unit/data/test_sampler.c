@@ -24,6 +24,20 @@ static struct zt_dataset *counting(int n)
     return ds;
 }
 
+/* Buffers for the fields that a token stream offers. */
+static struct zt_field_buffers buffers_of(int32_t *tokens, int32_t *targets,
+                                          int32_t *lengths)
+{
+    static const struct zt_field fields[] = {
+        {.name = "tokens", .dtype = ZT_I32, .shape = {ZT_DIM_B, ZT_DIM_T}, .pad = 7},
+        {.name = "targets", .dtype = ZT_I32, .shape = {ZT_DIM_B, ZT_DIM_T}, .pad = -5},
+        {.name = "lengths", .dtype = ZT_I32, .shape = {ZT_DIM_B}},
+    };
+
+    return (struct zt_field_buffers){
+        .fields = fields, .num = 3, .data = {tokens, targets, lengths}};
+}
+
 static struct zt_sampler *sampling(const struct zt_dataset *ds,
                                    struct zt_sampler_config cfg)
 {
@@ -38,14 +52,14 @@ static struct zt_sampler *sampling(const struct zt_dataset *ds,
 static void read_rows(const struct zt_sampler *s, int64_t step, int64_t micro, int64_t B,
                       int64_t T, int32_t *starts)
 {
-    int32_t tokens[256], targets[256];
-    int64_t n = 0;
+    int32_t tokens[256], targets[256], lengths[256];
+    struct zt_field_buffers out = buffers_of(tokens, targets, lengths);
 
     assert_true(B * T <= 256);
-    assert_int_equal(zt_sampler_read(s, step, micro, tokens, targets, &n, &fault), ZT_OK);
-    assert_int_equal(n, B * T);
+    assert_int_equal(zt_sampler_read(s, step, micro, &out, &fault), ZT_OK);
     for (int64_t b = 0; b < B; b++) {
         starts[b] = tokens[b * T];
+        assert_int_equal(lengths[b], T);
         for (int64_t i = 0; i < T; i++) {
             assert_int_equal(tokens[b * T + i], starts[b] + i);
             assert_int_equal(targets[b * T + i], starts[b] + i + 1);
@@ -371,7 +385,7 @@ static void test_open_refuses_what_cannot_be_sampled(void **state)
     struct zt_sampler_config c;
     struct zt_sampler *s = NULL;
     int32_t buf[4];
-    int64_t n;
+    struct zt_field_buffers out = buffers_of(buf, buf, NULL);
 
     (void)state;
     c = ok, c.block_size = 10;
@@ -390,9 +404,9 @@ static void test_open_refuses_what_cannot_be_sampled(void **state)
     assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_ARG);
     assert_null(s);
     s = sampling(ds, ok);
-    assert_int_equal(zt_sampler_read(s, 0, 0, buf, buf, &n, NULL), ZT_E_ARG);
-    assert_int_equal(zt_sampler_read(s, 1, 1, buf, buf, &n, NULL), ZT_E_ARG);
-    assert_int_equal(zt_sampler_read(s, INT64_MAX, 0, buf, buf, &n, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, 0, 0, &out, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, 1, 1, &out, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, INT64_MAX, 0, &out, NULL), ZT_E_ARG);
     zt_sampler_close(s);
     zt_dataset_close(ds);
 }
@@ -426,31 +440,34 @@ static void test_evaluation_covers_every_token_once_for_odd_sizes(void **state)
 
             for (int rank = 0; rank < world; rank++) {
                 struct zt_eval_batches ev;
-                int32_t x[64], y[64];
+                int32_t x[64], y[64], lengths[8];
+                struct zt_field_buffers out = buffers_of(x, y, lengths);
 
                 assert_int_equal(zt_eval_batches_init(&ev, ds, T, B, rank, world, &fault),
                                  ZT_OK);
                 assert_int_equal(ev.num_targets, n - 1);
                 assert_true((ev.num_batches - 1) * world * B * T < n - 1);
                 for (int64_t k = 0; k < ev.num_batches; k++) {
-                    int64_t count = -1, real = 0;
+                    int64_t rows = -1, real = 0;
 
-                    assert_int_equal(zt_eval_batches_read(&ev, k, x, y, &count, &fault),
+                    assert_int_equal(zt_eval_batches_read(&ev, k, &out, &rows, &fault),
                                      ZT_OK);
                     for (int64_t i = 0; i < B * T; i++) {
-                        if (y[i] == ZT_TARGET_IGNORE) {
-                            assert_int_equal(x[i], 0);
+                        assert_int_equal(y[i] == -5, i % T >= lengths[i / T]);
+                        if (y[i] == -5) { /* the padding that was declared */
+                            assert_int_equal(x[i], 7);
                             continue;
                         }
                         assert_int_equal(y[i], x[i] + 1);
                         seen[y[i]]++;
                         real++;
                     }
-                    assert_int_equal(count, real);
-                    total += count;
+                    for (int64_t b = 0; b < B; b++)
+                        assert_int_equal(lengths[b] > 0, b < rows);
+                    total += real;
                 }
                 assert_int_equal(
-                    zt_eval_batches_read(&ev, ev.num_batches, x, y, &total, NULL),
+                    zt_eval_batches_read(&ev, ev.num_batches, &out, &total, NULL),
                     ZT_E_ARG);
             }
             assert_int_equal(total, n - 1);
@@ -459,6 +476,62 @@ static void test_evaluation_covers_every_token_once_for_odd_sizes(void **state)
         }
         zt_dataset_close(ds);
     }
+}
+
+/* ---- fields ---- */
+
+static void expect_offer(struct zt_field f, zt_err code, bool offered, const char *text)
+{
+    bool there = !offered;
+
+    fault.text[0] = 0;
+    assert_int_equal(zt_data_offers(&f, "the training data", &there, &fault), code);
+    if (!code)
+        assert_int_equal(there, offered);
+    else if (!strstr(fault.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", fault.text, text);
+}
+
+static void test_fields_are_offered_by_name_type_and_shape(void **state)
+{
+    struct zt_field f = {.name = "targets",
+                         .dtype = ZT_I32,
+                         .shape = {ZT_DIM_B, ZT_DIM_T},
+                         .required = true};
+
+    (void)state;
+    expect_offer(f, ZT_OK, true, "");
+    f.dtype = ZT_I64;
+    expect_offer(f, ZT_E_PLUGIN, false,
+                 "field targets is declared with another type than");
+    f.dtype = ZT_I32, f.shape[1] = 0;
+    expect_offer(f, ZT_E_PLUGIN, false, "have: i32 of shape {ZT_DIM_B, ZT_DIM_T}");
+    f.name = "lengths";
+    expect_offer(f, ZT_OK, true, "");
+    f.shape[1] = ZT_DIM_T;
+    expect_offer(f, ZT_E_PLUGIN, false, "have: i32 of shape {ZT_DIM_B}");
+    f.name = "labels";
+    expect_offer(f, ZT_E_PLUGIN, false,
+                 "requires the field labels, which the training data do not offer; they "
+                 "offer tokens, targets, lengths");
+    f.required = false;
+    expect_offer(f, ZT_OK, false, "");
+}
+
+static void test_fields_that_are_not_wanted_are_not_read(void **state)
+{
+    struct zt_dataset *ds = counting(20);
+    int32_t tokens[4] = {-1, -1, -1, -1}, lengths[2] = {-1, -1};
+    struct zt_field_buffers out = buffers_of(tokens, NULL, lengths);
+
+    (void)state;
+    assert_int_equal(zt_data_fill_row(ds, &out, 1, 2, 19, 1, &fault), ZT_OK);
+    assert_int_equal(tokens[0], -1);
+    assert_int_equal(tokens[2], 19);
+    assert_int_equal(tokens[3], 7);
+    assert_int_equal(lengths[0], -1);
+    assert_int_equal(lengths[1], 1);
+    zt_dataset_close(ds);
 }
 
 static void test_evaluation_needs_two_tokens(void **state)
@@ -489,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_open_refuses_what_cannot_be_sampled),
         cmocka_unit_test(test_a_batch_larger_than_the_data_rolls_over),
         cmocka_unit_test(test_evaluation_covers_every_token_once_for_odd_sizes),
+        cmocka_unit_test(test_fields_are_offered_by_name_type_and_shape),
+        cmocka_unit_test(test_fields_that_are_not_wanted_are_not_read),
         cmocka_unit_test(test_evaluation_needs_two_tokens),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

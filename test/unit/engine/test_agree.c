@@ -236,9 +236,13 @@ static void test_a_model_s_text_holds_all_that_build_declares(void **state)
     char *text = model_text(base, 1), *again = model_text(base, 3);
 
     (void)state;
-    assert_string_equal(text, "plugin toy\nhidden size 0\nvocabulary 0\nblock a\n"
-                              "parameter a.w: (3, 4), normal 0 0.0199999996\nblock b\n"
-                              "parameter b.b: (4), no decay, zeros\nshares a.w\n");
+    assert_string_equal(text,
+                        "plugin toy\nhidden size 0\nvocabulary 0\n"
+                        "field tokens: i32 (B, T), required, padded with 0\n"
+                        "field targets: i32 (B, T), required, a label, padded with -100\n"
+                        "loss divided by targets of targets\nblock a\n"
+                        "parameter a.w: (3, 4), normal 0 0.0199999996\nblock b\n"
+                        "parameter b.b: (4), no decay, zeros\nshares a.w\n");
     assert_string_equal(text, again);
     free(again);
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {

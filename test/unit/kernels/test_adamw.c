@@ -2,9 +2,15 @@
 
 #include "kernels/philox.h"
 
-/* The contract, element by element; compiled without vectors. */
-__attribute__((optimize("no-tree-vectorize"))) static void scalar_adamw(
-    const struct zt_adamw_args *a, float *p, float *m, float *v, float grad)
+#if defined(__clang__)
+#define WITHOUT_VECTORS __attribute__((optnone))
+#else
+#define WITHOUT_VECTORS __attribute__((optimize("no-tree-vectorize")))
+#endif
+
+/* The contract, element by element. */
+WITHOUT_VECTORS static void scalar_adamw(const struct zt_adamw_args *a, float *p,
+                                         float *m, float *v, float grad)
 {
     float g = grad * *a->grad_scale;
 

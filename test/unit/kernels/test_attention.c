@@ -1,7 +1,7 @@
 /* Attention and its gradients against sums in float64 that hold the whole matrix. */
 #include "test/unit/kernels/ref.h"
 
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/philox.h"
 
 static struct zt_device *dev;

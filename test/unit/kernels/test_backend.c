@@ -5,11 +5,19 @@
 
 #include "kernels/meta/meta.h"
 
+/* The i-th of the list, or the next that is built in; NULL behind the last. */
+static const struct zt_backend *built_in(int *i)
+{
+    while (zt_backends[*i].name && !zt_backends[*i].built_in)
+        ++*i;
+    return zt_backends[*i].built_in;
+}
+
 static void test_every_backend_has_every_kernel_and_call(void **state)
 {
     (void)state;
-    for (int i = 0; zt_backends[i]; i++) {
-        const struct zt_backend *b = zt_backends[i];
+    for (int i = 0; built_in(&i); i++) {
+        const struct zt_backend *b = built_in(&i);
 
         assert_int_equal(b->abi, ZT_BACKEND_ABI);
         assert_int_equal(b->struct_bytes, sizeof(*b));
@@ -27,6 +35,23 @@ static void test_every_backend_has_every_kernel_and_call(void **state)
     }
 }
 
+static void test_the_list_tells_what_is_known_without_an_object(void **state)
+{
+    (void)state;
+    for (const struct zt_backend_info *b = zt_backends; b->name; b++) {
+        assert_ptr_equal(zt_backend_lookup(b->name), b);
+        assert_true(b->built_in || (b->environment && b->file && b->toolkit));
+        if (b->built_in) {
+            assert_string_equal(b->built_in->name, b->name);
+            assert_true(zt_backend_is_built(b));
+            assert_true(*b->describe());
+        }
+    }
+    assert_null(zt_backend_lookup("auto"));
+    assert_true(zt_backend_lookup("cpu")->counts_as_host_memory);
+    assert_false(zt_backend_lookup("cuda")->counts_as_host_memory);
+}
+
 static void test_find_knows_every_name_and_refuses_others(void **state)
 {
     const struct zt_backend *found;
@@ -34,9 +59,10 @@ static void test_find_knows_every_name_and_refuses_others(void **state)
 
     (void)state;
     setenv("ZLAUNCH_CUDA_BACKEND", "", 1);
-    for (int i = 0; zt_backends[i]; i++) {
-        assert_int_equal(zt_backend_find(zt_backends[i]->name, &found, NULL), ZT_OK);
-        assert_ptr_equal(found, zt_backends[i]);
+    for (int i = 0; built_in(&i); i++) {
+        assert_int_equal(zt_backend_find(zt_backends[i].name, &found, NULL), ZT_OK);
+        assert_ptr_equal(found, zt_backends[i].built_in);
+        assert_string_equal(found->name, zt_backends[i].name);
     }
     assert_int_equal(zt_backend_find("auto", &found, NULL), ZT_OK);
     assert_string_equal(found->name, "cpu");
@@ -185,8 +211,8 @@ static void test_memory_counts_what_was_taken(void **state)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     (void)state;
-    for (int i = 0; zt_backends[i]; i++) {
-        const struct zt_backend *b = zt_backends[i];
+    for (int i = 0; built_in(&i); i++) {
+        const struct zt_backend *b = built_in(&i);
         struct zt_device *dev = NULL;
         void *p = NULL, *q = NULL, *host = NULL;
 
@@ -267,8 +293,8 @@ static void test_cpu_host_memory_is_zeroed_and_copies_arrive(void **state)
 static void test_streams_and_events_of_devices_that_run_at_once(void **state)
 {
     (void)state;
-    for (int i = 0; zt_backends[i]; i++) {
-        const struct zt_backend *b = zt_backends[i];
+    for (int i = 0; built_in(&i); i++) {
+        const struct zt_backend *b = built_in(&i);
         struct zt_device *dev = NULL;
         struct zt_stream *s = NULL, *t = NULL;
         struct zt_stream_event *e = NULL;
@@ -327,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_backend_has_every_kernel_and_call),
+        cmocka_unit_test(test_the_list_tells_what_is_known_without_an_object),
         cmocka_unit_test(test_find_knows_every_name_and_refuses_others),
         cmocka_unit_test(test_objects_that_will_not_do_are_refused_with_the_reason),
         cmocka_unit_test(test_an_object_is_cuda_when_it_sees_a_device),

@@ -1,7 +1,7 @@
 /* Products against a plain float64 reference, over shapes, strides and types. */
 #include "test/unit/kernels/ref.h"
 
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/parallel.h"
 
 static struct zt_device *dev;
@@ -202,6 +202,34 @@ static void test_every_layout_and_type_matches_the_reference(void **state)
             struct matrix a = make(pairs[t].ab, 0, m, k, (enum layout)(lay % 4));
             struct matrix b = make(pairs[t].ab, 0, k, n, (enum layout)(lay / 4 % 4));
             struct matrix c = make(pairs[t].c, 0, m, n, (enum layout)(lay / 16));
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.accumulate = draw() % 2;
+            g.alpha = draw() % 2 ? 1 : 0.375f;
+            run_and_compare(&g, &c);
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
+        }
+}
+
+/* oneDNN 3.7 takes the elements of a lone row of a, or column of c, for neighbours. */
+static void test_lone_rows_and_columns_match_in_every_layout(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 33, 65}, {65, 1, 33}, {1, 1, 64}, {1, 64, 1}};
+
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 4 * NUM_LAYOUT * NUM_LAYOUT * NUM_LAYOUT; i++) {
+            const int64_t *size = sizes[i % 4];
+            int lay = i / 4;
+            int64_t batch = draw() % 3; /* 0: two axes */
+            struct matrix a =
+                make(pairs[t].ab, batch, size[0], size[2], (enum layout)(lay % 4));
+            struct matrix b =
+                make(pairs[t].ab, batch, size[2], size[1], (enum layout)(lay / 4 % 4));
+            struct matrix c =
+                make(pairs[t].c, batch, size[0], size[1], (enum layout)(lay / 16));
             struct zt_gemm_args g = args_of(&a, &b, &c);
 
             g.accumulate = draw() % 2;
@@ -706,6 +734,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
+        cmocka_unit_test(test_lone_rows_and_columns_match_in_every_layout),
         cmocka_unit_test(test_batches_with_strides_and_repeats_match),
         cmocka_unit_test(test_heads_inside_packed_rows_are_batches),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),

@@ -1,6 +1,6 @@
 #include "test/unit/kernels/ref.h"
 
-#include "kernels/cpu/words.h"
+#include "kernels/cpu/philox_words.h"
 
 /* From the test vectors published with Random123. */
 static void test_philox_gives_the_published_answers(void **state)
@@ -65,12 +65,12 @@ static void test_runs_of_words_equal_single_elements(void **state)
 {
     struct zt_philox rng = {0x0123456789abcdefu, 0xfeedfacecafebeefu, 0};
     const uint64_t first[] = {0, 64, 0x3ffffffc0u, (uint64_t)0 - 128};
-    uint32_t run[2 * ZT_WORDS_BATCH];
+    uint32_t run[2 * ZT_PHILOX_WORDS_BATCH];
 
     (void)state;
     for (size_t k = 0; k < sizeof(first) / sizeof(first[0]); k++) {
-        zt_philox_words(rng, first[k], 2 * ZT_WORDS_BATCH, run);
-        for (uint64_t i = 0; i < 2 * ZT_WORDS_BATCH; i++)
+        zt_philox_words(rng, first[k], 2 * ZT_PHILOX_WORDS_BATCH, run);
+        for (uint64_t i = 0; i < 2 * ZT_PHILOX_WORDS_BATCH; i++)
             assert_int_equal(run[i], zt_philox_u32(rng, first[k] + i));
     }
 }

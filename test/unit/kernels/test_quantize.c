@@ -94,18 +94,18 @@ struct made {
     float *scale;
 };
 
-static struct made quantize(const struct zt_view *x, int t, bool plain, bool turned)
+static struct made quantize(const struct zt_view *x, int t, bool with_y, bool with_yt)
 {
     int64_t rows = x->shape[0], cols = x->shape[1];
     size_t n = (size_t)(rows * cols);
     struct made q = {.scale = ref_alloc(sizeof(float))};
     struct zt_quantize_args a = {.x = *x, .scale = q.scale};
 
-    if (plain) {
+    if (with_y) {
         q.y = ref_alloc(n);
         a.y = zt_view_of(q.y, types[t], 2, (int64_t[]){rows, cols});
     }
-    if (turned) {
+    if (with_yt) {
         q.yt = ref_alloc(n);
         a.yt = zt_view_of(q.yt, types[t], 2, (int64_t[]){cols, rows});
     }

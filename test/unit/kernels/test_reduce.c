@@ -73,7 +73,7 @@ static void test_colsum_bits_do_not_depend_on_threads(void **state)
 static double sumsq(struct zt_device *dev, float *x, int64_t n)
 {
     double *sum = ref_alloc(sizeof(*sum)), got;
-    struct zt_sumsq_args a = {zt_view_of(x, ZT_F32, 1, &n), sum};
+    struct zt_sumsq_args a = {.x = zt_view_of(x, ZT_F32, 1, &n), .sum = sum};
 
     assert_non_null(sum);
     *sum = -1;
@@ -124,6 +124,32 @@ static void test_sumsq_is_its_chunks_added_in_order(void **state)
     arr_free(&x);
 }
 
+/* Pieces of whole chunks, each added to the sum of those before. */
+static void test_sumsq_of_pieces_has_the_bits_of_the_whole(void **state)
+{
+    static const int64_t chunks[] = {1, 3, 7, 49};
+    struct arr x = arr_1(ZT_F32, 50 * ZT_NORM_CHUNK + 17, -3, 3);
+    struct zt_device *dev = ref_open(2);
+    double whole = sumsq(dev, x.v.data, x.n), *sum = ref_alloc(sizeof(*sum));
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int64_t most = chunks[i] * ZT_NORM_CHUNK, n;
+
+        for (int64_t at = 0; at < x.n; at += n) {
+            struct zt_sumsq_args a = {.sum = sum, .accumulate = at > 0};
+
+            n = x.n - at < most ? x.n - at : most;
+            a.x = zt_view_of((float *)x.v.data + at, ZT_F32, 1, &n);
+            REF_RUN(dev, sumsq, &a);
+        }
+        assert_memory_equal(&whole, sum, sizeof(whole));
+    }
+    zt_cpu_backend.close(dev);
+    ref_free(sum);
+    arr_free(&x);
+}
+
 static void test_sumsq_shows_what_is_not_finite(void **state)
 {
     struct zt_device *dev = ref_open(2);
@@ -149,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_colsum_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_sumsq_is_the_sum_in_double),
         cmocka_unit_test(test_sumsq_is_its_chunks_added_in_order),
+        cmocka_unit_test(test_sumsq_of_pieces_has_the_bits_of_the_whole),
         cmocka_unit_test(test_sumsq_shows_what_is_not_finite),
     };
 

@@ -2,7 +2,7 @@
 #ifndef TEST_LAUNCHER_PLAN_HELPER_H
 #define TEST_LAUNCHER_PLAN_HELPER_H
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct made {
     char hostfile[64];
     char *argv[MAX_TEST_WORDS + 4];
     struct zt_launch *launch;
-    struct zt_plan *plan;
+    struct zt_job_plan *plan;
     struct zt_fault fault;
 };
 
@@ -40,13 +40,13 @@ static zt_err make_plan(struct made *m, const char *hosts, const char *const *wo
         m->argv[argc++] = (char *)*words++;
     rc = zt_launch_open(argc, m->argv, &m->launch, &m->fault);
     if (!rc)
-        rc = zt_plan_open(m->launch, &m->plan, &m->fault);
+        rc = zt_job_plan_open(m->launch, &m->plan, &m->fault);
     return rc;
 }
 
 static void unmake_plan(struct made *m)
 {
-    zt_plan_close(m->plan);
+    zt_job_plan_close(m->plan);
     zt_launch_close(m->launch);
     unlink(m->hostfile);
 }

@@ -13,10 +13,10 @@
  * Lines on stdout: "hello HOST {...}", "note HOST: TEXT", "down HOST ok|TEXT", and when
  * all have said hello "all MS". Exit: 0 all were reached and ended in order, else 1.
  */
-#include "common/frame.h"
+#include "common/message/frame.h"
 #include "common/log.h"
-#include "launcher/env_forward.h"
-#include "launcher/ssh.h"
+#include "launcher/plan/env_forward.h"
+#include "launcher/ssh/ssh.h"
 
 #include <signal.h>
 #include <stdio.h>

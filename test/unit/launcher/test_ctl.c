@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "common/frame.h"
-#include "common/jsonline.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
 #include "common/log.h"
-#include "launcher/ctl.h"
+#include "launcher/ctl/ctl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,28 +28,28 @@ struct rig {
     char run[64], dir[ZT_CTL_PATH];
     uv_loop_t loop;
     struct zt_ctl *ctl;
-    char asked[64];
-    uint32_t client; /* that asked last */
-    int num_asked;
+    char request[64];
+    uint32_t client; /* that request last */
+    int num_requests;
 };
 
-static void on_ask(void *ctx, uint32_t client, const char *ask)
+static void on_request(void *ctx, uint32_t client, const char *request)
 {
     struct rig *r = ctx;
 
-    snprintf(r->asked, sizeof(r->asked), "%s", ask);
+    snprintf(r->request, sizeof(r->request), "%s", request);
     r->client = client;
-    r->num_asked++;
-    if (strcmp(ask, "status") == 0) {
+    r->num_requests++;
+    if (strcmp(request, "status") == 0) {
         json_t *o = json_pack("{ss si}", "job", JOB, "pid", 7);
 
         zt_ctl_answer(r->ctl, client, o);
         json_decref(o);
         zt_ctl_end(r->ctl, client, 0, NULL);
-    } else if (strcmp(ask, "save") == 0) {
-        zt_ctl_say(r->ctl, client, "%s", "not yet");
+    } else if (strcmp(request, "save") == 0) {
+        zt_ctl_print(r->ctl, client, "%s", "not yet");
         zt_ctl_end(r->ctl, client, 1, NULL);
-    } else if (strcmp(ask, "attach") == 0) {
+    } else if (strcmp(request, "attach") == 0) {
         zt_ctl_follow(r->ctl, client, ZT_CTL_BOTH, true);
     }
 }
@@ -73,7 +73,8 @@ static void drop_run(struct rig *r)
 /* Questions to it go to `r`. */
 static struct zt_ctl *serve(uv_loop_t *loop, struct rig *r, const char *job)
 {
-    struct zt_ctl_config cfg = {.loop = loop, .job_id = job, .on_ask = on_ask, .ctx = r};
+    struct zt_ctl_config cfg = {
+        .loop = loop, .job_id = job, .on_request = on_request, .ctx = r};
     struct zt_ctl *ctl = NULL;
     struct zt_fault fault = {0};
 
@@ -127,21 +128,21 @@ static void put(int fd, zt_frame_type type, const char *body)
     zt_buf_release(&b);
 }
 
-static int dial_ask(const struct rig *r, const char *ask)
+static int dial_request(const struct rig *r, const char *request)
 {
     int fd = dial(r);
     char body[128];
 
-    snprintf(body, sizeof(body), "{\"ask\":\"%s\"}", ask);
-    put(fd, ZT_FRAME_CTL_ASK, body);
+    snprintf(body, sizeof(body), "{\"request\":\"%s\"}", request);
+    put(fd, ZT_FRAME_CTL_REQUEST, body);
     return fd;
 }
 
-static void wait_asked(struct rig *r, int num)
+static void wait_requests(struct rig *r, int num)
 {
     double until = zt_now() + 10;
 
-    while (r->num_asked < num)
+    while (r->num_requests < num)
         assert_true(pump(r, until));
 }
 
@@ -261,9 +262,9 @@ static void test_a_question_gets_its_answer_and_the_end(void **state)
     (void)state;
     rig_open(&r);
     zt_buf_init(&in, ZT_FRAME_MAX);
-    fd = dial_ask(&r, "status");
+    fd = dial_request(&r, "status");
     hear_all(&r, fd, &in);
-    assert_string_equal(r.asked, "status");
+    assert_string_equal(r.request, "status");
     assert_int_equal(zt_frame_peek(&in, &f, NULL), ZT_OK);
     assert_int_equal(f.type, ZT_FRAME_CTL_ANSWER);
     o = zt_json_object(f.body, f.body_bytes);
@@ -296,18 +297,18 @@ static void test_what_is_no_question_closes_the_connection(void **state)
     put(fd, ZT_FRAME_STOP, "{}");
     expect_closed(&r, fd);
     fd = dial(&r);
-    put(fd, ZT_FRAME_CTL_ASK, "{\"ask\":7}");
+    put(fd, ZT_FRAME_CTL_REQUEST, "{\"request\":7}");
     expect_closed(&r, fd);
     fd = dial(&r);
-    put(fd, ZT_FRAME_CTL_ASK, "no JSON");
+    put(fd, ZT_FRAME_CTL_REQUEST, "no JSON");
     expect_closed(&r, fd);
-    assert_int_equal(r.num_asked, 0);
+    assert_int_equal(r.num_requests, 0);
     rig_close(&r);
 }
 
 static void test_a_question_without_end_is_not_kept(void **state)
 {
-    static const uint8_t head[] = {0, 0x0f, 0, 0, ZT_FRAME_CTL_ASK};
+    static const uint8_t head[] = {0, 0x0f, 0, 0, ZT_FRAME_CTL_REQUEST};
     struct rig r;
     uint8_t junk[3000] = {0};
     int fd;
@@ -330,14 +331,14 @@ static void test_a_second_question_closes_the_connection(void **state)
 
     (void)state;
     rig_open(&r);
-    fd = dial_ask(&r, "anything");
-    wait_asked(&r, 1);
-    assert_true(zt_ctl_has(r.ctl, r.client));
-    put(fd, ZT_FRAME_CTL_ASK, "{\"ask\":\"status\"}");
+    fd = dial_request(&r, "anything");
+    wait_requests(&r, 1);
+    assert_true(zt_ctl_is_connected(r.ctl, r.client));
+    put(fd, ZT_FRAME_CTL_REQUEST, "{\"request\":\"status\"}");
     expect_closed(&r, fd);
-    assert_int_equal(r.num_asked, 1);
-    assert_false(zt_ctl_has(r.ctl, r.client));
-    zt_ctl_say(r.ctl, r.client, "to nobody"); /* nothing happens */
+    assert_int_equal(r.num_requests, 1);
+    assert_false(zt_ctl_is_connected(r.ctl, r.client));
+    zt_ctl_print(r.ctl, r.client, "to nobody"); /* nothing happens */
     zt_ctl_end(r.ctl, r.client, 0, NULL);
     rig_close(&r);
 }
@@ -362,8 +363,8 @@ static void test_one_client_too_many_is_told_so(void **state)
     (void)state;
     rig_open(&r);
     for (int i = 0; i < ZT_CTL_CLIENTS; i++)
-        fds[i] = dial_ask(&r, "attach");
-    wait_asked(&r, ZT_CTL_CLIENTS);
+        fds[i] = dial_request(&r, "attach");
+    wait_requests(&r, ZT_CTL_CLIENTS);
     zt_buf_init(&in, ZT_FRAME_MAX);
     fd = dial(&r);
     hear_all(&r, fd, &in);
@@ -383,7 +384,7 @@ static void line(struct rig *r, int stream, int i)
     char text[32];
 
     snprintf(text, sizeof(text), "line %d", i);
-    zt_ctl_line(r->ctl, stream, "[rank 3] ", text, strlen(text));
+    zt_ctl_publish_line(r->ctl, stream, "[rank 3] ", text, strlen(text));
 }
 
 static int end_code(const struct zt_frame *f)
@@ -407,8 +408,8 @@ static void test_a_follower_gets_the_last_lines_and_all_that_come(void **state)
     rig_open(&r);
     for (int i = 0; i < 250; i++)
         line(&r, 2, i);
-    fd = dial_ask(&r, "attach");
-    wait_asked(&r, 1);
+    fd = dial_request(&r, "attach");
+    wait_requests(&r, 1);
     for (int i = 250; i < 260; i++)
         line(&r, 2, i);
     zt_ctl_finish(r.ctl, 42);
@@ -442,9 +443,9 @@ static void test_long_lines_push_out_more_than_one(void **state)
     memset(text, 'x', n);
     rig_open(&r);
     for (int i = 0; i < 50; i++)
-        zt_ctl_line(r.ctl, 1, "", text, n);
-    fd = dial_ask(&r, "attach");
-    wait_asked(&r, 1);
+        zt_ctl_publish_line(r.ctl, 1, "", text, n);
+    fd = dial_request(&r, "attach");
+    wait_requests(&r, 1);
     zt_ctl_finish(r.ctl, 0);
     zt_buf_init(&in, 2 * ZT_FRAME_MAX);
     hear_all(&r, fd, &in);
@@ -478,11 +479,11 @@ static void test_a_slow_follower_loses_lines_and_is_told_how_many(void **state)
 
     (void)state;
     rig_open(&r);
-    fd = dial_ask(&r, "attach");
-    wait_asked(&r, 1);
+    fd = dial_request(&r, "attach");
+    wait_requests(&r, 1);
     memset(text, 'x', sizeof(text));
     for (unsigned i = 0; i < sent; i++) {
-        zt_ctl_line(r.ctl, 1, "", text, sizeof(text));
+        zt_ctl_publish_line(r.ctl, 1, "", text, sizeof(text));
         if (i % 100 == 0)
             uv_run(&r.loop, UV_RUN_NOWAIT);
     }
@@ -509,7 +510,7 @@ static void test_a_slow_follower_loses_lines_and_is_told_how_many(void **state)
 /* ------------------------------------------------------------------ the client */
 
 /* zt_ctl_main() in a child, while the server here works; its exit code. */
-static int client(struct rig *r, const char *job, const char *ask)
+static int client(struct rig *r, const char *job, const char *request)
 {
     double until = zt_now() + 20;
     int status = 0;
@@ -521,7 +522,7 @@ static int client(struct rig *r, const char *job, const char *ask)
 
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        _exit(zt_ctl_main(job, ask, false, &fault));
+        _exit(zt_ctl_main(job, request, false, &fault));
     }
     assert_true(pid > 0);
     while (waitpid(pid, &status, WNOHANG) == 0)
@@ -534,7 +535,7 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
 {
     static const struct timespec future[2] = {{4000000000, 0}, {4000000000, 0}};
     struct rig r;
-    struct rig other = {.num_asked = 0};
+    struct rig other = {.num_requests = 0};
     char path[ZT_CTL_PATH];
 
     (void)state;
@@ -549,13 +550,13 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     assert_int_equal(client(&r, JOB, "status"), 0);       /* a whole name is one */
     assert_int_equal(zt_ctl_path(r.dir, JOB, ".sock", path, NULL), ZT_OK);
     assert_int_equal(utimensat(AT_FDCWD, path, future, 0), 0);
-    r.num_asked = other.num_asked = 0;
+    r.num_requests = other.num_requests = 0;
     assert_int_equal(client(&r, "last", "status"), 0);
-    assert_int_equal(r.num_asked, 1);
-    assert_int_equal(other.num_asked, 0);
+    assert_int_equal(r.num_requests, 1);
+    assert_int_equal(other.num_requests, 0);
     assert_int_equal(client(&r, "list", NULL), 0);
-    assert_int_equal(r.num_asked, 2);
-    assert_int_equal(other.num_asked, 1);
+    assert_int_equal(r.num_requests, 2);
+    assert_int_equal(other.num_requests, 1);
     zt_ctl_close(other.ctl);
     rig_close(&r);
 }
@@ -569,9 +570,10 @@ static void test_a_place_that_is_open_to_others_is_passed_over(void **state)
     rig_open(&r);
     assert_int_equal(zt_ctl_dir_at(1, true, dir, NULL), ZT_OK);
     assert_int_equal(chmod(r.dir, 0755), 0);
-    assert_int_equal(client(&r, JOB, "status"), 1); /* whoever that is, it is not asked */
+    assert_int_equal(client(&r, JOB, "status"),
+                     1); /* whoever that is, it is not request */
     assert_int_equal(client(&r, "list", NULL), 0);
-    assert_int_equal(r.num_asked, 0);
+    assert_int_equal(r.num_requests, 0);
     assert_int_equal(chmod(r.dir, 0700), 0);
     assert_int_equal(client(&r, JOB, "status"), 0);
     rig_close(&r);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/hostfile.h"
+#include "launcher/plan/hostfile.h"
 
 static const char two[] = "worker-0 slots=4\nworker-1 slots=4\n";
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/mpirun.h"
+#include "launcher/mpirun/mpirun.h"
 #include "test/unit/launcher/plan_helper.h"
 
 static const char two[] = "h1 slots=2\nh2 slots=2\n";

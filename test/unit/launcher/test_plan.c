@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "common/jsonline.h"
+#include "common/json/line.h"
 #include "test/unit/launcher/plan_helper.h"
 
 static const char uneven[] = "n0 slots=3\nn1 slots=1\nn2 slots=1\nn3 slots=2\n";
@@ -15,9 +15,9 @@ static const char *const elastic[] = {
     "--launcher", "local", "--elastic_training", "--max_elastic_nodes", "2", "--",
     "true",       NULL};
 
-static json_t *job_of(const struct zt_plan *p, const struct zt_group *g, int node)
+static json_t *job_of(const struct zt_job_plan *p, const struct zt_group *g, int node)
 {
-    json_t *o = zt_plan_job(p, g, node);
+    json_t *o = zt_job_plan_frame(p, g, node);
 
     assert_non_null(o);
     return o;
@@ -175,7 +175,8 @@ static void names_are_written_as_hostfiles_have_them(void **state)
         struct made m;
 
         assert_int_equal(make_plan(&m, cases[i].line, local), ZT_OK);
-        assert_string_equal(zt_plan_node_name(&m.plan->nodes[0], name), cases[i].name);
+        assert_string_equal(zt_job_plan_node_name(&m.plan->nodes[0], name),
+                            cases[i].name);
         unmake_plan(&m);
     }
 }

@@ -1,5 +1,5 @@
 /* What is said about limits that are too low. */
-#include "launcher/report.h"
+#include "launcher/report/report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

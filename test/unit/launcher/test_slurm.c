@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/slurm.h"
+#include "launcher/start/slurm.h"
 
 static void set_only(const char *const *vars)
 {

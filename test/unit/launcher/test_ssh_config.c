@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/ssh_config.h"
-#include "launcher/ssh_route.h"
+#include "launcher/ssh/config.h"
+#include "launcher/ssh/route.h"
 
 static void parse(const char *text, const char *host, struct zt_ssh_config *c)
 {

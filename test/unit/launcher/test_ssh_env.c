@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/env_forward.h"
+#include "launcher/plan/env_forward.h"
 
 static char home[] = "/tmp/zt_home_XXXXXX", work[] = "/tmp/zt_work_XXXXXX";
 

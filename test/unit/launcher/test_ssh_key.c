@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/ssh_key.h"
+#include "launcher/ssh/key.h"
 
 static void kinds_of_files_are_told_apart(void **state)
 {

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/ssh_quote.h"
+#include "launcher/ssh/quote.h"
 
 static char folder[] = "/tmp/zt_quote_XXXXXX";
 static char zworker[64]; /* prints its folder, its words and variables, NUL after each */

@@ -10,19 +10,20 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 
-#include "common/frame.h"
-#include "common/jsonline.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
 #include "common/log.h"
-#include "launcher/supervise.h"
+#include "launcher/supervise/supervise.h"
 #include "test/unit/launcher/plan_helper.h"
 
 #define MAX_NODES 4096
 #define BARRIERS  10
 
 /* What a daemon does instead of all going well. */
-enum trouble { NONE, NOT_THERE, RANK_FAILS, GOES_DOWN, BAD_FRAME };
+enum trouble { NONE, NOT_THERE, RANK_FAILS, GOES_DOWN, BAD_FRAME, NO_ANSWER };
 
 struct player {
     struct zt_channel channel;
@@ -39,7 +40,7 @@ static struct {
     bool queued[MAX_NODES];
     uv_idle_t idle;
     bool idle_open;
-    int starts, troubled;
+    int starts, troubled, jobs;
     enum trouble trouble;
     int failures_left; /* starts of the job that have trouble */
     size_t pair_bytes;
@@ -93,12 +94,13 @@ static void fence(struct player *p)
     put(p, ZT_FRAME_PMI_FENCE, NULL, 0);
 }
 
-static void end_ranks(struct player *p, int code, bool asked)
+static void end_ranks(struct player *p, int code, bool stop_requested)
 {
     for (int r = p->first; r < p->first + p->local; r++)
-        put_json(p, ZT_FRAME_EXITED,
-                 "{\"rank\":%d,\"pid\":%d,\"code\":%d,\"asked\":%s,\"phase\":\"\"}", r,
-                 1000 + r, r == p->first ? code : 0, asked ? "true" : "false");
+        put_json(
+            p, ZT_FRAME_EXITED,
+            "{\"rank\":%d,\"pid\":%d,\"code\":%d,\"stop_requested\":%s,\"phase\":\"\"}",
+            r, 1000 + r, r == p->first ? code : 0, stop_requested ? "true" : "false");
     put(p, ZT_FRAME_DONE, NULL, 0);
     p->over = true;
 }
@@ -123,10 +125,26 @@ static void on_job(struct player *p, const struct zt_frame *f)
         end_ranks(p, 7, false);
     else if (is_troubled(p, GOES_DOWN))
         p->down = true;
-    else if (is_troubled(p, BAD_FRAME))
+    else if (stage.trouble == NO_ANSWER) { /* nothing goes on: somebody looks */
+        if (++stage.jobs == stage.starts)
+            raise(SIGQUIT);
+    } else if (is_troubled(p, BAD_FRAME))
         assert_int_equal(zt_buf_put(&p->out, "Welcome!", 8), ZT_OK);
     else
         fence(p);
+}
+
+/* Asked what its ranks do, or for a sign of life; the troubled one is silent from here. */
+static void answer(struct player *p, zt_frame_type type)
+{
+    if (is_troubled(p, NO_ANSWER))
+        return;
+    if (type == ZT_FRAME_PING)
+        put(p, ZT_FRAME_HEARTBEAT, "\0\0\0\0", 4);
+    for (int r = p->first; type == ZT_FRAME_INSPECT && r < p->first + p->local; r++)
+        put_json(p, ZT_FRAME_INSPECTED,
+                 "{\"rank\":%d,\"pid\":%d,\"state\":\"waiting\",\"stopped\":false}", r,
+                 1000 + r);
 }
 
 static void player_write(struct zt_channel *c, const void *data, size_t n)
@@ -141,6 +159,8 @@ static void player_write(struct zt_channel *c, const void *data, size_t n)
     assert_int_equal(zt_frame_peek(&in, &f, &fault), ZT_OK);
     if (f.type == ZT_FRAME_JOB)
         on_job(p, &f);
+    else if (f.type == ZT_FRAME_PING || f.type == ZT_FRAME_INSPECT)
+        answer(p, f.type);
     else if (f.type == ZT_FRAME_STOP && !p->over)
         end_ranks(p, 1, true);
     else if (f.type == ZT_FRAME_PMI_FENCE && ++p->fences < BARRIERS)
@@ -253,7 +273,7 @@ static int play(int num_nodes, const char *const *words, char *said, size_t said
     for (int i = 0; i < num_nodes; i++)
         m.plan->nodes[i].starter = &starter;
     stage.idle_open = false;
-    stage.head = stage.tail = stage.starts = 0;
+    stage.head = stage.tail = stage.starts = stage.jobs = 0;
     memset(stage.queued, 0, sizeof(stage.queued));
     code = zt_supervise(m.plan, &screen, false);
     unmake_plan(&m);
@@ -324,6 +344,27 @@ static void the_node_in_trouble_is_named_and_all_others_end(void **state)
     }
 }
 
+/* n2 has ranks 3 and n3 ranks 4 and 5: of n3 nothing is heard any more. */
+static void every_rank_answers_or_is_named_as_silent(void **state)
+{
+    char said[4096], line[128];
+
+    (void)state;
+    set_trouble(NO_ANSWER, 3, 1);
+    assert_int_equal(play(4, plain, said, sizeof(said)), 69);
+    for (int r = 0; r < 4; r++) {
+        snprintf(line, sizeof(line), "rank %d on n%d (pid %d) is waiting\n", r,
+                 r < 2    ? r
+                 : r == 3 ? 2
+                          : 1,
+                 1000 + r);
+        assert_non_null(strstr(said, line));
+    }
+    assert_null(strstr(said, "(pid 1004) is"));
+    assert_non_null(strstr(said, "no answer in 1 s about ranks 4 on n3, 5 on n3: "));
+    assert_non_null(strstr(said, "n3: the node has been silent for 2.5 s"));
+}
+
 static void a_job_is_started_again_until_it_works(void **state)
 {
     char said[4096];
@@ -360,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_nodes_meets_at_its_barriers),
         cmocka_unit_test(the_node_in_trouble_is_named_and_all_others_end),
+        cmocka_unit_test(every_rank_answers_or_is_named_as_silent),
         cmocka_unit_test(a_job_is_started_again_until_it_works),
         cmocka_unit_test(an_elastic_job_goes_on_without_a_node),
     };

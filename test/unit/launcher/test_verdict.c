@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/verdict.h"
+#include "launcher/supervise/verdict.h"
 
 static void ended(struct zt_notes *n, int rank, int code, int signal, bool asked)
 {
@@ -19,7 +19,7 @@ static void ended(struct zt_notes *n, int rank, int code, int signal, bool asked
     r->order = n->num_exited++;
     r->code = code;
     r->signal = signal;
-    r->asked = asked;
+    r->stop_requested = asked;
 }
 
 static void reported(struct zt_notes *n, int rank, const char *text, bool peer)
@@ -173,13 +173,13 @@ static void a_lost_daemon_is_named(void **state)
 
     (void)state;
     n.ranks[0].started = n.ranks[1].started = true;
-    zt_notes_down(&n, "", "the node daemon (pid 42) was killed by SIGKILL", 137);
-    zt_notes_down(&n, "", "another one", 1);
+    zt_notes_node_lost(&n, "", "the node daemon (pid 42) was killed by SIGKILL", 137);
+    zt_notes_node_lost(&n, "", "another one", 1);
     expect(&n, 137, -1, "the node daemon (pid 42) was killed by SIGKILL");
 
     n = notes(1);
-    zt_notes_down(&n, "", "ended early",
-                  0); /* it vanished with code 0: still no success */
+    zt_notes_node_lost(&n, "", "ended early",
+                       0); /* it vanished with code 0: still no success */
     expect(&n, 71, -1, "ended early");
 }
 
@@ -188,20 +188,20 @@ static void a_lost_node_beats_ranks_that_fail_because_of_it(void **state)
     struct zt_notes n = notes(2);
 
     (void)state;
-    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    zt_notes_node_lost(&n, "worker-1: ", "silent for 3 s", 69);
     ended(&n, 0, 1, 0, false);
     n.ranks[0].time_s = n.down_s + 0.5;
     expect(&n, 69, -1, "worker-1: silent for 3 s");
 
     n = notes(2); /* but one that failed before is the cause */
-    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    zt_notes_node_lost(&n, "worker-1: ", "silent for 3 s", 69);
     ended(&n, 0, 1, 0, false);
     n.ranks[0].time_s = n.down_s - 0.5;
     n.ranks[0].host = "worker-0";
     expect(&n, 1, 0, "rank 0 on worker-0 (pid 100) exited with code 1");
 
     n = notes(2); /* unless it only blames others */
-    zt_notes_down(&n, "worker-1: ", "silent for 3 s", 69);
+    zt_notes_node_lost(&n, "worker-1: ", "silent for 3 s", 69);
     reported(&n, 0, "rank 1 is gone", true);
     ended(&n, 0, 1, 0, false);
     n.ranks[0].time_s = n.down_s - 0.5;
@@ -250,7 +250,7 @@ static void a_hang_names_the_suspect(void **state)
     n.hang_s = 10;
     n.hang_rank = 1;
     n.ranks[1].host = "worker-1";
-    n.ranks[1].look = json_pack("{ss ss}", "state", "stopped", "phase", "train step 3");
+    n.ranks[1].state = json_pack("{ss ss}", "state", "stopped", "phase", "train step 3");
     ended(&n, 0, 0, SIGTERM, true);
     ended(&n, 1, 0, SIGKILL, true);
     expect(&n, 124, -1,

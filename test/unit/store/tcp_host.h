@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "store/tcp_server.h"
+#include "store/tcpstore/server.h"
 
 struct tcp_host {
     uv_loop_t loop;

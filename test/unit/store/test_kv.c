@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "store/kv.h"
+#include "store/core/kv.h"
 
 static const struct zt_kv_limits roomy = {1000, 1000, 1000, 1 << 20, 100};
 

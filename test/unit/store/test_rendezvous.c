@@ -15,18 +15,18 @@
 #include <cmocka.h>
 
 #include "common/log.h"
-#include "store/host.h"
-#include "store/local.h"
+#include "store/server_thread.h"
+#include "store/fd_passing.h"
 #include "store/rendezvous.h"
-#include "store/tcp_client.h"
-#include "store/vigil.h"
+#include "store/tcpstore/client.h"
+#include "store/native/liveness.h"
 #include "test/unit/store/tcp_host.h"
 
 #define WORLD 5
 
 struct rank {
     pthread_t thread;
-    struct zt_place place;
+    struct zt_launch_env env;
     double timeout_s;
     zt_err rc;
     struct zt_fault fault;
@@ -42,7 +42,7 @@ static int make_id(void *ctx, uint8_t id[ZT_UNIQUE_ID_BYTES])
 {
     const struct rank *r = ctx;
 
-    memset(id, 'A' + r->place.rank, ZT_UNIQUE_ID_BYTES);
+    memset(id, 'A' + r->env.rank, ZT_UNIQUE_ID_BYTES);
     return 0;
 }
 
@@ -64,13 +64,13 @@ static zt_err check_gather(struct zt_rendezvous *z, struct rank *r)
     char mine[32], want[32];
     zt_err rc;
 
-    snprintf(mine, sizeof(mine), "%*d", r->place.rank + 1, r->place.rank);
+    snprintf(mine, sizeof(mine), "%*d", r->env.rank + 1, r->env.rank);
     rc = zt_rendezvous_gather(z, "words", mine, strlen(mine), all, &r->fault);
     if (rc)
         return rc;
     for (int i = 0; i < WORLD; i++) {
         snprintf(want, sizeof(want), "%*d", i + 1, i);
-        if (all[i].bytes != strlen(want) || memcmp(all[i].data, want, strlen(want)))
+        if (all[i].bytes != strlen(want) || memcmp(all[i].data, want, strlen(want)) != 0)
             rc = zt_fault_set(&r->fault, ZT_E_FORMAT, "blob %d is wrong", i);
     }
     free(all[0].data);
@@ -101,57 +101,57 @@ static void wait_for_gone(struct rank *r)
     pthread_mutex_unlock(&gone_lock);
 }
 
-static zt_err watch_the_end(struct rank *r, struct zt_local_group *g)
+static zt_err watch_the_end(struct rank *r, struct zt_shared_memfd *g)
 {
-    struct zt_vigil_config cfg = {g->conn, g->rank, g->num, count_gone, r};
-    struct zt_vigil *v;
-    zt_err rc = zt_vigil_open(&cfg, &v, &r->fault);
+    struct zt_liveness_config cfg = {g->conn, g->rank, g->num, count_gone, r};
+    struct zt_liveness *v;
+    zt_err rc = zt_liveness_open(&cfg, &v, &r->fault);
 
     if (rc)
         return rc;
-    if (one_dies && r->place.rank == 0)
+    if (one_dies && r->env.rank == 0)
         wait_for_gone(r);
-    if (!one_dies || r->place.rank != WORLD - 1)
-        zt_vigil_leave(v);
-    zt_vigil_close(v);
+    if (!one_dies || r->env.rank != WORLD - 1)
+        zt_liveness_leave(v);
+    zt_liveness_close(v);
     return ZT_OK;
 }
 
 static void *rank_main(void *arg)
 {
     struct zt_rendezvous *z = NULL;
-    struct zt_local_group group = {.fd = -1};
+    struct zt_shared_memfd group = {.fd = -1};
     struct rank *r = arg;
     struct stat sb;
 
-    r->rc = zt_rendezvous_open(&r->place, r->timeout_s, &z, &r->fault);
+    r->rc = zt_rendezvous_open(&r->env, r->timeout_s, &z, &r->fault);
     if (!r->rc)
         r->rc = check_gather(z, r);
     if (!r->rc)
         r->rc = check_ids(z, r);
     if (!r->rc)
-        r->rc = zt_rendezvous_local_memfd(z, &group, &r->fault);
+        r->rc = zt_rendezvous_share_memfd(z, &group, &r->fault);
     if (!r->rc && fstat(group.fd, &sb) == 0)
         r->inode = sb.st_ino;
     if (!r->rc)
         r->rc = watch_the_end(r, &group);
     if (group.fd >= 0)
         close(group.fd);
-    zt_local_group_release(&group);
+    zt_shared_memfd_release(&group);
     zt_rendezvous_close(z);
     return NULL;
 }
 
-static void start(struct rank *r, zt_place_kind kind, int rank, int port,
+static void start(struct rank *r, zt_launch_kind kind, int rank, int port,
                   double timeout_s)
 {
     *r = (struct rank){.timeout_s = timeout_s};
-    r->place = (struct zt_place){.kind = kind,
-                                 .rank = rank,
-                                 .world = WORLD,
-                                 .job = "test",
-                                 .master_addr = "127.0.0.1",
-                                 .master_port = port};
+    r->env = (struct zt_launch_env){.kind = kind,
+                                    .rank = rank,
+                                    .world = WORLD,
+                                    .job = "test",
+                                    .master_addr = "127.0.0.1",
+                                    .master_port = port};
     assert_int_equal(pthread_create(&r->thread, NULL, rank_main, r), 0);
 }
 
@@ -172,13 +172,13 @@ static int free_port(void)
     struct zt_secret secret = {{0}};
     struct zt_store_server_config cfg = {
         .address = "127.0.0.1", .job = "x", .secret = &secret, .generation = 1};
-    struct zt_store_host *h;
+    struct zt_store_thread *h;
     struct zt_fault fault;
     int port;
 
-    assert_int_equal(zt_store_host_open(&cfg, &h, &fault), ZT_OK);
-    port = zt_store_host_port(h);
-    zt_store_host_close(h, 0);
+    assert_int_equal(zt_store_thread_open(&cfg, &h, &fault), ZT_OK);
+    port = zt_store_thread_port(h);
+    zt_store_thread_close(h, 0);
     return port;
 }
 
@@ -189,7 +189,7 @@ static void ranks_meet_in_a_store_of_their_own(void **state)
 
     (void)state;
     for (int i = WORLD - 1; i >= 0; i--) /* rank 0 last: the others try again */
-        start(&r[i], ZT_PLACE_ENV, i, port, 30);
+        start(&r[i], ZT_LAUNCH_ENV, i, port, 30);
     all_well(r);
 }
 
@@ -201,7 +201,7 @@ static void a_rank_that_ends_without_a_word_is_noticed_and_no_other(void **state
     (void)state;
     one_dies = true;
     for (int i = 0; i < WORLD; i++)
-        start(&r[i], ZT_PLACE_ENV, i, port, 30);
+        start(&r[i], ZT_LAUNCH_ENV, i, port, 30);
     all_well(r);
     one_dies = false;
 }
@@ -214,7 +214,7 @@ static void ranks_meet_in_the_agents_store(void **state)
     (void)state;
     assert_int_equal(tcp_host_open(&host), 0);
     for (int i = 0; i < WORLD; i++)
-        start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+        start(&r[i], ZT_LAUNCH_TORCHRUN, i, host.port, 30);
     all_well(r);
     tcp_host_close(&host);
 }
@@ -230,14 +230,14 @@ static void a_second_try_in_the_same_store_reads_nothing_old(void **state)
     (void)state;
     assert_int_equal(tcp_host_open(&host), 0);
     for (int i = 0; i < WORLD; i++)
-        start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+        start(&r[i], ZT_LAUNCH_TORCHRUN, i, host.port, 30);
     all_well(r);
     first = r[0].inode;
     for (int again = 0; again < 3; again++) {
         for (int i = WORLD - 1; i > 0; i--)
-            start(&r[i], ZT_PLACE_AGENT, i, host.port, 30);
+            start(&r[i], ZT_LAUNCH_TORCHRUN, i, host.port, 30);
         usleep(100000); /* they meet the old keys; whether they do changes no result */
-        start(&r[0], ZT_PLACE_AGENT, 0, host.port, 30);
+        start(&r[0], ZT_LAUNCH_TORCHRUN, 0, host.port, 30);
         all_well(r);
         assert_true(r[0].inode != first);
     }
@@ -252,7 +252,7 @@ static void a_rank_that_does_not_come_is_named(void **state)
 
     (void)state;
     for (int i = 0; i < WORLD - 1; i++)
-        start(&r[i], ZT_PLACE_ENV, i, port, 1);
+        start(&r[i], ZT_LAUNCH_ENV, i, port, 1);
     for (int i = 0; i < WORLD - 1; i++) {
         pthread_join(r[i].thread, NULL);
         assert_int_equal(r[i].rc, ZT_E_PEER);
@@ -261,7 +261,7 @@ static void a_rank_that_does_not_come_is_named(void **state)
 
     assert_int_equal(tcp_host_open(&host), 0);
     for (int i = 0; i < WORLD - 1; i++)
-        start(&r[i], ZT_PLACE_AGENT, i, host.port, 1);
+        start(&r[i], ZT_LAUNCH_TORCHRUN, i, host.port, 1);
     for (int i = 0; i < WORLD - 1; i++) {
         pthread_join(r[i].thread, NULL);
         assert_int_equal(r[i].rc, ZT_E_PEER);
@@ -272,17 +272,17 @@ static void a_rank_that_does_not_come_is_named(void **state)
 
 static void no_address_is_an_error_that_says_what_to_do(void **state)
 {
-    struct zt_place place = {.kind = ZT_PLACE_ENV, .world = 2, .job = "none"};
+    struct zt_launch_env env = {.kind = ZT_LAUNCH_ENV, .world = 2, .job = "none"};
     struct zt_rendezvous *z;
     struct zt_fault fault;
 
     (void)state;
-    assert_int_equal(zt_rendezvous_open(&place, 1, &z, &fault), ZT_E_USAGE);
+    assert_int_equal(zt_rendezvous_open(&env, 1, &z, &fault), ZT_E_USAGE);
     assert_non_null(strstr(fault.text, "MASTER_ADDR is not set"));
-    strcpy(place.master_addr, "no.such.host.invalid");
-    place.master_port = 1;
-    place.rank = 1;
-    assert_int_equal(zt_rendezvous_open(&place, 0.2, &z, &fault), ZT_E_USAGE);
+    strcpy(env.master_addr, "no.such.host.invalid");
+    env.master_port = 1;
+    env.rank = 1;
+    assert_int_equal(zt_rendezvous_open(&env, 0.2, &z, &fault), ZT_E_USAGE);
     assert_non_null(strstr(fault.text, "does not resolve"));
 }
 
@@ -290,7 +290,7 @@ static void no_address_is_an_error_that_says_what_to_do(void **state)
 
 struct giver {
     pthread_t thread;
-    struct zt_local local;
+    struct zt_fd_server local;
     int fd, conn[2];
     zt_err rc;
     struct zt_fault fault;
@@ -300,30 +300,30 @@ static void *give(void *arg)
 {
     struct giver *g = arg;
 
-    g->rc = zt_local_give(&g->local, g->fd, 2, zt_now() + 20, g->conn, &g->fault);
+    g->rc = zt_fd_server_send(&g->local, g->fd, 2, zt_now() + 20, g->conn, &g->fault);
     return NULL;
 }
 
 static void a_descriptor_goes_to_who_knows_the_token_only(void **state)
 {
-    uint8_t wrong[ZT_LOCAL_TOKEN] = {1};
+    uint8_t wrong[ZT_FD_SERVER_TOKEN] = {1};
     struct giver g = {.fd = -1};
     struct zt_fault fault;
     struct stat a, b;
     int fd, conn;
 
     (void)state;
-    assert_int_equal(zt_local_listen(&g.local, &g.fault), ZT_OK);
+    assert_int_equal(zt_fd_server_listen(&g.local, &g.fault), ZT_OK);
     g.fd = memfd_create("test", MFD_CLOEXEC);
     assert_int_equal(pthread_create(&g.thread, NULL, give, &g), 0);
     assert_int_equal(
-        zt_local_take(g.local.name, wrong, 1, zt_now() + 5, &fd, &conn, &fault),
+        zt_fd_receive(g.local.name, wrong, 1, zt_now() + 5, &fd, &conn, &fault),
         ZT_E_PEER);
     assert_int_equal(
-        zt_local_take(g.local.name, g.local.token, 3, zt_now() + 5, &fd, &conn, &fault),
+        zt_fd_receive(g.local.name, g.local.token, 3, zt_now() + 5, &fd, &conn, &fault),
         ZT_E_PEER); /* there is no third */
     for (int number = 2; number >= 1; number--) {
-        assert_int_equal(zt_local_take(g.local.name, g.local.token, number, zt_now() + 5,
+        assert_int_equal(zt_fd_receive(g.local.name, g.local.token, number, zt_now() + 5,
                                        &fd, &conn, &fault),
                          ZT_OK);
         assert_true(fstat(fd, &a) == 0 && fstat(g.fd, &b) == 0 && a.st_ino == b.st_ino);
@@ -335,7 +335,7 @@ static void a_descriptor_goes_to_who_knows_the_token_only(void **state)
     close(g.conn[0]);
     close(g.conn[1]);
     close(g.fd);
-    zt_local_release(&g.local);
+    zt_fd_server_release(&g.local);
 }
 
 static void ids_are_spread_over_the_ranks(void **state)

@@ -20,11 +20,11 @@
 #include <cmocka.h>
 
 #include "common/log.h"
-#include "store/client.h"
-#include "store/host.h"
+#include "store/native/client.h"
+#include "store/server_thread.h"
 
 static struct zt_secret secret;
-static struct zt_store_host *host;
+static struct zt_store_thread *host;
 static int port;
 
 static int set_up(void **state)
@@ -34,16 +34,16 @@ static int set_up(void **state)
     struct zt_fault fault;
 
     (void)state;
-    if (zt_secret_random(&secret, &fault) || zt_store_host_open(&cfg, &host, &fault))
+    if (zt_secret_random(&secret, &fault) || zt_store_thread_open(&cfg, &host, &fault))
         return 1;
-    port = zt_store_host_port(host);
+    port = zt_store_thread_port(host);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    zt_store_host_close(host, 0);
+    zt_store_thread_close(host, 0);
     return 0;
 }
 
@@ -81,7 +81,7 @@ static void *rank_main(void *arg)
 {
     struct rank *r = arg;
     struct zt_store_config cfg = client_config(r->index, r->count);
-    struct zt_store *s = NULL;
+    struct zt_store_client *s = NULL;
     char key[32], want[32];
     void *value;
     size_t n;
@@ -102,7 +102,7 @@ static void *rank_main(void *arg)
             r->rc = zt_store_get(s, want, 0, &value, &n, &r->fault);
         if (r->rc)
             break;
-        if (n != strlen(want) || memcmp(value, want, n))
+        if (n != strlen(want) || memcmp(value, want, n) != 0)
             r->rc = zt_fault_set(&r->fault, ZT_E_FORMAT, "%s holds another value", want);
         free(value);
     }
@@ -144,7 +144,7 @@ static void the_missing_rank_is_named(void **state)
 {
     struct zt_store_config cfg = client_config(0, 2);
     struct zt_fault fault;
-    struct zt_store *s;
+    struct zt_store_client *s;
 
     (void)state;
     must(zt_store_open(&cfg, &s, &fault), &fault);
@@ -159,7 +159,7 @@ static void every_call_of_a_client_does_what_it_says(void **state)
     struct zt_store_config cfg = client_config(0, 1);
     const char *const keys[] = {"n", "c"};
     struct zt_fault fault;
-    struct zt_store *s;
+    struct zt_store_client *s;
     char *now, *big = calloc(1, 1 << 20);
     void *value;
     int64_t v;
@@ -200,7 +200,7 @@ static void a_wrong_secret_job_or_generation_is_refused_and_told(void **state)
     struct zt_secret other;
     struct zt_store_config cfg = client_config(0, 1);
     struct zt_fault fault;
-    struct zt_store *s;
+    struct zt_store_client *s;
 
     (void)state;
     must(zt_secret_random(&other, &fault), &fault);
@@ -221,7 +221,7 @@ static void a_wrong_secret_job_or_generation_is_refused_and_told(void **state)
 static void a_restart_ends_old_clients_and_no_old_value_is_read(void **state)
 {
     struct zt_store_config cfg = client_config(0, 1);
-    struct zt_store *old, *fresh;
+    struct zt_store_client *old, *fresh;
     struct zt_fault fault;
     void *value;
     size_t n;
@@ -229,7 +229,7 @@ static void a_restart_ends_old_clients_and_no_old_value_is_read(void **state)
     (void)state;
     must(zt_store_open(&cfg, &old, &fault), &fault);
     must(zt_store_set(old, "k", "old", 3, &fault), &fault);
-    zt_store_host_advance(host, 4);
+    zt_store_thread_advance(host, 4);
     assert_int_equal(zt_store_get(old, "k", 5, &value, &n, &fault), ZT_E_PEER);
     assert_int_equal(zt_store_set(old, "k", "old", 3, &fault), ZT_E_PEER);
     zt_store_close(old);
@@ -275,30 +275,30 @@ static ssize_t read_to_end(int fd, uint8_t *buf, size_t max, int timeout_ms)
 /* What was recorded from a good conversation opens nothing: the nonce is another one. */
 static void a_recorded_conversation_played_again_is_worth_nothing(void **state)
 {
-    struct zt_proof_key key = {&secret, "job-1"};
-    uint8_t challenge[ZT_PROOF_CHALLENGE], answer[ZT_PROOF_ANSWER];
-    uint8_t verdict[ZT_PROOF_VERDICT], rest[256];
+    struct zt_handshake_key key = {&secret, "job-1"};
+    uint8_t challenge[ZT_HANDSHAKE_CHALLENGE], answer[ZT_HANDSHAKE_ANSWER];
+    uint8_t verdict[ZT_HANDSHAKE_VERDICT], rest[256];
     struct zt_fault fault;
-    struct zt_proof p;
+    struct zt_handshake p;
     int fd = raw_connect();
 
     (void)state;
     assert_int_equal(recv(fd, challenge, sizeof(challenge), MSG_WAITALL),
                      sizeof(challenge));
-    must(zt_proof_answer(&p, &key, 3, challenge, answer, &fault), &fault);
+    must(zt_handshake_respond(&p, &key, 3, challenge, answer, &fault), &fault);
     assert_int_equal(send(fd, answer, sizeof(answer), MSG_NOSIGNAL), sizeof(answer));
     assert_int_equal(recv(fd, verdict, sizeof(verdict), MSG_WAITALL), sizeof(verdict));
-    must(zt_proof_accept(&p, &key, verdict, &fault), &fault);
+    must(zt_handshake_accept(&p, &key, verdict, &fault), &fault);
     close(fd);
 
     fd = raw_connect();
     assert_int_equal(send(fd, answer, sizeof(answer), MSG_NOSIGNAL), sizeof(answer));
-    assert_int_equal(read_to_end(fd, rest, sizeof(rest), 5000), ZT_PROOF_CHALLENGE);
+    assert_int_equal(read_to_end(fd, rest, sizeof(rest), 5000), ZT_HANDSHAKE_CHALLENGE);
     close(fd);
 
     /* nor does the verdict convince a client of a server that replays it */
-    must(zt_proof_answer(&p, &key, 3, challenge, answer, &fault), &fault);
-    assert_int_equal(zt_proof_accept(&p, &key, verdict, &fault), ZT_E_PEER);
+    must(zt_handshake_respond(&p, &key, 3, challenge, answer, &fault), &fault);
+    assert_int_equal(zt_handshake_accept(&p, &key, verdict, &fault), ZT_E_PEER);
 }
 
 /* ---------------------------------------------------------------- attacks */
@@ -334,10 +334,10 @@ static void *garbage(void *stop)
 /* Well-formed answers with a wrong proof. */
 static void *wrong_proofs(void *stop)
 {
-    uint8_t challenge[ZT_PROOF_CHALLENGE], answer[ZT_PROOF_ANSWER];
+    uint8_t challenge[ZT_HANDSHAKE_CHALLENGE], answer[ZT_HANDSHAKE_ANSWER];
     struct zt_secret guess = {{1}};
-    struct zt_proof_key key = {&guess, "job-1"};
-    struct zt_proof p;
+    struct zt_handshake_key key = {&guess, "job-1"};
+    struct zt_handshake p;
 
     while (!atomic_load((atomic_bool *)stop)) {
         int fd = raw_connect();
@@ -345,7 +345,7 @@ static void *wrong_proofs(void *stop)
         if (fd < 0)
             continue;
         if (recv(fd, challenge, sizeof(challenge), MSG_WAITALL) == sizeof(challenge) &&
-            !zt_proof_answer(&p, &key, 3, challenge, answer, NULL))
+            !zt_handshake_respond(&p, &key, 3, challenge, answer, NULL))
             (void)!send(fd, answer, sizeof(answer), MSG_NOSIGNAL);
         close(fd);
     }
@@ -426,7 +426,7 @@ static void a_job_goes_on_whatever_strangers_do(void **state)
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
         struct zt_store_config cfg = client_config(0, 0);
         double mean, worst, start;
-        struct zt_store *s;
+        struct zt_store_client *s;
         struct zt_fault fault;
         atomic_bool stop = false;
         pthread_t attacker;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "store/session.h"
+#include "store/native/session.h"
 
 /* A client whose answers are kept. */
 struct fake {

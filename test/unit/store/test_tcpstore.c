@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "common/buf.h"
-#include "store/tcp_client.h"
-#include "store/tcp_session.h"
-#include "store/tcp_wire.h"
+#include "store/tcpstore/client.h"
+#include "store/tcpstore/session.h"
+#include "store/tcpstore/wire.h"
 #include "test/unit/store/tcp_host.h"
 
 static void must(zt_err rc, const struct zt_fault *fault)

@@ -15,7 +15,7 @@
 
 #include "test/unit/comm/ranks.h"
 #include "test/unit/zero/net.h"
-#include "worker/zero/private.h"
+#include "worker/zero/internal.h"
 
 #define MAX_STEPS   6
 #define MAX_WEIGHTS 40000
@@ -28,6 +28,7 @@ struct job {
     struct zt_zero_options o;
     int64_t micro_batches;
     bool every, recompute;
+    bool on_host;          /* what may be kept in host memory is, in the host tier */
     int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
     float dloss;           /* grad_scale is its reciprocal */
     const char *engine;    /* NULL: shm */
@@ -40,7 +41,7 @@ struct job {
 struct result {
     double sumsq[MAX_STEPS], loss[MAX_STEPS], eval[MAX_STEPS];
     uint64_t fingerprint[MAX_STEPS];
-    int64_t live_peak;
+    int64_t gathered_peak;
     int num_weights;
     float weights[MAX_WEIGHTS]; /* of all parameters, as zt_zero_get() tells them */
 };
@@ -56,18 +57,31 @@ struct rank {
     struct zt_step *step;
     struct zt_pool *pool;
     void *pool_base;
-    size_t pool_bytes, live_bytes, transient_bytes; /* as planned */
-    float *scalars;                                 /* [0]: grad_scale */
+    size_t pool_bytes, gathered_bytes, transient_bytes; /* as planned */
+    float *scalars;                                     /* [0]: grad_scale */
 };
 
-static const struct zt_optim_config job_adam = {.kind = ZT_OPTIM_ADAMW,
-                                                .lr = 3e-3,
-                                                .beta1 = 0.9,
-                                                .beta2 = 0.95,
-                                                .eps = 1e-8,
-                                                .weight_decay = 0.1,
-                                                .decoupled = true,
-                                                .bias_correction = true};
+/* AdamW, unless a test has its own. */
+static struct zt_optim_config job_optim;
+
+static void UNUSED set_job_value(const char *name, int i, double value)
+{
+    job_optim.value[zt_hyper_find(job_optim.optimizer->params, name)->slot + i] = value;
+}
+
+static const struct zt_optim_config *job_config(void)
+{
+    if (job_optim.optimizer)
+        return &job_optim;
+    job_optim.optimizer = zt_optimizer_find("AdamW");
+    set_job_value("lr", 0, 3e-3);
+    set_job_value("betas", 0, 0.9);
+    set_job_value("betas", 1, 0.95);
+    set_job_value("eps", 0, 1e-8);
+    set_job_value("weight_decay", 0, 0.1);
+    set_job_value("bias_correction", 0, 1);
+    return &job_optim;
+}
 
 static const struct job *the_job UNUSED;
 static struct result *the_result UNUSED; /* shared with the ranks */
@@ -124,8 +138,7 @@ static zt_err UNUSED run_pass(struct rank *r, zt_mode mode, int step, int64_t mi
                            .row0 = rank * JOB_B,
                            .B = JOB_B,
                            .T = NET_T,
-                           .tokens = tokens,
-                           .targets = targets};
+                           .fields = {tokens, targets}};
     zt_tensor *out = NULL;
     zt_err rc;
 
@@ -143,22 +156,39 @@ static zt_err UNUSED run_pass(struct rank *r, zt_mode mode, int step, int64_t mi
 
 /* ---- opening ---- */
 
+/* Gradients may be there where no collective and no backward works on the accumulators. */
+static bool UNUSED grads_may_move(const struct job *j)
+{
+    bool every = j->world > 1 && (j->o.stage >= 2 || j->every);
+    bool transient = (j->world > 1 && j->o.stage >= 2) ||
+                     (every && j->micro_batches > 1) || j->o.grad_accum_dtype != ZT_F32;
+
+    return transient && (every || j->world == 1);
+}
+
 static struct zt_zero_config UNUSED zero_config(const struct rank *r)
 {
-    return (struct zt_zero_config){.backend = r->backend,
-                                   .device = r->device,
-                                   .model = r->model,
-                                   .comm = r->comm,
-                                   .rank = my_rank,
-                                   .world = r->j->world,
-                                   .dtype = r->j->dtype,
-                                   .training = true,
-                                   .num_states = 2,
-                                   .micro_batches = r->j->micro_batches,
-                                   .reduce_every_micro_batch = r->j->every,
-                                   .options = &r->j->o,
-                                   .live_bytes = r->live_bytes,
-                                   .transient_bytes = r->transient_bytes};
+    const struct zt_tier *host = r->j->on_host ? &zt_host_tier : NULL;
+
+    return (struct zt_zero_config){
+        .backend = r->backend,
+        .device = r->device,
+        .model = r->model,
+        .comm = r->comm,
+        .rank = my_rank,
+        .world = r->j->world,
+        .dtype = r->j->dtype,
+        .training = true,
+        .optimizer = job_config()->optimizer,
+        .tiers = {[ZT_STATE_MASTER] = host,
+                  [ZT_STATE_MOMENT] = host,
+                  [ZT_STATE_MOMENT + 1] = host,
+                  [ZT_STATE_GRADIENTS] = grads_may_move(r->j) ? host : NULL},
+        .micro_batches = r->j->micro_batches,
+        .reduce_every_micro_batch = r->j->every,
+        .options = &r->j->o,
+        .gathered_bytes = r->gathered_bytes,
+        .transient_bytes = r->transient_bytes};
 }
 
 static void UNUSED open_model(struct rank *r, const struct job *j)
@@ -210,9 +240,9 @@ static void UNUSED plan_rank(struct rank *r)
     for (int i = 0; i < 2 && r->j->eval_steps; i++)
         DO(run_pass(&p, ZT_MODE_EVAL, 1, 0, 0, NULL));
     r->pool_bytes = zt_pool_peak(p.pool);
-    r->live_bytes = zt_zero_measure(p.zero).live;
-    r->transient_bytes = zt_zero_measure(p.zero).transient;
-    CHECK(zt_pool_used(p.zero->live_pool) == 0);
+    r->gathered_bytes = zt_zero_measure(p.zero).in[ZT_PLACE_DEVICE].gathered;
+    r->transient_bytes = zt_zero_measure(p.zero).in[ZT_PLACE_DEVICE].transient;
+    CHECK(zt_pool_used(p.zero->gathered_pool) == 0);
     CHECK(zt_pool_used(p.zero->transient_pool) == 0);
     zt_step_close(p.step);
     zt_zero_close(p.zero);
@@ -270,12 +300,12 @@ static zt_err UNUSED update(struct rank *r, int step)
 {
     struct zt_optim_step how = {.backend = r->backend,
                                 .device = r->device,
-                                .cfg = &job_adam,
-                                .lr = job_adam.lr,
+                                .cfg = job_config(),
+                                .lr = job_optim.value[ZT_OPTIM_LR],
                                 .t = step,
                                 .grad_scale = r->scalars};
 
-    return zt_zero_update(r->zero, zt_optimizer_find(ZT_OPTIM_ADAMW), &how, &fault);
+    return zt_zero_update(r->zero, &how, &fault);
 }
 
 /* Step `step` (1, 2, ...): sums[0] is the squared norm, sums[1] the loss, of all ranks.
@@ -309,18 +339,24 @@ static uint16_t UNUSED code_of(float x, zt_dtype dtype)
 static void UNUSED check_rounding(const struct rank *r, const struct zt_param *p,
                                   const float *values)
 {
-    const struct zt_zero *z = r->zero;
+    struct zt_zero *z = r->zero;
     int64_t from = 0, n = p->numel;
+    struct zt_piece piece;
 
     if (r->j->dtype == ZT_F32)
         return;
-    if (!z->weights.whole[p->block->index])
+    if (!zt_is_whole(z, ZT_STATE_WEIGHTS, p->block))
         zt_zero_part(z, p, &from, &n);
+    if (n == 0)
+        return;
+    DO(zt_state_acquire_around(z, ZT_STATE_WEIGHTS, p->block, p->offset_elems + from, n,
+                               ZT_READ, &piece, &fault));
     for (int64_t i = from; i < from + n; i++) {
-        const uint16_t *w = zt_region_at(z, &z->weights, p->block, p->offset_elems + i);
+        const uint16_t *w = zt_piece_at(&piece, p->offset_elems + i);
 
         CHECK(*w == code_of(values[i], r->j->dtype));
     }
+    DO(zt_state_commit(&piece, ZT_OK, &fault));
 }
 
 static void UNUSED get_weights(struct rank *r, float *out, int *num)
@@ -331,7 +367,7 @@ static void UNUSED get_weights(struct rank *r, float *out, int *num)
         const struct zt_param *p = r->model->params[i];
 
         CHECK(at + p->numel <= MAX_WEIGHTS);
-        DO(zt_zero_get(r->zero, p, 0, p->numel, out + at, &fault));
+        DO(zt_zero_get(r->zero, ZT_STATE_VALUE, p, 0, p->numel, out + at, &fault));
         check_rounding(r, p, out + at);
         at += (int)p->numel;
     }
@@ -355,7 +391,7 @@ static void UNUSED run_steps(struct rank *r, struct result *out)
         DO(zt_sum_f64(r->comm, &eval, 1, &fault));
         out->eval[s - 1] = eval;
     }
-    out->live_peak = zt_zero_live_peak(r->zero);
+    out->gathered_peak = zt_zero_gathered_peak(r->zero);
     /* right behind the last step, whose new weights may still be on their way */
     get_weights(r, out->weights, &out->num_weights);
     DO(zt_zero_fingerprint(r->zero, &out->fingerprint[r->j->steps - 1], &fault));
@@ -364,11 +400,11 @@ static void UNUSED run_steps(struct rank *r, struct result *out)
 /* The pools needed just what was planned, and nothing is left in them. */
 static void UNUSED check_plan(const struct rank *r)
 {
-    struct zt_zero_bytes b = zt_zero_measure(r->zero);
+    struct zt_state_bytes b = zt_zero_measure(r->zero).in[ZT_PLACE_DEVICE];
 
-    CHECK(b.live == r->live_bytes && b.transient == r->transient_bytes);
+    CHECK(b.gathered == r->gathered_bytes && b.transient == r->transient_bytes);
     CHECK(zt_pool_peak(r->pool) == r->pool_bytes && zt_pool_used(r->pool) == 0);
-    CHECK(!r->live_bytes || zt_pool_used(r->zero->live_pool) == 0);
+    CHECK(!r->gathered_bytes || zt_pool_used(r->zero->gathered_pool) == 0);
     CHECK(!r->transient_bytes || zt_pool_used(r->zero->transient_pool) == 0);
 }
 

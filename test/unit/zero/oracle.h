@@ -37,7 +37,7 @@ static void take_grads(struct oracle *o, float *out, bool first, zt_dtype dtype)
     for (int i = 0; i < o->r.model->num_blocks; i++) {
         struct zt_block *b = o->r.model->blocks[i];
 
-        if (b->frozen)
+        if (b->frozen || b->padded_elems == 0)
             continue;
         for (int64_t k = 0; k < b->padded_elems; k++)
             out[k] = round_to(first ? b->grads[k] : out[k] + b->grads[k], dtype);
@@ -135,7 +135,7 @@ static void oracle_step(struct oracle *o, int step, struct result *out)
     for (int i = 0; i < o->r.model->num_blocks; i++) {
         struct zt_block *b = o->r.model->blocks[i];
 
-        if (b->frozen)
+        if (b->frozen || b->padded_elems == 0)
             continue;
         memcpy(b->grads, from, (size_t)b->padded_elems * sizeof(float));
         for (int64_t k = 0; k < b->padded_elems; k++)

@@ -4,7 +4,7 @@
  * that hung would be ended by its alarm.
  */
 #include "test/unit/zero/job.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <signal.h>
 
@@ -206,7 +206,7 @@ static zt_err watch_and_fail(void *ctx, struct zt_block *b, bool backward,
     struct zt_zero *z = ctx;
     zt_err rc = zt_zero_hooks(z).block_enter(ctx, b, backward, f);
 
-    if (!rc && my_rank == 0 && z->pos == fails_at)
+    if (!rc && my_rank == 0 && z->call_index == fails_at)
         return zt_fault_set(f, ZT_E_PLUGIN, "rank 0 has had enough");
     return rc;
 }

@@ -1,0 +1,333 @@
+#include "common/message/event.h"
+
+#include "common/env.h"
+#include "common/message/frame.h"
+#include "common/json/line.h"
+#include "common/message/phase.h"
+#include "common/message/render.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define REQUEST_BYTES 8192 /* of requests that were received and not read yet */
+
+/* One per process, like the log: a rank has one supervisor, or one terminal. */
+static struct {
+    int rank;
+    _Atomic int fd;               /* control socket; -1: none, render here */
+    struct zt_phase_slot *phases; /* mapped, NULL: nobody reads them */
+    size_t phases_bytes;
+    struct zt_phase_slot *phase; /* ours */
+    struct zt_render *render;
+    struct zt_buf in;    /* received on the control socket: requests */
+    bool requests_ended; /* the socket is shut, or something else was received */
+} st = {.fd = -1};
+
+static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER; /* a frame at a time */
+
+/* The descriptor number in an environment variable, if it is open; closed on exec. */
+static int inherited_fd(const char *name)
+{
+    int64_t fd = -1;
+
+    if (zt_env_int(name, 0, 1 << 20, &fd, NULL) || fd < 0)
+        return -1;
+    if (fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+        return -1;
+    return (int)fd;
+}
+
+static void open_phases(void)
+{
+    int fd = inherited_fd("ZLAUNCH_STATE_FD");
+    int64_t slot = 0;
+    struct stat sb;
+    void *p;
+
+    if (fd < 0 || zt_env_int("LOCAL_RANK", 0, 1 << 20, &slot, NULL) ||
+        fstat(fd, &sb) < 0 ||
+        (size_t)sb.st_size < (size_t)(slot + 1) * sizeof(struct zt_phase_slot))
+        return;
+    p = mmap(NULL, (size_t)sb.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return;
+    st.phases = p;
+    st.phases_bytes = (size_t)sb.st_size;
+    st.phase = st.phases + slot;
+}
+
+static void open_render(int world)
+{
+    const char *format = getenv("ZLAUNCH_LOG_FORMAT");
+    const char *color = getenv("ZLAUNCH_COLOR");
+    zt_when when = !color                         ? ZT_WHEN_AUTO
+                   : strcmp(color, "always") == 0 ? ZT_WHEN_ALWAYS
+                   : strcmp(color, "never") == 0  ? ZT_WHEN_NEVER
+                                                  : ZT_WHEN_AUTO;
+    struct zt_render_config cfg = {
+        .out_fd = STDOUT_FILENO,
+        .err_fd = STDERR_FILENO,
+        .json = format && strcmp(format, "json") == 0,
+        .color = zt_env_color(STDERR_FILENO, when),
+        .tag = world > 1,
+        .level = zt_log_get_level(),
+        .who = "zworker",
+    };
+
+    cfg.live = !cfg.json && zt_env_live(STDERR_FILENO);
+    if (zt_render_open(&cfg, &st.render, NULL))
+        st.render = NULL;
+}
+
+/* The whole frame, or the channel is given up: half a frame would garble all that follow.
+ */
+static bool write_frame(const uint8_t *p, size_t n)
+{
+    while (n) {
+        ssize_t k = send(st.fd, p, n, MSG_NOSIGNAL);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) {
+            st.fd = -1;
+            return false;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+static bool send_frame(zt_frame_type type, const void *body, size_t n)
+{
+    struct zt_buf frame;
+    bool sent = false;
+
+    zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
+    pthread_mutex_lock(&sending);
+    if (st.fd >= 0 && zt_frame_put(&frame, type, body, n) == ZT_OK)
+        sent = write_frame(zt_buf_head(&frame), zt_buf_used(&frame));
+    pthread_mutex_unlock(&sending);
+    zt_buf_release(&frame);
+    return sent;
+}
+
+/* The sink of zt_log(). */
+static bool send_log(const char *line, size_t n)
+{
+    return send_frame(ZT_FRAME_LOG, line, n);
+}
+
+static void set_fd(int fd)
+{
+    pthread_mutex_lock(&sending);
+    st.fd = fd;
+    pthread_mutex_unlock(&sending);
+}
+
+void zt_event_open(int rank, int world)
+{
+    struct stat sb;
+    int fd;
+
+    zt_event_close();
+    st.rank = rank;
+    fd = inherited_fd("ZLAUNCH_CONTROL_FD");
+    if (fd >= 0 && (fstat(fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
+        fd = -1;
+    set_fd(fd);
+    zt_log_set_sink(send_log);
+    zt_buf_init(&st.in, REQUEST_BYTES);
+    st.requests_ended = fd < 0;
+    open_phases();
+    if (fd < 0)
+        open_render(world);
+}
+
+void zt_event_close(void)
+{
+    zt_render_close(st.render);
+    st.render = NULL;
+    zt_buf_release(&st.in);
+    st.requests_ended = true;
+    if (st.phases)
+        munmap(st.phases, st.phases_bytes);
+    st.phases = st.phase = NULL;
+    set_fd(-1); /* the descriptor stays: whoever set the variable owns it */
+}
+
+/* Takes the reference. */
+static void emit(json_t *ev)
+{
+    struct zt_buf body;
+
+    if (!ev)
+        return;
+    if (st.render) {
+        zt_render_event(st.render, st.rank, ev);
+        zt_render_drain(st.render);
+    } else {
+        zt_buf_init(&body, ZT_FRAME_MAX - 1);
+        if (zt_json_put(&body, ev) == ZT_OK)
+            send_frame(ZT_FRAME_EVENT, zt_buf_head(&body), zt_buf_used(&body));
+        zt_buf_release(&body);
+    }
+    json_decref(ev);
+}
+
+static json_t *make(const char *name)
+{
+    json_t *ev = json_object();
+
+    json_object_set_new(ev, "event", zt_json_text(name, strlen(name)));
+    return ev;
+}
+
+static void set_int(json_t *ev, const char *key, int64_t value)
+{
+    json_object_set_new(ev, key, json_integer(value));
+}
+
+static void set_real(json_t *ev, const char *key, double value)
+{
+    json_object_set_new(ev, key, zt_json_real(value));
+}
+
+void zt_event_phase(const char *phase)
+{
+    if (st.phase)
+        zt_phase_write(st.phase, phase);
+}
+
+void zt_event_collective(unsigned op, bool begins)
+{
+    if (st.phase)
+        zt_phase_set_collective(st.phase, op, begins);
+}
+
+static void set_metric(json_t *ev, const struct zt_metric_value *v)
+{
+    const char *name = v->metric->name;
+
+    switch (v->metric->type) {
+    case ZT_METRIC_INT:
+        set_int(ev, name, v->integer);
+        break;
+    case ZT_METRIC_REAL:
+        set_real(ev, name, v->real);
+        break;
+    case ZT_METRIC_TEXT:
+        json_object_set_new(ev, name, json_string(v->text));
+        break;
+    }
+}
+
+void zt_event_step(const struct zt_metric_value *values, int n)
+{
+    json_t *ev;
+
+    if (st.rank != 0)
+        return;
+    ev = make("step");
+    for (int i = 0; i < n; i++)
+        set_metric(ev, &values[i]);
+    emit(ev);
+}
+
+void zt_event_eval(const struct zt_eval_event *e)
+{
+    json_t *ev;
+
+    if (st.rank != 0)
+        return;
+    ev = make("eval");
+    set_int(ev, "step", e->step);
+    set_int(ev, "tokens", e->tokens);
+    set_real(ev, "loss", e->loss);
+    if (e->perplexity >= 0)
+        set_real(ev, "perplexity", e->perplexity);
+    if (e->bits_per_byte >= 0)
+        set_real(ev, "bits_per_byte", e->bits_per_byte);
+    emit(ev);
+}
+
+void zt_event_text(const char *kind, const char *text)
+{
+    json_t *ev = make(kind);
+
+    json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
+    emit(ev);
+}
+
+/* Take the first frame that was received. False: there is no complete request. */
+static bool take_request(struct zt_control_request *out)
+{
+    struct zt_frame f;
+    zt_err rc = zt_frame_peek(&st.in, &f, NULL);
+    json_t *o;
+
+    if (rc) {
+        st.requests_ended = rc != ZT_E_SHORT;
+        return false;
+    }
+    o = f.type == ZT_FRAME_REQUEST ? zt_json_object(f.body, f.body_bytes) : NULL;
+    out->id = zt_json_get_int(o, "id", 0);
+    snprintf(out->name, sizeof(out->name), "%s", zt_json_get_text(o, "request", "?"));
+    st.requests_ended = !o;
+    json_decref(o);
+    zt_frame_drop(&st.in, &f);
+    return !st.requests_ended;
+}
+
+bool zt_event_next_request(struct zt_control_request *out)
+{
+    uint8_t block[1024];
+    ssize_t k;
+
+    if (st.requests_ended || st.fd < 0)
+        return false;
+    if (take_request(out))
+        return true;
+    k = recv(st.fd, block, sizeof(block), MSG_DONTWAIT);
+    if (k <= 0) {
+        st.requests_ended = k == 0 || (errno != EAGAIN && errno != EINTR);
+        return false;
+    }
+    if (zt_buf_put(&st.in, block, (size_t)k)) {
+        st.requests_ended = true;
+        return false;
+    }
+    return take_request(out);
+}
+
+void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text)
+{
+    json_t *ev = make("answer");
+
+    set_int(ev, "id", request->id);
+    json_object_set_new(ev, "ok", json_boolean(ok));
+    json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
+    emit(ev);
+}
+
+void zt_event_fail(const struct zt_fault *fault)
+{
+    json_t *ev = make("fail");
+
+    json_object_set_new(ev, "code", json_string(zt_err_name(fault->code)));
+    set_int(ev, "exit_code", zt_err_exit_code(fault->code));
+    json_object_set_new(ev, "peer", json_boolean(fault->code == ZT_E_PEER));
+    json_object_set_new(ev, "text", zt_json_text(fault->text, strlen(fault->text)));
+    if (st.render && !zt_render_is_json(st.render))
+        zt_render_message(st.render, ZT_LOG_ERROR, "%s", fault->text);
+    emit(ev); /* as text this one is silent: the line above, or zlaunch's report, tells it
+               */
+}

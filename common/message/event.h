@@ -1,0 +1,57 @@
+/*
+ * event.h -- events of a rank for the person who started it: progress, results, failure.
+ *
+ * Started by zlaunch, events travel as frames over the control socket (descriptor in
+ * ZLAUNCH_CONTROL_FD) to the daemon and on to zlaunch, which renders them: one live line
+ * on a terminal, plain lines elsewhere, JSON lines with --log_format json. Without that
+ * descriptor the same renderer runs inside the rank itself. Lines of a JSON log
+ * (common/log.h) take the same way: whatever a rank prints on stdout and stderr is output
+ * and nothing else, even if it looks like an event. The phase goes into a page
+ * shared with the daemon (ZLAUNCH_STATE_FD), so telling it costs no system call.
+ * Every rank may make every call; steps and evaluations are sent by rank 0 alone.
+ * Threads:   one thread of the rank; log lines come from any.
+ * Failure:   events are best effort; they never fail a run.
+ */
+#ifndef COMMON_MESSAGE_EVENT_H
+#define COMMON_MESSAGE_EVENT_H
+
+#include "common/fault.h"
+#include "common/message/metrics.h"
+
+/* Set up from the environment; before any other call. */
+void zt_event_open(int rank, int world);
+void zt_event_close(void);
+
+/* What the rank is doing now ("plugin build", "train step 12"): named if it dies there.
+ */
+void zt_event_phase(const char *phase);
+/* A collective of kind `op` (a zt_comm_op) begins, or ends. Any thread, one at a time. */
+void zt_event_collective(unsigned op, bool begins);
+
+/* The metrics of a step: n values, as zt_step_metrics_measure() gives them. */
+void zt_event_step(const struct zt_metric_value *values, int n);
+
+struct zt_eval_event {
+    int64_t step, tokens;
+    double loss, perplexity, bits_per_byte; /* < 0: the loss is not per token, per byte */
+};
+void zt_event_eval(const struct zt_eval_event *ev);
+
+/* A named result: "sample" (generated text), "saved" (a path), "note" (a sentence), ...
+ */
+void zt_event_text(const char *kind, const char *text);
+
+/* A request that `zlaunch --ctl JOB save` passes to every rank of the running job. */
+struct zt_control_request {
+    int64_t id;
+    char name[16]; /* "save", "trace" */
+};
+/* Take the next request if one was received; never waits. Each has to be answered
+ * once. */
+bool zt_event_next_request(struct zt_control_request *out);
+void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text);
+
+/* The rank is about to exit with this failure; the supervisor shows the first one. */
+void zt_event_fail(const struct zt_fault *fault);
+
+#endif

@@ -1,0 +1,264 @@
+#include "common/message/metrics.h"
+
+#include "common/json/line.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+/* A function that copies a member of the stats. */
+#define COPY(name, member)                                                               \
+    static bool name(const struct zt_step_stats *s, struct zt_metric_value *v)           \
+    {                                                                                    \
+        v->member = s->name;                                                             \
+        return true;                                                                     \
+    }
+COPY(step, integer)
+COPY(total_steps, integer)
+COPY(loss, real)
+COPY(lr, real)
+COPY(grad_norm, real)
+COPY(samples, integer)
+COPY(skipped, integer)
+COPY(peak_device_bytes, integer)
+
+static bool tokens_per_s(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->tokens / s->seconds;
+    return true;
+}
+
+double zt_step_gemm_share(const struct zt_step_stats *s)
+{
+    return s->gemm_peak > 0 ? s->flops / s->seconds / s->gemm_peak : -1;
+}
+
+static bool gemm_share(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->real = zt_step_gemm_share(s);
+    return v->real >= 0;
+}
+
+static bool loss_scale(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->loss_scale;
+    return v->real > 0;
+}
+
+static bool eta_s(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    double left = (double)(s->total_steps - s->step);
+
+    v->real = s->steps_per_s > 0 ? left / s->steps_per_s : 0;
+    return true;
+}
+
+static bool fingerprint(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    snprintf(v->text, sizeof(v->text), "%016llx", (unsigned long long)s->fingerprint);
+    return s->has_fingerprint;
+}
+
+static const char *percent(char out[ZT_HUMAN], double value)
+{
+    snprintf(out, ZT_HUMAN, "%.0f%%", 100 * value);
+    return out;
+}
+
+/* ---- the table ---- */
+
+const struct zt_metric zt_step_metrics[] = {
+    {.name = "step",
+     .type = ZT_METRIC_INT,
+     .unit = "",
+     .help = "optimizer steps, from 1",
+     .measure = step,
+     .column = 1,
+     .format = "step %lld"},
+    {.name = "total_steps",
+     .type = ZT_METRIC_INT,
+     .unit = "",
+     .help = "steps of the run",
+     .measure = total_steps,
+     .column = 2,
+     .format = "/%lld",
+     .shown = ZT_SHOWN_POSITIVE},
+    {.name = "loss",
+     .type = ZT_METRIC_REAL,
+     .unit = "nats",
+     .help = "mean over the target tokens of the global batch",
+     .measure = loss,
+     .column = 3,
+     .format = "  loss %.4f"},
+    {.name = "lr",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "learning rate of the step",
+     .measure = lr,
+     .column = 4,
+     .format = "  lr %.3g"},
+    {.name = "grad_norm",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "2-norm of the gradient, before clipping",
+     .measure = grad_norm,
+     .column = 5,
+     .format = "  grad %.3g"},
+    {.name = "tokens_per_s",
+     .type = ZT_METRIC_REAL,
+     .unit = "tokens/s",
+     .help = "target tokens of all ranks, since the last report",
+     .measure = tokens_per_s,
+     .column = 6,
+     .format = "  %s tok/s",
+     .human = zt_human_count},
+    {.name = "samples",
+     .type = ZT_METRIC_INT,
+     .unit = "",
+     .help = "rows seen so far",
+     .measure = samples},
+    {.name = "skipped",
+     .type = ZT_METRIC_INT,
+     .unit = "",
+     .help = "steps so far whose gradients were not finite",
+     .measure = skipped,
+     .column = 10,
+     .format = "  skipped %lld",
+     .shown = ZT_SHOWN_POSITIVE},
+    {.name = "peak_device_bytes",
+     .type = ZT_METRIC_INT,
+     .unit = "bytes",
+     .help = "most memory of this rank so far",
+     .measure = peak_device_bytes,
+     .column = 8,
+     .format = "  mem %s",
+     .human = zt_human_bytes,
+     .shown = ZT_SHOWN_POSITIVE},
+    {.name = "gemm_share",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help =
+         "rate of matrix products over that of the GEMM baseline, once it was measured",
+     .measure = gemm_share,
+     .column = 7,
+     .format = "  %s of GEMM peak",
+     .human = percent,
+     .shown = ZT_SHOWN_NOT_NEGATIVE},
+    {.name = "loss_scale",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "with fp16",
+     .measure = loss_scale,
+     .column = 9,
+     .format = "  scale %g",
+     .shown = ZT_SHOWN_POSITIVE},
+    {.name = "eta_s",
+     .type = ZT_METRIC_REAL,
+     .unit = "s",
+     .help = "time that the rest of the run will take; 0 while it is not known",
+     .measure = eta_s,
+     .column = 12,
+     .format = "  eta %s",
+     .human = zt_human_seconds,
+     .shown = ZT_SHOWN_NOT_NEGATIVE},
+    {.name = "fingerprint",
+     .type = ZT_METRIC_TEXT,
+     .unit = "",
+     .help = "hash of the weights, 16 hex digits, every fingerprint_steps",
+     .measure = fingerprint,
+     .column = 11,
+     .format = "  fingerprint %s"},
+    {.name = NULL},
+};
+
+int zt_step_metrics_measure(const struct zt_step_stats *s,
+                            struct zt_metric_value values[ZT_MAX_METRICS])
+{
+    int n = 0;
+
+    for (const struct zt_metric *m = zt_step_metrics; m->name && n < ZT_MAX_METRICS;
+         m++) {
+        values[n] = (struct zt_metric_value){.metric = m};
+        n += m->measure(s, &values[n]);
+    }
+    return n;
+}
+
+/* ---- the progress line ---- */
+
+/* The next column's metric; NULL: that was the last. */
+static const struct zt_metric *next_column(int column)
+{
+    const struct zt_metric *next = NULL;
+
+    for (const struct zt_metric *m = zt_step_metrics; m->name; m++)
+        if (m->column > column && (!next || m->column < next->column))
+            next = m;
+    return next;
+}
+
+static bool is_shown(const struct zt_metric *m, double value)
+{
+    return m->shown == ZT_SHOWN_ALWAYS ||
+           (m->shown == ZT_SHOWN_POSITIVE ? value > 0 : value >= 0);
+}
+
+/* One field of the event as text. */
+static void print_field(const struct zt_metric *m, const json_t *event, char *out,
+                        size_t cap)
+{
+    double real = zt_json_get_real(event, m->name, NAN);
+    int64_t integer = zt_json_get_int(event, m->name, 0);
+    char text[ZT_HUMAN];
+
+    *out = 0;
+    if (!json_object_get(event, m->name))
+        return;
+    if (m->type == ZT_METRIC_INT)
+        real = (double)integer;
+    if (m->type != ZT_METRIC_TEXT && !is_shown(m, real))
+        return;
+    if (m->human)
+        snprintf(out, cap, m->format, m->human(text, real));
+    else if (m->type == ZT_METRIC_TEXT)
+        snprintf(out, cap, m->format, zt_json_get_text(event, m->name, ""));
+    else if (m->type == ZT_METRIC_INT)
+        snprintf(out, cap, m->format, (long long)integer);
+    else
+        snprintf(out, cap, m->format, real);
+}
+
+void zt_metrics_line(const json_t *event, char *line, size_t cap)
+{
+    const struct zt_metric *m = NULL;
+    size_t at = 0;
+
+    *line = 0;
+    while (at + 1 < cap && (m = next_column(m ? m->column : 0))) {
+        print_field(m, event, line + at, cap - at);
+        at += strlen(line + at);
+    }
+}
+
+/* ---- docs ---- */
+
+void zt_metrics_print_markdown(FILE *out)
+{
+    fputs(
+        "# Metrics\n\nWhat a run reports of its steps: fields of the JSON event `step` "
+        "(`--log_format json`), in this order. Those with a column are on the progress "
+        "line. Made from the table in `common/message/metrics.c` by `zworker --print_man "
+        "metrics`.\n\n| metric | type | unit | column | meaning |\n"
+        "| --- | --- | --- | --- | --- |\n",
+        out);
+    for (const struct zt_metric *m = zt_step_metrics; m->name; m++) {
+        static const char *const types[] = {"integer", "number", "text"};
+
+        fprintf(out, "| `%s` | %s | %s | ", m->name, types[m->type], m->unit);
+        if (m->column)
+            fprintf(out, "%d", m->column);
+        fprintf(out, " | %s |\n", m->help);
+    }
+}

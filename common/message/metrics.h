@@ -1,0 +1,94 @@
+/*
+ * metrics.h -- what is reported of training steps: one table, a row for each metric.
+ *
+ *      engine --struct zt_step_stats--> rows: values --> sinks (worker/monitor)
+ *                                                          \--> JSON event --> launcher:
+ *                                                               progress line, by the rows
+ *
+ * A row says name, unit and meaning, computes the value from what the engine measured, and
+ * prints it. The order of the table is that of the fields of the JSON event.
+ * Threads: const.
+ */
+#ifndef COMMON_MESSAGE_METRICS_H
+#define COMMON_MESSAGE_METRICS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "common/human.h"
+#include "include/zlaunch/types.h"
+
+/* What the engine measured. tokens, seconds and flops are since the last report. */
+struct zt_step_stats {
+    int64_t step, total_steps; /* step counts from 1 */
+    double loss;               /* mean over the global batch's target tokens, nats */
+    double lr, grad_norm;
+    double tokens;      /* targets, of all ranks */
+    double seconds;     /* > 0 */
+    double flops;       /* of this rank's matrix products */
+    double gemm_peak;   /* FLOP/s of the GEMM baseline; 0: not measured */
+    double loss_scale;  /* fp16; 0: none */
+    double steps_per_s; /* of the run so far; 0: not known */
+    int64_t samples;    /* rows seen so far */
+    int64_t skipped;    /* steps so far that changed nothing */
+    int64_t peak_device_bytes;
+    uint64_t fingerprint; /* of the weights */
+    bool has_fingerprint;
+};
+
+typedef enum zt_metric_type {
+    ZT_METRIC_INT,
+    ZT_METRIC_REAL,
+    ZT_METRIC_TEXT
+} zt_metric_type;
+
+struct zt_metric_value {
+    const struct zt_metric *metric;
+    int64_t integer; /* the one that the metric's type says */
+    double real;
+    char text[24];
+};
+
+/* Which values the progress line shows. */
+typedef enum zt_metric_shown {
+    ZT_SHOWN_ALWAYS,
+    ZT_SHOWN_POSITIVE, /* > 0 */
+    ZT_SHOWN_NOT_NEGATIVE,
+} zt_metric_shown;
+
+struct zt_metric {
+    const char *name; /* in the JSON event, and for every sink */
+    zt_metric_type type;
+    const char *unit; /* "" where it has none */
+    const char *help;
+
+    /* The value; false: this step has none. */
+    bool (*measure)(const struct zt_step_stats *s, struct zt_metric_value *v);
+
+    /* The progress line: columns ascend; 0: it is not shown there. */
+    int column;
+    zt_metric_shown shown;
+    const char
+        *format; /* of a long long, a double or a string, with what stands before it */
+    const char *(*human)(char out[ZT_HUMAN], double value); /* then `format` has a %s */
+};
+
+/* The last row has no name. */
+extern const struct zt_metric zt_step_metrics[];
+#define ZT_MAX_METRICS 64
+
+/* All values that there are, in the order of the table; returns how many. */
+int zt_step_metrics_measure(const struct zt_step_stats *s,
+                            struct zt_metric_value values[ZT_MAX_METRICS]);
+
+/* The progress line of an event "step"; cut at `cap` bytes. Fields that are missing are
+ * left out. */
+void zt_metrics_line(const json_t *event, char *line, size_t cap);
+
+/* The table for docs/METRICS.md. */
+void zt_metrics_print_markdown(FILE *out);
+
+/* The rate of matrix products as a share of the baseline's; -1: not known. */
+double zt_step_gemm_share(const struct zt_step_stats *s);
+
+#endif

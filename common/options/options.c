@@ -1,0 +1,641 @@
+#include "common/options/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/suggest.h"
+
+struct zt_args {
+    const struct zt_option *table;
+    struct zt_value *values; /* one a row of the table */
+    struct zt_args_misuse *misuse;
+    struct zt_text_arena arena;
+};
+
+/* The first question for an option that was wrong; readers of any thread may ask it. */
+struct zt_args_misuse {
+    atomic_flag taken;  /* somebody writes the text, or has written it */
+    atomic_bool is_set; /* the text is whole */
+    char text[1024];
+};
+
+/* ---- numbers ---- */
+
+bool zt_parse_double(const char *text, double *out)
+{
+    char *end;
+    double d;
+
+    if (!*text || strspn(text, "+-.0123456789eE") != strlen(text))
+        return false;
+    d = strtod(text, &end);
+    if (*end || end == text || !isfinite(d))
+        return false;
+    *out = d;
+    return true;
+}
+
+bool zt_parse_int64(const char *text, int64_t *out)
+{
+    char *end;
+    long long i;
+    double d;
+
+    if (!*text || isspace((unsigned char)*text))
+        return false;
+    errno = 0;
+    i = strtoll(text, &end, 10);
+    if (!*end && end != text) {
+        if (errno)
+            return false;
+        *out = i;
+        return true;
+    }
+    if (!zt_parse_double(text, &d) || d != floor(d) || fabs(d) >= 0x1p63)
+        return false;
+    *out = (int64_t)d;
+    return true;
+}
+
+bool zt_parse_bool(const char *text, bool *out)
+{
+    static const char *const words[] = {"false", "true", "no", "yes",
+                                        "off",   "on",   "0",  "1"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (!strcasecmp(text, words[i])) {
+            *out = i & 1;
+            return true;
+        }
+    return false;
+}
+
+void zt_format_double(double value, char out[ZT_DOUBLE_TEXT])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, ZT_DOUBLE_TEXT, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
+}
+
+/* ---- names ---- */
+
+static char fold_dash(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+/* Is text[0..n) this name? */
+static bool same_name(const char *name, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!name[i] || fold_dash(name[i]) != fold_dash(text[i]))
+            return false;
+    return !name[n];
+}
+
+static int find_row(const zt_args *a, const char *text, size_t n)
+{
+    for (int i = 0; a->table[i].name; i++) {
+        const struct zt_option *o = &a->table[i];
+
+        if (same_name(o->name, text, n) || (o->alias && same_name(o->alias, text, n)))
+            return i;
+    }
+    return -1;
+}
+
+static int find_letter(const zt_args *a, char letter)
+{
+    for (int i = 0; a->table[i].name; i++)
+        if (a->table[i].letter == letter)
+            return i;
+    return -1;
+}
+
+const char *zt_args_find(const zt_args *args, const char *name)
+{
+    int row = find_row(args, name, strlen(name));
+
+    return row < 0 ? NULL : args->table[row].name;
+}
+
+const struct zt_option *zt_args_table(const zt_args *args)
+{
+    return args->table;
+}
+
+/* ---- values ---- */
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        if (!strncmp(c, text, n) && (c[n] == '|' || !c[n]))
+            return true;
+    }
+    return false;
+}
+
+static const char *nearest_choice(struct zt_text_arena *arena, const char *choices,
+                                  const char *text)
+{
+    struct zt_suggest s;
+
+    zt_suggest_init(&s, text);
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        zt_suggest_offer(&s, zt_text_arena_copy(arena, c, strcspn(c, "|")));
+    }
+    return zt_suggest_best(&s);
+}
+
+static void bad_number(const struct zt_option *o, zt_err code, const char *text,
+                       const char *where, struct zt_problems *report)
+{
+    char lo[ZT_DOUBLE_TEXT], hi[ZT_DOUBLE_TEXT];
+    const char *kind = o->kind == ZT_OPT_INT ? "whole number" : "number";
+
+    zt_format_double(o->min, lo);
+    zt_format_double(o->max, hi);
+    if (o->min == 0 && o->max == 0)
+        zt_problems_add(report, code, "%s: \"%s\" is no %s", where, text, kind);
+    else if (o->max >= 1e12)
+        zt_problems_add(report, code, "%s: \"%s\" is no %s of at least %s", where, text,
+                        kind, lo);
+    else
+        zt_problems_add(report, code, "%s: \"%s\" is no %s from %s to %s", where, text,
+                        kind, lo, hi);
+}
+
+static bool in_range(const struct zt_option *o, double d)
+{
+    return (o->min == 0 && o->max == 0) || (d >= o->min && d <= o->max);
+}
+
+static zt_err code_of(zt_from from)
+{
+    return from == ZT_FROM_FILE ? ZT_E_CONFIG : ZT_E_USAGE;
+}
+
+/* Read text as the option's kind; false after a problem. */
+static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
+                        const char *where, struct zt_value *v, struct zt_problems *report)
+{
+    zt_err code = code_of(v->from);
+    const char *near;
+
+    v->text = zt_text_arena_copy(&a->arena, text, strlen(text));
+    switch (o->kind) {
+    case ZT_OPT_FLAG:
+        if (zt_parse_bool(text, &v->boolean))
+            return true;
+        zt_problems_add(report, code, "%s: \"%s\" is neither true nor false", where,
+                        text);
+        return false;
+    case ZT_OPT_INT:
+        if (zt_parse_int64(text, &v->integer) && in_range(o, (double)v->integer))
+            return true;
+        bad_number(o, code, text, where, report);
+        return false;
+    case ZT_OPT_FLOAT:
+        if (zt_parse_double(text, &v->real) && in_range(o, v->real))
+            return true;
+        bad_number(o, code, text, where, report);
+        return false;
+    case ZT_OPT_CHOICE:
+        if (is_choice(o->choices, text))
+            return true;
+        near = nearest_choice(report->arena, o->choices, text);
+        zt_problems_add(report, code, "%s: \"%s\" is none of %s%s%s%s", where, text,
+                        o->choices, near ? "; did you mean " : "", near ? near : "",
+                        near ? "?" : "");
+        return false;
+    case ZT_OPT_STRING:
+    case ZT_OPT_LIST:
+        break;
+    }
+    return true;
+}
+
+static const char *const empty_list[] = {NULL};
+
+static void add_to_list(zt_args *a, struct zt_value *v, const char *text)
+{
+    size_t n = 0;
+    const char **list;
+
+    while (v->list[n])
+        n++;
+    list = zt_text_arena_alloc(&a->arena, (n + 2) * sizeof(*list));
+    if (!list)
+        return;
+    memcpy(list, v->list, n * sizeof(*list));
+    list[n] = zt_text_arena_copy(&a->arena, text, strlen(text));
+    v->list = list;
+}
+
+/* Set a row from texts (one, or several for a list) if nothing stronger has set it;
+ * false: it stays what it was. */
+static bool set_value(zt_args *a, int row, const char *const *texts, int num_texts,
+                      zt_from from, const char *where, struct zt_problems *report)
+{
+    const struct zt_option *o = &a->table[row];
+    struct zt_value *old = &a->values[row], v = {.from = from, .list = empty_list};
+
+    if (old->from > from)
+        return false;
+    if (o->refused) {
+        zt_problems_add(report, code_of(from), "%s: not in this version: %s", where,
+                        o->refused);
+        return false;
+    }
+    v.where = zt_text_arena_copy(&a->arena, where, strlen(where));
+    if (o->kind == ZT_OPT_LIST) {
+        if (old->from == from)
+            v.list = old->list;
+        for (int i = 0; i < num_texts; i++)
+            add_to_list(a, &v, texts[i]);
+        v.text = v.list[0];
+    } else if (num_texts != 1) {
+        zt_problems_add(report, code_of(from), "%s: one value is wanted, not %d", where,
+                        num_texts);
+        return false;
+    } else if (!parse_value(a, o, texts[0], where, &v, report)) {
+        return false;
+    }
+    v.origin = v.where;
+    *old = v;
+    return true;
+}
+
+void zt_args_set_from_file(zt_args *args, const char *name, const char *const *texts,
+                           int num_texts, const char *where, const char *origin,
+                           struct zt_problems *report)
+{
+    int row = find_row(args, name, strlen(name));
+
+    if (row >= 0 && set_value(args, row, texts, num_texts, ZT_FROM_FILE, where, report))
+        args->values[row].origin =
+            zt_text_arena_copy(&args->arena, origin, strlen(origin));
+}
+
+void zt_args_set_default(zt_args *args, const char *name, const char *text,
+                         const char *where, struct zt_problems *report)
+{
+    int row = find_row(args, name, strlen(name));
+
+    if (row >= 0)
+        set_value(args, row, &text, 1, ZT_FROM_DEFAULT, where, report);
+}
+
+zt_err zt_args_open(const struct zt_option *table, zt_args **out, struct zt_fault *fault)
+{
+    struct zt_args *a = calloc(1, sizeof(*a));
+    struct zt_problems report;
+    size_t n = 0;
+
+    while (table[n].name)
+        n++;
+    if (a) {
+        a->values = calloc(n + 1, sizeof(*a->values));
+        a->misuse = calloc(1, sizeof(*a->misuse));
+    }
+    if (!a || !a->values || !a->misuse) {
+        zt_args_close(a);
+        return zt_fault_set(fault, ZT_E_NOMEM, "options: no host memory");
+    }
+    a->table = table;
+    zt_problems_init(&report, &a->arena);
+    for (size_t i = 0; i < n; i++) {
+        struct zt_value *v = &a->values[i];
+
+        *v = (struct zt_value){
+            .where = "default", .origin = "default", .list = empty_list};
+        if (!table[i].def)
+            continue;
+        if (table[i].kind == ZT_OPT_LIST)
+            add_to_list(a, v, table[i].def);
+        else
+            parse_value(a, &table[i], table[i].def, table[i].name, v, &report);
+    }
+    if (report.num_problems || a->arena.failed) {
+        zt_err rc = zt_problems_end(&report, fault);
+
+        rc = zt_fault_context(fault, rc == ZT_E_USAGE ? ZT_E_ARG : rc,
+                              "the default of an option");
+        zt_args_close(a);
+        return rc == ZT_E_USAGE ? ZT_E_ARG : rc;
+    }
+    *out = a;
+    return ZT_OK;
+}
+
+void zt_args_close(zt_args *args)
+{
+    if (!args)
+        return;
+    zt_text_arena_release(&args->arena);
+    free(args->values);
+    free(args->misuse);
+    free(args);
+}
+
+/* ---- command line ---- */
+
+struct word_reader {
+    zt_args *const *sets;
+    int num_sets, argc, at;
+    char *const *argv;
+    struct zt_problems *report;
+};
+
+/* Is this word an option rather than a value? "-3" and "-" are values. */
+static bool is_option(const char *word)
+{
+    double d;
+
+    return word[0] == '-' && word[1] && !zt_parse_double(word, &d);
+}
+
+static void unknown_option(struct word_reader *r, const char *word, size_t n)
+{
+    const char *best;
+    struct zt_suggest s;
+
+    zt_suggest_init(&s, zt_text_arena_copy(r->report->arena, word, n));
+    for (int k = 0; k < r->num_sets; k++)
+        for (const struct zt_option *o = r->sets[k]->table; o->name; o++) {
+            zt_suggest_offer(&s, o->name);
+            if (o->alias)
+                zt_suggest_offer(&s, o->alias);
+        }
+    best = zt_suggest_best(&s);
+    if (best)
+        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; did you mean --%s?",
+                        s.word, best);
+    else
+        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; see --help",
+                        s.word);
+    /* its value, if it has one, is no second problem */
+    if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
+        !is_option(r->argv[r->at + 1]))
+        r->at++;
+}
+
+/* The option is at argv[at]; `value` is what stands behind '=', or NULL. */
+static void parse_option(struct word_reader *r, zt_args *a, int row, bool negated,
+                         const char *value)
+{
+    const struct zt_option *o = &a->table[row];
+    const char *where = zt_text_arena_printf(r->report->arena, "--%s", o->name);
+    bool boolean;
+    int first = r->at + 1, n = 0;
+
+    if (negated) {
+        if (value)
+            zt_problems_add(r->report, ZT_E_USAGE, "--no_%s takes no value", o->name);
+        else
+            set_value(a, row, (const char *[]){"false"}, 1, ZT_FROM_FLAG, where,
+                      r->report);
+        return;
+    }
+    if (value) {
+        set_value(a, row, &value, 1, ZT_FROM_FLAG, where, r->report);
+        return;
+    }
+    if (o->kind == ZT_OPT_FLAG) {
+        const char *next = first < r->argc ? r->argv[first] : "";
+        bool word = zt_parse_bool(next, &boolean) && isalpha((unsigned char)*next);
+
+        r->at += word;
+        set_value(a, row, (const char *[]){word ? next : "true"}, 1, ZT_FROM_FLAG, where,
+                  r->report);
+        return;
+    }
+    while (first + n < r->argc && !is_option(r->argv[first + n]) &&
+           (o->kind == ZT_OPT_LIST || n < 1))
+        n++;
+    if (!n && o->kind == ZT_OPT_STRING && first < r->argc &&
+        strncmp(r->argv[first], "--", 2) != 0)
+        n = 1; /* text may begin with one dash */
+    r->at += n;
+    if (n)
+        set_value(a, row, (const char *const *)&r->argv[first], n, ZT_FROM_FLAG, where,
+                  r->report);
+    else
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: a value is missing%s%s", where,
+                        zt_option_value_word(o) ? ": " : "",
+                        zt_option_value_word(o) ? zt_option_value_word(o) : "");
+}
+
+static void long_option(struct word_reader *r, const char *word)
+{
+    size_t n = strcspn(word, "=");
+    const char *value = word[n] ? word + n + 1 : NULL;
+
+    for (int k = 0; k < r->num_sets; k++) {
+        int row = find_row(r->sets[k], word, n);
+
+        if (row >= 0) {
+            parse_option(r, r->sets[k], row, false, value);
+            return;
+        }
+    }
+    for (int k = 0; k < r->num_sets && n > 3 && same_name("no_", word, 3); k++) {
+        int row = find_row(r->sets[k], word + 3, n - 3);
+
+        if (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG) {
+            parse_option(r, r->sets[k], row, true, value);
+            return;
+        }
+    }
+    unknown_option(r, word, n);
+}
+
+/* "-v", "-vq", "-H FILE", "-HFILE" */
+static void parse_letters(struct word_reader *r, const char *word)
+{
+    for (const char *c = word + 1; *c; c++) {
+        int row = -1, k;
+
+        for (k = 0; k < r->num_sets && row < 0; k++)
+            row = find_letter(r->sets[k], *c);
+        if (row < 0) {
+            zt_problems_add(r->report, ZT_E_USAGE,
+                            "-%c: unknown option in \"%s\"; see --help", *c, word);
+            return;
+        }
+        if (r->sets[k - 1]->table[row].kind == ZT_OPT_FLAG) {
+            set_value(r->sets[k - 1], row, (const char *[]){"true"}, 1, ZT_FROM_FLAG,
+                      zt_text_arena_printf(r->report->arena, "-%c", *c), r->report);
+            continue;
+        }
+        parse_option(r, r->sets[k - 1], row, false, c[1] ? c + 1 : NULL);
+        return;
+    }
+}
+
+void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
+                        int *rest, struct zt_problems *report)
+{
+    struct word_reader r = {
+        .sets = sets, .num_sets = num_sets, .argc = argc, .argv = argv, .report = report};
+
+    for (; r.at < argc; r.at++) {
+        const char *word = argv[r.at];
+
+        if (!strncmp(word, "--", 2) && word[2])
+            long_option(&r, word + 2);
+        else if (rest && (!is_option(word) || !strcmp(word, "--")))
+            break;
+        else if (is_option(word) && word[1] != '-')
+            parse_letters(&r, word);
+        else
+            zt_problems_add(report, ZT_E_USAGE,
+                            "\"%s\": a word that belongs to no option", word);
+    }
+    if (rest)
+        *rest = r.at;
+}
+
+/* ---- environment ---- */
+
+void zt_args_read_env(zt_args *args, struct zt_problems *report)
+{
+    for (int i = 0; args->table[i].name; i++) {
+        char name[128];
+        const char *text, *one[1], *colon;
+        size_t n = 8;
+
+        snprintf(name, sizeof(name), "ZLAUNCH_%s", args->table[i].name);
+        for (; name[n]; n++)
+            name[n] = (char)toupper((unsigned char)fold_dash(name[n]));
+        text = getenv(name);
+        if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
+            continue;
+        for (; args->table[i].kind == ZT_OPT_LIST && (colon = strchr(text, ':'));
+             text = colon + 1) {
+            one[0] = zt_text_arena_copy(report->arena, text, (size_t)(colon - text));
+            set_value(args, i, one, 1, ZT_FROM_ENV, name, report);
+        }
+        one[0] = text;
+        set_value(args, i, one, 1, ZT_FROM_ENV, name, report);
+    }
+}
+
+/* ---- reading by name ---- */
+
+static const struct zt_value empty_value = {
+    .where = "default", .origin = "default", .list = empty_list};
+
+/* Remember `text` as what was wrong, unless something was wrong before. */
+static void note_misuse(const zt_args *args, const char *text)
+{
+    struct zt_args_misuse *m = args->misuse;
+
+    if (atomic_flag_test_and_set(&m->taken))
+        return;
+    snprintf(m->text, sizeof(m->text), "%s", text);
+    atomic_store(&m->is_set, true);
+}
+
+static void note_unknown(const zt_args *args, const char *name)
+{
+    char text[sizeof(args->misuse->text)];
+    size_t n = (size_t)snprintf(text, sizeof(text),
+                                "it asks for the option \"%s\", which is not in its "
+                                "table; there ",
+                                name);
+
+    if (!args->table[0].name)
+        snprintf(text + n, sizeof(text) - n, "are none");
+    for (int i = 0; args->table[i].name && n < sizeof(text); i++)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", i ? ", " : "are ",
+                              args->table[i].name);
+    note_misuse(args, text);
+}
+
+const char *zt_args_misuse(const zt_args *args)
+{
+    return atomic_load(&args->misuse->is_set) ? args->misuse->text : NULL;
+}
+
+static int row_of(const zt_args *args, const char *name)
+{
+    int row;
+
+    assert(args && "zt_args_*() without the handle that zt_model_args() gives");
+    row = find_row(args, name, strlen(name));
+    if (row < 0)
+        note_unknown(args, name);
+    return row;
+}
+
+const struct zt_value *zt_args_value(const zt_args *args, const char *name)
+{
+    int row = row_of(args, name);
+
+    return row < 0 ? &empty_value : &args->values[row];
+}
+
+/* The value when the option is of one of these kinds, a bit each. */
+static const struct zt_value *read_kind(const zt_args *args, const char *name,
+                                        unsigned kinds, const char *function)
+{
+    static const char *const names[] = {
+        [ZT_OPT_FLAG] = "a flag",     [ZT_OPT_INT] = "a whole number",
+        [ZT_OPT_FLOAT] = "a number",  [ZT_OPT_STRING] = "a string",
+        [ZT_OPT_CHOICE] = "a choice", [ZT_OPT_LIST] = "a list",
+    };
+    int row = row_of(args, name);
+    char text[256];
+
+    if (row >= 0 && kinds & 1u << args->table[row].kind)
+        return &args->values[row];
+    if (row >= 0) {
+        snprintf(text, sizeof(text),
+                 "it reads the option \"%s\" with %s(), but its table says that it is %s",
+                 name, function, names[args->table[row].kind]);
+        note_misuse(args, text);
+    }
+    return &empty_value;
+}
+
+bool zt_args_flag(const zt_args *args, const char *name)
+{
+    return read_kind(args, name, 1u << ZT_OPT_FLAG, __func__)->boolean;
+}
+
+int64_t zt_args_int(const zt_args *args, const char *name)
+{
+    return read_kind(args, name, 1u << ZT_OPT_INT, __func__)->integer;
+}
+
+double zt_args_float(const zt_args *args, const char *name)
+{
+    return read_kind(args, name, 1u << ZT_OPT_FLOAT, __func__)->real;
+}
+
+const char *zt_args_string(const zt_args *args, const char *name)
+{
+    return read_kind(args, name,
+                     1u << ZT_OPT_STRING | 1u << ZT_OPT_CHOICE | 1u << ZT_OPT_LIST,
+                     __func__)
+        ->text;
+}
+
+bool zt_args_given(const zt_args *args, const char *name)
+{
+    return zt_args_value(args, name)->from != ZT_FROM_DEFAULT;
+}

@@ -1,0 +1,199 @@
+/* print.c -- help, man page and completion from option tables. */
+#include <string.h>
+#include <unistd.h>
+
+#include "common/env.h"
+#include "common/options/options.h"
+
+#define SIGN_BYTES 160
+
+const char *zt_option_value_word(const struct zt_option *o)
+{
+    return o->kind == ZT_OPT_FLAG || o->value ? o->value : o->choices;
+}
+
+/* "-H, --hostfile FILE", "--eval_file, --validation_file FILE..." */
+static void signature(const struct zt_option *o, char out[SIGN_BYTES])
+{
+    const char *value = o->kind == ZT_OPT_FLAG ? NULL : zt_option_value_word(o);
+    char letter[8] = "";
+
+    if (o->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    snprintf(out, SIGN_BYTES, "%s--%s%s%s%s%s", letter, o->name, o->alias ? ", --" : "",
+             o->alias ? o->alias : "", value ? " " : "", value ? value : "");
+}
+
+/* A default that says something: not "0", "-1" or "". */
+static const char *shown_default(const struct zt_option *o)
+{
+    if (!o->def || !*o->def || !strcmp(o->def, "0") || !strcmp(o->def, "-1"))
+        return NULL;
+    return o->def;
+}
+
+/* Words of `text` from column `at`, wrapped at `width`, further lines at `indent`. */
+static void print_wrapped(FILE *out, const char *text, int at, int indent, int width)
+{
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+
+        if (at + n + 1 > width && at > indent) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        }
+        if (at > indent) {
+            fputc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", n, text);
+        at += n;
+        text += n;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_row(FILE *out, const struct zt_option *o, int width)
+{
+    const int indent = 34;
+    const char *def = shown_default(o);
+    char sign[SIGN_BYTES], text[512];
+    int at;
+
+    signature(o, sign);
+    at = fprintf(out, "  %s", sign);
+    if (at > indent - 2)
+        fprintf(out, "\n%*s", indent, "");
+    else
+        fprintf(out, "%*s", indent - at, "");
+    snprintf(text, sizeof(text), "%s%s%s%s", o->refused ? o->refused : o->help,
+             def ? " (default: " : "", def ? def : "", def ? ")" : "");
+    print_wrapped(out, text, indent, indent, width);
+}
+
+static int width_of(FILE *out)
+{
+    int columns = zt_env_columns(fileno(out));
+
+    return columns < 60 ? 60 : columns > 110 ? 110 : columns;
+}
+
+void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table)
+{
+    int width = width_of(out);
+
+    if (title)
+        fprintf(out, "%s:\n", title);
+    for (const struct zt_option *o = table; o->name; o++) {
+        if (o->group)
+            fprintf(out, "%s%s:\n", !title && o == table ? "" : "\n", o->group);
+        print_row(out, o, width);
+    }
+}
+
+/* ---- man page ---- */
+
+static void print_roff(FILE *out, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\\')
+            fputs("\\e", out);
+        else if (*s == '-')
+            fputs("\\-", out);
+        else
+            fputc(*s, out);
+    }
+}
+
+void zt_options_print_man(FILE *out, const struct zt_option *table)
+{
+    for (const struct zt_option *o = table; o->name; o++) {
+        const char *def = shown_default(o);
+        char sign[SIGN_BYTES];
+
+        if (o->group)
+            fprintf(out, ".SS %s\n", o->group);
+        signature(o, sign);
+        fputs(".TP\n.B ", out);
+        print_roff(out, sign);
+        fputc('\n', out);
+        print_roff(out, o->help);
+        if (def) {
+            fputs(" (default: ", out);
+            print_roff(out, def);
+            fputc(')', out);
+        }
+        fputs(".\n", out);
+        if (o->refused) {
+            fputs("Refused: ", out);
+            print_roff(out, o->refused);
+            fputs(".\n", out);
+        }
+    }
+}
+
+/* ---- completion ---- */
+
+void zt_options_print_bash(FILE *out, const char *program, const struct zt_option *table)
+{
+    fprintf(out, "_%s() {\n    local cur=${COMP_WORDS[COMP_CWORD]}\n", program);
+    fprintf(out, "    case ${COMP_WORDS[COMP_CWORD-1]} in\n");
+    for (const struct zt_option *o = table; o->name; o++) {
+        if (o->kind != ZT_OPT_CHOICE)
+            continue;
+        fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W '", o->name);
+        for (const char *c = o->choices; *c; c++)
+            fputc(*c == '|' ? ' ' : *c, out);
+        fprintf(out, "' -- \"$cur\"); return ;;\n");
+    }
+    fprintf(out, "    esac\n    if [[ $cur == -* ]]; then\n"
+                 "        mapfile -t COMPREPLY < <(compgen -W '");
+    for (const struct zt_option *o = table; o->name; o++)
+        if (!o->refused)
+            fprintf(out, "%s--%s", o == table ? "" : " ", o->name);
+    fprintf(out,
+            "' -- \"$cur\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- "
+            "\"$cur\")\n    fi\n}\ncomplete -o filenames -F _%s %s\n",
+            program, program);
+}
+
+/* Text inside '...[...]' of a zsh specification. */
+static void zsh_text(FILE *out, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\'')
+            fputs("'\\''", out);
+        else if (strchr("[]:\\", *s))
+            fprintf(out, "\\%c", *s);
+        else
+            fputc(*s, out);
+    }
+}
+
+void zt_options_print_zsh(FILE *out, const char *program, const struct zt_option *table)
+{
+    fprintf(out, "#compdef %s\n_arguments \\\n", program);
+    for (const struct zt_option *o = table; o->name; o++) {
+        if (o->refused)
+            continue;
+        fprintf(out, "  '%s--%s[", o->kind == ZT_OPT_LIST ? "*" : "", o->name);
+        zsh_text(out, o->help);
+        fputc(']', out);
+        if (o->kind != ZT_OPT_FLAG) {
+            fputc(':', out);
+            zsh_text(out, zt_option_value_word(o) ? zt_option_value_word(o) : "value");
+            fputc(':', out);
+        }
+        if (o->kind == ZT_OPT_CHOICE && o->choices) {
+            fputc('(', out);
+            for (const char *c = o->choices; *c; c++)
+                fputc(*c == '|' ? ' ' : *c, out);
+            fputc(')', out);
+        } else if (o->flags & ZT_OPTION_PATH) {
+            fputs("_files", out);
+        }
+        fputs("' \\\n", out);
+    }
+    fputs("  '*:file:_files'\n", out);
+}

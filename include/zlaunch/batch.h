@@ -1,0 +1,75 @@
+/*
+ * batch.h -- what a model is fed: fields, each with a name, a type and a shape.
+ *
+ * `build` declares them. Before a run the data are asked for each field by name; a
+ * required one that they cannot offer is an error that names it. In `forward`
+ * zt_batch_field() gives the field of the micro-batch at hand.
+ *
+ * Token data offer:
+ *   "tokens"   (B, T) i32   the row's tokens
+ *   "targets"  (B, T) i32   the token after each
+ *   "lengths"  (B) i32      how many tokens of the row are data; the rest is padding
+ * A plugin that declares no field gets zt_model_language_fields().
+ */
+#ifndef ZLAUNCH_BATCH_H
+#define ZLAUNCH_BATCH_H
+
+#include <zlaunch/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Axes that the run decides, in the shape of a field. */
+#define ZT_DIM_B (-1) /* rows of the micro-batch */
+#define ZT_DIM_T (-2) /* tokens of a row: --block_size */
+
+#define ZT_MAX_FIELDS 16 /* of a model */
+
+struct zt_field {
+    uint32_t struct_bytes; /* sizeof(struct zt_field); ZT_BATCH_FIELD() fills it */
+    zt_dtype dtype;
+    const char *name;
+    /* ZT_DIM_B first, then ZT_DIM_T or sizes; ends with the first 0 */
+    int64_t shape[ZT_MAX_NDIM];
+    bool required; /* no run without it; otherwise it may be absent */
+    bool label;    /* what is to be learnt: absent when text is generated */
+    double pad;    /* the value where a row has no data */
+};
+#define ZT_BATCH_FIELD(...)                                                              \
+    (&(struct zt_field){.struct_bytes = sizeof(struct zt_field), __VA_ARGS__})
+
+/*
+ * Declare a field, in `build`:
+ *
+ *     zt_model_field(m, ZT_BATCH_FIELD(.name = "mask", .dtype = ZT_I32,
+ *                                      .shape = {ZT_DIM_B, ZT_DIM_T}, .required = true));
+ */
+ZT_API void zt_model_field(zt_model *m, const struct zt_field *field);
+
+/* The fields of a language model: ZT_TOKENS, and ZT_TARGETS as its label. */
+ZT_API void zt_model_language_fields(zt_model *m);
+#define ZT_TOKENS        "tokens"  /* (B, T) i32, padded with 0 */
+#define ZT_TARGETS       "targets" /* (B, T) i32, padded with ZT_IGNORE_TARGET */
+#define ZT_IGNORE_TARGET (-100)    /* nothing is to be learnt here */
+
+/*
+ * What the loss that `forward` returns is a sum over. The engine divides it by the number
+ * of these in the whole global batch: of all ranks and all micro-batches. Evaluation
+ * divides by their number in all of its data.
+ */
+typedef enum zt_divisor {
+    ZT_DIVISOR_TARGETS = 0, /* entries of `field` (NULL: "targets") that are not
+                               ZT_IGNORE_TARGET; what a model has that says nothing */
+    ZT_DIVISOR_ROWS,        /* rows that hold data; no field */
+    ZT_DIVISOR_FIELD_SUM,   /* the sum of all values of `field` */
+} zt_divisor;
+ZT_API void zt_model_set_loss_divisor(zt_model *m, zt_divisor divisor, const char *field);
+
+/* A declared field of the batch; NULL, without error, when it is absent. */
+ZT_API zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,425 @@
+#include "kernels/cpu/attention/attention.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/dot.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
+
+/* ---- shared with backward ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_args *a,
+                         struct zt_fault *fault)
+{
+    const struct zt_view *operand[] = {&a->q, &a->k, &a->v};
+    bool fast = a->q.dtype == ZT_BF16 && (zt_cpu_features() & ZT_CPU_FAST_BF16);
+
+    *t = (struct zt_attention_task){.a = a,
+                                    .rows = zt_row_kernels(),
+                                    .batch = a->q.shape[0],
+                                    .heads = a->q.shape[2],
+                                    .kv_heads = a->k.shape[2],
+                                    .tq = a->q.shape[1],
+                                    .tk = a->k.shape[1],
+                                    .dim = a->q.shape[3],
+                                    .operand = fast ? ZT_BF16 : ZT_F32,
+                                    .widen = a->q.dtype != ZT_F32 && !fast};
+    t->dot = zt_dot_attention_is_supported(t);
+    t->rows_of = t->dot ? ZT_DOT_STRIP : ZT_STRIP;
+    t->strips = (t->tq + t->rows_of - 1) / t->rows_of;
+    /* not a power of two: rows would fall into the same sets of the caches */
+    t->ld = (t->tk + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES + ZT_ROW_LANES;
+    for (int i = 0; i < 3; i++)
+        if (operand[i]->shape[1] > 1 && operand[i]->stride[1] < t->dim)
+            return zt_fault_set(
+                fault, ZT_E_ARG,
+                "attention: the positions of q, k and v must not overlap");
+    return ZT_OK;
+}
+
+/* Keys that query `row` sees: [*lo, *hi), empty ones included. */
+static void visible_keys(const struct zt_attention_task *t, int64_t row, int64_t *lo,
+                         int64_t *hi)
+{
+    int64_t diagonal = row + t->tk - t->tq;
+
+    *hi = t->a->causal ? most(0, least(t->tk, diagonal + 1)) : t->tk;
+    *lo = t->a->window ? least(*hi, most(0, diagonal - t->a->window + 1)) : 0;
+}
+
+struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t index)
+{
+    struct zt_strip s = {.row = index * t->rows_of};
+    int64_t hi, unused;
+
+    s.rows = least(t->rows_of, t->tq - s.row);
+    visible_keys(t, s.row, &s.lo, &unused);
+    visible_keys(t, s.row + s.rows - 1, &unused, &hi);
+    s.lo = s.lo / ZT_STRIP_ALIGN * ZT_STRIP_ALIGN;
+    s.keys = most(0, hi - s.lo);
+    return s;
+}
+
+void zt_attention_visible(const struct zt_attention_task *t, const struct zt_strip *s,
+                          int64_t row, int64_t *lo, int64_t *hi)
+{
+    visible_keys(t, row, lo, hi);
+    *lo = most(0, *lo - s->lo);
+    *hi = most(*lo, *hi - s->lo);
+}
+
+int64_t zt_attention_row(const struct zt_strip *s)
+{
+    return (s->keys + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES;
+}
+
+void *zt_attention_at(const struct zt_view *v, int64_t b, int64_t t, int64_t h)
+{
+    int64_t at = b * v->stride[0] + t * v->stride[1] + h * v->stride[2];
+
+    return (char *)v->data + at * (int64_t)zt_dtype_bytes(v->dtype);
+}
+
+void zt_attention_row_extras(const struct zt_attention_task *t, const struct zt_strip *s,
+                             int64_t b, int64_t h, int64_t row, float *bias, float *keep,
+                             struct zt_score_row *r)
+{
+    const struct zt_attention_args *a = t->a;
+
+    if (a->bias.data) {
+        const struct zt_view *v = &a->bias;
+        const char *from =
+            zt_attention_at(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : h, row);
+
+        from += s->lo * (int64_t)zt_dtype_bytes(v->dtype);
+        zt_load_row(bias, from, v->dtype, 1, s->keys);
+        r->bias = bias;
+    }
+    if (a->dropout > 0) {
+        int64_t first = ((b * t->heads + h) * t->tq + row) * t->tk + s->lo;
+
+        t->rows->keep(keep, s->keys, a->rng, (uint64_t)first, a->dropout);
+        r->keep = keep;
+    }
+}
+
+int64_t zt_attention_operand_ld(const struct zt_attention_task *t,
+                                const struct zt_view *v)
+{
+    return t->widen ? t->dim : v->stride[1];
+}
+
+struct zt_attention_operand zt_attention_operand(const struct zt_attention_task *t,
+                                                 const struct zt_view *v, int64_t b,
+                                                 int64_t h, int64_t at, int64_t n,
+                                                 float *buf)
+{
+    if (!t->widen)
+        return (struct zt_attention_operand){zt_attention_at(v, b, at, h), v->stride[1]};
+    for (int64_t i = 0; i < n; i++)
+        zt_load_row(buf + i * t->dim, zt_attention_at(v, b, at + i, h), v->dtype, 1,
+                    t->dim);
+    return (struct zt_attention_operand){buf, t->dim};
+}
+
+void zt_attention_store(const struct zt_view *v, int64_t b, int64_t t, int64_t h,
+                        const float *src, int64_t dim, float scale, bool accumulate,
+                        float *tmp)
+{
+    void *dst = zt_attention_at(v, b, t, h);
+
+    if (accumulate) {
+        zt_load_row(tmp, dst, v->dtype, 1, dim);
+        for (int64_t i = 0; i < dim; i++)
+            tmp[i] += src[i] * scale;
+    } else {
+        for (int64_t i = 0; i < dim; i++)
+            tmp[i] = src[i] * scale;
+    }
+    zt_store_row(dst, v->dtype, 1, tmp, dim);
+}
+
+zt_err zt_attention_plan(struct zt_device *dev, const struct zt_attention_task *t,
+                         const struct zt_strip_product *p,
+                         const struct zt_gemm_plan **out, size_t *pad,
+                         struct zt_fault *fault)
+{
+    struct zt_gemm_problem g = {.batch = 1,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .ab = t->operand,
+                                .c = ZT_F32,
+                                .alpha = p->alpha,
+                                .accumulate = p->accumulate,
+                                .as = {0, p->ta ? 1 : p->lda, p->ta ? p->lda : 1},
+                                .bs = {0, p->tb ? 1 : p->ldb, p->tb ? p->ldb : 1},
+                                .cs = {0, p->ldc, 1}};
+    zt_err rc = zt_gemm_plan(dev, &g, true, out, fault);
+
+    if (rc == ZT_OK && zt_gemm_plan_scratch(*out) > *pad)
+        *pad = zt_gemm_plan_scratch(*out);
+    return rc;
+}
+
+/* ---- forward ---- */
+
+struct forward_plans {
+    struct zt_strip strip;
+    const struct zt_gemm_plan *scores, *values;
+};
+
+struct forward {
+    struct zt_attention_task t;
+    struct forward_plans *plans; /* (strips) */
+    int64_t per_task;            /* strips of one head */
+    uintptr_t scratch;           /* of thread 0 */
+    size_t each;                 /* bytes of scratch of a thread */
+    size_t pad;
+    atomic_int failed; /* a zt_err */
+};
+
+/* One thread's scratch. */
+struct forward_scratch {
+    float *scores, *bias, *keep, *out, *tmp, *q, *kv;
+    uint32_t *keys, *values; /* packed */
+    void *pad;
+};
+
+/* Lays the pieces out from `base`; returns their size. */
+static size_t place(const struct forward *f, uintptr_t base, struct forward_scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    int64_t rows = least(t->rows_of, t->tq);
+    int64_t widened = t->widen ? t->dim : 0;
+    float **const part[] = {&s->scores, &s->bias, &s->keep, &s->out,
+                            &s->tmp,    &s->q,    &s->kv};
+    const int64_t floats[] = {rows * t->ld, t->ld,          t->ld,          rows * t->dim,
+                              t->dim,       rows * widened, t->tk * widened};
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+        *part[i] = (float *)(base + at);
+        at += ((size_t)floats[i] * sizeof(float) + 63) / 64 * 64;
+    }
+    s->keys = (uint32_t *)(base + at);
+    at += t->dot ? zt_dot_transposed_words(t) * sizeof(uint32_t) : 0;
+    s->values = (uint32_t *)(base + at);
+    at += t->dot ? zt_dot_row_major_words(t) * sizeof(uint32_t) : 0;
+    s->pad = (void *)(base + at);
+    return (at + f->pad + 4095) / 4096 * 4096;
+}
+
+/* The strip's rows become exponentials; row i of s.out is scaled and stored. */
+static void softmax_rows(const struct forward *f, const struct zt_strip *st, int64_t b,
+                         int64_t h, const struct forward_scratch *s, float *inverse)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_view *lse = &t->a->lse;
+
+    for (int64_t i = 0; i < st->rows; i++) {
+        struct zt_score_row r = {.s = s->scores + i * t->ld,
+                                 .n = zt_attention_row(st),
+                                 .to_bf16 = t->operand == ZT_BF16};
+        float max, sum;
+
+        zt_attention_visible(t, st, st->row + i, &r.lo, &r.hi);
+        zt_attention_row_extras(t, st, b, h, st->row + i, s->bias, s->keep, &r);
+        t->rows->softmax(&r, &max, &sum);
+        inverse[i] = sum == 0 ? 0 : 1 / sum;
+        if (lse->data) {
+            float *to = lse->data;
+            to[(b * t->heads + h) * t->tq + st->row + i] =
+                sum == 0 ? -INFINITY : max + logf(sum);
+        }
+    }
+}
+
+/* Which head of which sequence. */
+struct forward_place {
+    int64_t b, h, kv;
+};
+
+/* s->out of a strip that sees any keys, but for the scale of each row. */
+static zt_err planned_strip(const struct forward *f, const struct forward_plans *p,
+                            const struct forward_place *w,
+                            const struct forward_scratch *s, float *inverse)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    struct zt_attention_operand q, k, v;
+    zt_err rc;
+
+    q = zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, s->q);
+    k = zt_attention_operand(t, &t->a->k, w->b, w->kv, st->lo, st->keys, s->kv);
+    rc = zt_gemm_run(p->scores, q.data, k.data, NULL, s->scores, s->pad, NULL);
+    if (rc != ZT_OK)
+        return rc;
+    softmax_rows(f, st, w->b, w->h, s, inverse);
+    v = zt_attention_operand(t, &t->a->v, w->b, w->kv, st->lo, st->keys, s->kv);
+    return zt_gemm_run(p->values, s->scores, v.data, NULL, s->out, s->pad, NULL);
+}
+
+static void dot_strip(const struct forward *f, const struct zt_strip *st,
+                      const struct forward_place *w, const struct forward_scratch *s,
+                      const struct zt_dot_keys *keys, float *inverse)
+{
+    const struct zt_attention_task *t = &f->t;
+    struct zt_attention_operand q =
+        zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, NULL);
+
+    zt_dot_scores(t, st, &q, keys, t->a->scale, s->scores);
+    softmax_rows(f, st, w->b, w->h, s, inverse);
+    zt_dot_values(t, st, s->scores, keys, 1, s->out);
+}
+
+/* Packs the keys and values that strips [first, last] see. */
+static struct zt_dot_keys pack_keys(const struct forward *f, int64_t first, int64_t last,
+                                    const struct forward_place *w,
+                                    const struct forward_scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *end = &f->plans[last].strip;
+    int64_t from = f->plans[first].strip.lo;
+    struct zt_dot_keys k = {.from = from, .keys = most(0, end->lo + end->keys - from)};
+
+    k.transposed = s->keys;
+    zt_dot_pack_keys(t, &k, &t->a->k, w->b, w->kv);
+    k.transposed = NULL;
+    k.row_major = s->values;
+    zt_dot_pack_keys(t, &k, &t->a->v, w->b, w->kv);
+    k.transposed = s->keys;
+    return k;
+}
+
+static void forward_task(int64_t task, int thread, void *ctx)
+{
+    struct forward *f = ctx;
+    const struct zt_attention_task *t = &f->t;
+    int64_t each = t->strips / f->per_task, head = task / each;
+    int64_t last = t->strips - 1 - task % each; /* causal: the longest first */
+    struct forward_place w = {.b = head / t->heads, .h = head % t->heads};
+    struct forward_scratch s;
+    struct zt_dot_keys keys = {.from = 0};
+    float inverse[ZT_STRIP];
+
+    w.kv = w.h / (t->heads / t->kv_heads);
+    place(f, f->scratch + (size_t)thread * f->each, &s);
+    if (t->dot)
+        keys = pack_keys(f, last + 1 - f->per_task, last, &w, &s);
+    for (int64_t i = last; i > last - f->per_task; i--) {
+        const struct forward_plans *p = &f->plans[i];
+        const struct zt_strip *st = &p->strip;
+        zt_err rc = ZT_OK;
+
+        if (st->keys == 0) {
+            memset(s.out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
+            softmax_rows(f, st, w.b, w.h, &s, inverse);
+        } else if (t->dot) {
+            dot_strip(f, st, &w, &s, &keys, inverse);
+        } else {
+            rc = planned_strip(f, p, &w, &s, inverse);
+        }
+        if (rc != ZT_OK) {
+            atomic_store(&f->failed, (int)rc);
+            return;
+        }
+        for (int64_t j = 0; j < st->rows; j++)
+            zt_attention_store(&t->a->out, w.b, st->row + j, w.h, s.out + j * t->dim,
+                               t->dim, inverse[j], false, s.tmp);
+    }
+}
+
+static zt_err forward_plans(struct zt_device *dev, struct forward *f,
+                            struct zt_fault *fault)
+{
+    const struct zt_attention_task *t = &f->t;
+    int64_t score_ld = t->operand == ZT_BF16 ? 2 * t->ld : t->ld;
+
+    for (int64_t i = 0; i < t->strips; i++) {
+        struct forward_plans *p = &f->plans[i];
+        zt_err rc;
+
+        p->strip = zt_attention_strip(t, i);
+        if (p->strip.keys == 0 || t->dot)
+            continue;
+        struct zt_strip_product scores = {
+            .m = p->strip.rows,
+            .n = p->strip.keys,
+            .k = t->dim,
+            .lda = zt_attention_operand_ld(t, &t->a->q),
+            .ldb = zt_attention_operand_ld(t, &t->a->k),
+            .ldc = t->ld,
+            .tb = true,
+            .alpha = t->a->scale,
+        };
+        struct zt_strip_product values = {
+            .m = p->strip.rows,
+            .n = t->dim,
+            .k = p->strip.keys,
+            .lda = score_ld,
+            .ldb = zt_attention_operand_ld(t, &t->a->v),
+            .ldc = t->dim,
+            .alpha = 1,
+        };
+        rc = zt_attention_plan(dev, t, &scores, &p->scores, &f->pad, fault);
+        if (rc == ZT_OK)
+            rc = zt_attention_plan(dev, t, &values, &p->values, &f->pad, fault);
+        if (rc != ZT_OK)
+            return rc;
+    }
+    return ZT_OK;
+}
+
+zt_err zt_cpu_attention(struct zt_device *dev, struct zt_stream *s,
+                        const struct zt_attention_args *a, struct zt_fault *fault)
+{
+    struct forward f = {.pad = 0};
+    struct forward_scratch unused;
+    void *mem;
+    zt_err rc = zt_check_attention(a, fault);
+
+    (void)s;
+    if (rc == ZT_OK)
+        rc = zt_attention_init(&f.t, a, fault);
+    if (rc != ZT_OK)
+        return rc;
+    if (f.t.batch * f.t.heads * f.t.tq * f.t.dim == 0)
+        return ZT_OK;
+    zt_gemm_trim(dev);
+    rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION_PLANS,
+                        (size_t)f.t.strips * sizeof(*f.plans), &mem, fault);
+    if (rc != ZT_OK)
+        return rc;
+    f.plans = mem;
+    rc = forward_plans(dev, &f, fault);
+    if (rc != ZT_OK)
+        return rc;
+    f.each = place(&f, 0, &unused);
+    /* whole heads, whose keys are packed once, where they keep all threads busy */
+    f.per_task =
+        f.t.dot && f.t.batch * f.t.heads >= 4 * zt_num_threads() ? f.t.strips : 1;
+    rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION, f.each * (size_t)zt_num_threads(),
+                        &mem, fault);
+    if (rc != ZT_OK)
+        return rc;
+    f.scratch = (uintptr_t)mem;
+    zt_parallel_tasks(f.t.batch * f.t.heads * (f.t.strips / f.per_task), forward_task,
+                      &f);
+    if (f.failed)
+        return zt_fault_set(fault, (zt_err)f.failed, "attention: a product failed");
+    return ZT_OK;
+}

@@ -1,0 +1,380 @@
+/*
+ * Backward of attention: the probabilities come back from the scores and lse, then
+ *
+ *      dP = dO V^T    dS = P (dP - rowsum(dO O))    dV = P^T dO
+ *      dQ = scale dS K    dK = scale dS^T Q         dbias = dS
+ *
+ * A task owns one key/value head of one sequence and sums dK and dV over its query heads
+ * in order and over their strips in order. dbias, which other heads and sequences may
+ * share, is a pass of its own over strips of it.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/dot.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
+
+struct backward_plans {
+    struct zt_strip strip;
+    const struct zt_gemm_plan *scores, *dprobs, *dq, *dk, *dv;
+};
+
+struct backward {
+    struct zt_attention_task t;
+    const struct zt_attention_bwd_args *a;
+    struct backward_plans *plans; /* (strips) */
+    uintptr_t scratch;            /* of thread 0 */
+    size_t each, pad;
+    atomic_int failed; /* a zt_err */
+};
+
+/* One thread's scratch. */
+struct scratch {
+    float *scores, *dprobs, *bias, *keep, *out, *tmp, *delta;
+    float *q, *dout, *k, *v;         /* widened operands */
+    float *dk, *dv;                  /* (keys, dim) sums */
+    float *dbias;                    /* (rows of a strip, ld) sums */
+    struct zt_dot_keys keys, values; /* of the head */
+    uint32_t *packed;                /* probabilities and rows of a strip */
+    void *pad;
+};
+
+static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    int64_t rows = t->tq < t->rows_of ? t->tq : t->rows_of;
+    int64_t wide = t->widen ? t->dim : 0;
+    const struct {
+        float **at;
+        int64_t floats;
+    } part[] = {
+        {&s->scores, rows * t->ld}, {&s->dprobs, rows * t->ld},
+        {&s->bias, t->ld},          {&s->keep, t->ld},
+        {&s->out, rows * t->dim},   {&s->tmp, 2 * t->dim},
+        {&s->delta, rows},          {&s->q, rows * wide},
+        {&s->dout, rows * wide},    {&s->k, t->tk * wide},
+        {&s->v, t->tk * wide},      {&s->dk, t->tk * t->dim},
+        {&s->dv, t->tk * t->dim},   {&s->dbias, f->a->dbias.data ? rows * t->ld : 0},
+    };
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        *part[i].at = (float *)(base + at);
+        at += ((size_t)part[i].floats * sizeof(float) + 63) / 64 * 64;
+    }
+    s->keys = s->values = (struct zt_dot_keys){.from = 0, .keys = t->tk};
+    if (t->dot) {
+        s->keys.transposed = (uint32_t *)(base + at);
+        s->values.transposed = s->keys.transposed + zt_dot_transposed_words(t);
+        s->keys.row_major = s->values.transposed + zt_dot_transposed_words(t);
+        s->packed = s->keys.row_major + zt_dot_row_major_words(t);
+        at += (2 * zt_dot_transposed_words(t) + zt_dot_row_major_words(t) +
+               zt_dot_sums_words(t)) *
+              sizeof(uint32_t);
+    }
+    s->pad = (void *)(base + at);
+    return (at + f->pad + 4095) / 4096 * 4096;
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    float part[8] = {0}, sum = 0;
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 8; l++)
+            part[l] += a[i + l] * b[i + l];
+    for (; i < n; i++)
+        part[i % 8] += a[i] * b[i];
+    for (int l = 0; l < 8; l++)
+        sum += part[l];
+    return sum;
+}
+
+/* Which head of which sequence a strip belongs to. */
+struct backward_place {
+    int64_t b, h, kv;
+};
+
+struct strip_operands {
+    struct zt_attention_operand q, k, v, dout;
+};
+
+static struct strip_operands load(const struct backward *f, const struct zt_strip *st,
+                                  const struct backward_place *w, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_attention_args *a = t->a;
+
+    return (struct strip_operands){
+        .q = zt_attention_operand(t, &a->q, w->b, w->h, st->row, st->rows, s->q),
+        .k = zt_attention_operand(t, &a->k, w->b, w->kv, st->lo, st->keys, s->k),
+        .v = zt_attention_operand(t, &a->v, w->b, w->kv, st->lo, st->keys, s->v),
+        .dout =
+            zt_attention_operand(t, &f->a->dout, w->b, w->h, st->row, st->rows, s->dout),
+    };
+}
+
+/* The keys and values that strips of the head work on, where products want that. */
+static void pack_head(const struct backward *f, const struct backward_place *w,
+                      const struct scratch *s)
+{
+    if (!f->t.dot)
+        return;
+    zt_dot_pack_keys(&f->t, &s->keys, &f->t.a->k, w->b, w->kv);
+    zt_dot_pack_keys(&f->t, &s->values, &f->t.a->v, w->b, w->kv);
+}
+
+/* scores = scale q k^T, dprobs = dout v^T */
+static zt_err two_products(const struct backward *f, const struct backward_plans *p,
+                           const struct strip_operands *op, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    zt_err rc;
+
+    if (t->dot) {
+        zt_dot_scores(t, &p->strip, &op->q, &s->keys, t->a->scale, s->scores);
+        zt_dot_scores(t, &p->strip, &op->dout, &s->values, 1, s->dprobs);
+        return ZT_OK;
+    }
+    rc = zt_gemm_run(p->scores, op->q.data, op->k.data, NULL, s->scores, s->pad, NULL);
+    if (rc != ZT_OK)
+        return rc;
+    return zt_gemm_run(p->dprobs, op->dout.data, op->v.data, NULL, s->dprobs, s->pad,
+                       NULL);
+}
+
+/* s->scores becomes the kept probabilities and s->dprobs the gradient of the scores. */
+static zt_err score_gradients(const struct backward *f, const struct backward_plans *p,
+                              const struct backward_place *w,
+                              const struct strip_operands *op, const struct scratch *s,
+                              bool to_bf16)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    const float *lse = t->a->lse.data;
+    zt_err rc = two_products(f, p, op, s);
+
+    if (rc != ZT_OK)
+        return rc;
+    for (int64_t i = 0; i < st->rows; i++) {
+        int64_t row = st->row + i;
+        struct zt_score_row r = {.s = s->scores + i * t->ld,
+                                 .dp = s->dprobs + i * t->ld,
+                                 .n = zt_attention_row(st),
+                                 .to_bf16 = to_bf16};
+        float at = lse[(w->b * t->heads + w->h) * t->tq + row];
+
+        zt_load_row(s->tmp, zt_attention_at(&f->a->dout, w->b, row, w->h),
+                    f->a->dout.dtype, 1, t->dim);
+        zt_load_row(s->tmp + t->dim, zt_attention_at(&t->a->out, w->b, row, w->h),
+                    t->a->out.dtype, 1, t->dim);
+        if (at != -INFINITY) /* else the row sees nothing */
+            zt_attention_visible(t, st, row, &r.lo, &r.hi);
+        zt_attention_row_extras(t, st, w->b, w->h, row, s->bias, s->keep, &r);
+        t->rows->grad(&r, at, dot(s->tmp, s->tmp + t->dim, t->dim));
+    }
+    return ZT_OK;
+}
+
+/* s->out = scale dS k, dk += scale dS^T q, dv += P^T dout */
+static zt_err three_products(const struct backward *f, const struct backward_plans *p,
+                             const struct strip_operands *op, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    int64_t at = st->lo * t->dim;
+    zt_err rc;
+
+    if (t->dot) {
+        zt_dot_sums(t, st, s->scores, &op->dout, 1, s->dv + at, s->packed);
+        zt_dot_sums(t, st, s->dprobs, &op->q, t->a->scale, s->dk + at, s->packed);
+        zt_dot_values(t, st, s->dprobs, &s->keys, t->a->scale, s->out);
+        return ZT_OK;
+    }
+    rc = zt_gemm_run(p->dv, s->scores, op->dout.data, NULL, s->dv + at, s->pad, NULL);
+    if (rc == ZT_OK)
+        rc = zt_gemm_run(p->dk, s->dprobs, op->q.data, NULL, s->dk + at, s->pad, NULL);
+    if (rc == ZT_OK)
+        rc = zt_gemm_run(p->dq, s->dprobs, op->k.data, NULL, s->out, s->pad, NULL);
+    return rc;
+}
+
+/* dq of one strip, and its share of dk and dv. */
+static zt_err strip_backward(const struct backward *f, const struct backward_plans *p,
+                             const struct backward_place *w, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    zt_err rc = ZT_OK;
+
+    if (st->keys == 0) {
+        memset(s->out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
+    } else {
+        struct strip_operands op = load(f, st, w, s);
+
+        rc = score_gradients(f, p, w, &op, s, t->operand == ZT_BF16);
+        if (rc == ZT_OK)
+            rc = three_products(f, p, &op, s);
+    }
+    for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
+        zt_attention_store(&f->a->dq, w->b, st->row + i, w->h, s->out + i * t->dim,
+                           t->dim, 1, f->a->accumulate_q, s->tmp);
+    return rc;
+}
+
+static void head_task(int64_t task, int thread, void *ctx)
+{
+    struct backward *f = ctx;
+    const struct zt_attention_task *t = &f->t;
+    int64_t group = t->heads / t->kv_heads;
+    struct backward_place w = {.b = task / t->kv_heads, .kv = task % t->kv_heads};
+    struct scratch s;
+    zt_err rc = ZT_OK;
+
+    place(f, f->scratch + (size_t)thread * f->each, &s);
+    memset(s.dk, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    memset(s.dv, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    pack_head(f, &w, &s);
+    for (w.h = w.kv * group; w.h < (w.kv + 1) * group; w.h++)
+        for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++)
+            rc = strip_backward(f, &f->plans[i], &w, &s);
+    for (int64_t j = 0; j < t->tk; j++) {
+        zt_attention_store(&f->a->dk, w.b, j, w.kv, s.dk + j * t->dim, t->dim, 1,
+                           f->a->accumulate_k, s.tmp);
+        zt_attention_store(&f->a->dv, w.b, j, w.kv, s.dv + j * t->dim, t->dim, 1,
+                           f->a->accumulate_v, s.tmp);
+    }
+    if (rc != ZT_OK)
+        atomic_store(&f->failed, (int)rc);
+}
+
+/* One strip of dbias: the sum over the sequences and heads that share it, in order. */
+static void bias_task(int64_t task, int thread, void *ctx)
+{
+    struct backward *f = ctx;
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_view *d = &f->a->dbias;
+    const struct backward_plans *p = &f->plans[task % t->strips];
+    const struct zt_strip *st = &p->strip;
+    int64_t bh = task / t->strips, bb = bh / d->shape[1], hh = bh % d->shape[1];
+    int64_t b_end = d->shape[0] == 1 ? t->batch : bb + 1;
+    int64_t h_end = d->shape[1] == 1 ? t->heads : hh + 1;
+    struct scratch s;
+    struct backward_place w;
+    zt_err rc = ZT_OK;
+
+    place(f, f->scratch + (size_t)thread * f->each, &s);
+    memset(s.dbias, 0, (size_t)(st->rows * t->ld) * sizeof(float));
+    for (w.b = bb; st->keys && w.b < b_end; w.b++)
+        for (w.h = hh; w.h < h_end && rc == ZT_OK; w.h++) {
+            w.kv = w.h / (t->heads / t->kv_heads);
+            struct strip_operands op = load(f, st, &w, &s);
+            pack_head(f, &w, &s);
+            rc = score_gradients(f, p, &w, &op, &s, false);
+            for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
+                for (int64_t j = 0; j < st->keys; j++)
+                    s.dbias[i * t->ld + st->lo + j] += s.dprobs[i * t->ld + j];
+        }
+    if (rc != ZT_OK)
+        atomic_store(&f->failed, (int)rc);
+    for (int64_t i = 0; i < st->rows; i++) {
+        void *to = (char *)d->data + (bb * d->stride[0] + hh * d->stride[1] +
+                                      (st->row + i) * d->stride[2]) *
+                                         (int64_t)zt_dtype_bytes(d->dtype);
+
+        if (f->a->accumulate_bias) {
+            zt_load_row(s.bias, to, d->dtype, 1, t->tk);
+            for (int64_t j = 0; j < t->tk; j++)
+                s.dbias[i * t->ld + j] += s.bias[j];
+        }
+        zt_store_row(to, d->dtype, 1, s.dbias + i * t->ld, t->tk);
+    }
+}
+
+/* ---- plans ---- */
+
+static zt_err strip_plan(struct zt_device *dev, struct backward *f,
+                         struct backward_plans *p, struct zt_fault *fault)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_attention_args *a = t->a;
+    int64_t m = p->strip.rows, n = p->strip.keys, d = t->dim;
+    int64_t ldq = zt_attention_operand_ld(t, &a->q);
+    int64_t ldk = zt_attention_operand_ld(t, &a->k);
+    int64_t ldv = zt_attention_operand_ld(t, &a->v);
+    int64_t ldo = zt_attention_operand_ld(t, &f->a->dout);
+    int64_t ldp = t->operand == ZT_BF16 ? 2 * t->ld : t->ld;
+    const struct {
+        const struct zt_gemm_plan **out;
+        struct zt_strip_product product;
+    } all[] = {
+        {&p->scores, {m, n, d, ldq, ldk, t->ld, false, true, false, a->scale}},
+        {&p->dprobs, {m, n, d, ldo, ldv, t->ld, false, true, false, 1}},
+        {&p->dq, {m, d, n, ldp, ldk, d, false, false, false, a->scale}},
+        {&p->dk, {n, d, m, ldp, ldq, d, true, false, true, a->scale}},
+        {&p->dv, {n, d, m, ldp, ldo, d, true, false, true, 1}},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        zt_err rc =
+            zt_attention_plan(dev, t, &all[i].product, all[i].out, &f->pad, fault);
+        if (rc != ZT_OK)
+            return rc;
+    }
+    return ZT_OK;
+}
+
+static zt_err prepare(struct zt_device *dev, struct backward *f, struct zt_fault *fault)
+{
+    struct scratch unused;
+    void *mem;
+    zt_err rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION_PLANS,
+                               (size_t)f->t.strips * sizeof(*f->plans), &mem, fault);
+
+    if (rc != ZT_OK)
+        return rc;
+    f->plans = mem;
+    zt_gemm_trim(dev);
+    for (int64_t i = 0; i < f->t.strips; i++) {
+        f->plans[i] = (struct backward_plans){.strip = zt_attention_strip(&f->t, i)};
+        if (f->plans[i].strip.keys > 0 && !f->t.dot)
+            rc = strip_plan(dev, f, &f->plans[i], fault);
+        if (rc != ZT_OK)
+            return rc;
+    }
+    f->each = place(f, 0, &unused);
+    rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION, f->each * (size_t)zt_num_threads(),
+                        &mem, fault);
+    f->scratch = (uintptr_t)mem;
+    return rc;
+}
+
+zt_err zt_cpu_attention_bwd(struct zt_device *dev, struct zt_stream *s,
+                            const struct zt_attention_bwd_args *a, struct zt_fault *fault)
+{
+    struct backward f = {.a = a};
+    zt_err rc = zt_check_attention_bwd(a, fault);
+
+    (void)s;
+    if (rc == ZT_OK)
+        rc = zt_attention_init(&f.t, &a->fwd, fault);
+    if (rc == ZT_OK && f.t.tq > 1 && a->dout.stride[1] < f.t.dim)
+        rc = zt_fault_set(fault, ZT_E_ARG, "attention: the positions of dout overlap");
+    if (rc != ZT_OK || f.t.batch * f.t.kv_heads * f.t.dim == 0)
+        return rc;
+    rc = prepare(dev, &f, fault);
+    if (rc != ZT_OK)
+        return rc;
+    zt_parallel_tasks(f.t.batch * f.t.kv_heads, head_task, &f);
+    if (a->dbias.data)
+        zt_parallel_tasks(a->dbias.shape[0] * a->dbias.shape[1] * f.t.strips, bias_task,
+                          &f);
+    if (f.failed)
+        return zt_fault_set(fault, (zt_err)f.failed, "attention: a product failed");
+    return ZT_OK;
+}

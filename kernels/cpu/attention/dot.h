@@ -1,0 +1,50 @@
+/*
+ * dot.h -- the products of a strip with vdpbf16ps (kernels/cpu/gemm/dot.h).
+ *
+ * They follow the mask by groups of rows, where one product for the whole strip computes
+ * what nobody sees: half of it when there is one strip. Keys are packed once per head.
+ */
+#ifndef KERNELS_CPU_ATTENTION_DOT_H
+#define KERNELS_CPU_ATTENTION_DOT_H
+
+#include "kernels/cpu/attention/attention.h"
+
+/* Whether these products take this problem: t->operand and t->dim are set. */
+bool zt_dot_attention_is_supported(const struct zt_attention_task *t);
+
+/*
+ * Rows [from, from + keys) of k or v of one head, packed both ways as asked for. `from`
+ * is a multiple of ZT_STRIP_ALIGN.
+ */
+struct zt_dot_keys {
+    int64_t from, keys;
+    uint32_t *transposed; /* (dim, keys), for scores; or NULL */
+    uint32_t *row_major;  /* (keys, dim), for sums over keys; or NULL */
+};
+
+/* Words of `transposed` and of `row_major` for up to tk keys. */
+size_t zt_dot_transposed_words(const struct zt_attention_task *t);
+size_t zt_dot_row_major_words(const struct zt_attention_task *t);
+void zt_dot_pack_keys(const struct zt_attention_task *t, const struct zt_dot_keys *k,
+                      const struct zt_view *v, int64_t b, int64_t h);
+
+/* scores (rows, t->ld) = alpha left k^T where they are seen; left: rows of q or dout. */
+void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
+                   const struct zt_attention_operand *left, const struct zt_dot_keys *k,
+                   float alpha, float *scores);
+
+/* out (rows, dim) = alpha probs k; probs: bf16 in rows of t->ld floats, 0 if not seen */
+void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
+                   const float *probs, const struct zt_dot_keys *k, float alpha,
+                   float *out);
+
+/*
+ * sums (keys of the strip, dim) += alpha probs^T right; right: rows of q or dout.
+ * `buf` holds zt_dot_sums_words().
+ */
+size_t zt_dot_sums_words(const struct zt_attention_task *t);
+void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
+                 const float *probs, const struct zt_attention_operand *right,
+                 float alpha, float *sums, uint32_t *buf);
+
+#endif

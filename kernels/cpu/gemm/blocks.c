@@ -1,0 +1,206 @@
+/*
+ * blocks.c -- products by oneDNN, in blocks that threads take one at a time.
+ *
+ * Left to itself oneDNN deals a product out to the threads that there are: it may give
+ * parts of one sum to several of them, and cut sums where that suits their number, so
+ * the last bits would depend on it. Here the shape alone says where blocks of c begin,
+ * and one thread computes a block over the whole of k.
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/cpu/gemm/call.h"
+#include "kernels/cpu/parallel.h"
+
+/*
+ * oneDNN packs the columns of b that a block needs, and the rows of a where a is stored
+ * by columns, so blocks pack the same ones again. Large blocks cost little: a product is
+ * cut into as many of those as its work is worth. Smaller ones are for products that do
+ * not have a few large ones. Lines of the operand that is not packed are cut first.
+ */
+#define FEWEST_BLOCKS 4                  /* of a product that is worth cutting */
+#define BLOCK_WORK    ((int64_t)1 << 27) /* multiply-adds: some 1 ms */
+#define LEAST_WORK    ((int64_t)1 << 20) /* some 10 us */
+#define LARGE_ROWS    512                /* where b is stored by rows */
+#define LARGE_ROWS_T  1024               /* by columns: packing it costs more */
+#define LARGE_COLS    384
+#define LEAST_ROWS    64
+#define LEAST_COLS    128
+#define LINES         64 /* blocks begin at multiples of it */
+
+/* Blocks of c: `items` products of a batch, or a part of one of them. */
+struct cut {
+    int64_t items, rows, cols;      /* of a block, but for the last ones */
+    int64_t row_blocks, col_blocks; /* of one product */
+    int64_t item_blocks;            /* of the batch */
+};
+
+static int64_t parts(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The larger half of *n in LINES; false: that is less than `down_to`, or all of it. */
+static bool halve(int64_t *n, int64_t down_to)
+{
+    int64_t half = parts(parts(*n, 2), LINES) * LINES;
+
+    if (half < down_to || half >= *n)
+        return false;
+    *n = half;
+    return true;
+}
+
+/* One more cut in the order of their cost; false: there are enough. */
+static bool cut_again(struct cut *cut, const struct zt_gemm_call *k)
+{
+    int64_t blocks =
+        k->c.batch * parts(k->c.rows, cut->rows) * parts(k->c.cols, cut->cols);
+    int64_t work = cut->rows * cut->cols * k->a.cols;
+    int64_t large = k->b.stride[2] == 1 ? LARGE_ROWS : LARGE_ROWS_T;
+
+    if (blocks < FEWEST_BLOCKS ? work < 2 * LEAST_WORK : work < 2 * BLOCK_WORK)
+        return false;
+    if (k->a.stride[2] != 1 && halve(&cut->rows, large))
+        return true;
+    if (halve(&cut->cols, LARGE_COLS) || halve(&cut->rows, large))
+        return true;
+    return blocks < FEWEST_BLOCKS &&
+           (halve(&cut->cols, LEAST_COLS) || halve(&cut->rows, LEAST_ROWS));
+}
+
+/* Depends on shape and layout alone. */
+static struct cut cut_of(const struct zt_gemm_call *k)
+{
+    struct cut cut = {.items = 1, .rows = k->c.rows, .cols = k->c.cols};
+    int64_t work = cut.rows * cut.cols * k->a.cols;
+
+    if (work < LEAST_WORK)
+        cut.items = least(k->c.batch, parts(LEAST_WORK, work));
+    else
+        while (cut_again(&cut, k))
+            ;
+    cut.row_blocks = parts(k->c.rows, cut.rows);
+    cut.col_blocks = parts(k->c.cols, cut.cols);
+    cut.item_blocks = parts(k->c.batch, cut.items);
+    return cut;
+}
+
+struct job {
+    const struct zt_gemm_call *k;
+    const char *bias; /* or NULL */
+    struct cut cut;
+    const struct zt_gemm_plan *plan[2][2]; /* last of its rows or items, of its columns */
+    char *scratch;
+    size_t scratch_bytes; /* of a thread */
+    atomic_int failed;    /* a zt_err */
+};
+
+/* oneDNN writes rows: a c that is stored by columns is the transposed product. */
+static void swap_operands(struct zt_gemm_call *k)
+{
+    struct zt_gemm_mat t;
+
+    if (k->c.stride[2] == 1)
+        return;
+    t = zt_gemm_transposed(k->a);
+    k->a = zt_gemm_transposed(k->b);
+    k->b = t;
+    k->c = zt_gemm_transposed(k->c);
+}
+
+/* Whole, or what is left in the last block. */
+static int64_t length(int64_t total, int64_t each, bool last)
+{
+    return last ? total - (parts(total, each) - 1) * each : each;
+}
+
+/* Plans of the whole blocks and of the shorter ones at the ends; one may be all of them. */
+static zt_err make_plans(struct zt_device *dev, struct job *job, struct zt_fault *fault)
+{
+    const struct zt_gemm_call *k = job->k;
+    const struct cut *cut = &job->cut;
+    struct zt_gemm_problem p = {.k = k->a.cols,
+                                .ab = k->a.dtype,
+                                .c = k->c.dtype,
+                                .bias = job->bias ? k->bias_dtype : ZT_F32,
+                                .alpha = k->alpha,
+                                .accumulate = k->accumulate,
+                                .has_bias = job->bias != NULL};
+
+    memcpy(p.as, k->a.stride, sizeof(p.as));
+    memcpy(p.bs, k->b.stride, sizeof(p.bs));
+    memcpy(p.cs, k->c.stride, sizeof(p.cs));
+    for (int i = 0; i < 4; i++) {
+        bool last = i / 2, last_col = i % 2;
+        zt_err rc;
+
+        p.batch = length(k->c.batch, cut->items, last);
+        p.m = length(k->c.rows, cut->rows, last);
+        p.n = length(k->c.cols, cut->cols, last_col);
+        rc = zt_gemm_plan(dev, &p, false, &job->plan[last][last_col], fault);
+        if (rc != ZT_OK)
+            return rc;
+        size_t bytes = zt_gemm_plan_scratch(job->plan[last][last_col]);
+        if (bytes > job->scratch_bytes)
+            job->scratch_bytes = bytes;
+    }
+    return ZT_OK;
+}
+
+static void run_block(int64_t task, int thread, void *ctx)
+{
+    struct job *job = ctx;
+    const struct zt_gemm_call *k = job->k;
+    const struct cut *cut = &job->cut;
+    int64_t col = task % cut->col_blocks, row = task / cut->col_blocks % cut->row_blocks;
+    int64_t item = task / cut->col_blocks / cut->row_blocks;
+    bool last =
+        cut->items > 1 ? item == cut->item_blocks - 1 : row == cut->row_blocks - 1;
+    const char *bias = job->bias;
+    zt_err rc;
+
+    if (bias)
+        bias += col * cut->cols * (int64_t)zt_dtype_bytes(k->bias_dtype);
+    rc = zt_gemm_run(
+        job->plan[last][col == cut->col_blocks - 1],
+        zt_gemm_element(&k->a, item * cut->items, row * cut->rows, 0),
+        zt_gemm_element(&k->b, item * cut->items, 0, col * cut->cols), bias,
+        zt_gemm_element(&k->c, item * cut->items, row * cut->rows, col * cut->cols),
+        job->scratch + (size_t)thread * job->scratch_bytes, NULL);
+    if (rc != ZT_OK)
+        atomic_store(&job->failed, (int)rc);
+}
+
+zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
+                         bool with_bias, struct zt_fault *fault)
+{
+    struct zt_gemm_call k = *in;
+    struct job job = {.k = &k, .bias = with_bias ? k.bias : NULL};
+    void *scratch;
+    zt_err rc;
+
+    swap_operands(&k);
+    job.cut = cut_of(&k);
+    rc = make_plans(dev, &job, fault);
+    if (rc == ZT_OK)
+        rc =
+            zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
+                           job.scratch_bytes * (size_t)zt_num_threads(), &scratch, fault);
+    if (rc != ZT_OK)
+        return rc;
+    job.scratch = scratch;
+    zt_parallel_tasks(job.cut.item_blocks * job.cut.row_blocks * job.cut.col_blocks,
+                      run_block, &job);
+    if (job.failed)
+        return zt_fault_set(fault, (zt_err)job.failed,
+                            "oneDNN: a product of (%lld, %lld) (%lld, %lld) failed",
+                            (long long)k.c.rows, (long long)k.a.cols, (long long)k.a.cols,
+                            (long long)k.c.cols);
+    return ZT_OK;
+}

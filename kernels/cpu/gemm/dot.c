@@ -1,0 +1,231 @@
+#include "kernels/cpu/gemm/dot.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/device.h"
+
+bool zt_dot_is_supported(void)
+{
+    unsigned f = zt_cpu_features();
+
+    return (f & ZT_CPU_AVX512) && (f & ZT_CPU_AVX512_BF16) && (f & ZT_CPU_FAST_BF16) &&
+           !(f & ZT_CPU_AMX_BF16);
+}
+
+size_t zt_dot_words(int64_t k, int64_t n, int64_t width)
+{
+    return (size_t)((k + 1) / 2 * ((n + width - 1) / width * width));
+}
+
+#if defined(__x86_64__)
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+#define INLINE static inline TARGET __attribute__((always_inline))
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The first n of 16 lanes; all from 16 on, none below 1. */
+static __mmask16 lanes(int64_t n)
+{
+    return n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+/* ---- packing ---- */
+
+/* Elements of two rows as 16 words. */
+INLINE __m512i zip(const uint16_t *even, const uint16_t *odd, __mmask16 mask)
+{
+    __m512i lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even));
+    __m512i hi = odd ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, odd))
+                     : _mm512_setzero_si512();
+
+    return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
+}
+
+TARGET void zt_dot_pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t ld,
+                        int64_t k, int64_t n)
+{
+    for (int64_t col = 0; col < n; col += width)
+        for (int64_t i = 0; i < k; i += 2) {
+            const uint16_t *even = src + i * ld + col;
+            const uint16_t *odd = i + 1 < k ? even + ld : NULL;
+
+            for (int64_t j = 0; j < width; j += 16)
+                _mm512_storeu_si512(
+                    panels + j, zip(even + j, odd ? odd + j : NULL, lanes(n - col - j)));
+            panels += width;
+        }
+}
+
+/* 16 rows of 16 words change places with their columns. */
+INLINE void turn(__m512i r[16])
+{
+    __m512i t[16];
+
+    for (int i = 0; i < 16; i += 2) { /* pairs of rows */
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) { /* fours */
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 16; i += 8) /* eights, by quarters of a vector */
+        for (int j = 0; j < 4; j++) {
+            t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
+            t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+        r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
+    }
+}
+
+TARGET void zt_dot_pack_transposed(uint32_t *panels, int64_t width, const uint16_t *src,
+                                   int64_t ld, int64_t k, int64_t n)
+{
+    int64_t pairs = (k + 1) / 2;
+
+    for (int64_t col = 0; col < (n + width - 1) / width * width; col += 16) {
+        uint32_t *panel = panels + col / width * width * pairs + col % width;
+
+        for (int64_t i = 0; i < pairs; i += 16) {
+            int64_t left = k - 2 * i;
+            __mmask32 mask = left >= 32 ? ~0u : (1u << left) - 1;
+            __m512i r[16];
+
+            for (int j = 0; j < 16; j++)
+                r[j] = col + j < n
+                           ? _mm512_maskz_loadu_epi16(mask, src + (col + j) * ld + 2 * i)
+                           : _mm512_setzero_si512();
+            turn(r);
+            for (int j = 0; j < 16 && i + j < pairs; j++)
+                _mm512_storeu_si512(panel + (i + j) * width, r[j]);
+        }
+    }
+}
+
+/* ---- the product ---- */
+
+#define ROWS 6 /* with four vectors a row: 24 sums, 4 of b, 1 of a in 32 registers */
+
+/* `rows` x `vectors` of c, kept in registers over the whole of k. */
+INLINE void block(const struct zt_dot *p, const char *a, const uint32_t *b, float *c,
+                  int64_t n, int rows, int vectors)
+{
+    __m512 sum[ROWS][4], alpha = _mm512_set1_ps(p->alpha);
+    __mmask16 last = lanes(n - 16 * (vectors - 1)); /* of each row's last vector */
+
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = _mm512_setzero_ps();
+    if (p->accumulate)
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                _mm_prefetch((const char *)(c + i * p->ldc + 16 * j), _MM_HINT_T0);
+    for (int64_t k = 0; k < p->pairs; k++) {
+        __m512i right[4];
+
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            right[j] = _mm512_loadu_si512(b + 16 * j);
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++) {
+            int32_t word;
+
+            memcpy(&word, a + i * p->a_row, sizeof(word));
+            __m512i left = _mm512_set1_epi32(word);
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] =
+                    _mm512_dpbf16_ps(sum[i][j], (__m512bh)left, (__m512bh)right[j]);
+        }
+        a += p->a_pair;
+        b += ZT_DOT_B_WIDTH;
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + i * p->ldc + 16 * j;
+            __mmask16 mask = j == vectors - 1 ? last : 0xffff;
+            __m512 old =
+                p->accumulate ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();
+
+            _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(sum[i][j], alpha, old));
+        }
+}
+
+typedef void (*block_fn)(const struct zt_dot *p, const char *a, const uint32_t *b,
+                         float *c, int64_t n);
+
+#define BLOCK(rows, vectors)                                                             \
+    TARGET static void block_##rows##_##vectors(const struct zt_dot *p, const char *a,   \
+                                                const uint32_t *b, float *c, int64_t n)  \
+    {                                                                                    \
+        block(p, a, b, c, n, rows, vectors);                                             \
+    }
+#define BLOCKS(rows) BLOCK(rows, 1) BLOCK(rows, 2) BLOCK(rows, 3) BLOCK(rows, 4)
+BLOCKS(1)
+BLOCKS(2)
+BLOCKS(3)
+BLOCKS(4)
+BLOCKS(5)
+BLOCKS(6)
+
+#define NAMES(rows)                                                                      \
+    {                                                                                    \
+        block_##rows##_1, block_##rows##_2, block_##rows##_3, block_##rows##_4           \
+    }
+static const block_fn blocks[ROWS][4] = {NAMES(1), NAMES(2), NAMES(3),
+                                         NAMES(4), NAMES(5), NAMES(6)};
+
+void zt_dot_product(const struct zt_dot *p)
+{
+    const uint32_t *b = p->b;
+
+    for (int64_t col = 0; col < p->n; col += ZT_DOT_B_WIDTH, b += p->b_panel) {
+        int64_t n = least(p->n - col, ZT_DOT_B_WIDTH);
+
+        for (int64_t row = 0; row < p->m; row += ROWS) {
+            int64_t rows = least(p->m - row, ROWS);
+
+            blocks[rows - 1][(n - 1) / 16](p, (const char *)p->a + row * p->a_row, b,
+                                           p->c + row * p->ldc + col, n);
+        }
+    }
+}
+
+#else
+
+/* zt_dot_is_supported() is false here: nobody calls these. */
+void zt_dot_pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t ld,
+                 int64_t k, int64_t n)
+{
+    (void)panels, (void)width, (void)src, (void)ld, (void)k, (void)n;
+}
+
+void zt_dot_pack_transposed(uint32_t *panels, int64_t width, const uint16_t *src,
+                            int64_t ld, int64_t k, int64_t n)
+{
+    (void)panels, (void)width, (void)src, (void)ld, (void)k, (void)n;
+}
+
+void zt_dot_product(const struct zt_dot *p)
+{
+    (void)p;
+}
+
+#endif

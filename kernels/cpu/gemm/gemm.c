@@ -1,0 +1,199 @@
+#include "kernels/cpu/gemm/call.h"
+
+#include <string.h>
+
+#include "kernels/check.h"
+#include "kernels/cpu/elementwise/activation.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm/wgrad.h"
+#include "kernels/cpu/parallel.h"
+
+/* ---- arguments ---- */
+
+/* The view as zt_check_gemm lets it through; axes of length 1 get a stride that fits. */
+static struct zt_gemm_mat mat_of(const struct zt_view *v)
+{
+    int at = v->ndim - 2;
+    struct zt_gemm_mat m = {
+        .data = v->data,
+        .dtype = v->dtype,
+        .batch = at ? v->shape[0] : 1,
+        .rows = v->shape[at],
+        .cols = v->shape[at + 1],
+        .stride = {at ? v->stride[0] : 0, v->stride[at], v->stride[at + 1]}};
+
+    if (m.batch == 1)
+        m.stride[0] = 0;
+    if (m.cols == 1) {
+        m.stride[2] = 1;
+        if (m.rows == 1)
+            m.stride[1] = 1;
+    } else if (m.rows == 1) {
+        m.stride[1] = m.stride[2] == 1 ? m.cols : 1;
+    }
+    return m;
+}
+
+static zt_err check(struct zt_gemm_call *k, const struct zt_gemm_args *g,
+                    struct zt_fault *fault)
+{
+    zt_err rc = zt_check_gemm(g, fault);
+
+    if (rc != ZT_OK)
+        return rc;
+    *k = (struct zt_gemm_call){.a = mat_of(&g->a),
+                               .b = mat_of(&g->b),
+                               .c = mat_of(&g->c),
+                               .alpha = g->alpha,
+                               .accumulate = g->accumulate,
+                               .tf32 = g->tf32 && g->a.dtype == ZT_F32,
+                               .epilogue = g->epilogue};
+    if (g->a_scale)
+        k->alpha *= *g->a_scale * *g->b_scale;
+    if (g->epilogue != ZT_EPI_NONE && g->pre.data)
+        k->pre = mat_of(&g->pre);
+    if (g->bias.data) {
+        k->bias = g->bias.data;
+        k->bias_dtype = g->bias.dtype;
+        k->bias_stride = g->bias.stride[0];
+    }
+    return ZT_OK;
+}
+
+/* ---- the pass over rows after a product: bias, pre, activation ---- */
+
+/* What is stored is what the activation sees, so that backward can recompute from it. */
+static void round_row(float *x, zt_dtype dtype, int64_t n)
+{
+    uint16_t half[ZT_GEMM_PASS_COLS];
+
+    if (dtype == ZT_F32)
+        return;
+    zt_store_row(half, dtype, 1, x, n);
+    zt_load_row(x, half, dtype, 1, n);
+}
+
+void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
+                        int64_t col, int64_t n)
+{
+    const struct zt_gemm_call *k = p->k;
+    float x[ZT_GEMM_PASS_COLS], extra[ZT_GEMM_PASS_COLS];
+
+    if (p->from.data)
+        zt_load_row(x, zt_gemm_element(&p->from, batch, row - p->row, col - p->col),
+                    p->from.dtype, p->from.stride[2], n);
+    else
+        memset(x, 0, sizeof(x));
+    if (p->add_bias) {
+        const char *bias = k->bias;
+
+        bias += col * k->bias_stride * (int64_t)zt_dtype_bytes(k->bias_dtype);
+        zt_load_row(extra, bias, k->bias_dtype, k->bias_stride, n);
+        for (int64_t i = 0; i < n; i++)
+            x[i] += extra[i];
+    }
+    if (k->epilogue != ZT_EPI_NONE) {
+        if (k->pre.data)
+            zt_store_row(zt_gemm_element(&k->pre, batch, row, col), k->pre.dtype,
+                         k->pre.stride[2], x, n);
+        round_row(x, k->c.dtype, n);
+        zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
+                         x, x, n);
+    }
+    zt_store_row(zt_gemm_element(&k->c, batch, row, col), k->c.dtype, k->c.stride[2], x,
+                 n);
+}
+
+static void pass_rows(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct zt_gemm_pass *p = ctx;
+    const struct zt_gemm_mat *c = &p->k->c;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t col = 0; col < c->cols; col += ZT_GEMM_PASS_COLS) {
+            int64_t left = c->cols - col;
+
+            zt_gemm_pass_piece(p, i / c->rows, i % c->rows, col,
+                               left < ZT_GEMM_PASS_COLS ? left : ZT_GEMM_PASS_COLS);
+        }
+}
+
+static void run_pass(const struct zt_gemm_call *k, const struct zt_gemm_mat *from,
+                     bool add_bias)
+{
+    struct zt_gemm_pass p = {.k = k, .from = *from, .add_bias = add_bias};
+
+    zt_parallel_for(k->c.batch * k->c.rows, 1, pass_rows, &p);
+}
+
+/* ---- products straight through oneDNN ---- */
+
+static zt_err direct(struct zt_device *dev, const struct zt_gemm_call *k,
+                     struct zt_fault *fault)
+{
+    bool pass = k->epilogue != ZT_EPI_NONE;
+    struct zt_gemm_call first = *k;
+    /* oneDNN would scale the bias by alpha too, and wants it along the rows it writes */
+    bool fused = k->bias && k->alpha == 1 && k->c.stride[2] == 1 &&
+                 (k->bias_stride == 1 || k->c.cols == 1) &&
+                 (k->bias_dtype == ZT_F32 || k->bias_dtype == k->a.dtype);
+    zt_err rc;
+
+    if (k->pre.data)
+        first.c = k->pre;
+    if (k->pre.data && k->pre.stride[2] != 1)
+        fused = false;
+    rc = zt_gemm_by_onednn(dev, &first, fused, fault);
+    if (rc == ZT_OK && (pass || (k->bias && !fused)))
+        run_pass(k, &first.c, k->bias && !fused);
+    return rc;
+}
+
+/* Whether the call is a weight gradient that is faster without oneDNN; *w is it. */
+static bool is_wgrad(const struct zt_gemm_call *k, struct zt_wgrad *w)
+{
+    if (k->a.dtype != ZT_BF16 || k->c.dtype != ZT_F32 || k->c.batch != 1 || k->bias ||
+        k->epilogue != ZT_EPI_NONE)
+        return false;
+    if (k->a.stride[1] != 1 || k->b.stride[2] != 1 || k->c.stride[2] != 1)
+        return false;
+    *w = (struct zt_wgrad){.m = k->c.rows,
+                           .n = k->c.cols,
+                           .k = k->a.cols,
+                           .a = (const uint16_t *)(void *)k->a.data,
+                           .b = (const uint16_t *)(void *)k->b.data,
+                           .c = (float *)(void *)k->c.data,
+                           .lda = k->a.stride[2],
+                           .ldb = k->b.stride[1],
+                           .ldc = k->c.stride[1],
+                           .alpha = k->alpha,
+                           .accumulate = k->accumulate};
+    return zt_wgrad_is_faster(w);
+}
+
+static bool goes_direct(const struct zt_gemm_call *k)
+{
+    return (k->a.dtype == ZT_F32 && !k->tf32) ||
+           (k->a.dtype == ZT_BF16 && (zt_cpu_features() & ZT_CPU_FAST_BF16));
+}
+
+zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
+                   const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_wgrad wgrad;
+    struct zt_gemm_call k;
+    zt_err rc = check(&k, g, fault);
+
+    (void)s;
+    if (rc != ZT_OK || k.c.batch * k.c.rows * k.c.cols == 0)
+        return rc;
+    if (k.a.cols == 0) { /* an empty sum */
+        if (!k.accumulate)
+            run_pass(&k, &(struct zt_gemm_mat){0}, k.bias != NULL);
+        return ZT_OK;
+    }
+    if (is_wgrad(&k, &wgrad))
+        return zt_wgrad_run(dev, &wgrad, fault);
+    return goes_direct(&k) ? direct(dev, &k, fault) : zt_gemm_in_fp32(dev, &k, fault);
+}

@@ -1,0 +1,137 @@
+/* onednn2.c -- matrix products by oneDNN 2: descriptors are structs. */
+#include "kernels/cpu/gemm/onednn.h"
+
+#if DNNL_VERSION_MAJOR < 3
+
+#include <stdint.h>
+#include <stdlib.h>
+
+struct zt_onednn_product {
+    dnnl_engine_t engine;
+    dnnl_primitive_desc_t desc;
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t a, b, c, bias;
+    const dnnl_memory_desc_t *scratch; /* of desc */
+    bool has_bias;
+};
+
+void zt_onednn_free(struct zt_onednn_product *p)
+{
+    if (!p)
+        return;
+    dnnl_primitive_destroy(p->primitive);
+    dnnl_primitive_desc_destroy(p->desc);
+    free(p);
+}
+
+static dnnl_status_t describe(dnnl_memory_desc_t *md, const struct zt_onednn_matrix *m)
+{
+    return dnnl_memory_desc_init_by_strides(md, m->num_axes, m->dims, m->type,
+                                            m->strides);
+}
+
+static dnnl_status_t describe_all(struct zt_onednn_product *p,
+                                  const struct zt_onednn_matmul *matmul)
+{
+    dnnl_status_t st = describe(&p->a, &matmul->a);
+
+    if (st == dnnl_success)
+        st = describe(&p->b, &matmul->b);
+    if (st == dnnl_success)
+        st = describe(&p->c, &matmul->c);
+    if (st == dnnl_success && matmul->has_bias)
+        st = describe(&p->bias, &matmul->bias);
+    return st;
+}
+
+static dnnl_status_t make_attr(dnnl_primitive_attr_t *attr,
+                               const struct zt_onednn_matmul *matmul)
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t st = dnnl_primitive_attr_create(attr);
+
+    if (st == dnnl_success)
+        st = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (st == dnnl_success && matmul->alpha != 1)
+        st = dnnl_primitive_attr_set_output_scales(*attr, 1, 0, &matmul->alpha);
+    if (st == dnnl_success && matmul->accumulate) {
+        st = dnnl_post_ops_create(&ops);
+        if (st == dnnl_success)
+            st = dnnl_post_ops_append_sum(ops, 1);
+        if (st == dnnl_success)
+            st = dnnl_primitive_attr_set_post_ops(*attr, ops);
+        dnnl_post_ops_destroy(ops);
+    }
+    return st;
+}
+
+static dnnl_status_t make_primitive(struct zt_onednn_product *p,
+                                    const struct zt_onednn_matmul *matmul)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t st = describe_all(p, matmul);
+
+    if (st == dnnl_success)
+        st = make_attr(&attr, matmul);
+    if (st == dnnl_success)
+        st = dnnl_matmul_desc_init(&desc, &p->a, &p->b,
+                                   matmul->has_bias ? &p->bias : NULL, &p->c);
+    if (st == dnnl_success)
+        st = dnnl_primitive_desc_create(&p->desc, &desc, attr, p->engine, NULL);
+    if (st == dnnl_success)
+        st = dnnl_primitive_create(&p->primitive, p->desc);
+    dnnl_primitive_attr_destroy(attr);
+    if (st == dnnl_success)
+        p->scratch = dnnl_primitive_desc_query_md(p->desc, dnnl_query_scratchpad_md, 0);
+    return st;
+}
+
+dnnl_status_t zt_onednn_make(dnnl_engine_t engine, const struct zt_onednn_matmul *matmul,
+                             struct zt_onednn_product **out)
+{
+    struct zt_onednn_product *p = calloc(1, sizeof(*p));
+    dnnl_status_t st;
+
+    if (!p)
+        return dnnl_out_of_memory;
+    p->engine = engine;
+    p->has_bias = matmul->has_bias;
+    st = make_primitive(p, matmul);
+    if (st == dnnl_success)
+        *out = p;
+    else
+        zt_onednn_free(p);
+    return st;
+}
+
+size_t zt_onednn_scratch_bytes(const struct zt_onednn_product *p)
+{
+    return dnnl_memory_desc_get_size(p->scratch);
+}
+
+dnnl_status_t zt_onednn_run(const struct zt_onednn_product *p, dnnl_stream_t stream,
+                            const void *a, const void *b, const void *bias, void *c,
+                            void *scratch)
+{
+    const dnnl_memory_desc_t *md[] = {&p->a, &p->b, &p->c, p->scratch, &p->bias};
+    void *ptr[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c, scratch,
+                   (void *)(uintptr_t)bias};
+    dnnl_exec_arg_t arg[] = {{DNNL_ARG_SRC, NULL},
+                             {DNNL_ARG_WEIGHTS, NULL},
+                             {DNNL_ARG_DST, NULL},
+                             {DNNL_ARG_SCRATCHPAD, NULL},
+                             {DNNL_ARG_BIAS, NULL}};
+    int n = p->has_bias ? 5 : 4, made = 0;
+    dnnl_status_t st = dnnl_success;
+
+    for (; made < n && st == dnnl_success; made++)
+        st = dnnl_memory_create(&arg[made].memory, md[made], p->engine, ptr[made]);
+    if (st == dnnl_success)
+        st = dnnl_primitive_execute(p->primitive, stream, n, arg);
+    for (int i = 0; i < made; i++)
+        dnnl_memory_destroy(arg[i].memory);
+    return st;
+}
+
+#endif

@@ -1,0 +1,143 @@
+#include "kernels/cpu/gemm/wgrad.h"
+
+#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/parallel.h"
+
+#define BLOCK_K 1024                   /* of a sum in registers */
+#define STRIP   (2 * ZT_DOT_A_WIDTH)   /* rows of a task: a's stay in the L2 cache */
+#define LEAST_N (4 * ZT_DOT_B_WIDTH)   /* columns of one, when there are few tasks */
+#define B_WORDS ((int64_t)1 << 21)     /* of packed b at a time: 8 MiB */
+#define A_WORDS (BLOCK_K / 2 * STRIP)  /* of packed a: 192 KiB a thread */
+#define MOST_K  (8 * (int64_t)BLOCK_K) /* of one pass over c */
+
+/* One pass: k of [from, from + depth), columns [col, col + cols). */
+struct wgrad_pass {
+    const struct zt_wgrad *p;
+    int64_t from, depth, col, cols;
+    int64_t panels;                   /* of b */
+    int64_t strip, group, num_groups; /* rows and columns of a task; tasks to a strip */
+    uint32_t *b;                      /* blocks of k, in each the panels */
+    uint32_t *a;                      /* of thread 0 */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t parts(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+
+bool zt_wgrad_is_faster(const struct zt_wgrad *p)
+{
+    return zt_dot_is_supported() && p->m >= 32 && p->n >= 32 && p->k >= 16;
+}
+
+static uint32_t *b_block(const struct wgrad_pass *s, int64_t k)
+{
+    return s->b + k / 2 * s->panels * ZT_DOT_B_WIDTH;
+}
+
+static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct wgrad_pass *s = ctx;
+    const struct zt_wgrad *p = s->p;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t k = i / s->panels * BLOCK_K, col = i % s->panels * ZT_DOT_B_WIDTH;
+        int64_t depth = least(BLOCK_K, s->depth - k);
+
+        zt_dot_pack(b_block(s, k) + (depth + 1) / 2 * col, ZT_DOT_B_WIDTH,
+                    p->b + (s->from + k) * p->ldb + s->col + col, p->ldb, depth,
+                    least(ZT_DOT_B_WIDTH, s->cols - col));
+    }
+}
+
+/* Adds a block of k to rows [row, row + rows) of the task's columns. */
+static void add_block(const struct wgrad_pass *s, const uint32_t *a, int64_t k,
+                      int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    const struct zt_wgrad *p = s->p;
+    int64_t pairs = (least(BLOCK_K, s->depth - k) + 1) / 2;
+    struct zt_dot d = {.pairs = pairs,
+                       .a_row = sizeof(uint32_t),
+                       .a_pair = ZT_DOT_A_WIDTH * sizeof(uint32_t),
+                       .ldc = p->ldc,
+                       .alpha = p->alpha,
+                       .accumulate = p->accumulate || s->from + k > 0};
+
+    for (int64_t j = col; j < col + cols; j += ZT_DOT_B_WIDTH)
+        for (int64_t i = 0; i < rows; i += ZT_DOT_A_WIDTH) {
+            d.m = least(ZT_DOT_A_WIDTH, rows - i);
+            d.n = least(ZT_DOT_B_WIDTH, col + cols - j);
+            d.a = a + i * pairs;
+            d.b = b_block(s, k) + j * pairs;
+            d.c = p->c + (row + i) * p->ldc + s->col + j;
+            zt_dot_product(&d);
+        }
+}
+
+static void strip_task(int64_t task, int thread, void *ctx)
+{
+    const struct wgrad_pass *s = ctx;
+    const struct zt_wgrad *p = s->p;
+    uint32_t *a = s->a + thread * (int64_t)A_WORDS;
+    int64_t row = task / s->num_groups * s->strip, rows = least(s->strip, p->m - row);
+    int64_t col = task % s->num_groups * s->group, cols = least(s->group, s->cols - col);
+
+    for (int64_t k = 0; k < s->depth; k += BLOCK_K) {
+        zt_dot_pack(a, ZT_DOT_A_WIDTH, p->a + (s->from + k) * p->lda + row, p->lda,
+                    least(BLOCK_K, s->depth - k), rows);
+        add_block(s, a, k, row, rows, col, cols);
+    }
+}
+
+/* Tasks as large as can be, with several for every thread. */
+static void deal_out(struct wgrad_pass *s)
+{
+    int64_t wanted = zt_num_threads() > 1 ? 4 * zt_num_threads() : 1;
+
+    s->strip = STRIP;
+    s->group = s->panels * ZT_DOT_B_WIDTH;
+    while (parts(s->p->m, s->strip) * parts(s->cols, s->group) < wanted) {
+        if (s->group > LEAST_N)
+            s->group = parts(s->group / 2, ZT_DOT_B_WIDTH) * ZT_DOT_B_WIDTH;
+        else if (s->strip > ZT_DOT_A_WIDTH)
+            s->strip = ZT_DOT_A_WIDTH;
+        else
+            break;
+    }
+    s->num_groups = parts(s->cols, s->group);
+}
+
+zt_err zt_wgrad_run(struct zt_device *dev, const struct zt_wgrad *p,
+                    struct zt_fault *fault)
+{
+    int64_t depth = least(p->k, MOST_K);
+    int64_t fit = B_WORDS / ((depth + 1) / 2) / ZT_DOT_B_WIDTH * ZT_DOT_B_WIDTH;
+    int64_t columns = least(p->n, fit);
+    size_t b_words = zt_dot_words(depth, columns, ZT_DOT_B_WIDTH);
+    size_t a_words = (size_t)zt_num_threads() * A_WORDS;
+    struct wgrad_pass s = {.p = p};
+    void *mem;
+    zt_err rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM,
+                               (a_words + b_words) * sizeof(uint32_t), &mem, fault);
+
+    if (rc != ZT_OK)
+        return rc;
+    s.a = mem;
+    s.b = s.a + a_words;
+    for (s.col = 0; s.col < p->n; s.col += columns)
+        for (s.from = 0; s.from < p->k; s.from += depth) {
+            s.cols = least(columns, p->n - s.col);
+            s.depth = least(depth, p->k - s.from);
+            s.panels = parts(s.cols, ZT_DOT_B_WIDTH);
+            deal_out(&s);
+            zt_parallel_for(parts(s.depth, BLOCK_K) * s.panels, 1, pack_b, &s);
+            zt_parallel_tasks(parts(p->m, s.strip) * s.num_groups, strip_task, &s);
+        }
+    return ZT_OK;
+}

@@ -1,0 +1,82 @@
+/*
+ * gemm.h -- the two steps of a matrix product: the call of cuBLASLt, and the epilogue as a
+ * kernel of its own where cuBLASLt has none that fits.
+ */
+#ifndef KERNELS_CUDA_GEMM_GEMM_H
+#define KERNELS_CUDA_GEMM_GEMM_H
+
+#include "kernels/cuda/cuda.h"
+
+/* A matrix, or a stack of them: (batch, rows, cols); of the last two strides one is 1. */
+struct zt_mat {
+    void *data; /* NULL: absent */
+    zt_dtype dtype;
+    int64_t batch, rows, cols;
+    int64_t stride[3]; /* a batch stride of 0 repeats the matrix */
+};
+
+static inline struct zt_mat zt_mat_transposed(struct zt_mat m)
+{
+    int64_t t = m.rows;
+
+    m.rows = m.cols;
+    m.cols = t;
+    t = m.stride[1];
+    m.stride[1] = m.stride[2];
+    m.stride[2] = t;
+    return m;
+}
+
+#define ZT_GEMM_ALIGNED 16 /* bytes; what a plan may count on, at most */
+
+/* As cuBLASLt sees it: d (m, n) = op(a) op(b), all column-major. It is hashed as bytes, so
+ * it has no padding. */
+struct zt_gemm_key {
+    int64_t m, n, k, batch;
+    int64_t ld_a, ld_b, ld_d, ld_aux;
+    int64_t step_a, step_b, step_d; /* from one of the batch to the next */
+    int32_t type_a, type_b, type_d, trans_a, trans_b;
+    int32_t epilogue, compute;
+    int32_t align_a, align_b, align_d, align_bias, align_aux;
+};
+static_assert(sizeof(struct zt_gemm_key) == 11 * 8 + 12 * 4, "padding");
+
+/* One product; the key says how these are read. */
+struct zt_gemm_product {
+    struct zt_gemm_key key;
+    const void *a, *b, *bias;
+    void *d, *aux;
+    const float *a_scale, *b_scale; /* of fp8; NULL: none */
+    float alpha, beta;
+};
+
+static inline bool zt_gemm_has_bias(const struct zt_gemm_key *k)
+{
+    return k->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static inline bool zt_gemm_has_aux(const struct zt_gemm_key *k)
+{
+    return k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* ZT_E_UNSUPPORTED: not with this epilogue, or not at all. */
+zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
+                        const struct zt_gemm_product *x, struct zt_fault *fault);
+
+/*
+ * pre = from + bias, rounded to its dtype; c = activation(pre). All have the shape of c.
+ * `from` may be c or pre; absent: zeros. The others may be absent.
+ */
+struct zt_gemm_epilogue_args {
+    struct zt_mat from, bias, pre, c;
+    zt_epilogue epilogue;
+};
+zt_err zt_gemm_run_epilogue(struct zt_device *dev, struct zt_stream *s,
+                            const struct zt_gemm_epilogue_args *p,
+                            struct zt_fault *fault);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * detach.h -- `zlaunch --detach`: the job goes on in a process of its own, in its own
+ * session, with its output in a file; the one that the user started waits until all ranks
+ * are started, says how to reach the job, and returns.
+ * Threads: none may run yet.
+ */
+#ifndef LAUNCHER_CTL_DETACH_H
+#define LAUNCHER_CTL_DETACH_H
+
+#include "common/fault.h"
+
+/*
+ * Returns in both processes. In the job: *is_job is true. In the caller: *exit_code is
+ * what to exit with; the message has been printed. log_file NULL: JOB.log in the folder
+ * of ctl.h.
+ */
+zt_err zt_detach(const char *job_id, const char *log_file, bool *is_job, int *exit_code,
+                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* In the job: all ranks have been started. */
+void zt_detach_ready(void);
+bool zt_detach_is_pending(void);
+
+#endif

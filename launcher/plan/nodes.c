@@ -1,0 +1,294 @@
+/* Which hosts and slots, and how each host is reached. */
+#include "launcher/plan/plan.h"
+
+#include "common/cores/cores.h"
+#include "common/loadable.h"
+#include "common/sysfile.h"
+#include "launcher/plan/hostfile.h"
+#include "launcher/start/slurm.h"
+#include "launcher/start/start.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_HOSTFILE "/job/hostfile"
+
+static bool is_this_host(const struct zt_host *h)
+{
+    char own[256] = "";
+    size_t n;
+
+    if (h->user || h->port)
+        return false;
+    if (strcmp(h->name, "localhost") == 0 || strcmp(h->name, "127.0.0.1") == 0 ||
+        strcmp(h->name, "::1") == 0)
+        return true;
+    gethostname(own, sizeof(own) - 1);
+    n = strcspn(own, ".");
+    return strcmp(h->name, own) == 0 ||
+           (strlen(h->name) == n && memcmp(h->name, own, n) == 0);
+}
+
+/* ------------------------------------------------------------------ hosts and slots */
+
+/* The devices this process may see, when the user has said so and nothing else. */
+static const char *visible_devices(const struct zt_launch *l)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+    return list && *list && !l->hostfile && !l->include && !l->exclude ? list : NULL;
+}
+
+static int count_devices(const char *list)
+{
+    int n = 1;
+
+    for (; *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+/* GPUs of this host, where a rank can use them; 0: none, or not wanted. */
+static int own_gpus(const struct zt_launch *l)
+{
+    char path[ZT_LOADABLE_PATH];
+
+    if (strcmp(l->device, "cpu") == 0 ||
+        !zt_loadable_find("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so", path, sizeof(path)))
+        return 0;
+    return zt_sysfile_count_gpus("/dev");
+}
+
+/* No hostfile: this host. As many slots as asked for, or one for each device or core. */
+static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
+                        struct zt_fault *fault)
+{
+    const char *devices = visible_devices(l);
+    int slots = l->num_gpus > 0 ? l->num_gpus : devices ? count_devices(devices) : 0;
+    struct zt_cores cores;
+    zt_err rc;
+
+    slots = slots ? slots : own_gpus(l);
+    if (slots == 0)
+        slots = 1;
+    if ((l->include || l->exclude) && own_gpus(l) == 0) {
+        rc = zt_cores_init(&cores, l->core_list, fault);
+        if (rc)
+            return rc;
+        slots = cores.num;
+        zt_cores_release(&cores);
+    }
+    return zt_hosts_one("localhost", slots, out, fault);
+}
+
+/* Inside sbatch or salloc, unless the user says otherwise. */
+static bool is_slurm_job(const struct zt_launch *l)
+{
+    return !l->hostfile && zt_slurm_is_allocation() &&
+           (strcmp(l->launcher, "auto") == 0 || strcmp(l->launcher, "slurm") == 0);
+}
+
+static zt_err read_hosts(const struct zt_launch *l, struct zt_hosts *out, bool *from_file,
+                         struct zt_fault *fault)
+{
+    const char *path = l->hostfile ? l->hostfile : DEFAULT_HOSTFILE;
+
+    *from_file = true;
+    if (is_slurm_job(l))
+        return zt_slurm_hosts(out, fault);
+    *from_file = l->hostfile || access(path, R_OK) == 0;
+    return *from_file ? zt_hosts_read(path, out, fault) : own_hosts(l, out, fault);
+}
+
+static zt_err choose_hosts(const struct zt_launch *l, struct zt_hosts *h, bool *from_file,
+                           struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (l->include && l->exclude)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--include and --exclude do not go together");
+    if ((l->include || l->exclude) && (l->num_gpus > 0 || l->num_nodes > 0))
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--num_gpus and --num_nodes do not go together with --include or "
+            "--exclude");
+    rc = read_hosts(l, h, from_file, fault);
+    if (!rc && l->include)
+        rc = zt_hosts_include(h, l->include, fault);
+    if (!rc && l->exclude)
+        rc = zt_hosts_exclude(h, l->exclude, fault);
+    if (!rc)
+        rc = zt_hosts_limit(h, l->num_nodes, l->num_gpus, fault);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ how to get there */
+
+static bool is_mpi(const char *launcher)
+{
+    static const char *const kinds[] = {"openmpi", "mpich", "impi", "mvapich"};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (strcmp(launcher, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
+static zt_err no_starter(const struct zt_job_plan *p, const char *name,
+                         struct zt_fault *fault)
+{
+    char names[512] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < p->num_nodes && at < sizeof(names); i++)
+        if (!p->nodes[i].starter)
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
+                                   p->nodes[i].host);
+    return zt_fault_set(
+        fault, ZT_E_UNSUPPORTED,
+        "remote hosts are not available in this version: %s (it was built "
+        "without the %s launcher)",
+        names, name);
+}
+
+/* auto: this host directly, others by ssh; the nodes of a Slurm job by srun. */
+static zt_err choose_starters(struct zt_job_plan *p, const struct zt_launch *l,
+                              const struct zt_hosts *h, struct zt_fault *fault)
+{
+    bool automatic = strcmp(l->launcher, "auto") == 0;
+    bool slurm = is_slurm_job(l);
+    const char *name = slurm ? "slurm" : automatic ? "ssh" : l->launcher;
+    const struct zt_starter *other = zt_starter_find(name);
+    const char *here = NULL;
+    bool missing = false;
+
+    p->same_host = true;
+    for (int i = 0; i < h->num; i++) {
+        bool direct = automatic && !slurm && !l->force_multi && is_this_host(&h->host[i]);
+
+        if (direct && here)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "the hosts %s and %s are both this machine; name it once, or use "
+                "--launcher local to have a node for each",
+                here, h->host[i].name);
+        if (direct)
+            here = h->host[i].name;
+        p->nodes[i].starter = direct ? &zt_starter_local : other;
+        p->same_host = p->same_host && p->nodes[i].starter == &zt_starter_local;
+        missing = missing || !p->nodes[i].starter;
+    }
+    return missing ? no_starter(p, name, fault) : ZT_OK;
+}
+
+static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
+                         const struct zt_hosts *h, struct zt_fault *fault)
+{
+    bool srun = strcmp(l->launcher, "slurm") == 0 && !l->is_plugin;
+
+    if (l->node_rank >= h->num)
+        return zt_fault_set(fault, ZT_E_USAGE, "--node_rank %d: there are %d nodes",
+                            l->node_rank, h->num);
+    p->only_node = l->node_rank;
+    if (l->node_rank >= 0) {
+        p->nodes[l->node_rank].starter = &zt_starter_local;
+        p->same_host = h->num == 1;
+        return ZT_OK;
+    }
+    if (is_mpi(l->launcher) || srun) {
+        p->mpirun = l->launcher;
+        return ZT_OK;
+    }
+    return choose_starters(p, l, h, fault);
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+/* "0,2", or the first entries of the user's own list. */
+static char *device_list(const struct zt_host *h, const char *own)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    if (!f)
+        return NULL;
+    for (int k = 0; k < h->num_slots; k++) {
+        size_t n = own ? strcspn(own, ",") : 0;
+
+        if (own && n)
+            fprintf(f, "%s%.*s", k ? "," : "", (int)n, own);
+        else
+            fprintf(f, "%s%d", k ? "," : "", h->slots[k]);
+        if (own)
+            own = own[n] ? own + n + 1 : NULL;
+    }
+    fclose(f);
+    return text;
+}
+
+/* Moves the strings of h. */
+static zt_err take_hosts(struct zt_job_plan *p, const struct zt_launch *l,
+                         struct zt_hosts *h, bool from_file, struct zt_fault *fault)
+{
+    const char *own = from_file ? NULL : visible_devices(l);
+    bool chosen = from_file || own || l->include || l->exclude || l->num_gpus > 0;
+
+    p->nodes = calloc((size_t)h->num, sizeof(*p->nodes));
+    if (!p->nodes)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    p->num_nodes = h->num;
+    p->world = zt_hosts_total(h);
+    for (int i = 0; i < h->num; i++) {
+        struct zt_job_plan_node *n = &p->nodes[i];
+
+        n->host = strdup(h->host[i].name);
+        n->user = h->host[i].user ? strdup(h->host[i].user) : NULL;
+        n->port = h->host[i].port;
+        n->num_slots = h->host[i].num_slots;
+        n->devices = chosen ? device_list(&h->host[i], own) : NULL;
+        n->slots = h->host[i].slots;
+        h->host[i].slots = NULL;
+        if (!n->host || (h->host[i].user && !n->user) || (chosen && !n->devices))
+            return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    }
+    return ZT_OK;
+}
+
+zt_err zt_job_plan_choose_nodes(struct zt_job_plan *p, const struct zt_launch *l,
+                                struct zt_fault *fault)
+{
+    struct zt_hosts h = {0};
+    bool from_file = false;
+    zt_err rc = choose_hosts(l, &h, &from_file, fault);
+
+    if (!rc)
+        rc = take_hosts(p, l, &h, from_file, fault);
+    if (!rc)
+        rc = choose_way(p, l, &h, fault);
+    zt_hosts_release(&h);
+    if (rc)
+        return rc;
+    p->elastic = l->elastic;
+    p->max_nodes =
+        l->max_nodes > 0 && l->max_nodes < p->num_nodes ? l->max_nodes : p->num_nodes;
+    p->min_nodes = !l->elastic ? p->num_nodes : l->min_nodes > 0 ? l->min_nodes : 1;
+    if (p->min_nodes > p->num_nodes)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--min_elastic_nodes %d: there are %d nodes", p->min_nodes,
+                            p->num_nodes);
+    return ZT_OK;
+}
+
+void zt_job_plan_nodes_release(struct zt_job_plan *p)
+{
+    for (int i = 0; i < p->num_nodes; i++) {
+        free(p->nodes[i].host);
+        free(p->nodes[i].user);
+        free(p->nodes[i].slots);
+        free(p->nodes[i].devices);
+    }
+    free(p->nodes);
+}

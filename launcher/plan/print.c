@@ -1,0 +1,149 @@
+/* --dry_run: the plan as a table for a person. */
+#include "launcher/plan/plan.h"
+
+#include "common/cores/cores.h"
+#include "launcher/mpirun/mpirun.h"
+#include "launcher/start/start.h"
+
+#include <string.h>
+
+/* The word as a shell would need it. */
+static void print_word(FILE *out, const char *w)
+{
+    if (*w && !w[strcspn(w, " \t\n'\"\\$`&|;<>()*?[]{}~#!")]) {
+        fprintf(out, " %s", w);
+        return;
+    }
+    fputs(" '", out);
+    for (; *w; w++)
+        fprintf(out, *w == '\'' ? "'\\''" : "%c", *w);
+    fputc('\'', out);
+}
+
+static void print_words(FILE *out, const char *title, char *const *words)
+{
+    fputs(title, out);
+    for (; *words; words++)
+        print_word(out, *words);
+    fputc('\n', out);
+}
+
+const char *zt_job_plan_node_name(const struct zt_job_plan_node *n,
+                                  char out[ZT_NODE_NAME])
+{
+    bool brackets = n->port && strchr(n->host, ':');
+    char port[16] = "";
+
+    if (n->port)
+        snprintf(port, sizeof(port), ":%d", n->port);
+    snprintf(out, ZT_NODE_NAME, "%s%s%s%s%s%s", n->user ? n->user : "",
+             n->user ? "@" : "", brackets ? "[" : "", n->host, brackets ? "]" : "", port);
+    return out;
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* Cores are known of this host alone. */
+static void print_rank(FILE *out, const struct zt_job_plan *p, const struct zt_group *g,
+                       int node, int i, const struct zt_cores *cores)
+{
+    const struct zt_job_plan_node *n = &p->nodes[node];
+    int first = g->first_rank[node];
+    struct zt_core_share share;
+    char list[256];
+
+    fprintf(out, "  rank %d: slot %d", first + i, n->slots[i]);
+    if (n->starter == &zt_starter_local) {
+        zt_cores_share(cores, p->same_host ? first + i : i,
+                       p->same_host ? g->world : n->num_slots, &share);
+        zt_cores_text(&share.mask, list, sizeof(list));
+        fprintf(out, ", %d thread%s, cores %s%s", share.threads, plural(share.threads),
+                list, p->bind && share.bind ? "" : " (not bound)");
+        if (share.node >= 0)
+            fprintf(out, ", NUMA node %d", share.node);
+    }
+    fputc('\n', out);
+}
+
+static void print_node(FILE *out, const struct zt_job_plan *p, const struct zt_group *g,
+                       int node, const struct zt_cores *cores)
+{
+    const struct zt_job_plan_node *n = &p->nodes[node];
+    char name[ZT_NODE_NAME];
+
+    fprintf(out, "node %d: %s, %d slot%s", node, zt_job_plan_node_name(n, name),
+            n->num_slots, plural(n->num_slots));
+    if (n->starter == &zt_starter_local)
+        fprintf(out, ", %d core%s, daemon: %s --daemon\n", cores->num, plural(cores->num),
+                p->zworker);
+    else if (n->starter)
+        fprintf(out, ", by %s, daemon: zworker --daemon\n", n->starter->name);
+    else
+        fputs(", by hand\n", out);
+    if (n->devices)
+        fprintf(out, "  CUDA_VISIBLE_DEVICES=%s\n", n->devices);
+    for (int i = 0; i < n->num_slots; i++)
+        print_rank(out, p, g, node, i, cores);
+}
+
+static const char *started_by(const struct zt_job_plan *p)
+{
+    const char *name = p->nodes[0].starter ? p->nodes[0].starter->name : "hand";
+
+    for (int i = 1; i < p->num_nodes; i++) /* this host beside others */
+        if (p->nodes[i].starter && strcmp(p->nodes[i].starter->name, "local") != 0)
+            return p->nodes[i].starter->name;
+    return name;
+}
+
+static void print_nodes(FILE *out, const struct zt_job_plan *p, struct zt_group *g,
+                        const struct zt_cores *cores)
+{
+    fprintf(out, "%d rank%s on %d node%s, started by: %s\n", p->world, plural(p->world),
+            p->num_nodes, plural(p->num_nodes), started_by(p));
+    for (int i = 0; i < p->num_nodes; i++)
+        print_node(out, p, g, i, cores);
+    fprintf(out, "MASTER_ADDR=%s MASTER_PORT=%d WORLD_SIZE=%d\n", p->master_addr,
+            g->master_port, p->world);
+    for (char **e = p->named; *e; e++)
+        fprintf(out, "also set: %s\n", *e);
+    print_words(out, "command:", p->argv);
+}
+
+static zt_err print_mpirun(FILE *out, const struct zt_job_plan *p, struct zt_fault *fault)
+{
+    struct zt_mpirun m;
+    zt_err rc = zt_mpirun_init(&m, p, fault);
+
+    if (rc)
+        return rc;
+    fprintf(out, "%d rank%s on %d node%s, started by: %s\n", p->world, plural(p->world),
+            p->num_nodes, plural(p->num_nodes), p->mpirun);
+    print_words(out, "command:", m.argv);
+    zt_mpirun_release(&m);
+    return ZT_OK;
+}
+
+zt_err zt_job_plan_print(const struct zt_job_plan *p, FILE *out, struct zt_fault *fault)
+{
+    struct zt_group g = {0};
+    struct zt_cores cores;
+    zt_err rc;
+
+    if (p->mpirun)
+        return print_mpirun(out, p, fault);
+    rc = zt_cores_init(&cores, p->core_list, fault);
+    if (rc)
+        return rc;
+    rc = zt_group_init(&g, p, fault);
+    if (!rc) {
+        zt_group_arrange(&g, p, NULL);
+        print_nodes(out, p, &g, &cores);
+    }
+    zt_group_release(&g);
+    zt_cores_release(&cores);
+    return rc;
+}

@@ -1,0 +1,104 @@
+#include "launcher/start/program.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_program(const char *path)
+{
+    struct stat sb;
+
+    return stat(path, &sb) == 0 && S_ISREG(sb.st_mode) && access(path, X_OK) == 0;
+}
+
+static zt_err no_memory(struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "no memory for a path");
+}
+
+/* The first `name` in PATH that can be executed; NULL: none. */
+static char *search_path(const char *name)
+{
+    const char *dirs = getenv("PATH");
+
+    for (const char *p = dirs ? dirs : "/usr/bin:/bin"; p; p = strchr(p, ':')) {
+        char path[PATH_MAX];
+        size_t n;
+
+        p += *p == ':';
+        n = strcspn(p, ":");
+        snprintf(path, sizeof(path), "%.*s/%s", n ? (int)n : 1, n ? p : ".", name);
+        if (is_program(path))
+            return strdup(path);
+    }
+    return NULL;
+}
+
+zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
+{
+    struct stat sb;
+    char *found;
+
+    if (!strchr(name, '/')) {
+        found = search_path(name);
+        if (!found && stat(name, &sb) == 0)
+            return zt_fault_set(
+                fault, ZT_E_NOINPUT,
+                "program '%s' is not in PATH; write ./%s for the file in this "
+                "folder",
+                name, name);
+        if (!found)
+            return zt_fault_set(fault, ZT_E_NOINPUT, "program '%s' is not in PATH", name);
+        *out = found;
+        return ZT_OK;
+    }
+    if (stat(name, &sb) < 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT, "cannot run %s: %s", name,
+                            strerror(errno));
+    if (!is_program(name))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "cannot run %s: it is no executable file; scripts go through "
+                            "their interpreter, as in: zlaunch -- python3 %s",
+                            name, name);
+    found = strdup(name);
+    if (!found)
+        return no_memory(fault);
+    *out = found;
+    return ZT_OK;
+}
+
+zt_err zt_find_zworker(char **out, struct zt_fault *fault)
+{
+    const char *set = getenv("ZLAUNCH_ZWORKER");
+    char self[PATH_MAX], *slash;
+    ssize_t n;
+
+    if (set && *set) {
+        if (!is_program(set))
+            return zt_fault_set(fault, ZT_E_NOINPUT,
+                                "ZLAUNCH_ZWORKER is '%s', which is no executable file",
+                                set);
+        *out = strdup(set);
+        return *out ? ZT_OK : no_memory(fault);
+    }
+    n = readlink("/proc/self/exe", self, sizeof(self) - 16);
+    if (n > 0) {
+        self[n] = 0;
+        slash = strrchr(self, '/');
+        memcpy(slash + 1, "zworker", sizeof("zworker"));
+        if (is_program(self)) {
+            *out = strdup(self);
+            return *out ? ZT_OK : no_memory(fault);
+        }
+    }
+    *out = search_path("zworker");
+    if (!*out)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "zworker is neither beside zlaunch nor in PATH; set "
+                            "ZLAUNCH_ZWORKER to where it is");
+    return ZT_OK;
+}

@@ -1,0 +1,19 @@
+/*
+ * program.h -- where programs are.
+ */
+#ifndef LAUNCHER_START_PROGRAM_H
+#define LAUNCHER_START_PROGRAM_H
+
+#include "common/fault.h"
+
+/*
+ * The zworker to run: ZLAUNCH_ZWORKER, or the one beside this binary, or the one in PATH.
+ * Allocated. ZT_E_NOINPUT: there is none.
+ */
+zt_err zt_find_zworker(char **out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Where `name` would be found when executed; allocated. ZT_E_NOINPUT: nowhere. */
+zt_err zt_find_program(const char *name, char **out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * private.h -- inside the supervisor; nobody else includes it.
+ *
+ *      supervise.c       the job, and the state machine above it all
+ *      node.c            one node of it
+ *      stop.c            stopping it, if need be by force
+ *      hang.c            a job that makes no progress
+ *      inspect.c         what is every rank doing?
+ *      requests.c        answers to `zlaunch --ctl` and `--attach`
+ *      preflight.c       the test of the links between nodes
+ *      pmi.c             the exchange between MPI ranks of several nodes
+ *      store.c           the TCPStore of --serve_store
+ *
+ *      a start of the job
+ *      STARTING --every node said HELLO: JOB to each--> RUNNING --all DONE--> the end
+ *          |                                               |
+ *          +--a node cannot be started--> STOPPING <-------+ a failure, the user, a limit
+ *                                             |
+ *                    the end <--nothing is left--> WAITING --back-off--> STARTING
+ *
+ *      a node
+ *      OFF --start--> STARTING --HELLO--> READY --JOB--> RUNNING --DONE--> DONE --> OFF
+ *      on_down leads to OFF from everywhere.
+ */
+#ifndef LAUNCHER_SUPERVISE_PRIVATE_H
+#define LAUNCHER_SUPERVISE_PRIVATE_H
+
+#include "common/message/frame.h"
+#include "common/message/render.h"
+#include "launcher/plan/plan.h"
+#include "launcher/supervise/network.h"
+#include "launcher/supervise/verdict.h"
+
+/* queued output bytes above which ranks are no longer read from */
+#define ZT_SCREEN_HIGH (1u << 20)
+
+/* added to a grace for the round trip to other hosts */
+#define ZT_REMOTE_MS 1100
+
+typedef enum zt_sup_state {
+    SUP_STARTING,
+    SUP_RUNNING,
+    SUP_STOPPING,
+    SUP_WAITING
+} zt_sup_state;
+
+typedef enum zt_sup_node_state {
+    NODE_OFF,
+    NODE_STARTING,
+    NODE_READY,
+    NODE_RUNNING,
+    NODE_DONE,
+    NODE_NUM_STATES
+} zt_sup_node_state;
+
+struct zt_supervisor;
+
+/* A node of the plan. */
+struct zt_sup_node {
+    struct zt_supervisor *sup;
+    int index;        /* in the plan */
+    char network[96]; /* the node's network as the daemon reports it; empty: unknown */
+    zt_sup_node_state state;
+    struct zt_channel *channel; /* NULL: down */
+    struct zt_start_request rq;
+    struct zt_buf in;
+    double heard_s;  /* when something was last received */
+    bool is_up;      /* the daemon has been executed there */
+    uint32_t digest; /* of its last BEAT: changes when its ranks make progress */
+    bool malformed;  /* it sent something that is no frame: nothing more is read */
+    bool fenced;     /* all of its MPI ranks wait at the next fence */
+    bool loss_noted; /* the reason is in the notes already */
+};
+
+struct zt_supervisor {
+    const struct zt_job_plan *plan;
+    struct zt_render *render;
+    bool verbose;
+    uv_loop_t loop;
+    uv_signal_t signals[7];
+    uv_timer_t tick, flush, deadline, timeout, restart_timer;
+    zt_sup_state state;
+    struct zt_sup_node *nodes;   /* (plan's num_nodes) */
+    int num_in[NODE_NUM_STATES]; /* nodes in each state */
+    int start_code;              /* exit code of the last node left out */
+    bool *present;               /* (plan's num_nodes) scratch */
+    struct zt_group group;
+    struct zt_tcp_server *store;    /* of --serve_store; NULL: none */
+    struct zt_preflight *preflight; /* NULL: not needed, or not begun */
+    struct zt_notes notes;
+    bool reading, unclean; /* unclean: a node went down before it was DONE */
+    int stop_grace_ms;     /* of the STOP that was sent; -1: none */
+    int stops;             /* requests to stop, by the user or a limit */
+    double ticked_s, pinged_s, progress_s;
+    struct zt_buf pmi_pairs; /* key-value pairs of the MPI ranks since the last fence */
+    int num_fenced;          /* nodes whose ranks have all reached the next fence */
+    double inspect_until_s;  /* answers to INSPECT are awaited until then; 0: none */
+    bool hang_seen;          /* the ranks were inspected because nothing goes on */
+    struct zt_sup_ctl *ctl;  /* `zlaunch --ctl`; NULL: no memory */
+};
+
+/* stop.c */
+/* Stop every node: `sig` to the ranks, SIGKILL after the grace, then by force. */
+void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms);
+void zt_sup_set_deadline(struct zt_supervisor *s,
+                         int ms); /* then all channels are closed */
+void zt_sup_watch_signals(struct zt_supervisor *s);
+void zt_sup_on_timeout(uv_timer_t *timer); /* --timeout */
+/* A node has changed its state: take the next step of the job's state machine. */
+void zt_sup_advance(struct zt_supervisor *s);
+/* The node is lost or could not be started. The first one is the cause of the end. */
+void zt_sup_node_failed(struct zt_supervisor *s, struct zt_sup_node *node, int exit_code,
+                        const char *text);
+void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig);
+/* Write queued output; stop reading from the nodes while too much is queued. */
+void zt_sup_flush_screen(struct zt_supervisor *s);
+
+/* node.c */
+void zt_sup_node_enter(struct zt_sup_node *node, zt_sup_node_state state);
+zt_err zt_sup_node_start(struct zt_sup_node *node, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Takes the reference; NULL: an empty body. */
+void zt_sup_node_send(struct zt_sup_node *node, zt_frame_type type, json_t *o);
+void zt_sup_node_send_bytes(struct zt_sup_node *node, zt_frame_type type,
+                            const void *body, size_t n);
+void zt_sup_node_pause(struct zt_sup_node *node, bool pause);
+void zt_sup_node_close(struct zt_sup_node *node); /* by force; on_down follows */
+void zt_sup_node_check_silence(struct zt_sup_node *node, double now);
+/* "worker-1: " when there are several nodes, else nothing. */
+const char *zt_sup_node_label(const struct zt_sup_node *node, char out[ZT_NODE_NAME]);
+
+/* hang.c */
+void zt_sup_hang_tick(struct zt_supervisor *s, double now);
+
+/* inspect.c: ask the daemons what their ranks are doing, and print it */
+void zt_sup_inspect(struct zt_supervisor *s);
+bool zt_sup_inspecting(const struct zt_supervisor *s); /* answers are awaited */
+void zt_sup_inspected(struct zt_supervisor *s, const json_t *o);
+/* When the time for answers is over: name the ranks that have not answered. */
+void zt_sup_inspect_tick(struct zt_supervisor *s, double now);
+
+/* requests.c */
+void zt_sup_ctl_open(struct zt_supervisor *s);
+void zt_sup_ctl_finish(struct zt_supervisor *s, int exit_code); /* the job is over */
+void zt_sup_ctl_release(struct zt_supervisor *s);               /* the loop is closed */
+void zt_sup_ctl_started(struct zt_supervisor *s);               /* one more rank */
+/* True: it was an answer to a question, and for nobody else. */
+bool zt_sup_ctl_event(struct zt_supervisor *s, int rank, json_t *event);
+void zt_sup_ctl_line(void *ctx, int stream, const char *tag, const char *text, size_t n);
+
+/* store.c: a fresh TCPStore for a start of the job, where one is asked for */
+zt_err zt_sup_store_begin(struct zt_supervisor *s, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_sup_store_end(struct zt_supervisor *s);
+
+/* pmi.c */
+void zt_sup_pmi_reset(struct zt_supervisor *s);
+void zt_sup_pmi_pairs(struct zt_sup_node *node, const struct zt_frame *f);
+void zt_sup_pmi_fence(struct zt_sup_node *node);
+
+/*
+ * preflight.c: the link test, once all nodes are READY. True while it goes on;
+ * zt_sup_advance() is called at its end. If it fails the job is being stopped.
+ */
+bool zt_preflight_busy(struct zt_supervisor *s);
+void zt_preflight_on_here(struct zt_sup_node *node, const struct zt_frame *f);
+void zt_preflight_on_found(struct zt_sup_node *node, const struct zt_frame *f);
+/* Add the chosen network to the JOB of a node of the plan; returns `job`. */
+json_t *zt_preflight_apply(const struct zt_supervisor *s, json_t *job, int plan_index);
+void zt_preflight_reset(struct zt_supervisor *s); /* before each start of the job */
+
+#endif

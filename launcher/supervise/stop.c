@@ -1,0 +1,184 @@
+/*
+ * Stopping a job: because of the user, a limit, or a lost node. The daemons send a
+ * signal, then SIGKILL; after a deadline this process closes the channels and kills by
+ * itself.
+ */
+#include "launcher/supervise/private.h"
+
+#include "common/json/line.h"
+#include "common/proc.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define DEADLINE_MS 400 /* over the grace, then zlaunch kills by itself */
+#define AGAIN_MS    50
+
+static void close_all(struct zt_supervisor *s)
+{
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        zt_sup_node_close(&s->nodes[i]);
+}
+
+/* The daemons did not manage: kill every descendant and close every channel. */
+static void on_deadline(uv_timer_t *timer)
+{
+    struct zt_supervisor *s = timer->data;
+
+    zt_proc_signal_descendants(SIGKILL);
+    close_all(s);
+    uv_timer_start(timer, on_deadline, AGAIN_MS, 0);
+}
+
+void zt_sup_set_deadline(struct zt_supervisor *s, int ms)
+{
+    if (!uv_is_active((uv_handle_t *)&s->deadline) ||
+        uv_timer_get_due_in(&s->deadline) > (uint64_t)ms)
+        uv_timer_start(&s->deadline, on_deadline, (uint64_t)ms, 0);
+}
+
+void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms)
+{
+    if (s->state == SUP_WAITING) {
+        uv_stop(&s->loop);
+        return;
+    }
+    if (s->stop_grace_ms >= 0 && s->stop_grace_ms <= grace_ms && sig != SIGKILL)
+        return; /* a stop at least as quick is under way */
+    s->state = SUP_STOPPING;
+    s->stop_grace_ms = grace_ms;
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        struct zt_sup_node *node = &s->nodes[i];
+        json_t *o;
+
+        if (node->state == NODE_STARTING || node->state == NODE_READY)
+            zt_sup_node_close(node); /* no rank lives there */
+        if (node->state != NODE_RUNNING)
+            continue;
+        o = json_object();
+        json_object_set_new(o, "signal", json_integer(sig));
+        json_object_set_new(o, "grace_ms", json_integer(grace_ms));
+        zt_sup_node_send(node, ZT_FRAME_STOP, o);
+    }
+    zt_sup_set_deadline(s,
+                        grace_ms + DEADLINE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS));
+}
+
+static bool any_failed(const struct zt_supervisor *s)
+{
+    for (int i = 0; i < s->notes.num_ranks; i++)
+        if (s->notes.ranks[i].exited &&
+            (s->notes.ranks[i].code || s->notes.ranks[i].signal))
+            return true;
+    return s->notes.down != NULL;
+}
+
+void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig)
+{
+    if (s->notes.stop != ZT_STOP_NONE)
+        return;
+    s->notes.stop = reason;
+    s->notes.stop_signal = sig;
+    s->notes.stop_was_first = !any_failed(s);
+}
+
+/* The first signal stops the ranks gracefully, the second kills them. */
+static void on_user_signal(uv_signal_t *handle, int sig)
+{
+    struct zt_supervisor *s = handle->data;
+
+    zt_sup_note_stop(s, ZT_STOP_SIGNAL, sig);
+    if (s->stops++ == 0) {
+        zt_render_message(s->render, ZT_LOG_INFO, "%s: stopping the ranks%s",
+                          sig == SIGINT ? "interrupted" : zt_signal_text(sig),
+                          sig == SIGINT ? "; once more to kill them at once" : "");
+        zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+    } else {
+        zt_sup_stop(s, SIGKILL, 0);
+    }
+    zt_sup_flush_screen(s);
+}
+
+static void on_forwarded_signal(uv_signal_t *handle, int sig)
+{
+    struct zt_supervisor *s = handle->data;
+
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        if (s->nodes[i].state == NODE_RUNNING) {
+            json_t *o = json_object();
+
+            json_object_set_new(o, "signal", json_integer(sig));
+            zt_sup_node_send(&s->nodes[i], ZT_FRAME_SIGNAL, o);
+        }
+}
+
+/* Ctrl-\: what is every rank doing? */
+static void on_quit(uv_signal_t *handle, int sig)
+{
+    (void)sig;
+    zt_sup_inspect(handle->data);
+}
+
+/* Ctrl-Z. Daemons on other hosts would take a suspended zlaunch for dead. */
+static void on_suspend(uv_signal_t *handle, int sig)
+{
+    struct zt_supervisor *s = handle->data;
+
+    (void)sig;
+    if (s->plan->same_host)
+        raise(SIGSTOP);
+    else
+        zt_render_message(s->render, ZT_LOG_WARN,
+                          "not suspended: other hosts would take this zlaunch for dead");
+}
+
+void zt_sup_on_timeout(uv_timer_t *timer)
+{
+    struct zt_supervisor *s = timer->data;
+
+    zt_sup_note_stop(s, ZT_STOP_TIMEOUT, 0);
+    s->stops++;
+    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+    zt_sup_flush_screen(s);
+}
+
+void zt_sup_node_failed(struct zt_supervisor *s, struct zt_sup_node *node, int exit_code,
+                        const char *text)
+{
+    char front[ZT_NODE_NAME];
+    bool started = node->state == NODE_RUNNING;
+
+    if (node->loss_noted)
+        return;
+    node->loss_noted = true;
+    zt_sup_node_label(node, front);
+    if (s->plan->elastic && !started && s->state == SUP_STARTING) {
+        zt_render_message(s->render, ZT_LOG_WARN, "%s%s; going on without this node",
+                          front, text);
+        s->start_code = exit_code;
+        return;
+    }
+    if (s->state == SUP_STOPPING && !started)
+        return; /* it was told to go */
+    zt_notes_node_lost(&s->notes, front, text, exit_code);
+    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+}
+
+void zt_sup_watch_signals(struct zt_supervisor *s)
+{
+    const struct {
+        int sig;
+        uv_signal_cb fn;
+    } rows[] = {
+        {SIGINT, on_user_signal},       {SIGTERM, on_user_signal},
+        {SIGHUP, on_user_signal},       {SIGUSR1, on_forwarded_signal},
+        {SIGUSR2, on_forwarded_signal}, {SIGQUIT, on_quit},
+        {SIGTSTP, on_suspend},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        uv_signal_init(&s->loop, &s->signals[i]);
+        s->signals[i].data = s;
+        uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
+    }
+}

@@ -1,0 +1,447 @@
+/*
+ * The job: one loop, a channel for each node. It is over when every channel is down and
+ * everything below zlaunch is gone; then it may be started again.
+ */
+#include "launcher/supervise/supervise.h"
+
+#include "common/json/line.h"
+#include "common/proc.h"
+#include "launcher/start/start.h"
+#include "launcher/supervise/private.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TICK_MS        100
+#define FLUSH_MS       2
+#define CLOSE_MS       1000 /* from DONE of the last node to the end of its channel */
+#define LEFTOVER_TRIES 200
+#define LEFTOVER_US    5000
+#define FLUSH_OUTPUT_S                                                                   \
+    1.0 /* how long a blocked stdout or stderr may delay the exit of a stopped job */
+#define BACKOFF_MS     100 /* before the first restart; doubled for each one after */
+#define BACKOFF_MAX_MS 30000
+
+/* ------------------------------------------------------------------ the screen */
+
+static void on_flush(uv_timer_t *timer)
+{
+    zt_sup_flush_screen(timer->data);
+}
+
+/* A slow reader of our output slows the job down instead of filling memory. */
+void zt_sup_flush_screen(struct zt_supervisor *s)
+{
+    bool empty = zt_render_flush(s->render);
+    bool full = zt_render_pending_bytes(s->render) > ZT_SCREEN_HIGH;
+    /* a stopping job is read in any case: its output is small, its end matters */
+    bool read = !full || s->stops;
+
+    if (empty)
+        uv_timer_stop(&s->flush);
+    else if (!uv_is_active((uv_handle_t *)&s->flush))
+        uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
+    if (s->reading == read)
+        return;
+    s->reading = read;
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        zt_sup_node_pause(&s->nodes[i], !read);
+}
+
+/* If this process was suspended, that time counts neither as silence nor as a hang. */
+static void discount_suspension(struct zt_supervisor *s, double now)
+{
+    double gap = now - s->ticked_s - TICK_MS / 1000.0;
+
+    s->ticked_s = now;
+    if (gap < 1)
+        return;
+    s->progress_s += gap;
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        s->nodes[i].heard_s += gap;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct zt_supervisor *s = timer->data;
+    double now = zt_now();
+    bool ping = now - s->pinged_s > ZT_HEARTBEAT_MS / 1000.0;
+
+    discount_suspension(s, now);
+    if (ping)
+        s->pinged_s = now;
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        if (ping && s->nodes[i].state == NODE_RUNNING)
+            zt_sup_node_send(&s->nodes[i], ZT_FRAME_PING, NULL);
+        if (s->reading)
+            zt_sup_node_check_silence(&s->nodes[i], now);
+    }
+    zt_sup_inspect_tick(s, now);
+    zt_sup_hang_tick(s, now);
+    zt_render_tick(s->render);
+    zt_sup_flush_screen(s);
+}
+
+/* ------------------------------------------------------------------ a start of the job
+ */
+
+static void start_nodes(struct zt_supervisor *s)
+{
+    struct zt_fault fault = {0};
+
+    s->state = SUP_STARTING;
+    s->stop_grace_ms = -1;
+    s->unclean = false;
+    s->inspect_until_s = 0;
+    s->hang_seen = false;
+    s->reading = true;
+    zt_preflight_reset(s);
+    for (int i = 0; i < s->plan->num_nodes && s->state == SUP_STARTING; i++) {
+        struct zt_sup_node *node = &s->nodes[i];
+
+        if (s->plan->only_node >= 0 && s->plan->only_node != i)
+            continue;
+        if (zt_sup_node_start(node, &fault))
+            zt_sup_node_failed(s, node, zt_err_exit_code(fault.code), fault.text);
+    }
+    zt_sup_advance(s);
+}
+
+static void on_restart_timer(uv_timer_t *timer)
+{
+    start_nodes(timer->data);
+}
+
+/* No node is starting any more: number the ranks and send each node its JOB. */
+static void run_job(struct zt_supervisor *s)
+{
+    struct zt_fault fault = {0};
+
+    zt_group_arrange(&s->group, s->plan, s->present);
+    zt_notes_release(&s->notes);
+    if (zt_notes_init(&s->notes, s->group.world, &fault) ||
+        zt_sup_store_begin(s, &fault)) {
+        zt_notes_node_lost(&s->notes, "", fault.text, zt_err_exit_code(fault.code));
+        zt_sup_stop(s, SIGTERM, 0);
+        return;
+    }
+    s->state = SUP_RUNNING;
+    s->progress_s = zt_now();
+    zt_sup_pmi_reset(s);
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        struct zt_sup_node *node = &s->nodes[i];
+
+        for (int k = 0; s->plan->num_nodes > 1 && s->group.node_rank[i] >= 0 &&
+                        k < s->plan->nodes[i].num_slots;
+             k++)
+            s->notes.ranks[s->group.first_rank[i] + k].host = s->plan->nodes[i].host;
+        if (node->state != NODE_READY)
+            continue;
+        if (s->group.node_rank[i] < 0) { /* one more than --max_elastic_nodes */
+            zt_sup_node_enter(node, NODE_DONE);
+            zt_sup_node_close(node);
+            continue;
+        }
+        zt_sup_node_enter(node, NODE_RUNNING);
+        zt_sup_node_send(
+            node, ZT_FRAME_JOB,
+            zt_preflight_apply(s, zt_job_plan_frame(s->plan, &s->group, i), i));
+    }
+}
+
+static void run_when_ready(struct zt_supervisor *s)
+{
+    int num = 0;
+    char text[128];
+
+    if (s->num_in[NODE_STARTING])
+        return;
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        s->present[i] = s->nodes[i].state == NODE_READY || s->plan->only_node >= 0;
+        num += s->present[i];
+    }
+    if (num >= s->plan->min_nodes) {
+        if (!zt_preflight_busy(s))
+            run_job(s);
+        return;
+    }
+    snprintf(text, sizeof(text),
+             "only %d node%s could be started, at least %d are wanted", num,
+             num == 1 ? "" : "s", s->plan->min_nodes);
+    zt_notes_node_lost(&s->notes, "", text, s->start_code ? s->start_code : 69);
+    zt_sup_stop(s, SIGTERM, 0);
+}
+
+/* Kill the ranks that a dead daemon left; they are children of this subreaper now. */
+static void kill_leftovers(void)
+{
+    int status;
+
+    for (int i = 0; i < LEFTOVER_TRIES; i++) {
+        if (zt_proc_signal_descendants(SIGKILL) == 0)
+            return;
+        while (waitpid(-1, &status, WNOHANG) > 0)
+            continue;
+        usleep(
+            LEFTOVER_US); /* the death of a grandchild is not signalled to this process */
+    }
+}
+
+/* Errors that another start would only repeat. */
+static bool is_permanent(const struct zt_verdict *v)
+{
+    static const int codes[] = {2, 65, 66, 78}; /* usage, config, input, plan */
+    int64_t code = v->rank ? zt_json_get_int(v->rank->fail, "exit_code", 0) : 0;
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+        if (code == codes[i])
+            return true;
+    return false;
+}
+
+static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *v,
+                        bool ran)
+{
+    bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
+
+    return v->exit_code && !asked && !s->stops && (ran || s->group.restart > 0) &&
+           !is_permanent(v) && s->group.restart < s->plan->max_restarts;
+}
+
+static void print_verdict(struct zt_supervisor *s, const struct zt_verdict *v)
+{
+    char *sentence, *evidence;
+
+    zt_verdict_text(&s->notes, v, &sentence, &evidence);
+    if (sentence && !zt_render_is_json(s->render)) {
+        zt_render_message(s->render, v->exit_code ? ZT_LOG_ERROR : ZT_LOG_INFO, "%s",
+                          sentence);
+        zt_render_block(s->render, evidence ? evidence : "");
+    }
+    free(sentence);
+    free(evidence);
+}
+
+static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
+{
+    int shift = s->group.restart < 10 ? s->group.restart : 10;
+    int wait_ms = BACKOFF_MS << shift;
+    json_t *o = zt_verdict_json(&s->notes, v);
+    struct zt_fault fault = {0};
+
+    if (wait_ms > BACKOFF_MAX_MS)
+        wait_ms = BACKOFF_MAX_MS;
+    print_verdict(s, v);
+    s->group.restart++;
+    json_object_set_new(o, "event", json_string("restart"));
+    json_object_set_new(o, "restart", json_integer(s->group.restart));
+    json_object_set_new(o, "max_restarts", json_integer(s->plan->max_restarts));
+    zt_render_record(s->render, o);
+    json_decref(o);
+    if (!zt_render_is_json(s->render))
+        zt_render_message(s->render, ZT_LOG_WARN, "restart %d of %d in %.1f s",
+                          s->group.restart, s->plan->max_restarts, wait_ms / 1000.0);
+    zt_notes_release(&s->notes);
+    if (zt_notes_init(&s->notes, s->plan->world, &fault)) {
+        zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
+        uv_stop(&s->loop);
+        return;
+    }
+    s->state = SUP_WAITING;
+    uv_timer_start(&s->restart_timer, on_restart_timer, (uint64_t)wait_ms, 0);
+}
+
+/* Every channel is down. */
+static void on_all_down(struct zt_supervisor *s)
+{
+    struct zt_verdict v;
+    bool ran = false;
+
+    uv_timer_stop(&s->deadline);
+    if (s->unclean)
+        kill_leftovers();
+    for (int i = 0; i < s->notes.num_ranks; i++)
+        ran = ran || s->notes.ranks[i].started;
+    zt_notes_judge(&s->notes, &v);
+    if (may_restart(s, &v, ran))
+        restart(s, &v);
+    else
+        uv_stop(&s->loop);
+}
+
+void zt_sup_advance(struct zt_supervisor *s)
+{
+    int busy = s->num_in[NODE_STARTING] + s->num_in[NODE_READY] + s->num_in[NODE_RUNNING];
+
+    if (s->state == SUP_WAITING)
+        return;
+    if (s->num_in[NODE_OFF] == s->plan->num_nodes) {
+        on_all_down(s);
+        return;
+    }
+    if (s->state == SUP_STARTING) {
+        run_when_ready(s);
+        return;
+    }
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        busy = busy || (s->nodes[i].state != NODE_OFF && s->nodes[i].state != NODE_DONE);
+    if (!busy) /* all said DONE and are about to close their ends */
+        zt_sup_set_deadline(s, CLOSE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS));
+}
+
+/* ------------------------------------------------------------------ the end */
+
+static zt_err write_summary(const char *path, const json_t *end, struct zt_fault *fault)
+{
+    struct zt_buf line;
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL;
+
+    zt_buf_init(&line, ZT_FRAME_MAX);
+    ok = ok && zt_json_put(&line, end) == ZT_OK &&
+         fprintf(f, "%.*s\n", (int)zt_buf_used(&line), (const char *)zt_buf_head(&line)) >
+             0;
+    if (f && fclose(f) != 0)
+        ok = false;
+    zt_buf_release(&line);
+    if (!ok)
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "summary file %s: %s", path,
+                            strerror(errno));
+    return ZT_OK;
+}
+
+static int finish_job(struct zt_supervisor *s)
+{
+    struct zt_fault fault = {0};
+    struct zt_verdict v;
+    json_t *end;
+
+    zt_notes_judge(&s->notes, &v);
+    end = zt_verdict_json(&s->notes, &v);
+    if (s->group.restart)
+        json_object_set_new(end, "restarts", json_integer(s->group.restart));
+    if (zt_render_is_json(s->render))
+        zt_render_record(s->render, end);
+    print_verdict(s, &v);
+    if (s->verbose)
+        zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
+    if (s->plan->summary && write_summary(s->plan->summary, end, &fault))
+        zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
+    json_decref(end);
+    return v.exit_code;
+}
+
+/* After a stop, a reader that blocks must not keep zlaunch alive. */
+static void flush_output(struct zt_supervisor *s)
+{
+    double until = zt_now() + FLUSH_OUTPUT_S;
+
+    while (s->stops && !zt_render_flush(s->render)) {
+        if (zt_now() > until)
+            zt_render_discard(s->render); /* the next round writes what others can take */
+        usleep(1000);
+    }
+}
+
+static void on_walk_close(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void init_timers(struct zt_supervisor *s)
+{
+    uv_timer_t *timers[] = {&s->tick, &s->flush, &s->deadline, &s->timeout,
+                            &s->restart_timer};
+
+    for (size_t i = 0; i < sizeof(timers) / sizeof(*timers); i++) {
+        uv_timer_init(&s->loop, timers[i]);
+        timers[i]->data = s;
+    }
+    s->ticked_s = zt_now();
+    uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
+    if (s->plan->timeout_s > 0)
+        uv_timer_start(&s->timeout, zt_sup_on_timeout,
+                       (uint64_t)(s->plan->timeout_s * 1000), 0);
+}
+
+static zt_err open_supervisor(struct zt_supervisor *s,
+                              const struct zt_render_config *screen,
+                              struct zt_fault *fault)
+{
+    int num = s->plan->num_nodes;
+    struct zt_render_config cfg = *screen;
+    zt_err rc;
+
+    cfg.on_line = zt_sup_ctl_line;
+    cfg.on_line_ctx = s;
+    rc = zt_render_open(&cfg, &s->render, fault);
+
+    if (!rc)
+        rc = zt_notes_init(&s->notes, s->plan->world, fault);
+    if (!rc)
+        rc = zt_group_init(&s->group, s->plan, fault);
+    if (rc)
+        return rc;
+    s->nodes = calloc((size_t)num, sizeof(*s->nodes));
+    s->present = calloc((size_t)num, sizeof(*s->present));
+    if (!s->nodes || !s->present)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %d nodes", num);
+    s->num_in[NODE_OFF] = num;
+    for (int i = 0; i < num; i++) {
+        s->nodes[i].sup = s;
+        s->nodes[i].index = i;
+    }
+    return ZT_OK;
+}
+
+static void release_supervisor(struct zt_supervisor *s)
+{
+    for (int i = 0; s->nodes && i < s->plan->num_nodes; i++)
+        zt_buf_release(&s->nodes[i].in);
+    free(s->nodes);
+    free(s->present);
+    zt_buf_release(&s->pmi_pairs);
+    zt_preflight_reset(s);
+    zt_group_release(&s->group);
+    zt_render_close(s->render);
+    zt_notes_release(&s->notes);
+}
+
+int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
+                 bool verbose)
+{
+    struct zt_supervisor s = {.plan = plan, .verbose = verbose};
+    struct zt_fault fault = {0};
+    int code;
+
+    signal(SIGPIPE, SIG_IGN);
+    if (open_supervisor(&s, screen, &fault)) {
+        fprintf(stderr, "zlaunch: error: %s\n", fault.text);
+        release_supervisor(&s);
+        return zt_err_exit_code(fault.code);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    uv_loop_init(&s.loop);
+    zt_sup_watch_signals(&s);
+    init_timers(&s);
+    zt_sup_ctl_open(&s);
+    start_nodes(&s);
+    uv_run(&s.loop, UV_RUN_DEFAULT);
+    code = finish_job(&s);
+    flush_output(&s);
+    zt_sup_store_end(&s);
+    zt_sup_ctl_finish(&s, code);
+    uv_walk(&s.loop, on_walk_close, NULL);
+    uv_run(&s.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&s.loop);
+    release_supervisor(&s);
+    zt_sup_ctl_release(&s);
+    return code;
+}

@@ -1,0 +1,20 @@
+/*
+ * supervise.h -- carry a plan out and watch it to the end.
+ *
+ * Starts the daemons, prints what they report, passes signals of the user on, and at the
+ * end says why the job ended and with which exit code. Whatever happens, no process of
+ * the job outlives zlaunch: it is a subreaper, so the ranks of a killed daemon become its
+ * own children and are killed.
+ * Threads: the caller's, which runs the loop.
+ */
+#ifndef LAUNCHER_SUPERVISE_SUPERVISE_H
+#define LAUNCHER_SUPERVISE_SUPERVISE_H
+
+#include "common/message/render.h"
+#include "launcher/plan/plan.h"
+
+/* Blocks until the job is over; returns the exit code of zlaunch. */
+int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
+                 bool verbose);
+
+#endif

@@ -1,0 +1,321 @@
+#include "launcher/supervise/verdict.h"
+
+#include "common/json/line.h"
+#include "common/log.h"
+#include "common/proc.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_SYSTEM  71
+#define EXIT_REQUEUE 75 /* saved after a signal: the job can be requeued */
+#define EXIT_TIMEOUT 124
+#define TOGETHER_S   0.5 /* exits closer than this may be reported in any order */
+
+zt_err zt_notes_init(struct zt_notes *n, int num_ranks, struct zt_fault *fault)
+{
+    *n = (struct zt_notes){0};
+    n->ranks = calloc((size_t)num_ranks, sizeof(*n->ranks));
+    if (!n->ranks)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %d ranks", num_ranks);
+    n->num_ranks = num_ranks;
+    for (int i = 0; i < num_ranks; i++)
+        n->ranks[i].rank = i;
+    return ZT_OK;
+}
+
+void zt_notes_release(struct zt_notes *n)
+{
+    for (int i = 0; i < n->num_ranks; i++) {
+        json_decref(n->ranks[i].phase);
+        json_decref(n->ranks[i].tail);
+        json_decref(n->ranks[i].fail);
+        json_decref(n->ranks[i].state);
+    }
+    free(n->ranks);
+    free(n->down);
+    *n = (struct zt_notes){0};
+}
+
+void zt_notes_node_lost(struct zt_notes *n, const char *front, const char *text,
+                        int exit_code)
+{
+    if (n->down)
+        return;
+    n->down_code = exit_code;
+    n->down_s = zt_now();
+    if (asprintf(&n->down, "%s%s", front, text) < 0)
+        n->down = strdup("a node was lost");
+}
+
+static bool failed(const struct zt_rank_note *r)
+{
+    return r->exited && (r->code || r->signal);
+}
+
+/* Its own report says that another rank failed: that one is the cause. */
+static bool blames_peer(const struct zt_rank_note *r)
+{
+    return r->fail && json_is_true(json_object_get(r->fail, "peer"));
+}
+
+/* The higher, the more likely the failure is a cause and not a consequence. */
+static int weight(const struct zt_rank_note *r)
+{
+    if (blames_peer(r))
+        return 0;
+    return r->signal == SIGKILL && !r->stop_requested ? 2 : 1;
+}
+
+/* `a` is more likely the first cause than `b`. */
+static bool is_before(const struct zt_rank_note *a, const struct zt_rank_note *b)
+{
+    double apart_s = a->time_s - b->time_s;
+    bool close = apart_s < TOGETHER_S && apart_s > -TOGETHER_S;
+
+    if (weight(a) != weight(b))
+        return weight(a) > weight(b);
+    if (close && (a->signal == SIGABRT) != (b->signal == SIGABRT))
+        return b->signal == SIGABRT;
+    return a->order < b->order;
+}
+
+static const struct zt_rank_note *first_cause(const struct zt_notes *n)
+{
+    const struct zt_rank_note *best = NULL;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+
+        /* told to stop, yet it has a failure of its own to report: that counts */
+        if (!failed(r) || (r->stop_requested && !(r->fail && !blames_peer(r))))
+            continue;
+        if (!best || is_before(r, best))
+            best = r;
+    }
+    return best;
+}
+
+/* A node was lost before this rank failed, or the rank only reports that loss. */
+static bool node_was_first(const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    return n->down && (blames_peer(r) || n->down_s < r->time_s);
+}
+
+static int exit_code_of(const struct zt_rank_note *r)
+{
+    return r->signal ? 128 + r->signal : r->code;
+}
+
+/* After SIGTERM: every rank ended well or saved, and at least one saved. */
+static bool saved_for_requeue(const struct zt_notes *n)
+{
+    bool saved = false;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+
+        if (!r->exited || r->signal || (r->code && r->code != EXIT_REQUEUE))
+            return false;
+        saved = saved || r->code == EXIT_REQUEUE;
+    }
+    return saved;
+}
+
+void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
+{
+    bool stopped = n->stop != ZT_STOP_NONE && n->stop_was_first;
+    int failures = 0;
+
+    *out = (struct zt_verdict){0};
+    for (int i = 0; i < n->num_ranks; i++)
+        failures += failed(&n->ranks[i]) || (n->ranks[i].started && !n->ranks[i].exited);
+    if (stopped && n->stop == ZT_STOP_TIMEOUT) {
+        out->exit_code = EXIT_TIMEOUT;
+    } else if (stopped && n->stop_signal == SIGTERM && saved_for_requeue(n)) {
+        out->exit_code = EXIT_REQUEUE;
+    } else if (stopped && n->stop == ZT_STOP_HANG) {
+        out->exit_code = EXIT_TIMEOUT;
+    } else if (stopped) {
+        out->exit_code = 128 + n->stop_signal;
+    } else if ((out->rank = first_cause(n)) && !node_was_first(n, out->rank)) {
+        out->exit_code = exit_code_of(out->rank);
+    } else if (n->down) {
+        out->rank = NULL;
+        out->exit_code = n->down_code ? n->down_code : EXIT_SYSTEM;
+    } else if (failures) { /* stopped, but not by this zlaunch */
+        for (int i = 0; i < n->num_ranks && !out->rank; i++)
+            if (failed(&n->ranks[i]))
+                out->rank = &n->ranks[i];
+        out->exit_code = out->rank ? exit_code_of(out->rank) : EXIT_SYSTEM;
+    }
+    out->others_stopped = failures - (out->rank != NULL);
+}
+
+/* ------------------------------------------------------------------ words */
+
+static void rank_end(const struct zt_rank_note *r, char *out, size_t n)
+{
+    if (r->signal)
+        snprintf(out, n, "was killed by %s", zt_signal_text(r->signal));
+    else
+        snprintf(out, n, "exited with code %d", r->code);
+}
+
+static void rank_sentence(FILE *f, const struct zt_rank_note *r)
+{
+    const char *phase = json_string_value(r->phase);
+    char end[96];
+
+    if (r->fail) {
+        fprintf(f, "%s", zt_json_get_text(r->fail, "text", ""));
+        return;
+    }
+    rank_end(r, end, sizeof(end));
+    fprintf(f, "rank %d", r->rank);
+    if (r->host)
+        fprintf(f, " on %s", r->host);
+    fprintf(f, " (pid %d) %s", (int)r->pid, end);
+    if (phase && *phase)
+        fprintf(f, " during: %s", phase);
+}
+
+static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    const char *phase = json_string_value(r->phase);
+    size_t lines = json_array_size(r->tail);
+
+    if (r->fail && n->num_ranks > 1)
+        fprintf(f, "  from rank %d%s%s%s%s\n", r->rank, r->host ? " on " : "",
+                r->host ? r->host : "", phase && *phase ? ", during: " : "",
+                phase ? phase : "");
+    if (r->oom)
+        fprintf(
+            f, "  the kernel's out-of-memory killer struck in this cgroup: the rank most "
+               "likely ran out of memory\n");
+    if (r->fail || !lines)
+        return;
+    fprintf(f, "  last lines of rank %d:\n", r->rank);
+    for (size_t i = 0; i < lines; i++)
+        fprintf(f, "  | %s\n", json_string_value(json_array_get(r->tail, i)));
+}
+
+/* Reports of other ranks that differ from the first one. */
+static void other_reports(FILE *f, const struct zt_notes *n,
+                          const struct zt_rank_note *first)
+{
+    const char *told = zt_json_get_text(first->fail, "text", "");
+    int more = 0;
+
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+        const char *text = zt_json_get_text(r->fail, "text", "");
+
+        if (r == first || !r->fail || blames_peer(r) || strcmp(text, told) == 0)
+            continue;
+        if (more++ < 3)
+            fprintf(f, "  rank %d reported: %s\n", r->rank, text);
+    }
+    if (more > 3)
+        fprintf(f, "  and %d other ranks reported something else again\n", more - 3);
+}
+
+static void hang_sentence(FILE *f, const struct zt_notes *n)
+{
+    const struct zt_rank_note *r =
+        n->hang_rank >= 0 && n->hang_rank < n->num_ranks ? &n->ranks[n->hang_rank] : NULL;
+    const char *phase = zt_json_get_text(r ? r->state : NULL, "phase", "");
+
+    fprintf(f, "no progress for %g s", n->hang_s);
+    if (!r)
+        return;
+    fprintf(f, "; rank %d%s%s (pid %d) is %s", r->rank, r->host ? " on " : "",
+            r->host ? r->host : "", (int)r->pid,
+            zt_json_get_text(r->state, "state", "somewhere else"));
+    if (*phase)
+        fprintf(f, ", during: %s", phase);
+    if (zt_json_get_int(r->state, "collectives", 0))
+        fprintf(f, ", %s collective %lld (%s)",
+                json_is_true(json_object_get(r->state, "inside")) ? "in" : "after",
+                (long long)zt_json_get_int(r->state, "collectives", 0),
+                zt_json_get_text(r->state, "collective", ""));
+}
+
+static void stop_sentence(FILE *f, const struct zt_notes *n)
+{
+    if (n->stop == ZT_STOP_HANG)
+        hang_sentence(f, n);
+    else if (n->stop == ZT_STOP_TIMEOUT)
+        fprintf(f, "stopped: the time given with --timeout is over");
+    else if (n->stop_signal == SIGINT)
+        fprintf(f, "interrupted");
+    else
+        fprintf(f, "stopped by %s", zt_signal_text(n->stop_signal));
+}
+
+void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
+                     char **sentence, char **evidence)
+{
+    size_t bytes;
+    FILE *f;
+
+    *sentence = *evidence = NULL;
+    if (!v->exit_code && n->stop == ZT_STOP_NONE)
+        return;
+    f = open_memstream(sentence, &bytes);
+    if (!f)
+        return;
+    if (v->rank)
+        rank_sentence(f, v->rank);
+    else if (n->stop != ZT_STOP_NONE && (n->stop_was_first || !n->down))
+        stop_sentence(f, n);
+    else if (n->down)
+        fprintf(f, "%s", n->down);
+    else
+        fprintf(f, "the ranks were stopped by nobody this zlaunch knows");
+    fclose(f);
+    f = open_memstream(evidence, &bytes);
+    if (!f)
+        return;
+    if (v->rank) {
+        rank_evidence(f, n, v->rank);
+        other_reports(f, n, v->rank);
+        if (v->others_stopped > 0)
+            fprintf(f, "  %d other rank%s stopped\n", v->others_stopped,
+                    v->others_stopped == 1 ? " was" : "s were");
+    }
+    fclose(f);
+}
+
+json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v)
+{
+    json_t *o = json_object();
+    char *sentence, *evidence;
+
+    zt_verdict_text(n, v, &sentence, &evidence);
+    json_object_set_new(o, "event", json_string("end"));
+    json_object_set_new(o, "exit_code", json_integer(v->exit_code));
+    json_object_set_new(o, "ranks", json_integer(n->num_ranks));
+    if (sentence)
+        json_object_set_new(o, "cause", zt_json_text(sentence, strlen(sentence)));
+    if (v->rank) {
+        json_object_set_new(o, "failed_rank", json_integer(v->rank->rank));
+        if (v->rank->host)
+            json_object_set_new(o, "host", json_string(v->rank->host));
+        json_object_set_new(o, "pid", json_integer(v->rank->pid));
+        if (v->rank->signal)
+            json_object_set_new(o, "signal", json_integer(v->rank->signal));
+        else
+            json_object_set_new(o, "code", json_integer(v->rank->code));
+        if (v->rank->phase)
+            json_object_set(o, "phase", v->rank->phase);
+        if (v->rank->tail)
+            json_object_set(o, "tail", v->rank->tail);
+        json_object_set_new(o, "oom", json_boolean(v->rank->oom));
+    }
+    free(sentence);
+    free(evidence);
+    return o;
+}

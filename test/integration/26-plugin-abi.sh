@@ -1,0 +1,49 @@
+#!/bin/bash
+# Plugins of other headers: one that was built when structs had fewer members trains to the
+# same bits, one of another version is refused by its number.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+command -v cc >/dev/null || { echo "cc is missing"; exit 77; }
+
+# build NAME SCRIPT...: gpt2 against headers that sed SCRIPT changed
+build() {
+    local name=$1
+    shift
+    rm -rf "$tmp/include" && cp -r include "$tmp/include"
+    [ $# -eq 0 ] || sed -i -E "$@" "$tmp"/include/zlaunch/*.h
+    cc -shared -fPIC -O2 -D_GNU_SOURCE -I"$tmp/include" -o "$tmp/$name.so" models/gpt2.c -lm
+}
+# train PLUGIN OUT ARGS...
+train() {
+    local plugin=$1 out=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus 2 --log_format json "$plugin" --n_layer 2 --n_head 2 --n_embd 32 \
+        --block_size 32 --train_file "$tmp/corpus.txt" --do_train --max_steps 4 \
+        --logging_steps 1 --seed 7 --per_device_train_batch_size 2 --dropout 0.1 \
+        --fingerprint_steps 1 "$@" >"$out" 2>"$out.err"
+}
+
+check "a plugin of these headers builds" build same
+check "it trains" train "$tmp/same.so" "$tmp/log.same"
+
+# the last members of every struct that a plugin fills were not there yet
+check "a plugin of older headers builds" build older \
+    -e '/zt_tensor \*bias; +\/\* NULL, or/d' -e '/float magnitude; /d' \
+    -e '/\(\*after_step\)\(zt_weights/d' -e '/\(\*setup\)\(zt_weights/d'
+check "its structs are shorter" sh -c "! cmp -s '$tmp/same.so' '$tmp/older.so'"
+check "it trains, too" train "$tmp/older.so" "$tmp/log.older"
+check "to the same bits" same_bits "$tmp/log.same" "$tmp/log.older"
+
+# refuses NAME TEXT
+refuses() {
+    train "$tmp/$1.so" "$tmp/log.$1"
+    [ $? -ne 0 ] && grep -q "$2" "$tmp/log.$1.err" "$tmp/log.$1"
+}
+build two -e 's/^#define ZT_ABI .*/#define ZT_ABI 2u/'
+check "a plugin of ABI 2 is refused" refuses two 'built against plugin ABI 2, this zworker'
+build newer -e 's/^#define ZT_ABI_MINOR .*/#define ZT_ABI_MINOR 9u/'
+check "a newer one is refused" refuses newer 'built against plugin ABI 3.9, this zworker'
+build garbage -e 's/struct_bytes = sizeof\(struct zt_plugin\)/struct_bytes = 123457/'
+check "a size that makes no sense is refused" refuses garbage 'has 123457 bytes'
+[ "$failures" -eq 0 ] || cat "$tmp"/*.err
+finish

@@ -1,0 +1,122 @@
+/* The table of metrics: its rows, the values they compute, the line and the docs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/message/metrics.h"
+
+static const struct zt_step_stats all = {.step = 12,
+                                         .total_steps = 100,
+                                         .loss = 3.25,
+                                         .lr = 3e-4,
+                                         .grad_norm = 1.5,
+                                         .tokens = 1000,
+                                         .seconds = 2,
+                                         .flops = 6e9,
+                                         .gemm_peak = 1e10,
+                                         .loss_scale = 65536,
+                                         .steps_per_s = 8,
+                                         .samples = 96,
+                                         .skipped = 2,
+                                         .peak_device_bytes = 1 << 20,
+                                         .fingerprint = 0xdeadbeef,
+                                         .has_fingerprint = true};
+
+static const struct zt_metric_value *value_of(const struct zt_metric_value *values, int n,
+                                              const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(values[i].metric->name, name))
+            return &values[i];
+    return NULL;
+}
+
+static void test_rows_are_whole_and_columns_are_their_own(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (const struct zt_metric *m = zt_step_metrics; m->name; m++, n++) {
+        assert_true(m->unit && m->help && m->measure);
+        assert_true(!m->column || m->format);
+        for (const struct zt_metric *o = zt_step_metrics; o < m; o++) {
+            assert_string_not_equal(o->name, m->name);
+            assert_true(!m->column || o->column != m->column);
+        }
+    }
+    assert_true(n > 0 && n <= ZT_MAX_METRICS);
+}
+
+static void test_values_follow_from_what_was_measured(void **state)
+{
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n = zt_step_metrics_measure(&all, values);
+
+    (void)state;
+    assert_int_equal(value_of(values, n, "step")->integer, 12);
+    assert_true(value_of(values, n, "tokens_per_s")->real == 500);
+    assert_true(value_of(values, n, "gemm_share")->real == 0.3);
+    assert_true(value_of(values, n, "eta_s")->real == 11);
+    assert_string_equal(value_of(values, n, "fingerprint")->text, "00000000deadbeef");
+}
+
+static void test_what_a_step_does_not_have_is_left_out(void **state)
+{
+    struct zt_step_stats few = {.step = 1, .seconds = 1};
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n = zt_step_metrics_measure(&few, values);
+
+    (void)state;
+    assert_null(value_of(values, n, "gemm_share"));
+    assert_null(value_of(values, n, "loss_scale"));
+    assert_null(value_of(values, n, "fingerprint"));
+    assert_true(value_of(values, n, "eta_s")->real == 0); /* there, not known */
+}
+
+static void test_a_line_is_cut_where_the_buffer_ends(void **state)
+{
+    json_t *ev = json_pack("{si si sf}", "step", 12, "total_steps", 100, "loss", 3.25);
+    char line[64];
+
+    (void)state;
+    zt_metrics_line(ev, line, sizeof(line));
+    assert_string_equal(line, "step 12/100  loss 3.2500");
+    zt_metrics_line(ev, line, 10);
+    assert_string_equal(line, "step 12/1");
+    json_decref(ev);
+}
+
+/* docs/METRICS.md is what the table prints. */
+static void test_docs_are_up_to_date(void **state)
+{
+    char *want = NULL, *got = malloc(1 << 16);
+    size_t bytes = 0, n;
+    FILE *f = open_memstream(&want, &bytes), *doc = fopen("docs/METRICS.md", "r");
+
+    (void)state;
+    assert_true(f && doc && got);
+    zt_metrics_print_markdown(f);
+    fclose(f);
+    n = fread(got, 1, (1 << 16) - 1, doc);
+    got[n] = 0;
+    fclose(doc);
+    assert_string_equal(got, want);
+    free(got);
+    free(want);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_are_whole_and_columns_are_their_own),
+        cmocka_unit_test(test_values_follow_from_what_was_measured),
+        cmocka_unit_test(test_what_a_step_does_not_have_is_left_out),
+        cmocka_unit_test(test_a_line_is_cut_where_the_buffer_ends),
+        cmocka_unit_test(test_docs_are_up_to_date),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

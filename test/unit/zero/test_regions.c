@@ -1,0 +1,366 @@
+/* State in pieces: in tiers that move them, of every kind, and what is not given back. */
+#include <signal.h>
+
+#include "test/unit/zero/job.h"
+
+/* ---- tiers ---- */
+
+static void compare_tiers(int world, int stage, zt_dtype dtype, zt_dtype accum,
+                          int64_t sub_group)
+{
+    static struct result want;
+    struct job j = make_job(world, stage, dtype);
+
+    j.micro_batches = 2;
+    j.every = world == 3;
+    j.o.grad_accum_dtype = accum;
+    train(&j, &want);
+    j.on_host = true;
+    j.o.sub_group_size = sub_group;
+    assert_trains_like(&j, &want);
+}
+
+static void test_state_on_the_host_trains_to_the_same_bits(void **state)
+{
+    (void)state;
+    for (int world = 1; world < 4; world++)
+        for (int stage = 0; stage < 4; stage++) {
+            compare_tiers(world, stage, ZT_F32, ZT_F32, 5000);
+            compare_tiers(world, stage, ZT_BF16, ZT_F32, 8192);
+            compare_tiers(world, stage, ZT_BF16, ZT_BF16, 4096);
+        }
+}
+
+static void places_rank(struct zt_comm *c)
+{
+    struct zt_zero_bytes bytes;
+    struct rank r;
+
+    open_rank(&r, the_job, c);
+    bytes = zt_zero_measure(r.zero);
+    CHECK(bytes.in[ZT_PLACE_HOST].master > 0 && bytes.in[ZT_PLACE_HOST].moments > 0);
+    CHECK(bytes.in[ZT_PLACE_HOST].moments == 2 * bytes.in[ZT_PLACE_HOST].master);
+    /* two buffers of a piece for each region */
+    CHECK(bytes.in[ZT_PLACE_DEVICE].master == (size_t)2 * 4096 * sizeof(float));
+    CHECK(bytes.in[ZT_PLACE_DEVICE].moments == (size_t)4 * 4096 * sizeof(float));
+    CHECK(zt_zero_total(&bytes, ZT_PLACE_PINNED) == 0);
+    CHECK(zt_zero_total(&bytes, ZT_PLACE_FILE) == 0);
+    close_rank(&r);
+}
+
+static void test_state_is_counted_where_it_is(void **state)
+{
+    struct job j = make_job(2, 2, ZT_BF16);
+
+    (void)state;
+    j.on_host = true;
+    j.o.sub_group_size = 4096;
+    run_job(&j, places_rank);
+}
+
+static void in_place_rank(struct zt_comm *c)
+{
+    const zt_state_kind kinds[] = {ZT_STATE_WEIGHTS, ZT_STATE_GRADIENTS};
+    struct rank r = {.comm = c};
+
+    open_model(&r, the_job);
+    plan_rank(&r);
+    open_device(&r);
+    for (int i = 0; i < 2; i++) {
+        struct zt_zero_config cfg = zero_config(&r);
+
+        cfg.tiers[kinds[i]] = &zt_host_tier;
+        CHECK(zt_zero_open(&cfg, &r.zero, &fault) == ZT_E_UNSUPPORTED);
+        CHECK(strstr(fault.text, zt_state_name(kinds[i])));
+    }
+    close_rank(&r);
+}
+
+static void test_state_that_is_worked_on_in_place_stays_on_the_device(void **state)
+{
+    struct job j = make_job(2, 1, ZT_F32);
+
+    (void)state;
+    run_job(&j, in_place_rank);
+}
+
+/* ---- kinds ---- */
+
+#define MAX_KINDS (ZT_STATE_MOMENT + 2)
+
+static float saved[MAX_KINDS][MAX_WEIGHTS];
+
+/* All of one kind, parameter after parameter, out or in. */
+static void save_kind(struct rank *r, zt_state_kind kind)
+{
+    float *out = saved[kind];
+
+    for (int i = 0; i < r->model->num_params; i++) {
+        const struct zt_param *p = r->model->params[i];
+
+        if (!zt_zero_has(r->zero, kind, p))
+            continue;
+        DO(zt_zero_get(r->zero, kind, p, 0, p->numel, out, &fault));
+        out += p->numel;
+    }
+}
+
+static void restore_kind(struct rank *r, zt_state_kind kind)
+{
+    const float *in = saved[kind];
+
+    for (int i = 0; i < r->model->num_params; i++) {
+        const struct zt_param *p = r->model->params[i];
+        int64_t from, n;
+
+        if (!zt_zero_has(r->zero, kind, p))
+            continue;
+        zt_zero_part(r->zero, p, &from, &n);
+        DO(zt_zero_set(r->zero, kind, p, from, n, in + from, &fault));
+        in += p->numel;
+    }
+}
+
+static const zt_state_kind kept_kinds[] = {ZT_STATE_WEIGHTS, ZT_STATE_MASTER,
+                                           ZT_STATE_MOMENT, ZT_STATE_MOMENT + 1};
+
+/* Two steps, all state out, a third step; then other values, all state in, the third. */
+static void resuming_rank(struct zt_comm *c)
+{
+    uint64_t want, got;
+    double first[2], second[2];
+    struct rank r;
+
+    open_rank(&r, the_job, c);
+    DO(train_step(&r, 1, first));
+    DO(train_step(&r, 2, first));
+    for (int i = 0; i < 4; i++)
+        save_kind(&r, kept_kinds[i]);
+    DO(train_step(&r, 3, first));
+    DO(zt_zero_fingerprint(r.zero, &want, &fault));
+    DO(zt_zero_init(r.zero, JOB_SEED + 1, &fault));
+    DO(zt_zero_fingerprint(r.zero, &got, &fault));
+    CHECK(got != want);
+    for (int i = 0; i < 4; i++)
+        restore_kind(&r, kept_kinds[i]);
+    DO(zt_zero_publish(r.zero, &fault));
+    DO(train_step(&r, 3, second));
+    DO(zt_zero_fingerprint(r.zero, &got, &fault));
+    CHECK(got == want && first[0] == second[0] && first[1] == second[1]);
+    close_rank(&r);
+}
+
+static void test_state_of_every_kind_can_be_taken_out_and_put_back(void **state)
+{
+    (void)state;
+    for (int world = 1; world < 4; world++)
+        for (int stage = 0; stage < 4; stage++) {
+            struct job j = make_job(world, stage, stage & 1 ? ZT_F32 : ZT_BF16);
+
+            j.on_host = world == 2;
+            j.o.sub_group_size = j.on_host ? 4096 : 0;
+            run_job(&j, resuming_rank);
+        }
+}
+
+/* The gradients of a step, before the optimizer has them. */
+static void gradients_rank(struct zt_comm *c)
+{
+    double sum = 0, all;
+    struct rank r;
+    int n = 0;
+
+    open_rank(&r, the_job, c);
+    for (int64_t i = 0; i < the_job->micro_batches; i++)
+        DO(run_pass(&r, ZT_MODE_TRAIN, 1, i, my_rank, NULL));
+    save_kind(&r, ZT_STATE_GRADIENTS);
+    for (int i = 0; i < r.model->num_params; i++)
+        n += zt_zero_has(r.zero, ZT_STATE_GRADIENTS, r.model->params[i])
+                 ? (int)r.model->params[i]->numel
+                 : 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)saved[ZT_STATE_GRADIENTS][i] * saved[ZT_STATE_GRADIENTS][i];
+    DO(zt_zero_sumsq(r.zero, &all, &fault));
+    DO(zt_sum_f64(c, &all, 1, &fault));
+    CHECK(sum > 0 && fabs(sum - all) <= 1e-12 * all);
+    if (my_rank == 0)
+        memcpy(the_result->weights, saved[ZT_STATE_GRADIENTS],
+               sizeof(float[MAX_WEIGHTS]));
+    close_rank(&r);
+}
+
+static void test_gradients_are_those_of_all_ranks_at_every_stage(void **state)
+{
+    static struct result want;
+
+    (void)state;
+    for (int stage = 0; stage < 4; stage++) {
+        struct job j = make_job(3, stage, ZT_F32);
+
+        j.on_host = stage == 3;
+        j.o.sub_group_size = 4096;
+        run_job(&j, gradients_rank);
+        if (stage == 0)
+            want = *the_result;
+        assert_memory_equal(the_result->weights, want.weights, sizeof(want.weights));
+    }
+}
+
+static void absent_rank(struct zt_comm *c)
+{
+    const struct zt_param *trained, *alone, *frozen;
+    float x[1] = {0};
+    struct rank r;
+
+    open_rank(&r, the_job, c);
+    trained = zt_model_find(r.model, "a.up");
+    alone = zt_model_find(r.model, "wpe");
+    frozen = zt_model_find(r.model, "frozen.w");
+    CHECK(!zt_zero_has(r.zero, ZT_STATE_MASTER, trained)); /* weights are fp32 */
+    CHECK(zt_zero_has(r.zero, ZT_STATE_MOMENT, trained));
+    CHECK(!zt_zero_has(r.zero, ZT_STATE_MOMENT + 2, trained));
+    CHECK(zt_zero_has(r.zero, ZT_STATE_VALUE, alone));
+    CHECK(!zt_zero_has(r.zero, ZT_STATE_MOMENT, alone));
+    CHECK(!zt_zero_has(r.zero, ZT_STATE_GRADIENTS, alone));
+    CHECK(!zt_zero_has(r.zero, ZT_STATE_GRADIENTS, frozen));
+    CHECK(zt_zero_get(r.zero, ZT_STATE_MASTER, trained, 0, 1, x, &fault) == ZT_E_ARG);
+    CHECK(strstr(fault.text, "a.up has no master weights"));
+    CHECK(zt_zero_set(r.zero, ZT_STATE_MOMENT, frozen, 0, 1, x, &fault) == ZT_E_ARG);
+    close_rank(&r);
+}
+
+static void test_state_that_is_not_there_is_refused_by_name(void **state)
+{
+    struct job j = make_job(2, 2, ZT_F32);
+
+    (void)state;
+    run_job(&j, absent_rank);
+}
+
+/* ---- a parameter that is frozen in a block that is not ---- */
+
+static void frozen_alone_rank(struct zt_comm *c)
+{
+    static float before[NET_T * NET_D], after[NET_T * NET_D], wte[2][NET_VOCAB * NET_D];
+    const struct zt_param *p, *trained;
+    struct zt_piece piece;
+    double sums[2];
+    struct rank r;
+    int64_t begin, n;
+
+    open_rank(&r, the_job, c);
+    p = zt_model_find(r.model, "wpe");
+    trained = zt_model_find(r.model, "wte");
+    CHECK(p->block == trained->block && !p->block->frozen);
+    DO(zt_zero_get(r.zero, ZT_STATE_VALUE, p, 0, p->numel, before, &fault));
+    DO(zt_zero_get(r.zero, ZT_STATE_VALUE, trained, 0, trained->numel, wte[0], &fault));
+    for (int step = 1; step < 4; step++)
+        DO(train_step(&r, step, sums)); /* with weight decay */
+    DO(zt_zero_get(r.zero, ZT_STATE_VALUE, p, 0, p->numel, after, &fault));
+    DO(zt_zero_get(r.zero, ZT_STATE_VALUE, trained, 0, trained->numel, wte[1], &fault));
+    CHECK(memcmp(before, after, sizeof(before)) == 0);
+    CHECK(memcmp(wte[0], wte[1], sizeof(wte[0])) != 0);
+    DO(run_pass(&r, ZT_MODE_TRAIN, 9, 0, my_rank, NULL));
+    zt_zero_part(r.zero, p, &begin, &n);
+    if (n > 0) { /* its room among the gradients and moments is as it was made */
+        for (int k = 0; k < 2; k++) {
+            DO(zt_state_acquire_around(r.zero, k ? ZT_STATE_MOMENT : ZT_STATE_GRADIENTS,
+                                       p->block, p->offset_elems + begin, n, ZT_READ,
+                                       &piece, &fault));
+            for (int64_t i = begin; i < begin + n; i++)
+                CHECK(*(float *)zt_piece_at(&piece, p->offset_elems + i) == 0);
+            DO(zt_state_commit(&piece, ZT_OK, &fault));
+        }
+    }
+    close_rank(&r);
+}
+
+static void test_a_parameter_that_is_frozen_alone_is_not_touched(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 4; stage++) {
+        struct job j = make_job(2, stage, stage & 1 ? ZT_F32 : ZT_BF16);
+
+        run_job(&j, frozen_alone_rank);
+    }
+}
+
+/* ---- acquire and commit ---- */
+
+static void failing_rank(struct zt_comm *c)
+{
+    struct zt_piece piece;
+    const struct zt_block *b;
+    struct rank r;
+    int64_t begin, n;
+
+    open_rank(&r, the_job, c);
+    b = zt_model_find(r.model, "a.up")->block;
+    zt_state_held(r.zero, ZT_STATE_MOMENT, b, &begin, &n);
+    DO(zt_state_acquire(r.zero, ZT_STATE_MOMENT, b, begin, n, ZT_READ_WRITE, &piece,
+                        &fault));
+    CHECK(piece.n == 4096);
+    *(float *)piece.data = 7;
+    CHECK(zt_state_commit(&piece, ZT_E_NUMERIC, &fault) == ZT_E_NUMERIC);
+    CHECK(zt_state_commit(&piece, ZT_OK, &fault) == ZT_OK); /* it is given back already */
+    DO(zt_state_acquire(r.zero, ZT_STATE_MOMENT, b, begin, n, ZT_READ, &piece, &fault));
+    CHECK(*(float *)piece.data == 0);
+    DO(zt_state_commit(&piece, ZT_OK, &fault));
+    close_rank(&r);
+}
+
+static void test_what_failed_is_not_written_back(void **state)
+{
+    struct job j = make_job(2, 2, ZT_F32);
+
+    (void)state;
+    j.on_host = true;
+    j.o.sub_group_size = 4096;
+    run_job(&j, failing_rank);
+}
+
+/* Ends by the assertion of zt_region_close(). */
+static void forgetful_rank(struct zt_comm *c)
+{
+    struct zt_piece piece;
+    const struct zt_block *b;
+    struct rank r;
+    int64_t begin, n;
+
+    if (!freopen("/dev/null", "w", stderr))
+        _exit(1);
+    open_rank(&r, the_job, c);
+    b = zt_model_find(r.model, "a.up")->block;
+    zt_state_held(r.zero, ZT_STATE_MOMENT, b, &begin, &n);
+    DO(zt_state_acquire(r.zero, ZT_STATE_MOMENT, b, begin, n, ZT_READ, &piece, &fault));
+    zt_zero_close(r.zero);
+}
+
+static void test_a_piece_that_is_not_committed_ends_the_process(void **state)
+{
+    struct job j = make_job(1, 0, ZT_F32);
+    struct group g;
+    int status;
+
+    (void)state;
+    start_job(&g, &j, forgetful_rank);
+    assert_int_equal(waitpid(g.pid[0], &status, 0), g.pid[0]);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    close(g.fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state_on_the_host_trains_to_the_same_bits),
+        cmocka_unit_test(test_state_is_counted_where_it_is),
+        cmocka_unit_test(test_state_that_is_worked_on_in_place_stays_on_the_device),
+        cmocka_unit_test(test_state_of_every_kind_can_be_taken_out_and_put_back),
+        cmocka_unit_test(test_gradients_are_those_of_all_ranks_at_every_stage),
+        cmocka_unit_test(test_state_that_is_not_there_is_refused_by_name),
+        cmocka_unit_test(test_a_parameter_that_is_frozen_alone_is_not_touched),
+        cmocka_unit_test(test_what_failed_is_not_written_back),
+        cmocka_unit_test(test_a_piece_that_is_not_committed_ends_the_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/*
+ * attention.c -- softmax(q k^T + ...) v.
+ *
+ * q, k and v are often slices of one packed tensor; their gradients then are slices of
+ * one packed gradient, written once each.
+ */
+#include <math.h>
+
+#include "worker/autograd/abi.h"
+#include "worker/autograd/tape.h"
+
+enum { Q, K, V, BIAS, OUT, LSE, NUM_SAVED };
+
+/* Scores that are computed: pairs of a query and a key it sees. */
+static double visible_pairs(const struct zt_attention_args *a)
+{
+    int64_t Tq = a->q.shape[1], Tk = a->k.shape[1], pairs = 0;
+
+    for (int64_t i = 0; i < Tq; i++) {
+        int64_t end = a->causal ? i + Tk - Tq + 1 : Tk; /* one past the last key */
+        int64_t first = a->window ? i + Tk - Tq - a->window + 1 : 0;
+
+        end = end > Tk ? Tk : end;
+        first = first < 0 ? 0 : first;
+        pairs += end > first ? end - first : 0;
+    }
+    return (double)pairs;
+}
+
+/* Two products forward, four backward (repeating the scores does not count). */
+static void count_flops(struct zt_step *s, const struct zt_attention_args *a,
+                        int num_products)
+{
+    double per_product = 2 * visible_pairs(a) * (double)(a->q.shape[0] * a->q.shape[2]) *
+                         (double)a->q.shape[3];
+
+    if (!s->recomputing)
+        s->flops += num_products * per_product;
+}
+
+/* One sink each for q, k, v and bias; no two of them write to the same memory. */
+static void open_sinks(struct zt_step *s, struct zt_node *n, bool split,
+                       struct zt_grad_sink d[4])
+{
+    for (int i = Q; i <= BIAS; i++) {
+        bool apart = false, wanted;
+
+        for (int j = Q; j < i && n->in[i] && !split; j++)
+            apart |= n->in[j] && n->in[j]->store == n->in[i]->store;
+        wanted = apart ? zt_grad_sink_open_apart(s, &d[i], n->in[i])
+                       : zt_grad_sink_open(s, &d[i], n->in[i], ZT_SINK_SAME);
+        if (!wanted && i != BIAS) /* the kernel writes all three */
+            zt_grad_sink_open_discarded(s, &d[i], n->saved[i]);
+    }
+}
+
+static void attention_backward(struct zt_step *s, struct zt_node *n)
+{
+    struct zt_attention_bwd_args a = {.fwd = *(struct zt_attention_args *)n->attr};
+    struct zt_grad_sink d[4];
+    bool split = zt_grad_split(s, n->in, 3);
+
+    a.fwd.q = zt_data(n->saved[Q]);
+    a.fwd.k = zt_data(n->saved[K]);
+    a.fwd.v = zt_data(n->saved[V]);
+    a.fwd.out = zt_data(n->saved[OUT]);
+    a.fwd.lse = zt_data(n->saved[LSE]);
+    if (n->saved[BIAS])
+        a.fwd.bias = zt_data(n->saved[BIAS]);
+    a.dout = zt_grad_of(n->out);
+    open_sinks(s, n, split, d);
+    a.dq = d[Q].view;
+    a.dk = d[K].view;
+    a.dv = d[V].view;
+    a.dbias = d[BIAS].view;
+    a.accumulate_q = d[Q].accumulate && !split;
+    a.accumulate_k = d[K].accumulate && !split;
+    a.accumulate_v = d[V].accumulate && !split;
+    a.accumulate_bias = d[BIAS].accumulate;
+    if (!s->fault.code) {
+        count_flops(s, &a.fwd, 4);
+        zt_step_check(s, s->k->attention_bwd(s->cfg.device, NULL, &a, &s->fault));
+    }
+    for (int i = 0; i < 4; i++)
+        zt_grad_sink_close(s, &d[i]);
+}
+
+static const struct zt_op op_attention = {"attention", attention_backward};
+
+static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
+                       const struct zt_view *q, int64_t Tk)
+{
+    const int64_t *d = bias->view.shape;
+
+    if (bias->view.ndim != 4 || (d[0] != 1 && d[0] != q->shape[0]) ||
+        (d[1] != 1 && d[1] != q->shape[2]) || d[2] != q->shape[1] || d[3] != Tk ||
+        bias->view.dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG,
+                     "bias %s, but (1 or %lld, 1 or %lld, %lld, %lld) is wanted",
+                     ZT_SHAPE_TEXT(bias), (long long)q->shape[0], (long long)q->shape[2],
+                     (long long)q->shape[1], (long long)Tk);
+    return !s->fault.code;
+}
+
+static bool check_attention(struct zt_step *s, const struct zt_tensor *q,
+                            const struct zt_tensor *k, const struct zt_tensor *v,
+                            const struct zt_attention *opt)
+{
+    const struct zt_view *a = &q->view, *b = &k->view, *c = &v->view;
+    bool ok = a->ndim == 4 && b->ndim == 4 && c->ndim == 4 &&
+              a->shape[0] == b->shape[0] && a->shape[3] == b->shape[3] &&
+              a->shape[2] % b->shape[2] == 0;
+
+    for (int i = 0; ok && i < 4; i++)
+        ok = b->shape[i] == c->shape[i];
+    if (!ok)
+        zt_step_fail(s, ZT_E_ARG, "q %s, k %s, v %s", ZT_SHAPE_TEXT(q), ZT_SHAPE_TEXT(k),
+                     ZT_SHAPE_TEXT(v));
+    else if (a->dtype != b->dtype || a->dtype != c->dtype || a->dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG, "q is %s, k %s, v %s", zt_dtype_name(a->dtype),
+                     zt_dtype_name(b->dtype), zt_dtype_name(c->dtype));
+    else if (opt->window < 0 || (opt->window > 0 && !opt->causal))
+        zt_step_fail(s, ZT_E_ARG, "a window of %lld %s", (long long)opt->window,
+                     opt->causal ? "tokens" : "needs causal attention");
+    else if (!(opt->dropout >= 0 && opt->dropout < 1))
+        zt_step_fail(s, ZT_E_ARG, "dropout %g is not in [0, 1)", (double)opt->dropout);
+    return !s->fault.code;
+}
+
+static struct zt_attention_args arguments(struct zt_step *s, const struct zt_tensor *q,
+                                          const struct zt_tensor *k,
+                                          const struct zt_tensor *v,
+                                          const struct zt_attention *opt)
+{
+    struct zt_attention_args a = {.q = zt_data(q), .k = zt_data(k), .v = zt_data(v)};
+
+    a.causal = opt->causal;
+    a.window = opt->window;
+    a.scale = opt->scale != 0 ? opt->scale : 1 / sqrtf((float)a.q.shape[3]);
+    if (opt->dropout > 0 && zt_is_training(s)) {
+        a.dropout = opt->dropout;
+        a.rng = zt_next_random(s, a.q.shape[2] * a.q.shape[1] * a.k.shape[1]);
+    }
+    return a;
+}
+
+/* Rows of a bias may be one and the same, unless they want a gradient each. */
+static struct zt_tensor *dense_bias(struct zt_step *s, struct zt_tensor *bias)
+{
+    return bias->store->requires_grad ? zt_dense(s, bias) : zt_unit_last(s, bias);
+}
+
+/* The caller's options as this version has them. */
+static bool take_options(struct zt_step *s, const struct zt_attention *from,
+                         struct zt_attention *to)
+{
+    uint32_t bytes = from ? from->struct_bytes : 0;
+
+    if (!zt_abi_take(to, sizeof(*to), from, bytes,
+                     ZT_ABI_THROUGH(struct zt_attention, dropout)))
+        zt_step_fail(s, ZT_E_PLUGIN,
+                     "its options have %u bytes: make them with ZT_ATTENTION()", bytes);
+    return !s->fault.code;
+}
+
+zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
+                        const struct zt_attention *options)
+{
+    struct zt_tensor *in[4], *saved[NUM_SAVED] = {NULL};
+    struct zt_attention taken = {0}, *opt = &taken;
+    struct zt_attention_args a;
+
+    if (!ZT_OP_START(s, "attention", q, k, v) || !take_options(s, options, opt) ||
+        !check_attention(s, q, k, v, opt))
+        return NULL;
+    in[Q] = zt_unit_last(s, q);
+    in[K] = zt_unit_last(s, k);
+    in[V] = zt_unit_last(s, v);
+    if (!s->fault.code && s->pass.mode == ZT_MODE_GENERATE && s->cache.open &&
+        opt->causal && q->view.shape[1] == k->view.shape[1])
+        zt_cache_extend(s, &in[K], &in[V]);
+    if (!s->fault.code && opt->bias)
+        check_bias(s, opt->bias, &q->view, in[K]->view.shape[1]);
+    if (s->fault.code)
+        return NULL;
+    in[BIAS] = opt->bias ? dense_bias(s, opt->bias) : NULL;
+    for (int i = Q; i <= BIAS; i++)
+        saved[i] = in[i];
+    saved[OUT] = zt_value_new(s, q->view.dtype, 4, q->view.shape);
+    if (zt_requires_grad(s, in, 4))
+        saved[LSE] = zt_value_new(
+            s, ZT_F32, 3,
+            (int64_t[]){q->view.shape[0], q->view.shape[2], q->view.shape[1]});
+    if (s->fault.code)
+        return NULL;
+    a = arguments(s, in[Q], in[K], in[V], opt);
+    a.out = zt_data(saved[OUT]);
+    if (saved[LSE])
+        a.lse = zt_data(saved[LSE]);
+    if (in[BIAS])
+        a.bias = zt_data(in[BIAS]);
+    count_flops(s, &a, 2);
+    zt_step_check(s, s->k->attention(s->cfg.device, NULL, &a, &s->fault));
+    return zt_record(s, &op_attention, saved[OUT], in, 4, saved, NUM_SAVED, &a,
+                     sizeof(a));
+}

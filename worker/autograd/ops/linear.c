@@ -1,0 +1,440 @@
+/*
+ * linear.c -- products with a weight, and of two activations.
+ *
+ * Weight gradients go straight into the block's fp32 gradients, added in the product's
+ * own last step.
+ *
+ * With fp8 the three products of a linear op take codes, made just before from the values
+ * at hand: x and w in e4m3, which has more fraction, dy in e5m2, which has more range
+ * (the "hybrid" recipe of Transformer Engine, with current scaling). A tensor core wants
+ * both operands with neighbours on the summed axis, so a product takes either the codes
+ * as they lie or those of the transpose:
+ *
+ *                          w (out, in)            w (in, out)
+ *      y  = x w^T          x   by rows, w         x, w^T
+ *      dx = dy w           dy, w^T                dy, w
+ *      dw                  dy^T, x^T              x^T, dy^T
+ */
+#include "worker/autograd/tape.h"
+
+#define ROW_ALIGN 8  /* elements: 16 bytes of a 16-bit type */
+#define ROW_ROOM  64 /* to a multiple of this, where there must be room */
+
+static struct zt_view transposed(struct zt_view v)
+{
+    int n = v.ndim;
+    struct zt_view t = v;
+
+    t.shape[n - 1] = v.shape[n - 2];
+    t.shape[n - 2] = v.shape[n - 1];
+    t.stride[n - 1] = v.stride[n - 2];
+    t.stride[n - 2] = v.stride[n - 1];
+    return t;
+}
+
+/* c = a b, or c += a b; counted, unless it only repeats what was counted before. */
+static bool product(struct zt_step *s, struct zt_gemm_args *a)
+{
+    int n = a->a.ndim;
+    double mnk = (double)zt_view_numel(&a->c) * (double)a->a.shape[n - 1];
+
+    a->alpha = 1;
+    a->tf32 = s->cfg.tf32;
+    if (!s->recomputing)
+        s->flops += 2 * mnk;
+    return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));
+}
+
+/* t's gradient = or += a b; `scaled` has the scales of fp8 operands. */
+static void grad_product(struct zt_step *s, struct zt_tensor *t, struct zt_view a,
+                         struct zt_view b, struct zt_gemm_args scaled)
+{
+    struct zt_grad_sink d;
+
+    if (!zt_grad_sink_open(s, &d, t, ZT_SINK_ANY))
+        return;
+    scaled.a = a;
+    scaled.b = b;
+    scaled.c = d.view;
+    scaled.accumulate = d.accumulate;
+    product(s, &scaled);
+    zt_grad_sink_close(s, &d);
+}
+
+/* ---- fp8 ---- */
+
+/* A matrix as codes: scratch that holds the scale, then the codes. */
+struct coded {
+    void *mem;
+    float *scale;
+    struct zt_view row_major, transposed; /* (R, C) and (C, R); data NULL: not made */
+};
+
+enum { ROW_MAJOR = 1, TRANSPOSED = 2 };
+#define SCALE_BYTES 64 /* keeps codes aligned */
+
+/* false: the step has failed, and there is nothing to let go of. */
+static bool encode(struct zt_step *s, struct coded *q, const struct zt_view *x,
+                   zt_dtype type, int forms)
+{
+    int64_t n = zt_view_numel(x), rows = x->shape[0], cols = x->shape[1];
+    struct zt_quantize_args a = {.x = *x};
+    char *at;
+
+    *q = (struct coded){
+        .mem = zt_scratch(
+            s, SCALE_BYTES + n * (forms == (ROW_MAJOR | TRANSPOSED) ? 2 : 1), ZT_U8)};
+    if (!q->mem)
+        return false;
+    at = (char *)q->mem + SCALE_BYTES;
+    a.scale = q->scale = q->mem;
+    if (forms & ROW_MAJOR) {
+        q->row_major = zt_view_of(at, type, 2, (int64_t[]){rows, cols});
+        at += n;
+    }
+    if (forms & TRANSPOSED)
+        q->transposed = zt_view_of(at, type, 2, (int64_t[]){cols, rows});
+    a.y = q->row_major;
+    a.yt = q->transposed;
+    if (zt_step_check(s, s->k->quantize(s->cfg.device, NULL, &a, &s->fault)))
+        return true;
+    zt_scratch_free(s, q->mem);
+    return false;
+}
+
+/* In t, and so in its gradient, lines of neighbours begin at multiples of 16 bytes. */
+static bool has_aligned_lines(const struct zt_tensor *t)
+{
+    const int64_t *stride = t->view.stride;
+
+    return t->offset_elems % 8 == 0 && stride[stride[1] == 1 ? 0 : 1] % 8 == 0;
+}
+
+/*
+ * Whether the shapes and types of a linear op let its products be of fp8, all three or
+ * none; x (rows, in) and w are matrices.
+ */
+static bool takes_fp8(const struct zt_step *s, const struct zt_tensor *x,
+                      const struct zt_tensor *w, int64_t out)
+{
+    const int64_t *n = x->view.shape;
+
+    return s->cfg.fp8 && x->view.dtype == ZT_BF16 && n[0] % 16 == 0 && n[1] % 16 == 0 &&
+           out % 16 == 0 && has_aligned_lines(x) && has_aligned_lines(w);
+}
+
+/* ---- linear ---- */
+
+struct linear {
+    bool in_out; /* w is (in, out) */
+    bool fp8;
+    zt_epilogue epilogue;
+};
+
+enum { X, W, BIAS, PRE };
+
+/* d(result before the epilogue): dy itself, or a scratch that the caller frees. */
+static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
+                                      struct zt_view dy, void **scratch)
+{
+    const struct linear *l = n->attr;
+    struct zt_unary_bwd_args a = {.dy = dy, .x = dy, .dx = dy};
+
+    *scratch = NULL;
+    if (l->epilogue == ZT_EPI_NONE)
+        return dy;
+    *scratch = zt_scratch(s, zt_view_numel(&dy), dy.dtype);
+    if (!*scratch)
+        return dy;
+    a.kind = l->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF;
+    a.x.data = zt_data(n->saved[PRE]).data;
+    a.dx.data = *scratch;
+    zt_step_check(s, s->k->unary_bwd(s->cfg.device, NULL, &a, &s->fault));
+    return a.dx;
+}
+
+/* (..., C), rows equally far apart, as (N, C) */
+static struct zt_view rows_of(struct zt_view v)
+{
+    int last = v.ndim - 1;
+    int64_t cols = v.shape[last], n = zt_view_numel(&v) / cols;
+    struct zt_view r = zt_view_of(v.data, v.dtype, 2, (int64_t[]){n, cols});
+
+    if (last > 0)
+        r.stride[0] = v.stride[last - 1];
+    return r;
+}
+
+static void backward_x_fp8(struct zt_step *s, struct zt_node *n, const struct coded *dy)
+{
+    const struct linear *l = n->attr;
+    struct zt_view w = zt_data(n->saved[W]);
+    struct coded q;
+
+    if (!zt_requires_grad(s, &n->in[X], 1) ||
+        !encode(s, &q, &w, ZT_F8E4M3, l->in_out ? ROW_MAJOR : TRANSPOSED))
+        return;
+    grad_product(s, n->in[X], dy->row_major,
+                 transposed(l->in_out ? q.row_major : q.transposed),
+                 (struct zt_gemm_args){.a_scale = dy->scale, .b_scale = q.scale});
+    zt_scratch_free(s, q.mem);
+}
+
+static void backward_w_fp8(struct zt_step *s, struct zt_node *n, const struct coded *dy)
+{
+    const struct linear *l = n->attr;
+    struct zt_view x = zt_data(n->saved[X]);
+    const struct coded *a, *b;
+    struct coded q;
+
+    if (!zt_requires_grad(s, &n->in[W], 1) || !encode(s, &q, &x, ZT_F8E4M3, TRANSPOSED))
+        return;
+    a = l->in_out ? &q : dy;
+    b = l->in_out ? dy : &q;
+    grad_product(s, n->in[W], a->transposed, transposed(b->transposed),
+                 (struct zt_gemm_args){.a_scale = a->scale, .b_scale = b->scale});
+    zt_scratch_free(s, q.mem);
+}
+
+/* The gradients of x and w. */
+static void backward_products(struct zt_step *s, struct zt_node *n,
+                              const struct zt_view *dy)
+{
+    const struct linear *l = n->attr;
+    const struct zt_gemm_args as_is = {.accumulate = false};
+    struct zt_view x = zt_data(n->saved[X]), w = zt_data(n->saved[W]);
+    struct coded q;
+
+    if (l->fp8) {
+        if (!zt_requires_grad(s, n->in, 2) ||
+            !encode(s, &q, dy, ZT_F8E5M2, ROW_MAJOR | TRANSPOSED))
+            return;
+        backward_x_fp8(s, n, &q);
+        backward_w_fp8(s, n, &q);
+        zt_scratch_free(s, q.mem);
+        return;
+    }
+    grad_product(s, n->in[X], *dy, l->in_out ? transposed(w) : w, as_is);
+    if (l->in_out)
+        grad_product(s, n->in[W], transposed(x), *dy, as_is);
+    else
+        grad_product(s, n->in[W], transposed(*dy), x, as_is);
+}
+
+static void linear_backward(struct zt_step *s, struct zt_node *n)
+{
+    struct zt_view dy = rows_of(zt_grad_of(n->out));
+    struct zt_colsum_args sum = {.accumulate = true};
+    struct zt_grad_sink db;
+    void *scratch;
+
+    dy = before_epilogue(s, n, dy, &scratch);
+    backward_products(s, n, &dy);
+    if (zt_grad_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY)) {
+        sum.x = dy;
+        sum.y = db.view;
+        sum.accumulate = db.accumulate;
+        zt_step_check(s, s->k->colsum(s->cfg.device, NULL, &sum, &s->fault));
+        zt_grad_sink_close(s, &db);
+    }
+    zt_scratch_free(s, scratch);
+}
+
+static const struct zt_op op_linear = {"linear", linear_backward};
+
+static bool check_linear(struct zt_step *s, const struct zt_tensor *x,
+                         const struct zt_tensor *w, const struct zt_tensor *bias,
+                         unsigned flags)
+{
+    const struct zt_view *xv = &x->view, *wv = &w->view;
+    int in = flags & ZT_W_IN_OUT ? 0 : 1;
+
+    if (flags & ~(ZT_W_IN_OUT | ZT_GELU_TANH | ZT_GELU_ERF | ZT_OUTPUT_HEAD))
+        zt_step_fail(s, ZT_E_ARG, "unknown flags 0x%x", flags);
+    else if ((flags & ZT_GELU_TANH) && (flags & ZT_GELU_ERF))
+        zt_step_fail(s, ZT_E_ARG, "both forms of gelu are asked for");
+    else if (xv->ndim < 1 || wv->ndim != 2 || xv->shape[xv->ndim - 1] != wv->shape[in])
+        zt_step_fail(s, ZT_E_ARG, "x %s but w %s, as (%s)", ZT_SHAPE_TEXT(x),
+                     ZT_SHAPE_TEXT(w), in ? "out, in" : "in, out");
+    else if (xv->dtype != wv->dtype || xv->dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG, "x is %s but w is %s", zt_dtype_name(xv->dtype),
+                     zt_dtype_name(wv->dtype));
+    else if (bias && (bias->view.ndim != 1 || bias->view.shape[0] != wv->shape[1 - in]))
+        zt_step_fail(s, ZT_E_ARG, "w %s but bias %s", ZT_SHAPE_TEXT(w),
+                     ZT_SHAPE_TEXT(bias));
+    return !s->fault.code;
+}
+
+/* Like y, for the values before the epilogue, when backward will want them. */
+static struct zt_tensor *keep_pre(struct zt_step *s, struct zt_gemm_args *a,
+                                  struct zt_tensor *const *in)
+{
+    struct zt_tensor *pre;
+
+    if (a->epilogue == ZT_EPI_NONE || !zt_requires_grad(s, in, 3))
+        return NULL;
+    pre = zt_value_new(s, a->c.dtype, 2, a->c.shape);
+    if (pre)
+        a->pre = zt_data(pre);
+    return pre;
+}
+
+/*
+ * A value whose rows begin at boundaries that matrix units want: with room between them
+ * when their own length is odd (50257 words), and without when it is not.
+ */
+static struct zt_tensor *new_spaced(struct zt_step *s, struct zt_view v)
+{
+    int last = v.ndim - 1;
+    int64_t cols = v.shape[last];
+    struct zt_tensor *t;
+
+    if (cols % ROW_ALIGN == 0)
+        return zt_value_new(s, v.dtype, v.ndim, v.shape);
+    v.shape[last] = (cols + ROW_ROOM - 1) / ROW_ROOM * ROW_ROOM;
+    t = zt_value_new(s, v.dtype, v.ndim, v.shape);
+    v.shape[last] = cols;
+    return t ? zt_value_view(s, t, v.ndim, v.shape, t->view.stride, 0) : NULL;
+}
+
+/* The forward product, a->a and a->b being x and w as (in, out). */
+static bool forward_product(struct zt_step *s, const struct linear *l,
+                            struct zt_gemm_args *a)
+{
+    struct zt_view w = l->in_out ? a->b : transposed(a->b);
+    struct coded qx, qw;
+    bool ok;
+
+    if (!l->fp8)
+        return product(s, a);
+    if (!encode(s, &qx, &a->a, ZT_F8E4M3, ROW_MAJOR))
+        return false;
+    ok = encode(s, &qw, &w, ZT_F8E4M3, l->in_out ? TRANSPOSED : ROW_MAJOR);
+    if (ok) {
+        a->a = qx.row_major;
+        a->b = transposed(l->in_out ? qw.transposed : qw.row_major);
+        a->a_scale = qx.scale;
+        a->b_scale = qw.scale;
+        ok = product(s, a);
+        zt_scratch_free(s, qw.mem);
+    }
+    zt_scratch_free(s, qx.mem);
+    return ok;
+}
+
+static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
+                                struct zt_tensor *w, struct zt_tensor *bias,
+                                unsigned flags, bool spaced)
+{
+    struct linear l = {.in_out = flags & ZT_W_IN_OUT};
+    struct zt_view shape = x->view;
+    struct zt_tensor *in[3], *saved[4], *y;
+    struct zt_gemm_args a = {.accumulate = false};
+
+    x = zt_rows_strided(s, x);
+    x = x ? zt_matrices(s, x) : NULL;
+    w = zt_matrices(s, w);
+    bias = bias ? zt_dense(s, bias) : NULL;
+    if (!x || !w || s->fault.code)
+        return NULL;
+    l.epilogue = flags & ZT_GELU_TANH  ? ZT_EPI_GELU_TANH
+                 : flags & ZT_GELU_ERF ? ZT_EPI_GELU_ERF
+                                       : ZT_EPI_NONE;
+    a.epilogue = l.epilogue;
+    a.a = zt_data(x);
+    a.b = l.in_out ? zt_data(w) : transposed(zt_data(w));
+    /* what an output head rounds goes straight into the loss */
+    l.fp8 = !(flags & ZT_OUTPUT_HEAD) && takes_fp8(s, x, w, a.b.shape[1]);
+    if (bias)
+        a.bias = zt_data(bias);
+    shape.shape[shape.ndim - 1] = a.b.shape[1];
+    y = spaced ? new_spaced(s, shape)
+               : zt_value_new(s, shape.dtype, shape.ndim, shape.shape);
+    if (!y)
+        return NULL;
+    a.c = rows_of(zt_data(y));
+    in[X] = saved[X] = x;
+    in[W] = saved[W] = w;
+    in[BIAS] = bias;
+    saved[BIAS] = NULL;
+    saved[PRE] = keep_pre(s, &a, in);
+    if (s->fault.code || !forward_product(s, &l, &a))
+        return NULL;
+    return zt_record(s, &op_linear, y, in, 3, saved, 4, &l, sizeof(l));
+}
+
+zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
+                     unsigned flags)
+{
+    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
+        return NULL;
+    return linear(s, x, w, bias, flags, false);
+}
+
+struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
+                                   struct zt_tensor *w, unsigned flags)
+{
+    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, NULL, flags))
+        return NULL;
+    return linear(s, x, w, NULL, flags, true);
+}
+
+/* ---- matmul ---- */
+
+static void matmul_backward(struct zt_step *s, struct zt_node *n)
+{
+    struct zt_view a = zt_data(n->saved[0]), b = zt_data(n->saved[1]);
+    struct zt_view dy = zt_grad_of(n->out);
+    const struct zt_gemm_args as_is = {.accumulate = false};
+
+    dy = a.ndim == 2
+             ? zt_view_of(dy.data, dy.dtype, 2, (int64_t[]){a.shape[0], b.shape[1]})
+             : zt_view_of(dy.data, dy.dtype, 3,
+                          (int64_t[]){a.shape[0], a.shape[1], b.shape[2]});
+    grad_product(s, n->in[0], dy, transposed(b), as_is);
+    grad_product(s, n->in[1], transposed(a), dy, as_is);
+}
+
+static const struct zt_op op_matmul = {"matmul", matmul_backward};
+
+static bool check_matmul(struct zt_step *s, const struct zt_tensor *a,
+                         const struct zt_tensor *b)
+{
+    const struct zt_view *va = &a->view, *vb = &b->view;
+    int n = va->ndim;
+    bool ok = n >= 2 && vb->ndim == n && va->shape[n - 1] == vb->shape[n - 2];
+
+    for (int i = 0; ok && i < n - 2; i++)
+        ok = va->shape[i] == vb->shape[i];
+    if (!ok)
+        zt_step_fail(s, ZT_E_ARG, "a %s but b %s", ZT_SHAPE_TEXT(a), ZT_SHAPE_TEXT(b));
+    else if (va->dtype != vb->dtype || va->dtype > ZT_F16)
+        zt_step_fail(s, ZT_E_ARG, "a is %s but b is %s", zt_dtype_name(va->dtype),
+                     zt_dtype_name(vb->dtype));
+    return ok && !s->fault.code;
+}
+
+zt_tensor *zt_matmul(zt_step *s, zt_tensor *a, zt_tensor *b)
+{
+    struct zt_gemm_args args = {.accumulate = false};
+    struct zt_tensor *in[2], *y;
+    struct zt_view shape;
+
+    if (!ZT_OP_START(s, "matmul", a, b) || !check_matmul(s, a, b))
+        return NULL;
+    shape = a->view;
+    shape.shape[shape.ndim - 1] = b->view.shape[shape.ndim - 1];
+    in[0] = zt_matrices(s, a);
+    in[1] = zt_matrices(s, b);
+    y = in[0] && in[1] ? zt_value_new(s, shape.dtype, shape.ndim, shape.shape) : NULL;
+    if (!y)
+        return NULL;
+    args.a = zt_data(in[0]);
+    args.b = zt_data(in[1]);
+    args.c = args.a;
+    args.c.shape[args.c.ndim - 1] = args.b.shape[args.b.ndim - 1];
+    args.c = zt_view_of(zt_data(y).data, shape.dtype, args.c.ndim, args.c.shape);
+    if (!product(s, &args))
+        return NULL;
+    return zt_record(s, &op_matmul, y, in, 2, in, 2, NULL, 0);
+}

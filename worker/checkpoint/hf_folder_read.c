@@ -1,0 +1,284 @@
+/* hf_folder_read.c -- find and open the weights of a model folder. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker/checkpoint/hf_folder.h"
+
+struct zt_hf_folder {
+    char *dir;
+    struct zt_safetensors_file **files;
+    int num_files;
+    const struct zt_safetensors_tensor **tensors; /* sorted by name */
+    int count;
+};
+
+static char *join(const char *dir, const char *name)
+{
+    char *out = NULL;
+
+    return asprintf(&out, "%s/%s", dir, name) < 0 ? NULL : out;
+}
+
+static zt_err no_memory(const char *path, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct zt_safetensors_tensor *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* ---- one file ---- */
+
+static zt_err open_single(struct zt_hf_folder *hf, const char *path,
+                          struct zt_fault *fault)
+{
+    zt_err rc;
+
+    hf->files = calloc(1, sizeof(*hf->files));
+    if (!hf->files)
+        return no_memory(path, fault);
+    rc = zt_safetensors_open(path, &hf->files[0], fault);
+    if (rc)
+        return rc;
+    hf->num_files = 1;
+    hf->count = zt_safetensors_count(hf->files[0]);
+    hf->tensors = calloc((size_t)hf->count + 1, sizeof(*hf->tensors));
+    if (!hf->tensors)
+        return no_memory(path, fault);
+    for (int i = 0; i < hf->count; i++)
+        hf->tensors[i] = zt_safetensors_at(hf->files[0], i);
+    return ZT_OK;
+}
+
+/* ---- shards ---- */
+
+/* The shard `name`, opened on first use; `open` maps its name to its number. */
+static zt_err get_shard(struct zt_hf_folder *hf, json_t *open, const char *index_path,
+                        const char *name, struct zt_safetensors_file **out,
+                        struct zt_fault *fault)
+{
+    const json_t *known = json_object_get(open, name);
+    char *path;
+    zt_err rc;
+
+    if (known) {
+        *out = hf->files[json_integer_value(known)];
+        return ZT_OK;
+    }
+    if (strchr(name, '/'))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: shard %s lies outside the folder; refused", index_path,
+                            name);
+    path = join(hf->dir, name);
+    if (!path || json_object_set_new(open, name, json_integer(hf->num_files))) {
+        free(path);
+        return no_memory(index_path, fault);
+    }
+    rc = zt_safetensors_open(path, &hf->files[hf->num_files], fault);
+    free(path);
+    if (rc)
+        return zt_fault_context(fault, rc, "shard named in %s", index_path);
+    *out = hf->files[hf->num_files++];
+    return ZT_OK;
+}
+
+static zt_err add_from_index(struct zt_hf_folder *hf, json_t *open,
+                             const char *index_path, const char *tensor,
+                             const json_t *shard, struct zt_fault *fault)
+{
+    const char *name = json_string_value(shard);
+    struct zt_safetensors_file *file = NULL;
+    const struct zt_safetensors_tensor *t;
+    zt_err rc;
+
+    if (!name)
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: tensor %s: its shard is no string",
+                            index_path, tensor);
+    rc = get_shard(hf, open, index_path, name, &file, fault);
+    if (rc)
+        return rc;
+    t = zt_safetensors_find(file, tensor);
+    if (!t)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: tensor %s is not in %s; the files are not of one save",
+                            index_path, tensor, name);
+    hf->tensors[hf->count++] = t;
+    return ZT_OK;
+}
+
+static zt_err open_shards(struct zt_hf_folder *hf, const char *path, const json_t *map,
+                          struct zt_fault *fault)
+{
+    json_t *open = json_object();
+    const char *key;
+    json_t *value;
+    zt_err rc = ZT_OK;
+
+    hf->files = calloc(json_object_size(map) + 1, sizeof(*hf->files));
+    hf->tensors = calloc(json_object_size(map) + 1, sizeof(*hf->tensors));
+    if (!open || !hf->files || !hf->tensors)
+        rc = no_memory(path, fault);
+    json_object_foreach((json_t *)map, key, value)
+    {
+        if (!rc)
+            rc = add_from_index(hf, open, path, key, value, fault);
+    }
+    json_decref(open);
+    return rc;
+}
+
+static zt_err open_index(struct zt_hf_folder *hf, const char *path,
+                         struct zt_fault *fault)
+{
+    json_error_t e;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    const json_t *map = json_object_get(root, "weight_map");
+    zt_err rc;
+
+    if (!root)
+        rc = access(path, R_OK) < 0
+                 ? zt_fault_set(fault, ZT_E_NOINPUT, "%s: cannot be read", path)
+                 : zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line,
+                                e.column, e.text);
+    else if (!json_is_object(map))
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weight_map", path);
+    else
+        rc = open_shards(hf, path, map, fault);
+    json_decref(root);
+    return rc;
+}
+
+/* ---- the folder ---- */
+
+static bool is_there(const char *path)
+{
+    return path && access(path, F_OK) == 0;
+}
+
+static zt_err open_folder(struct zt_hf_folder *hf, struct zt_fault *fault)
+{
+    char *single = join(hf->dir, "model.safetensors");
+    char *index = join(hf->dir, "model.safetensors.index.json");
+    char *pickle = join(hf->dir, "pytorch_model.bin");
+    char *pickles = join(hf->dir, "pytorch_model.bin.index.json");
+    zt_err rc;
+
+    if (!single || !index || !pickle || !pickles)
+        rc = no_memory(hf->dir, fault);
+    else if (is_there(single))
+        rc = open_single(hf, single, fault);
+    else if (is_there(index))
+        rc = open_index(hf, index, fault);
+    else if (is_there(pickle) || is_there(pickles))
+        rc = zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                          "%s: has pickled weights (pytorch_model.bin) only; save them "
+                          "as safetensors first",
+                          hf->dir);
+    else
+        rc = zt_fault_set(fault, ZT_E_NOINPUT,
+                          "%s: has no model.safetensors and no "
+                          "model.safetensors.index.json",
+                          hf->dir);
+    free(single);
+    free(index);
+    free(pickle);
+    free(pickles);
+    return rc;
+}
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+/* The folder of `path`, which is one itself or a file in it. */
+static char *dir_of(const char *path, bool is_dir)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = is_dir ? strlen(path) : slash ? (size_t)(slash - path) : 0;
+
+    if (!is_dir && !slash)
+        return strdup(".");
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n ? strndup(path, n) : strdup("/");
+}
+
+zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
+                         struct zt_fault *fault)
+{
+    struct zt_hf_folder *hf;
+    bool is_dir;
+    struct stat st;
+    zt_err rc;
+
+    if (stat(path, &st) < 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: no such model folder or .safetensors file", path);
+    is_dir = S_ISDIR(st.st_mode);
+    hf = calloc(1, sizeof(*hf));
+    if (hf)
+        hf->dir = dir_of(path, is_dir);
+    if (!hf || !hf->dir)
+        rc = no_memory(path, fault);
+    else if (is_dir)
+        rc = open_folder(hf, fault);
+    else if (ends_with(path, ".json"))
+        rc = open_index(hf, path, fault);
+    else
+        rc = open_single(hf, path, fault);
+    if (rc) {
+        zt_hf_folder_close(hf);
+        return rc;
+    }
+    qsort(hf->tensors, (size_t)hf->count, sizeof(*hf->tensors), by_name);
+    *out = hf;
+    return ZT_OK;
+}
+
+void zt_hf_folder_close(struct zt_hf_folder *hf)
+{
+    if (!hf)
+        return;
+    for (int i = 0; i < hf->num_files; i++)
+        zt_safetensors_close(hf->files[i]);
+    free(hf->files);
+    free(hf->tensors);
+    free(hf->dir);
+    free(hf);
+}
+
+int zt_hf_folder_count(const struct zt_hf_folder *hf)
+{
+    return hf->count;
+}
+
+const struct zt_safetensors_tensor *zt_hf_folder_at(const struct zt_hf_folder *hf, int i)
+{
+    return i >= 0 && i < hf->count ? hf->tensors[i] : NULL;
+}
+
+const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder *hf,
+                                                      const char *name)
+{
+    const struct zt_safetensors_tensor want = {.name = name}, *key = &want;
+    const struct zt_safetensors_tensor *const *found =
+        bsearch(&key, hf->tensors, (size_t)hf->count, sizeof(*hf->tensors), by_name);
+
+    return found ? *found : NULL;
+}
+
+const char *zt_hf_folder_dir(const struct zt_hf_folder *hf)
+{
+    return hf->dir;
+}

@@ -1,0 +1,20 @@
+/*
+ * canonical_text.h -- a run as text: equal runs give equal texts, so that ranks can
+ * compare what they were given.
+ *
+ * One line per value of the resolved config, "zero_optimization.stage: 2", in the order
+ * of the alphabet: neither the order of a file nor where a value came from matters. Left
+ * out is what may differ from node to node: options and keys whose row has the flag
+ * ZT_OPTION_PER_NODE or ZT_KEY_PER_NODE, which are --threads and places in a file system.
+ * Threads: one.
+ */
+#ifndef WORKER_CONFIG_CANONICAL_TEXT_H
+#define WORKER_CONFIG_CANONICAL_TEXT_H
+
+#include "worker/config/run.h"
+
+/* After zt_run_resolve(). *out is allocated, the caller frees it. ZT_E_NOMEM. */
+zt_err zt_run_config_text(const struct zt_run *run, char **out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

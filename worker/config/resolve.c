@@ -1,0 +1,342 @@
+#include "worker/config/resolve.h"
+#include "worker/config/options.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- nodes ---- */
+
+struct zt_jnode *zt_int_node(struct zt_text_arena *arena, int64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    return zt_jnode_new(arena, ZT_JSON_NUMBER, text);
+}
+
+struct zt_jnode *zt_double_node(struct zt_text_arena *arena, double value)
+{
+    char text[ZT_DOUBLE_TEXT];
+
+    zt_format_double(value, text);
+    return zt_jnode_new(arena, ZT_JSON_NUMBER, text);
+}
+
+double zt_node_double(const struct zt_jnode *node)
+{
+    return node && node->type == ZT_JSON_NUMBER ? strtod(node->text, NULL) : 0;
+}
+
+int64_t zt_node_int(const struct zt_jnode *node)
+{
+    int64_t i = 0;
+
+    if (node && node->type == ZT_JSON_NUMBER)
+        (void)zt_parse_int64(node->text, &i);
+    return i;
+}
+
+/* A default of the table: JSON text. */
+static struct zt_jnode *default_node(struct zt_config *c, const char *text)
+{
+    struct zt_problems unused;
+
+    zt_problems_init(&unused, &c->arena);
+    return zt_jtree_parse(&c->arena, "", text, strlen(text), &unused);
+}
+
+static struct zt_jnode *option_node(struct zt_config *c, const char *option)
+{
+    const struct zt_option *o = zt_args_table(c->args);
+    const struct zt_value *v = zt_args_value(c->args, option);
+
+    while (strcmp(o->name, option) != 0)
+        o++;
+    switch (o->kind) {
+    case ZT_OPT_FLAG:
+        return zt_jnode_new(&c->arena, ZT_JSON_BOOL, v->boolean ? "true" : "false");
+    case ZT_OPT_INT:
+        return zt_int_node(&c->arena, v->integer);
+    case ZT_OPT_FLOAT:
+        return zt_double_node(&c->arena, v->real);
+    case ZT_OPT_STRING:
+    case ZT_OPT_CHOICE:
+    case ZT_OPT_LIST:
+        break;
+    }
+    return zt_jnode_new(&c->arena, ZT_JSON_STRING, v->text ? v->text : "");
+}
+
+/* ---- one decision ---- */
+
+const struct zt_value *zt_option_given(const struct zt_config *c, const char *option)
+{
+    const struct zt_value *v = option ? zt_args_value(c->args, option) : NULL;
+
+    return v && v->from != ZT_FROM_DEFAULT ? v : NULL;
+}
+
+zt_err zt_value_error(const struct zt_value *v)
+{
+    return v->from == ZT_FROM_FILE ? ZT_E_CONFIG : ZT_E_USAGE;
+}
+
+static void contradiction(struct zt_config *c, const struct zt_item *item,
+                          const struct zt_value *option, const struct zt_jnode *wanted)
+{
+    char a[64], b[64];
+
+    zt_jnode_brief(item->value, a, sizeof(a));
+    zt_jnode_brief(wanted, b, sizeof(b));
+    zt_problems_add(&c->report, ZT_E_CONFIG,
+                    "%s: \"%s\" is %s, but %s is %s; make them agree, or write \"auto\" "
+                    "in the file",
+                    item->where, item->path, a, option->where, b);
+}
+
+/* The value of the file for this key: under its path, or under an older key that names
+ * this one and still means the same. NULL: none. */
+static const struct zt_item *item_of(const struct zt_config *c, const struct zt_key *key)
+{
+    const struct zt_item *item = zt_config_find(c, key->path);
+
+    for (const struct zt_item *i = c->items; i && !item; i = i->next)
+        if (i->key->status == ZT_HONOURED && i->key->replaced_by && !i->is_auto &&
+            !strcmp(i->key->replaced_by, key->path))
+            item = i;
+    return item;
+}
+
+/* `def` is JSON text; NULL: the default of the option. */
+static const struct zt_jnode *resolve(struct zt_config *c, const struct zt_key *key,
+                                      const char *option, const char *def)
+{
+    static const struct zt_jnode nothing;
+    const struct zt_item *item = item_of(c, key);
+    const struct zt_value *given = zt_option_given(c, option);
+    const char *origin;
+    struct zt_jnode *node;
+
+    if (item && !item->is_auto) {
+        node = item->value;
+        origin = item->where;
+        if (given && !zt_jnode_equal(node, option_node(c, option)))
+            contradiction(c, item, given, option_node(c, option));
+    } else if (given) {
+        node = option_node(c, option);
+        origin = item ? zt_text_arena_printf(&c->arena, "auto: %s", given->where)
+                      : given->where;
+    } else if (item && option) {
+        node = option_node(c, option);
+        origin = zt_text_arena_printf(&c->arena, "auto: the default of --%s", option);
+    } else {
+        assert(def || option); /* a row that is stored has either */
+        node = def ? default_node(c, def) : option_node(c, option);
+        origin = item ? "auto: the default" : "default";
+    }
+    zt_config_set(c, key->path, node, origin);
+    return node ? node : &nothing;
+}
+
+const struct zt_jnode *zt_resolve(struct zt_config *c, const char *path,
+                                  const char *option, const char *def)
+{
+    return resolve(c, zt_key_find(path), option, def);
+}
+
+double zt_resolve_double(struct zt_config *c, const char *path, const char *option,
+                         const char *def)
+{
+    return zt_node_double(zt_resolve(c, path, option, def));
+}
+
+int64_t zt_resolve_int(struct zt_config *c, const char *path, const char *option,
+                       const char *def)
+{
+    return zt_node_int(zt_resolve(c, path, option, def));
+}
+
+bool zt_resolve_bool(struct zt_config *c, const char *path, const char *option,
+                     const char *def)
+{
+    return zt_resolve(c, path, option, def)->boolean;
+}
+
+/* ---- keys that their rows say all about ---- */
+
+static void store_node(const struct zt_struct_member *s, void *base,
+                       const struct zt_jnode *node)
+{
+    struct zt_value v = {.boolean = node->boolean, .text = node->text};
+
+    if (node->type == ZT_JSON_NUMBER) {
+        v.real = zt_node_double(node);
+        v.integer = zt_node_int(node);
+    }
+    zt_struct_member_set(s, base, &v);
+}
+
+static void store_keys(struct zt_config *c, struct zt_run *run)
+{
+    for (const struct zt_key *k = zt_key_next(NULL); k; k = zt_key_next(k)) {
+        const char *def = k->default_rule ? k->default_rule(run)
+                          : k->option     ? NULL
+                                          : k->def;
+
+        if (k->store.type != ZT_MEMBER_NONE)
+            store_node(&k->store, run, resolve(c, k, k->option, def));
+    }
+}
+
+void zt_resolve_sizes(struct zt_config *c, struct zt_run *run, int64_t hidden_size)
+{
+    for (const struct zt_key *k = zt_key_next(NULL); k; k = zt_key_next(k)) {
+        const struct zt_item *item = k->auto_rule ? zt_config_find(c, k->path) : NULL;
+        struct zt_jnode *node;
+        double value;
+
+        if (!item || !item->is_auto)
+            continue;
+        value = k->auto_rule->value((double)hidden_size);
+        if (value <= 0 || value > 9e18)
+            continue;
+        node = zt_int_node(&c->arena, (int64_t)value);
+        zt_config_set(c, k->path, node,
+                      zt_text_arena_printf(&c->arena, "auto: %s", k->auto_rule->text));
+        if (node)
+            store_node(&k->store, run, node);
+    }
+}
+
+/* ---- precision ---- */
+
+static void resolve_precision(struct zt_config *c, struct zt_run *run)
+{
+    bool fp16 = zt_resolve_bool(c, "fp16.enabled", "fp16", NULL);
+    bool bf16 = zt_resolve_bool(c, "bf16.enabled", "bf16", NULL);
+
+    run->compute_dtype = fp16 ? ZT_F16 : bf16 ? ZT_BF16 : ZT_F32;
+    if (fp16 && bf16) {
+        const struct zt_jnode *f =
+            zt_jnode_get(zt_jnode_get(c->resolved, "fp16"), "enabled");
+        const struct zt_jnode *b =
+            zt_jnode_get(zt_jnode_get(c->resolved, "bf16"), "enabled");
+        bool options = zt_option_given(c, "fp16") && zt_option_given(c, "bf16");
+
+        zt_problems_add(
+            &c->report, options ? ZT_E_USAGE : ZT_E_CONFIG,
+            "fp16.enabled (%s) and bf16.enabled (%s) exclude each other: choose one",
+            f ? f->comment : "", b ? b->comment : "");
+    }
+}
+
+/* A flag that goes on top of bf16. */
+static void check_bf16_flag(struct zt_config *c, const struct zt_run *run,
+                            const char *option, const char *what)
+{
+    const struct zt_value *v = zt_args_value(c->args, option);
+
+    if (v->boolean && run->compute_dtype != ZT_BF16)
+        zt_problems_add(&c->report, zt_value_error(v),
+                        "%s is about %s in bf16: give --bf16 (or \"bf16\": "
+                        "{\"enabled\": true}), or leave it out",
+                        v->where, what);
+}
+
+static void check_numbers(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_scaler_config *s = &run->scaler;
+
+    if (run->tf32 && run->compute_dtype != ZT_F32) {
+        zt_problems_note(&c->report, "%s changes nothing: no product is of fp32",
+                         zt_args_value(c->args, "tf32")->where);
+        run->tf32 = false;
+    }
+    check_bf16_flag(c, run, "fp8", "linear layers of a run");
+    check_bf16_flag(c, run, "stochastic_rounding", "weights");
+    if (s->loss_scale == 0 &&
+        s->min_loss_scale > (double)(1ull << s->initial_scale_power))
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "fp16.min_loss_scale %g is above the first scale, 2 to "
+                        "fp16.initial_scale_power %d",
+                        s->min_loss_scale, s->initial_scale_power);
+}
+
+/* ---- options that follow from others ---- */
+
+static void resolve_checkpointing(struct zt_config *c)
+{
+    const char *path = "activation_checkpointing.partition_activations";
+    const struct zt_item *item = zt_config_find(c, path);
+    const struct zt_value *given = zt_args_value(c->args, "gradient_checkpointing");
+
+    if (item && item->value->boolean)
+        zt_args_set_default(c->args, "gradient_checkpointing", "true",
+                            "rule: partition_activations asks for it", &c->report);
+    if (item && item->value->boolean && !given->boolean)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "%s: \"%s\" asks for recomputation, but %s is false", item->where,
+                        path, given->where);
+}
+
+static void set_option_defaults(struct zt_config *c)
+{
+    resolve_checkpointing(c);
+    if (zt_args_string(c->args, "prompt"))
+        zt_args_set_default(c->args, "generate_tokens", "100", "rule: there is a prompt",
+                            &c->report);
+}
+
+/* ---- the rest ---- */
+
+static void resolve_reports(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_item *item = zt_config_find(c, "steps_per_print");
+    const struct zt_value *steps = zt_args_value(c->args, "logging_steps");
+
+    run->logging_steps = steps->integer;
+    if (item && !item->is_auto && item->value->type == ZT_JSON_NUMBER &&
+        steps->from < ZT_FROM_ENV) {
+        run->logging_steps = zt_node_int(item->value);
+        zt_config_set(c, "steps_per_print", item->value, item->where);
+    } else {
+        if (item && !item->is_auto && item->value->type == ZT_JSON_NUMBER &&
+            zt_node_int(item->value) != steps->integer)
+            zt_problems_note(&c->report, "%s: steps_per_print gives way to %s",
+                             item->where, steps->where);
+        zt_config_set(c, "steps_per_print", zt_int_node(&c->arena, steps->integer),
+                      steps->where);
+    }
+}
+
+static void check_task(struct zt_config *c, const struct zt_run *run)
+{
+    const struct zt_value *steps = zt_args_value(c->args, "max_steps");
+
+    if (run->max_steps == 0)
+        zt_problems_add(&c->report, zt_value_error(steps),
+                        "%s: 0 steps are no training; leave out --do_train",
+                        steps->where);
+    if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
+        !run->dry_run)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "nothing to do: give --do_train, --do_eval or --prompt");
+}
+
+void zt_resolve_all(struct zt_config *c, struct zt_run *run)
+{
+    set_option_defaults(c);
+    zt_run_store_options(run, c->args);
+    zt_resolve_batch(c, run);
+    resolve_reports(c, run);
+    zt_resolve_optimizer(c, run);
+    zt_resolve_scheduler(c, run);
+    resolve_precision(c, run);
+    store_keys(c, run);
+    check_numbers(c, run);
+    zt_check_zero(c, run);
+    check_task(c, run);
+}

@@ -1,0 +1,186 @@
+#include "worker/config/run.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "worker/config/config.h"
+#include "worker/config/options.h"
+#include "worker/config/resolve.h"
+
+/* The run and what it was made from, in one piece. */
+struct run_and_config {
+    struct zt_run run; /* first: zt_run_close() gets its address */
+    struct zt_config config;
+};
+
+/* ---- files ---- */
+
+/* Patterns to paths, NULL-terminated; a pattern without a match is a problem. */
+static const char *const *expand(struct zt_config *c, const char *option)
+{
+    const struct zt_value *v = zt_args_value(c->args, option);
+    glob_t found = {0};
+    const char **out;
+    int flags = 0;
+
+    for (int i = 0; v->list[i]; i++) {
+        int rc = glob(v->list[i], flags | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+
+        flags = GLOB_APPEND;
+        if (rc == GLOB_NOMATCH)
+            zt_problems_add(&c->report, ZT_E_NOINPUT, "%s: there is no file %s", v->where,
+                            v->list[i]);
+        else if (rc)
+            zt_problems_add(&c->report, rc == GLOB_NOSPACE ? ZT_E_NOMEM : ZT_E_NOINPUT,
+                            "%s: cannot look up %s", v->where, v->list[i]);
+    }
+    out = zt_text_arena_alloc(&c->arena, (found.gl_pathc + 1) * sizeof(*out));
+    for (size_t i = 0; out && i < found.gl_pathc; i++)
+        out[i] =
+            zt_text_arena_copy(&c->arena, found.gl_pathv[i], strlen(found.gl_pathv[i]));
+    if (flags)
+        globfree(&found);
+    return out;
+}
+
+static void check_files(struct zt_config *c, struct zt_run *run)
+{
+    char path[4096];
+    struct stat st;
+
+    if ((run->do_train || run->do_eval) && run->train_files && !run->train_files[0] &&
+        !(run->do_eval && !run->do_train && run->eval_files[0]) &&
+        !c->report.num_problems)
+        zt_problems_add(&c->report, ZT_E_USAGE, "%s needs --train_file",
+                        run->do_train ? "--do_train" : "--do_eval");
+    if (!run->do_train || !run->output_dir || run->overwrite_output_dir ||
+        run->check_config || run->dry_run)
+        return;
+    snprintf(path, sizeof(path), "%s/model.safetensors", run->output_dir);
+    if (stat(path, &st) == 0)
+        zt_problems_add(&c->report, ZT_E_CANTCREATE,
+                        "--output_dir: %s is there already; --overwrite_output_dir "
+                        "replaces it",
+                        path);
+}
+
+/* ---- open ---- */
+
+static void check_model_options(struct zt_config *c)
+{
+    const struct zt_option *o = zt_args_table(c->model_args);
+
+    for (; o->name; o++)
+        if (zt_args_find(c->args, o->name))
+            zt_problems_add(&c->report, ZT_E_PLUGIN,
+                            "the plugin's option --%s is a run option; it needs another "
+                            "name",
+                            o->name);
+}
+
+static zt_err open_args(struct zt_config *c, int argc, char **argv,
+                        const struct zt_run_facts *facts, struct zt_fault *fault)
+{
+    static const struct zt_option none[] = {{.name = NULL}};
+    zt_err rc = zt_args_open(zt_run_options(), &c->args, fault);
+
+    if (!rc)
+        rc = zt_args_open(facts->model_options ? facts->model_options : none,
+                          &c->model_args, fault);
+    if (rc)
+        return rc == ZT_E_ARG ? zt_fault_context(fault, ZT_E_PLUGIN, "%s", facts->program)
+                              : rc;
+    check_model_options(c);
+    zt_args_read_words((zt_args *const[]){c->args, c->model_args}, 2, argc, argv, NULL,
+                       &c->report);
+    zt_args_read_env(c->args, &c->report);
+    zt_args_read_env(c->model_args, &c->report);
+    return ZT_OK;
+}
+
+zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
+                   struct zt_run **out, struct zt_fault *fault)
+{
+    struct run_and_config *w = calloc(1, sizeof(*w));
+    struct zt_config *c;
+    struct zt_run *run;
+    zt_err rc;
+
+    if (!w)
+        return zt_fault_set(fault, ZT_E_NOMEM, "run: no host memory");
+    c = &w->config;
+    run = &w->run;
+    zt_config_init(c);
+    run->config = c;
+    run->rank = facts->rank;
+    run->world = facts->world;
+    run->local_rank = facts->local_rank;
+    run->local_world = facts->local_world;
+    rc = open_args(c, argc, argv, facts, fault);
+    if (rc) {
+        zt_run_close(run);
+        return rc;
+    }
+    run->model_args = c->model_args;
+    if (zt_args_string(c->args, "deepspeed"))
+        zt_config_read(c, zt_args_string(c->args, "deepspeed"));
+    zt_config_to_args(c);
+    zt_resolve_all(c, run);
+    run->train_files = expand(c, "train_file");
+    run->eval_files = expand(c, "eval_file");
+    check_files(c, run);
+    if (zt_args_misuse(c->args))
+        zt_problems_add(&c->report, ZT_E_ARG, "internal error in the options: %s",
+                        zt_args_misuse(c->args));
+    rc = zt_problems_end(&c->report, fault);
+    if (rc) {
+        zt_run_close(run);
+        return rc;
+    }
+    *out = run;
+    return ZT_OK;
+}
+
+void zt_run_close(struct zt_run *run)
+{
+    if (!run)
+        return;
+    zt_config_release(run->config);
+    free(run); /* also the address of run_and_config */
+}
+
+zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_steps,
+                      struct zt_fault *fault)
+{
+    zt_resolve_steps(run->config, run, total_steps);
+    zt_resolve_sizes(run->config, run, hidden_size);
+    return zt_problems_end(&run->config->report, fault);
+}
+
+const char *zt_run_note(const struct zt_run *run, int i)
+{
+    const struct zt_problems_line *l = run->config->report.notes;
+
+    while (l && i-- > 0)
+        l = l->next;
+    return l ? l->text : NULL;
+}
+
+void zt_run_print_help(FILE *out)
+{
+    zt_options_print_help(out, NULL, zt_run_options());
+}
+
+zt_err zt_run_print_config(const struct zt_run *run, FILE *out, struct zt_fault *fault)
+{
+    zt_config_complete(run->config);
+    if (run->config->arena.failed)
+        return zt_fault_set(fault, ZT_E_NOMEM, "printing the config: no host memory");
+    zt_jtree_print(out, run->config->resolved);
+    if (fflush(out) || ferror(out))
+        return zt_fault_set(fault, ZT_E_SYSTEM, "the config could not be written");
+    return ZT_OK;
+}

@@ -1,0 +1,119 @@
+/*
+ * run.h -- everything a rank was asked to do, parsed once, checked, and const from then
+ * on.
+ *
+ * Built from the command line after the target, the environment (ZLAUNCH_<OPTION>) and
+ * the DeepSpeed config file; precedence flag > environment > file > rule > default. Every
+ * problem of all three is reported together.
+ * Ownership: zt_run_open() allocates, zt_run_close() frees; all strings live as long.
+ * Threads:   read-only after open, so any.
+ */
+#ifndef WORKER_CONFIG_RUN_H
+#define WORKER_CONFIG_RUN_H
+
+#include "common/fault.h"
+#include "include/zlaunch/option.h"
+#include "worker/optim/optim.h"
+#include "worker/optim/scaler.h"
+#include "worker/optim/sched/sched.h"
+
+/* ZeRO and the exchange of gradients; sizes count elements. */
+struct zt_zero_options {
+    int stage;
+    bool overlap_comm;
+    bool reduce_scatter, allgather_partitions;
+    int64_t reduce_bucket_size, allgather_bucket_size;
+    int64_t sub_group_size; /* elements the optimizer takes at a time, in whole
+                             * chunks of 4096; 0: all */
+    int64_t prefetch_bucket_size, max_live_parameters, max_reuse_distance;
+    int64_t param_persistence_threshold, model_persistence_threshold;
+    int hpz_partition_size; /* ranks of a group with a secondary partition; 1: none */
+    bool ignore_unused_parameters;
+    bool gather_16bit_on_save; /* stage 3: the saved weights are those it computes with */
+    bool share_node_weights;   /* stages 1 and 2: one copy for the ranks of a node */
+    bool prescale_gradients;
+    double predivide_factor;
+    zt_dtype communication_dtype, grad_accum_dtype;
+};
+
+typedef enum zt_reduction_order { ZT_ORDER_RANK, ZT_ORDER_ANY } zt_reduction_order;
+
+/* The type of an option's member, by the KIND of its row. */
+#define ZT_DECLARE_FLAG(name)   bool name;
+#define ZT_DECLARE_INT(name)    int64_t name;
+#define ZT_DECLARE_FLOAT(name)  double name;
+#define ZT_DECLARE_STRING(name) const char *name;
+#define ZT_DECLARE_CHOICE(name) const char *name;
+#define ZT_DECLARE_NAMED(name)  const char *name;
+#define ZT_DECLARE_LIST(name)   const char *const *name;
+#define ZT_DECLARE_ENUM(name)   zt_##name name;
+
+struct zt_run {
+    int rank, world, local_rank, local_world;
+
+/* An option is a member of the same name: options.def says what it means. */
+#define SETTING(kind, name, ...) ZT_DECLARE_##kind(name)
+#define COMMAND(kind, name, ...) ZT_DECLARE_##kind(name)
+#define PLACED(kind, name, member, ...)
+#include "worker/config/options.def"
+
+    const char *const *train_files; /* globs already expanded, NULL-terminated */
+    const char *const *eval_files;  /* may be empty: then a held-out split is used */
+
+    /* what keys of DeepSpeed's format say */
+    int64_t train_batch_size, micro_batch_size, grad_accum_steps;
+    int64_t logging_steps;
+    zt_dtype compute_dtype;   /* ZT_F32, ZT_BF16, ZT_F16 */
+    double max_grad_norm;     /* 0: no clipping */
+    bool check_grad_overflow; /* bf16: skip the step on inf or nan */
+    bool dump_state;          /* print the resolved config at the start */
+    bool dataloader_drop_last;
+    struct zt_zero_options zero;
+    struct zt_optim_config optim;
+    struct zt_sched_config sched;
+    struct zt_scaler_config scaler;
+
+    const zt_args *model_args; /* the plugin's own options */
+    struct zt_config *config;  /* the resolved tree, for printing */
+};
+
+/* What the caller knows that options cannot say. */
+struct zt_run_facts {
+    int rank, world, local_rank, local_world;
+    const struct zt_option *model_options; /* of the plugin; NULL: none */
+    const char *program;                   /* for messages: "train.so" */
+};
+
+/*
+ * argv holds the words after the target. All problems go to `fault`, one a line, each
+ * with file:line:col or the option's name. ZT_E_USAGE for the command line, ZT_E_CONFIG
+ * for the config, ZT_E_NOINPUT for a file that is not there.
+ */
+zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
+                   struct zt_run **out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_run_close(struct zt_run *run); /* NULL is fine */
+
+/*
+ * Second half, once the model is built: "auto" values that follow from its hidden size
+ * (reduce_bucket_size and friends), and the schedule's total steps once the data are
+ * known.
+ */
+zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_steps,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The resolved config as JSON (comments carry the origin of every value) to `out`. */
+struct _IO_FILE;
+zt_err zt_run_print_config(const struct zt_run *run, struct _IO_FILE *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Remarks on the config, one sentence each: accepted oddities, keys without effect. NULL
+ * behind the last. */
+const char *zt_run_note(const struct zt_run *run, int i);
+
+/* The run options under their headings, as wide as the terminal. */
+void zt_run_print_help(struct _IO_FILE *out);
+
+/* The run options, for help, man pages and completion. */
+const struct zt_option *zt_run_options(void);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * fields.h -- what a token stream offers as fields of a batch, and how they are filled.
+ *
+ *      name      shape    dtype   of a row that begins at token `at` and has n tokens
+ *      tokens    (B, T)   i32     tokens at .. at + n - 1, then padding
+ *      targets   (B, T)   i32     the token after each of them, then padding
+ *      lengths   (B)      i32     n
+ *
+ * The padding is what the model declared. Threads: any; nothing is kept.
+ */
+#ifndef WORKER_DATA_FIELDS_H
+#define WORKER_DATA_FIELDS_H
+
+#include <zlaunch/batch.h>
+
+#include "worker/data/dataset.h"
+
+/* Host memory for a batch: for each declared field (B, ...) of its dtype; NULL: the field
+ * is not read. */
+struct zt_field_buffers {
+    const struct zt_field *fields; /* (num), as the model declared them */
+    int num;
+    void *data[ZT_MAX_FIELDS];
+};
+
+/*
+ * Whether the data offer a declared field. ZT_E_PLUGIN, with the names of what they
+ * offer: the field is required and there is none, or there is one of another dtype or
+ * shape. `which` names the data: "the training data".
+ */
+zt_err zt_data_offers(const struct zt_field *declared, const char *which, bool *offered,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Fill row `row` (from 0) of a batch of T tokens from `n` tokens that begin at `at`.
+ * Fields that are read must be offered. */
+zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffers *out,
+                        int64_t row, int64_t T, int64_t at, int64_t n,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

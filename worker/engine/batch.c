@@ -1,0 +1,129 @@
+#include "worker/engine/batch.h"
+
+#include <string.h>
+
+/* ---- declared and offered ---- */
+
+static zt_err match(struct zt_engine *e, const char *which, struct zt_fault *fault)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < l->num; i++)
+        rc = zt_data_offers(&l->fields[i], which, &e->offered[i], fault);
+    return rc ? zt_fault_context(fault, rc, "plugin %s", e->plugin->name) : ZT_OK;
+}
+
+/* A prompt has tokens, and nothing else. */
+static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+
+    if (zt_batch_find(l, ZT_TOKENS) < 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--generate_tokens: %s has no field tokens to generate from",
+                            e->plugin->name);
+    for (int i = 0; i < l->num; i++) {
+        const struct zt_field *f = &l->fields[i];
+
+        if (f->required && !f->label && strcmp(f->name, ZT_TOKENS) != 0)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "--generate_tokens: %s requires the field %s, which a "
+                                "prompt does not offer; it offers tokens",
+                                e->plugin->name, f->name);
+    }
+    return ZT_OK;
+}
+
+zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc = ZT_OK;
+
+    if (run->do_train || run->do_eval)
+        rc = match(e, run->do_train ? "the training data" : "the evaluation data", fault);
+    if (!rc && run->generate_tokens > 0)
+        rc = check_generation(e, fault);
+    return rc;
+}
+
+/* ---- memory ---- */
+
+zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batch *out,
+                          struct zt_fault *fault)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+    zt_err rc = ZT_OK;
+
+    *out = (struct zt_host_batch){.rows = rows};
+    for (int i = 0; !rc && i < l->num; i++)
+        if (e->offered[i])
+            rc = e->backend->host_alloc(
+                e->device, zt_field_bytes(&l->fields[i], rows, e->block_size),
+                &out->data[i], fault);
+    return rc;
+}
+
+void zt_host_batch_close(struct zt_engine *e, struct zt_host_batch *b)
+{
+    for (int i = 0; i < ZT_MAX_FIELDS; i++)
+        if (b->data[i])
+            e->backend->host_free(
+                e->device, b->data[i],
+                zt_field_bytes(&e->model->layout.fields[i], b->rows, e->block_size));
+    *b = (struct zt_host_batch){.rows = 0};
+}
+
+struct zt_field_buffers zt_host_batch_at(const struct zt_engine *e,
+                                         const struct zt_host_batch *b, int64_t row)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+    struct zt_field_buffers at = {.fields = l->fields, .num = l->num};
+
+    for (int i = 0; i < l->num; i++)
+        if (b->data[i])
+            at.data[i] =
+                (char *)b->data[i] + zt_field_bytes(&l->fields[i], row, e->block_size);
+    return at;
+}
+
+void zt_pass_set_fields(struct zt_pass *pass, const struct zt_field_buffers *from)
+{
+    for (int i = 0; i < from->num; i++)
+        pass->fields[i] = from->data[i];
+}
+
+/* ---- the divisor ---- */
+
+static double count_targets(const int32_t *targets, int64_t n)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        count += targets[i] != ZT_IGNORE_TARGET;
+    return (double)count;
+}
+
+static double sum_values(const void *values, zt_dtype dtype, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += dtype == ZT_I32 ? (double)((const int32_t *)values)[i]
+                               : (double)((const float *)values)[i];
+    return sum;
+}
+
+double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
+                        int64_t B, int64_t num_rows)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+    const struct zt_field *f = &l->fields[l->divisor_field < 0 ? 0 : l->divisor_field];
+    int64_t n = zt_field_numel(f, B, e->block_size);
+
+    if (l->divisor == ZT_DIVISOR_ROWS)
+        return (double)num_rows;
+    if (l->divisor == ZT_DIVISOR_TARGETS)
+        return count_targets(batch->data[l->divisor_field], n);
+    return sum_values(batch->data[l->divisor_field], f->dtype, n);
+}

@@ -1,0 +1,114 @@
+#include "worker/engine/control_requests.h"
+
+#include "common/trace/trace.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void begin_trace(struct zt_control_requests *a,
+                        const struct zt_control_request *request)
+{
+    const char *job = getenv("ZLAUNCH_JOB_ID");
+    struct zt_fault fault = {0};
+
+    snprintf(a->path, sizeof(a->path), "zlaunch-trace-%.64s-%lld.json", job ? job : "job",
+             (long long)request->id);
+    if (zt_trace_open(a->path, a->run->rank, a->run->world, &fault)) {
+        zt_event_answer(request, false, fault.text);
+        return;
+    }
+    zt_trace_thread("compute");
+    a->trace = *request;
+    a->trace_steps = ZT_CONTROL_TRACE_STEPS;
+}
+
+static void end_trace(struct zt_control_requests *a)
+{
+    char cwd[PATH_MAX], text[PATH_MAX + 512];
+    int recorded = ZT_CONTROL_TRACE_STEPS - a->trace_steps;
+    struct zt_fault fault = {0};
+
+    a->trace_steps = 0;
+    if (zt_trace_close(&fault)) {
+        zt_event_answer(&a->trace, false, fault.text);
+        return;
+    }
+    snprintf(text, sizeof(text), "the timeline of %d step%s is in %s/%s.rank%d", recorded,
+             recorded == 1 ? "" : "s", getcwd(cwd, sizeof(cwd)) ? cwd : ".", a->path,
+             a->run->rank);
+    zt_event_answer(&a->trace, true, text);
+}
+
+static void answer_trace(struct zt_control_requests *a,
+                         const struct zt_control_request *request)
+{
+    char text[1024];
+
+    if (a->run->trace) {
+        snprintf(text, sizeof(text),
+                 "the timeline is recorded since the start and written to %.900s at the "
+                 "end",
+                 a->run->trace);
+        zt_event_answer(request, true, text);
+    } else if (a->trace_steps) {
+        zt_event_answer(request, false, "a timeline is being recorded already");
+    } else {
+        begin_trace(a, request);
+    }
+}
+
+static void answer_save(struct zt_control_requests *a,
+                        const struct zt_control_request *request)
+{
+    if (!a->run->output_dir) {
+        zt_event_answer(request, false, "this run has no --output_dir to save to");
+    } else if (a->wants_save) {
+        zt_event_answer(request, false, "the weights are being saved already");
+    } else {
+        a->save = *request;
+        a->wants_save = true;
+    }
+}
+
+void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text)
+{
+    a->wants_save = false;
+    zt_event_answer(&a->save, ok, text);
+}
+
+static void answer(struct zt_control_requests *a,
+                   const struct zt_control_request *request)
+{
+    char text[128];
+
+    if (strcmp(request->name, "trace") == 0) {
+        answer_trace(a, request);
+    } else if (strcmp(request->name, "save") == 0) {
+        answer_save(a, request);
+    } else {
+        snprintf(text, sizeof(text), "this version knows nothing of '%s'", request->name);
+        zt_event_answer(request, false, text);
+    }
+}
+
+void zt_control_requests_poll(struct zt_control_requests *a)
+{
+    struct zt_control_request request;
+
+    if (a->trace_steps && --a->trace_steps == 0)
+        end_trace(a);
+    while (zt_event_next_request(&request))
+        answer(a, &request);
+}
+
+void zt_control_requests_end(struct zt_control_requests *a)
+{
+    if (a->trace_steps)
+        end_trace(a);
+    if (a->wants_save)
+        zt_control_requests_saved(a, true,
+                                  "that was the last step: its weights are saved now");
+}

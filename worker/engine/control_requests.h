@@ -1,0 +1,37 @@
+/*
+ * control_requests.h -- requests of `zlaunch --ctl JOB save|trace` to a training run.
+ *
+ *      zt_control_requests_poll() between two steps --> an answer, at once or later
+ *
+ * trace: records a timeline of the next ZT_CONTROL_TRACE_STEPS steps of each rank. It is
+ *        written to zlaunch-trace-JOB-N.json.rankR in the rank's folder, a file that can
+ *        be opened by itself. A run with --trace records anyway and answers so.
+ * save:  writes the weights after the first step that every rank has begun with the
+ *        request received; the training loop counts these ranks, and writes.
+ * Threads:   the rank's first.
+ * Failure:   a failed request is answered with the reason; the run goes on.
+ */
+#ifndef WORKER_ENGINE_CONTROL_REQUESTS_H
+#define WORKER_ENGINE_CONTROL_REQUESTS_H
+
+#include "common/message/event.h"
+#include "worker/config/run.h"
+
+#define ZT_CONTROL_TRACE_STEPS 5
+
+struct zt_control_requests {
+    const struct zt_run *run;
+    struct zt_control_request trace; /* to be answered, while trace_steps > 0 */
+    int trace_steps;                 /* still to be recorded */
+    struct zt_control_request save;  /* to be answered, while wants_save */
+    bool wants_save;
+    char path[256];
+};
+
+void zt_control_requests_poll(struct zt_control_requests *a);
+/* Answer the request to save. */
+void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text);
+/* After the last step: finish and answer what is still pending. */
+void zt_control_requests_end(struct zt_control_requests *a);
+
+#endif

@@ -1,0 +1,512 @@
+#include "worker/engine/memory_plan.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "worker/autograd/step.h"
+
+/* Addresses for the pool of a pass on shapes: never read or written. */
+#define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
+#define META_POOL_SIZE ((size_t)1 << 45)
+
+/* What the plan is made with: shapes, and state without values. */
+struct meta_run {
+    const struct zt_memory_plan_inputs *in;
+    struct zt_step *step;
+    struct zt_zero *zero;
+    void *zeros; /* the values of every field */
+};
+
+/* Tokens alone are there when text is generated, else all that the data offer. */
+static void set_fields(const struct meta_run *d, struct zt_pass *pass)
+{
+    const struct zt_batch_layout *l = &d->in->model->layout;
+    bool tokens_only = pass->mode == ZT_MODE_GENERATE;
+
+    for (int i = 0; i < l->num; i++)
+        if (tokens_only ? strcmp(l->fields[i].name, ZT_TOKENS) == 0 : d->in->offered[i])
+            pass->fields[i] = d->zeros;
+}
+
+/* One pass of a kind; leaves the pools empty again. `micro` counts from 0. */
+static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
+                       struct zt_fault *fault)
+{
+    zt_tensor *out = NULL;
+    zt_err rc;
+
+    set_fields(d, &pass);
+    zt_zero_pass_begin(d->zero, pass.mode, micro);
+    rc = zt_step_forward(d->step, &pass, &out, fault);
+    if (!rc && pass.mode == ZT_MODE_TRAIN)
+        rc = zt_step_backward(d->step, out, 1, fault);
+    zt_step_end(d->step);
+    return rc ? rc : zt_zero_pass_end(d->zero, fault);
+}
+
+/* A prompt, a token, and when the context fills up, half of it again and a token. */
+static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    const struct zt_run *run = d->in->run;
+    int64_t T = d->in->block_size, prompt = d->in->prompt_tokens;
+    const int64_t lengths[] = {prompt < T ? prompt : T, 1, (T + 1) / 2, 1};
+    int num = prompt + run->generate_tokens > T ? 4 : 2;
+    zt_err rc = zt_step_cache_open(d->step, 1, T, fault);
+
+    for (int i = 0; !rc && i < num; i++) {
+        struct zt_pass pass = {
+            .mode = ZT_MODE_GENERATE, .B = 1, .T = lengths[i], .last_only = true};
+
+        if (i == 2 || lengths[0] == T)
+            zt_step_cache_reset(d->step);
+        rc = run_pass(d, pass, 0, fault);
+    }
+    zt_step_cache_close(d->step);
+    return rc;
+}
+
+static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flops,
+                           struct zt_fault *fault)
+{
+    int64_t last = d->in->run->grad_accum_steps - 1;
+    zt_err rc = run_pass(d, pass, 0, fault);
+
+    zt_step_take_flops(d->step);
+    if (!rc)
+        rc = run_pass(d, pass, last, fault);
+    *flops = zt_step_take_flops(d->step);
+    /* now that the order of blocks is known, they are fetched ahead */
+    if (!rc)
+        rc = run_pass(d, pass, 0, fault);
+    return rc || !last ? rc : run_pass(d, pass, last, fault);
+}
+
+/*
+ * What the run will do, in the order it will do it, and each twice: what the first pass
+ * leaves behind and learns is there in every later one.
+ */
+static zt_err run_all(struct meta_run *d, double *train_flops, struct zt_fault *fault)
+{
+    const struct zt_run *run = d->in->run;
+    struct zt_pass pass = {
+        .mode = ZT_MODE_TRAIN, .B = run->micro_batch_size, .T = d->in->block_size};
+    zt_err rc = ZT_OK;
+
+    if (run->do_train)
+        rc = run_training(d, pass, train_flops, fault);
+    pass.mode = ZT_MODE_EVAL;
+    pass.B = run->per_device_eval_batch_size;
+    for (int i = 0; !rc && run->do_eval && i < 2; i++)
+        rc = run_pass(d, pass, 0, fault);
+    for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
+        rc = run_generation(d, fault);
+    return rc;
+}
+
+bool zt_run_is_staged(const struct zt_run *run)
+{
+    const struct zt_backend_info *b = zt_backend_lookup(run->device);
+
+    return b && !b->counts_as_host_memory; /* "auto" has become a name by then */
+}
+
+struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
+                                                 struct zt_model *model)
+{
+    return (struct zt_zero_config){
+        .model = model,
+        .rank = run->rank,
+        .world = run->world,
+        .dtype = run->compute_dtype,
+        .training = run->do_train,
+        .optimizer = run->optim.optimizer,
+        .micro_batches = run->grad_accum_steps,
+        .reduce_every_micro_batch = run->reduce_every_micro_batch,
+        .options = &run->zero,
+        .staged = zt_run_is_staged(run),
+    };
+}
+
+static size_t device_bytes(const struct zt_memory_plan_inputs *in)
+{
+    const struct zt_run *run = in->run;
+
+    if (!zt_run_is_staged(run))
+        return 0;
+    return (in->device_own ? in->device_own : zt_backend_own_bytes(run->device)) +
+           zt_comm_device_bytes(run->world);
+}
+
+/* State on the host counts with the rest where the host's memory is the device's. */
+static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    size_t host = zt_zero_total(&plan->state, ZT_PLACE_PINNED) +
+                  zt_zero_total(&plan->state, ZT_PLACE_HOST);
+
+    plan->total =
+        zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
+    if (zt_run_is_staged(run))
+        plan->host = host;
+    else
+        plan->total += host;
+}
+
+/* Memory for the largest field of the largest batch; its values do not matter. */
+static void *zero_field(const struct zt_memory_plan_inputs *in)
+{
+    int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size + 1;
+    const struct zt_batch_layout *l = &in->model->layout;
+    size_t most = 1;
+
+    for (int i = 0; i < l->num; i++) {
+        size_t bytes = zt_field_bytes(&l->fields[i], rows, in->block_size);
+
+        most = bytes > most ? bytes : most;
+    }
+    return calloc(1, most);
+}
+
+zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
+                           struct zt_memory_plan *out, struct zt_fault *fault)
+{
+    struct zt_zero_config zc = zt_memory_plan_zero_config(in->run, in->model);
+    struct zt_step_config sc = {
+        .model = in->model,
+        .compute_dtype = in->run->compute_dtype,
+        .tf32 = in->run->tf32,
+        .fp8 = in->run->fp8,
+        .recompute = in->run->gradient_checkpointing,
+    };
+    struct meta_run d = {.in = in, .zeros = zero_field(in)};
+    const struct zt_backend *meta = NULL;
+    struct zt_pool *pool = NULL;
+    zt_err rc = ZT_OK;
+
+    *out = (struct zt_memory_plan){.available = SIZE_MAX,
+                                   .host_available = SIZE_MAX,
+                                   .sharers = 1,
+                                   .addresses = SIZE_MAX};
+    if (!d.zeros)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "plan: no host memory");
+    if (!rc)
+        rc = zt_backend_find("meta", &meta, fault);
+    if (!rc)
+        rc = meta->open(0, 1, &zc.device, fault);
+    if (!rc)
+        rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &pool, fault);
+    zc.backend = sc.backend = meta;
+    sc.device = zc.device;
+    sc.pool = pool;
+    if (!rc)
+        rc = zt_zero_open(&zc, &d.zero, fault);
+    if (!rc) {
+        sc.hooks = zt_zero_hooks(d.zero);
+        rc = zt_step_open(&sc, &d.step, fault);
+    }
+    if (!rc)
+        rc = run_all(&d, &out->train_flops, fault);
+    if (!rc) {
+        out->activations = zt_pool_peak(pool);
+        out->state = zt_zero_measure(d.zero);
+        out->device = device_bytes(in);
+        add_up(out, in->run);
+    }
+    zt_step_close(d.step);
+    zt_zero_close(d.zero);
+    zt_pool_close(pool);
+    if (meta && zc.device)
+        meta->close(zc.device);
+    free(d.zeros);
+    return rc;
+}
+
+/* ---- what is available ---- */
+
+/* The first integer of a one-line file; `def` when there is none ("max", no file). */
+static size_t read_size(const char *path, size_t def)
+{
+    FILE *f = fopen(path, "re");
+    unsigned long long n;
+    size_t got = def;
+
+    if (!f)
+        return def;
+    if (fscanf(f, "%llu", &n) == 1)
+        got = (size_t)n;
+    fclose(f);
+    return got;
+}
+
+static size_t mem_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long long kib = 0;
+
+    if (!f)
+        return SIZE_MAX;
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
+            break;
+    fclose(f);
+    return kib ? (size_t)kib * 1024 : SIZE_MAX;
+}
+
+/* What this process may still take by its own limit; SIZE_MAX: no limit. */
+static size_t address_space_left(void)
+{
+    struct rlimit r;
+    unsigned long long pages = 0;
+    FILE *f;
+
+    if (getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    f = fopen("/proc/self/statm", "re");
+    if (f) {
+        if (fscanf(f, "%llu", &pages) != 1)
+            pages = 0;
+        fclose(f);
+    }
+    pages *= (unsigned long long)sysconf(_SC_PAGESIZE);
+    return r.rlim_cur > pages ? r.rlim_cur - pages : 0;
+}
+
+/* Memory that the ranks of this machine can share. */
+static size_t memory_left(void)
+{
+    size_t limit = read_size("/sys/fs/cgroup/memory.max", SIZE_MAX);
+    size_t used = read_size("/sys/fs/cgroup/memory.current", 0);
+    size_t all = mem_available();
+
+    if (limit == SIZE_MAX)
+        return all;
+    limit = limit > used ? limit - used : 0;
+    return limit < all ? limit : all;
+}
+
+zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
+                              const struct zt_backend *backend, struct zt_device *dev,
+                              struct zt_fault *fault)
+{
+    struct zt_device_memory m;
+    zt_err rc;
+
+    if (!zt_run_is_staged(run)) {
+        plan->available = memory_left();
+        plan->sharers = run->local_world;
+        plan->addresses = address_space_left();
+        return ZT_OK;
+    }
+    plan->host_available = memory_left() / (size_t)run->local_world;
+    if (!dev)
+        return ZT_OK;
+    rc = backend->memory(dev, &m, fault);
+    plan->available = rc ? SIZE_MAX : m.free + m.used;
+    plan->sharers = run->share_gpu ? run->local_world : 1;
+    return rc;
+}
+
+/* ---- the table ---- */
+
+#define MIB ((double)(1 << 20))
+
+/* "  weights          %10.1f MiB", when there is any; `where`: behind it, or "". */
+static size_t row_in(char *out, size_t cap, size_t at, const char *name, size_t bytes,
+                     const char *where)
+{
+    if (!bytes || at >= cap)
+        return at;
+    return at + (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB%s\n", name,
+                                 (double)bytes / MIB, where);
+}
+
+static size_t row(char *out, size_t cap, size_t at, const char *name, size_t bytes)
+{
+    return row_in(out, cap, at, name, bytes, "");
+}
+
+/* The state that is kept apart from the device: "  ...   in pinned host memory". */
+static size_t rows_elsewhere(char *out, size_t cap, size_t at,
+                             const struct zt_zero_bytes *state)
+{
+    for (zt_memory_place place = ZT_PLACE_PINNED; place < ZT_NUM_PLACES; place++) {
+        const struct zt_state_bytes *s = &state->in[place];
+        char where[48];
+
+        snprintf(where, sizeof(where), "   in %s%s", zt_memory_place_name(place),
+                 place == ZT_PLACE_FILE ? "s" : " memory");
+        at = row_in(out, cap, at, "weights", s->weights, where);
+        at = row_in(out, cap, at, "master weights", s->master, where);
+        at = row_in(out, cap, at, "gradients", s->grads, where);
+        at = row_in(out, cap, at, "optimizer state", s->moments, where);
+    }
+    return at;
+}
+
+void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run *run,
+                          const struct zt_model *model, char *out, size_t cap)
+{
+    const struct zt_state_bytes *s = &plan->state.in[ZT_PLACE_DEVICE];
+    char available[48] = "unlimited";
+    size_t at;
+
+    if (plan->available != SIZE_MAX)
+        snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
+    at = (size_t)snprintf(
+        out, cap,
+        "memory of one rank (%lld parameters, %s, ZeRO stage %d, %d ranks, micro-batch "
+        "%lld):\n",
+        (long long)model->numel, zt_dtype_name(run->compute_dtype), run->zero.stage,
+        run->world, (long long)run->micro_batch_size);
+    at = row(out, cap, at, "weights", s->weights);
+    at = row(out, cap, at, "gathered weights", s->gathered);
+    at = row(out, cap, at, "secondary shards", s->secondary);
+    at = row(out, cap, at, "master weights", s->master);
+    at = row(out, cap, at, "gradients", s->grads);
+    at = row(out, cap, at, "gradients on move", s->transient);
+    at = row(out, cap, at, "optimizer state", s->moments);
+    at = row(out, cap, at, "activations", plan->activations);
+    at = row(out, cap, at, "staging", s->staging);
+    at = row(out, cap, at, "device's own", plan->device);
+    at = rows_elsewhere(out, cap, at, &plan->state);
+    if (at >= cap)
+        return;
+    at += (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB", "total",
+                           (double)plan->total / MIB);
+    if (at < cap && zt_run_is_staged(run) && plan->available == SIZE_MAX)
+        snprintf(out + at, cap - at, "   on each GPU");
+    else if (at < cap && zt_run_is_staged(run))
+        snprintf(out + at, cap - at, "   on each GPU, of %s free", available);
+    else if (at < cap)
+        snprintf(out + at, cap - at, "   x %d local ranks, of %s available",
+                 run->local_world, available);
+}
+
+/* ---- what does not fit ---- */
+
+/* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
+static size_t mapped(const struct zt_memory_plan *plan)
+{
+    return plan->total + plan->state.peers;
+}
+
+static bool fits(const struct zt_memory_plan *plan)
+{
+    return plan->total <= plan->available / (size_t)plan->sharers &&
+           plan->host <= plan->host_available && mapped(plan) <= plan->addresses;
+}
+
+/* The lowest ZeRO stage above this one that fits; 0: none. */
+static int stage_that_fits(const struct zt_memory_plan_inputs *in,
+                           const struct zt_memory_plan *plan,
+                           struct zt_memory_plan *other)
+{
+    struct zt_run run = *in->run;
+    struct zt_memory_plan_inputs changed = *in;
+
+    changed.run = &run;
+    for (int stage = in->run->zero.stage + 1; run.world > 1 && stage <= 3; stage++) {
+        run.zero.stage = stage;
+        run.zero.share_node_weights = run.zero.share_node_weights && stage < 3;
+        run.zero.overlap_comm = run.zero.overlap_comm || stage == 3;
+        if (zt_memory_plan_make(&changed, other, NULL))
+            return 0;
+        other->available = plan->available;
+        other->host_available = plan->host_available;
+        other->sharers = plan->sharers;
+        other->addresses = plan->addresses;
+        if (fits(other))
+            return stage;
+    }
+    return 0;
+}
+
+/* The cheapest change that would make it fit, as a sentence. */
+static void hint(const struct zt_memory_plan_inputs *in,
+                 const struct zt_memory_plan *plan, char *out, size_t cap)
+{
+    const struct zt_run *run = in->run;
+    size_t fixed = plan->total - plan->activations;
+    struct zt_memory_plan other;
+    int stage = stage_that_fits(in, plan, &other);
+
+    if (stage)
+        snprintf(out, cap,
+                 "\"zero_optimization\": {\"stage\": %d} would fit, with %.0f MiB "
+                 "for each",
+                 stage, (double)other.total / MIB);
+    else if (fixed > plan->available / (size_t)plan->sharers ||
+             plan->host > plan->host_available ||
+             fixed + plan->state.peers > plan->addresses)
+        snprintf(out, cap, "%s",
+                 plan->sharers > 1 ? "fewer ranks on this machine would need less"
+                                   : "the model state alone is too large: a smaller "
+                                     "model, or more memory");
+    else
+        snprintf(out, cap, "%s",
+                 run->gradient_checkpointing
+                     ? "a smaller --per_device_train_batch_size or --block_size would fit"
+                     : "--gradient_checkpointing or a smaller "
+                       "--per_device_train_batch_size may fit");
+}
+
+/* The state by kind, wherever it is. */
+static struct zt_state_bytes in_all_places(const struct zt_zero_bytes *state)
+{
+    struct zt_state_bytes sum = {.weights = 0};
+
+    for (zt_memory_place place = 0; place < ZT_NUM_PLACES; place++) {
+        const struct zt_state_bytes *s = &state->in[place];
+
+        sum.weights += s->weights + s->gathered + s->secondary;
+        sum.master += s->master;
+        sum.grads += s->grads + s->transient;
+        sum.moments += s->moments;
+    }
+    return sum;
+}
+
+/* What there is less of than the plan needs. */
+static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *run,
+                       char *out, size_t cap)
+{
+    if (mapped(plan) > plan->addresses)
+        snprintf(out, cap,
+                 "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
+                 "of addresses that ulimit -v leaves it",
+                 (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
+    else if (plan->host > plan->host_available)
+        snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",
+                 (double)plan->host / MIB, (double)plan->host_available / MIB);
+    else
+        snprintf(out, cap, "%.0f MiB are %s", (double)plan->available / MIB,
+                 zt_run_is_staged(run) ? "free on the GPU" : "available in all");
+}
+
+zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
+                            const struct zt_memory_plan *plan, struct zt_fault *fault)
+{
+    const struct zt_run *run = in->run;
+    const struct zt_state_bytes s = in_all_places(&plan->state);
+    char what[256], limit[160], advice[160];
+
+    if (fits(plan))
+        return ZT_OK;
+    snprintf(what, sizeof(what),
+             "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
+             "%.0f",
+             (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
+             (double)s.moments / MIB, (double)plan->activations / MIB);
+    limit_text(plan, run, limit, sizeof(limit));
+    hint(in, plan, advice, sizeof(advice));
+    return zt_fault_set(
+        fault, ZT_E_PLAN,
+        "this run needs %.0f MiB for each of %d local ranks at ZeRO stage "
+        "%d (%s), but %s; %s",
+        (double)(plan->total + plan->host) / MIB, run->local_world, run->zero.stage, what,
+        limit, advice);
+}

@@ -1,0 +1,66 @@
+/*
+ * memory_plan.h -- the memory of a rank, known before anything large is allocated.
+ *
+ * The model is executed on the meta backend: same code, same allocator, shapes only. So
+ * the activations' peak is the one the run will have, not an estimate.
+ */
+#ifndef WORKER_ENGINE_MEMORY_PLAN_H
+#define WORKER_ENGINE_MEMORY_PLAN_H
+
+#include "worker/config/run.h"
+#include "worker/zero/zero.h"
+
+struct zt_memory_plan {
+    struct zt_zero_bytes state;
+    size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t device;      /* what the device and collectives on it take for themselves */
+    size_t total;       /* of this rank, on its device and in the host's memory if
+                         * that is the same */
+    size_t host;        /* state in the host's memory if that is another */
+    size_t
+        available; /* for `sharers` ranks: of this machine or its cgroup, or of a GPU */
+    int sharers;
+    size_t host_available; /* for one rank's `host`; SIZE_MAX: not known */
+    size_t addresses;      /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
+    double
+        train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
+};
+
+struct zt_memory_plan_inputs {
+    const struct zt_run *run;
+    struct zt_model *model; /* laid out; its blocks are bound elsewhere afterwards */
+    int64_t block_size, prompt_tokens; /* of the generation, where the run has one */
+    size_t device_own;   /* bytes that the device took when it was opened; 0: not known */
+    const bool *offered; /* per field of the model: the data have it */
+};
+
+zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
+                           struct zt_memory_plan *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether memory of the device that a run names is apart from the host's. */
+bool zt_run_is_staged(const struct zt_run *run);
+
+/* What a plan and its run have in common; backend, device, comm and pools are not set. */
+struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
+                                                 struct zt_model *model);
+
+/*
+ * Fill in what is available: with a device that has memory of its own what is free there,
+ * else what this machine, its cgroup and its limits leave for the local ranks. `dev`
+ * NULL: the device is not here, and nothing is known.
+ */
+zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
+                              const struct zt_backend *backend, struct zt_device *dev,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
+zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
+                            const struct zt_memory_plan *plan,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The table as text, for --dry_run and the refusal. */
+void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run *run,
+                          const struct zt_model *model, char *out, size_t cap);
+
+#endif

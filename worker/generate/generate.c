@@ -1,0 +1,188 @@
+/*
+ * generate.c -- continue a prompt, one token at a time, with cached keys and values.
+ *
+ * Every rank runs the same passes and draws the same numbers, so that sharded weights can
+ * be gathered on the way; rank 0 prints the text. When the context is full, the second
+ * half of it is read again as a new prompt.
+ */
+#include "worker/generate/generate.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/message/event.h"
+#include "common/half.h"
+#include "kernels/philox.h"
+#include "worker/generate/sample.h"
+
+struct text {
+    int32_t *ids;
+    int64_t n, cap;
+    bool bytes; /* ids are bytes; else they are printed as numbers */
+};
+
+/* The prompt as ids: its bytes, or numbers when the vocabulary is not bytes. */
+static zt_err read_prompt(struct text *t, const char *prompt, struct zt_fault *fault)
+{
+    char *end;
+
+    if (t->bytes) {
+        for (const char *p = prompt; *p && t->n < t->cap; p++)
+            t->ids[t->n++] = (unsigned char)*p;
+        if (!t->n)
+            t->ids[t->n++] = '\n';
+        return ZT_OK;
+    }
+    for (const char *p = prompt; *p && t->n < t->cap; p = end) {
+        long id = strtol(p, &end, 10);
+
+        if (end == p)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "--prompt \"%s\": this model's vocabulary is not bytes, so "
+                "the prompt must be token ids separated by blanks",
+                prompt);
+        t->ids[t->n++] = (int32_t)id;
+        while (isspace((unsigned char)*end))
+            end++;
+    }
+    if (!t->n)
+        t->ids[t->n++] = 0;
+    return ZT_OK;
+}
+
+static zt_err check_ids(const struct text *t, int64_t vocab, struct zt_fault *fault)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        if (t->ids[i] < 0 || t->ids[i] >= vocab)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "--prompt: token id %d is outside the vocabulary of %lld",
+                                t->ids[i], (long long)vocab);
+    return ZT_OK;
+}
+
+/* (1, 1, V) of the compute dtype on the device to (V) fp32 on the host. */
+static zt_err read_logits(struct zt_engine *e, const struct zt_view *v, float *logits,
+                          struct zt_fault *fault)
+{
+    size_t bytes = (size_t)e->model->vocab * zt_dtype_bytes(v->dtype);
+    /* 16-bit ones wait in the second half, ahead of the floats that they become */
+    char *at = (char *)logits + (size_t)e->model->vocab * sizeof(float) - bytes;
+    zt_err rc = e->backend->download(e->device, NULL, at, v->data, bytes, fault);
+
+    if (!rc)
+        rc = e->backend->sync(e->device, NULL, fault);
+    for (int64_t i = 0; !rc && v->dtype != ZT_F32 && i < e->model->vocab; i++) {
+        uint16_t h;
+
+        memcpy(&h, at + 2 * i, sizeof(h));
+        logits[i] = v->dtype == ZT_BF16 ? zt_float_of_bf16(h) : zt_float_of_f16(h);
+    }
+    return rc;
+}
+
+/* Logits (V) fp32 after `count` more tokens. */
+static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count,
+                          float *logits, struct zt_fault *fault)
+{
+    struct zt_pass pass = {
+        .mode = ZT_MODE_GENERATE, .B = 1, .T = count, .last_only = true};
+    zt_tensor *out = NULL;
+    zt_err rc;
+
+    pass.fields[zt_batch_find(&e->model->layout, ZT_TOKENS)] = ids;
+    zt_zero_pass_begin(e->zero, pass.mode, 0);
+    rc = zt_step_forward(e->step, &pass, &out, fault);
+    if (!rc)
+        rc = read_logits(e, zt_tensor_view(out), logits, fault);
+    zt_step_end(e->step);
+    return rc ? rc : zt_zero_pass_end(e->zero, fault);
+}
+
+static zt_err continue_text(struct zt_engine *e, struct text *t, float *logits,
+                            struct zt_choice *scratch, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_sampling how = {run->temperature, run->top_p, run->top_k};
+    struct zt_philox rng = {.seed = (uint64_t)run->seed, .stream = 0x67656e65726174ull};
+    int64_t fed = 0, in_cache = 0, context = e->block_size;
+    int64_t stop = t->n + run->generate_tokens;
+    zt_err rc = ZT_OK;
+
+    if (t->n > context)
+        fed = t->n - context; /* a prompt longer than the context: its end counts */
+    while (!rc && t->n < stop) {
+        if (in_cache + (t->n - fed) > context) {
+            zt_step_cache_reset(e->step);
+            in_cache = 0;
+            fed = t->n - context / 2 > 0 ? t->n - (context + 1) / 2 : 0;
+        }
+        rc = next_logits(e, t->ids + fed, t->n - fed, logits, fault);
+        if (rc)
+            break;
+        in_cache += t->n - fed;
+        fed = t->n;
+        t->ids[t->n] = zt_sample_token(logits, e->model->vocab, &how,
+                                       zt_philox_uniform(rng, (uint64_t)t->n), scratch);
+        if (t->ids[t->n] < 0)
+            return zt_fault_set(fault, ZT_E_NUMERIC, "generation: all logits are NaN");
+        if (t->bytes && t->ids[t->n] >= ZT_TEXT_END)
+            break;
+        t->n++;
+    }
+    return rc;
+}
+
+static void print_text(const struct text *t)
+{
+    size_t cap = (size_t)t->n * 12 + 1, at = 0;
+    char *out = malloc(cap);
+
+    if (!out)
+        return;
+    for (int64_t i = 0; i < t->n; i++) {
+        if (t->bytes)
+            out[at++] = t->ids[i] ? (char)t->ids[i] : ' ';
+        else
+            at += (size_t)snprintf(out + at, cap - at, i ? " %d" : "%d", t->ids[i]);
+    }
+    out[at] = 0;
+    zt_event_text("sample", out);
+    free(out);
+}
+
+zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *prompt = e->run->prompt ? e->run->prompt : "";
+    struct text t = {.cap = (int64_t)strlen(prompt) + 1,
+                     .bytes = zt_engine_has_byte_vocab(e)};
+    size_t vocab = (size_t)e->model->vocab;
+    float *logits = malloc(vocab * sizeof(*logits));
+    struct zt_choice *scratch = malloc(vocab * sizeof(*scratch));
+    zt_err rc;
+
+    zt_event_phase("generating text");
+    t.ids = calloc((size_t)(t.cap + e->run->generate_tokens + 1), sizeof(*t.ids));
+    if (!t.ids || !logits || !scratch) {
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+        goto out;
+    }
+    rc = read_prompt(&t, prompt, fault);
+    if (!rc)
+        rc = check_ids(&t, e->model->vocab, fault);
+    if (!rc)
+        rc = zt_step_cache_open(e->step, 1, e->block_size, fault);
+    if (rc)
+        goto out;
+    rc = continue_text(e, &t, logits, scratch, fault);
+    zt_step_cache_close(e->step);
+    if (!rc && zt_comm_rank(e->comm) == 0)
+        print_text(&t);
+out:
+    free(t.ids);
+    free(logits);
+    free(scratch);
+    return rc;
+}

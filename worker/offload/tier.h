@@ -1,0 +1,92 @@
+/*
+ * tier.h -- where a region of model state is kept, and how pieces of it are reached.
+ *
+ *      tier     the state is in     acquire                      commit
+ *      device   device memory       gives its address            nothing to do
+ *      host     host memory         copies it into a device      copies it back, when it
+ *                                   buffer, when it is read      was written
+ *
+ * A tier is one file that fills one struct zt_tier. A store is what a tier keeps of one
+ * region: `bytes` bytes that begin as zero. Code never keeps the address of a piece
+ * beyond its commit: in a tier that moves pieces the buffer belongs to another piece
+ * then. With AddressSanitizer such buffers are out of bounds between commit and acquire.
+ *
+ * Order:     copies are queued on the device's main stream, so kernels that are queued
+ *            there after acquire and before commit read and write the right bytes.
+ * Alignment: offset and length of a piece are multiples of ZT_TIER_ALIGN, which is what
+ *            direct file access needs.
+ * Threads:   one. Failure: after an error of a call only close().
+ */
+#ifndef WORKER_OFFLOAD_TIER_H
+#define WORKER_OFFLOAD_TIER_H
+
+#include "kernels/backend.h"
+
+#define ZT_TIER_ALIGN ((size_t)4096)
+
+/* What memory is of, as a plan accounts for it. */
+typedef enum zt_memory_place {
+    ZT_PLACE_DEVICE, /* on a processor: the host's own memory */
+    ZT_PLACE_PINNED, /* host memory that transfers reach without a staging copy */
+    ZT_PLACE_HOST,
+    ZT_PLACE_FILE,
+    ZT_NUM_PLACES
+} zt_memory_place;
+const char *zt_memory_place_name(
+    zt_memory_place place); /* "device", "pinned host", ... */
+
+typedef enum zt_access {
+    ZT_READ = 1,
+    ZT_WRITE = 2, /* all of the piece is written: what was there need not be read */
+    ZT_READ_WRITE = 3
+} zt_access;
+
+/* Where device memory comes from: the backend, or a communicator whose peers reach it. */
+struct zt_tier_memory {
+    void *ctx;
+    zt_err (*alloc)(void *ctx, size_t bytes, void **out, struct zt_fault *fault);
+    void (*free)(void *ctx, void *p, size_t bytes);
+};
+
+struct zt_tier_config {
+    const struct zt_backend *backend;
+    struct zt_device *device;
+    bool staged;        /* host memory and device memory are two */
+    size_t bytes;       /* of the region; a multiple of ZT_TIER_ALIGN, not 0 */
+    size_t piece_bytes; /* longest piece that is wanted, likewise */
+    struct zt_tier_memory memory;
+};
+
+struct zt_tier {
+    const char *name;
+    /* A piece is the memory itself: of any length, lent as often as asked, for as long as
+     * wanted. Blocks and collectives work on such state in place. */
+    bool in_place;
+
+    zt_err (*open)(const struct zt_tier_config *cfg, void **store,
+                   struct zt_fault *fault);
+    void (*close)(void *store); /* NULL is fine */
+
+    /* The longest piece of the store, in bytes; SIZE_MAX: no limit. */
+    size_t (*piece_bytes)(const void *store);
+
+    /* optional: a piece that is acquired next begins to move. NULL: acquire does it. */
+    zt_err (*prefetch)(void *store, size_t offset, size_t bytes, struct zt_fault *fault);
+
+    /* *data: device memory with these bytes of the store, until commit. */
+    zt_err (*acquire)(void *store, size_t offset, size_t bytes, zt_access access,
+                      void **data, struct zt_fault *fault);
+    /* `written`: the bytes go back to the store. */
+    zt_err (*commit)(void *store, void *data, size_t offset, size_t bytes, bool written,
+                     struct zt_fault *fault);
+
+    /* Add what the store takes, to bytes[ZT_NUM_PLACES]. */
+    void (*measure)(const void *store, size_t *bytes);
+};
+
+extern const struct zt_tier zt_device_tier;
+/* Not reached by any option yet: training with it is tested, its speed is not measured.
+ */
+extern const struct zt_tier zt_host_tier;
+
+#endif

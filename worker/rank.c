@@ -1,0 +1,169 @@
+#include "worker/rank.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/backtrace.h"
+#include "common/message/event.h"
+#include "common/log.h"
+#include "common/options/options.h"
+#include "store/launch_env.h"
+#include "worker/engine/engine.h"
+#include "worker/generate/generate.h"
+
+/* Our place among the ranks, as whoever started us says it; else alone. */
+static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
+{
+    struct zt_launch_env p;
+    zt_err rc = zt_launch_env_read(&p, fault);
+
+    if (rc)
+        return rc;
+    f->rank = p.rank;
+    f->world = p.world;
+    f->local_rank = p.local_rank;
+    f->local_world = p.local_world ? p.local_world : p.world;
+    zt_torchrun_follow_agent(&p);
+    return ZT_OK;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+static void print_help(const char *target, const struct zt_plugin *plugin)
+{
+    printf("%s: %s\n\n", target, plugin->summary ? plugin->summary : plugin->name);
+    zt_run_print_help(stdout);
+    if (plugin->options) {
+        char title[128];
+
+        snprintf(title, sizeof(title), "Options of %s", plugin->name);
+        putchar('\n');
+        zt_options_print_help(stdout, title, plugin->options);
+    }
+}
+
+static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
+                         struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (run->do_train)
+        rc = zt_engine_train(e, fault);
+    if (!rc && run->do_eval)
+        rc = zt_engine_evaluate(e, run->do_train ? e->total_steps : 0, fault);
+    if (!rc && run->do_train && run->output_dir)
+        rc = zt_engine_save(e, run->output_dir, fault);
+    if (!rc && run->generate_tokens > 0)
+        rc = zt_generate(e, fault);
+    if (!rc)
+        rc = zt_engine_write_trace(e, fault);
+    if (!rc) /* nobody leaves while a peer still reads its memory */
+        rc = zt_barrier(e->comm, fault);
+    if (!rc)
+        zt_peers_leave(e->peers);
+    return rc;
+}
+
+/* --check_config and --dry_run: say what would be done, to stdout, from rank 0. */
+static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
+                       struct zt_fault *fault)
+{
+    char table[2048];
+
+    if (run->rank)
+        return ZT_OK;
+    if (run->check_config)
+        return zt_run_print_config(run, stdout, fault);
+    zt_memory_plan_print(&e->plan, run, e->model, table, sizeof(table));
+    printf("%s\n", table);
+    return zt_engine_check_plan(e, fault);
+}
+
+/* What the config has that is odd or without effect; and all of it if it says so. */
+static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
+{
+    const char *note;
+
+    if (run->rank)
+        return ZT_OK;
+    for (int i = 0; (note = zt_run_note(run, i)); i++)
+        zt_log(run->check_config ? ZT_LOG_INFO : ZT_LOG_DEBUG, "config", "%s", note);
+    return run->dump_state && !run->check_config ? zt_run_print_config(run, stdout, fault)
+                                                 : ZT_OK;
+}
+
+static void report(zt_err rc, struct zt_fault *fault)
+{
+    fault->code = rc;
+    zt_event_fail(fault);
+    zt_torchrun_report_error(fault);
+}
+
+static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts,
+                       struct zt_fault *fault)
+{
+    const struct zt_plugin *plugin = NULL;
+    struct zt_engine *e = NULL;
+    struct zt_run *run = NULL;
+    char name[32];
+    zt_err rc;
+
+    snprintf(name, sizeof(name), "rank %d", facts.rank);
+    zt_backtrace_on_quit(name);
+    zt_event_open(facts.rank, facts.world);
+    zt_event_phase("loading the plugin");
+    rc = zt_plugin_load(argv[1], &plugin, fault);
+    if (!rc && wants_help(argc - 2, argv + 2)) {
+        print_help(argv[1], plugin);
+        return ZT_OK;
+    }
+    zt_event_phase("reading options and config");
+    if (!rc) {
+        facts.model_options = plugin->options;
+        rc = zt_run_open(argc - 2, argv + 2, &facts, &run, fault);
+    }
+    if (!rc)
+        rc = zt_engine_open(run, plugin, &e, fault);
+    if (!rc)
+        rc = remark(run, fault);
+    if (!rc && (run->check_config || run->dry_run))
+        rc = describe(e, run, fault);
+    else if (!rc)
+        rc = run_engine(e, run, fault);
+    if (rc) /* first: peers that see this rank leave fail too, and launchers then kill */
+        report(rc, fault);
+    if (rc)
+        zt_engine_abort(e, rc);
+    zt_engine_close(e);
+    zt_run_close(run);
+    return rc;
+}
+
+int zt_rank_main(int argc, char **argv)
+{
+    struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
+    struct zt_fault fault = {0};
+    zt_err rc;
+
+    if (argc < 2) {
+        fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
+        return zt_err_exit_code(ZT_E_USAGE);
+    }
+    rc = read_place(&facts, &fault);
+    if (rc) {
+        zt_event_open(0, 1); /* so that somebody hears of it */
+        report(rc, &fault);
+    } else {
+        rc = run_rank(argc, argv, facts, &fault);
+    }
+    zt_event_close();
+    return zt_err_exit_code(rc);
+}

@@ -1,0 +1,270 @@
+#include "worker/zero/regions.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "worker/zero/internal.h"
+
+_Static_assert(ZT_SHARD_ALIGN % ZT_NORM_CHUNK == 0, "shards are whole chunks of a norm");
+_Static_assert(ZT_SHARD_ALIGN % ZT_TIER_ALIGN == 0, "so are pieces of one-byte state");
+
+const char *zt_state_name(zt_state_kind kind)
+{
+    static const char *const names[ZT_NUM_STATE_KINDS + 1] = {
+        [ZT_STATE_WEIGHTS] = "weights",     [ZT_STATE_MASTER] = "master weights",
+        [ZT_STATE_GRADIENTS] = "gradients", [ZT_STATE_SECONDARY] = "secondary shards",
+        [ZT_STATE_VALUE] = "value",
+    };
+
+    return names[kind] ? names[kind] : "optimizer state";
+}
+
+/* ---- memory ---- */
+
+zt_err zt_memory_alloc(struct zt_zero *z, zt_memory_kind memory, size_t bytes, void **out,
+                       struct zt_fault *fault)
+{
+    if (z->planning || memory == ZT_MEMORY_PRIVATE)
+        return z->cfg.backend->alloc(z->cfg.device, bytes, out, fault);
+    if (memory == ZT_MEMORY_NODE)
+        return zt_comm_alloc_shared(z->cfg.comm, bytes, out, fault);
+    return zt_comm_alloc(memory == ZT_MEMORY_GROUP ? z->secondary_comm : z->cfg.comm,
+                         bytes, out, fault);
+}
+
+void zt_memory_free(struct zt_zero *z, zt_memory_kind memory, void *p, size_t bytes)
+{
+    if (p && (z->planning || memory == ZT_MEMORY_PRIVATE))
+        z->cfg.backend->free(z->cfg.device, p, bytes);
+}
+
+/* The same for a tier, which knows neither ranks nor plans. */
+static zt_err region_alloc(void *ctx, size_t bytes, void **out, struct zt_fault *fault)
+{
+    const struct zt_region *r = ctx;
+
+    return zt_memory_alloc(r->zero, r->memory, bytes, out, fault);
+}
+
+static void region_free(void *ctx, void *p, size_t bytes)
+{
+    const struct zt_region *r = ctx;
+
+    zt_memory_free(r->zero, r->memory, p, bytes);
+}
+
+/* ---- opening ---- */
+
+zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
+                      bool frozen_too, bool whole, struct zt_fault *fault)
+{
+    size_t n = (size_t)z->cfg.model->num_blocks + 1;
+    struct zt_region *r = &z->regions[kind];
+
+    *r = (struct zt_region){
+        .zero = z,
+        .kind = kind,
+        .dtype = dtype,
+        .tier = z->cfg.tiers[kind] ? z->cfg.tiers[kind] : &zt_device_tier,
+        .parts = z->cfg.world,
+        .part = z->cfg.rank,
+        .offset = calloc(n, sizeof(*r->offset)),
+        .whole = calloc(n, sizeof(*r->whole)),
+    };
+    if (!r->offset || !r->whole)
+        return zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
+    for (int i = 0; i < z->cfg.model->num_blocks; i++) {
+        r->offset[i] = !frozen_too && z->cfg.model->blocks[i]->frozen ? -1 : 0;
+        r->whole[i] = whole;
+    }
+    return ZT_OK;
+}
+
+/* Elements of the block in the region. */
+static int64_t held_elems(const struct zt_region *r, const struct zt_block *b)
+{
+    return r->whole[b->index] ? b->padded_elems : b->padded_elems / r->parts;
+}
+
+/* Give every block that has such state its place. */
+static void place_blocks(struct zt_zero *z, struct zt_region *r)
+{
+    int64_t elems = 0;
+
+    for (int i = 0; i < z->cfg.model->num_blocks; i++) {
+        if (r->offset[i] < 0)
+            continue;
+        r->offset[i] = elems;
+        elems += held_elems(r, z->cfg.model->blocks[i]);
+    }
+    r->bytes = (size_t)elems * zt_dtype_bytes(r->dtype);
+}
+
+zt_err zt_region_fill(struct zt_zero *z, zt_state_kind kind, zt_memory_kind memory,
+                      bool in_place, struct zt_fault *fault)
+{
+    struct zt_region *r = &z->regions[kind];
+    size_t width = zt_dtype_bytes(r->dtype);
+    int64_t wanted = zt_update_piece_elems(z);
+    struct zt_tier_config cfg = {
+        .backend = z->cfg.backend,
+        .device = z->cfg.device,
+        .staged = z->cfg.staged,
+        .memory = {.ctx = r, .alloc = region_alloc, .free = region_free},
+    };
+
+    if (in_place && !r->tier->in_place)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "%s cannot be kept in the %s tier with these options: blocks "
+                            "or collectives work on them in place",
+                            zt_state_name(kind), r->tier->name);
+    place_blocks(z, r);
+    r->memory = memory;
+    if (!r->bytes)
+        return ZT_OK;
+    cfg.bytes = r->bytes;
+    cfg.piece_bytes =
+        wanted < (int64_t)(r->bytes / width) ? (size_t)wanted * width : r->bytes;
+    return r->tier->open(&cfg, &r->store, fault);
+}
+
+void zt_region_close(struct zt_zero *z, zt_state_kind kind)
+{
+    struct zt_region *r = &z->regions[kind];
+
+    assert(r->num_pieces == 0); /* S3: as many commits as acquires */
+    if (r->tier)
+        r->tier->close(r->store);
+    free(r->offset);
+    free(r->whole);
+}
+
+void zt_region_measure(const struct zt_region *r, size_t *bytes)
+{
+    if (r->store)
+        r->tier->measure(r->store, bytes);
+}
+
+/* ---- what there is ---- */
+
+bool zt_state_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b)
+{
+    const struct zt_region *r = &z->regions[kind];
+
+    return r->store && r->offset[b->index] >= 0 && b->padded_elems > 0;
+}
+
+void zt_state_held(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                   int64_t *begin, int64_t *n)
+{
+    const struct zt_region *r = &z->regions[kind];
+
+    *n = held_elems(r, b);
+    *begin = r->whole[b->index] ? 0 : r->part * *n;
+}
+
+int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind)
+{
+    const struct zt_region *r = &z->regions[kind];
+    size_t most = r->store ? r->tier->piece_bytes(r->store) : SIZE_MAX;
+
+    if (most == SIZE_MAX)
+        return INT64_MAX;
+    return (int64_t)(most / zt_dtype_bytes(r->dtype)) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+}
+
+/* ---- pieces ---- */
+
+/* A piece of a block as bytes of the store. */
+static void locate(const struct zt_region *r, const struct zt_block *b, int64_t begin,
+                   int64_t n, size_t *offset, size_t *bytes)
+{
+    size_t width = zt_dtype_bytes(r->dtype);
+    int64_t first, held;
+
+    zt_state_held(r->zero, r->kind, b, &first, &held);
+    assert(begin % ZT_SHARD_ALIGN == 0 && n % ZT_SHARD_ALIGN == 0);
+    assert(begin >= first && n >= 0 && n <= first + held - begin);
+    *offset = (size_t)(r->offset[b->index] + begin - first) * width;
+    *bytes = (size_t)n * width;
+}
+
+static int64_t min_elems(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                        int64_t begin, int64_t n, zt_access access,
+                        struct zt_piece *piece, struct zt_fault *fault)
+{
+    struct zt_region *r = &z->regions[kind];
+    size_t bytes;
+    zt_err rc;
+
+    assert(zt_state_has(z, kind, b));
+    n = min_elems(n, zt_state_piece_elems(z, kind));
+    *piece = (struct zt_piece){.begin = begin, .n = n, .dtype = r->dtype};
+    locate(r, b, begin, n, &piece->offset, &bytes);
+    rc = r->tier->acquire(r->store, piece->offset, bytes, access, &piece->data, fault);
+    if (rc)
+        return zt_fault_context(fault, rc, "%s of block %s", zt_state_name(kind),
+                                b->name);
+    piece->access = access;
+    piece->region = r;
+    r->num_pieces++;
+    return ZT_OK;
+}
+
+zt_err zt_state_acquire_around(struct zt_zero *z, zt_state_kind kind,
+                               const struct zt_block *b, int64_t begin, int64_t n,
+                               zt_access access, struct zt_piece *piece,
+                               struct zt_fault *fault)
+{
+    int64_t first = begin / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+    int64_t end = (begin + n + ZT_SHARD_ALIGN - 1) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+
+    if (access == ZT_WRITE && (first != begin || end != begin + n))
+        access = ZT_READ_WRITE;
+    return zt_state_acquire(z, kind, b, first, end - first, access, piece, fault);
+}
+
+zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
+                            const struct zt_block *b, zt_access access,
+                            struct zt_piece *piece, struct zt_fault *fault)
+{
+    int64_t begin, n;
+
+    assert(z->regions[kind].tier->in_place);
+    zt_state_held(z, kind, b, &begin, &n);
+    return zt_state_acquire(z, kind, b, begin, n, access, piece, fault);
+}
+
+zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                         int64_t begin, int64_t n, struct zt_fault *fault)
+{
+    const struct zt_region *r = &z->regions[kind];
+    size_t offset, bytes;
+
+    if (!zt_state_has(z, kind, b) || !r->tier->prefetch)
+        return ZT_OK;
+    locate(r, b, begin, min_elems(n, zt_state_piece_elems(z, kind)), &offset, &bytes);
+    return r->tier->prefetch(r->store, offset, bytes, fault);
+}
+
+zt_err zt_state_commit(struct zt_piece *piece, zt_err rc, struct zt_fault *fault)
+{
+    struct zt_region *r = piece->region;
+    bool written = !rc && (piece->access & ZT_WRITE);
+    zt_err failed;
+
+    if (!r)
+        return rc;
+    assert(r->num_pieces > 0);
+    r->num_pieces--;
+    failed = r->tier->commit(r->store, piece->data, piece->offset,
+                             (size_t)piece->n * zt_dtype_bytes(piece->dtype), written,
+                             rc ? NULL : fault);
+    *piece = (struct zt_piece){.data = NULL};
+    return rc ? rc : failed;
+}
