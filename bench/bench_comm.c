@@ -18,7 +18,7 @@
  */
 #include "bench/comm_limit.h"
 #include "worker/comm/comm.h"
-#include "worker/comm/comm_abort.h"
+#include "worker/comm/shm/abort.h"
 
 #include <sched.h>
 #include <stdio.h>

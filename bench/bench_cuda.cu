@@ -10,7 +10,7 @@
  * that the kernel must at least read and write, GFLOP what the result must at least cost.
  * The limits: a copy of 1 GiB within the device, read and written, and the fastest
  * algorithm that cuBLASLt proposes for a product of 8192 cubed in bf16. Attention is
- * causal, and by cuDNN only when its object is found (kernels/cuda/sdpa.h).
+ * causal, and by cuDNN only when its object is found (kernels/cuda/attention/sdpa.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,13 +194,13 @@ struct product {
 
 static bool product_open(struct product *p)
 {
-    const cublasOperation_t turned = CUBLAS_OP_T;
+    const cublasOperation_t transpose = CUBLAS_OP_T;
     const size_t most = ZT_CUDA_WORKSPACE;
     const auto ok = CUBLAS_STATUS_SUCCESS;
 
     return cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == ok &&
-           cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
-                                          sizeof(turned)) == ok &&
+           cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                          sizeof(transpose)) == ok &&
            cublasLtMatrixLayoutCreate(&p->square, CUDA_R_16BF, SQUARE, SQUARE, SQUARE) ==
                ok &&
            cublasLtMatmulPreferenceCreate(&p->want) == ok &&
@@ -396,7 +396,7 @@ static void attention_of(const struct attention_shape &n, const char *by)
     ROW(attention_bwd, label, GFLOP, 5 * product, &a);
 }
 
-/* By the own kernels, and by the library of kernels/cuda/sdpa.h if it is there. */
+/* By the own kernels, and by the library of kernels/cuda/attention/sdpa.h if it is there. */
 static void attention(void)
 {
     static const struct attention_shape shapes[] = {
@@ -509,7 +509,7 @@ static void whole_model(void)
     struct zt_axpby_args round = {x, y, 1, 0};
     struct zt_fill_args fill = {z, 0};
     struct zt_random_args normal = {z, {1, 2, 0}, true, 0, 0.02f};
-    struct zt_sumsq_args sumsq = {x, (double *)carve(ZT_I64, {1}).data};
+    struct zt_sumsq_args sumsq = {x, (double *)carve(ZT_I64, {1}).data, false};
 
     ROW(axpby, "fp32 to bf16, 124M", GB, bytes({&x, &y}), &round);
     ROW(fill, "fp32, 124M", GB, bytes({&z}), &fill);

@@ -225,7 +225,7 @@ static void bench_optimizer(void)
                               .weight_decay = 0.1f,
                               .decoupled = true};
     struct zt_fill_args zero = {a.v, 0};
-    struct zt_sumsq_args sq = {a.grad, &sum};
+    struct zt_sumsq_args sq = {.x = a.grad, .sum = &sum};
     struct zt_fault fault;
 
     LINE(fill, zero, 4 * PARAMS);

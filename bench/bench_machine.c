@@ -1,12 +1,12 @@
 /*
- * bench_machine.c -- what this machine can do at best: the yardsticks of the other
+ * bench_machine.c -- what this machine can do at best: the baselines of the other
  * benches.
  *
  *      bench_machine [SECONDS per figure, default 1]
  *
  * Prints "name value" lines:
- *   gemm_f32_gflops    best of the shapes below, oneDNN called directly, weights packed
- * by gemm_bf16_gflops   it beforehand, bf16 in and out: nothing of ours is on the way
+ *   gemm_f32_gflops    best of the shapes below: oneDNN called directly, which packed the
+ *   gemm_bf16_gflops   weights beforehand, bf16 in and out; nothing of ours is on the way
  *   triad_gbs          a = b + s c over 3 x 256 MiB, stores past the caches, 12 bytes an
  *                      element: memory bandwidth
  * Threads: as OMP_NUM_THREADS says. A figure is the median of repetitions.
@@ -70,6 +70,7 @@ struct product {
     dnnl_stream_t stream;
     dnnl_primitive_t primitive;
     dnnl_memory_t operands[3]; /* a (M, K), b (K, N), c (M, N) */
+    size_t bytes[3];           /* of each */
 };
 
 /* Small numbers in both types: none is zero or denormal. */
@@ -83,32 +84,69 @@ static void fill(dnnl_memory_t mem, size_t bytes)
     must(dnnl_memory_unmap_data(mem, data), "unmap");
 }
 
-static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
-                         dnnl_data_type_t type)
+/* The primitive of a (M, K) b (K, N), and what its operands look like: b is packed. */
+#if DNNL_VERSION_MAJOR < 3
+static void describe_product(struct product *p, dnnl_dims_t dims[3],
+                             dnnl_data_type_t type)
 {
-    dnnl_dims_t dims[3] = {{M, K}, {K, N}, {M, N}};
     dnnl_memory_desc_t md[3];
-    const dnnl_memory_desc_t *packed;
     dnnl_matmul_desc_t desc;
     dnnl_primitive_desc_t pd;
 
-    must(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
-    must(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
     for (int i = 0; i < 3; i++)
         must(dnnl_memory_desc_init_by_tag(&md[i], 2, dims[i], type,
                                           i == 1 ? dnnl_format_tag_any : dnnl_ab),
              "descriptor");
     must(dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]), "matmul");
     must(dnnl_primitive_desc_create(&pd, &desc, NULL, p->engine, NULL), "matmul");
-    packed = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    md[1] = *packed;
+    md[1] = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     must(dnnl_primitive_create(&p->primitive, pd), "matmul");
     must(dnnl_primitive_desc_destroy(pd), "matmul");
     for (int i = 0; i < 3; i++) {
         must(dnnl_memory_create(&p->operands[i], &md[i], p->engine, DNNL_MEMORY_ALLOCATE),
              "memory");
-        fill(p->operands[i], dnnl_memory_desc_get_size(&md[i]));
+        p->bytes[i] = dnnl_memory_desc_get_size(&md[i]);
     }
+}
+#else
+static void describe_product(struct product *p, dnnl_dims_t dims[3],
+                             dnnl_data_type_t type)
+{
+    static const dnnl_query_t query[3] = {dnnl_query_src_md, dnnl_query_weights_md,
+                                          dnnl_query_dst_md};
+    dnnl_memory_desc_t md[3];
+    dnnl_primitive_desc_t pd;
+
+    for (int i = 0; i < 3; i++)
+        must(dnnl_memory_desc_create_with_tag(&md[i], 2, dims[i], type,
+                                              i == 1 ? dnnl_format_tag_any : dnnl_ab),
+             "descriptor");
+    must(dnnl_matmul_primitive_desc_create(&pd, p->engine, md[0], md[1], NULL, md[2],
+                                           NULL),
+         "matmul");
+    must(dnnl_primitive_create(&p->primitive, pd), "matmul");
+    for (int i = 0; i < 3; i++) {
+        const_dnnl_memory_desc_t made = dnnl_primitive_desc_query_md(pd, query[i], 0);
+
+        must(dnnl_memory_create(&p->operands[i], made, p->engine, DNNL_MEMORY_ALLOCATE),
+             "memory");
+        p->bytes[i] = dnnl_memory_desc_get_size(made);
+        must(dnnl_memory_desc_destroy(md[i]), "descriptor");
+    }
+    must(dnnl_primitive_desc_destroy(pd), "matmul");
+}
+#endif
+
+static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
+                         dnnl_data_type_t type)
+{
+    dnnl_dims_t dims[3] = {{M, K}, {K, N}, {M, N}};
+
+    must(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
+    must(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
+    describe_product(p, dims, type);
+    for (int i = 0; i < 3; i++)
+        fill(p->operands[i], p->bytes[i]);
 }
 
 static void close_product(struct product *p)

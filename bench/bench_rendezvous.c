@@ -5,13 +5,14 @@
  * peak.
  *
  * Columns: clients; seconds for all to be proved and joined; seconds for ten barriers;
- * both; microseconds of both for one client; peak resident memory of the server. Usage:
- * bench_rendezvous [CLIENTS ...]     (500 1000 2000 4000)
+ * both; microseconds of both for one client; peak resident memory of the server.
+ *
+ *      bench_rendezvous [CLIENTS ...]     (500 1000 2000 4000)
  */
 #include "common/log.h"
-#include "store/proof.h"
-#include "store/server.h"
-#include "store/wire.h"
+#include "store/native/handshake.h"
+#include "store/native/server.h"
+#include "store/native/wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,7 +45,7 @@ struct client {
     uint32_t index;
     uint8_t in[64];
     size_t have, want;
-    struct zt_proof proof;
+    struct zt_handshake proof;
 };
 
 static struct zt_secret secret;
@@ -97,7 +98,7 @@ static void start_client(struct client *c, int epoll)
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (connect(c->fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 && errno != EINPROGRESS)
         die("connect");
-    c->want = ZT_PROOF_CHALLENGE;
+    c->want = ZT_HANDSHAKE_CHALLENGE;
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &ev) < 0)
         die("epoll_ctl");
 }
@@ -115,19 +116,19 @@ static void send_request(struct client *c, const struct zt_store_request *r)
 
 static void send_answer(struct client *c)
 {
-    struct zt_proof_key key = {&secret, "bench"};
-    uint8_t answer[ZT_PROOF_ANSWER];
+    struct zt_handshake_key key = {&secret, "bench"};
+    uint8_t answer[ZT_HANDSHAKE_ANSWER];
 
-    if (zt_proof_answer(&c->proof, &key, 1, c->in, answer, NULL) ||
+    if (zt_handshake_respond(&c->proof, &key, 1, c->in, answer, NULL) ||
         send(c->fd, answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer))
         die("answer");
-    c->want = ZT_PROOF_VERDICT;
+    c->want = ZT_HANDSHAKE_VERDICT;
 }
 
 /* The message that was awaited is there. True: the client moved to its next step. */
 static void advance(struct client *c, uint32_t count)
 {
-    struct zt_proof_key key = {&secret, "bench"};
+    struct zt_handshake_key key = {&secret, "bench"};
     struct zt_store_request r = {.op = ZT_STORE_BARRIER,
                                  .timeout_ms = 60000,
                                  .index = c->index,
@@ -137,7 +138,7 @@ static void advance(struct client *c, uint32_t count)
     if (c->step == 0) {
         send_answer(c);
     } else if (c->step == 1) {
-        if (zt_proof_accept(&c->proof, &key, c->in, NULL))
+        if (zt_handshake_accept(&c->proof, &key, c->in, NULL))
             die("the server's proof");
         r.op = ZT_STORE_JOIN;
         r.key = (struct zt_span){"node", 4};
@@ -185,6 +186,7 @@ static void clients_main(int worker, uint32_t count, double start)
         }
     }
     shared->done[worker] = zt_now() - start;
+    free(c);
 }
 
 /* ------------------------------------------------------------------ rounds */

@@ -94,6 +94,8 @@ static void limit_sum(float *const *dst, int num_dst, float *const *src, int num
 {
     float acc[LIMIT_BLOCK];
 
+    if (num_src < 1)
+        return;
     if (stream && num_src == 2) {
         limit_stream2(dst[0], num_dst == 2 ? dst[1] : NULL, src[0], src[1], n);
         return;

@@ -15,7 +15,7 @@ round() { awk -v x="$1" -v p="${2:-0}" 'BEGIN { if (x == "nan") print "-"; else 
 record() {
     local sep='{'
     while [ $# -gt 0 ]; do
-        if [[ $2 =~ ^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?$ ]]; then
+        if [ "$1" != commit ] && [[ $2 =~ ^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?$ ]]; then
             printf '%s"%s":%s' "$sep" "$1" "$2"
         elif [ "$2" = nan ]; then
             printf '%s"%s":null' "$sep" "$1"
@@ -26,6 +26,44 @@ record() {
         shift 2
     done >>"$json"
     echo '}' >>"$json"
+}
+
+# ---------------------------------------------------------------- the history
+# figure NAME VALUE UNIT [KEY VALUE ...]: one line of bench/results/history.jsonl, or of the file in
+# ZT_HISTORY ("none": nowhere). NAME is the same in every run: what is measured, with "/" between its parts. Keys:
+#   least, most, count   the spread of what VALUE is the median of
+#   better               "more" or "less"; without it by the unit: times are better when they are less
+#   limit, peer          the same figure for what the machine allows, and for another program
+#   peer_name            which one
+# What was not measured leaves no line.
+figure() {
+    local json=${ZT_HISTORY:-bench/results/history.jsonl} name=$1 value=$2 unit=$3 better=more
+    [ "$json" != none ] && [[ $value =~ ^-?[0-9] ]] || return 0
+    case $unit in s | ms | us | bytes) better=less ;; esac
+    shift 3
+    case " $* " in *" better "*) ;; *) set -- better "$better" "$@" ;; esac
+    [ -n "${history_machine:-}" ] || history_facts
+    record figure "$name" value "$value" unit "$unit" "$@" bench "${0##*/}" commit "$history_commit" \
+        date "$history_date" machine "$history_machine" compiler "$history_compiler" load "$history_load"
+}
+
+# what all lines of a run have in common; a tree that differs from its commit is "COMMIT-dirty"
+history_facts() {
+    local gpu
+    history_commit=$(git rev-parse --short=10 HEAD 2>/dev/null || echo none)
+    git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || history_commit=$history_commit-dirty
+    history_date=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    gpu=$(nvidia-smi -i "${CUDA_VISIBLE_DEVICES:-0}" --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || :)
+    history_machine="$(uname -m), $(processor), $(nproc) cores${gpu:+, $gpu}"
+    history_compiler=$(${CC:-cc} --version 2>/dev/null | sed -n '1{s/ (.*) / /;p}' || :)
+    history_load=$(cut -d ' ' -f 1 /proc/loadavg)
+}
+
+# as /proc/cpuinfo has it, where the architecture does
+processor() {
+    local name
+    name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    echo "${name:-unknown processor}"
 }
 
 # the first python that has PyTorch; nothing where none has
