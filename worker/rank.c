@@ -84,6 +84,9 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
         return zt_run_print_config(run, stdout, fault);
     zt_memory_plan_print(&e->plan, run, e->model, table, sizeof(table));
     printf("%s\n", table);
+    if (!run->do_train && !run->do_eval && !run->generate_tokens)
+        puts("This counts the weights alone: with a --train_file it is the plan of a "
+             "training.");
     return zt_engine_check_plan(e, fault);
 }
 

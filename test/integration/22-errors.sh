@@ -55,6 +55,16 @@ check "config and option that contradict each other" refused 65 learning_rate "$
     --deepspeed "$tmp/ds.json" --learning_rate 2e-3
 check "a run that cannot fit" refused 78 MiB "$g" --model gpt2-xl --train_file "$tmp/corpus.txt" \
     --do_train --max_steps 1 --per_device_train_batch_size 64
+# the plan of what would be done: with data that is a training, without saying so
+plans() { # plans TEXT ARGS...: the dry run of gpt2 says TEXT
+    local text=$1
+    shift
+    "$bin/zlaunch" --num_gpus 2 --dry_run "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 "$@" >"$tmp/o" 2>&1 &&
+        grep -qF -- "$text" "$tmp/o"
+}
+check "a dry run with data plans the training" plans "optimizer state" --train_file "$tmp/corpus.txt"
+check "... and without says that it counts the weights alone" plans "with a --train_file" --vocab_size 256
+check "a run with data trains" "$bin/zlaunch" "$g" "${t[@]:0:8}" --max_steps 1 --train_file "$tmp/corpus.txt"
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere
 finish

@@ -282,12 +282,27 @@ static void resolve_checkpointing(struct zt_config *c)
                         path, given->where);
 }
 
+/* What is to be done, where nobody says: there is a reason to name files. */
+static void resolve_task(struct zt_config *c)
+{
+    if (zt_args_flag(c->args, "do_train") || zt_args_flag(c->args, "do_eval") ||
+        zt_args_int(c->args, "generate_tokens"))
+        return;
+    if (zt_args_string(c->args, "train_file"))
+        zt_args_set_default(c->args, "do_train", "true",
+                            "rule: there is something to train on", &c->report);
+    else if (zt_args_string(c->args, "eval_file"))
+        zt_args_set_default(c->args, "do_eval", "true",
+                            "rule: there is something to evaluate on", &c->report);
+}
+
 static void set_option_defaults(struct zt_config *c)
 {
     resolve_checkpointing(c);
     if (zt_args_string(c->args, "prompt"))
         zt_args_set_default(c->args, "generate_tokens", "100", "rule: there is a prompt",
                             &c->report);
+    resolve_task(c);
 }
 
 /* ---- the rest ---- */
@@ -318,12 +333,14 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
 
     if (run->max_steps == 0)
         zt_problems_add(&c->report, zt_value_error(steps),
-                        "%s: 0 steps are no training; leave out --do_train",
+                        "%s: 0 steps are no training; give --do_eval or --prompt alone "
+                        "to do only that",
                         steps->where);
     if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
         !run->dry_run)
         zt_problems_add(&c->report, ZT_E_USAGE,
-                        "nothing to do: give --do_train, --do_eval or --prompt");
+                        "nothing to do: give --train_file to train, --eval_file to "
+                        "evaluate, or --prompt");
 }
 
 void zt_resolve_all(struct zt_config *c, struct zt_run *run)

@@ -407,6 +407,37 @@ static void test_run_needs_something_to_do(void **state)
     zt_run_close(run);
 }
 
+/* Data say what is meant; who names one thing alone gets that alone. */
+static void test_run_task_follows_from_the_files(void **state)
+{
+    static const struct {
+        const char *words[5];
+        bool train, eval;
+    } cases[] = {
+        {{"--train_file", "Makefile"}, true, false},
+        {{"--train_file", "Makefile", "--dry_run"}, true, false},
+        {{"--eval_file", "Makefile"}, false, true},
+        {{"--train_file", "Makefile", "--eval_file", "Makefile"}, true, false},
+        {{"--train_file", "Makefile", "--do_eval"}, false, true},
+        {{"--train_file", "Makefile", "--do_eval=false"}, true, false},
+        {{"--train_file", "Makefile", "--do_train=false"}, false, false},
+        {{"--train_file", "Makefile", "--prompt", "a"}, false, false},
+        {{"--check_config"}, false, false},
+    };
+    struct zt_run *r;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        r = accepted(try_run(1, NULL, (char *const *)(uintptr_t)cases[i].words));
+        assert_int_equal(r->do_train, cases[i].train);
+        assert_int_equal(r->do_eval, cases[i].eval);
+        zt_run_close(r);
+    }
+    r = accepted(try_it(1, "{\"zlaunch\": {\"train_file\": [\"Makefile\"]}}"));
+    assert_true(r->do_train);
+    zt_run_close(r);
+}
+
 static void test_run_later_options_are_refused_by_name(void **state)
 {
     (void)state;
@@ -684,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_run_globs_are_expanded_in_order),
         cmocka_unit_test(test_run_weights_are_not_replaced_unasked),
         cmocka_unit_test(test_run_needs_something_to_do),
+        cmocka_unit_test(test_run_task_follows_from_the_files),
         cmocka_unit_test(test_run_later_options_are_refused_by_name),
         cmocka_unit_test(test_run_plugin_options_cannot_hide_run_options),
         cmocka_unit_test(test_run_config_may_come_as_base64),
