@@ -303,4 +303,5 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 }
 
 ZT_PLUGIN(.name = "gpt2", .summary = "GPT-2: decoder-only transformer, learned positions",
-          .options = options, .build = build, .forward = forward);
+          .options = options, .build = build, .forward = forward,
+          .flags = ZT_PLUGIN_CACHED);

@@ -228,4 +228,5 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 
 ZT_PLUGIN(.name = "llama",
           .summary = "Llama 2 and 3, Qwen2: rope, grouped queries, SwiGLU",
-          .options = options, .build = build, .forward = forward);
+          .options = options, .build = build, .forward = forward,
+          .flags = ZT_PLUGIN_CACHED);

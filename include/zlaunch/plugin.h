@@ -25,6 +25,21 @@
 extern "C" {
 #endif
 
+/*
+ * A flag of a plugin: text can be continued from a cache. While it is generated, forward
+ * then gets the tokens alone that the passes before have not seen, T = 1 as a rule.
+ *
+ * The cache holds keys and values of zt_attention(), and nothing else. So the flag is for
+ * models in which zt_attention(.causal = true) of as many queries as keys is the only
+ * way from one token to another, and zt_positions() the only way to know a position:
+ * most transformers. Not for convolutions, recurrences, attention that is not causal,
+ * constants over positions, or sums over the axis of tokens: they would see the new
+ * tokens as a text of their own.
+ *
+ * Without the flag every pass gets the whole context: right for every model, and slower.
+ */
+#define ZT_PLUGIN_CACHED 1u
+
 struct zt_plugin {
     /* ZT_PLUGIN() fills these; the first two have this place in every version */
     uint32_t abi;          /* ZT_ABI */
@@ -57,6 +72,8 @@ struct zt_plugin {
      */
     zt_err (*setup)(zt_weights *w, void *self);
     zt_err (*after_step)(zt_weights *w, void *self, int64_t step);
+
+    uint32_t flags; /* optional: ZT_PLUGIN_... (since ABI 3.1) */
 };
 
 #define ZT_PLUGIN_SYMBOL "zt_plugin_entry"

@@ -13,6 +13,9 @@ zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
 {
     if (s->cache.open)
         return zt_fault_set(fault, ZT_E_ARG, "a cache is open already");
+    if (!s->cfg.model || !(s->cfg.model->plugin->flags & ZT_PLUGIN_CACHED))
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "a cache for a plugin that does not say ZT_PLUGIN_CACHED");
     if (B <= 0 || max_tokens <= 0)
         return zt_fault_set(fault, ZT_E_ARG, "a cache of %lld rows of %lld tokens",
                             (long long)B, (long long)max_tokens);

@@ -225,7 +225,17 @@ static bool has_labels(const struct zt_step *s)
     return s->pass.mode != ZT_MODE_GENERATE;
 }
 
-/* What the plugin handed back: a loss where one is due. */
+/* Logits of every position, or of the last: (B, T or 1, V). */
+static bool is_logits(const struct zt_step *s, const struct zt_view *v)
+{
+    int64_t vocab = s->cfg.model->vocab;
+
+    return v->ndim == 3 && v->shape[0] == s->pass.B &&
+           (v->shape[1] == s->pass.T || v->shape[1] == 1) &&
+           (!vocab || v->shape[2] == vocab) && v->stride[2] == 1 && v->dtype <= ZT_F16;
+}
+
+/* What the plugin handed back: a loss where one is due, logits where text is written. */
 static void check_result(struct zt_step *s, const struct zt_tensor *t)
 {
     const char *name = s->cfg.model->plugin->name;
@@ -240,6 +250,14 @@ static void check_result(struct zt_step *s, const struct zt_tensor *t)
                      "plugin %s: with labels in the batch forward must return the "
                      "summed loss, a scalar f32; it returned %s %s",
                      name, zt_dtype_name(t->view.dtype), ZT_SHAPE_TEXT(t));
+    else if (s->pass.mode == ZT_MODE_GENERATE && !is_logits(s, &t->view))
+        zt_step_fail(s, ZT_E_PLUGIN,
+                     "plugin %s: without labels forward must return the logits of all "
+                     "positions, (%lld, %lld, %lld), or of the last alone; it returned "
+                     "%s %s",
+                     name, (long long)s->pass.B, (long long)s->pass.T,
+                     (long long)s->cfg.model->vocab, zt_dtype_name(t->view.dtype),
+                     ZT_SHAPE_TEXT(t));
     else if (t->store->param)
         zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned a weight", name);
 }

@@ -23,6 +23,12 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--generate_tokens: %s has no field tokens to generate from",
                             e->plugin->name);
+    if (!e->model->vocab)
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "--generate_tokens: plugin %s does not say how many token "
+                            "ids there are to choose from: its build() calls "
+                            "zt_model_set_vocab()",
+                            e->plugin->name);
     for (int i = 0; i < l->num; i++) {
         const struct zt_field *f = &l->fields[i];
 

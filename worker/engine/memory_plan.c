@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "worker/autograd/step.h"
+#include "worker/engine/context.h"
 
 /* Addresses for the pool of a pass on shapes: never read or written. */
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
@@ -48,8 +49,16 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
 
+static zt_err run_generated(struct meta_run *d, int64_t count, struct zt_fault *fault)
+{
+    return run_pass(
+        d,
+        (struct zt_pass){.mode = ZT_MODE_GENERATE, .B = 1, .T = count, .last_only = true},
+        0, fault);
+}
+
 /* A prompt, a token, and when the context fills up, half of it again and a token. */
-static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
+static zt_err run_cached_generation(struct meta_run *d, struct zt_fault *fault)
 {
     const struct zt_run *run = d->in->run;
     int64_t T = d->in->block_size, prompt = d->in->prompt_tokens;
@@ -58,15 +67,41 @@ static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
     zt_err rc = zt_step_cache_open(d->step, 1, T, fault);
 
     for (int i = 0; !rc && i < num; i++) {
-        struct zt_pass pass = {
-            .mode = ZT_MODE_GENERATE, .B = 1, .T = lengths[i], .last_only = true};
-
         if (i == 2 || lengths[0] == T)
             zt_step_cache_reset(d->step);
-        rc = run_pass(d, pass, 0, fault);
+        rc = run_generated(d, lengths[i], fault);
     }
     zt_step_cache_close(d->step);
     return rc;
+}
+
+/* Every pass is longer than the one before, and tables grow with them: they are run as
+ * they will come, until the context has been full twice and they begin to repeat. */
+static zt_err run_whole_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    int64_t T = d->in->block_size, n = d->in->prompt_tokens;
+    int64_t stop = n + d->in->run->generate_tokens;
+    struct zt_context context;
+    bool restart, again = false;
+    zt_err rc = ZT_OK;
+
+    zt_context_begin(&context, T, false, n);
+    for (; !rc && n < stop; n++) {
+        int64_t from = zt_context_next(&context, n, &restart);
+
+        again |= restart;
+        rc = run_generated(d, n - from, fault);
+        if (again && n - from == T)
+            break;
+    }
+    return rc;
+}
+
+static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    return d->in->model->plugin->flags & ZT_PLUGIN_CACHED
+               ? run_cached_generation(d, fault)
+               : run_whole_generation(d, fault);
 }
 
 static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flops,

@@ -1,9 +1,10 @@
 /*
- * generate.c -- continue a prompt, one token at a time, with cached keys and values.
+ * generate.c -- continue a prompt, one token at a time.
  *
- * Every rank runs the same passes and draws the same numbers, so that sharded weights can
- * be gathered on the way; rank 0 prints the text. When the context is full, the second
- * half of it is read again as a new prompt.
+ * A plugin that says that it can (ZT_PLUGIN_CACHED) is fed each token once and finds keys
+ * and values of earlier ones in the cache; any other reads its whole context for each
+ * token. Every rank runs the same passes and draws the same numbers, so that sharded
+ * weights can be gathered on the way; rank 0 prints the text.
  */
 #include "worker/generate/generate.h"
 
@@ -15,6 +16,7 @@
 #include "common/message/event.h"
 #include "common/half.h"
 #include "kernels/philox.h"
+#include "worker/engine/context.h"
 #include "worker/generate/sample.h"
 
 struct text {
@@ -63,14 +65,16 @@ static zt_err check_ids(const struct text *t, int64_t vocab, struct zt_fault *fa
     return ZT_OK;
 }
 
-/* (1, 1, V) of the compute dtype on the device to (V) fp32 on the host. */
+/* The last row of (1, R, V) floats on the device to (V) fp32 on the host. */
 static zt_err read_logits(struct zt_engine *e, const struct zt_view *v, float *logits,
                           struct zt_fault *fault)
 {
-    size_t bytes = (size_t)e->model->vocab * zt_dtype_bytes(v->dtype);
+    size_t width = zt_dtype_bytes(v->dtype), bytes = (size_t)e->model->vocab * width;
+    const char *last =
+        (const char *)v->data + (size_t)((v->shape[1] - 1) * v->stride[1]) * width;
     /* 16-bit ones wait in the second half, ahead of the floats that they become */
     char *at = (char *)logits + (size_t)e->model->vocab * sizeof(float) - bytes;
-    zt_err rc = e->backend->download(e->device, NULL, at, v->data, bytes, fault);
+    zt_err rc = e->backend->download(e->device, NULL, at, last, bytes, fault);
 
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
@@ -101,29 +105,30 @@ static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count
     return rc ? rc : zt_zero_pass_end(e->zero, fault);
 }
 
+static bool is_cached(const struct zt_engine *e)
+{
+    return e->plugin->flags & ZT_PLUGIN_CACHED;
+}
+
 static zt_err continue_text(struct zt_engine *e, struct text *t, float *logits,
                             struct zt_choice *scratch, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct zt_sampling how = {run->temperature, run->top_p, run->top_k};
     struct zt_philox rng = {.seed = (uint64_t)run->seed, .stream = 0x67656e65726174ull};
-    int64_t fed = 0, in_cache = 0, context = e->block_size;
-    int64_t stop = t->n + run->generate_tokens;
+    int64_t from, stop = t->n + run->generate_tokens;
+    struct zt_context context;
+    bool restart;
     zt_err rc = ZT_OK;
 
-    if (t->n > context)
-        fed = t->n - context; /* a prompt longer than the context: its end counts */
+    zt_context_begin(&context, e->block_size, is_cached(e), t->n);
     while (!rc && t->n < stop) {
-        if (in_cache + (t->n - fed) > context) {
+        from = zt_context_next(&context, t->n, &restart);
+        if (restart)
             zt_step_cache_reset(e->step);
-            in_cache = 0;
-            fed = t->n - context / 2 > 0 ? t->n - (context + 1) / 2 : 0;
-        }
-        rc = next_logits(e, t->ids + fed, t->n - fed, logits, fault);
+        rc = next_logits(e, t->ids + from, t->n - from, logits, fault);
         if (rc)
             break;
-        in_cache += t->n - fed;
-        fed = t->n;
         t->ids[t->n] = zt_sample_token(logits, e->model->vocab, &how,
                                        zt_philox_uniform(rng, (uint64_t)t->n), scratch);
         if (t->ids[t->n] < 0)
@@ -172,7 +177,7 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
     rc = read_prompt(&t, prompt, fault);
     if (!rc)
         rc = check_ids(&t, e->model->vocab, fault);
-    if (!rc)
+    if (!rc && is_cached(e))
         rc = zt_step_cache_open(e->step, 1, e->block_size, fault);
     if (rc)
         goto out;

@@ -147,6 +147,7 @@ static void gpt_release(void *self)
 
 static const struct zt_plugin gpt_plugin = {.abi = ZT_ABI,
                                             .struct_bytes = sizeof(struct zt_plugin),
+                                            .flags = ZT_PLUGIN_CACHED,
                                             .name = "gpt",
                                             .build = gpt_build,
                                             .forward = gpt_forward,

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Text that is generated token by token follows from the logits of passes over the whole
+# context, whatever a plugin remembers by: attention, which has a cache, or anything else.
+. "$(dirname "$0")/train_lib.sh"
+case $bin in
+bin) build=build/release ;;
+*) build=${bin%/bin} ;;
+esac
+models=${ZT_TEST_MODELS:-$build/test-models}
+for f in "$build/peers/stepwise" "$models"/{conv,encdec,shared}.so; do
+    [ -f "$f" ] || { echo "$f is missing: make test builds it"; exit 1; }
+done
+corpus >/dev/null
+
+# same PLUGIN OPTIONS...: the largest difference of a logit, over a context that fills up twice
+same() {
+    "$build/peers/stepwise" "$@" --block_size 16 --prompt "a prompt" --generate_tokens 30 >"$tmp/out" 2>"$tmp/err" || { cat "$tmp/err"; return 1; }
+    awk '{ exit !(NF == 1 && $1 >= 0 && $1 < 1e-4) }' "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+gpt2=(--n_layer 2 --n_head 2 --n_embd 32 --vocab_size 257)
+llama=(--num_hidden_layers 2 --hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2
+    --intermediate_size 48 --vocab_size 257)
+for plugin in "$bin"/models/*.so "$models"/{conv,encdec,shared}.so; do
+    name=$(basename "$plugin" .so)
+    case $name in
+    gpt2) args=("${gpt2[@]}") ;;
+    llama) args=("${llama[@]}") ;;
+    *) args=() ;;
+    esac
+    check "$name: the logits of a step are those of a whole pass" same "$plugin" "${args[@]}"
+done
+
+# a line that a model of convolutions learns by heart, and goes on with
+for _ in $(seq 60); do echo "the quick brown fox jumps over the lazy dog"; done >"$tmp/line.txt"
+write() {
+    "$bin/zlaunch" --num_gpus 2 --log_format json "$models/conv.so" --train_file "$tmp/line.txt" \
+        --block_size 64 --do_train --max_steps 60 --learning_rate 1e-2 --logging_steps 60 \
+        --prompt "the quick b" --generate_tokens 80 --temperature 0 "$@" >"$tmp/log" 2>"$tmp/log.err" &&
+        grep -q '"text":"the quick brown fox jumps over the lazy dog\\nthe quick brown fox jumps over the lazy dog' "$tmp/log"
+}
+check "a model without attention writes what it has learnt" write
+echo '{"zero_optimization": {"stage": 3}}' >"$tmp/stage3.json"
+check "so it does when weights are sharded" write --deepspeed "$tmp/stage3.json"
+
+# what forward hands back is looked at before it is read as logits
+if command -v cc >/dev/null; then
+    sed 's/out\[0\] = zt_lm_head(s, x, zt_weight(s, net->wte), in\[1\]);/out[0] = in[1] ? zt_lm_head(s, x, zt_weight(s, net->wte), in[1]) : x;/' \
+        test/models/conv.c >"$tmp/odd.c"
+    cc -shared -fPIC -D_GNU_SOURCE -Iinclude -o "$tmp/odd.so" "$tmp/odd.c"
+    sed 's/zt_model_set_vocab(m, net->vocab);//' test/models/conv.c >"$tmp/any.c"
+    cc -shared -fPIC -D_GNU_SOURCE -Iinclude -o "$tmp/any.so" "$tmp/any.c"
+    refused() {
+        "$bin/zworker" "$1" --block_size 16 --prompt a --generate_tokens 4 --num_train_epochs 1 \
+            >"$tmp/log" 2>&1 && return 1
+        grep -q "$2" "$tmp/log"
+    }
+    check "hidden states are not taken for logits" refused "$tmp/odd.so" \
+        'forward must return the logits of all positions, (1, 1, 257), or of the last alone; it returned f32 (1, 1, 64)'
+    check "nor is a vocabulary guessed" refused "$tmp/any.so" 'does not say how many token ids'
+fi
+finish

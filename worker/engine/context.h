@@ -1,0 +1,30 @@
+/*
+ * context.h -- which tokens of a growing text the next pass is fed.
+ *
+ *      0        start             fed         n
+ *      | forgotten | in the cache  | from here |        with a cache
+ *      | forgotten | from here ............... |        without
+ *
+ * A text that outgrows the context goes on behind its second half, whether there is a
+ * cache or not: both ways see the same tokens. The plan of memory walks the same passes.
+ */
+#ifndef WORKER_ENGINE_CONTEXT_H
+#define WORKER_ENGINE_CONTEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct zt_context {
+    int64_t size; /* most tokens of a pass and the cache together */
+    bool cached;
+    int64_t start, fed;
+};
+
+/* A text of `n` tokens so far; of a longer one than `size` the end counts. */
+void zt_context_begin(struct zt_context *c, int64_t size, bool cached, int64_t n);
+
+/* The pass behind `n` tokens is fed those from the returned one on. *restart: what is in
+ * the cache is to be forgotten first. */
+int64_t zt_context_next(struct zt_context *c, int64_t n, bool *restart);
+
+#endif
