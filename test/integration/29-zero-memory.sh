@@ -78,7 +78,7 @@ measure() { # measure STAGE RANKS
     local out=$tmp/m$1x$2 want got act pss job run
     config "$1" "$out.json"
     run=("$bin/models/gpt2.so" --n_layer $layers --n_head $heads --n_embd $width
-        --vocab_size $vocab --block_size $positions --n_positions $positions
+        --tokenizer_name bytes --vocab_size $vocab --block_size $positions --n_positions $positions
         --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train
         --max_steps 100000 --logging_steps 1 --deepspeed "$out.json")
     "$bin/zlaunch" --num_gpus "$2" --log_format json "${run[@]}" >"$out" 2>"$out.err" &
@@ -109,7 +109,7 @@ done
 
 # What does not fit one rank's limit: refused at stage 0 with what would fit, and fits there.
 limit=700000 # KiB of addresses for each rank
-small=(--n_layer 6 --n_head 8 --n_embd 512 --vocab_size 24000 --n_positions 64 --block_size 64
+small=(--n_layer 6 --n_head 8 --n_embd 512 --tokenizer_name bytes --vocab_size 24000 --n_positions 64 --block_size 64
     --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train --max_steps 2)
 config 0 "$tmp/l0.json"
 config 3 "$tmp/l3.json"

@@ -2,8 +2,8 @@
  * tokens.c -- storage of tokens, and how a file is recognised.
  *
  * "auto" believes a magic first, then the file's name. What carries the magic of
- * something else (an archive, a table, llm.c weights) is refused with its name rather
- * than trained on as bytes.
+ * something else (an archive, a table, llm.c weights), or the name of records (JSON
+ * lines, CSV), is refused by what it is rather than trained on as bytes.
  */
 #include "worker/data/tokens.h"
 
@@ -185,6 +185,30 @@ static const char *foreign(struct zt_mapping m)
     return NULL;
 }
 
+/* Records by the name of the file: text is one column of them. */
+static zt_err refuse_records(const char *path, struct zt_fault *fault)
+{
+    static const struct {
+        const char *end, *what, *way; /* way: a command; the path stands behind it */
+    } known[] = {
+        {".jsonl", "JSON lines", "jq -r .text"},
+        {".ndjson", "JSON lines", "jq -r .text"},
+        {".json", "JSON", "jq -r .text"},
+        {".csv", "a CSV table", "csvcut -c text"},
+        {".tsv", "a table with tabs", "cut -f 1"},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (ends_with(path, known[i].end))
+            return zt_fault_set(
+                fault, ZT_E_FORMAT,
+                "%s: is %s by its name, and records are not read yet: as bytes their "
+                "keys and quotes would be learnt, too; write the text alone to a file "
+                "(%s %s > FILE.txt), or say --data_format text to learn it as it is",
+                path, known[i].what, known[i].way, path);
+    return ZT_OK;
+}
+
 /* A new string, `path` less `cut` characters at its end, then `tail`. NULL: no memory. */
 static char *rename_tail(const char *path, size_t cut, const char *tail)
 {
@@ -233,6 +257,7 @@ static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *
                             path);
     } else {
         *out = ZT_TOKENS_TEXT;
+        return refuse_records(path, fault);
     }
     return ZT_OK;
 }

@@ -88,10 +88,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
             fault, ZT_E_USAGE,
             "--block_size %lld is longer than the %lld tokens that %s takes",
             (long long)e->block_size, (long long)e->model->max_tokens, e->plugin->name);
-    if (e->model->vocab && e->train_data)
-        rc = zt_dataset_check_vocab(e->train_data, e->model->vocab, fault);
-    if (!rc && e->model->vocab && e->eval_data)
-        rc = zt_dataset_check_vocab(e->eval_data, e->model->vocab, fault);
+    rc = zt_engine_check_vocab(e, fault);
     if (rc)
         return rc;
     if (e->block_size <= 0)
@@ -402,6 +399,7 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
 
+    zt_engine_remark_on_vocab(e);
     zt_event_phase("planning memory");
     zt_scaler_init(&e->scaler, &run->scaler);
     rc = make_plan(e, fault);

@@ -100,8 +100,15 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHEC
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Whether token ids are bytes, by the data or by the size of the vocabulary. */
+/* Whether token ids are bytes, by --tokenizer_name, the data or the size of the
+ * vocabulary. */
 bool zt_engine_has_byte_vocab(const struct zt_engine *e);
+/* Once data and model are open: every token is one of the model's, and bytes are not taken
+ * for the ids of another tokenizer. ZT_E_FORMAT, ZT_E_USAGE. */
+zt_err zt_engine_check_vocab(const struct zt_engine *e,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Rank 0 logs what tokens are. */
+void zt_engine_remark_on_vocab(const struct zt_engine *e);
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 

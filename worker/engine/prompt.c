@@ -4,13 +4,6 @@
 
 #include "worker/engine/engine.h"
 
-bool zt_engine_has_byte_vocab(const struct zt_engine *e)
-{
-    const struct zt_dataset *d = e->train_data ? e->train_data : e->eval_data;
-
-    return d ? zt_dataset_is_bytes(d) : e->model->vocab == ZT_TEXT_VOCAB;
-}
-
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e)
 {
     const char *p = e->run->prompt ? e->run->prompt : "";

@@ -261,6 +261,12 @@ static void test_what_is_not_data_is_refused_by_what_it_is(void **state)
 
         refused(FILES(put_file("f.bin", &magic, 4)), "auto", 0, ZT_E_FORMAT, "llm.c");
     }
+    refused(FILES(put_file("r.jsonl", "{}\n", 3)), "auto", 0, ZT_E_FORMAT,
+            "is JSON lines by its name, and records are not read yet");
+    refused(FILES(put_file("r.json", "[]\n", 3)), "auto", 0, ZT_E_FORMAT, "is JSON by");
+    refused(FILES(put_file("r.csv", "a,b\n", 4)), "auto", 0, ZT_E_FORMAT, "a CSV table");
+    refused(FILES(put_file("r.tsv", "a\tb\n", 4)), "auto", 0, ZT_E_FORMAT, "with tabs");
+    zt_dataset_close(opened(FILES(put_file("r.csv", "a,b\n", 4)), "text"));
     refused(FILES(put_file("e.txt", "", 0)), "auto", 0, ZT_E_FORMAT, "empty");
     refused(FILES(in_scratch("absent.txt")), "auto", 0, ZT_E_NOINPUT, "No such file");
     refused(FILES(scratch_dir), "auto", 0, ZT_E_NOINPUT, "is a folder");

@@ -1,0 +1,94 @@
+/*
+ * vocabulary.c -- what the token ids of a run mean: bytes, or ids that somebody's
+ * tokenizer made.
+ *
+ * Bytes are ids, too, so a model of another vocabulary would learn them without a word.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "worker/engine/engine.h"
+
+static const struct zt_dataset *any_data(const struct zt_engine *e)
+{
+    return e->train_data ? e->train_data : e->eval_data;
+}
+
+static bool asks_for_bytes(const struct zt_engine *e)
+{
+    return e->run->tokenizer_name; /* zt_run_open() refuses any other */
+}
+
+bool zt_engine_has_byte_vocab(const struct zt_engine *e)
+{
+    const struct zt_dataset *d = any_data(e);
+
+    if (asks_for_bytes(e))
+        return true;
+    return d ? zt_dataset_is_bytes(d) : e->model->vocab == ZT_TEXT_VOCAB;
+}
+
+static zt_err check_bytes(const struct zt_engine *e, const struct zt_dataset *d,
+                          const char *const *files, struct zt_fault *fault)
+{
+    int64_t vocab = e->model->vocab;
+
+    if (asks_for_bytes(e) && !zt_dataset_is_bytes(d))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--tokenizer_name bytes, but %s holds token ids (%s)",
+                            files[0], zt_dataset_format(d));
+    if (asks_for_bytes(e) || !zt_dataset_is_bytes(d) || !vocab || vocab == ZT_TEXT_VOCAB)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "%s is text, whose tokens are its bytes (256, and end-of-text), but the model has "
+        "%" PRId64 " token ids: those of a tokenizer, which this version cannot run; give "
+        "files of tokens that it made (docs/DATA.md), or, to learn bytes all the same, "
+        "--tokenizer_name bytes",
+        files[0], vocab);
+}
+
+zt_err zt_engine_check_vocab(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    const struct {
+        const struct zt_dataset *data;
+        const char *const *files;
+    } both[2] = {{e->train_data, run->train_files}, {e->eval_data, run->eval_files}};
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; i < 2; i++) {
+        if (both[i].data && e->model->vocab && !rc)
+            rc = zt_dataset_check_vocab(both[i].data, e->model->vocab, fault);
+        if (both[i].data && !rc)
+            rc = check_bytes(e, both[i].data, both[i].files, fault);
+    }
+    if (!rc && asks_for_bytes(e) && e->model->vocab && e->model->vocab < ZT_TEXT_VOCAB)
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "--tokenizer_name bytes needs %d token ids (256, and "
+                          "end-of-text), the model has %" PRId64,
+                          ZT_TEXT_VOCAB, e->model->vocab);
+    return rc;
+}
+
+void zt_engine_remark_on_vocab(const struct zt_engine *e)
+{
+    const struct zt_dataset *d = any_data(e);
+    int64_t vocab = e->model->vocab;
+    char ids[160];
+
+    if (e->run->rank || (!d && e->run->generate_tokens == 0))
+        return;
+    if (zt_engine_has_byte_vocab(e))
+        snprintf(ids, sizeof(ids), "bytes, and %d for end-of-text", ZT_TEXT_END);
+    else if (d)
+        snprintf(ids, sizeof(ids), "ids from files (%s), which need %" PRId64,
+                 zt_dataset_format(d), zt_dataset_vocab(d));
+    else
+        snprintf(ids, sizeof(ids), "ids: numbers in the prompt, and in the text");
+    if (vocab && vocab != ZT_TEXT_VOCAB)
+        zt_info("data", "tokens are %s; the model has %" PRId64, ids, vocab);
+    else
+        zt_info("data", "tokens are %s", ids);
+}
