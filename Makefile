@@ -357,8 +357,9 @@ define unit_rule
 $(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(B)/test/unit/filter.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(B)/test/unit/filter.o $(foreach l,$(call closure,$(1)),$(call archive,$(l))) \
-	  -lcmocka $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(B)/test/unit/filter.o \
+	  -Wl,--start-group $(foreach l,$(call closure,$(1)),$(call archive,$(l))) -Wl,--end-group -lcmocka \
+	  $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
 endef
 $(foreach l,$(LIBS),$(eval $(call unit_rule,$(l))))
 .PRECIOUS: $(B)/%.o

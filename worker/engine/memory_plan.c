@@ -9,6 +9,7 @@
 
 #include "worker/autograd/step.h"
 #include "worker/engine/context.h"
+#include "worker/engine/memory_advice.h"
 
 /* Addresses for the pool of a pass on shapes: never read or written. */
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
@@ -429,64 +430,10 @@ static size_t mapped(const struct zt_memory_plan *plan)
     return plan->total + plan->state.peers;
 }
 
-static bool fits(const struct zt_memory_plan *plan)
+bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
 {
     return plan->total <= plan->available / (size_t)plan->sharers &&
            plan->host <= plan->host_available && mapped(plan) <= plan->addresses;
-}
-
-/* The lowest ZeRO stage above this one that fits; 0: none. */
-static int stage_that_fits(const struct zt_memory_plan_inputs *in,
-                           const struct zt_memory_plan *plan,
-                           struct zt_memory_plan *other)
-{
-    struct zt_run run = *in->run;
-    struct zt_memory_plan_inputs changed = *in;
-
-    changed.run = &run;
-    for (int stage = in->run->zero.stage + 1; run.world > 1 && stage <= 3; stage++) {
-        run.zero.stage = stage;
-        run.zero.share_node_weights = run.zero.share_node_weights && stage < 3;
-        run.zero.overlap_comm = run.zero.overlap_comm || stage == 3;
-        if (zt_memory_plan_make(&changed, other, NULL))
-            return 0;
-        other->available = plan->available;
-        other->host_available = plan->host_available;
-        other->sharers = plan->sharers;
-        other->addresses = plan->addresses;
-        if (fits(other))
-            return stage;
-    }
-    return 0;
-}
-
-/* The cheapest change that would make it fit, as a sentence. */
-static void hint(const struct zt_memory_plan_inputs *in,
-                 const struct zt_memory_plan *plan, char *out, size_t cap)
-{
-    const struct zt_run *run = in->run;
-    size_t fixed = plan->total - plan->activations;
-    struct zt_memory_plan other;
-    int stage = stage_that_fits(in, plan, &other);
-
-    if (stage)
-        snprintf(out, cap,
-                 "\"zero_optimization\": {\"stage\": %d} would fit, with %.0f MiB "
-                 "for each",
-                 stage, (double)other.total / MIB);
-    else if (fixed > plan->available / (size_t)plan->sharers ||
-             plan->host > plan->host_available ||
-             fixed + plan->state.peers > plan->addresses)
-        snprintf(out, cap, "%s",
-                 plan->sharers > 1 ? "fewer ranks on this machine would need less"
-                                   : "the model state alone is too large: a smaller "
-                                     "model, or more memory");
-    else
-        snprintf(out, cap, "%s",
-                 run->gradient_checkpointing
-                     ? "a smaller --per_device_train_batch_size or --block_size would fit"
-                     : "--gradient_checkpointing or a smaller "
-                       "--per_device_train_batch_size may fit");
 }
 
 /* The state by kind, wherever it is. */
@@ -527,9 +474,9 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
 {
     const struct zt_run *run = in->run;
     const struct zt_state_bytes s = in_all_places(&plan->state);
-    char what[256], limit[160], advice[160];
+    char what[256], limit[160], advice[320];
 
-    if (fits(plan))
+    if (zt_memory_plan_fits(plan))
         return ZT_OK;
     snprintf(what, sizeof(what),
              "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
@@ -537,7 +484,7 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
              (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
              (double)s.moments / MIB, (double)plan->activations / MIB);
     limit_text(plan, run, limit, sizeof(limit));
-    hint(in, plan, advice, sizeof(advice));
+    zt_memory_advice(in, plan, advice, sizeof(advice));
     return zt_fault_set(
         fault, ZT_E_PLAN,
         "this run needs %.0f MiB for each of %d local ranks at ZeRO stage "

@@ -54,6 +54,8 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
                               const struct zt_backend *backend, struct zt_device *dev,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
+bool zt_memory_plan_fits(const struct zt_memory_plan *plan);
+
 /* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan,

@@ -42,8 +42,10 @@ static zt_err check_bytes(const struct zt_engine *e, const struct zt_dataset *d,
         return ZT_OK;
     return zt_fault_set(
         fault, ZT_E_USAGE,
-        "%s is text, whose tokens are its bytes (256, and end-of-text), but the model has "
-        "%" PRId64 " token ids: those of a tokenizer, which this version cannot run; give "
+        "%s is text, whose tokens are its bytes (256, and end-of-text), but the model "
+        "has "
+        "%" PRId64
+        " token ids: those of a tokenizer, which this version cannot run; give "
         "files of tokens that it made (docs/DATA.md), or, to learn bytes all the same, "
         "--tokenizer_name bytes",
         files[0], vocab);

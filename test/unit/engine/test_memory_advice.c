@@ -1,0 +1,145 @@
+/* What a run that does not fit is told has been planned, and fits. */
+#include "test/unit/autograd/nets.h"
+
+#include "worker/engine/memory_plan.h"
+
+enum { BLOCK_SIZE = 16 };
+
+struct job {
+    struct zt_run *run;
+    struct zt_model *model;
+    struct zt_memory_plan_inputs in;
+    struct zt_memory_plan plan;
+    struct zt_fault fault;
+};
+
+static const bool offered[ZT_MAX_FIELDS] = {true, true};
+
+/* A training of `world` ranks on one machine, planned. */
+static void job_open(struct job *j, int world, const char *rows, const char *more)
+{
+    char *argv[] = {"--do_train", "--train_file", "/proc/self/exe",
+                    "--device",   "cpu",          "--per_device_train_batch_size",
+                    (char *)rows, (char *)more};
+    struct zt_run_facts facts = {.world = world, .local_world = world, .program = "x"};
+    struct zt_model_config mc = {.compute_dtype = ZT_F32};
+
+    *j = (struct job){.fault = {ZT_OK, ""}};
+    expect_ok(zt_run_open(more ? 8 : 7, argv, &facts, &j->run, &j->fault), &j->fault);
+    expect_ok(zt_model_open(&gpt_plugin, &mc, &j->model, &j->fault), &j->fault);
+    zt_model_layout(j->model, world);
+    expect_ok(zt_run_resolve(j->run, WIDTH, 1, &j->fault), &j->fault);
+    j->in = (struct zt_memory_plan_inputs){.run = j->run,
+                                           .model = j->model,
+                                           .block_size = BLOCK_SIZE,
+                                           .prompt_tokens = 1,
+                                           .offered = offered};
+    expect_ok(zt_memory_plan_make(&j->in, &j->plan, &j->fault), &j->fault);
+    j->plan.sharers = world;
+}
+
+static void job_close(struct job *j)
+{
+    zt_model_close(j->model);
+    zt_run_close(j->run);
+}
+
+/* Bytes of a rank of this job. No other is open: their models share one self. */
+static size_t total_of(int world, const char *rows, const char *more)
+{
+    struct job j;
+    size_t bytes;
+
+    job_open(&j, world, rows, more);
+    bytes = j.plan.total;
+    job_close(&j);
+    return bytes;
+}
+
+/* The refusal where the machine has so many bytes; the layout is that of `world` ranks. */
+static const char *refusal(struct job *j, size_t available)
+{
+    int64_t padded = j->model->blocks[0]->padded_elems;
+
+    j->plan.available = available;
+    assert_int_equal(zt_memory_plan_check(&j->in, &j->plan, &j->fault), ZT_E_PLAN);
+    assert_int_equal(j->model->blocks[0]->padded_elems, padded);
+    return j->fault.text;
+}
+
+static void says(const char *text, const char *phrase)
+{
+    if (!strstr(text, phrase))
+        fail_msg("\"%s\" does not say \"%s\"", text, phrase);
+}
+
+static void says_not(const char *text, const char *phrase)
+{
+    if (strstr(text, phrase))
+        fail_msg("\"%s\" says \"%s\"", text, phrase);
+}
+
+static void test_the_least_change_that_fits_is_what_is_to_be_typed(void **state)
+{
+    const size_t all = total_of(1, "32", "--gradient_checkpointing"),
+                 half = total_of(1, "16", "--gradient_checkpointing"),
+                 eighth = total_of(1, "4", "--gradient_checkpointing"),
+                 least = total_of(1, "2", "--gradient_checkpointing");
+    struct job j;
+
+    (void)state;
+    job_open(&j, 1, "32", NULL);
+    says(refusal(&j, all), "; --gradient_checkpointing would fit, with ");
+    says(refusal(&j, least), "; --gradient_checkpointing --per_device_train_batch_size 2 "
+                             "--gradient_accumulation_steps 16 would fit, with ");
+    job_close(&j);
+
+    job_open(&j, 1, "32", "--gradient_checkpointing");
+    says(refusal(&j, half),
+         "; --per_device_train_batch_size 16 --gradient_accumulation_steps 2 would fit");
+    says(refusal(&j, eighth),
+         "; --per_device_train_batch_size 4 --gradient_accumulation_steps 8 would fit");
+    job_close(&j);
+}
+
+static void test_a_batch_of_one_row_is_not_told_to_be_smaller(void **state)
+{
+    struct job j;
+    const char *text;
+
+    (void)state;
+    job_open(&j, 1, "1", "--gradient_checkpointing");
+    text = refusal(&j, j.plan.total - 1);
+    says(text, "; --block_size 8 would fit, with ");
+    says_not(text, "batch_size");
+    job_close(&j);
+}
+
+static void test_fewer_ranks_are_advised_where_they_fit_and_only_there(void **state)
+{
+    const size_t one = total_of(1, "1", "--gradient_checkpointing");
+    struct job j;
+    const char *text;
+
+    (void)state;
+    job_open(&j, 4, "1", "--gradient_checkpointing");
+    assert_true(2 * j.plan.total > one + 64);
+    says(refusal(&j, one + 64),
+         "; --num_gpus 1 --gradient_accumulation_steps 4 would fit, with ");
+    text = refusal(&j, 4096);
+    says(text, "; with --num_gpus 1 ");
+    says(text, "it would still need ");
+    says(text, " for each of 1: a smaller model, or more memory");
+    says_not(text, "would fit");
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
+        cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
+        cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/*
+ * memory_advice.c -- the run is planned again with one thing changed, then with several,
+ * until a plan fits; the changes that made it fit are the advice.
+ *
+ * A smaller micro-batch and fewer ranks come with as many more accumulation steps, so
+ * that the training stays the same.
+ */
+#include "worker/engine/memory_advice.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((double)(1 << 20))
+
+enum { STAGE = 1, RECOMPUTE = 2, ROWS = 4, RANKS = 8, BLOCK = 16 };
+
+/* From what changes least to what changes most. */
+static const int orders[] = {STAGE,
+                             RECOMPUTE,
+                             ROWS,
+                             RECOMPUTE | ROWS,
+                             STAGE | RECOMPUTE | ROWS,
+                             RANKS,
+                             RANKS | RECOMPUTE | ROWS,
+                             BLOCK | RANKS | STAGE | RECOMPUTE | ROWS};
+
+struct trial {
+    const struct zt_memory_plan_inputs *given;
+    const struct zt_memory_plan *refused;
+    struct zt_run run;
+    struct zt_memory_plan_inputs in; /* of `run` */
+    struct zt_memory_plan plan;
+};
+
+/* The run with its rows divided by `rows`, its ranks by `ranks`, its tokens by `block`. */
+static void change(struct trial *t, bool recompute, int stage, int64_t rows, int ranks,
+                   int64_t block)
+{
+    const struct zt_run *was = t->given->run;
+    int64_t eval = was->per_device_eval_batch_size / rows;
+
+    t->run = *was;
+    t->run.gradient_checkpointing = was->gradient_checkpointing || recompute;
+    t->run.zero.stage = stage;
+    t->run.zero.share_node_weights = was->zero.share_node_weights && stage < 3;
+    t->run.zero.overlap_comm = was->zero.overlap_comm || stage == 3;
+    t->run.micro_batch_size /= rows;
+    t->run.per_device_eval_batch_size = eval ? eval : 1;
+    t->run.world /= ranks;
+    t->run.local_world /= ranks;
+    t->run.rank %= t->run.world;
+    t->run.local_rank %= t->run.local_world;
+    t->run.grad_accum_steps *= rows * ranks;
+    t->in = *t->given;
+    t->in.run = &t->run;
+    t->in.block_size /= block;
+}
+
+static bool fits(struct trial *t)
+{
+    const struct zt_memory_plan *was = t->refused;
+
+    zt_model_layout(t->in.model, t->run.world);
+    if (zt_memory_plan_make(&t->in, &t->plan, NULL))
+        return false;
+    t->plan.available = was->available;
+    t->plan.addresses = was->addresses;
+    t->plan.host_available = was->host_available;
+    t->plan.sharers =
+        was->sharers < t->run.local_world ? was->sharers : t->run.local_world;
+    return zt_memory_plan_fits(&t->plan);
+}
+
+/* Values to try of one thing, 1 being as it is; at least one. */
+struct ladder {
+    int64_t rung[64];
+    int num;
+};
+
+/* Divisors of n, the smallest first: rows of the micro-batch are divided by them. */
+static struct ladder divisors(int64_t n)
+{
+    struct ladder l = {.num = 0};
+
+    for (int64_t by = 2; by <= n && l.num < 64; by++)
+        if (n % by == 0)
+            l.rung[l.num++] = by;
+    return l;
+}
+
+static struct ladder powers_of_two(int64_t most)
+{
+    struct ladder l = {.num = 0};
+
+    for (int64_t by = 2; by <= most && l.num < 64; by *= 2)
+        l.rung[l.num++] = by;
+    return l;
+}
+
+/* Fewer ranks leave more for each where they share what there is. */
+static struct ladder fewer_ranks(const struct trial *t)
+{
+    const struct zt_run *run = t->given->run;
+    bool shared = t->refused->sharers > 1 && run->world == run->local_world;
+
+    return shared && run->zero.hpz_partition_size <= 1 ? divisors(run->world)
+                                                       : (struct ladder){.num = 0};
+}
+
+static struct ladder stages(const struct trial *t, bool each)
+{
+    const struct zt_run *run = t->given->run;
+    struct ladder l = {.num = 0};
+
+    for (int s = each ? run->zero.stage + 1 : 3; run->world > 1 && s <= 3; s++)
+        l.rung[l.num++] = s;
+    return l;
+}
+
+/* The ladder of a thing that may change, else the one rung that it stands on. */
+static struct ladder from(int64_t as_it_is, bool may_change, struct ladder l)
+{
+    if (!may_change || !l.num)
+        l = (struct ladder){.rung = {as_it_is}, .num = 1};
+    return l;
+}
+
+/* The first run that fits with these things changed; else t is the smallest of them. */
+static bool fits_with(struct trial *t, int what)
+{
+    const struct zt_run *run = t->given->run;
+    int64_t eighth = t->given->block_size < 8 ? t->given->block_size : 8;
+    struct ladder stage = from(run->zero.stage, what & STAGE, stages(t, what == STAGE)),
+                  rows = from(1, what & ROWS, divisors(run->micro_batch_size)),
+                  ranks = from(1, what & RANKS, fewer_ranks(t)),
+                  block = from(1, what & BLOCK, powers_of_two(eighth));
+
+    for (int b = 0; b < block.num; b++)
+        for (int n = 0; n < ranks.num; n++)
+            for (int s = 0; s < stage.num; s++)
+                for (int r = 0; r < rows.num; r++) {
+                    change(t, what & RECOMPUTE, (int)stage.rung[s], rows.rung[r],
+                           (int)ranks.rung[n], block.rung[b]);
+                    if (fits(t))
+                        return true;
+                }
+    return false;
+}
+
+/* ---- as words ---- */
+
+struct words {
+    char *out;
+    size_t cap, at;
+};
+
+static void say(struct words *w, const char *fmt, ...) ZT_PRINTF(2, 3);
+static void say(struct words *w, const char *fmt, ...)
+{
+    va_list ap;
+    int n;
+
+    if (w->at >= w->cap)
+        return;
+    va_start(ap, fmt);
+    n = vsnprintf(w->out + w->at, w->cap - w->at, fmt, ap);
+    va_end(ap);
+    w->at += n > 0 ? (size_t)n : 0;
+}
+
+/* What is to be typed for the run of the trial. */
+static void say_changes(struct words *w, const struct trial *t)
+{
+    const struct zt_run *was = t->given->run, *run = &t->run;
+
+    if (run->world != was->world)
+        say(w, "--num_gpus %d ", run->world);
+    if (run->zero.stage != was->zero.stage)
+        say(w, "\"zero_optimization\": {\"stage\": %d} ", run->zero.stage);
+    if (run->gradient_checkpointing != was->gradient_checkpointing)
+        say(w, "--gradient_checkpointing ");
+    if (run->do_train && run->micro_batch_size != was->micro_batch_size)
+        say(w, "--per_device_train_batch_size %lld ", (long long)run->micro_batch_size);
+    if (run->do_train && run->grad_accum_steps != was->grad_accum_steps)
+        say(w, "--gradient_accumulation_steps %lld ", (long long)run->grad_accum_steps);
+    if (run->do_eval &&
+        run->per_device_eval_batch_size != was->per_device_eval_batch_size)
+        say(w, "--per_device_eval_batch_size %lld ",
+            (long long)run->per_device_eval_batch_size);
+    if (t->in.block_size != t->given->block_size)
+        say(w, "--block_size %lld ", (long long)t->in.block_size);
+}
+
+void zt_memory_advice(const struct zt_memory_plan_inputs *in,
+                      const struct zt_memory_plan *plan, char *out, size_t cap)
+{
+    struct trial t = {.given = in, .refused = plan};
+    struct words w = {.out = out, .cap = cap};
+    size_t before;
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(orders) / sizeof(*orders) && !found; i++)
+        found = fits_with(&t, orders[i]);
+    if (!found)
+        say(&w, "with ");
+    before = w.at;
+    say_changes(&w, &t);
+    if (found)
+        say(&w, "would fit, with %.0f MiB for each",
+            (double)(t.plan.total + t.plan.host) / MIB);
+    else if (w.at == before)
+        w.at = before - strlen("with ");
+    if (!found)
+        say(&w,
+            "it would still need %.0f MiB for each of %d: a smaller model, or more "
+            "memory",
+            (double)(t.plan.total + t.plan.host) / MIB, t.run.local_world);
+    zt_model_layout(in->model, in->run->world);
+}
