@@ -28,6 +28,8 @@ launch_bg() {
     : >"$tmp/err"
     env -u ZT_TEST_MARK_NEXT ZT_MARK=$mark setsid "$zlaunch" "$@" >"$tmp/out" 2>"$tmp/err" &
     job=$!
+    # until it bears the mark, nobody_left would be true
+    while readlink -q "/proc/$job/exe" >/dev/null && ! grep -qsz "^ZT_MARK=$mark\$" "/proc/$job/environ"; do :; done
 }
 
 # Pids of living processes with the mark. One grep for all of them: it is asked often.
