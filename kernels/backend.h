@@ -484,12 +484,15 @@ zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dt
                        bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The same for n x n matrices in zt_measure_bytes() of device memory that the caller
- * owns. */
-size_t zt_measure_bytes(zt_dtype dtype, int64_t n);
+/* The same for (m, k) times (k, n), in zt_measure_bytes() of device memory that the
+ * caller owns. */
+struct zt_product {
+    int64_t m, n, k;
+};
+size_t zt_measure_bytes(zt_dtype dtype, struct zt_product p);
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
                           zt_dtype dtype, bool tf32, double seconds, void *memory,
-                          int64_t n, double *flops_per_s,
+                          struct zt_product p, double *flops_per_s,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

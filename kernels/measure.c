@@ -45,28 +45,40 @@ static zt_err measure(const struct zt_backend *be, struct zt_device *dev,
     return ZT_OK;
 }
 
-size_t zt_measure_bytes(zt_dtype dtype, int64_t n)
+/* Where c is behind a and b, and where a scale is behind c. */
+static size_t c_at(zt_dtype dtype, struct zt_product p)
 {
-    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
+    size_t bytes = (size_t)(p.m * p.k + p.k * p.n) * zt_dtype_bytes(dtype);
 
-    /* fp8 makes a bf16 c, and has a scale behind it */
-    return dtype == ZT_F8E4M3 ? 4 * one + sizeof(float) : 3 * one;
+    return (bytes + 63) & ~(size_t)63;
 }
 
-static void lay_out(struct zt_gemm_args *g, zt_dtype dtype, int64_t n, char *mem)
+static size_t scale_at(zt_dtype dtype, struct zt_product p)
 {
-    const int64_t shape[2] = {n, n};
-    bool fp8 = dtype == ZT_F8E4M3;
-    size_t one = (size_t)(n * n) * zt_dtype_bytes(dtype);
+    zt_dtype c = dtype == ZT_F8E4M3 ? ZT_BF16 : dtype; /* fp8 makes a bf16 c */
 
-    g->a = zt_view_of(mem, dtype, 2, shape);
-    g->b = zt_view_of(mem + one, dtype, 2, shape);
-    g->c = zt_view_of(mem + 2 * one, fp8 ? ZT_BF16 : dtype, 2, shape);
+    return (c_at(dtype, p) + (size_t)(p.m * p.n) * zt_dtype_bytes(c) + 63) & ~(size_t)63;
+}
+
+size_t zt_measure_bytes(zt_dtype dtype, struct zt_product p)
+{
+    return scale_at(dtype, p) + sizeof(float);
+}
+
+static void lay_out(struct zt_gemm_args *g, zt_dtype dtype, struct zt_product p,
+                    char *mem)
+{
+    const int64_t a[2] = {p.m, p.k}, b[2] = {p.k, p.n}, c[2] = {p.m, p.n};
+    bool fp8 = dtype == ZT_F8E4M3;
+
+    g->a = zt_view_of(mem, dtype, 2, a);
+    g->b = zt_view_of(mem + (size_t)(p.m * p.k) * zt_dtype_bytes(dtype), dtype, 2, b);
+    g->c = zt_view_of(mem + c_at(dtype, p), fp8 ? ZT_BF16 : dtype, 2, c);
     if (!fp8)
         return;
     g->b.stride[0] = 1; /* neighbours on the summed axis */
-    g->b.stride[1] = n;
-    g->a_scale = g->b_scale = (float *)(void *)(mem + 4 * one);
+    g->b.stride[1] = p.k;
+    g->a_scale = g->b_scale = (float *)(void *)(mem + scale_at(dtype, p));
 }
 
 /* Operands of 0.5 each. */
@@ -74,7 +86,7 @@ static zt_err fill_in(const struct zt_backend *be, struct zt_device *dev,
                       const struct zt_gemm_args *g, struct zt_fault *fault)
 {
     bool fp8 = g->a_scale != NULL;
-    int64_t n = 2 * zt_view_numel(&g->a), one = 1;
+    int64_t n = zt_view_numel(&g->a) + zt_view_numel(&g->b), one = 1;
     struct zt_fill_args fill = {
         .y = zt_view_of(g->a.data, fp8 ? ZT_U8 : g->a.dtype, 1, &n),
         .value = fp8 ? 0x30 : 0.5f};
@@ -89,22 +101,23 @@ static zt_err fill_in(const struct zt_backend *be, struct zt_device *dev,
 
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,
                           zt_dtype dtype, bool tf32, double seconds, void *memory,
-                          int64_t n, double *flops_per_s, struct zt_fault *fault)
+                          struct zt_product p, double *flops_per_s,
+                          struct zt_fault *fault)
 {
     struct zt_gemm_args args = {.alpha = 1, .tf32 = tf32};
-    double best, side = (double)n;
+    double best;
     zt_err rc;
 
     *flops_per_s = 0;
     if (dtype != ZT_F32 && dtype != ZT_BF16 && dtype != ZT_F16 && dtype != ZT_F8E4M3)
         return zt_fault_set(fault, ZT_E_ARG, "there is no product of %s to measure",
                             zt_dtype_name(dtype));
-    lay_out(&args, dtype, n, memory);
+    lay_out(&args, dtype, p, memory);
     rc = fill_in(be, dev, &args, fault);
     if (rc == ZT_OK)
         rc = measure(be, dev, &args, seconds, &best, fault);
     if (rc == ZT_OK)
-        *flops_per_s = 2 * side * side * side / best;
+        *flops_per_s = 2 * (double)p.m * (double)p.n * (double)p.k / best;
     return rc;
 }
 
@@ -112,13 +125,14 @@ zt_err zt_measure_gemm(const struct zt_backend *be, struct zt_device *dev, zt_dt
                        bool tf32, double seconds, double *flops_per_s,
                        struct zt_fault *fault)
 {
-    size_t bytes = zt_measure_bytes(dtype, MEASURE_N);
+    const struct zt_product square = {MEASURE_N, MEASURE_N, MEASURE_N};
+    size_t bytes = zt_measure_bytes(dtype, square);
     void *memory;
     zt_err rc = be->alloc(dev, bytes, &memory, fault);
 
     if (rc != ZT_OK)
         return rc;
-    rc = zt_measure_gemm_in(be, dev, dtype, tf32, seconds, memory, MEASURE_N, flops_per_s,
+    rc = zt_measure_gemm_in(be, dev, dtype, tf32, seconds, memory, square, flops_per_s,
                             fault);
     be->free(dev, memory, bytes);
     return rc;

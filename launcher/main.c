@@ -154,11 +154,12 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     case ZT_LAUNCH_TARGET_HELP:
         return hand_over(p, NULL, fault);
     case ZT_LAUNCH_DRY_RUN:
-        if (zt_job_plan_print(p, stdout, fault))
+        if (zt_job_plan_print(p, l->json, stdout, fault))
             return zt_err_exit_code(fault->code);
         if (!p->is_plugin)
             return 0;
-        putchar('\n');
+        if (!l->json)
+            putchar('\n');
         return hand_over(p, given_behind_target(l, "--dry_run") ? NULL : "--dry_run",
                          fault);
     default:

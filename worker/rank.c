@@ -1,5 +1,6 @@
 #include "worker/rank.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
 {
     zt_err rc = ZT_OK;
 
+    zt_engine_print_summary(e);
     if (run->do_train)
         rc = zt_engine_train(e, fault);
     if (!rc && run->do_eval)
@@ -76,12 +78,21 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
 static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
                        struct zt_fault *fault)
 {
+    const char *format = getenv("ZLAUNCH_LOG_FORMAT");
     char table[2048];
 
     if (run->rank)
         return ZT_OK;
     if (run->check_config)
         return zt_run_print_config(run, stdout, fault);
+    if (format && !strcmp(format, "json")) {
+        json_t *plan = zt_memory_plan_json(&e->plan, run, e->model);
+
+        json_dumpf(plan, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(plan);
+        return zt_engine_check_plan(e, fault);
+    }
     zt_memory_plan_print(&e->plan, run, e->model, table, sizeof(table));
     printf("%s\n", table);
     if (!run->do_train && !run->do_eval && !run->generate_tokens)

@@ -30,14 +30,13 @@ static bool tokens_per_s(const struct zt_step_stats *s, struct zt_metric_value *
     return true;
 }
 
-double zt_step_gemm_share(const struct zt_step_stats *s)
-{
-    return s->gemm_peak > 0 ? s->flops / s->seconds / s->gemm_peak : -1;
-}
-
+/* Nothing is faster than its peak: a larger share says that the baseline was taken while
+ * something else ran. */
 static bool gemm_share(const struct zt_step_stats *s, struct zt_metric_value *v)
 {
-    v->real = zt_step_gemm_share(s);
+    double share = s->gemm_peak > 0 ? s->flops / s->seconds / s->gemm_peak : -1;
+
+    v->real = share > 1 ? 1 : share;
     return v->real >= 0;
 }
 
@@ -52,7 +51,7 @@ static bool eta_s(const struct zt_step_stats *s, struct zt_metric_value *v)
     double left = (double)(s->total_steps - s->step);
 
     v->real = s->steps_per_s > 0 ? left / s->steps_per_s : 0;
-    return true;
+    return s->steps_per_s > 0;
 }
 
 static bool fingerprint(const struct zt_step_stats *s, struct zt_metric_value *v)
@@ -98,14 +97,16 @@ const struct zt_metric zt_step_metrics[] = {
      .help = "learning rate of the step",
      .measure = lr,
      .column = 4,
-     .format = "  lr %.3g"},
+     .format = "  lr %.3g",
+     .rank = 6},
     {.name = "grad_norm",
      .type = ZT_METRIC_REAL,
      .unit = "",
      .help = "2-norm of the gradient, before clipping",
      .measure = grad_norm,
      .column = 5,
-     .format = "  grad %.3g"},
+     .format = "  grad %.3g",
+     .rank = 7},
     {.name = "tokens_per_s",
      .type = ZT_METRIC_REAL,
      .unit = "tokens/s",
@@ -113,7 +114,8 @@ const struct zt_metric zt_step_metrics[] = {
      .measure = tokens_per_s,
      .column = 6,
      .format = "  %s tok/s",
-     .human = zt_human_count},
+     .human = zt_human_count,
+     .rank = 1},
     {.name = "samples",
      .type = ZT_METRIC_INT,
      .unit = "",
@@ -126,7 +128,8 @@ const struct zt_metric zt_step_metrics[] = {
      .measure = skipped,
      .column = 10,
      .format = "  skipped %lld",
-     .shown = ZT_SHOWN_POSITIVE},
+     .shown = ZT_SHOWN_POSITIVE,
+     .rank = 3},
     {.name = "peak_device_bytes",
      .type = ZT_METRIC_INT,
      .unit = "bytes",
@@ -135,17 +138,20 @@ const struct zt_metric zt_step_metrics[] = {
      .column = 8,
      .format = "  mem %s",
      .human = zt_human_bytes,
-     .shown = ZT_SHOWN_POSITIVE},
+     .shown = ZT_SHOWN_POSITIVE,
+     .rank = 4},
     {.name = "gemm_share",
      .type = ZT_METRIC_REAL,
      .unit = "",
      .help =
-         "rate of matrix products over that of the GEMM baseline, once it was measured",
+         "rate of matrix products, of the best that products of the run's sizes reach on "
+         "all ranks at once; once it was measured, never above 1",
      .measure = gemm_share,
      .column = 7,
      .format = "  %s of GEMM peak",
      .human = percent,
-     .shown = ZT_SHOWN_NOT_NEGATIVE},
+     .shown = ZT_SHOWN_NOT_NEGATIVE,
+     .rank = 5},
     {.name = "loss_scale",
      .type = ZT_METRIC_REAL,
      .unit = "",
@@ -153,23 +159,26 @@ const struct zt_metric zt_step_metrics[] = {
      .measure = loss_scale,
      .column = 9,
      .format = "  scale %g",
-     .shown = ZT_SHOWN_POSITIVE},
+     .shown = ZT_SHOWN_POSITIVE,
+     .rank = 8},
     {.name = "eta_s",
      .type = ZT_METRIC_REAL,
      .unit = "s",
-     .help = "time that the rest of the run will take; 0 while it is not known",
+     .help = "time that the rest of the run will take; not known at the first step",
      .measure = eta_s,
      .column = 12,
      .format = "  eta %s",
      .human = zt_human_seconds,
-     .shown = ZT_SHOWN_NOT_NEGATIVE},
+     .shown = ZT_SHOWN_NOT_NEGATIVE,
+     .rank = 2},
     {.name = "fingerprint",
      .type = ZT_METRIC_TEXT,
      .unit = "",
      .help = "hash of the weights, 16 hex digits, every fingerprint_steps",
      .measure = fingerprint,
      .column = 11,
-     .format = "  fingerprint %s"},
+     .format = "  fingerprint %s",
+     .rank = 9},
     {.name = NULL},
 };
 
@@ -230,16 +239,29 @@ static void print_field(const struct zt_metric *m, const json_t *event, char *ou
         snprintf(out, cap, m->format, real);
 }
 
-void zt_metrics_line(const json_t *event, char *line, size_t cap)
+/* The columns of at most this rank. */
+static size_t print_columns(const json_t *event, int rank, char *line, size_t cap)
 {
     const struct zt_metric *m = NULL;
     size_t at = 0;
 
     *line = 0;
     while (at + 1 < cap && (m = next_column(m ? m->column : 0))) {
+        if (m->rank > rank)
+            continue;
         print_field(m, event, line + at, cap - at);
         at += strlen(line + at);
     }
+    return at;
+}
+
+void zt_metrics_line(const json_t *event, int columns, char *line, size_t cap)
+{
+    int rank = ZT_MAX_METRICS;
+    size_t n = print_columns(event, rank, line, cap);
+
+    while (columns > 0 && n > (size_t)columns && rank-- > 0)
+        n = print_columns(event, rank, line, cap);
 }
 
 /* ---- docs ---- */

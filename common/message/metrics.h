@@ -71,6 +71,7 @@ struct zt_metric {
     const char
         *format; /* of a long long, a double or a string, with what stands before it */
     const char *(*human)(char out[ZT_HUMAN], double value); /* then `format` has a %s */
+    int rank; /* on a narrow terminal the largest goes first; 0: it stays */
 };
 
 /* The last row has no name. */
@@ -81,14 +82,11 @@ extern const struct zt_metric zt_step_metrics[];
 int zt_step_metrics_measure(const struct zt_step_stats *s,
                             struct zt_metric_value values[ZT_MAX_METRICS]);
 
-/* The progress line of an event "step"; cut at `cap` bytes. Fields that are missing are
- * left out. */
-void zt_metrics_line(const json_t *event, char *line, size_t cap);
+/* The progress line of an event "step": what fits in `columns`, the most telling first
+ * (0: all), and in `cap` bytes. Fields that are missing are left out. */
+void zt_metrics_line(const json_t *event, int columns, char *line, size_t cap);
 
 /* The table for docs/METRICS.md. */
 void zt_metrics_print_markdown(FILE *out);
-
-/* The rate of matrix products as a share of the baseline's; -1: not known. */
-double zt_step_gemm_share(const struct zt_step_stats *s);
 
 #endif

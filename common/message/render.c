@@ -38,6 +38,7 @@ struct zt_render {
     int live_columns;    /* columns it covers on the terminal now; 0: not drawn */
     bool live_dirty;
     double drawn_at;
+    int64_t step; /* of the live line */
     struct zt_buf scratch;
 };
 
@@ -394,22 +395,38 @@ static void add(char *line, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Steps whose line stays above the live one: each tenth of the run. */
+static bool is_milestone(const json_t *ev, int64_t *before)
+{
+    int64_t step = zt_json_get_int(ev, "step", 0);
+    int64_t tenth = zt_json_get_int(ev, "total_steps", 0) / 10;
+    bool is = step >= zt_json_get_int(ev, "total_steps", INT64_MAX) ||
+              (tenth > 0 && step / tenth > *before / tenth);
+
+    *before = step;
+    return is;
+}
+
 static void step_event(struct zt_render *r, int rank, const json_t *ev)
 {
     char line[LIVE_MAX];
 
     if (r->cfg.level < ZT_LOG_INFO)
         return;
-    zt_metrics_line(ev, line, sizeof(line));
+    zt_metrics_line(ev, 0, line, sizeof(line));
     if (!r->cfg.live) {
         put_tagged(r, r->cfg.tag && rank > 0 ? rank : -1, r->cfg.err_fd, line,
                    strlen(line));
         return;
     }
     tell_listener(r, r->cfg.err_fd, "", line, strlen(line));
+    zt_metrics_line(ev, zt_env_columns(r->cfg.err_fd) - 1, line, sizeof(line));
     memcpy(r->live, line, sizeof(line));
     r->live_dirty = true;
-    zt_render_tick(r);
+    if (is_milestone(ev, &r->step))
+        live_finish(r);
+    else
+        zt_render_tick(r);
 }
 
 static void eval_event(struct zt_render *r, int rank, const json_t *ev)
@@ -418,8 +435,6 @@ static void eval_event(struct zt_render *r, int rank, const json_t *ev)
     double bpb = zt_json_get_real(ev, "bits_per_byte", -1);
     char line[LIVE_MAX] = "";
 
-    if (r->cfg.level < ZT_LOG_INFO)
-        return;
     add(line, "eval at step %lld  loss %.4f", (long long)zt_json_get_int(ev, "step", 0),
         zt_json_get_real(ev, "loss", NAN));
     if (perplexity >= 0)
@@ -427,7 +442,7 @@ static void eval_event(struct zt_render *r, int rank, const json_t *ev)
     if (bpb >= 0)
         add(line, "  %.4f bits/byte", bpb);
     add(line, "  over %lld tokens", (long long)zt_json_get_int(ev, "tokens", 0));
-    put_tagged(r, r->cfg.tag && rank > 0 ? rank : -1, r->cfg.err_fd, line, strlen(line));
+    put_tagged(r, r->cfg.tag && rank > 0 ? rank : -1, r->cfg.out_fd, line, strlen(line));
 }
 
 static void text_event(struct zt_render *r, int rank, const char *kind, const json_t *ev)

@@ -1,7 +1,7 @@
 /*
  * render.h -- the output of a run, as text for a person or as JSON lines for a program.
  *
- * Text: results (samples, output of ranks on stdout) go to stdout, messages and progress
+ * Text: results (evaluations, samples, output of ranks on stdout) go to stdout, messages and progress
  * to stderr; with several ranks each line is tagged "[rank 1] ". On a terminal, steps
  * are one live line, redrawn at most ten times a second, taken away before any other line
  * and put back after it; elsewhere each step is a plain line.

@@ -364,16 +364,18 @@ static void print_json(const json_t *o)
 static void print_step(const json_t *o)
 {
     const json_t *step = json_object_get(o, "last_step");
-    char ago[ZT_HUMAN], speed[ZT_HUMAN], eta[ZT_HUMAN];
+    char ago[ZT_HUMAN], speed[ZT_HUMAN], eta[ZT_HUMAN] = "unknown";
+    double left = zt_json_get_real(step, "eta_s", -1);
 
     if (!json_is_object(step))
         return;
+    if (left >= 0)
+        zt_human_seconds(eta, left);
     printf("step      %lld/%lld  loss %.4f  %s tok/s  eta %s  (%s ago)\n",
            (long long)zt_json_get_int(step, "step", 0),
            (long long)zt_json_get_int(step, "total_steps", 0),
            zt_json_get_real(step, "loss", 0),
-           zt_human_count(speed, zt_json_get_real(step, "tokens_per_s", 0)),
-           zt_human_seconds(eta, zt_json_get_real(step, "eta_s", -1)),
+           zt_human_count(speed, zt_json_get_real(step, "tokens_per_s", 0)), eta,
            zt_human_seconds(ago, zt_json_get_real(o, "last_step_s", 0)));
 }
 

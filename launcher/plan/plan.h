@@ -112,7 +112,7 @@ const char *zt_job_plan_node_name(const struct zt_job_plan_node *n,
                                   char out[ZT_NODE_NAME]);
 
 /* Nodes, ranks, cores and commands, for a person. ZT_E_USAGE: a bad core list. */
-zt_err zt_job_plan_print(const struct zt_job_plan *plan, FILE *out,
+zt_err zt_job_plan_print(const struct zt_job_plan *plan, bool json, FILE *out,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

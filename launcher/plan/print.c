@@ -1,7 +1,8 @@
-/* --dry_run: the plan as a table for a person. */
+/* --dry_run: the plan as a table for a person, or as JSON. */
 #include "launcher/plan/plan.h"
 
 #include "common/cores/cores.h"
+#include "common/json/line.h"
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/start/start.h"
 
@@ -113,13 +114,84 @@ static void print_nodes(FILE *out, const struct zt_job_plan *p, struct zt_group 
     print_words(out, "command:", p->argv);
 }
 
-static zt_err print_mpirun(FILE *out, const struct zt_job_plan *p, struct zt_fault *fault)
+/* ---- as JSON ---- */
+
+static json_t *words_json(char *const *words)
+{
+    json_t *list = json_array();
+
+    for (; *words; words++)
+        json_array_append_new(list, zt_json_text(*words, strlen(*words)));
+    return list;
+}
+
+/* One line; takes the object. */
+static zt_err dump(FILE *out, json_t *o, struct zt_fault *fault)
+{
+    bool ok = json_dumpf(o, out, JSON_COMPACT) == 0 && fputc('\n', out) != EOF;
+
+    json_decref(o);
+    return ok ? ZT_OK : zt_fault_set(fault, ZT_E_SYSTEM, "the plan could not be written");
+}
+
+static json_t *node_json(const struct zt_job_plan *p, const struct zt_group *g, int node,
+                         const struct zt_cores *cores)
+{
+    const struct zt_job_plan_node *n = &p->nodes[node];
+    json_t *o = json_object(), *ranks = json_array();
+    char list[256];
+
+    for (int i = 0; i < n->num_slots; i++) {
+        int rank = g->first_rank[node] + i;
+        json_t *r = json_pack("{si si}", "rank", rank, "slot", n->slots[i]);
+        struct zt_core_share share;
+
+        if (n->starter == &zt_starter_local) {
+            zt_cores_share(cores, p->same_host ? rank : i,
+                           p->same_host ? g->world : n->num_slots, &share);
+            zt_cores_text(&share.mask, list, sizeof(list));
+            json_object_set_new(r, "threads", json_integer(share.threads));
+            json_object_set_new(r, "cores", json_string(list));
+        }
+        json_array_append_new(ranks, r);
+    }
+    json_object_set_new(o, "host", zt_json_text(n->host, strlen(n->host)));
+    json_object_set_new(o, "started_by",
+                        json_string(n->starter ? n->starter->name : "hand"));
+    json_object_set_new(o, "ranks", ranks);
+    return o;
+}
+
+static zt_err print_json(FILE *out, const struct zt_job_plan *p, const struct zt_group *g,
+                         const struct zt_cores *cores, struct zt_fault *fault)
+{
+    json_t *o = json_pack("{ss si ss si}", "event", "plan", "world", p->world,
+                          "master_addr", p->master_addr, "master_port", g->master_port);
+    json_t *nodes = json_array();
+
+    for (int i = 0; i < p->num_nodes; i++)
+        json_array_append_new(nodes, node_json(p, g, i, cores));
+    json_object_set_new(o, "nodes", nodes);
+    json_object_set_new(o, "command", words_json(p->argv));
+    return dump(out, o, fault);
+}
+
+static zt_err print_mpirun(FILE *out, const struct zt_job_plan *p, bool json,
+                           struct zt_fault *fault)
 {
     struct zt_mpirun m;
     zt_err rc = zt_mpirun_init(&m, p, fault);
 
     if (rc)
         return rc;
+    if (json) {
+        json_t *o = json_pack("{ss si ss}", "event", "plan", "world", p->world,
+                              "started_by", p->mpirun);
+
+        json_object_set_new(o, "command", words_json(m.argv));
+        zt_mpirun_release(&m);
+        return dump(out, o, fault);
+    }
     fprintf(out, "%d rank%s on %d node%s, started by: %s\n", p->world, plural(p->world),
             p->num_nodes, plural(p->num_nodes), p->mpirun);
     print_words(out, "command:", m.argv);
@@ -127,21 +199,25 @@ static zt_err print_mpirun(FILE *out, const struct zt_job_plan *p, struct zt_fau
     return ZT_OK;
 }
 
-zt_err zt_job_plan_print(const struct zt_job_plan *p, FILE *out, struct zt_fault *fault)
+zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
+                         struct zt_fault *fault)
 {
     struct zt_group g = {0};
     struct zt_cores cores;
     zt_err rc;
 
     if (p->mpirun)
-        return print_mpirun(out, p, fault);
+        return print_mpirun(out, p, json, fault);
     rc = zt_cores_init(&cores, p->core_list, fault);
     if (rc)
         return rc;
     rc = zt_group_init(&g, p, fault);
     if (!rc) {
         zt_group_arrange(&g, p, NULL);
-        print_nodes(out, p, &g, &cores);
+        if (json)
+            rc = print_json(out, p, &g, &cores, fault);
+        else
+            print_nodes(out, p, &g, &cores);
     }
     zt_group_release(&g);
     zt_cores_release(&cores);

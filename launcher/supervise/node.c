@@ -170,10 +170,13 @@ static void on_relay(struct zt_sup_node *node, const struct zt_frame *f)
     o = zt_json_object(f->body + 4, f->body_bytes - 4);
     note = note_of(node, zt_get_u32(f->body));
     if (o && note && !zt_sup_ctl_event(s, note->rank, o)) {
-        if (strcmp(zt_json_get_text(o, "event", ""), "fail") == 0 && !note->fail)
+        bool fail = strcmp(zt_json_get_text(o, "event", ""), "fail") == 0;
+
+        if (fail && !note->fail)
             note->fail = json_incref(o);
         s->progress_s = zt_now();
-        zt_render_event(s->render, note->rank, o);
+        if (fail || !s->plan->log_dir) /* else it is in the rank's log file */
+            zt_render_event(s->render, note->rank, o);
     }
     json_decref(o);
 }

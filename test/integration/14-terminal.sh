@@ -32,6 +32,10 @@ check "the live line is redrawn in place" test "$redraws" -ge 2
 check "not at every step: at most ten times a second" test "$redraws" -lt 36
 check "the last step stays on the screen" sh -c "tr '\r' '\n' <'$tmp/out' | grep -q '^step 40/40'"
 check "it never exceeds the terminal's width" sh -c "! tr '\r' '\n' <'$tmp/out' | grep '^step ' | grep -qE '.{61}'"
+check "a narrow terminal gets whole columns, how long it takes among them" \
+    sh -c "tr '\r' '\n' <'$tmp/out' | sed 's/ *\$//' | grep -qx 'step 40/40  loss 2.5000  12.3k tok/s  mem 1.0 MiB  eta 5s'"
+stays() { sed 's/\r*$//; s/.*\r//; s/ *$//' "$tmp/out" | grep -oE '^(step [0-9]+/40|to be or not)' | tr '\n' ' '; }
+check "each tenth of the run leaves a line, and the sample is the last" test "$(stays)" = "$(printf 'step %d/40 ' $(seq 4 4 40))to be or not "
 check "other lines stand alone" sh -c "tr '\r' '\n' <'$tmp/out' | sed 's/\x1b\[[0-9;]*m//g' | grep -qx '\[rank 0\] a line at 20'"
 check "a result is shown whole" sh -c "tr '\r' '\n' <'$tmp/out' | grep -qx 'to be or not'"
 

@@ -5,6 +5,8 @@ corpus >/dev/null
 train 2 "$tmp/log" --max_steps 60 --n_embd 64 --per_device_train_batch_size 8 --learning_rate 1e-2 --do_eval \
     --output_dir "$tmp/a/new/out" --prompt "The " --generate_tokens 40
 check "exit code 0" test $? -eq 0
+check "it says what it will do" \
+    grep -qE '"event":"note".*"text":"gpt2: .*k parameters, f32, 2 ranks on cpu, ZeRO stage 0; 60 steps of 16 rows of 32 tokens, .* epochs of .*k tokens; weights go to ' "$tmp/log"
 check "60 steps were reported" test "$(field loss "$tmp/log" | wc -l)" -eq 60
 check "the first loss is that of an untrained model" \
     awk -v l="$(field loss "$tmp/log" | head -1)" 'BEGIN { exit !(l > 5.3 && l < 5.8) }'
@@ -27,5 +29,11 @@ check "weights load again" test $? -eq 0
 check "a line of the rank's log is an event of its own" grep -q '^{"ts":"[^"]*","event":"log","level":"info","rank":0,.*"module":"comm"' "$tmp/again"
 check "and evaluate to the same loss" awk -v a="$(eval_loss "$tmp/log")" -v b="$(eval_loss "$tmp/again")" \
     'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d < 1e-4 * a) }'
+# with a log file a rank is nothing to the screen
+"$bin/zlaunch" --num_gpus 2 --enable_each_rank_log "$tmp/logs" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 \
+    --block_size 16 --train_file "$tmp/corpus.txt" --do_train --do_eval --max_steps 3 --logging_steps 1 >"$tmp/screen" 2>&1
+check "logs of ranks: nothing on the screen" test "$? $(wc -c <"$tmp/screen")" = "0 0"
+check "... and steps and evaluations in the file" \
+    test "$(cat "$tmp"/logs/*_rank0.log | grep -cE '^(step [123]/3  loss|eval at step 3  loss|gpt2: )')" -eq 5
 [ "$failures" -eq 0 ] || cat "$tmp/log.err" "$tmp/again.err"
 finish

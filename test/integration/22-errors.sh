@@ -85,6 +85,13 @@ plans() { # plans TEXT ARGS...: the dry run of gpt2 says TEXT
 }
 check "a dry run with data plans the training" plans "optimizer state" --train_file "$tmp/corpus.txt"
 check "... and without says that it counts the weights alone" plans "with a --train_file" --vocab_size 256
+planned() { # the plan and the memory, one object a line and nothing else
+    "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" >"$tmp/o" 2>/dev/null &&
+        grep -q '^{"event":"plan","world":2,.*"ranks":\[{"rank":0,"slot":0,.*"command":\[.*\]}$' "$tmp/o" &&
+        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+\}$' "$tmp/o" &&
+        ! grep -qv '^{.*}$' "$tmp/o"
+}
+check "a dry run in JSON is JSON" planned
 check "a run with data trains" "$bin/zlaunch" "$g" "${t[@]:0:8}" --max_steps 1 --train_file "$tmp/corpus.txt"
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere

@@ -330,6 +330,11 @@ double zt_step_take_flops(struct zt_step *s)
     return flops;
 }
 
+struct zt_product zt_step_largest_product(const struct zt_step *s)
+{
+    return s->largest;
+}
+
 /* ---- results ---- */
 
 const zt_tensor *zt_step_find_result(const struct zt_step *s, const char *name)

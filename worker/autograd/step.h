@@ -108,6 +108,8 @@ void zt_step_cache_close(struct zt_step *s);
  * call, forward and backward; what recomputation repeats is not counted again.
  */
 double zt_step_take_flops(struct zt_step *s);
+/* The largest matrix product of the passes so far; zeros: there was none. */
+struct zt_product zt_step_largest_product(const struct zt_step *s);
 
 /*
  * For tests of single ops: a step outside any model. `requires_grad` leaves are made with

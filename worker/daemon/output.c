@@ -1,6 +1,8 @@
 #include "worker/daemon/node.h"
 
 #include "common/log.h"
+#include "common/json/line.h"
+#include "common/message/render.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -112,6 +114,23 @@ static void take_log(struct zt_local_rank *r, const struct zt_frame *f)
         relay(r, ZT_FRAME_LOGGED, f);
 }
 
+/* An event is read by zlaunch in any case; a rank with a log file has its line there. */
+static void log_event(struct zt_local_rank *r, const struct zt_frame *f)
+{
+    struct zt_render_config cfg = {
+        .level = ZT_LOG_INFO, .who = "zworker", .out_fd = r->log_fd, .err_fd = r->log_fd};
+    struct zt_render *render = NULL;
+    json_t *event;
+
+    if (r->log_fd < 0)
+        return;
+    event = zt_json_object((const char *)f->body, f->body_bytes);
+    if (event && zt_render_open(&cfg, &render, NULL) == ZT_OK)
+        zt_render_event(render, r->rank, event);
+    zt_render_close(render);
+    json_decref(event);
+}
+
 /* Pass on what the rank has sent. False: it is malformed, and the rank is not heard any
  * more. */
 static bool take_frames(struct zt_source *s)
@@ -126,6 +145,7 @@ static bool take_frames(struct zt_source *s)
 
         if (f.type == ZT_FRAME_EVENT && fits) {
             relay(r, ZT_FRAME_RELAY, &f);
+            log_event(r, &f);
         } else if (f.type == ZT_FRAME_LOG && fits) {
             take_log(r, &f);
         } else {

@@ -64,10 +64,9 @@ struct zt_engine {
     int64_t total_steps;
 
     int64_t steps_taken, skipped,
-        samples;           /* optimizer steps not skipped; skipped; rows seen */
-    double gemm_peak;      /* FLOP/s, measured once; 0: not yet */
-    bool no_gemm_baseline; /* it cannot be measured */
-    double rate;           /* steps a second so far; 0: not known */
+        samples;      /* optimizer steps not skipped; skipped; rows seen */
+    double gemm_peak; /* FLOP/s, the best that was measured; 0: not yet */
+    double rate;      /* steps a second so far; 0: not known */
 };
 
 /*
@@ -107,6 +106,8 @@ bool zt_engine_has_byte_vocab(const struct zt_engine *e);
  * for the ids of another tokenizer. ZT_E_FORMAT, ZT_E_USAGE. */
 zt_err zt_engine_check_vocab(const struct zt_engine *e,
                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* Rank 0 says what the run is about to do. */
+void zt_engine_print_summary(const struct zt_engine *e);
 /* Rank 0 logs what tokens are. */
 void zt_engine_remark_on_vocab(const struct zt_engine *e);
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */

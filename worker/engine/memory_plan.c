@@ -1,5 +1,6 @@
 #include "worker/engine/memory_plan.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -422,20 +423,6 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
                  run->local_world, available);
 }
 
-/* ---- what does not fit ---- */
-
-/* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
-static size_t mapped(const struct zt_memory_plan *plan)
-{
-    return plan->total + plan->state.peers;
-}
-
-bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
-{
-    return plan->total <= plan->available / (size_t)plan->sharers &&
-           plan->host <= plan->host_available && mapped(plan) <= plan->addresses;
-}
-
 /* The state by kind, wherever it is. */
 static struct zt_state_bytes in_all_places(const struct zt_zero_bytes *state)
 {
@@ -450,6 +437,47 @@ static struct zt_state_bytes in_all_places(const struct zt_zero_bytes *state)
         sum.moments += s->moments;
     }
     return sum;
+}
+
+static void set_bytes(json_t *o, const char *key, size_t bytes)
+{
+    if (bytes && bytes != SIZE_MAX)
+        json_object_set_new(o, key, json_integer((json_int_t)bytes));
+}
+
+json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_run *run,
+                            const struct zt_model *model)
+{
+    const struct zt_state_bytes s = in_all_places(&plan->state);
+    json_t *o =
+        json_pack("{ss sb sI ss si si sI}", "event", "memory_plan", "training",
+                  (int)run->do_train, "parameters", (json_int_t)model->numel, "dtype",
+                  zt_dtype_name(run->compute_dtype), "stage", run->zero.stage, "world",
+                  run->world, "micro_batch", (json_int_t)run->micro_batch_size);
+
+    set_bytes(o, "weights_bytes", s.weights);
+    set_bytes(o, "master_bytes", s.master);
+    set_bytes(o, "gradients_bytes", s.grads);
+    set_bytes(o, "optimizer_bytes", s.moments);
+    set_bytes(o, "activations_bytes", plan->activations);
+    set_bytes(o, "total_bytes", plan->total);
+    set_bytes(o, "host_bytes", plan->host);
+    set_bytes(o, "available_bytes", plan->available);
+    return o;
+}
+
+/* ---- what does not fit ---- */
+
+/* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
+static size_t mapped(const struct zt_memory_plan *plan)
+{
+    return plan->total + plan->state.peers;
+}
+
+bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
+{
+    return plan->total <= plan->available / (size_t)plan->sharers &&
+           plan->host <= plan->host_available && mapped(plan) <= plan->addresses;
 }
 
 /* What there is less of than the plan needs. */

@@ -7,6 +7,8 @@
 #ifndef WORKER_ENGINE_MEMORY_PLAN_H
 #define WORKER_ENGINE_MEMORY_PLAN_H
 
+#include <jansson.h>
+
 #include "worker/config/run.h"
 #include "worker/zero/zero.h"
 
@@ -60,6 +62,11 @@ bool zt_memory_plan_fits(const struct zt_memory_plan *plan);
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same numbers as one object, in bytes: {"event": "memory_plan", ...}. NULL: no
+ * memory. */
+json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_run *run,
+                            const struct zt_model *model);
 
 /* The table as text, for --dry_run and the refusal. */
 void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run *run,

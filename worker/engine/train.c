@@ -273,19 +273,28 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
     }
     if (!rc && zt_comm_rank(e->comm) == 0)
         zt_monitor_step(&stats);
-    if (zt_step_gemm_share(&stats) > 1)
-        e->gemm_peak = 0;
     *w = (struct window){.start = zt_now()};
     return rc;
 }
 
 /*
- * The GEMM baseline of the progress line. It is measured once the run has shown that it
- * is long enough to be worth a tenth of a second, and again when the run turns out to be
- * faster: then something else kept the processor busy while it was measured.
+ * The GEMM baseline of the progress line: the best rate of products like the run's
+ * largest, and of large square ones, on all ranks at once with the threads of the run. It
+ * is measured at fixed steps, so that all ranks do it together: once the run has shown
+ * that it is long enough to be worth a tenth of a second, and twice more when clocks and
+ * neighbours have settled. The best counts.
  */
 #define MEASURE_AT_STEP 20
 #define LARGEST_PRODUCT ((int64_t)8192)
+
+static bool measures_at(const struct zt_engine *e, int64_t step)
+{
+    int64_t at = MEASURE_AT_STEP;
+
+    while (at < step && at < 100 * MEASURE_AT_STEP)
+        at *= 10;
+    return at == step && e->total_steps >= step + MEASURE_AT_STEP;
+}
 
 /* Of what most products of the run are. */
 static zt_dtype product_type(const struct zt_run *run)
@@ -293,36 +302,54 @@ static zt_dtype product_type(const struct zt_run *run)
     return run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
 }
 
-/* A GPU has no memory but what was planned; between two steps the pool is free. A pool
- * that is too small leaves the run without a baseline. */
-static zt_err measure_in_pool(struct zt_engine *e, struct zt_fault *fault)
+/* Memory is what was planned; between two steps the pool is free. A product that it has
+ * no room for is taken with fewer rows. */
+static zt_err measure_in_pool(struct zt_engine *e, struct zt_product p,
+                              struct zt_fault *fault)
 {
     zt_dtype dtype = product_type(e->run);
-    int64_t n = 2 * LARGEST_PRODUCT;
     void *memory = NULL;
+    double rate = 0;
     zt_err rc = ZT_E_NOMEM;
 
-    while (rc == ZT_E_NOMEM && n > LARGEST_PRODUCT / 4) {
-        n /= 2;
-        rc = zt_pool_alloc(e->pool, zt_measure_bytes(dtype, n), &memory, NULL);
+    for (p.m *= 2; rc == ZT_E_NOMEM && p.m > 64;) {
+        p.m /= 2;
+        rc = zt_pool_alloc(e->pool, zt_measure_bytes(dtype, p), &memory, NULL);
     }
-    e->no_gemm_baseline = rc != ZT_OK;
     if (rc)
         return ZT_OK;
-    rc = zt_measure_gemm_in(e->backend, e->device, dtype, e->run->tf32, 0.1, memory, n,
-                            &e->gemm_peak, fault);
+    rc = zt_measure_gemm_in(e->backend, e->device, dtype, e->run->tf32, 0.05, memory, p,
+                            &rate, fault);
     zt_pool_free(e->pool, memory);
+    e->gemm_peak = rate > e->gemm_peak ? rate : e->gemm_peak;
+    return rc;
+}
+
+/* The processor has a little memory to spare for it. */
+static zt_err measure_square(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_product square = {LARGEST_PRODUCT, LARGEST_PRODUCT, LARGEST_PRODUCT};
+    double rate = 0;
+    zt_err rc;
+
+    if (!e->backend->unified)
+        return measure_in_pool(e, square, fault);
+    rc = zt_measure_gemm(e->backend, e->device, product_type(e->run), e->run->tf32, 0.05,
+                         &rate, fault);
+    e->gemm_peak = rate > e->gemm_peak ? rate : e->gemm_peak;
     return rc;
 }
 
 static zt_err measure_peak(struct zt_engine *e, struct window *w, struct zt_fault *fault)
 {
+    struct zt_product largest = zt_step_largest_product(e->step);
     double before = zt_now();
-    zt_err rc = e->backend->unified
-                    ? zt_measure_gemm(e->backend, e->device, product_type(e->run),
-                                      e->run->tf32, 0.1, &e->gemm_peak, fault)
-                    : measure_in_pool(e, fault);
+    zt_err rc = zt_barrier(e->comm, fault);
 
+    if (!rc && largest.m && !e->run->fp8) /* fp8 does not come in every size */
+        rc = measure_in_pool(e, largest, fault);
+    if (!rc)
+        rc = measure_square(e, fault);
     w->start += zt_now() - before;
     return rc;
 }
@@ -388,9 +415,12 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             w.start += zt_now() - before;
             first += zt_now() - before;
         }
-        if (!rc && step >= MEASURE_AT_STEP && e->gemm_peak <= 0 && !e->no_gemm_baseline &&
-            e->total_steps > 2 * MEASURE_AT_STEP)
+        if (!rc && measures_at(e, step)) {
+            double before = zt_now();
+
             rc = measure_peak(e, &w, fault);
+            first += zt_now() - before;
+        }
         if (!rc && run->do_eval && run->eval_steps > 0 && step % run->eval_steps == 0 &&
             step < e->total_steps) {
             double before = zt_now();

@@ -73,7 +73,47 @@ static void test_what_a_step_does_not_have_is_left_out(void **state)
     assert_null(value_of(values, n, "gemm_share"));
     assert_null(value_of(values, n, "loss_scale"));
     assert_null(value_of(values, n, "fingerprint"));
-    assert_true(value_of(values, n, "eta_s")->real == 0); /* there, not known */
+    assert_null(value_of(values, n, "eta_s"));
+}
+
+static void test_nothing_is_faster_than_its_peak(void **state)
+{
+    struct zt_step_stats fast = all;
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n;
+
+    (void)state;
+    fast.gemm_peak = 1e9;
+    n = zt_step_metrics_measure(&fast, values);
+    assert_true(value_of(values, n, "gemm_share")->real == 1);
+}
+
+static void test_a_narrow_line_has_what_is_most_telling_whole(void **state)
+{
+    json_t *ev =
+        json_pack("{si si sf sf sf sf si sf sf}", "step", 123, "total_steps", 1000,
+                  "loss", 3.25, "lr", 3e-4, "grad_norm", 1.25, "tokens_per_s", 45123.0,
+                  "peak_device_bytes", 1 << 20, "gemm_share", 0.61, "eta_s", 125.0);
+    char line[256];
+
+    (void)state;
+    assert_non_null(ev);
+    zt_metrics_line(ev, 0, line, sizeof(line));
+    assert_string_equal(line, "step 123/1000  loss 3.2500  lr 0.0003  grad 1.25  45.1k "
+                              "tok/s  61% of GEMM peak  mem 1.0 MiB  eta 2m05s");
+    zt_metrics_line(ev, (int)strlen(line), line, sizeof(line));
+    assert_non_null(strstr(line, "grad"));
+    zt_metrics_line(ev, 79, line, sizeof(line));
+    assert_string_equal(line, "step 123/1000  loss 3.2500  45.1k tok/s  mem 1.0 MiB  eta "
+                              "2m05s");
+    zt_metrics_line(ev, 82, line, sizeof(line));
+    assert_string_equal(line, "step 123/1000  loss 3.2500  45.1k tok/s  61% of GEMM peak"
+                              "  mem 1.0 MiB  eta 2m05s");
+    zt_metrics_line(ev, 59, line, sizeof(line));
+    assert_string_equal(line, "step 123/1000  loss 3.2500  45.1k tok/s  eta 2m05s");
+    zt_metrics_line(ev, 10, line, sizeof(line));
+    assert_string_equal(line, "step 123/1000  loss 3.2500");
+    json_decref(ev);
 }
 
 static void test_a_line_is_cut_where_the_buffer_ends(void **state)
@@ -82,9 +122,9 @@ static void test_a_line_is_cut_where_the_buffer_ends(void **state)
     char line[64];
 
     (void)state;
-    zt_metrics_line(ev, line, sizeof(line));
+    zt_metrics_line(ev, 0, line, sizeof(line));
     assert_string_equal(line, "step 12/100  loss 3.2500");
-    zt_metrics_line(ev, line, 10);
+    zt_metrics_line(ev, 0, line, 10);
     assert_string_equal(line, "step 12/1");
     json_decref(ev);
 }
@@ -114,6 +154,8 @@ int main(void)
         cmocka_unit_test(test_rows_are_whole_and_columns_are_their_own),
         cmocka_unit_test(test_values_follow_from_what_was_measured),
         cmocka_unit_test(test_what_a_step_does_not_have_is_left_out),
+        cmocka_unit_test(test_nothing_is_faster_than_its_peak),
+        cmocka_unit_test(test_a_narrow_line_has_what_is_most_telling_whole),
         cmocka_unit_test(test_a_line_is_cut_where_the_buffer_ends),
         cmocka_unit_test(test_docs_are_up_to_date),
     };

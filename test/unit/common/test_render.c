@@ -130,6 +130,24 @@ static void any_bytes_become_valid_json(void **state)
     zt_buf_release(&b);
 }
 
+static void an_evaluation_is_a_result(void **state)
+{
+    json_t *ev = json_pack("{ss si sf sf si}", "event", "eval", "step", 12, "loss", 3.25,
+                           "perplexity", 25.79, "tokens", 100);
+    struct screen s;
+
+    (void)state;
+    assert_non_null(ev);
+    open_screen(&s, false, true);
+    zt_render_event(s.r, 0, ev);
+    assert_string_equal(
+        shown(&s, s.out),
+        "eval at step 12  loss 3.2500  perplexity 25.79  over 100 tokens\n");
+    assert_string_equal(shown(&s, s.err), "");
+    close_screen(&s);
+    json_decref(ev);
+}
+
 static void a_step_is_one_line_of_what_people_look_for(void **state)
 {
     json_t *ev =
@@ -242,6 +260,7 @@ int main(void)
         cmocka_unit_test(numbers_read_back_as_the_same_double),
         cmocka_unit_test(what_is_no_number_travels_as_a_string),
         cmocka_unit_test(any_bytes_become_valid_json),
+        cmocka_unit_test(an_evaluation_is_a_result),
         cmocka_unit_test(a_step_is_one_line_of_what_people_look_for),
         cmocka_unit_test(a_live_line_is_taken_away_before_another_line),
         cmocka_unit_test(json_log_lines_of_a_rank_pass_unchanged),

@@ -32,6 +32,16 @@ static struct zt_view transposed(struct zt_view v)
     return t;
 }
 
+static void note_largest(struct zt_step *s, const struct zt_gemm_args *a)
+{
+    int64_t n = a->c.shape[a->c.ndim - 1], k = a->a.shape[a->a.ndim - 1];
+    struct zt_product p = {zt_view_numel(&a->c) / n, n, k}, *most = &s->largest;
+
+    if ((double)p.m * (double)n * (double)k >
+        (double)most->m * (double)most->n * (double)most->k)
+        *most = p;
+}
+
 /* c = a b, or c += a b; counted, unless it only repeats what was counted before. */
 static bool product(struct zt_step *s, struct zt_gemm_args *a)
 {
@@ -42,6 +52,7 @@ static bool product(struct zt_step *s, struct zt_gemm_args *a)
     a->tf32 = s->cfg.tf32;
     if (!s->recomputing)
         s->flops += 2 * mnk;
+    note_largest(s, a);
     return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));
 }
 
