@@ -157,7 +157,7 @@ help:
 	@printf '%s\n' \
 	  'make              bin/zlaunch, bin/zworker, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
-	  'make docs         docs/CONFIG.md and docs/METRICS.md, from their tables' \
+	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
 	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
@@ -532,6 +532,7 @@ layers: $(B)/rooms.checked $(foreach l,$(LIBS),$(call archive,$(l)))
 docs: $(BIN)/zworker
 	$(Q)$(BIN)/zworker --print_man markdown > docs/CONFIG.md
 	$(Q)$(BIN)/zworker --print_man metrics > docs/METRICS.md
+	$(Q)$(BIN)/zworker --print_man names > docs/NAMES.md
 
 size:
 	@git ls-files '*.c' '*.h' '*.cu' '*.cpp' | xargs wc -l | sort -rn | head -40

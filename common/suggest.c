@@ -74,7 +74,7 @@ void zt_suggest_offer(struct zt_suggest *s, const char *name)
 const char *zt_suggest_best(const struct zt_suggest *s)
 {
     size_t n = strlen(s->word);
-    int most = n < 4 ? 1 : n < 8 ? 2 : (int)(n / 4) + 1;
+    int most = n < 4 ? 1 : n < 8 ? 2 : 3; /* slips of the finger; more is another word */
 
     return s->best && s->distance <= most ? s->best : NULL;
 }

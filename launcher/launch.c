@@ -19,7 +19,6 @@
 
 const struct zt_option zt_launch_options[] = {
 #define OPTION(kind_, name_, ...) {.name = #name_, OPTION_##kind_, __VA_ARGS__},
-#define REFUSED                   OPTION
 #include "launcher/options.def"
     {.name = NULL},
 };
@@ -28,7 +27,6 @@ const struct zt_option zt_launch_options[] = {
 static const struct zt_struct_member members[] = {
 #define OPTION(kind, name, ...)         ZT_MEMBER_OF(struct zt_launch, name),
 #define PLACED(kind, name, member, ...) ZT_MEMBER_OF(struct zt_launch, member),
-#define REFUSED(kind, name, ...)        {.type = ZT_MEMBER_NONE},
 #include "launcher/options.def"
 };
 
@@ -261,6 +259,7 @@ zt_err zt_launch_open(int argc, char **argv, struct zt_launch **out,
     zt_problems_init(&report, &l->arena);
     rc = zt_args_open(zt_launch_options, &l->args, fault);
     if (!rc) {
+        zt_args_know(l->args, &zt_launch_foreign_names);
         parse(l, argc, argv, &report);
         if (zt_args_misuse(l->args))
             zt_problems_add(&report, ZT_E_ARG, "internal error in the options: %s",

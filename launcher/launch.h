@@ -1,9 +1,8 @@
 /*
  * launch.h -- zlaunch's own command line, parsed: one struct, const from then on.
  *
- * The one table of options makes the parser, --help, the man page and the completions.
- * An option whose feature does not exist yet is in the table too, marked as refused: it
- * is an error that names it, never silence.
+ * The one table of options makes the parser, --help, the man page and the completions;
+ * another one has the names that other launchers have for them (foreign.def).
  * Ownership: zt_launch_open() allocates, zt_launch_close() frees; strings point into
  *            argv and the environment.
  */
@@ -80,8 +79,12 @@ struct zt_launch {
  * yet. */
 zt_err zt_launch_open(int argc, char **argv, struct zt_launch **out,
                       struct zt_fault *fault) ZT_MUST_CHECK;
-/* The table, for the pages that are made from it. */
+/* The tables, for the pages that are made from them: our options, names that others have
+ * for them, and the options that every target has. */
 extern const struct zt_option zt_launch_options[];
+extern const struct zt_foreign zt_launch_foreign[];
+extern const struct zt_option zt_target_options[];
+extern const struct zt_foreign_names zt_launch_foreign_names;
 
 void zt_launch_close(struct zt_launch *launch); /* NULL is fine */
 

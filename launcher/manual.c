@@ -52,16 +52,11 @@ static const struct {
 
 void zt_manual_help(FILE *out, bool all)
 {
-    struct zt_option shown[96];
-    size_t num = 0;
-
-    for (const struct zt_option *o = zt_launch_options; o->name; o++)
-        if ((all || !o->refused) && num + 1 < COUNT(shown))
-            shown[num++] = *o;
-    shown[num] = (struct zt_option){.name = NULL};
     fprintf(out, "usage: %s\n       zlaunch [options] -- PROGRAM [arguments]\n\n%s\n\n",
             USAGE, intro);
-    zt_options_print_help(out, NULL, shown);
+    zt_options_print_help(out, NULL, zt_launch_options);
+    if (all)
+        zt_foreign_print_help(out, zt_launch_foreign);
     fprintf(out,
             "\nEvery option is also read from ZLAUNCH_<NAME> in the environment; '-' and "
             "'_'\nare the same in a name. Options of the target: zlaunch TARGET.so "

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The pages; `all`: with the options that are known by name but refused. */
+/* The pages; `all`: with the names of other launchers. */
 void zt_manual_help(FILE *out, bool all);
 void zt_manual_man(FILE *out);
 void zt_manual_version(FILE *out, bool verbose);

@@ -113,6 +113,10 @@ int main(int argc, char **argv)
         zt_config_print_markdown(stdout); /* docs/CONFIG.md */
         return ferror(stdout) ? 73 : 0;
     }
+    if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "names") == 0) {
+        zt_run_print_names(stdout); /* docs/NAMES.md */
+        return ferror(stdout) ? 73 : 0;
+    }
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "metrics") == 0) {
         zt_metrics_print_markdown(stdout); /* docs/METRICS.md */
         return ferror(stdout) ? 73 : 0;

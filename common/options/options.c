@@ -1,4 +1,4 @@
-#include "common/options/options.h"
+#include "common/options/private.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -11,13 +11,6 @@
 #include <strings.h>
 
 #include "common/suggest.h"
-
-struct zt_args {
-    const struct zt_option *table;
-    struct zt_value *values; /* one a row of the table */
-    struct zt_args_misuse *misuse;
-    struct zt_text_arena arena;
-};
 
 /* The first question for an option that was wrong; readers of any thread may ask it. */
 struct zt_args_misuse {
@@ -88,42 +81,38 @@ void zt_format_double(double value, char out[ZT_DOUBLE_TEXT])
 
 /* ---- names ---- */
 
-static char fold_dash(char c)
+char zt_fold_dash(char c)
 {
     return c == '-' ? '_' : c;
 }
 
-/* Is text[0..n) this name? */
-static bool same_name(const char *name, const char *text, size_t n)
+bool zt_name_is_n(const char *name, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!name[i] || fold_dash(name[i]) != fold_dash(text[i]))
+        if (!name[i] || zt_fold_dash(name[i]) != zt_fold_dash(text[i]))
             return false;
-    return !name[n];
+    return true;
 }
 
-static int find_row(const zt_args *a, const char *text, size_t n)
+bool zt_name_is(const char *name, const char *text, size_t n)
+{
+    return zt_name_is_n(name, text, n) && !name[n];
+}
+
+int zt_args_row(const zt_args *a, const char *text, size_t n)
 {
     for (int i = 0; a->table[i].name; i++) {
         const struct zt_option *o = &a->table[i];
 
-        if (same_name(o->name, text, n) || (o->alias && same_name(o->alias, text, n)))
+        if (zt_name_is(o->name, text, n) || (o->alias && zt_name_is(o->alias, text, n)))
             return i;
     }
     return -1;
 }
 
-static int find_letter(const zt_args *a, char letter)
-{
-    for (int i = 0; a->table[i].name; i++)
-        if (a->table[i].letter == letter)
-            return i;
-    return -1;
-}
-
 const char *zt_args_find(const zt_args *args, const char *name)
 {
-    int row = find_row(args, name, strlen(name));
+    int row = zt_args_row(args, name, strlen(name));
 
     return row < 0 ? NULL : args->table[row].name;
 }
@@ -245,10 +234,8 @@ static void add_to_list(zt_args *a, struct zt_value *v, const char *text)
     v->list = list;
 }
 
-/* Set a row from texts (one, or several for a list) if nothing stronger has set it;
- * false: it stays what it was. */
-static bool set_value(zt_args *a, int row, const char *const *texts, int num_texts,
-                      zt_from from, const char *where, struct zt_problems *report)
+bool zt_args_set(zt_args *a, int row, const char *const *texts, int num_texts,
+                 zt_from from, const char *where, struct zt_problems *report)
 {
     const struct zt_option *o = &a->table[row];
     struct zt_value *old = &a->values[row], v = {.from = from, .list = empty_list};
@@ -283,9 +270,9 @@ void zt_args_set_from_file(zt_args *args, const char *name, const char *const *t
                            int num_texts, const char *where, const char *origin,
                            struct zt_problems *report)
 {
-    int row = find_row(args, name, strlen(name));
+    int row = zt_args_row(args, name, strlen(name));
 
-    if (row >= 0 && set_value(args, row, texts, num_texts, ZT_FROM_FILE, where, report))
+    if (row >= 0 && zt_args_set(args, row, texts, num_texts, ZT_FROM_FILE, where, report))
         args->values[row].origin =
             zt_text_arena_copy(&args->arena, origin, strlen(origin));
 }
@@ -293,10 +280,10 @@ void zt_args_set_from_file(zt_args *args, const char *name, const char *const *t
 void zt_args_set_default(zt_args *args, const char *name, const char *text,
                          const char *where, struct zt_problems *report)
 {
-    int row = find_row(args, name, strlen(name));
+    int row = zt_args_row(args, name, strlen(name));
 
     if (row >= 0)
-        set_value(args, row, &text, 1, ZT_FROM_DEFAULT, where, report);
+        zt_args_set(args, row, &text, 1, ZT_FROM_DEFAULT, where, report);
 }
 
 zt_err zt_args_open(const struct zt_option *table, zt_args **out, struct zt_fault *fault)
@@ -316,6 +303,7 @@ zt_err zt_args_open(const struct zt_option *table, zt_args **out, struct zt_faul
         return zt_fault_set(fault, ZT_E_NOMEM, "options: no host memory");
     }
     a->table = table;
+    a->keys_end = &a->keys;
     zt_problems_init(&report, &a->arena);
     for (size_t i = 0; i < n; i++) {
         struct zt_value *v = &a->values[i];
@@ -351,162 +339,14 @@ void zt_args_close(zt_args *args)
     free(args);
 }
 
-/* ---- command line ---- */
-
-struct word_reader {
-    zt_args *const *sets;
-    int num_sets, argc, at;
-    char *const *argv;
-    struct zt_problems *report;
-};
-
-/* Is this word an option rather than a value? "-3" and "-" are values. */
-static bool is_option(const char *word)
+void zt_args_know(zt_args *args, const struct zt_foreign_names *names)
 {
-    double d;
-
-    return word[0] == '-' && word[1] && !zt_parse_double(word, &d);
+    args->names = names;
 }
 
-static void unknown_option(struct word_reader *r, const char *word, size_t n)
+const struct zt_foreign_key *zt_args_keys(const zt_args *args)
 {
-    const char *best;
-    struct zt_suggest s;
-
-    zt_suggest_init(&s, zt_text_arena_copy(r->report->arena, word, n));
-    for (int k = 0; k < r->num_sets; k++)
-        for (const struct zt_option *o = r->sets[k]->table; o->name; o++) {
-            zt_suggest_offer(&s, o->name);
-            if (o->alias)
-                zt_suggest_offer(&s, o->alias);
-        }
-    best = zt_suggest_best(&s);
-    if (best)
-        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; did you mean --%s?",
-                        s.word, best);
-    else
-        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; see --help",
-                        s.word);
-    /* its value, if it has one, is no second problem */
-    if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
-        !is_option(r->argv[r->at + 1]))
-        r->at++;
-}
-
-/* The option is at argv[at]; `value` is what stands behind '=', or NULL. */
-static void parse_option(struct word_reader *r, zt_args *a, int row, bool negated,
-                         const char *value)
-{
-    const struct zt_option *o = &a->table[row];
-    const char *where = zt_text_arena_printf(r->report->arena, "--%s", o->name);
-    bool boolean;
-    int first = r->at + 1, n = 0;
-
-    if (negated) {
-        if (value)
-            zt_problems_add(r->report, ZT_E_USAGE, "--no_%s takes no value", o->name);
-        else
-            set_value(a, row, (const char *[]){"false"}, 1, ZT_FROM_FLAG, where,
-                      r->report);
-        return;
-    }
-    if (value) {
-        set_value(a, row, &value, 1, ZT_FROM_FLAG, where, r->report);
-        return;
-    }
-    if (o->kind == ZT_OPT_FLAG) {
-        const char *next = first < r->argc ? r->argv[first] : "";
-        bool word = zt_parse_bool(next, &boolean) && isalpha((unsigned char)*next);
-
-        r->at += word;
-        set_value(a, row, (const char *[]){word ? next : "true"}, 1, ZT_FROM_FLAG, where,
-                  r->report);
-        return;
-    }
-    while (first + n < r->argc && !is_option(r->argv[first + n]) &&
-           (o->kind == ZT_OPT_LIST || n < 1))
-        n++;
-    if (!n && o->kind == ZT_OPT_STRING && first < r->argc &&
-        strncmp(r->argv[first], "--", 2) != 0)
-        n = 1; /* text may begin with one dash */
-    r->at += n;
-    if (n)
-        set_value(a, row, (const char *const *)&r->argv[first], n, ZT_FROM_FLAG, where,
-                  r->report);
-    else
-        zt_problems_add(r->report, ZT_E_USAGE, "%s: a value is missing%s%s", where,
-                        zt_option_value_word(o) ? ": " : "",
-                        zt_option_value_word(o) ? zt_option_value_word(o) : "");
-}
-
-static void long_option(struct word_reader *r, const char *word)
-{
-    size_t n = strcspn(word, "=");
-    const char *value = word[n] ? word + n + 1 : NULL;
-
-    for (int k = 0; k < r->num_sets; k++) {
-        int row = find_row(r->sets[k], word, n);
-
-        if (row >= 0) {
-            parse_option(r, r->sets[k], row, false, value);
-            return;
-        }
-    }
-    for (int k = 0; k < r->num_sets && n > 3 && same_name("no_", word, 3); k++) {
-        int row = find_row(r->sets[k], word + 3, n - 3);
-
-        if (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG) {
-            parse_option(r, r->sets[k], row, true, value);
-            return;
-        }
-    }
-    unknown_option(r, word, n);
-}
-
-/* "-v", "-vq", "-H FILE", "-HFILE" */
-static void parse_letters(struct word_reader *r, const char *word)
-{
-    for (const char *c = word + 1; *c; c++) {
-        int row = -1, k;
-
-        for (k = 0; k < r->num_sets && row < 0; k++)
-            row = find_letter(r->sets[k], *c);
-        if (row < 0) {
-            zt_problems_add(r->report, ZT_E_USAGE,
-                            "-%c: unknown option in \"%s\"; see --help", *c, word);
-            return;
-        }
-        if (r->sets[k - 1]->table[row].kind == ZT_OPT_FLAG) {
-            set_value(r->sets[k - 1], row, (const char *[]){"true"}, 1, ZT_FROM_FLAG,
-                      zt_text_arena_printf(r->report->arena, "-%c", *c), r->report);
-            continue;
-        }
-        parse_option(r, r->sets[k - 1], row, false, c[1] ? c + 1 : NULL);
-        return;
-    }
-}
-
-void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
-                        int *rest, struct zt_problems *report)
-{
-    struct word_reader r = {
-        .sets = sets, .num_sets = num_sets, .argc = argc, .argv = argv, .report = report};
-
-    for (; r.at < argc; r.at++) {
-        const char *word = argv[r.at];
-
-        if (!strncmp(word, "--", 2) && word[2])
-            long_option(&r, word + 2);
-        else if (rest && (!is_option(word) || !strcmp(word, "--")))
-            break;
-        else if (is_option(word) && word[1] != '-')
-            parse_letters(&r, word);
-        else
-            zt_problems_add(report, ZT_E_USAGE,
-                            "\"%s\": a word that belongs to no option", word);
-    }
-    if (rest)
-        *rest = r.at;
+    return args->keys;
 }
 
 /* ---- environment ---- */
@@ -520,17 +360,17 @@ void zt_args_read_env(zt_args *args, struct zt_problems *report)
 
         snprintf(name, sizeof(name), "ZLAUNCH_%s", args->table[i].name);
         for (; name[n]; n++)
-            name[n] = (char)toupper((unsigned char)fold_dash(name[n]));
+            name[n] = (char)toupper((unsigned char)zt_fold_dash(name[n]));
         text = getenv(name);
         if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
             continue;
         for (; args->table[i].kind == ZT_OPT_LIST && (colon = strchr(text, ':'));
              text = colon + 1) {
             one[0] = zt_text_arena_copy(report->arena, text, (size_t)(colon - text));
-            set_value(args, i, one, 1, ZT_FROM_ENV, name, report);
+            zt_args_set(args, i, one, 1, ZT_FROM_ENV, name, report);
         }
         one[0] = text;
-        set_value(args, i, one, 1, ZT_FROM_ENV, name, report);
+        zt_args_set(args, i, one, 1, ZT_FROM_ENV, name, report);
     }
 }
 
@@ -576,7 +416,7 @@ static int row_of(const zt_args *args, const char *name)
     int row;
 
     assert(args && "zt_args_*() without the handle that zt_model_args() gives");
-    row = find_row(args, name, strlen(name));
+    row = zt_args_row(args, name, strlen(name));
     if (row < 0)
         note_unknown(args, name);
     return row;

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 
+#include "common/options/foreign.h"
 #include "common/problems.h"
 #include "include/zlaunch/option.h"
 
@@ -37,10 +38,15 @@ zt_err zt_args_open(const struct zt_option *table, zt_args **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_args_close(zt_args *args); /* NULL is fine */
 
+/* Names that are not in the table and known all the same; they must outlive it. */
+void zt_args_know(zt_args *args, const struct zt_foreign_names *names);
+/* What words have said about keys of the config, in their order. */
+const struct zt_foreign_key *zt_args_keys(const zt_args *args);
+
 /*
  * The words of a command line, each option looked for in sets[0], then sets[1], ...
  * Problems go to the report: unknown options (with a suggestion), bad values, refused
- * ones. The last of repeated options wins; lists grow. A word that is no option ends the
+ * ones; and notes on foreign names that were taken. The last of repeated options wins; lists grow. A word that is no option ends the
  * reading when `rest` is not NULL (its index is written there), else it is a problem.
  */
 void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,

@@ -92,6 +92,77 @@ void zt_options_print_help(FILE *out, const char *title, const struct zt_option 
     }
 }
 
+/* ---- names of others ---- */
+
+/* What is done with a row, as a sentence. */
+static void foreign_text(const struct zt_foreign *f, char *out, size_t cap)
+{
+    switch (f->answer) {
+    case ZT_FOREIGN_ALREADY:
+        snprintf(out, cap, "accepted: %s", f->why);
+        break;
+    case ZT_FOREIGN_OPTION:
+        snprintf(out, cap, "is --%s%s%s", f->to, f->value ? " " : "",
+                 f->value ? f->value : "");
+        break;
+    case ZT_FOREIGN_KEY:
+        snprintf(out, cap, "is the key %s%s%s", f->to, f->value ? ": " : "",
+                 f->value ? f->value : "");
+        break;
+    case ZT_FOREIGN_REFUSED:
+        snprintf(out, cap, "refused: %s", f->why);
+        break;
+    }
+}
+
+void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows)
+{
+    const int indent = 34;
+    int width = width_of(out);
+    char text[512];
+
+    for (const struct zt_foreign *f = rows; f->name; f++) {
+        int at;
+
+        if (f->program && (f == rows || !f[-1].program))
+            fprintf(out, "\nNames of %s:\n", f->program);
+        at = fprintf(out, "  --%s%s%s", f->name, f->values ? " " : "",
+                     f->values ? f->values : "");
+        if (at > indent - 2)
+            fprintf(out, "\n%*s", indent, "");
+        else
+            fprintf(out, "%*s", indent - at, "");
+        foreign_text(f, text, sizeof(text));
+        print_wrapped(out, text, indent, indent, width);
+    }
+}
+
+static void print_cell(FILE *out, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '|')
+            fputc('\\', out);
+        fputc(*s, out);
+    }
+}
+
+void zt_foreign_print_markdown(FILE *out, const struct zt_foreign *rows)
+{
+    char text[512];
+
+    for (const struct zt_foreign *f = rows; f->name; f++) {
+        if (f->program && (f == rows || !f[-1].program))
+            fprintf(out, "\n## %s\n\n| name | value | here |\n| --- | --- | --- |\n",
+                    f->program);
+        fprintf(out, "| `--%s` | ", f->name);
+        print_cell(out, f->values ? f->values : "");
+        fputs(" | ", out);
+        foreign_text(f, text, sizeof(text));
+        print_cell(out, text);
+        fputs(" |\n", out);
+    }
+}
+
 /* ---- man page ---- */
 
 static void print_roff(FILE *out, const char *s)

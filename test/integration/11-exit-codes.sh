@@ -53,7 +53,7 @@ for refused in "--autotuning run" "--venv_script x" --module; do
     # shellcheck disable=SC2086
     launch $refused -- touch "$tmp/ran"
     check "$refused is refused: 2" code_is 2
-    check "$refused is named" err_has "${refused%% *}: not in this version"
+    check "$refused is named" err_has "$refused: not in this version"
 done
 for wrong in "--no_ssh" "--no_ssh --node_rank 0" "--node_rank 0" "--min_elastic_nodes 1" \
     "--elastic_training --min_elastic_nodes 3 --max_elastic_nodes 2" "--push_dir x" \
@@ -63,6 +63,23 @@ for wrong in "--no_ssh" "--no_ssh --node_rank 0" "--node_rank 0" "--min_elastic_
     check "$wrong: 2" code_is 2
 done
 check "nothing ran" test ! -e "$tmp/ran"
+
+# what belongs on the target's other side, and what torchrun and accelerate launch call it
+says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing else
+    local text=$1
+    shift
+    launch "$@"
+    [ "$code" -eq 2 ] && grep -qF -- "$text" "$tmp/err" && [ "$(grep -c error: "$tmp/err")" = 1 ]
+}
+check "an option of the target stands before it" says \
+    "--deepspeed is an option of the target: write it behind the target" --deepspeed ds.json train.so
+check "... a flag" says "--do_train is an option of the target" --do_train train.so
+check "... a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
+check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so
+check "torchrun's --rdzv-endpoint" says "that is --master_addr ADDR" --rdzv-endpoint=host:1 train.so
+check "accelerate's --num_processes" says "that is --num_gpus N" --num_processes 2 train.so
+launch --standalone -- true
+check "what is so anyway is accepted" code_is 0
 launch --timeout 0.3 -- sleep 60
 check "--timeout: 124" code_is 124
 gone "after a timeout"

@@ -93,6 +93,14 @@ planned() { # the plan and the memory, one object a line and nothing else
 }
 check "a dry run in JSON is JSON" planned
 check "a run with data trains" "$bin/zlaunch" "$g" "${t[@]:0:8}" --max_steps 1 --train_file "$tmp/corpus.txt"
+check "the first rows alone" grep -q "^step 2/2 " <("$bin/zlaunch" --num_gpus 2 "$g" "${t[@]:0:8}" --train_file "$tmp/corpus.txt" \
+    --num_train_epochs 1 --max_train_samples 32 --max_eval_samples 8 --do_train --do_eval 2>&1)
+order() { # order WORDS...: the losses of two steps
+    "$bin/zlaunch" --log_format json "$g" "${t[@]}" --logging_steps 1 --learning_rate 0 "$@" 2>&1 |
+        sed -n 's/.*"loss":\([^,]*\),.*/\1/p'
+}
+a=$(order --data_seed 42) b=$(order --data_seed 43)
+check "--data_seed is the order of rows" test -n "$a" -a "$a" = "$(order)" -a "$a" != "$b"
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere
 finish

@@ -41,13 +41,16 @@ void zt_config_init(struct zt_config *c);
 void zt_config_release(struct zt_config *c);
 
 /*
- * Read and check: a path, or the JSON text itself in URL-safe base64. Every problem goes
- * to c->report: ZT_E_NOINPUT for a file that is not there, else ZT_E_CONFIG.
+ * Read and check: a path, or the JSON text itself, as it is or in URL-safe base64. Every
+ * problem goes to c->report: ZT_E_NOINPUT for a file that is not there, else ZT_E_CONFIG.
  */
 void zt_config_read(struct zt_config *c, const char *path);
 /* The same from memory; `name` stands for the file. */
 void zt_config_read_text(struct zt_config *c, const char *name, const char *text,
                          size_t n);
+
+/* A key that an option says, beside those of the file, which is read first. */
+void zt_config_read_key(struct zt_config *c, const struct zt_foreign_key *key);
 
 /* NULL: not in the file. */
 const struct zt_item *zt_config_find(const struct zt_config *c, const char *path);

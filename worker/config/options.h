@@ -12,6 +12,9 @@
 /* Of a row, beside the public flags: says nothing where the config has a scheduler. */
 #define ZT_OPTION_OF_SCHEDULE 0x100u
 
+/* Names that are known and are no options. */
+extern const struct zt_foreign_names zt_run_foreign_names;
+
 /* Options into their members of run, once all of them have their last value. */
 void zt_run_store_options(struct zt_run *run, const zt_args *args);
 

@@ -31,6 +31,8 @@ static const char *join(struct zt_config *c, const char *a, char sep, const char
 
 static const char *where_is(struct zt_config *c, int line, int col)
 {
+    if (!line) /* no file: an option */
+        return c->file;
     return zt_text_arena_printf(&c->arena, "%s:%d:%d", c->file, line, col);
 }
 
@@ -220,6 +222,15 @@ static void add_item(struct zt_config *c, struct zt_item *item)
 {
     const struct zt_item *twin = zt_config_find(c, item->path);
 
+    if (twin && !item->value->line && item->value->type == ZT_JSON_OBJECT)
+        return; /* around the key of an option */
+    if (twin && !item->value->line) {
+        zt_problems_add(
+            &c->report, ZT_E_CONFIG,
+            "%s: the config says \"%s\" already, at %s; leave one of them out",
+            item->where, item->path, twin->where);
+        return;
+    }
     if (twin) {
         zt_problems_add(&c->report, ZT_E_CONFIG,
                         "%s: \"%s\" is here a second time under another name; the first "
@@ -411,6 +422,38 @@ static void walk(struct zt_config *c, const struct zt_jnode *obj,
 
 /* ---- reading ---- */
 
+/* A config of the other kind that DeepSpeed has, told by a key that only those have. */
+static bool is_of_inference(struct zt_config *c)
+{
+    static const char *const keys[] = {"replace_with_kernel_inject",
+                                       "kernel_inject",
+                                       "injection_policy",
+                                       "injection_policy_tuple",
+                                       "replace_method",
+                                       "max_out_tokens",
+                                       "min_out_tokens",
+                                       "enable_cuda_graph",
+                                       "mp_size",
+                                       "triangular_masking",
+                                       "state_manager",
+                                       "return_tuple",
+                                       "training_mp_size",
+                                       "transposed_mode",
+                                       "use_triton",
+                                       "set_empty_params",
+                                       "keep_module_on_host"};
+    const struct zt_jnode *n = NULL;
+
+    for (size_t i = 0; !n && i < sizeof(keys) / sizeof(*keys); i++)
+        n = zt_jnode_get(c->root, keys[i]);
+    if (n)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "%s: with \"%s\" this is a config for DeepSpeed's inference; "
+                        "zlaunch takes one for training, and needs none for a --prompt",
+                        where_is(c, n->key_line, n->key_col), n->key);
+    return n;
+}
+
 void zt_config_read_text(struct zt_config *c, const char *name, const char *text,
                          size_t n)
 {
@@ -425,7 +468,8 @@ void zt_config_read_text(struct zt_config *c, const char *name, const char *text
                         c->file);
         return;
     }
-    walk(c, c->root, &top);
+    if (!is_of_inference(c))
+        walk(c, c->root, &top);
 }
 
 /* URL-safe base64 to bytes, in place of a file. 0: it is none. */
@@ -469,12 +513,51 @@ static void read_stream(struct zt_config *c, const char *path, FILE *f)
     free(text);
 }
 
+/* A value as an option has it, as a node: a number, true or false, else a string. */
+static struct zt_jnode *node_of_text(struct zt_config *c, const char *text)
+{
+    double number;
+    bool boolean;
+
+    if (zt_parse_double(text, &number))
+        return zt_jnode_new(&c->arena, ZT_JSON_NUMBER, text);
+    if (zt_parse_bool(text, &boolean))
+        return zt_jnode_new(&c->arena, ZT_JSON_BOOL, boolean ? "true" : "false");
+    return zt_jnode_new(&c->arena, ZT_JSON_STRING, text);
+}
+
+void zt_config_read_key(struct zt_config *c, const struct zt_foreign_key *key)
+{
+    static const struct section_cursor top = {.row = "", .path = "", .steps = ""};
+    struct zt_jnode *root = zt_jnode_new(&c->arena, ZT_JSON_OBJECT, NULL), *obj = root;
+    const char *file = c->file, *path = key->path, *dot;
+
+    while (obj && (dot = strchr(path, '.'))) {
+        struct zt_jnode *inner = zt_jnode_new(&c->arena, ZT_JSON_OBJECT, NULL);
+
+        zt_jnode_add(obj, zt_text_arena_copy(&c->arena, path, (size_t)(dot - path)),
+                     inner);
+        obj = inner;
+        path = dot + 1;
+    }
+    if (!obj)
+        return; /* memory is out; the report says so */
+    zt_jnode_add(obj, path, node_of_text(c, key->text));
+    c->file = key->where;
+    walk(c, root, &top);
+    c->file = file;
+}
+
 void zt_config_read(struct zt_config *c, const char *path)
 {
-    FILE *f = fopen(path, "re");
+    FILE *f = path[strspn(path, " \n\t\r")] == '{' ? NULL : fopen(path, "re");
     char *decoded;
     size_t n;
 
+    if (path[strspn(path, " \n\t\r")] == '{') {
+        zt_config_read_text(c, "--deepspeed", path, strlen(path));
+        return;
+    }
     if (f) {
         read_stream(c, path, f);
         fclose(f);

@@ -296,6 +296,25 @@ static void resolve_task(struct zt_config *c)
                             "rule: there is something to evaluate on", &c->report);
 }
 
+static void resolve_eval_strategy(struct zt_config *c)
+{
+    const struct zt_value *strategy = zt_option_given(c, "eval_strategy");
+    const struct zt_value *steps = zt_args_value(c->args, "eval_steps");
+    char every[24];
+
+    if (strategy && !strcmp(strategy->text, "steps")) {
+        snprintf(every, sizeof(every), "%lld",
+                 (long long)zt_args_int(c->args, "logging_steps"));
+        zt_args_set_default(c->args, "do_eval", "true", strategy->where, &c->report);
+        zt_args_set_default(c->args, "eval_steps", every, "rule: as logging_steps",
+                            &c->report);
+    } else if (strategy && steps->integer) {
+        zt_problems_add(&c->report, zt_value_error(strategy),
+                        "%s is no, but %s is %lld; leave one of them out",
+                        strategy->where, steps->where, (long long)steps->integer);
+    }
+}
+
 static void set_option_defaults(struct zt_config *c)
 {
     resolve_checkpointing(c);
@@ -303,6 +322,7 @@ static void set_option_defaults(struct zt_config *c)
         zt_args_set_default(c->args, "generate_tokens", "100", "rule: there is a prompt",
                             &c->report);
     resolve_task(c);
+    resolve_eval_strategy(c);
 }
 
 /* ---- the rest ---- */

@@ -54,8 +54,9 @@ static void check_files(struct zt_config *c, struct zt_run *run)
     if ((run->do_train || run->do_eval) && run->train_files && !run->train_files[0] &&
         !(run->do_eval && !run->do_train && run->eval_files[0]) &&
         !c->report.num_problems)
-        zt_problems_add(&c->report, ZT_E_USAGE, "%s needs --train_file",
-                        run->do_train ? "--do_train" : "--do_eval");
+        zt_problems_add(&c->report, ZT_E_USAGE, "%s",
+                        run->do_train ? "--do_train needs --train_file"
+                                      : "--do_eval needs --eval_file or --train_file");
     if (!run->do_train || !run->output_dir || run->overwrite_output_dir ||
         run->check_config || run->dry_run)
         return;
@@ -105,6 +106,7 @@ static zt_err open_args(struct zt_config *c, int argc, char **argv,
         return rc == ZT_E_ARG ? zt_fault_context(fault, ZT_E_PLUGIN, "%s", facts->program)
                               : rc;
     check_model_options(c);
+    zt_args_know(c->args, &zt_run_foreign_names);
     zt_args_read_words((zt_args *const[]){c->args, c->model_args}, 2, argc, argv, NULL,
                        &c->report);
     zt_args_read_env(c->args, &c->report);
@@ -138,6 +140,8 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
     run->model_args = c->model_args;
     if (zt_args_string(c->args, "deepspeed"))
         zt_config_read(c, zt_args_string(c->args, "deepspeed"));
+    for (const struct zt_foreign_key *k = zt_args_keys(c->args); k; k = k->next)
+        zt_config_read_key(c, k);
     zt_config_to_args(c);
     zt_resolve_all(c, run);
     run->train_files = expand(c, "train_file");

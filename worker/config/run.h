@@ -113,6 +113,9 @@ const char *zt_run_note(const struct zt_run *run, int i);
 /* The run options under their headings, as wide as the terminal. */
 void zt_run_print_help(struct _IO_FILE *out);
 
+/* What is done with options of other programs, as a page of markdown. */
+void zt_run_print_names(struct _IO_FILE *out);
+
 /* The run options, for help, man pages and completion. */
 const struct zt_option *zt_run_options(void);
 

@@ -48,6 +48,31 @@ static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+/* No more than the first `rows` rows of the data; 0: all. */
+static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_size,
+                         struct zt_fault *fault)
+{
+    struct zt_dataset *whole = *ds;
+    zt_err rc;
+
+    /* the last token of a row has its target in the next one */
+    if (!rows || !whole || rows > (zt_dataset_num_tokens(whole) - 1) / block_size)
+        return ZT_OK;
+    rc = zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
+    if (!rc)
+        zt_dataset_close(whole);
+    return rc;
+}
+
+static zt_err limit_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc =
+        limit_rows(&e->train_data, e->run->max_train_samples, e->block_size, fault);
+
+    return rc ? rc
+              : limit_rows(&e->eval_data, e->run->max_eval_samples, e->block_size, fault);
+}
+
 /* Rows of the embedding that the data need; 0 without data. */
 static int64_t data_vocab(const struct zt_engine *e)
 {
@@ -289,7 +314,7 @@ static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
         .num_micro = run->grad_accum_steps,
         .rank = run->rank,
         .world = run->world,
-        .seed = (uint64_t)run->seed,
+        .seed = (uint64_t)(run->data_seed < 0 ? run->seed : run->data_seed),
         .drop_last = run->dataloader_drop_last,
     };
     zt_err rc;
@@ -392,6 +417,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
         rc = split_data(e, fault);
+    if (!rc)
+        rc = limit_data(e, fault);
     if (!rc && run->do_train)
         rc = open_sampler(e, fault);
     if (!rc)

@@ -103,7 +103,7 @@ static struct run_trial try_run(int world, const char *config, char *const *word
     try_run(world, config, (char *[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
 
 /* What --check_config prints; the caller frees. */
-static char *resolved_text(const struct zt_run *run)
+static UNUSED char *resolved_text(const struct zt_run *run)
 {
     char *text = NULL;
     size_t n;
@@ -117,7 +117,7 @@ static char *resolved_text(const struct zt_run *run)
 }
 
 /* Cut the comments: " // " to the end of each line. In place. */
-static char *without_comments(char *text)
+static UNUSED char *without_comments(char *text)
 {
     char *out = text;
 

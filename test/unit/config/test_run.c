@@ -438,15 +438,6 @@ static void test_run_task_follows_from_the_files(void **state)
     zt_run_close(r);
 }
 
-static void test_run_later_options_are_refused_by_name(void **state)
-{
-    (void)state;
-    refused(try_it(1, NULL, "--resume_from_checkpoint", "x"), ZT_E_USAGE,
-            "--resume_from_checkpoint: not in this version", "--model_name_or_path");
-    refused(try_it(1, NULL, "--save-steps=5"), ZT_E_USAGE, "--save_steps",
-            "--output_dir");
-}
-
 static void test_run_plugin_options_cannot_hide_run_options(void **state)
 {
     static const struct zt_option clash[] = {
@@ -716,7 +707,6 @@ int main(void)
         cmocka_unit_test(test_run_weights_are_not_replaced_unasked),
         cmocka_unit_test(test_run_needs_something_to_do),
         cmocka_unit_test(test_run_task_follows_from_the_files),
-        cmocka_unit_test(test_run_later_options_are_refused_by_name),
         cmocka_unit_test(test_run_plugin_options_cannot_hide_run_options),
         cmocka_unit_test(test_run_config_may_come_as_base64),
         cmocka_unit_test(test_run_printed_config_is_a_fixed_point),

@@ -1,0 +1,351 @@
+/*
+ * words.c -- the words of a command line: to the options of the tables, or to the names
+ * that others have for them.
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/options/private.h"
+#include "common/suggest.h"
+
+static int find_letter(const zt_args *a, char letter)
+{
+    for (int i = 0; a->table[i].name; i++)
+        if (a->table[i].letter == letter)
+            return i;
+    return -1;
+}
+
+struct word_reader {
+    zt_args *const *sets;
+    int num_sets, argc, at;
+    char *const *argv;
+    struct zt_problems *report;
+};
+
+/* Is this word an option rather than a value? "-3" and "-" are values. */
+static bool is_option(const char *word)
+{
+    double d;
+
+    return word[0] == '-' && word[1] && !zt_parse_double(word, &d);
+}
+
+/* ---- the value of an option ---- */
+
+/* An option as it stands in the words, and those that are its value. */
+struct option_words {
+    const char *const *texts;
+    int num_texts; /* 0: a value is missing */
+};
+
+/*
+ * What belongs to the option at argv[at], of which `value` stands behind '=' or is NULL.
+ * Moves on to its last word.
+ */
+static struct option_words take_words(struct word_reader *r, zt_option_kind kind,
+                                      const char *const *value)
+{
+    static const char *const yes[] = {"true"};
+    int first = r->at + 1, n = 0;
+    bool boolean;
+
+    if (*value)
+        return (struct option_words){value, 1};
+    if (kind == ZT_OPT_FLAG) {
+        const char *next = first < r->argc ? r->argv[first] : "";
+        bool word = zt_parse_bool(next, &boolean) && isalpha((unsigned char)*next);
+
+        r->at += word;
+        return (struct option_words){
+            word ? (const char *const *)&r->argv[first] : (const char *const *)yes, 1};
+    }
+    while (first + n < r->argc && !is_option(r->argv[first + n]) &&
+           (kind == ZT_OPT_LIST || n < 1))
+        n++;
+    if (!n && kind == ZT_OPT_STRING && first < r->argc &&
+        strncmp(r->argv[first], "--", 2) != 0)
+        n = 1; /* text may begin with one dash */
+    r->at += n;
+    return (struct option_words){(const char *const *)&r->argv[first], n};
+}
+
+/* ---- names of others ---- */
+
+/* A value of a name that somebody else has. */
+struct foreign_word {
+    const struct zt_foreign *row; /* for this value */
+    const char *option;           /* "--report_to" */
+    const char *value;
+    const char *written; /* "--report_to wandb", of a flag "--fp16_full_eval" */
+};
+
+static void set_ours(struct word_reader *r, const struct foreign_word *w)
+{
+    const struct zt_foreign *f = w->row;
+    const char *value = f->value ? f->value : w->value;
+
+    for (int k = 0; k < r->num_sets; k++) {
+        int row = zt_args_row(r->sets[k], f->to, strlen(f->to));
+
+        if (row < 0)
+            continue;
+        zt_problems_note(r->report, "%s is --%s %s", w->written, f->to, value);
+        zt_args_set(r->sets[k], row, &value, 1, ZT_FROM_FLAG, w->option, r->report);
+        return;
+    }
+}
+
+static void add_key(struct word_reader *r, zt_args *a, const struct foreign_word *w)
+{
+    struct zt_foreign_key *key = zt_text_arena_alloc(&a->arena, sizeof(*key));
+
+    if (!key)
+        return;
+    *key = (struct zt_foreign_key){
+        .path = w->row->to,
+        .text = w->row->value ? w->row->value : w->value,
+        .where = zt_text_arena_copy(&a->arena, w->option, strlen(w->option)),
+    };
+    *a->keys_end = key;
+    a->keys_end = &key->next;
+    zt_problems_note(r->report, "%s is \"%s\": %s of the config", w->written, key->path,
+                     key->text);
+}
+
+static void answer(struct word_reader *r, zt_args *a, const struct foreign_word *w)
+{
+    const struct zt_foreign *f = w->row;
+
+    switch (f->answer) {
+    case ZT_FOREIGN_ALREADY:
+        zt_problems_note(r->report, "%s: %s", w->written, f->why);
+        break;
+    case ZT_FOREIGN_OPTION:
+        set_ours(r, w);
+        break;
+    case ZT_FOREIGN_KEY:
+        add_key(r, a, w);
+        break;
+    case ZT_FOREIGN_REFUSED:
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", w->written, f->why);
+        break;
+    }
+}
+
+/* One value of a name, of which `first` is the first row. */
+static void foreign_value(struct word_reader *r, zt_args *a,
+                          const struct zt_foreign *first, const char *option,
+                          const char *value)
+{
+    struct foreign_word w = {.option = option, .value = value};
+    bool boolean;
+
+    if (first->kind == ZT_OPT_FLAG && zt_parse_bool(value, &boolean)) {
+        w.value = boolean ? "true" : "false";
+        w.written =
+            boolean ? option : zt_text_arena_printf(r->report->arena, "%s false", option);
+    } else {
+        w.written = zt_text_arena_printf(r->report->arena, "%s %s", option, value);
+    }
+    w.row = zt_foreign_for(first, w.value);
+    if (w.row)
+        answer(r, a, &w);
+    else
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: that is none of %s", w.written,
+                        first->values);
+}
+
+/* Is the option word[0..n) one that somebody else has? Then it has been answered. */
+static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, size_t n,
+                           const char *value)
+{
+    const struct zt_foreign *rows = a->names ? a->names->rows : NULL;
+    const struct zt_foreign *f = rows ? zt_foreign_find(rows, word, n) : NULL;
+    struct option_words words;
+    const char *option;
+
+    if (!f && rows && n > 3 && zt_name_is("no_", word, 3)) {
+        f = zt_foreign_find(rows, word + 3, n - 3);
+        if (f && f->kind != ZT_OPT_FLAG)
+            f = NULL;
+        word += 3;
+        n -= 3;
+        value = "false";
+    }
+    if (!f)
+        return false;
+    option = zt_text_arena_printf(r->report->arena, "--%.*s", (int)n, word);
+    words = take_words(r, f->kind, &value);
+    if (!words.num_texts)
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", option,
+                        f->answer == ZT_FOREIGN_REFUSED ? f->why : "a value is missing");
+    for (int i = 0; i < words.num_texts; i++)
+        foreign_value(r, a, f, option, words.texts[i]);
+    return true;
+}
+
+/* Is it an option of the target's other side? Then that has been said. */
+static bool misplaced_option(struct word_reader *r, const zt_args *a, const char *word,
+                             size_t n, const char *value)
+{
+    const struct zt_option *o = a->names ? a->names->beyond : NULL;
+
+    for (; o && o->name; o++) {
+        if (!zt_name_is(o->name, word, n) && !(o->alias && zt_name_is(o->alias, word, n)))
+            continue;
+        (void)take_words(r, o->kind == ZT_OPT_LIST ? ZT_OPT_STRING : o->kind, &value);
+        zt_problems_add(r->report, ZT_E_USAGE, "--%.*s %s", (int)n, word,
+                        a->names->place);
+        return true;
+    }
+    return false;
+}
+
+static void unknown_option(struct word_reader *r, const char *word, size_t n)
+{
+    const char *best;
+    struct zt_suggest s;
+
+    zt_suggest_init(&s, zt_text_arena_copy(r->report->arena, word, n));
+    for (int k = 0; k < r->num_sets; k++) {
+        const struct zt_foreign_names *names = r->sets[k]->names;
+
+        for (const struct zt_option *o = r->sets[k]->table; o->name; o++) {
+            zt_suggest_offer(&s, o->name);
+            if (o->alias)
+                zt_suggest_offer(&s, o->alias);
+        }
+        for (const struct zt_foreign *f = names ? names->rows : NULL; f && f->name; f++)
+            zt_suggest_offer(&s, f->name);
+    }
+    best = zt_suggest_best(&s);
+    if (best)
+        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; did you mean --%s?",
+                        s.word, best);
+    else
+        zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; see --help",
+                        s.word);
+    /* its value, if it has one, is no second problem */
+    if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
+        !is_option(r->argv[r->at + 1]))
+        r->at++;
+}
+
+/* ---- options ---- */
+
+/* "--deepspeed --deepspeed_config FILE": the value stands behind the other name. */
+static bool value_by_other_name(const struct word_reader *r, const struct zt_option *o)
+{
+    for (int i = 0; i < r->argc; i++) {
+        const char *word = r->argv[i];
+        size_t n = strcspn(word, "=");
+
+        if (n > 2 && !strncmp(word, "--", 2) && i != r->at &&
+            (word[n] || (i + 1 < r->argc && !is_option(r->argv[i + 1]))) &&
+            (zt_name_is(o->name, word + 2, n - 2) ||
+             (o->alias && zt_name_is(o->alias, word + 2, n - 2))))
+            return true;
+    }
+    return false;
+}
+
+/* The option is at argv[at]; `value` is what stands behind '=', or NULL. */
+static void parse_option(struct word_reader *r, zt_args *a, int row, bool negated,
+                         const char *value)
+{
+    const struct zt_option *o = &a->table[row];
+    const char *where = zt_text_arena_printf(r->report->arena, "--%s", o->name);
+    struct option_words words;
+
+    if (negated) {
+        if (value)
+            zt_problems_add(r->report, ZT_E_USAGE, "--no_%s takes no value", o->name);
+        else
+            zt_args_set(a, row, (const char *[]){"false"}, 1, ZT_FROM_FLAG, where,
+                        r->report);
+        return;
+    }
+    words = take_words(r, o->kind, &value);
+    if (words.num_texts)
+        zt_args_set(a, row, words.texts, words.num_texts, ZT_FROM_FLAG, where, r->report);
+    else if (!o->alias || !value_by_other_name(r, o))
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: a value is missing%s%s", where,
+                        zt_option_value_word(o) ? ": " : "",
+                        zt_option_value_word(o) ? zt_option_value_word(o) : "");
+}
+
+static void long_option(struct word_reader *r, const char *word)
+{
+    size_t n = strcspn(word, "=");
+    const char *value = word[n] ? word + n + 1 : NULL;
+
+    for (int k = 0; k < r->num_sets; k++) {
+        int row = zt_args_row(r->sets[k], word, n);
+
+        if (row >= 0) {
+            parse_option(r, r->sets[k], row, false, value);
+            return;
+        }
+    }
+    for (int k = 0; k < r->num_sets && n > 3 && zt_name_is("no_", word, 3); k++) {
+        int row = zt_args_row(r->sets[k], word + 3, n - 3);
+
+        if (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG) {
+            parse_option(r, r->sets[k], row, true, value);
+            return;
+        }
+    }
+    for (int k = 0; k < r->num_sets; k++)
+        if (foreign_option(r, r->sets[k], word, n, value) ||
+            misplaced_option(r, r->sets[k], word, n, value))
+            return;
+    unknown_option(r, word, n);
+}
+
+/* "-v", "-vq", "-H FILE", "-HFILE" */
+static void parse_letters(struct word_reader *r, const char *word)
+{
+    for (const char *c = word + 1; *c; c++) {
+        int row = -1, k;
+
+        for (k = 0; k < r->num_sets && row < 0; k++)
+            row = find_letter(r->sets[k], *c);
+        if (row < 0) {
+            zt_problems_add(r->report, ZT_E_USAGE,
+                            "-%c: unknown option in \"%s\"; see --help", *c, word);
+            return;
+        }
+        if (r->sets[k - 1]->table[row].kind == ZT_OPT_FLAG) {
+            zt_args_set(r->sets[k - 1], row, (const char *[]){"true"}, 1, ZT_FROM_FLAG,
+                        zt_text_arena_printf(r->report->arena, "-%c", *c), r->report);
+            continue;
+        }
+        parse_option(r, r->sets[k - 1], row, false, c[1] ? c + 1 : NULL);
+        return;
+    }
+}
+
+void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
+                        int *rest, struct zt_problems *report)
+{
+    struct word_reader r = {
+        .sets = sets, .num_sets = num_sets, .argc = argc, .argv = argv, .report = report};
+
+    for (; r.at < argc; r.at++) {
+        const char *word = argv[r.at];
+
+        if (!strncmp(word, "--", 2) && word[2])
+            long_option(&r, word + 2);
+        else if (rest && (!is_option(word) || !strcmp(word, "--")))
+            break;
+        else if (is_option(word) && word[1] != '-')
+            parse_letters(&r, word);
+        else
+            zt_problems_add(report, ZT_E_USAGE,
+                            "\"%s\": a word that belongs to no option", word);
+    }
+    if (rest)
+        *rest = r.at;
+}
