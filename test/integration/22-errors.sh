@@ -101,6 +101,38 @@ order() { # order WORDS...: the losses of two steps
 }
 a=$(order --data_seed 42) b=$(order --data_seed 43)
 check "--data_seed is the order of rows" test -n "$a" -a "$a" = "$(order)" -a "$a" != "$b"
+if command -v cc >/dev/null && [ -z "${ZT_VARIANT:-}" ]; then # a disk with 8 KiB, as the kernel would tell
+    cat >"$tmp/disk.c" <<'C'
+#include <errno.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <stdlib.h>
+int statvfs(const char *path, struct statvfs *fs)
+{
+    (void)path;
+    memset(fs, 0, sizeof(*fs));
+    fs->f_frsize = 4096;
+    fs->f_blocks = 1000000;
+    fs->f_bavail = getenv("DISK_HIDES") ? 900000 : 2;
+    return 0;
+}
+int fallocate(int fd, int mode, long off, long len)
+{
+    (void)fd, (void)mode, (void)off, (void)len;
+    errno = ENOSPC;
+    return -1;
+}
+C
+    cc -shared -fPIC -o "$tmp/disk.so" "$tmp/disk.c"
+    small_disk() { # small_disk TEXT ARGS...: refused before the first step
+        local text=$1
+        shift
+        LD_PRELOAD=$tmp/disk.so "$@" "$bin/zworker" "$g" "${t[@]}" --output_dir "$tmp/small" >"$tmp/o" 2>&1
+        [ $? -eq 73 ] && grep -qF -- "$text" "$tmp/o" && ! grep -q '^step 1' "$tmp/o"
+    }
+    check "a disk that is too small is found at the start" small_disk "MiB, and 0.0 MiB are free there: make room" env
+    check "... or when room is reserved, where others have a share of it" small_disk "MiB of the weights cannot be reserved there (No space left on device)" env DISK_HIDES=1
+fi
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere
 finish

@@ -6,6 +6,7 @@
 
 #include "common/message/event.h"
 #include "common/log.h"
+#include "worker/checkpoint/disk_space.h"
 #include "worker/config/canonical_text.h"
 #include "common/trace/trace.h"
 #include "worker/engine/agree.h"
@@ -443,6 +444,8 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
 
     if (run->do_train && run->output_dir && run->rank == 0)
         rc = zt_weights_prepare(run->output_dir, fault);
+    if (!rc && run->do_train && run->output_dir && run->rank == 0)
+        rc = zt_weights_reserve(e, fault);
     if (!rc)
         rc = open_comm(e, fault);
     e->sums = e->comm;
@@ -476,6 +479,7 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
         return zt_fault_set(fault, ZT_E_NOMEM, "engine: no host memory");
     e->run = run;
     e->plugin = plugin;
+    e->disk_reserved = -1;
     rc = open_plan(e, fault);
     if (!rc && !run->dry_run && !run->check_config)
         rc = open_means(e, fault);
@@ -495,6 +499,7 @@ void zt_engine_close(struct zt_engine *e)
 {
     if (!e)
         return;
+    zt_disk_release(&e->disk_reserved);
     zt_step_close(e->step);
     zt_pool_close(e->pool);
     if (e->pool_base)

@@ -64,9 +64,10 @@ struct zt_engine {
     int64_t total_steps;
 
     int64_t steps_taken, skipped,
-        samples;      /* optimizer steps not skipped; skipped; rows seen */
-    double gemm_peak; /* FLOP/s, the best that was measured; 0: not yet */
-    double rate;      /* steps a second so far; 0: not known */
+        samples;       /* optimizer steps not skipped; skipped; rows seen */
+    double gemm_peak;  /* FLOP/s, the best that was measured; 0: not yet */
+    int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
+    double rate;       /* steps a second so far; 0: not known */
 };
 
 /*

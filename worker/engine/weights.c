@@ -16,6 +16,7 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "kernels/convert.h"
+#include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/engine/engine.h"
 
@@ -246,6 +247,24 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* Stage 3 may save what it computes with. */
+static zt_dtype saved_dtype(const struct zt_run *run)
+{
+    return run->zero.stage == 3 && run->zero.gather_16bit_on_save ? run->compute_dtype
+                                                                  : ZT_F32;
+}
+
+zt_err zt_weights_reserve(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_model *m = e->model;
+    int64_t bytes = 1 << 16; /* config.json, and the head of each file */
+
+    for (int i = 0; i < m->num_params; i++)
+        bytes += m->params[i]->numel * (int64_t)zt_dtype_bytes(saved_dtype(e->run)) +
+                 (int64_t)strlen(m->params[i]->name) + 128;
+    return zt_disk_reserve(e->run->output_dir, bytes, &e->disk_reserved, fault);
+}
+
 /* An export: rank 0 has a writer, the others only send what they hold. */
 struct zt_weights_export {
     struct zt_hf_writer *writer;
@@ -323,10 +342,8 @@ static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault
 static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
                            struct zt_fault *fault)
 {
-    const struct zt_run *run = e->run;
-    bool narrow = run->zero.stage == 3 && run->zero.gather_16bit_on_save;
     bool writes = zt_comm_rank(e->comm) == 0;
-    struct zt_weights_export to = {.dtype = narrow ? run->compute_dtype : ZT_F32};
+    struct zt_weights_export to = {.dtype = saved_dtype(e->run)};
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
@@ -354,6 +371,8 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
     double any;
 
     zt_event_phase("saving weights");
+    if (e->run->output_dir && strcmp(dir, e->run->output_dir) == 0)
+        zt_disk_release(&e->disk_reserved);
     rc = write_folder(e, dir, &failed, fault);
     if (rc)
         return failed ? failed : rc;

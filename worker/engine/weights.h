@@ -17,4 +17,9 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
  */
 zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* See that the disk has room for what will be saved there, and hold it where the file
+ * system can, until zt_engine_save() takes it. ZT_E_CANTCREATE. */
+struct zt_engine;
+zt_err zt_weights_reserve(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
 #endif

@@ -1,0 +1,52 @@
+#include "worker/checkpoint/disk_space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define MIB ((double)(1 << 20))
+
+#define WAY_OUT "make room, or give another --output_dir"
+
+zt_err zt_disk_reserve(const char *dir, int64_t bytes, int *fd, struct zt_fault *fault)
+{
+    struct statvfs fs;
+    struct rlimit most;
+    double left;
+    int e;
+
+    *fd = -1;
+    left = statvfs(dir, &fs) == 0 && fs.f_blocks > 0
+               ? (double)fs.f_bavail * (double)fs.f_frsize
+               : (double)bytes;
+    if (left < (double)bytes)
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "%s: the weights need %.1f MiB, and %.1f MiB are free "
+                            "there: " WAY_OUT,
+                            dir, (double)bytes / MIB, left / MIB);
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < (rlim_t)bytes)
+        return ZT_OK; /* one file would be too long, and the kernel kills for it */
+    *fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return ZT_OK;
+    if (fallocate(*fd, 0, 0, (off_t)bytes) == 0)
+        return ZT_OK;
+    e = errno;
+    zt_disk_release(fd);
+    if (e != ENOSPC && e != EDQUOT)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_CANTCREATE,
+        "%s: the %.1f MiB of the weights cannot be reserved there (%s): " WAY_OUT, dir,
+        (double)bytes / MIB, strerror(e));
+}
+
+void zt_disk_release(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
