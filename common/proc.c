@@ -136,28 +136,3 @@ const char *zt_signal_text(int sig)
         return "a signal";
     }
 }
-
-int64_t zt_proc_oom_kills(void)
-{
-    char line[512], path[640];
-    long long kills = -1;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-
-    path[0] = 0;
-    while (f && fgets(line, sizeof(line), f))
-        if (strncmp(line, "0::", 3) == 0) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", line + 3);
-        }
-    if (f)
-        fclose(f);
-    f = path[0] ? fopen(path, "re") : NULL;
-    if (!f)
-        f = fopen("/sys/fs/cgroup/memory.events", "re");
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "oom_kill %lld", &kills) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kills;
-}

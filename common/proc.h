@@ -22,7 +22,4 @@ int zt_proc_signal_descendants(int sig);
 /* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
 const char *zt_signal_text(int sig);
 
-/* Processes of this cgroup that the kernel's OOM killer ended so far; -1: not known. */
-int64_t zt_proc_oom_kills(void);
-
 #endif

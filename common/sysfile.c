@@ -19,6 +19,23 @@ bool zt_sysfile_line(const char *path, char *out, size_t n)
     return found;
 }
 
+uint64_t zt_sysfile_meminfo(const char *key)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    size_t key_len = strlen(key);
+    uint64_t got = UINT64_MAX;
+    unsigned long long kib;
+    char line[128];
+
+    while (f && got == UINT64_MAX && fgets(line, sizeof(line), f))
+        if (strncmp(line, key, key_len) == 0 &&
+            sscanf(line + key_len, ": %llu", &kib) == 1)
+            got = kib * 1024;
+    if (f)
+        fclose(f);
+    return got;
+}
+
 bool zt_sysfile_has_rdma(void)
 {
     DIR *d = opendir("/sys/class/infiniband");

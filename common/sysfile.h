@@ -9,9 +9,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The first line of a file without its newline; false and "": there is none. */
 bool zt_sysfile_line(const char *path, char *out, size_t n);
+
+/* A line of /proc/meminfo ("MemAvailable") in bytes; UINT64_MAX: there is none. */
+uint64_t zt_sysfile_meminfo(const char *key);
 
 /* NVIDIA GPUs that `folder` (/dev) has nodes of: those that a container was given. */
 int zt_sysfile_count_gpus(const char *folder);

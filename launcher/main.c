@@ -4,6 +4,8 @@
  * Reads the command line, makes the plan, and either shows it, hands over to a single
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
+#include "common/process/limits.h"
+#include "common/process/streams.h"
 #include "launcher/ctl/ctl.h"
 #include "launcher/ctl/detach.h"
 #include "launcher/launch.h"
@@ -13,6 +15,8 @@
 #include "launcher/supervise/supervise.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,25 +40,26 @@ static int complain(const struct zt_launch *l, const struct zt_fault *fault)
     return zt_err_exit_code(fault->code);
 }
 
-/* --save_pid: there as long as this process is. */
-static void pid_file(const struct zt_job_plan *p, bool there)
+/* --save_pid: a file in the user's own folder, there as long as this process is. */
+static zt_err make_pid_file(const struct zt_launch *l, struct zt_job_plan *p,
+                            struct zt_fault *fault)
 {
-    FILE *f;
+    char dir[ZT_CTL_PATH];
+    int fd;
+    zt_err rc;
 
-    if (!p->pid_file[0])
-        return;
-    if (!there) {
-        unlink(p->pid_file);
-        return;
-    }
-    f = fopen(p->pid_file, "we");
-    if (f) {
-        fprintf(f, "%d\n", (int)getpid());
-        fclose(f);
-    } else {
-        fprintf(stderr, "zlaunch: warning: --save_pid: %s: %s\n", p->pid_file,
-                strerror(errno));
-    }
+    if (!l->save_pid)
+        return ZT_OK;
+    rc = zt_ctl_dir(dir, fault);
+    if (rc)
+        return zt_fault_context(fault, rc, "--save_pid");
+    snprintf(p->pid_file, sizeof(p->pid_file), "%s/%d.pid", dir, (int)getpid());
+    unlink(p->pid_file); /* of a process that had this pid before */
+    fd = open(p->pid_file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 && dprintf(fd, "%d\n", (int)getpid()) > 0 && close(fd) == 0)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE, "--save_pid: %s: %s", p->pid_file,
+                        strerror(errno));
 }
 
 static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
@@ -81,14 +86,15 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
         return code;
     if (l->detach) {
         screen.live = screen.color = false;
-        zt_job_plan_name_pid_file(p); /* it is another process now */
     }
-    pid_file(p, true);
+    if (make_pid_file(l, p, fault))
+        return zt_err_exit_code(fault->code);
     if (!p->mpirun)
         code = zt_supervise(p, &screen, l->verbose);
     else if (zt_mpirun_run(p, &code, fault))
         code = zt_err_exit_code(fault->code);
-    pid_file(p, false);
+    if (p->pid_file[0])
+        unlink(p->pid_file);
     return code;
 }
 
@@ -97,9 +103,12 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
                      struct zt_fault *fault)
 {
     char world[16], local_world[16];
+    int code = zt_streams_end("zlaunch", 0); /* what was printed so far */
     size_t n = 0;
     char **argv;
 
+    if (code)
+        return code;
     while (p->argv[n])
         n++;
     argv = calloc(n + 2, sizeof(*argv));
@@ -121,7 +130,6 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
         if (value)
             setenv(json_object_iter_key(it), value, 1);
     }
-    fflush(stdout);
     /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): a plan's argv has words */
     execv(argv[0], argv);
     zt_fault_set(fault, ZT_E_SYSTEM, "cannot run %s: %s", argv[0], strerror(errno));
@@ -190,6 +198,10 @@ int main(int argc, char **argv)
     struct zt_fault fault = {0};
     int code = 0;
 
+    if (!zt_streams_open())
+        return zt_err_exit_code(ZT_E_SYSTEM);
+    if (zt_limits_open_files(ZT_LIMITS_FILES, "zlaunch needs", &fault))
+        return complain(NULL, &fault);
     if (zt_launch_open(argc, argv, &launch, &fault))
         return complain(NULL, &fault);
     if (launch->action == ZT_LAUNCH_CTL) {
@@ -204,5 +216,5 @@ int main(int argc, char **argv)
     }
     zt_job_plan_close(plan);
     zt_launch_close(launch);
-    return code;
+    return zt_streams_end("zlaunch", code);
 }

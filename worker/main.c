@@ -3,9 +3,11 @@
  * starts and watches the ranks of one node for zlaunch.
  */
 #include "worker/config/config.h"
-#include "common/message/metrics.h"
 #include "common/env.h"
 #include "common/log.h"
+#include "common/message/metrics.h"
+#include "common/process/limits.h"
+#include "common/process/streams.h"
 #include "worker/config/options.h"
 #include "worker/daemon/daemon.h"
 #include "worker/engine/report.h"
@@ -72,7 +74,7 @@ static int print_man(void)
         ZT_VERSION);
     zt_options_print_man(stdout, zt_run_options());
     printf(".SH \"SEE ALSO\"\n.BR zlaunch (1),\n.BR zlaunch\\-config (5)\n");
-    return ferror(stdout) ? 73 : 0;
+    return 0;
 }
 
 static int print_report(void)
@@ -81,15 +83,13 @@ static int print_report(void)
     bool ok = o && json_dumpf(o, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF;
 
     json_decref(o);
-    return ok && fflush(stdout) == 0 ? 0 : zt_err_exit_code(ZT_E_CANTCREATE);
+    return ok ? 0 : zt_err_exit_code(ZT_E_CANTCREATE);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
 
-    /* a line leaves when it is complete, through a pipe too */
-    setvbuf(stdout, NULL, _IOLBF, 0);
     init_log(strcmp(first, "--daemon") == 0);
     if (strcmp(first, "--daemon") == 0)
         return zt_daemon_main(argc - 1, argv + 1);
@@ -107,11 +107,11 @@ int main(int argc, char **argv)
         return print_man();
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "config") == 0) {
         zt_config_print_man(stdout);
-        return ferror(stdout) ? 73 : 0;
+        return 0;
     }
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "markdown") == 0) {
         zt_config_print_markdown(stdout); /* docs/CONFIG.md */
-        return ferror(stdout) ? 73 : 0;
+        return 0;
     }
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "names") == 0) {
         zt_run_print_names(stdout); /* docs/NAMES.md */
@@ -119,7 +119,22 @@ int main(int argc, char **argv)
     }
     if (strcmp(first, "--print_man") == 0 && strcmp(argv[2], "metrics") == 0) {
         zt_metrics_print_markdown(stdout); /* docs/METRICS.md */
-        return ferror(stdout) ? 73 : 0;
+        return 0;
     }
     return zt_rank_main(argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    struct zt_fault fault = {0};
+
+    if (!zt_streams_open())
+        return zt_err_exit_code(ZT_E_SYSTEM);
+    if (zt_limits_open_files(ZT_LIMITS_FILES, "zworker needs", &fault)) {
+        fprintf(stderr, "zworker: error: %s\n", fault.text);
+        return zt_err_exit_code(fault.code);
+    }
+    /* a line leaves when it is complete, through a pipe too */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return zt_streams_end("zworker", run(argc, argv));
 }

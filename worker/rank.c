@@ -10,6 +10,7 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "common/options/options.h"
+#include "common/process/streams.h"
 #include "store/launch_env.h"
 #include "worker/engine/engine.h"
 #include "worker/generate/generate.h"
@@ -178,6 +179,5 @@ int zt_rank_main(int argc, char **argv)
     } else {
         rc = run_rank(argc, argv, facts, &fault);
     }
-    zt_event_close();
-    return zt_err_exit_code(rc);
+    return zt_streams_lost("zworker", zt_event_close(), zt_err_exit_code(rc));
 }

@@ -1,10 +1,13 @@
 #include "common/cores/cores.h"
 
 #include "common/cores/private.h"
+#include "common/process/cgroups.h"
 #include "common/sysfile.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,16 +62,12 @@ static void siblings(int cpu, cpu_set_t *out)
     }
 }
 
-/* cgroup v2 "max 100000" or "150000 100000": processors, rounded up. */
+/* Whole processors whose time the control groups give, rounded up; 0: no limit. */
 static int cgroup_quota(void)
 {
-    char line[128];
-    long quota, period;
+    double cpus = zt_cgroups_read_cpus("");
 
-    if (!zt_sysfile_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) ||
-        sscanf(line, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0)
-        return 0;
-    return (int)((quota + period - 1) / period);
+    return cpus < INT_MAX ? (int)ceil(cpus) : 0;
 }
 
 /* Does Linux know more than one NUMA node? Only then is there anything to ask hwloc. */

@@ -152,8 +152,10 @@ void zt_event_open(int rank, int world)
         open_render(world);
 }
 
-void zt_event_close(void)
+int zt_event_close(void)
 {
+    int lost = st.render ? zt_render_lost(st.render) : 0;
+
     zt_render_close(st.render);
     st.render = NULL;
     zt_buf_release(&st.in);
@@ -162,6 +164,7 @@ void zt_event_close(void)
         munmap(st.phases, st.phases_bytes);
     st.phases = st.phase = NULL;
     set_fd(-1); /* the descriptor stays: whoever set the variable owns it */
+    return lost;
 }
 
 /* Takes the reference. */

@@ -20,7 +20,8 @@
 
 /* Set up from the environment; before any other call. */
 void zt_event_open(int rank, int world);
-void zt_event_close(void);
+/* errno of output that standard output did not take; 0: none. */
+int zt_event_close(void);
 
 /* What the rank is doing now ("plugin build", "train step 12"): named if it dies there.
  */

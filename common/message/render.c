@@ -33,7 +33,7 @@ struct zt_render {
     struct segment *segs; /* segs[first..num): what `queue` holds, in order */
     size_t first, num, cap;
     bool out_is_tty;
-    bool gone[2];        /* out_fd, err_fd: the reader went away */
+    int gone[2];         /* out_fd, err_fd: the reader went away, by this errno */
     char live[LIVE_MAX]; /* the step line as it should stand; empty: none */
     int live_columns;    /* columns it covers on the terminal now; 0: not drawn */
     bool live_dirty;
@@ -103,7 +103,7 @@ static void enqueue(struct zt_render *r, int fd, const void *bytes, size_t n)
 static size_t write_some(struct zt_render *r, const struct segment *seg, bool block)
 {
     struct pollfd p = {.fd = seg->fd, .events = POLLOUT};
-    bool *gone = &r->gone[seg->fd == r->cfg.err_fd];
+    int *gone = &r->gone[seg->fd == r->cfg.err_fd];
     size_t n = seg->bytes;
     struct stat st;
     ssize_t k;
@@ -123,7 +123,8 @@ static size_t write_some(struct zt_render *r, const struct segment *seg, bool bl
         (void)!poll(&p, 1, 1000);
     if (k < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
-    *gone = true; /* EPIPE, EIO, ENOSPC: this reader is lost, the run is not */
+    *gone =
+        k < 0 ? errno : EIO; /* EPIPE, EIO, ENOSPC: this reader is lost, the run is not */
     return seg->bytes;
 }
 
@@ -159,10 +160,15 @@ size_t zt_render_pending_bytes(const struct zt_render *r)
     return zt_buf_used(&r->queue);
 }
 
+int zt_render_lost(const struct zt_render *r)
+{
+    return r->gone[0] == EPIPE ? 0 : r->gone[0];
+}
+
 void zt_render_discard(struct zt_render *r)
 {
     if (r->first < r->num)
-        r->gone[r->segs[r->first].fd == r->cfg.err_fd] = true;
+        r->gone[r->segs[r->first].fd == r->cfg.err_fd] = EPIPE; /* nobody reads it */
 }
 
 /* ------------------------------------------------------------------ the live line */

@@ -10,6 +10,7 @@
  * between heads and tails.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static void out_release(struct out *o)
 static zt_err out_open(struct out *o, const char *path, struct zt_fault *fault)
 {
     zt_err rc;
+    int fd;
 
     *o = (struct out){.path = strdup(path)};
     if (!o->path || asprintf(&o->tmp, "%s.tmp", path) < 0) {
@@ -63,10 +65,14 @@ static zt_err out_open(struct out *o, const char *path, struct zt_fault *fault)
         out_release(o);
         return zt_fault_set(fault, ZT_E_NOMEM, "timeline %s: no memory", path);
     }
-    o->f = fopen(o->tmp, "we");
+    /* in a folder that others may write to, the name may be a link that waits for us */
+    fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    o->f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (o->f)
         return ZT_OK;
     o->error = errno;
+    if (fd >= 0)
+        close(fd);
     rc = out_failed(o, path, fault);
     out_release(o);
     return rc;

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/proc.h"
+#include "common/process/shm_files.h"
 #include "launcher/start/program.h"
 
 #include <errno.h>
@@ -91,6 +92,7 @@ static void sweep(void)
             continue;
         usleep(SWEEP_US);
     }
+    zt_shm_files_remove_unused();
 }
 
 static zt_err run(struct zt_mpirun *m, int *exit_code, struct zt_fault *fault)

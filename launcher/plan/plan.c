@@ -199,14 +199,6 @@ static zt_err check_sizes(const struct zt_job_plan *p, struct zt_fault *fault)
     return ZT_OK;
 }
 
-void zt_job_plan_name_pid_file(struct zt_job_plan *plan)
-{
-    plan->pid_file[0] = 0;
-    if (plan->launch->save_pid)
-        snprintf(plan->pid_file, sizeof(plan->pid_file), "/tmp/%d.zlaunch",
-                 (int)getpid());
-}
-
 static zt_err fill(struct zt_job_plan *p, const struct zt_launch *l,
                    struct zt_fault *fault)
 {
@@ -234,7 +226,6 @@ static zt_err fill(struct zt_job_plan *p, const struct zt_launch *l,
     p->core_list = l->core_list;
     p->log_dir = l->log_dir;
     p->summary = l->summary;
-    zt_job_plan_name_pid_file(p);
     p->env = json_object();
     if (!p->env)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");

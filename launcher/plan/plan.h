@@ -48,7 +48,7 @@ struct zt_job_plan {
     const char *core_list; /* NULL: the affinity mask */
     const char *log_dir;   /* NULL: to the screen */
     char log_stamp[16];    /* yyyymmddHHMMSS */
-    char pid_file[64];     /* empty: none */
+    char pid_file[128];    /* of this process; empty: none (yet) */
     const char *summary;   /* NULL: none */
     json_t *env;           /* NAME -> value, on top of the environment */
     /* NULL-terminated NAME=VALUE: what daemons on other hosts get on top of their
@@ -72,9 +72,6 @@ struct zt_job_plan {
 zt_err zt_job_plan_open(const struct zt_launch *launch, struct zt_job_plan **out,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_job_plan_close(struct zt_job_plan *plan); /* NULL is fine */
-/* Name the file of --save_pid by this process. Open does it; again after a fork. */
-void zt_job_plan_name_pid_file(struct zt_job_plan *plan);
-
 /* nodes.c: hosts and slots into nodes. */
 zt_err zt_job_plan_choose_nodes(struct zt_job_plan *p, const struct zt_launch *l,
                                 struct zt_fault *fault) ZT_MUST_CHECK;

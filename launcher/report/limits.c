@@ -2,6 +2,7 @@
 #include "launcher/report/report.h"
 
 #include "common/message/render.h"
+#include "common/process/cgroups.h"
 #include "common/sysfile.h"
 
 #include <errno.h>
@@ -33,47 +34,24 @@ static uint64_t soft_limit(int what, uint64_t *hard)
     return r.rlim_cur == RLIM_INFINITY ? ZT_NO_LIMIT : r.rlim_cur;
 }
 
-/* "max" or a number of bytes. */
-static uint64_t read_bytes(const char *path)
-{
-    char line[64];
-
-    if (!zt_sysfile_line(path, line, sizeof(line)) || line[0] < '0' || line[0] > '9')
-        return ZT_NO_LIMIT;
-    return strtoull(line, NULL, 10);
-}
-
 static void read_memory(struct zt_host_limits *h)
 {
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib;
+    struct zt_cgroups_memory group;
 
-    while (f && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "MemTotal: %llu", &kib) == 1)
-            h->total_bytes = kib * 1024;
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            h->free_bytes = kib * 1024;
-    }
-    if (f)
-        fclose(f);
-    h->cgroup_bytes = read_bytes("/sys/fs/cgroup/memory.max");
-    h->cgroup_used_bytes = read_bytes("/sys/fs/cgroup/memory.current");
-    if (h->cgroup_used_bytes == ZT_NO_LIMIT)
-        h->cgroup_used_bytes = 0;
+    zt_cgroups_read_memory("", &group);
+    h->total_bytes = zt_sysfile_meminfo("MemTotal");
+    h->free_bytes = zt_sysfile_meminfo("MemAvailable");
+    h->cgroup_bytes = group.limit_bytes;
+    h->cgroup_used_bytes = group.used_bytes;
 }
 
 static void read_processors(struct zt_host_limits *h)
 {
     cpu_set_t mask;
-    char line[128];
-    double quota, period;
 
     if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
         h->num_cpus = CPU_COUNT(&mask);
-    if (zt_sysfile_line("/sys/fs/cgroup/cpu.max", line, sizeof(line)) &&
-        sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0)
-        h->cgroup_cpus = quota / period;
+    h->cgroup_cpus = zt_cgroups_read_cpus("");
 }
 
 static void read_shared_memory(struct zt_host_limits *h)
@@ -148,7 +126,7 @@ static void judge_memory(const struct zt_host_limits *h, const struct told *t)
                         ? h->cgroup_bytes - h->cgroup_used_bytes
                         : 0;
 
-    if (h->total_bytes && h->free_bytes < LITTLE_MEMORY)
+    if (h->free_bytes < LITTLE_MEMORY)
         tell(t, ZT_PROBLEM_WARNING,
              "end other programs, or run on a machine with more memory",
              "only %.0f MiB of memory are free", (double)h->free_bytes / MIB);

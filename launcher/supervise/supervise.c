@@ -6,6 +6,9 @@
 
 #include "common/json/line.h"
 #include "common/proc.h"
+#include "common/process/limits.h"
+#include "common/process/shm_files.h"
+#include "common/process/streams.h"
 #include "launcher/start/start.h"
 #include "launcher/supervise/private.h"
 
@@ -20,6 +23,7 @@
 #define TICK_MS        100
 #define FLUSH_MS       2
 #define CLOSE_MS       1000 /* from DONE of the last node to the end of its channel */
+#define NODE_FILES     6 /* of zlaunch for one: its channel, a process or a connection */
 #define LEFTOVER_TRIES 200
 #define LEFTOVER_US    5000
 #define FLUSH_OUTPUT_S                                                                   \
@@ -184,12 +188,13 @@ static void kill_leftovers(void)
 
     for (int i = 0; i < LEFTOVER_TRIES; i++) {
         if (zt_proc_signal_descendants(SIGKILL) == 0)
-            return;
+            break;
         while (waitpid(-1, &status, WNOHANG) > 0)
             continue;
         usleep(
             LEFTOVER_US); /* the death of a grandchild is not signalled to this process */
     }
+    zt_shm_files_remove_unused();
 }
 
 /* Errors that another start would only repeat. */
@@ -330,8 +335,10 @@ static int finish_job(struct zt_supervisor *s)
     print_verdict(s, &v);
     if (s->verbose)
         zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
-    if (s->plan->summary && write_summary(s->plan->summary, end, &fault))
+    if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
+        v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
+    }
     json_decref(end);
     return v.exit_code;
 }
@@ -381,8 +388,10 @@ static zt_err open_supervisor(struct zt_supervisor *s,
 
     cfg.on_line = zt_sup_ctl_line;
     cfg.on_line_ctx = s;
-    rc = zt_render_open(&cfg, &s->render, fault);
-
+    rc = zt_limits_open_files(ZT_LIMITS_FILES + NODE_FILES * (uint64_t)num,
+                              "for the nodes of this job zlaunch needs", fault);
+    if (!rc)
+        rc = zt_render_open(&cfg, &s->render, fault);
     if (!rc)
         rc = zt_notes_init(&s->notes, s->plan->world, fault);
     if (!rc)
@@ -441,6 +450,8 @@ int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *
     uv_walk(&s.loop, on_walk_close, NULL);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     uv_loop_close(&s.loop);
+    zt_render_drain(s.render); /* signals end zlaunch again, should this block */
+    code = zt_streams_lost("zlaunch", zt_render_lost(s.render), code);
     release_supervisor(&s);
     zt_sup_ctl_release(&s);
     return code;

@@ -193,8 +193,9 @@ static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_ran
                 phase ? phase : "");
     if (r->oom)
         fprintf(
-            f, "  the kernel's out-of-memory killer struck in this cgroup: the rank most "
-               "likely ran out of memory\n");
+            f,
+            "  the kernel's out-of-memory killer struck meanwhile: the rank most likely "
+            "ran out of memory\n");
     if (r->fail || !lines)
         return;
     fprintf(f, "  last lines of rank %d:\n", r->rank);

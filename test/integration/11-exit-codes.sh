@@ -91,6 +91,40 @@ check "the command line beats the environment" test "$(sort "$tmp/out" | tail -n
 launch --summary "$tmp/summary" --num_gpus 2 -- sh -c 'exit 3'
 check "--summary holds the end as JSON" grep -q '"exit_code":3' "$tmp/summary"
 
+# A full device: what was printed is lost, and that is no success.
+model=("$bin/models/gpt2.so" --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --train_file "$0" --do_train --max_steps 1)
+for lost in --help "--dry_run -- true" "--log_format json -- true" "-- echo text" "--dry_run ${model[*]}"; do
+    # shellcheck disable=SC2086
+    "$zlaunch" --num_gpus 1 $lost >/dev/full 2>"$tmp/err"
+    code=$?
+    check "$lost to a full device: 73" code_is 73
+    check "  and said" err_has "standard output: "
+done
+"$bin/zworker" --help >/dev/full 2>"$tmp/err"
+code=$?
+check "zworker --help to a full device: 73" code_is 73
+launch --summary /dev/full -- true
+check "--summary to a full device: 73" code_is 73
+
+# Descriptors 0 to 2 that are closed, one and all.
+for closed in "<&-" ">&-" "2>&-" "<&- >&- 2>&-"; do
+    eval "'$zlaunch' --num_gpus 2 ${model[*]} --output_dir $tmp/saved $closed" >>"$tmp/more" 2>&1
+    code=$?
+    check "$closed: 0" code_is 0
+    check "  and it is saved" test -s "$tmp/saved/model.safetensors"
+    rm -rf "$tmp/saved"
+done
+
+# Too few open files: a sentence, at once.
+(ulimit -n 8 && exec "$zlaunch" --num_gpus 2 "${model[@]}" 2>"$tmp/err")
+code=$?
+check "ulimit -n 8: 71" code_is 71
+check "  with what is needed" err_has "only 8 files may be open at once, and zlaunch needs 32"
+(ulimit -n 60 && exec "$zlaunch" --num_gpus 20 -- true 2>"$tmp/err")
+code=$?
+check "ulimit -n 60 for 20 ranks: 71" code_is 71
+check "  with what is needed" err_has "a daemon needs 172"
+
 launch --version
 check "--version is one line" grep -qxE 'zlaunch [0-9]+\.[0-9]+\.[0-9]+' "$tmp/out"
 launch --help

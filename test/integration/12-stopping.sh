@@ -77,13 +77,16 @@ end
 check "SIGTERM of the daemon: not 0" test "$code" -ne 0
 check "SIGTERM of the daemon: named" err_has "the node daemon was asked to stop by SIGTERM"
 
+export XDG_RUNTIME_DIR=$tmp
 launch_bg --num_gpus 2 --save_pid -- sh -c "$tree"
 ready 4
-check "--save_pid: the file holds the pid" test "$(cat "/tmp/$job.zlaunch")" = "$job"
+check "--save_pid: the file holds the pid" test "$(cat "$tmp/zlaunch/$job.pid")" = "$job"
 kill -9 "$job"
 gone "kill -9 of zlaunch"
 wait "$job" 2>/dev/null
-check "--save_pid: removed even then" within 2 test ! -e "/tmp/$job.zlaunch"
+check "--save_pid: removed even then" within 2 test ! -e "$tmp/zlaunch/$job.pid"
+check "  in a folder that is the user's alone" test "$(stat -c %a "$tmp/zlaunch")" = 700
+unset XDG_RUNTIME_DIR
 
 launch_bg --num_gpus 2 -- sh -c 'echo pid $$; sleep 600'
 ready 2
@@ -100,6 +103,24 @@ kill -INT "$job"
 gone "Ctrl-C with a stopped daemon"
 end
 check "a stopped daemon does not hold it up: 130" code_is 130
+
+# What MPI and NCCL would leave in /dev/shm goes with the rank that made it.
+launch_bg --num_gpus 2 -- sh -c 'exec 5>"/dev/shm/mpich_shar_tmp$0$RANK"; echo text >&5; echo ready; sleep 600 & wait' "$$"
+ready 2
+check "a file in /dev/shm is there while its rank is" test -e "/dev/shm/mpich_shar_tmp${$}1"
+kill -9 "$job"
+gone "kill -9 of zlaunch with files in /dev/shm"
+wait "$job" 2>/dev/null
+if [ "$(readlink /proc/self/ns/ipc)" = 'ipc:[4026531839]' ] && [ "$(readlink /proc/self/ns/pid)" != 'pid:[4026531836]' ]; then
+    echo "skip - other containers may use this /dev/shm"
+    rm "/dev/shm/mpich_shar_tmp$$"[01]
+else
+    files_gone() { ! ls "/dev/shm/mpich_shar_tmp$$"? >"$tmp/out" 2>&1; }
+    check "  they go with it" within 2 files_gone
+    : >"/dev/shm/ucx_shm_posix_$$"
+    launch -- true
+    check "and those of an earlier crash with the next job" test ! -e "/dev/shm/ucx_shm_posix_$$"
+fi
 
 # A screen that takes nothing: zlaunch waits with it, and is stopped all the same.
 mkfifo "$tmp/fifo"

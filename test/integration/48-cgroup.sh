@@ -2,6 +2,38 @@
 # Ranks are in a control group of their own where one may be made: it goes with the job, and
 # what a killed daemon left in one ends when the next job starts on the machine.
 . "$(dirname "$0")/launch_lib.sh"
+
+# Memory that a group leaves, of either version: known before anything is allocated.
+limit=$((256 << 20))
+memory_group() {
+    local of
+    of=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+    group=$(awk '/ - cgroup .*[, ]memory/ { print $5; exit }' /proc/self/mountinfo)$of/zt-memory-$$ file=memory.limit_in_bytes
+    [ -z "$of" ] || { mkdir -p "$group/in" 2>/dev/null && return; }
+    of=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    group=$(awk '/ - cgroup2 / { print $5; exit }' /proc/self/mountinfo)$of/zt-memory-$$ file=memory.max
+    mkdir -p "$group/in" 2>/dev/null
+}
+if memory_group && echo $limit 2>/dev/null >"$group/$file" && (echo 0 >"$group/in/cgroup.procs") 2>/dev/null; then
+    (
+        echo 0 >"$group/in/cgroup.procs"
+        exec "$zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --train_file "$0" --do_train >"$tmp/out" 2>"$tmp/err"
+    )
+    code=$?
+    check "more than the control group's memory: 78" code_is 78
+    check "  with its numbers" err_has "of its limit of 256 MiB"
+    (
+        echo 0 >"$group/in/cgroup.procs"
+        exec "$zlaunch" -- sh -c 'exec tail /dev/zero' >"$tmp/out" 2>"$tmp/err"
+    )
+    code=$?
+    check "a rank that needs more than its group has: 137" code_is 137
+    check "  and memory is named" err_has "out-of-memory killer"
+else
+    echo "skip - no memory may be limited here"
+fi
+rmdir "$group/in" "$group" 2>/dev/null
+
 mount=$(awk '/ - cgroup2 / { print $5; exit }' /proc/self/mountinfo)
 own=$(sed -n 's/^0:://p' /proc/self/cgroup)
 parent=$mount${own%/}

@@ -11,42 +11,9 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/process/cgroups.h"
 
 #define PREFIX "zlaunch-"
-
-/* Where cgroup2 is mounted: the fifth word of the line whose type, after " - ", says so.
- */
-static bool find_mount(char *out, size_t n)
-{
-    FILE *f = fopen("/proc/self/mountinfo", "re");
-    char line[4096], at[2048];
-    bool found = false;
-
-    while (f && !found && fgets(line, sizeof(line), f))
-        if (strstr(line, " - cgroup2 ") &&
-            sscanf(line, "%*s %*s %*s %*s %2047s", at) == 1)
-            found = snprintf(out, n, "%s", at) < (int)n;
-    if (f)
-        fclose(f);
-    return found;
-}
-
-/* The group of this process, below the mount: the line "0::/some/path". */
-static bool find_own(char *out, size_t n)
-{
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    char line[4096];
-    bool found = false;
-
-    while (f && !found && fgets(line, sizeof(line), f)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::/", 4) == 0)
-            found = snprintf(out, n, "%s", line + 3) < (int)n;
-    }
-    if (f)
-        fclose(f);
-    return found;
-}
 
 static void put(const char *folder, const char *name, const char *text)
 {
@@ -124,12 +91,11 @@ static bool make(struct zt_cgroup *g, const char *parent)
 
 void zt_cgroup_open(struct zt_cgroup *g)
 {
-    char mount[2048], own[1024], parent[3072];
+    char parent[3072];
 
     *g = (struct zt_cgroup){.dir_fd = -1, .procs_fd = -1};
-    if (!find_mount(mount, sizeof(mount)) || !find_own(own, sizeof(own)))
+    if (!zt_cgroups_folder("", parent, sizeof(parent)))
         return;
-    snprintf(parent, sizeof(parent), "%s%s", mount, strcmp(own, "/") == 0 ? "" : own);
     remove_stale_groups(parent);
     if (make(g, parent))
         return;

@@ -3,7 +3,7 @@
 
 #include "common/json/line.h"
 #include "common/log.h"
-#include "common/proc.h"
+#include "common/process/cgroups.h"
 #include "worker/daemon/inspect.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ static zt_err on_job(struct zt_daemon_node *n, const struct zt_frame *f,
     n->links = NULL;
     if (rc)
         return rc;
-    n->oom_kills = zt_proc_oom_kills();
+    n->oom_kills = zt_cgroups_count_oom_kills("");
     n->state = ZT_NODE_RUNNING;
     rc = zt_node_start_job(n, fault);
     if (rc) { /* those that did start are stopped like any others */

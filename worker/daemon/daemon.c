@@ -10,6 +10,8 @@
 #include "common/json/line.h"
 #include "common/log.h"
 #include "common/proc.h"
+#include "common/process/cgroups.h"
+#include "common/process/shm_files.h"
 #include "worker/comm/shm/abort.h"
 #include "worker/daemon/guard.h"
 #include "worker/daemon/node.h"
@@ -171,6 +173,7 @@ static void finish(struct zt_daemon_node *n)
 {
     n->state = ZT_NODE_DONE;
     uv_timer_stop(&n->grace);
+    zt_shm_files_remove_unused();
     for (int i = 0; i < n->num_started; i++)
         zt_output_close(&n->ranks[i]);
     for (int i = 0; i < n->num_started; i++)
@@ -218,7 +221,8 @@ static void report_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int s
 {
     bool signalled = WIFSIGNALED(status);
     bool by_others = signalled && WTERMSIG(status) == SIGKILL && !n->has_killed;
-    int64_t kills = signalled && WTERMSIG(status) == SIGKILL ? zt_proc_oom_kills() : -1;
+    int64_t kills =
+        signalled && WTERMSIG(status) == SIGKILL ? zt_cgroups_count_oom_kills("") : -1;
     char phase[ZT_PHASE_TEXT];
     json_t *o = json_object();
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/proc.h"
+#include "common/process/shm_files.h"
 
 #define SWEEP_US  2000
 #define MAX_SWEEP 2500 /* 5 s: what cannot be killed is not waited for any longer */
@@ -43,6 +44,7 @@ static void sweep(void)
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
     }
+    zt_shm_files_remove_unused();
 }
 
 bool zt_guard_fork(int *exit_code)

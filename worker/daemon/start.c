@@ -2,6 +2,9 @@
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
+#include "common/process/limits.h"
+#include "common/process/shm_files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,6 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define RANK_FILES 7 /* of the daemon for one: its output, sockets and log */
 
 /* Memory shared with the ranks of this node; gone with the last process that holds it. */
 static zt_err open_shared(struct zt_daemon_node *n, struct zt_fault *fault)
@@ -117,12 +122,17 @@ static zt_err start_rank(struct zt_daemon_node *n, const struct zt_cores *cores,
 zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault)
 {
     struct zt_cores cores;
-    zt_err rc = open_shared(n, fault);
+    zt_err rc =
+        zt_limits_open_files(ZT_LIMITS_FILES + RANK_FILES * (uint64_t)n->job->local_world,
+                             "for the ranks of this node a daemon needs", fault);
 
+    if (!rc)
+        rc = open_shared(n, fault);
     if (!rc)
         rc = open_secret(n, fault);
     if (rc)
         return rc;
+    zt_shm_files_remove_unused(); /* of jobs that were killed with their daemon */
     zt_cgroup_open(&n->cgroup);
     n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
     if (!n->ranks)

@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/process/cgroups.h"
+#include "common/sysfile.h"
 #include "worker/autograd/step.h"
 #include "worker/engine/context.h"
 #include "worker/engine/memory_advice.h"
@@ -263,36 +265,6 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
 
 /* ---- what is available ---- */
 
-/* The first integer of a one-line file; `def` when there is none ("max", no file). */
-static size_t read_size(const char *path, size_t def)
-{
-    FILE *f = fopen(path, "re");
-    unsigned long long n;
-    size_t got = def;
-
-    if (!f)
-        return def;
-    if (fscanf(f, "%llu", &n) == 1)
-        got = (size_t)n;
-    fclose(f);
-    return got;
-}
-
-static size_t mem_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib = 0;
-
-    if (!f)
-        return SIZE_MAX;
-    while (fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            break;
-    fclose(f);
-    return kib ? (size_t)kib * 1024 : SIZE_MAX;
-}
-
 /* What this process may still take by its own limit; SIZE_MAX: no limit. */
 static size_t address_space_left(void)
 {
@@ -312,17 +284,16 @@ static size_t address_space_left(void)
     return r.rlim_cur > pages ? r.rlim_cur - pages : 0;
 }
 
-/* Memory that the ranks of this machine can share. */
-static size_t memory_left(void)
+/* Memory that the ranks of this machine can share; *limit: of the control group that sets
+ * it, 0: the machine does. */
+static size_t memory_left(size_t *limit)
 {
-    size_t limit = read_size("/sys/fs/cgroup/memory.max", SIZE_MAX);
-    size_t used = read_size("/sys/fs/cgroup/memory.current", 0);
-    size_t all = mem_available();
+    uint64_t machine = zt_sysfile_meminfo("MemAvailable");
+    struct zt_cgroups_memory group;
 
-    if (limit == SIZE_MAX)
-        return all;
-    limit = limit > used ? limit - used : 0;
-    return limit < all ? limit : all;
+    zt_cgroups_read_memory("", &group);
+    *limit = group.left_bytes < machine ? group.limit_bytes : 0;
+    return *limit ? group.left_bytes : machine;
 }
 
 zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
@@ -330,15 +301,16 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
                               struct zt_fault *fault)
 {
     struct zt_device_memory m;
+    size_t left = memory_left(&plan->group_limit);
     zt_err rc;
 
     if (!zt_run_is_staged(run)) {
-        plan->available = memory_left();
+        plan->available = left;
         plan->sharers = run->local_world;
         plan->addresses = address_space_left();
         return ZT_OK;
     }
-    plan->host_available = memory_left() / (size_t)run->local_world;
+    plan->host_available = left / (size_t)run->local_world;
     if (!dev)
         return ZT_OK;
     rc = backend->memory(dev, &m, fault);
@@ -419,8 +391,11 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     else if (at < cap && zt_run_is_staged(run))
         snprintf(out + at, cap - at, "   on each GPU, of %s free", available);
     else if (at < cap)
-        snprintf(out + at, cap - at, "   x %d local ranks, of %s available",
-                 run->local_world, available);
+        at += (size_t)snprintf(out + at, cap - at, "   x %d local ranks, of %s available",
+                               run->local_world, available);
+    if (at < cap && plan->group_limit && !zt_run_is_staged(run))
+        snprintf(out + at, cap - at, " (control group: limit %.1f MiB)",
+                 (double)plan->group_limit / MIB);
 }
 
 /* The state by kind, wherever it is. */
@@ -492,9 +467,15 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
     else if (plan->host > plan->host_available)
         snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",
                  (double)plan->host / MIB, (double)plan->host_available / MIB);
+    else if (zt_run_is_staged(run))
+        snprintf(out, cap, "%.0f MiB are free on the GPU", (double)plan->available / MIB);
+    else if (plan->group_limit)
+        snprintf(out, cap,
+                 "the control group leaves %.0f MiB in all, of its limit of %.0f MiB",
+                 (double)plan->available / MIB, (double)plan->group_limit / MIB);
     else
-        snprintf(out, cap, "%.0f MiB are %s", (double)plan->available / MIB,
-                 zt_run_is_staged(run) ? "free on the GPU" : "available in all");
+        snprintf(out, cap, "%.0f MiB are available in all",
+                 (double)plan->available / MIB);
 }
 
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,

@@ -1,0 +1,30 @@
+/*
+ * streams.h -- standard input, output and error of this process.
+ *
+ * Threads: one, before any other is started and after all have ended.
+ */
+#ifndef COMMON_PROCESS_STREAMS_H
+#define COMMON_PROCESS_STREAMS_H
+
+#include <stdbool.h>
+
+/*
+ * First of all in main(): descriptors 0 to 2 that whoever started this process has closed
+ * become /dev/null. Else the next file or socket that is opened would get their numbers,
+ * and what is printed would go there. False: /dev/null cannot be opened; stderr, where it
+ * is open, says so.
+ */
+bool zt_streams_open(void);
+
+/*
+ * Last of all: is everything that was printed where it should be? Returns `exit_code`;
+ * if that is 0 and output was lost, the code of an output that cannot be made, after
+ * `who` has said so on stderr.
+ */
+int zt_streams_end(const char *who, int exit_code);
+
+/* The same, for output that did not go through stdio and was lost with errno `e`; 0:
+ * nothing was, -1: the reason is not known. */
+int zt_streams_lost(const char *who, int e, int exit_code);
+
+#endif
