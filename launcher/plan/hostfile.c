@@ -1,5 +1,6 @@
 #include "launcher/plan/hostfile.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,16 @@ struct address {
     int port;
 };
 
+/* What names of hosts are made of, addresses of IPv6 and their zones included; a name that
+ * begins with '-' would be an option to the programs that it is handed to. */
+static bool is_name(const char *p, size_t n, const char *more)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)p[i]) && !strchr(more, p[i]))
+            return false;
+    return n && p[0] != '-';
+}
+
 static zt_err add_host(struct zt_hosts *h, const struct address *a, int num_slots,
                        struct zt_fault *fault)
 {
@@ -61,6 +72,8 @@ zt_err zt_hosts_one(const char *name, int num_slots, struct zt_hosts *out,
     struct address a = {.host = name, .host_bytes = strlen(name)};
 
     *out = (struct zt_hosts){0};
+    if (!is_name(a.host, a.host_bytes, "-._:%"))
+        return zt_fault_set(fault, ZT_E_USAGE, "'%.80s' is no name of a host", name);
     return add_host(out, &a, num_slots, fault);
 }
 
@@ -128,9 +141,8 @@ static bool parse_address(const char *p, const char *end, struct address *out)
             return false;
     }
     out->port = (int)port;
-    return out->host_bytes && (!at || out->user_bytes) &&
-           !memchr(out->host, '[', out->host_bytes) &&
-           !memchr(out->host, '@', out->host_bytes);
+    return is_name(out->host, out->host_bytes, "-._:%") &&
+           (!at || is_name(out->user, out->user_bytes, "-._+$\\"));
 }
 
 /* Twice the same place? The same host is, unless both lines name a port. */
