@@ -30,7 +30,8 @@ struct gpt2_layer {
 struct gpt2 {
     int64_t vocab, positions, width, inner, heads;
     int num_layers;
-    float dropout, eps;
+    float embed_drop, attn_drop, drop; /* of embeddings, attention, residual branches */
+    float eps;
     zt_block *embed, *head;
     zt_param *wte, *wpe;
     struct weight_and_bias ln_f;
@@ -91,11 +92,51 @@ static int64_t pick(zt_model *m, const char *name, int64_t def)
     return zt_args_int(args, name);
 }
 
+/* A number of config.json that no option has: at least `least`, below `most`. */
+static float imported(zt_model *m, const char *key, double def, double least, double most)
+{
+    double x = zt_model_config_float(m, key, def);
+
+    if (!(x >= least && x < most))
+        zt_model_fail(m, "%s %g of config.json is not in [%g, %g)", key, x, least, most);
+    return (float)x;
+}
+
+/* --dropout is for all three; config.json has one for each. */
+static float dropout(zt_model *m, const char *key)
+{
+    float of_config = imported(m, key, 0, 0, 1);
+    const zt_args *args = zt_model_args(m);
+
+    return zt_args_given(args, "dropout") ? (float)zt_args_float(args, "dropout")
+                                          : of_config;
+}
+
+/* config.json is GPT-2's, of the kind that is built, and nothing of it is passed over. */
+static void check_config(zt_model *m)
+{
+    static const char *const ignored[] = {
+        "n_ctx",                   /* n_positions once more */
+        "summary_*",               /* of other heads */
+        "output_past",             /* of generation */
+        "reorder_and_upcast_attn", /* scores are fp32 here in any case */
+        "initializer_range",       /* the weights are there */
+        NULL};
+
+    zt_model_config_must(m, "model_type", "[\"gpt2\"]");
+    zt_model_config_must(m, "architectures.0", "[\"GPT2LMHeadModel\", \"GPT2Model\"]");
+    zt_model_config_must(m, "activation_function",
+                         "[\"gelu_new\", \"gelu_pytorch_tanh\"]");
+    zt_model_config_must(m, "scale_attn_weights", "[true]");
+    zt_model_config_must(m, "scale_attn_by_inverse_layer_idx", "[false]");
+    zt_model_config_must(m, "add_cross_attention", "[false]");
+    zt_model_config_must(m, "tie_word_embeddings", "[true]");
+    zt_model_config_end(m, ignored);
+}
+
 static zt_err read_sizes(zt_model *m, struct gpt2 *net)
 {
-    const zt_args *args = zt_model_args(m);
-    const char *size = zt_args_string(args, "model");
-    const char *act = zt_model_config_string(m, "activation_function", "gelu_new");
+    const char *size = zt_args_string(zt_model_args(m), "model");
     int64_t vocab = zt_model_data_vocab(m), block = zt_model_block_size(m);
     size_t p = 0;
 
@@ -107,16 +148,13 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     net->inner = pick(m, "n_inner", 4 * net->width);
     net->positions = pick(m, "n_positions", block > 1024 ? block : 1024);
     net->vocab = pick(m, "vocab_size", vocab ? vocab : 50257);
-    net->dropout = zt_args_given(args, "dropout")
-                       ? (float)zt_args_float(args, "dropout")
-                       : (float)zt_model_config_float(m, "resid_pdrop", 0);
-    net->eps = (float)zt_model_config_float(m, "layer_norm_epsilon", 1e-5);
-
-    if (strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
-        return zt_model_fail(m, "activation_function \"%s\": only gelu_new is built",
-                             act);
-    if (zt_model_config_int(m, "scale_attn_by_inverse_layer_idx", 0))
-        return zt_model_fail(m, "scale_attn_by_inverse_layer_idx is not built");
+    net->embed_drop = dropout(m, "embd_pdrop");
+    net->attn_drop = dropout(m, "attn_pdrop");
+    net->drop = dropout(m, "resid_pdrop");
+    net->eps = imported(m, "layer_norm_epsilon", 1e-5, 1e-12, 1);
+    check_config(m);
+    if (zt_model_status(m))
+        return zt_model_status(m);
     if (net->width % net->heads)
         return zt_model_fail(m, "n_embd %lld is not a multiple of n_head %lld",
                              (long long)net->width, (long long)net->heads);
@@ -184,12 +222,13 @@ static void export_config(zt_model *m, const struct gpt2 *net)
                  {"n_embd", net->width},           {"n_inner", net->inner},
                  {"n_layer", net->num_layers},     {"n_head", net->heads},
                  {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1}};
-    const char *dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         zt_model_export(m, sizes[i].key, "%lld", (long long)sizes[i].value);
-    for (int i = 0; i < 3; i++)
-        zt_model_export(m, dropouts[i], "%.9g", (double)net->dropout);
+    zt_model_export_imported(m, "bos_token_id");
+    zt_model_export_imported(m, "eos_token_id");
+    zt_model_export(m, "resid_pdrop", "%.9g", (double)net->drop);
+    zt_model_export(m, "embd_pdrop", "%.9g", (double)net->embed_drop);
+    zt_model_export(m, "attn_pdrop", "%.9g", (double)net->attn_drop);
     zt_model_export(m, "model_type", "\"gpt2\"");
     zt_model_export(m, "architectures", "[\"GPT2LMHeadModel\"]");
     zt_model_export(m, "activation_function", "\"gelu_new\"");
@@ -219,6 +258,9 @@ static zt_err build(zt_model *m, void **self)
     net->head = zt_model_block(m, "head");
     net->ln_f = norm(net->head, "", "ln_f", net->width);
     zt_block_share(net->head, net->wte); /* the output head is the embedding, tied */
+    zt_param_twin(m, net->wte, "lm_head.weight");
+    zt_model_ignore_weights(m, "*h.*.attn.bias"); /* causal masks in older files */
+    zt_model_ignore_weights(m, "*h.*.attn.masked_bias");
 
     zt_model_language_fields(m);
     zt_model_set_hidden_size(m, net->width);
@@ -250,7 +292,7 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->wte));
 
     x = zt_add(s, x, zt_embedding(s, positions, zt_weight(s, net->wpe)));
-    out[0] = zt_dropout(s, x, net->dropout);
+    out[0] = zt_dropout(s, x, net->embed_drop);
 }
 
 /* in: x (B, T, D) -> out: x (B, T, D) */
@@ -260,7 +302,7 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     const struct gpt2 *net = l->net;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
     int64_t H = net->heads, D = net->width;
-    struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = net->dropout);
+    struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = net->attn_drop);
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
     h = apply(s, apply_norm(s, x, l->ln_1, net->eps), l->attn, 0);
@@ -270,13 +312,13 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     v = zt_slice(s, h, 2, 2 * H, H);
     h = zt_reshape(s, zt_attention(s, q, k, v, &how), ZT_SHAPE(B, T, D));
     h = apply(s, h, l->attn_proj, 0);
-    h = zt_dropout(s, h, net->dropout);
+    h = zt_dropout(s, h, net->drop);
 
     h = zt_add_layernorm(s, x, h, zt_weight(s, l->ln_2.w), zt_weight(s, l->ln_2.b),
                          net->eps, &x); /* x += h, and its norm */
     h = apply(s, h, l->fc, ZT_GELU_TANH);
     h = apply(s, h, l->fc_proj, 0);
-    out[0] = zt_add(s, x, zt_dropout(s, h, net->dropout));
+    out[0] = zt_add(s, x, zt_dropout(s, h, net->drop));
 }
 
 /* in: x (B, T, D), targets (B, T) or NULL -> out: summed loss, or logits (B, R, V) */

@@ -137,9 +137,11 @@ static zt_err build(zt_model *m, void **self)
     if (c.tied) {
         net->lm_head = net->embed_tokens;
         zt_block_share(net->head, net->lm_head);
+        zt_param_twin(m, net->lm_head, "lm_head.weight");
     } else {
         net->lm_head = matrix(net, net->head, "lm_head.weight", c.vocab, c.width);
     }
+    zt_model_ignore_weights(m, "*.rotary_emb.inv_freq"); /* older files hold them */
     zt_model_language_fields(m);
     zt_model_set_hidden_size(m, c.width);
     zt_model_set_max_tokens(m, c.positions);

@@ -259,6 +259,7 @@ static void read_rope(zt_model *m, const struct size *size, struct config *c)
     how->low = settle_real(m, "low_freq_factor", rope_number(m, "low_freq_factor", 1));
     how->high = settle_real(m, "high_freq_factor", rope_number(m, "high_freq_factor", 4));
     original = rope_number(m, "original_max_position_embeddings", original);
+    original = original >= 1 && original <= 1 << 24 ? original : 0; /* refused below */
     how->original = settle(m, "original_max_position_embeddings", (int64_t)original);
     if (rope_number(m, "partial_rotary_factor", part) != 1)
         zt_model_fail(m, "partial_rotary_factor: only 1 is built");
@@ -284,35 +285,41 @@ static void read_window(zt_model *m, struct config *c)
     c->window_from = pick(m, "max_window_layers", imported ? 28 : 0);
     if (c->window && !qwen)
         zt_model_fail(m, "sliding_window: the llama kind has none, only qwen2 has");
-    for (int i = 0; c->window && i < c->num_layers; i++) {
-        const char *rule = i < c->window_from ? "full_attention" : "sliding_attention";
+    for (int i = 0; i < c->num_layers; i++) {
+        const char *rule =
+            c->window && i >= c->window_from ? "sliding_attention" : "full_attention";
 
         snprintf(key, sizeof(key), "layer_types.%d", i);
         if (strcmp(zt_model_config_string(m, key, rule), rule) != 0)
-            zt_model_fail(m, "%s is not \"%s\", as max_window_layers %lld says", key,
-                          rule, (long long)c->window_from);
+            zt_model_fail(m,
+                          "%s is not \"%s\", as sliding_window %lld and "
+                          "max_window_layers %lld say",
+                          key, rule, (long long)c->window, (long long)c->window_from);
     }
 }
 
-static bool in_range(zt_model *m, const char *key, int64_t value, int64_t most)
+/* config.json is of the kind that is built, and nothing of it is passed over. */
+static void check_config(zt_model *m, const struct config *c)
 {
-    if (value < 1 || value > most)
-        zt_model_fail(m, "%s %lld is not between 1 and %lld", key, (long long)value,
-                      (long long)most);
-    return value >= 1 && value <= most;
+    static const char *const ignored[] = {
+        "pretraining_tp", /* how matrices were cut in pretraining */
+        "max_sequence_length", NULL};
+    char classes[64];
+
+    snprintf(classes, sizeof(classes), "[\"%s\"]", kinds[c->kind].class);
+    zt_model_config_must(m, "architectures.0", classes);
+    zt_model_config_must(m, "hidden_act", "[\"silu\"]");
+    if (c->kind == LLAMA)
+        zt_model_config_must(m, "use_sliding_window", "[false]");
+    zt_model_config_must(m, "use_mrope", "[false]");
+    zt_model_config_must(m, "rope_interleaved", "[false]");
+    zt_model_config_end(m, ignored);
 }
 
 /* What must hold between the numbers. */
 static zt_err check_sizes(zt_model *m, const struct config *c)
 {
-    const char *act = zt_model_config_string(m, "hidden_act", "silu");
-
-    if (strcmp(act, "silu") != 0)
-        return zt_model_fail(m, "hidden_act \"%s\": only silu is built", act);
-    if (!in_range(m, "num_hidden_layers", c->num_layers, 1000) ||
-        !in_range(m, "hidden_size", c->width, 1 << 20) ||
-        !in_range(m, "num_attention_heads", c->heads, 1 << 20) ||
-        !in_range(m, "num_key_value_heads", c->kv_heads, 1 << 20))
+    if (zt_model_status(m)) /* a number is out of its range */
         return zt_model_status(m);
     if (c->width % c->heads) /* transformers wants it with head_dim, too */
         return zt_model_fail(
@@ -362,6 +369,7 @@ static zt_err read_config(zt_model *m, struct config *c)
         return zt_model_status(m);
     read_rope(m, size, c);
     read_window(m, c);
+    check_config(m, c);
     return zt_model_status(m);
 }
 

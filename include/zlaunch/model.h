@@ -91,14 +91,35 @@ ZT_API const zt_args *zt_model_args(const zt_model *m);
 /*
  * Import: when weights come from a folder (--model_name_or_path) its config.json is read
  * here; `key` may name a nested member with dots ("rope.base"), or one of a list
- * ("layer_types.0"). Returns `def` when there is no such file or key, or it is null.
- * zt_model_has_config() tells whether there is a config.json at all.
+ * ("layer_types.0"). Returns `def` when there is no such file or key, or it is null, and
+ * when it is of another type or not within the range of the option of that name: then the
+ * build has failed. zt_model_has_config() tells whether there is a config.json at all.
  */
 ZT_API bool zt_model_has_config(const zt_model *m);
 ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);
 ZT_API double zt_model_config_float(const zt_model *m, const char *key, double def);
 ZT_API const char *zt_model_config_string(const zt_model *m, const char *key,
                                           const char *def);
+
+/*
+ * So that weights are not trained as another model than they are of (since ABI 3.1):
+ *
+ * zt_model_config_must(): of `key` only the values of a JSON list are built, as in
+ * zt_model_config_must(m, "scale_attn_weights", "[true]"). No such key, or null, is fine.
+ *
+ * zt_model_config_end(): all is read. Members that were neither read nor are in `ignored`
+ * (patterns as of file names, then NULL), which lists what means nothing here, are refused
+ * by name. Members that no model of transformers is changed by need not be listed.
+ *
+ * Tensors of the files that are no parameters are refused as well, but for those that
+ * zt_model_ignore_weights() names by a pattern ("*.attn.bias"), and those that hold the
+ * values of a parameter a second time, as tied weights may: zt_param_twin() gives that
+ * name, and values that differ are an error.
+ */
+ZT_API void zt_model_config_must(zt_model *m, const char *key, const char *allowed);
+ZT_API void zt_model_config_end(zt_model *m, const char *const *ignored);
+ZT_API void zt_model_ignore_weights(zt_model *m, const char *pattern);
+ZT_API void zt_param_twin(zt_model *m, zt_param *param, const char *name);
 
 /*
  * Export: members of the config.json written beside the weights, so that other readers

@@ -77,6 +77,7 @@ struct zt_model_config {
     const zt_args *args;
     int64_t data_vocab, block_size;
     const char *config_json; /* path of a config.json, or NULL */
+    bool partial_import;     /* what the plugin does not know of it is a warning */
     zt_dtype compute_dtype;
 };
 
@@ -105,6 +106,15 @@ struct zt_param *zt_model_find(const struct zt_model *m, const char *name); /* o
 
 /* The Philox key of a parameter's initial values: a hash of its name. */
 uint64_t zt_param_init_stream(const struct zt_param *p);
+
+/* Another name under which files may hold the values of a parameter. */
+struct zt_twin {
+    const struct zt_param *param;
+    char *name;
+};
+const struct zt_twin *zt_model_twins(const struct zt_model *m, int *num);
+/* Does the plugin say that a tensor of this name means nothing? */
+bool zt_model_ignores_weight(const struct zt_model *m, const char *name);
 
 /* config.json for export as text; the caller frees it. NULL: out of memory. */
 char *zt_model_config_text(const struct zt_model *m);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/options/options.h"
 #include "worker/autograd/model_private.h"
 
 zt_err zt_model_read_config(struct zt_model *m, const char *path, struct zt_fault *fault)
@@ -36,16 +37,26 @@ void zt_model_free_config(struct zt_model *m)
         free(m->priv->exports[i].json);
     }
     free(m->priv->exports);
+    zt_model_free_import(m);
 }
 
 /* ---- import ---- */
 
+/* A reader cannot fail and cannot note anything, the model can: it is ours to change while
+ * build runs. */
+static zt_model *ours(const zt_model *m)
+{
+    return (zt_model *)m;
+}
+
 /* The member at "a.b.c", or "a.0" of a list; NULL when there is none, or it is null. */
-static const json_t *find(const zt_model *m, const char *key)
+const json_t *zt_model_config_find(const zt_model *m, const char *key)
 {
     const json_t *at = m->priv->imported;
     char word[128];
 
+    if (at)
+        zt_model_note_key(ours(m), key);
     while (at && *key) {
         size_t n = strcspn(key, ".");
 
@@ -61,15 +72,43 @@ static const json_t *find(const zt_model *m, const char *key)
     return json_is_null(at) ? NULL : at;
 }
 
-/* A reader cannot fail, the model can; it is ours to change while build runs. */
+void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...)
+{
+    char text[ZT_FAULT_TEXT];
+    va_list ap;
+
+    if (m->priv->fault.code)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    zt_fault_set(&m->priv->fault, ZT_E_CONFIG, "%s: %s", m->priv->cfg.config_json, text);
+}
+
 static void wrong_type(const zt_model *m, const char *key, const json_t *v,
                        const char *want)
 {
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 
-    zt_model_fail((zt_model *)m, "%s: %s is %.60s, but %s is wanted",
-                  m->priv->cfg.config_json, key, text ? text : "of another type", want);
+    zt_model_refuse_config(ours(m), "%s is %.60s, but %s is wanted", key,
+                           text ? text : "of another type", want);
     free(text);
+}
+
+/* Within the range of the option of that name, if there is one? */
+static bool in_range(const zt_model *m, const char *key, double value)
+{
+    const zt_args *args = m->priv->cfg.args;
+    const struct zt_option *o = args ? zt_args_table(args) : NULL;
+
+    while (o && o->name && strcmp(o->name, key) != 0)
+        o++;
+    if (!o || !o->name || (o->min == 0 && o->max == 0) ||
+        (value >= o->min && value <= o->max))
+        return true;
+    zt_model_refuse_config(ours(m), "%s is %.15g; it must be between %.15g and %.15g",
+                           key, value, o->min, o->max);
+    return false;
 }
 
 bool zt_model_has_config(const zt_model *m)
@@ -79,37 +118,38 @@ bool zt_model_has_config(const zt_model *m)
 
 int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)
 {
-    const json_t *v = find(m, key);
+    const json_t *v = zt_model_config_find(m, key);
+    int64_t n;
     double d;
 
     if (!v)
         return def;
-    if (json_is_integer(v))
-        return (int64_t)json_integer_value(v);
     if (json_is_boolean(v))
         return json_is_true(v);
-    d = json_is_real(v) ? json_real_value(v) : 0.5;
-    if (d == floor(d) && fabs(d) < 9e15)
-        return (int64_t)d;
-    wrong_type(m, key, v, "an integer");
-    return def;
+    d = json_is_number(v) ? json_number_value(v) : 0.5;
+    if (!json_is_integer(v) && (d != floor(d) || fabs(d) >= 9e15)) {
+        wrong_type(m, key, v, "an integer");
+        return def;
+    }
+    n = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
+    return in_range(m, key, d) ? n : def;
 }
 
 double zt_model_config_float(const zt_model *m, const char *key, double def)
 {
-    const json_t *v = find(m, key);
+    const json_t *v = zt_model_config_find(m, key);
 
     if (!v)
         return def;
     if (json_is_number(v))
-        return json_number_value(v);
+        return in_range(m, key, json_number_value(v)) ? json_number_value(v) : def;
     wrong_type(m, key, v, "a number");
     return def;
 }
 
 const char *zt_model_config_string(const zt_model *m, const char *key, const char *def)
 {
-    const json_t *v = find(m, key);
+    const json_t *v = zt_model_config_find(m, key);
 
     if (!v)
         return def;
@@ -178,7 +218,7 @@ void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
 
 void zt_model_export_imported(zt_model *m, const char *key)
 {
-    const json_t *v = find(m, key);
+    const json_t *v = zt_model_config_find(m, key);
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
 
     if (v && !text)

@@ -13,6 +13,16 @@ struct zt_export {
     char *key, *json; /* a value as text, kept as it was written */
 };
 
+/* What of a folder the plugin has looked at, and what it says to leave aside. */
+struct zt_import {
+    char **keys; /* of config.json, nested ones with dots */
+    int num_keys;
+    char **ignored; /* patterns of tensors */
+    int num_ignored;
+    struct zt_twin *twins;
+    int num_twins;
+};
+
 struct zt_model_private {
     struct zt_model_config cfg;
     bool built;            /* plugin->build has been called: release must be too */
@@ -21,11 +31,19 @@ struct zt_model_private {
     char *divisor_field;   /* that zt_model_set_loss_divisor() named, or NULL */
     struct zt_export *exports;
     int num_exports;
+    struct zt_import import;
 };
 
 /* `path` NULL: there is none. ZT_E_NOINPUT, or ZT_E_FORMAT with file:line:column. */
 zt_err zt_model_read_config(struct zt_model *m, const char *path,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_model_free_config(struct zt_model *m);
+
+/* The member "a.b.c" of config.json, noted as looked at; NULL: none, or null. */
+const json_t *zt_model_config_find(const zt_model *m, const char *key);
+/* Fail with ZT_E_CONFIG, behind the path of config.json. */
+void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+void zt_model_note_key(struct zt_model *m, const char *key);
+void zt_model_free_import(struct zt_model *m);
 
 #endif

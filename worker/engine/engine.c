@@ -93,6 +93,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .data_vocab = data_vocab(e),
         .block_size = e->run->block_size,
         .compute_dtype = e->run->compute_dtype,
+        .partial_import = e->run->allow_partial_import,
     };
     zt_err rc;
 

@@ -21,6 +21,7 @@
 #include "worker/engine/engine.h"
 
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
+#define MOST_NAMED  8         /* tensors in one sentence */
 
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault)
@@ -118,15 +119,15 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
         if (is_kept(hf, p) || !check_tensor(find(hf, p->name), p, from, &one))
             continue;
         rc = one.code;
-        if (bad++ < 8)
+        if (bad++ < MOST_NAMED)
             snprintf(all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
                      "%s%s", bad > 1 ? "\n" : "", one.text);
     }
     if (!bad)
         return ZT_OK;
-    if (bad > 8)
+    if (bad > MOST_NAMED)
         snprintf(all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
-                 "\n... and %d more", bad - 8);
+                 "\n... and %d more", bad - MOST_NAMED);
     return zt_fault_set(fault, rc, "%s", all.text);
 }
 
@@ -145,25 +146,111 @@ static int count_kept(const struct zt_model *m, const struct zt_hf_folder *hf,
     return kept;
 }
 
-/* Log how many tensors of the files are no parameters, and the first of them. */
-static void log_unused(const struct zt_model *m, const struct zt_hf_folder *hf, int kept)
+static int by_address(const void *a, const void *b)
 {
-    int unused = zt_hf_folder_count(hf) - (m->num_params - kept);
-    const char *first = "";
+    const char *const *x = a, *const *y = b;
 
-    if (unused <= 0)
-        return;
-    for (int i = 0; i < zt_hf_folder_count(hf) && !first[0]; i++) {
+    return (*x > *y) - (*x < *y);
+}
+
+/* Tensors of the files that are parameters, their twins, or ignored: (*num), sorted. */
+static const void **list_used(const struct zt_model *m, const struct zt_hf_folder *hf,
+                              int *num)
+{
+    int num_twins;
+    const struct zt_twin *twins = zt_model_twins(m, &num_twins);
+    const void **used = calloc((size_t)(m->num_params + num_twins) + 1, sizeof(*used));
+
+    *num = 0;
+    for (int i = 0; used && i < m->num_params; i++)
+        used[(*num)++] = find(hf, m->params[i]->name);
+    for (int i = 0; used && i < num_twins; i++)
+        used[(*num)++] = find(hf, twins[i].name);
+    if (used)
+        qsort(used, (size_t)*num, sizeof(*used), by_address);
+    return used;
+}
+
+/* Tensors that nobody takes are of another model than the one that was built. */
+static zt_err check_unused(const struct zt_engine *e, const struct zt_hf_folder *hf,
+                           struct zt_fault *fault)
+{
+    const struct zt_model *m = e->model;
+    char names[1024] = "";
+    int num, unused = 0;
+    const void **used = list_used(m, hf, &num);
+
+    if (!used)
+        return zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
+    for (int i = 0; i < zt_hf_folder_count(hf); i++) {
         const struct zt_safetensors_tensor *t = zt_hf_folder_at(hf, i);
-        bool used = false;
+        size_t at = strlen(names);
 
-        for (int k = 0; k < m->num_params && !used; k++)
-            used = find(hf, m->params[k]->name) == t;
-        if (!used)
-            first = t->name;
+        if (bsearch(&t, used, (size_t)num, sizeof(*used), by_address) ||
+            zt_model_ignores_weight(m, t->name))
+            continue;
+        if (unused++ < MOST_NAMED)
+            snprintf(names + at, sizeof(names) - at, "%s%.100s", at ? ", " : "", t->name);
     }
-    zt_info("weights", "%d tensors of %s are not parameters of this model (%s, ...)",
-            unused, zt_hf_folder_dir(hf), first);
+    free(used);
+    if (unused > MOST_NAMED)
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), ", ...");
+    if (unused && !e->run->allow_partial_import)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: %d tensors are not parameters of this model: %s; is its "
+                            "config.json of another model? --allow_partial_import goes "
+                            "on without them",
+                            zt_hf_folder_dir(hf), unused, names);
+    if (unused && zt_comm_rank(e->comm) == 0)
+        zt_warn("weights", "%d tensors of %s are not parameters of this model: %s",
+                unused, zt_hf_folder_dir(hf), names);
+    return ZT_OK;
+}
+
+/* This rank's share of what a tensor and its twin must have in common. */
+static zt_err compare_twin(const struct zt_engine *e, const struct zt_twin *twin,
+                           const struct zt_safetensors_tensor *t,
+                           const struct zt_safetensors_tensor *other, float *piece,
+                           struct zt_fault *fault)
+{
+    int64_t rank = zt_comm_rank(e->comm), world = e->run->world,
+            numel = twin->param->numel;
+    int64_t at = numel / world * rank, n = PIECE_ELEMS / 2;
+    int64_t end = rank + 1 == world ? numel : at + numel / world;
+    zt_err rc = has_shape(other, twin->param) && other->loadable ? ZT_OK : ZT_E_FORMAT;
+    bool same = !rc;
+
+    for (; !rc && same && at < end; at += n) {
+        n = end - at < n ? end - at : n;
+        rc = zt_safetensors_read_f32(t, at, n, piece, fault);
+        if (!rc)
+            rc = zt_safetensors_read_f32(other, at, n, piece + PIECE_ELEMS / 2, fault);
+        same = !rc &&
+               memcmp(piece, piece + PIECE_ELEMS / 2, (size_t)n * sizeof(*piece)) == 0;
+    }
+    if (same || (rc && has_shape(other, twin->param) && other->loadable))
+        return rc;
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: %s is not the same as %s, as it is in this model; if they "
+                        "are two, config.json must say \"tie_word_embeddings\": false",
+                        other->path, other->name, t->name);
+}
+
+static zt_err check_twins(const struct zt_engine *e, const struct zt_hf_folder *hf,
+                          float *piece, struct zt_fault *fault)
+{
+    int num;
+    const struct zt_twin *twins = zt_model_twins(e->model, &num);
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < num; i++) {
+        const struct zt_safetensors_tensor *t = find(hf, twins[i].param->name);
+        const struct zt_safetensors_tensor *other = find(hf, twins[i].name);
+
+        if (t && other && t != other)
+            rc = compare_twin(e, &twins[i], t, other, piece, fault);
+    }
+    return rc;
 }
 
 /* This rank's part of a parameter, piece by piece. */
@@ -202,18 +289,19 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && !(piece = malloc(PIECE_ELEMS * sizeof(*piece))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     if (!rc)
+        rc = check_unused(e, hf, fault);
+    if (!rc)
+        rc = check_twins(e, hf, piece, fault);
+    if (!rc)
         kept = count_kept(m, hf, &first);
     if (kept) /* of all: what the files have is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!is_kept(hf, m->params[i]))
             rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
-    if (!rc && zt_comm_rank(e->comm) == 0) {
-        if (kept)
-            zt_info("weights", "%d parameters are not in %s: they begin as new (%s%s)",
-                    kept, zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "");
-        log_unused(m, hf, kept);
-    }
+    if (!rc && kept && zt_comm_rank(e->comm) == 0)
+        zt_info("weights", "%d parameters are not in %s: they begin as new (%s%s)", kept,
+                zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "");
     free(piece);
     zt_hf_folder_close(hf);
     return rc ? rc : zt_zero_publish(e->zero, fault);

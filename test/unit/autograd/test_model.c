@@ -322,7 +322,7 @@ static void test_config_json_is_read_with_its_types(void **state)
 
     (void)state;
     zt_model_close(open_scene(read_config, path));
-    expect_refusal(read_wrong_type, path, ZT_E_PLUGIN,
+    expect_refusal(read_wrong_type, path, ZT_E_CONFIG,
                    "act is \"gelu_new\", but an integer is wanted");
     write_config("{\"n_layer\": 12,\n \"n_head\" 3}");
     expect_refusal(nothing, path, ZT_E_FORMAT, ".json:2:");
@@ -330,6 +330,61 @@ static void test_config_json_is_read_with_its_types(void **state)
     expect_refusal(nothing, path, ZT_E_FORMAT, "no JSON object");
     unlink(path);
     expect_refusal(nothing, path, ZT_E_NOINPUT, "No such file");
+}
+
+static void know_some(zt_model *m)
+{
+    static const char *const ignored[] = {"summary_*", NULL};
+
+    zt_block_param(zt_model_block(m, "a"), "w", ZT_SHAPE(1), ZT_ONES(), 0);
+    zt_model_config_int(m, "n_layer", 3);
+    zt_model_config_float(m, "rope.base", 1);
+    zt_model_config_string(m, "types.0", "");
+    zt_model_config_must(m, "tied", "[true, 1]");
+    zt_model_config_end(m, ignored);
+}
+
+static void test_members_of_config_json_that_nobody_knows_are_refused(void **state)
+{
+    const char *path = write_config(
+        "{\"n_layer\": 2, \"rope\": {\"base\": 2, \"x\": null}, \"types\": [\"a\"],"
+        "\"summary_type\": 1, \"dtype\": \"float32\", \"foo\": null, \"tied\": 1}");
+
+    (void)state;
+    zt_model_close(open_scene(know_some, path));
+    write_config(
+        "{\"n_layer\": 2, \"n_layers\": 3, \"rope\": {\"base\": 2, \"top\": 1}}");
+    expect_refusal(know_some, path, ZT_E_CONFIG,
+                   "does not know \"n_layers\", \"rope.top\"");
+    write_config("{\"tied\": false}");
+    expect_refusal(know_some, path, ZT_E_CONFIG,
+                   "\"tied\" is false, which is not built: only [true, 1] is");
+    write_config("{\"is_encoder_decoder\": true}");
+    expect_refusal(know_some, path, ZT_E_CONFIG, "\"is_encoder_decoder\" is true");
+    unlink(path);
+}
+
+static void test_ranges_of_options_hold_for_config_json(void **state)
+{
+    static const struct zt_option options[] = {
+        {.name = "n_layer", .kind = ZT_OPT_INT, .min = 1, .max = 1000, .help = "layers"},
+        {.name = NULL}};
+    struct zt_fault fault = {ZT_OK, ""};
+    struct zt_model_config cfg = {
+        .config_json =
+            write_config("{\"n_layer\": 1000000000, \"rope\": {\"base\": 2}}")};
+    struct zt_model *m = NULL;
+    zt_args *args = NULL;
+
+    (void)state;
+    assert_int_equal(zt_args_open(options, &args, &fault), ZT_OK);
+    cfg.args = args;
+    scene = know_some;
+    assert_int_equal(zt_model_open(&plugin, &cfg, &m, &fault), ZT_E_CONFIG);
+    assert_non_null(strstr(fault.text, "n_layer is 1000000000; it must be between 1 and "
+                                       "1000"));
+    zt_args_close(args);
+    unlink(cfg.config_json);
 }
 
 static void write_exports(zt_model *m)
@@ -387,6 +442,8 @@ int main(void)
         cmocka_unit_test(test_an_option_that_the_plugin_has_not_fails_its_build),
         cmocka_unit_test(test_bad_declarations_are_refused_by_name),
         cmocka_unit_test(test_config_json_is_read_with_its_types),
+        cmocka_unit_test(test_members_of_config_json_that_nobody_knows_are_refused),
+        cmocka_unit_test(test_ranges_of_options_hold_for_config_json),
         cmocka_unit_test(test_exports_are_json_in_the_order_they_came),
         cmocka_unit_test(test_imported_members_go_out_as_they_came),
     };

@@ -1,0 +1,127 @@
+#!/bin/bash
+# A model folder that is not quite the model that a plugin builds: refused by name, never trained as another.
+. "$(dirname "$0")/launch_lib.sh"
+small=(--block_size 16 --do_train --max_steps 2 --per_device_train_batch_size 2 --seed 3 --logging_steps 1)
+gpt2=("$bin/models/gpt2.so" --train_file "$0" "${small[@]}")
+llama=("$bin/models/llama.so" --train_file "$0" "${small[@]}")
+
+launch --num_gpus 1 "${gpt2[@]}" --n_layer 2 --n_head 2 --n_embd 16 --vocab_size 257 --max_steps 1 --output_dir "$tmp/gpt2"
+check "a GPT-2 is made" code_is 0
+launch --num_gpus 1 "${llama[@]}" --num_hidden_layers 1 --hidden_size 16 --intermediate_size 16 --num_attention_heads 2 --num_key_value_heads 2 \
+    --head_dim 8 --vocab_size 257 --tie_word_embeddings --max_steps 1 --output_dir "$tmp/llama"
+check "a Llama is made" code_is 0
+
+# config KIND KEY VALUE...: the model with members of its config.json changed or added, as $tmp/m
+config() {
+    local of=$1 word=()
+    shift
+    rm -rf "$tmp/m"
+    cp -r "$tmp/$of" "$tmp/m"
+    while [ $# -gt 0 ]; do
+        word+=(-e "/\"$1\":/d" -e "1a\\  \"$1\": $2,")
+        shift 2
+    done
+    [ ${#word[@]} -eq 0 ] || sed "${word[@]}" "$tmp/$of/config.json" | sed -z 's/,\n}/\n}/' >"$tmp/m/config.json"
+}
+import() { # KIND OPTION...
+    local -n words=$1
+    shift
+    launch --num_gpus 1 "${words[@]}" --model_name_or_path "$tmp/m" "$@"
+}
+
+config gpt2 torch_dtype '"float32"' task_specific_params '{"a": 1}' n_ctx 1024 use_cache true scale_attn_weights true foo null
+import gpt2 --output_dir "$tmp/again"
+check "what means nothing is taken" code_is 0
+while read -r code_wanted key value said; do
+    config gpt2 "$key" "$value"
+    import gpt2
+    check "gpt2 $key $value: $code_wanted" code_is "$code_wanted"
+    check "  and named" err_has "${said//\~/ }"
+done <<'EOF'
+65 scale_attn_weights false "scale_attn_weights"
+65 scale_attn_by_inverse_layer_idx true scale
+65 tie_word_embeddings false built
+65 add_cross_attention true built
+65 model_type "gpt_neo" built
+65 architectures ["GPT2DoubleHeadsModel"] architectures.0
+65 attn_pdrop "abc" a~number~is~wanted
+65 n_layer "two" an~integer~is~wanted
+65 n_layer 20000000 between~1~and~1000
+65 n_layer 1000000000 between~1~and~1000
+65 n_embd -16 between~1~and
+65 is_encoder_decoder true built
+65 quantization_config {"bits":4} does~not~know
+65 rotary_dim 8 "rotary
+EOF
+config gpt2 layer_norm_epsilon -1
+import gpt2
+check "a norm with a negative epsilon is refused" err_has "layer_norm_epsilon -1"
+config gpt2 embd_pdrop 0.5
+import gpt2 --output_dir "$tmp/drop"
+check "each dropout is its own" sh -c "grep -q '\"embd_pdrop\": 0.5' $tmp/drop/config.json && grep -q '\"attn_pdrop\": 0,' $tmp/drop/config.json"
+config gpt2 attn_pdrop 0.5
+import gpt2 --output_dir "$tmp/drop2"
+check "  and trains otherwise" sh -c "! cmp -s $tmp/drop/model.safetensors $tmp/drop2/model.safetensors"
+config gpt2 n_layer 1
+import gpt2
+check "tensors that nobody takes: 65" code_is 65
+check "  named" err_has "12 tensors are not parameters of this model: transformer.h.1.attn.c_attn.bias"
+import gpt2 --allow_partial_import
+check "  unless asked" code_is 0
+config gpt2 rotary_dim 8
+import gpt2 --allow_partial_import
+check "members of config.json as well" code_is 0
+check "  with a warning" err_has '"rotary_dim": ignored'
+
+# add_tensor NAME FROM [FILL]: a copy of the tensor FROM, its bytes replaced by the character FILL if that is given
+add_tensor() {
+    local file=$tmp/m/model.safetensors n head lo hi bytes i
+    n=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+    head=$(head -c $((8 + n)) "$file" | tail -c "$n")
+    tail -c +$((9 + n)) "$file" >"$tmp/data"
+    entry=$(grep -o "\"$2\":{[^}]*}" <<<"$head")
+    lo=$(sed 's/.*_offsets":\[\([0-9]*\),.*/\1/' <<<"$entry")
+    hi=$(sed 's/.*_offsets":\[[0-9]*,\([0-9]*\).*/\1/' <<<"$entry")
+    bytes=$(stat -c %s "$tmp/data")
+    tail -c +$((lo + 1)) "$tmp/data" | head -c $((hi - lo)) >"$tmp/copy"
+    [ -z "${3:-}" ] || tr '\000-\377' "$3" <"$tmp/copy" >"$tmp/filled"
+    [ -z "${3:-}" ] || mv "$tmp/filled" "$tmp/copy"
+    entry=$(sed "s|\"$2\"|\"$1\"|; s|_offsets\":\[[0-9,]*\]|_offsets\":[$bytes,$((bytes + hi - lo))]|" <<<"$entry")
+    head=$(sed 's/ *$//; s/}$//' <<<"$head"),$entry}
+    while [ $((${#head} % 8)) -ne 0 ]; do head="$head "; done
+    {
+        for i in 0 1 2 3 4 5 6 7; do printf '%b' "\\0$(printf %o $(((${#head} >> 8 * i) & 255)))"; done
+        printf %s "$head"
+        cat "$tmp/data" "$tmp/copy"
+    } >"$tmp/new"
+    mv "$tmp/new" "$file"
+}
+for of in "gpt2 transformer.wte.weight" "llama model.embed_tokens.weight"; do
+    read -r kind tied <<<"$of"
+    config "$kind"
+    add_tensor lm_head.weight "$tied"
+    import "$kind"
+    check "$kind: a tied head that is there as well is taken" code_is 0
+    config "$kind"
+    add_tensor lm_head.weight "$tied" 1
+    import "$kind"
+    check "  one that is another is refused: 65" code_is 65
+    check "  and named" err_has "lm_head.weight is not the same as $tied"
+done
+config gpt2
+add_tensor transformer.h.0.attn.bias transformer.wpe.weight
+import gpt2
+check "causal masks of older files are nothing" code_is 0
+config llama attention_multiplier 0.5
+import llama
+check "llama: a member that is not known is refused" err_has '"attention_multiplier"'
+config llama rope_scaling '{"rope_type": "linear", "factor": 2.0, "short_factor": 1}'
+import llama
+check "llama: one inside another as well" err_has '"rope_scaling.short_factor"'
+config llama original_max_position_embeddings 1 rope_scaling '{"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 1e300}'
+import llama
+check "llama: numbers beyond all integers are refused" test "$code" -ne 0
+config llama num_hidden_layers 1000000000
+import llama
+check "llama: the bounds of options hold for config.json" code_is 65
+finish
