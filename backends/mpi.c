@@ -42,6 +42,22 @@ static void error_text(int error, char *out, size_t out_bytes)
 }
 
 /* ------------------------------------------------------------------ start, stop */
+#define EXIT_SYSTEM 71
+
+static bool is_starting;
+
+/* Before MPI is up there is no error handler to set: what fails then ends the process with
+ * the last byte of an error code, which looks like a signal or like another error. */
+static void on_exit_in_start(void)
+{
+    if (!is_starting)
+        return;
+    fputs("zworker: MPI does not start, for the reasons above; --comm tcp needs no MPI\n",
+          stderr);
+    fflush(NULL);
+    _exit(EXIT_SYSTEM);
+}
+
 static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes)
 {
     int is_up = 0, is_over = 0, level = MPI_THREAD_SINGLE, found = 0, e;
@@ -53,7 +69,9 @@ static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes
         snprintf(out, out_bytes, "MPI was started before in this process");
         return 1;
     }
+    is_starting = atexit(on_exit_in_start) == 0;
     e = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    is_starting = false;
     if (e == MPI_SUCCESS)
         e = MPI_Comm_dup(MPI_COMM_WORLD, &world);
     if (e != MPI_SUCCESS) {

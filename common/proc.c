@@ -130,6 +130,10 @@ const char *zt_signal_text(int sig)
         return "SIGUSR2";
     case SIGXCPU:
         return "SIGXCPU (processor time limit)";
+    case SIGXFSZ:
+        return "SIGXFSZ (file size limit, ulimit -f)";
+    case SIGALRM:
+        return "SIGALRM (a timer ran out)";
     case SIGSYS:
         return "SIGSYS (forbidden system call)";
     default:

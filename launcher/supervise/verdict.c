@@ -104,8 +104,14 @@ static bool node_was_first(const struct zt_notes *n, const struct zt_rank_note *
     return n->down && (blames_peer(r) || n->down_s < r->time_s);
 }
 
+/* A rank that was on its way out with a code of its own when it was told to stop keeps that
+ * code, even if the signal was faster. */
 static int exit_code_of(const struct zt_rank_note *r)
 {
+    int reported = (int)zt_json_get_int(r->fail, "exit_code", 0);
+
+    if (r->signal && r->stop_requested && reported)
+        return reported;
     return r->signal ? 128 + r->signal : r->code;
 }
 
@@ -145,6 +151,8 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
     } else if (n->down) {
         out->rank = NULL;
         out->exit_code = n->down_code ? n->down_code : EXIT_SYSTEM;
+        if (n->down_code == 128 + SIGTERM && saved_for_requeue(n))
+            out->exit_code = EXIT_REQUEUE;
     } else if (failures) { /* stopped, but not by this zlaunch */
         for (int i = 0; i < n->num_ranks && !out->rank; i++)
             if (failed(&n->ranks[i]))

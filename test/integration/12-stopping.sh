@@ -74,8 +74,24 @@ ready 4
 kill -TERM "$(daemon_pid)"
 gone "SIGTERM of the daemon"
 end
-check "SIGTERM of the daemon: not 0" test "$code" -ne 0
+check "SIGTERM of the daemon: 143" code_is 143
 check "SIGTERM of the daemon: named" err_has "the node daemon was asked to stop by SIGTERM"
+
+launch_bg --num_gpus 2 -- sh -c "$tree"
+ready 4
+kill -HUP "$(daemon_pid)"
+gone "SIGHUP of the daemon"
+end
+check "SIGHUP of the daemon: 129" code_is 129
+launch_bg --num_gpus 2 -- sh -c 'trap "exit 75" TERM; echo ready; sleep 600 & wait'
+ready 2
+kill -TERM "$(daemon_pid)"
+gone "SIGTERM of the daemon with saving ranks"
+end
+check "SIGTERM of the daemon, and saved: 75" code_is 75
+launch -- sh -c 'kill -XFSZ $$'
+check "SIGXFSZ: 153" code_is 153
+check "  in words" err_has "SIGXFSZ (file size limit"
 
 export XDG_RUNTIME_DIR=$tmp
 launch_bg --num_gpus 2 --save_pid -- sh -c "$tree"

@@ -56,6 +56,18 @@ check "one rank runs" code_is 0
 ZLAUNCH_MPI_BACKEND=/nowhere.so launch --num_gpus 2 "${model[@]}" --comm mpi
 check "without the object there is an error" [ "$code" -ne 0 ]
 check "  that says what to do" err_has "apt install mpich"
+UCX_TLS=no_such_thing launch --num_gpus 2 "${model[@]}" --comm mpi
+if [ "$code" -ne 0 ]; then # MPICH over UCX
+    check "MPI that does not start: 71" code_is 71
+    check "  with its reasons" err_has "MPI_Init_thread"
+fi
+launch_bg --num_gpus 2 "${model[@]}" --comm mpi --max_steps 1000000 --logging_steps 1
+within 20 lines_are "$tmp/err" 3 || fail "the ranks did not start"
+rank_pid 1 && kill -HUP "$pid"
+gone "SIGHUP of a rank over MPI"
+wait "$job"
+code=$?
+check "  129" code_is 129
 mpirun -n 2 "$bin/zworker" "${model[@]}" --no_such_option >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]

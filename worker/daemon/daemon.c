@@ -116,13 +116,18 @@ void zt_node_send_json(struct zt_daemon_node *n, zt_frame_type type, json_t *o)
     json_decref(o);
 }
 
-void zt_node_send_fault(struct zt_daemon_node *n, const struct zt_fault *fault)
+static void send_fault(struct zt_daemon_node *n, const char *text, int exit_code)
 {
     json_t *o = json_object();
 
-    json_object_set_new(o, "exit_code", json_integer(zt_err_exit_code(fault->code)));
-    json_object_set_new(o, "text", zt_json_text(fault->text, strlen(fault->text)));
+    json_object_set_new(o, "exit_code", json_integer(exit_code));
+    json_object_set_new(o, "text", zt_json_text(text, strlen(text)));
     zt_node_send_json(n, ZT_FRAME_FAULT, o);
+}
+
+void zt_node_send_fault(struct zt_daemon_node *n, const struct zt_fault *fault)
+{
+    send_fault(n, fault->text, zt_err_exit_code(fault->code));
 }
 
 /* ------------------------------------------------------------------ life and death */
@@ -299,16 +304,16 @@ static void on_sigchld(uv_signal_t *handle, int sig)
 static void on_sigterm(uv_signal_t *handle, int sig)
 {
     struct zt_daemon_node *n = handle->data;
-    struct zt_fault fault = {0};
+    char text[128];
 
     n->exit_code = 128 + sig;
     if (n->state == ZT_NODE_WAIT_JOB) {
         uv_stop(&n->loop);
         return;
     }
-    zt_fault_set(&fault, ZT_E_CANCELLED, "the node daemon was asked to stop by %s",
-                 zt_signal_text(sig));
-    zt_node_send_fault(n, &fault);
+    snprintf(text, sizeof(text), "the node daemon was asked to stop by %s",
+             zt_signal_text(sig));
+    send_fault(n, text, n->exit_code);
     zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 

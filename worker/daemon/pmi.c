@@ -290,13 +290,23 @@ static zt_pmi_state on_finalize(struct zt_pmi *p, int rank, const struct message
     return ZT_PMI_FINE;
 }
 
+#define EXIT_SYSTEM 71
+
+/* A program aborts with an exit code, MPICH itself (that cannot start, say) with one of its
+ * error codes, whose last byte means nothing to anybody: 15, 143. */
+static int code_of_abort(const char *text)
+{
+    long n = text ? strtol(text, NULL, 10) : 0;
+
+    if (n < 0 || n > 255)
+        return EXIT_SYSTEM;
+    return n ? (int)n : 1;
+}
+
 /* No answer: the library waits for one until it is killed, and would go on with it. */
 static zt_pmi_state on_abort(struct zt_pmi *p, int rank, const struct message *m)
 {
-    const char *code = get(m, "exitcode");
-    int n = code ? (int)(strtol(code, NULL, 10) & 255) : 0;
-
-    client_of(p, rank)->abort_code = n ? n : 1;
+    client_of(p, rank)->abort_code = code_of_abort(get(m, "exitcode"));
     return ZT_PMI_ABORT;
 }
 

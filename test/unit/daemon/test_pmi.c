@@ -234,6 +234,8 @@ static void abort_is_passed_on(void **state)
     assert_int_equal(zt_pmi_feed(p, 1, "cmd=abort exitcode=0\n", 21), ZT_PMI_ABORT);
     assert_int_equal(zt_pmi_abort_code(p, 1), 1); /* an abort is no success */
     assert_int_equal(zt_pmi_abort_code(p, 2), 0);
+    assert_int_equal(zt_pmi_feed(p, 0, "cmd=abort exitcode=1091087\n", 27), ZT_PMI_ABORT);
+    assert_int_equal(zt_pmi_abort_code(p, 0), 71); /* an error code of MPICH's own */
     assert_true(zt_pmi_needs_finalize(p, 0));
     zt_pmi_close(p);
 }

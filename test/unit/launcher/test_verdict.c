@@ -100,6 +100,34 @@ static void a_rank_that_blames_another_is_not_the_cause(void **state)
     expect(&n, 137, 1, "rank 1 (pid 101) was killed by SIGKILL");
 }
 
+static void a_reported_code_beats_the_signal_that_stopped_the_rank(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    n.ranks[1].fail =
+        json_pack("{ss sb si}", "text", "no such key", "peer", false, "exit_code", 65);
+    ended(&n, 1, 0, SIGTERM, true);
+    ended(&n, 0, 0, SIGTERM, true);
+    expect(&n, 65, 1, "no such key");
+}
+
+static void a_node_that_is_told_to_stop_saves_for_the_next_start(void **state)
+{
+    struct zt_notes n = notes(2);
+
+    (void)state;
+    zt_notes_node_lost(&n, "", "the node daemon was asked to stop", 128 + SIGTERM);
+    ended(&n, 0, 75, 0, true);
+    ended(&n, 1, 75, 0, true);
+    expect(&n, 75, -1, "asked to stop");
+    n = notes(2);
+    zt_notes_node_lost(&n, "", "the node daemon was asked to stop", 128 + SIGHUP);
+    ended(&n, 0, 75, 0, true);
+    ended(&n, 1, 75, 0, true);
+    expect(&n, 129, -1, "asked to stop");
+}
+
 static void a_victim_alone_is_believed(void **state)
 {
     struct zt_notes n = notes(1);
@@ -265,6 +293,8 @@ int main(void)
         cmocka_unit_test(the_first_rank_that_failed_by_itself_is_the_cause),
         cmocka_unit_test(a_signal_is_128_and_its_number),
         cmocka_unit_test(a_rank_that_blames_another_is_not_the_cause),
+        cmocka_unit_test(a_reported_code_beats_the_signal_that_stopped_the_rank),
+        cmocka_unit_test(a_node_that_is_told_to_stop_saves_for_the_next_start),
         cmocka_unit_test(a_victim_alone_is_believed),
         cmocka_unit_test(a_report_replaces_the_bare_code),
         cmocka_unit_test(the_user_is_the_cause_unless_a_rank_failed_before),

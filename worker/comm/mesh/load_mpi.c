@@ -61,6 +61,7 @@ zt_err zt_transport_load_mpi(const struct zt_transport **out, struct zt_fault *f
                                 FILE_NAME);
         /* UCX reads it when loaded: no backtrace where a peer's death makes it abort */
         setenv("UCX_HANDLE_ERRORS", "none", 0);
+        setenv("UCX_DEBUG_SIGNO", "0", 0); /* or it takes SIGHUP for itself */
         /* global: Open MPI loads parts of itself that look for its symbols; never
          * unloaded, since an MPI library does not start twice in a process */
         object = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
