@@ -149,14 +149,23 @@ static const char *nearest_choice(struct zt_text_arena *arena, const char *choic
     return zt_suggest_best(&s);
 }
 
+/* 1000, where the shortest spelling of a double would be 1e+03. */
+static void limit_text(double limit, char out[ZT_DOUBLE_TEXT])
+{
+    if (limit > -1e15 && limit < 1e15 && (double)(int64_t)limit == limit)
+        snprintf(out, ZT_DOUBLE_TEXT, "%lld", (long long)limit);
+    else
+        zt_format_double(limit, out);
+}
+
 static void bad_number(const struct zt_option *o, zt_err code, const char *text,
                        const char *where, struct zt_problems *report)
 {
     char lo[ZT_DOUBLE_TEXT], hi[ZT_DOUBLE_TEXT];
     const char *kind = o->kind == ZT_OPT_INT ? "whole number" : "number";
 
-    zt_format_double(o->min, lo);
-    zt_format_double(o->max, hi);
+    limit_text(o->min, lo);
+    limit_text(o->max, hi);
     if (o->min == 0 && o->max == 0)
         zt_problems_add(report, code, "%s: \"%s\" is no %s", where, text, kind);
     else if (o->max >= 1e12)

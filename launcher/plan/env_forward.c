@@ -107,8 +107,10 @@ static zt_err take_line(struct forward_list *l, const char *p, const char *end,
     return set(l, p, (size_t)(eq - p), eq + 1, (size_t)(end - eq - 1), fault);
 }
 
+/* A file of the user's home that cannot be read is left out: the job may well not be about
+ * it. Where a job says which file, or has one beside it, that is an error. */
 static zt_err take_file(struct forward_list *l, const char *folder, const char *name,
-                        struct zt_fault *fault)
+                        bool is_home, struct zt_fault *fault)
 {
     char *path, *text = NULL;
     zt_err rc = ZT_OK;
@@ -118,7 +120,9 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
     if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", name) < 0)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
     text = zt_small_file(path, FILE_MAX_BYTES, &n);
-    if (!text && errno != ENOENT && errno != ENOTDIR)
+    if (!text && is_home && (errno == EACCES || errno == EPERM))
+        fprintf(stderr, "zlaunch: warning: %s: %s; left out\n", path, strerror(errno));
+    else if (!text && errno != ENOENT && errno != ENOTDIR)
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     for (const char *p = text; !rc && p && p < text + n;) {
         const char *nl = memchr(p, '\n', (size_t)(text + n - p));
@@ -139,16 +143,16 @@ static zt_err take_files(struct forward_list *l, char *const *env, struct zt_fau
     if (!name || !*name)
         name = ".deepspeed_env";
     if (*name == '/')
-        rc = take_file(l, "", name, fault);
+        rc = take_file(l, "", name, false, fault);
     for (int i = 0; !rc && i < 2; i++) {
         const char *folder = i == 0 ? home : ".";
 
         if (!folder)
             continue;
         if (*name != '/')
-            rc = take_file(l, folder, name, fault);
+            rc = take_file(l, folder, name, i == 0, fault);
         if (!rc)
-            rc = take_file(l, folder, ".zlaunch_env", fault);
+            rc = take_file(l, folder, ".zlaunch_env", i == 0, fault);
     }
     return rc;
 }

@@ -70,6 +70,8 @@ printf '{\n  "train_batch_sise": 4\n}\n' >"$tmp/ds.json"
 check "an unknown key: line and suggestion" refused 65 "ds.json:2:" "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
 check "... names the nearest key" refused 65 train_batch_size "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
 printf '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}' >"$tmp/ds.json"
+check "a batch beyond all memory is a plan that is refused" refused 78 "per_device_train_batch_size" "$g" "${t[@]}" --per_device_train_batch_size 100000000
+check "limits are told as people write them" refused 2 "from 1 to 1000" "$g" "${t[@]}" --n_layer 100000
 check "fp16 with bf16" refused 65 bf16 "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
 printf '{"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}' >"$tmp/ds.json"
 check "config and option that contradict each other" refused 65 learning_rate "$g" "${t[@]}" \

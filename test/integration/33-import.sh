@@ -112,6 +112,28 @@ config gpt2
 add_tensor transformer.h.0.attn.bias transformer.wpe.weight
 import gpt2
 check "causal masks of older files are nothing" code_is 0
+# Weights beyond fp16: no scale makes a number of that loss.
+config gpt2
+bytes=$(od -An -t u8 -N 8 "$tmp/gpt2/model.safetensors" | tr -d ' ')
+{ head -c $((8 + bytes)) "$tmp/gpt2/model.safetensors"; tail -c +$((9 + bytes)) "$tmp/gpt2/model.safetensors" | tr '\000-\377' '\177'; } \
+    >"$tmp/m/model.safetensors"
+import gpt2 --fp16 --output_dir "$tmp/none"
+check "a loss that is never finite: 1" code_is 1
+check "  and said" err_has "the loss was not finite at any of 2 steps"
+check "  and nothing is saved" test ! -e "$tmp/none/model.safetensors"
+
+# What a killed save left is gone with the next start, but not what is being written.
+mkdir "$tmp/left"
+touch "$tmp/left/.model.safetensors.tmp" "$tmp/left/.other.safetensors.tmp"
+config gpt2
+exec 8<>"$tmp/left/.other.safetensors.tmp"
+flock 8
+import gpt2 --output_dir "$tmp/left" --overwrite_output_dir --max_steps 1
+check "a folder with leftovers is written" code_is 0
+check "  without leaving them" test ! -e "$tmp/left/.model.safetensors.tmp"
+check "  but for one that is locked" test -e "$tmp/left/.other.safetensors.tmp"
+exec 8>&-
+
 config llama attention_multiplier 0.5
 import llama
 check "llama: a member that is not known is refused" err_has '"attention_multiplier"'

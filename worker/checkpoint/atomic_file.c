@@ -7,6 +7,7 @@
  */
 #include "worker/checkpoint/atomic_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -62,6 +63,34 @@ static zt_err create_temporary(struct zt_atomic_file *f, struct zt_fault *fault)
         close(f->fd);
         f->fd = -1;
     }
+}
+
+static bool is_temporary(const char *name)
+{
+    size_t n = strlen(name);
+
+    return name[0] == '.' && n > 5 && strcmp(name + n - 4, ".tmp") == 0 &&
+           (strstr(name, ".safetensors") || strstr(name, ".json"));
+}
+
+void zt_atomic_file_remove_stale(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        int fd = is_temporary(e->d_name)
+                     ? openat(dirfd(d), e->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
+
+        /* locked: somebody is writing it */
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            (void)!unlinkat(dirfd(d), e->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
 }
 
 static zt_err reserve_space(struct zt_atomic_file *f, int64_t bytes,

@@ -24,6 +24,8 @@ struct zt_atomic_file {
  */
 zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t bytes,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* Remove temporary files that killed processes left in a folder; best effort. */
+void zt_atomic_file_remove_stale(const char *dir);
 /* Append. ZT_E_CANTCREATE. */
 zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
                             struct zt_fault *fault) ZT_MUST_CHECK;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -194,19 +195,22 @@ static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
         plan->total += host;
 }
 
-/* Memory for the largest field of the largest batch; its values do not matter. */
-static void *zero_field(const struct zt_memory_plan_inputs *in)
+/* A place for the largest field of the largest batch; its values do not matter. */
+static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
 {
     int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size + 1;
     const struct zt_batch_layout *l = &in->model->layout;
     size_t most = 1;
 
     for (int i = 0; i < l->num; i++) {
-        size_t bytes = zt_field_bytes(&l->fields[i], rows, in->block_size);
+        size_t here = zt_field_bytes(&l->fields[i], rows, in->block_size);
 
-        most = bytes > most ? bytes : most;
+        most = here > most ? here : most;
     }
-    return calloc(1, most);
+    /* addresses alone: nothing is written there, and no machine has to hold so much */
+    *bytes = most;
+    return mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
 }
 
 zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
@@ -220,7 +224,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .fp8 = in->run->fp8,
         .recompute = in->run->gradient_checkpointing,
     };
-    struct meta_run d = {.in = in, .zeros = zero_field(in)};
+    size_t bytes = 0;
+    struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
     const struct zt_backend *meta = NULL;
     struct zt_pool *pool = NULL;
     zt_err rc = ZT_OK;
@@ -229,8 +234,11 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                                    .host_available = SIZE_MAX,
                                    .sharers = 1,
                                    .addresses = SIZE_MAX};
-    if (!d.zeros)
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "plan: no host memory");
+    if (d.zeros == MAP_FAILED)
+        rc = zt_fault_set(fault, ZT_E_PLAN,
+                          "a batch of this run takes %zu MiB, more than there are "
+                          "addresses; a smaller --per_device_train_batch_size is needed",
+                          bytes >> 20);
     if (!rc)
         rc = zt_backend_find("meta", &meta, fault);
     if (!rc)
@@ -259,7 +267,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     zt_pool_close(pool);
     if (meta && zc.device)
         meta->close(zc.device);
-    free(d.zeros);
+    if (d.zeros != MAP_FAILED)
+        munmap(d.zeros, bytes);
     return rc;
 }
 

@@ -377,11 +377,27 @@ static void save_on_request(struct zt_engine *e, int64_t step,
     zt_control_requests_saved(requests, rc == ZT_OK, rc ? fault.text : text);
 }
 
+/* In fp16 a step without finite gradients is skipped, so that a run which is short enough
+ * would end well although it never learned anything. */
+static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
+                           struct zt_fault *fault)
+{
+    if (num_finite || !e->total_steps)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_NUMERIC,
+        "the loss was not finite at any of %lld steps, and no scale of it "
+        "changes that; look at the weights and the data, or train with "
+        "--bf16",
+        (long long)e->total_steps);
+}
+
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
+    int64_t finite = 0; /* steps with a loss that is a number */
     double first = 0;
     char phase[48];
     zt_err rc = first_batch(e, fault);
@@ -398,6 +414,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         zt_control_requests_poll(&requests);
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
+        finite += isfinite(o.loss) ? 1 : 0;
         w.tokens += o.tokens;
         w.flops += o.flops;
         if (step == 1)
@@ -431,5 +448,5 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         }
     }
     zt_control_requests_end(&requests);
-    return rc;
+    return rc ? rc : check_losses(e, finite, fault);
 }

@@ -16,6 +16,7 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "kernels/convert.h"
+#include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/engine/engine.h"
@@ -332,6 +333,7 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
     if (access(dir, W_OK | X_OK))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir %s: %s", dir,
                             strerror(errno));
+    zt_atomic_file_remove_stale(dir);
     return ZT_OK;
 }
 
