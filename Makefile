@@ -135,7 +135,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit unit-programs integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint tidy coverage \
+.PHONY: all help test unit unit-programs unit-levels integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint tidy coverage \
         format format-check layers docs size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
@@ -157,6 +157,7 @@ help:
 	@printf '%s\n' \
 	  'make              bin/zlaunch, bin/zworker, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
+	  'make unit-levels  unit tests of kernels at each level of instructions' \
 	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
 	  'make asan|ubsan|tsan   the tests in a sanitised build' \
@@ -353,11 +354,13 @@ $(B)/rooms.checked: scripts/rooms scripts/check_rooms $(foreach l,$(LIBS),$(call
 	$(Q)scripts/check_rooms $(B) && touch $@
 
 # ---------------------------------------------------------------- tests
+# what every test of a library brings along, by whether it has kernels
+harness = $(patsubst %,$(B)/test/unit/%.o,filter $(if $(filter kernels,$(call closure,$(1))),cpu_isa))
 define unit_rule
-$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(B)/test/unit/filter.o $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
+$(B)/unit/$(1)/%: $(B)/test/unit/$(1)/%.o $(call harness,$(1)) $(foreach l,$(call closure,$(1)),$(call archive,$(l)))
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(B)/test/unit/filter.o \
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $(call harness,$(1)) \
 	  -Wl,--start-group $(foreach l,$(call closure,$(1)),$(call archive,$(l))) -Wl,--end-group -lcmocka \
 	  $(foreach l,$(call closure,$(1)),$(SYS_$(l))) $$(LDLIBS)
 endef
@@ -379,6 +382,14 @@ $(B)/unit/kernels/test_backend: | $(TEST_BACKENDS)
 unit-programs: $(UNIT)
 unit: $(UNIT) $(MPI_SO)
 	$(Q)scripts/run_tests --unit $(UNIT)
+
+# the tests that see the level of instructions (--cpu_isa), at each level that this processor has
+LEVELS := avx2 avx512 avx512_bf16 amx
+LEVEL_TESTS := $(filter $(patsubst %,$(B)/unit/%,$(patsubst %,kernels/test_%,attention% convert% gemm% philox% tile%) \
+                 autograd/test_grad%),$(UNIT))
+unit-levels: $(LEVEL_TESTS)
+	$(Q)for level in $(LEVELS); do echo "-- up to $$level"; \
+	  ZLAUNCH_CPU_ISA=$$level scripts/run_tests --unit $^ || failed=1; done; [ -z "$$failed" ]
 
 integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
@@ -467,10 +478,10 @@ gpu-package: all gpu-build
 	$(Q)scripts/gpu_package '$(or $(OUT),build/gpu-package.tar.gz)' $(BIN) $(GPU) $(GPU_ARCH)
 
 # ---------------------------------------------------------------- benches
-$(B)/bench/%: $(B)/bench/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
+$(B)/bench/%: $(B)/bench/%.o $(B)/test/unit/cpu_isa.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group \
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group \
 	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS)
 
 # programs of the comparisons with other implementations: they load plugins, as zworker does

@@ -54,7 +54,7 @@ history_facts() {
     git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || history_commit=$history_commit-dirty
     history_date=$(date -u +%Y-%m-%dT%H:%M:%SZ)
     gpu=$(nvidia-smi -i "${CUDA_VISIBLE_DEVICES:-0}" --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || :)
-    history_machine="$(uname -m), $(processor), $(nproc) cores${gpu:+, $gpu}"
+    history_machine="$(uname -m), $(processor), $(nproc) cores${ZLAUNCH_CPU_ISA:+, up to $ZLAUNCH_CPU_ISA}${gpu:+, $gpu}"
     history_compiler=$(${CC:-cc} --version 2>/dev/null | sed -n '1{s/ (.*) / /;p}' || :)
     history_load=$(cut -d ' ' -f 1 /proc/loadavg)
 }

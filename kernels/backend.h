@@ -472,7 +472,8 @@ size_t zt_backend_own_bytes(const char *name);
 zt_err zt_backend_find(const char *name, const struct zt_backend **out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* One line on the processor as the cpu backend sees it: "2 threads, avx512 bf16". */
+/* One line on the processor as the cpu backend sees it: "2 threads, instructions up to
+ * avx512_bf16". */
 const char *zt_cpu_describe(void);
 
 /*

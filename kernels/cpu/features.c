@@ -1,13 +1,17 @@
 #include "kernels/cpu/features.h"
 
+#include <dnnl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
+
+/* ---- what the processor has ---- */
 
 #if defined(__x86_64__)
 static bool is_amd(void)
@@ -56,10 +60,9 @@ static unsigned detect_features(void)
         f |= ZT_CPU_AVX512_BF16;
     if ((f & ZT_CPU_AVX512_BF16) && has_amx())
         f |= ZT_CPU_AMX_BF16;
-    /* vdpbf16ps has twice the rate of an fp32 fma on AMD and only the same on Intel. This
-     * follows the processor and never a timing: it decides how results round. */
-    if ((f & ZT_CPU_AMX_BF16) || ((f & ZT_CPU_AVX512_BF16) && is_amd()))
-        f |= ZT_CPU_FAST_BF16;
+    /* This follows the processor and never a timing: it decides how results round. */
+    if ((f & ZT_CPU_AVX512_BF16) && is_amd())
+        f |= ZT_CPU_FAST_DOT;
     return f;
 }
 #else
@@ -68,6 +71,60 @@ static unsigned detect_features(void)
     return 0;
 }
 #endif
+
+/* ---- levels ---- */
+
+#define UP_TO_AVX2        ZT_CPU_AVX2
+#define UP_TO_AVX512      (UP_TO_AVX2 | ZT_CPU_AVX512)
+#define UP_TO_AVX512_BF16 (UP_TO_AVX512 | ZT_CPU_AVX512_BF16 | ZT_CPU_FAST_DOT)
+#define UP_TO_AMX         (UP_TO_AVX512_BF16 | ZT_CPU_AMX_BF16)
+
+/* oneDNN spells levels alike in releases 2 and 3. */
+static const struct level {
+    const char *name;
+    unsigned own;   /* what a processor of this level has, and of the level below not */
+    unsigned up_to; /* what is left of one that has more */
+    dnnl_cpu_isa_t onednn;
+} levels[] = {
+    [ZT_CPU_ISA_PORTABLE] = {"portable", 0, 0, dnnl_cpu_isa_sse41},
+    [ZT_CPU_ISA_AVX2] = {"avx2", ZT_CPU_AVX2, UP_TO_AVX2, dnnl_cpu_isa_avx2},
+    [ZT_CPU_ISA_AVX512] = {"avx512", ZT_CPU_AVX512, UP_TO_AVX512,
+                           dnnl_cpu_isa_avx512_core},
+    [ZT_CPU_ISA_AVX512_BF16] = {"avx512_bf16", ZT_CPU_AVX512_BF16, UP_TO_AVX512_BF16,
+                                dnnl_cpu_isa_avx512_core_bf16},
+    [ZT_CPU_ISA_AMX] = {"amx", ZT_CPU_AMX_BF16, UP_TO_AMX, dnnl_cpu_isa_avx512_core_amx},
+};
+#define NUM_LEVELS ((int)(sizeof(levels) / sizeof(*levels)))
+
+zt_cpu_isa zt_cpu_isa_of(unsigned features)
+{
+    int isa = NUM_LEVELS - 1;
+
+    while (isa > ZT_CPU_ISA_PORTABLE && !(features & levels[isa].own))
+        isa--;
+    return (zt_cpu_isa)isa;
+}
+
+const char *zt_cpu_isa_name(zt_cpu_isa isa)
+{
+    return levels[isa].name;
+}
+
+/* The bits of instructions, and what follows from them. */
+static unsigned with_consequences(unsigned f)
+{
+    bool fast_dot = (f & ZT_CPU_AVX512_BF16) && (f & ZT_CPU_FAST_DOT);
+
+    f &= ~(unsigned)ZT_CPU_FAST_BF16;
+    return fast_dot || (f & ZT_CPU_AMX_BF16) ? f | ZT_CPU_FAST_BF16 : f;
+}
+
+unsigned zt_cpu_common_features(unsigned a, unsigned b)
+{
+    return with_consequences(a & b);
+}
+
+/* ---- what is used of it ---- */
 
 /* One word says both whether it is known and what: it is read inside parallel loops. */
 #define KNOWN (1u << 31)
@@ -83,22 +140,92 @@ unsigned zt_cpu_features(void)
     unsigned f = atomic_load_explicit(&known_features, memory_order_relaxed);
 
     if (!(f & KNOWN)) {
-        f = detect_features() | KNOWN;
+        f = with_consequences(detect_features()) | KNOWN;
         atomic_store_explicit(&known_features, f, memory_order_relaxed);
     }
     return f & ~KNOWN;
 }
 
+/* "avx2, avx512": the levels up to this one. */
+static void list_levels(zt_cpu_isa highest, char *text, size_t cap)
+{
+    size_t n = 0;
+
+    text[0] = 0;
+    for (int i = ZT_CPU_ISA_AVX2; i <= (int)highest && n < cap; i++)
+        n += (size_t)snprintf(text + n, cap - n, "%s%s", n ? ", " : "", levels[i].name);
+}
+
+static zt_err refuse_level(const char *level, zt_cpu_isa highest, struct zt_fault *fault)
+{
+    char has[64];
+
+    list_levels(highest, has, sizeof(has));
+    if (highest == ZT_CPU_ISA_PORTABLE)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "--cpu_isa %s: this processor has none of the instructions "
+                            "that have a name there; leave the option out",
+                            level);
+    return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                        "--cpu_isa %s: this processor does not have it; it has %s", level,
+                        has);
+}
+
+/* A level that has a name for --cpu_isa; NUM_LEVELS: there is none of that name. */
+static int find_level(const char *name)
+{
+    int isa = ZT_CPU_ISA_AVX2;
+
+    while (isa < NUM_LEVELS && strcmp(name, levels[isa].name) != 0)
+        isa++;
+    return isa;
+}
+
+zt_err zt_cpu_features_at(const char *level, unsigned *out, struct zt_fault *fault)
+{
+    unsigned here = zt_cpu_features();
+    zt_cpu_isa highest = zt_cpu_isa_of(here);
+    int isa = find_level(level);
+
+    if (strcmp(level, "auto") == 0) {
+        *out = here;
+        return ZT_OK;
+    }
+    if (isa == NUM_LEVELS)
+        return zt_fault_set(fault, ZT_E_ARG, "--cpu_isa %s: no level is called that",
+                            level);
+    if (isa > (int)highest)
+        return refuse_level(level, highest, fault);
+    *out = zt_cpu_common_features(here, levels[isa].up_to);
+    return ZT_OK;
+}
+
+zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault)
+{
+    static int onednn_isa = -1; /* what oneDNN uses; -1: as much as there is */
+    int isa = (int)zt_cpu_isa_of(features);
+
+    if (onednn_isa < 0)
+        onednn_isa = (int)zt_cpu_isa_of(detect_features());
+    if (isa < onednn_isa && dnnl_set_max_cpu_isa(levels[isa].onednn) != dnnl_success)
+        return zt_fault_set(fault, ZT_E_SYSTEM,
+                            "oneDNN %d.%d cannot be limited to %s: it has run already, "
+                            "or was built without ONEDNN_ENABLE_MAX_CPU_ISA",
+                            dnnl_version()->major, dnnl_version()->minor,
+                            levels[isa].name);
+    onednn_isa = isa < onednn_isa ? isa : onednn_isa;
+    zt_cpu_set_features(features);
+    return ZT_OK;
+}
+
+/* ---- for people ---- */
+
 const char *zt_cpu_instruction_sets(void)
 {
     static char text[48];
-    unsigned f = zt_cpu_features();
 
-    snprintf(text, sizeof(text), "%s%s%s",
-             f & ZT_CPU_AVX512 ? "avx512"
-             : f & ZT_CPU_AVX2 ? "avx2"
-                               : "no wide vectors",
-             f & ZT_CPU_AMX_BF16 ? " amx" : "", f & ZT_CPU_AVX512_BF16 ? " bf16" : "");
+    snprintf(text, sizeof(text), "instructions up to %s",
+             zt_cpu_isa_name(zt_cpu_isa_of(zt_cpu_features())));
     return text;
 }
 

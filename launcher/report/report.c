@@ -169,8 +169,7 @@ static void show_backends(struct zt_host_report_out *r, const json_t *worker)
                     zt_json_get_text(b, "text", ""));
         if (!usable && strcmp(name, "cpu") == 0)
             zt_host_report_problem(
-                r, ZT_PROBLEM_ERROR, 78,
-                "use a processor with AVX2 or newer, or build for this one",
+                r, ZT_PROBLEM_ERROR, 78, "unset ZLAUNCH_CPU_ISA, or give another level",
                 "the cpu backend cannot be used: %s", zt_json_get_text(b, "text", ""));
         if (!usable && strcmp(name, "mpi") == 0)
             zt_host_report_problem(
@@ -178,6 +177,18 @@ static void show_backends(struct zt_host_report_out *r, const json_t *worker)
                 "apt install mpich libmpich-dev, then run make; without it "
                 "several nodes talk by TCP",
                 "the mpi backend cannot be used");
+    }
+}
+
+static void show_notes(struct zt_host_report_out *r, const json_t *worker)
+{
+    const json_t *note;
+    size_t i;
+
+    json_array_foreach(json_object_get(worker, "notes"), i, note)
+    {
+        zt_host_report_problem(r, ZT_PROBLEM_NOTE, 0, zt_json_get_text(note, "todo", ""),
+                               "%s", zt_json_get_text(note, "what", ""));
     }
 }
 
@@ -242,6 +253,7 @@ static void report_zworker(struct zt_host_report_out *r)
         show_worker(r, worker);
     else if (worker)
         show_backends(r, worker);
+    show_notes(r, worker);
     json_decref(worker);
     free(path);
 }

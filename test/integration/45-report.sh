@@ -15,6 +15,21 @@ for what in "version            $version" "kernel             $(uname -r)" "glib
     "cgroup_memory " "cgroup_cpus " "huge_pages " "hostfile " "ssh_agent " "ssh_known_hosts "; do
     check "it tells: $what" out_has "  $what"
 done
+check "  the level of instructions among it" grep -qE '^  cpu +usable: instructions up to [a-z0-9_]+$' "$tmp/out"
+dnnl=$(sed -n 's/^  oneDNN  *//p' "$tmp/out")
+if grep -qw amx_bf16 /proc/cpuinfo && [ "${dnnl%%.*}" -lt 3 ]; then
+    check "an old oneDNN is told on a processor with tiles" out_has "note: oneDNN ${dnnl%.*} leaves many products"
+else
+    check "oneDNN does for this processor" sh -c "! grep -q 'note: oneDNN' '$tmp/out'"
+fi
+if grep -qw avx2 /proc/cpuinfo; then
+    ZLAUNCH_CPU_ISA=avx2 launch --report
+    check "ZLAUNCH_CPU_ISA limits the level" out_has "cpu                usable: instructions up to avx2"
+fi
+if ! grep -qw amx_bf16 /proc/cpuinfo; then
+    ZLAUNCH_CPU_ISA=amx launch --report
+    check "  to one that is there" out_has "cpu                not usable: --cpu_isa amx: this processor "
+fi
 launch --report --log_format json
 check "json: one line" test "$(wc -l <"$tmp/out")" = 1
 check "json: an object that says so" grep -q '^{"event":"report",.*"usable":true.*}$' "$tmp/out"

@@ -40,8 +40,9 @@ for seed in 1 2 3; do
     SHIM_SEED=$seed on cuda "$tmp/seed$seed" --bf16
     check "streams in order $seed: the same bits" same_bits "$tmp/bits" "$tmp/seed$seed"
 done
-on cuda "$tmp/again" --bf16 --gradient_checkpointing
+on cuda "$tmp/again" --bf16 --gradient_checkpointing --cpu_isa avx2
 check "recomputation: the same bits" same_bits "$tmp/bits" "$tmp/again"
+check "an option for processors says that it does nothing here" grep -q -- '--cpu_isa is for runs on a cpu' "$tmp/again"
 
 # ---- memory: as planned ----
 planned() { # planned ARGS...: MiB of the plan

@@ -9,8 +9,10 @@
 #include "worker/checkpoint/disk_space.h"
 #include "worker/config/canonical_text.h"
 #include "common/trace/trace.h"
+#include "kernels/cpu/features.h"
 #include "worker/engine/agree.h"
 #include "worker/engine/batch.h"
+#include "worker/engine/cpu_isa.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -178,7 +180,9 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
                             "--share_node_weights needs ranks that share memory (--comm "
                             "shm); these talk by %s",
                             zt_comm_engine_name(e->comm));
-    return rc ? rc : agree(e, fault);
+    if (!rc)
+        rc = agree(e, fault);
+    return rc ? rc : zt_cpu_isa_agree(e->comm, e->cpu_features, fault);
 }
 
 static zt_err open_device_comm(struct zt_engine *e, struct zt_fault *fault)
@@ -267,12 +271,15 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
-/* Options for GPUs mean less, or nothing, on a processor. */
+/* Options for GPUs mean less, or nothing, on a processor, and the reverse. */
 static void remark_on_options(const struct zt_engine *e)
 {
     const struct zt_run *run = e->run;
     const char *option = run->fp8 ? "--fp8" : run->tf32 ? "--tf32" : NULL;
 
+    if (run->rank == 0 && !e->backend->runs_on_processor &&
+        strcmp(run->cpu_isa, "auto") != 0)
+        zt_info("cpu", "--cpu_isa is for runs on a cpu: it has no effect on a GPU");
     if (run->rank || !e->backend->runs_on_processor)
         return;
     if (run->reduction_order != ZT_ORDER_RANK)
@@ -372,6 +379,15 @@ static int ordinal_of(const struct zt_engine *e, int devices)
     return run->share_gpu || devices == 1 ? run->local_rank % devices : run->local_rank;
 }
 
+/* --cpu_isa; what it leaves is what this rank brings to zt_cpu_isa_agree(). */
+static zt_err read_cpu_isa(struct zt_engine *e, struct zt_fault *fault)
+{
+    e->cpu_features = ZT_CPU_ANY_FEATURES;
+    return e->backend->runs_on_processor
+               ? zt_cpu_features_at(e->run->cpu_isa, &e->cpu_features, fault)
+               : ZT_OK;
+}
+
 static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_run *run = (struct zt_run *)e->run;
@@ -387,7 +403,10 @@ static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     run->device = e->backend->name;
-    rc = e->backend->count(&devices, fault);
+    if (here)
+        rc = read_cpu_isa(e, fault);
+    if (!rc)
+        rc = e->backend->count(&devices, fault);
     if (!rc)
         rc = e->backend->open(ordinal_of(e, devices), run->threads, &e->device, fault);
     if (!rc)

@@ -2,10 +2,13 @@
 
 #include "common/loadable.h"
 #include "common/json/line.h"
+#include "common/options/options.h"
 #include "include/zlaunch/plugin.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/features.h"
 #include "worker/comm/mesh/transport.h"
 #include "worker/comm/nccl/library.h"
+#include "worker/config/run.h"
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -23,6 +26,27 @@ static void set_text(json_t *o, const char *key, const char *text)
 }
 
 /* ------------------------------------------------------------------ libraries */
+
+/* What runs well here but would run better otherwise. */
+static void add_notes(json_t *list)
+{
+    const dnnl_version_t *dnnl = dnnl_version();
+    char text[160];
+    json_t *o;
+
+    if (dnnl->major >= 3 || !(zt_cpu_features() & ZT_CPU_AMX_BF16))
+        return;
+    o = json_object();
+    snprintf(text, sizeof(text),
+             "oneDNN %d.%d leaves many products of bf16 off the AMX tiles of this "
+             "processor; release 3 has them there",
+             dnnl->major, dnnl->minor);
+    set_text(o, "what", text);
+    set_text(o, "todo",
+             "run make where there is oneDNN 3 (Debian 13 has it), in a container for "
+             "example");
+    json_array_append_new(list, o);
+}
 
 static json_t *libraries(void)
 {
@@ -57,12 +81,41 @@ static void add_backend(json_t *list, const char *name, bool built, bool usable,
     json_array_append_new(list, o);
 }
 
+/* The processor as runs from here use it: up to the level of ZLAUNCH_CPU_ISA. What is
+ * wrong with other options is not asked here. */
+static zt_err limit_processor(struct zt_fault *fault)
+{
+    struct zt_text_arena arena = {0};
+    struct zt_problems ignored;
+    zt_args *args = NULL;
+    unsigned features = 0;
+    zt_err rc = zt_args_open(zt_run_options(), &args, fault);
+
+    if (rc)
+        return rc;
+    zt_problems_init(&ignored, &arena);
+    zt_args_read_env(args, &ignored);
+    rc = zt_cpu_features_at(zt_args_value(args, "cpu_isa")->text, &features, fault);
+    if (!rc)
+        rc = zt_cpu_limit_features(features, fault);
+    zt_args_close(args);
+    zt_text_arena_release(&arena);
+    return rc;
+}
+
 /* What comes as an object is reported beside its driver: add_cuda(). */
 static void add_kernels(json_t *list)
 {
-    for (const struct zt_backend_info *b = zt_backends; b->name; b++)
-        if (b->built_in)
+    for (const struct zt_backend_info *b = zt_backends; b->name; b++) {
+        struct zt_fault fault = {0};
+
+        if (!b->built_in)
+            continue;
+        if (b->built_in->runs_on_processor && limit_processor(&fault))
+            add_backend(list, b->name, true, false, fault.text);
+        else
             add_backend(list, b->name, true, true, b->describe());
+    }
 }
 
 static void add_mpi(json_t *list)
@@ -209,8 +262,10 @@ static void add_processor(json_t *devices)
 
 json_t *zt_worker_report(void)
 {
-    json_t *o = json_object(), *backends = json_array(), *devices = json_array();
+    json_t *o = json_object(), *backends = json_array(), *devices = json_array(),
+           *notes = json_array();
 
+    add_notes(notes);
     add_kernels(backends);
     add_mpi(backends);
     add_processor(devices);
@@ -224,5 +279,6 @@ json_t *zt_worker_report(void)
     json_object_set_new(o, "libraries", libraries());
     json_object_set_new(o, "backends", backends);
     json_object_set_new(o, "devices", devices);
+    json_object_set_new(o, "notes", notes);
     return o;
 }

@@ -6,7 +6,8 @@
 
 /*
  * {version, plugin_abi, compiler, glibc, libraries: {name: version},
- *  backends: [{name, built, usable, text}], devices: [{kind, name, bytes}]}
+ *  backends: [{name, built, usable, text}], devices: [{kind, name, bytes}],
+ *  notes: [{what, todo}]}
  * Loads the MPI and CUDA libraries that are there, and asks them; starts neither.
  * NULL: no memory.
  */
