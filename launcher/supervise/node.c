@@ -104,6 +104,7 @@ static void on_hello(struct zt_sup_node *node, const struct zt_frame *f)
     } else if (node->state == NODE_STARTING) {
         check_version(node, zt_json_get_text(o, "version", "?"));
         zt_sup_node_enter(node, NODE_READY);
+        node->has_mpi = json_is_true(json_object_get(o, "mpi"));
         snprintf(node->network, sizeof(node->network), "%s",
                  zt_json_get_text(o, "network", ""));
         zt_sup_advance(node->sup);

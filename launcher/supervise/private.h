@@ -59,6 +59,7 @@ struct zt_supervisor;
 struct zt_sup_node {
     struct zt_supervisor *sup;
     int index;        /* in the plan */
+    bool has_mpi;     /* the daemon has backends/mpi.so beside it */
     char network[96]; /* the node's network as the daemon reports it; empty: unknown */
     zt_sup_node_state state;
     struct zt_channel *channel; /* NULL: down */

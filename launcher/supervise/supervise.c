@@ -122,8 +122,36 @@ static void on_restart_timer(uv_timer_t *timer)
 }
 
 /* No node is starting any more: number the ranks and send each node its JOB. */
+/* A host of the job without MPI where others have it; NULL: they are alike. */
+static const char *host_without_mpi(const struct zt_supervisor *s)
+{
+    const char *without = NULL;
+    bool any = false;
+
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        if (s->nodes[i].state != NODE_READY)
+            continue;
+        any = any || s->nodes[i].has_mpi;
+        if (!s->nodes[i].has_mpi && !without)
+            without = s->plan->nodes[i].host;
+    }
+    return any ? without : NULL;
+}
+
+/* What node `i` of the plan is to start. */
+static json_t *job_frame(const struct zt_supervisor *s, int i, const char *without_mpi)
+{
+    json_t *o = zt_preflight_apply(s, zt_job_plan_frame(s->plan, &s->group, i), i);
+
+    if (without_mpi)
+        json_object_set_new(json_object_get(o, "env"), "ZLAUNCH_NO_MPI",
+                            zt_json_text(without_mpi, strlen(without_mpi)));
+    return o;
+}
+
 static void run_job(struct zt_supervisor *s)
 {
+    const char *without_mpi = host_without_mpi(s);
     struct zt_fault fault = {0};
 
     zt_group_arrange(&s->group, s->plan, s->present);
@@ -134,6 +162,12 @@ static void run_job(struct zt_supervisor *s)
         zt_sup_stop(s, SIGTERM, 0);
         return;
     }
+    if (without_mpi && s->plan->is_plugin)
+        zt_render_message(
+            s->render, ZT_LOG_INFO,
+            "%s has no backends/mpi.so beside its zworker, other hosts have: "
+            "where ranks are left to choose, they talk by TCP",
+            without_mpi);
     s->state = SUP_RUNNING;
     s->progress_s = zt_now();
     zt_sup_pmi_reset(s);
@@ -152,9 +186,7 @@ static void run_job(struct zt_supervisor *s)
             continue;
         }
         zt_sup_node_enter(node, NODE_RUNNING);
-        zt_sup_node_send(
-            node, ZT_FRAME_JOB,
-            zt_preflight_apply(s, zt_job_plan_frame(s->plan, &s->group, i), i));
+        zt_sup_node_send(node, ZT_FRAME_JOB, job_frame(s, i, without_mpi));
     }
 }
 

@@ -32,6 +32,18 @@ for stage in 0 3; do
     check "  four ranks of three nodes, left to choose, where no MPI is" code_is 0
     check "  are the same bits" same_bits "$tmp/one" "$tmp/out"
 done
+# MPI on one of two hosts: all take what all have
+cat >"$tmp/zworker" <<EOF
+#!/bin/sh
+mkdir "$tmp/first" 2>/dev/null || export ZLAUNCH_MPI_BACKEND=
+exec "$(realpath "$bin/zworker")" "\$@"
+EOF
+chmod +x "$tmp/zworker"
+ZLAUNCH_RENDEZVOUS_TIMEOUT=20 ZLAUNCH_ZWORKER=$tmp/zworker launch --hostfile "$tmp/two" --launcher local "${run[@]}"
+check "two nodes, one of them without MPI" code_is 0
+check "  are the same bits" same_bits "$tmp/one" "$tmp/out"
+[ ! -f "$bin/backends/mpi.so" ] || check "  and it is named" out_has "has no backends/mpi.so"
+
 launch --num_gpus 4 "${run[@]}" --comm tcp
 check "four ranks of one node, by TCP" code_is 0
 check "  are the same bits" same_bits "$tmp/one" "$tmp/out"

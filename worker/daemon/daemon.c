@@ -12,6 +12,7 @@
 #include "common/proc.h"
 #include "common/process/cgroups.h"
 #include "common/process/shm_files.h"
+#include "worker/comm/mesh/transport.h"
 #include "worker/comm/shm/abort.h"
 #include "worker/daemon/guard.h"
 #include "worker/daemon/node.h"
@@ -437,6 +438,7 @@ int zt_daemon_main(int argc, char **argv)
     json_object_set_new(hello, "pid", json_integer(getpid()));
     zt_links_network(network);
     json_object_set_new(hello, "network", json_string(network));
+    json_object_set_new(hello, "mpi", json_boolean(zt_transport_mpi_is_built()));
     zt_node_send_json(&node, ZT_FRAME_HELLO, hello);
     node.heard_s = node.heartbeat_s = zt_now();
     uv_timer_start(&node.heartbeat, zt_node_on_heartbeat, ZT_HEARTBEAT_MS,

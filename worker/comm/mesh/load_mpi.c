@@ -38,8 +38,11 @@ bool zt_transport_prefers_mpi(void)
 {
     static const char *const marks[] = {"PMI_FD", "PMI_RANK", "PMIX_RANK",
                                         "OMPI_COMM_WORLD_SIZE"};
+    const char *without = getenv(ZT_TRANSPORT_NO_MPI);
     bool is_started = false;
 
+    if (without && *without)
+        return false;
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
         is_started = is_started || getenv(marks[i]);
     return is_started && zt_transport_mpi_is_built();

@@ -80,8 +80,11 @@ bool zt_transport_mpi_is_built(void);
 
 /*
  * Whether MPI is this process's default: an MPI launcher started it, or a daemon that
- * acts as one, and the transport for MPI is there.
+ * acts as one, and the transport for MPI is there, and so it is on all hosts: zlaunch names
+ * one that has none in ZLAUNCH_NO_MPI. Ranks that chose differently would wait for each
+ * other.
  */
+#define ZT_TRANSPORT_NO_MPI "ZLAUNCH_NO_MPI"
 bool zt_transport_prefers_mpi(void);
 
 #endif
