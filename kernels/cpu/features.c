@@ -6,6 +6,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "kernels/backend.h"
@@ -33,7 +35,10 @@ static bool has_amx(void)
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return false;
     __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (lo & 0x60000) == 0x60000; /* tile configuration and tile data */
+    if ((lo & 0x60000) != 0x60000) /* tile configuration and tile data */
+        return false;
+    /* threads may use tiles from here on: ARCH_REQ_XCOMP_PERM, of Linux 5.16 */
+    return syscall(SYS_arch_prctl, 0x1023, 18L) == 0;
 }
 
 /* By CPUID: not every compiler's builtin knows the name. */
@@ -66,11 +71,28 @@ static unsigned detect_features(void)
     return f;
 }
 #else
+static bool has_amx(void)
+{
+    return false;
+}
+
 static unsigned detect_features(void)
 {
     return 0;
 }
 #endif
+
+bool zt_cpu_has_tiles(void)
+{
+    static atomic_int known; /* 0: not yet, 1: no, 2: yes */
+    int is = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!is) {
+        is = has_amx() ? 2 : 1;
+        atomic_store_explicit(&known, is, memory_order_relaxed);
+    }
+    return is == 2;
+}
 
 /* ---- levels ---- */
 

@@ -11,6 +11,8 @@
 #ifndef KERNELS_CPU_FEATURES_H
 #define KERNELS_CPU_FEATURES_H
 
+#include <stdbool.h>
+
 #include "common/fault.h"
 
 /* Instructions, and what of their speed decides about a path, as bits. */
@@ -36,6 +38,9 @@ typedef enum zt_cpu_isa {
 
 /* In use. Until somebody limits them: all that the processor and the system offer. */
 unsigned zt_cpu_features(void);
+
+/* Whether tile instructions can be run, whatever zt_cpu_features() says. */
+bool zt_cpu_has_tiles(void);
 
 zt_cpu_isa zt_cpu_isa_of(unsigned features);
 const char *zt_cpu_isa_name(zt_cpu_isa isa); /* "avx512_bf16", as --cpu_isa spells it */

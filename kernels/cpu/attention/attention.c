@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/dot.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm/dot.h"
 #include "kernels/cpu/parallel.h"
 
 /* ---- shared with backward ---- */
@@ -38,10 +39,11 @@ zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_
                                     .operand = fast ? ZT_BF16 : ZT_F32,
                                     .widen = a->q.dtype != ZT_F32 && !fast};
     t->dot = zt_dot_attention_is_supported(t);
-    t->rows_of = t->dot ? ZT_DOT_STRIP : ZT_STRIP;
+    t->rows_of = t->dot ? zt_dot_form()->strip_rows : ZT_STRIP;
+    t->keys_of = t->dot ? zt_dot_form()->strip_keys : most(1, t->tk);
     t->strips = (t->tq + t->rows_of - 1) / t->rows_of;
     /* not a power of two: rows would fall into the same sets of the caches */
-    t->ld = (t->tk + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES + ZT_ROW_LANES;
+    t->ld = (least(t->tk, t->keys_of) + 31) / 32 * 32 + ZT_ROW_LANES;
     for (int i = 0; i < 3; i++)
         if (operand[i]->shape[1] > 1 && operand[i]->stride[1] < t->dim)
             return zt_fault_set(
@@ -73,17 +75,24 @@ struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t in
     return s;
 }
 
+struct zt_strip zt_attention_keys(const struct zt_attention_task *t,
+                                  const struct zt_strip *s, int64_t at)
+{
+    return (struct zt_strip){s->row, s->rows, s->lo + at,
+                             least(t->keys_of, s->keys - at)};
+}
+
 void zt_attention_visible(const struct zt_attention_task *t, const struct zt_strip *s,
                           int64_t row, int64_t *lo, int64_t *hi)
 {
     visible_keys(t, row, lo, hi);
-    *lo = most(0, *lo - s->lo);
-    *hi = most(*lo, *hi - s->lo);
+    *lo = least(s->keys, most(0, *lo - s->lo));
+    *hi = most(*lo, least(s->keys, *hi - s->lo));
 }
 
 int64_t zt_attention_row(const struct zt_strip *s)
 {
-    return (s->keys + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES;
+    return (s->keys + 31) / 32 * 32;
 }
 
 void *zt_attention_at(const struct zt_view *v, int64_t b, int64_t t, int64_t h)
@@ -135,21 +144,16 @@ struct zt_attention_operand zt_attention_operand(const struct zt_attention_task 
     return (struct zt_attention_operand){buf, t->dim};
 }
 
-void zt_attention_store(const struct zt_view *v, int64_t b, int64_t t, int64_t h,
-                        const float *src, int64_t dim, float scale, bool accumulate,
-                        float *tmp)
+void zt_attention_store(const struct zt_attention_task *t, const struct zt_view *v,
+                        int64_t b, int64_t row, int64_t h, const float *src, float scale,
+                        bool accumulate, float *tmp)
 {
-    void *dst = zt_attention_at(v, b, t, h);
+    void *dst = zt_attention_at(v, b, row, h);
 
-    if (accumulate) {
-        zt_load_row(tmp, dst, v->dtype, 1, dim);
-        for (int64_t i = 0; i < dim; i++)
-            tmp[i] += src[i] * scale;
-    } else {
-        for (int64_t i = 0; i < dim; i++)
-            tmp[i] = src[i] * scale;
-    }
-    zt_store_row(dst, v->dtype, 1, tmp, dim);
+    if (accumulate)
+        zt_load_row(tmp, dst, v->dtype, 1, t->dim);
+    t->rows->scale(tmp, src, scale, accumulate ? tmp : NULL, t->dim);
+    zt_store_row(dst, v->dtype, 1, tmp, t->dim);
 }
 
 zt_err zt_attention_plan(struct zt_device *dev, const struct zt_attention_task *t,
@@ -223,27 +227,57 @@ static size_t place(const struct forward *f, uintptr_t base, struct forward_scra
     return (at + f->pad + 4095) / 4096 * 4096;
 }
 
-/* The strip's rows become exponentials; row i of s.out is scaled and stored. */
+/* What is known of a strip's rows after some of their keys. */
+struct running {
+    float max[ZT_STRIP], sum[ZT_STRIP];
+};
+
+static void start_rows(struct running *now, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        now->max[i] = -INFINITY;
+        now->sum[i] = 0;
+    }
+}
+
+/* Scores of the strip's rows become exponentials, and s->out follows the new maxima. */
 static void softmax_rows(const struct forward *f, const struct zt_strip *st, int64_t b,
-                         int64_t h, const struct forward_scratch *s, float *inverse)
+                         int64_t h, const struct forward_scratch *s, struct running *now)
+{
+    const struct zt_attention_task *t = &f->t;
+
+    for (int64_t i = 0; i < st->rows; i++) {
+        struct zt_score_row r = {.s = s->scores + i * t->ld,
+                                 .scale = t->a->scale,
+                                 .n = zt_attention_row(st),
+                                 .to_bf16 = t->operand == ZT_BF16};
+        float *out = s->out + i * t->dim, correction;
+
+        zt_attention_visible(t, st, st->row + i, &r.lo, &r.hi);
+        zt_attention_row_extras(t, st, b, h, st->row + i, s->bias, s->keep, &r);
+        correction = t->rows->softmax(&r, &now->max[i], &now->sum[i]);
+        if (correction != 1)
+            t->rows->scale(out, out, correction, NULL, t->dim);
+    }
+}
+
+/* s->out over the sums is the result. */
+static void finish_rows(const struct forward *f, const struct zt_strip *st, int64_t b,
+                        int64_t h, const struct forward_scratch *s,
+                        const struct running *now)
 {
     const struct zt_attention_task *t = &f->t;
     const struct zt_view *lse = &t->a->lse;
 
     for (int64_t i = 0; i < st->rows; i++) {
-        struct zt_score_row r = {.s = s->scores + i * t->ld,
-                                 .n = zt_attention_row(st),
-                                 .to_bf16 = t->operand == ZT_BF16};
-        float max, sum;
+        float sum = now->sum[i];
 
-        zt_attention_visible(t, st, st->row + i, &r.lo, &r.hi);
-        zt_attention_row_extras(t, st, b, h, st->row + i, s->bias, s->keep, &r);
-        t->rows->softmax(&r, &max, &sum);
-        inverse[i] = sum == 0 ? 0 : 1 / sum;
+        zt_attention_store(t, &t->a->out, b, st->row + i, h, s->out + i * t->dim,
+                           sum == 0 ? 0 : 1 / sum, false, s->tmp);
         if (lse->data) {
             float *to = lse->data;
             to[(b * t->heads + h) * t->tq + st->row + i] =
-                sum == 0 ? -INFINITY : max + logf(sum);
+                sum == 0 ? -INFINITY : now->max[i] + logf(sum);
         }
     }
 }
@@ -256,7 +290,7 @@ struct forward_place {
 /* s->out of a strip that sees any keys, but for the scale of each row. */
 static zt_err planned_strip(const struct forward *f, const struct forward_plans *p,
                             const struct forward_place *w,
-                            const struct forward_scratch *s, float *inverse)
+                            const struct forward_scratch *s, struct running *now)
 {
     const struct zt_attention_task *t = &f->t;
     const struct zt_strip *st = &p->strip;
@@ -268,22 +302,26 @@ static zt_err planned_strip(const struct forward *f, const struct forward_plans 
     rc = zt_gemm_run(p->scores, q.data, k.data, NULL, s->scores, s->pad, NULL);
     if (rc != ZT_OK)
         return rc;
-    softmax_rows(f, st, w->b, w->h, s, inverse);
+    softmax_rows(f, st, w->b, w->h, s, now);
     v = zt_attention_operand(t, &t->a->v, w->b, w->kv, st->lo, st->keys, s->kv);
     return zt_gemm_run(p->values, s->scores, v.data, NULL, s->out, s->pad, NULL);
 }
 
 static void dot_strip(const struct forward *f, const struct zt_strip *st,
                       const struct forward_place *w, const struct forward_scratch *s,
-                      const struct zt_dot_keys *keys, float *inverse)
+                      const struct zt_dot_keys *keys, struct running *now)
 {
     const struct zt_attention_task *t = &f->t;
     struct zt_attention_operand q =
         zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, NULL);
 
-    zt_dot_scores(t, st, &q, keys, t->a->scale, s->scores);
-    softmax_rows(f, st, w->b, w->h, s, inverse);
-    zt_dot_values(t, st, s->scores, keys, 1, s->out);
+    for (int64_t at = 0; at < st->keys; at += t->keys_of) {
+        struct zt_strip part = zt_attention_keys(t, st, at);
+
+        zt_dot_scores(t, &part, &q, keys, s->scores);
+        softmax_rows(f, &part, w->b, w->h, s, now);
+        zt_dot_values(t, &part, s->scores, keys, s->out);
+    }
 }
 
 /* Packs the keys and values that strips [first, last] see. */
@@ -314,33 +352,31 @@ static void forward_task(int64_t task, int thread, void *ctx)
     struct forward_place w = {.b = head / t->heads, .h = head % t->heads};
     struct forward_scratch s;
     struct zt_dot_keys keys = {.from = 0};
-    float inverse[ZT_STRIP];
+    struct running now;
+    zt_err rc = ZT_OK;
 
     w.kv = w.h / (t->heads / t->kv_heads);
     place(f, f->scratch + (size_t)thread * f->each, &s);
-    if (t->dot)
+    if (t->dot) {
+        zt_dot_begin();
         keys = pack_keys(f, last + 1 - f->per_task, last, &w, &s);
-    for (int64_t i = last; i > last - f->per_task; i--) {
-        const struct forward_plans *p = &f->plans[i];
-        const struct zt_strip *st = &p->strip;
-        zt_err rc = ZT_OK;
-
-        if (st->keys == 0) {
-            memset(s.out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
-            softmax_rows(f, st, w.b, w.h, &s, inverse);
-        } else if (t->dot) {
-            dot_strip(f, st, &w, &s, &keys, inverse);
-        } else {
-            rc = planned_strip(f, p, &w, &s, inverse);
-        }
-        if (rc != ZT_OK) {
-            atomic_store(&f->failed, (int)rc);
-            return;
-        }
-        for (int64_t j = 0; j < st->rows; j++)
-            zt_attention_store(&t->a->out, w.b, st->row + j, w.h, s.out + j * t->dim,
-                               t->dim, inverse[j], false, s.tmp);
     }
+    for (int64_t i = last; i > last - f->per_task && rc == ZT_OK; i--) {
+        const struct forward_plans *p = &f->plans[i];
+
+        start_rows(&now, p->strip.rows);
+        memset(s.out, 0, (size_t)(p->strip.rows * t->dim) * sizeof(float));
+        if (t->dot)
+            dot_strip(f, &p->strip, &w, &s, &keys, &now);
+        else if (p->strip.keys > 0)
+            rc = planned_strip(f, p, &w, &s, &now);
+        if (rc == ZT_OK)
+            finish_rows(f, &p->strip, w.b, w.h, &s, &now);
+    }
+    if (t->dot)
+        zt_dot_end();
+    if (rc != ZT_OK)
+        atomic_store(&f->failed, (int)rc);
 }
 
 static zt_err forward_plans(struct zt_device *dev, struct forward *f,
@@ -364,7 +400,7 @@ static zt_err forward_plans(struct zt_device *dev, struct forward *f,
             .ldb = zt_attention_operand_ld(t, &t->a->k),
             .ldc = t->ld,
             .tb = true,
-            .alpha = t->a->scale,
+            .alpha = 1,
         };
         struct zt_strip_product values = {
             .m = p->strip.rows,

@@ -5,7 +5,9 @@
  * keys they may see. The products of a strip are those of dot.h, or elsewhere
  * oneDNN primitives for one thread, run inside the parallel loop (80 to 90% of the rate
  * of a large product from head size 64 on); what is between them is the row kernels
- * below. Scores are fp32; the operands of products are fp32, or bf16 where the tensors
+ * below. Long strips are worked on some keys at a time, so that their scores stay in the
+ * cache: forward keeps the running maximum and sum of each row (Milakov and Gimelshein;
+ * FlashAttention). Scores are fp32; the operands of products are fp32, or bf16 where the tensors
  * are bf16 and the processor is fast at it.
  *
  * Strips and the order of sums follow from shapes alone, so results do not depend on the
@@ -16,14 +18,17 @@
 
 #include "kernels/cpu/gemm/gemm.h"
 
-#define ZT_STRIP     128
-#define ZT_DOT_STRIP 96 /* where products are those of dot.h */
+#define ZT_STRIP 128 /* queries, at most */
 
 /* Strips begin at a key whose number is a multiple of this, where panels do, too. */
 #define ZT_STRIP_ALIGN 192
 
-/* Scratch rows of scores hold a whole number of these, so that no loop has a tail. */
+/* Rows of scores hold a whole number of vectors, so that no loop has a tail. */
 #define ZT_ROW_LANES 16
+static inline int64_t zt_attention_lanes(int64_t n)
+{
+    return (n + ZT_ROW_LANES - 1) / ZT_ROW_LANES * ZT_ROW_LANES;
+}
 
 /*
  * One row of scores; columns [lo, hi) are visible. `s` and `dp` have room for n rounded
@@ -32,19 +37,27 @@
  */
 struct zt_score_row {
     float *s, *dp;
-    const float *bias; /* added to s */
+    float scale;       /* of s, before anything else */
+    const float *bias; /* added to it; or NULL */
     const float *keep; /* dropout: 0 or 1 / (1 - p) for each column */
     int64_t n, lo, hi;
     bool to_bf16;
 };
 
 struct zt_row_kernels {
-    /* s = exp(s + bias - max) keep; *sum of it without keep. A row of -inf: sum 0 */
-    void (*softmax)(const struct zt_score_row *r, float *max, float *sum);
-    /* p = exp(s + bias - lse); dp = p (dp keep - delta); s = p keep */
+    /*
+     * s = exp(x - max) keep, where x = scale s + bias and max the largest of *max and all
+     * x: it becomes *max. *sum becomes *sum * correction + the sum of exp(x - max), where
+     * the returned correction is exp(old max - new). Rows and *max of -inf: all sums 0.
+     */
+    float (*softmax)(const struct zt_score_row *r, float *max, float *sum);
+    /* p = exp(scale s + bias - lse); dp = p (dp keep - delta); s = p keep */
     void (*grad)(const struct zt_score_row *r, float lse, float delta);
     /* keep[0, n) of Philox elements first...; writes n rounded up to lanes */
     void (*keep)(float *keep, int64_t n, struct zt_philox rng, uint64_t first, float p);
+    /* dst = factor src, plus `plus` unless NULL: n values, in place or apart */
+    void (*scale)(float *dst, const float *src, float factor, const float *plus,
+                  int64_t n);
 };
 
 /* The widest form that this processor runs. */
@@ -64,14 +77,19 @@ struct zt_attention_task {
     bool widen;       /* the tensors are converted to it first */
     bool dot;         /* products are those of dot.h */
     int64_t rows_of;  /* queries of a strip; at most ZT_STRIP */
-    int64_t ld;       /* floats in a scratch row of scores */
+    int64_t keys_of;  /* keys of a strip that are worked on together */
+    int64_t ld;       /* floats in a scratch row of scores: of keys_of or tk keys */
 };
 
 zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_args *a,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t index);
 
-/* Columns of a row of scores that are filled: the strip's keys rounded up to lanes. */
+/* Keys [at, at + t->keys_of) of a strip, or what is left of them; at < s->keys. */
+struct zt_strip zt_attention_keys(const struct zt_attention_task *t,
+                                  const struct zt_strip *s, int64_t at);
+
+/* Columns of a row of scores that are filled: whole vectors, and tiles of pairs. */
 int64_t zt_attention_row(const struct zt_strip *s);
 
 /* The columns of a strip that query `row` sees, counted from the strip's first key. */
@@ -100,9 +118,9 @@ int64_t zt_attention_operand_ld(const struct zt_attention_task *t,
 void *zt_attention_at(const struct zt_view *v, int64_t b, int64_t t, int64_t h);
 
 /* dst row (dim values of the view's type) = or += scale * src. tmp: dim floats. */
-void zt_attention_store(const struct zt_view *v, int64_t b, int64_t t, int64_t h,
-                        const float *src, int64_t dim, float scale, bool accumulate,
-                        float *tmp);
+void zt_attention_store(const struct zt_attention_task *t, const struct zt_view *v,
+                        int64_t b, int64_t row, int64_t h, const float *src, float scale,
+                        bool accumulate, float *tmp);
 
 /*
  * c (m, n) = or += alpha a b for one thread, c in fp32. lda, ldb, ldc: elements from one

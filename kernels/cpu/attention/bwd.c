@@ -16,6 +16,7 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/dot.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm/dot.h"
 #include "kernels/cpu/parallel.h"
 
 struct backward_plans {
@@ -35,11 +36,11 @@ struct backward {
 /* One thread's scratch. */
 struct scratch {
     float *scores, *dprobs, *bias, *keep, *out, *tmp, *delta;
-    float *q, *dout, *k, *v;         /* widened operands */
-    float *dk, *dv;                  /* (keys, dim) sums */
-    float *dbias;                    /* (rows of a strip, ld) sums */
-    struct zt_dot_keys keys, values; /* of the head */
-    uint32_t *packed;                /* probabilities and rows of a strip */
+    float *q, *dout, *k, *v;             /* widened operands */
+    float *dk, *dv;                      /* (keys, dim) sums */
+    float *dbias, *old;                  /* (rows of a strip, tk) sums; a row of dbias */
+    struct zt_dot_keys keys, values;     /* of the head */
+    uint32_t *left, *q_rows, *dout_rows; /* packed: probabilities, rows of a strip */
     void *pad;
 };
 
@@ -52,13 +53,21 @@ static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
         float **at;
         int64_t floats;
     } part[] = {
-        {&s->scores, rows * t->ld}, {&s->dprobs, rows * t->ld},
-        {&s->bias, t->ld},          {&s->keep, t->ld},
-        {&s->out, rows * t->dim},   {&s->tmp, 2 * t->dim},
-        {&s->delta, rows},          {&s->q, rows * wide},
-        {&s->dout, rows * wide},    {&s->k, t->tk * wide},
-        {&s->v, t->tk * wide},      {&s->dk, t->tk * t->dim},
-        {&s->dv, t->tk * t->dim},   {&s->dbias, f->a->dbias.data ? rows * t->ld : 0},
+        {&s->scores, rows * t->ld},
+        {&s->dprobs, rows * t->ld},
+        {&s->bias, t->ld},
+        {&s->keep, t->ld},
+        {&s->out, rows * t->dim},
+        {&s->tmp, 2 * t->dim},
+        {&s->delta, rows},
+        {&s->q, rows * wide},
+        {&s->dout, rows * wide},
+        {&s->k, t->tk * wide},
+        {&s->v, t->tk * wide},
+        {&s->dk, t->tk * t->dim},
+        {&s->dv, t->tk * t->dim},
+        {&s->dbias, f->a->dbias.data ? rows * t->tk : 0},
+        {&s->old, f->a->dbias.data ? t->tk : 0},
     };
     size_t at = 0;
 
@@ -71,9 +80,11 @@ static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
         s->keys.transposed = (uint32_t *)(base + at);
         s->values.transposed = s->keys.transposed + zt_dot_transposed_words(t);
         s->keys.row_major = s->values.transposed + zt_dot_transposed_words(t);
-        s->packed = s->keys.row_major + zt_dot_row_major_words(t);
+        s->left = s->keys.row_major + zt_dot_row_major_words(t);
+        s->q_rows = s->left + zt_dot_sums_words(t);
+        s->dout_rows = s->q_rows + zt_dot_rows_words(t);
         at += (2 * zt_dot_transposed_words(t) + zt_dot_row_major_words(t) +
-               zt_dot_sums_words(t)) *
+               zt_dot_sums_words(t) + 2 * zt_dot_rows_words(t)) *
               sizeof(uint32_t);
     }
     s->pad = (void *)(base + at);
@@ -129,16 +140,17 @@ static void pack_head(const struct backward *f, const struct backward_place *w,
     zt_dot_pack_keys(&f->t, &s->values, &f->t.a->v, w->b, w->kv);
 }
 
-/* scores = scale q k^T, dprobs = dout v^T */
+/* scores = q k^T, dprobs = dout v^T */
 static zt_err two_products(const struct backward *f, const struct backward_plans *p,
-                           const struct strip_operands *op, const struct scratch *s)
+                           const struct zt_strip *st, const struct strip_operands *op,
+                           const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
     zt_err rc;
 
     if (t->dot) {
-        zt_dot_scores(t, &p->strip, &op->q, &s->keys, t->a->scale, s->scores);
-        zt_dot_scores(t, &p->strip, &op->dout, &s->values, 1, s->dprobs);
+        zt_dot_scores(t, st, &op->q, &s->keys, s->scores);
+        zt_dot_scores(t, st, &op->dout, &s->values, s->dprobs);
         return ZT_OK;
     }
     rc = zt_gemm_run(p->scores, op->q.data, op->k.data, NULL, s->scores, s->pad, NULL);
@@ -148,16 +160,35 @@ static zt_err two_products(const struct backward *f, const struct backward_plans
                        NULL);
 }
 
-/* s->scores becomes the kept probabilities and s->dprobs the gradient of the scores. */
+/* delta = rowsum(dO O) of the strip's rows */
+static void row_deltas(const struct backward *f, const struct zt_strip *st,
+                       const struct backward_place *w, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+
+    for (int64_t i = 0; i < st->rows; i++) {
+        int64_t row = st->row + i;
+
+        zt_load_row(s->tmp, zt_attention_at(&f->a->dout, w->b, row, w->h),
+                    f->a->dout.dtype, 1, t->dim);
+        zt_load_row(s->tmp + t->dim, zt_attention_at(&t->a->out, w->b, row, w->h),
+                    t->a->out.dtype, 1, t->dim);
+        s->delta[i] = dot(s->tmp, s->tmp + t->dim, t->dim);
+    }
+}
+
+/*
+ * s->scores becomes the kept probabilities and s->dprobs the gradient of the scores, but
+ * for its scale: of some keys `st` of the strip, whose row_deltas are there.
+ */
 static zt_err score_gradients(const struct backward *f, const struct backward_plans *p,
-                              const struct backward_place *w,
+                              const struct zt_strip *st, const struct backward_place *w,
                               const struct strip_operands *op, const struct scratch *s,
                               bool to_bf16)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *st = &p->strip;
     const float *lse = t->a->lse.data;
-    zt_err rc = two_products(f, p, op, s);
+    zt_err rc = two_products(f, p, st, op, s);
 
     if (rc != ZT_OK)
         return rc;
@@ -165,35 +196,32 @@ static zt_err score_gradients(const struct backward *f, const struct backward_pl
         int64_t row = st->row + i;
         struct zt_score_row r = {.s = s->scores + i * t->ld,
                                  .dp = s->dprobs + i * t->ld,
+                                 .scale = t->a->scale,
                                  .n = zt_attention_row(st),
                                  .to_bf16 = to_bf16};
         float at = lse[(w->b * t->heads + w->h) * t->tq + row];
 
-        zt_load_row(s->tmp, zt_attention_at(&f->a->dout, w->b, row, w->h),
-                    f->a->dout.dtype, 1, t->dim);
-        zt_load_row(s->tmp + t->dim, zt_attention_at(&t->a->out, w->b, row, w->h),
-                    t->a->out.dtype, 1, t->dim);
         if (at != -INFINITY) /* else the row sees nothing */
             zt_attention_visible(t, st, row, &r.lo, &r.hi);
         zt_attention_row_extras(t, st, w->b, w->h, row, s->bias, s->keep, &r);
-        t->rows->grad(&r, at, dot(s->tmp, s->tmp + t->dim, t->dim));
+        t->rows->grad(&r, at, s->delta[i]);
     }
     return ZT_OK;
 }
 
-/* s->out = scale dS k, dk += scale dS^T q, dv += P^T dout */
+/* s->out += dS k, dk += dS^T q, dv += P^T dout; the scale comes when they are stored */
 static zt_err three_products(const struct backward *f, const struct backward_plans *p,
-                             const struct strip_operands *op, const struct scratch *s)
+                             const struct zt_strip *st, const struct strip_operands *op,
+                             const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *st = &p->strip;
     int64_t at = st->lo * t->dim;
     zt_err rc;
 
     if (t->dot) {
-        zt_dot_sums(t, st, s->scores, &op->dout, 1, s->dv + at, s->packed);
-        zt_dot_sums(t, st, s->dprobs, &op->q, t->a->scale, s->dk + at, s->packed);
-        zt_dot_values(t, st, s->dprobs, &s->keys, t->a->scale, s->out);
+        zt_dot_sums(t, st, s->scores, s->dout_rows, s->dv + at, s->left);
+        zt_dot_sums(t, st, s->dprobs, s->q_rows, s->dk + at, s->left);
+        zt_dot_values(t, st, s->dprobs, &s->keys, s->out);
         return ZT_OK;
     }
     rc = zt_gemm_run(p->dv, s->scores, op->dout.data, NULL, s->dv + at, s->pad, NULL);
@@ -210,20 +238,25 @@ static zt_err strip_backward(const struct backward *f, const struct backward_pla
 {
     const struct zt_attention_task *t = &f->t;
     const struct zt_strip *st = &p->strip;
+    struct strip_operands op = load(f, st, w, s);
     zt_err rc = ZT_OK;
 
-    if (st->keys == 0) {
-        memset(s->out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
-    } else {
-        struct strip_operands op = load(f, st, w, s);
+    memset(s->out, 0, (size_t)(st->rows * t->dim) * sizeof(float));
+    row_deltas(f, st, w, s);
+    if (t->dot) {
+        zt_dot_pack_rows(t, st, &op.q, s->q_rows);
+        zt_dot_pack_rows(t, st, &op.dout, s->dout_rows);
+    }
+    for (int64_t at = 0; at < st->keys && rc == ZT_OK; at += t->keys_of) {
+        struct zt_strip part = zt_attention_keys(t, st, at);
 
-        rc = score_gradients(f, p, w, &op, s, t->operand == ZT_BF16);
+        rc = score_gradients(f, p, &part, w, &op, s, t->operand == ZT_BF16);
         if (rc == ZT_OK)
-            rc = three_products(f, p, &op, s);
+            rc = three_products(f, p, &part, &op, s);
     }
     for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
-        zt_attention_store(&f->a->dq, w->b, st->row + i, w->h, s->out + i * t->dim,
-                           t->dim, 1, f->a->accumulate_q, s->tmp);
+        zt_attention_store(t, &f->a->dq, w->b, st->row + i, w->h, s->out + i * t->dim,
+                           t->a->scale, f->a->accumulate_q, s->tmp);
     return rc;
 }
 
@@ -239,18 +272,44 @@ static void head_task(int64_t task, int thread, void *ctx)
     place(f, f->scratch + (size_t)thread * f->each, &s);
     memset(s.dk, 0, (size_t)(t->tk * t->dim) * sizeof(float));
     memset(s.dv, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    if (t->dot)
+        zt_dot_begin();
     pack_head(f, &w, &s);
     for (w.h = w.kv * group; w.h < (w.kv + 1) * group; w.h++)
         for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++)
             rc = strip_backward(f, &f->plans[i], &w, &s);
+    if (t->dot)
+        zt_dot_end();
     for (int64_t j = 0; j < t->tk; j++) {
-        zt_attention_store(&f->a->dk, w.b, j, w.kv, s.dk + j * t->dim, t->dim, 1,
+        zt_attention_store(t, &f->a->dk, w.b, j, w.kv, s.dk + j * t->dim, t->a->scale,
                            f->a->accumulate_k, s.tmp);
-        zt_attention_store(&f->a->dv, w.b, j, w.kv, s.dv + j * t->dim, t->dim, 1,
+        zt_attention_store(t, &f->a->dv, w.b, j, w.kv, s.dv + j * t->dim, 1,
                            f->a->accumulate_v, s.tmp);
     }
     if (rc != ZT_OK)
         atomic_store(&f->failed, (int)rc);
+}
+
+/* s->dbias (rows, tk) += the gradient of a strip's scores. */
+static zt_err add_dbias(const struct backward *f, const struct backward_plans *p,
+                        const struct backward_place *w, const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_strip *st = &p->strip;
+    struct strip_operands op = load(f, st, w, s);
+    zt_err rc = ZT_OK;
+
+    row_deltas(f, st, w, s);
+    pack_head(f, w, s);
+    for (int64_t at = 0; at < st->keys && rc == ZT_OK; at += t->keys_of) {
+        struct zt_strip part = zt_attention_keys(t, st, at);
+
+        rc = score_gradients(f, p, &part, w, &op, s, false);
+        for (int64_t i = 0; rc == ZT_OK && i < part.rows; i++)
+            for (int64_t j = 0; j < part.keys; j++)
+                s->dbias[i * t->tk + part.lo + j] += s->dprobs[i * t->ld + j];
+    }
+    return rc;
 }
 
 /* One strip of dbias: the sum over the sequences and heads that share it, in order. */
@@ -269,17 +328,16 @@ static void bias_task(int64_t task, int thread, void *ctx)
     zt_err rc = ZT_OK;
 
     place(f, f->scratch + (size_t)thread * f->each, &s);
-    memset(s.dbias, 0, (size_t)(st->rows * t->ld) * sizeof(float));
+    memset(s.dbias, 0, (size_t)(st->rows * t->tk) * sizeof(float));
+    if (t->dot)
+        zt_dot_begin();
     for (w.b = bb; st->keys && w.b < b_end; w.b++)
         for (w.h = hh; w.h < h_end && rc == ZT_OK; w.h++) {
             w.kv = w.h / (t->heads / t->kv_heads);
-            struct strip_operands op = load(f, st, &w, &s);
-            pack_head(f, &w, &s);
-            rc = score_gradients(f, p, &w, &op, &s, false);
-            for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
-                for (int64_t j = 0; j < st->keys; j++)
-                    s.dbias[i * t->ld + st->lo + j] += s.dprobs[i * t->ld + j];
+            rc = add_dbias(f, p, &w, &s);
         }
+    if (t->dot)
+        zt_dot_end();
     if (rc != ZT_OK)
         atomic_store(&f->failed, (int)rc);
     for (int64_t i = 0; i < st->rows; i++) {
@@ -288,11 +346,11 @@ static void bias_task(int64_t task, int thread, void *ctx)
                                          (int64_t)zt_dtype_bytes(d->dtype);
 
         if (f->a->accumulate_bias) {
-            zt_load_row(s.bias, to, d->dtype, 1, t->tk);
+            zt_load_row(s.old, to, d->dtype, 1, t->tk);
             for (int64_t j = 0; j < t->tk; j++)
-                s.dbias[i * t->ld + j] += s.bias[j];
+                s.dbias[i * t->tk + j] += s.old[j];
         }
-        zt_store_row(to, d->dtype, 1, s.dbias + i * t->ld, t->tk);
+        zt_store_row(to, d->dtype, 1, s.dbias + i * t->tk, t->tk);
     }
 }
 
@@ -313,10 +371,10 @@ static zt_err strip_plan(struct zt_device *dev, struct backward *f,
         const struct zt_gemm_plan **out;
         struct zt_strip_product product;
     } all[] = {
-        {&p->scores, {m, n, d, ldq, ldk, t->ld, false, true, false, a->scale}},
+        {&p->scores, {m, n, d, ldq, ldk, t->ld, false, true, false, 1}},
         {&p->dprobs, {m, n, d, ldo, ldv, t->ld, false, true, false, 1}},
-        {&p->dq, {m, d, n, ldp, ldk, d, false, false, false, a->scale}},
-        {&p->dk, {n, d, m, ldp, ldq, d, true, false, true, a->scale}},
+        {&p->dq, {m, d, n, ldp, ldk, d, false, false, false, 1}},
+        {&p->dk, {n, d, m, ldp, ldq, d, true, false, true, 1}},
         {&p->dv, {n, d, m, ldp, ldo, d, true, false, true, 1}},
     };
 

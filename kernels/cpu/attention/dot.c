@@ -2,17 +2,15 @@
 
 #include "kernels/cpu/gemm/dot.h"
 
-#define GROUP 12 /* rows that share one end of their keys: two blocks of registers */
-
 bool zt_dot_attention_is_supported(const struct zt_attention_task *t)
 {
     /* pairs along dim are read from q and dout in place */
     return t->operand == ZT_BF16 && t->dim % 2 == 0 && zt_dot_is_supported();
 }
 
-static int64_t pairs_of(int64_t n)
+static int64_t least(int64_t a, int64_t b)
 {
-    return (n + 1) / 2;
+    return a < b ? a : b;
 }
 
 size_t zt_dot_transposed_words(const struct zt_attention_task *t)
@@ -31,10 +29,9 @@ void zt_dot_pack_keys(const struct zt_attention_task *t, const struct zt_dot_key
     const uint16_t *src = zt_attention_at(v, b, k->from, h);
 
     if (k->transposed)
-        zt_dot_pack_transposed(k->transposed, ZT_DOT_B_WIDTH, src, v->stride[1], t->dim,
-                               k->keys);
+        zt_dot_pack_transposed(k->transposed, src, v->stride[1], t->dim, k->keys);
     if (k->row_major)
-        zt_dot_pack(k->row_major, ZT_DOT_B_WIDTH, src, v->stride[1], k->keys, t->dim);
+        zt_dot_pack(k->row_major, src, v->stride[1], k->keys, t->dim);
 }
 
 /* The columns of the strip that any of rows [row, row + rows) of it sees. */
@@ -47,103 +44,108 @@ static void seen(const struct zt_attention_task *t, const struct zt_strip *s, in
     zt_attention_visible(t, s, s->row + row + rows - 1, &unused, hi);
 }
 
-static int64_t group_rows(const struct zt_strip *s, int64_t row)
-{
-    return s->rows - row < GROUP ? s->rows - row : GROUP;
-}
-
 void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
                    const struct zt_attention_operand *left, const struct zt_dot_keys *k,
-                   float alpha, float *scores)
+                   float *scores)
 {
-    int64_t pairs = pairs_of(t->dim), panel = pairs * ZT_DOT_B_WIDTH;
+    const int64_t group = zt_dot_form()->rows;
+    int64_t panel = zt_dot_pairs(t->dim) * ZT_DOT_B_WIDTH;
     const uint32_t *b = k->transposed + (s->lo - k->from) / ZT_DOT_B_WIDTH * panel;
-    struct zt_dot d = {.pairs = pairs,
-                       .a_row = left->ld * (int64_t)sizeof(uint16_t),
-                       .a_pair = sizeof(uint32_t),
-                       .b_panel = panel,
-                       .ldc = t->ld,
-                       .alpha = alpha};
+    struct zt_dot d = {.pairs = t->dim / 2, .b_panel = panel, .ldc = t->ld, .alpha = 1};
 
-    for (int64_t row = 0; row < s->rows; row += GROUP) {
+    for (int64_t row = 0; row < s->rows; row += group) {
         int64_t lo, hi;
 
-        d.m = group_rows(s, row);
+        d.m = least(group, s->rows - row);
         seen(t, s, row, d.m, &lo, &hi);
         lo = lo / ZT_DOT_B_WIDTH;
-        d.a = (const uint16_t *)left->data + row * left->ld;
+        d.a =
+            zt_dot_left_in_place((const uint16_t *)left->data + row * left->ld, left->ld);
         d.b = b + lo * panel;
         d.c = scores + row * t->ld + lo * ZT_DOT_B_WIDTH;
-        d.n = hi - lo * ZT_DOT_B_WIDTH;
-        if (d.n > 0)
+        d.n = zt_attention_lanes(hi) - lo * ZT_DOT_B_WIDTH;
+        if (hi > lo * ZT_DOT_B_WIDTH)
             zt_dot_product(&d);
     }
 }
 
 void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
-                   const float *probs, const struct zt_dot_keys *k, float alpha,
-                   float *out)
+                   const float *probs, const struct zt_dot_keys *k, float *out)
 {
+    const int64_t group = zt_dot_form()->rows;
+    const int64_t step = zt_dot_form()->pairs;
     const uint32_t *b = k->row_major + (s->lo - k->from) / 2 * ZT_DOT_B_WIDTH;
     struct zt_dot d = {.n = t->dim,
-                       .a_row = t->ld * (int64_t)sizeof(float),
-                       .a_pair = sizeof(uint32_t),
-                       .b_panel = pairs_of(k->keys) * ZT_DOT_B_WIDTH,
+                       .b_panel = zt_dot_pairs(k->keys) * ZT_DOT_B_WIDTH,
                        .ldc = t->dim,
-                       .alpha = alpha};
+                       .alpha = 1,
+                       .accumulate = true};
 
-    for (int64_t row = 0; row < s->rows; row += GROUP) {
+    for (int64_t row = 0; row < s->rows; row += group) {
         int64_t lo, hi;
 
-        d.m = group_rows(s, row);
+        d.m = least(group, s->rows - row);
         seen(t, s, row, d.m, &lo, &hi);
-        lo /= 2;
-        d.pairs = hi > 2 * lo ? pairs_of(hi) - lo : 0;
-        d.a = probs + row * t->ld + lo; /* two bf16 are as wide as a float */
+        lo = lo / 2 / step * step;
+        d.pairs = zt_dot_pairs(hi) - lo;
+        /* two bf16 are as wide as a float */
+        d.a = zt_dot_left_in_place(
+            (const uint16_t *)(const void *)(probs + row * t->ld + lo), 2 * t->ld);
         d.b = b + lo * ZT_DOT_B_WIDTH;
         d.c = out + row * t->dim;
-        zt_dot_product(&d);
+        if (hi > 2 * lo)
+            zt_dot_product(&d);
     }
+}
+
+static int64_t rows_of(const struct zt_attention_task *t)
+{
+    return least(t->tq, t->rows_of);
+}
+
+size_t zt_dot_rows_words(const struct zt_attention_task *t)
+{
+    return zt_dot_words(rows_of(t), t->dim, ZT_DOT_B_WIDTH);
+}
+
+void zt_dot_pack_rows(const struct zt_attention_task *t, const struct zt_strip *s,
+                      const struct zt_attention_operand *rows, uint32_t *words)
+{
+    zt_dot_pack(words, rows->data, rows->ld, s->rows, t->dim);
 }
 
 size_t zt_dot_sums_words(const struct zt_attention_task *t)
 {
-    int64_t rows = t->tq < t->rows_of ? t->tq : t->rows_of;
-
-    return zt_dot_words(rows, t->tk, ZT_DOT_A_WIDTH) +
-           zt_dot_words(rows, t->dim, ZT_DOT_B_WIDTH);
+    return zt_dot_words(rows_of(t), least(t->tk, t->keys_of), zt_dot_form()->left_rows);
 }
 
 void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
-                 const float *probs, const struct zt_attention_operand *right,
-                 float alpha, float *sums, uint32_t *buf)
+                 const float *probs, const uint32_t *right, float *sums, uint32_t *buf)
 {
-    int64_t pairs = pairs_of(s->rows), from = 0, to = 0;
-    uint32_t *b = buf + zt_dot_words(s->rows, s->keys, ZT_DOT_A_WIDTH);
+    const int64_t step = zt_dot_form()->pairs, width = zt_dot_form()->left_rows;
+    int64_t from = 0, to = 0;
     struct zt_dot d = {.n = t->dim,
-                       .a_row = sizeof(uint32_t),
-                       .a_pair = ZT_DOT_A_WIDTH * sizeof(uint32_t),
-                       .b_panel = pairs * ZT_DOT_B_WIDTH,
+                       .b_panel = zt_dot_pairs(s->rows) * ZT_DOT_B_WIDTH,
                        .ldc = t->dim,
-                       .alpha = alpha,
+                       .alpha = 1,
                        .accumulate = true};
 
-    zt_dot_pack(buf, ZT_DOT_A_WIDTH, (const uint16_t *)(const void *)probs, 2 * t->ld,
-                s->rows, s->keys);
-    zt_dot_pack(b, ZT_DOT_B_WIDTH, right->data, right->ld, s->rows, t->dim);
-    for (int64_t key = 0; key < s->keys; key += ZT_DOT_A_WIDTH) {
-        int64_t lo, hi;
+    zt_dot_pack_left(buf, (const uint16_t *)(const void *)probs, 2 * t->ld, s->rows,
+                     s->keys);
+    for (int64_t key = 0; key < s->keys; key += width) {
+        int64_t lo, hi, first;
 
-        d.m = s->keys - key < ZT_DOT_A_WIDTH ? s->keys - key : ZT_DOT_A_WIDTH;
-        /* rows [from, to) see some of these keys: both ends rise from panel to panel */
+        d.m = least(width, s->keys - key);
+        /* rows [from, to] see some of these keys: both ends rise from panel to panel */
         while (seen(t, s, from, 1, &lo, &hi), from < s->rows - 1 && hi <= key)
             from++;
         to = to > from ? to : from;
         while (seen(t, s, to, 1, &lo, &hi), to < s->rows - 1 && lo < key + d.m)
             to++;
-        d.pairs = pairs_of(to + 1) - from / 2;
-        d.a = buf + key * pairs + from / 2 * ZT_DOT_A_WIDTH;
-        d.b = b + from / 2 * ZT_DOT_B_WIDTH;
+        first = from / 2 / step * step;
+        d.pairs = zt_dot_pairs(to + 1) - first;
+        d.a = zt_dot_left(buf, s->rows, key, first);
+        d.b = right + first * ZT_DOT_B_WIDTH;
         d.c = sums + key * t->dim;
         zt_dot_product(&d);
     }

@@ -1,5 +1,5 @@
 /*
- * dot.h -- the products of a strip with vdpbf16ps (kernels/cpu/gemm/dot.h).
+ * dot.h -- the products of a strip with vdpbf16ps or tiles (kernels/cpu/gemm/dot.h).
  *
  * They follow the mask by groups of rows, where one product for the whole strip computes
  * what nobody sees: half of it when there is one strip. Keys are packed once per head.
@@ -28,23 +28,26 @@ size_t zt_dot_row_major_words(const struct zt_attention_task *t);
 void zt_dot_pack_keys(const struct zt_attention_task *t, const struct zt_dot_keys *k,
                       const struct zt_view *v, int64_t b, int64_t h);
 
-/* scores (rows, t->ld) = alpha left k^T where they are seen; left: rows of q or dout. */
+/* scores (rows, t->ld) = left k^T where they are seen; left: rows of q or dout. */
 void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
                    const struct zt_attention_operand *left, const struct zt_dot_keys *k,
-                   float alpha, float *scores);
+                   float *scores);
 
-/* out (rows, dim) = alpha probs k; probs: bf16 in rows of t->ld floats, 0 if not seen */
+/* out (rows, dim) += probs k; probs: bf16 in rows of t->ld floats, 0 if not seen */
 void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
-                   const float *probs, const struct zt_dot_keys *k, float alpha,
-                   float *out);
+                   const float *probs, const struct zt_dot_keys *k, float *out);
 
 /*
- * sums (keys of the strip, dim) += alpha probs^T right; right: rows of q or dout.
- * `buf` holds zt_dot_sums_words().
+ * sums (keys of the strip, dim) += probs^T right. `buf` holds zt_dot_sums_words(). right
+ * are rows of q or dout, packed by zt_dot_pack_rows.
  */
 size_t zt_dot_sums_words(const struct zt_attention_task *t);
 void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
-                 const float *probs, const struct zt_attention_operand *right,
-                 float alpha, float *sums, uint32_t *buf);
+                 const float *probs, const uint32_t *right, float *sums, uint32_t *buf);
+
+/* Words of a strip's packed rows. */
+size_t zt_dot_rows_words(const struct zt_attention_task *t);
+void zt_dot_pack_rows(const struct zt_attention_task *t, const struct zt_strip *s,
+                      const struct zt_attention_operand *rows, uint32_t *words);
 
 #endif

@@ -6,18 +6,73 @@
 #endif
 
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/gemm/tiles.h"
+
+static bool has_tiles(void)
+{
+    return zt_cpu_features() & ZT_CPU_AMX_BF16;
+}
 
 bool zt_dot_is_supported(void)
 {
     unsigned f = zt_cpu_features();
 
-    return (f & ZT_CPU_AVX512) && (f & ZT_CPU_AVX512_BF16) && (f & ZT_CPU_FAST_BF16) &&
-           !(f & ZT_CPU_AMX_BF16);
+    return (f & ZT_CPU_AVX512) && (f & ZT_CPU_AVX512_BF16) && (f & ZT_CPU_FAST_BF16);
+}
+
+const struct zt_dot_form *zt_dot_form(void)
+{
+    static const struct zt_dot_form dots = {.left_rows = 48,
+                                            .most_rows = 48,
+                                            .rows = 12,
+                                            .pairs = 1,
+                                            .strip_rows = 96,
+                                            .strip_keys = 1152};
+    static const struct zt_dot_form tiles = {.left_rows = 32,
+                                             .most_rows = 128,
+                                             .rows = 64,
+                                             .pairs = 16,
+                                             .strip_rows = 128,
+                                             .strip_keys = 384};
+
+    return has_tiles() ? &tiles : &dots;
+}
+
+void zt_dot_begin(void)
+{
+    if (has_tiles())
+        zt_tile_kernels()->begin();
+}
+
+void zt_dot_end(void)
+{
+    if (has_tiles())
+        zt_tile_kernels()->end();
+}
+
+int64_t zt_dot_pairs(int64_t k)
+{
+    int64_t step = zt_dot_form()->pairs;
+
+    return ((k + 1) / 2 + step - 1) / step * step;
 }
 
 size_t zt_dot_words(int64_t k, int64_t n, int64_t width)
 {
-    return (size_t)((k + 1) / 2 * ((n + width - 1) / width * width));
+    return (size_t)(zt_dot_pairs(k) * ((n + width - 1) / width * width));
+}
+
+struct zt_dot_left zt_dot_left(const uint32_t *words, int64_t k, int64_t row,
+                               int64_t pair)
+{
+    int64_t pairs = zt_dot_pairs(k), width = zt_dot_form()->left_rows,
+            word = sizeof(*words);
+
+    if (has_tiles())
+        return (struct zt_dot_left){words + row * pairs + 16 * pair, 16 * word, word,
+                                    16 * pairs * word, 256 * word};
+    return (struct zt_dot_left){words + row * pairs + pair * width, word, width * word,
+                                16 * word, 16 * width * word};
 }
 
 #if defined(__x86_64__)
@@ -48,10 +103,11 @@ INLINE __m512i zip(const uint16_t *even, const uint16_t *odd, __mmask16 mask)
     return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
 
-TARGET void zt_dot_pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t ld,
-                        int64_t k, int64_t n)
+/* (k, n) into panels of `width`; pairs up to `pairs` are filled with zeros. */
+INLINE void pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t ld,
+                 int64_t k, int64_t n, int64_t pairs)
 {
-    for (int64_t col = 0; col < n; col += width)
+    for (int64_t col = 0; col < n; col += width) {
         for (int64_t i = 0; i < k; i += 2) {
             const uint16_t *even = src + i * ld + col;
             const uint16_t *odd = i + 1 < k ? even + ld : NULL;
@@ -61,10 +117,19 @@ TARGET void zt_dot_pack(uint32_t *panels, int64_t width, const uint16_t *src, in
                     panels + j, zip(even + j, odd ? odd + j : NULL, lanes(n - col - j)));
             panels += width;
         }
+        for (int64_t i = (k + 1) / 2; i < pairs; i++, panels += width)
+            memset(panels, 0, (size_t)width * sizeof(*panels));
+    }
+}
+
+TARGET void zt_dot_pack(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
+                        int64_t n)
+{
+    pack(panels, ZT_DOT_B_WIDTH, src, ld, k, n, zt_dot_pairs(k));
 }
 
 /* 16 rows of 16 words change places with their columns. */
-INLINE void turn(__m512i r[16])
+INLINE void transpose_words(__m512i r[16])
 {
     __m512i t[16];
 
@@ -89,10 +154,10 @@ INLINE void turn(__m512i r[16])
     }
 }
 
-TARGET void zt_dot_pack_transposed(uint32_t *panels, int64_t width, const uint16_t *src,
-                                   int64_t ld, int64_t k, int64_t n)
+TARGET void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_t ld,
+                                   int64_t k, int64_t n)
 {
-    int64_t pairs = (k + 1) / 2;
+    const int64_t width = ZT_DOT_B_WIDTH, pairs = zt_dot_pairs(k);
 
     for (int64_t col = 0; col < (n + width - 1) / width * width; col += 16) {
         uint32_t *panel = panels + col / width * width * pairs + col % width;
@@ -106,11 +171,46 @@ TARGET void zt_dot_pack_transposed(uint32_t *panels, int64_t width, const uint16
                 r[j] = col + j < n
                            ? _mm512_maskz_loadu_epi16(mask, src + (col + j) * ld + 2 * i)
                            : _mm512_setzero_si512();
-            turn(r);
+            transpose_words(r);
             for (int j = 0; j < 16 && i + j < pairs; j++)
                 _mm512_storeu_si512(panel + (i + j) * width, r[j]);
         }
     }
+}
+
+/* Tile after tile of (16 rows, 16 pairs): rows of a matrix may fall into few sets of the
+ * cache, these do not. */
+TARGET static void pack_tiles(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
+                              int64_t m)
+{
+    int64_t pairs = zt_dot_pairs(k);
+
+    /* along the rows of src first: they may be pages apart */
+    for (int64_t i = 0; i < pairs; i += 16)
+        for (int64_t row = 0; row < m; row += 16) {
+            __mmask16 mask = lanes(m - row);
+            __m512i r[16];
+
+            for (int j = 0; j < 16; j++) {
+                int64_t at = 2 * (i + j);
+                const uint16_t *even = src + at * ld + row;
+
+                r[j] = at < k ? zip(even, at + 1 < k ? even + ld : NULL, mask)
+                              : _mm512_setzero_si512();
+            }
+            transpose_words(r);
+            for (int j = 0; j < 16; j++)
+                _mm512_storeu_si512(words + row * pairs + 16 * (i + j), r[j]);
+        }
+}
+
+TARGET void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
+                             int64_t m)
+{
+    if (has_tiles())
+        pack_tiles(words, src, ld, k, m);
+    else
+        pack(words, zt_dot_form()->left_rows, src, ld, k, m, zt_dot_pairs(k));
 }
 
 /* ---- the product ---- */
@@ -145,14 +245,14 @@ INLINE void block(const struct zt_dot *p, const char *a, const uint32_t *b, floa
         for (int i = 0; i < rows; i++) {
             int32_t word;
 
-            memcpy(&word, a + i * p->a_row, sizeof(word));
+            memcpy(&word, a + i * p->a.row, sizeof(word));
             __m512i left = _mm512_set1_epi32(word);
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; j++)
                 sum[i][j] =
                     _mm512_dpbf16_ps(sum[i][j], (__m512bh)left, (__m512bh)right[j]);
         }
-        a += p->a_pair;
+        a += p->a.pair;
         b += ZT_DOT_B_WIDTH;
     }
 #pragma GCC unroll 6
@@ -196,13 +296,17 @@ void zt_dot_product(const struct zt_dot *p)
 {
     const uint32_t *b = p->b;
 
+    if (has_tiles()) {
+        zt_tile_kernels()->product(p);
+        return;
+    }
     for (int64_t col = 0; col < p->n; col += ZT_DOT_B_WIDTH, b += p->b_panel) {
         int64_t n = least(p->n - col, ZT_DOT_B_WIDTH);
 
         for (int64_t row = 0; row < p->m; row += ROWS) {
             int64_t rows = least(p->m - row, ROWS);
 
-            blocks[rows - 1][(n - 1) / 16](p, (const char *)p->a + row * p->a_row, b,
+            blocks[rows - 1][(n - 1) / 16](p, (const char *)p->a.data + row * p->a.row, b,
                                            p->c + row * p->ldc + col, n);
         }
     }
@@ -211,16 +315,21 @@ void zt_dot_product(const struct zt_dot *p)
 #else
 
 /* zt_dot_is_supported() is false here: nobody calls these. */
-void zt_dot_pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t ld,
-                 int64_t k, int64_t n)
+void zt_dot_pack(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k, int64_t n)
 {
-    (void)panels, (void)width, (void)src, (void)ld, (void)k, (void)n;
+    (void)panels, (void)src, (void)ld, (void)k, (void)n;
 }
 
-void zt_dot_pack_transposed(uint32_t *panels, int64_t width, const uint16_t *src,
-                            int64_t ld, int64_t k, int64_t n)
+void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
+                            int64_t n)
 {
-    (void)panels, (void)width, (void)src, (void)ld, (void)k, (void)n;
+    (void)panels, (void)src, (void)ld, (void)k, (void)n;
+}
+
+void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
+                      int64_t m)
+{
+    (void)words, (void)src, (void)ld, (void)k, (void)m;
 }
 
 void zt_dot_product(const struct zt_dot *p)

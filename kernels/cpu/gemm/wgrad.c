@@ -4,10 +4,10 @@
 #include "kernels/cpu/parallel.h"
 
 #define BLOCK_K 1024                   /* of a sum in registers */
-#define STRIP   (2 * ZT_DOT_A_WIDTH)   /* rows of a task: a's stay in the L2 cache */
 #define LEAST_N (4 * ZT_DOT_B_WIDTH)   /* columns of one, when there are few tasks */
 #define B_WORDS ((int64_t)1 << 21)     /* of packed b at a time: 8 MiB */
-#define A_WORDS (BLOCK_K / 2 * STRIP)  /* of packed a: 192 KiB a thread */
+#define A_ROWS  128                    /* at most, of a task: a's stay in the L2 cache */
+#define A_WORDS (BLOCK_K / 2 * A_ROWS) /* of packed a: 256 KiB a thread */
 #define MOST_K  (8 * (int64_t)BLOCK_K) /* of one pass over c */
 
 /* One pass: k of [from, from + depth), columns [col, col + cols). */
@@ -50,7 +50,7 @@ static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
         int64_t k = i / s->panels * BLOCK_K, col = i % s->panels * ZT_DOT_B_WIDTH;
         int64_t depth = least(BLOCK_K, s->depth - k);
 
-        zt_dot_pack(b_block(s, k) + (depth + 1) / 2 * col, ZT_DOT_B_WIDTH,
+        zt_dot_pack(b_block(s, k) + zt_dot_pairs(depth) * col,
                     p->b + (s->from + k) * p->ldb + s->col + col, p->ldb, depth,
                     least(ZT_DOT_B_WIDTH, s->cols - col));
     }
@@ -61,19 +61,18 @@ static void add_block(const struct wgrad_pass *s, const uint32_t *a, int64_t k,
                       int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     const struct zt_wgrad *p = s->p;
-    int64_t pairs = (least(BLOCK_K, s->depth - k) + 1) / 2;
+    int64_t depth = least(BLOCK_K, s->depth - k), pairs = zt_dot_pairs(depth);
+    const int64_t step = zt_dot_form()->most_rows;
     struct zt_dot d = {.pairs = pairs,
-                       .a_row = sizeof(uint32_t),
-                       .a_pair = ZT_DOT_A_WIDTH * sizeof(uint32_t),
                        .ldc = p->ldc,
                        .alpha = p->alpha,
                        .accumulate = p->accumulate || s->from + k > 0};
 
     for (int64_t j = col; j < col + cols; j += ZT_DOT_B_WIDTH)
-        for (int64_t i = 0; i < rows; i += ZT_DOT_A_WIDTH) {
-            d.m = least(ZT_DOT_A_WIDTH, rows - i);
+        for (int64_t i = 0; i < rows; i += step) {
+            d.m = least(step, rows - i);
             d.n = least(ZT_DOT_B_WIDTH, col + cols - j);
-            d.a = a + i * pairs;
+            d.a = zt_dot_left(a, depth, i, 0);
             d.b = b_block(s, k) + j * pairs;
             d.c = p->c + (row + i) * p->ldc + s->col + j;
             zt_dot_product(&d);
@@ -88,25 +87,28 @@ static void strip_task(int64_t task, int thread, void *ctx)
     int64_t row = task / s->num_groups * s->strip, rows = least(s->strip, p->m - row);
     int64_t col = task % s->num_groups * s->group, cols = least(s->group, s->cols - col);
 
+    zt_dot_begin();
     for (int64_t k = 0; k < s->depth; k += BLOCK_K) {
-        zt_dot_pack(a, ZT_DOT_A_WIDTH, p->a + (s->from + k) * p->lda + row, p->lda,
-                    least(BLOCK_K, s->depth - k), rows);
+        zt_dot_pack_left(a, p->a + (s->from + k) * p->lda + row, p->lda,
+                         least(BLOCK_K, s->depth - k), rows);
         add_block(s, a, k, row, rows, col, cols);
     }
+    zt_dot_end();
 }
 
 /* Tasks as large as can be, with several for every thread. */
 static void deal_out(struct wgrad_pass *s)
 {
     int64_t wanted = zt_num_threads() > 1 ? 4 * zt_num_threads() : 1;
+    int64_t step = zt_dot_form()->left_rows;
 
-    s->strip = STRIP;
+    s->strip = A_ROWS / step * step;
     s->group = s->panels * ZT_DOT_B_WIDTH;
     while (parts(s->p->m, s->strip) * parts(s->cols, s->group) < wanted) {
         if (s->group > LEAST_N)
             s->group = parts(s->group / 2, ZT_DOT_B_WIDTH) * ZT_DOT_B_WIDTH;
-        else if (s->strip > ZT_DOT_A_WIDTH)
-            s->strip = ZT_DOT_A_WIDTH;
+        else if (s->strip > step)
+            s->strip = step;
         else
             break;
     }
@@ -117,7 +119,7 @@ zt_err zt_wgrad_run(struct zt_device *dev, const struct zt_wgrad *p,
                     struct zt_fault *fault)
 {
     int64_t depth = least(p->k, MOST_K);
-    int64_t fit = B_WORDS / ((depth + 1) / 2) / ZT_DOT_B_WIDTH * ZT_DOT_B_WIDTH;
+    int64_t fit = B_WORDS / zt_dot_pairs(depth) / ZT_DOT_B_WIDTH * ZT_DOT_B_WIDTH;
     int64_t columns = least(p->n, fit);
     size_t b_words = zt_dot_words(depth, columns, ZT_DOT_B_WIDTH);
     size_t a_words = (size_t)zt_num_threads() * A_WORDS;

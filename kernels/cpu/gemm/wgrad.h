@@ -1,11 +1,12 @@
 /*
- * wgrad.h -- gradients of weights in bf16, for processors with vdpbf16ps.
+ * wgrad.h -- gradients of weights in bf16, for processors with vdpbf16ps or tiles.
  *
  *      c (m, n) = or += alpha a^T b      a (k, m), b (k, n) bf16 by rows, c fp32 by rows
  *
  * Both operands run over k by rows here, which suits the instruction: pairs of rows are
- * interleaved and that is all the packing there is. oneDNN transposes instead, and takes
- * up to 1.5 times as long on a Zen 5; products of other layouts are faster there.
+ * interleaved and that is all the packing there is (tiles want a transposed, too). oneDNN
+ * takes up to 1.5 times as long on a Zen 5, and on tiles up to twice as long (2.6) or a
+ * fifth longer (3.7); products of other layouts are faster there.
  *
  * b is packed first, by all threads; then tasks of some rows of c pack theirs of a. Sums
  * run over k in blocks of a fixed size, however rows and columns are dealt out, so they

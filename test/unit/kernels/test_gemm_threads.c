@@ -27,16 +27,17 @@ static int close_device(void **state)
 }
 
 /*
- * What decides about the path of a product in bf16: as it is here; with tiles, where
- * oneDNN does all of them; and without fast bf16, where operands are made fp32 first.
+ * What decides about the path of a product in bf16: as it is here; with tiles (or their
+ * model); without them; and without fast bf16, where operands are made fp32 first.
  */
 static unsigned path(int i)
 {
     return i == 0   ? features
            : i == 1 ? features | ZT_CPU_AMX_BF16
+           : i == 2 ? features & ~(unsigned)ZT_CPU_AMX_BF16
                     : features & ~(unsigned)ZT_CPU_FAST_BF16;
 }
-#define NUM_PATHS 3
+#define NUM_PATHS 4
 
 static uint64_t seed = 1;
 
