@@ -18,4 +18,12 @@
  */
 bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_bytes);
 
+/*
+ * The path of a plugin: `name` itself if it has a '/' or is here, else what is in the
+ * folders of ZLAUNCH_PLUGIN_PATH (':' between), beside the executable in models/, or where
+ * `make install` puts it (../lib/zlaunch/models). false: it is in none of them; `out` is
+ * then a list of the folders, for a message.
+ */
+bool zt_plugin_find(const char *name, char *out, size_t out_bytes);
+
 #endif

@@ -155,14 +155,20 @@ static bool tell(const struct zt_launch *l)
 /* What make install asks for; no option of a person. */
 static bool tell_hidden(int argc, char **argv)
 {
+    static const struct zt_completion words = {
+        .program = "zlaunch",
+        .table = zt_launch_options,
+        .behind = zt_target_options,
+        .job_words = "zlaunch --ctl list 2>/dev/null | cut -d \" \" -f 1 | tail -n +2",
+    };
     bool completion = argc == 3 && strcmp(argv[1], "--print_completion") == 0;
 
     if (argc == 2 && strcmp(argv[1], "--print_man") == 0)
         zt_manual_man(stdout);
     else if (completion && strcmp(argv[2], "bash") == 0)
-        zt_options_print_bash(stdout, "zlaunch", zt_launch_options);
+        zt_options_print_bash(stdout, &words);
     else if (completion && strcmp(argv[2], "zsh") == 0)
-        zt_options_print_zsh(stdout, "zlaunch", zt_launch_options);
+        zt_options_print_zsh(stdout, &words);
     else
         return false;
     return true;

@@ -89,6 +89,8 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     }
     if (make_pid_file(l, p, fault))
         return zt_err_exit_code(fault->code);
+    if (l->level >= ZT_LOG_WARN && !l->json)
+        zt_job_plan_warn(p, stderr);
     if (!p->mpirun)
         code = zt_supervise(p, &screen, l->verbose);
     else if (zt_mpirun_run(p, &code, fault))

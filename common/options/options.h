@@ -89,8 +89,14 @@ const char *zt_option_value_word(const struct zt_option *o);
 void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table);
 /* Rows of a man page's options section (roff), without its .SH. */
 void zt_options_print_man(FILE *out, const struct zt_option *table);
-/* A whole completion script for `program`. */
-void zt_options_print_bash(FILE *out, const char *program, const struct zt_option *table);
-void zt_options_print_zsh(FILE *out, const char *program, const struct zt_option *table);
+/* What a completion script is made from. */
+struct zt_completion {
+    const char *program;
+    const struct zt_option *table;  /* its options */
+    const struct zt_option *behind; /* those behind a word that ends in .so; NULL: none */
+    const char *job_words;          /* a command that prints what a value JOB can be */
+};
+void zt_options_print_bash(FILE *out, const struct zt_completion *c);
+void zt_options_print_zsh(FILE *out, const struct zt_completion *c);
 
 #endif

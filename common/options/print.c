@@ -206,27 +206,60 @@ void zt_options_print_man(FILE *out, const struct zt_option *table)
 
 /* ---- completion ---- */
 
-void zt_options_print_bash(FILE *out, const char *program, const struct zt_option *table)
+static bool is_job(const struct zt_completion *c, const struct zt_option *o)
 {
-    fprintf(out, "_%s() {\n    local cur=${COMP_WORDS[COMP_CWORD]}\n", program);
-    fprintf(out, "    case ${COMP_WORDS[COMP_CWORD-1]} in\n");
-    for (const struct zt_option *o = table; o->name; o++) {
-        if (o->kind != ZT_OPT_CHOICE)
+    return c->job_words && o->value && !strcmp(o->value, "JOB");
+}
+
+/* Lines of the case about the word before: values of its option. */
+static void bash_values(FILE *out, const struct zt_completion *c,
+                        const struct zt_option *table)
+{
+    for (const struct zt_option *o = table; o && o->name; o++) {
+        if (is_job(c, o))
+            fprintf(out,
+                    "    --%s) mapfile -t COMPREPLY < <(compgen -W \"$(%s)\" -- "
+                    "\"$cur\"); return ;;\n",
+                    o->name, c->job_words);
+        if (o->kind != ZT_OPT_CHOICE || !o->choices)
             continue;
         fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W '", o->name);
-        for (const char *c = o->choices; *c; c++)
-            fputc(*c == '|' ? ' ' : *c, out);
+        for (const char *p = o->choices; *p; p++)
+            fputc(*p == '|' ? ' ' : *p, out);
         fprintf(out, "' -- \"$cur\"); return ;;\n");
     }
-    fprintf(out, "    esac\n    if [[ $cur == -* ]]; then\n"
-                 "        mapfile -t COMPREPLY < <(compgen -W '");
-    for (const struct zt_option *o = table; o->name; o++)
-        if (!o->refused)
-            fprintf(out, "%s--%s", o == table ? "" : " ", o->name);
+}
+
+static void bash_names(FILE *out, const struct zt_option *table)
+{
+    const char *space = "";
+
+    for (const struct zt_option *o = table; o && o->name; o++)
+        if (!o->refused) {
+            fprintf(out, "%s--%s", space, o->name);
+            space = " ";
+        }
+}
+
+void zt_options_print_bash(FILE *out, const struct zt_completion *c)
+{
     fprintf(out,
-            "' -- \"$cur\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- "
-            "\"$cur\")\n    fi\n}\ncomplete -o filenames -F _%s %s\n",
-            program, program);
+            "_%s() {\n    local cur=${COMP_WORDS[COMP_CWORD]} names w\n"
+            "    case ${COMP_WORDS[COMP_CWORD-1]} in\n",
+            c->program);
+    bash_values(out, c, c->table);
+    bash_values(out, c, c->behind);
+    fprintf(out, "    esac\n    names='");
+    bash_names(out, c->table);
+    fprintf(out, "'\n    for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+                 "        [[ $w != *.so ]] || names='");
+    bash_names(out, c->behind);
+    fprintf(out,
+            "'\n    done\n    if [[ $cur == -* ]]; then\n"
+            "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
+            "    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n"
+            "}\ncomplete -o filenames -F _%s %s\n",
+            c->program, c->program);
 }
 
 /* Text inside '...[...]' of a zsh specification. */
@@ -242,29 +275,45 @@ static void zsh_text(FILE *out, const char *s)
     }
 }
 
-void zt_options_print_zsh(FILE *out, const char *program, const struct zt_option *table)
+static bool is_in(const struct zt_option *table, const char *name)
 {
-    fprintf(out, "#compdef %s\n_arguments \\\n", program);
-    for (const struct zt_option *o = table; o->name; o++) {
-        if (o->refused)
-            continue;
-        fprintf(out, "  '%s--%s[", o->kind == ZT_OPT_LIST ? "*" : "", o->name);
-        zsh_text(out, o->help);
-        fputc(']', out);
-        if (o->kind != ZT_OPT_FLAG) {
-            fputc(':', out);
-            zsh_text(out, zt_option_value_word(o) ? zt_option_value_word(o) : "value");
-            fputc(':', out);
-        }
-        if (o->kind == ZT_OPT_CHOICE && o->choices) {
-            fputc('(', out);
-            for (const char *c = o->choices; *c; c++)
-                fputc(*c == '|' ? ' ' : *c, out);
-            fputc(')', out);
-        } else if (o->flags & ZT_OPTION_PATH) {
-            fputs("_files", out);
-        }
-        fputs("' \\\n", out);
+    for (const struct zt_option *o = table; o->name; o++)
+        if (!strcmp(o->name, name))
+            return true;
+    return false;
+}
+
+static void zsh_row(FILE *out, const struct zt_completion *c, const struct zt_option *o)
+{
+    fprintf(out, "  '%s--%s[", o->kind == ZT_OPT_LIST ? "*" : "", o->name);
+    zsh_text(out, o->help);
+    fputc(']', out);
+    if (o->kind != ZT_OPT_FLAG) {
+        fputc(':', out);
+        zsh_text(out, zt_option_value_word(o) ? zt_option_value_word(o) : "value");
+        fputc(':', out);
     }
+    if (is_job(c, o)) {
+        fprintf(out, "($(%s))", c->job_words);
+    } else if (o->kind == ZT_OPT_CHOICE && o->choices) {
+        fputc('(', out);
+        for (const char *p = o->choices; *p; p++)
+            fputc(*p == '|' ? ' ' : *p, out);
+        fputc(')', out);
+    } else if (o->flags & ZT_OPTION_PATH) {
+        fputs("_files", out);
+    }
+    fputs("' \\\n", out);
+}
+
+void zt_options_print_zsh(FILE *out, const struct zt_completion *c)
+{
+    fprintf(out, "#compdef %s\n_arguments \\\n", c->program);
+    for (const struct zt_option *o = c->table; o->name; o++)
+        if (!o->refused)
+            zsh_row(out, c, o);
+    for (const struct zt_option *o = c->behind; o && o->name; o++)
+        if (!is_in(c->table, o->name))
+            zsh_row(out, c, o);
     fputs("  '*:file:_files'\n", out);
 }

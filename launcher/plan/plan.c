@@ -1,6 +1,7 @@
 #include "launcher/plan/plan.h"
 
 #include "common/json/line.h"
+#include "common/loadable.h"
 #include "common/message/frame.h"
 #include "launcher/plan/env_forward.h"
 #include "launcher/start/program.h"
@@ -27,6 +28,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
                              struct zt_fault *fault)
 {
     const char *target = l->target[0];
+    char found[ZT_LOADABLE_PATH];
     struct stat sb;
     int n = 0;
     zt_err rc;
@@ -36,6 +38,12 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
     if (!p->argv)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the command");
     if (p->is_plugin) {
+        if (!zt_plugin_find(target, found, sizeof(found)))
+            return zt_fault_set(fault, ZT_E_NOINPUT,
+                                "plugin %s: it is not here and in none of %s; "
+                                "ZLAUNCH_PLUGIN_PATH names more folders",
+                                target, found);
+        target = found;
         if (stat(target, &sb) < 0)
             return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", target,
                                 strerror(errno));

@@ -108,6 +108,9 @@ json_t *zt_job_plan_frame(const struct zt_job_plan *plan, const struct zt_group 
 const char *zt_job_plan_node_name(const struct zt_job_plan_node *n,
                                   char out[ZT_NODE_NAME]);
 
+/* What will make the job slow and can be known now: a line each. */
+void zt_job_plan_warn(const struct zt_job_plan *plan, FILE *out);
+
 /* Nodes, ranks, cores and commands, for a person. ZT_E_USAGE: a bad core list. */
 zt_err zt_job_plan_print(const struct zt_job_plan *plan, bool json, FILE *out,
                          struct zt_fault *fault) ZT_MUST_CHECK;

@@ -223,3 +223,21 @@ zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
     zt_cores_release(&cores);
     return rc;
 }
+
+void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
+{
+    struct zt_cores cores;
+    int ranks = 0;
+
+    for (int i = 0; i < p->num_nodes; i++)
+        if (p->nodes[i].starter == &zt_starter_local)
+            ranks += p->nodes[i].num_slots;
+    if (!p->is_plugin || ranks < 2 || zt_cores_init(&cores, p->core_list, NULL))
+        return;
+    if (ranks > cores.num)
+        fprintf(out,
+                "zlaunch: warning: %d ranks share %d core%s of this host and slow each "
+                "other down; --num_gpus %d would have a core for each\n",
+                ranks, cores.num, plural(cores.num), cores.num);
+    zt_cores_release(&cores);
+}

@@ -229,25 +229,14 @@ static void kill_leftovers(void)
     zt_shm_files_remove_unused();
 }
 
-/* Errors that another start would only repeat. */
-static bool is_permanent(const struct zt_verdict *v)
-{
-    static const int codes[] = {2, 65, 66, 78}; /* usage, config, input, plan */
-    int64_t code = v->rank ? zt_json_get_int(v->rank->fail, "exit_code", 0) : 0;
-
-    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
-        if (code == codes[i])
-            return true;
-    return false;
-}
-
 static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *v,
                         bool ran)
 {
     bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
 
     return v->exit_code && !asked && !s->stops && (ran || s->group.restart > 0) &&
-           !is_permanent(v) && s->group.restart < s->plan->max_restarts;
+           !(v->rank && zt_fail_is_permanent(v->rank->fail)) &&
+           s->group.restart < s->plan->max_restarts;
 }
 
 static void print_verdict(struct zt_supervisor *s, const struct zt_verdict *v)

@@ -162,6 +162,17 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
     out->others_stopped = failures - (out->rank != NULL);
 }
 
+bool zt_fail_is_permanent(const json_t *fail)
+{
+    static const int codes[] = {2, 65, 66, 78}; /* usage, config, input, plan */
+    int64_t code = zt_json_get_int(fail, "exit_code", 0);
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+        if (code == codes[i])
+            return true;
+    return false;
+}
+
 /* ------------------------------------------------------------------ words */
 
 static void rank_end(const struct zt_rank_note *r, char *out, size_t n)
@@ -195,7 +206,7 @@ static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_ran
     const char *phase = json_string_value(r->phase);
     size_t lines = json_array_size(r->tail);
 
-    if (r->fail && n->num_ranks > 1)
+    if (r->fail && n->num_ranks > 1 && (r->host || !zt_fail_is_permanent(r->fail)))
         fprintf(f, "  from rank %d%s%s%s%s\n", r->rank, r->host ? " on " : "",
                 r->host ? r->host : "", phase && *phase ? ", during: " : "",
                 phase ? phase : "");

@@ -84,4 +84,8 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
 /* {"event": "end", "exit_code": ...}: the same facts for programs. NULL: no memory. */
 json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v);
 
+/* A failure that says of itself that what the job was given is wrong: another start would
+ * repeat it, and it is no single rank's. `fail` may be NULL. */
+bool zt_fail_is_permanent(const json_t *fail);
+
 #endif

@@ -131,8 +131,20 @@ launch --help
 check "--help goes to stdout" out_has "--num_gpus"
 launch --help_all
 check "--help_all names refused options" out_has "--autotuning"
+mkdir "$tmp/path"
+printf '#!/bin/sh\necho "JOB STATE"\necho "abcd running"\necho "bcde running"\n' >"$tmp/path/zlaunch"
+chmod +x "$tmp/path/zlaunch"
 launch --print_completion bash
 check "bash completion parses" bash -n "$tmp/out"
+# complete WORDS...: what the last of them can become
+complete_words() {
+    bash -c 'complete() { :; }; . "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _zlaunch; echo "${COMPREPLY[@]}"' \
+        - "$tmp/out" "$@"
+}
+check "... knows zlaunch's options" test "$(complete_words zlaunch --max_re)" = "--max_restarts"
+check "... behind a plugin those of the target" test "$(complete_words zlaunch a.so --max_tr)" = "--max_train_samples"
+check "... their values" test "$(complete_words zlaunch a.so --eval_strategy s)" = steps
+check "... and asks for the jobs there are" test "$(PATH=$tmp/path:$PATH complete_words zlaunch --ctl ab)" = abcd
 launch --print_man
 check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '^ +(-., )?--[a-z_]+' | grep -oE -- '--[a-z_]+' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
 finish

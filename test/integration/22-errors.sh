@@ -31,6 +31,7 @@ check "a misspelt plugin option has a suggestion" refused 2 n_layer "$g" "${t[@]
 check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps many
 check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$tmp/nothere.txt"
 : >"$tmp/empty.txt"
+check "... is no matter of one rank" sh -c "! grep -q 'from rank' '$tmp/e'"
 check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
 printf '{"text": "a"}\n' >"$tmp/rows.jsonl"
 check "records, by their name" refused 65 "is JSON lines by its name" "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
@@ -135,6 +136,21 @@ C
     check "a disk that is too small is found at the start" small_disk "MiB, and 0.0 MiB are free there: make room" env
     check "... or when room is reserved, where others have a share of it" small_disk "MiB of the weights cannot be reserved there (No space left on device)" env DISK_HIDES=1
 fi
+check "... or is a file" refused 73 "--output_dir $tmp/corpus.txt: that is a file" "$g" "${t[@]}" --output_dir "$tmp/corpus.txt"
+check "a loss that runs away is said once" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --logging_steps 1 \
+    --learning_rate 1e6 --max_grad_norm 0 2>&1 | grep -c 'it runs away')"
+core=$(awk '/^Cpus_allowed_list/ { split($2, a, /[,-]/); print a[1] }' /proc/self/status)
+check "more ranks than cores get a warning" grep -q "2 ranks share 1 core of this host" \
+    <("$bin/zlaunch" --bind_core_list "$core" --num_gpus 2 "$g" "${t[@]}" 2>&1)
+# plugins by their name: beside the programs, and in ZLAUNCH_PLUGIN_PATH
+here=$(realpath "$bin")
+cp "$g" "$tmp/mine.so"
+mkdir "$tmp/empty"
+named() { (cd "$tmp/empty" && "$here/zlaunch" --dry_run "$@" "${t[@]}" 2>&1); }
+check "a plugin by its name" grep -q "optimizer state" <(named gpt2.so)
+check "... of a folder of one's own" grep -q "optimizer state" <(ZLAUNCH_PLUGIN_PATH=/nowhere:$tmp named mine.so)
+check "... and where it was looked for" grep -q "plugin mine.so: it is not here and in none of /nowhere:$here/models:" \
+    <(ZLAUNCH_PLUGIN_PATH=/nowhere named mine.so)
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere
 finish

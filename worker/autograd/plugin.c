@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/loadable.h"
 #include "worker/autograd/abi.h"
 #include "worker/autograd/model.h"
 
@@ -272,11 +273,18 @@ static zt_err open_entry(const char *path, const struct zt_plugin *entry,
 zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
                       struct zt_fault *fault)
 {
-    zt_err rc = check_file(path, fault);
     const struct zt_plugin *p = NULL;
-    char *opened = NULL;
+    char found[ZT_LOADABLE_PATH], *opened = NULL;
     void *handle;
+    zt_err rc;
 
+    if (!zt_plugin_find(path, found, sizeof(found)))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "plugin %s: it is not here and in none of %s; "
+                            "ZLAUNCH_PLUGIN_PATH names more folders",
+                            path, found);
+    path = found;
+    rc = check_file(path, fault);
     if (rc)
         return rc;
     /* without a slash the loader would search its own folders */

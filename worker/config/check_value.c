@@ -120,17 +120,20 @@ static const char *find_spelling(struct zt_config *c, const struct zt_key *k,
 
 static void report_bad_choice(struct zt_config *c, const struct zt_item *i)
 {
+    const struct zt_key *k = i->key;
+    /* of some choices that are known not all are taken: those that are */
+    const char *taken = k->status == ZT_HONOURED && k->neutral ? k->neutral : k->choices;
     struct zt_suggest s;
     const char *best;
 
     zt_suggest_init(&s, i->value->text);
-    for (const char *w = i->key->choices; w; w = strchr(w, '|')) {
+    for (const char *w = taken; w; w = strchr(w, '|')) {
         w += *w == '|';
         zt_suggest_offer(&s, zt_text_arena_copy(&c->arena, w, strcspn(w, "|")));
     }
     best = zt_suggest_best(&s);
     report_wrong_value(c, i,
-                       zt_text_arena_printf(&c->arena, "one of %s%s%s%s", i->key->choices,
+                       zt_text_arena_printf(&c->arena, "one of %s%s%s%s", taken,
                                             best ? " (did you mean \"" : "",
                                             best ? best : "", best ? "\"?)" : ""));
 }

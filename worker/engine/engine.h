@@ -69,6 +69,8 @@ struct zt_engine {
     double gemm_peak;  /* FLOP/s, the best that was measured; 0: not yet */
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */
+    double first_loss; /* of step 1, on rank 0 */
+    bool told_divergence;
 };
 
 /*

@@ -245,6 +245,23 @@ struct window {
     double start, tokens, flops;
 };
 
+#define DIVERGED 100 /* times the loss of the first step */
+
+/* Once: the loss grows without bound. With loss scaling single steps may overflow. */
+static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
+{
+    if (step == 1)
+        e->first_loss = loss;
+    if (e->told_divergence || loss <= DIVERGED * e->first_loss ||
+        (!isfinite(loss) && e->run->compute_dtype == ZT_F16))
+        return;
+    e->told_divergence = true;
+    zt_log(ZT_LOG_WARN, "train",
+           "step %lld: the loss is %.3g after %.3g at the first step: it runs away; a "
+           "smaller --learning_rate or more --warmup_steps may hold it",
+           (long long)step, loss, e->first_loss);
+}
+
 static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
                      struct window *w, struct zt_fault *fault)
 {
@@ -271,8 +288,10 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         stats.has_fingerprint = true;
         rc = zt_zero_fingerprint(e->zero, &stats.fingerprint, fault);
     }
-    if (!rc && zt_comm_rank(e->comm) == 0)
+    if (!rc && zt_comm_rank(e->comm) == 0) {
         zt_monitor_step(&stats);
+        warn_of_divergence(e, step, o->loss);
+    }
     *w = (struct window){.start = zt_now()};
     return rc;
 }

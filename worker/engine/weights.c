@@ -314,6 +314,7 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
 {
     char path[4096];
     size_t n = strlen(dir);
+    struct stat st;
 
     if (n >= sizeof(path))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");
@@ -330,6 +331,9 @@ zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
                                 path, strerror(errno));
         path[i] = c;
     }
+    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "--output_dir %s: that is a file; name a folder", dir);
     if (access(dir, W_OK | X_OK))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir %s: %s", dir,
                             strerror(errno));

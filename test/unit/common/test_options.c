@@ -319,6 +319,8 @@ static void test_options_another_kind_is_remembered(void **state)
     done(&p);
 }
 
+static const struct zt_completion completion = {.program = "prog", .table = table};
+
 static char *printed(int what)
 {
     char *text = NULL;
@@ -331,9 +333,9 @@ static char *printed(int what)
     else if (what == 1)
         zt_options_print_man(f, table);
     else if (what == 2)
-        zt_options_print_bash(f, "prog", table);
+        zt_options_print_bash(f, &completion);
     else
-        zt_options_print_zsh(f, "prog", table);
+        zt_options_print_zsh(f, &completion);
     fclose(f);
     return text;
 }

@@ -152,6 +152,10 @@ static const struct {
     {{"--evaluation_strategy", "epoch"}, "none of no|steps"},
     {{"--deepspeed", "{\"replace_with_kernel_inject\": true, \"dtype\": \"fp16\"}"},
      "config for DeepSpeed's inference"},
+    {{"--deepspeed",
+      "{\"torch_autocast\": {\"enabled\": false, \"dtype\": \"torch.bfloat16\"}}"},
+     NULL},
+    {{"--deepspeed", "{\"optimizer\": {\"type\": \"Sophia\"}}"}, "one of AdamW|Adam,"},
 };
 
 static void test_foreign_values_decide(void **state)

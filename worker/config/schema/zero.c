@@ -60,7 +60,7 @@ const struct zt_key zt_keys_zero[] = {
     K("torch_autocast.enabled", BOOL, NEVER, "false",
       .why = "autocast is a PyTorch feature; use fp16 or bf16"),
     K("torch_autocast.dtype", ENUM, NEVER, NULL, .flags = ZT_KEY_NULL | ZT_KEY_DETAIL,
-      .choices = "float16|bfloat16",
+      .choices = "float16|bfloat16|torch.float16|torch.bfloat16",
       .why = "autocast is a PyTorch feature; use fp16 or bf16"),
     K("torch_autocast.lower_precision_safe_modules", ARRAY, NEVER, NULL,
       .flags = ZT_KEY_NULL | ZT_KEY_DETAIL,
