@@ -462,6 +462,7 @@ zt_err zt_ctl_open(const struct zt_ctl_config *cfg, struct zt_ctl **out,
 
     if (rc)
         return rc;
+    zt_ctl_remove_dead();
     ctl = calloc(1, sizeof(*ctl));
     if (!ctl)
         return zt_fault_set(fault, ZT_E_NOMEM, "control socket: no memory");

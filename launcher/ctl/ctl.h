@@ -8,8 +8,8 @@
  * folder of mode 0700 that belongs to this user, checked before use; the server also
  * checks the user of each client (SO_PEERCRED). A connection carries one request and the
  * answers up to END, see docs/PROTOCOL.md. The socket gets its name after listen(), so a
- * socket that refuses connections belongs to a job that was killed, and the client that
- * finds it removes it.
+ * socket that refuses connections belongs to a job that was killed: the next job removes
+ * it, or a client that finds it.
  *
  * No client can delay the job: a client that sends no request is closed after seconds,
  * one that reads too slowly loses lines and is told how many, and there are at most 64 at
@@ -41,6 +41,9 @@ zt_err zt_ctl_dir_at(int i, bool create, char out[ZT_CTL_PATH],
                      struct zt_fault *fault) ZT_MUST_CHECK;
 /* The first folder that can be used; created if need be. */
 zt_err zt_ctl_dir(char out[ZT_CTL_PATH], struct zt_fault *fault) ZT_MUST_CHECK;
+/* Remove what killed jobs left in either folder: sockets that nobody listens at, files of
+ * --save_pid whose process is gone. Best effort. */
+void zt_ctl_remove_dead(void);
 /* DIR/JOB + suffix, as in ".sock". ZT_E_LIMIT: too long. */
 zt_err zt_ctl_path(const char *dir, const char *job, const char *suffix,
                    char out[ZT_CTL_PATH], struct zt_fault *fault) ZT_MUST_CHECK;

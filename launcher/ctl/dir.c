@@ -1,11 +1,15 @@
 #include "launcher/ctl/ctl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define NAME_MAX_BYTES 46 /* "/." job id ".sock" */
@@ -66,6 +70,61 @@ zt_err zt_ctl_dir(char out[ZT_CTL_PATH], struct zt_fault *fault)
     if (zt_ctl_dir_at(0, true, out, NULL) == ZT_OK)
         return ZT_OK;
     return zt_ctl_dir_at(1, true, out, fault);
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+
+    return n > k && strcmp(name + n - k, suffix) == 0;
+}
+
+/* Does nobody listen at it? Asked without waiting. */
+static bool is_dead_socket(const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool dead;
+
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+    dead = fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 &&
+           errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return dead;
+}
+
+/* PID.pid of a process that is no more. */
+static bool is_dead_pid(const char *name)
+{
+    char *end;
+    long pid = strtol(name, &end, 10);
+
+    return pid > 0 && strcmp(end, ".pid") == 0 && kill((pid_t)pid, 0) < 0 &&
+           errno == ESRCH;
+}
+
+static void remove_dead_in(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    char path[ZT_CTL_PATH];
+
+    while (d && (e = readdir(d)))
+        if (zt_ctl_path(dir, e->d_name, "", path, NULL) == ZT_OK &&
+            (ends_in(e->d_name, ".sock") ? is_dead_socket(path) : is_dead_pid(e->d_name)))
+            unlink(path);
+    if (d)
+        closedir(d);
+}
+
+void zt_ctl_remove_dead(void)
+{
+    char dir[ZT_CTL_PATH];
+
+    for (int i = 0; i < 2; i++)
+        if (zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK)
+            remove_dead_in(dir);
 }
 
 zt_err zt_ctl_path(const char *dir, const char *job, const char *suffix,

@@ -78,6 +78,15 @@ wait "$job" 2>/dev/null
 check "a killed zlaunch leaves a socket" has_socket
 ask list
 check "which is recognised" no_socket
+launch_bg --num_gpus 1 --save_pid -- sh -c 'echo ready; exec sleep 600'
+ready 1
+within 2 has_socket || fail "there is no socket"
+kill -9 "$job" "$(daemon_pid)" # nobody is left to remove its files
+gone "kill -9 of zlaunch and its daemon"
+wait "$job" 2>/dev/null
+launch -- true
+check "the next job removes what killed ones left" no_socket
+check "  their pids as well" sh -c "! ls '$XDG_RUNTIME_DIR/zlaunch/'*.pid 2>/dev/null"
 
 # ---------------------------------------------------------------- the ranks answer
 corpus=/usr/share/common-licenses/GPL-3
@@ -145,7 +154,7 @@ check "  and how to attach" err_has "zlaunch --attach $id"
 "$zlaunch" --log_format json --ctl "$id" status >"$tmp/said"
 pid=$(sed -n 's/.*"pid":\([0-9]*\),.*/\1/p' "$tmp/said")
 check "  the job leads a session of its own" test "$(cut -d ' ' -f 6 "/proc/$pid/stat")" = "$pid"
-check "  --save_pid names it" test "$(cat "/tmp/$pid.zlaunch")" = "$pid"
+check "  --save_pid names it" test "$(cat "$jobs_dir/$pid.pid")" = "$pid"
 has_lines() { [ "$(grep -c old "$jobs_dir/$id.log")" = 240 ]; }
 within 10 has_lines || fail "the output is not in the log"
 "$zlaunch" --attach "$id" >"$tmp/said" 2>"$tmp/said.err" &
@@ -172,7 +181,7 @@ check "  and the cause" grep -q 'exited with code 7' "$tmp/said.err"
 within 5 over || fail "the job did not end"
 gone "a detached job"
 ask "$id" status
-check "  --save_pid: removed" test ! -e "/tmp/$pid.zlaunch"
+check "  --save_pid: removed" test ! -e "$jobs_dir/$pid.pid"
 check "a job that is over: where its output is" said "$jobs_dir/$id.log"
 
 launch --detach --log_file "$tmp/log" --num_gpus 2 --launcher local --hostfile /nonexistent -- true

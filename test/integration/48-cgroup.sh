@@ -81,6 +81,18 @@ else
     check "nor is its group" test ! -e "$mount$group"
 fi
 
+# Jobs in groups beside each other, as systemd's scopes are.
+for of in a b; do mkdir "$parent/zt-$of-$$"; done
+in_group() { # GROUP ARGS...: zlaunch there
+    local of=$1
+    shift
+    sh -c 'echo 0 >"$0/cgroup.procs" && exec "$@"' "$parent/zt-$of-$$" "$zlaunch" "$@"
+}
+mkdir "$parent/zt-a-$$/zlaunch-1" # of a daemon that was killed
+in_group b -- true >"$tmp/out" 2>"$tmp/err"
+check "an empty group beside is removed by the next job" test ! -e "$parent/zt-a-$$/zlaunch-1"
+rmdir "$parent/zt-a-$$" "$parent/zt-b-$$"
+
 # A group whose daemon lives is not touched.
 launch_bg --num_gpus 1 -- sh -c 'echo ready; sleep 600'
 ready 1

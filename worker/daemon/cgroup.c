@@ -71,6 +71,32 @@ static void remove_stale_groups(const char *parent)
         closedir(d);
 }
 
+/* The same in the groups beside `parent`: jobs of a user are in scopes of their own, and
+ * one that was killed with its daemon is not where the next begins. */
+static void remove_stale_beside(const char *parent)
+{
+    char above[4096], path[4400];
+    const struct dirent *e;
+    char *slash;
+    DIR *d;
+
+    snprintf(above, sizeof(above), "%s", parent);
+    slash = strrchr(above, '/');
+    if (!slash || slash == above)
+        return;
+    *slash = '\0';
+    snprintf(path, sizeof(path), "%s/cgroup.procs", above);
+    d = access(path, F_OK) == 0 ? opendir(above) : NULL; /* else `parent` is the mount */
+    while (d && (e = readdir(d))) {
+        if (e->d_type != DT_DIR || e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", above, e->d_name);
+        remove_stale_groups(path);
+    }
+    if (d)
+        closedir(d);
+}
+
 /* Without cgroup.kill (Linux before 5.14) a group would be of no use. */
 static bool make(struct zt_cgroup *g, const char *parent)
 {
@@ -97,6 +123,7 @@ void zt_cgroup_open(struct zt_cgroup *g)
     if (!zt_cgroups_folder("", parent, sizeof(parent)))
         return;
     remove_stale_groups(parent);
+    remove_stale_beside(parent);
     if (make(g, parent))
         return;
     zt_debug("daemon", "no control group below %s: %s", parent, strerror(errno));

@@ -8,7 +8,8 @@
  *
  * A group is a folder "zlaunch-PID" beside the daemon's own processes. Its daemon holds a
  * lock on the folder; a daemon that was killed with its machine's zlaunch leaves a group
- * without one, and the next daemon there ends whatever is still in it.
+ * without one, and the next daemon there, or in a group beside it, ends whatever is
+ * still in it.
  * Threads: the daemon's loop thread.
  */
 #ifndef WORKER_DAEMON_CGROUP_H
