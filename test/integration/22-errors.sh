@@ -48,6 +48,8 @@ check "... which can be asked for" says "end-of-text; the model has 300" --train
     --tokenizer_name bytes
 check "... and makes a prompt bytes" env ZLAUNCH_LOG_FORMAT=json sh -c '"$@" | grep -q "\"text\":\"abc"' - "$bin/zworker" "$g" --n_layer 1 --n_head 1 \
     --n_embd 16 --block_size 16 --vocab_size 300 --tokenizer_name bytes --prompt abc --generate_tokens 3
+check "an id that no vocabulary has is not cut to one" refused 2 "token 1 (from 0) is outside the vocabulary of 300" "$g" --n_layer 1 \
+    --n_head 1 --n_embd 16 --block_size 16 --vocab_size 300 --prompt "1 4294967297" --generate_tokens 3
 head -c 2000 /dev/zero >"$tmp/ids.bin"
 check "a run says that its tokens are ids" says "tokens are ids from files (nanogpt), which need 1; the model has 300" \
     --vocab_size 300 --train_file "$tmp/ids.bin"

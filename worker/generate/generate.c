@@ -46,7 +46,7 @@ static zt_err read_prompt(struct text *t, const char *prompt, struct zt_fault *f
                 "--prompt \"%s\": this model's vocabulary is not bytes, so "
                 "the prompt must be token ids separated by blanks",
                 prompt);
-        t->ids[t->n++] = (int32_t)id;
+        t->ids[t->n++] = id < 0 || id > INT32_MAX ? -1 : (int32_t)id; /* check_ids() */
         while (isspace((unsigned char)*end))
             end++;
     }
@@ -60,8 +60,9 @@ static zt_err check_ids(const struct text *t, int64_t vocab, struct zt_fault *fa
     for (int64_t i = 0; i < t->n; i++)
         if (t->ids[i] < 0 || t->ids[i] >= vocab)
             return zt_fault_set(fault, ZT_E_USAGE,
-                                "--prompt: token id %d is outside the vocabulary of %lld",
-                                t->ids[i], (long long)vocab);
+                                "--prompt: token %lld (from 0) is outside the vocabulary "
+                                "of %lld",
+                                (long long)i, (long long)vocab);
     return ZT_OK;
 }
 
