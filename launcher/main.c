@@ -186,8 +186,7 @@ static int control_job(const struct zt_launch *l)
     if (l->attach_job)
         code = zt_ctl_attach(l->attach_job, &fault);
     else
-        code = zt_ctl_main(l->ctl_job, l->target_argc ? l->target[0] : NULL, l->json,
-                           &fault);
+        code = zt_ctl_main(l->ctl_job, l->target_argc, l->target, l->json, &fault);
     if (fault.code)
         complain(l, &fault);
     return code;

@@ -63,7 +63,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     if (!rc && run->do_eval)
         rc = zt_engine_evaluate(e, run->do_train ? e->total_steps : 0, fault);
     if (!rc && run->do_train && run->output_dir)
-        rc = zt_engine_save(e, run->output_dir, fault);
+        rc = zt_engine_save_at_end(e, fault);
     if (!rc && run->generate_tokens > 0)
         rc = zt_generate(e, fault);
     if (!rc)

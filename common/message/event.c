@@ -284,6 +284,7 @@ static bool take_request(struct zt_control_request *out)
     o = f.type == ZT_FRAME_REQUEST ? zt_json_object(f.body, f.body_bytes) : NULL;
     out->id = zt_json_get_int(o, "id", 0);
     snprintf(out->name, sizeof(out->name), "%s", zt_json_get_text(o, "request", "?"));
+    snprintf(out->dir, sizeof(out->dir), "%s", zt_json_get_text(o, "dir", ""));
     st.requests_ended = !o;
     json_decref(o);
     zt_frame_drop(&st.in, &f);

@@ -45,7 +45,8 @@ void zt_event_text(const char *kind, const char *text);
 /* A request that `zlaunch --ctl JOB save` passes to every rank of the running job. */
 struct zt_control_request {
     int64_t id;
-    char name[16]; /* "save", "trace" */
+    char name[16];  /* "save", "trace" */
+    char dir[1024]; /* of "save": where to; "": where the run has its own */
 };
 /* Take the next request if one was received; never waits. Each has to be answered
  * once. */

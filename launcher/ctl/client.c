@@ -470,11 +470,28 @@ static int list(bool json, struct zt_fault *fault)
 
 static bool is_for_ranks(const char *request)
 {
-    return strcmp(request, "save") == 0 || strcmp(request, "trace") == 0;
+    return strncmp(request, "save", 4) == 0 || strcmp(request, "trace") == 0;
 }
 
-int zt_ctl_main(const char *job, const char *request, bool json, struct zt_fault *fault)
+/* The words of a question as one text; a folder is one of this process's. */
+static const char *question(int argc, char *const *words, char *out, size_t cap)
 {
+    char here[PATH_MAX] = "";
+
+    if (argc < 2)
+        return argc ? words[0] : NULL;
+    if (words[2][0] != '/' && !getcwd(here, sizeof(here)))
+        here[0] = 0;
+    snprintf(out, cap, "%s %s %s%s%s", words[0], words[1], here, here[0] ? "/" : "",
+             words[2]);
+    return out;
+}
+
+int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
+                struct zt_fault *fault)
+{
+    char text[2 * PATH_MAX];
+    const char *request = question(argc, words, text, sizeof(text));
     struct talk t;
     struct listed_job chosen;
     json_t *answer = NULL;

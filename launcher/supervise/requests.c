@@ -274,7 +274,9 @@ static void handle_stacks(struct zt_supervisor *s, uint32_t client)
     zt_sup_inspect(s);
 }
 
-static void request_ranks(struct zt_supervisor *s, uint32_t client, const char *request)
+/* `dir`: where the weights are to go; NULL: where the run has its own. */
+static void request_ranks(struct zt_supervisor *s, uint32_t client, const char *request,
+                          const char *dir)
 {
     struct zt_sup_ctl *k = s->ctl;
     struct pending *p;
@@ -303,18 +305,20 @@ static void request_ranks(struct zt_supervisor *s, uint32_t client, const char *
         o = json_object();
         json_object_set_new(o, "id", json_integer(p->id));
         json_object_set_new(o, "request", json_string(request));
+        if (dir)
+            json_object_set_new(o, "dir", zt_json_text(dir, strlen(dir)));
         zt_sup_node_send(&s->nodes[i], ZT_FRAME_REQUEST, o);
     }
 }
 
 static void handle_save(struct zt_supervisor *s, uint32_t client)
 {
-    request_ranks(s, client, "save");
+    request_ranks(s, client, "save", NULL);
 }
 
 static void handle_trace(struct zt_supervisor *s, uint32_t client)
 {
-    request_ranks(s, client, "trace");
+    request_ranks(s, client, "trace", NULL);
 }
 
 static void store_answer(struct zt_sup_ctl *k, int rank, const json_t *o)
@@ -359,9 +363,14 @@ static const struct {
 
 static void on_request(void *ctx, uint32_t client, const char *request)
 {
+    static const char elsewhere[] = "save weights ";
     struct zt_supervisor *s = ctx;
     char text[256];
 
+    if (strncmp(request, elsewhere, strlen(elsewhere)) == 0) {
+        request_ranks(s, client, "save", request + strlen(elsewhere));
+        return;
+    }
     for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
         if (strcmp(handlers[i].request, request) == 0) {
             handlers[i].fn(s, client);
@@ -434,6 +443,9 @@ void zt_sup_ctl_finish(struct zt_supervisor *s, int exit_code)
 
     if (!s->ctl)
         return;
+    for (int i = 0; i < PENDING_MAX; i++) /* the last answers come with the end */
+        if (s->ctl->pending[i].client)
+            pending_check(s, &s->ctl->pending[i], zt_now());
     zt_ctl_finish(s->ctl->ctl, exit_code);
     while (!zt_ctl_flushed(s->ctl->ctl) && zt_now() < until)
         uv_run(&s->loop, UV_RUN_ONCE); /* the tick of the job ends each round */

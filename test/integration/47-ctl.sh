@@ -106,11 +106,16 @@ until_running() {
 until_running save
 check "save: 1" code_is 1
 check "  and why, from all ranks" said "all 2 ranks: this run has no --output_dir to save to"
+ask "$(job_id)" save weights "$tmp/mine"
+check "save weights DIR: 0" code_is 0
+check "  the weights are there" test -s "$tmp/mine/model.safetensors"
+ask "$(job_id)" save weights
+check "save weights, and not where: 2" code_is 2
 ask "$(job_id)" trace
 check "trace: 0" code_is 0
-check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-2.json.rank1"
+check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-3.json.rank1"
 for r in 0 1; do
-    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-2.json.rank$r | wc -l)" = 5
+    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-3.json.rank$r | wc -l)" = 5
 done
 steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
 check "status has the last step" within 20 steps
@@ -142,6 +147,22 @@ gone "stop of a run that has saved"
 wait "$job"
 launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
 check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"
+
+# a folder that is gone when the run is over does not cost the weights
+launch_bg --num_gpus 2 --log_format json "${train[@]}" "${same[@]}" --max_steps 1500 --logging_steps 1 --output_dir "$tmp/lost"
+out_says() { grep -q -- "$1" "$tmp/out"; }
+within 20 out_says '"event":"step"' || fail "training did not start"
+rm -r "$tmp/lost" && : >"$tmp/lost"
+check "a save that fails at the end waits, and says for what" within 60 \
+    out_says "they are kept for 600 s: zlaunch --ctl $(job_id) save weights DIR writes them elsewhere"
+ask "$(job_id)" save weights /proc/nowhere
+check "  another folder that does not take them: 1" code_is 1
+ask "$(job_id)" save weights "$tmp/elsewhere"
+check "  one that does: 0" code_is 0
+end
+check "  and the job ends well" code_is 0
+check "  with the weights there" test -s "$tmp/elsewhere/model.safetensors"
+gone "a run that was saved elsewhere"
 
 # ---------------------------------------------------------------- detach and attach
 # wait until the job, whose id is in $id, is over

@@ -63,7 +63,7 @@ static void answer_trace(struct zt_control_requests *a,
 static void answer_save(struct zt_control_requests *a,
                         const struct zt_control_request *request)
 {
-    if (!a->run->output_dir) {
+    if (!a->run->output_dir && !request->dir[0]) {
         zt_event_answer(request, false, "this run has no --output_dir to save to");
     } else if (a->wants_save) {
         zt_event_answer(request, false, "the weights are being saved already");
@@ -108,7 +108,11 @@ void zt_control_requests_end(struct zt_control_requests *a)
 {
     if (a->trace_steps)
         end_trace(a);
-    if (a->wants_save)
+    if (a->wants_save && a->save.dir[0])
+        zt_control_requests_saved(a, false,
+                                  "that was the last step, and the weights go to "
+                                  "--output_dir now");
+    else if (a->wants_save)
         zt_control_requests_saved(a, true,
                                   "that was the last step: its weights are saved now");
 }

@@ -6,7 +6,7 @@
  * trace: records a timeline of the next ZT_CONTROL_TRACE_STEPS steps of each rank. It is
  *        written to zlaunch-trace-JOB-N.json.rankR in the rank's folder, a file that can
  *        be opened by itself. A run with --trace records anyway and answers so.
- * save:  writes the weights after the first step that every rank has begun with the
+ * save:  writes the weights, to a folder that the request may name, after the first step that every rank has begun with the
  *        request received; the training loop counts these ranks, and writes.
  * Threads:   the rank's first.
  * Failure:   a failed request is answered with the reason; the run goes on.

@@ -67,6 +67,7 @@ struct zt_engine {
     int64_t steps_taken, skipped,
         samples;       /* optimizer steps not skipped; skipped; rows seen */
     double gemm_peak;  /* FLOP/s, the best that was measured; 0: not yet */
+    bool save_refused; /* the last save failed on rank 0, and all ranks know it */
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */
     double first_loss; /* of step 1, on rank 0 */
@@ -121,6 +122,13 @@ int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
  * 0 writes). */
 zt_err zt_engine_save(struct zt_engine *e, const char *dir,
                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Collective. The save at the end of a run. Where it fails and the job can be asked, the
+ * ranks keep the weights for ten minutes, and save them where `--ctl JOB save weights DIR`
+ * says.
+ */
+zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Weights from run->model_name_or_path, by name. Missing tensors (but for
  * those of ZT_EXTRA parameters, which begin as in a new model) and wrong shapes are

@@ -387,7 +387,11 @@ static void save_on_request(struct zt_engine *e, int64_t step,
     struct zt_fault fault = {0};
     zt_err rc;
 
-    snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", e->run->output_dir, (long long)step);
+    if (requests->save.dir[0])
+        snprintf(dir, sizeof(dir), "%s", requests->save.dir);
+    else
+        snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", e->run->output_dir,
+                 (long long)step);
     rc = zt_engine_save(e, dir, &fault);
     if (rc && zt_comm_rank(e->comm) == 0)
         (void)rmdir(dir); /* an empty folder must not pass for weights */

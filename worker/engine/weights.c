@@ -473,6 +473,7 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
     /* the others must not go on as if all were well, and must not blame each other */
     any = failed ? 1 : 0;
     rc = zt_sum_f64(e->comm, &any, 1, failed ? NULL : fault);
+    e->save_refused = !rc && any > 0;
     if (failed)
         return failed;
     if (!rc && any > 0)

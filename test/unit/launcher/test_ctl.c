@@ -522,7 +522,8 @@ static int client(struct rig *r, const char *job, const char *request)
 
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        _exit(zt_ctl_main(job, request, false, &fault));
+        _exit(zt_ctl_main(job, request ? 1 : 0, (char *[]){(char *)request}, false,
+                          &fault));
     }
     assert_true(pid > 0);
     while (waitpid(pid, &status, WNOHANG) == 0)

@@ -1,0 +1,118 @@
+/*
+ * save_at_end.c -- the weights of a finished run, when the folder that they were meant for
+ * does not take them: a disk that others have filled must not cost a training.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "common/message/event.h"
+#include "worker/engine/engine.h"
+
+#define WAIT_S 600
+
+/* The next request for another folder; others are answered. */
+static bool take_folder(struct zt_control_request *out)
+{
+    struct zt_control_request r;
+
+    while (zt_event_next_request(&r)) {
+        if (strcmp(r.name, "save") == 0 && r.dir[0]) {
+            *out = r;
+            return true;
+        }
+        zt_event_answer(&r, false,
+                        "the training is over and its weights are not saved yet: save "
+                        "weights DIR");
+    }
+    return false;
+}
+
+static void tell(const struct zt_engine *e, const struct zt_fault *why)
+{
+    const char *job = getenv("ZLAUNCH_JOB_ID");
+
+    if (e->run->rank == 0)
+        zt_warn("weights",
+                "they are not saved: %s; they are kept for %d s: zlaunch --ctl %s save "
+                "weights DIR writes them elsewhere",
+                why->text, WAIT_S, job ? job : "JOB");
+}
+
+static void pause_a_moment(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+}
+
+/* One folder that every rank was told of. *saved: it has taken the weights. */
+static zt_err try_folder(struct zt_engine *e, const struct zt_control_request *r,
+                         bool *saved, struct zt_fault *fault)
+{
+    struct zt_fault why = {ZT_OK, ""};
+    char text[1200];
+    zt_err rc = zt_engine_save(e, r->dir, &why);
+
+    *saved = rc == ZT_OK;
+    snprintf(text, sizeof(text), "the weights are in %s", r->dir);
+    zt_event_answer(r, *saved, rc ? why.text : text);
+    if (rc && !e->save_refused) { /* not the folder: the ranks have lost each other */
+        *fault = why;
+        return rc;
+    }
+    return ZT_OK;
+}
+
+static zt_err wait_for_folder(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_fault first = *fault;
+    zt_err first_rc = first.code;
+    double end = zt_now() + WAIT_S;
+    struct zt_control_request r;
+    bool have = false, saved = false;
+
+    tell(e, fault);
+    zt_event_phase("waiting for a folder to save the weights to");
+    while (!saved) {
+        double v[2];
+        zt_err rc;
+
+        have = have || take_folder(&r);
+        v[0] = have;
+        v[1] = e->run->rank == 0 && zt_now() > end;
+        rc = zt_sum_f64(e->comm, v, 2, fault);
+        if (rc)
+            return rc;
+        if (v[1] > 0) {
+            *fault = first;
+            return first_rc;
+        }
+        if (v[0] < e->run->world) {
+            pause_a_moment();
+            continue;
+        }
+        rc = try_folder(e, &r, &saved, fault);
+        if (rc)
+            return rc;
+        have = false;
+    }
+    *fault = (struct zt_fault){ZT_OK, ""};
+    return ZT_OK;
+}
+
+/* Only zlaunch can pass a request on: to every rank alike. */
+static bool can_be_asked(void)
+{
+    return getenv("ZLAUNCH_CONTROL_FD") && getenv("ZLAUNCH_JOB_ID");
+}
+
+zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = zt_engine_save(e, e->run->output_dir, fault);
+
+    if (!rc || !e->save_refused || !can_be_asked())
+        return rc;
+    fault->code = rc;
+    return wait_for_folder(e, fault);
+}
