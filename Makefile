@@ -139,7 +139,13 @@ TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/
         format format-check layers docs size install uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) $(B)/rooms.checked summary
+# where they are compiled for AVX-512 at all: by gcc for x86_64, see kernels/cpu/simd.h
+VECTORS := $(if $(filter release,$(VARIANT)),$(shell $(CC) -dM -E -x c /dev/null 2>/dev/null | \
+             awk '/__clang__/ { no = 1 } /__x86_64__/ { yes = 1 } END { if (yes && !no) print "$(B)/vectors.checked" }'))
+$(B)/vectors.checked: scripts/check_vectors $(call archive,kernels)
+	$(Q)scripts/check_vectors $(call archive,kernels) && touch $@
+
+all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
 
 summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
