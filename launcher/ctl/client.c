@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 struct listed_job {
     char name[JOB_NAME];
     char dir[ZT_CTL_PATH];
+    char folder[PATH_MAX]; /* that it was started from; "": not known. Of a chosen one */
     struct timespec born;
 };
 
@@ -291,7 +293,30 @@ static zt_err no_job(const char *name, struct zt_fault *fault)
                         name);
 }
 
-/* The job whose name begins so, if exactly one does. A whole name or "last" always wins.
+/* The folder of the process at the other end of a connection. */
+static void find_folder(const struct talk *t, char folder[PATH_MAX])
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t bytes = sizeof(peer);
+    char link[64];
+    ssize_t n;
+
+    getsockopt(t->fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+    snprintf(link, sizeof(link), "/proc/%d/cwd", (int)peer.pid);
+    n = readlink(link, folder, PATH_MAX - 1);
+    folder[n > 0 ? n : 0] = 0;
+}
+
+static bool is_from_here(const struct listed_job *j)
+{
+    char here[PATH_MAX];
+
+    return getcwd(here, sizeof(here)) && strcmp(here, j->folder) == 0;
+}
+
+/*
+ * The job whose name begins so, if exactly one does. A whole name always wins. "last" is
+ * the newest that was started from this folder; where there is none, the newest.
  */
 static zt_err choose(struct jobs *jobs, const char *name, struct talk *t,
                      struct listed_job *chosen, struct zt_fault *fault)
@@ -315,7 +340,15 @@ static zt_err choose(struct jobs *jobs, const char *name, struct talk *t,
                 talk_close(t);
             return rc;
         }
-        if (found && !whole) {
+        if (last && found) { /* that one is not from here; is this one? */
+            struct listed_job other = *j;
+
+            find_folder(&next, other.folder);
+            if (!is_from_here(&other)) {
+                talk_close(&next);
+                continue;
+            }
+        } else if (found && !whole) {
             talk_close(&next);
             talk_close(t);
             return zt_fault_set(fault, ZT_E_USAGE,
@@ -326,8 +359,9 @@ static zt_err choose(struct jobs *jobs, const char *name, struct talk *t,
             talk_close(t);
         *t = next;
         *chosen = *j;
+        find_folder(t, chosen->folder);
         found = true;
-        if (last || whole)
+        if (whole || (last && is_from_here(chosen)))
             break;
     }
     if (!found)
@@ -468,6 +502,36 @@ static int list(bool json, struct zt_fault *fault)
     return 0;
 }
 
+/* Which job is meant, where that was not said by its whole name. */
+static void name_job(const char *name, const struct listed_job *j)
+{
+    if (strcmp(name, j->name) == 0)
+        return;
+    fprintf(stderr, "zlaunch: job %s", j->name);
+    if (!is_from_here(j))
+        fprintf(stderr, ", started in %s", *j->folder ? j->folder : "another folder");
+    fputc('\n', stderr);
+}
+
+/* "last" may be a job that nobody thought of here. */
+static bool may_stop(const char *name, const struct listed_job *j, struct zt_fault *fault)
+{
+    char answer[8] = "";
+
+    if (strcmp(name, "last") != 0 || is_from_here(j))
+        return true;
+    if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) {
+        fputs("zlaunch: stop it? [y/N] ", stderr);
+        if (fgets(answer, sizeof(answer), stdin) && (*answer == 'y' || *answer == 'Y'))
+            return true;
+    }
+    zt_fault_set(fault, ZT_E_USAGE,
+                 "--ctl last: no job was started from this folder, so none is stopped; "
+                 "to stop the newest one of others: zlaunch --ctl %s stop",
+                 j->name);
+    return false;
+}
+
 static bool is_for_ranks(const char *request)
 {
     return strncmp(request, "save", 4) == 0 || strcmp(request, "trace") == 0;
@@ -507,6 +571,11 @@ int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
     rc = talk_to(job, &t, &chosen, fault);
     if (rc)
         return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
+    name_job(job, &chosen);
+    if (strcmp(request, "stop") == 0 && !may_stop(job, &chosen, fault)) {
+        talk_close(&t);
+        return zt_err_exit_code(fault->code);
+    }
     if (is_for_ranks(request)) {
         set_patience(t.fd, RANKS_S);
         if (isatty(STDERR_FILENO))
@@ -542,6 +611,7 @@ int zt_ctl_attach(const char *job, struct zt_fault *fault)
 
     if (rc)
         return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
+    name_job(job, &chosen);
     rc = talk_request(&t, "attach", fault);
     sigaction(SIGINT, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -1,7 +1,8 @@
 /*
  * caller                         job
  *   |--- fork ------------------->| setsid, stdio to the log
- *   |<-- one byte on a pipe ------| all ranks are started
+ *   |<-- one byte on a pipe ------| a program: all ranks are started; a plugin: it is
+ *   |                             | through with its preparations
  *   | says so, returns 0          |
  * When the pipe ends without a byte the job is over: its output and code are the
  * caller's.

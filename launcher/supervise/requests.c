@@ -413,6 +413,8 @@ void zt_sup_ctl_started(struct zt_supervisor *s)
 {
     int num = 0;
 
+    if (s->plan->is_plugin)
+        return; /* its ranks say when they have begun */
     for (int i = 0; zt_detach_is_pending() && i < s->notes.num_ranks; i++)
         num += s->notes.ranks[i].started;
     if (num && num == s->notes.num_ranks)
@@ -423,6 +425,8 @@ bool zt_sup_ctl_event(struct zt_supervisor *s, int rank, json_t *event)
 {
     const char *name = zt_json_get_text(event, "event", "");
 
+    if (strcmp(name, "note") == 0 && zt_detach_is_pending())
+        zt_detach_ready(); /* the sentence about what the run does from here on */
     if (!s->ctl)
         return strcmp(name, "answer") == 0;
     if (strcmp(name, "answer") == 0) {

@@ -267,11 +267,15 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
     json_object_set_new(o, "event", json_string("restart"));
     json_object_set_new(o, "restart", json_integer(s->group.restart));
     json_object_set_new(o, "max_restarts", json_integer(s->plan->max_restarts));
+    if (s->plan->is_plugin)
+        json_object_set_new(o, "from_step", json_integer(1));
     zt_render_record(s->render, o);
     json_decref(o);
     if (!zt_render_is_json(s->render))
-        zt_render_message(s->render, ZT_LOG_WARN, "restart %d of %d in %.1f s",
-                          s->group.restart, s->plan->max_restarts, wait_ms / 1000.0);
+        zt_render_message(
+            s->render, ZT_LOG_WARN, "restart %d of %d in %.1f s%s", s->group.restart,
+            s->plan->max_restarts, wait_ms / 1000.0,
+            s->plan->is_plugin ? ": from step 1, for this version resumes nothing" : "");
     zt_notes_release(&s->notes);
     if (zt_notes_init(&s->notes, s->plan->world, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);

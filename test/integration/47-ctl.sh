@@ -217,6 +217,24 @@ id=$(cat "$tmp/out")
 finished() { [ "$(grep -c finished "$tmp/log")" = 2 ]; }
 check "--log_file has the output" within 10 finished
 within 5 over || fail "the job did not end"
+# a plugin has begun when it is through with its preparations
+launch --detach --log_file "$tmp/begun" "${train[@]}" --train_file "$tmp/nowhere.txt"
+check "--detach: a plugin that fails before it begins" code_is 66
+check "  says why" err_has "there is no file $tmp/nowhere.txt"
+launch --detach --log_file "$tmp/begun" "${train[@]}"
+check "--detach: a plugin that has begun: 0" code_is 0
+id=$(cat "$tmp/out")
+check "  and it has: what it does is in the log" within 10 grep -q " of 16 tokens" "$tmp/begun"
+(cd / && "$zlaunch" --ctl last stop >"$tmp/said" 2>&1)
+code=$?
+check "--ctl last stop does not stop a job of another folder" code_is 2
+check "  names the one it may be" said "zlaunch --ctl $id stop"
+ask last stop
+check "  and stops the newest job of this one" code_is 0
+check "  whose name it says" said "zlaunch: job $id"
+within 5 over || fail "the job did not end"
+launch --max_restarts 1 "${train[@]}" --output_dir "$tmp/begun"
+check "a restart says what it goes back to" err_has ": from step 1, for this version resumes nothing"
 launch --log_file "$tmp/log" -- true
 check "--log_file without --detach is refused" code_is 2
 

@@ -510,6 +510,8 @@ static void test_a_slow_follower_loses_lines_and_is_told_how_many(void **state)
 /* ------------------------------------------------------------------ the client */
 
 /* zt_ctl_main() in a child, while the server here works; its exit code. */
+static const char *client_folder; /* NULL: that of the jobs */
+
 static int client(struct rig *r, const char *job, const char *request)
 {
     double until = zt_now() + 20;
@@ -522,6 +524,8 @@ static int client(struct rig *r, const char *job, const char *request)
 
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
+        if (client_folder && chdir(client_folder))
+            _exit(99);
         _exit(zt_ctl_main(job, request ? 1 : 0, (char *[]){(char *)request}, false,
                           &fault));
     }
@@ -558,6 +562,12 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     assert_int_equal(client(&r, "list", NULL), 0);
     assert_int_equal(r.num_requests, 2);
     assert_int_equal(other.num_requests, 1);
+    client_folder = "/"; /* nothing was started there */
+    assert_int_equal(client(&r, "last", "status"), 0);
+    assert_int_equal(r.num_requests, 3);
+    assert_int_equal(client(&r, "last", "stop"), 2);
+    assert_int_equal(r.num_requests, 3);
+    client_folder = NULL;
     zt_ctl_close(other.ctl);
     rig_close(&r);
 }
