@@ -15,6 +15,7 @@ zt_err zt_limits_open_files(uint64_t needed, const char *what, struct zt_fault *
     }
     return zt_fault_set(fault, ZT_E_SYSTEM,
                         "only %llu files may be open at once, and %s %llu; raise the "
-                        "limit: ulimit -n 1024",
-                        (unsigned long long)r.rlim_max, what, (unsigned long long)needed);
+                        "limit: ulimit -n %llu",
+                        (unsigned long long)r.rlim_max, what, (unsigned long long)needed,
+                        (unsigned long long)(needed > 1024 ? needed : 1024));
 }

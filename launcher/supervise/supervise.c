@@ -23,7 +23,7 @@
 #define TICK_MS        100
 #define FLUSH_MS       2
 #define CLOSE_MS       1000 /* from DONE of the last node to the end of its channel */
-#define NODE_FILES     6 /* of zlaunch for one: its channel, a process or a connection */
+#define NODE_FILES     4 /* of zlaunch for one: its channel, and pipes of what starts it */
 #define LEFTOVER_TRIES 200
 #define LEFTOVER_US    5000
 #define FLUSH_OUTPUT_S                                                                   \

@@ -66,12 +66,13 @@ static struct zt_model *open_good(const char *words, const char *json)
     return m;
 }
 
-static void expect_refusal(const char *words, const char *json, const char *text)
+static void expect_refusal(const char *words, const char *json, const char *text,
+                           zt_err code)
 {
     struct zt_fault fault = {ZT_OK, ""};
     struct zt_model *m = NULL;
 
-    assert_int_equal(open_model(words, json, &m, &fault), ZT_E_PLUGIN);
+    assert_int_equal(open_model(words, json, &m, &fault), code);
     assert_null(m);
     if (!strstr(fault.text, text))
         fail_msg("\"%s\" does not say \"%s\"", fault.text, text);
@@ -264,8 +265,13 @@ static void test_settings_that_are_not_built_are_refused_by_name(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        expect_refusal(NULL, cases[i].json, cases[i].text);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        /* what reading config.json itself finds; the rest is said by the plugin */
+        bool early = strstr(cases[i].text, "is wanted") || strstr(cases[i].text, "_act ");
+
+        expect_refusal(NULL, cases[i].json, cases[i].text,
+                       early ? ZT_E_CONFIG : ZT_E_PLUGIN);
+    }
 }
 
 static void test_options_against_config_json_are_refused(void **state)
@@ -279,13 +285,17 @@ static void test_options_against_config_json_are_refused(void **state)
                              "--rms_norm_eps 1e-6 --no_tie_word_embeddings",
                              json));
     expect_refusal("--num_hidden_layers 3", json,
-                   "--num_hidden_layers 3, but the config.json of the weights says 2");
+                   "--num_hidden_layers 3, but the config.json of the weights says 2",
+                   ZT_E_PLUGIN);
     expect_refusal("--rope_theta 5e5", json,
-                   "--rope_theta 500000, but the config.json of the weights says 10000");
+                   "--rope_theta 500000, but the config.json of the weights says 10000",
+                   ZT_E_PLUGIN);
     expect_refusal("--rope_type llama3", json,
-                   "--rope_type llama3, but the config.json of the weights says linear");
-    expect_refusal("--rope_factor 8", json, "--rope_factor 8, but");
-    expect_refusal("--tie_word_embeddings", json, "--tie_word_embeddings is not what");
+                   "--rope_type llama3, but the config.json of the weights says linear",
+                   ZT_E_PLUGIN);
+    expect_refusal("--rope_factor 8", json, "--rope_factor 8, but", ZT_E_PLUGIN);
+    expect_refusal("--tie_word_embeddings", json, "--tie_word_embeddings is not what",
+                   ZT_E_PLUGIN);
 }
 
 static void expect_export(const char *words, const char *json, const char *line)
