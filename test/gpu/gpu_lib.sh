@@ -38,5 +38,6 @@ why() {
 planned() {
     local out=$1
     run "$@" --dry_run
-    sed -n 's/^  total *\([0-9.]*\) MiB .*/\1/p' "$out" "$out.err" | head -n 1
+    sed -n 's/.*"event":"memory_plan".*"total_bytes":\([0-9]*\).*/\1/p' "$out" | head -n 1 |
+        awk '{ printf "%.1f", $1 / 1048576 }'
 }
