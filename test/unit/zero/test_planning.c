@@ -65,13 +65,6 @@ static struct job plainest(const struct job *j)
     return p;
 }
 
-static int64_t number_of(const char *name, int64_t otherwise)
-{
-    const char *text = getenv(name);
-
-    return text ? strtoll(text, NULL, 10) : otherwise;
-}
-
 /* train() compares the pools with the plan, byte by byte. */
 static void test_plans_are_exact_and_options_change_no_bit(void **state)
 {
@@ -83,6 +76,8 @@ static void test_plans_are_exact_and_options_change_no_bit(void **state)
     for (int64_t i = 0; i < configs; i++) {
         struct job j = draw_job(), p = plainest(&j);
 
+        if (!in_sample())
+            continue;
         print_job(&j);
         train(&p, &want);
         train(&j, &got);
