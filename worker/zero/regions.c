@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "kernels/integers.h"
 #include "worker/zero/internal.h"
 
 _Static_assert(ZT_SHARD_ALIGN % ZT_NORM_CHUNK == 0, "shards are whole chunks of a norm");
@@ -189,11 +190,6 @@ static void locate(const struct zt_region *r, const struct zt_block *b, int64_t 
     *bytes = (size_t)n * width;
 }
 
-static int64_t min_elems(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
                         int64_t begin, int64_t n, zt_access access,
                         struct zt_piece *piece, struct zt_fault *fault)
@@ -203,7 +199,7 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
     zt_err rc;
 
     assert(zt_state_has(z, kind, b));
-    n = min_elems(n, zt_state_piece_elems(z, kind));
+    n = zt_min(n, zt_state_piece_elems(z, kind));
     *piece = (struct zt_piece){.begin = begin, .n = n, .dtype = r->dtype};
     locate(r, b, begin, n, &piece->offset, &bytes);
     rc = r->tier->acquire(r->store, piece->offset, bytes, access, &piece->data, fault);
@@ -248,7 +244,7 @@ zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_
 
     if (!zt_state_has(z, kind, b) || !r->tier->prefetch)
         return ZT_OK;
-    locate(r, b, begin, min_elems(n, zt_state_piece_elems(z, kind)), &offset, &bytes);
+    locate(r, b, begin, zt_min(n, zt_state_piece_elems(z, kind)), &offset, &bytes);
     return r->tier->prefetch(r->store, offset, bytes, fault);
 }
 

@@ -1,6 +1,7 @@
 /* update.c -- the end of a step: norm and optimizer. */
 #include <stdlib.h>
 
+#include "kernels/integers.h"
 #include "worker/zero/internal.h"
 
 #define PIECE_ELEMS ((int64_t)1 << 20) /* of 16-bit accumulators, in fp32 at once */
@@ -111,20 +112,15 @@ int64_t zt_update_piece_elems(const struct zt_zero *z)
     return n < ZT_SHARD_ALIGN ? ZT_SHARD_ALIGN : n / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
 }
 
-static int64_t min_elems(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Elements of a piece of [at, end): as many as the optimizer takes at a time, as every
  * tier gives at once, and as the fp32 copy of 16-bit accumulators holds. */
 static int64_t piece_elems(const struct zt_zero *z, int64_t at, int64_t end)
 {
-    int64_t n = min_elems(end - at, zt_update_piece_elems(z));
+    int64_t n = zt_min(end - at, zt_update_piece_elems(z));
 
     for (int kind = 0; kind < ZT_STATE_MOMENT + zt_num_moments(z); kind++)
-        n = min_elems(n, zt_state_piece_elems(z, kind));
-    return has_fp32_grads(z) ? n : min_elems(n, PIECE_ELEMS);
+        n = zt_min(n, zt_state_piece_elems(z, kind));
+    return has_fp32_grads(z) ? n : zt_min(n, PIECE_ELEMS);
 }
 
 /* The gradients of a piece as fp32: the accumulators, or a copy of them. */
@@ -321,7 +317,7 @@ static void segment_range(const struct zt_zero *z, const struct zt_segment *seg,
     last = (last + ZT_SHARD_ALIGN - 1) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
     own_shard(z, b, begin, end);
     *begin = first > *begin ? first : *begin;
-    *end = min_elems(last, *end);
+    *end = zt_min(last, *end);
 }
 
 /* A block, piece by piece; seg: its first segment. */

@@ -9,18 +9,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm/dot.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 /* ---- shared with backward ---- */
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_args *a,
                          struct zt_fault *fault)
@@ -40,10 +31,10 @@ zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_
                                     .widen = a->q.dtype != ZT_F32 && !fast};
     t->dot = zt_dot_attention_is_supported(t);
     t->rows_of = t->dot ? zt_dot_form()->strip_rows : ZT_STRIP;
-    t->keys_of = t->dot ? zt_dot_form()->strip_keys : most(1, t->tk);
+    t->keys_of = t->dot ? zt_dot_form()->strip_keys : zt_max(1, t->tk);
     t->strips = (t->tq + t->rows_of - 1) / t->rows_of;
     /* not a power of two: rows would fall into the same sets of the caches */
-    t->ld = (least(t->tk, t->keys_of) + 31) / 32 * 32 + ZT_ROW_LANES;
+    t->ld = (zt_min(t->tk, t->keys_of) + 31) / 32 * 32 + ZT_ROW_LANES;
     for (int i = 0; i < 3; i++)
         if (operand[i]->shape[1] > 1 && operand[i]->stride[1] < t->dim)
             return zt_fault_set(
@@ -58,8 +49,8 @@ static void visible_keys(const struct zt_attention_task *t, int64_t row, int64_t
 {
     int64_t diagonal = row + t->tk - t->tq;
 
-    *hi = t->a->causal ? most(0, least(t->tk, diagonal + 1)) : t->tk;
-    *lo = t->a->window ? least(*hi, most(0, diagonal - t->a->window + 1)) : 0;
+    *hi = t->a->causal ? zt_max(0, zt_min(t->tk, diagonal + 1)) : t->tk;
+    *lo = t->a->window ? zt_min(*hi, zt_max(0, diagonal - t->a->window + 1)) : 0;
 }
 
 struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t index)
@@ -67,11 +58,11 @@ struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t in
     struct zt_strip s = {.row = index * t->rows_of};
     int64_t hi, unused;
 
-    s.rows = least(t->rows_of, t->tq - s.row);
+    s.rows = zt_min(t->rows_of, t->tq - s.row);
     visible_keys(t, s.row, &s.lo, &unused);
     visible_keys(t, s.row + s.rows - 1, &unused, &hi);
     s.lo = s.lo / ZT_STRIP_ALIGN * ZT_STRIP_ALIGN;
-    s.keys = most(0, hi - s.lo);
+    s.keys = zt_max(0, hi - s.lo);
     return s;
 }
 
@@ -79,15 +70,15 @@ struct zt_strip zt_attention_keys(const struct zt_attention_task *t,
                                   const struct zt_strip *s, int64_t at)
 {
     return (struct zt_strip){s->row, s->rows, s->lo + at,
-                             least(t->keys_of, s->keys - at)};
+                             zt_min(t->keys_of, s->keys - at)};
 }
 
 void zt_attention_visible(const struct zt_attention_task *t, const struct zt_strip *s,
                           int64_t row, int64_t *lo, int64_t *hi)
 {
     visible_keys(t, row, lo, hi);
-    *lo = least(s->keys, most(0, *lo - s->lo));
-    *hi = most(*lo, least(s->keys, *hi - s->lo));
+    *lo = zt_min(s->keys, zt_max(0, *lo - s->lo));
+    *hi = zt_max(*lo, zt_min(s->keys, *hi - s->lo));
 }
 
 int64_t zt_attention_row(const struct zt_strip *s)
@@ -207,7 +198,7 @@ struct forward_scratch {
 static size_t place(const struct forward *f, uintptr_t base, struct forward_scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    int64_t rows = least(t->rows_of, t->tq);
+    int64_t rows = zt_min(t->rows_of, t->tq);
     int64_t widened = t->widen ? t->dim : 0;
     float **const part[] = {&s->scores, &s->bias, &s->keep, &s->out,
                             &s->tmp,    &s->q,    &s->kv};
@@ -332,7 +323,7 @@ static struct zt_dot_keys pack_keys(const struct forward *f, int64_t first, int6
     const struct zt_attention_task *t = &f->t;
     const struct zt_strip *end = &f->plans[last].strip;
     int64_t from = f->plans[first].strip.lo;
-    struct zt_dot_keys k = {.from = from, .keys = most(0, end->lo + end->keys - from)};
+    struct zt_dot_keys k = {.from = from, .keys = zt_max(0, end->lo + end->keys - from)};
 
     k.transposed = s->keys;
     zt_dot_pack_keys(t, &k, &t->a->k, w->b, w->kv);

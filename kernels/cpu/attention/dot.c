@@ -1,16 +1,12 @@
 #include "kernels/cpu/attention/dot.h"
 
 #include "kernels/cpu/gemm/dot.h"
+#include "kernels/integers.h"
 
 bool zt_dot_attention_is_supported(const struct zt_attention_task *t)
 {
     /* pairs along dim are read from q and dout in place */
     return t->operand == ZT_BF16 && t->dim % 2 == 0 && zt_dot_is_supported();
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 size_t zt_dot_transposed_words(const struct zt_attention_task *t)
@@ -56,7 +52,7 @@ void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
     for (int64_t row = 0; row < s->rows; row += group) {
         int64_t lo, hi;
 
-        d.m = least(group, s->rows - row);
+        d.m = zt_min(group, s->rows - row);
         seen(t, s, row, d.m, &lo, &hi);
         lo = lo / ZT_DOT_B_WIDTH;
         d.a =
@@ -84,7 +80,7 @@ void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
     for (int64_t row = 0; row < s->rows; row += group) {
         int64_t lo, hi;
 
-        d.m = least(group, s->rows - row);
+        d.m = zt_min(group, s->rows - row);
         seen(t, s, row, d.m, &lo, &hi);
         lo = lo / 2 / step * step;
         d.pairs = zt_dot_pairs(hi) - lo;
@@ -100,7 +96,7 @@ void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
 
 static int64_t rows_of(const struct zt_attention_task *t)
 {
-    return least(t->tq, t->rows_of);
+    return zt_min(t->tq, t->rows_of);
 }
 
 size_t zt_dot_rows_words(const struct zt_attention_task *t)
@@ -116,7 +112,7 @@ void zt_dot_pack_rows(const struct zt_attention_task *t, const struct zt_strip *
 
 size_t zt_dot_sums_words(const struct zt_attention_task *t)
 {
-    return zt_dot_words(rows_of(t), least(t->tk, t->keys_of), zt_dot_form()->left_rows);
+    return zt_dot_words(rows_of(t), zt_min(t->tk, t->keys_of), zt_dot_form()->left_rows);
 }
 
 void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
@@ -135,7 +131,7 @@ void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
     for (int64_t key = 0; key < s->keys; key += width) {
         int64_t lo, hi, first;
 
-        d.m = least(width, s->keys - key);
+        d.m = zt_min(width, s->keys - key);
         /* rows [from, to] see some of these keys: both ends rise from panel to panel */
         while (seen(t, s, from, 1, &lo, &hi), from < s->rows - 1 && hi <= key)
             from++;

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 /*
  * oneDNN packs the columns of b that a block needs, and the rows of a where a is stored
@@ -35,20 +36,10 @@ struct cut {
     int64_t item_blocks;            /* of the batch */
 };
 
-static int64_t parts(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The larger half of *n in LINES; false: that is less than `down_to`, or all of it. */
 static bool halve(int64_t *n, int64_t down_to)
 {
-    int64_t half = parts(parts(*n, 2), LINES) * LINES;
+    int64_t half = zt_num_parts(zt_num_parts(*n, 2), LINES) * LINES;
 
     if (half < down_to || half >= *n)
         return false;
@@ -59,8 +50,8 @@ static bool halve(int64_t *n, int64_t down_to)
 /* One more cut in the order of their cost; false: there are enough. */
 static bool cut_again(struct cut *cut, const struct zt_gemm_call *k)
 {
-    int64_t blocks =
-        k->c.batch * parts(k->c.rows, cut->rows) * parts(k->c.cols, cut->cols);
+    int64_t blocks = k->c.batch * zt_num_parts(k->c.rows, cut->rows) *
+                     zt_num_parts(k->c.cols, cut->cols);
     int64_t work = cut->rows * cut->cols * k->a.cols;
     int64_t large = k->b.stride[2] == 1 ? LARGE_ROWS : LARGE_ROWS_T;
 
@@ -81,13 +72,13 @@ static struct cut cut_of(const struct zt_gemm_call *k)
     int64_t work = cut.rows * cut.cols * k->a.cols;
 
     if (work < LEAST_WORK)
-        cut.items = least(k->c.batch, parts(LEAST_WORK, work));
+        cut.items = zt_min(k->c.batch, zt_num_parts(LEAST_WORK, work));
     else
         while (cut_again(&cut, k))
             ;
-    cut.row_blocks = parts(k->c.rows, cut.rows);
-    cut.col_blocks = parts(k->c.cols, cut.cols);
-    cut.item_blocks = parts(k->c.batch, cut.items);
+    cut.row_blocks = zt_num_parts(k->c.rows, cut.rows);
+    cut.col_blocks = zt_num_parts(k->c.cols, cut.cols);
+    cut.item_blocks = zt_num_parts(k->c.batch, cut.items);
     return cut;
 }
 
@@ -117,7 +108,7 @@ static void swap_operands(struct zt_gemm_call *k)
 /* Whole, or what is left in the last block. */
 static int64_t length(int64_t total, int64_t each, bool last)
 {
-    return last ? total - (parts(total, each) - 1) * each : each;
+    return last ? total - (zt_num_parts(total, each) - 1) * each : each;
 }
 
 /* Plans of the whole blocks and of the shorter ones at the ends; one may be all of them. */

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm/tiles.h"
+#include "kernels/integers.h"
 
 static bool has_tiles(void)
 {
@@ -79,11 +80,6 @@ struct zt_dot_left zt_dot_left(const uint32_t *words, int64_t k, int64_t row,
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define INLINE static inline TARGET __attribute__((always_inline))
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The first n of 16 lanes; all from 16 on, none below 1. */
 static __mmask16 lanes(int64_t n)
@@ -301,10 +297,10 @@ void zt_dot_product(const struct zt_dot *p)
         return;
     }
     for (int64_t col = 0; col < p->n; col += ZT_DOT_B_WIDTH, b += p->b_panel) {
-        int64_t n = least(p->n - col, ZT_DOT_B_WIDTH);
+        int64_t n = zt_min(p->n - col, ZT_DOT_B_WIDTH);
 
         for (int64_t row = 0; row < p->m; row += ROWS) {
-            int64_t rows = least(p->m - row, ROWS);
+            int64_t rows = zt_min(p->m - row, ROWS);
 
             blocks[rows - 1][(n - 1) / 16](p, (const char *)p->a.data + row * p->a.row, b,
                                            p->c + row * p->ldc + col, n);

@@ -1,9 +1,8 @@
 /* onednn2.c -- matrix products by oneDNN 2: descriptors are structs. */
-#include "kernels/cpu/gemm/onednn.h"
+#include "kernels/cpu/gemm/onednn_parts.h"
 
 #if DNNL_VERSION_MAJOR < 3
 
-#include <stdint.h>
 #include <stdlib.h>
 
 struct zt_onednn_product {
@@ -44,25 +43,14 @@ static dnnl_status_t describe_all(struct zt_onednn_product *p,
     return st;
 }
 
-static dnnl_status_t make_attr(dnnl_primitive_attr_t *attr,
-                               const struct zt_onednn_matmul *matmul)
+dnnl_status_t zt_onednn_attr_alpha(dnnl_primitive_attr_t attr, const float *alpha)
 {
-    dnnl_post_ops_t ops = NULL;
-    dnnl_status_t st = dnnl_primitive_attr_create(attr);
+    return dnnl_primitive_attr_set_output_scales(attr, 1, 0, alpha);
+}
 
-    if (st == dnnl_success)
-        st = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
-    if (st == dnnl_success && matmul->alpha != 1)
-        st = dnnl_primitive_attr_set_output_scales(*attr, 1, 0, &matmul->alpha);
-    if (st == dnnl_success && matmul->accumulate) {
-        st = dnnl_post_ops_create(&ops);
-        if (st == dnnl_success)
-            st = dnnl_post_ops_append_sum(ops, 1);
-        if (st == dnnl_success)
-            st = dnnl_primitive_attr_set_post_ops(*attr, ops);
-        dnnl_post_ops_destroy(ops);
-    }
-    return st;
+dnnl_status_t zt_onednn_append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1);
 }
 
 static dnnl_status_t make_primitive(struct zt_onednn_product *p,
@@ -73,7 +61,7 @@ static dnnl_status_t make_primitive(struct zt_onednn_product *p,
     dnnl_status_t st = describe_all(p, matmul);
 
     if (st == dnnl_success)
-        st = make_attr(&attr, matmul);
+        st = zt_onednn_make_attr(&attr, matmul);
     if (st == dnnl_success)
         st = dnnl_matmul_desc_init(&desc, &p->a, &p->b,
                                    matmul->has_bias ? &p->bias : NULL, &p->c);
@@ -114,24 +102,16 @@ dnnl_status_t zt_onednn_run(const struct zt_onednn_product *p, dnnl_stream_t str
                             const void *a, const void *b, const void *bias, void *c,
                             void *scratch)
 {
-    const dnnl_memory_desc_t *md[] = {&p->a, &p->b, &p->c, p->scratch, &p->bias};
-    void *ptr[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c, scratch,
-                   (void *)(uintptr_t)bias};
-    dnnl_exec_arg_t arg[] = {{DNNL_ARG_SRC, NULL},
-                             {DNNL_ARG_WEIGHTS, NULL},
-                             {DNNL_ARG_DST, NULL},
-                             {DNNL_ARG_SCRATCHPAD, NULL},
-                             {DNNL_ARG_BIAS, NULL}};
-    int n = p->has_bias ? 5 : 4, made = 0;
-    dnnl_status_t st = dnnl_success;
+    const struct zt_onednn_argument all[] = {
+        {DNNL_ARG_SRC, &p->a, a},
+        {DNNL_ARG_WEIGHTS, &p->b, b},
+        {DNNL_ARG_DST, &p->c, c},
+        {DNNL_ARG_SCRATCHPAD, p->scratch, scratch},
+        {DNNL_ARG_BIAS, p->has_bias ? &p->bias : NULL, bias},
+    };
 
-    for (; made < n && st == dnnl_success; made++)
-        st = dnnl_memory_create(&arg[made].memory, md[made], p->engine, ptr[made]);
-    if (st == dnnl_success)
-        st = dnnl_primitive_execute(p->primitive, stream, n, arg);
-    for (int i = 0; i < made; i++)
-        dnnl_memory_destroy(arg[i].memory);
-    return st;
+    return zt_onednn_execute(p->engine, p->primitive, stream, all,
+                             sizeof(all) / sizeof(all[0]));
 }
 
 #endif

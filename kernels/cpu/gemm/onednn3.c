@@ -6,7 +6,7 @@
  * are not neighbours: it takes them for neighbours. Such a vector is copied to and from
  * scratch, where they are.
  */
-#include "kernels/cpu/gemm/onednn.h"
+#include "kernels/cpu/gemm/onednn_parts.h"
 
 #if DNNL_VERSION_MAJOR >= 3
 
@@ -126,25 +126,15 @@ static dnnl_status_t describe_all(struct zt_onednn_product *p,
     return st;
 }
 
-static dnnl_status_t make_attr(dnnl_primitive_attr_t *attr,
-                               const struct zt_onednn_matmul *matmul)
+dnnl_status_t zt_onednn_attr_alpha(dnnl_primitive_attr_t attr, const float *alpha)
 {
-    dnnl_post_ops_t ops = NULL;
-    dnnl_status_t st = dnnl_primitive_attr_create(attr);
+    (void)alpha; /* an argument of every call */
+    return dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_SRC, 0);
+}
 
-    if (st == dnnl_success)
-        st = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
-    if (st == dnnl_success && matmul->alpha != 1)
-        st = dnnl_primitive_attr_set_scales_mask(*attr, DNNL_ARG_SRC, 0);
-    if (st == dnnl_success && matmul->accumulate) {
-        st = dnnl_post_ops_create(&ops);
-        if (st == dnnl_success)
-            st = dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
-        if (st == dnnl_success)
-            st = dnnl_primitive_attr_set_post_ops(*attr, ops);
-        dnnl_post_ops_destroy(ops);
-    }
-    return st;
+dnnl_status_t zt_onednn_append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
 }
 
 static dnnl_status_t make_primitive(struct zt_onednn_product *p,
@@ -154,7 +144,7 @@ static dnnl_status_t make_primitive(struct zt_onednn_product *p,
     dnnl_status_t st = describe_all(p, matmul);
 
     if (st == dnnl_success)
-        st = make_attr(&attr, matmul);
+        st = zt_onednn_make_attr(&attr, matmul);
     if (st == dnnl_success)
         st = dnnl_matmul_primitive_desc_create(&p->desc, p->engine, p->a, p->b, p->bias,
                                                p->c, attr);
@@ -197,18 +187,11 @@ size_t zt_onednn_scratch_bytes(const struct zt_onednn_product *p)
 
 /* ---- running it ---- */
 
-/* An argument of a call; those without a descriptor are left out. */
-struct argument {
-    int name;
-    const_dnnl_memory_desc_t md;
-    const void *data;
-};
-
 static dnnl_status_t run_primitive(const struct zt_onednn_product *p,
                                    dnnl_stream_t stream, const void *a, const void *b,
                                    const void *bias, void *c, void *scratch)
 {
-    const struct argument all[] = {
+    const struct zt_onednn_argument all[] = {
         {DNNL_ARG_SRC, p->a, a},
         {DNNL_ARG_WEIGHTS, p->b, b},
         {DNNL_ARG_DST, p->c, c},
@@ -216,23 +199,9 @@ static dnnl_status_t run_primitive(const struct zt_onednn_product *p,
         {DNNL_ARG_BIAS, p->bias, bias},
         {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, p->scale, &p->alpha},
     };
-    dnnl_exec_arg_t arg[sizeof(all) / sizeof(all[0])];
-    dnnl_status_t st = dnnl_success;
-    int made = 0;
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && st == dnnl_success; i++) {
-        if (!all[i].md)
-            continue;
-        arg[made] = (dnnl_exec_arg_t){all[i].name, NULL};
-        st = dnnl_memory_create(&arg[made].memory, all[i].md, p->engine,
-                                (void *)(uintptr_t)all[i].data);
-        made += st == dnnl_success;
-    }
-    if (st == dnnl_success)
-        st = dnnl_primitive_execute(p->primitive, stream, made, arg);
-    for (int i = 0; i < made; i++)
-        dnnl_memory_destroy(arg[i].memory);
-    return st;
+    return zt_onednn_execute(p->engine, p->primitive, stream, all,
+                             sizeof(all) / sizeof(all[0]));
 }
 
 dnnl_status_t zt_onednn_run(const struct zt_onednn_product *p, dnnl_stream_t stream,

@@ -2,6 +2,7 @@
 #include "kernels/convert.h"
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 #define PIECE_M 1024
 #define PIECE_N 2048
@@ -96,11 +97,6 @@ static void finish_rows(int64_t begin, int64_t end, int thread, void *ctx)
         }
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 struct pieces {
     float *a, *b, *c;
 };
@@ -114,8 +110,8 @@ static zt_err widened_piece(struct zt_device *dev, const struct zt_gemm_call *k,
                             const struct pieces *buf, struct zt_gemm_mat *b,
                             struct zt_fault *fault)
 {
-    int64_t rows = least(PIECE_M, k->c.rows - row);
-    int64_t cols = least(PIECE_N, k->c.cols - col);
+    int64_t rows = zt_min(PIECE_M, k->c.rows - row);
+    int64_t cols = zt_min(PIECE_N, k->c.cols - col);
     struct zt_gemm_mat sums = {.data = (char *)buf->c,
                                .dtype = ZT_F32,
                                .batch = 1,
@@ -131,7 +127,7 @@ static zt_err widened_piece(struct zt_device *dev, const struct zt_gemm_call *k,
                        .cols = cols};
 
     for (int64_t at = 0; at < k->a.cols; at += PIECE_K) {
-        int64_t depth = least(PIECE_K, k->a.cols - at);
+        int64_t depth = zt_min(PIECE_K, k->a.cols - at);
         struct zt_gemm_call part = {.c = sums, .alpha = k->alpha, .accumulate = at > 0};
 
         part.a = widen(&k->a, k->tf32, batch, row, rows, at, depth, buf->a);
@@ -149,8 +145,8 @@ static zt_err widened_piece(struct zt_device *dev, const struct zt_gemm_call *k,
 zt_err zt_gemm_in_fp32(struct zt_device *dev, const struct zt_gemm_call *k,
                        struct zt_fault *fault)
 {
-    size_t m = (size_t)least(PIECE_M, k->c.rows), n = (size_t)least(PIECE_N, k->c.cols);
-    size_t depth = (size_t)least(PIECE_K, k->a.cols);
+    size_t m = (size_t)zt_min(PIECE_M, k->c.rows), n = (size_t)zt_min(PIECE_N, k->c.cols);
+    size_t depth = (size_t)zt_min(PIECE_K, k->a.cols);
     struct pieces buf;
     struct zt_gemm_mat b = {0};
     void *mem;

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/gemm/dot.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 #define BLOCK_K 1024                   /* of a sum in registers */
 #define LEAST_N (4 * ZT_DOT_B_WIDTH)   /* columns of one, when there are few tasks */
@@ -19,16 +20,6 @@ struct wgrad_pass {
     uint32_t *b;                      /* blocks of k, in each the panels */
     uint32_t *a;                      /* of thread 0 */
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t parts(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
 
 bool zt_wgrad_is_faster(const struct zt_wgrad *p)
 {
@@ -48,11 +39,11 @@ static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t k = i / s->panels * BLOCK_K, col = i % s->panels * ZT_DOT_B_WIDTH;
-        int64_t depth = least(BLOCK_K, s->depth - k);
+        int64_t depth = zt_min(BLOCK_K, s->depth - k);
 
         zt_dot_pack(b_block(s, k) + zt_dot_pairs(depth) * col,
                     p->b + (s->from + k) * p->ldb + s->col + col, p->ldb, depth,
-                    least(ZT_DOT_B_WIDTH, s->cols - col));
+                    zt_min(ZT_DOT_B_WIDTH, s->cols - col));
     }
 }
 
@@ -61,7 +52,7 @@ static void add_block(const struct wgrad_pass *s, const uint32_t *a, int64_t k,
                       int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     const struct zt_wgrad *p = s->p;
-    int64_t depth = least(BLOCK_K, s->depth - k), pairs = zt_dot_pairs(depth);
+    int64_t depth = zt_min(BLOCK_K, s->depth - k), pairs = zt_dot_pairs(depth);
     const int64_t step = zt_dot_form()->most_rows;
     struct zt_dot d = {.pairs = pairs,
                        .ldc = p->ldc,
@@ -70,8 +61,8 @@ static void add_block(const struct wgrad_pass *s, const uint32_t *a, int64_t k,
 
     for (int64_t j = col; j < col + cols; j += ZT_DOT_B_WIDTH)
         for (int64_t i = 0; i < rows; i += step) {
-            d.m = least(step, rows - i);
-            d.n = least(ZT_DOT_B_WIDTH, col + cols - j);
+            d.m = zt_min(step, rows - i);
+            d.n = zt_min(ZT_DOT_B_WIDTH, col + cols - j);
             d.a = zt_dot_left(a, depth, i, 0);
             d.b = b_block(s, k) + j * pairs;
             d.c = p->c + (row + i) * p->ldc + s->col + j;
@@ -84,13 +75,13 @@ static void strip_task(int64_t task, int thread, void *ctx)
     const struct wgrad_pass *s = ctx;
     const struct zt_wgrad *p = s->p;
     uint32_t *a = s->a + thread * (int64_t)A_WORDS;
-    int64_t row = task / s->num_groups * s->strip, rows = least(s->strip, p->m - row);
-    int64_t col = task % s->num_groups * s->group, cols = least(s->group, s->cols - col);
+    int64_t row = task / s->num_groups * s->strip, rows = zt_min(s->strip, p->m - row);
+    int64_t col = task % s->num_groups * s->group, cols = zt_min(s->group, s->cols - col);
 
     zt_dot_begin();
     for (int64_t k = 0; k < s->depth; k += BLOCK_K) {
         zt_dot_pack_left(a, p->a + (s->from + k) * p->lda + row, p->lda,
-                         least(BLOCK_K, s->depth - k), rows);
+                         zt_min(BLOCK_K, s->depth - k), rows);
         add_block(s, a, k, row, rows, col, cols);
     }
     zt_dot_end();
@@ -104,23 +95,23 @@ static void deal_out(struct wgrad_pass *s)
 
     s->strip = A_ROWS / step * step;
     s->group = s->panels * ZT_DOT_B_WIDTH;
-    while (parts(s->p->m, s->strip) * parts(s->cols, s->group) < wanted) {
+    while (zt_num_parts(s->p->m, s->strip) * zt_num_parts(s->cols, s->group) < wanted) {
         if (s->group > LEAST_N)
-            s->group = parts(s->group / 2, ZT_DOT_B_WIDTH) * ZT_DOT_B_WIDTH;
+            s->group = zt_num_parts(s->group / 2, ZT_DOT_B_WIDTH) * ZT_DOT_B_WIDTH;
         else if (s->strip > step)
             s->strip = step;
         else
             break;
     }
-    s->num_groups = parts(s->cols, s->group);
+    s->num_groups = zt_num_parts(s->cols, s->group);
 }
 
 zt_err zt_wgrad_run(struct zt_device *dev, const struct zt_wgrad *p,
                     struct zt_fault *fault)
 {
-    int64_t depth = least(p->k, MOST_K);
+    int64_t depth = zt_min(p->k, MOST_K);
     int64_t fit = B_WORDS / zt_dot_pairs(depth) / ZT_DOT_B_WIDTH * ZT_DOT_B_WIDTH;
-    int64_t columns = least(p->n, fit);
+    int64_t columns = zt_min(p->n, fit);
     size_t b_words = zt_dot_words(depth, columns, ZT_DOT_B_WIDTH);
     size_t a_words = (size_t)zt_num_threads() * A_WORDS;
     struct wgrad_pass s = {.p = p};
@@ -134,12 +125,12 @@ zt_err zt_wgrad_run(struct zt_device *dev, const struct zt_wgrad *p,
     s.b = s.a + a_words;
     for (s.col = 0; s.col < p->n; s.col += columns)
         for (s.from = 0; s.from < p->k; s.from += depth) {
-            s.cols = least(columns, p->n - s.col);
-            s.depth = least(depth, p->k - s.from);
-            s.panels = parts(s.cols, ZT_DOT_B_WIDTH);
+            s.cols = zt_min(columns, p->n - s.col);
+            s.depth = zt_min(depth, p->k - s.from);
+            s.panels = zt_num_parts(s.cols, ZT_DOT_B_WIDTH);
             deal_out(&s);
-            zt_parallel_for(parts(s.depth, BLOCK_K) * s.panels, 1, pack_b, &s);
-            zt_parallel_tasks(parts(p->m, s.strip) * s.num_groups, strip_task, &s);
+            zt_parallel_for(zt_num_parts(s.depth, BLOCK_K) * s.panels, 1, pack_b, &s);
+            zt_parallel_tasks(zt_num_parts(p->m, s.strip) * s.num_groups, strip_task, &s);
         }
     return ZT_OK;
 }

@@ -13,6 +13,7 @@
 extern "C" {
 #include "common/loadable.h"
 #include "common/log.h"
+#include "kernels/integers.h"
 }
 
 #define MAX_PLANS   128 /* problems after these are done by our own kernels */
@@ -149,11 +150,6 @@ static bool problem_of_bwd(const struct zt_attention_bwd_args *a,
 
 /* ---- plans ---- */
 
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The largest divisor of n that is at most `most`. */
 static int64_t divisor(int64_t n, int64_t most)
 {
@@ -215,7 +211,7 @@ static void make_plan(struct zt_cuda_sdpa *c, struct cached_plan *k)
                      bytes >> 20, ZT_SDPA_WORKSPACE >> 20);
             break;
         }
-        part = fit_to_workspace(&k->p, most < 1 ? 1 : min_of((int64_t)most, heads - 1));
+        part = fit_to_workspace(&k->p, most < 1 ? 1 : zt_min((int64_t)most, heads - 1));
     }
     warn_once(c, &k->p, why);
 }
