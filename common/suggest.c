@@ -2,12 +2,26 @@
 
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
 static int fold(char c)
 {
     if (c >= 'A' && c <= 'Z')
         return c - 'A' + 'a';
     return c == '-' ? '_' : (unsigned char)c;
+}
+
+bool zt_is_one_of(const char *words, const char *word, bool any_case)
+{
+    size_t n = strlen(word);
+
+    for (const char *w = words; w; w = strchr(w, '|')) {
+        w += *w == '|';
+        if (strcspn(w, "|=") == n &&
+            (any_case ? !strncasecmp(w, word, n) : !strncmp(w, word, n)))
+            return true;
+    }
+    return false;
 }
 
 static int min3(int a, int b, int c)

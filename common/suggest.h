@@ -1,5 +1,6 @@
 /*
- * suggest.h -- "did you mean": the nearest of the names that are offered.
+ * suggest.h -- which of several names was written: one of a list, or the nearest of those
+ *              that are offered ("did you mean").
  *
  * Distance is that of Damerau and Levenshtein (restricted): one letter put in, left out,
  * changed, or two neighbours swapped. '-' equals '_' and case does not count.
@@ -19,6 +20,10 @@ struct zt_suggest {
     const char *best; /* nearest so far, NULL: none */
     int distance;     /* of best */
 };
+
+/* Is `word` one of "a|b|c"? What follows a '=' there is no part of the word. words NULL:
+ * no. */
+bool zt_is_one_of(const char *words, const char *word, bool any_case);
 
 int zt_suggest_distance(const char *a, const char *b);
 

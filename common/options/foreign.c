@@ -1,9 +1,9 @@
 #include "common/options/foreign.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "common/options/private.h"
+#include "common/suggest.h"
 
 const struct zt_foreign *zt_foreign_find(const struct zt_foreign *rows, const char *text,
                                          size_t n)
@@ -18,25 +18,12 @@ const struct zt_foreign *zt_foreign_find(const struct zt_foreign *rows, const ch
     return NULL;
 }
 
-/* Is `value` one of "a|b", in any case? */
-static bool is_among(const char *values, const char *value)
-{
-    size_t n = strlen(value);
-
-    for (const char *v = values; v; v = strchr(v, '|')) {
-        v += *v == '|';
-        if (strcspn(v, "|") == n && !strncasecmp(v, value, n))
-            return true;
-    }
-    return false;
-}
-
 const struct zt_foreign *zt_foreign_for(const struct zt_foreign *first, const char *value)
 {
     const char *name = first->name;
 
     for (; first->name && !strcmp(first->name, name); first++)
-        if (!first->values || is_among(first->values, value))
+        if (!first->values || zt_is_one_of(first->values, value, true))
             return first;
     return NULL;
 }

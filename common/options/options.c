@@ -124,18 +124,6 @@ const struct zt_option *zt_args_table(const zt_args *args)
 
 /* ---- values ---- */
 
-static bool is_choice(const char *choices, const char *text)
-{
-    size_t n = strlen(text);
-
-    for (const char *c = choices; c; c = strchr(c, '|')) {
-        c += *c == '|';
-        if (!strncmp(c, text, n) && (c[n] == '|' || !c[n]))
-            return true;
-    }
-    return false;
-}
-
 static const char *nearest_choice(struct zt_text_arena *arena, const char *choices,
                                   const char *text)
 {
@@ -212,7 +200,7 @@ static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
         bad_number(o, code, text, where, report);
         return false;
     case ZT_OPT_CHOICE:
-        if (is_choice(o->choices, text))
+        if (zt_is_one_of(o->choices, text, false))
             return true;
         near = nearest_choice(report->arena, o->choices, text);
         zt_problems_add(report, code, "%s: \"%s\" is none of %s%s%s%s", where, text,

@@ -234,7 +234,7 @@ bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict)
     }
     if (item->value->type == ZT_JSON_STRING && !strcmp(item->value->text, "auto") &&
         k->type != ZT_KEY_STRING && k->type != ZT_KEY_ANY && k->type != ZT_KEY_OBJECT &&
-        !zt_key_in_words(k->choices, "auto", false))
+        !zt_is_one_of(k->choices, "auto", false))
         return convert_auto(c, item, strict);
     switch (k->type) {
     case ZT_KEY_BOOL:
@@ -292,7 +292,7 @@ static bool is_neutral(const struct zt_item *i)
         v->type == ZT_JSON_BOOL ? (v->boolean ? "true" : "false") : v->text;
 
     return is_default(i) ||
-           (i->key->neutral && text && zt_key_in_words(i->key->neutral, text, false));
+           (i->key->neutral && text && zt_is_one_of(i->key->neutral, text, false));
 }
 
 /* A section that counts as soon as it is there. */

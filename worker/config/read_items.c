@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "worker/config/config.h"
 #include "common/suggest.h"
@@ -335,11 +334,11 @@ static bool takes_argument(struct zt_config *c, const struct zt_key *k,
     const struct zt_jnode *type = zt_jnode_get(zt_jnode_get(c->root, group), "type");
 
     if (!k->types || !type || type->type != ZT_JSON_STRING ||
-        !zt_key_in_words(
+        !zt_is_one_of(
             zt_key_find(*group == 'o' ? "optimizer.type" : "scheduler.type")->neutral,
             type->text, *group == 'o'))
         return true; /* of every type; or the type itself is the problem */
-    if (zt_key_in_words(k->types, type->text, true))
+    if (zt_is_one_of(k->types, type->text, true))
         return true;
     zt_problems_add(&c->report, ZT_E_CONFIG, "%s: %s takes no \"%s\"; it belongs to %s",
                     item->where, type->text, item->path, k->types);
@@ -359,7 +358,7 @@ static const struct zt_key *placeholder_for(struct zt_config *c,
         return NULL;
     if (!strcmp(p->row, "optimizer.params") &&
         (!type || type->type != ZT_JSON_STRING ||
-         zt_key_in_words(zt_key_find("optimizer.type")->choices, type->text, true)))
+         zt_is_one_of(zt_key_find("optimizer.type")->choices, type->text, true)))
         return NULL; /* the arguments of these are all documented */
     return k;
 }

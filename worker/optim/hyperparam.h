@@ -50,7 +50,5 @@ const struct zt_hyperparam *zt_hyper_find(const struct zt_hyperparam *rows,
 /* The first row with this rule; NULL: there is none. */
 const struct zt_hyperparam *zt_hyper_with_rule(const struct zt_hyperparam *rows,
                                                zt_hyper_rule rule);
-/* Is `name` one of "a|b|c"? */
-bool zt_hyper_in_words(const char *words, const char *name, bool any_case);
 
 #endif

@@ -66,6 +66,21 @@ static void test_suggest_takes_the_nearest_or_nothing(void **state)
     assert_null(zt_suggest_best(&s));
 }
 
+static void test_a_word_is_one_of_a_list_whole_and_before_its_sign(void **state)
+{
+    (void)state;
+    assert_true(zt_is_one_of("adamw|sgd|lion", "sgd", false));
+    assert_true(zt_is_one_of("adamw|sgd|lion", "lion", false));
+    assert_false(zt_is_one_of("adamw|sgd|lion", "sg", false));
+    assert_false(zt_is_one_of("adamw|sgd|lion", "sgd|lion", false));
+    assert_false(zt_is_one_of("adamw|sgd|lion", "SGD", false));
+    assert_true(zt_is_one_of("adamw|sgd|lion", "SGD", true));
+    assert_true(zt_is_one_of("on=1|off=0", "off", false));
+    assert_false(zt_is_one_of("on=1|off=0", "off=0", false));
+    assert_false(zt_is_one_of("a|b", "", false));
+    assert_false(zt_is_one_of(NULL, "a", false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -73,6 +88,7 @@ int main(void)
         cmocka_unit_test(test_suggest_ignores_case_and_dashes),
         cmocka_unit_test(test_suggest_never_likes_what_is_too_long),
         cmocka_unit_test(test_suggest_takes_the_nearest_or_nothing),
+        cmocka_unit_test(test_a_word_is_one_of_a_list_whole_and_before_its_sign),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

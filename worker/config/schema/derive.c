@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/suggest.h"
 #include "worker/config/schema/rows.h"
 
 #define MAX_KEYS   192
@@ -55,7 +56,7 @@ static const char *add_words(const char *words, const char *from)
 
     for (const char *w = from; w && *w; w += strcspn(w, "|"), w += *w == '|') {
         snprintf(word, sizeof(word), "%.*s", (int)strcspn(w, "|"), w);
-        if (!words || !zt_key_in_words(words, word, false))
+        if (!words || !zt_is_one_of(words, word, false))
             words = join(words, "|", word);
     }
     return words;

@@ -1,7 +1,6 @@
 #include "worker/config/schema/schema.h"
 
 #include <string.h>
-#include <strings.h>
 
 #define NUM_TABLES 6
 
@@ -58,19 +57,6 @@ bool zt_key_is_free(const struct zt_key *k)
         if (!strncmp(o->path, k->path, n) && (o->path[n] == '.' || o->path[n] == '['))
             return false;
     return k->type == ZT_KEY_OBJECT;
-}
-
-bool zt_key_in_words(const char *words, const char *text, bool any_case)
-{
-    size_t n = strlen(text);
-
-    for (const char *w = words; w; w = strchr(w, '|')) {
-        w += *w == '|';
-        if (strcspn(w, "|=") == n &&
-            (any_case ? !strncasecmp(w, text, n) : !strncmp(w, text, n)))
-            return true;
-    }
-    return false;
 }
 
 const char *zt_key_status_name(zt_key_status status)

@@ -118,8 +118,6 @@ const struct zt_key *zt_key_find(const char *path);
 
 /* A section without documented keys: whatever stands in it is kept as it is. */
 bool zt_key_is_free(const struct zt_key *k);
-/* Is `text` one of "a|b|c"? */
-bool zt_key_in_words(const char *words, const char *text, bool any_case);
 /* "honoured", "always so", "no effect", "not yet", "never" */
 const char *zt_key_status_name(zt_key_status status);
 const char *zt_key_type_name(zt_key_type type);

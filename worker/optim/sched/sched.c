@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/suggest.h"
+
 /* A schedule is one file, and its name in these two lists. */
 extern const struct zt_schedule zt_sched_warmup_lr, zt_sched_warmup_decay_lr,
     zt_sched_linear, zt_sched_cosine, zt_sched_constant, zt_sched_constant_with_warmup;
@@ -24,7 +26,7 @@ const struct zt_schedule *zt_schedule_find(const char *type)
 const struct zt_schedule *zt_schedule_of_option(const char *value)
 {
     for (int i = 0; zt_schedules[i]; i++)
-        if (zt_hyper_in_words(zt_schedules[i]->options, value, false))
+        if (zt_is_one_of(zt_schedules[i]->options, value, false))
             return zt_schedules[i];
     return NULL;
 }
