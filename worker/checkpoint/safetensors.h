@@ -83,6 +83,9 @@ zt_err zt_safetensors_writer_open(const char *path,
                                   struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
                                  size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;
+/* What stands in front of the data of the first tensor; until close. */
+const void *zt_safetensors_writer_header(const struct zt_safetensors_writer *w,
+                                         size_t *bytes);
 /* Optional, after all data: bring them to the disk, the slow half of a commit. */
 zt_err zt_safetensors_writer_sync(struct zt_safetensors_writer *w,
                                   struct zt_fault *fault) ZT_MUST_CHECK;

@@ -15,6 +15,8 @@
 
 struct zt_safetensors_writer {
     struct zt_atomic_file file;
+    char *header;
+    size_t header_bytes;
     int64_t bytes_left; /* data bytes still to come */
 };
 
@@ -120,26 +122,31 @@ zt_err zt_safetensors_writer_open(const char *path,
                                   struct zt_fault *fault)
 {
     struct zt_safetensors_writer *w = calloc(1, sizeof(*w));
-    size_t header_bytes = 0;
-    char *header = NULL;
     zt_err rc;
 
     if (!w)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
     w->file.fd = -1;
-    rc = make_header(decls, num_decls, &header, &header_bytes, &w->bytes_left, fault);
+    rc = make_header(decls, num_decls, &w->header, &w->header_bytes, &w->bytes_left,
+                     fault);
     if (!rc)
-        rc = zt_atomic_file_open(&w->file, path, (int64_t)header_bytes + w->bytes_left,
+        rc = zt_atomic_file_open(&w->file, path, (int64_t)w->header_bytes + w->bytes_left,
                                  fault);
     if (!rc)
-        rc = zt_atomic_file_write(&w->file, header, header_bytes, fault);
-    free(header);
+        rc = zt_atomic_file_write(&w->file, w->header, w->header_bytes, fault);
     if (rc) {
         zt_safetensors_writer_close(w);
         return rc;
     }
     *out = w;
     return ZT_OK;
+}
+
+const void *zt_safetensors_writer_header(const struct zt_safetensors_writer *w,
+                                         size_t *bytes)
+{
+    *bytes = w->header_bytes;
+    return w->header;
 }
 
 zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
@@ -182,7 +189,9 @@ zt_err zt_safetensors_writer_commit(struct zt_safetensors_writer *w,
 
 void zt_safetensors_writer_close(struct zt_safetensors_writer *w)
 {
-    if (w)
-        zt_atomic_file_release(&w->file);
+    if (!w)
+        return;
+    zt_atomic_file_release(&w->file);
+    free(w->header);
     free(w);
 }

@@ -1,0 +1,310 @@
+/* Checkpoints on disk: what is written reads back, whatever changes is noticed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "test/unit/data/files.h"
+#include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/shard.h"
+
+static struct zt_fault fault;
+
+#define BIG 1500000 /* elements: pieces of 4 MiB do not fit them evenly */
+
+static const struct zt_ckpt_kind kinds[] = {{"weights", ZT_BF16}, {"master", ZT_F32}};
+static const struct zt_ckpt_param params[] = {
+    {.name = "a", .ndim = 2, .shape = {3, 5}, .numel = 15, .kinds = 3},
+    {.name = "b", .ndim = 1, .shape = {BIG}, .numel = BIG, .kinds = 2},
+};
+static const struct zt_ckpt_tables tables = {kinds, 2, params, 2};
+
+static void good(zt_err rc)
+{
+    if (rc)
+        fail_msg("%s", fault.text);
+}
+
+/* ---- a checkpoint of two shards ---- */
+
+static uint32_t value(int kind, int param, int64_t i)
+{
+    uint32_t v = 0x3f800000u + (uint32_t)(i * 7 + param * 3 + kind);
+
+    return kind ? v : v & 0xffff;
+}
+
+static void put_part(struct zt_ckpt_shard_writer *w, const struct zt_ckpt_part *p)
+{
+    for (int64_t i = 0; i < p->elems; i++) {
+        uint32_t v = value(p->kind, p->param, p->first + i);
+
+        good(zt_ckpt_shard_put(w, &v, zt_dtype_bytes(kinds[p->kind].dtype), &fault));
+    }
+}
+
+static json_t *write_shard(const char *dir, int rank, const struct zt_ckpt_part *parts,
+                           int64_t n)
+{
+    char file[ZT_CKPT_SHARD_NAME], index[ZT_CKPT_SHARD_NAME], hash[ZT_HASH_TEXT];
+    struct zt_ckpt_shard_made made = {0};
+    struct zt_ckpt_shard_writer *w = NULL;
+
+    good(zt_ckpt_shard_open(dir, rank, &tables, parts, n, &w, &fault));
+    for (int64_t i = 0; i < n; i++)
+        put_part(w, &parts[i]);
+    good(zt_ckpt_shard_finish(w, &made, &fault));
+    zt_ckpt_shard_close(w);
+    zt_ckpt_shard_names(rank, file, index);
+    zt_hash_print(made.index_hash, hash);
+    return json_pack("{s:s, s:I, s:s, s:s}", "file", file, "bytes",
+                     (json_int_t)made.bytes, "index", index, "index_xxh3", hash);
+}
+
+static void write_manifest(const char *dir, json_t *shards, const char *config)
+{
+    char hash[ZT_HASH_TEXT];
+    json_t *root;
+    char *text = NULL;
+    size_t bytes;
+    uint64_t h;
+
+    zt_hash_print(zt_hash_bytes(config, strlen(config)), hash);
+    root =
+        json_pack("{s:s, s:i, s:s, s:[{s:s, s:s}, {s:s, s:s}],"
+                  " s:[{s:s, s:[i, i], s:[i, i]}, {s:s, s:[i], s:[i]}], s:o,"
+                  " s:[{s:s, s:i, s:s}]}",
+                  "format", ZT_CKPT_FORMAT, "version", 1, "tag", "global_step4", "kinds",
+                  "name", "weights", "dtype", "bf16", "name", "master", "dtype", "f32",
+                  "params", "name", "a", "shape", 3, 5, "kinds", 0, 1, "name", "b",
+                  "shape", BIG, "kinds", 1, "shards", shards, "files", "name",
+                  "../config.json", "bytes", (int)strlen(config), "xxh3", hash);
+    assert_non_null(root);
+    good(zt_sealed_json_print(root, &text, &bytes, &h, &fault));
+    good(zt_hf_write_text(dir, "manifest.json", text, &fault));
+    free(text);
+    json_decref(root);
+}
+
+static const char *write_checkpoint(int64_t step)
+{
+    static const struct zt_ckpt_part one[] = {{0, 0, 0, 15, 0, 0, NULL},
+                                              {1, 0, 0, 7, 0, 0, NULL},
+                                              {1, 1, 0, 1100000, 0, 0, NULL}};
+    static const struct zt_ckpt_part two[] = {{1, 0, 7, 8, 0, 0, NULL},
+                                              {1, 1, 1100000, 400000, 0, 0, NULL}};
+    static char final[PATH_MAX];
+    char work[PATH_MAX], top[PATH_MAX];
+    struct zt_ckpt_place p;
+    json_t *shards = json_array();
+
+    zt_ckpt_place_of_step(&p, in_scratch("runs"), step);
+    mkdir(p.root, 0777);
+    good(zt_ckpt_folder_begin(&p, &fault));
+    zt_ckpt_work_dir(&p, work);
+    zt_ckpt_work_top(&p, top);
+    json_array_append_new(shards, write_shard(work, 0, one, 3));
+    json_array_append_new(shards, write_shard(work, 1, two, 2));
+    good(zt_hf_write_text(top, "config.json", "{}", &fault));
+    write_manifest(work, shards, "{}");
+    good(zt_ckpt_folder_publish(&p, &fault));
+    zt_ckpt_final_dir(&p, final);
+    return final;
+}
+
+static struct zt_ckpt *opened(const char *path)
+{
+    struct zt_ckpt *c = NULL;
+
+    good(zt_ckpt_open(path, NULL, &c, &fault));
+    return c;
+}
+
+/* ---- reading ---- */
+
+static void test_any_range_reads_back(void **state)
+{
+    static const int64_t range[][2] = {{0, BIG},       {1048570, 12}, {1099998, 4},
+                                       {BIG - 1, 1},   {5, 0},        {1048576, 51424},
+                                       {1047, 1100000}};
+    struct zt_ckpt *c = opened(write_checkpoint(4));
+    uint32_t *got = calloc(BIG, sizeof(*got));
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(range) / sizeof(range[0]); r++) {
+        good(zt_ckpt_read(c, 1, 1, range[r][0], range[r][1], got, &fault));
+        for (int64_t i = 0; i < range[r][1]; i++)
+            assert_int_equal(got[i], value(1, 1, range[r][0] + i));
+    }
+    assert_int_equal(zt_ckpt_read(c, 0, 1, 0, 1, got, &fault), ZT_E_ARG);
+    assert_int_equal(zt_ckpt_read(c, 1, 1, BIG, 1, got, &fault), ZT_E_ARG);
+    good(zt_ckpt_verify(c, &fault));
+    free(got);
+    zt_ckpt_close(c);
+}
+
+static void test_halves_read_as_floats(void **state)
+{
+    struct zt_ckpt *c = opened(write_checkpoint(4));
+    uint32_t got[15];
+
+    (void)state;
+    good(zt_ckpt_read_f32(c, 0, 0, 0, 15, (float *)got, &fault));
+    for (int64_t i = 0; i < 15; i++)
+        assert_int_equal(got[i], value(0, 0, i) << 16);
+    assert_int_equal(zt_ckpt_value_kind(c, 0), 1);
+    zt_ckpt_close(c);
+}
+
+static void test_a_shard_is_a_safetensors_file(void **state)
+{
+    const char *dir = write_checkpoint(4);
+    struct zt_safetensors_file *f = NULL;
+    char path[PATH_MAX];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/global_step4/zero_rank_00001.safetensors", dir);
+    good(zt_safetensors_open(path, &f, &fault));
+    assert_int_equal(zt_safetensors_count(f), 2);
+    assert_non_null(zt_safetensors_find(f, "master/b@1100000"));
+    zt_safetensors_close(f);
+    snprintf(path, sizeof(path), "%s/global_step4/zero_rank_00000.safetensors", dir);
+    good(zt_safetensors_open(path, &f, &fault));
+    assert_int_equal(zt_safetensors_find(f, "weights/a")->ndim, 2);
+    zt_safetensors_close(f);
+}
+
+/* ---- damage ---- */
+
+static zt_err load_all(const char *dir)
+{
+    struct zt_ckpt *c = NULL;
+    zt_err rc = zt_ckpt_open(dir, NULL, &c, &fault);
+
+    if (!rc)
+        rc = zt_ckpt_verify(c, &fault);
+    zt_ckpt_close(c);
+    return rc;
+}
+
+/* Every `step`-th byte of a file gets one flipped bit, one at a time. */
+static void flip_bits(const char *dir, const char *name, off_t step)
+{
+    char path[PATH_MAX], byte;
+    struct stat st;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    for (off_t at = 0; at < st.st_size; at += step) {
+        char bad;
+
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        bad = (char)(byte ^ (1 << (at % 8)));
+        assert_int_equal(pwrite(fd, &bad, 1, at), 1);
+        if (!load_all(dir))
+            fail_msg("%s: a flipped bit at %lld is not noticed", name, (long long)at);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    }
+    close(fd);
+}
+
+static void test_a_flipped_bit_is_noticed_in_every_file(void **state)
+{
+    const char *dir = write_checkpoint(4);
+
+    (void)state;
+    flip_bits(dir, "latest", 1);
+    flip_bits(dir, "config.json", 1);
+    flip_bits(dir, "global_step4/manifest.json", 7);
+    flip_bits(dir, "global_step4/zero_rank_00000.json", 7);
+    flip_bits(dir, "global_step4/zero_rank_00001.json", 7);
+    flip_bits(dir, "global_step4/zero_rank_00000.safetensors", 299993);
+    flip_bits(dir, "global_step4/zero_rank_00001.safetensors", 99991);
+    good(load_all(dir));
+}
+
+static void test_damage_is_named_by_its_tensor(void **state)
+{
+    const char *dir = write_checkpoint(4);
+    char path[PATH_MAX];
+    struct stat st;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/global_step4/zero_rank_00001.safetensors", dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 1), 0);
+    assert_int_equal(load_all(dir), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "master of a and others"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(load_all(dir), ZT_E_FORMAT);
+    snprintf(path, sizeof(path), "%s/global_step4/zero_rank_00001.json", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(load_all(dir), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "master of a is missing from element 7 on"));
+}
+
+/* ---- folders ---- */
+
+static void test_a_save_over_another_replaces_it(void **state)
+{
+    const char *dir = write_checkpoint(4);
+    struct stat st;
+
+    (void)state;
+    good(load_all(dir));
+    good(load_all(write_checkpoint(4)));
+    assert_int_not_equal(stat(in_scratch("runs/.checkpoint-4.tmp"), &st), 0);
+}
+
+static void test_pruning_spares_the_newest_and_the_best(void **state)
+{
+    int64_t *steps = NULL;
+    int num = 0, removed = 0;
+    char root[PATH_MAX];
+
+    (void)state;
+    snprintf(root, sizeof(root), "%s", in_scratch("prune"));
+    mkdir(root, 0777);
+    for (int i = 1; i <= 12; i++) {
+        char dir[PATH_MAX + 32];
+
+        snprintf(dir, sizeof(dir), "%s/checkpoint-%d", root, i);
+        mkdir(dir, 0777);
+    }
+    good(zt_ckpt_prune(root, 2, 12, 3, &removed, &fault));
+    assert_int_equal(removed, 10);
+    good(zt_ckpt_list(root, &steps, &num, &fault));
+    assert_int_equal(num, 2);
+    assert_int_equal(steps[0], 12);
+    assert_int_equal(steps[1], 3);
+    free(steps);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_range_reads_back),
+        cmocka_unit_test(test_halves_read_as_floats),
+        cmocka_unit_test(test_a_shard_is_a_safetensors_file),
+        cmocka_unit_test(test_a_flipped_bit_is_noticed_in_every_file),
+        cmocka_unit_test(test_damage_is_named_by_its_tensor),
+        cmocka_unit_test(test_a_save_over_another_replaces_it),
+        cmocka_unit_test(test_pruning_spares_the_newest_and_the_best),
+    };
+
+    return cmocka_run_group_tests_name("checkpoint", tests, scratch_make, scratch_remove);
+}

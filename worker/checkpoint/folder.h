@@ -1,0 +1,55 @@
+/*
+ * folder.h -- folders of checkpoints: how one comes to be in one instant, which there are,
+ * and how old ones go.
+ *
+ *      ROOT/.NAME.tmp/TAG/...    while it is written
+ *      ROOT/NAME/TAG/...         by one rename, when all of it is on the disk
+ *
+ * A folder of a plugin's own has no NAME: ROOT/.TAG.tmp becomes ROOT/TAG, and after that
+ * ROOT/latest names it.
+ * Threads: one process of those that share ROOT makes these calls; others write into the
+ *          work folder between begin and publish.
+ */
+#ifndef WORKER_CHECKPOINT_FOLDER_H
+#define WORKER_CHECKPOINT_FOLDER_H
+
+#include <limits.h>
+
+#include "common/fault.h"
+
+struct zt_ckpt_place {
+    char root[PATH_MAX];
+    char name[200]; /* "": ROOT/TAG itself */
+    char tag[200];
+};
+
+/* ROOT/checkpoint-STEP/global_stepSTEP */
+void zt_ckpt_place_of_step(struct zt_ckpt_place *p, const char *root, int64_t step);
+
+/* Where shards and manifest are written, and the folder that holds config.json. */
+void zt_ckpt_work_dir(const struct zt_ckpt_place *p, char out[PATH_MAX]);
+void zt_ckpt_work_top(const struct zt_ckpt_place *p, char out[PATH_MAX]);
+/* Where it is once published. */
+void zt_ckpt_final_dir(const struct zt_ckpt_place *p, char out[PATH_MAX]);
+
+/* Make the work folder, empty; what a killed save left is removed. ZT_E_CANTCREATE. */
+zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* Sync the folders, rename, `latest`. A checkpoint of that name is replaced. */
+zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* Remove the work folder; best effort. */
+void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p);
+
+/* Steps of the folders checkpoint-STEP in ROOT, newest first; *steps is malloc'ed. A
+ * folder that is not there has none. ZT_E_NOMEM. */
+zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * Remove the oldest of ROOT until `limit` (> 0) are left, but never that of step `newest`
+ * or `best` (-1: none). *removed: how many. ZT_E_CANTCREATE; a kill leaves no torn one.
+ */
+zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,
+                     int *removed, struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * reader.h -- a checkpoint that is on disk: what it holds, and any range of any tensor,
+ * verified.
+ *
+ * Knows files only, no ranks and no engine: tools use it as well as training.
+ * Ownership: what it returns belongs to the open checkpoint.
+ * Threads:   one.
+ * Failure:   ZT_E_NOINPUT: there is none; ZT_E_FORMAT: it is damaged or incomplete, by the
+ *            name of file and tensor; ZT_E_UNSUPPORTED: of a newer version.
+ */
+#ifndef WORKER_CHECKPOINT_READER_H
+#define WORKER_CHECKPOINT_READER_H
+
+#include "worker/checkpoint/manifest.h"
+
+struct zt_ckpt;
+
+/*
+ * `path`: the folder with `latest`, or the one with manifest.json. `tag`: a folder in it,
+ * NULL: the one that `latest` names. Every shard has its full length and every tensor all
+ * of its parts; the data are not read yet.
+ */
+zt_err zt_ckpt_open(const char *path, const char *tag, struct zt_ckpt **out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same when shards may be missing, as those of other nodes in a node's own folder:
+ * only reading from a missing one is an error. */
+zt_err zt_ckpt_open_partial(const char *path, const char *tag, struct zt_ckpt **out,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_ckpt_close(struct zt_ckpt *c); /* NULL is fine */
+
+const struct zt_ckpt_manifest *zt_ckpt_manifest(const struct zt_ckpt *c);
+/* The folder that has manifest.json. */
+const char *zt_ckpt_dir(const struct zt_ckpt *c);
+
+/* Whether `path` looks like a checkpoint: has manifest.json, or `latest` that names a
+ * folder with one. Nothing is verified. */
+bool zt_ckpt_is_here(const char *path);
+
+/*
+ * Elements [first, first + n) of a kind of state of a parameter, as they are stored; they
+ * are verified. ZT_E_ARG when there is no such state, or no such range.
+ */
+zt_err zt_ckpt_read(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
+                    void *out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same as fp32; exact. ZT_E_UNSUPPORTED for integers. */
+zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
+                        float *out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The kind that has a parameter's value: its master, else its weights. -1: neither. */
+int zt_ckpt_value_kind(const struct zt_ckpt *c, int param);
+
+/* Read and verify every byte of it. */
+zt_err zt_ckpt_verify(struct zt_ckpt *c, struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

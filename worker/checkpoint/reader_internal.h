@@ -1,0 +1,22 @@
+/* reader_internal.h -- an open checkpoint, for the files of the reader. */
+#ifndef WORKER_CHECKPOINT_READER_INTERNAL_H
+#define WORKER_CHECKPOINT_READER_INTERNAL_H
+
+#include "worker/checkpoint/reader.h"
+
+/* The shards that are open, and the last piece that was verified. */
+struct zt_ckpt {
+    char *dir;
+    struct zt_ckpt_manifest manifest;
+    int *fds; /* per shard; -1: not open yet */
+    const struct zt_ckpt_part *part;
+    int64_t piece; /* of `part`; in `buf` */
+    uint8_t *buf;
+    size_t buf_bytes;
+};
+
+/* The first tensor that a shard holds, for messages. */
+const char *zt_ckpt_first_tensor(const struct zt_ckpt *c, int shard, char *out,
+                                 size_t cap);
+
+#endif
