@@ -190,6 +190,27 @@ static bool behind_target(const struct zt_launch *l, const char *under, const ch
     return false;
 }
 
+/* The --run_name among the plugin's words or in the environment; NULL: none. */
+static const char *find_run_name(const struct zt_launch *l)
+{
+    static const char under[] = "--run_name", dash[] = "--run-name";
+    const char *name = getenv("ZLAUNCH_RUN_NAME");
+
+    for (int i = 1; i < l->target_argc; i++) {
+        const char *word = l->target[i];
+        size_t n = strcspn(word, "=");
+
+        if (n != strlen(under) ||
+            (strncmp(word, under, n) != 0 && strncmp(word, dash, n) != 0))
+            continue;
+        if (word[n])
+            name = word + n + 1;
+        else if (i + 1 < l->target_argc)
+            name = l->target[i + 1];
+    }
+    return name;
+}
+
 static zt_launch_action choose_action(const struct zt_launch *l)
 {
     if (behind_target(l, "--help", "-h"))
@@ -248,6 +269,7 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         return;
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
+    l->run_name = l->is_plugin ? find_run_name(l) : NULL;
     if (l->is_plugin && l->serve_store)
         zt_problems_add(report, ZT_E_USAGE,
                         "--serve_store is for PyTorch programs; ranks of a plugin find "

@@ -69,7 +69,8 @@ struct zt_launch {
     /* what to run */
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
     int target_argc;
-    bool is_plugin; /* a .so that zworker loads; false: any program */
+    bool is_plugin;       /* a .so that zworker loads; false: any program */
+    const char *run_name; /* of a plugin, its --run_name; NULL: none */
 
     zt_args *args; /* the parsed words, and the memory of their texts */
     struct zt_text_arena arena;

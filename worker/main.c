@@ -29,7 +29,7 @@ static const char usage[] =
     "meet at MASTER_ADDR, MASTER_PORT; ZLAUNCH_SECRET_FILE names a file (mode 600, 64 "
     "hex\n"
     "digits) with the secret that keeps strangers out, ZLAUNCH_RENDEZVOUS_TIMEOUT the\n"
-    "seconds to wait for ranks that have not come (300).\n"
+    "seconds to wait for ranks that have not come (that of --ddp_timeout).\n"
     "\n"
     "  zworker TARGET.so --help    every option of a run and of the plugin\n"
     "  zworker --version           the version\n"
@@ -68,7 +68,8 @@ static int print_man(void)
         "that torchrun, srun or a script started meet at MASTER_ADDR, MASTER_PORT; "
         "ZLAUNCH_SECRET_FILE names a file (mode 600, 64 hex digits) with the secret that "
         "keeps strangers out, ZLAUNCH_RENDEZVOUS_TIMEOUT the seconds to wait for ranks "
-        "that have not come (300). The plugin's own options are shown by: zworker "
+        "that have not come (that of --ddp_timeout). The plugin's own options are shown "
+        "by: zworker "
         "TARGET.so \\-\\-help\n"
         ".SH OPTIONS\n",
         ZT_VERSION);

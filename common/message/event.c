@@ -262,6 +262,17 @@ void zt_event_eval(const struct zt_eval_event *e)
     emit(ev);
 }
 
+void zt_event_begin(const char *text, const char *run_name, bool trains)
+{
+    json_t *ev = make("note");
+
+    json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
+    json_object_set_new(ev, "trains", json_boolean(trains));
+    if (run_name)
+        json_object_set_new(ev, "run_name", zt_json_text(run_name, strlen(run_name)));
+    emit(ev);
+}
+
 void zt_event_text(const char *kind, const char *text)
 {
     json_t *ev = make(kind);

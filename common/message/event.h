@@ -38,6 +38,10 @@ struct zt_eval_event {
 };
 void zt_event_eval(const struct zt_eval_event *ev);
 
+/* The run begins: what it is about to do, as a sentence; its --run_name or NULL; whether
+ * steps follow. */
+void zt_event_begin(const char *text, const char *run_name, bool trains);
+
 /* A named result: "sample" (generated text), "saved" (a path), "note" (a sentence), ...
  */
 void zt_event_text(const char *kind, const char *text);

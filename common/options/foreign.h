@@ -36,6 +36,7 @@ struct zt_foreign {
     zt_foreign_answer answer;
     const char *to;    /* OPTION: its name; KEY: its path */
     const char *value; /* what it is there; NULL: as it was written */
+    double times;      /* the number that was written, times this; 0: as it is */
     const char *why;   /* ALREADY, REFUSED: half a sentence */
 };
 

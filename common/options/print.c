@@ -97,17 +97,21 @@ void zt_options_print_help(FILE *out, const char *title, const struct zt_option 
 /* What is done with a row, as a sentence. */
 static void foreign_text(const struct zt_foreign *f, char *out, size_t cap)
 {
+    char unit[32] = "";
+
+    if (f->times != 0)
+        snprintf(unit, sizeof(unit), ", times %.15g", f->times);
     switch (f->answer) {
     case ZT_FOREIGN_ALREADY:
         snprintf(out, cap, "accepted: %s", f->why);
         break;
     case ZT_FOREIGN_OPTION:
-        snprintf(out, cap, "is --%s%s%s", f->to, f->value ? " " : "",
-                 f->value ? f->value : "");
+        snprintf(out, cap, "is --%s%s%s%s", f->to, f->value ? " " : "",
+                 f->value ? f->value : "", unit);
         break;
     case ZT_FOREIGN_KEY:
-        snprintf(out, cap, "is the key %s%s%s", f->to, f->value ? ": " : "",
-                 f->value ? f->value : "");
+        snprintf(out, cap, "is the key %s%s%s%s", f->to, f->value ? ": " : "",
+                 f->value ? f->value : "", unit);
         break;
     case ZT_FOREIGN_REFUSED:
         snprintf(out, cap, "refused: %s", f->why);

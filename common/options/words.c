@@ -81,10 +81,24 @@ struct foreign_word {
     const char *written; /* "--report_to wandb", of a flag "--fp16_full_eval" */
 };
 
+/* What the row makes of the value: a word of its own, or the number in our unit. */
+static const char *our_value(const struct word_reader *r, const struct foreign_word *w)
+{
+    const char *text;
+    double d;
+
+    if (w->row->value)
+        return w->row->value;
+    if (w->row->times == 0 || !zt_parse_double(w->value, &d))
+        return w->value;
+    text = zt_text_arena_printf(r->report->arena, "%.15g", d * w->row->times);
+    return text ? text : w->value;
+}
+
 static void set_ours(struct word_reader *r, const struct foreign_word *w)
 {
     const struct zt_foreign *f = w->row;
-    const char *value = f->value ? f->value : w->value;
+    const char *value = our_value(r, w);
 
     for (int k = 0; k < r->num_sets; k++) {
         int row = zt_args_row(r->sets[k], f->to, strlen(f->to));
@@ -105,7 +119,7 @@ static void add_key(struct word_reader *r, zt_args *a, const struct foreign_word
         return;
     *key = (struct zt_foreign_key){
         .path = w->row->to,
-        .text = w->row->value ? w->row->value : w->value,
+        .text = our_value(r, w),
         .where = zt_text_arena_copy(&a->arena, w->option, strlen(w->option)),
     };
     *a->keys_end = key;

@@ -1,8 +1,8 @@
 /*
  * caller                         job
  *   |--- fork ------------------->| setsid, stdio to the log
- *   |<-- one byte on a pipe ------| a program: all ranks are started; a plugin: it is
- *   |                             | through with its preparations
+ *   |<-- one byte on a pipe ------| a program: all ranks are started; a plugin: it has
+ *   |                             | made its first step, or begins what has no steps
  *   | says so, returns 0          |
  * When the pipe ends without a byte the job is over: its output and code are the
  * caller's.

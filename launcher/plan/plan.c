@@ -6,6 +6,7 @@
 #include "launcher/plan/env_forward.h"
 #include "launcher/start/program.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -92,16 +93,24 @@ static int free_port(void)
     return port;
 }
 
-static void name_job(struct zt_job_plan *p)
+/* NAME-RANDOM, where a file name cannot have all of a run's name; else zt-PID-RANDOM. */
+static void name_job(struct zt_job_plan *p, const char *run_name)
 {
+    char *id = p->job_id;
     uint64_t r = 0;
     time_t now = time(NULL);
     struct tm tm;
 
     if (getrandom(&r, sizeof(r), 0) != sizeof(r))
         r = (uint64_t)now;
-    snprintf(p->job_id, sizeof(p->job_id), "zt-%d-%016llx", (int)getpid(),
-             (unsigned long long)r);
+    if (run_name && *run_name)
+        snprintf(id, sizeof(p->job_id), "%.22s-%016llx", run_name, (unsigned long long)r);
+    else
+        snprintf(id, sizeof(p->job_id), "zt-%d-%016llx", (int)getpid(),
+                 (unsigned long long)r);
+    for (char *c = id; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_' && (*c != '.' || c == id))
+            *c = '-';
     localtime_r(&now, &tm);
     strftime(p->log_stamp, sizeof(p->log_stamp), "%Y%m%d%H%M%S", &tm);
 }
@@ -222,7 +231,7 @@ static zt_err fill(struct zt_job_plan *p, const struct zt_launch *l,
         rc = choose_forward(p, l, fault);
     if (rc)
         return rc;
-    name_job(p);
+    name_job(p, l->run_name);
     choose_master(p, l);
     p->launch = l;
     p->cwd = getcwd(NULL, 0);

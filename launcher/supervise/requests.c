@@ -421,22 +421,29 @@ void zt_sup_ctl_started(struct zt_supervisor *s)
         zt_detach_ready();
 }
 
+/* Is the run at work, as far as --detach waits: has it made a step, if it makes any? */
+static bool has_begun(const char *name, const json_t *event)
+{
+    return strcmp(name, "step") == 0 ||
+           (strcmp(name, "note") == 0 && json_is_false(json_object_get(event, "trains")));
+}
+
 bool zt_sup_ctl_event(struct zt_supervisor *s, int rank, json_t *event)
 {
     const char *name = zt_json_get_text(event, "event", "");
 
-    if (strcmp(name, "note") == 0 && zt_detach_is_pending())
-        zt_detach_ready(); /* the sentence about what the run does from here on */
+    if (s->ctl && strcmp(name, "step") == 0) {
+        json_decref(s->ctl->step);
+        s->ctl->step = json_incref(event);
+        s->ctl->step_s = zt_now();
+    }
+    if (has_begun(name, event) && zt_detach_is_pending())
+        zt_detach_ready();
     if (!s->ctl)
         return strcmp(name, "answer") == 0;
     if (strcmp(name, "answer") == 0) {
         store_answer(s->ctl, rank, event);
         return true;
-    }
-    if (strcmp(name, "step") == 0) {
-        json_decref(s->ctl->step);
-        s->ctl->step = json_incref(event);
-        s->ctl->step_s = zt_now();
     }
     return false;
 }

@@ -353,6 +353,7 @@ static int finish_job(struct zt_supervisor *s)
 
     zt_notes_judge(&s->notes, &v);
     end = zt_verdict_json(&s->notes, &v);
+    json_object_set_new(end, "job", json_string(s->plan->job_id));
     if (s->group.restart)
         json_object_set_new(end, "restarts", json_integer(s->group.restart));
     if (zt_render_is_json(s->render))

@@ -145,6 +145,26 @@ check "... knows zlaunch's options" test "$(complete_words zlaunch --max_re)" = 
 check "... behind a plugin those of the target" test "$(complete_words zlaunch a.so --max_tr)" = "--max_train_samples"
 check "... their values" test "$(complete_words zlaunch a.so --eval_strategy s)" = steps
 check "... and asks for the jobs there are" test "$(PATH=$tmp/path:$PATH complete_words zlaunch --ctl ab)" = abcd
+launch --print_completion zsh
+if command -v zsh >/dev/null; then
+    mkdir "$tmp/zsh"
+    cp "$tmp/out" "$tmp/zsh/_zlaunch"
+    # The last word of WORDS, completed by a zsh of its own at a terminal.
+    cat >"$tmp/complete.zsh" <<'ZSH'
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; echo REA''DY"
+zpty -r z seen '*READY*'
+zpty -w -n z "$2"$'\t'
+zpty -r -m z seen "*$3*" && echo completed
+ZSH
+    zsh_completes() { timeout 20 zsh -f "$tmp/complete.zsh" "$tmp/zsh" "$1" "$2" | grep -q completed; }
+    check "zsh completion: options" zsh_completes "zlaunch --max_re" -max_restarts
+    check "... values of the target's" zsh_completes "zlaunch a.so --eval_strategy s" "strategy steps"
+    check "... jobs" env PATH="$tmp/path:$PATH" bash -c "$(declare -f zsh_completes)"'; tmp=$1; zsh_completes "zlaunch --ctl ab" "ctl abcd"' - "$tmp"
+fi
+launch --help
+check "the help says that --hang_timeout is off" sh -c "tr -s ' \n' ' ' <'$tmp/out' | grep -q -- '--hang_timeout SECONDS when no rank makes progress .* 0, the default: never'"
 launch --print_man
 check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '^ +(-., )?--[a-z_]+' | grep -oE -- '--[a-z_]+' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
 finish

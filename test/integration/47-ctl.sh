@@ -135,11 +135,13 @@ ask list
 
 # what is saved on the way is what a run of so many steps ends with
 same=(--lr_scheduler_type constant --seed 3)
-launch_bg --num_gpus 2 "${train[@]}" "${same[@]}" --output_dir "$tmp/saved"
+launch_bg --num_gpus 2 "${train[@]}" "${same[@]}" --output_dir "$tmp/saved" --run_name "1st/try"
 within 20 has_socket || fail "training did not start"
 until_running save
 check "save: 0" code_is 0
 check "  tells where, for all ranks" said "all 2 ranks: the weights after step "
+ask 1st-try status
+check "a job is found by its --run_name" said "job       1st-try-"
 saved=$(echo "$tmp"/saved/checkpoint-*)
 check "  one folder" test -f "$saved/config.json"
 ask "$(job_id)" stop
@@ -217,22 +219,51 @@ id=$(cat "$tmp/out")
 finished() { [ "$(grep -c finished "$tmp/log")" = 2 ]; }
 check "--log_file has the output" within 10 finished
 within 5 over || fail "the job did not end"
-# a plugin has begun when it is through with its preparations
+# a plugin has begun when it has made a step
 launch --detach --log_file "$tmp/begun" "${train[@]}" --train_file "$tmp/nowhere.txt"
 check "--detach: a plugin that fails before it begins" code_is 66
 check "  says why" err_has "there is no file $tmp/nowhere.txt"
 launch --detach --log_file "$tmp/begun" "${train[@]}"
 check "--detach: a plugin that has begun: 0" code_is 0
 id=$(cat "$tmp/out")
-check "  and it has: what it does is in the log" within 10 grep -q " of 16 tokens" "$tmp/begun"
+ask "$id" status
+check "  and it has: the first step is made" grep -q "^step  " "$tmp/said"
+check "  what it does is in the log" within 10 grep -q " of 16 tokens" "$tmp/begun"
 (cd / && "$zlaunch" --ctl last stop >"$tmp/said" 2>&1)
 code=$?
 check "--ctl last stop does not stop a job of another folder" code_is 2
-check "  names the one it may be" said "zlaunch --ctl $id stop"
+check "  names the one it may be" grep -q "zlaunch --ctl zt-[^ ]* stop" "$tmp/said" # of any test here
 ask last stop
 check "  and stops the newest job of this one" code_is 0
 check "  whose name it says" said "zlaunch: job $id"
 within 5 over || fail "the job did not end"
+# answer WORD: on a terminal it asks; yes is said about a job of ours alone
+mkfifo "$tmp/keys"
+answer() {
+    local word=$1 asked
+    (cd / && exec script -qec "'$zlaunch' --ctl last stop" /dev/null) <"$tmp/keys" >"$tmp/said" 2>&1 &
+    asked=$!
+    exec 9>"$tmp/keys"
+    within 10 grep -qF 'stop it? [y/N]' "$tmp/said" || fail "nobody asks"
+    grep -qF "$id" "$tmp/said" || word=n
+    echo "$word" >&9
+    wait "$asked"
+    code=$?
+    exec 9>&-
+    [ "$word" = "$1" ] || echo "# another job of this machine was the last one"
+    [ "$word" = "$1" ]
+}
+if command -v script >/dev/null; then
+    launch --detach --log_file "$tmp/log" -- sleep 600
+    id=$(cat "$tmp/out")
+    answer n && check "no on a terminal: it is not stopped" code_is 2
+    if answer y; then
+        check "yes: it is" code_is 0
+        within 5 over || fail "the job did not end"
+    else
+        ask "$id" stop
+    fi
+fi
 launch --max_restarts 1 "${train[@]}" --output_dir "$tmp/begun"
 check "a restart says what it goes back to" err_has ": from step 1, for this version resumes nothing"
 launch --log_file "$tmp/log" -- true

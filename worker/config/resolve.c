@@ -356,8 +356,9 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
                         "%s: 0 steps are no training; give --do_eval or --prompt alone "
                         "to do only that",
                         steps->where);
+    /* a name that is wrong may be the one that would have said it */
     if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
-        !run->dry_run)
+        !run->dry_run && c->report.code != ZT_E_USAGE)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: give --train_file to train, --eval_file to "
                         "evaluate, or --prompt");

@@ -165,7 +165,7 @@ static zt_err open_comm(struct zt_engine *e, struct zt_fault *fault)
         .shm_fd = -1,
         .node_ranks =
             run->rank % run->local_world == run->local_rank ? run->local_world : 0,
-        .timeout_s = 600,
+        .timeout_s = run->ddp_timeout,
     };
     zt_err rc;
 
@@ -194,7 +194,7 @@ static zt_err open_device_comm(struct zt_engine *e, struct zt_fault *fault)
         .device = e->device,
         .share_gpu = run->share_gpu,
         .ordered = run->reduction_order == ZT_ORDER_RANK,
-        .timeout_s = 600,
+        .timeout_s = run->ddp_timeout,
     };
     zt_err rc;
 

@@ -38,10 +38,10 @@ static zt_err share_memory(struct zt_peers *p, struct zt_fault *fault)
     return rc;
 }
 
-static zt_err enter(struct zt_peers *p, struct zt_fault *fault)
+static zt_err enter(struct zt_peers *p, double timeout, struct zt_fault *fault)
 {
     const struct zt_transport *mpi;
-    int64_t timeout_s = 300;
+    int64_t timeout_s = 0; /* 0: nothing is said of this wait alone */
     zt_err rc = zt_env_int("ZLAUNCH_RENDEZVOUS_TIMEOUT", 1, 86400, &timeout_s, fault);
 
     if (!rc)
@@ -50,7 +50,8 @@ static zt_err enter(struct zt_peers *p, struct zt_fault *fault)
         rc = zt_transport_load_mpi(&mpi,
                                    fault); /* what the launcher counts on is missing */
     if (!rc)
-        rc = zt_rendezvous_open(&p->env, (double)timeout_s, &p->rendezvous, fault);
+        rc = zt_rendezvous_open(&p->env, timeout_s ? (double)timeout_s : timeout,
+                                &p->rendezvous, fault);
     return rc;
 }
 
@@ -88,9 +89,10 @@ static zt_err gather(void *ctx, const void *mine, size_t bytes, void *all,
  * Get what the engine lacks. Where it takes either, ranks of zlaunch that come here are
  * on several nodes; others exchange where they are, and all come to the same end.
  */
-static zt_err provide(struct zt_peers *p, zt_comm_needs needs, struct zt_fault *fault)
+static zt_err provide(struct zt_peers *p, zt_comm_needs needs, double timeout_s,
+                      struct zt_fault *fault)
 {
-    zt_err rc = enter(p, fault);
+    zt_err rc = enter(p, timeout_s, fault);
     bool choose = needs == ZT_COMM_NEEDS_EITHER;
     bool connect =
         needs == ZT_COMM_NEEDS_BOOTSTRAP || (choose && p->env.kind == ZT_LAUNCH_ZLAUNCH);
@@ -126,7 +128,7 @@ zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
     if (!p)
         return zt_fault_set(fault, ZT_E_NOMEM, "meeting the other ranks: no memory");
     p->fd = *fd;
-    rc = provide(p, needs, fault);
+    rc = provide(p, needs, run->ddp_timeout, fault);
     if (rc) {
         zt_peers_close(p);
         return rc;

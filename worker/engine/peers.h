@@ -20,7 +20,8 @@ struct zt_peers;
 /*
  * Collective where there is a rendezvous. *fd: for zt_comm_config.shm_fd; -1: none is
  * needed. It stays open until the process ends. *out may be NULL: nobody to watch. Waits
- * ZLAUNCH_RENDEZVOUS_TIMEOUT seconds (300) for ranks that have not started yet.
+ * ZLAUNCH_RENDEZVOUS_TIMEOUT seconds, or else --ddp_timeout, for ranks that have not
+ * started yet.
  */
 zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
                      struct zt_fault *fault) ZT_MUST_CHECK;

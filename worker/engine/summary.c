@@ -56,11 +56,13 @@ void zt_engine_print_summary(const struct zt_engine *e)
 
     if (run->rank)
         return;
+    if (run->run_name)
+        add(&l, "%s: ", run->run_name);
     add(&l, "%s: %s parameters, %s, %d %s on %s, ZeRO stage %d", e->plugin->name,
         zt_human_count(parameters, (double)e->model->numel),
         zt_dtype_name(run->compute_dtype), run->world, run->world == 1 ? "rank" : "ranks",
         run->device, run->zero.stage);
     if (run->do_train)
         add_training(&l, e);
-    zt_event_text("note", l.text);
+    zt_event_begin(l.text, run->run_name, run->do_train);
 }

@@ -131,6 +131,8 @@ static const struct {
     {{"--push_to_hub"}, "--push_to_hub: nothing is uploaded"},
     {{"--fsdp", "full_shard auto_wrap"}, "--zero_stage 3"},
     {{"--hub_model_id", "x"}, "--hub_model_id x: nothing is uploaded"},
+    {{"--validation_split_percentage", "x"},
+     "--validation_split_percentage: \"x\" is no"},
     {{"--max_seq_length", "x"}, "--max_seq_length: \"x\" is no whole number"},
     {{"--nproc_per_node", "4"}, "that is --num_gpus N, before the target"},
     {{"--rdzv-backend=c10d"}, "--rdzv-backend c10d: zlaunch starts the ranks"},
@@ -142,6 +144,7 @@ static const struct {
     {{"--deepspeed"}, "--deepspeed: a value is missing"},
     {{"--deepspeed_mqi"}, "did you mean --deepspeed_mpi?"},
     {{"--logging_rhythm", "1"}, "--logging_rhythm: unknown option; see --help"},
+    {{"--no_check_config", "--train_fil", "Makefile"}, "did you mean --train_file?"},
     {{"--mixed_precision", "fp8"}, "that is --bf16 --fp8"},
     {{"--zero_stage", "7"}, "--zero_stage: \"zero_optimization.stage\""},
     {{"--offload_param_device", "cpu"}, "--offload_param_device: "},
@@ -185,11 +188,12 @@ static struct zt_run *accepted(struct run_trial t)
 
 static void test_foreign_names_set_our_options(void **state)
 {
-    struct zt_run *r = accepted(
-        try_it(1, NULL, "--max_seq_length", "64", "--torch_dtype", "bfloat16",
-               "--no_cuda", "--per_gpu_train_batch_size=3", "--activation_checkpointing",
-               "--data_seed", "9", "--max_eval_samples", "5", "--eval_strategy", "steps",
-               "--logging_steps", "7", "--eval_file", "Makefile"));
+    struct zt_run *r = accepted(try_it(
+        1, NULL, "--max_seq_length", "64", "--torch_dtype", "bfloat16", "--no_cuda",
+        "--per_gpu_train_batch_size=3", "--activation_checkpointing", "--data_seed", "9",
+        "--max_eval_samples", "5", "--eval_strategy", "steps", "--logging_steps", "7",
+        "--eval_file", "Makefile", "--validation_split_percentage", "7", "--run_name",
+        "a run", "--ddp_timeout", "1800"));
 
     (void)state;
     assert_int_equal(r->block_size, 64);
@@ -201,6 +205,9 @@ static void test_foreign_names_set_our_options(void **state)
     assert_int_equal(r->max_eval_samples, 5);
     assert_true(r->do_eval);
     assert_int_equal(r->eval_steps, 7);
+    assert_true(r->eval_fraction == 0.07);
+    assert_string_equal(r->run_name, "a run");
+    assert_true(r->ddp_timeout == 1800);
     zt_run_close(r);
     r = accepted(try_it(1, NULL, "--no_cuda", "false", "--mixed_precision=FP16"));
     assert_string_equal(r->device, "auto");
@@ -216,13 +223,15 @@ static void test_foreign_names_set_keys_of_the_config(void **state)
 {
     struct zt_run *r =
         accepted(try_it(4, NULL, "--zero_stage=3", "--offload_optimizer_device=none",
-                        "--zero3_save_16bit_model=true", "--gradient_clipping", "0.5"));
+                        "--zero3_save_16bit_model=true", "--gradient_clipping", "0.5",
+                        "--ddp_bucket_cap_mb=25"));
     char *text = resolved_text(r);
 
     (void)state;
     assert_int_equal(r->zero.stage, 3);
     assert_true(r->zero.gather_16bit_on_save);
     assert_true(r->max_grad_norm == 0.5);
+    assert_int_equal(r->zero.reduce_bucket_size, 25 * 1024 * 1024 / 4);
     assert_non_null(strstr(text, "\"stage\": 3, // --zero_stage\n"));
     free(text);
     zt_run_close(r);
