@@ -13,6 +13,7 @@
 #include "worker/engine/agree.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/cpu_isa.h"
+#include "worker/engine/process_memory.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -347,13 +348,18 @@ static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
                                           .block_size = e->block_size,
                                           .prompt_tokens = zt_engine_prompt_tokens(e),
                                           .device_own = e->device_own,
+                                          .process_now = e->process_now,
                                           .offered = e->offered};
 }
 
 static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_memory_plan_inputs in = plan_inputs(e);
-    zt_err rc = zt_memory_plan_make(&in, &e->plan, fault);
+    struct zt_memory_plan_inputs in;
+    zt_err rc;
+
+    e->process_now = zt_process_memory_now("", e->run->local_world);
+    in = plan_inputs(e);
+    rc = zt_memory_plan_make(&in, &e->plan, fault);
 
     return rc ? rc
               : zt_memory_plan_measure(&e->plan, e->run, e->backend, e->device, fault);

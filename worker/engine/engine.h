@@ -40,6 +40,7 @@ struct zt_engine {
     const struct zt_backend *backend;
     struct zt_device *device;
     size_t device_own;           /* bytes that it took when it was opened */
+    size_t process_now;          /* of this process before memory was planned */
     unsigned cpu_features;       /* see zt_cpu_isa_agree() */
     struct zt_peers *peers;      /* NULL: somebody else watches them */
     struct zt_comm *comm;        /* for host memory */

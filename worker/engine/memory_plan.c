@@ -14,6 +14,7 @@
 #include "worker/autograd/step.h"
 #include "worker/engine/context.h"
 #include "worker/engine/memory_advice.h"
+#include "worker/engine/process_memory.h"
 
 /* Addresses for the pool of a pass on shapes: never read or written. */
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
@@ -185,7 +186,7 @@ static size_t device_bytes(const struct zt_memory_plan_inputs *in)
 static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
 {
     size_t host = zt_zero_total(&plan->state, ZT_PLACE_PINNED) +
-                  zt_zero_total(&plan->state, ZT_PLACE_HOST);
+                  zt_zero_total(&plan->state, ZT_PLACE_HOST) + plan->process;
 
     plan->total =
         zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
@@ -260,6 +261,10 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         out->activations = zt_pool_peak(pool);
         out->state = zt_zero_measure(d.zero);
         out->device = device_bytes(in);
+        out->process_now = in->process_now;
+        if (in->process_now)
+            out->process =
+                in->process_now + zt_process_memory_later(in->run, out->activations);
         add_up(out, in->run);
     }
     zt_step_close(d.step);
@@ -391,6 +396,8 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     at = row(out, cap, at, "staging", s->staging);
     at = row(out, cap, at, "device's own", plan->device);
     at = rows_elsewhere(out, cap, at, &plan->state);
+    at = row_in(out, cap, at, "process", plan->process,
+                zt_run_is_staged(run) ? "   in host memory" : "");
     if (at >= cap)
         return;
     at += (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB", "total",
@@ -444,6 +451,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "gradients_bytes", s.grads);
     set_bytes(o, "optimizer_bytes", s.moments);
     set_bytes(o, "activations_bytes", plan->activations);
+    set_bytes(o, "process_bytes", plan->process);
     set_bytes(o, "total_bytes", plan->total);
     set_bytes(o, "host_bytes", plan->host);
     set_bytes(o, "available_bytes", plan->available);
@@ -455,13 +463,22 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
 /* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
 static size_t mapped(const struct zt_memory_plan *plan)
 {
-    return plan->total + plan->state.peers;
+    return plan->total + plan->state.peers - (plan->host ? 0 : plan->process_now);
+}
+
+/* Of `bytes` in host memory, what is not there yet. */
+static size_t to_come(const struct zt_memory_plan *plan, size_t bytes)
+{
+    return bytes > plan->process_now ? bytes - plan->process_now : 0;
 }
 
 bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
 {
-    return plan->total <= plan->available / (size_t)plan->sharers &&
-           plan->host <= plan->host_available && mapped(plan) <= plan->addresses;
+    size_t total = plan->host ? plan->total : to_come(plan, plan->total);
+
+    return total <= plan->available / (size_t)plan->sharers &&
+           to_come(plan, plan->host) <= plan->host_available &&
+           mapped(plan) <= plan->addresses;
 }
 
 /* What there is less of than the plan needs. */
@@ -473,7 +490,7 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
                  "of addresses that ulimit -v leaves it",
                  (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
-    else if (plan->host > plan->host_available)
+    else if (to_come(plan, plan->host) > plan->host_available)
         snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",
                  (double)plan->host / MIB, (double)plan->host_available / MIB);
     else if (zt_run_is_staged(run))
@@ -492,15 +509,16 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
 {
     const struct zt_run *run = in->run;
     const struct zt_state_bytes s = in_all_places(&plan->state);
-    char what[256], limit[160], advice[320];
+    char what[288], limit[160], advice[320];
 
     if (zt_memory_plan_fits(plan))
         return ZT_OK;
     snprintf(what, sizeof(what),
              "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
-             "%.0f",
+             "%.0f, the process %.0f",
              (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
-             (double)s.moments / MIB, (double)plan->activations / MIB);
+             (double)s.moments / MIB, (double)plan->activations / MIB,
+             (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
     zt_memory_advice(in, plan, advice, sizeof(advice));
     return zt_fault_set(

@@ -16,6 +16,8 @@ struct zt_memory_plan {
     struct zt_zero_bytes state;
     size_t activations; /* peak of the step pool over training, evaluation, generation */
     size_t device;      /* what the device and collectives on it take for themselves */
+    size_t process;     /* program, libraries, buffers of theirs: see process_memory.h */
+    size_t process_now; /* the part of it that is there already; both 0: not known */
     size_t total;       /* of this rank, on its device and in the host's memory if
                          * that is the same */
     size_t host;        /* state in the host's memory if that is another */
@@ -35,6 +37,7 @@ struct zt_memory_plan_inputs {
     struct zt_model *model; /* laid out; its blocks are bound elsewhere afterwards */
     int64_t block_size, prompt_tokens; /* of the generation, where the run has one */
     size_t device_own;   /* bytes that the device took when it was opened; 0: not known */
+    size_t process_now;  /* zt_process_memory_now() before this plan; 0: not counted */
     const bool *offered; /* per field of the model: the data have it */
 };
 

@@ -2,6 +2,7 @@
 #include "test/unit/autograd/nets.h"
 
 #include "worker/engine/memory_plan.h"
+#include "worker/engine/process_memory.h"
 
 enum { BLOCK_SIZE = 16 };
 
@@ -134,12 +135,42 @@ static void test_fewer_ranks_are_advised_where_they_fit_and_only_there(void **st
     job_close(&j);
 }
 
+static void test_what_the_process_takes_itself_is_part_of_the_plan(void **state)
+{
+    const size_t held = (size_t)9 << 20;
+    struct job j;
+    size_t bare;
+
+    (void)state;
+    job_open(&j, 1, "2", NULL);
+    bare = j.plan.total;
+    j.in.process_now = held;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    assert_true(j.plan.process > held && j.plan.process < held + ((size_t)60 << 20));
+    assert_int_equal(j.plan.total, bare + j.plan.process);
+    j.plan.available = j.plan.total - held; /* which it holds already */
+    assert_true(zt_memory_plan_fits(&j.plan));
+    j.plan.available--;
+    assert_false(zt_memory_plan_fits(&j.plan));
+    job_close(&j);
+}
+
+static void test_what_the_process_takes_is_what_proc_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(zt_process_memory_now("/nowhere", 1), 0);
+    assert_true(zt_process_memory_now("", 1) > zt_process_memory_now("", 4));
+    assert_true(zt_process_memory_now("", 4) > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
+        cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),
+        cmocka_unit_test(test_what_the_process_takes_is_what_proc_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,59 @@
+#include "worker/engine/process_memory.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/parallel.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* oneDNN's code and its buffers of fixed size, and per thread a stack and packed operands. */
+#define FIRST_THREAD (2 * MIB)
+#define NEXT_THREAD  (MIB / 2)
+/* Of libmpi and UCX: libraries, queues, shared segments. */
+#define MPI_OWN (10 * MIB)
+
+size_t zt_process_memory_now(const char *root, int sharers)
+{
+    unsigned long long kib, all = 0, own = 0;
+    char path[256], line[128];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/proc/self/smaps_rollup", root);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "Rss: %llu", &kib) == 1)
+            all = kib;
+        else if (sscanf(line, "Anonymous: %llu", &kib) == 1)
+            own = kib;
+    if (f)
+        fclose(f);
+    if (own > all)
+        return 0;
+    kib = own + (all - own) / (unsigned)sharers;
+    return (size_t)((kib + 1023) >> 10) *
+           MIB; /* whole ones, so that ranks say the same */
+}
+
+/* Products pack their operands, or widen them first, by pieces of at most this. */
+static size_t operands(const struct zt_run *run)
+{
+    bool widened = run->compute_dtype == ZT_F16 || run->tf32 || run->fp8;
+
+    return (widened ? 40 : run->compute_dtype == ZT_BF16 ? 16 : 8) * MIB;
+}
+
+size_t zt_process_memory_later(const struct zt_run *run, size_t activations)
+{
+    const struct zt_backend_info *b = zt_backend_lookup(run->device);
+    size_t most = operands(run), packed = activations / 2;
+    bool mpi = !strcmp(run->comm, "mpi") ||
+               (!strcmp(run->comm, "auto") && run->world > run->local_world);
+
+    if (!b || !b->counts_as_host_memory)
+        return 0;
+    return FIRST_THREAD + (size_t)(zt_num_threads() - 1) * NEXT_THREAD +
+           (packed < most ? packed : most) + (mpi ? MPI_OWN : 0);
+}
