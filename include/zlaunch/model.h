@@ -131,7 +131,8 @@ ZT_API void zt_model_export(zt_model *m, const char *key, const char *json_fmt, 
 /* The same with what the imported config.json says; nothing when it does not. */
 ZT_API void zt_model_export_imported(zt_model *m, const char *key);
 
-/* Refuse to build: one sentence for the user. Returns ZT_E_PLUGIN, for `return`. */
+/* Refuse to build of what was asked for, by options or a config.json: one sentence for the
+ * user. Returns ZT_E_CONFIG, for `return`; the run ends with exit code 65. */
 ZT_API zt_err zt_model_fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 /* ZT_OK, or the first failure. */
 ZT_API zt_err zt_model_status(const zt_model *m);

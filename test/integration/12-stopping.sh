@@ -102,6 +102,11 @@ gone "kill -9 of zlaunch"
 wait "$job" 2>/dev/null
 check "--save_pid: removed even then" within 2 test ! -e "$tmp/zlaunch/$job.pid"
 check "  in a folder that is the user's alone" test "$(stat -c %a "$tmp/zlaunch")" = 700
+echo mine >"$tmp/victim" # a name that is taken already, by a link to what is somebody else's
+sh -c 'ln -s "$0/victim" "$0/zlaunch/$$.pid" && exec "$@"' "$tmp" "$zlaunch" --save_pid -- cat "$tmp/victim" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "--save_pid: a planted link is replaced" code_is 0
+check "  not followed" test "$(cat "$tmp/out" "$tmp/victim")" = $'mine\nmine'
 unset XDG_RUNTIME_DIR
 
 launch_bg --num_gpus 2 -- sh -c 'echo pid $$; sleep 600'

@@ -56,7 +56,7 @@ check "a run says that its tokens are ids" says "tokens are ids from files (nano
 check "ids are not bytes" refused 2 "holds token ids (nanogpt)" "$g" "${t[@]:0:8}" --train_file "$tmp/ids.bin" --tokenizer_name bytes
 check "a tokenizer that cannot be run" refused 78 "--tokenizer_name gpt2: this version reads no tokenizer" "$g" "${t[@]}" \
     --tokenizer_name gpt2
-check "heads that do not divide the width" refused 70 "n_embd 16" "$g" "${t[@]}" --n_head 3
+check "heads that do not divide the width" refused 65 "n_embd 16" "$g" "${t[@]}" --n_head 3
 for where in build forward; do
     export ZT_MISREAD=$where ZT_MISREAD_HOW=name
     check "a plugin that asks for an option it has not, in $where" refused 70 \

@@ -104,19 +104,19 @@ void zt_model_field(zt_model *m, const struct zt_field *field)
         return;
     if (!zt_abi_take(&f, sizeof(f), field, bytes,
                      ZT_ABI_THROUGH(struct zt_field, shape))) {
-        zt_model_fail(m, "a field of %u bytes: make it with ZT_BATCH_FIELD()", bytes);
+        zt_model_misuse(m, "a field of %u bytes: make it with ZT_BATCH_FIELD()", bytes);
         return;
     }
     why = f.name && *f.name ? fault_of(&f) : "it has no name";
     if (why)
-        zt_model_fail(m, "field %s: %s", f.name ? f.name : "?", why);
+        zt_model_misuse(m, "field %s: %s", f.name ? f.name : "?", why);
     else if (zt_batch_find(l, f.name) >= 0)
-        zt_model_fail(m, "two fields are called %s", f.name);
+        zt_model_misuse(m, "two fields are called %s", f.name);
     else if (l->num == ZT_MAX_FIELDS)
-        zt_model_fail(m, "field %s: a model has %d fields at most", f.name,
-                      ZT_MAX_FIELDS);
+        zt_model_misuse(m, "field %s: a model has %d fields at most", f.name,
+                        ZT_MAX_FIELDS);
     else if (!(f.name = strdup(f.name)))
-        zt_model_fail(m, "no host memory for a field");
+        zt_model_misuse(m, "no host memory for a field");
     else
         l->fields[l->num++] = f;
 }
@@ -137,17 +137,18 @@ void zt_model_set_loss_divisor(zt_model *m, zt_divisor divisor, const char *fiel
     if (zt_model_status(m))
         return;
     if ((unsigned)divisor > ZT_DIVISOR_FIELD_SUM) {
-        zt_model_fail(m, "there is no loss divisor %d", (int)divisor);
+        zt_model_misuse(m, "there is no loss divisor %d", (int)divisor);
     } else if ((divisor == ZT_DIVISOR_FIELD_SUM) != (field != NULL) &&
                divisor != ZT_DIVISOR_TARGETS) {
-        zt_model_fail(m, "the loss divisor %s",
-                      field ? "of rows has no field" : "of a field's sum needs a field");
+        zt_model_misuse(m, "the loss divisor %s",
+                        field ? "of rows has no field"
+                              : "of a field's sum needs a field");
     } else {
         free(priv->divisor_field);
         priv->divisor_field = field ? strdup(field) : NULL;
         m->layout.divisor = divisor;
         if (field && !priv->divisor_field)
-            zt_model_fail(m, "no host memory for the name of a field");
+            zt_model_misuse(m, "no host memory for the name of a field");
     }
 }
 
@@ -162,18 +163,18 @@ static void find_divisor(struct zt_model *m)
     if (l->divisor == ZT_DIVISOR_ROWS)
         return;
     if (i < 0)
-        zt_model_fail(m,
-                      "the loss is divided by what field %s holds, but there is "
-                      "no such field: see zt_model_set_loss_divisor()",
-                      name);
+        zt_model_misuse(m,
+                        "the loss is divided by what field %s holds, but there is "
+                        "no such field: see zt_model_set_loss_divisor()",
+                        name);
     else if (!l->fields[i].required)
-        zt_model_fail(
+        zt_model_misuse(
             m, "the loss is divided by what field %s holds: it must be required", name);
     else if (l->divisor == ZT_DIVISOR_TARGETS
                  ? l->fields[i].dtype != ZT_I32
                  : l->fields[i].dtype != ZT_I32 && l->fields[i].dtype != ZT_F32)
-        zt_model_fail(m, "the loss cannot be divided by field %s, which is %s", name,
-                      zt_dtype_name(l->fields[i].dtype));
+        zt_model_misuse(m, "the loss cannot be divided by field %s, which is %s", name,
+                        zt_dtype_name(l->fields[i].dtype));
 }
 
 void zt_batch_finish(struct zt_model *m)

@@ -12,30 +12,48 @@
 
 /* ---- failing ---- */
 
-static void *fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
-static void *fail(zt_model *m, const char *fmt, ...)
+/* Only the first sentence counts: what comes after it follows from it. */
+static zt_err keep_fault(zt_model *m, zt_err code, const char *fmt, va_list ap)
 {
     char text[ZT_FAULT_TEXT];
-    va_list ap;
 
-    va_start(ap, fmt);
+    if (m->priv->fault.code)
+        return m->priv->fault.code;
     vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    zt_model_fail(m, "%s", text);
-    return NULL;
+    return zt_fault_set(&m->priv->fault, code, "%s", text);
 }
 
 zt_err zt_model_fail(zt_model *m, const char *fmt, ...)
 {
-    char text[ZT_FAULT_TEXT];
+    va_list ap;
+    zt_err rc;
+
+    va_start(ap, fmt);
+    rc = keep_fault(m, ZT_E_CONFIG, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+zt_err zt_model_misuse(zt_model *m, const char *fmt, ...)
+{
+    va_list ap;
+    zt_err rc;
+
+    va_start(ap, fmt);
+    rc = keep_fault(m, ZT_E_PLUGIN, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+static void *fail(zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+static void *fail(zt_model *m, const char *fmt, ...)
+{
     va_list ap;
 
-    if (m->priv->fault.code)
-        return m->priv->fault.code;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    keep_fault(m, ZT_E_PLUGIN, fmt, ap);
     va_end(ap);
-    return zt_fault_set(&m->priv->fault, ZT_E_PLUGIN, "%s", text);
+    return NULL;
 }
 
 zt_err zt_model_status(const zt_model *m)
@@ -298,9 +316,9 @@ static zt_err run_build(struct zt_model *m, struct zt_fault *fault)
     if (wrong)
         return wrong;
     if (rc && !m->priv->fault.code)
-        zt_model_fail(m, "build failed without a reason (%s)", zt_err_name(rc));
+        zt_model_misuse(m, "build failed without a reason (%s)", zt_err_name(rc));
     else if (!m->num_params)
-        zt_model_fail(m, "build declared no parameters");
+        zt_model_misuse(m, "build declared no parameters");
     else
         zt_batch_finish(m);
     if (!m->priv->fault.code)

@@ -197,16 +197,16 @@ void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
     n = vasprintf(&text, json_fmt, ap);
     va_end(ap);
     if (n < 0) {
-        zt_model_fail(m, "no host memory for config.json");
+        zt_model_misuse(m, "no host memory for config.json");
         return;
     }
     parsed = json_loads(text, JSON_DECODE_ANY, &err);
     e = parsed ? place(m, key) : NULL;
     if (!parsed) {
-        zt_model_fail(m, "export of %s: %.200s is no JSON value: %s", key, text,
-                      err.text);
+        zt_model_misuse(m, "export of %s: %.200s is no JSON value: %s", key, text,
+                        err.text);
     } else if (!e) {
-        zt_model_fail(m, "no host memory for config.json");
+        zt_model_misuse(m, "no host memory for config.json");
     } else {
         free(e->json);
         e->json = text;
@@ -222,7 +222,7 @@ void zt_model_export_imported(zt_model *m, const char *key)
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
 
     if (v && !text)
-        zt_model_fail(m, "no host memory for config.json");
+        zt_model_misuse(m, "no host memory for config.json");
     if (text)
         zt_model_export(m, key, "%s", text);
     free(text);

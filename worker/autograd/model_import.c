@@ -47,7 +47,7 @@ static bool append(struct zt_model *m, char ***list, int *num, const char *text)
         *list = grown;
     if (!grown || !copy) {
         free(copy);
-        zt_model_fail(m, "no host memory for names of config.json");
+        zt_model_misuse(m, "no host memory for names of config.json");
         return false;
     }
     grown[(*num)++] = copy;
@@ -92,7 +92,7 @@ void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
     char *text;
 
     if (!json_is_array(list))
-        zt_model_fail(m, "%s must be one of %s, which is no JSON list", key, allowed);
+        zt_model_misuse(m, "%s must be one of %s, which is no JSON list", key, allowed);
     for (size_t i = 0; i < json_array_size(list); i++)
         fits = fits || json_equal(v, json_array_get(list, i));
     text = fits ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -195,7 +195,7 @@ void zt_param_twin(zt_model *m, zt_param *param, const char *name)
         in->twins = grown;
     if (!grown || !copy || !param) {
         free(copy);
-        zt_model_fail(m, "no host memory for the name %s", name);
+        zt_model_misuse(m, "no host memory for the name %s", name);
         return;
     }
     grown[in->num_twins++] = (struct zt_twin){.param = param, .name = copy};

@@ -41,6 +41,9 @@ void zt_model_free_config(struct zt_model *m);
 
 /* The member "a.b.c" of config.json, noted as looked at; NULL: none, or null. */
 const json_t *zt_model_config_find(const zt_model *m, const char *key);
+/* Fail with ZT_E_PLUGIN: the plugin did what none may. zt_model_fail() is its own word
+ * about what it was asked to build. */
+zt_err zt_model_misuse(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 /* Fail with ZT_E_CONFIG, behind the path of config.json. */
 void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 void zt_model_note_key(struct zt_model *m, const char *key);

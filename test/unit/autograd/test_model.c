@@ -259,7 +259,7 @@ static void test_bad_declarations_are_refused_by_name(void **state)
     expect_refusal(unknown_flag, NULL, ZT_E_PLUGIN, "parameter w: unknown flags 0x40");
     expect_refusal(nameless, NULL, ZT_E_PLUGIN, "a block without a name");
     expect_refusal(nothing, NULL, ZT_E_PLUGIN, "build declared no parameters");
-    expect_refusal(own_words, NULL, ZT_E_PLUGIN,
+    expect_refusal(own_words, NULL, ZT_E_CONFIG,
                    "plugin toy: n_embd 10 is not a multiple of n_head 3");
     expect_refusal(bad_export, NULL, ZT_E_PLUGIN,
                    "export of model_type: gpt2 is no JSON");

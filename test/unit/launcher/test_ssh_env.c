@@ -173,6 +173,58 @@ static void mistakes_are_named(void **state)
     rmdir(".zlaunch_env");
 }
 
+/* With stderr in a file: the warning. */
+static const char *warning_of(char *const *env, const char *want)
+{
+    static char text[300];
+    FILE *f = tmpfile();
+    int err = dup(STDERR_FILENO);
+    size_t n;
+
+    assert_non_null(f);
+    fflush(stderr);
+    dup2(fileno(f), STDERR_FILENO);
+    assert_string_equal(show(env, NULL), want);
+    fflush(stderr);
+    dup2(err, STDERR_FILENO);
+    close(err);
+    rewind(f);
+    n = fread(text, 1, sizeof(text) - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    return text;
+}
+
+/* One at home that nobody may read is a warning, one beside the job an error. */
+static void a_file_that_cannot_be_read(void **state)
+{
+    char home_var[64], want[200], *env[] = {home_var, NULL}, **list = NULL;
+    struct zt_fault fault = {0};
+    uid_t me = geteuid();
+
+    (void)state;
+    snprintf(home_var, sizeof(home_var), "HOME=%s", home);
+    put(home, ".deepspeed_env", "A=1\n");
+    put(work, ".zlaunch_env", "B=1\n");
+    assert_int_equal(chmod(home, 0), 0);
+    assert_int_equal(chmod(work, 0755), 0);
+    if (!me) /* root may read everything */
+        assert_int_equal(seteuid(65534), 0);
+    snprintf(want, sizeof(want),
+             "zlaunch: warning: %s/.deepspeed_env: Permission denied; left out\n", home);
+    assert_memory_equal(warning_of(env, "B=1"), want, strlen(want));
+    assert_int_equal(seteuid(me), 0);
+    assert_int_equal(chmod(".zlaunch_env", 0), 0);
+    if (!me)
+        assert_int_equal(seteuid(65534), 0);
+    assert_int_equal(zt_forward_env(env + 1, NULL, &list, &fault), ZT_E_NOINPUT);
+    assert_string_equal(fault.text, "./.zlaunch_env: Permission denied");
+    assert_int_equal(seteuid(me), 0);
+    assert_int_equal(chmod(home, 0700), 0);
+    put(home, ".deepspeed_env", NULL);
+    put(work, ".zlaunch_env", NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +232,7 @@ int main(void)
         cmocka_unit_test(files_and_exports_override_in_order),
         cmocka_unit_test(ds_env_file_renames_the_file),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(a_file_that_cannot_be_read),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
