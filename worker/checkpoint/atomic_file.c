@@ -157,6 +157,25 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
     return ZT_OK;
 }
 
+zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void *data,
+                               size_t bytes, struct zt_fault *fault)
+{
+    const char *p = data;
+
+    while (bytes > 0) {
+        ssize_t n = pwrite(f->fd, p, bytes, (off_t)at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return cannot_write(f, errno, (int64_t)bytes, fault);
+        p += n;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return ZT_OK;
+}
+
 zt_err zt_atomic_file_sync(struct zt_atomic_file *f, struct zt_fault *fault)
 {
     return fsync(f->fd) < 0 ? cannot_write(f, errno, 0, fault) : ZT_OK;

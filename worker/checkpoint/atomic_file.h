@@ -29,6 +29,9 @@ void zt_atomic_file_remove_stale(const char *dir);
 /* Append. ZT_E_CANTCREATE. */
 zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Overwrite bytes that are written already; the end stays where it is. ZT_E_CANTCREATE. */
+zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void *data,
+                               size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Data to the disk: the slow half of a commit. Optional before publish. */
 zt_err zt_atomic_file_sync(struct zt_atomic_file *f,
                            struct zt_fault *fault) ZT_MUST_CHECK;

@@ -4,6 +4,8 @@
  *      DIR/model.safetensors                    one file, or
  *      DIR/model.safetensors.index.json         which shard holds which tensor, and
  *      DIR/model-00001-of-00003.safetensors     the shards
+ *      DIR/pytorch_model.bin                    the same by torch.save, where there are
+ *      DIR/pytorch_model.bin.index.json         no safetensors
  *      DIR/config.json
  *
  * Ownership: tensors returned belong to the open folder.
@@ -19,9 +21,10 @@
 struct zt_hf_folder;
 
 /*
- * `path`: a folder, a .safetensors file or an index.json. Every tensor the index lists is
+ * `path`: a folder, a .safetensors or .bin file or an index.json. Every tensor the index lists is
  * found in its shard here. ZT_E_NOINPUT: nothing to read, or a shard is missing;
- * ZT_E_UNSUPPORTED: only pickled weights; ZT_E_FORMAT: a malformed file.
+ * ZT_E_FORMAT: a malformed file; ZT_E_UNSUPPORTED: a .bin file that torch.save has not
+ * written.
  */
 zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
                          struct zt_fault *fault) ZT_MUST_CHECK;

@@ -7,10 +7,20 @@
 #include <unistd.h>
 
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/torch_file/torch_file.h"
+
+/* One file of weights, of either kind; the other member is NULL. */
+struct weights_file {
+    struct zt_safetensors_file *safetensors;
+    struct zt_torch_file *torch;
+    struct zt_safetensors_tensor *of_torch;       /* its tensors */
+    const struct zt_safetensors_tensor **tensors; /* sorted by name */
+    int count;
+};
 
 struct zt_hf_folder {
     char *dir;
-    struct zt_safetensors_file **files;
+    struct weights_file *files;
     int num_files;
     const struct zt_safetensors_tensor **tensors; /* sorted by name */
     int count;
@@ -35,7 +45,81 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
 /* ---- one file ---- */
+
+/* By its first bytes: safetensors begin with the length of a JSON text, and files of
+ * torch.save with the signature of a zip archive or of a pickle. */
+static bool is_of_torch(const char *path)
+{
+    uint8_t head[4] = {0};
+    FILE *in = fopen(path, "re");
+    size_t n = in ? fread(head, 1, sizeof(head), in) : 0;
+
+    if (in)
+        fclose(in);
+    return ends_with(path, ".bin") ||
+           (n == sizeof(head) &&
+            (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "\x80\x02\x8a\x0a", 4) == 0));
+}
+
+static zt_err open_torch(struct weights_file *f, const char *path, struct zt_fault *fault)
+{
+    zt_err rc = zt_torch_file_open(path, &f->torch, fault);
+
+    return rc ? rc
+              : zt_torch_file_tensors(f->torch, NULL, &f->of_torch, &f->count, fault);
+}
+
+static zt_err open_file(struct weights_file *f, const char *path, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (is_of_torch(path))
+        rc = open_torch(f, path, fault);
+    else
+        rc = zt_safetensors_open(path, &f->safetensors, fault);
+    if (rc)
+        return rc;
+    if (f->safetensors)
+        f->count = zt_safetensors_count(f->safetensors);
+    f->tensors = calloc((size_t)f->count + 1, sizeof(*f->tensors));
+    if (!f->tensors)
+        return no_memory(path, fault);
+    for (int i = 0; i < f->count; i++)
+        f->tensors[i] =
+            f->safetensors ? zt_safetensors_at(f->safetensors, i) : &f->of_torch[i];
+    qsort(f->tensors, (size_t)f->count, sizeof(*f->tensors), by_name);
+    for (int i = 1; i < f->count; i++)
+        if (by_name(&f->tensors[i - 1], &f->tensors[i]) == 0)
+            return zt_fault_set(fault, ZT_E_FORMAT, "%s: tensor %s is there twice", path,
+                                f->tensors[i]->name);
+    return ZT_OK;
+}
+
+static void close_file(struct weights_file *f)
+{
+    zt_safetensors_close(f->safetensors);
+    zt_torch_file_close(f->torch);
+    free(f->of_torch);
+    free(f->tensors);
+}
+
+static const struct zt_safetensors_tensor *find_tensor(
+    const struct zt_safetensors_tensor *const *tensors, int count, const char *name)
+{
+    const struct zt_safetensors_tensor want = {.name = name}, *key = &want;
+    const struct zt_safetensors_tensor *const *found =
+        bsearch(&key, tensors, (size_t)count, sizeof(*tensors), by_name);
+
+    return found ? *found : NULL;
+}
 
 static zt_err open_single(struct zt_hf_folder *hf, const char *path,
                           struct zt_fault *fault)
@@ -45,16 +129,16 @@ static zt_err open_single(struct zt_hf_folder *hf, const char *path,
     hf->files = calloc(1, sizeof(*hf->files));
     if (!hf->files)
         return no_memory(path, fault);
-    rc = zt_safetensors_open(path, &hf->files[0], fault);
+    hf->num_files = 1;
+    rc = open_file(&hf->files[0], path, fault);
     if (rc)
         return rc;
-    hf->num_files = 1;
-    hf->count = zt_safetensors_count(hf->files[0]);
+    hf->count = hf->files[0].count;
     hf->tensors = calloc((size_t)hf->count + 1, sizeof(*hf->tensors));
     if (!hf->tensors)
         return no_memory(path, fault);
     for (int i = 0; i < hf->count; i++)
-        hf->tensors[i] = zt_safetensors_at(hf->files[0], i);
+        hf->tensors[i] = hf->files[0].tensors[i];
     return ZT_OK;
 }
 
@@ -62,7 +146,7 @@ static zt_err open_single(struct zt_hf_folder *hf, const char *path,
 
 /* The shard `name`, opened on first use; `open` maps its name to its number. */
 static zt_err get_shard(struct zt_hf_folder *hf, json_t *open, const char *index_path,
-                        const char *name, struct zt_safetensors_file **out,
+                        const char *name, struct weights_file **out,
                         struct zt_fault *fault)
 {
     const json_t *known = json_object_get(open, name);
@@ -70,7 +154,7 @@ static zt_err get_shard(struct zt_hf_folder *hf, json_t *open, const char *index
     zt_err rc;
 
     if (known) {
-        *out = hf->files[json_integer_value(known)];
+        *out = &hf->files[json_integer_value(known)];
         return ZT_OK;
     }
     if (strchr(name, '/'))
@@ -82,12 +166,10 @@ static zt_err get_shard(struct zt_hf_folder *hf, json_t *open, const char *index
         free(path);
         return no_memory(index_path, fault);
     }
-    rc = zt_safetensors_open(path, &hf->files[hf->num_files], fault);
+    *out = &hf->files[hf->num_files++];
+    rc = open_file(*out, path, fault);
     free(path);
-    if (rc)
-        return zt_fault_context(fault, rc, "shard named in %s", index_path);
-    *out = hf->files[hf->num_files++];
-    return ZT_OK;
+    return rc ? zt_fault_context(fault, rc, "shard named in %s", index_path) : ZT_OK;
 }
 
 static zt_err add_from_index(struct zt_hf_folder *hf, json_t *open,
@@ -95,7 +177,7 @@ static zt_err add_from_index(struct zt_hf_folder *hf, json_t *open,
                              const json_t *shard, struct zt_fault *fault)
 {
     const char *name = json_string_value(shard);
-    struct zt_safetensors_file *file = NULL;
+    struct weights_file *file = NULL;
     const struct zt_safetensors_tensor *t;
     zt_err rc;
 
@@ -105,7 +187,7 @@ static zt_err add_from_index(struct zt_hf_folder *hf, json_t *open,
     rc = get_shard(hf, open, index_path, name, &file, fault);
     if (rc)
         return rc;
-    t = zt_safetensors_find(file, tensor);
+    t = find_tensor(file->tensors, file->count, tensor);
     if (!t)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: tensor %s is not in %s; the files are not of one save",
@@ -163,42 +245,35 @@ static bool is_there(const char *path)
     return path && access(path, F_OK) == 0;
 }
 
+/* What a folder can hold, in the order in which it is looked for. */
+static const struct {
+    const char *name;
+    zt_err (*open)(struct zt_hf_folder *, const char *, struct zt_fault *);
+} forms[] = {
+    {"model.safetensors", open_single},
+    {"model.safetensors.index.json", open_index},
+    {"pytorch_model.bin", open_single},
+    {"pytorch_model.bin.index.json", open_index},
+};
+
 static zt_err open_folder(struct zt_hf_folder *hf, struct zt_fault *fault)
 {
-    char *single = join(hf->dir, "model.safetensors");
-    char *index = join(hf->dir, "model.safetensors.index.json");
-    char *pickle = join(hf->dir, "pytorch_model.bin");
-    char *pickles = join(hf->dir, "pytorch_model.bin.index.json");
-    zt_err rc;
+    for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+        char *path = join(hf->dir, forms[i].name);
+        bool there = is_there(path);
+        zt_err rc = !path   ? no_memory(hf->dir, fault)
+                    : there ? forms[i].open(hf, path, fault)
+                            : ZT_OK;
 
-    if (!single || !index || !pickle || !pickles)
-        rc = no_memory(hf->dir, fault);
-    else if (is_there(single))
-        rc = open_single(hf, single, fault);
-    else if (is_there(index))
-        rc = open_index(hf, index, fault);
-    else if (is_there(pickle) || is_there(pickles))
-        rc = zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                          "%s: has pickled weights (pytorch_model.bin) only; save them "
-                          "as safetensors first",
-                          hf->dir);
-    else
-        rc = zt_fault_set(fault, ZT_E_NOINPUT,
-                          "%s: has no model.safetensors and no "
-                          "model.safetensors.index.json",
-                          hf->dir);
-    free(single);
-    free(index);
-    free(pickle);
-    free(pickles);
-    return rc;
-}
-
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-
-    return n >= k && strcmp(s + n - k, tail) == 0;
+        free(path);
+        if (rc || there)
+            return rc;
+    }
+    return zt_fault_set(
+        fault, ZT_E_NOINPUT,
+        "%s: has no model.safetensors, no pytorch_model.bin, and no index "
+        "of either",
+        hf->dir);
 }
 
 /* The folder of `path`, which is one itself or a file in it. */
@@ -224,7 +299,7 @@ zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
 
     if (stat(path, &st) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "%s: no such model folder or .safetensors file", path);
+                            "%s: no such model folder or file of weights", path);
     is_dir = S_ISDIR(st.st_mode);
     hf = calloc(1, sizeof(*hf));
     if (hf)
@@ -251,7 +326,7 @@ void zt_hf_folder_close(struct zt_hf_folder *hf)
     if (!hf)
         return;
     for (int i = 0; i < hf->num_files; i++)
-        zt_safetensors_close(hf->files[i]);
+        close_file(&hf->files[i]);
     free(hf->files);
     free(hf->tensors);
     free(hf->dir);
@@ -271,11 +346,7 @@ const struct zt_safetensors_tensor *zt_hf_folder_at(const struct zt_hf_folder *h
 const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder *hf,
                                                       const char *name)
 {
-    const struct zt_safetensors_tensor want = {.name = name}, *key = &want;
-    const struct zt_safetensors_tensor *const *found =
-        bsearch(&key, hf->tensors, (size_t)hf->count, sizeof(*hf->tensors), by_name);
-
-    return found ? *found : NULL;
+    return find_tensor(hf->tensors, hf->count, name);
 }
 
 const char *zt_hf_folder_dir(const struct zt_hf_folder *hf)

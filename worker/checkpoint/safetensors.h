@@ -18,11 +18,13 @@
 
 struct zt_safetensors_tensor {
     const char *name;
-    const char *type;     /* as in the file: "F32", "BF16", "F8_E4M3" ... */
-    bool loadable;        /* `dtype` stands for `type`; false: listed only */
-    zt_dtype dtype;       /* meaningful when loadable */
-    int ndim;             /* 0: a scalar */
-    const int64_t *shape; /* row-major, no strides */
+    const char *type; /* as in the file: "F32", "BF16", "F8_E4M3" ... */
+    bool loadable;    /* `dtype` stands for `type`; false: listed only */
+    zt_dtype dtype;   /* meaningful when loadable */
+    int ndim;         /* 0: a scalar */
+    const int64_t *shape;
+    const int64_t *stride; /* in elements; NULL: row-major without gaps, always so in
+                            * safetensors */
     int64_t elems;
     size_t bytes;
     const uint8_t *data; /* in the mapping, may be unaligned: copy, do not cast */
@@ -47,12 +49,15 @@ const struct zt_safetensors_tensor *zt_safetensors_find(
 const char *zt_safetensors_metadata(const struct zt_safetensors_file *f, const char *key);
 
 /*
- * Elements [first, first + n) as floats; exact, for F32, BF16 and F16 tensors.
+ * Elements [first, first + n), counted row-major, as floats; exact, for F32, BF16 and F16 tensors.
  * ZT_E_UNSUPPORTED for another type, ZT_E_ARG outside the tensor.
  */
 zt_err zt_safetensors_read_f32(const struct zt_safetensors_tensor *t, int64_t first,
                                int64_t n, float *out,
                                struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Fill type, loadable and dtype of a tensor; false: no such type. */
+bool zt_safetensors_set_type(struct zt_safetensors_tensor *t, const char *type);
 
 /* ---- writing ---- */
 

@@ -53,6 +53,18 @@ static const struct type *find_type(const char *name)
     return NULL;
 }
 
+bool zt_safetensors_set_type(struct zt_safetensors_tensor *t, const char *type)
+{
+    const struct type *found = find_type(type);
+
+    if (!found)
+        return false;
+    t->type = found->name;
+    t->loadable = found->loadable;
+    t->dtype = found->dtype;
+    return true;
+}
+
 /* ---- the header ---- */
 
 static zt_err parse_header(struct zt_safetensors_file *f, size_t *data_at,
@@ -375,6 +387,18 @@ static float half_to_float(uint16_t h)
     return bits_to_float(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
+/* Where element i lies that is counted row-major. */
+static int64_t place_of(const struct zt_safetensors_tensor *t, int64_t i)
+{
+    int64_t at = 0;
+
+    for (int k = t->ndim - 1; k >= 0; k--) {
+        at += i % t->shape[k] * t->stride[k];
+        i /= t->shape[k];
+    }
+    return at;
+}
+
 zt_err zt_safetensors_read_f32(const struct zt_safetensors_tensor *t, int64_t first,
                                int64_t n, float *out, struct zt_fault *fault)
 {
@@ -390,15 +414,16 @@ zt_err zt_safetensors_read_f32(const struct zt_safetensors_tensor *t, int64_t fi
                             "%s: tensor %s: elements %lld + %lld of %lld", t->path,
                             t->name, (long long)first, (long long)n, (long long)t->elems);
     for (int64_t i = first; i < first + n; i++) {
+        int64_t at = t->stride ? place_of(t, i) : i;
         uint32_t wide;
         uint16_t half;
 
         if (t->dtype == ZT_F32) {
-            memcpy(&wide, p + 4 * i, sizeof(wide));
+            memcpy(&wide, p + 4 * at, sizeof(wide));
             *out++ = bits_to_float(le32toh(wide));
             continue;
         }
-        memcpy(&half, p + 2 * i, sizeof(half));
+        memcpy(&half, p + 2 * at, sizeof(half));
         half = le16toh(half);
         *out++ = t->dtype == ZT_F16 ? half_to_float(half)
                                     : bits_to_float((uint32_t)half << 16);

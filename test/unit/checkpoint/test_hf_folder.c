@@ -208,7 +208,7 @@ static void test_broken_folders_are_refused_with_their_reason(void **state)
     assert_int_equal(mkdir(dir, 0777), 0);
     refused(dir, ZT_E_NOINPUT, "no model.safetensors");
     assert_int_equal(zt_hf_write_text(dir, "pytorch_model.bin", "PK", &fault), ZT_OK);
-    refused(dir, ZT_E_UNSUPPORTED, "pickled");
+    refused(dir, ZT_E_UNSUPPORTED, "torch.save");
     put_index(dir, "{\"weight_map\": {\"a\": \"x.safetensors\",}}");
     refused(dir, ZT_E_FORMAT, "index.json:1:");
     put_index(dir, "{\"metadata\": {}}");
