@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/integers.h"
 
 /*
@@ -82,14 +83,62 @@ static struct cut cut_of(const struct zt_gemm_call *k)
     return cut;
 }
 
+/*
+ * Rows of b that are a multiple of 4096 bytes apart fall into one set of the L1 cache,
+ * and oneDNN packs an fp32 b in narrow strips, so that a line is gone before its second
+ * half is needed: products lose two fifths of their speed. A block's columns are copied
+ * first, whole lines at a time.
+ */
+#define SET_BYTES  4096
+#define COPY_PAD   16                 /* floats between rows of the copy */
+#define COPY_MOST  ((int64_t)1 << 20) /* floats of one */
+#define COPY_LEAST 64                 /* rows of b that are worth it */
+
+/* Columns of a block that is copied; 0: b is taken where it is. */
+static int64_t columns_to_copy(const struct zt_gemm_call *k, const struct cut *cut)
+{
+    int64_t fit = COPY_MOST / k->a.cols / LINES * LINES;
+
+    if (k->b.dtype != ZT_F32 || k->b.stride[2] != 1 || cut->items > 1 ||
+        k->b.stride[1] * (int64_t)sizeof(float) % SET_BYTES != 0 ||
+        k->a.cols < COPY_LEAST || k->c.rows < COPY_LEAST)
+        return 0;
+    return zt_min(fit, cut->cols);
+}
+
+/* Rows of `cols` floats; memcpy of so little takes its time to begin. */
+ZT_SIMD static void copy_columns(float *dst, int64_t ld, const float *src, int64_t src_ld,
+                                 int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            dst[i * ld + j] = src[i * src_ld + j];
+}
+
+/*
+ * oneDNN packs all of k at a time. A long one is cut into parts, which are added in fp32
+ * in a buffer of the block's size, and rounded once.
+ */
+#define PART_DEPTH ((int64_t)512)
+
+static bool is_long(const struct zt_gemm_call *k, const struct cut *cut)
+{
+    return k->a.dtype == ZT_BF16 && k->c.dtype == ZT_BF16 && !k->accumulate && !k->bias &&
+           cut->items == 1 && k->a.cols >= 16 * PART_DEPTH;
+}
+
 struct job {
     const struct zt_gemm_call *k;
     const char *bias; /* or NULL */
     struct cut cut;
-    const struct zt_gemm_plan *plan[2][2]; /* last of its rows or items, of its columns */
+    int64_t depth; /* of a part of k */
+    /* last of its rows or items, of its columns, of its parts of k */
+    const struct zt_gemm_plan *plan[2][2][2];
     char *scratch;
-    size_t scratch_bytes; /* of a thread */
-    atomic_int failed;    /* a zt_err */
+    size_t scratch_bytes; /* of a thread: of the plans, columns of b, sums of parts */
+    size_t plan_bytes;
+    size_t copy_floats, sum_floats; /* 0: b is taken where it is; there is one part */
+    atomic_int failed;              /* a zt_err */
 };
 
 /* oneDNN writes rows: a c that is stored by columns is the transposed product. */
@@ -127,21 +176,53 @@ static zt_err make_plans(struct zt_device *dev, struct job *job, struct zt_fault
     memcpy(p.as, k->a.stride, sizeof(p.as));
     memcpy(p.bs, k->b.stride, sizeof(p.bs));
     memcpy(p.cs, k->c.stride, sizeof(p.cs));
-    for (int i = 0; i < 4; i++) {
-        bool last = i / 2, last_col = i % 2;
+    if (job->copy_floats)
+        p.bs[1] = cut->cols + COPY_PAD;
+    if (job->sum_floats) {
+        p.c = ZT_F32;
+        p.cs[1] = cut->cols;
+        p.accumulate = true;
+    }
+    for (int i = 0; i < 8; i++) {
+        bool last = i / 4, last_col = i / 2 % 2, last_part = i % 2;
+        const struct zt_gemm_plan **plan = &job->plan[last][last_col][last_part];
         zt_err rc;
 
         p.batch = length(k->c.batch, cut->items, last);
         p.m = length(k->c.rows, cut->rows, last);
         p.n = length(k->c.cols, cut->cols, last_col);
-        rc = zt_gemm_plan(dev, &p, false, &job->plan[last][last_col], fault);
+        p.k = length(k->a.cols, job->depth, last_part);
+        rc = zt_gemm_plan(dev, &p, false, plan, fault);
         if (rc != ZT_OK)
             return rc;
-        size_t bytes = zt_gemm_plan_scratch(job->plan[last][last_col]);
-        if (bytes > job->scratch_bytes)
-            job->scratch_bytes = bytes;
+        size_t bytes = zt_gemm_plan_scratch(*plan);
+        if (bytes > job->plan_bytes)
+            job->plan_bytes = bytes;
     }
     return ZT_OK;
+}
+
+/* The product of a block, part by part: b is where its columns are, c where it goes. */
+static zt_err multiply(const struct job *job, int64_t item, int64_t row, int64_t col,
+                       const struct zt_gemm_mat *b, char *c, char *scratch)
+{
+    const struct zt_gemm_call *k = job->k;
+    const struct cut *cut = &job->cut;
+    bool last_col = col == cut->col_blocks - 1;
+    bool last =
+        cut->items > 1 ? item == cut->item_blocks - 1 : row == cut->row_blocks - 1;
+    int64_t num_parts = zt_num_parts(k->a.cols, job->depth);
+    const char *bias = job->bias;
+    zt_err rc = ZT_OK;
+
+    if (bias)
+        bias += col * cut->cols * (int64_t)zt_dtype_bytes(k->bias_dtype);
+    for (int64_t i = 0; rc == ZT_OK && i < num_parts; i++)
+        rc = zt_gemm_run(
+            job->plan[last][last_col][i == num_parts - 1],
+            zt_gemm_element(&k->a, item * cut->items, row * cut->rows, i * job->depth),
+            zt_gemm_element(b, 0, i * job->depth, 0), bias, c, scratch, NULL);
+    return rc;
 }
 
 static void run_block(int64_t task, int thread, void *ctx)
@@ -151,21 +232,50 @@ static void run_block(int64_t task, int thread, void *ctx)
     const struct cut *cut = &job->cut;
     int64_t col = task % cut->col_blocks, row = task / cut->col_blocks % cut->row_blocks;
     int64_t item = task / cut->col_blocks / cut->row_blocks;
-    bool last =
-        cut->items > 1 ? item == cut->item_blocks - 1 : row == cut->row_blocks - 1;
-    const char *bias = job->bias;
+    int64_t cols = length(k->c.cols, cut->cols, col == cut->col_blocks - 1);
+    int64_t rows = length(k->c.rows, cut->rows, row == cut->row_blocks - 1);
+    char *scratch = job->scratch + (size_t)thread * job->scratch_bytes;
+    float *copy = (float *)(void *)(scratch + job->plan_bytes);
+    float *sums = copy + job->copy_floats;
+    char *c = zt_gemm_element(&k->c, item * cut->items, row * cut->rows, col * cut->cols);
+    struct zt_gemm_mat b = k->b;
     zt_err rc;
 
-    if (bias)
-        bias += col * cut->cols * (int64_t)zt_dtype_bytes(k->bias_dtype);
-    rc = zt_gemm_run(
-        job->plan[last][col == cut->col_blocks - 1],
-        zt_gemm_element(&k->a, item * cut->items, row * cut->rows, 0),
-        zt_gemm_element(&k->b, item * cut->items, 0, col * cut->cols), bias,
-        zt_gemm_element(&k->c, item * cut->items, row * cut->rows, col * cut->cols),
-        job->scratch + (size_t)thread * job->scratch_bytes, NULL);
+    b.data = zt_gemm_element(&b, item * cut->items, 0, col * cut->cols);
+    if (job->copy_floats) {
+        copy_columns(copy, cut->cols + COPY_PAD, (const float *)(void *)b.data,
+                     b.stride[1], k->a.cols, cols);
+        b.data = (char *)copy;
+        b.stride[1] = cut->cols + COPY_PAD;
+    }
+    memset(sums, 0, job->sum_floats * sizeof(*sums));
+    rc = multiply(job, item, row, col, &b, job->sum_floats ? (char *)sums : c, scratch);
+    for (int64_t i = 0; rc == ZT_OK && job->sum_floats && i < rows; i++)
+        zt_store_row(c + 2 * i * k->c.stride[1], k->c.dtype, 1, sums + i * cut->cols,
+                     cols);
     if (rc != ZT_OK)
         atomic_store(&job->failed, (int)rc);
+}
+
+/* How the work is done, all but the plans: depends on the product alone. */
+static void plan_job(struct job *job)
+{
+    const struct zt_gemm_call *k = job->k;
+    struct cut *cut = &job->cut;
+    int64_t copied;
+
+    *cut = cut_of(k);
+    job->depth = k->a.cols;
+    copied = columns_to_copy(k, cut);
+    if (copied) {
+        cut->cols = copied;
+        cut->col_blocks = zt_num_parts(k->c.cols, copied);
+        job->copy_floats = (size_t)(k->a.cols * (copied + COPY_PAD));
+    }
+    if (is_long(k, cut)) {
+        job->depth = PART_DEPTH;
+        job->sum_floats = (size_t)(cut->rows * cut->cols);
+    }
 }
 
 zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
@@ -177,8 +287,11 @@ zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
     zt_err rc;
 
     swap_operands(&k);
-    job.cut = cut_of(&k);
+    plan_job(&job);
     rc = make_plans(dev, &job, fault);
+    job.scratch_bytes =
+        job.plan_bytes + (job.copy_floats + job.sum_floats) * sizeof(float);
+    job.scratch_bytes = (job.scratch_bytes + 63) / 64 * 64;
     if (rc == ZT_OK)
         rc =
             zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,

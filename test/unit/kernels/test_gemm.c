@@ -677,13 +677,14 @@ static void test_two_runs_give_the_same_bits(void **state)
     ref_free(c.mem);
 }
 
-/* c += a^T b in bf16: some elements against sums in double, and bits on more threads. */
-static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumulate)
+/* Of a large product: some elements against sums in double, and bits on more threads. */
+static void check_large(struct matrix a, struct matrix b, struct matrix c,
+                        bool accumulate)
 {
-    struct matrix a = make(ZT_BF16, 0, m, k, COLS_PADDED);
-    struct matrix b = make(ZT_BF16, 0, k, n, ROWS_PADDED);
-    struct matrix c = make(ZT_F32, 0, m, n, ROWS_PADDED);
     struct zt_gemm_args g = args_of(&a, &b, &c);
+    int64_t m = c.view.shape[0], n = c.view.shape[1], k = a.view.shape[1];
+    double tol =
+        2 * (c.view.dtype == ZT_BF16) * rounding(ZT_BF16) + 1e-6 * sqrt((double)k);
     void *before = malloc(c.bytes), *first = malloc(c.bytes);
     struct zt_view old = c.view;
 
@@ -710,13 +711,43 @@ static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumula
         for (int64_t j = 0; j < k; j++)
             sum += get(&g.a, 0, row, j) * get(&g.b, 0, j, col);
         sum = sum * 0.75 + (accumulate ? get(&old, 0, row, col) : 0);
-        near(get(&g.c, 0, row, col), sum, 1e-6 * sqrt((double)k), "c");
+        near(get(&g.c, 0, row, col), sum, tol, "c");
     }
     ref_free(a.mem);
     ref_free(b.mem);
     ref_free(c.mem);
     free(before);
     free(first);
+}
+
+/* c += a^T b in bf16 */
+static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumulate)
+{
+    check_large(make(ZT_BF16, 0, m, k, COLS_PADDED), make(ZT_BF16, 0, k, n, ROWS_PADDED),
+                make(ZT_F32, 0, m, n, ROWS_PADDED), accumulate);
+}
+
+/* Of an fp32 b with such rows, columns are copied. */
+static void test_rows_a_multiple_of_4096_bytes_apart(void **state)
+{
+    (void)state;
+    check_large(make(ZT_F32, 0, 150, 70, ROWS), make(ZT_F32, 0, 70, 1024, ROWS),
+                make(ZT_F32, 0, 150, 1024, ROWS_PADDED), false);
+    check_large(make(ZT_F32, 0, 66, 4200, COLS), make(ZT_F32, 0, 4200, 1024, ROWS),
+                make(ZT_F32, 0, 66, 1024, ROWS), true); /* 192 columns at a time */
+    check_large(make(ZT_F32, 0, 1024, 200, COLS), make(ZT_F32, 0, 200, 75, ROWS),
+                make(ZT_F32, 0, 1024, 75, COLS), true); /* a is the copied one */
+}
+
+/* In bf16 they are added up in parts, in fp32. */
+static void test_long_sums_of_bf16(void **state)
+{
+    (void)state;
+    check_large(make(ZT_BF16, 0, 70, 8200, ROWS_PADDED),
+                make(ZT_BF16, 0, 8200, 130, ROWS), make(ZT_BF16, 0, 70, 130, ROWS_PADDED),
+                false);
+    check_large(make(ZT_BF16, 0, 600, 8192, COLS), make(ZT_BF16, 0, 8192, 50, COLS),
+                make(ZT_BF16, 0, 600, 50, COLS), false);
 }
 
 static void test_weight_gradients_of_bf16_in_every_block(void **state)
@@ -739,6 +770,8 @@ int main(void)
         cmocka_unit_test(test_heads_inside_packed_rows_are_batches),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
         cmocka_unit_test(test_weight_gradients_of_bf16_in_every_block),
+        cmocka_unit_test(test_rows_a_multiple_of_4096_bytes_apart),
+        cmocka_unit_test(test_long_sums_of_bf16),
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),
