@@ -1,5 +1,6 @@
 #!/bin/bash
 # However a job is stopped, all of it is gone within 2 s and the exit code says why.
+# alone: any job that starts removes what killed ones left
 . "$(dirname "$0")/launch_lib.sh"
 
 # Two ranks, each with a child in its own session that ignores SIGTERM; they say when ready.

@@ -2,6 +2,7 @@
 # A rank of a training run is killed at a random moment, again and again, in each ZeRO stage:
 # the job ends within 2 s, says which rank it was, and nothing of it stays.
 # ZT_KILLS: how many times (40); ZT_SEED: to repeat a run; ZT_STAGES: "0 1 2 3".
+# alone: nothing new may appear in /dev/shm
 . "$(dirname "$0")/launch_lib.sh"
 
 kills=${ZT_KILLS:-40}

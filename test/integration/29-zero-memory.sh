@@ -1,6 +1,7 @@
 #!/bin/bash
 # Memory of a rank falls with the stages as docs/ZERO.md says: what the run counts is within 3 % of
 # the formula, and what /proc counts is what --dry_run said. ZT_BIG=1 takes GPT-2 of 354M parameters.
+# alone: pages that ranks of other jobs share would not be counted
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
 

@@ -2,6 +2,7 @@
 # The ssh starter against real sshd on four hosts of their own (test/rigs/sshd): every way in,
 # every way it can go wrong, and that nothing stays behind. Each failure names its host and
 # comes within 10 s.
+# alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
 probe=build/${ZT_VARIANT:-release}/unit/launcher/ssh_probe
 rigs=$(dirname "$0")/../rigs

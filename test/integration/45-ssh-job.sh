@@ -2,6 +2,7 @@
 # Whole jobs over ssh: four hosts with networks of their own (test/rigs/sshd). They train to
 # the bits of one host; whatever is wrong with one host ends the job at once with its name; and
 # nothing of the job stays anywhere.
+# alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
 rigs=$(dirname "$0")/../rigs
 # libraries that MPI loads leak; so does libssh2 when other hosts' handshakes are cut off

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The test of the links before ranks start: four nodes in network namespaces of their own,
 # joined by bridges. Nodes are daemons of the local starter, moved into a namespace each.
+# alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
 printf 'n0 slots=1\nn1 slots=1\nn2 slots=1\nn3 slots=1\n' >"$tmp/hosts"
 nodes=(--hostfile "$tmp/hosts" --launcher local)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Ranks are in a control group of their own where one may be made: it goes with the job, and
 # what a killed daemon left in one ends when the next job starts on the machine.
+# alone: any job that starts ends what a killed daemon left
 . "$(dirname "$0")/launch_lib.sh"
 
 # Memory that a group leaves, of either version: known before anything is allocated.

@@ -2,6 +2,7 @@
 # Four hosts over ssh, and a random process of the job is killed at a random moment, again and
 # again: zlaunch, a guard, a daemon, a rank or the sshd that serves the job. Nothing stays on any
 # host, nothing hangs, and the first cause is told with its host. ZT_ROUNDS=100 for more.
+# alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
 rigs=$(dirname "$0")/../rigs
 export ASAN_OPTIONS=detect_leaks=0 # libssh2 leaks when handshakes are cut off
