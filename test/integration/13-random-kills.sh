@@ -1,5 +1,6 @@
 #!/bin/bash
 # Kill a random part of the job at a random moment, again and again: nothing ever stays.
+# alone: a job has 2 s to end, however little of the processor it gets
 . "$(dirname "$0")/launch_lib.sh"
 
 seed=${ZT_SEED:-$RANDOM}

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Several nodes, and a random process of the job is killed at a random moment, again and
 # again: nothing stays, nothing hangs, and the first cause is told. ZT_ROUNDS=100 for more.
+# alone: a job has 2 s to end, however little of the processor it gets
 . "$(dirname "$0")/launch_lib.sh"
 
 seed=${ZT_SEED:-$RANDOM}

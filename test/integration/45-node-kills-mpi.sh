@@ -1,6 +1,7 @@
 #!/bin/bash
 # A training run over several nodes, of which a random rank or daemon is killed at a random
 # moment: the first cause is told, whatever the other ranks then say. ZT_ROUNDS=100 for more.
+# alone: a job has 2 s to end, however little of the processor it gets
 . "$(dirname "$0")/launch_lib.sh"
 if [ ! -f "$bin/backends/mpi.so" ] || ! command -v mpirun >/dev/null; then
     echo "no MPI: apt install mpich libmpich-dev, then run make"

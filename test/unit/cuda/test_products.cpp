@@ -77,9 +77,21 @@ static void expect_near(const char *what, const struct zt_view *got,
 
 /* ---- attention ---- */
 
+/* In a sanitised build (make asan) this takes minutes: then less is run. */
+static bool is_sampled()
+{
+    const char *one_of = getenv("ZT_SAMPLE");
+
+    return one_of && strtol(one_of, nullptr, 10) > 1;
+}
+
 static void check_heads(int64_t dim, bool causal)
 {
-    const int64_t q[4] = {1, 100, 4, dim}, k[4] = {1, 130, 2, dim}, lse[3] = {1, 4, 100};
+    /* fewer tiles, heads, and rows beyond the first tile */
+    const bool few = is_sampled();
+    const int64_t rows = few ? 67 : 100, keys = few ? 70 : 130, kv = few ? 1 : 2;
+    const int64_t q[4] = {1, rows, 2 * kv, dim}, k[4] = {1, keys, kv, dim};
+    const int64_t lse[3] = {1, 2 * kv, rows};
     struct zt_attention_bwd_args a = {}, b;
     struct zt_view *made[] = {&a.fwd.q, &a.fwd.k, &a.fwd.v, &a.fwd.out, &a.fwd.lse,
                               &a.dout,  &a.dq,    &a.dk,    &a.dv};
@@ -111,8 +123,12 @@ static void test_heads_of_every_number_of_chunks_match_the_cpu(void **)
 {
     static const int64_t dims[] = {64, 65, 128, 133, 192, 200, 256};
 
-    for (int64_t dim : dims)
-        check_heads(dim, dim % 2 == 0);
+    const char *seed_text = getenv("ZT_SEED");
+    const int first =
+        is_sampled() && seed_text ? (int)(strtol(seed_text, nullptr, 10) & 1) : 0;
+
+    for (int i = first; i < 7; i += is_sampled() ? 2 : 1)
+        check_heads(dims[i], dims[i] % 2 == 0);
 }
 
 static void test_heads_too_large_are_refused(void **)
