@@ -62,6 +62,15 @@ matrix() { # matrix RANKS ARGS...: every way to train this, against stage 0
 matrix 2
 matrix 2 --bf16 --gradient_accumulation_steps 2 --reduce_every_micro_batch
 plain && matrix 4 --fp16
+for s in 1 3; do
+    for part in '"ratio": 1' '"ratio": 0.4'; do
+        on cuda 2 "$tmp/device" "$(config $s true large)" --fp16 --gradient_accumulation_steps 2
+        on cuda 2 "$tmp/host" "$(config $s true large '"sub_group_size": 5000,
+            "offload_optimizer": {"device": "cpu", '"$part"'}')" --fp16 --gradient_accumulation_steps 2
+        check "stage $s: optimizer state in host memory, $part, gives the same bits" \
+            same_bits "$tmp/device" "$tmp/host"
+    done
+done
 on cpu 2 "$tmp/cpu" "$(config 3 true large)"
 on cuda 2 "$tmp/cuda" "$(config 3 true large)"
 check "the losses are those of the cpu" same_curve "$tmp/cpu" "$tmp/cuda" 1e-4

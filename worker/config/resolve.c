@@ -375,6 +375,7 @@ void zt_resolve_all(struct zt_config *c, struct zt_run *run)
     resolve_precision(c, run);
     store_keys(c, run);
     check_numbers(c, run);
+    zt_resolve_offload(c, run);
     zt_check_zero(c, run);
     check_task(c, run);
 }

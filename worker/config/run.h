@@ -17,6 +17,18 @@
 #include "worker/optim/scaler.h"
 #include "worker/optim/sched/sched.h"
 
+typedef enum zt_offload_device {
+    ZT_OFFLOAD_NONE,
+    ZT_OFFLOAD_CPU,
+    ZT_OFFLOAD_NVME
+} zt_offload_device;
+
+/* Master weights, moments and gradients away from the device. */
+struct zt_offload_optimizer {
+    zt_offload_device device;
+    double ratio; /* of the elements; the rest stays on the device */
+};
+
 /* ZeRO and the exchange of gradients; sizes count elements. */
 struct zt_zero_options {
     int stage;
@@ -33,6 +45,8 @@ struct zt_zero_options {
     bool share_node_weights;   /* stages 1 and 2: one copy for the ranks of a node */
     bool prescale_gradients;
     double predivide_factor;
+    bool cpu_offload; /* the old key for offload_optimizer.device cpu */
+    struct zt_offload_optimizer offload_optimizer;
     zt_dtype communication_dtype, grad_accum_dtype;
 };
 
@@ -63,10 +77,11 @@ struct zt_run {
     /* what keys of DeepSpeed's format say */
     int64_t train_batch_size, micro_batch_size, grad_accum_steps;
     int64_t logging_steps;
-    zt_dtype compute_dtype;   /* ZT_F32, ZT_BF16, ZT_F16 */
-    double max_grad_norm;     /* 0: no clipping */
-    bool check_grad_overflow; /* bf16: skip the step on inf or nan */
-    bool dump_state;          /* print the resolved config at the start */
+    uint64_t device_memory_bytes; /* a rank may take on its device; UINT64_MAX: all */
+    zt_dtype compute_dtype;       /* ZT_F32, ZT_BF16, ZT_F16 */
+    double max_grad_norm;         /* 0: no clipping */
+    bool check_grad_overflow;     /* bf16: skip the step on inf or nan */
+    bool dump_state;              /* print the resolved config at the start */
     bool dataloader_drop_last;
     struct zt_zero_options zero;
     struct zt_optim_config optim;

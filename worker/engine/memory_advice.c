@@ -13,11 +13,13 @@
 
 #define MIB ((double)(1 << 20))
 
-enum { STAGE = 1, RECOMPUTE = 2, ROWS = 4, RANKS = 8, BLOCK = 16 };
+enum { STAGE = 1, RECOMPUTE = 2, ROWS = 4, RANKS = 8, BLOCK = 16, OFFLOAD = 32 };
 
 /* From what changes least to what changes most. */
 static const int orders[] = {STAGE,
                              RECOMPUTE,
+                             OFFLOAD,
+                             OFFLOAD | RECOMPUTE,
                              ROWS,
                              RECOMPUTE | ROWS,
                              STAGE | RECOMPUTE | ROWS,
@@ -32,6 +34,23 @@ struct trial {
     struct zt_memory_plan_inputs in; /* of `run` */
     struct zt_memory_plan plan;
 };
+
+/* Moving state to the host helps where that memory is another, or counted apart. */
+static bool may_offload(const struct trial *t)
+{
+    return t->given->run->do_train &&
+           (zt_run_is_staged(t->given->run) || t->refused->device_limit != SIZE_MAX);
+}
+
+/* The optimizer's state on the host; at stage 0 it comes with stage 1. */
+static void offload(struct trial *t)
+{
+    t->run.zero.offload_optimizer.ratio = 1;
+    if (t->run.zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
+        t->run.zero.offload_optimizer.device = ZT_OFFLOAD_CPU;
+    if (t->run.zero.stage == 0)
+        t->run.zero.stage = 1;
+}
 
 /* The run with its rows divided by `rows`, its ranks by `ranks`, its tokens by `block`. */
 static void change(struct trial *t, bool recompute, int stage, int64_t rows, int ranks,
@@ -66,6 +85,7 @@ static bool fits(struct trial *t)
         return false;
     t->plan.available = was->available;
     t->plan.addresses = was->addresses;
+    t->plan.device_limit = was->device_limit;
     t->plan.host_available = was->host_available;
     t->plan.sharers =
         was->sharers < t->run.local_world ? was->sharers : t->run.local_world;
@@ -136,12 +156,16 @@ static bool fits_with(struct trial *t, int what)
                   ranks = from(1, what & RANKS, fewer_ranks(t)),
                   block = from(1, what & BLOCK, powers_of_two(eighth));
 
+    if ((what & OFFLOAD) && !may_offload(t))
+        return false;
     for (int b = 0; b < block.num; b++)
         for (int n = 0; n < ranks.num; n++)
             for (int s = 0; s < stage.num; s++)
                 for (int r = 0; r < rows.num; r++) {
                     change(t, what & RECOMPUTE, (int)stage.rung[s], rows.rung[r],
                            (int)ranks.rung[n], block.rung[b]);
+                    if (what & OFFLOAD)
+                        offload(t);
                     if (fits(t))
                         return true;
                 }
@@ -176,7 +200,12 @@ static void say_changes(struct words *w, const struct trial *t)
 
     if (run->world != was->world)
         say(w, "--num_gpus %d ", run->world);
-    if (run->zero.stage != was->zero.stage)
+    if (run->zero.offload_optimizer.device != was->zero.offload_optimizer.device)
+        say(w,
+            "\"zero_optimization\": {\"stage\": %d, \"offload_optimizer\": "
+            "{\"device\": \"cpu\"}} ",
+            run->zero.stage);
+    else if (run->zero.stage != was->zero.stage)
         say(w, "\"zero_optimization\": {\"stage\": %d} ", run->zero.stage);
     if (run->gradient_checkpointing != was->gradient_checkpointing)
         say(w, "--gradient_checkpointing ");

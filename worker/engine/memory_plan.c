@@ -155,10 +155,21 @@ bool zt_run_is_staged(const struct zt_run *run)
     return b && !b->counts_as_host_memory; /* "auto" has become a name by then */
 }
 
+/* Where the config wants what the optimizer works on. */
+static void set_tiers(struct zt_zero_config *z, const struct zt_offload_optimizer *o)
+{
+    const struct zt_tier *tier = o->device == ZT_OFFLOAD_CPU ? &zt_host_tier : NULL;
+
+    z->offload_ratio = o->ratio;
+    z->tiers[ZT_STATE_MASTER] = z->tiers[ZT_STATE_GRADIENTS] = tier;
+    for (int k = 0; k < ZT_OPTIM_MAX_STATES; k++)
+        z->tiers[ZT_STATE_MOMENT + k] = tier;
+}
+
 struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
                                                  struct zt_model *model)
 {
-    return (struct zt_zero_config){
+    struct zt_zero_config z = {
         .model = model,
         .rank = run->rank,
         .world = run->world,
@@ -169,7 +180,11 @@ struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
         .reduce_every_micro_batch = run->reduce_every_micro_batch,
         .options = &run->zero,
         .staged = zt_run_is_staged(run),
+        .host_in_reach = !zt_run_is_staged(run),
     };
+
+    set_tiers(&z, &run->zero.offload_optimizer);
+    return z;
 }
 
 static size_t device_bytes(const struct zt_memory_plan_inputs *in)
@@ -190,6 +205,7 @@ static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
 
     plan->total =
         zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
+    plan->on_device = plan->total;
     if (zt_run_is_staged(run))
         plan->host = host;
     else
@@ -232,6 +248,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     zt_err rc = ZT_OK;
 
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
+                                   .device_limit = SIZE_MAX,
                                    .host_available = SIZE_MAX,
                                    .sharers = 1,
                                    .addresses = SIZE_MAX};
@@ -318,6 +335,7 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
     size_t left = memory_left(&plan->group_limit);
     zt_err rc;
 
+    plan->device_limit = run->device_memory_bytes;
     if (!zt_run_is_staged(run)) {
         plan->available = left;
         plan->sharers = run->local_world;
@@ -370,6 +388,26 @@ static size_t rows_elsewhere(char *out, size_t cap, size_t at,
     return at;
 }
 
+/* Whether state is kept elsewhere than on the device. */
+static bool is_offloaded(const struct zt_memory_plan *plan)
+{
+    return zt_zero_total(&plan->state, ZT_PLACE_PINNED) ||
+           zt_zero_total(&plan->state, ZT_PLACE_HOST) ||
+           zt_zero_total(&plan->state, ZT_PLACE_FILE);
+}
+
+/* What of the total is on the device, where that is not all of it. */
+static size_t device_row(char *out, size_t cap, size_t at,
+                         const struct zt_memory_plan *plan)
+{
+    char limit[64] = "";
+
+    if (plan->device_limit != SIZE_MAX)
+        snprintf(limit, sizeof(limit), "   of --device_memory %.1f MiB",
+                 (double)plan->device_limit / MIB);
+    return row_in(out, cap, at, "on the device", plan->on_device, limit);
+}
+
 void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run *run,
                           const struct zt_model *model, char *out, size_t cap)
 {
@@ -398,6 +436,10 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     at = rows_elsewhere(out, cap, at, &plan->state);
     at = row_in(out, cap, at, "process", plan->process,
                 zt_run_is_staged(run) ? "   in host memory" : "");
+    if (at >= cap)
+        return;
+    if (is_offloaded(plan) || plan->device_limit != SIZE_MAX)
+        at = device_row(out, cap, at, plan);
     if (at >= cap)
         return;
     at += (size_t)snprintf(out + at, cap - at, "  %-18s %10.1f MiB", "total",
@@ -452,6 +494,10 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "optimizer_bytes", s.moments);
     set_bytes(o, "activations_bytes", plan->activations);
     set_bytes(o, "process_bytes", plan->process);
+    if (is_offloaded(plan))
+        set_bytes(o, "device_bytes", plan->on_device);
+    if (is_offloaded(plan) && !plan->host)
+        set_bytes(o, "host_bytes", plan->total - plan->on_device);
     set_bytes(o, "total_bytes", plan->total);
     set_bytes(o, "host_bytes", plan->host);
     set_bytes(o, "available_bytes", plan->available);
@@ -476,7 +522,8 @@ bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
 {
     size_t total = plan->host ? plan->total : to_come(plan, plan->total);
 
-    return total <= plan->available / (size_t)plan->sharers &&
+    return plan->on_device <= plan->device_limit &&
+           total <= plan->available / (size_t)plan->sharers &&
            to_come(plan, plan->host) <= plan->host_available &&
            mapped(plan) <= plan->addresses;
 }
@@ -490,6 +537,10 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
                  "of addresses that ulimit -v leaves it",
                  (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
+    else if (plan->on_device > plan->device_limit)
+        snprintf(out, cap,
+                 "%.0f MiB of that are on the device, and --device_memory is %.0f MiB",
+                 (double)plan->on_device / MIB, (double)plan->device_limit / MIB);
     else if (to_come(plan, plan->host) > plan->host_available)
         snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",
                  (double)plan->host / MIB, (double)plan->host_available / MIB);

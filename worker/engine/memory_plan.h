@@ -14,13 +14,15 @@
 
 struct zt_memory_plan {
     struct zt_zero_bytes state;
-    size_t activations; /* peak of the step pool over training, evaluation, generation */
-    size_t device;      /* what the device and collectives on it take for themselves */
-    size_t process;     /* program, libraries, buffers of theirs: see process_memory.h */
-    size_t process_now; /* the part of it that is there already; both 0: not known */
-    size_t total;       /* of this rank, on its device and in the host's memory if
+    size_t activations;  /* peak of the step pool over training, evaluation, generation */
+    size_t device;       /* what the device and collectives on it take for themselves */
+    size_t process;      /* program, libraries, buffers of theirs: see process_memory.h */
+    size_t process_now;  /* the part of it that is there already; both 0: not known */
+    size_t total;        /* of this rank, on its device and in the host's memory if
                          * that is the same */
-    size_t host;        /* state in the host's memory if that is another */
+    size_t on_device;    /* of the total, on the device: all but what is offloaded */
+    size_t device_limit; /* --device_memory; SIZE_MAX: none */
+    size_t host;         /* state in the host's memory if that is another */
     size_t
         available; /* for `sharers` ranks: of this machine or its cgroup, or of a GPU */
     int sharers;

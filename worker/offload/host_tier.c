@@ -1,5 +1,6 @@
 /*
- * host_tier.c -- state in host memory; pieces pass through buffers in device memory.
+ * host_tier.c -- state in host memory; pieces pass through buffers in device memory. Where
+ * kernels work on host memory (`direct`) there are no buffers and nothing is copied.
  *
  * A store has NUM_BUFFERS of the longest piece: one for the piece at work and one for the
  * piece that comes next.
@@ -46,6 +47,22 @@ static bool is_watched(const struct host_store *s)
     return s->cfg.backend->unified && !s->cfg.staged;
 }
 
+/* A plan takes addresses alone, of the device that has them to give. */
+static zt_err take_base(const struct zt_tier_config *cfg, void **out,
+                        struct zt_fault *fault)
+{
+    return cfg->planning ? cfg->memory.alloc(cfg->memory.ctx, cfg->bytes, out, fault)
+                         : cfg->backend->host_alloc(cfg->device, cfg->bytes, out, fault);
+}
+
+static void give_base(const struct zt_tier_config *cfg, void *base)
+{
+    if (cfg->planning)
+        cfg->memory.free(cfg->memory.ctx, base, cfg->bytes);
+    else
+        cfg->backend->host_free(cfg->device, base, cfg->bytes);
+}
+
 static void host_close(void *store)
 {
     struct host_store *s = store;
@@ -60,7 +77,7 @@ static void host_close(void *store)
         s->cfg.memory.free(s->cfg.memory.ctx, s->buffers[i].data, s->piece_bytes);
     }
     if (s->base)
-        s->cfg.backend->host_free(s->cfg.device, s->base, s->cfg.bytes);
+        give_base(&s->cfg, s->base);
     free(s);
 }
 
@@ -75,9 +92,9 @@ static zt_err host_open(const struct zt_tier_config *cfg, void **store,
         return zt_fault_set(fault, ZT_E_NOMEM, "host tier: no host memory");
     s->cfg = *cfg;
     s->piece_bytes = cfg->piece_bytes < cfg->bytes ? cfg->piece_bytes : cfg->bytes;
-    rc = cfg->backend->host_alloc(cfg->device, cfg->bytes, &p, fault);
+    rc = take_base(cfg, &p, fault);
     s->base = p;
-    for (int i = 0; !rc && i < NUM_BUFFERS; i++) {
+    for (int i = 0; !rc && !cfg->direct && i < NUM_BUFFERS; i++) {
         p = NULL;
         rc = cfg->memory.alloc(cfg->memory.ctx, s->piece_bytes, &p, fault);
         s->buffers[i].data = p;
@@ -96,7 +113,7 @@ static size_t host_piece_bytes(const void *store)
 {
     const struct host_store *s = store;
 
-    return s->piece_bytes;
+    return s->cfg.direct ? SIZE_MAX : s->piece_bytes;
 }
 
 static bool overlaps(const struct host_buffer *b, size_t offset, size_t bytes)
@@ -161,6 +178,8 @@ static zt_err host_prefetch(void *store, size_t offset, size_t bytes,
     struct host_buffer *b = choose_buffer(s);
     zt_err rc;
 
+    if (s->cfg.direct)
+        return ZT_OK;
     for (int i = 0; i < NUM_BUFFERS; i++)
         if (overlaps(&s->buffers[i], offset, bytes))
             return ZT_OK;
@@ -179,6 +198,10 @@ static zt_err host_acquire(void *store, size_t offset, size_t bytes, zt_access a
     struct host_buffer *b = NULL;
     zt_err rc = ZT_OK;
 
+    if (s->cfg.direct) {
+        *data = s->base + offset;
+        return ZT_OK;
+    }
     assert(bytes <= s->piece_bytes && bytes <= s->cfg.bytes - offset);
     for (int i = 0; i < NUM_BUFFERS; i++)
         if (s->buffers[i].state == AHEAD && s->buffers[i].offset == offset &&
@@ -208,6 +231,8 @@ static zt_err host_commit(void *store, void *data, size_t offset, size_t bytes,
     struct host_buffer *b = s->buffers;
     zt_err rc = ZT_OK;
 
+    if (s->cfg.direct)
+        return ZT_OK;
     while (b < s->buffers + NUM_BUFFERS && b->data != data)
         b++;
     assert(b < s->buffers + NUM_BUFFERS && b->state == LENT && b->offset == offset &&
@@ -224,7 +249,7 @@ static void host_measure(const void *store, size_t *bytes)
     const struct host_store *s = store;
 
     bytes[s->cfg.staged ? ZT_PLACE_PINNED : ZT_PLACE_HOST] += s->cfg.bytes;
-    bytes[ZT_PLACE_DEVICE] += NUM_BUFFERS * s->piece_bytes;
+    bytes[ZT_PLACE_DEVICE] += s->cfg.direct ? 0 : NUM_BUFFERS * s->piece_bytes;
 }
 
 const struct zt_tier zt_host_tier = {

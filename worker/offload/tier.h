@@ -5,6 +5,7 @@
  *      device   device memory       gives its address            nothing to do
  *      host     host memory         copies it into a device      copies it back, when it
  *                                   buffer, when it is read      was written
+ *        where kernels work there   gives its address            nothing to do
  *
  * A tier is one file that fills one struct zt_tier. A store is what a tier keeps of one
  * region: `bytes` bytes that begin as zero. Code never keeps the address of a piece
@@ -52,8 +53,10 @@ struct zt_tier_config {
     const struct zt_backend *backend;
     struct zt_device *device;
     bool staged;        /* host memory and device memory are two */
+    bool direct;        /* kernels work on host memory where it is: nothing is copied */
+    bool planning;      /* nothing is touched: sizes alone matter */
     size_t bytes;       /* of the region; a multiple of ZT_TIER_ALIGN, not 0 */
-    size_t piece_bytes; /* longest piece that is wanted, likewise */
+    size_t piece_bytes; /* longest piece that is wanted, likewise; for tiers that move */
     struct zt_tier_memory memory;
 };
 
@@ -84,9 +87,6 @@ struct zt_tier {
     void (*measure)(const void *store, size_t *bytes);
 };
 
-extern const struct zt_tier zt_device_tier;
-/* Not reached by any option yet: training with it is tested, its speed is not measured.
- */
-extern const struct zt_tier zt_host_tier;
+extern const struct zt_tier zt_device_tier, zt_host_tier;
 
 #endif

@@ -3,6 +3,10 @@
  *
  *      backward -> accumulators                     whole, reduced once per step (0, 1)
  *      backward -> transient -> accumulators        reduced every micro-batch (2, 3, ...)
+ *      accumulators -> transient <- backward        offloaded, reduced once per step (1)
+ *
+ * The third way gives the bits of the first: backward adds to the same values, in buffers
+ * that are on the device only while backward is at their block.
  *
  * Blocks whose gradients are complete fill a bucket; a full one is reduced, a collective
  * per block, straight from the flat buffers. With overlap_comm one bucket is in
@@ -25,12 +29,15 @@ static zt_err no_memory(struct zt_fault *fault)
 void zt_grads_plan(struct zt_zero *z)
 {
     const struct zt_zero_options *o = z->cfg.options;
-    bool many = z->cfg.world > 1;
+    const struct zt_tier *tier = z->cfg.tiers[ZT_STATE_GRADIENTS];
+    bool many = z->cfg.world > 1, moved = tier && !tier->in_place;
 
-    z->reduce_every = many && (z->stage >= 2 || z->cfg.reduce_every_micro_batch);
+    z->reduce_every = many && (z->stage >= 2 || z->cfg.reduce_every_micro_batch ||
+                               (moved && z->cfg.micro_batches == 1));
     z->transient = (many && z->stage >= 2) ||
-                   (z->reduce_every && z->cfg.micro_batches > 1) ||
+                   (z->reduce_every && z->cfg.micro_batches > 1) || moved ||
                    o->grad_accum_dtype != ZT_F32;
+    z->carried = moved && !z->reduce_every && o->grad_accum_dtype == ZT_F32;
     z->prescale = many && o->prescale_gradients ? 1 / (float)z->cfg.world
                                                 : 1 / (float)o->predivide_factor;
     z->postscale = 1 / z->prescale;
@@ -61,6 +68,27 @@ void zt_grads_close(struct zt_zero *z)
 
 /* ---- transient gradients ---- */
 
+/* What the micro-batches before left in the accumulators. */
+static zt_err load_accumulators(struct zt_zero *z, const struct zt_block *b, float *to,
+                                struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = 0; !rc && at < b->padded_elems;) {
+        struct zt_piece from;
+
+        rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, b, at, b->padded_elems - at, ZT_READ,
+                              &from, fault);
+        if (rc)
+            return rc;
+        rc = z->cfg.backend->copy(z->cfg.device, NULL, to + at, from.data,
+                                  (size_t)from.n * sizeof(float), fault);
+        at += from.n;
+        rc = zt_state_commit(&from, rc, fault);
+    }
+    return rc;
+}
+
 static zt_err alloc_transient(struct zt_zero *z, struct zt_block *b,
                               struct zt_fault *fault)
 {
@@ -68,7 +96,9 @@ static zt_err alloc_transient(struct zt_zero *z, struct zt_block *b,
     zt_err rc = zt_zero_pool_alloc(z->transient_pool,
                                    (size_t)b->padded_elems * sizeof(float), &p, fault);
 
-    if (!rc)
+    if (!rc && z->carried && !z->first_micro)
+        rc = load_accumulators(z, b, p, fault);
+    else if (!rc)
         rc = zt_zero_clear(z, p, ZT_F32, b->padded_elems, fault);
     if (rc)
         return zt_fault_context(fault, rc, "gradients of block %s", b->name);
@@ -99,7 +129,7 @@ zt_err zt_grads_alloc(struct zt_zero *z, struct zt_block *b, struct zt_fault *fa
  * the accumulators themselves are summed over the ranks. */
 static bool reduces_transient(const struct zt_zero *z)
 {
-    return z->transient && z->reduce_every;
+    return z->transient && (z->reduce_every || z->carried);
 }
 
 /* accumulators = alpha * x + beta * accumulators, elements [begin, begin + n) */
@@ -163,9 +193,9 @@ static zt_err start_sum(struct zt_zero *z, struct zt_reduction *s, struct zt_fau
 /* The first sum of a step may replace what the accumulators hold. */
 static bool is_direct(const struct zt_zero *z, const struct zt_reduction *s)
 {
-    return reduces_transient(z) && z->first_micro && !s->message && z->stage >= 1 &&
-           z->cfg.options->reduce_scatter &&
-           z->regions[ZT_STATE_GRADIENTS].tier->in_place &&
+    return z->reduce_every && z->transient && z->first_micro && !s->message &&
+           z->stage >= 1 && z->cfg.options->reduce_scatter &&
+           zt_state_in_place(z, ZT_STATE_GRADIENTS, s->block) &&
            zt_state_dtype(z, ZT_STATE_GRADIENTS) == s->dtype;
 }
 
@@ -220,11 +250,11 @@ static zt_err add_sum(struct zt_zero *z, struct zt_reduction *s, struct zt_fault
     int64_t n = z->stage == 0 ? b->padded_elems : zt_shard_elems(z, b);
     const char *sum = (const char *)s->buf + (size_t)begin * zt_dtype_bytes(s->dtype);
     float alpha = s->dtype == ZT_F32 ? 1 : z->postscale;
+    float beta = reduces_transient(z) && !z->first_micro && !z->carried ? 1 : 0;
     zt_err rc = ZT_OK;
 
     if (!s->direct && (s->message || reduces_transient(z) || alpha != 1))
-        rc = add_to_accumulators(z, b, begin, n, sum, s->dtype, alpha,
-                                 reduces_transient(z) && !z->first_micro ? 1 : 0, fault);
+        rc = add_to_accumulators(z, b, begin, n, sum, s->dtype, alpha, beta, fault);
     return zt_state_commit(&s->accumulators, rc, fault);
 }
 
@@ -300,8 +330,9 @@ static zt_err add_to_bucket(struct zt_zero *z, struct zt_block *b, struct zt_fau
 /* Add a micro-batch's gradients to the accumulators, without the other ranks. */
 static zt_err accumulate(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
-    zt_err rc = add_to_accumulators(z, b, 0, b->padded_elems, b->grads, ZT_F32, 1,
-                                    z->first_micro ? 0 : 1, fault);
+    float beta = z->first_micro || z->carried ? 0 : 1;
+    zt_err rc =
+        add_to_accumulators(z, b, 0, b->padded_elems, b->grads, ZT_F32, 1, beta, fault);
 
     free_transient(z, b);
     return rc;
@@ -309,15 +340,16 @@ static zt_err accumulate(struct zt_zero *z, struct zt_block *b, struct zt_fault 
 
 zt_err zt_grads_ready(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
+    bool reduced = z->cfg.world > 1 && (z->reduce_every || z->last_micro);
     zt_err rc = ZT_OK;
 
     if (!b->padded_elems)
         return ZT_OK;
     if (z->transient && !b->grads) /* backward did not reach the block: a sum of zeros */
         rc = alloc_transient(z, b, fault);
-    if (!rc && z->transient && !z->reduce_every)
+    if (!rc && z->transient && !z->reduce_every && !(reduced && z->carried))
         rc = accumulate(z, b, fault);
-    if (!rc && z->cfg.world > 1 && (z->reduce_every || z->last_micro))
+    if (!rc && reduced)
         rc = add_to_bucket(z, b, fault);
     return rc;
 }

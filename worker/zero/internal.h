@@ -104,6 +104,7 @@ struct zt_zero {
     struct zt_pool *transient_pool;
     void *transient_base;
     bool transient;    /* backward adds to a buffer that lives for one micro-batch */
+    bool carried;      /* that buffer begins with what the accumulators hold */
     bool reduce_every; /* reduce after every micro-batch */
     bool first_micro, last_micro; /* micro-batch of the step */
     float prescale, postscale;    /* scales around the sum */

@@ -56,6 +56,21 @@ static void region_free(void *ctx, void *p, size_t bytes)
 
 /* ---- opening ---- */
 
+/* The first blocks, until offload_ratio of the elements that the optimizer works on are
+ * among them: the same blocks for every kind of state, and on every rank. */
+static void choose_moved(const struct zt_zero *z, struct zt_region *r)
+{
+    const struct zt_model *m = z->cfg.model;
+    double all = 0, moved = 0;
+
+    for (int i = 0; i < m->num_blocks; i++)
+        all += m->blocks[i]->frozen ? 0 : (double)m->blocks[i]->padded_elems;
+    for (int i = 0; i < m->num_blocks; i++) {
+        r->moved[i] = moved < z->cfg.offload_ratio * all;
+        moved += m->blocks[i]->frozen ? 0 : (double)m->blocks[i]->padded_elems;
+    }
+}
+
 zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
                       bool frozen_too, bool whole, struct zt_fault *fault)
 {
@@ -66,18 +81,22 @@ zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
         .zero = z,
         .kind = kind,
         .dtype = dtype,
-        .tier = z->cfg.tiers[kind] ? z->cfg.tiers[kind] : &zt_device_tier,
+        .device = {.tier = &zt_device_tier},
+        .offloaded = {.tier = z->cfg.tiers[kind]},
         .parts = z->cfg.world,
         .part = z->cfg.rank,
         .offset = calloc(n, sizeof(*r->offset)),
         .whole = calloc(n, sizeof(*r->whole)),
+        .moved = calloc(n, sizeof(*r->moved)),
     };
-    if (!r->offset || !r->whole)
+    if (!r->offset || !r->whole || !r->moved)
         return zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
     for (int i = 0; i < z->cfg.model->num_blocks; i++) {
         r->offset[i] = !frozen_too && z->cfg.model->blocks[i]->frozen ? -1 : 0;
         r->whole[i] = whole;
     }
+    if (r->offloaded.tier)
+        choose_moved(z, r);
     return ZT_OK;
 }
 
@@ -87,46 +106,63 @@ static int64_t held_elems(const struct zt_region *r, const struct zt_block *b)
     return r->whole[b->index] ? b->padded_elems : b->padded_elems / r->parts;
 }
 
-/* Give every block that has such state its place. */
-static void place_blocks(struct zt_zero *z, struct zt_region *r)
+/* Give every block that has such state its place in one of the two stores; *longest: the
+ * most elements of a block in `offloaded`. */
+static void place_blocks(struct zt_zero *z, struct zt_region *r, int64_t *longest)
 {
-    int64_t elems = 0;
+    int64_t elems[2] = {0};
 
+    *longest = 0;
     for (int i = 0; i < z->cfg.model->num_blocks; i++) {
+        int64_t held = held_elems(r, z->cfg.model->blocks[i]);
+
         if (r->offset[i] < 0)
             continue;
-        r->offset[i] = elems;
-        elems += held_elems(r, z->cfg.model->blocks[i]);
+        r->offset[i] = elems[r->moved[i]];
+        elems[r->moved[i]] += held;
+        if (r->moved[i] && held > *longest)
+            *longest = held;
     }
-    r->bytes = (size_t)elems * zt_dtype_bytes(r->dtype);
+    r->device.bytes = (size_t)elems[0] * zt_dtype_bytes(r->dtype);
+    r->offloaded.bytes = (size_t)elems[1] * zt_dtype_bytes(r->dtype);
+}
+
+static zt_err open_store(struct zt_zero *z, struct zt_region *r,
+                         struct zt_region_store *s, int64_t piece_elems,
+                         struct zt_fault *fault)
+{
+    struct zt_tier_config cfg = {
+        .backend = z->cfg.backend,
+        .device = z->cfg.device,
+        .staged = z->cfg.staged,
+        .direct = z->cfg.host_in_reach,
+        .planning = z->planning,
+        .bytes = s->bytes,
+        .piece_bytes = (size_t)piece_elems * zt_dtype_bytes(r->dtype),
+        .memory = {.ctx = r, .alloc = region_alloc, .free = region_free},
+    };
+
+    return s->bytes ? s->tier->open(&cfg, &s->store, fault) : ZT_OK;
 }
 
 zt_err zt_region_fill(struct zt_zero *z, zt_state_kind kind, zt_memory_kind memory,
                       bool in_place, struct zt_fault *fault)
 {
     struct zt_region *r = &z->regions[kind];
-    size_t width = zt_dtype_bytes(r->dtype);
-    int64_t wanted = zt_update_piece_elems(z);
-    struct zt_tier_config cfg = {
-        .backend = z->cfg.backend,
-        .device = z->cfg.device,
-        .staged = z->cfg.staged,
-        .memory = {.ctx = r, .alloc = region_alloc, .free = region_free},
-    };
+    int64_t longest;
+    zt_err rc;
 
-    if (in_place && !r->tier->in_place)
+    place_blocks(z, r, &longest);
+    if (in_place && r->offloaded.bytes)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "%s cannot be kept in the %s tier with these options: blocks "
                             "or collectives work on them in place",
-                            zt_state_name(kind), r->tier->name);
-    place_blocks(z, r);
+                            zt_state_name(kind), r->offloaded.tier->name);
     r->memory = memory;
-    if (!r->bytes)
-        return ZT_OK;
-    cfg.bytes = r->bytes;
-    cfg.piece_bytes =
-        wanted < (int64_t)(r->bytes / width) ? (size_t)wanted * width : r->bytes;
-    return r->tier->open(&cfg, &r->store, fault);
+    rc = open_store(z, r, &r->device, 0, fault);
+    return rc ? rc
+              : open_store(z, r, &r->offloaded, zt_min(longest, zt_update_piece_elems(z)),
+                           fault);
 }
 
 void zt_region_close(struct zt_zero *z, zt_state_kind kind)
@@ -134,16 +170,21 @@ void zt_region_close(struct zt_zero *z, zt_state_kind kind)
     struct zt_region *r = &z->regions[kind];
 
     assert(r->num_pieces == 0); /* S3: as many commits as acquires */
-    if (r->tier)
-        r->tier->close(r->store);
+    if (r->device.tier)
+        r->device.tier->close(r->device.store);
+    if (r->offloaded.tier)
+        r->offloaded.tier->close(r->offloaded.store);
     free(r->offset);
     free(r->whole);
+    free(r->moved);
 }
 
 void zt_region_measure(const struct zt_region *r, size_t *bytes)
 {
-    if (r->store)
-        r->tier->measure(r->store, bytes);
+    if (r->device.store)
+        r->device.tier->measure(r->device.store, bytes);
+    if (r->offloaded.store)
+        r->offloaded.tier->measure(r->offloaded.store, bytes);
 }
 
 /* ---- what there is ---- */
@@ -152,7 +193,21 @@ bool zt_state_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_b
 {
     const struct zt_region *r = &z->regions[kind];
 
-    return r->store && r->offset[b->index] >= 0 && b->padded_elems > 0;
+    return (r->device.store || r->offloaded.store) && r->offset[b->index] >= 0 &&
+           b->padded_elems > 0;
+}
+
+/* The store that the block is in. */
+static struct zt_region_store *store_of(const struct zt_region *r,
+                                        const struct zt_block *b)
+{
+    return (struct zt_region_store *)(r->moved[b->index] ? &r->offloaded : &r->device);
+}
+
+bool zt_state_in_place(const struct zt_zero *z, zt_state_kind kind,
+                       const struct zt_block *b)
+{
+    return !z->regions[kind].moved[b->index];
 }
 
 void zt_state_held(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
@@ -164,11 +219,14 @@ void zt_state_held(const struct zt_zero *z, zt_state_kind kind, const struct zt_
     *begin = r->whole[b->index] ? 0 : r->part * *n;
 }
 
-int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind)
+int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
+                             const struct zt_block *b)
 {
     const struct zt_region *r = &z->regions[kind];
-    size_t most = r->store ? r->tier->piece_bytes(r->store) : SIZE_MAX;
+    size_t most = SIZE_MAX;
 
+    if (zt_state_has(z, kind, b))
+        most = store_of(r, b)->tier->piece_bytes(store_of(r, b)->store);
     if (most == SIZE_MAX)
         return INT64_MAX;
     return (int64_t)(most / zt_dtype_bytes(r->dtype)) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
@@ -199,10 +257,12 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
     zt_err rc;
 
     assert(zt_state_has(z, kind, b));
-    n = zt_min(n, zt_state_piece_elems(z, kind));
-    *piece = (struct zt_piece){.begin = begin, .n = n, .dtype = r->dtype};
+    n = zt_min(n, zt_state_piece_elems(z, kind, b));
+    *piece = (struct zt_piece){
+        .begin = begin, .n = n, .dtype = r->dtype, .from = store_of(r, b)};
     locate(r, b, begin, n, &piece->offset, &bytes);
-    rc = r->tier->acquire(r->store, piece->offset, bytes, access, &piece->data, fault);
+    rc = piece->from->tier->acquire(piece->from->store, piece->offset, bytes, access,
+                                    &piece->data, fault);
     if (rc)
         return zt_fault_context(fault, rc, "%s of block %s", zt_state_name(kind),
                                 b->name);
@@ -231,7 +291,7 @@ zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
 {
     int64_t begin, n;
 
-    assert(z->regions[kind].tier->in_place);
+    assert(zt_state_in_place(z, kind, b));
     zt_state_held(z, kind, b, &begin, &n);
     return zt_state_acquire(z, kind, b, begin, n, access, piece, fault);
 }
@@ -240,12 +300,16 @@ zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_
                          int64_t begin, int64_t n, struct zt_fault *fault)
 {
     const struct zt_region *r = &z->regions[kind];
+    const struct zt_region_store *s;
     size_t offset, bytes;
 
-    if (!zt_state_has(z, kind, b) || !r->tier->prefetch)
+    if (!zt_state_has(z, kind, b))
         return ZT_OK;
-    locate(r, b, begin, zt_min(n, zt_state_piece_elems(z, kind)), &offset, &bytes);
-    return r->tier->prefetch(r->store, offset, bytes, fault);
+    s = store_of(r, b);
+    if (!s->tier->prefetch)
+        return ZT_OK;
+    locate(r, b, begin, zt_min(n, zt_state_piece_elems(z, kind, b)), &offset, &bytes);
+    return s->tier->prefetch(s->store, offset, bytes, fault);
 }
 
 zt_err zt_state_commit(struct zt_piece *piece, zt_err rc, struct zt_fault *fault)
@@ -258,9 +322,9 @@ zt_err zt_state_commit(struct zt_piece *piece, zt_err rc, struct zt_fault *fault
         return rc;
     assert(r->num_pieces > 0);
     r->num_pieces--;
-    failed = r->tier->commit(r->store, piece->data, piece->offset,
-                             (size_t)piece->n * zt_dtype_bytes(piece->dtype), written,
-                             rc ? NULL : fault);
+    failed = piece->from->tier->commit(piece->from->store, piece->data, piece->offset,
+                                       (size_t)piece->n * zt_dtype_bytes(piece->dtype),
+                                       written, rc ? NULL : fault);
     *piece = (struct zt_piece){.data = NULL};
     return rc ? rc : failed;
 }

@@ -4,9 +4,11 @@
  *      region of a kind:  | block 0 ...... | block 1 .. | block 2 .......... |
  *      pieces of block 2:                               | 0    | 1    | 2    |
  *
- * A region is kept in a tier (worker/offload/tier.h): in device memory, in host memory.
- * Code acquires a piece, works on its memory and commits it. What a tier moves is moved
- * by these calls, so nobody else knows where state is.
+ * A region is kept in a tier (worker/offload/tier.h): in device memory, in host memory,
+ * in files. Where a part of it is offloaded, whole blocks are, the first ones, until
+ * offload_ratio of the elements are; the others stay in device memory. Code acquires a
+ * piece, works on its memory and commits it. What a tier moves is moved by these calls,
+ * so nobody else knows where state is.
  *
  * S1: a region holds of a block all of its flat buffer, or part `part` of `parts` equal
  *     ones: elements [part * n, (part + 1) * n), n = padded_elems / parts.
@@ -30,17 +32,23 @@ typedef enum zt_memory_kind {
     ZT_MEMORY_NODE,    /* one copy for all ranks of the node */
 } zt_memory_kind;
 
+/* The blocks of a region that are in one tier. */
+struct zt_region_store {
+    const struct zt_tier *tier;
+    void *store; /* of the tier; NULL: no block is in it */
+    size_t bytes;
+};
+
 struct zt_region {
     struct zt_zero *zero;
     zt_state_kind kind;
     zt_dtype dtype;
-    const struct zt_tier *tier; /* NULL: there is no such state in this run */
-    void *store;                /* of the tier; NULL: the region is empty */
+    struct zt_region_store device, offloaded;
     zt_memory_kind memory;
-    size_t bytes;
     int parts, part;
-    int64_t *offset;    /* per block: its first element here; -1: it has none */
+    int64_t *offset;    /* per block: its first element in its store; -1: it has none */
     bool *whole;        /* per block: all of it is here */
+    bool *moved;        /* per block: it is in `offloaded` */
     int64_t num_pieces; /* acquired and not yet committed */
 };
 
@@ -51,7 +59,8 @@ struct zt_piece {
     zt_dtype dtype;
     zt_access access;
     struct zt_region *region; /* NULL: nothing is acquired */
-    size_t offset;            /* bytes in the store */
+    struct zt_region_store *from;
+    size_t offset; /* bytes in that store */
 };
 
 /* Element i of the block's flat buffer, which is in the piece. */
@@ -67,8 +76,12 @@ bool zt_state_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_b
 /* Elements [*begin, *begin + *n) of the block's flat buffer are those it keeps. */
 void zt_state_held(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
                    int64_t *begin, int64_t *n);
-/* The longest piece, in elements; INT64_MAX: no limit. */
-int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind);
+/* The longest piece of the block, in elements; INT64_MAX: no limit. */
+int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
+                             const struct zt_block *b);
+/* Whether a piece of the block's state is that state's own memory. */
+bool zt_state_in_place(const struct zt_zero *z, zt_state_kind kind,
+                       const struct zt_block *b);
 
 /* ---- pieces ---- */
 
@@ -110,8 +123,8 @@ zt_err zt_state_commit(struct zt_piece *piece, zt_err rc,
 
 /*
  * Lay out a region: every block gets a place, but frozen ones without `frozen_too`, whole
- * or as a part. r->offset and r->whole may be changed before zt_region_fill() takes the
- * memory from the tier that the config names for this kind.
+ * or as a part. r->offset, r->whole and r->moved may be changed before zt_region_fill()
+ * takes the memory from the tiers.
  */
 zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
                       bool frozen_too, bool whole, struct zt_fault *fault) ZT_MUST_CHECK;

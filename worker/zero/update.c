@@ -114,12 +114,13 @@ int64_t zt_update_piece_elems(const struct zt_zero *z)
 
 /* Elements of a piece of [at, end): as many as the optimizer takes at a time, as every
  * tier gives at once, and as the fp32 copy of 16-bit accumulators holds. */
-static int64_t piece_elems(const struct zt_zero *z, int64_t at, int64_t end)
+static int64_t piece_elems(const struct zt_zero *z, const struct zt_block *b, int64_t at,
+                           int64_t end)
 {
     int64_t n = zt_min(end - at, zt_update_piece_elems(z));
 
     for (int kind = 0; kind < ZT_STATE_MOMENT + zt_num_moments(z); kind++)
-        n = zt_min(n, zt_state_piece_elems(z, kind));
+        n = zt_min(n, zt_state_piece_elems(z, kind, b));
     return has_fp32_grads(z) ? n : zt_min(n, PIECE_ELEMS);
 }
 
@@ -217,13 +218,13 @@ static zt_err acquire_kind(struct zt_zero *z, zt_state_kind kind,
                : ZT_OK;
 }
 
-/* n elements from `at` on of every kind; gradients of 16 bit are not zeroed here. */
+/* n elements from `at` on of every kind. Accumulators that the next step replaces are not
+ * zeroed. */
 static zt_err acquire_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
                             int64_t n, struct zt_update_piece *u, struct zt_fault *fault)
 {
-    zt_err rc =
-        acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n,
-                     has_fp32_grads(z) ? ZT_READ_WRITE : ZT_READ, &u->grads, fault);
+    zt_err rc = acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n,
+                             z->transient ? ZT_READ : ZT_READ_WRITE, &u->grads, fault);
 
     if (!rc)
         rc = acquire_kind(z, ZT_STATE_WEIGHTS, b, at, n, ZT_READ_WRITE, &u->weights,
@@ -299,6 +300,8 @@ static zt_err prefetch_piece(struct zt_zero *z, const struct zt_block *b, int64_
     zt_err rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, b, at, n, fault);
 
     if (!rc)
+        rc = zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, at, n, fault);
+    if (!rc)
         rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, at, n, fault);
     for (int k = 0; !rc && k < zt_num_moments(z); k++)
         rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, at, n, fault);
@@ -320,22 +323,45 @@ static void segment_range(const struct zt_zero *z, const struct zt_segment *seg,
     *end = zt_min(last, *end);
 }
 
-/* A block, piece by piece; seg: its first segment. */
-static zt_err update_block(struct zt_zero *z, const struct zt_optim_step *how,
-                           const struct zt_segment *seg, struct zt_fault *fault)
-{
-    int64_t at, end, n, next;
-    zt_err rc = ZT_OK;
+/* What the optimizer works on at a time: n elements from `at` on of the block that the
+ * segment is the first of; n is 0 behind the last. */
+struct zt_work {
+    const struct zt_segment *seg;
+    int64_t at, n, end; /* end: of the block's part that is updated here */
+};
 
-    segment_range(z, seg, &at, &end);
-    for (n = piece_elems(z, at, end); !rc && at < end; at += n, n = next) {
-        next = piece_elems(z, at + n, end);
-        if (next > 0)
-            rc = prefetch_piece(z, seg->block, at + n, next, fault);
-        if (!rc)
-            rc = update_piece(z, how, seg, at, n, fault);
+/* The first piece of the next block from `seg` on that has any. */
+static struct zt_work first_work(const struct zt_zero *z, const struct zt_segment *seg)
+{
+    const struct zt_segment *stop = z->segments + z->num_segments;
+    struct zt_work w = {.seg = seg};
+
+    while (w.seg < stop) {
+        const struct zt_block *b = w.seg->block;
+
+        segment_range(z, w.seg, &w.at, &w.end);
+        w.n = w.at < w.end ? piece_elems(z, b, w.at, w.end) : 0;
+        if (w.n)
+            return w;
+        while (w.seg < stop && w.seg->block == b)
+            w.seg++;
     }
-    return rc;
+    w.n = 0;
+    return w;
+}
+
+static struct zt_work next_work(const struct zt_zero *z, struct zt_work w)
+{
+    const struct zt_segment *seg = w.seg;
+
+    w.at += w.n;
+    if (w.at < w.end) {
+        w.n = piece_elems(z, seg->block, w.at, w.end);
+        return w;
+    }
+    while (seg < z->segments + z->num_segments && seg->block == w.seg->block)
+        seg++;
+    return first_work(z, seg);
 }
 
 /* Elements [begin, end) of the accumulators of a block become zero. */
@@ -381,13 +407,15 @@ static zt_err clear_foreign_shards(struct zt_zero *z, struct zt_fault *fault)
 zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault)
 {
-    const struct zt_block *done = NULL;
+    struct zt_work w = first_work(z, z->segments), next;
     zt_err rc = zt_publish_finish(z, fault);
 
-    for (int i = 0; !rc && i < z->num_segments; i++) {
-        if (z->segments[i].block != done)
-            rc = update_block(z, how, &z->segments[i], fault);
-        done = z->segments[i].block;
+    for (; !rc && w.n; w = next) {
+        next = next_work(z, w);
+        if (next.n)
+            rc = prefetch_piece(z, next.seg->block, next.at, next.n, fault);
+        if (!rc)
+            rc = update_piece(z, how, w.seg, w.at, w.n, fault);
     }
     if (!rc)
         rc = clear_foreign_shards(z, fault);
@@ -398,6 +426,8 @@ zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
+    if (z->transient) /* the next step replaces them */
+        return ZT_OK;
     for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
         const struct zt_block *b = z->cfg.model->blocks[i];
         int64_t begin, n;

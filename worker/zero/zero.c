@@ -113,16 +113,18 @@ static zt_err open_optimizer_state(struct zt_zero *z, zt_state_kind kind, zt_dty
 static zt_err open_gradients(struct zt_zero *z, struct zt_fault *fault)
 {
     bool many = z->cfg.world > 1;
-    /* accumulators hold sums over ranks; else peers read them to make the sums */
+    /* accumulators hold sums over ranks; else peers read them to make the sums, or they
+     * are loaded for every pass */
     bool summed = z->transient && z->reduce_every;
+    bool in_place = !z->transient || (many && !summed && !z->carried);
     zt_err rc = zt_region_open(z, ZT_STATE_GRADIENTS, z->cfg.options->grad_accum_dtype,
                                false, z->stage == 0 || !summed, fault);
 
     if (rc)
         return rc;
     return zt_region_fill(z, ZT_STATE_GRADIENTS,
-                          many && !summed ? ZT_MEMORY_PEERS : ZT_MEMORY_PRIVATE,
-                          !z->transient || (many && !summed), fault);
+                          many && in_place ? ZT_MEMORY_PEERS : ZT_MEMORY_PRIVATE,
+                          in_place, fault);
 }
 
 static zt_err open_training(struct zt_zero *z, struct zt_fault *fault)
@@ -321,14 +323,14 @@ static size_t peer_bytes(const struct zt_zero *z, size_t transient)
     if (z->cfg.staged)
         return 0;
     if (weights->memory == ZT_MEMORY_NODE)
-        sum += weights->bytes - page_up(weights->bytes / (others + 1));
+        sum += weights->device.bytes - page_up(weights->device.bytes / (others + 1));
     else if (weights->memory == ZT_MEMORY_PEERS)
-        sum += others * weights->bytes;
+        sum += others * weights->device.bytes;
     if (grads->memory == ZT_MEMORY_PEERS)
-        sum += others * grads->bytes;
+        sum += others * grads->device.bytes;
     if (z->hpz)
         sum += (size_t)(z->cfg.options->hpz_partition_size - 1) *
-               z->regions[ZT_STATE_SECONDARY].bytes;
+               z->regions[ZT_STATE_SECONDARY].device.bytes;
     return sum;
 }
 

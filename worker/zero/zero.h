@@ -60,9 +60,12 @@ struct zt_zero_config {
     zt_dtype dtype;                       /* of the weights */
     bool training;                        /* master, gradients and moments are wanted */
     const struct zt_optimizer *optimizer; /* when training: whose states are kept */
-    /* Where state is kept, by kind; NULL: in device memory. Weights have to be there, and
-     * gradients where blocks or collectives work on the accumulators in place. */
+    /* Where state is kept, by kind; NULL: in device memory. Weights have to be there.
+     * Gradients that are kept elsewhere are on the device while backward is at their
+     * block. */
     const struct zt_tier *tiers[ZT_NUM_STATE_KINDS];
+    double offload_ratio; /* of the elements, in those tiers; the rest on the device */
+    bool host_in_reach;   /* kernels work on host memory where it is */
     int64_t micro_batches;
     bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
     const struct zt_zero_options *options;

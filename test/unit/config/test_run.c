@@ -606,6 +606,38 @@ static void test_run_zero_contradictions_are_named(void **state)
             "stages 1 and 2, not 0");
 }
 
+static void test_run_offload_in_its_spellings(void **state)
+{
+    const struct zt_offload_optimizer *o;
+    struct zt_run *r =
+        accepted(try_it(2,
+                        "{\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\":"
+                        " {\"device\": \"cpu\", \"ratio\": 0.4}}}",
+                        "--device_memory=1.5GiB"));
+
+    (void)state;
+    o = &r->zero.offload_optimizer;
+    assert_true(o->device == ZT_OFFLOAD_CPU && o->ratio == 0.4);
+    assert_int_equal(r->device_memory_bytes, 3ull << 29);
+    zt_run_close(r);
+    r = accepted(
+        try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}}"));
+    o = &r->zero.offload_optimizer;
+    assert_true(o->device == ZT_OFFLOAD_CPU && o->ratio == 1);
+    zt_run_close(r);
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true,"
+                      " \"offload_optimizer\": {\"device\": \"none\"}}}"),
+            ZT_E_CONFIG, "cpu_offload", "leave one of them out");
+    refused(try_it(1, "{\"zero_optimization\": {\"offload_optimizer\":"
+                      " {\"device\": \"cpu\"}}}"),
+            ZT_E_CONFIG, "offload_optimizer", "needs ZeRO stage 1, 2 or 3");
+    refused(try_it(2, "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"},"
+                      " \"gradient_accumulation_steps\": 2, \"zero_optimization\":"
+                      " {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
+            ZT_E_CONFIG, "offload_optimizer", "--reduce_every_micro_batch");
+    refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");
+}
+
 static void test_run_tf32_is_for_products_of_fp32(void **state)
 {
     struct zt_run *r = accepted(try_it(1, NULL, "--tf32"));
@@ -704,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_run_zero_section_is_read),
         cmocka_unit_test(test_run_zero_defaults_are_deepspeeds),
         cmocka_unit_test(test_run_zero_contradictions_are_named),
+        cmocka_unit_test(test_run_offload_in_its_spellings),
         cmocka_unit_test(test_run_tf32_is_for_products_of_fp32),
         cmocka_unit_test(test_run_stochastic_rounding_is_for_bf16),
         cmocka_unit_test(test_run_fp8_goes_on_top_of_bf16),

@@ -163,6 +163,23 @@ static void test_what_the_process_takes_is_what_proc_counts(void **state)
     assert_true(zt_process_memory_now("", 4) > 0);
 }
 
+/* On a cpu the limit counts what is not offloaded. */
+static void test_a_limit_of_the_device_advises_offload(void **state)
+{
+    struct job j;
+
+    (void)state;
+    job_open(&j, 1, "1", "--gradient_checkpointing");
+    j.plan.device_limit = j.plan.on_device - 1;
+    says(refusal(&j, SIZE_MAX),
+         "; \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
+         "\"cpu\"}} would fit, with ");
+    says(j.fault.text, "and --device_memory is");
+    j.plan.device_limit = SIZE_MAX;
+    says_not(refusal(&j, j.plan.total - 1), "offload");
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),
         cmocka_unit_test(test_what_the_process_takes_is_what_proc_counts),
+        cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

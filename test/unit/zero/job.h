@@ -31,6 +31,8 @@ struct job {
     int64_t micro_batches;
     bool every, recompute;
     bool on_host;          /* what may be kept in host memory is, in the host tier */
+    bool in_reach;         /* kernels work on it there */
+    double ratio;          /* of it that is; 0: all */
     int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
     float dloss;           /* grad_scale is its reciprocal */
     const char *engine;    /* NULL: shm */
@@ -158,14 +160,12 @@ static zt_err UNUSED run_pass(struct rank *r, zt_mode mode, int step, int64_t mi
 
 /* ---- opening ---- */
 
-/* Gradients may be there where no collective and no backward works on the accumulators. */
+/* Gradients may be there where no collective works on 16-bit accumulators. */
 static bool UNUSED grads_may_move(const struct job *j)
 {
-    bool every = j->world > 1 && (j->o.stage >= 2 || j->every);
-    bool transient = (j->world > 1 && j->o.stage >= 2) ||
-                     (every && j->micro_batches > 1) || j->o.grad_accum_dtype != ZT_F32;
+    bool every = j->o.stage >= 2 || j->every || j->micro_batches == 1;
 
-    return transient && (every || j->world == 1);
+    return j->o.grad_accum_dtype == ZT_F32 || j->world == 1 || every;
 }
 
 static struct zt_zero_config UNUSED zero_config(const struct rank *r)
@@ -186,6 +186,8 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
                   [ZT_STATE_MOMENT] = host,
                   [ZT_STATE_MOMENT + 1] = host,
                   [ZT_STATE_GRADIENTS] = grads_may_move(r->j) ? host : NULL},
+        .offload_ratio = r->j->ratio ? r->j->ratio : 1,
+        .host_in_reach = r->j->in_reach,
         .micro_batches = r->j->micro_batches,
         .reduce_every_micro_batch = r->j->every,
         .options = &r->j->o,

@@ -18,6 +18,9 @@ static void compare_tiers(int world, int stage, zt_dtype dtype, zt_dtype accum,
     j.on_host = true;
     j.o.sub_group_size = sub_group;
     assert_trains_like(&j, &want);
+    j.in_reach = true;
+    j.ratio = 0.4;
+    assert_trains_like(&j, &want);
 }
 
 static void test_state_on_the_host_trains_to_the_same_bits(void **state)
@@ -81,6 +84,8 @@ static void test_state_that_is_worked_on_in_place_stays_on_the_device(void **sta
     struct job j = make_job(2, 1, ZT_F32);
 
     (void)state;
+    j.o.grad_accum_dtype = ZT_BF16; /* summed in place, behind the last micro-batch */
+    j.micro_batches = 2;
     run_job(&j, in_place_rank);
 }
 

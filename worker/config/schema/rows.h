@@ -24,7 +24,7 @@ extern const struct zt_key zt_keys_other_optimizers[];
 extern const struct zt_key zt_keys_other_schedules[];
 
 /* What rows name; in rules.c. */
-extern const struct zt_enum_word zt_dtype_words[];
+extern const struct zt_enum_word zt_dtype_words[], zt_offload_words[];
 extern const struct zt_auto_rule zt_auto_reduce_bucket, zt_auto_prefetch_bucket,
     zt_auto_persistence;
 const char *zt_default_overlap_comm(const struct zt_run *run);

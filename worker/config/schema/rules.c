@@ -10,6 +10,13 @@ const struct zt_enum_word zt_dtype_words[] = {
     {.word = NULL},
 };
 
+const struct zt_enum_word zt_offload_words[] = {
+    {"none", ZT_OFFLOAD_NONE},
+    {"cpu", ZT_OFFLOAD_CPU},
+    {"nvme", ZT_OFFLOAD_NVME},
+    {.word = NULL},
+};
+
 /* As in DeepSpeed: stage 3 overlaps unless it is told not to. */
 const char *zt_default_overlap_comm(const struct zt_run *run)
 {

@@ -1,0 +1,83 @@
+/* offload.c -- where model state is to be kept, and what goes with that and what does not. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "worker/config/resolve.h"
+
+#define SECTION "zero_optimization.offload_optimizer"
+
+/* "2GiB", "1.5G", "800 MiB", "4096": binary units, as memory is counted. 0: no size. */
+static uint64_t parse_size(const char *text)
+{
+    static const struct {
+        const char *name;
+        int shift;
+    } units[] = {{"", 0},    {"B", 0},  {"KiB", 10}, {"K", 10},  {"MiB", 20}, {"M", 20},
+                 {"MB", 20}, {"G", 30}, {"GiB", 30}, {"GB", 30}, {"TiB", 40}, {"T", 40}};
+    char *end;
+    double value = strtod(text, &end);
+
+    end += strspn(end, " ");
+    for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+        if (end != text && !strcasecmp(end, units[i].name) && value > 0 && value < 9e6)
+            return (uint64_t)(value * (double)(1ull << units[i].shift));
+    return end != text && !*end && value > 0 && value < 9e18 ? (uint64_t)value : 0;
+}
+
+static void resolve_device_memory(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_value *v = zt_args_value(c->args, "device_memory");
+
+    run->device_memory_bytes = v->text ? parse_size(v->text) : UINT64_MAX;
+    if (run->device_memory_bytes == 0)
+        zt_problems_add(&c->report, zt_value_error(v),
+                        "%s: \"%s\" is no size; write it as 2GiB or 512MiB", v->where,
+                        v->text);
+}
+
+/* The key of older documents says what a section says today. */
+static void resolve_old_key(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_item *old = zt_config_find(c, "zero_optimization.cpu_offload");
+    const struct zt_item *now = zt_config_find(c, SECTION ".device");
+
+    if (!run->zero.cpu_offload)
+        return;
+    if (now && !now->is_auto && run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE) {
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "%s: \"cpu_offload\" is true, but %s: \"" SECTION
+                        ".device\" is none; leave one of them out",
+                        old->where, now->where);
+    } else if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE) {
+        run->zero.offload_optimizer.device = ZT_OFFLOAD_CPU;
+        zt_config_set(c, SECTION ".device",
+                      zt_jnode_new(&c->arena, ZT_JSON_STRING, "cpu"), old->where);
+    }
+}
+
+/* 16-bit accumulators that are summed over the ranks behind the last micro-batch are
+ * summed where they are. */
+static bool sums_accumulators(const struct zt_run *run)
+{
+    return run->zero.grad_accum_dtype != ZT_F32 && run->zero.stage == 1 &&
+           run->world > 1 && run->grad_accum_steps > 1 && !run->reduce_every_micro_batch;
+}
+
+void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
+{
+    resolve_device_memory(c, run);
+    resolve_old_key(c, run);
+    if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
+        return;
+    if (run->zero.stage == 0)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        SECTION " needs ZeRO stage 1, 2 or 3, and "
+                                "zero_optimization.stage is 0: set it to 1");
+    if (sums_accumulators(run))
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        SECTION " at stage 1 with 16-bit data_types.grad_accum_dtype: "
+                                "accumulators that are summed at the end of a step stay "
+                                "on the device; give --reduce_every_micro_batch, or "
+                                "stage 2, or fp32 accumulators");
+}
