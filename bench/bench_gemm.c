@@ -1,5 +1,6 @@
 /*
- * bench_gemm: the products of a GPT-2 124M step beside the processor's own peak.
+ * bench_gemm: the products of a GPT-2 124M step and of the layers of a Llama of 1B beside
+ * the processor's own peak.
  *
  *      build/release/bench/bench_gemm [threads] [f32|bf16|f16 ...]
  *
@@ -251,12 +252,63 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
     return ZT_OK;
 }
 
+/* The linear layers of a model: inputs and outputs. */
+struct layers {
+    const char *model;
+    int num;
+    int64_t in_out[6][2];
+    int64_t vocab; /* of the output head; 0: it is not run */
+    int num_tokens;
+    int64_t tokens[3];
+};
+
+static const struct layers all_layers[] = {
+    {"gpt2",
+     4,
+     {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}},
+     50257,
+     3,
+     {256, 1024, 4096}},
+    {"llama 1b",
+     4,
+     {{2048, 2048}, {2048, 512}, {2048, 8192}, {8192, 2048}},
+     0,
+     2,
+     {256, 1024}},
+};
+
+static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
+                         zt_dtype dtype, const struct layers *l, int64_t t, double peak,
+                         struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; i < l->num && rc == ZT_OK; i++) {
+        int64_t k = l->in_out[i][0], n = l->in_out[i][1];
+        const struct product all[] = {
+            {"forward", t, k, n, false, false, false, true, ZT_EPI_NONE},
+            {"forward gelu", t, k, n, false, false, false, true, ZT_EPI_GELU_TANH},
+            {"dgrad", t, n, k, false, true, false, false, ZT_EPI_NONE},
+            {"wgrad", k, t, n, true, false, true, false, ZT_EPI_NONE},
+        };
+
+        for (int j = 0; j < 4 && rc == ZT_OK; j++)
+            if (j != 1 || n == 3072)
+                rc = run(be, dev, dtype, &all[j], peak, fault);
+    }
+    const struct product head[] = {
+        {"head", t, 768, l->vocab, false, true, false, false, ZT_EPI_NONE},
+        {"head dgrad", t, l->vocab, 768, false, false, false, false, ZT_EPI_NONE},
+        {"head wgrad", l->vocab, t, 768, true, false, true, false, ZT_EPI_NONE},
+    };
+    for (int j = 0; j < 3 && rc == ZT_OK && l->vocab && t <= 1024; j++)
+        rc = run(be, dev, dtype, &head[j], peak, fault);
+    return rc;
+}
+
 static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                        struct zt_fault *fault)
 {
-    static const int64_t layers[][2] = {
-        {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}};
-    static const int64_t tokens[] = {256, 1024, 4096};
     double peak = measure_peak(dtype), square;
     zt_err rc = zt_measure_gemm(be, dev, dtype, false, 0.5, &square, fault);
 
@@ -267,28 +319,12 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
            peak > 0 ? 100 * square / peak : 0);
     printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s\n", "type", "product", "m", "k",
            "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak");
-    for (int i = 0; i < 3 && rc == ZT_OK; i++) {
-        int64_t t = tokens[i];
+    for (size_t m = 0; m < sizeof(all_layers) / sizeof(all_layers[0]); m++) {
+        const struct layers *l = &all_layers[m];
 
-        for (int l = 0; l < 4 && rc == ZT_OK; l++) {
-            int64_t k = layers[l][0], n = layers[l][1];
-            const struct product all[] = {
-                {"forward", t, k, n, false, false, false, true, ZT_EPI_NONE},
-                {"forward gelu", t, k, n, false, false, false, true, ZT_EPI_GELU_TANH},
-                {"dgrad", t, n, k, false, true, false, false, ZT_EPI_NONE},
-                {"wgrad", k, t, n, true, false, true, false, ZT_EPI_NONE},
-            };
-            for (int j = 0; j < 4 && rc == ZT_OK; j++)
-                if (j != 1 || n == 3072)
-                    rc = run(be, dev, dtype, &all[j], peak, fault);
-        }
-        const struct product head[] = {
-            {"head", t, 768, 50257, false, true, false, false, ZT_EPI_NONE},
-            {"head dgrad", t, 50257, 768, false, false, false, false, ZT_EPI_NONE},
-            {"head wgrad", 50257, t, 768, true, false, true, false, ZT_EPI_NONE},
-        };
-        for (int j = 0; j < 3 && rc == ZT_OK && t <= 1024; j++)
-            rc = run(be, dev, dtype, &head[j], peak, fault);
+        printf("# %s\n", l->model);
+        for (int i = 0; i < l->num_tokens && rc == ZT_OK; i++)
+            rc = run_tokens(be, dev, dtype, l, l->tokens[i], peak, fault);
     }
     return rc;
 }

@@ -84,12 +84,12 @@ static struct cut cut_of(const struct zt_gemm_call *k)
 }
 
 /*
- * Rows of b that are a multiple of 4096 bytes apart fall into one set of the L1 cache,
+ * Rows of b that are a multiple of 2048 bytes apart fall into one or two sets of the L1,
  * and oneDNN packs an fp32 b in narrow strips, so that a line is gone before its second
  * half is needed: products lose two fifths of their speed. A block's columns are copied
  * first, whole lines at a time.
  */
-#define SET_BYTES  4096
+#define SET_BYTES  2048
 #define COPY_PAD   16                 /* floats between rows of the copy */
 #define COPY_MOST  ((int64_t)1 << 20) /* floats of one */
 #define COPY_LEAST 64                 /* rows of b that are worth it */
