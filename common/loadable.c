@@ -39,6 +39,25 @@ bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_b
     return false;
 }
 
+const struct zt_device_object zt_cuda_object = {
+    .device = "cuda", .environment = "ZLAUNCH_CUDA_BACKEND", .file = "backends/cuda.so"};
+
+static const struct zt_device_object *const device_objects[] = {&zt_cuda_object, NULL};
+
+bool zt_device_object_is_wanted(const char *device)
+{
+    char path[ZT_LOADABLE_PATH];
+
+    for (int i = 0; device_objects[i]; i++) {
+        const struct zt_device_object *o = device_objects[i];
+
+        if ((strcmp(device, "auto") == 0 || strcmp(device, o->device) == 0) &&
+            zt_loadable_find(o->environment, o->file, path, sizeof(path)))
+            return true;
+    }
+    return false;
+}
+
 /* Is `name` in folder[0..n)? */
 static bool is_in_folder(const char *folder, size_t n, const char *name, char *out,
                          size_t out_bytes)

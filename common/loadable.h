@@ -18,6 +18,17 @@
  */
 bool zt_loadable_find(const char *env, const char *file, char *out, size_t out_bytes);
 
+/* The object of a backend with devices of its own, as --device and zt_loadable_find() name
+ * it: known to zlaunch, which counts devices, and to the ranks, which open them. */
+struct zt_device_object {
+    const char *device, *environment, *file;
+};
+extern const struct zt_device_object zt_cuda_object;
+
+/* May a rank with this value of --device use devices of an object that is here? "auto"
+ * takes any. */
+bool zt_device_object_is_wanted(const char *device);
+
 /*
  * The path of a plugin: `name` itself if it has a '/' or is here, else what is in the
  * folders of ZLAUNCH_PLUGIN_PATH (':' between), beside the executable in models/, or where

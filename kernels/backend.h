@@ -441,11 +441,11 @@ struct zt_backend {
  */
 struct zt_backend_info {
     const char *name;                  /* as --device spells it */
-    const struct zt_backend *built_in; /* NULL: in an object, which the next three tell */
-    const char *environment, *file; /* of the object, as zt_loadable_find() wants them */
-    const char *toolkit;            /* what has to be installed to build and load it */
-    bool automatic;                 /* "auto" takes it where it works */
-    bool counts_as_host_memory;     /* plans count its memory with the host's */
+    const struct zt_backend *built_in; /* NULL: in an object, which the next two tell */
+    const struct zt_device_object *object;
+    const char *toolkit;        /* what has to be installed to build and load it */
+    bool automatic;             /* "auto" takes it where it works */
+    bool counts_as_host_memory; /* plans count its memory with the host's */
 
     bool (*is_likely)(void);       /* "auto" tries it; NULL: always */
     size_t (*own_bytes)(void);     /* see zt_backend_own_bytes(); NULL: none */

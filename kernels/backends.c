@@ -17,7 +17,7 @@
  */
 static bool may_have_gpu(void)
 {
-    return getenv("ZLAUNCH_CUDA_BACKEND") ||
+    return getenv(zt_cuda_object.environment) ||
            dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
 }
 
@@ -37,8 +37,7 @@ static const char *describe_meta(void)
 /* "auto" takes the first that it may take and that works: the fastest come first. */
 const struct zt_backend_info zt_backends[] = {
     {.name = "cuda",
-     .environment = "ZLAUNCH_CUDA_BACKEND",
-     .file = "backends/cuda.so",
+     .object = &zt_cuda_object,
      .toolkit = "CUDA",
      .automatic = true,
      .is_likely = may_have_gpu,
@@ -76,7 +75,8 @@ bool zt_backend_is_built(const struct zt_backend_info *b)
 {
     char path[ZT_LOADABLE_PATH];
 
-    return b->built_in || zt_loadable_find(b->environment, b->file, path, sizeof(path));
+    return b->built_in ||
+           zt_loadable_find(b->object->environment, b->object->file, path, sizeof(path));
 }
 
 /* ---- objects ---- */
@@ -103,12 +103,13 @@ static zt_err load(const struct zt_backend_info *info, const struct zt_backend *
     void *object;
     zt_err rc;
 
-    if (!zt_loadable_find(info->environment, info->file, path, sizeof(path)))
+    if (!zt_loadable_find(info->object->environment, info->object->file, path,
+                          sizeof(path)))
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "device %s: this build has no %s (%s is not beside the "
                             "program): install the %s toolkit and run make, or use "
                             "--device cpu",
-                            info->name, info->toolkit, info->file, info->toolkit);
+                            info->name, info->toolkit, info->object->file, info->toolkit);
     object = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (!object)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,

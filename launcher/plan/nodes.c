@@ -52,12 +52,7 @@ static int count_devices(const char *list)
 /* GPUs of this host, where a rank can use them; 0: none, or not wanted. */
 static int own_gpus(const struct zt_launch *l)
 {
-    char path[ZT_LOADABLE_PATH];
-
-    if (strcmp(l->device, "cpu") == 0 ||
-        !zt_loadable_find("ZLAUNCH_CUDA_BACKEND", "backends/cuda.so", path, sizeof(path)))
-        return 0;
-    return zt_sysfile_count_gpus("/dev");
+    return zt_device_object_is_wanted(l->device) ? zt_sysfile_count_gpus("/dev") : 0;
 }
 
 /* No hostfile: this host. As many slots as asked for, or one for each device or core. */

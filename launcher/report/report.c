@@ -160,6 +160,7 @@ static void show_backends(struct zt_host_report_out *r, const json_t *worker)
         bool usable = json_is_true(json_object_get(b, "usable"));
         bool built = json_is_true(json_object_get(b, "built"));
         const char *name = zt_json_get_text(b, "name", "?");
+        const char *todo = zt_json_get_text(b, "todo", ""); /* if it is not usable */
 
         if (r->out)
             fprintf(r->out, "  %-18s %s%s\n", name,
@@ -167,16 +168,13 @@ static void show_backends(struct zt_host_report_out *r, const json_t *worker)
                     : built ? "not usable: "
                             : "not built: ",
                     zt_json_get_text(b, "text", ""));
-        if (!usable && strcmp(name, "cpu") == 0)
-            zt_host_report_problem(
-                r, ZT_PROBLEM_ERROR, 78, "unset ZLAUNCH_CPU_ISA, or give another level",
-                "the cpu backend cannot be used: %s", zt_json_get_text(b, "text", ""));
-        if (!usable && strcmp(name, "mpi") == 0)
-            zt_host_report_problem(
-                r, ZT_PROBLEM_NOTE, 0,
-                "apt install mpich libmpich-dev, then run make; without it "
-                "several nodes talk by TCP",
-                "the mpi backend cannot be used");
+        if (json_is_true(json_object_get(b, "required")))
+            zt_host_report_problem(r, ZT_PROBLEM_ERROR, 78, todo,
+                                   "the %s backend cannot be used: %s", name,
+                                   zt_json_get_text(b, "text", ""));
+        else if (*todo)
+            zt_host_report_problem(r, ZT_PROBLEM_NOTE, 0, todo,
+                                   "the %s backend cannot be used", name);
     }
 }
 

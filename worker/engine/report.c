@@ -69,8 +69,9 @@ static json_t *libraries(void)
 
 /* ------------------------------------------------------------------ backends */
 
-static void add_backend(json_t *list, const char *name, bool built, bool usable,
-                        const char *text)
+/* Returns the entry, which belongs to the list. */
+static json_t *add_backend(json_t *list, const char *name, bool built, bool usable,
+                           const char *text)
 {
     json_t *o = json_object();
 
@@ -79,6 +80,15 @@ static void add_backend(json_t *list, const char *name, bool built, bool usable,
     json_object_set_new(o, "usable", json_boolean(usable));
     set_text(o, "text", text);
     json_array_append_new(list, o);
+    return o;
+}
+
+/* What to do where a backend that runs want cannot be used; without `required` they do
+ * without it. */
+static void add_remedy(json_t *backend, bool required, const char *todo)
+{
+    json_object_set_new(backend, "required", json_boolean(required));
+    set_text(backend, "todo", todo);
 }
 
 /* The processor as runs from here use it: up to the level of ZLAUNCH_CPU_ISA. What is
@@ -112,7 +122,8 @@ static void add_kernels(json_t *list)
         if (!b->built_in)
             continue;
         if (b->built_in->runs_on_processor && limit_processor(&fault))
-            add_backend(list, b->name, true, false, fault.text);
+            add_remedy(add_backend(list, b->name, true, false, fault.text), true,
+                       "unset ZLAUNCH_CPU_ISA, or give another level");
         else
             add_backend(list, b->name, true, true, b->describe());
     }
@@ -126,7 +137,11 @@ static void add_mpi(json_t *list)
     char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every MPI fits */
 
     if (zt_transport_load_mpi(&transport, &fault)) {
-        add_backend(list, "mpi", zt_transport_mpi_is_built(), false, fault.text);
+        add_remedy(
+            add_backend(list, "mpi", zt_transport_mpi_is_built(), false, fault.text),
+            false,
+            "apt install mpich libmpich-dev, then run make; without it several "
+            "nodes talk by TCP");
         return;
     }
     snprintf(text, sizeof(text), "%s", transport->name);
