@@ -204,5 +204,28 @@ check "another bucket size is named" refused bucket "rank 1" "reduce_bucket_size
 check "another width of the model is named" refused width "rank 1" 64 32
 check "another text of the same length is named" refused data "rank 1" "data"
 
+# ---- state in files ----
+files() { # files DIR: the key for state in files there
+    echo "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"$1\", \"pipeline_read\": true}"
+}
+says() { grep -qF -- "$1" "$tmp/o" "$tmp/o.err" || { tail -n 3 "$tmp/o.err" | sed 's/^/# /' && false; }; }
+mkdir "$tmp/swap"
+zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")"
+code=$?
+check "a folder that is not there ends with 73" test $code -eq 73
+check "and is named" says "nvme_path $tmp/nowhere: no file can be made there: No such file or directory"
+zero "$tmp/o" 1 2 "$(files "$tmp/swap")" --max_steps 100000 &
+job=$!
+for _ in $(seq 300); do
+    rank=$(pgrep -f "zworker $bin/models/gpt2.so .*--deepspeed $tmp/ds.json .*--max_steps 100000" | head -n 1)
+    [ -n "$rank" ] && grep -q '"event":"step"' "$tmp/o" 2>/dev/null && break
+    sleep 0.1
+done
+open_files() { find "/proc/$rank/fd" -lname "$tmp/swap/*" | wc -l; }
+check "a rank has files there" test "$(open_files)" -eq 3
+kill -9 "$rank"
+wait $job
+check "a rank that is killed leaves none of them" test -z "$(ls -A "$tmp/swap")"
+
 [ "$failures" -eq 0 ] || tail -n 3 "$tmp"/*.err
 finish

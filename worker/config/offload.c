@@ -5,7 +5,8 @@
 
 #include "worker/config/resolve.h"
 
-#define SECTION "zero_optimization.offload_optimizer"
+#define ZT_MAX_NVME_PATHS 16
+#define SECTION           "zero_optimization.offload_optimizer"
 
 /* "2GiB", "1.5G", "800 MiB", "4096": binary units, as memory is counted. 0: no size. */
 static uint64_t parse_size(const char *text)
@@ -34,6 +35,53 @@ static void resolve_device_memory(struct zt_config *c, struct zt_run *run)
         zt_problems_add(&c->report, zt_value_error(v),
                         "%s: \"%s\" is no size; write it as 2GiB or 512MiB", v->where,
                         v->text);
+}
+
+/* One folder, or a list of them: files are striped over all. */
+static const char *const *read_paths(struct zt_config *c, const struct zt_item *item)
+{
+    const struct zt_jnode *value = item->value, *e = value;
+    const char **paths;
+    int n = 1, k = 0;
+
+    if (value->type == ZT_JSON_ARRAY) {
+        e = value->first;
+        n = 0;
+        for (const struct zt_jnode *i = e; i; i = i->next)
+            n++;
+    }
+    paths = zt_text_arena_alloc(&c->arena, ((size_t)n + 1) * sizeof(*paths));
+    for (; paths && k < n; k++, e = e->next) {
+        paths[k] = e->type == ZT_JSON_STRING ? e->text : "";
+        if (!*paths[k] || n > ZT_MAX_NVME_PATHS) {
+            zt_problems_add(&c->report, ZT_E_CONFIG,
+                            "%s: \"%s\" must be a folder, or an array of at most %d",
+                            item->where, item->path, ZT_MAX_NVME_PATHS);
+            return NULL;
+        }
+    }
+    return n ? paths : NULL;
+}
+
+static void resolve_files(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_item *item = zt_config_find(c, SECTION ".nvme_path");
+    int problems = c->report.num_problems;
+
+    if (item && !item->is_auto && item->value->type != ZT_JSON_NULL) {
+        run->zero.nvme_paths = read_paths(c, item);
+        zt_config_set(c, SECTION ".nvme_path", item->value, item->where);
+    }
+    if (!run->zero.nvme_paths && problems == c->report.num_problems &&
+        run->zero.offload_optimizer.device == ZT_OFFLOAD_NVME)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        SECTION ".device is nvme: say where, with " SECTION
+                                ".nvme_path, a folder on that drive");
+    if (run->aio.block_size % 4096)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "aio.block_size %lld is no multiple of 4096, as direct access to "
+                        "files needs",
+                        (long long)run->aio.block_size);
 }
 
 /* The key of older documents says what a section says today. */
@@ -68,6 +116,7 @@ void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
 {
     resolve_device_memory(c, run);
     resolve_old_key(c, run);
+    resolve_files(c, run);
     if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
         return;
     if (run->zero.stage == 0)

@@ -26,7 +26,16 @@ typedef enum zt_offload_device {
 /* Master weights, moments and gradients away from the device. */
 struct zt_offload_optimizer {
     zt_offload_device device;
-    double ratio; /* of the elements; the rest stays on the device */
+    double ratio;     /* of the elements; the rest stays on the device */
+    int buffer_count; /* pieces of state in host memory at once, of all kinds together */
+    bool pipeline_read, pipeline_write;
+};
+
+/* Files of offloaded state and how they are read and written. */
+struct zt_aio_config {
+    int64_t block_size;
+    int queue_depth, threads;
+    bool single_submit, overlap_events;
 };
 
 /* ZeRO and the exchange of gradients; sizes count elements. */
@@ -47,6 +56,8 @@ struct zt_zero_options {
     double predivide_factor;
     bool cpu_offload; /* the old key for offload_optimizer.device cpu */
     struct zt_offload_optimizer offload_optimizer;
+    const char *const
+        *nvme_paths; /* folders of files, NULL behind the last; NULL: none */
     zt_dtype communication_dtype, grad_accum_dtype;
 };
 
@@ -84,6 +95,7 @@ struct zt_run {
     bool dump_state;              /* print the resolved config at the start */
     bool dataloader_drop_last;
     struct zt_zero_options zero;
+    struct zt_aio_config aio;
     struct zt_optim_config optim;
     struct zt_sched_config sched;
     struct zt_scaler_config scaler;

@@ -86,6 +86,7 @@ static bool fits(struct trial *t)
     t->plan.available = was->available;
     t->plan.addresses = was->addresses;
     t->plan.device_limit = was->device_limit;
+    t->plan.files_available = was->files_available;
     t->plan.host_available = was->host_available;
     t->plan.sharers =
         was->sharers < t->run.local_world ? was->sharers : t->run.local_world;

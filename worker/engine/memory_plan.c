@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/process/cgroups.h"
@@ -158,12 +159,18 @@ bool zt_run_is_staged(const struct zt_run *run)
 /* Where the config wants what the optimizer works on. */
 static void set_tiers(struct zt_zero_config *z, const struct zt_offload_optimizer *o)
 {
-    const struct zt_tier *tier = o->device == ZT_OFFLOAD_CPU ? &zt_host_tier : NULL;
+    const struct zt_tier *tier = o->device == ZT_OFFLOAD_CPU    ? &zt_host_tier
+                                 : o->device == ZT_OFFLOAD_NVME ? &zt_file_tier
+                                                                : NULL;
+    int kinds = 2 + (z->optimizer ? z->optimizer->num_states : 0);
 
     z->offload_ratio = o->ratio;
     z->tiers[ZT_STATE_MASTER] = z->tiers[ZT_STATE_GRADIENTS] = tier;
     for (int k = 0; k < ZT_OPTIM_MAX_STATES; k++)
         z->tiers[ZT_STATE_MOMENT + k] = tier;
+    z->swap.buffers = o->buffer_count / kinds;
+    z->swap.pipeline_read = o->pipeline_read;
+    z->swap.pipeline_write = o->pipeline_write;
 }
 
 struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
@@ -181,6 +188,12 @@ struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
         .options = &run->zero,
         .staged = zt_run_is_staged(run),
         .host_in_reach = !zt_run_is_staged(run),
+        .aio = {.block_size = run->aio.block_size,
+                .queue_depth = run->aio.queue_depth,
+                .threads = run->aio.threads,
+                .single_submit = run->aio.single_submit,
+                .overlap_events = run->aio.overlap_events},
+        .swap = {.dirs = run->zero.nvme_paths, .verify = run->verify_swap},
     };
 
     set_tiers(&z, &run->zero.offload_optimizer);
@@ -206,6 +219,7 @@ static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
     plan->total =
         zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
     plan->on_device = plan->total;
+    plan->files = zt_zero_total(&plan->state, ZT_PLACE_FILE);
     if (zt_run_is_staged(run))
         plan->host = host;
     else
@@ -249,6 +263,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
 
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
                                    .device_limit = SIZE_MAX,
+                                   .files_available = SIZE_MAX,
                                    .host_available = SIZE_MAX,
                                    .sharers = 1,
                                    .addresses = SIZE_MAX};
@@ -327,6 +342,20 @@ static size_t memory_left(size_t *limit)
     return *limit ? group.left_bytes : machine;
 }
 
+/* For one of the ranks of this machine: files are striped evenly, so the drive with the
+ * least room decides. */
+static size_t files_left(const struct zt_run *run)
+{
+    const char *const *dirs = run->zero.nvme_paths;
+    size_t least = SIZE_MAX, n = 0;
+    struct statvfs fs;
+
+    for (; dirs && dirs[n]; n++)
+        if (!statvfs(dirs[n], &fs)) /* else opening the files says what is wrong */
+            least = fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
+    return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * n;
+}
+
 zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
                               const struct zt_backend *backend, struct zt_device *dev,
                               struct zt_fault *fault)
@@ -336,6 +365,7 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
     zt_err rc;
 
     plan->device_limit = run->device_memory_bytes;
+    plan->files_available = files_left(run);
     if (!zt_run_is_staged(run)) {
         plan->available = left;
         plan->sharers = run->local_world;
@@ -500,6 +530,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
         set_bytes(o, "host_bytes", plan->total - plan->on_device);
     set_bytes(o, "total_bytes", plan->total);
     set_bytes(o, "host_bytes", plan->host);
+    set_bytes(o, "file_bytes", plan->files);
     set_bytes(o, "available_bytes", plan->available);
     return o;
 }
@@ -523,6 +554,7 @@ bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
     size_t total = plan->host ? plan->total : to_come(plan, plan->total);
 
     return plan->on_device <= plan->device_limit &&
+           plan->files <= plan->files_available &&
            total <= plan->available / (size_t)plan->sharers &&
            to_come(plan, plan->host) <= plan->host_available &&
            mapped(plan) <= plan->addresses;
@@ -537,6 +569,11 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
                  "of addresses that ulimit -v leaves it",
                  (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
+    else if (plan->files > plan->files_available)
+        snprintf(out, cap,
+                 "its %.0f MiB in files are more than the %.0f MiB that nvme_path has "
+                 "left for each rank",
+                 (double)plan->files / MIB, (double)plan->files_available / MIB);
     else if (plan->on_device > plan->device_limit)
         snprintf(out, cap,
                  "%.0f MiB of that are on the device, and --device_memory is %.0f MiB",

@@ -22,7 +22,8 @@ struct zt_memory_plan {
                          * that is the same */
     size_t on_device;    /* of the total, on the device: all but what is offloaded */
     size_t device_limit; /* --device_memory; SIZE_MAX: none */
-    size_t host;         /* state in the host's memory if that is another */
+    size_t files, files_available; /* of this rank in nvme_path; SIZE_MAX: not known */
+    size_t host;                   /* state in the host's memory if that is another */
     size_t
         available; /* for `sharers` ranks: of this machine or its cgroup, or of a GPU */
     int sharers;

@@ -6,6 +6,8 @@
  *      host     host memory         copies it into a device      copies it back, when it
  *                                   buffer, when it is read      was written
  *        where kernels work there   gives its address            nothing to do
+ *      file     files               reads it into a buffer       begins to write it,
+ *                                   of host memory               when it was written
  *
  * A tier is one file that fills one struct zt_tier. A store is what a tier keeps of one
  * region: `bytes` bytes that begin as zero. Code never keeps the address of a piece
@@ -22,6 +24,7 @@
 #define WORKER_OFFLOAD_TIER_H
 
 #include "kernels/backend.h"
+#include "worker/offload/aio.h"
 
 #define ZT_TIER_ALIGN ((size_t)4096)
 
@@ -49,6 +52,15 @@ struct zt_tier_memory {
     void (*free)(void *ctx, void *p, size_t bytes);
 };
 
+/* What stores in files have in common. */
+struct zt_swap {
+    struct zt_aio *aio;      /* NULL: planning */
+    const char *const *dirs; /* one or more, NULL behind the last: files are striped */
+    int buffers;             /* of a store, at least; more where the pipeline needs it */
+    bool pipeline_read, pipeline_write;
+    bool verify; /* what is read is compared with what was written */
+};
+
 struct zt_tier_config {
     const struct zt_backend *backend;
     struct zt_device *device;
@@ -58,6 +70,7 @@ struct zt_tier_config {
     size_t bytes;       /* of the region; a multiple of ZT_TIER_ALIGN, not 0 */
     size_t piece_bytes; /* longest piece that is wanted, likewise; for tiers that move */
     struct zt_tier_memory memory;
+    const struct zt_swap *swap; /* for the file tier; outlives the store */
 };
 
 struct zt_tier {
@@ -87,6 +100,6 @@ struct zt_tier {
     void (*measure)(const void *store, size_t *bytes);
 };
 
-extern const struct zt_tier zt_device_tier, zt_host_tier;
+extern const struct zt_tier zt_device_tier, zt_host_tier, zt_file_tier;
 
 #endif

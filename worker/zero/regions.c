@@ -140,6 +140,7 @@ static zt_err open_store(struct zt_zero *z, struct zt_region *r,
         .bytes = s->bytes,
         .piece_bytes = (size_t)piece_elems * zt_dtype_bytes(r->dtype),
         .memory = {.ctx = r, .alloc = region_alloc, .free = region_free},
+        .swap = &z->cfg.swap,
     };
 
     return s->bytes ? s->tier->open(&cfg, &s->store, fault) : ZT_OK;

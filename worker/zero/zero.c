@@ -217,11 +217,24 @@ static zt_err open_pool(struct zt_zero *z, zt_memory_kind memory, size_t bytes,
 
 /* ---- the whole ---- */
 
+/* The threads that move bytes of files, where any state is there. */
+static zt_err open_aio(struct zt_zero *z, struct zt_fault *fault)
+{
+    bool files = false;
+
+    for (int kind = 0; kind < ZT_NUM_STATE_KINDS; kind++)
+        files |= z->cfg.tiers[kind] == &zt_file_tier;
+    return files && !z->planning ? zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault)
+                                 : ZT_OK;
+}
+
 static zt_err open_all(struct zt_zero *z, struct zt_fault *fault)
 {
     const struct zt_zero_config *cfg = &z->cfg;
-    zt_err rc = open_weights(z, fault);
+    zt_err rc = open_aio(z, fault);
 
+    if (!rc)
+        rc = open_weights(z, fault);
     if (!rc && cfg->training)
         rc = open_training(z, fault);
     if (!rc && z->hpz)
@@ -285,6 +298,7 @@ void zt_zero_close(struct zt_zero *z)
     unbind_blocks(z);
     for (int kind = 0; kind < ZT_NUM_STATE_KINDS; kind++)
         zt_region_close(z, kind);
+    zt_aio_close(z->cfg.swap.aio);
     zt_comm_close(z->secondary_comm);
     free(z);
 }

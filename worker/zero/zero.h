@@ -66,6 +66,9 @@ struct zt_zero_config {
     const struct zt_tier *tiers[ZT_NUM_STATE_KINDS];
     double offload_ratio; /* of the elements, in those tiers; the rest on the device */
     bool host_in_reach;   /* kernels work on host memory where it is */
+    /* of the file tier; swap.aio is zero's own */
+    struct zt_aio_options aio;
+    struct zt_swap swap;
     int64_t micro_batches;
     bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
     const struct zt_zero_options *options;

@@ -635,6 +635,28 @@ static void test_run_offload_in_its_spellings(void **state)
                       " \"gradient_accumulation_steps\": 2, \"zero_optimization\":"
                       " {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
             ZT_E_CONFIG, "offload_optimizer", "--reduce_every_micro_batch");
+    r = accepted(try_it(
+        1,
+        "{\"aio\": {\"thread_count\": 3, \"block_size\": 8192},"
+        " \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\":"
+        " \"nvme\", \"nvme_path\": [\"/a\", \"/b\"], \"pipeline_read\": true}}}",
+        "--verify_swap=false"));
+    o = &r->zero.offload_optimizer;
+    assert_true(o->device == ZT_OFFLOAD_NVME && o->pipeline_read && !o->pipeline_write);
+    assert_string_equal(r->zero.nvme_paths[1], "/b");
+    assert_null(r->zero.nvme_paths[2]);
+    assert_true(r->aio.threads == 3 && r->aio.block_size == 8192 && !r->verify_swap);
+    zt_run_close(r);
+    refused(
+        try_it(1,
+               "{\"zero_optimization\": {\"stage\": 2, \"aio\": {\"block_size\": 5000},"
+               " \"offload_optimizer\": {\"device\": \"nvme\"}}}"),
+        ZT_E_CONFIG, "aio.block_size 5000", "offload_optimizer.nvme_path, a folder");
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+                      " {\"device\": \"nvme\", \"nvme_path\": [7]}}}"),
+            ZT_E_CONFIG, "offload_optimizer.nvme_path", "must be a folder");
+    refused(try_it(1, "{\"aio\": {\"use_gds\": true}}"), ZT_E_CONFIG, "aio.use_gds",
+            "cuFile");
     refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");
 }
 

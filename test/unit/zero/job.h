@@ -32,6 +32,8 @@ struct job {
     bool every, recompute;
     bool on_host;          /* what may be kept in host memory is, in the host tier */
     bool in_reach;         /* kernels work on it there */
+    const char *dir;       /* on_host: in files here instead; NULL: none */
+    bool pipeline;         /* pieces before and behind the one at work move */
     double ratio;          /* of it that is; 0: all */
     int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
     float dloss;           /* grad_scale is its reciprocal */
@@ -170,8 +172,12 @@ static bool UNUSED grads_may_move(const struct job *j)
 
 static struct zt_zero_config UNUSED zero_config(const struct rank *r)
 {
-    const struct zt_tier *host = r->j->on_host ? &zt_host_tier : NULL;
+    const struct zt_tier *host = r->j->dir       ? &zt_file_tier
+                                 : r->j->on_host ? &zt_host_tier
+                                                 : NULL;
+    static const char *dirs[2];
 
+    dirs[0] = r->j->dir;
     return (struct zt_zero_config){
         .backend = r->backend,
         .device = r->device,
@@ -188,6 +194,11 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
                   [ZT_STATE_GRADIENTS] = grads_may_move(r->j) ? host : NULL},
         .offload_ratio = r->j->ratio ? r->j->ratio : 1,
         .host_in_reach = r->j->in_reach,
+        .aio = {.block_size = 4096, .queue_depth = 3, .threads = 2},
+        .swap = {.dirs = dirs,
+                 .pipeline_read = r->j->pipeline,
+                 .pipeline_write = r->j->pipeline,
+                 .verify = true},
         .micro_batches = r->j->micro_batches,
         .reduce_every_micro_batch = r->j->every,
         .options = &r->j->o,

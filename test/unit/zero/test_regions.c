@@ -21,9 +21,13 @@ static void compare_tiers(int world, int stage, zt_dtype dtype, zt_dtype accum,
     j.in_reach = true;
     j.ratio = 0.4;
     assert_trains_like(&j, &want);
+    j.dir = "."; /* a folder of a drive, not of memory */
+    j.pipeline = stage & 1;
+    j.in_reach = dtype == ZT_F32;
+    assert_trains_like(&j, &want);
 }
 
-static void test_state_on_the_host_trains_to_the_same_bits(void **state)
+static void test_state_on_the_host_and_in_files_trains_to_the_same_bits(void **state)
 {
     (void)state;
     for (int world = 1; world < 4; world++)
@@ -357,7 +361,7 @@ static void test_a_piece_that_is_not_committed_ends_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_on_the_host_trains_to_the_same_bits),
+        cmocka_unit_test(test_state_on_the_host_and_in_files_trains_to_the_same_bits),
         cmocka_unit_test(test_state_is_counted_where_it_is),
         cmocka_unit_test(test_state_that_is_worked_on_in_place_stays_on_the_device),
         cmocka_unit_test(test_state_of_every_kind_can_be_taken_out_and_put_back),

@@ -1,0 +1,361 @@
+/* The tier of files: bytes through every setting, and what a drive can do to them. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "worker/offload/tier.h"
+
+#define PIECE  (3 * ZT_TIER_ALIGN)
+#define PIECES 7
+
+static struct zt_fault fault;
+static struct zt_tier_config cfg;
+static struct zt_swap swap;
+static char dirs[2][64];
+static const char *dir_list[3];
+
+/* ---- a drive that fails: system calls of the process go through here ---- */
+
+enum { HONEST, BROKEN, SHORT, NO_QUEUE, FULL };
+static int drive;
+static int requests_before; /* so many are served first */
+
+static void spoil(struct io_event *events, long n)
+{
+    for (long i = 0; i < n; i++)
+        if (requests_before-- <= 0)
+            events[i].res = drive == BROKEN ? -EIO : (int64_t)events[i].res - 4096;
+}
+
+long syscall(long number, ...)
+{
+    static long (*next)(long, ...);
+    long a[5], n;
+    va_list ap;
+
+    va_start(ap, number);
+    for (int i = 0; i < 5; i++)
+        a[i] = va_arg(ap, long);
+    va_end(ap);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "syscall");
+    if (drive == NO_QUEUE && number == SYS_io_setup) {
+        errno = ENOSYS;
+        return -1;
+    }
+    n = next(number, a[0], a[1], a[2], a[3], a[4]);
+    if (number == SYS_io_getevents && (drive == BROKEN || drive == SHORT))
+        spoil((struct io_event *)a[3], n);
+    return n;
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    (void)mode;
+    (void)offset;
+    if (drive != FULL)
+        return ftruncate(fd, len);
+    errno = ENOSPC;
+    return -1;
+}
+
+/* ---- stores ---- */
+
+static zt_err take(void *ctx, size_t bytes, void **out, struct zt_fault *f)
+{
+    (void)ctx;
+    return cfg.backend->alloc(cfg.device, bytes, out, f);
+}
+
+static void give(void *ctx, void *p, size_t bytes)
+{
+    (void)ctx;
+    cfg.backend->free(cfg.device, p, bytes);
+}
+
+static int open_cpu(void **state)
+{
+    (void)state;
+    if (zt_backend_find("cpu", &cfg.backend, &fault) ||
+        cfg.backend->open(0, 1, &cfg.device, &fault))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(dirs[i], sizeof(dirs[i]), "./test-file-tier-%d-XXXXXX", i);
+        if (!mkdtemp(dirs[i]))
+            return -1;
+    }
+    return 0;
+}
+
+static int close_cpu(void **state)
+{
+    (void)state;
+    cfg.backend->close(cfg.device);
+    return rmdir(dirs[0]) || rmdir(dirs[1]); /* nothing is left in them */
+}
+
+static void setting(bool direct, bool pipeline, int num_dirs, struct zt_aio_options o)
+{
+    dir_list[0] = dirs[0];
+    dir_list[1] = num_dirs > 1 ? dirs[1] : NULL;
+    swap = (struct zt_swap){.dirs = dir_list,
+                            .pipeline_read = pipeline,
+                            .pipeline_write = pipeline,
+                            .verify = true};
+    assert_int_equal(zt_aio_open(&o, &swap.aio, &fault), ZT_OK);
+    cfg.bytes = PIECES * PIECE;
+    cfg.piece_bytes = PIECE;
+    cfg.direct = direct;
+    cfg.memory = (struct zt_tier_memory){.alloc = take, .free = give};
+    cfg.swap = &swap;
+}
+
+static const struct zt_aio_options simple = {
+    .block_size = 4096, .queue_depth = 2, .threads = 1, .overlap_events = true};
+
+static void *open_store(void)
+{
+    void *store = NULL;
+
+    assert_int_equal(zt_file_tier.open(&cfg, &store, &fault), ZT_OK);
+    return store;
+}
+
+static void close_store(void *store)
+{
+    zt_file_tier.close(store);
+    zt_aio_close(swap.aio);
+}
+
+/* One turn of the optimizer: every piece read, changed and written, the next one fetched. */
+static zt_err turn(void *store, char was, char becomes)
+{
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < PIECES; i++) {
+        void *data = NULL;
+
+        if (i + 1 < PIECES)
+            rc = zt_file_tier.prefetch(store, (i + 1) * PIECE, PIECE, &fault);
+        if (!rc)
+            rc = zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ_WRITE, &data,
+                                      &fault);
+        if (rc)
+            break;
+        for (size_t k = 0; k < PIECE; k++)
+            assert_int_equal(((char *)data)[k], was ? (char)(was + (char)i) : 0);
+        memset(data, becomes + (char)i, PIECE);
+        rc = zt_file_tier.commit(store, data, i * PIECE, PIECE, true, &fault);
+    }
+    return rc;
+}
+
+static void test_every_setting_keeps_the_bytes(void **state)
+{
+    (void)state;
+    for (unsigned bits = 0; bits < 64; bits++) {
+        struct zt_aio_options o = {.block_size = bits & 1 ? 4096 : 32768,
+                                   .queue_depth = bits & 2 ? 1 : 5,
+                                   .threads = bits & 4 ? 3 : 1,
+                                   .single_submit = bits & 1,
+                                   .overlap_events = bits & 8};
+        void *store;
+
+        setting(bits & 2, bits & 16, bits & 32 ? 2 : 1, o);
+        store = open_store();
+        assert_int_equal(turn(store, 0, 1), ZT_OK);
+        assert_int_equal(turn(store, 1, 20), ZT_OK);
+        assert_int_equal(turn(store, 20, 40), ZT_OK);
+        close_store(store);
+    }
+}
+
+static void test_without_a_queue_of_the_kernel_bytes_move_all_the_same(void **state)
+{
+    void *store;
+
+    (void)state;
+    drive = NO_QUEUE;
+    setting(true, true, 2, simple);
+    store = open_store();
+    assert_int_equal(turn(store, 0, 1), ZT_OK);
+    assert_int_equal(turn(store, 1, 2), ZT_OK);
+    close_store(store);
+    drive = HONEST;
+}
+
+/* A piece of another length than those that were written, as a checkpoint reads. */
+static void test_pieces_of_any_length_see_what_was_written_before(void **state)
+{
+    void *store, *data = NULL;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    store = open_store();
+    assert_int_equal(turn(store, 0, 1), ZT_OK);
+    assert_int_equal(
+        zt_file_tier.acquire(store, PIECE - 4096, 8192, ZT_READ, &data, &fault), ZT_OK);
+    assert_int_equal(((char *)data)[0], 1);
+    assert_int_equal(((char *)data)[4096], 2);
+    assert_int_equal(zt_file_tier.commit(store, data, PIECE - 4096, 8192, false, &fault),
+                     ZT_OK);
+    close_store(store);
+}
+
+static void says(const char *phrase)
+{
+    if (!strstr(fault.text, phrase))
+        fail_msg("\"%s\" does not say \"%s\"", fault.text, phrase);
+}
+
+static void test_an_error_of_any_request_is_named(void **state)
+{
+    (void)state;
+    for (int kind = BROKEN; kind <= SHORT; kind++) {
+        int n = 0, failed = 1;
+
+        for (; failed && n < 1000; n += 7) {
+            void *store;
+            zt_err rc;
+
+            setting(true, n & 1, 2, simple);
+            store = open_store();
+            drive = kind;
+            requests_before = n;
+            rc = turn(store, 0, 1);
+            if (!rc)
+                rc = turn(store, 1, 2);
+            failed = rc != ZT_OK;
+            if (failed) {
+                assert_int_equal(rc, ZT_E_SYSTEM);
+                says(kind == BROKEN ? "Input/output error" : "ended early");
+                says("test-file-tier-");
+            }
+            drive = HONEST;
+            close_store(store);
+        }
+        assert_true(n > 7 && !failed);
+    }
+}
+
+static void test_a_full_drive_is_named_with_what_was_wanted(void **state)
+{
+    void *store = NULL;
+
+    (void)state;
+    setting(true, false, 1, simple);
+    drive = FULL;
+    assert_int_equal(zt_file_tier.open(&cfg, &store, &fault), ZT_E_CANTCREATE);
+    says("no room for 0.1 MiB of state: No space left on device");
+    drive = HONEST;
+    zt_aio_close(swap.aio);
+}
+
+static void test_a_folder_that_is_not_there_is_named(void **state)
+{
+    void *store = NULL;
+
+    (void)state;
+    setting(true, false, 1, simple);
+    dir_list[0] = "./no-such-folder";
+    assert_int_equal(zt_file_tier.open(&cfg, &store, &fault), ZT_E_CANTCREATE);
+    says("nvme_path ./no-such-folder: ");
+    says("No such file or directory");
+    zt_aio_close(swap.aio);
+}
+
+/* Some of the file's bytes become others, behind the tier's back. */
+static void damage(off_t at)
+{
+    DIR *d = opendir("/proc/self/fd");
+    char target[512], path[600];
+    struct dirent *e;
+    int found = 0;
+
+    assert_non_null(d);
+    while ((e = readdir(d))) {
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n <= 0)
+            continue;
+        target[n] = '\0';
+        if (strstr(target, "test-file-tier-") && strstr(target, "deleted")) {
+            int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+            assert_true(fd >= 0 && pwrite(fd, "!", 1, at) == 1);
+            assert_int_equal(close(fd), 0);
+            found++;
+        }
+    }
+    closedir(d);
+    assert_int_equal(found, 1);
+}
+
+static void test_bytes_that_changed_on_the_drive_are_noticed(void **state)
+{
+    (void)state;
+    for (int verify = 1; verify >= 0; verify--) {
+        void *store, *data = NULL;
+
+        setting(true, false, 1, simple);
+        swap.verify = verify;
+        store = open_store();
+        assert_int_equal(turn(store, 0, 1), ZT_OK);
+        damage(PIECE + 5000);
+        assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_READ, &data, &fault),
+                         ZT_OK);
+        assert_int_equal(zt_file_tier.commit(store, data, 0, PIECE, false, &fault),
+                         ZT_OK);
+        assert_int_equal(
+            zt_file_tier.acquire(store, PIECE, PIECE, ZT_READ, &data, &fault),
+            verify ? ZT_E_FORMAT : ZT_OK);
+        if (verify)
+            says("is not what was written there (4096 bytes from 16384 on)");
+        close_store(store);
+    }
+}
+
+static void test_what_a_store_takes_is_counted_by_place(void **state)
+{
+    size_t bytes[ZT_NUM_PLACES] = {0};
+    void *store;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    store = open_store();
+    zt_file_tier.measure(store, bytes);
+    assert_int_equal(bytes[ZT_PLACE_FILE], PIECES * PIECE);
+    assert_int_equal(bytes[ZT_PLACE_HOST], 3 * PIECE + PIECES * 3 * 8); /* checksums */
+    assert_int_equal(bytes[ZT_PLACE_DEVICE] + bytes[ZT_PLACE_PINNED], 0);
+    close_store(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_setting_keeps_the_bytes),
+        cmocka_unit_test(test_without_a_queue_of_the_kernel_bytes_move_all_the_same),
+        cmocka_unit_test(test_pieces_of_any_length_see_what_was_written_before),
+        cmocka_unit_test(test_an_error_of_any_request_is_named),
+        cmocka_unit_test(test_a_full_drive_is_named_with_what_was_wanted),
+        cmocka_unit_test(test_a_folder_that_is_not_there_is_named),
+        cmocka_unit_test(test_bytes_that_changed_on_the_drive_are_noticed),
+        cmocka_unit_test(test_what_a_store_takes_is_counted_by_place),
+    };
+    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
+}

@@ -1,0 +1,71 @@
+/*
+ * aio.h -- bytes of files, read and written in the background by the kernel's asynchronous
+ * I/O: the system calls that libaio wraps.
+ *
+ *      bytes of a store, in blocks of `block_size`, over two files of two drives:
+ *      | 0 | 1 | 2 | 3 | 4 |      file 0: | 0 | 2 | 4 |      file 1: | 1 | 3 |
+ *
+ * Each of `threads` threads has a queue of its own in the kernel and takes every
+ * threads-th block of a job. It keeps up to `queue_depth` requests in flight: as one ends
+ * the next is submitted (overlap_events), or the next ones when all have ended.
+ *
+ * Files are opened past the page cache where the file system can (O_DIRECT) and have no
+ * name, so nothing is left of them when the process ends, however it ends.
+ * Ownership: a job is the caller's and stays where it is until zt_aio_wait() returns.
+ * Threads:   start and wait from one thread.
+ * Failure:   the first error of a job is kept; zt_aio_wait() names the file.
+ */
+#ifndef WORKER_OFFLOAD_AIO_H
+#define WORKER_OFFLOAD_AIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/fault.h"
+
+#define ZT_AIO_MAX_FILES 16
+
+struct zt_aio_options {
+    int64_t block_size; /* bytes of a request; a multiple of 4096 */
+    int queue_depth, threads;
+    bool single_submit;  /* one system call for each request */
+    bool overlap_events; /* submit as requests end, rather than when all have */
+};
+
+struct zt_aio_files {
+    int num;
+    int fd[ZT_AIO_MAX_FILES];
+    const char *dir[ZT_AIO_MAX_FILES]; /* the caller's */
+    bool direct;                       /* all of them are past the page cache */
+};
+
+struct zt_aio_job {
+    const struct zt_aio_files *files;
+    char *data;
+    size_t offset, bytes;
+    bool write;
+    /* zt_aio's own */
+    int threads_left; /* 0: done */
+    int error;        /* errno of the first failure; -1: the file ended early */
+    int file;         /* of which it is */
+};
+
+struct zt_aio;
+
+zt_err zt_aio_open(const struct zt_aio_options *o, struct zt_aio **out,
+                   struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_aio_close(struct zt_aio *a); /* NULL is fine; nothing is in flight */
+
+/* Files for `bytes` bytes in these folders, all zero, with room on the drives. */
+zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
+                         struct zt_aio_files *out, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_aio_files_close(struct zt_aio_files *f);
+
+/* offset, bytes and the address: multiples of 4096. */
+void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
+                  const struct zt_aio_files *files, bool write, void *data, size_t offset,
+                  size_t bytes);
+zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job,
+                   struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

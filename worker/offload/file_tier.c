@@ -1,0 +1,375 @@
+/*
+ * file_tier.c -- state in files; pieces pass through buffers in host memory.
+ *
+ *      FREE --prefetch--> READING --acquire--> LENT --commit--> WRITING --> FREE
+ *         \--------------------acquire-------->/ \----commit, only read---->/
+ *
+ * With one buffer a piece is read, worked on and written in turn. With pipeline_read there
+ * is one more, for the piece that comes next; with pipeline_write one more, for the piece
+ * before, so that reads, update and writes of three pieces run side by side. Where
+ * kernels do not reach host memory, each buffer has one in device memory beside it.
+ *
+ * Of every ZT_TIER_ALIGN bytes a checksum is kept in host memory from when they are
+ * written, and compared when they are read.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "worker/offload/tier.h"
+
+#define MAX_BUFFERS 16
+
+struct file_buffer {
+    char *data;   /* host memory */
+    char *device; /* what is lent: device memory, or the same */
+    enum { FREE, READING, LENT, WRITING } state;
+    size_t offset, bytes; /* of the piece that it holds */
+    zt_access access;
+    struct zt_aio_job job; /* READING, WRITING */
+};
+
+struct file_store {
+    struct zt_tier_config cfg;
+    struct zt_aio_files files;
+    uint64_t *sums; /* of every ZT_TIER_ALIGN bytes; NULL: they are not compared */
+    size_t piece_bytes;
+    struct file_buffer buffers[MAX_BUFFERS];
+    int num_buffers;
+    int turn; /* the buffer that is looked at first */
+};
+
+static size_t num_sums(const struct zt_tier_config *cfg)
+{
+    return cfg->swap->verify ? cfg->bytes / ZT_TIER_ALIGN : 0;
+}
+
+static bool is_direct(const struct file_store *s)
+{
+    return s->cfg.direct || s->cfg.planning;
+}
+
+/* ---- open and close ---- */
+
+static zt_err settle(struct file_store *s, struct file_buffer *b, struct zt_fault *fault);
+
+static void close_buffer(struct file_store *s, struct file_buffer *b)
+{
+    if (b->state == READING || b->state == WRITING) {
+        zt_err rc = settle(s, b, NULL);
+
+        (void)rc; /* the state goes with it */
+    }
+    if (b->device && b->device != b->data)
+        s->cfg.memory.free(s->cfg.memory.ctx, b->device, s->piece_bytes);
+    if (b->data && s->cfg.planning)
+        s->cfg.memory.free(s->cfg.memory.ctx, b->data, s->piece_bytes);
+    else if (b->data)
+        s->cfg.backend->host_free(s->cfg.device, b->data, s->piece_bytes);
+}
+
+static void file_close(void *store)
+{
+    struct file_store *s = store;
+
+    if (!s)
+        return;
+    for (int i = 0; i < s->num_buffers; i++)
+        close_buffer(s, &s->buffers[i]);
+    zt_aio_files_close(&s->files);
+    free(s->sums);
+    free(s);
+}
+
+static zt_err open_buffer(struct file_store *s, struct file_buffer *b,
+                          struct zt_fault *fault)
+{
+    const struct zt_tier_config *cfg = &s->cfg;
+    void *p = NULL;
+    zt_err rc = cfg->planning
+                    ? cfg->memory.alloc(cfg->memory.ctx, s->piece_bytes, &p, fault)
+                    : cfg->backend->host_alloc(cfg->device, s->piece_bytes, &p, fault);
+
+    b->data = b->device = p;
+    if (rc || is_direct(s))
+        return rc;
+    p = NULL;
+    rc = cfg->memory.alloc(cfg->memory.ctx, s->piece_bytes, &p, fault);
+    b->device = p;
+    return rc;
+}
+
+/* A file begins as zero. */
+static zt_err open_sums(struct file_store *s, struct zt_fault *fault)
+{
+    static const char zeros[ZT_TIER_ALIGN];
+    uint64_t of_zeros = XXH3_64bits(zeros, sizeof(zeros));
+    size_t n = num_sums(&s->cfg);
+
+    if (!n)
+        return ZT_OK;
+    s->sums = malloc(n * sizeof(*s->sums));
+    if (!s->sums)
+        return zt_fault_set(fault, ZT_E_NOMEM, "file tier: no host memory");
+    for (size_t i = 0; i < n; i++)
+        s->sums[i] = of_zeros;
+    return ZT_OK;
+}
+
+static int wanted_buffers(const struct zt_swap *w)
+{
+    int n = 1 + w->pipeline_read + w->pipeline_write;
+
+    n = n > w->buffers ? n : w->buffers;
+    return n < MAX_BUFFERS ? n : MAX_BUFFERS;
+}
+
+static zt_err file_open(const struct zt_tier_config *cfg, void **store,
+                        struct zt_fault *fault)
+{
+    struct file_store *s = calloc(1, sizeof(*s));
+    zt_err rc = ZT_OK;
+
+    if (!s)
+        return zt_fault_set(fault, ZT_E_NOMEM, "file tier: no host memory");
+    s->cfg = *cfg;
+    s->piece_bytes = cfg->piece_bytes < cfg->bytes ? cfg->piece_bytes : cfg->bytes;
+    if (!cfg->planning)
+        rc = zt_aio_files_open(cfg->swap->aio, cfg->swap->dirs, cfg->bytes, &s->files,
+                               fault);
+    if (!rc && !cfg->planning)
+        rc = open_sums(s, fault);
+    while (!rc && s->num_buffers < wanted_buffers(cfg->swap))
+        rc = open_buffer(s, &s->buffers[s->num_buffers++], fault);
+    if (rc) {
+        file_close(s);
+        return rc;
+    }
+    *store = s;
+    return ZT_OK;
+}
+
+static size_t file_piece_bytes(const void *store)
+{
+    const struct file_store *s = store;
+
+    return s->piece_bytes;
+}
+
+/* ---- checksums ---- */
+
+static void note_sums(struct file_store *s, const struct file_buffer *b)
+{
+    for (size_t at = 0; s->sums && at < b->bytes; at += ZT_TIER_ALIGN)
+        s->sums[(b->offset + at) / ZT_TIER_ALIGN] =
+            XXH3_64bits(b->data + at, ZT_TIER_ALIGN);
+}
+
+static zt_err compare_sums(const struct file_store *s, const struct file_buffer *b,
+                           struct zt_fault *fault)
+{
+    for (size_t at = 0; s->sums && at < b->bytes; at += ZT_TIER_ALIGN)
+        if (s->sums[(b->offset + at) / ZT_TIER_ALIGN] !=
+            XXH3_64bits(b->data + at, ZT_TIER_ALIGN))
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "nvme_path %s: offloaded state is not what was written "
+                                "there (4096 bytes from %zu on); the drive is faulty, or "
+                                "something else wrote to it",
+                                s->files.dir[0], b->offset + at);
+    return ZT_OK;
+}
+
+/* ---- buffers ---- */
+
+static void start(struct file_store *s, struct file_buffer *b, bool write)
+{
+    b->state = write ? WRITING : READING;
+    if (!s->cfg.planning)
+        zt_aio_start(s->cfg.swap->aio, &b->job, &s->files, write, b->data, b->offset,
+                     b->bytes);
+}
+
+/* Wait for what moves; the buffer is free then, and what was read stands in it. */
+static zt_err settle(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
+{
+    bool read = b->state == READING;
+    zt_err rc = s->cfg.planning ? ZT_OK : zt_aio_wait(s->cfg.swap->aio, &b->job, fault);
+
+    b->state = FREE;
+    return rc || !read || s->cfg.planning ? rc : compare_sums(s, b, fault);
+}
+
+static bool overlaps(const struct file_buffer *b, size_t offset, size_t bytes)
+{
+    return b->state != FREE && b->offset < offset + bytes &&
+           offset < b->offset + b->bytes;
+}
+
+/* The buffer in this state that was used the longest ago. */
+static struct file_buffer *find(struct file_store *s, int state)
+{
+    for (int i = 0; i < s->num_buffers; i++) {
+        int k = (s->turn + i) % s->num_buffers;
+
+        if ((int)s->buffers[k].state == state) {
+            s->turn = (k + 1) % s->num_buffers;
+            return &s->buffers[k];
+        }
+    }
+    return NULL;
+}
+
+/* A buffer for another piece: a free one, or when its write has ended. */
+static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
+                          struct zt_fault *fault)
+{
+    *out = find(s, FREE);
+    if (*out)
+        return ZT_OK;
+    *out = find(s, WRITING);
+    return *out ? settle(s, *out, fault) : ZT_OK;
+}
+
+/* ---- the tier ---- */
+
+static zt_err file_prefetch(void *store, size_t offset, size_t bytes,
+                            struct zt_fault *fault)
+{
+    struct file_store *s = store;
+    struct file_buffer *b = NULL;
+    zt_err rc;
+
+    if (!s->cfg.swap->pipeline_read)
+        return ZT_OK;
+    for (int i = 0; i < s->num_buffers; i++)
+        if (overlaps(&s->buffers[i], offset, bytes))
+            return ZT_OK; /* acquire sorts it out */
+    rc = take_buffer(s, &b, fault);
+    if (rc || !b)
+        return rc;
+    b->offset = offset;
+    b->bytes = bytes;
+    start(s, b, false);
+    return ZT_OK;
+}
+
+/* Nothing of these bytes is on the move any more, but what was read ahead of them. */
+static zt_err clear_overlaps(struct file_store *s, size_t offset, size_t bytes,
+                             zt_access access, struct file_buffer **ahead,
+                             struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    *ahead = NULL;
+    for (int i = 0; !rc && i < s->num_buffers; i++) {
+        struct file_buffer *b = &s->buffers[i];
+
+        if (!overlaps(b, offset, bytes))
+            continue;
+        assert(b->state != LENT || !((b->access | access) & ZT_WRITE));
+        if (b->state == READING && b->offset == offset && b->bytes == bytes)
+            *ahead = b;
+        if (b->state != LENT)
+            rc = settle(s, b, fault);
+    }
+    return rc;
+}
+
+static zt_err read_piece(struct file_store *s, struct file_buffer *b,
+                         struct zt_fault *fault)
+{
+    start(s, b, false);
+    return settle(s, b, fault);
+}
+
+static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access access,
+                           void **data, struct zt_fault *fault)
+{
+    struct file_store *s = store;
+    struct file_buffer *b;
+    zt_err rc = clear_overlaps(s, offset, bytes, access, &b, fault);
+    bool here = b;
+
+    assert(bytes <= s->piece_bytes && bytes <= s->cfg.bytes - offset);
+    if (!rc && !b)
+        rc = take_buffer(s, &b, fault);
+    if (!rc && !b && (b = find(s, READING))) /* read ahead for nothing */
+        rc = settle(s, b, fault);
+    if (!rc && !b)
+        rc = zt_fault_set(fault, ZT_E_LIMIT,
+                          "file tier: more than %d pieces of a region are acquired",
+                          s->num_buffers);
+    if (rc)
+        return rc;
+    b->offset = offset;
+    b->bytes = bytes;
+    if (!here && (access & ZT_READ))
+        rc = read_piece(s, b, fault);
+    if (!rc && (access & ZT_READ) && b->device != b->data)
+        rc =
+            s->cfg.backend->upload(s->cfg.device, NULL, b->device, b->data, bytes, fault);
+    if (rc)
+        return rc;
+    b->state = LENT;
+    b->access = access;
+    *data = b->device;
+    return ZT_OK;
+}
+
+/* The device has done what was queued: the buffer in host memory can be used. */
+static zt_err bring_back(struct file_store *s, struct file_buffer *b, bool written,
+                         struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (b->device == b->data)
+        return ZT_OK;
+    if (written)
+        rc = s->cfg.backend->download(s->cfg.device, NULL, b->data, b->device, b->bytes,
+                                      fault);
+    return rc ? rc : s->cfg.backend->sync(s->cfg.device, NULL, fault);
+}
+
+static zt_err file_commit(void *store, void *data, size_t offset, size_t bytes,
+                          bool written, struct zt_fault *fault)
+{
+    struct file_store *s = store;
+    struct file_buffer *b = s->buffers;
+    zt_err rc;
+
+    while (b < s->buffers + s->num_buffers && b->device != data)
+        b++;
+    assert(b < s->buffers + s->num_buffers && b->state == LENT && b->offset == offset &&
+           b->bytes == bytes);
+    rc = bring_back(s, b, written, fault);
+    b->state = FREE;
+    if (rc || !written)
+        return rc;
+    if (!s->cfg.planning)
+        note_sums(s, b);
+    start(s, b, true);
+    return s->cfg.swap->pipeline_write ? ZT_OK : settle(s, b, fault);
+}
+
+static void file_measure(const void *store, size_t *bytes)
+{
+    const struct file_store *s = store;
+    size_t buffers = (size_t)s->num_buffers * s->piece_bytes;
+
+    bytes[ZT_PLACE_FILE] += s->cfg.bytes;
+    bytes[s->cfg.staged ? ZT_PLACE_PINNED : ZT_PLACE_HOST] += buffers;
+    bytes[ZT_PLACE_HOST] += num_sums(&s->cfg) * sizeof(*s->sums);
+    bytes[ZT_PLACE_DEVICE] += s->cfg.staged ? buffers : 0;
+}
+
+const struct zt_tier zt_file_tier = {
+    .name = "file",
+    .open = file_open,
+    .close = file_close,
+    .piece_bytes = file_piece_bytes,
+    .prefetch = file_prefetch,
+    .acquire = file_acquire,
+    .commit = file_commit,
+    .measure = file_measure,
+};
