@@ -114,6 +114,40 @@ static void test_a_killed_rank_is_named_to_the_others(void **state)
     run_broken(4, 60, sum_until_it_fails, 1);
 }
 
+/* Ranks 1 and 2 are killed before the others look: none of them may be blamed alone. */
+static void two_die_at_once(struct zt_comm *c)
+{
+    char state = 0;
+    zt_err rc;
+
+    if (my_rank == 1 || my_rank == 2) {
+        snprintf(shared->card[my_rank], CARD_MAX, "/proc/%d/stat", (int)getpid());
+        atomic_fetch_add(&shared->flag, 1);
+        raise(SIGKILL);
+    }
+    await_flag(2);
+    for (int r = 1; r <= 2; r++, state = 0)
+        while (state != 'Z') {
+            FILE *f = fopen(shared->card[r], "re");
+
+            CHECK(f && fscanf(f, "%*d %*s %c", &state) == 1);
+            fclose(f);
+        }
+    rc = two_barriers(c);
+    check_peer(rc, "ranks 1 and 2 are gone; which of them was the first is not known");
+}
+
+static void test_of_several_that_are_gone_none_is_blamed(void **state)
+{
+    struct group g = tcp_group(3);
+
+    (void)state;
+    for (int r = 0; r < 3; r++)
+        start_rank(&g, r, true, two_die_at_once);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(end_of_rank(&g, r), r ? SIGKILL : 0);
+}
+
 /* Rank 0 waits in a group for rank 2, which does not come before that has failed. */
 static void die_elsewhere(struct zt_comm *c)
 {
@@ -435,6 +469,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_killed_rank_is_named_to_the_others),
         cmocka_unit_test(test_a_killed_rank_ends_waits_for_others_too),
+        cmocka_unit_test(test_of_several_that_are_gone_none_is_blamed),
         cmocka_unit_test(test_who_asks_learns_of_a_killed_rank_without_a_call),
         cmocka_unit_test(test_a_communicator_with_a_killed_rank_is_freed),
         cmocka_unit_test(test_ranks_that_differ_leave_or_stay_away_are_named),

@@ -86,6 +86,11 @@ static zt_err aborted(struct zt_mesh *m, uint32_t word, bool tell, struct zt_fau
     int rank = (int)(word & 0xffff) - 1;
 
     zt_mesh_end(m, word, tell);
+    if (rank < 0)
+        return zt_fault_set(fault, ZT_E_PEER,
+                            "comm: %s (call %llu) on rank %d: several ranks are gone; "
+                            "which of them was the first is not known",
+                            m->call_name, (unsigned long long)m->seq, m->family->rank);
     if (word >> 16 == ZT_SHM_WHY_LATE)
         return zt_fault_set(fault, ZT_E_PEER,
                             "comm: %s (call %llu) on rank %d: given up, because rank %d "
@@ -119,6 +124,38 @@ static int receive_abort(struct zt_mesh *m, uint32_t *word)
     return e;
 }
 
+/* A rank that leaves because of another one has said so before, but another message may
+ * say more, and others may be gone as well: a moment for both. */
+static uint32_t await_reason(struct zt_mesh *m)
+{
+    double until = zt_mesh_now_s() + LOST_S;
+    uint32_t word = 0;
+
+    while (!receive_abort(m, &word) && !word && zt_mesh_now_s() < until)
+        zt_mesh_sleep_ns(ZT_MESH_SLEEP_NS);
+    return word;
+}
+
+/* Nobody tells who left first: "ranks 1 and 2 are gone"; false: one alone is. */
+static bool several_lost(const struct zt_mesh *m, char *out, size_t cap)
+{
+    int lost[MISSING_MAX + 1], num = m->transport->lost_ranks(lost, MISSING_MAX + 1);
+    size_t at = 0;
+
+    for (int i = 0; num > 1 && i < num && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%d",
+                               !i            ? "ranks "
+                               : i < num - 1 ? ", "
+                                             : " and ",
+                               lost[i]);
+    if (num > 1 && at < cap)
+        snprintf(out + at, cap - at,
+                 "%s are gone; which of them was the first is not "
+                 "known",
+                 num > MISSING_MAX ? " and more" : "");
+    return num > 1;
+}
+
 /* The fault for an error of the transport; if a rank turns out to be gone, that instead.
  */
 static zt_err transport_error(struct zt_mesh *m, int error, struct zt_fault *fault)
@@ -132,10 +169,17 @@ static zt_err transport_error(struct zt_mesh *m, int error, struct zt_fault *fau
         zt_mesh_sleep_ns(10 * 1000 * 1000);
     if (abort_word(m->family))
         return aborted(m, abort_word(m->family), true, fault);
-    if (rank >= 0 && !receive_abort(m, &word) && word) /* it aborted, and sent why */
+    if (rank >= 0)
+        word = await_reason(m);
+    if (word)
         return aborted(m, word, false, fault);
-    m->transport->error_text(error, text, sizeof(text));
-    zt_mesh_end(m, blame(ZT_SHM_WHY_FAILED, rank >= 0 ? rank : m->family->rank), true);
+    if (rank >= 0 && several_lost(m, text, sizeof(text))) {
+        rank = -1;
+    } else {
+        m->transport->error_text(error, text, sizeof(text));
+        rank = rank >= 0 ? rank : m->family->rank;
+    }
+    zt_mesh_end(m, blame(ZT_SHM_WHY_FAILED, rank), true);
     return zt_fault_set(fault, ZT_E_PEER, "comm: %s (call %llu) on rank %d: %s: %s",
                         m->call_name, (unsigned long long)m->seq, m->family->rank,
                         m->transport->name, text);
@@ -403,7 +447,8 @@ bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault)
     e = m->transport->find_lost ? m->transport->find_lost() : 0;
     if (!e)
         return false;
-    m->transport->error_text(e, text, sizeof(text));
+    if (!several_lost(m, text, sizeof(text)))
+        m->transport->error_text(e, text, sizeof(text));
     zt_fault_set(fault, ZT_E_PEER, "comm: %s: %s", m->transport->name, text);
     return true;
 }

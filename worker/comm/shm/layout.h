@@ -107,8 +107,11 @@ static inline bool zt_shm_abort_text(uint32_t word, struct zt_fault *fault)
 {
     if (word)
         zt_fault_set(fault, ZT_E_PEER,
-                     word >> 16 == ZT_SHM_WHY_LATE ? "comm: rank %d did not come in time"
-                                                   : "comm: rank %d has failed",
+                     !(word & 0xffff) ? "comm: several ranks are gone; which of them was "
+                                        "the first is not known"
+                     : word >> 16 == ZT_SHM_WHY_LATE
+                         ? "comm: rank %d did not come in time"
+                         : "comm: rank %d has failed",
                      (int)(word & 0xffff) - 1);
     return word != 0;
 }

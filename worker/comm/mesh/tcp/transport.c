@@ -257,6 +257,16 @@ static int find_lost(void)
     return atomic_load(&found);
 }
 
+static int lost_ranks(int *ranks, int max)
+{
+    struct epoll_event e[16];
+    int room = max < 16 ? max : 16, num = epoll_wait(tcp->watch, e, room, 0);
+
+    for (int i = 0; i < num; i++)
+        ranks[i] = (int)e[i].data.u32;
+    return num > 0 ? num : 0;
+}
+
 static int error_rank(int error)
 {
     return TCP_WHAT(error) == TCP_GONE ? TCP_RANK(error) : -1;
@@ -343,6 +353,7 @@ static const struct zt_transport transport = {
     .try_recv = try_recv,
     .find_lost = find_lost,
     .error_rank = error_rank,
+    .lost_ranks = lost_ranks,
     .error_text = error_text,
 };
 
