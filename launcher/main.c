@@ -4,6 +4,7 @@
  * Reads the command line, makes the plan, and either shows it, hands over to a single
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
+#include "common/json/line.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
 #include "launcher/ctl/ctl.h"
@@ -201,6 +202,7 @@ int main(int argc, char **argv)
 
     if (!zt_streams_open())
         return zt_err_exit_code(ZT_E_SYSTEM);
+    zt_json_watch_memory();
     if (zt_limits_open_files(ZT_LIMITS_FILES, "zlaunch needs", &fault))
         return complain(NULL, &fault);
     if (zt_launch_open(argc, argv, &launch, &fault))

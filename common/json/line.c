@@ -181,6 +181,29 @@ static zt_err put_array(struct zt_buf *out, const json_t *value)
     return rc ? rc : zt_buf_put_u8(out, ']');
 }
 
+static bool short_of_memory;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+
+    short_of_memory = short_of_memory || !p;
+    return p;
+}
+
+void zt_json_watch_memory(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
+bool zt_json_is_short_of_memory(void)
+{
+    bool was = short_of_memory;
+
+    short_of_memory = false;
+    return was;
+}
+
 zt_err zt_json_put(struct zt_buf *out, const json_t *value)
 {
     char number[32];

@@ -26,6 +26,14 @@ const char *zt_json_get_text(const json_t *obj, const char *key, const char *oth
 /* Parse n bytes as one JSON object. NULL: they are not. */
 json_t *zt_json_object(const void *bytes, size_t n);
 
+/*
+ * json_object_set_new() and the like leave out in silence what there is no memory for. A
+ * program that sends values has the memory watched from its start, and asks before each
+ * one: whether something may be missing since it asked last. One thread.
+ */
+void zt_json_watch_memory(void);
+bool zt_json_is_short_of_memory(void);
+
 /* Append the value, without a newline. */
 zt_err zt_json_put(struct zt_buf *out, const json_t *value) ZT_MUST_CHECK;
 

@@ -419,6 +419,7 @@ static zt_err listen_at(struct zt_ctl *ctl, const char *dir, struct zt_fault *fa
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char hidden[64];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool bound = false;
     int e = 0;
     zt_err rc;
 
@@ -435,6 +436,7 @@ static zt_err listen_at(struct zt_ctl *ctl, const char *dir, struct zt_fault *fa
     }
     if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
         e = -errno;
+    bound = !e;
     if (!e)
         e = uv_pipe_open(&ctl->listener, fd);
     if (e)
@@ -445,7 +447,7 @@ static zt_err listen_at(struct zt_ctl *ctl, const char *dir, struct zt_fault *fa
         e = -errno;
     if (!e)
         return ZT_OK;
-    if (e != UV_EADDRINUSE)
+    if (bound) /* else it may be another's */
         unlink(addr.sun_path);
     rc = zt_fault_set(fault, ZT_E_SYSTEM, "control socket %s: %s", ctl->path,
                       uv_strerror(e));

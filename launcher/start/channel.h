@@ -30,7 +30,8 @@ struct zt_channel {
 };
 
 struct zt_channel_ops {
-    /* Copied and queued; lost after on_down. */
+    /* Copied and queued; lost after on_down. What cannot be queued or sent ends the
+     * connection, as close() does: half a conversation is none. */
     void (*write)(struct zt_channel *c, const void *data, size_t n);
     /* Stop or go on reading. on_down may wait while paused. */
     void (*pause)(struct zt_channel *c, bool pause);

@@ -27,7 +27,8 @@ struct local {
     uv_async_t up;
     pid_t pid;
     int status;
-    int num_handles; /* not yet closed; the struct goes with the last */
+    const char *lost; /* why this side gave the daemon up; NULL: it did not */
+    int num_handles;  /* not yet closed; the struct goes with the last */
     bool up_told, reaped, eof, down;
 };
 
@@ -55,6 +56,12 @@ static void close_handle(uv_handle_t *handle)
 /* How the daemon ended, if it did not exit with 0. */
 static bool describe_exit(struct local *l, struct zt_fault *why)
 {
+    if (l->lost) {
+        l->channel.exit_code = zt_err_exit_code(ZT_E_SYSTEM);
+        zt_fault_set(why, ZT_E_SYSTEM,
+                     "what the node daemon has to know cannot be sent: %s", l->lost);
+        return true;
+    }
     if (WIFSIGNALED(l->status)) {
         l->channel.exit_code = 128 + WTERMSIG(l->status);
         zt_fault_set(why, ZT_E_SYSTEM, "the node daemon (pid %d) was killed by %s",
@@ -125,9 +132,31 @@ static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
         l->ev->on_bytes(l->ctx, buf->base, (size_t)k);
 }
 
+/* End the connection; on_down follows. */
+static void cut_off(struct local *l)
+{
+    if (!l->reaped)
+        kill(l->pid, SIGKILL);
+    if (!l->eof) {
+        l->eof = true;
+        close_handle((uv_handle_t *)&l->pipe);
+        uv_async_send(&l->up);
+    }
+}
+
+static void give_up(struct local *l, const char *why)
+{
+    if (!l->eof)
+        l->lost = why;
+    cut_off(l);
+}
+
 static void on_written(uv_write_t *req, int status)
 {
-    (void)status; /* a dead channel shows when it is read */
+    struct local *l = req->handle->data;
+
+    if (status == UV_ENOMEM || status == UV_ENOBUFS) /* others: its end shows in a read */
+        give_up(l, uv_strerror(status));
     free(req);
 }
 
@@ -137,12 +166,16 @@ static void local_write(struct zt_channel *c, const void *data, size_t n)
     struct local_write *r = l->eof ? NULL : malloc(sizeof(*r) + n);
     uv_buf_t buf;
 
-    if (!r)
+    if (!r) {
+        give_up(l, "no memory");
         return;
+    }
     memcpy(r->bytes, data, n);
     buf = uv_buf_init(r->bytes, (unsigned)n);
-    if (uv_write(&r->req, (uv_stream_t *)&l->pipe, &buf, 1, on_written))
+    if (uv_write(&r->req, (uv_stream_t *)&l->pipe, &buf, 1, on_written)) {
         free(r);
+        give_up(l, "no memory");
+    }
 }
 
 static void local_pause(struct zt_channel *c, bool pause)
@@ -174,15 +207,7 @@ static void on_up(uv_async_t *async)
 
 static void local_close(struct zt_channel *c)
 {
-    struct local *l = (struct local *)c;
-
-    if (!l->reaped)
-        kill(l->pid, SIGKILL);
-    if (!l->eof) {
-        l->eof = true;
-        close_handle((uv_handle_t *)&l->pipe);
-        uv_async_send(&l->up);
-    }
+    cut_off((struct local *)c);
 }
 
 /* ------------------------------------------------------------------ starting */

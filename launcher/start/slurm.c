@@ -235,12 +235,16 @@ static void slurm_write(struct zt_channel *c, const void *data, size_t n)
     if (s->down || uv_is_closing((uv_handle_t *)&s->in))
         return;
     r = malloc(sizeof(*r) + n);
-    if (!r)
+    if (!r) {
+        slurm_close(c);
         return;
+    }
     memcpy(r->bytes, data, n);
     buf = uv_buf_init(r->bytes, (unsigned)n);
-    if (uv_write(&r->req, (uv_stream_t *)&s->in, &buf, 1, on_written))
+    if (uv_write(&r->req, (uv_stream_t *)&s->in, &buf, 1, on_written)) {
         free(r);
+        slurm_close(c);
+    }
 }
 
 static void slurm_pause(struct zt_channel *c, bool pause)

@@ -25,13 +25,26 @@ void zt_sup_node_enter(struct zt_sup_node *node, zt_sup_node_state state)
 
 /* ------------------------------------------------------------------ to the daemon */
 
+/* A frame that does not exist cannot be waited for: the job ends. */
+static void cannot_send(struct zt_sup_node *node)
+{
+    if (!node->channel || node->malformed)
+        return;
+    node->malformed = true;
+    zt_sup_node_failed(node->sup, node, zt_err_exit_code(ZT_E_NOMEM),
+                       "no memory for what its node daemon has to know");
+    zt_sup_node_close(node);
+}
+
 void zt_sup_node_send_bytes(struct zt_sup_node *node, zt_frame_type type,
                             const void *body, size_t n)
 {
     struct zt_buf frame;
 
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (node->channel && zt_frame_put(&frame, type, body, n) == ZT_OK)
+    if (zt_frame_put(&frame, type, body, n) != ZT_OK)
+        cannot_send(node);
+    else if (node->channel)
         node->channel->ops->write(node->channel, zt_buf_head(&frame),
                                   zt_buf_used(&frame));
     zt_buf_release(&frame);
@@ -42,9 +55,11 @@ void zt_sup_node_send(struct zt_sup_node *node, zt_frame_type type, json_t *o)
     struct zt_buf body;
 
     zt_buf_init(&body, ZT_FRAME_MAX - 1);
-    if (!o || zt_json_put(&body, o) == ZT_OK)
+    if (!zt_json_is_short_of_memory() && (!o || zt_json_put(&body, o) == ZT_OK))
         zt_sup_node_send_bytes(node, type, o ? zt_buf_head(&body) : NULL,
                                zt_buf_used(&body));
+    else
+        cannot_send(node);
     zt_buf_release(&body);
     json_decref(o);
 }
@@ -295,6 +310,8 @@ static void on_bytes(void *ctx, const void *data, size_t n)
     if (node->malformed)
         return;
     rc = zt_buf_put(&node->in, data, n);
+    if (rc)
+        zt_fault_set(&fault, rc, "no memory for what its node daemon says");
     while (!rc && (rc = zt_frame_peek(&node->in, &f, &fault)) == ZT_OK) {
         for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
             if (handlers[i].type == f.type)

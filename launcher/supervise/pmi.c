@@ -36,7 +36,10 @@ static void send_frame(struct zt_supervisor *s, zt_frame_type type, const void *
     struct zt_buf frame;
 
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (zt_frame_put(&frame, type, body, n) == ZT_OK)
+    if (zt_frame_put(&frame, type, body, n))
+        zt_sup_node_failed(s, &s->nodes[0], zt_err_exit_code(ZT_E_NOMEM),
+                           "no memory for what its MPI ranks wait for");
+    else
         for (int i = 0; i < s->plan->num_nodes; i++)
             if (s->nodes[i].channel && s->nodes[i].state == NODE_RUNNING)
                 s->nodes[i].channel->ops->write(s->nodes[i].channel, zt_buf_head(&frame),

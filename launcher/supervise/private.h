@@ -104,9 +104,9 @@ struct zt_supervisor {
 /* Stop every node: `sig` to the ranks, SIGKILL after the grace, then by force. */
 void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms);
 void zt_sup_set_deadline(struct zt_supervisor *s,
-                         int ms); /* then all channels are closed */
-void zt_sup_watch_signals(struct zt_supervisor *s);
-void zt_sup_on_timeout(uv_timer_t *timer); /* --timeout */
+                         int ms);                  /* then all channels are closed */
+int zt_sup_watch_signals(struct zt_supervisor *s); /* an error of libuv, or 0 */
+void zt_sup_on_timeout(uv_timer_t *timer);         /* --timeout */
 /* A node has changed its state: take the next step of the job's state machine. */
 void zt_sup_advance(struct zt_supervisor *s);
 /* The node is lost or could not be started. The first one is the cause of the end. */

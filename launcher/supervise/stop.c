@@ -164,7 +164,7 @@ void zt_sup_node_failed(struct zt_supervisor *s, struct zt_sup_node *node, int e
     zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
 }
 
-void zt_sup_watch_signals(struct zt_supervisor *s)
+int zt_sup_watch_signals(struct zt_supervisor *s)
 {
     const struct {
         int sig;
@@ -176,9 +176,13 @@ void zt_sup_watch_signals(struct zt_supervisor *s)
         {SIGTSTP, on_suspend},
     };
 
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        uv_signal_init(&s->loop, &s->signals[i]);
+    int e = 0;
+
+    for (size_t i = 0; !e && i < sizeof(rows) / sizeof(*rows); i++) {
+        e = uv_signal_init(&s->loop, &s->signals[i]);
         s->signals[i].data = s;
-        uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
+        if (!e)
+            e = uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
     }
+    return e;
 }

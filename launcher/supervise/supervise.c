@@ -436,6 +436,19 @@ static zt_err open_supervisor(struct zt_supervisor *s,
     return ZT_OK;
 }
 
+/* A loop that cannot watch signals is of no use, and what it has opened goes with the
+ * process. */
+static zt_err open_loop(struct zt_supervisor *s, struct zt_fault *fault)
+{
+    int e = uv_loop_init(&s->loop);
+
+    if (!e)
+        e = zt_sup_watch_signals(s);
+    return e ? zt_fault_set(fault, ZT_E_SYSTEM, "zlaunch cannot watch what happens: %s",
+                            uv_strerror(e))
+             : ZT_OK;
+}
+
 static void release_supervisor(struct zt_supervisor *s)
 {
     for (int i = 0; s->nodes && i < s->plan->num_nodes; i++)
@@ -457,14 +470,12 @@ int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *
     int code;
 
     signal(SIGPIPE, SIG_IGN);
-    if (open_supervisor(&s, screen, &fault)) {
+    if (open_supervisor(&s, screen, &fault) || open_loop(&s, &fault)) {
         fprintf(stderr, "zlaunch: error: %s\n", fault.text);
         release_supervisor(&s);
         return zt_err_exit_code(fault.code);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    uv_loop_init(&s.loop);
-    zt_sup_watch_signals(&s);
     init_timers(&s);
     zt_sup_ctl_open(&s);
     start_nodes(&s);

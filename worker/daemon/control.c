@@ -216,6 +216,8 @@ void zt_node_on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
     }
     n->heard_s = zt_now();
     rc = zt_buf_put(&n->frames, buf->base, (size_t)k);
+    if (rc)
+        zt_fault_set(&fault, rc, "no memory for what zlaunch says");
     while (!rc && (rc = zt_frame_peek(&n->frames, &f, &fault)) == ZT_OK) {
         rc = dispatch(n, &f, &fault);
         zt_frame_drop(&n->frames, &f);

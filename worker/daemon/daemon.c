@@ -76,6 +76,16 @@ static void on_sent(uv_write_t *req, int status)
         uv_stop(&n->loop);
 }
 
+/* zlaunch would wait for a frame that does not exist: this node ends, and with it the job. */
+static void cannot_send(struct zt_daemon_node *n)
+{
+    if (n->orphaned)
+        return;
+    zt_error("daemon", "no memory for what zlaunch has to know: stopping the ranks");
+    n->exit_code = zt_err_exit_code(ZT_E_NOMEM);
+    zt_node_on_zlaunch_gone(n);
+}
+
 void zt_node_send(struct zt_daemon_node *n, zt_frame_type type, const void *a,
                   size_t a_bytes, const void *b, size_t b_bytes)
 {
@@ -86,8 +96,10 @@ void zt_node_send(struct zt_daemon_node *n, zt_frame_type type, const void *a,
     if (n->orphaned || body > ZT_FRAME_MAX - 1)
         return;
     s = malloc(sizeof(*s) + ZT_FRAME_HEADER + 1 + body);
-    if (!s)
+    if (!s) {
+        cannot_send(n);
         return;
+    }
     s->node = n;
     zt_set_u32(s->bytes, (uint32_t)body + 1);
     s->bytes[ZT_FRAME_HEADER] = (uint8_t)type;
@@ -111,8 +123,10 @@ void zt_node_send_json(struct zt_daemon_node *n, zt_frame_type type, json_t *o)
     struct zt_buf body;
 
     zt_buf_init(&body, ZT_FRAME_MAX - 1);
-    if (o && zt_json_put(&body, o) == ZT_OK)
+    if (o && !zt_json_is_short_of_memory() && zt_json_put(&body, o) == ZT_OK)
         zt_node_send(n, type, zt_buf_head(&body), zt_buf_used(&body), NULL, 0);
+    else
+        cannot_send(n);
     zt_buf_release(&body);
     json_decref(o);
 }
@@ -369,11 +383,14 @@ static zt_err open_node(struct zt_daemon_node *n, struct zt_fault *fault)
         return zt_fault_set(fault, ZT_E_SYSTEM, "event loop: %s", uv_strerror(e));
     n->shm_fd = n->state_fd = n->secret_fd = n->cgroup.dir_fd = n->cgroup.procs_fd = -1;
     zt_buf_init(&n->frames, 2 * ZT_FRAME_MAX);
-    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
-        uv_signal_init(&n->loop, signals[i].handle);
+    for (size_t i = 0; !e && i < sizeof(signals) / sizeof(*signals); i++) {
+        e = uv_signal_init(&n->loop, signals[i].handle);
         signals[i].handle->data = n;
-        uv_signal_start(signals[i].handle, signals[i].fn, signals[i].sig);
+        if (!e)
+            e = uv_signal_start(signals[i].handle, signals[i].fn, signals[i].sig);
     }
+    if (e)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "signals: %s", uv_strerror(e));
     uv_timer_init(&n->loop, &n->grace);
     uv_timer_init(&n->loop, &n->heartbeat);
     n->grace.data = n->heartbeat.data = n;
@@ -428,6 +445,7 @@ int zt_daemon_main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--guard") == 0 && !zt_guard_fork(&code))
         return code;
     signal(SIGPIPE, SIG_IGN);
+    zt_json_watch_memory();
     if (open_node(&node, &fault)) {
         zt_error("daemon", "%s", fault.text);
         return zt_err_exit_code(fault.code);

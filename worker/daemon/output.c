@@ -175,9 +175,10 @@ static size_t source_read(struct zt_source *s)
     if (k < 0 && errno == EAGAIN)
         return 0;
     ok = k > 0;
-    if (ok && s->stream)
-        ok = zt_lines_feed(&s->lines, block, (size_t)k, forward, s) == ZT_OK;
-    else if (ok)
+    if (ok && s->stream && zt_lines_feed(&s->lines, block, (size_t)k, forward, s))
+        zt_warn("daemon", "no memory: %zd bytes of the output of rank %d are lost", k,
+                s->rank->rank); /* closed, they would end it by SIGPIPE */
+    else if (ok && !s->stream)
         ok = zt_buf_put(&s->frames, block, (size_t)k) == ZT_OK && take_frames(s);
     if (!ok) {
         source_close(s);
