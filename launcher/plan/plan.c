@@ -61,12 +61,9 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
     for (int i = 1; i < l->target_argc; i++)
         p->argv[n++] = strdup(l->target[i]);
     for (int i = 0; i < l->target_argc; i++) { /* the daemon is told in JSON */
-        json_t *word = json_string(l->target[i]),
-               *any = word ? NULL : zt_json_text(l->target[i], strlen(l->target[i]));
-        bool is_odd = any; /* what is no UTF-8 can be replaced; else memory is out */
+        json_t *word = json_string(l->target[i]);
 
-        json_decref(any);
-        if (!word && !is_odd)
+        if (!word && zt_json_is_short_of_memory())
             return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the command");
         if (!word)
             return zt_fault_set(

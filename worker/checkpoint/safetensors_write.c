@@ -46,18 +46,25 @@ zt_err zt_safetensors_decl_bytes(const struct zt_safetensors_decl *d, int64_t *o
 static json_t *describe(const struct zt_safetensors_decl *d, int64_t at, int64_t bytes)
 {
     json_int_t begin = at, end = at + bytes;
-    json_t *shape = json_array();
+    json_t *shape = json_array(), *o;
+    bool whole = shape;
 
     for (int i = 0; i < d->ndim; i++)
-        json_array_append_new(shape, json_integer(d->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", stored[d->dtype].name, "shape",
-                     shape, "data_offsets", begin, end);
+        whole = !json_array_append_new(shape, json_integer(d->shape[i])) && whole;
+    o = json_pack("{s:s, s:o, s:[I, I]}", "dtype", stored[d->dtype].name, "shape", shape,
+                  "data_offsets", begin, end);
+    if (!whole) {
+        json_decref(o);
+        o = NULL;
+    }
+    return o;
 }
 
 static zt_err add_tensor(json_t *header, const struct zt_safetensors_decl *d, int64_t *at,
                          struct zt_fault *fault)
 {
     int64_t bytes = 0;
+    json_t *entry;
     zt_err rc = zt_safetensors_decl_bytes(d, &bytes, fault);
 
     if (rc)
@@ -66,7 +73,10 @@ static zt_err add_tensor(json_t *header, const struct zt_safetensors_decl *d, in
         return zt_fault_set(fault, ZT_E_ARG, "tensor %s: declared twice, or reserved",
                             d->name);
     /* a name that is no UTF-8 is refused here */
-    if (json_object_set_new(header, d->name, describe(d, *at, bytes)))
+    entry = describe(d, *at, bytes);
+    if (!entry)
+        return zt_fault_set(fault, ZT_E_NOMEM, "safetensors header: no memory");
+    if (json_object_set_new(header, d->name, entry))
         return zt_fault_set(fault, ZT_E_ARG, "tensor %s: its name cannot be stored",
                             d->name);
     if (__builtin_add_overflow(*at, bytes, at))

@@ -128,6 +128,10 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
     run = &w->run;
     zt_config_init(c);
     run->config = c;
+    if (!c->resolved) {
+        zt_run_close(run);
+        return zt_fault_set(fault, ZT_E_NOMEM, "run: no host memory");
+    }
     run->rank = facts->rank;
     run->world = facts->world;
     run->local_rank = facts->local_rank;

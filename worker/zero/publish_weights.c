@@ -25,7 +25,8 @@ zt_err zt_publish_open(struct zt_zero *z, struct zt_fault *fault)
 void zt_publish_close(struct zt_zero *z)
 {
     /* only what was started: behind a failure the others may start no more */
-    for (int i = 0; z->publish.weights && i < z->publish.num_started; i++) {
+    for (int i = 0; z->publish.handle && z->publish.weights && i < z->publish.num_started;
+         i++) {
         zt_err rc = zt_comm_wait(z->cfg.comm, z->publish.handle[i], NULL);
 
         rc = zt_state_commit(&z->publish.weights[i], rc, NULL);
