@@ -222,11 +222,11 @@ static zt_launch_action choose_action(const struct zt_launch *l)
     return ZT_LAUNCH_RUN;
 }
 
-/* --ctl JOB save weights DIR */
-static bool saves_elsewhere(const struct zt_launch *l)
+/* --ctl JOB save weights [DIR] */
+static bool saves_weights(const struct zt_launch *l)
 {
-    return l->ctl_job && l->target_argc == 3 && strcmp(l->target[0], "save") == 0 &&
-           strcmp(l->target[1], "weights") == 0;
+    return l->ctl_job && (l->target_argc == 2 || l->target_argc == 3) &&
+           strcmp(l->target[0], "save") == 0 && strcmp(l->target[1], "weights") == 0;
 }
 
 static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems *report)
@@ -255,7 +255,7 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     }
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
-        if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_elsewhere(l))
+        if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_weights(l))
             zt_problems_add(
                 report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
                 l->ctl_job ? "--ctl" : "--attach", l->target[l->ctl_job ? 1 : 0]);

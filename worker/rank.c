@@ -27,6 +27,8 @@ static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
     f->world = p.world;
     f->local_rank = p.local_rank;
     f->local_world = p.local_world ? p.local_world : p.world;
+    f->attempt = p.attempt;
+    memcpy(f->job, p.job, sizeof(f->job));
     zt_torchrun_follow_agent(&p);
     return ZT_OK;
 }
@@ -60,11 +62,11 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     zt_engine_print_summary(e);
     if (run->do_train)
         rc = zt_engine_train(e, fault);
-    if (!rc && run->do_eval)
+    if (!rc && run->do_eval && !e->stop_code)
         rc = zt_engine_evaluate(e, run->do_train ? e->total_steps : 0, fault);
-    if (!rc && run->do_train && run->output_dir)
+    if (!rc && run->do_train && run->output_dir && !e->stop_code)
         rc = zt_engine_save_at_end(e, fault);
-    if (!rc && run->generate_tokens > 0)
+    if (!rc && run->generate_tokens > 0 && !e->stop_code)
         rc = zt_generate(e, fault);
     if (!rc)
         rc = zt_engine_write_trace(e, fault);
@@ -122,7 +124,8 @@ static void report(zt_err rc, struct zt_fault *fault)
     zt_torchrun_report_error(fault);
 }
 
-static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts,
+/* *stop_code: the exit code of a run that was stopped from outside and ended well. */
+static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *stop_code,
                        struct zt_fault *fault)
 {
     const struct zt_plugin *plugin = NULL;
@@ -153,6 +156,8 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts,
         rc = describe(e, run, fault);
     else if (!rc)
         rc = run_engine(e, run, fault);
+    if (!rc)
+        *stop_code = e->stop_code;
     if (rc) /* first: peers that see this rank leave fail too, and launchers then kill */
         report(rc, fault);
     if (rc)
@@ -166,6 +171,7 @@ int zt_rank_main(int argc, char **argv)
 {
     struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
     struct zt_fault fault = {0};
+    int stop_code = 0;
     zt_err rc;
 
     if (argc < 2) {
@@ -177,7 +183,8 @@ int zt_rank_main(int argc, char **argv)
         zt_event_open(0, 1); /* so that somebody hears of it */
         report(rc, &fault);
     } else {
-        rc = run_rank(argc, argv, facts, &fault);
+        rc = run_rank(argc, argv, facts, &stop_code, &fault);
     }
-    return zt_streams_lost("zworker", zt_event_close(), zt_err_exit_code(rc));
+    return zt_streams_lost("zworker", zt_event_close(),
+                           rc ? zt_err_exit_code(rc) : stop_code);
 }

@@ -281,6 +281,26 @@ void zt_event_text(const char *kind, const char *text)
     emit(ev);
 }
 
+void zt_event_checkpoint(const char *kind, const char *dir, int64_t step)
+{
+    json_t *ev = make(kind);
+
+    json_object_set_new(ev, "text", zt_json_text(dir, strlen(dir)));
+    set_int(ev, "step", step);
+    emit(ev);
+}
+
+void zt_event_saves(int64_t grace_s)
+{
+    json_t *ev;
+
+    if (st.fd < 0)
+        return;
+    ev = make("saves");
+    set_int(ev, "grace_s", grace_s);
+    emit(ev);
+}
+
 /* Take the first frame that was received. False: there is no complete request. */
 static bool take_request(struct zt_control_request *out)
 {

@@ -46,6 +46,12 @@ void zt_event_begin(const char *text, const char *run_name, bool trains);
  */
 void zt_event_text(const char *kind, const char *text);
 
+/* A checkpoint after step `step` was "saved", or training was "resumed" from it. */
+void zt_event_checkpoint(const char *kind, const char *dir, int64_t step);
+/* To zlaunch: this run saves checkpoints, and has `grace_s` seconds for one when it is
+ * stopped; -1: as many as zlaunch finds right. */
+void zt_event_saves(int64_t grace_s);
+
 /* A request that `zlaunch --ctl JOB save` passes to every rank of the running job. */
 struct zt_control_request {
     int64_t id;

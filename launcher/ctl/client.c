@@ -544,6 +544,10 @@ static const char *question(int argc, char *const *words, char *out, size_t cap)
 
     if (argc < 2)
         return argc ? words[0] : NULL;
+    if (argc == 2) {
+        snprintf(out, cap, "%s %s", words[0], words[1]);
+        return out;
+    }
     if (words[2][0] != '/' && !getcwd(here, sizeof(here)))
         here[0] = 0;
     snprintf(out, cap, "%s %s %s%s%s", words[0], words[1], here, here[0] ? "/" : "",

@@ -90,7 +90,7 @@ bool zt_ctl_flushed(const struct zt_ctl *ctl); /* all clients have all their byt
 /* ------------------------------------------------------------------ client (client.c) */
 
 /* `zlaunch --ctl JOB ASK`, `--ctl list`: the exit code; the fault is for the caller to
- * show. job: id, a prefix that only one has, or "last"; words: one, or save weights DIR.
+ * show. job: id, a prefix that only one has, or "last"; words: one, or save weights [DIR].
  */
 int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
                 struct zt_fault *fault);

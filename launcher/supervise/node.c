@@ -185,7 +185,8 @@ static void on_relay(struct zt_sup_node *node, const struct zt_frame *f)
         return;
     o = zt_json_object(f->body + 4, f->body_bytes - 4);
     note = note_of(node, zt_get_u32(f->body));
-    if (o && note && !zt_sup_ctl_event(s, note->rank, o)) {
+    if (o && note && !zt_sup_note_checkpoint(s, o) &&
+        !zt_sup_ctl_event(s, note->rank, o)) {
         bool fail = strcmp(zt_json_get_text(o, "event", ""), "fail") == 0;
 
         if (fail && !note->fail)

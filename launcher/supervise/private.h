@@ -97,8 +97,19 @@ struct zt_supervisor {
     int num_fenced;          /* nodes whose ranks have all reached the next fence */
     double inspect_until_s;  /* answers to INSPECT are awaited until then; 0: none */
     bool hang_seen;          /* the ranks were inspected because nothing goes on */
+    bool saves;              /* the run saves checkpoints */
+    int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
+    int64_t saved_step;      /* of the newest; 0: none */
     struct zt_sup_ctl *ctl;  /* `zlaunch --ctl`; NULL: no memory */
 };
+
+/* checkpoints.c */
+/* An event of a rank may be of one. True: it is for zlaunch alone. */
+bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event);
+/* How long ranks have after a signal from outside; after a failure nothing is saved. */
+int zt_sup_user_grace_ms(const struct zt_supervisor *s);
+/* ": from step 5, ..." */
+const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t cap);
 
 /* stop.c */
 /* Stop every node: `sig` to the ranks, SIGKILL after the grace, then by force. */

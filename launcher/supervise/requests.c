@@ -316,6 +316,11 @@ static void handle_save(struct zt_supervisor *s, uint32_t client)
     request_ranks(s, client, "save", NULL);
 }
 
+static void handle_save_weights(struct zt_supervisor *s, uint32_t client)
+{
+    request_ranks(s, client, "save weights", NULL);
+}
+
 static void handle_trace(struct zt_supervisor *s, uint32_t client)
 {
     request_ranks(s, client, "trace", NULL);
@@ -357,8 +362,13 @@ static const struct {
     const char *request;
     void (*fn)(struct zt_supervisor *s, uint32_t client);
 } handlers[] = {
-    {"status", handle_status}, {"stop", handle_stop},   {"stacks", handle_stacks},
-    {"save", handle_save},     {"trace", handle_trace}, {"attach", handle_attach},
+    {"status", handle_status},
+    {"stop", handle_stop},
+    {"stacks", handle_stacks},
+    {"save", handle_save},
+    {"trace", handle_trace},
+    {"attach", handle_attach},
+    {"save weights", handle_save_weights},
 };
 
 static void on_request(void *ctx, uint32_t client, const char *request)
@@ -368,7 +378,7 @@ static void on_request(void *ctx, uint32_t client, const char *request)
     char text[256];
 
     if (strncmp(request, elsewhere, strlen(elsewhere)) == 0) {
-        request_ranks(s, client, "save", request + strlen(elsewhere));
+        request_ranks(s, client, "save weights", request + strlen(elsewhere));
         return;
     }
     for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)

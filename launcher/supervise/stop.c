@@ -92,7 +92,7 @@ static void on_user_signal(uv_signal_t *handle, int sig)
         zt_render_message(s->render, ZT_LOG_INFO, "%s: stopping the ranks%s",
                           sig == SIGINT ? "interrupted" : zt_signal_text(sig),
                           sig == SIGINT ? "; once more to kill them at once" : "");
-        zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+        zt_sup_stop(s, SIGTERM, zt_sup_user_grace_ms(s));
     } else {
         zt_sup_stop(s, SIGKILL, 0);
     }

@@ -259,6 +259,7 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
     int wait_ms = BACKOFF_MS << shift;
     json_t *o = zt_verdict_json(&s->notes, v);
     struct zt_fault fault = {0};
+    char text[128];
 
     if (wait_ms > BACKOFF_MAX_MS)
         wait_ms = BACKOFF_MAX_MS;
@@ -268,14 +269,13 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
     json_object_set_new(o, "restart", json_integer(s->group.restart));
     json_object_set_new(o, "max_restarts", json_integer(s->plan->max_restarts));
     if (s->plan->is_plugin)
-        json_object_set_new(o, "from_step", json_integer(1));
+        json_object_set_new(o, "from_step", json_integer(s->saved_step + 1));
     zt_render_record(s->render, o);
     json_decref(o);
     if (!zt_render_is_json(s->render))
-        zt_render_message(
-            s->render, ZT_LOG_WARN, "restart %d of %d in %.1f s%s", s->group.restart,
-            s->plan->max_restarts, wait_ms / 1000.0,
-            s->plan->is_plugin ? ": from step 1, for this version resumes nothing" : "");
+        zt_render_message(s->render, ZT_LOG_WARN, "restart %d of %d in %.1f s%s",
+                          s->group.restart, s->plan->max_restarts, wait_ms / 1000.0,
+                          zt_sup_restart_text(s, text, sizeof(text)));
     zt_notes_release(&s->notes);
     if (zt_notes_init(&s->notes, s->plan->world, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);

@@ -100,8 +100,8 @@ cd "$here" || exit 1
 within 20 has_socket || fail "training did not start"
 # until_running ASK TEXT: ask again while no rank runs yet
 until_running() {
-    ask "$(job_id)" "$1"
-    while grep -q 'no rank of the job is running' "$tmp/said" && kill -0 "$job"; do ask "$(job_id)" "$1"; done
+    ask "$(job_id)" "$@"
+    while grep -q 'no rank of the job is running' "$tmp/said" && kill -0 "$job"; do ask "$(job_id)" "$@"; done
 }
 until_running save
 check "save: 1" code_is 1
@@ -110,12 +110,12 @@ ask "$(job_id)" save weights "$tmp/mine"
 check "save weights DIR: 0" code_is 0
 check "  the weights are there" test -s "$tmp/mine/model.safetensors"
 ask "$(job_id)" save weights
-check "save weights, and not where: 2" code_is 2
+check "save weights, and not where: 1, for the run has no folder" code_is 1
 ask "$(job_id)" trace
 check "trace: 0" code_is 0
-check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-3.json.rank1"
+check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-4.json.rank1"
 for r in 0 1; do
-    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-3.json.rank$r | wc -l)" = 5
+    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-4.json.rank$r | wc -l)" = 5
 done
 steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
 check "status has the last step" within 20 steps
@@ -137,13 +137,17 @@ ask list
 same=(--lr_scheduler_type constant --seed 3)
 launch_bg --num_gpus 2 "${train[@]}" "${same[@]}" --output_dir "$tmp/saved" --run_name "1st/try"
 within 20 has_socket || fail "training did not start"
-until_running save
-check "save: 0" code_is 0
+until_running save weights
+check "save weights: 0" code_is 0
 check "  tells where, for all ranks" said "all 2 ranks: the weights after step "
 ask 1st-try status
 check "a job is found by its --run_name" said "job       1st-try-"
-saved=$(echo "$tmp"/saved/checkpoint-*)
+saved=$(echo "$tmp"/saved/weights-*)
 check "  one folder" test -f "$saved/config.json"
+ask "$(job_id)" save
+check "save: 0" code_is 0
+check "  tells where, for all ranks" said "all 2 ranks: training after step "
+check "  a checkpoint" test -f "$(echo "$tmp"/saved/checkpoint-*)/latest"
 ask "$(job_id)" stop
 gone "stop of a run that has saved"
 wait "$job"
@@ -265,7 +269,7 @@ if command -v script >/dev/null; then
     fi
 fi
 launch --max_restarts 1 "${train[@]}" --output_dir "$tmp/begun"
-check "a restart says what it goes back to" err_has ": from step 1, for this version resumes nothing"
+check "a restart says what it goes back to" err_has ": from step 1, for the run saves no checkpoints"
 launch --log_file "$tmp/log" -- true
 check "--log_file without --detach is refused" code_is 2
 

@@ -202,7 +202,7 @@ zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num, struct zt_fault
 /* First out of its name: what is half removed is nobody's checkpoint. */
 static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault)
 {
-    struct zt_ckpt_place p;
+    struct zt_ckpt_place p = {.root = ""};
     char top[PATH_MAX], final[PATH_MAX];
 
     zt_ckpt_place_of_step(&p, root, step);

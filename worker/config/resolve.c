@@ -315,6 +315,39 @@ static void resolve_eval_strategy(struct zt_config *c)
     }
 }
 
+/* --save_steps alone says steps; steps alone means every 500. */
+static void resolve_save_strategy(struct zt_config *c)
+{
+    const struct zt_value *strategy = zt_option_given(c, "save_strategy");
+    const struct zt_value *steps = zt_args_value(c->args, "save_steps");
+    const char *resume = zt_args_string(c->args, "resume_from_checkpoint");
+    bool needs_dir = strategy ? strcmp(strategy->text, "no") != 0 : steps->integer > 0;
+    bool in_dir = resume && (!strcmp(resume, "auto") || !strcasecmp(resume, "true"));
+
+    if (strategy && strcmp(strategy->text, "steps") != 0 && steps->integer)
+        zt_problems_add(&c->report, zt_value_error(strategy),
+                        "%s is %s, but %s is %lld; leave one of them out",
+                        strategy->where, strategy->text, steps->where,
+                        (long long)steps->integer);
+    else if (strategy && strcmp(strategy->text, "best") == 0 &&
+             (!zt_args_flag(c->args, "do_eval") || !zt_args_int(c->args, "eval_steps")))
+        zt_problems_add(&c->report, zt_value_error(strategy),
+                        "%s is best, but nothing is evaluated on the way: say --do_eval "
+                        "and --eval_steps",
+                        strategy->where);
+    else if ((needs_dir || in_dir) && !zt_args_string(c->args, "output_dir"))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "%s needs an --output_dir, where the checkpoints are",
+                        needs_dir ? (strategy ? strategy->where : steps->where)
+                                  : "--resume_from_checkpoint");
+    if (!strategy)
+        zt_args_set_default(c->args, "save_strategy", steps->integer ? "steps" : "no",
+                            "rule: as save_steps", &c->report);
+    else if (strcmp(strategy->text, "steps") == 0)
+        zt_args_set_default(c->args, "save_steps", "500", "rule: as in Trainer",
+                            &c->report);
+}
+
 static void set_option_defaults(struct zt_config *c)
 {
     resolve_checkpointing(c);
@@ -323,6 +356,7 @@ static void set_option_defaults(struct zt_config *c)
                             &c->report);
     resolve_task(c);
     resolve_eval_strategy(c);
+    resolve_save_strategy(c);
 }
 
 /* ---- the rest ---- */

@@ -1,5 +1,6 @@
 #include "worker/config/run.h"
 
+#include <dirent.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,19 +47,26 @@ static const char *const *expand(struct zt_config *c, const char *option)
     return out;
 }
 
-static void check_files(struct zt_config *c, struct zt_run *run)
+static bool has_checkpoints(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    bool found = false;
+
+    while (d && !found && (e = readdir(d)))
+        found = strncmp(e->d_name, "checkpoint-", 11) == 0;
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* What an earlier run left in the folder is not replaced, nor mixed with, by accident. */
+static void check_output_dir(struct zt_config *c, const struct zt_run *run)
 {
     char path[4096];
     struct stat st;
 
-    if ((run->do_train || run->do_eval) && run->train_files && !run->train_files[0] &&
-        !(run->do_eval && !run->do_train && run->eval_files[0]) &&
-        !c->report.num_problems)
-        zt_problems_add(&c->report, ZT_E_USAGE, "%s",
-                        run->do_train ? "--do_train needs --train_file"
-                                      : "--do_eval needs --eval_file or --train_file");
-    if (!run->do_train || !run->output_dir || run->overwrite_output_dir ||
-        run->check_config || run->dry_run)
+    if (run->overwrite_output_dir || run->resume_from_checkpoint || run->attempt)
         return;
     snprintf(path, sizeof(path), "%s/model.safetensors", run->output_dir);
     if (stat(path, &st) == 0)
@@ -66,6 +74,24 @@ static void check_files(struct zt_config *c, struct zt_run *run)
                         "--output_dir: %s is there already; --overwrite_output_dir "
                         "replaces it",
                         path);
+    else if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
+        zt_problems_add(&c->report, ZT_E_CANTCREATE,
+                        "--output_dir: %s has checkpoints already; "
+                        "--resume_from_checkpoint auto goes on from them, "
+                        "--overwrite_output_dir replaces them",
+                        run->output_dir);
+}
+
+static void check_files(struct zt_config *c, struct zt_run *run)
+{
+    if ((run->do_train || run->do_eval) && run->train_files && !run->train_files[0] &&
+        !(run->do_eval && !run->do_train && run->eval_files[0]) &&
+        !c->report.num_problems)
+        zt_problems_add(&c->report, ZT_E_USAGE, "%s",
+                        run->do_train ? "--do_train needs --train_file"
+                                      : "--do_eval needs --eval_file or --train_file");
+    if (run->do_train && run->output_dir && !run->check_config && !run->dry_run)
+        check_output_dir(c, run);
 }
 
 /* Tokenizers have files, which are not read yet: the one that needs none is there. */
@@ -136,6 +162,8 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
     run->world = facts->world;
     run->local_rank = facts->local_rank;
     run->local_world = facts->local_world;
+    run->attempt = facts->attempt;
+    run->job = zt_text_arena_copy(&c->arena, facts->job, strlen(facts->job));
     rc = open_args(c, argc, argv, facts, fault);
     if (rc) {
         zt_run_close(run);

@@ -75,6 +75,8 @@ typedef enum zt_reduction_order { ZT_ORDER_RANK, ZT_ORDER_ANY } zt_reduction_ord
 
 struct zt_run {
     int rank, world, local_rank, local_world;
+    uint64_t attempt; /* restarts of the job before this start */
+    const char *job;  /* its id */
 
 /* An option is a member of the same name: options.def says what it means. */
 #define SETTING(kind, name, ...) ZT_DECLARE_##kind(name)
@@ -94,6 +96,8 @@ struct zt_run {
     bool check_grad_overflow;     /* bf16: skip the step on inf or nan */
     bool dump_state;              /* print the resolved config at the start */
     bool dataloader_drop_last;
+    bool save_on_each_node;
+    bool load_from_fp32_weights; /* a checkpoint's master, not its 16-bit weights */
     struct zt_zero_options zero;
     struct zt_aio_config aio;
     struct zt_optim_config optim;
@@ -107,6 +111,8 @@ struct zt_run {
 /* What the caller knows that options cannot say. */
 struct zt_run_facts {
     int rank, world, local_rank, local_world;
+    uint64_t attempt;                      /* restarts of the job before this start */
+    char job[128];                         /* its id */
     const struct zt_option *model_options; /* of the plugin; NULL: none */
     const char *program;                   /* for messages: "train.so" */
 };

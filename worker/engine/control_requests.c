@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define WEIGHTS "save weights"
+
 static void begin_trace(struct zt_control_requests *a,
                         const struct zt_control_request *request)
 {
@@ -66,11 +68,16 @@ static void answer_save(struct zt_control_requests *a,
     if (!a->run->output_dir && !request->dir[0]) {
         zt_event_answer(request, false, "this run has no --output_dir to save to");
     } else if (a->wants_save) {
-        zt_event_answer(request, false, "the weights are being saved already");
+        zt_event_answer(request, false, "another save is asked for already");
     } else {
         a->save = *request;
         a->wants_save = true;
     }
+}
+
+bool zt_control_requests_wants_weights(const struct zt_control_requests *a)
+{
+    return strcmp(a->save.name, WEIGHTS) == 0;
 }
 
 void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text)
@@ -86,7 +93,8 @@ static void answer(struct zt_control_requests *a,
 
     if (strcmp(request->name, "trace") == 0) {
         answer_trace(a, request);
-    } else if (strcmp(request->name, "save") == 0) {
+    } else if (strcmp(request->name, "save") == 0 ||
+               strcmp(request->name, WEIGHTS) == 0) {
         answer_save(a, request);
     } else {
         snprintf(text, sizeof(text), "this version knows nothing of '%s'", request->name);

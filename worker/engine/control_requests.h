@@ -1,13 +1,14 @@
 /*
- * control_requests.h -- requests of `zlaunch --ctl JOB save|trace` to a training run.
+ * control_requests.h -- requests of `zlaunch --ctl JOB save|save weights|trace` to a training run.
  *
  *      zt_control_requests_poll() between two steps --> an answer, at once or later
  *
  * trace: records a timeline of the next ZT_CONTROL_TRACE_STEPS steps of each rank. It is
  *        written to zlaunch-trace-JOB-N.json.rankR in the rank's folder, a file that can
  *        be opened by itself. A run with --trace records anyway and answers so.
- * save:  writes the weights, to a folder that the request may name, after the first step that every rank has begun with the
- *        request received; the training loop counts these ranks, and writes.
+ * save:  a checkpoint, or by `save weights [DIR]` the weights alone, after the first step
+ *        that every rank has begun with the request received; the training loop counts
+ *        these ranks, and worker/engine/checkpoint/ writes.
  * Threads:   the rank's first.
  * Failure:   a failed request is answered with the reason; the run goes on.
  */
@@ -29,6 +30,8 @@ struct zt_control_requests {
 };
 
 void zt_control_requests_poll(struct zt_control_requests *a);
+/* The request to save is for the weights alone, as another program reads them. */
+bool zt_control_requests_wants_weights(const struct zt_control_requests *a);
 /* Answer the request to save. */
 void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text);
 /* After the last step: finish and answer what is still pending. */

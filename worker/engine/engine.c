@@ -7,11 +7,13 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "worker/checkpoint/disk_space.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/config/canonical_text.h"
 #include "common/trace/trace.h"
 #include "kernels/cpu/features.h"
 #include "worker/engine/agree.h"
 #include "worker/engine/batch.h"
+#include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/cpu_isa.h"
 #include "worker/engine/process_memory.h"
 #include "worker/engine/weights.h"
@@ -486,13 +488,30 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
 
 static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
 {
+    const char *from = e->run->model_name_or_path;
     zt_err rc;
 
     zt_event_phase("initial weights");
-    rc = e->run->model_name_or_path
-             ? zt_engine_load(e, fault)
-             : zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
+    rc = !from                   ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
+         : zt_ckpt_is_here(from) ? zt_checkpoint_load_weights(e, fault)
+                                 : zt_engine_load(e, fault);
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
+}
+
+/* A plugin that sets itself up does so with first values, as at the start of the run that
+ * is resumed; for others these are not needed. */
+static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault)
+{
+    bool first = e->plugin->setup, resumed = false;
+    zt_err rc = ZT_OK;
+
+    if (!e->run->do_train || !zt_checkpoint_is_wanted(e->run))
+        return open_weights(e, fault);
+    if (first)
+        rc = open_weights(e, fault);
+    if (!rc)
+        rc = zt_checkpoint_resume(e, &resumed, fault);
+    return rc || resumed || first ? rc : open_weights(e, fault);
 }
 
 zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
@@ -510,7 +529,7 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
     if (!rc && !run->dry_run && !run->check_config)
         rc = open_means(e, fault);
     if (!rc && e->step)
-        rc = open_weights(e, fault);
+        rc = resume_or_open_weights(e, fault);
     *out = e;
     return rc;
 }

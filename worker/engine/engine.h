@@ -33,6 +33,12 @@ struct zt_host_batch {
     void *data[ZT_MAX_FIELDS]; /* (rows, ...) per field of the model; NULL: not offered */
 };
 
+/* The best evaluation so far. */
+struct zt_best {
+    double loss;
+    int64_t step; /* 0: none */
+};
+
 struct zt_engine {
     const struct zt_run *run;
     const struct zt_plugin *plugin;
@@ -64,6 +70,10 @@ struct zt_engine {
     struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     int64_t total_steps;
+    int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
+    struct zt_best best;
+    int64_t saved_step; /* of the newest checkpoint of this run; 0: none */
+    int stop_code;      /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
         samples;       /* optimizer steps not skipped; skipped; rows seen */

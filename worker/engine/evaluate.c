@@ -98,6 +98,8 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (rc)
         return rc;
     set_measures(e, sums, &ev);
+    if (step > 0 && (!e->best.step || ev.loss < e->best.loss))
+        e->best = (struct zt_best){ev.loss, step};
     if (zt_comm_rank(e->comm) == 0)
         zt_event_eval(&ev);
     return ZT_OK;

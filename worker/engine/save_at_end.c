@@ -19,7 +19,7 @@ static bool take_folder(struct zt_control_request *out)
     struct zt_control_request r;
 
     while (zt_event_next_request(&r)) {
-        if (strcmp(r.name, "save") == 0 && r.dir[0]) {
+        if (strcmp(r.name, "save weights") == 0 && r.dir[0]) {
             *out = r;
             return true;
         }

@@ -10,13 +10,12 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "common/message/event.h"
 #include "common/log.h"
 #include "common/trace/trace.h"
 #include "worker/engine/batch.h"
-#include "worker/engine/control_requests.h"
+#include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/monitor/monitor.h"
 #include "worker/optim/sched/sched.h"
 
@@ -26,7 +25,7 @@ struct outcome {
     double divisor, tokens; /* of the global batch */
     double flops;           /* of this rank */
     bool skipped;
-    bool save; /* all ranks have been asked to */
+    struct zt_step_wishes wishes;
 };
 
 /* Read the step's micro-batches; *divisor: this rank's part of the loss's divisor. */
@@ -38,7 +37,7 @@ static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
 
     for (int64_t i = 0; i < e->run->grad_accum_steps; i++) {
         struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * B);
-        zt_err rc = zt_sampler_read(e->sampler, step, i, &micro, fault);
+        zt_err rc = zt_sampler_read(e->sampler, step - e->first_step, i, &micro, fault);
 
         if (rc)
             return rc;
@@ -194,7 +193,7 @@ static double step_tokens(const struct zt_engine *e)
 /* The batch of the first step; later ones are read while the step before ends. */
 static zt_err first_batch(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_err rc = load_batches(e, 1, &e->step_divisor, fault);
+    zt_err rc = load_batches(e, e->first_step + 1, &e->step_divisor, fault);
 
     return rc ? rc : zt_sum_f64(e->comm, &e->step_divisor, 1, fault);
 }
@@ -204,8 +203,8 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
                          struct outcome *o, struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
-    /* squares, loss, divisor of the next step, ranks with a request to save */
-    double sums[4] = {0};
+    /* squares, loss, divisor of the next step, ranks with a request to save, to stop */
+    double sums[5] = {0};
     zt_err rc = check_divisor(e, step, fault);
 
     o->divisor = e->step_divisor;
@@ -217,14 +216,16 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
     if (!rc && step < e->total_steps)
         rc = load_batches(e, step + 1, &sums[2], fault);
     sums[3] = save_requested ? 1 : 0;
+    sums[4] = zt_checkpoint_was_signalled() ? 1 : 0;
     if (!rc)
-        rc = zt_sum_f64(e->sums, sums, 4, fault);
+        rc = zt_sum_f64(e->sums, sums, 5, fault);
     if (rc)
         return rc;
 
     e->step_divisor = sums[2];
     o->loss = sums[1] / o->divisor;
-    o->save = sums[3] >= (double)zt_comm_world(e->comm);
+    o->wishes.save = sums[3] >= (double)zt_comm_world(e->comm);
+    o->wishes.stop = sums[4] > 0;
     o->lr =
         zt_sched_lr(&e->run->sched, e->run->optim.value[ZT_OPTIM_LR], e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
@@ -250,7 +251,7 @@ struct window {
 /* Once: the loss grows without bound. With loss scaling single steps may overflow. */
 static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
 {
-    if (step == 1)
+    if (step == e->first_step + 1)
         e->first_loss = loss;
     if (e->told_divergence || loss <= DIVERGED * e->first_loss ||
         (!isfinite(loss) && e->run->compute_dtype == ZT_F16))
@@ -378,41 +379,19 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
-/* The folder's name is that of Hugging Face's Trainer. A failure is the answer, and the
- * run goes on; one of the ranks' links shows again in the next step. */
-static void save_on_request(struct zt_engine *e, int64_t step,
-                            struct zt_control_requests *requests)
-{
-    char dir[3072], text[3200];
-    struct zt_fault fault = {0};
-    zt_err rc;
-
-    if (requests->save.dir[0])
-        snprintf(dir, sizeof(dir), "%s", requests->save.dir);
-    else
-        snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", e->run->output_dir,
-                 (long long)step);
-    rc = zt_engine_save(e, dir, &fault);
-    if (rc && zt_comm_rank(e->comm) == 0)
-        (void)rmdir(dir); /* an empty folder must not pass for weights */
-    snprintf(text, sizeof(text), "the weights after step %lld are in %s", (long long)step,
-             dir);
-    zt_control_requests_saved(requests, rc == ZT_OK, rc ? fault.text : text);
-}
-
 /* In fp16 a step without finite gradients is skipped, so that a run which is short enough
  * would end well although it never learned anything. */
 static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
                            struct zt_fault *fault)
 {
-    if (num_finite || !e->total_steps)
+    if (num_finite || e->total_steps <= e->first_step)
         return ZT_OK;
     return zt_fault_set(
         fault, ZT_E_NUMERIC,
         "the loss was not finite at any of %lld steps, and no scale of it "
         "changes that; look at the weights and the data, or train with "
         "--bf16",
-        (long long)e->total_steps);
+        (long long)(e->total_steps - e->first_step));
 }
 
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
@@ -423,11 +402,15 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     int64_t finite = 0; /* steps with a loss that is a number */
     double first = 0;
     char phase[48];
-    zt_err rc = first_batch(e, fault);
+    zt_err rc = e->first_step < e->total_steps ? first_batch(e, fault)
+                                               : zt_checkpoint_without_steps(e, fault);
 
-    for (int64_t step = 1; !rc && step <= e->total_steps; step++) {
+    zt_checkpoint_watch_signals(e);
+    for (int64_t step = e->first_step + 1; !rc && step <= e->total_steps && !e->stop_code;
+         step++) {
         struct outcome o = {0};
-        bool log = step == 1 || due(step, run->logging_steps, e->total_steps);
+        bool log =
+            step == e->first_step + 1 || due(step, run->logging_steps, e->total_steps);
 
         snprintf(phase, sizeof(phase), "training step %lld", (long long)step);
         zt_event_phase(phase);
@@ -440,21 +423,14 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         finite += isfinite(o.loss) ? 1 : 0;
         w.tokens += o.tokens;
         w.flops += o.flops;
-        if (step == 1)
+        if (step == e->first_step + 1)
             first = zt_now(); /* the first step sizes things: not part of the rate */
         else
-            e->rate = (double)(step - 1) / (zt_now() - first);
+            e->rate = (double)(step - e->first_step - 1) / (zt_now() - first);
         if (run->fingerprint_steps && step % run->fingerprint_steps == 0)
             log = true;
         if (log)
             rc = report(e, step, &o, &w, fault);
-        if (!rc && o.save) {
-            double before = zt_now();
-
-            save_on_request(e, step, &requests);
-            w.start += zt_now() - before;
-            first += zt_now() - before;
-        }
         if (!rc && measures_at(e, step)) {
             double before = zt_now();
 
@@ -469,7 +445,15 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             w.start += zt_now() - before;
             first += zt_now() - before;
         }
+        if (!rc) {
+            double before = zt_now();
+
+            rc = zt_checkpoint_after_step(e, step, o.wishes, &requests, fault);
+            w.start += zt_now() - before;
+            first += zt_now() - before;
+        }
     }
+    zt_checkpoint_unwatch_signals(e);
     zt_control_requests_end(&requests);
     return rc ? rc : check_losses(e, finite, fault);
 }

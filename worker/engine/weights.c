@@ -19,17 +19,36 @@
 #include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/engine/engine.h"
 
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
 #define MOST_NAMED  8         /* tensors in one sentence */
 
+/* A checkpoint has it in its folder, beside the one with the tensors. */
+static void checkpoint_config(const char *from, char *out, size_t cap)
+{
+    static const char *const places[] = {"%s/config.json", "%s/../config.json"};
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(out, cap, places[i], from);
+        if (access(out, R_OK) == 0)
+            return;
+    }
+    out[0] = 0;
+}
+
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault)
 {
     struct zt_hf_folder *hf = NULL;
-    zt_err rc = zt_hf_folder_open(from, &hf, fault);
+    zt_err rc;
 
+    if (zt_ckpt_is_here(from)) {
+        checkpoint_config(from, out, cap);
+        return ZT_OK;
+    }
+    rc = zt_hf_folder_open(from, &hf, fault);
     if (rc)
         return zt_fault_context(fault, rc, "--model_name_or_path");
     snprintf(out, cap, "%s/config.json", zt_hf_folder_dir(hf));

@@ -8,6 +8,7 @@
  *      update.c           the norm and the optimizer
  *      publish_weights.c  new weights to all who hold them whole
  *      state_values.c     values in and out, the fingerprint
+ *      state_copy.c       state as it is stored, in and out
  *      plugin_weights.c   <zlaunch/weights.h> for the plugin's hooks
  *
  * Z1: a shard of block b is elements [rank * n, (rank + 1) * n), n = padded_elems /

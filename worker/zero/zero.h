@@ -169,6 +169,28 @@ zt_err zt_zero_get(struct zt_zero *z, zt_state_kind kind, const struct zt_param 
                    int64_t from, int64_t n, float *values,
                    struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* ---- values as they are stored, for checkpoints ---- */
+
+/* Collective. Before copies: weights that are still on their way have arrived. */
+zt_err zt_zero_settle(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Of a kind of state that there is. */
+zt_dtype zt_zero_dtype(const struct zt_zero *z, zt_state_kind kind);
+/* Elements [*from, *from + *n) of a parameter are this rank's to save: parts of all ranks
+ * are the whole, once. It can be 0. */
+void zt_zero_own_part(const struct zt_zero *z, const struct zt_param *p, int64_t *from,
+                      int64_t *n);
+/*
+ * Elements that zt_zero_own_part() gives, to host memory in the kind's dtype; and
+ * elements that zt_zero_part() gives, from host memory. After the last copy of weights
+ * zt_zero_publish().
+ */
+zt_err zt_zero_copy_out(struct zt_zero *z, zt_state_kind kind, const struct zt_param *p,
+                        int64_t from, int64_t n, void *out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zero_copy_in(struct zt_zero *z, zt_state_kind kind, const struct zt_param *p,
+                       int64_t from, int64_t n, const void *values,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * Collective. 64-bit hash of the fp32 values of all parameters: chunks of ZT_NORM_CHUNK
  * elements of a block's flat buffer are hashed (xxh3) with their place as seed and the

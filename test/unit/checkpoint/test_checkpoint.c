@@ -106,7 +106,7 @@ static const char *write_checkpoint(int64_t step)
                                               {1, 1, 1100000, 400000, 0, 0, NULL}};
     static char final[PATH_MAX];
     char work[PATH_MAX], top[PATH_MAX];
-    struct zt_ckpt_place p;
+    struct zt_ckpt_place p = {.root = ""};
     json_t *shards = json_array();
 
     zt_ckpt_place_of_step(&p, in_scratch("runs"), step);

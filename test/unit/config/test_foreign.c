@@ -113,16 +113,20 @@ static void test_foreign_every_name_is_answered(void **state)
 }
 
 static const struct {
-    const char *words[6];
+    const char *words[8];
     const char *text; /* of the refusal; NULL: it is accepted */
 } answers[] = {
     {{"--report_to", "none"}, NULL},
     {{"--report_to", "none", "wandb"}, "--report_to wandb: step lines go to"},
     {{"--save_strategy", "no"}, NULL},
-    {{"--save_strategy", "epoch"}, "--save_strategy epoch: only the final weights"},
-    {{"--save-steps=5"}, "--save-steps 5: only the final weights"},
-    {{"--resume_from_checkpoint", "x"}, "not in this version"},
-    {{"--resume_from_checkpoint"}, "not in this version"},
+    {{"--save_strategy", "epoch"}, "--save_strategy needs an --output_dir"},
+    {{"--save-steps=5"}, "--save_steps needs an --output_dir"},
+    {{"--save_strategy", "epoch", "--save_steps", "5", "--output_dir", "x"},
+     "leave one of them out"},
+    {{"--save_strategy", "best", "--output_dir", "x"}, "nothing is evaluated on the way"},
+    {{"--resume_from_checkpoint", "auto"}, "needs an --output_dir"},
+    {{"--load_best_model_at_end"}, "--save_strategy best"},
+    {{"--save_only_model"}, "a checkpoint has all that training depends on"},
     {{"--logging_strategy", "steps"}, NULL},
     {{"--logging_strategy", "epoch"}, "every --logging_steps"},
     {{"--disable_tqdm", "True", "--save_safetensors", "--remove_unused_columns"}, NULL},

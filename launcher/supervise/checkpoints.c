@@ -1,0 +1,65 @@
+/* checkpoints.c -- what zlaunch knows of the checkpoints that its ranks save. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/json/line.h"
+#include "launcher/supervise/private.h"
+
+#define GRACE_MS (30 * 1000)
+#define DAY_MS   (86400 * 1000)
+
+bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
+{
+    const char *name = zt_json_get_text(event, "event", "");
+    int64_t step = zt_json_get_int(event, "step", -1);
+
+    if (strcmp(name, "saves") == 0) {
+        s->saves = true;
+        s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
+        return true;
+    }
+    if (step >= 0 && (strcmp(name, "saved") == 0 || strcmp(name, "resumed") == 0))
+        s->saved_step = step;
+    return false;
+}
+
+/* What Slurm leaves of the job, less a moment to end; it has a time limit of its own. */
+static int slurm_grace_ms(const char *end)
+{
+    long long left = strtoll(end, NULL, 10) - (long long)time(NULL) - 2;
+
+    return left < 1 ? 1000 : left > DAY_MS / 1000 ? DAY_MS : (int)left * 1000;
+}
+
+int zt_sup_user_grace_ms(const struct zt_supervisor *s)
+{
+    const char *end = getenv("SLURM_JOB_END_TIME");
+    int ms = GRACE_MS;
+
+    if (!s->saves)
+        return s->plan->grace_ms;
+    if (s->save_grace_s >= 0)
+        ms = s->save_grace_s < DAY_MS / 1000 ? (int)s->save_grace_s * 1000 : DAY_MS;
+    else if (end)
+        ms = slurm_grace_ms(end);
+    return ms > s->plan->grace_ms ? ms : s->plan->grace_ms;
+}
+
+const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t cap)
+{
+    out[0] = 0;
+    if (!s->plan->is_plugin)
+        return out;
+    if (s->saved_step > 0)
+        snprintf(out, cap, ": from step %lld, after the newest checkpoint",
+                 (long long)s->saved_step + 1);
+    else if (s->saves)
+        snprintf(out, cap, ": from step 1, before the first checkpoint");
+    else
+        snprintf(out, cap,
+                 ": from step 1, for the run saves no checkpoints "
+                 "(--save_steps)");
+    return out;
+}

@@ -1,0 +1,159 @@
+#!/bin/bash
+# A resumed run is the unbroken one, bit by bit: 10 steps = 4, a checkpoint, 6 more, with
+# dropout, in the middle of an epoch, in each stage and dtype; and what is saved at some
+# world size and stage opens at any other with the same bits. By default a sample of the
+# combinations that ZT_SEED chooses; ZT_MATRIX=full runs them all.
+. "$(dirname "$0")/train_lib.sh"
+corpus >/dev/null
+seed=${ZT_SEED:-$RANDOM}
+echo "# ZT_SEED=$seed"
+RANDOM=$seed
+
+# config STAGE DTYPE: the file for --deepspeed; 8 rows a step at any world size
+for s in 0 1 2 3; do
+    for d in fp32 bf16 fp16; do
+        on=
+        [ $d = fp32 ] || on="\"$d\": {\"enabled\": true},"
+        echo "{$on \"train_batch_size\": 8, \"zero_optimization\": {\"stage\": $s,
+            \"stage3_param_persistence_threshold\": 0}}" >"$tmp/$s.$d.json"
+    done
+done
+
+# job RANKS STAGE DTYPE OUT DIR ARGS...: 10 steps that are saved after 4
+job() {
+    local ranks=$1 config=$tmp/$2.$3.json out=$4 dir=$5
+    shift 5
+    train "$ranks" "$out" --deepspeed "$config" --dropout 0.1 --max_steps 10 \
+        --per_device_train_batch_size 1 --fingerprint_steps 1 --output_dir "$dir" "$@"
+}
+numbers() {
+    paste <(field step "$1") <(field loss "$1") <(field grad_norm "$1") <(field fingerprint "$1")
+}
+# ends_alike WHOLE RESUMED: the last 6 steps of both
+ends_alike() {
+    [ "$(numbers "$1" | tail -n 6)" = "$(numbers "$2")" ] && [ "$(numbers "$2" | wc -l)" -eq 6 ] && return
+    diff <(numbers "$1" | tail -n 6) <(numbers "$2") | head -n 4 | sed 's/^/# /'
+    tail -n 3 "$2.err" | sed 's/^/# /'
+    return 1
+}
+
+# resumes RANKS STAGE DTYPE: as one that was not stopped
+resumes() {
+    local whole=$tmp/whole.$1.$2.$3 half=$tmp/half
+    [ -d "$whole.dir" ] || job "$1" "$2" "$3" "$whole" "$whole.dir" --save_steps 4 || return 1
+    rm -rf "$half.dir" && mkdir "$half.dir" && cp -r "$whole.dir/checkpoint-4" "$half.dir"
+    job "$1" "$2" "$3" "$half" "$half.dir" --resume_from_checkpoint auto && ends_alike "$whole" "$half"
+}
+
+# stored DIR: all tensors of a checkpoint by name and kind, as bytes
+stored() {
+    python3 - "$1" <<'PY'
+import glob, json, struct, sys
+parts = {}
+for f in sorted(glob.glob(sys.argv[1] + "/global_step*/*.safetensors")):
+    raw = open(f, "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    for name, t in json.loads(raw[8:8 + n]).items():
+        if name != "__metadata__":
+            tensor, _, first = name.partition("@")
+            a, b = t["data_offsets"]
+            parts.setdefault(tensor, []).append((int(first or 0), raw[8 + n + a:8 + n + b]))
+for tensor in sorted(parts):
+    print(tensor, b"".join(data for _, data in sorted(parts[tensor])).hex())
+PY
+}
+
+# moves FROM_RANKS FROM_STAGE TO_RANKS TO_STAGE DTYPE: saved, opened, saved again: the same bits
+moves() {
+    local whole=$tmp/whole.$1.$2.$5 there=$tmp/there
+    [ -d "$whole.dir" ] || job "$1" "$2" "$5" "$whole" "$whole.dir" --save_steps 4 || return 1
+    rm -rf "$there.dir"
+    job "$3" "$4" "$5" "$there" "$there.dir" --resume_from_checkpoint "$whole.dir/checkpoint-4" \
+        --save_steps 4 --max_steps 4 || return 1
+    [ "$(stored "$whole.dir/checkpoint-4")" = "$(stored "$there.dir/checkpoint-4")" ] &&
+        [ -n "$(stored "$there.dir/checkpoint-4")" ]
+}
+
+full() { [ "${ZT_MATRIX:-quick}" = full ]; }
+stages=(0 1 2 3) dtypes=(fp32 bf16 fp16)
+for s in 0 1 2 3; do
+    for d in fp32 bf16 fp16; do
+        full || [ "$d" = "${dtypes[(s + seed) % 3]}" ] || continue
+        check "2 ranks at stage $s in $d go on as if never stopped" resumes 2 $s $d
+    done
+done
+
+for to in 1 2 4; do
+    for s in 0 1 2 3; do
+        full || [ "$s" = $(((seed + to) % 4)) ] || continue
+        check "4 ranks at stage 3 open with $to at stage $s, and these with 4" \
+            moves 4 3 "$to" $s bf16
+        check "... and the reverse" moves "$to" $s 4 3 bf16
+    done
+done
+
+# killed: a rank of a job with restarts, the whole of one without, one that is told to stop
+long() { # long OUT DIR ARGS...: 60 steps
+    local out=$1 dir=$2
+    shift 2
+    train 2 "$out" --max_steps 60 --save_steps 5 --save_total_limit 2 --fingerprint_steps 1 \
+        --output_dir "$dir" "$@"
+}
+last_bits() { numbers "$1" | tail -n 1; }
+is_saved() { grep -q '"event":"saved".*"step":5[,}]' "$1"; }
+wait_until() { for _ in $(seq 6000); do "$@" 2>/dev/null && return; sleep 0.01; done; return 1; }
+pid_of() { sed -n 's/.*"event":"started".*"rank":'"$2"',.*"pid":\([0-9]*\).*/\1/p; s/.*"event":"started".*"pid":\([0-9]*\).*"rank":'"$2"'[,}].*/\1/p' "$1" | tail -n 1; }
+# stopped OUT DIR SIGNAL: begin it, and send the signal to rank 1 or to zlaunch after step 5
+long "$tmp/long" "$tmp/long.dir"
+check "60 steps, without a stop" [ "$(numbers "$tmp/long" | wc -l)" -eq 60 ]
+check "only the 2 newest are kept" [ "$(ls -d "$tmp"/long.dir/checkpoint-*)" = "$tmp/long.dir/checkpoint-55
+$tmp/long.dir/checkpoint-60" ]
+
+: >"$tmp/restart"
+zlaunch_restarts() {
+    "$bin/zlaunch" --num_gpus 2 --max_restarts 1 --log_format json "$bin/models/gpt2.so" \
+        --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --train_file "$tmp/corpus.txt" \
+        --do_train --logging_steps 1 --learning_rate 1e-3 --seed 7 --max_steps 60 --save_steps 5 \
+        --fingerprint_steps 1 --output_dir "$tmp/restart.dir" >"$tmp/restart" 2>"$tmp/restart.err"
+}
+zlaunch_restarts &
+job=$!
+check "a rank is killed after a checkpoint" wait_until is_saved "$tmp/restart"
+kill -9 "$(pid_of "$tmp/restart" 1)"
+wait "$job"
+check "--max_restarts goes on from the newest" [ $? -eq 0 ]
+check "  says so" grep -q '"event":"resumed"\|"step":60,' "$tmp/restart"
+check "  and ends with the bits of an unbroken run" \
+    [ "$(last_bits "$tmp/restart")" = "$(last_bits "$tmp/long")" ]
+
+long "$tmp/told" "$tmp/told.dir" &
+job=$!
+wait_until is_saved "$tmp/told"
+pkill -TERM -P "$job" zlaunch || kill -TERM "$(pgrep -P "$job")"
+wait "$job"
+code=$?
+if [ "$(numbers "$tmp/told" | wc -l)" -lt 60 ]; then
+    check "SIGTERM: the step at hand is saved, exit code 75" [ $code -eq 75 ]
+    long "$tmp/told" "$tmp/told.dir" --resume_from_checkpoint true
+    check "  and a run that goes on ends with the same bits" \
+        [ "$(last_bits "$tmp/told")" = "$(last_bits "$tmp/long")" ]
+fi
+
+# its weights alone: a step with the rate 0 changes nothing
+train 1 "$tmp/weights" --model_name_or_path "$tmp/long.dir/checkpoint-55" --max_steps 1 \
+    --learning_rate 0 --fingerprint_steps 1
+check "--model_name_or_path takes the weights of a checkpoint" \
+    [ "$(field fingerprint "$tmp/weights")" = "$(field fingerprint "$tmp/long" | sed -n 55p)" ]
+
+# damaged ones are named and passed over
+newest=$tmp/long.dir/checkpoint-60/global_step60/zero_rank_00001.safetensors
+printf X | dd of="$newest" bs=1 seek=20000 conv=notrunc 2>/dev/null
+long "$tmp/damaged" "$tmp/long.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
+check "a damaged checkpoint is refused" [ $? -ne 0 ]
+check "  by the name of its tensor" grep -q "damaged: .* of transformer" "$tmp/damaged" "$tmp/damaged.err"
+long "$tmp/damaged" "$tmp/long.dir" --resume_from_checkpoint auto
+check "auto takes the one before it" [ $? -eq 0 ]
+check "  says so" grep -q "is passed over" "$tmp/damaged" "$tmp/damaged.err"
+check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
+
+finish

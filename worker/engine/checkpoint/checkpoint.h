@@ -1,0 +1,71 @@
+/*
+ * checkpoint.h -- all that training depends on, to disk and back, by all ranks together.
+ *
+ *      zt_checkpoint_save     every rank writes what it owns; nothing is gathered
+ *      zt_checkpoint_resume   every rank reads the ranges that it holds, whatever the
+ *                             world size, stage and dtype were
+ *
+ * A checkpoint counts when all ranks have written their part: where one fails nobody
+ * publishes, and all know whose failure it was. docs/CHECKPOINTS.md is the format.
+ * Threads: the rank's first.
+ * Failure: what a call returns means that the ranks have lost each other; that the disk
+ *          did not take a checkpoint is *refused.
+ */
+#ifndef WORKER_ENGINE_CHECKPOINT_CHECKPOINT_H
+#define WORKER_ENGINE_CHECKPOINT_CHECKPOINT_H
+
+#include "worker/checkpoint/folder.h"
+#include "worker/engine/control_requests.h"
+#include "worker/engine/engine.h"
+
+/*
+ * Collective. After step `step`. *refused is ZT_OK, or the same on all ranks, and then
+ * the text is in `fault`; the folder is as before.
+ */
+zt_err zt_checkpoint_save(struct zt_engine *e, const struct zt_ckpt_place *place,
+                          int64_t step, zt_err *refused,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Collective. Go on where run->resume_from_checkpoint says. *resumed: false when it is
+ * "auto" and there is nothing to go on from.
+ */
+zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. The weights of the checkpoint run->model_name_or_path; all else is new. */
+zt_err zt_checkpoint_load_weights(struct zt_engine *e,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether this run goes on from a checkpoint, or tries to. */
+bool zt_checkpoint_is_wanted(const struct zt_run *run);
+
+/* ---- during training ---- */
+
+/* SIGTERM and SIGUSR1 from here on ask for a checkpoint and the end, in runs that save. */
+void zt_checkpoint_watch_signals(const struct zt_engine *e);
+void zt_checkpoint_unwatch_signals(const struct zt_engine *e);
+/* One of them was received. */
+bool zt_checkpoint_was_signalled(void);
+
+/* What all ranks know after a step. */
+struct zt_step_wishes {
+    bool save; /* all have the same request to save */
+    bool stop; /* one has been told to stop by a signal */
+};
+
+/*
+ * Collective. After a step and its evaluation: what is due is saved, requests are
+ * answered. A disk that does not take it is a warning. e->stop_code is set when the run
+ * is to end.
+ */
+zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
+                                struct zt_step_wishes wishes,
+                                struct zt_control_requests *requests,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. Instead, when there was no step left: another folder, other ranks. */
+zt_err zt_checkpoint_without_steps(struct zt_engine *e,
+                                   struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * internal.h -- what the files of checkpoint share.
+ *
+ *      kinds.c      which kinds of state there are, and what they are called
+ *      training.c   where training stands, as JSON and back
+ *      outcome.c    how it went on every rank
+ *      manifest.c   the manifest and the small files
+ *      save.c       a save, step by step
+ *      load.c       tensors of a checkpoint into state
+ *      resume.c     which checkpoint
+ */
+#ifndef WORKER_ENGINE_CHECKPOINT_INTERNAL_H
+#define WORKER_ENGINE_CHECKPOINT_INTERNAL_H
+
+#include <jansson.h>
+
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/shard.h"
+#include "worker/engine/checkpoint/checkpoint.h"
+
+/* ---- kinds ---- */
+
+/* The tables of a manifest, of this run. Kind k of them is state of kind state[k]. */
+struct zt_ckpt_state {
+    struct zt_ckpt_kind kinds[ZT_CKPT_MAX_KINDS];
+    zt_state_kind state[ZT_CKPT_MAX_KINDS];
+    int num_kinds;
+    struct zt_ckpt_param *params; /* in the order of the model */
+    int num_params;
+};
+
+zt_err zt_ckpt_state_open(const struct zt_engine *e, struct zt_ckpt_state *out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_ckpt_state_release(struct zt_ckpt_state *s);
+/* "weights", "master", "exp_avg"; NULL: such state is not saved. */
+const char *zt_ckpt_kind_name(const struct zt_engine *e, zt_state_kind kind);
+
+/* ---- training ---- */
+
+/* NULL: no memory. */
+json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step);
+/* Into the engine. ZT_E_FORMAT names what is missing. */
+zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+json_t *zt_ckpt_fingerprints(const struct zt_engine *e);
+
+/* ---- outcomes ---- */
+
+/* Of one rank. */
+struct zt_ckpt_outcome {
+    int64_t code; /* zt_err */
+    struct zt_ckpt_shard_made made;
+};
+
+/*
+ * Collective. Tell all ranks how it went here; all[world] may be NULL. *refused: the
+ * failure of the first rank that has one, with its text in `fault`, on every rank.
+ */
+zt_err zt_ckpt_share_outcome(struct zt_engine *e, const struct zt_ckpt_outcome *mine,
+                             struct zt_ckpt_outcome *all, zt_err *refused,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- the manifest ---- */
+
+/* manifest.json, config.json and trainer_state.json into the work folder. */
+zt_err zt_ckpt_write_manifest(const struct zt_engine *e,
+                              const struct zt_ckpt_place *place,
+                              const struct zt_ckpt_state *s, int64_t step,
+                              const struct zt_ckpt_outcome *all,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- loading ---- */
+
+/* This rank's ranges of everything, or of the values of parameters alone. */
+zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

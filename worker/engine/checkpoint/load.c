@@ -1,0 +1,167 @@
+/*
+ * load.c -- tensors of a checkpoint into state.
+ *
+ * A kind that is stored as this run keeps it is copied bit by bit. Else its fp32 values
+ * are rounded to what the run keeps: weights and master from the parameter's value.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/engine/checkpoint/internal.h"
+
+#define CHUNK_ELEMS ((int64_t)1 << 20)
+
+struct loading {
+    struct zt_engine *e;
+    struct zt_ckpt *c;
+    const struct zt_ckpt_manifest *m;
+    float *chunk;
+};
+
+/* A range into one kind, as stored or by fp32. */
+static zt_err load_range(struct loading *l, int from, zt_state_kind to, int param,
+                         const struct zt_param *p, bool as_stored, struct zt_fault *fault)
+{
+    int64_t at, left;
+    zt_err rc = ZT_OK;
+
+    zt_zero_part(l->e->zero, p, &at, &left);
+    for (int64_t n; !rc && left > 0; at += n, left -= n) {
+        n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
+        if (as_stored) {
+            rc = zt_ckpt_read(l->c, from, param, at, n, l->chunk, fault);
+            if (!rc)
+                rc = zt_zero_copy_in(l->e->zero, to, p, at, n, l->chunk, fault);
+        } else {
+            rc = zt_ckpt_read_f32(l->c, from, param, at, n, l->chunk, fault);
+            if (!rc)
+                rc = zt_zero_set(l->e->zero, to, p, at, n, l->chunk, fault);
+        }
+    }
+    return rc;
+}
+
+/* The checkpoint's kind of this name, where the parameter has it; -1: it has not. */
+static int kind_of(const struct loading *l, const char *name, int param)
+{
+    int k = zt_ckpt_find_kind(l->m, name);
+
+    return k >= 0 && l->m->params[param].kinds >> k & 1 ? k : -1;
+}
+
+static bool same_dtype(const struct loading *l, int kind, zt_state_kind state)
+{
+    return kind >= 0 && l->m->kinds[kind].dtype == zt_zero_dtype(l->e->zero, state);
+}
+
+static zt_err load_values(struct loading *l, int param, const struct zt_param *p,
+                          struct zt_fault *fault)
+{
+    bool has_master = zt_zero_has(l->e->zero, ZT_STATE_MASTER, p);
+    int weights = kind_of(l, "weights", param), master = kind_of(l, "master", param);
+    int value = l->e->run->load_from_fp32_weights && master >= 0 ? master : weights;
+    bool as_stored =
+        same_dtype(l, weights, ZT_STATE_WEIGHTS) &&
+        (has_master ? value == master && same_dtype(l, master, ZT_STATE_MASTER)
+                    : master < 0);
+    zt_err rc;
+
+    if (!as_stored)
+        return load_range(l, value, ZT_STATE_VALUE, param, p, false, fault);
+    rc = load_range(l, weights, ZT_STATE_WEIGHTS, param, p, true, fault);
+    if (!rc && has_master)
+        rc = load_range(l, master, ZT_STATE_MASTER, param, p, true, fault);
+    return rc;
+}
+
+static zt_err load_moments(struct loading *l, int param, const struct zt_param *p,
+                           struct zt_fault *fault)
+{
+    const struct zt_engine *e = l->e;
+    zt_err rc = ZT_OK;
+
+    for (int k = 0; !rc && k < e->run->optim.optimizer->num_states; k++) {
+        zt_state_kind state = ZT_STATE_MOMENT + (zt_state_kind)k;
+        const char *name = zt_ckpt_kind_name(e, state);
+        int from;
+
+        if (!zt_zero_has(e->zero, state, p))
+            continue;
+        from = kind_of(l, name, param);
+        if (from < 0)
+            return zt_fault_set(fault, ZT_E_CONFIG,
+                                "%s has no %s of %s, which %s needs: it is of a run with "
+                                "another optimizer or with other frozen parameters; "
+                                "--model_name_or_path takes its weights alone",
+                                zt_ckpt_dir(l->c), name, p->name,
+                                e->run->optim.optimizer->name);
+        rc = load_range(l, from, state, param, p, same_dtype(l, from, state), fault);
+    }
+    return rc;
+}
+
+/* ---- parameters ---- */
+
+static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
+{
+    return a->ndim == p->ndim &&
+           memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof(a->shape[0])) == 0;
+}
+
+/* The model's parameters are those of the checkpoint: index[i] of parameter i. */
+static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault)
+{
+    const struct zt_model *model = l->e->model;
+
+    for (int i = 0; i < model->num_params; i++) {
+        const struct zt_param *p = model->params[i];
+
+        index[i] = i < l->m->num_params && strcmp(l->m->params[i].name, p->name) == 0
+                       ? i
+                       : zt_ckpt_find_param(l->m, p->name);
+        if (index[i] < 0 || zt_ckpt_value_kind(l->c, index[i]) < 0)
+            return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s",
+                                zt_ckpt_dir(l->c), p->name);
+        if (!same_shape(&l->m->params[index[i]], p))
+            return zt_fault_set(fault, ZT_E_CONFIG,
+                                "%s: %s has another shape than in this model",
+                                zt_ckpt_dir(l->c), p->name);
+    }
+    if (l->m->num_params != model->num_params)
+        return zt_fault_set(fault, ZT_E_CONFIG,
+                            "%s: it has %d parameters, this model %d: is it of another?",
+                            zt_ckpt_dir(l->c), l->m->num_params, model->num_params);
+    return ZT_OK;
+}
+
+zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
+                          struct zt_fault *fault)
+{
+    struct loading l = {.e = e, .c = c, .m = zt_ckpt_manifest(c)};
+    int n = e->model->num_params;
+    int *index = calloc((size_t)n + 1, sizeof(*index));
+    zt_err rc;
+
+    l.chunk = malloc((size_t)CHUNK_ELEMS * sizeof(*l.chunk));
+    rc = index && l.chunk ? match_params(&l, index, fault)
+                          : zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    for (int i = 0; !rc && i < n; i++)
+        rc = load_values(&l, index[i], e->model->params[i], fault);
+    for (int i = 0; !rc && i < n && !values_alone; i++)
+        rc = load_moments(&l, index[i], e->model->params[i], fault);
+    free(l.chunk);
+    free(index);
+    return rc;
+}
+
+zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_ckpt *c = NULL;
+    zt_err rc = zt_ckpt_open(e->run->model_name_or_path, NULL, &c, fault);
+
+    if (!rc)
+        rc = zt_ckpt_load_state(e, c, true, fault);
+    zt_ckpt_close(c);
+    return rc ? zt_fault_context(fault, rc, "--model_name_or_path")
+              : zt_zero_publish(e->zero, fault);
+}

@@ -1,0 +1,166 @@
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json/line.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/sealed_json.h"
+#include "worker/config/canonical_text.h"
+#include "worker/engine/checkpoint/internal.h"
+
+static json_t *kinds_json(const struct zt_ckpt_state *s)
+{
+    json_t *list = json_array();
+
+    for (int k = 0; k < s->num_kinds; k++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", s->kinds[k].name,
+                                              "dtype", zt_dtype_name(s->kinds[k].dtype)));
+    return list;
+}
+
+static json_t *param_json(const struct zt_ckpt_state *s, const struct zt_ckpt_param *p)
+{
+    json_t *shape = json_array(), *kinds = json_array(), *one;
+
+    for (int i = 0; i < p->ndim; i++)
+        json_array_append_new(shape, json_integer(p->shape[i]));
+    for (int k = 0; k < s->num_kinds; k++)
+        if (p->kinds >> k & 1)
+            json_array_append_new(kinds, json_integer(k));
+    one = json_pack("{s:s, s:o, s:o}", "name", p->name, "shape", shape, "kinds", kinds);
+    if (p->frozen)
+        json_object_set_new(one, "frozen", json_true());
+    return one;
+}
+
+static json_t *params_json(const struct zt_ckpt_state *s)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->num_params; i++)
+        json_array_append_new(list, param_json(s, &s->params[i]));
+    return list;
+}
+
+static json_t *shards_json(const struct zt_ckpt_outcome *all, int world)
+{
+    json_t *list = json_array();
+
+    for (int r = 0; r < world; r++) {
+        char file[ZT_CKPT_SHARD_NAME], index[ZT_CKPT_SHARD_NAME], hash[ZT_HASH_TEXT];
+
+        zt_ckpt_shard_names(r, file, index);
+        zt_hash_print(all[r].made.index_hash, hash);
+        json_array_append_new(list, json_pack("{s:s, s:I, s:s, s:s}", "file", file,
+                                              "bytes", (json_int_t)all[r].made.bytes,
+                                              "index", index, "index_xxh3", hash));
+    }
+    return list;
+}
+
+/* ---- small files beside it ---- */
+
+static zt_err write_file(const char *dir, const char *name, const char *listed,
+                         char *text, json_t *files, struct zt_fault *fault)
+{
+    char hash[ZT_HASH_TEXT];
+    zt_err rc;
+
+    if (!text)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", name);
+    zt_hash_print(zt_hash_bytes(text, strlen(text)), hash);
+    json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", listed, "bytes",
+                                           (json_int_t)strlen(text), "xxh3", hash));
+    rc = zt_hf_write_text(dir, name, text, fault);
+    free(text);
+    return rc;
+}
+
+/* What programs around Hugging Face's Trainer look for. */
+static char *trainer_state(const struct zt_engine *e, int64_t step)
+{
+    double rows = (double)zt_sampler_num_blocks(e->sampler);
+    json_t *t = json_pack("{s:I, s:o, s:I, s:I}", "global_step", (json_int_t)step,
+                          "epoch", zt_json_real((double)e->samples / rows), "max_steps",
+                          (json_int_t)e->total_steps, "train_batch_size",
+                          (json_int_t)e->run->train_batch_size);
+    char *text;
+
+    if (e->best.step > 0)
+        json_object_set_new(t, "best_metric", zt_json_real(e->best.loss));
+    text = json_dumps(t, JSON_INDENT(2));
+    json_decref(t);
+    return text;
+}
+
+static zt_err write_small_files(const struct zt_engine *e,
+                                const struct zt_ckpt_place *place, int64_t step,
+                                json_t *files, struct zt_fault *fault)
+{
+    const char *up = place->name[0] ? "../" : "";
+    char top[PATH_MAX], config[32], trainer[32];
+    zt_err rc;
+
+    zt_ckpt_work_top(place, top);
+    snprintf(config, sizeof(config), "%sconfig.json", up);
+    snprintf(trainer, sizeof(trainer), "%strainer_state.json", up);
+    rc = write_file(top, "config.json", config, zt_model_config_text(e->model), files,
+                    fault);
+    return rc ? rc
+              : write_file(top, "trainer_state.json", trainer, trainer_state(e, step),
+                           files, fault);
+}
+
+/* ---- the whole ---- */
+
+static json_t *manifest_json(const struct zt_engine *e, const struct zt_ckpt_place *place,
+                             const struct zt_ckpt_state *s, int64_t step,
+                             const struct zt_ckpt_outcome *all, json_t *files,
+                             struct zt_fault *fault)
+{
+    char *config = NULL;
+    json_t *root;
+
+    if (zt_run_config_text(e->run, &config, fault))
+        return NULL;
+    root = json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:i}", "format", ZT_CKPT_FORMAT,
+                     "version", ZT_CKPT_VERSION, "writer", "zlaunch " ZT_VERSION, "job",
+                     e->run->job, "tag", place->tag, "world_size", e->run->world,
+                     "zero_stage", e->run->zero.stage);
+    json_object_set_new(root, "training", zt_ckpt_training_json(e, step));
+    json_object_set_new(root, "fingerprints", zt_ckpt_fingerprints(e));
+    json_object_set_new(root, "config", json_string(config));
+    json_object_set(root, "files", files);
+    json_object_set_new(root, "kinds", kinds_json(s));
+    json_object_set_new(root, "params", params_json(s));
+    json_object_set_new(root, "shards", shards_json(all, e->run->world));
+    free(config);
+    if (!root)
+        zt_fault_set(fault, ZT_E_NOMEM, "manifest.json: no host memory");
+    return root;
+}
+
+zt_err zt_ckpt_write_manifest(const struct zt_engine *e,
+                              const struct zt_ckpt_place *place,
+                              const struct zt_ckpt_state *s, int64_t step,
+                              const struct zt_ckpt_outcome *all, struct zt_fault *fault)
+{
+    json_t *files = json_array(), *root = NULL;
+    char work[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    uint64_t hash;
+    zt_err rc = write_small_files(e, place, step, files, fault);
+
+    zt_ckpt_work_dir(place, work);
+    if (!rc && !(root = manifest_json(e, place, s, step, all, files, fault)))
+        rc = ZT_E_NOMEM;
+    if (!rc)
+        rc = zt_sealed_json_print(root, &text, &bytes, &hash, fault);
+    if (!rc)
+        rc = zt_hf_write_text(work, "manifest.json", text, fault);
+    free(text);
+    json_decref(root);
+    json_decref(files);
+    return rc;
+}

@@ -1,0 +1,290 @@
+/*
+ * resume.c -- which checkpoint training goes on from.
+ *
+ * Rank 0 looks into the folder and tells the others, so that all try the same ones in the
+ * same order; whether one is good is known when every rank has read and verified what it
+ * needs of it.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/json/line.h"
+#include "common/log.h"
+#include "common/message/event.h"
+#include "worker/checkpoint/sealed_json.h"
+#include "worker/config/canonical_text.h"
+#include "worker/engine/checkpoint/internal.h"
+
+#define MOST_TRIED 16 /* of a folder, newest first */
+#define MOST_NAMED 12 /* differences */
+
+/* What rank 0 found; the same on all ranks. */
+struct candidates {
+    char root[PATH_MAX]; /* of checkpoint-STEP; or the one folder */
+    int64_t num;         /* steps to try; -1: the folder itself */
+    int64_t step[MOST_TRIED];
+    int64_t code; /* zt_err: there is nothing, and there has to be */
+};
+
+/* ---- finding, on rank 0 ---- */
+
+static bool is_checkpoint(const char *fmt, const char *a, const char *b,
+                          struct candidates *c)
+{
+    snprintf(c->root, sizeof(c->root), fmt, a, b);
+    c->num = -1;
+    return zt_ckpt_is_here(c->root);
+}
+
+static zt_err list_folder(const char *root, struct candidates *c, struct zt_fault *fault)
+{
+    int64_t *steps = NULL;
+    int num = 0;
+    zt_err rc = zt_ckpt_list(root, &steps, &num, fault);
+
+    snprintf(c->root, sizeof(c->root), "%s", root);
+    c->num = num < MOST_TRIED ? num : MOST_TRIED;
+    for (int64_t i = 0; !rc && i < c->num; i++)
+        c->step[i] = steps[i];
+    free(steps);
+    return rc;
+}
+
+/* Those that this job has saved, before it was restarted. */
+static void keep_own(const char *job, struct candidates *c)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < c->num; i++) {
+        char path[PATH_MAX + 64], dir[PATH_MAX];
+        struct zt_ckpt_place p = {.root = ""};
+        json_t *root = NULL;
+        uint64_t hash;
+
+        zt_ckpt_place_of_step(&p, c->root, c->step[i]);
+        zt_ckpt_final_dir(&p, dir);
+        snprintf(path, sizeof(path), "%s/%s/manifest.json", dir, p.tag);
+        if (zt_sealed_json_load(path, &root, &hash, NULL))
+            continue;
+        if (strcmp(zt_json_get_text(root, "job", ""), job) == 0)
+            c->step[kept++] = c->step[i];
+        json_decref(root);
+    }
+    c->num = kept;
+}
+
+static bool is_restarted(const struct zt_run *run)
+{
+    return run->attempt > 0 && strcmp(run->save_strategy, "no") != 0;
+}
+
+bool zt_checkpoint_is_wanted(const struct zt_run *run)
+{
+    return run->resume_from_checkpoint || is_restarted(run);
+}
+
+/* A folder, a folder of checkpoints, or a name in --output_dir. */
+static zt_err find_named(const struct zt_run *run, const char *what, struct candidates *c,
+                         struct zt_fault *fault)
+{
+    const char *digits = what + strcspn(what, "0123456789");
+    zt_err rc;
+
+    if (is_checkpoint("%s%s", what, "", c))
+        return ZT_OK;
+    if (run->output_dir && !strchr(what, '/') &&
+        (is_checkpoint("%s/%s", run->output_dir, what, c) ||
+         is_checkpoint("%s/checkpoint-%s", run->output_dir, digits, c)))
+        return ZT_OK;
+    rc = list_folder(what, c, fault);
+    if (rc || c->num > 0)
+        return rc;
+    return zt_fault_set(fault, ZT_E_NOINPUT,
+                        "--resume_from_checkpoint %s: there is no checkpoint of that "
+                        "name, nor one in that folder",
+                        what);
+}
+
+static zt_err find(const struct zt_run *run, const char *what, struct candidates *c,
+                   struct zt_fault *fault)
+{
+    bool any = !what || strcmp(what, "auto") == 0;
+    bool must = what && strcasecmp(what, "true") == 0;
+    zt_err rc;
+
+    if (is_restarted(run)) {
+        rc = list_folder(run->output_dir, c, fault);
+        keep_own(run->job, c);
+        if (rc || c->num || !what)
+            return rc;
+    }
+    if (!any && !must)
+        return find_named(run, what, c, fault);
+    rc = list_folder(run->output_dir, c, fault);
+    if (!rc && must && !c->num)
+        rc = zt_fault_set(fault, ZT_E_NOINPUT,
+                          "--resume_from_checkpoint: there is no checkpoint in %s",
+                          run->output_dir);
+    return rc;
+}
+
+static zt_err agree_on_candidates(struct zt_engine *e, const char *what,
+                                  struct candidates *c, struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {0};
+    zt_err refused, rc;
+
+    if (e->run->rank == 0)
+        mine.code = find(e->run, what, c, fault);
+    rc = zt_ckpt_share_outcome(e, &mine, NULL, &refused, fault);
+    if (!rc && !refused)
+        rc = zt_broadcast(e->comm, c, sizeof(*c), ZT_U8, 0, fault);
+    return rc ? rc : refused;
+}
+
+/* ---- what differs ---- */
+
+/* The line of `text` with this key; NULL: there is none. */
+static const char *find_line(const char *text, const char *key, size_t n)
+{
+    for (const char *line = text; *line; line++) {
+        if (strncmp(line, key, n) == 0)
+            return line;
+        line = strchr(line, '\n');
+        if (!line)
+            break;
+    }
+    return NULL;
+}
+
+/* Where a run saves, and from where it goes on, changes nothing of its numbers. */
+static bool matters(const char *line)
+{
+    return strncmp(line, "zlaunch.save_", 13) != 0 &&
+           strncmp(line, "zlaunch.resume_", 15) != 0;
+}
+
+/* Rank 0: "optimizer.params.lr: 0.1, was 0.2". */
+static void tell_differences(const struct zt_run *run, const char *was)
+{
+    char *now = NULL;
+    int num = 0;
+
+    if (!was || zt_run_config_text(run, &now, NULL))
+        return;
+    for (const char *line = was; *line; line++) {
+        const char *end = line + strcspn(line, "\n"), *colon = strstr(line, ": "), *mine;
+
+        if (!colon || colon > end || !matters(line))
+            mine = line;
+        else
+            mine = find_line(now, line, (size_t)(colon + 2 - line));
+        if (mine && mine != line && strncmp(mine, line, (size_t)(end + 1 - line)) != 0 &&
+            num++ < MOST_NAMED)
+            zt_info("checkpoint", "it is resumed with another value: %.*s, was %.*s",
+                    (int)strcspn(mine, "\n"), mine, (int)(end - colon - 2), colon + 2);
+        if (!*end)
+            break;
+        line = end;
+    }
+    if (num > MOST_NAMED)
+        zt_info("checkpoint", "... and with %d more", num - MOST_NAMED);
+    free(now);
+}
+
+/* ---- trying ---- */
+
+static zt_err load(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+{
+    struct zt_ckpt *c = NULL;
+    const json_t *root;
+    zt_err rc = e->run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, &c, fault)
+                                          : zt_ckpt_open(dir, NULL, &c, fault);
+
+    if (rc)
+        return rc;
+    root = zt_ckpt_manifest(c)->root;
+    rc = zt_ckpt_load_state(e, c, false, fault);
+    if (!rc)
+        rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
+    if (rc)
+        (void)zt_fault_context(fault, rc, "%s", dir);
+    else if (e->run->rank == 0)
+        tell_differences(e->run, zt_json_get_text(root, "config", NULL));
+    zt_ckpt_close(c);
+    return rc;
+}
+
+static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
+                      struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {.code = load(e, dir, fault)};
+    zt_err rc = zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
+
+    if (rc || *refused)
+        return rc;
+    rc = zt_zero_publish(e->zero, fault);
+    if (!rc && e->run->rank == 0)
+        zt_event_checkpoint("resumed", dir, e->first_step);
+    return rc;
+}
+
+/* Of a damaged one the next older may be whole; another model is another model. */
+static bool may_pass_over(zt_err refused)
+{
+    return refused == ZT_E_FORMAT || refused == ZT_E_NOINPUT || refused == ZT_E_SYSTEM;
+}
+
+static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *resumed,
+                      struct zt_fault *fault)
+{
+    zt_err refused = ZT_OK, rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && !*resumed && i < c->num; i++) {
+        char dir[PATH_MAX];
+        struct zt_ckpt_place p = {.root = ""};
+
+        zt_ckpt_place_of_step(&p, c->root, c->step[i]);
+        zt_ckpt_final_dir(&p, dir);
+        rc = try_one(e, dir, &refused, fault);
+        *resumed = !rc && !refused;
+        if (!rc && refused && !may_pass_over(refused))
+            return refused;
+        if (!rc && refused && e->run->rank == 0)
+            zt_warn("checkpoint", "%s is passed over: %s", dir,
+                    fault ? fault->text : "it is damaged");
+    }
+    if (rc || *resumed || !c->num)
+        return rc;
+    return zt_fault_set(fault, refused,
+                        "%s: none of its checkpoints is whole; without "
+                        "--resume_from_checkpoint training begins anew",
+                        c->root);
+}
+
+zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault *fault)
+{
+    const char *what = e->run->resume_from_checkpoint;
+    struct candidates c = {.num = 0};
+    zt_err refused = ZT_OK, rc;
+
+    *resumed = false;
+    zt_event_phase("reading a checkpoint");
+    rc = agree_on_candidates(e, what, &c, fault);
+    if (rc)
+        return rc;
+    if (c.num >= 0) {
+        rc = try_all(e, &c, resumed, fault);
+    } else {
+        rc = try_one(e, c.root, &refused, fault);
+        rc = rc ? rc : refused;
+        *resumed = !rc;
+    }
+    if (!rc && !*resumed && e->run->rank == 0)
+        zt_info("checkpoint", "there is no checkpoint in %s: training begins with step 1",
+                c.root);
+    return rc;
+}

@@ -1,0 +1,152 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json/line.h"
+#include "worker/checkpoint/sealed_json.h"
+#include "worker/engine/agree.h"
+#include "worker/engine/checkpoint/internal.h"
+
+static json_t *hash_json(uint64_t hash)
+{
+    char text[ZT_HASH_TEXT];
+
+    zt_hash_print(hash, text);
+    return json_string(text);
+}
+
+static json_t *scaler_json(const struct zt_scaler *s)
+{
+    return json_pack("{s:o, s:I, s:I, s:i}", "scale", zt_json_real(s->scale), "iter",
+                     (json_int_t)s->iter, "last_overflow", (json_int_t)s->last_overflow,
+                     "hysteresis_left", s->hysteresis_left);
+}
+
+static json_t *data_json(const struct zt_engine *e, int64_t step)
+{
+    struct zt_sampler_state at;
+
+    zt_sampler_tell(e->sampler, step - e->first_step, &at);
+    return json_pack("{s:I, s:I, s:I, s:o}", "seed", (json_int_t)at.seed, "epoch",
+                     (json_int_t)at.epoch, "index", (json_int_t)at.index, "fingerprint",
+                     hash_json(at.fingerprint));
+}
+
+json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
+{
+    json_t *t =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "step", (json_int_t)step,
+                  "steps_taken", (json_int_t)e->steps_taken, "skipped",
+                  (json_int_t)e->skipped, "samples", (json_int_t)e->samples, "seed",
+                  (json_int_t)e->run->seed, "total_steps", (json_int_t)e->total_steps);
+
+    if (e->run->compute_dtype == ZT_F16)
+        json_object_set_new(t, "scaler", scaler_json(&e->scaler));
+    json_object_set_new(t, "data", data_json(e, step));
+    if (e->best.step > 0)
+        json_object_set_new(t, "best",
+                            json_pack("{s:o, s:I}", "metric", zt_json_real(e->best.loss),
+                                      "step", (json_int_t)e->best.step));
+    return t;
+}
+
+json_t *zt_ckpt_fingerprints(const struct zt_engine *e)
+{
+    char *model = NULL;
+    json_t *f = json_object();
+
+    if (zt_agree_model_text(e->model, &model, NULL) == ZT_OK)
+        json_object_set_new(f, "model", hash_json(zt_hash_bytes(model, strlen(model))));
+    free(model);
+    json_object_set_new(f, "data", hash_json(zt_dataset_fingerprint(e->train_data)));
+    json_object_set_new(f, "plugin", json_string(e->plugin->name));
+    return f;
+}
+
+/* ---- and back ---- */
+
+static zt_err get_int(const json_t *obj, const char *key, int64_t *out,
+                      struct zt_fault *fault)
+{
+    const json_t *v = json_object_get(obj, key);
+
+    if (!json_is_integer(v))
+        return zt_fault_set(fault, ZT_E_FORMAT, "the manifest does not say `%s`", key);
+    *out = json_integer_value(v);
+    return ZT_OK;
+}
+
+static zt_err restore_scaler(struct zt_scaler *s, const json_t *saved,
+                             struct zt_fault *fault)
+{
+    int64_t iter = 0, last = 0, hysteresis = 0;
+    double scale = zt_json_get_real(saved, "scale", 0);
+    zt_err rc = get_int(saved, "iter", &iter, fault);
+
+    if (!rc)
+        rc = get_int(saved, "last_overflow", &last, fault);
+    if (!rc)
+        rc = get_int(saved, "hysteresis_left", &hysteresis, fault);
+    if (rc)
+        return rc;
+    if (!(scale > 0))
+        return zt_fault_set(fault, ZT_E_FORMAT, "the manifest has no loss scale");
+    if (!s->dynamic) /* the run says another one */
+        return ZT_OK;
+    s->scale = scale;
+    s->iter = iter;
+    s->last_overflow = last;
+    s->hysteresis_left = (int)hysteresis;
+    return ZT_OK;
+}
+
+static zt_err restore_data(struct zt_engine *e, const json_t *data,
+                           struct zt_fault *fault)
+{
+    const char *hash = zt_json_get_text(data, "fingerprint", "");
+    struct zt_sampler_state at = {0};
+    int64_t seed = 0;
+    zt_err rc = get_int(data, "seed", &seed, fault);
+
+    if (!rc)
+        rc = get_int(data, "epoch", &at.epoch, fault);
+    if (!rc)
+        rc = get_int(data, "index", &at.index, fault);
+    if (!rc && !zt_hash_parse(hash, &at.fingerprint))
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest has no fingerprint of data");
+    at.seed = (uint64_t)seed;
+    return rc ? rc : zt_sampler_seek(e->sampler, &at, fault);
+}
+
+zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
+                                struct zt_fault *fault)
+{
+    const json_t *scaler = json_object_get(training, "scaler");
+    const json_t *best = json_object_get(training, "best");
+    int64_t step = 0, taken = 0, skipped = 0, samples = 0;
+    zt_err rc = get_int(training, "step", &step, fault);
+
+    if (!rc)
+        rc = get_int(training, "steps_taken", &taken, fault);
+    if (!rc)
+        rc = get_int(training, "skipped", &skipped, fault);
+    if (!rc)
+        rc = get_int(training, "samples", &samples, fault);
+    if (!rc && (taken < 0 || skipped < 0 || step < 0 || step > INT64_MAX / 4 ||
+                taken > step || skipped > step - taken))
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest counts steps wrong");
+    if (!rc)
+        rc = restore_data(e, json_object_get(training, "data"), fault);
+    if (!rc && scaler && e->run->compute_dtype == ZT_F16)
+        rc = restore_scaler(&e->scaler, scaler, fault);
+    if (rc)
+        return rc;
+    e->first_step = step;
+    e->steps_taken = taken;
+    e->skipped = skipped;
+    e->samples = samples;
+    if (best) {
+        e->best.loss = zt_json_get_real(best, "metric", 0);
+        e->best.step = zt_json_get_int(best, "step", 0);
+    }
+    return ZT_OK;
+}
