@@ -233,32 +233,15 @@ static void set_metric(json_t *ev, const struct zt_metric_value *v)
     }
 }
 
-void zt_event_step(const struct zt_metric_value *values, int n)
+void zt_event_metrics(zt_metric_event event, const struct zt_metric_value *values, int n)
 {
     json_t *ev;
 
     if (st.rank != 0)
         return;
-    ev = make("step");
+    ev = make(zt_metric_event_name(event));
     for (int i = 0; i < n; i++)
         set_metric(ev, &values[i]);
-    emit(ev);
-}
-
-void zt_event_eval(const struct zt_eval_event *e)
-{
-    json_t *ev;
-
-    if (st.rank != 0)
-        return;
-    ev = make("eval");
-    set_int(ev, "step", e->step);
-    set_int(ev, "tokens", e->tokens);
-    set_real(ev, "loss", e->loss);
-    if (e->perplexity >= 0)
-        set_real(ev, "perplexity", e->perplexity);
-    if (e->bits_per_byte >= 0)
-        set_real(ev, "bits_per_byte", e->bits_per_byte);
     emit(ev);
 }
 

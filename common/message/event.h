@@ -29,14 +29,9 @@ void zt_event_phase(const char *phase);
 /* A collective of kind `op` (a zt_comm_op) begins, or ends. Any thread, one at a time. */
 void zt_event_collective(unsigned op, bool begins);
 
-/* The metrics of a step: n values, as zt_step_metrics_measure() gives them. */
-void zt_event_step(const struct zt_metric_value *values, int n);
-
-struct zt_eval_event {
-    int64_t step, tokens;
-    double loss, perplexity, bits_per_byte; /* < 0: the loss is not per token, per byte */
-};
-void zt_event_eval(const struct zt_eval_event *ev);
+/* The metrics of a step or an evaluation: n values, as zt_step_metrics_measure() or
+ * zt_eval_metrics_measure() gives them. */
+void zt_event_metrics(zt_metric_event event, const struct zt_metric_value *values, int n);
 
 /* The run begins: what it is about to do, as a sentence; its --run_name or NULL; whether
  * steps follow. */

@@ -60,6 +60,29 @@ static bool fingerprint(const struct zt_step_stats *s, struct zt_metric_value *v
     return s->has_fingerprint;
 }
 
+/* The same for a member of the stats of an evaluation. */
+#define COPY_EVAL(name, member)                                                          \
+    static bool eval_##name(const struct zt_eval_stats *s, struct zt_metric_value *v)    \
+    {                                                                                    \
+        v->member = s->name;                                                             \
+        return true;                                                                     \
+    }
+COPY_EVAL(step, integer)
+COPY_EVAL(tokens, integer)
+COPY_EVAL(loss, real)
+
+static bool perplexity(const struct zt_eval_stats *s, struct zt_metric_value *v)
+{
+    v->real = exp(s->loss);
+    return s->is_per_token;
+}
+
+static bool bits_per_byte(const struct zt_eval_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->loss / log(2.0);
+    return s->is_per_token && s->is_of_bytes;
+}
+
 static const char *percent(char out[ZT_HUMAN], double value)
 {
     snprintf(out, ZT_HUMAN, "%.0f%%", 100 * value);
@@ -68,7 +91,7 @@ static const char *percent(char out[ZT_HUMAN], double value)
 
 /* ---- the table ---- */
 
-const struct zt_metric zt_step_metrics[] = {
+const struct zt_metric zt_metrics[] = {
     {.name = "step",
      .type = ZT_METRIC_INT,
      .unit = "",
@@ -179,31 +202,94 @@ const struct zt_metric zt_step_metrics[] = {
      .column = 11,
      .format = "  fingerprint %s",
      .rank = 9},
+    {.event = ZT_METRIC_EVAL,
+     .name = "step",
+     .type = ZT_METRIC_INT,
+     .unit = "",
+     .help = "optimizer steps before it",
+     .measure_eval = eval_step,
+     .column = 1,
+     .format = "eval at step %lld"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "tokens",
+     .type = ZT_METRIC_INT,
+     .unit = "tokens",
+     .help = "target tokens; all tokens of rows where the loss is not per token",
+     .measure_eval = eval_tokens,
+     .column = 5,
+     .format = "  over %lld tokens"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "loss",
+     .type = ZT_METRIC_REAL,
+     .unit = "nats",
+     .help =
+         "mean over the target tokens of the evaluation set, or what else the loss of "
+         "the model is divided by",
+     .measure_eval = eval_loss,
+     .column = 2,
+     .format = "  loss %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "perplexity",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "where the loss is per token",
+     .measure_eval = perplexity,
+     .column = 3,
+     .format = "  perplexity %.4g",
+     .shown = ZT_SHOWN_NOT_NEGATIVE},
+    {.event = ZT_METRIC_EVAL,
+     .name = "bits_per_byte",
+     .type = ZT_METRIC_REAL,
+     .unit = "bits/byte",
+     .help = "where the loss is per token and tokens are bytes",
+     .measure_eval = bits_per_byte,
+     .column = 4,
+     .format = "  %.4f bits/byte",
+     .shown = ZT_SHOWN_NOT_NEGATIVE},
     {.name = NULL},
 };
+
+const char *zt_metric_event_name(zt_metric_event event)
+{
+    static const char *const names[] = {"step", "eval"};
+
+    return names[event];
+}
 
 int zt_step_metrics_measure(const struct zt_step_stats *s,
                             struct zt_metric_value values[ZT_MAX_METRICS])
 {
     int n = 0;
 
-    for (const struct zt_metric *m = zt_step_metrics; m->name && n < ZT_MAX_METRICS;
-         m++) {
+    for (const struct zt_metric *m = zt_metrics; m->name && n < ZT_MAX_METRICS; m++) {
         values[n] = (struct zt_metric_value){.metric = m};
-        n += m->measure(s, &values[n]);
+        n += m->event == ZT_METRIC_STEP && m->measure(s, &values[n]);
     }
     return n;
 }
 
-/* ---- the progress line ---- */
+int zt_eval_metrics_measure(const struct zt_eval_stats *s,
+                            struct zt_metric_value values[ZT_MAX_METRICS])
+{
+    int n = 0;
+
+    for (const struct zt_metric *m = zt_metrics; m->name && n < ZT_MAX_METRICS; m++) {
+        values[n] = (struct zt_metric_value){.metric = m};
+        n += m->event == ZT_METRIC_EVAL && m->measure_eval(s, &values[n]);
+    }
+    return n;
+}
+
+/* ---- the line ---- */
 
 /* The next column's metric; NULL: that was the last. */
-static const struct zt_metric *next_column(int column)
+static const struct zt_metric *next_column(zt_metric_event event, int column)
 {
     const struct zt_metric *next = NULL;
 
-    for (const struct zt_metric *m = zt_step_metrics; m->name; m++)
-        if (m->column > column && (!next || m->column < next->column))
+    for (const struct zt_metric *m = zt_metrics; m->name; m++)
+        if (m->event == event && m->column > column &&
+            (!next || m->column < next->column))
             next = m;
     return next;
 }
@@ -242,11 +328,15 @@ static void print_field(const struct zt_metric *m, const json_t *event, char *ou
 /* The columns of at most this rank. */
 static size_t print_columns(const json_t *event, int rank, char *line, size_t cap)
 {
+    const char *name = zt_json_get_text(event, "event", "");
+    zt_metric_event of = strcmp(name, zt_metric_event_name(ZT_METRIC_EVAL))
+                             ? ZT_METRIC_STEP
+                             : ZT_METRIC_EVAL;
     const struct zt_metric *m = NULL;
     size_t at = 0;
 
     *line = 0;
-    while (at + 1 < cap && (m = next_column(m ? m->column : 0))) {
+    while (at + 1 < cap && (m = next_column(of, m ? m->column : 0))) {
         if (m->rank > rank)
             continue;
         print_field(m, event, line + at, cap - at);
@@ -266,21 +356,35 @@ void zt_metrics_line(const json_t *event, int columns, char *line, size_t cap)
 
 /* ---- docs ---- */
 
+static void print_rows(zt_metric_event event, FILE *out)
+{
+    static const char *const types[] = {"integer", "number", "text"};
+
+    fputs(
+        "| metric | type | unit | column | meaning |\n| --- | --- | --- | --- | --- |\n",
+        out);
+    for (const struct zt_metric *m = zt_metrics; m->name; m++) {
+        if (m->event != event)
+            continue;
+        fprintf(out, "| `%s` | %s | %s | ", m->name, types[m->type], m->unit);
+        if (m->column)
+            fprintf(out, "%d", m->column);
+        fprintf(out, " | %s |\n", m->help);
+    }
+}
+
 void zt_metrics_print_markdown(FILE *out)
 {
     fputs(
         "# Metrics\n\nWhat a run reports of its steps: fields of the JSON event `step` "
         "(`--log_format json`), in this order. Those with a column are on the progress "
         "line. Made from the table in `common/message/metrics.c` by `zworker --print_man "
-        "metrics`.\n\n| metric | type | unit | column | meaning |\n"
-        "| --- | --- | --- | --- | --- |\n",
+        "metrics`.\n\n",
         out);
-    for (const struct zt_metric *m = zt_step_metrics; m->name; m++) {
-        static const char *const types[] = {"integer", "number", "text"};
-
-        fprintf(out, "| `%s` | %s | %s | ", m->name, types[m->type], m->unit);
-        if (m->column)
-            fprintf(out, "%d", m->column);
-        fprintf(out, " | %s |\n", m->help);
-    }
+    print_rows(ZT_METRIC_STEP, out);
+    fputs("\n## Evaluation\n\nFields of the JSON event `eval`. The columns are those of "
+          "the "
+          "line that an evaluation prints.\n\n",
+          out);
+    print_rows(ZT_METRIC_EVAL, out);
 }

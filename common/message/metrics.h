@@ -1,7 +1,8 @@
 /*
- * metrics.h -- what is reported of training steps: one table, a row for each metric.
+ * metrics.h -- what is reported of training steps and evaluations: one table, a row for
+ *              each metric of each of them.
  *
- *      engine --struct zt_step_stats--> rows: values --> sinks (worker/monitor)
+ *      engine --struct zt_..._stats--> rows: values --> sinks (worker/monitor)
  *                                                          \--> JSON event --> launcher:
  *                                                               progress line, by the rows
  *
@@ -36,6 +37,22 @@ struct zt_step_stats {
     bool has_fingerprint;
 };
 
+/* What the engine measured in an evaluation. */
+struct zt_eval_stats {
+    int64_t step;   /* the last one before it; 0: none */
+    int64_t tokens; /* targets where the loss is per token, else those of rows */
+    double loss;    /* mean over what the model's loss is divided by */
+    bool is_per_token;
+    bool is_of_bytes; /* a token is a byte */
+};
+
+/* What a metric is of, and the event that reports it. */
+typedef enum zt_metric_event {
+    ZT_METRIC_STEP,
+    ZT_METRIC_EVAL,
+} zt_metric_event;
+const char *zt_metric_event_name(zt_metric_event event); /* "step", "eval" */
+
 typedef enum zt_metric_type {
     ZT_METRIC_INT,
     ZT_METRIC_REAL,
@@ -49,7 +66,7 @@ struct zt_metric_value {
     char text[24];
 };
 
-/* Which values the progress line shows. */
+/* Which values the line shows. */
 typedef enum zt_metric_shown {
     ZT_SHOWN_ALWAYS,
     ZT_SHOWN_POSITIVE, /* > 0 */
@@ -57,15 +74,17 @@ typedef enum zt_metric_shown {
 } zt_metric_shown;
 
 struct zt_metric {
+    zt_metric_event event;
     const char *name; /* in the JSON event, and for every sink */
     zt_metric_type type;
     const char *unit; /* "" where it has none */
     const char *help;
 
-    /* The value; false: this step has none. */
+    /* The value, by that of the two which `event` says; false: this time there is none. */
     bool (*measure)(const struct zt_step_stats *s, struct zt_metric_value *v);
+    bool (*measure_eval)(const struct zt_eval_stats *s, struct zt_metric_value *v);
 
-    /* The progress line: columns ascend; 0: it is not shown there. */
+    /* The line that people read, the progress line for a step: columns ascend; 0: it is not shown there. */
     int column;
     zt_metric_shown shown;
     const char
@@ -75,14 +94,16 @@ struct zt_metric {
 };
 
 /* The last row has no name. */
-extern const struct zt_metric zt_step_metrics[];
+extern const struct zt_metric zt_metrics[];
 #define ZT_MAX_METRICS 64
 
 /* All values that there are, in the order of the table; returns how many. */
 int zt_step_metrics_measure(const struct zt_step_stats *s,
                             struct zt_metric_value values[ZT_MAX_METRICS]);
+int zt_eval_metrics_measure(const struct zt_eval_stats *s,
+                            struct zt_metric_value values[ZT_MAX_METRICS]);
 
-/* The progress line of an event "step": what fits in `columns`, the most telling first
+/* The line of an event "step" or "eval": what fits in `columns`, the most telling first
  * (0: all), and in `cap` bytes. Fields that are missing are left out. */
 void zt_metrics_line(const json_t *event, int columns, char *line, size_t cap);
 

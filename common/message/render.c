@@ -6,7 +6,6 @@
 #include "common/message/metrics.h"
 
 #include <errno.h>
-#include <math.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -389,18 +388,6 @@ void zt_render_block(struct zt_render *r, const char *text)
 
 /* ------------------------------------------------------------------ events as text */
 
-/* printf onto the end of a line of LIVE_MAX bytes */
-static void add(char *line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(char *line, const char *fmt, ...)
-{
-    size_t at = strlen(line);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(line + at, LIVE_MAX - at, fmt, ap);
-    va_end(ap);
-}
-
 /* Steps whose line stays above the live one: each tenth of the run. */
 static bool is_milestone(const json_t *ev, int64_t *before)
 {
@@ -437,17 +424,9 @@ static void step_event(struct zt_render *r, int rank, const json_t *ev)
 
 static void eval_event(struct zt_render *r, int rank, const json_t *ev)
 {
-    double perplexity = zt_json_get_real(ev, "perplexity", -1);
-    double bpb = zt_json_get_real(ev, "bits_per_byte", -1);
-    char line[LIVE_MAX] = "";
+    char line[LIVE_MAX];
 
-    add(line, "eval at step %lld  loss %.4f", (long long)zt_json_get_int(ev, "step", 0),
-        zt_json_get_real(ev, "loss", NAN));
-    if (perplexity >= 0)
-        add(line, "  perplexity %.4g", perplexity);
-    if (bpb >= 0)
-        add(line, "  %.4f bits/byte", bpb);
-    add(line, "  over %lld tokens", (long long)zt_json_get_int(ev, "tokens", 0));
+    zt_metrics_line(ev, 0, line, sizeof(line));
     put_tagged(r, r->cfg.tag && rank > 0 ? rank : -1, r->cfg.out_fd, line, strlen(line));
 }
 

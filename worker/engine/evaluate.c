@@ -4,11 +4,11 @@
  * What is beyond the end of the data is padding, which the divisor does not count. So
  * each rank runs the same number of batches, and the mean is exact whatever their number.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "common/message/event.h"
 #include "worker/engine/batch.h"
+#include "worker/monitor/monitor.h"
 
 /* The batch is the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
@@ -63,23 +63,22 @@ static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
     return rc;
 }
 
-/* A loss per target token has a perplexity; of bytes, a number of bits. */
-static void set_measures(const struct zt_engine *e, const double sums[3],
-                         struct zt_eval_event *ev)
+static struct zt_eval_stats stats_of(const struct zt_engine *e, int64_t step,
+                                     const double sums[3])
 {
     bool per_token = e->model->layout.divisor == ZT_DIVISOR_TARGETS;
 
-    ev->tokens = (int64_t)sums[per_token ? 1 : 2];
-    ev->loss = sums[0] / sums[1];
-    ev->perplexity = per_token ? exp(ev->loss) : -1;
-    ev->bits_per_byte =
-        per_token && zt_dataset_is_bytes(e->eval_data) ? ev->loss / log(2.0) : -1;
+    return (struct zt_eval_stats){.step = step,
+                                  .tokens = (int64_t)sums[per_token ? 1 : 2],
+                                  .loss = sums[0] / sums[1],
+                                  .is_per_token = per_token,
+                                  .is_of_bytes = zt_dataset_is_bytes(e->eval_data)};
 }
 
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_eval_event ev = {.step = step};
+    struct zt_eval_stats stats;
     struct zt_eval_batches it;
     double sums[3] = {0}; /* loss, divisor, tokens of rows with data */
     zt_err rc;
@@ -97,10 +96,10 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
         rc = zt_sum_f64(e->sums, sums, 3, fault);
     if (rc)
         return rc;
-    set_measures(e, sums, &ev);
-    if (step > 0 && (!e->best.step || ev.loss < e->best.loss))
-        e->best = (struct zt_best){ev.loss, step};
+    stats = stats_of(e, step, sums);
+    if (step > 0 && (!e->best.step || stats.loss < e->best.loss))
+        e->best = (struct zt_best){stats.loss, step};
     if (zt_comm_rank(e->comm) == 0)
-        zt_event_eval(&ev);
+        zt_monitor_eval(&stats);
     return ZT_OK;
 }

@@ -1,10 +1,10 @@
-/* event.c -- the sink that people read: the event "step", rendered by zlaunch as the
- * progress line or as JSON. */
+/* event.c -- the sink that people read: the events "step" and "eval", rendered by zlaunch
+ * as lines or as JSON. */
 #include "common/message/event.h"
 #include "worker/monitor/monitor.h"
 
 extern const struct zt_sink zt_sink_event;
 const struct zt_sink zt_sink_event = {
     .name = "event",
-    .write_step = zt_event_step,
+    .write = zt_event_metrics,
 };

@@ -4,11 +4,22 @@
 extern const struct zt_sink zt_sink_event;
 static const struct zt_sink *const sinks[] = {&zt_sink_event, NULL};
 
+static void write_all(zt_metric_event event, const struct zt_metric_value *values, int n)
+{
+    for (int i = 0; sinks[i]; i++)
+        sinks[i]->write(event, values, n);
+}
+
 void zt_monitor_step(const struct zt_step_stats *stats)
 {
     struct zt_metric_value values[ZT_MAX_METRICS];
-    int n = zt_step_metrics_measure(stats, values);
 
-    for (int i = 0; sinks[i]; i++)
-        sinks[i]->write_step(values, n);
+    write_all(ZT_METRIC_STEP, values, zt_step_metrics_measure(stats, values));
+}
+
+void zt_monitor_eval(const struct zt_eval_stats *stats)
+{
+    struct zt_metric_value values[ZT_MAX_METRICS];
+
+    write_all(ZT_METRIC_EVAL, values, zt_eval_metrics_measure(stats, values));
 }

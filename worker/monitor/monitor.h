@@ -13,11 +13,12 @@
 
 struct zt_sink {
     const char *name;
-    /* The n values that this step has; they are valid during the call. */
-    void (*write_step)(const struct zt_metric_value *values, int n);
+    /* The n values that this step or evaluation has; they are valid during the call. */
+    void (*write)(zt_metric_event event, const struct zt_metric_value *values, int n);
 };
 
-/* Report a step, on rank 0. */
+/* Report a step, or an evaluation, on rank 0. */
 void zt_monitor_step(const struct zt_step_stats *stats);
+void zt_monitor_eval(const struct zt_eval_stats *stats);
 
 #endif

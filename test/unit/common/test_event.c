@@ -103,7 +103,7 @@ static void a_step_carries_every_field(void **state)
 
     (void)state;
     zt_event_open(0, 2);
-    zt_event_step(values, zt_step_metrics_measure(&s, values));
+    zt_event_metrics(ZT_METRIC_STEP, values, zt_step_metrics_measure(&s, values));
     o = next();
     assert_string_equal(zt_json_get_text(o, "event", ""), "step");
     assert_int_equal(zt_json_get_int(o, "step", 0), 3);
@@ -129,7 +129,7 @@ static void steps_come_from_rank_0_alone_and_failures_from_any(void **state)
     (void)state;
     zt_fault_set(&fault, ZT_E_PEER, "rank 0 is gone");
     zt_event_open(1, 2);
-    zt_event_step(values, zt_step_metrics_measure(&s, values));
+    zt_event_metrics(ZT_METRIC_STEP, values, zt_step_metrics_measure(&s, values));
     assert_null(next());
     zt_event_fail(&fault);
     o = next();

@@ -1,4 +1,5 @@
 /* The table of metrics: its rows, the values they compute, the line and the docs. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,10 +40,14 @@ static void test_rows_are_whole_and_columns_are_their_own(void **state)
     int n = 0;
 
     (void)state;
-    for (const struct zt_metric *m = zt_step_metrics; m->name; m++, n++) {
-        assert_true(m->unit && m->help && m->measure);
+    for (const struct zt_metric *m = zt_metrics; m->name; m++, n++) {
+        assert_true(m->unit && m->help);
+        assert_true(m->event == ZT_METRIC_EVAL ? m->measure_eval && !m->measure
+                                               : m->measure && !m->measure_eval);
         assert_true(!m->column || m->format);
-        for (const struct zt_metric *o = zt_step_metrics; o < m; o++) {
+        for (const struct zt_metric *o = zt_metrics; o < m; o++) {
+            if (o->event != m->event)
+                continue;
             assert_string_not_equal(o->name, m->name);
             assert_true(!m->column || o->column != m->column);
         }
@@ -61,6 +66,27 @@ static void test_values_follow_from_what_was_measured(void **state)
     assert_true(value_of(values, n, "gemm_share")->real == 0.3);
     assert_true(value_of(values, n, "eta_s")->real == 11);
     assert_string_equal(value_of(values, n, "fingerprint")->text, "00000000deadbeef");
+}
+
+static void test_an_evaluation_says_what_its_loss_is_of(void **state)
+{
+    struct zt_eval_stats s = {.step = 12, .tokens = 100, .loss = log(8.0)};
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n = zt_eval_metrics_measure(&s, values);
+
+    (void)state;
+    assert_int_equal(n, 3);
+    assert_int_equal(value_of(values, n, "step")->integer, 12);
+    assert_int_equal(value_of(values, n, "tokens")->integer, 100);
+    assert_null(value_of(values, n, "perplexity"));
+    assert_null(value_of(values, n, "bits_per_byte"));
+    s.is_per_token = true;
+    n = zt_eval_metrics_measure(&s, values);
+    assert_true(fabs(value_of(values, n, "perplexity")->real - 8) < 1e-12);
+    assert_null(value_of(values, n, "bits_per_byte"));
+    s.is_of_bytes = true;
+    n = zt_eval_metrics_measure(&s, values);
+    assert_true(fabs(value_of(values, n, "bits_per_byte")->real - 3) < 1e-12);
 }
 
 static void test_what_a_step_does_not_have_is_left_out(void **state)
@@ -153,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_whole_and_columns_are_their_own),
         cmocka_unit_test(test_values_follow_from_what_was_measured),
+        cmocka_unit_test(test_an_evaluation_says_what_its_loss_is_of),
         cmocka_unit_test(test_what_a_step_does_not_have_is_left_out),
         cmocka_unit_test(test_nothing_is_faster_than_its_peak),
         cmocka_unit_test(test_a_narrow_line_has_what_is_most_telling_whole),
