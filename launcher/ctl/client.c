@@ -555,6 +555,16 @@ static const char *question(int argc, char *const *words, char *out, size_t cap)
     return out;
 }
 
+static bool is_request(const char *word)
+{
+    static const char *const all[] = {"status", "stop", "save", "trace", "stacks"};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        if (strcmp(word, all[i]) == 0)
+            return true;
+    return false;
+}
+
 int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
                 struct zt_fault *fault)
 {
@@ -568,6 +578,11 @@ int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
 
     if (!request && strcmp(job, "list") == 0)
         return list(json, fault);
+    if (!request && is_request(job))
+        return zt_err_exit_code(zt_fault_set(fault, ZT_E_USAGE,
+                                             "--ctl %s: of which job? As in: zlaunch "
+                                             "--ctl last %s; --ctl list names them",
+                                             job, job));
     if (!request)
         return zt_err_exit_code(
             zt_fault_set(fault, ZT_E_USAGE,

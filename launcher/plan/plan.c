@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,39 @@ extern char **environ;
 
 /* ------------------------------------------------------------------ what to run */
 
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+
+    return n > k && strcmp(name + n - k, suffix) == 0;
+}
+
+/* There is no such program. Is it what people give to other launchers, or a plugin's name
+ * or source? Else the fault stays as it is. */
+static zt_err explain_target(const char *target, zt_err rc, struct zt_fault *fault)
+{
+    char file[PATH_MAX], found[ZT_LOADABLE_PATH];
+
+    snprintf(file, sizeof(file), "%s.so", target);
+    if (rc != ZT_E_NOINPUT)
+        return rc;
+    if (ends_in(target, ".py"))
+        return zt_fault_set(fault, rc,
+                            "%s is a Python script, and what zlaunch trains itself is a "
+                            "plugin, a model in C (docs/PLUGINS.md); to start the script "
+                            "as it is: zlaunch -- python3 %s",
+                            target, target);
+    if (ends_in(target, ".c"))
+        return zt_fault_set(fault, rc,
+                            "%s is C source: build the plugin, cc -O2 -shared -fPIC -o "
+                            "%.*s.so %s (docs/PLUGINS.md), and give that",
+                            target, (int)strlen(target) - 2, target, target);
+    if (!strchr(target, '/') && zt_plugin_find(file, found, sizeof(found)))
+        return zt_fault_set(fault, rc, "there is no program '%s'; the plugin is %s.so",
+                            target, target);
+    return rc;
+}
+
 static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
                              struct zt_fault *fault)
 {
@@ -41,7 +75,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
     if (p->is_plugin) {
         if (!zt_plugin_find(target, found, sizeof(found)))
             return zt_fault_set(fault, ZT_E_NOINPUT,
-                                "plugin %s: it is not here and in none of %s; "
+                                "plugin %s: it is neither here nor in any of %s; "
                                 "ZLAUNCH_PLUGIN_PATH names more folders",
                                 target, found);
         target = found;
@@ -55,7 +89,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
     } else {
         rc = zt_find_program(target, &p->argv[0], fault);
         if (rc)
-            return rc;
+            return explain_target(target, rc, fault);
         n = 1;
     }
     for (int i = 1; i < l->target_argc; i++)

@@ -6,6 +6,7 @@
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/start/start.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The word as a shell would need it. */
@@ -224,11 +225,28 @@ zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
     return rc;
 }
 
+/* Each process of an mpirun is a launcher with a job of its own. */
+static void warn_of_mpirun(const struct zt_job_plan *p, FILE *out)
+{
+    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *text = getenv(names[i]);
+
+        if (text && strtol(text, NULL, 10) > 1)
+            fprintf(out,
+                    "zlaunch: warning: mpirun has started %s of this zlaunch, and each "
+                    "starts a job of its own; for one job: mpirun -n %s %s%s\n",
+                    text, text, p->is_plugin ? "zworker " : "", p->launch->target[0]);
+    }
+}
+
 void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
 {
     struct zt_cores cores;
     int ranks = 0;
 
+    warn_of_mpirun(p, out);
     for (int i = 0; i < p->num_nodes; i++)
         if (p->nodes[i].starter == &zt_starter_local)
             ranks += p->nodes[i].num_slots;

@@ -245,8 +245,13 @@ static void print_verdict(struct zt_supervisor *s, const struct zt_verdict *v)
 
     zt_verdict_text(&s->notes, v, &sentence, &evidence);
     if (sentence && !zt_render_is_json(s->render)) {
-        zt_render_message(s->render, v->exit_code ? ZT_LOG_ERROR : ZT_LOG_INFO, "%s",
-                          sentence);
+        for (const char *p = sentence; *p;) { /* each line is a problem */
+            int n = (int)strcspn(p, "\n");
+
+            zt_render_message(s->render, v->exit_code ? ZT_LOG_ERROR : ZT_LOG_INFO,
+                              "%.*s", n, p);
+            p += n + (p[n] == '\n');
+        }
         zt_render_block(s->render, evidence ? evidence : "");
     }
     free(sentence);

@@ -201,12 +201,18 @@ static void rank_sentence(FILE *f, const struct zt_rank_note *r)
         fprintf(f, " during: %s", phase);
 }
 
+/* Is the failure about what all ranks were given, so that no rank's part in it matters? */
+static bool is_of_all(const struct zt_rank_note *r)
+{
+    return r->fail && !r->host && zt_fail_is_permanent(r->fail);
+}
+
 static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)
 {
     const char *phase = json_string_value(r->phase);
     size_t lines = json_array_size(r->tail);
 
-    if (r->fail && n->num_ranks > 1 && (r->host || !zt_fail_is_permanent(r->fail)))
+    if (r->fail && n->num_ranks > 1 && !is_of_all(r))
         fprintf(f, "  from rank %d%s%s%s%s\n", r->rank, r->host ? " on " : "",
                 r->host ? r->host : "", phase && *phase ? ", during: " : "",
                 phase ? phase : "");
@@ -302,7 +308,7 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
     if (v->rank) {
         rank_evidence(f, n, v->rank);
         other_reports(f, n, v->rank);
-        if (v->others_stopped > 0)
+        if (v->others_stopped > 0 && !is_of_all(v->rank))
             fprintf(f, "  %d other rank%s stopped\n", v->others_stopped,
                     v->others_stopped == 1 ? " was" : "s were");
     }

@@ -27,6 +27,17 @@ check "missing plugin: 66" code_is 66
 check "missing plugin: named" err_has "$tmp/none.so"
 launch -- no-such-program-zt
 check "missing program: 66" code_is 66
+launch train.py --deepspeed ds.json
+check "a Python script: how it is started" err_has "zlaunch -- python3 train.py"
+launch bigram.c
+check "source of a plugin: how it is built" err_has "cc -O2 -shared -fPIC -o bigram.so bigram.c"
+launch gpt2 --train_file x
+check "a plugin without its .so" err_has "the plugin is gpt2.so"
+PMI_SIZE=2 launch -- true
+check "mpirun in front of zlaunch is a warning" err_has "warning: mpirun has started 2 of this zlaunch"
+launch --num_gpus 2 gpt2.so --learnin_rate 1 --max_steps x
+check "all problems of ranks at once" test "$(grep -c 'zlaunch: error: --' "$tmp/err")" = 2
+check "  and nothing else" test "$(wc -l <"$tmp/err")" = 2
 printf '#!/no/such/interpreter\n' >"$tmp/script"
 chmod +x "$tmp/script"
 launch -- "$tmp/script"

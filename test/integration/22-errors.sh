@@ -151,7 +151,7 @@ mkdir "$tmp/empty"
 named() { (cd "$tmp/empty" && "$here/zlaunch" --dry_run "$@" "${t[@]}" 2>&1); }
 check "a plugin by its name" grep -q "optimizer state" <(named gpt2.so)
 check "... of a folder of one's own" grep -q "optimizer state" <(ZLAUNCH_PLUGIN_PATH=/nowhere:$tmp named mine.so)
-check "... and where it was looked for" grep -q "plugin mine.so: it is not here and in none of /nowhere:$here/models:" \
+check "... and where it was looked for" grep -q "plugin mine.so: it is neither here nor in any of /nowhere:$here/models:" \
     <(ZLAUNCH_PLUGIN_PATH=/nowhere named mine.so)
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere

@@ -45,6 +45,9 @@ check "a prefix that only one job has is enough" code_is 0
 ask nosuchjob status
 check "an unknown job: 1" code_is 1
 check "  and where to look" said "zlaunch --ctl list"
+ask status
+check "a question without a job: 2" code_is 2
+check "  and how to say whose" said "zlaunch --ctl last status"
 ask "$id" dance
 check "an unknown question: 2" code_is 2
 check "  and what there is" said "status, stop, save, trace or stacks"
@@ -106,6 +109,7 @@ until_running() {
 until_running save
 check "save: 1" code_is 1
 check "  and why, from all ranks" said "all 2 ranks: this run has no --output_dir to save to"
+check "  and what to ask instead" said "ask for 'save weights DIR'"
 ask "$(job_id)" save weights "$tmp/mine"
 check "save weights DIR: 0" code_is 0
 check "  the weights are there" test -s "$tmp/mine/model.safetensors"

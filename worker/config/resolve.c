@@ -285,8 +285,7 @@ static void resolve_checkpointing(struct zt_config *c)
 /* What is to be done, where nobody says: there is a reason to name files. */
 static void resolve_task(struct zt_config *c)
 {
-    if (zt_args_flag(c->args, "do_train") || zt_args_flag(c->args, "do_eval") ||
-        zt_args_int(c->args, "generate_tokens"))
+    if (zt_args_flag(c->args, "do_train") || zt_args_flag(c->args, "do_eval"))
         return;
     if (zt_args_string(c->args, "train_file"))
         zt_args_set_default(c->args, "do_train", "true",

@@ -66,7 +66,9 @@ static void answer_save(struct zt_control_requests *a,
                         const struct zt_control_request *request)
 {
     if (!a->run->output_dir && !request->dir[0]) {
-        zt_event_answer(request, false, "this run has no --output_dir to save to");
+        zt_event_answer(request, false,
+                        "this run has no --output_dir to save to; ask for "
+                        "'save weights DIR'");
     } else if (a->wants_save) {
         zt_event_answer(request, false, "another save is asked for already");
     } else {

@@ -421,7 +421,9 @@ static void test_run_task_follows_from_the_files(void **state)
         {{"--train_file", "Makefile", "--do_eval"}, false, true},
         {{"--train_file", "Makefile", "--do_eval=false"}, true, false},
         {{"--train_file", "Makefile", "--do_train=false"}, false, false},
-        {{"--train_file", "Makefile", "--prompt", "a"}, false, false},
+        {{"--train_file", "Makefile", "--prompt", "a"}, true, false},
+        {{"--eval_file", "Makefile", "--prompt", "a"}, false, true},
+        {{"--prompt", "a"}, false, false},
         {{"--check_config"}, false, false},
     };
     struct zt_run *r;
