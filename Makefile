@@ -18,7 +18,7 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common store config comm data kernels offload optim checkpoint autograd zero monitor engine generate daemon launcher
+LIBS := common store config comm data kernels offload optim checkpoint tools autograd zero monitor engine generate daemon launcher
 
 DIRS_common     := common
 DIRS_store      := store
@@ -28,7 +28,8 @@ DIRS_data       := worker/data
 DIRS_kernels    := kernels
 DIRS_offload    := worker/offload
 DIRS_optim      := worker/optim
-DIRS_checkpoint := worker/checkpoint worker/torch_file
+DIRS_checkpoint := worker/checkpoint worker/torch_file worker/deepspeed
+DIRS_tools      := worker/tools
 DIRS_autograd   := worker/autograd
 DIRS_zero       := worker/zero
 DIRS_monitor    := worker/monitor
@@ -46,6 +47,7 @@ DEPS_kernels    := common
 DEPS_offload    := kernels common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
+DEPS_tools      := checkpoint common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd offload optim comm config kernels common
 DEPS_monitor    := common
@@ -145,7 +147,7 @@ VECTORS := $(if $(filter release,$(VARIANT)),$(shell $(CC) -dM -E -x c /dev/null
 $(B)/vectors.checked: scripts/check_vectors $(call archive,kernels)
 	$(Q)scripts/check_vectors $(call archive,kernels) && touch $@
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
 
 summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
@@ -200,6 +202,24 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(foreach l,$(call closure,launcher),$(SYS_$(l))) -ljansson -luv -lxxhash \
 	  -lhwloc -lpthread -lm
+
+# Programs that open checkpoints on any machine, without what training needs: static where
+# the static libraries are there, and in the everyday build alone (sanitizers are not static).
+TOOLS := $(patsubst worker/tools/%/main.c,$(BIN)/%,$(wildcard worker/tools/*/main.c))
+TOOL_LIBS := -ljansson -lxxhash -lpthread -lm
+STATIC := $(if $(filter release,$(VARIANT)),$(shell echo 'int main(void) { return 0; }' | \
+            $(CC) -static -x c - -o /dev/null $(TOOL_LIBS) >/dev/null 2>&1 && echo -static))
+$(TOOLS): $(BIN)/%: $(B)/worker/tools/%/main.o $(foreach l,$(call closure,tools),$(call archive,$(l)))
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LD_$(VARIANT)) $(LDFLAGS) $(STATIC) -o $@ $^ $(TOOL_LIBS)
+# what include/zlaunch/checkpoint.h declares, for programs of their own
+CHECKPOINT_SO := $(BIN)/libzcheckpoint.so
+$(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzcheckpoint.so -Wl,--exclude-libs,ALL \
+	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $^ -Wl,--end-group $(TOOL_LIBS)
 
 # tests of kernels, on every backend; others are about the inside of one, or about none
 SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm quantize random rank_sum reduce rope softmax
@@ -415,7 +435,7 @@ E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 # the shim's fibers are not for tsan, and reading a config takes one thread
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
 UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/%,$(UNIT)),$(UNIT))
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
 	  scripts/run_tests --all $(UNIT_tested) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
@@ -424,7 +444,7 @@ sanitized: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT_tested) $(SH
 E2E_coverage := $(wildcard $(foreach n,10 11 12 15 20 22 25 28 31 40 41 44-daemon 47,test/integration/$(n)-*))
 coverage:
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage coverage-run
-coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
+coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)find $(B) -name '*.gcda' -delete
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=coverage scripts/run_tests --all $(UNIT) $(sort $(E2E_coverage)) || failed=1; \
 	  scripts/coverage $(B) && [ -z "$$failed" ]
@@ -569,7 +589,8 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zlaunch \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -m 755 bin/zlaunch bin/zworker $(DESTDIR)$(PREFIX)/bin
+	install -m 755 bin/zlaunch bin/zworker $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(CHECKPOINT_SO) $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
 	$(if $(strip $(BACKENDS)),install -m 755 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
 	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
@@ -577,6 +598,10 @@ install: all
 	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/
 	bin/zlaunch --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zlaunch.1
 	bin/zworker --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zworker.1
+	$(Q)for t in $(notdir $(TOOLS)); do \
+	  bin/$$t --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/$$t.1 && \
+	  bin/$$t --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$t && \
+	  bin/$$t --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$t || exit 1; done
 	bin/zworker --print_man config > $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5
 	bin/zlaunch --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zlaunch
 	bin/zlaunch --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_zlaunch

@@ -42,6 +42,12 @@ zt_err zt_mapping_open(const char *path, struct zt_mapping *out, struct zt_fault
     return rc;
 }
 
+void zt_mapping_forget(const struct zt_mapping *m)
+{
+    if (m->data)
+        (void)madvise((void *)m->data, m->bytes, MADV_DONTNEED);
+}
+
 void zt_mapping_release(struct zt_mapping *m)
 {
     if (m->data)

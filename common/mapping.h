@@ -18,6 +18,8 @@ struct zt_mapping {
 /* ZT_E_NOINPUT: missing, unreadable, or no regular file; ZT_E_NOMEM: no room to map. */
 zt_err zt_mapping_open(const char *path, struct zt_mapping *out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
+/* Its pages no longer count as memory of this process; what is read again is mapped again. */
+void zt_mapping_forget(const struct zt_mapping *m);
 void zt_mapping_release(struct zt_mapping *m); /* a zeroed struct is fine */
 
 #endif

@@ -116,7 +116,7 @@ static const struct zt_safetensors_tensor *find_tensor(
 {
     const struct zt_safetensors_tensor want = {.name = name}, *key = &want;
     const struct zt_safetensors_tensor *const *found =
-        bsearch(&key, tensors, (size_t)count, sizeof(*tensors), by_name);
+        tensors ? bsearch(&key, tensors, (size_t)count, sizeof(*tensors), by_name) : NULL;
 
     return found ? *found : NULL;
 }
@@ -331,6 +331,15 @@ void zt_hf_folder_close(struct zt_hf_folder *hf)
     free(hf->tensors);
     free(hf->dir);
     free(hf);
+}
+
+void zt_hf_folder_forget(const struct zt_hf_folder *hf)
+{
+    for (int i = 0; i < hf->num_files; i++)
+        if (hf->files[i].torch)
+            zt_torch_file_forget(hf->files[i].torch);
+        else
+            zt_safetensors_forget(hf->files[i].safetensors);
 }
 
 int zt_hf_folder_count(const struct zt_hf_folder *hf)

@@ -38,6 +38,9 @@ zt_err zt_safetensors_open(const char *path, struct zt_safetensors_file **out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_safetensors_close(struct zt_safetensors_file *f); /* NULL is fine */
 
+/* Let go of the memory that reading has taken (common/mapping.h). */
+void zt_safetensors_forget(const struct zt_safetensors_file *f);
+
 /* Tensors in the order of their data. NULL when there is none of that name. */
 int zt_safetensors_count(const struct zt_safetensors_file *f);
 const struct zt_safetensors_tensor *zt_safetensors_at(const struct zt_safetensors_file *f,

@@ -334,6 +334,11 @@ void zt_safetensors_close(struct zt_safetensors_file *f)
     free(f);
 }
 
+void zt_safetensors_forget(const struct zt_safetensors_file *f)
+{
+    zt_mapping_forget(&f->map);
+}
+
 int zt_safetensors_count(const struct zt_safetensors_file *f)
 {
     return f->count;

@@ -265,6 +265,11 @@ void zt_torch_file_close(struct zt_torch_file *f)
     free(f);
 }
 
+void zt_torch_file_forget(const struct zt_torch_file *f)
+{
+    zt_mapping_forget(&f->map);
+}
+
 const struct zt_pickled *zt_torch_file_root(const struct zt_torch_file *f)
 {
     return f->pickle.root;

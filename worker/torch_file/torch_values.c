@@ -98,11 +98,12 @@ void zt_torch_put_none(struct zt_torch_values *v)
 
 /* ('storage', class, key, 'cpu', numel) as a persistent id; the key is the member that has
  * the data */
-static void put_storage(struct zt_torch_values *v, zt_dtype dtype, int64_t numel)
+static void put_storage(struct zt_torch_values *v, zt_dtype dtype, int64_t numel,
+                        size_t number)
 {
     char key[32];
 
-    snprintf(key, sizeof(key), "%zu", v->num);
+    snprintf(key, sizeof(key), "%zu", number);
     put_op(v, '(');
     zt_torch_put_text(v, "storage");
     put_words(v, "ctorch\n");
@@ -129,23 +130,25 @@ static bool keep_bytes(struct zt_torch_values *v, int64_t bytes)
     return true;
 }
 
-void zt_torch_put_tensor(struct zt_torch_values *v, const struct zt_safetensors_decl *d)
+void zt_torch_put_tensor_again(struct zt_torch_values *v,
+                               const struct zt_safetensors_decl *d, size_t index)
 {
-    int64_t bytes = 0, stride = 1;
+    int64_t bytes = 0;
 
     if (!v->error)
         v->error = zt_safetensors_decl_bytes(d, &bytes, NULL);
     if (v->error)
         return;
     put_words(v, "ctorch._utils\n_rebuild_tensor_v2\n(");
-    put_storage(v, d->dtype, bytes / (int64_t)zt_dtype_bytes(d->dtype));
+    put_storage(v, d->dtype, bytes / (int64_t)zt_dtype_bytes(d->dtype), index);
     zt_torch_put_int(v, 0);
     put_op(v, '(');
     for (int i = 0; i < d->ndim; i++)
         zt_torch_put_int(v, d->shape[i]);
     put_words(v, "t(");
     for (int i = 0; i < d->ndim; i++) {
-        stride = 1;
+        int64_t stride = 1;
+
         for (int k = i + 1; k < d->ndim; k++)
             stride *= d->shape[k] ? d->shape[k] : 1;
         zt_torch_put_int(v, stride);
@@ -153,6 +156,15 @@ void zt_torch_put_tensor(struct zt_torch_values *v, const struct zt_safetensors_
     put_op(v, 't');
     zt_torch_put_bool(v, false);
     put_words(v, "ccollections\nOrderedDict\n)RtR");
+}
+
+void zt_torch_put_tensor(struct zt_torch_values *v, const struct zt_safetensors_decl *d)
+{
+    int64_t bytes = 0;
+
+    zt_torch_put_tensor_again(v, d, v->num);
+    if (!v->error)
+        v->error = zt_safetensors_decl_bytes(d, &bytes, NULL);
     if (!v->error && !keep_bytes(v, bytes))
         v->error = ZT_E_NOMEM;
 }

@@ -47,6 +47,9 @@ void zt_torch_put_bool(struct zt_torch_values *v, bool value);
 void zt_torch_put_none(struct zt_torch_values *v);
 /* Its name is not used. */
 void zt_torch_put_tensor(struct zt_torch_values *v, const struct zt_safetensors_decl *d);
+/* Tensor number `index` of those that were put, once more: tied weights. */
+void zt_torch_put_tensor_again(struct zt_torch_values *v,
+                               const struct zt_safetensors_decl *d, size_t index);
 /* A whole state dictionary. */
 void zt_torch_put_tensors(struct zt_torch_values *v, const struct zt_safetensors_decl *d,
                           int num);

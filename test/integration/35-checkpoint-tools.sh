@@ -1,0 +1,56 @@
+#!/bin/bash
+# zckpt and zero_to_fp32 on weights that a training has left: forms, comparisons, refusals, and that they
+# need none of what training needs. Checkpoints of DeepSpeed are in test/unit/tools and test/peers.
+. "$(dirname "$0")/train_lib.sh"
+corpus >"$tmp/path"
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --output_dir "$tmp/hf"
+check "a model is trained" test -f "$tmp/hf/model.safetensors"
+
+has() { grep -q -- "$2" "$1"; }
+run() { # run NAME WANTED_CODE COMMAND...
+    local name=$1 want=$2
+    shift 2
+    "$@" >"$tmp/out" 2>"$tmp/err"
+    local code=$?
+    [ "$code" = "$want" ] || sed 's/^/# /' "$tmp/out" "$tmp/err"
+    check "$name" test "$code" = "$want"
+}
+zckpt=$bin/zckpt
+
+run "ls lists tensors" 0 "$zckpt" ls "$tmp/hf"
+check "  with shapes" has "$tmp/out" 'h.1.mlp.c_fc.weight.*\[32, 128\]'
+run "weights become pytorch_model.bin" 0 "$zckpt" convert "$tmp/hf" "$tmp/bin" --to pickle --max_shard_size 40KB
+check "  in shards" test -f "$tmp/bin/pytorch_model.bin.index.json"
+check "  with their config.json" cmp -s "$tmp/hf/config.json" "$tmp/bin/config.json"
+run "zero_to_fp32 reads them back into one file" 0 "$bin/zero_to_fp32" "$tmp/bin" "$tmp/one.safetensors"
+run "nothing is lost on the way" 0 "$zckpt" diff "$tmp/hf" "$tmp/one.safetensors"
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --model_name_or_path "$tmp/bin" --output_dir "$tmp/next"
+check "training starts from pytorch_model.bin" test -f "$tmp/next/model.safetensors"
+run "one step makes a difference" 1 "$zckpt" diff "$tmp/hf" "$tmp/next"
+check "  which is counted" has "$tmp/out" 'elements differ, by up to'
+run "but none of 1" 0 "$zckpt" diff "$tmp/hf" "$tmp/next" --tolerance 1
+run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
+run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
+for type in f32 f16 bf16 q8_0; do
+    run "GGUF in $type" 0 "$zckpt" convert "$tmp/hf" "$tmp/$type.gguf" --dtype "$type"
+    check "  is one" test "$(head -c 4 "$tmp/$type.gguf")" = GGUF
+done
+check "  and smaller" test "$(stat -c %s "$tmp/q8_0.gguf")" -lt "$(stat -c %s "$tmp/f16.gguf")"
+run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
+
+run "weights are nothing to resume from" 78 "$zckpt" convert "$tmp/hf" "$tmp/x" --to zlaunch
+check "  which is said" has "$tmp/err" 'no moments to resume from'
+run "a folder with nothing in it" 66 "$zckpt" ls "$tmp"
+run "a file that is not there" 66 "$zckpt" ls "$tmp/none.bin"
+printf 'PK\3\4junk' >"$tmp/junk.bin"
+run "a damaged archive" 65 "$zckpt" ls "$tmp/junk.bin"
+check "  is named" has "$tmp/err" 'junk.bin'
+run "a size that is none" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --max_shard_size big
+run "an unknown option" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --safe_serialisation
+check "  has a suggestion" has "$tmp/err" 'safe_serialization'
+run "too few words" 2 "$zckpt" diff "$tmp/hf"
+run "a manual page" 0 "$zckpt" --print_man
+check "  with all commands" has "$tmp/out" '.SH "zckpt average"'
+run "a completion" 0 "$bin/zero_to_fp32" --print_completion bash
+check "  with its options" has "$tmp/out" 'exclude_frozen_parameters'
+finish

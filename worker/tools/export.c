@@ -1,0 +1,338 @@
+/* export.c -- choosing tensors, cutting shards, and streaming values into them. */
+#include "worker/tools/export.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/half.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/torch_file/torch_write.h"
+
+/* What is written: tensor `of` of the source under a declaration; aliases behind it. */
+struct item {
+    struct zt_safetensors_decl decl;
+    int of;
+};
+
+struct export_list {
+    struct item *items;
+    int num;
+};
+
+/* ---- values ---- */
+
+bool zt_parse_size(const char *text, int64_t *out)
+{
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } units[] = {{"", 1},          {"B", 1},           {"KB", 1000},
+                 {"MB", 1000000},  {"GB", 1000000000}, {"TB", 1000000000000},
+                 {"KiB", 1 << 10}, {"MiB", 1 << 20},   {"GiB", 1 << 30}};
+    char *end;
+    long long n;
+
+    errno = 0;
+    n = strtoll(text, &end, 10);
+    if (end == text || n <= 0 || errno)
+        return false;
+    for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+        if (strcasecmp(end, units[i].name) == 0)
+            return !__builtin_mul_overflow((int64_t)n, units[i].bytes, out);
+    return false;
+}
+
+static size_t narrow(const float *in, int64_t n, zt_dtype dtype, void *out)
+{
+    uint16_t *h = out;
+
+    if (dtype == ZT_F32) {
+        memcpy(out, in, (size_t)n * sizeof(float));
+        return (size_t)n * sizeof(float);
+    }
+    for (int64_t i = 0; i < n; i++)
+        h[i] = dtype == ZT_BF16 ? zt_bf16_of_float(in[i]) : zt_f16_of_float(in[i]);
+    return (size_t)n * sizeof(*h);
+}
+
+zt_err zt_export_stream(struct zt_source *s, const struct zt_export *how, int i,
+                        zt_err (*put)(void *to, const void *data, size_t bytes,
+                                      struct zt_fault *fault),
+                        void *to, struct zt_fault *fault)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+    float *values;
+    zt_err rc = ZT_OK;
+
+    if (t->raw)
+        return put(to, t->raw, (size_t)t->t.numel * zt_dtype_bytes(t->dtype), fault);
+    values = malloc(2 * ZT_EXPORT_PIECE * sizeof(*values));
+    if (!values)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
+    for (int64_t at = 0; !rc && at < t->t.numel; at += ZT_EXPORT_PIECE) {
+        int64_t n = t->t.numel - at < ZT_EXPORT_PIECE ? t->t.numel - at : ZT_EXPORT_PIECE;
+
+        rc = how->value ? how->value(how->arg, i, at, n, values, fault)
+                        : zt_source_read(s, 0, i, at, n, values, fault);
+        if (!rc)
+            rc = put(to, values + ZT_EXPORT_PIECE,
+                     narrow(values, n, how->dtype, values + ZT_EXPORT_PIECE), fault);
+    }
+    free(values);
+    return rc;
+}
+
+/* ---- which ---- */
+
+/* Floats and integers that are known; pickles have aliases as well, safetensors name a
+ * tensor once. */
+static bool is_wanted(const struct zt_source *s, const struct zt_export *how, int i,
+                      bool aliases)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+
+    if (t->t.alias_of && !aliases)
+        return false;
+    if (how->leave_frozen && !t->t.trained && !t->buffer)
+        return false;
+    if (!t->t.readable && !t->raw)
+        fprintf(stderr, "%s: %s is left out: its type is not written\n", s->path,
+                t->t.name);
+    return t->t.readable || t->raw;
+}
+
+static zt_err choose(struct zt_source *s, const struct zt_export *how, bool aliases,
+                     struct export_list *list, struct zt_fault *fault)
+{
+    list->items = calloc((size_t)s->num + 1, sizeof(*list->items));
+    if (!list->items)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
+    for (int i = 0; i < s->num; i++) {
+        const struct zt_source_tensor *t = &s->tensors[i];
+
+        if (is_wanted(s, how, i, aliases))
+            list->items[list->num++] = (struct item){
+                {t->t.name, t->raw ? t->dtype : how->dtype, t->t.ndim, t->t.shape}, i};
+    }
+    return ZT_OK;
+}
+
+/* ---- safetensors ---- */
+
+static zt_err put_folder(void *to, const void *data, size_t bytes, struct zt_fault *fault)
+{
+    return zt_hf_writer_put(to, data, bytes, fault);
+}
+
+static zt_err put_file(void *to, const void *data, size_t bytes, struct zt_fault *fault)
+{
+    return zt_safetensors_writer_put(to, data, bytes, fault);
+}
+
+static zt_err write_safetensors(struct zt_source *s, const struct zt_export *how,
+                                const struct export_list *list, bool one_file,
+                                struct zt_fault *fault)
+{
+    struct zt_safetensors_decl *decls = calloc((size_t)list->num + 1, sizeof(*decls));
+    struct zt_safetensors_writer *file = NULL;
+    struct zt_hf_writer *folder = NULL;
+    zt_err rc;
+
+    if (!decls)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
+    for (int i = 0; i < list->num; i++)
+        decls[i] = list->items[i].decl;
+    if (one_file)
+        rc = zt_safetensors_writer_open(how->to, decls, list->num, &file, fault);
+    else
+        rc = zt_hf_writer_open(how->to, decls, list->num, how->shard_bytes, &folder,
+                               fault);
+    for (int i = 0; !rc && i < list->num; i++)
+        rc = zt_export_stream(s, how, list->items[i].of, one_file ? put_file : put_folder,
+                              one_file ? (void *)file : (void *)folder, fault);
+    if (!rc)
+        rc = one_file ? zt_safetensors_writer_commit(file, fault)
+                      : zt_hf_writer_commit(folder, fault);
+    zt_safetensors_writer_close(file);
+    zt_hf_writer_close(folder);
+    free(decls);
+    return rc;
+}
+
+/* ---- pickles ---- */
+
+static zt_err put_torch(void *to, const void *data, size_t bytes, struct zt_fault *fault)
+{
+    return zt_torch_writer_put(to, data, bytes, fault);
+}
+
+/* The original of an alias among items [from, to) that are no aliases: its number there;
+ * -1: it is not in this file. */
+static int original(const struct zt_source *s, const struct export_list *list, int from,
+                    int to, const char *name)
+{
+    int number = 0;
+
+    for (int i = from; i < to; i++) {
+        const struct zt_source_tensor *t = &s->tensors[list->items[i].of];
+
+        if (t->t.alias_of)
+            continue;
+        if (strcmp(t->t.name, name) == 0)
+            return number;
+        number++;
+    }
+    return -1;
+}
+
+/* Items [from, to) as one file; an alias goes where its original is. */
+static zt_err write_pickle(struct zt_source *s, const struct zt_export *how,
+                           const struct export_list *list, int from, int to,
+                           const char *path, struct zt_fault *fault)
+{
+    struct zt_torch_writer *w = NULL;
+    struct zt_torch_values v;
+    zt_err rc;
+
+    zt_torch_values_init(&v);
+    zt_torch_put_mark(&v, ZT_TORCH_DICT);
+    for (int i = from; i < to; i++)
+        if (!s->tensors[list->items[i].of].t.alias_of) {
+            zt_torch_put_text(&v, list->items[i].decl.name);
+            zt_torch_put_tensor(&v, &list->items[i].decl);
+        }
+    for (int i = 0; i < list->num; i++) {
+        const char *of = s->tensors[list->items[i].of].t.alias_of;
+        int number = of ? original(s, list, from, to, of) : -1;
+
+        if (number >= 0) {
+            zt_torch_put_text(&v, list->items[i].decl.name);
+            zt_torch_put_tensor_again(&v, &list->items[i].decl, (size_t)number);
+        }
+    }
+    zt_torch_put_end(&v, ZT_TORCH_DICT);
+    rc = zt_torch_writer_open(path, &v, &w, fault);
+    for (int i = from; !rc && i < to; i++)
+        if (!s->tensors[list->items[i].of].t.alias_of)
+            rc = zt_export_stream(s, how, list->items[i].of, put_torch, w, fault);
+    if (!rc)
+        rc = zt_torch_writer_commit(w, fault);
+    zt_torch_writer_close(w);
+    zt_torch_values_release(&v);
+    return rc;
+}
+
+/* The end of the shard that begins at `from`; *bytes: of its tensors. */
+static int end_of_shard(const struct zt_source *s, const struct export_list *list,
+                        int from, int64_t limit, int64_t *bytes)
+{
+    int64_t all = 0;
+    int i = from;
+
+    for (; i < list->num; i++) {
+        int64_t n = s->tensors[list->items[i].of].t.numel *
+                    (int64_t)zt_dtype_bytes(list->items[i].decl.dtype);
+
+        if (s->tensors[list->items[i].of].t.alias_of)
+            n = 0;
+        if (i > from && n > limit - all)
+            break;
+        all += n;
+    }
+    *bytes = all;
+    return i;
+}
+
+static void name_shards(json_t *map, const struct zt_source *s,
+                        const struct export_list *list, int from, int to,
+                        const char *file)
+{
+    for (int i = 0; i < list->num; i++) {
+        const char *of = s->tensors[list->items[i].of].t.alias_of;
+
+        if (of ? original(s, list, from, to, of) >= 0 : i >= from && i < to)
+            json_object_set_new(map, list->items[i].decl.name, json_string(file));
+    }
+}
+
+static zt_err write_index(const char *dir, json_t *map, int64_t total,
+                          struct zt_fault *fault)
+{
+    json_t *root = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                             (json_int_t)total, "weight_map", map);
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    zt_err rc = text ? zt_hf_write_text(dir, "pytorch_model.bin.index.json", text, fault)
+                     : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", dir);
+
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
+static zt_err write_pickles(struct zt_source *s, const struct zt_export *how,
+                            const struct export_list *list, struct zt_fault *fault)
+{
+    json_t *map = json_object();
+    int64_t bytes = 0, total = 0;
+    int num = 0, shard = 0;
+    zt_err rc = ZT_OK;
+
+    if (mkdir(how->to, 0777) < 0 && errno != EEXIST)
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", how->to, strerror(errno));
+    for (int at = 0; at < list->num; num++)
+        at = end_of_shard(s, list, at, how->shard_bytes, &bytes);
+    for (int at = 0, next; !rc && at < list->num; at = next) {
+        char name[64], *path = NULL;
+
+        next = end_of_shard(s, list, at, how->shard_bytes, &bytes);
+        if (num == 1)
+            snprintf(name, sizeof(name), "pytorch_model.bin");
+        else
+            snprintf(name, sizeof(name), "pytorch_model-%05d-of-%05d.bin", ++shard, num);
+        if (asprintf(&path, "%s/%s", how->to, name) < 0)
+            rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
+        else
+            rc = write_pickle(s, how, list, at, next, path, fault);
+        name_shards(map, s, list, at, next, name);
+        total += bytes;
+        free(path);
+    }
+    if (!rc && num > 1)
+        rc = write_index(how->to, map, total, fault);
+    json_decref(map);
+    return rc;
+}
+
+/* ---- all ---- */
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+
+    return n > k && strcmp(s + n - k, tail) == 0;
+}
+
+zt_err zt_export(struct zt_source *s, const struct zt_export *how, int *num_written,
+                 struct zt_fault *fault)
+{
+    bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
+    bool pickles = bin || (!safe && !how->safe);
+    struct export_list list = {0};
+    zt_err rc = choose(s, how, pickles, &list, fault);
+
+    if (!rc && list.num == 0)
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weights to write", s->path);
+    if (!rc && !pickles)
+        rc = write_safetensors(s, how, &list, safe, fault);
+    else if (!rc && bin)
+        rc = write_pickle(s, how, &list, 0, list.num, how->to, fault);
+    else if (!rc)
+        rc = write_pickles(s, how, &list, fault);
+    *num_written = list.num;
+    free(list.items);
+    return rc;
+}

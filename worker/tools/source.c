@@ -1,0 +1,271 @@
+/* source.c -- which form a path is of, and the tables of each. */
+#include "worker/tools/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker/checkpoint/hf_folder.h"
+
+#define FORGET_EVERY (INT64_C(64) << 20)
+
+static zt_err no_memory(const struct zt_source *s, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
+}
+
+static zt_err make_table(struct zt_source *s, int num, struct zt_fault *fault)
+{
+    s->tensors = calloc((size_t)num + 1, sizeof(*s->tensors));
+    s->kinds[0] = "value";
+    s->num_kinds = 1;
+    return s->tensors ? ZT_OK : no_memory(s, fault);
+}
+
+/* ---- checkpoints of our own ---- */
+
+static zt_err open_ours(struct zt_source *s, const char *tag, struct zt_fault *fault)
+{
+    const struct zt_ckpt_manifest *m;
+    zt_err rc = zt_ckpt_open(s->path, tag, &s->ours, fault);
+
+    s->form = "zlaunch checkpoint";
+    if (rc)
+        return rc;
+    m = zt_ckpt_manifest(s->ours);
+    rc = make_table(s, m->num_params, fault);
+    if (rc)
+        return rc;
+    for (int k = 0; k < m->num_kinds; k++) /* number k + 1 here */
+        s->kinds[s->num_kinds++] = m->kinds[k].name;
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_ckpt_param *p = &m->params[i];
+        int value = zt_ckpt_value_kind(s->ours, i);
+
+        s->tensors[s->num++] = (struct zt_source_tensor){
+            .t = {.name = p->name,
+                  .ndim = p->ndim,
+                  .shape = p->shape,
+                  .numel = p->numel,
+                  .trained = !p->frozen,
+                  .readable = value >= 0},
+            .dtype = value >= 0 ? m->kinds[value].dtype : ZT_F32,
+            .kinds = p->kinds << 1 | 1,
+            .number = i};
+    }
+    return ZT_OK;
+}
+
+/* ---- DeepSpeed ---- */
+
+static bool is_float(zt_dtype dtype)
+{
+    return dtype == ZT_F32 || dtype == ZT_BF16 || dtype == ZT_F16;
+}
+
+static struct zt_source_tensor of_ds(const struct zt_ds *ds, int i)
+{
+    const struct zt_ds_param *p = &ds->params[i];
+    const struct zt_safetensors_tensor *b = p->of_buffer;
+    bool floats = !b || (b->loadable && is_float(b->dtype));
+
+    return (struct zt_source_tensor){
+        .t = {.name = p->name,
+              .ndim = p->ndim,
+              .shape = p->shape,
+              .numel = p->numel,
+              .trained = p->role == ZT_DS_TRAINED,
+              .readable = floats},
+        .dtype = b && b->loadable ? b->dtype : ZT_F32,
+        .raw = b && b->loadable && !floats && !b->stride ? b->data : NULL,
+        .buffer = p->role == ZT_DS_BUFFER,
+        .kinds = p->role == ZT_DS_TRAINED ? (1u << ds->num_kinds) - 1 : 1,
+        .group = p->group,
+        .number = i};
+}
+
+static int find_of(const struct zt_source *s, int num, const char *name)
+{
+    for (int i = 0; i < num; i++)
+        if (strcmp(s->tensors[i].t.name, name) == 0)
+            return i;
+    return -1;
+}
+
+static zt_err open_deepspeed(struct zt_source *s, const char *tag, struct zt_fault *fault)
+{
+    struct zt_ds *ds;
+    zt_err rc = zt_ds_open(s->path, tag, &s->deepspeed, fault);
+
+    if (rc)
+        return rc;
+    ds = s->deepspeed;
+    s->form = ds->universal    ? "DeepSpeed universal checkpoint"
+              : ds->stage == 3 ? "DeepSpeed checkpoint, ZeRO stage 3"
+              : ds->stage == 2 ? "DeepSpeed checkpoint, ZeRO stage 2"
+                               : "DeepSpeed checkpoint, ZeRO stage 1";
+    rc = make_table(s, ds->num_params + ds->num_aliases, fault);
+    if (rc)
+        return rc;
+    for (int k = 1; k < ds->num_kinds; k++)
+        s->kinds[s->num_kinds++] = ds->kinds[k];
+    for (int i = 0; i < ds->num_params; i++)
+        s->tensors[s->num++] = of_ds(ds, i);
+    for (int i = 0; i < ds->num_aliases; i++) {
+        int of = find_of(s, ds->num_params, ds->aliases[i].of);
+
+        if (of < 0 || find_of(s, ds->num_params, ds->aliases[i].name) >= 0)
+            continue;
+        s->tensors[s->num] = s->tensors[of];
+        s->tensors[s->num].t.name = ds->aliases[i].name;
+        s->tensors[s->num++].t.alias_of = ds->aliases[i].of;
+    }
+    return ZT_OK;
+}
+
+/* ---- folders and files of weights ---- */
+
+static zt_err open_folder(struct zt_source *s, struct zt_fault *fault)
+{
+    zt_err rc = zt_hf_folder_open(s->path, &s->folder, fault);
+
+    s->form = "weights";
+    if (!rc)
+        rc = make_table(s, zt_hf_folder_count(s->folder), fault);
+    for (int i = 0; !rc && i < zt_hf_folder_count(s->folder); i++) {
+        const struct zt_safetensors_tensor *t = zt_hf_folder_at(s->folder, i);
+        bool floats = t->loadable && is_float(t->dtype);
+
+        s->tensors[s->num++] = (struct zt_source_tensor){
+            .t = {.name = t->name,
+                  .ndim = t->ndim,
+                  .shape = t->shape,
+                  .numel = t->elems,
+                  .trained = floats,
+                  .readable = floats},
+            .dtype = t->loadable ? t->dtype : ZT_F32,
+            .raw = t->loadable && !floats && !t->stride ? t->data : NULL,
+            .kinds = 1,
+            .number = i};
+    }
+    return rc;
+}
+
+/* ---- any ---- */
+
+static bool is_ours(const char *path, const char *tag)
+{
+    char *dir = NULL;
+    bool ours =
+        asprintf(&dir, "%s/%s", path, tag ? tag : "") >= 0 && zt_ckpt_is_here(dir);
+
+    free(dir);
+    return ours;
+}
+
+zt_err zt_source_open(const char *path, const char *tag, struct zt_source **out,
+                      struct zt_fault *fault)
+{
+    struct zt_source *s = calloc(1, sizeof(*s));
+    zt_err rc;
+
+    if (s)
+        s->path = strdup(path);
+    if (!s || !s->path)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
+    else if (access(path, F_OK) < 0)
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: no such file or folder", path);
+    else if (is_ours(path, tag))
+        rc = open_ours(s, tag, fault);
+    else if (tag || zt_ds_is_here(path))
+        rc = open_deepspeed(s, tag, fault);
+    else
+        rc = open_folder(s, fault);
+    if (rc) {
+        zt_source_close(s);
+        return rc;
+    }
+    *out = s;
+    return ZT_OK;
+}
+
+void zt_source_close(struct zt_source *s)
+{
+    if (!s)
+        return;
+    zt_ckpt_close(s->ours);
+    zt_ds_close(s->deepspeed);
+    zt_hf_folder_close(s->folder);
+    free(s->tensors);
+    free(s->path);
+    free(s);
+}
+
+int zt_source_find(const struct zt_source *s, const char *name)
+{
+    return find_of(s, s->num, name);
+}
+
+int zt_source_find_kind(const struct zt_source *s, const char *name)
+{
+    for (int k = 0; k < s->num_kinds; k++)
+        if (strcmp(s->kinds[k], name) == 0)
+            return k;
+    return -1;
+}
+
+/* What is mapped counts as memory of this process once it was read; the kernel may take
+ * it back, but need not before others starve. */
+static void forget_now_and_then(struct zt_source *s, int64_t n)
+{
+    s->unforgotten += n * (int64_t)sizeof(float);
+    if (s->unforgotten < FORGET_EVERY)
+        return;
+    s->unforgotten = 0;
+    if (s->deepspeed)
+        zt_ds_forget(s->deepspeed);
+    if (s->folder)
+        zt_hf_folder_forget(s->folder);
+}
+
+zt_err zt_source_read(struct zt_source *s, int kind, int i, int64_t first, int64_t n,
+                      float *out, struct zt_fault *fault)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+
+    if (kind < 0 || kind >= s->num_kinds || !(t->kinds >> kind & 1) ||
+        (kind == 0 && !t->t.readable))
+        return zt_fault_set(fault, ZT_E_ARG, "%s: %s has no %s of floats", s->path,
+                            t->t.name,
+                            kind < 0 || kind >= s->num_kinds ? "state" : s->kinds[kind]);
+    forget_now_and_then(s, n);
+    if (s->ours)
+        return zt_ckpt_read_f32(s->ours,
+                                kind ? kind - 1 : zt_ckpt_value_kind(s->ours, t->number),
+                                t->number, first, n, out, fault);
+    if (s->deepspeed)
+        return zt_ds_read(s->deepspeed, kind, t->number, first, n, out, fault);
+    return zt_safetensors_read_f32(zt_hf_folder_at(s->folder, t->number), first, n, out,
+                                   fault);
+}
+
+char *zt_source_neighbour(const struct zt_source *s, const char *name)
+{
+    static const char *const up[] = {"", "/..", "/../.."};
+    const char *dir = s->ours        ? zt_ckpt_dir(s->ours)
+                      : s->deepspeed ? s->deepspeed->dir
+                                     : zt_hf_folder_dir(s->folder);
+    char *out = NULL;
+
+    /* the folder with `latest` may hold it, and the checkpoint-N around that */
+    for (size_t i = 0; i < (s->folder ? 1 : sizeof(up) / sizeof(*up)); i++) {
+        if (asprintf(&out, "%s%s/%s", dir, up[i], name) < 0)
+            return NULL;
+        if (access(out, R_OK) == 0)
+            return out;
+        free(out);
+    }
+    return NULL;
+}

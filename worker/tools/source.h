@@ -1,0 +1,60 @@
+/*
+ * source.h -- a checkpoint of any form that is known, as tensors and kinds of their state.
+ *
+ * One file for each form fills the tables and a read function; what is done with tensors
+ * (tools, the public header) sees this only. Memory held does not depend on the size of
+ * the data.
+ * Ownership: tables belong to the source. Threads: one.
+ */
+#ifndef WORKER_TOOLS_SOURCE_H
+#define WORKER_TOOLS_SOURCE_H
+
+#include <zlaunch/checkpoint.h>
+
+#include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/deepspeed/deepspeed.h"
+
+#define ZT_SOURCE_MAX_KINDS 32
+
+struct zt_source_tensor {
+    struct zt_checkpoint_tensor t;
+    zt_dtype dtype;     /* of its value as stored */
+    const uint8_t *raw; /* integers: their bytes; NULL: read it as floats */
+    bool buffer;
+    uint32_t kinds; /* bit k: it has kind k */
+    int group;      /* parameter group, where that is known */
+    int number;     /* in the form's own table */
+};
+
+struct zt_source {
+    const char *form; /* "zlaunch checkpoint" */
+    char *path;       /* as it was asked for */
+    struct zt_source_tensor *tensors;
+    int num;
+    const char *kinds[ZT_SOURCE_MAX_KINDS]; /* 0 is "value" */
+    int num_kinds;
+    int64_t unforgotten; /* bytes read since mappings were last let go */
+    /* one of these is not NULL */
+    struct zt_ckpt *ours;
+    struct zt_ds *deepspeed;
+    struct zt_hf_folder *folder;
+};
+
+/* ZT_E_NOINPUT: nothing that is known is there. */
+zt_err zt_source_open(const char *path, const char *tag, struct zt_source **out,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_source_close(struct zt_source *s); /* NULL is fine */
+
+int zt_source_find(const struct zt_source *s, const char *name); /* -1: none */
+int zt_source_find_kind(const struct zt_source *s, const char *name);
+
+/* Elements [first, first + n) of kind `kind` of tensor i. An alias reads its original. */
+zt_err zt_source_read(struct zt_source *s, int kind, int i, int64_t first, int64_t n,
+                      float *out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* A file that stands beside the weights, or one folder above: "config.json". NULL: there
+ * is none. Malloc'ed. */
+char *zt_source_neighbour(const struct zt_source *s, const char *name);
+
+#endif

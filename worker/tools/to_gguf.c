@@ -1,0 +1,533 @@
+/*
+ * to_gguf.c -- models of GPT-2's and Llama's kinds as llama.cpp names and lays them out.
+ *
+ * A row of `names` says what a tensor is called there. Two kinds change on the way: GPT-2's
+ * matrices are transposed (Hugging Face has them [in, out]), and the rows of Llama's
+ * queries and keys are reordered, because llama.cpp rotates adjacent pairs and Hugging
+ * Face halves.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/tools/hf_config.h"
+#include "worker/tools/convert.h"
+#include "worker/tools/gguf.h"
+
+/* How the rows of a matrix come to be. */
+typedef enum change { AS_IS, TRANSPOSED, QUERY_ROWS, KEY_ROWS } change;
+
+struct name {
+    const char *ours, *theirs; /* %d: the layer */
+    change change;
+};
+
+static const struct name gpt2_names[] = {
+    {"wte.weight", "token_embd.weight", AS_IS},
+    {"wpe.weight", "position_embd.weight", AS_IS},
+    {"ln_f.weight", "output_norm.weight", AS_IS},
+    {"ln_f.bias", "output_norm.bias", AS_IS},
+    {"h.%d.ln_1.weight", "blk.%d.attn_norm.weight", AS_IS},
+    {"h.%d.ln_1.bias", "blk.%d.attn_norm.bias", AS_IS},
+    {"h.%d.attn.c_attn.weight", "blk.%d.attn_qkv.weight", TRANSPOSED},
+    {"h.%d.attn.c_attn.bias", "blk.%d.attn_qkv.bias", AS_IS},
+    {"h.%d.attn.c_proj.weight", "blk.%d.attn_output.weight", TRANSPOSED},
+    {"h.%d.attn.c_proj.bias", "blk.%d.attn_output.bias", AS_IS},
+    {"h.%d.ln_2.weight", "blk.%d.ffn_norm.weight", AS_IS},
+    {"h.%d.ln_2.bias", "blk.%d.ffn_norm.bias", AS_IS},
+    {"h.%d.mlp.c_fc.weight", "blk.%d.ffn_up.weight", TRANSPOSED},
+    {"h.%d.mlp.c_fc.bias", "blk.%d.ffn_up.bias", AS_IS},
+    {"h.%d.mlp.c_proj.weight", "blk.%d.ffn_down.weight", TRANSPOSED},
+    {"h.%d.mlp.c_proj.bias", "blk.%d.ffn_down.bias", AS_IS},
+    {NULL, NULL, AS_IS},
+};
+
+static const struct name llama_names[] = {
+    {"embed_tokens.weight", "token_embd.weight", AS_IS},
+    {"norm.weight", "output_norm.weight", AS_IS},
+    {"lm_head.weight", "output.weight", AS_IS},
+    {"layers.%d.input_layernorm.weight", "blk.%d.attn_norm.weight", AS_IS},
+    {"layers.%d.self_attn.q_proj.weight", "blk.%d.attn_q.weight", QUERY_ROWS},
+    {"layers.%d.self_attn.q_proj.bias", "blk.%d.attn_q.bias", QUERY_ROWS},
+    {"layers.%d.self_attn.k_proj.weight", "blk.%d.attn_k.weight", KEY_ROWS},
+    {"layers.%d.self_attn.k_proj.bias", "blk.%d.attn_k.bias", KEY_ROWS},
+    {"layers.%d.self_attn.v_proj.weight", "blk.%d.attn_v.weight", AS_IS},
+    {"layers.%d.self_attn.v_proj.bias", "blk.%d.attn_v.bias", AS_IS},
+    {"layers.%d.self_attn.o_proj.weight", "blk.%d.attn_output.weight", AS_IS},
+    {"layers.%d.self_attn.o_proj.bias", "blk.%d.attn_output.bias", AS_IS},
+    {"layers.%d.self_attn.q_norm.weight", "blk.%d.attn_q_norm.weight", AS_IS},
+    {"layers.%d.self_attn.k_norm.weight", "blk.%d.attn_k_norm.weight", AS_IS},
+    {"layers.%d.post_attention_layernorm.weight", "blk.%d.ffn_norm.weight", AS_IS},
+    {"layers.%d.mlp.gate_proj.weight", "blk.%d.ffn_gate.weight", AS_IS},
+    {"layers.%d.mlp.up_proj.weight", "blk.%d.ffn_up.weight", AS_IS},
+    {"layers.%d.mlp.down_proj.weight", "blk.%d.ffn_down.weight", AS_IS},
+    {NULL, NULL, AS_IS},
+};
+
+/* Kinds of models, by model_type of config.json. */
+static const struct kind {
+    const char *model_type, *arch;
+    const struct name *names;
+    bool pairs; /* rotates adjacent pairs */
+} kinds[] = {
+    {"gpt2", "gpt2", gpt2_names, false},     {"llama", "llama", llama_names, true},
+    {"mistral", "llama", llama_names, true}, {"qwen2", "qwen2", llama_names, false},
+    {"qwen3", "qwen3", llama_names, false},
+};
+
+struct item {
+    int of;
+    const struct name *name;
+    zt_gguf_type type;
+    int ndim;
+    int64_t shape[ZT_MAX_NDIM];
+};
+
+struct conversion {
+    struct zt_source *s;
+    struct zt_hf_config *config;
+    const struct kind *kind;
+    zt_gguf_type type;
+    struct item *items;
+    int num;
+    int64_t width, layers, heads, kv_heads, head_dim, vocab;
+    double theta;
+    float *freqs; /* of Llama 3.1's scaling; NULL: none */
+    struct zt_gguf out;
+};
+
+/* ---- what the model is ---- */
+
+static zt_err get(const struct conversion *c, const char *gpt2, const char *llama,
+                  int64_t def, int64_t *out, struct zt_fault *fault)
+{
+    const char *key = c->kind->names == gpt2_names ? gpt2 : llama;
+    zt_err rc = zt_hf_config_int(c->config, key, def, out, fault);
+
+    if (!rc && *out <= 0)
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: config.json says no `%s`", c->s->path,
+                          key);
+    return rc;
+}
+
+static zt_err open_config(struct conversion *c, struct zt_fault *fault)
+{
+    char *path = zt_source_neighbour(c->s, "config.json");
+    const char *type = "";
+    zt_err rc;
+
+    if (!path)
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: there is no config.json beside it, which says what model "
+            "it is",
+            c->s->path);
+    rc = zt_hf_config_open(path, &c->config, fault);
+    free(path);
+    if (!rc)
+        rc = zt_hf_config_string(c->config, "model_type", "", &type, fault);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (strcmp(kinds[i].model_type, type) == 0)
+            c->kind = &kinds[i];
+    if (!rc && !c->kind)
+        rc = zt_fault_set(
+            fault, ZT_E_UNSUPPORTED,
+            "%s: a model of type \"%s\"; gpt2, llama, mistral, qwen2 and qwen3 "
+            "are written as GGUF",
+            c->s->path, type);
+    return rc;
+}
+
+static zt_err read_sizes(struct conversion *c, struct zt_fault *fault)
+{
+    zt_err rc = get(c, "n_embd", "hidden_size", 0, &c->width, fault);
+
+    if (!rc)
+        rc = get(c, "n_layer", "num_hidden_layers", 0, &c->layers, fault);
+    if (!rc)
+        rc = get(c, "n_head", "num_attention_heads", 0, &c->heads, fault);
+    if (!rc)
+        rc = get(c, "n_head", "num_key_value_heads", c->heads, &c->kv_heads, fault);
+    if (!rc)
+        rc = get(c, "vocab_size", "vocab_size", 0, &c->vocab, fault);
+    if (!rc)
+        rc = get(c, "head_dim", "head_dim", c->heads ? c->width / c->heads : 0,
+                 &c->head_dim, fault);
+    c->theta = 10000;
+    if (!rc)
+        rc = zt_hf_config_float(c->config,
+                                zt_hf_config_has(c->config, "rope_parameters.rope_theta")
+                                    ? "rope_parameters.rope_theta"
+                                    : "rope_theta",
+                                c->theta, &c->theta, fault);
+    return rc;
+}
+
+/* ---- rotary scaling ---- */
+
+/* "rope_scaling" or "rope_parameters" of the config; NULL: neither scales. */
+static zt_err scaling_type(const struct conversion *c, const char **group,
+                           const char **type, struct zt_fault *fault)
+{
+    char key[64];
+    zt_err rc;
+
+    *group = zt_hf_config_has(c->config, "rope_parameters") ? "rope_parameters"
+                                                            : "rope_scaling";
+    snprintf(key, sizeof(key), "%s.type", *group);
+    rc = zt_hf_config_string(c->config, key, "default", type, fault);
+    snprintf(key, sizeof(key), "%s.rope_type", *group);
+    return rc ? rc : zt_hf_config_string(c->config, key, *type, type, fault);
+}
+
+static zt_err scaling_value(const struct conversion *c, const char *group,
+                            const char *name, double *out, struct zt_fault *fault)
+{
+    char key[80];
+    zt_err rc;
+
+    snprintf(key, sizeof(key), "%s.%s", group, name);
+    rc = zt_hf_config_float(c->config, key, 0, out, fault);
+    if (!rc && !(*out > 0))
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: config.json says no `%s`", c->s->path,
+                          key);
+    return rc;
+}
+
+/* Llama 3.1: by what each frequency is divided; in between the two borders blended. */
+static zt_err llama3_freqs(struct conversion *c, const char *group,
+                           struct zt_fault *fault)
+{
+    double factor = 0, low = 0, high = 0, old = 0;
+    zt_err rc = scaling_value(c, group, "factor", &factor, fault);
+
+    if (!rc)
+        rc = scaling_value(c, group, "low_freq_factor", &low, fault);
+    if (!rc)
+        rc = scaling_value(c, group, "high_freq_factor", &high, fault);
+    if (!rc)
+        rc = scaling_value(c, group, "original_max_position_embeddings", &old, fault);
+    if (rc)
+        return rc;
+    c->freqs = calloc((size_t)c->head_dim / 2 + 1, sizeof(*c->freqs));
+    if (!c->freqs)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", c->s->path);
+    for (int64_t i = 0; i < c->head_dim / 2; i++) {
+        double freq = pow(c->theta, -2.0 * (double)i / (double)c->head_dim);
+        double turns = old * freq / (2 * M_PI); /* within the old context */
+        double smooth = (turns - low) / (high - low);
+
+        c->freqs[i] = turns > high  ? 1
+                      : turns < low ? (float)factor
+                                    : (float)(1 / ((1 - smooth) / factor + smooth));
+    }
+    return ZT_OK;
+}
+
+static zt_err put_rope(struct conversion *c, struct zt_fault *fault)
+{
+    const char *group = NULL, *type = NULL, *arch = c->kind->arch;
+    double factor = 1;
+    char key[96];
+    zt_err rc = scaling_type(c, &group, &type, fault);
+
+    snprintf(key, sizeof(key), "%s.rope.dimension_count", arch);
+    zt_gguf_put_u32(&c->out, key, (uint32_t)c->head_dim);
+    snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
+    zt_gguf_put_f32(&c->out, key, (float)c->theta);
+    if (rc || strcmp(type, "default") == 0)
+        return rc;
+    if (strcmp(type, "llama3") == 0)
+        return llama3_freqs(c, group, fault);
+    if (strcmp(type, "linear") != 0)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "%s: rotary scaling of type \"%s\" is not written as GGUF",
+                            c->s->path, type);
+    rc = scaling_value(c, group, "factor", &factor, fault);
+    snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
+    zt_gguf_put_text(&c->out, key, "linear");
+    snprintf(key, sizeof(key), "%s.rope.scaling.factor", arch);
+    zt_gguf_put_f32(&c->out, key, (float)factor);
+    return rc;
+}
+
+/* ---- keys ---- */
+
+static void put_size(struct conversion *c, const char *name, int64_t value)
+{
+    char key[96];
+
+    snprintf(key, sizeof(key), "%s.%s", c->kind->arch, name);
+    zt_gguf_put_u32(&c->out, key, (uint32_t)value);
+}
+
+static zt_err put_keys(struct conversion *c, struct zt_fault *fault)
+{
+    bool gpt2 = c->kind->names == gpt2_names;
+    int64_t context = 0, inner = 0;
+    double eps = 0;
+    char key[96];
+    zt_err rc = get(c, "n_positions", "max_position_embeddings", 0, &context, fault);
+
+    if (!rc)
+        rc = get(c, "n_inner", "intermediate_size", gpt2 ? 4 * c->width : 0, &inner,
+                 fault);
+    if (!rc)
+        rc = zt_hf_config_float(c->config, gpt2 ? "layer_norm_epsilon" : "rms_norm_eps",
+                                gpt2 ? 1e-5 : 1e-6, &eps, fault);
+    if (rc)
+        return rc;
+    zt_gguf_put_text(&c->out, "general.architecture", c->kind->arch);
+    zt_gguf_put_text(&c->out, "general.name", c->kind->model_type);
+    zt_gguf_put_u32(&c->out, "general.file_type",
+                    c->type == ZT_GGUF_F32    ? 0
+                    : c->type == ZT_GGUF_F16  ? 1
+                    : c->type == ZT_GGUF_Q8_0 ? 7
+                                              : 32);
+    put_size(c, "context_length", context);
+    put_size(c, "embedding_length", c->width);
+    put_size(c, "block_count", c->layers);
+    put_size(c, "feed_forward_length", inner);
+    put_size(c, "attention.head_count", c->heads);
+    put_size(c, "attention.head_count_kv", c->kv_heads);
+    put_size(c, "vocab_size", c->vocab);
+    snprintf(key, sizeof(key), "%s.attention.layer_norm%s_epsilon", c->kind->arch,
+             gpt2 ? "" : "_rms");
+    zt_gguf_put_f32(&c->out, key, (float)eps);
+    if (c->head_dim * c->heads != c->width) {
+        put_size(c, "attention.key_length", c->head_dim);
+        put_size(c, "attention.value_length", c->head_dim);
+    }
+    zt_gguf_put_text(&c->out, "tokenizer.ggml.model", "none");
+    return gpt2 ? ZT_OK : put_rope(c, fault);
+}
+
+/* ---- tensors ---- */
+
+/* The row for a name, and its layer; NULL: none. Names may begin with the model's word. */
+static const struct name *find_name(const struct conversion *c, const char *name,
+                                    int *layer)
+{
+    static const char *const words[] = {"transformer.", "model."};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strncmp(name, words[i], strlen(words[i])) == 0)
+            name += strlen(words[i]);
+    for (const struct name *n = c->kind->names; n->ours; n++) {
+        const char *at = strstr(n->ours, "%d");
+        size_t head = at ? (size_t)(at - n->ours) : 0;
+        char *end;
+
+        *layer = 0;
+        if (!at && strcmp(n->ours, name) == 0)
+            return n;
+        if (!at || strncmp(n->ours, name, head) != 0 || name[head] < '0' ||
+            name[head] > '9')
+            continue;
+        *layer = (int)strtol(name + head, &end, 10);
+        if (strcmp(at + 2, end) == 0 && *layer < c->layers)
+            return n;
+    }
+    return NULL;
+}
+
+/* GPT-2's head is its embedding; buffers of masks are no weights. */
+static bool is_left_out(const struct conversion *c, const struct zt_source_tensor *t)
+{
+    bool tied = c->kind->names == gpt2_names;
+
+    (void)!zt_hf_config_bool(c->config, "tie_word_embeddings", tied, &tied, NULL);
+    return t->t.alias_of || t->buffer || !t->t.readable ||
+           (tied && strcmp(t->t.name, "lm_head.weight") == 0);
+}
+
+/* Vectors and positions stay fp32, as the kernels of llama.cpp want them. */
+static zt_gguf_type type_of(const struct conversion *c, const struct item *item)
+{
+    if (item->ndim < 2 || strcmp(item->name->theirs, "position_embd.weight") == 0)
+        return ZT_GGUF_F32;
+    if (c->type == ZT_GGUF_Q8_0 && item->shape[item->ndim - 1] % ZT_GGUF_BLOCK)
+        return ZT_GGUF_F16;
+    return c->type;
+}
+
+static zt_err check_rows(const struct conversion *c, const struct item *item,
+                         struct zt_fault *fault)
+{
+    int64_t heads = item->name->change == QUERY_ROWS ? c->heads : c->kv_heads;
+
+    if (item->name->change == TRANSPOSED && item->ndim != 2)
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is no matrix", c->s->path,
+                            c->s->tensors[item->of].t.name);
+    if (c->kind->pairs &&
+        (item->name->change == QUERY_ROWS || item->name->change == KEY_ROWS) &&
+        (item->shape[0] != heads * c->head_dim || c->head_dim % 2))
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "%s: %s has %lld rows where config.json says %lld heads of %lld", c->s->path,
+            c->s->tensors[item->of].t.name, (long long)item->shape[0], (long long)heads,
+            (long long)c->head_dim);
+    return ZT_OK;
+}
+
+static zt_err add_item(struct conversion *c, int of, struct item *item,
+                       struct zt_fault *fault)
+{
+    const struct zt_checkpoint_tensor *t = &c->s->tensors[of].t;
+    char name[128];
+    int layer = 0;
+    zt_err rc;
+
+    *item =
+        (struct item){.of = of, .name = find_name(c, t->name, &layer), .ndim = t->ndim};
+    if (!item->name || t->ndim < 1 || t->ndim > 2)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "%s: tensor %s has no place in a GGUF file of type %s",
+                            c->s->path, t->name, c->kind->arch);
+    for (int i = 0; i < t->ndim; i++)
+        item->shape[i] = t->shape[item->name->change == TRANSPOSED ? t->ndim - 1 - i : i];
+    rc = check_rows(c, item, fault);
+    if (rc)
+        return rc;
+    item->type = type_of(c, item);
+    snprintf(name, sizeof(name), item->name->theirs, layer);
+    zt_gguf_put_tensor(&c->out, name, item->type, item->ndim, item->shape);
+    return ZT_OK;
+}
+
+static zt_err add_items(struct conversion *c, struct zt_fault *fault)
+{
+    int64_t half = c->head_dim / 2;
+    zt_err rc = ZT_OK;
+
+    if (c->freqs)
+        zt_gguf_put_tensor(&c->out, "rope_freqs.weight", ZT_GGUF_F32, 1, &half);
+    for (int i = 0; !rc && i < c->s->num; i++)
+        if (!is_left_out(c, &c->s->tensors[i]))
+            rc = add_item(c, i, &c->items[c->num++], fault);
+    return rc;
+}
+
+/* ---- data ---- */
+
+/* Row r of the output is this row of the source. */
+static int64_t row_of(const struct conversion *c, const struct item *item, int64_t r)
+{
+    int64_t within = r % c->head_dim;
+
+    if (!c->kind->pairs ||
+        (item->name->change != QUERY_ROWS && item->name->change != KEY_ROWS))
+        return r;
+    return r - within + within % 2 * (c->head_dim / 2) + within / 2;
+}
+
+/* The whole of a matrix that is transposed; GPT-2's are small. *out is to be freed in any
+ * case. */
+static zt_err read_transposed(const struct conversion *c, const struct item *item,
+                              float **out, struct zt_fault *fault)
+{
+    int64_t rows = item->shape[0], columns = item->shape[1];
+    float *in = malloc((size_t)(rows * columns) * sizeof(*in) + 1);
+    float *turned = malloc((size_t)(rows * columns) * sizeof(*in) + 1);
+    zt_err rc;
+
+    *out = turned;
+    if (!in || !turned) {
+        free(in);
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", c->s->path);
+    }
+    rc = zt_source_read(c->s, 0, item->of, 0, rows * columns, in, fault);
+    for (int64_t r = 0; !rc && r < rows; r++)
+        for (int64_t k = 0; k < columns; k++)
+            turned[r * columns + k] = in[k * rows + r];
+    free(in);
+    return rc;
+}
+
+static zt_err write_item(struct conversion *c, const struct item *item,
+                         struct zt_fault *fault)
+{
+    /* a vector is one row, or one of single elements where these are reordered */
+    bool single = item->ndim == 1 && row_of(c, item, 1) != 1;
+    int64_t columns = single ? 1 : item->shape[item->ndim - 1];
+    int64_t rows = item->ndim == 2 || single ? item->shape[0] : 1;
+    float *row = malloc((size_t)columns * sizeof(*row) + 1), *whole = NULL;
+    void *coded = malloc((size_t)columns * sizeof(*row) + ZT_GGUF_BLOCK_BYTES);
+    zt_err rc = row && coded
+                    ? ZT_OK
+                    : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", c->s->path);
+
+    if (!rc && item->name->change == TRANSPOSED)
+        rc = read_transposed(c, item, &whole, fault);
+    for (int64_t r = 0; !rc && r < rows; r++) {
+        if (!whole)
+            rc = zt_source_read(c->s, 0, item->of, row_of(c, item, r) * columns, columns,
+                                row, fault);
+        if (rc)
+            break;
+        zt_gguf_encode(item->type, whole ? whole + r * columns : row, columns, coded);
+        rc = zt_gguf_write(&c->out, coded, zt_gguf_bytes(item->type, columns), fault);
+    }
+    free(row);
+    free(whole);
+    free(coded);
+    return rc ? rc : zt_gguf_end_tensor(&c->out, fault);
+}
+
+static zt_err write_data(struct conversion *c, const char *to, struct zt_fault *fault)
+{
+    zt_err rc = zt_gguf_begin(&c->out, to, fault);
+
+    if (!rc && c->freqs) {
+        rc = zt_gguf_write(&c->out, c->freqs, (size_t)c->head_dim / 2 * sizeof(*c->freqs),
+                           fault);
+        if (!rc)
+            rc = zt_gguf_end_tensor(&c->out, fault);
+    }
+    for (int i = 0; !rc && i < c->num; i++)
+        rc = write_item(c, &c->items[i], fault);
+    return rc ? rc : zt_gguf_commit(&c->out, fault);
+}
+
+static zt_err convert(struct conversion *c, const char *to, struct zt_fault *fault)
+{
+    zt_err rc = open_config(c, fault);
+
+    if (!rc)
+        rc = read_sizes(c, fault);
+    if (!rc)
+        rc = put_keys(c, fault);
+    if (!rc)
+        rc = add_items(c, fault);
+    return rc ? rc : write_data(c, to, fault);
+}
+
+zt_err zt_convert_to_gguf(struct zt_source *s, const char *to, const char *type,
+                          struct zt_fault *fault)
+{
+    struct item *items = calloc((size_t)s->num + 1, sizeof(*items));
+    struct conversion c = {.s = s,
+                           .items = items,
+                           .type = strcmp(type, "f16") == 0    ? ZT_GGUF_F16
+                                   : strcmp(type, "bf16") == 0 ? ZT_GGUF_BF16
+                                   : strcmp(type, "q8_0") == 0 ? ZT_GGUF_Q8_0
+                                                               : ZT_GGUF_F32};
+    zt_err rc;
+
+    zt_gguf_init(&c.out);
+    rc = items ? convert(&c, to, fault)
+               : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
+    if (!rc)
+        printf("%s: %d tensors in %s, of type %s; without a tokenizer, which zlaunch "
+               "does not "
+               "export yet: llama.cpp takes token ids, or texts once its own tools have "
+               "added "
+               "one\n",
+               to, c.num, type, c.kind->arch);
+    zt_gguf_release(&c.out);
+    zt_hf_config_close(c.config);
+    free(items);
+    free(c.freqs);
+    return rc;
+}

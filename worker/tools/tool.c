@@ -1,0 +1,133 @@
+/* tool.c -- command lines of the small programs. */
+#include "worker/tools/tool.h"
+
+#include <string.h>
+
+static const struct zt_option help_rows[] = {
+    {.name = "help", .kind = ZT_OPT_FLAG, .letter = 'h', .help = "print this"},
+    {.name = NULL},
+};
+
+static void print_help(const struct zt_tool *tool)
+{
+    printf("usage: %s %s [options]\n\n%s.\n\n", tool->name, tool->words, tool->about);
+    zt_options_print_help(stdout, NULL, tool->options);
+    zt_options_print_help(stdout, NULL, help_rows);
+}
+
+/* Words may stand before, between and behind options. */
+static int read_line(zt_args *const sets[2], int argc, char **argv, const char **words,
+                     struct zt_problems *report)
+{
+    int at = 1, num = 0, rest = 0;
+    bool dashes = false;
+
+    while (at < argc) {
+        if (!dashes) {
+            zt_args_read_words(sets, 2, argc - at, argv + at, &rest, report);
+            at += rest;
+        }
+        if (at < argc && !dashes && strcmp(argv[at], "--") == 0) {
+            dashes = true;
+            at++;
+        } else if (at < argc && num < ZT_TOOL_MAX_WORDS) {
+            words[num++] = argv[at++];
+        } else {
+            at++;
+        }
+    }
+    return num;
+}
+
+static zt_err run_tool(const struct zt_tool *tool, zt_args *const sets[2], int argc,
+                       char **argv, struct zt_problems *report, struct zt_fault *fault)
+{
+    const char *words[ZT_TOOL_MAX_WORDS];
+    int num = read_line(sets, argc, argv, words, report);
+
+    if (!report->num_problems && zt_args_flag(sets[1], "help")) {
+        print_help(tool);
+        return ZT_OK;
+    }
+    if (!report->num_problems && (num < tool->min_words || num > tool->max_words))
+        zt_problems_add(report, ZT_E_USAGE, "usage: %s %s [options]; --help says more",
+                        tool->name, tool->words);
+    if (report->num_problems)
+        return zt_problems_end(report, fault);
+    return tool->run(sets[0], words, num, fault);
+}
+
+int zt_tool_main(const struct zt_tool *tool, int argc, char **argv)
+{
+    zt_args *sets[2] = {NULL, NULL};
+    struct zt_text_arena arena = {0};
+    struct zt_problems report;
+    struct zt_fault fault = {0};
+    zt_err rc;
+
+    zt_problems_init(&report, &arena);
+    rc = zt_args_open(tool->options, &sets[0], &fault);
+    if (!rc)
+        rc = zt_args_open(help_rows, &sets[1], &fault);
+    if (!rc)
+        rc = run_tool(tool, sets, argc, argv, &report, &fault);
+    if (!rc && fflush(stdout) != 0)
+        rc = zt_fault_set(&fault, ZT_E_CANTCREATE, "standard output cannot be written");
+    if (rc && fault.text[0])
+        fprintf(stderr, "%s: %s\n", tool->name, fault.text);
+    zt_args_close(sets[0]);
+    zt_args_close(sets[1]);
+    zt_text_arena_release(&arena);
+    return rc ? zt_err_exit_code(rc) : 0;
+}
+
+/* ---- what packages want ---- */
+
+static void print_man(const char *program, const char *about, const struct zt_tool *tools,
+                      int num)
+{
+    printf(".TH %s 1 \"\" \"zlaunch %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",
+           program, ZT_VERSION, program, about);
+    printf(".SH SYNOPSIS\n");
+    for (int i = 0; i < num; i++)
+        printf(".B %s\n%s [options]\n.br\n", tools[i].name, tools[i].words);
+    for (int i = 0; i < num; i++) {
+        printf(".SH \"%s\"\n%s.\n", tools[i].name, tools[i].about);
+        zt_options_print_man(stdout, tools[i].options);
+    }
+    printf(".SH \"SEE ALSO\"\n.BR zlaunch (1)\n");
+}
+
+bool zt_tool_prints(const char *program, const char *about, const struct zt_tool *tools,
+                    int num, int argc, char **argv, int *exit_code)
+{
+    const char *first = argc > 1 ? argv[1] : "", *second = argc > 2 ? argv[2] : "";
+    /* a program with several commands completes the options of them all */
+    struct zt_option all[128] = {{.name = NULL}};
+    struct zt_completion c = {.program = program, .table = all};
+    int k = 0;
+
+    for (int i = 0; i < num; i++)
+        for (const struct zt_option *o = tools[i].options; o->name && k < 126; o++) {
+            int same = 0;
+
+            while (same < k && strcmp(all[same].name, o->name) != 0)
+                same++;
+            if (same == k)
+                all[k++] = *o;
+        }
+    *exit_code = 0;
+    if (strcmp(first, "--version") == 0)
+        printf("%s %s\n", program, ZT_VERSION);
+    else if (strcmp(first, "--print_man") == 0)
+        print_man(program, about, tools, num);
+    else if (strcmp(first, "--print_completion") == 0 && strcmp(second, "bash") == 0)
+        zt_options_print_bash(stdout, &c);
+    else if (strcmp(first, "--print_completion") == 0 && strcmp(second, "zsh") == 0)
+        zt_options_print_zsh(stdout, &c);
+    else
+        return false;
+    if (fflush(stdout) != 0)
+        *exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
+    return true;
+}

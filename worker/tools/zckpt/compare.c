@@ -1,0 +1,215 @@
+/* compare.c -- zckpt diff and average. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/half.h"
+#include "worker/tools/export.h"
+#include "worker/tools/zckpt/zckpt.h"
+
+static bool same_shape(const struct zt_checkpoint_tensor *a,
+                       const struct zt_checkpoint_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+/* ---- diff ---- */
+
+struct comparison {
+    struct zt_source *a, *b;
+    const char *kind;
+    int kind_a, kind_b;
+    double tolerance;
+    float *piece; /* two of ZT_EXPORT_PIECE */
+    int differ, same;
+};
+
+/* Elements that differ and the largest difference; a NaN is equal to a NaN. */
+static zt_err compare_tensors(struct comparison *c, int i, int j, int64_t *differ,
+                              double *most, struct zt_fault *fault)
+{
+    int64_t numel = c->a->tensors[i].t.numel;
+    float *x = c->piece, *y = c->piece + ZT_EXPORT_PIECE;
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = 0; !rc && at < numel; at += ZT_EXPORT_PIECE) {
+        int64_t n = numel - at < ZT_EXPORT_PIECE ? numel - at : ZT_EXPORT_PIECE;
+
+        rc = zt_source_read(c->a, c->kind_a, i, at, n, x, fault);
+        if (!rc)
+            rc = zt_source_read(c->b, c->kind_b, j, at, n, y, fault);
+        for (int64_t k = 0; !rc && k < n; k++) {
+            double d = fabs((double)x[k] - y[k]);
+
+            if (zt_float_bits(x[k]) == zt_float_bits(y[k]) ||
+                (isnan(x[k]) && isnan(y[k])) || d <= c->tolerance)
+                continue;
+            ++*differ;
+            *most = !(d <= *most) ? d : *most;
+        }
+    }
+    return rc;
+}
+
+static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
+{
+    const struct zt_source_tensor *t = &c->a->tensors[i];
+    int j = zt_source_find(c->b, t->t.name);
+    int64_t differ = 0;
+    double most = 0;
+    zt_err rc = ZT_OK;
+
+    if (!t->t.readable || !(t->kinds >> c->kind_a & 1))
+        return ZT_OK;
+    if (j < 0 || !(c->b->tensors[j].kinds >> c->kind_b & 1))
+        printf("only in %s: %s\n", c->a->path, t->t.name);
+    else if (!same_shape(&t->t, &c->b->tensors[j].t))
+        printf("%s: other shapes\n", t->t.name);
+    else
+        rc = compare_tensors(c, i, j, &differ, &most, fault);
+    if (!rc && j >= 0 && same_shape(&t->t, &c->b->tensors[j].t) && differ == 0) {
+        c->same++;
+        return ZT_OK;
+    }
+    if (differ)
+        printf("%s: %lld of %lld elements differ, by up to %.9g\n", t->t.name,
+               (long long)differ, (long long)t->t.numel, most);
+    c->differ++;
+    return rc;
+}
+
+static zt_err diff_all(struct comparison *c, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    c->kind_a = zt_source_find_kind(c->a, c->kind);
+    c->kind_b = zt_source_find_kind(c->b, c->kind);
+    if (c->kind_a < 0 || c->kind_b < 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--kind %s: %s has none; zckpt ls shows kinds", c->kind,
+                            c->kind_a < 0 ? c->a->path : c->b->path);
+    for (int i = 0; !rc && i < c->a->num; i++)
+        rc = diff_one(c, i, fault);
+    for (int i = 0; !rc && i < c->b->num; i++)
+        if (c->b->tensors[i].t.readable && c->b->tensors[i].kinds >> c->kind_b & 1 &&
+            zt_source_find(c->a, c->b->tensors[i].t.name) < 0) {
+            printf("only in %s: %s\n", c->b->path, c->b->tensors[i].t.name);
+            c->differ++;
+        }
+    return rc;
+}
+
+zt_err zt_zckpt_diff(const zt_args *args, const char *const *words, int num_words,
+                     struct zt_fault *fault)
+{
+    struct comparison c = {.kind = zt_args_string(args, "kind"),
+                           .tolerance = zt_args_float(args, "tolerance"),
+                           .piece = malloc(2 * ZT_EXPORT_PIECE * sizeof(float))};
+    zt_err rc = c.piece ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "no memory");
+
+    (void)num_words;
+    if (!rc)
+        rc = zt_source_open(words[0], NULL, &c.a, fault);
+    if (!rc)
+        rc = zt_source_open(words[1], NULL, &c.b, fault);
+    if (!rc)
+        rc = diff_all(&c, fault);
+    if (!rc)
+        printf("%d tensors alike, %d differ\n", c.same, c.differ);
+    if (!rc && c.differ) {
+        if (fault)
+            fault->text[0] = 0; /* what differs is said already */
+        rc = ZT_E_PEER;
+    }
+    free(c.piece);
+    zt_source_close(c.a);
+    zt_source_close(c.b);
+    return rc;
+}
+
+/* ---- average ---- */
+
+struct average {
+    struct zt_source **sources;
+    int num;
+    float *piece;
+    double *sum;
+};
+
+/* The mean in double, rounded once. */
+static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
+                   struct zt_fault *fault)
+{
+    struct average *a = arg;
+    const char *name = a->sources[0]->tensors[i].t.name;
+    zt_err rc = ZT_OK;
+
+    memset(a->sum, 0, (size_t)n * sizeof(*a->sum));
+    for (int k = 0; !rc && k < a->num; k++) {
+        rc = zt_source_read(a->sources[k], 0, zt_source_find(a->sources[k], name), first,
+                            n, a->piece, fault);
+        for (int64_t x = 0; !rc && x < n; x++)
+            a->sum[x] += a->piece[x];
+    }
+    for (int64_t x = 0; !rc && x < n; x++)
+        out[x] = (float)(a->sum[x] / a->num);
+    return rc;
+}
+
+static zt_err check_alike(const struct average *a, struct zt_fault *fault)
+{
+    const struct zt_source *first = a->sources[0];
+
+    for (int k = 1; k < a->num; k++)
+        for (int i = 0; i < first->num; i++) {
+            const struct zt_checkpoint_tensor *t = &first->tensors[i].t;
+            int j = zt_source_find(a->sources[k], t->name);
+
+            if (j < 0 || !same_shape(t, &a->sources[k]->tensors[j].t))
+                return zt_fault_set(fault, ZT_E_FORMAT,
+                                    "%s: has no tensor %s of the shape that it has in %s",
+                                    a->sources[k]->path, t->name, first->path);
+        }
+    return ZT_OK;
+}
+
+zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_words,
+                        struct zt_fault *fault)
+{
+    struct average a = {.sources = calloc((size_t)num_words, sizeof(struct zt_source *)),
+                        .piece = malloc(ZT_EXPORT_PIECE * sizeof(float)),
+                        .sum = malloc(ZT_EXPORT_PIECE * sizeof(double))};
+    struct zt_export how = {.to = words[0],
+                            .dtype = ZT_F32,
+                            .shard_bytes = INT64_C(5000000000),
+                            .safe = true,
+                            .value = mean,
+                            .arg = &a};
+    int num = 0;
+    zt_err rc = a.sources && a.piece && a.sum
+                    ? ZT_OK
+                    : zt_fault_set(fault, ZT_E_NOMEM, "no memory");
+
+    (void)args;
+    for (; !rc && a.num < num_words - 1; a.num += !rc)
+        rc = zt_source_open(words[a.num + 1], NULL, &a.sources[a.num], fault);
+    if (!rc)
+        rc = check_alike(&a, fault);
+    if (!rc)
+        rc = zt_export(a.sources[0], &how, &num, fault);
+    if (!rc)
+        rc = zt_zckpt_copy_config(a.sources[0], words[0], fault);
+    if (!rc)
+        printf("%s: the mean of %d, %d tensors\n", words[0], a.num, num);
+    for (int i = 0; i < a.num; i++)
+        zt_source_close(a.sources[i]);
+    free(a.sources);
+    free(a.piece);
+    free(a.sum);
+    return rc;
+}

@@ -1,0 +1,109 @@
+/* convert.c -- zckpt convert: which form, and the files beside the weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/tools/convert.h"
+#include "worker/tools/export.h"
+#include "worker/tools/zckpt/zckpt.h"
+
+#define MAX_CONFIG (1 << 20)
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+
+    return n > k && strcmp(s + n - k, tail) == 0;
+}
+
+static char *read_text(const char *path)
+{
+    FILE *in = fopen(path, "re");
+    char *text = calloc(1, MAX_CONFIG);
+    size_t n = in && text ? fread(text, 1, MAX_CONFIG - 1, in) : 0;
+
+    if (in)
+        fclose(in);
+    if (n == 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+zt_err zt_zckpt_copy_config(const struct zt_source *s, const char *to,
+                            struct zt_fault *fault)
+{
+    char *from = zt_source_neighbour(s, "config.json"),
+         *text = from ? read_text(from) : NULL;
+    zt_err rc = ZT_OK;
+
+    if (text && !ends_with(to, ".bin") && !ends_with(to, ".safetensors"))
+        rc = zt_hf_write_text(to, "config.json", text, fault);
+    free(text);
+    free(from);
+    return rc;
+}
+
+/* What DST is to be, where --to does not say. */
+static const char *guess_form(const struct zt_source *s, const char *to)
+{
+    return ends_with(to, ".gguf")          ? "gguf"
+           : ends_with(to, ".bin")         ? "pickle"
+           : ends_with(to, ".safetensors") ? "safetensors"
+           : s->deepspeed                  ? "zlaunch"
+                                           : "safetensors";
+}
+
+static zt_err to_weights(struct zt_source *s, const char *to, bool safe,
+                         const zt_args *args, struct zt_fault *fault)
+{
+    const char *dtype = zt_args_string(args, "dtype");
+    const char *size = zt_args_string(args, "max_shard_size");
+    struct zt_export how = {.to = to,
+                            .dtype = strcmp(dtype, "bf16") == 0  ? ZT_BF16
+                                     : strcmp(dtype, "f16") == 0 ? ZT_F16
+                                                                 : ZT_F32,
+                            .safe = safe};
+    int num = 0;
+    zt_err rc;
+
+    if (strcmp(dtype, "q8_0") == 0)
+        return zt_fault_set(fault, ZT_E_USAGE, "--dtype q8_0 is for --to gguf");
+    if (!zt_parse_size(size, &how.shard_bytes))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--max_shard_size %s: no size; 5GB, 500MB and 2GiB are some",
+                            size);
+    if (safe ? ends_with(to, ".bin") : ends_with(to, ".safetensors"))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: its ending says another form than --to", to);
+    rc = zt_export(s, &how, &num, fault);
+    if (!rc)
+        rc = zt_zckpt_copy_config(s, to, fault);
+    if (!rc)
+        printf("%s: %d tensors in %s\n", to, num, dtype);
+    return rc;
+}
+
+zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_words,
+                        struct zt_fault *fault)
+{
+    const char *form = zt_args_string(args, "to");
+    struct zt_source *s = NULL;
+    zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
+
+    (void)num_words;
+    if (rc)
+        return rc;
+    if (!form)
+        form = guess_form(s, words[1]);
+    if (strcmp(form, "safetensors") == 0 || strcmp(form, "pickle") == 0)
+        rc = to_weights(s, words[1], form[0] == 's', args, fault);
+    else if (strcmp(form, "gguf") == 0)
+        rc = zt_convert_to_gguf(s, words[1], zt_args_string(args, "dtype"), fault);
+    else
+        rc = zt_convert_to_zlaunch(s, words[1], fault);
+    zt_source_close(s);
+    return rc;
+}

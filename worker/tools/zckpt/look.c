@@ -1,0 +1,167 @@
+/* look.c -- zckpt ls, verify and prune. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/checkpoint/folder.h"
+#include "worker/tools/export.h"
+#include "worker/tools/zckpt/zckpt.h"
+
+static void print_shape(const struct zt_checkpoint_tensor *t, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "[");
+
+    for (int i = 0; i < t->ndim && n < cap; i++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%lld", i ? ", " : "",
+                              (long long)t->shape[i]);
+    if (n < cap)
+        snprintf(out + n, cap - n, "]");
+}
+
+static void print_kinds(const struct zt_source *s, const struct zt_source_tensor *t)
+{
+    for (int k = 1; k < s->num_kinds; k++)
+        if (t->kinds >> k & 1)
+            printf(" %s", s->kinds[k]);
+}
+
+static void print_head(const struct zt_source *s)
+{
+    printf("%s: %s\n", s->path, s->form);
+    if (s->ours) {
+        const struct zt_ckpt_manifest *m = zt_ckpt_manifest(s->ours);
+        const json_t *training = json_object_get(m->root, "training");
+
+        printf("tag %s, step %lld, %d shard%s\n", m->tag,
+               (long long)json_integer_value(json_object_get(training, "step")),
+               m->num_shards, m->num_shards == 1 ? "" : "s");
+    }
+    if (s->deepspeed) {
+        int64_t step = 0;
+
+        printf("tag %s", s->deepspeed->tag);
+        if (zt_pickled_int(zt_pickled_get(s->deepspeed->model, "global_steps"), &step))
+            printf(", step %lld", (long long)step);
+        if (s->deepspeed->world_size)
+            printf(", %d rank%s", s->deepspeed->world_size,
+                   s->deepspeed->world_size == 1 ? "" : "s");
+        printf("\n");
+    }
+}
+
+zt_err zt_zckpt_ls(const zt_args *args, const char *const *words, int num_words,
+                   struct zt_fault *fault)
+{
+    struct zt_source *s = NULL;
+    int64_t elems = 0;
+    zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
+
+    (void)num_words;
+    if (rc)
+        return rc;
+    print_head(s);
+    for (int i = 0; i < s->num; i++) {
+        const struct zt_source_tensor *t = &s->tensors[i];
+        char shape[160];
+
+        print_shape(&t->t, shape, sizeof(shape));
+        printf("  %-40s %-4s %-16s", t->t.name, zt_dtype_name(t->dtype), shape);
+        print_kinds(s, t);
+        if (t->t.alias_of)
+            printf(" = %s", t->t.alias_of);
+        else if (!t->t.trained)
+            printf(" (%s)", t->buffer   ? "buffer"
+                            : s->folder ? "not of floats"
+                                        : "frozen");
+        printf("\n");
+        elems += t->t.alias_of ? 0 : t->t.numel;
+    }
+    printf("%d tensors, %lld elements\n", s->num, (long long)elems);
+    zt_source_close(s);
+    return ZT_OK;
+}
+
+/* ---- verify ---- */
+
+static zt_err read_all(struct zt_source *s, int i, int kind, float *piece,
+                       struct zt_fault *fault)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = 0; !rc && at < t->t.numel; at += ZT_EXPORT_PIECE) {
+        int64_t n = t->t.numel - at < ZT_EXPORT_PIECE ? t->t.numel - at : ZT_EXPORT_PIECE;
+
+        rc = zt_source_read(s, kind, i, at, n, piece, fault);
+        for (int64_t k = 0; !rc && k < n; k++)
+            if (!isfinite(piece[k]))
+                rc = zt_fault_set(
+                    fault, ZT_E_NUMERIC, "%s: %s: element %lld of its %s is %g", s->path,
+                    t->t.name, (long long)(at + k), s->kinds[kind], piece[k]);
+    }
+    return rc;
+}
+
+zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_words,
+                       struct zt_fault *fault)
+{
+    float *piece = malloc(ZT_EXPORT_PIECE * sizeof(*piece));
+    struct zt_source *s = NULL;
+    zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
+
+    (void)num_words;
+    if (!rc && !piece)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", words[0]);
+    if (!rc && s->ours)
+        rc = zt_ckpt_verify(s->ours, fault);
+    for (int i = 0; !rc && !s->ours && i < s->num; i++)
+        for (int k = 0; !rc && k < s->num_kinds; k++)
+            if (s->tensors[i].kinds >> k & 1 && s->tensors[i].t.readable)
+                rc = read_all(s, i, k, piece, fault);
+    if (!rc)
+        printf("%s: %s: whole, %d tensors\n", s->path, s->form, s->num);
+    free(piece);
+    zt_source_close(s);
+    return rc;
+}
+
+/* ---- prune ---- */
+
+/* The step of the checkpoint that the newest names as the best; -1: none. */
+static int64_t best_step(const char *root, int64_t newest)
+{
+    struct zt_ckpt *c = NULL;
+    char path[PATH_MAX];
+    int64_t best = -1;
+
+    snprintf(path, sizeof(path), "%s/checkpoint-%lld", root, (long long)newest);
+    if (zt_ckpt_open_partial(path, NULL, &c, NULL) == ZT_OK) {
+        const json_t *training = json_object_get(zt_ckpt_manifest(c)->root, "training");
+        const json_t *step = json_object_get(json_object_get(training, "best"), "step");
+
+        best = json_is_integer(step) ? json_integer_value(step) : -1;
+    }
+    zt_ckpt_close(c);
+    return best;
+}
+
+zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
+                      struct zt_fault *fault)
+{
+    int64_t *steps = NULL;
+    int num = 0, removed = 0;
+    zt_err rc;
+
+    (void)num_words;
+    if (!zt_args_given(args, "keep"))
+        return zt_fault_set(fault, ZT_E_USAGE, "--keep N: how many of the newest stay?");
+    rc = zt_ckpt_list(words[0], &steps, &num, fault);
+    if (!rc && num > 0)
+        rc = zt_ckpt_prune(words[0], zt_args_int(args, "keep"), steps[0],
+                           best_step(words[0], steps[0]), &removed, fault);
+    if (!rc)
+        printf("%s: %d of %d checkpoints removed\n", words[0], removed, num);
+    free(steps);
+    return rc;
+}

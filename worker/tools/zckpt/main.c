@@ -1,0 +1,118 @@
+/* main.c -- zckpt: look into checkpoints, compare, convert and clear them away. */
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/tools/tool.h"
+#include "worker/tools/zckpt/zckpt.h"
+
+#define TAG                                                                              \
+    {                                                                                    \
+        .name = "tag", .kind = ZT_OPT_STRING, .letter = 't', .value = "TAG",             \
+        .help = "which checkpoint of the folder; default: the one that its file "        \
+                "`latest` names"                                                         \
+    }
+#define END                                                                              \
+    {                                                                                    \
+        .name = NULL                                                                     \
+    }
+
+static const struct zt_option tag_only[] = {TAG, END};
+static const struct zt_option none[] = {END};
+
+static const struct zt_option diff_options[] = {
+    {.name = "kind",
+     .kind = ZT_OPT_STRING,
+     .def = "value",
+     .value = "KIND",
+     .help = "what is compared: value, or a kind of state that ls shows (exp_avg)"},
+    {.name = "tolerance",
+     .kind = ZT_OPT_FLOAT,
+     .def = "0",
+     .value = "X",
+     .max = 1e30,
+     .help = "differences of elements up to this count as none"},
+    END};
+
+static const struct zt_option convert_options[] = {
+    TAG,
+    {.name = "to",
+     .kind = ZT_OPT_CHOICE,
+     .choices = "zlaunch|safetensors|pickle|gguf",
+     .help = "the form to write: a checkpoint to resume from, weights (safetensors, "
+             "pytorch_model.bin), a file for llama.cpp. "
+             "Default: by DST's ending, else zlaunch for a checkpoint of DeepSpeed and "
+             "safetensors for others"},
+    {.name = "dtype",
+     .kind = ZT_OPT_CHOICE,
+     .def = "f32",
+     .choices = "f32|f16|bf16|q8_0",
+     .help = "of weights; q8_0 is for gguf alone"},
+    {.name = "max_shard_size",
+     .kind = ZT_OPT_STRING,
+     .value = "SIZE",
+     .def = "5GB",
+     .help = "cut files of weights at this size"},
+    END};
+
+static const struct zt_option prune_options[] = {
+    {.name = "keep",
+     .kind = ZT_OPT_INT,
+     .value = "N",
+     .min = 1,
+     .max = 1e9,
+     .help = "how many of the newest stay; must be given"},
+    END};
+
+static const struct zt_tool tools[] = {
+    {"zckpt ls", "PATH", "List what a checkpoint or a folder of weights holds", 1, 1,
+     tag_only, zt_zckpt_ls},
+    {"zckpt verify", "PATH",
+     "Read all of it: check sums of a checkpoint of zlaunch, and of other forms that "
+     "every tensor is there and finite",
+     1, 1, tag_only, zt_zckpt_verify},
+    {"zckpt diff", "A B", "Compare two, tensor by tensor; exit code 1 when they differ",
+     2, 2, diff_options, zt_zckpt_diff},
+    {"zckpt convert", "SRC DST",
+     "Write a checkpoint or weights in another form. A checkpoint of DeepSpeed becomes "
+     "one "
+     "to resume from, with its moments",
+     2, 2, convert_options, zt_zckpt_convert},
+    {"zckpt average", "OUT A B ...",
+     "Write the mean of the weights of several, as safetensors in fp32", 3,
+     ZT_TOOL_MAX_WORDS, none, zt_zckpt_average},
+    {"zckpt prune", "OUTPUT_DIR",
+     "Remove the oldest checkpoint-N of a run's output folder; the best and the newest "
+     "stay",
+     1, 1, prune_options, zt_zckpt_prune},
+};
+
+#define NUM ((int)(sizeof(tools) / sizeof(*tools)))
+
+static const char about[] = "look into checkpoints, compare, convert and clear them away";
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: zckpt COMMAND ...\n\n");
+    for (int i = 0; i < NUM; i++)
+        fprintf(out, "  %s %s\n      %s.\n", tools[i].name, tools[i].words,
+                tools[i].about);
+    fprintf(out, "\nzckpt COMMAND --help lists its options.\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : "";
+    int code;
+
+    if (zt_tool_prints("zckpt", about, tools, NUM, argc, argv, &code))
+        return code;
+    for (int i = 0; i < NUM; i++)
+        if (strcmp(tools[i].name + strlen("zckpt "), command) == 0)
+            return zt_tool_main(&tools[i], argc - 1, argv + 1);
+    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    usage(stderr);
+    return zt_err_exit_code(ZT_E_USAGE);
+}

@@ -1,0 +1,25 @@
+/* zckpt.h -- the commands of zckpt, one function each; main.c has their table. */
+#ifndef WORKER_TOOLS_ZCKPT_ZCKPT_H
+#define WORKER_TOOLS_ZCKPT_ZCKPT_H
+
+#include "common/options/options.h"
+#include "worker/tools/source.h"
+
+zt_err zt_zckpt_ls(const zt_args *args, const char *const *words, int num_words,
+                   struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_words,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zckpt_diff(const zt_args *args, const char *const *words, int num_words,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_words,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_words,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* config.json that stands beside the source, if there is one, into folder `to`. */
+zt_err zt_zckpt_copy_config(const struct zt_source *s, const char *to,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
