@@ -8,7 +8,7 @@ args=(--n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --train_file "$tmp/corp
     --fingerprint_steps 3 --per_device_train_batch_size 2)
 export OMP_NUM_THREADS=1
 while :; do
-    port=$((20000 + RANDOM % 20000))
+    port=$((20000 + RANDOM % 12000)) # below those that connections get
     grep -q ":$(printf %04X $port) " /proc/net/tcp /proc/net/tcp6 || break
 done
 prints() { grep -o 'fingerprint [0-9a-f]*' "$1"; }
@@ -74,7 +74,7 @@ check "the same weights as under zlaunch" eval \
 # Under zlaunch the ranks of several nodes have a secret that no argument and no variable tells.
 printf 'n0 slots=1\nn1 slots=1\n' >"$tmp/hosts"
 while :; do
-    port=$((20000 + RANDOM % 20000))
+    port=$((20000 + RANDOM % 12000)) # below those that connections get
     listening || break
 done
 late="$tmp/late"

@@ -19,7 +19,7 @@ same_as_zlaunch() {
 free_port() {
     local p
     while :; do
-        p=$((20000 + RANDOM % 20000))
+        p=$((20000 + RANDOM % 12000)) # below those that connections get
         grep -q ":$(printf %04X $p) " /proc/net/tcp /proc/net/tcp6 || break
     done
     echo $p
