@@ -432,9 +432,10 @@ asan ubsan tsan:
 E2E_asan  := $(filter-out $(foreach n,13 23 26 27 28 29 32 42-node 43-node 45-node 45-ssh 48-ssh 52,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 32 40 47,test/integration/$(n)-*))
 E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
-# the shim's fibers are not for tsan, and reading a config takes one thread
+# the shim's fibers are not for tsan; reading a config takes one thread, and so do gradients beside the kernels,
+# whose own tests run there
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
-UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/%,$(UNIT)),$(UNIT))
+UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_%,$(UNIT)),$(UNIT))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
