@@ -84,6 +84,7 @@ like "prescaling by a power of two" 2 2 '"reduce_bucket_size": 1000' --gradient_
 # ---- the timeline ----
 zero "$tmp/traced" 2 3 "$whole" --trace "$tmp/trace.json"
 check "a traced run" test $? -eq 0
+check "it is said where the timeline is" grep -q "\"event\":\"timeline\".*$tmp/trace.json" "$tmp/traced"
 check "a timeline changes no bit" same_bits "$tmp/base2" "$tmp/traced"
 valid_json() {
     if command -v python3 >/dev/null; then

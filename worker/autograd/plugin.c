@@ -280,7 +280,7 @@ zt_err zt_plugin_load(const char *path, const struct zt_plugin **out,
 
     if (!zt_plugin_find(path, found, sizeof(found)))
         return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "plugin %s: it is not here and in none of %s; "
+                            "plugin %s: it is neither here nor in any of %s; "
                             "ZLAUNCH_PLUGIN_PATH names more folders",
                             path, found);
     path = found;

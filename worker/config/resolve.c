@@ -290,7 +290,7 @@ static void resolve_task(struct zt_config *c)
     if (zt_args_string(c->args, "train_file"))
         zt_args_set_default(c->args, "do_train", "true",
                             "rule: there is something to train on", &c->report);
-    else if (zt_args_string(c->args, "eval_file"))
+    if (zt_args_string(c->args, "eval_file"))
         zt_args_set_default(c->args, "do_eval", "true",
                             "rule: there is something to evaluate on", &c->report);
 }

@@ -589,5 +589,9 @@ zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault)
     rc = zt_trace_close(fault);
     if (!rc)
         rc = zt_barrier(e->comm, fault);
-    return rc || run->rank ? rc : zt_trace_merge(run->trace, run->world, fault);
+    if (!rc && !run->rank)
+        rc = zt_trace_merge(run->trace, run->world, fault);
+    if (!rc && !run->rank)
+        zt_event_text("timeline", run->trace);
+    return rc;
 }

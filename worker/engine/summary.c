@@ -64,5 +64,7 @@ void zt_engine_print_summary(const struct zt_engine *e)
         run->device, run->zero.stage);
     if (run->do_train)
         add_training(&l, e);
+    else if (run->train_files && run->train_files[0])
+        add(&l, "; nothing is trained (--do_train)");
     zt_event_begin(l.text, run->run_name, run->do_train);
 }

@@ -117,7 +117,8 @@ static const struct {
     const char *text; /* of the refusal; NULL: it is accepted */
 } answers[] = {
     {{"--report_to", "none"}, NULL},
-    {{"--report_to", "none", "wandb"}, "--report_to wandb: step lines go to"},
+    {{"--report_to", "none", "wandb"},
+     "--report_to wandb: no tracker is built; step lines go to"},
     {{"--save_strategy", "no"}, NULL},
     {{"--save_strategy", "epoch"}, "--save_strategy needs an --output_dir"},
     {{"--save-steps=5"}, "--save_steps needs an --output_dir"},
