@@ -6,7 +6,7 @@
 seed=${ZT_SEED:-$RANDOM}
 RANDOM=$seed
 echo "# ZT_SEED=$seed"
-for round in $(seq 20); do
+for round in $(seq "${ZT_ROUNDS:-20}"); do
     launch_bg --num_gpus $((1 + RANDOM % 3)) -- sh -c \
         'setsid sleep 600 & (while :; do echo line; done) & sleep 600'
     # every other round in the middle of things, the others while all is being started

@@ -76,14 +76,26 @@ static void on_sent(uv_write_t *req, int status)
         uv_stop(&n->loop);
 }
 
-/* zlaunch would wait for a frame that does not exist: this node ends, and with it the job. */
+static void send_fault(struct zt_daemon_node *n, const char *text, int exit_code);
+
+/* zlaunch would wait for a frame that does not exist: this node ends, and with it the
+ * job. The reason may still find room, for what it replaces has been freed. */
 static void cannot_send(struct zt_daemon_node *n)
 {
+    const char *text = "no memory for what zlaunch has to know; its ranks were stopped";
+
     if (n->orphaned)
         return;
-    zt_error("daemon", "no memory for what zlaunch has to know: stopping the ranks");
-    n->exit_code = zt_err_exit_code(ZT_E_NOMEM);
-    zt_node_on_zlaunch_gone(n);
+    if (!n->is_short_of_memory) {
+        n->is_short_of_memory = true;
+        n->exit_code = zt_err_exit_code(ZT_E_NOMEM);
+        zt_error("daemon", "%s", text);
+        send_fault(n, text, n->exit_code);
+    }
+    if (n->state == ZT_NODE_RUNNING)
+        zt_node_stop(n, SIGTERM, n->job->grace_ms);
+    else
+        zt_node_on_zlaunch_gone(n);
 }
 
 void zt_node_send(struct zt_daemon_node *n, zt_frame_type type, const void *a,

@@ -81,9 +81,10 @@ struct zt_daemon_node {
     zt_node_state state;
     uv_pipe_t in, out; /* to zlaunch */
     struct zt_buf frames;
-    bool has_killed; /* SIGKILL was sent: a rank that dies of it may be ours */
-    bool orphaned;   /* zlaunch is gone: nobody listens */
-    bool paused;     /* zlaunch reads too slowly: ranks wait in their pipes */
+    bool has_killed;         /* SIGKILL was sent: a rank that dies of it may be ours */
+    bool orphaned;           /* zlaunch is gone: nobody listens */
+    bool is_short_of_memory; /* and zlaunch was told */
+    bool paused;             /* zlaunch reads too slowly: ranks wait in their pipes */
     uv_signal_t sigchld, sigterm, sigint, sighup;
     uv_timer_t grace, heartbeat;
     double heard_s, heartbeat_s; /* when zlaunch was last heard; our last heartbeat */

@@ -86,16 +86,16 @@ static zt_err scan(const struct zt_token_file *f, int64_t vocab, int64_t *larges
     return ZT_OK;
 }
 
-static uint64_t hash_file(const struct zt_token_file *f, uint64_t seed)
+/* False: no memory. */
+static bool hash_file(const struct zt_token_file *f, uint64_t *hash)
 {
     enum { WHOLE = 1 << 20, PIECES = 256, PIECE = 4096 };
     XXH64_state_t *h = XXH64_createState();
     uint64_t layout[3] = {(uint64_t)f->format, f->data.bytes, (uint64_t)f->num_tokens};
-    uint64_t out = 0;
 
     if (!h)
-        return seed; /* no memory for 100 bytes: the next allocation will say so */
-    XXH64_reset(h, seed);
+        return false;
+    XXH64_reset(h, *hash);
     XXH64_update(h, layout, sizeof(layout));
     if (f->index.bytes)
         XXH64_update(h, f->index.data, f->index.bytes);
@@ -112,9 +112,9 @@ static uint64_t hash_file(const struct zt_token_file *f, uint64_t seed)
                          PIECE);
         }
     }
-    out = XXH64_digest(h);
+    *hash = XXH64_digest(h);
     XXH64_freeState(h);
-    return out;
+    return true;
 }
 
 static void advise(struct store *st, const struct zt_token_file *f)
@@ -187,6 +187,8 @@ static zt_err add_file(struct store *st, const char *path, zt_token_format forma
         madvise((void *)f.data.data, f.data.bytes, MADV_SEQUENTIAL);
         rc = scan(&f, vocab, &st->largest, fault);
     }
+    if (!rc && !hash_file(&f, &st->hash))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
     if (rc) {
         zt_token_file_release(&f);
         return rc;
@@ -194,7 +196,6 @@ static zt_err add_file(struct store *st, const char *path, zt_token_format forma
     if (f.vocab > st->vocab)
         st->vocab = f.vocab;
     st->bytes = f.format == ZT_TOKENS_TEXT;
-    st->hash = hash_file(&f, st->hash);
     advise(st, &f);
     st->num_runs += f.num_runs;
     st->files[st->num_files++] = f;
