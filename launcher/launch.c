@@ -253,6 +253,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         l->action = ZT_LAUNCH_REPORT;
         return;
     }
+    if (l->estimate) {
+        l->action = ZT_LAUNCH_ESTIMATE;
+        return;
+    }
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
         if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_weights(l))

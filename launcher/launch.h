@@ -22,6 +22,7 @@ typedef enum zt_launch_action {
     ZT_LAUNCH_DRY_RUN,
     ZT_LAUNCH_CHECK_CONFIG,
     ZT_LAUNCH_REPORT,      /* --report: of this host; there may be no target */
+    ZT_LAUNCH_ESTIMATE,    /* --estimate: there may be no target */
     ZT_LAUNCH_TARGET_HELP, /* --help behind the target: the target answers */
     ZT_LAUNCH_CTL,         /* --ctl, --attach: a job that runs already */
     ZT_LAUNCH_PRINTED,     /* --help, --version and the like: printed, nothing to do */

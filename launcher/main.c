@@ -11,6 +11,7 @@
 #include "launcher/ctl/detach.h"
 #include "launcher/launch.h"
 #include "launcher/mpirun/mpirun.h"
+#include "launcher/plan/estimate.h"
 #include "launcher/plan/plan.h"
 #include "launcher/report/report.h"
 #include "launcher/supervise/supervise.h"
@@ -193,6 +194,17 @@ static int control_job(const struct zt_launch *l)
     return code;
 }
 
+static zt_err print_estimate(const struct zt_launch *l, struct zt_fault *fault)
+{
+    struct zt_estimate e = {.gpus = l->num_gpus ? l->num_gpus : 1,
+                            .nodes = l->num_nodes ? l->num_nodes : 1};
+    zt_err rc = zt_estimate_parse(l->estimate, &e, fault);
+
+    if (!rc)
+        zt_estimate_print(&e, l->json, stdout);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct zt_launch *launch = NULL;
@@ -211,6 +223,9 @@ int main(int argc, char **argv)
         code = control_job(launch);
     } else if (launch->action == ZT_LAUNCH_REPORT) {
         code = zt_host_report(launch, stdout);
+    } else if (launch->action == ZT_LAUNCH_ESTIMATE) {
+        if (print_estimate(launch, &fault))
+            code = complain(launch, &fault);
     } else if (launch->action != ZT_LAUNCH_PRINTED) {
         if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);
