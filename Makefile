@@ -147,7 +147,7 @@ VECTORS := $(if $(filter release,$(VARIANT)),$(shell $(CC) -dM -E -x c /dev/null
 $(B)/vectors.checked: scripts/check_vectors $(call archive,kernels)
 	$(Q)scripts/check_vectors $(call archive,kernels) && touch $@
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
 
 summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
@@ -163,7 +163,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 
 help:
 	@printf '%s\n' \
-	  'make              bin/zlaunch, bin/zworker, bin/models/*.so, bin/backends/*.so' \
+	  'make              bin/zlaunch, bin/zworker, bin/zio, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
 	  'make unit-levels  unit tests of kernels at each level of instructions' \
 	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
@@ -220,6 +220,12 @@ $(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzcheckpoint.so -Wl,--exclude-libs,ALL \
 	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $^ -Wl,--end-group $(TOOL_LIBS)
+
+# how fast files are, by the code that offload uses
+$(BIN)/zio: $(B)/worker/offload/zio/main.o $(call archive,offload) $(call archive,common)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -lxxhash -lpthread -lm
 
 # tests of kernels, on every backend; others are about the inside of one, or about none
 SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm quantize random rank_sum reduce rope softmax
@@ -590,7 +596,7 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zlaunch \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -m 755 bin/zlaunch bin/zworker $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 bin/zlaunch bin/zworker bin/zio $(TOOLS) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(CHECKPOINT_SO) $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
 	$(if $(strip $(BACKENDS)),install -m 755 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)

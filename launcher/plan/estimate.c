@@ -33,9 +33,9 @@ struct zt_estimate_need zt_estimate_stage3(const struct zt_estimate *e, bool par
         return (struct zt_estimate_need){(zero_init ? e->largest_layer : P) * 4 * gpus *
                                              EXTRA_BUFFERS,
                                          layer + 18 * P / all};
-    return (struct zt_estimate_need){
-        P * (zero_init ? state : larger(4 * gpus, state)) * EXTRA_BUFFERS,
-        layer + (params ? 0 : 2 * P / all)};
+    return (struct zt_estimate_need){P * (zero_init ? state : larger(4 * gpus, state)) *
+                                         EXTRA_BUFFERS,
+                                     layer + (params ? 0 : 2 * P / all)};
 }
 
 /* ---- the option ---- */

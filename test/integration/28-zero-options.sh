@@ -211,6 +211,14 @@ files() { # files DIR: the key for state in files there
 }
 says() { grep -qF -- "$1" "$tmp/o" "$tmp/o.err" || { tail -n 3 "$tmp/o.err" | sed 's/^/# /' && false; }; }
 mkdir "$tmp/swap"
+"$bin/zio" --size 1 --rounds 1 "$tmp/swap" >"$tmp/o" 2>"$tmp/o.err"
+check "zio measures a folder" test $? -eq 0
+aio=$(grep '^"aio": {' "$tmp/o")
+check "and prints a section" test -n "$aio"
+zero "$tmp/o" 1 2 "$(files "$tmp/swap"), $aio"
+check "that a config takes" test $? -eq 0
+"$bin/zio" --size 1 "$tmp/nowhere" >"$tmp/o" 2>"$tmp/o.err"
+check "a folder that is not there is named by zio" says "nvme_path $tmp/nowhere: no file can be made there"
 zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")"
 code=$?
 check "a folder that is not there ends with 73" test $code -eq 73

@@ -27,9 +27,9 @@ static void test_one_gpu_and_a_model_of_three_billion(void **state)
         bool params, optimizer, init;
         double host, gpu;
     } rows[] = {
-        {true, true, true, 70.00, 0.25},    {true, true, false, 70.00, 0.25},
-        {false, true, true, 62.23, 5.43},   {false, true, false, 62.23, 5.43},
-        {false, false, true, 0.37, 46.91},  {false, false, false, 15.56, 46.91},
+        {true, true, true, 70.00, 0.25},   {true, true, false, 70.00, 0.25},
+        {false, true, true, 62.23, 5.43},  {false, true, false, 62.23, 5.43},
+        {false, false, true, 0.37, 46.91}, {false, false, false, 15.56, 46.91},
     };
     struct zt_estimate e = {.gpus = 1, .nodes = 1};
 
