@@ -38,6 +38,20 @@ done
 check "  and smaller" test "$(stat -c %s "$tmp/q8_0.gguf")" -lt "$(stat -c %s "$tmp/f16.gguf")"
 run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
 
+train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --save_steps 2 --output_dir "$tmp/run"
+a=$tmp/run/checkpoint-2
+run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
+check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
+run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"
+for kind in value exp_avg exp_avg_sq; do
+    run "  with the same $kind" 0 "$zckpt" diff "$a" "$tmp/back/checkpoint-2" --kind "$kind"
+done
+train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --resume_from_checkpoint "$tmp/back/checkpoint-2" --output_dir "$tmp/on"
+check "training goes on from it" has "$tmp/log" '"event":"step","rank":0,"step":3,'
+check "  at step 3" test "$(grep -c '"event":"step"' "$tmp/log")" = 2
+run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
+check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
+
 run "weights are nothing to resume from" 78 "$zckpt" convert "$tmp/hf" "$tmp/x" --to zlaunch
 check "  which is said" has "$tmp/err" 'no moments to resume from'
 run "a folder with nothing in it" 66 "$zckpt" ls "$tmp"

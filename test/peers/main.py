@@ -3,6 +3,8 @@
 import sys
 
 import checks
+import check_deepspeed  # noqa: F401
+import check_gguf  # noqa: F401
 import check_gpt2  # noqa: F401  (importing a file adds its checks)
 import check_llama  # noqa: F401
 

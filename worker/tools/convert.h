@@ -16,5 +16,9 @@ zt_err zt_convert_to_gguf(struct zt_source *s, const char *to, const char *type,
  * ZT_E_UNSUPPORTED: the source is no checkpoint. */
 zt_err zt_convert_to_zlaunch(struct zt_source *s, const char *to,
                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* DeepSpeed's universal checkpoint, TO/global_stepN_universal, of a checkpoint with the
+ * moments of Adam. ZT_E_UNSUPPORTED: the source has none. */
+zt_err zt_convert_to_universal(struct zt_source *s, const char *to,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

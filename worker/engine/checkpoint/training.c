@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/json/line.h"
+#include "common/log.h"
 #include "worker/checkpoint/sealed_json.h"
 #include "worker/engine/agree.h"
 #include "worker/engine/checkpoint/internal.h"
@@ -122,6 +123,7 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
 {
     const json_t *scaler = json_object_get(training, "scaler");
     const json_t *best = json_object_get(training, "best");
+    const json_t *data = json_object_get(training, "data");
     int64_t step = 0, taken = 0, skipped = 0, samples = 0;
     zt_err rc = get_int(training, "step", &step, fault);
 
@@ -134,8 +136,12 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
     if (!rc && (taken < 0 || skipped < 0 || step < 0 || step > INT64_MAX / 4 ||
                 taken > step || skipped > step - taken))
         rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest counts steps wrong");
-    if (!rc)
-        rc = restore_data(e, json_object_get(training, "data"), fault);
+    /* one that was imported does not say: DeepSpeed saves no position in the data */
+    if (!rc && data)
+        rc = restore_data(e, data, fault);
+    if (!rc && !data && e->run->rank == 0)
+        zt_warn("checkpoint",
+                "it does not say where in the data it stood; they begin anew");
     if (!rc && scaler && e->run->compute_dtype == ZT_F16)
         rc = restore_scaler(&e->scaler, scaler, fault);
     if (rc)

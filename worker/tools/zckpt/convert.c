@@ -102,6 +102,8 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         rc = to_weights(s, words[1], form[0] == 's', args, fault);
     else if (strcmp(form, "gguf") == 0)
         rc = zt_convert_to_gguf(s, words[1], zt_args_string(args, "dtype"), fault);
+    else if (strcmp(form, "universal") == 0)
+        rc = zt_convert_to_universal(s, words[1], fault);
     else
         rc = zt_convert_to_zlaunch(s, words[1], fault);
     zt_source_close(s);

@@ -37,11 +37,12 @@ static const struct zt_option convert_options[] = {
     TAG,
     {.name = "to",
      .kind = ZT_OPT_CHOICE,
-     .choices = "zlaunch|safetensors|pickle|gguf",
-     .help = "the form to write: a checkpoint to resume from, weights (safetensors, "
-             "pytorch_model.bin), a file for llama.cpp. "
-             "Default: by DST's ending, else zlaunch for a checkpoint of DeepSpeed and "
-             "safetensors for others"},
+     .choices = "zlaunch|safetensors|pickle|gguf|universal",
+     .help =
+         "the form to write: a checkpoint to resume from, weights (safetensors, "
+         "pytorch_model.bin), a file for llama.cpp, DeepSpeed's universal checkpoint. "
+         "Default: by DST's ending, else zlaunch for a checkpoint of DeepSpeed and "
+         "safetensors for others"},
     {.name = "dtype",
      .kind = ZT_OPT_CHOICE,
      .def = "f32",
