@@ -131,6 +131,9 @@ CUDA_SO := $(if $(filter 11,$(HAVE_CUDA)$(HAVE_NVCC)),$(BIN)/backends/cuda.so)
 CUDNN_SO := $(if $(filter 11,$(HAVE_CUDA)$(HAVE_CUDNN)),$(BIN)/backends/cudnn.so)
 BACKENDS = $(MPI_SO) $(CUDA_SO) $(CUDNN_SO) $(NCCL_SO)
 MODELS  := $(patsubst models/%.c,$(BIN)/models/%.so,$(wildcard models/*.c))
+# before `all`, which reads it when it is read itself
+TOOLS   := $(patsubst worker/tools/%/main.c,$(BIN)/%,$(wildcard worker/tools/*/main.c))
+CHECKPOINT_SO := $(BIN)/libzcheckpoint.so
 UNIT    := $(foreach l,$(LIBS),$(patsubst test/unit/$(l)/%.c,$(B)/unit/$(l)/%,$(wildcard test/unit/$(l)/test_*.c)))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/bench_*.c))
 PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(B)/unit/launcher/ssh_probe
@@ -149,7 +152,7 @@ $(B)/vectors.checked: scripts/check_vectors $(call archive,kernels)
 
 all: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
 
-summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
+summary: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
 	@printf '\n  %-10s %s\n' \
 	  'backend' 'state' \
@@ -159,7 +162,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(MODELS) $(BACKENDS)
 	  'cudnn' '$(if $(CUDNN_SO),built: $(CUDNN_SO)$(COMMA) attention of the CUDA backend,no cuDNN: its own kernels do attention (CUDNN_HOME says where one is))' \
 	  'nccl' '$(if $(NCCL_SO),built: $(NCCL_SO)$(COMMA) for several GPUs,no NCCL 2.23 or newer in $(CUDA_HOME): several GPUs are left out (apt install libnccl2 libnccl-dev))' \
 	  'mpi' '$(if $(MPI_SO),built: $(MPI_SO)$(COMMA) for --comm mpi and mpirun,no $(MPICC) or mpi.h: --comm mpi is left out (apt install mpich libmpich-dev))'
-	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker' '$(MODELS)'
+	@printf '\n  built %s, %s and %s\n\n' '$(BIN)/zlaunch' '$(BIN)/zworker $(TOOLS)' '$(MODELS)'
 
 help:
 	@printf '%s\n' \
@@ -205,7 +208,6 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call
 
 # Programs that open checkpoints on any machine, without what training needs: static where
 # the static libraries are there, and in the everyday build alone (sanitizers are not static).
-TOOLS := $(patsubst worker/tools/%/main.c,$(BIN)/%,$(wildcard worker/tools/*/main.c))
 TOOL_LIBS := -ljansson -lxxhash -lpthread -lm
 STATIC := $(if $(filter release,$(VARIANT)),$(shell echo 'int main(void) { return 0; }' | \
             $(CC) -static -x c - -o /dev/null $(TOOL_LIBS) >/dev/null 2>&1 && echo -static))
@@ -214,7 +216,6 @@ $(TOOLS): $(BIN)/%: $(B)/worker/tools/%/main.o $(foreach l,$(call closure,tools)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LD_$(VARIANT)) $(LDFLAGS) $(STATIC) -o $@ $^ $(TOOL_LIBS)
 # what include/zlaunch/checkpoint.h declares, for programs of their own
-CHECKPOINT_SO := $(BIN)/libzcheckpoint.so
 $(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
