@@ -117,9 +117,9 @@ void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
         /* hh:mm:ss is enough on a console; the JSON form has the date */
         at = (size_t)snprintf(line, sizeof(line), "%.8s %-5s ", when + 11,
                               level_names[level]);
-        if (cfg.rank >= 0)
+        if (cfg.rank >= 0 && !cfg.sink)
             at += (size_t)snprintf(line + at, sizeof(line) - at, "rank%d ", cfg.rank);
-        else
+        else if (cfg.rank < 0)
             at += (size_t)snprintf(line + at, sizeof(line) - at, "%s ", cfg.who);
         at += (size_t)snprintf(line + at, sizeof(line) - at, "%s: %s\n", module, text);
         if (at >= sizeof(line))

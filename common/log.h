@@ -1,5 +1,7 @@
 /*
- * log.h -- "time level rank module: sentence" lines, or one JSON object a line.
+ * log.h -- "time level rank module: sentence" lines, or one JSON object a line. A rank that
+ * zlaunch started, which is one with a sink, leaves out its number: zlaunch puts "[rank 0]"
+ * in front of what several ranks print.
  *
  * Messages go to stderr; stdout is for results. Each message is one write(2), so lines of
  * one process never mix. In a rank that zlaunch started, JSON lines go to the control

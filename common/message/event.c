@@ -144,7 +144,7 @@ void zt_event_open(int rank, int world)
     if (fd >= 0 && (fstat(fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
         fd = -1;
     set_fd(fd);
-    zt_log_set_sink(send_log);
+    zt_log_set_sink(fd >= 0 ? send_log : NULL);
     zt_buf_init(&st.in, REQUEST_BYTES);
     st.requests_ended = fd < 0;
     open_phases();
