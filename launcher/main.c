@@ -109,6 +109,7 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
     char world[16], local_world[16];
     int code = zt_streams_end("zlaunch", 0); /* what was printed so far */
     size_t n = 0;
+    bool bad;
     char **argv;
 
     if (code)
@@ -123,16 +124,17 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
         argv[n] = (char *)flag;
     snprintf(world, sizeof(world), "%d", p->world);
     snprintf(local_world, sizeof(local_world), "%d", p->nodes[0].num_slots);
-    setenv("RANK", "0", 1);
-    setenv("LOCAL_RANK", "0", 1);
-    setenv("WORLD_SIZE", world, 1);
-    setenv("LOCAL_WORLD_SIZE", local_world, 1);
+    bad = setenv("RANK", "0", 1) || setenv("LOCAL_RANK", "0", 1) ||
+          setenv("WORLD_SIZE", world, 1) || setenv("LOCAL_WORLD_SIZE", local_world, 1);
     for (void *it = json_object_iter(p->env); it;
          it = json_object_iter_next(p->env, it)) {
         const char *value = json_string_value(json_object_iter_value(it));
 
-        if (value)
-            setenv(json_object_iter_key(it), value, 1);
+        bad = bad || (value && setenv(json_object_iter_key(it), value, 1));
+    }
+    if (bad) {
+        free(argv);
+        return zt_err_exit_code(zt_fault_set(fault, ZT_E_NOMEM, "no memory"));
     }
     /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): a plan's argv has words */
     execv(argv[0], argv);

@@ -69,7 +69,7 @@ daemon_pid() {
 # what_is PID: zlaunch, "guard ?", "daemon N" (of which node, "?": not known), "rank N" or stray, in
 # $what; false: it is gone.
 what_is() {
-    local environ cmd child
+    local environ cmd again child
     [ "$1" != "$job" ] || { what=zlaunch && return; }
     mapfile -d '' environ 2>/dev/null <"/proc/$1/environ" || return 1
     mapfile -d '' cmd 2>/dev/null <"/proc/$1/cmdline" || return 1
@@ -80,7 +80,10 @@ what_is() {
         [ "$(cat "/proc/$1/comm" 2>/dev/null)" != zworker-guard ] || { what="guard ?" && return; }
         for child in $(children "$1"); do
             what="daemon $(tr '\0' '\n' 2>/dev/null <"/proc/$child/environ" | sed -n 's/^GROUP_RANK=//p')"
-        done ;;
+        done
+        # a rank that had not been executed looked like its daemon, and has children by now
+        mapfile -d '' again 2>/dev/null <"/proc/$1/cmdline"
+        [ "${again[*]}" = "${cmd[*]}" ] || what_is "$1" ;;
     *"sh -c "*) # what it forks looks the same
         [ "$(cat "/proc/$(sed -n 's/^PPid:\t//p' "/proc/$1/status" 2>/dev/null)/comm" 2>/dev/null)" = zworker-daemon ] || return 0
         what="rank $(printf '%s\n' "${environ[@]}" | sed -n 's/^RANK=//p')" ;;
