@@ -40,6 +40,8 @@ run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
 
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --save_steps 2 --output_dir "$tmp/run"
 a=$tmp/run/checkpoint-2
+run "zero_to_fp32 lies in a checkpoint" 0 "$a/zero_to_fp32" "$a" "$tmp/two.bin"
+run "  and writes what is in it" 0 "$zckpt" diff "$a" "$tmp/two.bin"
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
 run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"

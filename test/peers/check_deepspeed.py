@@ -26,8 +26,8 @@ def deepspeed(folder, **job):
     child = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deepspeed_child.py")
     env = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1",
                PATH=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2",
-                           "--master_port", "0", child, path], capture_output=True, text=True, env=env,
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+                           child, path], capture_output=True, text=True, env=env,
                           timeout=900)
     if done.returncode:
         raise ours.Failed(done.stderr[-3000:])

@@ -5,6 +5,7 @@
  *      training.c   where training stands, as JSON and back
  *      outcome.c    how it went on every rank
  *      manifest.c   the manifest and the small files
+ *      place_tool.c zero_to_fp32 beside them
  *      save.c       a save, step by step
  *      load.c       tensors of a checkpoint into state
  *      resume.c     which checkpoint
@@ -62,6 +63,9 @@ zt_err zt_ckpt_share_outcome(struct zt_engine *e, const struct zt_ckpt_outcome *
                              struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- the manifest ---- */
+
+/* zero_to_fp32 into a folder, executable; nothing where there is none. */
+void zt_ckpt_place_tool(const char *dir);
 
 /* manifest.json, config.json and trainer_state.json into the work folder. */
 zt_err zt_ckpt_write_manifest(const struct zt_engine *e,

@@ -107,6 +107,7 @@ static zt_err write_small_files(const struct zt_engine *e,
     snprintf(trainer, sizeof(trainer), "%strainer_state.json", up);
     rc = write_file(top, "config.json", config, zt_model_config_text(e->model), files,
                     fault);
+    zt_ckpt_place_tool(top);
     return rc ? rc
               : write_file(top, "trainer_state.json", trainer, trainer_state(e, step),
                            files, fault);
