@@ -38,33 +38,34 @@ struct zt_aio {
 /* ---- requests ---- */
 
 /* What is left of a thread's share of a job. */
-struct cursor {
+struct aio_cursor {
     const struct zt_aio_job *job;
     size_t block_size, at, end; /* bytes of the store */
     size_t block, step;         /* this thread's next block, and from one to the next */
 };
 
-struct request {
+struct aio_request {
     int file;
     off_t offset; /* in the file */
     char *data;
     size_t bytes;
 };
 
-static struct cursor first_request(const struct thread *t, const struct zt_aio_job *job)
+static struct aio_cursor first_request(const struct thread *t,
+                                       const struct zt_aio_job *job)
 {
     size_t bs = (size_t)t->aio->o.block_size, n = (size_t)t->aio->num_threads;
     size_t first = job->offset / bs, mine = first / n * n + (size_t)t->index;
 
-    return (struct cursor){.job = job,
-                           .block_size = bs,
-                           .at = job->offset,
-                           .end = job->offset + job->bytes,
-                           .block = mine < first ? mine + n : mine,
-                           .step = n};
+    return (struct aio_cursor){.job = job,
+                               .block_size = bs,
+                               .at = job->offset,
+                               .end = job->offset + job->bytes,
+                               .block = mine < first ? mine + n : mine,
+                               .step = n};
 }
 
-static bool next_request(struct cursor *c, struct request *r)
+static bool next_request(struct aio_cursor *c, struct aio_request *r)
 {
     size_t begin = c->block * c->block_size, end = begin + c->block_size;
     size_t n = (size_t)c->job->files->num;
@@ -107,7 +108,7 @@ static bool has_failed(struct zt_aio *a, const struct zt_aio_job *job)
 /* ---- one thread's share of a job, by the kernel's queue ---- */
 
 static void fill_slot(struct iocb *s, const struct zt_aio_job *job,
-                      const struct request *r, int index)
+                      const struct aio_request *r, int index)
 {
     *s = (struct iocb){
         .aio_data = (uint64_t)index,
@@ -174,8 +175,8 @@ static int reap(struct thread *t, struct zt_aio_job *job, int least, int in_flig
 static void transfer_queued(struct thread *t, struct zt_aio_job *job)
 {
     int depth = t->aio->o.queue_depth, num_free = depth, in_flight = 0, waiting = 0;
-    struct cursor c = first_request(t, job);
-    struct request r;
+    struct aio_cursor c = first_request(t, job);
+    struct aio_request r;
     bool more = true;
 
     for (int i = 0; i < depth; i++)
@@ -215,8 +216,8 @@ static void transfer_queued(struct thread *t, struct zt_aio_job *job)
 /* The same where the kernel has no such queue: one request after the other. */
 static void transfer_plain(struct thread *t, struct zt_aio_job *job)
 {
-    struct cursor c = first_request(t, job);
-    struct request r;
+    struct aio_cursor c = first_request(t, job);
+    struct aio_request r;
 
     while (!has_failed(t->aio, job) && next_request(&c, &r)) {
         while (r.bytes) {

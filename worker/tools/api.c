@@ -15,7 +15,7 @@ zt_err zt_checkpoint_open(const char *path, const char *tag, zt_checkpoint **out
                           char *why, size_t why_bytes)
 {
     struct zt_fault fault = {0};
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
     zt_err rc = zt_source_open(path, tag, &s, &fault);
 
     if (rc)
@@ -26,30 +26,30 @@ zt_err zt_checkpoint_open(const char *path, const char *tag, zt_checkpoint **out
 
 void zt_checkpoint_close(zt_checkpoint *c)
 {
-    zt_source_close((struct zt_source *)c);
+    zt_source_close((struct zt_checkpoint_source *)c);
 }
 
 int zt_checkpoint_count(const zt_checkpoint *c)
 {
-    return ((const struct zt_source *)c)->num;
+    return ((const struct zt_checkpoint_source *)c)->num;
 }
 
 const struct zt_checkpoint_tensor *zt_checkpoint_at(const zt_checkpoint *c, int i)
 {
-    const struct zt_source *s = (const struct zt_source *)c;
+    const struct zt_checkpoint_source *s = (const struct zt_checkpoint_source *)c;
 
     return i >= 0 && i < s->num ? &s->tensors[i].t : NULL;
 }
 
 int zt_checkpoint_find(const zt_checkpoint *c, const char *name)
 {
-    return zt_source_find((const struct zt_source *)c, name);
+    return zt_source_find((const struct zt_checkpoint_source *)c, name);
 }
 
 zt_err zt_checkpoint_read(zt_checkpoint *c, int i, int64_t first, int64_t n, float *out,
                           char *why, size_t why_bytes)
 {
-    struct zt_source *s = (struct zt_source *)c;
+    struct zt_checkpoint_source *s = (struct zt_checkpoint_source *)c;
     struct zt_fault fault = {0};
     zt_err rc;
 

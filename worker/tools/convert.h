@@ -10,15 +10,15 @@
 
 /* A file for llama.cpp; `type`: "f32", "f16", "bf16" or "q8_0". The model is told by the
  * config.json beside the source: GPT-2 and Llama kinds. */
-zt_err zt_convert_to_gguf(struct zt_source *s, const char *to, const char *type,
-                          struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
+                          const char *type, struct zt_fault *fault) ZT_MUST_CHECK;
 /* A checkpoint to resume from, with the moments that the source has: TO/global_stepN.
  * ZT_E_UNSUPPORTED: the source is no checkpoint. */
-zt_err zt_convert_to_zlaunch(struct zt_source *s, const char *to,
+zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 /* DeepSpeed's universal checkpoint, TO/global_stepN_universal, of a checkpoint with the
  * moments of Adam. ZT_E_UNSUPPORTED: the source has none. */
-zt_err zt_convert_to_universal(struct zt_source *s, const char *to,
+zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -13,13 +13,13 @@
 #include "worker/torch_file/torch_write.h"
 
 /* What is written: tensor `of` of the source under a declaration; aliases behind it. */
-struct item {
+struct export_item {
     struct zt_safetensors_decl decl;
     int of;
 };
 
 struct export_list {
-    struct item *items;
+    struct export_item *items;
     int num;
 };
 
@@ -59,7 +59,8 @@ static size_t narrow(const float *in, int64_t n, zt_dtype dtype, void *out)
     return (size_t)n * sizeof(*h);
 }
 
-zt_err zt_export_stream(struct zt_source *s, const struct zt_export *how, int i,
+zt_err zt_export_stream(struct zt_checkpoint_source *s,
+                        const struct zt_tensor_export *how, int i,
                         zt_err (*put)(void *to, const void *data, size_t bytes,
                                       struct zt_fault *fault),
                         void *to, struct zt_fault *fault)
@@ -90,8 +91,8 @@ zt_err zt_export_stream(struct zt_source *s, const struct zt_export *how, int i,
 
 /* Floats and integers that are known; pickles have aliases as well, safetensors name a
  * tensor once. */
-static bool is_wanted(const struct zt_source *s, const struct zt_export *how, int i,
-                      bool aliases)
+static bool is_wanted(const struct zt_checkpoint_source *s,
+                      const struct zt_tensor_export *how, int i, bool aliases)
 {
     const struct zt_source_tensor *t = &s->tensors[i];
 
@@ -105,8 +106,8 @@ static bool is_wanted(const struct zt_source *s, const struct zt_export *how, in
     return t->t.readable || t->raw;
 }
 
-static zt_err choose(struct zt_source *s, const struct zt_export *how, bool aliases,
-                     struct export_list *list, struct zt_fault *fault)
+static zt_err choose(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
+                     bool aliases, struct export_list *list, struct zt_fault *fault)
 {
     list->items = calloc((size_t)s->num + 1, sizeof(*list->items));
     if (!list->items)
@@ -115,7 +116,7 @@ static zt_err choose(struct zt_source *s, const struct zt_export *how, bool alia
         const struct zt_source_tensor *t = &s->tensors[i];
 
         if (is_wanted(s, how, i, aliases))
-            list->items[list->num++] = (struct item){
+            list->items[list->num++] = (struct export_item){
                 {t->t.name, t->raw ? t->dtype : how->dtype, t->t.ndim, t->t.shape}, i};
     }
     return ZT_OK;
@@ -133,7 +134,8 @@ static zt_err put_file(void *to, const void *data, size_t bytes, struct zt_fault
     return zt_safetensors_writer_put(to, data, bytes, fault);
 }
 
-static zt_err write_safetensors(struct zt_source *s, const struct zt_export *how,
+static zt_err write_safetensors(struct zt_checkpoint_source *s,
+                                const struct zt_tensor_export *how,
                                 const struct export_list *list, bool one_file,
                                 struct zt_fault *fault)
 {
@@ -172,8 +174,8 @@ static zt_err put_torch(void *to, const void *data, size_t bytes, struct zt_faul
 
 /* The original of an alias among items [from, to) that are no aliases: its number there;
  * -1: it is not in this file. */
-static int original(const struct zt_source *s, const struct export_list *list, int from,
-                    int to, const char *name)
+static int original(const struct zt_checkpoint_source *s, const struct export_list *list,
+                    int from, int to, const char *name)
 {
     int number = 0;
 
@@ -190,7 +192,8 @@ static int original(const struct zt_source *s, const struct export_list *list, i
 }
 
 /* Items [from, to) as one file; an alias goes where its original is. */
-static zt_err write_pickle(struct zt_source *s, const struct zt_export *how,
+static zt_err write_pickle(struct zt_checkpoint_source *s,
+                           const struct zt_tensor_export *how,
                            const struct export_list *list, int from, int to,
                            const char *path, struct zt_fault *fault)
 {
@@ -227,8 +230,9 @@ static zt_err write_pickle(struct zt_source *s, const struct zt_export *how,
 }
 
 /* The end of the shard that begins at `from`; *bytes: of its tensors. */
-static int end_of_shard(const struct zt_source *s, const struct export_list *list,
-                        int from, int64_t limit, int64_t *bytes)
+static int end_of_shard(const struct zt_checkpoint_source *s,
+                        const struct export_list *list, int from, int64_t limit,
+                        int64_t *bytes)
 {
     int64_t all = 0;
     int i = from;
@@ -247,7 +251,7 @@ static int end_of_shard(const struct zt_source *s, const struct export_list *lis
     return i;
 }
 
-static void name_shards(json_t *map, const struct zt_source *s,
+static void name_shards(json_t *map, const struct zt_checkpoint_source *s,
                         const struct export_list *list, int from, int to,
                         const char *file)
 {
@@ -273,7 +277,8 @@ static zt_err write_index(const char *dir, json_t *map, int64_t total,
     return rc;
 }
 
-static zt_err write_pickles(struct zt_source *s, const struct zt_export *how,
+static zt_err write_pickles(struct zt_checkpoint_source *s,
+                            const struct zt_tensor_export *how,
                             const struct export_list *list, struct zt_fault *fault)
 {
     json_t *map = json_object();
@@ -316,8 +321,8 @@ static bool ends_with(const char *s, const char *tail)
     return n > k && strcmp(s + n - k, tail) == 0;
 }
 
-zt_err zt_export(struct zt_source *s, const struct zt_export *how, int *num_written,
-                 struct zt_fault *fault)
+zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
+                 int *num_written, struct zt_fault *fault)
 {
     bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
     bool pickles = bin || (!safe && !how->safe);

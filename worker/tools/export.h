@@ -11,7 +11,7 @@
 
 #define ZT_EXPORT_PIECE (1 << 20) /* elements that go through the buffer at once */
 
-struct zt_export {
+struct zt_tensor_export {
     const char *to;      /* ends in .bin or .safetensors: that file; else a folder */
     zt_dtype dtype;      /* of floats: ZT_F32, ZT_BF16 or ZT_F16 */
     int64_t shard_bytes; /* of files in a folder */
@@ -24,11 +24,12 @@ struct zt_export {
 };
 
 /* *num_written: tensors. A folder is made if it is not there. ZT_E_CANTCREATE. */
-zt_err zt_export(struct zt_source *s, const struct zt_export *how, int *num_written,
-                 struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
+                 int *num_written, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Elements of tensor i as `dtype`, in pieces, each handed to `put`. */
-zt_err zt_export_stream(struct zt_source *s, const struct zt_export *how, int i,
+zt_err zt_export_stream(struct zt_checkpoint_source *s,
+                        const struct zt_tensor_export *how, int i,
                         zt_err (*put)(void *to, const void *data, size_t bytes,
                                       struct zt_fault *fault),
                         void *to, struct zt_fault *fault) ZT_MUST_CHECK;

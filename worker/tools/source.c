@@ -11,12 +11,12 @@
 
 #define FORGET_EVERY (INT64_C(64) << 20)
 
-static zt_err no_memory(const struct zt_source *s, struct zt_fault *fault)
+static zt_err no_memory(const struct zt_checkpoint_source *s, struct zt_fault *fault)
 {
     return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
 }
 
-static zt_err make_table(struct zt_source *s, int num, struct zt_fault *fault)
+static zt_err make_table(struct zt_checkpoint_source *s, int num, struct zt_fault *fault)
 {
     s->tensors = calloc((size_t)num + 1, sizeof(*s->tensors));
     s->kinds[0] = "value";
@@ -26,7 +26,8 @@ static zt_err make_table(struct zt_source *s, int num, struct zt_fault *fault)
 
 /* ---- checkpoints of our own ---- */
 
-static zt_err open_ours(struct zt_source *s, const char *tag, struct zt_fault *fault)
+static zt_err open_ours(struct zt_checkpoint_source *s, const char *tag,
+                        struct zt_fault *fault)
 {
     const struct zt_ckpt_manifest *m;
     zt_err rc = zt_ckpt_open(s->path, tag, &s->ours, fault);
@@ -86,7 +87,7 @@ static struct zt_source_tensor of_ds(const struct zt_ds *ds, int i)
         .number = i};
 }
 
-static int find_of(const struct zt_source *s, int num, const char *name)
+static int find_of(const struct zt_checkpoint_source *s, int num, const char *name)
 {
     for (int i = 0; i < num; i++)
         if (strcmp(s->tensors[i].t.name, name) == 0)
@@ -94,7 +95,8 @@ static int find_of(const struct zt_source *s, int num, const char *name)
     return -1;
 }
 
-static zt_err open_deepspeed(struct zt_source *s, const char *tag, struct zt_fault *fault)
+static zt_err open_deepspeed(struct zt_checkpoint_source *s, const char *tag,
+                             struct zt_fault *fault)
 {
     struct zt_ds *ds;
     zt_err rc = zt_ds_open(s->path, tag, &s->deepspeed, fault);
@@ -127,7 +129,7 @@ static zt_err open_deepspeed(struct zt_source *s, const char *tag, struct zt_fau
 
 /* ---- folders and files of weights ---- */
 
-static zt_err open_folder(struct zt_source *s, struct zt_fault *fault)
+static zt_err open_folder(struct zt_checkpoint_source *s, struct zt_fault *fault)
 {
     zt_err rc = zt_hf_folder_open(s->path, &s->folder, fault);
 
@@ -165,10 +167,10 @@ static bool is_ours(const char *path, const char *tag)
     return ours;
 }
 
-zt_err zt_source_open(const char *path, const char *tag, struct zt_source **out,
-                      struct zt_fault *fault)
+zt_err zt_source_open(const char *path, const char *tag,
+                      struct zt_checkpoint_source **out, struct zt_fault *fault)
 {
-    struct zt_source *s = calloc(1, sizeof(*s));
+    struct zt_checkpoint_source *s = calloc(1, sizeof(*s));
     zt_err rc;
 
     if (s)
@@ -191,7 +193,7 @@ zt_err zt_source_open(const char *path, const char *tag, struct zt_source **out,
     return ZT_OK;
 }
 
-void zt_source_close(struct zt_source *s)
+void zt_source_close(struct zt_checkpoint_source *s)
 {
     if (!s)
         return;
@@ -203,12 +205,12 @@ void zt_source_close(struct zt_source *s)
     free(s);
 }
 
-int zt_source_find(const struct zt_source *s, const char *name)
+int zt_source_find(const struct zt_checkpoint_source *s, const char *name)
 {
     return find_of(s, s->num, name);
 }
 
-int zt_source_find_kind(const struct zt_source *s, const char *name)
+int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name)
 {
     for (int k = 0; k < s->num_kinds; k++)
         if (strcmp(s->kinds[k], name) == 0)
@@ -218,7 +220,7 @@ int zt_source_find_kind(const struct zt_source *s, const char *name)
 
 /* What is mapped counts as memory of this process once it was read; the kernel may take
  * it back, but need not before others starve. */
-static void forget_now_and_then(struct zt_source *s, int64_t n)
+static void forget_now_and_then(struct zt_checkpoint_source *s, int64_t n)
 {
     s->unforgotten += n * (int64_t)sizeof(float);
     if (s->unforgotten < FORGET_EVERY)
@@ -230,8 +232,8 @@ static void forget_now_and_then(struct zt_source *s, int64_t n)
         zt_hf_folder_forget(s->folder);
 }
 
-zt_err zt_source_read(struct zt_source *s, int kind, int i, int64_t first, int64_t n,
-                      float *out, struct zt_fault *fault)
+zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t first,
+                      int64_t n, float *out, struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &s->tensors[i];
 
@@ -251,7 +253,7 @@ zt_err zt_source_read(struct zt_source *s, int kind, int i, int64_t first, int64
                                    fault);
 }
 
-char *zt_source_neighbour(const struct zt_source *s, const char *name)
+char *zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name)
 {
     static const char *const up[] = {"", "/..", "/../.."};
     const char *dir = s->ours        ? zt_ckpt_dir(s->ours)

@@ -27,7 +27,7 @@ struct zt_source_tensor {
     int number;     /* in the form's own table */
 };
 
-struct zt_source {
+struct zt_checkpoint_source {
     const char *form; /* "zlaunch checkpoint" */
     char *path;       /* as it was asked for */
     struct zt_source_tensor *tensors;
@@ -42,19 +42,20 @@ struct zt_source {
 };
 
 /* ZT_E_NOINPUT: nothing that is known is there. */
-zt_err zt_source_open(const char *path, const char *tag, struct zt_source **out,
+zt_err zt_source_open(const char *path, const char *tag,
+                      struct zt_checkpoint_source **out,
                       struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_source_close(struct zt_source *s); /* NULL is fine */
+void zt_source_close(struct zt_checkpoint_source *s); /* NULL is fine */
 
-int zt_source_find(const struct zt_source *s, const char *name); /* -1: none */
-int zt_source_find_kind(const struct zt_source *s, const char *name);
+int zt_source_find(const struct zt_checkpoint_source *s, const char *name); /* -1: none */
+int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name);
 
 /* Elements [first, first + n) of kind `kind` of tensor i. An alias reads its original. */
-zt_err zt_source_read(struct zt_source *s, int kind, int i, int64_t first, int64_t n,
-                      float *out, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t first,
+                      int64_t n, float *out, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* A file that stands beside the weights, or one folder above: "config.json". NULL: there
  * is none. Malloc'ed. */
-char *zt_source_neighbour(const struct zt_source *s, const char *name);
+char *zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name);
 
 #endif

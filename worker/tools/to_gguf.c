@@ -66,7 +66,7 @@ static const struct name llama_names[] = {
 };
 
 /* Kinds of models, by model_type of config.json. */
-static const struct kind {
+static const struct gguf_kind {
     const char *model_type, *arch;
     const struct name *names;
     bool pairs; /* rotates adjacent pairs */
@@ -76,7 +76,7 @@ static const struct kind {
     {"qwen3", "qwen3", llama_names, false},
 };
 
-struct item {
+struct gguf_item {
     int of;
     const struct name *name;
     zt_gguf_type type;
@@ -85,11 +85,11 @@ struct item {
 };
 
 struct conversion {
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
     struct zt_hf_config *config;
-    const struct kind *kind;
+    const struct gguf_kind *kind;
     zt_gguf_type type;
-    struct item *items;
+    struct gguf_item *items;
     int num;
     int64_t width, layers, heads, kv_heads, head_dim, vocab;
     double theta;
@@ -343,7 +343,7 @@ static bool is_left_out(const struct conversion *c, const struct zt_source_tenso
 }
 
 /* Vectors and positions stay fp32, as the kernels of llama.cpp want them. */
-static zt_gguf_type type_of(const struct conversion *c, const struct item *item)
+static zt_gguf_type type_of(const struct conversion *c, const struct gguf_item *item)
 {
     if (item->ndim < 2 || strcmp(item->name->theirs, "position_embd.weight") == 0)
         return ZT_GGUF_F32;
@@ -352,7 +352,7 @@ static zt_gguf_type type_of(const struct conversion *c, const struct item *item)
     return c->type;
 }
 
-static zt_err check_rows(const struct conversion *c, const struct item *item,
+static zt_err check_rows(const struct conversion *c, const struct gguf_item *item,
                          struct zt_fault *fault)
 {
     int64_t heads = item->name->change == QUERY_ROWS ? c->heads : c->kv_heads;
@@ -371,7 +371,7 @@ static zt_err check_rows(const struct conversion *c, const struct item *item,
     return ZT_OK;
 }
 
-static zt_err add_item(struct conversion *c, int of, struct item *item,
+static zt_err add_item(struct conversion *c, int of, struct gguf_item *item,
                        struct zt_fault *fault)
 {
     const struct zt_checkpoint_tensor *t = &c->s->tensors[of].t;
@@ -379,8 +379,8 @@ static zt_err add_item(struct conversion *c, int of, struct item *item,
     int layer = 0;
     zt_err rc;
 
-    *item =
-        (struct item){.of = of, .name = find_name(c, t->name, &layer), .ndim = t->ndim};
+    *item = (struct gguf_item){
+        .of = of, .name = find_name(c, t->name, &layer), .ndim = t->ndim};
     if (!item->name || t->ndim < 1 || t->ndim > 2)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "%s: tensor %s has no place in a GGUF file of type %s",
@@ -412,7 +412,7 @@ static zt_err add_items(struct conversion *c, struct zt_fault *fault)
 /* ---- data ---- */
 
 /* Row r of the output is this row of the source. */
-static int64_t row_of(const struct conversion *c, const struct item *item, int64_t r)
+static int64_t row_of(const struct conversion *c, const struct gguf_item *item, int64_t r)
 {
     int64_t within = r % c->head_dim;
 
@@ -424,7 +424,7 @@ static int64_t row_of(const struct conversion *c, const struct item *item, int64
 
 /* The whole of a matrix that is transposed; GPT-2's are small. *out is to be freed in any
  * case. */
-static zt_err read_transposed(const struct conversion *c, const struct item *item,
+static zt_err read_transposed(const struct conversion *c, const struct gguf_item *item,
                               float **out, struct zt_fault *fault)
 {
     int64_t rows = item->shape[0], columns = item->shape[1];
@@ -445,7 +445,7 @@ static zt_err read_transposed(const struct conversion *c, const struct item *ite
     return rc;
 }
 
-static zt_err write_item(struct conversion *c, const struct item *item,
+static zt_err write_item(struct conversion *c, const struct gguf_item *item,
                          struct zt_fault *fault)
 {
     /* a vector is one row, or one of single elements where these are reordered */
@@ -503,10 +503,10 @@ static zt_err convert(struct conversion *c, const char *to, struct zt_fault *fau
     return rc ? rc : write_data(c, to, fault);
 }
 
-zt_err zt_convert_to_gguf(struct zt_source *s, const char *to, const char *type,
-                          struct zt_fault *fault)
+zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
+                          const char *type, struct zt_fault *fault)
 {
-    struct item *items = calloc((size_t)s->num + 1, sizeof(*items));
+    struct gguf_item *items = calloc((size_t)s->num + 1, sizeof(*items));
     struct conversion c = {.s = s,
                            .items = items,
                            .type = strcmp(type, "f16") == 0    ? ZT_GGUF_F16

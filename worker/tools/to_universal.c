@@ -27,7 +27,7 @@
 #define VERSION "0.14.0" /* of DeepSpeed, whose form this is */
 
 struct universal {
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
     char dir[PATH_MAX]; /* TO/TAG */
     const char *tag;
     int64_t step, taken, skipped, samples;
@@ -171,7 +171,7 @@ static zt_err write_optimizer(const struct universal *u, struct zt_fault *fault)
     return write_values(&v, path, &step, sizeof(step), fault);
 }
 
-static void put_shapes(struct zt_torch_values *v, const struct zt_source *s)
+static void put_shapes(struct zt_torch_values *v, const struct zt_checkpoint_source *s)
 {
     zt_torch_put_text(v, "param_shapes");
     zt_torch_put_mark(v, ZT_TORCH_LIST);
@@ -230,14 +230,14 @@ static zt_err write_model(const struct universal *u, const char *file,
 
 /* ---- all ---- */
 
-static int64_t manifest_count(const struct zt_source *s, const char *key)
+static int64_t manifest_count(const struct zt_checkpoint_source *s, const char *key)
 {
     const json_t *training = json_object_get(zt_ckpt_manifest(s->ours)->root, "training");
 
     return json_integer_value(json_object_get(training, key));
 }
 
-static int64_t ds_count(const struct zt_source *s, const char *key)
+static int64_t ds_count(const struct zt_checkpoint_source *s, const char *key)
 {
     int64_t n = 0;
 
@@ -246,7 +246,7 @@ static int64_t ds_count(const struct zt_source *s, const char *key)
 
 static zt_err describe(struct universal *u, struct zt_fault *fault)
 {
-    const struct zt_source *s = u->s;
+    const struct zt_checkpoint_source *s = u->s;
 
     if (!s->ours && !s->deepspeed)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
@@ -290,7 +290,7 @@ static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fa
     return rc ? rc : zt_hf_write_text(to, "latest_universal", u->tag, fault);
 }
 
-zt_err zt_convert_to_universal(struct zt_source *s, const char *to,
+zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
                                struct zt_fault *fault)
 {
     struct universal u = {.s = s};

@@ -21,7 +21,7 @@
 #include "worker/tools/export.h"
 
 struct import {
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
     struct zt_ckpt_place place;
     struct zt_ckpt_kind kinds[ZT_SOURCE_MAX_KINDS];
     int from[ZT_SOURCE_MAX_KINDS]; /* kind of the source */
@@ -36,7 +36,7 @@ struct import {
 
 /* ---- what there is ---- */
 
-static int64_t count_of(const struct zt_source *s, const char *key)
+static int64_t count_of(const struct zt_checkpoint_source *s, const char *key)
 {
     int64_t n = 0;
 
@@ -44,7 +44,7 @@ static int64_t count_of(const struct zt_source *s, const char *key)
 }
 
 /* The type in which the run computed, by its weights. */
-static zt_dtype compute_dtype(const struct zt_source *s)
+static zt_dtype compute_dtype(const struct zt_checkpoint_source *s)
 {
     const struct zt_pickled *config = zt_pickled_get(s->deepspeed->model, "ds_config");
     int64_t on = 0;
@@ -188,7 +188,8 @@ static json_t *params_json(const struct import *m)
 }
 
 /* A member of DeepSpeed's loss scaler, an object whose state is a dictionary. */
-static const struct zt_pickled *scaler_member(const struct zt_source *s, const char *key)
+static const struct zt_pickled *scaler_member(const struct zt_checkpoint_source *s,
+                                              const char *key)
 {
     const struct zt_pickled *o = zt_pickled_get(s->deepspeed->optimizer, "loss_scaler");
     const struct zt_pickled *found = NULL;
@@ -276,7 +277,8 @@ static zt_err write_all(struct import *m, struct zt_fault *fault)
     return rc;
 }
 
-zt_err zt_convert_to_zlaunch(struct zt_source *s, const char *to, struct zt_fault *fault)
+zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
+                             struct zt_fault *fault)
 {
     struct import m = {.s = s};
     zt_err rc;

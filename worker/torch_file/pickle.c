@@ -11,7 +11,7 @@
 
 #include "worker/torch_file/private.h"
 
-struct machine {
+struct pickle_machine {
     struct zt_pickle *out;
     const char *path;
     const uint8_t *data;
@@ -32,7 +32,8 @@ static const char short_stack[] = "it takes a value where there is none";
 
 /* ---- stack, marks, memo ---- */
 
-static bool reserve(struct machine *m, void *list, size_t *cap, size_t want, size_t size)
+static bool reserve(struct pickle_machine *m, void *list, size_t *cap, size_t want,
+                    size_t size)
 {
     size_t more = *cap ? *cap : 64;
     void *bigger;
@@ -54,7 +55,7 @@ static bool reserve(struct machine *m, void *list, size_t *cap, size_t want, siz
     return true;
 }
 
-static bool push(struct machine *m, struct zt_pickled *v)
+static bool push(struct pickle_machine *m, struct zt_pickled *v)
 {
     m->why = no_room;
     if (!v || !reserve(m, &m->stack, &m->stack_cap, m->height + 1, sizeof(*m->stack)))
@@ -64,25 +65,25 @@ static bool push(struct machine *m, struct zt_pickled *v)
 }
 
 /* Values above the last mark, or above nothing. */
-static size_t floor_of(const struct machine *m)
+static size_t floor_of(const struct pickle_machine *m)
 {
     return m->num_marks ? m->marks[m->num_marks - 1] : 0;
 }
 
-static struct zt_pickled *pop(struct machine *m)
+static struct zt_pickled *pop(struct pickle_machine *m)
 {
     m->why = short_stack;
     return m->height > floor_of(m) ? m->stack[--m->height] : NULL;
 }
 
-static struct zt_pickled *top(struct machine *m)
+static struct zt_pickled *top(struct pickle_machine *m)
 {
     m->why = short_stack;
     return m->height > floor_of(m) ? m->stack[m->height - 1] : NULL;
 }
 
 /* The last mark goes; *first is the height it noted. */
-static bool pop_mark(struct machine *m, size_t *first)
+static bool pop_mark(struct pickle_machine *m, size_t *first)
 {
     m->why = "it takes values up to a mark where there is none";
     if (m->num_marks == 0)
@@ -93,7 +94,7 @@ static bool pop_mark(struct machine *m, size_t *first)
 
 /* ---- reading operands ---- */
 
-static const uint8_t *take(struct machine *m, uint64_t n)
+static const uint8_t *take(struct pickle_machine *m, uint64_t n)
 {
     const uint8_t *p = m->data + m->at;
 
@@ -104,7 +105,7 @@ static const uint8_t *take(struct machine *m, uint64_t n)
     return p;
 }
 
-static bool take_number(struct machine *m, int bytes, uint64_t *out)
+static bool take_number(struct pickle_machine *m, int bytes, uint64_t *out)
 {
     const uint8_t *p = take(m, (uint64_t)bytes);
 
@@ -114,7 +115,7 @@ static bool take_number(struct machine *m, int bytes, uint64_t *out)
     return p != NULL;
 }
 
-static const uint8_t *take_line(struct machine *m, size_t *n)
+static const uint8_t *take_line(struct pickle_machine *m, size_t *n)
 {
     const uint8_t *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
 
@@ -128,7 +129,7 @@ static const uint8_t *take_line(struct machine *m, size_t *n)
 
 /* ---- operations; `arg` is the row's: a kind, a width, a count ---- */
 
-static bool op_proto(struct machine *m, int arg)
+static bool op_proto(struct pickle_machine *m, int arg)
 {
     uint64_t version = 0;
 
@@ -139,7 +140,7 @@ static bool op_proto(struct machine *m, int arg)
     return version >= 2 && version <= 5;
 }
 
-static bool op_frame(struct machine *m, int arg)
+static bool op_frame(struct pickle_machine *m, int arg)
 {
     uint64_t n;
 
@@ -147,7 +148,7 @@ static bool op_frame(struct machine *m, int arg)
     return take_number(m, 8, &n);
 }
 
-static bool op_stop(struct machine *m, int arg)
+static bool op_stop(struct pickle_machine *m, int arg)
 {
     (void)arg;
     m->out->root = pop(m);
@@ -155,7 +156,7 @@ static bool op_stop(struct machine *m, int arg)
     return m->out->root != NULL;
 }
 
-static bool op_mark(struct machine *m, int arg)
+static bool op_mark(struct pickle_machine *m, int arg)
 {
     (void)arg;
     if (!reserve(m, &m->marks, &m->marks_cap, m->num_marks + 1, sizeof(*m->marks)))
@@ -164,7 +165,7 @@ static bool op_mark(struct machine *m, int arg)
     return true;
 }
 
-static bool op_pop(struct machine *m, int arg)
+static bool op_pop(struct pickle_machine *m, int arg)
 {
     (void)arg;
     if (m->num_marks && m->height == floor_of(m)) {
@@ -174,13 +175,13 @@ static bool op_pop(struct machine *m, int arg)
     return pop(m) != NULL;
 }
 
-static bool op_pop_mark(struct machine *m, int arg)
+static bool op_pop_mark(struct pickle_machine *m, int arg)
 {
     (void)arg;
     return pop_mark(m, &m->height);
 }
 
-static bool op_dup(struct machine *m, int arg)
+static bool op_dup(struct pickle_machine *m, int arg)
 {
     struct zt_pickled *v = top(m);
 
@@ -188,12 +189,12 @@ static bool op_dup(struct machine *m, int arg)
     return v && push(m, v);
 }
 
-static bool op_none(struct machine *m, int arg)
+static bool op_none(struct pickle_machine *m, int arg)
 {
     return push(m, arg == 0 ? m->none : arg == 1 ? m->yes : m->no);
 }
 
-static bool push_int(struct machine *m, int64_t value)
+static bool push_int(struct pickle_machine *m, int64_t value)
 {
     struct zt_pickled *v = zt_pickle_make(m->out, ZT_PICKLED_INT);
 
@@ -203,7 +204,7 @@ static bool push_int(struct machine *m, int64_t value)
 }
 
 /* BININT (4 bytes, signed), BININT1, BININT2 */
-static bool op_int(struct machine *m, int arg)
+static bool op_int(struct pickle_machine *m, int arg)
 {
     uint64_t n;
 
@@ -212,10 +213,10 @@ static bool op_int(struct machine *m, int arg)
     return push_int(m, arg == 4 ? (int64_t)(int32_t)(uint32_t)n : (int64_t)n);
 }
 
-static bool push_text(struct machine *m, int kind, const uint8_t *p, uint64_t n);
+static bool push_text(struct pickle_machine *m, int kind, const uint8_t *p, uint64_t n);
 
 /* LONG1, LONG4; more than 64 bits stay bytes */
-static bool op_long(struct machine *m, int arg)
+static bool op_long(struct pickle_machine *m, int arg)
 {
     uint64_t n, value = 0;
     const uint8_t *p = take_number(m, arg, &n) ? take(m, n) : NULL;
@@ -231,7 +232,7 @@ static bool op_long(struct machine *m, int arg)
     return push_int(m, (int64_t)value);
 }
 
-static bool op_float(struct machine *m, int arg)
+static bool op_float(struct pickle_machine *m, int arg)
 {
     const uint8_t *p = take(m, 8);
     struct zt_pickled *v = zt_pickle_make(m->out, ZT_PICKLED_FLOAT);
@@ -247,7 +248,7 @@ static bool op_float(struct machine *m, int arg)
     return push(m, v);
 }
 
-static bool push_text(struct machine *m, int kind, const uint8_t *p, uint64_t n)
+static bool push_text(struct pickle_machine *m, int kind, const uint8_t *p, uint64_t n)
 {
     struct zt_pickled *v = zt_pickle_make(m->out, (zt_pickled_kind)kind);
 
@@ -259,7 +260,7 @@ static bool push_text(struct machine *m, int kind, const uint8_t *p, uint64_t n)
 }
 
 /* texts and bytes: the row says how wide their length is */
-static bool text_of(struct machine *m, int kind, int width)
+static bool text_of(struct pickle_machine *m, int kind, int width)
 {
     uint64_t n;
     const uint8_t *p = take_number(m, width, &n) ? take(m, n) : NULL;
@@ -267,17 +268,17 @@ static bool text_of(struct machine *m, int kind, int width)
     return p && push_text(m, kind, p, n);
 }
 
-static bool op_text(struct machine *m, int arg)
+static bool op_text(struct pickle_machine *m, int arg)
 {
     return text_of(m, ZT_PICKLED_TEXT, arg);
 }
 
-static bool op_bytes(struct machine *m, int arg)
+static bool op_bytes(struct pickle_machine *m, int arg)
 {
     return text_of(m, ZT_PICKLED_BYTES, arg);
 }
 
-static bool op_empty(struct machine *m, int arg)
+static bool op_empty(struct pickle_machine *m, int arg)
 {
     return push(m, arg == ZT_PICKLED_TUPLE
                        ? m->empty
@@ -285,7 +286,7 @@ static bool op_empty(struct machine *m, int arg)
 }
 
 /* The values above height `first` as items of `to`, which then lies on top. */
-static bool gather(struct machine *m, struct zt_pickled *to, size_t first)
+static bool gather(struct pickle_machine *m, struct zt_pickled *to, size_t first)
 {
     m->why = no_room;
     for (size_t i = first; to && i < m->height; i++)
@@ -295,7 +296,7 @@ static bool gather(struct machine *m, struct zt_pickled *to, size_t first)
     return to && push(m, to);
 }
 
-static bool op_tuple(struct machine *m, int arg)
+static bool op_tuple(struct pickle_machine *m, int arg)
 {
     size_t first = 0;
 
@@ -304,14 +305,14 @@ static bool op_tuple(struct machine *m, int arg)
            gather(m, zt_pickle_make(m->out, ZT_PICKLED_TUPLE), first);
 }
 
-static bool op_short_tuple(struct machine *m, int arg)
+static bool op_short_tuple(struct pickle_machine *m, int arg)
 {
     m->why = short_stack;
     return m->height - floor_of(m) >= (size_t)arg &&
            gather(m, zt_pickle_make(m->out, ZT_PICKLED_TUPLE), m->height - (size_t)arg);
 }
 
-static bool op_frozenset(struct machine *m, int arg)
+static bool op_frozenset(struct pickle_machine *m, int arg)
 {
     size_t first = 0;
 
@@ -321,7 +322,7 @@ static bool op_frozenset(struct machine *m, int arg)
 }
 
 /* What lies above `first` goes into the container below it. */
-static bool add_items(struct machine *m, size_t first, bool pairs)
+static bool add_items(struct pickle_machine *m, size_t first, bool pairs)
 {
     struct zt_pickled *to;
 
@@ -342,14 +343,14 @@ static bool add_items(struct machine *m, size_t first, bool pairs)
     return true;
 }
 
-static bool op_add_many(struct machine *m, int arg)
+static bool op_add_many(struct pickle_machine *m, int arg)
 {
     size_t first = 0;
 
     return pop_mark(m, &first) && add_items(m, first, arg == 2);
 }
 
-static bool op_add_one(struct machine *m, int arg)
+static bool op_add_one(struct pickle_machine *m, int arg)
 {
     m->why = short_stack;
     return m->height - floor_of(m) > (size_t)arg &&
@@ -358,8 +359,8 @@ static bool op_add_one(struct machine *m, int arg)
 
 /* ---- classes and calls ---- */
 
-static bool push_class(struct machine *m, const char *module, size_t a, const char *name,
-                       size_t b)
+static bool push_class(struct pickle_machine *m, const char *module, size_t a,
+                       const char *name, size_t b)
 {
     char *both = zt_pickle_alloc(m->out, a + b + 1);
 
@@ -372,7 +373,7 @@ static bool push_class(struct machine *m, const char *module, size_t a, const ch
     return push_text(m, ZT_PICKLED_CLASS, (uint8_t *)both, a + b + 1);
 }
 
-static bool op_global(struct machine *m, int arg)
+static bool op_global(struct pickle_machine *m, int arg)
 {
     size_t a = 0, b = 0;
     const char *module = (const char *)take_line(m, &a);
@@ -382,7 +383,7 @@ static bool op_global(struct machine *m, int arg)
     return name && push_class(m, module, a, name, b);
 }
 
-static bool op_stack_global(struct machine *m, int arg)
+static bool op_stack_global(struct pickle_machine *m, int arg)
 {
     const struct zt_pickled *name = pop(m), *module = name ? pop(m) : NULL;
 
@@ -395,7 +396,7 @@ static bool op_stack_global(struct machine *m, int arg)
 }
 
 /* REDUCE, NEWOBJ; with keywords (arg 1) NEWOBJ_EX */
-static bool op_call(struct machine *m, int arg)
+static bool op_call(struct pickle_machine *m, int arg)
 {
     struct zt_pickled *named = arg ? pop(m) : NULL, *args = pop(m);
     struct zt_pickled *callee = args ? pop(m) : NULL, *made;
@@ -410,7 +411,7 @@ static bool op_call(struct machine *m, int arg)
 }
 
 /* State of an object is kept with it; that of a container is not wanted. */
-static bool op_build(struct machine *m, int arg)
+static bool op_build(struct pickle_machine *m, int arg)
 {
     struct zt_pickled *state = pop(m), *of = state ? top(m) : NULL;
 
@@ -421,7 +422,7 @@ static bool op_build(struct machine *m, int arg)
     return of->kind != ZT_PICKLED_OBJECT || zt_pickle_append(m->out, of, state);
 }
 
-static bool op_persistent(struct machine *m, int arg)
+static bool op_persistent(struct pickle_machine *m, int arg)
 {
     struct zt_pickled *id = pop(m), *made;
 
@@ -434,7 +435,7 @@ static bool op_persistent(struct machine *m, int arg)
 
 /* ---- the memo ---- */
 
-static bool remember(struct machine *m, uint64_t i)
+static bool remember(struct pickle_machine *m, uint64_t i)
 {
     struct zt_pickled *v = top(m);
 
@@ -450,20 +451,20 @@ static bool remember(struct machine *m, uint64_t i)
     return true;
 }
 
-static bool op_put(struct machine *m, int arg)
+static bool op_put(struct pickle_machine *m, int arg)
 {
     uint64_t i;
 
     return take_number(m, arg, &i) && remember(m, i);
 }
 
-static bool op_memoize(struct machine *m, int arg)
+static bool op_memoize(struct pickle_machine *m, int arg)
 {
     (void)arg;
     return remember(m, m->next_memo);
 }
 
-static bool op_get(struct machine *m, int arg)
+static bool op_get(struct pickle_machine *m, int arg)
 {
     uint64_t i;
 
@@ -474,7 +475,7 @@ static bool op_get(struct machine *m, int arg)
 }
 
 static const struct operation {
-    bool (*run)(struct machine *m, int arg);
+    bool (*run)(struct pickle_machine *m, int arg);
     int arg;
 } operations[256] = {
     [0x80] = {op_proto, 0},
@@ -530,7 +531,7 @@ static const struct operation {
     ['j'] = {op_get, 4},
 };
 
-static zt_err run(struct machine *m, struct zt_fault *fault)
+static zt_err run(struct pickle_machine *m, struct zt_fault *fault)
 {
     while (!m->done) {
         size_t begin = m->at;
@@ -552,7 +553,7 @@ static zt_err run(struct machine *m, struct zt_fault *fault)
 zt_err zt_pickle_parse(const char *path, const uint8_t *data, size_t bytes,
                        struct zt_pickle *out, size_t *used, struct zt_fault *fault)
 {
-    struct machine m = {.out = out, .path = path, .data = data, .bytes = bytes};
+    struct pickle_machine m = {.out = out, .path = path, .data = data, .bytes = bytes};
     zt_err rc;
 
     *out = (struct zt_pickle){0};

@@ -256,16 +256,16 @@ static void make(int stage, bool mapped)
 
 /* ---- looking ---- */
 
-static struct zt_source *opened(const char *path)
+static struct zt_checkpoint_source *opened(const char *path)
 {
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
 
     if (zt_source_open(path, NULL, &s, &fault))
         fail_msg("%s", fault.text);
     return s;
 }
 
-static void check_kind(struct zt_source *s, const char *kind, float plus)
+static void check_kind(struct zt_checkpoint_source *s, const char *kind, float plus)
 {
     int k = zt_source_find_kind(s, kind);
     float got[8];
@@ -284,7 +284,7 @@ static void check_kind(struct zt_source *s, const char *kind, float plus)
     }
 }
 
-static void check_all(struct zt_source *s)
+static void check_all(struct zt_checkpoint_source *s)
 {
     check_kind(s, "value", 0);
     check_kind(s, "exp_avg", 1000);
@@ -293,7 +293,7 @@ static void check_all(struct zt_source *s)
 
 static void check_stage(int stage, bool mapped)
 {
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
     float mask[2];
 
     make(stage, mapped);
@@ -322,7 +322,7 @@ static void test_values_and_moments_come_out_of_each_stage(void **state)
 
 static void test_what_does_not_fit_together_is_refused_by_name(void **state)
 {
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
 
     (void)state;
     make(2, true);
@@ -344,7 +344,7 @@ static void test_what_does_not_fit_together_is_refused_by_name(void **state)
 static void test_it_becomes_a_checkpoint_of_ours_with_its_moments(void **state)
 {
     const json_t *training;
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
     char path[128];
 
     (void)state;
@@ -371,15 +371,15 @@ static void test_it_becomes_a_checkpoint_of_ours_with_its_moments(void **state)
 static void test_exports_hold_the_same_values(void **state)
 {
     static const char *const outputs[] = {"w.bin", "w.safetensors", "shards", "safe"};
-    struct zt_source *s;
+    struct zt_checkpoint_source *s;
 
     (void)state;
     make(3, false);
     s = opened(scratch_dir);
     for (size_t i = 0; i < sizeof(outputs) / sizeof(*outputs); i++) {
-        struct zt_export how = {
+        struct zt_tensor_export how = {
             .to = in_scratch(outputs[i]), .shard_bytes = 30, .safe = i == 3};
-        struct zt_source *back;
+        struct zt_checkpoint_source *back;
         int num = 0;
 
         if (zt_export(s, &how, &num, &fault))

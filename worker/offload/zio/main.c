@@ -18,7 +18,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-struct job {
+struct zio_job {
     const char *const *dirs;
     size_t bytes; /* of the file */
     char *data;   /* as many */
@@ -42,7 +42,7 @@ static double now(void)
 
 /* All of the file, once. */
 static zt_err move_all(struct zt_aio *a, const struct zt_aio_files *f,
-                       const struct job *j, bool write, double *rate,
+                       const struct zio_job *j, bool write, double *rate,
                        struct zt_fault *fault)
 {
     struct zt_aio_job piece;
@@ -56,7 +56,7 @@ static zt_err move_all(struct zt_aio *a, const struct zt_aio_files *f,
     return rc;
 }
 
-static zt_err measure(const struct job *j, struct rate *r, struct zt_fault *fault)
+static zt_err measure(const struct zio_job *j, struct rate *r, struct zt_fault *fault)
 {
     struct zt_aio *a = NULL;
     struct zt_aio_files f;
@@ -83,7 +83,7 @@ static zt_err measure(const struct job *j, struct rate *r, struct zt_fault *faul
 
 /* ---- what is printed ---- */
 
-static void print_rate(const struct job *j, const struct rate *r)
+static void print_rate(const struct zio_job *j, const struct rate *r)
 {
     if (j->json)
         printf("{\"event\":\"zio\",\"block_size\":%lld,\"queue_depth\":%d,\"threads\":%d,"
@@ -114,7 +114,7 @@ static bool is_better(const struct rate *a, const struct rate *b)
     return 1 / a->read + 1 / a->write < 1 / b->read + 1 / b->write;
 }
 
-static zt_err sweep(const struct job *j, struct zt_fault *fault)
+static zt_err sweep(const struct zio_job *j, struct zt_fault *fault)
 {
     static const int64_t blocks[] = {128 << 10, 1 << 20, 8 << 20};
     static const int depths[] = {4, 16, 64}, threads[] = {1, 2, 4};
@@ -160,7 +160,7 @@ static int usage(const char *why)
 }
 
 /* Exit code, or -1: go on. */
-static int read_options(int argc, char **argv, struct job *j)
+static int read_options(int argc, char **argv, struct zio_job *j)
 {
     static const struct option options[] = {{"size", required_argument, NULL, 's'},
                                             {"rounds", required_argument, NULL, 'r'},
@@ -194,7 +194,7 @@ static int read_options(int argc, char **argv, struct job *j)
 
 int main(int argc, char **argv)
 {
-    struct job j = {.bytes = 256 * MIB, .rounds = 2};
+    struct zio_job j = {.bytes = 256 * MIB, .rounds = 2};
     struct zt_fault fault = {0};
     int code;
 

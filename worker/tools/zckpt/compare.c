@@ -21,7 +21,7 @@ static bool same_shape(const struct zt_checkpoint_tensor *a,
 /* ---- diff ---- */
 
 struct comparison {
-    struct zt_source *a, *b;
+    struct zt_checkpoint_source *a, *b;
     const char *kind;
     int kind_a, kind_b;
     double tolerance;
@@ -135,7 +135,7 @@ zt_err zt_zckpt_diff(const zt_args *args, const char *const *words, int num_word
 /* ---- average ---- */
 
 struct average {
-    struct zt_source **sources;
+    struct zt_checkpoint_source **sources;
     int num;
     float *piece;
     double *sum;
@@ -163,7 +163,7 @@ static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
 
 static zt_err check_alike(const struct average *a, struct zt_fault *fault)
 {
-    const struct zt_source *first = a->sources[0];
+    const struct zt_checkpoint_source *first = a->sources[0];
 
     for (int k = 1; k < a->num; k++)
         for (int i = 0; i < first->num; i++) {
@@ -181,15 +181,16 @@ static zt_err check_alike(const struct average *a, struct zt_fault *fault)
 zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_words,
                         struct zt_fault *fault)
 {
-    struct average a = {.sources = calloc((size_t)num_words, sizeof(struct zt_source *)),
-                        .piece = malloc(ZT_EXPORT_PIECE * sizeof(float)),
-                        .sum = malloc(ZT_EXPORT_PIECE * sizeof(double))};
-    struct zt_export how = {.to = words[0],
-                            .dtype = ZT_F32,
-                            .shard_bytes = INT64_C(5000000000),
-                            .safe = true,
-                            .value = mean,
-                            .arg = &a};
+    struct average a = {
+        .sources = calloc((size_t)num_words, sizeof(struct zt_checkpoint_source *)),
+        .piece = malloc(ZT_EXPORT_PIECE * sizeof(float)),
+        .sum = malloc(ZT_EXPORT_PIECE * sizeof(double))};
+    struct zt_tensor_export how = {.to = words[0],
+                                   .dtype = ZT_F32,
+                                   .shard_bytes = INT64_C(5000000000),
+                                   .safe = true,
+                                   .value = mean,
+                                   .arg = &a};
     int num = 0;
     zt_err rc = a.sources && a.piece && a.sum
                     ? ZT_OK

@@ -32,7 +32,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-zt_err zt_zckpt_copy_config(const struct zt_source *s, const char *to,
+zt_err zt_zckpt_copy_config(const struct zt_checkpoint_source *s, const char *to,
                             struct zt_fault *fault)
 {
     char *from = zt_source_neighbour(s, "config.json"),
@@ -47,7 +47,7 @@ zt_err zt_zckpt_copy_config(const struct zt_source *s, const char *to,
 }
 
 /* What DST is to be, where --to does not say. */
-static const char *guess_form(const struct zt_source *s, const char *to)
+static const char *guess_form(const struct zt_checkpoint_source *s, const char *to)
 {
     return ends_with(to, ".gguf")          ? "gguf"
            : ends_with(to, ".bin")         ? "pickle"
@@ -56,16 +56,16 @@ static const char *guess_form(const struct zt_source *s, const char *to)
                                            : "safetensors";
 }
 
-static zt_err to_weights(struct zt_source *s, const char *to, bool safe,
+static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool safe,
                          const zt_args *args, struct zt_fault *fault)
 {
     const char *dtype = zt_args_string(args, "dtype");
     const char *size = zt_args_string(args, "max_shard_size");
-    struct zt_export how = {.to = to,
-                            .dtype = strcmp(dtype, "bf16") == 0  ? ZT_BF16
-                                     : strcmp(dtype, "f16") == 0 ? ZT_F16
-                                                                 : ZT_F32,
-                            .safe = safe};
+    struct zt_tensor_export how = {.to = to,
+                                   .dtype = strcmp(dtype, "bf16") == 0  ? ZT_BF16
+                                            : strcmp(dtype, "f16") == 0 ? ZT_F16
+                                                                        : ZT_F32,
+                                   .safe = safe};
     int num = 0;
     zt_err rc;
 
@@ -90,7 +90,7 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
                         struct zt_fault *fault)
 {
     const char *form = zt_args_string(args, "to");
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
     zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
 
     (void)num_words;

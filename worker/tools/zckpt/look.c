@@ -19,14 +19,15 @@ static void print_shape(const struct zt_checkpoint_tensor *t, char *out, size_t 
         snprintf(out + n, cap - n, "]");
 }
 
-static void print_kinds(const struct zt_source *s, const struct zt_source_tensor *t)
+static void print_kinds(const struct zt_checkpoint_source *s,
+                        const struct zt_source_tensor *t)
 {
     for (int k = 1; k < s->num_kinds; k++)
         if (t->kinds >> k & 1)
             printf(" %s", s->kinds[k]);
 }
 
-static void print_head(const struct zt_source *s)
+static void print_head(const struct zt_checkpoint_source *s)
 {
     printf("%s: %s\n", s->path, s->form);
     if (s->ours) {
@@ -53,7 +54,7 @@ static void print_head(const struct zt_source *s)
 zt_err zt_zckpt_ls(const zt_args *args, const char *const *words, int num_words,
                    struct zt_fault *fault)
 {
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
     int64_t elems = 0;
     zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
 
@@ -84,7 +85,7 @@ zt_err zt_zckpt_ls(const zt_args *args, const char *const *words, int num_words,
 
 /* ---- verify ---- */
 
-static zt_err read_all(struct zt_source *s, int i, int kind, float *piece,
+static zt_err read_all(struct zt_checkpoint_source *s, int i, int kind, float *piece,
                        struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &s->tensors[i];
@@ -107,7 +108,7 @@ zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_wo
                        struct zt_fault *fault)
 {
     float *piece = malloc(ZT_EXPORT_PIECE * sizeof(*piece));
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
     zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
 
     (void)num_words;

@@ -35,7 +35,7 @@ static const struct zt_option options[] = {
     {.name = NULL},
 };
 
-static void say(const struct zt_source *s, bool debug)
+static void say(const struct zt_checkpoint_source *s, bool debug)
 {
     int64_t elems = 0;
     int params = 0;
@@ -59,13 +59,13 @@ static void say(const struct zt_source *s, bool debug)
 static zt_err run(const zt_args *args, const char *const *words, int num_words,
                   struct zt_fault *fault)
 {
-    struct zt_export how = {.to = words[1],
-                            .dtype = ZT_F32,
-                            .safe = zt_args_flag(args, "safe_serialization"),
-                            .leave_frozen =
-                                zt_args_flag(args, "exclude_frozen_parameters")};
+    struct zt_tensor_export how = {.to = words[1],
+                                   .dtype = ZT_F32,
+                                   .safe = zt_args_flag(args, "safe_serialization"),
+                                   .leave_frozen =
+                                       zt_args_flag(args, "exclude_frozen_parameters")};
     const char *size = zt_args_string(args, "max_shard_size");
-    struct zt_source *s = NULL;
+    struct zt_checkpoint_source *s = NULL;
     int num = 0;
     zt_err rc;
 
