@@ -4,7 +4,8 @@
 #   {stage 0-3} x {overlap on, off} x {small, large buckets} x {recomputation} x {shm, mpi}
 # at 2 and 4 ranks, in fp32, bf16 and fp16, with 1 micro-batch, and with 2 that are reduced
 # one by one. A small bucket comes with a small max_live_parameters and reuse distance 0.
-# Optimizer state in host memory or files, all or 0.4 of it, gives the same bits at 1, 2 and 4 ranks.
+# Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, give the
+# same bits at 1, 2 and 4 ranks.
 # Over MPI, and in a sanitised build, runs take longer: there each stage has one of its eight
 # settings by default, in turn; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
@@ -21,6 +22,9 @@ config() {
     part) offload=', "sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.4}' ;;
     nvme) offload=', "sub_group_size": 9000, "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'",
             "pipeline_read": true, "pipeline_write": true}, "aio": {"block_size": 8192, "queue_depth": 4}' ;;
+    all) offload=', "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}' ;;
+    files) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000},
+            "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
     esac
     cat <<JSON
 {"zero_optimization": {"stage": $1, "overlap_comm": $2,
@@ -31,7 +35,7 @@ JSON
 }
 for s in 0 1 2 3; do
     for o in true false; do
-        for b in small large cpu part nvme; do
+        for b in small large cpu part nvme all files; do
             config $s $o $b >"$tmp/$s.$o.$b.json"
         done
     done
@@ -131,7 +135,7 @@ offloaded() { # offloaded WORLD TYPE MICRO
     [ "$2" = --fp32 ] || args+=("$2")
     for s in 1 2 3; do
         rm -f "$want" # stage 1 adds up micro-batches before it sums over ranks
-        for b in large cpu part nvme; do
+        for b in large cpu part nvme $([ $s -lt 3 ] || echo all files); do
             same "$want" "$1" $s true $b "${args[@]}" || wrong=$((wrong + 1))
         done
     done

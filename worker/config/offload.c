@@ -6,7 +6,8 @@
 #include "worker/config/resolve.h"
 
 #define ZT_MAX_NVME_PATHS 16
-#define SECTION           "zero_optimization.offload_optimizer"
+#define OPTIMIZER         "zero_optimization.offload_optimizer"
+#define PARAM             "zero_optimization.offload_param"
 
 /* "2GiB", "1.5G", "800 MiB", "4096": binary units, as memory is counted. 0: no size. */
 static uint64_t parse_size(const char *text)
@@ -63,45 +64,42 @@ static const char *const *read_paths(struct zt_config *c, const struct zt_item *
     return n ? paths : NULL;
 }
 
-static void resolve_files(struct zt_config *c, struct zt_run *run)
+/* The folders of a section, where it has any. */
+static const char *const *resolve_paths(struct zt_config *c, const char *section,
+                                        zt_offload_device device)
 {
-    const struct zt_item *item = zt_config_find(c, SECTION ".nvme_path");
-    int problems = c->report.num_problems;
+    const char *path = zt_text_arena_printf(&c->arena, "%s.nvme_path", section);
+    const struct zt_item *item = zt_config_find(c, path);
+    bool given = item && !item->is_auto && item->value->type != ZT_JSON_NULL;
 
-    if (item && !item->is_auto && item->value->type != ZT_JSON_NULL) {
-        run->zero.nvme_paths = read_paths(c, item);
-        zt_config_set(c, SECTION ".nvme_path", item->value, item->where);
-    }
-    if (!run->zero.nvme_paths && problems == c->report.num_problems &&
-        run->zero.offload_optimizer.device == ZT_OFFLOAD_NVME)
+    if (given)
+        zt_config_set(c, path, item->value, item->where);
+    else if (device == ZT_OFFLOAD_NVME)
         zt_problems_add(&c->report, ZT_E_CONFIG,
-                        SECTION ".device is nvme: say where, with " SECTION
-                                ".nvme_path, a folder on that drive");
-    if (run->aio.block_size % 4096)
-        zt_problems_add(&c->report, ZT_E_CONFIG,
-                        "aio.block_size %lld is no multiple of 4096, as direct access to "
-                        "files needs",
-                        (long long)run->aio.block_size);
+                        "%s.device is nvme: say where, with %s, a folder on that drive",
+                        section, path);
+    return given ? read_paths(c, item) : NULL;
 }
 
 /* The key of older documents says what a section says today. */
-static void resolve_old_key(struct zt_config *c, struct zt_run *run)
+static void resolve_old_key(struct zt_config *c, const char *old_key, bool value,
+                            const char *section, zt_offload_device *device)
 {
-    const struct zt_item *old = zt_config_find(c, "zero_optimization.cpu_offload");
-    const struct zt_item *now = zt_config_find(c, SECTION ".device");
+    const char *path = zt_text_arena_printf(&c->arena, "%s.device", section);
+    const struct zt_item *old = zt_config_find(c, old_key);
+    const struct zt_item *now = zt_config_find(c, path);
 
-    if (!run->zero.cpu_offload)
+    if (!value || *device != ZT_OFFLOAD_NONE)
         return;
-    if (now && !now->is_auto && run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE) {
+    if (now && !now->is_auto) {
         zt_problems_add(&c->report, ZT_E_CONFIG,
-                        "%s: \"cpu_offload\" is true, but %s: \"" SECTION
-                        ".device\" is none; leave one of them out",
-                        old->where, now->where);
-    } else if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE) {
-        run->zero.offload_optimizer.device = ZT_OFFLOAD_CPU;
-        zt_config_set(c, SECTION ".device",
-                      zt_jnode_new(&c->arena, ZT_JSON_STRING, "cpu"), old->where);
+                        "%s: \"%s\" is true, but %s: \"%s\" is none; leave one of them "
+                        "out",
+                        old->where, old->path, now->where, path);
+        return;
     }
+    *device = ZT_OFFLOAD_CPU;
+    zt_config_set(c, path, zt_jnode_new(&c->arena, ZT_JSON_STRING, "cpu"), old->where);
 }
 
 /* 16-bit accumulators that are summed over the ranks behind the last micro-batch are
@@ -112,21 +110,56 @@ static bool sums_accumulators(const struct zt_run *run)
            run->world > 1 && run->grad_accum_steps > 1 && !run->reduce_every_micro_batch;
 }
 
-void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
+static void check_optimizer(struct zt_config *c, const struct zt_run *run)
 {
-    resolve_device_memory(c, run);
-    resolve_old_key(c, run);
-    resolve_files(c, run);
-    if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
+    if (run->zero.offload_optimizer.device == ZT_OFFLOAD_NONE || !run->do_train)
         return;
     if (run->zero.stage == 0)
         zt_problems_add(&c->report, ZT_E_CONFIG,
-                        SECTION " needs ZeRO stage 1, 2 or 3, and "
-                                "zero_optimization.stage is 0: set it to 1");
+                        OPTIMIZER " needs ZeRO stage 1, 2 or 3, and "
+                                  "zero_optimization.stage is 0: set it to 1");
     if (sums_accumulators(run))
         zt_problems_add(&c->report, ZT_E_CONFIG,
-                        SECTION " at stage 1 with 16-bit data_types.grad_accum_dtype: "
-                                "accumulators that are summed at the end of a step stay "
-                                "on the device; give --reduce_every_micro_batch, or "
-                                "stage 2, or fp32 accumulators");
+                        OPTIMIZER " at stage 1 with 16-bit data_types.grad_accum_dtype: "
+                                  "accumulators that are summed at the end of a step "
+                                  "stay on the device; give --reduce_every_micro_batch, "
+                                  "or stage 2, or fp32 accumulators");
+}
+
+static void check_param(struct zt_config *c, const struct zt_run *run)
+{
+    if (run->zero.offload_param.device == ZT_OFFLOAD_NONE)
+        return;
+    if (run->zero.stage != 3)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        PARAM " needs ZeRO stage 3, where weights are gathered for use, "
+                              "and zero_optimization.stage is %d",
+                        run->zero.stage);
+    if (run->zero.hpz_partition_size > 1)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        PARAM " with zero_optimization.zero_hpz_partition_size %d: the "
+                              "second partition keeps weights on the device; leave one "
+                              "of them out",
+                        run->zero.hpz_partition_size);
+}
+
+void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
+{
+    struct zt_offload_optimizer *optimizer = &run->zero.offload_optimizer;
+    struct zt_offload_param *param = &run->zero.offload_param;
+
+    resolve_device_memory(c, run);
+    resolve_old_key(c, "zero_optimization.cpu_offload", run->zero.cpu_offload, OPTIMIZER,
+                    &optimizer->device);
+    resolve_old_key(c, "zero_optimization.cpu_offload_param", run->zero.cpu_offload_param,
+                    PARAM, &param->device);
+    optimizer->nvme_paths = resolve_paths(c, OPTIMIZER, optimizer->device);
+    param->nvme_paths = resolve_paths(c, PARAM, param->device);
+    if (run->aio.block_size % 4096)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "aio.block_size %lld is no multiple of 4096, as direct access to "
+                        "files needs",
+                        (long long)run->aio.block_size);
+    check_optimizer(c, run);
+    check_param(c, run);
 }

@@ -28,7 +28,16 @@ struct zt_offload_optimizer {
     zt_offload_device device;
     double ratio;     /* of the elements; the rest stays on the device */
     int buffer_count; /* pieces of state in host memory at once, of all kinds together */
+    const char *const *nvme_paths; /* folders, NULL behind the last; NULL: none */
     bool pipeline_read, pipeline_write;
+};
+
+/* Weights that are gathered for use, stage 3, away from the device in between. */
+struct zt_offload_param {
+    zt_offload_device device;
+    int buffer_count;    /* pieces in host memory at once, with nvme */
+    int64_t buffer_size; /* elements of a piece */
+    const char *const *nvme_paths;
 };
 
 /* Files of offloaded state and how they are read and written. */
@@ -54,10 +63,9 @@ struct zt_zero_options {
     bool share_node_weights;   /* stages 1 and 2: one copy for the ranks of a node */
     bool prescale_gradients;
     double predivide_factor;
-    bool cpu_offload; /* the old key for offload_optimizer.device cpu */
+    bool cpu_offload, cpu_offload_param; /* old keys for device cpu */
+    struct zt_offload_param offload_param;
     struct zt_offload_optimizer offload_optimizer;
-    const char *const
-        *nvme_paths; /* folders of files, NULL behind the last; NULL: none */
     zt_dtype communication_dtype, grad_accum_dtype;
 };
 

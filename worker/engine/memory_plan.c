@@ -156,21 +156,41 @@ bool zt_run_is_staged(const struct zt_run *run)
     return b && !b->counts_as_host_memory; /* "auto" has become a name by then */
 }
 
-/* Where the config wants what the optimizer works on. */
-static void set_tiers(struct zt_zero_config *z, const struct zt_offload_optimizer *o)
+static const struct zt_tier *tier_for(zt_offload_device device)
 {
-    const struct zt_tier *tier = o->device == ZT_OFFLOAD_CPU    ? &zt_host_tier
-                                 : o->device == ZT_OFFLOAD_NVME ? &zt_file_tier
-                                                                : NULL;
+    return device == ZT_OFFLOAD_CPU    ? &zt_host_tier
+           : device == ZT_OFFLOAD_NVME ? &zt_file_tier
+                                       : NULL;
+}
+
+/* Where the config wants what the optimizer works on. */
+static void set_optimizer_tiers(struct zt_zero_config *z,
+                                const struct zt_offload_optimizer *o)
+{
+    const struct zt_tier *tier = tier_for(o->device);
     int kinds = 2 + (z->optimizer ? z->optimizer->num_states : 0);
 
     z->offload_ratio = o->ratio;
     z->tiers[ZT_STATE_MASTER] = z->tiers[ZT_STATE_GRADIENTS] = tier;
     for (int k = 0; k < ZT_OPTIM_MAX_STATES; k++)
         z->tiers[ZT_STATE_MOMENT + k] = tier;
+    z->swap.dirs = o->nvme_paths;
     z->swap.buffers = o->buffer_count / kinds;
     z->swap.pipeline_read = o->pipeline_read;
     z->swap.pipeline_write = o->pipeline_write;
+}
+
+/* And weights; the next block's are always read ahead. */
+static void set_weights_tier(struct zt_zero_config *z, const struct zt_offload_param *o)
+{
+    int64_t piece = o->buffer_size / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+
+    z->tiers[ZT_STATE_WEIGHTS] = tier_for(o->device);
+    z->weights_piece = piece > 0 ? piece : ZT_SHARD_ALIGN;
+    z->weights_swap.dirs = o->nvme_paths;
+    z->weights_swap.buffers = o->buffer_count;
+    z->weights_swap.pipeline_read = true;
+    z->weights_swap.pipeline_write = true;
 }
 
 struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
@@ -193,10 +213,12 @@ struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
                 .threads = run->aio.threads,
                 .single_submit = run->aio.single_submit,
                 .overlap_events = run->aio.overlap_events},
-        .swap = {.dirs = run->zero.nvme_paths, .verify = run->verify_swap},
+        .swap = {.verify = run->verify_swap},
+        .weights_swap = {.verify = run->verify_swap},
     };
 
-    set_tiers(&z, &run->zero.offload_optimizer);
+    set_optimizer_tiers(&z, &run->zero.offload_optimizer);
+    set_weights_tier(&z, &run->zero.offload_param);
     return z;
 }
 
@@ -346,13 +368,17 @@ static size_t memory_left(size_t *limit)
  * least room decides. */
 static size_t files_left(const struct zt_run *run)
 {
-    const char *const *dirs = run->zero.nvme_paths;
+    const char *const *const lists[] = {run->zero.offload_optimizer.nvme_paths,
+                                        run->zero.offload_param.nvme_paths};
     size_t least = SIZE_MAX, n = 0;
     struct statvfs fs;
 
-    for (; dirs && dirs[n]; n++)
-        if (!statvfs(dirs[n], &fs)) /* else opening the files says what is wrong */
-            least = fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
+    for (int i = 0; i < 2; i++)
+        for (n = 0; lists[i] && lists[i][n]; n++)
+            if (!statvfs(lists[i][n], &fs)) /* else opening says what is wrong */
+                least =
+                    fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
+    n = n ? n : 1;
     return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * n;
 }
 

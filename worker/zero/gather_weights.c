@@ -6,6 +6,10 @@
  * nobody runs on the one whose next use is furthest goes first (Belady 1966), which is
  * possible because the order of calls is known from the pass before. Only when a single
  * call needs more than the limit is more than the limit held.
+ *
+ * A shard that is offloaded is loaded into device memory first: into the block's own
+ * place where there is one rank, else into memory that peers read. What comes after it in
+ * the order of calls begins to move towards it meanwhile.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -25,7 +29,8 @@ static void wait_for_gathers(struct zt_zero *z)
 {
     for (int i = 0; z->gathered && !z->planning && i < z->cfg.model->num_blocks; i++) {
         struct zt_gathered *g = &z->gathered[i];
-        zt_err rc = g->in_flight ? zt_comm_wait(g->from, g->gather, NULL) : ZT_OK;
+        zt_err rc =
+            g->in_flight && g->from ? zt_comm_wait(g->from, g->gather, NULL) : ZT_OK;
 
         rc = zt_state_commit(&g->shard, rc, NULL);
         (void)rc;
@@ -149,6 +154,53 @@ static bool make_room(struct zt_zero *z, int64_t elems, int after)
     return true;
 }
 
+/* This rank's shard of an offloaded block into device memory. */
+static zt_err load_shard(struct zt_zero *z, const struct zt_block *b, char *to,
+                         struct zt_fault *fault)
+{
+    int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
+    size_t width = zt_dtype_bytes(z->cfg.dtype);
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = begin; !rc && at < end;) {
+        struct zt_piece from;
+
+        rc =
+            zt_state_acquire(z, ZT_STATE_WEIGHTS, b, at, end - at, ZT_READ, &from, fault);
+        if (rc)
+            return rc;
+        rc = z->cfg.backend->copy(z->cfg.device, NULL, to + (size_t)(at - begin) * width,
+                                  from.data, (size_t)from.n * width, fault);
+        at += from.n;
+        rc = zt_state_commit(&from, rc, fault);
+    }
+    return rc;
+}
+
+/* The memory that an offloaded shard is loaded to; with one rank that is the block's. */
+static zt_err alloc_loaded(struct zt_zero *z, const struct zt_block *b,
+                           struct zt_fault *fault)
+{
+    struct zt_gathered *g = gathered_of(z, b);
+    size_t bytes = (size_t)zt_shard_elems(z, b) * zt_dtype_bytes(z->cfg.dtype);
+
+    if (zt_state_in_place(z, ZT_STATE_WEIGHTS, b) || z->cfg.world == 1)
+        return ZT_OK;
+    return zt_zero_pool_alloc(z->transient_pool, bytes, &g->loaded, fault);
+}
+
+static zt_err gather_loaded(struct zt_zero *z, struct zt_block *b, struct zt_gathered *g,
+                            struct zt_fault *fault)
+{
+    zt_err rc = load_shard(z, b, z->cfg.world == 1 ? g->data : g->loaded, fault);
+
+    g->from = z->cfg.world == 1 ? NULL : z->cfg.comm;
+    return rc || z->cfg.world == 1 ? rc
+                                   : zt_all_gather_start(g->from, g->loaded, g->data,
+                                                         (size_t)zt_shard_elems(z, b),
+                                                         z->cfg.dtype, &g->gather, fault);
+}
+
 /* From the shards of all ranks, or from the larger ones of near ranks. */
 static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_gathered *g,
                            struct zt_fault *fault)
@@ -156,6 +208,8 @@ static zt_err start_gather(struct zt_zero *z, struct zt_block *b, struct zt_gath
     bool near = z->hpz && z->in_backward;
     zt_err rc;
 
+    if (!zt_state_in_place(z, ZT_STATE_WEIGHTS, b))
+        return gather_loaded(z, b, g, fault);
     g->from = near ? z->secondary_comm : z->cfg.comm;
     rc = zt_state_acquire_all(z, near ? ZT_STATE_SECONDARY : ZT_STATE_WEIGHTS, b, ZT_READ,
                               &g->shard, fault);
@@ -180,11 +234,13 @@ static zt_err start_gather_into(struct zt_zero *z, struct zt_block *b,
 {
     struct zt_gathered *g = gathered_of(z, b);
 
+    zt_err rc = alloc_loaded(z, b, fault);
+
     z->gathered_elems += b->numel;
     z->gathered_peak =
         z->gathered_elems > z->gathered_peak ? z->gathered_elems : z->gathered_peak;
     g->in_flight = true;
-    return z->planning ? ZT_OK : start_gather(z, b, g, fault);
+    return rc || z->planning ? rc : start_gather(z, b, g, fault);
 }
 
 /* The part of a gathered block that this rank holds for its group until the next step. */
@@ -207,7 +263,7 @@ static zt_err finish_gather(struct zt_zero *z, struct zt_block *b, struct zt_fau
     struct zt_gathered *g = gathered_of(z, b);
     zt_err rc = ZT_OK;
 
-    if (g->in_flight && !z->planning) {
+    if (g->in_flight && !z->planning && g->from) {
         zt_trace_begin("wait", "gather");
         rc = zt_comm_wait(g->from, g->gather, fault);
         zt_trace_end();
@@ -215,6 +271,9 @@ static zt_err finish_gather(struct zt_zero *z, struct zt_block *b, struct zt_fau
         if (!rc && z->hpz && g->from != z->secondary_comm && z->mode == ZT_MODE_TRAIN)
             rc = save_secondary(z, b, g, fault);
     }
+    if (g->loaded)
+        zt_pool_free(z->transient_pool, g->loaded);
+    g->loaded = NULL;
     g->in_flight = false;
     b->weights = g->data;
     return rc;
@@ -304,6 +363,24 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
     return rc;
 }
 
+/* The shard of the next block that is not here begins to move, where it is offloaded. */
+static zt_err move_next(struct zt_zero *z, struct zt_fault *fault)
+{
+    const struct zt_call_record *v = record_of(z);
+
+    if (!z->follows_record || z->planning)
+        return ZT_OK;
+    for (int call = z->call_index; call < v->num; call++) {
+        const struct zt_block *b;
+
+        for (int i = 0; (b = zt_needed_block(called_at(z, call), i)); i++)
+            if (zt_is_gathered(z, b) && !gathered_of(z, b)->data)
+                return zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, zt_shard_begin(z, b),
+                                         zt_shard_elems(z, b), fault);
+    }
+    return ZT_OK;
+}
+
 /* ---- calls ---- */
 
 zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
@@ -323,7 +400,9 @@ zt_err zt_gather_enter(struct zt_zero *z, struct zt_block *b, struct zt_fault *f
     for (int i = 0; !rc && (n = zt_needed_block(b, i)); i++)
         if (zt_is_gathered(z, n))
             rc = gather_block(z, n, fault);
-    return rc ? rc : prefetch(z, fault);
+    if (!rc)
+        rc = prefetch(z, fault);
+    return rc ? rc : move_next(z, fault);
 }
 
 zt_err zt_gather_leave(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)

@@ -29,6 +29,7 @@ struct zt_gathered {
     bool in_flight;
     struct zt_comm *from;  /* whose shards it is gathered from */
     struct zt_piece shard; /* this rank's, while the gather reads it */
+    void *loaded;          /* a copy of it on the device, where it is offloaded */
     zt_comm_handle gather;
 };
 

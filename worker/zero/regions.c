@@ -54,6 +54,21 @@ static void region_free(void *ctx, void *p, size_t bytes)
     zt_memory_free(r->zero, r->memory, p, bytes);
 }
 
+/* Buffers of a tier that moves are no peer's. */
+static zt_err buffer_alloc(void *ctx, size_t bytes, void **out, struct zt_fault *fault)
+{
+    const struct zt_region *r = ctx;
+
+    return zt_memory_alloc(r->zero, ZT_MEMORY_PRIVATE, bytes, out, fault);
+}
+
+static void buffer_free(void *ctx, void *p, size_t bytes)
+{
+    const struct zt_region *r = ctx;
+
+    zt_memory_free(r->zero, ZT_MEMORY_PRIVATE, p, bytes);
+}
+
 /* ---- opening ---- */
 
 /* The first blocks, until offload_ratio of the elements that the optimizer works on are
@@ -139,8 +154,10 @@ static zt_err open_store(struct zt_zero *z, struct zt_region *r,
         .planning = z->planning,
         .bytes = s->bytes,
         .piece_bytes = (size_t)piece_elems * zt_dtype_bytes(r->dtype),
-        .memory = {.ctx = r, .alloc = region_alloc, .free = region_free},
-        .swap = &z->cfg.swap,
+        .memory = {.ctx = r,
+                   .alloc = s == &r->device ? region_alloc : buffer_alloc,
+                   .free = s == &r->device ? region_free : buffer_free},
+        .swap = r->kind == ZT_STATE_WEIGHTS ? &z->cfg.weights_swap : &z->cfg.swap,
     };
 
     return s->bytes ? s->tier->open(&cfg, &s->store, fault) : ZT_OK;
@@ -161,9 +178,11 @@ zt_err zt_region_fill(struct zt_zero *z, zt_state_kind kind, zt_memory_kind memo
                             zt_state_name(kind), r->offloaded.tier->name);
     r->memory = memory;
     rc = open_store(z, r, &r->device, 0, fault);
-    return rc ? rc
-              : open_store(z, r, &r->offloaded, zt_min(longest, zt_update_piece_elems(z)),
-                           fault);
+    if (!rc && kind == ZT_STATE_WEIGHTS && z->cfg.weights_piece)
+        longest = zt_min(longest, z->cfg.weights_piece);
+    else if (!rc)
+        longest = zt_min(longest, zt_update_piece_elems(z));
+    return rc ? rc : open_store(z, r, &r->offloaded, longest, fault);
 }
 
 void zt_region_close(struct zt_zero *z, zt_state_kind kind)

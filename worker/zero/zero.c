@@ -83,6 +83,15 @@ static void keep_small_blocks(struct zt_zero *z)
     }
 }
 
+/* What is offloaded of weights is what is gathered for use. */
+static void move_weights(struct zt_zero *z)
+{
+    struct zt_region *r = &z->regions[ZT_STATE_WEIGHTS];
+
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        r->moved[i] = !r->whole[i];
+}
+
 static zt_memory_kind weights_memory(const struct zt_zero *z)
 {
     if (z->stage == 0)
@@ -98,7 +107,11 @@ static zt_err open_weights(struct zt_zero *z, struct zt_fault *fault)
 
     if (!rc && z->stage == 3)
         keep_small_blocks(z);
-    return rc ? rc : zt_region_fill(z, ZT_STATE_WEIGHTS, weights_memory(z), true, fault);
+    if (!rc && z->cfg.tiers[ZT_STATE_WEIGHTS])
+        move_weights(z);
+    return rc ? rc
+              : zt_region_fill(z, ZT_STATE_WEIGHTS, weights_memory(z), z->stage < 3,
+                               fault);
 }
 
 /* State that the optimizer alone works on: a rank has its shard of it. */
@@ -221,11 +234,15 @@ static zt_err open_pool(struct zt_zero *z, zt_memory_kind memory, size_t bytes,
 static zt_err open_aio(struct zt_zero *z, struct zt_fault *fault)
 {
     bool files = false;
+    zt_err rc;
 
     for (int kind = 0; kind < ZT_NUM_STATE_KINDS; kind++)
         files |= z->cfg.tiers[kind] == &zt_file_tier;
-    return files && !z->planning ? zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault)
-                                 : ZT_OK;
+    rc =
+        files && !z->planning ? zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault) : ZT_OK;
+
+    z->cfg.weights_swap.aio = z->cfg.swap.aio;
+    return rc;
 }
 
 static zt_err open_all(struct zt_zero *z, struct zt_fault *fault)
@@ -269,7 +286,9 @@ zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
     z->cfg = *cfg;
     z->host = cfg->comm ? zt_comm_host(cfg->comm) : NULL;
     z->kernels = cfg->backend->kernels;
-    z->stage = cfg->world > 1 ? cfg->options->stage : 0;
+    z->stage = cfg->options->stage;
+    if (cfg->world == 1 && !(z->stage == 3 && cfg->tiers[ZT_STATE_WEIGHTS]))
+        z->stage = 0;
     z->hpz = z->stage == 3 && cfg->options->hpz_partition_size > 1;
     z->planning = cfg->comm == NULL;
     zt_grads_plan(z);

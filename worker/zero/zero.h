@@ -20,7 +20,7 @@
  * Bits: gradients are summed over ranks in rank order in fp32; norms per chunk of
  * ZT_NORM_CHUNK elements. Neither depends on stage, bucket, overlap or engine.
  * Calls that talk to peers are made by all ranks in the same order (marked: collective).
- * With one rank every stage is stage 0.
+ * With one rank every stage is stage 0, but stage 3 with offloaded weights.
  * Threads:   one.
  * Failure:   after an error of a collective call only zt_zero_close().
  */
@@ -60,15 +60,17 @@ struct zt_zero_config {
     zt_dtype dtype;                       /* of the weights */
     bool training;                        /* master, gradients and moments are wanted */
     const struct zt_optimizer *optimizer; /* when training: whose states are kept */
-    /* Where state is kept, by kind; NULL: in device memory. Weights have to be there.
+    /* Where state is kept, by kind; NULL: in device memory. Weights that a rank holds
+     * whole have to be there.
      * Gradients that are kept elsewhere are on the device while backward is at their
      * block. */
     const struct zt_tier *tiers[ZT_NUM_STATE_KINDS];
-    double offload_ratio; /* of the elements, in those tiers; the rest on the device */
+    double offload_ratio; /* of what the optimizer works on, in those tiers */
     bool host_in_reach;   /* kernels work on host memory where it is */
     /* of the file tier; swap.aio is zero's own */
     struct zt_aio_options aio;
-    struct zt_swap swap;
+    struct zt_swap swap, weights_swap;
+    int64_t weights_piece; /* the longest piece of offloaded weights, in elements */
     int64_t micro_batches;
     bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
     const struct zt_zero_options *options;

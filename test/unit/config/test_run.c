@@ -631,12 +631,16 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true,"
                       " \"offload_optimizer\": {\"device\": \"none\"}}}"),
             ZT_E_CONFIG, "cpu_offload", "leave one of them out");
-    refused(try_it(1, "{\"zero_optimization\": {\"offload_optimizer\":"
-                      " {\"device\": \"cpu\"}}}"),
+    refused(try_it(1,
+                   "{\"zero_optimization\": {\"offload_optimizer\":"
+                   " {\"device\": \"cpu\"}}}",
+                   "--do_train", "--train_file=/proc/self/exe"),
             ZT_E_CONFIG, "offload_optimizer", "needs ZeRO stage 1, 2 or 3");
-    refused(try_it(2, "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"},"
-                      " \"gradient_accumulation_steps\": 2, \"zero_optimization\":"
-                      " {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
+    refused(try_it(2,
+                   "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"},"
+                   " \"gradient_accumulation_steps\": 2, \"zero_optimization\":"
+                   " {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+                   "--do_train", "--train_file=/proc/self/exe"),
             ZT_E_CONFIG, "offload_optimizer", "--reduce_every_micro_batch");
     r = accepted(try_it(
         1,
@@ -646,8 +650,8 @@ static void test_run_offload_in_its_spellings(void **state)
         "--verify_swap=false"));
     o = &r->zero.offload_optimizer;
     assert_true(o->device == ZT_OFFLOAD_NVME && o->pipeline_read && !o->pipeline_write);
-    assert_string_equal(r->zero.nvme_paths[1], "/b");
-    assert_null(r->zero.nvme_paths[2]);
+    assert_string_equal(o->nvme_paths[1], "/b");
+    assert_null(o->nvme_paths[2]);
     assert_true(r->aio.threads == 3 && r->aio.block_size == 8192 && !r->verify_swap);
     zt_run_close(r);
     refused(
@@ -658,6 +662,16 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
                       " {\"device\": \"nvme\", \"nvme_path\": [7]}}}"),
             ZT_E_CONFIG, "offload_optimizer.nvme_path", "must be a folder");
+    r = accepted(
+        try_it(1, "{\"zero_optimization\": {\"stage\": 3, \"cpu_offload_params\": true,"
+                  " \"offload_param\": {\"buffer_size\": 5000}}}"));
+    assert_true(r->zero.offload_param.device == ZT_OFFLOAD_CPU);
+    assert_int_equal(r->zero.offload_param.buffer_size, 5000);
+    zt_run_close(r);
+    refused(
+        try_it(4, "{\"zero_optimization\": {\"stage\": 2, \"zero_hpz_partition_size\":"
+                  " 2, \"offload_param\": {\"device\": \"nvme\"}}}"),
+        ZT_E_CONFIG, "offload_param needs ZeRO stage 3", "offload_param.nvme_path, a");
     refused(try_it(1, "{\"aio\": {\"use_gds\": true}}"), ZT_E_CONFIG, "aio.use_gds",
             "cuFile");
     refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");

@@ -34,6 +34,7 @@ struct job {
     bool in_reach;         /* kernels work on it there */
     const char *dir;       /* on_host: in files here instead; NULL: none */
     bool pipeline;         /* pieces before and behind the one at work move */
+    bool weights_too;      /* on_host, dir: of the weights what is gathered */
     double ratio;          /* of it that is; 0: all */
     int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
     float dloss;           /* grad_scale is its reciprocal */
@@ -188,7 +189,8 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
         .dtype = r->j->dtype,
         .training = true,
         .optimizer = job_config()->optimizer,
-        .tiers = {[ZT_STATE_MASTER] = host,
+        .tiers = {[ZT_STATE_WEIGHTS] = r->j->weights_too ? host : NULL,
+                  [ZT_STATE_MASTER] = host,
                   [ZT_STATE_MOMENT] = host,
                   [ZT_STATE_MOMENT + 1] = host,
                   [ZT_STATE_GRADIENTS] = grads_may_move(r->j) ? host : NULL},
@@ -199,6 +201,12 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
                  .pipeline_read = r->j->pipeline,
                  .pipeline_write = r->j->pipeline,
                  .verify = true},
+        .weights_swap = {.dirs = dirs,
+                         .buffers = 2,
+                         .pipeline_read = true,
+                         .pipeline_write = r->j->pipeline,
+                         .verify = true},
+        .weights_piece = 8192,
         .micro_batches = r->j->micro_batches,
         .reduce_every_micro_batch = r->j->every,
         .options = &r->j->o,
@@ -364,14 +372,16 @@ static void UNUSED check_rounding(const struct rank *r, const struct zt_param *p
         zt_zero_part(z, p, &from, &n);
     if (n == 0)
         return;
-    DO(zt_state_acquire_around(z, ZT_STATE_WEIGHTS, p->block, p->offset_elems + from, n,
-                               ZT_READ, &piece, &fault));
-    for (int64_t i = from; i < from + n; i++) {
-        const uint16_t *w = zt_piece_at(&piece, p->offset_elems + i);
+    for (int64_t i = from; i < from + n;) {
+        DO(zt_state_acquire_around(z, ZT_STATE_WEIGHTS, p->block, p->offset_elems + i,
+                                   from + n - i, ZT_READ, &piece, &fault));
+        for (; i < from + n && p->offset_elems + i < piece.begin + piece.n; i++) {
+            const uint16_t *w = zt_piece_at(&piece, p->offset_elems + i);
 
-        CHECK(*w == code_of(values[i], r->j->dtype));
+            CHECK(*w == code_of(values[i], r->j->dtype));
+        }
+        DO(zt_state_commit(&piece, ZT_OK, &fault));
     }
-    DO(zt_state_commit(&piece, ZT_OK, &fault));
 }
 
 static void UNUSED get_weights(struct rank *r, float *out, int *num)
