@@ -62,7 +62,7 @@ struct zt_transport {
      * optional, together: a transport that notices the end of a rank. find_lost(), from
      * any thread: the error of a rank that is gone without stop(), 0 if there is none.
      * error_rank(): the rank that an error is about; -1: no single one.
-     * lost_ranks(): those of find_lost(), at most `max`; returns how many were written.
+     * lost_ranks(): those of find_lost(), at most `max`, in rising order; returns how many.
      */
     int (*find_lost)(void);
     int (*error_rank)(int error);

@@ -262,8 +262,13 @@ static int lost_ranks(int *ranks, int max)
     struct epoll_event e[16];
     int room = max < 16 ? max : 16, num = epoll_wait(tcp->watch, e, room, 0);
 
-    for (int i = 0; i < num; i++)
-        ranks[i] = (int)e[i].data.u32;
+    for (int i = 0; i < num; i++) { /* they come in the order in which they were lost */
+        int rank = (int)e[i].data.u32, at = i;
+
+        for (; at > 0 && ranks[at - 1] > rank; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = rank;
+    }
     return num > 0 ? num : 0;
 }
 
