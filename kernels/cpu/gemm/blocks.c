@@ -235,24 +235,30 @@ static void run_block(int64_t task, int thread, void *ctx)
     int64_t cols = length(k->c.cols, cut->cols, col == cut->col_blocks - 1);
     int64_t rows = length(k->c.rows, cut->rows, row == cut->row_blocks - 1);
     char *scratch = job->scratch + (size_t)thread * job->scratch_bytes;
-    float *copy = (float *)(void *)(scratch + job->plan_bytes);
-    float *sums = copy + job->copy_floats;
     char *c = zt_gemm_element(&k->c, item * cut->items, row * cut->rows, col * cut->cols);
     struct zt_gemm_mat b = k->b;
     zt_err rc;
 
     b.data = zt_gemm_element(&b, item * cut->items, 0, col * cut->cols);
     if (job->copy_floats) {
+        float *copy = (float *)(void *)(scratch + job->plan_bytes);
+
         copy_columns(copy, cut->cols + COPY_PAD, (const float *)(void *)b.data,
                      b.stride[1], k->a.cols, cols);
         b.data = (char *)copy;
         b.stride[1] = cut->cols + COPY_PAD;
     }
-    memset(sums, 0, job->sum_floats * sizeof(*sums));
-    rc = multiply(job, item, row, col, &b, job->sum_floats ? (char *)sums : c, scratch);
-    for (int64_t i = 0; rc == ZT_OK && job->sum_floats && i < rows; i++)
-        zt_store_row(c + 2 * i * k->c.stride[1], k->c.dtype, 1, sums + i * cut->cols,
-                     cols);
+    if (job->sum_floats) {
+        float *sums = (float *)(void *)(scratch + job->plan_bytes) + job->copy_floats;
+
+        memset(sums, 0, job->sum_floats * sizeof(*sums));
+        rc = multiply(job, item, row, col, &b, (char *)sums, scratch);
+        for (int64_t i = 0; rc == ZT_OK && i < rows; i++)
+            zt_store_row(c + 2 * i * k->c.stride[1], k->c.dtype, 1, sums + i * cut->cols,
+                         cols);
+    } else {
+        rc = multiply(job, item, row, col, &b, c, scratch);
+    }
     if (rc != ZT_OK)
         atomic_store(&job->failed, (int)rc);
 }

@@ -6,6 +6,7 @@
 #include <linux/aio_abi.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,8 @@ static const char *dir_list[3];
 /* ---- a drive that fails: system calls of the process go through here ---- */
 
 enum { HONEST, BROKEN, SHORT, NO_QUEUE, FULL };
-static int drive;
-static int requests_before; /* so many are served first */
+static atomic_int drive;           /* threads of the tier call while tests change it */
+static atomic_int requests_before; /* so many are served first */
 
 static void spoil(struct io_event *events, long n)
 {
@@ -42,7 +43,9 @@ static void spoil(struct io_event *events, long n)
 
 long syscall(long number, ...)
 {
-    static long (*next)(long, ...);
+    static _Atomic(void *) found;
+    long (*next)(long, ...);
+    void *function = found;
     long a[5], n;
     va_list ap;
 
@@ -50,8 +53,9 @@ long syscall(long number, ...)
     for (int i = 0; i < 5; i++)
         a[i] = va_arg(ap, long);
     va_end(ap);
-    if (!next)
-        *(void **)&next = dlsym(RTLD_NEXT, "syscall");
+    if (!function)
+        found = function = dlsym(RTLD_NEXT, "syscall");
+    *(void **)&next = function;
     if (drive == NO_QUEUE && number == SYS_io_setup) {
         errno = ENOSYS;
         return -1;
