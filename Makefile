@@ -443,7 +443,7 @@ E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 # whose own tests run there
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
 UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_%,$(UNIT)),$(UNIT))
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
 	  scripts/run_tests --all $(UNIT_tested) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
@@ -452,7 +452,7 @@ sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tes
 E2E_coverage := $(wildcard $(foreach n,10 11 12 15 20 22 25 28 31 40 41 44-daemon 47,test/integration/$(n)-*))
 coverage:
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage coverage-run
-coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
+coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)find $(B) -name '*.gcda' -delete
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=coverage scripts/run_tests --all $(UNIT) $(sort $(E2E_coverage)) || failed=1; \
 	  scripts/coverage $(B) && [ -z "$$failed" ]
