@@ -5,7 +5,7 @@
 # combinations that ZT_SEED chooses; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
-seed=${ZT_SEED:-$RANDOM}
+seed=${ZT_SEED:-1}
 echo "# ZT_SEED=$seed"
 RANDOM=$seed
 
