@@ -58,6 +58,8 @@ run "weights are nothing to resume from" 78 "$zckpt" convert "$tmp/hf" "$tmp/x" 
 check "  which is said" has "$tmp/err" 'no moments to resume from'
 run "a folder with nothing in it" 66 "$zckpt" ls "$tmp"
 run "a file that is not there" 66 "$zckpt" ls "$tmp/none.bin"
+run "a command that there is not" 2 "$zckpt" lss "$tmp/hf"
+check "is named" has "$tmp/err" "lss is none of these commands"
 printf 'PK\3\4junk' >"$tmp/junk.bin"
 run "a damaged archive" 65 "$zckpt" ls "$tmp/junk.bin"
 check "  is named" has "$tmp/err" 'junk.bin'

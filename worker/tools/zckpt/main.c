@@ -115,5 +115,7 @@ int main(int argc, char **argv)
         return 0;
     }
     usage(stderr);
+    if (*command)
+        fprintf(stderr, "\nzckpt: error: %s is none of these commands\n", command);
     return zt_err_exit_code(ZT_E_USAGE);
 }
