@@ -126,13 +126,25 @@ static void on_quit(int sig)
     errno = e;
 }
 
+void zt_signal_stack_open(void)
+{
+    static char stack[64 << 10]; /* what AVX-512 and AMX have in registers takes 12 KiB */
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    stack_t now;
+
+    if (sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_DISABLE))
+        (void)sigaltstack(&own, NULL); /* else a sanitizer has given one */
+}
+
 void zt_backtrace_on_quit(const char *name)
 {
-    struct sigaction action = {.sa_handler = on_quit, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_quit,
+                               .sa_flags = SA_RESTART | SA_ONSTACK};
     void *first[1];
 
     snprintf(head, sizeof(head), "stack of %.60s:\n", name);
     (void)backtrace(first, 1); /* loads what it needs now: the handler must not */
+    zt_signal_stack_open();
     sigemptyset(&action.sa_mask);
     sigaction(SIGQUIT, &action, NULL);
 }

@@ -11,4 +11,12 @@
 /* Once, before there are threads. `name` stands in front of the stack; cut to fit. */
 void zt_backtrace_on_quit(const char *name);
 
+/*
+ * Gives the calling thread a stack for handlers with SA_ONSTACK. Every handler of a process
+ * that computes needs it: kernels that oneDNN writes at run time use the stack pointer as
+ * one more register for data, and a handler on the ordinary stack would write its frame
+ * there. Threads of the pool block signals instead. One thread of a process, the first.
+ */
+void zt_signal_stack_open(void);
+
 #endif

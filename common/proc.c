@@ -38,6 +38,15 @@ static bool read_stat(const char *pid_text, struct proc_entry *out)
     return true;
 }
 
+char zt_proc_state(pid_t pid)
+{
+    struct proc_entry e;
+    char text[32];
+
+    snprintf(text, sizeof(text), "%d", (int)pid);
+    return read_stat(text, &e) ? e.state : 0;
+}
+
 static size_t list_processes(struct proc_entry **out)
 {
     struct proc_entry *list = NULL;

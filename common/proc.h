@@ -19,6 +19,9 @@
  */
 int zt_proc_signal_descendants(int sig);
 
+/* The state of a process as in /proc: 'R', 'S', 'D', 'T', ...; 0: there is none. */
+char zt_proc_state(pid_t pid);
+
 /* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
 const char *zt_signal_text(int sig);
 

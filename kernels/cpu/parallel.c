@@ -1,11 +1,12 @@
 #include "kernels/cpu/parallel.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #ifdef ZT_PARALLEL_PTHREADS
 #include <dlfcn.h>
-#include <pthread.h>
 #else
 #include <omp.h>
 #endif
@@ -14,6 +15,25 @@ static int num_threads = 1;
 
 /* One parallel region: `body` runs on every thread of the team. */
 typedef void (*team_fn)(int thread, int team, void *ctx);
+
+/*
+ * For a thread of the pool: a handler on it would write its frame to where the stack pointer
+ * is, and in kernels that oneDNN has written that is among their data; the first thread has
+ * zt_signal_stack_open() for it. Faults are the thread's own and come all the same.
+ */
+static void block_signals(void)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    static _Thread_local bool are_blocked;
+    sigset_t set;
+
+    if (are_blocked)
+        return;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
+        sigdelset(&set, faults[i]);
+    are_blocked = pthread_sigmask(SIG_BLOCK, &set, NULL) == 0;
+}
 
 static int clamp_threads(int n)
 {
@@ -65,6 +85,7 @@ static void *worker_main(void *arg)
     uint64_t seen = w->generation;
 
     inside = true;
+    block_signals();
     keep_openmp_serial();
     pthread_mutex_lock(&pool.lock);
     for (;;) {
@@ -156,7 +177,11 @@ static void run_team(team_fn fn, void *ctx)
 {
     /* a smaller team than asked for still covers every part: parts follow its size */
 #pragma omp parallel num_threads(num_threads)
-    fn(omp_get_thread_num(), omp_get_num_threads(), ctx);
+    {
+        if (omp_get_thread_num())
+            block_signals();
+        fn(omp_get_thread_num(), omp_get_num_threads(), ctx);
+    }
 }
 
 #endif

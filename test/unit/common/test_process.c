@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/proc.h"
 #include "common/process/cgroups.h"
 #include "common/process/limits.h"
 #include "common/process/shm_files.h"
@@ -258,6 +260,25 @@ static void test_shared_files_without_a_process_are_removed(void **state)
         unlink(path[i]);
 }
 
+static void test_the_state_of_a_process_is_seen(void **state)
+{
+    pid_t pid = fork();
+    int status;
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_int_equal(zt_proc_state(pid), 'T');
+    assert_int_equal(zt_proc_state(getpid()), 'R');
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(zt_proc_state(pid), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_output_that_a_device_does_not_take_fails),
         cmocka_unit_test(test_the_limit_of_open_files_is_raised_or_named),
         cmocka_unit_test(test_shared_files_without_a_process_are_removed),
+        cmocka_unit_test(test_the_state_of_a_process_is_seen),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Parallel loops, and what the cpu device promises about memory and its speed. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -153,11 +154,64 @@ static void test_the_rate_of_products_can_be_measured(void **state)
     zt_cpu_backend.close(dev);
 }
 
+/* Products of equal numbers draw less power and are faster than any that training has. */
+static void test_what_is_measured_multiplies_random_numbers(void **state)
+{
+    static const zt_dtype types[] = {ZT_F32, ZT_BF16, ZT_F8E4M3};
+    const struct zt_product p = {64, 48, 80};
+    struct zt_device *dev;
+    double rate;
+
+    (void)state;
+    assert_int_equal(zt_cpu_backend.open(0, 1, &dev, NULL), ZT_OK);
+    for (size_t t = 0; t < 3; t++) {
+        size_t bytes = zt_measure_bytes(types[t], p), num = (64 + 48) * 80;
+        size_t width = zt_dtype_bytes(types[t]), same = 0;
+        char *mem = calloc(1, bytes);
+
+        assert_non_null(mem);
+        assert_int_equal(zt_measure_gemm_in(&zt_cpu_backend, dev, types[t], false, 0, mem,
+                                            p, &rate, NULL),
+                         ZT_OK);
+        for (size_t i = 1; i < num; i++)
+            same += memcmp(mem + i * width, mem + (i - 1) * width, width) == 0;
+        assert_true(same < num / 8);
+        free(mem);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+static void see_mask(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    int *blocked = ctx;
+    sigset_t set;
+
+    (void)begin;
+    (void)end;
+    pthread_sigmask(SIG_BLOCK, NULL, &set);
+    blocked[thread] = sigismember(&set, SIGTERM) && !sigismember(&set, SIGSEGV);
+}
+
+/* A handler on a thread of the pool would write into the data of a product. */
+static void test_threads_of_the_pool_take_no_signals(void **state)
+{
+    int blocked[3] = {-1, -1, -1};
+
+    (void)state;
+    zt_set_num_threads(3);
+    zt_parallel_for(3, 1, see_mask, blocked);
+    assert_int_equal(blocked[0], 0); /* the caller's are its own matter */
+    assert_int_equal(blocked[1], 1);
+    assert_int_equal(blocked[2], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_measured_multiplies_random_numbers),
         cmocka_unit_test(test_every_index_is_visited_once_on_borders_of_grain),
         cmocka_unit_test(test_every_task_runs_once),
+        cmocka_unit_test(test_threads_of_the_pool_take_no_signals),
         cmocka_unit_test(test_a_loop_inside_a_loop_runs_serially),
         cmocka_unit_test(test_regions_are_page_aligned_and_zero),
         cmocka_unit_test(test_scratch_grows_and_stays),

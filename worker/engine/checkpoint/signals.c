@@ -50,7 +50,9 @@ static int slurm_grace(void)
 
 static void handle(int sig, void (*handler)(int))
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    /* the stack is that of zt_signal_stack_open() */
+    struct sigaction action = {.sa_handler = handler,
+                               .sa_flags = SA_RESTART | SA_ONSTACK};
 
     sigemptyset(&action.sa_mask);
     sigaction(sig, &action, NULL);
