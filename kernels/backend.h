@@ -19,7 +19,7 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 5u
+#define ZT_BACKEND_ABI 6u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -40,6 +40,8 @@ struct zt_view {
 struct zt_view zt_view_of(void *data, zt_dtype dtype, int ndim, const int64_t *shape);
 int64_t zt_view_numel(const struct zt_view *v);
 bool zt_view_is_contiguous(const struct zt_view *v);
+/* With the last two axes exchanged. */
+struct zt_view zt_view_transposed(const struct zt_view *v);
 
 /* Counter-based random numbers (Salmon et al. 2011): value i is a pure function. */
 struct zt_philox {
@@ -56,13 +58,24 @@ typedef enum zt_unary {
     ZT_U_TANH
 } zt_unary;
 typedef enum zt_binary { ZT_B_ADD, ZT_B_MUL } zt_binary;
-typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_epilogue;
+typedef enum zt_epilogue {
+    ZT_EPI_NONE,
+    ZT_EPI_GELU_TANH,
+    ZT_EPI_GELU_ERF,
+    ZT_EPI_GELU_TANH_BWD,
+    ZT_EPI_GELU_ERF_BWD
+} zt_epilogue;
 
 /*
  * c = epilogue(alpha * a b + bias) or, with accumulate, c += alpha * a b.
  * a (M, K), b (K, N), c (M, N), or with one leading batch axis each; of the last two axes
  * one has stride 1 (a transpose is a view). a and b share a dtype; c is that dtype or
- * fp32. bias (N). With an epilogue the value before it is stored in `pre` (as c).
+ * fp32. bias (N). With a GELU the value before it is stored in `pre` (as c), if given. With
+ * the backward of a GELU c = alpha * a b times its slope at `pre`, which is read; pre and c
+ * are contiguous, there is no bias. On cpu the product is rounded to c's type before.
+ * a_sum (M), b_sum (N): = or += the sum over k of a, of b, in fp32, for 16-bit or fp32
+ * operands without a batch: the gradient of a bias beside that of the weights. The operand
+ * is contiguous, or its transpose is. The bits are those of colsum, or on cuda of cuBLASLt.
  * tf32: fp32 operands may be rounded to TF32 (8 bits of exponent, 10 of fraction) before
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  *
@@ -72,12 +85,17 @@ typedef enum zt_epilogue { ZT_EPI_NONE, ZT_EPI_GELU_TANH, ZT_EPI_GELU_ERF } zt_e
  * any float type, and alpha is multiplied by *a_scale * *b_scale.
  */
 struct zt_gemm_args {
-    struct zt_view a, b, c, bias, pre;
+    struct zt_view a, b, c, bias, pre, a_sum, b_sum;
     const float *a_scale, *b_scale; /* device memory, 1 float each; fp8 only */
     float alpha;
-    bool accumulate, tf32;
+    bool accumulate, accumulate_sums, tf32;
     zt_epilogue epilogue;
 };
+
+static inline bool zt_is_gelu_bwd(zt_epilogue e)
+{
+    return e == ZT_EPI_GELU_TANH_BWD || e == ZT_EPI_GELU_ERF_BWD;
+}
 
 /*
  * x (N, C) -> y; w, b (C); mean, rstd (N) fp32 are kept for backward. b may be absent.
@@ -359,6 +377,7 @@ struct zt_kernels {
 struct zt_device_memory {
     size_t total, free; /* of the device, whoever uses it; SIZE_MAX: no limit known */
     size_t used, peak;  /* taken through this zt_device: regions and its own scratch */
+    size_t reserve;     /* of `free`: what its libraries take later, by themselves */
 };
 
 struct zt_backend {

@@ -74,6 +74,32 @@ static int64_t gemm_batch(const struct zt_view *v)
     return v->ndim == 3 ? v->shape[0] : 1;
 }
 
+/* a_sum, b_sum: of an operand with `n` lines of K, contiguous as it is or transposed */
+static void check_gemm_sum(struct check *c, const char *name, const struct zt_view *sum,
+                           const struct zt_view *x, int64_t n)
+{
+    if (!is_present(sum))
+        return;
+    if (!c->rc && (sum->dtype != ZT_F32 || sum->ndim != 1 || sum->shape[0] != n))
+        fail_operand(c, name, sum, "one fp32 for each line of its operand");
+    check_contiguous(c, name, sum);
+    check_rule(c, x->ndim == 2 && !is_fp8(x->dtype), "sums are of matrices, not of fp8");
+}
+
+static void check_gemm_epilogue(struct check *c, const struct zt_gemm_args *a)
+{
+    check_rule(c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF_BWD, "unknown epilogue");
+    check_rule(c, !a->accumulate || (!is_present(&a->bias) && a->epilogue == ZT_EPI_NONE),
+               "accumulate goes with neither bias nor epilogue");
+    if (!zt_is_gelu_bwd(a->epilogue))
+        return;
+    check_rule(c, is_present(&a->pre) && !is_present(&a->bias),
+               "the backward of a gelu goes with pre and without bias");
+    check_contiguous(c, "c", &a->c);
+    if (!c->rc)
+        check_contiguous(c, "pre", &a->pre);
+}
+
 zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
 {
     struct check c = {"gemm", fault, ZT_OK};
@@ -99,10 +125,9 @@ zt_err zt_check_gemm(const struct zt_gemm_args *a, struct zt_fault *fault)
     check_float(&c, "c", vc);
     check_rule(&c, gemm_batch(vc) <= 1 || vc->stride[0] > 0,
                "c's batch axis must not repeat");
-    check_rule(&c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF, "unknown epilogue");
-    check_rule(&c,
-               !a->accumulate || (!is_present(&a->bias) && a->epilogue == ZT_EPI_NONE),
-               "accumulate goes with neither bias nor epilogue");
+    check_gemm_epilogue(&c, a);
+    check_gemm_sum(&c, "a_sum", &a->a_sum, va, va->shape[0]);
+    check_gemm_sum(&c, "b_sum", &a->b_sum, vb, vb->shape[n - 1]);
     if (is_present(&a->bias)) {
         check_float(&c, "bias", &a->bias);
         if (!c.rc && (a->bias.ndim != 1 || a->bias.shape[0] != vc->shape[n - 1]))

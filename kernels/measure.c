@@ -5,6 +5,7 @@
 #include <time.h>
 
 #define MEASURE_N 1536
+#define PERIOD    65521 /* random numbers, a prime: rows of operands differ */
 #define QUEUED    8 /* products between two looks at the clock, where there is a queue */
 
 static double now(void)
@@ -81,22 +82,51 @@ static void lay_out(struct zt_gemm_args *g, zt_dtype dtype, struct zt_product p,
     g->a_scale = g->b_scale = (float *)(void *)(mem + scale_at(dtype, p));
 }
 
-/* Operands of 0.5 each. */
+/* Repeats the first `have` bytes at mem until there are `bytes`. */
+static zt_err repeat(const struct zt_backend *be, struct zt_device *dev, char *mem,
+                     size_t have, size_t bytes, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    while (!rc && have < bytes) {
+        size_t n = have < bytes - have ? have : bytes - have;
+
+        rc = be->copy(dev, NULL, mem + have, mem, n, fault);
+        have += n;
+    }
+    return rc;
+}
+
+/*
+ * Random operands: a GPU draws less power over equal ones, and is faster by that. A period
+ * of them is drawn, for fp8 where the result will be, as there are no random codes.
+ */
 static zt_err fill_in(const struct zt_backend *be, struct zt_device *dev,
                       const struct zt_gemm_args *g, struct zt_fault *fault)
 {
     bool fp8 = g->a_scale != NULL;
-    int64_t n = zt_view_numel(&g->a) + zt_view_numel(&g->b), one = 1;
-    struct zt_fill_args fill = {
-        .y = zt_view_of(g->a.data, fp8 ? ZT_U8 : g->a.dtype, 1, &n),
-        .value = fp8 ? 0x30 : 0.5f};
-    zt_err rc = be->kernels->fill(dev, NULL, &fill, fault);
+    int64_t n = zt_view_numel(&g->a) + zt_view_numel(&g->b);
+    int64_t room = fp8 ? zt_view_numel(&g->c) : n, period = n < PERIOD ? n : PERIOD;
+    struct zt_random_args random = {.rng = {.seed = 1}, .normal = true, .b = 0.5f};
+    struct zt_quantize_args codes;
+    zt_err rc;
 
-    if (rc || !fp8)
-        return rc;
-    fill.y = zt_view_of((float *)(uintptr_t)g->a_scale, ZT_F32, 1, &one);
-    fill.value = 1;
-    return be->kernels->fill(dev, NULL, &fill, fault);
+    period = period < room ? period : room;
+    random.y = zt_view_of(fp8 ? g->c.data : g->a.data, g->c.dtype, 1, &period);
+    rc = be->kernels->random(dev, NULL, &random, fault);
+    if (!rc && fp8) {
+        const int64_t row[2] = {1, period};
+
+        codes = (struct zt_quantize_args){
+            .x = zt_view_of(g->c.data, g->c.dtype, 2, row),
+            .y = zt_view_of(g->a.data, g->a.dtype, 2, row),
+            .scale = (float *)(uintptr_t)g->a_scale,
+        };
+        rc = be->kernels->quantize(dev, NULL, &codes, fault);
+    }
+    return rc ? rc
+              : repeat(be, dev, g->a.data, (size_t)period * zt_dtype_bytes(g->a.dtype),
+                       (size_t)n * zt_dtype_bytes(g->a.dtype), fault);
 }
 
 zt_err zt_measure_gemm_in(const struct zt_backend *be, struct zt_device *dev,

@@ -35,3 +35,15 @@ bool zt_view_is_contiguous(const struct zt_view *v)
     }
     return true;
 }
+
+struct zt_view zt_view_transposed(const struct zt_view *v)
+{
+    int n = v->ndim;
+    struct zt_view t = *v;
+
+    t.shape[n - 1] = v->shape[n - 2];
+    t.shape[n - 2] = v->shape[n - 1];
+    t.stride[n - 1] = v->stride[n - 2];
+    t.stride[n - 2] = v->stride[n - 1];
+    return t;
+}

@@ -129,12 +129,13 @@ static void cpu_free(struct zt_device *dev, void *ptr, size_t bytes)
         zt_cpu_count_bytes(dev, 0, page_round(bytes));
 }
 
-/* How much the system has left is not this device's to say: see worker/engine/memory_plan.c. */
+/* How much the system has left is not this device's to say: see worker/engine/memory/plan.c. */
 static zt_err cpu_memory(struct zt_device *dev, struct zt_device_memory *out,
                          struct zt_fault *fault)
 {
     (void)fault;
-    *out = (struct zt_device_memory){SIZE_MAX, SIZE_MAX, dev->used, dev->peak};
+    *out = (struct zt_device_memory){
+        .total = SIZE_MAX, .free = SIZE_MAX, .used = dev->used, .peak = dev->peak};
     return ZT_OK;
 }
 

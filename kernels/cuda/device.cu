@@ -241,6 +241,7 @@ static zt_err cuda_memory(struct zt_device *dev, struct zt_device_memory *out,
     e = cudaMemGetInfo(&out->free, &out->total);
     out->used = dev->used;
     out->peak = dev->peak;
+    out->reserve = ZT_CUDA_RESERVE;
     return e == cudaSuccess ? ZT_OK : zt_cuda_failed("cudaMemGetInfo", e, fault);
 }
 

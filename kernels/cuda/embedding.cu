@@ -11,11 +11,13 @@
 #include "kernels/cuda/operand.h"
 #include "kernels/cuda/device_error.h"
 
+#define CHECK_THREADS 1024
+
 /* first_bad: n when all is well */
-static __global__ void check_ids_kernel(const int32_t *id, int64_t n, int64_t rows,
-                                        enum zt_cuda_error_kind kind,
-                                        struct zt_cuda_device_error *t,
-                                        int64_t *first_bad)
+static __global__ void __launch_bounds__(CHECK_THREADS)
+    check_ids_kernel(const int32_t *id, int64_t n, int64_t rows,
+                     enum zt_cuda_error_kind kind, struct zt_cuda_device_error *t,
+                     int64_t *first_bad)
 {
     __shared__ unsigned long long first;
     int64_t at = zt_find_out_of_range(id, n, rows, ZT_NO_IGNORE, &first);
@@ -32,16 +34,16 @@ static zt_err check_ids(const char *what, struct zt_device *dev, struct zt_strea
                         enum zt_cuda_error_kind kind, int64_t *first_bad,
                         struct zt_fault *fault)
 {
-    return zt_cuda_launch(what, fault, dev, s, 1, 1024, check_ids_kernel,
+    return zt_cuda_launch(what, fault, dev, s, 1, CHECK_THREADS, check_ids_kernel,
                           static_cast<const int32_t *>(ids->data), ids->shape[0], rows,
                           kind, dev->error, first_bad);
 }
 
 /* ---- forward ---- */
 
-static __global__ void lookup_kernel(const int32_t *id, struct zt_operand table,
-                                     struct zt_operand y, int64_t rows, int64_t cols,
-                                     const int64_t *first_bad)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    lookup_kernel(const int32_t *id, struct zt_operand table, struct zt_operand y,
+                  int64_t rows, int64_t cols, const int64_t *first_bad)
 {
     float x[ZT_PACK];
 
@@ -92,8 +94,8 @@ struct sort_scratch {
 };
 
 /* For PIECE positions from id on, or n: how many of part blockIdx.y come before. */
-static __global__ void rank_kernel(const int32_t *id, int n, struct sort_scratch *sort,
-                                   int64_t all)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    rank_kernel(const int32_t *id, int n, struct sort_scratch *sort, int64_t all)
 {
     __shared__ int32_t tile[ZT_THREADS];
     int me = (int)zt_thread_index(), each = (n + SPLIT - 1) / SPLIT, before = 0;
@@ -117,8 +119,8 @@ static __global__ void rank_kernel(const int32_t *id, int n, struct sort_scratch
         sort->smaller[blockIdx.y][me] = before;
 }
 
-static __global__ void place_kernel(const int32_t *id, int n, struct sort_scratch *sort,
-                                    int64_t all)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    place_kernel(const int32_t *id, int n, struct sort_scratch *sort, int64_t all)
 {
     int me = (int)zt_thread_index(), rank = 0;
 
@@ -160,9 +162,9 @@ static __device__ __forceinline__ void add_run(float sum[ZT_PACK],
 }
 
 /* blockIdx.x is a sorted place, and works if a run begins there. */
-static __global__ void add_rows_kernel(const struct sort_scratch *sort, int n,
-                                       struct zt_operand dy, float *table, bool wide,
-                                       int64_t cols, int64_t all)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    add_rows_kernel(const struct sort_scratch *sort, int n, struct zt_operand dy,
+                    float *table, bool wide, int64_t cols, int64_t all)
 {
     int place = (int)blockIdx.x;
     float sum[ZT_PACK];

@@ -54,8 +54,9 @@ static struct targets targets_of(const struct zt_device *dev,
 }
 
 /* Rows [begin, end); row_loss[0] is that of `begin`. */
-static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64_t begin,
-                                       int64_t end, float *lse, float *row_loss)
+static __global__ void __launch_bounds__(ZT_ROW_THREADS)
+    row_loss_kernel(struct zt_rows x, struct targets t, int64_t begin, int64_t end,
+                    float *lse, float *row_loss)
 {
     __shared__ float part[ZT_WARP];
     __shared__ double parts[ZT_WARP];
@@ -79,8 +80,9 @@ static __global__ void row_loss_kernel(struct zt_rows x, struct targets t, int64
 }
 
 /* *loss = the carried sum + row_loss of the rows from `begin` on; it becomes the carry. */
-static __global__ void sum_kernel(const float *row_loss, struct targets t, int64_t begin,
-                                  int64_t rows, double *carry, float *loss)
+static __global__ void __launch_bounds__(SUM_THREADS)
+    sum_kernel(const float *row_loss, struct targets t, int64_t begin, int64_t rows,
+               double *carry, float *loss)
 {
     __shared__ double part[SUM_THREADS];
     __shared__ unsigned long long outside;
@@ -137,9 +139,9 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
 }
 
 /* dx may be x: a thread writes the elements that it alone has read. */
-static __global__ void cross_entropy_bwd_kernel(struct zt_rows x, struct targets t,
-                                                const float *lse, const float *dloss,
-                                                struct zt_rows dx, bool accumulate)
+static __global__ void __launch_bounds__(ZT_ROW_THREADS)
+    cross_entropy_bwd_kernel(struct zt_rows x, struct targets t, const float *lse,
+                             const float *dloss, struct zt_rows dx, bool accumulate)
 {
     __shared__ unsigned long long outside;
     float v[ZT_PACK], scale = *dloss;

@@ -155,7 +155,7 @@ template <bool adding> static __device__ __forceinline__ void norm_rows(struct n
     }
 }
 
-static __global__ void norm_kernel(struct norm_job a)
+static __global__ void __launch_bounds__(MOST_THREADS) norm_kernel(struct norm_job a)
 {
     norm_rows<false>(a);
 }

@@ -50,7 +50,7 @@ static __device__ __forceinline__ void load(float x[ZT_PACK],
         x[i] = i < left ? zt_get(q.x, q.xtype, at + i * q.col_stride) : 0.0f;
 }
 
-static __global__ void amax_kernel(struct quantize_launch q)
+static __global__ void __launch_bounds__(THREADS) amax_kernel(struct quantize_launch q)
 {
     __shared__ float part[ZT_WARP];
     int64_t packs = (q.cols + ZT_PACK - 1) / ZT_PACK;
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void col_run(const struct quantize_launch &q,
         put_run(q.yt + col * q.rows + row, codes, q.rows - row, q.wide_yt);
 }
 
-static __global__ void round_kernel(struct quantize_launch q)
+static __global__ void __launch_bounds__(THREADS) round_kernel(struct quantize_launch q)
 {
     __shared__ float part[ZT_WARP];
     __shared__ __align__(16) uint8_t tile[TILE * PITCH];

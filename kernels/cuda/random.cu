@@ -47,8 +47,9 @@ static __device__ __forceinline__ void normal_pair(const uint32_t w[2], float me
     z[1] = fmaf(radius, s, mean);
 }
 
-static __global__ void random_kernel(struct zt_operand y, int64_t n, struct zt_philox rng,
-                                     bool normal, float a, float b)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    random_kernel(struct zt_operand y, int64_t n, struct zt_philox rng, bool normal,
+                  float a, float b)
 {
     uint32_t w[WINDOW];
     float z[WINDOW], v[ZT_PACK];
@@ -85,9 +86,9 @@ zt_err zt_cuda_random(struct zt_device *dev, struct zt_stream *s,
 
 /* ---- dropout ---- */
 
-static __global__ void dropout_kernel(struct zt_operand x, struct zt_operand y, int64_t n,
-                                      struct zt_philox rng, uint32_t below, float scale,
-                                      bool accumulate)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    dropout_kernel(struct zt_operand x, struct zt_operand y, int64_t n,
+                   struct zt_philox rng, uint32_t below, float scale, bool accumulate)
 {
     uint32_t w[WINDOW];
     float v[ZT_PACK];

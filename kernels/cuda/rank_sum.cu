@@ -4,9 +4,9 @@
  */
 #include "kernels/cuda/operand.h"
 
-static __global__ void rank_sum_kernel(struct zt_operand x, int64_t ranks,
-                                       int64_t distance, int64_t n, float scale,
-                                       struct zt_operand y)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    rank_sum_kernel(struct zt_operand x, int64_t ranks, int64_t distance, int64_t n,
+                    float scale, struct zt_operand y)
 {
     float sum[ZT_PACK], v[ZT_PACK];
 

@@ -34,7 +34,8 @@ static __device__ __forceinline__ void add_row(const struct colsum_launch &job,
         acc[i] += x[i];
 }
 
-static __global__ void colsum_kernel(struct colsum_launch job)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    colsum_kernel(struct colsum_launch job)
 {
     __shared__ float tile[ZT_FOLD_FLOATS];
     int64_t begin = blockIdx.y * job.each, end = begin + job.each;
@@ -49,9 +50,9 @@ static __global__ void colsum_kernel(struct colsum_launch job)
 
 #define SLICES 32 /* runs of chunks, and columns of a block */
 
-static __global__ void sum_chunks_kernel(const float *partial, int64_t chunks,
-                                         int64_t cols, void *y, zt_dtype dtype,
-                                         bool accumulate)
+static __global__ void __launch_bounds__(SLICES *SLICES)
+    sum_chunks_kernel(const float *partial, int64_t chunks, int64_t cols, void *y,
+                      zt_dtype dtype, bool accumulate)
 {
     __shared__ float tile[SLICES][SLICES];
     int64_t col = (int64_t)blockIdx.x * SLICES + threadIdx.x;
@@ -138,8 +139,9 @@ zt_err zt_cuda_colsum(struct zt_device *dev, struct zt_stream *s,
 #define MOST_CHUNKS ((int64_t)(ZT_CUDA_SCRATCH / sizeof(double)) - 1)
 
 /* *sum = partial, or += partial unless `first`; `rounded` may be absent. */
-static __global__ void in_order_kernel(const double *partial, int64_t n, bool first,
-                                       double *sum, float *rounded)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    in_order_kernel(const double *partial, int64_t n, bool first, double *sum,
+                    float *rounded)
 {
     __shared__ double tile[ZT_THREADS];
     double next = threadIdx.x < n ? partial[threadIdx.x] : 0;
@@ -171,8 +173,8 @@ static unsigned chunk_blocks(const struct zt_device *dev, int64_t chunks)
 }
 
 /* x begins at the first of `chunks` chunks */
-static __global__ void sumsq_kernel(const float *x, int64_t n, int64_t chunks,
-                                    double *partial)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    sumsq_kernel(const float *x, int64_t n, int64_t chunks, double *partial)
 {
     unsigned lane = threadIdx.x % ZT_WARP;
 
@@ -219,9 +221,9 @@ zt_err zt_cuda_sumsq(struct zt_device *dev, struct zt_stream *s,
 /* ---- squared error ---- */
 
 /* Elements [first, first + chunks * ZT_NORM_CHUNK) as far as they exist. */
-static __global__ void squared_error_kernel(struct zt_operand x, struct zt_operand y,
-                                            int64_t n, int64_t first, int64_t chunks,
-                                            double *partial)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    squared_error_kernel(struct zt_operand x, struct zt_operand y, int64_t n,
+                         int64_t first, int64_t chunks, double *partial)
 {
     int64_t lane = threadIdx.x % ZT_WARP;
     float v[ZT_PACK], w[ZT_PACK];
@@ -270,10 +272,10 @@ zt_err zt_cuda_squared_error(struct zt_device *dev, struct zt_stream *s,
     return rc;
 }
 
-static __global__ void squared_error_bwd_kernel(struct zt_operand x, struct zt_operand y,
-                                                const float *dloss, struct zt_operand dx,
-                                                struct zt_operand dy, bool accumulate_x,
-                                                bool accumulate_y, int64_t n)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    squared_error_bwd_kernel(struct zt_operand x, struct zt_operand y, const float *dloss,
+                             struct zt_operand dx, struct zt_operand dy,
+                             bool accumulate_x, bool accumulate_y, int64_t n)
 {
     float v[ZT_PACK], w[ZT_PACK], scale = 2.0f * *dloss;
 

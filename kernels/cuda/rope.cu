@@ -117,7 +117,7 @@ static __device__ __forceinline__ void rotate_token(const struct rope_job &r,
     }
 }
 
-static __global__ void rope_kernel(struct rope_job r)
+static __global__ void __launch_bounds__(ZT_THREADS) rope_kernel(struct rope_job r)
 {
     __shared__ unsigned long long first;
 

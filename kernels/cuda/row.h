@@ -136,13 +136,18 @@ static inline struct zt_rows zt_rows_of(const struct zt_view *v)
     return r;
 }
 
+#define ZT_ROW_THREADS 512
+
 /* Threads of a block that works on one row of n elements, a pack per thread at a time. */
 static inline unsigned zt_row_threads(int64_t n)
 {
     int64_t packs = (n + ZT_PACK - 1) / ZT_PACK;
     int64_t warps = (packs + ZT_WARP - 1) / ZT_WARP;
 
-    return ZT_WARP * (unsigned)(warps < 1 ? 1 : warps > 16 ? 16 : warps);
+    return ZT_WARP * (unsigned)(warps < 1 ? 1
+                                : warps > ZT_ROW_THREADS / ZT_WARP
+                                    ? ZT_ROW_THREADS / ZT_WARP
+                                    : warps);
 }
 
 static __device__ __forceinline__ void zt_row_get(float x[ZT_PACK],

@@ -9,6 +9,10 @@
 /* bytes for attention by a library, where one is loaded (sdpa.h); all but dS in 32 MiB */
 #define ZT_SDPA_WORKSPACE (((size_t)512 + 32) << 20)
 
+/* bytes that cuBLASLt and cuDNN take by themselves when they load the kernels of the first
+ * step: left free by the plan */
+#define ZT_CUDA_RESERVE ((size_t)256 << 20)
+
 #define ZT_SDPA_ENVIRONMENT "ZLAUNCH_CUDNN_BACKEND"
 #define ZT_SDPA_FILE        "backends/cudnn.so"
 

@@ -4,7 +4,8 @@
  */
 #include "kernels/cuda/row.h"
 
-static __global__ void softmax_kernel(struct zt_rows x, struct zt_rows y)
+static __global__ void __launch_bounds__(ZT_ROW_THREADS)
+    softmax_kernel(struct zt_rows x, struct zt_rows y)
 {
     __shared__ float part[ZT_WARP];
     __shared__ double parts[ZT_WARP];
@@ -38,8 +39,9 @@ zt_err zt_cuda_softmax(struct zt_device *dev, struct zt_stream *s,
 }
 
 /* dx = y (dy - sum of y dy) */
-static __global__ void softmax_bwd_kernel(struct zt_rows dy, struct zt_rows y,
-                                          struct zt_rows dx, bool accumulate)
+static __global__ void __launch_bounds__(ZT_ROW_THREADS)
+    softmax_bwd_kernel(struct zt_rows dy, struct zt_rows y, struct zt_rows dx,
+                       bool accumulate)
 {
     __shared__ double parts[ZT_WARP];
     float g[ZT_PACK], v[ZT_PACK];

@@ -68,7 +68,8 @@ static zt_err meta_memory(struct zt_device *dev, struct zt_device_memory *out,
                           struct zt_fault *fault)
 {
     (void)fault;
-    *out = (struct zt_device_memory){SIZE_MAX, SIZE_MAX, dev->used, dev->peak};
+    *out = (struct zt_device_memory){
+        .total = SIZE_MAX, .free = SIZE_MAX, .used = dev->used, .peak = dev->peak};
     return ZT_OK;
 }
 

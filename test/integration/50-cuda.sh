@@ -34,6 +34,14 @@ for kind in "" --bf16 --fp16; do
     check "cuda${kind:- --fp32}: so is the evaluation" near "$tmp/cpu$kind" "$tmp/cuda$kind" $tolerance
 done
 
+# ---- epilogues that cuBLASLt does not take are done apart ----
+# bias; gelu; its operand; its slope; sums for biases; all; all, when they are used
+for refused in "4 0" "32 0" "128 0" "64 0" "768 0" "0xffff 0" "0xffff 1"; do
+    SHIM_REFUSE_EPILOGUES=$((${refused% *})) SHIM_REFUSE_LATE=${refused#* } on cuda "$tmp/refused" --bf16 --do_eval --eval_batches 2
+    check "epilogues refused ($refused): it runs" test $? -eq 0
+    check "epilogues refused ($refused): losses are those of the cpu" same_curve "$tmp/cpu--bf16" "$tmp/refused" 2e-3
+done
+
 # ---- what must change no bit ----
 on cuda "$tmp/bits" --bf16
 for seed in 1 2 3; do
@@ -76,6 +84,12 @@ check "what cuda saved the cpu reads" same_curve "$tmp/loaded.cpu" "$tmp/loaded"
     --train_file "$tmp/corpus.txt" --max_steps 3 --per_device_train_batch_size 2 --device cpu >"$tmp/llama.cpu" 2>&1
 check "a Llama with grouped queries learns as on the cpu" same_curve "$tmp/llama.cpu" "$tmp/llama" 1e-4
 
+# ---- where there is no managed memory ----
+for t in loss reduce embedding; do
+    ZT_TEST_COPIES=1 "${shim%/shim/backends}/unit/kernels-on-cuda/test_$t" >"$tmp/log" 2>&1
+    check "test_$t with explicit copies" test $? -eq 0
+done
+
 # ---- what goes wrong ----
 refuses() { # refuses CODE TEXT ENV... : a run ends like this
     local code=$1 text=$2
@@ -88,6 +102,11 @@ check "no device" refuses 78 "the driver sees no GPU" SHIM_DEVICES=0
 check "no object" refuses 78 "no such file\|cannot open shared object" ZLAUNCH_CUDA_BACKEND="$tmp/none.so"
 check "nothing to load" refuses 78 "this build has no CUDA" ZLAUNCH_CUDA_BACKEND=
 check "too little memory is known before" refuses 78 "MiB are free on the GPU" SHIM_MEMORY_MB=68
+# the plan of that run, and what libraries take in the first step: 200 MiB, of which 150 would be there
+least=$(planned --n_layer 1 --n_embd 32 --n_head 2 --block_size 32)
+check "so is too little for what libraries load later" refuses 78 "MiB are free on the GPU" \
+    SHIM_LIBRARY_MB=200 SHIM_MEMORY_MB=$((${least%.*} + 150))
+check "with that it trains" refuses 0 "" SHIM_LIBRARY_MB=200 SHIM_MEMORY_MB=$((${least%.*} + 260))
 auto() { # auto ENV...: the losses of --device auto
     env "$@" "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 \
         --block_size 32 --train_file "$tmp/corpus.txt" --do_train --logging_steps 1 --learning_rate 1e-3 --seed 7 \

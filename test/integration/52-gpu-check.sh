@@ -33,5 +33,14 @@ check "a backend that does not load fails" test $? -eq 1
 check "and what failed is named" grep -q '^gpu-check: FAILED: .*memory' "$tmp/screen"
 scripts/gpu_check "$tmp/x" "" no-such-part >"$tmp/screen" 2>&1
 check "an unknown part is refused" test $? -eq 64
+
+# ---- a figure with attention by slow kernels is none ----
+export ZLAUNCH_CUDA_BACKEND=$PWD/$backends/cuda.so
+ZLAUNCH_CUDNN_BACKEND=$tmp/none.so bench/run_gpu --no-peer --steps 1 toy >"$tmp/screen" 2>&1
+check "bench/run_gpu refuses a cuDNN that does not load" test $? -ne 0
+check "and says why" grep -q 'toy Qwen2.5: no figure: attention is not cuDNN.s: .*cuDNN cannot be used' "$tmp/screen"
+check "and has no figure" test "$(grep -c '^  zlaunch ' "$tmp/screen")" -eq 0
+ZLAUNCH_CUDNN_BACKEND=$tmp/none.so bench/run_gpu --no-peer gpt2-124m >"$tmp/screen" 2>&1
+check "and a build without it" grep -q 'gpt2-124m: no figure: there is no .*none.so' "$tmp/screen"
 [ "$failures" -eq 0 ] || cat "$tmp/screen" "$tmp/out/summary.txt" "$tmp"/out/*.log
 finish

@@ -5,7 +5,9 @@
  * Refused as by the real library: pairs of types that it does not take, leading dimensions too short,
  * epilogues with a row-major D, an AUX_LD that 8 does not divide, fp8 other than
  * Hopper's (A transposed, B not, all in steps of 16 bytes). Refused by the shim
- * alone: whatever its header does not declare.
+ * alone: whatever its header does not declare; and, to see what is done then, epilogues
+ * with a bit of SHIM_REFUSE_EPILOGUES, when an algorithm is looked for, or with
+ * SHIM_REFUSE_LATE=1 not before it is used. SHIM_LIBRARY_MB: see has_loaded().
  */
 #include <math.h>
 #include <string.h>
@@ -267,9 +269,23 @@ static bool has_aux(const shim_blas_desc *s)
     return s->epilogue & 128;
 }
 
+/* One that is written: the sum of an operand over k. */
+static bool has_bgrad(const shim_blas_desc *s)
+{
+    return s->epilogue == CUBLASLT_EPILOGUE_BGRADA ||
+           s->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 static bool has_bias(const shim_blas_desc *s)
 {
     return s->epilogue & CUBLASLT_EPILOGUE_BIAS;
+}
+
+static bool is_refused(const shim_blas_desc *s, bool late)
+{
+    return s->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+           (s->epilogue & (uint32_t)shim_option("SHIM_REFUSE_EPILOGUES", 0)) &&
+           shim_option("SHIM_REFUSE_LATE", 0) == late;
 }
 
 static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d, bool fp8)
@@ -282,6 +298,12 @@ static bool good_epilogue(const shim_blas_desc *s, const shim_blas_layout *d, bo
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        break;
+    case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_BGRADA:
+    case CUBLASLT_EPILOGUE_BGRADB:
+        if (fp8 || d->batch_count != 1)
+            return false;
         break;
     default:
         return false;
@@ -342,7 +364,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (!handle || !desc || !pref || wanted <= 0 || !results || !num_results)
         return CUBLAS_STATUS_INVALID_VALUE;
     *num_results = 0;
-    if (!good_problem(desc, a, b, c, d))
+    if (!good_problem(desc, a, b, c, d) || is_refused(desc, false))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof(*results));
     results->state = CUBLAS_STATUS_SUCCESS;
@@ -402,6 +424,13 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu_slope(double x)
+{
+    double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
+
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
 /* A call with all it needs copied: descriptors may be gone when it runs. */
 struct product {
     shim_blas_desc desc;
@@ -426,6 +455,8 @@ static float finish(const product &p, int64_t batch, int64_t i, int64_t j, doubl
     if (has_bias(&s))
         x += get(s.bias, s.bias_type < 0 ? p.ld.type : (uint32_t)s.bias_type,
                  batch * s.bias_stride + i);
+    if (s.epilogue == CUBLASLT_EPILOGUE_DGELU)
+        return (float)(x * gelu_slope(get(s.aux, p.ld.type, j * s.aux_ld + i)));
     if (has_aux(&s))
         put(s.aux, p.ld.type, batch * s.aux_stride + j * s.aux_ld + i, (float)x);
     return (float)(s.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(x) : x);
@@ -459,6 +490,21 @@ static std::vector<float> rows_in_fp32(const void *p, const shim_blas_layout &l,
     return out;
 }
 
+/* Sums of `lines` lines of an operand, of `depth` each. */
+static void sum_lines(const product &p, const std::vector<float> &x, uint64_t lines,
+                      size_t depth)
+{
+    uint32_t type = p.desc.bias_type < 0 ? p.ld.type : (uint32_t)p.desc.bias_type;
+
+    for (uint64_t i = 0; i < lines; i++) {
+        double sum = 0;
+
+        for (size_t k = 0; k < depth; k++)
+            sum += (double)x[i * depth + k];
+        put((void *)(uintptr_t)p.desc.bias, type, (int64_t)i, (float)sum);
+    }
+}
+
 static void multiply_one(const product &p, int64_t batch)
 {
     std::vector<float> a =
@@ -467,6 +513,10 @@ static void multiply_one(const product &p, int64_t batch)
         rows_in_fp32(p.b, p.lb, batch, p.desc.transb == CUBLAS_OP_N, p.desc.compute);
     size_t depth = (size_t)cols_of(&p.la, p.desc.transa);
 
+    if (has_bgrad(&p.desc))
+        sum_lines(p, p.desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ? a : b,
+                  p.desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ? p.ld.rows : p.ld.cols,
+                  depth);
     for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)
         for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
             const float *x = &a[(size_t)i * depth], *y = &b[(size_t)j * depth];
@@ -496,6 +546,15 @@ static bool keeps_promise(const cublasLtMatmulAlgo_t *algo, const void *const at
     return workspace_bytes >= algo->data[4];
 }
 
+/* The first product takes SHIM_LIBRARY_MB of the device's memory for its code, for good. */
+static bool has_loaded(void)
+{
+    static void *code;
+    size_t bytes = (size_t)shim_option("SHIM_LIBRARY_MB", 0) << 20;
+
+    return bytes == 0 || code || cudaMalloc(&code, bytes) == cudaSuccess;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                               const void *alpha, const void *A, cublasLtMatrixLayout_t a,
                               const void *B, cublasLtMatrixLayout_t b, const void *beta,
@@ -510,18 +569,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         (workspace_bytes > 0 && !workspace) ||
         (algo && !keeps_promise(algo, at, workspace_bytes)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (!good_problem(desc, a, b, c, d))
+    if (!good_problem(desc, a, b, c, d) || is_refused(desc, true))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (is_fp8(a->type) && ((uintptr_t)A % 16 || (uintptr_t)B % 16 || (uintptr_t)D % 16))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if ((has_bias(desc) && !desc->bias) || (has_aux(desc) && !desc->aux))
+    if (!has_loaded())
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    if (((has_bias(desc) || has_bgrad(desc)) && !desc->bias) ||
+        (has_aux(desc) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
     product p = {
         *desc, *a, *b, *c, *d,        *(const float *)alpha, *(const float *)beta,
         A,     B,  C,  D,  workspace, workspace_bytes};
     if (p.beta != 0 && !C)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (shim_enqueue(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) !=
+    if (shim_enqueue_launch(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) !=
         cudaSuccess)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     return CUBLAS_STATUS_SUCCESS;

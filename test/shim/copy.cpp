@@ -41,20 +41,20 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
 {
     if (bytes > 0 && !allowed(dst, src, bytes, kind))
         return shim_error(cudaErrorInvalidValue);
-    return shim_enqueue(stream, {NULL, "a copy", [dst, src, bytes] {
-                                     if (bytes > 0)
-                                         memmove(dst, src, bytes);
-                                 }});
+    return shim_enqueue_launch(stream, {NULL, "a copy", [dst, src, bytes] {
+                                            if (bytes > 0)
+                                                memmove(dst, src, bytes);
+                                        }});
 }
 
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream)
 {
     if (bytes > 0 && !fits(ptr, bytes, true))
         return shim_error(cudaErrorInvalidValue);
-    return shim_enqueue(stream, {NULL, "a memset", [ptr, value, bytes] {
-                                     if (bytes > 0)
-                                         memset(ptr, value, bytes);
-                                 }});
+    return shim_enqueue_launch(stream, {NULL, "a memset", [ptr, value, bytes] {
+                                            if (bytes > 0)
+                                                memset(ptr, value, bytes);
+                                        }});
 }
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)

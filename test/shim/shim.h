@@ -34,6 +34,7 @@
  * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
  * SHIM_DROP_WAIT=n: the n-th cudaStreamWaitEvent() of the process, counted from 1,
  * returns success and orders nothing: a fault for tests to find. SHIM_NCCL_HANG: nccl.h.
+ * SHIM_COUNT_ONLY=1 executes nothing: a step of a large model is then counted in seconds.
  */
 #ifndef SHIM_SHIM_H
 #define SHIM_SHIM_H
@@ -118,6 +119,10 @@ void shim_new_thread(std::function<void()> f);
 
 /* ---- stream.cpp; these take the lock ---- */
 cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
+/* The same for work that counts as a launch; with SHIM_COUNT_ONLY=1 it is not executed. */
+cudaError_t shim_enqueue_launch(cudaStream_t stream, shim_work work);
+/* Of kernels, products, copies and memsets, by this process so far. */
+extern "C" uint64_t shim_num_launches(void);
 /*
  * Queues the call on the first of `streams`, after all work queued on any of them and
  * after *last; the other streams wait for it. *last becomes the point of its completion.

@@ -1,6 +1,7 @@
 /*
  * stream.cpp -- streams, events and launches: all of them only queue (queue.cpp runs).
  */
+#include <atomic>
 #include <time.h>
 
 #include <memory>
@@ -45,6 +46,21 @@ cudaError_t shim_enqueue(cudaStream_t stream, shim_work work)
         return shim_error(cudaErrorInvalidResourceHandle);
     shim_push(s, std::move(work), {});
     return cudaSuccess;
+}
+
+static std::atomic<uint64_t> num_launches;
+
+uint64_t shim_num_launches(void)
+{
+    return num_launches;
+}
+
+cudaError_t shim_enqueue_launch(cudaStream_t stream, shim_work work)
+{
+    static const bool only_counted = shim_option("SHIM_COUNT_ONLY", 0);
+
+    num_launches++;
+    return only_counted ? cudaSuccess : shim_enqueue(stream, std::move(work));
 }
 
 cudaError_t shim_enqueue_call(const std::vector<cudaStream_t> &streams, shim_work work,
@@ -282,6 +298,6 @@ cudaError_t shim_launch(const cudaLaunchConfig_t *config, const void *kernel,
         return shim_error(cudaErrorInvalidDeviceFunction);
     if (!good)
         return shim_error(cudaErrorInvalidConfiguration);
-    return shim_enqueue(config->stream,
-                        {kernel, NULL, [g, b, thread] { shim_run_grid(g, b, thread); }});
+    return shim_enqueue_launch(
+        config->stream, {kernel, NULL, [g, b, thread] { shim_run_grid(g, b, thread); }});
 }

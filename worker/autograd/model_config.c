@@ -21,6 +21,8 @@ zt_err zt_model_read_config(struct zt_model *m, const char *path, struct zt_faul
     if (access(path, R_OK))
         return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     m->priv->imported = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    if (!m->priv->imported && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", path);
     if (!m->priv->imported)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line, e.column,
                             e.text);

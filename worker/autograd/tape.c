@@ -96,6 +96,9 @@ struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
     for (int i = 0; i < num_saved; i++)
         if (saved[i])
             zt_store_ref(saved[i]->store);
+    for (int i = 0; i < num_in; i++)
+        if (in[i])
+            in[i]->store->num_uses++;
     out->store->requires_grad = true;
     n->prev = c->last;
     c->last = n;

@@ -28,6 +28,17 @@ struct zt_grad {
     bool owned; /* pool memory; else a slice of a block's grads */
 };
 
+/*
+ * Of a value that a product's epilogue made. The product that sends back its only gradient
+ * can multiply by the slope there: `done` says that the gradient is that of `pre` already.
+ */
+struct zt_gelu {
+    struct zt_tensor *pre; /* saved by the node that made the value */
+    zt_epilogue backward;
+    struct zt_call *made_in; /* the call of a block, NULL: outside of any */
+    bool done;
+};
+
 struct zt_storage {
     struct zt_storage *next;       /* all of the step */
     struct zt_storage *next_local; /* all of the frame */
@@ -37,9 +48,11 @@ struct zt_storage {
     int64_t numel;
     zt_dtype dtype, grad_dtype;
     int refs;
-    bool owned;         /* data is pool memory */
-    bool requires_grad; /* a weight or leaf that wants one, or computed from such */
-    bool keep;          /* used while a frame is being left */
+    int num_uses;         /* nodes that it is an operand of */
+    struct zt_gelu *gelu; /* what it is the gelu of; NULL: it is none */
+    bool owned;           /* data is pool memory */
+    bool requires_grad;   /* a weight or leaf that wants one, or computed from such */
+    bool keep;            /* used while a frame is being left */
 };
 
 struct zt_tensor {
@@ -221,6 +234,12 @@ struct zt_view zt_grad_of(const struct zt_tensor *t);
  * can serve both.
  */
 void zt_grad_pass(struct zt_step *s, struct zt_tensor *from, struct zt_tensor *t);
+
+/* t is a gelu whose only gradient will come from the node that runs. */
+bool zt_grad_is_only_one(const struct zt_step *s, const struct zt_tensor *t);
+/* Says of a value that it is a gelu. */
+void zt_note_gelu(struct zt_step *s, struct zt_tensor *t, struct zt_tensor *pre,
+                  zt_epilogue backward);
 
 /* Scratch of one backward function. */
 void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype);

@@ -395,6 +395,30 @@ void zt_grad_pass(struct zt_step *s, struct zt_tensor *from, struct zt_tensor *t
     zt_grad_sink_close(s, &k);
 }
 
+/*
+ * Made in the same call of a block, so a recomputed block, whose values outside are others,
+ * decides as one that is not.
+ */
+bool zt_grad_is_only_one(const struct zt_step *s, const struct zt_tensor *t)
+{
+    const struct zt_storage *st = t->store;
+
+    return st->gelu && st->gelu->made_in == s->open && st->num_uses == 1 && !st->grad &&
+           st->requires_grad && st->grad_dtype == st->dtype && covers(t) &&
+           zt_view_is_contiguous(&t->view);
+}
+
+void zt_note_gelu(struct zt_step *s, struct zt_tensor *t, struct zt_tensor *pre,
+                  zt_epilogue backward)
+{
+    struct zt_gelu *g = arena_take(s, sizeof(*g));
+
+    if (!g)
+        return;
+    *g = (struct zt_gelu){.pre = pre, .backward = backward, .made_in = s->open};
+    t->store->gelu = g;
+}
+
 void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype)
 {
     return pool_take(s, numel, dtype);

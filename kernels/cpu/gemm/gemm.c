@@ -178,14 +178,38 @@ static bool goes_direct(const struct zt_gemm_call *k)
            (k->a.dtype == ZT_BF16 && (zt_cpu_features() & ZT_CPU_FAST_BF16));
 }
 
-zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
-                   const struct zt_gemm_args *g, struct zt_fault *fault)
+/* sum = or += the sum over k of an operand whose lines of K are columns of (K, n). */
+static zt_err add_sum(struct zt_device *dev, struct zt_stream *s, const struct zt_view *x,
+                      const struct zt_view *sum, bool accumulate, struct zt_fault *fault)
+{
+    struct zt_colsum_args a = {.x = *x, .y = *sum, .accumulate = accumulate};
+
+    return sum->data ? zt_cpu_colsum(dev, s, &a, fault) : ZT_OK;
+}
+
+/* What goes with a product apart from it: the slope of a gelu, and sums of operands. */
+static zt_err finish(struct zt_device *dev, struct zt_stream *s,
+                     const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_unary_bwd_args slope = {.dy = g->c, .x = g->pre, .dx = g->c};
+    struct zt_view at = zt_view_transposed(&g->a);
+    zt_err rc = ZT_OK;
+
+    slope.kind = g->epilogue == ZT_EPI_GELU_TANH_BWD ? ZT_U_GELU_TANH : ZT_U_GELU_ERF;
+    if (zt_is_gelu_bwd(g->epilogue))
+        rc = zt_cpu_unary_bwd(dev, s, &slope, fault);
+    if (!rc)
+        rc = add_sum(dev, s, &at, &g->a_sum, g->accumulate_sums, fault);
+    return rc ? rc : add_sum(dev, s, &g->b, &g->b_sum, g->accumulate_sums, fault);
+}
+
+static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
+                          struct zt_fault *fault)
 {
     struct zt_wgrad wgrad;
     struct zt_gemm_call k;
     zt_err rc = check(&k, g, fault);
 
-    (void)s;
     if (rc != ZT_OK || k.c.batch * k.c.rows * k.c.cols == 0)
         return rc;
     if (k.a.cols == 0) { /* an empty sum */
@@ -196,4 +220,20 @@ zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
     if (is_wgrad(&k, &wgrad))
         return zt_wgrad_run(dev, &wgrad, fault);
     return goes_direct(&k) ? direct(dev, &k, fault) : zt_gemm_in_fp32(dev, &k, fault);
+}
+
+zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
+                   const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_gemm_args alone = *g;
+    zt_err rc = zt_check_gemm(g, fault);
+
+    if (rc)
+        return rc;
+    if (zt_is_gelu_bwd(g->epilogue)) {
+        alone.epilogue = ZT_EPI_NONE;
+        alone.pre.data = NULL;
+    }
+    rc = run_product(dev, &alone, fault);
+    return rc ? rc : finish(dev, s, g, fault);
 }

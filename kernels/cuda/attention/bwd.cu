@@ -40,7 +40,8 @@ static __device__ __forceinline__ float delta_part(const struct backward_launch 
 }
 
 /* A warp for each row. */
-static __global__ void delta_kernel(struct backward_launch f, float *delta, int64_t num)
+static __global__ void __launch_bounds__(ZT_TILE_THREADS)
+    delta_kernel(struct backward_launch f, float *delta, int64_t num)
 {
     int64_t lane = zt_thread_index() % ZT_WARP;
 

@@ -38,7 +38,7 @@ static __device__ __forceinline__ float mix(const struct axpby_launch &job, floa
     return job.beta == 0.0f ? scaled : fmaf(job.beta, y, scaled);
 }
 
-static __global__ void dense_kernel(struct axpby_launch job)
+static __global__ void __launch_bounds__(ZT_THREADS) dense_kernel(struct axpby_launch job)
 {
     float v[ZT_PACK], old[ZT_PACK];
     int64_t xat, yat;
@@ -59,7 +59,8 @@ static __global__ void dense_kernel(struct axpby_launch job)
     }
 }
 
-static __global__ void strided_kernel(struct axpby_launch job)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    strided_kernel(struct axpby_launch job)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x, xat, yat;
 

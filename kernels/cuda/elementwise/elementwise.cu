@@ -7,8 +7,8 @@
 
 /* ---- y = f(x) ---- */
 
-static __global__ void unary_kernel(zt_unary kind, struct zt_operand x,
-                                    struct zt_operand y, int64_t n)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    unary_kernel(zt_unary kind, struct zt_operand x, struct zt_operand y, int64_t n)
 {
     float v[ZT_PACK], slope[ZT_PACK];
 
@@ -32,9 +32,9 @@ zt_err zt_cuda_unary(struct zt_device *dev, struct zt_stream *s,
                           zt_flat_operand(&a->y), n);
 }
 
-static __global__ void unary_bwd_kernel(zt_unary kind, struct zt_operand dy,
-                                        struct zt_operand x, struct zt_operand dx,
-                                        bool accumulate, int64_t n)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    unary_bwd_kernel(zt_unary kind, struct zt_operand dy, struct zt_operand x,
+                     struct zt_operand dx, bool accumulate, int64_t n)
 {
     float v[ZT_PACK], d[ZT_PACK], slope[ZT_PACK];
 
@@ -71,9 +71,9 @@ static __device__ __forceinline__ void apply(zt_binary kind, float a[ZT_PACK],
 }
 
 /* a and y as rows of as many elements as b has */
-static __global__ void binary_rows_kernel(zt_binary kind, struct zt_operand a,
-                                          struct zt_operand b, struct zt_operand y,
-                                          bool accumulate, int64_t rows, int64_t cols)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    binary_rows_kernel(zt_binary kind, struct zt_operand a, struct zt_operand b,
+                       struct zt_operand y, bool accumulate, int64_t rows, int64_t cols)
 {
     float v[ZT_PACK], w[ZT_PACK];
 
@@ -90,9 +90,9 @@ static __global__ void binary_rows_kernel(zt_binary kind, struct zt_operand a,
 }
 
 /* a b of a few elements: packs of a cross its end */
-static __global__ void binary_short_kernel(zt_binary kind, struct zt_operand a,
-                                           struct zt_operand b, struct zt_operand y,
-                                           bool accumulate, int64_t n, int period)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    binary_short_kernel(zt_binary kind, struct zt_operand a, struct zt_operand b,
+                        struct zt_operand y, bool accumulate, int64_t n, int period)
 {
     float v[ZT_PACK], w[ZT_PACK];
 
@@ -139,7 +139,8 @@ zt_err zt_cuda_binary(struct zt_device *dev, struct zt_stream *s,
  * 16 bytes at a time on 16-byte boundaries, where every value of the pattern is where it
  * is from the start of y, since its size divides 16. The ends go byte by byte.
  */
-static __global__ void fill_kernel(char *y, int64_t bytes, uint4 pattern)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    fill_kernel(char *y, int64_t bytes, uint4 pattern)
 {
     const unsigned char *one = reinterpret_cast<const unsigned char *>(&pattern);
     int64_t lead = (int64_t)(reinterpret_cast<uintptr_t>(y) % sizeof(pattern));

@@ -34,8 +34,9 @@ static __device__ __forceinline__ void store(const struct glu_rows &r, int64_t r
     zt_store(r.o, row * r.stride + col, cols - col, accumulate, x);
 }
 
-static __global__ void glu_kernel(zt_unary kind, struct glu_rows gate, struct glu_rows up,
-                                  struct glu_rows y, int64_t rows, int64_t cols)
+static __global__ void __launch_bounds__(ZT_THREADS)
+    glu_kernel(zt_unary kind, struct glu_rows gate, struct glu_rows up, struct glu_rows y,
+               int64_t rows, int64_t cols)
 {
     float g[ZT_PACK], u[ZT_PACK], slope[ZT_PACK];
 
@@ -75,7 +76,7 @@ struct glu_bwd_job {
 };
 
 /* dgate and dup may be gate and up */
-static __global__ void glu_bwd_kernel(struct glu_bwd_job a)
+static __global__ void __launch_bounds__(ZT_THREADS) glu_bwd_kernel(struct glu_bwd_job a)
 {
     float g[ZT_PACK], u[ZT_PACK], d[ZT_PACK], slope[ZT_PACK];
 

@@ -45,7 +45,8 @@ static __device__ __forceinline__ void put(const struct operand &m, int64_t batc
             zt_put(m.data, m.dtype, at + i * m.stride[2], x[i]);
 }
 
-static __global__ void epilogue_kernel(struct epilogue_launch p)
+static __global__ void __launch_bounds__(THREADS)
+    epilogue_kernel(struct epilogue_launch p)
 {
     float x[ZT_PACK], bias[ZT_PACK];
 

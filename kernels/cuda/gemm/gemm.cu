@@ -6,7 +6,8 @@
  * Sums are fp32, and so are products of fp32 unless TF32 is allowed. Split-K sums are
  * added in fp32 in the workspace, in order; else K is not split. Bias and tanh GELU are
  * fused where cuBLASLt has an epilogue for them; the rest is zt_gemm_run_epilogue. The GELU of cuBLASLt sees sums
- * before they are rounded to what `pre` keeps of them.
+ * before they are rounded to what `pre` keeps of them. The slope of tanh GELU, and the sum
+ * of one operand over K, are fused likewise, else kernels of their own.
  */
 #include "kernels/cuda/gemm/gemm.h"
 
@@ -17,6 +18,8 @@
 /* A call after its arguments have been checked. */
 struct call {
     struct zt_mat a, b, c, pre, bias; /* bias: as c, its row stride 0 */
+    struct zt_mat slope_at;           /* `pre` of the backward of a gelu */
+    const struct zt_gemm_args *args;
     const float *a_scale, *b_scale;
     float alpha;
     bool accumulate, tf32;
@@ -61,9 +64,14 @@ static void read_args(struct call *k, const struct zt_gemm_args *g)
     k->alpha = g->alpha;
     k->accumulate = g->accumulate;
     k->tf32 = g->tf32 && g->a.dtype == ZT_F32;
-    k->epilogue = g->epilogue;
-    if (g->epilogue != ZT_EPI_NONE && g->pre.data)
-        k->pre = mat_of(&g->pre);
+    k->args = g;
+    if (zt_is_gelu_bwd(g->epilogue)) {
+        k->slope_at = mat_of(&g->pre);
+    } else {
+        k->epilogue = g->epilogue;
+        if (g->epilogue != ZT_EPI_NONE && g->pre.data)
+            k->pre = mat_of(&g->pre);
+    }
     if (g->bias.data) {
         k->bias = k->c;
         k->bias.data = g->bias.data;
@@ -75,13 +83,31 @@ static void read_args(struct call *k, const struct zt_gemm_args *g)
 
 /* ---- what rides along ---- */
 
-enum { FUSE_BIAS = 1, FUSE_GELU = 2 };
+enum { FUSE_BIAS = 1, FUSE_GELU = 2, FUSE_SLOPE = 4, FUSE_SUM = 8 };
 
 /* The condition of cuBLASLt for what its GELU keeps. */
 static bool fits_aux(const struct zt_mat *pre)
 {
     return pre->stride[2] == 1 && pre->stride[1] % 8 == 0 &&
            (uintptr_t)pre->data % ZT_GEMM_ALIGNED == 0;
+}
+
+static bool slope_fuses(const struct call *k)
+{
+    return k->args->epilogue == ZT_EPI_GELU_TANH_BWD && k->c.dtype != ZT_F32 &&
+           !k->a_scale && k->c.batch == 1 && k->c.stride[2] == 1 &&
+           fits_aux(&k->slope_at);
+}
+
+/* Of 16-bit operands into fp32; the sum itself goes through scratch. */
+static bool sum_fuses(const struct call *k)
+{
+    const struct zt_view *a = &k->args->a_sum, *b = &k->args->b_sum;
+    int64_t n = a->data ? a->shape[0] : b->data ? b->shape[0] : 0;
+
+    return !a->data != !b->data && k->args->epilogue == ZT_EPI_NONE && !k->bias.data &&
+           k->c.batch == 1 && k->c.dtype == ZT_F32 && k->a.dtype != ZT_F32 &&
+           !k->a_scale && n * (int64_t)sizeof(float) <= (int64_t)ZT_CUDA_SCRATCH;
 }
 
 static int what_fuses(const struct call *k)
@@ -94,13 +120,20 @@ static int what_fuses(const struct call *k)
                 k->c.dtype != ZT_F32 && k->c.stride[2] == 1 && k->c.batch == 1 &&
                 (!k->pre.data || fits_aux(&k->pre));
 
-    return (bias ? FUSE_BIAS : 0) | (gelu ? FUSE_GELU : 0);
+    return (bias ? FUSE_BIAS : 0) | (gelu ? FUSE_GELU : 0) |
+           (slope_fuses(k) ? FUSE_SLOPE : 0) | (sum_fuses(k) ? FUSE_SUM : 0);
 }
 
-static cublasLtEpilogue_t epilogue_of(const struct call *k, int fuse)
+/* `flip`: the operands are exchanged. */
+static cublasLtEpilogue_t epilogue_of(const struct call *k, int fuse, bool flip)
 {
     bool bias = fuse & FUSE_BIAS;
 
+    if (fuse & FUSE_SLOPE)
+        return CUBLASLT_EPILOGUE_DGELU;
+    if (fuse & FUSE_SUM) /* A of cuBLASLt is our b */
+        return !k->args->a_sum.data == flip ? CUBLASLT_EPILOGUE_BGRADB
+                                            : CUBLASLT_EPILOGUE_BGRADA;
     if (!(fuse & FUSE_GELU))
         return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     if (k->pre.data)
@@ -159,7 +192,7 @@ static struct zt_gemm_product product_of(const struct call *k, const struct zt_m
     x.key.type_a = lt_type(a.dtype);
     x.key.type_b = lt_type(b.dtype);
     x.key.type_d = lt_type(d.dtype);
-    x.key.epilogue = (int32_t)epilogue_of(k, fuse);
+    x.key.epilogue = (int32_t)epilogue_of(k, fuse, flip);
     x.key.compute = k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     x.key.align_a = alignment(a.data);
     x.key.align_b = alignment(b.data);
@@ -172,15 +205,70 @@ static struct zt_gemm_product product_of(const struct call *k, const struct zt_m
     x.alpha = k->alpha;
     x.beta = k->accumulate ? 1.0f : 0.0f;
     if (zt_gemm_has_bias(&x.key)) {
-        x.bias = k->bias.data;
+        x.bias = fuse & FUSE_SUM ? nullptr : k->bias.data; /* scratch is well aligned */
         x.key.align_bias = alignment(x.bias);
     }
     if (zt_gemm_has_aux(&x.key)) {
-        x.aux = k->pre.data;
+        const struct zt_mat *aux = fuse & FUSE_SLOPE ? &k->slope_at : &k->pre;
+
+        x.aux = aux->data;
         x.key.align_aux = alignment(x.aux);
-        x.key.ld_aux = k->pre.stride[1];
+        x.key.ld_aux = aux->stride[1];
     }
     return x;
+}
+
+/* ---- what is left to kernels of their own ---- */
+
+static zt_err add_sum(struct zt_device *dev, struct zt_stream *s, const struct zt_view *x,
+                      const struct zt_view *sum, bool accumulate, struct zt_fault *fault)
+{
+    struct zt_colsum_args a = {};
+
+    a.x = *x;
+    a.y = *sum;
+    a.accumulate = accumulate;
+    return sum->data ? zt_cuda_colsum(dev, s, &a, fault) : ZT_OK;
+}
+
+/* The sum that a product has left in scratch, into its place. */
+static zt_err move_sum(struct zt_device *dev, struct zt_stream *s,
+                       const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_axpby_args a = {};
+
+    a.y = g->a_sum.data ? g->a_sum : g->b_sum;
+    a.x = a.y;
+    a.x.data = zt_cuda_scratch(dev, s);
+    a.alpha = 1;
+    a.beta = g->accumulate_sums ? 1.0f : 0.0f;
+    return zt_cuda_axpby(dev, s, &a, fault);
+}
+
+static zt_err run_slope(struct zt_device *dev, struct zt_stream *s,
+                        const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_unary_bwd_args a = {};
+
+    a.kind = g->epilogue == ZT_EPI_GELU_TANH_BWD ? ZT_U_GELU_TANH : ZT_U_GELU_ERF;
+    a.dy = a.dx = g->c;
+    a.x = g->pre;
+    return zt_cuda_unary_bwd(dev, s, &a, fault);
+}
+
+static zt_err run_rest(struct zt_device *dev, struct zt_stream *s, const struct call *k,
+                       int fuse, struct zt_fault *fault)
+{
+    const struct zt_gemm_args *g = k->args;
+    struct zt_view at = zt_view_transposed(&g->a);
+    zt_err rc = ZT_OK;
+
+    if (zt_is_gelu_bwd(g->epilogue) && !(fuse & FUSE_SLOPE))
+        rc = run_slope(dev, s, g, fault);
+    if (rc || fuse & FUSE_SUM)
+        return rc ? rc : move_sum(dev, s, g, fault);
+    rc = add_sum(dev, s, &at, &g->a_sum, g->accumulate_sums, fault);
+    return rc ? rc : add_sum(dev, s, &g->b, &g->b_sum, g->accumulate_sums, fault);
 }
 
 /* The product with the epilogue that cuBLASLt fuses, then the rest of the epilogue. */
@@ -191,9 +279,14 @@ static zt_err run_call(struct zt_device *dev, struct zt_stream *s, const struct 
     const struct zt_mat *to = k->pre.data && !whole ? &k->pre : &k->c;
     struct zt_gemm_product x = product_of(k, to, fuse);
     struct zt_gemm_epilogue_args pass;
-    zt_err rc = zt_gemm_multiply(dev, s, &x, fault);
     bool bias_left = k->bias.data && !(fuse & FUSE_BIAS);
+    zt_err rc;
 
+    if (fuse & FUSE_SUM)
+        x.bias = zt_cuda_scratch(dev, s);
+    rc = zt_gemm_multiply(dev, s, &x, fault);
+    if (!rc)
+        rc = run_rest(dev, s, k, fuse, fault);
     if (rc || whole || (!bias_left && k->epilogue == ZT_EPI_NONE))
         return rc;
     memset(&pass, 0, sizeof(pass));
@@ -205,6 +298,26 @@ static zt_err run_call(struct zt_device *dev, struct zt_stream *s, const struct 
     pass.c = k->c;
     pass.epilogue = k->epilogue;
     return zt_gemm_run_epilogue(dev, s, &pass, fault);
+}
+
+/* With as much of the epilogue fused as cuBLASLt takes. A refusal is a fault of the call
+ * only when nothing is left to leave out. */
+static zt_err run_fused(struct zt_device *dev, struct zt_stream *s, const struct call *k,
+                        struct zt_fault *fault)
+{
+    int fuse = what_fuses(k);
+    struct zt_fault tried = {};
+    zt_err rc;
+
+    while (fuse) {
+        rc = run_call(dev, s, k, fuse, &tried);
+        if (!rc)
+            return rc;
+        if (rc != ZT_E_UNSUPPORTED)
+            return zt_fault_set(fault, rc, "%s", tried.text);
+        fuse = fuse & FUSE_GELU ? fuse & ~FUSE_GELU : 0;
+    }
+    return run_call(dev, s, k, 0, fault);
 }
 
 /* An empty sum. */
@@ -230,7 +343,6 @@ zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
 {
     struct call k;
     zt_err rc = zt_check_gemm(g, fault);
-    int fuse;
 
     if (rc)
         return rc;
@@ -241,14 +353,10 @@ zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
                             dev->ordinal, dev->capability / 10, dev->capability % 10);
     read_args(&k, g);
     if (k.c.batch * k.c.rows * k.c.cols == 0)
-        return ZT_OK;
-    if (k.a.cols == 0)
-        return run_empty(dev, s, &k, fault);
-    fuse = what_fuses(&k);
-    rc = run_call(dev, s, &k, fuse, fault);
-    if (rc == ZT_E_UNSUPPORTED && (fuse & FUSE_GELU))
-        rc = run_call(dev, s, &k, fuse &= ~FUSE_GELU, fault);
-    if (rc == ZT_E_UNSUPPORTED && fuse)
-        rc = run_call(dev, s, &k, 0, fault);
-    return rc;
+        return run_rest(dev, s, &k, 0, fault);
+    if (k.a.cols == 0) {
+        rc = run_empty(dev, s, &k, fault);
+        return rc ? rc : run_rest(dev, s, &k, 0, fault);
+    }
+    return run_fused(dev, s, &k, fault);
 }

@@ -44,7 +44,8 @@ static_assert(sizeof(struct zt_gemm_key) == 11 * 8 + 12 * 4, "padding");
 /* One product; the key says how these are read. */
 struct zt_gemm_product {
     struct zt_gemm_key key;
-    const void *a, *b, *bias;
+    const void *a, *b;
+    void *bias;
     void *d, *aux;
     const float *a_scale, *b_scale; /* of fp8; NULL: none */
     float alpha, beta;
@@ -54,13 +55,16 @@ static inline bool zt_gemm_has_bias(const struct zt_gemm_key *k)
 {
     return k->epilogue == CUBLASLT_EPILOGUE_BIAS ||
            k->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
-           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_BGRADA ||
+           k->epilogue == CUBLASLT_EPILOGUE_BGRADB; /* which write it */
 }
 
 static inline bool zt_gemm_has_aux(const struct zt_gemm_key *k)
 {
     return k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
-           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+           k->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           k->epilogue == CUBLASLT_EPILOGUE_DGELU; /* which reads it */
 }
 
 /* ZT_E_UNSUPPORTED: not with this epilogue, or not at all. */

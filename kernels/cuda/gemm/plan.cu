@@ -255,6 +255,14 @@ static zt_err find_plan(struct zt_device *dev, const struct zt_gemm_product *x,
     return make_plan(dev, *out, x, fault);
 }
 
+static zt_err refused(const struct zt_gemm_key *k, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                        "cuda: gemm: cuBLASLt has no product of %lld x %lld x %lld with "
+                        "these types and strides",
+                        (long long)k->n, (long long)k->m, (long long)k->k);
+}
+
 zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
                         const struct zt_gemm_product *x, struct zt_fault *fault)
 {
@@ -267,14 +275,14 @@ zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
     if (rc)
         return rc;
     if (!p->works)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "cuda: gemm: cuBLASLt has no product of %lld x %lld x %lld "
-                            "with these types and strides",
-                            (long long)k->n, (long long)k->m, (long long)k->k);
+        return refused(k, fault);
     e = set_pointers(p, x);
     if (!e)
         e = cublasLtMatmul(dev->blas, p->op, &x->alpha, x->a, p->a, x->b, p->b, &x->beta,
                            x->d, p->d, x->d, p->d, &p->algo, on->workspace,
                            ZT_CUDA_WORKSPACE, on->cuda);
-    return e ? lt_failed(e, fault) : ZT_OK;
+    if (e != CUBLAS_STATUS_NOT_SUPPORTED)
+        return e ? lt_failed(e, fault) : ZT_OK;
+    p->works = false; /* it was proposed, and is refused all the same */
+    return refused(k, fault);
 }

@@ -151,7 +151,7 @@ static __device__ __forceinline__ void update_quad(const struct adamw_job &a, bo
         store_quad<wide>(a.grad + at, zero, left);
 }
 
-static __global__ void adamw_kernel(struct adamw_job a)
+static __global__ void __launch_bounds__(ZT_THREADS) adamw_kernel(struct adamw_job a)
 {
     bool skip = a.skip && *a.skip;
     float scale = *a.scale;

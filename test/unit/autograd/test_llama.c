@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "common/problems.h"
 #include "common/options/options.h"
@@ -331,6 +332,97 @@ static void test_exports_say_what_the_model_is(void **state)
                   "\"attention_bias\": true,\n  \"mlp_bias\": false\n");
 }
 
+/* ---- mutations ---- */
+
+static const char whole[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+    " \"vocab_size\": 320, \"hidden_size\": 64, \"intermediate_size\": 96,"
+    " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"head_dim\": 16, \"max_position_embeddings\": 128, \"hidden_act\": \"silu\","
+    " \"rms_norm_eps\": 1e-05, \"initializer_range\": 0.02, \"rope_theta\": 10000.0,"
+    " \"attention_bias\": false, \"attention_dropout\": 0.125, \"mlp_bias\": false,"
+    " \"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 2,"
+    " \"use_cache\": true, \"pretraining_tp\": 1, \"torch_dtype\": \"float32\","
+    " \"transformers_version\": \"4.40.0\"}";
+
+static bool means_nothing(const char *key)
+{
+    static const char *const keys[] = {"use_cache", "pretraining_tp", "torch_dtype",
+                                       "transformers_version"};
+    const char *token = strstr(key, "_token_id"); /* of text, not of training */
+
+    if (token && strcmp(token, "_token_id") == 0)
+        return true;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return fabs(json_number_value(a) - json_number_value(b)) <=
+               1e-14 * fabs(json_number_value(a));
+    return json_equal(a, b);
+}
+
+/* What was accepted stands in the config.json that leaves with the model, but for members
+ * that mean nothing here. A null is as if it were not there. */
+static void check_meaning(const json_t *root, const struct zt_model *m, const char *text)
+{
+    char *out = zt_model_config_text(m);
+    json_t *exported = json_loads(out, 0, NULL), *v;
+    const char *key;
+
+    assert_non_null(exported);
+    json_object_foreach((json_t *)root, key, v)
+    {
+        if (!json_is_null(v) && !means_nothing(key) &&
+            !same_value(v, json_object_get(exported, key)))
+            fail_msg("\"%s\" of %s was lost: %s", key, text, out);
+    }
+    json_decref(exported);
+    free(out);
+}
+
+static void test_changed_bytes_mean_what_they_say_or_are_refused(void **state)
+{
+    const char *words = getenv("ZT_MUTATIONS");
+    int mutations = words ? atoi(words) : 500, accepted = 0;
+    uint64_t x = 88172645463325252u; /* a generator by xorshift */
+
+    (void)state;
+    for (int i = 0; i < mutations; i++) {
+        struct zt_fault fault = {ZT_OK, ""};
+        struct zt_model *m = NULL;
+        char *text = strdup(whole);
+        json_t *root;
+        size_t at;
+
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        at = x % strlen(text);
+        if (i % 2) /* a digit, so that many are still numbers */
+            at += strcspn(text + at, "0123456789}");
+        text[at] = (char)(i % 2 ? '0' + (x >> 32) % 10 : 32 + (x >> 32) % 95);
+        root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        if (open_model(NULL, text, &m, &fault) == ZT_OK) {
+            assert_true(json_is_object(root));
+            check_meaning(root, m, text);
+            accepted++;
+            zt_model_close(m);
+        } else if (strlen(fault.text) < 10) {
+            fail_msg("no reason for %s", text);
+        }
+        json_decref(root);
+        free(text);
+    }
+    print_message("%d mutations, %d accepted\n", mutations, accepted);
+    assert_true(accepted > mutations / 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_settings_that_are_not_built_are_refused_by_name),
         cmocka_unit_test(test_options_against_config_json_are_refused),
         cmocka_unit_test(test_exports_say_what_the_model_is),
+        cmocka_unit_test(test_changed_bytes_mean_what_they_say_or_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,6 +183,20 @@ static void test_odd_lengths_and_other_heads_have_a_fused_kernel(void **state)
     }
 }
 
+/* GPT-2 XL: 25 heads. Qwen2.5-1.5B: 12 query heads on 2 key heads, of 128. */
+static void test_the_models_that_are_measured_have_a_fused_kernel(void **state)
+{
+    static const struct shape shapes[] = {{64, 1024, 12, 12, 64, true, ZT_BF16},
+                                          {8, 1024, 25, 25, 64, true, ZT_BF16},
+                                          {16, 1024, 12, 2, 128, true, ZT_BF16}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        (void)plan(&shapes[i], false);
+        (void)plan(&shapes[i], true);
+    }
+}
+
 /* What sdpa.h says of the workspace. */
 static void test_the_workspace_holds_what_it_is_said_to_hold(void **state)
 {
@@ -219,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind_of_head_has_a_fused_kernel),
         cmocka_unit_test(test_odd_lengths_and_other_heads_have_a_fused_kernel),
+        cmocka_unit_test(test_the_models_that_are_measured_have_a_fused_kernel),
         cmocka_unit_test(test_the_workspace_holds_what_it_is_said_to_hold),
         cmocka_unit_test(test_a_problem_without_a_kernel_is_refused_with_a_reason),
     };

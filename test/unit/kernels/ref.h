@@ -9,6 +9,8 @@
  *      REF_BACKEND  its struct zt_backend; each kernel is waited for
  *      REF_ALLOC    void *f(size_t): memory that tests and kernels both reach
  *      REF_FREE     void f(void *): its end
+ *      REF_ENTER, REF_LEAVE  void f(void *args, size_t), void f(void): around a kernel, for
+ *                   memory that is copied there and back; args point there in between
  * and with this header in front, for those that do not include it.
  */
 #ifndef TEST_UNIT_KERNELS_REF_H
@@ -34,13 +36,23 @@
 #ifdef REF_BACKEND
 extern const struct zt_backend REF_BACKEND;
 
+void REF_ENTER(void *args, size_t bytes);
+void REF_LEAVE(void);
+
 /* ref_<kernel>: run, then wait, so that the test may look. */
 #define REF_DEFINE(name, args)                                                           \
     REF_FN zt_err ref_##name(struct zt_device *dev, struct zt_stream *s, const args *a,  \
                              struct zt_fault *fault)                                     \
     {                                                                                    \
-        zt_err rc = REF_BACKEND.kernels->name(dev, s, a, fault);                         \
-        return rc == ZT_OK ? REF_BACKEND.sync(dev, s, fault) : rc;                       \
+        args there = *a;                                                                 \
+        zt_err rc;                                                                       \
+                                                                                         \
+        REF_ENTER(&there, sizeof(there));                                                \
+        rc = REF_BACKEND.kernels->name(dev, s, &there, fault);                           \
+        if (rc == ZT_OK)                                                                 \
+            rc = REF_BACKEND.sync(dev, s, fault);                                        \
+        REF_LEAVE();                                                                     \
+        return rc;                                                                       \
     }
 ZT_KERNELS(REF_DEFINE)
 #undef REF_DEFINE

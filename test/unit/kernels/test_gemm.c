@@ -313,6 +313,81 @@ static void test_bias_and_gelu_match_the_reference(void **state)
         }
 }
 
+static double gelu_slope(double x, zt_epilogue e)
+{
+    double step = 1e-4;
+    zt_epilogue f = e == ZT_EPI_GELU_TANH_BWD ? ZT_EPI_GELU_TANH : ZT_EPI_GELU_ERF;
+
+    return (gelu(x + step, f) - gelu(x - step, f)) / (2 * step);
+}
+
+static void test_the_slope_of_a_gelu_matches_the_reference(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 8; i++) {
+            int64_t m = odd_size(), n = i & 4 ? 40 : odd_size(), k = odd_size();
+            struct matrix a = make(pairs[t].ab, 0, m, k, ROWS);
+            struct matrix b = make(pairs[t].ab, 0, k, n, i & 2 ? COLS : ROWS);
+            struct matrix c = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix pre = make(pairs[t].c, 0, m, n, ROWS);
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+            double tol = 3 * rounding(pairs[t].c) + 1e-5;
+            struct zt_fault fault = {0};
+
+            g.epilogue = i & 1 ? ZT_EPI_GELU_ERF_BWD : ZT_EPI_GELU_TANH_BWD;
+            g.pre = pre.view;
+            if (zt_cpu_gemm(dev, NULL, &g, &fault) != ZT_OK)
+                fail_msg("%s", fault.text);
+            for (int64_t at = 0; at < m * n; at++) {
+                double sum = 0;
+
+                for (int64_t j = 0; j < k; j++)
+                    sum += get(&g.a, 0, at / n, j) * get(&g.b, 0, j, at % n);
+                near(get(&g.c, 0, at / n, at % n),
+                     sum * gelu_slope(get(&g.pre, 0, at / n, at % n), g.epilogue), tol,
+                     "c");
+            }
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
+            ref_free(pre.mem);
+        }
+}
+
+/* The gradients of a linear map's weights and bias; i: which operand has the bias'. */
+static void test_sums_of_an_operand_match_the_reference(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 8; i++) {
+            int64_t m = odd_size(), n = odd_size(), k = i & 4 ? 0 : 3 * odd_size();
+            int64_t num = i & 1 ? m : n;
+            struct matrix a = make(pairs[t].ab, 0, m, k, COLS);
+            struct matrix b = make(pairs[t].ab, 0, k, n, ROWS);
+            struct matrix c = make(pairs[t].c, 0, m, n, ROWS);
+            float *sum = ref_alloc((size_t)num * sizeof(float));
+            struct zt_gemm_args g = args_of(&a, &b, &c);
+
+            g.accumulate = g.accumulate_sums = i & 2;
+            *(i & 1 ? &g.a_sum : &g.b_sum) = zt_view_of(sum, ZT_F32, 1, &num);
+            for (int64_t at = 0; at < num; at++)
+                sum[at] = (float)at;
+            run_and_compare(&g, &c);
+            for (int64_t at = 0; at < num; at++) {
+                double want = i & 2 ? (double)at : 0;
+
+                for (int64_t j = 0; j < k; j++)
+                    want += i & 1 ? get(&g.a, 0, at, j) : get(&g.b, 0, j, at);
+                near((double)sum[at], want, 1e-5, "the sum");
+            }
+            ref_free(a.mem);
+            ref_free(b.mem);
+            ref_free(c.mem);
+            ref_free(sum);
+        }
+}
+
 static void test_pieces_of_widened_products_join(void **state)
 {
     /* larger than a piece in every direction, with little work: f16 goes by pieces */
@@ -393,6 +468,12 @@ static void test_bad_arguments_are_refused(void **state)
     g = good;
     g.bias = zt_view_of(mem, ZT_F32, 1, (int64_t[]){3});
     g.accumulate = true;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.epilogue = ZT_EPI_GELU_TANH_BWD; /* of what? */
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
+    g = good;
+    g.a_sum = zt_view_of(mem, ZT_F32, 1, (int64_t[]){3}); /* a has 2 lines */
     assert_int_equal(zt_cpu_gemm(dev, NULL, &g, &fault), ZT_E_ARG);
     g = good;
     g.c.data = NULL;
@@ -772,6 +853,8 @@ int main(void)
         cmocka_unit_test(test_weight_gradients_of_bf16_in_every_block),
         cmocka_unit_test(test_rows_a_multiple_of_2048_bytes_apart),
         cmocka_unit_test(test_long_sums_of_bf16),
+        cmocka_unit_test(test_the_slope_of_a_gelu_matches_the_reference),
+        cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),

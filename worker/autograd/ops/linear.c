@@ -22,14 +22,7 @@
 
 static struct zt_view transposed(struct zt_view v)
 {
-    int n = v.ndim;
-    struct zt_view t = v;
-
-    t.shape[n - 1] = v.shape[n - 2];
-    t.shape[n - 2] = v.shape[n - 1];
-    t.stride[n - 1] = v.stride[n - 2];
-    t.stride[n - 2] = v.stride[n - 1];
-    return t;
+    return zt_view_transposed(&v);
 }
 
 static void note_largest(struct zt_step *s, const struct zt_gemm_args *a)
@@ -56,19 +49,19 @@ static bool product(struct zt_step *s, struct zt_gemm_args *a)
     return zt_step_check(s, s->k->gemm(s->cfg.device, NULL, a, &s->fault));
 }
 
-/* t's gradient = or += a b; `scaled` has the scales of fp8 operands. */
+/* t's gradient = or += a b; `more` has the scales of fp8 operands, and what is summed. */
 static void grad_product(struct zt_step *s, struct zt_tensor *t, struct zt_view a,
-                         struct zt_view b, struct zt_gemm_args scaled)
+                         struct zt_view b, struct zt_gemm_args more)
 {
     struct zt_grad_sink d;
 
     if (!zt_grad_sink_open(s, &d, t, ZT_SINK_ANY))
         return;
-    scaled.a = a;
-    scaled.b = b;
-    scaled.c = d.view;
-    scaled.accumulate = d.accumulate;
-    product(s, &scaled);
+    more.a = a;
+    more.b = b;
+    more.c = d.view;
+    more.accumulate = d.accumulate;
+    product(s, &more);
     zt_grad_sink_close(s, &d);
 }
 
@@ -152,7 +145,7 @@ static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
     struct zt_unary_bwd_args a = {.dy = dy, .x = dy, .dx = dy};
 
     *scratch = NULL;
-    if (l->epilogue == ZT_EPI_NONE)
+    if (l->epilogue == ZT_EPI_NONE || n->out->store->gelu->done)
         return dy;
     *scratch = zt_scratch(s, zt_view_numel(&dy), dy.dtype);
     if (!*scratch)
@@ -207,13 +200,47 @@ static void backward_w_fp8(struct zt_step *s, struct zt_node *n, const struct co
     zt_scratch_free(s, q.mem);
 }
 
-/* The gradients of x and w. */
-static void backward_products(struct zt_step *s, struct zt_node *n,
-                              const struct zt_view *dy)
+/* The gradient of x; of what x is the gelu of, where that is all that it gets. */
+static void backward_x(struct zt_step *s, struct zt_node *n, const struct zt_view *dy)
 {
     const struct linear *l = n->attr;
-    const struct zt_gemm_args as_is = {.accumulate = false};
-    struct zt_view x = zt_data(n->saved[X]), w = zt_data(n->saved[W]);
+    struct zt_view w = zt_data(n->saved[W]);
+    struct zt_gemm_args more = {.accumulate = false};
+    struct zt_tensor *x = n->in[X];
+
+    if (zt_grad_is_only_one(s, x)) {
+        struct zt_gelu *g = x->store->gelu;
+
+        more.epilogue = g->backward;
+        more.pre = zt_view_of(zt_data(g->pre).data, x->view.dtype, 2, x->view.shape);
+        g->done = true;
+    }
+    grad_product(s, x, *dy, l->in_out ? transposed(w) : w, more);
+}
+
+/* The gradient of w, and of the bias beside it if `db` is there. */
+static void backward_w(struct zt_step *s, struct zt_node *n, const struct zt_view *dy,
+                       const struct zt_grad_sink *db)
+{
+    const struct linear *l = n->attr;
+    struct zt_view x = zt_data(n->saved[X]);
+    struct zt_gemm_args more = {.accumulate = false};
+
+    if (db) {
+        *(l->in_out ? &more.b_sum : &more.a_sum) = db->view;
+        more.accumulate_sums = db->accumulate;
+    }
+    if (l->in_out)
+        grad_product(s, n->in[W], transposed(x), *dy, more);
+    else
+        grad_product(s, n->in[W], transposed(*dy), x, more);
+}
+
+/* The gradients of x, w and the bias. `db`: NULL, or the bias' goes with w's. */
+static void backward_products(struct zt_step *s, struct zt_node *n,
+                              const struct zt_view *dy, const struct zt_grad_sink *db)
+{
+    const struct linear *l = n->attr;
     struct coded q;
 
     if (l->fp8) {
@@ -225,29 +252,38 @@ static void backward_products(struct zt_step *s, struct zt_node *n,
         zt_scratch_free(s, q.mem);
         return;
     }
-    grad_product(s, n->in[X], *dy, l->in_out ? transposed(w) : w, as_is);
-    if (l->in_out)
-        grad_product(s, n->in[W], transposed(x), *dy, as_is);
-    else
-        grad_product(s, n->in[W], transposed(*dy), x, as_is);
+    backward_x(s, n, dy);
+    backward_w(s, n, dy, db);
+}
+
+/* Can the sum go with the product for w? */
+static bool goes_with_w(const struct zt_step *s, struct zt_node *n,
+                        const struct zt_view *dy, const struct zt_grad_sink *db)
+{
+    const struct linear *l = n->attr;
+
+    return !l->fp8 && zt_requires_grad(s, &n->in[W], 1) && db->view.dtype == ZT_F32 &&
+           zt_view_is_contiguous(&db->view) && zt_view_is_contiguous(dy);
 }
 
 static void linear_backward(struct zt_step *s, struct zt_node *n)
 {
     struct zt_view dy = rows_of(zt_grad_of(n->out));
-    struct zt_colsum_args sum = {.accumulate = true};
     struct zt_grad_sink db;
+    bool has_bias, with_w;
     void *scratch;
 
     dy = before_epilogue(s, n, dy, &scratch);
-    backward_products(s, n, &dy);
-    if (zt_grad_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY)) {
-        sum.x = dy;
-        sum.y = db.view;
-        sum.accumulate = db.accumulate;
+    has_bias = zt_grad_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY);
+    with_w = has_bias && goes_with_w(s, n, &dy, &db);
+    backward_products(s, n, &dy, with_w ? &db : NULL);
+    if (has_bias && !with_w) {
+        struct zt_colsum_args sum = {.x = dy, .y = db.view, .accumulate = db.accumulate};
+
         zt_step_check(s, s->k->colsum(s->cfg.device, NULL, &sum, &s->fault));
-        zt_grad_sink_close(s, &db);
     }
+    if (has_bias)
+        zt_grad_sink_close(s, &db);
     zt_scratch_free(s, scratch);
 }
 
@@ -371,6 +407,10 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     saved[PRE] = keep_pre(s, &a, in);
     if (s->fault.code || !forward_product(s, &l, &a))
         return NULL;
+    if (saved[PRE])
+        zt_note_gelu(s, y, saved[PRE],
+                     l.epilogue == ZT_EPI_GELU_TANH ? ZT_EPI_GELU_TANH_BWD
+                                                    : ZT_EPI_GELU_ERF_BWD);
     return zt_record(s, &op_linear, y, in, 3, saved, 4, &l, sizeof(l));
 }
 
