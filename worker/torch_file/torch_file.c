@@ -83,7 +83,7 @@ static zt_err bind_member(struct zt_torch_file *f, const char *folder, size_t n,
                             "said to be",
                             f->path, name, m->bytes, (long long)s->numel, s->type);
     s->data = m ? m->data : NULL;
-    return ZT_OK;
+    return m ? zt_zip_check(f->path, m, fault) : ZT_OK;
 }
 
 static zt_err check_byte_order(const struct zt_torch_file *f, const char *folder,
@@ -91,6 +91,10 @@ static zt_err check_byte_order(const struct zt_torch_file *f, const char *folder
 {
     const struct zt_zip_member *m = zt_zip_find(&f->zip, folder, n, "byteorder");
 
+    zt_err rc = m ? zt_zip_check(f->path, m, fault) : ZT_OK;
+
+    if (rc)
+        return rc;
     if (m && m->bytes >= 3 && memcmp(m->data, "big", 3) == 0)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "%s: written on a big-endian machine; save it again on "
@@ -113,11 +117,14 @@ static zt_err open_zip(struct zt_torch_file *f, struct zt_fault *fault)
                             "%s: a zip archive, but not one of torch.save: it has no "
                             "data.pkl",
                             f->path);
-    rc = check_byte_order(f, m->name, folder, fault);
+    rc = zt_zip_check(f->path, m, fault);
+    if (!rc)
+        rc = check_byte_order(f, m->name, folder, fault);
     if (!rc)
         rc = zt_pickle_parse(f->path, m->data, m->bytes, &f->pickle, &used, fault);
     for (size_t i = 0; !rc && i < f->pickle.num_storages; i++)
         rc = bind_member(f, m->name, folder, f->pickle.storages[i], fault);
+    zt_mapping_forget(&f->map);
     return rc;
 }
 

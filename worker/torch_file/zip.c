@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/torch_file/zip_write.h"
+
 #define END_BYTES     22
 #define LOCATOR_BYTES 20
 #define END64_BYTES   56
@@ -162,6 +164,7 @@ static zt_err read_entry(const char *path, const uint8_t *data, uint64_t limit,
                             path, (int)m->name_bytes, m->name);
     m->data = data + begin;
     m->bytes = (size_t)size;
+    m->crc = u32_at(p + 16);
     return ZT_OK;
 }
 
@@ -242,4 +245,14 @@ const struct zt_zip_member *zt_zip_find(const struct zt_zip *z, const char *fold
             lo = mid + 1;
     }
     return NULL;
+}
+
+zt_err zt_zip_check(const char *path, const struct zt_zip_member *m,
+                    struct zt_fault *fault)
+{
+    if (!m->crc || zt_crc32(0, m->data, m->bytes) == m->crc)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: damaged: the check sum of its member %.*s does not match",
+                        path, (int)m->name_bytes, m->name);
 }
