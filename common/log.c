@@ -14,17 +14,23 @@ static struct {
     bool json;
     char who[32];
     int rank;
+    bool tag;
     bool (*sink)(const char *line, size_t n);
 } cfg = {.level = ZT_LOG_INFO, .who = "zlaunch", .rank = -1};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-void zt_log_init(zt_log_level level, bool json, int rank, const char *who)
+void zt_log_init(zt_log_level level, bool json, const char *who)
 {
     cfg.level = level;
     cfg.json = json;
-    cfg.rank = rank;
     snprintf(cfg.who, sizeof(cfg.who), "%s", who ? who : "");
+}
+
+void zt_log_set_rank(int rank, int world)
+{
+    cfg.rank = rank;
+    cfg.tag = world > 1;
 }
 
 void zt_log_set_sink(bool (*sink)(const char *line, size_t n))
@@ -89,6 +95,19 @@ static void write_all(const char *p, size_t n)
     }
 }
 
+/* The beginning of a line as text: that of a rank is as zlaunch would show it. hh:mm:ss is
+ * enough on a console; the JSON form has the date. */
+static size_t put_start(char *line, size_t cap, const char *when, zt_log_level level)
+{
+    char tag[32] = "";
+
+    if (cfg.tag && !cfg.sink) /* zlaunch puts it there itself */
+        snprintf(tag, sizeof(tag), "[rank %d] ", cfg.rank);
+    return (size_t)snprintf(line, cap, "%s%.8s %-5s %s%s", tag, when + 11,
+                            level_names[level], cfg.rank < 0 ? cfg.who : "",
+                            cfg.rank < 0 ? " " : "");
+}
+
 void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
 {
     char text[LINE_MAX_BYTES / 2], line[LINE_MAX_BYTES], when[40];
@@ -114,13 +133,7 @@ void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
         at = put_json(line, sizeof(line) - 4, at, text);
         at += (size_t)snprintf(line + at, sizeof(line) - at, "\"}\n");
     } else {
-        /* hh:mm:ss is enough on a console; the JSON form has the date */
-        at = (size_t)snprintf(line, sizeof(line), "%.8s %-5s ", when + 11,
-                              level_names[level]);
-        if (cfg.rank >= 0 && !cfg.sink)
-            at += (size_t)snprintf(line + at, sizeof(line) - at, "rank%d ", cfg.rank);
-        else if (cfg.rank < 0)
-            at += (size_t)snprintf(line + at, sizeof(line) - at, "%s ", cfg.who);
+        at = put_start(line, sizeof(line), when, level);
         at += (size_t)snprintf(line + at, sizeof(line) - at, "%s: %s\n", module, text);
         if (at >= sizeof(line))
             at = sizeof(line) - 1;

@@ -22,9 +22,10 @@ typedef enum zt_log_level {
     ZT_LOG_DEBUG
 } zt_log_level;
 
-/* rank < 0: a process that is no rank (zlaunch, the daemon): `who` stands in its place.
- */
-void zt_log_init(zt_log_level level, bool json, int rank, const char *who);
+/* `who` begins the lines of a process that is no rank (zlaunch, the daemon). */
+void zt_log_init(zt_log_level level, bool json, const char *who);
+/* This process is a rank: where there are several, its lines say which. */
+void zt_log_set_rank(int rank, int world);
 zt_log_level zt_log_get_level(void);
 
 /* Where JSON lines go, without their newline. The sink is called from any thread and must

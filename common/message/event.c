@@ -26,6 +26,7 @@ static struct {
     struct zt_phase_slot *phases; /* mapped, NULL: nobody reads them */
     size_t phases_bytes;
     struct zt_phase_slot *phase; /* ours */
+    void (*on_phase)(const char *phase);
     struct zt_render *render;
     struct zt_buf in;    /* received on the control socket: requests */
     bool requests_ended; /* the socket is shut, or something else was received */
@@ -140,6 +141,7 @@ void zt_event_open(int rank, int world)
 
     zt_event_close();
     st.rank = rank;
+    zt_log_set_rank(rank, world);
     fd = inherited_fd("ZLAUNCH_CONTROL_FD");
     if (fd >= 0 && (fstat(fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
         fd = -1;
@@ -208,6 +210,13 @@ void zt_event_phase(const char *phase)
 {
     if (st.phase)
         zt_phase_write(st.phase, phase);
+    if (st.on_phase)
+        st.on_phase(phase);
+}
+
+void zt_event_watch_phases(void (*on_phase)(const char *phase))
+{
+    st.on_phase = on_phase;
 }
 
 void zt_event_collective(unsigned op, bool begins)

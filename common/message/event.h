@@ -26,6 +26,8 @@ int zt_event_close(void);
 /* What the rank is doing now ("plugin build", "train step 12"): named if it dies there.
  */
 void zt_event_phase(const char *phase);
+/* Called with each phase by the thread that begins it; NULL: nobody is. */
+void zt_event_watch_phases(void (*on_phase)(const char *phase));
 /* A collective of kind `op` (a zt_comm_op) begins, or ends. Any thread, one at a time. */
 void zt_event_collective(unsigned op, bool begins);
 

@@ -100,10 +100,13 @@ static zt_err find_jobs(struct jobs *jobs, struct zt_fault *fault)
         d = opendir(dir);
         if (!d)
             continue;
-        while ((e = readdir(d)))
+        rc = ZT_OK;
+        while (!rc && (e = readdir(d)))
             if (!add_job(jobs, dir, e->d_name))
-                break;
+                rc = zt_fault_set(fault, ZT_E_NOMEM, "no memory for a list of jobs");
         closedir(d);
+        if (rc)
+            return rc;
     }
     if (bad.code && !num_good)
         return zt_fault_set(fault, bad.code, "%s", bad.text);
@@ -230,6 +233,18 @@ static bool show_line(const struct zt_frame *f)
     return fputc('\n', out) != EOF && fflush(out) == 0;
 }
 
+/* What the job says about itself. */
+static zt_err read_object(const struct zt_frame *f, json_t **out, struct zt_fault *fault)
+{
+    json_decref(*out);
+    *out = zt_json_object(f->body, f->body_bytes);
+    if (*out)
+        return ZT_OK;
+    return zt_json_is_short_of_memory()
+               ? zt_fault_set(fault, ZT_E_NOMEM, "no memory for an answer")
+               : zt_fault_set(fault, ZT_E_FORMAT, "the job's answer is malformed");
+}
+
 /*
  * Everything up to END: lines are shown, an ANSWER is kept in *answer (may be NULL: not
  * wanted). *code: the exit code of END; its text, if any, is in the fault.
@@ -240,18 +255,19 @@ static zt_err talk_all(struct talk *t, json_t **answer, int *code, struct zt_fau
 
     while ((rc = talk_next(t, fault)) == ZT_OK) {
         const struct zt_frame *f = &t->frame;
-        json_t *o;
+        json_t *o = NULL;
         const char *text;
 
         if (f->type == ZT_FRAME_CTL_LINE && !show_line(f))
             return zt_fault_set(fault, ZT_E_SYSTEM, "output: %s", strerror(errno));
-        if (f->type == ZT_FRAME_CTL_ANSWER && answer) {
-            json_decref(*answer);
-            *answer = zt_json_object(f->body, f->body_bytes);
-        }
+        if (f->type == ZT_FRAME_CTL_ANSWER && answer)
+            rc = read_object(f, answer, fault);
+        else if (f->type == ZT_FRAME_CTL_END)
+            rc = read_object(f, &o, fault);
+        if (rc)
+            return rc;
         if (f->type != ZT_FRAME_CTL_END)
             continue;
-        o = zt_json_object(f->body, f->body_bytes);
         *code = (int)zt_json_get_int(o, "exit_code", 1);
         text = zt_json_get_text(o, "text", NULL);
         if (text && *code)
@@ -385,14 +401,19 @@ static zt_err talk_to(const char *name, struct talk *t, struct listed_job *chose
 
 /* ------------------------------------------------------------------ --ctl */
 
-static void print_json(const json_t *o)
+static zt_err print_json(const json_t *o, struct zt_fault *fault)
 {
     struct zt_buf line;
+    zt_err rc;
 
     zt_buf_init(&line, ZT_FRAME_MAX);
-    if (zt_json_put(&line, o) == ZT_OK)
+    rc = zt_json_put(&line, o);
+    if (rc)
+        zt_fault_set(fault, rc, "no memory for an answer");
+    else
         printf("%.*s\n", (int)zt_buf_used(&line), (const char *)zt_buf_head(&line));
     zt_buf_release(&line);
+    return rc;
 }
 
 static void print_step(const json_t *o)
@@ -489,10 +510,10 @@ static int list(bool json, struct zt_fault *fault)
         if (!rc)
             rc = talk_all(&t, &o, &code, &why);
         if (!rc && o && json)
-            print_json(o);
+            rc = print_json(o, &why);
         else if (!rc && o)
             print_list_line(o);
-        else if (rc != ZT_E_NOINPUT)
+        if (rc && rc != ZT_E_NOINPUT)
             fprintf(stderr, "zlaunch: warning: job %s: %s\n", jobs.list[i].name,
                     why.text);
         json_decref(o);
@@ -604,9 +625,9 @@ int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
     rc = talk_request(&t, request, fault);
     if (!rc)
         rc = talk_all(&t, &answer, &code, fault);
-    if (answer && json)
-        print_json(answer);
-    else if (answer)
+    if (!rc && answer && json)
+        rc = print_json(answer, fault);
+    else if (!rc && answer)
         print_status(answer);
     json_decref(answer);
     talk_close(&t);

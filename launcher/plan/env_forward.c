@@ -120,7 +120,8 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
     if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", name) < 0)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
     text = zt_small_file(path, FILE_MAX_BYTES, &n);
-    if (!text && is_home && (errno == EACCES || errno == EPERM))
+    if (!text && is_home &&
+        (errno == EACCES || errno == EPERM || errno == EINVAL || errno == EIO))
         fprintf(stderr, "zlaunch: warning: %s: %s; left out\n", path, strerror(errno));
     else if (!text && errno != ENOENT && errno != ENOTDIR)
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));

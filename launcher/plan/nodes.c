@@ -49,8 +49,7 @@ static int count_devices(const char *list)
     return n;
 }
 
-/* GPUs of this host, where a rank can use them; 0: none, or not wanted. */
-static int own_gpus(const struct zt_launch *l)
+int zt_job_plan_own_gpus(const struct zt_launch *l)
 {
     return zt_device_object_is_wanted(l->device) ? zt_sysfile_count_gpus("/dev") : 0;
 }
@@ -64,10 +63,10 @@ static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
     struct zt_cores cores;
     zt_err rc;
 
-    slots = slots ? slots : own_gpus(l);
+    slots = slots ? slots : zt_job_plan_own_gpus(l);
     if (slots == 0)
         slots = 1;
-    if ((l->include || l->exclude) && own_gpus(l) == 0) {
+    if ((l->include || l->exclude) && zt_job_plan_own_gpus(l) == 0) {
         rc = zt_cores_init(&cores, l->core_list, fault);
         if (rc)
             return rc;
@@ -178,6 +177,19 @@ static zt_err choose_starters(struct zt_job_plan *p, const struct zt_launch *l,
     return missing ? no_starter(p, name, fault) : ZT_OK;
 }
 
+static zt_err no_allocation(struct zt_fault *fault)
+{
+    if (getenv("SLURM_JOB_ID"))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--launcher slurm: srun has started this zlaunch several "
+                            "times; start it once, or let srun start zworker");
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "--launcher slurm: this is not inside a Slurm allocation "
+                        "(SLURM_JOB_ID is not set); get one by salloc -N 2, or use a "
+                        "batch script (scripts/zlaunch.sbatch); without --launcher the "
+                        "ranks run on this host");
+}
+
 static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
                          const struct zt_hosts *h, struct zt_fault *fault)
 {
@@ -196,6 +208,8 @@ static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
         p->mpirun = l->launcher;
         return ZT_OK;
     }
+    if (strcmp(l->launcher, "slurm") == 0 && !l->hostfile && !zt_slurm_is_allocation())
+        return no_allocation(fault);
     return choose_starters(p, l, h, fault);
 }
 

@@ -76,6 +76,8 @@ void zt_job_plan_close(struct zt_job_plan *plan); /* NULL is fine */
 zt_err zt_job_plan_choose_nodes(struct zt_job_plan *p, const struct zt_launch *l,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_job_plan_nodes_release(struct zt_job_plan *p);
+/* GPUs of this host, where a rank can use them; 0: none, or not wanted. */
+int zt_job_plan_own_gpus(const struct zt_launch *l);
 /* push.c: what --push copies to the nodes. */
 zt_err zt_job_plan_choose_push(struct zt_job_plan *p,
                                struct zt_fault *fault) ZT_MUST_CHECK;

@@ -70,6 +70,16 @@ static void print_rank(FILE *out, const struct zt_job_plan *p, const struct zt_g
     fputc('\n', out);
 }
 
+/* Ranks of a plugin look at them where there are GPUs; of another host that is not known.
+ */
+static bool devices_matter(const struct zt_job_plan *p, const struct zt_job_plan_node *n)
+{
+    if (!n->devices || !p->is_plugin)
+        return n->devices;
+    return strcmp(p->launch->device, "cpu") != 0 &&
+           (n->starter != &zt_starter_local || zt_job_plan_own_gpus(p->launch) > 0);
+}
+
 static void print_node(FILE *out, const struct zt_job_plan *p, const struct zt_group *g,
                        int node, const struct zt_cores *cores)
 {
@@ -85,7 +95,7 @@ static void print_node(FILE *out, const struct zt_job_plan *p, const struct zt_g
         fprintf(out, ", by %s, daemon: zworker --daemon\n", n->starter->name);
     else
         fputs(", by hand\n", out);
-    if (n->devices)
+    if (devices_matter(p, n))
         fprintf(out, "  CUDA_VISIBLE_DEVICES=%s\n", n->devices);
     for (int i = 0; i < n->num_slots; i++)
         print_rank(out, p, g, node, i, cores);

@@ -394,7 +394,8 @@ static void ssh_close(struct zt_channel *c)
     zt_ssh_finish((struct zt_ssh *)c, NULL);
 }
 
-static const struct zt_channel_ops ssh_ops = {ssh_write, ssh_pause, ssh_close};
+static const struct zt_channel_ops ssh_ops = {
+    .write = ssh_write, .pause = ssh_pause, .close = ssh_close};
 
 /* ------------------------------------------------------------------ starting */
 

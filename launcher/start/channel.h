@@ -37,6 +37,9 @@ struct zt_channel_ops {
     void (*pause)(struct zt_channel *c, bool pause);
     /* Close the connection by force; on_down follows, then the starter frees c. */
     void (*close)(struct zt_channel *c);
+    /* optional: the daemon's process is seen to live, and is not stopped: if it says nothing
+     * it has not been given the processor. NULL: it cannot be seen from here. */
+    bool (*lives)(struct zt_channel *c);
 };
 
 struct zt_channel_events {

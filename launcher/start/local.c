@@ -210,6 +210,15 @@ static void local_close(struct zt_channel *c)
     cut_off((struct local *)c);
 }
 
+/* Not yet reaped, so the process is the one that was started. */
+static bool local_lives(struct zt_channel *c)
+{
+    const struct local *l = (struct local *)c;
+    char state = l->reaped ? 0 : zt_proc_state(l->pid);
+
+    return state && !strchr("TtZX", state);
+}
+
 /* ------------------------------------------------------------------ starting */
 
 static void put_env(char *const *env)
@@ -268,7 +277,11 @@ static zt_err fork_daemon(const struct zt_start_request *rq, pid_t *pid, int *fd
 }
 
 static const struct zt_channel_ops ops = {
-    .write = local_write, .pause = local_pause, .close = local_close};
+    .write = local_write,
+    .pause = local_pause,
+    .close = local_close,
+    .lives = local_lives,
+};
 
 static zt_err start_local(const struct zt_start_request *rq, uv_loop_t *loop,
                           const struct zt_channel_events *ev, void *ctx,

@@ -10,6 +10,12 @@
 #define GRACE_MS (30 * 1000)
 #define DAY_MS   (86400 * 1000)
 
+static void note_step(struct zt_supervisor *s, int64_t step, int64_t total)
+{
+    s->last_step = step;
+    s->total_steps = total;
+}
+
 bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
 {
     const char *name = zt_json_get_text(event, "event", "");
@@ -20,9 +26,37 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
         s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
         return true;
     }
-    if (step >= 0 && (strcmp(name, "saved") == 0 || strcmp(name, "resumed") == 0))
+    if (strcmp(name, "note") == 0 && json_is_true(json_object_get(event, "trains")))
+        s->trains = true;
+    else if (strcmp(name, "step") == 0)
+        note_step(s, step, zt_json_get_int(event, "total_steps", 0));
+    else if (step >= 0 && (strcmp(name, "saved") == 0 || strcmp(name, "resumed") == 0))
         s->saved_step = step;
+    else if (strcmp(name, "saved") == 0)
+        snprintf(s->weights_dir, sizeof(s->weights_dir), "%s",
+                 zt_json_get_text(event, "text", ""));
     return false;
+}
+
+const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t cap)
+{
+    long long saved = s->saved_step, last = s->last_step;
+
+    out[0] = 0;
+    if (!s->trains || last <= saved || (s->weights_dir[0] && last == s->total_steps))
+        return out; /* the last: what the run was made for is there */
+    if (saved > 0)
+        snprintf(out, cap,
+                 "  after step %lld nothing is saved; step %lld was the last report",
+                 saved, last);
+    else if (s->weights_dir[0])
+        snprintf(out, cap,
+                 "  only the weights in %s are saved; step %lld was the last report",
+                 s->weights_dir, last);
+    else
+        snprintf(out, cap, "  nothing is saved; step %lld was the last report%s", last,
+                 s->saves ? "" : " (--output_dir with --save_steps saves on the way)");
+    return out;
 }
 
 /* What Slurm leaves of the job, less a moment to end; it has a time limit of its own. */

@@ -392,16 +392,31 @@ zt_err zt_sup_node_start(struct zt_sup_node *node, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* How long the node may say nothing; called when it has been silent for a moment. */
+static double silence_limit_s(const struct zt_sup_node *node)
+{
+    struct zt_channel *c = node->channel;
+    double limit = ZT_SILENCE_MS / 1000.0;
+
+    if (node->state == NODE_STARTING) /* the program is being loaded */
+        limit = node->rq.timeout_s > limit ? node->rq.timeout_s : limit;
+    else if (c->ops->lives && c->ops->lives(c))
+        limit = ZT_SILENCE_SEEN_MS / 1000.0;
+    return limit;
+}
+
 void zt_sup_node_check_silence(struct zt_sup_node *node, double now)
 {
-    double limit = ZT_SILENCE_MS / 1000.0;
+    double limit;
     char text[256];
 
-    if (node->state == NODE_STARTING && node->is_up) /* the program is being loaded */
-        limit = node->rq.timeout_s > limit ? node->rq.timeout_s : limit;
-    else if (node->state != NODE_READY && node->state != NODE_RUNNING)
+    if (!(node->state == NODE_STARTING && node->is_up) && node->state != NODE_READY &&
+        node->state != NODE_RUNNING)
         return;
-    if (!node->channel || now - node->heard_s < limit)
+    if (!node->channel || now - node->heard_s < ZT_SILENCE_MS / 1000.0)
+        return;
+    limit = silence_limit_s(node);
+    if (now - node->heard_s < limit)
         return;
     snprintf(text, sizeof(text),
              node->state == NODE_STARTING

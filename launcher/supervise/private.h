@@ -34,6 +34,8 @@
 /* queued output bytes above which ranks are no longer read from */
 #define ZT_SCREEN_HIGH (1u << 20)
 
+#define ZT_SUP_DIR 1024
+
 /* added to a grace for the round trip to other hosts */
 #define ZT_REMOTE_MS 1100
 
@@ -100,7 +102,10 @@ struct zt_supervisor {
     bool saves;              /* the run saves checkpoints */
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
-    struct zt_sup_ctl *ctl;  /* `zlaunch --ctl`; NULL: no memory */
+    bool trains;             /* the run has steps */
+    int64_t last_step, total_steps; /* of the last report; 0: none */
+    char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */
+    struct zt_sup_ctl *ctl;         /* `zlaunch --ctl`; NULL: no memory */
 };
 
 /* checkpoints.c */
@@ -108,6 +113,8 @@ struct zt_supervisor {
 bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event);
 /* How long ranks have after a signal from outside; after a failure nothing is saved. */
 int zt_sup_user_grace_ms(const struct zt_supervisor *s);
+/* What of the training is lost with the job, as a line; empty: nothing that is known. */
+const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t cap);
 /* ": from step 5, ..." */
 const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t cap);
 

@@ -352,6 +352,7 @@ static zt_err write_summary(const char *path, const json_t *end, struct zt_fault
 
 static int finish_job(struct zt_supervisor *s)
 {
+    char unsaved[ZT_SUP_DIR + 128];
     struct zt_fault fault = {0};
     struct zt_verdict v;
     json_t *end;
@@ -361,9 +362,15 @@ static int finish_job(struct zt_supervisor *s)
     json_object_set_new(end, "job", json_string(s->plan->job_id));
     if (s->group.restart)
         json_object_set_new(end, "restarts", json_integer(s->group.restart));
+    if (v.exit_code && s->trains) {
+        json_object_set_new(end, "last_step", json_integer(s->last_step));
+        json_object_set_new(end, "saved_step", json_integer(s->saved_step));
+    }
     if (zt_render_is_json(s->render))
         zt_render_record(s->render, end);
     print_verdict(s, &v);
+    if (v.exit_code)
+        zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
     if (s->verbose)
         zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
     if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {

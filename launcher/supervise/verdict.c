@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXIT_SYSTEM  71
-#define EXIT_REQUEUE 75 /* saved after a signal: the job can be requeued */
-#define EXIT_TIMEOUT 124
-#define TOGETHER_S   0.5 /* exits closer than this may be reported in any order */
+#define EXIT_SYSTEM     71
+#define EXIT_CANTCREATE 73
+#define EXIT_REQUEUE    75 /* saved after a signal: the job can be requeued */
+#define EXIT_TIMEOUT    124
+#define TOGETHER_S      0.5 /* exits closer than this may be reported in any order */
 
 zt_err zt_notes_init(struct zt_notes *n, int num_ranks, struct zt_fault *fault)
 {
@@ -201,10 +202,13 @@ static void rank_sentence(FILE *f, const struct zt_rank_note *r)
         fprintf(f, " during: %s", phase);
 }
 
-/* Is the failure about what all ranks were given, so that no rank's part in it matters? */
+/* Is the failure about what all ranks were given, a file or folder among it, so that no
+ * rank's part in it matters? */
 static bool is_of_all(const struct zt_rank_note *r)
 {
-    return r->fail && !r->host && zt_fail_is_permanent(r->fail);
+    return r->fail && !r->host &&
+           (zt_fail_is_permanent(r->fail) ||
+            zt_json_get_int(r->fail, "exit_code", 0) == EXIT_CANTCREATE);
 }
 
 static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)

@@ -2,6 +2,9 @@
 #include "test/unit/comm/tcp_ranks.h"
 #include "worker/comm/mesh/tcp/transport.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 static const struct zt_transport *transport;
 
 static void join_transport(void)
@@ -191,12 +194,59 @@ static void test_a_batch_can_be_cancelled(void **state)
     run_transport(batches_can_be_cancelled);
 }
 
+#define HUGE_BYTES ((size_t)1 << 30)
+
+/* A message that nobody asked for, and for which there is no memory: whoever waits is told. */
+static void no_memory_is_told_to_who_waits(struct zt_comm *none)
+{
+    struct rlimit few = {(rlim_t)512 << 20, RLIM_INFINITY};
+    struct zt_transport_batch *b;
+    bool done = false, got;
+    char text[256];
+    void *huge;
+    int error;
+
+    (void)none;
+    if (my_rank == 0) /* before anything can come */
+        CHECK(!setrlimit(RLIMIT_AS, &few));
+    join_transport();
+    b = transport->batch_open(1);
+    if (my_rank == 1) {
+        huge = mmap(NULL, HUGE_BYTES, PROT_READ,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(huge != MAP_FAILED && !transport->send(b, huge, HUGE_BYTES, 0, 1));
+        while (atomic_load(&shared->flag) < 1 && !transport->poll(b, &done))
+            ;
+        return;
+    }
+    CHECK(!transport->recv(b, text, 1, 1, 2));
+    while (!(error = transport->poll(b, &done)))
+        CHECK(!done);
+    CHECK(transport->error_code(error) == ZT_E_NOMEM &&
+          transport->error_rank(error) == -1);
+    transport->error_text(error, text, sizeof(text));
+    CHECK(strstr(text, "rank 1 on ") && strstr(text, "this rank has no memory"));
+    CHECK(transport->try_recv(text, 1, -1, &got) == error && !got); /* no wait for ever */
+    atomic_store(&shared->flag, 1);
+    transport->batch_close(b);
+}
+
+static void test_no_memory_is_told_to_who_waits(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their memory is beyond any limit */
+#endif
+    run_tcp(2, no_memory_is_told_to_who_waits);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_of_a_tag_keep_their_order_unexpected_or_not),
         cmocka_unit_test(test_unexpected_messages_are_bounded),
         cmocka_unit_test(test_a_batch_can_be_cancelled),
+        cmocka_unit_test(test_no_memory_is_told_to_who_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,7 +178,7 @@ static void a_json_log_goes_to_the_supervisor_and_not_to_stderr(void **state)
     json_t *o;
 
     (void)state;
-    zt_log_init(ZT_LOG_INFO, true, 1, "zworker");
+    zt_log_init(ZT_LOG_INFO, true, "zworker");
     zt_event_open(1, 2);
     zt_warn("weights", "a \"name\"\nis odd");
     o = next_of(ZT_FRAME_LOG);
@@ -188,7 +188,7 @@ static void a_json_log_goes_to_the_supervisor_and_not_to_stderr(void **state)
     assert_string_equal(zt_json_get_text(o, "module", ""), "weights");
     assert_string_equal(zt_json_get_text(o, "msg", ""), "a \"name\"\nis odd");
     json_decref(o);
-    zt_log_init(ZT_LOG_INFO, false, 1, "zworker");
+    zt_log_init(ZT_LOG_INFO, false, "zworker");
     zt_warn("weights", "text"); /* to stderr */
     assert_null(next());
 }
@@ -216,7 +216,7 @@ static void log_lines_of_several_threads_and_events_do_not_mix(void **state)
     char block[4096];
 
     (void)state;
-    zt_log_init(ZT_LOG_INFO, true, 1, "zworker");
+    zt_log_init(ZT_LOG_INFO, true, "zworker");
     zt_event_open(1, 2);
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&t[i].thread, NULL, talk, &t[i]), 0);
@@ -240,7 +240,7 @@ static void log_lines_of_several_threads_and_events_do_not_mix(void **state)
     for (int i = 0; i < 3; i++)
         pthread_join(t[i].thread, NULL);
     zt_buf_release(&in);
-    zt_log_init(ZT_LOG_INFO, false, -1, "test");
+    zt_log_init(ZT_LOG_INFO, false, "test");
 }
 
 int main(void)

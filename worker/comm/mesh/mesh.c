@@ -180,9 +180,10 @@ static zt_err transport_error(struct zt_mesh *m, int error, struct zt_fault *fau
         rank = rank >= 0 ? rank : m->family->rank;
     }
     zt_mesh_end(m, blame(ZT_SHM_WHY_FAILED, rank), true);
-    return zt_fault_set(fault, ZT_E_PEER, "comm: %s (call %llu) on rank %d: %s: %s",
-                        m->call_name, (unsigned long long)m->seq, m->family->rank,
-                        m->transport->name, text);
+    return zt_fault_set(
+        fault, m->transport->error_code ? m->transport->error_code(error) : ZT_E_PEER,
+        "comm: %s (call %llu) on rank %d: %s: %s", m->call_name,
+        (unsigned long long)m->seq, m->family->rank, m->transport->name, text);
 }
 
 static zt_err too_late(struct zt_mesh *m, const struct zt_transport_batch *b,

@@ -67,6 +67,9 @@ struct zt_transport {
     int (*find_lost)(void);
     int (*error_rank)(int error);
     int (*lost_ranks)(int *ranks, int max);
+
+    /* optional: what the call that failed returns; NULL: ZT_E_PEER for all errors. */
+    zt_err (*error_code)(int error);
 };
 
 /*

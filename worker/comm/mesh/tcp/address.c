@@ -80,7 +80,7 @@ zt_err zt_tcp_find_route(struct tcp_route *w, const char *host, struct zt_fault 
     while ((e = getaddrinfo(host, "9", &want, &list)) == EAI_AGAIN && zt_now() < until)
         nanosleep(&pause, NULL);
     if (e)
-        return zt_fault_set(fault, ZT_E_USAGE,
+        return zt_fault_set(fault, e == EAI_MEMORY ? ZT_E_NOMEM : ZT_E_USAGE,
                             "comm: tcp: the host of rank 0, %s: %s: check MASTER_ADDR",
                             host, gai_strerror(e));
     for (struct addrinfo *a = list; a && !found; a = a->ai_next) {

@@ -109,7 +109,7 @@ static void store_unexpected(struct tcp_link *l)
     struct tcp_unexpected *e = malloc(sizeof(*e) + l->left);
 
     if (!e) {
-        l->tcp->no_memory = true;
+        l->tcp->no_memory = TCP_ERROR(TCP_NO_MEMORY, 0, l->rank);
         return;
     }
     *e = (struct tcp_unexpected){.tag = l->frame.tag, .bytes = l->frame.bytes};

@@ -92,7 +92,7 @@ struct tcp {
     struct tcp_link *link;         /* (world) */
     struct tcp_endpoint *endpoint; /* (world) */
     int num_gone, num_unexpected;
-    bool no_memory; /* for an unexpected message */
+    int no_memory; /* TCP_NO_MEMORY for an unexpected message; 0: there was */
     char *scratch;
 };
 

@@ -185,7 +185,7 @@ static int poll_batch(struct zt_transport_batch *b, bool *done)
     if (*done || (!tcp->num_gone && !tcp->no_memory))
         return 0;
     if (tcp->no_memory)
-        return TCP_ERROR(TCP_NO_MEMORY, 0, 0);
+        return tcp->no_memory;
     for (int i = 0; i < b->num; i++) {
         const struct tcp_link *l = &tcp->link[b->op[i].peer];
 
@@ -224,7 +224,7 @@ static int try_recv(void *at, size_t bytes, int tag, bool *got)
         zt_tcp_drop_unexpected(&tcp->link[r], unexpected);
         break;
     }
-    return 0;
+    return *got ? 0 : tcp->no_memory; /* what was dropped will not come */
 }
 
 /* Data was sent and its host has not acknowledged it for long: the host vanished. Idle
@@ -282,7 +282,7 @@ static void error_text(int error, char *out, size_t out_bytes)
     static const char *const words[] = {
         [TCP_TOO_LONG] = "sent more than was asked for",
         [TCP_TOO_MANY] = "takes part in more messages than was said",
-        [TCP_NO_MEMORY] = "or another one sends more than there is memory for",
+        [TCP_NO_MEMORY] = "sends what this rank has no memory for",
     };
     const struct tcp_endpoint *c = &tcp->endpoint[TCP_RANK(error)];
 
@@ -293,6 +293,11 @@ static void error_text(int error, char *out, size_t out_bytes)
     else
         snprintf(out, out_bytes, "rank %d on %s %s", TCP_RANK(error), c->host,
                  words[TCP_WHAT(error)]);
+}
+
+static zt_err error_code(int error)
+{
+    return TCP_WHAT(error) == TCP_NO_MEMORY ? ZT_E_NOMEM : ZT_E_PEER;
 }
 
 /* ---------------------------------------------------------------- start, stop */
@@ -360,6 +365,7 @@ static const struct zt_transport transport = {
     .error_rank = error_rank,
     .lost_ranks = lost_ranks,
     .error_text = error_text,
+    .error_code = error_code,
 };
 
 static void release(struct tcp *t)
