@@ -160,4 +160,85 @@ check "auto takes the one before it" [ $? -eq 0 ]
 check "  says so" grep -q "is passed over" "$tmp/damaged" "$tmp/damaged.err"
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
+# a disk that is busy until a file is there: rank 1 waits in fsync, or is told of an error, once
+if command -v cc >/dev/null && [ -z "${ZT_VARIANT:-}" ]; then
+    cat >"$tmp/busy.c" <<'C'
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int is_there(const char *what)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", getenv("BUSY"), what);
+    return access(path, F_OK) == 0;
+}
+int fsync(int fd)
+{
+    char link[64], path[512] = "", mark[512];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "zero_rank_00001.safetensors")) {
+        snprintf(mark, sizeof(mark), "%s/waits", getenv("BUSY"));
+        close(open(mark, O_CREAT | O_WRONLY, 0666));
+        snprintf(mark, sizeof(mark), "%s/fails", getenv("BUSY"));
+        if (unlink(mark) == 0)
+            return errno = EIO, -1;
+        while (!is_there("free"))
+            usleep(1000);
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+C
+    cc -shared -fPIC -o "$tmp/busy.so" "$tmp/busy.c"
+    busy() { # busy NAME ARGS...: in the background; its events are in $tmp/NAME
+        local name=$1
+        shift
+        rm -rf "$tmp/$name.busy" "$tmp/$name.dir" && mkdir "$tmp/$name.busy"
+        BUSY=$tmp/$name.busy LD_PRELOAD=$tmp/busy.so train 2 "$tmp/$name" --fingerprint_steps 1 --output_dir "$tmp/$name.dir" "$@" &
+        job=$!
+    }
+    ended() { # ended CODE: the job in the background
+        wait "$job"
+        [ $? -eq "$1" ]
+    }
+    steps_of() { field step "$1" | tail -n 1; }
+    reached() { [ "$(steps_of "$tmp/$1")" -ge "$2" ]; }
+    is_whole() { for d; do "$bin/zckpt" verify "$d" >/dev/null || return; done; }
+    saved() { (cd "$1" && echo checkpoint-*); }
+
+    busy async --max_steps 8 --save_steps 5
+    check "training goes on while a disk is busy" wait_until reached async 7
+    check "  and the checkpoint is not there yet" [ ! -e "$tmp/async.dir/checkpoint-5" ]
+    touch "$tmp/async.busy/free"
+    check "  and then it is" ended 0
+    check "  with what the step had left" [ "$(saved "$tmp/async.dir")" = "checkpoint-5 checkpoint-8" ]
+    busy waits --max_steps 8 --save_steps 5 --save_memory 0
+    touch "$tmp/waits.busy/free"
+    check "--save_memory 0 waits for the disk" ended 0
+    check "  with the same bits" [ "$(stored "$tmp/waits.dir/checkpoint-5")" = "$(stored "$tmp/async.dir/checkpoint-5")" ]
+
+    busy slow --max_steps 100000 --save_steps 2
+    check "a disk that is slower than the interval is said" wait_until grep -q "training waits for the disk" "$tmp/slow" "$tmp/slow.err"
+    check "  and waited for" [ "$(steps_of "$tmp/slow")" -le 4 ]
+    pkill -TERM -P "$job" zlaunch || kill -TERM "$(pgrep -P "$job")"
+    touch "$tmp/slow.busy/free"
+    check "SIGTERM while one is written: both are there, exit code 75" ended 75
+    check "  whole" is_whole "$tmp/slow.dir"/checkpoint-*
+
+    busy never --max_steps 100000 --save_steps 2 --save_grace 1
+    check "a disk that never ends" wait_until test -e "$tmp/never.busy/waits"
+    pkill -TERM -P "$job" zlaunch || kill -TERM "$(pgrep -P "$job")"
+    check "  ends with --save_grace, exit code 143" ended 143
+    check "  and no checkpoint" [ "$(saved "$tmp/never.dir")" = "checkpoint-*" ]
+
+    busy fails --max_steps 8 --save_steps 4
+    touch "$tmp/fails.busy/fails" "$tmp/fails.busy/free"
+    check "a writer that fails does not end the run" ended 0
+    check "  which says whose it was" grep -q "that of step 4 is not saved: rank 1: .*Input/output error" "$tmp/fails" "$tmp/fails.err"
+    check "  and saves the next" [ "$(ls -A "$tmp/fails.dir" | grep checkpoint)" = checkpoint-8 ]
+fi
+
 finish

@@ -7,12 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "worker/checkpoint/hf_folder.h"
 
 #define PREFIX "checkpoint-"
+#define WORK   ".tmp"
+#define OLD    ".old" /* after WORK: what a checkpoint replaces, for a moment */
+
+/* The work folder of this process, locked for as long as it is written; -1: none. */
+static int work_fd = -1;
 
 /* ---- names ---- */
 
@@ -30,12 +36,12 @@ static const char *last_name(const struct zt_ckpt_place *p)
 
 void zt_ckpt_work_top(const struct zt_ckpt_place *p, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/.%s.tmp", p->root, last_name(p));
+    snprintf(out, PATH_MAX, "%s/.%s" WORK, p->root, last_name(p));
 }
 
 void zt_ckpt_work_dir(const struct zt_ckpt_place *p, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/.%s.tmp%s%s", p->root, last_name(p),
+    snprintf(out, PATH_MAX, "%s/.%s" WORK "%s%s", p->root, last_name(p),
              p->name[0] ? "/" : "", p->name[0] ? p->tag : "");
 }
 
@@ -84,6 +90,13 @@ static zt_err make_folder(const char *path, struct zt_fault *fault)
                         strerror(errno));
 }
 
+static void unlock_work(void)
+{
+    if (work_fd >= 0)
+        close(work_fd);
+    work_fd = -1;
+}
+
 zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *fault)
 {
     char top[PATH_MAX], work[PATH_MAX];
@@ -94,6 +107,11 @@ zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *faul
     rc = remove_tree(top, fault);
     if (!rc)
         rc = make_folder(top, fault);
+    unlock_work();
+    work_fd = rc ? -1 : open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (work_fd >= 0)
+        (void)!flock(work_fd,
+                     LOCK_EX | LOCK_NB); /* a file system without locks has none */
     return rc || !p->name[0] ? rc : make_folder(work, fault);
 }
 
@@ -103,29 +121,37 @@ void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p)
 
     zt_ckpt_work_top(p, top);
     (void)!remove_tree(top, NULL);
+    unlock_work();
 }
 
 /*
  * The new folder takes the name of one that is there in the same instant. A file system
  * that cannot exchange gets two renames: a kill between them leaves the older checkpoints.
+ * The old one goes when its name is gone on the disk, too: a loss of power must not leave
+ * the name with half of it.
  */
-static zt_err replace(const char *from, const char *to, struct zt_fault *fault)
+static zt_err replace(const char *root, const char *from, const char *to,
+                      struct zt_fault *fault)
 {
-    char old[PATH_MAX + 8];
+    char aside[PATH_MAX + 8];
+    const char *old = from;
+    zt_err rc;
 
     if (rename(from, to) == 0)
-        return ZT_OK;
+        return sync_folder(root, fault);
     if (errno != ENOTEMPTY && errno != EEXIST)
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot rename it to %s: %s",
                             from, to, strerror(errno));
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
-        return remove_tree(from, fault);
-    snprintf(old, sizeof(old), "%s.old", from);
-    (void)!remove_tree(old, NULL);
-    if (rename(to, old) < 0 || rename(from, to) < 0)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot replace it: %s", to,
-                            strerror(errno));
-    return remove_tree(old, fault);
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0) {
+        snprintf(aside, sizeof(aside), "%s" OLD, from);
+        old = aside;
+        (void)!remove_tree(old, NULL);
+        if (rename(to, old) < 0 || rename(from, to) < 0)
+            return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot replace it: %s", to,
+                                strerror(errno));
+    }
+    rc = sync_folder(root, fault);
+    return rc ? rc : remove_tree(old, fault);
 }
 
 zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p, struct zt_fault *fault)
@@ -140,11 +166,11 @@ zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p, struct zt_fault *fa
     if (!rc && p->name[0])
         rc = zt_hf_write_text(top, "latest", p->tag, fault); /* syncs that folder, too */
     if (!rc)
-        rc = replace(top, final, fault);
-    if (!rc)
-        rc = sync_folder(p->root, fault);
+        rc = replace(p->root, top, final, fault);
     if (!rc && !p->name[0])
         rc = zt_hf_write_text(p->root, "latest", p->tag, fault);
+    if (!rc)
+        unlock_work();
     return rc;
 }
 
@@ -160,6 +186,46 @@ static int64_t step_of(const char *name)
         return -1;
     n = strspn(digits, "0123456789");
     return n && n < 19 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
+}
+
+/* ".checkpoint-12.tmp", or its ".old": what one process writes and nobody reads. */
+static bool is_work(const char *name)
+{
+    char step[64];
+    size_t n = strlen(name);
+    const size_t old = sizeof(OLD) - 1, work = sizeof(WORK) - 1;
+
+    if (n > old && strcmp(name + n - old, OLD) == 0)
+        n -= old;
+    if (name[0] != '.' || n <= 1 + work || n - work > sizeof(step) ||
+        strncmp(name + n - work, WORK, work) != 0)
+        return false;
+    memcpy(step, name + 1, n - work - 1);
+    step[n - work - 1] = 0;
+    return step_of(step) >= 0;
+}
+
+void zt_ckpt_remove_stale(const char *root)
+{
+    DIR *d = opendir(root);
+    const struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char path[PATH_MAX + 256];
+        int fd = is_work(e->d_name)
+                     ? openat(dirfd(d), e->d_name,
+                              O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
+
+        /* locked: somebody is writing it */
+        snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            (void)!remove_tree(path, NULL);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -199,11 +265,12 @@ zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num, struct zt_fault
     return ZT_OK;
 }
 
-/* First out of its name: what is half removed is nobody's checkpoint. */
+/* First out of its name, on the disk as well: what is half removed is nobody's checkpoint. */
 static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault)
 {
     struct zt_ckpt_place p = {.root = ""};
     char top[PATH_MAX], final[PATH_MAX];
+    zt_err rc;
 
     zt_ckpt_place_of_step(&p, root, step);
     zt_ckpt_work_top(&p, top);
@@ -212,7 +279,8 @@ static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault
     if (rename(final, top) < 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot remove it: %s", final,
                             strerror(errno));
-    return remove_tree(top, fault);
+    rc = sync_folder(root, fault);
+    return rc ? rc : remove_tree(top, fault);
 }
 
 zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,

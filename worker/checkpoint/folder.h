@@ -32,7 +32,8 @@ void zt_ckpt_work_top(const struct zt_ckpt_place *p, char out[PATH_MAX]);
 /* Where it is once published. */
 void zt_ckpt_final_dir(const struct zt_ckpt_place *p, char out[PATH_MAX]);
 
-/* Make the work folder, empty; what a killed save left is removed. ZT_E_CANTCREATE. */
+/* Make the work folder, empty, and lock it; what a killed save left is removed. A process
+ * writes one at a time. ZT_E_CANTCREATE. */
 zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 /* Sync the folders, rename, `latest`. A checkpoint of that name is replaced. */
@@ -40,6 +41,8 @@ zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 /* Remove the work folder; best effort. */
 void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p);
+/* Remove work folders of steps that killed processes left in ROOT; best effort. */
+void zt_ckpt_remove_stale(const char *root);
 
 /* Steps of the folders checkpoint-STEP in ROOT, newest first; *steps is malloc'ed. A
  * folder that is not there has none. ZT_E_NOMEM. */

@@ -95,6 +95,8 @@ static zt_err parse_header(struct zt_safetensors_file *f, size_t *data_at,
                             f->path);
     f->header =
         json_loadb((const char *)f->map.data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    if (!f->header && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", f->path);
     if (!f->header)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: malformed header, byte %d: %s",
                             f->path, 8 + e.position, e.text);

@@ -74,6 +74,8 @@ zt_err zt_sealed_json_parse(const char *name, const void *text, size_t bytes,
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: damaged: its checksum does not match", name);
     object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &e);
+    if (!object && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", name);
     if (!json_is_object(object)) {
         json_decref(object);
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: malformed, byte %d: %s", name,

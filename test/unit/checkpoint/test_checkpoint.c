@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/unit/data/files.h"
@@ -198,22 +200,30 @@ static zt_err load_all(const char *dir)
     return rc;
 }
 
-/* Every `step`-th byte of a file gets one flipped bit, one at a time. */
+static int num_flips;
+
+/* Every `step`-th byte of a file gets one flipped bit, one at a time; with ZT_MUTATIONS every
+ * byte of what is JSON, each with five bits in turn. */
 static void flip_bits(const char *dir, const char *name, off_t step)
 {
     char path[PATH_MAX], byte;
     struct stat st;
-    int fd;
+    int fd, bits = 1;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     fd = open(path, O_RDWR);
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &st), 0);
-    for (off_t at = 0; at < st.st_size; at += step) {
+    if (getenv("ZT_MUTATIONS") && step < 100) {
+        step = 1;
+        bits = 5;
+    }
+    for (off_t i = 0; i < bits * st.st_size; i += step, num_flips++) {
+        off_t at = i / bits;
         char bad;
 
         assert_int_equal(pread(fd, &byte, 1, at), 1);
-        bad = (char)(byte ^ (1 << (at % 8)));
+        bad = (char)(byte ^ (1 << ((at + i % bits) % 8)));
         assert_int_equal(pwrite(fd, &bad, 1, at), 1);
         if (!load_all(dir))
             fail_msg("%s: a flipped bit at %lld is not noticed", name, (long long)at);
@@ -235,6 +245,7 @@ static void test_a_flipped_bit_is_noticed_in_every_file(void **state)
     flip_bits(dir, "global_step4/zero_rank_00000.safetensors", 299993);
     flip_bits(dir, "global_step4/zero_rank_00001.safetensors", 99991);
     good(load_all(dir));
+    print_message("%d mutations, 0 accepted\n", num_flips);
 }
 
 static void test_damage_is_named_by_its_tensor(void **state)
@@ -294,6 +305,53 @@ static void test_pruning_spares_the_newest_and_the_best(void **state)
     free(steps);
 }
 
+/* What another process writes stays; so does what has another name. */
+static void test_what_a_killed_save_left_is_removed(void **state)
+{
+    static const char *const names[] = {".checkpoint-7.tmp",
+                                        ".checkpoint-8.tmp.old",
+                                        ".checkpoint-x.tmp",
+                                        ".checkpoint-9",
+                                        ".mine.tmp",
+                                        "checkpoint-10.tmp",
+                                        ".tmp"};
+    struct zt_ckpt_place place = {.root = ""};
+    char root[PATH_MAX], path[PATH_MAX + 32];
+    int pipes[2], status;
+    pid_t pid;
+    char c;
+
+    (void)state;
+    snprintf(root, sizeof(root), "%s", in_scratch("stale"));
+    assert_int_equal(mkdir(root, 0700), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", root, names[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    zt_ckpt_place_of_step(&place, root, 11);
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(zt_ckpt_folder_begin(&place, NULL) || write(pipes[1], "x", 1) != 1 ||
+              pause());
+    }
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    zt_ckpt_remove_stale(root);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", root, names[i]);
+        assert_int_equal(access(path, F_OK), i < 2 ? -1 : 0);
+    }
+    zt_ckpt_work_top(&place, path);
+    assert_int_equal(access(path, F_OK), 0);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    zt_ckpt_remove_stale(root);
+    assert_int_equal(access(path, F_OK), -1);
+    close(pipes[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_named_by_its_tensor),
         cmocka_unit_test(test_a_save_over_another_replaces_it),
         cmocka_unit_test(test_pruning_spares_the_newest_and_the_best),
+        cmocka_unit_test(test_what_a_killed_save_left_is_removed),
     };
 
     return cmocka_run_group_tests_name("checkpoint", tests, scratch_make, scratch_remove);

@@ -2,6 +2,7 @@
  * checkpoint.h -- all that training depends on, to disk and back, by all ranks together.
  *
  *      zt_checkpoint_save     every rank writes what it owns; nothing is gathered
+ *      zt_checkpoint_begin    the same while training goes on: what is saved is copied
  *      zt_checkpoint_resume   every rank reads the ranges that it holds, whatever the
  *                             world size, stage and dtype were
  *
@@ -27,6 +28,26 @@ zt_err zt_checkpoint_save(struct zt_engine *e, const struct zt_ckpt_place *place
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
+ * Collective. The first half of it, with nothing pending: all that is saved is in host
+ * memory, or on its way to the disk when that is less (--save_memory).
+ */
+zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *place,
+                           int64_t step, zt_err *refused,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+/* The step of the save that has begun and not ended, the same on all ranks; 0: none. */
+int64_t zt_checkpoint_pending(const struct zt_engine *e);
+/* This rank has done what it can of it without the others. */
+bool zt_checkpoint_is_written(const struct zt_engine *e);
+/* Collective. When all have: the next part of it, or its end. Else this waits. */
+zt_err zt_checkpoint_advance(struct zt_engine *e, zt_err *refused,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Collective. Wait for its end; nothing when none is pending. */
+zt_err zt_checkpoint_finish(struct zt_engine *e, zt_err *refused,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* A save that is pending is given up. */
+void zt_checkpoint_give_up(struct zt_engine *e);
+
+/*
  * Collective. Go on where run->resume_from_checkpoint says. *resumed: false when it is
  * "auto" and there is nothing to go on from.
  */
@@ -50,8 +71,9 @@ bool zt_checkpoint_was_signalled(void);
 
 /* What all ranks know after a step. */
 struct zt_step_wishes {
-    bool save; /* all have the same request to save */
-    bool stop; /* one has been told to stop by a signal */
+    bool save;    /* all have the same request to save */
+    bool stop;    /* one has been told to stop by a signal */
+    bool written; /* zt_checkpoint_is_written() on all */
 };
 
 /*
@@ -63,6 +85,10 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
                                 struct zt_step_wishes wishes,
                                 struct zt_control_requests *requests,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. After the last step: what is being saved is on the disk, or a warning. */
+zt_err zt_checkpoint_after_steps(struct zt_engine *e,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Instead, when there was no step left: another folder, other ranks. */
 zt_err zt_checkpoint_without_steps(struct zt_engine *e,

@@ -7,6 +7,8 @@
  *      manifest.c   the manifest and the small files
  *      place_tool.c zero_to_fp32 beside them
  *      save.c       a save, step by step
+ *      writer.c     the thread that writes while training goes on, and its memory
+ *      snapshot.c   how much that is
  *      load.c       tensors of a checkpoint into state
  *      resume.c     which checkpoint
  */
@@ -67,12 +69,24 @@ zt_err zt_ckpt_share_outcome(struct zt_engine *e, const struct zt_ckpt_outcome *
 /* zero_to_fp32 into a folder, executable; nothing where there is none. */
 void zt_ckpt_place_tool(const char *dir);
 
-/* manifest.json, config.json and trainer_state.json into the work folder. */
-zt_err zt_ckpt_write_manifest(const struct zt_engine *e,
-                              const struct zt_ckpt_place *place,
-                              const struct zt_ckpt_state *s, int64_t step,
-                              const struct zt_ckpt_outcome *all,
-                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* What a manifest and the files beside it say of the training at hand. */
+struct zt_ckpt_description {
+    json_t *manifest; /* without files and shards */
+    char *config, *trainer_state;
+};
+
+/* ZT_E_NOMEM; release it then, too. */
+zt_err zt_ckpt_describe(const struct zt_engine *e, const struct zt_ckpt_place *place,
+                        const struct zt_ckpt_state *s, int64_t step,
+                        struct zt_ckpt_description *out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_ckpt_description_release(struct zt_ckpt_description *d); /* zeroed is fine */
+/* manifest.json, config.json and trainer_state.json into the work folder: once. Any
+ * thread. */
+zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
+                                 const struct zt_ckpt_place *place,
+                                 const struct zt_ckpt_outcome *all, int world,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- loading ---- */
 

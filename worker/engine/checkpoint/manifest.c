@@ -43,10 +43,8 @@ static json_t *params_json(const struct zt_ckpt_state *s)
     return list;
 }
 
-static json_t *shards_json(const struct zt_ckpt_outcome *all, int world)
+static void add_shards(json_t *list, const struct zt_ckpt_outcome *all, int world)
 {
-    json_t *list = json_array();
-
     for (int r = 0; r < world; r++) {
         char file[ZT_CKPT_SHARD_NAME], index[ZT_CKPT_SHARD_NAME], hash[ZT_HASH_TEXT];
 
@@ -56,25 +54,20 @@ static json_t *shards_json(const struct zt_ckpt_outcome *all, int world)
                                               "bytes", (json_int_t)all[r].made.bytes,
                                               "index", index, "index_xxh3", hash));
     }
-    return list;
 }
 
 /* ---- small files beside it ---- */
 
-static zt_err write_file(const char *dir, const char *name, const char *listed,
-                         char *text, json_t *files, struct zt_fault *fault)
+static zt_err write_file(const char *dir, const char *name, const char *up,
+                         const char *text, json_t *files, struct zt_fault *fault)
 {
-    char hash[ZT_HASH_TEXT];
-    zt_err rc;
+    char hash[ZT_HASH_TEXT], listed[64];
 
-    if (!text)
-        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", name);
+    snprintf(listed, sizeof(listed), "%s%s", up, name);
     zt_hash_print(zt_hash_bytes(text, strlen(text)), hash);
     json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", listed, "bytes",
                                            (json_int_t)strlen(text), "xxh3", hash));
-    rc = zt_hf_write_text(dir, name, text, fault);
-    free(text);
-    return rc;
+    return zt_hf_write_text(dir, name, text, fault);
 }
 
 /* What programs around Hugging Face's Trainer look for. */
@@ -94,30 +87,11 @@ static char *trainer_state(const struct zt_engine *e, int64_t step)
     return text;
 }
 
-static zt_err write_small_files(const struct zt_engine *e,
-                                const struct zt_ckpt_place *place, int64_t step,
-                                json_t *files, struct zt_fault *fault)
-{
-    const char *up = place->name[0] ? "../" : "";
-    char top[PATH_MAX], config[32], trainer[32];
-    zt_err rc;
-
-    zt_ckpt_work_top(place, top);
-    snprintf(config, sizeof(config), "%sconfig.json", up);
-    snprintf(trainer, sizeof(trainer), "%strainer_state.json", up);
-    rc = write_file(top, "config.json", config, zt_model_config_text(e->model), files,
-                    fault);
-    zt_ckpt_place_tool(top);
-    return rc ? rc
-              : write_file(top, "trainer_state.json", trainer, trainer_state(e, step),
-                           files, fault);
-}
-
 /* ---- the whole ---- */
 
+/* What is in it is that of now; `files` and `shards` are filled when they are written. */
 static json_t *manifest_json(const struct zt_engine *e, const struct zt_ckpt_place *place,
                              const struct zt_ckpt_state *s, int64_t step,
-                             const struct zt_ckpt_outcome *all, json_t *files,
                              struct zt_fault *fault)
 {
     char *config = NULL;
@@ -132,36 +106,61 @@ static json_t *manifest_json(const struct zt_engine *e, const struct zt_ckpt_pla
     json_object_set_new(root, "training", zt_ckpt_training_json(e, step));
     json_object_set_new(root, "fingerprints", zt_ckpt_fingerprints(e));
     json_object_set_new(root, "config", json_string(config));
-    json_object_set(root, "files", files);
+    json_object_set_new(root, "files", json_array());
     json_object_set_new(root, "kinds", kinds_json(s));
     json_object_set_new(root, "params", params_json(s));
-    json_object_set_new(root, "shards", shards_json(all, e->run->world));
+    json_object_set_new(root, "shards", json_array());
     free(config);
     if (!root)
         zt_fault_set(fault, ZT_E_NOMEM, "manifest.json: no host memory");
     return root;
 }
 
-zt_err zt_ckpt_write_manifest(const struct zt_engine *e,
-                              const struct zt_ckpt_place *place,
-                              const struct zt_ckpt_state *s, int64_t step,
-                              const struct zt_ckpt_outcome *all, struct zt_fault *fault)
+zt_err zt_ckpt_describe(const struct zt_engine *e, const struct zt_ckpt_place *place,
+                        const struct zt_ckpt_state *s, int64_t step,
+                        struct zt_ckpt_description *out, struct zt_fault *fault)
 {
-    json_t *files = json_array(), *root = NULL;
-    char work[PATH_MAX], *text = NULL;
+    out->manifest = manifest_json(e, place, s, step, fault);
+    if (!out->manifest)
+        return ZT_E_NOMEM;
+    out->config = zt_model_config_text(e->model);
+    out->trainer_state = trainer_state(e, step);
+    return out->config && out->trainer_state
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
+}
+
+void zt_ckpt_description_release(struct zt_ckpt_description *d)
+{
+    json_decref(d->manifest);
+    free(d->config);
+    free(d->trainer_state);
+    *d = (struct zt_ckpt_description){.manifest = NULL};
+}
+
+zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
+                                 const struct zt_ckpt_place *place,
+                                 const struct zt_ckpt_outcome *all, int world,
+                                 struct zt_fault *fault)
+{
+    json_t *files = json_object_get(d->manifest, "files");
+    const char *up = place->name[0] ? "../" : "";
+    char top[PATH_MAX], work[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     uint64_t hash;
-    zt_err rc = write_small_files(e, place, step, files, fault);
+    zt_err rc;
 
+    zt_ckpt_work_top(place, top);
     zt_ckpt_work_dir(place, work);
-    if (!rc && !(root = manifest_json(e, place, s, step, all, files, fault)))
-        rc = ZT_E_NOMEM;
+    rc = write_file(top, "config.json", up, d->config, files, fault);
+    zt_ckpt_place_tool(top);
     if (!rc)
-        rc = zt_sealed_json_print(root, &text, &bytes, &hash, fault);
+        rc = write_file(top, "trainer_state.json", up, d->trainer_state, files, fault);
+    add_shards(json_object_get(d->manifest, "shards"), all, world);
+    if (!rc)
+        rc = zt_sealed_json_print(d->manifest, &text, &bytes, &hash, fault);
     if (!rc)
         rc = zt_hf_write_text(work, "manifest.json", text, fault);
     free(text);
-    json_decref(root);
-    json_decref(files);
     return rc;
 }

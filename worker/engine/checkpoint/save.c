@@ -2,28 +2,46 @@
  * save.c -- a save, step by step.
  *
  *      rank 0 makes the work folder                | how did it go? all ranks know
- *      every rank writes its shard and syncs it    | how did it go? rank 0 has all hashes
- *      rank 0 writes the manifest and renames      | how did it go?
+ *      every rank copies what it owns to memory    |
+ *      -- training goes on --                      |
+ *      the writer has written and synced the shard | how did it go? rank 0 has all hashes
+ *      rank 0's writes the manifest and renames    | how did it go?
  *
+ * Ranks know with the sums of a step that all writers are through (zt_checkpoint_is_written),
+ * so that the questions are asked by all of them after the same step.
  * With --save_on_each_node the first rank of each node does what rank 0 does.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/message/event.h"
 #include "common/trace/trace.h"
 #include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/writer.h"
+#include "worker/engine/output_dir.h"
 
-#define CHUNK_BYTES ((int64_t)8 << 20)
-
+/* One save. While a job of the writer runs it is the writer's. */
 struct saving {
-    const struct zt_ckpt_place *place;
-    int64_t step;
+    struct zt_ckpt_place place;
+    int64_t step, best_step;
+    int rank, world;
+    int64_t limit; /* checkpoints to keep; 0: all */
     struct zt_ckpt_state state;
     struct zt_ckpt_part *parts; /* this rank's, in the order of the file */
     int64_t num_parts;
+    struct zt_ckpt_description description; /* of the keeper */
     struct zt_ckpt_outcome mine, *all;
+    struct zt_fault prune; /* what kept older ones from being removed */
+};
+
+struct zt_ckpt_saver {
+    enum { IDLE, WRITING, PUBLISHING } phase;
+    struct saving now;
+    void *memory;
+    size_t bytes;
+    struct zt_ckpt_writer *writer;
 };
 
 /* This rank makes and renames the folder that it sees. */
@@ -56,118 +74,267 @@ static zt_err list_parts(struct zt_engine *e, struct saving *s, struct zt_fault 
     return ZT_OK;
 }
 
-static zt_err write_part(struct zt_engine *e, const struct saving *s,
-                         const struct zt_ckpt_part *p, struct zt_ckpt_shard_writer *w,
-                         void *chunk, struct zt_fault *fault)
+static size_t part_bytes(const struct saving *s, const struct zt_ckpt_part *p)
 {
-    int64_t width = (int64_t)zt_dtype_bytes(s->state.kinds[p->kind].dtype);
+    return (size_t)p->elems * zt_dtype_bytes(s->state.kinds[p->kind].dtype);
+}
+
+/* ---- to memory, by training ---- */
+
+static zt_err copy_part(struct zt_engine *e, const struct saving *s,
+                        const struct zt_ckpt_part *p, bool *ended, struct zt_fault *fault)
+{
+    size_t width = zt_dtype_bytes(s->state.kinds[p->kind].dtype);
+    size_t left = part_bytes(s, p), n;
+    int64_t at = p->first;
     zt_err rc = ZT_OK;
 
-    for (int64_t done = 0, n; !rc && done < p->elems; done += n) {
-        n = p->elems - done < CHUNK_BYTES / width ? p->elems - done : CHUNK_BYTES / width;
+    for (bool first = true; !rc && left > 0 && !*ended; first = false, left -= n) {
+        void *room = zt_ckpt_writer_room(e->saver->writer, first, left, &n);
+
+        *ended = !room;
+        if (*ended)
+            break;
         rc =
             zt_zero_copy_out(e->zero, s->state.state[p->kind], e->model->params[p->param],
-                             p->first + done, n, chunk, fault);
+                             at, (int64_t)(n / width), room, fault);
         if (!rc)
-            rc = zt_ckpt_shard_put(w, chunk, (size_t)(n * width), fault);
+            zt_ckpt_writer_filled(e->saver->writer, n);
+        at += (int64_t)(n / width);
     }
     return rc;
 }
 
-static zt_err write_shard(struct zt_engine *e, struct saving *s, struct zt_fault *fault)
+/* All of it, or until the writer has failed: what it says is heard later. */
+static zt_err copy_shard(struct zt_engine *e, const struct saving *s,
+                         struct zt_fault *fault)
 {
-    const struct zt_ckpt_tables tables = {s->state.kinds, s->state.num_kinds,
-                                          s->state.params, s->state.num_params};
-    struct zt_ckpt_shard_writer *w = NULL;
-    char work[PATH_MAX];
-    void *chunk = malloc((size_t)CHUNK_BYTES);
-    zt_err rc =
-        chunk ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    zt_err rc = zt_zero_settle(e->zero, fault);
+    bool ended = false;
 
-    zt_ckpt_work_dir(s->place, work);
-    if (!rc)
-        rc = zt_ckpt_shard_open(work, e->run->rank, &tables, s->parts, s->num_parts, &w,
-                                fault);
-    for (int64_t i = 0; !rc && i < s->num_parts; i++)
-        rc = write_part(e, s, &s->parts[i], w, chunk, fault);
-    if (!rc)
-        rc = zt_ckpt_shard_finish(w, &s->mine.made, fault);
-    zt_ckpt_shard_close(w);
-    free(chunk);
+    for (int64_t i = 0; !rc && !ended && i < s->num_parts; i++)
+        rc = copy_part(e, s, &s->parts[i], &ended, fault);
     return rc;
 }
 
-/* ---- the three acts ---- */
+/* ---- to the disk, by the writer ---- */
+
+static zt_err write_part(struct zt_ckpt_writer *w, const struct saving *s,
+                         const struct zt_ckpt_part *p, struct zt_ckpt_shard_writer *out,
+                         struct zt_fault *fault)
+{
+    size_t left = part_bytes(s, p), n;
+    zt_err rc = ZT_OK;
+
+    for (bool first = true; !rc && left > 0; first = false, left -= n) {
+        const void *data = zt_ckpt_writer_take(w, first, left, &n);
+
+        if (!data)
+            return zt_fault_set(fault, ZT_E_CANCELLED, "the save was given up");
+        rc = zt_ckpt_shard_put(out, data, n, fault);
+        zt_ckpt_writer_taken(w, n);
+    }
+    return rc;
+}
+
+static zt_err write_shard(struct zt_ckpt_writer *w, void *arg, struct zt_fault *fault)
+{
+    struct saving *s = arg;
+    const struct zt_ckpt_tables tables = {s->state.kinds, s->state.num_kinds,
+                                          s->state.params, s->state.num_params};
+    struct zt_ckpt_shard_writer *out = NULL;
+    char work[PATH_MAX];
+    zt_err rc;
+
+    zt_trace_begin("checkpoint", "write");
+    zt_ckpt_work_dir(&s->place, work);
+    rc = zt_ckpt_shard_open(work, s->rank, &tables, s->parts, s->num_parts, &out, fault);
+    for (int64_t i = 0; !rc && i < s->num_parts; i++)
+        rc = write_part(w, s, &s->parts[i], out, fault);
+    if (!rc)
+        rc = zt_ckpt_shard_finish(out, &s->mine.made, fault);
+    zt_ckpt_shard_close(out);
+    zt_trace_end();
+    return rc;
+}
+
+static zt_err publish(struct zt_ckpt_writer *w, void *arg, struct zt_fault *fault)
+{
+    struct saving *s = arg;
+    int removed = 0;
+    zt_err rc;
+
+    (void)w;
+    zt_trace_begin("checkpoint", "publish");
+    rc = zt_ckpt_write_description(&s->description, &s->place, s->all, s->world, fault);
+    if (!rc)
+        rc = zt_ckpt_folder_publish(&s->place, fault);
+    /* the best has its own folder when there is one of its step */
+    if (!rc && s->limit)
+        (void)!zt_ckpt_prune(s->place.root, s->limit, s->step, s->best_step, &removed,
+                             &s->prune);
+    zt_trace_end();
+    return rc;
+}
+
+/* ---- one after the other ---- */
+
+static zt_err open_writer(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_ckpt_saver *saver = e->saver;
+    zt_err rc = ZT_OK;
+
+    if (saver->writer)
+        return ZT_OK;
+    saver->bytes = e->plan.snapshot ? e->plan.snapshot : ZT_CKPT_WRITER_LEAST;
+    if (!saver->memory)
+        rc = e->backend->host_alloc(e->device, saver->bytes, &saver->memory, fault);
+    return rc ? rc
+              : zt_ckpt_writer_open(saver->memory, saver->bytes, &saver->writer, fault);
+}
 
 static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault *fault)
 {
-    zt_err rc = zt_ckpt_state_open(e, &s->state, fault);
+    zt_err rc = open_writer(e, fault);
 
     if (!rc)
+        rc = zt_ckpt_state_open(e, &s->state, fault);
+    if (!rc)
         rc = list_parts(e, s, fault);
-    if (!rc && !(s->all = calloc((size_t)e->run->world, sizeof(*s->all))))
+    if (!rc && !(s->all = calloc((size_t)s->world, sizeof(*s->all))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    if (!rc && is_keeper(e))
+        rc = zt_ckpt_describe(e, &s->place, &s->state, s->step, &s->description, fault);
+    if (!rc && is_keeper(e))
+        rc = zt_output_dir_make(s->place.root, fault);
+    if (!rc && is_keeper(e))
+        rc = zt_ckpt_folder_begin(&s->place, fault);
     return rc;
 }
 
-static void close_saving(struct saving *s)
+/* Published or not: nothing is being saved now. */
+static void end_saving(struct zt_engine *e, bool published)
 {
+    struct saving *s = &e->saver->now;
+
+    if (!published && is_keeper(e))
+        zt_ckpt_folder_abandon(&s->place);
     zt_ckpt_state_release(&s->state);
+    zt_ckpt_description_release(&s->description);
     free(s->parts);
     free(s->all);
+    *s = (struct saving){.step = 0};
+    e->saver->phase = IDLE;
 }
 
-static zt_err begin(struct zt_engine *e, struct saving *s, zt_err *refused,
-                    struct zt_fault *fault)
+static void tell_saved(struct zt_engine *e, const struct saving *s)
 {
+    char final[PATH_MAX];
+
+    zt_ckpt_final_dir(&s->place, final);
+    if (e->run->rank == 0)
+        zt_event_checkpoint("saved", final, s->step);
+    if (s->prune.code)
+        zt_warn("checkpoint", "older ones stay: %s", s->prune.text);
+    e->saved_step = s->step;
+}
+
+zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *place,
+                           int64_t step, zt_err *refused, struct zt_fault *fault)
+{
+    struct saving *s;
+    zt_err rc;
+
+    if (!e->saver && !(e->saver = calloc(1, sizeof(*e->saver))))
+        return zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    s = &e->saver->now;
+    zt_event_phase("saving a checkpoint");
+    zt_trace_begin("step", "checkpoint");
+    *s = (struct saving){.place = *place,
+                         .step = step,
+                         .best_step = e->best.step > 0 ? e->best.step : -1,
+                         .rank = e->run->rank,
+                         .world = e->run->world,
+                         .limit = place->name[0] ? e->run->save_total_limit : 0};
     s->mine.code = open_saving(e, s, fault);
-    if (!s->mine.code && is_keeper(e))
-        s->mine.code = zt_ckpt_folder_begin(s->place, fault);
-    return zt_ckpt_share_outcome(e, &s->mine, NULL, refused, fault);
+    rc = zt_ckpt_share_outcome(e, &s->mine, NULL, refused, fault);
+    if (rc || *refused) {
+        end_saving(e, false);
+    } else {
+        e->saver->phase = WRITING;
+        zt_ckpt_writer_start(e->saver->writer, write_shard, s);
+        rc = copy_shard(e, s, fault);
+    }
+    zt_trace_end();
+    return rc;
 }
 
-static zt_err write(struct zt_engine *e, struct saving *s, zt_err *refused,
-                    struct zt_fault *fault)
+int64_t zt_checkpoint_pending(const struct zt_engine *e)
 {
-    zt_err rc = zt_zero_settle(e->zero, fault);
+    return e->saver && e->saver->phase != IDLE ? e->saver->now.step : 0;
+}
 
+bool zt_checkpoint_is_written(const struct zt_engine *e)
+{
+    return zt_checkpoint_pending(e) && zt_ckpt_writer_is_done(e->saver->writer);
+}
+
+zt_err zt_checkpoint_advance(struct zt_engine *e, zt_err *refused, struct zt_fault *fault)
+{
+    struct zt_ckpt_saver *saver = e->saver;
+    struct saving *s = &saver->now;
+    bool writing = saver->phase == WRITING;
+    zt_err rc;
+
+    s->mine.code = zt_ckpt_writer_wait(saver->writer, fault);
+    rc = zt_ckpt_share_outcome(e, &s->mine, writing ? s->all : NULL, refused, fault);
     if (rc)
         return rc;
-    s->mine.code = write_shard(e, s, fault);
-    return zt_ckpt_share_outcome(e, &s->mine, s->all, refused, fault);
+    if (*refused) {
+        end_saving(e, false);
+    } else if (writing) {
+        saver->phase = PUBLISHING;
+        if (is_keeper(e))
+            zt_ckpt_writer_start(saver->writer, publish, s);
+    } else {
+        tell_saved(e, s);
+        end_saving(e, true);
+    }
+    return ZT_OK;
 }
 
-static zt_err publish(struct zt_engine *e, struct saving *s, zt_err *refused,
-                      struct zt_fault *fault)
+zt_err zt_checkpoint_finish(struct zt_engine *e, zt_err *refused, struct zt_fault *fault)
 {
-    if (is_keeper(e))
-        s->mine.code =
-            zt_ckpt_write_manifest(e, s->place, &s->state, s->step, s->all, fault);
-    if (is_keeper(e) && !s->mine.code)
-        s->mine.code = zt_ckpt_folder_publish(s->place, fault);
-    return zt_ckpt_share_outcome(e, &s->mine, NULL, refused, fault);
+    zt_err rc = ZT_OK;
+
+    *refused = ZT_OK;
+    if (!zt_checkpoint_pending(e))
+        return ZT_OK;
+    zt_event_phase("saving a checkpoint");
+    zt_trace_begin("step", "waiting for a checkpoint");
+    while (!rc && zt_checkpoint_pending(e))
+        rc = zt_checkpoint_advance(e, refused, fault);
+    zt_trace_end();
+    return rc;
 }
 
 zt_err zt_checkpoint_save(struct zt_engine *e, const struct zt_ckpt_place *place,
                           int64_t step, zt_err *refused, struct zt_fault *fault)
 {
-    struct saving s = {.place = place, .step = step};
-    char final[PATH_MAX];
-    zt_err rc;
+    zt_err rc = zt_checkpoint_begin(e, place, step, refused, fault);
 
-    zt_event_phase("saving a checkpoint");
-    zt_trace_begin("step", "checkpoint");
-    rc = begin(e, &s, refused, fault);
-    if (!rc && !*refused)
-        rc = write(e, &s, refused, fault);
-    if (!rc && !*refused)
-        rc = publish(e, &s, refused, fault);
-    if ((rc || *refused) && is_keeper(e))
-        zt_ckpt_folder_abandon(place);
-    close_saving(&s);
-    zt_trace_end();
-    zt_ckpt_final_dir(place, final);
-    if (!rc && !*refused && e->run->rank == 0)
-        zt_event_checkpoint("saved", final, step);
-    return rc;
+    return rc || *refused ? rc : zt_checkpoint_finish(e, refused, fault);
+}
+
+void zt_checkpoint_give_up(struct zt_engine *e)
+{
+    if (!e->saver)
+        return;
+    zt_ckpt_writer_close(e->saver->writer);
+    if (zt_checkpoint_pending(e))
+        end_saving(e, false);
+    if (e->saver->memory)
+        e->backend->host_free(e->device, e->saver->memory, e->saver->bytes);
+    free(e->saver);
+    e->saver = NULL;
 }

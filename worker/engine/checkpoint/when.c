@@ -37,32 +37,82 @@ static bool is_due(const struct zt_engine *e, int64_t step)
     return run->save_steps > 0 && step % run->save_steps == 0;
 }
 
-/* The best has its own folder when there is one of its step. */
-static zt_err prune(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+static void warn_refused(const struct zt_engine *e, int64_t step,
+                         const struct zt_fault *why)
 {
-    bool keeper = e->run->save_on_each_node ? e->run->local_rank == 0 : e->run->rank == 0;
-    int removed = 0;
-
-    if (!e->run->save_total_limit || !keeper)
-        return ZT_OK;
-    return zt_ckpt_prune(e->run->output_dir, e->run->save_total_limit, step,
-                         e->best.step > 0 ? e->best.step : -1, &removed, fault);
+    if (e->run->rank == 0)
+        zt_warn("checkpoint", "that of step %lld is not saved: %s", (long long)step,
+                why->text);
 }
 
+/* The save that is pending, to its end or (`once`) its next part. A disk that does not
+ * take it is a warning. */
+static zt_err settle(struct zt_engine *e, bool once, struct zt_fault *fault)
+{
+    zt_err refused = ZT_OK, rc;
+    int64_t step = zt_checkpoint_pending(e);
+    struct zt_fault why = {0};
+
+    rc = once ? zt_checkpoint_advance(e, &refused, &why)
+              : zt_checkpoint_finish(e, &refused, &why);
+    if (rc)
+        return zt_fault_set(fault, rc, "%s", why.text);
+    if (refused)
+        warn_refused(e, step, &why);
+    return ZT_OK;
+}
+
+/* Saved when it returns, unless it was before. */
 static zt_err save_step(struct zt_engine *e, int64_t step, zt_err *refused,
                         struct zt_fault *fault)
 {
     struct zt_ckpt_place place = {.root = ""};
-    zt_err rc;
+    zt_err rc = settle(e, false, fault);
 
-    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
-    rc = zt_checkpoint_save(e, &place, step, refused, fault);
-    if (rc || *refused)
+    *refused = ZT_OK;
+    if (rc || e->saved_step == step)
         return rc;
-    e->saved_step = step;
-    if (prune(e, step, fault))
-        zt_warn("checkpoint", "older ones stay: %s", fault ? fault->text : "");
-    return ZT_OK;
+    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
+    return zt_checkpoint_save(e, &place, step, refused, fault);
+}
+
+/* Once: a step that waits for the disk. */
+static void tell_slow_disk(const struct zt_engine *e, int64_t step)
+{
+    static bool told;
+
+    if (told || !zt_checkpoint_pending(e) || e->run->rank != 0)
+        return;
+    told = true;
+    zt_info("checkpoint",
+            "step %lld is to be saved while that of step %lld is still being written: "
+            "training waits for the disk",
+            (long long)step, (long long)zt_checkpoint_pending(e));
+}
+
+/* Written while training goes on; --save_memory 0: before it does. */
+static zt_err begin_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+{
+    struct zt_ckpt_place place = {.root = ""};
+    zt_err refused = ZT_OK, rc;
+    struct zt_fault why = {0};
+
+    tell_slow_disk(e, step);
+    rc = settle(e, false, fault);
+    if (rc)
+        return rc;
+    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
+    rc = zt_checkpoint_begin(e, &place, step, &refused, &why);
+    if (rc)
+        return zt_fault_set(fault, rc, "%s", why.text);
+    if (refused)
+        warn_refused(e, step, &why);
+    return e->run->save_memory_bytes ? ZT_OK : settle(e, false, fault);
+}
+
+zt_err zt_checkpoint_after_steps(struct zt_engine *e, struct zt_fault *fault)
+{
+    return settle(e, false, fault);
 }
 
 /* A run that had no step left saves where it is, in its own folder and layout. */
@@ -82,12 +132,11 @@ static zt_err answer_checkpoint(struct zt_engine *e, int64_t step,
                                 struct zt_control_requests *requests,
                                 struct zt_fault *fault)
 {
-    zt_err refused = ZT_OK, rc = ZT_OK;
+    zt_err refused = ZT_OK, rc;
     struct zt_fault why = {0};
     char text[PATH_MAX + 64];
 
-    if (e->saved_step != step)
-        rc = save_step(e, step, &refused, &why);
+    rc = save_step(e, step, &refused, &why);
     if (rc)
         return zt_fault_set(fault, rc, "%s", why.text);
     snprintf(text, sizeof(text), "training after step %lld is in %s/checkpoint-%lld",
@@ -122,11 +171,10 @@ static void answer_weights(struct zt_engine *e, int64_t step,
 
 static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
-    zt_err refused = ZT_OK, rc = ZT_OK;
+    zt_err refused = ZT_OK, rc;
     struct zt_fault why = {0};
 
-    if (e->saved_step != step)
-        rc = save_step(e, step, &refused, &why);
+    rc = save_step(e, step, &refused, &why);
     if (rc)
         return zt_fault_set(fault, rc, "%s", why.text);
     e->stop_code = refused ? EXIT_TERMINATED : EXIT_REQUEUE;
@@ -146,18 +194,14 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
                                 struct zt_control_requests *requests,
                                 struct zt_fault *fault)
 {
-    zt_err refused = ZT_OK, rc = ZT_OK;
-    struct zt_fault why = {0};
+    zt_err rc = wishes.written ? settle(e, true, fault) : ZT_OK;
 
-    if (wishes.stop && step < e->total_steps)
+    if (!rc && wishes.stop && step < e->total_steps)
         return stop(e, step, fault);
-    if (is_due(e, step))
-        rc = save_step(e, step, &refused, &why);
+    if (!rc && is_due(e, step))
+        rc = begin_step(e, step, fault);
     if (rc)
-        return zt_fault_set(fault, rc, "%s", why.text);
-    if (refused && e->run->rank == 0)
-        zt_warn("checkpoint", "that of step %lld is not saved: %s", (long long)step,
-                why.text);
+        return rc;
     if (!wishes.save)
         return ZT_OK;
     if (zt_control_requests_wants_weights(requests)) {

@@ -1,0 +1,45 @@
+#include "worker/engine/checkpoint/snapshot.h"
+
+#include <string.h>
+
+#include "worker/engine/checkpoint/writer.h"
+
+/* Of one kind, as parts of the stream lie in memory. */
+static size_t add_kind(const struct zt_model *model, const struct zt_zero *z,
+                       zt_state_kind kind, size_t at)
+{
+    for (int i = 0; i < model->num_params; i++) {
+        int64_t first, elems;
+
+        if (!zt_zero_has(z, kind, model->params[i]))
+            continue;
+        zt_zero_own_part(z, model->params[i], &first, &elems);
+        at = zt_ckpt_writer_align(at) +
+             (size_t)elems * zt_dtype_bytes(zt_zero_dtype(z, kind));
+    }
+    return at;
+}
+
+size_t zt_ckpt_snapshot_least(const struct zt_run *run)
+{
+    bool saves = run->do_train && strcmp(run->save_strategy, "no") != 0;
+
+    return saves || run->resume_from_checkpoint ? ZT_CKPT_WRITER_LEAST : 0;
+}
+
+size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *model,
+                              const struct zt_zero *z)
+{
+    size_t least = zt_ckpt_snapshot_least(run), all;
+
+    if (!run->do_train || strcmp(run->save_strategy, "no") == 0)
+        return least;
+    all = add_kind(model, z, ZT_STATE_WEIGHTS, 0);
+    all = add_kind(model, z, ZT_STATE_MASTER, all);
+    for (int k = 0; k < run->optim.optimizer->num_states; k++)
+        all = add_kind(model, z, ZT_STATE_MOMENT + (zt_state_kind)k, all);
+    all = zt_ckpt_writer_align(all);
+    if (all > run->save_memory_bytes)
+        all = run->save_memory_bytes & ~(size_t)7;
+    return all > least ? all : least;
+}

@@ -1,0 +1,21 @@
+/*
+ * snapshot.h -- how much of a rank's state a checkpoint has, for the memory plan.
+ * Threads: one.
+ */
+#ifndef WORKER_ENGINE_CHECKPOINT_SNAPSHOT_H
+#define WORKER_ENGINE_CHECKPOINT_SNAPSHOT_H
+
+#include "worker/config/run.h"
+#include "worker/zero/zero.h"
+
+/*
+ * Host memory in which a save of this rank waits to be written, by --save_memory: all of
+ * it, what that says, or the least that a save, or reading one, needs. 0: the run does
+ * neither. `z` may be without values.
+ */
+size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *model,
+                              const struct zt_zero *z);
+/* The least of a run that saves or resumes. */
+size_t zt_ckpt_snapshot_least(const struct zt_run *run);
+
+#endif
