@@ -47,7 +47,7 @@ DEPS_kernels    := common
 DEPS_offload    := kernels common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
-DEPS_tools      := checkpoint common
+DEPS_tools      := checkpoint offload common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd offload optim comm config kernels common
 DEPS_monitor    := common
@@ -150,7 +150,7 @@ VECTORS := $(if $(filter release,$(VARIANT)),$(shell $(CC) -dM -E -x c /dev/null
 $(B)/vectors.checked: scripts/check_vectors $(call archive,kernels)
 	$(Q)scripts/check_vectors $(call archive,kernels) && touch $@
 
-all: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
+all: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(CHECKPOINT_SO) $(MODELS) $(BACKENDS) $(B)/rooms.checked $(VECTORS) summary
 
 summary: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(BACKENDS)
 	@rm -f $(filter-out $(BACKENDS),$(wildcard $(BIN)/backends/*.so))
@@ -166,7 +166,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(BACKENDS)
 
 help:
 	@printf '%s\n' \
-	  'make              bin/zlaunch, bin/zworker, bin/zio, bin/models/*.so, bin/backends/*.so' \
+	  'make              bin/zlaunch, bin/zworker, bin/zckpt, bin/zio, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
 	  'make unit-levels  unit tests of kernels at each level of instructions' \
 	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
@@ -222,12 +222,6 @@ $(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzcheckpoint.so -Wl,--exclude-libs,ALL \
 	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $^ -Wl,--end-group $(TOOL_LIBS)
 
-# how fast files are, by the code that offload uses
-$(BIN)/zio: $(B)/worker/offload/zio/main.o $(call archive,offload) $(call archive,common)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ljansson -lxxhash -lpthread -lm
-
 # tests of kernels, on every backend; others are about the inside of one, or about none
 SHIM_KERNEL_TESTS := adamw attention elementwise embedding gemm loss norm quantize random rank_sum reduce rope softmax
 OP_TESTS := $(patsubst %,test/unit/kernels/test_%.c,$(SHIM_KERNEL_TESTS))
@@ -238,7 +232,7 @@ $(B)/ops.checked: kernels/backend.h $(OP_TESTS) scripts/check_ops
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
 WORKER_LIBS := daemon generate engine monitor zero autograd offload optim data comm checkpoint config kernels store
-ZWORKER_OBJS := $(patsubst %,$(B)/worker/%.o,main rank)
+ZWORKER_OBJS := $(patsubst %,$(B)/worker/%.o,main rank start_notice)
 $(BIN)/zworker: $(B)/ops.checked $(ZWORKER_OBJS) $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -281,6 +275,7 @@ SHIM_DEFS := -Itest/shim -I. -Iinclude -D_GNU_SOURCE -DZT_VERSION='"$(VERSION)"'
 SHIM_CXXFLAGS = -std=c++20 $(SHIM_WARN) $(OPT_$(VARIANT)) -fPIC $(SHIM_DEFS) $(CFLAGS)
 # what ref.h makes of a test that was written for the cpu backend
 SHIM_REF := -DREF_BACKEND=zt_cuda_backend -DREF_ALLOC=ref_cuda_alloc -DREF_FREE=ref_cuda_free \
+            -DREF_ENTER=ref_cuda_enter -DREF_LEAVE=ref_cuda_leave \
             -include test/unit/kernels/ref.h
 CUDA_SRCS := $(sort $(shell find kernels/cuda -name '*.cu'))
 SHIM_SRCS := $(CUDA_SRCS) $(wildcard test/shim/*.cpp)
@@ -303,7 +298,11 @@ $(SHIM)/%.c.o: %.c $(SHIM)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
-$(SHIM_LIB): $(B)/ops.checked $(patsubst %,$(SHIM)/%.o,$(SHIM_SRCS)) $(SHIM)/flags
+# a kernel that does not say how many threads it is started with may not start
+$(B)/bounds.checked: scripts/check_registers $(CUDA_SRCS) $(wildcard kernels/cuda/*.h kernels/cuda/*/*.h)
+	@mkdir -p $(@D)
+	$(Q)scripts/check_registers kernels/cuda && touch $@
+$(SHIM_LIB): $(B)/ops.checked $(B)/bounds.checked $(patsubst %,$(SHIM)/%.o,$(SHIM_SRCS)) $(SHIM)/flags
 	@rm -f $@
 	$(Q)$(AR) crs $@ $(filter %.o,$^)
 SHIM_BELOW := $(SHIM_LIB) $(call archive,kernels) $(call archive,common)
@@ -323,6 +322,12 @@ $(SHIM_CUDA_SO): $(B)/backends/cuda.o $(SHIM_BELOW)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared $(if $(filter release,$(VARIANT)),-Wl$(COMMA)-z$(COMMA)defs) -o $@ $< \
 	  -Wl,--whole-archive $(SHIM_LIB) -Wl,--no-whole-archive $(call archive,kernels) $(call archive,common) \
 	  $(SYS_kernels) $(LDLIBS)
+# the same with every op counted: bench/count_step
+$(SHIM)/backends/count_ops.so: $(B)/bench/count_ops.o $(SHIM_BELOW)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $< -Wl,--whole-archive $(SHIM_LIB) -Wl,--no-whole-archive \
+	  $(call archive,kernels) $(call archive,common) $(SYS_kernels) $(LDLIBS)
 # the same source on the shim: what it calls comes from the shim's cuda.so, which is global
 SHIM_NCCL_SO := $(SHIM)/backends/nccl.so
 $(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
@@ -443,7 +448,7 @@ E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
 # whose own tests run there
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
 UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_%,$(UNIT)),$(UNIT))
-sanitized: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
+sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
 	  scripts/run_tests --all $(UNIT_tested) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
@@ -452,7 +457,7 @@ sanitized: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(MODELS) $(MPI_SO)
 E2E_coverage := $(wildcard $(foreach n,10 11 12 15 20 22 25 28 31 40 41 44-daemon 47,test/integration/$(n)-*))
 coverage:
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage coverage-run
-coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(BIN)/zio $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
+coverage-run: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT) $(PROBES) $(TEST_MODELS)
 	$(Q)find $(B) -name '*.gcda' -delete
 	$(Q)ZT_BIN=$(BIN) ZT_VARIANT=coverage scripts/run_tests --all $(UNIT) $(sort $(E2E_coverage)) || failed=1; \
 	  scripts/coverage $(B) && [ -z "$$failed" ]
@@ -475,15 +480,18 @@ GPU_UNIT   := $(patsubst %,$(GPU)/unit/cuda/test_%,device products) \
 
 $(GPU)/flags: FORCE
 	@mkdir -p $(@D); printf '%s\n' '$(GPU_STAMP)' | cmp -s - $@ || printf '%s\n' '$(GPU_STAMP)' > $@
+# registers as ptxas reports them; what else the compiler says is shown
 $(GPU)/%.o: % $(GPU)/flags
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) -x cu $(NVCC_FLAGS) -c -o $@ $<
+	$(Q)$(NVCC) -x cu -Xptxas=-v $(NVCC_FLAGS) -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas >&2; exit 1; }
+	$(Q)grep -vE '^ptxas info|bytes stack frame' $@.ptxas >&2 || true
 $(GPU)/%.c.o: %.c $(GPU)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(SHIM_REF) -c -o $@ $<
 $(GPU_LIB): $(B)/ops.checked $(patsubst %,$(GPU)/%.o,$(CUDA_SRCS))
+	$(Q)scripts/check_registers kernels/cuda $(patsubst %,$(GPU)/%.o.ptxas,$(CUDA_SRCS))
 	@rm -f $@
 	$(Q)$(AR) crs $@ $(filter %.o,$^)
 $(GPU)/unit/cuda/%: $(GPU)/test/unit/cuda/%.cpp.o $(GPU_BELOW)
@@ -597,7 +605,7 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zlaunch \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -m 755 bin/zlaunch bin/zworker bin/zio $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 bin/zlaunch bin/zworker $(TOOLS) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(CHECKPOINT_SO) $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
 	$(if $(strip $(BACKENDS)),install -m 755 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)

@@ -3,7 +3,6 @@
  * starts and watches the ranks of one node for zlaunch.
  */
 #include "worker/config/config.h"
-#include "common/env.h"
 #include "common/log.h"
 #include "common/message/metrics.h"
 #include "common/process/limits.h"
@@ -41,7 +40,6 @@ static void init_log(bool daemon)
     const char *level = getenv("ZLAUNCH_LOG_LEVEL"),
                *format = getenv("ZLAUNCH_LOG_FORMAT");
     zt_log_level l = ZT_LOG_INFO;
-    int64_t rank = -1;
 
     if (level && strcmp(level, "debug") == 0)
         l = ZT_LOG_DEBUG;
@@ -49,10 +47,7 @@ static void init_log(bool daemon)
         l = ZT_LOG_WARN;
     else if (level && (strcmp(level, "error") == 0 || strcmp(level, "critical") == 0))
         l = ZT_LOG_ERROR;
-    if (!daemon && zt_env_int("RANK", 0, 1 << 24, &rank, NULL))
-        rank = -1; /* zt_rank_main() reports what is wrong with it */
-    zt_log_init(l, format && strcmp(format, "json") == 0, (int)rank,
-                daemon ? "daemon" : "zworker");
+    zt_log_init(l, format && strcmp(format, "json") == 0, daemon ? "daemon" : "zworker");
 }
 
 static int print_man(void)

@@ -14,6 +14,7 @@
 #include "store/launch_env.h"
 #include "worker/engine/engine.h"
 #include "worker/generate/generate.h"
+#include "worker/start_notice.h"
 
 /* Our place among the ranks, as whoever started us says it; else alone. */
 static zt_err read_place(struct zt_run_facts *f, struct zt_fault *fault)
@@ -77,30 +78,49 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     return rc;
 }
 
+static void describe_as_json(const struct zt_engine *e, const struct zt_run *run,
+                             const struct zt_memory_alternatives *others)
+{
+    json_t *plan = zt_memory_plan_json(&e->plan, run, e->model);
+
+    if (run->do_train)
+        json_object_set_new(plan, "alternatives", zt_memory_alternatives_json(others));
+    json_dumpf(plan, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(plan);
+}
+
+static void describe_as_text(const struct zt_engine *e, const struct zt_run *run,
+                             const struct zt_memory_alternatives *others)
+{
+    char table[2048];
+
+    zt_memory_plan_print(&e->plan, run, e->model, table, sizeof(table));
+    printf("%s\n", table);
+    if (run->do_train)
+        zt_memory_alternatives_print(others, stdout);
+    if (!run->do_train && !run->do_eval && !run->generate_tokens)
+        puts("This counts the weights alone: with a --train_file it is the plan of a "
+             "training.");
+}
+
 /* --check_config and --dry_run: say what would be done, to stdout, from rank 0. */
 static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
                        struct zt_fault *fault)
 {
     const char *format = getenv("ZLAUNCH_LOG_FORMAT");
-    char table[2048];
+    struct zt_memory_alternatives others = {.num = 0};
 
     if (run->rank)
         return ZT_OK;
     if (run->check_config)
         return zt_run_print_config(run, stdout, fault);
-    if (format && !strcmp(format, "json")) {
-        json_t *plan = zt_memory_plan_json(&e->plan, run, e->model);
-
-        json_dumpf(plan, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(plan);
-        return zt_engine_check_plan(e, fault);
-    }
-    zt_memory_plan_print(&e->plan, run, e->model, table, sizeof(table));
-    printf("%s\n", table);
-    if (!run->do_train && !run->do_eval && !run->generate_tokens)
-        puts("This counts the weights alone: with a --train_file it is the plan of a "
-             "training.");
+    if (run->do_train)
+        zt_engine_find_alternatives(e, &others);
+    if (format && !strcmp(format, "json"))
+        describe_as_json(e, run, &others);
+    else
+        describe_as_text(e, run, &others);
     return zt_engine_check_plan(e, fault);
 }
 
@@ -124,32 +144,46 @@ static void report(zt_err rc, struct zt_fault *fault)
     zt_torchrun_report_error(fault);
 }
 
+/* Everything up to the first step; *printed: it was the help that was wanted. */
+static zt_err start(int argc, char **argv, struct zt_run_facts *facts,
+                    struct zt_run **run, struct zt_engine **e, bool *printed,
+                    struct zt_fault *fault)
+{
+    const struct zt_plugin *plugin = NULL;
+    zt_err rc;
+
+    zt_event_phase("loading the plugin");
+    rc = zt_plugin_load(argv[1], &plugin, fault);
+    *printed = !rc && wants_help(argc - 2, argv + 2);
+    if (*printed)
+        print_help(argv[1], plugin);
+    if (rc || *printed)
+        return rc;
+    zt_event_phase("reading options and config");
+    facts->model_options = plugin->options;
+    rc = zt_run_open(argc - 2, argv + 2, facts, run, fault);
+    return rc ? rc : zt_engine_open(*run, plugin, e, fault);
+}
+
 /* *stop_code: the exit code of a run that was stopped from outside and ended well. */
 static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *stop_code,
                        struct zt_fault *fault)
 {
-    const struct zt_plugin *plugin = NULL;
     struct zt_engine *e = NULL;
     struct zt_run *run = NULL;
+    bool printed = false;
     char name[32];
     zt_err rc;
 
     snprintf(name, sizeof(name), "rank %d", facts.rank);
     zt_backtrace_on_quit(name);
     zt_event_open(facts.rank, facts.world);
-    zt_event_phase("loading the plugin");
-    rc = zt_plugin_load(argv[1], &plugin, fault);
-    if (!rc && wants_help(argc - 2, argv + 2)) {
-        print_help(argv[1], plugin);
+    if (facts.rank == 0)
+        zt_start_notice_begin();
+    rc = start(argc, argv, &facts, &run, &e, &printed, fault);
+    zt_start_notice_end();
+    if (printed)
         return ZT_OK;
-    }
-    zt_event_phase("reading options and config");
-    if (!rc) {
-        facts.model_options = plugin->options;
-        rc = zt_run_open(argc - 2, argv + 2, &facts, &run, fault);
-    }
-    if (!rc)
-        rc = zt_engine_open(run, plugin, &e, fault);
     if (!rc)
         rc = remark(run, fault);
     if (!rc && (run->check_config || run->dry_run))

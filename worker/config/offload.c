@@ -27,12 +27,14 @@ static uint64_t parse_size(const char *text)
     return end != text && !*end && value > 0 && value < 9e18 ? (uint64_t)value : 0;
 }
 
-static void resolve_device_memory(struct zt_config *c, struct zt_run *run)
+/* Of an option; unless said there is no limit. */
+static void resolve_size(struct zt_config *c, const char *option, bool may_be_none,
+                         uint64_t *bytes)
 {
-    const struct zt_value *v = zt_args_value(c->args, "device_memory");
+    const struct zt_value *v = zt_args_value(c->args, option);
 
-    run->device_memory_bytes = v->text ? parse_size(v->text) : UINT64_MAX;
-    if (run->device_memory_bytes == 0)
+    *bytes = v->text ? parse_size(v->text) : UINT64_MAX;
+    if (*bytes == 0 && !(may_be_none && strcmp(v->text, "0") == 0))
         zt_problems_add(&c->report, zt_value_error(v),
                         "%s: \"%s\" is no size; write it as 2GiB or 512MiB", v->where,
                         v->text);
@@ -148,7 +150,8 @@ void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
     struct zt_offload_optimizer *optimizer = &run->zero.offload_optimizer;
     struct zt_offload_param *param = &run->zero.offload_param;
 
-    resolve_device_memory(c, run);
+    resolve_size(c, "device_memory", false, &run->device_memory_bytes);
+    resolve_size(c, "save_memory", true, &run->save_memory_bytes);
     resolve_old_key(c, "zero_optimization.cpu_offload", run->zero.cpu_offload, OPTIMIZER,
                     &optimizer->device);
     resolve_old_key(c, "zero_optimization.cpu_offload_param", run->zero.cpu_offload_param,

@@ -17,7 +17,8 @@ static const struct {
 
 static const char intro[] =
     "A config is one JSON object in DeepSpeed's format; comments, trailing commas and "
-    "numbers such as 5e8 are accepted. Unknown keys, keys that stand twice and values of "
+    "numbers such as 5e8 are accepted, as DeepSpeed accepts them (it reads Hjson). "
+    "Unknown keys, keys that stand twice and values of "
     "the wrong type are errors that name file, line and column. Keys that begin with '_' "
     "or '#', and those listed in the top-level array \"x-ignore\", are comments. "
     "\"auto\" "

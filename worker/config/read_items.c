@@ -113,7 +113,8 @@ static void offer_section(struct zt_config *c, struct zt_suggest *s, const char 
     }
 }
 
-static const char *suggest_anywhere(const char *key)
+/* A key of any section; inside of one, not an option of ours. */
+static const char *suggest_anywhere(const char *section, const char *key)
 {
     const struct zt_key *best = NULL;
     int distance = 2; /* one letter, in a long enough word */
@@ -122,6 +123,8 @@ static const char *suggest_anywhere(const char *key)
         const char *name = strrchr(k->path, '.');
         int d;
 
+        if (*section && strncmp(k->path, "zlaunch.", 8) == 0)
+            continue;
         name = name ? name + 1 : k->path;
         d = zt_suggest_distance(key, name);
         if (d < distance && strlen(name) > 4) {
@@ -143,8 +146,8 @@ static void unknown_key(struct zt_config *c, const struct section_cursor *p,
     best = zt_suggest_best(&s);
     if (best && s.distance <= 2)
         best = join(c, p->path, '.', best);
-    else if (suggest_anywhere(n->key))
-        best = suggest_anywhere(n->key);
+    else if (suggest_anywhere(p->path, n->key))
+        best = suggest_anywhere(p->path, n->key);
     else if (best)
         best = join(c, p->path, '.', best);
     zt_problems_add(&c->report, ZT_E_CONFIG, "%s: unknown key \"%s\"%s%s%s%s%s", where,

@@ -98,6 +98,7 @@ struct zt_run {
     /* what keys of DeepSpeed's format say */
     int64_t train_batch_size, micro_batch_size, grad_accum_steps;
     int64_t logging_steps;
+    uint64_t save_memory_bytes;   /* that a save may wait in; UINT64_MAX: all it needs */
     uint64_t device_memory_bytes; /* a rank may take on its device; UINT64_MAX: all */
     zt_dtype compute_dtype;       /* ZT_F32, ZT_BF16, ZT_F16 */
     double max_grad_norm;         /* 0: no clipping */

@@ -15,7 +15,8 @@
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/cpu_isa.h"
-#include "worker/engine/process_memory.h"
+#include "worker/engine/memory/process.h"
+#include "worker/engine/output_dir.h"
 #include "worker/engine/weights.h"
 
 /* ---- data ---- */
@@ -374,6 +375,14 @@ zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
     return zt_memory_plan_check(&in, &e->plan, fault);
 }
 
+void zt_engine_find_alternatives(const struct zt_engine *e,
+                                 struct zt_memory_alternatives *out)
+{
+    struct zt_memory_plan_inputs in = plan_inputs(e);
+
+    zt_memory_alternatives_find(&in, &e->plan, out);
+}
+
 /* ---- the device ---- */
 
 /* Ranks of a host take its devices in order; where one is all that a process sees, that
@@ -416,7 +425,8 @@ static zt_err open_device(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = e->backend->count(&devices, fault);
     if (!rc)
-        rc = e->backend->open(ordinal_of(e, devices), run->threads, &e->device, fault);
+        rc = e->backend->open(ordinal_of(e, devices), zt_engine_threads(run), &e->device,
+                              fault);
     if (!rc)
         rc = e->backend->memory(e->device, &m, fault);
     e->device_own = rc ? 0 : m.used;
@@ -471,9 +481,7 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc = ZT_OK;
 
     if (run->do_train && run->output_dir && run->rank == 0)
-        rc = zt_weights_prepare(run->output_dir, fault);
-    if (!rc && run->do_train && run->output_dir && run->rank == 0)
-        rc = zt_weights_reserve(e, fault);
+        rc = zt_output_dir_reserve(e, fault);
     if (!rc)
         rc = open_comm(e, fault);
     e->sums = e->comm;
@@ -481,7 +489,7 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
         rc = open_device_comm(e, fault);
     if (rc)
         return rc;
-    zt_event_phase("taking memory");
+    zt_event_phase("preparing memory");
     rc = open_memory(e, fault);
     return rc ? rc : open_step(e, fault);
 }
@@ -491,7 +499,7 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     const char *from = e->run->model_name_or_path;
     zt_err rc;
 
-    zt_event_phase("initial weights");
+    zt_event_phase(from ? "loading weights" : "making the first weights");
     rc = !from                   ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
          : zt_ckpt_is_here(from) ? zt_checkpoint_load_weights(e, fault)
                                  : zt_engine_load(e, fault);
@@ -544,6 +552,7 @@ void zt_engine_close(struct zt_engine *e)
 {
     if (!e)
         return;
+    zt_checkpoint_give_up(e);
     zt_disk_release(&e->disk_reserved);
     zt_step_close(e->step);
     zt_pool_close(e->pool);

@@ -16,7 +16,8 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/engine/peers.h"
-#include "worker/engine/memory_plan.h"
+#include "worker/engine/memory/alternatives.h"
+#include "worker/engine/memory/plan.h"
 #include "worker/optim/scaler.h"
 #include "worker/zero/zero.h"
 
@@ -72,8 +73,9 @@ struct zt_engine {
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
-    int64_t saved_step; /* of the newest checkpoint of this run; 0: none */
-    int stop_code;      /* stopped from outside: the exit code; 0: not */
+    int64_t saved_step;          /* of the newest checkpoint of this run; 0: none */
+    struct zt_ckpt_saver *saver; /* NULL: nothing was to be saved yet */
+    int stop_code;               /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
         samples;       /* optimizer steps not skipped; skipped; rows seen */
@@ -102,6 +104,10 @@ void zt_engine_abort(struct zt_engine *e, zt_err why);
 zt_err zt_engine_check_plan(const struct zt_engine *e,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* The same training with other settings, planned; of a run with --do_train. */
+void zt_engine_find_alternatives(const struct zt_engine *e,
+                                 struct zt_memory_alternatives *out);
+
 /* Device memory taken so far at its highest: regions and the pool's peak. */
 size_t zt_engine_peak_bytes(const struct zt_engine *e);
 
@@ -126,6 +132,8 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e,
 void zt_engine_print_summary(const struct zt_engine *e);
 /* Rank 0 logs what tokens are. */
 void zt_engine_remark_on_vocab(const struct zt_engine *e);
+/* Compute threads of this rank on a processor; 0: one for each that it may run on. */
+int zt_engine_threads(const struct zt_run *run);
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 

@@ -203,8 +203,9 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
                          struct outcome *o, struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
-    /* squares, loss, divisor of the next step, ranks with a request to save, to stop */
-    double sums[5] = {0};
+    /* squares, loss, divisor of the next step; ranks with a request to save, to stop, and
+     * with their part of a checkpoint on the disk */
+    double sums[6] = {0};
     zt_err rc = check_divisor(e, step, fault);
 
     o->divisor = e->step_divisor;
@@ -217,8 +218,9 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
         rc = load_batches(e, step + 1, &sums[2], fault);
     sums[3] = save_requested ? 1 : 0;
     sums[4] = zt_checkpoint_was_signalled() ? 1 : 0;
+    sums[5] = zt_checkpoint_is_written(e) ? 1 : 0;
     if (!rc)
-        rc = zt_sum_f64(e->sums, sums, 5, fault);
+        rc = zt_sum_f64(e->sums, sums, 6, fault);
     if (rc)
         return rc;
 
@@ -226,6 +228,7 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
     o->loss = sums[1] / o->divisor;
     o->wishes.save = sums[3] >= (double)zt_comm_world(e->comm);
     o->wishes.stop = sums[4] > 0;
+    o->wishes.written = sums[5] >= (double)zt_comm_world(e->comm);
     o->lr =
         zt_sched_lr(&e->run->sched, e->run->optim.value[ZT_OPTIM_LR], e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
@@ -409,8 +412,9 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     for (int64_t step = e->first_step + 1; !rc && step <= e->total_steps && !e->stop_code;
          step++) {
         struct outcome o = {0};
+        /* the second step is the first that says when the end will be */
         bool log =
-            step == e->first_step + 1 || due(step, run->logging_steps, e->total_steps);
+            step <= e->first_step + 2 || due(step, run->logging_steps, e->total_steps);
 
         snprintf(phase, sizeof(phase), "training step %lld", (long long)step);
         zt_event_phase(phase);
@@ -453,6 +457,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             first += zt_now() - before;
         }
     }
+    if (!rc)
+        rc = zt_checkpoint_after_steps(e, fault);
     zt_checkpoint_unwatch_signals(e);
     zt_control_requests_end(&requests);
     return rc ? rc : check_losses(e, finite, fault);

@@ -16,11 +16,11 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "kernels/convert.h"
-#include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/output_dir.h"
 
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
 #define MOST_NAMED  8         /* tensors in one sentence */
@@ -329,53 +329,11 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- out ---- */
 
-zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault)
-{
-    char path[4096];
-    size_t n = strlen(dir);
-    struct stat st;
-
-    if (n >= sizeof(path))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");
-    memcpy(path, dir, n + 1);
-    for (size_t i = 1; i <= n; i++) {
-        char c = path[i];
-
-        if (c && c != '/')
-            continue;
-        path[i] = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return zt_fault_set(fault, ZT_E_CANTCREATE,
-                                "--output_dir %s: cannot make the folder %s: %s", dir,
-                                path, strerror(errno));
-        path[i] = c;
-    }
-    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "--output_dir %s: that is a file; name a folder", dir);
-    if (access(dir, W_OK | X_OK))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir %s: %s", dir,
-                            strerror(errno));
-    zt_atomic_file_remove_stale(dir);
-    return ZT_OK;
-}
-
 /* Stage 3 may save what it computes with. */
-static zt_dtype saved_dtype(const struct zt_run *run)
+zt_dtype zt_weights_dtype(const struct zt_run *run)
 {
     return run->zero.stage == 3 && run->zero.gather_16bit_on_save ? run->compute_dtype
                                                                   : ZT_F32;
-}
-
-zt_err zt_weights_reserve(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_model *m = e->model;
-    int64_t bytes = 1 << 16; /* config.json, and the head of each file */
-
-    for (int i = 0; i < m->num_params; i++)
-        bytes += m->params[i]->numel * (int64_t)zt_dtype_bytes(saved_dtype(e->run)) +
-                 (int64_t)strlen(m->params[i]->name) + 128;
-    return zt_disk_reserve(e->run->output_dir, bytes, &e->disk_reserved, fault);
 }
 
 /* An export: rank 0 has a writer, the others only send what they hold. */
@@ -431,7 +389,7 @@ static zt_err open_writer(struct zt_engine *e, const char *dir,
 
         decls[i] = (struct zt_safetensors_decl){p->name, to->dtype, p->ndim, p->shape};
     }
-    rc = zt_weights_prepare(dir, fault);
+    rc = zt_output_dir_make(dir, fault);
     if (!rc)
         rc = zt_hf_writer_open(dir, decls, m->num_params, ZT_HF_SHARD_BYTES, &to->writer,
                                fault);
@@ -456,7 +414,7 @@ static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
                            struct zt_fault *fault)
 {
     bool writes = zt_comm_rank(e->comm) == 0;
-    struct zt_weights_export to = {.dtype = saved_dtype(e->run)};
+    struct zt_weights_export to = {.dtype = zt_weights_dtype(e->run)};
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));

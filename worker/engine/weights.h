@@ -11,15 +11,8 @@
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
-/*
- * Make the output folder, with its parents, and see that it can be written: before
- * training rather than after. ZT_E_CANTCREATE.
- */
-zt_err zt_weights_prepare(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
-
-/* See that the disk has room for what will be saved there, and hold it where the file
- * system can, until zt_engine_save() takes it. ZT_E_CANTCREATE. */
-struct zt_engine;
-zt_err zt_weights_reserve(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* What weights are saved as. */
+struct zt_run;
+zt_dtype zt_weights_dtype(const struct zt_run *run);
 
 #endif

@@ -253,21 +253,25 @@ zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t f
                                    fault);
 }
 
-char *zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name)
+zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
+                           char **out, struct zt_fault *fault)
 {
     static const char *const up[] = {"", "/..", "/../.."};
     const char *dir = s->ours        ? zt_ckpt_dir(s->ours)
                       : s->deepspeed ? s->deepspeed->dir
                                      : zt_hf_folder_dir(s->folder);
-    char *out = NULL;
+    char *path = NULL;
 
+    *out = NULL;
     /* the folder with `latest` may hold it, and the checkpoint-N around that */
     for (size_t i = 0; i < (s->folder ? 1 : sizeof(up) / sizeof(*up)); i++) {
-        if (asprintf(&out, "%s%s/%s", dir, up[i], name) < 0)
-            return NULL;
-        if (access(out, R_OK) == 0)
-            return out;
-        free(out);
+        if (asprintf(&path, "%s%s/%s", dir, up[i], name) < 0)
+            return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
+        if (access(path, R_OK) == 0) {
+            *out = path;
+            return ZT_OK;
+        }
+        free(path);
     }
-    return NULL;
+    return ZT_OK;
 }

@@ -54,8 +54,9 @@ int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name);
 zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t first,
                       int64_t n, float *out, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* A file that stands beside the weights, or one folder above: "config.json". NULL: there
- * is none. Malloc'ed. */
-char *zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name);
+/* A file that stands beside the weights, or one folder above: "config.json". *out: NULL
+ * where there is none, else malloc'ed. ZT_E_NOMEM. */
+zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
+                           char **out, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

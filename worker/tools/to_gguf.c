@@ -113,10 +113,12 @@ static zt_err get(const struct conversion *c, const char *gpt2, const char *llam
 
 static zt_err open_config(struct conversion *c, struct zt_fault *fault)
 {
-    char *path = zt_source_neighbour(c->s, "config.json");
+    char *path;
     const char *type = "";
-    zt_err rc;
+    zt_err rc = zt_source_neighbour(c->s, "config.json", &path, fault);
 
+    if (rc)
+        return rc;
     if (!path)
         return zt_fault_set(
             fault, ZT_E_NOINPUT,

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/process/streams.h"
+
 static const struct zt_option help_rows[] = {
     {.name = "help", .kind = ZT_OPT_FLAG, .letter = 'h', .help = "print this"},
     {.name = NULL},
@@ -57,7 +59,8 @@ static zt_err run_tool(const struct zt_tool *tool, zt_args *const sets[2], int a
     return tool->run(sets[0], words, num, fault);
 }
 
-int zt_tool_main(const struct zt_tool *tool, int argc, char **argv)
+/* Parse and run one; argv[0] is the program, or the command. */
+static int run_line(const struct zt_tool *tool, int argc, char **argv)
 {
     zt_args *sets[2] = {NULL, NULL};
     struct zt_text_arena arena = {0};
@@ -71,8 +74,6 @@ int zt_tool_main(const struct zt_tool *tool, int argc, char **argv)
         rc = zt_args_open(help_rows, &sets[1], &fault);
     if (!rc)
         rc = run_tool(tool, sets, argc, argv, &report, &fault);
-    if (!rc && fflush(stdout) != 0)
-        rc = zt_fault_set(&fault, ZT_E_CANTCREATE, "standard output cannot be written");
     if (rc && fault.text[0])
         fprintf(stderr, "%s: %s\n", tool->name, fault.text);
     zt_args_close(sets[0]);
@@ -98,8 +99,9 @@ static void print_man(const char *program, const char *about, const struct zt_to
     printf(".SH \"SEE ALSO\"\n.BR zlaunch (1)\n");
 }
 
-bool zt_tool_prints(const char *program, const char *about, const struct zt_tool *tools,
-                    int num, int argc, char **argv, int *exit_code)
+/* Whether argv asks for one of these. */
+static bool prints(const char *program, const char *about, const struct zt_tool *tools,
+                   int num, int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "", *second = argc > 2 ? argv[2] : "";
     /* a program with several commands completes the options of them all */
@@ -116,7 +118,6 @@ bool zt_tool_prints(const char *program, const char *about, const struct zt_tool
             if (same == k)
                 all[k++] = *o;
         }
-    *exit_code = 0;
     if (strcmp(first, "--version") == 0)
         printf("%s %s\n", program, ZT_VERSION);
     else if (strcmp(first, "--print_man") == 0)
@@ -127,7 +128,54 @@ bool zt_tool_prints(const char *program, const char *about, const struct zt_tool
         zt_options_print_zsh(stdout, &c);
     else
         return false;
-    if (fflush(stdout) != 0)
-        *exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
     return true;
+}
+
+/* ---- all of it ---- */
+
+/* The command without its program: "diff" of "zckpt diff". */
+static const char *command_of(const struct zt_tool *tool, const char *program)
+{
+    return tool->name + strlen(program) + 1;
+}
+
+static void print_commands(FILE *out, const char *program, const struct zt_tool *tools,
+                           int num)
+{
+    fprintf(out, "usage: %s COMMAND ...\n\n", program);
+    for (int i = 0; i < num; i++)
+        fprintf(out, "  %s %s\n      %s.\n", tools[i].name, tools[i].words,
+                tools[i].about);
+    fprintf(out, "\n%s COMMAND --help lists its options.\n", program);
+}
+
+static int run_command(const char *program, const struct zt_tool *tools, int num,
+                       int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : "";
+
+    for (int i = 0; i < num; i++)
+        if (strcmp(command_of(&tools[i], program), command) == 0)
+            return run_line(&tools[i], argc - 1, argv + 1);
+    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {
+        print_commands(stdout, program, tools, num);
+        return 0;
+    }
+    print_commands(stderr, program, tools, num);
+    if (*command)
+        fprintf(stderr, "\n%s: error: %s is none of these commands\n", program, command);
+    return zt_err_exit_code(ZT_E_USAGE);
+}
+
+int zt_tool_main(const char *program, const char *about, const struct zt_tool *tools,
+                 int num, int argc, char **argv)
+{
+    int code = 0;
+
+    if (!zt_streams_open())
+        return zt_err_exit_code(ZT_E_SYSTEM);
+    if (!prints(program, about, tools, num, argc, argv))
+        code = num > 1 ? run_command(program, tools, num, argc, argv)
+                       : run_line(tools, argc, argv);
+    return zt_streams_end(program, code);
 }

@@ -22,12 +22,9 @@ struct zt_tool {
                   struct zt_fault *fault);
 };
 
-/* Parse and run; the exit code. argv[0] is the program, or the command. */
-int zt_tool_main(const struct zt_tool *tool, int argc, char **argv);
-
-/* --print_man, --print_completion bash|zsh, --version, of a program: *exit_code is set and
- * true returned when argv asks for one. The manual lists `num` tools. */
-bool zt_tool_prints(const char *program, const char *about, const struct zt_tool *tools,
-                    int num, int argc, char **argv, int *exit_code);
+/* All of main() for a program of one command, or of several that argv[1] names: its exit
+ * code. It also prints the help, the manual page and the completions. */
+int zt_tool_main(const char *program, const char *about, const struct zt_tool *tools,
+                 int num, int argc, char **argv);
 
 #endif

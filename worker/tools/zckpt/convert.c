@@ -3,12 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/mapping.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
-
-#define MAX_CONFIG (1 << 20)
 
 static bool ends_with(const char *s, const char *tail)
 {
@@ -17,29 +16,29 @@ static bool ends_with(const char *s, const char *tail)
     return n > k && strcmp(s + n - k, tail) == 0;
 }
 
-static char *read_text(const char *path)
+static zt_err read_text(const char *path, char **out, struct zt_fault *fault)
 {
-    FILE *in = fopen(path, "re");
-    char *text = calloc(1, MAX_CONFIG);
-    size_t n = in && text ? fread(text, 1, MAX_CONFIG - 1, in) : 0;
+    struct zt_mapping m = {0};
+    zt_err rc = zt_mapping_open(path, &m, fault);
 
-    if (in)
-        fclose(in);
-    if (n == 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    if (rc)
+        return rc;
+    *out = strndup(m.bytes ? (const char *)m.data : "", m.bytes);
+    zt_mapping_release(&m);
+    return *out ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
 }
 
 zt_err zt_zckpt_copy_config(const struct zt_checkpoint_source *s, const char *to,
                             struct zt_fault *fault)
 {
-    char *from = zt_source_neighbour(s, "config.json"),
-         *text = from ? read_text(from) : NULL;
+    char *from = NULL, *text = NULL;
     zt_err rc = ZT_OK;
 
-    if (text && !ends_with(to, ".bin") && !ends_with(to, ".safetensors"))
+    if (!ends_with(to, ".bin") && !ends_with(to, ".safetensors"))
+        rc = zt_source_neighbour(s, "config.json", &from, fault);
+    if (!rc && from)
+        rc = read_text(from, &text, fault);
+    if (!rc && text)
         rc = zt_hf_write_text(to, "config.json", text, fault);
     free(text);
     free(from);

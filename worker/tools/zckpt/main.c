@@ -1,6 +1,5 @@
 /* main.c -- zckpt: look into checkpoints, compare, convert and clear them away. */
-#include <stdio.h>
-#include <string.h>
+#include <stddef.h>
 
 #include "worker/tools/tool.h"
 #include "worker/tools/zckpt/zckpt.h"
@@ -87,35 +86,9 @@ static const struct zt_tool tools[] = {
      1, 1, prune_options, zt_zckpt_prune},
 };
 
-#define NUM ((int)(sizeof(tools) / sizeof(*tools)))
-
-static const char about[] = "look into checkpoints, compare, convert and clear them away";
-
-static void usage(FILE *out)
-{
-    fprintf(out, "usage: zckpt COMMAND ...\n\n");
-    for (int i = 0; i < NUM; i++)
-        fprintf(out, "  %s %s\n      %s.\n", tools[i].name, tools[i].words,
-                tools[i].about);
-    fprintf(out, "\nzckpt COMMAND --help lists its options.\n");
-}
-
 int main(int argc, char **argv)
 {
-    const char *command = argc > 1 ? argv[1] : "";
-    int code;
-
-    if (zt_tool_prints("zckpt", about, tools, NUM, argc, argv, &code))
-        return code;
-    for (int i = 0; i < NUM; i++)
-        if (strcmp(tools[i].name + strlen("zckpt "), command) == 0)
-            return zt_tool_main(&tools[i], argc - 1, argv + 1);
-    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {
-        usage(stdout);
-        return 0;
-    }
-    usage(stderr);
-    if (*command)
-        fprintf(stderr, "\nzckpt: error: %s is none of these commands\n", command);
-    return zt_err_exit_code(ZT_E_USAGE);
+    return zt_tool_main("zckpt",
+                        "look into checkpoints, compare, convert and clear them away",
+                        tools, (int)(sizeof(tools) / sizeof(*tools)), argc, argv);
 }

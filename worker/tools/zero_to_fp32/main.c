@@ -100,10 +100,6 @@ static const struct zt_tool tool = {
 
 int main(int argc, char **argv)
 {
-    int code;
-
-    if (zt_tool_prints(tool.name, "weights of a checkpoint as one fp32 model", &tool, 1,
-                       argc, argv, &code))
-        return code;
-    return zt_tool_main(&tool, argc, argv);
+    return zt_tool_main(tool.name, "weights of a checkpoint as one fp32 model", &tool, 1,
+                        argc, argv);
 }

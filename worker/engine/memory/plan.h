@@ -1,5 +1,5 @@
 /*
- * memory_plan.h -- the memory of a rank, known before anything large is allocated.
+ * plan.h -- the memory of a rank, known before anything large is allocated.
  *
  * The model is executed on the meta backend: same code, same allocator, shapes only. So
  * the activations' peak is the one the run will have, not an estimate.
@@ -14,14 +14,16 @@
 
 struct zt_memory_plan {
     struct zt_zero_bytes state;
-    size_t activations;  /* peak of the step pool over training, evaluation, generation */
-    size_t device;       /* what the device and collectives on it take for themselves */
-    size_t process;      /* program, libraries, buffers of theirs: see process_memory.h */
-    size_t process_now;  /* the part of it that is there already; both 0: not known */
-    size_t total;        /* of this rank, on its device and in the host's memory if
+    size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t device;      /* what the device and collectives on it take for themselves */
+    size_t process;     /* program, libraries, buffers of theirs: see process.h */
+    size_t process_now; /* the part of it that is there already; both 0: not known */
+    size_t snapshot; /* of checkpoints: state that waits in host memory to be written */
+    size_t snapshot_least; /* what that may become where there is no room for all of it */
+    size_t total;          /* of this rank, on its device and in the host's memory if
                          * that is the same */
-    size_t on_device;    /* of the total, on the device: all but what is offloaded */
-    size_t device_limit; /* --device_memory; SIZE_MAX: none */
+    size_t on_device;      /* of the total, on the device: all but what is offloaded */
+    size_t device_limit;   /* --device_memory; SIZE_MAX: none */
     size_t files, files_available; /* of this rank in nvme_path; SIZE_MAX: not known */
     size_t host;                   /* state in the host's memory if that is another */
     size_t
@@ -64,12 +66,18 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
                               const struct zt_backend *backend, struct zt_device *dev,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Where it does not fit, --save_memory auto is the least; done by measure as well. */
+void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_run *run);
+
 bool zt_memory_plan_fits(const struct zt_memory_plan *plan);
 
 /* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The state by kind, wherever it is; gathered and shared weights count as weights. */
+struct zt_state_bytes zt_memory_plan_by_kind(const struct zt_memory_plan *plan);
 
 /* The same numbers as one object, in bytes: {"event": "memory_plan", ...}. NULL: no
  * memory. */

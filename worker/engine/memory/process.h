@@ -1,5 +1,5 @@
 /*
- * process_memory.h -- what a rank takes beside the state and activations of its plan.
+ * process.h -- what a rank takes beside the state and activations of its plan.
  *
  *      now      the program and its libraries, what was read of options and data
  *      later    code that oneDNN writes for shapes, packed operands of products, stacks, MPI

@@ -1,8 +1,8 @@
-/* memory_advice.h -- what would make a run fit, found by planning it. */
+/* advice.h -- what would make a run fit, found by planning it. */
 #ifndef WORKER_ENGINE_MEMORY_ADVICE_H
 #define WORKER_ENGINE_MEMORY_ADVICE_H
 
-#include "worker/engine/memory_plan.h"
+#include "worker/engine/memory/plan.h"
 
 /*
  * The least change of the run whose plan fits, as what is to be typed; where none does,

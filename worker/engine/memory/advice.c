@@ -1,15 +1,17 @@
 /*
- * memory_advice.c -- the run is planned again with one thing changed, then with several,
+ * advice.c -- the run is planned again with one thing changed, then with several,
  * until a plan fits; the changes that made it fit are the advice.
  *
  * A smaller micro-batch and fewer ranks come with as many more accumulation steps, so
  * that the training stays the same.
  */
-#include "worker/engine/memory_advice.h"
+#include "worker/engine/memory/advice.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "worker/engine/memory/trial.h"
 
 #define MIB ((double)(1 << 20))
 
@@ -27,23 +29,15 @@ static const int orders[] = {STAGE,
                              RANKS | RECOMPUTE | ROWS,
                              BLOCK | RANKS | STAGE | RECOMPUTE | ROWS};
 
-struct trial {
-    const struct zt_memory_plan_inputs *given;
-    const struct zt_memory_plan *refused;
-    struct zt_run run;
-    struct zt_memory_plan_inputs in; /* of `run` */
-    struct zt_memory_plan plan;
-};
-
 /* Moving state to the host helps where that memory is another, or counted apart. */
-static bool may_offload(const struct trial *t)
+static bool may_offload(const struct zt_memory_trial *t)
 {
     return t->given->run->do_train &&
-           (zt_run_is_staged(t->given->run) || t->refused->device_limit != SIZE_MAX);
+           (zt_run_is_staged(t->given->run) || t->of->device_limit != SIZE_MAX);
 }
 
 /* The optimizer's state on the host; at stage 0 it comes with stage 1. */
-static void offload(struct trial *t)
+static void offload(struct zt_memory_trial *t)
 {
     t->run.zero.offload_optimizer.ratio = 1;
     if (t->run.zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
@@ -53,17 +47,13 @@ static void offload(struct trial *t)
 }
 
 /* The run with its rows divided by `rows`, its ranks by `ranks`, its tokens by `block`. */
-static void change(struct trial *t, bool recompute, int stage, int64_t rows, int ranks,
-                   int64_t block)
+static void change(struct zt_memory_trial *t, bool recompute, int stage, int64_t rows,
+                   int ranks, int64_t block)
 {
-    const struct zt_run *was = t->given->run;
-    int64_t eval = was->per_device_eval_batch_size / rows;
+    int64_t eval = t->run.per_device_eval_batch_size / rows;
 
-    t->run = *was;
-    t->run.gradient_checkpointing = was->gradient_checkpointing || recompute;
-    t->run.zero.stage = stage;
-    t->run.zero.share_node_weights = was->zero.share_node_weights && stage < 3;
-    t->run.zero.overlap_comm = was->zero.overlap_comm || stage == 3;
+    t->run.gradient_checkpointing |= recompute;
+    zt_memory_trial_set_stage(t, stage);
     t->run.micro_batch_size /= rows;
     t->run.per_device_eval_batch_size = eval ? eval : 1;
     t->run.world /= ranks;
@@ -71,26 +61,7 @@ static void change(struct trial *t, bool recompute, int stage, int64_t rows, int
     t->run.rank %= t->run.world;
     t->run.local_rank %= t->run.local_world;
     t->run.grad_accum_steps *= rows * ranks;
-    t->in = *t->given;
-    t->in.run = &t->run;
     t->in.block_size /= block;
-}
-
-static bool fits(struct trial *t)
-{
-    const struct zt_memory_plan *was = t->refused;
-
-    zt_model_layout(t->in.model, t->run.world);
-    if (zt_memory_plan_make(&t->in, &t->plan, NULL))
-        return false;
-    t->plan.available = was->available;
-    t->plan.addresses = was->addresses;
-    t->plan.device_limit = was->device_limit;
-    t->plan.files_available = was->files_available;
-    t->plan.host_available = was->host_available;
-    t->plan.sharers =
-        was->sharers < t->run.local_world ? was->sharers : t->run.local_world;
-    return zt_memory_plan_fits(&t->plan);
 }
 
 /* Values to try of one thing, 1 being as it is; at least one. */
@@ -120,16 +91,16 @@ static struct ladder powers_of_two(int64_t most)
 }
 
 /* Fewer ranks leave more for each where they share what there is. */
-static struct ladder fewer_ranks(const struct trial *t)
+static struct ladder fewer_ranks(const struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
-    bool shared = t->refused->sharers > 1 && run->world == run->local_world;
+    bool shared = t->of->sharers > 1 && run->world == run->local_world;
 
     return shared && run->zero.hpz_partition_size <= 1 ? divisors(run->world)
                                                        : (struct ladder){.num = 0};
 }
 
-static struct ladder stages(const struct trial *t, bool each)
+static struct ladder stages(const struct zt_memory_trial *t, bool each)
 {
     const struct zt_run *run = t->given->run;
     struct ladder l = {.num = 0};
@@ -148,7 +119,7 @@ static struct ladder from(int64_t as_it_is, bool may_change, struct ladder l)
 }
 
 /* The first run that fits with these things changed; else t is the smallest of them. */
-static bool fits_with(struct trial *t, int what)
+static bool fits_with(struct zt_memory_trial *t, int what)
 {
     const struct zt_run *run = t->given->run;
     int64_t eighth = t->given->block_size < 8 ? t->given->block_size : 8;
@@ -163,11 +134,12 @@ static bool fits_with(struct trial *t, int what)
         for (int n = 0; n < ranks.num; n++)
             for (int s = 0; s < stage.num; s++)
                 for (int r = 0; r < rows.num; r++) {
+                    zt_memory_trial_begin(t);
                     change(t, what & RECOMPUTE, (int)stage.rung[s], rows.rung[r],
                            (int)ranks.rung[n], block.rung[b]);
                     if (what & OFFLOAD)
                         offload(t);
-                    if (fits(t))
+                    if (zt_memory_trial_fits(t))
                         return true;
                 }
     return false;
@@ -195,7 +167,7 @@ static void say(struct words *w, const char *fmt, ...)
 }
 
 /* What is to be typed for the run of the trial. */
-static void say_changes(struct words *w, const struct trial *t)
+static void say_changes(struct words *w, const struct zt_memory_trial *t)
 {
     const struct zt_run *was = t->given->run, *run = &t->run;
 
@@ -225,7 +197,7 @@ static void say_changes(struct words *w, const struct trial *t)
 void zt_memory_advice(const struct zt_memory_plan_inputs *in,
                       const struct zt_memory_plan *plan, char *out, size_t cap)
 {
-    struct trial t = {.given = in, .refused = plan};
+    struct zt_memory_trial t = {.given = in, .of = plan};
     struct words w = {.out = out, .cap = cap};
     size_t before;
     bool found = false;
@@ -246,5 +218,5 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
             "it would still need %.0f MiB for each of %d: a smaller model, or more "
             "memory",
             (double)(t.plan.total + t.plan.host) / MIB, t.run.local_world);
-    zt_model_layout(in->model, in->run->world);
+    zt_memory_trial_end(&t);
 }

@@ -1,4 +1,4 @@
-#include "worker/engine/process_memory.h"
+#include "worker/engine/memory/process.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,15 +6,13 @@
  * page cache, by the same code.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-#include "common/process/streams.h"
 #include "worker/offload/aio.h"
+#include "worker/tools/tool.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -143,78 +141,62 @@ static zt_err sweep(const struct zio_job *j, struct zt_fault *fault)
 
 /* ---- the program ---- */
 
-static void print_help(FILE *out)
+static const struct zt_option options[] = {
+    {.name = "size",
+     .kind = ZT_OPT_INT,
+     .value = "MIB",
+     .def = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "of the file that is written and read; it has no name and leaves nothing"},
+    {.name = "rounds",
+     .kind = ZT_OPT_INT,
+     .value = "N",
+     .def = "2",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "times that it is written and read; the fastest counts"},
+    {.name = "json",
+     .kind = ZT_OPT_FLAG,
+     .help = "a line of JSON for each setting, and no section"},
+    {.name = NULL},
+};
+
+static zt_err run(const zt_args *args, const char *const *words, int num_words,
+                  struct zt_fault *fault)
 {
-    fputs("zio [--size MIB] [--rounds N] [--json] PATH...\n\n"
-          "How fast files in these folders (striped, one a drive) are read and written,\n"
-          "over block sizes, queue depths and threads, and the \"aio\" section for a\n"
-          "config with the fastest. It writes a file without a name of --size MiB\n"
-          "(default 256) and leaves nothing.\n",
-          out);
-}
+    const char *dirs[ZT_AIO_MAX_FILES + 1] = {NULL};
+    struct zio_job j = {.dirs = dirs,
+                        .bytes = (size_t)zt_args_int(args, "size") * MIB,
+                        .rounds = (int)zt_args_int(args, "rounds"),
+                        .json = zt_args_flag(args, "json")};
+    zt_err rc;
 
-static int usage(const char *why)
-{
-    fprintf(stderr, "zio: error: %s\nTry 'zio --help'.\n", why);
-    return zt_err_exit_code(ZT_E_USAGE);
-}
-
-/* Exit code, or -1: go on. */
-static int read_options(int argc, char **argv, struct zio_job *j)
-{
-    static const struct option options[] = {{"size", required_argument, NULL, 's'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    int c;
-
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        long n = c == 's' || c == 'r' ? strtol(optarg, NULL, 10) : 1;
-
-        if (c == '?')
-            return usage("that is no option");
-        if (n < 1 || n > 1 << 20)
-            return usage("--size and --rounds are numbers from 1 on");
-        if (c == 's')
-            j->bytes = (size_t)n * MIB;
-        else if (c == 'r')
-            j->rounds = (int)n;
-        else if (c == 'j')
-            j->json = true;
-        else {
-            print_help(stdout);
-            return 0;
-        }
-    }
-    if (optind == argc)
-        return usage("which folder? As in: zio /mnt/nvme0");
-    return argc - optind > ZT_AIO_MAX_FILES ? usage("too many folders") : -1;
-}
-
-int main(int argc, char **argv)
-{
-    struct zio_job j = {.bytes = 256 * MIB, .rounds = 2};
-    struct zt_fault fault = {0};
-    int code;
-
-    if (!zt_streams_open())
-        return zt_err_exit_code(ZT_E_SYSTEM);
-    code = read_options(argc, argv, &j);
-    if (code >= 0)
-        return zt_streams_end("zio", code);
-    j.dirs = (const char *const *)argv + optind;
+    memcpy(dirs, words, (size_t)num_words * sizeof(*words));
     j.data = mmap(NULL, j.bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (j.data == MAP_FAILED)
-        zt_fault_set(&fault, ZT_E_NOMEM, "%zu MiB for the data: %s", j.bytes / MIB,
-                     strerror(errno));
-    else
-        (void)sweep(&j, &fault);
-    code = 0;
-    if (fault.code) {
-        fprintf(stderr, "zio: error: %s\n", fault.text);
-        code = zt_err_exit_code(fault.code);
-    }
-    return zt_streams_end("zio", code);
+        return zt_fault_set(fault, ZT_E_NOMEM, "%zu MiB for the data: %s", j.bytes / MIB,
+                            strerror(errno));
+    rc = sweep(&j, fault);
+    munmap(j.data, j.bytes);
+    return rc;
+}
+
+static const struct zt_tool tool = {
+    .name = "zio",
+    .words = "PATH...",
+    .about = "Measure how fast files in these folders (striped, one a drive) are read "
+             "and written, over block sizes, queue depths and threads, and print the "
+             "section \"aio\" of a config with the fastest",
+    .min_words = 1,
+    .max_words = ZT_AIO_MAX_FILES,
+    .options = options,
+    .run = run,
+};
+
+int main(int argc, char **argv)
+{
+    return zt_tool_main(tool.name, "how fast files are read and written", &tool, 1, argc,
+                        argv);
 }

@@ -1,0 +1,202 @@
+#include "worker/engine/memory/alternatives.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/engine/memory/trial.h"
+
+#define MIB ((double)(1 << 20))
+
+static const char *const places[] = {
+    [ZT_OFFLOAD_NONE] = "device", [ZT_OFFLOAD_CPU] = "cpu", [ZT_OFFLOAD_NVME] = "nvme"};
+
+/* ---- which there are ---- */
+
+/* Whether this place is one that state of the run could be kept in. */
+static bool is_a_place(const struct zt_memory_trial *t, zt_offload_device device,
+                       const char *const *paths)
+{
+    bool apart =
+        zt_run_is_staged(t->given->run) || t->of->device_limit != SIZE_MAX || paths;
+
+    return device == ZT_OFFLOAD_NONE || (device == ZT_OFFLOAD_CPU && apart) ||
+           (device == ZT_OFFLOAD_NVME && paths);
+}
+
+/* Whether the run of the trial makes sense, and is another than those of lower stages. */
+static bool is_one(const struct zt_memory_trial *t)
+{
+    const struct zt_zero_options *z = &t->run.zero, *was = &t->given->run->zero;
+    zt_offload_device optimizer = z->offload_optimizer.device,
+                      weights = z->offload_param.device;
+    bool same = z->stage == was->stage && optimizer == was->offload_optimizer.device &&
+                weights == was->offload_param.device;
+
+    if (same)
+        return true; /* as it was given */
+    if (!is_a_place(t, optimizer, was->offload_optimizer.nvme_paths) ||
+        !is_a_place(t, weights, was->offload_param.nvme_paths))
+        return false;
+    if (weights && (z->stage < 3 || !optimizer || z->hpz_partition_size > 1))
+        return false;
+    if (optimizer && z->stage == 0)
+        return false;
+    if (t->run.world > 1)
+        return true;
+    /* one rank: stages divide nothing, and are what offload asks for */
+    return weights ? z->stage == 3 : optimizer ? z->stage == 2 : z->stage == 0;
+}
+
+/* The trial's bytes and work as a row. */
+static struct zt_memory_alternative row_of(const struct zt_memory_trial *t, bool fits)
+{
+    const struct zt_run *run = &t->run, *was = t->given->run;
+    const struct zt_memory_plan *plan = &t->plan;
+
+    return (struct zt_memory_alternative){
+        .stage = run->zero.stage,
+        .optimizer = run->zero.offload_optimizer.device,
+        .weights = run->zero.offload_param.device,
+        .recompute = run->gradient_checkpointing,
+        .micro_batch = run->micro_batch_size,
+        .accumulation = run->grad_accum_steps,
+        .device = plan->on_device,
+        .host = plan->host ? plan->host : plan->total - plan->on_device,
+        .files = plan->files,
+        .fits = fits,
+        .given =
+            run->zero.stage == was->zero.stage &&
+            run->zero.offload_optimizer.device == was->zero.offload_optimizer.device &&
+            run->zero.offload_param.device == was->zero.offload_param.device &&
+            run->gradient_checkpointing == was->gradient_checkpointing &&
+            run->micro_batch_size == was->micro_batch_size,
+    };
+}
+
+/* The largest micro-batch that fits, halving from all rows of a step; else the smallest. */
+static void try_rows(struct zt_memory_trial *t, struct zt_memory_alternatives *out)
+{
+    const struct zt_run from = t->run;
+    int64_t rows = from.micro_batch_size * from.grad_accum_steps, micro = rows;
+    bool fits;
+
+    for (;; micro /= 2) {
+        t->run = from;
+        t->run.micro_batch_size = micro;
+        t->run.grad_accum_steps = rows / micro;
+        fits = zt_memory_trial_fits(t);
+        if (fits || micro % 2)
+            break;
+    }
+    out->row[out->num++] = row_of(t, fits);
+}
+
+static int speed_rank(const struct zt_memory_alternative *r)
+{
+    return 4 * (r->weights == ZT_OFFLOAD_NVME) + 4 * (r->optimizer == ZT_OFFLOAD_NVME) +
+           (r->weights == ZT_OFFLOAD_CPU) + (r->optimizer == ZT_OFFLOAD_CPU);
+}
+
+static int compare(const void *x, const void *y)
+{
+    const struct zt_memory_alternative *a = x, *b = y;
+
+    if (a->fits != b->fits)
+        return a->fits ? -1 : 1;
+    if (speed_rank(a) != speed_rank(b))
+        return speed_rank(a) - speed_rank(b);
+    if (a->recompute != b->recompute)
+        return a->recompute - b->recompute;
+    if (a->micro_batch != b->micro_batch)
+        return a->micro_batch > b->micro_batch ? -1 : 1;
+    return a->stage - b->stage;
+}
+
+void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
+                                 const struct zt_memory_plan *plan,
+                                 struct zt_memory_alternatives *out)
+{
+    struct zt_memory_trial t = {.given = in, .of = plan};
+
+    out->num = 0;
+    for (int i = 0; i < 4 * 3 * 3 * 2 && out->num < ZT_MAX_ALTERNATIVES; i++) {
+        zt_memory_trial_begin(&t);
+        zt_memory_trial_set_stage(&t, i / 18);
+        t.run.zero.offload_optimizer.device = (zt_offload_device)(i / 6 % 3);
+        t.run.zero.offload_param.device = (zt_offload_device)(i / 2 % 3);
+        if (t.run.zero.offload_optimizer.device != in->run->zero.offload_optimizer.device)
+            t.run.zero.offload_optimizer.ratio = 1;
+        t.run.gradient_checkpointing = i % 2;
+        if (is_one(&t))
+            try_rows(&t, out);
+    }
+    zt_memory_trial_end(&t);
+    qsort(out->row, (size_t)out->num, sizeof(*out->row), compare);
+}
+
+/* ---- as text ---- */
+
+static json_t *offload_json(zt_offload_device device)
+{
+    return json_pack("{ss}", "device", places[device]);
+}
+
+/* The keys of a config that make a run this one. */
+static json_t *config_json(const struct zt_memory_alternative *r)
+{
+    json_t *zero = json_pack("{si}", "stage", r->stage);
+
+    if (r->optimizer)
+        json_object_set_new(zero, "offload_optimizer", offload_json(r->optimizer));
+    if (r->weights)
+        json_object_set_new(zero, "offload_param", offload_json(r->weights));
+    return json_pack("{sI sI so s{sb}}", "train_micro_batch_size_per_gpu",
+                     (json_int_t)r->micro_batch, "gradient_accumulation_steps",
+                     (json_int_t)r->accumulation, "zero_optimization", zero, "zlaunch",
+                     "gradient_checkpointing", (int)r->recompute);
+}
+
+static void print_row(const struct zt_memory_alternative *r, FILE *out)
+{
+    fprintf(out, "%c %5d  %-9s  %-7s  %-9s %6lld x %-5lld %10.1f %10.1f %10.1f%s\n",
+            r->given ? '*' : ' ', r->stage, places[r->optimizer], places[r->weights],
+            r->recompute ? "yes" : "no", (long long)r->micro_batch,
+            (long long)r->accumulation, (double)r->device / MIB, (double)r->host / MIB,
+            (double)r->files / MIB, r->fits ? "" : "  too large");
+}
+
+void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out)
+{
+    json_t *config;
+
+    fputs("\nthe same rows a step in other ways, each with the largest micro-batch that "
+          "fits (* as it was given):\n"
+          "  stage  optimizer  weights  recompute  micro x steps device MiB   host MiB  "
+          "files MiB\n",
+          out);
+    for (int i = 0; i < a->num; i++)
+        print_row(&a->row[i], out);
+    if (!a->num || !a->row[0].fits)
+        return;
+    config = config_json(&a->row[0]);
+    fputs("\nthe first of them, for the config:\n", out);
+    json_dumpf(config, out, JSON_INDENT(2));
+    fputc('\n', out);
+    json_decref(config);
+}
+
+json_t *zt_memory_alternatives_json(const struct zt_memory_alternatives *a)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; all && i < a->num; i++) {
+        const struct zt_memory_alternative *r = &a->row[i];
+
+        json_array_append_new(
+            all, json_pack("{sb sb so sI sI sI}", "fits", (int)r->fits, "given",
+                           (int)r->given, "config", config_json(r), "device_bytes",
+                           (json_int_t)r->device, "host_bytes", (json_int_t)r->host,
+                           "file_bytes", (json_int_t)r->files));
+    }
+    return all;
+}

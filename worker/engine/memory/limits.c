@@ -1,0 +1,189 @@
+/* limits.c -- what there is for a memory plan, and whether the plan fits in. */
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/process/cgroups.h"
+#include "common/sysfile.h"
+#include "worker/engine/memory/advice.h"
+#include "worker/engine/memory/plan.h"
+
+#define MIB ((double)(1 << 20))
+
+/* ---- what is available ---- */
+
+/* What this process may still take by its own limit; SIZE_MAX: no limit. */
+static size_t address_space_left(void)
+{
+    struct rlimit r;
+    unsigned long long pages = 0;
+    FILE *f;
+
+    if (getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    f = fopen("/proc/self/statm", "re");
+    if (f) {
+        if (fscanf(f, "%llu", &pages) != 1)
+            pages = 0;
+        fclose(f);
+    }
+    pages *= (unsigned long long)sysconf(_SC_PAGESIZE);
+    return r.rlim_cur > pages ? r.rlim_cur - pages : 0;
+}
+
+/* Memory that the ranks of this machine can share; *limit: of the control group that sets
+ * it, 0: the machine does. */
+static size_t memory_left(size_t *limit)
+{
+    uint64_t machine = zt_sysfile_meminfo("MemAvailable");
+    struct zt_cgroups_memory group;
+
+    zt_cgroups_read_memory("", &group);
+    *limit = group.left_bytes < machine ? group.limit_bytes : 0;
+    return *limit ? group.left_bytes : machine;
+}
+
+/* For one of the ranks of this machine: files are striped evenly, so the drive with the
+ * least room decides. */
+static size_t files_left(const struct zt_run *run)
+{
+    const char *const *const lists[] = {run->zero.offload_optimizer.nvme_paths,
+                                        run->zero.offload_param.nvme_paths};
+    size_t least = SIZE_MAX, n = 0;
+    struct statvfs fs;
+
+    for (int i = 0; i < 2; i++)
+        for (n = 0; lists[i] && lists[i][n]; n++)
+            if (!statvfs(lists[i][n], &fs)) /* else opening says what is wrong */
+                least =
+                    fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
+    n = n ? n : 1;
+    return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * n;
+}
+
+zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
+                              const struct zt_backend *backend, struct zt_device *dev,
+                              struct zt_fault *fault)
+{
+    struct zt_device_memory m;
+    size_t left = memory_left(&plan->group_limit);
+    zt_err rc;
+
+    plan->device_limit = run->device_memory_bytes;
+    plan->files_available = files_left(run);
+    if (!zt_run_is_staged(run)) {
+        plan->available = left;
+        plan->sharers = run->local_world;
+        plan->addresses = address_space_left();
+        zt_memory_plan_fit_snapshot(plan, run);
+        return ZT_OK;
+    }
+    plan->host_available = left / (size_t)run->local_world;
+    zt_memory_plan_fit_snapshot(plan, run);
+    if (!dev)
+        return ZT_OK;
+    rc = backend->memory(dev, &m, fault);
+    plan->available = rc                   ? SIZE_MAX
+                      : m.free < m.reserve ? m.used
+                                           : m.free + m.used - m.reserve;
+    plan->sharers = run->share_gpu ? run->local_world : 1;
+    return rc;
+}
+
+/* ---- what does not fit ---- */
+
+struct zt_state_bytes zt_memory_plan_by_kind(const struct zt_memory_plan *plan)
+{
+    struct zt_state_bytes sum = {.weights = 0};
+
+    for (zt_memory_place place = 0; place < ZT_NUM_PLACES; place++) {
+        const struct zt_state_bytes *s = &plan->state.in[place];
+
+        sum.weights += s->weights + s->gathered + s->secondary;
+        sum.master += s->master;
+        sum.grads += s->grads + s->transient;
+        sum.moments += s->moments;
+    }
+    return sum;
+}
+
+/* Bytes of addresses that a rank maps: its own memory, and its peers' to read. */
+static size_t mapped(const struct zt_memory_plan *plan)
+{
+    return plan->total + plan->state.peers - (plan->host ? 0 : plan->process_now);
+}
+
+/* Of `bytes` in host memory, what is not there yet. */
+static size_t to_come(const struct zt_memory_plan *plan, size_t bytes)
+{
+    return bytes > plan->process_now ? bytes - plan->process_now : 0;
+}
+
+bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
+{
+    size_t total = plan->host ? plan->total : to_come(plan, plan->total);
+
+    return plan->on_device <= plan->device_limit &&
+           plan->files <= plan->files_available &&
+           total <= plan->available / (size_t)plan->sharers &&
+           to_come(plan, plan->host) <= plan->host_available &&
+           mapped(plan) <= plan->addresses;
+}
+
+/* What there is less of than the plan needs. */
+static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *run,
+                       char *out, size_t cap)
+{
+    if (mapped(plan) > plan->addresses)
+        snprintf(out, cap,
+                 "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
+                 "of addresses that ulimit -v leaves it",
+                 (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
+    else if (plan->files > plan->files_available)
+        snprintf(out, cap,
+                 "its %.0f MiB in files are more than the %.0f MiB that nvme_path has "
+                 "left for each rank",
+                 (double)plan->files / MIB, (double)plan->files_available / MIB);
+    else if (plan->on_device > plan->device_limit)
+        snprintf(out, cap,
+                 "%.0f MiB of that are on the device, and --device_memory is %.0f MiB",
+                 (double)plan->on_device / MIB, (double)plan->device_limit / MIB);
+    else if (to_come(plan, plan->host) > plan->host_available)
+        snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",
+                 (double)plan->host / MIB, (double)plan->host_available / MIB);
+    else if (zt_run_is_staged(run))
+        snprintf(out, cap, "%.0f MiB are free on the GPU", (double)plan->available / MIB);
+    else if (plan->group_limit)
+        snprintf(out, cap,
+                 "the control group leaves %.0f MiB in all, of its limit of %.0f MiB",
+                 (double)plan->available / MIB, (double)plan->group_limit / MIB);
+    else
+        snprintf(out, cap, "%.0f MiB are available in all",
+                 (double)plan->available / MIB);
+}
+
+zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
+                            const struct zt_memory_plan *plan, struct zt_fault *fault)
+{
+    const struct zt_run *run = in->run;
+    const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
+    char what[288], limit[160], advice[320];
+
+    if (zt_memory_plan_fits(plan))
+        return ZT_OK;
+    snprintf(what, sizeof(what),
+             "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
+             "%.0f, checkpoints %.0f, the process %.0f",
+             (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
+             (double)s.moments / MIB, (double)plan->activations / MIB,
+             (double)plan->snapshot / MIB, (double)plan->process / MIB);
+    limit_text(plan, run, limit, sizeof(limit));
+    zt_memory_advice(in, plan, advice, sizeof(advice));
+    return zt_fault_set(
+        fault, ZT_E_PLAN,
+        "this run needs %.0f MiB for each of %d local ranks at ZeRO stage "
+        "%d (%s), but %s; %s",
+        (double)(plan->total + plan->host) / MIB, run->local_world, run->zero.stage, what,
+        limit, advice);
+}

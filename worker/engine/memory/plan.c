@@ -1,0 +1,337 @@
+#include "worker/engine/memory/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "worker/autograd/step.h"
+#include "worker/engine/checkpoint/snapshot.h"
+#include "worker/engine/context.h"
+#include "worker/engine/memory/process.h"
+
+/* Addresses for the pool of a pass on shapes: never read or written. */
+#define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
+#define META_POOL_SIZE ((size_t)1 << 51)
+
+/* What the plan is made with: shapes, and state without values. */
+struct meta_run {
+    const struct zt_memory_plan_inputs *in;
+    struct zt_step *step;
+    struct zt_zero *zero;
+    void *zeros; /* the values of every field */
+};
+
+/* Tokens alone are there when text is generated, else all that the data offer. */
+static void set_fields(const struct meta_run *d, struct zt_pass *pass)
+{
+    const struct zt_batch_layout *l = &d->in->model->layout;
+    bool tokens_only = pass->mode == ZT_MODE_GENERATE;
+
+    for (int i = 0; i < l->num; i++)
+        if (tokens_only ? strcmp(l->fields[i].name, ZT_TOKENS) == 0 : d->in->offered[i])
+            pass->fields[i] = d->zeros;
+}
+
+/* One pass of a kind; leaves the pools empty again. `micro` counts from 0. */
+static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
+                       struct zt_fault *fault)
+{
+    zt_tensor *out = NULL;
+    zt_err rc;
+
+    set_fields(d, &pass);
+    zt_zero_pass_begin(d->zero, pass.mode, micro);
+    rc = zt_step_forward(d->step, &pass, &out, fault);
+    if (!rc && pass.mode == ZT_MODE_TRAIN)
+        rc = zt_step_backward(d->step, out, 1, fault);
+    zt_step_end(d->step);
+    return rc ? rc : zt_zero_pass_end(d->zero, fault);
+}
+
+static zt_err run_generated(struct meta_run *d, int64_t count, struct zt_fault *fault)
+{
+    return run_pass(
+        d,
+        (struct zt_pass){.mode = ZT_MODE_GENERATE, .B = 1, .T = count, .last_only = true},
+        0, fault);
+}
+
+/* A prompt, a token, and when the context fills up, half of it again and a token. */
+static zt_err run_cached_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    const struct zt_run *run = d->in->run;
+    int64_t T = d->in->block_size, prompt = d->in->prompt_tokens;
+    const int64_t lengths[] = {prompt < T ? prompt : T, 1, (T + 1) / 2, 1};
+    int num = prompt + run->generate_tokens > T ? 4 : 2;
+    zt_err rc = zt_step_cache_open(d->step, 1, T, fault);
+
+    for (int i = 0; !rc && i < num; i++) {
+        if (i == 2 || lengths[0] == T)
+            zt_step_cache_reset(d->step);
+        rc = run_generated(d, lengths[i], fault);
+    }
+    zt_step_cache_close(d->step);
+    return rc;
+}
+
+/* Every pass is longer than the one before, and tables grow with them: they are run as
+ * they will come, until the context has been full twice and they begin to repeat. */
+static zt_err run_whole_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    int64_t T = d->in->block_size, n = d->in->prompt_tokens;
+    int64_t stop = n + d->in->run->generate_tokens;
+    struct zt_context context;
+    bool restart, again = false;
+    zt_err rc = ZT_OK;
+
+    zt_context_begin(&context, T, false, n);
+    for (; !rc && n < stop; n++) {
+        int64_t from = zt_context_next(&context, n, &restart);
+
+        again |= restart;
+        rc = run_generated(d, n - from, fault);
+        if (again && n - from == T)
+            break;
+    }
+    return rc;
+}
+
+static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    return d->in->model->plugin->flags & ZT_PLUGIN_CACHED
+               ? run_cached_generation(d, fault)
+               : run_whole_generation(d, fault);
+}
+
+static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flops,
+                           struct zt_fault *fault)
+{
+    int64_t last = d->in->run->grad_accum_steps - 1;
+    zt_err rc = run_pass(d, pass, 0, fault);
+
+    zt_step_take_flops(d->step);
+    if (!rc)
+        rc = run_pass(d, pass, last, fault);
+    *flops = zt_step_take_flops(d->step);
+    /* now that the order of blocks is known, they are fetched ahead */
+    if (!rc)
+        rc = run_pass(d, pass, 0, fault);
+    return rc || !last ? rc : run_pass(d, pass, last, fault);
+}
+
+/*
+ * What the run will do, in the order it will do it, and each twice: what the first pass
+ * leaves behind and learns is there in every later one.
+ */
+static zt_err run_all(struct meta_run *d, double *train_flops, struct zt_fault *fault)
+{
+    const struct zt_run *run = d->in->run;
+    struct zt_pass pass = {
+        .mode = ZT_MODE_TRAIN, .B = run->micro_batch_size, .T = d->in->block_size};
+    zt_err rc = ZT_OK;
+
+    if (run->do_train)
+        rc = run_training(d, pass, train_flops, fault);
+    pass.mode = ZT_MODE_EVAL;
+    pass.B = run->per_device_eval_batch_size;
+    for (int i = 0; !rc && run->do_eval && i < 2; i++)
+        rc = run_pass(d, pass, 0, fault);
+    for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
+        rc = run_generation(d, fault);
+    return rc;
+}
+
+bool zt_run_is_staged(const struct zt_run *run)
+{
+    const struct zt_backend_info *b = zt_backend_lookup(run->device);
+
+    return b && !b->counts_as_host_memory; /* "auto" has become a name by then */
+}
+
+static const struct zt_tier *tier_for(zt_offload_device device)
+{
+    return device == ZT_OFFLOAD_CPU    ? &zt_host_tier
+           : device == ZT_OFFLOAD_NVME ? &zt_file_tier
+                                       : NULL;
+}
+
+/* Where the config wants what the optimizer works on. */
+static void set_optimizer_tiers(struct zt_zero_config *z,
+                                const struct zt_offload_optimizer *o)
+{
+    const struct zt_tier *tier = tier_for(o->device);
+    int kinds = 2 + (z->optimizer ? z->optimizer->num_states : 0);
+
+    z->offload_ratio = o->ratio;
+    z->tiers[ZT_STATE_MASTER] = z->tiers[ZT_STATE_GRADIENTS] = tier;
+    for (int k = 0; k < ZT_OPTIM_MAX_STATES; k++)
+        z->tiers[ZT_STATE_MOMENT + k] = tier;
+    z->swap.dirs = o->nvme_paths;
+    z->swap.buffers = o->buffer_count / kinds;
+    z->swap.pipeline_read = o->pipeline_read;
+    z->swap.pipeline_write = o->pipeline_write;
+}
+
+/* And weights; the next block's are always read ahead. */
+static void set_weights_tier(struct zt_zero_config *z, const struct zt_offload_param *o)
+{
+    int64_t piece = o->buffer_size / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+
+    z->tiers[ZT_STATE_WEIGHTS] = tier_for(o->device);
+    z->weights_piece = piece > 0 ? piece : ZT_SHARD_ALIGN;
+    z->weights_swap.dirs = o->nvme_paths;
+    z->weights_swap.buffers = o->buffer_count;
+    z->weights_swap.pipeline_read = true;
+    z->weights_swap.pipeline_write = true;
+}
+
+struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,
+                                                 struct zt_model *model)
+{
+    struct zt_zero_config z = {
+        .model = model,
+        .rank = run->rank,
+        .world = run->world,
+        .dtype = run->compute_dtype,
+        .training = run->do_train,
+        .optimizer = run->optim.optimizer,
+        .micro_batches = run->grad_accum_steps,
+        .reduce_every_micro_batch = run->reduce_every_micro_batch,
+        .options = &run->zero,
+        .staged = zt_run_is_staged(run),
+        .host_in_reach = !zt_run_is_staged(run),
+        .aio = {.block_size = run->aio.block_size,
+                .queue_depth = run->aio.queue_depth,
+                .threads = run->aio.threads,
+                .single_submit = run->aio.single_submit,
+                .overlap_events = run->aio.overlap_events},
+        .swap = {.verify = run->verify_swap},
+        .weights_swap = {.verify = run->verify_swap},
+    };
+
+    set_optimizer_tiers(&z, &run->zero.offload_optimizer);
+    set_weights_tier(&z, &run->zero.offload_param);
+    return z;
+}
+
+static size_t device_bytes(const struct zt_memory_plan_inputs *in)
+{
+    const struct zt_run *run = in->run;
+
+    if (!zt_run_is_staged(run))
+        return 0;
+    return (in->device_own ? in->device_own : zt_backend_own_bytes(run->device)) +
+           zt_comm_device_bytes(run->world);
+}
+
+/* State on the host counts with the rest where the host's memory is the device's. */
+static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    size_t host = zt_zero_total(&plan->state, ZT_PLACE_PINNED) +
+                  zt_zero_total(&plan->state, ZT_PLACE_HOST) + plan->process +
+                  plan->snapshot;
+
+    plan->total =
+        zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
+    plan->on_device = plan->total;
+    plan->files = zt_zero_total(&plan->state, ZT_PLACE_FILE);
+    if (zt_run_is_staged(run))
+        plan->host = host;
+    else
+        plan->total += host;
+}
+
+void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    if (plan->snapshot == plan->snapshot_least || zt_memory_plan_fits(plan))
+        return;
+    plan->snapshot = plan->snapshot_least;
+    add_up(plan, run);
+}
+
+/* A place for the largest field of the largest batch; its values do not matter. */
+static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
+{
+    int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size + 1;
+    const struct zt_batch_layout *l = &in->model->layout;
+    size_t most = 1;
+
+    for (int i = 0; i < l->num; i++) {
+        size_t here = zt_field_bytes(&l->fields[i], rows, in->block_size);
+
+        most = here > most ? here : most;
+    }
+    /* addresses alone: nothing is written there, and no machine has to hold so much */
+    *bytes = most;
+    return mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
+}
+
+zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
+                           struct zt_memory_plan *out, struct zt_fault *fault)
+{
+    struct zt_zero_config zc = zt_memory_plan_zero_config(in->run, in->model);
+    struct zt_step_config sc = {
+        .model = in->model,
+        .compute_dtype = in->run->compute_dtype,
+        .tf32 = in->run->tf32,
+        .fp8 = in->run->fp8,
+        .recompute = in->run->gradient_checkpointing,
+    };
+    size_t bytes = 0;
+    struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
+    const struct zt_backend *meta = NULL;
+    struct zt_pool *pool = NULL;
+    zt_err rc = ZT_OK;
+
+    *out = (struct zt_memory_plan){.available = SIZE_MAX,
+                                   .device_limit = SIZE_MAX,
+                                   .files_available = SIZE_MAX,
+                                   .host_available = SIZE_MAX,
+                                   .sharers = 1,
+                                   .addresses = SIZE_MAX};
+    if (d.zeros == MAP_FAILED)
+        rc = zt_fault_set(fault, ZT_E_PLAN,
+                          "a batch of this run takes %zu MiB, more than there are "
+                          "addresses; a smaller --per_device_train_batch_size is needed",
+                          bytes >> 20);
+    if (!rc)
+        rc = zt_backend_find("meta", &meta, fault);
+    if (!rc)
+        rc = meta->open(0, 1, &zc.device, fault);
+    if (!rc)
+        rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &pool, fault);
+    zc.backend = sc.backend = meta;
+    sc.device = zc.device;
+    sc.pool = pool;
+    if (!rc)
+        rc = zt_zero_open(&zc, &d.zero, fault);
+    if (!rc) {
+        sc.hooks = zt_zero_hooks(d.zero);
+        rc = zt_step_open(&sc, &d.step, fault);
+    }
+    if (!rc)
+        rc = run_all(&d, &out->train_flops, fault);
+    if (!rc) {
+        out->activations = zt_pool_peak(pool);
+        out->state = zt_zero_measure(d.zero);
+        out->device = device_bytes(in);
+        out->process_now = in->process_now;
+        if (in->process_now)
+            out->process =
+                in->process_now + zt_process_memory_later(in->run, out->activations);
+        out->snapshot = zt_ckpt_snapshot_bytes(in->run, in->model, d.zero);
+        out->snapshot_least = in->run->save_memory_bytes == SIZE_MAX
+                                  ? zt_ckpt_snapshot_least(in->run)
+                                  : out->snapshot;
+        add_up(out, in->run);
+    }
+    zt_step_close(d.step);
+    zt_zero_close(d.zero);
+    zt_pool_close(pool);
+    if (meta && zc.device)
+        meta->close(zc.device);
+    if (d.zeros != MAP_FAILED)
+        munmap(d.zeros, bytes);
+    return rc;
+}

@@ -1,0 +1,38 @@
+#include "worker/engine/memory/trial.h"
+
+void zt_memory_trial_begin(struct zt_memory_trial *t)
+{
+    t->run = *t->given->run;
+    t->in = *t->given;
+    t->in.run = &t->run;
+}
+
+void zt_memory_trial_set_stage(struct zt_memory_trial *t, int stage)
+{
+    t->run.zero.stage = stage;
+    t->run.zero.share_node_weights = t->given->run->zero.share_node_weights && stage < 3;
+    t->run.zero.overlap_comm = t->given->run->zero.overlap_comm || stage == 3;
+}
+
+bool zt_memory_trial_fits(struct zt_memory_trial *t)
+{
+    const struct zt_memory_plan *was = t->of;
+
+    zt_model_layout(t->in.model, t->run.world);
+    if (zt_memory_plan_make(&t->in, &t->plan, NULL))
+        return false;
+    t->plan.available = was->available;
+    t->plan.addresses = was->addresses;
+    t->plan.device_limit = was->device_limit;
+    t->plan.files_available = was->files_available;
+    t->plan.host_available = was->host_available;
+    t->plan.sharers =
+        was->sharers < t->run.local_world ? was->sharers : t->run.local_world;
+    zt_memory_plan_fit_snapshot(&t->plan, &t->run);
+    return zt_memory_plan_fits(&t->plan);
+}
+
+void zt_memory_trial_end(struct zt_memory_trial *t)
+{
+    zt_model_layout(t->given->model, t->given->run->world);
+}
