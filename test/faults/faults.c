@@ -9,7 +9,10 @@
  *      ZT_FAULTS_FAIL=ROLE:HASH  fail the first call at this point ("ROLE:HASH:all": each one)
  *      ZT_FAULTS_DONE=FILE    append a line when that happens
  *
- * ROLE is zlaunch, daemon or rankN. A call fails with an errno that the kernel may give there.
+ *      ZT_FAULTS_SEATS=FOLDER where daemons number themselves
+ *
+ * ROLE is the name of the program; ctl for `zlaunch --ctl`, rankN for a rank of zworker, daemon for
+ * the first daemon, daemon1 for the next. A call fails with an errno that the kernel may give there.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -188,16 +191,43 @@ static bool strikes(const char *name)
     return hit;
 }
 
+/* The first number that no daemon of the job has yet. */
+static int take_seat(const char *folder)
+{
+    char path[512];
+    int fd = -1, i = 0;
+
+    for (; folder && fd < 0 && i < 16; i++) {
+        snprintf(path, sizeof(path), "%s/%d", folder, i);
+        fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    return fd >= 0 ? i - 1 : 0;
+}
+
+static bool has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word))
+            return true;
+    return false;
+}
+
 static void find_role(int argc, char **argv)
 {
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     const char *rank = getenv("RANK");
 
-    if (!strcmp(name, "zworker")) {
+    if (!strcmp(name, "zworker") && has_word(argc, argv, "--daemon")) {
+        int seat = take_seat(getenv("ZT_FAULTS_SEATS"));
+
+        snprintf(role, sizeof(role), seat ? "daemon%d" : "daemon", seat);
+    } else if (!strcmp(name, "zworker")) {
         snprintf(role, sizeof(role), "rank%s", rank ? rank : "0");
-        for (int i = 1; i < argc; i++)
-            if (!strcmp(argv[i], "--daemon"))
-                snprintf(role, sizeof(role), "daemon");
+    } else if (has_word(argc, argv, "--ctl")) {
+        snprintf(role, sizeof(role), "ctl");
     } else if (name[0] == 'z') {
         snprintf(role, sizeof(role), "%s", name);
     }

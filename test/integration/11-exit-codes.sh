@@ -30,7 +30,9 @@ check "missing program: 66" code_is 66
 launch train.py --deepspeed ds.json
 check "a Python script: how it is started" err_has "zlaunch -- python3 train.py"
 launch bigram.c
-check "source of a plugin: how it is built" err_has "cc -O2 -shared -fPIC -o bigram.so bigram.c"
+check "source of a plugin: how it is built" err_has "-o bigram.so bigram.c (docs"
+[ ! -d "$bin/../include/zlaunch" ] || # a sanitised build has no headers beside it
+    check "  with the headers beside the programs" err_has "-I $PWD/include -o bigram.so"
 launch gpt2 --train_file x
 check "a plugin without its .so" err_has "the plugin is gpt2.so"
 PMI_SIZE=2 launch -- true

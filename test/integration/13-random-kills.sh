@@ -18,10 +18,11 @@ for round in $(seq "${ZT_ROUNDS:-20}"); do
     kill -9 "$victim" 2>/dev/null
     # the kill may have met a stray that matters to nobody: then the job is stopped
     [ "$victim" = "$job" ] || kill -TERM "$job" 2>/dev/null
-    within 2 nobody_left || fail "round $round: killed '$what', left: $(survivors | tr '\n' ' ')"
+    ends 2 nobody_left || fail "round $round: killed '$what', left: $(survivors | tr '\n' ' ')"
     survivors | xargs -r kill -9
     wait "$job" 2>/dev/null
     code=$?
     check "round $round: '$what' killed, exit code $code" test "$code" -ge 128
 done
+echo "# slowest end: $slowest ms"
 finish

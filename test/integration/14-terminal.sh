@@ -74,4 +74,14 @@ FAIL=1 launch --num_gpus 2 -- "$tmp/rank" 1
 check "a reported failure is told" err_has "error: ds.json:1:2: unknown key"
 check "and once" test "$(grep -c 'unknown key' "$tmp/err")" = 1
 check "with its code" code_is 65
+
+# a start that takes long says what it is at: rank 0 waits for rank 1, and that one for us
+mkfifo "$tmp/go"
+launch_bg --num_gpus 2 -- sh -c '[ "$RANK" = 0 ] || read -r _ <"$0"; exec "$@"' "$tmp/go" "$bin/zworker" "$bin/models/gpt2.so" \
+    --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --max_steps 2 --train_file README.md
+check "a start that takes long says what it is at" within 30 err_has "start: meeting the other ranks ..."
+echo >"$tmp/go"
+wait "$job"
+code=$?
+check "and goes on" code_is 0
 finish

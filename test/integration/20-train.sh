@@ -32,10 +32,11 @@ check "and evaluate to the same loss" awk -v a="$(eval_loss "$tmp/log")" -v b="$
     'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d < 1e-4 * a) }'
 # with a log file a rank is nothing to the screen
 "$bin/zlaunch" --num_gpus 2 --enable_each_rank_log "$tmp/logs" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 \
-    --block_size 16 --train_file "$tmp/corpus.txt" --do_train --do_eval --max_steps 3 --logging_steps 1 >"$tmp/screen" 2>&1
+    --block_size 16 --train_file "$tmp/corpus.txt" --do_train --do_eval --max_steps 3 >"$tmp/screen" 2>&1
 check "logs of ranks: nothing on the screen" test "$? $(wc -c <"$tmp/screen")" = "0 0"
 check "... a line of the log names its part, not again the rank" grep -qE '^[0-9:]+ info  data: tokens are bytes' "$tmp"/logs/*_rank0.log
 check "... and steps and evaluations in the file" \
     test "$(cat "$tmp"/logs/*_rank0.log | grep -cE '^(step [123]/3  loss|eval at step 3  loss|gpt2: )')" -eq 5
+check "the second step says how long it will take" grep -qE '^step 2/3 .*  eta [0-9]' "$tmp"/logs/*_rank0.log
 [ "$failures" -eq 0 ] || cat "$tmp/log.err" "$tmp/again.err"
 finish

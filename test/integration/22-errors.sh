@@ -74,6 +74,7 @@ check "an unknown key: line and suggestion" refused 65 "ds.json:2:" "$g" "${t[@]
 check "... names the nearest key" refused 65 train_batch_size "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
 printf '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}' >"$tmp/ds.json"
 check "a batch beyond all memory is a plan that is refused" refused 78 "per_device_train_batch_size" "$g" "${t[@]}" --per_device_train_batch_size 100000000
+check "... and one beyond any" refused 78 "per_device_train_batch_size" "$g" "${t[@]}" --per_device_train_batch_size 1000000000 --n_embd 1024
 check "limits are told as people write them" refused 2 "from 1 to 1000" "$g" "${t[@]}" --n_layer 100000
 check "fp16 with bf16" refused 65 bf16 "$g" "${t[@]}" --deepspeed "$tmp/ds.json"
 printf '{"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}' >"$tmp/ds.json"
@@ -89,14 +90,29 @@ plans() { # plans TEXT ARGS...: the dry run of gpt2 says TEXT
         grep -qF -- "$text" "$tmp/o"
 }
 check "a dry run with data plans the training" plans "optimizer state" --train_file "$tmp/corpus.txt"
+check "... and shows no devices to ranks of a processor" sh -c "! '$bin/zlaunch' --num_gpus 2 --device cpu --dry_run '$g' | grep CUDA_VISIBLE"
 check "... and without says that it counts the weights alone" plans "with a --train_file" --vocab_size 256
 planned() { # the plan and the memory, one object a line and nothing else
     "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" >"$tmp/o" 2>/dev/null &&
         grep -q '^{"event":"plan","world":2,.*"ranks":\[{"rank":0,"slot":0,.*"command":\[.*\]}$' "$tmp/o" &&
-        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+\}$' "$tmp/o" &&
+        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+,"alternatives":\[\{"fits":true,.*\}\]\}$' "$tmp/o" &&
         ! grep -qv '^{.*}$' "$tmp/o"
 }
 check "a dry run in JSON is JSON" planned
+# a run too large for its device: the first of its alternatives, run by the config that is shown, is what was
+# said of it, and each line is marked or not as the limit says
+narrow() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" --block_size 64 --device_memory 2MiB "$@" >"$tmp/o" 2>&1; }
+narrow --per_device_train_batch_size 64
+check "what is too large is refused" test $? -eq 78
+first=$(awk '/^[* ] +[0-3]  /' "$tmp/o" | head -n 1)
+device=$(awk '{ print $(NF - 2) }' <<<"$first")
+sed -n '/^{$/,/^}$/p' "$tmp/o" >"$tmp/first.json"
+check "every line says whether it fits" awk '/^[* ] +[0-3]  / { n++; device = /too large/ ? $(NF - 4) : $(NF - 2)
+    if ((device > 2) != /too large/) exit 1 } END { exit n < 6 }' "$tmp/o"
+narrow --deepspeed "$tmp/first.json"
+check "its config fits" test $? -eq 0
+check "and takes what was said" grep -q "on the device  *$device MiB" "$tmp/o"
+check "as the one that was given" grep -q "^\* .* $device " "$tmp/o"
 check "a run with data trains" "$bin/zlaunch" "$g" "${t[@]:0:8}" --max_steps 1 --train_file "$tmp/corpus.txt"
 check "the first rows alone" grep -q "^step 2/2 " <("$bin/zlaunch" --num_gpus 2 "$g" "${t[@]:0:8}" --train_file "$tmp/corpus.txt" \
     --num_train_epochs 1 --max_train_samples 32 --max_eval_samples 8 --do_train --do_eval 2>&1)
@@ -139,11 +155,16 @@ C
     check "... or when room is reserved, where others have a share of it" small_disk "MiB of the weights cannot be reserved there (No space left on device)" env DISK_HIDES=1
 fi
 check "... or is a file" refused 73 "--output_dir $tmp/corpus.txt: that is a file" "$g" "${t[@]}" --output_dir "$tmp/corpus.txt"
+check "... said once, and no matter of one rank" test "$(grep -c . "$tmp/e") $(grep -c 'rank 1\|from rank' "$tmp/e")" = "2 0"
+mkdir "$tmp/old" && : >"$tmp/old/model.safetensors"
+check "... or has weights" refused 73 "model.safetensors is there already; --overwrite_output_dir" "$g" "${t[@]}" --output_dir "$tmp/old"
+check "... which is no matter of one rank" sh -c "! grep -q 'from rank\|was stopped' '$tmp/e'"
 check "a loss that runs away is said once" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --logging_steps 1 \
     --learning_rate 1e6 --max_grad_norm 0 2>&1 | grep -c 'it runs away')"
 core=$(awk '/^Cpus_allowed_list/ { split($2, a, /[,-]/); print a[1] }' /proc/self/status)
-check "more ranks than cores get a warning" grep -q "2 ranks share 1 core of this host" \
-    <("$bin/zlaunch" --bind_core_list "$core" --num_gpus 2 "$g" "${t[@]}" 2>&1)
+"$bin/zlaunch" --bind_core_list "$core" --num_gpus 2 "$g" "${t[@]}" >"$tmp/o" 2>&1
+check "more ranks than cores get a warning" grep -q "2 ranks share 1 core of this host" "$tmp/o"
+check "... and compute with one thread each" grep -q "cpu: 1 thread," "$tmp/o"
 # plugins by their name: beside the programs, and in ZLAUNCH_PLUGIN_PATH
 here=$(realpath "$bin")
 cp "$g" "$tmp/mine.so"
@@ -153,6 +174,11 @@ check "a plugin by its name" grep -q "optimizer state" <(named gpt2.so)
 check "... of a folder of one's own" grep -q "optimizer state" <(ZLAUNCH_PLUGIN_PATH=/nowhere:$tmp named mine.so)
 check "... and where it was looked for" grep -q "plugin mine.so: it is neither here nor in any of /nowhere:$here/models:" \
     <(ZLAUNCH_PLUGIN_PATH=/nowhere named mine.so)
+if command -v cc >/dev/null; then # what is said to do with source does it
+    cp models/gpt2.c "$tmp/mine.c" && rm "$tmp/mine.so"
+    check "C source for a target" refused 66 "is C source: build the plugin, cc " "$tmp/mine.c" "${t[@]}"
+    (eval "$(sed -n 's/.*plugin, \(cc .*\) (docs.*/\1/p' "$tmp/e")") && check "... builds as it is told" test -s "$tmp/mine.so"
+fi
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere
 finish

@@ -68,6 +68,10 @@ gone "SIGHUP of a rank over MPI"
 wait "$job"
 code=$?
 check "  129" code_is 129
+mpirun -n 2 "$bin/zworker" "${model[@]}" >"$tmp/out" 2>"$tmp/err"
+check "a line of a rank under mpirun is as under zlaunch" grep -qE '^\[rank 0\] [0-9:]+ info  data: tokens are bytes' "$tmp/err"
+half=$(($(nproc) > 1 ? $(nproc) / 2 : 1))
+check "ranks that nobody has bound divide the processors" grep -q "info  cpu: $half thread" "$tmp/err"
 mpirun -n 2 "$bin/zworker" "${model[@]}" --no_such_option >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]

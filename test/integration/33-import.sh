@@ -123,7 +123,8 @@ check "  and said" err_has "the loss was not finite at any of 2 steps"
 check "  and nothing is saved" test ! -e "$tmp/none/model.safetensors"
 
 # What a killed save left is gone with the next start, but not what is being written.
-mkdir "$tmp/left"
+mkdir -p "$tmp/left/.checkpoint-7.tmp/global_step7" "$tmp/left/.checkpoint-8.tmp.old" "$tmp/left/.checkpoint-x.tmp"
+touch "$tmp/left/.checkpoint-7.tmp/global_step7/zero_rank_00000.safetensors"
 touch "$tmp/left/.model.safetensors.tmp" "$tmp/left/.other.safetensors.tmp"
 config gpt2
 exec 8<>"$tmp/left/.other.safetensors.tmp"
@@ -131,6 +132,7 @@ flock 8
 import gpt2 --output_dir "$tmp/left" --overwrite_output_dir --max_steps 1
 check "a folder with leftovers is written" code_is 0
 check "  without leaving them" test ! -e "$tmp/left/.model.safetensors.tmp"
+check "  nor parts of checkpoints" test "$(ls -d "$tmp"/left/.checkpoint*)" = "$tmp/left/.checkpoint-x.tmp"
 check "  but for one that is locked" test -e "$tmp/left/.other.safetensors.tmp"
 exec 8>&-
 

@@ -75,6 +75,17 @@ printf '# mine\n\nZT_A=from file=1\nZT_B=two words "and quotes"\n' >"$tmp/.deeps
 launch --export ZT_C=3 -- sh -c 'echo "$ZT_A|$ZT_B|$ZT_C"'
 check "env files and --export reach the ranks exactly" test "$(cat "$tmp/out")" = 'from file=1|two words "and quotes"|3'
 rm "$tmp/.deepspeed_env"
+mkdir -p "$tmp/home/.deepspeed_env" # root may read any file, but nobody a folder
+HOME=$tmp/home launch -- true
+check "one in the home that cannot be read is left out" code_is 0
+check "  with a warning" err_has "warning: $tmp/home/.deepspeed_env: "
+
+env -u SLURM_JOB_ID "$zlaunch" --launcher slurm "$bin/models/gpt2.so" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "--launcher slurm outside an allocation: 2" code_is 2
+check "  says how to get one" err_has "is not inside a Slurm allocation (SLURM_JOB_ID is not set); get one by salloc"
+launch --help
+check "--help says that --hang_timeout is off by itself" grep -q 'hang_timeout .*more than an evaluation takes; 0, the default: never' <(tr -s ' \n' ' ' <"$tmp/out")
 
 # The command lines of MPI launchers.
 printf 'h1 slots=2\nh2 slots=2\n' >"$tmp/mpi"

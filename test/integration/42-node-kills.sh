@@ -25,7 +25,7 @@ for round in $(seq "$rounds"); do
     zlaunch | daemon* | rank*) ;;
     *) kill -TERM "$job" 2>/dev/null ;; # a stray matters to nobody: then the job is stopped
     esac
-    if ! within 3 nobody_left; then
+    if ! ends 3 nobody_left; then
         fail "round $round: killed $what, left: $(survivors | tr '\n' ' ')"
         survivors | xargs -r kill -9
     fi
@@ -40,4 +40,5 @@ for round in $(seq "$rounds"); do
     check "round $round: $what killed, exit code $code" test "$code" -ge 128
     [ -z "$told" ] || check "  and told" err_has "$told"
 done
+echo "# slowest end: $slowest ms"
 finish

@@ -34,7 +34,7 @@ for round in $(seq "$rounds"); do
         told="n$node: the node daemon (pid $pid) was killed by SIGKILL"
     fi
     kill -9 "$pid"
-    if ! within 3 nobody_left; then
+    if ! ends 3 nobody_left; then
         fail "round $round: left: $(survivors | tr '\n' ' ')"
         survivors | xargs -r kill -9
     fi
@@ -43,4 +43,5 @@ for round in $(seq "$rounds"); do
     check "round $round: ${told%% was *}: exit code 137" code_is 137
     check "  and it is the cause" grep -qF "error: $told" "$tmp/err"
 done
+echo "# slowest end: $slowest ms"
 finish

@@ -57,7 +57,7 @@ for round in $(seq "$rounds"); do
     done
     [ "$tries" -lt 20 ] || victim=$job what=zlaunch
     kill -9 "$victim" 2>/dev/null
-    if ! within 3 nobody_left; then
+    if ! ends 3 nobody_left; then
         fail "round $round: killed $what, left: $(survivors | tr '\n' ' ')"
         survivors | xargs -r kill -9
     fi
@@ -70,4 +70,5 @@ for round in $(seq "$rounds"); do
     *) check "  its host is told" err_has "${host[at]}" ;;
     esac
 done
+echo "# slowest end: $slowest ms"
 finish

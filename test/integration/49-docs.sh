@@ -18,6 +18,12 @@ for config in ds_configs/*.json; do
 done
 check "none of them speaks of what is missing" sh -c '! grep -il "not in this version" ds_configs/*'
 
+# functions of the headers that the guide does not name
+unnamed() {
+    sed -nE 's/^ZT_API [^(]*\b(zt_[a-z0-9_]+)\(.*/\1/p' include/zlaunch/*.h | grep -vxF -f <(grep -oE 'zt_[a-z0-9_]+' docs/PLUGINS.md)
+}
+check "the guide names every function: $(unnamed | tr '\n' ' ')" test -z "$(unnamed)"
+
 # the first C block of the guide is a plugin
 awk '/^```c$/ { on = 1; next } /^```/ { if (on) exit } on' docs/PLUGINS.md >"$tmp/w/bigram.c"
 check "the guide has a plugin" grep -q '^ZT_PLUGIN' "$tmp/w/bigram.c"

@@ -52,9 +52,15 @@ same_curve() {
         END { exit bad || n == 0 }'
 }
 
-# same_bits A B: fingerprints and losses are the same text, and there are some
+# same_bits A B: fingerprints and losses are the same text, and there are some; else all is shown
 same_bits() {
+    local f
     [ -n "$(field fingerprint "$1")" ] &&
         [ "$(field fingerprint "$1")" = "$(field fingerprint "$2")" ] &&
-        [ "$(field loss "$1")" = "$(field loss "$2")" ]
+        [ "$(field loss "$1")" = "$(field loss "$2")" ] && return
+    diff <(field fingerprint "$1"; field loss "$1") <(field fingerprint "$2"; field loss "$2") | sed 's/^/# diff: /'
+    for f in "$1" "$1.err" "$2" "$2.err"; do
+        sed "s|^|# ${f##*/}: |" "$f" 2>&1 | cut -c 1-400 | tail -n 40
+    done
+    return 1
 }

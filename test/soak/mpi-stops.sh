@@ -19,7 +19,7 @@ for round in $(seq "$rounds"); do
         --train_file "$tmp/corpus.txt" --do_train --max_steps 1000000 --per_device_train_batch_size 1
     read -rt "0.$((RANDOM % 4))$((RANDOM % 10))" -u "$never"
     kill -TERM "$job"
-    within 3 nobody_left || fail "round $round: left: $(survivors | tr '\n' ' ')"
+    ends 3 nobody_left || fail "round $round: left: $(survivors | tr '\n' ' ')"
     survivors | xargs -r kill -9
     wait "$job"
     code=$?
@@ -28,4 +28,5 @@ done
 # other jobs of this user may have some: those go with their jobs
 clean() { [ -z "$(comm -13 <(echo "$before") <(shared))" ]; }
 check "nothing is new in /dev/shm" within 30 clean
+echo "# slowest end: $slowest ms"
 finish

@@ -129,6 +129,29 @@ static void test_run_batch_takes_options_too(void **state)
             ZT_E_CONFIG, "train_batch_size 64", "--per_device_train_batch_size");
 }
 
+static void test_run_batch_that_does_not_fit_names_one_that_does(void **state)
+{
+    (void)state;
+    refused(try_it(3, "{\"train_batch_size\": 16}"), ZT_E_CONFIG,
+            "3 ranks; what fits: train_batch_size 15 or 18", "train_batch_size 16 (");
+    refused(try_it(3, "{\"train_batch_size\": 2}"), ZT_E_CONFIG,
+            "3 ranks; what fits: train_batch_size 3", "");
+    refused(try_it(2, "{\"train_batch_size\": 16}", "--per_device_train_batch_size", "3"),
+            ZT_E_CONFIG,
+            "what fits: train_batch_size 12 or 18, or train_micro_batch_size_per_gpu 2 "
+            "with gradient_accumulation_steps 4",
+            "");
+    refused(try_it(2, "{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 4}",
+                   "--per_device_train_batch_size", "4"),
+            ZT_E_CONFIG,
+            "what fits: train_batch_size 32, or train_micro_batch_size_per_gpu 4 with "
+            "gradient_accumulation_steps 8",
+            "");
+    refused(try_it(2, "{\"train_batch_size\": 9e18, "
+                      "\"train_micro_batch_size_per_gpu\": 8e18}"),
+            ZT_E_CONFIG, "train_batch_size", "2 ranks");
+}
+
 static const char everything_auto[] =
     "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
     " \"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\",\n"
@@ -757,6 +780,7 @@ int main(void)
         cmocka_unit_test(test_run_words_of_an_option_become_an_enum),
         cmocka_unit_test(test_run_batch_follows_from_any_subset),
         cmocka_unit_test(test_run_batch_takes_options_too),
+        cmocka_unit_test(test_run_batch_that_does_not_fit_names_one_that_does),
         cmocka_unit_test(test_run_auto_takes_the_options),
         cmocka_unit_test(test_run_file_and_option_must_not_contradict),
         cmocka_unit_test(test_run_flag_beats_environment_beats_file_beats_default),

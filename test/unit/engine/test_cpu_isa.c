@@ -26,7 +26,7 @@ static void agree_rank(struct zt_comm *c)
 {
     unsigned before = features[my_rank];
 
-    zt_log_init(ZT_LOG_INFO, true, my_rank, "test");
+    zt_log_init(ZT_LOG_INFO, true, "test");
     zt_log_set_sink(keep_line);
     if (before != ZT_CPU_ANY_FEATURES)
         zt_cpu_set_features(before);

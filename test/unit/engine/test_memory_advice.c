@@ -1,8 +1,8 @@
 /* What a run that does not fit is told has been planned, and fits. */
 #include "test/unit/autograd/nets.h"
 
-#include "worker/engine/memory_plan.h"
-#include "worker/engine/process_memory.h"
+#include "worker/engine/memory/plan.h"
+#include "worker/engine/memory/process.h"
 
 enum { BLOCK_SIZE = 16 };
 
@@ -19,14 +19,20 @@ static const bool offered[ZT_MAX_FIELDS] = {true, true};
 /* A training of `world` ranks on one machine, planned. */
 static void job_open(struct job *j, int world, const char *rows, const char *more)
 {
-    char *argv[] = {"--do_train", "--train_file", "/proc/self/exe",
-                    "--device",   "cpu",          "--per_device_train_batch_size",
-                    (char *)rows, (char *)more};
+    char *argv[] = {"--do_train",
+                    "--train_file",
+                    "/proc/self/exe",
+                    "--device",
+                    "cpu",
+                    "--output_dir=none",
+                    "--per_device_train_batch_size",
+                    (char *)rows,
+                    (char *)more};
     struct zt_run_facts facts = {.world = world, .local_world = world, .program = "x"};
     struct zt_model_config mc = {.compute_dtype = ZT_F32};
 
     *j = (struct job){.fault = {ZT_OK, ""}};
-    expect_ok(zt_run_open(more ? 8 : 7, argv, &facts, &j->run, &j->fault), &j->fault);
+    expect_ok(zt_run_open(more ? 9 : 8, argv, &facts, &j->run, &j->fault), &j->fault);
     expect_ok(zt_model_open(&gpt_plugin, &mc, &j->model, &j->fault), &j->fault);
     zt_model_layout(j->model, world);
     expect_ok(zt_run_resolve(j->run, WIDTH, 1, &j->fault), &j->fault);
@@ -180,9 +186,34 @@ static void test_a_limit_of_the_device_advises_offload(void **state)
     job_close(&j);
 }
 
+static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void **state)
+{
+    size_t without = total_of(2, "8", NULL), least;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "8", "--save_steps=5");
+    least = j.plan.snapshot_least;
+    assert_true(least > 0 && j.plan.snapshot >= least);
+    assert_int_equal(j.plan.total, without + j.plan.snapshot);
+
+    /* as of a larger model */
+    j.plan.snapshot = 3 * least;
+    j.plan.available = 2 * (without + 3 * least);
+    j.plan.total = without + 3 * least;
+    zt_memory_plan_fit_snapshot(&j.plan, j.run);
+    assert_int_equal(j.plan.snapshot, 3 * least);
+    j.plan.available--;
+    zt_memory_plan_fit_snapshot(&j.plan, j.run);
+    assert_int_equal(j.plan.snapshot, least);
+    assert_int_equal(j.plan.total, without + least);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_snapshot_of_checkpoints_is_planned_where_there_is_room),
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
