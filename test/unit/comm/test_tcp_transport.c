@@ -2,8 +2,9 @@
 #include "test/unit/comm/tcp_ranks.h"
 #include "worker/comm/mesh/tcp/transport.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 static const struct zt_transport *transport;
 
@@ -196,10 +197,23 @@ static void test_a_batch_can_be_cancelled(void **state)
 
 #define HUGE_BYTES ((size_t)1 << 30)
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* malloc of this program: no memory for HUGE_BYTES and more. RLIMIT_AS is not enforced by every
+ * kernel. */
+void *__libc_malloc(size_t n);
+
+__attribute__((visibility("default"))) void *malloc(size_t n)
+{
+    if (n < HUGE_BYTES)
+        return __libc_malloc(n);
+    errno = ENOMEM;
+    return NULL;
+}
+#endif
+
 /* A message that nobody asked for, and for which there is no memory: whoever waits is told. */
 static void no_memory_is_told_to_who_waits(struct zt_comm *none)
 {
-    struct rlimit few = {(rlim_t)512 << 20, RLIM_INFINITY};
     struct zt_transport_batch *b;
     bool done = false, got;
     char text[256];
@@ -207,8 +221,6 @@ static void no_memory_is_told_to_who_waits(struct zt_comm *none)
     int error;
 
     (void)none;
-    if (my_rank == 0) /* before anything can come */
-        CHECK(!setrlimit(RLIMIT_AS, &few));
     join_transport();
     b = transport->batch_open(1);
     if (my_rank == 1) {
@@ -235,7 +247,7 @@ static void test_no_memory_is_told_to_who_waits(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* their memory is beyond any limit */
+    skip(); /* they have a malloc of their own */
 #endif
     run_tcp(2, no_memory_is_told_to_who_waits);
 }
