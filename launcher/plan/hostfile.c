@@ -408,8 +408,10 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
                       struct zt_fault *fault)
 {
     if (num_hosts > h->num)
-        return zt_fault_set(fault, ZT_E_USAGE, "--num_nodes %d: only %d host%s known",
-                            num_hosts, h->num, h->num == 1 ? " is" : "s are");
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--num_nodes %d: only %d host%s known; name more of them in a --hostfile",
+            num_hosts, h->num, h->num == 1 ? " is" : "s are");
     for (int i = 0; i < (num_hosts > 0 ? num_hosts : h->num); i++)
         if (num_slots > h->host[i].num_slots)
             return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slots",

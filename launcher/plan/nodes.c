@@ -76,6 +76,37 @@ static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
     return zt_hosts_one("localhost", slots, out, fault);
 }
 
+/* A dry run of --num_nodes without a list of hosts: they need not exist, and each is taken to be
+ * like this one. */
+static bool are_assumed(const struct zt_launch *l)
+{
+    return l->action == ZT_LAUNCH_DRY_RUN && l->num_nodes > 1;
+}
+
+static zt_err assumed_hosts(const struct zt_launch *l, struct zt_hosts *out,
+                            struct zt_fault *fault)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *f;
+    int slots;
+    zt_err rc = own_hosts(l, out, fault);
+
+    if (rc)
+        return rc;
+    slots = zt_hosts_total(out);
+    zt_hosts_release(out);
+    f = open_memstream(&text, &bytes);
+    if (!f)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    for (int i = 0; i < l->num_nodes; i++)
+        fprintf(f, "node%d slots=%d\n", i, slots);
+    rc = fclose(f) ? zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan")
+                   : zt_hosts_parse(text, bytes, "--num_nodes", out, fault);
+    free(text);
+    return rc;
+}
+
 /* Inside sbatch or salloc, unless the user says otherwise. */
 static bool is_slurm_job(const struct zt_launch *l)
 {
@@ -92,7 +123,9 @@ static zt_err read_hosts(const struct zt_launch *l, struct zt_hosts *out, bool *
     if (is_slurm_job(l))
         return zt_slurm_hosts(out, fault);
     *from_file = l->hostfile || access(path, R_OK) == 0;
-    return *from_file ? zt_hosts_read(path, out, fault) : own_hosts(l, out, fault);
+    if (*from_file)
+        return zt_hosts_read(path, out, fault);
+    return are_assumed(l) ? assumed_hosts(l, out, fault) : own_hosts(l, out, fault);
 }
 
 static zt_err choose_hosts(const struct zt_launch *l, struct zt_hosts *h, bool *from_file,
@@ -248,6 +281,7 @@ static zt_err take_hosts(struct zt_job_plan *p, const struct zt_launch *l,
     p->nodes = calloc((size_t)h->num, sizeof(*p->nodes));
     if (!p->nodes)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+    p->are_assumed = !from_file && are_assumed(l);
     p->num_nodes = h->num;
     p->world = zt_hosts_total(h);
     for (int i = 0; i < h->num; i++) {

@@ -35,6 +35,7 @@ struct zt_job_plan {
     int num_nodes, world;           /* of all nodes */
     int only_node;                  /* --no_ssh: start just this one; -1: all */
     bool same_host;                 /* all nodes are on this host */
+    bool are_assumed;               /* a dry run of nodes that nobody has named */
     const char *mpirun; /* hand the job over to this MPI launcher; NULL: daemons */
     bool serve_store;   /* a TCPStore at the master's port */
     char master_addr[256];

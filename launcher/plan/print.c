@@ -116,7 +116,12 @@ static void print_nodes(FILE *out, const struct zt_job_plan *p, struct zt_group 
 {
     fprintf(out, "%d rank%s on %d node%s, started by: %s\n", p->world, plural(p->world),
             p->num_nodes, plural(p->num_nodes), started_by(p));
-    for (int i = 0; i < p->num_nodes; i++)
+    if (p->are_assumed)
+        fprintf(out,
+                "nodes 0 to %d: %d slot%s each, taken to be like this host (no "
+                "--hostfile names them)\n",
+                p->num_nodes - 1, p->nodes[0].num_slots, plural(p->nodes[0].num_slots));
+    for (int i = 0; !p->are_assumed && i < p->num_nodes; i++)
         print_node(out, p, g, i, cores);
     fprintf(out, "MASTER_ADDR=%s MASTER_PORT=%d WORLD_SIZE=%d\n", p->master_addr,
             g->master_port, p->world);
@@ -183,6 +188,7 @@ static zt_err print_json(FILE *out, const struct zt_job_plan *p, const struct zt
     for (int i = 0; i < p->num_nodes; i++)
         json_array_append_new(nodes, node_json(p, g, i, cores));
     json_object_set_new(o, "nodes", nodes);
+    json_object_set_new(o, "nodes_are_assumed", json_boolean(p->are_assumed));
     json_object_set_new(o, "command", words_json(p->argv));
     return dump(out, o, fault);
 }

@@ -22,6 +22,21 @@ check "  each node's devices" test "$(grep -c 'CUDA_VISIBLE_DEVICES=0,1$' "$tmp/
 check "  and its command" test "$(grep -c 'zworker --daemon$' "$tmp/out")" = 3
 dry --num_nodes 2 --num_gpus 2
 check "--num_nodes and --num_gpus" out_has "4 ranks on 2 nodes"
+# nodes that nobody has named: the plan is that of a hostfile with as many
+shape=("$bin/models/gpt2.so" --model gpt2-xl --train_file README.md --tokenizer_name bytes --do_train --block_size 64)
+launch --num_nodes 3 --num_gpus 2 --dry_run "${shape[@]}" --zero_stage 3
+check "a dry run of nodes that are not there" out_has "nodes 0 to 2: 2 slots each, taken to be like this host"
+plan_of() { sed -n '/^memory of/,/^  total/ { s/, of .* available.*//; p }' "$tmp/out"; }
+plan_of >"$tmp/assumed"
+printf 'x%d slots=2\n' 0 1 2 >"$tmp/three"
+launch --hostfile "$tmp/three" --dry_run "${shape[@]}" --zero_stage 3
+check "  has the plan of a hostfile's" cmp "$tmp/assumed" <(plan_of)
+check "  of six ranks, two of them local" grep -qz "^memory of one rank (.*, 6 ranks,.* total .*x 2 local ranks" "$tmp/assumed"
+launch --num_nodes 3 --num_gpus 2 --log_format json --dry_run -- true
+check "  as JSON" out_has '"nodes_are_assumed":true'
+launch --num_nodes 3 --num_gpus 2 -- true
+check "a run needs their names: 2" code_is 2
+check "  and says so" err_has "only 1 host is known; name more of them in a --hostfile"
 dry --include worker-0:1,3@worker-2
 check "--include" test "$(grep -c '^  rank' "$tmp/out")" = 3
 check "  keeps slot numbers" out_has "rank 1: slot 3"
