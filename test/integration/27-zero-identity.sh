@@ -15,13 +15,15 @@ full() { [ "${ZT_MATRIX:-quick}" = full ] || { [ "$1" = shm ] && [ -z "${ZT_VARI
 
 # config STAGE OVERLAP BUCKET: the file for --deepspeed; BUCKET: small, large, or what is offloaded
 config() {
-    local live=1000000000 reuse=1000000000 offload=
+    local live=1000000000 reuse=1000000000 offload= top=
     [ "$3" != small ] || live=20000 reuse=0
     case $3 in
     cpu) offload=', "offload_optimizer": {"device": "cpu"}' ;;
     part) offload=', "sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.4}' ;;
     nvme) offload=', "sub_group_size": 9000, "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'",
             "pipeline_read": true, "pipeline_write": true}, "aio": {"block_size": 8192, "queue_depth": 4}' ;;
+    inputs) offload=', "offload_optimizer": {"device": "cpu"}'
+        top=', "activation_checkpointing": {"cpu_checkpointing": true}' ;;
     all) offload=', "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}' ;;
     files) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000},
             "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
@@ -30,12 +32,12 @@ config() {
 {"zero_optimization": {"stage": $1, "overlap_comm": $2,
  "reduce_bucket_size": $([ "$3" = small ] && echo 1000 || echo 500000000),
  "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": $live,
- "stage3_max_reuse_distance": $reuse$offload}}
+ "stage3_max_reuse_distance": $reuse$offload}$top}
 JSON
 }
 for s in 0 1 2 3; do
     for o in true false; do
-        for b in small large cpu part nvme all files; do
+        for b in small large cpu part nvme inputs all files; do
             config $s $o $b >"$tmp/$s.$o.$b.json"
         done
     done
@@ -135,7 +137,8 @@ offloaded() { # offloaded WORLD TYPE MICRO
     [ "$2" = --fp32 ] || args+=("$2")
     for s in 1 2 3; do
         rm -f "$want" # stage 1 adds up micro-batches before it sums over ranks
-        for b in large cpu part nvme $([ $s -lt 3 ] || echo all files); do
+        for b in large cpu part nvme $([ $((($1 + s) % 3)) -ne 0 ] || echo inputs) \
+            $([ $s -lt 3 ] || echo all files); do
             same "$want" "$1" $s true $b "${args[@]}" || wrong=$((wrong + 1))
         done
     done

@@ -71,6 +71,12 @@ for s in 1 3; do
             same_bits "$tmp/device" "$tmp/host"
     done
 done
+echo '{"zero_optimization": {"stage": 3}, "activation_checkpointing": {"cpu_checkpointing": true}}' >"$tmp/inputs.json"
+for type in --fp16 --bf16; do
+    on cuda 2 "$tmp/device" "$(config 3 true large)" $type --gradient_checkpointing
+    SHIM_SEED=3 on cuda 2 "$tmp/host" "$tmp/inputs.json" $type
+    check "$type: inputs of blocks that wait in host memory give the same bits" same_bits "$tmp/device" "$tmp/host"
+done
 on cpu 2 "$tmp/cpu" "$(config 3 true large)"
 on cuda 2 "$tmp/cuda" "$(config 3 true large)"
 check "the losses are those of the cpu" same_curve "$tmp/cpu" "$tmp/cuda" 1e-4

@@ -85,6 +85,7 @@ zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
 {
     size_t blocks = (cfg->model ? (size_t)cfg->model->num_blocks : 0) + 1;
     struct zt_step *s;
+    zt_err rc;
 
     if (cfg->compute_dtype > ZT_F16)
         return zt_fault_set(fault, ZT_E_ARG, "a step computes in f32, bf16 or f16");
@@ -100,6 +101,11 @@ zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
     if (!s->arena || !s->num_calls || !s->touched || !s->ready) {
         zt_step_close(s);
         return zt_fault_set(fault, ZT_E_NOMEM, "step: no host memory");
+    }
+    rc = zt_host_inputs_open(s, fault);
+    if (rc) {
+        zt_step_close(s);
+        return rc;
     }
     *out = s;
     return ZT_OK;
@@ -121,6 +127,7 @@ void zt_step_close(struct zt_step *s)
     zt_step_cache_close(s);
     zt_rope_tables_close(s);
     zt_constants_close(s);
+    zt_host_inputs_close(s);
     zt_arena_close(s->arena);
     free(s->num_calls);
     free(s->touched);

@@ -46,6 +46,9 @@ struct zt_step_config {
     const struct zt_backend *backend;
     struct zt_device *device;
     struct zt_pool *pool;
+    /* over pinned host memory: the inputs of recomputed blocks are there from forward to
+     * backward; NULL: they stay on the device */
+    struct zt_pool *host_pool;
     struct zt_model *model;
     zt_dtype compute_dtype;
     bool tf32;      /* products of fp32 may round their operands to TF32 */

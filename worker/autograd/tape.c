@@ -299,6 +299,7 @@ static void settle_call(struct zt_step *s, struct zt_call *c)
     for (int i = 0; i < c->num_in; i++)
         if (c->in[i])
             zt_store_ref(c->in[i]->store);
+    zt_host_inputs_leave(s, c);
 }
 
 bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx, zt_tensor **in,
@@ -341,6 +342,7 @@ static bool run_again(struct zt_step *s, struct zt_call *c)
     struct zt_tensor *out[ZT_MAX_BLOCK_IO] = {NULL};
     bool ok;
 
+    zt_host_inputs_return(s, c);
     s->recomputing = true;
     ok = run_function(s, c, out, false);
     s->recomputing = false;

@@ -39,6 +39,9 @@ struct zt_gelu {
     bool done;
 };
 
+/* Where an input of a recomputed block is: see host_inputs.c. */
+enum zt_value_place { ZT_ON_DEVICE, ZT_LEAVING, ZT_ON_HOST, ZT_RETURNING };
+
 struct zt_storage {
     struct zt_storage *next;       /* all of the step */
     struct zt_storage *next_local; /* all of the frame */
@@ -47,6 +50,10 @@ struct zt_storage {
     struct zt_grad *grad;         /* NULL: nothing has reached it */
     int64_t numel;
     zt_dtype dtype, grad_dtype;
+    enum zt_value_place place;
+    void *host;                      /* its copy in the host pool; NULL: on the device */
+    struct zt_storage *next_leaving; /* of the same block's inputs */
+    bool has_left;                   /* it was on the host in this pass */
     int refs;
     int num_uses;         /* nodes that it is an operand of */
     struct zt_gelu *gelu; /* what it is the gelu of; NULL: it is none */
@@ -155,6 +162,11 @@ struct zt_step {
     struct zt_result *results;
     struct zt_cache cache;
 
+    /* inputs of recomputed blocks on the host: NULL without a host pool */
+    struct zt_stream *copies;
+    struct zt_stream_event *queued, *copied; /* of the main stream; of the copies */
+    struct zt_storage *leaving;
+
     int32_t *position_ids; /* 0, 1, 2, ... in host memory: positions are a slice of it */
     int64_t num_position_ids;
 };
@@ -244,6 +256,20 @@ void zt_note_gelu(struct zt_step *s, struct zt_tensor *t, struct zt_tensor *pre,
 /* Scratch of one backward function. */
 void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype);
 void zt_scratch_free(struct zt_step *s, void *p);
+
+/* ---- host_inputs.c: inputs of recomputed blocks that wait in host memory ---- */
+
+zt_err zt_host_inputs_open(struct zt_step *s, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_host_inputs_close(struct zt_step *s);
+/* After the forward of a call that will be computed again: its inputs begin to leave. */
+void zt_host_inputs_leave(struct zt_step *s, struct zt_call *c);
+/* Before it is computed again: its inputs are there, those of the call before it begin to
+ * return. */
+void zt_host_inputs_return(struct zt_step *s, struct zt_call *c);
+/* A kernel is about to read the value, wherever it is. */
+void zt_host_input_need(struct zt_step *s, struct zt_storage *st);
+/* Nobody will; its device memory, if it has any, may be given back after that. */
+void zt_host_input_drop(struct zt_step *s, struct zt_storage *st);
 
 /* ---- tape.c: nodes and calls ---- */
 

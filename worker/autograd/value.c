@@ -111,8 +111,11 @@ struct zt_view zt_data(const struct zt_tensor *t)
     const struct zt_storage *st = t->store;
     struct zt_view v = t->view;
     size_t width = zt_dtype_bytes(v.dtype);
-    char *base = st->data;
+    char *base;
 
+    if (st->place != ZT_ON_DEVICE)
+        zt_host_input_need(t->step, t->store);
+    base = st->data;
     if (st->param) /* a block's weights may move between two calls */
         base =
             (char *)st->param->block->weights + (size_t)st->param->offset_elems * width;
@@ -137,6 +140,7 @@ void zt_store_unref(struct zt_step *s, struct zt_storage *st)
 {
     if (--st->refs > 0 || !st->owned)
         return;
+    zt_host_input_drop(s, st);
     zt_pool_free(s->cfg.pool, st->data);
     st->owned = false;
 }
@@ -166,11 +170,12 @@ void zt_stores_release(struct zt_step *s)
 {
     for (struct zt_storage *st = s->stores; st; st = st->next) {
         zt_grad_drop(s, st);
+        zt_host_input_drop(s, st);
         if (st->owned)
             zt_pool_free(s->cfg.pool, st->data);
         st->owned = false;
     }
-    s->stores = s->frame = NULL;
+    s->stores = s->frame = s->leaving = NULL;
 }
 
 /* ---- gradients ---- */

@@ -267,19 +267,25 @@ static void check_numbers(struct zt_config *c, struct zt_run *run)
 
 /* ---- options that follow from others ---- */
 
-static void resolve_checkpointing(struct zt_config *c)
+/* Both are ways to keep what recomputation needs. */
+static void ask_for_recomputation(struct zt_config *c, const char *path)
 {
-    const char *path = "activation_checkpointing.partition_activations";
     const struct zt_item *item = zt_config_find(c, path);
     const struct zt_value *given = zt_args_value(c->args, "gradient_checkpointing");
 
     if (item && item->value->boolean)
         zt_args_set_default(c->args, "gradient_checkpointing", "true",
-                            "rule: partition_activations asks for it", &c->report);
+                            "rule: activation_checkpointing asks for it", &c->report);
     if (item && item->value->boolean && !given->boolean)
         zt_problems_add(&c->report, ZT_E_CONFIG,
                         "%s: \"%s\" asks for recomputation, but %s is false", item->where,
                         path, given->where);
+}
+
+static void resolve_checkpointing(struct zt_config *c)
+{
+    ask_for_recomputation(c, "activation_checkpointing.partition_activations");
+    ask_for_recomputation(c, "activation_checkpointing.cpu_checkpointing");
 }
 
 /* What is to be done, where nobody says: there is a reason to name files. */

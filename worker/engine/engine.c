@@ -209,6 +209,14 @@ static zt_err open_device_comm(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+/* Host memory that transfers reach; *out is NULL after a failure. */
+static zt_err host_array(struct zt_engine *e, size_t bytes, void **out,
+                         struct zt_fault *fault)
+{
+    *out = NULL;
+    return e->backend->host_alloc(e->device, bytes, out, fault);
+}
+
 static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc = e->backend->alloc(e->device, e->plan.activations, &e->pool_base, fault);
@@ -217,6 +225,22 @@ static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_pool_open(e->pool_base, e->plan.activations, &e->pool, fault);
     if (!rc && !e->backend->unified)
         zt_pool_set_stream_ordered(e->pool);
+    return rc;
+}
+
+/* Host memory in which the inputs of recomputed blocks wait for backward. */
+static zt_err open_host_pool(struct zt_engine *e, struct zt_fault *fault)
+{
+    size_t bytes = e->plan.host_activations;
+    zt_err rc;
+
+    if (!bytes)
+        return ZT_OK;
+    rc = host_array(e, bytes, &e->host_pool_base, fault);
+    if (!rc)
+        rc = zt_pool_open(e->host_pool_base, bytes, &e->host_pool, fault);
+    if (!rc && !e->backend->unified)
+        zt_pool_set_stream_ordered(e->host_pool);
     return rc;
 }
 
@@ -246,14 +270,6 @@ static void warn_of_limit(const struct zt_engine *e)
                 (long long)e->run->zero.max_live_parameters, b->name, (long long)least);
 }
 
-/* Host memory that transfers reach; *out is NULL after a failure. */
-static zt_err host_array(struct zt_engine *e, size_t bytes, void **out,
-                         struct zt_fault *fault)
-{
-    *out = NULL;
-    return e->backend->host_alloc(e->device, bytes, out, fault);
-}
-
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
     void *p = NULL;
@@ -261,6 +277,8 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc)
         rc = open_pool(e, fault);
+    if (!rc)
+        rc = open_host_pool(e, fault);
     if (!rc)
         warn_of_limit(e);
     if (!rc)
@@ -304,6 +322,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .backend = e->backend,
         .device = e->device,
         .pool = e->pool,
+        .host_pool = e->host_pool,
         .model = e->model,
         .compute_dtype = e->run->compute_dtype,
         .tf32 = e->run->tf32,
@@ -556,11 +575,13 @@ void zt_engine_close(struct zt_engine *e)
     zt_disk_release(&e->disk_reserved);
     zt_step_close(e->step);
     zt_pool_close(e->pool);
+    zt_pool_close(e->host_pool);
     if (e->pool_base)
         e->backend->free(e->device, e->pool_base, e->plan.activations);
     if (e->scalars)
         e->backend->free(e->device, e->scalars, sizeof(*e->scalars));
     if (e->device) {
+        e->backend->host_free(e->device, e->host_pool_base, e->plan.host_activations);
         e->backend->host_free(e->device, e->on_host, sizeof(*e->on_host));
         zt_host_batch_close(e, &e->batch);
     }

@@ -57,6 +57,8 @@ struct zt_engine {
     struct zt_zero *zero;
     struct zt_pool *pool;
     void *pool_base;
+    struct zt_pool *host_pool; /* of inputs of recomputed blocks; NULL: none wait there */
+    void *host_pool_base;
     struct zt_step *step;
     struct zt_memory_plan plan;
 

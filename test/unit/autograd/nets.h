@@ -14,6 +14,7 @@ static struct {
     bool rope; /* instead of learned positions */
     bool frozen_layer;
     bool apart; /* a sum and its norm are two calls */
+    bool skip;  /* what comes out of the embedding is a factor of what each layer makes */
     float inv_freq[WIDTH / HEADS / 2];
     zt_block *embed, *layers[LAYERS], *head;
     zt_param *wte, *wpe, *ln_f;
@@ -128,12 +129,16 @@ static void gpt_head(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 
 static zt_tensor *gpt_forward(zt_step *s, void *self, const zt_batch *b)
 {
-    zt_tensor *in[2] = {zt_batch_field(s, b, ZT_TOKENS), NULL}, *x = NULL;
+    zt_tensor *in[2] = {zt_batch_field(s, b, ZT_TOKENS), NULL}, *x = NULL, *first;
 
     (void)self;
     zt_block_call(s, gpt.embed, gpt_embed, NULL, in, 1, &x, 1);
-    for (int i = 0; i < LAYERS; i++)
+    first = x;
+    for (int i = 0; i < LAYERS; i++) {
         zt_block_call(s, gpt.layers[i], gpt_layer, (void *)(intptr_t)i, &x, 1, &x, 1);
+        if (gpt.skip)
+            x = zt_mul(s, x, first);
+    }
     in[0] = x;
     in[1] = zt_batch_field(s, b, ZT_TARGETS);
     zt_block_call(s, gpt.head, gpt_head, NULL, in, 2, &x, 1);

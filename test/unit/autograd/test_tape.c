@@ -4,7 +4,7 @@
 static void gpt_default(void)
 {
     gpt.dropout = 0;
-    gpt.rope = gpt.frozen_layer = gpt.apart = false;
+    gpt.rope = gpt.frozen_layer = gpt.apart = gpt.skip = false;
 }
 
 static double grad_dot(const struct rig *r, float *const *other)
@@ -129,12 +129,38 @@ static void test_a_frozen_parameter_leaves_the_other_gradients_alone(void **stat
 /* ---- recomputation ---- */
 
 struct way {
-    bool recompute, apart;
-    size_t peak; /* as it came out */
+    bool recompute, apart, host; /* inputs of blocks wait in host memory */
+    size_t peak, host_peak;      /* as they came out */
 };
 
+#define HOST_BYTES ((size_t)1 << 20)
+
+/* A pass whose inputs of blocks may wait on the host; nothing of it stays there. */
+static float pass_of(struct rig *r, struct way *way, zt_dtype dtype, struct zt_pass pass)
+{
+    struct zt_step_config cfg = {.seed = 3, .recompute = way->recompute};
+    void *base = aligned_alloc(ZT_POOL_ALIGN, HOST_BYTES);
+    struct zt_fault fault = {ZT_OK, ""};
+    float loss;
+
+    assert_non_null(base);
+    if (way->host)
+        expect_ok(zt_pool_open(base, HOST_BYTES, &cfg.host_pool, &fault), &fault);
+    rig_open(r, "cpu", dtype, &gpt_plugin, cfg);
+    rig_init_weights(r, 0.2);
+    loss = train_pass(r, pass);
+    way->peak = zt_pool_peak(r->pool);
+    if (way->host) {
+        way->host_peak = zt_pool_peak(cfg.host_pool);
+        assert_int_equal(zt_pool_used(cfg.host_pool), 0);
+    }
+    zt_pool_close(cfg.host_pool);
+    free(base);
+    return loss;
+}
+
 /* Two ways to the same loss and the same gradients, bit by bit. */
-static void compare(zt_dtype dtype, bool rope, struct way way[2])
+static void compare_nets(zt_dtype dtype, bool rope, bool skip, struct way way[2])
 {
     int32_t tokens[2 * 11], targets[2 * 11];
     struct zt_pass pass = {
@@ -144,15 +170,12 @@ static void compare(zt_dtype dtype, bool rope, struct way way[2])
 
     gpt_default();
     gpt.rope = rope;
+    gpt.skip = skip;
     gpt.dropout = 0.1f;
     make_batch(tokens, targets, 22);
     for (int k = 0; k < 2; k++) {
         gpt.apart = way[k].apart;
-        rig_open(&r, "cpu", dtype, &gpt_plugin,
-                 (struct zt_step_config){.seed = 3, .recompute = way[k].recompute});
-        rig_init_weights(&r, 0.2);
-        loss[k] = train_pass(&r, pass);
-        way[k].peak = zt_pool_peak(r.pool);
+        loss[k] = pass_of(&r, &way[k], dtype, pass);
         if (k == 0) {
             copy_grads(&r, g);
         } else {
@@ -164,6 +187,11 @@ static void compare(zt_dtype dtype, bool rope, struct way way[2])
         rig_close(&r);
     }
     assert_true(loss[0] == loss[1]);
+}
+
+static void compare(zt_dtype dtype, bool rope, struct way way[2])
+{
+    compare_nets(dtype, rope, false, way);
 }
 
 static void compare_recompute(zt_dtype dtype, bool rope)
@@ -183,13 +211,30 @@ static void test_recomputation_gives_the_same_bits_in_less_memory(void **state)
     compare_recompute(ZT_BF16, false);
 }
 
+/* The inputs of layers wait on the host: bits are the same, also where what has left is read
+ * again outside of any block, in forward and in backward. */
+static void test_inputs_on_the_host_give_the_same_bits(void **state)
+{
+    const size_t input = 2 * 11 * WIDTH * sizeof(float);
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct way way[2] = {{.recompute = true}, {.recompute = true, .host = true}};
+
+        compare_nets(i & 1 ? ZT_BF16 : ZT_F32, i & 2, i & 4, way);
+        /* all at once, but for the one that is read again and stays */
+        assert_true(way[1].host_peak >=
+                    (i & 4 ? LAYERS - 1 : LAYERS) * input / (i & 1 ? 2 : 1));
+    }
+}
+
 /* ---- a sum and its norm ---- */
 
 static void test_norm_of_a_sum_is_two_calls_in_bits_and_memory(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct way way[2] = {{i & 1, true, 0}, {i & 1, false, 0}};
+        struct way way[2] = {{.recompute = i & 1, .apart = true}, {.recompute = i & 1}};
 
         compare(i & 2 ? ZT_BF16 : ZT_F32, false, way);
         assert_int_equal(way[1].peak, way[0].peak);
@@ -578,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_a_frozen_parameter_leaves_the_other_gradients_alone),
         cmocka_unit_test(test_gradient_under_dropout_is_the_slope_of_the_same_masks),
         cmocka_unit_test(test_recomputation_gives_the_same_bits_in_less_memory),
+        cmocka_unit_test(test_inputs_on_the_host_give_the_same_bits),
         cmocka_unit_test(test_norm_of_a_sum_is_two_calls_in_bits_and_memory),
         cmocka_unit_test(test_dropout_does_not_depend_on_the_split_of_a_batch),
         cmocka_unit_test(test_dropout_zeroes_its_share_and_scales_the_rest),

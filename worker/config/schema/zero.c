@@ -265,8 +265,9 @@ const struct zt_key zt_keys_zero[] = {
     K("activation_checkpointing.partition_activations", BOOL, HONOURED, "false",
       .why = "true asks for recomputation of blocks; there is one model-parallel rank to "
              "split over"),
-    K("activation_checkpointing.cpu_checkpointing", BOOL, LATER, "false",
-      .why = "saved activations stay on the device"),
+    K("activation_checkpointing.cpu_checkpointing", BOOL, HONOURED, "false",
+      .store = IN_RUN(cpu_checkpointing),
+      .why = "true asks for recomputation of blocks, whose inputs wait in host memory"),
     K("activation_checkpointing.contiguous_memory_optimization", BOOL, ALWAYS, "false",
       .why = "activations live in one arena sized up front"),
     K("activation_checkpointing.number_checkpoints", INT, IDLE, NULL,

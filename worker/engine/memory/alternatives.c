@@ -32,6 +32,9 @@ static bool is_one(const struct zt_memory_trial *t)
     bool same = z->stage == was->stage && optimizer == was->offload_optimizer.device &&
                 weights == was->offload_param.device;
 
+    if (t->run.cpu_checkpointing && !t->given->run->cpu_checkpointing &&
+        !is_a_place(t, ZT_OFFLOAD_CPU, NULL))
+        return false;
     if (same)
         return true; /* as it was given */
     if (!is_a_place(t, optimizer, was->offload_optimizer.nvme_paths) ||
@@ -58,6 +61,7 @@ static struct zt_memory_alternative row_of(const struct zt_memory_trial *t, bool
         .optimizer = run->zero.offload_optimizer.device,
         .weights = run->zero.offload_param.device,
         .recompute = run->gradient_checkpointing,
+        .host_inputs = zt_run_moves_inputs(run),
         .micro_batch = run->micro_batch_size,
         .accumulation = run->grad_accum_steps,
         .device = plan->on_device,
@@ -69,6 +73,7 @@ static struct zt_memory_alternative row_of(const struct zt_memory_trial *t, bool
             run->zero.offload_optimizer.device == was->zero.offload_optimizer.device &&
             run->zero.offload_param.device == was->zero.offload_param.device &&
             run->gradient_checkpointing == was->gradient_checkpointing &&
+            zt_run_moves_inputs(run) == zt_run_moves_inputs(was) &&
             run->micro_batch_size == was->micro_batch_size,
     };
 }
@@ -94,7 +99,8 @@ static void try_rows(struct zt_memory_trial *t, struct zt_memory_alternatives *o
 static int speed_rank(const struct zt_memory_alternative *r)
 {
     return 4 * (r->weights == ZT_OFFLOAD_NVME) + 4 * (r->optimizer == ZT_OFFLOAD_NVME) +
-           (r->weights == ZT_OFFLOAD_CPU) + (r->optimizer == ZT_OFFLOAD_CPU);
+           (r->weights == ZT_OFFLOAD_CPU) + (r->optimizer == ZT_OFFLOAD_CPU) +
+           r->host_inputs;
 }
 
 static int compare(const void *x, const void *y)
@@ -119,14 +125,15 @@ void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
     struct zt_memory_trial t = {.given = in, .of = plan};
 
     out->num = 0;
-    for (int i = 0; i < 4 * 3 * 3 * 2 && out->num < ZT_MAX_ALTERNATIVES; i++) {
+    for (int i = 0; i < 4 * 3 * 3 * 3 && out->num < ZT_MAX_ALTERNATIVES; i++) {
         zt_memory_trial_begin(&t);
-        zt_memory_trial_set_stage(&t, i / 18);
-        t.run.zero.offload_optimizer.device = (zt_offload_device)(i / 6 % 3);
-        t.run.zero.offload_param.device = (zt_offload_device)(i / 2 % 3);
+        zt_memory_trial_set_stage(&t, i / 27);
+        t.run.zero.offload_optimizer.device = (zt_offload_device)(i / 9 % 3);
+        t.run.zero.offload_param.device = (zt_offload_device)(i / 3 % 3);
         if (t.run.zero.offload_optimizer.device != in->run->zero.offload_optimizer.device)
             t.run.zero.offload_optimizer.ratio = 1;
-        t.run.gradient_checkpointing = i % 2;
+        t.run.gradient_checkpointing = i % 3 > 0;
+        t.run.cpu_checkpointing = i % 3 == 2;
         if (is_one(&t))
             try_rows(&t, out);
     }
@@ -144,25 +151,33 @@ static json_t *offload_json(zt_offload_device device)
 /* The keys of a config that make a run this one. */
 static json_t *config_json(const struct zt_memory_alternative *r)
 {
-    json_t *zero = json_pack("{si}", "stage", r->stage);
+    json_t *zero = json_pack("{si}", "stage", r->stage), *all;
 
     if (r->optimizer)
         json_object_set_new(zero, "offload_optimizer", offload_json(r->optimizer));
     if (r->weights)
         json_object_set_new(zero, "offload_param", offload_json(r->weights));
-    return json_pack("{sI sI so s{sb}}", "train_micro_batch_size_per_gpu",
-                     (json_int_t)r->micro_batch, "gradient_accumulation_steps",
-                     (json_int_t)r->accumulation, "zero_optimization", zero, "zlaunch",
-                     "gradient_checkpointing", (int)r->recompute);
+    all = json_pack("{sI sI so s{sb}}", "train_micro_batch_size_per_gpu",
+                    (json_int_t)r->micro_batch, "gradient_accumulation_steps",
+                    (json_int_t)r->accumulation, "zero_optimization", zero, "zlaunch",
+                    "gradient_checkpointing", (int)r->recompute);
+
+    if (r->host_inputs)
+        json_object_set_new(all, "activation_checkpointing",
+                            json_pack("{sb}", "cpu_checkpointing", 1));
+    return all;
 }
 
 static void print_row(const struct zt_memory_alternative *r, FILE *out)
 {
     fprintf(out, "%c %5d  %-9s  %-7s  %-9s %6lld x %-5lld %10.1f %10.1f %10.1f%s\n",
             r->given ? '*' : ' ', r->stage, places[r->optimizer], places[r->weights],
-            r->recompute ? "yes" : "no", (long long)r->micro_batch,
-            (long long)r->accumulation, (double)r->device / MIB, (double)r->host / MIB,
-            (double)r->files / MIB, r->fits ? "" : "  too large");
+            r->host_inputs ? "from host"
+            : r->recompute ? "yes"
+                           : "no",
+            (long long)r->micro_batch, (long long)r->accumulation,
+            (double)r->device / MIB, (double)r->host / MIB, (double)r->files / MIB,
+            r->fits ? "" : "  too large");
 }
 
 void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out)

@@ -12,12 +12,12 @@
 
 #include "worker/engine/memory/plan.h"
 
-#define ZT_MAX_ALTERNATIVES 40
+#define ZT_MAX_ALTERNATIVES 60
 
 struct zt_memory_alternative {
     int stage;
     zt_offload_device optimizer, weights; /* where state is kept; NONE: on the device */
-    bool recompute;
+    bool recompute, host_inputs;          /* of blocks; what it needs waits on the host */
     int64_t micro_batch, accumulation;
     size_t device, host, files; /* bytes of one rank */
     bool fits;

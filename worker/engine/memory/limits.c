@@ -176,7 +176,10 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
              "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
              "%.0f, checkpoints %.0f, the process %.0f",
              (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
-             (double)s.moments / MIB, (double)plan->activations / MIB,
+             (double)s.moments / MIB,
+             (double)(plan->activations +
+                      (zt_run_is_staged(run) ? 0 : plan->host_activations)) /
+                 MIB,
              (double)plan->snapshot / MIB, (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
     zt_memory_advice(in, plan, advice, sizeof(advice));

@@ -12,6 +12,7 @@
 /* Addresses for the pool of a pass on shapes: never read or written. */
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
 #define META_POOL_SIZE ((size_t)1 << 51)
+#define META_HOST_BASE ((void *)((uintptr_t)1 << 52))
 
 /* What the plan is made with: shapes, and state without values. */
 struct meta_run {
@@ -148,6 +149,11 @@ bool zt_run_is_staged(const struct zt_run *run)
     return b && !b->counts_as_host_memory; /* "auto" has become a name by then */
 }
 
+bool zt_run_moves_inputs(const struct zt_run *run)
+{
+    return run->do_train && run->gradient_checkpointing && run->cpu_checkpointing;
+}
+
 static const struct zt_tier *tier_for(zt_offload_device device)
 {
     return device == ZT_OFFLOAD_CPU    ? &zt_host_tier
@@ -229,7 +235,7 @@ static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
 {
     size_t host = zt_zero_total(&plan->state, ZT_PLACE_PINNED) +
                   zt_zero_total(&plan->state, ZT_PLACE_HOST) + plan->process +
-                  plan->snapshot;
+                  plan->snapshot + plan->host_activations;
 
     plan->total =
         zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
@@ -281,7 +287,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     size_t bytes = 0;
     struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
     const struct zt_backend *meta = NULL;
-    struct zt_pool *pool = NULL;
+    struct zt_pool *pool = NULL, *host_pool = NULL;
     zt_err rc = ZT_OK;
 
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
@@ -301,9 +307,12 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         rc = meta->open(0, 1, &zc.device, fault);
     if (!rc)
         rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &pool, fault);
+    if (!rc && zt_run_moves_inputs(in->run))
+        rc = zt_pool_open(META_HOST_BASE, META_POOL_SIZE, &host_pool, fault);
     zc.backend = sc.backend = meta;
     sc.device = zc.device;
     sc.pool = pool;
+    sc.host_pool = host_pool;
     if (!rc)
         rc = zt_zero_open(&zc, &d.zero, fault);
     if (!rc) {
@@ -314,6 +323,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         rc = run_all(&d, &out->train_flops, fault);
     if (!rc) {
         out->activations = zt_pool_peak(pool);
+        out->host_activations = host_pool ? zt_pool_peak(host_pool) : 0;
         out->state = zt_zero_measure(d.zero);
         out->device = device_bytes(in);
         out->process_now = in->process_now;
@@ -329,6 +339,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     zt_step_close(d.step);
     zt_zero_close(d.zero);
     zt_pool_close(pool);
+    zt_pool_close(host_pool);
     if (meta && zc.device)
         meta->close(zc.device);
     if (d.zeros != MAP_FAILED)

@@ -15,6 +15,7 @@
 struct zt_memory_plan {
     struct zt_zero_bytes state;
     size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t host_activations; /* of them, what waits in host memory for backward */
     size_t device;      /* what the device and collectives on it take for themselves */
     size_t process;     /* program, libraries, buffers of theirs: see process.h */
     size_t process_now; /* the part of it that is there already; both 0: not known */
@@ -52,6 +53,9 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
 
 /* Whether memory of the device that a run names is apart from the host's. */
 bool zt_run_is_staged(const struct zt_run *run);
+
+/* Whether inputs of recomputed blocks wait in host memory. */
+bool zt_run_moves_inputs(const struct zt_run *run);
 
 /* What a plan and its run have in common; backend, device, comm and pools are not set. */
 struct zt_zero_config zt_memory_plan_zero_config(const struct zt_run *run,

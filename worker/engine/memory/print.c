@@ -42,7 +42,7 @@ static size_t rows_elsewhere(char *out, size_t cap, size_t at,
 /* Whether state is kept elsewhere than on the device. */
 static bool is_offloaded(const struct zt_memory_plan *plan)
 {
-    return zt_zero_total(&plan->state, ZT_PLACE_PINNED) ||
+    return plan->host_activations || zt_zero_total(&plan->state, ZT_PLACE_PINNED) ||
            zt_zero_total(&plan->state, ZT_PLACE_HOST) ||
            zt_zero_total(&plan->state, ZT_PLACE_FILE);
 }
@@ -86,6 +86,8 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     at = row(out, cap, at, "staging", s->staging);
     at = row(out, cap, at, "device's own", plan->device);
     at = rows_elsewhere(out, cap, at, &plan->state);
+    at = row_in(out, cap, at, "activations", plan->host_activations,
+                "   in pinned host memory");
     at = row_in(out, cap, at, "checkpoints", plan->snapshot, host);
     at = row_in(out, cap, at, "process", plan->process, host);
     if (at >= cap)
@@ -129,6 +131,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "gradients_bytes", s.grads);
     set_bytes(o, "optimizer_bytes", s.moments);
     set_bytes(o, "activations_bytes", plan->activations);
+    set_bytes(o, "host_activations_bytes", plan->host_activations);
     set_bytes(o, "checkpoints_bytes", plan->snapshot);
     set_bytes(o, "process_bytes", plan->process);
     if (is_offloaded(plan))
