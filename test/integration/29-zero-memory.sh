@@ -129,5 +129,23 @@ check "it says what would fit" grep -qE '"zero_optimization": \{"stage": [123]\}
     "$bin/zlaunch" --num_gpus 4 "$bin/models/gpt2.so" "${small[@]}" --deepspeed "$tmp/l3.json"
 ) >"$tmp/l3" 2>&1
 check "under the same limit stage 3 trains" test $? -eq 0
+
+# The device is as large as each way to keep activations needs: --activations auto takes that way, with the
+# same numbers and as much memory as was planned.
+deep=(--n_layer 12 --n_embd 64 --block_size 128 --per_device_train_batch_size 4 --max_steps 2 --fingerprint_steps 1)
+bytes=()
+for way in keep recompute host; do
+    train 1 "$tmp/plan" "${deep[@]}" --activations $way --device_memory 1GiB --dry_run
+    bytes[${#bytes[@]}]=$(sed -n 's/^[^[]*"event":"memory_plan"[^[]*"device_bytes":\([0-9]*\).*/\1/p' "$tmp/plan")
+done
+check "each way needs less: ${bytes[*]}" test "${bytes[0]}" -gt "${bytes[1]}" -a "${bytes[1]}" -gt "${bytes[2]}"
+words=("they are kept" "they are recomputed" "they are recomputed from host memory")
+for i in 0 1 2; do
+    train 1 "$tmp/auto.$i" "${deep[@]}" --activations auto --device_memory "${bytes[$i]}"
+    check "a device of ${bytes[$i]} bytes: ${words[$i]}" grep -q -- "--activations auto: ${words[$i]}\"" "$tmp/auto.$i" "$tmp/auto.$i.err"
+    check "  the same bits" same_bits "$tmp/auto.0" "$tmp/auto.$i"
+done
+train 1 "$tmp/none" "${deep[@]}" --activations auto --device_memory $((bytes[2] - 65536))
+check "a smaller one is refused" test $? -eq 78
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err "$tmp/l3"
 finish

@@ -163,6 +163,7 @@ void zt_resolve_offload(struct zt_config *c, struct zt_run *run)
                         "aio.block_size %lld is no multiple of 4096, as direct access to "
                         "files needs",
                         (long long)run->aio.block_size);
+    run->cpu_checkpointing |= run->activations && !strcmp(run->activations, "host");
     check_optimizer(c, run);
     check_param(c, run);
 }

@@ -282,8 +282,36 @@ static void ask_for_recomputation(struct zt_config *c, const char *path)
                         path, given->where);
 }
 
+/* --activations says all of it: nothing beside it may. */
+static void resolve_activations(struct zt_config *c)
+{
+    static const char *const paths[] = {"activation_checkpointing.partition_activations",
+                                        "activation_checkpointing.cpu_checkpointing"};
+    const struct zt_value *how = zt_option_given(c, "activations");
+    const struct zt_value *flag = zt_option_given(c, "gradient_checkpointing");
+    const char *other = flag ? flag->where : NULL;
+
+    if (!how)
+        return;
+    for (size_t i = 0; !other && i < sizeof(paths) / sizeof(*paths); i++) {
+        const struct zt_item *item = zt_config_find(c, paths[i]);
+
+        other = item && item->value->boolean ? item->where : NULL;
+    }
+    if (other)
+        zt_problems_add(
+            &c->report, zt_value_error(how),
+            "%s is %s, and %s says how to keep activations as well; leave one "
+            "of them out",
+            how->where, how->text, other);
+    else if (!strcmp(how->text, "recompute") || !strcmp(how->text, "host"))
+        zt_args_set_default(c->args, "gradient_checkpointing", "true", how->where,
+                            &c->report);
+}
+
 static void resolve_checkpointing(struct zt_config *c)
 {
+    resolve_activations(c);
     ask_for_recomputation(c, "activation_checkpointing.partition_activations");
     ask_for_recomputation(c, "activation_checkpointing.cpu_checkpointing");
 }

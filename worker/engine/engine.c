@@ -377,14 +377,11 @@ static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
 static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_memory_plan_inputs in;
-    zt_err rc;
 
     e->process_now = zt_process_memory_now("", e->run->local_world);
     in = plan_inputs(e);
-    rc = zt_memory_plan_make(&in, &e->plan, fault);
-
-    return rc ? rc
-              : zt_memory_plan_measure(&e->plan, e->run, e->backend, e->device, fault);
+    return zt_memory_plan_choose(&in, (struct zt_run *)e->run, e->backend, e->device,
+                                 &e->plan, fault);
 }
 
 zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)

@@ -232,6 +232,9 @@ static void test_run_file_and_option_must_not_contradict(void **state)
         {"{\"activation_checkpointing\": {\"partition_activations\": true}}",
          "partition_activations",
          {"--no_gradient_checkpointing"}},
+        {"{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
+         "cpu_checkpointing",
+         {"--no_gradient_checkpointing"}},
     };
 
     (void)state;
@@ -245,6 +248,31 @@ static void test_run_file_and_option_must_not_contradict(void **state)
     }
     /* the same value twice is none */
     zt_run_close(accepted(try_it(1, cases[0].config, "--learning_rate", "0.001")));
+}
+
+/* What --activations stands for, and what may not stand beside it. */
+static void test_run_activations(void **state)
+{
+    const char *host = "{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}";
+    struct zt_run *r;
+
+    (void)state;
+    r = accepted(try_it(1, "{}", "--activations", "recompute"));
+    assert_true(r->gradient_checkpointing && !r->cpu_checkpointing);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{}", "--activations", "host"));
+    assert_true(r->gradient_checkpointing && r->cpu_checkpointing);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{}", "--activations", "keep"));
+    assert_true(!r->gradient_checkpointing && !r->cpu_checkpointing);
+    zt_run_close(r);
+    r = accepted(try_it(1, host, "--seed", "1"));
+    assert_true(r->gradient_checkpointing && r->cpu_checkpointing);
+    zt_run_close(r);
+    refused(try_it(1, host, "--activations", "auto"), ZT_E_USAGE, "--activations is auto",
+            ":1:");
+    refused(try_it(1, "{}", "--activations", "keep", "--gradient_checkpointing"),
+            ZT_E_USAGE, "--activations is keep", "--gradient_checkpointing");
 }
 
 static void test_run_flag_beats_environment_beats_file_beats_default(void **state)
@@ -783,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_run_batch_that_does_not_fit_names_one_that_does),
         cmocka_unit_test(test_run_auto_takes_the_options),
         cmocka_unit_test(test_run_file_and_option_must_not_contradict),
+        cmocka_unit_test(test_run_activations),
         cmocka_unit_test(test_run_flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(test_run_all_problems_come_at_once),
         cmocka_unit_test(test_run_adam_is_decoupled_unless_told),

@@ -70,6 +70,17 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
                               const struct zt_backend *backend, struct zt_device *dev,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
+/*
+ * Make and measure; with --activations auto the first way to keep activations whose plan
+ * fits, written to `run` (which is in->run): kept, recomputed, recomputed from inputs in
+ * host memory; the last of them when none fits. Bits do not depend on it, nor does the order
+ * of collectives, so each rank chooses for itself.
+ */
+zt_err zt_memory_plan_choose(const struct zt_memory_plan_inputs *in, struct zt_run *run,
+                             const struct zt_backend *backend, struct zt_device *dev,
+                             struct zt_memory_plan *out,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Where it does not fit, --save_memory auto is the least; done by measure as well. */
 void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_run *run);
 

@@ -134,7 +134,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "host_activations_bytes", plan->host_activations);
     set_bytes(o, "checkpoints_bytes", plan->snapshot);
     set_bytes(o, "process_bytes", plan->process);
-    if (is_offloaded(plan))
+    if (is_offloaded(plan) || plan->device_limit != SIZE_MAX)
         set_bytes(o, "device_bytes", plan->on_device);
     if (is_offloaded(plan) && !plan->host)
         set_bytes(o, "host_bytes", plan->total - plan->on_device);
