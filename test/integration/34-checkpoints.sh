@@ -160,6 +160,13 @@ check "auto takes the one before it" [ $? -eq 0 ]
 check "  says so" grep -q "is passed over" "$tmp/damaged" "$tmp/damaged.err"
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
+# numbers run away just after a step that is saved: the weights are beyond fp16
+train 2 "$tmp/away" --max_steps 4 --save_steps 1 --learning_rate 1e6 --output_dir "$tmp/away.dir" \
+    --deepspeed '{"fp16": {"enabled": true, "initial_scale_power": 0, "hysteresis": 1}}'
+check "gradients that are no numbers end a run" [ $? -eq 1 ]
+check "  at step 2" grep -q '"text":"step 2: fp16: gradients overflow' "$tmp/away"
+check "  and step 1, which was being saved, is there" "$bin/zckpt" verify "$tmp/away.dir/checkpoint-1"
+
 # a disk that is busy until a file is there: rank 1 waits in fsync, or is told of an error, once
 if command -v cc >/dev/null && [ -z "${ZT_VARIANT:-}" ]; then
     cat >"$tmp/busy.c" <<'C'

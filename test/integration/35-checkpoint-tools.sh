@@ -31,6 +31,9 @@ check "  which is counted" has "$tmp/out" 'elements differ, by up to'
 run "but none of 1" 0 "$zckpt" diff "$tmp/hf" "$tmp/next" --tolerance 1
 run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
+mapfile -t many < <(yes "$tmp/hf" | head -n 256)
+run "of more than it takes none is passed over" 2 "$zckpt" average "$tmp/many" "${many[@]}"
+check "  and how many that is is said" has "$tmp/err" "257 names; at most 256 are taken at once"
 for type in f32 f16 bf16 q8_0; do
     run "GGUF in $type" 0 "$zckpt" convert "$tmp/hf" "$tmp/$type.gguf" --dtype "$type"
     check "  is one" test "$(head -c 4 "$tmp/$type.gguf")" = GGUF

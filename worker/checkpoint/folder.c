@@ -146,9 +146,12 @@ static zt_err replace(const char *root, const char *from, const char *to,
         snprintf(aside, sizeof(aside), "%s" OLD, from);
         old = aside;
         (void)!remove_tree(old, NULL);
-        if (rename(to, old) < 0 || rename(from, to) < 0)
-            return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot replace it: %s", to,
-                                strerror(errno));
+        if (rename(to, old) < 0 || rename(from, to) < 0) {
+            zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot replace it: %s", to,
+                         strerror(errno));
+            (void)!rename(old, to); /* it keeps its name, then */
+            return ZT_E_CANTCREATE;
+        }
     }
     rc = sync_folder(root, fault);
     return rc ? rc : remove_tree(old, fault);

@@ -13,11 +13,14 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/weights.h"
 
+#define MOST_TRIES 100
+
 /* *made: the bytes of `dir` that name its first folder that was not there; 0: all were. */
 static zt_err make_folders(const char *dir, size_t *made, struct zt_fault *fault)
 {
     char path[PATH_MAX];
     size_t n = strlen(dir);
+    int tries = 0;
 
     *made = 0;
     if (n >= sizeof(path))
@@ -31,11 +34,13 @@ static zt_err make_folders(const char *dir, size_t *made, struct zt_fault *fault
         path[i] = 0;
         if (mkdir(path, 0777) == 0)
             *made = *made ? *made : i;
+        else if (errno == ENOENT && tries++ < MOST_TRIES)
+            i = 0; /* another run that begins has made a parent of it, and removed it */
         else if (errno != EEXIST)
             return zt_fault_set(fault, ZT_E_CANTCREATE,
                                 "--output_dir %s: cannot make the folder %s: %s", dir,
                                 path, strerror(errno));
-        path[i] = c;
+        memcpy(path, dir, n + 1);
     }
     return ZT_OK;
 }

@@ -422,6 +422,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         rc = train_step(e, step, requests.wants_save, &o, fault);
         zt_trace_end();
         zt_control_requests_poll(&requests);
+        if (rc == ZT_E_NUMERIC) /* on every rank: what is being saved can be */
+            (void)!zt_checkpoint_after_steps(e, NULL);
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         finite += isfinite(o.loss) ? 1 : 0;

@@ -17,7 +17,8 @@ static void print_help(const struct zt_tool *tool)
     zt_options_print_help(stdout, NULL, help_rows);
 }
 
-/* Words may stand before, between and behind options. */
+/* Words may stand before, between and behind options. Their number, also of those that are
+ * more than any tool takes and not kept. */
 static int read_line(zt_args *const sets[2], int argc, char **argv, const char **words,
                      struct zt_problems *report)
 {
@@ -32,9 +33,10 @@ static int read_line(zt_args *const sets[2], int argc, char **argv, const char *
         if (at < argc && !dashes && strcmp(argv[at], "--") == 0) {
             dashes = true;
             at++;
-        } else if (at < argc && num < ZT_TOOL_MAX_WORDS) {
-            words[num++] = argv[at++];
-        } else {
+        } else if (at < argc) {
+            if (num < ZT_TOOL_MAX_WORDS)
+                words[num] = argv[at];
+            num++;
             at++;
         }
     }
@@ -51,7 +53,10 @@ static zt_err run_tool(const struct zt_tool *tool, zt_args *const sets[2], int a
         print_help(tool);
         return ZT_OK;
     }
-    if (!report->num_problems && (num < tool->min_words || num > tool->max_words))
+    if (!report->num_problems && num > ZT_TOOL_MAX_WORDS)
+        zt_problems_add(report, ZT_E_USAGE, "%d names; at most %d are taken at once", num,
+                        tool->max_words);
+    else if (!report->num_problems && (num < tool->min_words || num > tool->max_words))
         zt_problems_add(report, ZT_E_USAGE, "usage: %s %s [options]; --help says more",
                         tool->name, tool->words);
     if (report->num_problems)

@@ -5,11 +5,13 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +38,34 @@ static void good(zt_err rc)
 {
     if (rc)
         fail_msg("%s", fault.text);
+}
+
+/* ---- a file system that cannot exchange, and fails at the rename that is left ---- */
+
+static struct {
+    bool fail;
+    int num; /* of checkpoint-5 into its place */
+} renames;
+
+int rename(const char *from, const char *to)
+{
+    const char *name = strrchr(from, '/');
+
+    if (renames.fail && name && !strcmp(name, "/.checkpoint-5.tmp") &&
+        ++renames.num == 2) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    if (renames.fail && flags) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, a, from, b, to, flags);
 }
 
 /* ---- a checkpoint of two shards ---- */
@@ -99,27 +129,34 @@ static void write_manifest(const char *dir, json_t *shards, const char *config)
     json_decref(root);
 }
 
-static const char *write_checkpoint(int64_t step)
+/* All of a checkpoint, into the work folder. */
+static void write_work(const struct zt_ckpt_place *p)
 {
     static const struct zt_ckpt_part one[] = {{0, 0, 0, 15, 0, 0, NULL},
                                               {1, 0, 0, 7, 0, 0, NULL},
                                               {1, 1, 0, 1100000, 0, 0, NULL}};
     static const struct zt_ckpt_part two[] = {{1, 0, 7, 8, 0, 0, NULL},
                                               {1, 1, 1100000, 400000, 0, 0, NULL}};
-    static char final[PATH_MAX];
     char work[PATH_MAX], top[PATH_MAX];
-    struct zt_ckpt_place p = {.root = ""};
     json_t *shards = json_array();
 
-    zt_ckpt_place_of_step(&p, in_scratch("runs"), step);
-    mkdir(p.root, 0777);
-    good(zt_ckpt_folder_begin(&p, &fault));
-    zt_ckpt_work_dir(&p, work);
-    zt_ckpt_work_top(&p, top);
+    zt_ckpt_work_dir(p, work);
+    zt_ckpt_work_top(p, top);
     json_array_append_new(shards, write_shard(work, 0, one, 3));
     json_array_append_new(shards, write_shard(work, 1, two, 2));
     good(zt_hf_write_text(top, "config.json", "{}", &fault));
     write_manifest(work, shards, "{}");
+}
+
+static const char *write_checkpoint(int64_t step)
+{
+    static char final[PATH_MAX];
+    struct zt_ckpt_place p = {.root = ""};
+
+    zt_ckpt_place_of_step(&p, in_scratch("runs"), step);
+    mkdir(p.root, 0777);
+    good(zt_ckpt_folder_begin(&p, &fault));
+    write_work(&p);
     good(zt_ckpt_folder_publish(&p, &fault));
     zt_ckpt_final_dir(&p, final);
     return final;
@@ -281,6 +318,25 @@ static void test_a_save_over_another_replaces_it(void **state)
     assert_int_not_equal(stat(in_scratch("runs/.checkpoint-4.tmp"), &st), 0);
 }
 
+static void test_a_save_that_cannot_take_the_name_leaves_the_old_one(void **state)
+{
+    const char *dir = write_checkpoint(5);
+    struct zt_ckpt_place p = {.root = ""};
+
+    (void)state;
+    zt_ckpt_place_of_step(&p, in_scratch("runs"), 5);
+    good(zt_ckpt_folder_begin(&p, &fault));
+    write_work(&p);
+    renames.fail = true;
+    assert_int_equal(zt_ckpt_folder_publish(&p, &fault), ZT_E_CANTCREATE);
+    renames.fail = false;
+    assert_int_equal(renames.num, 2);
+    assert_non_null(strstr(fault.text, "checkpoint-5: cannot replace it: Input/output"));
+    zt_ckpt_folder_abandon(&p);
+    zt_ckpt_remove_stale(p.root);
+    good(load_all(dir));
+}
+
 static void test_pruning_spares_the_newest_and_the_best(void **state)
 {
     int64_t *steps = NULL;
@@ -361,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_a_flipped_bit_is_noticed_in_every_file),
         cmocka_unit_test(test_damage_is_named_by_its_tensor),
         cmocka_unit_test(test_a_save_over_another_replaces_it),
+        cmocka_unit_test(test_a_save_that_cannot_take_the_name_leaves_the_old_one),
         cmocka_unit_test(test_pruning_spares_the_newest_and_the_best),
         cmocka_unit_test(test_what_a_killed_save_left_is_removed),
     };

@@ -165,7 +165,7 @@ static void test_options_bad_values_are_named(void **state)
         char *word;
         const char *text;
     } bad[] = {
-        {"--num_gpus=0", "--num_gpus"},
+        {"--num_gpus=0", "\"0\" is no whole number from 1 to 1000000000"},
         {"--num_gpus=1.5", "\"1.5\""},
         {"--num_gpus=3x", "\"3x\""},
         {"--num_gpus= 3", "\" 3\""},

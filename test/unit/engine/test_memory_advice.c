@@ -1,6 +1,8 @@
 /* What a run that does not fit is told has been planned, and fits. */
 #include "test/unit/autograd/nets.h"
 
+#include <sys/statvfs.h>
+
 #include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/process.h"
 
@@ -210,6 +212,39 @@ static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void *
     job_close(&j);
 }
 
+/* Of a disk with 100 blocks of 1 KiB left. */
+int statvfs(const char *path, struct statvfs *fs)
+{
+    (void)path;
+    *fs = (struct statvfs){.f_bavail = 100, .f_frsize = 1024};
+    return 0;
+}
+
+static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
+    void **state)
+{
+    static const char *const two[] = {"/a", "/b", NULL};
+    struct job j;
+    struct zt_run run;
+
+    (void)state;
+    job_open(&j, 2, "8", NULL);
+    run = *j.run;
+    run.zero.offload_optimizer.nvme_paths = two;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_int_equal(j.plan.files_available, 2 * 100 * 1024 / 2);
+    run.zero.offload_param.nvme_paths = two + 1;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_int_equal(j.plan.files_available, 2 * 100 * 1024 / 2);
+    run.zero.offload_optimizer.nvme_paths = NULL;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_int_equal(j.plan.files_available, 100 * 1024 / 2);
+    run.zero.offload_param.nvme_paths = NULL;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_true(j.plan.files_available == SIZE_MAX);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +255,8 @@ int main(void)
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),
         cmocka_unit_test(test_what_the_process_takes_is_what_proc_counts),
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
+        cmocka_unit_test(
+            test_files_have_the_room_of_all_folders_that_they_are_striped_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

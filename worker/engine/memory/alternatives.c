@@ -125,6 +125,7 @@ void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
     struct zt_memory_trial t = {.given = in, .of = plan};
 
     out->num = 0;
+    out->run = in->run;
     for (int i = 0; i < 4 * 3 * 3 * 3 && out->num < ZT_MAX_ALTERNATIVES; i++) {
         zt_memory_trial_begin(&t);
         zt_memory_trial_set_stage(&t, i / 27);
@@ -143,20 +144,32 @@ void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
 
 /* ---- as text ---- */
 
-static json_t *offload_json(zt_offload_device device)
+static json_t *offload_json(zt_offload_device device, const char *const *paths)
 {
-    return json_pack("{ss}", "device", places[device]);
+    json_t *o = json_pack("{ss}", "device", places[device]), *list = json_array();
+
+    for (; device == ZT_OFFLOAD_NVME && *paths; paths++)
+        json_array_append_new(list, json_string(*paths));
+    if (json_array_size(list))
+        json_object_set(o, "nvme_path",
+                        json_array_size(list) > 1 ? list : json_array_get(list, 0));
+    json_decref(list);
+    return o;
 }
 
 /* The keys of a config that make a run this one. */
-static json_t *config_json(const struct zt_memory_alternative *r)
+static json_t *config_json(const struct zt_memory_alternatives *a,
+                           const struct zt_memory_alternative *r)
 {
+    const struct zt_zero_options *z = &a->run->zero;
     json_t *zero = json_pack("{si}", "stage", r->stage), *all;
 
     if (r->optimizer)
-        json_object_set_new(zero, "offload_optimizer", offload_json(r->optimizer));
+        json_object_set_new(zero, "offload_optimizer",
+                            offload_json(r->optimizer, z->offload_optimizer.nvme_paths));
     if (r->weights)
-        json_object_set_new(zero, "offload_param", offload_json(r->weights));
+        json_object_set_new(zero, "offload_param",
+                            offload_json(r->weights, z->offload_param.nvme_paths));
     all = json_pack("{sI sI so s{sb}}", "train_micro_batch_size_per_gpu",
                     (json_int_t)r->micro_batch, "gradient_accumulation_steps",
                     (json_int_t)r->accumulation, "zero_optimization", zero, "zlaunch",
@@ -193,7 +206,7 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
         print_row(&a->row[i], out);
     if (!a->num || !a->row[0].fits)
         return;
-    config = config_json(&a->row[0]);
+    config = config_json(a, &a->row[0]);
     fputs("\nthe first of them, for the config:\n", out);
     json_dumpf(config, out, JSON_INDENT(2));
     fputc('\n', out);
@@ -209,7 +222,7 @@ json_t *zt_memory_alternatives_json(const struct zt_memory_alternatives *a)
 
         json_array_append_new(
             all, json_pack("{sb sb so sI sI sI}", "fits", (int)r->fits, "given",
-                           (int)r->given, "config", config_json(r), "device_bytes",
+                           (int)r->given, "config", config_json(a, r), "device_bytes",
                            (json_int_t)r->device, "host_bytes", (json_int_t)r->host,
                            "file_bytes", (json_int_t)r->files));
     }

@@ -27,6 +27,7 @@ struct zt_memory_alternative {
 struct zt_memory_alternatives {
     struct zt_memory_alternative row[ZT_MAX_ALTERNATIVES];
     int num;
+    const struct zt_run *run; /* as it was given; not owned */
 };
 
 /*

@@ -50,16 +50,17 @@ static size_t files_left(const struct zt_run *run)
 {
     const char *const *const lists[] = {run->zero.offload_optimizer.nvme_paths,
                                         run->zero.offload_param.nvme_paths};
-    size_t least = SIZE_MAX, n = 0;
+    size_t least = SIZE_MAX, most = 1;
     struct statvfs fs;
 
     for (int i = 0; i < 2; i++)
-        for (n = 0; lists[i] && lists[i][n]; n++)
+        for (size_t n = 0; lists[i] && lists[i][n]; n++) {
             if (!statvfs(lists[i][n], &fs)) /* else opening says what is wrong */
                 least =
                     fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
-    n = n ? n : 1;
-    return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * n;
+            most = n + 1 > most ? n + 1 : most;
+        }
+    return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * most;
 }
 
 zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
