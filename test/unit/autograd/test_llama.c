@@ -2,59 +2,13 @@
  * The numbers of models/llama.c: published sizes have the published counts, config.json
  * is taken whole or refused by the name of what is not built. Nothing is computed.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include <jansson.h>
-
-#include "common/problems.h"
-#include "common/options/options.h"
 #include "models/llama.c"
-#include "worker/autograd/model.h"
+#include "test/unit/autograd/config_mutations.h"
 
-#define MAX_WORDS 32
-
-/* The model of these words ("--name value ...") and this config.json, either NULL. */
 static zt_err open_model(const char *words, const char *json, struct zt_model **out,
                          struct zt_fault *fault)
 {
-    struct zt_model_config cfg = {.compute_dtype = ZT_F32};
-    char text[512], path[64], *argv[MAX_WORDS];
-    struct zt_problems report;
-    struct zt_text_arena arena = {NULL, false};
-    zt_args *args = NULL;
-    FILE *f;
-    zt_err rc;
-    int argc = 0;
-
-    snprintf(text, sizeof(text), "%s", words ? words : "");
-    for (char *at = NULL, *w = strtok_r(text, " ", &at); w; w = strtok_r(NULL, " ", &at))
-        argv[argc++] = w;
-    assert_int_equal(zt_args_open(options, &args, fault), ZT_OK);
-    zt_problems_init(&report, &arena);
-    zt_args_read_words(&args, 1, argc, argv, NULL, &report);
-    assert_int_equal(report.num_problems, 0);
-    zt_text_arena_release(&arena);
-    if (json) {
-        snprintf(path, sizeof(path), "/tmp/zt_llama_%d.json", (int)getpid());
-        f = fopen(path, "w");
-        assert_non_null(f);
-        fputs(json, f);
-        fclose(f);
-        cfg.config_json = path;
-    }
-    cfg.args = args;
-    rc = zt_model_open(&zt_plugin_entry, &cfg, out, fault);
-    zt_args_close(args);
-    if (json)
-        unlink(path);
-    return rc;
+    return open_plugin(&zt_plugin_entry, words, json, out, fault);
 }
 
 static struct zt_model *open_good(const char *words, const char *json)
@@ -345,82 +299,19 @@ static const char whole[] =
     " \"use_cache\": true, \"pretraining_tp\": 1, \"torch_dtype\": \"float32\","
     " \"transformers_version\": \"4.40.0\"}";
 
-static bool means_nothing(const char *key)
-{
-    static const char *const keys[] = {"use_cache", "pretraining_tp", "torch_dtype",
-                                       "transformers_version"};
-    const char *token = strstr(key, "_token_id"); /* of text, not of training */
-
-    if (token && strcmp(token, "_token_id") == 0)
-        return true;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-        if (strcmp(keys[i], key) == 0)
-            return true;
-    return false;
-}
-
-static bool same_value(const json_t *a, const json_t *b)
-{
-    if (json_is_number(a) && json_is_number(b))
-        return fabs(json_number_value(a) - json_number_value(b)) <=
-               1e-14 * fabs(json_number_value(a));
-    return json_equal(a, b);
-}
-
-/* What was accepted stands in the config.json that leaves with the model, but for members
- * that mean nothing here. A null is as if it were not there. */
-static void check_meaning(const json_t *root, const struct zt_model *m, const char *text)
-{
-    char *out = zt_model_config_text(m);
-    json_t *exported = json_loads(out, 0, NULL), *v;
-    const char *key;
-
-    assert_non_null(exported);
-    json_object_foreach((json_t *)root, key, v)
-    {
-        if (!json_is_null(v) && !means_nothing(key) &&
-            !same_value(v, json_object_get(exported, key)))
-            fail_msg("\"%s\" of %s was lost: %s", key, text, out);
-    }
-    json_decref(exported);
-    free(out);
-}
+static const char *const ignored[] = {"use_cache", "pretraining_tp", "torch_dtype",
+                                      "transformers_version", NULL};
+static const char *const fixed[] = {NULL};
+static const struct config_format format = {.plugin = &zt_plugin_entry,
+                                            .whole = whole,
+                                            .ignored = ignored,
+                                            .fixed = fixed,
+                                            .tolerance = 1e-14};
 
 static void test_changed_bytes_mean_what_they_say_or_are_refused(void **state)
 {
-    const char *words = getenv("ZT_MUTATIONS");
-    int mutations = words ? atoi(words) : 500, accepted = 0;
-    uint64_t x = 88172645463325252u; /* a generator by xorshift */
-
     (void)state;
-    for (int i = 0; i < mutations; i++) {
-        struct zt_fault fault = {ZT_OK, ""};
-        struct zt_model *m = NULL;
-        char *text = strdup(whole);
-        json_t *root;
-        size_t at;
-
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        at = x % strlen(text);
-        if (i % 2) /* a digit, so that many are still numbers */
-            at += strcspn(text + at, "0123456789}");
-        text[at] = (char)(i % 2 ? '0' + (x >> 32) % 10 : 32 + (x >> 32) % 95);
-        root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-        if (open_model(NULL, text, &m, &fault) == ZT_OK) {
-            assert_true(json_is_object(root));
-            check_meaning(root, m, text);
-            accepted++;
-            zt_model_close(m);
-        } else if (strlen(fault.text) < 10) {
-            fail_msg("no reason for %s", text);
-        }
-        json_decref(root);
-        free(text);
-    }
-    print_message("%d mutations, %d accepted\n", mutations, accepted);
-    assert_true(accepted > mutations / 20);
+    mutate_config(&format);
 }
 
 int main(void)

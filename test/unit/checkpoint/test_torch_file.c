@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "test/unit/data/files.h"
+#include "test/unit/mutations.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/torch_file/torch_file.h"
 #include "worker/torch_file/torch_write.h"
@@ -339,11 +340,10 @@ static bool same_state(const char *name, uint64_t *sum)
 
 static void test_damaged_archives_are_refused_or_harmless(void **state)
 {
-    const char *words = getenv("ZT_MUTATIONS");
     static uint8_t bytes[8192], was[8192];
     size_t n = read_whole(write_state("whole.pt"), was, sizeof(was));
-    int mutations = words ? atoi(words) : 300, accepted = 0;
-    uint64_t before = 0, x = 88172645463325252u; /* a generator by xorshift */
+    int mutations = num_mutations(300), accepted = 0;
+    uint64_t before = 0, x = MUTATION_SEED;
 
     (void)state;
     assert_true(same_state("whole.pt", &before));
@@ -353,10 +353,7 @@ static void test_damaged_archives_are_refused_or_harmless(void **state)
 
         memcpy(bytes, was, n);
         for (size_t k = 0; k < num; k++) {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            at[k] = x % n;
+            at[k] = next_random(&x) % n;
             bytes[at[k]] ^= (uint8_t)(1 + (x >> 32) % 255);
         }
         put_file("flip.pt", bytes, n);

@@ -18,6 +18,7 @@
 #include <strings.h>
 
 #include "test/unit/config/run_helper.h"
+#include "test/unit/mutations.h"
 
 static const char *const bases[] = {
     "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4,"
@@ -67,14 +68,6 @@ static const char *const bases[] = {
 /* ---- random ---- */
 
 static uint64_t seed = 20240607;
-
-/* ZT_MUTATIONS: how many */
-static int mutations(int usual)
-{
-    const char *words = getenv("ZT_MUTATIONS");
-
-    return words ? atoi(words) : usual;
-}
 
 static unsigned draw(unsigned n)
 {
@@ -415,7 +408,7 @@ static void test_config_mutants_mean_what_they_say_or_are_refused_by_name(void *
     int refused = 0, accepted = 0;
 
     (void)state;
-    for (int i = 0; i < mutations(1000); i++) {
+    for (int i = 0; i < num_mutations(1000); i++) {
         json_t *root = json_loads(bases[i % 3], 0, NULL);
         char named[128] = "", *text;
         struct run_trial t;
@@ -449,7 +442,7 @@ static void test_config_changed_bytes_mean_what_they_say_or_are_refused(void **s
     int accepted = 0;
 
     (void)state;
-    for (int i = 0; i < mutations(2000); i++) {
+    for (int i = 0; i < num_mutations(2000); i++) {
         char *text = strdup(bases[i % 3]);
         size_t at = draw((unsigned)strlen(text));
         struct run_trial t;
@@ -473,7 +466,7 @@ static void test_config_changed_bytes_mean_what_they_say_or_are_refused(void **s
         json_decref(root);
         free(text);
     }
-    print_message("%d mutations, %d accepted\n", mutations(2000), accepted);
+    print_message("%d mutations, %d accepted\n", num_mutations(2000), accepted);
     assert_true(accepted > 50);
 }
 

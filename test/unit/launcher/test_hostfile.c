@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <regex.h>
 
 #include "launcher/plan/hostfile.h"
+#include "test/unit/mutations.h"
 
 static const char two[] = "worker-0 slots=4\nworker-1 slots=4\n";
 
@@ -144,6 +146,153 @@ static void limits_take_the_first_and_refuse_more_than_there_is(void **state)
     zt_hosts_release(&h);
 }
 
+/* ---- mutations: the grammar once more, as regular expressions ---- */
+
+#define USER "^(([[:alnum:]._+$\\][[:alnum:]._+$\\-]*)@)?"
+#define HOST "[[:alnum:]._:%][[:alnum:]._:%-]*"
+#define ONE  "[[:alnum:]._%][[:alnum:]._%-]*" /* without a colon */
+#define PORT "(:([0-9]+))?$"
+
+static regex_t line_form, bracket_form, port_form, colons_form;
+
+static void compile(regex_t *r, const char *text)
+{
+    assert_int_equal(regcomp(r, text, REG_EXTENDED), 0);
+}
+
+static void compile_all(void)
+{
+    compile(&line_form, "^[ \t\r]*([^ \t\r]+)[ \t\r]+slots=([0-9]+)"
+                        "([ \t\r]+#.*|[ \t\r]*)$");
+    compile(&bracket_form, USER "\\[(" HOST ")\\]" PORT);
+    compile(&port_form, USER "(" ONE ")" PORT);
+    compile(&colons_form, USER "(" HOST ")$");
+}
+
+static void free_all(void)
+{
+    regfree(&line_form);
+    regfree(&bracket_form);
+    regfree(&port_form);
+    regfree(&colons_form);
+}
+
+struct expected {
+    char name[8][96], user[8][96];
+    long port[8], slots[8];
+    int num;
+};
+
+static void cut(char out[96], const char *text, regmatch_t m)
+{
+    snprintf(out, 96, "%.*s", m.rm_so < 0 ? 0 : (int)(m.rm_eo - m.rm_so),
+             m.rm_so < 0 ? "" : text + m.rm_so);
+}
+
+/* A line that is neither blank nor a comment; false: it is wrong. */
+static bool expect_line(const char *line, struct expected *out)
+{
+    regmatch_t m[4], a[6];
+    char where[96], slots[96], port[96];
+    int i = out->num;
+
+    if (regexec(&line_form, line, 4, m, 0))
+        return false;
+    cut(where, line, m[1]);
+    cut(slots, line, m[2]);
+    if (regexec(&bracket_form, where, 6, a, 0) && regexec(&port_form, where, 6, a, 0)) {
+        const char *colon = strchr(where, ':');
+
+        if (!colon || !strchr(colon + 1, ':') || regexec(&colons_form, where, 6, a, 0))
+            return false;
+        a[5].rm_so = -1;
+    }
+    cut(out->user[i], where, a[2]);
+    cut(out->name[i], where, a[3]);
+    cut(port, where, a[5]);
+    out->port[i] = strtol(port, NULL, 10);
+    out->slots[i] = strtol(slots, NULL, 10);
+    if (out->slots[i] < 1 || out->slots[i] > ZT_MAX_SLOTS || out->port[i] > 65535 ||
+        (port[0] && out->port[i] < 1))
+        return false;
+    for (int k = 0; k < i; k++)
+        if (!strcmp(out->name[k], out->name[i]) &&
+            (!out->port[k] || !out->port[i] || out->port[k] == out->port[i]))
+            return false;
+    out->num++;
+    return true;
+}
+
+static bool expect_file(const char *text, struct expected *out)
+{
+    char copy[512], *at = NULL;
+
+    out->num = 0;
+    snprintf(copy, sizeof(copy), "%s", text);
+    for (char *line = strtok_r(copy, "\n", &at); line; line = strtok_r(NULL, "\n", &at)) {
+        const char *first = line + strspn(line, " \t\r");
+
+        if (*first && *first != '#' && !expect_line(line, out))
+            return false;
+    }
+    return out->num > 0;
+}
+
+static void same_hosts(const struct expected *e, const struct zt_hosts *h,
+                       const char *text)
+{
+    bool same = h->num == e->num;
+
+    for (int i = 0; same && i < e->num; i++) {
+        const struct zt_host *o = &h->host[i];
+
+        same = !strcmp(o->name, e->name[i]) && o->port == e->port[i] &&
+               o->num_slots == e->slots[i] && !strcmp(o->user ? o->user : "", e->user[i]);
+    }
+    if (!same)
+        fail_msg("\"%s\" is another file: %s", text, show(h));
+}
+
+static void changed_bytes_mean_what_they_say_or_are_refused(void **state)
+{
+    static const char whole[] = "# hosts\n"
+                                "worker-0 slots=4\n"
+                                "me@worker-1:22 slots=2 # the small one\n"
+                                "\t[fe80::1%eth0]:2222  slots=1\r\n"
+                                "\n"
+                                "fe80::2 slots=3\n"
+                                "10.0.0.7 slots=8\n";
+    int mutations = num_mutations(2000), accepted = 0;
+    uint64_t x = MUTATION_SEED;
+
+    (void)state;
+    compile_all();
+    for (int i = 0; i < mutations; i++) {
+        char text[sizeof(whole)];
+        struct zt_fault fault = {0};
+        struct expected e;
+        struct zt_hosts h;
+        bool good;
+
+        memcpy(text, whole, sizeof(whole));
+        change_bytes((uint8_t *)text, sizeof(whole) - 1,
+                     " \t\n\r#=@:[]%._-+$\\/;0123456789slots", &x);
+        good = expect_file(text, &e);
+        if (zt_hosts_parse(text, strlen(text), "f", &h, &fault) == ZT_OK) {
+            if (!good)
+                fail_msg("\"%s\" is accepted: %s", text, show(&h));
+            same_hosts(&e, &h, text);
+            zt_hosts_release(&h);
+            accepted++;
+        } else if (good || fault.code != ZT_E_USAGE) {
+            fail_msg("\"%s\" is refused: %s", text, fault.text);
+        }
+    }
+    free_all();
+    print_message("%d mutations, %d accepted\n", mutations, accepted);
+    assert_true(accepted > mutations / 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +300,7 @@ int main(void)
         cmocka_unit_test(comments_blanks_and_order_are_respected),
         cmocka_unit_test(bad_lines_are_named_by_number),
         cmocka_unit_test(limits_take_the_first_and_refuse_more_than_there_is),
+        cmocka_unit_test(changed_bytes_mean_what_they_say_or_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
