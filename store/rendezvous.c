@@ -18,6 +18,7 @@
 
 #define NONCE_BYTES 16
 #define LINGER_S    5.0
+#define NAMED_MAX   16 /* ranks that are named one by one */
 
 /* Keys in whichever store there is. */
 struct zt_rendezvous {
@@ -125,6 +126,35 @@ static zt_err open_own(struct zt_rendezvous *r, struct zt_fault *fault)
 
 /* ---------------------------------------------------------------- torchrun's store */
 
+/* ZT_E_PEER: the ranks from `first` on whose nonce is not there. */
+static zt_err name_missing(struct zt_rendezvous *r, int first, struct zt_fault *fault)
+{
+    char who[256] = "";
+    int num = 0;
+
+    for (int i = first; i < r->env.world; i++) {
+        size_t n = 0, at = strlen(who);
+        void *nonce = NULL;
+        char key[32];
+
+        snprintf(key, sizeof(key), "join/%d", i);
+        if (i > first && num < NAMED_MAX &&
+            fetch(r, key, 0.05, &nonce, &n, NULL) == ZT_OK) {
+            free(nonce);
+            continue;
+        }
+        if (num++ < NAMED_MAX)
+            snprintf(who + at, sizeof(who) - at, "%s%d", at ? ", " : "", i);
+        else if (num == NAMED_MAX + 1)
+            snprintf(who + at, sizeof(who) - at, " and others");
+    }
+    return zt_fault_set(fault, ZT_E_PEER,
+                        "rendezvous: of %d ranks these have not come within %.0f s: rank "
+                        "%s; was each of them started, with the same MASTER_ADDR, "
+                        "MASTER_PORT and WORLD_SIZE?",
+                        r->env.world, r->timeout_s, who);
+}
+
 /* The nonces of all ranks, (world) of NONCE_BYTES; rank 0's own is drawn here. */
 static zt_err collect_nonces(struct zt_rendezvous *r, uint8_t *all,
                              struct zt_fault *fault)
@@ -143,8 +173,8 @@ static zt_err collect_nonces(struct zt_rendezvous *r, uint8_t *all,
         rc = fetch(r, key, left > 0.001 ? left : 0.001, &nonce, &n, fault);
         if (!rc && n != NONCE_BYTES)
             rc = zt_fault_set(fault, ZT_E_PEER, "rendezvous: rank %d said nonsense", i);
-        else if (rc)
-            zt_fault_context(fault, rc, "rendezvous: rank %d has not come", i);
+        else if (rc == ZT_E_PEER)
+            rc = name_missing(r, i, fault);
         if (!rc)
             memcpy(all + (size_t)i * NONCE_BYTES, nonce, NONCE_BYTES);
         free(nonce);
@@ -354,6 +384,9 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
     zt_buf_release(&built);
     if (!rc)
         rc = fetch(r, key, r->timeout_s, &table, &n, fault);
+    if (rc == ZT_E_PEER)
+        return zt_fault_context(fault, rc, "waiting for all %d ranks at %s port %d",
+                                r->env.world, r->env.master_addr, r->env.master_port);
     if (rc)
         return rc;
     if (split_table(table, n, r->env.world, all)) {

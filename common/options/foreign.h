@@ -81,6 +81,8 @@ const struct zt_foreign *zt_foreign_for(const struct zt_foreign *first,
 
 /* The rows for people: as text as wide as the terminal, and as a page of markdown. */
 void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows);
+/* Of these the ones that set a key of the config, under a heading. */
+void zt_foreign_print_keys(FILE *out, const struct zt_foreign *rows);
 void zt_foreign_print_markdown(FILE *out, const struct zt_foreign *rows);
 
 #endif

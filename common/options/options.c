@@ -127,8 +127,12 @@ const struct zt_option *zt_args_table(const zt_args *args)
 static const char *nearest_choice(struct zt_text_arena *arena, const char *choices,
                                   const char *text)
 {
+    static const char *const also[][2] = {{"gpu", "cuda"}, {"nvidia", "cuda"}};
     struct zt_suggest s;
 
+    for (size_t i = 0; i < sizeof(also) / sizeof(*also); i++)
+        if (strcasecmp(text, also[i][0]) == 0 && zt_is_one_of(choices, also[i][1], false))
+            return also[i][1]; /* near in letters may be the opposite: gpu, cpu */
     zt_suggest_init(&s, text);
     for (const char *c = choices; c; c = strchr(c, '|')) {
         c += *c == '|';

@@ -119,26 +119,36 @@ static void foreign_text(const struct zt_foreign *f, char *out, size_t cap)
     }
 }
 
-void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows)
+static void print_foreign(FILE *out, const struct zt_foreign *f)
 {
     const int indent = 34;
-    int width = width_of(out);
     char text[512];
+    int at = fprintf(out, "  --%s%s%s", f->name, f->values ? " " : "",
+                     f->values ? f->values : "");
 
+    if (at > indent - 2)
+        fprintf(out, "\n%*s", indent, "");
+    else
+        fprintf(out, "%*s", indent - at, "");
+    foreign_text(f, text, sizeof(text));
+    print_wrapped(out, text, indent, indent, width_of(out));
+}
+
+void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows)
+{
     for (const struct zt_foreign *f = rows; f->name; f++) {
-        int at;
-
         if (f->program && (f == rows || !f[-1].program))
             fprintf(out, "\nNames of %s:\n", f->program);
-        at = fprintf(out, "  --%s%s%s", f->name, f->values ? " " : "",
-                     f->values ? f->values : "");
-        if (at > indent - 2)
-            fprintf(out, "\n%*s", indent, "");
-        else
-            fprintf(out, "%*s", indent - at, "");
-        foreign_text(f, text, sizeof(text));
-        print_wrapped(out, text, indent, indent, width);
+        print_foreign(out, f);
     }
+}
+
+void zt_foreign_print_keys(FILE *out, const struct zt_foreign *rows)
+{
+    fputs("\nKeys of a config, as options by the names that other programs have:\n", out);
+    for (const struct zt_foreign *f = rows; f->name; f++)
+        if (f->answer == ZT_FOREIGN_KEY)
+            print_foreign(out, f);
 }
 
 static void print_cell(FILE *out, const char *s)

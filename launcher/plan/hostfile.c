@@ -233,6 +233,7 @@ zt_err zt_hosts_read(const char *path, struct zt_hosts *out, struct zt_fault *fa
     char *text = NULL;
     size_t n = 0, cap = 0;
     zt_err rc = ZT_OK;
+    int e = 0;
 
     if (!f)
         return zt_fault_set(fault, ZT_E_NOINPUT, "hostfile %s: %s", path,
@@ -247,11 +248,16 @@ zt_err zt_hosts_read(const char *path, struct zt_hosts *out, struct zt_fault *fa
             else
                 text = grown;
         }
+        errno = 0;
         if (!rc)
             n += fread(text + n, 1, cap - n, f);
+        e = errno;
     }
     if (!rc && ferror(f))
-        rc = zt_fault_set(fault, ZT_E_NOINPUT, "hostfile %s: cannot be read", path);
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "hostfile %s: %s", path,
+                          e == EISDIR ? "that is a folder; name a file with a line HOST "
+                                        "slots=N for each host"
+                                      : strerror(e));
     fclose(f);
     if (!rc)
         rc = zt_hosts_parse(text, n, path, out, fault);

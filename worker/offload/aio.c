@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -362,10 +363,18 @@ static int open_nameless(const char *dir, int flags)
     return fd;
 }
 
+static double free_bytes(int fd)
+{
+    struct statvfs fs;
+
+    return fstatvfs(fd, &fs) ? 0 : (double)fs.f_bavail * (double)fs.f_frsize;
+}
+
 static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
                         struct zt_fault *fault)
 {
     int fd = open_nameless(dir, O_DIRECT), rc;
+    double left;
 
     if (fd < 0 && errno == EINVAL) {
         f->direct = false;
@@ -377,14 +386,18 @@ static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
                             strerror(errno));
     f->dir[f->num] = dir;
     f->fd[f->num++] = fd;
+    left = free_bytes(fd); /* before: what was allocated of it is free again at the end */
     do
         rc = fallocate(fd, 0, 0, (off_t)bytes);
     while (rc && errno == EINTR);
     if (rc && (errno == EOPNOTSUPP || errno == ENOSYS))
         rc = ftruncate(fd, (off_t)bytes);
-    return rc ? zt_fault_set(fault, ZT_E_CANTCREATE,
-                             "nvme_path %s: no room for %.1f MiB of state: %s", dir,
-                             (double)bytes / (1 << 20), strerror(errno))
+    return rc ? zt_fault_set(
+                    fault, ZT_E_CANTCREATE,
+                    "nvme_path %s: no room for the %.1f MiB of state of this "
+                    "rank, of %.1f MiB that are free there (%s): make room, name "
+                    "more folders, on other drives, or offload a smaller ratio",
+                    dir, (double)bytes / (1 << 20), left / (1 << 20), strerror(errno))
               : ZT_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "worker/config/config.h"
 #include "worker/config/run.h"
+#include "worker/optim/optim.h"
 
 static struct zt_config config;
 
@@ -361,6 +362,16 @@ static void test_config_problems_name_file_line_and_column(void **state)
     }
 }
 
+static void test_an_optimizer_that_is_not_built_is_answered_with_all_that_are(
+    void **state)
+{
+    (void)state;
+    assert_int_equal(read_config("{\"optimizer\": {\"type\": \"Lamb\"}}"), 1);
+    for (int i = 0; zt_optimizers[i]; i++)
+        assert_non_null(strstr(problem(), zt_optimizers[i]->name));
+    zt_config_release(&config);
+}
+
 static void test_config_comments_can_be_keys(void **state)
 {
     (void)state;
@@ -507,6 +518,8 @@ int main(void)
         cmocka_unit_test(test_config_switches_refuse_what_details_do_not),
         cmocka_unit_test(test_config_oddities_are_accepted_and_noted),
         cmocka_unit_test(test_config_problems_name_file_line_and_column),
+        cmocka_unit_test(
+            test_an_optimizer_that_is_not_built_is_answered_with_all_that_are),
         cmocka_unit_test(test_config_comments_can_be_keys),
         cmocka_unit_test(test_config_every_one_letter_slip_is_seen_and_named),
         cmocka_unit_test(test_config_manual_has_every_key),

@@ -263,7 +263,9 @@ static void test_a_full_drive_is_named_with_what_was_wanted(void **state)
     setting(true, false, 1, simple);
     drive = FULL;
     assert_int_equal(zt_file_tier.open(&cfg, &store, &fault), ZT_E_CANTCREATE);
-    says("no room for 0.1 MiB of state: No space left on device");
+    says("no room for the 0.1 MiB of state of this rank, of ");
+    says(" MiB that are free there (No space left on device): make room, name more "
+         "folders");
     drive = HONEST;
     zt_aio_close(swap.aio);
 }
