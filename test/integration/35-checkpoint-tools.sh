@@ -45,12 +45,26 @@ train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2
 a=$tmp/run/checkpoint-2
 run "zero_to_fp32 lies in a checkpoint" 0 "$a/zero_to_fp32" "$a" "$tmp/two.bin"
 run "  and writes what is in it" 0 "$zckpt" diff "$a" "$tmp/two.bin"
+# the output head is the embedding: a name more, where a form of files can say that
+run "a tied weight has both names in a checkpoint" 0 "$zckpt" ls "$a"
+check "  one is the other" has "$tmp/out" '^ *lm_head\.weight .* = transformer\.wte\.weight'
+run "  pytorch_model.bin has both, as DeepSpeed's script writes it" 0 "$zckpt" ls "$tmp/two.bin"
+check "  of the same shape" test "$(grep -cE '(lm_head|wte)\.weight .*\[257, 32\]' "$tmp/out")" = 2
+check "  once on the disk" test "$(stat -c %s "$tmp/two.bin")" -lt "$(($(stat -c %s "$a"/global_step2/zero_rank_00000.safetensors) / 3 + 20000))"
+run "safetensors" 0 "$a/zero_to_fp32" "$a" "$tmp/two.safetensors"
+run "  are the same" 0 "$zckpt" diff "$a" "$tmp/two.safetensors"
+run "  with the owner's name alone, as Hugging Face's" 0 "$zckpt" ls "$tmp/two.safetensors"
+check "  which is that" sh -c "grep -q wte.weight '$tmp/out' && ! grep -q lm_head '$tmp/out'"
+run "the mean of two checkpoints" 0 "$zckpt" average "$tmp/mean.bin" "$a" "$tmp/two.safetensors"
+run "  has it, too" 0 "$zckpt" diff "$tmp/two.bin" "$tmp/mean.bin"
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
 run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"
 for kind in value exp_avg exp_avg_sq; do
     run "  with the same $kind" 0 "$zckpt" diff "$a" "$tmp/back/checkpoint-2" --kind "$kind"
 done
+run "  and both names" 0 "$zckpt" ls "$tmp/back/checkpoint-2"
+check "  of the tied weight" has "$tmp/out" '^ *lm_head\.weight .* = transformer\.wte\.weight'
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --resume_from_checkpoint "$tmp/back/checkpoint-2" --output_dir "$tmp/on"
 check "training goes on from it" has "$tmp/log" '"event":"step","rank":0,"step":3,'
 check "  at step 3" test "$(grep -c '"event":"step"' "$tmp/log")" = 2

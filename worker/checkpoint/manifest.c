@@ -165,6 +165,46 @@ static zt_err parse_params(const char *name, struct zt_ckpt_manifest *m,
     return check_names(name, m, fault);
 }
 
+static bool is_taken(const struct zt_ckpt_manifest *m, const char *name)
+{
+    for (int i = 0; i < m->num_aliases; i++)
+        if (strcmp(m->aliases[i].name, name) == 0)
+            return true;
+    return zt_ckpt_find_param(m, name) >= 0;
+}
+
+static zt_err parse_aliases(const char *name, struct zt_ckpt_manifest *m,
+                            struct zt_fault *fault)
+{
+    const json_t *list = json_object_get(m->root, "aliases");
+    size_t n = json_array_size(list);
+
+    m->aliases = calloc(n + 1, sizeof(*m->aliases));
+    if (!m->aliases || n > INT32_MAX)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", name);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *alias = text_of(one, "name"), *of = text_of(one, "of");
+        int param = of ? zt_ckpt_find_param(m, of) : -1;
+
+        if (!alias || !alias[0] || param < 0 || is_taken(m, alias))
+            return malformed(name, "alias", i, fault);
+        m->aliases[m->num_aliases++] = (struct zt_ckpt_alias){alias, param};
+    }
+    return ZT_OK;
+}
+
+void zt_ckpt_add_alias(json_t *root, const char *name, const char *of)
+{
+    json_t *list = json_object_get(root, "aliases");
+
+    if (!list) {
+        list = json_array();
+        json_object_set_new(root, "aliases", list);
+    }
+    json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "of", of));
+}
+
 static zt_err parse_shards(const char *name, struct zt_ckpt_manifest *m,
                            struct zt_fault *fault)
 {
@@ -203,6 +243,8 @@ zt_err zt_ckpt_manifest_parse(const char *name, json_t *root,
     if (!rc)
         rc = parse_params(name, &m, fault);
     if (!rc)
+        rc = parse_aliases(name, &m, fault);
+    if (!rc)
         rc = parse_shards(name, &m, fault);
     if (rc)
         zt_ckpt_manifest_release(&m);
@@ -217,6 +259,7 @@ void zt_ckpt_manifest_release(struct zt_ckpt_manifest *m)
         json_decref(m->shards[i].root);
     free(m->shards);
     free(m->params);
+    free(m->aliases);
     free(m->parts);
     json_decref(m->root);
     *m = (struct zt_ckpt_manifest){0};

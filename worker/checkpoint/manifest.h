@@ -35,6 +35,12 @@ struct zt_ckpt_param {
     uint32_t kinds; /* bit k: it has state of kind k */
 };
 
+/* Another name of a parameter, as of tied weights in the files of other programs. */
+struct zt_ckpt_alias {
+    const char *name;
+    int of; /* parameter */
+};
+
 /* Elements of one kind of one parameter in one shard. */
 struct zt_ckpt_part {
     int kind, param;
@@ -57,9 +63,10 @@ struct zt_ckpt_shard {
 struct zt_ckpt_manifest {
     json_t *root; /* for everything else */
     const char *tag;
-    int num_kinds, num_params, num_shards;
+    int num_kinds, num_params, num_aliases, num_shards;
     struct zt_ckpt_kind kinds[ZT_CKPT_MAX_KINDS];
     struct zt_ckpt_param *params;
+    struct zt_ckpt_alias *aliases;
     struct zt_ckpt_shard *shards;
     struct zt_ckpt_part *parts; /* sorted by kind, param, first; see zt_ckpt_sort_parts */
     int64_t num_parts;
@@ -84,6 +91,8 @@ void zt_ckpt_manifest_release(struct zt_ckpt_manifest *m); /* a zeroed one is fi
 /* By name; -1: there is none. */
 int zt_ckpt_find_kind(const struct zt_ckpt_manifest *m, const char *name);
 int zt_ckpt_find_param(const struct zt_ckpt_manifest *m, const char *name);
+/* The member "aliases" of a manifest gets one more: `name` for the parameter `of`. */
+void zt_ckpt_add_alias(json_t *root, const char *name, const char *of);
 /* The part that holds this element; NULL: none does. */
 const struct zt_ckpt_part *zt_ckpt_find_part(const struct zt_ckpt_manifest *m, int kind,
                                              int param, int64_t element);

@@ -26,6 +26,14 @@ static zt_err make_table(struct zt_checkpoint_source *s, int num, struct zt_faul
 
 /* ---- checkpoints of our own ---- */
 
+/* The same tensor under another name. */
+static void add_alias(struct zt_checkpoint_source *s, int of, const char *name)
+{
+    s->tensors[s->num] = s->tensors[of];
+    s->tensors[s->num].t.name = name;
+    s->tensors[s->num++].t.alias_of = s->tensors[of].t.name;
+}
+
 static zt_err open_ours(struct zt_checkpoint_source *s, const char *tag,
                         struct zt_fault *fault)
 {
@@ -36,7 +44,7 @@ static zt_err open_ours(struct zt_checkpoint_source *s, const char *tag,
     if (rc)
         return rc;
     m = zt_ckpt_manifest(s->ours);
-    rc = make_table(s, m->num_params, fault);
+    rc = make_table(s, m->num_params + m->num_aliases, fault);
     if (rc)
         return rc;
     for (int k = 0; k < m->num_kinds; k++) /* number k + 1 here */
@@ -56,6 +64,8 @@ static zt_err open_ours(struct zt_checkpoint_source *s, const char *tag,
             .kinds = p->kinds << 1 | 1,
             .number = i};
     }
+    for (int i = 0; i < m->num_aliases; i++)
+        add_alias(s, m->aliases[i].of, m->aliases[i].name);
     return ZT_OK;
 }
 
@@ -120,9 +130,7 @@ static zt_err open_deepspeed(struct zt_checkpoint_source *s, const char *tag,
 
         if (of < 0 || find_of(s, ds->num_params, ds->aliases[i].name) >= 0)
             continue;
-        s->tensors[s->num] = s->tensors[of];
-        s->tensors[s->num].t.name = ds->aliases[i].name;
-        s->tensors[s->num++].t.alias_of = ds->aliases[i].of;
+        add_alias(s, of, ds->aliases[i].name);
     }
     return ZT_OK;
 }

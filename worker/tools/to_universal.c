@@ -198,6 +198,18 @@ static void put_empty(struct zt_torch_values *v, const char *key)
     zt_torch_put_end(v, ZT_TORCH_DICT);
 }
 
+static void put_shared(struct zt_torch_values *v, const struct zt_checkpoint_source *s)
+{
+    zt_torch_put_text(v, "shared_params");
+    zt_torch_put_mark(v, ZT_TORCH_DICT);
+    for (int i = 0; i < s->num; i++)
+        if (s->tensors[i].t.alias_of) {
+            zt_torch_put_text(v, s->tensors[i].t.name);
+            zt_torch_put_text(v, s->tensors[i].t.alias_of);
+        }
+    zt_torch_put_end(v, ZT_TORCH_DICT);
+}
+
 static zt_err write_model(const struct universal *u, const char *file,
                           struct zt_fault *fault)
 {
@@ -210,7 +222,7 @@ static zt_err write_model(const struct universal *u, const char *file,
     put_empty(&v, "module"); /* weights are those in zero/ */
     put_empty(&v, "buffer_names");
     put_shapes(&v, u->s);
-    put_empty(&v, "shared_params");
+    put_shared(&v, u->s);
     zt_torch_put_text(&v, "optimizer");
     zt_torch_put_none(&v);
     zt_torch_put_text(&v, "lr_scheduler");

@@ -246,6 +246,9 @@ static zt_err write_manifest(const struct import *m, const char *dir,
                   index, "index_xxh3", hash, "client_state");
     if (!root)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", dir);
+    for (int i = 0; i < m->s->num; i++)
+        if (m->s->tensors[i].t.alias_of && !m->s->tensors[i].buffer)
+            zt_ckpt_add_alias(root, m->s->tensors[i].t.name, m->s->tensors[i].t.alias_of);
     rc = zt_sealed_json_print(root, &text, &bytes, &whole, fault);
     if (!rc)
         rc = zt_hf_write_text(dir, "manifest.json", text, fault);

@@ -43,6 +43,16 @@ static json_t *params_json(const struct zt_ckpt_state *s)
     return list;
 }
 
+/* Names that other programs give a parameter besides its own: their files have it twice. */
+static void add_aliases(json_t *root, const struct zt_model *m)
+{
+    int num;
+    const struct zt_twin *twins = zt_model_twins(m, &num);
+
+    for (int i = 0; i < num; i++)
+        zt_ckpt_add_alias(root, twins[i].name, twins[i].param->name);
+}
+
 static void add_shards(json_t *list, const struct zt_ckpt_outcome *all, int world)
 {
     for (int r = 0; r < world; r++) {
@@ -109,6 +119,7 @@ static json_t *manifest_json(const struct zt_engine *e, const struct zt_ckpt_pla
     json_object_set_new(root, "files", json_array());
     json_object_set_new(root, "kinds", kinds_json(s));
     json_object_set_new(root, "params", params_json(s));
+    add_aliases(root, e->model);
     json_object_set_new(root, "shards", json_array());
     free(config);
     if (!root)

@@ -66,6 +66,8 @@ static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
 
     if (!t->t.readable || !(t->kinds >> c->kind_a & 1))
         return ZT_OK;
+    if (j < 0 && t->t.alias_of)
+        return ZT_OK; /* the tensor is compared by its own name */
     if (j < 0 || !(c->b->tensors[j].kinds >> c->kind_b & 1))
         printf("only in %s: %s\n", c->a->path, t->t.name);
     else if (!same_shape(&t->t, &c->b->tensors[j].t))
@@ -96,7 +98,8 @@ static zt_err diff_all(struct comparison *c, struct zt_fault *fault)
     for (int i = 0; !rc && i < c->a->num; i++)
         rc = diff_one(c, i, fault);
     for (int i = 0; !rc && i < c->b->num; i++)
-        if (c->b->tensors[i].t.readable && c->b->tensors[i].kinds >> c->kind_b & 1 &&
+        if (c->b->tensors[i].t.readable && !c->b->tensors[i].t.alias_of &&
+            c->b->tensors[i].kinds >> c->kind_b & 1 &&
             zt_source_find(c->a, c->b->tensors[i].t.name) < 0) {
             printf("only in %s: %s\n", c->b->path, c->b->tensors[i].t.name);
             c->differ++;
@@ -146,7 +149,8 @@ static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
                    struct zt_fault *fault)
 {
     struct average *a = arg;
-    const char *name = a->sources[0]->tensors[i].t.name;
+    const struct zt_checkpoint_tensor *t = &a->sources[0]->tensors[i].t;
+    const char *name = t->alias_of ? t->alias_of : t->name;
     zt_err rc = ZT_OK;
 
     memset(a->sum, 0, (size_t)n * sizeof(*a->sum));
@@ -170,6 +174,8 @@ static zt_err check_alike(const struct average *a, struct zt_fault *fault)
             const struct zt_checkpoint_tensor *t = &first->tensors[i].t;
             int j = zt_source_find(a->sources[k], t->name);
 
+            if (t->alias_of)
+                continue;
             if (j < 0 || !same_shape(t, &a->sources[k]->tensors[j].t))
                 return zt_fault_set(fault, ZT_E_FORMAT,
                                     "%s: has no tensor %s of the shape that it has in %s",
