@@ -141,7 +141,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
 .PHONY: all help test unit unit-programs unit-levels integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint tidy coverage \
-        format format-check layers docs size install uninstall clean summary models man probes
+        format format-check layers docs size install install-files uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
 # where they are compiled for AVX-512 at all: by gcc for x86_64, see kernels/cpu/simd.h
@@ -179,7 +179,7 @@ help:
 	  'make coverage     how much of each folder the tests run (gcov)' \
   'make lint         clang-tidy, cppcheck, struct tags, shell syntax; make tidy: the first alone; make format: clang-format' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
-	  'make install      PREFIX=$(PREFIX) DESTDIR=' \
+	  'make install      PREFIX=$(PREFIX) DESTDIR=; make uninstall, with the same: takes it away' \
 	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_CUDNN=0 HAVE_MPI=0'
 
 # every object depends on the flags it was built with
@@ -597,7 +597,8 @@ size:
 # ---------------------------------------------------------------- install
 MAN1 := $(wildcard docs/man/*.1)
 MAN5 := $(wildcard docs/man/*.5)
-install: all
+install: all install-files
+install-files: # of what is built
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zlaunch/models \
 	  $(DESTDIR)$(PREFIX)/lib/zlaunch/backends \
 	  $(DESTDIR)$(PREFIX)/include/zlaunch $(DESTDIR)$(PREFIX)/lib/pkgconfig \
@@ -605,24 +606,34 @@ install: all
 	  $(DESTDIR)$(PREFIX)/share/zlaunch \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -m 755 bin/zlaunch bin/zworker $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(CHECKPOINT_SO) $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(MODELS) $(DESTDIR)$(PREFIX)/lib/zlaunch/models
-	$(if $(strip $(BACKENDS)),install -m 755 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
+	$(if $(wildcard $(BIN)/backends/*.so),install -m 755 $(wildcard $(BIN)/backends/*.so) $(DESTDIR)$(PREFIX)/lib/zlaunch/backends)
 	install -m 644 include/zlaunch/*.h $(DESTDIR)$(PREFIX)/include/zlaunch
 	install -m 644 hostfile.example $(DESTDIR)$(PREFIX)/share/zlaunch
 	cp -r ds_configs $(DESTDIR)$(PREFIX)/share/zlaunch/
-	bin/zlaunch --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zlaunch.1
-	bin/zworker --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zworker.1
+	$(BIN)/zlaunch --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zlaunch.1
+	$(BIN)/zworker --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/zworker.1
 	$(Q)for t in $(notdir $(TOOLS)); do \
-	  bin/$$t --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/$$t.1 && \
-	  bin/$$t --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$t && \
-	  bin/$$t --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$t || exit 1; done
-	bin/zworker --print_man config > $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5
-	bin/zlaunch --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zlaunch
-	bin/zlaunch --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_zlaunch
+	  $(BIN)/$$t --print_man > $(DESTDIR)$(PREFIX)/share/man/man1/$$t.1 && \
+	  $(BIN)/$$t --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$t && \
+	  $(BIN)/$$t --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$t || exit 1; done
+	$(BIN)/zworker --print_man config > $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5
+	$(BIN)/zlaunch --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zlaunch
+	$(BIN)/zlaunch --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_zlaunch
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/zlaunch.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/zlaunch.pc
+
+# What install-files puts there, and its folders where nothing else is in them.
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,zlaunch zworker $(notdir $(TOOLS))) \
+	  $(DESTDIR)$(PREFIX)/lib/$(notdir $(CHECKPOINT_SO)) $(DESTDIR)$(PREFIX)/lib/pkgconfig/zlaunch.pc \
+	  $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5 \
+	  $(foreach t,zlaunch zworker $(notdir $(TOOLS)),$(DESTDIR)$(PREFIX)/share/man/man1/$(t).1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(t) \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(t))
+	rm -rf $(DESTDIR)$(PREFIX)/lib/zlaunch $(DESTDIR)$(PREFIX)/include/zlaunch $(DESTDIR)$(PREFIX)/share/zlaunch
 
 clean:
 	rm -rf build bin
