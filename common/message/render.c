@@ -346,19 +346,15 @@ void zt_render_log(struct zt_render *r, int rank, const char *line, size_t n)
     json_decref(o);
 }
 
-void zt_render_message(struct zt_render *r, zt_log_level level, const char *fmt, ...)
+static void put_message(struct zt_render *r, zt_log_level level, const char *fmt,
+                        va_list ap)
 {
     static const char *const words[] = {"error", "warning", "info", "debug"};
     static const char *const colors[] = {"\033[1;31m", "\033[33m", "", ""};
     char text[MESSAGE_MAX], line[MESSAGE_MAX + 128];
-    va_list ap;
     int n;
 
-    if (level > r->cfg.level)
-        return;
-    va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
     if (r->cfg.json) {
         json_t *o = json_object();
 
@@ -375,6 +371,26 @@ void zt_render_message(struct zt_render *r, zt_log_level level, const char *fmt,
     else
         n = snprintf(line, sizeof(line), "%s: %s", r->cfg.who, text);
     put_line(r, r->cfg.err_fd, line, (size_t)n);
+}
+
+void zt_render_message(struct zt_render *r, zt_log_level level, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (level > r->cfg.level)
+        return;
+    va_start(ap, fmt);
+    put_message(r, level, fmt, ap);
+    va_end(ap);
+}
+
+void zt_render_answer(struct zt_render *r, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    put_message(r, ZT_LOG_INFO, fmt, ap);
+    va_end(ap);
 }
 
 void zt_render_block(struct zt_render *r, const char *text)

@@ -58,6 +58,9 @@ void zt_render_log(struct zt_render *r, int rank, const char *line, size_t n);
 void zt_render_message(struct zt_render *r, zt_log_level level, const char *fmt, ...)
     ZT_PRINTF(3, 4);
 
+/* The same of level info, at any level: somebody has asked for it. */
+void zt_render_answer(struct zt_render *r, const char *fmt, ...) ZT_PRINTF(2, 3);
+
 /* A block of lines of the program's own, already laid out; text only. */
 void zt_render_block(struct zt_render *r, const char *text);
 

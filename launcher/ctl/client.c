@@ -332,7 +332,8 @@ static bool is_from_here(const struct listed_job *j)
 
 /*
  * The job whose name begins so, if exactly one does. A whole name always wins. "last" is
- * the newest that was started from this folder; where there is none, the newest.
+ * the newest that was started from this folder; where there is none, the newest, which
+ * may_take() decides about.
  */
 static zt_err choose(struct jobs *jobs, const char *name, struct talk *t,
                      struct listed_job *chosen, struct zt_fault *fault)
@@ -534,22 +535,26 @@ static void name_job(const char *name, const struct listed_job *j)
     fputc('\n', stderr);
 }
 
-/* "last" may be a job that nobody thought of here. */
-static bool may_stop(const char *name, const struct listed_job *j, struct zt_fault *fault)
+/* "last" is the newest job that was started from this folder. Where there is none, one from
+ * elsewhere is nothing to act on unasked, whatever is to be done: `request` is
+ * that, NULL: to attach. */
+static bool may_take(const char *name, const struct listed_job *j, const char *request,
+                     struct zt_fault *fault)
 {
     char answer[8] = "";
 
     if (strcmp(name, "last") != 0 || is_from_here(j))
         return true;
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) {
-        fputs("zlaunch: stop it? [y/N] ", stderr);
+        fputs("zlaunch: is that the one? [y/N] ", stderr);
         if (fgets(answer, sizeof(answer), stdin) && (*answer == 'y' || *answer == 'Y'))
             return true;
     }
     zt_fault_set(fault, ZT_E_USAGE,
-                 "--ctl last: no job was started from this folder, so none is stopped; "
-                 "to stop the newest one of others: zlaunch --ctl %s stop",
-                 j->name);
+                 "last: no job was started from this folder; for the newest one of "
+                 "others: zlaunch %s %s%s%s",
+                 request ? "--ctl" : "--attach", j->name, request ? " " : "",
+                 request ? request : "");
     return false;
 }
 
@@ -612,7 +617,7 @@ int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
     if (rc)
         return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
     name_job(job, &chosen);
-    if (strcmp(request, "stop") == 0 && !may_stop(job, &chosen, fault)) {
+    if (!may_take(job, &chosen, request, fault)) {
         talk_close(&t);
         return zt_err_exit_code(fault->code);
     }
@@ -652,6 +657,10 @@ int zt_ctl_attach(const char *job, struct zt_fault *fault)
     if (rc)
         return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
     name_job(job, &chosen);
+    if (!may_take(job, &chosen, NULL, fault)) {
+        talk_close(&t);
+        return zt_err_exit_code(fault->code);
+    }
     rc = talk_request(&t, "attach", fault);
     sigaction(SIGINT, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -9,6 +9,7 @@
 #include "common/json/line.h"
 #include "common/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ANSWER_S  1.0 /* for answers, and for the stacks that ranks print */
@@ -52,14 +53,19 @@ void zt_sup_inspected(struct zt_supervisor *s, const json_t *o)
     const char *stack = zt_json_get_text(o, "stack", "");
     char collective[96];
     json_t *record = json_copy((json_t *)o);
+    char text[1024];
 
     json_decref(note->state);
     note->state = json_copy((json_t *)o);
-    zt_render_message(s->render, ZT_LOG_ERROR, "rank %d%s%s (pid %d) is %s%s%s%s%s%s",
-                      note->rank, note->host ? " on " : "", note->host ? note->host : "",
-                      (int)note->pid, zt_json_get_text(o, "state", "?"),
-                      *where ? " in " : "", where, *phase ? ", during: " : "", phase,
-                      collective_text(o, collective, sizeof(collective)));
+    snprintf(text, sizeof(text), "rank %d%s%s (pid %d) is %s%s%s%s%s%s", note->rank,
+             note->host ? " on " : "", note->host ? note->host : "", (int)note->pid,
+             zt_json_get_text(o, "state", "?"), *where ? " in " : "", where,
+             *phase ? ", during: " : "", phase,
+             collective_text(o, collective, sizeof(collective)));
+    if (s->hang_seen)
+        zt_render_message(s->render, ZT_LOG_ERROR, "%s", text);
+    else
+        zt_render_answer(s->render, "%s", text);
     if (*stack)
         zt_render_block(s->render, stack);
     json_object_set_new(record, "event", json_string("inspected"));
@@ -99,7 +105,7 @@ void zt_sup_inspect_tick(struct zt_supervisor *s, double now)
     num = list_silent(s, text, sizeof(text));
     if (num)
         zt_render_message(
-            s->render, ZT_LOG_ERROR,
+            s->render, s->hang_seen ? ZT_LOG_ERROR : ZT_LOG_WARN,
             "no answer in %g s about rank%s %s: the node daemon is stopped, "
             "or slow",
             ANSWER_S, num == 1 ? "" : "s", text);

@@ -53,6 +53,7 @@ check "an unknown question: 2" code_is 2
 check "  and what there is" said "status, stop, save, trace or stacks"
 ask "$id" stacks
 check "stacks" code_is 0
+check "  which are no error" sh -c "grep -q ' is ' '$tmp/said' && ! grep -q 'error:' '$tmp/said'"
 check "  of every rank" test "$(grep -c 'rank [012].* is ' "$tmp/said")" = 3
 ask "$id" save
 check "a program that is no plugin: 1" code_is 1
@@ -166,7 +167,7 @@ check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safeten
 launch_bg --num_gpus 2 --log_format json "${train[@]}" "${same[@]}" --max_steps 1500 --logging_steps 1 --output_dir "$tmp/lost"
 out_says() { grep -q -- "$1" "$tmp/out"; }
 within 20 out_says '"event":"step"' || fail "training did not start"
-: >"$tmp/lost"
+rm -rf "$tmp/lost" && : >"$tmp/lost"
 check "a save that fails at the end waits, and says for what" within 60 \
     out_says "they are kept for 600 s: zlaunch --ctl $(job_id) save weights DIR writes them elsewhere"
 ask "$(job_id)" save weights /proc/nowhere
@@ -243,10 +244,14 @@ id=$(cat "$tmp/out")
 ask "$id" status
 check "  and it has: the first step is made" grep -q "^step  " "$tmp/said"
 check "  what it does is in the log" within 10 grep -q " of 16 tokens" "$tmp/begun"
-(cd / && "$zlaunch" --ctl last stop >"$tmp/said" 2>&1)
-code=$?
-check "--ctl last stop does not stop a job of another folder" code_is 2
-check "  names the one it may be" grep -q "zlaunch --ctl zt-[^ ]* stop" "$tmp/said" # of any test here
+for request in status stop stacks save "save weights" attach; do
+    what=(--ctl last $request)
+    [ "$request" != attach ] || what=(--attach last)
+    (cd / && timeout 20 "$zlaunch" "${what[@]}" >"$tmp/said" 2>&1 </dev/null)
+    code=$?
+    check "${what[*]} does not take a job of another folder" code_is 2
+    check "  names the one it may be" grep -qE "zlaunch ${what[0]} [^ ]+-[0-9a-f]{16}( $request)?\$" "$tmp/said" # of any test here
+done
 ask last stop
 check "  and stops the newest job of this one" code_is 0
 check "  whose name it says" said "zlaunch: job $id"
@@ -261,7 +266,7 @@ answer() {
     (cd / && exec script -qec "'$zlaunch' --ctl last stop" /dev/null) <"$tmp/keys" >"$tmp/said" 2>&1 &
     asked=$!
     exec 9>"$tmp/keys"
-    within 10 grep -qF 'stop it? [y/N]' "$tmp/said" || fail "nobody asks"
+    within 10 grep -qF 'is that the one? [y/N]' "$tmp/said" || fail "nobody asks"
     grep -qF "$id" "$tmp/said" || word=n
     echo "$word" >&9
     wait "$asked"
