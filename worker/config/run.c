@@ -60,38 +60,41 @@ static bool has_checkpoints(const char *dir)
     return found;
 }
 
-/* What an earlier run left in the folder is not replaced, nor mixed with, by accident. */
-static void check_output_dir(struct zt_config *c, const struct zt_run *run)
+zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[4096];
     struct stat st;
 
     if (run->overwrite_output_dir || run->resume_from_checkpoint || run->attempt)
-        return;
+        return ZT_OK;
     snprintf(path, sizeof(path), "%s/model.safetensors", run->output_dir);
     if (stat(path, &st) == 0)
-        zt_problems_add(&c->report, ZT_E_CANTCREATE,
-                        "--output_dir: %s is there already; --overwrite_output_dir "
-                        "replaces it",
-                        path);
-    else if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
-        zt_problems_add(&c->report, ZT_E_CANTCREATE,
-                        "--output_dir: %s has checkpoints already; "
-                        "--resume_from_checkpoint auto goes on from them, "
-                        "--overwrite_output_dir replaces them",
-                        run->output_dir);
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "--output_dir: %s is there already; --overwrite_output_dir "
+                            "replaces it",
+                            path);
+    if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "--output_dir: %s has checkpoints already; "
+                            "--resume_from_checkpoint auto goes on from them, "
+                            "--overwrite_output_dir replaces them",
+                            run->output_dir);
+    return ZT_OK;
 }
 
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
+    struct zt_fault fault = {0};
+
     if ((run->do_train || run->do_eval) && run->train_files && !run->train_files[0] &&
         !(run->do_eval && !run->do_train && run->eval_files[0]) &&
         !c->report.num_problems)
         zt_problems_add(&c->report, ZT_E_USAGE, "%s",
                         run->do_train ? "--do_train needs --train_file"
                                       : "--do_eval needs --eval_file or --train_file");
-    if (run->do_train && run->output_dir && !run->check_config && !run->dry_run)
-        check_output_dir(c, run);
+    if (run->do_train && run->output_dir && !run->check_config && !run->dry_run &&
+        zt_run_check_output_dir(run, &fault))
+        zt_problems_add(&c->report, fault.code, "%s", fault.text);
 }
 
 /* Tokenizers have files, which are not read yet: the one that needs none is there. */
@@ -220,6 +223,7 @@ const char *zt_run_note(const struct zt_run *run, int i)
 void zt_run_print_help(FILE *out)
 {
     zt_options_print_help(out, NULL, zt_run_options());
+    zt_foreign_print_keys(out, zt_run_foreign_names.rows);
 }
 
 zt_err zt_run_print_config(const struct zt_run *run, FILE *out, struct zt_fault *fault)

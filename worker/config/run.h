@@ -136,6 +136,11 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
                    struct zt_run **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_run_close(struct zt_run *run); /* NULL is fine */
 
+/* What an earlier run left in output_dir is not replaced, nor mixed with, by accident.
+ * ZT_E_CANTCREATE. */
+zt_err zt_run_check_output_dir(const struct zt_run *run,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * Second half, once the model is built: "auto" values that follow from its hidden size
  * (reduce_bucket_size and friends), and the schedule's total steps once the data are

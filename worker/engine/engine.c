@@ -496,8 +496,8 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_run *run = e->run;
     zt_err rc = ZT_OK;
 
-    if (run->do_train && run->output_dir && run->rank == 0)
-        rc = zt_output_dir_reserve(e, fault);
+    if (run->do_train && run->output_dir)
+        rc = zt_output_dir_open(e, fault);
     if (!rc)
         rc = open_comm(e, fault);
     e->sums = e->comm;
@@ -549,6 +549,7 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
     e->run = run;
     e->plugin = plugin;
     e->disk_reserved = -1;
+    e->output.lock.fd = -1;
     rc = open_plan(e, fault);
     if (!rc && !run->dry_run && !run->check_config)
         rc = open_means(e, fault);
@@ -592,6 +593,7 @@ void zt_engine_close(struct zt_engine *e)
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
+    zt_output_dir_close(e);
     free(e);
 }
 

@@ -15,6 +15,7 @@
 #include "worker/comm/comm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/engine/output_dir.h"
 #include "worker/engine/peers.h"
 #include "worker/engine/memory/alternatives.h"
 #include "worker/engine/memory/plan.h"
@@ -83,6 +84,7 @@ struct zt_engine {
         samples;       /* optimizer steps not skipped; skipped; rows seen */
     double gemm_peak;  /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused; /* the last save failed on rank 0, and all ranks know it */
+    struct zt_output_dir output;
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */
     double first_loss; /* of step 1, on rank 0 */

@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -75,9 +77,10 @@ static zt_err check_folder(const char *dir, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static zt_err prepare(const char *dir, size_t *made, struct zt_fault *fault)
+zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault)
 {
-    zt_err rc = make_folders(dir, made, fault);
+    size_t made;
+    zt_err rc = make_folders(dir, &made, fault);
 
     if (!rc)
         rc = check_folder(dir, fault);
@@ -86,11 +89,81 @@ static zt_err prepare(const char *dir, size_t *made, struct zt_fault *fault)
     return rc;
 }
 
-zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault)
-{
-    size_t made;
+/* ---- the folder of the run ---- */
 
-    return prepare(dir, &made, fault);
+/* For the signals that end a process which does not expect them. */
+static const struct zt_output_dir *volatile held;
+
+void zt_output_dir_leave(void)
+{
+    const struct zt_output_dir *d = held;
+
+    held = NULL;
+    if (!d)
+        return;
+    zt_folder_lock_remove(&d->lock);
+    remove_folders(d->path, d->made);
+}
+
+static void on_end(int sig)
+{
+    zt_output_dir_leave();
+    raise(sig); /* which now does what it does without a handler */
+}
+
+static void watch_signals(void)
+{
+    static const int sigs[] = {SIGTERM, SIGINT, SIGHUP};
+    struct sigaction action = {.sa_handler = on_end,
+                               .sa_flags = (int)SA_RESETHAND | SA_ONSTACK},
+                     before;
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(sigs) / sizeof(*sigs); i++)
+        if (sigaction(sigs[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(sigs[i], &action, NULL);
+}
+
+/* zlaunch's jobs have names that no other job has; other launchers' may be given twice. */
+static bool is_unique_name(const char *job)
+{
+    const char *own = getenv("ZLAUNCH_JOB_ID");
+
+    return own && strcmp(own, job) == 0;
+}
+
+/* The folder, and its lock. */
+static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
+                          struct zt_fault *fault)
+{
+    const char *dir = run->output_dir;
+    zt_err rc = make_folders(dir, &d->made, fault);
+
+    snprintf(d->path, sizeof(d->path), "%s", dir);
+    if (!rc)
+        rc = check_folder(dir, fault);
+    if (!rc)
+        rc =
+            zt_folder_lock_take(dir, run->job, is_unique_name(run->job), &d->lock, fault);
+    if (rc)
+        remove_folders(dir, d->made);
+    return rc;
+}
+
+static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
+                   struct zt_fault *fault)
+{
+    zt_err rc = try_to_take(d, run, fault);
+
+    /* another run that ends may have removed the folder meanwhile */
+    for (int i = 0; rc && i < MOST_TRIES && access(run->output_dir, F_OK); i++)
+        rc = try_to_take(d, run, fault);
+    if (rc)
+        return rc;
+    held = d;
+    watch_signals();
+    /* another run may have ended in it since the options were read */
+    return zt_run_check_output_dir(run, fault);
 }
 
 static int64_t bytes_of_weights(const struct zt_engine *e)
@@ -104,16 +177,24 @@ static int64_t bytes_of_weights(const struct zt_engine *e)
     return bytes;
 }
 
-zt_err zt_output_dir_reserve(struct zt_engine *e, struct zt_fault *fault)
+zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
 {
-    const char *dir = e->run->output_dir;
-    size_t made;
-    zt_err rc = prepare(dir, &made, fault);
+    const struct zt_run *run = e->run;
+    const char *dir = run->output_dir;
+    zt_err rc;
 
-    if (!rc)
-        zt_ckpt_remove_stale(dir); /* now, not while one may be written */
-    if (!rc)
-        rc = zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);
-    remove_folders(dir, made);
-    return rc;
+    if (run->rank && (!run->save_on_each_node || run->local_rank))
+        return ZT_OK;
+    rc = take(&e->output, run, fault);
+    if (rc || run->rank)
+        return rc;
+    zt_atomic_file_remove_stale(dir); /* now, not while one may be written */
+    zt_ckpt_remove_stale(dir);
+    return zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);
+}
+
+void zt_output_dir_close(struct zt_engine *e)
+{
+    zt_output_dir_leave();
+    zt_folder_lock_release(&e->output.lock);
 }

@@ -1,8 +1,9 @@
-/* output_dir.h -- the folder of --output_dir: there when something is saved in it. */
+/* output_dir.h -- the folder of --output_dir: there when something is saved in it. It is one run's. */
 #ifndef WORKER_ENGINE_OUTPUT_DIR_H
 #define WORKER_ENGINE_OUTPUT_DIR_H
 
 #include "common/fault.h"
+#include "worker/checkpoint/folder_lock.h"
 
 struct zt_engine;
 
@@ -10,12 +11,24 @@ struct zt_engine;
  * be made or written to. */
 zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* The folder of a run while it runs. */
+struct zt_output_dir {
+    struct zt_folder_lock lock;
+    char path[PATH_MAX];
+    size_t made; /* bytes of the path that name the first folder that this run made */
+};
+
 /*
- * Before training rather than after: that the folder of the run can be made and written to,
+ * Before training rather than after, on the ranks that write files there: that the folder of
+ * the run can be made and written to, that no other run has it (from here on it is locked),
  * and that the disk has room for the weights, which is held where the file system can, until
- * zt_engine_save() takes it. A folder that was not there is not there afterwards: a run
- * that saves nothing leaves nothing. ZT_E_CANTCREATE.
+ * zt_engine_save() takes it. ZT_E_CANTCREATE.
  */
-zt_err zt_output_dir_reserve(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The lock goes, and a folder that was made goes where nothing was saved in it. SIGTERM,
+ * SIGINT and SIGHUP do that, too, where nothing else handles them. */
+void zt_output_dir_close(struct zt_engine *e);
+/* What is left to do for a process that ends at once; fine in a signal handler. */
+void zt_output_dir_leave(void);
 
 #endif

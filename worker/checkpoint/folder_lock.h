@@ -1,0 +1,38 @@
+/*
+ * folder_lock.h -- one run at a time in a folder.
+ *
+ * The lock is a file .zlaunch.lock that says who holds it, locked by the kernel (fcntl) for
+ * as long as that process lives: on a network file system other hosts see it as well, and
+ * what a killed process leaves is a file that nobody holds.
+ * Ownership: the caller owns the struct.
+ * Threads:   one; zt_folder_lock_remove() may be called in a signal handler.
+ */
+#ifndef WORKER_CHECKPOINT_FOLDER_LOCK_H
+#define WORKER_CHECKPOINT_FOLDER_LOCK_H
+
+#include <limits.h>
+
+#include "common/fault.h"
+
+#define ZT_FOLDER_LOCK_NAME ".zlaunch.lock"
+
+struct zt_folder_lock {
+    int fd; /* -1: not held */
+    char path[PATH_MAX];
+};
+
+/*
+ * Lock the folder `dir`, which is there, for `job`. With `is_unique`, one that another
+ * process of the same job holds is no conflict: the struct then holds nothing.
+ * ZT_E_CANTCREATE with the holder: one sentence. A file system without locks is a warning,
+ * and nothing is held.
+ */
+zt_err zt_folder_lock_take(const char *dir, const char *job, bool is_unique,
+                           struct zt_folder_lock *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+/* The file goes, once, and before the lock does: afterwards it may be another's. Nothing
+ * held is fine. */
+void zt_folder_lock_remove(const struct zt_folder_lock *l);
+void zt_folder_lock_release(struct zt_folder_lock *l); /* one with fd -1 is fine */
+
+#endif
