@@ -5,6 +5,7 @@
  * zworker (--check_config, --dry_run, a target's own --help), or supervises the job.
  */
 #include "common/json/line.h"
+#include "common/message/render.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
 #include "launcher/ctl/ctl.h"
@@ -18,28 +19,107 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A fault before anything runs; each of its lines is a separate problem. */
-static int complain(const struct zt_launch *l, const struct zt_fault *fault)
+/* Each line of `text` as a message, as those of a job are. */
+static void say(const struct zt_render_config *how, zt_log_level level, const char *text)
 {
-    zt_when when = l ? l->color_when : ZT_WHEN_AUTO;
-    bool color = zt_env_color(STDERR_FILENO, when);
+    struct zt_render *r;
 
-    for (const char *p = fault->text; *p;) {
+    if (zt_render_open(how, &r, NULL))
+        return;
+    for (const char *p = text; *p;) {
         int n = (int)strcspn(p, "\n");
 
-        fprintf(stderr, "zlaunch: %serror:%s %.*s\n", color ? "\033[1;31m" : "",
-                color ? "\033[0m" : "", n, p);
+        zt_render_message(r, level, "%.*s", n, p);
         p += n;
         p += *p == '\n';
     }
-    if (fault->code == ZT_E_USAGE)
+    zt_render_close(r);
+}
+
+static struct zt_render_config screen_of(const struct zt_launch *l, bool json)
+{
+    return (struct zt_render_config){
+        .out_fd = STDOUT_FILENO,
+        .err_fd = STDERR_FILENO,
+        .json = json,
+        .color = zt_env_color(STDERR_FILENO, l ? l->color_when : ZT_WHEN_AUTO),
+        .level = ZT_LOG_ERROR,
+        .who = "zlaunch",
+    };
+}
+
+/* The last event of a job that did not begin. */
+static void print_end(const struct zt_render_config *how, const struct zt_fault *fault)
+{
+    json_t *end = json_object();
+    struct zt_render *r;
+
+    json_object_set_new(end, "event", json_string("end"));
+    json_object_set_new(end, "exit_code", json_integer(zt_err_exit_code(fault->code)));
+    json_object_set_new(end, "ranks", json_integer(0));
+    json_object_set_new(end, "cause", zt_json_text(fault->text, strlen(fault->text)));
+    if (zt_render_open(how, &r, NULL) == ZT_OK) {
+        zt_render_record(r, end);
+        zt_render_close(r);
+    }
+    json_decref(end);
+}
+
+/* A fault before anything runs; each of its lines is a separate problem. */
+static int complain(const struct zt_launch *l, bool json, const struct zt_fault *fault)
+{
+    struct zt_render_config how = screen_of(l, json);
+
+    say(&how, ZT_LOG_ERROR, fault->text);
+    if (json)
+        print_end(&how, fault);
+    else if (fault->code == ZT_E_USAGE)
         fputs("Try 'zlaunch --help'.\n", stderr);
     return zt_err_exit_code(fault->code);
+}
+
+/* Does this command line ask for JSON? Of one that cannot be read, as far as it can. */
+static bool asks_for_json(int argc, char **argv)
+{
+    const char *from_env = getenv("ZLAUNCH_LOG_FORMAT");
+    bool json = from_env && strcmp(from_env, "json") == 0;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t n = strlen(argv[i]);
+
+        if (n > 3 && strcmp(argv[i] + n - 3, ".so") == 0)
+            break;
+        if (strncmp(argv[i], "--log", 5) != 0 || n < 12 ||
+            strncmp(argv[i] + 6, "format", 6) != 0)
+            continue;
+        json = strcmp(argv[i][12] == '=' ? argv[i] + 13
+                      : i + 1 < argc     ? argv[i + 1]
+                                         : "",
+                      "json") == 0;
+    }
+    return json;
+}
+
+static void warn_of_plan(const struct zt_launch *l, const struct zt_job_plan *p)
+{
+    struct zt_render_config how = screen_of(l, l->json);
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    if (!f)
+        return;
+    how.level = l->level;
+    zt_job_plan_warn(p, f);
+    fclose(f);
+    say(&how, ZT_LOG_WARN, text ? text : "");
+    free(text);
 }
 
 /* --save_pid: a file in the user's own folder, there as long as this process is. */
@@ -66,18 +146,13 @@ static zt_err make_pid_file(const struct zt_launch *l, struct zt_job_plan *p,
 
 static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
 {
-    struct zt_render_config screen = {
-        .out_fd = STDOUT_FILENO,
-        .err_fd = STDERR_FILENO,
-        .json = l->json,
-        .color = zt_env_color(STDERR_FILENO, l->color_when),
-        .live = !l->json && zt_env_live(STDERR_FILENO),
-        .tag = p->world > 1,
-        .level = l->level,
-        .who = "zlaunch",
-    };
+    struct zt_render_config screen = screen_of(l, l->json);
     bool is_job = true;
     int code = 0;
+
+    screen.live = !l->json && zt_env_live(STDERR_FILENO);
+    screen.tag = p->world > 1;
+    screen.level = l->level;
 
     if (l->detach && p->mpirun)
         return zt_err_exit_code(zt_fault_set(
@@ -91,8 +166,7 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     }
     if (make_pid_file(l, p, fault))
         return zt_err_exit_code(fault->code);
-    if (l->level >= ZT_LOG_WARN && !l->json)
-        zt_job_plan_warn(p, stderr);
+    warn_of_plan(l, p);
     if (!p->mpirun)
         code = zt_supervise(p, &screen, l->verbose);
     else if (zt_mpirun_run(p, &code, fault))
@@ -192,7 +266,7 @@ static int control_job(const struct zt_launch *l)
     else
         code = zt_ctl_main(l->ctl_job, l->target_argc, l->target, l->json, &fault);
     if (fault.code)
-        complain(l, &fault);
+        complain(l, false, &fault);
     return code;
 }
 
@@ -207,6 +281,18 @@ static zt_err print_estimate(const struct zt_launch *l, struct zt_fault *fault)
     return rc;
 }
 
+/* Until the loop of a job handles them (launcher/supervise/stop.c): a batch system may send
+ * them at any time, and they must not end what is about to start. */
+static void hold_user_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct zt_launch *launch = NULL;
@@ -214,25 +300,26 @@ int main(int argc, char **argv)
     struct zt_fault fault = {0};
     int code = 0;
 
+    hold_user_signals();
     if (!zt_streams_open())
         return zt_err_exit_code(ZT_E_SYSTEM);
     zt_json_watch_memory();
     if (zt_limits_open_files(ZT_LIMITS_FILES, "zlaunch needs", &fault))
-        return complain(NULL, &fault);
+        return complain(NULL, asks_for_json(argc, argv), &fault);
     if (zt_launch_open(argc, argv, &launch, &fault))
-        return complain(NULL, &fault);
+        return complain(NULL, asks_for_json(argc, argv), &fault);
     if (launch->action == ZT_LAUNCH_CTL) {
         code = control_job(launch);
     } else if (launch->action == ZT_LAUNCH_REPORT) {
         code = zt_host_report(launch, stdout);
     } else if (launch->action == ZT_LAUNCH_ESTIMATE) {
         if (print_estimate(launch, &fault))
-            code = complain(launch, &fault);
+            code = complain(launch, false, &fault);
     } else if (launch->action != ZT_LAUNCH_PRINTED) {
         if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);
         if (fault.code)
-            code = complain(launch, &fault);
+            code = complain(launch, launch->json, &fault);
     }
     zt_job_plan_close(plan);
     zt_launch_close(launch);

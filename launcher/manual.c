@@ -95,14 +95,17 @@ void zt_manual_man(FILE *out)
     fprintf(out, ".SH SYNOPSIS\n.B zlaunch\n[options] TARGET.so [target options]\n.br\n"
                  ".B zlaunch\n[options] \\-\\- PROGRAM [arguments]\n");
     fprintf(out, ".SH DESCRIPTION\n%s\n", intro);
-    fprintf(out,
-            "zlaunch starts one daemon on each node and through it one process a rank, "
-            "shows their output tagged by rank, and ends them all when one fails. "
-            "SIGUSR1 and SIGUSR2 go on to every rank; SIGQUIT (Ctrl\\-\\e) shows what "
-            "every rank is doing. "
-            "An option can be spelled with \\- or _, given as \\-\\-name value or "
-            "\\-\\-name=value, or set by ZLAUNCH_<NAME> in the environment; the command "
-            "line wins.\n");
+    fprintf(
+        out,
+        "zlaunch starts one daemon on each node and through it one process a rank, "
+        "shows their output tagged by rank, and ends them all when one fails. "
+        "SIGUSR1 asks the ranks of a plugin for a checkpoint and the end (exit code 75 "
+        "where the run saves, else nothing happens); to other programs SIGUSR1 and "
+        "SIGUSR2 are passed on. SIGQUIT (Ctrl\\-\\e) shows what "
+        "every rank is doing. "
+        "An option can be spelled with \\- or _, given as \\-\\-name value or "
+        "\\-\\-name=value, or set by ZLAUNCH_<NAME> in the environment; the command "
+        "line wins.\n");
     fprintf(out, ".SH OPTIONS\n");
     zt_options_print_man(out, zt_launch_options);
     fprintf(out, ".SH \"EXIT STATUS\"\n");

@@ -113,6 +113,7 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
 
     if (run->rank)
         return ZT_OK;
+    zt_memory_plan_warn_of_files(run);
     if (run->check_config)
         return zt_run_print_config(run, stdout, fault);
     if (run->do_train)
@@ -201,6 +202,18 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
     return rc;
 }
 
+/* SIGUSR1 waits until training begins (worker/engine/checkpoint/signals.c), SIGUSR2 for ever:
+ * neither ends a rank. zlaunch's daemon has blocked them before. */
+static void hold_user_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
 int zt_rank_main(int argc, char **argv)
 {
     struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
@@ -208,6 +221,7 @@ int zt_rank_main(int argc, char **argv)
     int stop_code = 0;
     zt_err rc;
 
+    hold_user_signals();
     if (argc < 2) {
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
         return zt_err_exit_code(ZT_E_USAGE);

@@ -492,6 +492,7 @@ json_t *zt_job_plan_frame(const struct zt_job_plan *p, const struct zt_group *g,
     set_text(o, "master_addr", p->master_addr);
     json_object_set_new(o, "master_port", json_integer(g->master_port));
     json_object_set_new(o, "grace_ms", json_integer(p->grace_ms));
+    json_object_set_new(o, "hold_user_signals", json_boolean(p->is_plugin));
     json_object_set_new(o, "bind", json_boolean(p->bind));
     set_text(o, "core_list", p->core_list);
     set_text(o, "log_dir", p->log_dir);

@@ -251,7 +251,7 @@ static void warn_of_mpirun(const struct zt_job_plan *p, FILE *out)
 
         if (text && strtol(text, NULL, 10) > 1)
             fprintf(out,
-                    "zlaunch: warning: mpirun has started %s of this zlaunch, and each "
+                    "mpirun has started %s of this zlaunch, and each "
                     "starts a job of its own; for one job: mpirun -n %s %s%s\n",
                     text, text, p->is_plugin ? "zworker " : "", p->launch->target[0]);
     }
@@ -270,7 +270,7 @@ void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
         return;
     if (ranks > cores.num)
         fprintf(out,
-                "zlaunch: warning: %d ranks share %d core%s of this host and slow each "
+                "%d ranks share %d core%s of this host and slow each "
                 "other down; --num_gpus %d would have a core for each\n",
                 ranks, cores.num, plural(cores.num), cores.num);
     zt_cores_release(&cores);

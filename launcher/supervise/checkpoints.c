@@ -22,7 +22,7 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
     int64_t step = zt_json_get_int(event, "step", -1);
 
     if (strcmp(name, "saves") == 0) {
-        s->saves = true;
+        s->saves = s->notes.saves = true;
         s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
         return true;
     }

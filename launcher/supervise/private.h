@@ -102,6 +102,7 @@ struct zt_supervisor {
     bool saves;              /* the run saves checkpoints */
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
+    int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
     bool trains;             /* the run has steps */
     int64_t last_step, total_steps; /* of the last report; 0: none */
     char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */
@@ -130,6 +131,7 @@ void zt_sup_advance(struct zt_supervisor *s);
 /* The node is lost or could not be started. The first one is the cause of the end. */
 void zt_sup_node_failed(struct zt_supervisor *s, struct zt_sup_node *node, int exit_code,
                         const char *text);
+void zt_sup_send_signal(struct zt_sup_node *node, int sig); /* to each of its ranks */
 void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig);
 /* Write queued output; stop reading from the nodes while too much is queued. */
 void zt_sup_flush_screen(struct zt_supervisor *s);

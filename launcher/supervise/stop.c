@@ -99,17 +99,44 @@ static void on_user_signal(uv_signal_t *handle, int sig)
     zt_sup_flush_screen(s);
 }
 
+void zt_sup_send_signal(struct zt_sup_node *node, int sig)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "signal", json_integer(sig));
+    zt_sup_node_send(node, ZT_FRAME_SIGNAL, o);
+}
+
+/* What SIGUSR1 and SIGUSR2 mean to the ranks of a plugin. */
+static const char *signal_to_plugin(const struct zt_supervisor *s, int sig)
+{
+    if (sig == SIGUSR2)
+        return "means nothing to a plugin: it goes on";
+    if (s->saves)
+        return "asks for a checkpoint after the step at hand, and the end";
+    if (s->last_step)
+        return "asks for a checkpoint, but this run saves none (--save_steps): it goes "
+               "on";
+    return "asks for a checkpoint: it waits until training has begun";
+}
+
 static void on_forwarded_signal(uv_signal_t *handle, int sig)
 {
     struct zt_supervisor *s = handle->data;
 
+    if (s->plan->is_plugin) {
+        zt_render_message(s->render, ZT_LOG_INFO, "%s %s",
+                          sig == SIGUSR1 ? "SIGUSR1" : "SIGUSR2",
+                          signal_to_plugin(s, sig));
+        if (sig == SIGUSR2 || (s->last_step && !s->saves))
+            return;
+        s->notes.asked_by = sig;
+        if (s->state == SUP_STARTING || s->state == SUP_WAITING)
+            s->early_signal = sig;
+    }
     for (int i = 0; i < s->plan->num_nodes; i++)
-        if (s->nodes[i].state == NODE_RUNNING) {
-            json_t *o = json_object();
-
-            json_object_set_new(o, "signal", json_integer(sig));
-            zt_sup_node_send(&s->nodes[i], ZT_FRAME_SIGNAL, o);
-        }
+        if (s->nodes[i].state == NODE_RUNNING)
+            zt_sup_send_signal(&s->nodes[i], sig);
 }
 
 /* Ctrl-\: what is every rank doing? */
@@ -176,6 +203,7 @@ int zt_sup_watch_signals(struct zt_supervisor *s)
         {SIGTSTP, on_suspend},
     };
 
+    sigset_t set;
     int e = 0;
 
     for (size_t i = 0; !e && i < sizeof(rows) / sizeof(*rows); i++) {
@@ -184,5 +212,10 @@ int zt_sup_watch_signals(struct zt_supervisor *s)
         if (!e)
             e = uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
     }
+    sigemptyset(&set); /* main() has blocked them */
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    if (!e)
+        sigprocmask(SIG_UNBLOCK, &set, NULL);
     return e;
 }

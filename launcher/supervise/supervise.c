@@ -169,6 +169,7 @@ static void run_job(struct zt_supervisor *s)
             "where ranks are left to choose, they talk by TCP",
             without_mpi);
     s->state = SUP_RUNNING;
+    s->notes.asked_by = s->early_signal;
     s->progress_s = zt_now();
     zt_sup_pmi_reset(s);
     for (int i = 0; i < s->plan->num_nodes; i++) {
@@ -187,6 +188,8 @@ static void run_job(struct zt_supervisor *s)
         }
         zt_sup_node_enter(node, NODE_RUNNING);
         zt_sup_node_send(node, ZT_FRAME_JOB, job_frame(s, i, without_mpi));
+        if (s->early_signal)
+            zt_sup_send_signal(node, s->early_signal);
     }
 }
 
@@ -234,7 +237,8 @@ static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *
 {
     bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
 
-    return v->exit_code && !asked && !s->stops && (ran || s->group.restart > 0) &&
+    return v->exit_code && !v->saved && !asked && !s->stops &&
+           (ran || s->group.restart > 0) &&
            !(v->rank && zt_fail_is_permanent(v->rank->fail)) &&
            s->group.restart < s->plan->max_restarts;
 }
@@ -248,7 +252,8 @@ static void print_verdict(struct zt_supervisor *s, const struct zt_verdict *v)
         for (const char *p = sentence; *p;) { /* each line is a problem */
             int n = (int)strcspn(p, "\n");
 
-            zt_render_message(s->render, v->exit_code ? ZT_LOG_ERROR : ZT_LOG_INFO,
+            zt_render_message(s->render,
+                              v->exit_code && !v->saved ? ZT_LOG_ERROR : ZT_LOG_INFO,
                               "%.*s", n, p);
             p += n + (p[n] == '\n');
         }
@@ -366,17 +371,17 @@ static int finish_job(struct zt_supervisor *s)
         json_object_set_new(end, "last_step", json_integer(s->last_step));
         json_object_set_new(end, "saved_step", json_integer(s->saved_step));
     }
-    if (zt_render_is_json(s->render))
-        zt_render_record(s->render, end);
     print_verdict(s, &v);
     if (v.exit_code)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
-    if (s->verbose)
-        zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
     if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
         v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
+        json_object_set_new(end, "exit_code", json_integer(v.exit_code));
     }
+    if (s->verbose)
+        zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);
+    zt_render_record(s->render, end); /* the last one */
     json_decref(end);
     return v.exit_code;
 }
@@ -483,7 +488,10 @@ int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *
 
     signal(SIGPIPE, SIG_IGN);
     if (open_supervisor(&s, screen, &fault) || open_loop(&s, &fault)) {
-        fprintf(stderr, "zlaunch: error: %s\n", fault.text);
+        if (s.render)
+            zt_render_message(s.render, ZT_LOG_ERROR, "%s", fault.text);
+        else
+            fprintf(stderr, "zlaunch: error: %s\n", fault.text);
         release_supervisor(&s);
         return zt_err_exit_code(fault.code);
     }

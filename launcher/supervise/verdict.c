@@ -116,7 +116,8 @@ static int exit_code_of(const struct zt_rank_note *r)
     return r->signal ? 128 + r->signal : r->code;
 }
 
-/* After SIGTERM: every rank ended well or saved, and at least one saved. */
+/* After SIGTERM: every rank ended well or saved, and at least one saved. Of ranks that save
+ * together one is enough to know: what is still running then is told to stop. */
 static bool saved_for_requeue(const struct zt_notes *n)
 {
     bool saved = false;
@@ -124,7 +125,10 @@ static bool saved_for_requeue(const struct zt_notes *n)
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
 
-        if (!r->exited || r->signal || (r->code && r->code != EXIT_REQUEUE))
+        if (!r->exited)
+            return false;
+        if ((r->signal || (r->code && r->code != EXIT_REQUEUE)) &&
+            !(n->saves && r->stop_requested))
             return false;
         saved = saved || r->code == EXIT_REQUEUE;
     }
@@ -143,16 +147,21 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
         out->exit_code = EXIT_TIMEOUT;
     } else if (stopped && n->stop_signal == SIGTERM && saved_for_requeue(n)) {
         out->exit_code = EXIT_REQUEUE;
+        out->saved = true;
     } else if (stopped && n->stop == ZT_STOP_HANG) {
         out->exit_code = EXIT_TIMEOUT;
     } else if (stopped) {
         out->exit_code = 128 + n->stop_signal;
+    } else if (n->saves && !n->down && n->stop == ZT_STOP_NONE && saved_for_requeue(n)) {
+        out->exit_code = EXIT_REQUEUE; /* by a signal to the ranks alone */
+        out->saved = true;
     } else if ((out->rank = first_cause(n)) && !node_was_first(n, out->rank)) {
         out->exit_code = exit_code_of(out->rank);
     } else if (n->down) {
         out->rank = NULL;
         out->exit_code = n->down_code ? n->down_code : EXIT_SYSTEM;
-        if (n->down_code == 128 + SIGTERM && saved_for_requeue(n))
+        out->saved = n->down_code == 128 + SIGTERM && saved_for_requeue(n);
+        if (out->saved)
             out->exit_code = EXIT_REQUEUE;
     } else if (failures) { /* stopped, but not by this zlaunch */
         for (int i = 0; i < n->num_ranks && !out->rank; i++)
@@ -232,6 +241,14 @@ static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_ran
         fprintf(f, "  | %s\n", json_string_value(json_array_get(r->tail, i)));
 }
 
+/* "rank 0: why" is what rank 0 has told the others, and reports itself. */
+static const char *without_rank(const char *text)
+{
+    size_t n = strncmp(text, "rank ", 5) == 0 ? 5 + strspn(text + 5, "0123456789") : 0;
+
+    return n > 5 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
+}
+
 /* Reports of other ranks that differ from the first one. */
 static void other_reports(FILE *f, const struct zt_notes *n,
                           const struct zt_rank_note *first)
@@ -243,7 +260,8 @@ static void other_reports(FILE *f, const struct zt_notes *n,
         const struct zt_rank_note *r = &n->ranks[i];
         const char *text = zt_json_get_text(r->fail, "text", "");
 
-        if (r == first || !r->fail || blames_peer(r) || strcmp(text, told) == 0)
+        if (r == first || !r->fail || blames_peer(r) ||
+            strcmp(without_rank(text), without_rank(told)) == 0)
             continue;
         if (more++ < 3)
             fprintf(f, "  rank %d reported: %s\n", r->rank, text);
@@ -301,10 +319,15 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
         rank_sentence(f, v->rank);
     else if (n->stop != ZT_STOP_NONE && (n->stop_was_first || !n->down))
         stop_sentence(f, n);
+    else if (v->saved && !n->down)
+        fprintf(f, "stopped by %s to the ranks",
+                n->asked_by ? zt_signal_text(n->asked_by) : "a signal");
     else if (n->down)
         fprintf(f, "%s", n->down);
     else
         fprintf(f, "the ranks were stopped by nobody this zlaunch knows");
+    if (v->saved && n->saves)
+        fprintf(f, "; the training is saved: --resume_from_checkpoint auto goes on");
     fclose(f);
     f = open_memstream(evidence, &bytes);
     if (!f)

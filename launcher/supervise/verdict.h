@@ -49,6 +49,8 @@ struct zt_notes {
     int num_ranks, num_exited;
     zt_stop_reason stop;
     int stop_signal;
+    bool saves;   /* exit code 75 of its ranks means that they have saved */
+    int asked_by; /* the signal that asked them to: SIGUSR1; 0: not through zlaunch */
     bool stop_was_first; /* no rank had failed when the stop came */
     double hang_s;       /* ZT_STOP_HANG: so long without progress, */
     int hang_rank;       /* probably because of this rank; -1: cannot tell */
@@ -69,6 +71,7 @@ struct zt_verdict {
     int exit_code;
     const struct zt_rank_note
         *rank;          /* the first cause, inside the notes; NULL: no rank */
+    bool saved;         /* the ranks were asked to end, and have saved first */
     int others_stopped; /* ranks that ended because of it */
 };
 

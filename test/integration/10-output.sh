@@ -55,6 +55,42 @@ launch --log_format json -- sh -c 'echo "{\"ts\":\"2026-01-01T00:00:00.000000Z\"
 check "json: what looks like an event is output of the rank" out_has '"event":"output","rank":0,"stream":"stdout","text":"{\"ts\":'
 check "  and does not end the job" test "$(grep -c '"event":"end"' "$tmp/out") $code" = "1 3"
 
+# every line is an event, whatever becomes of the run, the last one is its end, and stderr is empty
+is_json() { # is_json CODE
+    code_is "$1" && [ ! -s "$tmp/err" ] && [ -s "$tmp/out" ] &&
+        ! grep -vE '^\{"ts":"[0-9T:.-]+Z","event":"[a-z_]+".*\}$' "$tmp/out" &&
+        tail -n 1 "$tmp/out" | grep -q '"event":"end","exit_code":'"$1[,}]"
+}
+plugin=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file README.md --logging_steps 1)
+json=(--num_gpus 2 --log_format json --verbose)
+launch "${json[@]}" "${plugin[@]}" --max_steps 2 --do_train --do_eval --output_dir "$tmp/json" --prompt a --generate_tokens 2
+check "json: a whole run" is_json 0
+launch "${json[@]}" "${plugin[@]}" --max_steps 2 --output_dir "$tmp/json"
+check "json: one that is refused by its ranks" is_json 73
+launch "${json[@]}" "${plugin[@]}" --no_such_option
+check "json: ... by its options" is_json 2
+launch "${json[@]}" --no_such_option "${plugin[@]}"
+check "json: ... by zlaunch, too early to know what was asked for" is_json 2
+launch "${json[@]}" --hostfile "$tmp/nowhere" "${plugin[@]}"
+check "json: ... by its hostfile" is_json 66
+launch "${json[@]}" nowhere.so
+check "json: ... without its plugin" is_json 66
+launch "${json[@]}" --summary "$tmp/no/where" -- true
+check "json: one whose summary cannot be written" is_json 73
+launch_bg "${json[@]}" "${plugin[@]}" --max_steps 1000000
+within 30 out_has '"event":"step"' || fail "no step"
+kill -QUIT "$job"
+within 10 out_has '"event":"inspected"' || fail "no answer"
+kill -INT "$job"
+gone "a stopped run in JSON"
+wait "$job"
+code=$?
+check "json: one that is stopped" is_json 130
+core=$(awk '/^Cpus_allowed_list/ { split($2, a, /[,-]/); print a[1] }' /proc/self/status)
+launch "${json[@]}" --bind_core_list "$core" "${plugin[@]}" --max_steps 1
+check "json: one with a warning of its plan" is_json 0
+check "  which is an event" out_has '"event":"log","level":"warning","who":"zlaunch","msg":"2 ranks share 1 core'
+
 (yes | head -n 100000 | ZT_MARK=x "$zlaunch" -- sh -c 'yes | head -n 100000; echo end >&2' 2>"$tmp/err" | head -n 1) >"$tmp/out"
 check "a reader that leaves does not end the run" err_has end
 finish

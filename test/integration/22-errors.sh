@@ -68,6 +68,10 @@ for where in build forward; do
         "$models/misread.so" "${t[@]}"
 done
 unset ZT_MISREAD ZT_MISREAD_HOW
+check "another word for a device is told ours" refused 2 'did you mean cuda?' "$g" "${t[@]}" --device gpu
+check "... before the target as well" refused 2 'did you mean cuda?' --device gpu "$g" "${t[@]}"
+check "a folder as the hostfile" refused 66 "hostfile $tmp: that is a folder; name a file with a line HOST slots=N for each host" --hostfile "$tmp" "$g" "${t[@]}"
+check "--help has the keys that are options" grep -q -- '--zero_stage .*zero_optimization.stage' <("$bin/zlaunch" "$g" --help)
 check "no such config" refused 66 nods.json "$g" "${t[@]}" --deepspeed "$tmp/nods.json"
 printf '{\n  "train_batch_sise": 4\n}\n' >"$tmp/ds.json"
 check "an unknown key: line and suggestion" refused 65 "ds.json:2:" "$g" "${t[@]}" --deepspeed "$tmp/ds.json"

@@ -217,6 +217,10 @@ aio=$(grep '^"aio": {' "$tmp/o")
 check "and prints a section" test -n "$aio"
 zero "$tmp/o" 1 2 "$(files "$tmp/swap"), $aio"
 check "that a config takes" test $? -eq 0
+for plan in --dry_run --check_config; do
+    zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")" $plan
+    check "$plan says that a folder is not there" says "zero_optimization.offload_optimizer.nvme_path $tmp/nowhere: No such file or directory: a run on this host would end there"
+done
 "$bin/zio" --size 1 "$tmp/nowhere" >"$tmp/o" 2>"$tmp/o.err"
 check "a folder that is not there is named by zio" says "nvme_path $tmp/nowhere: no file can be made there"
 zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")"

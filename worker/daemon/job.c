@@ -216,6 +216,7 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
     if (!rc && job->log_dir && !job->log_stamp)
         rc = bad(fault, "log_stamp", "is missing");
     job->bind = json_is_true(json_object_get(o, "bind"));
+    job->hold_user_signals = json_is_true(json_object_get(o, "hold_user_signals"));
     if (!rc)
         rc = get_some_ints(o, job, fault);
     if (!rc)

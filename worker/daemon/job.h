@@ -32,6 +32,7 @@ struct zt_job {
     const char *master_addr;
     int master_port;
     int grace_ms;            /* between SIGTERM and SIGKILL */
+    bool hold_user_signals;  /* SIGUSR1 and SIGUSR2 wait until the rank takes them */
     bool bind;               /* each rank on its share of the cores */
     const char *core_list;   /* NULL: all of the affinity mask */
     const char *pmi_mapping; /* PMI_process_mapping of MPI ranks; NULL: none */

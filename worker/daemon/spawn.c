@@ -189,15 +189,19 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
                   int null_fd, char **env, pid_t daemon)
 {
     const struct zt_job *job = s->job;
-    sigset_t none;
+    sigset_t held;
 
     setpgid(0, 0);
     zt_cgroup_enter(s->cgroup_fd);
     for (int sig = 1; sig < NSIG; sig++)
         if (sig != SIGKILL && sig != SIGSTOP)
             signal(sig, SIG_DFL); /* the loop's handlers must not run in here */
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigemptyset(&held);
+    if (job->hold_user_signals) { /* a plugin's rank unblocks them when it can tell */
+        sigaddset(&held, SIGUSR1);
+        sigaddset(&held, SIGUSR2);
+    }
+    sigprocmask(SIG_SETMASK, &held, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != daemon) /* it died before the line above */
         _exit(1);

@@ -217,7 +217,7 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
     if (!rc && step < e->total_steps)
         rc = load_batches(e, step + 1, &sums[2], fault);
     sums[3] = save_requested ? 1 : 0;
-    sums[4] = zt_checkpoint_was_signalled() ? 1 : 0;
+    sums[4] = zt_checkpoint_was_signalled(e) ? 1 : 0;
     sums[5] = zt_checkpoint_is_written(e) ? 1 : 0;
     if (!rc)
         rc = zt_sum_f64(e->sums, sums, 6, fault);

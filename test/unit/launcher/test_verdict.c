@@ -77,6 +77,69 @@ static void the_first_rank_that_failed_by_itself_is_the_cause(void **state)
     expect(&n, 7, 2, "rank 2 (pid 102) exited with code 7");
 }
 
+/* What rank 0 found is told to the others, who report it as its. */
+static void one_failure_that_all_report_is_said_once(void **state)
+{
+    struct zt_notes n = notes(3);
+    char *sentence, *evidence;
+    struct zt_verdict v;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ended(&n, i, 66, 0, false);
+        reported(&n, i, i ? "rank 0: no checkpoint in out" : "no checkpoint in out",
+                 false);
+    }
+    zt_notes_judge(&n, &v);
+    zt_verdict_text(&n, &v, &sentence, &evidence);
+    assert_string_equal(sentence, "no checkpoint in out");
+    assert_null(strstr(evidence, "no checkpoint"));
+    free(sentence);
+    free(evidence);
+    json_decref(n.ranks[2].fail);
+    reported(&n, 2, "rank 1: another reason", false);
+    zt_verdict_text(&n, &v, &sentence, &evidence);
+    assert_non_null(strstr(evidence, "rank 2 reported: rank 1: another reason"));
+    free(sentence);
+    free(evidence);
+    zt_notes_release(&n);
+}
+
+/* SIGUSR1 to the ranks of a plugin: exit code 75 of all means that they have saved. */
+static void ranks_that_saved_and_ended_are_no_failure(void **state)
+{
+    struct zt_notes n = notes(2);
+    char *sentence, *evidence;
+    struct zt_verdict v;
+
+    (void)state;
+    ended(&n, 0, 75, 0, false);
+    ended(&n, 1, 75, 0, false);
+    n.saves = true;
+    n.asked_by = SIGUSR1;
+    zt_notes_judge(&n, &v);
+    assert_true(v.saved);
+    assert_null(v.rank);
+    assert_int_equal(v.exit_code, 75);
+    zt_verdict_text(&n, &v, &sentence, &evidence);
+    assert_non_null(strstr(sentence, "stopped by SIGUSR1"));
+    assert_non_null(strstr(sentence, "the training is saved"));
+    assert_string_equal(evidence, "");
+    free(sentence);
+    free(evidence);
+    n.ranks[1].code = 0; /* rank 0 was faster, and this one was told to stop then */
+    n.ranks[1].signal = SIGTERM;
+    n.ranks[1].stop_requested = true;
+    zt_notes_judge(&n, &v);
+    assert_true(v.saved);
+    assert_int_equal(v.exit_code, 75);
+    n.saves = false; /* of another program it is a code like others */
+    zt_notes_judge(&n, &v);
+    assert_false(v.saved);
+    assert_int_equal(v.rank->rank, 0);
+    zt_notes_release(&n);
+}
+
 static void a_signal_is_128_and_its_number(void **state)
 {
     struct zt_notes n = notes(2);
@@ -291,6 +354,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_well_is_silent_success),
         cmocka_unit_test(the_first_rank_that_failed_by_itself_is_the_cause),
+        cmocka_unit_test(one_failure_that_all_report_is_said_once),
+        cmocka_unit_test(ranks_that_saved_and_ended_are_no_failure),
         cmocka_unit_test(a_signal_is_128_and_its_number),
         cmocka_unit_test(a_rank_that_blames_another_is_not_the_cause),
         cmocka_unit_test(a_reported_code_beats_the_signal_that_stopped_the_rank),

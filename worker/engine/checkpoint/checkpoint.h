@@ -63,11 +63,14 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run);
 
 /* ---- during training ---- */
 
-/* SIGTERM and SIGUSR1 from here on ask for a checkpoint and the end, in runs that save. */
+/* SIGTERM and SIGUSR1 from here on ask for a checkpoint and the end, in runs that save. In
+ * others SIGUSR1 does nothing, and rank 0 says so. Before and after it is blocked. */
 void zt_checkpoint_watch_signals(const struct zt_engine *e);
 void zt_checkpoint_unwatch_signals(const struct zt_engine *e);
-/* One of them was received. */
-bool zt_checkpoint_was_signalled(void);
+/* One of them was received, and asks for the end. */
+bool zt_checkpoint_was_signalled(const struct zt_engine *e);
+/* "SIGUSR1", "SIGTERM"; "": this rank got neither. */
+const char *zt_checkpoint_signal_name(void);
 
 /* What all ranks know after a step. */
 struct zt_step_wishes {

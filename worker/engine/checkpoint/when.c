@@ -171,6 +171,7 @@ static void answer_weights(struct zt_engine *e, int64_t step,
 
 static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
+    const char *by = zt_checkpoint_signal_name();
     zt_err refused = ZT_OK, rc;
     struct zt_fault why = {0};
 
@@ -183,9 +184,9 @@ static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
                 why.text);
     else if (e->run->rank == 0)
         zt_info("checkpoint",
-                "stopped after step %lld, which is saved: --resume_from_checkpoint auto "
-                "goes on",
-                (long long)step);
+                "stopped%s%s after step %lld, which is saved: --resume_from_checkpoint "
+                "auto goes on",
+                *by ? " by " : "", by, (long long)step);
     return ZT_OK;
 }
 

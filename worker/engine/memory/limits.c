@@ -1,9 +1,13 @@
 /* limits.c -- what there is for a memory plan, and whether the plan fits in. */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "common/process/cgroups.h"
 #include "common/sysfile.h"
 #include "worker/engine/memory/advice.h"
@@ -164,6 +168,37 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  (double)plan->available / MIB);
 }
 
+void zt_memory_plan_warn_of_files(const struct zt_run *run)
+{
+    const struct {
+        const char *section;
+        const char *const *dirs;
+    } rows[] = {
+        {"offload_optimizer", run->zero.offload_optimizer.device == ZT_OFFLOAD_NVME
+                                  ? run->zero.offload_optimizer.nvme_paths
+                                  : NULL},
+        {"offload_param", run->zero.offload_param.device == ZT_OFFLOAD_NVME
+                              ? run->zero.offload_param.nvme_paths
+                              : NULL}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (int k = 0; rows[i].dirs && rows[i].dirs[k]; k++) {
+            const char *dir = rows[i].dirs[k];
+            struct stat st;
+
+            errno = 0;
+            if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+                errno = ENOTDIR;
+            else if (errno == 0)
+                (void)!access(dir, W_OK | X_OK);
+            if (errno)
+                zt_warn("config",
+                        "zero_optimization.%s.nvme_path %s: %s: a run on this host would "
+                        "end there; make a folder that can be written to",
+                        rows[i].section, dir, strerror(errno));
+        }
+}
+
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan, struct zt_fault *fault)
 {
@@ -183,7 +218,13 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                  MIB,
              (double)plan->snapshot / MIB, (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
-    zt_memory_advice(in, plan, advice, sizeof(advice));
+    if (plan->files > plan->files_available)
+        snprintf(
+            advice, sizeof(advice),
+            "make room there, name more folders, on other drives, in nvme_path (each "
+            "takes its share), or offload to memory: \"device\": \"cpu\"");
+    else
+        zt_memory_advice(in, plan, advice, sizeof(advice));
     return zt_fault_set(
         fault, ZT_E_PLAN,
         "this run needs %.0f MiB for each of %d local ranks at ZeRO stage "

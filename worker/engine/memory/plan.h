@@ -86,6 +86,9 @@ void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_ru
 
 bool zt_memory_plan_fits(const struct zt_memory_plan *plan);
 
+/* A warning for each folder of nvme_path that this process cannot write to. */
+void zt_memory_plan_warn_of_files(const struct zt_run *run);
+
 /* ZT_E_PLAN when the local ranks do not fit: what is asked for, and what would fit. */
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan,

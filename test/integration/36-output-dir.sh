@@ -1,0 +1,99 @@
+#!/bin/bash
+# A folder is one run's, whoever comes second and however the first ended; and what SIGUSR1 does to a run.
+. "$(dirname "$0")/launch_lib.sh"
+export XDG_RUNTIME_DIR=$tmp
+mkdir "$tmp/zlaunch" && chmod 700 "$tmp" "$tmp/zlaunch"
+cp README.md "$tmp/text.txt"
+plugin=$bin/models/gpt2.so
+tiny=(--n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$tmp/text.txt" --do_train --logging_steps 1)
+out=$tmp/runs/out
+held() { [ -s "$out/.zlaunch.lock" ]; }
+stepping() { grep -q '^step ' "$tmp/err"; }
+
+# ---------------------------------------------------------------- two runs, one folder
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --output_dir "$out"
+within 30 stepping || fail "the first run did not begin"
+check "the folder says whose it is" held
+id=$(sed -n 's/^[0-9]* [^ ]* //p' "$out/.zlaunch.lock")
+"$zlaunch" --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" >"$tmp/o" 2>&1
+check "a second run is refused: 73" test $? -eq 73
+check "  by the name of the first" grep -qE "output_dir $out: job $id \(pid [0-9]+ on [^ ]+\) is running with this folder: give another one, or end that one \(zlaunch --ctl $id stop\)" "$tmp/o"
+check "  in one sentence" test "$(grep -c 'running with this folder' "$tmp/o") $(grep -c 'from rank\|rank 1' "$tmp/o")" = "1 0"
+"$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir >"$tmp/o" 2>&1
+check "so is one without zlaunch, and one that may overwrite" test $? -eq 73
+check "what they found is untouched" held
+kill -0 "$job"
+check "and the first goes on" test $? -eq 0
+for pid in $(survivors); do kill -9 "$pid"; done
+gone "kill -9 of the first"
+wait "$job" 2>/dev/null
+check "which leaves its name" held
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
+check "but a dead owner stops nobody" code_is 0
+check "a run that ended has left no lock" test -f "$out/model.safetensors" -a ! -e "$out/.zlaunch.lock"
+
+launch_bg "$plugin" "${tiny[@]}" --max_steps 1000000 --save_strategy no --output_dir "$tmp/runs/none/of it"
+out="$tmp/runs/none/of it"
+within 30 stepping || fail "the run did not begin"
+check "a run that saves nothing holds its folder too" held
+kill -INT "$job"
+gone "Ctrl-C"
+wait "$job"
+check "  and leaves none" test ! -e "$tmp/runs/none"
+
+out=$tmp/runs/again
+launch_bg --num_gpus 2 --max_restarts 1 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out"
+within 30 stepping || fail "the run did not begin"
+within 10 rank_pid 0 && kill -9 "$pid"
+wait "$job"
+code=$?
+check "a restart has the folder of its job" code_is 0
+check "  and was one" err_has "restart 1 of 1"
+
+# ---------------------------------------------------------------- SIGUSR1
+out=$tmp/runs/usr1
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"
+within 30 stepping || fail "the run did not begin"
+kill -USR1 "$job"
+gone_in_order() { ! kill -0 "$job" 2>/dev/null; }
+within 30 gone_in_order || fail "it did not end"
+wait "$job"
+code=$?
+check "SIGUSR1 to a run that saves: 75" code_is 75
+check "  says what it asks for" err_has "SIGUSR1 asks for a checkpoint after the step at hand, and the end"
+check "  and what was done" err_has "; the training is saved: --resume_from_checkpoint auto goes on"
+check "  without a word of failure" sh -c "! grep -qi 'error\|failed\|exited with' '$tmp/err'"
+check "  and saves" sh -c "ls -d '$out'/checkpoint-* >/dev/null"
+
+# from the first moment on, to zlaunch and to each rank that there is
+early() { # early ARGS...: signals while it starts
+    local until
+    launch_bg --num_gpus 2 --max_restarts 3 "$plugin" "${tiny[@]}" "$@"
+    until=$((SECONDS + 30))
+    while ! stepping && kill -0 "$job" 2>/dev/null && [ $SECONDS -lt $until ]; do
+        for rank in 0 1; do rank_pid $rank && grep -qsz '^RANK=' "/proc/$pid/environ" && kill -USR1 "$pid" 2>/dev/null; done
+        [ "${1:-}" != --output_dir ] || kill -USR1 "$job" 2>/dev/null
+    done
+    [ "${1:-}" != --output_dir ] || kill -USR1 "$job" # it may have been too fast for the others
+    wait "$job"
+    code=$?
+}
+early --output_dir "$tmp/runs/early" --max_steps 1000000 --save_steps 1000000
+check "SIGUSR1 before training waits for it: 75" code_is 75
+check "  kills nobody, and starts nobody again" err_lacks restart
+check "  and is answered by a checkpoint" sh -c "ls -d '$tmp/runs/early'/checkpoint-* >/dev/null"
+early --max_steps 3
+check "SIGUSR1 to a run that saves nothing changes nothing" code_is 0
+check "  and it goes to its end" err_has "step 3/3"
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000
+within 30 stepping || fail "the run did not begin"
+kill -USR1 "$job"
+check "  which is said" within 10 err_has "SIGUSR1 asks for a checkpoint, but this run saves none (--save_steps): it goes on"
+kill -USR2 "$job"
+check "SIGUSR2 means nothing, and that is said" within 10 err_has "SIGUSR2 means nothing to a plugin: it goes on"
+check "  the run goes on" kill -0 "$job"
+kill -TERM "$job"
+wait "$job"
+code=$?
+check "  until it is told to stop" code_is 143
+finish
