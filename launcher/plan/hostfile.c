@@ -240,13 +240,14 @@ zt_err zt_hosts_read(const char *path, struct zt_hosts *out, struct zt_fault *fa
                             strerror(errno));
     while (!rc && !feof(f) && !ferror(f)) {
         if (n == cap) {
-            char *grown =
-                cap < FILE_MAX_BYTES ? realloc(text, cap = cap ? 4 * cap : 4096) : NULL;
+            bool full = cap >= FILE_MAX_BYTES;
+            char *grown = full ? NULL : realloc(text, cap = cap ? 4 * cap : 4096);
 
-            if (!grown)
-                rc = zt_fault_set(fault, ZT_E_USAGE, "hostfile %s: too long", path);
-            else
+            if (grown)
                 text = grown;
+            else
+                rc = full ? zt_fault_set(fault, ZT_E_USAGE, "hostfile %s: too long", path)
+                          : no_memory(fault);
         }
         errno = 0;
         if (!rc)
