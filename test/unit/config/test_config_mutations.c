@@ -432,7 +432,8 @@ static void test_config_mutants_mean_what_they_say_or_are_refused_by_name(void *
         json_decref(root);
     }
     print_message("%d mutations, %d accepted\n", accepted + refused, accepted);
-    assert_true(accepted > 100 && refused > 100);
+    assert_true(accepted > num_mutations(1000) / 10 &&
+                refused > num_mutations(1000) / 10);
 }
 
 /* Bytes instead of keys: whatever is still JSON for a strict reader means what it says.
@@ -467,7 +468,7 @@ static void test_config_changed_bytes_mean_what_they_say_or_are_refused(void **s
         free(text);
     }
     print_message("%d mutations, %d accepted\n", num_mutations(2000), accepted);
-    assert_true(accepted > 50);
+    assert_true(accepted > num_mutations(2000) / 40);
 }
 
 int main(void)
