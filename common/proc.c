@@ -77,6 +77,19 @@ static size_t list_processes(struct proc_entry **out)
 
 int zt_proc_signal_descendants(int sig)
 {
+    return zt_proc_signal_others(sig, NULL, 0);
+}
+
+static bool is_among(pid_t pid, const pid_t *list, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (list[i] == pid)
+            return true;
+    return false;
+}
+
+int zt_proc_signal_others(int sig, const pid_t *spare, int num_spare)
+{
     struct proc_entry *list;
     size_t num = list_processes(&list);
     pid_t self = getpid();
@@ -91,7 +104,7 @@ int zt_proc_signal_descendants(int sig)
 
             for (size_t j = 0; !list[i].below && !below && j < num; j++)
                 below = list[j].below && list[j].pid == list[i].parent;
-            if (below && !list[i].below)
+            if (below && !list[i].below && !is_among(list[i].pid, spare, num_spare))
                 list[i].below = grew = true;
         }
     } while (grew);

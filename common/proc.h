@@ -18,6 +18,8 @@
  * still.
  */
 int zt_proc_signal_descendants(int sig);
+/* The same, but for spare[num] and what is below them. */
+int zt_proc_signal_others(int sig, const pid_t *spare, int num);
 
 /* The state of a process as in /proc: 'R', 'S', 'D', 'T', ...; 0: there is none. */
 char zt_proc_state(pid_t pid);

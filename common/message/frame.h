@@ -28,7 +28,7 @@
 
 typedef enum zt_frame_type {
     /* zlaunch -> daemon */
-    ZT_FRAME_JOB = 1,     /* JSON: what to start; once */
+    ZT_FRAME_JOB = 1,     /* JSON: what to start; again after a DONE that waits for it */
     ZT_FRAME_STOP = 2,    /* JSON {signal, grace_ms}: signal the ranks, then kill them */
     ZT_FRAME_SIGNAL = 3,  /* JSON {signal}: hand a signal to every rank, nothing more */
     ZT_FRAME_PING = 4,    /* empty: zlaunch is alive */
@@ -36,6 +36,7 @@ typedef enum zt_frame_type {
     ZT_FRAME_LINKS = 8,   /* empty: listen for other nodes, tell where as LINKS_HERE */
     ZT_FRAME_LINKS_TRY = 9, /* u32 own index, then JSON: try to reach all of these */
     ZT_FRAME_REQUEST = 6,   /* JSON {id, request}: the daemon passes it to every rank */
+    ZT_FRAME_END = 7,       /* empty, after a DONE that waits: nothing more is started */
     /* both ways: the PMI exchange between MPI ranks, see docs/PROTOCOL.md */
     ZT_FRAME_PMI_PAIRS = 12, /* "key=value" lines, each ending in '\n' */
     ZT_FRAME_PMI_FENCE = 13, /* empty: every rank of the node waits; or: all may go on */
@@ -46,7 +47,7 @@ typedef enum zt_frame_type {
     ZT_FRAME_RELAY = 19,      /* u32 rank, then the body of the rank's ZT_FRAME_EVENT */
     ZT_FRAME_EXITED = 20,     /* JSON {rank, pid, code|signal, stop_requested, ...} */
     ZT_FRAME_FAULT = 21,      /* JSON {exit_code, text}: the daemon itself cannot go on */
-    ZT_FRAME_DONE = 22,       /* empty: nothing of the job is left on this node */
+    ZT_FRAME_DONE = 22,       /* nothing of the job is left on this node; JSON {waits} */
     ZT_FRAME_HEARTBEAT = 23,  /* u32: a digest that changes as ranks make progress */
     ZT_FRAME_INSPECTED = 24,  /* JSON {rank, pid, state, stopped, phase, where, stack} */
     ZT_FRAME_LINKS_HERE = 25, /* JSON: the addresses of this node, see docs/PROTOCOL.md */

@@ -385,6 +385,7 @@ struct zt_ssh_program *zt_ssh_program_open(struct zt_ssh *s, struct zt_fault *fa
                      strerror(errno));
     } else {
         p->s = s;
+        s->channel.pid = p->pid;
         watch(p, io[0], err[0]);
         io[0] = err[0] = -1;
     }

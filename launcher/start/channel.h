@@ -27,6 +27,8 @@ struct zt_channel {
     /* Set before on_down if the starter knows the daemon's exit status: the exit code of
      * zlaunch. 0: the code of on_down's fault decides. */
     int exit_code;
+    pid_t
+        pid; /* the process of this host that it hangs on: the daemon, ssh, srun; 0: none */
 };
 
 struct zt_channel_ops {

@@ -25,7 +25,6 @@ struct local {
     uv_pipe_t pipe;
     uv_signal_t sigchld;
     uv_async_t up;
-    pid_t pid;
     int status;
     const char *lost; /* why this side gave the daemon up; NULL: it did not */
     int num_handles;  /* not yet closed; the struct goes with the last */
@@ -65,15 +64,15 @@ static bool describe_exit(struct local *l, struct zt_fault *why)
     if (WIFSIGNALED(l->status)) {
         l->channel.exit_code = 128 + WTERMSIG(l->status);
         zt_fault_set(why, ZT_E_SYSTEM, "the node daemon (pid %d) was killed by %s",
-                     (int)l->pid, zt_signal_text(WTERMSIG(l->status)));
+                     (int)l->channel.pid, zt_signal_text(WTERMSIG(l->status)));
         return true;
     }
     if (WEXITSTATUS(l->status) == 0)
         return false;
     l->channel.exit_code = WEXITSTATUS(l->status);
     zt_fault_set(why, ZT_E_SYSTEM,
-                 "the node daemon (pid %d) ended early with exit code %d", (int)l->pid,
-                 WEXITSTATUS(l->status));
+                 "the node daemon (pid %d) ended early with exit code %d",
+                 (int)l->channel.pid, WEXITSTATUS(l->status));
     return true;
 }
 
@@ -105,7 +104,7 @@ static void on_sigchld(uv_signal_t *handle, int sig)
     struct local *l = handle->data;
 
     (void)sig;
-    if (!l->reaped && waitpid(l->pid, &l->status, WNOHANG) == l->pid) {
+    if (!l->reaped && waitpid(l->channel.pid, &l->status, WNOHANG) == l->channel.pid) {
         l->reaped = true;
         report_down(l);
     }
@@ -136,7 +135,7 @@ static void on_read(uv_stream_t *stream, ssize_t k, const uv_buf_t *buf)
 static void cut_off(struct local *l)
 {
     if (!l->reaped)
-        kill(l->pid, SIGKILL);
+        kill(l->channel.pid, SIGKILL);
     if (!l->eof) {
         l->eof = true;
         close_handle((uv_handle_t *)&l->pipe);
@@ -214,7 +213,7 @@ static void local_close(struct zt_channel *c)
 static bool local_lives(struct zt_channel *c)
 {
     const struct local *l = (struct local *)c;
-    char state = l->reaped ? 0 : zt_proc_state(l->pid);
+    char state = l->reaped ? 0 : zt_proc_state(l->channel.pid);
 
     return state && !strchr("TtZX", state);
 }
@@ -293,7 +292,7 @@ static zt_err start_local(const struct zt_start_request *rq, uv_loop_t *loop,
 
     if (!l)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for a channel");
-    rc = fork_daemon(rq, &l->pid, &fd, fault);
+    rc = fork_daemon(rq, &l->channel.pid, &fd, fault);
     if (rc) {
         free(l);
         return rc;

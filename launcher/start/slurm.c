@@ -351,6 +351,7 @@ static int spawn(struct slurm *s, const struct zt_start_request *rq, const char 
     snprintf(chdir_to, sizeof(chdir_to), "--chdir=%.4096s", rq->cwd ? rq->cwd : "");
     if (!e)
         e = uv_spawn(loop, &s->process, &o);
+    s->channel.pid = e ? 0 : s->process.pid;
     free(o.env);
     return e;
 }

@@ -235,8 +235,13 @@ static void on_fault(struct zt_sup_node *node, const struct zt_frame *f)
 
 static void on_done(struct zt_sup_node *node, const struct zt_frame *f)
 {
-    (void)f;
-    zt_sup_node_enter(node, NODE_DONE);
+    json_t *o = zt_json_object(f->body, f->body_bytes);
+
+    if (node->state == NODE_RUNNING) {
+        node->stayed = json_is_true(json_object_get(o, "waits"));
+        zt_sup_node_enter(node, node->stayed ? NODE_IDLE : NODE_DONE);
+    }
+    json_decref(o);
     zt_sup_advance(node->sup);
 }
 
@@ -340,6 +345,7 @@ static void on_down(void *ctx, const struct zt_fault *why)
 {
     struct zt_sup_node *node = ctx;
     struct zt_supervisor *s = node->sup;
+    bool left_nothing = node->state == NODE_DONE || node->state == NODE_IDLE;
     int code = node->channel->exit_code;
     char text[ZT_FAULT_TEXT + 64];
 
@@ -350,8 +356,9 @@ static void on_down(void *ctx, const struct zt_fault *why)
     snprintf(text, sizeof(text), "%s%s", why ? why->text : "the node daemon ended early",
              node->state == NODE_RUNNING ? "; its ranks were stopped" : "");
     node->channel = NULL;
-    s->unclean = s->unclean || node->state != NODE_DONE;
-    if (node->state != NODE_DONE)
+    node->stayed = false;
+    s->unclean = s->unclean || !left_nothing;
+    if (!left_nothing)
         zt_sup_node_failed(s, node, code, text);
     zt_sup_node_enter(node, NODE_OFF);
     zt_sup_advance(s);
@@ -411,13 +418,17 @@ void zt_sup_node_check_silence(struct zt_sup_node *node, double now)
     char text[256];
 
     if (!(node->state == NODE_STARTING && node->is_up) && node->state != NODE_READY &&
-        node->state != NODE_RUNNING)
+        node->state != NODE_RUNNING && node->state != NODE_IDLE)
         return;
     if (!node->channel || now - node->heard_s < ZT_SILENCE_MS / 1000.0)
         return;
     limit = silence_limit_s(node);
     if (now - node->heard_s < limit)
         return;
+    if (node->state == NODE_IDLE) { /* the next start begins with a new daemon */
+        zt_sup_node_close(node);
+        return;
+    }
     snprintf(text, sizeof(text),
              node->state == NODE_STARTING
                  ? "the node daemon was started and has said nothing for %g s"

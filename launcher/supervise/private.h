@@ -20,7 +20,11 @@
  *
  *      a node
  *      OFF --start--> STARTING --HELLO--> READY --JOB--> RUNNING --DONE--> DONE --> OFF
- *      on_down leads to OFF from everywhere.
+ *                                           |               |               ^
+ *                        the next start ----+----- IDLE <---+ DONE {waits}  | END
+ *                                                   +-----------------------+
+ *      on_down leads to OFF from everywhere. While the job may be started again daemons
+ *      wait as IDLE: the next start uses them, and starts those that are OFF.
  */
 #ifndef LAUNCHER_SUPERVISE_PRIVATE_H
 #define LAUNCHER_SUPERVISE_PRIVATE_H
@@ -52,6 +56,7 @@ typedef enum zt_sup_node_state {
     NODE_READY,
     NODE_RUNNING,
     NODE_DONE,
+    NODE_IDLE,
     NODE_NUM_STATES
 } zt_sup_node_state;
 
@@ -73,6 +78,7 @@ struct zt_sup_node {
     bool malformed;  /* it sent something that is no frame: nothing more is read */
     bool fenced;     /* all of its MPI ranks wait at the next fence */
     bool loss_noted; /* the reason is in the notes already */
+    bool stayed;     /* its daemon has run an attempt of this job before */
 };
 
 struct zt_supervisor {
@@ -87,11 +93,13 @@ struct zt_supervisor {
     int num_in[NODE_NUM_STATES]; /* nodes in each state */
     int start_code;              /* exit code of the last node left out */
     bool *present;               /* (plan's num_nodes) scratch */
+    pid_t *waiting;              /* likewise */
     struct zt_group group;
     struct zt_tcp_server *store;    /* of --serve_store; NULL: none */
     struct zt_preflight *preflight; /* NULL: not needed, or not begun */
     struct zt_notes notes;
     bool reading, unclean; /* unclean: a node went down before it was DONE */
+    bool ending;           /* nothing more is started */
     int stop_grace_ms;     /* of the STOP that was sent; -1: none */
     int stops;             /* requests to stop, by the user or a limit */
     double ticked_s, pinged_s, progress_s;
@@ -135,6 +143,14 @@ void zt_sup_send_signal(struct zt_sup_node *node, int sig); /* to each of its ra
 void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig);
 /* Write queued output; stop reading from the nodes while too much is queued. */
 void zt_sup_flush_screen(struct zt_supervisor *s);
+
+/* supervise.c */
+/* No more starts: daemons that wait for one are told to go. False: none waits. */
+bool zt_sup_end_idle(struct zt_supervisor *s);
+/* No rank is left, and no daemon that has not said so. */
+bool zt_sup_is_over(const struct zt_supervisor *s);
+/* SIGKILL for all below this process but the daemons that wait; how many there were. */
+int zt_sup_kill_others(const struct zt_supervisor *s);
 
 /* node.c */
 void zt_sup_node_enter(struct zt_sup_node *node, zt_sup_node_state state);

@@ -52,7 +52,8 @@ static const char *state_name(const struct zt_supervisor *s)
 
 static const char *node_state_name(zt_sup_node_state state)
 {
-    static const char *const names[] = {"off", "starting", "ready", "running", "done"};
+    static const char *const names[] = {"off",     "starting", "ready",
+                                        "running", "done",     "idle"};
 
     return names[state];
 }

@@ -14,20 +14,19 @@
 #define DEADLINE_MS 400 /* over the grace, then zlaunch kills by itself */
 #define AGAIN_MS    50
 
-static void close_all(struct zt_supervisor *s)
-{
-    for (int i = 0; i < s->plan->num_nodes; i++)
-        zt_sup_node_close(&s->nodes[i]);
-}
-
-/* The daemons did not manage: kill every descendant and close every channel. */
+/* The daemons did not manage: kill every descendant and close every channel, but where a
+ * daemon has, and waits for the next start. */
 static void on_deadline(uv_timer_t *timer)
 {
     struct zt_supervisor *s = timer->data;
 
-    zt_proc_signal_descendants(SIGKILL);
-    close_all(s);
+    (void)zt_sup_kill_others(s);
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        if (s->nodes[i].state != NODE_IDLE)
+            zt_sup_node_close(&s->nodes[i]);
     uv_timer_start(timer, on_deadline, AGAIN_MS, 0);
+    if (zt_sup_is_over(s)) /* of no channel that is down will be heard */
+        zt_sup_advance(s);
 }
 
 void zt_sup_set_deadline(struct zt_supervisor *s, int ms)
@@ -40,7 +39,8 @@ void zt_sup_set_deadline(struct zt_supervisor *s, int ms)
 void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms)
 {
     if (s->state == SUP_WAITING) {
-        uv_stop(&s->loop);
+        if (!zt_sup_end_idle(s))
+            uv_stop(&s->loop);
         return;
     }
     if (s->stop_grace_ms >= 0 && s->stop_grace_ms <= grace_ms && sig != SIGKILL)
@@ -51,7 +51,9 @@ void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms)
         struct zt_sup_node *node = &s->nodes[i];
         json_t *o;
 
-        if (node->state == NODE_STARTING || node->state == NODE_READY)
+        if (node->state == NODE_READY && node->stayed && !s->preflight)
+            zt_sup_node_enter(node, NODE_IDLE); /* for the start after this */
+        else if (node->state == NODE_STARTING || node->state == NODE_READY)
             zt_sup_node_close(node); /* no rank lives there */
         if (node->state != NODE_RUNNING)
             continue;
@@ -60,8 +62,8 @@ void zt_sup_stop(struct zt_supervisor *s, int sig, int grace_ms)
         json_object_set_new(o, "grace_ms", json_integer(grace_ms));
         zt_sup_node_send(node, ZT_FRAME_STOP, o);
     }
-    zt_sup_set_deadline(s,
-                        grace_ms + DEADLINE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS));
+    grace_ms += DEADLINE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS);
+    zt_sup_set_deadline(s, zt_sup_is_over(s) ? 0 : grace_ms);
 }
 
 static bool any_failed(const struct zt_supervisor *s)

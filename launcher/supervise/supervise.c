@@ -80,7 +80,7 @@ static void on_tick(uv_timer_t *timer)
     if (ping)
         s->pinged_s = now;
     for (int i = 0; i < s->plan->num_nodes; i++) {
-        if (ping && s->nodes[i].state == NODE_RUNNING)
+        if (ping && (s->nodes[i].state == NODE_RUNNING || s->nodes[i].stayed))
             zt_sup_node_send(&s->nodes[i], ZT_FRAME_PING, NULL);
         if (s->reading)
             zt_sup_node_check_silence(&s->nodes[i], now);
@@ -97,6 +97,7 @@ static void on_tick(uv_timer_t *timer)
 static void start_nodes(struct zt_supervisor *s)
 {
     struct zt_fault fault = {0};
+    bool paused = !s->reading;
 
     s->state = SUP_STARTING;
     s->stop_grace_ms = -1;
@@ -110,7 +111,14 @@ static void start_nodes(struct zt_supervisor *s)
 
         if (s->plan->only_node >= 0 && s->plan->only_node != i)
             continue;
-        if (zt_sup_node_start(node, &fault))
+        if (node->state == NODE_IDLE) {
+            node->loss_noted = false;
+            zt_sup_node_enter(node, NODE_READY);
+            if (paused)
+                zt_sup_node_pause(node, false);
+            continue;
+        }
+        if (node->state == NODE_OFF && zt_sup_node_start(node, &fault))
             zt_sup_node_failed(s, node, zt_err_exit_code(fault.code), fault.text);
     }
     zt_sup_advance(s);
@@ -143,6 +151,8 @@ static json_t *job_frame(const struct zt_supervisor *s, int i, const char *witho
 {
     json_t *o = zt_preflight_apply(s, zt_job_plan_frame(s->plan, &s->group, i), i);
 
+    if (s->group.restart < s->plan->max_restarts)
+        json_object_set_new(o, "stay", json_true());
     if (without_mpi)
         json_object_set_new(json_object_get(o, "env"), "ZLAUNCH_NO_MPI",
                             zt_json_text(without_mpi, strlen(without_mpi)));
@@ -216,16 +226,46 @@ static void run_when_ready(struct zt_supervisor *s)
     zt_sup_stop(s, SIGTERM, 0);
 }
 
-/* Kill the ranks that a dead daemon left; they are children of this subreaper now. */
-static void kill_leftovers(void)
+/* Processes of this host that channels to waiting daemons hang on; their number. */
+static int list_waiting(const struct zt_supervisor *s, pid_t *out)
 {
-    int status;
+    int num = 0;
 
+    for (int i = 0; i < s->plan->num_nodes; i++)
+        if (s->nodes[i].state == NODE_IDLE && s->nodes[i].channel->pid)
+            out[num++] = s->nodes[i].channel->pid;
+    return num;
+}
+
+int zt_sup_kill_others(const struct zt_supervisor *s)
+{
+    return zt_proc_signal_others(SIGKILL, s->waiting, list_waiting(s, s->waiting));
+}
+
+/* Those that are dead, unless it is a daemon's: how that ended is its channel's to hear. */
+static void reap_leftovers(const struct zt_supervisor *s)
+{
+    int num = list_waiting(s, s->waiting), status;
+    siginfo_t info = {.si_pid = 0};
+    bool ours = true;
+
+    while (ours && waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid) {
+        for (int i = 0; i < num; i++)
+            ours = ours && s->waiting[i] != info.si_pid;
+        if (ours)
+            waitpid(info.si_pid, &status, WNOHANG);
+        info.si_pid = 0;
+    }
+}
+
+/* Kill the ranks that a dead daemon left; they are children of this subreaper now. */
+static void kill_leftovers(const struct zt_supervisor *s)
+{
     for (int i = 0; i < LEFTOVER_TRIES; i++) {
-        if (zt_proc_signal_descendants(SIGKILL) == 0)
+        if (zt_sup_kill_others(s) == 0)
             break;
-        while (waitpid(-1, &status, WNOHANG) > 0)
-            continue;
+        reap_leftovers(s);
         usleep(
             LEFTOVER_US); /* the death of a grandchild is not signalled to this process */
     }
@@ -296,21 +336,43 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
     uv_timer_start(&s->restart_timer, on_restart_timer, (uint64_t)wait_ms, 0);
 }
 
-/* Every channel is down. */
-static void on_all_down(struct zt_supervisor *s)
+bool zt_sup_end_idle(struct zt_supervisor *s)
+{
+    if (!s->num_in[NODE_IDLE])
+        return false;
+    s->ending = true;
+    s->state = SUP_STOPPING;
+    uv_timer_stop(&s->restart_timer);
+    for (int i = 0; i < s->plan->num_nodes; i++) {
+        if (s->nodes[i].state != NODE_IDLE)
+            continue;
+        zt_sup_node_enter(&s->nodes[i], NODE_DONE);
+        zt_sup_node_send(&s->nodes[i], ZT_FRAME_END, NULL);
+    }
+    zt_sup_set_deadline(s, CLOSE_MS + (s->plan->same_host ? 0 : ZT_REMOTE_MS));
+    return true;
+}
+
+bool zt_sup_is_over(const struct zt_supervisor *s)
+{
+    return s->num_in[NODE_OFF] + s->num_in[NODE_IDLE] == s->plan->num_nodes;
+}
+
+/* Every channel is down, or its daemon waits. */
+static void on_all_over(struct zt_supervisor *s)
 {
     struct zt_verdict v;
     bool ran = false;
 
     uv_timer_stop(&s->deadline);
     if (s->unclean)
-        kill_leftovers();
+        kill_leftovers(s);
     for (int i = 0; i < s->notes.num_ranks; i++)
         ran = ran || s->notes.ranks[i].started;
     zt_notes_judge(&s->notes, &v);
-    if (may_restart(s, &v, ran))
+    if (!s->ending && may_restart(s, &v, ran))
         restart(s, &v);
-    else
+    else if (!zt_sup_end_idle(s))
         uv_stop(&s->loop);
 }
 
@@ -320,8 +382,8 @@ void zt_sup_advance(struct zt_supervisor *s)
 
     if (s->state == SUP_WAITING)
         return;
-    if (s->num_in[NODE_OFF] == s->plan->num_nodes) {
-        on_all_down(s);
+    if (zt_sup_is_over(s)) {
+        on_all_over(s);
         return;
     }
     if (s->state == SUP_STARTING) {
@@ -443,7 +505,8 @@ static zt_err open_supervisor(struct zt_supervisor *s,
         return rc;
     s->nodes = calloc((size_t)num, sizeof(*s->nodes));
     s->present = calloc((size_t)num, sizeof(*s->present));
-    if (!s->nodes || !s->present)
+    s->waiting = calloc((size_t)num, sizeof(*s->waiting));
+    if (!s->nodes || !s->present || !s->waiting)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %d nodes", num);
     s->num_in[NODE_OFF] = num;
     for (int i = 0; i < num; i++) {
@@ -472,6 +535,7 @@ static void release_supervisor(struct zt_supervisor *s)
         zt_buf_release(&s->nodes[i].in);
     free(s->nodes);
     free(s->present);
+    free(s->waiting);
     zt_buf_release(&s->pmi_pairs);
     zt_preflight_reset(s);
     zt_group_release(&s->group);

@@ -92,6 +92,22 @@ kill -INT "$job"
 gone "Ctrl-C between two starts"
 end
 check "Ctrl-C between two starts: 130" code_is 130
+launch_bg "${nodes[@]}" --max_restarts 50 -- sh -c 'exit 6'
+within 10 waits || fail "no restart came"
+kill -9 "$job"
+gone "kill -9 of zlaunch between two starts"
+wait "$job" 2>/dev/null
+launch_bg "${nodes[@]}" --max_restarts 1 -- sh -c "$tree"
+ready 10
+daemon_of 0 && kept=$pid
+daemon_of 2 && kill -9 "$pid"
+ready_again() { grep -q 'restart 1 of 1' "$tmp/err" && [ "$(grep -c '] ready$' "$tmp/out")" -ge 20 ]; }
+check "a killed daemon: the job starts again" within 10 ready_again
+daemon_of 0
+check "  by the daemons that were left" test "$pid" = "$kept"
+kill -9 "$job"
+gone "kill -9 of zlaunch after a restart"
+wait "$job" 2>/dev/null
 launch "${nodes[@]}" --max_restarts 3 -- no-such-program-zt
 check "what never can work is not tried again" err_lacks restart
 

@@ -68,6 +68,36 @@ check "it tells why" err_has "zlaunch has been silent for 1200 ms"
 wait "$job"
 check "and exits with 69" test $? -eq 69
 
+# ---------------------------------------------------------------- one that stays
+start job_frame ',"stay":true'
+within 5 at_least 17 1 || fail "no rank started"
+frame 2 '{"signal":15,"grace_ms":100}' >&7
+check "one that is to stay says DONE" within 5 at_least 22 1
+check "  and that it waits" grep -q '"waits":true' "$tmp/frames"
+frame 5 '' >&7
+job_frame ',"restart":1' >&7
+check "the next JOB starts the rank again" within 5 at_least 17 2
+frame 2 '{"signal":15,"grace_ms":100}' >&7
+check "and where that is the last" within 5 at_least 22 2
+gone "  it ends with it"
+wait "$job"
+for how in 'frame 7 "" >&7' 'exec 7>&-' 'kill "$job"'; do
+    start job_frame ',"stay":true'
+    within 5 at_least 17 1 || fail "no rank started"
+    frame 2 '{"signal":9,"grace_ms":0}' >&7
+    within 5 at_least 22 1 || fail "it says no DONE"
+    check "  it waits" kill -0 "$job"
+    eval "$how"
+    gone "one that waits, after '$how'"
+    wait "$job"
+done
+start job_frame ',"stay":true,"silence_ms":1200'
+within 5 at_least 17 1 || fail "no rank started"
+frame 2 '{"signal":9,"grace_ms":0}' >&7
+within 5 nobody_left
+gone "one that waits for a silent zlaunch"
+wait "$job"
+
 for bad in 'frame 99 ""' 'frame 12 no-pair' 'frame 13 ""' 'printf "\xff\xff\xff\xff1"' 'frame 2 "{}"'; do
     start job_frame ''
     within 5 at_least 17 1 || fail "no rank started"

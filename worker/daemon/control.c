@@ -9,11 +9,17 @@
 #include <signal.h>
 #include <string.h>
 
+#define WAITING (1u << ZT_NODE_WAIT_JOB | 1u << ZT_NODE_IDLE)
+
 static zt_err on_job(struct zt_daemon_node *n, const struct zt_frame *f,
                      struct zt_fault *fault)
 {
-    zt_err rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
+    zt_err rc;
 
+    /* Of the attempt before. Its handles were closed in the turn of the loop that said
+     * DONE, which this frame answers. */
+    zt_node_release_job(n);
+    rc = zt_job_open(f->body, f->body_bytes, &n->job, fault);
     zt_links_close(n->links);
     n->links = NULL;
     if (rc)
@@ -61,6 +67,15 @@ static zt_err on_signal(struct zt_daemon_node *n, const struct zt_frame *f,
     if (!sig)
         return zt_fault_set(fault, ZT_E_FORMAT, "SIGNAL frame: no signal");
     zt_node_signal(n, sig);
+    return ZT_OK;
+}
+
+static zt_err on_end(struct zt_daemon_node *n, const struct zt_frame *f,
+                     struct zt_fault *fault)
+{
+    (void)f;
+    (void)fault;
+    uv_stop(&n->loop);
     return ZT_OK;
 }
 
@@ -170,10 +185,11 @@ static const struct {
     zt_err (*handle)(struct zt_daemon_node *n, const struct zt_frame *f,
                      struct zt_fault *fault);
 } handlers[] = {
-    {ZT_FRAME_JOB, 1u << ZT_NODE_WAIT_JOB, on_job},
+    {ZT_FRAME_JOB, WAITING, on_job},
+    {ZT_FRAME_END, 1u << ZT_NODE_IDLE, on_end},
     {ZT_FRAME_STOP, ~0u, on_stop},
-    {ZT_FRAME_LINKS, 1u << ZT_NODE_WAIT_JOB, on_links},
-    {ZT_FRAME_LINKS_TRY, 1u << ZT_NODE_WAIT_JOB, on_links_try},
+    {ZT_FRAME_LINKS, WAITING, on_links},
+    {ZT_FRAME_LINKS_TRY, WAITING, on_links_try},
     {ZT_FRAME_SIGNAL, ~0u, on_signal},
     {ZT_FRAME_PING, ~0u, on_ping},
     {ZT_FRAME_INSPECT, ~0u, on_inspect},

@@ -51,7 +51,7 @@ void zt_node_on_zlaunch_gone(struct zt_daemon_node *n)
     zt_debug("daemon", "zlaunch is gone");
     if (n->job && n->job->pid_file)
         unlink(n->job->pid_file);
-    if (!n->job || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
+    if (!n->job || n->state == ZT_NODE_WAIT_JOB || n->state >= ZT_NODE_IDLE)
         uv_stop(&n->loop);
     else
         zt_node_stop(n, SIGTERM,
@@ -200,10 +200,13 @@ void zt_node_stop(struct zt_daemon_node *n, int sig, int grace_ms)
     check_end(n);
 }
 
-/* Nothing is left on this node: say so and leave when that is on its way. */
+/* Nothing is left on this node: say so, and leave when that is on its way, or wait for the
+ * next start of the job. */
 static void finish(struct zt_daemon_node *n)
 {
-    n->state = ZT_NODE_DONE;
+    bool stays = n->job->stay && !n->exit_code && !n->orphaned;
+
+    n->state = stays ? ZT_NODE_IDLE : ZT_NODE_DONE;
     uv_timer_stop(&n->grace);
     zt_shm_files_remove_unused();
     for (int i = 0; i < n->num_started; i++)
@@ -212,6 +215,8 @@ static void finish(struct zt_daemon_node *n)
         zt_pmi_socket_close(&n->ranks[i]);
     if (n->orphaned)
         uv_stop(&n->loop);
+    else if (stays)
+        zt_node_send_json(n, ZT_FRAME_DONE, json_pack("{s:b}", "waits", true));
     else
         zt_node_send(n, ZT_FRAME_DONE, NULL, 0, NULL, 0); /* on_sent() ends the loop */
 }
@@ -219,7 +224,7 @@ static void finish(struct zt_daemon_node *n)
 /* After every death: are all ranks reaped, and are there strays? */
 static void check_end(struct zt_daemon_node *n)
 {
-    if (n->num_alive || n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_DONE)
+    if (n->num_alive || n->state == ZT_NODE_WAIT_JOB || n->state >= ZT_NODE_IDLE)
         return;
     if (zt_proc_signal_descendants(0) == 0) {
         finish(n);
@@ -334,7 +339,7 @@ static void on_sigterm(uv_signal_t *handle, int sig)
     char text[128];
 
     n->exit_code = 128 + sig;
-    if (n->state == ZT_NODE_WAIT_JOB) {
+    if (n->state == ZT_NODE_WAIT_JOB || n->state == ZT_NODE_IDLE) {
         uv_stop(&n->loop);
         return;
     }
@@ -431,19 +436,10 @@ static void close_node(struct zt_daemon_node *n)
     uv_walk(&n->loop, on_walk_close, NULL);
     uv_run(&n->loop, UV_RUN_DEFAULT);
     uv_loop_close(&n->loop);
-    if (n->phases)
-        munmap(n->phases, n->phases_bytes);
-    if (n->shm_fd >= 0)
-        close(n->shm_fd);
-    if (n->state_fd >= 0)
-        close(n->state_fd);
-    if (n->secret_fd >= 0)
-        close(n->secret_fd);
+    zt_node_release_job(n);
+    zt_node_release_replicas(n);
     zt_cgroup_close(&n->cgroup);
     zt_buf_release(&n->frames);
-    zt_pmi_close(n->pmi);
-    zt_job_close(n->job);
-    free(n->ranks);
 }
 
 int zt_daemon_main(int argc, char **argv)

@@ -217,6 +217,7 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
         rc = bad(fault, "log_stamp", "is missing");
     job->bind = json_is_true(json_object_get(o, "bind"));
     job->hold_user_signals = json_is_true(json_object_get(o, "hold_user_signals"));
+    job->stay = json_is_true(json_object_get(o, "stay"));
     if (!rc)
         rc = get_some_ints(o, job, fault);
     if (!rc)

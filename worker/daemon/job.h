@@ -34,6 +34,7 @@ struct zt_job {
     int grace_ms;            /* between SIGTERM and SIGKILL */
     bool hold_user_signals;  /* SIGUSR1 and SIGUSR2 wait until the rank takes them */
     bool bind;               /* each rank on its share of the cores */
+    bool stay;               /* when it is over, wait for the next start of the job */
     const char *core_list;   /* NULL: all of the affinity mask */
     const char *pmi_mapping; /* PMI_process_mapping of MPI ranks; NULL: none */
     const char *log_dir;     /* NULL: output goes to zlaunch; else one file a rank */

@@ -12,6 +12,10 @@
  *      STOPPING   ranks have SIGTERM; SIGKILL follows when the grace is over
  *      ENDING     all ranks are reaped; strays they left have SIGTERM, then SIGKILL
  *      DONE       nothing is left; the channel is flushed, then the loop ends
+ *
+ * Where the job may be started again (its JOB says "stay") ENDING leads to IDLE instead:
+ * nothing is left but this process, and the next JOB leads to RUNNING. END, a zlaunch
+ * that is gone and SIGTERM end it.
  */
 #ifndef WORKER_DAEMON_NODE_H
 #define WORKER_DAEMON_NODE_H
@@ -36,6 +40,7 @@ typedef enum zt_node_state {
     ZT_NODE_RUNNING,
     ZT_NODE_STOPPING,
     ZT_NODE_ENDING,
+    ZT_NODE_IDLE,
     ZT_NODE_DONE,
 } zt_node_state;
 
@@ -94,6 +99,8 @@ struct zt_daemon_node {
     struct zt_pmi *pmi;          /* NULL: the job is on several nodes */
     int num_started, num_alive;
     int shm_fd, state_fd, secret_fd;
+    int *replicas; /* (num_replicas) memory that ranks of the next start find again; -1 */
+    int num_replicas;
     struct zt_cgroup cgroup;      /* of the ranks and all that they start */
     struct zt_phase_slot *phases; /* (job->local_world), mapped */
     size_t phases_bytes;
@@ -117,6 +124,9 @@ void zt_node_on_zlaunch_gone(
 
 /* start.c: n->job is set. An error leaves ranks that did start. */
 zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
+/* What an attempt held, with its job. Its ranks are reaped and their handles closed. */
+void zt_node_release_job(struct zt_daemon_node *n);
+void zt_node_release_replicas(struct zt_daemon_node *n);
 
 /* control.c: callbacks of the channel's reading end and of the heart. */
 void zt_node_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);

@@ -95,9 +95,17 @@ static void env_release(struct env_list *e)
 static bool is_foreign_place(const char *item)
 {
     static const char *const prefixes[] = {
-        "ZLAUNCH_SHM_FD=",  "ZLAUNCH_SECRET_FD=", "PMI_",       "HYDI_",
-        "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",   "PMIX_RANK=", "PMIX_NAMESPACE=",
-        "PMIX_SERVER_",     "OMPI_COMM_WORLD_",
+        "ZLAUNCH_SHM_FD=",
+        "ZLAUNCH_SECRET_FD=",
+        "PMI_",
+        "HYDI_",
+        "ZLAUNCH_REPLICA_FD=",
+        "MPI_LOCALRANKID=",
+        "MPI_LOCALNRANKS=",
+        "PMIX_RANK=",
+        "PMIX_NAMESPACE=",
+        "PMIX_SERVER_",
+        "OMPI_COMM_WORLD_",
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
@@ -141,6 +149,8 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     env_set(e, "ZLAUNCH_STATE_FD=%d", s->state_fd);
     if (s->secret_fd >= 0)
         env_set(e, "ZLAUNCH_SECRET_FD=%d", s->secret_fd);
+    if (s->replica_fd >= 0)
+        env_set(e, "ZLAUNCH_REPLICA_FD=%d", s->replica_fd);
     if (s->pmi_fd >= 0) {
         env_set(e, "PMI_FD=%d", s->pmi_fd);
         env_set(e, "PMI_RANK=%d", job->first_rank + s->local_rank);
@@ -209,7 +219,8 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
         dup2(pipes[1], STDERR_FILENO) < 0 || keep_open(control_fd) < 0 ||
         keep_open(s->shm_fd) < 0 || keep_open(s->state_fd) < 0 ||
         (s->pmi_fd >= 0 && keep_open(s->pmi_fd) < 0) ||
-        (s->secret_fd >= 0 && keep_open(s->secret_fd) < 0))
+        (s->secret_fd >= 0 && keep_open(s->secret_fd) < 0) ||
+        (s->replica_fd >= 0 && keep_open(s->replica_fd) < 0))
         _exit(71);
     if (job->bind && s->share->bind) {
         sched_setaffinity(0, sizeof(s->share->mask), &s->share->mask);

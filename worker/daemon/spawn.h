@@ -3,7 +3,8 @@
  *
  * The rank dies with the daemon (parent-death signal), reads nothing from stdin, and
  * inherits just these descriptors beyond 0, 1, 2: its control socket, the job's shared
- * memory, the phase page, and where there are such its PMI socket and the job's secret.
+ * memory, the phase page, and where there are such its PMI socket, the job's secret and the
+ * memory that is kept for the next start of the rank.
  * Threads: the daemon's loop thread.
  */
 #ifndef WORKER_DAEMON_SPAWN_H
@@ -18,9 +19,9 @@ struct zt_spawn {
     const struct zt_job *job;
     int local_rank;
     const struct zt_core_share *share;
-    int shm_fd, state_fd;  /* close-on-exec here, open in the rank */
-    int pmi_fd, secret_fd; /* likewise; -1: none */
-    int cgroup_fd;         /* zt_cgroup_enter() */
+    int shm_fd, state_fd;              /* close-on-exec here, open in the rank */
+    int pmi_fd, secret_fd, replica_fd; /* likewise; -1: none */
+    int cgroup_fd;                     /* zt_cgroup_enter() */
 };
 
 /* What the daemon holds of a started rank: non-blocking, close-on-exec descriptors. */

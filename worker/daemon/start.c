@@ -14,7 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANK_FILES 7 /* of the daemon for one: its output, sockets and log */
+#define RANK_FILES 8 /* of the daemon for one: its output, sockets, log and copies */
+
+static void close_file(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
 
 /* Memory shared with the ranks of this node; gone with the last process that holds it. */
 static zt_err open_shared(struct zt_daemon_node *n, struct zt_fault *fault)
@@ -52,6 +59,39 @@ static zt_err open_secret(struct zt_daemon_node *n, struct zt_fault *fault)
     return ZT_OK;
 }
 
+void zt_node_release_replicas(struct zt_daemon_node *n)
+{
+    for (int i = 0; i < n->num_replicas; i++)
+        close_file(&n->replicas[i]);
+    free(n->replicas);
+    n->replicas = NULL;
+    n->num_replicas = 0;
+}
+
+/* A memory file for each rank of a job that may be started again: what ranks put there is
+ * found by those of the next start. An empty one takes no memory. */
+static zt_err open_replicas(struct zt_daemon_node *n, struct zt_fault *fault)
+{
+    int num = n->job->local_world;
+
+    if (n->num_replicas != num)
+        zt_node_release_replicas(n);
+    if (n->job->max_restarts == 0 || n->replicas)
+        return ZT_OK;
+    n->replicas = calloc((size_t)num, sizeof(*n->replicas));
+    if (!n->replicas)
+        return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");
+    for (; n->num_replicas < num; n->num_replicas++) {
+        int fd = memfd_create("zlaunch-replica", MFD_CLOEXEC);
+
+        if (fd < 0)
+            return zt_fault_set(fault, ZT_E_SYSTEM, "memory kept for ranks: %s",
+                                strerror(errno));
+        n->replicas[n->num_replicas] = fd;
+    }
+    return ZT_OK;
+}
+
 static zt_err open_log(struct zt_daemon_node *n, struct zt_local_rank *r,
                        struct zt_fault *fault)
 {
@@ -83,6 +123,7 @@ static zt_err start_rank(struct zt_daemon_node *n, const struct zt_cores *cores,
                          .shm_fd = n->shm_fd,
                          .state_fd = n->state_fd,
                          .secret_fd = n->secret_fd,
+                         .replica_fd = n->replicas ? n->replicas[i] : -1,
                          .cgroup_fd = n->cgroup.procs_fd};
     struct zt_spawned got;
     json_t *o;
@@ -119,6 +160,24 @@ static zt_err start_rank(struct zt_daemon_node *n, const struct zt_cores *cores,
                            fault);
 }
 
+void zt_node_release_job(struct zt_daemon_node *n)
+{
+    if (n->phases)
+        munmap(n->phases, n->phases_bytes);
+    n->phases = NULL;
+    close_file(&n->shm_fd);
+    close_file(&n->state_fd);
+    close_file(&n->secret_fd);
+    zt_pmi_close(n->pmi);
+    n->pmi = NULL;
+    free(n->ranks);
+    n->ranks = NULL;
+    n->num_started = n->num_alive = 0;
+    n->has_killed = false;
+    zt_job_close(n->job);
+    n->job = NULL;
+}
+
 zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault)
 {
     struct zt_cores cores;
@@ -130,10 +189,13 @@ zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault)
         rc = open_shared(n, fault);
     if (!rc)
         rc = open_secret(n, fault);
+    if (!rc)
+        rc = open_replicas(n, fault);
     if (rc)
         return rc;
     zt_shm_files_remove_unused(); /* of jobs that were killed with their daemon */
-    zt_cgroup_open(&n->cgroup);
+    if (n->cgroup.dir_fd < 0)
+        zt_cgroup_open(&n->cgroup);
     n->ranks = calloc((size_t)n->job->local_world, sizeof(*n->ranks));
     if (!n->ranks)
         return zt_fault_set(fault, ZT_E_NOMEM, "daemon: no memory");

@@ -31,7 +31,7 @@ struct player {
     void *ctx;
     struct zt_buf out; /* what it will have said */
     int first, local, fences;
-    bool up, down, over;
+    bool up, down, over, stays, at_work;
 };
 
 static struct {
@@ -43,6 +43,7 @@ static struct {
     int starts, troubled, jobs;
     enum trouble trouble;
     int failures_left; /* starts of the job that have trouble */
+    bool may_stay;     /* daemons do, where they are asked to */
     size_t pair_bytes;
 } stage;
 
@@ -101,8 +102,12 @@ static void end_ranks(struct player *p, int code, bool stop_requested)
             p, ZT_FRAME_EXITED,
             "{\"rank\":%d,\"pid\":%d,\"code\":%d,\"stop_requested\":%s,\"phase\":\"\"}",
             r, 1000 + r, r == p->first ? code : 0, stop_requested ? "true" : "false");
-    put(p, ZT_FRAME_DONE, NULL, 0);
-    p->over = true;
+    if (p->stays)
+        put_json(p, ZT_FRAME_DONE, "{\"waits\":true}");
+    else
+        put(p, ZT_FRAME_DONE, NULL, 0);
+    p->over = !p->stays;
+    p->at_work = false;
 }
 
 static bool is_troubled(const struct player *p, enum trouble trouble)
@@ -123,16 +128,21 @@ static void on_job(struct player *p, const struct zt_frame *f)
 
     p->first = (int)zt_json_get_int(o, "first_rank", -1);
     p->local = (int)zt_json_get_int(o, "local_world", -1);
+    p->stays = stage.may_stay && json_is_true(json_object_get(o, "stay"));
+    p->at_work = true;
+    p->fences = 0;
+    stage.jobs++;
     json_decref(o);
     assert_true(p->first >= 0 && p->local > 0);
     for (int r = p->first; r < p->first + p->local; r++)
         put_json(p, ZT_FRAME_STARTED, "{\"rank\":%d,\"pid\":%d}", r, 1000 + r);
-    if (is_troubled(p, RANK_FAILS))
+    if (is_troubled(p, RANK_FAILS)) {
+        stage.failures_left -= p->stays; /* else when it leaves */
         end_ranks(p, 7, false);
-    else if (is_troubled(p, GOES_DOWN))
+    } else if (is_troubled(p, GOES_DOWN))
         p->down = true;
     else if (stage.trouble == NO_ANSWER) { /* nothing goes on: somebody looks */
-        if (++stage.jobs == stage.starts)
+        if (stage.jobs == stage.starts)
             raise(SIGQUIT);
     } else if (is_troubled(p, BAD_FRAME))
         assert_int_equal(zt_buf_put(&p->out, "Welcome!", 8), ZT_OK);
@@ -168,8 +178,10 @@ static void player_write(struct zt_channel *c, const void *data, size_t n)
         on_job(p, &f);
     else if (f.type == ZT_FRAME_PING || f.type == ZT_FRAME_INSPECT)
         answer(p, f.type);
-    else if (f.type == ZT_FRAME_STOP && !p->over)
+    else if (f.type == ZT_FRAME_STOP && p->at_work)
         end_ranks(p, 1, true);
+    else if (f.type == ZT_FRAME_END)
+        p->over = true;
     else if (f.type == ZT_FRAME_PMI_FENCE && ++p->fences < BARRIERS)
         fence(p);
     else if (f.type == ZT_FRAME_PMI_FENCE)
@@ -397,6 +409,30 @@ static void a_job_is_started_again_until_it_works(void **state)
     assert_int_equal(stage.starts, 4);
 }
 
+/* Only what is lost is started again; in the end all are told to go. */
+static void daemons_that_wait_are_used_again(void **state)
+{
+    char said[4096];
+
+    (void)state;
+    stage.may_stay = true;
+    set_trouble(RANK_FAILS, 2, 2);
+    assert_int_equal(play(4, again, said, sizeof(said)), 0);
+    assert_int_equal(stage.starts, 4);
+    assert_int_equal(stage.jobs, 3 * 4);
+    set_trouble(RANK_FAILS, 2, 9);
+    assert_int_equal(play(4, again, said, sizeof(said)), 7);
+    assert_int_equal(stage.starts, 4);
+    set_trouble(GOES_DOWN, 1, 1);
+    assert_int_equal(play(4, again, said, sizeof(said)), 0);
+    assert_int_equal(stage.starts, 4 + 1);
+    assert_int_equal(stage.jobs, 2 * 4);
+    set_trouble(NONE, 0, 0);
+    assert_int_equal(play(4, again, said, sizeof(said)), 0);
+    assert_int_equal(stage.jobs, 4);
+    stage.may_stay = false;
+}
+
 static void an_elastic_job_goes_on_without_a_node(void **state)
 {
     char said[4096];
@@ -417,6 +453,7 @@ int main(void)
         cmocka_unit_test(the_node_in_trouble_is_named_and_all_others_end),
         cmocka_unit_test(every_rank_answers_or_is_named_as_silent),
         cmocka_unit_test(a_job_is_started_again_until_it_works),
+        cmocka_unit_test(daemons_that_wait_are_used_again),
         cmocka_unit_test(an_elastic_job_goes_on_without_a_node),
     };
 
