@@ -26,6 +26,10 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
         s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
         return true;
     }
+    if (strcmp(name, "kept") == 0) {
+        s->kept_step = step;
+        return true;
+    }
     if (strcmp(name, "note") == 0 && json_is_true(json_object_get(event, "trains")))
         s->trains = true;
     else if (strcmp(name, "step") == 0)
@@ -86,7 +90,10 @@ const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t
     out[0] = 0;
     if (!s->plan->is_plugin)
         return out;
-    if (s->saved_step > 0)
+    if (s->kept_step > 0 && s->kept_step >= s->saved_step)
+        snprintf(out, cap, ": from step %lld, after the newest copies in memory",
+                 (long long)s->kept_step + 1);
+    else if (s->saved_step > 0)
         snprintf(out, cap, ": from step %lld, after the newest checkpoint",
                  (long long)s->saved_step + 1);
     else if (s->saves)

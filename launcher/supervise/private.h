@@ -111,6 +111,7 @@ struct zt_supervisor {
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
     int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
+    int64_t kept_step;       /* of the newest copies in memory; 0: none */
     bool trains;             /* the run has steps */
     int64_t last_step, total_steps; /* of the last report; 0: none */
     char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */

@@ -314,12 +314,17 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
     if (wait_ms > BACKOFF_MAX_MS)
         wait_ms = BACKOFF_MAX_MS;
     print_verdict(s, v);
+    if (!s->num_in[NODE_IDLE]) /* nobody is left who would have kept them */
+        s->kept_step = 0;
     s->group.restart++;
     json_object_set_new(o, "event", json_string("restart"));
     json_object_set_new(o, "restart", json_integer(s->group.restart));
     json_object_set_new(o, "max_restarts", json_integer(s->plan->max_restarts));
     if (s->plan->is_plugin)
-        json_object_set_new(o, "from_step", json_integer(s->saved_step + 1));
+        json_object_set_new(
+            o, "from_step",
+            json_integer((s->kept_step > s->saved_step ? s->kept_step : s->saved_step) +
+                         1));
     zt_render_record(s->render, o);
     json_decref(o);
     if (!zt_render_is_json(s->render))

@@ -14,6 +14,7 @@
 #include "worker/engine/agree.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
+#include "worker/engine/checkpoint/replicas.h"
 #include "worker/engine/cpu_isa.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/output_dir.h"
@@ -554,6 +555,8 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
     if (!rc && !run->dry_run && !run->check_config)
         rc = open_means(e, fault);
     if (!rc && e->step)
+        rc = zt_replicas_open(e, fault);
+    if (!rc && e->step)
         rc = resume_or_open_weights(e, fault);
     *out = e;
     return rc;
@@ -570,6 +573,7 @@ void zt_engine_close(struct zt_engine *e)
     if (!e)
         return;
     zt_checkpoint_give_up(e);
+    zt_replicas_close(e);
     zt_disk_release(&e->disk_reserved);
     zt_step_close(e->step);
     zt_pool_close(e->pool);

@@ -16,6 +16,7 @@
 #include "common/trace/trace.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
+#include "worker/engine/checkpoint/replicas.h"
 #include "worker/monitor/monitor.h"
 #include "worker/optim/sched/sched.h"
 
@@ -455,6 +456,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             double before = zt_now();
 
             rc = zt_checkpoint_after_step(e, step, o.wishes, &requests, fault);
+            if (!rc)
+                rc = zt_replicas_after_step(e, step, fault);
             w.start += zt_now() - before;
             first += zt_now() - before;
         }

@@ -11,6 +11,7 @@
  *      snapshot.c   how much that is
  *      load.c       tensors of a checkpoint into state
  *      resume.c     which checkpoint
+ *      replicas.c   copies in memory that outlives the rank; replicas_resume.c
  */
 #ifndef WORKER_ENGINE_CHECKPOINT_INTERNAL_H
 #define WORKER_ENGINE_CHECKPOINT_INTERNAL_H

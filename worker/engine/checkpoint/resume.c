@@ -17,6 +17,7 @@
 #include "worker/checkpoint/sealed_json.h"
 #include "worker/config/canonical_text.h"
 #include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/replicas.h"
 
 #define MOST_TRIED 16 /* of a folder, newest first */
 #define MOST_NAMED 12 /* differences */
@@ -81,9 +82,14 @@ static bool is_restarted(const struct zt_run *run)
     return run->attempt > 0 && strcmp(run->save_strategy, "no") != 0;
 }
 
-bool zt_checkpoint_is_wanted(const struct zt_run *run)
+static bool is_on_disk(const struct zt_run *run)
 {
     return run->resume_from_checkpoint || is_restarted(run);
+}
+
+bool zt_checkpoint_is_wanted(const struct zt_run *run)
+{
+    return is_on_disk(run) || (run->attempt > 0 && run->checkpoint_in_memory > 0);
 }
 
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
@@ -273,8 +279,10 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
 
     *resumed = false;
     zt_event_phase("reading a checkpoint");
-    rc = agree_on_candidates(e, what, &c, fault);
-    if (rc)
+    rc = is_on_disk(e->run) ? agree_on_candidates(e, what, &c, fault) : ZT_OK;
+    if (!rc && e->replicas && e->run->attempt > 0)
+        rc = zt_replicas_resume(e, c.num > 0 ? c.step[0] : 0, resumed, fault);
+    if (rc || *resumed || !is_on_disk(e->run))
         return rc;
     if (c.num >= 0) {
         rc = try_all(e, &c, resumed, fault);

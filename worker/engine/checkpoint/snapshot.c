@@ -27,6 +27,17 @@ size_t zt_ckpt_snapshot_least(const struct zt_run *run)
     return saves || run->resume_from_checkpoint ? ZT_CKPT_WRITER_LEAST : 0;
 }
 
+size_t zt_ckpt_owned_bytes(const struct zt_run *run, const struct zt_model *model,
+                           const struct zt_zero *z)
+{
+    size_t all = add_kind(model, z, ZT_STATE_WEIGHTS, 0);
+
+    all = add_kind(model, z, ZT_STATE_MASTER, all);
+    for (int k = 0; k < run->optim.optimizer->num_states; k++)
+        all = add_kind(model, z, ZT_STATE_MOMENT + (zt_state_kind)k, all);
+    return zt_ckpt_writer_align(all);
+}
+
 size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *model,
                               const struct zt_zero *z)
 {
@@ -34,11 +45,7 @@ size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *m
 
     if (!run->do_train || strcmp(run->save_strategy, "no") == 0)
         return least;
-    all = add_kind(model, z, ZT_STATE_WEIGHTS, 0);
-    all = add_kind(model, z, ZT_STATE_MASTER, all);
-    for (int k = 0; k < run->optim.optimizer->num_states; k++)
-        all = add_kind(model, z, ZT_STATE_MOMENT + (zt_state_kind)k, all);
-    all = zt_ckpt_writer_align(all);
+    all = zt_ckpt_owned_bytes(run, model, z);
     if (all > run->save_memory_bytes)
         all = run->save_memory_bytes & ~(size_t)7;
     return all > least ? all : least;

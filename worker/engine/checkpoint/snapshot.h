@@ -15,6 +15,9 @@
  */
 size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *model,
                               const struct zt_zero *z);
+/* What this rank owns of the state that a checkpoint has, each part at a multiple of 8. */
+size_t zt_ckpt_owned_bytes(const struct zt_run *run, const struct zt_model *model,
+                           const struct zt_zero *z);
 /* The least of a run that saves or resumes. */
 size_t zt_ckpt_snapshot_least(const struct zt_run *run);
 

@@ -122,7 +122,9 @@ static size_t mapped(const struct zt_memory_plan *plan)
 /* Of `bytes` in host memory, what is not there yet. */
 static size_t to_come(const struct zt_memory_plan *plan, size_t bytes)
 {
-    return bytes > plan->process_now ? bytes - plan->process_now : 0;
+    size_t there = plan->process_now + plan->replicas_there;
+
+    return bytes > there ? bytes - there : 0;
 }
 
 bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
@@ -216,7 +218,8 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
              (double)(plan->activations +
                       (zt_run_is_staged(run) ? 0 : plan->host_activations)) /
                  MIB,
-             (double)plan->snapshot / MIB, (double)plan->process / MIB);
+             (double)(plan->snapshot + plan->replicas) / MIB,
+             (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
     if (plan->files > plan->files_available)
         snprintf(

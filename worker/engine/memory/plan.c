@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "worker/autograd/step.h"
+#include "worker/engine/checkpoint/replicas.h"
 #include "worker/engine/checkpoint/snapshot.h"
 #include "worker/engine/context.h"
 #include "worker/engine/memory/process.h"
@@ -235,7 +236,7 @@ static void add_up(struct zt_memory_plan *plan, const struct zt_run *run)
 {
     size_t host = zt_zero_total(&plan->state, ZT_PLACE_PINNED) +
                   zt_zero_total(&plan->state, ZT_PLACE_HOST) + plan->process +
-                  plan->snapshot + plan->host_activations;
+                  plan->snapshot + plan->replicas + plan->host_activations;
 
     plan->total =
         zt_zero_total(&plan->state, ZT_PLACE_DEVICE) + plan->activations + plan->device;
@@ -334,6 +335,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         out->snapshot_least = in->run->save_memory_bytes == SIZE_MAX
                                   ? zt_ckpt_snapshot_least(in->run)
                                   : out->snapshot;
+        out->replicas = zt_replicas_bytes(in->run, in->model, d.zero);
+        out->replicas_there = out->replicas ? zt_replicas_bytes_there() : 0;
         add_up(out, in->run);
     }
     zt_step_close(d.step);

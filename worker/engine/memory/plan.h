@@ -21,6 +21,8 @@ struct zt_memory_plan {
     size_t process_now; /* the part of it that is there already; both 0: not known */
     size_t snapshot; /* of checkpoints: state that waits in host memory to be written */
     size_t snapshot_least; /* what that may become where there is no room for all of it */
+    size_t replicas; /* copies of the state that outlive this rank, in host memory */
+    size_t replicas_there; /* the part of them that an earlier start has left */
     size_t total;          /* of this rank, on its device and in the host's memory if
                          * that is the same */
     size_t on_device;      /* of the total, on the device: all but what is offloaded */

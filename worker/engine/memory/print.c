@@ -89,6 +89,7 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     at = row_in(out, cap, at, "activations", plan->host_activations,
                 "   in pinned host memory");
     at = row_in(out, cap, at, "checkpoints", plan->snapshot, host);
+    at = row_in(out, cap, at, "copies in memory", plan->replicas, host);
     at = row_in(out, cap, at, "process", plan->process, host);
     if (at >= cap)
         return;
@@ -133,6 +134,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "activations_bytes", plan->activations);
     set_bytes(o, "host_activations_bytes", plan->host_activations);
     set_bytes(o, "checkpoints_bytes", plan->snapshot);
+    set_bytes(o, "copies_bytes", plan->replicas);
     set_bytes(o, "process_bytes", plan->process);
     if (is_offloaded(plan) || plan->device_limit != SIZE_MAX)
         set_bytes(o, "device_bytes", plan->on_device);

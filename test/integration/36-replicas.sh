@@ -1,0 +1,92 @@
+#!/bin/bash
+# --checkpoint_in_memory: ranks and whole nodes of a training are killed, and it goes on from copies in
+# memory, without a disk, with the bits of a run that was left alone; at most K steps are done again.
+. "$(dirname "$0")/launch_lib.sh"
+cat /usr/share/common-licenses/GPL-3 >"$tmp/corpus.txt"
+printf 'n%d slots=1\n' 0 1 2 3 >"$tmp/four"
+printf 'n0 slots=2\nn1 slots=1\n' >"$tmp/uneven"
+echo '{"bf16": {"enabled": true}, "train_batch_size": 8, "zero_optimization": {"stage": 3}}' >"$tmp/3.json"
+echo '{"train_batch_size": 8, "zero_optimization": {"stage": 0}}' >"$tmp/0.json"
+echo '{"fp16": {"enabled": true}, "train_batch_size": 8, "zero_optimization": {"stage": 1}}' >"$tmp/1.json"
+steps=300
+train() { # CONFIG ARGS...
+    local config=$1
+    shift
+    set -- "$@" --log_format json "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 \
+        --per_device_train_batch_size 1 --train_file "$tmp/corpus.txt" --do_train --logging_steps 1 --learning_rate 1e-3 \
+        --seed 7 --dropout 0.1 --max_steps $steps --fingerprint_steps 1 --deepspeed "$tmp/$config.json"
+    if [ "${whole:-}" ]; then launch "$@"; else launch_bg "$@" --checkpoint_in_memory 5; fi
+}
+# numbers FILE: "step fingerprint" of each step event
+numbers() { sed -n 's/.*"event":"step".*"step":\([0-9]*\).*"fingerprint":"\([0-9a-f]*\)".*/\1 \2/p' "$1"; }
+# redone FILE: the most steps that a restart has repeated
+redone() {
+    sed -n 's/.*"event":"restart".*/restart/p; s/.*"event":"step".*"step":\([0-9]*\).*/\1/p' "$1" |
+        awk '$1 == "restart" { again = 1; next } again { if (last - $1 + 1 > most) most = last - $1 + 1; again = 0 } { last = $1 } END { print most + 0 }'
+}
+same_bits() { # every step has the fingerprint that it has in the unbroken run
+    [ "$(numbers "$tmp/out" | sort -un)" = "$(numbers "$tmp/whole.$1")" ] &&
+        [ "$(numbers "$tmp/out" | sort -u | wc -l)" -eq $steps ]
+}
+has_step() { numbers "$tmp/out" | grep -q "^$1 "; }
+ends_well() { wait "$job"; code=$?; code_is 0; }
+parent() { sed -n 's/^PPid:\t//p' "/proc/$1/status"; }
+daemon_of_rank() { rank_pid "$1" && pid=$(parent "$pid"); }
+
+for c in 0 3 1; do
+    case $c in 0) place=(--num_gpus 2) ;; *) place=(--hostfile "$tmp/four" --launcher local) ;; esac
+    whole=1 train $c "${place[@]}"
+    check "stage $c, left alone" code_is 0
+    cp "$tmp/out" "$tmp/whole.$c"
+done
+
+train 0 --num_gpus 2 --max_restarts 1
+within 60 has_step 23 || fail "no step came"
+rank_pid 1 && kill -9 "$pid"
+check "one node, a rank is killed: the job ends well" ends_well
+check "  it says from where it goes on" grep -q 'training goes on from step [0-9]*, which was copied in memory' "$tmp/out"
+check "  with the bits of a run that was left alone" same_bits 0
+check "  and repeats at most 5 steps, not $(redone "$tmp/out")" test "$(redone "$tmp/out")" -le 5
+gone "  at the end"
+
+train 3 --hostfile "$tmp/four" --launcher local --max_restarts 3
+within 60 has_step 23 || fail "no step came"
+daemon_of_rank 0
+first=$pid
+daemon_of_rank 1 && kill -9 "$pid"
+within 60 has_step 53 || fail "it does not go on"
+daemon_of_rank 0
+check "four nodes, one is killed: the others' daemons stay" test "$pid" = "$first"
+rank_pid 2 && kill -9 "$pid"
+within 60 has_step 83 || fail "it does not go on"
+daemon_of_rank 3 && kill -9 "$pid"
+check "a node, a rank and another node are killed: the job ends well" ends_well
+restarts=$(grep -c '"event":"restart"' "$tmp/out")
+check "  it went on from memory each time" test "$(grep -c '"event":"log".*which was copied in memory' "$tmp/out")" = "$restarts"
+check "  which was at least twice" test "$restarts" -ge 2
+check "  with the bits of a run that was left alone" same_bits 3
+check "  and repeats at most 5 steps, not $(redone "$tmp/out")" test "$(redone "$tmp/out")" -le 5
+gone "  at the end"
+
+train 1 --hostfile "$tmp/four" --launcher local --max_restarts 2
+within 60 has_step 23 || fail "no step came"
+daemon_of_rank 2 && lost=$pid
+daemon_of_rank 3 && kill -9 "$pid" "$lost"
+check "two nodes that keep each other's copies are killed: the job ends well" ends_well
+check "  it says what is lost" grep -q 'too much of the copies in memory is lost (of step [0-9]* rank 2' "$tmp/out"
+check "  and does all of it again" same_bits 1
+
+whole=1
+launch --num_gpus 1 "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --train_file "$tmp/corpus.txt" --do_train \
+    --max_steps 2 --checkpoint_in_memory 1
+check "without --max_restarts it is refused" test "$code" -ne 0
+check "  and why" err_has "that takes zlaunch with --max_restarts"
+launch --hostfile "$tmp/uneven" --launcher local --max_restarts 1 "$bin/models/gpt2.so" --n_layer 1 --n_head 1 \
+    --n_embd 16 --train_file "$tmp/corpus.txt" --do_train --max_steps 2 --checkpoint_in_memory 1
+check "nodes with unequal numbers of ranks are refused" test "$code" -ne 0
+check "  and why" err_has "all nodes need as many"
+check "  once" err_lacks "restart 1 of 1"
+launch --num_gpus 1 "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --train_file "$tmp/corpus.txt" --do_train \
+    --max_steps 2 --checkpoint_in_memory 1 --dry_run
+check "the memory plan has a line of it" grep -q 'copies in memory' "$tmp/out"
+finish
