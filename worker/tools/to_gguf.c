@@ -1,7 +1,7 @@
 /*
  * to_gguf.c -- models of GPT-2's and Llama's kinds as llama.cpp names and lays them out.
  *
- * A row of `names` says what a tensor is called there. Two kinds change on the way: GPT-2's
+ * gguf_names.c says what a tensor is called there. Two kinds change on the way: GPT-2's
  * matrices are transposed (Hugging Face has them [in, out]), and the rows of Llama's
  * queries and keys are reordered, because llama.cpp rotates adjacent pairs and Hugging
  * Face halves.
@@ -14,71 +14,11 @@
 #include "worker/tools/hf_config.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/gguf.h"
-
-/* How the rows of a matrix come to be. */
-typedef enum change { AS_IS, TRANSPOSED, QUERY_ROWS, KEY_ROWS } change;
-
-struct name {
-    const char *ours, *theirs; /* %d: the layer */
-    change change;
-};
-
-static const struct name gpt2_names[] = {
-    {"wte.weight", "token_embd.weight", AS_IS},
-    {"wpe.weight", "position_embd.weight", AS_IS},
-    {"ln_f.weight", "output_norm.weight", AS_IS},
-    {"ln_f.bias", "output_norm.bias", AS_IS},
-    {"h.%d.ln_1.weight", "blk.%d.attn_norm.weight", AS_IS},
-    {"h.%d.ln_1.bias", "blk.%d.attn_norm.bias", AS_IS},
-    {"h.%d.attn.c_attn.weight", "blk.%d.attn_qkv.weight", TRANSPOSED},
-    {"h.%d.attn.c_attn.bias", "blk.%d.attn_qkv.bias", AS_IS},
-    {"h.%d.attn.c_proj.weight", "blk.%d.attn_output.weight", TRANSPOSED},
-    {"h.%d.attn.c_proj.bias", "blk.%d.attn_output.bias", AS_IS},
-    {"h.%d.ln_2.weight", "blk.%d.ffn_norm.weight", AS_IS},
-    {"h.%d.ln_2.bias", "blk.%d.ffn_norm.bias", AS_IS},
-    {"h.%d.mlp.c_fc.weight", "blk.%d.ffn_up.weight", TRANSPOSED},
-    {"h.%d.mlp.c_fc.bias", "blk.%d.ffn_up.bias", AS_IS},
-    {"h.%d.mlp.c_proj.weight", "blk.%d.ffn_down.weight", TRANSPOSED},
-    {"h.%d.mlp.c_proj.bias", "blk.%d.ffn_down.bias", AS_IS},
-    {NULL, NULL, AS_IS},
-};
-
-static const struct name llama_names[] = {
-    {"embed_tokens.weight", "token_embd.weight", AS_IS},
-    {"norm.weight", "output_norm.weight", AS_IS},
-    {"lm_head.weight", "output.weight", AS_IS},
-    {"layers.%d.input_layernorm.weight", "blk.%d.attn_norm.weight", AS_IS},
-    {"layers.%d.self_attn.q_proj.weight", "blk.%d.attn_q.weight", QUERY_ROWS},
-    {"layers.%d.self_attn.q_proj.bias", "blk.%d.attn_q.bias", QUERY_ROWS},
-    {"layers.%d.self_attn.k_proj.weight", "blk.%d.attn_k.weight", KEY_ROWS},
-    {"layers.%d.self_attn.k_proj.bias", "blk.%d.attn_k.bias", KEY_ROWS},
-    {"layers.%d.self_attn.v_proj.weight", "blk.%d.attn_v.weight", AS_IS},
-    {"layers.%d.self_attn.v_proj.bias", "blk.%d.attn_v.bias", AS_IS},
-    {"layers.%d.self_attn.o_proj.weight", "blk.%d.attn_output.weight", AS_IS},
-    {"layers.%d.self_attn.o_proj.bias", "blk.%d.attn_output.bias", AS_IS},
-    {"layers.%d.self_attn.q_norm.weight", "blk.%d.attn_q_norm.weight", AS_IS},
-    {"layers.%d.self_attn.k_norm.weight", "blk.%d.attn_k_norm.weight", AS_IS},
-    {"layers.%d.post_attention_layernorm.weight", "blk.%d.ffn_norm.weight", AS_IS},
-    {"layers.%d.mlp.gate_proj.weight", "blk.%d.ffn_gate.weight", AS_IS},
-    {"layers.%d.mlp.up_proj.weight", "blk.%d.ffn_up.weight", AS_IS},
-    {"layers.%d.mlp.down_proj.weight", "blk.%d.ffn_down.weight", AS_IS},
-    {NULL, NULL, AS_IS},
-};
-
-/* Kinds of models, by model_type of config.json. */
-static const struct gguf_kind {
-    const char *model_type, *arch;
-    const struct name *names;
-    bool pairs; /* rotates adjacent pairs */
-} kinds[] = {
-    {"gpt2", "gpt2", gpt2_names, false},     {"llama", "llama", llama_names, true},
-    {"mistral", "llama", llama_names, true}, {"qwen2", "qwen2", llama_names, false},
-    {"qwen3", "qwen3", llama_names, false},
-};
+#include "worker/tools/gguf_names.h"
 
 struct gguf_item {
     int of;
-    const struct name *name;
+    const struct zt_gguf_name *name;
     zt_gguf_type type;
     int ndim;
     int64_t shape[ZT_MAX_NDIM];
@@ -87,7 +27,7 @@ struct gguf_item {
 struct conversion {
     struct zt_checkpoint_source *s;
     struct zt_hf_config *config;
-    const struct gguf_kind *kind;
+    const struct zt_gguf_kind *kind;
     zt_gguf_type type;
     struct gguf_item *items;
     int num;
@@ -102,7 +42,7 @@ struct conversion {
 static zt_err get(const struct conversion *c, const char *gpt2, const char *llama,
                   int64_t def, int64_t *out, struct zt_fault *fault)
 {
-    const char *key = c->kind->names == gpt2_names ? gpt2 : llama;
+    const char *key = c->kind->gpt2 ? gpt2 : llama;
     zt_err rc = zt_hf_config_int(c->config, key, def, out, fault);
 
     if (!rc && *out <= 0)
@@ -129,9 +69,7 @@ static zt_err open_config(struct conversion *c, struct zt_fault *fault)
     free(path);
     if (!rc)
         rc = zt_hf_config_string(c->config, "model_type", "", &type, fault);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-        if (strcmp(kinds[i].model_type, type) == 0)
-            c->kind = &kinds[i];
+    c->kind = zt_gguf_kind_find(type);
     if (!rc && !c->kind)
         rc = zt_fault_set(
             fault, ZT_E_UNSUPPORTED,
@@ -266,7 +204,7 @@ static void put_size(struct conversion *c, const char *name, int64_t value)
 
 static zt_err put_keys(struct conversion *c, struct zt_fault *fault)
 {
-    bool gpt2 = c->kind->names == gpt2_names;
+    bool gpt2 = c->kind->gpt2;
     int64_t context = 0, inner = 0;
     double eps = 0;
     char key[96];
@@ -307,37 +245,10 @@ static zt_err put_keys(struct conversion *c, struct zt_fault *fault)
 
 /* ---- tensors ---- */
 
-/* The row for a name, and its layer; NULL: none. Names may begin with the model's word. */
-static const struct name *find_name(const struct conversion *c, const char *name,
-                                    int *layer)
-{
-    static const char *const words[] = {"transformer.", "model."};
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-        if (strncmp(name, words[i], strlen(words[i])) == 0)
-            name += strlen(words[i]);
-    for (const struct name *n = c->kind->names; n->ours; n++) {
-        const char *at = strstr(n->ours, "%d");
-        size_t head = at ? (size_t)(at - n->ours) : 0;
-        char *end;
-
-        *layer = 0;
-        if (!at && strcmp(n->ours, name) == 0)
-            return n;
-        if (!at || strncmp(n->ours, name, head) != 0 || name[head] < '0' ||
-            name[head] > '9')
-            continue;
-        *layer = (int)strtol(name + head, &end, 10);
-        if (strcmp(at + 2, end) == 0 && *layer < c->layers)
-            return n;
-    }
-    return NULL;
-}
-
 /* GPT-2's head is its embedding; buffers of masks are no weights. */
 static bool is_left_out(const struct conversion *c, const struct zt_source_tensor *t)
 {
-    bool tied = c->kind->names == gpt2_names;
+    bool tied = c->kind->gpt2;
 
     (void)!zt_hf_config_bool(c->config, "tie_word_embeddings", tied, &tied, NULL);
     return t->t.alias_of || t->buffer || !t->t.readable ||
@@ -357,13 +268,14 @@ static zt_gguf_type type_of(const struct conversion *c, const struct gguf_item *
 static zt_err check_rows(const struct conversion *c, const struct gguf_item *item,
                          struct zt_fault *fault)
 {
-    int64_t heads = item->name->change == QUERY_ROWS ? c->heads : c->kv_heads;
+    int64_t heads = item->name->change == ZT_GGUF_QUERY_ROWS ? c->heads : c->kv_heads;
 
-    if (item->name->change == TRANSPOSED && item->ndim != 2)
+    if (item->name->change == ZT_GGUF_TRANSPOSED && item->ndim != 2)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is no matrix", c->s->path,
                             c->s->tensors[item->of].t.name);
     if (c->kind->pairs &&
-        (item->name->change == QUERY_ROWS || item->name->change == KEY_ROWS) &&
+        (item->name->change == ZT_GGUF_QUERY_ROWS ||
+         item->name->change == ZT_GGUF_KEY_ROWS) &&
         (item->shape[0] != heads * c->head_dim || c->head_dim % 2))
         return zt_fault_set(
             fault, ZT_E_FORMAT,
@@ -381,14 +293,17 @@ static zt_err add_item(struct conversion *c, int of, struct gguf_item *item,
     int layer = 0;
     zt_err rc;
 
-    *item = (struct gguf_item){
-        .of = of, .name = find_name(c, t->name, &layer), .ndim = t->ndim};
+    *item =
+        (struct gguf_item){.of = of,
+                           .name = zt_gguf_name_find(c->kind, t->name, c->layers, &layer),
+                           .ndim = t->ndim};
     if (!item->name || t->ndim < 1 || t->ndim > 2)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "%s: tensor %s has no place in a GGUF file of type %s",
                             c->s->path, t->name, c->kind->arch);
     for (int i = 0; i < t->ndim; i++)
-        item->shape[i] = t->shape[item->name->change == TRANSPOSED ? t->ndim - 1 - i : i];
+        item->shape[i] =
+            t->shape[item->name->change == ZT_GGUF_TRANSPOSED ? t->ndim - 1 - i : i];
     rc = check_rows(c, item, fault);
     if (rc)
         return rc;
@@ -418,8 +333,8 @@ static int64_t row_of(const struct conversion *c, const struct gguf_item *item, 
 {
     int64_t within = r % c->head_dim;
 
-    if (!c->kind->pairs ||
-        (item->name->change != QUERY_ROWS && item->name->change != KEY_ROWS))
+    if (!c->kind->pairs || (item->name->change != ZT_GGUF_QUERY_ROWS &&
+                            item->name->change != ZT_GGUF_KEY_ROWS))
         return r;
     return r - within + within % 2 * (c->head_dim / 2) + within / 2;
 }
@@ -460,7 +375,7 @@ static zt_err write_item(struct conversion *c, const struct gguf_item *item,
                     ? ZT_OK
                     : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", c->s->path);
 
-    if (!rc && item->name->change == TRANSPOSED)
+    if (!rc && item->name->change == ZT_GGUF_TRANSPOSED)
         rc = read_transposed(c, item, &whole, fault);
     for (int64_t r = 0; !rc && r < rows; r++) {
         if (!whole)

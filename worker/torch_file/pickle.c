@@ -1,5 +1,5 @@
 /*
- * pickle.c -- the machine that a pickle is a program for.
+ * pickle.c -- the operations of a pickle, on the machine of machine.h.
  *
  * Values are pushed on a stack, of which marks note heights; a memo holds values by
  * number. An operation is a row of `operations`, found by its byte.
@@ -9,123 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/torch_file/private.h"
-
-struct pickle_machine {
-    struct zt_pickle *out;
-    const char *path;
-    const uint8_t *data;
-    size_t at, bytes;
-    struct zt_pickled **stack;
-    size_t height, stack_cap;
-    size_t *marks, num_marks, marks_cap;
-    struct zt_pickled **memo;
-    size_t memo_cap, next_memo;
-    size_t growth; /* of stack, marks and memo, in bytes */
-    struct zt_pickled *none, *yes, *no, *empty;
-    const char *why; /* an operation failed: the reason */
-    bool done;
-};
-
-static const char no_room[] = "no memory within its limit";
-static const char short_stack[] = "it takes a value where there is none";
-
-/* ---- stack, marks, memo ---- */
-
-static bool reserve(struct pickle_machine *m, void *list, size_t *cap, size_t want,
-                    size_t size)
-{
-    size_t more = *cap ? *cap : 64;
-    void *bigger;
-
-    if (want <= *cap)
-        return true;
-    m->why = no_room;
-    while (more < want)
-        more *= 2;
-    if (more > ZT_PICKLE_ARENA / size || more * size > ZT_PICKLE_ARENA - m->growth)
-        return false;
-    bigger = realloc(*(void **)list, more * size);
-    if (!bigger)
-        return false;
-    memset((uint8_t *)bigger + *cap * size, 0, (more - *cap) * size);
-    m->growth += (more - *cap) * size;
-    *(void **)list = bigger;
-    *cap = more;
-    return true;
-}
-
-static bool push(struct pickle_machine *m, struct zt_pickled *v)
-{
-    m->why = no_room;
-    if (!v || !reserve(m, &m->stack, &m->stack_cap, m->height + 1, sizeof(*m->stack)))
-        return false;
-    m->stack[m->height++] = v;
-    return true;
-}
-
-/* Values above the last mark, or above nothing. */
-static size_t floor_of(const struct pickle_machine *m)
-{
-    return m->num_marks ? m->marks[m->num_marks - 1] : 0;
-}
-
-static struct zt_pickled *pop(struct pickle_machine *m)
-{
-    m->why = short_stack;
-    return m->height > floor_of(m) ? m->stack[--m->height] : NULL;
-}
-
-static struct zt_pickled *top(struct pickle_machine *m)
-{
-    m->why = short_stack;
-    return m->height > floor_of(m) ? m->stack[m->height - 1] : NULL;
-}
-
-/* The last mark goes; *first is the height it noted. */
-static bool pop_mark(struct pickle_machine *m, size_t *first)
-{
-    m->why = "it takes values up to a mark where there is none";
-    if (m->num_marks == 0)
-        return false;
-    *first = m->marks[--m->num_marks];
-    return true;
-}
-
-/* ---- reading operands ---- */
-
-static const uint8_t *take(struct pickle_machine *m, uint64_t n)
-{
-    const uint8_t *p = m->data + m->at;
-
-    m->why = "it ends in the middle of an operation";
-    if (n > m->bytes - m->at)
-        return NULL;
-    m->at += n;
-    return p;
-}
-
-static bool take_number(struct pickle_machine *m, int bytes, uint64_t *out)
-{
-    const uint8_t *p = take(m, (uint64_t)bytes);
-
-    *out = 0;
-    for (int i = bytes - 1; p && i >= 0; i--)
-        *out = *out << 8 | p[i];
-    return p != NULL;
-}
-
-static const uint8_t *take_line(struct pickle_machine *m, size_t *n)
-{
-    const uint8_t *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
-
-    m->why = "it ends in the middle of an operation";
-    if (!end)
-        return NULL;
-    *n = (size_t)(end - p);
-    m->at += *n + 1;
-    return p;
-}
+#include "worker/torch_file/machine.h"
 
 /* ---- operations; `arg` is the row's: a kind, a width, a count ---- */
 
@@ -134,7 +18,7 @@ static bool op_proto(struct pickle_machine *m, int arg)
     uint64_t version = 0;
 
     (void)arg;
-    if (!take_number(m, 1, &version))
+    if (!zt_pickle_take_number(m, 1, &version))
         return false;
     m->why = "it is of a protocol that is not known (2 to 5 are)";
     return version >= 2 && version <= 5;
@@ -145,13 +29,13 @@ static bool op_frame(struct pickle_machine *m, int arg)
     uint64_t n;
 
     (void)arg;
-    return take_number(m, 8, &n);
+    return zt_pickle_take_number(m, 8, &n);
 }
 
 static bool op_stop(struct pickle_machine *m, int arg)
 {
     (void)arg;
-    m->out->root = pop(m);
+    m->out->root = zt_pickle_pop(m);
     m->done = true;
     return m->out->root != NULL;
 }
@@ -159,7 +43,8 @@ static bool op_stop(struct pickle_machine *m, int arg)
 static bool op_mark(struct pickle_machine *m, int arg)
 {
     (void)arg;
-    if (!reserve(m, &m->marks, &m->marks_cap, m->num_marks + 1, sizeof(*m->marks)))
+    if (!zt_pickle_reserve(m, &m->marks, &m->marks_cap, m->num_marks + 1,
+                           sizeof(*m->marks)))
         return false;
     m->marks[m->num_marks++] = m->height;
     return true;
@@ -168,30 +53,30 @@ static bool op_mark(struct pickle_machine *m, int arg)
 static bool op_pop(struct pickle_machine *m, int arg)
 {
     (void)arg;
-    if (m->num_marks && m->height == floor_of(m)) {
+    if (m->num_marks && m->height == zt_pickle_floor_of(m)) {
         m->num_marks--;
         return true;
     }
-    return pop(m) != NULL;
+    return zt_pickle_pop(m) != NULL;
 }
 
 static bool op_pop_mark(struct pickle_machine *m, int arg)
 {
     (void)arg;
-    return pop_mark(m, &m->height);
+    return zt_pickle_pop_mark(m, &m->height);
 }
 
 static bool op_dup(struct pickle_machine *m, int arg)
 {
-    struct zt_pickled *v = top(m);
+    struct zt_pickled *v = zt_pickle_top(m);
 
     (void)arg;
-    return v && push(m, v);
+    return v && zt_pickle_push(m, v);
 }
 
 static bool op_none(struct pickle_machine *m, int arg)
 {
-    return push(m, arg == 0 ? m->none : arg == 1 ? m->yes : m->no);
+    return zt_pickle_push(m, arg == 0 ? m->none : arg == 1 ? m->yes : m->no);
 }
 
 static bool push_int(struct pickle_machine *m, int64_t value)
@@ -200,7 +85,7 @@ static bool push_int(struct pickle_machine *m, int64_t value)
 
     if (v)
         v->integer = value;
-    return push(m, v);
+    return zt_pickle_push(m, v);
 }
 
 /* BININT (4 bytes, signed), BININT1, BININT2 */
@@ -208,7 +93,7 @@ static bool op_int(struct pickle_machine *m, int arg)
 {
     uint64_t n;
 
-    if (!take_number(m, arg, &n))
+    if (!zt_pickle_take_number(m, arg, &n))
         return false;
     return push_int(m, arg == 4 ? (int64_t)(int32_t)(uint32_t)n : (int64_t)n);
 }
@@ -219,7 +104,7 @@ static bool push_text(struct pickle_machine *m, int kind, const uint8_t *p, uint
 static bool op_long(struct pickle_machine *m, int arg)
 {
     uint64_t n, value = 0;
-    const uint8_t *p = take_number(m, arg, &n) ? take(m, n) : NULL;
+    const uint8_t *p = zt_pickle_take_number(m, arg, &n) ? zt_pickle_take(m, n) : NULL;
 
     if (!p)
         return false;
@@ -234,7 +119,7 @@ static bool op_long(struct pickle_machine *m, int arg)
 
 static bool op_float(struct pickle_machine *m, int arg)
 {
-    const uint8_t *p = take(m, 8);
+    const uint8_t *p = zt_pickle_take(m, 8);
     struct zt_pickled *v = zt_pickle_make(m->out, ZT_PICKLED_FLOAT);
     uint64_t bits = 0;
 
@@ -245,7 +130,7 @@ static bool op_float(struct pickle_machine *m, int arg)
         bits = bits << 8 | p[i];
     if (v)
         memcpy(&v->real, &bits, sizeof(bits));
-    return push(m, v);
+    return zt_pickle_push(m, v);
 }
 
 static bool push_text(struct pickle_machine *m, int kind, const uint8_t *p, uint64_t n)
@@ -256,14 +141,14 @@ static bool push_text(struct pickle_machine *m, int kind, const uint8_t *p, uint
         v->text = (const char *)p;
         v->text_bytes = n;
     }
-    return push(m, v);
+    return zt_pickle_push(m, v);
 }
 
 /* texts and bytes: the row says how wide their length is */
 static bool text_of(struct pickle_machine *m, int kind, int width)
 {
     uint64_t n;
-    const uint8_t *p = take_number(m, width, &n) ? take(m, n) : NULL;
+    const uint8_t *p = zt_pickle_take_number(m, width, &n) ? zt_pickle_take(m, n) : NULL;
 
     return p && push_text(m, kind, p, n);
 }
@@ -280,20 +165,20 @@ static bool op_bytes(struct pickle_machine *m, int arg)
 
 static bool op_empty(struct pickle_machine *m, int arg)
 {
-    return push(m, arg == ZT_PICKLED_TUPLE
-                       ? m->empty
-                       : zt_pickle_make(m->out, (zt_pickled_kind)arg));
+    return zt_pickle_push(m, arg == ZT_PICKLED_TUPLE
+                                 ? m->empty
+                                 : zt_pickle_make(m->out, (zt_pickled_kind)arg));
 }
 
 /* The values above height `first` as items of `to`, which then lies on top. */
 static bool gather(struct pickle_machine *m, struct zt_pickled *to, size_t first)
 {
-    m->why = no_room;
+    m->why = zt_pickle_no_room;
     for (size_t i = first; to && i < m->height; i++)
         if (!zt_pickle_append(m->out, to, m->stack[i]))
             return false;
     m->height = first;
-    return to && push(m, to);
+    return to && zt_pickle_push(m, to);
 }
 
 static bool op_tuple(struct pickle_machine *m, int arg)
@@ -301,14 +186,14 @@ static bool op_tuple(struct pickle_machine *m, int arg)
     size_t first = 0;
 
     (void)arg;
-    return pop_mark(m, &first) &&
+    return zt_pickle_pop_mark(m, &first) &&
            gather(m, zt_pickle_make(m->out, ZT_PICKLED_TUPLE), first);
 }
 
 static bool op_short_tuple(struct pickle_machine *m, int arg)
 {
-    m->why = short_stack;
-    return m->height - floor_of(m) >= (size_t)arg &&
+    m->why = zt_pickle_short_stack;
+    return m->height - zt_pickle_floor_of(m) >= (size_t)arg &&
            gather(m, zt_pickle_make(m->out, ZT_PICKLED_TUPLE), m->height - (size_t)arg);
 }
 
@@ -317,7 +202,7 @@ static bool op_frozenset(struct pickle_machine *m, int arg)
     size_t first = 0;
 
     (void)arg;
-    return pop_mark(m, &first) &&
+    return zt_pickle_pop_mark(m, &first) &&
            gather(m, zt_pickle_make(m->out, ZT_PICKLED_LIST), first);
 }
 
@@ -326,8 +211,8 @@ static bool add_items(struct pickle_machine *m, size_t first, bool pairs)
 {
     struct zt_pickled *to;
 
-    m->why = short_stack;
-    if (first <= floor_of(m) || (pairs && (m->height - first) % 2))
+    m->why = zt_pickle_short_stack;
+    if (first <= zt_pickle_floor_of(m) || (pairs && (m->height - first) % 2))
         return false;
     to = m->stack[first - 1];
     m->why = pairs ? "it sets entries of something that is no dictionary"
@@ -335,7 +220,7 @@ static bool add_items(struct pickle_machine *m, size_t first, bool pairs)
     if (to->kind != (pairs ? ZT_PICKLED_DICT : ZT_PICKLED_LIST) &&
         to->kind != ZT_PICKLED_OBJECT)
         return false;
-    m->why = no_room;
+    m->why = zt_pickle_no_room;
     for (size_t i = first; i < m->height; i++)
         if (!zt_pickle_append(m->out, to, m->stack[i]))
             return false;
@@ -347,13 +232,13 @@ static bool op_add_many(struct pickle_machine *m, int arg)
 {
     size_t first = 0;
 
-    return pop_mark(m, &first) && add_items(m, first, arg == 2);
+    return zt_pickle_pop_mark(m, &first) && add_items(m, first, arg == 2);
 }
 
 static bool op_add_one(struct pickle_machine *m, int arg)
 {
-    m->why = short_stack;
-    return m->height - floor_of(m) > (size_t)arg &&
+    m->why = zt_pickle_short_stack;
+    return m->height - zt_pickle_floor_of(m) > (size_t)arg &&
            add_items(m, m->height - (size_t)arg, arg == 2);
 }
 
@@ -364,7 +249,7 @@ static bool push_class(struct pickle_machine *m, const char *module, size_t a,
 {
     char *both = zt_pickle_alloc(m->out, a + b + 1);
 
-    m->why = no_room;
+    m->why = zt_pickle_no_room;
     if (!both)
         return false;
     memcpy(both, module, a);
@@ -376,8 +261,8 @@ static bool push_class(struct pickle_machine *m, const char *module, size_t a,
 static bool op_global(struct pickle_machine *m, int arg)
 {
     size_t a = 0, b = 0;
-    const char *module = (const char *)take_line(m, &a);
-    const char *name = module ? (const char *)take_line(m, &b) : NULL;
+    const char *module = (const char *)zt_pickle_take_line(m, &a);
+    const char *name = module ? (const char *)zt_pickle_take_line(m, &b) : NULL;
 
     (void)arg;
     return name && push_class(m, module, a, name, b);
@@ -385,7 +270,8 @@ static bool op_global(struct pickle_machine *m, int arg)
 
 static bool op_stack_global(struct pickle_machine *m, int arg)
 {
-    const struct zt_pickled *name = pop(m), *module = name ? pop(m) : NULL;
+    const struct zt_pickled *name = zt_pickle_pop(m),
+                            *module = name ? zt_pickle_pop(m) : NULL;
 
     (void)arg;
     if (!module)
@@ -398,8 +284,8 @@ static bool op_stack_global(struct pickle_machine *m, int arg)
 /* REDUCE, NEWOBJ; with keywords (arg 1) NEWOBJ_EX */
 static bool op_call(struct pickle_machine *m, int arg)
 {
-    struct zt_pickled *named = arg ? pop(m) : NULL, *args = pop(m);
-    struct zt_pickled *callee = args ? pop(m) : NULL, *made;
+    struct zt_pickled *named = arg ? zt_pickle_pop(m) : NULL, *args = zt_pickle_pop(m);
+    struct zt_pickled *callee = args ? zt_pickle_pop(m) : NULL, *made;
 
     if (!callee || (arg && !named))
         return false;
@@ -407,71 +293,55 @@ static bool op_call(struct pickle_machine *m, int arg)
     if (args->kind != ZT_PICKLED_TUPLE)
         return false;
     made = zt_pickle_call(m->out, callee, args, &m->why);
-    return made && push(m, made);
+    return made && zt_pickle_push(m, made);
 }
 
 /* State of an object is kept with it; that of a container is not wanted. */
 static bool op_build(struct pickle_machine *m, int arg)
 {
-    struct zt_pickled *state = pop(m), *of = state ? top(m) : NULL;
+    struct zt_pickled *state = zt_pickle_pop(m), *of = state ? zt_pickle_top(m) : NULL;
 
     (void)arg;
     if (!of)
         return false;
-    m->why = no_room;
+    m->why = zt_pickle_no_room;
     return of->kind != ZT_PICKLED_OBJECT || zt_pickle_append(m->out, of, state);
 }
 
 static bool op_persistent(struct pickle_machine *m, int arg)
 {
-    struct zt_pickled *id = pop(m), *made;
+    struct zt_pickled *id = zt_pickle_pop(m), *made;
 
     (void)arg;
     if (!id)
         return false;
     made = zt_pickle_persistent(m->out, id, &m->why);
-    return made && push(m, made);
+    return made && zt_pickle_push(m, made);
 }
 
 /* ---- the memo ---- */
-
-static bool remember(struct pickle_machine *m, uint64_t i)
-{
-    struct zt_pickled *v = top(m);
-
-    if (!v)
-        return false;
-    m->why = "a memo of a number that is too large";
-    if (i >= m->bytes)
-        return false;
-    if (!reserve(m, &m->memo, &m->memo_cap, i + 1, sizeof(*m->memo)))
-        return false;
-    m->memo[i] = v;
-    m->next_memo = i >= m->next_memo ? i + 1 : m->next_memo;
-    return true;
-}
 
 static bool op_put(struct pickle_machine *m, int arg)
 {
     uint64_t i;
 
-    return take_number(m, arg, &i) && remember(m, i);
+    return zt_pickle_take_number(m, arg, &i) && zt_pickle_remember(m, i);
 }
 
 static bool op_memoize(struct pickle_machine *m, int arg)
 {
     (void)arg;
-    return remember(m, m->next_memo);
+    return zt_pickle_remember(m, m->next_memo);
 }
 
 static bool op_get(struct pickle_machine *m, int arg)
 {
     uint64_t i;
 
-    if (!take_number(m, arg, &i))
+    if (!zt_pickle_take_number(m, arg, &i))
         return false;
     m->why = "it takes a memo that it has not set";
-    return i < m->memo_cap && m->memo[i] && push(m, m->memo[i]);
+    return i < m->memo_cap && m->memo[i] && zt_pickle_push(m, m->memo[i]);
 }
 
 static const struct operation {
@@ -535,7 +405,7 @@ static zt_err run(struct pickle_machine *m, struct zt_fault *fault)
 {
     while (!m->done) {
         size_t begin = m->at;
-        const uint8_t *op = take(m, 1);
+        const uint8_t *op = zt_pickle_take(m, 1);
         const struct operation *o = op ? &operations[*op] : NULL;
 
         if (o && !o->run)
@@ -544,7 +414,8 @@ static zt_err run(struct pickle_machine *m, struct zt_fault *fault)
                                 "that files of tensors need",
                                 m->path, begin, *op);
         if (!o || !o->run(m, o->arg))
-            return zt_fault_set(fault, m->why == no_room ? ZT_E_LIMIT : ZT_E_FORMAT,
+            return zt_fault_set(fault,
+                                m->why == zt_pickle_no_room ? ZT_E_LIMIT : ZT_E_FORMAT,
                                 "%s: byte %zu of its pickle: %s", m->path, begin, m->why);
     }
     return ZT_OK;
