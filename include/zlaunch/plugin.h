@@ -18,6 +18,7 @@
 #include <zlaunch/model.h>
 #include <zlaunch/ops.h>
 #include <zlaunch/option.h>
+#include <zlaunch/save.h>
 #include <zlaunch/types.h>
 #include <zlaunch/weights.h>
 
@@ -74,6 +75,14 @@ struct zt_plugin {
     zt_err (*after_step)(zt_weights *w, void *self, int64_t step);
 
     uint32_t flags; /* optional: ZT_PLUGIN_... (since ABI 3.1) */
+
+    /*
+     * optional, on every rank: hand over what goes into a checkpoint that is being saved,
+     * and take it back before the first step of a run that goes on from one (where the
+     * checkpoint has none, nothing is found). See save.h. (since ABI 3.2)
+     */
+    zt_err (*save_state)(zt_client_state *s, void *self);
+    zt_err (*load_state)(const zt_client_state *s, void *self);
 };
 
 #define ZT_PLUGIN_SYMBOL "zt_plugin_entry"

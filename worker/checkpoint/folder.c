@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
 
 #define PREFIX "checkpoint-"
 #define WORK   ".tmp"
@@ -97,6 +98,20 @@ static void unlock_work(void)
     work_fd = -1;
 }
 
+/* A user's own tag may be the name of anything. */
+static zt_err check_replaced(const struct zt_ckpt_place *p, struct zt_fault *fault)
+{
+    char final[PATH_MAX];
+
+    zt_ckpt_final_dir(p, final);
+    if (p->name[0] || access(final, F_OK) || zt_ckpt_is_here(final))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "%s: is there and is no checkpoint, so it is not replaced; save "
+                        "under another tag, or move it away",
+                        final);
+}
+
 zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *fault)
 {
     char top[PATH_MAX], work[PATH_MAX];
@@ -104,7 +119,9 @@ zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *faul
 
     zt_ckpt_work_top(p, top);
     zt_ckpt_work_dir(p, work);
-    rc = remove_tree(top, fault);
+    rc = check_replaced(p, fault);
+    if (!rc)
+        rc = remove_tree(top, fault);
     if (!rc)
         rc = make_folder(top, fault);
     unlock_work();

@@ -270,5 +270,5 @@ zt_err zt_ckpt_verify(struct zt_ckpt *c, struct zt_fault *fault)
             rc = read_part(c, p, at, all - at < step ? all - at : step, piece, fault);
     }
     free(piece);
-    return rc;
+    return rc ? rc : zt_ckpt_check_files(c, "others", fault);
 }

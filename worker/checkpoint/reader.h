@@ -35,6 +35,9 @@ const char *zt_ckpt_dir(const struct zt_ckpt *c);
 /* Whether `path` looks like a checkpoint: has manifest.json, or `latest` that names a
  * folder with one. Nothing is verified. */
 bool zt_ckpt_is_here(const char *path);
+/* What the file `latest` of a folder names; false: there is no such file, or nonsense. */
+#define ZT_CKPT_TAG 256
+bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG]) ZT_MUST_CHECK;
 
 /*
  * Elements [first, first + n) of a kind of state of a parameter, as they are stored; they

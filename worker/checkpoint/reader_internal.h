@@ -18,5 +18,9 @@ struct zt_ckpt {
 /* The first tensor that a shard holds, for messages. */
 const char *zt_ckpt_first_tensor(const struct zt_ckpt *c, int shard, char *out,
                                  size_t cap);
+/* The files of the list `which` of the manifest ("files", "others"), by their hashes.
+ * ZT_E_FORMAT. */
+zt_err zt_ckpt_check_files(const struct zt_ckpt *c, const char *which,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

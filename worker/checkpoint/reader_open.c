@@ -14,8 +14,7 @@
 
 /* ---- finding ---- */
 
-/* What the file `latest` of a folder names; false: there is no such file, or nonsense. */
-static bool read_latest(const char *path, char *tag, size_t cap)
+bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG])
 {
     char name[PATH_MAX];
     ssize_t n = -1;
@@ -24,7 +23,7 @@ static bool read_latest(const char *path, char *tag, size_t cap)
     snprintf(name, sizeof(name), "%s/latest", path);
     fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        n = read(fd, tag, cap - 1);
+        n = read(fd, tag, ZT_CKPT_TAG - 1);
         close(fd);
     }
     if (n <= 0)
@@ -45,22 +44,22 @@ static bool has_manifest(const char *path, const char *tag)
 
 bool zt_ckpt_is_here(const char *path)
 {
-    char tag[256];
+    char tag[ZT_CKPT_TAG];
 
     return has_manifest(path, NULL) ||
-           (read_latest(path, tag, sizeof(tag)) && has_manifest(path, tag));
+           (zt_ckpt_latest(path, tag) && has_manifest(path, tag));
 }
 
 static zt_err find_folder(const char *path, const char *tag, char **out,
                           struct zt_fault *fault)
 {
-    char latest[256];
+    char latest[ZT_CKPT_TAG];
 
     if (tag && !zt_ckpt_is_plain_name(tag))
         return zt_fault_set(fault, ZT_E_ARG, "%s: %s is no tag of a checkpoint", path,
                             tag);
     if (!tag && !has_manifest(path, NULL)) {
-        if (!read_latest(path, latest, sizeof(latest)))
+        if (!zt_ckpt_latest(path, latest))
             return zt_fault_set(fault, ZT_E_NOINPUT,
                                 "%s: is no checkpoint: it has neither manifest.json nor "
                                 "a file `latest` that names a folder",
@@ -203,9 +202,10 @@ static zt_err check_file(const struct zt_ckpt *c, const json_t *one,
                                "%s: damaged: its checksum does not match", name);
 }
 
-static zt_err check_files(const struct zt_ckpt *c, struct zt_fault *fault)
+zt_err zt_ckpt_check_files(const struct zt_ckpt *c, const char *which,
+                           struct zt_fault *fault)
 {
-    const json_t *list = json_object_get(c->manifest.root, "files");
+    const json_t *list = json_object_get(c->manifest.root, which);
     zt_err rc = ZT_OK;
 
     for (size_t i = 0; !rc && i < json_array_size(list); i++)
@@ -227,7 +227,7 @@ static zt_err open_any(const char *path, const char *tag, bool partial,
     if (!rc)
         rc = load_indexes(c, partial, fault);
     if (!rc)
-        rc = check_files(c, fault);
+        rc = zt_ckpt_check_files(c, "files", fault);
     if (!rc && !(c->fds = malloc(((size_t)c->manifest.num_shards + 1) * sizeof(*c->fds))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", path);
     for (int i = 0; !rc && i < c->manifest.num_shards; i++)

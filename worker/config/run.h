@@ -107,6 +107,8 @@ struct zt_run {
     bool dump_state;              /* print the resolved config at the start */
     bool dataloader_drop_last;
     bool save_on_each_node;
+    bool save_statistics;        /* say how fast each checkpoint was written */
+    const char *tag_validation;  /* of plugins' tags: Ignore, Warn, Fail, in any case */
     bool load_from_fp32_weights; /* a checkpoint's master, not its 16-bit weights */
     struct zt_zero_options zero;
     struct zt_aio_config aio;

@@ -76,10 +76,11 @@ struct zt_engine {
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
-    int64_t saved_step;           /* of the newest checkpoint of this run; 0: none */
-    struct zt_ckpt_saver *saver;  /* NULL: nothing was to be saved yet */
-    struct zt_replicas *replicas; /* NULL: the run keeps no copies in memory */
-    int stop_code;                /* stopped from outside: the exit code; 0: not */
+    int64_t saved_step;            /* of the newest checkpoint of this run; 0: none */
+    struct zt_ckpt_saver *saver;   /* NULL: nothing was to be saved yet */
+    struct zt_save_requests saves; /* of the plugin, after the step at hand */
+    struct zt_replicas *replicas;  /* NULL: the run keeps no copies in memory */
+    int stop_code;                 /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
         samples;       /* optimizer steps not skipped; skipped; rows seen */

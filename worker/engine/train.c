@@ -161,7 +161,7 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     if (!rc)
         rc = zt_zero_update(e->zero, &how, fault);
     zt_trace_end();
-    return rc ? rc : zt_zero_step_model(e->zero, how.t, fault);
+    return rc ? rc : zt_zero_step_model(e->zero, how.t, &e->saves, fault);
 }
 
 /* The divisor over all ranks; 0 would be nothing to learn from. */

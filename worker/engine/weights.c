@@ -25,13 +25,17 @@
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
 #define MOST_NAMED  8         /* tensors in one sentence */
 
-/* A checkpoint has it in its folder, beside the one with the tensors. */
+/* A checkpoint has it in its folder, beside the one with the tensors; that of a plugin's own
+ * tag has both in one. */
 static void checkpoint_config(const char *from, char *out, size_t cap)
 {
-    static const char *const places[] = {"%s/config.json", "%s/../config.json"};
+    static const char *const places[] = {"%s/config.json", "%s/../config.json",
+                                         "%s/%s/config.json"};
+    char tag[ZT_CKPT_TAG] = "";
 
+    (void)!zt_ckpt_latest(from, tag);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(out, cap, places[i], from);
+        snprintf(out, cap, places[i], from, tag);
         if (access(out, R_OK) == 0)
             return;
     }
@@ -337,7 +341,7 @@ zt_dtype zt_weights_dtype(const struct zt_run *run)
 }
 
 /* An export: rank 0 has a writer, the others only send what they hold. */
-struct zt_weights_export {
+struct weights_file {
     struct zt_hf_writer *writer;
     zt_dtype dtype;
     float *piece;
@@ -345,7 +349,7 @@ struct zt_weights_export {
     zt_err rc;         /* of writing; the exchange goes on all the same */
 };
 
-static void write_piece(struct zt_weights_export *to, int64_t n, struct zt_fault *fault)
+static void write_piece(struct weights_file *to, int64_t n, struct zt_fault *fault)
 {
     const void *bytes = to->dtype == ZT_F32 ? (void *)to->piece : to->rounded;
 
@@ -360,7 +364,7 @@ static void write_piece(struct zt_weights_export *to, int64_t n, struct zt_fault
 }
 
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
-                          struct zt_weights_export *to, struct zt_fault *fault)
+                          struct weights_file *to, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
@@ -375,8 +379,8 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
     return rc;
 }
 
-static zt_err open_writer(struct zt_engine *e, const char *dir,
-                          struct zt_weights_export *to, struct zt_fault *fault)
+static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_file *to,
+                          struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
     struct zt_safetensors_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
@@ -409,12 +413,11 @@ static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault
     return rc;
 }
 
-/* All ranks take part in every parameter; *failed: this rank could not write. */
-static zt_err write_folder(struct zt_engine *e, const char *dir, zt_err *failed,
-                           struct zt_fault *fault)
+zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
+                         struct zt_fault *fault)
 {
     bool writes = zt_comm_rank(e->comm) == 0;
-    struct zt_weights_export to = {.dtype = zt_weights_dtype(e->run)};
+    struct weights_file to = {.dtype = zt_weights_dtype(e->run)};
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
@@ -444,7 +447,7 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
     zt_event_phase("saving weights");
     if (e->run->output_dir && strcmp(dir, e->run->output_dir) == 0)
         zt_disk_release(&e->disk_reserved);
-    rc = write_folder(e, dir, &failed, fault);
+    rc = zt_weights_export(e, dir, &failed, fault);
     if (rc)
         return failed ? failed : rc;
     /* the others must not go on as if all were well, and must not blame each other */

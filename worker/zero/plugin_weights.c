@@ -1,4 +1,9 @@
-/* plugin_weights.c -- <zlaunch/weights.h>: a plugin's hooks read and change weights. */
+/* plugin_weights.c -- <zlaunch/weights.h>: a plugin's hooks read and change weights, and
+ * zt_save_checkpoint(): they ask for checkpoints. */
+#include <stdio.h>
+#include <string.h>
+
+#include <zlaunch/save.h>
 #include <zlaunch/weights.h>
 
 #include "worker/zero/internal.h"
@@ -7,6 +12,7 @@ struct zt_weights {
     struct zt_zero *zero;
     struct zt_fault fault; /* the first failure */
     bool changed;
+    struct zt_save_requests *saves; /* NULL: this hook may not ask for any */
 };
 
 int zt_weights_rank(const zt_weights *w)
@@ -64,6 +70,34 @@ bool zt_weights_write(zt_weights *w, zt_param *p, int64_t from, int64_t n, float
     return !rc;
 }
 
+/* Only noted: all ranks agree on it and save when the step has ended. */
+bool zt_save_checkpoint(zt_weights *w, const char *dir, const char *tag)
+{
+    struct zt_save_requests *saves = w->saves;
+    zt_err rc = ZT_OK;
+
+    if (w->fault.code)
+        return false;
+    if (!saves)
+        rc = zt_fault_set(&w->fault, ZT_E_PLUGIN,
+                          "zt_save_checkpoint() is for the hook after_step");
+    else if (saves->num == ZT_MOST_SAVES)
+        rc = zt_fault_set(&w->fault, ZT_E_PLUGIN,
+                          "zt_save_checkpoint(): more than %d checkpoints of one step",
+                          ZT_MOST_SAVES);
+    else if ((dir && strlen(dir) >= ZT_SAVE_DIR) || (tag && strlen(tag) >= ZT_SAVE_TAG))
+        rc = zt_fault_set(&w->fault, ZT_E_PLUGIN,
+                          "zt_save_checkpoint(): the name of a folder has at most %d "
+                          "bytes, a tag %d",
+                          ZT_SAVE_DIR - 1, ZT_SAVE_TAG - 1);
+    if (rc)
+        return false;
+    snprintf(saves->of[saves->num].dir, ZT_SAVE_DIR, "%s", dir ? dir : "");
+    snprintf(saves->of[saves->num].tag, ZT_SAVE_TAG, "%s", tag ? tag : "");
+    saves->num++;
+    return true;
+}
+
 static zt_err finish(zt_weights *w, zt_err hook, const char *name, struct zt_fault *fault)
 {
     struct zt_zero *z = w->zero;
@@ -91,10 +125,11 @@ zt_err zt_zero_setup_model(struct zt_zero *z, struct zt_fault *fault)
     return finish(&w, p->setup(&w, z->cfg.model->self), "setup", fault);
 }
 
-zt_err zt_zero_step_model(struct zt_zero *z, int64_t step, struct zt_fault *fault)
+zt_err zt_zero_step_model(struct zt_zero *z, int64_t step, struct zt_save_requests *saves,
+                          struct zt_fault *fault)
 {
     const struct zt_plugin *p = z->cfg.model->plugin;
-    zt_weights w = {.zero = z};
+    zt_weights w = {.zero = z, .saves = saves};
 
     if (!p->after_step)
         return ZT_OK;

@@ -27,6 +27,8 @@
 #ifndef WORKER_ZERO_ZERO_H
 #define WORKER_ZERO_ZERO_H
 
+#include <zlaunch/save.h>
+
 #include "worker/config/run.h"
 #include "worker/autograd/step.h"
 #include "worker/comm/comm.h"
@@ -133,9 +135,22 @@ zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
 /* Forget the gradients of this step. */
 zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. The plugin's hooks: after first values, after an optimizer step. */
+#define ZT_SAVE_DIR 4000 /* bytes of a name, with its end */
+#define ZT_SAVE_TAG 190
+
+/* Checkpoints that a hook has asked for on this rank. */
+struct zt_save_requests {
+    int num;
+    struct {
+        char dir[ZT_SAVE_DIR]; /* "": the run's folder */
+        char tag[ZT_SAVE_TAG]; /* "": named by the step */
+    } of[ZT_MOST_SAVES];
+};
+
+/* Collective. The plugin's hooks: after first values, after an optimizer step. `saves`
+ * gets what the hook asks for; NULL: it may not ask. */
 zt_err zt_zero_setup_model(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
-zt_err zt_zero_step_model(struct zt_zero *z, int64_t step,
+zt_err zt_zero_step_model(struct zt_zero *z, int64_t step, struct zt_save_requests *saves,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- values ---- */

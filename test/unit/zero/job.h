@@ -346,7 +346,7 @@ static zt_err UNUSED train_step(struct rank *r, int step, double sums[2])
         rc = zt_sum_f64(r->comm, sums, 2, &fault);
     if (!rc)
         rc = update(r, step);
-    return rc ? rc : zt_zero_step_model(r->zero, step, &fault);
+    return rc ? rc : zt_zero_step_model(r->zero, step, NULL, &fault);
 }
 
 /* ---- results ---- */

@@ -5,8 +5,6 @@
  */
 #include "worker/config/schema/rows.h"
 
-#define WRITER "there is one writer, which streams what a rank owns"
-
 const struct zt_key zt_keys_features[] = {
     K("sparse_attention", OBJECT, LATER, NULL, .flags = ZT_KEY_NULL | ZT_KEY_PRESENCE,
       .why = "block-sparse attention is not built"),
@@ -390,9 +388,10 @@ const struct zt_key zt_keys_features[] = {
     K("curriculum_learning.schedule_config.max_step", ARRAY, LATER, NULL,
       .flags = ZT_KEY_DETAIL, .why = "curricula are not built"),
     K("checkpoint", OBJECT, HONOURED, NULL),
-    K("checkpoint.tag_validation", ENUM, ALWAYS, "\"Warn\"",
+    K("checkpoint.tag_validation", ENUM, HONOURED, "\"Warn\"",
       .choices = "Ignore|Warn|Fail", .flags = ZT_KEY_ANY_CASE,
-      .why = "a tag is made of the step, which is the same on all ranks"),
+      .store = IN_RUN(tag_validation),
+      .why = "tags of `zt_save_checkpoint()`; others are made of the step"),
     K("checkpoint.load_universal", BOOL, ALWAYS, "false",
       .why = "every checkpoint opens at any world size, stage and dtype"),
     K("checkpoint.use_node_local_storage", BOOL, HONOURED, "false",
@@ -401,19 +400,27 @@ const struct zt_key zt_keys_features[] = {
     K("checkpoint.parallel_write.pipeline_stage", BOOL, IDLE, "false",
       .why = "every rank writes what it owns"),
     K("checkpoint.checkpoint_serialization", BOOL, ALWAYS, "true",
-      .why = "checkpoints are safetensors files"),
-    K("checkpoint.writer", OBJECT, IDLE, NULL, .flags = ZT_KEY_NULL, .why = WRITER),
-    K("checkpoint.writer.type", ENUM, IDLE, "\"FAST\"", .choices = "FAST|PYTHON|MOCK",
-      .why = WRITER),
+      .why = "neither container of torch.save: checkpoints are safetensors files, which "
+             "`zckpt convert --to pickle` makes zip containers of"),
+    K("checkpoint.writer", OBJECT, HONOURED, NULL, .flags = ZT_KEY_NULL),
+    K("checkpoint.writer.type", ENUM, HONOURED, "\"FAST\"", .choices = "FAST|PYTHON|MOCK",
+      .neutral = "FAST|PYTHON",
+      .why = "both are the one writer there is; MOCK would write nothing: "
+             "--save_strategy no"),
     K("checkpoint.writer.io_buffer_size", INT, IDLE, "67108864", .range = "[0,inf)",
-      .why = WRITER),
-    K("checkpoint.writer.io_buffer_double", BOOL, IDLE, "true", .why = WRITER),
-    K("checkpoint.writer.show_statistics", BOOL, IDLE, "false", .why = WRITER),
-    K("checkpoint.writer.data_parallel", ENUM, IDLE, NULL, .flags = ZT_KEY_NULL,
-      .choices = "REPLICA|SOCKET|MACHINE", .why = WRITER),
-    K("checkpoint.writer.decoupled", BOOL, IDLE, "false", .why = WRITER),
+      .why = "pieces of 4 MiB are written; --save_memory is what may wait for that"),
+    K("checkpoint.writer.io_buffer_double", BOOL, ALWAYS, "true",
+      .why = "a piece is copied while the one before is written"),
+    K("checkpoint.writer.show_statistics", BOOL, HONOURED, "false",
+      .store = IN_RUN(save_statistics)),
+    K("checkpoint.writer.data_parallel", ENUM, ALWAYS, NULL, .flags = ZT_KEY_NULL,
+      .choices = "REPLICA|SOCKET|MACHINE",
+      .why = "what several ranks hold is divided among all of them, and written once"),
+    K("checkpoint.writer.decoupled", BOOL, ALWAYS, "false",
+      .why = "a thread of each rank writes while training goes on; with --save_memory 0 "
+             "training waits for it"),
     K("checkpoint.writer.io_multiplier", INT, IDLE, "1", .range = "[0,inf)",
-      .why = WRITER),
+      .why = "each rank writes one file, from its beginning to its end"),
     K("nebula", OBJECT, IDLE, NULL, .why = NULL),
     K("nebula.enabled", BOOL, NEVER, "false",
       .why = "Nebula is a service for Python programs on Azure"),

@@ -5,13 +5,16 @@
  *      training.c   where training stands, as JSON and back
  *      outcome.c    how it went on every rank
  *      manifest.c   the manifest and the small files
+ *      client_state.c what a plugin keeps in it
  *      place_tool.c zero_to_fp32 beside them
+ *      tokenizer_files.c the tokenizer of the model folder
  *      save.c       a save, step by step
  *      writer.c     the thread that writes while training goes on, and its memory
  *      snapshot.c   how much that is
  *      load.c       tensors of a checkpoint into state
  *      resume.c     which checkpoint
  *      replicas.c   copies in memory that outlives the rank; replicas_resume.c
+ *      requests.c   checkpoints that a plugin asks for
  */
 #ifndef WORKER_ENGINE_CHECKPOINT_INTERNAL_H
 #define WORKER_ENGINE_CHECKPOINT_INTERNAL_H
@@ -22,6 +25,7 @@
 #include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/shard.h"
 #include "worker/engine/checkpoint/checkpoint.h"
+#include "worker/engine/checkpoint/client_state.h"
 
 /* ---- kinds ---- */
 
@@ -70,10 +74,18 @@ zt_err zt_ckpt_share_outcome(struct zt_engine *e, const struct zt_ckpt_outcome *
 /* zero_to_fp32 into a folder, executable; nothing where there is none. */
 void zt_ckpt_place_tool(const char *dir);
 
+/* The tokenizer beside the weights `model` (NULL: none), where there is one, into `dir`,
+ * synced. ZT_E_CANTCREATE. */
+zt_err zt_ckpt_copy_tokenizer(const char *model, const char *dir,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+bool zt_ckpt_is_tokenizer_file(const char *name);
+
 /* What a manifest and the files beside it say of the training at hand. */
 struct zt_ckpt_description {
     json_t *manifest; /* without files and shards */
     char *config, *trainer_state;
+    const char *model;       /* --model_name_or_path; NULL: none */
+    zt_client_state *client; /* on rank 0; NULL: the plugin has none */
 };
 
 /* ZT_E_NOMEM; release it then, too. */
@@ -88,6 +100,16 @@ zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
                                  const struct zt_ckpt_place *place,
                                  const struct zt_ckpt_outcome *all, int world,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- requests of a plugin ---- */
+
+/*
+ * Collective. Where the plugin's request `i` of this step goes, the same on all ranks.
+ * ZT_E_PLUGIN: no name of a tag, or other ranks have another (checkpoint.tag_validation).
+ */
+zt_err zt_ckpt_agree_on_request(struct zt_engine *e, int i, int64_t step,
+                                struct zt_ckpt_place *out,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- loading ---- */
 

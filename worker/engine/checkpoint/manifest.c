@@ -1,9 +1,12 @@
+#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json/line.h"
+#include "common/mapping.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/sealed_json.h"
 #include "worker/config/canonical_text.h"
@@ -80,6 +83,26 @@ static zt_err write_file(const char *dir, const char *name, const char *up,
     return zt_hf_write_text(dir, name, text, fault);
 }
 
+/* A file that is there already, synced. */
+static zt_err list_file(const char *dir, const char *name, const char *up, json_t *files,
+                        struct zt_fault *fault)
+{
+    char path[PATH_MAX + 64], hash[ZT_HASH_TEXT], listed[64];
+    struct zt_mapping map = {0};
+    zt_err rc;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    rc = zt_mapping_open(path, &map, fault);
+    if (rc)
+        return rc;
+    snprintf(listed, sizeof(listed), "%s%s", up, name);
+    zt_hash_print(zt_hash_bytes(map.data, map.bytes), hash);
+    json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", listed, "bytes",
+                                           (json_int_t)map.bytes, "xxh3", hash));
+    zt_mapping_release(&map);
+    return ZT_OK;
+}
+
 /* What programs around Hugging Face's Trainer look for. */
 static char *trainer_state(const struct zt_engine *e, int64_t step)
 {
@@ -117,6 +140,7 @@ static json_t *manifest_json(const struct zt_engine *e, const struct zt_ckpt_pla
     json_object_set_new(root, "fingerprints", zt_ckpt_fingerprints(e));
     json_object_set_new(root, "config", json_string(config));
     json_object_set_new(root, "files", json_array());
+    json_object_set_new(root, "others", json_array());
     json_object_set_new(root, "kinds", kinds_json(s));
     json_object_set_new(root, "params", params_json(s));
     add_aliases(root, e->model);
@@ -134,6 +158,7 @@ zt_err zt_ckpt_describe(const struct zt_engine *e, const struct zt_ckpt_place *p
     out->manifest = manifest_json(e, place, s, step, fault);
     if (!out->manifest)
         return ZT_E_NOMEM;
+    out->model = e->run->model_name_or_path;
     out->config = zt_model_config_text(e->model);
     out->trainer_state = trainer_state(e, step);
     return out->config && out->trainer_state
@@ -146,7 +171,33 @@ void zt_ckpt_description_release(struct zt_ckpt_description *d)
     json_decref(d->manifest);
     free(d->config);
     free(d->trainer_state);
+    zt_client_state_free(d->client);
     *d = (struct zt_ckpt_description){.manifest = NULL};
+}
+
+/* "model.safetensors", its shards and their index, or of a tokenizer. */
+static bool is_for_others(const char *name)
+{
+    return zt_ckpt_is_tokenizer_file(name) || strncmp(name, "model.", 6) == 0 ||
+           strncmp(name, "model-", 6) == 0;
+}
+
+/* What is not read back. */
+static zt_err list_others(const char *dir, const char *up, json_t *list,
+                          struct zt_fault *fault)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    zt_err rc = ZT_OK;
+
+    if (!d)
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot list the folder: %s", dir,
+                            strerror(errno));
+    while (!rc && (e = readdir(d)))
+        if (is_for_others(e->d_name))
+            rc = list_file(dir, e->d_name, up, list, fault);
+    closedir(d);
+    return rc;
 }
 
 zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
@@ -167,6 +218,14 @@ zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
     zt_ckpt_place_tool(top);
     if (!rc)
         rc = write_file(top, "trainer_state.json", up, d->trainer_state, files, fault);
+    if (!rc)
+        rc = zt_ckpt_copy_tokenizer(d->model, top, fault);
+    if (!rc)
+        rc = list_others(top, up, json_object_get(d->manifest, "others"), fault);
+    if (!rc && d->client)
+        rc = zt_client_state_write(d->client, work, fault);
+    if (!rc && d->client)
+        rc = list_file(work, ZT_CLIENT_STATE_FILE, "", files, fault);
     add_shards(json_object_get(d->manifest, "shards"), all, world);
     if (!rc)
         rc = zt_sealed_json_print(d->manifest, &text, &bytes, &hash, fault);

@@ -203,7 +203,8 @@ static void tell_differences(const struct zt_run *run, const char *was)
 
 /* ---- trying ---- */
 
-static zt_err load(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **client,
+                   struct zt_fault *fault)
 {
     struct zt_ckpt *c = NULL;
     const json_t *root;
@@ -216,6 +217,8 @@ static zt_err load(struct zt_engine *e, const char *dir, struct zt_fault *fault)
     rc = zt_ckpt_load_state(e, c, false, fault);
     if (!rc)
         rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
+    if (!rc && e->run->rank == 0 && e->plugin->load_state)
+        rc = zt_client_state_read(zt_ckpt_dir(c), client, fault);
     if (rc)
         (void)zt_fault_context(fault, rc, "%s", dir);
     else if (e->run->rank == 0)
@@ -224,12 +227,30 @@ static zt_err load(struct zt_engine *e, const char *dir, struct zt_fault *fault)
     return rc;
 }
 
+/* All ranks have read theirs: the plugin gets its own. */
+static zt_err give_client_state(struct zt_engine *e, const zt_client_state *client,
+                                zt_err *refused, struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {0};
+    zt_err hook = ZT_OK, rc;
+
+    if (!e->plugin->load_state)
+        return ZT_OK;
+    rc = zt_client_state_give(e, client, &hook, fault);
+    mine.code = hook;
+    return rc ? rc : zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
+}
+
 static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
                       struct zt_fault *fault)
 {
-    struct zt_ckpt_outcome mine = {.code = load(e, dir, fault)};
+    zt_client_state *client = NULL;
+    struct zt_ckpt_outcome mine = {.code = load(e, dir, &client, fault)};
     zt_err rc = zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
 
+    if (!rc && !*refused)
+        rc = give_client_state(e, client, refused, fault);
+    zt_client_state_free(client);
     if (rc || *refused)
         return rc;
     rc = zt_zero_publish(e->zero, fault);

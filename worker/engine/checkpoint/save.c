@@ -21,11 +21,13 @@
 #include "worker/engine/checkpoint/internal.h"
 #include "worker/engine/checkpoint/writer.h"
 #include "worker/engine/output_dir.h"
+#include "worker/engine/weights.h"
 
 /* One save. While a job of the writer runs it is the writer's. */
 struct saving {
     struct zt_ckpt_place place;
     int64_t step, best_step;
+    double began; /* seconds, when its copy was begun */
     int rank, world;
     int64_t limit; /* checkpoints to keep; 0: all */
     struct zt_ckpt_state state;
@@ -193,9 +195,26 @@ static zt_err open_writer(struct zt_engine *e, struct zt_fault *fault)
               : zt_ckpt_writer_open(saver->memory, saver->bytes, &saver->writer, fault);
 }
 
+/* Every rank's hook is called; what rank 0's hands over is saved. */
+static zt_err collect_client_state(struct zt_engine *e, struct saving *s,
+                                   struct zt_fault *fault)
+{
+    zt_client_state *client = NULL;
+    zt_err rc = zt_client_state_collect(e, &client, fault);
+
+    if (e->run->rank == 0)
+        s->description.client = client;
+    else
+        zt_client_state_free(client);
+    return rc;
+}
+
 static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault *fault)
 {
     zt_err rc = open_writer(e, fault);
+
+    if (!rc)
+        rc = collect_client_state(e, s, fault);
 
     if (!rc)
         rc = zt_ckpt_state_open(e, &s->state, fault);
@@ -227,6 +246,21 @@ static void end_saving(struct zt_engine *e, bool published)
     e->saver->phase = IDLE;
 }
 
+/* checkpoint.writer.show_statistics: of all shards, from the copy to the new name. */
+static void tell_statistics(const struct zt_engine *e, const struct saving *s)
+{
+    double seconds = zt_now() - s->began, bytes = 0;
+
+    for (int r = 0; r < s->world; r++)
+        bytes += (double)s->all[r].made.bytes;
+    if (e->run->rank == 0)
+        zt_info("checkpoint",
+                "that of step %lld: %.1f MB of %d ranks were on the disk after %.3f s, "
+                "%.3f GB/s",
+                (long long)s->step, bytes / 1e6, s->world, seconds,
+                bytes / 1e9 / seconds);
+}
+
 static void tell_saved(struct zt_engine *e, const struct saving *s)
 {
     char final[PATH_MAX];
@@ -234,9 +268,31 @@ static void tell_saved(struct zt_engine *e, const struct saving *s)
     zt_ckpt_final_dir(&s->place, final);
     if (e->run->rank == 0)
         zt_event_checkpoint("saved", final, s->step);
+    if (e->run->save_statistics)
+        tell_statistics(e, s);
     if (s->prune.code)
         zt_warn("checkpoint", "older ones stay: %s", s->prune.text);
-    e->saved_step = s->step;
+    if (s->place.name[0]) /* a plugin's own is not among those that `auto` finds */
+        e->saved_step = s->step;
+}
+
+/*
+ * With stage3_gather_16bit_weights_on_model_save: model.safetensors beside it, gathered to
+ * rank 0, for other programs. Training waits for that.
+ */
+static zt_err save_gathered(struct zt_engine *e, const struct saving *s, zt_err *refused,
+                            struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {0};
+    char top[PATH_MAX];
+    zt_err failed = ZT_OK, rc;
+
+    if (!e->run->zero.gather_16bit_on_save)
+        return ZT_OK;
+    zt_ckpt_work_top(&s->place, top);
+    rc = zt_weights_export(e, top, &failed, fault);
+    mine.code = failed;
+    return rc ? rc : zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
 }
 
 zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *place,
@@ -252,12 +308,15 @@ zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *plac
     zt_trace_begin("step", "checkpoint");
     *s = (struct saving){.place = *place,
                          .step = step,
+                         .began = zt_now(),
                          .best_step = e->best.step > 0 ? e->best.step : -1,
                          .rank = e->run->rank,
                          .world = e->run->world,
                          .limit = place->name[0] ? e->run->save_total_limit : 0};
     s->mine.code = open_saving(e, s, fault);
     rc = zt_ckpt_share_outcome(e, &s->mine, NULL, refused, fault);
+    if (!rc && !*refused)
+        rc = save_gathered(e, s, refused, fault);
     if (rc || *refused) {
         end_saving(e, false);
     } else {

@@ -91,9 +91,9 @@ static void tell_slow_disk(const struct zt_engine *e, int64_t step)
 }
 
 /* Written while training goes on; --save_memory 0: before it does. */
-static zt_err begin_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+static zt_err begin_at(struct zt_engine *e, const struct zt_ckpt_place *place,
+                       int64_t step, struct zt_fault *fault)
 {
-    struct zt_ckpt_place place = {.root = ""};
     zt_err refused = ZT_OK, rc;
     struct zt_fault why = {0};
 
@@ -101,13 +101,35 @@ static zt_err begin_step(struct zt_engine *e, int64_t step, struct zt_fault *fau
     rc = settle(e, false, fault);
     if (rc)
         return rc;
-    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
-    rc = zt_checkpoint_begin(e, &place, step, &refused, &why);
+    rc = zt_checkpoint_begin(e, place, step, &refused, &why);
     if (rc)
         return zt_fault_set(fault, rc, "%s", why.text);
     if (refused)
         warn_refused(e, step, &why);
     return e->run->save_memory_bytes ? ZT_OK : settle(e, false, fault);
+}
+
+static zt_err begin_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+{
+    struct zt_ckpt_place place = {.root = ""};
+
+    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
+    return begin_at(e, &place, step, fault);
+}
+
+/* What the plugin's hook has asked for after this step. */
+static zt_err begin_requests(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+{
+    struct zt_ckpt_place place;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < e->saves.num; i++) {
+        rc = zt_ckpt_agree_on_request(e, i, step, &place, fault);
+        if (!rc)
+            rc = begin_at(e, &place, step, fault);
+    }
+    e->saves.num = 0;
+    return rc;
 }
 
 zt_err zt_checkpoint_after_steps(struct zt_engine *e, struct zt_fault *fault)
@@ -197,6 +219,8 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
 {
     zt_err rc = wishes.written ? settle(e, true, fault) : ZT_OK;
 
+    if (!rc && e->saves.num)
+        rc = begin_requests(e, step, fault);
     if (!rc && wishes.stop && step < e->total_steps)
         return stop(e, step, fault);
     if (!rc && is_due(e, step))
