@@ -86,6 +86,13 @@ launch --hostfile "$tmp/uneven" --launcher local --max_restarts 1 "$bin/models/g
 check "nodes with unequal numbers of ranks are refused" test "$code" -ne 0
 check "  and why" err_has "all nodes need as many"
 check "  once" err_lacks "restart 1 of 1"
+case $bin in
+bin) models=${ZT_TEST_MODELS:-build/release/test-models} ;;
+*) models=${ZT_TEST_MODELS:-${bin%/bin}/test-models} ;;
+esac
+launch --num_gpus 1 --max_restarts 1 "$models/saving.so" --n_layer 1 --n_head 1 --n_embd 16 \
+    --train_file "$tmp/corpus.txt" --do_train --max_steps 2 --checkpoint_in_memory 1
+check "a plugin with a state of its own is refused" err_has "keeps bytes of its own in checkpoints"
 launch --num_gpus 1 "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --train_file "$tmp/corpus.txt" --do_train \
     --max_steps 2 --checkpoint_in_memory 1 --dry_run
 check "the memory plan has a line of it" grep -q 'copies in memory' "$tmp/out"

@@ -186,6 +186,12 @@ static zt_err open_all(struct zt_engine *e, struct zt_replicas *x, struct zt_fau
                             "--checkpoint_in_memory: nobody keeps the memory of a rank "
                             "that is gone, nor starts the job again: that takes zlaunch "
                             "with --max_restarts");
+    if (e->plugin->save_state)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--checkpoint_in_memory: plugin %s keeps bytes of its own in "
+                            "checkpoints (save_state), which copies in memory do not "
+                            "have; use --save_steps",
+                            e->plugin->name);
     rc = zt_ckpt_state_open(e, &x->state, fault);
     if (!rc)
         rc = list_parts(e, x, &cfg.data_bytes[0], fault);
