@@ -73,7 +73,8 @@ early() { # early ARGS...: signals while it starts
     until=$((SECONDS + 30))
     while ! stepping && kill -0 "$job" 2>/dev/null && [ $SECONDS -lt $until ]; do
         for rank in 0 1; do rank_pid $rank && grep -qsz '^RANK=' "/proc/$pid/environ" && kill -USR1 "$pid" 2>/dev/null; done
-        [ "${1:-}" != --output_dir ] || kill -USR1 "$job" 2>/dev/null
+        # before main() nothing keeps it from zlaunch: once it has a child
+        [ "${1:-}" != --output_dir ] || [ -z "$(children "$job")" ] || kill -USR1 "$job" 2>/dev/null
     done
     [ "${1:-}" != --output_dir ] || kill -USR1 "$job" # it may have been too fast for the others
     wait "$job"
