@@ -3,10 +3,12 @@
 # shellcheck shell=bash
 rows=${rows:-8} # of a step, at any world size
 
-# config NAME STAGE DTYPE OPTIMIZER_IN PARAM_IN: $tmp/NAME.json; none, cpu or nvme
+# config NAME STAGE DTYPE OPTIMIZER_IN PARAM_IN [OPTIMIZER]: $tmp/NAME.json; in none, cpu or nvme;
+# adamw or adam
 config() {
     local on=
     [ "$3" = fp32 ] || on="\"$3\": {\"enabled\": true},"
+    [ "${6:-adamw}" = adamw ] || on+=" \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}},"
     echo "{$on \"train_batch_size\": $rows, \"zero_optimization\": {\"stage\": $2,
         \"offload_optimizer\": {\"device\": \"${4:-none}\", \"nvme_path\": \"$tmp\"},
         \"offload_param\": {\"device\": \"${5:-none}\", \"nvme_path\": \"$tmp\"},

@@ -19,9 +19,9 @@ for s in 0 1 2 3; do
     for d in fp32 bf16 fp16; do
         for t in "${tiers[@]}"; do
             for p in "${params[@]}"; do
-                config one $s $d $t $p
                 for o in adamw adam; do
-                    check "trial: stage $s, $d, $o, optimizer in $t, weights in $p" resumes 2 one --optim $o
+                    config one $s $d $t $p $o
+                    check "trial: stage $s, $d, $o, optimizer in $t, weights in $p" resumes 2 one
                     rm -rf "$tmp"/whole.*
                 done
             done
