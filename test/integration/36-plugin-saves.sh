@@ -59,10 +59,6 @@ check "another number of ranks gets it" near "$(field step "$tmp/fewer") $(field
 saving 1 "$tmp/weights" --model_name_or_path "$own" --max_steps 1
 check "its weights open by the folder" [ -n "$(field loss "$tmp/weights")" ]
 
-saving 2 "$tmp/memory" --checkpoint_in_memory 1
-code=$?
-check "copies in memory are refused, which do not hold it" refuses "$tmp/memory" "plugin saving has a state of its own"
-
 # checkpoint.writer
 echo '{"train_batch_size": 4, "checkpoint": {"writer": {"type": "PYTHON", "show_statistics": true}}}' >"$tmp/writer.json"
 saving 2 "$tmp/statistics" --deepspeed "$tmp/writer.json" --max_steps 1 --save_steps 1 --output_dir "$tmp/statistics.dir"

@@ -213,11 +213,6 @@ zt_err zt_replicas_open(struct zt_engine *e, struct zt_fault *fault)
 {
     if (!is_wanted(e->run))
         return ZT_OK;
-    if (e->plugin->save_state)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "--checkpoint_in_memory: plugin %s has a state of its own, "
-                            "which copies in memory do not hold; --save_steps saves it",
-                            e->plugin->name);
     zt_event_phase("taking memory for copies of the state");
     e->replicas = calloc(1, sizeof(*e->replicas));
     return e->replicas
