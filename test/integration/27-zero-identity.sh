@@ -6,12 +6,24 @@
 # one by one. A small bucket comes with a small max_live_parameters and reuse distance 0.
 # Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, give the
 # same bits at 1, 2 and 4 ranks.
-# Over MPI, and in a sanitised build, runs take longer: there each stage has one of its eight
-# settings by default, in turn; ZT_MATRIX=full runs them all.
+# By default each stage has a half of its eight settings, and over MPI and in a sanitised build, where runs
+# take longer, one in turn; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
 [ "${ZT_VARIANT:-}" != tsan ] || export UCX_MEM_EVENTS=n # its hooks run in threads that TSan has left
-full() { [ "${ZT_MATRIX:-quick}" = full ] || { [ "$1" = shm ] && [ -z "${ZT_VARIANT:-}" ]; }; }
+# chosen COMM WORLD MICRO: of the eight settings of a stage the one that is at hand, $setting in turn $turn, is run.
+# Over shared memory a half, in which each two of overlap, buckets and recomputation meet in all four ways, another
+# half on the next day; else one of them. ZT_MATRIX=full: all.
+day=${ZT_SEED:-$(date +%-j)}
+chosen() {
+    local i=$((setting - 1))
+    [ "${ZT_MATRIX:-quick}" = full ] && return
+    if [ "$1" = shm ] && [ -z "${ZT_VARIANT:-}" ]; then
+        [ $(((i + i / 2 + i / 4 + turn + $2 / 2 + $3 + 10#$day) % 2)) -eq 0 ]
+    else
+        [ $(((turn + $2 / 2 * 3 + $3) % 8)) -eq $i ]
+    fi
+}
 
 # config STAGE OVERLAP BUCKET: the file for --deepspeed; BUCKET: small, large, or what is offloaded
 config() {
@@ -96,8 +108,7 @@ block() {
             for b in small large; do
                 for r in "" --gradient_checkpointing; do
                     setting=$((setting + 1))
-                    full "$comm" ||
-                        [ $(((turn + world / 2 * 3 + micro) % 8 + 1)) -eq $setting ] || continue
+                    chosen "$comm" "$world" "$micro" || continue
                     # shellcheck disable=SC2086 # $r is an option or nothing
                     same "$want" "$world" $s $o $b "${args[@]}" $r || wrong=$((wrong + 1))
                 done

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANK_FILES 8 /* of the daemon for one: its output, sockets, log and copies */
+/* Of the daemon for one: its output, sockets and log; and a copy for the next start. */
+#define RANK_FILES(job) (7 + (uint64_t)(job)->stay)
 
 static void close_file(int *fd)
 {
@@ -181,9 +182,9 @@ void zt_node_release_job(struct zt_daemon_node *n)
 zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault)
 {
     struct zt_cores cores;
-    zt_err rc =
-        zt_limits_open_files(ZT_LIMITS_FILES + RANK_FILES * (uint64_t)n->job->local_world,
-                             "for the ranks of this node a daemon needs", fault);
+    zt_err rc = zt_limits_open_files(ZT_LIMITS_FILES + RANK_FILES(n->job) *
+                                                           (uint64_t)n->job->local_world,
+                                     "for the ranks of this node a daemon needs", fault);
 
     if (!rc)
         rc = open_shared(n, fault);
