@@ -443,11 +443,11 @@ asan ubsan tsan:
 # (test/unit/zero/job.h, cuda/test_products.cpp) a sample is run, another one each day; ZT_SAMPLE=1 make asan runs all
 E2E_asan  := $(filter-out $(foreach n,13 23 26 27 28 29 32 42-node 43-node 45-node 45-ssh 48-ssh 49 52,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 32 40 47,test/integration/$(n)-*))
-E2E_tsan  := $(wildcard $(foreach n,20 21 24 25 28,test/integration/$(n)-*))
+E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$(n)*))
 # the shim's fibers are not for tsan; reading a config takes one thread, and so do gradients beside the kernels,
-# whose own tests run there
+# whose own tests run there; zero/test_stages and test_failure have the threads of zero/test_gradients
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
-UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_%,$(UNIT)),$(UNIT))
+UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_% $(B)/unit/zero/test_gradients,$(UNIT)),$(UNIT))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \

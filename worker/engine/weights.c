@@ -341,7 +341,7 @@ zt_dtype zt_weights_dtype(const struct zt_run *run)
 }
 
 /* An export: rank 0 has a writer, the others only send what they hold. */
-struct weights_file {
+struct weights_export {
     struct zt_hf_writer *writer;
     zt_dtype dtype;
     float *piece;
@@ -349,7 +349,7 @@ struct weights_file {
     zt_err rc;         /* of writing; the exchange goes on all the same */
 };
 
-static void write_piece(struct weights_file *to, int64_t n, struct zt_fault *fault)
+static void write_piece(struct weights_export *to, int64_t n, struct zt_fault *fault)
 {
     const void *bytes = to->dtype == ZT_F32 ? (void *)to->piece : to->rounded;
 
@@ -364,7 +364,7 @@ static void write_piece(struct weights_file *to, int64_t n, struct zt_fault *fau
 }
 
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
-                          struct weights_file *to, struct zt_fault *fault)
+                          struct weights_export *to, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
@@ -379,7 +379,7 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
     return rc;
 }
 
-static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_file *to,
+static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_export *to,
                           struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
@@ -417,7 +417,7 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
                          struct zt_fault *fault)
 {
     bool writes = zt_comm_rank(e->comm) == 0;
-    struct weights_file to = {.dtype = zt_weights_dtype(e->run)};
+    struct weights_export to = {.dtype = zt_weights_dtype(e->run)};
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
