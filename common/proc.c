@@ -162,3 +162,13 @@ const char *zt_signal_text(int sig)
         return "a signal";
     }
 }
+
+void zt_signal_block_user(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}

@@ -27,4 +27,7 @@ char zt_proc_state(pid_t pid);
 /* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
 const char *zt_signal_text(int sig);
 
+/* This thread, and what it starts, gets neither SIGUSR1 nor SIGUSR2 until it unblocks them. */
+void zt_signal_block_user(void);
+
 #endif

@@ -8,6 +8,7 @@
 #include "common/message/render.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
+#include "common/proc.h"
 #include "launcher/ctl/ctl.h"
 #include "launcher/ctl/detach.h"
 #include "launcher/launch.h"
@@ -19,7 +20,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,18 +281,6 @@ static zt_err print_estimate(const struct zt_launch *l, struct zt_fault *fault)
     return rc;
 }
 
-/* Until the loop of a job handles them (launcher/supervise/stop.c): a batch system may send
- * them at any time, and they must not end what is about to start. */
-static void hold_user_signals(void)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGUSR2);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 int main(int argc, char **argv)
 {
     struct zt_launch *launch = NULL;
@@ -300,7 +288,9 @@ int main(int argc, char **argv)
     struct zt_fault fault = {0};
     int code = 0;
 
-    hold_user_signals();
+    /* until the loop of a job handles them (launcher/supervise/stop.c): a batch system may
+     * send them at any time, and they must not end what is about to start */
+    zt_signal_block_user();
     if (!zt_streams_open())
         return zt_err_exit_code(ZT_E_SYSTEM);
     zt_json_watch_memory();

@@ -1,7 +1,6 @@
 #include "worker/rank.h"
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/log.h"
 #include "common/options/options.h"
 #include "common/process/streams.h"
+#include "common/proc.h"
 #include "store/launch_env.h"
 #include "worker/engine/engine.h"
 #include "worker/generate/generate.h"
@@ -202,18 +202,6 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
     return rc;
 }
 
-/* SIGUSR1 waits until training begins (worker/engine/checkpoint/signals.c), SIGUSR2 for ever:
- * neither ends a rank. zlaunch's daemon has blocked them before. */
-static void hold_user_signals(void)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGUSR2);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 int zt_rank_main(int argc, char **argv)
 {
     struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
@@ -221,7 +209,9 @@ int zt_rank_main(int argc, char **argv)
     int stop_code = 0;
     zt_err rc;
 
-    hold_user_signals();
+    /* SIGUSR1 waits until training begins (worker/engine/checkpoint/signals.c), SIGUSR2 for
+     * ever: neither ends a rank. zlaunch's daemon has blocked them before. */
+    zt_signal_block_user();
     if (argc < 2) {
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
         return zt_err_exit_code(ZT_E_USAGE);
