@@ -71,12 +71,10 @@ endif
 # -fno-trapping-math: nobody reads the flags of floating-point exceptions. Without it gcc 14
 # leaves loops with a choice in them (activations, softmax) scalar. No result depends on it.
 OPT_release := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
-OPT_asan    := -O1 -fsanitize=address -fno-omit-frame-pointer -ffp-contract=off
-OPT_ubsan   := -O1 -fsanitize=undefined -fno-sanitize-recover=all -ffp-contract=off
+OPT_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -ffp-contract=off
 OPT_tsan    := -O1 -fsanitize=thread -ffp-contract=off
 OPT_coverage := -O1 --coverage -fprofile-update=atomic -fno-math-errno -ffp-contract=off
-LD_asan     := -fsanitize=address
-LD_ubsan    := -fsanitize=undefined
+LD_asan     := -fsanitize=address,undefined
 LD_tsan     := -fsanitize=thread
 LD_coverage := --coverage
 
@@ -140,7 +138,7 @@ PROBES  := $(patsubst test/peers/%.c,$(B)/peers/%,$(wildcard test/peers/*.c)) $(
 # plugins that only tests load
 TEST_MODELS := $(patsubst test/models/%.c,$(B)/test-models/%.so,$(wildcard test/models/*.c))
 
-.PHONY: all help test unit unit-programs unit-levels integration cuda-shim gpu-check gpu-build gpu-package bench asan ubsan tsan sanitizers fuzz lint tidy coverage \
+.PHONY: all help test unit unit-programs unit-levels integration cuda-shim gpu-check gpu-build gpu-package bench asan tsan fuzz lint tidy coverage \
         format format-check layers docs size install install-files uninstall clean summary models man probes
 .DEFAULT_GOAL := all
 
@@ -171,7 +169,7 @@ help:
 	  'make unit-levels  unit tests of kernels at each level of instructions' \
 	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
 	  'make bench        speed, beside the machine limits and, if installed, PyTorch' \
-	  'make asan|ubsan|tsan   the tests in a sanitised build' \
+	  'make asan|tsan    the tests in a sanitised build (asan: with UBSan)' \
 	  'make cuda-shim    the kernels of the cuda backend, tested on the processor' \
 	  'make gpu-check    OUT=dir [PACKAGE=file]: tests and speed on the GPU of this machine' \
 	  'make gpu-package  OUT=file GPU_ARCH=sm_90: what gpu-check runs, to take along' \
@@ -267,7 +265,7 @@ $(BIN)/backends/nccl.so: backends/nccl.c $(B)/flags
 
 # ---------------------------------------------------------------- the cuda backend without a device
 # `make cuda-shim`: kernels/cuda and the tests of kernels, compiled by the host compiler against
-# test/shim. VARIANT=asan and ubsan work; SHIM_SEED=n draws other orders (test/shim/shim.h).
+# test/shim. VARIANT=asan works; SHIM_SEED=n draws other orders (test/shim/shim.h).
 CXX       ?= c++
 SHIM      := $(B)/shim
 SHIM_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN))
@@ -435,14 +433,13 @@ integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
 test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(SHIM_UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
-asan ubsan tsan:
+asan tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ sanitized
 
 # the unit tests of a sanitised build, and the end-to-end tests that its kind of fault could hide
-# in: all but the longest for asan; numbers and threads for the others. Of settings that differ in options alone
+# in: all but the longest for asan (ASan and UBSan in one build); numbers and threads for the others. Of settings that differ in options alone
 # (test/unit/zero/job.h, cuda/test_products.cpp) a sample is run, another one each day; ZT_SAMPLE=1 make asan runs all
-E2E_asan  := $(filter-out $(foreach n,13 23 26 27 28 29 32 42-node 43-node 45-node 45-ssh 48-ssh 49 52,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
-E2E_ubsan := $(wildcard $(foreach n,10 11 20 21 22 25 28 31 32 40 47,test/integration/$(n)-*))
+E2E_asan  := $(filter-out $(foreach n,13 23 26 27 28 29 42-node 43-node 45-node 45-ssh 48-ssh 49 52,test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$(n)*))
 # the shim's fibers are not for tsan; reading a config takes one thread, and so do gradients beside the kernels,
 # whose own tests run there; zero/test_stages and test_failure have the threads of zero/test_gradients
