@@ -20,7 +20,7 @@
 #include <jansson.h>
 
 #include "common/json/line.h"
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "common/trace/private.h"
 
 static const char head_open[] = "{\"otherData\":";

@@ -11,7 +11,7 @@
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/inorder.h"
+#include "kernels/synchronous_streams.h"
 
 /* ---- open and close ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "kernels/check.h"
-#include "kernels/inorder.h"
+#include "kernels/synchronous_streams.h"
 
 /* Not canonical on x86-64 nor mapped on others: an access faults. */
 #define FIRST_ADDRESS ((uintptr_t)1 << (sizeof(uintptr_t) > 4 ? 60 : 28))

@@ -1,6 +1,6 @@
 #include "launcher/ssh/push.h"
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "launcher/ssh/quote.h"
 
 #include <libssh2_sftp.h>

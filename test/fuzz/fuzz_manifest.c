@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -30,7 +30,7 @@ zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_hf_folder_close(struct zt_hf_folder *hf); /* NULL is fine */
 
-/* Let go of the memory that reading has taken (common/mapping.h). */
+/* Let go of the memory that reading has taken (common/mapped_file.h). */
 void zt_hf_folder_forget(const struct zt_hf_folder *hf);
 
 /* Tensors of all shards; zt_hf_folder_find: NULL when there is none of that name. */

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/half.h"
-#include "worker/checkpoint/reader_internal.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/reader_private.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 #define F32_ELEMS 65536 /* converted at a time */
 

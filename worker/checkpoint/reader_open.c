@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/mapping.h"
-#include "worker/checkpoint/reader_internal.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "common/mapped_file.h"
+#include "worker/checkpoint/reader_private.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 /* ---- finding ---- */
 

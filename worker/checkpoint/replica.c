@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 #define HEAD  ZT_REPLICA_HEAD /* of the file as well */
 #define PAGE  4096u

@@ -38,7 +38,7 @@ zt_err zt_safetensors_open(const char *path, struct zt_safetensors_file **out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_safetensors_close(struct zt_safetensors_file *f); /* NULL is fine */
 
-/* Let go of the memory that reading has taken (common/mapping.h). */
+/* Let go of the memory that reading has taken (common/mapped_file.h). */
 void zt_safetensors_forget(const struct zt_safetensors_file *f);
 
 /* Tensors in the order of their data. NULL when there is none of that name. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "worker/checkpoint/safetensors.h"
 
 #define HEADER_MAX 100000000u

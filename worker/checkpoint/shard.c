@@ -8,7 +8,7 @@
 
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 struct zt_ckpt_shard_writer {
     char dir[PATH_MAX];

@@ -1,6 +1,6 @@
 /*
  * node.h -- inside the daemon: the loop's state, shared by daemon.c (the states),
- * start.c, control.c (what zlaunch sends), output.c (what ranks write) and pmi_socket.c.
+ * start_ranks.c, control.c (what zlaunch sends), output.c (what ranks write) and pmi_socket.c.
  * Nobody else includes it.
  *
  *      WAIT_JOB --JOB--> RUNNING --all ranks exit 0--> ENDING --nobody left--> DONE
@@ -122,7 +122,7 @@ void zt_node_stop(struct zt_daemon_node *n, int sig, int grace_ms);
 void zt_node_on_zlaunch_gone(
     struct zt_daemon_node *n); /* nobody listens: stop, then end */
 
-/* start.c: n->job is set. An error leaves ranks that did start. */
+/* start_ranks.c: n->job is set. An error leaves ranks that did start. */
 zt_err zt_node_start_job(struct zt_daemon_node *n, struct zt_fault *fault) ZT_MUST_CHECK;
 /* What an attempt held, with its job. Its ranks are reaped and their handles closed. */
 void zt_node_release_job(struct zt_daemon_node *n);

@@ -9,7 +9,7 @@
 #ifndef WORKER_DATA_TOKENS_H
 #define WORKER_DATA_TOKENS_H
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 
 typedef enum zt_token_format {
     ZT_TOKENS_AUTO = 0,

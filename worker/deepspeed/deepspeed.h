@@ -67,7 +67,7 @@ zt_err zt_ds_open(const char *path, const char *tag, struct zt_ds **out,
                   struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_ds_close(struct zt_ds *ds); /* NULL is fine */
 
-/* Let go of the memory that reading has taken (common/mapping.h). */
+/* Let go of the memory that reading has taken (common/mapped_file.h). */
 void zt_ds_forget(const struct zt_ds *ds);
 
 /* Elements [first, first + n) as floats. ZT_E_ARG: no such state or range. */

@@ -15,7 +15,7 @@
 #include "common/half.h"
 #include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/checkpoint/shard.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"

@@ -1,5 +1,5 @@
 /*
- * pickle.c -- the operations of a pickle, on the machine of machine.h.
+ * pickle.c -- the operations of a pickle, on the machine of pickle_machine.h.
  *
  * Values are pushed on a stack, of which marks note heights; a memo holds values by
  * number. An operation is a row of `operations`, found by its byte.
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/torch_file/machine.h"
+#include "worker/torch_file/pickle_machine.h"
 
 /* ---- operations; `arg` is the row's: a kind, a width, a count ---- */
 

@@ -3,7 +3,7 @@
  *
  * A pickle is a program for a small machine with a stack. Most of its operations build
  * lists, dictionaries and texts; the others name a class and call it. Here those calls
- * are data: of the names in pickled_objects.c (tensors, their storages, OrderedDict ...) the
+ * are data: of the names in pickle_globals.c (tensors, their storages, OrderedDict ...) the
  * result is built, and a call of anything else becomes an object of that name, which can
  * be listed and holds no tensor. Protocols 2 to 5.
  *

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "worker/torch_file/zip.h"
 
 struct zt_torch_file {

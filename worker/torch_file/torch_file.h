@@ -21,7 +21,7 @@ zt_err zt_torch_file_open(const char *path, struct zt_torch_file **out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_torch_file_close(struct zt_torch_file *f); /* NULL is fine */
 
-/* Let go of the memory that reading has taken (common/mapping.h). */
+/* Let go of the memory that reading has taken (common/mapped_file.h). */
 void zt_torch_file_forget(const struct zt_torch_file *f);
 
 const struct zt_pickled *zt_torch_file_root(const struct zt_torch_file *f);

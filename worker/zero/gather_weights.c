@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "common/trace/trace.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 zt_err zt_gather_open(struct zt_zero *z, struct zt_fault *fault)
 {

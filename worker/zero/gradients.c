@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "common/trace/trace.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 #define ENOUGH_ELEMS ((int64_t)4 << 20)
 

@@ -6,7 +6,7 @@
 #include <zlaunch/save.h>
 #include <zlaunch/weights.h>
 
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 struct zt_weights {
     struct zt_zero *zero;

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 zt_err zt_publish_open(struct zt_zero *z, struct zt_fault *fault)
 {

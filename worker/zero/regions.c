@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/integers.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 _Static_assert(ZT_SHARD_ALIGN % ZT_NORM_CHUNK == 0, "shards are whole chunks of a norm");
 _Static_assert(ZT_SHARD_ALIGN % ZT_TIER_ALIGN == 0, "so are pieces of one-byte state");

@@ -1,5 +1,5 @@
 /* state_copy.c -- state that this rank keeps, in and out as it is stored: checkpoints. */
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 zt_err zt_zero_settle(struct zt_zero *z, struct zt_fault *fault)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 #define PIECE_ELEMS ((int64_t)1 << 20)
 #define PIECE_BYTES ((size_t)PIECE_ELEMS * sizeof(float))

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "kernels/integers.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 #define PIECE_ELEMS ((int64_t)1 << 20) /* of 16-bit accumulators, in fp32 at once */
 

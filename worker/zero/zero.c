@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/trace/trace.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 /* Addresses for a plan's pools: never read or written. */
 #define PLAN_BASE  ((void *)((uintptr_t)1 << 46))

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/dot.h"
+#include "kernels/cpu/attention/bf16_dot.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 

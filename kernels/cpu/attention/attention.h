@@ -2,7 +2,7 @@
  * attention.h -- what the two halves of attention share.
  *
  * The score matrix is worked on by strips: some queries of one head against all the
- * keys they may see. The products of a strip are those of dot.h, or elsewhere
+ * keys they may see. The products of a strip are those of bf16_dot.h, or elsewhere
  * oneDNN primitives for one thread, run inside the parallel loop (80 to 90% of the rate
  * of a large product from head size 64 on); what is between them is the row kernels
  * below. Long strips are worked on some keys at a time, so that their scores stay in the
@@ -75,7 +75,7 @@ struct zt_attention_task {
     int64_t batch, heads, kv_heads, tq, tk, dim, strips;
     zt_dtype operand; /* of the products */
     bool widen;       /* the tensors are converted to it first */
-    bool dot;         /* products are those of dot.h */
+    bool dot;         /* products are those of bf16_dot.h */
     int64_t rows_of;  /* queries of a strip; at most ZT_STRIP */
     int64_t keys_of;  /* keys of a strip that are worked on together */
     int64_t ld;       /* floats in a scratch row of scores: of keys_of or tk keys */

@@ -14,9 +14,9 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cpu/attention/dot.h"
+#include "kernels/cpu/attention/bf16_dot.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/parallel.h"
 
 struct backward_plans {

@@ -8,7 +8,7 @@
  * wgrad.h.
  *
  * A primitive is run by one thread. Large products are cut into blocks, whose places
- * follow from the shape (blocks.c), so that the bits do not depend on the number of
+ * follow from the shape (thread_blocks.c), so that the bits do not depend on the number of
  * threads.
  */
 #ifndef KERNELS_CPU_GEMM_GEMM_H

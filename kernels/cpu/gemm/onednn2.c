@@ -1,5 +1,5 @@
 /* onednn2.c -- matrix products by oneDNN 2: descriptors are structs. */
-#include "kernels/cpu/gemm/onednn_parts.h"
+#include "kernels/cpu/gemm/onednn_common.h"
 
 #if DNNL_VERSION_MAJOR < 3
 

@@ -6,7 +6,7 @@
  * are not neighbours: it takes them for neighbours. Such a vector is copied to and from
  * scratch, where they are.
  */
-#include "kernels/cpu/gemm/onednn_parts.h"
+#include "kernels/cpu/gemm/onednn_common.h"
 
 #if DNNL_VERSION_MAJOR >= 3
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/gemm/wgrad.h"
 
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 

@@ -12,7 +12,7 @@
 #include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/checkpoint/shard.h"
 
 #define ELEMS 700

@@ -20,7 +20,7 @@
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/checkpoint/shard.h"
 
 static struct zt_fault fault;

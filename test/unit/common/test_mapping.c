@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 
 static struct zt_fault fault;
 

@@ -8,7 +8,7 @@
 
 #include "common/half.h"
 #include "kernels/cpu/features.h"
-#include "kernels/cpu/gemm/tiles.h"
+#include "kernels/cpu/gemm/amx_tiles.h"
 
 struct problem {
     int64_t m, n, k;
@@ -96,7 +96,7 @@ static void test_the_model_is_right(void **s)
             struct problem p;
 
             make(&p, sizes[i][0], sizes[i][1], sizes[i][2], false);
-            multiply(&p, zt_tile_model(), alpha, mode & 2);
+            multiply(&p, zt_tile_emulation(), alpha, mode & 2);
             for (int64_t r = 0; r < p.m; r++)
                 for (int64_t c = 0; c < p.n; c++) {
                     double sum = 0, size = 0;
@@ -126,7 +126,7 @@ static void test_instructions_and_model_give_the_same_bits(void **s)
 
             assert_non_null(model);
             make(&p, sizes[i][0], sizes[i][1], sizes[i][2], mode & 4);
-            multiply(&p, zt_tile_model(), alpha, mode & 2);
+            multiply(&p, zt_tile_emulation(), alpha, mode & 2);
             memcpy(model, p.c, bytes);
             multiply(&p, zt_tile_kernels(), alpha, mode & 2);
             assert_memory_equal(model, p.c, bytes);

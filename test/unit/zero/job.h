@@ -17,7 +17,7 @@
 
 #include "test/unit/comm/ranks.h"
 #include "test/unit/zero/net.h"
-#include "worker/zero/internal.h"
+#include "worker/zero/private.h"
 
 #define MAX_STEPS   6
 #define MAX_WEIGHTS 40000

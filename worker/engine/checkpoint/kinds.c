@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 /* Gradients are zero between steps; secondary shards are copies. */
 const char *zt_ckpt_kind_name(const struct zt_engine *e, zt_state_kind kind)

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "common/json/line.h"
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/config/canonical_text.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 static json_t *kinds_json(const struct zt_ckpt_state *s)
 {

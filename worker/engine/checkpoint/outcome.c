@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 /* The first rank that failed tells the others why. */
 static zt_err pass_on(struct zt_engine *e, int from, zt_err code, struct zt_fault *fault)

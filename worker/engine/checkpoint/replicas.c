@@ -1,4 +1,4 @@
-#include "worker/engine/checkpoint/replicas_internal.h"
+#include "worker/engine/checkpoint/replicas_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "common/env.h"
 #include "common/message/event.h"
 #include "common/trace/trace.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/checkpoint/snapshot.h"
 
 #define MAX_GROUP 3 /* nodes that keep copies for each other */

@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 #include "common/message/event.h"
-#include "worker/engine/checkpoint/replicas_internal.h"
+#include "worker/engine/checkpoint/replicas_private.h"
 
 /* The steps that a rank holds, by slot; -1: nothing. */
 struct held {

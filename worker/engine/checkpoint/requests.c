@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "worker/checkpoint/sealed_json.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/checkpoint/checksummed_json.h"
+#include "worker/engine/checkpoint/private.h"
 
 /* The first rank whose hash is not that of rank 0; 0: all have the same. */
 static int first_other(const int64_t *hashes, int world)

@@ -14,9 +14,9 @@
 #include "common/json/line.h"
 #include "common/log.h"
 #include "common/message/event.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/config/canonical_text.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 #include "worker/engine/checkpoint/replicas.h"
 
 #define MOST_TRIED 16 /* of a folder, newest first */

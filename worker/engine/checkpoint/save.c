@@ -18,7 +18,7 @@
 #include "common/log.h"
 #include "common/message/event.h"
 #include "common/trace/trace.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 #include "worker/engine/checkpoint/writer.h"
 #include "worker/engine/output_dir.h"
 #include "worker/engine/weights.h"

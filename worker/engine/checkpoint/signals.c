@@ -18,7 +18,7 @@
 
 #include "common/log.h"
 #include "common/message/event.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 #define GRACE_S         30
 #define EXIT_TERMINATED 143

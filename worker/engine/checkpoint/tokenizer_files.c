@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "worker/checkpoint/atomic_file.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 #include "worker/engine/weights.h"
 
 /* Those that transformers writes with a tokenizer, and what text is generated with. */

@@ -3,9 +3,9 @@
 
 #include "common/json/line.h"
 #include "common/log.h"
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/agree.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 static json_t *hash_json(uint64_t hash)
 {

@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "common/message/event.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 
 #define EXIT_REQUEUE    75
 #define EXIT_TERMINATED 143

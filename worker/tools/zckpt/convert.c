@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"

@@ -1,5 +1,5 @@
 /*
- * internal.h -- what the files of checkpoint share.
+ * private.h -- what the files of checkpoint share.
  *
  *      kinds.c      which kinds of state there are, and what they are called
  *      training.c   where training stands, as JSON and back
@@ -16,8 +16,8 @@
  *      replicas.c   copies in memory that outlives the rank; replicas_resume.c
  *      requests.c   checkpoints that a plugin asks for
  */
-#ifndef WORKER_ENGINE_CHECKPOINT_INTERNAL_H
-#define WORKER_ENGINE_CHECKPOINT_INTERNAL_H
+#ifndef WORKER_ENGINE_CHECKPOINT_PRIVATE_H
+#define WORKER_ENGINE_CHECKPOINT_PRIVATE_H
 
 #include <jansson.h>
 

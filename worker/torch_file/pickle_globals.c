@@ -1,5 +1,5 @@
 /*
- * pickled_objects.c -- the calls in a pickle whose result is built: tensors, storages and
+ * pickle_globals.c -- the calls in a pickle whose result is built: tensors, storages and
  * the containers around them. This is the whole list; every other call becomes an object
  * that is its name and its arguments.
  */

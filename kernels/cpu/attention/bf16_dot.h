@@ -1,11 +1,12 @@
 /*
- * dot.h -- the products of a strip with vdpbf16ps or tiles (kernels/cpu/gemm/dot.h).
+ * bf16_dot.h -- the products of a strip with vdpbf16ps or AMX tiles
+ * (kernels/cpu/gemm/bf16_dot.h).
  *
  * They follow the mask by groups of rows, where one product for the whole strip computes
  * what nobody sees: half of it when there is one strip. Keys are packed once per head.
  */
-#ifndef KERNELS_CPU_ATTENTION_DOT_H
-#define KERNELS_CPU_ATTENTION_DOT_H
+#ifndef KERNELS_CPU_ATTENTION_BF16_DOT_H
+#define KERNELS_CPU_ATTENTION_BF16_DOT_H
 
 #include "kernels/cpu/attention/attention.h"
 

@@ -1,12 +1,12 @@
 /*
- * mapping.h -- a whole file, mapped read-only.
+ * mapped_file.h -- a whole file, mapped read-only.
  *
  * Ownership: the caller owns the struct; release unmaps. An empty file maps to NULL.
  * Threads:   reading from any; open and release from one.
  * The file must not shrink while it is mapped: the kernel would end the process.
  */
-#ifndef COMMON_MAPPING_H
-#define COMMON_MAPPING_H
+#ifndef COMMON_MAPPED_FILE_H
+#define COMMON_MAPPED_FILE_H
 
 #include "common/fault.h"
 

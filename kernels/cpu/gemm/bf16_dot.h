@@ -1,5 +1,5 @@
 /*
- * dot.h -- bf16 products of operands that the caller has packed, with vdpbf16ps or with
+ * bf16_dot.h -- bf16 products of operands that the caller has packed, with vdpbf16ps or with
  * matrix tiles.
  *
  * The instructions add products of pairs, so operands are words of two bf16 that follow
@@ -14,8 +14,8 @@
  *
  * Threads: any number at once, each with its own c.
  */
-#ifndef KERNELS_CPU_GEMM_DOT_H
-#define KERNELS_CPU_GEMM_DOT_H
+#ifndef KERNELS_CPU_GEMM_BF16_DOT_H
+#define KERNELS_CPU_GEMM_BF16_DOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /*
- * onednn_parts.h -- what onednn2.c and onednn3.c have in common, for those two alone.
+ * onednn_common.h -- what onednn2.c and onednn3.c have in common, for those two alone.
  *
  * They describe operands and make the primitive, each by its release's calls. The
  * attributes around it and the arguments of a call are the same but for what is declared
  * here.
  */
-#ifndef KERNELS_CPU_GEMM_ONEDNN_PARTS_H
-#define KERNELS_CPU_GEMM_ONEDNN_PARTS_H
+#ifndef KERNELS_CPU_GEMM_ONEDNN_COMMON_H
+#define KERNELS_CPU_GEMM_ONEDNN_COMMON_H
 
 #include "kernels/cpu/gemm/onednn.h"
 

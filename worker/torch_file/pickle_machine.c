@@ -1,4 +1,4 @@
-#include "worker/torch_file/machine.h"
+#include "worker/torch_file/pickle_machine.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-#include "kernels/cpu/attention/dot.h"
+#include "kernels/cpu/attention/bf16_dot.h"
 
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/integers.h"
 
 bool zt_dot_attention_is_supported(const struct zt_attention_task *t)

@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 
 #include <string.h>
 #if defined(__x86_64__)
@@ -6,7 +6,7 @@
 #endif
 
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/gemm/tiles.h"
+#include "kernels/cpu/gemm/amx_tiles.h"
 #include "kernels/integers.h"
 
 static bool has_tiles(void)

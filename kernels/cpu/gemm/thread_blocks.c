@@ -1,5 +1,5 @@
 /*
- * blocks.c -- products by oneDNN, in blocks that threads take one at a time.
+ * thread_blocks.c -- products by oneDNN, in blocks that threads take one at a time.
  *
  * Left to itself oneDNN deals a product out to the threads that there are: it may give
  * parts of one sum to several of them, and cut sums where that suits their number, so

@@ -1,6 +1,6 @@
-/* reader_internal.h -- an open checkpoint, for the files of the reader. */
-#ifndef WORKER_CHECKPOINT_READER_INTERNAL_H
-#define WORKER_CHECKPOINT_READER_INTERNAL_H
+/* reader_private.h -- an open checkpoint, for the files of the reader. */
+#ifndef WORKER_CHECKPOINT_READER_PRIVATE_H
+#define WORKER_CHECKPOINT_READER_PRIVATE_H
 
 #include "worker/checkpoint/reader.h"
 

@@ -1,4 +1,4 @@
-/* measure.c -- the rate of matrix products that a device reaches. */
+/* gemm_rate.c -- the rate of matrix products that a device reaches. */
 #include "kernels/backend.h"
 
 #include <math.h>

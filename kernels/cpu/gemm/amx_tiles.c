@@ -1,7 +1,7 @@
-#include "kernels/cpu/gemm/tiles.h"
+#include "kernels/cpu/gemm/amx_tiles.h"
 
 #include "kernels/cpu/features.h"
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/amx_instructions.h"
 
 /*
  * 32 columns of so many pairs of b, 16 KiB, stay in the L1 cache while these rows of a
@@ -21,8 +21,8 @@ static void fill_edge(uint32_t edge[16][16], const char *a, int64_t a_row, int64
 }
 
 #define NAME(x) model_##x
-#define TILE(x) MODEL_##x
-#include "kernels/cpu/gemm/tiles.inc"
+#define TILE(x) EMULATED_##x
+#include "kernels/cpu/gemm/amx_tiles.inc"
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -35,7 +35,7 @@ static void fill_edge(uint32_t edge[16][16], const char *a, int64_t a_row, int64
 #endif
 #define NAME(x) amx_##x
 #define TILE(x) AMX_##x
-#include "kernels/cpu/gemm/tiles.inc"
+#include "kernels/cpu/gemm/amx_tiles.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -43,7 +43,7 @@ static void fill_edge(uint32_t edge[16][16], const char *a, int64_t a_row, int64
 #endif
 #endif
 
-const struct zt_tile_kernels *zt_tile_model(void)
+const struct zt_tile_kernels *zt_tile_emulation(void)
 {
     return &model_kernels;
 }

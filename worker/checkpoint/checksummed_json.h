@@ -1,13 +1,13 @@
 /*
- * sealed_json.h -- JSON files that end with a checksum of themselves.
+ * checksummed_json.h -- JSON files that end with a checksum of themselves.
  *
  *      {"a":1,...  ,"xxh3":"0123456789abcdef"}\n
  *      |- hashed -||---------- 28 bytes --------|
  *
  * Threads: any.
  */
-#ifndef WORKER_CHECKPOINT_SEALED_JSON_H
-#define WORKER_CHECKPOINT_SEALED_JSON_H
+#ifndef WORKER_CHECKPOINT_CHECKSUMMED_JSON_H
+#define WORKER_CHECKPOINT_CHECKSUMMED_JSON_H
 
 #include <jansson.h>
 

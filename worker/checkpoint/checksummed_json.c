@@ -1,11 +1,11 @@
-#include "worker/checkpoint/sealed_json.h"
+#include "worker/checkpoint/checksummed_json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 
 #define SEAL_FORMAT ",\"xxh3\":\"%016llx\"}\n"
 #define SEAL_BYTES  28

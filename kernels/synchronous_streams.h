@@ -1,9 +1,9 @@
 /*
- * inorder.h -- streams and events of a synchronous device, which completes its work before
- * a call returns. The handles are empty, as there is never anything to wait for.
+ * synchronous_streams.h -- streams and events of a synchronous device, which completes its
+ * work before a call returns. The handles are empty, as there is never anything to wait for.
  */
-#ifndef KERNELS_INORDER_H
-#define KERNELS_INORDER_H
+#ifndef KERNELS_SYNCHRONOUS_STREAMS_H
+#define KERNELS_SYNCHRONOUS_STREAMS_H
 
 #include "kernels/backend.h"
 

@@ -1,9 +1,9 @@
 /*
- * amx.h -- the instructions of matrix tiles (Intel AMX) that bf16 products need, and a
- * model of them in plain C that gives the same bits on any processor.
+ * amx_instructions.h -- the instructions of matrix tiles (Intel AMX) that bf16 products
+ * need, and an emulation of them in plain C that gives the same bits on any processor.
  *
  * Tiles are numbered 0 to 7, hold 16 rows of 64 bytes each, and belong to the thread.
- * AMX_x is the instruction, MODEL_x the model; the numbers are literals.
+ * AMX_x is the instruction, EMULATED_x its emulation; the numbers are literals.
  *
  *      CONFIGURE()            all eight tiles are 16 x 64 bytes, and zero
  *      RELEASE()              the tiles are given back
@@ -17,8 +17,8 @@
  * from zero, adds the two sums, and adds that to c. Denormals count as zero.
  * See: Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS.
  */
-#ifndef KERNELS_CPU_GEMM_AMX_H
-#define KERNELS_CPU_GEMM_AMX_H
+#ifndef KERNELS_CPU_GEMM_AMX_INSTRUCTIONS_H
+#define KERNELS_CPU_GEMM_AMX_INSTRUCTIONS_H
 
 #include <float.h>
 #include <math.h>
@@ -56,7 +56,7 @@ static const struct zt_amx_config zt_amx_config = {
 
 #endif
 
-static _Thread_local uint32_t zt_amx_model[8][16][16];
+static _Thread_local uint32_t zt_amx_emulated[8][16][16];
 
 static inline float zt_amx_float(uint32_t bits)
 {
@@ -71,14 +71,14 @@ static inline float zt_amx_flush(float x)
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }
 
-static inline void zt_amx_model_multiply(int c, int a, int b)
+static inline void zt_amx_emulated_multiply(int c, int a, int b)
 {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {
             float even = 0, odd = 0, sum;
 
             for (int k = 0; k < 16; k++) {
-                uint32_t x = zt_amx_model[a][i][k], y = zt_amx_model[b][k][j];
+                uint32_t x = zt_amx_emulated[a][i][k], y = zt_amx_emulated[b][k][j];
 
                 even = zt_amx_flush(
                     fmaf(zt_amx_float(x << 16), zt_amx_float(y << 16), even));
@@ -86,28 +86,28 @@ static inline void zt_amx_model_multiply(int c, int a, int b)
                                         zt_amx_float(y & 0xffff0000), odd));
             }
             sum = zt_amx_flush(even + odd);
-            sum = zt_amx_flush(zt_amx_float(zt_amx_model[c][i][j]) + sum);
-            memcpy(&zt_amx_model[c][i][j], &sum, sizeof(sum));
+            sum = zt_amx_flush(zt_amx_float(zt_amx_emulated[c][i][j]) + sum);
+            memcpy(&zt_amx_emulated[c][i][j], &sum, sizeof(sum));
         }
 }
 
-static inline void zt_amx_model_load(int t, const void *from, int64_t stride)
+static inline void zt_amx_emulated_load(int t, const void *from, int64_t stride)
 {
     for (int i = 0; i < 16; i++)
-        memcpy(zt_amx_model[t][i], (const char *)from + i * stride, 64);
+        memcpy(zt_amx_emulated[t][i], (const char *)from + i * stride, 64);
 }
 
-static inline void zt_amx_model_store(int t, void *to, int64_t stride)
+static inline void zt_amx_emulated_store(int t, void *to, int64_t stride)
 {
     for (int i = 0; i < 16; i++)
-        memcpy((char *)to + i * stride, zt_amx_model[t][i], 64);
+        memcpy((char *)to + i * stride, zt_amx_emulated[t][i], 64);
 }
 
-#define MODEL_CONFIGURE()           memset(zt_amx_model, 0, sizeof(zt_amx_model))
-#define MODEL_RELEASE()             ((void)0)
-#define MODEL_ZERO(t)               memset(zt_amx_model[t], 0, sizeof(zt_amx_model[t]))
-#define MODEL_LOAD(t, from, stride) zt_amx_model_load(t, from, stride)
-#define MODEL_STORE(t, to, stride)  zt_amx_model_store(t, to, stride)
-#define MODEL_MULTIPLY(c, a, b)     zt_amx_model_multiply(c, a, b)
+#define EMULATED_CONFIGURE()           memset(zt_amx_emulated, 0, sizeof(zt_amx_emulated))
+#define EMULATED_RELEASE()             ((void)0)
+#define EMULATED_ZERO(t)               memset(zt_amx_emulated[t], 0, sizeof(zt_amx_emulated[t]))
+#define EMULATED_LOAD(t, from, stride) zt_amx_emulated_load(t, from, stride)
+#define EMULATED_STORE(t, to, stride)  zt_amx_emulated_store(t, to, stride)
+#define EMULATED_MULTIPLY(c, a, b)     zt_amx_emulated_multiply(c, a, b)
 
 #endif

@@ -1,4 +1,4 @@
-/* rest.c -- what model files of DeepSpeed hold beside trained parameters. */
+/* model_file.c -- what model files of DeepSpeed hold beside trained parameters. */
 #include <stdlib.h>
 #include <string.h>
 

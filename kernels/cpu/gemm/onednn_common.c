@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm/onednn_parts.h"
+#include "kernels/cpu/gemm/onednn_common.h"
 
 #include <assert.h>
 #include <stdint.h>

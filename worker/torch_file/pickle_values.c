@@ -1,4 +1,4 @@
-/* pickled.c -- values of a pickle: their memory, and looking at them. */
+/* pickle_values.c -- values of a pickle: their memory, and looking at them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* start.c -- what the ranks of a job share, and starting them one by one. */
+/* start_ranks.c -- what the ranks of a job share, and starting them one by one. */
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 

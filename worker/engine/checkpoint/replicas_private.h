@@ -1,12 +1,12 @@
 /*
- * replicas_internal.h -- what replicas.c (the memory, and filling it) and
+ * replicas_private.h -- what replicas.c (the memory, and filling it) and
  * replicas_resume.c share.
  */
-#ifndef WORKER_ENGINE_CHECKPOINT_REPLICAS_INTERNAL_H
-#define WORKER_ENGINE_CHECKPOINT_REPLICAS_INTERNAL_H
+#ifndef WORKER_ENGINE_CHECKPOINT_REPLICAS_PRIVATE_H
+#define WORKER_ENGINE_CHECKPOINT_REPLICAS_PRIVATE_H
 
 #include "worker/checkpoint/replica.h"
-#include "worker/engine/checkpoint/internal.h"
+#include "worker/engine/checkpoint/private.h"
 #include "worker/engine/checkpoint/replicas.h"
 
 #define ZT_REPLICAS_CHUNK ((size_t)1 << 20) /* bytes of a message */

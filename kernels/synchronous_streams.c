@@ -1,4 +1,4 @@
-#include "kernels/inorder.h"
+#include "kernels/synchronous_streams.h"
 
 #include <stdlib.h>
 

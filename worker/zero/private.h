@@ -1,5 +1,5 @@
 /*
- * internal.h -- what the files of zero share.
+ * private.h -- what the files of zero share.
  *
  *      zero.c             open, close, the hooks of a step
  *      regions.c          kinds of state, in tiers; acquire and commit
@@ -17,8 +17,8 @@
  * the options and the order of calls: never from time. So all ranks issue the same
  * collectives, and a plan sees what a run will do.
  */
-#ifndef WORKER_ZERO_INTERNAL_H
-#define WORKER_ZERO_INTERNAL_H
+#ifndef WORKER_ZERO_PRIVATE_H
+#define WORKER_ZERO_PRIVATE_H
 
 #include "worker/zero/regions.h"
 

@@ -1,4 +1,4 @@
-#include "common/mapping.h"
+#include "common/mapped_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 /*
- * machine.h -- the state of the machine that a pickle is a program for: a stack with marks, a
- * memo, and where the program stands.
+ * pickle_machine.h -- the state of the machine that a pickle is a program for: a stack with
+ * marks, a memo, and where the program stands.
  *
  * A call that fails has set `why`.
  * Threads: one.
  */
-#ifndef WORKER_TORCH_FILE_MACHINE_H
-#define WORKER_TORCH_FILE_MACHINE_H
+#ifndef WORKER_TORCH_FILE_PICKLE_MACHINE_H
+#define WORKER_TORCH_FILE_PICKLE_MACHINE_H
 
 #include "worker/torch_file/private.h"
 
