@@ -155,6 +155,32 @@ def what_we_train_opens_in_transformers(folder):
 
 
 @check
+def a_checkpoint_opens_in_transformers(folder):
+    """Saved in the middle of a run at stage 3: the weights are those that the run had then."""
+    config = os.path.join(folder, "zero3.json")
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+                   "zero_optimization": {"stage": 3,
+                                         "stage3_gather_16bit_weights_on_model_save": True}}, f)
+    options = ("--deepspeed", config, "--save_steps", "8")
+    _, _, _, out = curves("odd", folder, rows=4, ranks=2, steps=16, options=options)
+    opened = {}
+    for name in ("checkpoint-8", "checkpoint-16"):
+        opened[name], info = GPT2LMHeadModel.from_pretrained(
+            os.path.join(out, name), output_loading_info=True, attn_implementation="eager")
+        wrong = [k for k in info["missing_keys"] if k != "lm_head.weight"]
+        if wrong or info["unexpected_keys"] or info["mismatched_keys"]:
+            raise AssertionError(f"transformers says of {name}: {info}")
+    tokens, targets = batch("odd")
+    middle, end = (ours.probe(folder, tokens, targets, os.path.join(out, name)) for name in opened)
+    said = [same_probe(ours_then, theirs.probe(model.float().eval(), tokens, targets), 1e-4)
+            for ours_then, model in zip((middle, end), opened.values())]
+    if noise(middle["logits"], end["logits"]) < 1e-3:
+        raise AssertionError("both checkpoints hold the same weights")
+    return "; ".join(said)
+
+
+@check
 def weights_without_the_class_prefix_load(folder):
     model = theirs.make_model(seed=3, **SIZES["odd"])
     path = os.path.join(folder, "bare")
