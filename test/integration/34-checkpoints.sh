@@ -197,6 +197,46 @@ C
     check "a writer that fails does not end the run" ended 0
     check "  which says whose it was" grep -q "that of step 4 is not saved: rank 1: .*Input/output error" "$tmp/fails" "$tmp/fails.err"
     check "  and saves the next" [ "$(ls -A "$tmp/fails.dir" | grep checkpoint)" = checkpoint-8 ]
+
+    # nodes with a disk each, where both ranks are killed in the middle of a save
+    zworker=$(realpath "$bin/zworker") gpt2=$(realpath "$bin/models/gpt2.so")
+    mkdir "$tmp/node0" "$tmp/node1" "$tmp/nodes.busy"
+    node() { # node RANK ARGS...: the rank of a node, as a script starts it; in the background
+        local rank=$1
+        shift
+        cd "$tmp/node$rank" || exit
+        exec env RANK="$rank" WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
+            "$zworker" "$gpt2" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 --train_file "$tmp/corpus.txt" --do_train \
+            --comm tcp --save_on_each_node --output_dir out "$@" >"$tmp/node$rank.out" 2>&1
+    }
+    free_port() {
+        while :; do
+            port=$((20000 + RANDOM % 10000))
+            grep -q ":$(printf %04X $port) " /proc/net/tcp /proc/net/tcp6 || return
+        done
+    }
+    half_saved() { (cd "$tmp" && echo node[01]/out/.checkpoint-*.tmp); }
+    export BUSY=$tmp/nodes.busy
+    free_port
+    LD_PRELOAD=$tmp/busy.so node 0 --max_steps 8 --save_steps 4 &
+    pids=($!)
+    LD_PRELOAD=$tmp/busy.so node 1 --max_steps 8 --save_steps 4 &
+    pids+=($!)
+    check "two nodes with a folder each save" wait_until test -e "$BUSY/waits"
+    kill -9 "${pids[@]}"
+    wait "${pids[@]}" 2>/dev/null
+    check "  and what is killed leaves half a checkpoint on each" \
+        [ "$(half_saved)" = "node0/out/.checkpoint-4.tmp node1/out/.checkpoint-4.tmp" ]
+    free_port
+    node 0 --max_steps 2 --save_steps 2 --resume_from_checkpoint auto &
+    job=$!
+    node 1 --max_steps 2 --save_steps 2 --resume_from_checkpoint auto &
+    wait "$job"
+    check "  the next start is well" [ $? -eq 0 ]
+    wait
+    check "  and removes them from every node" [ "$(half_saved)" = "node[01]/out/.checkpoint-*.tmp" ]
+    check "  each has its own of a checkpoint" [ "$(cd "$tmp" && echo node[01]/out/checkpoint-2/*/zero_rank_*.safetensors)" = \
+        "node0/out/checkpoint-2/global_step2/zero_rank_00000.safetensors node1/out/checkpoint-2/global_step2/zero_rank_00001.safetensors" ]
 fi
 
 finish

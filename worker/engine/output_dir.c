@@ -186,10 +186,12 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
     if (run->rank && (!run->save_on_each_node || run->local_rank))
         return ZT_OK;
     rc = take(&e->output, run, fault);
-    if (rc || run->rank)
+    if (rc)
         return rc;
     zt_atomic_file_remove_stale(dir); /* now, not while one may be written */
     zt_ckpt_remove_stale(dir);
+    if (run->rank)
+        return ZT_OK; /* rank 0 alone writes weights */
     return zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);
 }
 
