@@ -3,6 +3,9 @@
 
 #include <sys/statvfs.h>
 
+#include <zlaunch/save.h>
+
+#include "worker/engine/checkpoint/writer.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/process.h"
 
@@ -188,9 +191,41 @@ static void test_a_limit_of_the_device_advises_offload(void **state)
     job_close(&j);
 }
 
+static zt_err save_now_and_then(zt_weights *w, void *self, int64_t step)
+{
+    (void)self;
+    return step % 10 || zt_save_checkpoint(w, "/mine", NULL) ? ZT_OK : ZT_E_PLUGIN;
+}
+
+static void test_a_save_that_may_be_asked_for_is_planned(void **state)
+{
+    struct zt_plugin hooked = gpt_plugin;
+    struct job j;
+    size_t bare;
+
+    (void)state;
+    job_open(&j, 1, "8", NULL);
+    assert_int_equal(j.plan.snapshot, ZT_CKPT_WRITER_LEAST); /* --ctl JOB save */
+    assert_int_equal(j.plan.snapshot_least, ZT_CKPT_WRITER_LEAST);
+    bare = j.plan.total - ZT_CKPT_WRITER_LEAST;
+
+    j.run->output_dir = NULL; /* where that has no place to go */
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    assert_int_equal(j.plan.snapshot, 0);
+    assert_int_equal(j.plan.total, bare);
+
+    hooked.after_step = save_now_and_then;
+    j.model->plugin = &hooked;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    assert_int_equal(j.plan.snapshot, ZT_CKPT_WRITER_LEAST);
+    assert_int_equal(j.plan.total, bare + ZT_CKPT_WRITER_LEAST);
+    j.model->plugin = &gpt_plugin;
+    job_close(&j);
+}
+
 static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void **state)
 {
-    size_t without = total_of(2, "8", NULL), least;
+    size_t without = total_of(2, "8", NULL) - ZT_CKPT_WRITER_LEAST, least;
     struct job j;
 
     (void)state;
@@ -248,6 +283,7 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_save_that_may_be_asked_for_is_planned),
         cmocka_unit_test(test_a_snapshot_of_checkpoints_is_planned_where_there_is_room),
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),

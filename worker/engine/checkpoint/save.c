@@ -11,6 +11,7 @@
  * so that the questions are asked by all of them after the same step.
  * With --save_on_each_node the first rank of each node does what rank 0 does.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,7 +189,8 @@ static zt_err open_writer(struct zt_engine *e, struct zt_fault *fault)
 
     if (saver->writer)
         return ZT_OK;
-    saver->bytes = e->plan.snapshot ? e->plan.snapshot : ZT_CKPT_WRITER_LEAST;
+    assert(e->plan.snapshot >= ZT_CKPT_WRITER_LEAST); /* whoever asks, it is planned */
+    saver->bytes = e->plan.snapshot;
     if (!saver->memory)
         rc = e->backend->host_alloc(e->device, saver->bytes, &saver->memory, fault);
     return rc ? rc

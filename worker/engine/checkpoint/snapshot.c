@@ -20,11 +20,24 @@ static size_t add_kind(const struct zt_model *model, const struct zt_zero *z,
     return at;
 }
 
-size_t zt_ckpt_snapshot_least(const struct zt_run *run)
+static bool is_saving(const struct zt_run *run)
 {
-    bool saves = run->do_train && strcmp(run->save_strategy, "no") != 0;
+    return run->do_train && strcmp(run->save_strategy, "no") != 0;
+}
 
-    return saves || run->resume_from_checkpoint ? ZT_CKPT_WRITER_LEAST : 0;
+/* Nobody knows beforehand whether `--ctl JOB save` comes, which needs an --output_dir, or
+ * what a hook will ask for, which may name any folder. */
+static bool may_be_asked_to_save(const struct zt_run *run, const struct zt_model *model)
+{
+    return run->do_train && (run->output_dir || model->plugin->after_step);
+}
+
+size_t zt_ckpt_snapshot_least(const struct zt_run *run, const struct zt_model *model)
+{
+    return is_saving(run) || may_be_asked_to_save(run, model) ||
+                   run->resume_from_checkpoint
+               ? ZT_CKPT_WRITER_LEAST
+               : 0;
 }
 
 size_t zt_ckpt_owned_bytes(const struct zt_run *run, const struct zt_model *model,
@@ -41,9 +54,9 @@ size_t zt_ckpt_owned_bytes(const struct zt_run *run, const struct zt_model *mode
 size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *model,
                               const struct zt_zero *z)
 {
-    size_t least = zt_ckpt_snapshot_least(run), all;
+    size_t least = zt_ckpt_snapshot_least(run, model), all;
 
-    if (!run->do_train || strcmp(run->save_strategy, "no") == 0)
+    if (!is_saving(run))
         return least;
     all = zt_ckpt_owned_bytes(run, model, z);
     if (all > run->save_memory_bytes)

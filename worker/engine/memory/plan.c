@@ -333,7 +333,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                 in->process_now + zt_process_memory_later(in->run, out->activations);
         out->snapshot = zt_ckpt_snapshot_bytes(in->run, in->model, d.zero);
         out->snapshot_least = in->run->save_memory_bytes == SIZE_MAX
-                                  ? zt_ckpt_snapshot_least(in->run)
+                                  ? zt_ckpt_snapshot_least(in->run, in->model)
                                   : out->snapshot;
         out->replicas = zt_replicas_bytes(in->run, in->model, d.zero);
         out->replicas_there = out->replicas ? zt_replicas_bytes_there() : 0;
