@@ -267,6 +267,7 @@ static int control_job(const struct zt_launch *l)
         code = zt_ctl_main(l->ctl_job, l->target_argc, l->target, l->json, &fault);
     if (fault.code)
         complain(l, false, &fault);
+    zt_ctl_remove_dead(); /* only now: that the job was killed was the answer */
     return code;
 }
 
@@ -298,6 +299,8 @@ int main(int argc, char **argv)
         return complain(NULL, asks_for_json(argc, argv), &fault);
     if (zt_launch_open(argc, argv, &launch, &fault))
         return complain(NULL, asks_for_json(argc, argv), &fault);
+    if (launch->action != ZT_LAUNCH_PRINTED && launch->action != ZT_LAUNCH_CTL)
+        zt_ctl_remove_dead();
     if (launch->action == ZT_LAUNCH_CTL) {
         code = control_job(launch);
     } else if (launch->action == ZT_LAUNCH_REPORT) {

@@ -413,13 +413,17 @@ static void on_tick(uv_timer_t *timer)
 
 /* ------------------------------------------------------------------ the socket */
 
-/* Bind under a temporary name, listen, then rename. */
+/*
+ * Bind under a temporary name, listen, rename. Only then comes libuv, which ends the process
+ * when it has no memory: what is left has the name of a job by then, and goes with the next
+ * zlaunch.
+ */
 static zt_err listen_at(struct zt_ctl *ctl, const char *dir, struct zt_fault *fault)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    char hidden[64];
+    const char *made = NULL; /* its name; one that was there may be another's */
+    char hidden[64], path[ZT_CTL_PATH];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool bound = false;
     int e = 0;
     zt_err rc;
 
@@ -428,31 +432,33 @@ static zt_err listen_at(struct zt_ctl *ctl, const char *dir, struct zt_fault *fa
     snprintf(hidden, sizeof(hidden), ".%s", ctl->cfg.job_id);
     rc = zt_ctl_path(dir, hidden, "", addr.sun_path, fault);
     if (!rc)
-        rc = zt_ctl_path(dir, ctl->cfg.job_id, ".sock", ctl->path, fault);
+        rc = zt_ctl_path(dir, ctl->cfg.job_id, ".sock", path, fault);
     if (rc) {
-        ctl->path[0] = 0;
         close(fd);
         return rc;
     }
     if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
         e = -errno;
-    bound = !e;
+    else
+        made = addr.sun_path;
+    if (!e && (listen(fd, BACKLOG) < 0 || rename(made, path) < 0))
+        e = -errno;
+    else if (!e)
+        made = path;
     if (!e)
         e = uv_pipe_open(&ctl->listener, fd);
     if (e)
         close(fd);
     if (!e)
         e = uv_listen((uv_stream_t *)&ctl->listener, BACKLOG, on_connection);
-    if (!e && rename(addr.sun_path, ctl->path) < 0)
-        e = -errno;
-    if (!e)
+    if (!e) {
+        memcpy(ctl->path, path, sizeof(path));
         return ZT_OK;
-    if (bound) /* else it may be another's */
-        unlink(addr.sun_path);
-    rc = zt_fault_set(fault, ZT_E_SYSTEM, "control socket %s: %s", ctl->path,
-                      uv_strerror(e));
-    ctl->path[0] = 0;
-    return rc;
+    }
+    if (made)
+        unlink(made);
+    return zt_fault_set(fault, ZT_E_SYSTEM, "control socket %s: %s", path,
+                        uv_strerror(e));
 }
 
 zt_err zt_ctl_open(const struct zt_ctl_config *cfg, struct zt_ctl **out,
@@ -464,7 +470,6 @@ zt_err zt_ctl_open(const struct zt_ctl_config *cfg, struct zt_ctl **out,
 
     if (rc)
         return rc;
-    zt_ctl_remove_dead();
     ctl = calloc(1, sizeof(*ctl));
     if (!ctl)
         return zt_fault_set(fault, ZT_E_NOMEM, "control socket: no memory");

@@ -8,8 +8,8 @@
  * folder of mode 0700 that belongs to this user, checked before use; the server also
  * checks the user of each client (SO_PEERCRED). A connection carries one request and the
  * answers up to END, see docs/PROTOCOL.md. The socket gets its name after listen(), so a
- * socket that refuses connections belongs to a job that was killed: the next job removes
- * it, or a client that finds it.
+ * socket that refuses connections belongs to a job that was killed: the next zlaunch of the
+ * user removes it, whatever that is for.
  *
  * No client can delay the job: a client that sends no request is closed after seconds,
  * one that reads too slowly loses lines and is told how many, and there are at most 64 at

@@ -10,9 +10,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NAME_MAX_BYTES 46 /* "/." job id ".sock" */
+#define BEGINNING_S    60 /* from bind() to rename(), on a machine that stands still */
 
 /* A real folder, of this user, closed to others. */
 static zt_err check_private(const char *dir, struct zt_fault *fault)
@@ -80,7 +82,7 @@ static bool ends_in(const char *name, const char *suffix)
 }
 
 /* Does nobody listen at it? Asked without waiting. */
-static bool is_dead_socket(const char *path)
+static bool refuses(const char *path)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -92,6 +94,17 @@ static bool is_dead_socket(const char *path)
     if (fd >= 0)
         close(fd);
     return dead;
+}
+
+/* A job that begins listens before its socket has its name (ctl.c): it is a moment. */
+static bool is_dead_socket(const char *path, const char *name)
+{
+    struct stat sb;
+
+    if (ends_in(name, ".sock"))
+        return refuses(path);
+    return name[0] == '.' && stat(path, &sb) == 0 && S_ISSOCK(sb.st_mode) &&
+           time(NULL) - sb.st_mtime > BEGINNING_S && refuses(path);
 }
 
 /* PID.pid of a process that is no more. */
@@ -112,7 +125,7 @@ static void remove_dead_in(const char *dir)
 
     while (d && (e = readdir(d)))
         if (zt_ctl_path(dir, e->d_name, "", path, NULL) == ZT_OK &&
-            (ends_in(e->d_name, ".sock") ? is_dead_socket(path) : is_dead_pid(e->d_name)))
+            (is_dead_socket(path, e->d_name) || is_dead_pid(e->d_name)))
             unlink(path);
     if (d)
         closedir(d);

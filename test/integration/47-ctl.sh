@@ -82,15 +82,30 @@ wait "$job" 2>/dev/null
 check "a killed zlaunch leaves a socket" has_socket
 ask list
 check "which is recognised" no_socket
-launch_bg --num_gpus 1 --save_pid -- sh -c 'echo ready; exec sleep 600'
+
+# whatever the next zlaunch is for, it removes what killed ones left, and nothing of those that live
+launch_bg --num_gpus 1 -- sh -c 'echo ready; exec sleep 600'
 ready 1
 within 2 has_socket || fail "there is no socket"
-kill -9 "$job" "$(daemon_pid)" # nobody is left to remove its files
-gone "kill -9 of zlaunch and its daemon"
+living=$job living_mark=$mark socket=$(sockets)
+sockets_are() { [ "$(sockets | wc -l)" -eq "$1" ]; }
+no_more_than_living() { [ "$(sockets)" = "$socket" ] && ! ls "$jobs_dir"/*.pid 2>/dev/null; }
+for next in "-- true" "--dry_run -- true" --report "--ctl list"; do
+    launch_bg --num_gpus 1 --save_pid -- sh -c 'echo ready; exec sleep 600'
+    ready 1
+    within 2 sockets_are 2 || fail "there is no second socket"
+    kill -9 "$job" "$(daemon_pid)" # nobody is left to remove its files
+    gone "kill -9 of zlaunch and its daemon"
+    wait "$job" 2>/dev/null
+    check "a killed job leaves its socket" sockets_are 2
+    # shellcheck disable=SC2086 # words
+    launch $next
+    check "  which zlaunch $next removes, with its pid" no_more_than_living
+done
+job=$living mark=$living_mark
+ask "$(job_id)" stop
+gone "stop of the one that lives"
 wait "$job" 2>/dev/null
-launch -- true
-check "the next job removes what killed ones left" no_socket
-check "  their pids as well" sh -c "! ls '$XDG_RUNTIME_DIR/zlaunch/'*.pid 2>/dev/null"
 
 # ---------------------------------------------------------------- the ranks answer
 corpus=/usr/share/common-licenses/GPL-3

@@ -13,12 +13,14 @@
 #include "common/log.h"
 #include "launcher/ctl/ctl.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define JOB "zt-1-test"
@@ -97,6 +99,19 @@ static void rig_close(struct rig *r)
     uv_run(&r->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&r->loop), 0);
     drop_run(r);
+}
+
+static bool ends_in_libuv;
+
+/* As libuv does without memory: nobody clears up. */
+int uv_pipe_open(uv_pipe_t *pipe, uv_file file)
+{
+    int (*open_it)(uv_pipe_t *, uv_file) = NULL;
+
+    if (ends_in_libuv)
+        _exit(0);
+    *(void **)&open_it = dlsym(RTLD_NEXT, "uv_pipe_open");
+    return open_it ? open_it(pipe, file) : UV_ENOSYS;
 }
 
 /* Let the server work for a moment; false when the deadline is over. */
@@ -610,6 +625,71 @@ static void test_the_socket_of_a_killed_job_is_removed(void **state)
     rig_close(&r);
 }
 
+/* A socket that nobody listens at, `age_s` old. */
+static void leave_socket(const struct rig *r, const char *name, time_t age_s)
+{
+    struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}};
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    times[1] = times[0];
+    assert_int_equal(zt_ctl_path(r->dir, name, "", addr.sun_path, NULL), ZT_OK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    close(fd);
+    assert_int_equal(utimensat(AT_FDCWD, addr.sun_path, times, 0), 0);
+}
+
+static bool is_there(const struct rig *r, const char *name)
+{
+    char path[ZT_CTL_PATH];
+
+    return zt_ctl_path(r->dir, name, "", path, NULL) == ZT_OK && access(path, F_OK) == 0;
+}
+
+static void test_what_killed_jobs_left_goes_and_what_lives_stays(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    leave_socket(&r, "killed.sock", 0);
+    leave_socket(&r, ".killed-before-it-had-a-name", 100);
+    leave_socket(&r, ".begins", 0);
+    zt_ctl_remove_dead();
+    assert_false(is_there(&r, "killed.sock"));
+    assert_false(is_there(&r, ".killed-before-it-had-a-name"));
+    assert_true(is_there(&r, ".begins"));
+    assert_true(is_there(&r, JOB ".sock"));
+    assert_int_equal(client(&r, JOB, "status"), 0);
+    rig_close(&r);
+}
+
+static void test_a_job_that_ends_in_libuv_leaves_what_the_next_removes(void **state)
+{
+    struct rig r = {.ctl = NULL};
+    uv_loop_t loop;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    set_run(&r);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ends_in_libuv = true;
+        uv_loop_init(&loop);
+        serve(&loop, &r, JOB);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(is_there(&r, JOB ".sock"));
+    zt_ctl_remove_dead();
+    assert_false(is_there(&r, JOB ".sock"));
+    assert_int_equal(rmdir(r.dir), 0);
+    drop_run(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -629,6 +709,8 @@ int main(void)
         cmocka_unit_test(test_a_job_is_found_by_id_prefix_or_as_the_last),
         cmocka_unit_test(test_a_place_that_is_open_to_others_is_passed_over),
         cmocka_unit_test(test_the_socket_of_a_killed_job_is_removed),
+        cmocka_unit_test(test_what_killed_jobs_left_goes_and_what_lives_stays),
+        cmocka_unit_test(test_a_job_that_ends_in_libuv_leaves_what_the_next_removes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
