@@ -58,6 +58,20 @@ static void on_exit_in_start(void)
     _exit(EXIT_SYSTEM);
 }
 
+/* The socket to MPICH's launcher. */
+static int pmi_fd = -1;
+static const char finalize[] = "cmd=finalize\n";
+
+static void find_launcher(void)
+{
+#ifdef MPICH_VERSION
+    const char *fd = getenv("PMI_FD");
+
+    if (fd)
+        pmi_fd = atoi(fd);
+#endif
+}
+
 static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes)
 {
     int is_up = 0, is_over = 0, level = MPI_THREAD_SINGLE, found = 0, e;
@@ -84,6 +98,7 @@ static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    find_launcher();
     MPI_Comm_rank(world, rank);
     MPI_Comm_size(world, size);
     MPI_Comm_get_attr(world, MPI_TAG_UB, &upper, &found);
@@ -99,18 +114,20 @@ static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes
  */
 static bool finish_by_hand(void)
 {
-#ifdef MPICH_VERSION
-    static const char last[] = "cmd=finalize\n";
-    const char *fd = getenv("PMI_FD");
     char ack[64];
 
-    return fd && getenv("ZLAUNCH_CONTROL_FD") &&
+    return pmi_fd >= 0 && getenv("ZLAUNCH_CONTROL_FD") &&
            MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS &&
-           write(atoi(fd), last, sizeof(last) - 1) == (ssize_t)sizeof(last) - 1 &&
-           read(atoi(fd), ack, sizeof(ack)) > 0;
-#else
-    return false;
-#endif
+           write(pmi_fd, finalize, sizeof(finalize) - 1) ==
+               (ssize_t)sizeof(finalize) - 1 &&
+           read(pmi_fd, ack, sizeof(ack)) > 0;
+}
+
+/* MPICH's launchers, and zlaunch, take this for the end of MPI_Finalize. */
+static void leave(void)
+{
+    if (pmi_fd >= 0)
+        (void)!write(pmi_fd, finalize, sizeof(finalize) - 1);
 }
 
 static void stop(void)
@@ -250,6 +267,7 @@ const struct zt_transport zt_transport_mpi = {
     .sends_outlive_batch = true, /* MPI_Request_free() lets a send go on */
     .start = start,
     .stop = stop,
+    .leave = leave,
     .batch_open = batch_open,
     .batch_close = batch_close,
     .send = send_bytes,

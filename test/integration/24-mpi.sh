@@ -118,6 +118,45 @@ else
     fail "mpicc compiles a program"
 fi
 
+# ---------------------------------------------------------------- an end that does not come
+if [ -z "${ZT_VARIANT:-}" ]; then
+    cat >"$tmp/endless.c" <<'C'
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* Rank 0 stays in the calls that end MPI. */
+static int call(const char *name, int comm)
+{
+    const char *rank = getenv("RANK") ? getenv("RANK") : getenv("PMI_RANK");
+    int (*f)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, name);
+    while (!rank || !strcmp(rank, "0"))
+        pause();
+    return f(comm);
+}
+int MPI_Barrier(int comm) { return call("PMPI_Barrier", comm); }
+int MPI_Finalize(void) { return call("PMPI_Finalize", 0); }
+C
+    cc -D_GNU_SOURCE -shared -fPIC -o "$tmp/endless.so" "$tmp/endless.c"
+    endless() { env LD_PRELOAD="$tmp/endless.so" "$@" "${model[@]}" --comm mpi --ddp_timeout 5 --output_dir "$tmp/$out"; }
+    says() { grep -q "warning: rank 0 has done its work, but mpi does not come to its end: it leaves without the others after 5 s" "$1"; }
+    out=endless1
+    endless timeout 60 mpirun -n 2 "$bin/zworker" >"$tmp/$out.out" 2>&1 &
+    mpirun=$!
+    out=endless2
+    endless timeout 60 "$zlaunch" --num_gpus 2 --max_restarts 1 >"$tmp/$out.out" 2>&1
+    code=$?
+    check "MPI that does not end under zlaunch: 0, for the work is done" code_is 0
+    check "  says so" says "$tmp/$out.out"
+    check "  does not begin again" sh -c "! grep -q restart '$tmp/$out.out'"
+    check "  the weights are there" test -s "$tmp/$out/model.safetensors"
+    wait $mpirun
+    code=$?
+    check "under mpirun" code_is 0
+    check "  says so" says "$tmp/endless1.out"
+    check "  the weights are there" test -s "$tmp/endless1/model.safetensors"
+fi
+
 # ---------------------------------------------------------------- a rank dies
 rank_pid() {
     local p

@@ -3,17 +3,23 @@
  *
  * Leaving. A rank may close after a failure while others still work, so closing waits for
  * nobody: it sends a header that says "closed", which the others receive in their next
- * call or when they exit. Stopping the transport's library does wait; that is left to the
- * exit of a process that succeeds. One that fails leaves MPI without finalizing it, by
- * which its launcher knows to stop the rest.
+ * call or when they exit. Stopping the transport's library does wait, for a limited time; that
+ * is left to the exit of a process that succeeds. One that fails leaves MPI without finalizing
+ * it, by which its launcher knows to stop the rest.
  */
 #include "worker/comm/mesh/private.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#define END_S 30u /* at most, that a rank whose work is done waits for the others */
 
 static void release_parts(struct zt_mesh *m)
 {
@@ -120,30 +126,75 @@ static void release_family(struct zt_mesh_family *f)
     free(f);
 }
 
-/* Receive the "closed" headers that are still due, then stop the library collectively. */
-static void end_of_process(int status, void *unused)
-{
-    double deadline = zt_mesh_now_s() + zt_mesh_process.timeout_s, lost_at = 0;
+/* ---- the end of a process that succeeds ---- */
 
-    (void)unused;
-    if (status != 0 || zt_mesh_process.failed)
-        return;
+static char left_text[256];
+
+/* What this rank had to do is done: it ends well, without those that it waits for. */
+static void leave_alone(int sig)
+{
+    const struct zt_transport *t = zt_mesh_process.transport;
+
+    (void)sig;
+    (void)!write(STDERR_FILENO, left_text, strlen(left_text));
+    if (t->leave)
+        t->leave();
+    _exit(0);
+}
+
+/* A library that has failed inside may wait for ever, in calls that nothing else ends. */
+static void limit_end(double timeout_s)
+{
+    unsigned seconds = timeout_s < END_S ? (unsigned)timeout_s : END_S;
+    struct sigaction action = {.sa_handler = leave_alone};
+    sigset_t set;
+
+    seconds = seconds ? seconds : 1;
+    snprintf(left_text, sizeof(left_text),
+             "zworker: warning: rank %d has done its work, but %s does not come to its "
+             "end: it leaves without the others after %u s\n",
+             zt_mesh_process.rank, zt_mesh_process.transport->name, seconds);
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    alarm(seconds);
+}
+
+/* The "closed" headers that are still due; false: a rank has failed. */
+static bool receive_closes(const struct zt_transport *transport)
+{
+    double lost_at = 0;
+
     while (zt_mesh_process.num_unreceived_closes > 0) {
         struct zt_mesh_header h;
         bool got = false;
 
-        if (zt_mesh_process.transport->try_recv(&h, sizeof(h), -1, &got) ||
-            zt_mesh_now_s() >= deadline ||
-            zt_mesh_find_lost(zt_mesh_process.transport, &lost_at))
-            return;
+        if (transport->try_recv(&h, sizeof(h), -1, &got) ||
+            zt_mesh_find_lost(transport, &lost_at))
+            return false;
         if (got && h.op != ZT_MESH_OP_CLOSED)
-            return;
+            return false;
         zt_mesh_process.num_unreceived_closes -= got;
         if (!got)
             zt_mesh_sleep_ns(ZT_MESH_SLEEP_NS);
     }
-    zt_mesh_process.transport->stop();
-    free_kept();
+    return true;
+}
+
+/* Stop the library collectively. */
+static void end_of_process(int status, void *unused)
+{
+    (void)unused;
+    if (status != 0 || zt_mesh_process.failed)
+        return;
+    limit_end(zt_mesh_process.timeout_s);
+    if (receive_closes(zt_mesh_process.transport)) {
+        zt_mesh_process.transport->stop();
+        free_kept();
+    }
+    alarm(0);
 }
 
 static zt_err start_transport(const struct zt_comm_config *cfg,

@@ -15,7 +15,7 @@
 
 #include "common/fault.h"
 
-#define ZT_TRANSPORT_ABI    3u
+#define ZT_TRANSPORT_ABI    4u
 #define ZT_TRANSPORT_SYMBOL "zt_transport_mpi"
 
 /* Messages in flight that are waited for together; empty again once all are done. */
@@ -35,6 +35,9 @@ struct zt_transport {
      */
     int (*start)(int *rank, int *world, int *max_tag, char *error_text, size_t why_bytes);
     void (*stop)(void); /* collective: returns when the last rank has called it */
+    /* optional: where stop() does not return. Tell the launcher that this process ends as it
+     * should; waits for nobody, may be called in a signal handler, and the process ends. */
+    void (*leave)(void);
 
     /* Space for `max` messages; NULL: no memory. Closing cancels what is in flight. */
     struct zt_transport_batch *(*batch_open)(int max);
