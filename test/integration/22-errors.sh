@@ -130,9 +130,10 @@ order() { # order WORDS...: the losses of two steps
 }
 a=$(order --data_seed 42) b=$(order --data_seed 43)
 check "--data_seed is the order of rows" test -n "$a" -a "$a" = "$(order)" -a "$a" != "$b"
-if command -v cc >/dev/null && [ -z "${ZT_VARIANT:-}" ]; then # a disk with 8 KiB, as the kernel would tell
+if command -v cc >/dev/null && [ -z "${ZT_VARIANT:-}" ]; then # a disk with 8 KiB, or DISK_FREE bytes, as the kernel would tell
     cat >"$tmp/disk.c" <<'C'
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <stdlib.h>
@@ -140,14 +141,15 @@ int statvfs(const char *path, struct statvfs *fs)
 {
     (void)path;
     memset(fs, 0, sizeof(*fs));
-    fs->f_frsize = 4096;
-    fs->f_blocks = 1000000;
-    fs->f_bavail = getenv("DISK_HIDES") ? 900000 : 2;
+    fs->f_frsize = 1;
+    fs->f_blocks = 1UL << 40;
+    fs->f_bavail = getenv("DISK_FREE") ? strtoul(getenv("DISK_FREE"), NULL, 10) : 8192;
     return 0;
 }
 int fallocate(int fd, int mode, long off, long len)
 {
-    (void)fd, (void)mode, (void)off, (void)len;
+    (void)fd, (void)mode, (void)off;
+    fprintf(stderr, "the disk is asked for %ld\n", len);
     errno = ENOSPC;
     return -1;
 }
@@ -159,8 +161,10 @@ C
         LD_PRELOAD=$tmp/disk.so "$@" "$bin/zworker" "$g" "${t[@]}" --output_dir "$tmp/small" >"$tmp/o" 2>&1
         [ $? -eq 73 ] && grep -qF -- "$text" "$tmp/o" && ! grep -q '^step 1' "$tmp/o"
     }
-    check "a disk that is too small is found at the start" small_disk "MiB, and 0.0 MiB are free there: make room" env
-    check "... or when room is reserved, where others have a share of it" small_disk "MiB of the weights cannot be reserved there (No space left on device)" env DISK_HIDES=1
+    check "a disk that is too small is found at the start" small_disk "KiB, and 8.0 KiB are free there: make room" env
+    check "... or when room is reserved, where others have a share of it" small_disk "KiB of the weights cannot be reserved there (No space left on device)" env DISK_FREE=1000000000
+    need=$(sed -n 's/^the disk is asked for //p' "$tmp/o")
+    check "... and by bytes where little is missing" small_disk "the weights need $need bytes, and $((need - 1)) bytes are free there" env DISK_FREE=$((need - 1))
 fi
 check "... or is a file" refused 73 "--output_dir $tmp/corpus.txt: that is a file" "$g" "${t[@]}" --output_dir "$tmp/corpus.txt"
 check "... said once, and no matter of one rank" test "$(grep -c . "$tmp/e") $(grep -c 'rank 1\|from rank' "$tmp/e")" = "2 0"
