@@ -16,79 +16,10 @@
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/replicas.h"
 #include "worker/engine/cpu_isa.h"
+#include "worker/engine/data.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/output_dir.h"
 #include "worker/engine/weights.h"
-
-/* ---- data ---- */
-
-static bool any(const char *const *files)
-{
-    return files && files[0];
-}
-
-/* The training and evaluation files, where the run has them. */
-static zt_err open_data(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_run *run = e->run;
-    zt_err rc = ZT_OK;
-
-    if (any(run->train_files))
-        rc =
-            zt_dataset_open(run->train_files, run->data_format, 0, &e->train_data, fault);
-    if (!rc && any(run->eval_files))
-        rc = zt_dataset_open(run->eval_files, run->data_format, 0, &e->eval_data, fault);
-    return rc;
-}
-
-/* Without evaluation files, hold out the end of the training text. */
-static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
-{
-    struct zt_dataset *whole = e->train_data;
-    zt_err rc;
-
-    if (!e->run->do_eval || e->eval_data || !whole)
-        return ZT_OK;
-    rc = zt_dataset_split(whole, e->run->eval_fraction, e->block_size, &e->train_data,
-                          &e->eval_data, fault);
-    if (!rc)
-        zt_dataset_close(whole);
-    return rc;
-}
-
-/* No more than the first `rows` rows of the data; 0: all. */
-static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_size,
-                         struct zt_fault *fault)
-{
-    struct zt_dataset *whole = *ds;
-    zt_err rc;
-
-    /* the last token of a row has its target in the next one */
-    if (!rows || !whole || rows > (zt_dataset_num_tokens(whole) - 1) / block_size)
-        return ZT_OK;
-    rc = zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
-    if (!rc)
-        zt_dataset_close(whole);
-    return rc;
-}
-
-static zt_err limit_data(struct zt_engine *e, struct zt_fault *fault)
-{
-    zt_err rc =
-        limit_rows(&e->train_data, e->run->max_train_samples, e->block_size, fault);
-
-    return rc ? rc
-              : limit_rows(&e->eval_data, e->run->max_eval_samples, e->block_size, fault);
-}
-
-/* Rows of the embedding that the data need; 0 without data. */
-static int64_t data_vocab(const struct zt_engine *e)
-{
-    int64_t a = e->train_data ? zt_dataset_vocab(e->train_data) : 0;
-    int64_t b = e->eval_data ? zt_dataset_vocab(e->eval_data) : 0;
-
-    return a > b ? a : b;
-}
 
 /* ---- model ---- */
 
@@ -97,7 +28,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
     char config[4096];
     struct zt_model_config cfg = {
         .args = e->run->model_args,
-        .data_vocab = data_vocab(e),
+        .data_vocab = zt_engine_data_vocab(e),
         .block_size = e->run->block_size,
         .compute_dtype = e->run->compute_dtype,
         .partial_import = e->run->allow_partial_import,
@@ -336,32 +267,6 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
     return zt_step_open(&cfg, &e->step, fault);
 }
 
-/* ---- training data ---- */
-
-static zt_err open_sampler(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_run *run = e->run;
-    struct zt_sampler_config cfg = {
-        .block_size = e->block_size,
-        .micro_rows = run->micro_batch_size,
-        .num_micro = run->grad_accum_steps,
-        .rank = run->rank,
-        .world = run->world,
-        .seed = (uint64_t)(run->data_seed < 0 ? run->seed : run->data_seed),
-        .drop_last = run->dataloader_drop_last,
-    };
-    zt_err rc;
-
-    if (!e->train_data)
-        return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
-    rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
-    if (!rc)
-        e->total_steps = run->max_steps > 0
-                             ? run->max_steps
-                             : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
-    return rc;
-}
-
 /* ---- the plan ---- */
 
 static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
@@ -466,17 +371,15 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     zt_event_phase("opening the data");
-    rc = open_data(e, fault);
+    rc = zt_engine_open_data(e, fault);
     if (!rc)
         rc = open_model(e, fault);
     if (!rc)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
-        rc = split_data(e, fault);
-    if (!rc)
-        rc = limit_data(e, fault);
+        rc = zt_engine_divide_data(e, fault);
     if (!rc && run->do_train)
-        rc = open_sampler(e, fault);
+        rc = zt_engine_open_sampler(e, fault);
     if (!rc)
         rc = zt_run_resolve(run, e->model->hidden_size, e->total_steps, fault);
     if (rc)

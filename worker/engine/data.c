@@ -1,0 +1,93 @@
+#include "worker/engine/data.h"
+
+static bool any(const char *const *files)
+{
+    return files && files[0];
+}
+
+zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc = ZT_OK;
+
+    if (any(run->train_files))
+        rc =
+            zt_dataset_open(run->train_files, run->data_format, 0, &e->train_data, fault);
+    if (!rc && any(run->eval_files))
+        rc = zt_dataset_open(run->eval_files, run->data_format, 0, &e->eval_data, fault);
+    return rc;
+}
+
+/* Without evaluation files, hold out the end of the training text. */
+static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_dataset *whole = e->train_data;
+    zt_err rc;
+
+    if (!e->run->do_eval || e->eval_data || !whole)
+        return ZT_OK;
+    rc = zt_dataset_split(whole, e->run->eval_fraction, e->block_size, &e->train_data,
+                          &e->eval_data, fault);
+    if (!rc)
+        zt_dataset_close(whole);
+    return rc;
+}
+
+/* No more than the first `rows` rows of the data; 0: all. */
+static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_size,
+                         struct zt_fault *fault)
+{
+    struct zt_dataset *whole = *ds;
+    zt_err rc;
+
+    /* the last token of a row has its target in the next one */
+    if (!rows || !whole || rows > (zt_dataset_num_tokens(whole) - 1) / block_size)
+        return ZT_OK;
+    rc = zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
+    if (!rc)
+        zt_dataset_close(whole);
+    return rc;
+}
+
+zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc = split_data(e, fault);
+
+    if (!rc)
+        rc = limit_rows(&e->train_data, run->max_train_samples, e->block_size, fault);
+    return rc ? rc
+              : limit_rows(&e->eval_data, run->max_eval_samples, e->block_size, fault);
+}
+
+int64_t zt_engine_data_vocab(const struct zt_engine *e)
+{
+    int64_t a = e->train_data ? zt_dataset_vocab(e->train_data) : 0;
+    int64_t b = e->eval_data ? zt_dataset_vocab(e->eval_data) : 0;
+
+    return a > b ? a : b;
+}
+
+zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_sampler_config cfg = {
+        .block_size = e->block_size,
+        .micro_rows = run->micro_batch_size,
+        .num_micro = run->grad_accum_steps,
+        .rank = run->rank,
+        .world = run->world,
+        .seed = (uint64_t)(run->data_seed < 0 ? run->seed : run->data_seed),
+        .drop_last = run->dataloader_drop_last,
+    };
+    zt_err rc;
+
+    if (!e->train_data)
+        return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
+    rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
+    if (!rc)
+        e->total_steps = run->max_steps > 0
+                             ? run->max_steps
+                             : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/*
+ * data.h (engine) -- the files that a run trains and evaluates on, and the rows of them that it
+ * takes.
+ *
+ * Ownership: the engine's; zt_engine_close() closes what was opened.
+ * Threads:   one.
+ */
+#ifndef WORKER_ENGINE_DATA_H
+#define WORKER_ENGINE_DATA_H
+
+#include "worker/engine/engine.h"
+
+/* e->train_data and e->eval_data, where the run has files of that sort. */
+zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Rows of the embedding that the data need; 0 without data. */
+int64_t zt_engine_data_vocab(const struct zt_engine *e);
+
+/* Once the length of a row is known: the end of the training data is held out where there
+ * are no files to evaluate on, and no more rows are left than the run asks for. */
+zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* e->sampler and e->total_steps; ZT_E_USAGE without training data. */
+zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
