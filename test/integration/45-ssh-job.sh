@@ -4,32 +4,14 @@
 # nothing of the job stays anywhere.
 # alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
-rigs=$(dirname "$0")/../rigs
 # libraries that MPI loads leak; so does libssh2 when other hosts' handshakes are cut off
 export ASAN_OPTIONS=detect_leaks=0
-[ -x /usr/sbin/sshd ] || { echo "skip - no /usr/sbin/sshd (apt install openssh-server)"; exit 77; }
-rig=$tmp/rig
-trap '"$rigs/sshd" stop "$rig" >/dev/null 2>&1; rm -rf "$tmp"' EXIT
-if ! "$rigs/sshd" start 4 "$rig" 2>"$tmp/why"; then
-    echo "skip - no sshd can be started here: $(tail -n 1 "$tmp/why")"
-    exit 77
-fi
-if [ "$(cat "$rig/mode")" != netns ]; then
-    echo "skip - hosts of their own need root and network namespaces"
-    exit 77
-fi
-on() { "$rigs/sshd" run "$1" "$rig" "${@:2}"; }
-unset SSH_AUTH_SOCK ZLAUNCH_ZWORKER
-export HOME=$tmp/home # of this side
-mkdir -p "$HOME"
-mapfile -t host < <(cut -d' ' -f1 "$rig/hosts")
-printf '%s slots=1\n' "${host[@]}" >"$tmp/hosts"
-access=(--ssh_identity "$rig/user_ed25519" --ssh_known_hosts "$rig/known_hosts")
+. "$(dirname "$0")/hosts_lib.sh"
 
-# job ARGS...: over the four hosts, with a mark that goes along; at most 10 s
+# job ARGS...: over the four hosts, with a mark (and what $also has) that goes along; at most 10 s
 job() {
     new_mark
-    ZT_MARK=$mark timeout -s KILL 10 "$zlaunch" --hostfile "$tmp/hosts" --export ZT_MARK "$@" \
+    ZT_MARK=$mark timeout -s KILL 10 "$zlaunch" --hostfile "$tmp/hosts" --export "ZT_MARK${also:+,$also}" "$@" \
         >"$tmp/out" 2>"$tmp/err"
     code=$?
 }
@@ -44,7 +26,7 @@ ends() {
 
 # ---------------------------------------------------------------- jobs that work
 echo "FROM_FILE=it's \$HOME" >"$tmp/env"
-DS_ENV_FILE=$tmp/env NCCL_DEBUG=WARN job "${access[@]}" --export 'WORD=a b' -- \
+also='WORD=a b' DS_ENV_FILE=$tmp/env NCCL_DEBUG=WARN job "${access[@]}" -- \
     sh -c 'echo "$RANK/$WORLD_SIZE $(hostname) $PWD $NCCL_DEBUG <$FROM_FILE> <$WORD>"'
 ends "a job on four hosts" 0
 check "ranks on hosts in order" test "$(sed 's/.*\] //' "$tmp/out" | sort | cut -d' ' -f1,2 | tr '\n' ';')" = "0/4 h1;1/4 h2;2/4 h3;3/4 h4;"

@@ -4,37 +4,15 @@
 # host, nothing hangs, and the first cause is told with its host. ZT_ROUNDS=100 for more.
 # alone: it changes the networks of this machine
 . "$(dirname "$0")/launch_lib.sh"
-rigs=$(dirname "$0")/../rigs
 export ASAN_OPTIONS=detect_leaks=0 # libssh2 leaks when handshakes are cut off
-[ -x /usr/sbin/sshd ] || { echo "skip - no /usr/sbin/sshd (apt install openssh-server)"; exit 77; }
-rig=$tmp/rig
-trap '"$rigs/sshd" stop "$rig" >/dev/null 2>&1; rm -rf "$tmp"' EXIT
-if ! "$rigs/sshd" start 4 "$rig" 2>"$tmp/why" || [ "$(cat "$rig/mode")" != netns ]; then
-    echo "skip - hosts of their own need root and network namespaces $(tail -n 1 "$tmp/why")"
-    exit 77
-fi
-unset SSH_AUTH_SOCK ZLAUNCH_ZWORKER
-mkdir -p "$tmp/home"
-export HOME=$tmp/home
-mapfile -t host < <(cut -d' ' -f1 "$rig/hosts")
-printf '%s slots=1\n' "${host[@]}" >"$tmp/hosts"
-command=(--hostfile "$tmp/hosts" --export ZT_MARK --ssh_identity "$rig/user_ed25519"
-    --ssh_known_hosts "$rig/known_hosts" -- sh -c
+. "$(dirname "$0")/hosts_lib.sh"
+command=(--hostfile "$tmp/hosts" --export ZT_MARK "${access[@]}" -- sh -c
     'setsid sleep 600 & echo up; (while :; do echo line; sleep 0.01; done) & sleep 600; exit 0')
 
 seed=${ZT_SEED:-$RANDOM}
 RANDOM=$seed
 rounds=${ZT_ROUNDS:-12}
 echo "# ZT_SEED=$seed"
-net_of() { readlink "/proc/$1/ns/net"; }
-networks=()
-for i in 1 2 3 4; do networks+=("$(net_of "$(cat "$rig/sshd$i.pid")")"); done
-# host_of PID: its number among the hosts, from 0; empty: none
-host_of() {
-    local i net
-    net=$(net_of "$1")
-    for i in 0 1 2 3; do [ "$net" != "${networks[i]}" ] || echo $i; done
-}
 # the sshd processes of sessions, whatever user they run as
 sessions() {
     local p
