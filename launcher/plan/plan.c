@@ -354,7 +354,8 @@ zt_err zt_group_init(struct zt_group *g, const struct zt_job_plan *plan,
     *g = (struct zt_group){0};
     g->node_rank = calloc((size_t)plan->num_nodes, sizeof(int));
     g->first_rank = calloc((size_t)plan->num_nodes, sizeof(int));
-    if (!g->node_rank || !g->first_rank) {
+    g->at = calloc((size_t)plan->num_nodes, sizeof(int));
+    if (!g->node_rank || !g->first_rank || !g->at) {
         zt_group_release(g);
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
     }
@@ -365,6 +366,7 @@ void zt_group_release(struct zt_group *g)
 {
     free(g->node_rank);
     free(g->first_rank);
+    free(g->at);
     free(g->pmi_mapping);
     *g = (struct zt_group){0};
 }
@@ -382,20 +384,16 @@ static char *pmi_mapping(const struct zt_job_plan *p, const struct zt_group *g)
     if (!f)
         return NULL;
     fputs("(vector", f);
-    for (int i = 0; i <= p->num_nodes; i++) {
-        bool in = i < p->num_nodes && g->node_rank[i] >= 0;
+    for (int i = 0; i <= g->num_nodes; i++) {
+        int slots = i < g->num_nodes ? p->nodes[g->at[i]].num_slots : 0;
 
-        if (i < p->num_nodes && !in)
-            continue;
-        if (num && (!in || p->nodes[i].num_slots != each)) {
+        if (num && slots != each) {
             fprintf(f, ",(%d,%d,%d)", first, num, each);
             first += num;
             num = 0;
         }
-        if (in) {
-            each = p->nodes[i].num_slots;
-            num++;
-        }
+        each = slots;
+        num++;
     }
     fputs(")", f);
     fclose(f);
@@ -405,18 +403,64 @@ static char *pmi_mapping(const struct zt_job_plan *p, const struct zt_group *g)
     return NULL;
 }
 
-void zt_group_arrange(struct zt_group *g, const struct zt_job_plan *plan,
-                      const bool *present)
+/* A node that may take the place of node `gone`; -1: none. */
+static int find_spare(const struct zt_group *g, const struct zt_job_plan *plan,
+                      const bool *present, int gone)
+{
+    for (int i = 0; i < plan->num_nodes; i++)
+        if (present[i] && g->node_rank[i] < 0 &&
+            plan->nodes[i].num_slots == plan->nodes[gone].num_slots)
+            return i;
+    return -1;
+}
+
+/* Everybody who is there keeps his place; false: not all places can be taken. */
+static bool keep_places(struct zt_group *g, const struct zt_job_plan *plan,
+                        const bool *present)
+{
+    int num = 0;
+
+    for (int i = 0; i < plan->num_nodes; i++)
+        num += present[i];
+    if ((num < plan->max_nodes ? num : plan->max_nodes) != g->num_nodes)
+        return false;
+    for (int place = 0; place < g->num_nodes; place++) {
+        int gone = g->at[place], spare;
+
+        if (present[gone])
+            continue;
+        spare = find_spare(g, plan, present, gone);
+        if (spare < 0)
+            return false;
+        g->at[place] = spare;
+        g->node_rank[spare] = place;
+        g->first_rank[spare] = g->first_rank[gone];
+        g->node_rank[gone] = -1;
+    }
+    return true;
+}
+
+static void take_first(struct zt_group *g, const struct zt_job_plan *plan,
+                       const bool *present)
 {
     g->num_nodes = g->world = 0;
     for (int i = 0; i < plan->num_nodes; i++) {
         bool in = (!present || present[i]) && g->num_nodes < plan->max_nodes;
 
-        g->node_rank[i] = in ? g->num_nodes++ : -1;
+        g->node_rank[i] = in ? g->num_nodes : -1;
         g->first_rank[i] = g->world;
-        if (in)
-            g->world += plan->nodes[i].num_slots;
+        if (!in)
+            continue;
+        g->at[g->num_nodes++] = i;
+        g->world += plan->nodes[i].num_slots;
     }
+}
+
+void zt_group_arrange(struct zt_group *g, const struct zt_job_plan *plan,
+                      const bool *present)
+{
+    if (!present || g->num_nodes == 0 || !keep_places(g, plan, present))
+        take_first(g, plan, present);
     g->master_port = plan->master_port ? plan->master_port : free_port();
     free(g->pmi_mapping);
     g->pmi_mapping = g->num_nodes > 1 ? pmi_mapping(plan, g) : NULL;

@@ -89,14 +89,21 @@ struct zt_group {
     int num_nodes, world;
     int master_port;
     int *node_rank, *first_rank; /* (plan's num_nodes); node_rank -1: left out */
+    int *
+        at; /* (plan's num_nodes) the node in the plan that has node rank i; to num_nodes */
     char *pmi_mapping; /* which ranks share a node, in PMI's words; NULL: one node */
 };
 
 zt_err zt_group_init(struct zt_group *g, const struct zt_job_plan *plan,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_group_release(struct zt_group *g);
-/* Number the ranks of the nodes that are `present` (num_nodes; NULL: all of them), at
- * most the first max_nodes. */
+/*
+ * Number the ranks of the nodes that are `present` (num_nodes; NULL: all of them), at most
+ * max_nodes of them. Where as many take part as in the start before, each of those that
+ * were in it keeps its ranks, of which its daemon may hold copies in memory, and spare
+ * nodes with as many slots take the places of those that are gone. Else the first nodes
+ * take part, in the order of the plan.
+ */
 void zt_group_arrange(struct zt_group *g, const struct zt_job_plan *plan,
                       const bool *present);
 /* The index in the plan of the node that has this rank; -1: none. */

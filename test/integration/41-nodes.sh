@@ -143,20 +143,9 @@ check "  and names the ranks whose daemon does not answer" err_has "no answer in
 check "  once for each" test "$(grep -cE 'rank [0134] on n[02] \(pid [0-9]+\) is ' "$tmp/err")" = 4
 
 # A node whose daemon cannot be started is left out, and comes back when it can.
-cat >"$tmp/zworker" <<Z
-#!/bin/bash
-n=\$(cat '$tmp/starts' 2>/dev/null || echo 0)
-exec 8>'$tmp/lock'; flock 8
-n=\$(cat '$tmp/starts' 2>/dev/null || echo 0); echo \$((n + 1)) >'$tmp/starts'
-exec 8>&-
-case " \$(cat '$tmp/broken') " in *" \$n "*) exit 5 ;; esac
-exec "$(readlink -f "$bin")/zworker" "\$@"
-Z
-chmod +x "$tmp/zworker"
-export ZLAUNCH_ZWORKER=$tmp/zworker
+breakable_daemons
 elastic() { # BROKEN ARGS...: the starts of daemons (from 0) that fail
-    echo "$1" >"$tmp/broken"
-    rm -f "$tmp/starts"
+    break_daemons "$1"
     shift
     launch --hostfile "$tmp/equal" --launcher local "$@"
 }

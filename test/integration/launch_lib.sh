@@ -42,6 +42,33 @@ survivors() {
     done
 }
 
+# From here on daemons are started by a program that fails where break_daemons says so; one after
+# the other, in the order of their nodes.
+breakable_daemons() {
+    cat >"$tmp/zworker" <<Z
+#!/bin/bash
+[ "\$1" = --daemon ] || exec "$(readlink -f "$bin")/zworker" "\$@"
+is_first() {
+    local p
+    for p in \$(cat /proc/\$PPID/task/\$PPID/children); do
+        [ \$p -ge \$\$ ] || [ ! /proc/\$p/exe -ef /proc/\$\$/exe ] || return 1
+    done
+}
+until is_first; do read -rt 0.01 <> <(:); done
+n=\$(cat '$tmp/starts' 2>/dev/null || echo 0); echo \$((n + 1)) >'$tmp/starts'
+case " \$(cat '$tmp/broken') " in *" \$n "*) exit 5 ;; esac
+exec "$(readlink -f "$bin")/zworker" "\$@"
+Z
+    chmod +x "$tmp/zworker"
+    export ZLAUNCH_ZWORKER=$tmp/zworker
+    break_daemons ""
+}
+# break_daemons NUMBERS: those of the next starts (from 0) that fail.
+break_daemons() {
+    echo "$1" >"$tmp/broken"
+    rm -f "$tmp/starts"
+}
+
 # children PID: its children, without looking at any other process.
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 

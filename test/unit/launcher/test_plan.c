@@ -137,6 +137,68 @@ static void no_more_nodes_than_the_bound_take_part(void **state)
     unmake_plan(&m);
 }
 
+/* What daemons hold is of the ranks that they had. */
+static void a_spare_node_takes_the_place_of_one_that_is_gone(void **state)
+{
+    const bool first[] = {true, true, true, true}, lost[] = {false, true, true, true};
+    const bool shrunk[] = {false, true, false, false};
+    struct zt_group g;
+    struct made m;
+
+    (void)state; /* slots 3, 1, 1, 2 */
+    assert_int_equal(make_plan(&m, uneven, elastic), ZT_OK);
+    m.plan->max_nodes = 3;
+    m.plan->nodes[3].num_slots = 3;
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, first);
+    assert_int_equal(g.node_rank[3], -1);
+
+    zt_group_arrange(&g, m.plan, lost);
+    assert_int_equal(g.node_rank[0], -1);
+    assert_int_equal(g.node_rank[3], 0);
+    assert_int_equal(g.first_rank[3], 0);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(g.node_rank[i], i);
+        assert_int_equal(g.first_rank[i], 2 + i);
+    }
+    assert_int_equal(g.world, 5);
+    assert_int_equal(zt_group_node_of(&g, m.plan, 0), 3);
+    assert_string_equal(g.pmi_mapping, "(vector,(0,1,3),(1,2,1))");
+
+    zt_group_arrange(&g, m.plan, first); /* who is back waits */
+    assert_int_equal(g.node_rank[0], -1);
+    assert_int_equal(g.node_rank[3], 0);
+
+    zt_group_arrange(&g, m.plan, shrunk);
+    assert_int_equal(g.num_nodes, 1);
+    assert_int_equal(g.node_rank[1], 0);
+    zt_group_arrange(&g, m.plan, first); /* a place is free again */
+    assert_int_equal(g.num_nodes, 3);
+    assert_int_equal(g.node_rank[0], 0);
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
+/* A spare with another number of slots would change the ranks of all: they start anew. */
+static void without_a_spare_of_its_size_the_nodes_are_numbered_anew(void **state)
+{
+    const bool first[] = {true, true, true, true}, lost[] = {false, true, true, true};
+    struct zt_group g;
+    struct made m;
+
+    (void)state;
+    assert_int_equal(make_plan(&m, uneven, elastic), ZT_OK);
+    m.plan->max_nodes = 3;
+    assert_int_equal(zt_group_init(&g, m.plan, NULL), ZT_OK);
+    zt_group_arrange(&g, m.plan, first);
+    zt_group_arrange(&g, m.plan, lost);
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(g.node_rank[i], i - 1);
+    assert_int_equal(g.world, 4);
+    zt_group_release(&g);
+    unmake_plan(&m);
+}
+
 static void a_start_gets_a_port_of_its_own_unless_one_is_given(void **state)
 {
     static const char *const given[] = {
@@ -188,6 +250,8 @@ int main(void)
         cmocka_unit_test(nodes_that_are_left_out_leave_no_gap),
         cmocka_unit_test(a_job_has_a_secret_of_its_own),
         cmocka_unit_test(no_more_nodes_than_the_bound_take_part),
+        cmocka_unit_test(a_spare_node_takes_the_place_of_one_that_is_gone),
+        cmocka_unit_test(without_a_spare_of_its_size_the_nodes_are_numbered_anew),
         cmocka_unit_test(a_start_gets_a_port_of_its_own_unless_one_is_given),
         cmocka_unit_test(names_are_written_as_hostfiles_have_them),
     };
