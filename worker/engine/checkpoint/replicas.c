@@ -10,8 +10,6 @@
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/checkpoint/snapshot.h"
 
-#define MAX_GROUP 3 /* nodes that keep copies for each other */
-
 static bool is_wanted(const struct zt_run *run)
 {
     return run->do_train && run->checkpoint_in_memory > 0;
@@ -25,14 +23,21 @@ static int num_nodes(const struct zt_run *run)
 }
 
 /* Pairs of nodes; of an odd number the last three go round. */
-static int group_of(const struct zt_run *run, int node, int *first, int *num)
+static void group_of(const struct zt_run *run, int node, int *first, int *num)
 {
     int groups = num_nodes(run) / 2;
     int g = node / 2 < groups ? node / 2 : groups - 1;
 
     *first = 2 * g;
     *num = g < groups - 1 ? 2 : num_nodes(run) - *first;
-    return g;
+}
+
+int zt_replicas_member_rank(const struct zt_run *run, int i)
+{
+    int first, num;
+
+    group_of(run, run->rank / run->local_world, &first, &num);
+    return (first + i % num) * run->local_world + run->local_rank;
 }
 
 int zt_replicas_keeper(const struct zt_run *run, int rank)
@@ -41,7 +46,7 @@ int zt_replicas_keeper(const struct zt_run *run, int rank)
 
     if (num_nodes(run) < 2)
         return -1;
-    (void)group_of(run, node, &first, &num);
+    group_of(run, node, &first, &num);
     return (first + (node - first + 1) % num) * run->local_world +
            rank % run->local_world;
 }
@@ -77,8 +82,7 @@ size_t zt_replicas_bytes(const struct zt_run *run, const struct zt_model *model,
     kinds = 2 + run->optim.optimizer->num_states;
     own = zt_replicas_table_bytes(kinds * model->num_params) +
           zt_ckpt_owned_bytes(run, model, z);
-    return zt_replica_file_bytes(own, several ? own : 0) +
-           (several ? MAX_GROUP : 1) * ZT_REPLICAS_CHUNK;
+    return zt_replica_file_bytes(own, several ? own : 0) + ZT_REPLICAS_CHUNK;
 }
 
 static int memory_file(struct zt_fault *fault)
@@ -150,30 +154,65 @@ static zt_err check_nodes(const struct zt_engine *e, struct zt_fault *fault)
         run->rank, run->local_world);
 }
 
-/* With the ranks that keep copies for each other: what the copies are. */
+/* Two members have one, for both ways. */
+static int num_links(const struct zt_replicas *x)
+{
+    return x->num_members == 2 ? 1 : x->num_members;
+}
+
+/*
+ * A communicator of two for each link. A rank has a place in one group at a time, so the
+ * three links of three nodes that go round take three turns, in which others are alone.
+ */
+static zt_err open_links(struct zt_engine *e, struct zt_replicas *x,
+                         struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    int turns = num_nodes(run) % 2 ? ZT_REPLICAS_GROUP : 1;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < turns; i++) {
+        bool is_end =
+            i < num_links(x) && (x->member == i || x->member == (i + 1) % x->num_members);
+        int color = is_end ? zt_replicas_member_rank(run, i) : run->rank;
+        struct zt_comm *pair = NULL;
+
+        rc = zt_comm_split(e->comm, color, &pair, fault);
+        if (is_end)
+            x->link[i].comm = pair;
+        else
+            zt_comm_close(pair);
+    }
+    return rc;
+}
+
+/* What the copies are that this rank keeps. */
 static zt_err meet_group(struct zt_engine *e, struct zt_replicas *x,
                          struct zt_replica_config *cfg, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    int first, num, me, g;
-    uint64_t words[2] = {cfg->layout[0], cfg->data_bytes[0]}, all[2 * MAX_GROUP];
+    uint64_t words[2] = {cfg->layout[0], cfg->data_bytes[0]}, *all;
+    int first;
     zt_err rc = check_nodes(e, fault);
 
+    x->num_members = 1;
     if (rc || num_nodes(run) < 2)
         return rc;
-    g = group_of(run, run->rank / run->local_world, &first, &num);
-    rc = zt_comm_split(e->comm, g * run->local_world + run->local_rank, &x->group, fault);
-    if (!rc)
-        rc = zt_all_gather(x->group, words, all, 2, ZT_I64, fault);
-    if (rc)
-        return rc;
-    me = zt_comm_rank(x->group);
-    cfg->layout[1] = all[2 * ((me + num - 1) % num)];
-    cfg->data_bytes[1] = all[2 * ((me + num - 1) % num) + 1];
-    for (int i = 0; i < num; i++)
-        x->most_bytes = all[2 * i + 1] > x->most_bytes ? all[2 * i + 1] : x->most_bytes;
-    x->most_bytes = zt_replica_area_bytes(x->most_bytes);
-    return ZT_OK;
+    group_of(run, run->rank / run->local_world, &first, &x->num_members);
+    x->member = run->rank / run->local_world - first;
+    all = calloc((size_t)run->world, sizeof(words));
+    rc = all ? zt_all_gather(e->comm, words, all, 2, ZT_I64, fault)
+             : zt_fault_set(fault, ZT_E_NOMEM, "copies of the state: no host memory");
+    if (!rc) {
+        const uint64_t *kept =
+            &all[2 * zt_replicas_member_rank(run, x->member + x->num_members - 1)];
+
+        cfg->layout[1] = kept[0];
+        cfg->data_bytes[1] = kept[1];
+        rc = open_links(e, x, fault);
+    }
+    free(all);
+    return rc;
 }
 
 static zt_err open_all(struct zt_engine *e, struct zt_replicas *x, struct zt_fault *fault)
@@ -201,9 +240,7 @@ static zt_err open_all(struct zt_engine *e, struct zt_replicas *x, struct zt_fau
     rc = meet_group(e, x, &cfg, fault);
     if (!rc)
         rc = zt_replica_open(&cfg, &x->store, fault);
-    x->chunk =
-        rc ? NULL
-           : malloc(ZT_REPLICAS_CHUNK * (x->group ? (size_t)zt_comm_world(x->group) : 1));
+    x->chunk = rc ? NULL : malloc(ZT_REPLICAS_CHUNK);
     if (!rc && !x->chunk)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "copies of the state: no host memory");
     return rc;
@@ -226,68 +263,55 @@ void zt_replicas_close(struct zt_engine *e)
 
     if (!x)
         return;
+    for (int i = 0; i < ZT_REPLICAS_GROUP; i++) /* first: copies may be on their way */
+        zt_comm_close(x->link[i].comm);
     zt_replica_close(x->store);
     zt_ckpt_state_release(&x->state);
     free(x->parts);
     free(x->chunk);
-    zt_comm_close(x->group);
     free(x);
     e->replicas = NULL;
 }
 
-/* ---- filling it ---- */
+/* ---- to others ---- */
 
-static void take_piece(char *to, size_t bytes, size_t at, const char *piece)
+zt_err zt_replicas_send(struct zt_replicas *x, int owner, bool back, int slot,
+                        struct zt_fault *fault)
 {
-    size_t head = at == 0 ? ZT_REPLICA_HEAD : 0;
-
-    if (at >= bytes)
-        return;
-    bytes = bytes - at < ZT_REPLICAS_CHUNK ? bytes - at : ZT_REPLICAS_CHUNK;
-    memcpy(to + at + head, piece + head, bytes - head);
-    memcpy(to + at, piece, head);
-}
-
-/* Bytes from `at` of every area in the group; those of `source` to `to` (NULL: nowhere). */
-static zt_err move_piece(struct zt_replicas *x, const char *from, size_t from_bytes,
-                         int source, char *to, size_t to_bytes, size_t at,
-                         struct zt_fault *fault)
-{
-    char *mine = x->chunk + (size_t)zt_comm_rank(x->group) * ZT_REPLICAS_CHUNK;
+    int keeper = (owner + 1) % x->num_members, from = back ? keeper : owner;
+    struct zt_replica_link *link = &x->link[owner % num_links(x)];
+    zt_replica_whose whose = x->member == owner ? ZT_REPLICA_OWN : ZT_REPLICA_COPY;
+    int root = from > (back ? owner : keeper); /* ranks are in the order of members */
+    size_t bytes;
+    char *area;
     zt_err rc;
 
-    if (at < from_bytes)
-        memcpy(mine, from + at,
-               from_bytes - at < ZT_REPLICAS_CHUNK ? from_bytes - at : ZT_REPLICAS_CHUNK);
-    rc = zt_all_gather(x->group, mine, x->chunk, ZT_REPLICAS_CHUNK, ZT_U8, fault);
-    if (!rc && to)
-        take_piece(to, to_bytes, at, x->chunk + (size_t)source * ZT_REPLICAS_CHUNK);
+    if (x->member != owner && x->member != keeper)
+        return ZT_OK;
+    if (x->member != from)
+        (void)zt_replica_begin(x->store, whose, slot);
+    area = zt_replica_area(x->store, whose, slot, &bytes);
+    /* the head says that the data are there: it comes after them */
+    rc = zt_broadcast_start(link->comm, area + ZT_REPLICA_HEAD, bytes - ZT_REPLICA_HEAD,
+                            ZT_U8, root, &link->flying, fault);
+    return rc ? rc
+              : zt_broadcast_start(link->comm, area, ZT_REPLICA_HEAD, ZT_U8, root,
+                                   &link->flying, fault);
+}
+
+zt_err zt_replicas_wait(struct zt_replicas *x, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < ZT_REPLICAS_GROUP; i++) {
+        if (x->link[i].comm)
+            rc = zt_comm_wait(x->link[i].comm, x->link[i].flying, fault);
+        x->link[i].flying = 0;
+    }
     return rc;
 }
 
-zt_err zt_replicas_move(struct zt_engine *e, zt_replica_whose from, int slot, bool take,
-                        struct zt_fault *fault)
-{
-    struct zt_replicas *x = e->replicas;
-    zt_replica_whose into = from == ZT_REPLICA_OWN ? ZT_REPLICA_COPY : ZT_REPLICA_OWN;
-    int num = zt_comm_world(x->group), me = zt_comm_rank(x->group);
-    int source = (me + (from == ZT_REPLICA_OWN ? num - 1 : 1)) % num;
-    size_t from_bytes, to_bytes;
-    char *area = zt_replica_area(x->store, from, slot, &from_bytes);
-    char *to = zt_replica_area(x->store, into, slot, &to_bytes);
-    zt_err rc = ZT_OK;
-
-    if (take)
-        (void)zt_replica_begin(x->store, into, slot);
-    /* the first piece has the head and is the last to come */
-    for (size_t at = ZT_REPLICAS_CHUNK; !rc && at < x->most_bytes;
-         at += ZT_REPLICAS_CHUNK)
-        rc = move_piece(x, area, from_bytes, source, take ? to : NULL, to_bytes, at,
-                        fault);
-    return rc ? rc
-              : move_piece(x, area, from_bytes, source, take ? to : NULL, to_bytes, 0,
-                           fault);
-}
+/* ---- filling it ---- */
 
 static zt_err fill(struct zt_engine *e, char *data, struct zt_fault *fault)
 {
@@ -332,21 +356,40 @@ static zt_err copy_step(struct zt_engine *e, int64_t step, struct zt_fault *faul
                              fault);
     free(text);
     json_decref(training);
-    return rc || !x->group ? rc : zt_replicas_move(e, ZT_REPLICA_OWN, slot, true, fault);
+    for (int i = 0; !rc && x->num_members > 1 && i < x->num_members; i++)
+        rc = zt_replicas_send(x, i, false, slot, fault);
+    x->flying_step = step;
+    return rc;
 }
 
+/* Everything of before is where it belongs. */
+static zt_err end_flight(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_replicas *x = e->replicas;
+    zt_err rc = zt_replicas_wait(x, fault);
+
+    if (!rc && x->flying_step && e->run->rank == 0)
+        zt_event_checkpoint("kept", "", x->flying_step);
+    x->flying_step = 0;
+    return rc;
+}
+
+/*
+ * Ranks run their messages in the order in which they are issued, so the sums of a step,
+ * which are behind the copies of the step before it, have seen to it that these are there,
+ * on all ranks: nobody waits here, and every set of copies is whole before training has
+ * gone a step further.
+ */
 zt_err zt_replicas_after_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
-    zt_err rc;
+    zt_err rc = e->replicas ? end_flight(e, fault) : ZT_OK;
 
-    if (!e->replicas || step % e->run->checkpoint_in_memory || step >= e->total_steps ||
-        e->stop_code)
-        return ZT_OK;
+    if (rc || !e->replicas || step % e->run->checkpoint_in_memory ||
+        step >= e->total_steps || e->stop_code)
+        return rc;
     zt_event_phase("copying the state in memory");
     zt_trace_begin("step", "copy in memory");
     rc = copy_step(e, step, fault);
     zt_trace_end();
-    if (!rc && e->run->rank == 0)
-        zt_event_checkpoint("kept", "", step);
     return rc;
 }

@@ -5,18 +5,21 @@
  * Every K steps each rank copies what it owns, the ranges that a checkpoint has of it
  * (zt_zero_own_part), with the state of training as text, to a memory file (replica.h)
  * that the daemon of its node has made, handed down (ZLAUNCH_REPLICA_FD) and keeps: it is
- * there when the rank is gone. Then the ranks of a job of several nodes send each other
- * what they have, so that each rank's is in the file of a rank on another node as well: nodes
- * 0 and 1 keep each other's, 2 and 3, ...; of an odd number the last three go round. It goes
- * over the connections that the ranks have, by collectives of a group; daemons only hold
- * the memory, for the next start of the job (--max_restarts).
+ * there when the rank is gone. The step waits for that alone. Then the ranks of a job of
+ * several nodes send each other what they have, so that each rank's is in the file of a rank
+ * on another node as well: nodes 0 and 1 keep each other's, 2 and 3, ...; of an odd number
+ * the last three go round. It goes over the connections that the ranks have, by collectives
+ * of two, started here and carried beside the next step's computation; daemons only hold the
+ * memory, for the next start of the job (--max_restarts).
  *
  *      rank r:   own 0 | own 1     step s is in slot s / K % 2: one slot is whole while the
  *                copy 0 | copy 1   other is filled
  *      sealed:   after all of it is there, with a checksum (xxh3)
  *
- * One set is always whole on all ranks: nobody begins to fill a slot before all have
- * finished the other one, for between the two they have summed gradients.
+ * Messages of the ranks keep their order, so a step's sums wait for the copies of the step
+ * before it: when a step is done, on any rank, these are where they belong, on all ranks.
+ * Hence at most K steps are done again, whatever is lost, and one set is always whole: nobody
+ * begins to fill a slot before all have finished the other one.
  *
  * A restart: all ranks tell which steps they hold and agree on the newest that everyone has,
  * in its own file or in that of its keeper; what is used is compared with its checksum first,

@@ -9,7 +9,8 @@
 #include "worker/engine/checkpoint/private.h"
 #include "worker/engine/checkpoint/replicas.h"
 
-#define ZT_REPLICAS_CHUNK ((size_t)1 << 20) /* bytes of a message */
+#define ZT_REPLICAS_CHUNK ((size_t)1 << 20) /* bytes of a message between owners */
+#define ZT_REPLICAS_GROUP 3 /* nodes at most that keep copies for each other */
 
 /* A part of what a rank owns: its data follow the table, each at a multiple of 8. */
 struct zt_replica_part {
@@ -17,15 +18,24 @@ struct zt_replica_part {
     int64_t first, elems;
 };
 
+/* From a rank to the one that keeps its copies: both of them have one. */
+struct zt_replica_link {
+    struct zt_comm *comm;  /* of these two; NULL: not this rank's */
+    zt_comm_handle flying; /* the last that was started; 0: none */
+};
+
 struct zt_replicas {
     struct zt_replica *store;
     struct zt_ckpt_state state;
     struct zt_replica_part *parts; /* this rank's, in the order of the data */
     int64_t num_parts;
-    /* with the ranks of other nodes at this rank's place, by node; NULL: one node */
-    struct zt_comm *group;
-    size_t most_bytes; /* of an area of the group's */
-    char *chunk;       /* (ranks of the group, ZT_REPLICAS_CHUNK) */
+    /* The ranks of other nodes at this rank's place, by node: each keeps copies of the one
+     * before it, the first of the last. 1: one node, no copies. */
+    int num_members, member; /* this rank's place among them */
+    struct zt_replica_link
+        link[ZT_REPLICAS_GROUP]; /* of two members the first serves both */
+    int64_t flying_step;         /* of the copies that are on their way; 0: none are */
+    char *chunk;                 /* (ZT_REPLICAS_CHUNK) */
 };
 
 static inline int zt_replicas_slot(const struct zt_run *run, int64_t step)
@@ -43,10 +53,15 @@ size_t zt_replicas_table_bytes(int64_t num_parts);
 size_t zt_replicas_align(size_t bytes);
 
 /*
- * Collective. An area of each rank into an area of another one of its group, if that takes
- * it: own ones to keepers, or copies back to whose they are.
+ * Start to send what member `owner` of this rank's group owns to its keeper, or (`back`)
+ * the copy back to the owner. Called by all members, in the same order; those that it does
+ * not concern do nothing. The areas are in use until zt_replicas_wait().
  */
-zt_err zt_replicas_move(struct zt_engine *e, zt_replica_whose from, int slot, bool take,
+zt_err zt_replicas_send(struct zt_replicas *x, int owner, bool back, int slot,
                         struct zt_fault *fault) ZT_MUST_CHECK;
+/* Until all that was sent is there. */
+zt_err zt_replicas_wait(struct zt_replicas *x, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The rank that is member `i` of this rank's group. */
+int zt_replicas_member_rank(const struct zt_run *run, int i);
 
 #endif

@@ -111,30 +111,28 @@ static zt_err agree_on_step(struct zt_engine *e, struct held *all, int64_t *step
 static zt_err complete(struct zt_engine *e, const struct held *all, int64_t step,
                        struct zt_fault *fault)
 {
-    const struct held *mine = &all[e->run->rank];
     struct zt_replicas *x = e->replicas;
-    int slot = zt_replicas_slot(e->run, step);
-    bool own = false, copy = false;
+    int slot = zt_replicas_slot(e->run, step), num = x->num_members;
     zt_err rc = ZT_OK;
 
-    for (int r = 0; r < e->run->world; r++) {
-        own = own || all[r].own[slot] != step;
-        copy = copy || all[r].copy[slot] != step;
-    }
-    if (!x->group)
+    if (num < 2)
         return ZT_OK;
-    if (own)
-        rc = zt_replicas_move(e, ZT_REPLICA_COPY, slot, mine->own[slot] != step, fault);
-    if (!rc && own &&
+    for (int i = 0; !rc && i < num; i++)
+        if (all[zt_replicas_member_rank(e->run, i)].own[slot] != step)
+            rc = zt_replicas_send(x, i, true, slot, fault);
+    if (!rc)
+        rc = zt_replicas_wait(x, fault);
+    if (!rc && all[e->run->rank].own[slot] != step &&
         (zt_replica_step(x->store, ZT_REPLICA_OWN, slot) != step ||
          !zt_replica_is_whole(x->store, ZT_REPLICA_OWN, slot)))
         return zt_fault_set(
             fault, ZT_E_SYSTEM,
             "the copy in memory of step %lld came damaged over the network",
             (long long)step);
-    if (!rc && copy)
-        rc = zt_replicas_move(e, ZT_REPLICA_OWN, slot, mine->copy[slot] != step, fault);
-    return rc;
+    for (int i = 0; !rc && i < num; i++)
+        if (all[zt_replicas_member_rank(e->run, i + 1)].copy[slot] != step)
+            rc = zt_replicas_send(x, i, false, slot, fault);
+    return rc ? rc : zt_replicas_wait(x, fault);
 }
 
 /* ---- into the state ---- */
