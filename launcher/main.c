@@ -54,16 +54,20 @@ static struct zt_render_config screen_of(const struct zt_launch *l, bool json)
     };
 }
 
-/* The last event of a job that did not begin. */
-static void print_end(const struct zt_render_config *how, const struct zt_fault *fault)
+/* The last event of a job that did not begin, or of a question about another one, which has
+ * no ranks (-1). */
+static void print_end(const struct zt_render_config *how, int exit_code, int ranks,
+                      const struct zt_fault *fault)
 {
     json_t *end = json_object();
     struct zt_render *r;
 
     json_object_set_new(end, "event", json_string("end"));
-    json_object_set_new(end, "exit_code", json_integer(zt_err_exit_code(fault->code)));
-    json_object_set_new(end, "ranks", json_integer(0));
-    json_object_set_new(end, "cause", zt_json_text(fault->text, strlen(fault->text)));
+    json_object_set_new(end, "exit_code", json_integer(exit_code));
+    if (ranks >= 0)
+        json_object_set_new(end, "ranks", json_integer(ranks));
+    if (fault->code)
+        json_object_set_new(end, "cause", zt_json_text(fault->text, strlen(fault->text)));
     if (zt_render_open(how, &r, NULL) == ZT_OK) {
         zt_render_record(r, end);
         zt_render_close(r);
@@ -71,17 +75,24 @@ static void print_end(const struct zt_render_config *how, const struct zt_fault 
     json_decref(end);
 }
 
-/* A fault before anything runs; each of its lines is a separate problem. */
+/* Each line of a fault is a separate problem. */
+static void say_fault(const struct zt_render_config *how, const struct zt_fault *fault)
+{
+    say(how, ZT_LOG_ERROR, fault->text);
+    if (!how->json && fault->code == ZT_E_USAGE)
+        fputs("Try 'zlaunch --help'.\n", stderr);
+}
+
+/* A fault before anything runs. */
 static int complain(const struct zt_launch *l, bool json, const struct zt_fault *fault)
 {
     struct zt_render_config how = screen_of(l, json);
+    int code = zt_err_exit_code(fault->code);
 
-    say(&how, ZT_LOG_ERROR, fault->text);
+    say_fault(&how, fault);
     if (json)
-        print_end(&how, fault);
-    else if (fault->code == ZT_E_USAGE)
-        fputs("Try 'zlaunch --help'.\n", stderr);
-    return zt_err_exit_code(fault->code);
+        print_end(&how, code, 0, fault);
+    return code;
 }
 
 /* Does this command line ask for JSON? Of one that cannot be read, as far as it can. */
@@ -157,7 +168,7 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     if (l->detach && p->mpirun)
         return zt_err_exit_code(zt_fault_set(
             fault, ZT_E_USAGE, "--detach: not with --launcher %s", l->launcher));
-    if (l->detach && zt_detach(p->job_id, l->log_file, &is_job, &code, fault))
+    if (l->detach && zt_detach(p->job_id, l->log_file, &screen, &is_job, &code, fault))
         return zt_err_exit_code(fault->code);
     if (!is_job)
         return code;
@@ -167,9 +178,8 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     if (make_pid_file(l, p, fault))
         return zt_err_exit_code(fault->code);
     warn_of_plan(l, p);
-    if (!p->mpirun)
-        code = zt_supervise(p, &screen, l->verbose);
-    else if (zt_mpirun_run(p, &code, fault))
+    if (p->mpirun ? zt_mpirun_run(p, &screen, &code, fault)
+                  : zt_supervise(p, &screen, l->verbose, &code, fault))
         code = zt_err_exit_code(fault->code);
     if (p->pid_file[0])
         unlink(p->pid_file);
@@ -258,15 +268,26 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
 /* --ctl and --attach; their exit codes are not those of the faults they tell. */
 static int control_job(const struct zt_launch *l)
 {
+    struct zt_render_config how = screen_of(l, l->json);
     struct zt_fault fault = {0};
+    struct zt_render *r;
+    bool ended = false; /* the job's last event is the last one here, too */
     int code;
 
+    how.level = l->level;
+    if (zt_render_open(&how, &r, &fault))
+        return complain(l, l->json, &fault);
     if (l->attach_job)
-        code = zt_ctl_attach(l->attach_job, &fault);
+        code = zt_ctl_attach(l->attach_job, r, &ended, &fault);
     else
-        code = zt_ctl_main(l->ctl_job, l->target_argc, l->target, l->json, &fault);
+        code = zt_ctl_main(l->ctl_job, l->target_argc, l->target, r, &fault);
+    zt_render_drain(r);
+    code = zt_streams_lost("zlaunch", zt_render_lost(r), code);
+    zt_render_close(r);
     if (fault.code)
-        complain(l, false, &fault);
+        say_fault(&how, &fault);
+    if (l->json && !ended)
+        print_end(&how, code, -1, &fault);
     zt_ctl_remove_dead(); /* only now: that the job was killed was the answer */
     return code;
 }
@@ -307,7 +328,7 @@ int main(int argc, char **argv)
         code = zt_host_report(launch, stdout);
     } else if (launch->action == ZT_LAUNCH_ESTIMATE) {
         if (print_estimate(launch, &fault))
-            code = complain(launch, false, &fault);
+            code = complain(launch, launch->json, &fault);
     } else if (launch->action != ZT_LAUNCH_PRINTED) {
         if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK)
             code = act(launch, plan, &fault);

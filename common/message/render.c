@@ -164,6 +164,11 @@ int zt_render_lost(const struct zt_render *r)
     return r->gone[0] == EPIPE ? 0 : r->gone[0];
 }
 
+bool zt_render_is_read(const struct zt_render *r)
+{
+    return !r->gone[0];
+}
+
 void zt_render_discard(struct zt_render *r)
 {
     if (r->first < r->num)

@@ -77,6 +77,8 @@ size_t zt_render_pending_bytes(const struct zt_render *r);
 /* errno of what out_fd did not take, as a full device; 0: none. A reader that left is no
  * error. */
 int zt_render_lost(const struct zt_render *r);
+/* Does anybody take what goes to out_fd, as far as known? */
+bool zt_render_is_read(const struct zt_render *r);
 /* Drop the descriptor that blocks, and everything that is queued for it. */
 void zt_render_discard(struct zt_render *r);
 void zt_render_drain(struct zt_render *r); /* write it all, however long that takes */

@@ -20,6 +20,7 @@
 #define LAUNCHER_CTL_CTL_H
 
 #include "common/fault.h"
+#include "common/message/render.h"
 #include "common/options/options.h"
 
 #include <jansson.h>
@@ -76,10 +77,12 @@ bool zt_ctl_is_connected(const struct zt_ctl *ctl, uint32_t client);
 
 /* From now on this client gets every line of these streams; `recent`: after the last
  * lines that were printed before. */
-typedef enum zt_ctl_streams { ZT_CTL_BOTH = 3, ZT_CTL_STDERR = 2 } zt_ctl_streams;
+typedef enum zt_ctl_streams { ZT_CTL_ALL = 7, ZT_CTL_ALL_BUT_STDOUT = 6 } zt_ctl_streams;
 void zt_ctl_follow(struct zt_ctl *ctl, uint32_t client, zt_ctl_streams streams,
                    bool recent);
-/* A line was printed (stream 1 or 2): pass it to the followers. Without its newline. */
+/* A line was printed (stream 1, 2 or ZT_CTL_EVENT): pass it to the followers. Without its
+ * newline. */
+#define ZT_CTL_EVENT 3 /* a JSON object, of a job that prints nothing else */
 void zt_ctl_publish_line(struct zt_ctl *ctl, int stream, const char *tag,
                          const char *text, size_t n);
 
@@ -91,10 +94,14 @@ bool zt_ctl_flushed(const struct zt_ctl *ctl); /* all clients have all their byt
 
 /* `zlaunch --ctl JOB ASK`, `--ctl list`: the exit code; the fault is for the caller to
  * show. job: id, a prefix that only one has, or "last"; words: one, or save weights [DIR].
+ * As text the answers go to stdout by stdio; in JSON they are events "status", "answer" and
+ * "output" of `r`, as all remarks are.
  */
-int zt_ctl_main(const char *job, int argc, char *const *words, bool json,
+int zt_ctl_main(const char *job, int argc, char *const *words, struct zt_render *r,
                 struct zt_fault *fault);
-/* `zlaunch --attach JOB`: the job's exit code; 130 when the user goes away. */
-int zt_ctl_attach(const char *job, struct zt_fault *fault);
+/* `zlaunch --attach JOB`: the job's exit code; 130 when the user goes away. *ended: the
+ * job's own event "end" has been shown. */
+int zt_ctl_attach(const char *job, struct zt_render *r, bool *ended,
+                  struct zt_fault *fault);
 
 #endif

@@ -9,7 +9,9 @@
  */
 #include "launcher/ctl/detach.h"
 
-#include "launcher/ctl/ctl.h"
+#include "common/json/line.h"
+#include "common/process/streams.h"
+#include "launcher/ctl/private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,56 +58,117 @@ static void become_job(int log_fd, int null_fd, int fd)
     ready_fd = fd;
 }
 
-/* What the job has written since `from`, or the end of it. */
-static void show_log(const char *path, off_t from)
+/* The job as its caller sees it. */
+struct begun {
+    const char *job_id, *log; /* log: the file that its output goes to */
+    off_t from;               /* where that begins in it */
+    pid_t pid;
+};
+
+/* What the job has written, or the end of it, in whole lines. */
+static size_t read_log(const struct begun *job, char out[SHOWN_BYTES])
 {
-    char block[SHOWN_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+    int fd = open(job->log, O_RDONLY | O_CLOEXEC);
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = job->from;
+    const char *nl;
     ssize_t k;
 
     if (fd < 0)
-        return;
-    if (end - from > (off_t)sizeof(block))
-        from = end - (off_t)sizeof(block);
-    k = pread(fd, block, sizeof(block), from);
-    if (k > 0)
-        fwrite(block, 1, (size_t)k, stderr);
+        return 0;
+    if (end - from > SHOWN_BYTES)
+        from = end - SHOWN_BYTES;
+    k = pread(fd, out, SHOWN_BYTES, from);
     close(fd);
+    nl = k > 0 && from > job->from ? memchr(out, '\n', (size_t)k) : NULL;
+    if (nl) { /* the line before it has lost its beginning */
+        k -= nl + 1 - out;
+        memmove(out, nl + 1, (size_t)k);
+    }
+    return k > 0 ? (size_t)k : 0;
+}
+
+/* Lines of a job that prints JSON; true: its last event was among them. */
+static bool pass_events(struct zt_render *r, const char *lines, size_t n)
+{
+    bool ended = false;
+
+    while (n) {
+        const char *nl = memchr(lines, '\n', n);
+        size_t line = nl ? (size_t)(nl - lines) : n;
+
+        ended = zt_ctl_pass_event(r, lines, line) || ended;
+        lines += line + (nl != NULL);
+        n -= line + (nl != NULL);
+    }
+    return ended;
+}
+
+static void print_end(struct zt_render *r, int exit_code)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "event", json_string("end"));
+    json_object_set_new(o, "exit_code", json_integer(exit_code));
+    zt_render_record(r, o);
+    json_decref(o);
 }
 
 /* The job is over before it was ready. */
-static int bury(const char *path, off_t from, pid_t pid)
+static int bury(const struct begun *job, struct zt_render *r)
 {
-    int status = 0;
+    char text[SHOWN_BYTES];
+    int status = 0, code;
+    size_t n;
 
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
         continue;
-    show_log(path, from);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    n = read_log(job, text);
+    if (!zt_render_is_json(r))
+        fwrite(text, 1, n, stderr);
+    else if (!pass_events(r, text, n))
+        print_end(r, code);
+    return code;
 }
 
-static int wait_ready(const char *job_id, const char *path, off_t from, int fd, pid_t pid)
+static void print_detached(const struct begun *job, struct zt_render *r)
+{
+    json_t *o;
+
+    if (!zt_render_is_json(r)) {
+        printf("%s\n", job->job_id);
+        fflush(stdout);
+        fprintf(stderr,
+                "zlaunch: the job runs in the background, its output goes to %s\n"
+                "  see it:    zlaunch --attach %s\n"
+                "  ask it:    zlaunch --ctl %s status\n",
+                job->log, job->job_id, job->job_id);
+        return;
+    }
+    o = json_object();
+    json_object_set_new(o, "event", json_string("detached"));
+    json_object_set_new(o, "job", json_string(job->job_id));
+    json_object_set_new(o, "log_file", zt_json_text(job->log, strlen(job->log)));
+    zt_render_record(r, o);
+    json_decref(o);
+    print_end(r, 0);
+}
+
+static int wait_ready(const struct begun *job, int fd, struct zt_render *r)
 {
     struct sigaction sa = {.sa_handler = on_signal};
     char byte;
     ssize_t k;
 
-    job_pid = pid;
+    job_pid = job->pid;
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     do
         k = read(fd, &byte, 1);
     while (k < 0 && errno == EINTR);
     if (k != 1)
-        return bury(path, from, pid);
-    printf("%s\n", job_id);
-    fflush(stdout);
-    fprintf(stderr,
-            "zlaunch: the job runs in the background, its output goes to %s\n"
-            "  see it:    zlaunch --attach %s\n"
-            "  ask it:    zlaunch --ctl %s status\n",
-            path, job_id, job_id);
+        return bury(job, r);
+    print_detached(job, r);
     return 0;
 }
 
@@ -131,18 +194,38 @@ static zt_err open_log(const char *job_id, const char *log_file, char path[4096]
     return ZT_OK;
 }
 
-zt_err zt_detach(const char *job_id, const char *log_file, bool *is_job, int *exit_code,
+/* In the caller, until the job has begun. */
+static zt_err attend(const struct begun *job, int fd,
+                     const struct zt_render_config *screen, int *exit_code,
+                     struct zt_fault *fault)
+{
+    struct zt_render *r;
+    zt_err rc = zt_render_open(screen, &r, fault);
+
+    if (rc)
+        return rc;
+    *exit_code = wait_ready(job, fd, r);
+    zt_render_drain(r);
+    *exit_code = zt_streams_lost("zlaunch", zt_render_lost(r), *exit_code);
+    zt_render_close(r);
+    return ZT_OK;
+}
+
+zt_err zt_detach(const char *job_id, const char *log_file,
+                 const struct zt_render_config *screen, bool *is_job, int *exit_code,
                  struct zt_fault *fault)
 {
+    struct begun job = {.job_id = job_id};
     char path[4096];
     int log_fd, null_fd, fds[2];
-    off_t from;
-    pid_t pid;
     zt_err rc = open_log(job_id, log_file, path, &log_fd, fault);
 
     if (rc)
         return rc;
-    from = lseek(log_fd, 0, SEEK_END);
+    job.log = path;
+    job.from = lseek(log_fd, 0, SEEK_END);
+    if (job.from < 0)
+        job.from = 0;
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0 || pipe2(fds, O_CLOEXEC) < 0) {
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "--detach: %s", strerror(errno));
@@ -152,8 +235,8 @@ zt_err zt_detach(const char *job_id, const char *log_file, bool *is_job, int *ex
         return rc;
     }
     fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
+    job.pid = fork();
+    if (job.pid == 0) {
         close(fds[0]);
         become_job(log_fd, null_fd, fds[1]);
         *is_job = true;
@@ -162,10 +245,10 @@ zt_err zt_detach(const char *job_id, const char *log_file, bool *is_job, int *ex
     close(log_fd);
     close(null_fd);
     close(fds[1]);
-    if (pid < 0)
+    if (job.pid < 0)
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "--detach: fork: %s", strerror(errno));
     else
-        *exit_code = wait_ready(job_id, path, from < 0 ? 0 : from, fds[0], pid);
+        rc = attend(&job, fds[0], screen, exit_code, fault);
     *is_job = false;
     close(fds[0]);
     return rc;

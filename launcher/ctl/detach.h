@@ -8,13 +8,16 @@
 #define LAUNCHER_CTL_DETACH_H
 
 #include "common/fault.h"
+#include "common/message/render.h"
 
 /*
  * Returns in both processes. In the job: *is_job is true. In the caller: *exit_code is
- * what to exit with; the message has been printed. log_file NULL: JOB.log in the folder
- * of ctl.h.
+ * what to exit with; the message has been printed, as `screen` says: in JSON as "detached",
+ * or what the job that did not start has printed, and "end". log_file NULL: JOB.log in the
+ * folder of ctl.h.
  */
-zt_err zt_detach(const char *job_id, const char *log_file, bool *is_job, int *exit_code,
+zt_err zt_detach(const char *job_id, const char *log_file,
+                 const struct zt_render_config *screen, bool *is_job, int *exit_code,
                  struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* In the job: all ranks have been started. */

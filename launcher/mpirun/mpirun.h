@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_MPIRUN_MPIRUN_H
 #define LAUNCHER_MPIRUN_MPIRUN_H
 
+#include "common/message/render.h"
 #include "launcher/plan/plan.h"
 
 struct zt_mpirun {
@@ -24,9 +25,11 @@ void zt_mpirun_release(struct zt_mpirun *m);
 
 /*
  * Run it to its end; *exit_code is the child's, or 128 + the signal that ended it, or 124
- * when --timeout is over. Signals of the user go on to it; whatever it leaves is killed.
+ * when --timeout is over. Signals of the user go on to it, and `screen` says what they ask
+ * for; whatever it leaves is killed.
  */
-zt_err zt_mpirun_run(const struct zt_job_plan *plan, int *exit_code,
+zt_err zt_mpirun_run(const struct zt_job_plan *plan,
+                     const struct zt_render_config *screen, int *exit_code,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

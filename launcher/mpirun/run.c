@@ -54,8 +54,34 @@ static void become(const char *program, char **argv)
     _exit(126);
 }
 
-/* Wait for `pid`; signals of the user go to its group, a second one becomes SIGKILL. */
-static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p)
+/* SIGUSR1 and SIGUSR2. Whether the run saves is known to its ranks alone: rank 0 says what
+ * becomes of it. */
+static void pass_on(pid_t pid, int sig, const struct zt_job_plan *p, struct zt_render *r)
+{
+    if (p->is_plugin && sig == SIGUSR2)
+        zt_render_message(r, ZT_LOG_INFO,
+                          "SIGUSR2 means nothing to a plugin: it goes on");
+    else if (p->is_plugin)
+        zt_render_message(r, ZT_LOG_INFO,
+                          "SIGUSR1 asks for a checkpoint after the step at hand, and the "
+                          "end; a run that saves none (--save_steps) goes on");
+    if (!p->is_plugin || sig == SIGUSR1)
+        kill(-pid, sig);
+}
+
+/* The first one ends the ranks in order, the second one kills them. */
+static void stop(pid_t pid, int sig, bool again, struct zt_render *r)
+{
+    if (!again)
+        zt_render_message(r, ZT_LOG_INFO, "%s: stopping the ranks%s",
+                          sig == SIGINT ? "interrupted" : zt_signal_text(sig),
+                          sig == SIGINT ? "; once more to kill them at once" : "");
+    kill(-pid, again ? SIGKILL : sig);
+}
+
+/* Wait for `pid`; signals of the user go to its group. */
+static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p,
+                 struct zt_render *r)
 {
     double end = p->timeout_s > 0 ? zt_now() + p->timeout_s : 0, kill_at = 0;
     int stops = 0, status, timed_out = 0;
@@ -65,16 +91,20 @@ static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p)
         int sig = sigtimedwait(set, NULL, &wait);
 
         if (end > 0 && zt_now() > end) {
+            zt_render_message(r, ZT_LOG_ERROR,
+                              "stopped: the time given with --timeout is over");
             timed_out = 1;
             end = 0;
-            sig = SIGTERM;
-        }
-        if (sig == SIGUSR1 || sig == SIGUSR2) {
-            kill(-pid, sig);
-        } else if (sig == SIGINT || sig == SIGTERM || sig == SIGHUP) {
-            kill(-pid, stops++ ? SIGKILL : sig);
+            kill(-pid, stops++ ? SIGKILL : SIGTERM);
             kill_at = kill_at > 0 ? kill_at : zt_now() + p->grace_ms / 1000.0;
         }
+        if (sig == SIGUSR1 || sig == SIGUSR2) {
+            pass_on(pid, sig, p, r);
+        } else if (sig == SIGINT || sig == SIGTERM || sig == SIGHUP) {
+            stop(pid, sig, stops++, r);
+            kill_at = kill_at > 0 ? kill_at : zt_now() + p->grace_ms / 1000.0;
+        }
+        zt_render_drain(r);
         if (kill_at > 0 && zt_now() > kill_at)
             kill(-pid, SIGKILL);
     }
@@ -95,7 +125,8 @@ static void sweep(void)
     zt_shm_files_remove_unused();
 }
 
-static zt_err run(struct zt_mpirun *m, int *exit_code, struct zt_fault *fault)
+static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
+                  struct zt_fault *fault)
 {
     static const int sigs[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     char *program;
@@ -121,7 +152,7 @@ static zt_err run(struct zt_mpirun *m, int *exit_code, struct zt_fault *fault)
                           strerror(errno));
     } else {
         setpgid(pid, pid);
-        *exit_code = watch(pid, &set, m->plan);
+        *exit_code = watch(pid, &set, m->plan, r);
         sweep();
     }
     free(program);
@@ -130,15 +161,36 @@ static zt_err run(struct zt_mpirun *m, int *exit_code, struct zt_fault *fault)
     return rc;
 }
 
-zt_err zt_mpirun_run(const struct zt_job_plan *plan, int *exit_code,
+/* The ranks print for themselves; this is the last event all the same. */
+static void print_end(struct zt_render *r, const struct zt_job_plan *p, int exit_code)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "event", json_string("end"));
+    json_object_set_new(o, "exit_code", json_integer(exit_code));
+    json_object_set_new(o, "ranks", json_integer(p->world));
+    json_object_set_new(o, "job", json_string(p->job_id));
+    zt_render_record(r, o);
+    json_decref(o);
+}
+
+zt_err zt_mpirun_run(const struct zt_job_plan *plan,
+                     const struct zt_render_config *screen, int *exit_code,
                      struct zt_fault *fault)
 {
+    struct zt_render *r;
     struct zt_mpirun m;
     zt_err rc = zt_mpirun_init(&m, plan, fault);
 
     if (rc)
         return rc;
-    rc = run(&m, exit_code, fault);
+    rc = zt_render_open(screen, &r, fault);
+    if (!rc) {
+        rc = run(&m, r, exit_code, fault);
+        if (!rc)
+            print_end(r, plan, *exit_code);
+        zt_render_close(r);
+    }
     zt_mpirun_release(&m);
     return rc;
 }

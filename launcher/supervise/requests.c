@@ -269,9 +269,7 @@ static void handle_stacks(struct zt_supervisor *s, uint32_t client)
 {
     if (!pending_new(s, client, 0))
         return;
-    /* what ranks print is output of the job; with --log_format json on its stdout */
-    zt_ctl_follow(s->ctl->ctl, client,
-                  zt_render_is_json(s->render) ? ZT_CTL_BOTH : ZT_CTL_STDERR, false);
+    zt_ctl_follow(s->ctl->ctl, client, ZT_CTL_ALL_BUT_STDOUT, false);
     zt_sup_inspect(s);
 }
 
@@ -356,7 +354,7 @@ static void handle_stop(struct zt_supervisor *s, uint32_t client)
 
 static void handle_attach(struct zt_supervisor *s, uint32_t client)
 {
-    zt_ctl_follow(s->ctl->ctl, client, ZT_CTL_BOTH, true);
+    zt_ctl_follow(s->ctl->ctl, client, ZT_CTL_ALL, true);
 }
 
 static const struct {
@@ -417,7 +415,9 @@ void zt_sup_ctl_line(void *ctx, int stream, const char *tag, const char *text, s
     struct zt_supervisor *s = ctx;
 
     if (s->ctl)
-        zt_ctl_publish_line(s->ctl->ctl, stream, tag, text, n);
+        zt_ctl_publish_line(s->ctl->ctl,
+                            zt_render_is_json(s->render) ? ZT_CTL_EVENT : stream, tag,
+                            text, n);
 }
 
 void zt_sup_ctl_started(struct zt_supervisor *s)

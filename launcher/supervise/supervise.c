@@ -548,37 +548,35 @@ static void release_supervisor(struct zt_supervisor *s)
     zt_notes_release(&s->notes);
 }
 
-int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
-                 bool verbose)
+zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
+                    bool verbose, int *exit_code, struct zt_fault *fault)
 {
     struct zt_supervisor s = {.plan = plan, .verbose = verbose};
-    struct zt_fault fault = {0};
-    int code;
+    zt_err rc;
 
     signal(SIGPIPE, SIG_IGN);
-    if (open_supervisor(&s, screen, &fault) || open_loop(&s, &fault)) {
-        if (s.render)
-            zt_render_message(s.render, ZT_LOG_ERROR, "%s", fault.text);
-        else
-            fprintf(stderr, "zlaunch: error: %s\n", fault.text);
+    rc = open_supervisor(&s, screen, fault);
+    if (!rc)
+        rc = open_loop(&s, fault);
+    if (rc) {
         release_supervisor(&s);
-        return zt_err_exit_code(fault.code);
+        return rc;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     init_timers(&s);
     zt_sup_ctl_open(&s);
     start_nodes(&s);
     uv_run(&s.loop, UV_RUN_DEFAULT);
-    code = finish_job(&s);
+    *exit_code = finish_job(&s);
     flush_output(&s);
     zt_sup_store_end(&s);
-    zt_sup_ctl_finish(&s, code);
+    zt_sup_ctl_finish(&s, *exit_code);
     uv_walk(&s.loop, on_walk_close, NULL);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     uv_loop_close(&s.loop);
     zt_render_drain(s.render); /* signals end zlaunch again, should this block */
-    code = zt_streams_lost("zlaunch", zt_render_lost(s.render), code);
+    *exit_code = zt_streams_lost("zlaunch", zt_render_lost(s.render), *exit_code);
     release_supervisor(&s);
     zt_sup_ctl_release(&s);
-    return code;
+    return ZT_OK;
 }

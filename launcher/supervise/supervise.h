@@ -13,8 +13,9 @@
 #include "common/message/render.h"
 #include "launcher/plan/plan.h"
 
-/* Blocks until the job is over; returns the exit code of zlaunch. */
-int zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
-                 bool verbose);
+/* Blocks until the job is over; *exit_code: of zlaunch, and everything has been said. An
+ * error: nothing was started and nothing said. */
+zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
+                    bool verbose, int *exit_code, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -91,6 +91,62 @@ launch "${json[@]}" --bind_core_list "$core" "${plugin[@]}" --max_steps 1
 check "json: one with a warning of its plan" is_json 0
 check "  which is an event" out_has '"event":"log","level":"warning","who":"zlaunch","msg":"2 ranks share 1 core'
 
+# ... and so are questions to jobs, and jobs in the background
+mkdir -m 700 "$tmp/run"
+export XDG_RUNTIME_DIR=$tmp/run
+launch "${json[@]}" --ctl nosuchjob status
+check "json: a question about no job" is_json 1
+launch "${json[@]}" --ctl nosuchjob dance
+check "json: one that no job answers" is_json 1
+launch "${json[@]}" --ctl status
+check "json: one without a job" is_json 2
+launch "${json[@]}" --attach nosuchjob
+check "json: a job that cannot be followed" is_json 1
+launch "${json[@]}" --detach --log_file "$tmp/no/where" "${plugin[@]}"
+check "json: a job in the background whose log cannot be written" is_json 73
+launch "${json[@]}" --detach --log_file "$tmp/log" "${plugin[@]}" --max_steps 2 --output_dir "$tmp/json"
+check "json: one that its ranks refuse" is_json 73
+check "  with what it printed, and its end alone" test "$(grep -c '"event":"end"' "$tmp/out") $(grep -c '"event":"fail"' "$tmp/out")" = "1 1"
+launch "${json[@]}" --detach --log_file "$tmp/log" "${plugin[@]}" --max_steps 1000000
+check "json: one that has begun" is_json 0
+id=$(sed -n 's/.*"event":"detached","job":"\([^"]*\)","log_file":"[^"]*log"}$/\1/p' "$tmp/out")
+follower_mark=$mark
+launch "${json[@]}" --ctl list
+check "json: the list of jobs" is_json 0
+check "  has it" out_has "\"event\":\"status\",\"job\":\"$id\""
+launch "${json[@]}" --ctl "${id%????}" save weights
+check "json: what the ranks refuse" is_json 1
+check "  says which job was meant" out_has "\"msg\":\"job $id"
+launch "${json[@]}" --ctl "$id" stacks
+check "json: stacks" is_json 0
+check "  are events of the job" out_has '"event":"inspected"'
+launch "${json[@]}" --ctl "$id" save weights "$tmp/weights"
+check "json: what the ranks have done" is_json 0
+check "  is an answer" out_has '"event":"answer","text":"all 2 ranks: the weights after step '
+launch "${json[@]}" --ctl "$id" status
+check "json: the state of a job" is_json 0
+check "  is an event" out_has "\"event\":\"status\",\"job\":\"$id\",\"pid\":"
+"$zlaunch" "${json[@]}" --attach "$id" >"$tmp/out" 2>"$tmp/err" &
+follower=$!
+within 10 out_has '"event":"step"' || fail "--attach shows nothing"
+"$zlaunch" "${json[@]}" --ctl "$id" stop >"$tmp/stop" 2>&1
+check "json: stop" grep -q '"event":"answer","text":"the job is told to stop"' "$tmp/stop"
+wait "$follower"
+code=$?
+check "json: a job that is followed" is_json 130
+check "  to its own end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"job\":\"$id\"' && [ \$(grep -c '\"event\":\"end\"' '$tmp/out') = 1 ]"
+mark=$follower_mark
+gone "a detached job in JSON"
+launch --detach --num_gpus 2 -- sh -c 'echo hello; while [ ! -e "$0" ]; do sleep 0.05; done; exit 7' "$tmp/go"
+id=$(cat "$tmp/out")
+"$zlaunch" "${json[@]}" --attach "$id" >"$tmp/out" 2>"$tmp/err" &
+follower=$!
+within 10 out_has '"event":"output","stream":"stdout","text":"[rank 1] hello"' || fail "--attach shows nothing"
+touch "$tmp/go"
+wait "$follower"
+code=$?
+check "json: a job in text that is followed" is_json 7
+
 (yes | head -n 100000 | ZT_MARK=x "$zlaunch" -- sh -c 'yes | head -n 100000; echo end >&2' 2>"$tmp/err" | head -n 1) >"$tmp/out"
 check "a reader that leaves does not end the run" err_has end
 finish

@@ -52,7 +52,7 @@ static void on_request(void *ctx, uint32_t client, const char *request)
         zt_ctl_print(r->ctl, client, "%s", "not yet");
         zt_ctl_end(r->ctl, client, 1, NULL);
     } else if (strcmp(request, "attach") == 0) {
-        zt_ctl_follow(r->ctl, client, ZT_CTL_BOTH, true);
+        zt_ctl_follow(r->ctl, client, ZT_CTL_ALL, true);
     }
 }
 
@@ -534,14 +534,18 @@ static int client(struct rig *r, const char *job, const char *request)
     pid_t pid = fork();
 
     if (pid == 0) {
+        const struct zt_render_config screen = {
+            .out_fd = STDOUT_FILENO, .err_fd = STDERR_FILENO, .who = "zlaunch"};
         struct zt_fault fault = {0};
         int null = open("/dev/null", O_WRONLY);
+        struct zt_render *render;
 
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
-        if (client_folder && chdir(client_folder))
+        if ((client_folder && chdir(client_folder)) ||
+            zt_render_open(&screen, &render, NULL))
             _exit(99);
-        _exit(zt_ctl_main(job, request ? 1 : 0, (char *[]){(char *)request}, false,
+        _exit(zt_ctl_main(job, request ? 1 : 0, (char *[]){(char *)request}, render,
                           &fault));
     }
     assert_true(pid > 0);

@@ -300,7 +300,7 @@ static int play(int num_nodes, const char *const *words, char *said, size_t said
     stage.idle_open = false;
     stage.head = stage.tail = stage.starts = stage.jobs = 0;
     memset(stage.queued, 0, sizeof(stage.queued));
-    code = zt_supervise(m.plan, &screen, false);
+    assert_int_equal(zt_supervise(m.plan, &screen, false, &code, NULL), ZT_OK);
     unmake_plan(&m);
     free(hosts);
     n = pread(fd, said, said_bytes - 1, 0);
