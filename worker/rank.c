@@ -209,8 +209,8 @@ int zt_rank_main(int argc, char **argv)
     int stop_code = 0;
     zt_err rc;
 
-    /* SIGUSR1 waits until training begins (worker/engine/checkpoint/signals.c), SIGUSR2 for
-     * ever: neither ends a rank. zlaunch's daemon has blocked them before. */
+    /* Both wait until training begins (worker/engine/checkpoint/signals.c): neither ends a
+     * rank. zlaunch's daemon has blocked them before. */
     zt_signal_block_user();
     if (argc < 2) {
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");

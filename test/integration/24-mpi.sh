@@ -77,6 +77,61 @@ code=$?
 check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]
 check "  and is named" err_has "no_such_option"
 
+# ---------------------------------------------------------------- SIGUSR1 and SIGUSR2
+# to the ranks themselves, as mpirun and batch systems pass them on
+began() { grep -q '^step 2/' "$tmp/err"; }
+# rank_under RANK: its pid, of a job that mpirun started
+rank_under() {
+    local p
+    for p in $(survivors); do
+        ! grep -qsz "^PMI_RANK=$1\$" "/proc/$p/environ" || [ "$(cat "/proc/$p/comm")" != zworker ] || { echo "$p" && return; }
+    done
+}
+mpi_bg() { # mpi_bg ARGS...: two ranks under mpirun
+    new_mark
+    ZT_MARK=$mark setsid mpirun -n 2 "$bin/zworker" "${model[@]}" --max_steps 1000000 "$@" >"$tmp/out" 2>"$tmp/err" &
+    job=$!
+    within 30 began || fail "the ranks did not start"
+}
+mpi_bg
+for sig in USR1 USR2; do kill -$sig "$(rank_under 0)"; done
+check "SIGUSR2 under mpirun: rank 0 says that it means nothing" within 10 err_has "SIGUSR2 means nothing to a plugin: it goes on"
+check "SIGUSR1 to a run that saves nothing: as under zlaunch" within 10 err_has "SIGUSR1 asks for a checkpoint, but this run saves none (--save_steps): it goes on"
+check "  the run goes on" kill -0 "$job"
+kill -TERM "$job"
+wait "$job"
+gone "SIGTERM of mpirun"
+mpi_bg --output_dir "$tmp/usr1" --save_steps 1000000
+kill -USR1 "$(rank_under 0)"
+wait "$job"
+code=$?
+check "SIGUSR1 to one that saves: 75" code_is 75
+check "  says what it asks for" err_has "SIGUSR1 asks for a checkpoint after the step at hand, and the end"
+check "  and what was done" err_has "stopped by SIGUSR1 after step "
+check "  a checkpoint" sh -c "ls -d '$tmp/usr1'/checkpoint-* >/dev/null"
+
+# through zlaunch, which hands the job over to mpirun
+printf 'localhost slots=2\n' >"$tmp/hosts"
+handed_over() { launch_bg --hostfile "$tmp/hosts" --launcher mpich --grace 20 "${model[@]}" --max_steps 1000000 "$@"; within 30 began || fail "the ranks did not start"; }
+if mpirun --version 2>/dev/null | grep -qi 'hydra'; then
+    handed_over --output_dir "$tmp/over" --save_steps 1000000
+    kill -USR2 "$job"
+    check "zlaunch over mpirun: SIGUSR2 means nothing" within 10 err_has "zlaunch: SIGUSR2 means nothing to a plugin: it goes on"
+    kill -USR1 "$job"
+    check "  SIGUSR1 asks for a checkpoint" within 10 err_has "zlaunch: SIGUSR1 asks for a checkpoint after the step at hand, and the end"
+    wait "$job"
+    code=$?
+    check "  which ends the run: 75" code_is 75
+    check "  and is there" sh -c "ls -d '$tmp/over'/checkpoint-* >/dev/null"
+    gone "SIGUSR1 over mpirun"
+    handed_over
+    kill -INT "$job"
+    check "  Ctrl-C says what it does" within 10 err_has "zlaunch: interrupted: stopping the ranks"
+    gone_over() { ! kill -0 "$job" 2>/dev/null; }
+    within 30 gone_over || fail "it did not end"
+    gone "Ctrl-C over mpirun"
+fi
+
 # ---------------------------------------------------------------- other programs, by PMI
 cat >"$tmp/hello.c" <<'C'
 #include <mpi.h>

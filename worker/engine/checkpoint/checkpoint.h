@@ -64,7 +64,8 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run);
 /* ---- during training ---- */
 
 /* SIGTERM and SIGUSR1 from here on ask for a checkpoint and the end, in runs that save. In
- * others SIGUSR1 does nothing, and rank 0 says so. Before and after it is blocked. */
+ * others SIGUSR1 does nothing, as SIGUSR2 in all, and rank 0 says so. Before and after both
+ * are blocked. */
 void zt_checkpoint_watch_signals(const struct zt_engine *e);
 void zt_checkpoint_unwatch_signals(const struct zt_engine *e);
 /* One of them was received, and asks for the end. */

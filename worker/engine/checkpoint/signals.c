@@ -6,8 +6,9 @@
  * would have ended it.
  *
  * SIGUSR1 and SIGUSR2 end no rank, whenever they come: they are blocked from its first
- * instruction (by the daemon, and by the rank itself where it has none), SIGUSR1 until
- * training begins, so that one which came early counts then.
+ * instruction (by the daemon, and by the rank itself where it has none) until training
+ * begins, so that one which came early counts then. What they ask for is said by zlaunch,
+ * which passes them on; by rank 0 where mpirun or nobody does.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -24,6 +25,7 @@
 #define EXIT_TERMINATED 143
 
 static volatile sig_atomic_t signalled; /* the last signal; 0: none */
+static volatile sig_atomic_t got_usr2;
 static volatile sig_atomic_t grace_s = GRACE_S;
 
 static struct sigaction before; /* what SIGTERM did before training */
@@ -38,6 +40,12 @@ static void on_stop(int sig)
 static void on_no_use(int sig)
 {
     signalled = sig;
+}
+
+static void on_usr2(int sig)
+{
+    (void)sig;
+    got_usr2 = 1;
 }
 
 static void on_grace_over(int sig)
@@ -91,7 +99,9 @@ void zt_checkpoint_watch_signals(const struct zt_engine *e)
         handle(SIGTERM, on_stop);
     }
     handle(SIGUSR1, is_saving(e->run) ? on_stop : on_no_use);
+    handle(SIGUSR2, on_usr2);
     block(SIG_UNBLOCK, SIGUSR1);
+    block(SIG_UNBLOCK, SIGUSR2);
 }
 
 /* A signal that came too late for a step does what it does elsewhere. */
@@ -100,6 +110,7 @@ void zt_checkpoint_unwatch_signals(const struct zt_engine *e)
     int late = e->stop_code ? 0 : signalled;
 
     block(SIG_BLOCK, SIGUSR1);
+    block(SIG_BLOCK, SIGUSR2);
     if (!is_saving(e->run))
         return;
     alarm(0);
@@ -108,23 +119,31 @@ void zt_checkpoint_unwatch_signals(const struct zt_engine *e)
         raise(SIGTERM);
 }
 
-/* What a run that saves nothing says to the first SIGUSR1. */
-static void tell_no_use(const struct zt_engine *e)
+static void tell_once(const struct zt_engine *e, bool *told, const char *text)
 {
-    static bool told;
-
-    if (!told && e->run->rank == 0)
-        zt_info("checkpoint", "SIGUSR1 asks for a checkpoint, but this run saves none "
-                              "(--save_steps): it goes on");
-    told = true;
+    if (!*told && e->run->rank == 0)
+        zt_info("checkpoint", "%s", text);
+    *told = true;
 }
 
 bool zt_checkpoint_was_signalled(const struct zt_engine *e)
 {
-    if (!signalled || is_saving(e->run))
-        return signalled != 0;
-    tell_no_use(e);
-    return false;
+    static bool told, told_usr2;
+
+    if (got_usr2)
+        tell_once(e, &told_usr2, "SIGUSR2 means nothing to a plugin: it goes on");
+    if (!signalled)
+        return false;
+    if (!is_saving(e->run)) {
+        tell_once(e, &told,
+                  "SIGUSR1 asks for a checkpoint, but this run saves none "
+                  "(--save_steps): it goes on");
+        return false;
+    }
+    if (signalled == SIGUSR1 && !getenv("ZLAUNCH_CONTROL_FD"))
+        tell_once(e, &told,
+                  "SIGUSR1 asks for a checkpoint after the step at hand, and the end");
+    return true;
 }
 
 const char *zt_checkpoint_signal_name(void)
