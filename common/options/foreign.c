@@ -1,5 +1,6 @@
 #include "common/options/foreign.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/options/private.h"
@@ -18,12 +19,25 @@ const struct zt_foreign *zt_foreign_find(const struct zt_foreign *rows, const ch
     return NULL;
 }
 
+/* "(0,1)": is it a number between these two? */
+static bool is_between(const char *range, const char *value)
+{
+    char *comma;
+    double low, d;
+
+    if (*range != '(' || !zt_parse_double(value, &d))
+        return false;
+    low = strtod(range + 1, &comma);
+    return d > low && d < strtod(comma + 1, NULL);
+}
+
 const struct zt_foreign *zt_foreign_for(const struct zt_foreign *first, const char *value)
 {
     const char *name = first->name;
 
     for (; first->name && !strcmp(first->name, name); first++)
-        if (!first->values || zt_is_one_of(first->values, value, true))
+        if (!first->values || zt_is_one_of(first->values, value, true) ||
+            is_between(first->values, value))
             return first;
     return NULL;
 }

@@ -10,6 +10,8 @@
  *      KEY       a key of the config says it: handed to whoever reads the config
  *      REFUSED   an error: why, or what to write instead
  *
+ * A name that is an option of ours, too, is a row for values that ours does not take.
+ *
  * The rows themselves are foreign.def in launcher/ and in worker/config/, which says how
  * they are written.
  * Threads: const.
@@ -32,11 +34,13 @@ struct zt_foreign {
     const char *name;    /* "rdzv_*": all that begin so; NULL ends the table */
     zt_option_kind kind; /* how many words belong to it: that of the name's first row */
     const char *program; /* whose name it is, where it is not that of the row before */
-    const char *values;  /* "a|b", in any case; NULL: all others. A flag's: true, false */
+    const char *values;  /* "a|b", in any case; "(0,1)": numbers between them; NULL: all
+                          * others. A flag's: true, false */
     zt_foreign_answer answer;
     const char *to;    /* OPTION: its name; KEY: its path */
     const char *value; /* what it is there; NULL: as it was written */
     double times;      /* the number that was written, times this; 0: as it is */
+    char letter;       /* 'm': the name is -m as well */
     const char *why;   /* ALREADY, REFUSED: half a sentence */
 };
 

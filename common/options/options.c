@@ -178,6 +178,28 @@ static zt_err code_of(zt_from from)
     return from == ZT_FROM_FILE ? ZT_E_CONFIG : ZT_E_USAGE;
 }
 
+bool zt_option_takes(const struct zt_option *o, const char *text)
+{
+    int64_t integer;
+    double real;
+    bool boolean;
+
+    switch (o->kind) {
+    case ZT_OPT_FLAG:
+        return zt_parse_bool(text, &boolean);
+    case ZT_OPT_INT:
+        return zt_parse_int64(text, &integer) && in_range(o, (double)integer);
+    case ZT_OPT_FLOAT:
+        return zt_parse_double(text, &real) && in_range(o, real);
+    case ZT_OPT_CHOICE:
+        return zt_is_one_of(o->choices, text, false);
+    case ZT_OPT_STRING:
+    case ZT_OPT_LIST:
+        break;
+    }
+    return true;
+}
+
 /* Read text as the option's kind; false after a problem. */
 static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
                         const char *where, struct zt_value *v, struct zt_problems *report)

@@ -23,6 +23,8 @@ bool zt_name_is_n(const char *name, const char *text, size_t n);
 bool zt_name_is(const char *name, const char *text, size_t n);
 /* The row with this name or alias; -1: none. */
 int zt_args_row(const zt_args *a, const char *text, size_t n);
+/* Is the text a value of this option? */
+bool zt_option_takes(const struct zt_option *o, const char *text);
 /* Set a row from texts (one, or several for a list) if nothing stronger has set it;
  * false: it stays what it was. */
 bool zt_args_set(zt_args *a, int row, const char *const *texts, int num_texts,

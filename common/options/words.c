@@ -20,6 +20,7 @@ static int find_letter(const zt_args *a, char letter)
 struct word_reader {
     zt_args *const *sets;
     int num_sets, argc, at;
+    bool has_rest; /* words that belong to no option end the options */
     char *const *argv;
     struct zt_problems *report;
 };
@@ -55,7 +56,8 @@ static struct option_words take_words(struct word_reader *r, zt_option_kind kind
         return (struct option_words){value, 1};
     if (kind == ZT_OPT_FLAG) {
         const char *next = first < r->argc ? r->argv[first] : "";
-        bool word = zt_parse_bool(next, &boolean) && isalpha((unsigned char)*next);
+        bool word = zt_parse_bool(next, &boolean) &&
+                    (isalpha((unsigned char)*next) || !r->has_rest);
 
         r->at += word;
         return (struct option_words){
@@ -247,6 +249,22 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
         r->at++;
 }
 
+/* A value that our option does not take, and somebody else's of that name does: then it
+ * has been answered. */
+static bool foreign_meaning(struct word_reader *r, zt_args *a, const struct zt_option *o,
+                            const char *option, const char *value)
+{
+    const struct zt_foreign *rows = a->names ? a->names->rows : NULL, *f;
+
+    if (!rows || zt_option_takes(o, value))
+        return false;
+    f = zt_foreign_find(rows, o->name, strlen(o->name));
+    if (!f || strcmp(f->name, o->name) != 0 || !zt_foreign_for(f, value))
+        return false;
+    foreign_value(r, a, f, option, value);
+    return true;
+}
+
 /* ---- options ---- */
 
 /* "--deepspeed --deepspeed_config FILE": the value stands behind the other name. */
@@ -282,6 +300,8 @@ static void parse_option(struct word_reader *r, zt_args *a, int row, bool negate
         return;
     }
     words = take_words(r, o->kind, &value);
+    if (words.num_texts == 1 && foreign_meaning(r, a, o, where, words.texts[0]))
+        return;
     if (words.num_texts)
         zt_args_set(a, row, words.texts, words.num_texts, ZT_FROM_FLAG, where, r->report);
     else if (!o->alias || !value_by_other_name(r, o))
@@ -312,10 +332,24 @@ static void long_option(struct word_reader *r, const char *word)
         }
     }
     for (int k = 0; k < r->num_sets; k++)
-        if (foreign_option(r, r->sets[k], word, n, value) ||
-            misplaced_option(r, r->sets[k], word, n, value))
+        if (misplaced_option(r, r->sets[k], word, n, value) ||
+            foreign_option(r, r->sets[k], word, n, value))
             return;
     unknown_option(r, word, n);
+}
+
+/* Is it a letter that somebody else has? Then it has been answered. */
+static bool foreign_letter(struct word_reader *r, const char *c)
+{
+    for (int k = 0; k < r->num_sets; k++) {
+        const struct zt_foreign_names *names = r->sets[k]->names;
+
+        for (const struct zt_foreign *f = names ? names->rows : NULL; f && f->name; f++)
+            if (f->letter == *c)
+                return foreign_option(r, r->sets[k], f->name, strlen(f->name),
+                                      c[1] ? c + 1 : NULL);
+    }
+    return false;
 }
 
 /* "-v", "-vq", "-H FILE", "-HFILE" */
@@ -326,6 +360,8 @@ static void parse_letters(struct word_reader *r, const char *word)
 
         for (k = 0; k < r->num_sets && row < 0; k++)
             row = find_letter(r->sets[k], *c);
+        if (row < 0 && foreign_letter(r, c))
+            return;
         if (row < 0) {
             zt_problems_add(r->report, ZT_E_USAGE,
                             "-%c: unknown option in \"%s\"; see --help", *c, word);
@@ -344,8 +380,12 @@ static void parse_letters(struct word_reader *r, const char *word)
 void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
                         int *rest, struct zt_problems *report)
 {
-    struct word_reader r = {
-        .sets = sets, .num_sets = num_sets, .argc = argc, .argv = argv, .report = report};
+    struct word_reader r = {.sets = sets,
+                            .num_sets = num_sets,
+                            .argc = argc,
+                            .has_rest = rest != NULL,
+                            .argv = argv,
+                            .report = report};
 
     for (; r.at < argc; r.at++) {
         const char *word = argv[r.at];

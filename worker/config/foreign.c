@@ -44,7 +44,8 @@ void zt_run_print_names(FILE *out)
           "has not, or has under another name. What is not here and not in "
           "`zlaunch TARGET.so --help` is unknown.\n\nMade from the tables "
           "`worker/config/foreign.def` and `launcher/foreign.def` by `make docs`; where "
-          "a name is in several lines, the first that fits the value counts.\n",
+          "a name is in several lines, the first that fits the value counts. A name that "
+          "zlaunch has, too, is here for values that mean something elsewhere alone.\n",
           out);
     zt_foreign_print_markdown(out, rows);
 }
