@@ -121,8 +121,18 @@ static void derive_binding(struct zt_launch *l, struct zt_problems *report)
                         wish);
 }
 
+/* As scripts write them whose variables are empty. */
+static void drop_empty(const char **text)
+{
+    if (*text && !**text)
+        *text = NULL;
+}
+
 static void derive(struct zt_launch *l, struct zt_problems *report)
 {
+    drop_empty(&l->include);
+    drop_empty(&l->exclude);
+    drop_empty(&l->master_addr);
     l->device_given = given(l, "device");
     l->json = strcmp(l->log_format, "json") == 0;
     l->level_name = l->quiet ? "error" : l->log_level;

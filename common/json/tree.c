@@ -254,6 +254,21 @@ static bool word_ends(const char *p, const char *end)
     return p >= end || !(isalnum((unsigned char)*p) || *p == '_' || *p == '.');
 }
 
+/* Does True, False or None stand here, as Python prints them? */
+static bool is_python(const struct parser *ps)
+{
+    static const char *const words[] = {"True", "False", "None"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        size_t n = strlen(words[i]);
+
+        if ((size_t)(ps->end - ps->p) >= n && !memcmp(ps->p, words[i], n) &&
+            word_ends(ps->p + n, ps->end))
+            return true;
+    }
+    return false;
+}
+
 static struct zt_jnode *scalar(struct parser *ps, struct zt_jnode *node)
 {
     static const struct {
@@ -274,6 +289,8 @@ static struct zt_jnode *scalar(struct parser *ps, struct zt_jnode *node)
             node->boolean = *ps->p == 't';
         }
     }
+    if (!n && is_python(ps))
+        return fail(ps, "a value of Python's; JSON has true, false and null");
     if (!n || !word_ends(ps->p + n, ps->end))
         return fail(ps, "here a value must stand: a number, a \"string\", true, false, "
                         "null, [ or {");

@@ -6,6 +6,11 @@
 #include "common/options/private.h"
 #include "common/suggest.h"
 
+const char *zt_foreign_dashes(const struct zt_foreign *f)
+{
+    return f->name[1] ? "--" : "-";
+}
+
 const struct zt_foreign *zt_foreign_find(const struct zt_foreign *rows, const char *text,
                                          size_t n)
 {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "common/env.h"
-#include "common/options/options.h"
+#include "common/options/private.h"
 
 #define SIGN_BYTES 160
 
@@ -123,8 +123,8 @@ static void print_foreign(FILE *out, const struct zt_foreign *f)
 {
     const int indent = 34;
     char text[512];
-    int at = fprintf(out, "  --%s%s%s", f->name, f->values ? " " : "",
-                     f->values ? f->values : "");
+    int at = fprintf(out, "  %s%s%s%s", zt_foreign_dashes(f), f->name,
+                     f->values ? " " : "", f->values ? f->values : "");
 
     if (at > indent - 2)
         fprintf(out, "\n%*s", indent, "");
@@ -168,7 +168,7 @@ void zt_foreign_print_markdown(FILE *out, const struct zt_foreign *rows)
         if (f->program && (f == rows || !f[-1].program))
             fprintf(out, "\n## %s\n\n| name | value | here |\n| --- | --- | --- |\n",
                     f->program);
-        fprintf(out, "| `--%s` | ", f->name);
+        fprintf(out, "| `%s%s` | ", zt_foreign_dashes(f), f->name);
         print_cell(out, f->values ? f->values : "");
         fputs(" | ", out);
         foreign_text(f, text, sizeof(text));

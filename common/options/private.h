@@ -4,6 +4,7 @@
 #ifndef COMMON_OPTIONS_PRIVATE_H
 #define COMMON_OPTIONS_PRIVATE_H
 
+#include "common/options/foreign.h"
 #include "common/options/options.h"
 
 struct zt_args {
@@ -23,6 +24,8 @@ bool zt_name_is_n(const char *name, const char *text, size_t n);
 bool zt_name_is(const char *name, const char *text, size_t n);
 /* The row with this name or alias; -1: none. */
 int zt_args_row(const zt_args *a, const char *text, size_t n);
+/* "-" in front of a name of one letter, "--" in front of others. */
+const char *zt_foreign_dashes(const struct zt_foreign *f);
 /* Is the text a value of this option? */
 bool zt_option_takes(const struct zt_option *o, const char *text);
 /* Set a row from texts (one, or several for a list) if nothing stronger has set it;

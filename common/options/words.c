@@ -192,7 +192,11 @@ static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, 
     }
     if (!f)
         return false;
-    option = zt_text_arena_printf(r->report->arena, "--%.*s", (int)n, word);
+    option = zt_text_arena_printf(r->report->arena, "%s%.*s", zt_foreign_dashes(f),
+                                  (int)n, word);
+    if (f->kind == ZT_OPT_FLAG && !value && r->at + 1 < r->argc &&
+        zt_is_one_of(f->values, r->argv[r->at + 1], true))
+        value = r->argv[++r->at]; /* a flag that has words of its own */
     words = take_words(r, f->kind, &value);
     if (!words.num_texts)
         zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", option,

@@ -79,6 +79,19 @@ static zt_err explain_target(const char *target, const char *zworker, zt_err rc,
     return rc;
 }
 
+/* A path that is wrong, of a name that may be right. */
+static zt_err explain_plugin(const char *path, int e, struct zt_fault *fault)
+{
+    const char *slash = strrchr(path, '/');
+    char found[ZT_LOADABLE_PATH];
+
+    if (slash && zt_plugin_find(slash + 1, found, sizeof(found)) &&
+        access(found, R_OK) == 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s; there is %s", path,
+                            strerror(e), found);
+    return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(e));
+}
+
 static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
                              struct zt_fault *fault)
 {
@@ -100,8 +113,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
                                 target, found);
         target = found;
         if (stat(target, &sb) < 0)
-            return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", target,
-                                strerror(errno));
+            return explain_plugin(target, errno, fault);
         if (!S_ISREG(sb.st_mode))
             return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s is no file", target);
         p->argv[n++] = strdup(p->zworker);

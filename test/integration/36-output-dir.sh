@@ -50,6 +50,15 @@ wait "$job"
 code=$?
 check "a restart has the folder of its job" code_is 0
 check "  and was one" err_has "restart 1 of 1"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out"
+check "who comes back is told how to go on: 73" code_is 73
+check "  before how to replace it" err_has "--resume_from_checkpoint auto goes on from the checkpoints beside it, --overwrite_output_dir replaces it"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint "$out/checkpoint-5"
+check "a checkpoint that is none: 66" code_is 66
+check "  and which there is" err_has "there is no checkpoint of that name; the newest in $out is checkpoint-400"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint auto
+check "a run that is complete" code_is 0
+check "  says so" err_has "all 400 steps are made already: a larger --max_steps or --num_train_epochs goes on"
 
 # ---------------------------------------------------------------- SIGUSR1
 out=$tmp/runs/usr1

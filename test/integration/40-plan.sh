@@ -99,6 +99,14 @@ env -u SLURM_JOB_ID "$zlaunch" --launcher slurm "$bin/models/gpt2.so" >"$tmp/out
 code=$?
 check "--launcher slurm outside an allocation: 2" code_is 2
 check "  says how to get one" err_has "is not inside a Slurm allocation (SLURM_JOB_ID is not set); get one by salloc"
+launch --dry_run "$tmp/nowhere/gpt2.so"
+check "a plugin that is elsewhere: 66" code_is 66
+check "  says where" err_has "plugin $tmp/nowhere/gpt2.so: No such file or directory; there is "
+launch --dry_run --include "" --exclude "" --master_addr "" --autotuning "" --num_gpus -1 --num_nodes -1 -- true
+check "what DeepSpeed's launcher has by default changes nothing" code_is 0
+launch --dry_run -m train
+check "-m of torchrun: 2" code_is 2
+check "  says what to write" err_has "write: zlaunch -- python3 -m NAME"
 launch --help
 check "--help says that --hang_timeout is off by itself" grep -q 'hang_timeout .*more than an evaluation takes; 0, the default: never' <(tr -s ' \n' ' ' <"$tmp/out")
 

@@ -132,6 +132,12 @@ static void report_bad_choice(struct zt_config *c, const struct zt_item *i)
         zt_suggest_offer(&s, zt_text_arena_copy(&c->arena, w, strcspn(w, "|")));
     }
     best = zt_suggest_best(&s);
+    if (strchr("0123456789", *taken)) {
+        report_wrong_value(
+            c, i,
+            zt_text_arena_printf(&c->arena, "one of %s, a number without quotes", taken));
+        return;
+    }
     report_wrong_value(c, i,
                        zt_text_arena_printf(&c->arena, "one of %s%s%s%s", taken,
                                             best ? " (did you mean \"" : "",

@@ -70,9 +70,13 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
     snprintf(path, sizeof(path), "%s/model.safetensors", run->output_dir);
     if (stat(path, &st) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "--output_dir: %s is there already; --overwrite_output_dir "
+                            "--output_dir: %s is there already; %s--overwrite_output_dir "
                             "replaces it",
-                            path);
+                            path,
+                            has_checkpoints(run->output_dir)
+                                ? "--resume_from_checkpoint auto goes on from the "
+                                  "checkpoints beside it, "
+                                : "");
     if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s has checkpoints already; "

@@ -165,8 +165,17 @@ static const struct {
     {{"--warmup_steps", "1.5"}, "--warmup_steps: \"1.5\" is no whole number"},
     {{"--save_steps", "0.1"}, "--save_steps 0.1: it is a number of steps; a share"},
     {{"--bf16", "1", "--fp16=0"}, NULL},
-    {{"-m"}, "--module: not in this version: zlaunch runs programs"},
-    {{"-r", "3"}, "--redirects 3: --enable_each_rank_log DIR"},
+    {{"-m", "20"}, NULL},
+    {{"-r", "3"}, "-r 3: that is --gradient_checkpointing"},
+    {{"-d", "524288"}, "-d 524288: that is --gradient_accumulation_steps"},
+    {{"-b", "4", "-q", "0", "-z1"}, NULL},
+    {{"-z", "9"}, "-z: \"zero_optimization.stage\" must be"},
+    {{"--redirects", "0", "--nnodes=1:1", "--role", "default"}, NULL},
+    {{"--include_num_input_tokens_seen", "non_padding", "--project", "huggingface"},
+     NULL},
+    {{"--deepspeed", "{\"zero_optimization\": {\"stage\": \"3\"}}"},
+     "must be one of 0|1|2|3, a number without quotes, not \"3\""},
+    {{"--deepspeed", "{\"dump_state\": True}"}, "a value of Python's; JSON has true"},
     {{"--num_gpus", "-1"}, "--num_gpus is an option of zlaunch"},
     {{"--deepspeed", "{\"replace_with_kernel_inject\": true, \"dtype\": \"fp16\"}"},
      "config for DeepSpeed's inference"},
@@ -228,6 +237,13 @@ static void test_foreign_names_set_our_options(void **state)
     r = accepted(try_it(1, NULL, "--no_cuda", "false", "--mixed_precision=FP16"));
     assert_string_equal(r->device, "auto");
     assert_int_equal(r->compute_dtype, ZT_F16);
+    zt_run_close(r);
+    r = accepted(try_it(1, NULL, "-i", "Makefile", "-t", "64", "-l6e-4", "-u", "7", "-x",
+                        "50", "-c", "0.1", "-k", "cosine", "-y", "0"));
+    assert_string_equal(r->train_files[0], "Makefile");
+    assert_int_equal(r->block_size, 64);
+    assert_int_equal(r->warmup_steps, 7);
+    assert_int_equal(r->max_steps, 50);
     zt_run_close(r);
     r = accepted(try_it(1, NULL, "--train_file", "Makefile", "--eval_strategy", "steps"));
     assert_true(r->do_train && r->do_eval);

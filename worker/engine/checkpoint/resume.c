@@ -108,6 +108,11 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
     rc = list_folder(what, c, fault);
     if (rc || c->num > 0)
         return rc;
+    if (run->output_dir && list_folder(run->output_dir, c, NULL) == ZT_OK && c->num > 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "--resume_from_checkpoint %s: there is no checkpoint of that "
+                            "name; the newest in %s is checkpoint-%lld",
+                            what, run->output_dir, (long long)c->step[0]);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "--resume_from_checkpoint %s: there is no checkpoint of that "
                         "name, nor one in that folder",
