@@ -83,8 +83,10 @@ static void describe_as_json(const struct zt_engine *e, const struct zt_run *run
 {
     json_t *plan = zt_memory_plan_json(&e->plan, run, e->model);
 
-    if (run->do_train)
+    if (run->do_train) {
+        json_object_set_new(plan, "rates", zt_rates_json(&others->rates));
         json_object_set_new(plan, "alternatives", zt_memory_alternatives_json(others));
+    }
     json_dumpf(plan, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(plan);
@@ -110,6 +112,7 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
 {
     const char *format = getenv("ZLAUNCH_LOG_FORMAT");
     struct zt_memory_alternatives others = {.num = 0};
+    zt_err rc = ZT_OK;
 
     if (run->rank)
         return ZT_OK;
@@ -117,7 +120,9 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
     if (run->check_config)
         return zt_run_print_config(run, stdout, fault);
     if (run->do_train)
-        zt_engine_find_alternatives(e, &others);
+        rc = zt_engine_find_alternatives(e, &others, fault);
+    if (rc)
+        return rc;
     if (format && !strcmp(format, "json"))
         describe_as_json(e, run, &others);
     else

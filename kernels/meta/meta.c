@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "kernels/check.h"
+#include "kernels/meta/work.h"
 #include "kernels/synchronous_streams.h"
 
 /* Not canonical on x86-64 nor mapped on others: an access faults. */
@@ -12,7 +13,16 @@
 struct zt_device {
     uintptr_t next; /* addresses are never given twice */
     size_t used, peak;
+    struct zt_device_work work;
 };
+
+struct zt_device_work zt_meta_take_work(struct zt_device *dev)
+{
+    struct zt_device_work w = dev->work;
+
+    dev->work = (struct zt_device_work){{0}};
+    return w;
+}
 
 static zt_err meta_count(int *out, struct zt_fault *fault)
 {
@@ -93,15 +103,24 @@ static void meta_host_free(struct zt_device *dev, void *ptr, size_t bytes)
     free(ptr);
 }
 
-static zt_err meta_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
-                        const void *src, size_t bytes, struct zt_fault *fault)
+static zt_err meta_transfer(struct zt_device *dev, struct zt_stream *s, void *dst,
+                            const void *src, size_t bytes, struct zt_fault *fault)
 {
-    (void)dev;
     (void)s;
     (void)dst;
     (void)src;
-    (void)bytes;
     (void)fault;
+    dev->work.of[ZT_WORK_TRANSFERS] += (double)bytes;
+    return ZT_OK;
+}
+
+/* Read and written. */
+static zt_err meta_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
+                        const void *src, size_t bytes, struct zt_fault *fault)
+{
+    (void)s;
+    (void)fault;
+    dev->work.of[ZT_WORK_STREAMS] += dst == src ? 0 : 2 * (double)bytes;
     return ZT_OK;
 }
 
@@ -118,9 +137,12 @@ static zt_err meta_sync(struct zt_device *dev, struct zt_stream *s,
     static zt_err meta_##name(struct zt_device *dev, struct zt_stream *s, const args *a, \
                               struct zt_fault *fault)                                    \
     {                                                                                    \
-        (void)dev;                                                                       \
+        zt_err rc = zt_check_##name(a, fault);                                           \
+                                                                                         \
         (void)s;                                                                         \
-        return zt_check_##name(a, fault);                                                \
+        if (!rc)                                                                         \
+            zt_work_add_kernel(&dev->work, ZT_KERNEL_##name, a);                         \
+        return rc;                                                                       \
     }
 ZT_KERNELS(META_KERNEL)
 #undef META_KERNEL
@@ -143,8 +165,8 @@ const struct zt_backend zt_meta_backend = {
     .memory = meta_memory,
     .host_alloc = meta_host_alloc,
     .host_free = meta_host_free,
-    .upload = meta_copy,
-    .download = meta_copy,
+    .upload = meta_transfer,
+    .download = meta_transfer,
     .copy = meta_copy,
     .sync = meta_sync,
     ZT_INORDER_MEMBERS,

@@ -3,8 +3,8 @@
  *
  * Regions have addresses that no process can read or write, apart from each other, so a
  * stray access faults. Kernels check their arguments as every backend does, and then do
- * nothing; upload and download do nothing. What runs here makes the same allocations as
- * on a real device.
+ * nothing but count (work.h); upload and download likewise. What runs here makes the same
+ * allocations as on a real device.
  */
 #ifndef KERNELS_META_META_H
 #define KERNELS_META_META_H

@@ -99,10 +99,31 @@ check "... and without says that it counts the weights alone" plans "with a --tr
 planned() { # the plan and the memory, one object a line and nothing else
     "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" >"$tmp/o" 2>/dev/null &&
         grep -q '^{"event":"plan","world":2,.*"ranks":\[{"rank":0,"slot":0,.*"command":\[.*\]}$' "$tmp/o" &&
-        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+,"alternatives":\[\{"fits":true,.*\}\]\}$' "$tmp/o" &&
+        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+,"rates":\{"products":[^}]*\},"alternatives":\[\{"fits":true,.*\}\]\}$' "$tmp/o" &&
         ! grep -qv '^{.*}$' "$tmp/o"
 }
 check "a dry run in JSON is JSON" planned
+check "... with the time of each alternative" test "$(grep -oF '"seconds":' "$tmp/o" | wc -l)" = "$(grep -oF '"fits":' "$tmp/o" | wc -l)"
+rates() { sed -n 's/.*"rates":\({[^}]*}\).*/\1/p' "$tmp/o"; }
+rates >"$tmp/measured.json"
+check "... by rates that are measured once" eval 'planned && test "$(rates)" = "$(cat "$tmp/measured.json")"'
+timed() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" "$@" >"$tmp/o" 2>&1; }
+seconds() { sed -n 's/^[* ] \( *[0-3]  .*\)/\1/p' "$tmp/o" | awk '{ print $8 }'; }
+given() { # given RATE: a dry run at this rate of everything; the time of the first
+    sed -E "s/:[^,}]*/: $1/g" "$tmp/measured.json" >"$tmp/given.json"
+    timed --rates "$tmp/given.json" && seconds | head -n 1
+}
+check "... or given, and ten times the rates are a tenth of the time" \
+    awk -v a="$(given 1e8)" -v b="$(given 1e9)" 'BEGIN { exit !(b > 0 && a > 9.9 * b && a < 10.1 * b) }'
+check "the fastest that fits comes first" eval 'test "$(seconds | sort -g)" = "$(seconds)" && test "$(seconds | wc -l)" -gt 4'
+refused_rate() { ! timed --rates "$tmp/wrong.json" && grep -q 'there is no rate "nonsense"' "$tmp/o"; }
+echo '{"nonsense": 1}' >"$tmp/wrong.json"
+check "a rate that there is none of is refused" refused_rate
+two_nodes() { "$bin/zlaunch" --num_gpus 2 --num_nodes 2 --dry_run "$g" "${t[@]}" "$@" >"$tmp/o" 2>&1; }
+check "a network that nobody measured is said to be missing" eval \
+    'two_nodes && grep -q "need the rate \"network\"" "$tmp/o" && test "$(seconds | sort -u)" = -'
+echo '{"network": 1e9}' >"$tmp/net.json"
+check "... until it is given" eval 'two_nodes --rates "$tmp/net.json" && ! grep -q "need the rate" "$tmp/o"'
 # a run too large for its device: the first of its alternatives, run by the config that is shown, is what was
 # said of it, and each line is marked or not as the limit says
 narrow() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" --block_size 64 --device_memory 2MiB "$@" >"$tmp/o" 2>&1; }

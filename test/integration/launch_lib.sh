@@ -4,6 +4,7 @@
 bin=${ZT_BIN:-bin}
 zlaunch=$bin/zlaunch
 tmp=$(mktemp -d)
+export XDG_CACHE_HOME=$tmp/cache # the rates of dry runs
 trap 'rm -rf "$tmp"' EXIT
 failures=0
 slowest=0 # end of a job that was killed, in ms

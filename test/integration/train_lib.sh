@@ -5,6 +5,7 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 bin=${ZT_BIN:-bin}
 tmp=$(mktemp -d)
+export XDG_CACHE_HOME=$tmp/cache # the rates of dry runs
 trap 'rm -rf "$tmp"' EXIT
 failures=0
 

@@ -297,12 +297,20 @@ zt_err zt_engine_check_plan(const struct zt_engine *e, struct zt_fault *fault)
     return zt_memory_plan_check(&in, &e->plan, fault);
 }
 
-void zt_engine_find_alternatives(const struct zt_engine *e,
-                                 struct zt_memory_alternatives *out)
+zt_err zt_engine_find_alternatives(const struct zt_engine *e,
+                                   struct zt_memory_alternatives *out,
+                                   struct zt_fault *fault)
 {
     struct zt_memory_plan_inputs in = plan_inputs(e);
+    struct zt_rates rates;
+    zt_err rc;
 
     zt_memory_alternatives_find(&in, &e->plan, out);
+    rc = zt_rates_find(e->run, e->backend, e->device, zt_engine_threads(e->run), &rates,
+                       fault);
+    if (!rc)
+        zt_memory_alternatives_time(out, &rates);
+    return rc;
 }
 
 /* ---- the device ---- */

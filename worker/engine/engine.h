@@ -111,8 +111,9 @@ zt_err zt_engine_check_plan(const struct zt_engine *e,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The same training with other settings, planned; of a run with --do_train. */
-void zt_engine_find_alternatives(const struct zt_engine *e,
-                                 struct zt_memory_alternatives *out);
+zt_err zt_engine_find_alternatives(const struct zt_engine *e,
+                                   struct zt_memory_alternatives *out,
+                                   struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Device memory taken so far at its highest: regions and the pool's peak. */
 size_t zt_engine_peak_bytes(const struct zt_engine *e);

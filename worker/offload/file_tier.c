@@ -184,7 +184,11 @@ static zt_err compare_sums(const struct file_store *s, const struct file_buffer 
 
 static void start(struct file_store *s, struct file_buffer *b, bool write)
 {
+    struct zt_swap_traffic *planned = s->cfg.planning ? s->cfg.swap->planned : NULL;
+
     b->state = write ? WRITING : READING;
+    if (planned)
+        *(write ? &planned->written : &planned->read) += (double)b->bytes;
     if (!s->cfg.planning)
         zt_aio_start(s->cfg.swap->aio, &b->job, &s->files, write, b->data, b->offset,
                      b->bytes);

@@ -52,9 +52,15 @@ struct zt_tier_memory {
     void (*free)(void *ctx, void *p, size_t bytes);
 };
 
+/* Bytes of files that a plan would have moved. */
+struct zt_swap_traffic {
+    double read, written;
+};
+
 /* What stores in files have in common. */
 struct zt_swap {
-    struct zt_aio *aio;      /* NULL: planning */
+    struct zt_aio *aio;              /* NULL: planning */
+    struct zt_swap_traffic *planned; /* planning: counted there; NULL: not counted */
     const char *const *dirs; /* one or more, NULL behind the last: files are striped */
     int buffers;             /* of a store, at least; more where the pipeline needs it */
     bool pipeline_read, pipeline_write;

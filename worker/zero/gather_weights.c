@@ -228,6 +228,19 @@ static zt_err alloc_gathered(struct zt_zero *z, const struct zt_block *b,
     return zt_zero_pool_alloc(z->gathered_pool, bytes, &gathered_of(z, b)->data, fault);
 }
 
+/* The same on shapes: a shard that is offloaded is loaded there, too. */
+static zt_err plan_gather(struct zt_zero *z, const struct zt_block *b,
+                          struct zt_gathered *g, struct zt_fault *fault)
+{
+    double bytes = (double)b->padded_elems * (double)zt_dtype_bytes(z->cfg.dtype);
+
+    *(z->hpz && z->in_backward ? &z->traffic.near_gathered : &z->traffic.gathered) +=
+        z->cfg.world > 1 ? bytes : 0;
+    return zt_state_in_place(z, ZT_STATE_WEIGHTS, b)
+               ? ZT_OK
+               : load_shard(z, b, z->cfg.world == 1 ? g->data : g->loaded, fault);
+}
+
 /* Begin to gather a block into the memory it has been given. */
 static zt_err start_gather_into(struct zt_zero *z, struct zt_block *b,
                                 struct zt_fault *fault)
@@ -240,7 +253,9 @@ static zt_err start_gather_into(struct zt_zero *z, struct zt_block *b,
     z->gathered_peak =
         z->gathered_elems > z->gathered_peak ? z->gathered_elems : z->gathered_peak;
     g->in_flight = true;
-    return rc || z->planning ? rc : start_gather(z, b, g, fault);
+    if (rc)
+        return rc;
+    return z->planning ? plan_gather(z, b, g, fault) : start_gather(z, b, g, fault);
 }
 
 /* The part of a gathered block that this rank holds for its group until the next step. */

@@ -172,6 +172,21 @@ static zt_err make_message(struct zt_zero *z, struct zt_reduction *s, const void
     return zt_zero_axpby(z, from, dtype, p, want, n, z->prescale, 0, fault);
 }
 
+/* Whether each rank gets its shard of a sum; else all get all of it. */
+static bool is_scattered(const struct zt_zero *z)
+{
+    return z->stage > 0 && z->cfg.options->reduce_scatter;
+}
+
+/* What a plan would sum. */
+static void count_sum(struct zt_zero *z, const struct zt_reduction *s)
+{
+    double bytes = (double)s->block->padded_elems * (double)zt_dtype_bytes(s->dtype);
+
+    z->traffic.reduced += bytes;
+    z->traffic.gathered += is_scattered(z) ? 0 : bytes;
+}
+
 static zt_err start_sum(struct zt_zero *z, struct zt_reduction *s, struct zt_fault *fault)
 {
     const struct zt_block *b = s->block;
@@ -179,9 +194,11 @@ static zt_err start_sum(struct zt_zero *z, struct zt_reduction *s, struct zt_fau
     char *own = (char *)s->buf + (size_t)zt_shard_begin(z, b) * zt_dtype_bytes(s->dtype);
     float scale = s->dtype == ZT_F32 ? z->postscale : 1;
 
-    if (z->planning)
+    if (z->planning) {
+        count_sum(z, s);
         return ZT_OK;
-    if (z->stage == 0 || !z->cfg.options->reduce_scatter)
+    }
+    if (!is_scattered(z))
         return zt_all_reduce_start(z->cfg.comm, s->buf, s->buf, all, s->dtype, ZT_SUM,
                                    scale, &s->handle, fault);
     if (s->direct)

@@ -85,6 +85,7 @@ struct zt_zero {
     int stage;            /* as laid out: 0 when there is one rank */
     bool hpz;             /* backward gathers from a group of near ranks */
     bool planning;
+    struct zt_zero_traffic traffic; /* while planning */
 
     struct zt_region regions[ZT_NUM_STATE_KINDS];
     struct zt_piece *bound; /* 2 per block: weights and gradients it works on */

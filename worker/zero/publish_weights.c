@@ -138,16 +138,29 @@ zt_err zt_publish_finish(struct zt_zero *z, struct zt_fault *fault)
     return rc;
 }
 
+/* What a plan would gather. */
+static void count_gathers(struct zt_zero *z)
+{
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        if (is_published(z, i))
+            z->traffic.gathered += (double)z->cfg.model->blocks[i]->padded_elems *
+                                   (double)zt_dtype_bytes(z->cfg.dtype);
+}
+
 zt_err zt_publish(struct zt_zero *z, bool with_frozen, struct zt_fault *fault)
 {
     struct zt_publish *p = &z->publish;
     zt_err rc;
 
-    if (z->stage == 0 || z->planning)
+    if (z->stage == 0)
         return ZT_OK;
     /* one copy for the node: no rank reads what a peer still writes */
     if (z->regions[ZT_STATE_WEIGHTS].memory == ZT_MEMORY_NODE)
-        return zt_barrier(z->cfg.comm, fault);
+        return z->planning ? ZT_OK : zt_barrier(z->cfg.comm, fault);
+    if (z->planning) {
+        count_gathers(z);
+        return ZT_OK;
+    }
     rc = zt_publish_finish(z, fault);
     if (rc)
         return rc;

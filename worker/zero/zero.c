@@ -242,6 +242,7 @@ static zt_err open_aio(struct zt_zero *z, struct zt_fault *fault)
         files && !z->planning ? zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault) : ZT_OK;
 
     z->cfg.weights_swap.aio = z->cfg.swap.aio;
+    z->cfg.weights_swap.planned = z->cfg.swap.planned = &z->traffic.files;
     return rc;
 }
 
@@ -391,6 +392,14 @@ size_t zt_zero_total(const struct zt_zero_bytes *b, zt_memory_place place)
 
     return in->weights + in->master + in->grads + in->moments + in->gathered +
            in->transient + in->secondary + in->staging;
+}
+
+struct zt_zero_traffic zt_zero_take_traffic(struct zt_zero *z)
+{
+    struct zt_zero_traffic t = z->traffic;
+
+    z->traffic = (struct zt_zero_traffic){.gathered = 0};
+    return t;
 }
 
 int64_t zt_zero_gathered_peak(const struct zt_zero *z)

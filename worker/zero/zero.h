@@ -97,6 +97,18 @@ struct zt_zero_bytes {
     size_t peers; /* address space, not memory: what is mapped of the others */
 };
 
+/*
+ * Bytes that a plan would have moved: of whole blocks, whatever part a rank sends of them,
+ * and of this rank's files. An all-reduce counts as both, as it moves as much.
+ */
+struct zt_zero_traffic {
+    double gathered, reduced;
+    double near_gathered; /* among the ranks of a group (hierarchical partitioning) */
+    struct zt_swap_traffic files;
+};
+/* While planning: since it was opened or asked the last time. */
+struct zt_zero_traffic zt_zero_take_traffic(struct zt_zero *z);
+
 /* Collective. Allocates the state, all zero, and binds the model's blocks to it. */
 zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;

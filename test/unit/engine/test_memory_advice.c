@@ -1,13 +1,17 @@
 /* What a run that does not fit is told has been planned, and fits. */
 #include "test/unit/autograd/nets.h"
 
+#include <math.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <zlaunch/save.h>
 
 #include "worker/engine/checkpoint/writer.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/process.h"
+#include "worker/engine/memory/rates.h"
+#include "worker/engine/memory/step_time.h"
 
 enum { BLOCK_SIZE = 16 };
 
@@ -280,6 +284,178 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     job_close(&j);
 }
 
+/* ---- what a step does, and how long that takes ---- */
+
+/* The plan of the job with another stage and place of the optimizer's state. */
+static void replan(struct job *j, struct zt_run *run, int stage,
+                   zt_offload_device optimizer)
+{
+    static const char *const dirs[] = {"/tmp", NULL};
+
+    run->zero.stage = stage;
+    run->zero.offload_optimizer.device = optimizer;
+    run->zero.offload_optimizer.ratio = 1;
+    run->zero.offload_optimizer.nvme_paths = dirs;
+    j->in.run = run;
+    expect_ok(zt_memory_plan_make(&j->in, &j->plan, &j->fault), &j->fault);
+}
+
+static double padded_elems(const struct job *j)
+{
+    double sum = 0;
+
+    for (int i = 0; i < j->model->num_blocks; i++)
+        sum += (double)j->model->blocks[i]->padded_elems;
+    return sum;
+}
+
+static void test_a_plan_counts_what_a_step_does(void **state)
+{
+    double all, kept, recomputed;
+    struct zt_run run;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "4", NULL);
+    run = *j.run;
+    all = padded_elems(&j);
+
+    replan(&j, &run, 0, ZT_OFFLOAD_NONE); /* an all-reduce */
+    kept = j.plan.work.first.device.of[ZT_WORK_PRODUCTS];
+    assert_true(j.plan.work.first.traffic.reduced == 4 * all);
+    assert_true(j.plan.work.first.traffic.gathered == 4 * all);
+    assert_true(j.plan.work.update.traffic.gathered == 0);
+    assert_true(j.plan.work.update.device.of[ZT_WORK_UPDATES] > 0);
+
+    replan(&j, &run, 2, ZT_OFFLOAD_NONE); /* shards of sums, then of new weights */
+    assert_true(j.plan.work.first.traffic.reduced == 4 * all);
+    assert_true(j.plan.work.first.traffic.gathered == 0);
+    assert_true(j.plan.work.update.traffic.gathered == 4 * all);
+    assert_true(j.plan.work.first.device.of[ZT_WORK_PRODUCTS] == kept);
+
+    run.gradient_checkpointing = true; /* all but the head is computed once more */
+    replan(&j, &run, 2, ZT_OFFLOAD_NONE);
+    recomputed = j.plan.work.first.device.of[ZT_WORK_PRODUCTS];
+    assert_true(recomputed > 1.2 * kept && recomputed < 4.0 / 3 * kept);
+    job_close(&j);
+}
+
+static void test_a_plan_counts_what_files_have_to_move(void **state)
+{
+    const struct zt_step_work *w;
+    struct zt_run run;
+    struct job j;
+    double files;
+
+    (void)state;
+    job_open(&j, 2, "4", NULL);
+    run = *j.run;
+    replan(&j, &run, 2, ZT_OFFLOAD_NVME); /* two moments and gradients, of fp32 */
+    w = &j.plan.work;
+    files = (double)j.plan.files;
+    assert_true(files == 3 * 4 * padded_elems(&j) / 2);
+    assert_true(w->first.traffic.files.read == 0);
+    assert_true(w->first.traffic.files.written == files / 3);
+    assert_true(w->norm.traffic.files.read == files / 3);
+    assert_true(w->update.traffic.files.read == files);
+    assert_true(w->update.traffic.files.written == 2 * files / 3);
+    assert_true(w->norm.traffic.files.written == 0);
+    job_close(&j);
+}
+
+/* Ten of a second each, but for what `set` says. */
+static struct zt_rates tens(void)
+{
+    struct zt_rates r = {.node = 10, .network = 10, .read = 10, .write = 10};
+
+    for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
+        r.device.of[k] = 10;
+    return r;
+}
+
+static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state)
+{
+    struct zt_step_work w = {
+        .first = {.device = {{[ZT_WORK_PRODUCTS] = 100, [ZT_WORK_STREAMS] = 20}},
+                  .traffic = {.reduced = 40}},
+        .last = {.device = {{[ZT_WORK_PRODUCTS] = 100}}, .traffic = {.reduced = 40}},
+        .norm = {.traffic = {.files = {.read = 30}}},
+        .update = {.device = {{[ZT_WORK_UPDATES] = 50}},
+                   .traffic = {.gathered = 20, .files = {.read = 60, .written = 40}}},
+        .micro_batches = 1,
+        .reduces_each = true,
+    };
+    struct zt_rates r = tens();
+    const char *missing;
+    struct zt_run run;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "4", NULL);
+    run = *j.run;
+    run.verify_swap = false;
+    run.zero.overlap_comm = true;
+    /* sums read both halves and write one: 6; gathers read and write one: 2; the pipelines
+     * of files are off */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) -
+                     ((10 + 2 + 6) + 3 + (5 + 2 + 6 + 4))) < 1e-9);
+    r.has_idle_cores = true;
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + (5 + 6 + 4))) <
+                1e-9);
+    run.zero.offload_optimizer.pipeline_read = true;
+    run.zero.offload_optimizer.pipeline_write = true;
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
+    w.micro_batches = 4;
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 * 10 + 3 + 10)) <
+                1e-9);
+
+    assert_null(missing);
+    r.read = 0;
+    assert_true(isnan(zt_step_seconds(&w, &run, &r, &missing)));
+    assert_string_equal(missing, "read");
+    r = tens();
+    r.network = 0;
+    run.world = 4; /* on two machines */
+    assert_true(isnan(zt_step_seconds(&w, &run, &r, &missing)));
+    assert_string_equal(missing, "network");
+    job_close(&j);
+}
+
+static void test_rates_of_a_file_are_taken_and_mistakes_in_it_named(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {{"{\"products\": 1e12, \"prodcuts\": 1}", "no rate \"prodcuts\""},
+                 {"{\"read\": 0}", "\"read\" has to be a number above 0"},
+                 {"[1]", "want an object"},
+                 {"{\"read\": 1", "'}' expected"}};
+    char path[] = "/tmp/test_rates_XXXXXX";
+    struct zt_rates r;
+    struct zt_run run;
+    struct job j;
+    FILE *f;
+
+    (void)state;
+    job_open(&j, 2, "4", NULL);
+    run = *j.run;
+    run.rates = path;
+    assert_true(close(mkstemp(path)) == 0);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        f = fopen(path, "w");
+        assert_true(f && fputs(wrong[i].text, f) >= 0 && fclose(f) == 0);
+        assert_int_equal(zt_rates_find(&run, NULL, NULL, 1, &r, &j.fault), ZT_E_CONFIG);
+        says(j.fault.text, wrong[i].says);
+    }
+    f = fopen(path, "w");
+    assert_true(f && fputs("{\"products\": 5e12, \"network\": 3}", f) >= 0 &&
+                fclose(f) == 0);
+    expect_ok(zt_rates_find(&run, NULL, NULL, 1, &r, &j.fault), &j.fault);
+    assert_true(r.device.of[ZT_WORK_PRODUCTS] == 5e12 && r.network == 3 && r.read == 0);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(zt_rates_find(&run, NULL, NULL, 1, &r, &j.fault), ZT_E_NOINPUT);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +469,10 @@ int main(void)
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
         cmocka_unit_test(
             test_files_have_the_room_of_all_folders_that_they_are_striped_over),
+        cmocka_unit_test(test_a_plan_counts_what_a_step_does),
+        cmocka_unit_test(test_a_plan_counts_what_files_have_to_move),
+        cmocka_unit_test(test_time_is_work_divided_by_rates_beside_what_overlaps),
+        cmocka_unit_test(test_rates_of_a_file_are_taken_and_mistakes_in_it_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

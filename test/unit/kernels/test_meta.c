@@ -1,6 +1,7 @@
 #include "test/unit/kernels/ref.h"
 
 #include "kernels/meta/meta.h"
+#include "kernels/meta/work.h"
 
 static const struct zt_kernels *meta = NULL;
 static struct zt_device *dev;
@@ -97,6 +98,47 @@ static void test_kernels_check_and_touch_nothing(void **state)
     assert_int_equal(zt_meta_backend.sync(dev, NULL, NULL), ZT_OK);
 }
 
+static void test_work_is_counted_by_what_limits_it(void **state)
+{
+    struct zt_gemm_args gemm = {.a = fake(ZT_BF16, 3, (int64_t[]){2, 4, 6}),
+                                .b = fake(ZT_BF16, 3, (int64_t[]){2, 6, 5}),
+                                .c = fake(ZT_F32, 3, (int64_t[]){2, 4, 5}),
+                                .alpha = 1};
+    struct zt_attention_bwd_args at = {
+        .fwd = {.q = fake(ZT_F32, 4, (int64_t[]){2, 3, 4, 8}),
+                .k = fake(ZT_F32, 4, (int64_t[]){2, 5, 4, 8}),
+                .causal = true}};
+    struct zt_binary_args sum = {.a = fake(ZT_BF16, 2, (int64_t[]){8, 10}),
+                                 .b = fake(ZT_BF16, 1, (int64_t[]){10}),
+                                 .y = fake(ZT_BF16, 2, (int64_t[]){8, 10})};
+    struct zt_device_work w;
+    char host[16];
+
+    (void)state;
+    (void)zt_meta_take_work(dev);
+    assert_int_equal(meta->gemm(dev, NULL, &gemm, NULL), ZT_OK);
+    assert_int_equal(meta->binary(dev, NULL, &sum, NULL), ZT_OK);
+    assert_int_equal(
+        zt_meta_backend.upload(dev, NULL, sum.a.data, host, sizeof(host), NULL), ZT_OK);
+    assert_int_equal(zt_meta_backend.copy(dev, NULL, sum.y.data, sum.a.data, 160, NULL),
+                     ZT_OK);
+    sum.b.shape[0] = 9; /* refused: no work */
+    assert_int_equal(meta->binary(dev, NULL, &sum, NULL), ZT_E_ARG);
+    w = zt_meta_take_work(dev);
+    assert_true(w.of[ZT_WORK_PRODUCTS] == 2 * 2 * 4 * 5 * 6);
+    assert_true(w.of[ZT_WORK_STREAMS] == 160 + 20 + 160 + 2 * 160);
+    assert_true(w.of[ZT_WORK_TRANSFERS] == sizeof(host));
+    assert_true(w.of[ZT_WORK_FUNCTIONS] == 0 && w.of[ZT_WORK_UPDATES] == 0);
+    w = zt_meta_take_work(dev);
+    assert_true(w.of[ZT_WORK_PRODUCTS] == 0 && w.of[ZT_WORK_STREAMS] == 0);
+
+    /* queries see 3, 4 and 5 keys: two products of 8 for each of 2 x 4 heads */
+    assert_true(zt_attention_flops(&at.fwd, false) == 2 * 2 * 8 * 12 * 8);
+    assert_true(zt_attention_flops(&at.fwd, true) == 5 * 2 * 8 * 12 * 8);
+    at.fwd.causal = false;
+    assert_true(zt_attention_flops(&at.fwd, false) == 2 * 2 * 8 * 15 * 8);
+}
+
 #define SAYS(call, sentence)                                                             \
     do {                                                                                 \
         struct zt_fault fault = {0};                                                     \
@@ -158,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_regions_do_not_overlap_and_are_aligned),
         cmocka_unit_test(test_memory_counts_the_bytes_asked_for),
         cmocka_unit_test(test_kernels_check_and_touch_nothing),
+        cmocka_unit_test(test_work_is_counted_by_what_limits_it),
         cmocka_unit_test(test_broken_rules_have_their_sentence),
         cmocka_unit_test(test_attention_rules),
     };

@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/measure.h"
 
 struct seen {
     int64_t n, grain;
@@ -154,6 +155,29 @@ static void test_the_rate_of_products_can_be_measured(void **state)
     zt_cpu_backend.close(dev);
 }
 
+static void test_every_kind_of_work_has_a_rate(void **state)
+{
+    static const zt_dtype types[][2] = {
+        {ZT_F32, ZT_F32}, {ZT_BF16, ZT_BF16}, {ZT_F8E4M3, ZT_BF16}};
+    struct zt_device *dev;
+    struct zt_fault fault;
+    struct zt_device_work w;
+
+    (void)state;
+    assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
+    for (size_t t = 0; t < 3; t++) {
+        assert_int_equal(zt_measure_work(&zt_cpu_backend, dev, types[t][0], types[t][1],
+                                         false, 0, &w, &fault),
+                         ZT_OK);
+        for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
+            assert_true(w.of[k] > 1e5);
+    }
+    assert_int_equal(
+        zt_measure_work(&zt_cpu_backend, dev, ZT_I32, ZT_I32, false, 0, &w, &fault),
+        ZT_E_ARG);
+    zt_cpu_backend.close(dev);
+}
+
 /* Products of equal numbers draw less power and are faster than any that training has. */
 static void test_what_is_measured_multiplies_random_numbers(void **state)
 {
@@ -216,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_regions_are_page_aligned_and_zero),
         cmocka_unit_test(test_scratch_grows_and_stays),
         cmocka_unit_test(test_the_rate_of_products_can_be_measured),
+        cmocka_unit_test(test_every_kind_of_work_has_a_rate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
 #include "worker/engine/memory/alternatives.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/engine/memory/step_time.h"
 #include "worker/engine/memory/trial.h"
 
 #define MIB ((double)(1 << 20))
@@ -67,6 +69,8 @@ static struct zt_memory_alternative row_of(const struct zt_memory_trial *t, bool
         .device = plan->on_device,
         .host = plan->host ? plan->host : plan->total - plan->on_device,
         .files = plan->files,
+        .work = plan->work,
+        .seconds = NAN,
         .fits = fits,
         .given =
             run->zero.stage == was->zero.stage &&
@@ -109,6 +113,10 @@ static int compare(const void *x, const void *y)
 
     if (a->fits != b->fits)
         return a->fits ? -1 : 1;
+    if (!isnan(a->seconds) && !isnan(b->seconds) && a->seconds != b->seconds)
+        return a->seconds < b->seconds ? -1 : 1;
+    if (isnan(a->seconds) != isnan(b->seconds))
+        return isnan(a->seconds) ? 1 : -1;
     if (speed_rank(a) != speed_rank(b))
         return speed_rank(a) - speed_rank(b);
     if (a->recompute != b->recompute)
@@ -142,6 +150,34 @@ void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
     qsort(out->row, (size_t)out->num, sizeof(*out->row), compare);
 }
 
+/* The run of a row, as far as its time depends on it. */
+static struct zt_run run_of(const struct zt_memory_alternatives *a,
+                            const struct zt_memory_alternative *r)
+{
+    struct zt_run run = *a->run;
+
+    run.zero.stage = r->stage;
+    run.zero.overlap_comm = a->run->zero.overlap_comm || r->stage == 3;
+    run.gradient_checkpointing = r->recompute;
+    run.cpu_checkpointing = r->host_inputs;
+    return run;
+}
+
+void zt_memory_alternatives_time(struct zt_memory_alternatives *a,
+                                 const struct zt_rates *rates)
+{
+    a->rates = *rates;
+    a->missing = NULL;
+    for (int i = 0; i < a->num; i++) {
+        struct zt_run run = run_of(a, &a->row[i]);
+        const char *missing = NULL;
+
+        a->row[i].seconds = zt_step_seconds(&a->row[i].work, &run, rates, &missing);
+        a->missing = missing ? missing : a->missing;
+    }
+    qsort(a->row, (size_t)a->num, sizeof(*a->row), compare);
+}
+
 /* ---- as text ---- */
 
 static json_t *offload_json(zt_offload_device device, const char *const *paths)
@@ -157,6 +193,20 @@ static json_t *offload_json(zt_offload_device device, const char *const *paths)
     return o;
 }
 
+/* With the pipelines that its time counts on. */
+static json_t *optimizer_json(const struct zt_memory_alternative *r,
+                              const struct zt_zero_options *z)
+{
+    const struct zt_offload_optimizer *was = &z->offload_optimizer;
+    json_t *o = offload_json(r->optimizer, was->nvme_paths);
+
+    if (r->optimizer == ZT_OFFLOAD_NVME && was->pipeline_read)
+        json_object_set_new(o, "pipeline_read", json_true());
+    if (r->optimizer == ZT_OFFLOAD_NVME && was->pipeline_write)
+        json_object_set_new(o, "pipeline_write", json_true());
+    return o;
+}
+
 /* The keys of a config that make a run this one. */
 static json_t *config_json(const struct zt_memory_alternatives *a,
                            const struct zt_memory_alternative *r)
@@ -165,8 +215,7 @@ static json_t *config_json(const struct zt_memory_alternatives *a,
     json_t *zero = json_pack("{si}", "stage", r->stage), *all;
 
     if (r->optimizer)
-        json_object_set_new(zero, "offload_optimizer",
-                            offload_json(r->optimizer, z->offload_optimizer.nvme_paths));
+        json_object_set_new(zero, "offload_optimizer", optimizer_json(r, z));
     if (r->weights)
         json_object_set_new(zero, "offload_param",
                             offload_json(r->weights, z->offload_param.nvme_paths));
@@ -183,12 +232,16 @@ static json_t *config_json(const struct zt_memory_alternatives *a,
 
 static void print_row(const struct zt_memory_alternative *r, FILE *out)
 {
-    fprintf(out, "%c %5d  %-9s  %-7s  %-9s %6lld x %-5lld %10.1f %10.1f %10.1f%s\n",
+    char seconds[24] = "-";
+
+    if (!isnan(r->seconds))
+        snprintf(seconds, sizeof(seconds), "%.3g", r->seconds);
+    fprintf(out, "%c %5d  %-9s  %-7s  %-9s %6lld x %-5lld %10s %10.1f %10.1f %10.1f%s\n",
             r->given ? '*' : ' ', r->stage, places[r->optimizer], places[r->weights],
             r->host_inputs ? "from host"
             : r->recompute ? "yes"
                            : "no",
-            (long long)r->micro_batch, (long long)r->accumulation,
+            (long long)r->micro_batch, (long long)r->accumulation, seconds,
             (double)r->device / MIB, (double)r->host / MIB, (double)r->files / MIB,
             r->fits ? "" : "  too large");
 }
@@ -199,11 +252,16 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
 
     fputs("\nthe same rows a step in other ways, each with the largest micro-batch that "
           "fits (* as it was given):\n"
-          "  stage  optimizer  weights  recompute  micro x steps device MiB   host MiB  "
-          "files MiB\n",
+          "  stage  optimizer  weights  recompute  micro x steps  s a step device MiB   "
+          "host MiB  files MiB\n",
           out);
     for (int i = 0; i < a->num; i++)
         print_row(&a->row[i], out);
+    if (a->missing)
+        fprintf(out,
+                "times are estimates; those without one need the rate \"%s\" in --rates "
+                "FILE (docs/OFFLOAD.md)\n",
+                a->missing);
     if (!a->num || !a->row[0].fits)
         return;
     config = config_json(a, &a->row[0]);
@@ -219,12 +277,14 @@ json_t *zt_memory_alternatives_json(const struct zt_memory_alternatives *a)
 
     for (int i = 0; all && i < a->num; i++) {
         const struct zt_memory_alternative *r = &a->row[i];
+        json_t *o = json_pack("{sb sb so sI sI sI}", "fits", (int)r->fits, "given",
+                              (int)r->given, "config", config_json(a, r), "device_bytes",
+                              (json_int_t)r->device, "host_bytes", (json_int_t)r->host,
+                              "file_bytes", (json_int_t)r->files);
 
-        json_array_append_new(
-            all, json_pack("{sb sb so sI sI sI}", "fits", (int)r->fits, "given",
-                           (int)r->given, "config", config_json(a, r), "device_bytes",
-                           (json_int_t)r->device, "host_bytes", (json_int_t)r->host,
-                           "file_bytes", (json_int_t)r->files));
+        if (!isnan(r->seconds))
+            json_object_set_new(o, "seconds", json_real(r->seconds));
+        json_array_append_new(all, o);
     }
     return all;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "worker/engine/memory/plan.h"
+#include "worker/engine/memory/rates.h"
 
 #define ZT_MAX_ALTERNATIVES 60
 
@@ -20,6 +21,8 @@ struct zt_memory_alternative {
     bool recompute, host_inputs;          /* of blocks; what it needs waits on the host */
     int64_t micro_batch, accumulation;
     size_t device, host, files; /* bytes of one rank */
+    struct zt_step_work work;
+    double seconds; /* of a step, estimated; NAN: not known */
     bool fits;
     bool given; /* the run as it is */
 };
@@ -28,10 +31,13 @@ struct zt_memory_alternatives {
     struct zt_memory_alternative row[ZT_MAX_ALTERNATIVES];
     int num;
     const struct zt_run *run; /* as it was given; not owned */
+    struct zt_rates rates;
+    const char *missing; /* the rate without which a time is not known; NULL: none */
 };
 
 /*
- * Those that fit first; among them state in files behind state on the host behind state on
+ * Those that fit first, the fastest of them first, by zt_memory_alternatives_time(). Where
+ * that was not called, or a rate is not known: state in files behind state on the host behind state on
  * the device, then recomputation, small micro-batches and high stages. Files are tried where the
  * config names a folder, the host where its memory is another than the device's or
  * --device_memory counts it apart.
@@ -39,6 +45,10 @@ struct zt_memory_alternatives {
 void zt_memory_alternatives_find(const struct zt_memory_plan_inputs *in,
                                  const struct zt_memory_plan *plan,
                                  struct zt_memory_alternatives *out);
+
+/* The times of all at these rates, and the order by them. */
+void zt_memory_alternatives_time(struct zt_memory_alternatives *a,
+                                 const struct zt_rates *rates);
 
 /* As lines for people, with the config of the first that fits. */
 void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out);

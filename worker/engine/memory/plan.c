@@ -20,6 +20,8 @@ struct meta_run {
     const struct zt_memory_plan_inputs *in;
     struct zt_step *step;
     struct zt_zero *zero;
+    const struct zt_backend *backend;
+    struct zt_device *device;
     void *zeros; /* the values of every field */
 };
 
@@ -105,8 +107,36 @@ static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
                : run_whole_generation(d, fault);
 }
 
+/* What was done since this was called the last time. */
+static void take_work(struct meta_run *d, struct zt_phase_work *out)
+{
+    out->device = zt_meta_take_work(d->device);
+    out->traffic = zt_zero_take_traffic(d->zero);
+}
+
+/* The end of a step: it takes no memory that is not there already. */
+static zt_err run_update(struct meta_run *d, struct zt_step_work *work,
+                         struct zt_fault *fault)
+{
+    struct zt_optim_step how = {
+        .backend = d->backend,
+        .device = d->device,
+        .cfg = &d->in->run->optim,
+        .t = 1,
+        .grad_scale = d->zeros, /* for its address alone */
+    };
+    double sum;
+    zt_err rc = zt_zero_sumsq(d->zero, &sum, fault);
+
+    take_work(d, &work->norm);
+    if (!rc)
+        rc = zt_zero_update(d->zero, &how, fault);
+    take_work(d, &work->update);
+    return rc;
+}
+
 static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flops,
-                           struct zt_fault *fault)
+                           struct zt_step_work *work, struct zt_fault *fault)
 {
     int64_t last = d->in->run->grad_accum_steps - 1;
     zt_err rc = run_pass(d, pass, 0, fault);
@@ -115,17 +145,26 @@ static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flop
     if (!rc)
         rc = run_pass(d, pass, last, fault);
     *flops = zt_step_take_flops(d->step);
+    take_work(d, &work->first); /* not that of a usual step */
     /* now that the order of blocks is known, they are fetched ahead */
     if (!rc)
         rc = run_pass(d, pass, 0, fault);
-    return rc || !last ? rc : run_pass(d, pass, last, fault);
+    take_work(d, &work->first);
+    if (!rc && last)
+        rc = run_pass(d, pass, last, fault);
+    take_work(d, &work->last);
+    work->micro_batches = last + 1;
+    work->reduces_each =
+        d->in->run->zero.stage >= 2 || d->in->run->reduce_every_micro_batch;
+    return rc ? rc : run_update(d, work, fault);
 }
 
 /*
  * What the run will do, in the order it will do it, and each twice: what the first pass
  * leaves behind and learns is there in every later one.
  */
-static zt_err run_all(struct meta_run *d, double *train_flops, struct zt_fault *fault)
+static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
+                      struct zt_fault *fault)
 {
     const struct zt_run *run = d->in->run;
     struct zt_pass pass = {
@@ -133,7 +172,7 @@ static zt_err run_all(struct meta_run *d, double *train_flops, struct zt_fault *
     zt_err rc = ZT_OK;
 
     if (run->do_train)
-        rc = run_training(d, pass, train_flops, fault);
+        rc = run_training(d, pass, &out->train_flops, &out->work, fault);
     pass.mode = ZT_MODE_EVAL;
     pass.B = run->per_device_eval_batch_size;
     for (int i = 0; !rc && run->do_eval && i < 2; i++)
@@ -311,7 +350,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     if (!rc && zt_run_moves_inputs(in->run))
         rc = zt_pool_open(META_HOST_BASE, META_POOL_SIZE, &host_pool, fault);
     zc.backend = sc.backend = meta;
-    sc.device = zc.device;
+    sc.device = d.device = zc.device;
+    d.backend = meta;
     sc.pool = pool;
     sc.host_pool = host_pool;
     if (!rc)
@@ -321,7 +361,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         rc = zt_step_open(&sc, &d.step, fault);
     }
     if (!rc)
-        rc = run_all(&d, &out->train_flops, fault);
+        rc = run_all(&d, out, fault);
     if (!rc) {
         out->activations = zt_pool_peak(pool);
         out->host_activations = host_pool ? zt_pool_peak(host_pool) : 0;

@@ -9,8 +9,24 @@
 
 #include <jansson.h>
 
+#include "kernels/meta/work.h"
 #include "worker/config/run.h"
 #include "worker/zero/zero.h"
+
+/* What a part of a step does: on the device, between ranks, with files. */
+struct zt_phase_work {
+    struct zt_device_work device;
+    struct zt_zero_traffic traffic;
+};
+
+/* An optimizer step of one rank: its parts follow one another. */
+struct zt_step_work {
+    struct zt_phase_work first, last; /* micro-batches, forward and backward */
+    struct zt_phase_work norm, update;
+    int64_t micro_batches; /* with one `last` is empty; those in between reduce as the
+                            * last one only where every one of them is reduced */
+    bool reduces_each;
+};
 
 struct zt_memory_plan {
     struct zt_zero_bytes state;
@@ -38,6 +54,7 @@ struct zt_memory_plan {
     size_t addresses; /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
     double
         train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */
+    struct zt_step_work work; /* of a training */
 };
 
 struct zt_memory_plan_inputs {

@@ -1,0 +1,275 @@
+#include "kernels/measure.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "kernels/cpu/parallel.h"
+
+#define ROWS   ((int64_t)512) /* of the queries and keys of attention */
+#define HEAD   ((int64_t)64)
+#define QUEUED 8 /* calls between two looks at the clock, where there is a queue */
+
+/* What is measured, and where: memory for four arrays of `elems` floats and a scalar. */
+struct bench {
+    const struct zt_backend *be;
+    struct zt_device *dev;
+    zt_dtype product, dtype; /* of products, of what else a model computes */
+    bool tf32;
+    double seconds;
+    int64_t elems, side; /* side: of a square product */
+    float *memory;
+    void *host; /* a quarter of it in host memory; NULL where both are one */
+};
+
+static double read_clock(clockid_t clock)
+{
+    struct timespec ts;
+
+    clock_gettime(clock, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static double now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+/* Of a processor the time that its threads got: other programs take some in between, and a
+ * rate that is measured once is to hold for days. */
+static double busy(const struct bench *b)
+{
+    return b->be->runs_on_processor
+               ? read_clock(CLOCK_PROCESS_CPUTIME_ID) / zt_num_threads()
+               : now();
+}
+
+static struct zt_view array(const struct bench *b, int i)
+{
+    return zt_view_of(b->memory + i * b->elems, ZT_F32, 1, &b->elems);
+}
+
+/* ---- one call of each kind, and what it is worth ---- */
+
+static zt_err multiply(const struct bench *b, struct zt_device_work *done,
+                       struct zt_fault *fault)
+{
+    const int64_t shape[2] = {b->side, b->side};
+    struct zt_gemm_args a = {.a = zt_view_of(b->memory, b->dtype, 2, shape),
+                             .b = zt_view_of(b->memory + b->elems, b->dtype, 2, shape),
+                             .c =
+                                 zt_view_of(b->memory + 2 * b->elems, b->dtype, 2, shape),
+                             .alpha = 1,
+                             .tf32 = b->tf32};
+
+    zt_work_add_kernel(done, ZT_KERNEL_gemm, &a);
+    return b->be->kernels->gemm(b->dev, NULL, &a, fault);
+}
+
+/* Forward and backward of enough heads; the operands lie behind one another. */
+static zt_err attend(const struct bench *b, struct zt_device_work *done,
+                     struct zt_fault *fault)
+{
+    int64_t heads = b->elems / (4 * ROWS * HEAD) < 16 ? b->elems / (4 * ROWS * HEAD) : 16;
+    const int64_t shape[4] = {1, ROWS, heads, HEAD}, lse[3] = {1, heads, ROWS};
+    struct zt_view v[8];
+    struct zt_attention_bwd_args a;
+    zt_err rc;
+
+    for (int i = 0; i < 8; i++)
+        v[i] = zt_view_of(b->memory + i * (b->elems / 4), b->dtype, 4, shape);
+    a = (struct zt_attention_bwd_args){
+        .fwd = {.q = v[0],
+                .k = v[1],
+                .v = v[2],
+                .out = v[3],
+                .lse = zt_view_of(b->memory + 2 * b->elems, ZT_F32, 3, lse),
+                .scale = 0.125f,
+                .causal = true},
+        .dout = v[4],
+        .dq = v[5],
+        .dk = v[6],
+        .dv = v[7],
+    };
+    rc = b->be->kernels->attention(b->dev, NULL, &a.fwd, fault);
+    if (!rc)
+        rc = b->be->kernels->attention_bwd(b->dev, NULL, &a, fault);
+    zt_work_add_kernel(done, ZT_KERNEL_attention, &a.fwd);
+    zt_work_add_kernel(done, ZT_KERNEL_attention_bwd, &a);
+    return rc;
+}
+
+static zt_err apply_function(const struct bench *b, struct zt_device_work *done,
+                             struct zt_fault *fault)
+{
+    struct zt_unary_args a = {.kind = ZT_U_GELU_TANH, .x = array(b, 0), .y = array(b, 1)};
+
+    zt_work_add_kernel(done, ZT_KERNEL_unary, &a);
+    return b->be->kernels->unary(b->dev, NULL, &a, fault);
+}
+
+static zt_err stream(const struct bench *b, struct zt_device_work *done,
+                     struct zt_fault *fault)
+{
+    int64_t half = 2 * b->elems;
+    struct zt_axpby_args a = {.x = zt_view_of(b->memory, ZT_F32, 1, &half),
+                              .y = zt_view_of(b->memory + half, ZT_F32, 1, &half),
+                              .alpha = 0.5f,
+                              .beta = 0.5f};
+
+    zt_work_add_kernel(done, ZT_KERNEL_axpby, &a);
+    return b->be->kernels->axpby(b->dev, NULL, &a, fault);
+}
+
+static zt_err update(const struct bench *b, struct zt_device_work *done,
+                     struct zt_fault *fault)
+{
+    struct zt_adamw_args a = {.master = array(b, 0),
+                              .m = array(b, 1),
+                              .v = array(b, 2),
+                              .grad = array(b, 3),
+                              .grad_scale = b->memory + 4 * b->elems,
+                              .lr = 1e-4f,
+                              .lr_t = 1e-4f,
+                              .vscale = 1,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.999f,
+                              .eps = 1e-8f,
+                              .weight_decay = 0.1f,
+                              .decoupled = true,
+                              .zero_grad = true};
+
+    zt_work_add_kernel(done, ZT_KERNEL_adamw, &a);
+    return b->be->kernels->adamw(b->dev, NULL, &a, fault);
+}
+
+static zt_err transfer(const struct bench *b, struct zt_device_work *done,
+                       struct zt_fault *fault)
+{
+    size_t bytes = (size_t)b->elems * sizeof(float);
+
+    done->of[ZT_WORK_TRANSFERS] += (double)bytes;
+    return b->be->upload(b->dev, NULL, b->memory, b->host, bytes, fault);
+}
+
+/* ---- rates ---- */
+
+typedef zt_err (*call)(const struct bench *b, struct zt_device_work *done,
+                       struct zt_fault *fault);
+
+/* A round of calls: what it did and how long it took. */
+static zt_err time_round(const struct bench *b, call fn, struct zt_device_work *done,
+                         double *took, struct zt_fault *fault)
+{
+    double start = busy(b);
+    zt_err rc = ZT_OK;
+
+    *done = (struct zt_device_work){{0}};
+    for (int i = 0; !rc && i < (b->be->unified ? 1 : QUEUED); i++)
+        rc = fn(b, done, fault);
+    if (!rc)
+        rc = b->be->sync(b->dev, NULL, fault);
+    *took = busy(b) - start;
+    return rc;
+}
+
+static zt_err measure(const struct bench *b, zt_work_kind kind, call fn, double *rate,
+                      struct zt_fault *fault)
+{
+    struct zt_device_work done;
+    double took = 0, best = INFINITY, start;
+    zt_err rc = time_round(b, fn, &done, &took, fault); /* warms up */
+
+    start = now();
+    do {
+        if (!rc)
+            rc = time_round(b, fn, &done, &took, fault);
+        best = took < best ? took : best;
+    } while (!rc && now() - start < b->seconds);
+    *rate = rc ? 0 : done.of[kind] / best;
+    return rc;
+}
+
+/* Small random numbers: of equal ones a GPU multiplies more in a second. */
+static zt_err fill_operands(const struct bench *b, struct zt_fault *fault)
+{
+    const int64_t n = 2 * b->elems;
+    struct zt_random_args a = {.y = zt_view_of(b->memory, b->dtype, 1, &n),
+                               .rng = {.seed = 1},
+                               .normal = true,
+                               .b = 0.5f};
+
+    return b->be->kernels->random(b->dev, NULL, &a, fault);
+}
+
+static zt_err measure_products(const struct bench *b, double *rate,
+                               struct zt_fault *fault)
+{
+    const struct zt_product square = {b->side, b->side, b->side};
+
+    if (b->product != b->dtype)
+        return zt_measure_gemm_in(b->be, b->dev, b->product, false, b->seconds, b->memory,
+                                  square, rate, fault);
+    return measure(b, ZT_WORK_PRODUCTS, multiply, rate, fault);
+}
+
+static zt_err clear_memory(const struct bench *b, struct zt_fault *fault)
+{
+    const int64_t n = 4 * b->elems;
+    struct zt_fill_args a = {.y = zt_view_of(b->memory, ZT_F32, 1, &n)};
+
+    return b->be->kernels->fill(b->dev, NULL, &a, fault);
+}
+
+static zt_err measure_all(const struct bench *b, struct zt_device_work *rates,
+                          struct zt_fault *fault)
+{
+    static const struct {
+        zt_work_kind kind;
+        call fn;
+    } kinds[] = {{ZT_WORK_ATTENTION, attend},
+                 {ZT_WORK_FUNCTIONS, apply_function},
+                 {ZT_WORK_STREAMS, stream},
+                 {ZT_WORK_UPDATES, update}};
+    zt_err rc = fill_operands(b, fault);
+
+    if (!rc)
+        rc = measure_products(b, &rates->of[ZT_WORK_PRODUCTS], fault);
+    if (!rc)
+        rc = clear_memory(b, fault); /* what is there are no numbers of other types */
+    for (size_t i = 0; !rc && i < sizeof(kinds) / sizeof(*kinds); i++)
+        rc = measure(b, kinds[i].kind, kinds[i].fn, &rates->of[kinds[i].kind], fault);
+    rates->of[ZT_WORK_TRANSFERS] = rates->of[ZT_WORK_STREAMS] / 2; /* read and written */
+    if (!rc && b->host)
+        rc =
+            measure(b, ZT_WORK_TRANSFERS, transfer, &rates->of[ZT_WORK_TRANSFERS], fault);
+    return rc;
+}
+
+zt_err zt_measure_work(const struct zt_backend *be, struct zt_device *dev,
+                       zt_dtype product, zt_dtype dtype, bool tf32, double seconds,
+                       struct zt_device_work *rates, struct zt_fault *fault)
+{
+    struct bench b = {.be = be,
+                      .dev = dev,
+                      .product = product,
+                      .dtype = dtype,
+                      .tf32 = tf32,
+                      .seconds = seconds,
+                      .elems = (int64_t)(be->unified ? 5 : 25) << 20,
+                      .side = be->unified ? 1024 : 4096};
+    size_t bytes = (4 * (size_t)b.elems + 1) * sizeof(float);
+    void *p = NULL;
+    zt_err rc = be->alloc(dev, bytes, &p, fault);
+
+    *rates = (struct zt_device_work){{0}};
+    b.memory = p;
+    if (!rc && !be->unified)
+        rc = be->host_alloc(dev, (size_t)b.elems * sizeof(float), &b.host, fault);
+    if (!rc)
+        rc = measure_all(&b, rates, fault);
+    if (b.host)
+        be->host_free(dev, b.host, (size_t)b.elems * sizeof(float));
+    if (p)
+        be->free(dev, p, bytes);
+    return rc;
+}

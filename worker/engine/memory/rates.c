@@ -1,0 +1,281 @@
+#include "worker/engine/memory/rates.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "kernels/measure.h"
+#include "worker/engine/memory/plan.h"
+#include "worker/engine/memory/rates_cache.h"
+
+#define SECONDS      0.03 /* of each kind of work */
+#define FILE_BYTES   ((size_t)16 << 20)
+#define FILE_SECONDS 0.1 /* each way */
+
+/* ---- as JSON ---- */
+
+static const struct {
+    const char *key;
+    size_t at;
+} members[] = {
+#define DEVICE(kind) offsetof(struct zt_rates, device) + ZT_WORK_##kind * sizeof(double)
+    {"products", DEVICE(PRODUCTS)},
+    {"attention", DEVICE(ATTENTION)},
+    {"functions", DEVICE(FUNCTIONS)},
+    {"streams", DEVICE(STREAMS)},
+    {"updates", DEVICE(UPDATES)},
+    {"transfers", DEVICE(TRANSFERS)},
+    {"node", offsetof(struct zt_rates, node)},
+    {"network", offsetof(struct zt_rates, network)},
+    {"read", offsetof(struct zt_rates, read)},
+    {"write", offsetof(struct zt_rates, write)},
+#undef DEVICE
+};
+#define NUM_MEMBERS (sizeof(members) / sizeof(*members))
+
+static double *member(struct zt_rates *r, size_t i)
+{
+    return (double *)(void *)((char *)r + members[i].at);
+}
+
+json_t *zt_rates_json(const struct zt_rates *r)
+{
+    struct zt_rates copy = *r;
+    json_t *o = json_object();
+
+    for (size_t i = 0; o && i < NUM_MEMBERS; i++)
+        if (*member(&copy, i) > 0)
+            json_object_set_new(o, members[i].key, json_real(*member(&copy, i)));
+    return o;
+}
+
+/* Members that are not set yet. */
+static void fill_in(struct zt_rates *r, const json_t *o)
+{
+    for (size_t i = 0; i < NUM_MEMBERS; i++)
+        if (!*member(r, i))
+            *member(r, i) = json_number_value(json_object_get(o, members[i].key));
+}
+
+static zt_err read_file(const char *path, struct zt_rates *out, struct zt_fault *fault)
+{
+    json_error_t e;
+    json_t *o = json_load_file(path, JSON_REJECT_DUPLICATES, &e), *value;
+    const char *key;
+    size_t i = 0;
+    zt_err rc = ZT_OK;
+
+    if (!o)
+        return zt_fault_set(fault, e.line > 0 ? ZT_E_CONFIG : ZT_E_NOINPUT,
+                            "--rates %s: %s", path, e.text);
+    if (!json_is_object(o))
+        rc = zt_fault_set(fault, ZT_E_CONFIG, "--rates %s: want an object", path);
+    json_object_foreach(o, key, value)
+    {
+        for (i = 0; i < NUM_MEMBERS && strcmp(key, members[i].key) != 0;)
+            i++;
+        if (i == NUM_MEMBERS)
+            rc =
+                zt_fault_set(fault, ZT_E_CONFIG,
+                             "--rates %s: there is no rate \"%s\"; docs/OFFLOAD.md lists "
+                             "them",
+                             path, key);
+        else if (!(json_number_value(value) > 0))
+            rc = zt_fault_set(fault, ZT_E_CONFIG,
+                              "--rates %s: \"%s\" has to be a number above 0: FLOP/s or "
+                              "bytes/s",
+                              path, key);
+    }
+    if (!rc)
+        fill_in(out, o);
+    json_decref(o);
+    return rc;
+}
+
+/* ---- the device ---- */
+
+/* Threads that compute on this machine when all of its ranks do. */
+static int busy_threads(const struct zt_run *run, int threads)
+{
+    int all = threads * run->local_world;
+    cpu_set_t own;
+
+    if (sched_getaffinity(0, sizeof(own), &own) == 0 && (!all || all > CPU_COUNT(&own)))
+        all = CPU_COUNT(&own);
+    return all;
+}
+
+/* A rank's part of what its machine's processors do together. */
+static zt_err measure_processor(const struct zt_run *run, const struct zt_backend *be,
+                                int threads, struct zt_device_work *out,
+                                struct zt_fault *fault)
+{
+    struct zt_device *dev = NULL;
+    zt_err rc = be->open(0, busy_threads(run, threads), &dev, fault);
+
+    if (!rc)
+        rc = zt_measure_work(be, dev, run->fp8 ? ZT_F8E4M3 : run->compute_dtype,
+                             run->compute_dtype, run->tf32, SECONDS, out, fault);
+    for (int k = 0; !rc && k < ZT_NUM_WORK_KINDS; k++)
+        out->of[k] /= run->local_world;
+    if (dev)
+        be->close(dev);
+    return rc;
+}
+
+static zt_err measure_device(const struct zt_run *run, const struct zt_backend *be,
+                             struct zt_device *dev, int threads, struct zt_rates *out,
+                             struct zt_fault *fault)
+{
+    zt_dtype product = run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
+
+    if (be->runs_on_processor)
+        return measure_processor(run, be, threads, &out->device, fault);
+    return zt_measure_work(be, dev, product, run->compute_dtype, run->tf32, SECONDS,
+                           &out->device, fault);
+}
+
+/* ---- files ---- */
+
+/* Where state is kept in files; NULL: nowhere. */
+static const char *const *folders(const struct zt_run *run)
+{
+    const struct zt_zero_options *z = &run->zero;
+
+    return z->offload_optimizer.nvme_paths ? z->offload_optimizer.nvme_paths
+                                           : z->offload_param.nvme_paths;
+}
+
+/* The whole file, again and again: bytes in a second. */
+static zt_err time_file(struct zt_aio *a, const struct zt_aio_files *f, bool write,
+                        void *data, double *rate, struct zt_fault *fault)
+{
+    double start = zt_now(), bytes = 0;
+    struct zt_aio_job job;
+    zt_err rc = ZT_OK;
+
+    while (!rc && (bytes == 0 || zt_now() - start < FILE_SECONDS)) {
+        zt_aio_start(a, &job, f, write, data, 0, FILE_BYTES);
+        rc = zt_aio_wait(a, &job, fault);
+        bytes += (double)FILE_BYTES;
+    }
+    *rate = bytes / (zt_now() - start);
+    return rc;
+}
+
+/* A rank's part of the drives that the ranks of its machine share. */
+static zt_err measure_files(const struct zt_run *run, struct zt_rates *out,
+                            struct zt_fault *fault)
+{
+    struct zt_aio_options o = zt_memory_plan_zero_config(run, NULL).aio;
+    void *data = aligned_alloc(4096, FILE_BYTES);
+    struct zt_aio_files files;
+    struct zt_aio *a = NULL;
+    zt_err rc;
+
+    if (!data)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for a measurement of files");
+    memset(data, 1, FILE_BYTES);
+    rc = zt_aio_open(&o, &a, fault);
+    if (!rc)
+        rc = zt_aio_files_open(a, folders(run), FILE_BYTES, &files, fault);
+    if (!rc) {
+        rc = time_file(a, &files, true, data, &out->write, fault);
+        if (!rc)
+            rc = time_file(a, &files, false, data, &out->read, fault);
+        zt_aio_files_close(&files);
+    }
+    zt_aio_close(a);
+    free(data);
+    out->write /= run->local_world;
+    out->read /= run->local_world;
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+/* What was measured before; NULL: nothing, or it is to be measured again. */
+static json_t *cached(const struct zt_run *run, const char *key)
+{
+    return run->rates && !strcmp(run->rates, "measure") ? NULL : zt_rates_cache_get(key);
+}
+
+/* Fill in what was measured just now, unless that failed, or what the cache had. */
+static void use(struct zt_rates *r, json_t *o, const char *key, zt_err rc,
+                const struct zt_rates *measured, const struct zt_fault *fault)
+{
+    if (rc)
+        zt_info("memory", "%s: no time is estimated: %s", key, fault->text);
+    if (!rc && !o) {
+        o = zt_rates_json(measured);
+        zt_rates_cache_put(key, o);
+    }
+    fill_in(r, o);
+    json_decref(o);
+}
+
+static void find_device(const struct zt_run *run, const struct zt_backend *be,
+                        struct zt_device *dev, int threads, struct zt_rates *r)
+{
+    struct zt_rates measured = {.node = 0};
+    struct zt_fault fault = {ZT_OK, ""};
+    zt_err rc = ZT_OK;
+    char key[256];
+    json_t *o;
+
+    snprintf(key, sizeof(key), "%s %s%s%s, %d ranks on %d threads%s%s", be->name,
+             zt_dtype_name(run->compute_dtype), run->tf32 ? " tf32" : "",
+             run->fp8 ? " fp8" : "", run->local_world, busy_threads(run, threads),
+             be->runs_on_processor ? ", " : "",
+             be->runs_on_processor ? zt_cpu_describe() : "");
+    o = cached(run, key);
+    if (!o)
+        rc = measure_device(run, be, dev, threads, &measured, &fault);
+    use(r, o, key, rc, &measured, &fault);
+}
+
+static void find_files(const struct zt_run *run, struct zt_rates *r)
+{
+    struct zt_rates measured = {.node = 0};
+    struct zt_fault fault = {ZT_OK, ""};
+    zt_err rc = ZT_OK;
+    char key[512];
+    json_t *o;
+    int at;
+
+    at = snprintf(
+        key, sizeof(key), "files of %d ranks, %d threads of %lld x %d:", run->local_world,
+        (int)run->aio.threads, (long long)run->aio.block_size, (int)run->aio.queue_depth);
+    for (const char *const *d = folders(run); *d && at < (int)sizeof(key); d++)
+        at += snprintf(key + at, sizeof(key) - (size_t)at, " %s", *d);
+    o = cached(run, key);
+    if (!o)
+        rc = measure_files(run, &measured, &fault);
+    use(r, o, key, rc, &measured, &fault);
+}
+
+zt_err zt_rates_find(const struct zt_run *run, const struct zt_backend *backend,
+                     struct zt_device *device, int threads, struct zt_rates *out,
+                     struct zt_fault *fault)
+{
+    bool device_known = true;
+    zt_err rc = ZT_OK;
+
+    *out = (struct zt_rates){.has_idle_cores =
+                                 busy_threads(run, threads) < busy_threads(run, 0)};
+    if (run->rates && strcmp(run->rates, "auto") != 0 &&
+        strcmp(run->rates, "measure") != 0)
+        rc = read_file(run->rates, out, fault);
+    if (rc)
+        return rc;
+    for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
+        device_known &= out->device.of[k] > 0;
+    if (!device_known && device)
+        find_device(run, backend, device, threads, out);
+    if (folders(run) && !(out->read > 0 && out->write > 0))
+        find_files(run, out);
+    return ZT_OK;
+}

@@ -1,0 +1,132 @@
+#include "worker/engine/memory/step_time.h"
+
+#include <math.h>
+#include <string.h>
+
+struct clock {
+    const struct zt_run *run;
+    const struct zt_rates *rates;
+    const char *missing;
+};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double divide(struct clock *c, double amount, double rate, const char *name)
+{
+    if (amount <= 0)
+        return 0;
+    if (!(rate > 0) && !c->missing)
+        c->missing = name;
+    return amount / rate;
+}
+
+static double kind_seconds(struct clock *c, const struct zt_device_work *w,
+                           zt_work_kind kind)
+{
+    static const char *const names[ZT_NUM_WORK_KINDS] = {
+        [ZT_WORK_PRODUCTS] = "products",   [ZT_WORK_ATTENTION] = "attention",
+        [ZT_WORK_FUNCTIONS] = "functions", [ZT_WORK_STREAMS] = "streams",
+        [ZT_WORK_UPDATES] = "updates",     [ZT_WORK_TRANSFERS] = "transfers",
+    };
+
+    return divide(c, w->of[kind], c->rates->device.of[kind], names[kind]);
+}
+
+/* Copies of the inputs of blocks have a stream of their own beside the kernels; those of
+ * offloaded state are queued among them. */
+static double device_seconds(struct clock *c, const struct zt_device_work *w)
+{
+    double kernels = 0, transfers = kind_seconds(c, w, ZT_WORK_TRANSFERS);
+
+    for (zt_work_kind kind = 0; kind < ZT_NUM_WORK_KINDS; kind++)
+        kernels += kind == ZT_WORK_TRANSFERS ? 0 : kind_seconds(c, w, kind);
+    return zt_run_is_staged(c->run) && zt_run_moves_inputs(c->run)
+               ? larger(kernels, transfers)
+               : kernels + transfers;
+}
+
+/* Whether ranks read one another's memory: then collectives are work of their cores. */
+static bool shares_memory(const struct zt_run *run)
+{
+    return !zt_run_is_staged(run) && run->world == run->local_world &&
+           (!strcmp(run->comm, "auto") || !strcmp(run->comm, "shm"));
+}
+
+/*
+ * Every rank sums its shard of all ranks' buffers and copies the shards of the others.
+ * Between processes that do not share memory each sends all but its own part.
+ */
+static double collective_seconds(struct clock *c, const struct zt_zero_traffic *t)
+{
+    double W = c->run->world, near = c->run->zero.hpz_partition_size;
+    bool apart = c->run->world > c->run->local_world;
+    double bytes = (t->reduced + t->gathered) * (W - 1) / W,
+           near_bytes = near > 1 ? t->near_gathered * (near - 1) / near : 0;
+
+    if (shares_memory(c->run))
+        return divide(
+            c, t->reduced * (1 + 1 / W) + 2 * t->gathered * (W - 1) / W + 2 * near_bytes,
+            c->rates->device.of[ZT_WORK_STREAMS], "streams");
+    return divide(c, bytes, apart ? c->rates->network : c->rates->node,
+                  apart ? "network" : "node") +
+           divide(c, near_bytes, c->rates->node, "node");
+}
+
+/* Collectives run in the background: beside kernels on a GPU, or on cores that no rank
+ * computes on. */
+static double with_collectives(struct clock *c, double kernels,
+                               const struct zt_zero_traffic *t)
+{
+    double collectives = collective_seconds(c, t);
+    bool beside =
+        c->run->zero.overlap_comm && (!shares_memory(c->run) || c->rates->has_idle_cores);
+
+    return beside ? larger(kernels, collectives) : kernels + collectives;
+}
+
+/* Checksums of what goes to and comes from files are made by the rank itself. */
+static double checksum_seconds(struct clock *c, const struct zt_swap_traffic *f)
+{
+    return c->run->verify_swap ? divide(c, f->read + f->written,
+                                        c->rates->device.of[ZT_WORK_STREAMS], "streams")
+                               : 0;
+}
+
+/* A part of a step whose files are read and written beside it, or in turns with it. */
+static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool ahead,
+                            bool behind)
+{
+    const struct zt_swap_traffic *f = &p->traffic.files;
+    double read = divide(c, f->read, c->rates->read, "read"),
+           write = divide(c, f->written, c->rates->write, "write");
+    double work = with_collectives(c, device_seconds(c, &p->device), &p->traffic) +
+                  checksum_seconds(c, f);
+
+    return larger(work, (ahead ? read : 0) + (behind ? write : 0)) + (ahead ? 0 : read) +
+           (behind ? 0 : write);
+}
+
+double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run,
+                       const struct zt_rates *rates, const char **missing)
+{
+    const struct zt_offload_optimizer *o = &run->zero.offload_optimizer;
+    struct clock c = {.run = run, .rates = rates};
+    struct zt_phase_work between = work->last;
+    double sum;
+
+    if (!work->reduces_each)
+        between.traffic.reduced = between.traffic.gathered = 0;
+    /* weights are always read ahead, gradients written behind as the pipeline says */
+    sum = phase_seconds(&c, &work->first, true, o->pipeline_write);
+    if (work->micro_batches > 1)
+        sum += phase_seconds(&c, &work->last, true, o->pipeline_write) +
+               (double)(work->micro_batches - 2) *
+                   phase_seconds(&c, &between, true, o->pipeline_write);
+    sum += phase_seconds(&c, &work->norm, false, false);
+    sum += phase_seconds(&c, &work->update, o->pipeline_read, o->pipeline_write);
+    *missing = c.missing;
+    return c.missing ? NAN : sum;
+}
