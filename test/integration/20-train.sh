@@ -38,5 +38,16 @@ check "... a line of the log names its part, not again the rank" grep -qE '^[0-9
 check "... and steps and evaluations in the file" \
     test "$(cat "$tmp"/logs/*_rank0.log | grep -cE '^(step [123]/3  loss|eval at step 3  loss|gpt2: )')" -eq 5
 check "the second step says how long it will take" grep -qE '^step 2/3 .*  eta [0-9]' "$tmp"/logs/*_rank0.log
+# times of what recomputation costs, with the steps; as many calls in each of them
+echo '{"activation_checkpointing": {"profile": true}}' >"$tmp/profile.json"
+profiled() {
+    "$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --n_layer 2 --n_head 1 --n_embd 16 --block_size 16 --logging_steps 1 \
+        --train_file "$tmp/corpus.txt" --do_train --max_steps 3 --deepspeed "$tmp/profile.json" "$@" >"$tmp/profile" 2>&1
+}
+times='up to step ([123]) ([0-9]+) calls of recomputed blocks took [0-9.]+ ms forward, [0-9.]+ ms again and [0-9.]+ ms backward'
+check "a profile of recomputation" profiled --gradient_checkpointing
+check "... has a line with each step" test "$(sed -nE "s/.*$times.*/\1 \2/p" "$tmp/profile" | xargs)" = "1 3 2 3 3 3"
+check "... and without recomputation it is said to have none" eval \
+    'profiled && grep -q "profile has no effect: no block is recomputed" "$tmp/profile" && ! grep -q "calls of" "$tmp/profile"'
 [ "$failures" -eq 0 ] || cat "$tmp/log.err" "$tmp/again.err"
 finish

@@ -337,6 +337,14 @@ double zt_step_take_flops(struct zt_step *s)
     return flops;
 }
 
+struct zt_recompute_times zt_step_take_times(struct zt_step *s)
+{
+    struct zt_recompute_times times = s->times;
+
+    s->times = (struct zt_recompute_times){.calls = 0};
+    return times;
+}
+
 struct zt_product zt_step_largest_product(const struct zt_step *s)
 {
     return s->largest;

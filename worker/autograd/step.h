@@ -54,6 +54,7 @@ struct zt_step_config {
     bool tf32;      /* products of fp32 may round their operands to TF32 */
     bool fp8;       /* bf16 linear ops multiply fp8, where their sizes allow it */
     bool recompute; /* activation checkpointing: every block that has parameters */
+    bool profile;   /* take the times of those blocks; the host waits for each of them */
     uint64_t seed;
     struct zt_step_hooks hooks;
 };
@@ -111,6 +112,14 @@ void zt_step_cache_close(struct zt_step *s);
  * call, forward and backward; what recomputation repeats is not counted again.
  */
 double zt_step_take_flops(struct zt_step *s);
+
+/* Seconds of the calls of recomputed blocks since this was called the last time, without
+ * gathers of their weights; zeros without `profile`. */
+struct zt_recompute_times {
+    int64_t calls;
+    double forward, again, backward; /* again: the second forward, before backward */
+};
+struct zt_recompute_times zt_step_take_times(struct zt_step *s);
 /* The largest matrix product of the passes so far; zeros: there was none. */
 struct zt_product zt_step_largest_product(const struct zt_step *s);
 

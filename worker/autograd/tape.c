@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "common/log.h"
 #include "worker/autograd/tape.h"
 
 bool zt_requires_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in)
@@ -286,6 +287,26 @@ static struct zt_call *begin_call(struct zt_step *s, struct zt_block *block,
     return c;
 }
 
+/* The time when the device has done what it was given, where times are taken; else 0. */
+static double profile_time(struct zt_step *s)
+{
+    if (!s->cfg.profile)
+        return 0;
+    zt_step_check(s, s->cfg.backend->sync(s->cfg.device, NULL, &s->fault));
+    return zt_now();
+}
+
+/* Forward; *took: its time. */
+static bool run_timed(struct zt_step *s, struct zt_call *c, struct zt_tensor **out,
+                      double *took)
+{
+    double start = profile_time(s);
+    bool ok = run_function(s, c, out, true);
+
+    *took = profile_time(s) - start;
+    return ok;
+}
+
 /* After forward: what backward needs stays, the rest goes. */
 static void settle_call(struct zt_step *s, struct zt_call *c)
 {
@@ -307,12 +328,15 @@ bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx, zt_te
 {
     struct zt_tensor *made[ZT_MAX_BLOCK_IO] = {NULL};
     struct zt_call *c;
+    double took;
 
     s->op = NULL;
     c = s->fault.code ? NULL : begin_call(s, block, fn, ctx, in, num_in, num_out);
-    if (c && enter(s, block, false) && run_function(s, c, made, true)) {
+    if (c && enter(s, block, false) && run_timed(s, c, made, &took)) {
         memcpy(c->out, made, sizeof(made));
         settle_call(s, c);
+        s->times.forward += c->recompute ? took : 0;
+        s->times.calls += c->recompute;
         leave(s, block, false);
     }
     for (int i = 0; i < num_out && i < ZT_MAX_BLOCK_IO; i++)
@@ -357,6 +381,22 @@ static bool run_again(struct zt_step *s, struct zt_call *c)
     return ok;
 }
 
+/* Backward of a call whose values are there, or are computed again first. */
+static void run_values_backward(struct zt_step *s, struct zt_call *c)
+{
+    double start = profile_time(s), again;
+
+    if (c->recompute && !run_again(s, c))
+        return;
+    again = profile_time(s);
+    s->open = c->block ? c : NULL;
+    run_nodes_backward(s, c);
+    if (!c->recompute)
+        return;
+    s->times.again += again - start;
+    s->times.backward += profile_time(s) - again;
+}
+
 static bool is_reached(const struct zt_call *c)
 {
     if (!c->block)
@@ -377,10 +417,7 @@ static void run_call_backward(struct zt_step *s, struct zt_call *c)
         drop_nodes(s, c);
     } else if (!c->block || enter(s, c->block, true)) {
         s->open = c->block ? c : NULL;
-        if (!c->recompute || run_again(s, c)) {
-            s->open = c->block ? c : NULL;
-            run_nodes_backward(s, c);
-        }
+        run_values_backward(s, c);
         s->open = NULL;
         if (c->block && !s->fault.code)
             leave(s, c->block, true);

@@ -150,6 +150,7 @@ struct zt_step {
     struct zt_call *calls, *open; /* the newest, and the one that is running */
     const char *op;               /* that runs, for messages */
     double flops;
+    struct zt_recompute_times times;
     struct zt_product largest; /* of the products so far; zeros: none */
 
     int *num_calls; /* per block: in this pass */

@@ -103,6 +103,7 @@ struct zt_run {
     zt_dtype compute_dtype;       /* ZT_F32, ZT_BF16, ZT_F16 */
     double max_grad_norm;         /* 0: no clipping */
     bool cpu_checkpointing;       /* inputs of recomputed blocks wait in host memory */
+    bool profile_checkpointing;   /* log the times of recomputed blocks */
     bool check_grad_overflow;     /* bf16: skip the step on inf or nan */
     bool dump_state;              /* print the resolved config at the start */
     bool dataloader_drop_last;

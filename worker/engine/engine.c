@@ -234,6 +234,10 @@ static void remark_on_options(const struct zt_engine *e)
     if (run->rank == 0 && !e->backend->runs_on_processor &&
         strcmp(run->cpu_isa, "auto") != 0)
         zt_info("cpu", "--cpu_isa is for runs on a cpu: it has no effect on a GPU");
+    if (run->rank == 0 && run->profile_checkpointing && !run->gradient_checkpointing)
+        zt_info("activations",
+                "activation_checkpointing.profile has no effect: no block is recomputed "
+                "(--gradient_checkpointing)");
     if (run->rank || !e->backend->runs_on_processor)
         return;
     if (run->reduction_order != ZT_ORDER_RANK)
@@ -260,6 +264,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .tf32 = e->run->tf32,
         .fp8 = e->run->fp8,
         .recompute = e->run->gradient_checkpointing,
+        .profile = e->run->do_train && e->run->profile_checkpointing,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),
     };

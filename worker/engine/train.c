@@ -267,6 +267,19 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
            (long long)step, loss, e->first_loss);
 }
 
+/* Of this rank, since the last line. */
+static void report_recomputation(struct zt_engine *e, int64_t step)
+{
+    struct zt_recompute_times t = zt_step_take_times(e->step);
+
+    if (t.calls)
+        zt_info("activations",
+                "up to step %lld %lld calls of recomputed blocks took %.1f ms forward, "
+                "%.1f ms again and %.1f ms backward",
+                (long long)step, (long long)t.calls, 1e3 * t.forward, 1e3 * t.again,
+                1e3 * t.backward);
+}
+
 static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
                      struct window *w, struct zt_fault *fault)
 {
@@ -296,6 +309,7 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
     if (!rc && zt_comm_rank(e->comm) == 0) {
         zt_monitor_step(&stats);
         warn_of_divergence(e, step, o->loss);
+        report_recomputation(e, step);
     }
     *w = (struct window){.start = zt_now()};
     return rc;

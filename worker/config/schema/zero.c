@@ -275,7 +275,8 @@ const struct zt_key zt_keys_zero[] = {
       .why = "the arena is sized by measuring, not by a count"),
     K("activation_checkpointing.synchronize_checkpoint_boundary", BOOL, ALWAYS, "false",
       .why = "blocks run one after the other on a CPU"),
-    K("activation_checkpointing.profile", BOOL, LATER, "false",
-      .why = "times of single blocks are not logged"),
+    K("activation_checkpointing.profile", BOOL, HONOURED, "false",
+      .store = IN_RUN(profile_checkpointing),
+      .why = "true logs the times of recomputed blocks with the steps"),
     {.path = NULL},
 };
