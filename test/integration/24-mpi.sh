@@ -41,6 +41,27 @@ for kind in "" --bf16; do
         check "  are the same bits" same_bits "$tmp/shm" "$tmp/out"
     done
 done
+# ---------------------------------------------------------------- a small /dev/shm
+small_shm() { # small_shm SIZE COMMAND...: with so much of it, and nothing else changed
+    local size=$1
+    shift
+    unshare -m sh -c 'mount -t tmpfs -o size=$1 none /dev/shm && shift && exec "$@"' sh "$size" "$@" >"$tmp/out" 2>"$tmp/err"
+    code=$?
+}
+if unshare -m mount -t tmpfs none /dev/shm 2>/dev/null; then
+    small_shm 1m "$bin/zlaunch" --num_gpus 2 "${model[@]}" --comm mpi
+    check "MPI that has no room in /dev/shm is refused" code_is 78
+    check "  with what to do" err_has "docker run --shm-size=1g"
+    small_shm 1m timeout 60 mpirun -n 2 "$bin/zworker" "${model[@]}"
+    check "  also under mpirun" eval '[ "$code" -ne 0 ] && err_has "docker run --shm-size=1g"'
+    small_shm 1m "$bin/zlaunch" --num_gpus 2 "${model[@]}" --comm shm
+    check "shared memory without MPI needs none of it" code_is 0
+    small_shm 9m "$bin/zlaunch" --num_gpus 2 "${model[@]}" --comm mpi
+    check "what the plan asks for is enough" code_is 0
+else
+    echo "skip - a small /dev/shm: no file systems can be mounted here"
+fi
+
 for stage in 1 3; do
     echo "{\"zero_optimization\": {\"stage\": $stage}}" >"$tmp/zero.json"
     launch --num_gpus 2 --log_format json "${model[@]}" --deepspeed "$tmp/zero.json" --comm mpi

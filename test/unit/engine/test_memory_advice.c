@@ -255,7 +255,7 @@ static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void *
 int statvfs(const char *path, struct statvfs *fs)
 {
     (void)path;
-    *fs = (struct statvfs){.f_bavail = 100, .f_frsize = 1024};
+    *fs = (struct statvfs){.f_bavail = 100, .f_blocks = 1 << 20, .f_frsize = 1024};
     return 0;
 }
 
@@ -281,6 +281,33 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     run.zero.offload_param.nvme_paths = NULL;
     expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
     assert_true(j.plan.files_available == SIZE_MAX);
+    job_close(&j);
+}
+
+/* What is left is for one rank to see: others have perhaps begun to take it. */
+static void test_files_of_mpi_have_to_fit_into_shared_memory(void **state)
+{
+    struct zt_run run;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "8", "--comm=mpi");
+    run = *j.run;
+    j.in.run = &run;
+    run.dry_run = true;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_int_equal(j.plan.shm_available, 100 * 1024);
+    says(refusal(&j, SIZE_MAX),
+         "of /dev/shm for the ranks of this machine, and 0 MiB are "
+         "left there; make it larger (docker run --shm-size=1g");
+    run.local_rank = 1;
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_true(j.plan.shm_available == (size_t)1 << 30);
+    run.local_rank = 0;
+    run.comm = "shm";
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
+    assert_true(j.plan.shm == 0 && zt_memory_plan_fits(&j.plan));
     job_close(&j);
 }
 
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
         cmocka_unit_test(
             test_files_have_the_room_of_all_folders_that_they_are_striped_over),
+        cmocka_unit_test(test_files_of_mpi_have_to_fit_into_shared_memory),
         cmocka_unit_test(test_a_plan_counts_what_a_step_does),
         cmocka_unit_test(test_a_plan_counts_what_files_have_to_move),
         cmocka_unit_test(test_time_is_work_divided_by_rates_beside_what_overlaps),

@@ -1,6 +1,7 @@
 /* limits.c -- what there is for a memory plan, and whether the plan fits in. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -67,6 +68,21 @@ static size_t files_left(const struct zt_run *run)
     return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * most;
 }
 
+/*
+ * For MPI, which fails in its own words or is killed by SIGBUS where that is too small. Its
+ * size says the same to every rank. What is left there depends on which of them have begun
+ * already, so the first one looks, where zlaunch ends the others.
+ */
+static size_t shm_left(const struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    bool looks = run->local_rank == 0 && (run->dry_run || getenv("ZLAUNCH_JOB_ID"));
+    struct statvfs fs;
+
+    if (!plan->shm || statvfs("/dev/shm", &fs))
+        return SIZE_MAX;
+    return (looks ? fs.f_bavail : fs.f_blocks) * fs.f_frsize;
+}
+
 zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *run,
                               const struct zt_backend *backend, struct zt_device *dev,
                               struct zt_fault *fault)
@@ -77,6 +93,7 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
 
     plan->device_limit = run->device_memory_bytes;
     plan->files_available = files_left(run);
+    plan->shm_available = shm_left(plan, run);
     if (!zt_run_is_staged(run)) {
         plan->available = left;
         plan->sharers = run->local_world;
@@ -132,7 +149,7 @@ bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
     size_t total = plan->host ? plan->total : to_come(plan, plan->total);
 
     return plan->on_device <= plan->device_limit &&
-           plan->files <= plan->files_available &&
+           plan->files <= plan->files_available && plan->shm <= plan->shm_available &&
            total <= plan->available / (size_t)plan->sharers &&
            to_come(plan, plan->host) <= plan->host_available &&
            mapped(plan) <= plan->addresses;
@@ -147,6 +164,12 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  "with the %.0f MiB of peers that it maps that is more than the %.0f MiB "
                  "of addresses that ulimit -v leaves it",
                  (double)plan->state.peers / MIB, (double)plan->addresses / MIB);
+    else if (plan->shm > plan->shm_available)
+        snprintf(
+            out, cap,
+            "MPI takes up to %.0f MiB of /dev/shm for the ranks of this machine, and "
+            "%.0f MiB are left there",
+            (double)plan->shm / MIB, (double)plan->shm_available / MIB);
     else if (plan->files > plan->files_available)
         snprintf(out, cap,
                  "its %.0f MiB in files are more than the %.0f MiB that nvme_path has "
@@ -221,7 +244,11 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
              (double)(plan->snapshot + plan->replicas) / MIB,
              (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
-    if (plan->files > plan->files_available)
+    if (plan->shm > plan->shm_available)
+        snprintf(advice, sizeof(advice),
+                 "make it larger (docker run --shm-size=1g, or mount -o remount,size=1g "
+                 "/dev/shm), or take --comm shm on one machine, --comm tcp on several");
+    else if (plan->files > plan->files_available)
         snprintf(
             advice, sizeof(advice),
             "make room there, name more folders, on other drives, in nvme_path (each "

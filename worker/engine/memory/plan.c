@@ -334,6 +334,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                                    .device_limit = SIZE_MAX,
                                    .files_available = SIZE_MAX,
                                    .host_available = SIZE_MAX,
+                                   .shm = zt_process_shm_bytes(in->run),
+                                   .shm_available = SIZE_MAX,
                                    .sharers = 1,
                                    .addresses = SIZE_MAX};
     if (d.zeros == MAP_FAILED)

@@ -50,7 +50,8 @@ struct zt_memory_plan {
     int sharers;
     size_t host_available; /* for one rank's `host`; SIZE_MAX: not known */
     size_t
-        group_limit;  /* of the control group that leaves no more; 0: the machine does */
+        group_limit; /* of the control group that leaves no more; 0: the machine does */
+    size_t shm, shm_available; /* of /dev/shm, for all local ranks; SIZE_MAX: not known */
     size_t addresses; /* what `ulimit -v` leaves this process; SIZE_MAX: no limit */
     double
         train_flops; /* matrix-product FLOPs of one micro-batch, forward and backward */

@@ -2,10 +2,12 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
+#include "worker/comm/mesh/transport.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -14,6 +16,9 @@
 #define NEXT_THREAD  (MIB / 2)
 /* Of libmpi and UCX: libraries, queues, shared segments. */
 #define MPI_OWN (10 * MIB)
+/* Of what MPICH and UCX share between the ranks of a machine, measured with 2, 4 and 8 of
+ * them: 4.1 for each. */
+#define MPI_SHM (17 * MIB / 4)
 
 size_t zt_process_memory_now(const char *root, int sharers)
 {
@@ -45,15 +50,34 @@ static size_t operands(const struct zt_run *run)
     return (widened ? 40 : run->compute_dtype == ZT_BF16 ? 16 : 8) * MIB;
 }
 
+static bool may_use_mpi(const struct zt_run *run)
+{
+    return run->world > 1 &&
+           (!strcmp(run->comm, "mpi") ||
+            (!strcmp(run->comm, "auto") && run->world > run->local_world));
+}
+
+/* "auto" takes it between hosts, and where an mpirun has started the ranks, if it is there. */
+static bool uses_mpi(const struct zt_run *run)
+{
+    bool chosen = !strcmp(run->comm, "auto") && zt_transport_prefers_mpi() &&
+                  (run->world > run->local_world || !getenv("ZLAUNCH_JOB_ID"));
+
+    return run->world > 1 && (chosen || !strcmp(run->comm, "mpi"));
+}
+
+size_t zt_process_shm_bytes(const struct zt_run *run)
+{
+    return uses_mpi(run) && run->local_world > 1 ? (size_t)run->local_world * MPI_SHM : 0;
+}
+
 size_t zt_process_memory_later(const struct zt_run *run, size_t activations)
 {
     const struct zt_backend_info *b = zt_backend_lookup(run->device);
     size_t most = operands(run), packed = activations / 2;
-    bool mpi = !strcmp(run->comm, "mpi") ||
-               (!strcmp(run->comm, "auto") && run->world > run->local_world);
 
     if (!b || !b->counts_as_host_memory)
         return 0;
     return FIRST_THREAD + (size_t)(zt_num_threads() - 1) * NEXT_THREAD +
-           (packed < most ? packed : most) + (mpi ? MPI_OWN : 0);
+           (packed < most ? packed : most) + (may_use_mpi(run) ? MPI_OWN : 0);
 }

@@ -26,4 +26,8 @@ size_t zt_process_memory_now(const char *root, int sharers);
  * backend has said it all. */
 size_t zt_process_memory_later(const struct zt_run *run, size_t activations);
 
+/* Files that MPI makes in /dev/shm for the ranks of a machine, all of them together; 0: it
+ * makes none, or is not what ranks exchange by. */
+size_t zt_process_shm_bytes(const struct zt_run *run);
+
 #endif
