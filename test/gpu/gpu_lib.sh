@@ -37,7 +37,8 @@ why() {
 # planned OUT MODEL ARGS...: MiB that the plan of such a run says for each GPU
 planned() {
     local out=$1
-    run "$@" --dry_run
+    some_rates >"$out.rates"
+    run "$@" --dry_run --rates "$out.rates"
     sed -n 's/.*"event":"memory_plan".*"total_bytes":\([0-9]*\).*/\1/p' "$out" | head -n 1 |
         awk '{ printf "%.1f", $1 / 1048576 }'
 }

@@ -53,8 +53,9 @@ check "recomputation: the same bits" same_bits "$tmp/bits" "$tmp/again"
 check "an option for processors says that it does nothing here" grep -q -- '--cpu_isa is for runs on a cpu' "$tmp/again"
 
 # ---- memory: as planned ----
+some_rates >"$tmp/rates.json"
 planned() { # planned ARGS...: MiB of the plan
-    "$bin/zworker" "$bin/models/gpt2.so" --train_file "$tmp/corpus.txt" --do_train --device cuda --dry_run "$@" |
+    "$bin/zworker" "$bin/models/gpt2.so" --train_file "$tmp/corpus.txt" --do_train --device cuda --dry_run --rates "$tmp/rates.json" "$@" |
         awk '$1 == "total" { print $2 }'
 }
 as_planned() { # as_planned ARGS...: the peak of a step is the plan within 2 %

@@ -108,10 +108,11 @@ for m in encdec shared; do
 done
 
 # ---- memory ----
+some_rates >"$tmp/rates.json"
 as_planned() { # as_planned STAGE ARGS...: the peak of a rank is the plan within 2 %
     local want got stage=$1 dims=(--n_layer 3 --n_head 4 --n_embd 128 --block_size 64 --per_device_train_batch_size 2)
     shift
-    want=$("$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --dry_run --device cuda --train_file "$tmp/corpus.txt" \
+    want=$("$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --dry_run --rates "$tmp/rates.json" --device cuda --train_file "$tmp/corpus.txt" \
         --do_train --deepspeed "$(config "$stage" true small)" "${dims[@]}" "$@" | awk '$1 == "total" { print $2 }')
     train 2 "$tmp/peak" --device cuda --deepspeed "$(config "$stage" true small)" "${dims[@]}" --max_steps 2 "$@" || return 1
     got=$(field peak_device_bytes "$tmp/peak" | tail -n 1)
