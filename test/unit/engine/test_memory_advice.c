@@ -429,6 +429,10 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     r.has_idle_cores = true;
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + (5 + 6 + 4))) <
                 1e-9);
+    w.update.traffic.gathered = 120; /* beside the next forward */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (18 + 3 + (5 + 6 + 4))) <
+                1e-9);
+    w.update.traffic.gathered = 20;
     run.zero.offload_optimizer.pipeline_read = true;
     run.zero.offload_optimizer.pipeline_write = true;
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);

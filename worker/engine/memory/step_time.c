@@ -114,19 +114,23 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
 {
     const struct zt_offload_optimizer *o = &run->zero.offload_optimizer;
     struct clock c = {.run = run, .rates = rates};
-    struct zt_phase_work between = work->last;
+    struct zt_phase_work between = work->last, first = work->first, update = work->update;
     double sum;
 
     if (!work->reduces_each)
         between.traffic.reduced = between.traffic.gathered = 0;
+    if (run->zero.overlap_comm) { /* new weights arrive beside the next forward */
+        first.traffic.gathered += update.traffic.gathered;
+        update.traffic.gathered = 0;
+    }
     /* weights are always read ahead, gradients written behind as the pipeline says */
-    sum = phase_seconds(&c, &work->first, true, o->pipeline_write);
+    sum = phase_seconds(&c, &first, true, o->pipeline_write);
     if (work->micro_batches > 1)
         sum += phase_seconds(&c, &work->last, true, o->pipeline_write) +
                (double)(work->micro_batches - 2) *
                    phase_seconds(&c, &between, true, o->pipeline_write);
     sum += phase_seconds(&c, &work->norm, false, false);
-    sum += phase_seconds(&c, &work->update, o->pipeline_read, o->pipeline_write);
+    sum += phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
     *missing = c.missing;
     return c.missing ? NAN : sum;
 }
