@@ -18,13 +18,14 @@ Q      := $(if $(filter 1,$(V)),,@)
 say    = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- what each library may use
-LIBS := common store config comm data kernels offload optim checkpoint tools autograd zero monitor engine generate daemon launcher
+LIBS := common store config comm text data kernels offload optim checkpoint tools autograd zero monitor engine generate daemon launcher
 
 DIRS_common     := common
 DIRS_store      := store
 DIRS_config     := worker/config
 DIRS_comm       := worker/comm
 DIRS_data       := worker/data
+DIRS_text       := worker/text
 DIRS_kernels    := kernels
 DIRS_offload    := worker/offload
 DIRS_optim      := worker/optim
@@ -42,7 +43,8 @@ DEPS_common     :=
 DEPS_store      := common
 DEPS_config     := optim kernels common
 DEPS_comm       := kernels common
-DEPS_data       := common
+DEPS_data       := text common
+DEPS_text       := common
 DEPS_kernels    := common
 DEPS_offload    := kernels common
 DEPS_optim      := kernels common
@@ -51,8 +53,8 @@ DEPS_tools      := checkpoint offload common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd offload optim comm config kernels common
 DEPS_monitor    := common
-DEPS_engine     := monitor zero autograd offload optim data comm checkpoint config kernels store common
-DEPS_generate   := engine monitor zero autograd offload optim data comm checkpoint config kernels store common
+DEPS_engine     := monitor zero autograd offload optim data text comm checkpoint config kernels store common
+DEPS_generate   := engine monitor zero autograd offload optim data text comm checkpoint config kernels store common
 DEPS_daemon     := comm kernels common
 DEPS_launcher   := store common
 
@@ -91,6 +93,7 @@ LDLIBS  = -ljansson -luv -lxxhash -lhwloc -ldl -lpthread -lm
 SYS_kernels := -ldnnl
 SYS_launcher := -lssh2
 SYS_store   := -lsodium
+SYS_text    := -lpcre2-8 -lutf8proc -lsodium
 
 # ---------------------------------------------------------------- optional backends
 # A probe compiles one line; `make HAVE_CUDA=0` overrules it.
@@ -229,7 +232,7 @@ $(B)/ops.checked: kernels/backend.h $(OP_TESTS) scripts/check_ops
 	$(Q)CC='$(CC)' scripts/check_ops $(OP_TESTS) && touch $@
 
 # the plugin API must be there whole, used or not: --whole-archive, and exported
-WORKER_LIBS := daemon generate engine monitor zero autograd offload optim data comm checkpoint config kernels store
+WORKER_LIBS := daemon generate engine monitor zero autograd offload optim data text comm checkpoint config kernels store
 ZWORKER_OBJS := $(patsubst %,$(B)/worker/%.o,main rank start_notice)
 $(BIN)/zworker: $(B)/ops.checked $(ZWORKER_OBJS) $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
 	$(call say,LD,$@)
@@ -237,7 +240,7 @@ $(BIN)/zworker: $(B)/ops.checked $(ZWORKER_OBJS) $(foreach l,$(WORKER_LIBS) comm
 	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(ZWORKER_OBJS) \
 	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
-	  $(SYS_kernels) $(SYS_store) $(LDLIBS)
+	  $(SYS_kernels) $(SYS_store) $(SYS_text) $(LDLIBS)
 
 $(BIN)/models/%.so: $(B)/models/%.o
 	$(call say,SO,$@)
@@ -525,7 +528,7 @@ $(B)/bench/%: $(B)/bench/%.o $(B)/test/unit/cpu_isa.o $(foreach l,$(WORKER_LIBS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group \
-	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS)
+	  $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(SYS_text) $(LDLIBS)
 
 # programs of the comparisons with other implementations: they load plugins, as zworker does
 $(B)/peers/%: $(B)/test/peers/%.o $(foreach l,$(WORKER_LIBS) common,$(call archive,$(l)))
@@ -534,7 +537,7 @@ $(B)/peers/%: $(B)/test/peers/%.o $(foreach l,$(WORKER_LIBS) common,$(call archi
 	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $< \
 	  -Wl,--whole-archive $(call archive,autograd) -Wl,--no-whole-archive \
 	  -Wl,--start-group $(foreach l,$(filter-out autograd,$(WORKER_LIBS)) common,$(call archive,$(l))) -Wl,--end-group \
-	  $(SYS_kernels) $(SYS_store) $(LDLIBS)
+	  $(SYS_kernels) $(SYS_store) $(SYS_text) $(LDLIBS)
 probes: $(PROBES)
 
 bench: all $(BENCHES)
@@ -545,7 +548,7 @@ bench: all $(BENCHES)
 # ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
-FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,config) $(call srcs,optim) kernels/view.c $(call srcs,data) $(call srcs,checkpoint) \
+FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,config) $(call srcs,optim) kernels/view.c $(call srcs,text) $(call srcs,data) $(call srcs,checkpoint) \
             $(patsubst %,launcher/ssh/%.c,formats known_hosts config key) launcher/plan/hostfile.c worker/daemon/pmi.c worker/daemon/job.c
 FUZZ_FLAGS = -std=gnu11 -g -O1 -fsanitize=address,undefined -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Wno-everything -MMD -MP
@@ -560,7 +563,7 @@ build/fuzz/code.a: $(FUZZ_OBJS)
 build/fuzz/%: test/fuzz/%.c build/fuzz/code.a
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(filter-out -MMD -MP,$(FUZZ_FLAGS)) -fsanitize=fuzzer -o $@ $< build/fuzz/code.a $(SYS_store) -ljansson -luv -lxxhash -lhwloc -lpthread -lm
+	$(Q)$(FUZZ_CC) $(filter-out -MMD -MP,$(FUZZ_FLAGS)) -fsanitize=fuzzer -o $@ $< build/fuzz/code.a $(SYS_store) $(SYS_text) -ljansson -luv -lxxhash -lhwloc -lpthread -lm
 FUZZ_SECONDS ?= 20
 fuzz: $(FUZZERS)
 	$(Q)scripts/run_fuzz $(FUZZ_SECONDS) $(FUZZERS)
@@ -579,7 +582,7 @@ tidy:
 layers: $(B)/rooms.checked $(foreach l,$(LIBS),$(call archive,$(l)))
 	$(Q)set -e; $(foreach l,$(filter-out launcher engine generate,$(LIBS)),\
 	  $(CC) $(ALL_LDFLAGS) -shared -o $(B)/layer.so -Wl,-z,defs -Wl,--whole-archive $(call archive,$(l)) -Wl,--no-whole-archive \
-	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(LDLIBS);) \
+	  -Wl,--start-group $(foreach d,$(DEPS_$(l)),$(call archive,$(d))) -Wl,--end-group $(SYS_kernels) $(SYS_store) $(SYS_text) $(LDLIBS);) \
 	  rm -f $(B)/layer.so; echo '  layers: every arrow points down'
 
 # pages that are made from tables of the code; a unit test compares them

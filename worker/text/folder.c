@@ -1,0 +1,378 @@
+/*
+ * folder.c -- folders from before tokenizer.json: vocab.json with merges.txt, or vocab.txt.
+ *
+ * Their tokenizer is code of its class; what that code amounts to is written here as the
+ * JSON that it would be. Classes whose code is not known are refused.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "common/mapped_file.h"
+#include "worker/text/pipeline.h"
+
+#define QWEN2                                                                            \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                \
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+struct folder {
+    const char *path;
+    json_t *config, *special; /* tokenizer_config.json, special_tokens_map.json, or {} */
+    struct zt_fault *fault;
+};
+
+static zt_err no_memory(const struct folder *f)
+{
+    return zt_fault_set(f->fault, ZT_E_NOMEM, "%s: no memory", f->path);
+}
+
+/* NULL: no such file, or a fault (*rc). */
+static json_t *load(const struct folder *f, const char *name, bool needed, zt_err *rc)
+{
+    char *path = NULL;
+    json_error_t why;
+    json_t *json = NULL;
+
+    if (asprintf(&path, "%s/%s", f->path, name) < 0) {
+        *rc = no_memory(f);
+        return NULL;
+    }
+    if (needed || access(path, F_OK) == 0) {
+        json = json_load_file(path, 0, &why);
+        if (!json)
+            *rc = zt_fault_set(f->fault, ZT_E_FORMAT, "%s:%d: %s", path, why.line,
+                               why.text);
+    }
+    free(path);
+    return json;
+}
+
+/* What a line of a text file is; the lines are counted from 0. */
+typedef zt_err (*take_line)(const struct folder *f, const char *line, size_t n,
+                            int64_t number, json_t *into);
+
+static zt_err load_lines(const struct folder *f, const char *name, take_line take,
+                         json_t *into)
+{
+    struct zt_mapping m = {0};
+    char *path = NULL;
+    int64_t number = 0;
+    zt_err rc;
+
+    if (asprintf(&path, "%s/%s", f->path, name) < 0)
+        return no_memory(f);
+    rc = zt_mapping_open(path, &m, f->fault);
+    for (size_t at = 0; !rc && at < m.bytes; number++) {
+        const char *line = (const char *)m.data + at;
+        const char *end = memchr(line, '\n', m.bytes - at);
+        size_t n = end ? (size_t)(end - line) : m.bytes - at;
+
+        at += n + (end != NULL);
+        rc = take(f, line, n, number, into);
+    }
+    zt_mapping_release(&m);
+    free(path);
+    return rc;
+}
+
+static zt_err take_merge(const struct folder *f, const char *line, size_t n,
+                         int64_t number, json_t *into)
+{
+    (void)number;
+    if (n >= 8 && strncmp(line, "#version", 8) == 0)
+        return ZT_OK;
+    if (json_array_append_new(into, json_stringn(line, n)) < 0)
+        return zt_fault_set(f->fault, ZT_E_FORMAT, "%s/merges.txt:%lld: is no UTF-8",
+                            f->path, (long long)number + 1);
+    return ZT_OK;
+}
+
+/* A token that stands twice has the id of its last line. */
+static zt_err take_token(const struct folder *f, const char *line, size_t n,
+                         int64_t number, json_t *into)
+{
+    char *token = strndup(line, n);
+    int bad;
+
+    if (!token)
+        return no_memory(f);
+    bad = json_object_set_new(into, token, json_integer(number));
+    free(token);
+    if (bad)
+        return zt_fault_set(f->fault, ZT_E_FORMAT, "%s/vocab.txt:%lld: is no UTF-8",
+                            f->path, (long long)number + 1);
+    return ZT_OK;
+}
+
+/* ---- special tokens ---- */
+
+/* The text of "eos_token": a string, or an object with its content. */
+static const char *token_text(const json_t *v)
+{
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+static zt_err add_special(const struct folder *f, const json_t *vocab, const char *text,
+                          const json_t *settings, bool needed, json_t *added)
+{
+    const json_t *id = json_object_get(vocab, text);
+    const json_t *other;
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach(
+        added, i, other) if (strcmp(json_string_value(json_object_get(other, "content")),
+                                    text) == 0) return ZT_OK;
+    if (!id)
+        return needed ? zt_fault_set(f->fault, ZT_E_FORMAT,
+                                     "%s: its special token \"%s\" is not in its "
+                                     "vocabulary; a tokenizer.json beside it would say "
+                                     "its id",
+                                     f->path, text)
+                      : ZT_OK;
+    entry = json_object();
+    for (const char *const *key =
+             (const char *const[]){"lstrip", "rstrip", "single_word", "normalized", NULL};
+         json_is_object(settings) && *key; key++)
+        if (json_object_get(settings, *key))
+            json_object_set(entry, *key, json_object_get(settings, *key));
+    if (json_object_set(entry, "id", (json_t *)id) ||
+        json_object_set_new(entry, "content", json_string(text)) ||
+        json_object_set_new(entry, "special", json_true()) ||
+        json_array_append_new(added, entry))
+        return no_memory(f);
+    return ZT_OK;
+}
+
+/* By the two files, else those that the class has by itself. */
+static zt_err add_specials(const struct folder *f, const json_t *vocab,
+                           const char *const *own, json_t *added)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token",
+                                        "sep_token", "pad_token", "cls_token",
+                                        "mask_token"};
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < sizeof(names) / sizeof(*names); i++) {
+        const json_t *v = json_object_get(f->special, names[i]);
+
+        if (!v)
+            v = json_object_get(f->config, names[i]);
+        if (token_text(v))
+            rc = add_special(f, vocab, token_text(v), v, true, added);
+    }
+    for (; !rc && *own; own++)
+        rc = add_special(f, vocab, *own, NULL, false, added);
+    return rc;
+}
+
+static zt_err check_others(const struct folder *f)
+{
+    static const char *const keys[] = {"added_tokens_decoder",
+                                       "additional_special_tokens"};
+    char *path = NULL;
+    bool there;
+
+    if (asprintf(&path, "%s/added_tokens.json", f->path) < 0)
+        return no_memory(f);
+    there = access(path, F_OK) == 0;
+    free(path);
+    for (int i = 0; i < 2; i++)
+        there |= json_array_size(json_object_get(f->config, keys[i])) ||
+                 json_object_size(json_object_get(f->config, keys[i]));
+    if (there)
+        return zt_fault_set(f->fault, ZT_E_FORMAT,
+                            "%s: has tokens added to its vocabulary and no "
+                            "tokenizer.json, which would say how they are found; write "
+                            "one: AutoTokenizer.from_pretrained(F).save_pretrained(F)",
+                            f->path);
+    return ZT_OK;
+}
+
+/* ---- classes ---- */
+
+static bool flag(const struct folder *f, const char *key, bool absent)
+{
+    const json_t *v = json_object_get(f->config, key);
+
+    return json_is_boolean(v) ? json_is_true(v) : absent;
+}
+
+static json_t *gpt2(const struct folder *f, json_t *vocab, json_t *merges)
+{
+    int space = flag(f, "add_prefix_space", false);
+
+    return json_pack("{s:{s:s,s:b},s:{s:s},s:{s:s,s:O,s:O}}", "pre_tokenizer", "type",
+                     "ByteLevel", "add_prefix_space", space, "decoder", "type",
+                     "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges",
+                     merges);
+}
+
+static json_t *qwen2(const struct folder *f, json_t *vocab, json_t *merges)
+{
+    int space = flag(f, "add_prefix_space", false);
+
+    return json_pack("{s:{s:s},s:{s:s,s:[{s:s,s:{s:s},s:s},{s:s,s:b,s:b}]},s:{s:s},"
+                     "s:{s:s,s:O,s:O}}",
+                     "normalizer", "type", "NFC", "pre_tokenizer", "type", "Sequence",
+                     "pretokenizers", "type", "Split", "pattern", "Regex", QWEN2,
+                     "behavior", "Isolated", "type", "ByteLevel", "add_prefix_space",
+                     space, "use_regex", 0, "decoder", "type", "ByteLevel", "model",
+                     "type", "BPE", "vocab", vocab, "merges", merges);
+}
+
+static json_t *special_of(const char *name, const json_t *vocab)
+{
+    return json_pack("{s:s,s:[O],s:[s]}", "id", name, "ids", json_object_get(vocab, name),
+                     "tokens", name);
+}
+
+static json_t *bert(const struct folder *f, json_t *vocab, json_t *merges)
+{
+    const json_t *accents = json_object_get(f->config, "strip_accents");
+    const json_t *cls = json_object_get(vocab, "[CLS]"),
+                 *sep = json_object_get(vocab, "[SEP]");
+    json_t *j = json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s},s:{s:s,s:s},s:{s:s,s:O,s:s,s:s}}",
+                          "normalizer", "type", "BertNormalizer", "clean_text", 1,
+                          "handle_chinese_chars", flag(f, "tokenize_chinese_chars", true),
+                          "lowercase", flag(f, "do_lower_case", true), "pre_tokenizer",
+                          "type", "BertPreTokenizer", "decoder", "type", "WordPiece",
+                          "prefix", "##", "model", "type", "WordPiece", "vocab", vocab,
+                          "unk_token", "[UNK]", "continuing_subword_prefix", "##");
+
+    (void)merges;
+    if (j && accents)
+        json_object_set(json_object_get(j, "normalizer"), "strip_accents",
+                        (json_t *)accents);
+    if (j && cls && sep)
+        json_object_set_new(
+            j, "post_processor",
+            json_pack("{s:s,s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}],s:{s:o,s:o}}", "type",
+                      "TemplateProcessing", "single", "SpecialToken", "id", "[CLS]",
+                      "Sequence", "id", "A", "SpecialToken", "id", "[SEP]",
+                      "special_tokens", "[CLS]", special_of("[CLS]", vocab), "[SEP]",
+                      special_of("[SEP]", vocab)));
+    return j;
+}
+
+static const struct class
+{
+    const char *name; /* tokenizer_class, less a "Fast" at its end */
+    bool merges;      /* vocab.json and merges.txt, else vocab.txt */
+    json_t *(*make)(const struct folder *f, json_t *vocab, json_t *merges);
+    const char *special[6];
+} classes[] = {
+    {"GPT2Tokenizer", true, gpt2, {"<|endoftext|>"}},
+    {"Qwen2Tokenizer", true, qwen2, {"<|endoftext|>"}},
+    {"BertTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+    {"DistilBertTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+    {"ElectraTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+};
+
+/* Without a name: GPT-2's, or BERT's. */
+static const struct class *find_class(const struct folder *f, bool merges)
+{
+    const char *name = json_string_value(json_object_get(f->config, "tokenizer_class"));
+    size_t n = name ? strlen(name) : 0;
+
+    if (n > 4 && strcmp(name + n - 4, "Fast") == 0)
+        n -= 4;
+    for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+        const struct class *c = &classes[i];
+
+        if (c->merges == merges &&
+            (!name || (strlen(c->name) == n && strncmp(c->name, name, n) == 0)))
+            return c;
+    }
+    zt_fault_set(f->fault, ZT_E_FORMAT,
+                 "%s/tokenizer_config.json: tokenizer_class %s is not known without a "
+                 "tokenizer.json; write one: "
+                 "AutoTokenizer.from_pretrained(F).save_pretrained(F)",
+                 f->path, name ? name : "");
+    return NULL;
+}
+
+static int hash_part(const char *s, size_t n, void *state)
+{
+    return XXH3_64bits_update(state, s, n) == XXH_OK ? 0 : -1;
+}
+
+static zt_err hash_json(const struct folder *f, const json_t *json, uint64_t *hash)
+{
+    XXH3_state_t *state = XXH3_createState();
+    int bad = !state || XXH3_64bits_reset(state) != XXH_OK ||
+              json_dump_callback(json, hash_part, state, JSON_COMPACT | JSON_SORT_KEYS);
+
+    if (!bad)
+        *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return bad ? no_memory(f) : ZT_OK;
+}
+
+static zt_err make(const struct folder *f, bool merges, json_t **out)
+{
+    const struct class *c = find_class(f, merges);
+    json_t *vocab = NULL, *list = json_array(), *added = json_array(), *json = NULL;
+    zt_err rc = c ? check_others(f) : ZT_E_FORMAT;
+
+    if (!rc && merges) {
+        vocab = load(f, "vocab.json", true, &rc);
+        if (!rc)
+            rc = load_lines(f, "merges.txt", take_merge, list);
+    } else if (!rc) {
+        vocab = json_object();
+        rc = load_lines(f, "vocab.txt", take_token, vocab);
+    }
+    if (!rc)
+        rc = add_specials(f, vocab, c->special, added);
+    if (!rc) {
+        json = c->make(f, vocab, list);
+        if (!json || json_object_set(json, "added_tokens", added))
+            rc = no_memory(f);
+    }
+    json_decref(vocab);
+    json_decref(list);
+    json_decref(added);
+    if (rc)
+        json_decref(json);
+    else
+        *out = json;
+    return rc;
+}
+
+zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
+                         struct zt_fault *fault)
+{
+    struct folder f = {.path = folder, .fault = fault};
+    json_t *json = NULL;
+    char *path = NULL;
+    bool merges;
+    zt_err rc = ZT_OK;
+
+    if (!zt_tokenizer_is_in(folder))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: has no tokenizer: neither tokenizer.json nor vocab.json "
+                            "with merges.txt nor vocab.txt",
+                            folder);
+    if (asprintf(&path, "%s/vocab.json", folder) < 0)
+        return no_memory(&f);
+    merges = access(path, F_OK) == 0;
+    free(path);
+    f.config = load(&f, "tokenizer_config.json", false, &rc);
+    if (!rc)
+        f.special = load(&f, "special_tokens_map.json", false, &rc);
+    if (!rc)
+        rc = make(&f, merges, &json);
+    if (!rc)
+        rc = hash_json(&f, json, hash);
+    if (rc)
+        json_decref(json);
+    else
+        *out = json;
+    json_decref(f.config);
+    json_decref(f.special);
+    return rc;
+}

@@ -1,0 +1,218 @@
+/*
+ * frame.c -- post-processors: what they put before a text and behind it. Those that change
+ * offsets alone change nothing here. Pairs of texts are not encoded.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/text/pipeline.h"
+
+static zt_err put_ids(int32_t **list, size_t *num, const int32_t *ids, size_t n,
+                      bool in_front, struct zt_fault *fault)
+{
+    int32_t *more = n ? realloc(*list, (*num + n) * sizeof(*more)) : NULL;
+
+    if (!n)
+        return ZT_OK;
+    if (!more)
+        return zt_text_out_of_memory(fault, ZT_E_NOMEM);
+    *list = more;
+    if (in_front)
+        memmove(more + n, more, *num * sizeof(*more));
+    memcpy(in_front ? more : more + *num, ids, n * sizeof(*ids));
+    *num += n;
+    return ZT_OK;
+}
+
+/* ---- BertProcessing, RobertaProcessing ---- */
+
+/* ["[SEP]", 102] */
+static zt_err read_pair(const struct zt_setting *s, const char *key, int32_t *id,
+                        struct zt_fault *fault)
+{
+    struct zt_setting at;
+    const json_t *n;
+
+    zt_setting_get(s, key, &at);
+    n = json_array_get(at.value, 1);
+    if (!json_is_integer(n) || json_integer_value(n) < 0 ||
+        json_integer_value(n) >= ZT_VOCAB_MAX_ID)
+        return zt_setting_refuse(&at, fault, "is no list of a token and its id");
+    *id = (int32_t)json_integer_value(n);
+    return ZT_OK;
+}
+
+static zt_err read_bert(const struct zt_setting *s, struct zt_text_frame *f,
+                        struct zt_fault *fault)
+{
+    int32_t cls = 0, sep = 0;
+    zt_err rc = read_pair(s, "cls", &cls, fault);
+
+    if (!rc)
+        rc = read_pair(s, "sep", &sep, fault);
+    if (!rc)
+        rc = put_ids(&f->before, &f->num_before, &cls, 1, true, fault);
+    return rc ? rc : put_ids(&f->after, &f->num_after, &sep, 1, false, fault);
+}
+
+/* ---- TemplateProcessing ---- */
+
+/* The ids of a special token of the template, by its name. */
+static zt_err put_special(const struct zt_setting *template,
+                          const struct zt_setting *item, const char *name, int32_t **list,
+                          size_t *num, struct zt_fault *fault)
+{
+    struct zt_setting all, one, ids;
+    size_t n;
+    zt_err rc;
+
+    zt_setting_get(template, "special_tokens", &all);
+    if (!zt_setting_get(&all, name, &one))
+        return zt_setting_refuse(item, fault, "%s is not among special_tokens", name);
+    rc = zt_setting_check_keys(&one, "id ids tokens", fault);
+    if (!rc)
+        rc = zt_setting_list(&one, "ids", true, &ids, &n, fault);
+    for (size_t i = 0; !rc && i < n; i++) {
+        const json_t *v = json_array_get(ids.value, i);
+        int32_t id;
+
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= ZT_VOCAB_MAX_ID)
+            return zt_setting_refuse(&ids, fault, "holds something that is no id");
+        id = (int32_t)json_integer_value(v);
+        rc = put_ids(list, num, &id, 1, false, fault);
+    }
+    return rc;
+}
+
+/* What this template puts around; then those of `f` go around it. */
+static zt_err read_items(const struct zt_setting *s, const struct zt_setting *items,
+                         size_t n, struct zt_text_frame *own, struct zt_fault *fault)
+{
+    bool behind = false;
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < n; i++) {
+        struct zt_setting item, part;
+        const char *name;
+        size_t len;
+
+        zt_setting_at(items, i, &item);
+        rc = zt_setting_check_keys(&item, "SpecialToken Sequence", fault);
+        if (rc)
+            return rc;
+        if (zt_setting_get(&item, "SpecialToken", &part)) {
+            rc = zt_setting_check_keys(&part, "id type_id", fault);
+            if (!rc)
+                rc = zt_setting_string(&part, "id", true, &name, &len, fault);
+            if (!rc && behind)
+                rc = put_special(s, &part, name, &own->after, &own->num_after, fault);
+            else if (!rc)
+                rc = put_special(s, &part, name, &own->before, &own->num_before, fault);
+            continue;
+        }
+        if (!zt_setting_get(&item, "Sequence", &part))
+            return zt_setting_refuse(&item, fault, "is empty");
+        rc = zt_setting_check_keys(&part, "id type_id", fault);
+        if (!rc)
+            rc = zt_setting_string(&part, "id", true, &name, &len, fault);
+        if (!rc && (behind || strcmp(name, "A") != 0))
+            rc = zt_setting_refuse(&part, fault, "a template takes sequence A once here");
+        behind = true;
+    }
+    if (!rc && !behind)
+        rc = zt_setting_refuse(items, fault, "leaves sequence A out");
+    return rc;
+}
+
+static zt_err read_template(const struct zt_setting *s, struct zt_text_frame *f,
+                            struct zt_fault *fault)
+{
+    struct zt_text_frame own = {0};
+    struct zt_setting items;
+    size_t n;
+    zt_err rc = zt_setting_list(s, "single", true, &items, &n, fault);
+
+    if (!rc)
+        rc = read_items(s, &items, n, &own, fault);
+    if (!rc)
+        rc = put_ids(&f->before, &f->num_before, own.before, own.num_before, true, fault);
+    if (!rc)
+        rc = put_ids(&f->after, &f->num_after, own.after, own.num_after, false, fault);
+    zt_frame_release(&own);
+    return rc;
+}
+
+/* ---- the list ---- */
+
+static zt_err read_offsets(const struct zt_setting *s, struct zt_text_frame *f,
+                           struct zt_fault *fault)
+{
+    (void)s;
+    (void)f;
+    (void)fault;
+    return ZT_OK;
+}
+
+static const struct {
+    const char *type, *keys;
+    zt_err (*read)(const struct zt_setting *s, struct zt_text_frame *f,
+                   struct zt_fault *fault);
+} kinds[] = {
+    {"TemplateProcessing", "type single pair special_tokens", read_template},
+    {"BertProcessing", "type sep cls", read_bert},
+    {"RobertaProcessing", "type sep cls trim_offsets add_prefix_space", read_bert},
+    {"ByteLevel", "type add_prefix_space trim_offsets use_regex", read_offsets},
+};
+
+static zt_err read_frame(const struct zt_setting *s, int depth, struct zt_text_frame *f,
+                         struct zt_fault *fault)
+{
+    struct zt_setting at, list, one;
+    const char *type;
+    size_t n;
+    zt_err rc;
+
+    if (!json_is_object(s->value) || depth > 16)
+        return zt_setting_refuse(s, fault, "is no object, or nested too deeply");
+    rc = zt_setting_string(s, "type", true, &type, &n, fault);
+    if (rc)
+        return rc;
+    if (strcmp(type, "Sequence") == 0) {
+        rc = zt_setting_check_keys(s, "type processors", fault);
+        if (!rc)
+            rc = zt_setting_list(s, "processors", true, &list, &n, fault);
+        for (size_t i = 0; !rc && i < n; i++) {
+            zt_setting_at(&list, i, &one);
+            rc = read_frame(&one, depth + 1, f, fault);
+        }
+        return rc;
+    }
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        if (strcmp(kinds[i].type, type) != 0)
+            continue;
+        rc = zt_setting_check_keys(s, kinds[i].keys, fault);
+        return rc ? rc : kinds[i].read(s, f, fault);
+    }
+    zt_setting_get(s, "type", &at);
+    return zt_setting_refuse(&at, fault,
+                             "%.64s is not known here; known are Sequence, "
+                             "TemplateProcessing, BertProcessing, RobertaProcessing, "
+                             "ByteLevel",
+                             type);
+}
+
+zt_err zt_frame_read(const struct zt_setting *s, struct zt_text_frame *f,
+                     struct zt_fault *fault)
+{
+    if (!s->value || json_is_null(s->value))
+        return ZT_OK;
+    return read_frame(s, 0, f, fault);
+}
+
+void zt_frame_release(struct zt_text_frame *f)
+{
+    free(f->before);
+    free(f->after);
+    *f = (struct zt_text_frame){0};
+}

@@ -1,0 +1,299 @@
+/*
+ * pipeline.h -- what the steps of a tokenizer work on, and the table rows that they are.
+ *
+ *      tokenizer.c      reads the JSON from its root, opens, closes, runs the steps
+ *      folder.c         folders of older files, as that JSON
+ *      normalize*.c     normalizers; charsmap.c: SentencePiece's
+ *      pretokenize.c    pre-tokenizers; split.c: what they have in common
+ *      bpe.c wordpiece.c unigram.c wordlevel.c    a kind of model each; model.c: the rest
+ *      frame.c          post-processors; added.c: added tokens
+ *      decode.c         decoders; stream.c: token by token
+ */
+#ifndef WORKER_TEXT_PIPELINE_H
+#define WORKER_TEXT_PIPELINE_H
+
+#include "worker/text/regex.h"
+#include "worker/text/tokenizer.h"
+#include "worker/text/vocab.h"
+
+/* A stretch of the text of a zt_text_work: what becomes tokens by itself. */
+struct zt_text_piece {
+    size_t at, n;  /* bytes */
+    int32_t token; /* >= 0: it is this added token */
+    bool first;    /* it begins where the text began */
+};
+
+/* What a thread works with. Buffers keep their memory from text to text. */
+struct zt_text_work {
+    struct zt_buf text, next;   /* of the pieces; what a step makes of it */
+    struct zt_buf pieces, more; /* struct zt_text_piece; what a step makes of them */
+    struct zt_buf points;       /* uint32_t: code points */
+    struct zt_buf scratch;      /* of a step */
+    struct zt_regex_scratch regex;
+    bool first; /* normalizers: the text still begins where it began */
+};
+
+static inline const char *zt_text_of(const struct zt_buf *b)
+{
+    return b->data ? (const char *)zt_buf_head(b) : "";
+}
+static inline struct zt_text_piece *zt_pieces_of(const struct zt_buf *b, size_t *num)
+{
+    *num = zt_buf_used(b) / sizeof(struct zt_text_piece);
+    return (struct zt_text_piece *)(void *)(b->data + b->off);
+}
+static inline void zt_buf_empty(struct zt_buf *b)
+{
+    zt_buf_drop(b, zt_buf_used(b));
+}
+zt_err zt_text_work_init(struct zt_text_work *w, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_text_work_release(struct zt_text_work *w);
+size_t zt_text_work_bytes(const struct zt_text_work *w);
+/* `next` becomes `text`, `more` becomes `pieces`. */
+void zt_text_work_swap_text(struct zt_text_work *w);
+void zt_text_work_swap_pieces(struct zt_text_work *w);
+zt_err zt_text_out_of_memory(struct zt_fault *fault, zt_err rc);
+
+/* ---- steps: normalizers, pre-tokenizers, decoders ---- */
+
+typedef enum zt_split_behavior {
+    ZT_SPLIT_REMOVED,
+    ZT_SPLIT_ISOLATED,
+    ZT_SPLIT_WITH_PREVIOUS,
+    ZT_SPLIT_WITH_NEXT,
+    ZT_SPLIT_CONTIGUOUS
+} zt_split_behavior;
+
+struct zt_charsmap;
+
+/* One step with its settings; which of them its kind uses, its `read` says. */
+struct zt_text_step {
+    const struct zt_step_kind *kind;
+    struct zt_regex *regex;
+    struct zt_charsmap *charsmap;
+    char *text, *content; /* owned */
+    size_t text_bytes, content_bytes;
+    uint32_t character;
+    int64_t start, stop;
+    zt_split_behavior behavior;
+    bool invert, flag[4];
+};
+
+/* A row of the tables in normalize.c, pretokenize.c and decode.c. */
+struct zt_step_kind {
+    const char *type; /* as files call it */
+    const char *keys; /* its other settings; see zt_setting_check_keys() */
+    /* optional: NULL means that it has no settings. The step is released by the caller. */
+    zt_err (*read)(const struct zt_setting *s, struct zt_text_step *step,
+                   struct zt_fault *fault);
+    /* A normalizer makes w->next of w->text; a pre-tokenizer changes w's pieces; a decoder
+     * does with tokens as pieces. */
+    zt_err (*apply)(const struct zt_text_step *step, struct zt_text_work *w,
+                    struct zt_fault *fault);
+};
+
+struct zt_steps {
+    struct zt_text_step *steps;
+    int num;
+};
+
+extern const struct zt_step_kind zt_normalizer_kinds[]; /* up to a NULL type */
+extern const struct zt_step_kind zt_pretokenizer_kinds[];
+extern const struct zt_step_kind zt_decoder_kinds[];
+
+/* A step, or a Sequence of them under `list`, is appended; null: none. */
+zt_err zt_steps_read(const struct zt_setting *s, const struct zt_step_kind *kinds,
+                     const char *list, struct zt_steps *out,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_steps_release(struct zt_steps *steps);
+/* w->text through all normalizers; the result is in w->text. */
+zt_err zt_steps_normalize(const struct zt_steps *steps, struct zt_text_work *w,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* What becomes of a piece's text, the i-th: append to `out`, w->next. */
+typedef zt_err (*zt_rewrite_piece)(const struct zt_text_step *step,
+                                   const struct zt_text_piece *p, size_t i, const char *s,
+                                   struct zt_buf *out);
+/* Every piece but added tokens. */
+zt_err zt_rewrite_pieces(const struct zt_text_step *step, struct zt_text_work *w,
+                         zt_rewrite_piece rewrite, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* A setting as an owned string. */
+zt_err zt_step_copy_text(const struct zt_setting *s, const char *key, char **out,
+                         size_t *n, struct zt_fault *fault) ZT_MUST_CHECK;
+/* {"String": ...} or {"Regex": ...} under `pattern`. */
+zt_err zt_step_read_pattern(const struct zt_setting *s, struct zt_text_step *step,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_step_read_character(const struct zt_setting *s, const char *key, uint32_t *out,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* Metaspace, pre-tokenizer and decoder: its character, and where one is put in front. */
+enum { ZT_PREPEND_ALWAYS, ZT_PREPEND_FIRST }; /* of step->flag; neither: never */
+zt_err zt_step_read_metaspace(const struct zt_setting *s, struct zt_text_step *step,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+/* The next place of the step's pattern (text or regex) at or behind `from`. */
+zt_err zt_step_find(const struct zt_text_step *step, const struct zt_text_work *w,
+                    const char *text, size_t n, size_t from, bool *found, size_t *start,
+                    size_t *end, struct zt_fault *fault) ZT_MUST_CHECK;
+/* s with the pattern's places replaced by step->content, appended to `out`. */
+zt_err zt_step_replace(const struct zt_text_step *step, const struct zt_text_work *w,
+                       const char *s, size_t n, struct zt_buf *out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- normalizers with a file of their own ---- */
+
+typedef enum zt_unicode_form { ZT_NFD, ZT_NFC, ZT_NFKD, ZT_NFKC } zt_unicode_form;
+
+/* w->next becomes that form of w->text. */
+zt_err zt_normalize_unicode(zt_unicode_form form, struct zt_text_work *w) ZT_MUST_CHECK;
+
+zt_err zt_charsmap_read(const struct zt_setting *s, struct zt_charsmap **out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+/* From the bytes themselves, as spiece.model has them. ZT_E_FORMAT without a text. */
+zt_err zt_charsmap_make(const void *bytes, size_t n,
+                        struct zt_charsmap **out) ZT_MUST_CHECK;
+void zt_charsmap_free(struct zt_charsmap *m); /* NULL is fine */
+zt_err zt_charsmap_apply(const struct zt_charsmap *m,
+                         struct zt_text_work *w) ZT_MUST_CHECK;
+
+/* ---- splitting ---- */
+
+/* The next match in a piece's text; also finds none. */
+typedef zt_err (*zt_split_find)(const void *rule, const struct zt_text_work *w,
+                                const char *text, size_t n, size_t from, bool *found,
+                                size_t *start, size_t *end, struct zt_fault *fault);
+
+/* Every piece that is text into those between and of matches. Empty ones vanish. */
+zt_err zt_split_pieces(struct zt_text_work *w, zt_split_find find, const void *rule,
+                       zt_split_behavior behavior, bool invert,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+/* By single characters of a class. */
+zt_err zt_split_by_class(struct zt_text_work *w, bool (*is)(uint32_t),
+                         zt_split_behavior behavior,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* ---- models ---- */
+
+struct zt_text_model;
+
+/* Where a model puts ids, and what it needs of its own between calls. */
+struct zt_model_work {
+    struct zt_buf ids; /* int32_t */
+    struct zt_buf a, b;
+    struct zt_word_cache *cache; /* NULL: none */
+};
+
+struct zt_model_kind {
+    const char *type;
+    const char *keys;
+    zt_err (*read)(const struct zt_setting *s, struct zt_text_model *m,
+                   struct zt_fault *fault);
+    zt_err (*encode)(const struct zt_text_model *m, struct zt_model_work *w,
+                     const char *text, size_t n, struct zt_fault *fault);
+    void (*release)(struct zt_text_model *m); /* optional */
+    bool cached;                              /* words recur: keep their ids */
+};
+
+struct zt_text_model {
+    const struct zt_model_kind *kind;
+    struct zt_vocab vocab;
+    int32_t unknown;    /* -1: none */
+    char *unknown_text; /* named, but not in the vocabulary: an error when it is needed */
+    int32_t byte_ids[256];
+    bool byte_fallback, fuse_unknown;
+    char *prefix, *suffix; /* of tokens within a word, at its end; NULL: none */
+    size_t prefix_bytes, suffix_bytes;
+    int64_t max_word_chars;
+    size_t longest_token; /* bytes */
+    void *own;            /* of the kind */
+    size_t own_bytes;
+};
+
+extern const struct zt_model_kind zt_bpe, zt_wordpiece, zt_unigram, zt_wordlevel;
+
+zt_err zt_model_read(const struct zt_setting *s, struct zt_text_model *m,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_model_release(struct zt_text_model *m);
+/* {"token": id, ...} under `vocab`. */
+zt_err zt_model_read_vocab(const struct zt_setting *s, struct zt_text_model *m,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_model_read_unknown(const struct zt_setting *s, struct zt_text_model *m,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Ids of <0x00> to <0xFF>. */
+void zt_model_find_bytes(struct zt_text_model *m);
+/* Append the bytes' own tokens. False: not all of them have one, nothing is appended. */
+bool zt_model_put_bytes(const struct zt_text_model *m, const char *s, size_t n,
+                        struct zt_buf *ids, zt_err *rc);
+zt_err zt_model_put(struct zt_buf *ids, int32_t id) ZT_MUST_CHECK;
+/* Why there is no id for it: the model has no unknown token. */
+zt_err zt_model_refuse_unknown(const struct zt_text_model *m, const char *s, size_t n,
+                               struct zt_fault *fault);
+size_t zt_model_bytes(const struct zt_text_model *m);
+
+/* ---- the ids of words seen before ---- */
+
+struct zt_word_cache *zt_word_cache_new(void); /* NULL: no memory */
+void zt_word_cache_free(struct zt_word_cache *c);
+size_t zt_word_cache_bytes(void);
+/* The ids of a word, or NULL. */
+const int32_t *zt_word_cache_get(const struct zt_word_cache *c, const char *s, size_t n,
+                                 size_t *num);
+void zt_word_cache_put(struct zt_word_cache *c, const char *s, size_t n,
+                       const int32_t *ids, size_t num);
+
+/* ---- added tokens, and what frames a text ---- */
+
+struct zt_added_token {
+    char *text;
+    size_t n;
+    int32_t id;
+    bool special, lstrip, rstrip, single_word, normalized;
+};
+
+struct zt_added {
+    struct zt_added_token *tokens;
+    int num;
+    struct zt_trie raw, normalized; /* of indices; matched before and after normalizers */
+    bool any_raw, any_normalized;
+};
+
+struct zt_text_frame {
+    int32_t *before, *after;
+    size_t num_before, num_after;
+};
+
+struct zt_tokenizer {
+    struct zt_steps normalizers, pretokenizers, decoders;
+    struct zt_text_model model;
+    struct zt_added added;
+    struct zt_text_frame frame;
+    uint64_t hash;
+    int64_t vocab;
+    int32_t *added_by_id; /* (vocab): index of the added token, or -1 */
+};
+
+zt_err zt_added_read(const struct zt_setting *root, struct zt_tokenizer *t,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_added_release(struct zt_added *a);
+/* Pieces of `text` (n bytes at `at` of w->text) to w->pieces, cut at added tokens. */
+zt_err zt_added_cut(const struct zt_added *a, bool normalized, const char *text, size_t n,
+                    size_t at, bool first, struct zt_buf *pieces) ZT_MUST_CHECK;
+
+zt_err zt_frame_read(const struct zt_setting *s, struct zt_text_frame *f,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_frame_release(struct zt_text_frame *f);
+
+/* The text of a token, of the model or added; NULL: none. */
+const char *zt_tokenizer_token(const struct zt_tokenizer *t, int32_t id, size_t *n);
+bool zt_tokenizer_is_special(const struct zt_tokenizer *t, int32_t id);
+
+/* zt_decode() in buffers of the caller. */
+zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
+                    const int32_t *ids, size_t num, bool skip_special, struct zt_buf *out,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts
+ * *out back; *hash is of the files. */
+zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * tokenizer.h -- text to token ids and back, as the files of a Hugging Face folder say.
+ *
+ *      text -> added tokens cut out -> normalizer -> pre-tokenizer -> model -> ids
+ *                                                    post-processor adds what frames them
+ *      ids -> tokens -> decoder -> text
+ *
+ * What is read, in this order: tokenizer.json; vocab.json and merges.txt; vocab.txt. The
+ * ids are those of the `tokenizers` package. Settings that are not known are refused with
+ * their place in the file; none is passed over. `truncation` and `padding` belong to the
+ * caller of a tokenizer and are not applied.
+ *
+ * Bytes that are not UTF-8 are read as U+FFFD, one for each maximal part of a character,
+ * as Python's errors="replace" does, and counted.
+ *
+ * Threads: a tokenizer does not change once it is open: any number of encoders, each used
+ *          by one thread, may share one.
+ */
+#ifndef WORKER_TEXT_TOKENIZER_H
+#define WORKER_TEXT_TOKENIZER_H
+
+#include "common/buf.h"
+#include "common/fault.h"
+
+#define ZT_TEXT_MAX_BYTES ((size_t)1 << 30) /* of one text */
+
+struct zt_tokenizer;
+struct zt_encoder;
+struct zt_token_stream;
+
+/* Whether `folder` has the files of a tokenizer. */
+bool zt_tokenizer_is_in(const char *folder);
+
+/* ZT_E_NOINPUT: no such files; ZT_E_FORMAT: what they say is not known or contradicts
+ * itself, with the file and the path in its JSON; ZT_E_NOMEM. */
+zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of a tokenizer.json in memory; `name` is what messages call it. */
+zt_err zt_tokenizer_parse(const char *name, const char *json, size_t n,
+                          struct zt_tokenizer **out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_tokenizer_close(struct zt_tokenizer *t); /* NULL is fine */
+
+int64_t zt_tokenizer_vocab(const struct zt_tokenizer *t); /* the largest id + 1 */
+int32_t zt_tokenizer_id(const struct zt_tokenizer *t, const char *token); /* -1: none */
+/* Of all that the ids depend on: the files it was read from. */
+uint64_t zt_tokenizer_fingerprint(const struct zt_tokenizer *t);
+/* Host memory that it holds, as bytes asked for. */
+size_t zt_tokenizer_bytes(const struct zt_tokenizer *t);
+
+/* ---- encoding ---- */
+
+zt_err zt_encoder_open(const struct zt_tokenizer *t, struct zt_encoder **out,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_encoder_close(struct zt_encoder *e); /* NULL is fine */
+
+/*
+ * `frame`: with what the post-processor puts before and after. *ids are the encoder's, until its
+ * next call. ZT_E_LIMIT: more than ZT_TEXT_MAX_BYTES; ZT_E_FORMAT: the model has no id for
+ * a part of it, and no unknown token; or a regular expression gave up on it.
+ */
+zt_err zt_encode(struct zt_encoder *e, const char *text, size_t n, bool frame,
+                 const int32_t **ids, size_t *num, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* U+FFFD put for broken UTF-8, over all calls. */
+uint64_t zt_encoder_num_replaced(const struct zt_encoder *e);
+/* Host memory that it holds now, as bytes asked for. */
+size_t zt_encoder_bytes(const struct zt_encoder *e);
+
+/* ---- decoding ---- */
+
+/* Appends the text. Ids that no token has are left out; `skip_special`: so are special
+ * tokens. ZT_E_NOMEM, ZT_E_LIMIT past the buffer's cap. */
+zt_err zt_decode(const struct zt_tokenizer *t, const int32_t *ids, size_t num,
+                 bool skip_special, struct zt_buf *out,
+                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Token by token: what is appended, all calls together, is what zt_decode() makes of all
+ * ids, save that text once appended stays where a later byte token of a fallback proves
+ * the bytes before it not to be UTF-8. The bytes of an incomplete character wait for
+ * those that complete it, at most for 16 tokens.
+ */
+zt_err zt_token_stream_open(const struct zt_tokenizer *t, bool skip_special,
+                            struct zt_token_stream **out,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_token_stream_put(struct zt_token_stream *s, int32_t id, struct zt_buf *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+/* What still waits, as U+FFFD; the stream begins anew. */
+zt_err zt_token_stream_end(struct zt_token_stream *s, struct zt_buf *out,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_token_stream_close(struct zt_token_stream *s); /* NULL is fine */
+
+#endif
