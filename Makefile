@@ -49,7 +49,7 @@ DEPS_kernels    := common
 DEPS_offload    := kernels common
 DEPS_optim      := kernels common
 DEPS_checkpoint := common
-DEPS_tools      := checkpoint offload common
+DEPS_tools      := text checkpoint offload common
 DEPS_autograd   := kernels common
 DEPS_zero       := autograd offload optim comm config kernels common
 DEPS_monitor    := common
@@ -167,7 +167,7 @@ summary: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(BACKENDS)
 
 help:
 	@printf '%s\n' \
-	  'make              bin/zlaunch, bin/zworker, bin/zckpt, bin/zio, bin/models/*.so, bin/backends/*.so' \
+	  'make              bin/zlaunch, bin/zworker, bin/zckpt, bin/zio, bin/ztok, bin/models/*.so, bin/backends/*.so' \
 	  'make test         unit and integration tests' \
 	  'make unit-levels  unit tests of kernels at each level of instructions' \
 	  'make docs         docs/CONFIG.md, METRICS.md and NAMES.md, from their tables' \
@@ -209,7 +209,7 @@ $(BIN)/zlaunch: $(B)/launcher/main.o $(foreach l,$(call closure,launcher),$(call
 
 # Programs that open checkpoints on any machine, without what training needs: static where
 # the static libraries are there, and in the everyday build alone (sanitizers are not static).
-TOOL_LIBS := -ljansson -lxxhash -lpthread -lm
+TOOL_LIBS := -Wl,--as-needed $(SYS_text) -ljansson -lxxhash -lpthread -lm
 STATIC := $(if $(filter release,$(VARIANT)),$(shell echo 'int main(void) { return 0; }' | \
             $(CC) -static -x c - -o /dev/null $(TOOL_LIBS) >/dev/null 2>&1 && echo -static))
 $(TOOLS): $(BIN)/%: $(B)/worker/tools/%/main.o $(foreach l,$(call closure,tools),$(call archive,$(l)))

@@ -43,7 +43,7 @@ says() { # says TEXT ARGS...: the run ends well, and TEXT is in what it prints
 }
 check "a run says that its tokens are bytes" says "tokens are bytes, and 256 for end-of-text" --train_file "$tmp/corpus.txt"
 check "bytes for a model of other tokens" refused 2 \
-    "the model has 50257 token ids: those of a tokenizer, which this version cannot run; give" "$g" "${t[@]}" --vocab_size 50257
+    "the model has 50257 token ids: those of a tokenizer; name its folder by --tokenizer_name" "$g" "${t[@]}" --vocab_size 50257
 check "... which can be asked for" says "end-of-text; the model has 300" --train_file "$tmp/corpus.txt" --vocab_size 300 \
     --tokenizer_name bytes
 check "... and makes a prompt bytes" env ZLAUNCH_LOG_FORMAT=json sh -c '"$@" | grep -q "\"text\":\"abc"' - "$bin/zworker" "$g" --n_layer 1 --n_head 1 \
@@ -54,7 +54,7 @@ head -c 2000 /dev/zero >"$tmp/ids.bin"
 check "a run says that its tokens are ids" says "tokens are ids from files (nanogpt), which need 1; the model has 300" \
     --vocab_size 300 --train_file "$tmp/ids.bin"
 check "ids are not bytes" refused 2 "holds token ids (nanogpt)" "$g" "${t[@]:0:8}" --train_file "$tmp/ids.bin" --tokenizer_name bytes
-check "a tokenizer that cannot be run" refused 78 "--tokenizer_name gpt2: this version reads no tokenizer" "$g" "${t[@]}" \
+check "a tokenizer that is not there" refused 66 "--tokenizer_name: gpt2: has no tokenizer" "$g" "${t[@]}" \
     --tokenizer_name gpt2
 check "heads that do not divide the width" refused 65 "n_embd 16" "$g" "${t[@]}" --n_head 3
 for where in build forward; do

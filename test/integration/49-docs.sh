@@ -36,6 +36,7 @@ cp README.md "$tmp/w/tinyshakespeare.txt"
 head -c 20000 /dev/zero | tee "$tmp/w/train.bin" >"$tmp/w/tokens.bin"
 ln -s "$PWD/test/golden/qwen2/model" "$tmp/w/Qwen2.5-0.5B"
 cp ds_configs/zero1.json "$tmp/w/ds.json"
+ln -s "$PWD/test/golden/tokenizer" "$tmp/w/gpt2"
 echo "localhost slots=2" >"$tmp/w/hostfile"
 
 # commands of the sh blocks of a page, one a line, without comments

@@ -308,6 +308,15 @@ def run(n, files, names=()):
     return failed
 
 
+def as_check(kind):
+    """One kind as test/peers/run has its checks."""
+    def check(folder):
+        lines = corpus([], 2000)
+        return f"{len(lines)} lines, {compare(kind(lines), lines)} ids"
+    check.__module__, check.__name__ = __name__, kind.__name__
+    return check
+
+
 def main(args):
     n, names = 10000, []
     while args and args[0].startswith("--"):

@@ -101,17 +101,6 @@ static void check_files(struct zt_config *c, struct zt_run *run)
         zt_problems_add(&c->report, fault.code, "%s", fault.text);
 }
 
-/* Tokenizers have files, which are not read yet: the one that needs none is there. */
-static void check_tokenizer(struct zt_config *c, const struct zt_run *run)
-{
-    if (run->tokenizer_name && strcmp(run->tokenizer_name, "bytes") != 0)
-        zt_problems_add(&c->report, ZT_E_UNSUPPORTED,
-                        "%s %s: this version reads no tokenizer; give files of tokens "
-                        "that are made already (docs/DATA.md), or say bytes",
-                        zt_args_value(c->args, "tokenizer_name")->where,
-                        run->tokenizer_name);
-}
-
 /* ---- open ---- */
 
 static void check_model_options(struct zt_config *c)
@@ -186,7 +175,6 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
     run->train_files = expand(c, "train_file");
     run->eval_files = expand(c, "eval_file");
     check_files(c, run);
-    check_tokenizer(c, run);
     if (zt_args_misuse(c->args))
         zt_problems_add(&c->report, ZT_E_ARG, "internal error in the options: %s",
                         zt_args_misuse(c->args));

@@ -27,7 +27,7 @@ struct store {
     int64_t *begin; /* (num_runs + 1): position of each run in the stream */
     int64_t num_runs, num_tokens;
     int64_t vocab, largest; /* the vocabulary the files ask for; their largest token */
-    uint64_t hash;
+    uint64_t hash, num_replaced;
     bool bytes, large;
 };
 
@@ -37,6 +37,11 @@ struct zt_dataset {
 };
 
 /* ---- checks over contents ---- */
+
+static bool is_bytes(const struct zt_token_file *f)
+{
+    return f->format == ZT_TOKENS_TEXT && !f->encoded;
+}
 
 static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t vocab,
                            struct zt_fault *fault)
@@ -69,11 +74,11 @@ static zt_err scan(const struct zt_token_file *f, int64_t vocab, int64_t *larges
     for (int64_t r = 0; r < f->num_runs; r++) {
         int64_t min = 0, max = 0;
 
-        if (f->format == ZT_TOKENS_TEXT) /* 0..256, whatever the bytes are */
+        if (is_bytes(f)) /* 0..256, whatever the bytes are */
             max = f->runs[r].code == ZT_TOKEN_END ? ZT_TEXT_END : 255;
         else
             zt_tokens_range(&f->runs[r], &min, &max);
-        if (f->format == ZT_TOKENS_TEXT && max >= limit)
+        if (is_bytes(f) && max >= limit)
             return zt_fault_set(fault, ZT_E_FORMAT,
                                 "%s: text needs a vocabulary of %d (256 bytes and "
                                 "end-of-text), the model has %lld",
@@ -160,8 +165,7 @@ static zt_err check_kin(const struct store *st, const struct zt_token_file *f,
     for (int i = 0; i < st->num_files; i++)
         if (st->files[i].vocab && f->vocab && st->files[i].vocab != f->vocab)
             a = &st->files[i];
-    if ((a->format == ZT_TOKENS_TEXT) != (f->format == ZT_TOKENS_TEXT) ||
-        (a->vocab && f->vocab && a->vocab != f->vocab))
+    if (is_bytes(a) != is_bytes(f) || (a->vocab && f->vocab && a->vocab != f->vocab))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s (%s) and %s (%s) have different vocabularies; train on "
                             "one kind, or name the format with --data_format",
@@ -171,10 +175,11 @@ static zt_err check_kin(const struct store *st, const struct zt_token_file *f,
 }
 
 static zt_err add_file(struct store *st, const char *path, zt_token_format format,
-                       int64_t vocab, struct zt_fault *fault)
+                       const struct zt_text_encoding *text, int64_t vocab,
+                       struct zt_fault *fault)
 {
     struct zt_token_file f = {0};
-    zt_err rc = zt_token_file_open(path, format, &f, fault);
+    zt_err rc = zt_token_file_open(path, format, text, &f, fault);
 
     if (rc)
         return rc;
@@ -195,7 +200,8 @@ static zt_err add_file(struct store *st, const char *path, zt_token_format forma
     }
     if (f.vocab > st->vocab)
         st->vocab = f.vocab;
-    st->bytes = f.format == ZT_TOKENS_TEXT;
+    st->bytes = is_bytes(&f);
+    st->num_replaced += f.num_replaced;
     advise(st, &f);
     st->num_runs += f.num_runs;
     st->files[st->num_files++] = f;
@@ -222,7 +228,8 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
 }
 
 static zt_err fill_store(struct store *st, const char *const *files,
-                         zt_token_format format, int64_t vocab, struct zt_fault *fault)
+                         zt_token_format format, const struct zt_text_encoding *text,
+                         int64_t vocab, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
     int n = 0;
@@ -236,7 +243,7 @@ static zt_err fill_store(struct store *st, const char *const *files,
     if (!st->files)
         return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
     for (int i = 0; !rc && i < n; i++)
-        rc = add_file(st, files[i], format, vocab, fault);
+        rc = add_file(st, files[i], format, text, vocab, fault);
     if (!rc)
         rc = line_up(st, fault);
     if (st->largest >= st->vocab)
@@ -246,6 +253,13 @@ static zt_err fill_store(struct store *st, const char *const *files,
 
 zt_err zt_dataset_open(const char *const *files, const char *format, int64_t vocab,
                        struct zt_dataset **out, struct zt_fault *fault)
+{
+    return zt_dataset_open_text(files, format, NULL, vocab, out, fault);
+}
+
+zt_err zt_dataset_open_text(const char *const *files, const char *format,
+                            const struct zt_text_encoding *text, int64_t vocab,
+                            struct zt_dataset **out, struct zt_fault *fault)
 {
     zt_token_format f = zt_token_format_parse(format);
     struct zt_dataset *ds;
@@ -264,7 +278,7 @@ zt_err zt_dataset_open(const char *const *files, const char *format, int64_t voc
         return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
     }
     ds->store->refs = 1;
-    rc = fill_store(ds->store, files, f, vocab, fault);
+    rc = fill_store(ds->store, files, f, text, vocab, fault);
     if (rc) {
         zt_dataset_close(ds);
         return rc;
@@ -364,6 +378,11 @@ zt_err zt_dataset_check_vocab(const struct zt_dataset *ds, int64_t vocab,
 bool zt_dataset_is_bytes(const struct zt_dataset *ds)
 {
     return ds->store->bytes;
+}
+
+uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds)
+{
+    return ds->store->num_replaced;
 }
 
 const char *zt_dataset_format(const struct zt_dataset *ds)

@@ -5,7 +5,8 @@
  *      0 ............................................ num_tokens
  *
  * Files are mapped read-only and follow each other in the order given. Text is bytes
- * (0..255) with the end-of-text token 256 after each file. Everything that can be wrong
+ * (0..255) with the end-of-text token 256 after each file, or what a tokenizer makes of it,
+ * which is kept in memory. Everything that can be wrong
  * with a file is found when it is opened: one line with its path and what to do.
  *
  * Ownership: a dataset and its views share the mappings; close each of them, in any
@@ -22,6 +23,7 @@
 #define ZT_TEXT_END   256
 
 struct zt_dataset;
+struct zt_text_encoding;
 
 /*
  * `files`: paths, NULL-terminated, at least one; globs already expanded. A Megatron
@@ -33,6 +35,11 @@ struct zt_dataset;
  */
 zt_err zt_dataset_open(const char *const *files, const char *format, int64_t vocab,
                        struct zt_dataset **out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same; `text` says what text becomes (tokens.h); NULL: bytes. */
+zt_err zt_dataset_open_text(const char *const *files, const char *format,
+                            const struct zt_text_encoding *text, int64_t vocab,
+                            struct zt_dataset **out,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_dataset_close(struct zt_dataset *ds); /* NULL is fine */
 
 /* Tokens [first, first + count) of `ds` as a dataset of its own. ZT_E_ARG. */
@@ -64,8 +71,11 @@ int64_t zt_dataset_vocab(const struct zt_dataset *ds);
 zt_err zt_dataset_check_vocab(const struct zt_dataset *ds, int64_t vocab,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* True for text: token t < 256 is the byte t. */
+/* True for text without a tokenizer: token t < 256 is the byte t. */
 bool zt_dataset_is_bytes(const struct zt_dataset *ds);
+
+/* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
+uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 
 /* "text", "nanogpt", "llmc", "megatron", or "mixed". Static text. */
 const char *zt_dataset_format(const struct zt_dataset *ds);

@@ -400,7 +400,8 @@ static zt_err open_megatron(struct zt_token_file *f, size_t stem_len,
 }
 
 zt_err zt_token_file_open(const char *path, zt_token_format format,
-                          struct zt_token_file *out, struct zt_fault *fault)
+                          const struct zt_text_encoding *text, struct zt_token_file *out,
+                          struct zt_fault *fault)
 {
     struct zt_token_file f = {.format = format};
     bool named = ends_with(path, ".idx") || ends_with(path, ".bin");
@@ -414,6 +415,12 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
         f.format = ZT_TOKENS_MEGATRON;
     if (f.format != ZT_TOKENS_MEGATRON)
         rc = open_single(&f, fault);
+    if (!rc && f.format == ZT_TOKENS_TEXT && text)
+        rc = text->tokenizer ? zt_tokens_encode_text(&f, text, fault)
+                             : zt_fault_set(fault, ZT_E_FORMAT,
+                                            "%s is text, and the tokenizer beside the "
+                                            "weights cannot be read: %s",
+                                            path, text->refusal->text);
     if (!rc && f.format == ZT_TOKENS_MEGATRON)
         rc = open_megatron(&f, strlen(path) - (named ? 4 : 0), fault);
     if (rc) {

@@ -10,6 +10,7 @@
 #define WORKER_DATA_TOKENS_H
 
 #include "common/mapped_file.h"
+#include "worker/text/tokenizer.h"
 
 typedef enum zt_token_format {
     ZT_TOKENS_AUTO = 0,
@@ -38,13 +39,22 @@ struct zt_token_run {
     zt_token_code code;
 };
 
+/* How text becomes tokens; NULL in its place: each byte is one. */
+struct zt_text_encoding {
+    const struct zt_tokenizer *tokenizer; /* NULL: it cannot be read, as `refusal` says */
+    const struct zt_fault *refusal;
+    int threads; /* 0: one for each processor */
+};
+
 struct zt_token_file {
     char *path; /* of the file with the tokens */
     zt_token_format format;
     struct zt_mapping data, index; /* index: Megatron only */
     struct zt_token_run *runs;
     int64_t num_runs, num_tokens;
-    int64_t vocab; /* the tokenizer's size when the format tells it, else 0 */
+    int64_t vocab;         /* the tokenizer's size when the format tells it, else 0 */
+    bool encoded;          /* text, and these are a tokenizer's ids: `data` is memory */
+    uint64_t num_replaced; /* bytes of it that were no UTF-8 */
 };
 
 /* "auto", "text", ...: static text. Parsing back: ZT_NUM_TOKEN_FORMATS when unknown. */
@@ -53,9 +63,15 @@ zt_token_format zt_token_format_parse(const char *name);
 
 /* Map and check a file. ZT_E_NOINPUT, ZT_E_FORMAT; *out is written only on success. */
 zt_err zt_token_file_open(const char *path, zt_token_format format,
-                          struct zt_token_file *out,
+                          const struct zt_text_encoding *text, struct zt_token_file *out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_token_file_release(struct zt_token_file *f); /* a zeroed struct is fine */
+
+/* The text of a file that is open becomes ids, line by line (worker/text/lines.h). ZT_E_FORMAT,
+ * ZT_E_NOMEM; the file is unchanged then. */
+zt_err zt_tokens_encode_text(struct zt_token_file *file,
+                             const struct zt_text_encoding *how,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* An llm.c token file in memory. ZT_E_FORMAT. */
 zt_err zt_tokens_parse_llmc(const char *path, struct zt_mapping m,

@@ -1,5 +1,7 @@
 #include "worker/engine/data.h"
 
+#include "worker/data/tokens.h"
+
 static bool any(const char *const *files)
 {
     return files && files[0];
@@ -8,13 +10,19 @@ static bool any(const char *const *files)
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
+    const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
+                                         .refusal = &e->tokenizer_refusal,
+                                         .threads = zt_engine_threads(run)};
+    const struct zt_text_encoding *text =
+        e->tokenizer || e->tokenizer_refusal.code ? &how : NULL;
     zt_err rc = ZT_OK;
 
     if (any(run->train_files))
-        rc =
-            zt_dataset_open(run->train_files, run->data_format, 0, &e->train_data, fault);
+        rc = zt_dataset_open_text(run->train_files, run->data_format, text, 0,
+                                  &e->train_data, fault);
     if (!rc && any(run->eval_files))
-        rc = zt_dataset_open(run->eval_files, run->data_format, 0, &e->eval_data, fault);
+        rc = zt_dataset_open_text(run->eval_files, run->data_format, text, 0,
+                                  &e->eval_data, fault);
     return rc;
 }
 

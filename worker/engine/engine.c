@@ -384,7 +384,9 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     zt_event_phase("opening the data");
-    rc = zt_engine_open_data(e, fault);
+    rc = zt_engine_open_tokenizer(e, fault);
+    if (!rc)
+        rc = zt_engine_open_data(e, fault);
     if (!rc)
         rc = open_model(e, fault);
     if (!rc)
@@ -513,6 +515,8 @@ void zt_engine_close(struct zt_engine *e)
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
+    zt_tokenizer_close(e->tokenizer);
+    free(e->prompt_ids);
     zt_output_dir_close(e);
     free(e);
 }

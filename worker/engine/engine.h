@@ -20,6 +20,7 @@
 #include "worker/engine/memory/alternatives.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/optim/scaler.h"
+#include "worker/text/tokenizer.h"
 #include "worker/zero/zero.h"
 
 /* Words that steer a step: in device memory, and as the host last read or wrote them. */
@@ -67,7 +68,11 @@ struct zt_engine {
     struct zt_scalars *scalars, *on_host;
 
     struct zt_dataset *train_data,
-        *eval_data; /* eval_data may be a view of the same files */
+        *eval_data;                    /* eval_data may be a view of the same files */
+    struct zt_tokenizer *tokenizer;    /* of text and prompts; NULL: there is none */
+    struct zt_fault tokenizer_refusal; /* why the one beside the weights cannot be read */
+    int32_t *prompt_ids;               /* (num_prompt_ids), by the tokenizer */
+    int64_t num_prompt_ids;
     struct zt_sampler *sampler;
     int64_t block_size;          /* tokens per row */
     bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
@@ -141,6 +146,10 @@ void zt_engine_print_summary(const struct zt_engine *e);
 void zt_engine_remark_on_vocab(const struct zt_engine *e);
 /* Compute threads of this rank on a processor; 0: one for each that it may run on. */
 int zt_engine_threads(const struct zt_run *run);
+/* The tokenizer of the run, if it has one, and the prompt as its ids. ZT_E_NOINPUT,
+ * ZT_E_FORMAT: --tokenizer_name is no folder with one that can be read. */
+zt_err zt_engine_open_tokenizer(struct zt_engine *e,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 

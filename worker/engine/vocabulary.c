@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "worker/engine/engine.h"
@@ -17,15 +18,15 @@ static const struct zt_dataset *any_data(const struct zt_engine *e)
 
 static bool asks_for_bytes(const struct zt_engine *e)
 {
-    return e->run->tokenizer_name; /* zt_run_open() refuses any other */
+    return e->run->tokenizer_name && strcmp(e->run->tokenizer_name, "bytes") == 0;
 }
 
 bool zt_engine_has_byte_vocab(const struct zt_engine *e)
 {
     const struct zt_dataset *d = any_data(e);
 
-    if (asks_for_bytes(e))
-        return true;
+    if (asks_for_bytes(e) || e->tokenizer)
+        return !e->tokenizer;
     return d ? zt_dataset_is_bytes(d) : e->model->vocab == ZT_TEXT_VOCAB;
 }
 
@@ -45,7 +46,7 @@ static zt_err check_bytes(const struct zt_engine *e, const struct zt_dataset *d,
         "%s is text, whose tokens are its bytes (256, and end-of-text), but the model "
         "has "
         "%" PRId64
-        " token ids: those of a tokenizer, which this version cannot run; give "
+        " token ids: those of a tokenizer; name its folder by --tokenizer_name, or give "
         "files of tokens that it made (docs/DATA.md), or, to learn bytes all the same, "
         "--tokenizer_name bytes",
         files[0], vocab);
@@ -74,6 +75,23 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+static void remark_on_text(const struct zt_engine *e)
+{
+    const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
+    uint64_t replaced = 0;
+
+    for (int i = 0; i < 2; i++)
+        if (both[i])
+            replaced = zt_dataset_num_replaced(both[i]) > replaced
+                           ? zt_dataset_num_replaced(both[i])
+                           : replaced;
+    if (replaced)
+        zt_warn("data",
+                "the text holds %" PRIu64
+                " sequences of bytes that are no UTF-8; each is read as U+FFFD",
+                replaced);
+}
+
 void zt_engine_remark_on_vocab(const struct zt_engine *e)
 {
     const struct zt_dataset *d = any_data(e);
@@ -84,6 +102,11 @@ void zt_engine_remark_on_vocab(const struct zt_engine *e)
         return;
     if (zt_engine_has_byte_vocab(e))
         snprintf(ids, sizeof(ids), "bytes, and %d for end-of-text", ZT_TEXT_END);
+    else if (e->tokenizer)
+        snprintf(ids, sizeof(ids), "ids of the tokenizer of %.64s, which has %" PRId64,
+                 e->run->tokenizer_name ? e->run->tokenizer_name
+                                        : e->run->model_name_or_path,
+                 zt_tokenizer_vocab(e->tokenizer));
     else if (d)
         snprintf(ids, sizeof(ids), "ids from files (%s), which need %" PRId64,
                  zt_dataset_format(d), zt_dataset_vocab(d));
@@ -93,4 +116,5 @@ void zt_engine_remark_on_vocab(const struct zt_engine *e)
         zt_info("data", "tokens are %s; the model has %" PRId64, ids, vocab);
     else
         zt_info("data", "tokens are %s", ids);
+    remark_on_text(e);
 }

@@ -25,10 +25,18 @@ struct text {
     bool bytes; /* ids are bytes; else they are printed as numbers */
 };
 
-/* The prompt as ids: its bytes, or numbers when the vocabulary is not bytes. */
-static zt_err read_prompt(struct text *t, const char *prompt, struct zt_fault *fault)
+/* The prompt as ids: a tokenizer's, its bytes, or numbers when the vocabulary is neither. */
+static zt_err read_prompt(struct text *t, const struct zt_engine *e, const char *prompt,
+                          struct zt_fault *fault)
 {
     char *end;
+
+    if (e->tokenizer) {
+        if (e->num_prompt_ids)
+            memcpy(t->ids, e->prompt_ids, (size_t)e->num_prompt_ids * sizeof(*t->ids));
+        t->n = e->num_prompt_ids ? e->num_prompt_ids : 1; /* id 0 where there is none */
+        return ZT_OK;
+    }
 
     if (t->bytes) {
         for (const char *p = prompt; *p && t->n < t->cap; p++)
@@ -134,10 +142,30 @@ static zt_err continue_text(struct zt_engine *e, struct text *t, float *logits,
                                        zt_philox_uniform(rng, (uint64_t)t->n), scratch);
         if (t->ids[t->n] < 0)
             return zt_fault_set(fault, ZT_E_NUMERIC, "generation: all logits are NaN");
-        if (t->bytes && t->ids[t->n] >= ZT_TEXT_END)
+        if ((t->bytes && t->ids[t->n] >= ZT_TEXT_END) ||
+            (e->tokenizer && t->ids[t->n] == zt_tokenizer_end(e->tokenizer)))
             break;
         t->n++;
     }
+    return rc;
+}
+
+/* Without the special tokens, and as C has strings: a zero byte ends nothing. */
+static zt_err print_decoded(const struct zt_engine *e, const struct text *t,
+                            struct zt_fault *fault)
+{
+    struct zt_buf out;
+    zt_err rc;
+
+    zt_buf_init(&out, ZT_TEXT_MAX_BYTES);
+    rc = zt_decode(e->tokenizer, t->ids, (size_t)t->n, true, &out, fault);
+    for (uint8_t *p = out.data; p && p < out.data + out.len; p++)
+        *p = *p ? *p : ' ';
+    if (!rc && zt_buf_put_u8(&out, 0))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+    if (!rc)
+        zt_event_text("sample", (const char *)zt_buf_head(&out));
+    zt_buf_release(&out);
     return rc;
 }
 
@@ -162,7 +190,7 @@ static void print_text(const struct text *t)
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
 {
     const char *prompt = e->run->prompt ? e->run->prompt : "";
-    struct text t = {.cap = (int64_t)strlen(prompt) + 1,
+    struct text t = {.cap = (int64_t)strlen(prompt) + 1 + e->num_prompt_ids,
                      .bytes = zt_engine_has_byte_vocab(e)};
     size_t vocab = (size_t)e->model->vocab;
     float *logits = malloc(vocab * sizeof(*logits));
@@ -175,7 +203,7 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
         goto out;
     }
-    rc = read_prompt(&t, prompt, fault);
+    rc = read_prompt(&t, e, prompt, fault);
     if (!rc)
         rc = check_ids(&t, e->model->vocab, fault);
     if (!rc && is_cached(e))
@@ -184,7 +212,9 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
         goto out;
     rc = continue_text(e, &t, logits, scratch, fault);
     zt_step_cache_close(e->step);
-    if (!rc && zt_comm_rank(e->comm) == 0)
+    if (!rc && zt_comm_rank(e->comm) == 0 && e->tokenizer)
+        rc = print_decoded(e, &t, fault);
+    else if (!rc && zt_comm_rank(e->comm) == 0)
         print_text(&t);
 out:
     free(t.ids);

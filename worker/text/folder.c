@@ -376,3 +376,21 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     json_decref(f.special);
     return rc;
 }
+
+char *zt_folder_end_token(const char *folder)
+{
+    static const char *const names[] = {"tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    struct folder f = {.path = folder};
+    char *end = NULL;
+
+    for (int i = 0; i < 2 && !end; i++) {
+        zt_err rc = ZT_OK;
+        json_t *json = load(&f, names[i], false, &rc);
+        const char *text = token_text(json_object_get(json, "eos_token"));
+
+        end = text ? strdup(text) : NULL;
+        json_decref(json);
+    }
+    return end;
+}

@@ -268,6 +268,7 @@ struct zt_tokenizer {
     struct zt_text_frame frame;
     uint64_t hash;
     int64_t vocab;
+    int32_t end;          /* -1: not known */
     int32_t *added_by_id; /* (vocab): index of the added token, or -1 */
 };
 
@@ -291,6 +292,8 @@ zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
                     const int32_t *ids, size_t num, bool skip_special, struct zt_buf *out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* eos_token as the folder's small files have it, to be freed; NULL: it is not there. */
+char *zt_folder_end_token(const char *folder);
 /* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts
  * *out back; *hash is of the files. */
 zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,

@@ -111,6 +111,7 @@ static zt_err read_root(const char *name, const json_t *json, uint64_t hash,
     if (!t)
         return zt_text_out_of_memory(fault, ZT_E_NOMEM);
     t->hash = hash;
+    t->end = -1;
     rc = read_parts(&root, t, fault);
     if (rc) {
         zt_tokenizer_close(t);
@@ -157,8 +158,8 @@ bool zt_tokenizer_is_in(const char *folder)
            (has(folder, "vocab.json") && has(folder, "merges.txt"));
 }
 
-zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
-                         struct zt_fault *fault)
+static zt_err open_folder(const char *folder, struct zt_tokenizer **out,
+                          struct zt_fault *fault)
 {
     struct zt_mapping m = {0};
     json_t *json = NULL;
@@ -183,6 +184,18 @@ zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
     return rc;
 }
 
+zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
+                         struct zt_fault *fault)
+{
+    zt_err rc = open_folder(folder, out, fault);
+    char *end = rc ? NULL : zt_folder_end_token(folder);
+
+    if (end)
+        (*out)->end = zt_tokenizer_id(*out, end);
+    free(end);
+    return rc;
+}
+
 void zt_tokenizer_close(struct zt_tokenizer *t)
 {
     if (!t)
@@ -200,6 +213,11 @@ void zt_tokenizer_close(struct zt_tokenizer *t)
 int64_t zt_tokenizer_vocab(const struct zt_tokenizer *t)
 {
     return t->vocab;
+}
+
+int32_t zt_tokenizer_end(const struct zt_tokenizer *t)
+{
+    return t->end;
 }
 
 uint64_t zt_tokenizer_fingerprint(const struct zt_tokenizer *t)

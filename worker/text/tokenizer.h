@@ -43,6 +43,9 @@ void zt_tokenizer_close(struct zt_tokenizer *t); /* NULL is fine */
 
 int64_t zt_tokenizer_vocab(const struct zt_tokenizer *t); /* the largest id + 1 */
 int32_t zt_tokenizer_id(const struct zt_tokenizer *t, const char *token); /* -1: none */
+/* What ends a text: eos_token of tokenizer_config.json or special_tokens_map.json; -1: neither
+ * is there, or names one of its tokens. */
+int32_t zt_tokenizer_end(const struct zt_tokenizer *t);
 /* Of all that the ids depend on: the files it was read from. */
 uint64_t zt_tokenizer_fingerprint(const struct zt_tokenizer *t);
 /* Host memory that it holds, as bytes asked for. */

@@ -6,6 +6,7 @@
 
 #include "test/unit/data/files.h"
 #include "worker/data/dataset.h"
+#include "worker/data/tokens.h"
 
 #define FILES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -92,6 +93,42 @@ static const char *put_llmc(const char *name, int32_t magic, int32_t version, in
     memcpy(buf, (const int32_t[]){magic, version, n}, 12);
     memcpy(buf + 1024, tokens, bytes);
     return put_file(name, buf, 1024 + bytes);
+}
+
+static void test_text_by_a_tokenizer_is_ids_line_by_line(void **state)
+{
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\\n\":3,"
+        "\"s\":70000},"
+        "\"merges\":[\"a b\"]},\"post_processor\":{\"type\":\"BertProcessing\","
+        "\"cls\":[\"s\",70000],\"sep\":[\"b\",1]}}";
+    const char *path = put_file("text.txt", "ab\nb\xff", 5),
+               *ids = put_file("ids.bin", "\1\0", 2);
+    struct zt_text_encoding how = {.threads = 2};
+    struct zt_tokenizer *t = NULL;
+    struct zt_dataset *ds = NULL, *bytes = opened(FILES(path), "auto");
+
+    (void)state;
+    assert_int_equal(zt_tokenizer_parse("json", json, sizeof(json) - 1, &t, NULL), ZT_OK);
+    how.tokenizer = t;
+    assert_int_equal(zt_dataset_open_text(FILES(path, ids), "auto", &how, 0, &ds, NULL),
+                     ZT_OK);
+    holds(ds, (const int32_t[]){70000, 2, 3, 1, 70000, 1, 1, 1}, 8);
+    assert_false(zt_dataset_is_bytes(ds));
+    assert_int_equal(zt_dataset_vocab(ds), 70001);
+    assert_int_equal(zt_dataset_num_replaced(ds), 1);
+    assert_true(zt_dataset_fingerprint(ds) != zt_dataset_fingerprint(bytes));
+    zt_dataset_close(ds);
+    how.tokenizer = NULL;
+    how.refusal = &(struct zt_fault){.text = "its model is Magic"};
+    assert_int_equal(zt_dataset_open_text(FILES(path), "auto", &how, 0, &ds, &fault),
+                     ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "cannot be read: its model is Magic"));
+    assert_int_equal(zt_dataset_open_text(FILES(ids), "auto", &how, 0, &ds, &fault),
+                     ZT_OK);
+    zt_dataset_close(ds);
+    zt_dataset_close(bytes);
+    zt_tokenizer_close(t);
 }
 
 static void test_llmc_both_widths_tell_their_tokenizer(void **state)
@@ -455,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_bytes_with_an_end_after_each_file),
         cmocka_unit_test(test_nanogpt_is_plain_uint16),
+        cmocka_unit_test(test_text_by_a_tokenizer_is_ids_line_by_line),
         cmocka_unit_test(test_llmc_both_widths_tell_their_tokenizer),
         cmocka_unit_test(test_megatron_by_any_of_its_names_counts_once),
         cmocka_unit_test(test_megatron_sequences_follow_the_index_not_the_bin),

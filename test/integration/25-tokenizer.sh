@@ -1,0 +1,73 @@
+#!/bin/bash
+# Text is tokenised by the tokenizer of a Hugging Face folder: the ids are those of the package
+# `tokenizers` (test/golden/make_tokenizer.py), the same on every rank and by ztok beforehand; a
+# prompt is text, and so is what follows it.
+. "$(dirname "$0")/train_lib.sh"
+tok=test/golden/tokenizer
+text=$tok/text.txt
+g=$bin/models/gpt2.so
+
+# gpt2 RANKS OUT ARGS...: 4 steps of 4 rows
+gpt2() {
+    local ranks=$1 out=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
+        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
+        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
+}
+refused() {
+    local code=$1 words=$2
+    shift 2
+    gpt2 1 "$tmp/refused" "$@"
+    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err"
+}
+
+# ---- ztok
+check "ztok writes tokens" "$bin/ztok" "$text" --tokenizer $tok --out "$tmp/data.bin" --threads 2
+od -An -v -tu2 -w2 "$tmp/data.bin" | tr -d ' ' >"$tmp/got"
+tr ' ' '\n' <$tok/ids.txt | grep . >"$tmp/want"
+check "  those of the package tokenizers" cmp "$tmp/got" "$tmp/want"
+check "  with nothing beside them" [ "$(cd "$tmp" && echo data.*)" = "data.bin data.idx" ]
+"$bin/ztok" "$text" --tokenizer $tok --out "$tmp/data" >"$tmp/o" 2>&1
+check "  and not over what is there" [ $? -eq 73 ]
+for _ in $(seq 400); do cat "$text"; done >"$tmp/long.txt"
+for _ in $(seq 20); do cat "$tmp/long.txt"; done >"$tmp/longer.txt"
+"$bin/ztok" "$tmp/longer.txt" --tokenizer $tok --out "$tmp/killed" --threads 1 >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 1000); do [ -s "$tmp/killed.bin.partial" ] && break || sleep 0.01; done
+kill -9 $pid
+wait $pid 2>/dev/null
+none_is_there() { for f; do [ ! -e "$f" ] || return 1; done; }
+check "a killed ztok leaves no file under the final name" none_is_there "$tmp/killed.bin" "$tmp/killed.idx"
+
+# ---- training
+check "training on text by a tokenizer" gpt2 1 "$tmp/1" --train_file "$text" --tokenizer_name $tok --output_dir "$tmp/model"
+check "  on two ranks the same curve" gpt2 2 "$tmp/2" --train_file "$text" --tokenizer_name $tok
+check "  " same_curve "$tmp/1" "$tmp/2" 1e-5
+gpt2 1 "$tmp/3" --train_file "$tmp/data.idx"
+check "  and by ztok's file the same bits" same_bits "$tmp/1" "$tmp/3"
+cp $tok/tokenizer*.json "$tmp/model"
+gpt2 1 "$tmp/4" --train_file "$text" --model_name_or_path "$tmp/model"
+check "the tokenizer beside the weights is taken" grep -qF "tokens are ids of the tokenizer of $tmp/model" "$tmp/4" "$tmp/4.err"
+printf 'a\377b\n%s\n' "$(head -c 2000 "$text")" >"$tmp/broken.txt"
+gpt2 1 "$tmp/5" --train_file "$tmp/broken.txt" --tokenizer_name $tok
+check "bytes that are no UTF-8 are counted" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/5" "$tmp/5.err"
+
+# ---- what cannot be
+check "a folder without a tokenizer is refused" refused 66 "has no tokenizer" --train_file "$text" --tokenizer_name "$tmp"
+mkdir "$tmp/odd" && sed 's/"ByteLevel"/"Oddities"/' $tok/tokenizer.json >"$tmp/odd/tokenizer.json"
+check "  and one that is not known, by its place" refused 65 "pre_tokenizer.type: Oddities is not known" --train_file "$text" \
+    --tokenizer_name "$tmp/odd"
+cp "$tmp/odd/tokenizer.json" "$tmp/model"
+check "  beside the weights, where text needs it" refused 65 "the tokenizer beside the weights cannot be read" \
+    --train_file "$text" --model_name_or_path "$tmp/model"
+gpt2 1 "$tmp/6" --train_file "$tmp/data.idx" --model_name_or_path "$tmp/model"
+check "  but not where ids are given" [ $? -eq 0 ]
+
+# ---- a prompt
+cp $tok/tokenizer.json "$tmp/model"
+ZLAUNCH_LOG_FORMAT=json "$bin/zworker" "$g" --model_name_or_path "$tmp/model" --prompt "café don't" --generate_tokens 8 \
+    >"$tmp/sample" 2>"$tmp/sample.err"
+check "a prompt is text, and so is what follows" grep -q '"text":"café don.t' "$tmp/sample"
+[ "$failures" -eq 0 ] || cat "$tmp"/*.err
+finish

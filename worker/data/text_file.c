@@ -1,0 +1,100 @@
+/*
+ * text_file.c -- the ids of a text file, by a tokenizer, in memory of this process.
+ *
+ * They are kept as narrow as the vocabulary allows, in an anonymous mapping that takes the
+ * file's place: what is hashed, and compared over ranks, are the ids.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "worker/data/tokens.h"
+#include "worker/text/lines.h"
+
+struct filling {
+    const char *path;
+    uint8_t *ids; /* (room bytes) */
+    size_t used, room, width;
+    int64_t num;
+};
+
+static zt_err grow(struct filling *f, size_t bytes, struct zt_fault *fault)
+{
+    size_t room = f->room ? f->room : (size_t)1 << 20;
+    void *more;
+
+    if (bytes <= f->room - f->used)
+        return ZT_OK;
+    while (room - f->used < bytes)
+        room += room / 2;
+    room = (room + 4095) & ~(size_t)4095;
+    more = f->room ? mremap(f->ids, f->room, room, MREMAP_MAYMOVE)
+                   : mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          -1, 0);
+    if (more == MAP_FAILED)
+        return zt_fault_set(fault, ZT_E_NOMEM,
+                            "%s: no memory for its tokens (%zu MiB so far); ztok writes "
+                            "them to a file once",
+                            f->path, f->used >> 20);
+    f->ids = more;
+    f->room = room;
+    return ZT_OK;
+}
+
+static zt_err take(void *user, const int32_t *ids, size_t num,
+                   const uint32_t *line_tokens, size_t num_lines, size_t bytes,
+                   struct zt_fault *fault)
+{
+    struct filling *f = user;
+    zt_err rc = grow(f, num * f->width, fault);
+
+    (void)line_tokens;
+    (void)num_lines;
+    (void)bytes;
+    if (rc)
+        return rc;
+    if (f->width == sizeof(*ids)) {
+        memcpy(f->ids + f->used, ids, num * sizeof(*ids));
+    } else {
+        uint16_t *to = (uint16_t *)(void *)(f->ids + f->used);
+
+        for (size_t i = 0; i < num; i++)
+            to[i] = (uint16_t)ids[i];
+    }
+    f->used += num * f->width;
+    f->num += (int64_t)num;
+    return ZT_OK;
+}
+
+zt_err zt_tokens_encode_text(struct zt_token_file *file,
+                             const struct zt_text_encoding *how, struct zt_fault *fault)
+{
+    int64_t vocab = zt_tokenizer_vocab(how->tokenizer);
+    struct filling f = {.path = file->path, .width = vocab <= UINT16_MAX + 1 ? 2 : 4};
+    struct zt_lines_job job = {.tokenizer = how->tokenizer,
+                               .name = file->path,
+                               .text = (const char *)file->data.data,
+                               .n = file->data.bytes,
+                               .threads = how->threads,
+                               .sink = take,
+                               .user = &f};
+    zt_err rc = zt_lines_encode(&job, &file->num_replaced, fault);
+
+    if (!rc && !f.num)
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
+    if (rc) {
+        if (f.room)
+            munmap(f.ids, f.room);
+        return rc;
+    }
+    /* what is left of the last growth was never touched, but for its first page */
+    munmap(f.ids + ((f.used + 4095) & ~(size_t)4095),
+           f.room - ((f.used + 4095) & ~(size_t)4095));
+    zt_mapping_release(&file->data);
+    file->data = (struct zt_mapping){.data = f.ids, .bytes = f.used};
+    file->encoded = true;
+    file->vocab = vocab;
+    file->runs[0] = (struct zt_token_run){
+        .data = f.ids, .n = f.num, .code = f.width == 2 ? ZT_TOKEN_U16 : ZT_TOKEN_I32};
+    file->num_runs = 1;
+    return ZT_OK;
+}
