@@ -45,6 +45,22 @@ size_t zt_utf8_check(const char *s, size_t n, size_t *bad)
     return len;
 }
 
+bool zt_utf8_is_cut(const char *s, size_t n)
+{
+    size_t bad, most = n < 3 ? n : 3;
+    uint8_t lo, hi;
+
+    for (size_t k = 1; k <= most; k++) {
+        const char *p = s + n - k;
+
+        /* one broken part that reaches to the end, and asks for more than there is */
+        if (sequence_length((uint8_t)*p, &lo, &hi) > k && !zt_utf8_check(p, k, &bad) &&
+            bad == k)
+            return true;
+    }
+    return false;
+}
+
 uint32_t zt_utf8_next(const char *s, size_t *at)
 {
     const uint8_t *p = (const uint8_t *)s + *at;

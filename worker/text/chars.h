@@ -18,6 +18,8 @@ uint32_t zt_utf8_next(const char *s, size_t *at);
 /* The character that ends before *at > 0, which moves to its start. */
 uint32_t zt_utf8_previous(const char *s, size_t *at);
 
+/* The text, broken or not, ends within a character that more bytes could complete. */
+bool zt_utf8_is_cut(const char *s, size_t n);
 /* Where the first broken character is; n: nowhere. */
 size_t zt_utf8_valid_bytes(const char *s, size_t n);
 /* Append with U+FFFD for what is broken; *replaced grows by their number. ZT_E_NOMEM. */

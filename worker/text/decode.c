@@ -79,6 +79,7 @@ static zt_err byte_level(const struct zt_text_step *step, struct zt_text_work *w
     zt_buf_empty(&w->next);
     for (size_t i = 0; !rc && i < num; i++)
         rc = put_token_bytes(zt_text_of(&w->text) + p[i].at, p[i].n, &w->scratch);
+    w->cut = zt_utf8_is_cut(zt_text_of(&w->scratch), zt_buf_used(&w->scratch));
     if (!rc)
         rc = zt_utf8_repair(zt_text_of(&w->scratch), zt_buf_used(&w->scratch), &w->next,
                             &replaced);
@@ -148,6 +149,7 @@ static zt_err byte_fallback(const struct zt_text_step *step, struct zt_text_work
         if (!rc)
             rc = zt_buf_put(&w->more, &moved, sizeof(moved));
     }
+    w->cut = zt_utf8_is_cut(zt_text_of(&w->scratch), zt_buf_used(&w->scratch));
     if (!rc)
         rc = flush_bytes(w);
     zt_text_work_swap_text(w);
@@ -375,6 +377,7 @@ zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
 {
     zt_err rc = ZT_OK;
 
+    w->cut = false;
     zt_buf_empty(&w->text);
     zt_buf_empty(&w->pieces);
     for (size_t i = 0; !rc && i < num; i++) {

@@ -30,6 +30,7 @@ struct zt_text_work {
     struct zt_buf points;       /* uint32_t: code points */
     struct zt_buf scratch;      /* of a step */
     struct zt_regex_scratch regex;
+    bool cut;   /* decoders: the text ends within a character */
     bool first; /* normalizers: the text still begins where it began */
 };
 
@@ -40,7 +41,7 @@ static inline const char *zt_text_of(const struct zt_buf *b)
 static inline struct zt_text_piece *zt_pieces_of(const struct zt_buf *b, size_t *num)
 {
     *num = zt_buf_used(b) / sizeof(struct zt_text_piece);
-    return (struct zt_text_piece *)(void *)(b->data + b->off);
+    return (struct zt_text_piece *)(void *)(b->data ? b->data + b->off : NULL);
 }
 static inline void zt_buf_empty(struct zt_buf *b)
 {

@@ -58,13 +58,6 @@ static zt_err decode(struct zt_token_stream *s, struct zt_fault *fault)
     return zt_decode_in(s->t, &s->work, s->ids, s->num, s->skip_special, &s->text, fault);
 }
 
-static bool is_complete(const struct zt_buf *text)
-{
-    size_t n = zt_buf_used(text);
-
-    return n < 3 || memcmp(zt_text_of(text) + n - 3, "\xef\xbf\xbd", 3) != 0;
-}
-
 /* What s->text has beyond what was sent; from here on the last token alone is kept. */
 static zt_err tell(struct zt_token_stream *s, struct zt_buf *out, struct zt_fault *fault)
 {
@@ -93,7 +86,7 @@ zt_err zt_token_stream_put(struct zt_token_stream *s, int32_t id, struct zt_buf 
         return ZT_OK;
     s->ids[s->num++] = id;
     rc = decode(s, fault);
-    if (rc || (!is_complete(&s->text) && s->num <= MOST_WAITING))
+    if (rc || (s->work.cut && s->num <= MOST_WAITING))
         return rc;
     return tell(s, out, fault);
 }

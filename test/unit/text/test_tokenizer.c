@@ -288,6 +288,18 @@ static void test_byte_level_text_waits_for_whole_characters(void **state)
     reads(t, IDS(1, 1, 99), "\xef\xbf\xbd\xef\xbf\xbd"); /* 99: no token has it */
 }
 
+/* They are whole, however many follow each other. */
+static void test_replacement_characters_in_a_text_do_not_wait(void **state)
+{
+    static const char t[] =
+        BPE("", "`\xc3\xaf`:0,`\xc2\xbf`:1,`\xc2\xbd`:2",
+            "") ",`decoder`:{`type`:`ByteLevel`}}"; /* bytes ef, bf, bd */
+#define SIX "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+
+    (void)state;
+    reads(t, IDS(0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2), SIX);
+}
+
 static void test_llama_decoder_turns_bytes_and_blanks_back(void **state)
 {
     static const char t[] =
@@ -615,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_metaspace_goes_in_front_as_its_scheme_says),
         cmocka_unit_test(test_normalizers_compose_and_strip),
         cmocka_unit_test(test_byte_level_text_waits_for_whole_characters),
+        cmocka_unit_test(test_replacement_characters_in_a_text_do_not_wait),
         cmocka_unit_test(test_llama_decoder_turns_bytes_and_blanks_back),
         cmocka_unit_test(test_wordpiece_decoder_cleans_up),
         cmocka_unit_test(test_broken_utf8_is_replaced_as_python_does_and_counted),
