@@ -118,6 +118,18 @@ gone "SIGTERM with a stopped rank"
 end
 check "a stopped rank does not hold it up: 143" code_is 143
 
+# what a library does whose peer is gone
+launch_bg --num_gpus 2 -- sh -c 'echo pid $$; sleep 600'
+ready 2
+kill -STOP "$(daemon_pid)" # so that it sees both ends at once
+kill -ABRT "$(sed -n 's/^\[rank 0\] pid //p' "$tmp/out")"
+kill -HUP "$(sed -n 's/^\[rank 1\] pid //p' "$tmp/out")"
+kill -CONT "$(daemon_pid)"
+gone "a rank that aborts because the other is gone"
+end
+check "not the rank that aborts is the cause: 129" code_is 129
+check "  but the one that was killed" grep -q "rank 1 (pid [0-9]*) was killed by SIGHUP" "$tmp/err"
+
 launch_bg --num_gpus 2 -- sh -c 'echo ready; sleep 600'
 ready 2
 kill -STOP "$(daemon_pid)"

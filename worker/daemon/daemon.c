@@ -317,19 +317,37 @@ static void on_rank_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int 
         zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 
+static struct zt_local_rank *find_rank(struct zt_daemon_node *n, pid_t pid)
+{
+    for (int i = 0; i < n->num_started; i++)
+        if (n->ranks[i].alive && n->ranks[i].pid == pid)
+            return &n->ranks[i];
+    return NULL;
+}
+
+/* Of ranks that ended together those that aborted come last: a library that finds its peer
+ * gone aborts (UCX does), and the first end is taken for the cause. */
 static void on_sigchld(uv_signal_t *handle, int sig)
 {
     struct zt_daemon_node *n = handle->data;
+    bool aborts = false;
     int status;
     pid_t pid;
 
     (void)sig;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (int i = 0; i < n->num_started; i++)
-            if (n->ranks[i].alive && n->ranks[i].pid == pid) {
-                on_rank_exit(n, &n->ranks[i], status);
-                break;
-            }
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        struct zt_local_rank *r = find_rank(n, pid);
+
+        if (r && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
+            r->abort_status = status;
+            aborts = true;
+        } else if (r) {
+            on_rank_exit(n, r, status);
+        }
+    }
+    for (int i = 0; aborts && i < n->num_started; i++)
+        if (n->ranks[i].alive && n->ranks[i].abort_status)
+            on_rank_exit(n, &n->ranks[i], n->ranks[i].abort_status);
     check_end(n);
 }
 

@@ -76,6 +76,7 @@ struct zt_local_rank {
     int rank, local_rank;
     pid_t pid;
     bool alive;
+    int abort_status;           /* of waitpid; 0: it has not aborted */
     int log_fd;                 /* -1: output goes to zlaunch */
     struct zt_source source[3]; /* by stream */
     struct zt_pmi_socket pmi;
