@@ -131,6 +131,15 @@ sed -n 's/.*"ph":"X","pid":\([0-9]*\),"tid":\([0-9]*\),"ts":\([0-9.]*\),"dur":\(
 check "  the copies are sent" test "$(grep -c ' comm broadcast$' "$tmp/spans")" -ge 12
 waits="$(awk '$5 == "copy" { end[$1] = $2 + $3; n++ } $4 == "comm" && $2 < end[$1] { m++ } END { printf "%d %d", (n > 0), m }' "$tmp/spans")"
 check "  while a step makes one it waits for no message, not '$waits'" test "$waits" = "1 0"
+beside=$(awk '{ split($1, id, "."); p = id[1] }
+    NR == FNR { if ($5 == "copy") { n[p]++; from[p, n[p]] = $2; to[p, n[p]] = $2 + $3 } next }
+    $5 == "broadcast" && n[p] && $2 > from[p, 1] {
+        inside = 0
+        for (k = 1; k <= n[p]; k++) inside = inside || ($2 >= from[p, k] && $2 + $3 <= to[p, k])
+        beside += !inside
+    }
+    END { print beside + 0 }' "$tmp/spans" "$tmp/spans")
+check "  and they are sent while training goes on" test "$beside" -gt 0
 gone "  at the end"
 
 whole=1
