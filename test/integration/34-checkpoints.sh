@@ -88,7 +88,7 @@ check "--model_name_or_path takes the weights of a checkpoint" \
 mkdir "$tmp/hf" && cp "$tmp/long.dir"/{config.json,model.safetensors} "$tmp/hf" && echo '{"a": 1}' >"$tmp/hf/tokenizer.json"
 echo '{"train_batch_size": 2, "bf16": {"enabled": true}, "zero_optimization":
     {"stage": 3, "stage3_gather_16bit_weights_on_model_save": true}}' >"$tmp/gather.json"
-train 2 "$tmp/gather" --deepspeed "$tmp/gather.json" --model_name_or_path "$tmp/hf" --max_steps 1 --save_steps 1 \
+train 2 "$tmp/gather" --deepspeed "$tmp/gather.json" --model_name_or_path "$tmp/hf" --tokenizer_name bytes --max_steps 1 --save_steps 1 \
     --per_device_train_batch_size 1 --output_dir "$tmp/gather.dir"
 there=$tmp/gather.dir/checkpoint-1
 is_intact() { "$bin/zckpt" verify "$1" >"$tmp/verify" 2>&1; }
