@@ -2,8 +2,8 @@
 # Training on four hosts (network namespaces, over ssh) with --checkpoint_in_memory: at random moments a rank or all
 # processes of a host are killed, a host is stopped, or its network is cut. Each run ends with the bits of an unbroken
 # one and repeats at most K steps; how long it takes from then to the next step is measured.
-# ZT_ROUNDS (100), ZT_SEED, ZT_STEPS (300); ZT_KINDS: of which (rank node stopped cut); ZT_COMM: how ranks talk (tcp; MPI
-# spins while it waits: with more ranks than cores a step takes a second). Needs root.
+# ZT_ROUNDS (100), ZT_SEED, ZT_STEPS (300); ZT_KINDS: of which (rank node stopped cut); ZT_COMM: how ranks talk (tcp
+# or mpi). Needs root.
 . "$(dirname "$0")/../integration/launch_lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 . test/integration/hosts_lib.sh
