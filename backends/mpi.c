@@ -10,6 +10,7 @@
 
 #include <mpi.h>
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,11 +124,17 @@ static bool finish_by_hand(void)
            read(pmi_fd, ack, sizeof(ack)) > 0;
 }
 
-/* MPICH's launchers, and zlaunch, take this for the end of MPI_Finalize. */
+/* MPICH's launchers, and zlaunch, take this for the end of MPI_Finalize. Hydra fails if its
+ * answer finds nobody. Called by a signal's handler. */
 static void leave(void)
 {
-    if (pmi_fd >= 0)
-        (void)!write(pmi_fd, finalize, sizeof(finalize) - 1);
+    struct pollfd answer = {.fd = pmi_fd, .events = POLLIN};
+    char ack[64];
+
+    if (pmi_fd >= 0 &&
+        write(pmi_fd, finalize, sizeof(finalize) - 1) == (ssize_t)sizeof(finalize) - 1 &&
+        poll(&answer, 1, 2000) > 0)
+        (void)!read(pmi_fd, ack, sizeof(ack));
 }
 
 static void stop(void)
