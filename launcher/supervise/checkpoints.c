@@ -85,16 +85,17 @@ int zt_sup_user_grace_ms(const struct zt_supervisor *s)
     return ms > s->plan->grace_ms ? ms : s->plan->grace_ms;
 }
 
+/* "Or later": what was saved last may not have been told before the ranks ended. */
 const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t cap)
 {
     out[0] = 0;
     if (!s->plan->is_plugin)
         return out;
     if (s->kept_step > 0 && s->kept_step >= s->saved_step)
-        snprintf(out, cap, ": from step %lld, after the newest copies in memory",
+        snprintf(out, cap, ": from step %lld or later, after the newest copies in memory",
                  (long long)s->kept_step + 1);
     else if (s->saved_step > 0)
-        snprintf(out, cap, ": from step %lld, after the newest checkpoint",
+        snprintf(out, cap, ": from step %lld or later, after the newest checkpoint",
                  (long long)s->saved_step + 1);
     else if (s->saves)
         snprintf(out, cap, ": from step 1, before the first checkpoint");

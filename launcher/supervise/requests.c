@@ -348,6 +348,7 @@ static void handle_stop(struct zt_supervisor *s, uint32_t client)
         zt_ctl_end(s->ctl->ctl, client, 0, "the job is being stopped already");
         return;
     }
+    s->notes.stop_by_ctl = true;
     kill(getpid(), SIGINT); /* handled in the loop, after this request */
     zt_ctl_end(s->ctl->ctl, client, 0, "the job is told to stop");
 }

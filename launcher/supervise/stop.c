@@ -92,8 +92,12 @@ static void on_user_signal(uv_signal_t *handle, int sig)
     zt_sup_note_stop(s, ZT_STOP_SIGNAL, sig);
     if (s->stops++ == 0) {
         zt_render_message(s->render, ZT_LOG_INFO, "%s: stopping the ranks%s",
-                          sig == SIGINT ? "interrupted" : zt_signal_text(sig),
-                          sig == SIGINT ? "; once more to kill them at once" : "");
+                          s->notes.stop_by_ctl ? "told to by zlaunch --ctl"
+                          : sig == SIGINT      ? "interrupted"
+                                               : zt_signal_text(sig),
+                          sig == SIGINT && !s->notes.stop_by_ctl
+                              ? "; once more to kill them at once"
+                              : "");
         zt_sup_stop(s, SIGTERM, zt_sup_user_grace_ms(s));
     } else {
         zt_sup_stop(s, SIGKILL, 0);

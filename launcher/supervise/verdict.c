@@ -152,6 +152,7 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
         out->exit_code = EXIT_TIMEOUT;
     } else if (stopped) {
         out->exit_code = 128 + n->stop_signal;
+        out->saved = n->saves && saved_for_requeue(n);
     } else if (n->saves && !n->down && n->stop == ZT_STOP_NONE && saved_for_requeue(n)) {
         out->exit_code = EXIT_REQUEUE; /* by a signal to the ranks alone */
         out->saved = true;
@@ -297,6 +298,8 @@ static void stop_sentence(FILE *f, const struct zt_notes *n)
         hang_sentence(f, n);
     else if (n->stop == ZT_STOP_TIMEOUT)
         fprintf(f, "stopped: the time given with --timeout is over");
+    else if (n->stop_by_ctl)
+        fprintf(f, "stopped by zlaunch --ctl");
     else if (n->stop_signal == SIGINT)
         fprintf(f, "interrupted");
     else

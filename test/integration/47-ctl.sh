@@ -68,6 +68,8 @@ check "stop" code_is 0
 gone "stop"
 end
 check "stop: as Ctrl-C" code_is 130
+check "  but nobody has interrupted it" err_has "zlaunch: told to by zlaunch --ctl: stopping the ranks"
+check "  which its end says as well" err_has "error: stopped by zlaunch --ctl"
 check "the socket goes with the job" no_socket
 
 launch_bg --num_gpus 2 --grace 60 -- sh -c 'trap "" TERM; echo ready; while :; do sleep 600; done'

@@ -224,6 +224,21 @@ static void the_user_is_the_cause_unless_a_rank_failed_before(void **state)
     ended(&n, 0, 0, SIGTERM, true);
     expect(&n, 130, -1, "interrupted");
 
+    n = notes(2);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGINT;
+    n.stop_was_first = n.saves = true;
+    ended(&n, 0, 75, 0, true);
+    ended(&n, 1, 75, 0, true);
+    expect(&n, 130, -1, "interrupted; the training is saved: --resume_from_checkpoint");
+
+    n = notes(1);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGINT;
+    n.stop_was_first = n.stop_by_ctl = true;
+    ended(&n, 0, 0, SIGTERM, true);
+    expect(&n, 130, -1, "stopped by zlaunch --ctl");
+
     n = notes(1);
     ended(&n, 0, 3, 0, false);
     n.stop = ZT_STOP_SIGNAL;
