@@ -59,6 +59,10 @@ check "  and which there is" err_has "there is no checkpoint of that name; the n
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint auto
 check "a run that is complete" code_is 0
 check "  says so" err_has "all 400 steps are made already: a larger --max_steps or --num_train_epochs goes on"
+check "  and nothing of an earlier run" err_lacks "of an earlier run"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
+check "a run that begins anew beside checkpoints" code_is 0
+check "  warns of them" err_has "$out has checkpoint-400 of an earlier run, and this one begins anew"
 
 # ---------------------------------------------------------------- SIGUSR1
 out=$tmp/runs/usr1

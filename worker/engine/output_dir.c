@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/weights.h"
 
@@ -177,6 +179,24 @@ static int64_t bytes_of_weights(const struct zt_engine *e)
     return bytes;
 }
 
+/* They stay: whose they are is not this run's to say. But they must not be taken for its own. */
+static void warn_of_older_checkpoints(const struct zt_run *run)
+{
+    struct zt_fault ignored = {0};
+    int64_t *steps = NULL;
+    int num = 0;
+
+    if (!run->do_train || zt_checkpoint_is_wanted(run))
+        return;
+    if (zt_ckpt_list(run->output_dir, &steps, &num, &ignored) == ZT_OK && num > 0)
+        zt_warn("output",
+                "%s has checkpoint-%lld of an earlier run, and this one begins anew: "
+                "--resume_from_checkpoint auto takes the one of the latest step, whosever "
+                "it is, so remove the older ones or use another folder",
+                run->output_dir, (long long)steps[0]);
+    free(steps);
+}
+
 zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -192,6 +212,7 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
     zt_ckpt_remove_stale(dir);
     if (run->rank)
         return ZT_OK; /* rank 0 alone writes weights */
+    warn_of_older_checkpoints(run);
     return zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);
 }
 
