@@ -216,7 +216,7 @@ void zt_render_tick(struct zt_render *r)
 }
 
 /* The last state of the line stays on the screen as an ordinary line. */
-static void live_finish(struct zt_render *r)
+void zt_render_finish_live(struct zt_render *r)
 {
     if (!r->live[0])
         return;
@@ -231,7 +231,7 @@ void zt_render_close(struct zt_render *r)
 {
     if (!r)
         return;
-    live_finish(r);
+    zt_render_finish_live(r);
     drain(r, true);
     zt_buf_release(&r->queue);
     zt_buf_release(&r->scratch);
@@ -438,7 +438,7 @@ static void step_event(struct zt_render *r, int rank, const json_t *ev)
     memcpy(r->live, line, sizeof(line));
     r->live_dirty = true;
     if (is_milestone(ev, &r->step))
-        live_finish(r);
+        zt_render_finish_live(r);
     else
         zt_render_tick(r);
 }

@@ -70,6 +70,8 @@ void zt_render_record(struct zt_render *r, const json_t *event);
 /* Draw the live line if it changed and its time has come; call it about ten times a
  * second. */
 void zt_render_tick(struct zt_render *r);
+/* What is said from here on stands below the last state of the live line. */
+void zt_render_finish_live(struct zt_render *r);
 
 /* Write what can be written without blocking. True: nothing waits any more. */
 bool zt_render_flush(struct zt_render *r);

@@ -438,6 +438,7 @@ static int finish_job(struct zt_supervisor *s)
         json_object_set_new(end, "last_step", json_integer(s->last_step));
         json_object_set_new(end, "saved_step", json_integer(s->saved_step));
     }
+    zt_render_finish_live(s->render);
     print_verdict(s, &v);
     if (v.exit_code)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));

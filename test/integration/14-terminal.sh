@@ -49,6 +49,9 @@ check "nothing of the live line is left in other lines" awk '
 
 on_terminal "$stty_cols FAIL=1 '$zlaunch' --num_gpus 2 -- '$tmp/rank' 2"
 check "messages have colour on a terminal" grep -q $'\x1b\[1;31m' "$tmp/out"
+shown() { sed 's/\x1b\[[0-9;]*m//g; s/\r*$//; s/.*\r//; s/ *$//' "$tmp/out"; }
+check "what ended the run stands below its last step" sh -c 'echo "$0" | sed "1,/unknown key/d" | { ! grep -q "^step "; }' "$(shown)"
+check "  which is there" [ "$(shown | grep -c '^step 2/40')" = 1 ]
 for how in "NO_COLOR=1" "CLICOLOR=0" "TERM=dumb"; do
     on_terminal "$stty_cols FAIL=1 $how '$zlaunch' --num_gpus 2 -- '$tmp/rank' 2"
     check "$how: not one escape sequence" sh -c "! grep -q $'\x1b' '$tmp/out'"
