@@ -66,7 +66,7 @@ static void pass_on(pid_t pid, int sig, const struct zt_job_plan *p, struct zt_r
                           "SIGUSR1 asks for a checkpoint after the step at hand, and the "
                           "end; a run that saves none (--save_steps) goes on");
     if (!p->is_plugin || sig == SIGUSR1)
-        kill(-pid, sig);
+        kill(pid, sig); /* which passes it on; from its group ranks would get it twice */
 }
 
 /* The first one ends the ranks in order, the second one kills them. */
