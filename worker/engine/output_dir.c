@@ -189,11 +189,12 @@ static void warn_of_older_checkpoints(const struct zt_run *run)
     if (!run->do_train || zt_checkpoint_is_wanted(run))
         return;
     if (zt_ckpt_list(run->output_dir, &steps, &num, &ignored) == ZT_OK && num > 0)
-        zt_warn("output",
-                "%s has checkpoint-%lld of an earlier run, and this one begins anew: "
-                "--resume_from_checkpoint auto takes the one of the latest step, whosever "
-                "it is, so remove the older ones or use another folder",
-                run->output_dir, (long long)steps[0]);
+        zt_warn(
+            "output",
+            "%s has checkpoint-%lld of an earlier run, and this one begins anew: "
+            "--resume_from_checkpoint auto takes the one of the latest step, whosever "
+            "it is, so remove the older ones or use another folder",
+            run->output_dir, (long long)steps[0]);
     free(steps);
 }
 
