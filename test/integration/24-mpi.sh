@@ -110,6 +110,7 @@ rank_under() {
 }
 mpi_bg() { # mpi_bg ARGS...: two ranks under mpirun
     new_mark
+    : >"$tmp/err" # what the job before has said is no sign of this one
     ZT_MARK=$mark setsid mpirun -n 2 "$bin/zworker" "${model[@]}" --max_steps 1000000 "$@" >"$tmp/out" 2>"$tmp/err" &
     job=$!
     within 30 began || fail "the ranks did not start"
