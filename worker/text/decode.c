@@ -317,15 +317,6 @@ static zt_err strip(const struct zt_text_step *step, struct zt_text_work *w,
     return zt_rewrite_pieces(step, w, put_stripped, fault);
 }
 
-static zt_err read_replace(const struct zt_setting *s, struct zt_text_step *step,
-                           struct zt_fault *fault)
-{
-    zt_err rc =
-        zt_step_copy_text(s, "content", &step->content, &step->content_bytes, fault);
-
-    return rc ? rc : zt_step_read_pattern(s, step, fault);
-}
-
 static zt_err replace(const struct zt_text_step *step, struct zt_text_work *w,
                       struct zt_fault *fault)
 {
@@ -364,7 +355,7 @@ const struct zt_step_kind zt_decoder_kinds[] = {
     {.type = "Strip", .keys = "content start stop", .read = read_strip, .apply = strip},
     {.type = "Replace",
      .keys = "pattern content",
-     .read = read_replace,
+     .read = zt_step_read_replace,
      .apply = replace},
     {0},
 };

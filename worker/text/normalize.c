@@ -129,15 +129,6 @@ static zt_err prepend(const struct zt_text_step *step, struct zt_text_work *w,
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
 }
 
-static zt_err read_replace(const struct zt_setting *s, struct zt_text_step *step,
-                           struct zt_fault *fault)
-{
-    zt_err rc =
-        zt_step_copy_text(s, "content", &step->content, &step->content_bytes, fault);
-
-    return rc ? rc : zt_step_read_pattern(s, step, fault);
-}
-
 static zt_err replace(const struct zt_text_step *step, struct zt_text_work *w,
                       struct zt_fault *fault)
 {
@@ -293,7 +284,7 @@ const struct zt_step_kind zt_normalizer_kinds[] = {
     {.type = "Prepend", .keys = "prepend", .read = read_prepend, .apply = prepend},
     {.type = "Replace",
      .keys = "pattern content",
-     .read = read_replace,
+     .read = zt_step_read_replace,
      .apply = replace},
     {.type = "BertNormalizer",
      .keys = "clean_text handle_chinese_chars strip_accents lowercase",

@@ -131,10 +131,13 @@ zt_err zt_step_read_character(const struct zt_setting *s, const char *key, uint3
 enum { ZT_PREPEND_ALWAYS, ZT_PREPEND_FIRST }; /* of step->flag; neither: never */
 zt_err zt_step_read_metaspace(const struct zt_setting *s, struct zt_text_step *step,
                               struct zt_fault *fault) ZT_MUST_CHECK;
-/* The next place of the step's pattern (text or regex) at or behind `from`. */
-zt_err zt_step_find(const struct zt_text_step *step, const struct zt_text_work *w,
-                    const char *text, size_t n, size_t from, bool *found, size_t *start,
-                    size_t *end, struct zt_fault *fault) ZT_MUST_CHECK;
+/* {"pattern": ..., "content": ...}: what zt_step_replace() puts where. */
+zt_err zt_step_read_replace(const struct zt_setting *s, struct zt_text_step *step,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* A zt_split_find: the next place of the pattern (text or regex) of `rule`, a step. */
+zt_err zt_step_find(const void *rule, const struct zt_text_work *w, const char *text,
+                    size_t n, size_t from, bool *found, size_t *start, size_t *end,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
 /* s with the pattern's places replaced by step->content, appended to `out`. */
 zt_err zt_step_replace(const struct zt_text_step *step, const struct zt_text_work *w,
                        const char *s, size_t n, struct zt_buf *out,
@@ -163,6 +166,21 @@ typedef zt_err (*zt_split_find)(const void *rule, const struct zt_text_work *w,
                                 const char *text, size_t n, size_t from, bool *found,
                                 size_t *start, size_t *end, struct zt_fault *fault);
 
+/* All matches of a rule in a text, in order. An empty one counts unless it stands right
+ * behind another. The caller sets the first five members. */
+struct zt_matches {
+    zt_split_find find;
+    const void *rule;
+    const struct zt_text_work *w;
+    const char *text;
+    size_t n;
+    size_t start, end; /* of the match found */
+    size_t done;       /* where the one before it ended: no match between */
+    size_t from;       /* where the next is looked for */
+};
+
+zt_err zt_next_match(struct zt_matches *m, bool *found,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
 /* Every piece that is text into those between and of matches. Empty ones vanish. */
 zt_err zt_split_pieces(struct zt_text_work *w, zt_split_find find, const void *rule,
                        zt_split_behavior behavior, bool invert,

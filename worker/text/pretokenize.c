@@ -9,13 +9,6 @@
 #include "worker/text/chars.h"
 #include "worker/text/pipeline.h"
 
-static zt_err find_pattern(const void *rule, const struct zt_text_work *w,
-                           const char *text, size_t n, size_t from, bool *found,
-                           size_t *start, size_t *end, struct zt_fault *fault)
-{
-    return zt_step_find(rule, w, text, n, from, found, start, end, fault);
-}
-
 /* ---- ByteLevel ---- */
 
 enum { PREFIX_SPACE, USE_REGEX };
@@ -82,7 +75,7 @@ static zt_err byte_level(const struct zt_text_step *step, struct zt_text_work *w
     if (step->flag[PREFIX_SPACE])
         rc = zt_rewrite_pieces(step, w, put_prefix_space, fault);
     if (!rc && step->flag[USE_REGEX])
-        rc = zt_split_pieces(w, find_pattern, step, ZT_SPLIT_ISOLATED, false, fault);
+        rc = zt_split_pieces(w, zt_step_find, step, ZT_SPLIT_ISOLATED, false, fault);
     return rc ? rc : zt_rewrite_pieces(step, w, put_bytes, fault);
 }
 
@@ -125,7 +118,7 @@ static zt_err read_split(const struct zt_setting *s, struct zt_text_step *step,
 static zt_err split(const struct zt_text_step *step, struct zt_text_work *w,
                     struct zt_fault *fault)
 {
-    return zt_split_pieces(w, find_pattern, step, step->behavior, step->invert, fault);
+    return zt_split_pieces(w, zt_step_find, step, step->behavior, step->invert, fault);
 }
 
 static zt_err read_delimiter(const struct zt_setting *s, struct zt_text_step *step,
@@ -264,7 +257,7 @@ static zt_err metaspace(const struct zt_text_step *step, struct zt_text_work *w,
 
     if (rc || !step->flag[SPLIT])
         return rc;
-    return zt_split_pieces(w, find_pattern, step, ZT_SPLIT_WITH_NEXT, false, fault);
+    return zt_split_pieces(w, zt_step_find, step, ZT_SPLIT_WITH_NEXT, false, fault);
 }
 
 const struct zt_step_kind zt_pretokenizer_kinds[] = {

@@ -67,40 +67,52 @@ static zt_err add(struct splitter *s, size_t start, size_t end, bool match)
     return rc;
 }
 
+zt_err zt_next_match(struct zt_matches *m, bool *found, struct zt_fault *fault)
+{
+    size_t start = 0, end = 0;
+    zt_err rc;
+
+    m->done = m->end;
+    do {
+        *found = false;
+        if (m->from > m->n)
+            return ZT_OK;
+        rc = m->find(m->rule, m->w, m->text, m->n, m->from, found, &start, &end, fault);
+        if (rc || !*found)
+            return rc;
+        m->from = end;
+        if (end == start && start < m->n)
+            zt_utf8_next(m->text, &m->from);
+        else if (end == start)
+            m->from = m->n + 1;
+    } while (end == start && start == m->done && start > 0);
+    m->start = start;
+    m->end = end;
+    return ZT_OK;
+}
+
 static zt_err split_one(struct splitter *s, const struct zt_text_work *w,
                         const char *text, size_t n, zt_split_find find, const void *rule,
                         struct zt_fault *fault)
 {
-    size_t done = 0, from = 0;
+    struct zt_matches m = {.find = find, .rule = rule, .w = w, .text = text, .n = n};
+    bool found = true;
     zt_err rc = ZT_OK;
 
     s->waits = s->match = s->last_match = false;
-    while (!rc && from <= n) {
-        size_t start = 0, end = 0;
-        bool found = false;
-
-        rc = find(rule, w, text, n, from, &found, &start, &end, fault);
+    while (!rc) {
+        rc = zt_next_match(&m, &found, fault);
         if (rc)
             return rc;
         if (!found)
             break;
-        from = end;
-        if (end == start) { /* on by a character; none right behind a match */
-            if (start < n)
-                zt_utf8_next(text, &from);
-            else
-                from = n + 1;
-            if (start == done && start > 0)
-                continue;
-        }
-        if (start > done)
-            rc = add(s, done, start, false);
+        if (m.start > m.done)
+            rc = add(s, m.done, m.start, false);
         if (!rc)
-            rc = add(s, start, end, true);
-        done = end;
+            rc = add(s, m.start, m.end, true);
     }
-    if (!rc && done < n)
-        rc = add(s, done, n, false);
+    if (!rc && m.done < n)
+        rc = add(s, m.done, n, false);
     if (!rc)
         rc = flush(s);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;

@@ -179,10 +179,11 @@ zt_err zt_step_read_metaspace(const struct zt_setting *s, struct zt_text_step *s
 
 /* ---- places of a pattern ---- */
 
-zt_err zt_step_find(const struct zt_text_step *step, const struct zt_text_work *w,
-                    const char *text, size_t n, size_t from, bool *found, size_t *start,
-                    size_t *end, struct zt_fault *fault)
+zt_err zt_step_find(const void *rule, const struct zt_text_work *w, const char *text,
+                    size_t n, size_t from, bool *found, size_t *start, size_t *end,
+                    struct zt_fault *fault)
 {
+    const struct zt_text_step *step = rule;
     const char *hit;
 
     if (step->regex)
@@ -197,40 +198,35 @@ zt_err zt_step_find(const struct zt_text_step *step, const struct zt_text_work *
     return ZT_OK;
 }
 
+zt_err zt_step_read_replace(const struct zt_setting *s, struct zt_text_step *step,
+                            struct zt_fault *fault)
+{
+    zt_err rc =
+        zt_step_copy_text(s, "content", &step->content, &step->content_bytes, fault);
+
+    return rc ? rc : zt_step_read_pattern(s, step, fault);
+}
+
 zt_err zt_step_replace(const struct zt_text_step *step, const struct zt_text_work *w,
                        const char *s, size_t n, struct zt_buf *out,
                        struct zt_fault *fault)
 {
-    size_t done = 0, from = 0;
-    bool any = false;
+    struct zt_matches m = {.find = zt_step_find, .rule = step, .w = w, .text = s, .n = n};
+    bool found = true;
     zt_err rc = ZT_OK;
 
-    while (!rc && from <= n) {
-        size_t start = 0, end = 0;
-        bool found = false;
-
-        rc = zt_step_find(step, w, s, n, from, &found, &start, &end, fault);
+    while (!rc) {
+        rc = zt_next_match(&m, &found, fault);
         if (rc)
             return rc;
         if (!found)
             break;
-        from = end;
-        if (end == start) { /* on by a character; none right behind a match */
-            if (start < n)
-                zt_utf8_next(s, &from);
-            else
-                from = n + 1;
-            if (any && start == done)
-                continue;
-        }
-        any = true;
-        rc = zt_buf_put(out, s + done, start - done);
+        rc = zt_buf_put(out, s + m.done, m.start - m.done);
         if (!rc)
             rc = zt_buf_put(out, step->content, step->content_bytes);
-        done = end;
     }
     if (!rc)
-        rc = zt_buf_put(out, s + done, n - done);
+        rc = zt_buf_put(out, s + m.done, n - m.done);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
 }
 
