@@ -21,6 +21,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "kernels/cpu/features.h"
+
 static double seconds_now(void)
 {
     struct timespec t;
@@ -142,6 +144,8 @@ static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
 {
     dnnl_dims_t dims[3] = {{M, K}, {K, N}, {M, N}};
 
+    if (zt_cpu_limit_onednn(NULL) != ZT_OK)
+        must(dnnl_runtime_error, "limit of instructions");
     must(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
     must(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
     describe_product(p, dims, type);

@@ -23,7 +23,12 @@ static bool is_amd(void)
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx;
 }
 
-/* gcc's own test includes that the system saves the registers, but it does not know AMX
+#define TILE_DATA 18   /* the XSAVE component of the tiles */
+#define TILES     8192 /* its bytes with the eight tiles of 1 KiB of palette 1 */
+
+/*
+ * Whether tile instructions run. gcc's own test includes that the system saves the
+ * registers, but it does not know AMX.
  */
 static bool has_amx(void)
 {
@@ -37,8 +42,22 @@ static bool has_amx(void)
     __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     if ((lo & 0x60000) != 0x60000) /* tile configuration and tile data */
         return false;
+    if (!__get_cpuid_count(0xd, TILE_DATA, &a, &b, &c, &d) || a != TILES)
+        return false;
     /* threads may use tiles from here on: ARCH_REQ_XCOMP_PERM, of Linux 5.16 */
-    return syscall(SYS_arch_prctl, 0x1023, 18L) == 0;
+    return syscall(SYS_arch_prctl, 0x1023, (long)TILE_DATA) == 0;
+}
+
+/*
+ * Whether CPUID describes palette 1. Some virtual machines have tiles and leave its leaf
+ * empty; oneDNN (2.6 to 3.7 at least) asks for no more than has_amx(), takes its sizes
+ * from there, and ends with SIGILL in its first product.
+ */
+static bool shows_palette(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a >= 1;
 }
 
 /* By CPUID: not every compiler's builtin knows the name. */
@@ -63,7 +82,7 @@ static unsigned detect_features(void)
         f |= ZT_CPU_AVX512;
     if ((f & ZT_CPU_AVX512) && has_avx512_bf16())
         f |= ZT_CPU_AVX512_BF16;
-    if ((f & ZT_CPU_AVX512_BF16) && has_amx())
+    if ((f & ZT_CPU_AVX512_BF16) && has_amx() && shows_palette())
         f |= ZT_CPU_AMX_BF16;
     /* This follows the processor and never a timing: it decides how results round. */
     if ((f & ZT_CPU_AVX512_BF16) && is_amd())
@@ -74,6 +93,11 @@ static unsigned detect_features(void)
 static bool has_amx(void)
 {
     return false;
+}
+
+static bool shows_palette(void)
+{
+    return true;
 }
 
 static unsigned detect_features(void)
@@ -222,20 +246,39 @@ zt_err zt_cpu_features_at(const char *level, unsigned *out, struct zt_fault *fau
     return ZT_OK;
 }
 
-zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault)
-{
-    static int onednn_isa = -1; /* what oneDNN uses; -1: as much as there is */
-    int isa = (int)zt_cpu_isa_of(features);
+/* What oneDNN was limited to; NUM_LEVELS: it uses all that it finds. */
+static int onednn_limit = NUM_LEVELS;
 
-    if (onednn_isa < 0)
-        onednn_isa = (int)zt_cpu_isa_of(detect_features());
-    if (isa < onednn_isa && dnnl_set_max_cpu_isa(levels[isa].onednn) != dnnl_success)
+static zt_err limit_onednn(int isa, struct zt_fault *fault)
+{
+    if (isa >= onednn_limit)
+        return ZT_OK;
+    if (dnnl_set_max_cpu_isa(levels[isa].onednn) != dnnl_success)
         return zt_fault_set(fault, ZT_E_SYSTEM,
                             "oneDNN %d.%d cannot be limited to %s: it has run already, "
                             "or was built without ONEDNN_ENABLE_MAX_CPU_ISA",
                             dnnl_version()->major, dnnl_version()->minor,
                             levels[isa].name);
-    onednn_isa = isa < onednn_isa ? isa : onednn_isa;
+    onednn_limit = isa;
+    return ZT_OK;
+}
+
+zt_err zt_cpu_limit_onednn(struct zt_fault *fault)
+{
+    if (!has_amx() || shows_palette())
+        return ZT_OK;
+    return limit_onednn((int)zt_cpu_isa_of(detect_features()), fault);
+}
+
+zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault)
+{
+    zt_cpu_isa isa = zt_cpu_isa_of(features);
+    zt_err rc = ZT_OK;
+
+    if (isa < zt_cpu_isa_of(detect_features()))
+        rc = limit_onednn((int)isa, fault);
+    if (rc)
+        return rc;
     zt_cpu_set_features(features);
     return ZT_OK;
 }
@@ -244,16 +287,20 @@ zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault)
 
 const char *zt_cpu_instruction_sets(void)
 {
-    static char text[48];
+    static char text[128];
+    zt_cpu_isa isa = zt_cpu_isa_of(zt_cpu_features());
+    bool hidden =
+        isa == zt_cpu_isa_of(detect_features()) && has_amx() && !shows_palette();
 
-    snprintf(text, sizeof(text), "instructions up to %s",
-             zt_cpu_isa_name(zt_cpu_isa_of(zt_cpu_features())));
+    snprintf(text, sizeof(text), "instructions up to %s%s", zt_cpu_isa_name(isa),
+             hidden ? " (AMX is there, but CPUID's leaf 0x1d does not describe its tiles)"
+                    : "");
     return text;
 }
 
 const char *zt_cpu_describe(void)
 {
-    static char text[96];
+    static char text[160];
     int n = zt_num_threads();
 
     snprintf(text, sizeof(text), "%d thread%s, %s", n, n == 1 ? "" : "s",

@@ -67,6 +67,12 @@ unsigned zt_cpu_common_features(unsigned a, unsigned b);
 zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
+ * oneDNN uses no instructions that it finds and cannot run here. Before its first
+ * product; a limit that was set before stays. ZT_E_SYSTEM: as above.
+ */
+zt_err zt_cpu_limit_onednn(struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
  * For tests, which take the paths of other processors: from now on zt_cpu_features() is
  * `features`, and oneDNN stays as it is. What decides about instructions must be there:
  * AMX_BF16 may be added (it only chooses a path), others may only be taken away. Not

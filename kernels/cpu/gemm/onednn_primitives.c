@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/onednn.h"
 
@@ -83,9 +84,13 @@ static zt_err dnnl_fault(struct zt_fault *fault, const char *what, dnnl_status_t
 static zt_err cache_open(struct zt_device *dev, struct zt_fault *fault)
 {
     struct zt_gemm_cache *cache;
+    zt_err rc;
 
     if (dev->gemm)
         return ZT_OK;
+    rc = zt_cpu_limit_onednn(fault);
+    if (rc)
+        return rc;
     cache = calloc(1, sizeof(*cache));
     if (!cache)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the cache of products");
