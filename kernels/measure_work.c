@@ -8,6 +8,7 @@
 #define ROWS   ((int64_t)512) /* of the queries and keys of attention */
 #define HEAD   ((int64_t)64)
 #define QUEUED 8 /* calls between two looks at the clock, where there is a queue */
+#define HALVED 4 /* times that the first call of a device with memory of its own is */
 
 /* What is measured, and where: memory for four arrays of `elems` floats and a scalar. */
 struct bench {
@@ -17,6 +18,7 @@ struct bench {
     bool tf32;
     double seconds;
     int64_t elems, side; /* side: of a square product */
+    int halved;          /* sides so many times, arrays three times as often */
     float *memory;
     void *host; /* a quarter of it in host memory; NULL where both are one */
 };
@@ -43,9 +45,17 @@ static double busy(const struct bench *b)
                : now();
 }
 
+/* What one call takes of an array. */
+static int64_t share(const struct bench *b)
+{
+    return b->elems >> (3 * b->halved);
+}
+
 static struct zt_view array(const struct bench *b, int i)
 {
-    return zt_view_of(b->memory + i * b->elems, ZT_F32, 1, &b->elems);
+    const int64_t n = share(b);
+
+    return zt_view_of(b->memory + i * b->elems, ZT_F32, 1, &n);
 }
 
 /* ---- one call of each kind, and what it is worth ---- */
@@ -53,7 +63,7 @@ static struct zt_view array(const struct bench *b, int i)
 static zt_err multiply(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
-    const int64_t shape[2] = {b->side, b->side};
+    const int64_t shape[2] = {b->side >> b->halved, b->side >> b->halved};
     struct zt_gemm_args a = {.a = zt_view_of(b->memory, b->dtype, 2, shape),
                              .b = zt_view_of(b->memory + b->elems, b->dtype, 2, shape),
                              .c =
@@ -69,7 +79,8 @@ static zt_err multiply(const struct bench *b, struct zt_device_work *done,
 static zt_err attend(const struct bench *b, struct zt_device_work *done,
                      struct zt_fault *fault)
 {
-    int64_t heads = b->elems / (4 * ROWS * HEAD) < 16 ? b->elems / (4 * ROWS * HEAD) : 16;
+    int64_t most = b->elems / (4 * ROWS * HEAD) < 16 ? b->elems / (4 * ROWS * HEAD) : 16;
+    int64_t heads = most >> b->halved ? most >> b->halved : 1;
     const int64_t shape[4] = {1, ROWS, heads, HEAD}, lse[3] = {1, heads, ROWS};
     struct zt_view v[8];
     struct zt_attention_bwd_args a;
@@ -110,9 +121,9 @@ static zt_err apply_function(const struct bench *b, struct zt_device_work *done,
 static zt_err stream(const struct bench *b, struct zt_device_work *done,
                      struct zt_fault *fault)
 {
-    int64_t half = 2 * b->elems;
-    struct zt_axpby_args a = {.x = zt_view_of(b->memory, ZT_F32, 1, &half),
-                              .y = zt_view_of(b->memory + half, ZT_F32, 1, &half),
+    int64_t n = 2 * share(b);
+    struct zt_axpby_args a = {.x = zt_view_of(b->memory, ZT_F32, 1, &n),
+                              .y = zt_view_of(b->memory + 2 * b->elems, ZT_F32, 1, &n),
                               .alpha = 0.5f,
                               .beta = 0.5f};
 
@@ -145,7 +156,7 @@ static zt_err update(const struct bench *b, struct zt_device_work *done,
 static zt_err transfer(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
-    size_t bytes = (size_t)b->elems * sizeof(float);
+    size_t bytes = (size_t)share(b) * sizeof(float);
 
     done->of[ZT_WORK_TRANSFERS] += (double)bytes;
     return b->be->upload(b->dev, NULL, b->memory, b->host, bytes, fault);
@@ -157,14 +168,15 @@ typedef zt_err (*call)(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault);
 
 /* A round of calls: what it did and how long it took. */
-static zt_err time_round(const struct bench *b, call fn, struct zt_device_work *done,
-                         double *took, struct zt_fault *fault)
+static zt_err time_round(const struct bench *b, call fn, int calls,
+                         struct zt_device_work *done, double *took,
+                         struct zt_fault *fault)
 {
     double start = busy(b);
     zt_err rc = ZT_OK;
 
     *done = (struct zt_device_work){{0}};
-    for (int i = 0; !rc && i < (b->be->unified ? 1 : QUEUED); i++)
+    for (int i = 0; !rc && i < calls; i++)
         rc = fn(b, done, fault);
     if (!rc)
         rc = b->be->sync(b->dev, NULL, fault);
@@ -172,17 +184,41 @@ static zt_err time_round(const struct bench *b, call fn, struct zt_device_work *
     return rc;
 }
 
-static zt_err measure(const struct bench *b, zt_work_kind kind, call fn, double *rate,
+/*
+ * Warms up, and finds how much a device does at a time: a GPU needs large calls and a
+ * queue of them to be at its rate; one that is emulated would take minutes for them.
+ */
+static zt_err choose_size(struct bench *b, call fn, int *calls, struct zt_fault *fault)
+{
+    struct zt_device_work done;
+    double took = 0;
+    zt_err rc;
+
+    b->halved = b->be->unified ? 0 : HALVED;
+    for (;;) {
+        rc = time_round(b, fn, 1, &done, &took, fault);
+        if (!rc && !b->be->unified)
+            rc = time_round(b, fn, 1, &done, &took, fault);
+        if (rc || b->halved == 0 || 8 * took > b->seconds)
+            break;
+        b->halved--;
+    }
+    *calls = !b->be->unified && QUEUED * took <= b->seconds ? QUEUED : 1;
+    return rc;
+}
+
+static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
                       struct zt_fault *fault)
 {
     struct zt_device_work done;
     double took = 0, best = INFINITY, start;
-    zt_err rc = time_round(b, fn, &done, &took, fault); /* warms up */
+    int calls;
+    zt_err rc = choose_size(b, fn, &calls, fault);
 
     start = now();
     do {
         if (!rc)
-            rc = time_round(b, fn, &done, &took, fault);
+            rc = time_round(b, fn, calls, &done, &took, fault);
         best = took < best ? took : best;
     } while (!rc && now() - start < b->seconds);
     *rate = rc ? 0 : done.of[kind] / best;
@@ -201,15 +237,15 @@ static zt_err fill_operands(const struct bench *b, struct zt_fault *fault)
     return b->be->kernels->random(b->dev, NULL, &a, fault);
 }
 
-static zt_err measure_products(const struct bench *b, double *rate,
-                               struct zt_fault *fault)
+static zt_err measure_products(struct bench *b, double *rate, struct zt_fault *fault)
 {
-    const struct zt_product square = {b->side, b->side, b->side};
+    zt_err rc = measure(b, ZT_WORK_PRODUCTS, multiply, rate, fault);
+    int64_t side = b->side >> b->halved;
 
-    if (b->product != b->dtype)
-        return zt_measure_gemm_in(b->be, b->dev, b->product, false, b->seconds, b->memory,
-                                  square, rate, fault);
-    return measure(b, ZT_WORK_PRODUCTS, multiply, rate, fault);
+    if (rc || b->product == b->dtype)
+        return rc;
+    return zt_measure_gemm_in(b->be, b->dev, b->product, false, b->seconds, b->memory,
+                              (struct zt_product){side, side, side}, rate, fault);
 }
 
 static zt_err clear_memory(const struct bench *b, struct zt_fault *fault)
@@ -220,7 +256,7 @@ static zt_err clear_memory(const struct bench *b, struct zt_fault *fault)
     return b->be->kernels->fill(b->dev, NULL, &a, fault);
 }
 
-static zt_err measure_all(const struct bench *b, struct zt_device_work *rates,
+static zt_err measure_all(struct bench *b, struct zt_device_work *rates,
                           struct zt_fault *fault)
 {
     static const struct {

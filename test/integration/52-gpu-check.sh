@@ -8,9 +8,6 @@ if [ ! -e "$backends/cuda.so" ]; then
     exit 77
 fi
 export GPU_CHECK_SHIM=1 GPU_CHECK_SHIM_BACKENDS=$backends ZT_PYTHON=
-# the shim would be measured by products of the size that a GPU needs
-some_rates >"$tmp/rates.json"
-export ZLAUNCH_RATES=$tmp/rates.json
 
 scripts/gpu_check "$tmp/out" >"$tmp/screen" 2>&1
 check "exit code 0" test $? -eq 0
