@@ -95,6 +95,7 @@ is_intact() { "$bin/zckpt" verify "$1" >"$tmp/verify" 2>&1; }
 check "model.safetensors is in a checkpoint where weights are gathered" \
     cmp "$there/model.safetensors" "$tmp/gather.dir/model.safetensors"
 check "  and the tokenizer of the model folder" cmp "$there/tokenizer.json" "$tmp/hf/tokenizer.json"
+check "  and so does the folder of the weights" cmp "$tmp/gather.dir/tokenizer.json" "$tmp/hf/tokenizer.json"
 check "  all of it whole" is_intact "$there"
 printf X | dd of="$there/model.safetensors" bs=1 seek=20000 conv=notrunc 2>/dev/null
 is_intact "$there"

@@ -36,7 +36,9 @@ cp README.md "$tmp/w/tinyshakespeare.txt"
 head -c 20000 /dev/zero | tee "$tmp/w/train.bin" >"$tmp/w/tokens.bin"
 ln -s "$PWD/test/golden/qwen2/model" "$tmp/w/Qwen2.5-0.5B"
 cp ds_configs/zero1.json "$tmp/w/ds.json"
-ln -s "$PWD/test/golden/tokenizer" "$tmp/w/gpt2"
+# a model folder with a tokenizer in it
+"$bin/zlaunch" --num_gpus 1 "${tiny[@]}" --tokenizer_name test/golden/tokenizer --output_dir "$tmp/w/gpt2" >"$tmp/o" 2>&1
+check "weights are saved with the tokenizer that they were trained with" cmp "$tmp/w/gpt2/tokenizer.json" test/golden/tokenizer/tokenizer.json
 echo "localhost slots=2" >"$tmp/w/hostfile"
 
 # commands of the sh blocks of a page, one a line, without comments
@@ -71,7 +73,7 @@ small() {
     [[ $c != *--resume_from_checkpoint* ]] || steps=4
     [[ $c != *--detach* ]] || steps="1000000 --output_dir kept --save_steps 1000000"
     case $c in
-    *--help* | *--report* | *--ctl* | *--attach* | *--dry_run* | *--check_config* | *stepwise* | *zckpt* | *zero_to_fp32*) ;;
+    *--help* | *--report* | *"tuned --prompt"* | *--ctl* | *--attach* | *--dry_run* | *--check_config* | *stepwise* | *zckpt* | *zero_to_fp32*) ;;
     *gpt2.so*) c="$c --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --max_eval_samples 4 --max_steps $steps" ;;
     *Qwen*) c="$c --block_size 16 --max_steps 2" ;;
     *llama.so*) c="$c --hidden_size 16 --intermediate_size 32 --num_hidden_layers 1 --num_attention_heads 2 \

@@ -7,6 +7,7 @@
 #include "worker/engine/weights.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/tokenizer_files.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/output_dir.h"
 
@@ -413,6 +415,23 @@ static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault
     return rc;
 }
 
+zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
+                                 struct zt_fault *fault)
+{
+    const char *given = run->tokenizer_name;
+    char model[PATH_MAX] = "", *slash = NULL;
+
+    if (given && strcmp(given, "bytes") == 0)
+        given = NULL;
+    /* a model folder that has gone since the start takes nothing from what is saved */
+    if (run->model_name_or_path &&
+        !zt_weights_config_path(run->model_name_or_path, model, sizeof(model), NULL))
+        slash = strrchr(model, '/');
+    if (slash)
+        *slash = 0;
+    return zt_copy_tokenizer(given, slash ? model : NULL, dir, fault);
+}
+
 zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
                          struct zt_fault *fault)
 {
@@ -432,6 +451,8 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
         to.rc = zt_hf_writer_commit(to.writer, fault);
     if (!rc && writes && !to.rc)
         to.rc = write_config(e, dir, fault);
+    if (!rc && writes && !to.rc)
+        to.rc = zt_weights_copy_tokenizer(e->run, dir, fault);
     zt_hf_writer_close(to.writer);
     free(to.piece);
     free(to.rounded);

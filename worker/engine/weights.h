@@ -15,8 +15,13 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
 struct zt_run;
 zt_dtype zt_weights_dtype(const struct zt_run *run);
 
-/* Collective. Weights and config.json into `dir`, by rank 0; all ranks send what they hold.
- * *failed: this rank could not write. */
+/* The tokenizer that a run trains with, or that of the model that it began with, into `dir`. Any
+ * thread. ZT_E_CANTCREATE. */
+zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Collective. Weights, config.json and the tokenizer into `dir`, by rank 0; all ranks send
+ * what they hold. *failed: this rank could not write. */
 struct zt_engine;
 zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
                          struct zt_fault *fault) ZT_MUST_CHECK;

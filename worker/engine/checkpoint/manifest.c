@@ -9,8 +9,10 @@
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/checksummed_json.h"
+#include "worker/checkpoint/tokenizer_files.h"
 #include "worker/config/canonical_text.h"
 #include "worker/engine/checkpoint/private.h"
+#include "worker/engine/weights.h"
 
 static json_t *kinds_json(const struct zt_ckpt_state *s)
 {
@@ -158,7 +160,7 @@ zt_err zt_ckpt_describe(const struct zt_engine *e, const struct zt_ckpt_place *p
     out->manifest = manifest_json(e, place, s, step, fault);
     if (!out->manifest)
         return ZT_E_NOMEM;
-    out->model = e->run->model_name_or_path;
+    out->run = e->run;
     out->config = zt_model_config_text(e->model);
     out->trainer_state = trainer_state(e, step);
     return out->config && out->trainer_state
@@ -178,7 +180,7 @@ void zt_ckpt_description_release(struct zt_ckpt_description *d)
 /* "model.safetensors", its shards and their index, or of a tokenizer. */
 static bool is_for_others(const char *name)
 {
-    return zt_ckpt_is_tokenizer_file(name) || strncmp(name, "model.", 6) == 0 ||
+    return zt_is_tokenizer_file(name) || strncmp(name, "model.", 6) == 0 ||
            strncmp(name, "model-", 6) == 0;
 }
 
@@ -219,7 +221,7 @@ zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
     if (!rc)
         rc = write_file(top, "trainer_state.json", up, d->trainer_state, files, fault);
     if (!rc)
-        rc = zt_ckpt_copy_tokenizer(d->model, top, fault);
+        rc = zt_weights_copy_tokenizer(d->run, top, fault);
     if (!rc)
         rc = list_others(top, up, json_object_get(d->manifest, "others"), fault);
     if (!rc && d->client)

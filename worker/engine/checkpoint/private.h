@@ -74,17 +74,11 @@ zt_err zt_ckpt_share_outcome(struct zt_engine *e, const struct zt_ckpt_outcome *
 /* zero_to_fp32 into a folder, executable; nothing where there is none. */
 void zt_ckpt_place_tool(const char *dir);
 
-/* The tokenizer beside the weights `model` (NULL: none), where there is one, into `dir`,
- * synced. ZT_E_CANTCREATE. */
-zt_err zt_ckpt_copy_tokenizer(const char *model, const char *dir,
-                              struct zt_fault *fault) ZT_MUST_CHECK;
-bool zt_ckpt_is_tokenizer_file(const char *name);
-
 /* What a manifest and the files beside it say of the training at hand. */
 struct zt_ckpt_description {
     json_t *manifest; /* without files and shards */
     char *config, *trainer_state;
-    const char *model;       /* --model_name_or_path; NULL: none */
+    const struct zt_run *run;
     zt_client_state *client; /* on rank 0; NULL: the plugin has none */
 };
 

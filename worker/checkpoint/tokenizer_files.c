@@ -1,21 +1,23 @@
 /*
- * tokenizer_files.c -- the tokenizer of the model folder beside a checkpoint, so that other
- * programs find all of a model there. Training does not read it.
+ * tokenizer_files.c -- copies of a tokenizer beside weights that were trained with it.
  */
+#include "worker/checkpoint/tokenizer_files.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/mapped_file.h"
 #include "worker/checkpoint/atomic_file.h"
-#include "worker/engine/checkpoint/private.h"
-#include "worker/engine/weights.h"
+
+#define GENERATION "generation_config.json" /* of the model, not of its tokenizer */
 
 /* Those that transformers writes with a tokenizer, and what text is generated with. */
 static const char *const names[] = {"added_tokens.json",
                                     "chat_template.jinja",
-                                    "generation_config.json",
+                                    GENERATION,
                                     "merges.txt",
                                     "sentencepiece.bpe.model",
                                     "special_tokens_map.json",
@@ -27,7 +29,7 @@ static const char *const names[] = {"added_tokens.json",
                                     "vocab.txt"};
 #define NUM_NAMES (sizeof(names) / sizeof(names[0]))
 
-bool zt_ckpt_is_tokenizer_file(const char *name)
+bool zt_is_tokenizer_file(const char *name)
 {
     for (size_t i = 0; i < NUM_NAMES; i++)
         if (strcmp(names[i], name) == 0)
@@ -53,19 +55,32 @@ static zt_err copy_file(const char *from, const char *to, struct zt_fault *fault
     return rc;
 }
 
-zt_err zt_ckpt_copy_tokenizer(const char *model, const char *dir, struct zt_fault *fault)
+/* A model may be trained in its own folder. */
+static bool are_one_file(const char *a, const char *b)
 {
-    char from[PATH_MAX], to[PATH_MAX + 64], *slash;
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,
+                         struct zt_fault *fault)
+{
     zt_err rc = ZT_OK;
 
-    /* a model folder that has gone since the start takes nothing from the checkpoint */
-    if (!model || zt_weights_config_path(model, from, sizeof(from), NULL))
-        return ZT_OK;
-    slash = strrchr(from, '/');
-    for (size_t i = 0; slash && !rc && i < NUM_NAMES; i++) {
-        snprintf(slash + 1, sizeof(from) - (size_t)(slash + 1 - from), "%s", names[i]);
-        snprintf(to, sizeof(to), "%s/%s", dir, names[i]);
-        if (access(from, R_OK) == 0)
+    for (size_t i = 0; !rc && i < NUM_NAMES; i++) {
+        bool own = tokenizer && strcmp(names[i], GENERATION) != 0;
+        const char *folder = own ? tokenizer : model;
+        char from[PATH_MAX], to[PATH_MAX];
+
+        if (!folder)
+            continue;
+        if (snprintf(from, sizeof(from), "%s/%s", folder, names[i]) >=
+                (int)sizeof(from) ||
+            snprintf(to, sizeof(to), "%s/%s", dir, names[i]) >= (int)sizeof(to))
+            return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
+        if (access(from, R_OK) == 0 && !are_one_file(from, to))
             rc = copy_file(from, to, fault);
     }
     return rc;

@@ -1,0 +1,22 @@
+/*
+ * tokenizer_files.h -- the tokenizer beside weights that were trained with it, so that
+ * transformers, and prompts here, find all of a model in one folder.
+ */
+#ifndef WORKER_CHECKPOINT_TOKENIZER_FILES_H
+#define WORKER_CHECKPOINT_TOKENIZER_FILES_H
+
+#include <stdbool.h>
+
+#include "common/fault.h"
+
+/* By its name: one that transformers writes with a tokenizer, or generation_config.json. */
+bool zt_is_tokenizer_file(const char *name);
+
+/*
+ * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,
+ * synced; generation_config.json comes from `model`. NULL: none. ZT_E_CANTCREATE.
+ */
+zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
