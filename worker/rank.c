@@ -63,8 +63,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     zt_engine_print_summary(e);
     if (run->do_train)
         rc = zt_engine_train(e, fault);
-    if (!rc && run->do_eval && !e->stop_code)
-        rc = zt_engine_evaluate(e, run->do_train ? e->total_steps : 0, fault);
+    else if (run->do_eval)
+        rc = zt_engine_evaluate(e, 0, fault);
     if (!rc && run->do_train && run->output_dir && !e->stop_code)
         rc = zt_engine_save_at_end(e, fault);
     if (!rc && run->generate_tokens > 0 && !e->stop_code)

@@ -48,6 +48,30 @@ check "60 steps, without a stop" [ "$(numbers "$tmp/long" | wc -l)" -eq 60 ]
 check "only the 2 newest are kept" [ "$(ls -d "$tmp"/long.dir/checkpoint-*)" = "$tmp/long.dir/checkpoint-55
 $tmp/long.dir/checkpoint-60" ]
 
+# all steps are made: what is there is not written again, elsewhere it is
+inode() { stat -c %i "$1"/global_step*/manifest.json; }
+before=$(inode "$tmp/long.dir/checkpoint-60")
+long "$tmp/again" "$tmp/long.dir" --resume_from_checkpoint auto --eval_file "$tmp/corpus.txt" --do_eval --max_eval_samples 8
+check "a run with no step left ends well" [ $? -eq 0 ]
+check "  evaluates" [ "$(grep -c '"event":"eval"' "$tmp/again")" -eq 1 ]
+check "  and does not save its checkpoint again" [ "$(inode "$tmp/long.dir/checkpoint-60")" = "$before" ]
+long "$tmp/again" "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
+check "  but has one in another folder" test -e "$tmp/elsewhere.dir/checkpoint-60"
+
+# the best: the last evaluation comes before the last save
+best() { # best OUT ARGS...: 8 steps, evaluated after 3, 6 and 8
+    local out=$1
+    shift
+    train 2 "$out" --max_steps 8 --do_eval --eval_steps 3 --max_eval_samples 8 --save_strategy best --save_total_limit 1 \
+        --output_dir "$out.dir" "$@"
+}
+kept() { (cd "$1.dir" && echo checkpoint-*); }
+best "$tmp/falling"
+check "the best is the last: it alone is kept" [ "$(kept "$tmp/falling")" = checkpoint-8 ]
+check "  and each step is evaluated once" [ "$(grep -c '"event":"eval"' "$tmp/falling")" -eq 3 ]
+best "$tmp/rising" --learning_rate 3 --lr_scheduler_type constant
+check "the last is not the best: it is not saved" [ "$(kept "$tmp/rising")" = checkpoint-3 ]
+
 : >"$tmp/restart"
 zlaunch_restarts() {
     "$bin/zlaunch" --num_gpus 2 --max_restarts 1 --log_format json "$bin/models/gpt2.so" \

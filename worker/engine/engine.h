@@ -81,7 +81,8 @@ struct zt_engine {
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
-    int64_t saved_step;            /* of the newest checkpoint of this run; 0: none */
+    int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
+                           that it goes on from; 0: none */
     struct zt_ckpt_saver *saver;   /* NULL: nothing was to be saved yet */
     struct zt_save_requests saves; /* of the plugin, after the step at hand */
     struct zt_replicas *replicas;  /* NULL: the run keeps no copies in memory */
@@ -126,7 +127,8 @@ size_t zt_engine_peak_bytes(const struct zt_engine *e);
 /* Collective. The timeline of all ranks, where run->trace asks for one. */
 zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The training loop: all steps, with logging and evaluation on the way. */
+/* The training loop: all steps, with logging, and evaluation on the way and after the last
+ * step, before that is saved: which checkpoint is the best is known then. */
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Mean loss over the evaluation data, every token once; an event of it. */

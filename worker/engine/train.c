@@ -458,8 +458,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             rc = measure_peak(e, &w, fault);
             first += zt_now() - before;
         }
-        if (!rc && run->do_eval && run->eval_steps > 0 && step % run->eval_steps == 0 &&
-            step < e->total_steps) {
+        if (!rc && run->do_eval && due(step, run->eval_steps, e->total_steps)) {
             double before = zt_now();
 
             rc = zt_engine_evaluate(e, step, fault);
@@ -480,5 +479,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_checkpoint_after_steps(e, fault);
     zt_checkpoint_unwatch_signals(e);
     zt_control_requests_end(&requests);
+    if (!rc && run->do_eval && e->first_step >= e->total_steps)
+        rc = zt_engine_evaluate(e, e->total_steps, fault);
     return rc ? rc : check_losses(e, finite, fault);
 }

@@ -246,6 +246,28 @@ static zt_err give_client_state(struct zt_engine *e, const zt_client_state *clie
     return rc ? rc : zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
 }
 
+/* Rank 0 looks whether this is where the run itself would save the step. */
+static zt_err find_out_if_own(struct zt_engine *e, const char *dir,
+                              struct zt_fault *fault)
+{
+    struct zt_ckpt_place p = {.root = ""};
+    struct stat a, b;
+    char own[PATH_MAX];
+    uint8_t is_own = 0;
+    zt_err rc;
+
+    if (e->run->rank == 0 && e->run->output_dir) {
+        zt_ckpt_place_of_step(&p, e->run->output_dir, e->first_step);
+        zt_ckpt_final_dir(&p, own);
+        is_own = stat(dir, &a) == 0 && stat(own, &b) == 0 && a.st_dev == b.st_dev &&
+                 a.st_ino == b.st_ino;
+    }
+    rc = zt_broadcast(e->comm, &is_own, 1, ZT_U8, 0, fault);
+    if (!rc && is_own)
+        e->saved_step = e->first_step;
+    return rc;
+}
+
 static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
                       struct zt_fault *fault)
 {
@@ -259,6 +281,8 @@ static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
     if (rc || *refused)
         return rc;
     rc = zt_zero_publish(e->zero, fault);
+    if (!rc)
+        rc = find_out_if_own(e, dir, fault);
     if (!rc && e->run->rank == 0)
         zt_event_checkpoint("resumed", dir, e->first_step);
     return rc;

@@ -28,10 +28,10 @@ static bool is_due(const struct zt_engine *e, int64_t step)
 
     if (strcmp(strategy, "no") == 0)
         return false;
-    if (step == e->total_steps)
-        return true;
     if (strcmp(strategy, "best") == 0)
         return e->best.step == step;
+    if (step == e->total_steps)
+        return true;
     if (strcmp(strategy, "epoch") == 0)
         return epoch_after(e, step) != epoch_after(e, step - 1);
     return run->save_steps > 0 && step % run->save_steps == 0;
@@ -137,7 +137,8 @@ zt_err zt_checkpoint_after_steps(struct zt_engine *e, struct zt_fault *fault)
     return settle(e, false, fault);
 }
 
-/* A run that had no step left saves where it is, in its own folder and layout. */
+/* A run that had no step left saves where it is, in its own folder and layout, unless it
+ * comes from there. */
 zt_err zt_checkpoint_without_steps(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err refused = ZT_OK, rc;
