@@ -42,8 +42,8 @@ zt_err zt_ctl_dir_at(int i, bool create, char out[ZT_CTL_PATH],
                      struct zt_fault *fault) ZT_MUST_CHECK;
 /* The first folder that can be used; created if need be. */
 zt_err zt_ctl_dir(char out[ZT_CTL_PATH], struct zt_fault *fault) ZT_MUST_CHECK;
-/* Remove what killed jobs left in either folder: sockets that nobody listens at, files of
- * --save_pid whose process is gone. Best effort. */
+/* Remove what jobs left in either folder: sockets that nobody listens at, files of
+ * --save_pid whose process is gone, notes of how a job of a month ago ended. Best effort. */
 void zt_ctl_remove_dead(void);
 /* DIR/JOB + suffix, as in ".sock". ZT_E_LIMIT: too long. */
 zt_err zt_ctl_path(const char *dir, const char *job, const char *suffix,
@@ -89,6 +89,12 @@ void zt_ctl_publish_line(struct zt_ctl *ctl, int stream, const char *tag,
 /* The job is over: no new clients, END to all, the socket is removed. */
 void zt_ctl_finish(struct zt_ctl *ctl, int exit_code);
 bool zt_ctl_flushed(const struct zt_ctl *ctl); /* all clients have all their bytes */
+
+/* ------------------------------------------------------------------ its end (ended.c) */
+
+/* The last job of this folder is `job`, which prints to file `log` (NULL: to where it was
+ * started) and is over if exit_code is not NULL. Best effort. */
+void zt_ctl_note_job(const char *job, const char *log, const int *exit_code);
 
 /* ------------------------------------------------------------------ client (client.c) */
 

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,11 +26,17 @@
 
 /* One per process: a process is one job. */
 static int ready_fd = -1;
+static char job_log[4096];
 static volatile sig_atomic_t job_pid; /* for the handler */
 
 bool zt_detach_is_pending(void)
 {
     return ready_fd >= 0;
+}
+
+const char *zt_detach_log(void)
+{
+    return *job_log ? job_log : NULL;
 }
 
 void zt_detach_ready(void)
@@ -239,6 +246,8 @@ zt_err zt_detach(const char *job_id, const char *log_file,
     if (job.pid == 0) {
         close(fds[0]);
         become_job(log_fd, null_fd, fds[1]);
+        if (!realpath(path, job_log))
+            memcpy(job_log, path, sizeof(path));
         *is_job = true;
         return ZT_OK;
     }

@@ -23,5 +23,7 @@ zt_err zt_detach(const char *job_id, const char *log_file,
 /* In the job: all ranks have been started. */
 void zt_detach_ready(void);
 bool zt_detach_is_pending(void);
+/* In the job: the file that its output goes to. NULL: it is no detached one. */
+const char *zt_detach_log(void);
 
 #endif

@@ -15,6 +15,7 @@
 
 #define NAME_MAX_BYTES 46 /* "/." job id ".sock" */
 #define BEGINNING_S    60 /* from bind() to rename(), on a machine that stands still */
+#define KEPT_S         (30 * 24 * 3600)
 
 /* A real folder, of this user, closed to others. */
 static zt_err check_private(const char *dir, struct zt_fault *fault)
@@ -107,6 +108,15 @@ static bool is_dead_socket(const char *path, const char *name)
            time(NULL) - sb.st_mtime > BEGINNING_S && refuses(path);
 }
 
+/* What the last job of a folder has left (ended.c), long ago. */
+static bool is_old_record(const char *path, const char *name)
+{
+    struct stat sb;
+
+    return strstr(name, ".last") && stat(path, &sb) == 0 &&
+           time(NULL) - sb.st_mtime > KEPT_S;
+}
+
 /* PID.pid of a process that is no more. */
 static bool is_dead_pid(const char *name)
 {
@@ -125,7 +135,8 @@ static void remove_dead_in(const char *dir)
 
     while (d && (e = readdir(d)))
         if (zt_ctl_path(dir, e->d_name, "", path, NULL) == ZT_OK &&
-            (is_dead_socket(path, e->d_name) || is_dead_pid(e->d_name)))
+            (is_dead_socket(path, e->d_name) || is_dead_pid(e->d_name) ||
+             is_old_record(path, e->d_name)))
             unlink(path);
     if (d)
         closedir(d);

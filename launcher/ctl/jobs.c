@@ -104,8 +104,10 @@ static bool find_log(const char *name, char out[ZT_CTL_PATH])
 
 static zt_err no_job(const char *name, struct zt_fault *fault)
 {
-    char log[ZT_CTL_PATH];
+    char log[ZT_CTL_PATH], ended[2 * PATH_MAX];
 
+    if (zt_ctl_find_ended(name, ended, sizeof(ended)))
+        return zt_fault_set(fault, ZT_E_NOINPUT, "%s", ended);
     if (strcmp(name, "last") == 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "no job of this user runs here");
     if (find_log(name, log))
@@ -138,10 +140,21 @@ bool zt_ctl_is_from_here(const struct zt_ctl_job *j)
     return getcwd(here, sizeof(here)) && strcmp(here, j->folder) == 0;
 }
 
+/* This folder has had a job, which is over: that is what is meant, not somebody else's. */
+static bool has_ended_here(struct zt_fault *fault)
+{
+    char ended[2 * PATH_MAX];
+
+    if (!zt_ctl_find_ended("last", ended, sizeof(ended)))
+        return false;
+    zt_fault_set(fault, ZT_E_NOINPUT, "%s", ended);
+    return true;
+}
+
 /*
  * The job whose name begins so, if exactly one does. A whole name always wins. "last" is
- * the newest that was started from this folder; where there is none, the newest, which
- * may_take() decides about.
+ * the newest that was started from this folder; where there has been none, the newest,
+ * which may_take() decides about.
  */
 static zt_err choose(struct zt_ctl_jobs *jobs, const char *name, struct zt_ctl_talk *t,
                      struct zt_ctl_job *chosen, struct zt_fault *fault)
@@ -188,6 +201,10 @@ static zt_err choose(struct zt_ctl_jobs *jobs, const char *name, struct zt_ctl_t
         found = true;
         if (whole || (last && zt_ctl_is_from_here(chosen)))
             break;
+    }
+    if (found && last && !zt_ctl_is_from_here(chosen) && has_ended_here(fault)) {
+        zt_ctl_talk_close(t);
+        return ZT_E_NOINPUT;
     }
     if (!found)
         return no_job(name, fault);

@@ -44,6 +44,12 @@ bool zt_ctl_is_from_here(const struct zt_ctl_job *j);
 zt_err zt_ctl_talk_to(const char *name, struct zt_ctl_talk *t, struct zt_ctl_job *chosen,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* ------------------------------------------------------------------ ended.c */
+
+/* A sentence about the last job of this folder ("last"), or the one whose name begins so,
+ * of which no socket is left. False: nothing is known. */
+bool zt_ctl_find_ended(const char *name, char *out, size_t bytes);
+
 /* ------------------------------------------------------------------ client.c */
 
 /* A line of a job that prints JSON, passed on as it is. True: it is the job's last event. */

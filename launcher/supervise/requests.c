@@ -406,7 +406,9 @@ void zt_sup_ctl_open(struct zt_supervisor *s)
     k->begun_s = zt_now();
     uv_timer_init(&s->loop, &k->check);
     k->check.data = s;
-    if (zt_ctl_open(&cfg, &k->ctl, &fault))
+    if (!zt_ctl_open(&cfg, &k->ctl, &fault))
+        zt_ctl_note_job(cfg.job_id, zt_detach_log(), NULL);
+    else
         zt_render_message(s->render, ZT_LOG_WARN,
                           "nothing can be asked of this job by --ctl: %s", fault.text);
 }
@@ -469,6 +471,8 @@ void zt_sup_ctl_finish(struct zt_supervisor *s, int exit_code)
     for (int i = 0; i < PENDING_MAX; i++) /* the last answers come with the end */
         if (s->ctl->pending[i].client)
             pending_check(s, &s->ctl->pending[i], zt_now());
+    if (s->ctl->ctl)
+        zt_ctl_note_job(s->plan->job_id, zt_detach_log(), &exit_code);
     zt_ctl_finish(s->ctl->ctl, exit_code);
     while (!zt_ctl_flushed(s->ctl->ctl) && zt_now() < until)
         uv_run(&s->loop, UV_RUN_ONCE); /* the tick of the job ends each round */

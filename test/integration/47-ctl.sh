@@ -276,6 +276,30 @@ cd "$OLDPWD" || exit 1
 within 20 over || fail "the job did not end"
 check "  which says that nothing is saved" grep -qE '^  nothing is saved; step [0-9]+ was the last report \(--output_dir with --save_steps' "$tmp/begun"
 check "  and leaves no empty folder" test ! -e "$tmp/none"
+# this folder's job is over, another folder's is not
+launch_bg --num_gpus 1 -- sh -c 'echo ready; exec sleep 600'
+ready 1
+mkdir "$tmp/here" && cd "$tmp/here" || exit 1
+other=$job
+"$zlaunch" --detach --log_file log -- sh -c 'sleep 0.1; exit 7' >"$tmp/id" 2>"$tmp/said"
+id=$(cat "$tmp/id")
+within 20 over || fail "the job did not end"
+for what in "--ctl last status" "--attach last"; do
+    # shellcheck disable=SC2086 # words
+    timeout 20 "$zlaunch" $what >"$tmp/said" 2>&1 </dev/null
+    code=$?
+    check "$what of a folder whose job is over" code_is 1
+    check "  says how that ended" grep -q "the last job of this folder, $id, ended at 20.* with exit code 7" "$tmp/said"
+    check "  and where its output is" said "what it wrote is in $tmp/here/log"
+done
+"$zlaunch" --ctl "$id" status >"$tmp/said" 2>&1
+check "by its name as well" said "job $id, ended at 20"
+"$zlaunch" -- sh -c 'kill -9 "$(cut -d " " -f 4 /proc/$PPID/stat)"' >/dev/null 2>&1
+"$zlaunch" --ctl last status >"$tmp/said" 2>&1
+check "one that was killed" grep -q "the last job of this folder, .* and was killed before" "$tmp/said"
+cd "$OLDPWD" || exit 1
+kill "$other"
+wait "$other"
 # answer WORD: on a terminal it asks; yes is said about a job of ours alone
 mkfifo "$tmp/keys"
 answer() {

@@ -1,0 +1,156 @@
+/*
+ * The last job of a folder, for who asks for it when it is over. A job writes FOLDER.last
+ * in the folder of its socket when it begins and when it ends; FOLDER is a hash of the path
+ * that it was started in, so there is one file for each.
+ */
+#include "common/json/line.h"
+#include "launcher/ctl/private.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RECORD_BYTES 12288 /* two paths, each byte of which may be \u00XX */
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t h = 1469598103934665603ull; /* FNV-1a */
+
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 1099511628211ull;
+    return h;
+}
+
+static zt_err record_path(const char *dir, const char *folder, char out[ZT_CTL_PATH])
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "%016llx", (unsigned long long)hash_of(folder));
+    return zt_ctl_path(dir, name, ".last", out, NULL);
+}
+
+/* It appears whole or not at all. Best effort: it is a courtesy. */
+static void write_record(const json_t *record, const char *path)
+{
+    char work[ZT_CTL_PATH + 16];
+    FILE *f;
+    bool good;
+
+    snprintf(work, sizeof(work), "%s.%d", path, (int)getpid());
+    f = fopen(work, "we");
+    if (!f)
+        return;
+    good = json_dumpf(record, f, JSON_COMPACT) == 0;
+    good = fclose(f) == 0 && good;
+    if (!good || rename(work, path))
+        unlink(work);
+}
+
+void zt_ctl_note_job(const char *job, const char *log, const int *exit_code)
+{
+    char dir[ZT_CTL_PATH], path[ZT_CTL_PATH], here[PATH_MAX], when[ZT_TIMESTAMP_BYTES];
+    json_t *o;
+
+    if (!getcwd(here, sizeof(here)) || zt_ctl_dir(dir, NULL) ||
+        record_path(dir, here, path))
+        return;
+    zt_timestamp(when);
+    o = json_object();
+    json_object_set_new(o, "job", json_string(job));
+    json_object_set_new(o, "folder", zt_json_text(here, strlen(here)));
+    json_object_set_new(o, "ts", json_string(when));
+    if (log)
+        json_object_set_new(o, "log_file", zt_json_text(log, strlen(log)));
+    if (exit_code)
+        json_object_set_new(o, "exit_code", json_integer(*exit_code));
+    write_record(o, path);
+    json_decref(o);
+}
+
+static json_t *read_record(const char *path)
+{
+    char text[RECORD_BYTES];
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof(text), f) : 0;
+
+    if (f)
+        fclose(f);
+    return n ? zt_json_object(text, n) : NULL;
+}
+
+static bool is_meant(const json_t *record, const char *name, const char *here)
+{
+    const char *job = zt_json_get_text(record, "job", "");
+
+    if (strcmp(name, "last") == 0)
+        return strcmp(zt_json_get_text(record, "folder", ""), here) == 0;
+    return strncmp(job, name, strlen(name)) == 0;
+}
+
+static json_t *find_in(const char *dir, const char *name, const char *here)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    char path[ZT_CTL_PATH];
+    json_t *found = NULL;
+
+    while (d && !found && (e = readdir(d))) {
+        const char *dot = strrchr(e->d_name, '.');
+
+        if (!dot || strcmp(dot, ".last") != 0 ||
+            zt_ctl_path(dir, e->d_name, "", path, NULL))
+            continue;
+        found = read_record(path);
+        if (found && !is_meant(found, name, here)) {
+            json_decref(found);
+            found = NULL;
+        }
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static void describe(const json_t *record, bool by_folder, char *out, size_t bytes)
+{
+    const char *log = zt_json_get_text(record, "log_file", NULL);
+    const char *ts = zt_json_get_text(record, "ts", "?");
+    const char *which = by_folder ? "the last job of this folder, " : "job ";
+    const char *job = zt_json_get_text(record, "job", "?");
+    size_t n;
+
+    if (json_object_get(record, "exit_code"))
+        n = (size_t)snprintf(out, bytes, "%s%s, ended at %s with exit code %lld", which,
+                             job, ts, (long long)zt_json_get_int(record, "exit_code", 0));
+    else
+        n = (size_t)snprintf(out, bytes,
+                             "%s%s, began at %s and was killed before it could say how "
+                             "it ended",
+                             which, job, ts);
+    if (n < bytes && log)
+        snprintf(out + n, bytes - n, "; what it wrote is in %s", log);
+    else if (n < bytes)
+        snprintf(out + n, bytes - n,
+                 "; what it wrote went to where it was started (--detach and --log_file "
+                 "keep it)");
+}
+
+bool zt_ctl_find_ended(const char *name, char *out, size_t bytes)
+{
+    char dir[ZT_CTL_PATH], here[PATH_MAX];
+    json_t *record = NULL;
+
+    if (!getcwd(here, sizeof(here)))
+        return false;
+    for (int i = 0; i < 2 && !record; i++)
+        if (zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK)
+            record = find_in(dir, name, here);
+    if (!record)
+        return false;
+    describe(record, strcmp(name, "last") == 0, out, bytes);
+    json_decref(record);
+    return true;
+}
