@@ -6,6 +6,7 @@
  */
 #include "common/json/line.h"
 #include "common/message/render.h"
+#include "common/options/env_names.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
 #include "common/proc.h"
@@ -115,6 +116,23 @@ static bool asks_for_json(int argc, char **argv)
                       "json") == 0;
     }
     return json;
+}
+
+static void warn(void *ctx, const char *text)
+{
+    say(ctx, ZT_LOG_WARN, text);
+}
+
+/* Rank 0 of a plugin knows the plugin's options as well, and says it itself. */
+static void warn_of_environment(const struct zt_launch *l, const struct zt_job_plan *p)
+{
+    static const struct zt_option *const tables[] = {zt_launch_options,
+                                                     zt_target_options};
+    struct zt_render_config how = screen_of(l, l->json);
+
+    how.level = l->level;
+    if (!p->is_plugin)
+        zt_env_names_check(tables, 2, warn, &how);
 }
 
 static void warn_of_plan(const struct zt_launch *l, const struct zt_job_plan *p)
@@ -330,8 +348,10 @@ int main(int argc, char **argv)
         if (print_estimate(launch, &fault))
             code = complain(launch, launch->json, &fault);
     } else if (launch->action != ZT_LAUNCH_PRINTED) {
-        if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK)
+        if (zt_job_plan_open(launch, &plan, &fault) == ZT_OK) {
+            warn_of_environment(launch, plan);
             code = act(launch, plan, &fault);
+        }
         if (fault.code)
             code = complain(launch, launch->json, &fault);
     }

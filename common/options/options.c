@@ -1,3 +1,4 @@
+#include "common/options/env_names.h"
 #include "common/options/private.h"
 
 #include <assert.h>
@@ -377,13 +378,10 @@ const struct zt_foreign_key *zt_args_keys(const zt_args *args)
 void zt_args_read_env(zt_args *args, struct zt_problems *report)
 {
     for (int i = 0; args->table[i].name; i++) {
-        char name[128];
+        char name[ZT_ENV_NAME_BYTES];
         const char *text, *one[1], *colon;
-        size_t n = 8;
 
-        snprintf(name, sizeof(name), "ZLAUNCH_%s", args->table[i].name);
-        for (; name[n]; n++)
-            name[n] = (char)toupper((unsigned char)zt_fold_dash(name[n]));
+        zt_env_name_of(args->table[i].name, name);
         text = getenv(name);
         if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
             continue;

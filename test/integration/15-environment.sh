@@ -48,6 +48,15 @@ if [ "$mine" = "0-$((cores - 1))" ] && [ "$cores" -ge 2 ]; then
     check "a topology that lacks some of the cores is not used" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | wc -l)" = 2
 fi
 unset HWLOC_SYNTHETIC
+# variables that nothing reads
+ZLAUNCH_LOG_FORMT=json ZLAUNCH_MAX_STEPS=7 launch -- sh -c 'env | grep -c ^ZLAUNCH_'
+check "a misspelt ZLAUNCH_ variable is a warning" err_has "ZLAUNCH_LOG_FORMT is set in the environment and nothing reads it; did you mean ZLAUNCH_LOG_FORMAT?"
+check "  and the only one" test "$(grep -c 'nothing reads it' "$tmp/err")" = 1
+plugin=$bin/models/gpt2.so
+ZLAUNCH_N_LAYR=2 ZLAUNCH_N_HEAD=2 ZLAUNCH_MAX_STEPS=1 ZLAUNCH_QQQQQQQQ=1 launch --num_gpus 2 --dry_run "$plugin" --block_size 8 --vocab_size 64
+check "rank 0 knows the options of the plugin, too" err_has "ZLAUNCH_N_LAYR is set in the environment and nothing reads it; did you mean ZLAUNCH_N_LAYER?"
+check "  one like no other has no suggestion" err_has "ZLAUNCH_QQQQQQQQ is set in the environment and nothing reads it: no option has that name"
+check "  each is said once" test "$(grep -c 'nothing reads it' "$tmp/err")" = 2
 OMP_NUM_THREADS=5 launch -- sh -c 'echo $OMP_NUM_THREADS'
 check "OMP_NUM_THREADS of the user stays" test "$(cat "$tmp/out")" = 5
 launch --num_gpus $((cores + 1)) -- sh -c "echo \$OMP_NUM_THREADS \$OMP_WAIT_POLICY; $show"

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/log.h"
+#include "common/options/env_names.h"
 #include "worker/config/config.h"
 #include "worker/config/options.h"
 #include "worker/config/resolve.h"
@@ -115,6 +117,21 @@ static void check_model_options(struct zt_config *c)
                             o->name);
 }
 
+static void warn(void *ctx, const char *text)
+{
+    (void)ctx;
+    zt_warn("config", "%s", text);
+}
+
+static void warn_of_environment(const struct zt_config *c)
+{
+    const struct zt_option *const tables[] = {zt_args_table(c->args),
+                                              zt_args_table(c->model_args),
+                                              zt_run_foreign_names.beyond};
+
+    zt_env_names_check(tables, 3, warn, NULL);
+}
+
 static zt_err open_args(struct zt_config *c, int argc, char **argv,
                         const struct zt_run_facts *facts, struct zt_fault *fault)
 {
@@ -133,6 +150,8 @@ static zt_err open_args(struct zt_config *c, int argc, char **argv,
                        &c->report);
     zt_args_read_env(c->args, &c->report);
     zt_args_read_env(c->model_args, &c->report);
+    if (facts->rank == 0 && facts->attempt == 0)
+        warn_of_environment(c);
     return ZT_OK;
 }
 
