@@ -222,8 +222,13 @@ static struct zt_item *new_item(struct zt_config *c, const struct zt_key *k,
 
 static void add_item(struct zt_config *c, struct zt_item *item)
 {
-    const struct zt_item *twin = zt_config_find(c, item->path);
+    struct zt_item *twin = (struct zt_item *)zt_config_find(c, item->path);
 
+    if (twin && !item->value->line && twin->is_auto) { /* as accelerate fills it in */
+        item->next = twin->next;
+        *twin = *item;
+        return;
+    }
     if (twin && !item->value->line && item->value->type == ZT_JSON_OBJECT)
         return; /* around the key of an option */
     if (twin && !item->value->line) {

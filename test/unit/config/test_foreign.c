@@ -156,6 +156,11 @@ static const struct {
     {{"--offload_param_device", "cpu"}, "offload_param needs ZeRO stage 3"},
     {{"--zero_stage=3", "--offload_param_device", "cpu"}, NULL},
     {{"--offload_param_device", "none"}, NULL},
+    {{"--deepspeed", "{\"zero_optimization\": {\"stage\": \"auto\"}}"},
+     "\"zero_optimization.stage\" is \"auto\", and nothing says which; write 0, 1, 2 or "
+     "3"},
+    {{"--zero_stage=2", "--deepspeed", "{\"zero_optimization\": {\"stage\": \"auto\"}}"},
+     NULL},
     {{"--zero_stage=2", "--deepspeed", "{\"zero_optimization\": {\"stage\": 1}}"},
      "already, at --deepspeed:1:33; leave one"},
     {{"--eval_strategy", "no", "--eval_steps", "3"}, "--eval_strategy is no, but"},
