@@ -272,15 +272,35 @@ static void kill_leftovers(const struct zt_supervisor *s)
     zt_shm_files_remove_unused();
 }
 
-static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *v,
-                        bool ran)
+/* Is this an end that a restart is for? */
+static bool is_restartable(const struct zt_supervisor *s, const struct zt_verdict *v,
+                           bool ran)
 {
     bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
 
     return v->exit_code && !v->saved && !asked && !s->stops &&
            (ran || s->group.restart > 0) &&
-           !(v->rank && zt_fail_is_permanent(v->rank->fail)) &&
-           s->group.restart < s->plan->max_restarts;
+           !(v->rank && zt_fail_is_permanent(v->rank->fail));
+}
+
+static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *v,
+                        bool ran)
+{
+    return s->group.restart < s->plan->max_restarts && is_restartable(s, v, ran);
+}
+
+/* A job that is not started again although it was before. */
+static void tell_used_up(struct zt_supervisor *s, const struct zt_verdict *v)
+{
+    char text[128];
+
+    if (!s->plan->max_restarts || s->group.restart < s->plan->max_restarts ||
+        !is_restartable(s, v, true))
+        return;
+    snprintf(text, sizeof(text),
+             "  restart %d of %d was the last one that --max_restarts allows",
+             s->group.restart, s->plan->max_restarts);
+    zt_render_block(s->render, text);
 }
 
 static void print_verdict(struct zt_supervisor *s, const struct zt_verdict *v)
@@ -440,6 +460,7 @@ static int finish_job(struct zt_supervisor *s)
     }
     zt_render_finish_live(s->render);
     print_verdict(s, &v);
+    tell_used_up(s, &v);
     if (v.exit_code)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
     if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {

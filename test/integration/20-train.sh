@@ -7,6 +7,12 @@ train 2 "$tmp/log" --max_steps 60 --n_embd 64 --per_device_train_batch_size 8 --
 check "exit code 0" test $? -eq 0
 check "it says what it will do" \
     grep -qE '"event":"note".*"text":"gpt2: .*k parameters, f32, 2 ranks on cpu, ZeRO stage 0; 60 steps of 16 rows of 32 tokens, .* epochs of .*k tokens; weights go to ' "$tmp/log"
+train 1 "$tmp/away" --max_steps 2 --deepspeed '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
+    "offload_param": {"device": "cpu"}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
+check "and where state is kept" grep -q 'ZeRO stage 3, optimizer on cpu, weights on cpu; 2 steps' "$tmp/away"
+check "a run at learning rate 0 is a warning" grep -q 'the learning rate is 0 at every step of this run' "$tmp/away"
+train 1 "$tmp/away" --max_steps 3 --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
+check "  at some it is said" grep -q 'the learning rate is 0 at the first 2 steps' "$tmp/away"
 check "60 steps were reported" test "$(field loss "$tmp/log" | wc -l)" -eq 60
 check "the first loss is that of an untrained model" \
     awk -v l="$(field loss "$tmp/log" | head -1)" 'BEGIN { exit !(l > 5.3 && l < 5.8) }'

@@ -84,6 +84,7 @@ check "every restart is told" test "$(grep -c 'restart [12] of 3 in' "$tmp/err")
 check "with its cause" test "$(grep -c 'rank 4 on n2 (pid .*exited with code 7' "$tmp/err")" = 2
 launch "${nodes[@]}" --max_restarts 1 --summary "$tmp/summary" -- sh -c 'exit 6'
 check "when the restarts are used up: the code" code_is 6
+check "  and that they are" err_has "  restart 1 of 1 was the last one that --max_restarts allows"
 check "the summary counts them" grep -q '"restarts":1' "$tmp/summary"
 launch_bg "${nodes[@]}" --max_restarts 50 -- sh -c 'exit 6'
 waits() { grep -q 'restart [3-9] of 50' "$tmp/err"; }

@@ -7,8 +7,10 @@
 #include <stdio.h>
 
 #include "common/human.h"
+#include "common/log.h"
 #include "common/message/event.h"
 #include "worker/engine/engine.h"
+#include "worker/optim/sched/sched.h"
 
 struct line {
     char text[640];
@@ -27,6 +29,49 @@ static void add(struct line *l, const char *fmt, ...)
     n = vsnprintf(l->text + l->at, sizeof(l->text) - l->at, fmt, ap);
     va_end(ap);
     l->at += n > 0 ? (size_t)n : 0;
+}
+
+static void add_offload(struct line *l, const struct zt_zero_options *zero)
+{
+    static const char *const names[] = {"none", "cpu", "nvme"};
+    const struct zt_offload_optimizer *o = &zero->offload_optimizer;
+
+    if (o->device && o->ratio < 1)
+        add(l, ", %g of the optimizer on %s", o->ratio, names[o->device]);
+    else if (o->device)
+        add(l, ", optimizer on %s", names[o->device]);
+    if (zero->offload_param.device)
+        add(l, ", weights on %s", names[zero->offload_param.device]);
+}
+
+/* Steps from the first one of this run on whose learning rate is 0. */
+static int64_t steps_at_rate_0(const struct zt_engine *e)
+{
+    double base = e->run->optim.value[ZT_OPTIM_LR];
+    int64_t n = e->steps_taken;
+    int64_t last = n + e->total_steps - e->first_step;
+
+    while (n < last && zt_sched_lr(&e->run->sched, base, n + 1) == 0)
+        n++;
+    return n - e->steps_taken;
+}
+
+/* A warm-up begins with rate 0, which is no surprise in one step of many. */
+static void tell_of_rate_0(const struct zt_engine *e)
+{
+    int64_t num = steps_at_rate_0(e), of = e->total_steps - e->first_step;
+
+    if (!e->run->optim.value[ZT_OPTIM_LR]) /* that is what was asked for */
+        return;
+    if (num && num == of)
+        zt_warn("train",
+                "the learning rate is 0 at every step of this run, which learns nothing: "
+                "fewer warm-up steps, or more steps");
+    else if (num > 1)
+        zt_info("train",
+                "the learning rate is 0 at the first %" PRId64
+                " steps: so the schedule begins",
+                num);
 }
 
 static void add_training(struct line *l, const struct zt_engine *e)
@@ -62,9 +107,12 @@ void zt_engine_print_summary(const struct zt_engine *e)
         zt_human_count(parameters, (double)e->model->numel),
         zt_dtype_name(run->compute_dtype), run->world, run->world == 1 ? "rank" : "ranks",
         run->device, run->zero.stage);
+    add_offload(&l, &run->zero);
     if (run->do_train)
         add_training(&l, e);
     else if (run->train_files && run->train_files[0])
         add(&l, "; nothing is trained (--do_train)");
     zt_event_begin(l.text, run->run_name, run->do_train);
+    if (run->do_train)
+        tell_of_rate_0(e);
 }
