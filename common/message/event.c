@@ -353,8 +353,13 @@ void zt_event_fail(const struct zt_fault *fault)
     set_int(ev, "exit_code", zt_err_exit_code(fault->code));
     json_object_set_new(ev, "peer", json_boolean(fault->code == ZT_E_PEER));
     json_object_set_new(ev, "text", zt_json_text(fault->text, strlen(fault->text)));
-    if (st.render && !zt_render_is_json(st.render))
-        zt_render_message(st.render, ZT_LOG_ERROR, "%s", fault->text);
+    for (const char *p = fault->text;
+         st.render && !zt_render_is_json(st.render) && *p;) { /* a problem a line */
+        int n = (int)strcspn(p, "\n");
+
+        zt_render_message(st.render, ZT_LOG_ERROR, "%.*s", n, p);
+        p += n + (p[n] == '\n');
+    }
     emit(ev); /* as text this one is silent: the line above, or zlaunch's report, tells it
                */
 }

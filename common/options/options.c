@@ -201,6 +201,24 @@ bool zt_option_takes(const struct zt_option *o, const char *text)
     return true;
 }
 
+/* The choice that `text` is in other letters: case does not count, as in DeepSpeed. */
+static const char *spelt_as_choice(struct zt_text_arena *arena, const char *choices,
+                                   const char *text)
+{
+    size_t n = strlen(text);
+    const char *any_case = text;
+
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        if (strcspn(c, "|=") != n || strncasecmp(c, text, n) != 0)
+            continue;
+        if (strncmp(c, text, n) == 0)
+            return text;
+        any_case = c;
+    }
+    return any_case == text ? text : zt_text_arena_copy(arena, any_case, n);
+}
+
 /* Read text as the option's kind; false after a problem. */
 static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
                         const char *where, struct zt_value *v, struct zt_problems *report)
@@ -227,8 +245,10 @@ static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
         bad_number(o, code, text, where, report);
         return false;
     case ZT_OPT_CHOICE:
-        if (zt_is_one_of(o->choices, text, false))
+        if (zt_is_one_of(o->choices, text, true)) {
+            v->text = spelt_as_choice(&a->arena, o->choices, v->text);
             return true;
+        }
         near = nearest_choice(report->arena, o->choices, text);
         zt_problems_add(report, code, "%s: \"%s\" is none of %s%s%s%s", where, text,
                         o->choices, near ? "; did you mean " : "", near ? near : "",

@@ -13,6 +13,7 @@
 struct forward_list {
     char **item; /* (num) NAME=VALUE */
     size_t num;
+    bool warns; /* of files that are left out */
 };
 
 static const char *const prefixes[] = {"NCCL_", "UCX",    "OMP_",    "MLFLOW",
@@ -112,6 +113,7 @@ static zt_err take_line(struct forward_list *l, const char *p, const char *end,
 static zt_err take_file(struct forward_list *l, const char *folder, const char *name,
                         bool is_home, struct zt_fault *fault)
 {
+    bool left_out;
     char *path, *text = NULL;
     zt_err rc = ZT_OK;
     size_t n = 0;
@@ -120,10 +122,11 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
     if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", name) < 0)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
     text = zt_small_file(path, FILE_MAX_BYTES, &n);
-    if (!text && is_home &&
-        (errno == EACCES || errno == EPERM || errno == EINVAL || errno == EIO))
+    left_out = !text && is_home &&
+               (errno == EACCES || errno == EPERM || errno == EINVAL || errno == EIO);
+    if (left_out && l->warns)
         fprintf(stderr, "zlaunch: warning: %s: %s; left out\n", path, strerror(errno));
-    else if (!text && errno != ENOENT && errno != ENOTDIR)
+    if (!text && !left_out && errno != ENOENT && errno != ENOTDIR)
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     for (const char *p = text; !rc && p && p < text + n;) {
         const char *nl = memchr(p, '\n', (size_t)(text + n - p));
@@ -183,15 +186,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
-                      struct zt_fault *fault)
+static zt_err forward(char *const *env, char *const *exports, bool only_named,
+                      char ***out, struct zt_fault *fault)
 {
-    struct forward_list l = {.item = calloc(1, sizeof(*l.item))};
+    struct forward_list l = {.item = calloc(1, sizeof(*l.item)), .warns = !only_named};
     zt_err rc = ZT_OK;
 
     if (!l.item)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
-    for (char *const *e = env; !rc && *e; e++) {
+    for (char *const *e = env; !rc && !only_named && *e; e++) {
         size_t n = strcspn(*e, "=");
 
         if ((*e)[n] && by_prefix(*e, n))
@@ -208,6 +211,18 @@ zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
     qsort(l.item, l.num, sizeof(*l.item), by_name);
     *out = l.item;
     return ZT_OK;
+}
+
+zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
+                      struct zt_fault *fault)
+{
+    return forward(env, exports, false, out, fault);
+}
+
+zt_err zt_forward_named(char *const *env, char *const *exports, char ***out,
+                        struct zt_fault *fault)
+{
+    return forward(env, exports, true, out, fault);
 }
 
 void zt_forward_release(char **list)

@@ -25,6 +25,10 @@
  */
 zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
                       struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of files and exports alone. A file that is left out is a warning of
+ * zt_forward_env(), none of this one. */
+zt_err zt_forward_named(char *const *env, char *const *exports, char ***out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_forward_release(char **list); /* NULL is fine */
 
 #endif

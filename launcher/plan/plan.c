@@ -256,20 +256,16 @@ static zt_err take_own_value(char **item, struct zt_fault *fault)
 static zt_err choose_forward(struct zt_job_plan *p, const struct zt_launch *l,
                              struct zt_fault *fault)
 {
-    char *files[3] = {NULL}, **exports;
-    size_t num = 0;
+    char **exports;
     zt_err rc = split_exports(l->exports, &exports, fault);
 
     if (rc)
         return rc;
-    for (char **v = environ; *v; v++) /* where the files are, nothing else */
-        if (num < 2 && (!strncmp(*v, "HOME=", 5) || !strncmp(*v, "DS_ENV_FILE=", 12)))
-            files[num++] = *v;
     rc = zt_forward_env(environ, exports, &p->forward, fault);
     for (size_t i = 0; !rc && exports[i]; i++)
         rc = take_own_value(&exports[i], fault);
     if (!rc)
-        rc = zt_forward_env(files, exports, &p->named, fault);
+        rc = zt_forward_named(environ, exports, &p->named, fault);
     zt_forward_release(exports);
     return rc;
 }

@@ -28,6 +28,11 @@ cp "$tmp/corpus.txt" "$tmp/fake.so"
 check "a plugin that is no library" refused 70 fake.so "$tmp/fake.so" "${t[@]}"
 check "a misspelt option has a suggestion" refused 2 learning_rate "$g" "${t[@]}" --learnin_rate 1
 check "a misspelt plugin option has a suggestion" refused 2 n_layer "$g" "${t[@]}" --n_layr 3
+for behind in "" --check_config; do
+    # shellcheck disable=SC2086 # a word or none
+    "$bin/zworker" "$g" "${t[@]}" --n_layr 3 --max_stps 3 $behind >"$tmp/o" 2>"$tmp/e"
+    check "zworker $behind: every problem is an error" test "$(grep -c '^zworker: error: --' "$tmp/e")" = 2
+done
 check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps many
 check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$tmp/nothere.txt"
 : >"$tmp/empty.txt"

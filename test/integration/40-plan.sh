@@ -94,7 +94,10 @@ mkdir -p "$tmp/home/.deepspeed_env" # root may read any file, but nobody a folde
 HOME=$tmp/home launch -- true
 check "one in the home that cannot be read is left out" code_is 0
 check "  with a warning" err_has "warning: $tmp/home/.deepspeed_env: "
+check "  one" test "$(grep -c 'left out' "$tmp/err")" = 1
 
+launch --launcher PDSH --dry_run -- true
+check "--launcher in capitals, as the deepspeed launcher takes it" code_is 0
 env -u SLURM_JOB_ID "$zlaunch" --launcher slurm "$bin/models/gpt2.so" >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "--launcher slurm outside an allocation: 2" code_is 2

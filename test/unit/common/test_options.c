@@ -119,6 +119,18 @@ static void test_options_take_letters_and_aliases(void **state)
     done(&p);
 }
 
+static void test_options_choices_are_taken_in_any_case(void **state)
+{
+    struct parse p;
+
+    (void)state;
+    assert_int_equal(parse(&p, "--mode", "FAST"), 0);
+    assert_string_equal(zt_args_string(p.args, "mode"), "fast");
+    done(&p);
+    assert_int_equal(parse(&p, "--mode", "FASTER"), 1);
+    done(&p);
+}
+
 static void test_options_flags_can_be_cleared(void **state)
 {
     struct parse p;
@@ -380,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_take_both_forms_and_both_spellings),
         cmocka_unit_test(test_options_take_letters_and_aliases),
+        cmocka_unit_test(test_options_choices_are_taken_in_any_case),
         cmocka_unit_test(test_options_flags_can_be_cleared),
         cmocka_unit_test(test_options_last_wins_but_lists_grow),
         cmocka_unit_test(test_options_whole_numbers_may_be_written_as_powers),
