@@ -1,6 +1,7 @@
 #!/bin/bash
 # The mathematics does not depend on the plumbing: ranks, splits, recomputation, repetition.
 . "$(dirname "$0")/train_lib.sh"
+. "$(dirname "$0")/levels_lib.sh"
 corpus >/dev/null
 common=(--max_steps 12 --fingerprint_steps 4 --max_grad_norm 1.0)
 
@@ -32,26 +33,14 @@ train 2 "$tmp/e" "${common[@]}" --per_device_train_batch_size 2 --gradient_accum
 check "reducing every micro-batch: same curve" same_curve "$tmp/1x8" "$tmp/e" 1e-5
 
 # levels of instructions: the level decides about bits, the number of threads does not
-flags_of() {
-    case $1 in
-    avx2) echo avx2 fma ;;
-    avx512) echo avx2 avx512f avx512bw avx512dq avx512vl ;;
-    avx512_bf16) echo avx512f avx512_bf16 ;;
-    amx) echo avx512_bf16 amx_tile amx_bf16 ;;
-    esac
-}
-has() {
-    local flag
-    for flag in $(flags_of "$1"); do grep -qw "$flag" /proc/cpuinfo || return; done
-}
 few=(--max_steps 3 --fingerprint_steps 1 --per_device_train_batch_size 4 --bf16)
 unset ZLAUNCH_CPU_ISA
 there=()
 for level in avx2 avx512 avx512_bf16 amx; do
     train 1 "$tmp/$level" "${few[@]}" --cpu_isa "$level" --threads 1
-    if has "$level"; then
+    if has_level "$level"; then
         there+=("$level")
-        check "$level: in use, and said so" grep -q "instructions up to $level\"" "$tmp/$level"
+        check "$level: in use, and said so" grep -q "instructions up to $level[ \"]" "$tmp/$level"
         ZLAUNCH_CPU_ISA=$level train 1 "$tmp/threads" "${few[@]}" --threads 3
         check "$level: the same bits with 1 and 3 threads" same_bits "$tmp/$level" "$tmp/threads"
     else

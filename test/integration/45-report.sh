@@ -1,6 +1,7 @@
 #!/bin/bash
 # zlaunch --report: what is here, what is wrong, and what to do about it.
 . "$(dirname "$0")/launch_lib.sh"
+. "$(dirname "$0")/levels_lib.sh"
 export HOME=$tmp/home
 mkdir -p "$HOME"
 unset SSH_AUTH_SOCK SLURM_JOB_ID
@@ -15,18 +16,21 @@ for what in "version            $version" "kernel             $(uname -r)" "glib
     "cgroup_memory " "cgroup_cpus " "huge_pages " "hostfile " "ssh_agent " "ssh_known_hosts "; do
     check "it tells: $what" out_has "  $what"
 done
-check "  the level of instructions among it" grep -qE '^  cpu +usable: instructions up to [a-z0-9_]+$' "$tmp/out"
+check "  the level of instructions among it" grep -qE '^  cpu +usable: instructions up to [a-z0-9_]+( \(.*\))?$' "$tmp/out"
 dnnl=$(sed -n 's/^  oneDNN  *//p' "$tmp/out")
-if grep -qw amx_bf16 /proc/cpuinfo && [ "${dnnl%%.*}" -lt 3 ]; then
+if has_level amx && [ "${dnnl%%.*}" -lt 3 ]; then
     check "an old oneDNN is told on a processor with tiles" out_has "note: oneDNN ${dnnl%.*} leaves many products"
 else
     check "oneDNN does for this processor" sh -c "! grep -q 'note: oneDNN' '$tmp/out'"
 fi
-if grep -qw avx2 /proc/cpuinfo; then
+if has_flags_of amx && ! has_level amx; then
+    check "tiles that cannot be used are told" out_has "instructions up to avx512_bf16 (AMX is there, but CPUID's leaf 0x1d does not"
+fi
+if has_level avx2; then
     ZLAUNCH_CPU_ISA=avx2 launch --report
     check "ZLAUNCH_CPU_ISA limits the level" out_has "cpu                usable: instructions up to avx2"
 fi
-if ! grep -qw amx_bf16 /proc/cpuinfo; then
+if ! has_level amx; then
     ZLAUNCH_CPU_ISA=amx launch --report
     check "  to one that is there" out_has "cpu                not usable: --cpu_isa amx: this processor "
 fi
