@@ -18,8 +18,9 @@ embed=$((width * (vocab + positions)))
 layer=$((12 * width * width + 13 * width))
 P=$((embed + layers * layer + 2 * width))
 
+half=bf16
 config() { # config STAGE FILE
-    echo "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $1,
+    echo "{\"$half\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $1,
       \"stage3_max_live_parameters\": $((embed + 2 * width)), \"stage3_max_reuse_distance\": 0,
       \"stage3_param_persistence_threshold\": 0, \"overlap_comm\": false,
       \"reduce_bucket_size\": 1000}}" >"$2"
@@ -109,6 +110,10 @@ for ranks in 2 4; do
         measure "$stage" "$ranks"
     done
 done
+# operands are made fp32 for products
+half=fp16
+measure 3 2
+half=bf16
 
 # What does not fit one rank's limit: refused at stage 0 with what would fit, and fits there.
 limit=700000 # KiB of addresses for each rank

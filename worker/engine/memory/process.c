@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 #include "worker/comm/mesh/transport.h"
 
 #define MIB ((size_t)1 << 20)
@@ -42,12 +44,35 @@ size_t zt_process_memory_now(const char *root, int sharers)
            MIB; /* whole ones, so that ranks say the same */
 }
 
-/* Products pack their operands, or widen them first, by pieces of at most this. */
-static size_t operands(const struct zt_run *run)
+/* Products pack their operands by pieces of at most this. */
+static size_t packed_bytes(const struct zt_run *run, size_t activations)
 {
-    bool widened = run->compute_dtype == ZT_F16 || run->tf32 || run->fp8;
+    size_t most = (run->compute_dtype == ZT_BF16 ? 16 : 8) * MIB, half = activations / 2;
 
-    return (widened ? 40 : run->compute_dtype == ZT_BF16 ? 16 : 8) * MIB;
+    return half < most ? half : most;
+}
+
+/* Whether operands become fp32 first (kernels/cpu/gemm/convert_operands.c). */
+static bool widens(const struct zt_run *run)
+{
+    return run->compute_dtype == ZT_F16 || run->tf32 || run->fp8 ||
+           (run->compute_dtype == ZT_BF16 && !(zt_cpu_features() & ZT_CPU_FAST_BF16));
+}
+
+/* That of the largest matrix, by pieces, and what oneDNN packs of it. */
+static size_t widened_bytes(const struct zt_model *m)
+{
+    const int64_t side = 2048;
+    int64_t most = 0;
+
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_param *p = m->params[i];
+        int64_t n =
+            p->ndim == 2 ? zt_min(p->shape[0], side) * zt_min(p->shape[1], side) : 0;
+
+        most = n > most ? n : most;
+    }
+    return 2 * (size_t)most * sizeof(float);
 }
 
 static bool may_use_mpi(const struct zt_run *run)
@@ -71,13 +96,14 @@ size_t zt_process_shm_bytes(const struct zt_run *run)
     return uses_mpi(run) && run->local_world > 1 ? (size_t)run->local_world * MPI_SHM : 0;
 }
 
-size_t zt_process_memory_later(const struct zt_run *run, size_t activations)
+size_t zt_process_memory_later(const struct zt_run *run, const struct zt_model *model,
+                               size_t activations)
 {
     const struct zt_backend_info *b = zt_backend_lookup(run->device);
-    size_t most = operands(run), packed = activations / 2;
 
     if (!b || !b->counts_as_host_memory)
         return 0;
     return FIRST_THREAD + (size_t)(zt_num_threads() - 1) * NEXT_THREAD +
-           (packed < most ? packed : most) + (may_use_mpi(run) ? MPI_OWN : 0);
+           packed_bytes(run, activations) + (widens(run) ? widened_bytes(model) : 0) +
+           (may_use_mpi(run) ? MPI_OWN : 0);
 }

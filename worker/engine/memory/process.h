@@ -13,6 +13,7 @@
 
 #include <stddef.h>
 
+#include "worker/autograd/model.h"
 #include "worker/config/run.h"
 
 /*
@@ -24,7 +25,8 @@ size_t zt_process_memory_now(const char *root, int sharers);
 
 /* What a run adds whose passes need so many bytes of activations; 0 on a GPU, where the
  * backend has said it all. */
-size_t zt_process_memory_later(const struct zt_run *run, size_t activations);
+size_t zt_process_memory_later(const struct zt_run *run, const struct zt_model *model,
+                               size_t activations);
 
 /* Files that MPI makes in /dev/shm for the ranks of a machine, all of them together; 0: it
  * makes none, or is not what ranks exchange by. */
