@@ -287,17 +287,23 @@ static bool value_by_other_name(const struct word_reader *r, const struct zt_opt
     return false;
 }
 
-/* The option is at argv[at]; `value` is what stands behind '=', or NULL. */
-static void parse_option(struct word_reader *r, zt_args *a, int row, bool negated,
-                         const char *value)
+/* As it was written: an option may have two names. word NULL: a letter. */
+static const char *name_written(const struct zt_option *o, const char *word, size_t n)
+{
+    return word && o->alias && zt_name_is(o->alias, word, n) ? o->alias : o->name;
+}
+
+/* The option is at argv[at], with this name; `value` is what stands behind '=', or NULL. */
+static void parse_option(struct word_reader *r, zt_args *a, int row, const char *name,
+                         bool negated, const char *value)
 {
     const struct zt_option *o = &a->table[row];
-    const char *where = zt_text_arena_printf(r->report->arena, "--%s", o->name);
+    const char *where = zt_text_arena_printf(r->report->arena, "--%s", name);
     struct option_words words;
 
     if (negated) {
         if (value)
-            zt_problems_add(r->report, ZT_E_USAGE, "--no_%s takes no value", o->name);
+            zt_problems_add(r->report, ZT_E_USAGE, "--no_%s takes no value", name);
         else
             zt_args_set(a, row, (const char *[]){"false"}, 1, ZT_FROM_FLAG, where,
                         r->report);
@@ -323,7 +329,8 @@ static void long_option(struct word_reader *r, const char *word)
         int row = zt_args_row(r->sets[k], word, n);
 
         if (row >= 0) {
-            parse_option(r, r->sets[k], row, false, value);
+            parse_option(r, r->sets[k], row,
+                         name_written(&r->sets[k]->table[row], word, n), false, value);
             return;
         }
     }
@@ -331,7 +338,9 @@ static void long_option(struct word_reader *r, const char *word)
         int row = zt_args_row(r->sets[k], word + 3, n - 3);
 
         if (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG) {
-            parse_option(r, r->sets[k], row, true, value);
+            parse_option(r, r->sets[k], row,
+                         name_written(&r->sets[k]->table[row], word + 3, n - 3), true,
+                         value);
             return;
         }
     }
@@ -376,7 +385,8 @@ static void parse_letters(struct word_reader *r, const char *word)
                         zt_text_arena_printf(r->report->arena, "-%c", *c), r->report);
             continue;
         }
-        parse_option(r, r->sets[k - 1], row, false, c[1] ? c + 1 : NULL);
+        parse_option(r, r->sets[k - 1], row, r->sets[k - 1]->table[row].name, false,
+                     c[1] ? c + 1 : NULL);
         return;
     }
 }

@@ -58,6 +58,15 @@ check "  and does not save its checkpoint again" [ "$(inode "$tmp/long.dir/check
 long "$tmp/again" "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
 check "  but has one in another folder" test -e "$tmp/elsewhere.dir/checkpoint-60"
 
+# what differs is said: values that nobody has written as what they are, and another model by its options
+train 2 "$tmp/values" --max_steps 60 --weight_decay 0.5 --output_dir "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
+check "another value is said" grep -q 'with another value: optimizer.params.weight_decay: 0.5, was 0"' "$tmp/values"
+train 2 "$tmp/values" --max_steps 60 --deepspeed '{"zero_optimization": {"stage": 3}}' --output_dir "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
+check "  and what is none of the user's" grep -q 'with another value: zero_optimization.overlap_comm: true (default), was false"' "$tmp/values"
+train 2 "$tmp/values" --max_steps 60 --n_layer 1 --output_dir "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
+check "another model is refused by what differs" \
+    grep -q "\"text\":\"$tmp/long.dir/checkpoint-60: the checkpoint's model has n_layer 2, this one 1\"" "$tmp/values"
+
 # the best: the last evaluation comes before the last save
 best() { # best OUT ARGS...: 8 steps, evaluated after 3, 6 and 8
     local out=$1

@@ -142,3 +142,30 @@ zt_err zt_run_config_text(const struct zt_run *run, char **out, struct zt_fault 
     *out = done;
     return ZT_OK;
 }
+
+/* ---- where a value comes from ---- */
+
+/* Names what nobody has written: not an option, a variable, or a place in a file. */
+static bool is_rule(const char *origin)
+{
+    const char *of_auto = after(origin, "auto: ");
+
+    if (of_auto)
+        return !after(of_auto, "--") && !after(of_auto, "ZLAUNCH_");
+    return after(origin, "default") || after(origin, "rule: ");
+}
+
+const char *zt_run_config_rule(const struct zt_run *run, const char *line)
+{
+    const struct zt_jnode *n = run->config->resolved;
+    char name[ZT_KEY_PATH];
+
+    for (size_t len; n; line += len + 1) {
+        len = strcspn(line, ".[:");
+        snprintf(name, sizeof(name), "%.*s", (int)len, line);
+        n = zt_jnode_get(n, name);
+        if (n && line[len] != '.')
+            return n->comment && is_rule(n->comment) ? n->comment : NULL;
+    }
+    return NULL;
+}

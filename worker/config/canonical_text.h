@@ -17,4 +17,8 @@
 zt_err zt_run_config_text(const struct zt_run *run, char **out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Where the value of a line of that text comes from when nobody has given it: "default",
+ * "rule: as logging_steps". NULL: somebody has, or there is no such value. */
+const char *zt_run_config_rule(const struct zt_run *run, const char *line);
+
 #endif

@@ -178,6 +178,16 @@ static bool matters(const char *line)
            strncmp(line, "zlaunch.resume_", 15) != 0;
 }
 
+/* One of them; what nobody has written in this run says where it comes from. */
+static void tell_difference(const struct zt_run *run, const char *mine, const char *was)
+{
+    const char *rule = zt_run_config_rule(run, mine);
+
+    zt_info("checkpoint", "it is resumed with another value: %.*s%s%s%s, was %.*s",
+            (int)strcspn(mine, "\n"), mine, rule ? " (" : "", rule ? rule : "",
+            rule ? ")" : "", (int)strcspn(was, "\n"), was);
+}
+
 /* Rank 0: "optimizer.params.lr: 0.1, was 0.2". */
 static void tell_differences(const struct zt_run *run, const char *was)
 {
@@ -195,8 +205,7 @@ static void tell_differences(const struct zt_run *run, const char *was)
             mine = find_line(now, line, (size_t)(colon + 2 - line));
         if (mine && mine != line && strncmp(mine, line, (size_t)(end + 1 - line)) != 0 &&
             num++ < MOST_NAMED)
-            zt_info("checkpoint", "it is resumed with another value: %.*s, was %.*s",
-                    (int)strcspn(mine, "\n"), mine, (int)(end - colon - 2), colon + 2);
+            tell_difference(run, mine, colon + 2);
         if (!*end)
             break;
         line = end;
@@ -204,6 +213,42 @@ static void tell_differences(const struct zt_run *run, const char *was)
     if (num > MOST_NAMED)
         zt_info("checkpoint", "... and with %d more", num - MOST_NAMED);
     free(now);
+}
+
+static const char *behind_line(const char *line)
+{
+    line += strcspn(line, "\n");
+    return *line ? line + 1 : line;
+}
+
+/* A model that the checkpoint is not of, by the options in which they differ, if any do. */
+static void name_model(const struct zt_run *run, const char *was, const char *dir,
+                       struct zt_fault *fault)
+{
+    static const char prefix[] = "zlaunch.model.";
+    char text[512], *now = NULL;
+    size_t n = 0;
+
+    if (!was || !fault || zt_run_config_text(run, &now, NULL))
+        return;
+    for (const char *line = was; *line; line = behind_line(line)) {
+        const char *colon = strstr(line, ": "), *mine;
+        size_t len = strcspn(line, "\n"), head = colon ? (size_t)(colon + 2 - line) : 0;
+
+        if (strncmp(line, prefix, sizeof(prefix) - 1) != 0 || !head || head > len)
+            continue;
+        mine = find_line(now, line, head);
+        if (!mine || (strcspn(mine, "\n") == len && strncmp(mine, line, len) == 0) ||
+            n >= sizeof(text))
+            continue;
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%.*s %.*s, this one %.*s",
+                              n ? "; " : "", (int)(head - 2 - sizeof(prefix) + 1),
+                              line + sizeof(prefix) - 1, (int)(len - head), line + head,
+                              (int)(strcspn(mine, "\n") - head), mine + head);
+    }
+    free(now);
+    if (n)
+        zt_fault_set(fault, fault->code, "%s: the checkpoint's model has %s", dir, text);
 }
 
 /* ---- trying ---- */
@@ -220,13 +265,15 @@ static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **clien
         return rc;
     root = zt_ckpt_manifest(c)->root;
     rc = zt_ckpt_load_state(e, c, false, fault);
+    if (rc == ZT_E_CONFIG)
+        name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
     if (!rc)
         rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
     if (!rc && e->run->rank == 0 && e->plugin->load_state)
         rc = zt_client_state_read(zt_ckpt_dir(c), client, fault);
-    if (rc)
+    if (rc && fault && strncmp(fault->text, dir, strlen(dir)) != 0)
         (void)zt_fault_context(fault, rc, "%s", dir);
-    else if (e->run->rank == 0)
+    else if (!rc && e->run->rank == 0)
         tell_differences(e->run, zt_json_get_text(root, "config", NULL));
     zt_ckpt_close(c);
     return rc;
