@@ -51,6 +51,8 @@ check "bytes for a model of other tokens" refused 2 \
     "the model has 50257 token ids: those of a tokenizer; name its folder by --tokenizer_name" "$g" "${t[@]}" --vocab_size 50257
 check "... which can be asked for" says "end-of-text; the model has 300" --train_file "$tmp/corpus.txt" --vocab_size 300 \
     --tokenizer_name bytes
+check "a text as the prompt of a model of ids is told of the tokenizer" refused 2 "--tokenizer_name bytes if it was trained on bytes" "$g" \
+    --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --vocab_size 300 --prompt abc --generate_tokens 3
 check "... and makes a prompt bytes" env ZLAUNCH_LOG_FORMAT=json sh -c '"$@" | grep -q "\"text\":\"abc"' - "$bin/zworker" "$g" --n_layer 1 --n_head 1 \
     --n_embd 16 --block_size 16 --vocab_size 300 --tokenizer_name bytes --prompt abc --generate_tokens 3
 check "an id that no vocabulary has is not cut to one" refused 2 "token 1 (from 0) is outside the vocabulary of 300" "$g" --n_layer 1 \

@@ -44,6 +44,7 @@ run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --save_steps 2 --output_dir "$tmp/run"
 a=$tmp/run/checkpoint-2
 run "zero_to_fp32 lies in a checkpoint" 0 "$a/zero_to_fp32" "$a" "$tmp/two.bin"
+cp "$tmp/out" "$tmp/out.fp32"
 run "  and writes what is in it" 0 "$zckpt" diff "$a" "$tmp/two.bin"
 # the output head is the embedding: a name more, where a form of files can say that
 run "a tied weight has both names in a checkpoint" 0 "$zckpt" ls "$a"
@@ -51,6 +52,9 @@ check "  one is the other" has "$tmp/out" '^ *lm_head\.weight .* = transformer\.
 run "  pytorch_model.bin has both, as DeepSpeed's script writes it" 0 "$zckpt" ls "$tmp/two.bin"
 check "  of the same shape" test "$(grep -cE '(lm_head|wte)\.weight .*\[257, 32\]' "$tmp/out")" = 2
 check "  once on the disk" test "$(stat -c %s "$tmp/two.bin")" -lt "$(($(stat -c %s "$a"/global_step2/zero_rank_00000.safetensors) / 3 + 20000))"
+check "  which is said" has "$tmp/out.fp32" '29 tensors in fp32, 1 of them a second name of tied weights (lm_head.weight is transformer.wte.weight)'
+run "a folder" 0 "$a/zero_to_fp32" "$a" "$tmp/whole"
+check "  has the config.json of the checkpoint" cmp "$a/config.json" "$tmp/whole/config.json"
 run "safetensors" 0 "$a/zero_to_fp32" "$a" "$tmp/two.safetensors"
 run "  are the same" 0 "$zckpt" diff "$a" "$tmp/two.safetensors"
 run "  with the owner's name alone, as Hugging Face's" 0 "$zckpt" ls "$tmp/two.safetensors"

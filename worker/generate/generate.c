@@ -51,8 +51,9 @@ static zt_err read_prompt(struct text *t, const struct zt_engine *e, const char 
         if (end == p)
             return zt_fault_set(
                 fault, ZT_E_USAGE,
-                "--prompt \"%s\": this model's vocabulary is not bytes, so "
-                "the prompt must be token ids separated by blanks",
+                "--prompt \"%s\": this model's vocabulary is not bytes: give token ids "
+                "separated by blanks, the tokenizer's folder by --tokenizer_name, or "
+                "--tokenizer_name bytes if it was trained on bytes",
                 prompt);
         t->ids[t->n++] = id < 0 || id > INT32_MAX ? -1 : (int32_t)id; /* check_ids() */
         while (isspace((unsigned char)*end))

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 
 #include "common/half.h"
+#include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/tokenizer_files.h"
 #include "worker/torch_file/torch_write.h"
 
 /* What is written: tensor `of` of the source under a declaration; aliases behind it. */
@@ -312,6 +314,41 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
     return rc;
 }
 
+/* ---- the files beside them ---- */
+
+static zt_err read_text(const char *path, char **out, struct zt_fault *fault)
+{
+    struct zt_mapping m = {0};
+    zt_err rc = zt_mapping_open(path, &m, fault);
+
+    if (rc)
+        return rc;
+    *out = strndup(m.bytes ? (const char *)m.data : "", m.bytes);
+    zt_mapping_release(&m);
+    return *out ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
+}
+
+/* config.json, where the source has one, and the tokenizer there: with them a folder opens
+ * in transformers. */
+static zt_err write_neighbours(const struct zt_checkpoint_source *s, const char *to,
+                               struct zt_fault *fault)
+{
+    char *from = NULL, *text = NULL;
+    zt_err rc = zt_source_neighbour(s, "config.json", &from, fault);
+
+    if (!rc && from)
+        rc = read_text(from, &text, fault);
+    if (!rc && text)
+        rc = zt_hf_write_text(to, "config.json", text, fault);
+    if (!rc && from) {
+        *strrchr(from, '/') = 0;
+        rc = zt_copy_tokenizer(NULL, from, to, fault);
+    }
+    free(text);
+    free(from);
+    return rc;
+}
+
 /* ---- all ---- */
 
 static bool ends_with(const char *s, const char *tail)
@@ -322,7 +359,7 @@ static bool ends_with(const char *s, const char *tail)
 }
 
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
-                 int *num_written, struct zt_fault *fault)
+                 struct zt_exported *made, struct zt_fault *fault)
 {
     bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
     bool pickles = bin || (!safe && !how->safe);
@@ -337,7 +374,25 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
         rc = write_pickle(s, how, &list, 0, list.num, how->to, fault);
     else if (!rc)
         rc = write_pickles(s, how, &list, fault);
-    *num_written = list.num;
+    if (!rc && !bin && !safe)
+        rc = write_neighbours(s, how->to, fault);
+    *made = (struct zt_exported){.tensors = list.num};
+    for (int i = 0; i < list.num; i++) {
+        const struct zt_source_tensor *t = &s->tensors[list.items[i].of];
+
+        if (t->t.alias_of && !made->aliases++)
+            made->alias = t;
+    }
     free(list.items);
     return rc;
+}
+
+void zt_export_print(const struct zt_tensor_export *how, const struct zt_exported *made,
+                     const char *dtype)
+{
+    printf("%s: %d tensors in %s", how->to, made->tensors, dtype);
+    if (made->aliases)
+        printf(", %d of them a second name of tied weights (%s is %s)", made->aliases,
+               made->alias->t.name, made->alias->t.alias_of);
+    putchar('\n');
 }

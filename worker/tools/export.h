@@ -23,9 +23,19 @@ struct zt_tensor_export {
     void *arg;
 };
 
-/* *num_written: tensors. A folder is made if it is not there. ZT_E_CANTCREATE. */
+/* What was written. */
+struct zt_exported {
+    int tensors, aliases;                 /* these are among those */
+    const struct zt_source_tensor *alias; /* the first one, the source's; NULL: none */
+};
+
+/* A folder is made if it is not there; the config.json and the tokenizer of the source go
+ * there, too. ZT_E_CANTCREATE. */
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
-                 int *num_written, struct zt_fault *fault) ZT_MUST_CHECK;
+                 struct zt_exported *made, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The line about it, to stdout. */
+void zt_export_print(const struct zt_tensor_export *how, const struct zt_exported *made,
+                     const char *dtype);
 
 /* Elements of tensor i as `dtype`, in pieces, each handed to `put`. */
 zt_err zt_export_stream(struct zt_checkpoint_source *s,

@@ -381,9 +381,9 @@ static void test_exports_hold_the_same_values(void **state)
         struct zt_tensor_export how = {
             .to = in_scratch(outputs[i]), .shard_bytes = 30, .safe = i == 3};
         struct zt_checkpoint_source *back;
-        int num = 0;
+        struct zt_exported made;
 
-        if (zt_export(s, &how, &num, &fault))
+        if (zt_export(s, &how, &made, &fault))
             fail_msg("%s", fault.text);
         back = opened(how.to);
         check_kind(back, "value", 0);

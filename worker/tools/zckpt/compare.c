@@ -197,7 +197,7 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
                                    .safe = true,
                                    .value = mean,
                                    .arg = &a};
-    int num = 0;
+    struct zt_exported made;
     zt_err rc = a.sources && a.piece && a.sum
                     ? ZT_OK
                     : zt_fault_set(fault, ZT_E_NOMEM, "no memory");
@@ -208,11 +208,9 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
     if (!rc)
         rc = check_alike(&a, fault);
     if (!rc)
-        rc = zt_export(a.sources[0], &how, &num, fault);
+        rc = zt_export(a.sources[0], &how, &made, fault);
     if (!rc)
-        rc = zt_zckpt_copy_config(a.sources[0], words[0], fault);
-    if (!rc)
-        printf("%s: the mean of %d, %d tensors\n", words[0], a.num, num);
+        printf("%s: the mean of %d, %d tensors\n", words[0], a.num, made.tensors);
     for (int i = 0; i < a.num; i++)
         zt_source_close(a.sources[i]);
     free(a.sources);

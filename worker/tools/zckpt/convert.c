@@ -1,10 +1,7 @@
-/* convert.c -- zckpt convert: which form, and the files beside the weights. */
+/* convert.c -- zckpt convert: which form, by what DST is called. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/mapped_file.h"
-#include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
@@ -14,35 +11,6 @@ static bool ends_with(const char *s, const char *tail)
     size_t n = strlen(s), k = strlen(tail);
 
     return n > k && strcmp(s + n - k, tail) == 0;
-}
-
-static zt_err read_text(const char *path, char **out, struct zt_fault *fault)
-{
-    struct zt_mapping m = {0};
-    zt_err rc = zt_mapping_open(path, &m, fault);
-
-    if (rc)
-        return rc;
-    *out = strndup(m.bytes ? (const char *)m.data : "", m.bytes);
-    zt_mapping_release(&m);
-    return *out ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
-}
-
-zt_err zt_zckpt_copy_config(const struct zt_checkpoint_source *s, const char *to,
-                            struct zt_fault *fault)
-{
-    char *from = NULL, *text = NULL;
-    zt_err rc = ZT_OK;
-
-    if (!ends_with(to, ".bin") && !ends_with(to, ".safetensors"))
-        rc = zt_source_neighbour(s, "config.json", &from, fault);
-    if (!rc && from)
-        rc = read_text(from, &text, fault);
-    if (!rc && text)
-        rc = zt_hf_write_text(to, "config.json", text, fault);
-    free(text);
-    free(from);
-    return rc;
 }
 
 /* What DST is to be, where --to does not say. */
@@ -65,7 +33,7 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
                                             : strcmp(dtype, "f16") == 0 ? ZT_F16
                                                                         : ZT_F32,
                                    .safe = safe};
-    int num = 0;
+    struct zt_exported made;
     zt_err rc;
 
     if (strcmp(dtype, "q8_0") == 0)
@@ -77,11 +45,9 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
     if (safe ? ends_with(to, ".bin") : ends_with(to, ".safetensors"))
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s: its ending says another form than --to", to);
-    rc = zt_export(s, &how, &num, fault);
+    rc = zt_export(s, &how, &made, fault);
     if (!rc)
-        rc = zt_zckpt_copy_config(s, to, fault);
-    if (!rc)
-        printf("%s: %d tensors in %s\n", to, num, dtype);
+        zt_export_print(&how, &made, dtype);
     return rc;
 }
 

@@ -18,8 +18,4 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* config.json that stands beside the source, if there is one, into folder `to`. */
-zt_err zt_zckpt_copy_config(const struct zt_checkpoint_source *s, const char *to,
-                            struct zt_fault *fault) ZT_MUST_CHECK;
-
 #endif

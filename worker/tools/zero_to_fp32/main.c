@@ -66,7 +66,7 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
                                        zt_args_flag(args, "exclude_frozen_parameters")};
     const char *size = zt_args_string(args, "max_shard_size");
     struct zt_checkpoint_source *s = NULL;
-    int num = 0;
+    struct zt_exported made;
     zt_err rc;
 
     (void)num_words;
@@ -78,9 +78,9 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     if (!rc)
         say(s, zt_args_flag(args, "debug"));
     if (!rc)
-        rc = zt_export(s, &how, &num, fault);
+        rc = zt_export(s, &how, &made, fault);
     if (!rc)
-        printf("%s: %d tensors in fp32\n", how.to, num);
+        zt_export_print(&how, &made, "fp32");
     zt_source_close(s);
     return rc;
 }
