@@ -1,11 +1,13 @@
 /*
  * stream.c -- decoding token by token.
  *
- *      ids:   | last one that was told | those whose characters are not complete |
- *      text:  | `sent` bytes of it     | ...                                     |
+ *      ids:   | those that were told last | those whose characters are not complete |
+ *      text:  | `sent` bytes of it        | ...                                     |
  *
- * Decoders treat the first token apart, so the last token that was told is decoded again
- * in front of the new ones, and its text taken off.
+ * Decoders treat the first token apart, so what was told last is decoded again in front
+ * of the new ones, and its text taken off. It is told in whole characters: bytes that
+ * are tokens of their own are decoded together, and half a character in front would
+ * spoil the next one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +20,8 @@ struct zt_token_stream {
     const struct zt_tokenizer *t;
     struct zt_text_work work;
     struct zt_buf text;
-    int32_t ids[MOST_WAITING + 1];
-    size_t num, sent;
+    int32_t ids[2 * MOST_WAITING];
+    size_t num, told, sent; /* told: of `num`, which were */
     bool skip_special;
 };
 
@@ -58,7 +60,7 @@ static zt_err decode(struct zt_token_stream *s, struct zt_fault *fault)
     return zt_decode_in(s->t, &s->work, s->ids, s->num, s->skip_special, &s->text, fault);
 }
 
-/* What s->text has beyond what was sent; from here on the last token alone is kept. */
+/* What s->text has beyond what was sent; from here on only its tokens are kept. */
 static zt_err tell(struct zt_token_stream *s, struct zt_buf *out, struct zt_fault *fault)
 {
     size_t n = zt_buf_used(&s->text);
@@ -68,8 +70,9 @@ static zt_err tell(struct zt_token_stream *s, struct zt_buf *out, struct zt_faul
         rc = zt_buf_put(out, zt_text_of(&s->text) + s->sent, n - s->sent);
     if (rc)
         return zt_text_out_of_memory(fault, rc);
-    s->ids[0] = s->ids[s->num - 1];
-    s->num = 1;
+    s->num -= s->told;
+    memmove(s->ids, s->ids + s->told, s->num * sizeof(*s->ids));
+    s->told = s->num;
     rc = decode(s, fault);
     s->sent = zt_buf_used(&s->text);
     return rc;
@@ -86,7 +89,7 @@ zt_err zt_token_stream_put(struct zt_token_stream *s, int32_t id, struct zt_buf 
         return ZT_OK;
     s->ids[s->num++] = id;
     rc = decode(s, fault);
-    if (rc || (s->work.cut && s->num <= MOST_WAITING))
+    if (rc || (s->work.cut && s->num < s->told + MOST_WAITING))
         return rc;
     return tell(s, out, fault);
 }
@@ -96,10 +99,10 @@ zt_err zt_token_stream_end(struct zt_token_stream *s, struct zt_buf *out,
 {
     zt_err rc = ZT_OK;
 
-    if (s->num)
+    if (s->num > s->told)
         rc = decode(s, fault);
-    if (!rc && s->num)
+    if (!rc && s->num > s->told)
         rc = tell(s, out, fault);
-    s->num = s->sent = 0;
+    s->num = s->told = s->sent = 0;
     return rc;
 }

@@ -313,6 +313,9 @@ static void test_llama_decoder_turns_bytes_and_blanks_back(void **state)
 
     (void)state;
     reads(t, IDS(0, 1, 2, 0, 3), "a\xc3\xa9 ab");
+    reads(t, IDS(1, 2, 1, 2, 3, 1, 2, 1, 2),
+          "\xc3\xa9\xc3\xa9"
+          "b\xc3\xa9\xc3\xa9");
 }
 
 static void test_wordpiece_decoder_cleans_up(void **state)
