@@ -169,6 +169,11 @@ bool zt_render_is_read(const struct zt_render *r)
     return !r->gone[0];
 }
 
+void zt_render_unread(struct zt_render *r)
+{
+    r->gone[0] = EPIPE;
+}
+
 void zt_render_discard(struct zt_render *r)
 {
     if (r->first < r->num)
@@ -360,7 +365,7 @@ static void put_message(struct zt_render *r, zt_log_level level, const char *fmt
     int n;
 
     vsnprintf(text, sizeof(text), fmt, ap);
-    if (r->cfg.json) {
+    if (r->cfg.json && r->gone[0] != EPIPE) {
         json_t *o = json_object();
 
         json_object_set_new(o, "level", json_string(words[level]));

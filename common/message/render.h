@@ -61,6 +61,10 @@ void zt_render_message(struct zt_render *r, zt_log_level level, const char *fmt,
 /* The same of level info, at any level: somebody has asked for it. */
 void zt_render_answer(struct zt_render *r, const char *fmt, ...) ZT_PRINTF(2, 3);
 
+/* Nobody reads `out_fd` any more: what is for it is dropped, and messages of a job that
+ * prints JSON go to `err_fd` as text. */
+void zt_render_unread(struct zt_render *r);
+
 /* A block of lines of the program's own, already laid out; text only. */
 void zt_render_block(struct zt_render *r, const char *text);
 

@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool zt_streams_open(void)
@@ -45,4 +47,13 @@ int zt_streams_lost(const char *who, int e, int exit_code)
             "%s: error: standard output: %s; what was printed there is not complete\n",
             who, e > 0 ? strerror(e) : "it could not be written");
     return exit_code ? exit_code : zt_err_exit_code(ZT_E_CANTCREATE);
+}
+
+bool zt_streams_unread(int fd)
+{
+    struct pollfd p = {.fd = fd};
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && poll(&p, 1, 0) > 0 &&
+           p.revents & POLLERR;
 }

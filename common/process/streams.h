@@ -27,4 +27,7 @@ int zt_streams_end(const char *who, int exit_code);
  * nothing was, -1: the reason is not known. */
 int zt_streams_lost(const char *who, int e, int exit_code);
 
+/* Is fd a pipe whose reader has left, as `head` does? What is written there is lost. */
+bool zt_streams_unread(int fd);
+
 #endif

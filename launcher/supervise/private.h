@@ -110,6 +110,7 @@ struct zt_supervisor {
     bool saves;              /* the run saves checkpoints */
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
+    bool told_unread;        /* that nobody reads standard output */
     int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
     int64_t kept_step;       /* of the newest copies in memory; 0: none */
     bool trains;             /* the run has steps */
@@ -141,6 +142,8 @@ void zt_sup_advance(struct zt_supervisor *s);
 void zt_sup_node_failed(struct zt_supervisor *s, struct zt_sup_node *node, int exit_code,
                         const char *text);
 void zt_sup_send_signal(struct zt_sup_node *node, int sig); /* to each of its ranks */
+/* At each tick: is there still somebody who reads what the job prints? */
+void zt_sup_watch_readers(struct zt_supervisor *s);
 void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig);
 /* Write queued output; stop reading from the nodes while too much is queued. */
 void zt_sup_flush_screen(struct zt_supervisor *s);

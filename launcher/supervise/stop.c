@@ -7,9 +7,11 @@
 
 #include "common/json/line.h"
 #include "common/proc.h"
+#include "common/process/streams.h"
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEADLINE_MS 400 /* over the grace, then zlaunch kills by itself */
 #define AGAIN_MS    50
@@ -85,10 +87,8 @@ void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig)
 }
 
 /* The first signal stops the ranks gracefully, the second kills them. */
-static void on_user_signal(uv_signal_t *handle, int sig)
+static void stop_by_signal(struct zt_supervisor *s, int sig)
 {
-    struct zt_supervisor *s = handle->data;
-
     zt_sup_note_stop(s, ZT_STOP_SIGNAL, sig);
     if (s->stops++ == 0) {
         zt_render_message(s->render, ZT_LOG_INFO, "%s: stopping the ranks%s",
@@ -103,6 +103,33 @@ static void on_user_signal(uv_signal_t *handle, int sig)
         zt_sup_stop(s, SIGKILL, 0);
     }
     zt_sup_flush_screen(s);
+}
+
+static void on_user_signal(uv_signal_t *handle, int sig)
+{
+    stop_by_signal(handle->data, sig);
+}
+
+/* As `zlaunch ... | head`. Who still sees standard error is told, and the job goes on: a
+ * training is worth more than its output. Where that has nobody left as well it ends as
+ * other programs of a pipeline do, and as after a hangup of the terminal. */
+void zt_sup_watch_readers(struct zt_supervisor *s)
+{
+    bool told = s->told_unread;
+
+    if (s->stops || !zt_streams_unread(STDOUT_FILENO))
+        return;
+    s->told_unread = true;
+    zt_render_unread(s->render);
+    if (zt_streams_unread(STDERR_FILENO))
+        stop_by_signal(s, SIGPIPE);
+    else if (!told)
+        zt_render_message(
+            s->render, ZT_LOG_WARN,
+            "nobody reads standard output any more: the job goes on and what "
+            "it prints there is lost; zlaunch --attach %s shows it, "
+            "zlaunch --ctl %s stop ends it",
+            s->plan->job_id, s->plan->job_id);
 }
 
 void zt_sup_send_signal(struct zt_sup_node *node, int sig)

@@ -87,6 +87,7 @@ static void on_tick(uv_timer_t *timer)
     }
     zt_sup_inspect_tick(s, now);
     zt_sup_hang_tick(s, now);
+    zt_sup_watch_readers(s);
     zt_render_tick(s->render);
     zt_sup_flush_screen(s);
 }

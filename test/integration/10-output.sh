@@ -149,4 +149,19 @@ check "json: a job in text that is followed" is_json 7
 
 (yes | head -n 100000 | ZT_MARK=x "$zlaunch" -- sh -c 'yes | head -n 100000; echo end >&2' 2>"$tmp/err" | head -n 1) >"$tmp/out"
 check "a reader that leaves does not end the run" err_has end
+hold='echo one; while [ ! -e "$0" ]; do sleep 0.05; done; echo end >&2'
+for how in "" "--log_format json"; do
+    rm -f "$tmp/go"
+    : >"$tmp/err"
+    # shellcheck disable=SC2086 # words
+    (ZT_MARK=x "$zlaunch" $how -- sh -c "$hold" "$tmp/go" 2>"$tmp/err" | head -n 1) >"$tmp/out" &
+    job=$!
+    check "  which is said on standard error $how" within 20 err_has "nobody reads standard output any more: the job goes on"
+    touch "$tmp/go"
+    wait "$job"
+    check "  once" test "$(grep -c 'nobody reads' "$tmp/err")" = 1
+done
+(ZT_MARK=x timeout 60 "$zlaunch" --summary "$tmp/summary" -- sh -c 'trap "" PIPE; echo one; exec sleep 600' 2>&1; echo $? >"$tmp/code") | head -n 1 >"$tmp/out"
+check "where nobody reads standard error either the job ends, as by SIGPIPE" test "$(cat "$tmp/code")" = 141
+check "  and its summary says why" grep -q '"cause":"stopped by SIGPIPE' "$tmp/summary"
 finish
