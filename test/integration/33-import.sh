@@ -122,6 +122,14 @@ check "a loss that is never finite: 1" code_is 1
 check "  and said" err_has "the loss was not finite at any of 2 steps"
 check "  and nothing is saved" test ! -e "$tmp/none/model.safetensors"
 
+# llm.c's files, by their first word; and GGUF
+for file in "\xc6\xd7\x34\x01 weights of llm.c, which are not read: its dev/eval/export_hf.py" \
+    "\x88\xd8\x34\x01 a token file of llm.c, no weights" "GGUF a GGUF file"; do
+    printf '%b' "${file%% *}\x03\0\0\0\0\x04\0\0" >"$tmp/gpt2_124M.bin"
+    launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/gpt2_124M.bin" --prompt 1
+    check "${file#* }, as a model: refused by that" err_has "gpt2_124M.bin: ${file#* }"
+done
+
 # What a killed save left is gone with the next start, but not what is being written.
 mkdir -p "$tmp/left/.checkpoint-7.tmp/global_step7" "$tmp/left/.checkpoint-8.tmp.old" "$tmp/left/.checkpoint-x.tmp"
 touch "$tmp/left/.checkpoint-7.tmp/global_step7/zero_rank_00000.safetensors"

@@ -7,6 +7,7 @@
  */
 #include "worker/torch_file/torch_file.h"
 
+#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,11 +215,45 @@ static zt_err open_stream(struct zt_torch_file *f, struct zt_fault *fault)
     return rc;
 }
 
+/* ---- other files ---- */
+
+/* What people have in its place, by its first four bytes; NULL: not known. */
+static const char *other_file(const struct zt_mapping *map)
+{
+    static const struct {
+        uint32_t magic; /* little-endian */
+        const char *what;
+    } known[] = {
+        {20240326,
+         "weights of llm.c, which are not read: its dev/eval/export_hf.py makes a "
+         "Hugging Face folder of them, and that is what to name"},
+        {20240527,
+         "an optimizer state of llm.c, which is not read; weights are what a model "
+         "begins with"},
+        {20240328, "a tokenizer of llm.c, no weights"},
+        {20240520, "a token file of llm.c, no weights: that is for --train_file"},
+        {20240801, "a token file of llm.c, no weights: that is for --train_file"},
+        {0x46554747,
+         "a GGUF file, which is written here and not read: name the folder of the "
+         "model that it was made from"},
+    };
+    uint32_t first;
+
+    if (map->bytes < sizeof(first))
+        return NULL;
+    memcpy(&first, map->data, sizeof(first));
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (le32toh(first) == known[i].magic)
+            return known[i].what;
+    return NULL;
+}
+
 /* ---- the file ---- */
 
 static zt_err open_any(struct zt_torch_file *f, struct zt_fault *fault)
 {
     const uint8_t *p = f->map.data;
+    const char *other = other_file(&f->map);
     zt_err rc;
 
     if (f->map.bytes >= 4 && memcmp(p, "PK\3\4", 4) == 0)
@@ -226,10 +261,10 @@ static zt_err open_any(struct zt_torch_file *f, struct zt_fault *fault)
     else if (f->map.bytes >= sizeof(magic) && memcmp(p, magic, sizeof(magic)) == 0)
         rc = open_stream(f, fault);
     else
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "%s: not a file of torch.save (neither its zip form nor the "
-                            "stream before PyTorch 1.6), or damaged",
-                            f->path);
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s", f->path,
+                            other ? other
+                                  : "not a file of torch.save (neither its zip form nor "
+                                    "the stream before PyTorch 1.6), or damaged");
     return rc ? rc : bind_tensors(f, fault);
 }
 
