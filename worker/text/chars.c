@@ -61,6 +61,15 @@ bool zt_utf8_is_cut(const char *s, size_t n)
     return false;
 }
 
+size_t zt_utf8_count(const char *s, size_t n)
+{
+    size_t num = 0;
+
+    for (size_t i = 0; i < n; i++)
+        num += ((uint8_t)s[i] & 0xc0) != 0x80;
+    return num;
+}
+
 uint32_t zt_utf8_next(const char *s, size_t *at)
 {
     const uint8_t *p = (const uint8_t *)s + *at;

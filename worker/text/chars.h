@@ -18,6 +18,8 @@ uint32_t zt_utf8_next(const char *s, size_t *at);
 /* The character that ends before *at > 0, which moves to its start. */
 uint32_t zt_utf8_previous(const char *s, size_t *at);
 
+/* Characters in n bytes. */
+size_t zt_utf8_count(const char *s, size_t n);
 /* The text, broken or not, ends within a character that more bytes could complete. */
 bool zt_utf8_is_cut(const char *s, size_t n);
 /* Where the first broken character is; n: nowhere. */

@@ -128,7 +128,7 @@ static zt_err put(struct zt_text_work *w, const char *s, size_t n)
     zt_err rc = zt_buf_put(&w->next, s, n);
 
     if (zt_buf_used(&w->next) == 0)
-        w->first = false;
+        w->lead = 0;
     return rc;
 }
 

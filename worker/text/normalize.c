@@ -16,15 +16,15 @@ static zt_err map_text(const struct zt_text_step *step, struct zt_text_work *w,
                        map_char map)
 {
     const char *s = zt_text_of(&w->text);
-    size_t n = zt_buf_used(&w->text);
+    size_t n = zt_buf_used(&w->text), at = 0;
     zt_err rc = ZT_OK;
 
     zt_buf_empty(&w->next);
-    for (size_t at = 0; !rc && at < n;) {
+    for (size_t i = 0; !rc && i < w->lead && at < n; i++)
         rc = map(step, zt_utf8_next(s, &at), &w->next);
-        if (zt_buf_used(&w->next) == 0)
-            w->first = false;
-    }
+    w->lead = zt_utf8_count(zt_text_of(&w->next), zt_buf_used(&w->next));
+    while (!rc && at < n)
+        rc = map(step, zt_utf8_next(s, &at), &w->next);
     return rc;
 }
 
@@ -91,6 +91,14 @@ static zt_err read_strip(const struct zt_setting *s, struct zt_text_step *step,
     return rc ? rc : zt_setting_bool(s, "strip_right", true, &step->flag[1], fault);
 }
 
+/* w->text loses so many bytes in front. */
+static void drop_lead(struct zt_text_work *w, size_t bytes)
+{
+    size_t n = zt_utf8_count(zt_text_of(&w->text), bytes);
+
+    w->lead = w->lead > n ? w->lead - n : 0;
+}
+
 static zt_err strip(const struct zt_text_step *step, struct zt_text_work *w,
                     struct zt_fault *fault)
 {
@@ -102,8 +110,7 @@ static zt_err strip(const struct zt_text_step *step, struct zt_text_work *w,
         from = at;
     for (at = to; step->flag[1] && at > from && zt_is_white(zt_utf8_previous(s, &at));)
         to = at;
-    if (from)
-        w->first = false;
+    drop_lead(w, from);
     zt_buf_empty(&w->next);
     rc = zt_buf_put(&w->next, s + from, to - from);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
@@ -124,6 +131,8 @@ static zt_err prepend(const struct zt_text_step *step, struct zt_text_work *w,
     zt_buf_empty(&w->next);
     if (n)
         rc = zt_buf_put(&w->next, step->content, step->content_bytes);
+    if (n && w->lead)
+        w->lead += zt_utf8_count(step->content, step->content_bytes);
     if (!rc)
         rc = zt_buf_put(&w->next, zt_text_of(&w->text), n);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
@@ -139,8 +148,8 @@ static zt_err replace(const struct zt_text_step *step, struct zt_text_work *w,
 
     if (!step->content_bytes) /* what it takes away at the start moves the text's start */
         rc = zt_step_find(step, w, s, n, 0, &found, &start, &end, fault);
-    if (!rc && found && start == 0 && end > 0)
-        w->first = false;
+    if (!rc && found && start == 0)
+        drop_lead(w, end);
     zt_buf_empty(&w->next);
     return rc ? rc : zt_step_replace(step, w, s, n, &w->next, fault);
 }

@@ -30,8 +30,8 @@ struct zt_text_work {
     struct zt_buf points;       /* uint32_t: code points */
     struct zt_buf scratch;      /* of a step */
     struct zt_regex_scratch regex;
-    bool cut;   /* decoders: the text ends within a character */
-    bool first; /* normalizers: the text still begins where it began */
+    bool cut;    /* decoders: the text ends within a character */
+    size_t lead; /* normalizers: characters in front that the text's first one became */
 };
 
 static inline const char *zt_text_of(const struct zt_buf *b)

@@ -338,7 +338,7 @@ static zt_err normalize_piece(struct zt_encoder *e, const char *text,
     size_t at = zt_buf_used(&e->all), n;
     zt_err rc;
 
-    w->first = p->first;
+    w->lead = p->first;
     zt_buf_empty(&w->text);
     rc = zt_buf_put(&w->text, text + p->at, p->n);
     if (rc)
@@ -349,7 +349,7 @@ static zt_err normalize_piece(struct zt_encoder *e, const char *text,
     n = zt_buf_used(&w->text);
     rc = zt_buf_put(&e->all, zt_text_of(&w->text), n);
     if (!rc)
-        rc = zt_added_cut(&e->t->added, true, zt_text_of(&w->text), n, at, w->first,
+        rc = zt_added_cut(&e->t->added, true, zt_text_of(&w->text), n, at, w->lead > 0,
                           &w->pieces);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
 }

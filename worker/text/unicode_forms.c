@@ -37,6 +37,26 @@ static zt_err decompose(const char *s, size_t n, utf8proc_option_t options,
     return ZT_OK;
 }
 
+/* What w->lead characters become; only marks are put in another order. */
+static zt_err find_lead(struct zt_text_work *w, utf8proc_option_t options, bool compose)
+{
+    const char *s = zt_text_of(&w->text);
+    size_t n = zt_buf_used(&w->text), end = 0;
+    utf8proc_ssize_t num;
+    zt_err rc;
+
+    for (size_t i = 0; i < w->lead && end < n; i++)
+        zt_utf8_next(s, &end);
+    zt_buf_empty(&w->points);
+    rc = decompose(s, end, options, &w->points);
+    num = (utf8proc_ssize_t)(zt_buf_used(&w->points) / sizeof(uint32_t));
+    if (!rc && compose && num)
+        num = utf8proc_normalize_utf32((utf8proc_int32_t *)(void *)w->points.data, num,
+                                       UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    w->lead = num > 0 ? (size_t)num : 0;
+    return num < 0 ? ZT_E_LIMIT : rc;
+}
+
 static unsigned mark_class(uint32_t c)
 {
     return c < 0x300
@@ -119,9 +139,11 @@ zt_err zt_normalize_unicode(zt_unicode_form form, struct zt_text_work *w)
     zt_buf_empty(&w->next);
     if (is_ascii(zt_text_of(&w->text), zt_buf_used(&w->text)))
         return zt_buf_put(&w->next, zt_text_of(&w->text), zt_buf_used(&w->text));
+    rc = find_lead(w, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | compat, compose);
     zt_buf_empty(&w->points);
-    rc = decompose(zt_text_of(&w->text), zt_buf_used(&w->text),
-                   UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | compat, &w->points);
+    if (!rc)
+        rc = decompose(zt_text_of(&w->text), zt_buf_used(&w->text),
+                       UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | compat, &w->points);
     p = (uint32_t *)(void *)w->points.data;
     num = (utf8proc_ssize_t)(zt_buf_used(&w->points) / sizeof(*p));
     if (!rc)

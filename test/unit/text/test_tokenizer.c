@@ -242,13 +242,18 @@ static void test_template_frames_a_text(void **state)
 static void test_metaspace_goes_in_front_as_its_scheme_says(void **state)
 {
 #define META(scheme)                                                                     \
-    BPE("", "`\xe2\x96\x81`:0,`a`:1,`b`:2", "")                                          \
-    ",`pre_tokenizer`:{`type`:`Metaspace`,`replacement`:`\xe2\x96\x81`,`prepend_scheme`" \
+    BPE("", "`\xe2\x96\x81`:0,`a`:1,`b`:2,`\xe0\xb8\xb2`:4", "")                         \
+    ",`normalizer`:{`type`:`Sequence`,`normalizers`:[{`type`:`NFKD`},{`type`:"           \
+    "`StripAccents`}]},`pre_tokenizer`:{`type`:`Metaspace`,`replacement`:`\xe2\x96\x81`" \
+    ",`prepend_scheme`"                                                                  \
     ":`" scheme "`},`added_tokens`:[{`id`:3,`content`:`<s>`}]}"
     (void)state;
     gives(META("always"), "a<s>b", "0 1 3 0 2");
     gives(META("first"), "a<s>b", "0 1 3 2");
     gives(META("never"), "a b", "1 0 2");
+    /* of U+0E33 the mark goes; what was two characters has lost its first */
+    gives(META("first"), "\xe0\xb8\xb3", "0 4");
+    gives(META("first"), "\xe0\xb9\x8d\xe0\xb8\xb2", "4");
 }
 
 static void test_normalizers_compose_and_strip(void **state)
