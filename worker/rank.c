@@ -106,11 +106,18 @@ static void describe_as_text(const struct zt_engine *e, const struct zt_run *run
              "training.");
 }
 
+static bool prints_json(void)
+{
+    const char *format = getenv("ZLAUNCH_LOG_FORMAT");
+
+    return format && strcmp(format, "json") == 0;
+}
+
 /* --check_config and --dry_run: say what would be done, to stdout, from rank 0. */
 static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
                        struct zt_fault *fault)
 {
-    const char *format = getenv("ZLAUNCH_LOG_FORMAT");
+    bool json = prints_json();
     struct zt_memory_alternatives others = {.num = 0};
     zt_err rc = ZT_OK;
 
@@ -118,12 +125,13 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
         return ZT_OK;
     zt_memory_plan_warn_of_files(run);
     if (run->check_config)
-        return zt_run_print_config(run, stdout, fault);
+        return json ? zt_run_print_config_json(run, stdout, fault)
+                    : zt_run_print_config(run, stdout, fault);
     if (run->do_train)
         rc = zt_engine_find_alternatives(e, &others, fault);
     if (rc)
         return rc;
-    if (format && !strcmp(format, "json"))
+    if (json)
         describe_as_json(e, run, &others);
     else
         describe_as_text(e, run, &others);

@@ -240,3 +240,11 @@ void zt_timestamp(char out[ZT_TIMESTAMP_BYTES])
     n = strftime(out, ZT_TIMESTAMP_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
     snprintf(out + n, ZT_TIMESTAMP_BYTES - n, ".%06ldZ", ts.tv_nsec / 1000);
 }
+
+json_t *zt_json_event(const char *name)
+{
+    char when[ZT_TIMESTAMP_BYTES];
+
+    zt_timestamp(when);
+    return json_pack("{s:s, s:s}", "ts", when, "event", name);
+}

@@ -23,6 +23,9 @@ double zt_json_get_real(const json_t *obj, const char *key, double otherwise);
 int64_t zt_json_get_int(const json_t *obj, const char *key, int64_t otherwise);
 const char *zt_json_get_text(const json_t *obj, const char *key, const char *otherwise);
 
+/* {"ts": now, "event": name}: how each line of a program that prints JSON begins. */
+json_t *zt_json_event(const char *name);
+
 /* Parse n bytes as one JSON object. NULL: they are not. */
 json_t *zt_json_object(const void *bytes, size_t n);
 

@@ -127,6 +127,21 @@ static bool send_log(const char *line, size_t n)
     return send_frame(ZT_FRAME_LOG, line, n);
 }
 
+/* The sink of a program that prints JSON by itself: a line more, whole, of its events. */
+static bool print_log(const char *line, size_t n)
+{
+    char text[4096];
+    size_t at = n < sizeof(text) - 1 ? n : 0;
+    ssize_t k;
+
+    if (!at)
+        return false;
+    memcpy(text, line, n);
+    text[at++] = '\n';
+    k = write(STDOUT_FILENO, text, at);
+    return k == (ssize_t)at;
+}
+
 static void set_fd(int fd)
 {
     pthread_mutex_lock(&sending);
@@ -146,12 +161,14 @@ void zt_event_open(int rank, int world)
     if (fd >= 0 && (fstat(fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
         fd = -1;
     set_fd(fd);
-    zt_log_set_sink(fd >= 0 ? send_log : NULL);
     zt_buf_init(&st.in, REQUEST_BYTES);
     st.requests_ended = fd < 0;
     open_phases();
     if (fd < 0)
         open_render(world);
+    zt_log_set_sink(fd >= 0                                     ? send_log
+                    : st.render && zt_render_is_json(st.render) ? print_log
+                                                                : NULL);
 }
 
 int zt_event_close(void)

@@ -1,5 +1,7 @@
 #include "launcher/plan/estimate.h"
 
+#include "common/json/line.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,18 +87,22 @@ static void print_row(FILE *out, bool json, int stage, const char *params, bool 
                       int zero_init, struct zt_estimate_need n)
 {
     const char *state = optimizer ? "cpu" : "none";
+    char when[ZT_TIMESTAMP_BYTES];
 
+    zt_timestamp(when);
     if (json && zero_init >= 0)
-        fprintf(out,
-                "{\"event\":\"estimate\",\"stage\":%d,\"offload_param\":\"%s\","
-                "\"offload_optimizer\":\"%s\",\"zero_init\":%s,\"host_bytes\":%.0f,"
-                "\"gpu_bytes\":%.0f}\n",
-                stage, params, state, zero_init ? "true" : "false", n.host, n.gpu);
+        fprintf(
+            out,
+            "{\"ts\":\"%s\",\"event\":\"estimate\",\"stage\":%d,\"offload_param\":\"%s\","
+            "\"offload_optimizer\":\"%s\",\"zero_init\":%s,\"host_bytes\":%.0f,"
+            "\"gpu_bytes\":%.0f}\n",
+            when, stage, params, state, zero_init ? "true" : "false", n.host, n.gpu);
     else if (json)
         fprintf(out,
-                "{\"event\":\"estimate\",\"stage\":%d,\"offload_optimizer\":\"%s\","
+                "{\"ts\":\"%s\",\"event\":\"estimate\",\"stage\":%d,\"offload_"
+                "optimizer\":\"%s\","
                 "\"host_bytes\":%.0f,\"gpu_bytes\":%.0f}\n",
-                stage, state, n.host, n.gpu);
+                when, stage, state, n.host, n.gpu);
     else if (zero_init >= 0)
         fprintf(out,
                 "  %7.2fGB | %6.2fGB | offload_param=%-4s, offload_optimizer=%-4s, "

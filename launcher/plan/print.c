@@ -181,9 +181,12 @@ static json_t *node_json(const struct zt_job_plan *p, const struct zt_group *g, 
 static zt_err print_json(FILE *out, const struct zt_job_plan *p, const struct zt_group *g,
                          const struct zt_cores *cores, struct zt_fault *fault)
 {
-    json_t *o = json_pack("{ss si ss si}", "event", "plan", "world", p->world,
-                          "master_addr", p->master_addr, "master_port", g->master_port);
+    json_t *o = zt_json_event("plan");
     json_t *nodes = json_array();
+
+    json_object_set_new(o, "world", json_integer(p->world));
+    json_object_set_new(o, "master_addr", json_string(p->master_addr));
+    json_object_set_new(o, "master_port", json_integer(g->master_port));
 
     for (int i = 0; i < p->num_nodes; i++)
         json_array_append_new(nodes, node_json(p, g, i, cores));
@@ -202,9 +205,10 @@ static zt_err print_mpirun(FILE *out, const struct zt_job_plan *p, bool json,
     if (rc)
         return rc;
     if (json) {
-        json_t *o = json_pack("{ss si ss}", "event", "plan", "world", p->world,
-                              "started_by", p->mpirun);
+        json_t *o = zt_json_event("plan");
 
+        json_object_set_new(o, "world", json_integer(p->world));
+        json_object_set_new(o, "started_by", json_string(p->mpirun));
         json_object_set_new(o, "command", words_json(m.argv));
         zt_mpirun_release(&m);
         return dump(out, o, fault);

@@ -377,11 +377,10 @@ static void show_json(const struct zt_host_report_out *r, FILE *out)
 int zt_host_report(const struct zt_launch *l, FILE *out)
 {
     struct zt_host_report_out r = {.launch = l,
-                                   .root = json_object(),
+                                   .root = zt_json_event("report"),
                                    .problems = json_array(),
                                    .out = l->json ? NULL : out};
 
-    json_object_set_new(r.root, "event", json_string("report"));
     report_zlaunch(&r);
     report_zworker(&r);
     report_host(&r);

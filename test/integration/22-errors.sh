@@ -105,8 +105,8 @@ check "... and shows no devices to ranks of a processor" sh -c "! '$bin/zlaunch'
 check "... and without says that it counts the weights alone" plans "with a --train_file" --vocab_size 256
 planned() { # the plan and the memory, one object a line and nothing else
     "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" >"$tmp/o" 2>/dev/null &&
-        grep -q '^{"event":"plan","world":2,.*"ranks":\[{"rank":0,"slot":0,.*"command":\[.*\]}$' "$tmp/o" &&
-        grep -qE '^\{"event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+,"rates":\{"products":[^}]*\},"alternatives":\[\{"fits":true,.*\}\]\}$' "$tmp/o" &&
+        grep -q '^{"ts":"[^"]*Z","event":"plan","world":2,.*"ranks":\[{"rank":0,"slot":0,.*"command":\[.*\]}$' "$tmp/o" &&
+        grep -qE '^\{"ts":"[^"]*Z","event":"memory_plan","training":true,"parameters":[0-9]+,.*"total_bytes":[0-9]+,"available_bytes":[0-9]+,"rates":\{"products":[^}]*\},"alternatives":\[\{"fits":true,.*\}\]\}$' "$tmp/o" &&
         ! grep -qv '^{.*}$' "$tmp/o"
 }
 check "a dry run in JSON is JSON" planned
@@ -114,6 +114,14 @@ check "... with the time of each alternative" test "$(grep -oF '"seconds":' "$tm
 rates() { sed -n 's/.*"rates":\({[^}]*}\).*/\1/p' "$tmp/o"; }
 rates >"$tmp/measured.json"
 check "... by rates that are measured once" eval 'planned && test "$(rates)" = "$(cat "$tmp/measured.json")"'
+events() { # every line is an event, with its time, and there is nothing on stderr
+    "$bin/zlaunch" --log_format json "$@" >"$tmp/o" 2>"$tmp/e" && test ! -s "$tmp/e" -a -s "$tmp/o" &&
+        ! grep -qvE '^\{"ts":"[0-9T:.-]*Z","event":"[a-z_]+",.*\}$' "$tmp/o"
+}
+check "... with its remarks" events --num_gpus 2 --dry_run "$g" "${t[@]}"
+check "a config that is checked is an event in JSON" events --check_config "$g" "${t[@]}" --deepspeed '{"zero_optimization": {"stage": 2}}'
+check "... with where its values come from" grep -q '"event":"config".*"stage":2.*"zero_optimization.stage":"--deepspeed:1:33"' "$tmp/o"
+check "an estimate as well" events --estimate 2783M:65M
 timed() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" "$@" >"$tmp/o" 2>&1; }
 seconds() { sed -n 's/^[* ] \( *[0-3]  .*\)/\1/p' "$tmp/o" | awk '{ print $8 }'; }
 given() { # given RATE: a dry run at this rate of everything; the time of the first

@@ -36,7 +36,7 @@ if ! has_level amx; then
 fi
 launch --report --log_format json
 check "json: one line" test "$(wc -l <"$tmp/out")" = 1
-check "json: an object that says so" grep -q '^{"event":"report",.*"usable":true.*}$' "$tmp/out"
+check "json: an object that says so" grep -q '^{"ts":"[^"]*Z","event":"report",.*"usable":true.*}$' "$tmp/out"
 check "json: limits are numbers" grep -qE '"open_files":[0-9]+' "$tmp/out"
 
 (ulimit -Sn 200 && launch --report && cat "$tmp/out") >"$tmp/low"

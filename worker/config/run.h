@@ -156,6 +156,9 @@ zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_ste
 struct _IO_FILE;
 zt_err zt_run_print_config(const struct zt_run *run, struct _IO_FILE *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same as one JSON event: "config", and in "origins" where each value comes from. */
+zt_err zt_run_print_config_json(const struct zt_run *run, struct _IO_FILE *out,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Remarks on the config, one sentence each: accepted oddities, keys without effect. NULL
  * behind the last. */

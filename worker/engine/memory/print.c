@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "common/json/line.h"
 #include "worker/engine/memory/plan.h"
 
 #define MIB ((double)(1 << 20))
@@ -121,11 +122,14 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
                             const struct zt_model *model)
 {
     const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
-    json_t *o =
-        json_pack("{ss sb sI ss si si sI}", "event", "memory_plan", "training",
-                  (int)run->do_train, "parameters", (json_int_t)model->numel, "dtype",
-                  zt_dtype_name(run->compute_dtype), "stage", run->zero.stage, "world",
-                  run->world, "micro_batch", (json_int_t)run->micro_batch_size);
+    json_t *o = zt_json_event("memory_plan");
+
+    json_object_set_new(o, "training", json_boolean(run->do_train));
+    json_object_set_new(o, "parameters", json_integer(model->numel));
+    json_object_set_new(o, "dtype", json_string(zt_dtype_name(run->compute_dtype)));
+    json_object_set_new(o, "stage", json_integer(run->zero.stage));
+    json_object_set_new(o, "world", json_integer(run->world));
+    json_object_set_new(o, "micro_batch", json_integer(run->micro_batch_size));
 
     set_bytes(o, "weights_bytes", s.weights);
     set_bytes(o, "master_bytes", s.master);
