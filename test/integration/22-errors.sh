@@ -34,6 +34,9 @@ for behind in "" --check_config; do
     check "zworker $behind: every problem is an error" test "$(grep -c '^zworker: error: --' "$tmp/e")" = 2
 done
 check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps many
+check "no epochs at all" refused 2 "--num_train_epochs: 0 epochs are no training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
+    --train_file "$tmp/corpus.txt" --num_train_epochs 0
+check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" "${t[@]}" --model_name_or_path gpt2-nowhere
 check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$tmp/nothere.txt"
 : >"$tmp/empty.txt"
 check "... is no matter of one rank" sh -c "! grep -q 'from rank' '$tmp/e'"

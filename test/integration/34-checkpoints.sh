@@ -67,6 +67,12 @@ train 2 "$tmp/values" --max_steps 60 --n_layer 1 --output_dir "$tmp/elsewhere.di
 check "another model is refused by what differs" \
     grep -q "\"text\":\"$tmp/long.dir/checkpoint-60: the checkpoint's model has n_layer 2, this one 1\"" "$tmp/values"
 
+head -c 20000 "$tmp/corpus.txt" >"$tmp/other.txt"
+train 2 "$tmp/values" --max_steps 60 --train_file "$tmp/other.txt" --output_dir "$tmp/long.dir" --resume_from_checkpoint auto
+check "other data are refused as that, not as checkpoints that are damaged" \
+    grep -q '"text":"[^"]*checkpoint-60: the position belongs to other training data .*--model_name_or_path' "$tmp/values"
+check "  at the first" sh -c "! grep -q 'passed over' '$tmp/values'"
+
 # the best: the last evaluation comes before the last save
 best() { # best OUT ARGS...: 8 steps, evaluated after 3, 6 and 8
     local out=$1
@@ -142,7 +148,7 @@ check "a damaged checkpoint is refused" [ $? -ne 0 ]
 check "  by the name of its tensor" grep -q "damaged: .* of transformer" "$tmp/damaged" "$tmp/damaged.err"
 long "$tmp/damaged" "$tmp/long.dir" --resume_from_checkpoint auto
 check "auto takes the one before it" [ $? -eq 0 ]
-check "  says so" grep -q "is passed over" "$tmp/damaged" "$tmp/damaged.err"
+check "  says so, with its name once" grep -q "checkpoint-60 is passed over: global_step60\|checkpoint-60 is passed over: [^/]" "$tmp/damaged" "$tmp/damaged.err"
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
 # numbers run away just after a step that is saved: the weights are beyond fp16

@@ -299,7 +299,10 @@ zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
 
     if (stat(path, &st) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "%s: no such model folder or file of weights", path);
+                            "%s: no such model folder or file of weights; a model of the "
+                            "Hugging Face hub is downloaded before (hf download NAME "
+                            "--local-dir FOLDER)",
+                            path);
     is_dir = S_ISDIR(st.st_mode);
     hf = calloc(1, sizeof(*hf));
     if (hf)

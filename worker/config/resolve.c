@@ -417,12 +417,18 @@ static void resolve_reports(struct zt_config *c, struct zt_run *run)
 static void check_task(struct zt_config *c, const struct zt_run *run)
 {
     const struct zt_value *steps = zt_args_value(c->args, "max_steps");
+    const struct zt_value *epochs = zt_args_value(c->args, "num_train_epochs");
 
     if (run->max_steps == 0)
         zt_problems_add(&c->report, zt_value_error(steps),
                         "%s: 0 steps are no training; give --do_eval or --prompt alone "
                         "to do only that",
                         steps->where);
+    if (run->do_train && run->max_steps < 0 && run->num_train_epochs == 0)
+        zt_problems_add(&c->report, zt_value_error(epochs),
+                        "%s: 0 epochs are no training; give --do_eval or --prompt alone "
+                        "to do only that",
+                        epochs->where);
     /* a name that is wrong may be the one that would have said it */
     if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
         !run->dry_run && c->report.code != ZT_E_USAGE)

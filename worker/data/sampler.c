@@ -222,10 +222,11 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
                        struct zt_fault *fault)
 {
     if (at->fingerprint != s->origin.fingerprint)
-        return zt_fault_set(fault, ZT_E_FORMAT,
+        return zt_fault_set(fault, ZT_E_CONFIG,
                             "the position belongs to other training data (fingerprint "
                             "%016llx, these have %016llx); give the same files in the "
-                            "same order",
+                            "same order, or begin anew from its weights alone: "
+                            "--model_name_or_path in place of --resume_from_checkpoint",
                             (unsigned long long)at->fingerprint,
                             (unsigned long long)s->origin.fingerprint);
     if (at->epoch < 0 || at->epoch > INT64_MAX / 4 || at->index < 0 ||

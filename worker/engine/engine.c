@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/human.h"
 #include "common/message/event.h"
 #include "common/log.h"
 #include "worker/checkpoint/disk_space.h"
@@ -413,6 +414,7 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
 static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
+    char parameters[ZT_HUMAN], phase[64];
     zt_err rc = ZT_OK;
 
     if (run->do_train && run->output_dir)
@@ -424,7 +426,9 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
         rc = open_device_comm(e, fault);
     if (rc)
         return rc;
-    zt_event_phase("preparing memory");
+    zt_human_count(parameters, (double)e->model->numel);
+    snprintf(phase, sizeof(phase), "preparing memory for %s parameters", parameters);
+    zt_event_phase(phase);
     rc = open_memory(e, fault);
     return rc ? rc : open_step(e, fault);
 }

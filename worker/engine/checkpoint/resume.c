@@ -341,6 +341,19 @@ static bool may_pass_over(zt_err refused)
     return refused == ZT_E_FORMAT || refused == ZT_E_NOINPUT || refused == ZT_E_SYSTEM;
 }
 
+/* Its name once: the reason begins with it. */
+static void tell_passed_over(const char *dir, const struct zt_fault *why)
+{
+    const char *text = why ? why->text : "it is damaged";
+    size_t n = strlen(dir);
+
+    if (strncmp(text, dir, n) == 0 && text[n] == '/')
+        text += n + 1;
+    else if (strncmp(text, dir, n) == 0 && strncmp(text + n, ": ", 2) == 0)
+        text += n + 2;
+    zt_warn("checkpoint", "%s is passed over: %s", dir, text);
+}
+
 static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *resumed,
                       struct zt_fault *fault)
 {
@@ -357,8 +370,7 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
         if (!rc && refused && !may_pass_over(refused))
             return refused;
         if (!rc && refused && e->run->rank == 0)
-            zt_warn("checkpoint", "%s is passed over: %s", dir,
-                    fault ? fault->text : "it is damaged");
+            tell_passed_over(dir, fault);
     }
     if (rc || *resumed || !c->num)
         return rc;
