@@ -240,6 +240,7 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
         for (const struct zt_foreign *f = names ? names->rows : NULL; f && f->name; f++)
             zt_suggest_offer(&s, f->name);
     }
+    zt_suggest_offer(&s, "help"); /* of a target it is no row */
     best = zt_suggest_best(&s);
     if (best)
         zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; did you mean --%s?",

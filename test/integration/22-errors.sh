@@ -34,6 +34,11 @@ for behind in "" --check_config; do
     check "zworker $behind: every problem is an error" test "$(grep -c '^zworker: error: --' "$tmp/e")" = 2
 done
 check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps many
+check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep
+check "a switch that is no object" refused 65 'must be an object, as in {"enabled": true}, not true' "$g" "${t[@]}" --deepspeed '{"bf16": true}'
+check "a number in quotes" refused 65 'not "1e-4": write it without quotes' "$g" "${t[@]}" --deepspeed '{"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}'
+mkdir "$tmp/weights" && echo '{}' >"$tmp/weights/config.json"
+check "weights that are no checkpoint" refused 66 "--model_name_or_path begins a new training" "$g" "${t[@]}" --resume_from_checkpoint "$tmp/weights" --output_dir "$tmp/none"
 check "no epochs at all" refused 2 "--num_train_epochs: 0 epochs are no training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
     --train_file "$tmp/corpus.txt" --num_train_epochs 0
 check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" "${t[@]}" --model_name_or_path gpt2-nowhere

@@ -53,6 +53,17 @@ static const char *describe_number(struct zt_config *c, const struct zt_item *i)
         i->key->range ? " in " : "", i->key->range ? i->key->range : "");
 }
 
+static void report_wrong_number(struct zt_config *c, const struct zt_item *i,
+                                bool is_quoted)
+{
+    if (is_quoted)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "%s: \"%s\" must be %s, not \"%s\": write it without quotes",
+                        i->where, i->path, describe_number(c, i), i->value->text);
+    else
+        report_wrong_value(c, i, describe_number(c, i));
+}
+
 static bool convert_number(struct zt_config *c, struct zt_item *i, bool strict)
 {
     bool quoted = i->value->type == ZT_JSON_STRING;
@@ -62,7 +73,7 @@ static bool convert_number(struct zt_config *c, struct zt_item *i, bool strict)
     double real;
 
     if (i->value->type != ZT_JSON_NUMBER && !(quoted && strict)) {
-        report_wrong_value(c, i, describe_number(c, i));
+        report_wrong_number(c, i, quoted && zt_parse_double(text, &real));
         return false;
     }
     if (!strcmp(text, "Infinity") && in_range(i->key->range, INFINITY) && i->key->range) {
@@ -226,6 +237,17 @@ static bool convert_auto(struct zt_config *c, struct zt_item *i, bool strict)
     return false;
 }
 
+/* A section that has a switch is written with it. */
+static const char *describe_object(struct zt_config *c, const struct zt_item *i)
+{
+    const char *path = zt_text_arena_printf(&c->arena, "%s.enabled", i->key->path);
+
+    if (i->value->type == ZT_JSON_BOOL && path && zt_key_find(path))
+        return i->value->boolean ? "an object, as in {\"enabled\": true}"
+                                 : "an object, as in {\"enabled\": false}";
+    return "an object";
+}
+
 bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict)
 {
     const struct zt_key *k = item->key;
@@ -261,7 +283,7 @@ bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict)
             (item->value->type == ZT_JSON_BOOL && !item->value->boolean &&
              k->flags & ZT_KEY_PRESENCE))
             return true;
-        report_wrong_value(c, item, "an object");
+        report_wrong_value(c, item, describe_object(c, item));
         return false;
     case ZT_KEY_ANY:
         break;

@@ -92,6 +92,16 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run)
     return is_on_disk(run) || (run->attempt > 0 && run->checkpoint_in_memory > 0);
 }
 
+/* Is it a folder of a model? */
+static bool has_config(const char *dir)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int n = snprintf(path, sizeof(path), "%s/config.json", dir);
+
+    return n > 0 && n < (int)sizeof(path) && stat(path, &st) == 0;
+}
+
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
 static zt_err find_named(const struct zt_run *run, const char *what, struct candidates *c,
                          struct zt_fault *fault)
@@ -115,8 +125,11 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
                             what, run->output_dir, (long long)c->step[0]);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "--resume_from_checkpoint %s: there is no checkpoint of that "
-                        "name, nor one in that folder",
-                        what);
+                        "name, nor one in that folder%s",
+                        what,
+                        has_config(what) ? "; it holds weights alone, from which "
+                                           "--model_name_or_path begins a new training"
+                                         : "");
 }
 
 static zt_err find(const struct zt_run *run, const char *what, struct candidates *c,
