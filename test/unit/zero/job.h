@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "test/unit/sample.h"
 #include "test/unit/comm/ranks.h"
 #include "test/unit/zero/net.h"
 #include "worker/zero/private.h"
@@ -520,29 +521,6 @@ static void UNUSED assert_same(const struct job *j, const struct result *a,
                           a->loss[s], b->loss[s], a->sumsq[s], b->sumsq[s]);
         fail_msg("these two differ");
     }
-}
-
-static int64_t UNUSED number_of(const char *name, int64_t otherwise)
-{
-    const char *text = getenv(name);
-
-    return text ? strtoll(text, NULL, 10) : otherwise;
-}
-
-/*
- * Whether this one of many settings is run: all of them, or in a sanitised build, where
- * they take long, one of ZT_SAMPLE, chosen by ZT_SEED.
- */
-static bool UNUSED in_sample(void)
-{
-    static uint64_t asked;
-    int64_t one_of = number_of("ZT_SAMPLE", 1), chosen_by = number_of("ZT_SEED", 1);
-
-    if (one_of > 1 && !asked)
-        print_message("one of %" PRId64 " settings is run, chosen by ZT_SEED=%" PRId64
-                      "\n",
-                      one_of, chosen_by);
-    return one_of <= 1 || mix((uint64_t)chosen_by, 0, ++asked) % (uint64_t)one_of == 0;
 }
 
 /* What the job gives is, bit for bit, what the other one gives; in_sample() only. */
