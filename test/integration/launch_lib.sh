@@ -56,7 +56,7 @@ is_first() {
     done
 }
 until is_first; do read -rt 0.01 <> <(:); done
-n=\$(cat '$tmp/starts' 2>/dev/null || echo 0); echo \$((n + 1)) >'$tmp/starts'
+n=\$(flock '$tmp/counting' sh -c 'n=\$(cat "\$0" 2>/dev/null || echo 0); echo \$((n + 1)) >"\$0"; echo \$n' '$tmp/starts')
 case " \$(cat '$tmp/broken') " in *" \$n "*) exit 5 ;; esac
 exec "$(readlink -f "$bin")/zworker" "\$@"
 Z
