@@ -277,7 +277,7 @@ go "${access[@]}" --push "$tmp/config.json" --push_dir /proc/nothing "${host[0]}
 refuses "--push where nothing can be made" "/proc/nothing/"
 
 # ---------------------------------------------------------------- the end
-said_hello() { grep -q ^hello "$tmp/out"; }
+said_hello() { grep -q '^all ' "$tmp/out"; } # comes behind the whole line of the hello
 is_down() { grep -q ^down "$tmp/out"; }
 parent_of() { awk '/^PPid/ { print $2 }' "/proc/$1/status"; }
 for way in "" "--program ssh"; do
