@@ -118,18 +118,21 @@ static void describe(const json_t *record, bool by_folder, char *out, size_t byt
 {
     const char *log = zt_json_get_text(record, "log_file", NULL);
     const char *ts = zt_json_get_text(record, "ts", "?");
+    const char *clock = strlen(ts) > 11 ? ts + 11 : "";
     const char *which = by_folder ? "the last job of this folder, " : "job ";
     const char *job = zt_json_get_text(record, "job", "?");
     size_t n;
 
     if (json_object_get(record, "exit_code"))
-        n = (size_t)snprintf(out, bytes, "%s%s, ended at %s with exit code %lld", which,
-                             job, ts, (long long)zt_json_get_int(record, "exit_code", 0));
+        n = (size_t)snprintf(
+            out, bytes, "%s%s, ended at %.10s %.8s UTC with exit code %lld", which, job,
+            ts, clock, (long long)zt_json_get_int(record, "exit_code", 0));
     else
-        n = (size_t)snprintf(out, bytes,
-                             "%s%s, began at %s and was killed before it could say how "
-                             "it ended",
-                             which, job, ts);
+        n = (size_t)snprintf(
+            out, bytes,
+            "%s%s, began at %.10s %.8s UTC and was killed before it could say how "
+            "it ended",
+            which, job, ts, clock);
     if (n < bytes && log)
         snprintf(out + n, bytes - n, "; what it wrote is in %s", log);
     else if (n < bytes)

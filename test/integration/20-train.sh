@@ -30,9 +30,10 @@ check "config.json names the model" grep -q '"model_type": *"gpt2"' "$tmp/a/new/
 # the saved weights are the trained ones: evaluating them gives the same loss
 eval_loss() { grep '"event":"eval"' "$1" | tail -1 | sed 's/.*"loss":\([^,}]*\).*/\1/'; }
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" \
-    --train_file "$tmp/corpus.txt" --block_size 32 --do_eval --share_gpu >"$tmp/again" 2>"$tmp/again.err"
+    --train_file "$tmp/corpus.txt" --block_size 32 --do_eval --max_steps 5 --share_gpu >"$tmp/again" 2>"$tmp/again.err"
 check "weights load again" test $? -eq 0
 check "what is not done is said" grep -q "nothing is trained (--do_train)" "$tmp/again"
+check "  and what has no effect then" grep -q -- "--max_steps is for training, and this run only evaluates" "$tmp/again"
 check "a line of the rank's log is an event of its own" grep -q '^{"ts":"[^"]*","event":"log","level":"info","rank":0,.*"module":"comm"' "$tmp/again"
 check "and evaluate to the same loss" awk -v a="$(eval_loss "$tmp/log")" -v b="$(eval_loss "$tmp/again")" \
     'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d < 1e-4 * a) }'

@@ -129,6 +129,8 @@ for file in "\xc6\xd7\x34\x01 weights of llm.c, which are not read: its dev/eval
     launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/gpt2_124M.bin" --prompt 1
     check "${file#* }, as a model: refused by that" err_has "gpt2_124M.bin: ${file#* }"
 done
+launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp" --prompt 1
+check "a folder with such a file: it is named" err_has "gpt2_124M.bin is there: if that is meant, name the file itself"
 
 # What a killed save left is gone with the next start, but not what is being written.
 mkdir -p "$tmp/left/.checkpoint-7.tmp/global_step7" "$tmp/left/.checkpoint-8.tmp.old" "$tmp/left/.checkpoint-x.tmp"

@@ -289,7 +289,7 @@ for what in "--ctl last status" "--attach last"; do
     timeout 20 "$zlaunch" $what >"$tmp/said" 2>&1 </dev/null
     code=$?
     check "$what of a folder whose job is over" code_is 1
-    check "  says how that ended" grep -q "the last job of this folder, $id, ended at 20.* with exit code 7" "$tmp/said"
+    check "  says how that ended" grep -q "the last job of this folder, $id, ended at 20[0-9-]* [0-9:]* UTC with exit code 7" "$tmp/said"
     check "  and where its output is" said "what it wrote is in $tmp/here/log"
 done
 "$zlaunch" --ctl "$id" status >"$tmp/said" 2>&1

@@ -1,4 +1,5 @@
 /* hf_folder_read.c -- find and open the weights of a model folder. */
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +257,40 @@ static const struct {
     {"pytorch_model.bin.index.json", open_index},
 };
 
+/* Whether a file of this name may be weights that somebody saved by another name. */
+static int may_be_weights(const struct dirent *e)
+{
+    static const char *const ends[] = {".safetensors", ".bin", ".gguf", ".pt", ".pth"};
+    bool may = false;
+
+    for (size_t i = 0; !may && i < sizeof(ends) / sizeof(*ends); i++)
+        may = ends_with(e->d_name, ends[i]);
+    return may;
+}
+
+static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
+{
+    struct dirent **found = NULL;
+    int n = scandir(dir, &found, may_be_weights, alphasort);
+
+    if (n > 0)
+        zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: has no model.safetensors, no pytorch_model.bin, and no index of "
+            "either; %s is there: if that is meant, name the file itself",
+            dir, found[0]->d_name);
+    else
+        zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: has no model.safetensors, no pytorch_model.bin, and no index of "
+            "either",
+            dir);
+    for (int i = 0; i < n; i++)
+        free(found[i]);
+    free(found);
+    return fault->code;
+}
+
 static zt_err open_folder(struct zt_hf_folder *hf, struct zt_fault *fault)
 {
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
@@ -269,11 +304,7 @@ static zt_err open_folder(struct zt_hf_folder *hf, struct zt_fault *fault)
         if (rc || there)
             return rc;
     }
-    return zt_fault_set(
-        fault, ZT_E_NOINPUT,
-        "%s: has no model.safetensors, no pytorch_model.bin, and no index "
-        "of either",
-        hf->dir);
+    return fault_no_weights(hf->dir, fault);
 }
 
 /* The folder of `path`, which is one itself or a file in it. */

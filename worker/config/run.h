@@ -164,6 +164,9 @@ zt_err zt_run_print_config_json(const struct zt_run *run, struct _IO_FILE *out,
  * behind the last. */
 const char *zt_run_note(const struct zt_run *run, int i);
 
+/* What of training alone somebody typed, as messages call it: "--max_steps". NULL: none. */
+const char *zt_run_says_training(const struct zt_run *run);
+
 /* The run options under their headings, as wide as the terminal. */
 void zt_run_print_help(struct _IO_FILE *out);
 

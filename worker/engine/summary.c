@@ -115,4 +115,10 @@ void zt_engine_print_summary(const struct zt_engine *e)
     zt_event_begin(l.text, run->run_name, run->do_train);
     if (run->do_train)
         tell_of_rate_0(e);
+    else if (run->do_eval && zt_run_says_training(run))
+        zt_warn(
+            "config",
+            "%s is for training, and this run only evaluates; add --do_train to train "
+            "as well",
+            zt_run_says_training(run));
 }
