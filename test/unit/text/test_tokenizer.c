@@ -59,7 +59,7 @@ static const char *ids_of(const struct zt_tokenizer *t, const char *text, size_t
     static char out[4096];
     struct zt_encoder *e = NULL;
     const int32_t *ids;
-    size_t num, at = 0;
+    size_t num = 0, at = 0;
 
     fault = (struct zt_fault){0};
     if (zt_encoder_open(t, &e, &fault) || zt_encode(e, text, n, true, &ids, &num, &fault))
