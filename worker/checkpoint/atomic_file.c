@@ -18,6 +18,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "worker/checkpoint/disk/write_behind.h"
+
+#define LARGE ((int64_t)4 * (int64_t)ZT_WRITE_BEHIND_BYTES)
+
 /* "PATH: cannot write: No space left on device (needs 12 bytes, 3 are free)" */
 static zt_err cannot_write(const struct zt_atomic_file *f, int e, int64_t bytes,
                            struct zt_fault *fault)
@@ -133,17 +137,27 @@ zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t b
         rc = create_temporary(f, fault);
     if (!rc)
         rc = reserve_space(f, bytes, fault);
+    if (!rc && bytes >= LARGE)
+        f->behind = zt_write_behind_open(f->fd); /* NULL: it is written as others are */
     if (rc)
         zt_atomic_file_release(f);
     return rc;
+}
+
+size_t zt_atomic_file_buffer_bytes(int64_t bytes)
+{
+    return bytes >= LARGE ? ZT_WRITE_BEHIND_BYTES : 0;
 }
 
 zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
                             struct zt_fault *fault)
 {
     const char *p = data;
+    int e = f->behind ? zt_write_behind_put(f->behind, data, bytes) : 0;
 
-    while (bytes > 0) {
+    if (e)
+        return cannot_write(f, e, (int64_t)bytes, fault);
+    while (!f->behind && bytes > 0) {
         size_t piece = bytes < ((size_t)1 << 30) ? bytes : (size_t)1 << 30;
         ssize_t n = write(f->fd, p, piece);
 
@@ -157,12 +171,25 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
     return ZT_OK;
 }
 
+/* Everything so far is in the file; from here on it is written as others are. */
+static zt_err end_behind(struct zt_atomic_file *f, struct zt_fault *fault)
+{
+    int e = f->behind ? zt_write_behind_finish(f->behind) : 0;
+
+    zt_write_behind_close(f->behind);
+    f->behind = NULL;
+    if (!e && lseek(f->fd, 0, SEEK_END) < 0)
+        e = errno;
+    return e ? cannot_write(f, e, 0, fault) : ZT_OK;
+}
+
 zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void *data,
                                size_t bytes, struct zt_fault *fault)
 {
     const char *p = data;
+    zt_err rc = f->behind ? end_behind(f, fault) : ZT_OK;
 
-    while (bytes > 0) {
+    while (!rc && bytes > 0) {
         ssize_t n = pwrite(f->fd, p, bytes, (off_t)at);
 
         if (n < 0 && errno == EINTR)
@@ -173,12 +200,14 @@ zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void 
         at += n;
         bytes -= (size_t)n;
     }
-    return ZT_OK;
+    return rc;
 }
 
 zt_err zt_atomic_file_sync(struct zt_atomic_file *f, struct zt_fault *fault)
 {
-    return fsync(f->fd) < 0 ? cannot_write(f, errno, 0, fault) : ZT_OK;
+    zt_err rc = f->behind ? end_behind(f, fault) : ZT_OK;
+
+    return !rc && fsync(f->fd) < 0 ? cannot_write(f, errno, 0, fault) : rc;
 }
 
 static zt_err sync_folder(const struct zt_atomic_file *f, struct zt_fault *fault)
@@ -210,6 +239,7 @@ zt_err zt_atomic_file_publish(struct zt_atomic_file *f, struct zt_fault *fault)
 
 void zt_atomic_file_release(struct zt_atomic_file *f)
 {
+    zt_write_behind_close(f->behind);
     if (f->fd >= 0 && f->tmp && !f->published)
         unlink(f->tmp);
     if (f->fd >= 0)

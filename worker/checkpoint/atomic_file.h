@@ -4,6 +4,7 @@
  * It is written as ".NAME.tmp" in the same folder and renamed at commit. The temporary
  * name is locked while in use and taken over when a killed process left one behind, so
  * leftovers never pile up.
+ * A large file is written past the page cache, beside the caller (disk/write_behind.h).
  * Ownership: the caller owns the struct.
  * Threads:   one.
  */
@@ -12,9 +13,12 @@
 
 #include "common/fault.h"
 
+struct zt_write_behind;
+
 struct zt_atomic_file {
     char *path, *tmp, *dir;
-    int fd; /* -1: not open */
+    int fd;                         /* -1: not open */
+    struct zt_write_behind *behind; /* of a large file, until it is synced */
     bool published;
 };
 
@@ -24,6 +28,8 @@ struct zt_atomic_file {
  */
 zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t bytes,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* Memory that a file of so many bytes takes while it is written. */
+size_t zt_atomic_file_buffer_bytes(int64_t bytes);
 /* Remove temporary files that killed processes left in a folder; best effort. */
 void zt_atomic_file_remove_stale(const char *dir);
 /* Append. ZT_E_CANTCREATE. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/half.h"
+#include "worker/checkpoint/disk/read_ahead.h"
 #include "worker/checkpoint/reader_private.h"
 #include "worker/checkpoint/checksummed_json.h"
 
@@ -66,16 +67,16 @@ static zt_err check_header(struct zt_ckpt *c, int i, const char *name,
 {
     const struct zt_ckpt_shard *s = &c->manifest.shards[i];
     size_t n = (size_t)s->header_bytes;
-    char tensor[512];
-    zt_err rc = make_room(c, n ? n : 1, fault);
+    char tensor[512], *head = malloc(n ? n : 1);
+    zt_err rc = head ? read_all(c->fds[i], name, head, n, 0, fault)
+                     : zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->dir);
 
-    if (!rc)
-        rc = read_all(c->fds[i], name, c->buf, n, 0, fault);
-    if (!rc && zt_hash_bytes(c->buf, n) != s->header_hash)
+    if (!rc && zt_hash_bytes(head, n) != s->header_hash)
         rc = zt_fault_set(fault, ZT_E_FORMAT,
                           "%s: damaged: the checksum of its header does not match; %s "
                           "and others are in it",
                           name, zt_ckpt_first_tensor(c, i, tensor, sizeof(tensor)));
+    free(head);
     return rc;
 }
 
@@ -103,6 +104,24 @@ static size_t elem_bytes(const struct zt_ckpt *c, const struct zt_ckpt_part *p)
     return zt_dtype_bytes(c->manifest.kinds[p->kind].dtype);
 }
 
+/* Bytes of a shard into `out`: those that were read ahead, or now. */
+static zt_err read_bytes(struct zt_ckpt *c, int shard, const char *name, int64_t at,
+                         void *out, size_t n, struct zt_fault *fault)
+{
+    int error = 0;
+    const void *ahead =
+        c->ahead ? zt_read_ahead_take(c->ahead, c->fds[shard], at, n, &error) : NULL;
+
+    if (ahead) {
+        memcpy(out, ahead, n);
+        return ZT_OK;
+    }
+    if (error)
+        return zt_fault_set(fault, error > 0 ? ZT_E_SYSTEM : ZT_E_FORMAT, "%s: %s", name,
+                            error > 0 ? strerror(error) : "it ends too early");
+    return read_all(c->fds[shard], name, out, n, at, fault);
+}
+
 /* One piece of a part into `out`, verified. */
 static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t piece,
                          void *out, size_t n, struct zt_fault *fault)
@@ -110,12 +129,17 @@ static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_
     const struct zt_ckpt_manifest *m = &c->manifest;
     const struct zt_ckpt_shard *s = &m->shards[p->shard];
     int64_t per = s->piece_bytes / (int64_t)elem_bytes(c, p);
+    int64_t at = p->at + piece * s->piece_bytes;
     char name[PATH_MAX];
     uint64_t want = 0;
     zt_err rc;
 
     snprintf(name, sizeof(name), "%s/%s", c->dir, s->file);
-    rc = read_all(c->fds[p->shard], name, out, n, p->at + piece * s->piece_bytes, fault);
+    if (c->is_planning)
+        return zt_read_ahead_expect(c->ahead, c->fds[p->shard], at, n)
+                   ? ZT_OK
+                   : zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->dir);
+    rc = read_bytes(c, p->shard, name, at, out, n, fault);
     if (rc)
         return rc;
     (void)zt_hash_parse(p->hashes + piece * ZT_HASH_TEXT, &want); /* it was parsed */
@@ -126,6 +150,24 @@ static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_
                         "%lld on does not match; use another checkpoint",
                         name, m->kinds[p->kind].name, m->params[p->param].name,
                         (long long)(p->first + piece * per));
+}
+
+/* The piece in the buffer, unless it is there. */
+static zt_err have_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t piece,
+                         size_t bytes, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (c->part == p && c->piece == piece)
+        return ZT_OK;
+    rc = make_room(c, bytes, fault);
+    if (!rc)
+        rc = read_piece(c, p, piece, c->buf, bytes, fault);
+    if (rc)
+        return rc;
+    c->part = p;
+    c->piece = piece;
+    return ZT_OK;
 }
 
 /* Bytes [at, at + n) of a part. Whole pieces are read into place, others by the buffer. */
@@ -144,17 +186,9 @@ static zt_err read_part(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t
         if (at == begin && k == bytes) {
             rc = read_piece(c, p, piece, out, (size_t)bytes, fault);
         } else {
-            bool have = c->part == p && c->piece == piece;
-
-            if (!have)
-                rc = make_room(c, (size_t)bytes, fault);
-            if (!rc && !have)
-                rc = read_piece(c, p, piece, c->buf, (size_t)bytes, fault);
-            if (rc)
-                return rc;
-            c->part = p;
-            c->piece = piece;
-            memcpy(out, c->buf + (at - begin), (size_t)k);
+            rc = have_piece(c, p, piece, (size_t)bytes, fault);
+            if (!rc && !c->is_planning)
+                memcpy(out, c->buf + (at - begin), (size_t)k);
         }
         at += k;
         n -= k;
@@ -231,11 +265,30 @@ zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, i
     for (int64_t done = 0, k; !rc && done < n; done += k) {
         k = n - done < F32_ELEMS ? n - done : F32_ELEMS;
         rc = zt_ckpt_read(c, kind, param, first + done, k, narrow, fault);
-        if (!rc)
+        if (!rc && !c->is_planning)
             widen(dtype, narrow, k, out + done);
     }
     free(narrow);
     return rc;
+}
+
+zt_err zt_ckpt_plan_reads(struct zt_ckpt *c, bool shared, struct zt_fault *fault)
+{
+    c->part = NULL;
+    c->ahead = zt_read_ahead_open(shared);
+    c->is_planning = c->ahead != NULL;
+    return c->ahead ? ZT_OK
+                    : zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->dir);
+}
+
+zt_err zt_ckpt_begin_reads(struct zt_ckpt *c, struct zt_fault *fault)
+{
+    c->part = NULL;
+    c->is_planning = false;
+    return zt_read_ahead_start(c->ahead)
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory or thread to read ahead",
+                              c->dir);
 }
 
 int zt_ckpt_value_kind(const struct zt_ckpt *c, int param)

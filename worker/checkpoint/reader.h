@@ -48,6 +48,16 @@ zt_err zt_ckpt_read(struct zt_ckpt *c, int kind, int param, int64_t first, int64
 /* The same as fp32; exact. ZT_E_UNSUPPORTED for integers. */
 zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
                         float *out, struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * Reads that are known beforehand are made ahead, in the background: after plan_reads the
+ * calls above only note what they would read, and write nothing; after begin_reads the same
+ * calls in the same order read it. Others are made as ever. `shared`: other processes of
+ * this machine read the same, so what is read stays in the page cache. Once. ZT_E_NOMEM.
+ */
+zt_err zt_ckpt_plan_reads(struct zt_ckpt *c, bool shared,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_ckpt_begin_reads(struct zt_ckpt *c, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* The kind that has a parameter's value: its master, else its weights. -1: neither. */
 int zt_ckpt_value_kind(const struct zt_ckpt *c, int param);
 

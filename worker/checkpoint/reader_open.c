@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/mapped_file.h"
+#include "worker/checkpoint/disk/read_ahead.h"
 #include "worker/checkpoint/reader_private.h"
 #include "worker/checkpoint/checksummed_json.h"
 
@@ -255,6 +256,7 @@ void zt_ckpt_close(struct zt_ckpt *c)
 {
     if (!c)
         return;
+    zt_read_ahead_close(c->ahead);
     for (int i = 0; c->fds && i < c->manifest.num_shards; i++)
         if (c->fds[i] >= 0)
             close(c->fds[i]);

@@ -2,6 +2,8 @@
 #ifndef WORKER_CHECKPOINT_READER_PRIVATE_H
 #define WORKER_CHECKPOINT_READER_PRIVATE_H
 
+#include <stdbool.h>
+
 #include "worker/checkpoint/reader.h"
 
 /* The shards that are open, and the last piece that was verified. */
@@ -13,6 +15,8 @@ struct zt_ckpt {
     int64_t piece; /* of `part`; in `buf` */
     uint8_t *buf;
     size_t buf_bytes;
+    struct zt_read_ahead *ahead; /* NULL: pieces are read when they are needed */
+    bool is_planning;            /* reads are noted, not made */
 };
 
 /* The first tensor that a shard holds, for messages. */

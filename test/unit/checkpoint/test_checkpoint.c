@@ -193,6 +193,37 @@ static void test_any_range_reads_back(void **state)
     zt_ckpt_close(c);
 }
 
+/* Pieces that two ranges share, other ranges in between, and one that was not planned. */
+static void test_planned_reads_are_the_same(void **state)
+{
+    static const int64_t range[][2] = {{0, 1000},
+                                       {1000, 1048576},
+                                       {1049576, 12},
+                                       {1099990, 20},
+                                       {1100010, BIG - 1100010}};
+    struct zt_ckpt *c = opened(write_checkpoint(4));
+    uint32_t *got = calloc(BIG, sizeof(*got));
+
+    (void)state;
+    good(zt_ckpt_plan_reads(c, false, &fault));
+    for (int reads = 0; reads < 2; reads++) {
+        if (reads)
+            good(zt_ckpt_begin_reads(c, &fault));
+        for (size_t r = 0; r < sizeof(range) / sizeof(range[0]); r++) {
+            good(zt_ckpt_read(c, 1, 1, range[r][0], range[r][1], got, &fault));
+            for (int64_t i = 0; i < range[r][1]; i++)
+                assert_int_equal(got[i], reads ? value(1, 1, range[r][0] + i) : 0);
+            if (reads && r == 2) {
+                good(zt_ckpt_read(c, 1, 0, 2, 9, got, &fault));
+                for (int64_t i = 0; i < 9; i++)
+                    assert_int_equal(got[i], value(1, 0, 2 + i));
+            }
+        }
+    }
+    free(got);
+    zt_ckpt_close(c);
+}
+
 static void test_halves_read_as_floats(void **state)
 {
     struct zt_ckpt *c = opened(write_checkpoint(4));
@@ -412,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_range_reads_back),
+        cmocka_unit_test(test_planned_reads_are_the_same),
         cmocka_unit_test(test_halves_read_as_floats),
         cmocka_unit_test(test_a_shard_is_a_safetensors_file),
         cmocka_unit_test(test_a_flipped_bit_is_noticed_in_every_file),

@@ -103,6 +103,7 @@ static void watch(struct disk *d, pid_t child, const struct __ptrace_syscall_inf
             parent_is_dirty(d, from);
         break;
     case SYS_write:
+    case SYS_pwrite64:
         if (a[0] > 2 && a[0] < MOST)
             set_dirty(d, d->path[a[0]], true);
         break;

@@ -16,6 +16,7 @@ struct loading {
     struct zt_ckpt *c;
     const struct zt_ckpt_manifest *m;
     float *chunk;
+    bool is_planning; /* reads are noted alone */
 };
 
 /* A range into one kind, as stored or by fp32. */
@@ -30,11 +31,11 @@ static zt_err load_range(struct loading *l, int from, zt_state_kind to, int para
         n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
         if (as_stored) {
             rc = zt_ckpt_read(l->c, from, param, at, n, l->chunk, fault);
-            if (!rc)
+            if (!rc && !l->is_planning)
                 rc = zt_zero_copy_in(l->e->zero, to, p, at, n, l->chunk, fault);
         } else {
             rc = zt_ckpt_read_f32(l->c, from, param, at, n, l->chunk, fault);
-            if (!rc)
+            if (!rc && !l->is_planning)
                 rc = zt_zero_set(l->e->zero, to, p, at, n, l->chunk, fault);
         }
     }
@@ -54,49 +55,84 @@ static bool same_dtype(const struct loading *l, int kind, zt_state_kind state)
     return kind >= 0 && l->m->kinds[kind].dtype == zt_zero_dtype(l->e->zero, state);
 }
 
-static zt_err load_values(struct loading *l, int param, const struct zt_param *p,
-                          struct zt_fault *fault)
-{
-    bool has_master = zt_zero_has(l->e->zero, ZT_STATE_MASTER, p);
-    int weights = kind_of(l, "weights", param), master = kind_of(l, "master", param);
-    int value = l->e->run->load_from_fp32_weights && master >= 0 ? master : weights;
-    bool as_stored =
-        same_dtype(l, weights, ZT_STATE_WEIGHTS) &&
-        (has_master ? value == master && same_dtype(l, master, ZT_STATE_MASTER)
-                    : master < 0);
-    zt_err rc;
+/* Where a parameter's values come from. */
+struct value_source {
+    int weights, master; /* kinds of the checkpoint; -1: none */
+    int value;           /* the one that is rounded where they are not taken as stored */
+    bool has_master;     /* in this run */
+    bool as_stored;
+};
 
-    if (!as_stored)
-        return load_range(l, value, ZT_STATE_VALUE, param, p, false, fault);
-    rc = load_range(l, weights, ZT_STATE_WEIGHTS, param, p, true, fault);
-    if (!rc && has_master)
-        rc = load_range(l, master, ZT_STATE_MASTER, param, p, true, fault);
-    return rc;
+static struct value_source source_of(const struct loading *l, int param,
+                                     const struct zt_param *p)
+{
+    struct value_source s = {.weights = kind_of(l, "weights", param),
+                             .master = kind_of(l, "master", param),
+                             .has_master = zt_zero_has(l->e->zero, ZT_STATE_MASTER, p)};
+
+    s.value = l->e->run->load_from_fp32_weights && s.master >= 0 ? s.master : s.weights;
+    s.as_stored =
+        same_dtype(l, s.weights, ZT_STATE_WEIGHTS) &&
+        (s.has_master ? s.value == s.master && same_dtype(l, s.master, ZT_STATE_MASTER)
+                      : s.master < 0);
+    return s;
 }
 
-static zt_err load_moments(struct loading *l, int param, const struct zt_param *p,
+static zt_err load_weights(struct loading *l, int param, const struct zt_param *p,
                            struct zt_fault *fault)
 {
+    struct value_source s = source_of(l, param, p);
+
+    return s.as_stored ? load_range(l, s.weights, ZT_STATE_WEIGHTS, param, p, true, fault)
+                       : load_range(l, s.value, ZT_STATE_VALUE, param, p, false, fault);
+}
+
+static zt_err load_master(struct loading *l, int param, const struct zt_param *p,
+                          struct zt_fault *fault)
+{
+    struct value_source s = source_of(l, param, p);
+
+    return s.as_stored && s.has_master
+               ? load_range(l, s.master, ZT_STATE_MASTER, param, p, true, fault)
+               : ZT_OK;
+}
+
+static zt_err load_moment(struct loading *l, int k, int param, const struct zt_param *p,
+                          struct zt_fault *fault)
+{
     const struct zt_engine *e = l->e;
+    zt_state_kind state = ZT_STATE_MOMENT + (zt_state_kind)k;
+    const char *name = zt_ckpt_kind_name(e, state);
+    int from;
+
+    if (!zt_zero_has(e->zero, state, p))
+        return ZT_OK;
+    from = kind_of(l, name, param);
+    if (from < 0)
+        return zt_fault_set(fault, ZT_E_CONFIG,
+                            "%s has no %s of %s, which %s needs: it is of a run with "
+                            "another optimizer or with other frozen parameters; "
+                            "--model_name_or_path takes its weights alone",
+                            zt_ckpt_dir(l->c), name, p->name,
+                            e->run->optim.optimizer->name);
+    return load_range(l, from, state, param, p, same_dtype(l, from, state), fault);
+}
+
+/* Kind by kind, as they are in the files. */
+static zt_err load_all(struct loading *l, const int *index, bool values_alone,
+                       struct zt_fault *fault)
+{
+    const struct zt_model *m = l->e->model;
+    int moments = values_alone ? 0 : l->e->run->optim.optimizer->num_states;
     zt_err rc = ZT_OK;
 
-    for (int k = 0; !rc && k < e->run->optim.optimizer->num_states; k++) {
-        zt_state_kind state = ZT_STATE_MOMENT + (zt_state_kind)k;
-        const char *name = zt_ckpt_kind_name(e, state);
-        int from;
-
-        if (!zt_zero_has(e->zero, state, p))
-            continue;
-        from = kind_of(l, name, param);
-        if (from < 0)
-            return zt_fault_set(fault, ZT_E_CONFIG,
-                                "%s has no %s of %s, which %s needs: it is of a run with "
-                                "another optimizer or with other frozen parameters; "
-                                "--model_name_or_path takes its weights alone",
-                                zt_ckpt_dir(l->c), name, p->name,
-                                e->run->optim.optimizer->name);
-        rc = load_range(l, from, state, param, p, same_dtype(l, from, state), fault);
-    }
+    for (int i = 0; !rc && i < m->num_params; i++)
+        rc = load_weights(l, index[i], m->params[i], fault);
+    for (int i = 0; !rc && i < m->num_params; i++)
+        rc = load_master(l, index[i], m->params[i], fault);
+    for (int k = 0; !rc && k < moments; k++)
+        for (int i = 0; !rc && i < m->num_params; i++)
+            rc = load_moment(l, k, index[i], m->params[i], fault);
     return rc;
 }
 
@@ -145,10 +181,17 @@ zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_al
     l.chunk = malloc((size_t)CHUNK_ELEMS * sizeof(*l.chunk));
     rc = index && l.chunk ? match_params(&l, index, fault)
                           : zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
-    for (int i = 0; !rc && i < n; i++)
-        rc = load_values(&l, index[i], e->model->params[i], fault);
-    for (int i = 0; !rc && i < n && !values_alone; i++)
-        rc = load_moments(&l, index[i], e->model->params[i], fault);
+    /* without ZeRO every rank reads all of it: for the others it stays in the page cache */
+    if (!rc)
+        rc = zt_ckpt_plan_reads(c, e->run->zero.stage == 0 && e->run->world > 1, fault);
+    l.is_planning = true;
+    if (!rc)
+        rc = load_all(&l, index, values_alone, fault);
+    l.is_planning = false;
+    if (!rc)
+        rc = zt_ckpt_begin_reads(c, fault);
+    if (!rc)
+        rc = load_all(&l, index, values_alone, fault);
     free(l.chunk);
     free(index);
     return rc;

@@ -14,6 +14,7 @@
 #include "common/json/line.h"
 #include "common/log.h"
 #include "common/message/event.h"
+#include "common/trace/trace.h"
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/config/canonical_text.h"
 #include "worker/engine/checkpoint/private.h"
@@ -332,9 +333,13 @@ static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
                       struct zt_fault *fault)
 {
     zt_client_state *client = NULL;
-    struct zt_ckpt_outcome mine = {.code = load(e, dir, &client, fault)};
-    zt_err rc = zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
+    struct zt_ckpt_outcome mine = {0};
+    zt_err rc;
 
+    zt_trace_begin("checkpoint", "read");
+    mine.code = load(e, dir, &client, fault);
+    rc = zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
+    zt_trace_end();
     if (!rc && !*refused)
         rc = give_client_state(e, client, refused, fault);
     zt_client_state_free(client);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "worker/checkpoint/atomic_file.h"
 #include "worker/engine/checkpoint/writer.h"
 
 /* Of one kind, as parts of the stream lie in memory. */
@@ -62,4 +63,12 @@ size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *m
     if (all > run->save_memory_bytes)
         all = run->save_memory_bytes & ~(size_t)7;
     return all > least ? all : least;
+}
+
+size_t zt_ckpt_file_buffer_bytes(const struct zt_run *run, const struct zt_model *model,
+                                 const struct zt_zero *z)
+{
+    return zt_ckpt_snapshot_least(run, model)
+               ? zt_atomic_file_buffer_bytes((int64_t)zt_ckpt_owned_bytes(run, model, z))
+               : 0;
 }

@@ -372,7 +372,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         out->process_now = in->process_now;
         if (in->process_now)
             out->process = in->process_now +
-                           zt_process_memory_later(in->run, in->model, out->activations);
+                           zt_process_memory_later(in->run, in->model, out->activations) +
+                           zt_ckpt_file_buffer_bytes(in->run, in->model, d.zero);
         out->snapshot = zt_ckpt_snapshot_bytes(in->run, in->model, d.zero);
         out->snapshot_least = in->run->save_memory_bytes == SIZE_MAX
                                   ? zt_ckpt_snapshot_least(in->run, in->model)
