@@ -7,6 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -152,6 +155,39 @@ static zt_err cpu_copy(struct zt_device *dev, struct zt_stream *s, void *dst,
     return ZT_OK;
 }
 
+#ifdef __SSE2__
+#define STREAMED ((size_t)1 << 20) /* what is shorter may be read again from a cache */
+
+/* Lines past the caches: none is read only to be overwritten. */
+static void stream_lines(char *dst, const char *src, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        for (size_t k = 0; k < 64; k += 16)
+            _mm_stream_si128((void *)(dst + i + k),
+                             _mm_loadu_si128((const void *)(src + i + k)));
+    _mm_sfence();
+}
+#endif
+
+/* What leaves the device for a longer time: a checkpoint in memory. */
+static zt_err cpu_download(struct zt_device *dev, struct zt_stream *s, void *dst,
+                           const void *src, size_t bytes, struct zt_fault *fault)
+{
+#ifdef __SSE2__
+    size_t head = (64 - (uintptr_t)dst % 64) % 64, lines;
+
+    if (bytes >= STREAMED && dst != src) {
+        lines = (bytes - head) / 64 * 64;
+        memcpy(dst, src, head);
+        stream_lines((char *)dst + head, (const char *)src + head, lines);
+        dst = (char *)dst + head + lines;
+        src = (const char *)src + head + lines;
+        bytes -= head + lines;
+    }
+#endif
+    return cpu_copy(dev, s, dst, src, bytes, fault);
+}
+
 static zt_err cpu_sync(struct zt_device *dev, struct zt_stream *s, struct zt_fault *fault)
 {
     (void)dev;
@@ -179,7 +215,7 @@ const struct zt_backend zt_cpu_backend = {
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
     .upload = cpu_copy,
-    .download = cpu_copy,
+    .download = cpu_download,
     .copy = cpu_copy,
     .sync = cpu_sync,
     ZT_INORDER_MEMBERS,

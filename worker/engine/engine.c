@@ -430,7 +430,9 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     snprintf(phase, sizeof(phase), "preparing memory for %s parameters", parameters);
     zt_event_phase(phase);
     rc = open_memory(e, fault);
-    return rc ? rc : open_step(e, fault);
+    if (!rc)
+        rc = open_step(e, fault);
+    return rc ? rc : zt_checkpoint_prepare(e, fault);
 }
 
 static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)

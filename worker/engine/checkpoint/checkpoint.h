@@ -19,6 +19,10 @@
 #include "worker/engine/control_requests.h"
 #include "worker/engine/engine.h"
 
+/* Before the first step, in a run that saves: the memory in which checkpoints wait, touched,
+ * so that no step waits for its pages. */
+zt_err zt_checkpoint_prepare(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * Collective. After step `step`. *refused is ZT_OK, or the same on all ranks, and then
  * the text is in `fault`; the folder is as before.

@@ -197,6 +197,23 @@ static zt_err open_writer(struct zt_engine *e, struct zt_fault *fault)
               : zt_ckpt_writer_open(saver->memory, saver->bytes, &saver->writer, fault);
 }
 
+static zt_err open_saver(struct zt_engine *e, struct zt_fault *fault)
+{
+    if (!e->saver && !(e->saver = calloc(1, sizeof(*e->saver))))
+        return zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    return ZT_OK;
+}
+
+zt_err zt_checkpoint_prepare(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (!e->run->do_train || strcmp(e->run->save_strategy, "no") == 0)
+        return ZT_OK;
+    rc = open_saver(e, fault);
+    return rc ? rc : open_writer(e, fault);
+}
+
 /* Every rank's hook is called; what rank 0's hands over is saved. */
 static zt_err collect_client_state(struct zt_engine *e, struct saving *s,
                                    struct zt_fault *fault)
@@ -303,8 +320,9 @@ zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *plac
     struct saving *s;
     zt_err rc;
 
-    if (!e->saver && !(e->saver = calloc(1, sizeof(*e->saver))))
-        return zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+    rc = open_saver(e, fault);
+    if (rc)
+        return rc;
     s = &e->saver->now;
     zt_event_phase("saving a checkpoint");
     zt_trace_begin("step", "checkpoint");
