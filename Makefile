@@ -544,6 +544,7 @@ bench: all $(BENCHES)
 	$(Q)bench/run $(B)/bench
 	$(Q)bench/run_zero --steps 2
 	$(Q)bench/run_comm
+	$(Q)bench/run_checkpoint
 
 # ---------------------------------------------------------------- fuzzing (clang's libFuzzer)
 FUZZ_CC := clang

@@ -8,7 +8,7 @@ stats() {
               printf "%.6g %.6g %.6g %d\n", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR], NR }'
 }
 
-calc() { awk "BEGIN { printf \"%.6g\", $1 }"; }
+calc() { awk "BEGIN { printf \"%.6g\", ($1) }"; }
 round() { awk -v x="$1" -v p="${2:-0}" 'BEGIN { if (x == "nan") print "-"; else printf "%.*f\n", p, x }'; }
 
 # record KEY VALUE ...: one JSON object; what does not look like a number is a string
