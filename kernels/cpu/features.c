@@ -50,8 +50,9 @@ static bool has_amx(void)
 
 /*
  * Whether CPUID describes palette 1. Some virtual machines have tiles and leave its leaf
- * empty; oneDNN (2.6 to 3.7 at least) asks for no more than has_amx(), takes its sizes
- * from there, and ends with SIGILL in its first product.
+ * empty. Kernels of our own know the palette's sizes; oneDNN (2.6 to 3.7 at least) asks
+ * for no more than has_amx(), takes the sizes from there, and ends with SIGILL in its
+ * first product.
  */
 static bool shows_palette(void)
 {
@@ -82,7 +83,7 @@ static unsigned detect_features(void)
         f |= ZT_CPU_AVX512;
     if ((f & ZT_CPU_AVX512) && has_avx512_bf16())
         f |= ZT_CPU_AVX512_BF16;
-    if ((f & ZT_CPU_AVX512_BF16) && has_amx() && shows_palette())
+    if ((f & ZT_CPU_AVX512_BF16) && has_amx())
         f |= ZT_CPU_AMX_BF16;
     /* This follows the processor and never a timing: it decides how results round. */
     if ((f & ZT_CPU_AVX512_BF16) && is_amd())
@@ -267,7 +268,7 @@ zt_err zt_cpu_limit_onednn(struct zt_fault *fault)
 {
     if (!has_amx() || shows_palette())
         return ZT_OK;
-    return limit_onednn((int)zt_cpu_isa_of(detect_features()), fault);
+    return limit_onednn(ZT_CPU_ISA_AVX512_BF16, fault);
 }
 
 zt_err zt_cpu_limit_features(unsigned features, struct zt_fault *fault)
@@ -289,11 +290,10 @@ const char *zt_cpu_instruction_sets(void)
 {
     static char text[128];
     zt_cpu_isa isa = zt_cpu_isa_of(zt_cpu_features());
-    bool hidden =
-        isa == zt_cpu_isa_of(detect_features()) && has_amx() && !shows_palette();
+    bool hidden = isa == ZT_CPU_ISA_AMX && !shows_palette();
 
     snprintf(text, sizeof(text), "instructions up to %s%s", zt_cpu_isa_name(isa),
-             hidden ? " (AMX is there, but CPUID's leaf 0x1d does not describe its tiles)"
+             hidden ? " (oneDNN: avx512_bf16; CPUID's leaf 0x1d does not describe tiles)"
                     : "");
     return text;
 }

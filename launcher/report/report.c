@@ -178,18 +178,6 @@ static void show_backends(struct zt_host_report_out *r, const json_t *worker)
     }
 }
 
-static void show_notes(struct zt_host_report_out *r, const json_t *worker)
-{
-    const json_t *note;
-    size_t i;
-
-    json_array_foreach(json_object_get(worker, "notes"), i, note)
-    {
-        zt_host_report_problem(r, ZT_PROBLEM_NOTE, 0, zt_json_get_text(note, "todo", ""),
-                               "%s", zt_json_get_text(note, "what", ""));
-    }
-}
-
 static void show_worker(struct zt_host_report_out *r, const json_t *worker)
 {
     char human[ZT_HUMAN];
@@ -251,7 +239,6 @@ static void report_zworker(struct zt_host_report_out *r)
         show_worker(r, worker);
     else if (worker)
         show_backends(r, worker);
-    show_notes(r, worker);
     json_decref(worker);
     free(path);
 }

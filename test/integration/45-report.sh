@@ -17,14 +17,8 @@ for what in "version            $version" "kernel             $(uname -r)" "glib
     check "it tells: $what" out_has "  $what"
 done
 check "  the level of instructions among it" grep -qE '^  cpu +usable: instructions up to [a-z0-9_]+( \(.*\))?$' "$tmp/out"
-dnnl=$(sed -n 's/^  oneDNN  *//p' "$tmp/out")
-if has_level amx && [ "${dnnl%%.*}" -lt 3 ]; then
-    check "an old oneDNN is told on a processor with tiles" out_has "note: oneDNN ${dnnl%.*} leaves many products"
-else
-    check "oneDNN does for this processor" sh -c "! grep -q 'note: oneDNN' '$tmp/out'"
-fi
-if has_flags_of amx && ! has_level amx; then
-    check "tiles that cannot be used are told" out_has "instructions up to avx512_bf16 (AMX is there, but CPUID's leaf 0x1d does not"
+if has_level amx && ! describes_tiles; then
+    check "tiles that oneDNN cannot use are told" out_has "instructions up to amx (oneDNN: avx512_bf16; CPUID's leaf 0x1d does not"
 fi
 if has_level avx2; then
     ZLAUNCH_CPU_ISA=avx2 launch --report

@@ -7,11 +7,11 @@ flags_of() {
     amx) echo avx512_bf16 amx_tile amx_bf16 ;;
     esac
 }
-has_flags_of() {
+has_level() {
     local flag
     for flag in $(flags_of "$1"); do grep -qw "$flag" /proc/cpuinfo || return; done
 }
-# some virtual machines have tiles, and say nothing of their sizes
+# some virtual machines have tiles, and say nothing of their sizes: oneDNN is kept from them there
 describes_tiles() {
     command -v cc >/dev/null || return 0
     [ -x "$tmp/tiles" ] || cc -x c -o "$tmp/tiles" - <<'C' || return
@@ -24,7 +24,4 @@ int main(void)
 }
 C
     "$tmp/tiles"
-}
-has_level() {
-    has_flags_of "$1" && { [ "$1" != amx ] || describes_tiles; }
 }

@@ -27,27 +27,6 @@ static void set_text(json_t *o, const char *key, const char *text)
 
 /* ------------------------------------------------------------------ libraries */
 
-/* What runs well here but would run better otherwise. */
-static void add_notes(json_t *list)
-{
-    const dnnl_version_t *dnnl = dnnl_version();
-    char text[160];
-    json_t *o;
-
-    if (dnnl->major >= 3 || !(zt_cpu_features() & ZT_CPU_AMX_BF16))
-        return;
-    o = json_object();
-    snprintf(text, sizeof(text),
-             "oneDNN %d.%d leaves many products of bf16 off the AMX tiles of this "
-             "processor; release 3 has them there",
-             dnnl->major, dnnl->minor);
-    set_text(o, "what", text);
-    set_text(o, "todo",
-             "run make where there is oneDNN 3 (Debian 13 has it), in a container for "
-             "example");
-    json_array_append_new(list, o);
-}
-
 static json_t *libraries(void)
 {
     const dnnl_version_t *dnnl = dnnl_version();
@@ -277,10 +256,8 @@ static void add_processor(json_t *devices)
 
 json_t *zt_worker_report(void)
 {
-    json_t *o = json_object(), *backends = json_array(), *devices = json_array(),
-           *notes = json_array();
+    json_t *o = json_object(), *backends = json_array(), *devices = json_array();
 
-    add_notes(notes);
     add_kernels(backends);
     add_mpi(backends);
     add_processor(devices);
@@ -294,6 +271,5 @@ json_t *zt_worker_report(void)
     json_object_set_new(o, "libraries", libraries());
     json_object_set_new(o, "backends", backends);
     json_object_set_new(o, "devices", devices);
-    json_object_set_new(o, "notes", notes);
     return o;
 }

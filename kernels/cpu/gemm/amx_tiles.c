@@ -4,10 +4,10 @@
 #include "kernels/cpu/gemm/amx_instructions.h"
 
 /*
- * 32 columns of so many pairs of b, 16 KiB, stay in the L1 cache while these rows of a
- * pass by: from L2 alone, tiles come at half the rate at which they are multiplied.
+ * Sums stay in tiles over so many pairs: to keep them in memory and 32 columns of b in the
+ * L1 cache meanwhile costs more than it gains.
  */
-#define PAIRS_AT_ONCE 128
+#define PAIRS_AT_ONCE 512
 #define ROWS_AT_ONCE  128
 
 /* Rows of a that are not 16, or words that are not, with zeros around them. */

@@ -209,6 +209,26 @@ TARGET void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, i
         pack(words, zt_dot_form()->left_rows, src, ld, k, m, zt_dot_pairs(k));
 }
 
+TARGET void zt_dot_pack_left_rows(uint32_t *words, const uint16_t *src, int64_t ld,
+                                  int64_t k, int64_t m)
+{
+    int64_t pairs = zt_dot_pairs(k);
+
+    for (int64_t row = 0; row < m; row += 16)
+        for (int64_t i = 0; i < 16; i++) {
+            uint32_t *to = words + row * pairs + 16 * i;
+            const uint16_t *from = src + (row + i) * ld;
+
+            for (int64_t at = 0; at < 2 * pairs; at += 32) {
+                int64_t left = row + i < m ? k - at : 0;
+                __mmask32 mask = left >= 32 ? ~0u : left <= 0 ? 0 : (1u << left) - 1;
+
+                _mm512_storeu_si512(to + 8 * at,
+                                    _mm512_maskz_loadu_epi16(mask, from + at));
+            }
+        }
+}
+
 /* ---- the product ---- */
 
 #define ROWS 6 /* with four vectors a row: 24 sums, 4 of b, 1 of a in 32 registers */
@@ -324,6 +344,12 @@ void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_t ld, i
 
 void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
                       int64_t m)
+{
+    (void)words, (void)src, (void)ld, (void)k, (void)m;
+}
+
+void zt_dot_pack_left_rows(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
+                           int64_t m)
 {
     (void)words, (void)src, (void)ld, (void)k, (void)m;
 }

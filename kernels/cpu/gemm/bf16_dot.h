@@ -65,6 +65,11 @@ void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_t ld, i
 void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
                       int64_t m);
 
+/* The same of one that is stored by rows, (m, k) with ld elements from one to the next;
+ * for tiles alone. */
+void zt_dot_pack_left_rows(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
+                           int64_t m);
+
 /* Bytes from one row, pair, 16 rows (from a multiple of it) and 16 pairs to the next. */
 struct zt_dot_left {
     const void *data;

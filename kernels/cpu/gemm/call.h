@@ -1,6 +1,6 @@
 /*
- * call.h -- a call of the product kernel once its arguments are checked, and the two
- * ways it goes: straight through oneDNN, or by pieces that are made fp32 first.
+ * call.h -- a call of the product kernel once its arguments are checked, and the ways it
+ * goes: by matrix tiles, straight through oneDNN, or by pieces that are made fp32 first.
  * For the files of the cpu backend's products.
  */
 #ifndef KERNELS_CPU_GEMM_CALL_H
@@ -47,6 +47,18 @@ static inline char *zt_gemm_element(const struct zt_gemm_mat *m, int64_t batch,
     return m->data + at * (int64_t)zt_dtype_bytes(m->dtype);
 }
 
+/* Kernels write rows: a c that is stored by columns is the transposed product. */
+static inline void zt_gemm_write_rows(struct zt_gemm_call *k)
+{
+    struct zt_gemm_mat a = k->a;
+
+    if (k->c.stride[2] == 1)
+        return;
+    k->a = zt_gemm_transposed(k->b);
+    k->b = zt_gemm_transposed(a);
+    k->c = zt_gemm_transposed(k->c);
+}
+
 /* k.alpha * a b into, or onto, c; bias only if asked and as oneDNN takes it. */
 zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
                          bool with_bias, struct zt_fault *fault) ZT_MUST_CHECK;
@@ -66,8 +78,21 @@ struct zt_gemm_pass {
     bool add_bias;
 };
 
-/* n <= ZT_GEMM_PASS_COLS elements of a row of c. */
+/* n <= ZT_GEMM_PASS_COLS elements of a row of c, which is written, not added to. */
 void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
                         int64_t col, int64_t n);
+
+/* Any number of them, into c or, where the call accumulates, onto it. */
+void zt_gemm_pass_row(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
+                      int64_t col, int64_t n);
+
+/* ---- products by matrix tiles (tile_blocks.c) ---- */
+
+/* Whether there are tiles, or their emulation is asked for, and it suits them. */
+bool zt_gemm_is_tiled(const struct zt_gemm_call *k);
+
+/* The whole call; each element is rounded once. */
+zt_err zt_gemm_tiled(struct zt_device *dev, const struct zt_gemm_call *in,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

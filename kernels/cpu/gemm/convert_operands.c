@@ -66,9 +66,7 @@ static struct zt_gemm_mat widen(const struct zt_gemm_mat *from, bool tf32, int64
 }
 
 struct finish {
-    const struct zt_gemm_call *k;
     struct zt_gemm_pass pass;
-    const float *from;
     int64_t batch, row, col, cols;
 };
 
@@ -76,25 +74,10 @@ struct finish {
 static void finish_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct finish *f = ctx;
-    const struct zt_gemm_call *k = f->k;
-    float old[ZT_GEMM_PASS_COLS];
 
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        for (int64_t j = 0; j < f->cols; j += ZT_GEMM_PASS_COLS) {
-            int64_t left = f->cols - j,
-                    n = left < ZT_GEMM_PASS_COLS ? left : ZT_GEMM_PASS_COLS;
-            char *at = zt_gemm_element(&k->c, f->batch, f->row + i, f->col + j);
-
-            if (!k->accumulate) {
-                zt_gemm_pass_piece(&f->pass, f->batch, f->row + i, f->col + j, n);
-                continue;
-            }
-            zt_load_row(old, at, k->c.dtype, k->c.stride[2], n);
-            for (int64_t x = 0; x < n; x++)
-                old[x] += f->from[i * f->cols + j + x];
-            zt_store_row(at, k->c.dtype, k->c.stride[2], old, n);
-        }
+        zt_gemm_pass_row(&f->pass, f->batch, f->row + i, f->col, f->cols);
 }
 
 struct pieces {
@@ -118,9 +101,7 @@ static zt_err widened_piece(struct zt_device *dev, const struct zt_gemm_call *k,
                                .rows = rows,
                                .cols = cols,
                                .stride = {0, cols, 1}};
-    struct finish f = {.k = k,
-                       .pass = {k, sums, row, col, k->bias != NULL},
-                       .from = buf->c,
+    struct finish f = {.pass = {k, sums, row, col, k->bias != NULL},
                        .batch = batch,
                        .row = row,
                        .col = col,

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm/wgrad.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 /* ---- arguments ---- */
 
@@ -104,6 +105,30 @@ void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row
                  n);
 }
 
+/* The same onto what is there. */
+static void add_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
+                      int64_t col, int64_t n)
+{
+    const struct zt_gemm_mat *c = &p->k->c;
+    float old[ZT_GEMM_PASS_COLS], more[ZT_GEMM_PASS_COLS];
+    char *at = zt_gemm_element(c, batch, row, col);
+
+    zt_load_row(old, at, c->dtype, c->stride[2], n);
+    zt_load_row(more, zt_gemm_element(&p->from, batch, row - p->row, col - p->col),
+                p->from.dtype, p->from.stride[2], n);
+    for (int64_t i = 0; i < n; i++)
+        old[i] += more[i];
+    zt_store_row(at, c->dtype, c->stride[2], old, n);
+}
+
+void zt_gemm_pass_row(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
+                      int64_t col, int64_t n)
+{
+    for (int64_t end = col + n; col < end; col += ZT_GEMM_PASS_COLS)
+        (p->k->accumulate ? add_piece : zt_gemm_pass_piece)(
+            p, batch, row, col, zt_min(ZT_GEMM_PASS_COLS, end - col));
+}
+
 static void pass_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct zt_gemm_pass *p = ctx;
@@ -111,12 +136,7 @@ static void pass_rows(int64_t begin, int64_t end, int thread, void *ctx)
 
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        for (int64_t col = 0; col < c->cols; col += ZT_GEMM_PASS_COLS) {
-            int64_t left = c->cols - col;
-
-            zt_gemm_pass_piece(p, i / c->rows, i % c->rows, col,
-                               left < ZT_GEMM_PASS_COLS ? left : ZT_GEMM_PASS_COLS);
-        }
+        zt_gemm_pass_row(p, i / c->rows, i % c->rows, 0, c->cols);
 }
 
 static void run_pass(const struct zt_gemm_call *k, const struct zt_gemm_mat *from,
@@ -217,6 +237,8 @@ static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
             run_pass(&k, &(struct zt_gemm_mat){0}, k.bias != NULL);
         return ZT_OK;
     }
+    if (zt_gemm_is_tiled(&k))
+        return zt_gemm_tiled(dev, &k, fault);
     if (is_wgrad(&k, &wgrad))
         return zt_wgrad_run(dev, &wgrad, fault);
     return goes_direct(&k) ? direct(dev, &k, fault) : zt_gemm_in_fp32(dev, &k, fault);

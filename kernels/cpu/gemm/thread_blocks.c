@@ -141,19 +141,6 @@ struct job {
     atomic_int failed;              /* a zt_err */
 };
 
-/* oneDNN writes rows: a c that is stored by columns is the transposed product. */
-static void swap_operands(struct zt_gemm_call *k)
-{
-    struct zt_gemm_mat t;
-
-    if (k->c.stride[2] == 1)
-        return;
-    t = zt_gemm_transposed(k->a);
-    k->a = zt_gemm_transposed(k->b);
-    k->b = t;
-    k->c = zt_gemm_transposed(k->c);
-}
-
 /* Whole, or what is left in the last block. */
 static int64_t length(int64_t total, int64_t each, bool last)
 {
@@ -292,7 +279,7 @@ zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
     void *scratch;
     zt_err rc;
 
-    swap_operands(&k);
+    zt_gemm_write_rows(&k);
     plan_job(&job);
     rc = make_plans(dev, &job, fault);
     job.scratch_bytes =

@@ -1,6 +1,8 @@
 /* Products against a plain float64 reference, over shapes, strides and types. */
 #include "test/unit/kernels/gemm_matrix.h"
+#include "test/unit/sample.h"
 
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/parallel.h"
 
 /* ---- types ---- */
@@ -414,8 +416,72 @@ static void test_weight_gradients_of_bf16_in_every_block(void **state)
     check_weight_gradient(34, 530, 8193, true); /* ... and over columns */
 }
 
+/* ---- on matrix tiles, or their emulation ---- */
+
+static unsigned features; /* of this processor */
+
+static int open_with_tiles(void **state)
+{
+    const unsigned tiles = ZT_CPU_AMX_BF16 | ZT_CPU_FAST_BF16;
+
+    features = zt_cpu_features();
+    zt_cpu_set_features(features | tiles);
+    return open_device(state);
+}
+
+static int close_with_tiles(void **state)
+{
+    zt_cpu_set_features(features);
+    return close_device(state);
+}
+
+/* Blocks of several strips and parts of k, odd at every end; with what follows a product. */
+static void test_blocks_of_tiles(void **state)
+{
+    static const struct {
+        int64_t m, n, k;
+    } sizes[] = {{300, 77, 65}, {145, 270, 33}, {33, 600, 17}, {150, 40, 1101}};
+
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        int64_t m = sizes[i % 4].m, n = sizes[i % 4].n, k = sizes[i % 4].k;
+        zt_dtype type = i / 4 % 2 ? ZT_F32 : ZT_BF16;
+        struct matrix a = make(ZT_BF16, 0, m, k, (enum layout)(draw() % 4));
+        struct matrix b = make(ZT_BF16, 0, k, n, (enum layout)(draw() % 4));
+        struct matrix c = make(type, 0, m, n, i % 3 ? ROWS_PADDED : COLS_PADDED);
+        struct matrix pre = make(type, 0, m, n, ROWS);
+        struct matrix bias = make(i % 2 ? ZT_BF16 : ZT_F32, 0, 1, n, ROWS);
+        struct zt_gemm_args g = args_of(&a, &b, &c);
+
+        g.accumulate = i % 5 == 0;
+        g.alpha = i % 7 ? 1 : -0.5f;
+        if (!g.accumulate && i % 5 < 4)
+            g.bias = zt_view_of(bias.mem, bias.view.dtype, 1, &n);
+        if (!g.accumulate && i % 5 > 1) {
+            g.epilogue = ZT_EPI_GELU_TANH;
+            g.pre = pre.view;
+        }
+        if (in_sample())
+            run_and_compare(&g, &c);
+        ref_free(a.mem);
+        ref_free(b.mem);
+        ref_free(c.mem);
+        ref_free(pre.mem);
+        ref_free(bias.mem);
+    }
+}
+
 int main(void)
 {
+    const struct CMUnitTest with_tiles[] = {
+        cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
+        cmocka_unit_test(test_batches_with_strides_and_repeats_match),
+        cmocka_unit_test(test_bias_and_gelu_match_the_reference),
+        cmocka_unit_test(test_blocks_of_tiles),
+        cmocka_unit_test(test_long_sums_of_bf16),
+        cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
+        cmocka_unit_test(test_two_runs_give_the_same_bits),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
         cmocka_unit_test(test_lone_rows_and_columns_match_in_every_layout),
@@ -433,5 +499,9 @@ int main(void)
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
 
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    int failed = cmocka_run_group_tests(tests, open_device, close_device);
+
+    if (zt_cpu_features() & ZT_CPU_AVX512_BF16) /* what packs for tiles is there */
+        failed += cmocka_run_group_tests(with_tiles, open_with_tiles, close_with_tiles);
+    return failed;
 }

@@ -1,0 +1,265 @@
+/*
+ * tile_blocks.c -- products in bf16 by matrix tiles, in blocks that threads take one at a
+ * time.
+ *
+ * A block of c is computed by one thread. For every PART_DEPTH of k it packs its columns of
+ * b, which then stay in the L2 cache, and rows of a pass by, a strip at a time. Sums are
+ * fp32 throughout, and rounded once. Where blocks begin may depend on the number of threads:
+ * they begin at multiples of 16, so no bit of c does (amx_tiles.inc).
+ */
+#include "kernels/cpu/gemm/bf16_dot.h"
+#include "kernels/cpu/gemm/call.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/integers.h"
+
+#define PART_DEPTH ((int64_t)1024)
+#define MOST_COLS  ((int64_t)8 * ZT_DOT_B_WIDTH) /* of a block: 1 MiB of packed b */
+#define STRIP_ROWS ((int64_t)128)                /* most_rows of tiles */
+#define MOST_ROWS  (4 * STRIP_ROWS)              /* of a block whose k is in parts */
+#define FEW_COLS   (2 * ZT_DOT_B_WIDTH)
+#define LEAST      16 /* rows and columns that are worth it */
+
+struct tile_job {
+    const struct zt_gemm_call *k;
+    bool in_place;      /* sums are made in c */
+    int64_t rows, cols; /* of a block, but for the last ones */
+    int64_t row_blocks, col_blocks;
+    char *scratch;
+    size_t b_bytes, a_bytes, sum_bytes, bytes; /* of a thread */
+};
+
+/* What one thread is at. */
+struct tile_block {
+    const struct tile_job *job;
+    int64_t item, row, rows, col, cols;
+    uint32_t *b, *a;
+    float *sums; /* (strip or block, cols) */
+    float *bias; /* or NULL */
+};
+
+bool zt_gemm_is_tiled(const struct zt_gemm_call *k)
+{
+    bool plain = k->epilogue == ZT_EPI_NONE && !k->bias;
+    bool by_rows = k->c.stride[2] == 1 && (!k->pre.data || k->pre.stride[2] == 1);
+
+    return zt_dot_is_supported() && (zt_cpu_features() & ZT_CPU_AMX_BF16) &&
+           k->a.dtype == ZT_BF16 && (plain || by_rows) &&
+           zt_min(k->c.rows, k->c.cols) >= LEAST;
+}
+
+/* `n` in parts as even as multiples of `unit` allow. */
+static int64_t even_part(int64_t n, int64_t parts, int64_t unit)
+{
+    return zt_num_parts(zt_num_parts(n, parts), unit) * unit;
+}
+
+/*
+ * Blocks as large as can be, because what they pack is used the more often, and several for
+ * each thread, because threads are not equally fast.
+ */
+static void cut(struct tile_job *job)
+{
+    const struct zt_gemm_mat *c = &job->k->c;
+    int64_t threads = zt_num_threads(), wanted = threads > 1 ? 4 * threads : 1;
+    int64_t row_parts = 1, col_parts = zt_num_parts(c->cols, MOST_COLS);
+
+    if (job->k->a.cols > PART_DEPTH && !job->in_place)
+        row_parts = zt_num_parts(c->rows, MOST_ROWS);
+    while (c->batch * row_parts * col_parts < wanted) {
+        if (c->rows / row_parts >= 4 * STRIP_ROWS)
+            row_parts++;
+        else if (c->cols / col_parts >= 4 * ZT_DOT_B_WIDTH)
+            col_parts++;
+        else if (c->batch * row_parts * col_parts >= threads)
+            break;
+        else if (c->rows / row_parts >= 64)
+            row_parts++;
+        else
+            break;
+    }
+    job->rows = even_part(c->rows, row_parts, 16);
+    job->cols = even_part(c->cols, col_parts, ZT_DOT_B_WIDTH);
+    job->row_blocks = zt_num_parts(c->rows, job->rows);
+    job->col_blocks = zt_num_parts(c->cols, job->cols);
+}
+
+/* Bytes of scratch, rounded up to whole lines. */
+static size_t lines(int64_t elements, size_t bytes)
+{
+    return ((size_t)elements * bytes + 63) / 64 * 64;
+}
+
+static void size_scratch(struct tile_job *job)
+{
+    int64_t depth = zt_min(job->k->a.cols, PART_DEPTH);
+    bool one_part = depth == job->k->a.cols;
+    int64_t sum_rows = job->in_place ? 0
+                       : one_part    ? zt_min(STRIP_ROWS, job->rows)
+                                     : job->rows;
+    int64_t left = zt_dot_form()->left_rows;
+
+    job->b_bytes = lines((int64_t)zt_dot_words(depth, job->cols, ZT_DOT_B_WIDTH), 4);
+    job->a_bytes =
+        lines((int64_t)zt_dot_words(depth, zt_min(STRIP_ROWS, job->rows), left), 4);
+    job->sum_bytes = lines((sum_rows + 1) * job->cols, sizeof(float)); /* and the bias */
+    job->bytes = job->b_bytes + job->a_bytes + job->sum_bytes;
+}
+
+static void pack_b(const struct tile_block *x, int64_t from, int64_t depth)
+{
+    const struct zt_gemm_mat *b = &x->job->k->b;
+    const uint16_t *src =
+        (const uint16_t *)(void *)zt_gemm_element(b, x->item, from, x->col);
+
+    if (b->stride[2] == 1)
+        zt_dot_pack(x->b, src, b->stride[1], depth, x->cols);
+    else
+        zt_dot_pack_transposed(x->b, src, b->stride[2], depth, x->cols);
+}
+
+/*
+ * Rows of a strip, packed: tiles of rows that are far apart come late from the L2 cache. Not
+ * for few columns, though, to which they are brought once or twice.
+ */
+static struct zt_dot_left left_of(const struct tile_block *x, int64_t row, int64_t rows,
+                                  int64_t from, int64_t depth)
+{
+    const struct zt_gemm_mat *a = &x->job->k->a;
+    const uint16_t *src =
+        (const uint16_t *)(void *)zt_gemm_element(a, x->item, row, from);
+
+    if (a->stride[2] == 1 && depth % 2 == 0 && x->cols <= FEW_COLS)
+        return zt_dot_left_in_place(src, a->stride[1]);
+    if (a->stride[2] == 1)
+        zt_dot_pack_left_rows(x->a, src, a->stride[1], depth, rows);
+    else
+        zt_dot_pack_left(x->a, src, a->stride[2], depth, rows);
+    return zt_dot_left(x->a, depth, 0, 0);
+}
+
+/* sums (rows, cols) = or += [from, from + depth) of the product. */
+static void multiply(const struct tile_block *x, int64_t row, int64_t rows, int64_t from,
+                     int64_t depth, float *sums, int64_t ld)
+{
+    const struct zt_gemm_call *k = x->job->k;
+    int64_t pairs = zt_dot_pairs(depth);
+    struct zt_dot d = {.m = rows,
+                       .pairs = (depth + 1) / 2,
+                       .a = left_of(x, row, rows, from, depth),
+                       .ldc = ld,
+                       .alpha = k->alpha,
+                       .accumulate = from > 0 || (x->job->in_place && k->accumulate)};
+
+    for (int64_t j = 0; j < x->cols; j += ZT_DOT_B_WIDTH) {
+        d.n = zt_min(ZT_DOT_B_WIDTH, x->cols - j);
+        d.b = x->b + j * pairs;
+        d.c = sums + j;
+        zt_dot_product(&d);
+    }
+}
+
+ZT_SIMD static void add_row(float *sums, const float *bias, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sums[i] += bias[i];
+}
+
+/* The sums of rows become c. */
+static void finish(const struct tile_block *x, int64_t row, int64_t rows, float *sums)
+{
+    const struct zt_gemm_call *k = x->job->k;
+    struct zt_gemm_pass pass = {.k = k,
+                                .from = {.data = (char *)sums,
+                                         .dtype = ZT_F32,
+                                         .batch = 1,
+                                         .rows = rows,
+                                         .cols = x->cols,
+                                         .stride = {0, x->cols, 1}},
+                                .row = row,
+                                .col = x->col};
+
+    for (int64_t i = 0; i < rows; i++) {
+        if (x->bias)
+            add_row(sums + i * x->cols, x->bias, x->cols);
+        if (k->epilogue == ZT_EPI_NONE && !k->accumulate)
+            zt_store_row(zt_gemm_element(&k->c, x->item, row + i, x->col), k->c.dtype, 1,
+                         sums + i * x->cols, x->cols);
+        else
+            zt_gemm_pass_row(&pass, x->item, row + i, x->col, x->cols);
+    }
+}
+
+static void run_strip(const struct tile_block *x, int64_t row, int64_t rows, int64_t from,
+                      int64_t depth)
+{
+    const struct zt_gemm_call *k = x->job->k;
+    bool one_part = k->a.cols <= PART_DEPTH;
+    float *sums = x->sums;
+
+    if (x->job->in_place) {
+        sums = (float *)(void *)zt_gemm_element(&k->c, x->item, row, x->col);
+        multiply(x, row, rows, from, depth, sums, k->c.stride[1]);
+        return;
+    }
+    if (!one_part)
+        sums += (row - x->row) * x->cols;
+    multiply(x, row, rows, from, depth, sums, x->cols);
+    if (from + depth == k->a.cols)
+        finish(x, row, rows, sums);
+}
+
+static void run_task(int64_t task, int thread, void *ctx)
+{
+    const struct tile_job *job = ctx;
+    const struct zt_gemm_call *k = job->k;
+    char *scratch = job->scratch + (size_t)thread * job->bytes;
+    struct tile_block x = {.job = job,
+                           .item = task / job->col_blocks / job->row_blocks,
+                           .row = task / job->col_blocks % job->row_blocks * job->rows,
+                           .col = task % job->col_blocks * job->cols,
+                           .b = (uint32_t *)(void *)scratch,
+                           .a = (uint32_t *)(void *)(scratch + job->b_bytes),
+                           .sums =
+                               (float *)(void *)(scratch + job->b_bytes + job->a_bytes)};
+
+    x.rows = zt_min(job->rows, k->c.rows - x.row);
+    x.cols = zt_min(job->cols, k->c.cols - x.col);
+    if (k->bias) {
+        const char *bias = k->bias;
+
+        x.bias = x.sums + job->sum_bytes / sizeof(float) - job->cols;
+        bias += x.col * k->bias_stride * (int64_t)zt_dtype_bytes(k->bias_dtype);
+        zt_load_row(x.bias, bias, k->bias_dtype, k->bias_stride, x.cols);
+    }
+    zt_dot_begin();
+    for (int64_t from = 0; from < k->a.cols; from += PART_DEPTH) {
+        int64_t depth = zt_min(PART_DEPTH, k->a.cols - from);
+
+        pack_b(&x, from, depth);
+        for (int64_t i = 0; i < x.rows; i += STRIP_ROWS)
+            run_strip(&x, x.row + i, zt_min(STRIP_ROWS, x.rows - i), from, depth);
+    }
+    zt_dot_end();
+}
+
+zt_err zt_gemm_tiled(struct zt_device *dev, const struct zt_gemm_call *in,
+                     struct zt_fault *fault)
+{
+    struct zt_gemm_call k = *in;
+    struct tile_job job = {.k = &k};
+    void *scratch;
+    zt_err rc;
+
+    zt_gemm_write_rows(&k);
+    job.in_place = k.c.dtype == ZT_F32 && k.epilogue == ZT_EPI_NONE && !k.bias;
+    cut(&job);
+    size_scratch(&job);
+    rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM, job.bytes * (size_t)zt_num_threads(),
+                        &scratch, fault);
+    if (rc != ZT_OK)
+        return rc;
+    job.scratch = scratch;
+    zt_parallel_tasks(k.c.batch * job.row_blocks * job.col_blocks, run_task, &job);
+    return ZT_OK;
+}
