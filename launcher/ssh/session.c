@@ -15,6 +15,9 @@
 #define DEAD_PEER_MS   15000 /* unanswered data for so long: the connection is dead */
 #define MAX_FREE_CALLS 1000
 #define EXTENSION_MS   50
+/* A SYN that is lost is sent again after a second: so often a new socket sends one sooner. */
+#define EARLY_TRIES 2
+#define EARLY_S     0.3
 
 enum { RESOLVE, CONNECT, HANDSHAKE, HOST_KEY, AUTHENTICATE, READY };
 
@@ -63,6 +66,7 @@ const char *zt_ssh_session_error(const struct zt_ssh_session *l)
 
 /* ------------------------------------------------------------------ time limits */
 
+static bool try_early(struct zt_ssh_session *l);
 static bool next_address(struct zt_ssh_session *l);
 
 static void on_deadline(uv_timer_t *timer)
@@ -75,7 +79,7 @@ static void on_deadline(uv_timer_t *timer)
         uv_timer_start(timer, on_deadline, EXTENSION_MS, 0);
         return;
     }
-    if (l->phase == CONNECT && next_address(l))
+    if (l->phase == CONNECT && (try_early(l) || next_address(l)))
         return;
     if (l->phase == CONNECT)
         zt_ssh_session_fail(
@@ -265,11 +269,30 @@ static zt_ssh_session_step resolve(struct zt_ssh_session *l)
 /* Divide the time limit among the addresses that are left. */
 static void limit_address(struct zt_ssh_session *l)
 {
+    double early_s = EARLY_TRIES * EARLY_S, share;
     int left = 0;
 
     for (const struct addrinfo *a = l->addr; a; a = a->ai_next)
         left++;
-    zt_ssh_session_phase(l, phase_names[CONNECT], l->cfg->timeout_s / (left ? left : 1));
+    share = l->cfg->timeout_s / (left ? left : 1);
+    if (share < 2 * early_s) /* too short for it */
+        l->early = EARLY_TRIES;
+    zt_ssh_session_phase(l, phase_names[CONNECT],
+                         l->early < EARLY_TRIES ? EARLY_S
+                         : share >= 2 * early_s ? share - early_s
+                                                : share);
+    l->phase_s = share; /* for people */
+}
+
+/* The address once more, with a socket of its own. */
+static bool try_early(struct zt_ssh_session *l)
+{
+    if (l->early >= EARLY_TRIES)
+        return false;
+    l->early++;
+    drop_socket(l);
+    zt_ssh_session_wake(l);
+    return true;
 }
 
 static bool next_address(struct zt_ssh_session *l)
@@ -278,6 +301,7 @@ static bool next_address(struct zt_ssh_session *l)
         return false;
     drop_socket(l);
     l->addr = l->addr->ai_next;
+    l->early = 0;
     limit_address(l);
     zt_ssh_session_wake(l);
     return true;

@@ -65,6 +65,7 @@ struct zt_ssh_session {
 
     /* the rest is the link's own */
     int phase, tries, fd;
+    int early;  /* sockets that this address has not answered and that were given up */
     int events; /* that the poll waits for; 0: none */
     bool closing, failed, waking, parked, deadline_extended;
     uv_poll_t *poll;

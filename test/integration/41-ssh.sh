@@ -165,7 +165,14 @@ refuses "no key at all" "no key to log in with"
 go "${access[@]}" "$name:1"
 refuses "a refused port" "port 1: Connection refused" "--ssh_port"
 if [ "$mode" = netns ]; then
-    name=$(cat "$rig/void") go --timeout 2 "${access[@]}" "$(cat "$rig/void")"
+    name=$(cat "$rig/void") go --timeout 2 "${access[@]}" "$(cat "$rig/void")" &
+    asked=$!
+    while kill -0 $asked 2>/dev/null; do
+        awk '$4 == "02" { print $2 }' /proc/net/tcp /proc/net/tcp6
+    done | sort -u >"$tmp/asking"
+    wait $asked
+    code=1
+    check "an address that does not answer is asked by more than one socket" test "$(wc -l <"$tmp/asking")" -ge 2
     name=$(cat "$rig/void") refuses "an address where nobody is" "no answer" "2 s (connecting)"
 fi
 kill -STOP "$(cat "$rig/sshd1.pid")"
