@@ -7,6 +7,7 @@
 #include "common/json/line.h"
 #include "common/message/render.h"
 #include "common/options/env_names.h"
+#include "common/process/job_groups.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
 #include "common/proc.h"
@@ -283,6 +284,13 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     }
 }
 
+/* What jobs of this user have left here that were killed with all that would clear up. */
+static void clear_up(void)
+{
+    zt_ctl_remove_dead();
+    zt_job_groups_remove_stale();
+}
+
 /* --ctl and --attach; their exit codes are not those of the faults they tell. */
 static int control_job(const struct zt_launch *l)
 {
@@ -306,7 +314,7 @@ static int control_job(const struct zt_launch *l)
         say_fault(&how, &fault);
     if (l->json && !ended)
         print_end(&how, code, -1, &fault);
-    zt_ctl_remove_dead(); /* only now: that the job was killed was the answer */
+    clear_up(); /* only now: that the job was killed was the answer */
     return code;
 }
 
@@ -339,7 +347,7 @@ int main(int argc, char **argv)
     if (zt_launch_open(argc, argv, &launch, &fault))
         return complain(NULL, asks_for_json(argc, argv), &fault);
     if (launch->action != ZT_LAUNCH_PRINTED && launch->action != ZT_LAUNCH_CTL)
-        zt_ctl_remove_dead();
+        clear_up();
     if (launch->action == ZT_LAUNCH_CTL) {
         code = control_job(launch);
     } else if (launch->action == ZT_LAUNCH_REPORT) {

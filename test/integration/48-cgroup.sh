@@ -89,9 +89,17 @@ in_group() { # GROUP ARGS...: zlaunch there
     shift
     sh -c 'echo 0 >"$0/cgroup.procs" && exec "$@"' "$parent/zt-$of-$$" "$zlaunch" "$@"
 }
-mkdir "$parent/zt-a-$$/zlaunch-1" # of a daemon that was killed
-in_group b -- true >"$tmp/out" 2>"$tmp/err"
-check "an empty group beside is removed by the next job" test ! -e "$parent/zt-a-$$/zlaunch-1"
+removed_by() { # removed_by WHO ARGS...: an empty group beside, of a daemon that was killed
+    mkdir "$parent/zt-a-$$/zlaunch-1"
+    in_group b "${@:2}" >"$tmp/out" 2>"$tmp/err"
+    check "an empty group beside is removed by $1" rmdir_was_not_needed
+}
+rmdir_was_not_needed() { ! rmdir "$parent/zt-a-$$/zlaunch-1" 2>/dev/null; }
+removed_by "the next job" -- true
+removed_by "a dry run" --dry_run -- true
+removed_by "a report" --report
+removed_by "an estimate" --estimate 1M
+removed_by "who asks for jobs" --ctl list
 rmdir "$parent/zt-a-$$" "$parent/zt-b-$$"
 
 # A group whose daemon lives is not touched.

@@ -6,10 +6,9 @@
  * group (no cgroup2 mounted, or a user without a delegated subtree) nothing is lost but
  * that: ranks still are in process groups of their own, and descendants of a subreaper.
  *
- * A group is a folder "zlaunch-PID" beside the daemon's own processes. Its daemon holds a
- * lock on the folder; a daemon that was killed with its machine's zlaunch leaves a group
- * without one, and the next daemon there, or in a group beside it, ends whatever is
- * still in it.
+ * A group is a folder "zlaunch-PID" beside the daemon's own processes, locked by its daemon;
+ * the next zlaunch or daemon there ends whatever a killed one left in its group
+ * (common/process/job_groups.h).
  * Threads: the daemon's loop thread.
  */
 #ifndef WORKER_DAEMON_CGROUP_H
