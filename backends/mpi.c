@@ -48,8 +48,9 @@ static void error_text(int error, char *out, size_t out_bytes)
 static bool is_starting;
 
 /* Before MPI is up there is no error handler to set: what fails then ends the process with
- * the last byte of an error code, which looks like a signal or like another error. */
-static void on_exit_in_start(void)
+ * the last byte of an error code, which looks like a signal or like another error. A destructor
+ * comes after all that the program does at its exit. */
+__attribute__((destructor)) static void on_exit_in_start(void)
 {
     if (!is_starting)
         return;
@@ -84,7 +85,7 @@ static int start(int *rank, int *size, int *max_tag, char *out, size_t out_bytes
         snprintf(out, out_bytes, "MPI was started before in this process");
         return 1;
     }
-    is_starting = atexit(on_exit_in_start) == 0;
+    is_starting = true;
     e = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     is_starting = false;
     if (e == MPI_SUCCESS)

@@ -77,10 +77,11 @@ check "one rank runs" code_is 0
 ZLAUNCH_MPI_BACKEND=/nowhere.so launch --num_gpus 2 "${model[@]}" --comm mpi
 check "without the object there is an error" [ "$code" -ne 0 ]
 check "  that says what to do" err_has "apt install mpich"
-UCX_TLS=no_such_thing launch --num_gpus 2 "${model[@]}" --comm mpi
+UCX_TLS=no_such_thing launch --num_gpus 2 "${model[@]}" --comm mpi --output_dir "$tmp/no start"
 if [ "$code" -ne 0 ]; then # MPICH over UCX
     check "MPI that does not start: 71" code_is 71
     check "  with its reasons" err_has "MPI_Init_thread"
+    check "  and nothing of it stays in --output_dir" test ! -e "$tmp/no start"
 fi
 launch_bg --num_gpus 2 "${model[@]}" --comm mpi --max_steps 1000000 --logging_steps 1
 within 20 lines_are "$tmp/err" 3 || fail "the ranks did not start"

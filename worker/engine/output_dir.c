@@ -126,6 +126,15 @@ static void watch_signals(void)
             sigaction(sigs[i], &action, NULL);
 }
 
+/* Libraries that fail end the process by exit(), as MPI does where it cannot start. */
+static void watch_exit(void)
+{
+    static bool watched;
+
+    if (!watched)
+        watched = atexit(zt_output_dir_leave) == 0;
+}
+
 /* zlaunch's jobs have names that no other job has; other launchers' may be given twice. */
 static bool is_unique_name(const char *job)
 {
@@ -164,6 +173,7 @@ static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
         return rc;
     held = d;
     watch_signals();
+    watch_exit();
     /* another run may have ended in it since the options were read */
     return zt_run_check_output_dir(run, fault);
 }
