@@ -342,6 +342,22 @@ zt_dtype zt_weights_dtype(const struct zt_run *run)
                                                                   : ZT_F32;
 }
 
+static bool is_rounded(const struct zt_run *run)
+{
+    return zt_weights_dtype(run) != ZT_F32;
+}
+
+size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *model)
+{
+    size_t each = sizeof(float) + (is_rounded(run) ? sizeof(uint16_t) : 0);
+    int64_t most = 0;
+
+    for (int i = 0; i < model->num_params; i++)
+        most = model->params[i]->numel > most ? model->params[i]->numel : most;
+    most = most < PIECE_ELEMS ? most : PIECE_ELEMS;
+    return run->do_train && run->output_dir ? (size_t)most * each : 0;
+}
+
 /* An export: rank 0 has a writer, the others only send what they hold. */
 struct weights_export {
     struct zt_hf_writer *writer;
@@ -440,8 +456,9 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     zt_err rc = ZT_OK;
 
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
-    to.rounded = malloc(PIECE_ELEMS * sizeof(*to.rounded));
-    if (!to.piece || !to.rounded)
+    if (is_rounded(e->run))
+        to.rounded = malloc(PIECE_ELEMS * sizeof(*to.rounded));
+    if (!to.piece || (is_rounded(e->run) && !to.rounded))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     if (!rc && writes)
         to.rc = open_writer(e, dir, &to, fault);

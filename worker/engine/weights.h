@@ -15,6 +15,11 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
 struct zt_run;
 zt_dtype zt_weights_dtype(const struct zt_run *run);
 
+/* Host memory that each rank takes while the weights of a run are saved at its end: a piece of a
+ * parameter as fp32, and in the type it is saved as. */
+struct zt_model;
+size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *model);
+
 /* The tokenizer that a run trains with, or that of the model that it began with, into `dir`. Any
  * thread. ZT_E_CANTCREATE. */
 zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,

@@ -227,6 +227,34 @@ static void test_a_save_that_may_be_asked_for_is_planned(void **state)
     job_close(&j);
 }
 
+/* Of the largest parameter a piece as fp32, and once more as what is saved. */
+static void test_weights_that_are_saved_at_the_end_pass_through_planned_memory(
+    void **state)
+{
+    const size_t most = (size_t)WIDTH * 3 * WIDTH;
+    struct zt_run bare;
+    struct job j;
+    size_t saving;
+
+    (void)state;
+    job_open(&j, 1, "2", NULL);
+    bare = *j.run;
+    bare.output_dir = NULL;
+    j.in.process_now = 1;
+    for (int rounded = 0; rounded < 2; rounded++) {
+        j.run->zero.stage = bare.zero.stage = rounded ? 3 : 0;
+        j.run->zero.gather_16bit_on_save = bare.zero.gather_16bit_on_save = rounded;
+        j.run->compute_dtype = bare.compute_dtype = rounded ? ZT_BF16 : ZT_F32;
+        j.in.run = j.run;
+        expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+        saving = j.plan.process;
+        j.in.run = &bare;
+        expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+        assert_int_equal(saving - j.plan.process, most * (rounded ? 6 : 4));
+    }
+    job_close(&j);
+}
+
 static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void **state)
 {
     size_t without = total_of(2, "8", NULL) - ZT_CKPT_WRITER_LEAST, least;
@@ -492,6 +520,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_save_that_may_be_asked_for_is_planned),
         cmocka_unit_test(test_a_snapshot_of_checkpoints_is_planned_where_there_is_room),
+        cmocka_unit_test(
+            test_weights_that_are_saved_at_the_end_pass_through_planned_memory),
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),

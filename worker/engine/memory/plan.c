@@ -9,6 +9,7 @@
 #include "worker/engine/checkpoint/snapshot.h"
 #include "worker/engine/context.h"
 #include "worker/engine/memory/process.h"
+#include "worker/engine/weights.h"
 
 /* Addresses for the pool of a pass on shapes: never read or written. */
 #define META_POOL_BASE ((void *)((uintptr_t)1 << 46))
@@ -373,7 +374,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         if (in->process_now)
             out->process = in->process_now +
                            zt_process_memory_later(in->run, in->model, out->activations) +
-                           zt_ckpt_file_buffer_bytes(in->run, in->model, d.zero);
+                           zt_ckpt_file_buffer_bytes(in->run, in->model, d.zero) +
+                           zt_weights_export_bytes(in->run, in->model);
         out->snapshot = zt_ckpt_snapshot_bytes(in->run, in->model, d.zero);
         out->snapshot_least = in->run->save_memory_bytes == SIZE_MAX
                                   ? zt_ckpt_snapshot_least(in->run, in->model)
