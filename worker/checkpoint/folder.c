@@ -16,6 +16,7 @@
 
 #define PREFIX "checkpoint-"
 #define WORK   ".tmp"
+#define OWN    ".checkpoint.tmp" /* of a plugin's own tag, which may be any name */
 #define OLD    ".old" /* after WORK: what a checkpoint replaces, for a moment */
 
 /* The work folder of this process, locked for as long as it is written; -1: none. */
@@ -37,13 +38,17 @@ static const char *last_name(const struct zt_ckpt_place *p)
 
 void zt_ckpt_work_top(const struct zt_ckpt_place *p, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/.%s" WORK, p->root, last_name(p));
+    snprintf(out, PATH_MAX, "%s/.%s%s", p->root, last_name(p), p->name[0] ? WORK : OWN);
 }
 
 void zt_ckpt_work_dir(const struct zt_ckpt_place *p, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/.%s" WORK "%s%s", p->root, last_name(p),
-             p->name[0] ? "/" : "", p->name[0] ? p->tag : "");
+    size_t n;
+
+    zt_ckpt_work_top(p, out);
+    n = strlen(out);
+    if (p->name[0])
+        snprintf(out + n, PATH_MAX - n, "/%s", p->tag);
 }
 
 void zt_ckpt_final_dir(const struct zt_ckpt_place *p, char out[PATH_MAX])
@@ -120,6 +125,8 @@ zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *faul
     zt_ckpt_work_top(p, top);
     zt_ckpt_work_dir(p, work);
     rc = check_replaced(p, fault);
+    if (!p->name[0]) /* no run looks through a plugin's folder when it begins */
+        zt_ckpt_remove_stale(p->root);
     if (!rc)
         rc = remove_tree(top, fault);
     if (!rc)
@@ -208,17 +215,26 @@ static int64_t step_of(const char *name)
     return n && n < 19 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* ".checkpoint-12.tmp", or its ".old": what one process writes and nobody reads. */
+static bool ends_with(const char *name, size_t n, const char *end)
+{
+    size_t k = strlen(end);
+
+    return n > k && strncmp(name + n - k, end, k) == 0;
+}
+
+/* ".checkpoint-12.tmp", ".TAG.checkpoint.tmp", or their ".old": what one process writes and nobody reads. */
 static bool is_work(const char *name)
 {
     char step[64];
     size_t n = strlen(name);
-    const size_t old = sizeof(OLD) - 1, work = sizeof(WORK) - 1;
+    const size_t work = sizeof(WORK) - 1;
 
-    if (n > old && strcmp(name + n - old, OLD) == 0)
-        n -= old;
+    if (ends_with(name, n, OLD))
+        n -= sizeof(OLD) - 1;
+    if (name[0] == '.' && ends_with(name + 1, n - 1, OWN))
+        return true;
     if (name[0] != '.' || n <= 1 + work || n - work > sizeof(step) ||
-        strncmp(name + n - work, WORK, work) != 0)
+        !ends_with(name, n, WORK))
         return false;
     memcpy(step, name + 1, n - work - 1);
     step[n - work - 1] = 0;

@@ -5,8 +5,8 @@
  *      ROOT/.NAME.tmp/TAG/...    while it is written
  *      ROOT/NAME/TAG/...         by one rename, when all of it is on the disk
  *
- * A folder of a plugin's own has no NAME: ROOT/.TAG.tmp becomes ROOT/TAG, and after that
- * ROOT/latest names it.
+ * A folder of a plugin's own has no NAME: ROOT/.TAG.checkpoint.tmp becomes ROOT/TAG, and
+ * after that ROOT/latest names it.
  * Threads: one process of those that share ROOT makes these calls; others write into the
  *          work folder between begin and publish.
  */
@@ -32,8 +32,8 @@ void zt_ckpt_work_top(const struct zt_ckpt_place *p, char out[PATH_MAX]);
 /* Where it is once published. */
 void zt_ckpt_final_dir(const struct zt_ckpt_place *p, char out[PATH_MAX]);
 
-/* Make the work folder, empty, and lock it; what a killed save left is removed. A process
- * writes one at a time. ZT_E_CANTCREATE. */
+/* Make the work folder, empty, and lock it; what a killed save left is removed, in a
+ * plugin's folder of any tag. A process writes one at a time. ZT_E_CANTCREATE. */
 zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 /* Sync the folders, rename, `latest`. A checkpoint of that name is replaced. */
@@ -41,7 +41,7 @@ zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 /* Remove the work folder; best effort. */
 void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p);
-/* Remove work folders of steps that killed processes left in ROOT; best effort. */
+/* Remove work folders that killed processes left in ROOT; best effort. */
 void zt_ckpt_remove_stale(const char *root);
 
 /* Steps of the folders checkpoint-STEP in ROOT, newest first; *steps is malloc'ed. A

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -392,51 +393,98 @@ static void test_pruning_spares_the_newest_and_the_best(void **state)
     free(steps);
 }
 
+/* A process that has begun to write a checkpoint there, and waits. */
+static pid_t begin_one(const struct zt_ckpt_place *place)
+{
+    int pipes[2];
+    pid_t pid;
+    char c;
+
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(prctl(PR_SET_PDEATHSIG, SIGKILL) || zt_ckpt_folder_begin(place, NULL) ||
+              write(pipes[1], "x", 1) != 1 || pause());
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    close(pipes[0]);
+    return pid;
+}
+
+static void kill_it(pid_t pid)
+{
+    int status;
+
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
 /* What another process writes stays; so does what has another name. */
 static void test_what_a_killed_save_left_is_removed(void **state)
 {
     static const char *const names[] = {".checkpoint-7.tmp",
                                         ".checkpoint-8.tmp.old",
+                                        ".half-way.checkpoint.tmp.old",
                                         ".checkpoint-x.tmp",
                                         ".checkpoint-9",
                                         ".mine.tmp",
+                                        "mine.checkpoint.tmp",
+                                        ".checkpoint.tmp",
                                         "checkpoint-10.tmp",
                                         ".tmp"};
-    struct zt_ckpt_place place = {.root = ""};
-    char root[PATH_MAX], path[PATH_MAX + 32];
-    int pipes[2], status;
-    pid_t pid;
-    char c;
+    struct zt_ckpt_place place = {.root = ""}, own = {.tag = "half-way"};
+    char root[PATH_MAX], path[PATH_MAX + 32], of_own[PATH_MAX];
+    pid_t pid, own_pid;
 
     (void)state;
     snprintf(root, sizeof(root), "%s", in_scratch("stale"));
+    snprintf(own.root, sizeof(own.root), "%s", root);
     assert_int_equal(mkdir(root, 0700), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         snprintf(path, sizeof(path), "%s/%s", root, names[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
     zt_ckpt_place_of_step(&place, root, 11);
-    assert_int_equal(pipe(pipes), 0);
-    pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        _exit(zt_ckpt_folder_begin(&place, NULL) || write(pipes[1], "x", 1) != 1 ||
-              pause());
-    }
-    close(pipes[1]);
-    assert_int_equal(read(pipes[0], &c, 1), 1);
+    pid = begin_one(&place);
+    own_pid = begin_one(&own);
     zt_ckpt_remove_stale(root);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         snprintf(path, sizeof(path), "%s/%s", root, names[i]);
-        assert_int_equal(access(path, F_OK), i < 2 ? -1 : 0);
+        assert_int_equal(access(path, F_OK), i < 3 ? -1 : 0);
     }
     zt_ckpt_work_top(&place, path);
+    zt_ckpt_work_top(&own, of_own);
     assert_int_equal(access(path, F_OK), 0);
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(access(of_own, F_OK), 0);
+    kill_it(pid);
+    kill_it(own_pid);
     zt_ckpt_remove_stale(root);
     assert_int_equal(access(path, F_OK), -1);
-    close(pipes[0]);
+    assert_int_equal(access(of_own, F_OK), -1);
+}
+
+/* A plugin's folder is no run's: the next save there removes what one left. */
+static void test_a_save_under_a_tag_removes_what_a_killed_one_left(void **state)
+{
+    struct zt_ckpt_place killed = {.tag = "a"}, live = {.tag = "b"}, next = {.tag = "c"};
+    char left[PATH_MAX], path[PATH_MAX];
+    pid_t pid;
+
+    (void)state;
+    snprintf(killed.root, sizeof(killed.root), "%s", in_scratch("tags"));
+    assert_int_equal(mkdir(killed.root, 0700), 0);
+    memcpy(live.root, killed.root, sizeof(live.root));
+    memcpy(next.root, killed.root, sizeof(next.root));
+    kill_it(begin_one(&killed));
+    pid = begin_one(&live);
+    good(zt_ckpt_folder_begin(&next, &fault));
+    zt_ckpt_work_top(&killed, left);
+    assert_int_equal(access(left, F_OK), -1);
+    zt_ckpt_work_top(&live, path);
+    assert_int_equal(access(path, F_OK), 0);
+    kill_it(pid);
+    zt_ckpt_folder_abandon(&next);
 }
 
 int main(void)
@@ -452,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_a_save_that_cannot_take_the_name_leaves_the_old_one),
         cmocka_unit_test(test_pruning_spares_the_newest_and_the_best),
         cmocka_unit_test(test_what_a_killed_save_left_is_removed),
+        cmocka_unit_test(test_a_save_under_a_tag_removes_what_a_killed_one_left),
     };
 
     return cmocka_run_group_tests_name("checkpoint", tests, scratch_make, scratch_remove);
