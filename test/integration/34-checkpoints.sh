@@ -11,7 +11,7 @@ RANDOM=$seed
 
 # Every other seed keeps the optimizer's state of stages 2 and 3 on the host and in files.
 . test/integration/checkpoint_lib.sh
-tier=(none none none none)
+tier=(none none none none) optimizers=(adam adamw)
 [ $((seed % 2)) -eq 0 ] || tier=(none none cpu nvme)
 for s in 0 1 2 3; do
     for d in fp32 bf16 fp16; do
@@ -21,8 +21,9 @@ done
 
 dtypes=(fp32 bf16 fp16)
 for s in 0 1 2 3; do
-    d=${dtypes[(s + seed) % 3]}
-    check "2 ranks at stage $s in $d go on as if never stopped" resumes 2 $s.$d
+    d=${dtypes[(s + seed) % 3]} o=${optimizers[(s + seed) % 2]}
+    config one.$s $s $d "${tier[s]}" none $o
+    check "2 ranks at stage $s in $d with $o go on as if never stopped" resumes 2 one.$s
 done
 for to in 1 2 4; do
     s=$(((seed + to) % 4))
