@@ -104,27 +104,25 @@ static size_t elem_bytes(const struct zt_ckpt *c, const struct zt_ckpt_part *p)
     return zt_dtype_bytes(c->manifest.kinds[p->kind].dtype);
 }
 
-/* Bytes of a shard into `out`: those that were read ahead, or now. */
+/* Bytes of a shard: where they were read ahead, or read into `out` now. */
 static zt_err read_bytes(struct zt_ckpt *c, int shard, const char *name, int64_t at,
-                         void *out, size_t n, struct zt_fault *fault)
+                         void *out, size_t n, const void **data, struct zt_fault *fault)
 {
     int error = 0;
-    const void *ahead =
-        c->ahead ? zt_read_ahead_take(c->ahead, c->fds[shard], at, n, &error) : NULL;
 
-    if (ahead) {
-        memcpy(out, ahead, n);
+    *data = c->ahead ? zt_read_ahead_take(c->ahead, c->fds[shard], at, n, &error) : NULL;
+    if (*data)
         return ZT_OK;
-    }
     if (error)
         return zt_fault_set(fault, error > 0 ? ZT_E_SYSTEM : ZT_E_FORMAT, "%s: %s", name,
                             error > 0 ? strerror(error) : "it ends too early");
+    *data = out;
     return read_all(c->fds[shard], name, out, n, at, fault);
 }
 
-/* One piece of a part into `out`, verified. */
+/* One piece of a part, verified: read into `out`, or where *data says. */
 static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t piece,
-                         void *out, size_t n, struct zt_fault *fault)
+                         void *out, size_t n, const void **data, struct zt_fault *fault)
 {
     const struct zt_ckpt_manifest *m = &c->manifest;
     const struct zt_ckpt_shard *s = &m->shards[p->shard];
@@ -139,11 +137,11 @@ static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_
         return zt_read_ahead_expect(c->ahead, c->fds[p->shard], at, n)
                    ? ZT_OK
                    : zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->dir);
-    rc = read_bytes(c, p->shard, name, at, out, n, fault);
+    rc = read_bytes(c, p->shard, name, at, out, n, data, fault);
     if (rc)
         return rc;
     (void)zt_hash_parse(p->hashes + piece * ZT_HASH_TEXT, &want); /* it was parsed */
-    if (zt_hash_bytes(out, n) == want)
+    if (zt_hash_bytes(*data, n) == want)
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_FORMAT,
                         "%s: damaged: %s of %s: the checksum of the piece from element "
@@ -152,44 +150,60 @@ static zt_err read_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_
                         (long long)(p->first + piece * per));
 }
 
-/* The piece in the buffer, unless it is there. */
+/* The last piece is this one: it is read, unless it was before. */
 static zt_err have_piece(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t piece,
                          size_t bytes, struct zt_fault *fault)
 {
+    const void *data = NULL;
     zt_err rc;
 
     if (c->part == p && c->piece == piece)
         return ZT_OK;
-    rc = make_room(c, bytes, fault);
+    rc =
+        make_room(c, bytes, fault); /* what was read ahead before may be gone with this */
     if (!rc)
-        rc = read_piece(c, p, piece, c->buf, bytes, fault);
+        rc = read_piece(c, p, piece, c->buf, bytes, &data, fault);
     if (rc)
         return rc;
     c->part = p;
     c->piece = piece;
+    c->data = data;
     return ZT_OK;
 }
 
-/* Bytes [at, at + n) of a part. Whole pieces are read into place, others by the buffer. */
-static zt_err read_part(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t at,
-                        int64_t n, uint8_t *out, struct zt_fault *fault)
+/* Byte `at` of a part and those behind it, as far as its piece goes. */
+static zt_err find_bytes(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t at,
+                         const uint8_t **data, int64_t *bytes, struct zt_fault *fault)
 {
     int64_t step = c->manifest.shards[p->shard].piece_bytes;
     int64_t all = p->elems * (int64_t)elem_bytes(c, p);
+    int64_t piece = at / step, begin = piece * step;
+    int64_t n = all - begin < step ? all - begin : step;
     zt_err rc = open_shard(c, p->shard, fault);
 
-    while (!rc && n > 0) {
-        int64_t piece = at / step, begin = piece * step;
-        int64_t bytes = all - begin < step ? all - begin : step;
-        int64_t k = begin + bytes - at < n ? begin + bytes - at : n;
+    if (!rc)
+        rc = have_piece(c, p, piece, (size_t)n, fault);
+    if (rc)
+        return rc;
+    *data = c->data + (c->is_planning ? 0 : at - begin);
+    *bytes = begin + n - at;
+    return ZT_OK;
+}
 
-        if (at == begin && k == bytes) {
-            rc = read_piece(c, p, piece, out, (size_t)bytes, fault);
-        } else {
-            rc = have_piece(c, p, piece, (size_t)bytes, fault);
-            if (!rc && !c->is_planning)
-                memcpy(out, c->buf + (at - begin), (size_t)k);
-        }
+/* Bytes [at, at + n) of a part. */
+static zt_err read_part(struct zt_ckpt *c, const struct zt_ckpt_part *p, int64_t at,
+                        int64_t n, uint8_t *out, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    while (!rc && n > 0) {
+        const uint8_t *data = NULL;
+        int64_t k = 0;
+
+        rc = find_bytes(c, p, at, &data, &k, fault);
+        k = k < n ? k : n;
+        if (!rc && !c->is_planning)
+            memcpy(out, data, (size_t)k);
         at += k;
         n -= k;
         out += k;
@@ -212,23 +226,33 @@ static zt_err check_range(const struct zt_ckpt *c, int kind, int param, int64_t 
     return ZT_OK;
 }
 
+/* The part that begins with, or has, this element. */
+static zt_err find_part(const struct zt_ckpt *c, int kind, int param, int64_t first,
+                        const struct zt_ckpt_part **out, struct zt_fault *fault)
+{
+    const struct zt_ckpt_manifest *m = &c->manifest;
+
+    *out = zt_ckpt_find_part(m, kind, param, first);
+    return *out ? ZT_OK
+                : zt_fault_set(fault, ZT_E_FORMAT,
+                               "%s: incomplete: %s of %s is missing from element %lld on",
+                               c->dir, m->kinds[kind].name, m->params[param].name,
+                               (long long)first);
+}
+
 zt_err zt_ckpt_read(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
                     void *out, struct zt_fault *fault)
 {
-    const struct zt_ckpt_manifest *m = &c->manifest;
     uint8_t *to = out;
     zt_err rc = check_range(c, kind, param, first, n, fault);
 
     while (!rc && n > 0) {
-        const struct zt_ckpt_part *p = zt_ckpt_find_part(m, kind, param, first);
+        const struct zt_ckpt_part *p = NULL;
         int64_t width, k;
 
-        if (!p)
-            return zt_fault_set(fault, ZT_E_FORMAT,
-                                "%s: incomplete: %s of %s is missing from element %lld "
-                                "on",
-                                c->dir, m->kinds[kind].name, m->params[param].name,
-                                (long long)first);
+        rc = find_part(c, kind, param, first, &p, fault);
+        if (rc)
+            return rc;
         width = (int64_t)elem_bytes(c, p);
         k = p->first + p->elems - first < n ? p->first + p->elems - first : n;
         rc = read_part(c, p, (first - p->first) * width, k * width, to, fault);
@@ -237,6 +261,27 @@ zt_err zt_ckpt_read(struct zt_ckpt *c, int kind, int param, int64_t first, int64
         to += k * width;
     }
     return rc;
+}
+
+zt_err zt_ckpt_view(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
+                    const void **data, int64_t *elems, struct zt_fault *fault)
+{
+    const struct zt_ckpt_part *p = NULL;
+    const uint8_t *there = NULL;
+    int64_t width, bytes = 0;
+    zt_err rc = check_range(c, kind, param, first, n, fault);
+
+    if (!rc)
+        rc = find_part(c, kind, param, first, &p, fault);
+    if (rc)
+        return rc;
+    width = (int64_t)elem_bytes(c, p);
+    rc = find_bytes(c, p, (first - p->first) * width, &there, &bytes, fault);
+    if (rc)
+        return rc;
+    *data = there;
+    *elems = bytes / width < n ? bytes / width : n;
+    return ZT_OK;
 }
 
 static void widen(zt_dtype dtype, const uint16_t *from, int64_t n, float *out)

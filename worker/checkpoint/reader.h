@@ -45,6 +45,11 @@ bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG]) ZT_MUST_CHECK;
  */
 zt_err zt_ckpt_read(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
                     void *out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same without a copy: the first *elems (> 0 unless n is 0) of them are at *data until
+ * the next call. */
+zt_err zt_ckpt_view(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
+                    const void **data, int64_t *elems,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
 /* The same as fp32; exact. ZT_E_UNSUPPORTED for integers. */
 zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, int64_t n,
                         float *out, struct zt_fault *fault) ZT_MUST_CHECK;

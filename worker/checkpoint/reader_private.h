@@ -12,7 +12,8 @@ struct zt_ckpt {
     struct zt_ckpt_manifest manifest;
     int *fds; /* per shard; -1: not open yet */
     const struct zt_ckpt_part *part;
-    int64_t piece; /* of `part`; in `buf` */
+    int64_t piece;       /* of `part` */
+    const uint8_t *data; /* its bytes: in `buf`, or where they were read ahead */
     uint8_t *buf;
     size_t buf_bytes;
     struct zt_read_ahead *ahead; /* NULL: pieces are read when they are needed */

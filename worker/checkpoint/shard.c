@@ -10,6 +10,9 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/checksummed_json.h"
 
+/* What is copied is hashed before it leaves the caches. */
+#define IN_CACHE ((size_t)256 << 10)
+
 struct zt_ckpt_shard_writer {
     char dir[PATH_MAX];
     int rank;
@@ -136,11 +139,15 @@ zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_
                          struct zt_fault *fault)
 {
     const char *from = data;
-    zt_err rc = zt_safetensors_writer_put(w->file, data, bytes, fault);
+    zt_err rc = ZT_OK;
 
     while (!rc && bytes > 0) {
         size_t n = bytes < (size_t)w->piece_left ? bytes : (size_t)w->piece_left;
 
+        n = n < IN_CACHE ? n : IN_CACHE;
+        rc = zt_safetensors_writer_put(w->file, from, n, fault);
+        if (rc)
+            return rc;
         XXH3_64bits_update(w->hash, from, n);
         from += n;
         bytes -= n;

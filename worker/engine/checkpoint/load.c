@@ -19,9 +19,30 @@ struct loading {
     bool is_planning; /* reads are noted alone */
 };
 
-/* A range into one kind, as stored or by fp32. */
-static zt_err load_range(struct loading *l, int from, zt_state_kind to, int param,
-                         const struct zt_param *p, bool as_stored, struct zt_fault *fault)
+/* A range into one kind, bit by bit. */
+static zt_err load_as_stored(struct loading *l, int from, zt_state_kind to, int param,
+                             const struct zt_param *p, struct zt_fault *fault)
+{
+    int64_t at, left;
+    zt_err rc = ZT_OK;
+
+    zt_zero_part(l->e->zero, p, &at, &left);
+    while (!rc && left > 0) {
+        const void *data = NULL;
+        int64_t n = 0;
+
+        rc = zt_ckpt_view(l->c, from, param, at, left, &data, &n, fault);
+        if (!rc && !l->is_planning)
+            rc = zt_zero_copy_in(l->e->zero, to, p, at, n, data, fault);
+        at += n;
+        left -= n;
+    }
+    return rc;
+}
+
+/* A range into one kind, by its fp32 values. */
+static zt_err load_rounded(struct loading *l, int from, zt_state_kind to, int param,
+                           const struct zt_param *p, struct zt_fault *fault)
 {
     int64_t at, left;
     zt_err rc = ZT_OK;
@@ -29,15 +50,9 @@ static zt_err load_range(struct loading *l, int from, zt_state_kind to, int para
     zt_zero_part(l->e->zero, p, &at, &left);
     for (int64_t n; !rc && left > 0; at += n, left -= n) {
         n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
-        if (as_stored) {
-            rc = zt_ckpt_read(l->c, from, param, at, n, l->chunk, fault);
-            if (!rc && !l->is_planning)
-                rc = zt_zero_copy_in(l->e->zero, to, p, at, n, l->chunk, fault);
-        } else {
-            rc = zt_ckpt_read_f32(l->c, from, param, at, n, l->chunk, fault);
-            if (!rc && !l->is_planning)
-                rc = zt_zero_set(l->e->zero, to, p, at, n, l->chunk, fault);
-        }
+        rc = zt_ckpt_read_f32(l->c, from, param, at, n, l->chunk, fault);
+        if (!rc && !l->is_planning)
+            rc = zt_zero_set(l->e->zero, to, p, at, n, l->chunk, fault);
     }
     return rc;
 }
@@ -83,8 +98,8 @@ static zt_err load_weights(struct loading *l, int param, const struct zt_param *
 {
     struct value_source s = source_of(l, param, p);
 
-    return s.as_stored ? load_range(l, s.weights, ZT_STATE_WEIGHTS, param, p, true, fault)
-                       : load_range(l, s.value, ZT_STATE_VALUE, param, p, false, fault);
+    return s.as_stored ? load_as_stored(l, s.weights, ZT_STATE_WEIGHTS, param, p, fault)
+                       : load_rounded(l, s.value, ZT_STATE_VALUE, param, p, fault);
 }
 
 static zt_err load_master(struct loading *l, int param, const struct zt_param *p,
@@ -93,7 +108,7 @@ static zt_err load_master(struct loading *l, int param, const struct zt_param *p
     struct value_source s = source_of(l, param, p);
 
     return s.as_stored && s.has_master
-               ? load_range(l, s.master, ZT_STATE_MASTER, param, p, true, fault)
+               ? load_as_stored(l, s.master, ZT_STATE_MASTER, param, p, fault)
                : ZT_OK;
 }
 
@@ -115,7 +130,8 @@ static zt_err load_moment(struct loading *l, int k, int param, const struct zt_p
                             "--model_name_or_path takes its weights alone",
                             zt_ckpt_dir(l->c), name, p->name,
                             e->run->optim.optimizer->name);
-    return load_range(l, from, state, param, p, same_dtype(l, from, state), fault);
+    return same_dtype(l, from, state) ? load_as_stored(l, from, state, param, p, fault)
+                                      : load_rounded(l, from, state, param, p, fault);
 }
 
 /* Kind by kind, as they are in the files. */
