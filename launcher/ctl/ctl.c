@@ -153,17 +153,21 @@ static void client_send(struct ctl_client *c, const void *bytes, size_t n)
     }
 }
 
-static void client_send_json(struct ctl_client *c, zt_frame_type type, const json_t *o)
+/* false: there is no memory, and nothing was sent. */
+static bool client_send_json(struct ctl_client *c, zt_frame_type type, const json_t *o)
 {
+    bool whole = !zt_json_is_short_of_memory() && o;
     struct zt_buf body, frame;
 
     zt_buf_init(&body, ZT_FRAME_MAX - 1);
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (o && zt_json_put(&body, o) == ZT_OK &&
-        zt_frame_put(&frame, type, zt_buf_head(&body), zt_buf_used(&body)) == ZT_OK)
+    whole = whole && zt_json_put(&body, o) == ZT_OK &&
+            zt_frame_put(&frame, type, zt_buf_head(&body), zt_buf_used(&body)) == ZT_OK;
+    if (whole)
         client_send(c, zt_buf_head(&frame), zt_buf_used(&frame));
     zt_buf_release(&body);
     zt_buf_release(&frame);
+    return whole;
 }
 
 /* A LINE frame; `frame` is filled. */
@@ -194,6 +198,8 @@ static void client_say(struct ctl_client *c, int stream, const char *text)
     zt_buf_init(&frame, 4 * ZT_CTL_LINE_BYTES);
     if (make_line(&frame, stream, "", text, strlen(text)) == ZT_OK)
         client_send(c, zt_buf_head(&frame), zt_buf_used(&frame));
+    else
+        client_close(c); /* better than an answer with a part missing */
     zt_buf_release(&frame);
 }
 
@@ -219,7 +225,8 @@ static void client_end(struct ctl_client *c, int exit_code, const char *text)
     json_object_set_new(o, "exit_code", json_integer(exit_code));
     if (text)
         json_object_set_new(o, "text", zt_json_text(text, strlen(text)));
-    client_send_json(c, ZT_FRAME_CTL_END, o);
+    if (!client_send_json(c, ZT_FRAME_CTL_END, o))
+        client_close(c);
     json_decref(o);
 }
 
@@ -227,8 +234,9 @@ void zt_ctl_answer(struct zt_ctl *ctl, uint32_t client, const json_t *object)
 {
     struct ctl_client *c = client_of(ctl, client);
 
-    if (c)
-        client_send_json(c, ZT_FRAME_CTL_ANSWER, object);
+    if (c && !client_send_json(c, ZT_FRAME_CTL_ANSWER, object))
+        client_end(c, zt_err_exit_code(ZT_E_NOMEM),
+                   "zlaunch of the job has no memory for its answer");
 }
 
 void zt_ctl_print(struct zt_ctl *ctl, uint32_t client, const char *fmt, ...)

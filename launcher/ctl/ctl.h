@@ -67,7 +67,8 @@ zt_err zt_ctl_open(const struct zt_ctl_config *cfg, struct zt_ctl **out,
  * is fine. */
 void zt_ctl_close(struct zt_ctl *ctl);
 
-/* Calls for clients that have disconnected do nothing. */
+/* Calls for clients that have disconnected do nothing. An answer that there is no memory for is the
+ * end of that client, with that as its reason. */
 void zt_ctl_answer(struct zt_ctl *ctl, uint32_t client, const json_t *object);
 void zt_ctl_print(struct zt_ctl *ctl, uint32_t client, const char *fmt, ...)
     ZT_PRINTF(3, 4);

@@ -48,6 +48,16 @@ static void on_request(void *ctx, uint32_t client, const char *request)
         zt_ctl_answer(r->ctl, client, o);
         json_decref(o);
         zt_ctl_end(r->ctl, client, 0, NULL);
+    } else if (strcmp(request, "status without memory") == 0) {
+        zt_ctl_answer(r->ctl, client, NULL);
+        zt_ctl_end(r->ctl, client, 0, NULL);
+    } else if (strcmp(request, "status in part") == 0) {
+        json_t *o = json_object();
+
+        json_object_set_new(o, "job", json_stringn_nocheck("", SIZE_MAX / 2));
+        zt_ctl_answer(r->ctl, client, o);
+        json_decref(o);
+        zt_ctl_end(r->ctl, client, 0, NULL);
     } else if (strcmp(request, "save") == 0) {
         zt_ctl_print(r->ctl, client, "%s", "not yet");
         zt_ctl_end(r->ctl, client, 1, NULL);
@@ -292,6 +302,35 @@ static void test_a_question_gets_its_answer_and_the_end(void **state)
     assert_int_equal(zt_buf_used(&in), 0);
     zt_buf_release(&in);
     close(fd);
+    rig_close(&r);
+}
+
+static void test_an_answer_that_memory_is_out_for_is_no_success(void **state)
+{
+    static const char *const requests[] = {"status without memory", "status in part"};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    for (int i = 0; i < 2; i++) {
+        int fd = dial_request(&r, requests[i]);
+        struct zt_buf in;
+        struct zt_frame f;
+        json_t *o;
+
+        zt_buf_init(&in, ZT_FRAME_MAX);
+        hear_all(&r, fd, &in);
+        assert_int_equal(zt_frame_peek(&in, &f, NULL), ZT_OK);
+        assert_int_equal(f.type, ZT_FRAME_CTL_END);
+        o = zt_json_object(f.body, f.body_bytes);
+        assert_int_equal(zt_json_get_int(o, "exit_code", 0), 71);
+        assert_non_null(strstr(zt_json_get_text(o, "text", ""), "no memory"));
+        json_decref(o);
+        zt_frame_drop(&in, &f);
+        assert_int_equal(zt_buf_used(&in), 0);
+        zt_buf_release(&in);
+        close(fd);
+    }
     rig_close(&r);
 }
 
@@ -702,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_a_long_or_missing_runtime_folder_means_tmp),
         cmocka_unit_test(test_the_socket_is_there_while_the_job_runs),
         cmocka_unit_test(test_a_question_gets_its_answer_and_the_end),
+        cmocka_unit_test(test_an_answer_that_memory_is_out_for_is_no_success),
         cmocka_unit_test(test_what_is_no_question_closes_the_connection),
         cmocka_unit_test(test_a_question_without_end_is_not_kept),
         cmocka_unit_test(test_a_second_question_closes_the_connection),
@@ -717,5 +757,6 @@ int main(void)
         cmocka_unit_test(test_a_job_that_ends_in_libuv_leaves_what_the_next_removes),
     };
 
+    zt_json_watch_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
