@@ -17,7 +17,14 @@ static inline int num_mutations(int usual)
     return words ? atoi(words) : usual;
 }
 
-#define MUTATION_SEED 88172645463325252u
+/* Where they begin: the same each time, or as ZT_MUTATION_SEED, a number, says. */
+static inline uint64_t mutation_seed(void)
+{
+    const char *words = getenv("ZT_MUTATION_SEED");
+
+    return 88172645463325252u ^
+           (words ? strtoull(words, NULL, 10) * 0x9e3779b97f4a7c15u : 0);
+}
 
 /* The next number of a generator (Marsaglia's xorshift64). */
 static inline uint64_t next_random(uint64_t *x)

@@ -123,7 +123,7 @@ static void check_meaning(const struct config_format *f, const json_t *root,
 static void mutate_config(const struct config_format *f)
 {
     int mutations = num_mutations(500), accepted = 0;
-    uint64_t x = MUTATION_SEED;
+    uint64_t x = mutation_seed();
 
     for (int i = 0; i < mutations; i++) {
         struct zt_fault fault = {ZT_OK, ""};

@@ -151,10 +151,11 @@ static bool same(json_t *said, json_t *got)
     return json_equal(said, got);
 }
 
-/* The documented old forms: an optimizer's name in any case, ZeRO as true or false. */
+/* The documented old forms: names and choices in any case, ZeRO as true or false. */
 static bool same_in_old_form(const char *path, json_t *said, json_t *got)
 {
-    if ((!strcmp(path, "optimizer.type") || !strcmp(path, "checkpoint.tag_validation")) &&
+    if ((!strcmp(path, "optimizer.type") || !strcmp(path, "checkpoint.tag_validation") ||
+         !strcmp(path, "zlaunch.lr_scheduler_type") || !strcmp(path, "zlaunch.comm")) &&
         json_is_string(said) && json_is_string(got))
         return !strcasecmp(json_string_value(said), json_string_value(got));
     if (!strcmp(path, "zero_optimization") && json_is_boolean(said))
@@ -478,5 +479,7 @@ int main(void)
         cmocka_unit_test(test_config_changed_bytes_mean_what_they_say_or_are_refused),
     };
 
+    if (getenv("ZT_MUTATION_SEED"))
+        seed = mutation_seed();
     return cmocka_run_group_tests(tests, resolve_nothing, forget_it);
 }

@@ -122,7 +122,7 @@ static void test_changed_llmc_files_hold_what_they_say(void **state)
 {
     int mutations = num_mutations(2000), accepted = 0;
     _Alignas(8) uint8_t whole[1024 + 2 * 20] = {0}, bytes[sizeof(whole)];
-    uint64_t x = MUTATION_SEED;
+    uint64_t x = mutation_seed();
 
     (void)state;
     memcpy(whole, (const uint32_t[]){htole32(20240520), htole32(1), htole32(20)}, 12);
@@ -180,7 +180,7 @@ static void test_changed_megatron_files_hold_what_they_say(void **state)
     int mutations = num_mutations(2000), accepted = 0;
     _Alignas(8) uint8_t bin[18], whole[128], idx[128];
     size_t n = make_megatron(whole, bin);
-    uint64_t x = MUTATION_SEED;
+    uint64_t x = mutation_seed();
 
     (void)state;
     for (int i = 0; i < mutations; i++) {

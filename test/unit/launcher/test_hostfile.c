@@ -263,7 +263,7 @@ static void changed_bytes_mean_what_they_say_or_are_refused(void **state)
                                 "fe80::2 slots=3\n"
                                 "10.0.0.7 slots=8\n";
     int mutations = num_mutations(2000), accepted = 0;
-    uint64_t x = MUTATION_SEED;
+    uint64_t x = mutation_seed();
 
     (void)state;
     compile_all();
