@@ -359,6 +359,14 @@ static bool is_request(const char *word)
     return false;
 }
 
+/* A job that ends a talk well has answered in it, unless its answer was lost on the way. */
+static zt_err check_answer(const json_t *answer, int code, struct zt_fault *fault)
+{
+    return answer || code ? ZT_OK
+                          : zt_fault_set(fault, ZT_E_HOST,
+                                         "the answer of the job was lost; ask again");
+}
+
 /* Send the request and show what comes back. */
 static zt_err ask(struct zt_ctl_talk *t, const char *request, struct zt_render *r,
                   int *code, struct zt_fault *fault)
@@ -375,6 +383,8 @@ static zt_err ask(struct zt_ctl_talk *t, const char *request, struct zt_render *
     rc = zt_ctl_talk_request(t, request, fault);
     if (!rc)
         rc = talk_all(t, &s, &answer, code, fault);
+    if (!rc && strcmp(request, "status") == 0)
+        rc = check_answer(answer, *code, fault);
     if (!rc && answer && zt_render_is_json(r))
         rc = print_record(r, "status", answer, fault);
     else if (!rc && answer)

@@ -17,6 +17,12 @@
 #define BEGINNING_S    60 /* from bind() to rename(), on a machine that stands still */
 #define KEPT_S         (30 * 24 * 3600)
 
+/* What says nothing of a folder. */
+static bool is_short(int e)
+{
+    return e == EMFILE || e == ENFILE || e == ENOMEM;
+}
+
 /* A real folder, of this user, closed to others. */
 static zt_err check_private(const char *dir, struct zt_fault *fault)
 {
@@ -25,7 +31,10 @@ static zt_err check_private(const char *dir, struct zt_fault *fault)
     int e;
 
     if (fd < 0)
-        return zt_fault_set(fault, errno == ENOENT ? ZT_E_NOINPUT : ZT_E_SYSTEM,
+        return zt_fault_set(fault,
+                            errno == ENOENT   ? ZT_E_NOINPUT
+                            : is_short(errno) ? ZT_E_NOMEM
+                                              : ZT_E_SYSTEM,
                             "folder %s of running jobs: %s", dir, strerror(errno));
     e = fstat(fd, &sb);
     close(fd);

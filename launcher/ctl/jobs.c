@@ -49,7 +49,8 @@ static int newest_first(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* A folder that cannot be trusted is skipped, unless it is the only one. */
+/* A folder that cannot be trusted is skipped, unless it is the only one. One that this
+ * process is too short of means to look into may hold any job. */
 zt_err zt_ctl_find_jobs(struct zt_ctl_jobs *jobs, struct zt_fault *fault)
 {
     char dir[ZT_CTL_PATH];
@@ -65,6 +66,8 @@ zt_err zt_ctl_find_jobs(struct zt_ctl_jobs *jobs, struct zt_fault *fault)
 
         if (rc == ZT_E_NOINPUT)
             continue;
+        if (rc == ZT_E_NOMEM)
+            return zt_fault_set(fault, rc, "%s", why.text);
         if (rc) {
             bad = why;
             continue;

@@ -229,6 +229,8 @@ static zt_err open_index(struct zt_hf_folder *hf, const char *path,
     if (!root)
         rc = access(path, R_OK) < 0
                  ? zt_fault_set(fault, ZT_E_NOINPUT, "%s: cannot be read", path)
+             : !e.text[0] /* jansson has no words for it */
+                 ? zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", path)
                  : zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line,
                                 e.column, e.text);
     else if (!json_is_object(map))

@@ -42,7 +42,9 @@ static json_t *load(const struct folder *f, const char *name, bool needed, zt_er
     }
     if (needed || access(path, F_OK) == 0) {
         json = json_load_file(path, 0, &why);
-        if (!json)
+        if (!json && !why.text[0]) /* jansson has no words for it */
+            *rc = no_memory(f);
+        else if (!json)
             *rc = zt_fault_set(f->fault, ZT_E_FORMAT, "%s:%d: %s", path, why.line,
                                why.text);
     }

@@ -132,6 +132,8 @@ zt_err zt_tokenizer_parse(const char *name, const char *json, size_t n,
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: is larger than %zu MiB", name,
                             MAX_FILE >> 20);
     root = json_loadb(json, n, JSON_ALLOW_NUL, &why);
+    if (!root && !why.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", name);
     if (!root)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", name, why.line,
                             why.column, why.text);

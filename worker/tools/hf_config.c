@@ -20,6 +20,8 @@ static zt_err load(struct zt_hf_config *c, struct zt_fault *fault)
     if (access(c->path, R_OK) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", c->path, strerror(errno));
     c->root = json_load_file(c->path, JSON_REJECT_DUPLICATES, &e);
+    if (!c->root && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->path);
     if (!c->root)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", c->path, e.line, e.column,
                             e.text);

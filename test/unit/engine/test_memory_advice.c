@@ -1,6 +1,7 @@
 /* What a run that does not fit is told has been planned, and fits. */
 #include "test/unit/autograd/nets.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -480,6 +481,12 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     job_close(&j);
 }
 
+static void *no_memory(size_t n)
+{
+    (void)n;
+    return NULL;
+}
+
 static void test_rates_of_a_file_are_taken_and_mistakes_in_it_named(void **state)
 {
     static const struct {
@@ -508,6 +515,10 @@ static void test_rates_of_a_file_are_taken_and_mistakes_in_it_named(void **state
     f = fopen(path, "w");
     assert_true(f && fputs("{\"products\": 5e12, \"network\": 3}", f) >= 0 &&
                 fclose(f) == 0);
+    json_set_alloc_funcs(no_memory, free);
+    assert_int_equal(zt_rates_find(&run, NULL, NULL, 1, &r, &j.fault), ZT_E_NOMEM);
+    json_set_alloc_funcs(malloc, free);
+    says(j.fault.text, "no host memory");
     expect_ok(zt_rates_find(&run, NULL, NULL, 1, &r, &j.fault), &j.fault);
     assert_true(r.device.of[ZT_WORK_PRODUCTS] == 5e12 && r.network == 3 && r.read == 0);
     assert_int_equal(remove(path), 0);

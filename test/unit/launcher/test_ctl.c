@@ -33,6 +33,7 @@ struct rig {
     char request[64];
     uint32_t client; /* that request last */
     int num_requests;
+    bool loses_answers;
 };
 
 static void on_request(void *ctx, uint32_t client, const char *request)
@@ -42,7 +43,7 @@ static void on_request(void *ctx, uint32_t client, const char *request)
     snprintf(r->request, sizeof(r->request), "%s", request);
     r->client = client;
     r->num_requests++;
-    if (strcmp(request, "status") == 0) {
+    if (strcmp(request, "status") == 0 && !r->loses_answers) {
         json_t *o = json_pack("{ss si}", "job", JOB, "pid", 7);
 
         zt_ctl_answer(r->ctl, client, o);
@@ -57,6 +58,8 @@ static void on_request(void *ctx, uint32_t client, const char *request)
         json_object_set_new(o, "job", json_stringn_nocheck("", SIZE_MAX / 2));
         zt_ctl_answer(r->ctl, client, o);
         json_decref(o);
+        zt_ctl_end(r->ctl, client, 0, NULL);
+    } else if (strcmp(request, "status") == 0) {
         zt_ctl_end(r->ctl, client, 0, NULL);
     } else if (strcmp(request, "save") == 0) {
         zt_ctl_print(r->ctl, client, "%s", "not yet");
@@ -606,6 +609,9 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     assert_int_equal(client(&r, JOB, "status"), 0);
     assert_int_equal(client(&r, "zt-1-t", "status"), 0);
     assert_int_equal(client(&r, JOB, "save"), 1);
+    r.loses_answers = true;
+    assert_int_equal(client(&r, JOB, "status"), zt_err_exit_code(ZT_E_HOST));
+    r.loses_answers = false;
     assert_int_equal(client(&r, JOB "x", "status"), 1);
     assert_int_equal(client(&r, JOB, NULL), 2);
     other.ctl = serve(&r.loop, &other, JOB "-2");

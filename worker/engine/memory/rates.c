@@ -68,6 +68,8 @@ static zt_err read_file(const char *path, struct zt_rates *out, struct zt_fault 
     size_t i = 0;
     zt_err rc = ZT_OK;
 
+    if (!o && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "--rates %s: no host memory", path);
     if (!o)
         return zt_fault_set(fault, e.line > 0 ? ZT_E_CONFIG : ZT_E_NOINPUT,
                             "--rates %s: %s", path, e.text);
