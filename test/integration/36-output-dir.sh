@@ -33,6 +33,18 @@ launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
 check "but a dead owner stops nobody" code_is 0
 check "a run that ended has left no lock" test -f "$out/model.safetensors" -a ! -e "$out/.zlaunch.lock"
 
+# links that somebody planted
+mkdir -p "$tmp/runs/shared"
+echo mine >"$tmp/victim"
+ln -s "$tmp/victim" "$tmp/runs/shared/.zlaunch.lock"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs/shared"
+check "a link in place of the lock is refused: 73" code_is 73
+check "  by its name" err_has ".zlaunch.lock: Too many levels of symbolic links"
+check "  and what it names is not written" test "$(cat "$tmp/victim")" = mine
+ln -sf "$tmp/victim" "$tmp/runs/trace.json"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --trace "$tmp/runs/trace.json"
+check "a link in place of a trace is replaced" test "$code $(cat "$tmp/victim")" = "0 mine" -a ! -L "$tmp/runs/trace.json"
+
 launch_bg "$plugin" "${tiny[@]}" --max_steps 1000000 --save_strategy no --output_dir "$tmp/runs/none/of it"
 out="$tmp/runs/none/of it"
 within 30 stepping || fail "the run did not begin"
