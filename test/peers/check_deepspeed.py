@@ -132,6 +132,29 @@ def deepspeed_bf16_imports_with_the_masters_bits(folder):
     return same_state(folder, saved, 3)
 
 
+def same_file(folder, stage):
+    """Our zero_to_fp32 writes what DeepSpeed's own script, which lies in its checkpoint, writes."""
+    model, tokens = prepare(folder)
+    saved = os.path.join(folder, "ds")
+    deepspeed(folder, model=model, tokens=tokens, stage=stage, steps=5, save_after=4, save=saved)
+    out = {"theirs": [sys.executable, saved + "/zero_to_fp32.py"], "ours": [os.path.join(ours.BIN, "zero_to_fp32")]}
+    for who, command in out.items():
+        ours._run([*command, saved, f"{folder}/{who}"])
+    wanted, got = (torch.load(f"{folder}/{who}/pytorch_model.bin", weights_only=True) for who in out)
+    if list(got) != list(wanted):
+        raise AssertionError(f"names: {set(got) ^ set(wanted) or 'another order'}")
+    for name in wanted:
+        if got[name].dtype != wanted[name].dtype or not torch.equal(got[name], wanted[name]):
+            raise AssertionError(f"{name} differs")
+    return f"{len(got)} tensors, tied ones under both names: {'lm_head.weight' in got}"
+
+
+@check
+def zero_to_fp32_writes_what_deepspeeds_script_writes(folder):
+    return ", ".join(f"stage {i}: {same_file(os.path.join(folder, str(i)), i)}" for i in (1, 2, 3)
+                     if not os.makedirs(os.path.join(folder, str(i))))
+
+
 @check
 def pytorch_model_bin_opens_with_weights_only(folder):
     model, _ = prepare(folder)
