@@ -114,6 +114,20 @@ static void rig_close(struct rig *r)
     drop_run(r);
 }
 
+/* A sanitizer's allocator answers as malloc does when there is too much to give. */
+const char *__asan_default_options(void);
+const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 static bool ends_in_libuv;
 
 /* As libuv does without memory: nobody clears up. */
