@@ -12,6 +12,7 @@
 #include "common/json/line.h"
 #include "common/log.h"
 #include "launcher/ctl/ctl.h"
+#include "zlaunch/types.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -115,8 +116,8 @@ static void rig_close(struct rig *r)
 }
 
 /* A sanitizer's allocator answers as malloc does when there is too much to give. */
-const char *__asan_default_options(void);
-const char *__tsan_default_options(void);
+ZT_API const char *__asan_default_options(void);
+ZT_API const char *__tsan_default_options(void);
 
 const char *__asan_default_options(void)
 {
