@@ -5,8 +5,11 @@
  *
  * The trie takes a text to the offset of what replaces it. A grapheme of up to five bytes
  * is looked up whole, longer ones and those that are not found character by character; the
- * shortest entry that begins what is looked up replaces all of it.
+ * shortest entry that begins what is looked up replaces all of it. SentencePiece itself takes
+ * the longest entry at each place of the text.
  */
+#include "worker/text/charsmap.h"
+
 #include <endian.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -121,6 +124,35 @@ static const char *find(const struct zt_charsmap *m, const char *s, size_t n)
         return leaf <= m->text_bytes ? m->texts + leaf : NULL;
     }
     return NULL;
+}
+
+const char *zt_charsmap_longest(const struct zt_charsmap *m, const char *s, size_t n,
+                                size_t *len)
+{
+    size_t node = unit_offset(m->units[0]);
+    const char *best = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t unit, leaf;
+
+        node ^= (uint8_t)s[i];
+        if (node >= m->num_units)
+            break;
+        unit = m->units[node];
+        if ((unit & 0x800000ffu) != (uint8_t)s[i])
+            break;
+        node ^= unit_offset(unit);
+        if (!(unit & 0x100u))
+            continue;
+        if (node >= m->num_units)
+            break;
+        leaf = m->units[node] & 0x7fffffffu;
+        if (leaf > m->text_bytes)
+            break;
+        best = m->texts + leaf;
+        *len = i + 1;
+    }
+    return best;
 }
 
 static zt_err put(struct zt_text_work *w, const char *s, size_t n)

@@ -362,12 +362,28 @@ const struct zt_step_kind zt_decoder_kinds[] = {
 
 /* ---- ids to text ---- */
 
+static zt_err decode_spiece(const struct zt_tokenizer *t, const int32_t *ids, size_t num,
+                            bool skip_special, struct zt_buf *out, struct zt_fault *fault)
+{
+    struct zt_sp_decoding d = {0};
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < num; i++)
+        rc = zt_spiece_decode(t, &d, ids[i], skip_special, out, fault);
+    if (rc)
+        return rc;
+    rc = zt_sentencepiece_end(&d, out);
+    return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
+}
+
 zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
                     const int32_t *ids, size_t num, bool skip_special, struct zt_buf *out,
                     struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
+    if (t->spiece.model)
+        return decode_spiece(t, ids, num, skip_special, out, fault);
     w->cut = false;
     zt_buf_empty(&w->text);
     zt_buf_empty(&w->pieces);

@@ -29,27 +29,31 @@ static zt_err no_memory(const struct folder *f)
     return zt_fault_set(f->fault, ZT_E_NOMEM, "%s: no memory", f->path);
 }
 
-/* NULL: no such file, or a fault (*rc). */
-static json_t *load(const struct folder *f, const char *name, bool needed, zt_err *rc)
+json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err *rc,
+                       struct zt_fault *fault)
 {
     char *path = NULL;
     json_error_t why;
     json_t *json = NULL;
 
-    if (asprintf(&path, "%s/%s", f->path, name) < 0) {
-        *rc = no_memory(f);
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        *rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
         return NULL;
     }
     if (needed || access(path, F_OK) == 0) {
         json = json_load_file(path, 0, &why);
         if (!json && !why.text[0]) /* jansson has no words for it */
-            *rc = no_memory(f);
+            *rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
         else if (!json)
-            *rc = zt_fault_set(f->fault, ZT_E_FORMAT, "%s:%d: %s", path, why.line,
-                               why.text);
+            *rc = zt_fault_set(fault, ZT_E_FORMAT, "%s:%d: %s", path, why.line, why.text);
     }
     free(path);
     return json;
+}
+
+static json_t *load(const struct folder *f, const char *name, bool needed, zt_err *rc)
+{
+    return zt_folder_load(f->path, name, needed, rc, f->fault);
 }
 
 /* What a line of a text file is; the lines are counted from 0. */
@@ -111,8 +115,7 @@ static zt_err take_token(const struct folder *f, const char *line, size_t n,
 
 /* ---- special tokens ---- */
 
-/* The text of "eos_token": a string, or an object with its content. */
-static const char *token_text(const json_t *v)
+const char *zt_folder_token_text(const json_t *v)
 {
     return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
 }
@@ -163,8 +166,8 @@ static zt_err add_specials(const struct folder *f, const json_t *vocab,
 
         if (!v)
             v = json_object_get(f->config, names[i]);
-        if (token_text(v))
-            rc = add_special(f, vocab, token_text(v), v, true, added);
+        if (zt_folder_token_text(v))
+            rc = add_special(f, vocab, zt_folder_token_text(v), v, true, added);
     }
     for (; !rc && *own; own++)
         rc = add_special(f, vocab, *own, NULL, false, added);
@@ -356,8 +359,9 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
 
     if (!zt_tokenizer_is_in(folder))
         return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "%s: has no tokenizer: neither tokenizer.json nor vocab.json "
-                            "with merges.txt nor vocab.txt",
+                            "%s: has no tokenizer: neither tokenizer.json, nor "
+                            "tokenizer.model or spiece.model, nor vocab.json with "
+                            "merges.txt, nor vocab.txt",
                             folder);
     if (asprintf(&path, "%s/vocab.json", folder) < 0)
         return no_memory(&f);
@@ -389,7 +393,7 @@ char *zt_folder_end_token(const char *folder)
     for (int i = 0; i < 2 && !end; i++) {
         zt_err rc = ZT_OK;
         json_t *json = load(&f, names[i], false, &rc);
-        const char *text = token_text(json_object_get(json, "eos_token"));
+        const char *text = zt_folder_token_text(json_object_get(json, "eos_token"));
 
         end = text ? strdup(text) : NULL;
         json_decref(json);

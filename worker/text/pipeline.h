@@ -3,6 +3,7 @@
  *
  *      tokenizer.c      reads the JSON from its root, opens, closes, runs the steps
  *      folder.c         folders of older files, as that JSON
+ *      spiece.c         folders with a model of SentencePiece (sentencepiece/)
  *      normalize*.c     normalizers; charsmap.c: SentencePiece's
  *      pretokenize.c    pre-tokenizers; split.c: what they have in common
  *      bpe.c wordpiece.c unigram.c wordlevel.c    a kind of model each; model.c: the rest
@@ -12,7 +13,9 @@
 #ifndef WORKER_TEXT_PIPELINE_H
 #define WORKER_TEXT_PIPELINE_H
 
-#include "worker/text/regex.h"
+#include "worker/text/charsmap.h"
+#include "worker/text/regex/regex.h"
+#include "worker/text/sentencepiece/sentencepiece.h"
 #include "worker/text/tokenizer.h"
 #include "worker/text/vocab.h"
 
@@ -64,8 +67,6 @@ typedef enum zt_split_behavior {
     ZT_SPLIT_WITH_NEXT,
     ZT_SPLIT_CONTIGUOUS
 } zt_split_behavior;
-
-struct zt_charsmap;
 
 /* One step with its settings; which of them its kind uses, its `read` says. */
 struct zt_text_step {
@@ -152,10 +153,6 @@ zt_err zt_normalize_unicode(zt_unicode_form form, struct zt_text_work *w) ZT_MUS
 
 zt_err zt_charsmap_read(const struct zt_setting *s, struct zt_charsmap **out,
                         struct zt_fault *fault) ZT_MUST_CHECK;
-/* From the bytes themselves, as spiece.model has them. ZT_E_FORMAT without a text. */
-zt_err zt_charsmap_make(const void *bytes, size_t n,
-                        struct zt_charsmap **out) ZT_MUST_CHECK;
-void zt_charsmap_free(struct zt_charsmap *m); /* NULL is fine */
 zt_err zt_charsmap_apply(const struct zt_charsmap *m,
                          struct zt_text_work *w) ZT_MUST_CHECK;
 
@@ -280,7 +277,15 @@ struct zt_text_frame {
     size_t num_before, num_after;
 };
 
+/* The tokenizer of a model file of SentencePiece; NULL in a tokenizer: it has none, and all
+ * of the above does the work. With one, added tokens and what frames a text are as above. */
+struct zt_spiece {
+    struct zt_sentencepiece *model;
+    bool continues; /* behind an added token no blank is put in front (`legacy` false) */
+};
+
 struct zt_tokenizer {
+    struct zt_spiece spiece;
     struct zt_steps normalizers, pretokenizers, decoders;
     struct zt_text_model model;
     struct zt_added added;
@@ -298,6 +303,10 @@ void zt_added_release(struct zt_added *a);
 zt_err zt_added_cut(const struct zt_added *a, bool normalized, const char *text, size_t n,
                     size_t at, bool first, struct zt_buf *pieces) ZT_MUST_CHECK;
 
+/* `added_tokens` and `post_processor` of a root; the model's vocabulary is there. */
+zt_err zt_tokenizer_read_around(const struct zt_setting *root, struct zt_tokenizer *t,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+
 zt_err zt_frame_read(const struct zt_setting *s, struct zt_text_frame *f,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_frame_release(struct zt_text_frame *f);
@@ -311,6 +320,25 @@ zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
                     const int32_t *ids, size_t num, bool skip_special, struct zt_buf *out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Whether the folder has a model file of SentencePiece, and a tokenizer of it. */
+bool zt_spiece_is_in(const char *folder);
+zt_err zt_spiece_open(const char *folder, struct zt_tokenizer *t,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+/* A piece of the text as it came: its ids, appended. */
+zt_err zt_spiece_encode(const struct zt_tokenizer *t, struct zt_sp_work *w,
+                        const char *text, const struct zt_text_piece *p,
+                        struct zt_buf *ids, uint64_t *replaced,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+/* A token's text, appended; `d` as zt_sentencepiece_put() has it. */
+zt_err zt_spiece_decode(const struct zt_tokenizer *t, struct zt_sp_decoding *d,
+                        int32_t id, bool skip_special, struct zt_buf *out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* A JSON file of a folder; NULL: it is not there, or a fault (*rc). */
+json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err *rc,
+                       struct zt_fault *fault);
+/* The text of a special token: a string, or an object with its content. */
+const char *zt_folder_token_text(const json_t *v);
 /* eos_token as the folder's small files have it, to be freed; NULL: it is not there. */
 char *zt_folder_end_token(const char *folder);
 /* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts

@@ -23,6 +23,7 @@ struct zt_token_stream {
     int32_t ids[2 * MOST_WAITING];
     size_t num, told, sent; /* told: of `num`, which were */
     bool skip_special;
+    struct zt_sp_decoding spiece; /* which decodes token by token by itself */
 };
 
 zt_err zt_token_stream_open(const struct zt_tokenizer *t, bool skip_special,
@@ -84,6 +85,8 @@ zt_err zt_token_stream_put(struct zt_token_stream *s, int32_t id, struct zt_buf 
     size_t n;
     zt_err rc;
 
+    if (s->t->spiece.model)
+        return zt_spiece_decode(s->t, &s->spiece, id, s->skip_special, out, fault);
     if (!zt_tokenizer_token(s->t, id, &n) ||
         (s->skip_special && zt_tokenizer_is_special(s->t, id)))
         return ZT_OK;
@@ -99,6 +102,10 @@ zt_err zt_token_stream_end(struct zt_token_stream *s, struct zt_buf *out,
 {
     zt_err rc = ZT_OK;
 
+    if (s->t->spiece.model) {
+        rc = zt_sentencepiece_end(&s->spiece, out);
+        return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
+    }
     if (s->num > s->told)
         rc = decode(s, fault);
     if (!rc && s->num > s->told)

@@ -61,6 +61,21 @@ static zt_err check_frame(const struct zt_setting *post, const struct zt_tokeniz
     return ZT_OK;
 }
 
+zt_err zt_tokenizer_read_around(const struct zt_setting *root, struct zt_tokenizer *t,
+                                struct zt_fault *fault)
+{
+    struct zt_setting at;
+    zt_err rc = zt_added_read(root, t, fault);
+
+    if (!rc)
+        rc = index_added(t, fault);
+    if (rc)
+        return rc;
+    zt_setting_get(root, "post_processor", &at);
+    rc = zt_frame_read(&at, &t->frame, fault);
+    return rc ? rc : check_frame(&at, t, fault);
+}
+
 static zt_err read_parts(const struct zt_setting *root, struct zt_tokenizer *t,
                          struct zt_fault *fault)
 {
@@ -88,15 +103,7 @@ static zt_err read_parts(const struct zt_setting *root, struct zt_tokenizer *t,
         return rc;
     zt_setting_get(root, "decoder", &at);
     rc = zt_steps_read(&at, zt_decoder_kinds, "decoders", &t->decoders, fault);
-    if (!rc)
-        rc = zt_added_read(root, t, fault);
-    if (!rc)
-        rc = index_added(t, fault);
-    if (rc)
-        return rc;
-    zt_setting_get(root, "post_processor", &at);
-    rc = zt_frame_read(&at, &t->frame, fault);
-    return rc ? rc : check_frame(&at, t, fault);
+    return rc ? rc : zt_tokenizer_read_around(root, t, fault);
 }
 
 /* ---- opening ---- */
@@ -157,7 +164,26 @@ static bool has(const char *folder, const char *name)
 bool zt_tokenizer_is_in(const char *folder)
 {
     return has(folder, "tokenizer.json") || has(folder, "vocab.txt") ||
+           zt_spiece_is_in(folder) ||
            (has(folder, "vocab.json") && has(folder, "merges.txt"));
+}
+
+static zt_err open_spiece(const char *folder, struct zt_tokenizer **out,
+                          struct zt_fault *fault)
+{
+    struct zt_tokenizer *t = calloc(1, sizeof(*t));
+    zt_err rc;
+
+    if (!t)
+        return zt_text_out_of_memory(fault, ZT_E_NOMEM);
+    zt_vocab_init(&t->model.vocab);
+    t->end = t->model.unknown = -1;
+    rc = zt_spiece_open(folder, t, fault);
+    if (rc)
+        zt_tokenizer_close(t);
+    else
+        *out = t;
+    return rc;
 }
 
 static zt_err open_folder(const char *folder, struct zt_tokenizer **out,
@@ -169,6 +195,8 @@ static zt_err open_folder(const char *folder, struct zt_tokenizer **out,
     char *path = NULL;
     zt_err rc;
 
+    if (!has(folder, "tokenizer.json") && zt_spiece_is_in(folder))
+        return open_spiece(folder, out, fault);
     if (!has(folder, "tokenizer.json")) {
         rc = zt_folder_to_json(folder, &json, &hash, fault);
         if (!rc)
@@ -202,6 +230,7 @@ void zt_tokenizer_close(struct zt_tokenizer *t)
 {
     if (!t)
         return;
+    zt_sentencepiece_free(t->spiece.model);
     zt_steps_release(&t->normalizers);
     zt_steps_release(&t->pretokenizers);
     zt_steps_release(&t->decoders);
@@ -231,7 +260,8 @@ size_t zt_tokenizer_bytes(const struct zt_tokenizer *t)
 {
     return sizeof(*t) + zt_model_bytes(&t->model) + zt_trie_bytes(&t->added.raw) +
            zt_trie_bytes(&t->added.normalized) +
-           (size_t)t->vocab * sizeof(*t->added_by_id);
+           (size_t)t->vocab * sizeof(*t->added_by_id) +
+           (t->spiece.model ? zt_sentencepiece_bytes(t->spiece.model) : 0);
 }
 
 static const struct zt_added_token *added_of(const struct zt_tokenizer *t, int32_t id)
@@ -272,6 +302,7 @@ struct zt_encoder {
     const struct zt_tokenizer *t;
     struct zt_text_work work;
     struct zt_model_work model;
+    struct zt_sp_work spiece;
     struct zt_buf repaired, all, raw; /* text; normalized text; pieces of the former */
     uint64_t replaced;
 };
@@ -291,8 +322,9 @@ zt_err zt_encoder_open(const struct zt_tokenizer *t, struct zt_encoder **out,
     zt_buf_init(&e->repaired, ZT_TEXT_MAX_BYTES * 4);
     zt_buf_init(&e->all, ZT_TEXT_MAX_BYTES * 16);
     zt_buf_init(&e->raw, ZT_TEXT_MAX_BYTES * 64);
+    zt_sp_work_init(&e->spiece);
     rc = zt_text_work_init(&e->work, fault);
-    if (!rc && t->model.kind->cached) {
+    if (!rc && t->model.kind && t->model.kind->cached) {
         e->model.cache = zt_word_cache_new();
         if (!e->model.cache)
             rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
@@ -310,6 +342,7 @@ void zt_encoder_close(struct zt_encoder *e)
     if (!e)
         return;
     zt_text_work_release(&e->work);
+    zt_sp_work_release(&e->spiece);
     zt_buf_release(&e->model.ids);
     zt_buf_release(&e->model.a);
     zt_buf_release(&e->model.b);
@@ -329,7 +362,7 @@ size_t zt_encoder_bytes(const struct zt_encoder *e)
 {
     return sizeof(*e) + zt_text_work_bytes(&e->work) + e->model.ids.cap + e->model.a.cap +
            e->model.b.cap + e->repaired.cap + e->all.cap + e->raw.cap +
-           (e->model.cache ? zt_word_cache_bytes() : 0);
+           zt_sp_work_bytes(&e->spiece) + (e->model.cache ? zt_word_cache_bytes() : 0);
 }
 
 /* A piece of the text as it came: normalized, to the end of e->all, and cut again. */
@@ -438,6 +471,39 @@ static zt_err repair(struct zt_encoder *e, const char **text, size_t *n,
     return ZT_OK;
 }
 
+static zt_err encode_spiece(struct zt_encoder *e, const char *text, size_t n,
+                            struct zt_fault *fault)
+{
+    const struct zt_text_piece *p;
+    size_t num;
+    zt_err rc;
+
+    zt_buf_empty(&e->raw);
+    rc = zt_added_cut(&e->t->added, false, text, n, 0, true, &e->raw);
+    if (rc)
+        return zt_text_out_of_memory(fault, rc);
+    p = zt_pieces_of(&e->raw, &num);
+    for (size_t i = 0; !rc && i < num; i++) {
+        if (p[i].token < 0)
+            rc = zt_spiece_encode(e->t, &e->spiece, text, &p[i], &e->model.ids,
+                                  &e->replaced, fault);
+        else if (zt_model_put(&e->model.ids, p[i].token) != ZT_OK)
+            rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
+    }
+    return rc;
+}
+
+static zt_err encode_steps(struct zt_encoder *e, const char *text, size_t n,
+                           struct zt_fault *fault)
+{
+    const struct zt_steps *pre = &e->t->pretokenizers;
+    zt_err rc = cut_text(e, text, n, fault);
+
+    for (int i = 0; !rc && i < pre->num; i++)
+        rc = pre->steps[i].kind->apply(&pre->steps[i], &e->work, fault);
+    return rc ? rc : encode_pieces(e, fault);
+}
+
 static zt_err put_frame(struct zt_encoder *e, const int32_t *ids, size_t num,
                         struct zt_fault *fault)
 {
@@ -450,21 +516,19 @@ zt_err zt_encode(struct zt_encoder *e, const char *text, size_t n, bool frame,
                  const int32_t **ids, size_t *num, struct zt_fault *fault)
 {
     const struct zt_text_frame *f = &e->t->frame;
-    const struct zt_steps *pre = &e->t->pretokenizers;
-    zt_err rc;
+    bool alone = e->t->spiece.model && !e->t->added.num; /* which takes any bytes */
+    zt_err rc = ZT_OK;
 
     if (n > ZT_TEXT_MAX_BYTES)
         return zt_text_out_of_memory(fault, ZT_E_LIMIT);
     zt_buf_empty(&e->model.ids);
-    rc = repair(e, &text, &n, fault);
+    if (!alone)
+        rc = repair(e, &text, &n, fault);
     if (!rc && frame)
         rc = put_frame(e, f->before, f->num_before, fault);
     if (!rc)
-        rc = cut_text(e, text, n, fault);
-    for (int i = 0; !rc && i < pre->num; i++)
-        rc = pre->steps[i].kind->apply(&pre->steps[i], &e->work, fault);
-    if (!rc)
-        rc = encode_pieces(e, fault);
+        rc = e->t->spiece.model ? encode_spiece(e, text, n, fault)
+                                : encode_steps(e, text, n, fault);
     if (!rc && frame)
         rc = put_frame(e, f->after, f->num_after, fault);
     if (rc)

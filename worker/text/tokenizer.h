@@ -5,13 +5,15 @@
  *                                                    post-processor adds what frames them
  *      ids -> tokens -> decoder -> text
  *
- * What is read, in this order: tokenizer.json; vocab.json and merges.txt; vocab.txt. The
- * ids are those of the `tokenizers` package. Settings that are not known are refused with
+ * What is read, in this order: tokenizer.json; tokenizer.model or spiece.model of
+ * SentencePiece; vocab.json and merges.txt; vocab.txt. The ids are those of the package
+ * `tokenizers`, and of `sentencepiece`. Settings that are not known are refused with
  * their place in the file; none is passed over. `truncation` and `padding` belong to the
  * caller of a tokenizer and are not applied.
  *
  * Bytes that are not UTF-8 are read as U+FFFD, one for each maximal part of a character,
- * as Python's errors="replace" does, and counted.
+ * as Python's errors="replace" does, and counted; a model of SentencePiece alone, without
+ * added tokens, reads one for each byte, as its library does.
  *
  * Threads: a tokenizer does not change once it is open: any number of encoders, each used
  *          by one thread, may share one.

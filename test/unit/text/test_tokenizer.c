@@ -8,7 +8,7 @@
 #include "test/unit/data/files.h"
 #include "worker/text/chars.h"
 #include "worker/text/lines.h"
-#include "worker/text/regex.h"
+#include "worker/text/regex/regex.h"
 #include "worker/text/tokenizer.h"
 
 static struct zt_fault fault;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/text/regex.h"
+#include "worker/text/regex/regex.h"
 
 #define WORD    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 #define IS_WORD "[" WORD "]"

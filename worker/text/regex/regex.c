@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "worker/text/regex.h"
+#include "worker/text/regex/regex.h"
 
 #include <pcre2.h>
 #include <stdlib.h>

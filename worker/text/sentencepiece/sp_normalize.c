@@ -1,0 +1,132 @@
+/*
+ * sp_normalize.c -- the text that pieces are looked for in. From its front, one after the
+ * other: a symbol of the user's as it is, else the longest rule of the charsmap, else a
+ * character as it is. Runs of blanks become one, and blanks become U+2581.
+ */
+#include <string.h>
+
+#include "worker/text/chars.h"
+#include "worker/text/sentencepiece/model.h"
+
+#define REPLACEMENT "\xef\xbf\xbd"
+
+/* What the text's front becomes. */
+struct front {
+    const char *to;
+    size_t n;     /* of `to` */
+    size_t taken; /* bytes of the text */
+    bool broken;
+};
+
+static struct front take_front(const struct zt_sentencepiece *m, const char *s, size_t n)
+{
+    struct front f = {.to = s};
+    size_t bad;
+
+    if (m->any_user && zt_trie_longest(&m->user_trie, s, n, &f.n) >= 0) {
+        f.taken = f.n;
+        return f;
+    }
+    f.to = m->charsmap ? zt_charsmap_longest(m->charsmap, s, n, &f.taken) : NULL;
+    if (f.to) {
+        f.n = strlen(f.to);
+        return f;
+    }
+    f.n = f.taken = zt_utf8_check(s, n, &bad);
+    f.to = s;
+    if (!f.n)
+        f = (struct front){.to = REPLACEMENT, .n = 3, .taken = 1, .broken = true};
+    return f;
+}
+
+static zt_err put_blank(const struct zt_sentencepiece *m, struct zt_buf *out)
+{
+    return m->escape_whitespaces ? zt_buf_put(out, ZT_SP_BLANK, ZT_SP_BLANK_BYTES)
+                                 : zt_buf_put_u8(out, ' ');
+}
+
+static zt_err put_text(const struct zt_sentencepiece *m, struct zt_buf *out,
+                       const char *s, size_t n)
+{
+    zt_err rc = ZT_OK;
+
+    if (!m->escape_whitespaces || !memchr(s, ' ', n))
+        return zt_buf_put(out, s, n);
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = s[i] == ' ' ? put_blank(m, out) : zt_buf_put_u8(out, (uint8_t)s[i]);
+    return rc;
+}
+
+static size_t count_leading_blanks(const struct zt_sentencepiece *m, const char *text,
+                                   size_t n)
+{
+    size_t at = 0;
+
+    while (at < n) {
+        struct front f = take_front(m, text + at, n - at);
+
+        if (f.n != 1 || *f.to != ' ')
+            break;
+        at += f.taken;
+    }
+    return at;
+}
+
+static void drop_trailing_blanks(const struct zt_sentencepiece *m, struct zt_buf *out)
+{
+    const char *blank = m->escape_whitespaces ? ZT_SP_BLANK : " ";
+    size_t n = strlen(blank);
+
+    while (zt_buf_used(out) >= n && memcmp(out->data + out->len - n, blank, n) == 0)
+        out->len -= n;
+}
+
+static zt_err put_all(const struct zt_sentencepiece *m, struct zt_buf *out,
+                      const char *text, size_t n, bool after_blank, uint64_t *replaced)
+{
+    zt_err rc = ZT_OK;
+
+    for (size_t at = 0; !rc && at < n;) {
+        struct front f = take_front(m, text + at, n - at);
+
+        for (; after_blank && f.n && *f.to == ' '; f.n--)
+            f.to++;
+        if (f.n) {
+            rc = put_text(m, out, f.to, f.n);
+            after_blank = m->remove_extra_whitespaces && f.to[f.n - 1] == ' ';
+        }
+        *replaced += f.broken;
+        at += f.taken;
+    }
+    return rc;
+}
+
+/* The Python code that continues a text puts something in front of a blank, and only there. */
+static bool keeps_blank(const char *text, size_t n, zt_sp_start start)
+{
+    return start == ZT_SP_CONTINUED &&
+           (*text == ' ' || (n >= ZT_SP_BLANK_BYTES &&
+                             memcmp(text, ZT_SP_BLANK, ZT_SP_BLANK_BYTES) == 0));
+}
+
+zt_err zt_sp_normalize(const struct zt_sentencepiece *m, struct zt_buf *out,
+                       const char *text, size_t n, zt_sp_start start, uint64_t *replaced)
+{
+    bool trim = m->remove_extra_whitespaces && n && !keeps_blank(text, n, start);
+    bool dummy = m->add_dummy_prefix && start == ZT_SP_TEXT;
+    size_t from = trim ? count_leading_blanks(m, text, n) : 0;
+    zt_err rc = ZT_OK;
+
+    zt_buf_drop(out, zt_buf_used(out));
+    if (from == n)
+        return ZT_OK;
+    if (dummy && !m->whitespace_as_suffix)
+        rc = put_blank(m, out);
+    if (!rc)
+        rc = put_all(m, out, text + from, n - from, trim, replaced);
+    if (!rc && m->remove_extra_whitespaces)
+        drop_trailing_blanks(m, out);
+    if (!rc && dummy && m->whitespace_as_suffix)
+        rc = put_blank(m, out);
+    return rc;
+}
