@@ -40,6 +40,12 @@ wait $pid 2>/dev/null
 none_is_there() { for f; do [ ! -e "$f" ] || return 1; done; }
 check "a killed ztok leaves no file under the final name" none_is_there "$tmp/killed.bin" "$tmp/killed.idx"
 
+# ---- ztok --train
+check "ztok makes a tokenizer" "$bin/ztok" --train 300 "$text" --out "$tmp/made"
+check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp/by_made"
+"$bin/ztok" --train 256 "$text" --out "$tmp/made" >"$tmp/o" 2>&1
+check "  but none of fewer tokens than there are bytes" [ $? -eq 64 ]
+
 # ---- training
 check "training on text by a tokenizer" gpt2 1 "$tmp/1" --train_file "$text" --tokenizer_name $tok --output_dir "$tmp/model"
 check "  on two ranks the same curve" gpt2 2 "$tmp/2" --train_file "$text" --tokenizer_name $tok

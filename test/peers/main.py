@@ -9,9 +9,12 @@ import check_gpt2  # noqa: F401  (importing a file adds its checks)
 import check_llama  # noqa: F401
 import check_sentencepiece
 import check_tokenizers
+import check_trained
 
 for kind in check_tokenizers.KINDS:
     checks.check(check_tokenizers.as_check(kind))
 for kind in check_sentencepiece.KINDS + check_sentencepiece.FOLDERS:
     checks.check(check_sentencepiece.as_check(kind))
+for kind, size in check_trained.KINDS:
+    checks.check(check_trained.as_check(kind, size))
 sys.exit(checks.main(sys.argv[1:]))

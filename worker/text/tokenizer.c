@@ -455,22 +455,6 @@ static zt_err encode_pieces(struct zt_encoder *e, struct zt_fault *fault)
     return rc;
 }
 
-static zt_err repair(struct zt_encoder *e, const char **text, size_t *n,
-                     struct zt_fault *fault)
-{
-    zt_err rc;
-
-    if (zt_utf8_valid_bytes(*text, *n) == *n)
-        return ZT_OK;
-    zt_buf_empty(&e->repaired);
-    rc = zt_utf8_repair(*text, *n, &e->repaired, &e->replaced);
-    if (rc)
-        return zt_text_out_of_memory(fault, rc);
-    *text = zt_text_of(&e->repaired);
-    *n = zt_buf_used(&e->repaired);
-    return ZT_OK;
-}
-
 static zt_err encode_spiece(struct zt_encoder *e, const char *text, size_t n,
                             struct zt_fault *fault)
 {
@@ -493,15 +477,61 @@ static zt_err encode_spiece(struct zt_encoder *e, const char *text, size_t n,
     return rc;
 }
 
-static zt_err encode_steps(struct zt_encoder *e, const char *text, size_t n,
-                           struct zt_fault *fault)
+static zt_err repair(struct zt_encoder *e, const char **text, size_t *n,
+                     struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (zt_utf8_valid_bytes(*text, *n) == *n)
+        return ZT_OK;
+    zt_buf_empty(&e->repaired);
+    rc = zt_utf8_repair(*text, *n, &e->repaired, &e->replaced);
+    if (rc)
+        return zt_text_out_of_memory(fault, rc);
+    *text = zt_text_of(&e->repaired);
+    *n = zt_buf_used(&e->repaired);
+    return ZT_OK;
+}
+
+/* What the model is given: e->work. */
+static zt_err split_text(struct zt_encoder *e, const char *text, size_t n,
+                         struct zt_fault *fault)
 {
     const struct zt_steps *pre = &e->t->pretokenizers;
     zt_err rc = cut_text(e, text, n, fault);
 
     for (int i = 0; !rc && i < pre->num; i++)
         rc = pre->steps[i].kind->apply(&pre->steps[i], &e->work, fault);
+    return rc;
+}
+
+static zt_err encode_steps(struct zt_encoder *e, const char *text, size_t n,
+                           struct zt_fault *fault)
+{
+    zt_err rc = split_text(e, text, n, fault);
+
     return rc ? rc : encode_pieces(e, fault);
+}
+
+zt_err zt_encoder_split(struct zt_encoder *e, const char *text, size_t n,
+                        zt_take_word take, void *user, struct zt_fault *fault)
+{
+    const struct zt_text_piece *p;
+    size_t num;
+    zt_err rc = n > ZT_TEXT_MAX_BYTES ? ZT_E_LIMIT : ZT_OK;
+
+    if (rc)
+        return zt_text_out_of_memory(fault, rc);
+    rc = repair(e, &text, &n, fault);
+    if (!rc)
+        rc = split_text(e, text, n, fault);
+    if (rc)
+        return rc;
+    p = zt_pieces_of(&e->work.pieces, &num);
+    for (size_t i = 0; !rc && i < num; i++)
+        if (p[i].token < 0)
+            rc = take(user, zt_text_of(&e->work.text) + p[i].at, p[i].n);
+    return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
 }
 
 static zt_err put_frame(struct zt_encoder *e, const int32_t *ids, size_t num,

@@ -67,6 +67,12 @@ void zt_encoder_close(struct zt_encoder *e); /* NULL is fine */
 zt_err zt_encode(struct zt_encoder *e, const char *text, size_t n, bool frame,
                  const int32_t **ids, size_t *num, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* The words that the model of a tokenizer is given one by one, to `take`; its error ends it. */
+typedef zt_err (*zt_take_word)(void *user, const char *s, size_t n);
+zt_err zt_encoder_split(struct zt_encoder *e, const char *text, size_t n,
+                        zt_take_word take, void *user,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* U+FFFD put for broken UTF-8, over all calls. */
 uint64_t zt_encoder_num_replaced(const struct zt_encoder *e);
 /* Host memory that it holds now, as bytes asked for. */

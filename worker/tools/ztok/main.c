@@ -4,6 +4,8 @@
  *      OUT.bin   the ids of all lines, one behind the other
  *      OUT.idx   Megatron's index of them: a line is a sequence, and a document
  *
+ * With --train it makes a tokenizer of them first of all: OUT/tokenizer.json.
+ *
  * The ids are those that --train_file makes of the same text. Both files grow under names
  * that end in .partial; the index is renamed last, so where it is, all of it is.
  */
@@ -13,11 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/mapped_file.h"
+#include "worker/checkpoint/hf_folder.h"
 #include "worker/text/lines.h"
+#include "worker/text/train/byte_bpe.h"
 #include "worker/tools/tool.h"
 
 enum { HEADER = 34, I32 = 4, U16 = 8 };
@@ -34,7 +39,17 @@ static const struct zt_option options[] = {
      .letter = 'o',
      .value = "FILE",
      .flags = ZT_OPTION_PATH,
-     .help = "FILE.bin, or FILE alone; the index lies beside it as FILE.idx"},
+     .help =
+         "FILE.bin, or FILE alone; the index lies beside it as FILE.idx; with --train "
+         "a folder"},
+    {.name = "train",
+     .kind = ZT_OPT_INT,
+     .value = "N",
+     .def = "0",
+     .max = 1 << 24,
+     .help =
+         "make a byte-level BPE tokenizer of N tokens from the files: tokenizer.json in "
+         "the folder --out"},
     {.name = "threads",
      .kind = ZT_OPT_INT,
      .value = "N",
@@ -255,6 +270,73 @@ static zt_err write_all(struct output *o, const char *stem, size_t n,
     return rc;
 }
 
+/* ---- --train ---- */
+
+static zt_err count_words(struct zt_byte_bpe *b, const char *const *words, int num,
+                          struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < num; i++) {
+        struct zt_mapping text = {0};
+
+        rc = zt_mapping_open(words[i], &text, fault);
+        if (!rc)
+            rc = zt_byte_bpe_add(b, words[i], (const char *)text.data, text.bytes, fault);
+        zt_mapping_release(&text);
+    }
+    return rc;
+}
+
+static zt_err save_tokenizer(const char *dir, struct zt_buf *json, struct zt_fault *fault)
+{
+    zt_err rc = zt_buf_put_u8(json, 0);
+
+    if (rc)
+        return zt_fault_set(fault, rc, "ztok: no memory");
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", dir, strerror(errno));
+    rc = zt_hf_write_text(dir, "tokenizer_config.json", ZT_BYTE_BPE_CONFIG, fault);
+    return rc ? rc
+              : zt_hf_write_text(dir, "tokenizer.json", (const char *)zt_buf_head(json),
+                                 fault);
+}
+
+static zt_err train(const zt_args *args, const char *dir, const char *const *words,
+                    int num_words, struct zt_fault *fault)
+{
+    int32_t size = (int32_t)zt_args_int(args, "train"), num = 0;
+    struct zt_byte_bpe *b = NULL;
+    struct zt_buf json;
+    zt_err rc = ZT_OK;
+
+    zt_buf_init(&json, SIZE_MAX / 4);
+    if (!dir || zt_args_string(args, "tokenizer"))
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "--train makes a tokenizer: it takes --out FOLDER and no "
+                          "--tokenizer, as in: ztok --train 32000 FILE... --out FOLDER");
+    else if (size < ZT_BYTE_BPE_LEAST)
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "--train %d: 256 bytes and end-of-text are %d tokens", size,
+                          ZT_BYTE_BPE_LEAST);
+    if (!rc)
+        rc = zt_byte_bpe_open(&b, fault);
+    if (!rc)
+        rc = count_words(b, words, num_words, fault);
+    if (!rc)
+        rc = zt_byte_bpe_make(b, size, &json, &num, fault);
+    if (!rc)
+        rc = save_tokenizer(dir, &json, fault);
+    if (!rc)
+        printf("%s/tokenizer.json: %d tokens%s\n", dir, (int)num,
+               num < size ? "; the text has no more" : "");
+    zt_buf_release(&json);
+    zt_byte_bpe_close(b);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
 static zt_err run(const zt_args *args, const char *const *words, int num_words,
                   struct zt_fault *fault)
 {
@@ -266,6 +348,10 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     size_t n = out ? strlen(out) : 0;
     zt_err rc = ZT_OK;
 
+    if (zt_args_int(args, "train")) {
+        free(texts);
+        return train(args, out, words, num_words, fault);
+    }
     if (!texts)
         return zt_fault_set(fault, ZT_E_NOMEM, "ztok: no memory");
     if (!folder || !out)
