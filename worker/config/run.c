@@ -88,6 +88,33 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* A tokenizer that is made is the only one, of text that is there, for a model that is new. */
+static void check_train_tokenizer(struct zt_config *c, const struct zt_run *run)
+{
+    const char *why = NULL;
+
+    if (!run->train_tokenizer)
+        return;
+    if (run->train_tokenizer < 257)
+        why = "256 bytes and end-of-text are 257 tokens";
+    else if (!run->train_files || !run->train_files[0])
+        why = "it is made from the text of --train_file, which is missing";
+    else if (run->tokenizer_name)
+        why = "--tokenizer_name is there, too: leave one of them out";
+    else if (run->model_name_or_path)
+        why = "the weights of --model_name_or_path have the ids of another tokenizer: "
+              "leave "
+              "one of them out";
+    else if (strcmp(run->data_format, "auto") != 0 &&
+             strcmp(run->data_format, "text") != 0)
+        why = "it is made from text, and --data_format says that the files hold ids";
+    else if (!run->output_dir && !run->dry_run && !run->check_config)
+        why = "it needs an --output_dir, where it is saved";
+    if (why)
+        zt_problems_add(&c->report, ZT_E_USAGE, "--train_tokenizer %lld: %s",
+                        (long long)run->train_tokenizer, why);
+}
+
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
     struct zt_fault fault = {0};
@@ -98,6 +125,7 @@ static void check_files(struct zt_config *c, struct zt_run *run)
         zt_problems_add(&c->report, ZT_E_USAGE, "%s",
                         run->do_train ? "--do_train needs --train_file"
                                       : "--do_eval needs --eval_file or --train_file");
+    check_train_tokenizer(c, run);
     if (run->do_train && run->output_dir && !run->check_config && !run->dry_run &&
         zt_run_check_output_dir(run, &fault))
         zt_problems_add(&c->report, fault.code, "%s", fault.text);

@@ -152,6 +152,9 @@ int zt_engine_threads(const struct zt_run *run);
  * ZT_E_FORMAT: --tokenizer_name is no folder with one that can be read. */
 zt_err zt_engine_open_tokenizer(struct zt_engine *e,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
+/* --train_tokenizer: that tokenizer, made by the first rank of a node that comes. */
+zt_err zt_engine_make_tokenizer(struct zt_engine *e,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
 /* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
 int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
 

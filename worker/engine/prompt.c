@@ -17,6 +17,8 @@ static zt_err open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
     struct zt_fault why = {0};
     zt_err rc;
 
+    if (e->run->train_tokenizer)
+        return zt_engine_make_tokenizer(e, fault);
     if (given && strcmp(given, "bytes") == 0)
         return ZT_OK;
     if (given) {

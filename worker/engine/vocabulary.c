@@ -104,8 +104,9 @@ void zt_engine_remark_on_vocab(const struct zt_engine *e)
         snprintf(ids, sizeof(ids), "bytes, and %d for end-of-text", ZT_TEXT_END);
     else if (e->tokenizer)
         snprintf(ids, sizeof(ids), "ids of the tokenizer of %.64s, which has %" PRId64,
-                 e->run->tokenizer_name ? e->run->tokenizer_name
-                                        : e->run->model_name_or_path,
+                 e->run->train_tokenizer  ? "--train_tokenizer"
+                 : e->run->tokenizer_name ? e->run->tokenizer_name
+                                          : e->run->model_name_or_path,
                  zt_tokenizer_vocab(e->tokenizer));
     else if (d)
         snprintf(ids, sizeof(ids), "ids from files (%s), which need %" PRId64,

@@ -1,0 +1,209 @@
+/*
+ * made_tokenizer.c -- --train_tokenizer: a tokenizer made from the training files before
+ * anything else, by one rank of a node, in the output folder, where the others find it.
+ *
+ * Ranks have no connections yet, and need none: whoever locks the folder first makes it, the
+ * others wait for the lock. Beside it stands what it was made of, so a run that goes on, and
+ * a restarted one, take it again, and one of other files is not mistaken for theirs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "common/log.h"
+#include "common/mapped_file.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/data/tokens.h"
+#include "worker/engine/engine.h"
+#include "worker/text/train/byte_bpe.h"
+
+#define STAMP "zlaunch_made_of"
+
+struct making {
+    const struct zt_run *run;
+    char stamp[64]; /* of the text and the number of tokens */
+    struct zt_buf json;
+    struct zt_fault *fault;
+};
+
+/* ---- the text ---- */
+
+typedef zt_err (*take_text)(void *to, const char *path, const struct zt_mapping *text,
+                            struct zt_fault *fault);
+
+/* Every training file, which is text as the run reads it. */
+static zt_err read_texts(const struct making *m, take_text take, void *to)
+{
+    zt_token_format format = zt_token_format_parse(m->run->data_format);
+    zt_err rc = ZT_OK;
+
+    for (const char *const *path = m->run->train_files; !rc && *path; path++) {
+        struct zt_token_file file = {0};
+
+        rc = zt_token_file_open(*path, format, NULL, &file, m->fault);
+        if (!rc && file.format != ZT_TOKENS_TEXT)
+            rc = zt_fault_set(m->fault, ZT_E_USAGE,
+                              "--train_tokenizer: %s holds token ids (%s), not text",
+                              *path, zt_token_format_name(file.format));
+        if (!rc)
+            rc = take(to, *path, &file.data, m->fault);
+        zt_token_file_release(&file);
+    }
+    return rc;
+}
+
+static zt_err hash_text(void *to, const char *path, const struct zt_mapping *text,
+                        struct zt_fault *fault)
+{
+    uint64_t *hash = to;
+
+    (void)path;
+    (void)fault;
+    *hash = XXH3_64bits_withSeed(text->data, text->bytes, *hash + 1);
+    return ZT_OK;
+}
+
+static zt_err count_text(void *to, const char *path, const struct zt_mapping *text,
+                         struct zt_fault *fault)
+{
+    return zt_byte_bpe_add(to, path, (const char *)text->data, text->bytes, fault);
+}
+
+static zt_err make(struct making *m)
+{
+    int32_t size = (int32_t)m->run->train_tokenizer, num = 0;
+    struct zt_byte_bpe *b = NULL;
+    zt_err rc = zt_byte_bpe_open(&b, m->fault);
+
+    zt_info("data", "making a tokenizer of %d tokens from the training files", (int)size);
+    if (!rc)
+        rc = read_texts(m, count_text, b);
+    if (!rc)
+        rc = zt_byte_bpe_make(b, size, &m->json, &num, m->fault);
+    if (!rc && num < size)
+        zt_warn(
+            "data",
+            "--train_tokenizer %d: the training files have pairs for %d tokens, which "
+            "is what the tokenizer has",
+            (int)size, (int)num);
+    zt_byte_bpe_close(b);
+    return rc;
+}
+
+/* ---- the folder ---- */
+
+/* *whole: a tokenizer of this text is there. ZT_E_CANTCREATE: another one is. */
+static zt_err look(const struct making *m, bool *whole)
+{
+    const char *dir = m->run->output_dir;
+    char path[PATH_MAX + 32];
+    json_t *config;
+    const char *stamp;
+
+    *whole = false;
+    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    if (access(path, F_OK))
+        return ZT_OK;
+    snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
+    config = json_load_file(path, 0, NULL);
+    stamp = json_string_value(json_object_get(config, STAMP));
+    *whole = stamp && strcmp(stamp, m->stamp) == 0;
+    json_decref(config);
+    if (*whole || m->run->overwrite_output_dir)
+        return ZT_OK;
+    return zt_fault_set(
+        m->fault, ZT_E_CANTCREATE,
+        "--train_tokenizer: %s/tokenizer.json is there and was not made of "
+        "these files with %" PRId64 " tokens: remove it, give another "
+        "--output_dir, or use it by --tokenizer_name",
+        dir, m->run->train_tokenizer);
+}
+
+static zt_err save(struct making *m)
+{
+    json_t *config = json_loads(ZT_BYTE_BPE_CONFIG, 0, NULL);
+    char *text = NULL;
+    zt_err rc = zt_buf_put_u8(&m->json, 0);
+
+    if (!rc && config && json_object_set_new(config, STAMP, json_string(m->stamp)) == 0)
+        text = json_dumps(config, JSON_INDENT(2));
+    json_decref(config);
+    if (!text)
+        return zt_fault_set(m->fault, ZT_E_NOMEM, "--train_tokenizer: no host memory");
+    rc = zt_hf_write_text(m->run->output_dir, "tokenizer_config.json", text, m->fault);
+    if (!rc) /* last: where it is, all is there */
+        rc = zt_hf_write_text(m->run->output_dir, "tokenizer.json",
+                              (const char *)zt_buf_head(&m->json), m->fault);
+    free(text);
+    return rc;
+}
+
+/* The lock goes with the process; a file system without locks costs work, not sense: each
+ * rank then makes the same files. -1: no lock. */
+static int lock_folder(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = -1;
+
+    while (fd >= 0 && (rc = flock(fd, LOCK_EX)) && errno == EINTR)
+        ;
+    if (fd >= 0 && rc) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static zt_err make_in_folder(struct making *m)
+{
+    const char *dir = m->run->output_dir;
+    bool whole = false;
+    zt_err rc = zt_output_dir_make(dir, m->fault);
+    int lock;
+
+    if (rc)
+        return rc;
+    lock = lock_folder(dir);
+    rc = look(m, &whole);
+    if (!rc && !whole)
+        rc = make(m);
+    if (!rc && !whole)
+        rc = save(m);
+    if (lock >= 0)
+        close(lock);
+    return rc;
+}
+
+zt_err zt_engine_make_tokenizer(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct making m = {.run = e->run, .fault = fault};
+    uint64_t hash = 0;
+    zt_err rc = read_texts(&m, hash_text, &hash);
+
+    if (rc)
+        return rc;
+    snprintf(m.stamp, sizeof(m.stamp), "%016" PRIx64 " %" PRId64, hash,
+             e->run->train_tokenizer);
+    zt_buf_init(&m.json, SIZE_MAX / 4);
+    if (e->run->dry_run || e->run->check_config) { /* nothing is left behind */
+        rc = make(&m);
+        if (!rc)
+            rc = zt_tokenizer_parse("--train_tokenizer",
+                                    (const char *)zt_buf_head(&m.json),
+                                    zt_buf_used(&m.json), &e->tokenizer, fault);
+    } else {
+        rc = make_in_folder(&m);
+        if (!rc) {
+            ((struct zt_run *)e->run)->tokenizer_name = e->run->output_dir;
+            rc = zt_tokenizer_open(e->run->output_dir, &e->tokenizer, fault);
+        }
+    }
+    zt_buf_release(&m.json);
+    return rc;
+}
