@@ -84,6 +84,28 @@ check "  and of ids" refused 2 "holds token ids (megatron), not text" --train_fi
 check "  and of fewer tokens than there are bytes" refused 2 "256 bytes and end-of-text are 257 tokens" --train_file "$text" \
     --train_tokenizer 9 --output_dir "$tmp/x"
 
+# ---- --data_cache_dir
+check "two ranks with a cache" gpt2 2 "$tmp/12" --train_file "$text" --tokenizer_name $tok --data_cache_dir "$tmp/ids"
+check "  which holds one file, and nothing else" [ "$(cd "$tmp/ids" && ls -A | sed 's/-.*//')" = tokens ]
+stat -c %i "$tmp"/ids/tokens-* >"$tmp/inode"
+gpt2 1 "$tmp/13" --train_file "$text" --tokenizer_name $tok --data_cache_dir "$tmp/ids"
+check "  taken by the next run" same_bits "$tmp/1" "$tmp/13"
+check "  as it is" [ "$(stat -c %i "$tmp"/ids/tokens-*)" = "$(cat "$tmp/inode")" ]
+check "a dry run makes none" gpt2 1 "$tmp/14" --train_file "$text" --tokenizer_name $tok --data_cache_dir "$tmp/no_cache" --dry_run
+check "  " none_is_there "$tmp/no_cache"
+check "nor does a run of ids, which is refused" refused 2 "nothing here becomes tokens" --train_file "$tmp/data.idx" \
+    --data_cache_dir "$tmp/ids"
+"$bin/zworker" "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 --do_train --max_steps 1 --train_file "$tmp/longer.txt" \
+    --tokenizer_name $tok --data_cache_dir "$tmp/cut" >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 1000); do [ -s "$(echo "$tmp"/cut/.tokens-*.tmp)" ] && break || sleep 0.01; done
+kill -9 $pid
+wait $pid 2>/dev/null
+none_is_there "$tmp"/cut/tokens-* || echo "# it was faster than the kill"
+check "a killed run leaves nothing that the next one takes for tokens" gpt2 1 "$tmp/15" --train_file "$tmp/longer.txt" \
+    --tokenizer_name $tok --data_cache_dir "$tmp/cut"
+check "  and nothing in its way" [ "$(cd "$tmp/cut" && ls -A | sed 's/-.*//')" = tokens ]
+
 # ---- what cannot be
 check "a folder without a tokenizer is refused" refused 66 "has no tokenizer" --train_file "$text" --tokenizer_name "$tmp"
 mkdir "$tmp/odd" && sed 's/"ByteLevel"/"Oddities"/' $tok/tokenizer.json >"$tmp/odd/tokenizer.json"

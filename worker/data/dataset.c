@@ -380,6 +380,14 @@ bool zt_dataset_is_bytes(const struct zt_dataset *ds)
     return ds->store->bytes;
 }
 
+bool zt_dataset_is_encoded(const struct zt_dataset *ds)
+{
+    for (int i = 0; i < ds->store->num_files; i++)
+        if (ds->store->files[i].encoded)
+            return true;
+    return false;
+}
+
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds)
 {
     return ds->store->num_replaced;

@@ -74,6 +74,8 @@ zt_err zt_dataset_check_vocab(const struct zt_dataset *ds, int64_t vocab,
 /* True for text without a tokenizer: token t < 256 is the byte t. */
 bool zt_dataset_is_bytes(const struct zt_dataset *ds);
 
+/* A file of it is text that a tokenizer made ids of. */
+bool zt_dataset_is_encoded(const struct zt_dataset *ds);
 /* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 

@@ -1,13 +1,14 @@
 /*
- * text_file.c -- the ids of a text file, by a tokenizer, in memory of this process.
+ * text_file.c -- the ids of a text file, by a tokenizer, in memory of this process or from
+ * a cache.
  *
- * They are kept as narrow as the vocabulary allows, in an anonymous mapping that takes the
- * file's place: what is hashed, and compared over ranks, are the ids.
+ * They are kept as narrow as the vocabulary allows, in a mapping that takes the file's place:
+ * what is hashed, and compared over ranks, are the ids, wherever they come from.
  */
 #include <string.h>
 #include <sys/mman.h>
 
-#include "worker/data/tokens.h"
+#include "worker/data/token_cache.h"
 #include "worker/text/lines.h"
 
 struct filling {
@@ -65,8 +66,25 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     return ZT_OK;
 }
 
-zt_err zt_tokens_encode_text(struct zt_token_file *file,
-                             const struct zt_text_encoding *how, struct zt_fault *fault)
+/* The ids take the text's place. */
+static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *how,
+                    const struct zt_cached_tokens *ids)
+{
+    zt_mapping_release(&file->data);
+    file->data = ids->ids;
+    file->encoded = true;
+    file->num_replaced += ids->num_replaced;
+    file->vocab = zt_tokenizer_vocab(how->tokenizer);
+    file->runs[0] =
+        (struct zt_token_run){.data = ids->ids.data,
+                              .n = ids->num,
+                              .code = ids->width == 2 ? ZT_TOKEN_U16 : ZT_TOKEN_I32};
+    file->num_runs = 1;
+}
+
+static zt_err encode_in_memory(const struct zt_token_file *file,
+                               const struct zt_text_encoding *how,
+                               struct zt_cached_tokens *out, struct zt_fault *fault)
 {
     int64_t vocab = zt_tokenizer_vocab(how->tokenizer);
     struct filling f = {.path = file->path, .width = vocab <= UINT16_MAX + 1 ? 2 : 4};
@@ -77,7 +95,8 @@ zt_err zt_tokens_encode_text(struct zt_token_file *file,
                                .threads = how->threads,
                                .sink = take,
                                .user = &f};
-    zt_err rc = zt_lines_encode(&job, &file->num_replaced, fault);
+    uint64_t replaced = 0;
+    zt_err rc = zt_lines_encode(&job, &replaced, fault);
 
     if (!rc && !f.num)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
@@ -89,12 +108,25 @@ zt_err zt_tokens_encode_text(struct zt_token_file *file,
     /* what is left of the last growth was never touched, but for its first page */
     munmap(f.ids + ((f.used + 4095) & ~(size_t)4095),
            f.room - ((f.used + 4095) & ~(size_t)4095));
-    zt_mapping_release(&file->data);
-    file->data = (struct zt_mapping){.data = f.ids, .bytes = f.used};
-    file->encoded = true;
-    file->vocab = vocab;
-    file->runs[0] = (struct zt_token_run){
-        .data = f.ids, .n = f.num, .code = f.width == 2 ? ZT_TOKEN_U16 : ZT_TOKEN_I32};
-    file->num_runs = 1;
+    *out = (struct zt_cached_tokens){.ids = {.data = f.ids, .bytes = f.used},
+                                     .num = f.num,
+                                     .width = f.width,
+                                     .num_replaced = replaced};
     return ZT_OK;
+}
+
+zt_err zt_tokens_encode_text(struct zt_token_file *file,
+                             const struct zt_text_encoding *how, struct zt_fault *fault)
+{
+    struct zt_cached_tokens ids = {0};
+    bool found = false;
+    zt_err rc = ZT_OK;
+
+    if (how->cache_dir)
+        rc = zt_token_cache_get(how, file->path, file->data, &found, &ids, fault);
+    if (!rc && !found)
+        rc = encode_in_memory(file, how, &ids, fault);
+    if (!rc)
+        set_ids(file, how, &ids);
+    return rc;
 }

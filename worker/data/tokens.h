@@ -43,7 +43,9 @@ struct zt_token_run {
 struct zt_text_encoding {
     const struct zt_tokenizer *tokenizer; /* NULL: it cannot be read, as `refusal` says */
     const struct zt_fault *refusal;
-    int threads; /* 0: one for each processor */
+    int threads;           /* 0: one for each processor */
+    const char *cache_dir; /* NULL: ids are made anew every time (token_cache.h) */
+    bool cache_reads_only; /* what is not there is not put there */
 };
 
 struct zt_token_file {
@@ -53,7 +55,7 @@ struct zt_token_file {
     struct zt_token_run *runs;
     int64_t num_runs, num_tokens;
     int64_t vocab;         /* the tokenizer's size when the format tells it, else 0 */
-    bool encoded;          /* text, and these are a tokenizer's ids: `data` is memory */
+    bool encoded;          /* text, and `data` are a tokenizer's ids */
     uint64_t num_replaced; /* bytes of it that were no UTF-8 */
 };
 

@@ -7,12 +7,20 @@ static bool any(const char *const *files)
     return files && files[0];
 }
 
+static bool is_encoded(const struct zt_dataset *ds)
+{
+    return ds && zt_dataset_is_encoded(ds);
+}
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
                                          .refusal = &e->tokenizer_refusal,
-                                         .threads = zt_engine_threads(run)};
+                                         .threads = zt_engine_threads(run),
+                                         .cache_dir = run->data_cache_dir,
+                                         .cache_reads_only =
+                                             run->dry_run || run->check_config};
     const struct zt_text_encoding *text =
         e->tokenizer || e->tokenizer_refusal.code ? &how : NULL;
     zt_err rc = ZT_OK;
@@ -23,6 +31,13 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && any(run->eval_files))
         rc = zt_dataset_open_text(run->eval_files, run->data_format, text, 0,
                                   &e->eval_data, fault);
+    if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
+        !is_encoded(e->eval_data))
+        rc = zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--data_cache_dir %s: nothing here becomes tokens: the files are "
+            "ids already, or text whose tokens are its bytes; leave it out",
+            run->data_cache_dir);
     return rc;
 }
 

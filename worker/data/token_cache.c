@@ -1,0 +1,294 @@
+#include "worker/data/token_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "common/log.h"
+#include "worker/text/lines.h"
+
+#define VERSION      1u              /* another one for other ids of the same text */
+#define HEADER_BYTES ((size_t)65536) /* a multiple of the page size of any machine */
+
+/* In the machine's byte order: on another machine it is none. */
+struct header {
+    uint64_t magic;
+    uint32_t version, width;
+    uint64_t num, num_replaced, vocab;
+    uint64_t text_bytes, text_hash[2], tokenizer;
+    uint64_t ids_hash;
+    uint64_t hash; /* of all before */
+};
+
+#define MAGIC 0x736e656b6f74747aull /* "zttokens" */
+
+struct cache_entry {
+    const struct zt_text_encoding *how;
+    const char *name;
+    struct header want; /* what is known before the ids are */
+    char path[PATH_MAX], partial[PATH_MAX], lock_path[PATH_MAX];
+    int lock; /* -1: none */
+    struct zt_fault *fault;
+};
+
+static uint64_t hash_header(const struct header *h)
+{
+    return XXH3_64bits(h, offsetof(struct header, hash));
+}
+
+static zt_err cannot(struct zt_fault *fault, const char *what, const char *path)
+{
+    return zt_fault_set(fault, ZT_E_CANTCREATE, "--data_cache_dir: %s %s: %s", what, path,
+                        strerror(errno));
+}
+
+static zt_err name_entry(struct cache_entry *e, struct zt_mapping text)
+{
+    XXH128_hash_t hash = XXH3_128bits(text.data, text.bytes);
+    const char *dir = e->how->cache_dir;
+    char name[128];
+
+    e->want = (struct header){
+        .magic = MAGIC,
+        .version = VERSION,
+        .vocab = (uint64_t)zt_tokenizer_vocab(e->how->tokenizer),
+        .width = zt_tokenizer_vocab(e->how->tokenizer) <= UINT16_MAX + 1 ? 2 : 4,
+        .text_bytes = text.bytes,
+        .text_hash = {hash.low64, hash.high64},
+        .tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer)};
+    snprintf(name, sizeof(name), "tokens-%016" PRIx64 "%016" PRIx64 "-%016" PRIx64 ".bin",
+             hash.high64, hash.low64, e->want.tokenizer);
+    if (snprintf(e->path, sizeof(e->path), "%s/%s", dir, name) >= PATH_MAX ||
+        snprintf(e->partial, sizeof(e->partial), "%s/.%s.tmp", dir, name) >= PATH_MAX ||
+        snprintf(e->lock_path, sizeof(e->lock_path), "%s/.%s.lock", dir, name) >=
+            PATH_MAX)
+        return zt_fault_set(e->fault, ZT_E_CANTCREATE,
+                            "--data_cache_dir %s: the path is too long", dir);
+    return ZT_OK;
+}
+
+/* ---- finding ---- */
+
+static bool is_of(const struct header *h, const struct header *want, size_t bytes)
+{
+    return h->hash == hash_header(h) && h->magic == want->magic &&
+           h->version == want->version && h->width == want->width &&
+           h->vocab == want->vocab && h->text_bytes == want->text_bytes &&
+           memcmp(h->text_hash, want->text_hash, sizeof(h->text_hash)) == 0 &&
+           h->tokenizer == want->tokenizer && h->num > 0 &&
+           h->num <= (SIZE_MAX - HEADER_BYTES) / h->width &&
+           bytes == HEADER_BYTES + h->num * h->width;
+}
+
+/* Whether the file is whole, and what it says; its ids mapped. */
+static bool map_ids(int fd, const struct header *want, struct zt_cached_tokens *out)
+{
+    struct header h;
+    struct stat st;
+    size_t bytes;
+    void *ids;
+
+    if (fstat(fd, &st) || pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
+        !is_of(&h, want, (size_t)st.st_size))
+        return false;
+    bytes = h.num * h.width;
+    ids = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)HEADER_BYTES);
+    if (ids == MAP_FAILED)
+        return false;
+    if (XXH3_64bits(ids, bytes) != h.ids_hash) {
+        munmap(ids, bytes);
+        return false;
+    }
+    *out = (struct zt_cached_tokens){.ids = {.data = ids, .bytes = bytes},
+                                     .num = (int64_t)h.num,
+                                     .width = h.width,
+                                     .num_replaced = h.num_replaced};
+    return true;
+}
+
+static bool find(const struct cache_entry *e, bool warns, struct zt_cached_tokens *out)
+{
+    int fd = open(e->path, O_RDONLY | O_CLOEXEC);
+    bool found;
+
+    if (fd < 0)
+        return false;
+    found = map_ids(fd, &e->want, out);
+    close(fd);
+    if (!found && warns)
+        zt_warn("data", "%s: is damaged; its tokens are made again", e->path);
+    return found;
+}
+
+/* ---- making ---- */
+
+struct ids_writing {
+    const struct cache_entry *e;
+    FILE *f;
+    XXH3_state_t *hash;
+    uint64_t num;
+};
+
+static zt_err put(struct ids_writing *w, const void *data, size_t bytes,
+                  struct zt_fault *fault)
+{
+    if (XXH3_64bits_update(w->hash, data, bytes) != XXH_OK ||
+        fwrite(data, 1, bytes, w->f) != bytes)
+        return cannot(fault, "cannot write", w->e->partial);
+    return ZT_OK;
+}
+
+static zt_err take(void *user, const int32_t *ids, size_t num,
+                   const uint32_t *line_tokens, size_t num_lines, size_t bytes,
+                   struct zt_fault *fault)
+{
+    struct ids_writing *w = user;
+    uint16_t narrow[4096];
+    zt_err rc = ZT_OK;
+
+    (void)line_tokens;
+    (void)num_lines;
+    (void)bytes;
+    w->num += num;
+    if (w->e->want.width == sizeof(*ids))
+        return put(w, ids, num * sizeof(*ids), fault);
+    for (size_t i = 0; !rc && i < num;) {
+        size_t n = 0;
+
+        while (n < sizeof(narrow) / sizeof(*narrow) && i < num)
+            narrow[n++] = (uint16_t)ids[i++];
+        rc = put(w, narrow, n * sizeof(*narrow), fault);
+    }
+    return rc;
+}
+
+static zt_err write_ids(struct ids_writing *w, struct zt_mapping text)
+{
+    static const char blank[HEADER_BYTES];
+    const struct cache_entry *e = w->e;
+    struct zt_lines_job job = {.tokenizer = e->how->tokenizer,
+                               .name = e->name,
+                               .text = (const char *)text.data,
+                               .n = text.bytes,
+                               .threads = e->how->threads,
+                               .sink = take,
+                               .user = w};
+    struct header h = e->want;
+    zt_err rc = ZT_OK;
+
+    if (fwrite(blank, 1, sizeof(blank), w->f) != sizeof(blank))
+        return cannot(e->fault, "cannot write", e->partial);
+    rc = zt_lines_encode(&job, &h.num_replaced, e->fault);
+    if (!rc && !w->num)
+        rc = zt_fault_set(e->fault, ZT_E_FORMAT, "%s: holds no tokens", e->name);
+    if (rc)
+        return rc;
+    h.num = w->num;
+    h.ids_hash = XXH3_64bits_digest(w->hash);
+    h.hash = hash_header(&h);
+    if (fflush(w->f) || pwrite(fileno(w->f), &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
+        fsync(fileno(w->f)))
+        rc = cannot(e->fault, "cannot write", e->partial);
+    return rc;
+}
+
+static zt_err make(const struct cache_entry *e, struct zt_mapping text)
+{
+    struct ids_writing w = {.e = e, .hash = XXH3_createState()};
+    zt_err rc = ZT_OK;
+    int fd;
+
+    if (!w.hash || XXH3_64bits_reset(w.hash) != XXH_OK) {
+        XXH3_freeState(w.hash);
+        return zt_fault_set(e->fault, ZT_E_NOMEM, "--data_cache_dir: no host memory");
+    }
+    (void)unlink(e->partial); /* of a process that was killed */
+    fd = open(e->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    w.f = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (!w.f)
+        rc = cannot(e->fault, "cannot make", e->partial);
+    if (fd >= 0 && !w.f)
+        close(fd);
+    if (!rc)
+        rc = write_ids(&w, text);
+    if (w.f && fclose(w.f) && !rc)
+        rc = cannot(e->fault, "cannot write", e->partial);
+    if (!rc && rename(e->partial, e->path))
+        rc = cannot(e->fault, "cannot name", e->path);
+    if (rc)
+        (void)unlink(e->partial);
+    XXH3_freeState(w.hash);
+    return rc;
+}
+
+/* ---- one of the processes ---- */
+
+static void lock(struct cache_entry *e)
+{
+    e->lock = open(e->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    while (e->lock >= 0 && flock(e->lock, LOCK_EX))
+        if (errno != EINTR) {
+            close(e->lock);
+            e->lock = -1;
+        }
+    if (e->lock < 0) /* whoever else does the same has a file of its own */
+        snprintf(e->partial + strlen(e->partial), 16, ".%d", (int)getpid());
+}
+
+/* The file goes before the lock: those who wait for it look for the tokens first. */
+static void unlock(struct cache_entry *e)
+{
+    if (e->lock < 0)
+        return;
+    (void)unlink(e->lock_path);
+    close(e->lock);
+}
+
+static zt_err make_folder(const struct cache_entry *e)
+{
+    const char *dir = e->how->cache_dir;
+    struct stat st;
+
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return cannot(e->fault, "cannot make", dir);
+    if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+        return ZT_OK;
+    errno = ENOTDIR;
+    return cannot(e->fault, "cannot use", dir);
+}
+
+zt_err zt_token_cache_get(const struct zt_text_encoding *how, const char *name,
+                          struct zt_mapping text, bool *found,
+                          struct zt_cached_tokens *out, struct zt_fault *fault)
+{
+    struct cache_entry e = {.how = how, .name = name, .lock = -1, .fault = fault};
+    zt_err rc = name_entry(&e, text);
+
+    *found = !rc && find(&e, how->cache_reads_only, out);
+    if (rc || *found || how->cache_reads_only)
+        return rc;
+    rc = make_folder(&e);
+    if (rc)
+        return rc;
+    lock(&e);
+    *found = find(&e, true, out);
+    if (!*found) {
+        zt_info("data", "%s: its tokens are made, for %s", name, how->cache_dir);
+        rc = make(&e, text);
+        *found = !rc && find(&e, false, out);
+        if (!rc && !*found)
+            rc = zt_fault_set(fault, ZT_E_CANTCREATE,
+                              "--data_cache_dir: %s cannot be read again", e.path);
+    }
+    unlock(&e);
+    return rc;
+}

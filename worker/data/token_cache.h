@@ -1,0 +1,34 @@
+/*
+ * token_cache.h -- the ids of a text file in a file of their own, made once.
+ *
+ *      DIR/tokens-TEXT-TOKENIZER.bin     (hashes of all of the text and of the tokenizer)
+ *      0        header: struct header, token_cache.c
+ *      64 KiB   ids, u16 or i32 in the machine's byte order, up to the end
+ *
+ * A file has its name when it is whole, and says its checksum: one that is damaged or cut
+ * short counts as none. Processes that need the same one wait for the first of them, by a
+ * lock that goes with it; where the file system has none, each makes it by itself.
+ *
+ * Ownership: what is found is mapped, and the caller's.
+ */
+#ifndef WORKER_DATA_TOKEN_CACHE_H
+#define WORKER_DATA_TOKEN_CACHE_H
+
+#include "worker/data/tokens.h"
+
+struct zt_cached_tokens {
+    struct zt_mapping ids; /* nothing before or behind them */
+    int64_t num;
+    size_t width; /* bytes of an id: 2 or 4 */
+    uint64_t num_replaced;
+};
+
+/* The ids of `text` by how->tokenizer, from how->cache_dir, where they are put if they are
+ * not there. With how->cache_reads_only they are not put: *found may be false then. `name`
+ * is the text's, for messages. ZT_E_CANTCREATE, ZT_E_FORMAT, ZT_E_NOMEM. */
+zt_err zt_token_cache_get(const struct zt_text_encoding *how, const char *name,
+                          struct zt_mapping text, bool *found,
+                          struct zt_cached_tokens *out,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
