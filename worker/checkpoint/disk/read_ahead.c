@@ -93,19 +93,26 @@ static bool make_room(void **list, size_t *cap, size_t num, size_t width)
     return true;
 }
 
+/* It begins where the last run ends, and there is room for it in that. */
+static bool continues_run(const struct zt_read_ahead *r, int fd, int64_t at, size_t bytes)
+{
+    const struct run *last = r->num_runs ? &r->runs[r->num_runs - 1] : NULL;
+
+    return last && last->fd == fd && last->at + (int64_t)last->bytes == at &&
+           last->bytes + bytes <= BLOCK;
+}
+
 bool zt_read_ahead_expect(struct zt_read_ahead *r, int fd, int64_t at, size_t bytes)
 {
-    struct run *last = r->num_runs ? &r->runs[r->num_runs - 1] : NULL;
+    bool continues = continues_run(r, fd, at, bytes);
+    struct run *last;
 
     if (!make_room((void **)&r->ranges, &r->ranges_cap, r->num_ranges, sizeof(size_t)) ||
         !make_room((void **)&r->runs, &r->runs_cap, r->num_runs, sizeof(*r->runs)))
         return false;
-    last = r->num_runs ? &r->runs[r->num_runs - 1] : NULL;
-    if (!last || last->fd != fd || last->at + (int64_t)last->bytes != at ||
-        last->bytes + bytes > BLOCK) {
-        last = &r->runs[r->num_runs++];
-        *last = (struct run){.fd = fd, .at = at};
-    }
+    if (!continues)
+        r->runs[r->num_runs++] = (struct run){.fd = fd, .at = at};
+    last = &r->runs[r->num_runs - 1];
     last->bytes += bytes;
     last->num_ranges++;
     r->ranges[r->num_ranges++] = bytes;

@@ -105,11 +105,15 @@ struct zt_write_behind *zt_write_behind_open(int fd)
         return NULL;
     w->fd = fd;
     w->blocks[0] = aligned_alloc(ALIGN, ZT_WRITE_BEHIND_BYTES);
+    if (!w->blocks[0]) {
+        free(w);
+        return NULL;
+    }
     w->blocks[1] = w->blocks[0] + ZT_WRITE_BEHIND_BLOCK;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     (void)set_direct(fd, true);
-    if (w->blocks[0] && start_thread(w))
+    if (start_thread(w))
         return w;
     (void)set_direct(fd, false);
     pthread_cond_destroy(&w->changed);
