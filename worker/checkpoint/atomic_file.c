@@ -163,8 +163,8 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return cannot_write(f, errno, (int64_t)bytes, fault);
+        if (n <= 0)
+            return cannot_write(f, n < 0 ? errno : EIO, (int64_t)bytes, fault);
         p += n;
         bytes -= (size_t)n;
     }
@@ -194,8 +194,8 @@ zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void 
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return cannot_write(f, errno, (int64_t)bytes, fault);
+        if (n <= 0)
+            return cannot_write(f, n < 0 ? errno : EIO, (int64_t)bytes, fault);
         p += n;
         at += n;
         bytes -= (size_t)n;
