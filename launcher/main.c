@@ -8,6 +8,7 @@
 #include "common/message/render.h"
 #include "common/options/env_names.h"
 #include "common/process/job_groups.h"
+#include "common/process/shm_files.h"
 #include "common/process/limits.h"
 #include "common/process/streams.h"
 #include "common/proc.h"
@@ -289,6 +290,7 @@ static void clear_up(void)
 {
     zt_ctl_remove_dead();
     zt_job_groups_remove_stale();
+    zt_shm_files_remove_unused();
 }
 
 /* --ctl and --attach; their exit codes are not those of the faults they tell. */

@@ -154,6 +154,9 @@ else
     : >"/dev/shm/ucx_shm_posix_$$"
     launch -- true
     check "and those of an earlier crash with the next job" test ! -e "/dev/shm/ucx_shm_posix_$$"
+    : >"/dev/shm/ucx_shm_posix_$$"
+    launch --dry_run -- true
+    check "  or dry run" test ! -e "/dev/shm/ucx_shm_posix_$$"
 fi
 
 # A screen that takes nothing: zlaunch waits with it, and is stopped all the same.

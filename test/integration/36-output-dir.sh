@@ -41,6 +41,11 @@ launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs
 check "a link in place of the lock is refused: 73" code_is 73
 check "  by its name" err_has ".zlaunch.lock: Too many levels of symbolic links"
 check "  and what it names is not written" test "$(cat "$tmp/victim")" = mine
+rm "$tmp/runs/shared/.zlaunch.lock"
+ln -s "$tmp/victim" "$tmp/runs/shared/.model.safetensors.tmp"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs/shared" --save_grace 5
+check "a link in place of what weights are written to goes" test "$code $(cat "$tmp/victim")" = "0 mine" -a -f "$tmp/runs/shared/model.safetensors"
+check "  and is none of the results" test ! -L "$tmp/runs/shared/model.safetensors" -a ! -L "$tmp/runs/shared/.model.safetensors.tmp"
 ln -sf "$tmp/victim" "$tmp/runs/trace.json"
 launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --trace "$tmp/runs/trace.json"
 check "a link in place of a trace is replaced" test "$code $(cat "$tmp/victim")" = "0 mine" -a ! -L "$tmp/runs/trace.json"

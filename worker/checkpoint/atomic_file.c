@@ -51,6 +51,8 @@ static zt_err create_temporary(struct zt_atomic_file *f, struct zt_fault *fault)
 {
     for (;;) {
         f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0 && errno == ELOOP && unlink(f->tmp) == 0) /* a link: not ours */
+            f->fd = open(f->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (f->fd < 0)
             return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot create: %s", f->path,
                                 strerror(errno));
@@ -83,12 +85,13 @@ void zt_atomic_file_remove_stale(const char *dir)
     const struct dirent *e;
 
     while (d && (e = readdir(d))) {
-        int fd = is_temporary(e->d_name)
-                     ? openat(dirfd(d), e->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
-                     : -1;
+        int fd;
 
-        /* locked: somebody is writing it */
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        if (!is_temporary(e->d_name))
+            continue;
+        fd = openat(dirfd(d), e->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        /* locked: somebody is writing it; a link: somebody wants another file written */
+        if (fd < 0 ? errno == ELOOP : flock(fd, LOCK_EX | LOCK_NB) == 0)
             (void)!unlinkat(dirfd(d), e->d_name, 0);
         if (fd >= 0)
             close(fd);
