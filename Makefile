@@ -76,6 +76,10 @@ OPT_release := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
 OPT_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -ffp-contract=off
 OPT_tsan    := -O1 -fsanitize=thread -ffp-contract=off
 OPT_coverage := -O1 --coverage -fprofile-update=atomic -fno-math-errno -ffp-contract=off
+# the loops of kernels take most of the time of the tests: a hundredth of it as vectors
+ifneq ($(filter asan tsan,$(VARIANT)),)
+$(B)/kernels/%: OPT_$(VARIANT) := $(subst -O1,-O2 -fno-math-errno -fno-trapping-math,$(OPT_$(VARIANT)))
+endif
 LD_asan     := -fsanitize=address,undefined
 LD_tsan     := -fsanitize=thread
 LD_coverage := --coverage
