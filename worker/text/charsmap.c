@@ -126,6 +126,13 @@ static const char *find(const struct zt_charsmap *m, const char *s, size_t n)
     return NULL;
 }
 
+bool zt_charsmap_may_begin(const struct zt_charsmap *m, uint8_t byte)
+{
+    size_t node = unit_offset(m->units[0]) ^ byte;
+
+    return node < m->num_units && (m->units[node] & 0x800000ffu) == byte;
+}
+
 const char *zt_charsmap_longest(const struct zt_charsmap *m, const char *s, size_t n,
                                 size_t *len)
 {

@@ -182,13 +182,36 @@ static void fill_node(struct zt_trie *t, const struct zt_trie_entry *e,
         for (end = i + 1; end < r.to && (uint8_t)e[end].text[r.depth] == label;)
             end++;
         t->labels[t->num_edges] = label;
-        t->targets[t->num_edges] = t->num_nodes;
         if (node == 0)
             t->first[label] = (int32_t)t->num_nodes;
         ranges[t->num_nodes++] = (struct range){i, end, r.depth + 1};
         t->num_edges++;
         t->nodes[node].num_edges++;
     }
+}
+
+#define FEW_EDGES 6 /* which are as fast to look through as to look up */
+
+/* Tables for the nodes with most edges; those past the 65535th are looked through. */
+static zt_err build_tables(struct zt_trie *t)
+{
+    uint32_t num = 0;
+
+    for (uint32_t i = 1; i < t->num_nodes && num < UINT16_MAX; i++)
+        num += t->nodes[i].num_edges > FEW_EDGES;
+    t->tables = calloc(num ? num : 1, sizeof(*t->tables));
+    if (!t->tables)
+        return ZT_E_NOMEM;
+    for (uint32_t i = 1; i < t->num_nodes && t->num_tables < num; i++) {
+        struct zt_trie_node *node = &t->nodes[i];
+
+        if (node->num_edges <= FEW_EDGES)
+            continue;
+        for (uint16_t k = 0; k < node->num_edges; k++)
+            t->tables[t->num_tables][t->labels[node->edges + k]] = (uint16_t)(k + 1);
+        node->table = (uint16_t)++t->num_tables;
+    }
+    return ZT_OK;
 }
 
 zt_err zt_trie_build(struct zt_trie *t, struct zt_trie_entry *entries, size_t num)
@@ -205,9 +228,7 @@ zt_err zt_trie_build(struct zt_trie *t, struct zt_trie_entry *entries, size_t nu
     ranges = malloc(most * sizeof(*ranges));
     t->nodes = malloc(most * sizeof(*t->nodes));
     t->labels = malloc(most * sizeof(*t->labels));
-    t->targets = malloc(most * sizeof(*t->targets));
-    if (!ranges || !t->nodes || !t->labels || !t->targets ||
-        sort_entries(entries, num) != ZT_OK) {
+    if (!ranges || !t->nodes || !t->labels || sort_entries(entries, num) != ZT_OK) {
         free(ranges);
         zt_trie_release(t);
         return ZT_E_NOMEM;
@@ -217,6 +238,10 @@ zt_err zt_trie_build(struct zt_trie *t, struct zt_trie_entry *entries, size_t nu
     for (uint32_t node = 0; node < t->num_nodes; node++)
         fill_node(t, entries, ranges, node);
     free(ranges);
+    if (build_tables(t) != ZT_OK) {
+        zt_trie_release(t);
+        return ZT_E_NOMEM;
+    }
     return ZT_OK;
 }
 
@@ -224,30 +249,8 @@ void zt_trie_release(struct zt_trie *t)
 {
     free(t->nodes);
     free(t->labels);
-    free(t->targets);
+    free(t->tables);
     *t = (struct zt_trie){0};
-}
-
-uint32_t zt_trie_step(const struct zt_trie *t, uint32_t node, uint8_t byte)
-{
-    const struct zt_trie_node *from;
-    uint32_t lo, hi;
-
-    if (node == 0)
-        return t->nodes && t->first[byte] > 0 ? (uint32_t)t->first[byte] : 0;
-    from = &t->nodes[node];
-    lo = from->edges;
-    hi = lo + from->num_edges;
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo) / 2;
-
-        if (t->labels[mid] < byte)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < from->edges + from->num_edges && t->labels[lo] == byte ? t->targets[lo]
-                                                                       : 0;
 }
 
 int32_t zt_trie_longest(const struct zt_trie *t, const char *s, size_t n, size_t *len)
@@ -269,5 +272,6 @@ int32_t zt_trie_longest(const struct zt_trie *t, const char *s, size_t n, size_t
 
 size_t zt_trie_bytes(const struct zt_trie *t)
 {
-    return t->num_nodes * (sizeof(*t->nodes) + sizeof(*t->labels) + sizeof(*t->targets));
+    return t->num_nodes * (sizeof(*t->nodes) + sizeof(*t->labels)) +
+           t->num_tables * sizeof(*t->tables);
 }

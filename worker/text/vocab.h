@@ -51,12 +51,13 @@ struct zt_trie {
     struct zt_trie_node {
         uint32_t edges; /* its first edge */
         uint16_t num_edges;
+        uint16_t table; /* of a node with many edges, + 1; 0: none */
         int32_t value;  /* -1: none ends here */
     } * nodes;          /* nodes[0] is the root */
-    uint8_t *labels;    /* of edges, rising within a node */
-    uint32_t *targets;  /* of edges */
-    int32_t first[256]; /* the root's edges by byte; -1: none */
-    uint32_t num_nodes, num_edges;
+    uint8_t *labels;    /* of edges, rising within a node; edge k leads to node k + 1 */
+    uint16_t (*tables)[256]; /* by byte: which edge of the node, + 1; 0: none */
+    int32_t first[256];      /* the root's edges by byte; -1: none */
+    uint32_t num_nodes, num_edges, num_tables;
 };
 
 /* `entries` are sorted in place; of equal texts the first one given stays. */
@@ -64,7 +65,22 @@ zt_err zt_trie_build(struct zt_trie *t, struct zt_trie_entry *entries,
                      size_t num) ZT_MUST_CHECK;
 void zt_trie_release(struct zt_trie *t);
 /* The node behind `node` (0: the root) over a byte; 0: none. */
-uint32_t zt_trie_step(const struct zt_trie *t, uint32_t node, uint8_t byte);
+static inline uint32_t zt_trie_step(const struct zt_trie *t, uint32_t node, uint8_t byte)
+{
+    uint32_t lo, end, k;
+
+    if (node == 0)
+        return t->first[byte] > 0 ? (uint32_t)t->first[byte] : 0;
+    lo = t->nodes[node].edges;
+    if (t->nodes[node].table) {
+        k = t->tables[t->nodes[node].table - 1][byte];
+        return k ? lo + k : 0;
+    }
+    end = lo + t->nodes[node].num_edges;
+    while (lo < end && t->labels[lo] < byte)
+        lo++;
+    return lo < end && t->labels[lo] == byte ? lo + 1 : 0;
+}
 /* The longest entry that begins s: its value and length, or -1. */
 int32_t zt_trie_longest(const struct zt_trie *t, const char *s, size_t n, size_t *len);
 size_t zt_trie_bytes(const struct zt_trie *t);

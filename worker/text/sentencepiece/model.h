@@ -30,18 +30,21 @@ struct zt_sp_piece {
 
 struct zt_sentencepiece {
     struct zt_sp_piece *pieces; /* (num) */
+    float *scores;              /* (num): what unigram adds up */
     int32_t num;
     char *texts, *unknown_text; /* of all pieces; what an unknown one is decoded to */
     size_t text_bytes;
-    struct zt_vocab text_pieces;    /* those that text can become, to their ids */
-    struct zt_vocab reserved;       /* the others */
-    struct zt_trie trie, user_trie; /* of the former; of those defined by users */
+    struct zt_vocab text_pieces; /* those that text can become, to their ids */
+    struct zt_vocab reserved;    /* the others */
+    struct zt_trie trie,
+        user_trie; /* unigram: those to be used; those defined by users */
     int32_t unknown, end, byte_ids[256];
     float min_score; /* of normal pieces */
     struct zt_charsmap *charsmap;
     bool is_bpe, byte_fallback, any_user, any_unused;
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
     bool whitespace_as_suffix;
+    bool is_plain[256]; /* a byte that is a character, and stays as it is in any text */
 };
 
 /* The bytes of the character at s by its first one, at most n. */
@@ -56,6 +59,8 @@ static inline size_t zt_sp_char_bytes(const char *s, size_t n)
 /* The id of a piece, reserved ones first; the unknown one. */
 int32_t zt_sp_id(const struct zt_sentencepiece *m, const char *s, size_t n);
 
+/* m->is_plain, when all else is known. */
+void zt_sp_find_plain(struct zt_sentencepiece *m);
 /* w->text becomes the normalized text. */
 zt_err zt_sp_normalize(const struct zt_sentencepiece *m, struct zt_buf *out,
                        const char *text, size_t n, zt_sp_start start,

@@ -254,6 +254,22 @@ static zt_err add_pieces(const struct reading *r)
     return rc;
 }
 
+/* A user's symbol of n bytes is taken wherever it stands: none of its parts has a score
+ * above 0. (Older versions of the library had a score that depended on the others'.) */
+static zt_err find_scores(const struct reading *r)
+{
+    struct zt_sentencepiece *m = r->m;
+
+    m->scores = malloc((size_t)m->num * sizeof(*m->scores));
+    if (!m->scores)
+        return no_memory(r);
+    for (int32_t i = 0; i < m->num; i++)
+        m->scores[i] = m->pieces[i].type == ZT_SP_USER
+                           ? (float)(0.1 * (double)m->pieces[i].n - 0.1)
+                           : m->pieces[i].score;
+    return ZT_OK;
+}
+
 static zt_err build_tries(const struct reading *r)
 {
     struct zt_sentencepiece *m = r->m;
@@ -266,7 +282,8 @@ static zt_err build_tries(const struct reading *r)
         for (int32_t i = 0; i < m->num; i++) {
             const struct zt_sp_piece *p = &m->pieces[i];
 
-            if (k ? p->type == ZT_SP_USER : is_of_text(p) && !m->is_bpe)
+            if (k ? p->type == ZT_SP_USER
+                  : is_of_text(p) && p->type != ZT_SP_UNUSED && !m->is_bpe)
                 e[num++] = (struct zt_trie_entry){p->text, p->n, i};
         }
         rc = zt_trie_build(k ? &m->user_trie : &m->trie, e, num);
@@ -311,11 +328,16 @@ static zt_err read_all(struct reading *r, const void *bytes, size_t n)
     if (!rc)
         rc = add_pieces(r);
     if (!rc)
+        rc = find_scores(r);
+    if (!rc)
         rc = build_tries(r);
     if (rc)
         return rc;
     find_end(r);
-    return read_charsmap(r);
+    rc = read_charsmap(r);
+    if (!rc)
+        zt_sp_find_plain(r->m);
+    return rc;
 }
 
 /* ---- the room's door ---- */
@@ -354,6 +376,7 @@ void zt_sentencepiece_free(struct zt_sentencepiece *m)
     zt_trie_release(&m->user_trie);
     zt_charsmap_free(m->charsmap);
     free(m->pieces);
+    free(m->scores);
     free(m->texts);
     free(m->unknown_text);
     free(m);
@@ -378,9 +401,10 @@ int32_t zt_sentencepiece_end_id(const struct zt_sentencepiece *m)
 
 size_t zt_sentencepiece_bytes(const struct zt_sentencepiece *m)
 {
-    return sizeof(*m) + (size_t)m->num * sizeof(*m->pieces) + m->text_bytes +
-           zt_vocab_bytes(&m->text_pieces) + zt_vocab_bytes(&m->reserved) +
-           zt_trie_bytes(&m->trie) + zt_trie_bytes(&m->user_trie);
+    return sizeof(*m) + (size_t)m->num * (sizeof(*m->pieces) + sizeof(*m->scores)) +
+           m->text_bytes + zt_vocab_bytes(&m->text_pieces) +
+           zt_vocab_bytes(&m->reserved) + zt_trie_bytes(&m->trie) +
+           zt_trie_bytes(&m->user_trie);
 }
 
 int32_t zt_sp_id(const struct zt_sentencepiece *m, const char *s, size_t n)

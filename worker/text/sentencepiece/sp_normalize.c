@@ -81,13 +81,32 @@ static void drop_trailing_blanks(const struct zt_sentencepiece *m, struct zt_buf
         out->len -= n;
 }
 
+/* Bytes from the front that stay as they are, one by one. */
+static size_t count_plain(const struct zt_sentencepiece *m, const char *s, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && m->is_plain[(uint8_t)s[i]])
+        i++;
+    return i;
+}
+
 static zt_err put_all(const struct zt_sentencepiece *m, struct zt_buf *out,
                       const char *text, size_t n, bool after_blank, uint64_t *replaced)
 {
     zt_err rc = ZT_OK;
 
     for (size_t at = 0; !rc && at < n;) {
-        struct front f = take_front(m, text + at, n - at);
+        size_t plain = count_plain(m, text + at, n - at);
+        struct front f;
+
+        if (plain) {
+            rc = zt_buf_put(out, text + at, plain);
+            after_blank = false;
+            at += plain;
+            continue;
+        }
+        f = take_front(m, text + at, n - at);
 
         for (; after_blank && f.n && *f.to == ' '; f.n--)
             f.to++;
@@ -107,6 +126,14 @@ static bool keeps_blank(const char *text, size_t n, zt_sp_start start)
     return start == ZT_SP_CONTINUED &&
            (*text == ' ' || (n >= ZT_SP_BLANK_BYTES &&
                              memcmp(text, ZT_SP_BLANK, ZT_SP_BLANK_BYTES) == 0));
+}
+
+void zt_sp_find_plain(struct zt_sentencepiece *m)
+{
+    for (int b = 0; b < 128; b++) {
+        m->is_plain[b] = b != ' ' && m->user_trie.first[b] <= 0 &&
+                         !(m->charsmap && zt_charsmap_may_begin(m->charsmap, (uint8_t)b));
+    }
 }
 
 zt_err zt_sp_normalize(const struct zt_sentencepiece *m, struct zt_buf *out,

@@ -20,14 +20,6 @@ static void offer(struct sp_node *nodes, size_t from, size_t to, int32_t id, flo
         nodes[to] = (struct sp_node){.score = sum, .from = (int32_t)from, .id = id};
 }
 
-/* A user's symbol of n bytes is taken wherever it stands: none of its parts has a score
- * above 0. (Older versions of the library had a score that depended on the others'.) */
-static float score_of(const struct zt_sentencepiece *m, int32_t id, size_t n)
-{
-    return m->pieces[id].type == ZT_SP_USER ? (float)(0.1 * (double)n - 0.1)
-                                            : m->pieces[id].score;
-}
-
 /* What all ways that lead past `at` share is taken off where sums have become so large that
  * a score's last bits would be lost in them. */
 static void rebase(struct sp_node *nodes, size_t at, size_t end)
@@ -48,9 +40,11 @@ static void find_ways(const struct zt_sentencepiece *m, const char *text, size_t
     for (size_t at = 0, len; at < n; at += len) {
         uint32_t node = 0;
         bool single = false;
+        float here;
 
         if (nodes[at].score < LOWEST_SUM)
             rebase(nodes, at, reach);
+        here = nodes[at].score;
         len = zt_sp_char_bytes(text + at, n - at);
         for (size_t i = at; i < n; i++) {
             int32_t id;
@@ -59,14 +53,14 @@ static void find_ways(const struct zt_sentencepiece *m, const char *text, size_t
             if (!node)
                 break;
             id = m->trie.nodes[node].value;
-            if (id < 0 || m->pieces[id].type == ZT_SP_UNUSED)
+            if (id < 0)
                 continue;
             reach = i + 1 > reach ? i + 1 : reach;
-            offer(nodes, at, i + 1, id, nodes[at].score + score_of(m, id, i + 1 - at));
+            offer(nodes, at, i + 1, id, here + m->scores[id]);
             single |= i + 1 - at == len;
         }
         if (!single)
-            offer(nodes, at, at + len, m->unknown, nodes[at].score + unknown);
+            offer(nodes, at, at + len, m->unknown, here + unknown);
         reach = at + len > reach ? at + len : reach;
     }
 }

@@ -1,0 +1,114 @@
+"""Speed of our tokenizers beside the packages `tokenizers` and `sentencepiece`: the same text, line by line, on as many threads.
+
+VENV/bin/python bench/peer_tokenize.py [--threads N] [--rounds N] [--mb N] [KIND...]
+
+Tokenizers are trained here on this repository's text, which is what they then encode, repeated with numbers put in so that not
+all lines are the same. Rounds of both take turns; the medians are printed. Theirs is `encode_batch_fast` where the package has it,
+which leaves offsets out as ours does, else `encode_batch`. The number of ids has to be the same.
+"""
+
+import glob
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+os.chdir(os.path.join(HERE, ".."))
+sys.path.insert(0, "test/peers")
+TOOL = "build/release/bench/bench_tokenize"
+
+
+def text_of(megabytes):
+    rng = random.Random(1)
+    files = sorted(glob.glob("**/*.md", recursive=True) + glob.glob("**/*.[ch]", recursive=True))
+    lines = [line for f in files if not f.startswith("build/") for line in open(f, encoding="utf-8", errors="replace")]
+    out, size = [], 0
+    while size < megabytes * 1e6:
+        line = rng.choice(lines).rstrip("\n")
+        line += f" {rng.randrange(100000)}\n" if rng.random() < 0.3 else "\n"
+        out.append(line)
+        size += len(line.encode())
+    return out
+
+
+class HuggingFace:
+    def __init__(self, tok, folder, threads):
+        tok.no_truncation()
+        tok.no_padding()
+        tok.save(os.path.join(folder, "tokenizer.json"))
+        self.encode = getattr(tok, "encode_batch_fast", tok.encode_batch)
+
+    def __call__(self, lines):
+        return sum(len(e.ids) for e in self.encode(lines))
+
+
+class SentencePiece:
+    def __init__(self, model, folder, threads):
+        import sentencepiece
+        self.sp, self.threads = sentencepiece.SentencePieceProcessor(model_proto=model), threads
+        with open(os.path.join(folder, "spiece.model"), "wb") as f:
+            f.write(model)
+
+    def __call__(self, lines):
+        return sum(map(len, self.sp.encode(lines, num_threads=self.threads)))
+
+
+def kinds():
+    import check_tokenizers
+    made = {k.__name__: (HuggingFace, k) for k in check_tokenizers.KINDS if k.__name__ not in ("bert_cased", "words", "pieces", "o200k")}
+    try:
+        import check_sentencepiece as sp
+        made |= {f"spiece_{k.__name__}": (SentencePiece, lambda lines, k=k: k(lines, random.Random(1))) for k in (sp.unigram, sp.bpe, sp.llama2)}
+    except ImportError:
+        print("without sentencepiece: pip install sentencepiece")
+    return made
+
+
+def ours(folder, path, threads, rounds):
+    out = subprocess.run([TOOL, folder, path, str(threads), str(rounds)], check=True, capture_output=True, text=True).stdout.split()
+    return int(out[0]), [float(s) for s in out[1:]]
+
+
+def compare(name, package, make, lines, path, threads, rounds):
+    sample = [line.encode() for line in random.Random(2).sample(lines, min(len(lines), 20000))]
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = package(make(sample), folder, threads)
+        want = theirs(lines)  # warms up
+        mine, other = [], []
+        for _ in range(rounds):
+            num, seconds = ours(folder, path, threads, 1)
+            assert num == want, f"{name}: {num} ids, theirs {want}"
+            mine += seconds
+            start = time.monotonic()
+            theirs(lines)
+            other.append(time.monotonic() - start)
+    size = os.path.getsize(path) / 1e6
+    a, b = statistics.median(mine), statistics.median(other)
+    print(f"{name:16} {want:9} {size / a:9.1f} {size / b:9.1f} {b / a:7.2f}x", flush=True)
+
+
+def main(args):
+    threads, rounds, megabytes = len(os.sched_getaffinity(0)), 5, 8
+    while args and args[0].startswith("--"):
+        what, value, args = args[0], int(args[1]), args[2:]
+        threads, rounds, megabytes = (value if what == "--threads" else threads, value if what == "--rounds" else rounds,
+                                      value if what == "--mb" else megabytes)
+    # before the package is loaded, which reads both then
+    os.environ.update(RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="true" if threads > 1 else "false")
+    lines = text_of(megabytes)
+    print(f"{megabytes} MB, {len(lines)} lines, {threads} threads, medians of {rounds} rounds\n"
+          f"{'tokenizer':16} {'ids':>9} {'MB/s':>9} {'theirs':>9}", flush=True)
+    with tempfile.NamedTemporaryFile() as f:
+        f.write("".join(lines).encode())
+        f.flush()
+        for name, (package, make) in kinds().items():
+            if not args or name in args:
+                compare(name, package, make, lines, f.name, threads, rounds)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
