@@ -46,8 +46,11 @@ check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$t
 : >"$tmp/empty.txt"
 check "... is no matter of one rank" sh -c "! grep -q 'from rank' '$tmp/e'"
 check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
-printf '{"text": "a"}\n' >"$tmp/rows.jsonl"
-check "records, by their name" refused 65 "is JSON lines by its name" "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
+printf '{"text": "a"}\n{"text": 3}\n' >"$tmp/rows.jsonl"
+check "a row without text, by its line" refused 65 'rows.jsonl:2: "text" is a number, and text is wanted' "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
+printf 'a,b\nx,y\n' >"$tmp/rows.csv"
+check "a table in which it is not clear what text is" refused 2 "of a, b it is not clear which one is meant: say --text_column NAME" "$g" "${t[@]}" --train_file "$tmp/rows.csv"
+check "  or not there" refused 2 'there is no column "c"; the row has a, b' "$g" "${t[@]}" --train_file "$tmp/rows.csv" --text_column c
 # what tokens are: said, and not taken for what another tokenizer made
 says() { # says TEXT ARGS...: the run ends well, and TEXT is in what it prints
     local text=$1

@@ -46,12 +46,24 @@ check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp
 "$bin/ztok" --train 256 "$text" --out "$tmp/made" >"$tmp/o" 2>&1
 check "  but none of fewer tokens than there are bytes" [ $? -eq 2 ]
 
+# ---- the same lines as records
+{ echo id,text && awk '{ gsub(/"/, "\"\""); printf "%d,\"%s\n\"\n\n", NR, $0 }' "$text"; } >"$tmp/rows.csv"
+check "ztok takes the text of a table" "$bin/ztok" "$tmp/rows.csv" --tokenizer $tok --out "$tmp/rows" --text_column text
+check "  the same tokens" cmp "$tmp/rows.bin" "$tmp/data.bin"
+check "  and a tokenizer from it" "$bin/ztok" --train 300 "$tmp/rows.csv" --out "$tmp/made_of_rows"
+check "  which is the one of the text" cmp "$tmp/made_of_rows/tokenizer.json" "$tmp/made/tokenizer.json"
+
 # ---- training
 check "training on text by a tokenizer" gpt2 1 "$tmp/1" --train_file "$text" --tokenizer_name $tok --output_dir "$tmp/model"
 check "  on two ranks the same curve" gpt2 2 "$tmp/2" --train_file "$text" --tokenizer_name $tok
 check "  " same_curve "$tmp/1" "$tmp/2" 1e-5
 gpt2 1 "$tmp/3" --train_file "$tmp/data.idx"
 check "  and by ztok's file the same bits" same_bits "$tmp/1" "$tmp/3"
+gpt2 1 "$tmp/rows" --train_file "$tmp/rows.csv" --tokenizer_name $tok --data_cache_dir "$tmp/rows_cache"
+check "  and from a table of the lines" same_bits "$tmp/1" "$tmp/rows"
+check "  whose empty lines are counted" grep -qF "$(wc -l <"$text") empty lines of the records are passed over" "$tmp/rows" "$tmp/rows.err"
+gpt2 2 "$tmp/rows2" --train_file "$tmp/rows.csv" --tokenizer_name $tok --data_cache_dir "$tmp/rows_cache"
+check "  on two ranks from a cache the same curve" same_curve "$tmp/1" "$tmp/rows2" 1e-5
 cp $tok/tokenizer*.json "$tmp/model"
 gpt2 1 "$tmp/4" --train_file "$text" --model_name_or_path "$tmp/model"
 check "the tokenizer beside the weights is taken" grep -qF "tokens are ids of the tokenizer of $tmp/model" "$tmp/4" "$tmp/4.err"

@@ -105,8 +105,7 @@ static void check_train_tokenizer(struct zt_config *c, const struct zt_run *run)
         why = "the weights of --model_name_or_path have the ids of another tokenizer: "
               "leave "
               "one of them out";
-    else if (strcmp(run->data_format, "auto") != 0 &&
-             strcmp(run->data_format, "text") != 0)
+    else if (strstr("nanogpt llmc megatron", run->data_format))
         why = "it is made from text, and --data_format says that the files hold ids";
     else if (!run->output_dir && !run->dry_run && !run->check_config)
         why = "it needs an --output_dir, where it is saved";

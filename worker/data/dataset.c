@@ -27,7 +27,7 @@ struct store {
     int64_t *begin; /* (num_runs + 1): position of each run in the stream */
     int64_t num_runs, num_tokens;
     int64_t vocab, largest; /* the vocabulary the files ask for; their largest token */
-    uint64_t hash, num_replaced;
+    uint64_t hash, num_replaced, num_blank;
     bool bytes, large;
 };
 
@@ -37,11 +37,6 @@ struct zt_dataset {
 };
 
 /* ---- checks over contents ---- */
-
-static bool is_bytes(const struct zt_token_file *f)
-{
-    return f->format == ZT_TOKENS_TEXT && !f->encoded;
-}
 
 static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t vocab,
                            struct zt_fault *fault)
@@ -74,11 +69,11 @@ static zt_err scan(const struct zt_token_file *f, int64_t vocab, int64_t *larges
     for (int64_t r = 0; r < f->num_runs; r++) {
         int64_t min = 0, max = 0;
 
-        if (is_bytes(f)) /* 0..256, whatever the bytes are */
+        if (f->bytes && !f->encoded) /* 0..256, whatever the bytes are */
             max = f->runs[r].code == ZT_TOKEN_END ? ZT_TEXT_END : 255;
         else
             zt_tokens_range(&f->runs[r], &min, &max);
-        if (is_bytes(f) && max >= limit)
+        if (f->bytes && max >= limit)
             return zt_fault_set(fault, ZT_E_FORMAT,
                                 "%s: text needs a vocabulary of %d (256 bytes and "
                                 "end-of-text), the model has %lld",
@@ -165,7 +160,7 @@ static zt_err check_kin(const struct store *st, const struct zt_token_file *f,
     for (int i = 0; i < st->num_files; i++)
         if (st->files[i].vocab && f->vocab && st->files[i].vocab != f->vocab)
             a = &st->files[i];
-    if (is_bytes(a) != is_bytes(f) || (a->vocab && f->vocab && a->vocab != f->vocab))
+    if (a->bytes != f->bytes || (a->vocab && f->vocab && a->vocab != f->vocab))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s (%s) and %s (%s) have different vocabularies; train on "
                             "one kind, or name the format with --data_format",
@@ -200,8 +195,9 @@ static zt_err add_file(struct store *st, const char *path, zt_token_format forma
     }
     if (f.vocab > st->vocab)
         st->vocab = f.vocab;
-    st->bytes = is_bytes(&f);
+    st->bytes = f.bytes;
     st->num_replaced += f.num_replaced;
+    st->num_blank += f.num_blank;
     advise(st, &f);
     st->num_runs += f.num_runs;
     st->files[st->num_files++] = f;
@@ -383,9 +379,14 @@ bool zt_dataset_is_bytes(const struct zt_dataset *ds)
 bool zt_dataset_is_encoded(const struct zt_dataset *ds)
 {
     for (int i = 0; i < ds->store->num_files; i++)
-        if (ds->store->files[i].encoded)
+        if (ds->store->files[i].encoded && !ds->store->files[i].bytes)
             return true;
     return false;
+}
+
+uint64_t zt_dataset_num_blank(const struct zt_dataset *ds)
+{
+    return ds->store->num_blank;
 }
 
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds)

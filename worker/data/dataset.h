@@ -5,8 +5,8 @@
  *      0 ............................................ num_tokens
  *
  * Files are mapped read-only and follow each other in the order given. Text is bytes
- * (0..255) with the end-of-text token 256 after each file, or what a tokenizer makes of it,
- * which is kept in memory. Everything that can be wrong
+ * (0..255) with the end-of-text token 256 after each file or row of records, or what a
+ * tokenizer makes of it, which is kept in memory. Everything that can be wrong
  * with a file is found when it is opened: one line with its path and what to do.
  *
  * Ownership: a dataset and its views share the mappings; close each of them, in any
@@ -28,7 +28,8 @@ struct zt_text_encoding;
 /*
  * `files`: paths, NULL-terminated, at least one; globs already expanded. A Megatron
  * dataset is named by its .idx, its .bin or their common stem, and counts once.
- * `format`: auto|text|nanogpt|llmc|megatron; "auto" looks at the magic, then at the name.
+ * `format`: auto|text|nanogpt|llmc|megatron|jsonl|json|csv|tsv; "auto" looks at the magic,
+ * then at the name.
  * `vocab`: tokens must be below it; 0: any. Every token is looked at once (text is not).
  * ZT_E_NOINPUT: a file is missing, unreadable or no file; ZT_E_FORMAT: it is empty,
  * truncated or malformed, or holds a token >= vocab; ZT_E_USAGE: an unknown format.
@@ -79,7 +80,10 @@ bool zt_dataset_is_encoded(const struct zt_dataset *ds);
 /* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 
-/* "text", "nanogpt", "llmc", "megatron", or "mixed". Static text. */
+/* Rows of records that were passed over, since nothing stands in them. */
+uint64_t zt_dataset_num_blank(const struct zt_dataset *ds);
+
+/* "text", "nanogpt", "llmc", "megatron", "jsonl", ..., or "mixed". Static text. */
 const char *zt_dataset_format(const struct zt_dataset *ds);
 
 /*

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "worker/data/dataset.h"
 #include "worker/data/token_cache.h"
 #include "worker/text/lines.h"
 
@@ -73,8 +74,10 @@ static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *h
     zt_mapping_release(&file->data);
     file->data = ids->ids;
     file->encoded = true;
-    file->num_replaced += ids->num_replaced;
-    file->vocab = zt_tokenizer_vocab(how->tokenizer);
+    file->bytes = !how->tokenizer;
+    file->num_replaced += ids->counts.replaced;
+    file->num_blank += ids->counts.blank;
+    file->vocab = zt_text_vocab(how);
     file->runs[0] =
         (struct zt_token_run){.data = ids->ids.data,
                               .n = ids->num,
@@ -82,21 +85,39 @@ static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *h
     file->num_runs = 1;
 }
 
-static zt_err encode_in_memory(const struct zt_token_file *file,
-                               const struct zt_text_encoding *how,
-                               struct zt_cached_tokens *out, struct zt_fault *fault)
+int64_t zt_text_vocab(const struct zt_text_encoding *how)
 {
-    int64_t vocab = zt_tokenizer_vocab(how->tokenizer);
-    struct filling f = {.path = file->path, .width = vocab <= UINT16_MAX + 1 ? 2 : 4};
+    return how->tokenizer ? zt_tokenizer_vocab(how->tokenizer) : ZT_TEXT_VOCAB;
+}
+
+zt_err zt_tokens_encode_into(const struct zt_token_file *file,
+                             const struct zt_text_encoding *how, zt_lines_sink sink,
+                             void *user, struct zt_lines_counts *counts,
+                             struct zt_fault *fault)
+{
+    const struct zt_record_format *format =
+        zt_record_format_named(zt_token_format_name(file->format));
     struct zt_lines_job job = {.tokenizer = how->tokenizer,
+                               .end = ZT_TEXT_END,
                                .name = file->path,
                                .text = (const char *)file->data.data,
                                .n = file->data.bytes,
                                .threads = how->threads,
-                               .sink = take,
-                               .user = &f};
-    uint64_t replaced = 0;
-    zt_err rc = zt_lines_encode(&job, &replaced, fault);
+                               .sink = sink,
+                               .user = user};
+
+    return format ? zt_lines_encode_records(&job, format, how->column, counts, fault)
+                  : zt_lines_encode(&job, counts, fault);
+}
+
+static zt_err encode_in_memory(const struct zt_token_file *file,
+                               const struct zt_text_encoding *how,
+                               struct zt_cached_tokens *out, struct zt_fault *fault)
+{
+    struct filling f = {.path = file->path,
+                        .width = zt_text_vocab(how) <= UINT16_MAX + 1 ? 2 : 4};
+    struct zt_lines_counts counts = {0};
+    zt_err rc = zt_tokens_encode_into(file, how, take, &f, &counts, fault);
 
     if (!rc && !f.num)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
@@ -111,7 +132,7 @@ static zt_err encode_in_memory(const struct zt_token_file *file,
     *out = (struct zt_cached_tokens){.ids = {.data = f.ids, .bytes = f.used},
                                      .num = f.num,
                                      .width = f.width,
-                                     .num_replaced = replaced};
+                                     .counts = counts};
     return ZT_OK;
 }
 
@@ -122,8 +143,8 @@ zt_err zt_tokens_encode_text(struct zt_token_file *file,
     bool found = false;
     zt_err rc = ZT_OK;
 
-    if (how->cache_dir)
-        rc = zt_token_cache_get(how, file->path, file->data, &found, &ids, fault);
+    if (how->cache_dir && how->tokenizer)
+        rc = zt_token_cache_get(how, file, &found, &ids, fault);
     if (!rc && !found)
         rc = encode_in_memory(file, how, &ids, fault);
     if (!rc)

@@ -14,7 +14,6 @@
 #include <xxhash.h>
 
 #include "common/log.h"
-#include "worker/text/lines.h"
 
 #define VERSION      1u              /* another one for other ids of the same text */
 #define HEADER_BYTES ((size_t)65536) /* a multiple of the page size of any machine */
@@ -23,8 +22,9 @@
 struct header {
     uint64_t magic;
     uint32_t version, width;
-    uint64_t num, num_replaced, vocab;
-    uint64_t text_bytes, text_hash[2], tokenizer;
+    uint64_t num, num_replaced, num_blank, vocab;
+    uint64_t text_bytes, text_hash[2],
+        way; /* way: of the tokenizer and what it is given */
     uint64_t ids_hash;
     uint64_t hash; /* of all before */
 };
@@ -33,7 +33,7 @@ struct header {
 
 struct cache_entry {
     const struct zt_text_encoding *how;
-    const char *name;
+    const struct zt_token_file *file;
     struct header want; /* what is known before the ids are */
     char path[PATH_MAX], partial[PATH_MAX], lock_path[PATH_MAX];
     int lock; /* -1: none */
@@ -51,8 +51,22 @@ static zt_err cannot(struct zt_fault *fault, const char *what, const char *path)
                         strerror(errno));
 }
 
-static zt_err name_entry(struct cache_entry *e, struct zt_mapping text)
+/* Text as it stands has the tokenizer's hash itself. */
+static uint64_t hash_way(const struct cache_entry *e)
 {
+    uint64_t tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer);
+    const char *format = zt_token_format_name(e->file->format);
+    const char *column = e->how->column ? e->how->column : "";
+
+    if (e->file->format == ZT_TOKENS_TEXT)
+        return tokenizer;
+    tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
+    return XXH3_64bits_withSeed(column, strlen(column), tokenizer);
+}
+
+static zt_err name_entry(struct cache_entry *e)
+{
+    struct zt_mapping text = e->file->data;
     XXH128_hash_t hash = XXH3_128bits(text.data, text.bytes);
     const char *dir = e->how->cache_dir;
     char name[128];
@@ -64,9 +78,9 @@ static zt_err name_entry(struct cache_entry *e, struct zt_mapping text)
         .width = zt_tokenizer_vocab(e->how->tokenizer) <= UINT16_MAX + 1 ? 2 : 4,
         .text_bytes = text.bytes,
         .text_hash = {hash.low64, hash.high64},
-        .tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer)};
+        .way = hash_way(e)};
     snprintf(name, sizeof(name), "tokens-%016" PRIx64 "%016" PRIx64 "-%016" PRIx64 ".bin",
-             hash.high64, hash.low64, e->want.tokenizer);
+             hash.high64, hash.low64, e->want.way);
     if (snprintf(e->path, sizeof(e->path), "%s/%s", dir, name) >= PATH_MAX ||
         snprintf(e->partial, sizeof(e->partial), "%s/.%s.tmp", dir, name) >= PATH_MAX ||
         snprintf(e->lock_path, sizeof(e->lock_path), "%s/.%s.lock", dir, name) >=
@@ -84,7 +98,7 @@ static bool is_of(const struct header *h, const struct header *want, size_t byte
            h->version == want->version && h->width == want->width &&
            h->vocab == want->vocab && h->text_bytes == want->text_bytes &&
            memcmp(h->text_hash, want->text_hash, sizeof(h->text_hash)) == 0 &&
-           h->tokenizer == want->tokenizer && h->num > 0 &&
+           h->way == want->way && h->num > 0 &&
            h->num <= (SIZE_MAX - HEADER_BYTES) / h->width &&
            bytes == HEADER_BYTES + h->num * h->width;
 }
@@ -111,7 +125,7 @@ static bool map_ids(int fd, const struct header *want, struct zt_cached_tokens *
     *out = (struct zt_cached_tokens){.ids = {.data = ids, .bytes = bytes},
                                      .num = (int64_t)h.num,
                                      .width = h.width,
-                                     .num_replaced = h.num_replaced};
+                                     .counts = {h.num_replaced, h.num_blank}};
     return true;
 }
 
@@ -171,28 +185,24 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     return rc;
 }
 
-static zt_err write_ids(struct ids_writing *w, struct zt_mapping text)
+static zt_err write_ids(struct ids_writing *w)
 {
     static const char blank[HEADER_BYTES];
     const struct cache_entry *e = w->e;
-    struct zt_lines_job job = {.tokenizer = e->how->tokenizer,
-                               .name = e->name,
-                               .text = (const char *)text.data,
-                               .n = text.bytes,
-                               .threads = e->how->threads,
-                               .sink = take,
-                               .user = w};
+    struct zt_lines_counts counts = {0};
     struct header h = e->want;
     zt_err rc = ZT_OK;
 
     if (fwrite(blank, 1, sizeof(blank), w->f) != sizeof(blank))
         return cannot(e->fault, "cannot write", e->partial);
-    rc = zt_lines_encode(&job, &h.num_replaced, e->fault);
+    rc = zt_tokens_encode_into(e->file, e->how, take, w, &counts, e->fault);
     if (!rc && !w->num)
-        rc = zt_fault_set(e->fault, ZT_E_FORMAT, "%s: holds no tokens", e->name);
+        rc = zt_fault_set(e->fault, ZT_E_FORMAT, "%s: holds no tokens", e->file->path);
     if (rc)
         return rc;
     h.num = w->num;
+    h.num_replaced = counts.replaced;
+    h.num_blank = counts.blank;
     h.ids_hash = XXH3_64bits_digest(w->hash);
     h.hash = hash_header(&h);
     if (fflush(w->f) || pwrite(fileno(w->f), &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
@@ -201,7 +211,7 @@ static zt_err write_ids(struct ids_writing *w, struct zt_mapping text)
     return rc;
 }
 
-static zt_err make(const struct cache_entry *e, struct zt_mapping text)
+static zt_err make(const struct cache_entry *e)
 {
     struct ids_writing w = {.e = e, .hash = XXH3_createState()};
     zt_err rc = ZT_OK;
@@ -219,7 +229,7 @@ static zt_err make(const struct cache_entry *e, struct zt_mapping text)
     if (fd >= 0 && !w.f)
         close(fd);
     if (!rc)
-        rc = write_ids(&w, text);
+        rc = write_ids(&w);
     if (w.f && fclose(w.f) && !rc)
         rc = cannot(e->fault, "cannot write", e->partial);
     if (!rc && rename(e->partial, e->path))
@@ -266,12 +276,12 @@ static zt_err make_folder(const struct cache_entry *e)
     return cannot(e->fault, "cannot use", dir);
 }
 
-zt_err zt_token_cache_get(const struct zt_text_encoding *how, const char *name,
-                          struct zt_mapping text, bool *found,
+zt_err zt_token_cache_get(const struct zt_text_encoding *how,
+                          const struct zt_token_file *text, bool *found,
                           struct zt_cached_tokens *out, struct zt_fault *fault)
 {
-    struct cache_entry e = {.how = how, .name = name, .lock = -1, .fault = fault};
-    zt_err rc = name_entry(&e, text);
+    struct cache_entry e = {.how = how, .file = text, .lock = -1, .fault = fault};
+    zt_err rc = name_entry(&e);
 
     *found = !rc && find(&e, how->cache_reads_only, out);
     if (rc || *found || how->cache_reads_only)
@@ -282,8 +292,8 @@ zt_err zt_token_cache_get(const struct zt_text_encoding *how, const char *name,
     lock(&e);
     *found = find(&e, true, out);
     if (!*found) {
-        zt_info("data", "%s: its tokens are made, for %s", name, how->cache_dir);
-        rc = make(&e, text);
+        zt_info("data", "%s: its tokens are made, for %s", text->path, how->cache_dir);
+        rc = make(&e);
         *found = !rc && find(&e, false, out);
         if (!rc && !*found)
             rc = zt_fault_set(fault, ZT_E_CANTCREATE,

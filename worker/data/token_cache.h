@@ -1,7 +1,8 @@
 /*
  * token_cache.h -- the ids of a text file in a file of their own, made once.
  *
- *      DIR/tokens-TEXT-TOKENIZER.bin     (hashes of all of the text and of the tokenizer)
+ *      DIR/tokens-TEXT-TOKENIZER.bin     (hashes of all of the text, and of the tokenizer
+ *                                         with the column and kind of records)
  *      0        header: struct header, token_cache.c
  *      64 KiB   ids, u16 or i32 in the machine's byte order, up to the end
  *
@@ -20,14 +21,14 @@ struct zt_cached_tokens {
     struct zt_mapping ids; /* nothing before or behind them */
     int64_t num;
     size_t width; /* bytes of an id: 2 or 4 */
-    uint64_t num_replaced;
+    struct zt_lines_counts counts;
 };
 
-/* The ids of `text` by how->tokenizer, from how->cache_dir, where they are put if they are
- * not there. With how->cache_reads_only they are not put: *found may be false then. `name`
- * is the text's, for messages. ZT_E_CANTCREATE, ZT_E_FORMAT, ZT_E_NOMEM. */
-zt_err zt_token_cache_get(const struct zt_text_encoding *how, const char *name,
-                          struct zt_mapping text, bool *found,
+/* The ids of a file's text by how->tokenizer, from how->cache_dir, where they are put if they
+ * are not there. With how->cache_reads_only they are not put: *found may be false then.
+ * ZT_E_CANTCREATE, and as zt_tokens_encode_into(). */
+zt_err zt_token_cache_get(const struct zt_text_encoding *how,
+                          const struct zt_token_file *text, bool *found,
                           struct zt_cached_tokens *out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 

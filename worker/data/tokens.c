@@ -2,8 +2,8 @@
  * tokens.c -- storage of tokens, and how a file is recognised.
  *
  * "auto" believes a magic first, then the file's name. What carries the magic of
- * something else (an archive, a table, llm.c weights), or the name of records (JSON
- * lines, CSV), is refused by what it is rather than trained on as bytes.
+ * something else (an archive, a table, llm.c weights) is refused by what it is rather than
+ * trained on as bytes.
  */
 #include "worker/data/tokens.h"
 
@@ -15,11 +15,14 @@
 #include <unistd.h>
 
 #include "worker/data/dataset.h"
+#include "worker/records/records.h"
 
 static const char *const format_names[ZT_NUM_TOKEN_FORMATS] = {
     [ZT_TOKENS_AUTO] = "auto",         [ZT_TOKENS_TEXT] = "text",
     [ZT_TOKENS_NANOGPT] = "nanogpt",   [ZT_TOKENS_LLMC] = "llmc",
-    [ZT_TOKENS_MEGATRON] = "megatron",
+    [ZT_TOKENS_MEGATRON] = "megatron", [ZT_TOKENS_JSONL] = "jsonl",
+    [ZT_TOKENS_JSON] = "json",         [ZT_TOKENS_CSV] = "csv",
+    [ZT_TOKENS_TSV] = "tsv",
 };
 
 const char *zt_token_format_name(zt_token_format f)
@@ -162,8 +165,11 @@ static const char *foreign(struct zt_mapping m)
         {"BZh", 3, "a bzip2 archive: unpack it"},
         {"PK\x03\x04", 4, "a zip archive: unpack it"},
         {"\x93NUMPY", 6, "a NumPy file: write its array as plain uint16 (tofile)"},
-        {"PAR1", 4, "a Parquet table: write its text column as a text file"},
-        {"ARROW1", 6, "an Arrow table: write its text column as a text file"},
+        {"PAR1", 4,
+         "a Parquet table: write it as JSON lines (pandas: to_json(..., "
+         "orient=\"records\", "
+         "lines=True))"},
+        {"ARROW1", 6, "an Arrow table: write it as JSON lines (datasets: to_json)"},
         {"%PDF-", 5, "a PDF: convert it to text"},
     };
     static const struct {
@@ -185,28 +191,11 @@ static const char *foreign(struct zt_mapping m)
     return NULL;
 }
 
-/* Records by the name of the file: text is one column of them. */
-static zt_err refuse_records(const char *path, struct zt_fault *fault)
+static zt_token_format records_by_name(const char *path)
 {
-    static const struct {
-        const char *end, *what, *way; /* way: a command; the path stands behind it */
-    } known[] = {
-        {".jsonl", "JSON lines", "jq -r .text"},
-        {".ndjson", "JSON lines", "jq -r .text"},
-        {".json", "JSON", "jq -r .text"},
-        {".csv", "a CSV table", "csvcut -c text"},
-        {".tsv", "a table with tabs", "cut -f 1"},
-    };
+    const struct zt_record_format *f = zt_record_format_of_file(path);
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (ends_with(path, known[i].end))
-            return zt_fault_set(
-                fault, ZT_E_FORMAT,
-                "%s: is %s by its name, and records are not read yet: as bytes their "
-                "keys and quotes would be learnt, too; write the text alone to a file "
-                "(%s %s > FILE.txt), or say --data_format text to learn it as it is",
-                path, known[i].what, known[i].way, path);
-    return ZT_OK;
+    return f ? zt_token_format_parse(zt_record_format_name(f)) : ZT_NUM_TOKEN_FORMATS;
 }
 
 /* A new string, `path` less `cut` characters at its end, then `tail`. NULL: no memory. */
@@ -256,8 +245,9 @@ static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *
                             "bytes are meant, --data_format text",
                             path);
     } else {
-        *out = ZT_TOKENS_TEXT;
-        return refuse_records(path, fault);
+        *out = records_by_name(path);
+        if (*out == ZT_NUM_TOKEN_FORMATS)
+            *out = ZT_TOKENS_TEXT;
     }
     return ZT_OK;
 }
@@ -344,6 +334,7 @@ static zt_err parse_single(struct zt_token_file *f, struct zt_fault *fault)
         f->runs[1] = (struct zt_token_run){.n = 1, .code = ZT_TOKEN_END};
         f->num_runs = 2;
         f->vocab = ZT_TEXT_VOCAB;
+        f->bytes = true;
         return ZT_OK;
     }
 }
@@ -399,6 +390,23 @@ static zt_err open_megatron(struct zt_token_file *f, size_t stem_len,
     return rc;
 }
 
+/* Text becomes what it is learnt as: bytes of a text file stay where they are. */
+static zt_err encode_text(struct zt_token_file *f, const struct zt_text_encoding *how,
+                          struct zt_fault *fault)
+{
+    static const struct zt_text_encoding as_bytes;
+
+    how = how ? how : &as_bytes;
+    if (how->refusal && how->refusal->code && !how->tokenizer)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s is text, and the tokenizer beside the weights cannot be "
+                            "read: %s",
+                            f->path, how->refusal->text);
+    return how->tokenizer || f->format != ZT_TOKENS_TEXT
+               ? zt_tokens_encode_text(f, how, fault)
+               : ZT_OK;
+}
+
 zt_err zt_token_file_open(const char *path, zt_token_format format,
                           const struct zt_text_encoding *text, struct zt_token_file *out,
                           struct zt_fault *fault)
@@ -415,12 +423,8 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
         f.format = ZT_TOKENS_MEGATRON;
     if (f.format != ZT_TOKENS_MEGATRON)
         rc = open_single(&f, fault);
-    if (!rc && f.format == ZT_TOKENS_TEXT && text)
-        rc = text->tokenizer ? zt_tokens_encode_text(&f, text, fault)
-                             : zt_fault_set(fault, ZT_E_FORMAT,
-                                            "%s is text, and the tokenizer beside the "
-                                            "weights cannot be read: %s",
-                                            path, text->refusal->text);
+    if (!rc && f.bytes)
+        rc = encode_text(&f, text, fault);
     if (!rc && f.format == ZT_TOKENS_MEGATRON)
         rc = open_megatron(&f, strlen(path) - (named ? 4 : 0), fault);
     if (rc) {

@@ -10,7 +10,7 @@
 #define WORKER_DATA_TOKENS_H
 
 #include "common/mapped_file.h"
-#include "worker/text/tokenizer.h"
+#include "worker/text/lines.h"
 
 typedef enum zt_token_format {
     ZT_TOKENS_AUTO = 0,
@@ -18,6 +18,10 @@ typedef enum zt_token_format {
     ZT_TOKENS_NANOGPT,
     ZT_TOKENS_LLMC,
     ZT_TOKENS_MEGATRON,
+    ZT_TOKENS_JSONL, /* these and all below are records (worker/records/records.h) */
+    ZT_TOKENS_JSON,
+    ZT_TOKENS_CSV,
+    ZT_TOKENS_TSV,
     ZT_NUM_TOKEN_FORMATS
 } zt_token_format;
 
@@ -41,9 +45,11 @@ struct zt_token_run {
 
 /* How text becomes tokens; NULL in its place: each byte is one. */
 struct zt_text_encoding {
-    const struct zt_tokenizer *tokenizer; /* NULL: it cannot be read, as `refusal` says */
-    const struct zt_fault *refusal;
-    int threads;           /* 0: one for each processor */
+    const struct zt_tokenizer *tokenizer; /* NULL: each byte is one */
+    const struct zt_fault *refusal;       /* it cannot be read, as this says; NULL */
+    const char *column;                   /* of records that holds their text; NULL: see
+                              zt_records_find_text() */
+    int threads;                          /* 0: one for each processor */
     const char *cache_dir; /* NULL: ids are made anew every time (token_cache.h) */
     bool cache_reads_only; /* what is not there is not put there */
 };
@@ -55,8 +61,10 @@ struct zt_token_file {
     struct zt_token_run *runs;
     int64_t num_runs, num_tokens;
     int64_t vocab;         /* the tokenizer's size when the format tells it, else 0 */
-    bool encoded;          /* text, and `data` are a tokenizer's ids */
+    bool encoded;          /* from text, by a tokenizer or from records: `data` is ids */
+    bool bytes;            /* tokens are bytes and the end of text */
     uint64_t num_replaced; /* bytes of it that were no UTF-8 */
+    uint64_t num_blank;    /* rows of records in which nothing stands */
 };
 
 /* "auto", "text", ...: static text. Parsing back: ZT_NUM_TOKEN_FORMATS when unknown. */
@@ -69,8 +77,18 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_token_file_release(struct zt_token_file *f); /* a zeroed struct is fine */
 
-/* The text of a file that is open becomes ids, line by line (worker/text/lines.h). ZT_E_FORMAT,
- * ZT_E_NOMEM; the file is unchanged then. */
+/* Ids of such text are below it: the tokenizer's vocabulary, or that of bytes. */
+int64_t zt_text_vocab(const struct zt_text_encoding *how);
+
+/* The ids of a file whose `data` is text, as its format says, into a sink. ZT_E_FORMAT,
+ * ZT_E_USAGE, ZT_E_NOMEM, and what the sink says. */
+zt_err zt_tokens_encode_into(const struct zt_token_file *file,
+                             const struct zt_text_encoding *how, zt_lines_sink sink,
+                             void *user, struct zt_lines_counts *counts,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The text of a file that is open becomes ids, line by line or row by row
+ * (worker/text/lines.h). ZT_E_FORMAT, ZT_E_USAGE, ZT_E_NOMEM; the file is unchanged then. */
 zt_err zt_tokens_encode_text(struct zt_token_file *file,
                              const struct zt_text_encoding *how,
                              struct zt_fault *fault) ZT_MUST_CHECK;

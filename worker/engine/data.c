@@ -17,19 +17,18 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_run *run = e->run;
     const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
                                          .refusal = &e->tokenizer_refusal,
+                                         .column = run->text_column,
                                          .threads = zt_engine_threads(run),
                                          .cache_dir = run->data_cache_dir,
                                          .cache_reads_only =
                                              run->dry_run || run->check_config};
-    const struct zt_text_encoding *text =
-        e->tokenizer || e->tokenizer_refusal.code ? &how : NULL;
     zt_err rc = ZT_OK;
 
     if (any(run->train_files))
-        rc = zt_dataset_open_text(run->train_files, run->data_format, text, 0,
+        rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);
     if (!rc && any(run->eval_files))
-        rc = zt_dataset_open_text(run->eval_files, run->data_format, text, 0,
+        rc = zt_dataset_open_text(run->eval_files, run->data_format, &how, 0,
                                   &e->eval_data, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
         !is_encoded(e->eval_data))

@@ -38,22 +38,50 @@ struct making {
 typedef zt_err (*take_text)(void *to, const char *path, const struct zt_mapping *text,
                             struct zt_fault *fault);
 
+/* Rows of records are there as bytes, each with the end of text behind it. */
+static zt_err take_rows(const struct making *m, const struct zt_token_file *file,
+                        take_text take, void *to)
+{
+    struct zt_buf row;
+    zt_err rc = ZT_OK;
+
+    zt_buf_init(&row, SIZE_MAX / 4);
+    for (int64_t i = 0; !rc && i < file->num_tokens; i++) {
+        int64_t id = zt_tokens_get(&file->runs[0], i);
+        struct zt_mapping text = {zt_buf_head(&row), zt_buf_used(&row)};
+
+        if (id != ZT_TEXT_END) {
+            rc = zt_buf_put_u8(&row, (uint8_t)id);
+            continue;
+        }
+        if (text.bytes)
+            rc = take(to, file->path, &text, m->fault);
+        zt_buf_drop(&row, zt_buf_used(&row));
+    }
+    zt_buf_release(&row);
+    return rc == ZT_E_NOMEM
+               ? zt_fault_set(m->fault, rc, "%s: no host memory for a row", file->path)
+               : rc;
+}
+
 /* Every training file, which is text as the run reads it. */
 static zt_err read_texts(const struct making *m, take_text take, void *to)
 {
+    const struct zt_text_encoding how = {.column = m->run->text_column};
     zt_token_format format = zt_token_format_parse(m->run->data_format);
     zt_err rc = ZT_OK;
 
     for (const char *const *path = m->run->train_files; !rc && *path; path++) {
         struct zt_token_file file = {0};
 
-        rc = zt_token_file_open(*path, format, NULL, &file, m->fault);
-        if (!rc && file.format != ZT_TOKENS_TEXT)
+        rc = zt_token_file_open(*path, format, &how, &file, m->fault);
+        if (!rc && !file.bytes)
             rc = zt_fault_set(m->fault, ZT_E_USAGE,
                               "--train_tokenizer: %s holds token ids (%s), not text",
                               *path, zt_token_format_name(file.format));
         if (!rc)
-            rc = take(to, *path, &file.data, m->fault);
+            rc = file.encoded ? take_rows(m, &file, take, to)
+                              : take(to, *path, &file.data, m->fault);
         zt_token_file_release(&file);
     }
     return rc;

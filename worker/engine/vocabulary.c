@@ -78,13 +78,16 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e, struct zt_fault *fault)
 static void remark_on_text(const struct zt_engine *e)
 {
     const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
-    uint64_t replaced = 0;
+    uint64_t replaced = 0, blank = 0, n;
 
-    for (int i = 0; i < 2; i++)
-        if (both[i])
-            replaced = zt_dataset_num_replaced(both[i]) > replaced
-                           ? zt_dataset_num_replaced(both[i])
-                           : replaced;
+    for (int i = 0; i < 2; i++) {
+        n = both[i] ? zt_dataset_num_replaced(both[i]) : 0;
+        replaced = n > replaced ? n : replaced;
+        n = both[i] ? zt_dataset_num_blank(both[i]) : 0;
+        blank = n > blank ? n : blank;
+    }
+    if (blank)
+        zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
     if (replaced)
         zt_warn("data",
                 "the text holds %" PRIu64

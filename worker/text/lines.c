@@ -19,7 +19,7 @@ struct team {
     pthread_cond_t turned;
     size_t taken;           /* bytes of the text that somebody has */
     uint64_t pieces, given; /* pieces taken; pieces whose ids the sink has */
-    uint64_t replaced;
+    struct zt_lines_counts counts;
     zt_err rc; /* of the first piece that failed: nothing is taken or given after it */
     struct zt_fault fault;
 };
@@ -28,62 +28,136 @@ struct team {
 struct hand {
     struct zt_encoder *encoder;
     struct zt_buf ids, lengths; /* int32_t; uint32_t per line */
+    uint64_t blank;
     struct zt_fault fault;
 };
+
+static size_t end_of_piece(const struct zt_lines_job *job, size_t from)
+{
+    size_t least = job->n - from < PIECE_BYTES ? job->n - from : PIECE_BYTES, at = from;
+    const char *end;
+
+    if (job->records) {
+        while (at < job->n && at - from < least)
+            at = zt_records_end(job->records, at);
+        return at;
+    }
+    end = memchr(job->text + from + least - 1, '\n', job->n - from - least + 1);
+    return end ? (size_t)(end + 1 - job->text) : job->n;
+}
 
 /* The next piece: whole lines. False: nothing is left. */
 static bool take_piece(struct team *t, size_t *from, size_t *to, uint64_t *number)
 {
-    const struct zt_lines_job *job = t->job;
-    const char *end = NULL;
+    bool left;
 
     pthread_mutex_lock(&t->lock);
     *from = t->taken;
-    if (!t->rc && *from < job->n) {
-        size_t least = job->n - *from < PIECE_BYTES ? job->n - *from : PIECE_BYTES;
-
-        end = memchr(job->text + *from + least - 1, '\n', job->n - *from - least + 1);
-        *to = end ? (size_t)(end + 1 - job->text) : job->n;
-        t->taken = *to;
+    left = !t->rc && *from < t->job->n;
+    if (left) {
+        *to = t->taken = end_of_piece(t->job, *from);
         *number = t->pieces++;
-        end = job->text;
     }
     pthread_mutex_unlock(&t->lock);
-    return end;
+    return left;
 }
 
-static zt_err encode_line(const struct zt_lines_job *job, struct hand *h,
-                          const char *line, size_t n)
+static zt_err put_bytes(const struct zt_lines_job *job, struct hand *h, const char *text,
+                        size_t n)
 {
-    const int32_t *ids;
-    uint32_t count;
-    size_t num;
-    zt_err rc = zt_encode(h->encoder, line, n, true, &ids, &num, &h->fault);
+    uint8_t *room;
+    zt_err rc = zt_buf_reserve(&h->ids, (n + 1) * sizeof(int32_t), &room);
+    int32_t *ids = (int32_t *)(void *)room;
 
     if (rc)
-        return zt_fault_context(&h->fault, rc, "%s: line at byte %zu", job->name,
-                                (size_t)(line - job->text));
-    count = (uint32_t)num;
-    rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint8_t)text[i];
+    ids[n] = job->end;
+    zt_buf_commit(&h->ids, (n + 1) * sizeof(int32_t));
+    return ZT_OK;
+}
+
+/* Words of the tokenizer's are in the fault where they say more than that there is no memory. */
+static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
+                      size_t n)
+{
+    size_t before = zt_buf_used(&h->ids), num;
+    const int32_t *ids;
+    uint32_t count;
+    zt_err rc;
+
+    if (job->tokenizer) {
+        rc = zt_encode(h->encoder, text, n, true, &ids, &num, &h->fault);
+        if (rc)
+            return rc;
+        rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
+    } else {
+        rc = put_bytes(job, h, text, n);
+    }
+    count = (uint32_t)((zt_buf_used(&h->ids) - before) / sizeof(int32_t));
     if (!rc)
         rc = zt_buf_put(&h->lengths, &count, sizeof(count));
-    return rc ? zt_fault_set(&h->fault, rc, "%s: no memory for its tokens", job->name)
+    return rc ? zt_fault_set(&h->fault, rc, "no memory for its tokens") : ZT_OK;
+}
+
+static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t from,
+                          size_t to)
+{
+    zt_err rc = put_ids(job, h, job->text + from, to - from);
+
+    return rc ? zt_fault_context(&h->fault, rc, "%s: line at byte %zu", job->name, from)
               : ZT_OK;
+}
+
+static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t from,
+                         size_t to)
+{
+    const struct zt_records *r = job->records;
+    struct zt_fault why;
+    json_t *row = NULL;
+    const char *text;
+    size_t n;
+    zt_err rc;
+
+    if (zt_records_is_blank(r, from, to)) {
+        h->blank++;
+        return ZT_OK;
+    }
+    rc = zt_records_parse(r, from, to, &row, &h->fault);
+    if (!rc)
+        rc = zt_records_text(r, from, row, job->column, &text, &n, &h->fault);
+    if (!rc) {
+        rc = put_ids(job, h, text, n);
+        why = h->fault;
+        if (rc)
+            zt_records_fault(r, from, rc, &h->fault, "%s", why.text);
+    }
+    json_decref(row);
+    return rc;
+}
+
+static size_t end_of_line(const struct zt_lines_job *job, size_t from, size_t to)
+{
+    const char *end;
+
+    if (job->records)
+        return zt_records_end(job->records, from);
+    end = memchr(job->text + from, '\n', to - from);
+    return end ? (size_t)(end + 1 - job->text) : to;
 }
 
 static zt_err encode_piece(const struct zt_lines_job *job, struct hand *h, size_t from,
                            size_t to)
 {
     zt_err rc = ZT_OK;
+    size_t end;
 
     zt_buf_drop(&h->ids, zt_buf_used(&h->ids));
     zt_buf_drop(&h->lengths, zt_buf_used(&h->lengths));
-    while (!rc && from < to) {
-        const char *line = job->text + from, *end = memchr(line, '\n', to - from);
-        size_t n = end ? (size_t)(end + 1 - line) : to - from;
-
-        rc = encode_line(job, h, line, n);
-        from += n;
+    for (; !rc && from < to; from = end) {
+        end = end_of_line(job, from, to);
+        rc = (job->records ? encode_row : encode_line)(job, h, from, end);
     }
     return rc;
 }
@@ -115,16 +189,18 @@ static void work(struct team *t)
     struct hand h = {0};
     size_t from, to;
     uint64_t number;
-    zt_err rc;
+    zt_err rc = ZT_OK;
 
     zt_buf_init(&h.ids, SIZE_MAX / 4);
     zt_buf_init(&h.lengths, SIZE_MAX / 4);
-    rc = zt_encoder_open(t->job->tokenizer, &h.encoder, &h.fault);
+    if (t->job->tokenizer)
+        rc = zt_encoder_open(t->job->tokenizer, &h.encoder, &h.fault);
     while (take_piece(t, &from, &to, &number))
         give_piece(t, &h, number, to, rc ? rc : encode_piece(t->job, &h, from, to));
     pthread_mutex_lock(&t->lock);
     if (h.encoder)
-        t->replaced += zt_encoder_num_replaced(h.encoder);
+        t->counts.replaced += zt_encoder_num_replaced(h.encoder);
+    t->counts.blank += h.blank;
     pthread_mutex_unlock(&t->lock);
     zt_encoder_close(h.encoder);
     zt_buf_release(&h.ids);
@@ -150,10 +226,11 @@ static int num_threads(const struct zt_lines_job *job)
     return (size_t)n < most ? n : (int)most;
 }
 
-zt_err zt_lines_encode(const struct zt_lines_job *job, uint64_t *replaced,
+zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *counts,
                        struct zt_fault *fault)
 {
     struct team t = {.job = job,
+                     .taken = job->records ? job->records->first : 0,
                      .lock = PTHREAD_MUTEX_INITIALIZER,
                      .turned = PTHREAD_COND_INITIALIZER};
     int want = num_threads(job), started = 0;
@@ -167,8 +244,32 @@ zt_err zt_lines_encode(const struct zt_lines_job *job, uint64_t *replaced,
         pthread_join(threads[i], NULL);
     pthread_cond_destroy(&t.turned);
     pthread_mutex_destroy(&t.lock);
-    *replaced += t.replaced;
+    if (counts) {
+        counts->replaced += t.counts.replaced;
+        counts->blank += t.counts.blank;
+    }
     if (t.rc && fault)
         *fault = t.fault;
     return t.rc;
+}
+
+zt_err zt_lines_encode_records(const struct zt_lines_job *job,
+                               const struct zt_record_format *format, const char *column,
+                               struct zt_lines_counts *counts, struct zt_fault *fault)
+{
+    struct zt_lines_job rows = *job;
+    struct zt_records records;
+    char *found = NULL;
+    zt_err rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
+
+    if (rc)
+        return rc;
+    rc = zt_records_find_text(&records, column, &found, fault);
+    rows.records = &records;
+    rows.column = found;
+    if (!rc)
+        rc = zt_lines_encode(&rows, counts, fault);
+    zt_records_release(&records);
+    free(found);
+    return rc;
 }

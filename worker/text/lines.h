@@ -1,9 +1,11 @@
 /*
- * lines.h -- a text encoded line by line, by several threads, in the order of its lines.
+ * lines.h -- a text encoded line by line, or records row by row, by several threads, in the
+ * order of the file.
  *
  * A line is what stands up to a line feed, with it; the last one may have none. Each is
  * encoded by itself and framed by what the post-processor puts, as run_clm of transformers
- * does with a text file. So ids do not depend on the number of threads.
+ * does with a text file. So ids do not depend on the number of threads. Of records it is one
+ * column's text that is encoded, and rows in which nothing stands are passed over.
  *
  * Memory: a piece of about 1 MiB of text for each thread, or of one line where that is
  *         longer; its ids until the pieces before it are done.
@@ -11,6 +13,7 @@
 #ifndef WORKER_TEXT_LINES_H
 #define WORKER_TEXT_LINES_H
 
+#include "worker/records/records.h"
 #include "worker/text/tokenizer.h"
 
 /* Some lines' ids, the next ones in order; one call at a time, from any thread. `bytes`:
@@ -20,8 +23,11 @@ typedef zt_err (*zt_lines_sink)(void *user, const int32_t *ids, size_t num,
                                 size_t bytes, struct zt_fault *fault);
 
 struct zt_lines_job {
-    const struct zt_tokenizer *tokenizer;
-    const char *name; /* of the text, for messages */
+    const struct zt_tokenizer *tokenizer; /* NULL: an id is a byte, `end` follows a row */
+    int32_t end;
+    const struct zt_records *records; /* of the text; NULL: lines */
+    const char *column;               /* of records */
+    const char *name;                 /* of the text, for messages */
     const char *text;
     size_t n;
     int threads; /* 0: one for each processor that this process may use */
@@ -29,9 +35,20 @@ struct zt_lines_job {
     void *user;
 };
 
-/* *replaced grows by the U+FFFD put for broken UTF-8. The first failure in the order of the
+struct zt_lines_counts {
+    uint64_t replaced; /* U+FFFD put for broken UTF-8 */
+    uint64_t blank;    /* rows of records that were passed over */
+};
+
+/* *counts grows, and may be NULL. The first failure in the order of the
  * lines is the one reported; the sink is not called after it. */
-zt_err zt_lines_encode(const struct zt_lines_job *job, uint64_t *replaced,
+zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *counts,
                        struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same of a text that is such records; `column` as zt_records_find_text() takes it. */
+zt_err zt_lines_encode_records(const struct zt_lines_job *job,
+                               const struct zt_record_format *format, const char *column,
+                               struct zt_lines_counts *counts,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -95,6 +95,34 @@ static const char *put_llmc(const char *name, int32_t magic, int32_t version, in
     return put_file(name, buf, 1024 + bytes);
 }
 
+static void test_records_are_the_text_of_a_column(void **state)
+{
+    static const char json[] = "{\"text\": \"a\\u00e9\"}\n\n{\"text\": \"\"}",
+                      csv[] = "id,body,by\nn1,\"x\ny\",me\n";
+    const char *lines = put_file("r.jsonl", json, sizeof(json) - 1);
+    const char *table = put_file("r.csv", csv, sizeof(csv) - 1);
+    struct zt_text_encoding how = {.column = "body"};
+    struct zt_dataset *ds = opened(FILES(lines), "auto");
+
+    (void)state;
+    holds(ds, (const int32_t[]){'a', 0xc3, 0xa9, 256, 256}, 5);
+    assert_true(zt_dataset_is_bytes(ds));
+    assert_false(zt_dataset_is_encoded(ds));
+    assert_int_equal(zt_dataset_vocab(ds), ZT_TEXT_VOCAB);
+    assert_int_equal(zt_dataset_num_blank(ds), 1);
+    assert_string_equal(zt_dataset_format(ds), "jsonl");
+    zt_dataset_close(ds);
+    refused(FILES(table), "auto", 0, ZT_E_USAGE, "r.csv:2: no column is named \"text\"");
+    assert_int_equal(zt_dataset_open_text(FILES(table), "auto", &how, 0, &ds, NULL),
+                     ZT_OK);
+    holds(ds, (const int32_t[]){'x', '\n', 'y', 256}, 4);
+    zt_dataset_close(ds);
+    refused(FILES(put_file("r.json", "[]\n", 3)), "auto", 0, ZT_E_FORMAT,
+            "holds no rows");
+    refused(FILES(put_file("r.tsv", "a\tb\n1\n", 6)), "auto", 0, ZT_E_FORMAT,
+            "r.tsv:2: has 1 field, and the header 2");
+}
+
 static void test_text_by_a_tokenizer_is_ids_line_by_line(void **state)
 {
     static const char json[] =
@@ -120,7 +148,7 @@ static void test_text_by_a_tokenizer_is_ids_line_by_line(void **state)
     assert_true(zt_dataset_fingerprint(ds) != zt_dataset_fingerprint(bytes));
     zt_dataset_close(ds);
     how.tokenizer = NULL;
-    how.refusal = &(struct zt_fault){.text = "its model is Magic"};
+    how.refusal = &(struct zt_fault){.code = ZT_E_FORMAT, .text = "its model is Magic"};
     assert_int_equal(zt_dataset_open_text(FILES(path), "auto", &how, 0, &ds, &fault),
                      ZT_E_FORMAT);
     assert_non_null(strstr(fault.text, "cannot be read: its model is Magic"));
@@ -298,11 +326,6 @@ static void test_what_is_not_data_is_refused_by_what_it_is(void **state)
 
         refused(FILES(put_file("f.bin", &magic, 4)), "auto", 0, ZT_E_FORMAT, "llm.c");
     }
-    refused(FILES(put_file("r.jsonl", "{}\n", 3)), "auto", 0, ZT_E_FORMAT,
-            "is JSON lines by its name, and records are not read yet");
-    refused(FILES(put_file("r.json", "[]\n", 3)), "auto", 0, ZT_E_FORMAT, "is JSON by");
-    refused(FILES(put_file("r.csv", "a,b\n", 4)), "auto", 0, ZT_E_FORMAT, "a CSV table");
-    refused(FILES(put_file("r.tsv", "a\tb\n", 4)), "auto", 0, ZT_E_FORMAT, "with tabs");
     zt_dataset_close(opened(FILES(put_file("r.csv", "a,b\n", 4)), "text"));
     refused(FILES(put_file("e.txt", "", 0)), "auto", 0, ZT_E_FORMAT, "empty");
     refused(FILES(in_scratch("absent.txt")), "auto", 0, ZT_E_NOINPUT, "No such file");
@@ -492,6 +515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_bytes_with_an_end_after_each_file),
         cmocka_unit_test(test_nanogpt_is_plain_uint16),
+        cmocka_unit_test(test_records_are_the_text_of_a_column),
         cmocka_unit_test(test_text_by_a_tokenizer_is_ids_line_by_line),
         cmocka_unit_test(test_llmc_both_widths_tell_their_tokenizer),
         cmocka_unit_test(test_megatron_by_any_of_its_names_counts_once),

@@ -438,7 +438,7 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
 }
 
 static void encode_lines(const struct zt_tokenizer *t, const char *text, size_t n,
-                         int threads, struct taken *out, uint64_t *replaced)
+                         int threads, struct taken *out, struct zt_lines_counts *counts)
 {
     struct zt_lines_job job = {.tokenizer = t,
                                .name = "text",
@@ -451,7 +451,7 @@ static void encode_lines(const struct zt_tokenizer *t, const char *text, size_t 
     zt_buf_init(&out->ids, 1 << 28);
     zt_buf_init(&out->lengths, 1 << 28);
     fault = (struct zt_fault){0};
-    if (zt_lines_encode(&job, replaced, &fault))
+    if (zt_lines_encode(&job, counts, &fault))
         fail_msg("%s", fault.text);
     assert_int_equal(out->bytes, n);
 }
@@ -473,7 +473,7 @@ static void test_lines_are_the_same_with_any_number_of_threads(void **state)
     size_t n = (5 << 20) + 7;
     char *text = malloc(n);
     struct taken one, more;
-    uint64_t replaced[2] = {0};
+    struct zt_lines_counts counts[2] = {{0}};
     uint32_t x = 1;
 
     (void)state;
@@ -482,10 +482,10 @@ static void test_lines_are_the_same_with_any_number_of_threads(void **state)
         x = x * 1664525 + 1013904223;
         text[i] = x >> 24 < 8 ? '\n' : x >> 24 == 8 ? '\xff' : "abcd1. "[(x >> 16) % 7];
     }
-    encode_lines(t, text, n, 1, &one, &replaced[0]);
-    encode_lines(t, text, n, 3, &more, &replaced[1]);
-    assert_true(replaced[0] > 1000);
-    assert_int_equal(replaced[0], replaced[1]);
+    encode_lines(t, text, n, 1, &one, &counts[0]);
+    encode_lines(t, text, n, 3, &more, &counts[1]);
+    assert_true(counts[0].replaced > 1000);
+    assert_int_equal(counts[0].replaced, counts[1].replaced);
     assert_int_equal(zt_buf_used(&one.ids), zt_buf_used(&more.ids));
     assert_memory_equal(zt_buf_head(&one.ids), zt_buf_head(&more.ids),
                         zt_buf_used(&one.ids));
@@ -494,8 +494,7 @@ static void test_lines_are_the_same_with_any_number_of_threads(void **state)
                         zt_buf_used(&one.lengths));
     release_taken(&one);
     release_taken(&more);
-    encode_lines(t, "a\n\nb", 4, 2, &one,
-                 &replaced[0]); /* lines with their ends, framed */
+    encode_lines(t, "a\n\nb", 4, 2, &one, &counts[0]); /* lines with their ends, framed */
     assert_int_equal(zt_buf_used(&one.lengths), 3 * 4);
     assert_memory_equal(zt_buf_head(&one.ids),
                         ((int32_t[]){0, 0, 10, 3, 0, 10, 3, 0, 1, 3}), 10 * 4);

@@ -50,6 +50,11 @@ static const struct zt_option options[] = {
      .help =
          "make a byte-level BPE tokenizer of N tokens from the files: tokenizer.json in "
          "the folder --out"},
+    {.name = "text_column",
+     .kind = ZT_OPT_STRING,
+     .value = "NAME",
+     .help = "the column of records (.jsonl, .json, .csv, .tsv) that holds the text; "
+             "without it text, else the only one with text"},
     {.name = "threads",
      .kind = ZT_OPT_INT,
      .value = "N",
@@ -217,7 +222,8 @@ static void release_file(struct growing *g)
 
 static zt_err encode_files(struct output *o, const struct zt_tokenizer *t, int threads,
                            const struct zt_mapping *texts, const char *const *words,
-                           int num, uint64_t *replaced, struct zt_fault *fault)
+                           int num, const char *column, struct zt_lines_counts *counts,
+                           struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
@@ -230,8 +236,12 @@ static zt_err encode_files(struct output *o, const struct zt_tokenizer *t, int t
                                    .sink = take,
                                    .user = o};
 
-        if (job.n)
-            rc = zt_lines_encode(&job, replaced, fault);
+        const struct zt_record_format *format = zt_record_format_of_file(words[i]);
+
+        if (job.n && format)
+            rc = zt_lines_encode_records(&job, format, column, counts, fault);
+        else if (job.n)
+            rc = zt_lines_encode(&job, counts, fault);
         o->before += job.n;
     }
     return rc;
@@ -240,10 +250,10 @@ static zt_err encode_files(struct output *o, const struct zt_tokenizer *t, int t
 static zt_err write_all(struct output *o, const char *stem, size_t n,
                         const struct zt_tokenizer *t, int threads,
                         const struct zt_mapping *texts, const char *const *words, int num,
-                        struct zt_fault *fault)
+                        const char *column, struct zt_fault *fault)
 {
     static const uint8_t blank[HEADER];
-    uint64_t replaced = 0;
+    struct zt_lines_counts counts = {0};
     zt_err rc = begin_file(&o->bin, stem, n, ".bin", fault);
 
     if (!rc)
@@ -251,7 +261,7 @@ static zt_err write_all(struct output *o, const char *stem, size_t n,
     if (!rc)
         rc = put(&o->idx, blank, sizeof(blank), fault);
     if (!rc)
-        rc = encode_files(o, t, threads, texts, words, num, &replaced, fault);
+        rc = encode_files(o, t, threads, texts, words, num, column, &counts, fault);
     if (!rc && !o->tokens)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: no tokens in all of the text",
                           words[0]);
@@ -266,25 +276,57 @@ static zt_err write_all(struct output *o, const char *stem, size_t n,
     if (!rc)
         printf("%s: %lld tokens of %lld lines, %s; %llu places that were no UTF-8\n",
                o->bin.path, (long long)o->tokens, (long long)o->lines,
-               o->wide ? "i32" : "u16", (unsigned long long)replaced);
+               o->wide ? "i32" : "u16", (unsigned long long)counts.replaced);
     return rc;
 }
 
 /* ---- --train ---- */
 
-static zt_err count_words(struct zt_byte_bpe *b, const char *const *words, int num,
-                          struct zt_fault *fault)
+struct row_counting {
+    struct zt_byte_bpe *words;
+    const char *name;
+    struct zt_buf row;
+};
+
+/* Rows as bytes, each with the end of text behind it. */
+static zt_err count_rows(void *user, const int32_t *ids, size_t num,
+                         const uint32_t *row_bytes, size_t num_rows, size_t bytes,
+                         struct zt_fault *fault)
 {
+    struct row_counting *c = user;
     zt_err rc = ZT_OK;
 
-    for (int i = 0; !rc && i < num; i++) {
-        struct zt_mapping text = {0};
-
-        rc = zt_mapping_open(words[i], &text, fault);
-        if (!rc)
-            rc = zt_byte_bpe_add(b, words[i], (const char *)text.data, text.bytes, fault);
-        zt_mapping_release(&text);
+    (void)num;
+    (void)bytes;
+    for (size_t i = 0; !rc && i < num_rows; ids += row_bytes[i++]) {
+        zt_buf_drop(&c->row, zt_buf_used(&c->row));
+        for (uint32_t k = 0; !rc && k + 1 < row_bytes[i]; k++)
+            rc = zt_buf_put_u8(&c->row, (uint8_t)ids[k]);
+        rc = rc ? zt_fault_set(fault, rc, "%s: no memory for a row", c->name)
+                : zt_byte_bpe_add(c->words, c->name, (const char *)zt_buf_head(&c->row),
+                                  zt_buf_used(&c->row), fault);
     }
+    return rc;
+}
+
+static zt_err count_words(struct zt_byte_bpe *b, const char *name, const char *column,
+                          struct zt_fault *fault)
+{
+    const struct zt_record_format *format = zt_record_format_of_file(name);
+    struct row_counting rows = {.words = b, .name = name};
+    struct zt_lines_job job = {.name = name, .sink = count_rows, .user = &rows};
+    struct zt_mapping text = {0};
+    zt_err rc = zt_mapping_open(name, &text, fault);
+
+    zt_buf_init(&rows.row, SIZE_MAX / 4);
+    job.text = (const char *)text.data;
+    job.n = text.bytes;
+    if (!rc && format)
+        rc = zt_lines_encode_records(&job, format, column, NULL, fault);
+    else if (!rc)
+        rc = zt_byte_bpe_add(b, name, job.text, job.n, fault);
+    zt_buf_release(&rows.row);
+    zt_mapping_release(&text);
     return rc;
 }
 
@@ -321,8 +363,8 @@ static zt_err train(const zt_args *args, const char *dir, const char *const *wor
                           ZT_BYTE_BPE_LEAST);
     if (!rc)
         rc = zt_byte_bpe_open(&b, fault);
-    if (!rc)
-        rc = count_words(b, words, num_words, fault);
+    for (int i = 0; !rc && i < num_words; i++)
+        rc = count_words(b, words[i], zt_args_string(args, "text_column"), fault);
     if (!rc)
         rc = zt_byte_bpe_make(b, size, &json, &num, fault);
     if (!rc)
@@ -369,7 +411,7 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     o.wide = t && zt_tokenizer_vocab(t) > UINT16_MAX + 1;
     if (!rc)
         rc = write_all(&o, out, n, t, (int)zt_args_int(args, "threads"), texts, words,
-                       num_words, fault);
+                       num_words, zt_args_string(args, "text_column"), fault);
     release_file(&o.bin);
     release_file(&o.idx);
     zt_tokenizer_close(t);

@@ -1,0 +1,64 @@
+/*
+ * jsonl.c -- an object on each line (jsonlines.org). JSON has no line feed inside of a value.
+ */
+#include <string.h>
+
+#include "worker/records/format.h"
+#include "worker/records/parse_json.h"
+
+/* Keys that stand twice are refused. A number too large for 64 bits is read as a real one. */
+zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t to,
+                               json_t **row, struct zt_fault *fault)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_error_t e = {.text = ""};
+    json_t *o = json_loadb(r->text + from, to - from, flags, &e);
+    size_t at;
+
+    if (!o && e.text[0] && json_error_code(&e) == json_error_numeric_overflow)
+        o = json_loadb(r->text + from, to - from, flags | JSON_DECODE_INT_AS_REAL, &e);
+    if (!o && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory for a row", r->path);
+    at = from +
+         (e.position > 0 && (size_t)e.position < to - from ? (size_t)e.position : 0);
+    if (!o)
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                "is no JSON: %s; mend the row, or take it out", e.text);
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                "a row has to be an object, as in {\"text\": \"...\"}");
+    }
+    *row = o;
+    return ZT_OK;
+}
+
+bool zt_records_only_spaces(const struct zt_records *r, size_t from, size_t to)
+{
+    while (from < to && r->text[from] && strchr(" \t\r\n", r->text[from]))
+        from++;
+    return from == to;
+}
+
+static zt_err open_lines(struct zt_records *r, struct zt_fault *fault)
+{
+    (void)r;
+    (void)fault;
+    return ZT_OK;
+}
+
+static size_t end_of_line(const struct zt_records *r, size_t from)
+{
+    const char *end = memchr(r->text + from, '\n', r->n - from);
+
+    return end ? (size_t)(end + 1 - r->text) : r->n;
+}
+
+const struct zt_record_format zt_records_jsonl = {
+    .name = "jsonl",
+    .ends = {".jsonl", ".ndjson"},
+    .open = open_lines,
+    .end = end_of_line,
+    .is_blank = zt_records_only_spaces,
+    .parse = zt_records_parse_object,
+};

@@ -1,0 +1,220 @@
+#include "worker/records/records.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "worker/records/format.h"
+
+static const struct zt_record_format *const formats[] = {
+    &zt_records_jsonl,
+    &zt_records_json,
+    &zt_records_csv,
+    &zt_records_tsv,
+};
+#define NUM_FORMATS (sizeof(formats) / sizeof(*formats))
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+
+    return n > k && strcmp(s + n - k, tail) == 0;
+}
+
+const struct zt_record_format *zt_record_format_named(const char *name)
+{
+    for (size_t i = 0; i < NUM_FORMATS; i++)
+        if (strcmp(formats[i]->name, name) == 0)
+            return formats[i];
+    return NULL;
+}
+
+const struct zt_record_format *zt_record_format_of_file(const char *path)
+{
+    for (size_t i = 0; i < NUM_FORMATS; i++)
+        for (const char *const *end = formats[i]->ends; *end; end++)
+            if (ends_with(path, *end))
+                return formats[i];
+    return NULL;
+}
+
+const char *zt_record_format_name(const struct zt_record_format *f)
+{
+    return f->name;
+}
+
+/* ---- rows ---- */
+
+size_t zt_records_end(const struct zt_records *r, size_t from)
+{
+    return r->format->end(r, from);
+}
+
+bool zt_records_is_blank(const struct zt_records *r, size_t from, size_t to)
+{
+    return r->format->is_blank(r, from, to);
+}
+
+zt_err zt_records_parse(const struct zt_records *r, size_t from, size_t to, json_t **row,
+                        struct zt_fault *fault)
+{
+    return r->format->parse(r, from, to, row, fault);
+}
+
+/* The first row that is not blank; false: there is none. */
+static bool first_row(const struct zt_records *r, size_t *from, size_t *to)
+{
+    for (*from = r->first; *from < r->n; *from = *to) {
+        *to = zt_records_end(r, *from);
+        if (!zt_records_is_blank(r, *from, *to))
+            return true;
+    }
+    return false;
+}
+
+zt_err zt_records_open(struct zt_records *r, const struct zt_record_format *format,
+                       const char *path, const char *text, size_t n,
+                       struct zt_fault *fault)
+{
+    size_t from, to;
+    zt_err rc;
+
+    *r = (struct zt_records){.format = format, .path = path, .text = text, .n = n};
+    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        r->first = 3;
+    rc = format->open(r, fault);
+    if (!rc && !first_row(r, &from, &to))
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no rows; take it off the list",
+                          path);
+    if (rc)
+        zt_records_release(r);
+    return rc;
+}
+
+void zt_records_release(struct zt_records *r)
+{
+    json_decref(r->columns);
+    *r = (struct zt_records){0};
+}
+
+zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
+                        struct zt_fault *fault, const char *what, ...)
+{
+    char text[ZT_FAULT_TEXT];
+    size_t line = 1;
+    va_list args;
+
+    for (const char *p = r->text; (p = memchr(p, '\n', (size_t)(r->text + at - p))); p++)
+        line++;
+    va_start(args, what);
+    vsnprintf(text, sizeof(text), what, args);
+    va_end(args);
+    return zt_fault_set(fault, rc, "%s:%zu: %s", r->path, line, text);
+}
+
+/* ---- columns ---- */
+
+/* "a", "b" and "c": names of what a row has. */
+static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t *row,
+                            const char *wanted, struct zt_fault *fault)
+{
+    struct zt_buf names;
+    const char *key;
+    json_t *value;
+    size_t num = 0;
+    zt_err rc = ZT_OK;
+
+    zt_buf_init(&names, 256);
+    json_object_foreach((json_t *)row, key, value)
+    {
+        if (!rc && num++)
+            rc = zt_buf_put(&names, ", ", 2);
+        if (!rc)
+            rc = zt_buf_put(&names, key, strlen(key));
+    }
+    /* those that do not fit are left out */
+    (void)!zt_buf_put(&names, "", 1);
+    rc = wanted ? zt_records_fault(r, at, ZT_E_USAGE, fault,
+                                   "there is no column \"%s\"; the row has %.*s: say "
+                                   "--text_column NAME",
+                                   wanted, (int)zt_buf_used(&names),
+                                   (const char *)zt_buf_head(&names))
+                : zt_records_fault(r, at, ZT_E_USAGE, fault,
+                                   "no column is named \"text\", and of %.*s it is not "
+                                   "clear which one is meant: say --text_column NAME",
+                                   (int)zt_buf_used(&names),
+                                   (const char *)zt_buf_head(&names));
+    zt_buf_release(&names);
+    return rc;
+}
+
+/* The only column with text; NULL: there is none, or there are more. */
+static const char *only_text(const json_t *row)
+{
+    const char *key, *only = NULL;
+    json_t *value;
+    int num = 0;
+
+    json_object_foreach((json_t *)row, key, value)
+    {
+        if (json_is_string(value) && num++ == 0)
+            only = key;
+    }
+    return num == 1 ? only : NULL;
+}
+
+zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
+                            struct zt_fault *fault)
+{
+    json_t *row = NULL;
+    const char *found;
+    size_t from, to;
+    zt_err rc;
+
+    *name = NULL;
+    if (!first_row(r, &from, &to))
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no rows", r->path);
+    rc = zt_records_parse(r, from, to, &row, fault);
+    if (rc)
+        return rc;
+    found = wanted ? wanted : json_object_get(row, "text") ? "text" : only_text(row);
+    if (!found || !json_object_get(row, found))
+        rc = refuse_column(r, from, row, wanted, fault);
+    else if (!(*name = strdup(found)))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
+    json_decref(row);
+    return rc;
+}
+
+static const char *type_name(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "text",
+        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number",  [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null",
+    };
+
+    return names[json_typeof(value)];
+}
+
+zt_err zt_records_text(const struct zt_records *r, size_t from, const json_t *row,
+                       const char *column, const char **text, size_t *n,
+                       struct zt_fault *fault)
+{
+    const json_t *value = json_object_get(row, column);
+
+    if (!value)
+        return zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                "the row has no \"%s\"; add it, or take the row out",
+                                column);
+    if (!json_is_string(value))
+        return zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                "\"%s\" is %s, and text is wanted; --text_column names "
+                                "another column",
+                                column, type_name(value));
+    *text = json_string_value(value);
+    *n = json_string_length(value);
+    return ZT_OK;
+}
