@@ -16,7 +16,7 @@
 #define MAX_FREE_CALLS 1000
 #define EXTENSION_MS   50
 /* A SYN that is lost is sent again after a second: so often a new socket sends one sooner. */
-#define EARLY_TRIES 2
+#define EARLY_TRIES 4
 #define EARLY_S     0.3
 
 enum { RESOLVE, CONNECT, HANDSHAKE, HOST_KEY, AUTHENTICATE, READY };
