@@ -134,6 +134,19 @@ static void check_config(zt_model *m)
     zt_model_config_end(m, ignored);
 }
 
+/* A size that was asked for has to be that of the weights. */
+static void check_size(zt_model *m, const struct gpt2 *net, size_t p)
+{
+    if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model") &&
+        (net->num_layers != presets[p].layers || net->width != presets[p].width))
+        zt_model_fail(m,
+                      "--model %s has %lld layers of width %lld, but the config.json of "
+                      "the weights says %d of %lld; leave --model out",
+                      presets[p].name, (long long)presets[p].layers,
+                      (long long)presets[p].width, net->num_layers,
+                      (long long)net->width);
+}
+
 static zt_err read_sizes(zt_model *m, struct gpt2 *net)
 {
     const char *size = zt_args_string(zt_model_args(m), "model");
@@ -153,6 +166,7 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     net->drop = dropout(m, "resid_pdrop");
     net->eps = imported(m, "layer_norm_epsilon", 1e-5, 1e-12, 1);
     check_config(m);
+    check_size(m, net, p);
     if (zt_model_status(m))
         return zt_model_status(m);
     if (net->width % net->heads)

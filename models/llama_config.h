@@ -205,11 +205,26 @@ static const struct size *find_size(zt_model *m)
     const char *type = zt_model_config_string(m, "model_type", "");
     size_t i = 0;
 
+    if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model")) {
+        while (strcmp(sizes[i].name, name) != 0)
+            i++;
+        if (zt_model_config_int(m, "num_hidden_layers", 0) != sizes[i].layers ||
+            zt_model_config_int(m, "hidden_size", 0) != sizes[i].width)
+            zt_model_fail(m,
+                          "--model %s has %lld layers of width %lld, but the config.json "
+                          "of the weights says %lld of %lld; leave --model out",
+                          name, (long long)sizes[i].layers, (long long)sizes[i].width,
+                          (long long)zt_model_config_int(m, "num_hidden_layers", 0),
+                          (long long)zt_model_config_int(m, "hidden_size", 0));
+    }
     if (zt_model_has_config(m)) {
         for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
             if (strcmp(kinds[i].model_type, type) == 0)
                 return &absent[i];
-        zt_model_fail(m, "model_type \"%s\": only llama and qwen2 are built", type);
+        zt_model_fail(m,
+                      "config.json has model_type \"%s\"; this plugin builds llama and "
+                      "qwen2%s",
+                      type, strcmp(type, "gpt2") == 0 ? ", and gpt2.so builds gpt2" : "");
         return NULL;
     }
     while (strcmp(sizes[i].name, name) != 0)

@@ -135,14 +135,22 @@ void zt_estimate_print(const struct zt_estimate *e, bool json, FILE *out)
                 "Weights, gradients and optimizer state by DeepSpeed's formulas, without "
                 "activations and buffers;\n--dry_run plans a run exactly.\n"
                 "HW: %d node%s, %d GPU%s per node.\n"
-                "SW: %.0fM total params, %.0fM largest layer params.\n\n"
-                "  per CPU   |  per GPU | ZeRO stage 2\n",
+                "SW: %.0fM total params",
                 e->nodes, e->nodes == 1 ? "" : "s", e->gpus, e->gpus == 1 ? "" : "s",
-                e->parameters / 1e6, e->largest_layer / 1e6);
+                e->parameters / 1e6);
+    if (!json && e->largest_layer > 0)
+        fprintf(out, ", %.0fM largest layer params", e->largest_layer / 1e6);
+    if (!json)
+        fputs(".\n\n  per CPU   |  per GPU | ZeRO stage 2\n", out);
     for (int off = 1; off >= 0; off--)
         print_row(out, json, 2, "", off, -1, zt_estimate_stage2(e, off));
-    if (e->largest_layer == 0)
+    if (e->largest_layer == 0) {
+        if (!json)
+            fputs("\nFor stage 3 the largest layer is needed, too: --estimate "
+                  "PARAMETERS:LARGEST_LAYER, as in 2783M:65M\n",
+                  out);
         return;
+    }
     if (!json)
         fputs("\n  per CPU   |  per GPU | ZeRO stage 3\n", out);
     print_stage3(e, json, out);

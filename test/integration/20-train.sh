@@ -34,6 +34,16 @@ eval_loss() { grep '"event":"eval"' "$1" | tail -1 | sed 's/.*"loss":\([^,}]*\).
 check "weights load again" test $? -eq 0
 check "what is not done is said" grep -q "nothing is trained (--do_train)" "$tmp/again"
 check "  and what has no effect then" grep -q -- "--max_steps is for training, and this run only evaluates" "$tmp/again"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --model gpt2-large --train_file "$tmp/corpus.txt" --max_steps 1 >"$tmp/o" 2>&1
+check "another size than the weights have is refused" grep -q -- "--model gpt2-large has 36 layers of width 1280, but the config.json of the weights says" "$tmp/o"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
+    --eval_steps 1 --top_k 5 --gradient_checkpointing --logging_steps 1 >"$tmp/o" 2>&1
+check "what will not happen is said: evaluation" grep -q -- "--eval_steps has no effect: nothing is evaluated; add --do_eval" "$tmp/o"
+check "  text" grep -q -- "--top_k has no effect: no text is made" "$tmp/o"
+check "times of recomputed blocks are for those who ask" sh -c '! grep -q "calls of recomputed blocks" "$0"' "$tmp/o"
+mkdir "$tmp/bare" && cp "$tmp/a/new/out/model.safetensors" "$tmp/bare"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/bare" --train_file "$tmp/corpus.txt" --max_steps 1 >"$tmp/o" 2>&1
+check "weights without config.json are told from those of another size" grep -q "there is no config.json beside the weights, so that sizes are those of the options" "$tmp/o"
 check "a line of the rank's log is an event of its own" grep -q '^{"ts":"[^"]*","event":"log","level":"info","rank":0,.*"module":"comm"' "$tmp/again"
 check "and evaluate to the same loss" awk -v a="$(eval_loss "$tmp/log")" -v b="$(eval_loss "$tmp/again")" \
     'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d < 1e-4 * a) }'
@@ -51,7 +61,7 @@ profiled() {
     "$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --n_layer 2 --n_head 1 --n_embd 16 --block_size 16 --logging_steps 1 \
         --train_file "$tmp/corpus.txt" --do_train --max_steps 3 --deepspeed "$tmp/profile.json" "$@" >"$tmp/profile" 2>&1
 }
-times='up to step ([123]) ([0-9]+) calls of recomputed blocks took [0-9.]+ ms forward, [0-9.]+ ms again and [0-9.]+ ms backward'
+times='step ([123]): since the last line, ([0-9]+) calls of recomputed blocks took [0-9.]+ ms forward, [0-9.]+ ms again and [0-9.]+ ms backward'
 check "a profile of recomputation" profiled --gradient_checkpointing
 check "... has a line with each step" test "$(sed -nE "s/.*$times.*/\1 \2/p" "$tmp/profile" | xargs)" = "1 3 2 3 3 3"
 check "... and without recomputation it is said to have none" eval \

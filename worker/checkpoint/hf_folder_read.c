@@ -234,7 +234,10 @@ static zt_err open_index(struct zt_hf_folder *hf, const char *path,
                  : zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line,
                                 e.column, e.text);
     else if (!json_is_object(map))
-        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weight_map", path);
+        rc = zt_fault_set(fault, ZT_E_FORMAT,
+                          "%s: has no weight_map, so it is no index of weights; give the "
+                          "folder that it is in",
+                          path);
     else
         rc = open_shards(hf, path, map, fault);
     json_decref(root);

@@ -258,13 +258,11 @@ const char *zt_run_note(const struct zt_run *run, int i)
     return l ? l->text : NULL;
 }
 
-const char *zt_run_says_training(const struct zt_run *run)
+const char *zt_run_says(const struct zt_run *run, const char *const *names)
 {
-    static const char *const names[] = {"max_steps", "num_train_epochs", "save_strategy",
-                                        "save_steps", "checkpoint_in_memory"};
     const struct zt_value *given = NULL;
 
-    for (size_t i = 0; !given && i < sizeof(names) / sizeof(*names); i++) {
+    for (size_t i = 0; !given && names[i]; i++) {
         given = zt_option_given(run->config, names[i]);
         if (given && given->from < ZT_FROM_ENV) /* of a file, which is for many runs */
             given = NULL;

@@ -164,8 +164,9 @@ zt_err zt_run_print_config_json(const struct zt_run *run, struct _IO_FILE *out,
  * behind the last. */
 const char *zt_run_note(const struct zt_run *run, int i);
 
-/* What of training alone somebody typed, as messages call it: "--max_steps". NULL: none. */
-const char *zt_run_says_training(const struct zt_run *run);
+/* Which of these options (names without dashes, NULL behind the last) somebody typed, as
+ * messages call it: "--max_steps". NULL: none. Files are for many runs and do not count. */
+const char *zt_run_says(const struct zt_run *run, const char *const *names);
 
 /* The run options under their headings, as wide as the terminal. */
 void zt_run_print_help(struct _IO_FILE *out);

@@ -44,6 +44,36 @@ static void add_offload(struct line *l, const struct zt_zero_options *zero)
         add(l, ", weights on %s", names[zero->offload_param.device]);
 }
 
+/* What was asked for and will not happen. */
+static void tell_of_no_effect(const struct zt_run *run)
+{
+    static const char *const of_training[] = {
+        "max_steps",  "num_train_epochs",     "save_strategy",
+        "save_steps", "checkpoint_in_memory", NULL};
+    static const char *const of_evaluation[] = {
+        "eval_steps", "eval_batches", "max_eval_samples", "eval_fraction", NULL};
+    static const char *const of_text[] = {"temperature", "top_k", "top_p", NULL};
+    const struct {
+        bool none;
+        const char *const *names;
+        const char *why;
+    } rows[] = {
+        {run->do_eval && !run->do_train, of_training,
+         "is for training, and this run only evaluates; add --do_train to train as well"},
+        {run->do_train && !run->do_eval, of_evaluation,
+         "has no effect: nothing is evaluated; add --do_eval"},
+        {run->generate_tokens == 0, of_text,
+         "has no effect: no text is made; add --prompt and --generate_tokens"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const char *said = rows[i].none ? zt_run_says(run, rows[i].names) : NULL;
+
+        if (said)
+            zt_warn("config", "%s %s", said, rows[i].why);
+    }
+}
+
 /* Steps from the first one of this run on whose learning rate is 0. */
 static int64_t steps_at_rate_0(const struct zt_engine *e)
 {
@@ -115,10 +145,5 @@ void zt_engine_print_summary(const struct zt_engine *e)
     zt_event_begin(l.text, run->run_name, run->do_train);
     if (run->do_train)
         tell_of_rate_0(e);
-    else if (run->do_eval && zt_run_says_training(run))
-        zt_warn(
-            "config",
-            "%s is for training, and this run only evaluates; add --do_train to train "
-            "as well",
-            zt_run_says_training(run));
+    tell_of_no_effect(run);
 }

@@ -272,10 +272,10 @@ static void report_recomputation(struct zt_engine *e, int64_t step)
 {
     struct zt_recompute_times t = zt_step_take_times(e->step);
 
-    if (t.calls)
+    if (t.calls && e->run->profile_checkpointing)
         zt_info("activations",
-                "up to step %lld %lld calls of recomputed blocks took %.1f ms forward, "
-                "%.1f ms again and %.1f ms backward",
+                "step %lld: since the last line, %lld calls of recomputed blocks took "
+                "%.1f ms forward, %.1f ms again and %.1f ms backward",
                 (long long)step, (long long)t.calls, 1e3 * t.forward, 1e3 * t.again,
                 1e3 * t.backward);
 }

@@ -136,6 +136,7 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
                         const char *from, struct zt_fault *fault)
 {
     struct zt_fault one = {0}, all = {0};
+    char path[PATH_MAX];
     int bad = 0;
     zt_err rc = ZT_OK;
 
@@ -154,6 +155,12 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
     if (bad > MOST_NAMED)
         snprintf(all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
                  "\n... and %d more", bad - MOST_NAMED);
+    snprintf(path, sizeof(path), "%s/config.json", zt_hf_folder_dir(hf));
+    if (access(path, F_OK))
+        snprintf(
+            all.text + strlen(all.text), sizeof(all.text) - strlen(all.text),
+            "\nthere is no config.json beside the weights, so that sizes are those of "
+            "the options");
     return zt_fault_set(fault, rc, "%s", all.text);
 }
 

@@ -382,8 +382,8 @@ static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
     }
     if (fd < 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "nvme_path %s: no file can be made there: %s", dir,
-                            strerror(errno));
+                            "nvme_path %s: no file can be made there: %s%s", dir,
+                            strerror(errno), errno == ENOENT ? "; make the folder" : "");
     f->dir[f->num] = dir;
     f->fd[f->num++] = fd;
     left = free_bytes(fd); /* before: what was allocated of it is free again at the end */

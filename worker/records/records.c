@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/buf.h"
 #include "worker/records/format.h"
@@ -20,7 +21,7 @@ static bool ends_with(const char *s, const char *tail)
 {
     size_t n = strlen(s), k = strlen(tail);
 
-    return n > k && strcmp(s + n - k, tail) == 0;
+    return n > k && strcasecmp(s + n - k, tail) == 0;
 }
 
 const struct zt_record_format *zt_record_format_named(const char *name)

@@ -179,7 +179,7 @@ static void test_settings_that_are_not_built_are_refused_by_name(void **state)
     static const struct {
         const char *json, *text;
     } cases[] = {
-        {"{}", "model_type \"\": only llama and qwen2 are built"},
+        {"{}", "config.json has model_type \"\"; this plugin builds llama and qwen2"},
         {"{\"model_type\": \"mistral\"}", "model_type \"mistral\""},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
          "\"hidden_act\" is \"gelu\", which is not built"},
