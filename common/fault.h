@@ -44,4 +44,10 @@ const char *zt_err_name(zt_err code);
  */
 int zt_err_exit_code(zt_err code);
 
+/* The exit codes of ranks that all end after one step, as they have agreed upon a signal. */
+enum {
+    ZT_EXIT_REQUEUE = 75,    /* saved: the job can be requeued */
+    ZT_EXIT_TERMINATED = 143 /* not saved: as SIGTERM would have ended it */
+};
+
 #endif

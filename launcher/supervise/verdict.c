@@ -11,7 +11,6 @@
 
 #define EXIT_SYSTEM     71
 #define EXIT_CANTCREATE 73
-#define EXIT_REQUEUE    75 /* saved after a signal: the job can be requeued */
 #define EXIT_TIMEOUT    124
 #define TOGETHER_S      0.5 /* exits closer than this may be reported in any order */
 
@@ -127,10 +126,10 @@ static bool saved_for_requeue(const struct zt_notes *n)
 
         if (!r->exited)
             return false;
-        if ((r->signal || (r->code && r->code != EXIT_REQUEUE)) &&
+        if ((r->signal || (r->code && r->code != ZT_EXIT_REQUEUE)) &&
             !(n->saves && r->stop_requested))
             return false;
-        saved = saved || r->code == EXIT_REQUEUE;
+        saved = saved || r->code == ZT_EXIT_REQUEUE;
     }
     return saved;
 }
@@ -146,7 +145,7 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
     if (stopped && n->stop == ZT_STOP_TIMEOUT) {
         out->exit_code = EXIT_TIMEOUT;
     } else if (stopped && n->stop_signal == SIGTERM && saved_for_requeue(n)) {
-        out->exit_code = EXIT_REQUEUE;
+        out->exit_code = ZT_EXIT_REQUEUE;
         out->saved = true;
     } else if (stopped && n->stop == ZT_STOP_HANG) {
         out->exit_code = EXIT_TIMEOUT;
@@ -154,7 +153,7 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
         out->exit_code = 128 + n->stop_signal;
         out->saved = n->saves && saved_for_requeue(n);
     } else if (n->saves && !n->down && n->stop == ZT_STOP_NONE && saved_for_requeue(n)) {
-        out->exit_code = EXIT_REQUEUE; /* by a signal to the ranks alone */
+        out->exit_code = ZT_EXIT_REQUEUE; /* by a signal to the ranks alone */
         out->saved = true;
     } else if ((out->rank = first_cause(n)) && !node_was_first(n, out->rank)) {
         out->exit_code = exit_code_of(out->rank);
@@ -163,7 +162,7 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
         out->exit_code = n->down_code ? n->down_code : EXIT_SYSTEM;
         out->saved = n->down_code == 128 + SIGTERM && saved_for_requeue(n);
         if (out->saved)
-            out->exit_code = EXIT_REQUEUE;
+            out->exit_code = ZT_EXIT_REQUEUE;
     } else if (failures) { /* stopped, but not by this zlaunch */
         for (int i = 0; i < n->num_ranks && !out->rank; i++)
             if (failed(&n->ranks[i]))

@@ -126,9 +126,10 @@ static void release_family(struct zt_mesh_family *f)
     free(f);
 }
 
-/* ---- the end of a process that succeeds ---- */
+/* ---- the end of a process whose ranks end together ---- */
 
 static char left_text[256];
+static int left_code;
 
 /* What this rank had to do is done: it ends well, without those that it waits for. */
 static void leave_alone(int sig)
@@ -139,7 +140,7 @@ static void leave_alone(int sig)
     (void)!write(STDERR_FILENO, left_text, strlen(left_text));
     if (t->leave)
         t->leave();
-    _exit(0);
+    _exit(left_code);
 }
 
 /* A library that has failed inside may wait for ever, in calls that nothing else ends. */
@@ -183,12 +184,20 @@ static bool receive_closes(const struct zt_transport *transport)
     return true;
 }
 
+/* Whether every rank ends with `status`: MPI's launchers kill the others of one that leaves
+ * without MPI_Finalize, and its code with them. */
+static bool is_agreed(int status)
+{
+    return status == 0 || status == ZT_EXIT_REQUEUE || status == ZT_EXIT_TERMINATED;
+}
+
 /* Stop the library collectively. */
 static void end_of_process(int status, void *unused)
 {
     (void)unused;
-    if (status != 0 || zt_mesh_process.failed)
+    if (!is_agreed(status) || zt_mesh_process.failed)
         return;
+    left_code = status;
     limit_end(zt_mesh_process.timeout_s);
     if (receive_closes(zt_mesh_process.transport)) {
         zt_mesh_process.transport->stop();

@@ -8,9 +8,6 @@
 #include "common/message/event.h"
 #include "worker/engine/checkpoint/private.h"
 
-#define EXIT_REQUEUE    75
-#define EXIT_TERMINATED 143
-
 /* ---- by itself ---- */
 
 static int64_t epoch_after(const struct zt_engine *e, int64_t step)
@@ -206,7 +203,7 @@ static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
     rc = save_step(e, step, &refused, &why);
     if (rc)
         return zt_fault_set(fault, rc, "%s", why.text);
-    e->stop_code = refused ? EXIT_TERMINATED : EXIT_REQUEUE;
+    e->stop_code = refused ? ZT_EXIT_TERMINATED : ZT_EXIT_REQUEUE;
     if (e->run->rank == 0 && refused)
         zt_warn("checkpoint", "stopped after step %lld without one: %s", (long long)step,
                 why.text);
