@@ -71,7 +71,8 @@ static struct zt_gemm_mat matrix(zt_dtype dtype, int64_t rows, int64_t cols,
 
     m.data = aligned_alloc(64, (n * zt_dtype_bytes(dtype) + 63) / 64 * 64);
     for (size_t i = 0; m.data && i < n; i++) {
-        float x = (float)((int)(i * 2654435761u % 201) - 100) / 100; /* spread, no pattern of a tile */
+        float x = (float)((int)(i * 2654435761u % 201) - 100) /
+                  100; /* spread, no pattern of a tile */
 
         zt_store_row(m.data + i * zt_dtype_bytes(dtype), dtype, 1, &x, 1);
     }
