@@ -75,7 +75,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_barrier(e->comm, fault);
     if (!rc)
         zt_peers_leave(e->peers);
-    return rc;
+    return rc ? rc : zt_engine_check_saved(e, fault);
 }
 
 static void describe_as_json(const struct zt_engine *e, const struct zt_run *run,

@@ -239,6 +239,12 @@ C
     check "  which says whose it was" grep -q "that of step 4 is not saved: rank 1: .*Input/output error" "$tmp/fails" "$tmp/fails.err"
     check "  and saves the next" [ "$(ls -A "$tmp/fails.dir" | grep checkpoint)" = checkpoint-8 ]
 
+    busy last --max_steps 4 --save_steps 4
+    touch "$tmp/last.busy/fails"
+    check "the last checkpoint is not saved: the run ends with 73" ended 73
+    check "  says why" grep -q "training has ended, but the last checkpoint, of step 4, is not saved (rank 1: .*Input/output error); there is no other" "$tmp/last" "$tmp/last.err"
+    check "  and its weights are there" test -s "$tmp/last.dir/model.safetensors"
+
     # nodes with a disk each, where both ranks are killed in the middle of a save
     zworker=$(realpath "$bin/zworker") gpt2=$(realpath "$bin/models/gpt2.so")
     mkdir "$tmp/node0" "$tmp/node1" "$tmp/nodes.busy"

@@ -83,6 +83,8 @@ struct zt_engine {
     struct zt_best best;
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
+    int64_t unsaved_step; /* of a checkpoint that failed, and none was saved since; 0: none */
+    struct zt_fault unsaved_why;
     struct zt_ckpt_saver *saver;   /* NULL: nothing was to be saved yet */
     struct zt_save_requests saves; /* of the plugin, after the step at hand */
     struct zt_replicas *replicas;  /* NULL: the run keeps no copies in memory */
@@ -169,6 +171,11 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir,
  * says.
  */
 zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Last of all: the newest checkpoint that was due is on the disk, or ZT_E_CANTCREATE. The
+ * same on every rank. */
+zt_err zt_engine_check_saved(const struct zt_engine *e,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Weights from run->model_name_or_path, by name. Missing tensors (but for
  * those of ZT_EXTRA parameters, which begin as in a new model) and wrong shapes are

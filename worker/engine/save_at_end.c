@@ -2,6 +2,7 @@
  * save_at_end.c -- the weights of a finished run, when the folder that they were meant for
  * does not take them: a disk that others have filled must not cost a training.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,4 +116,19 @@ zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault)
         return rc;
     fault->code = rc;
     return wait_for_folder(e, fault);
+}
+
+zt_err zt_engine_check_saved(const struct zt_engine *e, struct zt_fault *fault)
+{
+    char newest[PATH_MAX + 64] = "there is no other";
+
+    if (!e->unsaved_step || e->stop_code)
+        return ZT_OK;
+    if (e->saved_step)
+        snprintf(newest, sizeof(newest), "the newest is that of step %lld",
+                 (long long)e->saved_step);
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "checkpoint: training has ended, but the last checkpoint, of step "
+                        "%lld, is not saved (%s); %s",
+                        (long long)e->unsaved_step, e->unsaved_why.text, newest);
 }

@@ -291,6 +291,7 @@ static void tell_saved(struct zt_engine *e, const struct saving *s)
         tell_statistics(e, s);
     if (s->prune.code)
         zt_warn("checkpoint", "older ones stay: %s", s->prune.text);
+    e->unsaved_step = 0;
     if (s->place.name[0]) /* a plugin's own is not among those that `auto` finds */
         e->saved_step = s->step;
 }
