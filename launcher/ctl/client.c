@@ -290,13 +290,18 @@ static void tell(struct zt_render *r, const char *fmt, ...)
 /* Which job is meant, where that was not said by its whole name. */
 static void name_job(const char *name, const struct zt_ctl_job *j, struct zt_render *r)
 {
+    char ended[2 * PATH_MAX];
+
     if (strcmp(name, j->name) == 0)
         return;
-    if (zt_ctl_is_from_here(j))
-        tell(r, "job %s", j->name);
-    else
+    if (!zt_ctl_is_from_here(j))
         tell(r, "job %s, started in %s", j->name,
              *j->folder ? j->folder : "another folder");
+    else if (strcmp(name, "last") == 0 && zt_ctl_find_ended(name, ended, sizeof(ended)) &&
+             !strstr(ended, j->name))
+        tell(r, "job %s, which runs; %s", j->name, ended);
+    else
+        tell(r, "job %s", j->name);
 }
 
 /* On a terminal, where a person reads and writes; a program gets the refusal. */

@@ -269,6 +269,14 @@ for request in status stop stacks save "save weights" attach; do
     check "${what[*]} does not take a job of another folder" code_is 2
     check "  names the one it may be" grep -qE "zlaunch ${what[0]} [^ ]+-[0-9a-f]{16}( $request)?\$" "$tmp/said" # of any test here
 done
+began=$id
+"$zlaunch" --detach --log_file later -- true >"$tmp/id" 2>"$tmp/said"
+id=$(cat "$tmp/id")
+within 20 over || fail "the later job did not end"
+ask last status
+check "a job that a later one of its folder did not outlive: which runs is said" \
+    grep -qE "zlaunch: job $began, which runs; the last job of this folder, $id, ended at .* with exit code 0" "$tmp/said"
+id=$began
 ask last stop
 check "  and stops the newest job of this one" code_is 0
 check "  whose name it says" said "zlaunch: job $id"

@@ -135,13 +135,36 @@ static const char *suggest_anywhere(const char *section, const char *key)
     return best ? best->path : NULL;
 }
 
+/* What is written for a name of DeepSpeed's by who knows another program. */
+static const char *habitual_name(const char *key)
+{
+    static const char *const names[][2] = {
+        {"learning_rate", "lr"},
+        {"wd", "weight_decay"},
+        {"epsilon", "eps"},
+        {"adam_epsilon", "eps"},
+        {"beta1", "betas"},
+        {"beta2", "betas"},
+        {"adam_beta1", "betas"},
+        {"adam_beta2", "betas"},
+        {"num_warmup_steps", "warmup_num_steps"},
+        {"warmup_steps", "warmup_num_steps"},
+        {"num_training_steps", "total_num_steps"},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(key, names[i][0]) == 0)
+            return names[i][1];
+    return key;
+}
+
 static void unknown_key(struct zt_config *c, const struct section_cursor *p,
                         const struct zt_jnode *n)
 {
     const char *where = where_is(c, n->key_line, n->key_col), *best;
     struct zt_suggest s;
 
-    zt_suggest_init(&s, n->key);
+    zt_suggest_init(&s, *p->path ? habitual_name(n->key) : n->key);
     offer_section(c, &s, p->row);
     best = zt_suggest_best(&s);
     if (best && s.distance <= 2)

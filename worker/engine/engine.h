@@ -83,7 +83,8 @@ struct zt_engine {
     struct zt_best best;
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
-    int64_t unsaved_step; /* of a checkpoint that failed, and none was saved since; 0: none */
+    int64_t
+        unsaved_step; /* of a checkpoint that failed, and none was saved since; 0: none */
     struct zt_fault unsaved_why;
     struct zt_ckpt_saver *saver;   /* NULL: nothing was to be saved yet */
     struct zt_save_requests saves; /* of the plugin, after the step at hand */

@@ -127,8 +127,9 @@ zt_err zt_engine_check_saved(const struct zt_engine *e, struct zt_fault *fault)
     if (e->saved_step)
         snprintf(newest, sizeof(newest), "the newest is that of step %lld",
                  (long long)e->saved_step);
-    return zt_fault_set(fault, ZT_E_CANTCREATE,
-                        "checkpoint: training has ended, but the last checkpoint, of step "
-                        "%lld, is not saved (%s); %s",
-                        (long long)e->unsaved_step, e->unsaved_why.text, newest);
+    return zt_fault_set(
+        fault, ZT_E_CANTCREATE,
+        "checkpoint: training has ended, but the last checkpoint, of step "
+        "%lld, is not saved (%s); %s",
+        (long long)e->unsaved_step, e->unsaved_why.text, newest);
 }
