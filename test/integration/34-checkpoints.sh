@@ -67,6 +67,10 @@ check "  and what is none of the user's" grep -q 'with another value: zero_optim
 train 2 "$tmp/values" --max_steps 60 --n_layer 1 --output_dir "$tmp/elsewhere.dir" --resume_from_checkpoint "$tmp/long.dir/checkpoint-60"
 check "another model is refused by what differs" \
     grep -q "\"text\":\"$tmp/long.dir/checkpoint-60: the checkpoint's model has n_layer 2, this one 1\"" "$tmp/values"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --hidden_size 16 --num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 2 \
+    --intermediate_size 32 --block_size 16 --train_file "$tmp/corpus.txt" --max_steps 60 --output_dir "$tmp/elsewhere.dir" \
+    --resume_from_checkpoint "$tmp/long.dir/checkpoint-60" >"$tmp/values" 2>&1
+check "  and another plugin by its name" grep -q "checkpoint-60: the checkpoint is of the plugin gpt2, not of llama" "$tmp/values"
 
 head -c 20000 "$tmp/corpus.txt" >"$tmp/other.txt"
 train 2 "$tmp/values" --max_steps 60 --train_file "$tmp/other.txt" --output_dir "$tmp/long.dir" --resume_from_checkpoint auto

@@ -3,17 +3,38 @@
  * its pass.
  */
 #include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/log.h"
 #include "worker/engine/engine.h"
+
+/* The folder of weights that were named by one of their files. */
+static const char *folder_of(const char *weights, char out[PATH_MAX])
+{
+    struct stat sb;
+    char *slash;
+
+    if (!weights || stat(weights, &sb) || S_ISDIR(sb.st_mode))
+        return weights;
+    snprintf(out, PATH_MAX, "%s", weights);
+    slash = strrchr(out, '/');
+    if (!slash)
+        return ".";
+    slash[slash == out] = 0;
+    return out;
+}
 
 /* That of --tokenizer_name, else the one beside the weights. The latter is a find: where it
  * cannot be read, files of ids and prompts of ids do as well, and only text is refused. */
 static zt_err open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
 {
-    const char *given = e->run->tokenizer_name, *model = e->run->model_name_or_path;
+    char folder[PATH_MAX];
+    const char *given = e->run->tokenizer_name;
+    const char *model = folder_of(e->run->model_name_or_path, folder);
     struct zt_fault why = {0};
     zt_err rc;
 

@@ -235,6 +235,20 @@ static const char *behind_line(const char *line)
     return *line ? line + 1 : line;
 }
 
+/* A checkpoint of another plugin. */
+static bool name_plugin(const struct zt_engine *e, const json_t *root, const char *dir,
+                        struct zt_fault *fault)
+{
+    const json_t *of = json_object_get(root, "fingerprints");
+    const char *plugin = zt_json_get_text(of, "plugin", e->plugin->name);
+
+    if (!fault || strcmp(plugin, e->plugin->name) == 0)
+        return false;
+    zt_fault_set(fault, fault->code, "%s: the checkpoint is of the plugin %s, not of %s",
+                 dir, plugin, e->plugin->name);
+    return true;
+}
+
 /* A model that the checkpoint is not of, by the options in which they differ, if any do. */
 static void name_model(const struct zt_run *run, const char *was, const char *dir,
                        struct zt_fault *fault)
@@ -279,7 +293,7 @@ static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **clien
         return rc;
     root = zt_ckpt_manifest(c)->root;
     rc = zt_ckpt_load_state(e, c, false, fault);
-    if (rc == ZT_E_CONFIG)
+    if (rc == ZT_E_CONFIG && !name_plugin(e, root, dir, fault))
         name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
     if (!rc)
         rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
