@@ -266,28 +266,38 @@ static zt_ssh_session_step resolve(struct zt_ssh_session *l)
     return ZT_STEP_WAIT;
 }
 
-/* Divide the time limit among the addresses that are left. */
-static void limit_address(struct zt_ssh_session *l)
+/* The seconds of an address: the time limit divided among those that are left. */
+static double share_of_address(const struct zt_ssh_session *l)
 {
-    double early_s = EARLY_TRIES * EARLY_S, share;
     int left = 0;
 
     for (const struct addrinfo *a = l->addr; a; a = a->ai_next)
         left++;
-    share = l->cfg->timeout_s / (left ? left : 1);
-    if (share < 2 * early_s) /* too short for it */
-        l->early = EARLY_TRIES;
+    return l->cfg->timeout_s / (left ? left : 1);
+}
+
+/* Half of its time belongs to the last socket. */
+static int num_early_tries(double share)
+{
+    double fit = share / (2 * EARLY_S);
+
+    return fit < EARLY_TRIES ? (int)fit : EARLY_TRIES;
+}
+
+static void limit_address(struct zt_ssh_session *l)
+{
+    double share = share_of_address(l);
+    int tries = num_early_tries(share);
+
     zt_ssh_session_phase(l, phase_names[CONNECT],
-                         l->early < EARLY_TRIES ? EARLY_S
-                         : share >= 2 * early_s ? share - early_s
-                                                : share);
+                         l->early < tries ? EARLY_S : share - tries * EARLY_S);
     l->phase_s = share; /* for people */
 }
 
 /* The address once more, with a socket of its own. */
 static bool try_early(struct zt_ssh_session *l)
 {
-    if (l->early >= EARLY_TRIES)
+    if (l->early >= num_early_tries(share_of_address(l)))
         return false;
     l->early++;
     drop_socket(l);
