@@ -126,6 +126,7 @@ check "  is an answer" out_has '"event":"answer","text":"all 2 ranks: the weight
 launch "${json[@]}" --ctl "$id" status
 check "json: the state of a job" is_json 0
 check "  is an event" out_has "\"event\":\"status\",\"job\":\"$id\",\"pid\":"
+: >"$tmp/out"
 "$zlaunch" "${json[@]}" --attach "$id" >"$tmp/out" 2>"$tmp/err" &
 follower=$!
 within 10 out_has '"event":"step"' || fail "--attach shows nothing"
@@ -139,6 +140,7 @@ mark=$follower_mark
 gone "a detached job in JSON"
 launch --detach --num_gpus 2 -- sh -c 'echo hello; while [ ! -e "$0" ]; do sleep 0.05; done; exit 7' "$tmp/go"
 id=$(cat "$tmp/out")
+: >"$tmp/out"
 "$zlaunch" "${json[@]}" --attach "$id" >"$tmp/out" 2>"$tmp/err" &
 follower=$!
 within 10 out_has '"event":"output","stream":"stdout","text":"[rank 1] hello"' || fail "--attach shows nothing"
