@@ -182,7 +182,8 @@ help:
 	  'make gpu-package  OUT=file GPU_ARCH=sm_90: what gpu-check runs, to take along' \
 	  'make fuzz         short libFuzzer runs of every parser (clang)' \
 	  'make coverage     how much of each folder the tests run (gcov)' \
-  'make lint         clang-tidy, cppcheck, struct tags, shell syntax; make tidy: the first alone; make format: clang-format' \
+	  'make lint         clang-tidy, cppcheck, struct tags, shell syntax; make format: clang-format' \
+	  'make tidy         clang-tidy alone, on more paths' \
 	  'make layers       prove that no library calls upwards; make size: length of files' \
 	  'make install      PREFIX=$(PREFIX) DESTDIR=; make uninstall, with the same: takes it away' \
 	  'variables         V=1 CC= CFLAGS= WERROR=1 HAVE_CUDA=0 HAVE_CUDNN=0 HAVE_MPI=0'
@@ -581,7 +582,7 @@ format-check:
 lint: format-check
 	$(Q)scripts/lint
 tidy:
-	$(Q)scripts/lint tidy
+	$(Q)scripts/lint deep
 
 # each library, whole, against only what lies below it
 layers: $(B)/rooms.checked $(foreach l,$(LIBS),$(call archive,$(l)))

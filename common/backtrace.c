@@ -10,6 +10,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -109,20 +110,33 @@ static void print_frame(const struct image *im, void *frame)
     (void)!write(STDERR_FILENO, "\n", 1);
 }
 
-static void on_quit(int sig)
+static void print(const char *text)
+{
+    (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
+/* The stack of the calling thread, without `own` frames of the handler. */
+static __attribute__((noinline)) void print_stack(int own)
 {
     void *frames[MAX_FRAMES];
-    int e = errno, n = backtrace(frames, MAX_FRAMES);
+    int n = backtrace(frames, MAX_FRAMES);
     struct image im = {0};
 
-    (void)sig;
     map_image(&im);
     find_symbols(&im);
-    (void)!write(STDERR_FILENO, head, strlen(head));
-    for (int i = 2; i < n; i++) /* without this function and the signal's frame */
+    print(head);
+    for (int i = own; i < n; i++)
         print_frame(&im, frames[i]);
     if (im.bytes)
         munmap((void *)im.bytes, im.size);
+}
+
+static void on_quit(int sig)
+{
+    int e = errno;
+
+    (void)sig;
+    print_stack(3); /* print_stack(), this function and the signal's frame */
     errno = e;
 }
 
@@ -147,4 +161,52 @@ void zt_backtrace_on_quit(const char *name)
     zt_signal_stack_open();
     sigemptyset(&action.sa_mask);
     sigaction(SIGQUIT, &action, NULL);
+}
+
+/* ---- crashes ---- */
+
+enum { CRASH_S = 5 };
+
+static const struct {
+    int sig;
+    const char *text;
+} crashes[] = {
+    {SIGSEGV, "SIGSEGV, invalid memory access: "},
+    {SIGBUS, "SIGBUS, memory that is not there: "},
+    {SIGFPE, "SIGFPE, arithmetic error: "},
+    {SIGILL, "SIGILL, invalid instruction: "},
+    {SIGABRT, "SIGABRT, a check inside has failed: "},
+};
+
+/* The first thread that crashes is the one that is shown. The signal then does what it does
+ * by default: by the instruction that is repeated, or sent again where nothing failed. */
+static void on_crash(int sig, siginfo_t *info, void *context)
+{
+    static atomic_flag is_taken = ATOMIC_FLAG_INIT;
+
+    (void)context;
+    while (atomic_flag_test_and_set(&is_taken))
+        pause();
+    signal(SIGALRM, SIG_DFL); /* a stack that is destroyed must not keep the process */
+    alarm(CRASH_S);
+    for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
+        if (crashes[i].sig == sig)
+            print(crashes[i].text);
+    print_stack(3);
+    if (info->si_code <= 0)
+        raise(sig);
+}
+
+void zt_backtrace_on_crash(void)
+{
+    struct sigaction action = {.sa_sigaction = on_crash,
+                               .sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND)};
+    struct sigaction now;
+
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++) {
+        sigdelset(&action.sa_mask, SIGALRM);
+        if (sigaction(crashes[i].sig, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+            sigaction(crashes[i].sig, &action, NULL); /* else a sanitizer has its own */
+    }
 }

@@ -12,6 +12,13 @@
 void zt_backtrace_on_quit(const char *name);
 
 /*
+ * After zt_backtrace_on_quit(): SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT print the stack of
+ * the thread that they come to, and end the process as they do by default. Where a handler is
+ * installed already, as a sanitizer's, it stays.
+ */
+void zt_backtrace_on_crash(void);
+
+/*
  * Gives the calling thread a stack for handlers with SA_ONSTACK. Every handler of a process
  * that computes needs it: kernels that oneDNN writes at run time use the stack pointer as
  * one more register for data, and a handler on the ordinary stack would write its frame

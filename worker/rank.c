@@ -191,6 +191,7 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
 
     snprintf(name, sizeof(name), "rank %d", facts.rank);
     zt_backtrace_on_quit(name);
+    zt_backtrace_on_crash();
     zt_event_open(facts.rank, facts.world);
     if (facts.rank == 0)
         zt_start_notice_begin();

@@ -104,6 +104,20 @@ static void tell_of_rate_0(const struct zt_engine *e)
                 num);
 }
 
+static void tell_of_repeated_rows(const struct zt_engine *e)
+{
+    int64_t tokens = zt_dataset_num_tokens(e->train_data);
+    int64_t step = e->run->train_batch_size * e->block_size;
+    char has[ZT_HUMAN], needs[ZT_HUMAN];
+
+    if (tokens < step)
+        zt_warn(
+            "data",
+            "a step reads %s tokens, and the training files have %s: rows are in it more "
+            "than once; a smaller batch, or more data",
+            zt_human_count(needs, (double)step), zt_human_count(has, (double)tokens));
+}
+
 static void add_training(struct line *l, const struct zt_engine *e)
 {
     const struct zt_run *run = e->run;
@@ -143,7 +157,9 @@ void zt_engine_print_summary(const struct zt_engine *e)
     else if (run->train_files && run->train_files[0])
         add(&l, "; nothing is trained (--do_train)");
     zt_event_begin(l.text, run->run_name, run->do_train);
-    if (run->do_train)
+    if (run->do_train) {
         tell_of_rate_0(e);
+        tell_of_repeated_rows(e);
+    }
     tell_of_no_effect(run);
 }

@@ -534,4 +534,16 @@ static void UNUSED assert_trains_like(const struct job *j, const struct result *
     assert_same(j, want, &got);
 }
 
+/* The same of two jobs. */
+static void UNUSED assert_train_alike(const struct job *j, const struct job *like)
+{
+    static struct result want, got;
+
+    if (!in_sample())
+        return;
+    train(like, &want);
+    train(j, &got);
+    assert_same(j, &want, &got);
+}
+
 #endif

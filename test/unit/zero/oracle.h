@@ -199,6 +199,8 @@ static void UNUSED assert_oracle(const struct job *j)
 {
     static struct result want, got;
 
+    if (!in_sample())
+        return;
     oracle(j, &want);
     train(j, &got);
     assert_matches(j, &want, &got);

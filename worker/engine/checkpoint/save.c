@@ -257,6 +257,8 @@ static void end_saving(struct zt_engine *e, bool published)
 
     if (!published && is_keeper(e))
         zt_ckpt_folder_abandon(&s->place);
+    if (s->place.name[0]) /* a plugin's own is not among those that `auto` finds */
+        e->unsaved_step = published ? 0 : s->step;
     zt_ckpt_state_release(&s->state);
     zt_ckpt_description_release(&s->description);
     free(s->parts);
@@ -291,8 +293,7 @@ static void tell_saved(struct zt_engine *e, const struct saving *s)
         tell_statistics(e, s);
     if (s->prune.code)
         zt_warn("checkpoint", "older ones stay: %s", s->prune.text);
-    e->unsaved_step = 0;
-    if (s->place.name[0]) /* a plugin's own is not among those that `auto` finds */
+    if (s->place.name[0])
         e->saved_step = s->step;
 }
 

@@ -36,8 +36,8 @@ static bool is_due(const struct zt_engine *e, int64_t step)
 
 static void warn_refused(struct zt_engine *e, int64_t step, const struct zt_fault *why)
 {
-    e->unsaved_step = step;
-    e->unsaved_why = *why;
+    if (e->unsaved_step == step)
+        e->unsaved_why = *why;
     if (e->run->rank == 0)
         zt_warn("checkpoint", "that of step %lld is not saved: %s", (long long)step,
                 why->text);
