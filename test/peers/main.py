@@ -8,6 +8,7 @@ import check_gguf  # noqa: F401
 import check_gpt2  # noqa: F401  (importing a file adds its checks)
 import check_llama  # noqa: F401
 import check_sentencepiece
+import check_templates
 import check_tokenizers
 import check_trained
 
@@ -17,4 +18,7 @@ for kind in check_sentencepiece.KINDS + check_sentencepiece.FOLDERS:
     checks.check(check_sentencepiece.as_check(kind))
 for kind, size in check_trained.KINDS:
     checks.check(check_trained.as_check(kind, size))
+for check in (check_templates.families_render_as_transformers_does, check_templates.pieces_render_as_jinja_does,
+              check_templates.what_jinja_refuses_is_refused):
+    checks.check(check)
 sys.exit(checks.main(sys.argv[1:]))

@@ -180,13 +180,29 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
     rc = zt_records_parse(r, from, to, &row, fault);
     if (rc)
         return rc;
-    found = wanted ? wanted : json_object_get(row, "text") ? "text" : only_text(row);
+    found = wanted                                            ? wanted
+            : json_object_get(row, "text")                    ? "text"
+            : json_is_array(json_object_get(row, "messages")) ? "messages"
+                                                              : only_text(row);
     if (!found || !json_object_get(row, found))
         rc = refuse_column(r, from, row, wanted, fault);
     else if (!(*name = strdup(found)))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
     json_decref(row);
     return rc;
+}
+
+bool zt_records_holds_lists(const struct zt_records *r, const char *column)
+{
+    json_t *row = NULL;
+    size_t from, to;
+    bool yes;
+
+    if (!first_row(r, &from, &to) || zt_records_parse(r, from, to, &row, NULL))
+        return false;
+    yes = json_is_array(json_object_get(row, column));
+    json_decref(row);
+    return yes;
 }
 
 static const char *type_name(const json_t *value)

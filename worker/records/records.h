@@ -63,12 +63,15 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
     __attribute__((format(printf, 5, 6)));
 
 /*
- * The column that text is taken from: `wanted`, else "text", else the only one that holds
- * text in the first row. *name is r's own or wanted. ZT_E_USAGE: there is none such, with
+ * The column that text is taken from: `wanted`, else "text", else "messages" that holds a
+ * list, else the only one that holds text in the first row. *name is r's own or wanted. ZT_E_USAGE: there is none such, with
  * the names of those there are; ZT_E_FORMAT: the first row is malformed.
  */
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether the column of the first row holds a list: of messages. */
+bool zt_records_holds_lists(const struct zt_records *r, const char *column);
 
 /* The text in a column of a row, as long as the row lives. ZT_E_FORMAT: there is none. */
 zt_err zt_records_text(const struct zt_records *r, size_t from, const json_t *row,

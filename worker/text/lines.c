@@ -28,6 +28,7 @@ struct team {
 struct hand {
     struct zt_encoder *encoder;
     struct zt_buf ids, lengths; /* int32_t; uint32_t per line */
+    struct zt_buf text;         /* of a conversation */
     uint64_t blank;
     struct zt_fault fault;
 };
@@ -82,13 +83,14 @@ static zt_err put_bytes(const struct zt_lines_job *job, struct hand *h, const ch
 static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
                       size_t n)
 {
+    const bool frame = !job->chat; /* a chat template puts what frames a conversation */
     size_t before = zt_buf_used(&h->ids), num;
     const int32_t *ids;
     uint32_t count;
     zt_err rc;
 
     if (job->tokenizer) {
-        rc = zt_encode(h->encoder, text, n, true, &ids, &num, &h->fault);
+        rc = zt_encode(h->encoder, text, n, frame, &ids, &num, &h->fault);
         if (rc)
             return rc;
         rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
@@ -110,6 +112,24 @@ static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t
               : ZT_OK;
 }
 
+/* The text of a row: a column's, or what the chat template makes of it, in h->text. */
+static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t from,
+                          const json_t *row, const char **text, size_t *n)
+{
+    struct zt_fault why = {ZT_OK, ""};
+    zt_err rc;
+
+    if (!job->chat)
+        return zt_records_text(job->records, from, row, job->column, text, n, &h->fault);
+    zt_buf_drop(&h->text, zt_buf_used(&h->text));
+    rc = zt_chat_render(job->tokenizer, job->chat, row, job->column, &h->text, &why);
+    if (rc)
+        return zt_records_fault(job->records, from, rc, &h->fault, "%s", why.text);
+    *n = zt_buf_used(&h->text);
+    *text = *n ? (const char *)zt_buf_head(&h->text) : "";
+    return ZT_OK;
+}
+
 static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t from,
                          size_t to)
 {
@@ -126,7 +146,7 @@ static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t 
     }
     rc = zt_records_parse(r, from, to, &row, &h->fault);
     if (!rc)
-        rc = zt_records_text(r, from, row, job->column, &text, &n, &h->fault);
+        rc = text_of_row(job, h, from, row, &text, &n);
     if (!rc) {
         rc = put_ids(job, h, text, n);
         why = h->fault;
@@ -193,6 +213,7 @@ static void work(struct team *t)
 
     zt_buf_init(&h.ids, SIZE_MAX / 4);
     zt_buf_init(&h.lengths, SIZE_MAX / 4);
+    zt_buf_init(&h.text, ZT_TEXT_MAX_BYTES);
     if (t->job->tokenizer)
         rc = zt_encoder_open(t->job->tokenizer, &h.encoder, &h.fault);
     while (take_piece(t, &from, &to, &number))
@@ -205,6 +226,7 @@ static void work(struct team *t)
     zt_encoder_close(h.encoder);
     zt_buf_release(&h.ids);
     zt_buf_release(&h.lengths);
+    zt_buf_release(&h.text);
 }
 
 static void *help(void *team)
@@ -253,11 +275,28 @@ zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *c
     return t.rc;
 }
 
+static zt_err open_chat(const struct zt_lines_job *job, const char *column,
+                        struct zt_template **out, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (!job->tokenizer)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s: \"%s\" holds conversations, which become text by the chat "
+            "template of a tokenizer: give its folder, --tokenizer_name "
+            "FOLDER; --text_column names another column",
+            job->name, column);
+    rc = zt_chat_open(job->tokenizer, out, fault);
+    return rc ? zt_fault_context(fault, rc, "%s: \"%s\"", job->name, column) : ZT_OK;
+}
+
 zt_err zt_lines_encode_records(const struct zt_lines_job *job,
                                const struct zt_record_format *format, const char *column,
                                struct zt_lines_counts *counts, struct zt_fault *fault)
 {
     struct zt_lines_job rows = *job;
+    struct zt_template *chat = NULL;
     struct zt_records records;
     char *found = NULL;
     zt_err rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
@@ -267,8 +306,12 @@ zt_err zt_lines_encode_records(const struct zt_lines_job *job,
     rc = zt_records_find_text(&records, column, &found, fault);
     rows.records = &records;
     rows.column = found;
+    if (!rc && zt_records_holds_lists(&records, found))
+        rc = open_chat(job, found, &chat, fault);
+    rows.chat = chat;
     if (!rc)
         rc = zt_lines_encode(&rows, counts, fault);
+    zt_template_close(chat);
     zt_records_release(&records);
     free(found);
     return rc;

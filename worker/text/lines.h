@@ -14,7 +14,7 @@
 #define WORKER_TEXT_LINES_H
 
 #include "worker/records/records.h"
-#include "worker/text/tokenizer.h"
+#include "worker/text/chat.h"
 
 /* Some lines' ids, the next ones in order; one call at a time, from any thread. `bytes`:
  * of the text, up to and with these lines. */
@@ -27,7 +27,9 @@ struct zt_lines_job {
     int32_t end;
     const struct zt_records *records; /* of the text; NULL: lines */
     const char *column;               /* of records */
-    const char *name;                 /* of the text, for messages */
+    const struct zt_template
+        *chat;        /* the column's conversations become text by it; NULL */
+    const char *name; /* of the text, for messages */
     const char *text;
     size_t n;
     int threads; /* 0: one for each processor that this process may use */
@@ -45,7 +47,8 @@ struct zt_lines_counts {
 zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *counts,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* The same of a text that is such records; `column` as zt_records_find_text() takes it. */
+/* The same of a text that is such records; `column` as zt_records_find_text() takes it. One
+ * that holds conversations, as its first row says, needs a tokenizer with a chat template. */
 zt_err zt_lines_encode_records(const struct zt_lines_job *job,
                                const struct zt_record_format *format, const char *column,
                                struct zt_lines_counts *counts,

@@ -284,12 +284,26 @@ struct zt_spiece {
     bool continues; /* behind an added token no blank is put in front (`legacy` false) */
 };
 
+/* What a folder says about conversations (chat.c). */
+struct zt_chat_source {
+    char *name; /* of the template, for messages */
+    char *text; /* (n); NULL: there is none */
+    size_t n;
+    json_t *tokens; /* bos_token, eos_token, ... of an object */
+};
+
+/* *hash changes with what it reads. ZT_E_NOMEM. */
+zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *hash,
+                    struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_chat_release(struct zt_chat_source *s); /* zeroed: fine */
+
 struct zt_tokenizer {
     struct zt_spiece spiece;
     struct zt_steps normalizers, pretokenizers, decoders;
     struct zt_text_model model;
     struct zt_added added;
     struct zt_text_frame frame;
+    struct zt_chat_source chat;
     uint64_t hash;
     int64_t vocab;
     int32_t end;          /* -1: not known */

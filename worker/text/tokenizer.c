@@ -217,12 +217,19 @@ static zt_err open_folder(const char *folder, struct zt_tokenizer **out,
 zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
                          struct zt_fault *fault)
 {
-    zt_err rc = open_folder(folder, out, fault);
+    struct zt_tokenizer *t = NULL;
+    zt_err rc = open_folder(folder, &t, fault);
     char *end = rc ? NULL : zt_folder_end_token(folder);
 
     if (end)
-        (*out)->end = zt_tokenizer_id(*out, end);
+        t->end = zt_tokenizer_id(t, end);
     free(end);
+    if (!rc)
+        rc = zt_chat_load(folder, &t->chat, &t->hash, fault);
+    if (rc)
+        zt_tokenizer_close(t);
+    else
+        *out = t;
     return rc;
 }
 
@@ -237,6 +244,7 @@ void zt_tokenizer_close(struct zt_tokenizer *t)
     zt_model_release(&t->model);
     zt_added_release(&t->added);
     zt_frame_release(&t->frame);
+    zt_chat_release(&t->chat);
     free(t->added_by_id);
     free(t);
 }
@@ -258,8 +266,8 @@ uint64_t zt_tokenizer_fingerprint(const struct zt_tokenizer *t)
 
 size_t zt_tokenizer_bytes(const struct zt_tokenizer *t)
 {
-    return sizeof(*t) + zt_model_bytes(&t->model) + zt_trie_bytes(&t->added.raw) +
-           zt_trie_bytes(&t->added.normalized) +
+    return sizeof(*t) + t->chat.n + zt_model_bytes(&t->model) +
+           zt_trie_bytes(&t->added.raw) + zt_trie_bytes(&t->added.normalized) +
            (size_t)t->vocab * sizeof(*t->added_by_id) +
            (t->spiece.model ? zt_sentencepiece_bytes(t->spiece.model) : 0);
 }

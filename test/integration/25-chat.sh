@@ -1,0 +1,80 @@
+#!/bin/bash
+# Conversations become text by the chat template of the tokenizer's folder: the tokens are those of
+# the text that a template makes, on every rank and by ztok; what cannot be is refused by its line.
+. "$(dirname "$0")/train_lib.sh"
+g=$bin/models/gpt2.so
+tok=$tmp/tokenizer
+cp -r test/golden/tokenizer "$tok"
+
+# chat.jsonl, and what the template below makes of its rows as text: one sentence a message
+awk -v chat="$tmp/chat.jsonl" -v text="$tmp/text.jsonl" '
+    BEGIN {
+        for (i = 0; i < 80; i++) {
+            rows = said = ""
+            for (k = 0; k < 2 + i % 3; k++) {
+                role = k % 2 ? "assistant" : "user"
+                words = sprintf("what %d is of %d, é and %d", k, i * 37 % 11, i % 7)
+                rows = rows (k ? ", " : "") sprintf("{\"role\": \"%s\", \"content\": \" %s\\n\"}", role, words)
+                said = said sprintf("<%s> %s<|endoftext|>\\n", toupper(role), words)
+            }
+            printf "{\"id\": %d, \"messages\": [%s]}\n", i, rows >chat
+            printf "{\"text\": \"%s\"}\n", said >text
+        }
+    }'
+template() { printf '%s\n' "$1" >"$tok/chat_template.jinja"; }
+template "{# a line each #}
+{%- for message in messages %}
+{{ '<' ~ message.role.upper() ~ '> ' ~ message['content'] | trim ~ eos_token }}
+{% endfor -%}"
+
+# gpt2 RANKS OUT ARGS...: 4 steps of 4 rows
+gpt2() {
+    local ranks=$1 out=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
+        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
+        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
+}
+refused() {
+    local code=$1 words=$2
+    shift 2
+    gpt2 1 "$tmp/refused" "$@"
+    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err" && return
+    cat "$tmp/refused" "$tmp/refused.err" | head -n 4 | cut -c1-300 | sed "s/^/# /"
+    return 1
+}
+
+check "ztok writes the tokens of conversations" "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tok" --out "$tmp/chat"
+check "  and of the text that they become" "$bin/ztok" "$tmp/text.jsonl" --tokenizer "$tok" --out "$tmp/text"
+check "  which are the same" cmp "$tmp/chat.bin" "$tmp/text.bin"
+check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+gpt2 1 "$tmp/2" --train_file "$tmp/text.jsonl" --tokenizer_name "$tok"
+check "  gives the bits of training on their text" same_bits "$tmp/1" "$tmp/2"
+gpt2 2 "$tmp/3" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+check "  on two ranks the same curve" same_curve "$tmp/1" "$tmp/3" 1e-5
+mv "$tok/chat_template.jinja" "$tmp/template"
+sed "s/^{/{\"chat_template\": $(sed 's/$/\\\\n/' "$tmp/template" | tr -d '\n' | sed 's/.*/"&"/; s/[&/]/\\&/g'), /" \
+    test/golden/tokenizer/tokenizer_config.json >"$tok/tokenizer_config.json"
+gpt2 1 "$tmp/4" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "  also by a template in tokenizer_config.json" same_bits "$tmp/1" "$tmp/4"
+sed 's/"messages"/"talk"/' "$tmp/chat.jsonl" >"$tmp/talk.jsonl"
+gpt2 1 "$tmp/5" --train_file "$tmp/talk.jsonl" --tokenizer_name "$tok" --text_column talk
+check "  and of a column that is named" same_bits "$tmp/1" "$tmp/5"
+template "{% for m in messages %}{{ m.content }}{% endfor %}"
+gpt2 1 "$tmp/6" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+check "another template gives other tokens, whatever is in the cache" [ "$(find "$tmp/cache" -name 'tokens-*' | wc -l)" -eq 2 ]
+
+template "{% for m in messages %}{{ m.content | shout }}{% endfor %}"
+check "what is not in the subset is refused by name and line" refused 65 "chat_template.jinja:1: the filter 'shout' is not" \
+    --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+template "{% if messages | length > 3 %}{{ raise_exception('too long a talk') }}{% endif %}{{ messages[0].content }}"
+check "what a template refuses by the row's line" refused 65 "chat.jsonl:3: " --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "  and its words" grep -qF "too long a talk" "$tmp/refused" "$tmp/refused.err"
+echo '{"messages": [{"content": "nobody says this"}]}' >>"$tmp/chat.jsonl"
+template "{% for m in messages %}{{ m.content }}{% endfor %}"
+check "a message without a role" refused 65 'chat.jsonl:81: \"messages\"[0] has no \"role\"' --train_file "$tmp/chat.jsonl" \
+    --tokenizer_name "$tok"
+check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
+    --tokenizer_name test/golden/tokenizer
+check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"
+finish

@@ -1,0 +1,218 @@
+/*
+ * Chat templates: what they make of a conversation, as Jinja does (test/peers compares many more
+ * with transformers itself), what is refused and where, and that no damaged one does harm.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "worker/template/template.h"
+
+static const char conversation[] =
+    "{\"messages\": [{\"role\": \"system\", \"content\": \" Be kind. \"}, {\"role\": "
+    "\"user\", "
+    "\"content\": \"Hi\\n\"}, {\"role\": \"assistant\", \"content\": \"\\u00a0Hello "
+    "\\u00e9\"}], "
+    "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_generation_prompt\": false}";
+
+/* What the template makes, to be freed; NULL: refused, `fault` says why. */
+static char *render(const char *text, size_t n, struct zt_fault *fault)
+{
+    json_t *values = json_loads(conversation, 0, NULL);
+    struct zt_template *t = NULL;
+    struct zt_buf out;
+    char *made = NULL;
+
+    assert_non_null(values);
+    *fault = (struct zt_fault){ZT_OK, ""};
+    zt_buf_init(&out, 1 << 24);
+    if (zt_template_parse("chat", text, n, &t, fault) == ZT_OK &&
+        zt_template_render(t, values, &out, fault) == ZT_OK) {
+        made = calloc(1, zt_buf_used(&out) + 1);
+        assert_non_null(made);
+        if (zt_buf_used(&out))
+            memcpy(made, zt_buf_head(&out), zt_buf_used(&out));
+    }
+    zt_buf_release(&out);
+    zt_template_close(t);
+    json_decref(values);
+    return made;
+}
+
+static void assert_renders(const char *text, const char *wanted)
+{
+    struct zt_fault fault;
+    char *made = render(text, strlen(text), &fault);
+
+    if (!made)
+        fail_msg("%s: %s", text, fault.text);
+    assert_string_equal(made, wanted);
+    free(made);
+}
+
+static void test_conversations_become_text(void **state)
+{
+    (void)state;
+    assert_renders(
+        "{% for m in messages %}<|{{ m['role'] }}|>{{ m.content | trim }}{% endfor %}",
+        "<|system|>Be kind.<|user|>Hi<|assistant|>Hello \xc3\xa9");
+    assert_renders(
+        "{%- for m in messages[1:] %}\n    {%- if m.role == 'user' %}\n"
+        "{{- bos_token + '[INST] ' + m.content.strip() + ' [/INST]' }}\n"
+        "    {%- else %}\n{{- ' ' ~ m.content | trim ~ eos_token }}\n    {%- endif %}\n"
+        "{%- endfor %}\n",
+        "<s>[INST] Hi [/INST] Hello \xc3\xa9</s>");
+    assert_renders(
+        "{% set ns = namespace(n=0) %}{% for m in messages if m.role != 'system' %}"
+        "{% set ns.n = ns.n + loop.index %}{% endfor %}{{ ns.n }}",
+        "3");
+}
+
+static void test_blanks_are_stripped_as_transformers_does(void **state)
+{
+    (void)state;
+    assert_renders("a\n  {% if true %}\nb\n  {% endif %}\nc\n", "a\nb\nc");
+    assert_renders("a\n  {{ 'x' }}\n", "a\n  x");
+    assert_renders("a  {%- if true -%}  b  {%- endif %}\n c", "ab c");
+    assert_renders("a\n {%+ if true %}b{% endif +%}\nc", "a\n b\nc");
+    assert_renders("{# gone #}\nx {#- gone -#} y\r\nz\n", "xy\nz");
+}
+
+static void test_expressions_are_pythons(void **state)
+{
+    (void)state;
+    assert_renders(
+        "{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 1e3 }} {{ 1/3 }}",
+        "-4 2 3.5 1024 1000.0 0.3333333333333333");
+    assert_renders("{{ 'abc'[::-1] }} {{ 'a,b,c'.split(',', 1) | tojson }} {{ ' a b "
+                   "'.split() | length }}",
+                   "cba [\"a\", \"b,c\"] 2");
+    assert_renders("{{ nothing }}{{ nothing is defined }} {{ none }} {{ '' or 'x' }} {{ "
+                   "1 < 2 < 3 }}",
+                   "False None x True");
+    assert_renders(
+        "{{ {'a': [1, none, 'q\"']} | tojson }}{{ {'a': {}} | tojson(indent=2) }}",
+        "{\"a\": [1, null, \"q\\\"\"]}{\n  \"a\": {}\n}");
+    assert_renders("{% for i in range(9) %}{% if i % 2 %}{% continue %}{% endif %}"
+                   "{% if i > 5 %}{% break %}{% endif %}{{ i }}{{ ',' if not loop.last "
+                   "}}{% endfor %}",
+                   "0,2,4,");
+}
+
+static void assert_refused(const char *text, const char *why)
+{
+    struct zt_fault fault;
+    char *made = render(text, strlen(text), &fault);
+
+    if (made)
+        fail_msg("%s becomes %s", text, made);
+    if (!strstr(fault.text, why))
+        fail_msg("%s: %s", text, fault.text);
+}
+
+static void test_what_is_not_known_is_named_with_its_line(void **state)
+{
+    (void)state;
+    assert_refused("\n\n{% macro f() %}{% endmacro %}",
+                   "chat:3: {% macro %} is not in the subset");
+    assert_refused("{{ messages | dictsort }}",
+                   "chat:1: the filter 'dictsort' is not in the subset");
+    assert_refused("{{ 1 is even_more }}",
+                   "chat:1: the test 'is even_more' is not in the subset");
+    assert_refused("{{ 'a'.zfill(3) }}", "chat:1: text.zfill() is not in the subset");
+    assert_refused("\n{{ cycler('a') }}", "chat:2: cycler() is not in the subset");
+    assert_refused(
+        "x\n{{ raise_exception('roles must alternate') }}",
+        "chat:2: the template refuses this conversation: roles must alternate");
+    assert_refused("{% if true %}\n\n", "and {% endif %} is missing");
+    assert_refused("{{ nothing.more }}", "chat:1: 'more' of what is not defined");
+    assert_refused("{{ 'a' + 1 }}", "chat:1: '+' of text and a number");
+    assert_refused("{{ 'open }}", "chat:1: a string has no end");
+    assert_refused("{{ messages }}", "chat:1: a list is printed: | tojson does that");
+}
+
+static void test_no_template_runs_for_ever(void **state)
+{
+    char deep[4096];
+
+    (void)state;
+    assert_refused(
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+        "values of more than 256 MiB");
+    assert_refused(
+        "{% for a in range(1, 90000) %}{% if a and a and a and a and a and a and a and a "
+        "and a and a and a and a and a and a and a and a and a %}{% endif %}{% endfor %}",
+        "steps");
+    assert_refused("{{ 'x' * 268435457 }}", "longer than 256 MiB");
+    assert_refused("{% set ns = namespace() %}{% set ns.x = [ns] %}",
+                   "becomes a part of itself");
+    memset(deep, '(', sizeof(deep));
+    memcpy(deep, "{{", 2);
+    deep[sizeof(deep) - 1] = 0;
+    assert_refused(deep, "more than 64 levels");
+}
+
+static void test_damaged_templates_do_no_harm(void **state)
+{
+    static const char good[] =
+        "{%- set ns = namespace(found=false, n=messages|length - 1) %}\n"
+        "{%- for message in messages[::-1] if message.role != 'x' %}\n"
+        "    {%- set i = (messages|length - 1) - loop.index0 %}\n"
+        "    {%- if not ns.found and message['content'] is string %}{% set ns.found = "
+        "true %}\n"
+        "    {%- elif i > 2 or i in [1, 2] %}{{- {'a': i, 'b': [1.5, none]} | tojson "
+        "-}}{% endif %}\n"
+        "    {{- '<|' ~ message.role.upper() + '|>' + message.content.split(' "
+        "')[-1].strip('\\n') }}\n"
+        "{%- endfor %}{# done #}{{ eos_token if add_generation_prompt else bos_token * 2 "
+        "}}\n";
+    unsigned seed = (unsigned)time(NULL);
+    char text[sizeof(good)];
+    int kept = 0;
+
+    (void)state;
+    print_message("seed %u\n", seed);
+    for (int i = 0; i < 2000; i++) {
+        struct zt_fault fault;
+        size_t n = sizeof(good) - 1;
+        char *made;
+
+        memcpy(text, good, sizeof(good));
+        for (int k = 0; k < 1 + i % 3; k++) {
+            size_t at = (size_t)rand_r(&seed) % n;
+
+            if (i % 4 == 0)
+                n = at + 1;
+            else if (i % 4 == 1)
+                text[at] = good[(size_t)rand_r(&seed) % (sizeof(good) - 1)];
+            else
+                text[at] = (char)(rand_r(&seed) & (i % 4 == 2 ? 127 : 255));
+        }
+        made = render(text, n, &fault);
+        assert_true(made || strncmp(fault.text, "chat:", 5) == 0);
+        kept += made != NULL;
+        free(made);
+    }
+    assert_true(kept > 0 && kept < 2000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conversations_become_text),
+        cmocka_unit_test(test_blanks_are_stripped_as_transformers_does),
+        cmocka_unit_test(test_expressions_are_pythons),
+        cmocka_unit_test(test_what_is_not_known_is_named_with_its_line),
+        cmocka_unit_test(test_no_template_runs_for_ever),
+        cmocka_unit_test(test_damaged_templates_do_no_harm),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
