@@ -304,7 +304,7 @@ zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, i
     if (dtype != ZT_BF16 && dtype != ZT_F16)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s are %s: no fractions",
                             c->dir, c->manifest.kinds[kind].name, zt_dtype_name(dtype));
-    narrow = malloc(F32_ELEMS * sizeof(*narrow));
+    narrow = calloc(F32_ELEMS, sizeof(*narrow));
     if (!narrow)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", c->dir);
     for (int64_t done = 0, k; !rc && done < n; done += k) {

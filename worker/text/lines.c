@@ -136,8 +136,8 @@ static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t 
     const struct zt_records *r = job->records;
     struct zt_fault why;
     json_t *row = NULL;
-    const char *text;
-    size_t n;
+    const char *text = "";
+    size_t n = 0;
     zt_err rc;
 
     if (zt_records_is_blank(r, from, to)) {

@@ -219,13 +219,15 @@ zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
 {
     struct zt_tokenizer *t = NULL;
     zt_err rc = open_folder(folder, &t, fault);
-    char *end = rc ? NULL : zt_folder_end_token(folder);
+    char *end;
 
+    if (rc || !t)
+        return rc;
+    end = zt_folder_end_token(folder);
     if (end)
         t->end = zt_tokenizer_id(t, end);
     free(end);
-    if (!rc)
-        rc = zt_chat_load(folder, &t->chat, &t->hash, fault);
+    rc = zt_chat_load(folder, &t->chat, &t->hash, fault);
     if (rc)
         zt_tokenizer_close(t);
     else
