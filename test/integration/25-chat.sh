@@ -1,6 +1,7 @@
 #!/bin/bash
 # Conversations become text by the chat template of the tokenizer's folder: the tokens are those of
-# the text that a template makes, on every rank and by ztok; what cannot be is refused by its line.
+# the text that a template makes, on every rank and by ztok; the assistant's answers alone are learnt;
+# what cannot be is refused by its line.
 . "$(dirname "$0")/train_lib.sh"
 g=$bin/models/gpt2.so
 tok=$tmp/tokenizer
@@ -47,22 +48,54 @@ refused() {
 check "ztok writes the tokens of conversations" "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tok" --out "$tmp/chat"
 check "  and of the text that they become" "$bin/ztok" "$tmp/text.jsonl" --tokenizer "$tok" --out "$tmp/text"
 check "  which are the same" cmp "$tmp/chat.bin" "$tmp/text.bin"
-check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
 gpt2 1 "$tmp/2" --train_file "$tmp/text.jsonl" --tokenizer_name "$tok"
 check "  gives the bits of training on their text" same_bits "$tmp/1" "$tmp/2"
-gpt2 2 "$tmp/3" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+gpt2 2 "$tmp/3" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache" --assistant_only_loss false
 check "  on two ranks the same curve" same_curve "$tmp/1" "$tmp/3" 1e-5
+
+check "the answers alone are learnt" gpt2 1 "$tmp/a1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "  which gives other bits" eval '! same_bits "$tmp/1" "$tmp/a1" >/dev/null'
+gpt2 2 "$tmp/a2" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+check "  on two ranks the same curve" same_curve "$tmp/a1" "$tmp/a2" 1e-5
+grep -o '<ASSISTANT>[^<]*<|endoftext|>' "$tmp/text.jsonl" | sed 's/.*/{"text": "&\\n"}/' >"$tmp/answers.jsonl"
+gpt2 1 "$tmp/eval" --eval_file "$tmp/chat.jsonl" --train_file "$tmp/chat.jsonl" --do_eval --tokenizer_name "$tok"
+check "  and the tokens that count are those of the answers" grep -qF \
+    "\"tokens\":$("$bin/ztok" "$tmp/answers.jsonl" --tokenizer "$tok" --out "$tmp/answers" 2>&1 | sed 's/.*: \([0-9]*\) tokens.*/\1/')," "$tmp/eval"
+check "  kept beside the tokens that are all learnt" [ "$(find "$tmp/cache" -name 'tokens-*' | wc -l)" -eq 2 ]
+gpt2 1 "$tmp/a3" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+check "  and from there the same bits" same_bits "$tmp/a1" "$tmp/a3"
+cp "$tok/chat_template.jinja" "$tmp/plain"
+template "{% for message in messages %}{% set said = '<' ~ message.role.upper() ~ '> ' %}
+{%- set words = message['content'] | trim ~ eos_token ~ '\n' %}
+{%- if message.role == 'assistant' %}{% generation %}{{ said ~ words }}{% endgeneration %}{% else %}{{ said ~ words }}{% endif %}
+{%- endfor %}"
+gpt2 1 "$tmp/a4" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "  as a template marks them by {% generation %}" same_curve "$tmp/a1" "$tmp/a4" 0
+template "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
+check "a template whose texts do not begin alike" refused 65 "what the assistant says in message 1 cannot be found" \
+    --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+grep -o '.*"role": "user"' "$tmp/chat.jsonl" | sed 's/assistant/user/g; s/$/, "content": "so"}]}/' >"$tmp/asked.jsonl"
+cp "$tmp/plain" "$tok/chat_template.jinja"
+check "conversations without an answer" refused 65 "no message of its conversations is the assistant's" \
+    --train_file "$tmp/asked.jsonl" --tokenizer_name "$tok"
+sed 's/^{/{"model_max_length": 1000000000000000019884624838656, /' test/golden/tokenizer/tokenizer_config.json \
+    >"$tok/tokenizer_config.json"
+gpt2 1 "$tmp/a5" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+check "a tokenizer_config.json with a number of 31 digits" same_bits "$tmp/a1" "$tmp/a5"
+echo '{"eos_token": ' >"$tok/tokenizer_config.json"
+check "  and one that is cut short" refused 65 "tokenizer_config.json:2: " --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
 mv "$tok/chat_template.jinja" "$tmp/template"
 sed "s/^{/{\"chat_template\": $(sed 's/$/\\\\n/' "$tmp/template" | tr -d '\n' | sed 's/.*/"&"/; s/[&/]/\\&/g'), /" \
     test/golden/tokenizer/tokenizer_config.json >"$tok/tokenizer_config.json"
-gpt2 1 "$tmp/4" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok"
+gpt2 1 "$tmp/4" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
 check "  also by a template in tokenizer_config.json" same_bits "$tmp/1" "$tmp/4"
 sed 's/"messages"/"talk"/' "$tmp/chat.jsonl" >"$tmp/talk.jsonl"
-gpt2 1 "$tmp/5" --train_file "$tmp/talk.jsonl" --tokenizer_name "$tok" --text_column talk
+gpt2 1 "$tmp/5" --train_file "$tmp/talk.jsonl" --tokenizer_name "$tok" --text_column talk --assistant_only_loss false
 check "  and of a column that is named" same_bits "$tmp/1" "$tmp/5"
 template "{% for m in messages %}{{ m.content }}{% endfor %}"
 gpt2 1 "$tmp/6" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
-check "another template gives other tokens, whatever is in the cache" [ "$(find "$tmp/cache" -name 'tokens-*' | wc -l)" -eq 2 ]
+check "another template gives other tokens, whatever is in the cache" [ "$(find "$tmp/cache" -name 'tokens-*' | wc -l)" -eq 3 ]
 
 template "{% for m in messages %}{{ m.content | shout }}{% endfor %}"
 check "what is not in the subset is refused by name and line" refused 65 "chat_template.jinja:1: the filter 'shout' is not" \

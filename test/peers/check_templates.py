@@ -12,168 +12,123 @@ import subprocess
 
 TOOL = "build/release/peers/render"
 
-CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+CHATML = """{% for m in messages %}{% if loop.first and m['role'] != 'system' %}{{ '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}{% endif %}{{ '<|im_start|>' + m['role'] + '\\n' }}{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] + '<|im_end|>' + '\\n' }}{% endgeneration %}{% else %}{{ m['content'] + '<|im_end|>' + '\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
-QWEN = """{%- if tools %}
-    {{- '<|im_start|>system\\n' }}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- messages[0]['content'] }}
-    {%- else %}
-        {{- 'You are a model.' }}
-    {%- endif %}
-    {{- "\\n\\n# Tools\\n<tools>" }}
-    {%- for tool in tools %}
-        {{- "\\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "\\n</tools><|im_end|>\\n" }}
-{%- else %}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endif %}
-{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
-        {%- set ns.multi_step_tool = false %}
-        {%- set ns.last_query_index = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if message.content is string %}
-        {%- set content = message.content %}
-    {%- else %}
-        {%- set content = '' %}
-    {%- endif %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == "assistant" %}
-        {%- set reasoning = '' %}
-        {%- if '</think>' in content %}
-            {%- set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last_query_index and (loop.last or (not loop.last and reasoning)) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
-        {%- else %}
-            {{- '<|im_start|>' + message.role + '\\n' + content }}
-        {%- endif %}
-        {%- if message.tool_calls %}
-            {%- for tool_call in message.tool_calls %}
-                {%- if (loop.first and content) or (not loop.first) %}{{- '\\n' }}{%- endif %}
-                {%- if tool_call.function %}
-                    {%- set tool_call = tool_call.function %}
-                {%- endif %}
-                {{- '<tool_call>\\n{"name": "' }}
-                {{- tool_call.name }}
-                {{- '", "arguments": ' }}
-                {%- if tool_call.arguments is string %}
-                    {{- tool_call.arguments }}
-                {%- else %}
-                    {{- tool_call.arguments | tojson }}
-                {%- endif %}
-                {{- '}\\n</tool_call>' }}
-            {%- endfor %}
-        {%- endif %}
-        {{- '<|im_end|>\\n' }}
-    {%- elif message.role == "tool" %}
-        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
-            {{- '<|im_start|>user' }}
-        {%- endif %}
-        {{- '\\n<tool_response>\\n' }}
-        {{- content }}
-        {{- '\\n</tool_response>' }}
-        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
-            {{- '<|im_end|>\\n' }}
-        {%- endif %}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think>\\n\\n</think>\\n\\n' }}
-    {%- endif %}
-{%- endif %}
+# As Qwen's: tools, thoughts of earlier turns left out, answers of tools in turns of the user.
+QWEN = """{%- set start = '<|im_start|>' -%}
+{%- set stop = '<|im_end|>\\n' -%}
+{%- set seen = namespace(question=-1) -%}
+{%- for m in messages[::-1] -%}
+    {%- if seen.question < 0 and m.role == "user" and m.content is string and not m.content.startswith('<result>') -%}
+        {%- set seen.question = messages|length - 1 - loop.index0 -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if tools -%}
+    {{- start + 'system\\n' -}}
+    {%- if messages[0].role == 'system' -%}{{- messages[0].content + "\\n\\n" -}}{%- endif -%}
+    {{- "# What can be called\\n<tools>" -}}
+    {%- for one in tools -%}
+        {{- "\\n" -}}{{- one | tojson -}}
+    {%- endfor -%}
+    {{- "\\n</tools>" + stop -}}
+{%- elif messages[0].role == 'system' -%}
+    {{- start ~ 'system\\n' ~ messages[0].content ~ stop -}}
+{%- endif -%}
+{%- for m in messages -%}
+    {%- set said = m.content if m.content is string else '' -%}
+    {%- if m.role == 'user' or (m.role == 'system' and not loop.first) -%}
+        {{- start + m.role + '\\n' + said + stop -}}
+    {%- elif m.role == 'assistant' -%}
+        {%- set thought = '' -%}
+        {%- if '</think>' in said -%}
+            {%- set thought = said.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') -%}
+            {%- set said = said.split('</think>')[-1].lstrip('\\n') -%}
+        {%- endif -%}
+        {{- start + m.role + '\\n' -}}
+        {%- if loop.index0 > seen.question and (loop.last or thought) -%}
+            {{- '<think>\\n' + thought.strip('\\n') + '\\n</think>\\n\\n' -}}
+        {%- endif -%}
+        {{- said -}}
+        {%- for call in m.tool_calls or [] -%}
+            {%- if said or not loop.first -%}{{- '\\n' -}}{%- endif -%}
+            {%- if call.function -%}{%- set call = call.function -%}{%- endif -%}
+            {{- '<tool_call>\\n{"name": "' + call.name + '", "arguments": ' -}}
+            {{- call.arguments if call.arguments is string else call.arguments | tojson -}}
+            {{- '}\\n</tool_call>' -}}
+        {%- endfor -%}
+        {{- stop -}}
+    {%- elif m.role == 'tool' -%}
+        {%- if loop.first or loop.previtem.role != 'tool' -%}{{- start + 'user' -}}{%- endif -%}
+        {{- '\\n<result>\\n' + said + '\\n</result>' -}}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- stop -}}{%- endif -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- start + 'assistant\\n' -}}
+    {%- if enable_thinking is defined and enable_thinking is false -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}
+{%- endif -%}
 """
 
-LLAMA2 = """{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate user/assistant') }}{% endif %}{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
+# As Llama 2's: the system's message within the first of the user.
+LLAMA2 = """{% set rules = messages[0]['content'] if messages[0]['role'] == 'system' else none %}{% set talk = messages if rules is none else messages[1:] %}{% for m in talk %}{% if (loop.index0 % 2 == 0) != (m['role'] == 'user') %}{{ raise_exception('user and assistant take turns') }}{% endif %}{% if m['role'] == 'user' %}{% if loop.first and rules is not none %}{% set asked = '<<SYS>>\\n' + rules + '\\n<</SYS>>\\n\\n' + m['content'] %}{% else %}{% set asked = m['content'] %}{% endif %}{{ bos_token + '[INST] ' + asked.strip() + ' [/INST]' }}{% elif m['role'] == 'assistant' %}{{ ' ' + m['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
 
+# As Llama 3's: headers, trimmed contents, a date, tools in the first message of the user.
 LLAMA3 = """{{- bos_token }}
-{%- if custom_tools is defined %}
-    {%- set tools = custom_tools %}
-{%- endif %}
-{%- if not tools_in_user_message is defined %}
-    {%- set tools_in_user_message = true %}
-{%- endif %}
-{%- if not date_string is defined %}
+{%- if not day is defined %}
     {%- if strftime_now is defined %}
-        {%- set date_string = strftime_now("%d %b %Y") %}
+        {%- set day = strftime_now("%d %b %Y") %}
     {%- else %}
-        {%- set date_string = "26 Jul 2024" %}
+        {%- set day = "1 Jan 2024" %}
     {%- endif %}
 {%- endif %}
-{%- if not tools is defined %}
-    {%- set tools = none %}
-{%- endif %}
-
-{#- This block extracts the system message, so we can slot it into the right place. #}
+{%- set callable = tools if tools is defined else none %}
+{%- set rules = "" %}
+{%- set rest = messages %}
 {%- if messages[0]['role'] == 'system' %}
-    {%- set system_message = messages[0]['content']|trim %}
-    {%- set messages = messages[1:] %}
-{%- else %}
-    {%- set system_message = "" %}
+    {%- set rules = messages[0]['content'] | trim %}
+    {%- set rest = messages[1:] %}
 {%- endif %}
 
-{#- System message #}
+{#- who it is, and when #}
 {{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
-{%- if tools is not none %}
-    {{- "Environment: ipython\\n" }}
+{%- if callable is not none %}
+    {{- "Tools: yes\\n" }}
 {%- endif %}
-{{- "Cutting Knowledge Date: December 2023\\n" }}
-{{- "Today Date: " + date_string + "\\n\\n" }}
-{{- system_message }}
-{{- "<|eot_id|>" }}
+{{- "Today: " + day + "\\n\\n" + rules + "<|eot_id|>" }}
 
-{#- Custom tools are passed in a user message with some extra guidance #}
-{%- if tools_in_user_message and not tools is none %}
-    {%- if messages | length != 0 %}
-        {%- set first_user_message = messages[0]['content']|trim %}
-        {%- set messages = messages[1:] %}
-    {%- else %}
-        {{- raise_exception("Cannot put tools in the first user message when there's no first user message!") }}
+{#- what can be called, in front of the first question #}
+{%- if callable is not none %}
+    {%- if rest | length == 0 %}
+        {{- raise_exception("there is no question to put the tools into") }}
     {%- endif %}
-    {{- '<|start_header_id|>user<|end_header_id|>\\n\\n' -}}
-    {{- "Given the following functions...\\n\\n" }}
-    {%- for t in tools %}
-        {{- t | tojson(indent=4) }}
-        {{- "\\n\\n" }}
+    {{- "<|start_header_id|>user<|end_header_id|>\\n\\n" -}}
+    {{- "These can be called:\\n\\n" }}
+    {%- for one in callable %}
+        {{- one | tojson(indent=4) + "\\n\\n" }}
     {%- endfor %}
-    {{- first_user_message + "<|eot_id|>"}}
+    {{- rest[0]['content'] | trim ~ "<|eot_id|>" }}
+    {%- set rest = rest[1:] %}
 {%- endif %}
 
-{%- for message in messages %}
-    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
-    {%- elif 'tool_calls' in message %}
-        {%- if not message.tool_calls|length == 1 %}
-            {{- raise_exception("This model only supports single tool-calls at once!") }}
-        {%- endif %}
-        {%- set tool_call = message.tool_calls[0].function %}
-        {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
-        {{- '{"name": "' + tool_call.name + '", ' }}
-        {{- '"parameters": ' }}
-        {{- tool_call.arguments | tojson }}
-        {{- "}" }}
-        {{- "<|eot_id|>" }}
-    {%- elif message.role == "tool" or message.role == "ipython" %}
+{%- for m in rest %}
+    {%- if m.role in ['tool', 'ipython'] %}
         {{- "<|start_header_id|>ipython<|end_header_id|>\\n\\n" }}
-        {%- if message.content is mapping or message.content is iterable %}
-            {{- message.content | tojson }}
+        {%- if m.content is mapping or m.content is iterable %}
+            {{- m.content | tojson }}
         {%- else %}
-            {{- message.content }}
+            {{- m.content }}
         {%- endif %}
         {{- "<|eot_id|>" }}
+    {%- elif 'tool_calls' in m %}
+        {%- if m.tool_calls | length != 1 %}
+            {{- raise_exception("one call at a time") }}
+        {%- endif %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
+        {{- '{"name": "' + m.tool_calls[0].function.name + '", "parameters": ' }}
+        {{- m.tool_calls[0].function.arguments | tojson }}
+        {{- "}<|eot_id|>" }}
+    {%- else %}
+        {{- '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] | trim + '<|eot_id|>' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -181,65 +136,44 @@ LLAMA3 = """{{- bos_token }}
 {%- endif %}
 """
 
-MISTRAL = """{%- if messages[0]["role"] == "system" %}
-    {%- set system_message = messages[0]["content"] %}
-    {%- set loop_messages = messages[1:] %}
-{%- else %}
-    {%- set loop_messages = messages %}
-{%- endif %}
-{%- if not tools is defined %}
-    {%- set tools = none %}
-{%- endif %}
-{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
-
-{#- This block checks for alternating user/assistant messages, skipping tool calling messages #}
-{%- set ns = namespace() %}
-{%- set ns.index = 0 %}
-{%- for message in loop_messages %}
-    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
-        {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
-            {{- raise_exception("After the optional system message, conversation roles must alternate user/assistant/user/assistant/...") }}
-        {%- endif %}
-        {%- set ns.index = ns.index + 1 %}
+# As Mistral's: the system's message and the tools go into the last of the user; turns are checked.
+MISTRAL = """{%- set rules = messages[0]["content"] if messages[0]["role"] == "system" else none %}
+{%- set talk = messages[1:] if rules is not none else messages %}
+{%- set callable = tools if tools is defined else none %}
+{%- set questions = talk | selectattr("role", "equalto", "user") | list %}
+{%- set turn = namespace(n=0) %}
+{%- for m in talk if m.role != "tool" and not (m.tool_calls is defined and m.tool_calls is not none) %}
+    {%- if (m["role"] == "user") != (turn.n % 2 == 0) %}
+        {{- raise_exception("user and assistant take turns, behind the system's message if there is one") }}
     {%- endif %}
+    {%- set turn.n = turn.n + 1 %}
 {%- endfor %}
 
 {{- bos_token }}
-{%- for message in loop_messages %}
-    {%- if message["role"] == "user" %}
-        {%- if tools is not none and (message == user_messages[-1]) %}
+{%- for m in talk %}
+    {%- if m["role"] == "user" %}
+        {%- if callable is not none and m == questions[-1] %}
             {{- "[AVAILABLE_TOOLS] [" }}
-            {%- for tool in tools %}
-                {%- set tool = tool.function %}
+            {%- for one in callable %}
                 {{- '{"type": "function", "function": {' }}
-                {%- for key, val in tool.items() if key != "return" %}
-                    {%- if val is string %}
-                        {{- '"' + key + '": "' + val + '"' }}
+                {%- for key, value in one.function.items() if key != "return" %}
+                    {{- '"' + key + '": ' }}
+                    {%- if value is string %}
+                        {{- '"' + value + '"' }}
                     {%- else %}
-                        {{- '"' + key + '": ' + val|tojson }}
+                        {{- value|tojson }}
                     {%- endif %}
-                    {%- if not loop.last %}
-                        {{- ", " }}
-                    {%- endif %}
+                    {{- ", " if not loop.last }}
                 {%- endfor %}
-                {{- "}}" }}
-                {%- if not loop.last %}
-                    {{- ", " }}
-                {%- else %}
-                    {{- "]" }}
-                {%- endif %}
+                {{- "}}" + ("]" if loop.last else ", ") }}
             {%- endfor %}
             {{- "[/AVAILABLE_TOOLS]" }}
         {%- endif %}
-        {%- if loop.last and system_message is defined %}
-            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
-        {%- else %}
-            {{- "[INST] " + message["content"] + "[/INST]" }}
-        {%- endif %}
-    {%- elif message["role"] == "assistant" %}
-        {{- " " + message["content"]|trim + eos_token}}
+        {{- "[INST] " + (rules + "\\n\\n" if loop.last and rules is not none else "") + m["content"] + "[/INST]" }}
+    {%- elif m["role"] == "assistant" %}
+        {{- " " + m["content"]|trim + eos_token}}
     {%- else %}
-        {{- raise_exception("Only user and assistant roles are supported, with the exception of an initial optional system message!") }}
+        {{- raise_exception("there are user, assistant and, at first, system") }}
     {%- endif %}
 {%- endfor %}
 """

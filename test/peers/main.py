@@ -3,6 +3,7 @@
 import sys
 
 import checks
+import check_answers
 import check_deepspeed  # noqa: F401
 import check_gguf  # noqa: F401
 import check_gpt2  # noqa: F401  (importing a file adds its checks)
@@ -19,6 +20,6 @@ for kind in check_sentencepiece.KINDS + check_sentencepiece.FOLDERS:
 for kind, size in check_trained.KINDS:
     checks.check(check_trained.as_check(kind, size))
 for check in (check_templates.families_render_as_transformers_does, check_templates.pieces_render_as_jinja_does,
-              check_templates.what_jinja_refuses_is_refused):
+              check_templates.what_jinja_refuses_is_refused, check_answers.answers_are_those_of_transformers):
     checks.check(check)
 sys.exit(checks.main(sys.argv[1:]))

@@ -21,7 +21,7 @@ static json_t *answer(const json_t *o)
 
     zt_buf_init(&out, (size_t)1 << 30);
     if (!rc)
-        rc = zt_template_render(t, json_object_get(o, "values"), &out, &fault);
+        rc = zt_template_render(t, json_object_get(o, "values"), &out, NULL, &fault);
     a = rc ? json_pack("{s:s}", "error", fault.text)
         : zt_buf_used(&out)
             ? json_stringn((const char *)zt_buf_head(&out), zt_buf_used(&out))

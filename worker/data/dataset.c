@@ -80,6 +80,12 @@ static zt_err scan(const struct zt_token_file *f, int64_t vocab, int64_t *larges
                                 f->path, ZT_TEXT_VOCAB, (long long)vocab);
         if (min < 0 || max >= limit)
             return refuse_token(f, r, limit, fault);
+        if (zt_tokens_are_context(&f->runs[r]))
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "%s: no message of its conversations is the assistant's, "
+                                "and the assistant's are what is learnt; learn all with "
+                                "--assistant_only_loss false",
+                                f->path);
         if (max > *largest)
             *largest = max;
     }
@@ -384,6 +390,15 @@ bool zt_dataset_is_encoded(const struct zt_dataset *ds)
     return false;
 }
 
+bool zt_dataset_has_context(const struct zt_dataset *ds)
+{
+    for (int64_t r = 0; r < ds->store->num_runs; r++)
+        if (ds->store->runs[r].code == ZT_TOKEN_I16_CONTEXT ||
+            ds->store->runs[r].code == ZT_TOKEN_I32_CONTEXT)
+            return true;
+    return false;
+}
+
 uint64_t zt_dataset_num_blank(const struct zt_dataset *ds)
 {
     return ds->store->num_blank;
@@ -429,8 +444,9 @@ static int64_t find_run(const struct store *st, int64_t at)
     return lo;
 }
 
-zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
-                       int32_t *out, struct zt_fault *fault)
+/* `context`: what takes the place of tokens that are context; NULL: they do themselves. */
+static zt_err read_tokens(const struct zt_dataset *ds, int64_t first, int64_t n,
+                          const int32_t *context, int32_t *out, struct zt_fault *fault)
 {
     const struct store *st = ds->store;
     int64_t at = ds->first + first;
@@ -444,12 +460,27 @@ zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
         int64_t skip = at - st->begin[r], take = st->runs[r].n - skip;
 
         take = take < n ? take : n;
-        zt_tokens_copy(&st->runs[r], skip, take, out);
+        if (context)
+            zt_tokens_copy_targets(&st->runs[r], skip, take, *context, out);
+        else
+            zt_tokens_copy(&st->runs[r], skip, take, out);
         out += take;
         at += take;
         n -= take;
     }
     return ZT_OK;
+}
+
+zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
+                       int32_t *out, struct zt_fault *fault)
+{
+    return read_tokens(ds, first, n, NULL, out, fault);
+}
+
+zt_err zt_dataset_read_targets(const struct zt_dataset *ds, int64_t first, int64_t n,
+                               int32_t context, int32_t *out, struct zt_fault *fault)
+{
+    return read_tokens(ds, first, n, &context, out, fault);
 }
 
 void zt_dataset_prefetch(const struct zt_dataset *ds, int64_t first, int64_t n)

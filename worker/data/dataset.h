@@ -80,6 +80,9 @@ bool zt_dataset_is_encoded(const struct zt_dataset *ds);
 /* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 
+/* Some of its tokens are context: they are read and not learnt. */
+bool zt_dataset_has_context(const struct zt_dataset *ds);
+
 /* Rows of records that were passed over, since nothing stands in them. */
 uint64_t zt_dataset_num_blank(const struct zt_dataset *ds);
 
@@ -96,6 +99,11 @@ uint64_t zt_dataset_fingerprint(const struct zt_dataset *ds);
 /* Copy tokens [first, first + n) to out. ZT_E_ARG when they are not all there. */
 zt_err zt_dataset_read(const struct zt_dataset *ds, int64_t first, int64_t n,
                        int32_t *out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same with `context` in the place of tokens that are read and not learnt. */
+zt_err zt_dataset_read_targets(const struct zt_dataset *ds, int64_t first, int64_t n,
+                               int32_t context, int32_t *out,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Start reading tokens [first, first + n) from disk, without waiting. A hint. */
 void zt_dataset_prefetch(const struct zt_dataset *ds, int64_t first, int64_t n);

@@ -18,7 +18,9 @@ static zt_err fill_tokens(const struct zt_dataset *ds, int32_t *to, int32_t pad,
 static zt_err fill_targets(const struct zt_dataset *ds, int32_t *to, int32_t pad,
                            int64_t T, int64_t at, int64_t n, struct zt_fault *fault)
 {
-    return fill_tokens(ds, to, pad, T, at + 1, n, fault);
+    for (int64_t i = n; i < T; i++)
+        to[i] = pad;
+    return zt_dataset_read_targets(ds, at + 1, n, pad, to, fault);
 }
 
 static zt_err fill_length(const struct zt_dataset *ds, int32_t *to, int32_t pad,

@@ -3,7 +3,8 @@
  *
  *      name      shape    dtype   of a row that begins at token `at` and has n tokens
  *      tokens    (B, T)   i32     tokens at .. at + n - 1, then padding
- *      targets   (B, T)   i32     the token after each of them, then padding
+ *      targets   (B, T)   i32     the token after each of them, then padding; padding where
+ *                                 that is context (zt_dataset_has_context())
  *      lengths   (B)      i32     n
  *
  * The padding is what the model declared. Threads: any; nothing is kept.

@@ -69,7 +69,7 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
 
 /* The ids take the text's place. */
 static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *how,
-                    const struct zt_cached_tokens *ids)
+                    const struct zt_cached_tokens *ids, bool marks_context)
 {
     zt_mapping_release(&file->data);
     file->data = ids->ids;
@@ -78,10 +78,8 @@ static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *h
     file->num_replaced += ids->counts.replaced;
     file->num_blank += ids->counts.blank;
     file->vocab = zt_text_vocab(how);
-    file->runs[0] =
-        (struct zt_token_run){.data = ids->ids.data,
-                              .n = ids->num,
-                              .code = ids->width == 2 ? ZT_TOKEN_U16 : ZT_TOKEN_I32};
+    file->runs[0] = (struct zt_token_run){
+        .data = ids->ids.data, .n = ids->num, .code = zt_text_code(how, marks_context)};
     file->num_runs = 1;
 }
 
@@ -90,32 +88,63 @@ int64_t zt_text_vocab(const struct zt_text_encoding *how)
     return how->tokenizer ? zt_tokenizer_vocab(how->tokenizer) : ZT_TEXT_VOCAB;
 }
 
+zt_token_code zt_text_code(const struct zt_text_encoding *how, bool marks_context)
+{
+    int64_t vocab = zt_text_vocab(how);
+
+    if (marks_context)
+        return vocab <= INT16_MAX + 1 ? ZT_TOKEN_I16_CONTEXT : ZT_TOKEN_I32_CONTEXT;
+    return vocab <= UINT16_MAX + 1 ? ZT_TOKEN_U16 : ZT_TOKEN_I32;
+}
+
+static const struct zt_record_format *format_of(const struct zt_token_file *file)
+{
+    return zt_record_format_named(zt_token_format_name(file->format));
+}
+
+static struct zt_lines_job job_of(const struct zt_token_file *file,
+                                  const struct zt_text_encoding *how)
+{
+    return (struct zt_lines_job){.tokenizer = how->tokenizer,
+                                 .end = ZT_TEXT_END,
+                                 .name = file->path,
+                                 .text = (const char *)file->data.data,
+                                 .n = file->data.bytes,
+                                 .answers_only = how->answers_only,
+                                 .threads = how->threads};
+}
+
+zt_err zt_tokens_mark_context(const struct zt_token_file *file,
+                              const struct zt_text_encoding *how, bool *yes,
+                              struct zt_fault *fault)
+{
+    const struct zt_record_format *format = format_of(file);
+    struct zt_lines_job job = job_of(file, how);
+
+    *yes = false;
+    return format ? zt_lines_mark_context(&job, format, how->column, yes, fault) : ZT_OK;
+}
+
 zt_err zt_tokens_encode_into(const struct zt_token_file *file,
                              const struct zt_text_encoding *how, zt_lines_sink sink,
                              void *user, struct zt_lines_counts *counts,
                              struct zt_fault *fault)
 {
-    const struct zt_record_format *format =
-        zt_record_format_named(zt_token_format_name(file->format));
-    struct zt_lines_job job = {.tokenizer = how->tokenizer,
-                               .end = ZT_TEXT_END,
-                               .name = file->path,
-                               .text = (const char *)file->data.data,
-                               .n = file->data.bytes,
-                               .threads = how->threads,
-                               .sink = sink,
-                               .user = user};
+    const struct zt_record_format *format = format_of(file);
+    struct zt_lines_job job = job_of(file, how);
 
+    job.sink = sink;
+    job.user = user;
     return format ? zt_lines_encode_records(&job, format, how->column, counts, fault)
                   : zt_lines_encode(&job, counts, fault);
 }
 
 static zt_err encode_in_memory(const struct zt_token_file *file,
-                               const struct zt_text_encoding *how,
+                               const struct zt_text_encoding *how, bool marks_context,
                                struct zt_cached_tokens *out, struct zt_fault *fault)
 {
     struct filling f = {.path = file->path,
-                        .width = zt_text_vocab(how) <= UINT16_MAX + 1 ? 2 : 4};
+                        .width = zt_token_bytes(zt_text_code(how, marks_context))};
     struct zt_lines_counts counts = {0};
     zt_err rc = zt_tokens_encode_into(file, how, take, &f, &counts, fault);
 
@@ -140,14 +169,14 @@ zt_err zt_tokens_encode_text(struct zt_token_file *file,
                              const struct zt_text_encoding *how, struct zt_fault *fault)
 {
     struct zt_cached_tokens ids = {0};
-    bool found = false;
-    zt_err rc = ZT_OK;
+    bool found = false, marks_context = false;
+    zt_err rc = zt_tokens_mark_context(file, how, &marks_context, fault);
 
-    if (how->cache_dir && how->tokenizer)
-        rc = zt_token_cache_get(how, file, &found, &ids, fault);
+    if (!rc && how->cache_dir && how->tokenizer)
+        rc = zt_token_cache_get(how, file, marks_context, &found, &ids, fault);
     if (!rc && !found)
-        rc = encode_in_memory(file, how, &ids, fault);
+        rc = encode_in_memory(file, how, marks_context, &ids, fault);
     if (!rc)
-        set_ids(file, how, &ids);
+        set_ids(file, how, &ids, marks_context);
     return rc;
 }

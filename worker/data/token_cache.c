@@ -34,6 +34,7 @@ struct header {
 struct cache_entry {
     const struct zt_text_encoding *how;
     const struct zt_token_file *file;
+    bool marks_context;
     struct header want; /* what is known before the ids are */
     char path[PATH_MAX], partial[PATH_MAX], lock_path[PATH_MAX];
     int lock; /* -1: none */
@@ -61,6 +62,8 @@ static uint64_t hash_way(const struct cache_entry *e)
     if (e->file->format == ZT_TOKENS_TEXT)
         return tokenizer;
     tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
+    if (e->marks_context)
+        tokenizer = XXH3_64bits_withSeed("context", 8, tokenizer);
     return XXH3_64bits_withSeed(column, strlen(column), tokenizer);
 }
 
@@ -75,7 +78,7 @@ static zt_err name_entry(struct cache_entry *e)
         .magic = MAGIC,
         .version = VERSION,
         .vocab = (uint64_t)zt_tokenizer_vocab(e->how->tokenizer),
-        .width = zt_tokenizer_vocab(e->how->tokenizer) <= UINT16_MAX + 1 ? 2 : 4,
+        .width = (uint32_t)zt_token_bytes(zt_text_code(e->how, e->marks_context)),
         .text_bytes = text.bytes,
         .text_hash = {hash.low64, hash.high64},
         .way = hash_way(e)};
@@ -277,10 +280,15 @@ static zt_err make_folder(const struct cache_entry *e)
 }
 
 zt_err zt_token_cache_get(const struct zt_text_encoding *how,
-                          const struct zt_token_file *text, bool *found,
-                          struct zt_cached_tokens *out, struct zt_fault *fault)
+                          const struct zt_token_file *text, bool marks_context,
+                          bool *found, struct zt_cached_tokens *out,
+                          struct zt_fault *fault)
 {
-    struct cache_entry e = {.how = how, .file = text, .lock = -1, .fault = fault};
+    struct cache_entry e = {.how = how,
+                            .file = text,
+                            .marks_context = marks_context,
+                            .lock = -1,
+                            .fault = fault};
     zt_err rc = name_entry(&e);
 
     *found = !rc && find(&e, how->cache_reads_only, out);

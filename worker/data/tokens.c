@@ -44,11 +44,19 @@ zt_token_format zt_token_format_parse(const char *name)
 size_t zt_token_bytes(zt_token_code code)
 {
     static const uint8_t width[] = {
-        [ZT_TOKEN_U8] = 1,  [ZT_TOKEN_I8] = 1,  [ZT_TOKEN_U16] = 2, [ZT_TOKEN_I16] = 2,
-        [ZT_TOKEN_U32] = 4, [ZT_TOKEN_I32] = 4, [ZT_TOKEN_I64] = 8, [ZT_TOKEN_END] = 0,
+        [ZT_TOKEN_U8] = 1,          [ZT_TOKEN_I8] = 1,  [ZT_TOKEN_U16] = 2,
+        [ZT_TOKEN_I16] = 2,         [ZT_TOKEN_U32] = 4, [ZT_TOKEN_I32] = 4,
+        [ZT_TOKEN_I64] = 8,         [ZT_TOKEN_END] = 0, [ZT_TOKEN_I16_CONTEXT] = 2,
+        [ZT_TOKEN_I32_CONTEXT] = 4,
     };
 
     return width[code];
+}
+
+/* A token that may be context. */
+static int32_t learnt_or_read(int32_t stored)
+{
+    return stored < 0 ? ~stored : stored;
 }
 
 /* One loop per width, which the compiler vectorises; X(code, type, decode) */
@@ -59,7 +67,9 @@ size_t zt_token_bytes(zt_token_code code)
     X(ZT_TOKEN_I16, int16_t, (int16_t)le16toh)                                           \
     X(ZT_TOKEN_U32, uint32_t, le32toh)                                                   \
     X(ZT_TOKEN_I32, int32_t, (int32_t)le32toh)                                           \
-    X(ZT_TOKEN_I64, int64_t, (int64_t)le64toh)
+    X(ZT_TOKEN_I64, int64_t, (int64_t)le64toh)                                           \
+    X(ZT_TOKEN_I16_CONTEXT, int16_t, learnt_or_read)                                     \
+    X(ZT_TOKEN_I32_CONTEXT, int32_t, learnt_or_read)
 
 void zt_tokens_copy(const struct zt_token_run *run, int64_t first, int64_t n,
                     int32_t *out)
@@ -79,6 +89,34 @@ void zt_tokens_copy(const struct zt_token_run *run, int64_t first, int64_t n,
             out[i] = ZT_TEXT_END;
     }
 #undef COPY
+}
+
+static bool is_context(const struct zt_token_run *run, int64_t i)
+{
+    const int16_t *narrow = (const int16_t *)(const void *)run->data;
+    const int32_t *wide = (const int32_t *)(const void *)run->data;
+
+    return run->code == ZT_TOKEN_I16_CONTEXT   ? narrow[i] < 0
+           : run->code == ZT_TOKEN_I32_CONTEXT ? wide[i] < 0
+                                               : false;
+}
+
+void zt_tokens_copy_targets(const struct zt_token_run *run, int64_t first, int64_t n,
+                            int32_t context, int32_t *out)
+{
+    zt_tokens_copy(run, first, n, out);
+    for (int64_t i = 0; i < n; i++)
+        if (is_context(run, first + i))
+            out[i] = context;
+}
+
+bool zt_tokens_are_context(const struct zt_token_run *run)
+{
+    int64_t i = 0;
+
+    while (i < run->n && is_context(run, i))
+        i++;
+    return i == run->n;
 }
 
 void zt_tokens_range(const struct zt_token_run *run, int64_t *min, int64_t *max)

@@ -25,7 +25,8 @@ typedef enum zt_token_format {
     ZT_NUM_TOKEN_FORMATS
 } zt_token_format;
 
-/* How a token is stored, little-endian. END: no bytes, an end-of-text token. */
+/* How a token is stored, little-endian. END: no bytes, an end-of-text token. CONTEXT: ~t of a
+ * token that is read and not learnt, of this machine's byte order. */
 typedef enum zt_token_code {
     ZT_TOKEN_U8 = 0,
     ZT_TOKEN_I8,
@@ -34,6 +35,8 @@ typedef enum zt_token_code {
     ZT_TOKEN_U32,
     ZT_TOKEN_I32,
     ZT_TOKEN_I64,
+    ZT_TOKEN_I16_CONTEXT,
+    ZT_TOKEN_I32_CONTEXT,
     ZT_TOKEN_END
 } zt_token_code;
 
@@ -49,7 +52,8 @@ struct zt_text_encoding {
     const struct zt_fault *refusal;       /* it cannot be read, as this says; NULL */
     const char *column;                   /* of records that holds their text; NULL: see
                               zt_records_find_text() */
-    int threads;                          /* 0: one for each processor */
+    bool answers_only;     /* of conversations the assistant's answers alone are learnt */
+    int threads;           /* 0: one for each processor */
     const char *cache_dir; /* NULL: ids are made anew every time (token_cache.h) */
     bool cache_reads_only; /* what is not there is not put there */
 };
@@ -79,6 +83,14 @@ void zt_token_file_release(struct zt_token_file *f); /* a zeroed struct is fine 
 
 /* Ids of such text are below it: the tokenizer's vocabulary, or that of bytes. */
 int64_t zt_text_vocab(const struct zt_text_encoding *how);
+
+/* Whether some ids of the file's text are context, which is given as ~id. */
+zt_err zt_tokens_mark_context(const struct zt_token_file *file,
+                              const struct zt_text_encoding *how, bool *yes,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* How ids of such text are kept: as narrow as the vocabulary allows. */
+zt_token_code zt_text_code(const struct zt_text_encoding *how, bool marks_context);
 
 /* The ids of a file whose `data` is text, as its format says, into a sink. ZT_E_FORMAT,
  * ZT_E_USAGE, ZT_E_NOMEM, and what the sink says. */
@@ -112,6 +124,11 @@ size_t zt_token_bytes(zt_token_code code);
 /* Tokens [first, first + n) of a run, each known to fit. */
 void zt_tokens_copy(const struct zt_token_run *run, int64_t first, int64_t n,
                     int32_t *out);
+/* The same with `context` in the place of tokens that are context. */
+void zt_tokens_copy_targets(const struct zt_token_run *run, int64_t first, int64_t n,
+                            int32_t context, int32_t *out);
+/* Whether all tokens of a run are context. */
+bool zt_tokens_are_context(const struct zt_token_run *run);
 
 /* Smallest and largest token of a run. */
 void zt_tokens_range(const struct zt_token_run *run, int64_t *min, int64_t *max);

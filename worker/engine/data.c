@@ -18,6 +18,7 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
                                          .refusal = &e->tokenizer_refusal,
                                          .column = run->text_column,
+                                         .answers_only = run->assistant_only_loss,
                                          .threads = zt_engine_threads(run),
                                          .cache_dir = run->data_cache_dir,
                                          .cache_reads_only =

@@ -94,6 +94,10 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
         rc = all_batches(e, &it, sums, fault);
     if (!rc)
         rc = zt_sum_f64(e->sums, sums, 3, fault);
+    if (!rc && !(sums[1] > 0))
+        rc = zt_fault_set(fault, ZT_E_FORMAT,
+                          "the evaluation data hold nothing to compare with: no target "
+                          "token, of conversations no answer, is among them; give more");
     if (rc)
         return rc;
     stats = stats_of(e, step, sums);

@@ -164,14 +164,24 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     return rc ? rc : zt_zero_step_model(e->zero, how.t, &e->saves, fault);
 }
 
-/* The divisor over all ranks; 0 would be nothing to learn from. */
-static zt_err check_divisor(const struct zt_engine *e, int64_t step,
-                            struct zt_fault *fault)
+/* The divisor over all ranks; 0 would be nothing to learn from. Between the answers of long
+ * conversations that happens: gradients are zero then. */
+static zt_err check_divisor(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
     const struct zt_batch_layout *l = &e->model->layout;
 
     if (e->step_divisor > 0)
         return ZT_OK;
+    if (l->divisor == ZT_DIVISOR_TARGETS && zt_dataset_has_context(e->train_data)) {
+        e->step_divisor = 1;
+        if (zt_comm_rank(e->comm) == 0)
+            zt_warn(
+                "data",
+                "step %lld: its rows hold no token of an answer, so there is nothing to "
+                "learn from them; larger batches or a larger --block_size avoid it",
+                (long long)step);
+        return ZT_OK;
+    }
     if (l->divisor == ZT_DIVISOR_TARGETS)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "step %lld has no target token to learn from",

@@ -116,15 +116,16 @@ static struct zt_stmt *parse_set(struct zt_template_parser *p)
 /* {% generation %} marks what an assistant says; it changes no text. */
 static struct zt_stmt *parse_generation(struct zt_template_parser *p)
 {
-    struct zt_stmt *s = make(p, ZT_STMT_IF);
+    struct zt_stmt *s = make(p, ZT_STMT_GENERATION);
 
     if (!s)
         return NULL;
-    s->expr = zt_template_alloc(p, sizeof(*s->expr));
-    if (s->expr)
-        *s->expr = (struct zt_expr){.kind = ZT_EXPR_CONSTANT, .value = json_true()};
+    if (p->generates)
+        zt_template_refuse(p, "{%% generation %%} is within another one");
+    p->t->marks_generation = p->generates = true;
     end_tag(p);
     s->body = parse_until(p, "endgeneration");
+    p->generates = false;
     return s;
 }
 

@@ -49,11 +49,12 @@ struct zt_expr {
 };
 
 typedef enum zt_stmt_kind {
-    ZT_STMT_TEXT,  /* text */
-    ZT_STMT_PRINT, /* expr */
-    ZT_STMT_IF,    /* expr, body, other */
-    ZT_STMT_FOR,   /* name and name2 in expr if condition: body; none: other */
-    ZT_STMT_SET,   /* name or name.field = expr, or = body where expr is NULL */
+    ZT_STMT_TEXT,       /* text */
+    ZT_STMT_PRINT,      /* expr */
+    ZT_STMT_IF,         /* expr, body, other */
+    ZT_STMT_FOR,        /* name and name2 in expr if condition: body; none: other */
+    ZT_STMT_SET,        /* name or name.field = expr, or = body where expr is NULL */
+    ZT_STMT_GENERATION, /* body */
     ZT_STMT_BREAK,
     ZT_STMT_CONTINUE
 } zt_stmt_kind;
@@ -74,6 +75,7 @@ struct zt_template {
     struct zt_text_arena arena;
     json_t *constants; /* an array: it keeps the literals */
     struct zt_stmt *body;
+    bool marks_generation;
 };
 
 /* ---- parsing ---- */
@@ -92,6 +94,7 @@ struct zt_template_parser {
     zt_err rc; /* the first that went wrong */
     const char *at, *end;
     int line, depth, braces;
+    bool generates;   /* within {% generation %} */
     bool line_starts; /* nothing but blanks can be before `at` in its line */
     char close;       /* '%' or '}': how the tag ends */
 
@@ -140,6 +143,8 @@ struct zt_template_run {
     const json_t *values;
     struct zt_template_scope *scope;
     struct zt_buf *out;
+    struct zt_buf *text, *spans; /* what is wanted, of which `out` may be a part; NULL */
+    size_t begin;                /* of the text in it */
     struct zt_fault *fault;
     zt_err rc;
     json_t *made, *undefined, *function;

@@ -248,6 +248,18 @@ static void run_if(struct zt_template_run *r, const struct zt_stmt *s)
         run_body(r, zt_template_is_true(r, v) ? s->body : s->other);
 }
 
+/* What a block that is set prints goes elsewhere first, and is no span. */
+static void run_generation(struct zt_template_run *r, const struct zt_stmt *s)
+{
+    struct zt_template_span span = {zt_buf_used(r->out) - r->begin, 0};
+
+    run_body(r, s->body);
+    span.to = zt_buf_used(r->out) - r->begin;
+    if (!r->rc && r->spans && r->out == r->text &&
+        zt_buf_put(r->spans, &span, sizeof(span)) != ZT_OK)
+        zt_template_keep(r, NULL);
+}
+
 static void run_body(struct zt_template_run *r, const struct zt_stmt *s)
 {
     for (; s && !r->rc && !r->jump; s = s->next) {
@@ -269,6 +281,9 @@ static void run_body(struct zt_template_run *r, const struct zt_stmt *s)
         case ZT_STMT_SET:
             run_set(r, s);
             break;
+        case ZT_STMT_GENERATION:
+            run_generation(r, s);
+            break;
         case ZT_STMT_BREAK:
         case ZT_STMT_CONTINUE:
             r->jump = (int)s->kind;
@@ -278,10 +293,17 @@ static void run_body(struct zt_template_run *r, const struct zt_stmt *s)
 }
 
 zt_err zt_template_render(const struct zt_template *t, const json_t *values,
-                          struct zt_buf *out, struct zt_fault *fault)
+                          struct zt_buf *out, struct zt_buf *spans,
+                          struct zt_fault *fault)
 {
-    struct zt_template_run r = {
-        .t = t, .values = values, .out = out, .fault = fault, .made = json_array()};
+    struct zt_template_run r = {.t = t,
+                                .values = values,
+                                .out = out,
+                                .text = out,
+                                .spans = spans,
+                                .begin = zt_buf_used(out),
+                                .fault = fault,
+                                .made = json_array()};
     struct zt_template_scope top = {json_object(), NULL};
 
     r.scope = &top;
@@ -295,4 +317,9 @@ zt_err zt_template_render(const struct zt_template *t, const json_t *values,
     json_decref(top.names);
     json_decref(r.made);
     return r.rc;
+}
+
+bool zt_template_marks_generation(const struct zt_template *t)
+{
+    return t->marks_generation;
 }

@@ -28,6 +28,11 @@
 
 struct zt_template;
 
+/* A stretch of rendered text: bytes [from, to). */
+struct zt_template_span {
+    size_t from, to;
+};
+
 /* `name` is what messages call it: "DIR/tokenizer_config.json: chat_template". The text (n) is
  * copied. ZT_E_FORMAT with name and line, ZT_E_NOMEM. */
 zt_err zt_template_parse(const char *name, const char *text, size_t n,
@@ -38,8 +43,14 @@ void zt_template_close(struct zt_template *t); /* NULL is fine */
  * Appends what the template makes of `values`, an object: messages, bos_token, eos_token,
  * add_generation_prompt, ... ZT_E_FORMAT: the template refuses them (raise_exception), or
  * does what is not in the subset; ZT_E_LIMIT: past a bound; ZT_E_NOMEM.
+ * `spans`: what stands within {% generation %}, as zt_template_span in order, counted from
+ * where the text begins, is appended to it; NULL: it is not wanted.
  */
 zt_err zt_template_render(const struct zt_template *t, const json_t *values,
-                          struct zt_buf *out, struct zt_fault *fault) ZT_MUST_CHECK;
+                          struct zt_buf *out, struct zt_buf *spans,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether {% generation %} is somewhere in it. */
+bool zt_template_marks_generation(const struct zt_template *t);
 
 #endif

@@ -83,18 +83,20 @@ static uint64_t hash_of(const struct zt_chat_source *s)
     return XXH3_64bits_withSeed(s->text, s->n, h);
 }
 
-/* A folder whose files say nothing that is understood has no template. */
 zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *hash,
                     struct zt_fault *fault)
 {
-    zt_err rc = ZT_OK, ignored = ZT_OK;
-    json_t *config =
-        zt_folder_load(folder, "tokenizer_config.json", false, &ignored, NULL);
+    zt_err rc = ZT_OK;
+    json_t *config = zt_folder_load(folder, "tokenizer_config.json", false, &rc, fault);
     json_t *special =
-        zt_folder_load(folder, "special_tokens_map.json", false, &ignored, NULL);
+        rc ? NULL : zt_folder_load(folder, "special_tokens_map.json", false, &rc, fault);
     const json_t *in_config = default_template(config);
     struct zt_chat_source s = {NULL, NULL, 0, NULL};
 
+    if (rc) {
+        json_decref(config);
+        return rc;
+    }
     if (asprintf(&s.name, "%s/chat_template.jinja", folder) < 0)
         s.name = NULL;
     s.text = s.name ? read_file(s.name, &s.n) : NULL;
@@ -158,24 +160,177 @@ static zt_err check_messages(const json_t *messages, const char *column,
     return ZT_OK;
 }
 
-zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *template,
-                      const json_t *row, const char *column, struct zt_buf *out,
-                      struct zt_fault *fault)
+/* The text of messages [0, n), or of all where n is their number. */
+static zt_err render_some(const struct zt_tokenizer *t,
+                          const struct zt_template *template, const json_t *row,
+                          json_t *messages, bool prompts, struct zt_buf *out,
+                          struct zt_buf *spans, struct zt_fault *fault)
 {
-    json_t *messages = json_object_get(row, column),
-           *tools = json_object_get(row, "tools");
-    json_t *values;
-    zt_err rc = check_messages(messages, column, fault);
+    json_t *tools = json_object_get(row, "tools"), *values = json_copy(t->chat.tokens);
+    zt_err rc = ZT_OK;
 
-    if (rc)
-        return rc;
-    values = json_copy(t->chat.tokens);
     if (!values || json_object_set(values, "messages", messages) ||
-        json_object_set_new(values, "add_generation_prompt", json_false()) ||
+        json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
         (tools && json_object_set(values, "tools", tools)))
         rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
     if (!rc)
-        rc = zt_template_render(template, values, out, fault);
+        rc = zt_template_render(template, values, out, spans, fault);
     json_decref(values);
+    return rc;
+}
+
+/* ---- answers ---- */
+
+/* A row's text, of which answers are looked for. */
+struct answers {
+    const struct zt_tokenizer *t;
+    const struct zt_template *template;
+    const json_t *row, *messages;
+    const char *text; /* (n) */
+    size_t n;
+    struct zt_buf part; /* the text of its first messages */
+    struct zt_fault *fault;
+};
+
+/* The bytes that the text of the first `num` messages has; *begins: the whole begins with it. */
+static zt_err find_part(struct answers *a, size_t num, bool prompts, bool *begins,
+                        size_t *bytes)
+{
+    json_t *some = json_array();
+    zt_err rc = some ? ZT_OK : ZT_E_NOMEM;
+
+    for (size_t i = 0; !rc && i < num; i++)
+        if (json_array_append(some, json_array_get(a->messages, i)))
+            rc = ZT_E_NOMEM;
+    if (rc)
+        zt_text_out_of_memory(a->fault, rc);
+    zt_buf_empty(&a->part);
+    if (!rc)
+        rc = render_some(a->t, a->template, a->row, some, prompts, &a->part, NULL,
+                         a->fault);
+    json_decref(some);
+    if (rc)
+        return rc;
+    *bytes = zt_buf_used(&a->part);
+    *begins =
+        *bytes <= a->n && (!*bytes || memcmp(zt_text_of(&a->part), a->text, *bytes) == 0);
+    return ZT_OK;
+}
+
+static zt_err refuse_answer(const struct answers *a, size_t i)
+{
+    return zt_fault_set(
+        a->fault, ZT_E_FORMAT,
+        "%s: what the assistant says in message %zu cannot be found: the template "
+        "renders a "
+        "conversation's beginning differently from the whole; put {%% generation %%} "
+        "around "
+        "answers in it, or learn all tokens with --assistant_only_loss false",
+        a->t->chat.name, i);
+}
+
+/* Message `i` is the assistant's. Some templates ask for an answer in words that do not stand
+ * before one: then it begins where the message before ends. */
+static zt_err find_answer(struct answers *a, size_t i, struct zt_template_span *span)
+{
+    bool begins = false;
+    zt_err rc = ZT_OK;
+
+    span->from = 0;
+    if (i)
+        rc = find_part(a, i, true, &begins, &span->from);
+    if (!rc && i && !begins) {
+        rc = find_part(a, i, false, &begins, &span->from);
+        if (!rc && !begins)
+            return refuse_answer(a, i);
+    }
+    if (!rc)
+        rc = find_part(a, i + 1, false, &begins, &span->to);
+    if (!rc && (!begins || span->to < span->from))
+        return refuse_answer(a, i);
+    return rc;
+}
+
+static zt_err find_answers(struct answers *a, struct zt_buf *spans)
+{
+    zt_err rc = ZT_OK;
+
+    zt_buf_init(&a->part, ZT_TEXT_MAX_BYTES);
+    for (size_t i = 0; !rc && i < json_array_size(a->messages); i++) {
+        const json_t *role = json_object_get(json_array_get(a->messages, i), "role");
+        struct zt_template_span span;
+
+        if (strcmp(json_string_value(role), "assistant") != 0)
+            continue;
+        rc = find_answer(a, i, &span);
+        if (!rc && zt_buf_put(spans, &span, sizeof(span)) != ZT_OK)
+            rc = zt_text_out_of_memory(a->fault, ZT_E_NOMEM);
+    }
+    zt_buf_release(&a->part);
+    return rc;
+}
+
+zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *template,
+                      const json_t *row, const char *column, struct zt_buf *out,
+                      struct zt_buf *answers, struct zt_fault *fault)
+{
+    json_t *messages = json_object_get(row, column);
+    size_t begin = zt_buf_used(out);
+    struct answers a = {
+        .t = t, .template = template, .row = row, .messages = messages, .fault = fault};
+    zt_err rc = check_messages(messages, column, fault);
+
+    if (!rc)
+        rc = render_some(t, template, row, messages, false, out, answers, fault);
+    if (rc || !answers || zt_template_marks_generation(template))
+        return rc;
+    a.text = zt_text_of(out) + begin;
+    a.n = zt_buf_used(out) - begin;
+    return find_answers(&a, answers);
+}
+
+/* Tokens of the text up to byte `at`: those that its beginning alone has as well. Some ids of
+ * the whole are marked already. *cuts: the
+ * next one has bytes from both sides. */
+static zt_err find_token(struct zt_encoder *e, const char *text, size_t at,
+                         const int32_t *ids, size_t num, size_t *token, bool *cuts,
+                         struct zt_fault *fault)
+{
+    const int32_t *first = NULL;
+    size_t n = 0, k = 0;
+    zt_err rc = zt_encode(e, text, at, false, &first, &n, fault);
+
+    while (!rc && k < n && k < num && first[k] == (ids[k] < 0 ? ~ids[k] : ids[k]))
+        k++;
+    *token = k;
+    *cuts = k < n;
+    return rc;
+}
+
+zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n,
+                            const struct zt_buf *answers, int32_t *ids, size_t num,
+                            struct zt_fault *fault)
+{
+    const struct zt_template_span *s = (const void *)zt_text_of(answers);
+    size_t num_spans = zt_buf_used(answers) / sizeof(*s), done = 0;
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < num_spans; i++) {
+        size_t from = 0, to = num;
+        bool cuts = false;
+
+        if (s[i].from == s[i].to)
+            continue;
+        rc = find_token(e, text, s[i].from, ids, num, &from, &cuts, fault);
+        if (!rc && s[i].to < n) {
+            rc = find_token(e, text, s[i].to, ids, num, &to, &cuts, fault);
+            to += cuts && to < num;
+        }
+        for (; !rc && done < from; done++)
+            ids[done] = ~ids[done];
+        done = to > done ? to : done;
+    }
+    for (; !rc && done < num; done++)
+        ids[done] = ~ids[done];
     return rc;
 }

@@ -17,10 +17,24 @@
 zt_err zt_chat_open(const struct zt_tokenizer *t, struct zt_template **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Appends the text of a row whose `column` holds the messages. ZT_E_FORMAT: they are no
- * messages, or the template refuses them. */
+/*
+ * Appends the text of a row whose `column` holds the messages, and to `answers` (NULL: not
+ * wanted) what of it the assistant says, as zt_template_span: what the template has within
+ * {% generation %}; in one without, what is between the text of the messages before, as it
+ * asks for an answer (add_generation_prompt), and the text up to the answer's end.
+ * ZT_E_FORMAT: they are no messages, the template refuses them, or a conversation's text does
+ * not begin as that of its first messages.
+ */
 zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *template,
                       const json_t *row, const char *column, struct zt_buf *out,
-                      struct zt_fault *fault) ZT_MUST_CHECK;
+                      struct zt_buf *answers, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Ids (num) of a text (n) that is no answer become ~id. A token that has a part of an answer is
+ * learnt. ZT_E_NOMEM, and as zt_encode(), whose ids of `e` are gone.
+ */
+zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n,
+                            const struct zt_buf *answers, int32_t *ids, size_t num,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

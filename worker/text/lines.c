@@ -29,6 +29,7 @@ struct hand {
     struct zt_encoder *encoder;
     struct zt_buf ids, lengths; /* int32_t; uint32_t per line */
     struct zt_buf text;         /* of a conversation */
+    struct zt_buf answers;      /* zt_template_span: of it */
     uint64_t blank;
     struct zt_fault fault;
 };
@@ -112,6 +113,11 @@ static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t
               : ZT_OK;
 }
 
+static bool marks_context(const struct zt_lines_job *job)
+{
+    return job->chat && job->answers_only;
+}
+
 /* The text of a row: a column's, or what the chat template makes of it, in h->text. */
 static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t from,
                           const json_t *row, const char **text, size_t *n)
@@ -122,12 +128,24 @@ static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t
     if (!job->chat)
         return zt_records_text(job->records, from, row, job->column, text, n, &h->fault);
     zt_buf_drop(&h->text, zt_buf_used(&h->text));
-    rc = zt_chat_render(job->tokenizer, job->chat, row, job->column, &h->text, &why);
+    zt_buf_drop(&h->answers, zt_buf_used(&h->answers));
+    rc = zt_chat_render(job->tokenizer, job->chat, row, job->column, &h->text,
+                        marks_context(job) ? &h->answers : NULL, &why);
     if (rc)
         return zt_records_fault(job->records, from, rc, &h->fault, "%s", why.text);
     *n = zt_buf_used(&h->text);
     *text = *n ? (const char *)zt_buf_head(&h->text) : "";
     return ZT_OK;
+}
+
+/* Of the ids that begin at byte `before` of h->ids, what is no answer is marked. */
+static zt_err mark_context(struct hand *h, size_t before, const char *text, size_t n)
+{
+    uint8_t *ids = h->ids.data + h->ids.off + before;
+
+    return zt_chat_mark_context(h->encoder, text, n, &h->answers, (int32_t *)(void *)ids,
+                                (zt_buf_used(&h->ids) - before) / sizeof(int32_t),
+                                &h->fault);
 }
 
 static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t from,
@@ -148,7 +166,11 @@ static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t 
     if (!rc)
         rc = text_of_row(job, h, from, row, &text, &n);
     if (!rc) {
+        size_t before = zt_buf_used(&h->ids);
+
         rc = put_ids(job, h, text, n);
+        if (!rc && marks_context(job))
+            rc = mark_context(h, before, text, n);
         why = h->fault;
         if (rc)
             zt_records_fault(r, from, rc, &h->fault, "%s", why.text);
@@ -214,6 +236,7 @@ static void work(struct team *t)
     zt_buf_init(&h.ids, SIZE_MAX / 4);
     zt_buf_init(&h.lengths, SIZE_MAX / 4);
     zt_buf_init(&h.text, ZT_TEXT_MAX_BYTES);
+    zt_buf_init(&h.answers, ZT_TEXT_MAX_BYTES);
     if (t->job->tokenizer)
         rc = zt_encoder_open(t->job->tokenizer, &h.encoder, &h.fault);
     while (take_piece(t, &from, &to, &number))
@@ -227,6 +250,7 @@ static void work(struct team *t)
     zt_buf_release(&h.ids);
     zt_buf_release(&h.lengths);
     zt_buf_release(&h.text);
+    zt_buf_release(&h.answers);
 }
 
 static void *help(void *team)
@@ -289,6 +313,27 @@ static zt_err open_chat(const struct zt_lines_job *job, const char *column,
             job->name, column);
     rc = zt_chat_open(job->tokenizer, out, fault);
     return rc ? zt_fault_context(fault, rc, "%s: \"%s\"", job->name, column) : ZT_OK;
+}
+
+zt_err zt_lines_mark_context(const struct zt_lines_job *job,
+                             const struct zt_record_format *format, const char *column,
+                             bool *yes, struct zt_fault *fault)
+{
+    struct zt_records records;
+    char *found = NULL;
+    zt_err rc;
+
+    *yes = false;
+    if (!job->answers_only)
+        return ZT_OK;
+    rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
+    if (rc)
+        return rc;
+    rc = zt_records_find_text(&records, column, &found, fault);
+    *yes = !rc && zt_records_holds_lists(&records, found);
+    zt_records_release(&records);
+    free(found);
+    return rc;
 }
 
 zt_err zt_lines_encode_records(const struct zt_lines_job *job,

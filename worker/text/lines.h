@@ -28,8 +28,9 @@ struct zt_lines_job {
     const struct zt_records *records; /* of the text; NULL: lines */
     const char *column;               /* of records */
     const struct zt_template
-        *chat;        /* the column's conversations become text by it; NULL */
-    const char *name; /* of the text, for messages */
+        *chat;         /* the column's conversations become text by it; NULL */
+    bool answers_only; /* of conversations; an id that is no answer's is given as ~id */
+    const char *name;  /* of the text, for messages */
     const char *text;
     size_t n;
     int threads; /* 0: one for each processor that this process may use */
@@ -53,5 +54,11 @@ zt_err zt_lines_encode_records(const struct zt_lines_job *job,
                                const struct zt_record_format *format, const char *column,
                                struct zt_lines_counts *counts,
                                struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether zt_lines_encode_records() of this gives ~id for tokens that are no answers: they are
+ * asked for, and the first row holds a conversation. */
+zt_err zt_lines_mark_context(const struct zt_lines_job *job,
+                             const struct zt_record_format *format, const char *column,
+                             bool *yes, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -292,7 +292,7 @@ struct zt_chat_source {
     json_t *tokens; /* bos_token, eos_token, ... of an object */
 };
 
-/* *hash changes with what it reads. ZT_E_NOMEM. */
+/* *hash changes with what it reads. ZT_E_FORMAT: a file of it is malformed; ZT_E_NOMEM. */
 zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *hash,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_chat_release(struct zt_chat_source *s); /* zeroed: fine */

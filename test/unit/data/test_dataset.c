@@ -159,6 +159,35 @@ static void test_text_by_a_tokenizer_is_ids_line_by_line(void **state)
     zt_tokenizer_close(t);
 }
 
+static void test_context_is_read_and_is_no_target(void **state)
+{
+    const int16_t narrow[] = {5, ~7, 0, ~0, ~32767};
+    const int32_t wide[] = {5, ~7, 0, ~0, ~32767};
+    const struct zt_token_run runs[] = {
+        {.data = (const uint8_t *)narrow, .n = 5, .code = ZT_TOKEN_I16_CONTEXT},
+        {.data = (const uint8_t *)wide, .n = 5, .code = ZT_TOKEN_I32_CONTEXT}};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct zt_token_run behind = runs[k];
+        int32_t tokens[5], targets[5];
+        int64_t min, max;
+
+        zt_tokens_copy(&runs[k], 0, 5, tokens);
+        assert_memory_equal(tokens, ((int32_t[]){5, 7, 0, 0, 32767}), sizeof(tokens));
+        zt_tokens_copy_targets(&runs[k], 1, 4, -1, targets);
+        assert_memory_equal(targets, ((int32_t[]){-1, 0, -1, -1}), 4 * sizeof(*targets));
+        zt_tokens_range(&runs[k], &min, &max);
+        assert_int_equal(min, 0);
+        assert_int_equal(max, 32767);
+        assert_int_equal(zt_tokens_get(&runs[k], 4), 32767);
+        assert_false(zt_tokens_are_context(&runs[k]));
+        behind.data += 3 * zt_token_bytes(behind.code);
+        behind.n = 2;
+        assert_true(zt_tokens_are_context(&behind));
+    }
+}
+
 static void test_llmc_both_widths_tell_their_tokenizer(void **state)
 {
     const uint16_t narrow[] = {7, 50256};
@@ -517,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_nanogpt_is_plain_uint16),
         cmocka_unit_test(test_records_are_the_text_of_a_column),
         cmocka_unit_test(test_text_by_a_tokenizer_is_ids_line_by_line),
+        cmocka_unit_test(test_context_is_read_and_is_no_target),
         cmocka_unit_test(test_llmc_both_widths_tell_their_tokenizer),
         cmocka_unit_test(test_megatron_by_any_of_its_names_counts_once),
         cmocka_unit_test(test_megatron_sequences_follow_the_index_not_the_bin),

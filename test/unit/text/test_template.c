@@ -23,7 +23,8 @@ static const char conversation[] =
     "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_generation_prompt\": false}";
 
 /* What the template makes, to be freed; NULL: refused, `fault` says why. */
-static char *render(const char *text, size_t n, struct zt_fault *fault)
+static char *render_spans(const char *text, size_t n, struct zt_buf *spans,
+                          struct zt_fault *fault)
 {
     json_t *values = json_loads(conversation, 0, NULL);
     struct zt_template *t = NULL;
@@ -34,7 +35,7 @@ static char *render(const char *text, size_t n, struct zt_fault *fault)
     *fault = (struct zt_fault){ZT_OK, ""};
     zt_buf_init(&out, 1 << 24);
     if (zt_template_parse("chat", text, n, &t, fault) == ZT_OK &&
-        zt_template_render(t, values, &out, fault) == ZT_OK) {
+        zt_template_render(t, values, &out, spans, fault) == ZT_OK) {
         made = calloc(1, zt_buf_used(&out) + 1);
         assert_non_null(made);
         if (zt_buf_used(&out))
@@ -44,6 +45,11 @@ static char *render(const char *text, size_t n, struct zt_fault *fault)
     zt_template_close(t);
     json_decref(values);
     return made;
+}
+
+static char *render(const char *text, size_t n, struct zt_fault *fault)
+{
+    return render_spans(text, n, NULL, fault);
 }
 
 static void assert_renders(const char *text, const char *wanted)
@@ -73,6 +79,31 @@ static void test_conversations_become_text(void **state)
         "{% set ns = namespace(n=0) %}{% for m in messages if m.role != 'system' %}"
         "{% set ns.n = ns.n + loop.index %}{% endfor %}{{ ns.n }}",
         "3");
+}
+
+static void test_what_is_generated_is_told(void **state)
+{
+    static const char text[] =
+        "{% for m in messages %}{{ m.role }}:{% generation %}{{ m.content | trim }}"
+        "{% endgeneration %};{% endfor %}"
+        "{% set kept %}{% generation %}x{% endgeneration %}{% endset %}{{ kept }}";
+    struct zt_template_span *s;
+    struct zt_fault fault;
+    struct zt_buf spans;
+    char *made;
+
+    (void)state;
+    zt_buf_init(&spans, 1 << 12);
+    made = render_spans(text, strlen(text), &spans, &fault);
+    assert_non_null(made);
+    assert_string_equal(made, "system:Be kind.;user:Hi;assistant:Hello \xc3\xa9;x");
+    assert_int_equal(zt_buf_used(&spans), 3 * sizeof(*s));
+    s = (struct zt_template_span *)(void *)(spans.data + spans.off);
+    assert_int_equal(s[1].from, strlen("system:Be kind.;user:"));
+    assert_int_equal(s[1].to - s[1].from, strlen("Hi"));
+    assert_int_equal(s[2].to, strlen(made) - strlen(";x"));
+    zt_buf_release(&spans);
+    free(made);
 }
 
 static void test_blanks_are_stripped_as_transformers_does(void **state)
@@ -122,6 +153,9 @@ static void test_what_is_not_known_is_named_with_its_line(void **state)
     (void)state;
     assert_refused("\n\n{% macro f() %}{% endmacro %}",
                    "chat:3: {% macro %} is not in the subset");
+    assert_refused(
+        "{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}",
+        "chat:1: {% generation %} is within another one");
     assert_refused("{{ messages | dictsort }}",
                    "chat:1: the filter 'dictsort' is not in the subset");
     assert_refused("{{ 1 is even_more }}",
@@ -207,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conversations_become_text),
+        cmocka_unit_test(test_what_is_generated_is_told),
         cmocka_unit_test(test_blanks_are_stripped_as_transformers_does),
         cmocka_unit_test(test_expressions_are_pythons),
         cmocka_unit_test(test_what_is_not_known_is_named_with_its_line),
