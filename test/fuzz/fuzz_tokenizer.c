@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

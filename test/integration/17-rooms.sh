@@ -30,4 +30,7 @@ check "a call counts as an include does" refuses 'launcher/ssh may not use launc
 mkdir "$tmp/src/worker/shed"
 echo 'int zt_shed;' >"$tmp/src/worker/shed/shed.c"
 check "a folder that nobody named is refused" refuses 'worker/shed is not in scripts/rooms'
+rm -r "$tmp/src/worker/shed"
+for i in $(seq 1 30); do echo "int zt_$i;" >"$tmp/src/worker/monitor/m$i.c"; done
+check "a folder in which nothing is found is refused" refuses 'worker/monitor has more than 30 files'
 finish

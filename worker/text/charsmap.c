@@ -16,7 +16,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 struct zt_charsmap {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 /* What becomes of a character: it is put to w->next, changed or not, or it is not. */

@@ -4,7 +4,7 @@
  *      tokenizer.c      reads the JSON from its root, opens, closes, runs the steps
  *      folder.c         folders of older files, as that JSON
  *      spiece.c         folders with a model of SentencePiece (sentencepiece/)
- *      normalize*.c     normalizers; charsmap.c: SentencePiece's
+ *      normalize.c      normalizers; charsmap.c: SentencePiece's; unicode_forms.c
  *      pretokenize.c    pre-tokenizers; split.c: what they have in common
  *      bpe.c wordpiece.c unigram.c wordlevel.c    a kind of model each; model.c: the rest
  *      frame.c          post-processors; added.c: added tokens

@@ -1,7 +1,7 @@
 /*
  * split.c -- cutting pieces at matches, by what becomes of a match.
  */
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 /* Intervals come in order; the last one waits, for the next one may join it. */

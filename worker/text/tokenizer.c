@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include "common/mapped_file.h"
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 #define MAX_FILE ((size_t)512 << 20)

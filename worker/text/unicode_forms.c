@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 #define MOST_POINTS 32 /* of one character, decomposed: 18 */

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/pipeline.h"
 
 static zt_err read_model(const struct zt_setting *s, struct zt_text_model *m,

@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "test/unit/data/files.h"
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/lines.h"
 #include "worker/text/regex/regex.h"
 #include "worker/text/tokenizer.h"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/sentencepiece/model.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"

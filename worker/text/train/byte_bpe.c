@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 #include "worker/text/tokenizer.h"
 #include "worker/text/train/bpe_merges.h"
 

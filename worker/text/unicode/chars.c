@@ -1,4 +1,4 @@
-#include "worker/text/chars.h"
+#include "worker/text/unicode/chars.h"
 
 #include <string.h>
 #include <utf8proc.h>
