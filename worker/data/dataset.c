@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "worker/data/samples.h"
 #include "worker/data/tokens.h"
 
 /* Smaller files are read ahead whole; larger ones block by block. */
@@ -29,11 +30,13 @@ struct store {
     int64_t vocab, largest; /* the vocabulary the files ask for; their largest token */
     uint64_t hash, num_replaced, num_blank;
     bool bytes, large;
+    struct zt_samples samples;
 };
 
 struct zt_dataset {
     struct store *store;
     int64_t first, count;
+    int64_t first_sample, num_samples; /* of the store's */
 };
 
 /* ---- checks over contents ---- */
@@ -139,6 +142,7 @@ static void store_put(struct store *st)
         return;
     for (int i = 0; i < st->num_files; i++)
         zt_token_file_release(&st->files[i]);
+    zt_samples_release(&st->samples);
     free(st->files);
     free(st->runs);
     free(st->begin);
@@ -229,6 +233,33 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* Where samples are is a part of what the data are. */
+static zt_err find_samples(struct store *st, struct zt_fault *fault)
+{
+    int64_t at = 0;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < st->num_files; i++) {
+        const struct zt_token_file *f = &st->files[i];
+
+        if (!f->num_lengths)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "%s (%s) is one stream of tokens and has no samples to be "
+                "rows of their own: --packing wrapped cuts it into rows",
+                f->path, zt_token_format_name(f->format));
+        rc = zt_samples_add(&st->samples, at, f->lengths, f->num_lengths, fault);
+        st->hash =
+            XXH64(f->lengths, (size_t)f->num_lengths * sizeof(*f->lengths), st->hash);
+        at += f->num_tokens;
+    }
+    if (!rc && !st->samples.num)
+        rc = zt_fault_set(fault, ZT_E_FORMAT,
+                          "%s%s: no sample has two tokens, the least to learn from",
+                          st->files[0].path, st->num_files > 1 ? " and others" : "");
+    return rc;
+}
+
 static zt_err fill_store(struct store *st, const char *const *files,
                          zt_token_format format, const struct zt_text_encoding *text,
                          int64_t vocab, struct zt_fault *fault)
@@ -248,6 +279,8 @@ static zt_err fill_store(struct store *st, const char *const *files,
         rc = add_file(st, files[i], format, text, vocab, fault);
     if (!rc)
         rc = line_up(st, fault);
+    if (!rc && text && text->keeps_lengths)
+        rc = find_samples(st, fault);
     if (st->largest >= st->vocab)
         st->vocab = st->largest + 1;
     return rc;
@@ -286,6 +319,7 @@ zt_err zt_dataset_open_text(const char *const *files, const char *format,
         return rc;
     }
     ds->count = ds->store->num_tokens;
+    ds->num_samples = ds->store->samples.num;
     *out = ds;
     return ZT_OK;
 }
@@ -318,6 +352,51 @@ zt_err zt_dataset_view(struct zt_dataset *ds, int64_t first, int64_t count,
     return ZT_OK;
 }
 
+zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,
+                               struct zt_dataset **out, struct zt_fault *fault)
+{
+    int64_t at, end, n;
+    zt_err rc;
+
+    if (first < 0 || count < 1 || first > ds->num_samples ||
+        count > ds->num_samples - first)
+        return zt_fault_set(
+            fault, ZT_E_ARG, "view of samples %lld + %lld of a dataset of %lld",
+            (long long)first, (long long)count, (long long)ds->num_samples);
+    zt_dataset_sample(ds, first, &at, &n);
+    zt_dataset_sample(ds, first + count - 1, &end, &n);
+    rc = zt_dataset_view(ds, at, end + n - at, out, fault);
+    if (rc)
+        return rc;
+    (*out)->first_sample = ds->first_sample + first;
+    (*out)->num_samples = count;
+    return ZT_OK;
+}
+
+static zt_err split_samples(struct zt_dataset *ds, double fraction,
+                            struct zt_dataset **train, struct zt_dataset **eval,
+                            struct zt_fault *fault)
+{
+    int64_t all = ds->num_samples, held = llround((double)all * fraction);
+    struct zt_dataset *head = NULL;
+    zt_err rc;
+
+    held = held < 1 ? 1 : held < all ? held : all - 1;
+    if (all < 2)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: one sample cannot be split into one to train and one to "
+                            "evaluate on: give more data or an --eval_file",
+                            ds->store->files[0].path);
+    rc = zt_dataset_view_samples(ds, 0, all - held, &head, fault);
+    if (!rc)
+        rc = zt_dataset_view_samples(ds, all - held, held, eval, fault);
+    if (rc)
+        zt_dataset_close(head);
+    else
+        *train = head;
+    return rc;
+}
+
 zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_size,
                         struct zt_dataset **train, struct zt_dataset **eval,
                         struct zt_fault *fault)
@@ -329,6 +408,8 @@ zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_si
     if (!(fraction > 0 && fraction < 1))
         return zt_fault_set(fault, ZT_E_ARG, "held-out fraction %g is not within (0, 1)",
                             fraction);
+    if (ds->num_samples)
+        return split_samples(ds, fraction, train, eval, fault);
     held = (int64_t)llround((double)ds->count * fraction);
     if (held <= block_size || ds->count - held <= block_size)
         return zt_fault_set(
@@ -356,6 +437,24 @@ zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_si
 int64_t zt_dataset_num_tokens(const struct zt_dataset *ds)
 {
     return ds->count;
+}
+
+int64_t zt_dataset_num_samples(const struct zt_dataset *ds)
+{
+    return ds->num_samples;
+}
+
+int64_t zt_dataset_num_short(const struct zt_dataset *ds)
+{
+    return ds->store->samples.num_short;
+}
+
+void zt_dataset_sample(const struct zt_dataset *ds, int64_t i, int64_t *at, int64_t *n)
+{
+    const struct zt_samples *s = &ds->store->samples;
+
+    *at = s->at[ds->first_sample + i] - ds->first;
+    *n = s->n[ds->first_sample + i];
 }
 
 int64_t zt_dataset_vocab(const struct zt_dataset *ds)

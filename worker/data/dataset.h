@@ -59,6 +59,20 @@ zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_si
 int64_t zt_dataset_num_tokens(const struct zt_dataset *ds);
 
 /*
+ * Samples (samples.h), where zt_text_encoding.keeps_lengths asked for them; else there are
+ * none. Splitting divides samples then: `fraction` of them, at least one on each side.
+ */
+int64_t zt_dataset_num_samples(const struct zt_dataset *ds);
+/* Of the files as a whole: those that were passed over. */
+int64_t zt_dataset_num_short(const struct zt_dataset *ds);
+/* Tokens [*at, *at + *n) are sample i, 0 <= i < num_samples; *n > 1. */
+void zt_dataset_sample(const struct zt_dataset *ds, int64_t i, int64_t *at, int64_t *n);
+/* Samples [first, first + count) of `ds`, count > 0, as a dataset of its own. ZT_E_ARG. */
+zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,
+                               struct zt_dataset **out,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
  * The smallest vocabulary these files need: 257 for text; the tokenizer's size where the
  * format tells it (llm.c: 50257 GPT-2, 128256 Llama 3), else the largest token plus one.
  * Of the files as a whole, also when `ds` is a view.

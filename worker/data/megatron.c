@@ -213,3 +213,18 @@ zt_err zt_tokens_parse_megatron(const char *idx_path, struct zt_mapping idx,
     *num_runs = n;
     return ZT_OK;
 }
+
+zt_err zt_tokens_megatron_lengths(struct zt_mapping idx, uint32_t **lengths, int64_t *num,
+                                  struct zt_fault *fault)
+{
+    int64_t n = load_i64(idx.data + 18);
+    uint32_t *out = malloc((size_t)(n ? n : 1) * sizeof(*out));
+
+    if (!out)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (uint32_t)load_i32(idx.data + HEADER + 4 * i);
+    *lengths = out;
+    *num = n;
+    return ZT_OK;
+}

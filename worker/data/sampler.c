@@ -3,8 +3,8 @@
  *
  * Samples are numbered through all epochs from the position that was set; a step is a
  * range of numbers, and each number becomes an epoch, an index within it, and through the
- * permutation a block. Nothing is stored per sample and nothing advances: reading step 7
- * after step 3 costs what step 4 would.
+ * permutation a block, or a sample of the data. Nothing is stored per sample and nothing
+ * advances: reading step 7 after step 3 costs what step 4 would.
  */
 #include "worker/data/sampler.h"
 
@@ -15,6 +15,7 @@ struct zt_sampler {
     const struct zt_dataset *ds;
     struct zt_sampler_config cfg;
     int64_t num_blocks, global_rows; /* n, G */
+    bool by_sample;
     struct zt_sampler_state origin;
 };
 
@@ -89,16 +90,18 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
 
     if (rc)
         return rc;
-    if (tokens < least)
+    n = zt_dataset_num_samples(ds);
+    if (!n && tokens < least)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "the training data have %lld tokens, too few for one block: "
                             "--block_size %lld needs %lld; give more data or smaller "
                             "blocks",
                             (long long)tokens, (long long)T, (long long)least);
-    n = cfg->random_start ? (tokens - T) / T : (tokens - 1) / T;
+    if (!n)
+        n = cfg->random_start ? (tokens - T) / T : (tokens - 1) / T;
     if (cfg->drop_last && n < rows)
         return zt_fault_set(fault, ZT_E_FORMAT,
-                            "the training data have %lld blocks, fewer than the global "
+                            "the training data have %lld rows, fewer than the global "
                             "batch of %lld, and dataloader_drop_last drops them all; "
                             "give more data or smaller batches",
                             (long long)n, (long long)rows);
@@ -108,6 +111,7 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
     s->ds = ds;
     s->cfg = *cfg;
     s->num_blocks = n;
+    s->by_sample = zt_dataset_num_samples(ds) > 0;
     s->global_rows = rows;
     s->origin.seed = cfg->seed;
     s->origin.fingerprint = zt_dataset_fingerprint(ds);
@@ -158,29 +162,155 @@ static int64_t block_start(const struct zt_sampler *s, int64_t epoch, int64_t in
     return shift + block * s->cfg.block_size;
 }
 
-zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       const struct zt_field_buffers *out, struct zt_fault *fault)
+/* ---- samples ---- */
+
+/* A row: tokens [at, at + n] of the stream, of which the last one is a target only. */
+struct row {
+    int64_t at, n;
+};
+
+/* Samples of a stretch of an epoch, in the order in which they are taken. */
+struct sorted_part {
+    int64_t epoch, first, num;
+    struct sized {
+        int64_t sample, n;
+    } * samples; /* (num) */
+};
+
+static int64_t shuffled(const struct zt_sampler *s, int64_t epoch, int64_t index)
 {
-    int64_t T = s->cfg.block_size, B = s->cfg.micro_rows;
+    return s->cfg.in_order ? index
+                           : zt_permute(s->origin.seed, epoch, s->num_blocks, index);
+}
+
+/* The longest first; of those of one length the order stays. */
+static int compare_sizes(const void *x, const void *y)
+{
+    const struct sized *a = x, *b = y;
+
+    if (a->n != b->n)
+        return a->n < b->n ? 1 : -1;
+    return (a->sample > b->sample) - (a->sample < b->sample);
+}
+
+/* As transformers' LengthGroupedSampler: up to 50 batches are put in order by length. */
+static bool sort_part(const struct zt_sampler *s, int64_t epoch, int64_t index,
+                      struct sorted_part *st)
+{
+    int64_t batches = s->num_blocks / (4 * s->global_rows), most;
+
+    batches = batches < 1 ? 1 : batches < 50 ? batches : 50;
+    most = batches * s->global_rows;
+    st->epoch = epoch;
+    st->first = index / most * most;
+    st->num = s->num_blocks - st->first < most ? s->num_blocks - st->first : most;
+    free(st->samples);
+    st->samples = malloc((size_t)st->num * sizeof(*st->samples));
+    for (int64_t i = 0; st->samples && i < st->num; i++) {
+        int64_t at;
+
+        st->samples[i].sample = shuffled(s, epoch, st->first + i);
+        zt_dataset_sample(s->ds, st->samples[i].sample, &at, &st->samples[i].n);
+    }
+    if (st->samples)
+        qsort(st->samples, (size_t)st->num, sizeof(*st->samples), compare_sizes);
+    return st->samples != NULL;
+}
+
+static struct row row_of_sample(const struct zt_dataset *ds, int64_t sample, int64_t T)
+{
+    struct row r;
+
+    zt_dataset_sample(ds, sample, &r.at, &r.n);
+    r.n = r.n - 1 < T ? r.n - 1 : T;
+    return r;
+}
+
+/* False: no memory. */
+static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t epoch,
+                     int64_t index, struct row *out)
+{
+    int64_t T = s->cfg.block_size;
+
+    if (!s->by_sample) {
+        *out = (struct row){block_start(s, epoch, index), T};
+        return true;
+    }
+    if (!s->cfg.group_by_length) {
+        *out = row_of_sample(s->ds, shuffled(s, epoch, index), T);
+        return true;
+    }
+    if ((!st->samples || st->epoch != epoch || index < st->first ||
+         index >= st->first + st->num) &&
+        !sort_part(s, epoch, index, st))
+        return false;
+    *out = row_of_sample(s->ds, st->samples[index - st->first].sample, T);
+    return true;
+}
+
+/* T of rows of which the longest has n tokens. */
+static int64_t pad(const struct zt_padding *p, int64_t n, int64_t most)
+{
+    int64_t k = p->multiple > 0 ? p->multiple : 1;
+
+    n = n < 1 ? k : (n + k - 1) / k * k;
+    return p->to_max || n > most ? most : n;
+}
+
+static zt_err fill(const struct zt_dataset *ds, const struct zt_field_buffers *out,
+                   const struct row *rows, int64_t B, int64_t T, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int64_t b = 0; !rc && b < B; b++)
+        rc = zt_data_fill_row(ds, out, b, T, rows[b].at, rows[b].n, fault);
+    return rc;
+}
+
+static void prefetch_blocks(const struct zt_sampler *s, int64_t step, int64_t row0)
+{
+    for (int64_t b = 0; !s->by_sample && b < s->cfg.micro_rows; b++) {
+        int64_t epoch, index;
+
+        locate(s, step, row0 + b, &epoch, &index);
+        zt_dataset_prefetch(s->ds, block_start(s, epoch, index), s->cfg.block_size + 1);
+    }
+}
+
+zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
+                       const struct zt_field_buffers *out, int64_t *width,
+                       struct zt_fault *fault)
+{
+    int64_t T = s->cfg.block_size, B = s->cfg.micro_rows, longest = 0;
     int64_t row0 = zt_sampler_row0(s, micro);
+    struct sorted_part st = {.num = 0};
+    struct row *rows;
+    bool found = true;
+    zt_err rc;
 
     if (step < 1 || step > INT64_MAX / 4 / s->global_rows || micro < 0 ||
         micro >= s->cfg.num_micro)
         return zt_fault_set(fault, ZT_E_ARG, "sampler: micro-batch %lld of step %lld",
                             (long long)micro, (long long)step);
-    for (int64_t b = 0; b < B; b++) {
-        int64_t epoch, index, at;
-        zt_err rc;
+    rows = malloc((size_t)B * sizeof(*rows));
+    for (int64_t b = 0; rows && found && b < B; b++) {
+        int64_t epoch, index;
 
         locate(s, step - 1, row0 + b, &epoch, &index);
-        at = block_start(s, epoch, index);
-        rc = zt_data_fill_row(s->ds, out, b, T, at, T, fault);
-        if (rc)
-            return rc;
-        locate(s, step, row0 + b, &epoch, &index); /* the same row of the next step */
-        zt_dataset_prefetch(s->ds, block_start(s, epoch, index), T + 1);
+        found = find_row(s, &st, epoch, index, &rows[b]);
+        if (found && rows[b].n > longest)
+            longest = rows[b].n;
     }
-    return ZT_OK;
+    if (s->by_sample)
+        T = pad(&s->cfg.padding, longest, T);
+    rc = rows && found ? fill(s->ds, out, rows, B, T, fault)
+                       : zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
+    prefetch_blocks(s, step, row0); /* the same rows of the next step */
+    if (width)
+        *width = T;
+    free(st.samples);
+    free(rows);
+    return rc;
 }
 
 int64_t zt_sampler_row0(const struct zt_sampler *s, int64_t micro)
@@ -256,6 +386,8 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
                             "the evaluation data have %lld tokens; two are the least",
                             (long long)tokens);
     blocks = (tokens - 1 + block_size - 1) / block_size;
+    if (zt_dataset_num_samples(ds))
+        blocks = zt_dataset_num_samples(ds);
     *ev = (struct zt_eval_batches){
         .ds = ds,
         .block_size = block_size,
@@ -268,25 +400,44 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
     return ZT_OK;
 }
 
+/* Row `row` of the evaluation: n is 0 past its end. */
+static struct row eval_row(const struct zt_eval_batches *ev, int64_t row)
+{
+    int64_t T = ev->block_size, samples = zt_dataset_num_samples(ev->ds);
+    int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
+
+    if (samples)
+        return row < samples ? row_of_sample(ev->ds, row, T) : (struct row){0, 0};
+    return (struct row){at, ev->num_targets - at < T ? ev->num_targets - at : T};
+}
+
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
                             const struct zt_field_buffers *out, int64_t *num_rows,
-                            struct zt_fault *fault)
+                            int64_t *width, struct zt_fault *fault)
 {
-    int64_t T = ev->block_size, B = ev->rows, rows = 0;
+    int64_t T = ev->block_size, B = ev->rows, rows = 0, longest = 0;
+    int64_t row0 = (batch * ev->world + ev->rank) * B;
 
     if (batch < 0 || batch >= ev->num_batches)
         return zt_fault_set(fault, ZT_E_ARG, "evaluation batch %lld of %lld",
                             (long long)batch, (long long)ev->num_batches);
     for (int64_t b = 0; b < B; b++) {
-        int64_t row = (batch * ev->world + ev->rank) * B + b;
-        int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
-        int64_t n = ev->num_targets - at < T ? ev->num_targets - at : T;
-        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, at, n, fault);
+        struct row r = eval_row(ev, row0 + b);
+
+        longest = r.n > longest ? r.n : longest;
+        rows += r.n > 0;
+    }
+    if (zt_dataset_num_samples(ev->ds))
+        T = pad(&ev->padding, longest, T);
+    for (int64_t b = 0; b < B; b++) {
+        struct row r = eval_row(ev, row0 + b);
+        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, r.at, r.n, fault);
 
         if (rc)
             return rc;
-        rows += n > 0;
     }
     *num_rows = rows;
+    if (width)
+        *width = T;
     return ZT_OK;
 }

@@ -15,6 +15,9 @@
  * S4  the position is four integers: set back, it gives the same rows again, under any
  *     number of ranks
  *
+ * Of a dataset with samples each is a row by itself, in the place of a block: its first T + 1
+ * tokens, and padding. A micro-batch is as wide as its longest row.
+ *
  * Ownership: the dataset stays the caller's and must outlive the sampler.
  * Threads:   reading is safe from several threads.
  */
@@ -23,14 +26,23 @@
 
 #include "worker/data/fields.h"
 
+/* How samples become rows of a micro-batch. */
+struct zt_padding {
+    int64_t multiple; /* of so many tokens, but for block_size; at least 1 */
+    bool to_max;      /* all rows are block_size wide */
+};
+
 struct zt_sampler_config {
     int64_t block_size; /* T */
     int64_t micro_rows; /* B: rows of a micro-batch on one rank */
     int64_t num_micro;  /* micro-batches of a step (gradient accumulation) */
     int rank, world;
     uint64_t seed;
-    bool in_order;     /* blocks as they lie in the stream, not shuffled */
-    bool drop_last;    /* no batch spans two epochs */
+    bool in_order;             /* blocks as they lie in the stream, not shuffled */
+    bool drop_last;            /* no batch spans two epochs */
+    struct zt_padding padding; /* this and group_by_length: of samples */
+    bool group_by_length;      /* of 50 global batches, as they are shuffled, the longest
+                                  samples come first, so that rows of a batch are alike */
     bool random_start; /* each epoch cuts its blocks at another offset below T; needs 2 T
                           tokens, and loses up to T of them per epoch */
 };
@@ -55,16 +67,17 @@ void zt_sampler_close(struct zt_sampler *s); /* NULL is fine */
 
 /*
  * Rows of micro-batch `micro` (from 0) of the `step`-th step (from 1) since the sampler
- * was opened or put to a position, into the fields of `out`. All B rows hold data.
+ * was opened or put to a position, into the fields of `out`. All B rows hold data. *width
+ * (NULL: not wanted): its T, at most block_size.
  */
 zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       const struct zt_field_buffers *out,
+                       const struct zt_field_buffers *out, int64_t *width,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Row of the global batch where this rank's micro-batch begins. */
 int64_t zt_sampler_row0(const struct zt_sampler *s, int64_t micro);
 
-int64_t zt_sampler_num_blocks(const struct zt_sampler *s);  /* of one epoch */
+int64_t zt_sampler_num_blocks(const struct zt_sampler *s);  /* of one epoch; or samples */
 int64_t zt_sampler_global_rows(const struct zt_sampler *s); /* G */
 
 /* Steps that `epochs` (> 0) passes take, at least 1; a partial last step counts. */
@@ -91,14 +104,16 @@ int64_t zt_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
 /*
  * Evaluation: the stream in order, every token but the first a target exactly once. Each
  * rank runs the same number of batches; what is past the end is padding, so that sum of
- * losses / sum of targets over all ranks is the exact mean.
+ * losses / sum of targets over all ranks is the exact mean. Samples, where there are some, are
+ * read in order, each a row.
  */
 struct zt_eval_batches {
     const struct zt_dataset *ds;
     int64_t block_size, rows; /* T, B */
     int rank, world;
-    int64_t num_batches; /* per rank, the same on all */
-    int64_t num_targets; /* of all ranks and batches together: tokens - 1 */
+    int64_t num_batches;       /* per rank, the same on all */
+    int64_t num_targets;       /* of all ranks and batches together: tokens - 1 */
+    struct zt_padding padding; /* of samples: to be set behind _init */
 };
 
 /* ZT_E_FORMAT: fewer than two tokens. ZT_E_ARG as zt_sampler_open(). */
@@ -107,9 +122,9 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Batch `batch` (from 0) of this rank. *num_rows: how many of the B rows, the first ones,
- * hold data; may be 0. */
+ * hold data; may be 0. *width as zt_sampler_read() has it. */
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
                             const struct zt_field_buffers *out, int64_t *num_rows,
-                            struct zt_fault *fault) ZT_MUST_CHECK;
+                            int64_t *width, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -5,6 +5,7 @@
  * They are kept as narrow as the vocabulary allows, in a mapping that takes the file's place:
  * what is hashed, and compared over ranks, are the ids, wherever they come from.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -17,6 +18,8 @@ struct filling {
     uint8_t *ids; /* (room bytes) */
     size_t used, room, width;
     int64_t num;
+    bool keeps_lengths;
+    struct zt_buf lengths; /* uint32_t: of lines or rows */
 };
 
 static zt_err grow(struct filling *f, size_t bytes, struct zt_fault *fault)
@@ -49,9 +52,10 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     struct filling *f = user;
     zt_err rc = grow(f, num * f->width, fault);
 
-    (void)line_tokens;
-    (void)num_lines;
     (void)bytes;
+    if (!rc && f->keeps_lengths &&
+        zt_buf_put(&f->lengths, line_tokens, num_lines * sizeof(*line_tokens)) != ZT_OK)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory for its rows", f->path);
     if (rc)
         return rc;
     if (f->width == sizeof(*ids)) {
@@ -72,6 +76,8 @@ static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *h
                     const struct zt_cached_tokens *ids, bool marks_context)
 {
     zt_mapping_release(&file->data);
+    file->lengths = ids->lengths;
+    file->num_lengths = ids->num_lengths;
     file->data = ids->ids;
     file->encoded = true;
     file->bytes = !how->tokenizer;
@@ -139,20 +145,43 @@ zt_err zt_tokens_encode_into(const struct zt_token_file *file,
                   : zt_lines_encode(&job, counts, fault);
 }
 
+static zt_err take_lengths(const struct zt_buf *lengths, struct zt_cached_tokens *out,
+                           struct zt_fault *fault)
+{
+    size_t bytes = zt_buf_used(lengths);
+
+    if (!bytes)
+        return ZT_OK;
+    out->lengths = malloc(bytes);
+    if (!out->lengths)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    memcpy(out->lengths, zt_buf_head(lengths), bytes);
+    out->num_lengths = (int64_t)(bytes / sizeof(*out->lengths));
+    return ZT_OK;
+}
+
 static zt_err encode_in_memory(const struct zt_token_file *file,
                                const struct zt_text_encoding *how, bool marks_context,
                                struct zt_cached_tokens *out, struct zt_fault *fault)
 {
     struct filling f = {.path = file->path,
-                        .width = zt_token_bytes(zt_text_code(how, marks_context))};
+                        .width = zt_token_bytes(zt_text_code(how, marks_context)),
+                        .keeps_lengths = how->keeps_lengths};
     struct zt_lines_counts counts = {0};
-    zt_err rc = zt_tokens_encode_into(file, how, take, &f, &counts, fault);
+    zt_err rc;
 
+    zt_buf_init(&f.lengths, SIZE_MAX / 4);
+    rc = zt_tokens_encode_into(file, how, take, &f, &counts, fault);
+    if (!rc)
+        rc = take_lengths(&f.lengths, out, fault);
+    zt_buf_release(&f.lengths);
     if (!rc && !f.num)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
     if (rc) {
         if (f.room)
             munmap(f.ids, f.room);
+        free(out->lengths);
+        out->lengths = NULL;
         return rc;
     }
     /* what is left of the last growth was never touched, but for its first page */
@@ -161,6 +190,8 @@ static zt_err encode_in_memory(const struct zt_token_file *file,
     *out = (struct zt_cached_tokens){.ids = {.data = f.ids, .bytes = f.used},
                                      .num = f.num,
                                      .width = f.width,
+                                     .lengths = out->lengths,
+                                     .num_lengths = out->num_lengths,
                                      .counts = counts};
     return ZT_OK;
 }

@@ -15,17 +15,17 @@
 
 #include "common/log.h"
 
-#define VERSION      1u              /* another one for other ids of the same text */
+#define VERSION      2u              /* another one for other ids of the same text */
 #define HEADER_BYTES ((size_t)65536) /* a multiple of the page size of any machine */
 
 /* In the machine's byte order: on another machine it is none. */
 struct header {
     uint64_t magic;
     uint32_t version, width;
-    uint64_t num, num_replaced, num_blank, vocab;
+    uint64_t num, num_lines, num_replaced, num_blank, vocab;
     uint64_t text_bytes, text_hash[2],
         way; /* way: of the tokenizer and what it is given */
-    uint64_t ids_hash;
+    uint64_t ids_hash, lines_hash;
     uint64_t hash; /* of all before */
 };
 
@@ -95,20 +95,51 @@ static zt_err name_entry(struct cache_entry *e)
 
 /* ---- finding ---- */
 
+/* Bytes of the ids, up to where lengths begin. */
+static size_t ids_room(const struct header *h)
+{
+    return (h->num * h->width + 3) & ~(size_t)3;
+}
+
 static bool is_of(const struct header *h, const struct header *want, size_t bytes)
 {
     return h->hash == hash_header(h) && h->magic == want->magic &&
            h->version == want->version && h->width == want->width &&
            h->vocab == want->vocab && h->text_bytes == want->text_bytes &&
            memcmp(h->text_hash, want->text_hash, sizeof(h->text_hash)) == 0 &&
-           h->way == want->way && h->num > 0 &&
-           h->num <= (SIZE_MAX - HEADER_BYTES) / h->width &&
-           bytes == HEADER_BYTES + h->num * h->width;
+           h->way == want->way && h->num > 0 && h->num <= SIZE_MAX / 16 &&
+           h->num_lines <= SIZE_MAX / 16 &&
+           bytes == HEADER_BYTES + ids_room(h) + h->num_lines * sizeof(uint32_t);
+}
+
+/* False: they are damaged, or there is no memory. */
+static bool read_lengths(int fd, const struct header *h, uint32_t **out)
+{
+    size_t bytes = h->num_lines * sizeof(**out);
+    uint32_t *lengths = malloc(bytes ? bytes : 1);
+    size_t done = 0;
+
+    while (lengths && done < bytes) {
+        ssize_t n = pread(fd, (uint8_t *)lengths + done, bytes - done,
+                          (off_t)(HEADER_BYTES + ids_room(h) + done));
+
+        if (n <= 0 && !(n < 0 && errno == EINTR))
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (!lengths || done < bytes || XXH3_64bits(lengths, bytes) != h->lines_hash) {
+        free(lengths);
+        return false;
+    }
+    *out = lengths;
+    return true;
 }
 
 /* Whether the file is whole, and what it says; its ids mapped. */
-static bool map_ids(int fd, const struct header *want, struct zt_cached_tokens *out)
+static bool map_ids(int fd, const struct header *want, bool keeps_lengths,
+                    struct zt_cached_tokens *out)
 {
+    uint32_t *lengths = NULL;
     struct header h;
     struct stat st;
     size_t bytes;
@@ -121,13 +152,16 @@ static bool map_ids(int fd, const struct header *want, struct zt_cached_tokens *
     ids = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)HEADER_BYTES);
     if (ids == MAP_FAILED)
         return false;
-    if (XXH3_64bits(ids, bytes) != h.ids_hash) {
+    if (XXH3_64bits(ids, bytes) != h.ids_hash ||
+        (keeps_lengths && !read_lengths(fd, &h, &lengths))) {
         munmap(ids, bytes);
         return false;
     }
     *out = (struct zt_cached_tokens){.ids = {.data = ids, .bytes = bytes},
                                      .num = (int64_t)h.num,
                                      .width = h.width,
+                                     .lengths = lengths,
+                                     .num_lengths = lengths ? (int64_t)h.num_lines : 0,
                                      .counts = {h.num_replaced, h.num_blank}};
     return true;
 }
@@ -139,7 +173,7 @@ static bool find(const struct cache_entry *e, bool warns, struct zt_cached_token
 
     if (fd < 0)
         return false;
-    found = map_ids(fd, &e->want, out);
+    found = map_ids(fd, &e->want, e->how->keeps_lengths, out);
     close(fd);
     if (!found && warns)
         zt_warn("data", "%s: is damaged; its tokens are made again", e->path);
@@ -153,6 +187,7 @@ struct ids_writing {
     FILE *f;
     XXH3_state_t *hash;
     uint64_t num;
+    struct zt_buf lengths; /* uint32_t */
 };
 
 static zt_err put(struct ids_writing *w, const void *data, size_t bytes,
@@ -172,10 +207,10 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     uint16_t narrow[4096];
     zt_err rc = ZT_OK;
 
-    (void)line_tokens;
-    (void)num_lines;
     (void)bytes;
     w->num += num;
+    if (zt_buf_put(&w->lengths, line_tokens, num_lines * sizeof(*line_tokens)) != ZT_OK)
+        return zt_fault_set(fault, ZT_E_NOMEM, "--data_cache_dir: no host memory");
     if (w->e->want.width == sizeof(*ids))
         return put(w, ids, num * sizeof(*ids), fault);
     for (size_t i = 0; !rc && i < num;) {
@@ -204,10 +239,17 @@ static zt_err write_ids(struct ids_writing *w)
     if (rc)
         return rc;
     h.num = w->num;
+    h.num_lines = zt_buf_used(&w->lengths) / sizeof(uint32_t);
     h.num_replaced = counts.replaced;
     h.num_blank = counts.blank;
     h.ids_hash = XXH3_64bits_digest(w->hash);
+    h.lines_hash = XXH3_64bits(zt_buf_head(&w->lengths), zt_buf_used(&w->lengths));
     h.hash = hash_header(&h);
+    if (fwrite(blank, 1, ids_room(&h) - h.num * h.width, w->f) !=
+            ids_room(&h) - h.num * h.width ||
+        fwrite(zt_buf_head(&w->lengths), 1, zt_buf_used(&w->lengths), w->f) !=
+            zt_buf_used(&w->lengths))
+        return cannot(e->fault, "cannot write", e->partial);
     if (fflush(w->f) || pwrite(fileno(w->f), &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
         fsync(fileno(w->f)))
         rc = cannot(e->fault, "cannot write", e->partial);
@@ -220,6 +262,7 @@ static zt_err make(const struct cache_entry *e)
     zt_err rc = ZT_OK;
     int fd;
 
+    zt_buf_init(&w.lengths, SIZE_MAX / 4);
     if (!w.hash || XXH3_64bits_reset(w.hash) != XXH_OK) {
         XXH3_freeState(w.hash);
         return zt_fault_set(e->fault, ZT_E_NOMEM, "--data_cache_dir: no host memory");
@@ -239,6 +282,7 @@ static zt_err make(const struct cache_entry *e)
         rc = cannot(e->fault, "cannot name", e->path);
     if (rc)
         (void)unlink(e->partial);
+    zt_buf_release(&w.lengths);
     XXH3_freeState(w.hash);
     return rc;
 }

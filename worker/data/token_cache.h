@@ -5,7 +5,8 @@
  *                                         with the column and kind of records, and
  *                                         whether context is marked)
  *      0        header: struct header, token_cache.c
- *      64 KiB   ids, in 2 or 4 bytes of the machine's byte order, up to the end
+ *      64 KiB   ids, in 2 or 4 bytes of the machine's byte order; then, at a multiple of 4,
+ *               u32 tokens of each line or row, up to the end
  *
  * A file has its name when it is whole, and says its checksum: one that is damaged or cut
  * short counts as none. Processes that need the same one wait for the first of them, by a
@@ -22,6 +23,9 @@ struct zt_cached_tokens {
     struct zt_mapping ids; /* nothing before or behind them */
     int64_t num;
     size_t width; /* bytes of an id: 2 or 4 */
+    uint32_t
+        *lengths; /* (num_lengths) of lines or rows, to be freed; NULL: nobody asked */
+    int64_t num_lengths;
     struct zt_lines_counts counts;
 };
 

@@ -465,6 +465,8 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
         rc = encode_text(&f, text, fault);
     if (!rc && f.format == ZT_TOKENS_MEGATRON)
         rc = open_megatron(&f, strlen(path) - (named ? 4 : 0), fault);
+    if (!rc && f.format == ZT_TOKENS_MEGATRON && text && text->keeps_lengths)
+        rc = zt_tokens_megatron_lengths(f.index, &f.lengths, &f.num_lengths, fault);
     if (rc) {
         zt_token_file_release(&f);
         return rc;
@@ -478,6 +480,7 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
 void zt_token_file_release(struct zt_token_file *f)
 {
     free(f->path);
+    free(f->lengths);
     free(f->runs);
     zt_mapping_release(&f->data);
     zt_mapping_release(&f->index);

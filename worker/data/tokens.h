@@ -53,6 +53,7 @@ struct zt_text_encoding {
     const char *column;                   /* of records that holds their text; NULL: see
                               zt_records_find_text() */
     bool answers_only;     /* of conversations the assistant's answers alone are learnt */
+    bool keeps_lengths;    /* of lines, rows and sequences: zt_token_file.lengths */
     int threads;           /* 0: one for each processor */
     const char *cache_dir; /* NULL: ids are made anew every time (token_cache.h) */
     bool cache_reads_only; /* what is not there is not put there */
@@ -64,9 +65,11 @@ struct zt_token_file {
     struct zt_mapping data, index; /* index: Megatron only */
     struct zt_token_run *runs;
     int64_t num_runs, num_tokens;
-    int64_t vocab;         /* the tokenizer's size when the format tells it, else 0 */
-    bool encoded;          /* from text, by a tokenizer or from records: `data` is ids */
-    bool bytes;            /* tokens are bytes and the end of text */
+    int64_t vocab;     /* the tokenizer's size when the format tells it, else 0 */
+    bool encoded;      /* from text, by a tokenizer or from records: `data` is ids */
+    bool bytes;        /* tokens are bytes and the end of text */
+    uint32_t *lengths; /* (num_lengths) tokens of each line, row or sequence, in order */
+    int64_t num_lengths;   /* 0: the file does not tell, or nobody asked */
     uint64_t num_replaced; /* bytes of it that were no UTF-8 */
     uint64_t num_blank;    /* rows of records in which nothing stands */
 };
@@ -117,6 +120,10 @@ zt_err zt_tokens_parse_llmc(const char *path, struct zt_mapping m,
 zt_err zt_tokens_parse_megatron(const char *idx_path, struct zt_mapping idx,
                                 struct zt_mapping bin, struct zt_token_run **runs,
                                 int64_t *num_runs, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Tokens of each sequence of an index that was parsed; to be freed. ZT_E_NOMEM. */
+zt_err zt_tokens_megatron_lengths(struct zt_mapping idx, uint32_t **lengths, int64_t *num,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Bytes of one token; 0 for END. */
 size_t zt_token_bytes(zt_token_code code);

@@ -121,11 +121,11 @@ static double sum_values(const void *values, zt_dtype dtype, int64_t n)
 }
 
 double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
-                        int64_t B, int64_t num_rows)
+                        int64_t B, int64_t T, int64_t num_rows)
 {
     const struct zt_batch_layout *l = &e->model->layout;
     const struct zt_field *f = &l->fields[l->divisor_field < 0 ? 0 : l->divisor_field];
-    int64_t n = zt_field_numel(f, B, e->block_size);
+    int64_t n = zt_field_numel(f, B, T);
 
     if (l->divisor == ZT_DIVISOR_ROWS)
         return (double)num_rows;

@@ -28,8 +28,8 @@ struct zt_field_buffers zt_host_batch_at(const struct zt_engine *e,
                                          const struct zt_host_batch *b, int64_t row);
 void zt_pass_set_fields(struct zt_pass *pass, const struct zt_field_buffers *from);
 
-/* What the summed loss of B rows is divided by; `num_rows` of them hold data. */
+/* What the summed loss of B rows of T tokens is divided by; `num_rows` of them hold data. */
 double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
-                        int64_t B, int64_t num_rows);
+                        int64_t B, int64_t T, int64_t num_rows);
 
 #endif

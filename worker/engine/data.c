@@ -1,5 +1,7 @@
 #include "worker/engine/data.h"
 
+#include <string.h>
+
 #include "worker/data/tokens.h"
 
 static bool any(const char *const *files)
@@ -12,6 +14,34 @@ static bool is_encoded(const struct zt_dataset *ds)
     return ds && zt_dataset_is_encoded(ds);
 }
 
+static bool takes_samples(const struct zt_run *run)
+{
+    return strcmp(run->packing, "none") == 0;
+}
+
+struct zt_padding zt_engine_padding(const struct zt_run *run)
+{
+    return (struct zt_padding){.multiple = run->pad_to_multiple_of,
+                               .to_max = run->pad_to_max_length};
+}
+
+/* They are about samples, and without them would do nothing. */
+static zt_err check_options_of_samples(const struct zt_run *run, struct zt_fault *fault)
+{
+    const char *option = run->group_by_length          ? "--group_by_length"
+                         : run->pad_to_max_length      ? "--pad_to_max_length"
+                         : run->pad_to_multiple_of > 1 ? "--pad_to_multiple_of"
+                                                       : NULL;
+
+    if (!option || takes_samples(run))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "%s is for rows of different lengths, and all are --block_size "
+                        "tokens long: leave it out, or make each sample a row of its own "
+                        "with --packing none",
+                        option);
+}
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -19,13 +49,14 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
                                          .refusal = &e->tokenizer_refusal,
                                          .column = run->text_column,
                                          .answers_only = run->assistant_only_loss,
+                                         .keeps_lengths = takes_samples(run),
                                          .threads = zt_engine_threads(run),
                                          .cache_dir = run->data_cache_dir,
                                          .cache_reads_only =
                                              run->dry_run || run->check_config};
-    zt_err rc = ZT_OK;
+    zt_err rc = check_options_of_samples(run, fault);
 
-    if (any(run->train_files))
+    if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);
     if (!rc && any(run->eval_files))
@@ -56,6 +87,14 @@ static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+static int64_t num_rows(const struct zt_dataset *ds, int64_t block_size)
+{
+    int64_t samples = zt_dataset_num_samples(ds);
+
+    /* the last token of a row has its target in the next one */
+    return samples ? samples : (zt_dataset_num_tokens(ds) - 1) / block_size;
+}
+
 /* No more than the first `rows` rows of the data; 0: all. */
 static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_size,
                          struct zt_fault *fault)
@@ -63,10 +102,11 @@ static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_siz
     struct zt_dataset *whole = *ds;
     zt_err rc;
 
-    /* the last token of a row has its target in the next one */
-    if (!rows || !whole || rows > (zt_dataset_num_tokens(whole) - 1) / block_size)
+    if (!rows || !whole || rows > num_rows(whole, block_size))
         return ZT_OK;
-    rc = zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
+    rc = zt_dataset_num_samples(whole)
+             ? zt_dataset_view_samples(whole, 0, rows, ds, fault)
+             : zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
     if (!rc)
         zt_dataset_close(whole);
     return rc;
@@ -102,6 +142,8 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
         .world = run->world,
         .seed = (uint64_t)(run->data_seed < 0 ? run->seed : run->data_seed),
         .drop_last = run->dataloader_drop_last,
+        .padding = zt_engine_padding(run),
+        .group_by_length = run->group_by_length,
     };
     zt_err rc;
 

@@ -223,6 +223,11 @@ static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && e->run->do_train)
         rc = zt_host_batch_open(e, e->run->micro_batch_size * e->run->grad_accum_steps,
                                 &e->batch, fault);
+    if (!rc && e->run->do_train) {
+        e->widths = calloc((size_t)e->run->grad_accum_steps, sizeof(*e->widths));
+        if (!e->widths)
+            rc = zt_fault_set(fault, ZT_E_NOMEM, "no host memory");
+    }
     return rc;
 }
 
@@ -518,6 +523,7 @@ void zt_engine_close(struct zt_engine *e)
     if (e->device)
         e->backend->close(e->device);
     zt_sampler_close(e->sampler);
+    free(e->widths);
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);

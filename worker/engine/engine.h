@@ -77,6 +77,7 @@ struct zt_engine {
     int64_t block_size;          /* tokens per row */
     bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
     struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */
+    int64_t *widths;             /* (grad_accum_steps): T of each micro-batch in it */
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */

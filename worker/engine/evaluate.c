@@ -8,16 +8,17 @@
 
 #include "common/message/event.h"
 #include "worker/engine/batch.h"
+#include "worker/engine/data.h"
 #include "worker/monitor/monitor.h"
 
 /* The batch is the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
-                         double *loss, struct zt_fault *fault)
+                         int64_t T, double *loss, struct zt_fault *fault)
 {
     struct zt_pass pass = {
         .mode = ZT_MODE_EVAL,
         .B = e->run->per_device_eval_batch_size,
-        .T = e->block_size,
+        .T = T,
     };
     zt_tensor *out = NULL;
     float value = 0;
@@ -50,14 +51,14 @@ static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
     if (e->run->eval_batches > 0 && e->run->eval_batches < batches)
         batches = e->run->eval_batches;
     for (int64_t i = 0; !rc && i < batches; i++) {
-        int64_t rows = 0;
+        int64_t rows = 0, T = 0;
 
-        rc = zt_eval_batches_read(it, i, &batch, &rows, fault);
+        rc = zt_eval_batches_read(it, i, &batch, &rows, &T, fault);
         if (!rc)
-            rc = eval_batch(e, &batch, &sums[0], fault);
+            rc = eval_batch(e, &batch, T, &sums[0], fault);
         if (!rc)
-            sums[1] += zt_batch_divisor(e, &batch, it->rows, rows);
-        sums[2] += (double)(rows * it->block_size);
+            sums[1] += zt_batch_divisor(e, &batch, it->rows, T, rows);
+        sums[2] += (double)(rows * T);
     }
     zt_host_batch_close(e, &host);
     return rc;
@@ -90,6 +91,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     rc = zt_eval_batches_init(&it, e->eval_data, e->block_size,
                               run->per_device_eval_batch_size, run->rank, run->world,
                               fault);
+    it.padding = zt_engine_padding(run);
     if (!rc)
         rc = all_batches(e, &it, sums, fault);
     if (!rc)

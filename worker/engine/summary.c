@@ -108,9 +108,15 @@ static void tell_of_repeated_rows(const struct zt_engine *e)
 {
     int64_t tokens = zt_dataset_num_tokens(e->train_data);
     int64_t step = e->run->train_batch_size * e->block_size;
+    int64_t rows = zt_dataset_num_samples(e->train_data);
     char has[ZT_HUMAN], needs[ZT_HUMAN];
 
-    if (tokens < step)
+    if (rows && rows < e->run->train_batch_size)
+        zt_warn("data",
+                "a step has %lld rows, and the training files have %lld: rows are in it "
+                "more than once; a smaller batch, or more data",
+                (long long)e->run->train_batch_size, (long long)rows);
+    else if (!rows && tokens < step)
         zt_warn(
             "data",
             "a step reads %s tokens, and the training files have %s: rows are in it more "
@@ -123,14 +129,22 @@ static void add_training(struct line *l, const struct zt_engine *e)
     const struct zt_run *run = e->run;
     double tokens = (double)zt_dataset_num_tokens(e->train_data);
     double rows = (double)run->train_batch_size * (double)e->total_steps;
+    double samples = (double)zt_dataset_num_samples(e->train_data);
     char all[ZT_HUMAN];
 
-    add(l,
-        "; %" PRId64 " step%s of %" PRId64 " rows of %" PRId64
-        " tokens, %.3g epochs of %s tokens",
-        e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
-        e->block_size, rows * (double)e->block_size / tokens,
-        zt_human_count(all, tokens));
+    if (samples > 0)
+        add(l,
+            "; %" PRId64 " step%s of %" PRId64 " rows of up to %" PRId64
+            " tokens, %.3g epochs of %s samples",
+            e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
+            e->block_size, rows / samples, zt_human_count(all, samples));
+    else
+        add(l,
+            "; %" PRId64 " step%s of %" PRId64 " rows of %" PRId64
+            " tokens, %.3g epochs of %s tokens",
+            e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
+            e->block_size, rows * (double)e->block_size / tokens,
+            zt_human_count(all, tokens));
     if (run->output_dir)
         add(l, "; weights go to %s", run->output_dir);
     else

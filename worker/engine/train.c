@@ -38,11 +38,12 @@ static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
 
     for (int64_t i = 0; i < e->run->grad_accum_steps; i++) {
         struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * B);
-        zt_err rc = zt_sampler_read(e->sampler, step - e->first_step, i, &micro, fault);
+        zt_err rc = zt_sampler_read(e->sampler, step - e->first_step, i, &micro,
+                                    &e->widths[i], fault);
 
         if (rc)
             return rc;
-        sum += zt_batch_divisor(e, &micro, B, B);
+        sum += zt_batch_divisor(e, &micro, B, e->widths[i], B);
     }
     *divisor = sum;
     return ZT_OK;
@@ -64,7 +65,7 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
         .step = (uint64_t)step,
         .row0 = zt_sampler_row0(e->sampler, i),
         .B = e->run->micro_batch_size,
-        .T = e->block_size,
+        .T = e->widths[i],
     };
     struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * pass.B);
     zt_tensor *loss = NULL;

@@ -79,13 +79,21 @@ static void remark_on_text(const struct zt_engine *e)
 {
     const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
     uint64_t replaced = 0, blank = 0, n;
+    int64_t short_ones = 0;
 
     for (int i = 0; i < 2; i++) {
         n = both[i] ? zt_dataset_num_replaced(both[i]) : 0;
         replaced = n > replaced ? n : replaced;
         n = both[i] ? zt_dataset_num_blank(both[i]) : 0;
         blank = n > blank ? n : blank;
+        if (both[i] && zt_dataset_num_short(both[i]) > short_ones)
+            short_ones = zt_dataset_num_short(both[i]);
     }
+    if (short_ones)
+        zt_warn("data",
+                "%" PRId64 " samples of fewer than two tokens are passed over: nothing "
+                "follows that could be learnt",
+                short_ones);
     if (blank)
         zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
     if (replaced)

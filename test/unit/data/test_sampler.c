@@ -56,7 +56,7 @@ static void read_rows(const struct zt_sampler *s, int64_t step, int64_t micro, i
     struct zt_field_buffers out = buffers_of(tokens, targets, lengths);
 
     assert_true(B * T <= 256);
-    assert_int_equal(zt_sampler_read(s, step, micro, &out, &fault), ZT_OK);
+    assert_int_equal(zt_sampler_read(s, step, micro, &out, NULL, &fault), ZT_OK);
     for (int64_t b = 0; b < B; b++) {
         starts[b] = tokens[b * T];
         assert_int_equal(lengths[b], T);
@@ -404,9 +404,9 @@ static void test_open_refuses_what_cannot_be_sampled(void **state)
     assert_int_equal(zt_sampler_open(ds, &c, &s, &fault), ZT_E_ARG);
     assert_null(s);
     s = sampling(ds, ok);
-    assert_int_equal(zt_sampler_read(s, 0, 0, &out, NULL), ZT_E_ARG);
-    assert_int_equal(zt_sampler_read(s, 1, 1, &out, NULL), ZT_E_ARG);
-    assert_int_equal(zt_sampler_read(s, INT64_MAX, 0, &out, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, 0, 0, &out, NULL, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, 1, 1, &out, NULL, NULL), ZT_E_ARG);
+    assert_int_equal(zt_sampler_read(s, INT64_MAX, 0, &out, NULL, NULL), ZT_E_ARG);
     zt_sampler_close(s);
     zt_dataset_close(ds);
 }
@@ -450,8 +450,8 @@ static void test_evaluation_covers_every_token_once_for_odd_sizes(void **state)
                 for (int64_t k = 0; k < ev.num_batches; k++) {
                     int64_t rows = -1, real = 0;
 
-                    assert_int_equal(zt_eval_batches_read(&ev, k, &out, &rows, &fault),
-                                     ZT_OK);
+                    assert_int_equal(
+                        zt_eval_batches_read(&ev, k, &out, &rows, NULL, &fault), ZT_OK);
                     for (int64_t i = 0; i < B * T; i++) {
                         assert_int_equal(y[i] == -5, i % T >= lengths[i / T]);
                         if (y[i] == -5) { /* the padding that was declared */
@@ -467,7 +467,7 @@ static void test_evaluation_covers_every_token_once_for_odd_sizes(void **state)
                     total += real;
                 }
                 assert_int_equal(
-                    zt_eval_batches_read(&ev, ev.num_batches, &out, &total, NULL),
+                    zt_eval_batches_read(&ev, ev.num_batches, &out, &total, NULL, NULL),
                     ZT_E_ARG);
             }
             assert_int_equal(total, n - 1);
