@@ -77,8 +77,11 @@ static const char *entry(void)
 static uint64_t hash_with(const struct zt_tokenizer *t, const char *dir, bool reads_only,
                           const int32_t *want, int64_t num)
 {
-    struct zt_text_encoding how = {
-        .tokenizer = t, .threads = 1, .cache_dir = dir, .cache_reads_only = reads_only};
+    struct zt_text_encoding how = {.tokenizer = t,
+                                   .keeps_lengths = true,
+                                   .threads = 1,
+                                   .cache_dir = dir,
+                                   .cache_reads_only = reads_only};
     const char *const files[] = {in_scratch("text.txt"), NULL};
     struct zt_dataset *ds = NULL;
     int32_t ids[16];
@@ -137,10 +140,11 @@ static void test_another_text_or_tokenizer_has_tokens_of_its_own(void **state)
     assert_int_equal(count_files(cache_dir()), 3);
 }
 
-/* Every byte of the header and of the ids, and every length. */
+/* Each number of the header, ids, lengths of lines, and sizes of the file. */
 static void test_damaged_tokens_are_made_again(void **state)
 {
-    static const long at[] = {0, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 80, 65536, 65543};
+    static const long at[] = {0,  8,  12, 16, 24, 32,  40,    48,    56,    64,
+                              72, 80, 88, 96, 104, 65536, 65543, 65544, 65551};
     struct stat st;
     ino_t first;
 
@@ -170,7 +174,7 @@ static void test_damaged_tokens_are_made_again(void **state)
         assert_int_equal(truncate(entry(), n == 0 ? 0 : st.st_size - n), 0);
         hash_with(small, cache_dir(), false, SMALL);
         assert_int_equal(stat(entry(), &st), 0);
-        assert_int_equal(st.st_size, 65536 + 4 * 2);
+        assert_int_equal(st.st_size, 65536 + 4 * 2 + 2 * 4);
     }
 }
 
