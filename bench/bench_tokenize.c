@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common/mapped_file.h"
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 
 static zt_err count(void *user, const int32_t *ids, size_t num,
                     const uint32_t *line_tokens, size_t num_lines, size_t bytes,

@@ -54,7 +54,11 @@ watch() {
         for p in "${ranks[@]}"; do
             sample "$p" && n=$((n + 1))
         done
-        [ "$n" -ne "$2" ] || [ "$most" -le "$peak" ] || peak=$most
+        [ "$n" -eq "$2" ] || { # one of them was of the run before
+            ranks=()
+            continue
+        }
+        [ "$most" -le "$peak" ] || peak=$most
         [ "$samples" -gt 0 ] || grep -q '"step":3,' "$1" || continue
         samples=$((samples + 1))
     done

@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 
 static zt_err print(void *user, const int32_t *ids, size_t num,
                     const uint32_t *line_tokens, size_t num_lines, size_t bytes,

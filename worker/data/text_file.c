@@ -11,7 +11,7 @@
 
 #include "worker/data/dataset.h"
 #include "worker/data/token_cache.h"
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 
 struct filling {
     const char *path;
@@ -116,6 +116,7 @@ static struct zt_lines_job job_of(const struct zt_token_file *file,
                                  .name = file->path,
                                  .text = (const char *)file->data.data,
                                  .n = file->data.bytes,
+                                 .pair = how->pair,
                                  .answers_only = how->answers_only,
                                  .threads = how->threads};
 }

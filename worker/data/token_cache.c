@@ -52,6 +52,18 @@ static zt_err cannot(struct zt_fault *fault, const char *what, const char *path)
                         strerror(errno));
 }
 
+static uint64_t hash_pair(const struct zt_text_pair *p, uint64_t hash)
+{
+    const char *const parts[] = {p->source, p->target, p->source_lang, p->target_lang,
+                                 p->prefix};
+
+    for (size_t i = 0; (p->source || p->prefix) && i < sizeof(parts) / sizeof(*parts);
+         i++)
+        hash = XXH3_64bits_withSeed(parts[i] ? parts[i] : "",
+                                    parts[i] ? strlen(parts[i]) + 1 : 0, hash);
+    return hash;
+}
+
 /* Text as it stands has the tokenizer's hash itself. */
 static uint64_t hash_way(const struct cache_entry *e)
 {
@@ -62,6 +74,7 @@ static uint64_t hash_way(const struct cache_entry *e)
     if (e->file->format == ZT_TOKENS_TEXT)
         return tokenizer;
     tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
+    tokenizer = hash_pair(&e->how->pair, tokenizer);
     if (e->marks_context)
         tokenizer = XXH3_64bits_withSeed("context", 8, tokenizer);
     return XXH3_64bits_withSeed(column, strlen(column), tokenizer);

@@ -428,6 +428,11 @@ static zt_err open_megatron(struct zt_token_file *f, size_t stem_len,
     return rc;
 }
 
+static bool is_records(zt_token_format f)
+{
+    return zt_record_format_named(zt_token_format_name(f)) != NULL;
+}
+
 /* Text becomes what it is learnt as: bytes of a text file stay where they are. */
 static zt_err encode_text(struct zt_token_file *f, const struct zt_text_encoding *how,
                           struct zt_fault *fault)
@@ -461,6 +466,11 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
         f.format = ZT_TOKENS_MEGATRON;
     if (f.format != ZT_TOKENS_MEGATRON)
         rc = open_single(&f, fault);
+    if (!rc && text && (text->pair.source || text->pair.prefix) && !is_records(f.format))
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "%s (%s) has no columns: --source_column, --target_column and "
+                          "--source_prefix are for records, .jsonl, .json, .csv or .tsv",
+                          path, zt_token_format_name(f.format));
     if (!rc && f.bytes)
         rc = encode_text(&f, text, fault);
     if (!rc && f.format == ZT_TOKENS_MEGATRON)

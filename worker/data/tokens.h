@@ -10,7 +10,7 @@
 #define WORKER_DATA_TOKENS_H
 
 #include "common/mapped_file.h"
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 
 typedef enum zt_token_format {
     ZT_TOKENS_AUTO = 0,
@@ -52,6 +52,7 @@ struct zt_text_encoding {
     const struct zt_fault *refusal;       /* it cannot be read, as this says; NULL */
     const char *column;                   /* of records that holds their text; NULL: see
                               zt_records_find_text() */
+    struct zt_text_pair pair; /* of records that are pairs; zeroed: they are not */
     bool answers_only;     /* of conversations the assistant's answers alone are learnt */
     bool keeps_lengths;    /* of lines, rows and sequences: zt_token_file.lengths */
     int threads;           /* 0: one for each processor */
@@ -103,7 +104,7 @@ zt_err zt_tokens_encode_into(const struct zt_token_file *file,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The text of a file that is open becomes ids, line by line or row by row
- * (worker/text/lines.h). ZT_E_FORMAT, ZT_E_USAGE, ZT_E_NOMEM; the file is unchanged then. */
+ * (worker/text/rows/lines.h). ZT_E_FORMAT, ZT_E_USAGE, ZT_E_NOMEM; the file is unchanged then. */
 zt_err zt_tokens_encode_text(struct zt_token_file *file,
                              const struct zt_text_encoding *how,
                              struct zt_fault *fault) ZT_MUST_CHECK;

@@ -25,6 +25,45 @@ struct zt_padding zt_engine_padding(const struct zt_run *run)
                                .to_max = run->pad_to_max_length};
 }
 
+struct zt_text_pair zt_engine_pair(const struct zt_run *run)
+{
+    bool langs = run->source_lang && run->target_lang;
+
+    return (struct zt_text_pair){.source = run->source_column ? run->source_column
+                                           : langs            ? "translation"
+                                                              : NULL,
+                                 .target = run->target_column ? run->target_column
+                                           : langs            ? "translation"
+                                                              : NULL,
+                                 .source_lang = run->source_lang,
+                                 .target_lang = run->target_lang,
+                                 .prefix = run->source_prefix};
+}
+
+/* Both sides of a pair, and no other text. */
+static zt_err check_pair(const struct zt_run *run, struct zt_fault *fault)
+{
+    struct zt_text_pair p = zt_engine_pair(run);
+
+    if (!p.source != !p.target || !p.source_lang != !p.target_lang)
+        return zt_fault_set(fault, ZT_E_USAGE, "%s: a pair has two sides; give %s, too",
+                            p.source && !p.target   ? "--source_column"
+                            : p.target && !p.source ? "--target_column"
+                            : p.source_lang         ? "--source_lang"
+                                                    : "--target_lang",
+                            p.source && !p.target   ? "--target_column"
+                            : p.target && !p.source ? "--source_column"
+                            : p.source_lang         ? "--target_lang"
+                                                    : "--source_lang");
+    if (p.source && run->text_column)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--text_column %s and --source_column %s: a row is a text or a "
+            "pair; leave one out",
+            run->text_column, p.source);
+    return ZT_OK;
+}
+
 /* They are about samples, and without them would do nothing. */
 static zt_err check_options_of_samples(const struct zt_run *run, struct zt_fault *fault)
 {
@@ -48,6 +87,7 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
                                          .refusal = &e->tokenizer_refusal,
                                          .column = run->text_column,
+                                         .pair = zt_engine_pair(run),
                                          .answers_only = run->assistant_only_loss,
                                          .keeps_lengths = takes_samples(run),
                                          .threads = zt_engine_threads(run),
@@ -55,6 +95,9 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
                                          .cache_reads_only =
                                              run->dry_run || run->check_config};
     zt_err rc = check_options_of_samples(run, fault);
+
+    if (!rc)
+        rc = check_pair(run, fault);
 
     if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,

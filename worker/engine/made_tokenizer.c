@@ -21,7 +21,7 @@
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/data/tokens.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/data.h"
 #include "worker/text/train/byte_bpe.h"
 
 #define STAMP "zlaunch_made_of"
@@ -67,7 +67,8 @@ static zt_err take_rows(const struct making *m, const struct zt_token_file *file
 /* Every training file, which is text as the run reads it. */
 static zt_err read_texts(const struct making *m, take_text take, void *to)
 {
-    const struct zt_text_encoding how = {.column = m->run->text_column};
+    const struct zt_text_encoding how = {.column = m->run->text_column,
+                                         .pair = zt_engine_pair(m->run)};
     zt_token_format format = zt_token_format_parse(m->run->data_format);
     zt_err rc = ZT_OK;
 

@@ -192,17 +192,30 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
     return rc;
 }
 
-bool zt_records_holds_lists(const struct zt_records *r, const char *column)
+/* -1: there is no such column in the first row. */
+static int type_of_column(const struct zt_records *r, const char *column)
 {
+    const json_t *value;
     json_t *row = NULL;
     size_t from, to;
-    bool yes;
+    int type;
 
     if (!first_row(r, &from, &to) || zt_records_parse(r, from, to, &row, NULL))
-        return false;
-    yes = json_is_array(json_object_get(row, column));
+        return -1;
+    value = json_object_get(row, column);
+    type = value ? (int)json_typeof(value) : -1;
     json_decref(row);
-    return yes;
+    return type;
+}
+
+bool zt_records_holds_lists(const struct zt_records *r, const char *column)
+{
+    return type_of_column(r, column) == JSON_ARRAY;
+}
+
+bool zt_records_holds_text(const struct zt_records *r, const char *column)
+{
+    return type_of_column(r, column) == JSON_STRING;
 }
 
 static const char *type_name(const json_t *value)

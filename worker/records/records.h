@@ -70,8 +70,9 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Whether the column of the first row holds a list: of messages. */
+/* Whether the column of the first row holds a list: of messages; or text. */
 bool zt_records_holds_lists(const struct zt_records *r, const char *column);
+bool zt_records_holds_text(const struct zt_records *r, const char *column);
 
 /* The text in a column of a row, as long as the row lives. ZT_E_FORMAT: there is none. */
 zt_err zt_records_text(const struct zt_records *r, size_t from, const json_t *row,

@@ -292,13 +292,13 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
 /* Tokens of the text up to byte `at`: those that its beginning alone has as well. Some ids of
  * the whole are marked already. *cuts: the
  * next one has bytes from both sides. */
-static zt_err find_token(struct zt_encoder *e, const char *text, size_t at,
+static zt_err find_token(struct zt_encoder *e, const char *text, size_t at, bool frame,
                          const int32_t *ids, size_t num, size_t *token, bool *cuts,
                          struct zt_fault *fault)
 {
     const int32_t *first = NULL;
     size_t n = 0, k = 0;
-    zt_err rc = zt_encode(e, text, at, false, &first, &n, fault);
+    zt_err rc = zt_encode(e, text, at, frame, &first, &n, fault);
 
     while (!rc && k < n && k < num && first[k] == (ids[k] < 0 ? ~ids[k] : ids[k]))
         k++;
@@ -307,7 +307,7 @@ static zt_err find_token(struct zt_encoder *e, const char *text, size_t at,
     return rc;
 }
 
-zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n,
+zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n, bool frame,
                             const struct zt_buf *answers, int32_t *ids, size_t num,
                             struct zt_fault *fault)
 {
@@ -321,9 +321,9 @@ zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n,
 
         if (s[i].from == s[i].to)
             continue;
-        rc = find_token(e, text, s[i].from, ids, num, &from, &cuts, fault);
+        rc = find_token(e, text, s[i].from, frame, ids, num, &from, &cuts, fault);
         if (!rc && s[i].to < n) {
-            rc = find_token(e, text, s[i].to, ids, num, &to, &cuts, fault);
+            rc = find_token(e, text, s[i].to, frame, ids, num, &to, &cuts, fault);
             to += cuts && to < num;
         }
         for (; !rc && done < from; done++)

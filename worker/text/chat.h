@@ -30,10 +30,10 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
                       struct zt_buf *answers, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
- * Ids (num) of a text (n) that is no answer become ~id. A token that has a part of an answer is
- * learnt. ZT_E_NOMEM, and as zt_encode(), whose ids of `e` are gone.
+ * Ids (num) of a text (n), encoded with `frame`, that are no answer become ~id. A token that has
+ * a part of an answer is learnt. ZT_E_NOMEM, and as zt_encode(), whose ids of `e` are gone.
  */
-zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n,
+zt_err zt_chat_mark_context(struct zt_encoder *e, const char *text, size_t n, bool frame,
                             const struct zt_buf *answers, int32_t *ids, size_t num,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 

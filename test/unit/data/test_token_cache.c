@@ -143,7 +143,7 @@ static void test_another_text_or_tokenizer_has_tokens_of_its_own(void **state)
 /* Each number of the header, ids, lengths of lines, and sizes of the file. */
 static void test_damaged_tokens_are_made_again(void **state)
 {
-    static const long at[] = {0,  8,  12, 16, 24, 32,  40,    48,    56,    64,
+    static const long at[] = {0,  8,  12, 16, 24,  32,    40,    48,    56,   64,
                               72, 80, 88, 96, 104, 65536, 65543, 65544, 65551};
     struct stat st;
     ino_t first;

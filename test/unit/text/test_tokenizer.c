@@ -7,7 +7,7 @@
 
 #include "test/unit/data/files.h"
 #include "worker/text/unicode/chars.h"
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 #include "worker/text/regex/regex.h"
 #include "worker/text/tokenizer.h"
 

@@ -21,7 +21,7 @@
 
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 #include "worker/text/train/byte_bpe.h"
 #include "worker/tools/tool.h"
 

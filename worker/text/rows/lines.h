@@ -15,6 +15,7 @@
 
 #include "worker/records/records.h"
 #include "worker/text/chat.h"
+#include "worker/text/rows/pairs.h"
 
 /* Some lines' ids, the next ones in order; one call at a time, from any thread. `bytes`:
  * of the text, up to and with these lines. */
@@ -27,10 +28,12 @@ struct zt_lines_job {
     int32_t end;
     const struct zt_records *records; /* of the text; NULL: lines */
     const char *column;               /* of records */
+    struct zt_text_pair pair; /* of records that are pairs; zeroed: they are not */
     const struct zt_template
-        *chat;         /* the column's conversations become text by it; NULL */
-    bool answers_only; /* of conversations; an id that is no answer's is given as ~id */
-    const char *name;  /* of the text, for messages */
+        *chat; /* the column's conversations become text by it; NULL */
+    bool
+        answers_only; /* of conversations, and targets of pairs; another id is given as ~id */
+    const char *name; /* of the text, for messages */
     const char *text;
     size_t n;
     int threads; /* 0: one for each processor that this process may use */

@@ -1,7 +1,7 @@
 /*
  * lines.c -- threads take pieces of the text in turn, and give their ids in the same turn.
  */
-#include "worker/text/lines.h"
+#include "worker/text/rows/lines.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -80,21 +80,36 @@ static zt_err put_bytes(const struct zt_lines_job *job, struct hand *h, const ch
     return ZT_OK;
 }
 
+/* A chat template puts what frames a conversation. */
+static bool frames(const struct zt_lines_job *job)
+{
+    return !job->chat;
+}
+
+/* A pair ends as what is to be written ends. */
+static zt_err put_end(const struct zt_lines_job *job, struct hand *h)
+{
+    int32_t end = zt_tokenizer_end(job->tokenizer);
+
+    return end < 0 ? ZT_OK : zt_buf_put(&h->ids, &end, sizeof(end));
+}
+
 /* Words of the tokenizer's are in the fault where they say more than that there is no memory. */
 static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
                       size_t n)
 {
-    const bool frame = !job->chat; /* a chat template puts what frames a conversation */
     size_t before = zt_buf_used(&h->ids), num;
     const int32_t *ids;
     uint32_t count;
     zt_err rc;
 
     if (job->tokenizer) {
-        rc = zt_encode(h->encoder, text, n, frame, &ids, &num, &h->fault);
+        rc = zt_encode(h->encoder, text, n, frames(job), &ids, &num, &h->fault);
         if (rc)
             return rc;
         rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
+        if (!rc && job->pair.source)
+            rc = put_end(job, h);
     } else {
         rc = put_bytes(job, h, text, n);
     }
@@ -115,22 +130,37 @@ static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t
 
 static bool marks_context(const struct zt_lines_job *job)
 {
-    return job->chat && job->answers_only;
+    return (job->chat || job->pair.source) && job->answers_only;
 }
 
-/* The text of a row: a column's, or what the chat template makes of it, in h->text. */
+static zt_err text_of_pair(const struct zt_lines_job *job, struct hand *h,
+                           const json_t *row, struct zt_fault *fault)
+{
+    struct zt_template_span target = {0, 0};
+    zt_err rc = zt_pair_render(&job->pair, row, &h->text, &target.from, fault);
+
+    target.to = zt_buf_used(&h->text);
+    if (!rc && zt_buf_put(&h->answers, &target, sizeof(target)) != ZT_OK)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "no memory for its text");
+    return rc;
+}
+
+/* The text of a row: a column's, or in h->text what a pair is or the chat template makes of it. */
 static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t from,
                           const json_t *row, const char **text, size_t *n)
 {
     struct zt_fault why = {ZT_OK, ""};
     zt_err rc;
 
-    if (!job->chat)
+    if (!job->chat && !job->pair.source)
         return zt_records_text(job->records, from, row, job->column, text, n, &h->fault);
     zt_buf_drop(&h->text, zt_buf_used(&h->text));
     zt_buf_drop(&h->answers, zt_buf_used(&h->answers));
-    rc = zt_chat_render(job->tokenizer, job->chat, row, job->column, &h->text,
-                        marks_context(job) ? &h->answers : NULL, &why);
+    if (job->chat)
+        rc = zt_chat_render(job->tokenizer, job->chat, row, job->column, &h->text,
+                            marks_context(job) ? &h->answers : NULL, &why);
+    else
+        rc = text_of_pair(job, h, row, &why);
     if (rc)
         return zt_records_fault(job->records, from, rc, &h->fault, "%s", why.text);
     *n = zt_buf_used(&h->text);
@@ -139,13 +169,19 @@ static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t
 }
 
 /* Of the ids that begin at byte `before` of h->ids, what is no answer is marked. */
-static zt_err mark_context(struct hand *h, size_t before, const char *text, size_t n)
+static zt_err mark_context(const struct zt_lines_job *job, struct hand *h, size_t before,
+                           const char *text, size_t n)
 {
-    uint8_t *ids = h->ids.data + h->ids.off + before;
+    const struct zt_template_span *s = (const void *)zt_buf_head(&h->answers);
+    int32_t *ids = (int32_t *)(void *)(h->ids.data + h->ids.off + before);
 
-    return zt_chat_mark_context(h->encoder, text, n, &h->answers, (int32_t *)(void *)ids,
-                                (zt_buf_used(&h->ids) - before) / sizeof(int32_t),
-                                &h->fault);
+    if (job->tokenizer)
+        return zt_chat_mark_context(h->encoder, text, n, frames(job), &h->answers, ids,
+                                    (zt_buf_used(&h->ids) - before) / sizeof(*ids),
+                                    &h->fault);
+    for (size_t i = 0; i < s->from; i++) /* bytes */
+        ids[i] = ~ids[i];
+    return ZT_OK;
 }
 
 static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t from,
@@ -170,7 +206,7 @@ static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t 
 
         rc = put_ids(job, h, text, n);
         if (!rc && marks_context(job))
-            rc = mark_context(h, before, text, n);
+            rc = mark_context(job, h, before, text, n);
         why = h->fault;
         if (rc)
             zt_records_fault(r, from, rc, &h->fault, "%s", why.text);
@@ -315,6 +351,21 @@ static zt_err open_chat(const struct zt_lines_job *job, const char *column,
     return rc ? zt_fault_context(fault, rc, "%s: \"%s\"", job->name, column) : ZT_OK;
 }
 
+/* What was asked for, else `prompt` and `completion` where nothing else is meant. */
+static struct zt_text_pair find_pair(const struct zt_lines_job *job,
+                                     const struct zt_records *r, const char *column)
+{
+    struct zt_text_pair p = job->pair;
+
+    if (!p.source && !column && !zt_records_holds_text(r, "text") &&
+        !zt_records_holds_lists(r, "messages") && zt_records_holds_text(r, "prompt") &&
+        zt_records_holds_text(r, "completion")) {
+        p.source = "prompt";
+        p.target = "completion";
+    }
+    return p;
+}
+
 zt_err zt_lines_mark_context(const struct zt_lines_job *job,
                              const struct zt_record_format *format, const char *column,
                              bool *yes, struct zt_fault *fault)
@@ -329,6 +380,11 @@ zt_err zt_lines_mark_context(const struct zt_lines_job *job,
     rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
     if (rc)
         return rc;
+    if (find_pair(job, &records, column).source) {
+        *yes = true;
+        zt_records_release(&records);
+        return ZT_OK;
+    }
     rc = zt_records_find_text(&records, column, &found, fault);
     *yes = !rc && zt_records_holds_lists(&records, found);
     zt_records_release(&records);
@@ -348,10 +404,17 @@ zt_err zt_lines_encode_records(const struct zt_lines_job *job,
 
     if (rc)
         return rc;
-    rc = zt_records_find_text(&records, column, &found, fault);
+    rows.pair = find_pair(job, &records, column);
+    if (!rows.pair.source && rows.pair.prefix)
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "%s: --source_prefix is for pairs, and these are texts: name "
+                          "the columns, --source_column and --target_column",
+                          job->name);
+    else if (!rows.pair.source)
+        rc = zt_records_find_text(&records, column, &found, fault);
     rows.records = &records;
     rows.column = found;
-    if (!rc && zt_records_holds_lists(&records, found))
+    if (!rc && found && zt_records_holds_lists(&records, found))
         rc = open_chat(job, found, &chat, fault);
     rows.chat = chat;
     if (!rc)

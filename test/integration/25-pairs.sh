@@ -1,0 +1,77 @@
+#!/bin/bash
+# Pairs of texts: the target alone is learnt, wherever the columns are; the tokens are those of the joined text.
+. "$(dirname "$0")/train_lib.sh"
+g=$bin/models/gpt2.so
+tok=test/golden/tokenizer
+
+# the same 40 pairs in four forms; joined: what they become; targets: what is learnt of them
+awk -v dir="$tmp" 'BEGIN {
+    print "asked,answered" >(dir "/pairs.csv")
+    for (i = 0; i < 40; i++) {
+        s = "how much is " i " and " i * 7 % 13 "?"
+        t = " it is " i + i * 7 % 13 ", é"
+        printf "{\"prompt\": \"%s\", \"completion\": \"%s\"}\n", s, t >(dir "/prompts.jsonl")
+        printf "{\"q\": \"%s\", \"a\": \"%s\", \"id\": \"%d\"}\n", s, t, i >(dir "/named.jsonl")
+        printf "{\"translation\": {\"en\": \"%s\", \"ro\": \"%s\"}}\n", s, t >(dir "/langs.jsonl")
+        printf "%s,\"%s\"\n", s, t >(dir "/pairs.csv")
+        printf "{\"text\": \"%s%s<|endoftext|>\"}\n", s, t >(dir "/joined.jsonl")
+        printf "{\"text\": \"%s<|endoftext|>\"}\n", t >(dir "/targets.jsonl")
+    }
+}'
+
+gpt2() { # gpt2 RANKS OUT ARGS...
+    local ranks=$1 out=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
+        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
+        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
+}
+refused() {
+    local code=$1 words=$2
+    shift 2
+    gpt2 1 "$tmp/refused" "$@"
+    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err" && return
+    cat "$tmp/refused" "$tmp/refused.err" | head -n 4 | cut -c1-300 | sed "s/^/# /"
+    return 1
+}
+num_tokens() { "$bin/ztok" "$1" --tokenizer "$tok" --out "$tmp/counted" 2>&1 | sed -n 's/.*: \([0-9]*\) tokens.*/\1/p'; }
+
+check "prompts and completions are pairs by themselves" gpt2 1 "$tmp/1" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok"
+gpt2 1 "$tmp/2" --train_file "$tmp/named.jsonl" --tokenizer_name "$tok" --source_column q --target_column a
+check "  named columns give the same bits" same_bits "$tmp/1" "$tmp/2"
+gpt2 1 "$tmp/3" --train_file "$tmp/langs.jsonl" --tokenizer_name "$tok" --source_lang en --target_lang ro
+check "  and so do translations" same_bits "$tmp/1" "$tmp/3"
+gpt2 1 "$tmp/4" --train_file "$tmp/pairs.csv" --tokenizer_name "$tok" --source_column asked --target_column answered
+check "  and a table" same_bits "$tmp/1" "$tmp/4"
+gpt2 2 "$tmp/5" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/cache"
+check "  on two ranks the same curve" same_curve "$tmp/1" "$tmp/5" 1e-5
+gpt2 1 "$tmp/6" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --packing none --do_eval --eval_file "$tmp/prompts.jsonl"
+check "  and each is a row where that is asked for" grep -q 'epochs of 40 samples' "$tmp/6" "$tmp/6.err"
+check "  of which the tokens of the targets count" grep -qF "\"tokens\":$(num_tokens "$tmp/targets.jsonl")," "$tmp/6"
+
+gpt2 1 "$tmp/7" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
+gpt2 1 "$tmp/8" --train_file "$tmp/joined.jsonl" --tokenizer_name "$tok"
+check "all of it learnt, they are their joined text" same_bits "$tmp/7" "$tmp/8"
+gpt2 1 "$tmp/9" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --source_prefix "Answer: " --assistant_only_loss false
+sed 's/"text": "/&Answer: /' "$tmp/joined.jsonl" >"$tmp/prefixed.jsonl"
+gpt2 1 "$tmp/10" --train_file "$tmp/prefixed.jsonl" --tokenizer_name "$tok"
+check "  also behind a prefix" same_bits "$tmp/9" "$tmp/10"
+gpt2 1 "$tmp/11" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --source_prefix "Answer: " --data_cache_dir "$tmp/cache"
+check "  whose tokens are others in the cache" [ "$(find "$tmp/cache" -name 'tokens-*' | wc -l)" -eq 2 ]
+check "bytes without a tokenizer" gpt2 1 "$tmp/12" --train_file "$tmp/prompts.jsonl" --packing none --block_size 64 \
+    --do_eval --eval_file "$tmp/prompts.jsonl"
+check "  of which those of the targets count" grep -qF "\"tokens\":$(($(sed 's/.*"completion": "//; s/"}//' "$tmp/prompts.jsonl" | wc -c))),"  "$tmp/12"
+
+check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
+check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro
+check "a text and a pair" refused 2 "a row is a text or a pair; leave one out" --train_file "$tmp/named.jsonl" \
+    --source_column q --target_column a --text_column q
+check "a prefix without pairs" refused 2 "--source_prefix is for pairs, and these are texts" --train_file "$tmp/joined.jsonl" --source_prefix x
+check "files without columns" refused 2 "has no columns: --source_column" --train_file /usr/share/common-licenses/GPL-3 --source_column q --target_column a
+echo '{"q": "why?"}' >>"$tmp/named.jsonl"
+check "a row without its target, by its line" refused 65 'named.jsonl:41: the row has no \"a\"' --train_file "$tmp/named.jsonl" \
+    --source_column q --target_column a
+echo '{"translation": {"en": "yes"}}' >>"$tmp/langs.jsonl"
+check "a language that is not there" refused 65 'langs.jsonl:41: \"translation\" has no language \"ro\"' --train_file "$tmp/langs.jsonl" \
+    --source_lang en --target_lang ro
+finish

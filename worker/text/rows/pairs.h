@@ -1,0 +1,30 @@
+/*
+ * pairs.h -- rows with a text to read and a text to write: prompts and completions,
+ * sentences and their translations.
+ *
+ *      {"prompt": "...", "completion": "..."}         source, target: columns
+ *      {"translation": {"en": "...", "ro": "..."}}    one column, and two languages in it
+ *
+ * A row becomes prefix + source + target, as `prompt` and `completion` do in TRL.
+ */
+#ifndef WORKER_TEXT_PAIRS_H
+#define WORKER_TEXT_PAIRS_H
+
+#include <jansson.h>
+
+#include "common/buf.h"
+#include "common/fault.h"
+
+/* Strings are the caller's. */
+struct zt_text_pair {
+    const char *source, *target;           /* columns; NULL: these are no pairs */
+    const char *source_lang, *target_lang; /* of an object in the column; NULL */
+    const char *prefix;                    /* NULL: none */
+};
+
+/* Appends the text of a row; *source_bytes of it are to be read. ZT_E_FORMAT: a part is not
+ * there, or no text; ZT_E_NOMEM. */
+zt_err zt_pair_render(const struct zt_text_pair *p, const json_t *row, struct zt_buf *out,
+                      size_t *source_bytes, struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
