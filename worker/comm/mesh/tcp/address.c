@@ -87,13 +87,16 @@ zt_err zt_tcp_find_route(struct tcp_route *w, const char *host, struct zt_fault 
         w->master.bytes = a->ai_addrlen;
         memcpy(&w->master.at, a->ai_addr, a->ai_addrlen);
         found = own_address(&w->master, &w->own);
+        e = errno;
     }
     freeaddrinfo(list);
-    return found ? ZT_OK
-                 : zt_fault_set(fault, ZT_E_PEER,
-                                "comm: tcp: no network leads to the host of rank 0, %s: "
-                                "%s",
-                                host, strerror(errno));
+    if (found)
+        return ZT_OK;
+    if (e == EMFILE || e == ENFILE || e == ENOMEM || e == ENOBUFS)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "comm: tcp: a socket: %s", strerror(e));
+    return zt_fault_set(fault, ZT_E_HOST,
+                        "comm: tcp: no network leads to the host of rank 0, %s: %s", host,
+                        strerror(e));
 }
 
 /*

@@ -133,7 +133,7 @@ struct tcp_route {
     struct tcp_address own, master;
 };
 
-/* ZT_E_USAGE: there is no such host; ZT_E_PEER: no route to it. */
+/* ZT_E_USAGE: there is no such host; ZT_E_HOST: no route to it; ZT_E_SYSTEM: no socket. */
 zt_err zt_tcp_find_route(struct tcp_route *w, const char *host,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 /* A listening socket: on every address of this host, IPv6 and IPv4 if there is IPv6; or
