@@ -133,6 +133,9 @@ static zt_err give_up(const char *host, int port, const struct attempt *why,
                             "host '%s' does not resolve (%s, tried for %.0f s): check "
                             "MASTER_ADDR or the name service",
                             host, gai_strerror(why->resolver), waited);
+    if (why->e == EMFILE || why->e == ENFILE || why->e == ENOMEM || why->e == ENOBUFS)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "a socket to %s port %d: %s", host, port,
+                            strerror(why->e));
     return zt_fault_set(fault, ZT_E_PEER,
                         "nobody answers at %s port %d (%s, tried for %.0f s): is rank 0 "
                         "or its launcher running, and is the port open?",
