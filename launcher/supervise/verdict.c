@@ -82,6 +82,14 @@ static bool is_before(const struct zt_rank_note *a, const struct zt_rank_note *b
     return a->order < b->order;
 }
 
+/* Ranks of a job that failed are told to stop by SIGTERM and killed by SIGKILL: this signal was
+ * somebody else's, and may have been heard of after what followed from it. */
+static bool was_struck_before(const struct zt_notes *n, const struct zt_rank_note *r)
+{
+    return n->stop == ZT_STOP_NONE &&
+           (r->signal == SIGHUP || r->signal == SIGINT || r->signal == SIGQUIT);
+}
+
 static const struct zt_rank_note *first_cause(const struct zt_notes *n)
 {
     const struct zt_rank_note *best = NULL;
@@ -90,7 +98,8 @@ static const struct zt_rank_note *first_cause(const struct zt_notes *n)
         const struct zt_rank_note *r = &n->ranks[i];
 
         /* told to stop, yet it has a failure of its own to report: that counts */
-        if (!failed(r) || (r->stop_requested && !(r->fail && !blames_peer(r))))
+        if (!failed(r) || (r->stop_requested && !(r->fail && !blames_peer(r)) &&
+                           !was_struck_before(n, r)))
             continue;
         if (!best || is_before(r, best))
             best = r;

@@ -339,6 +339,11 @@ static void an_abort_beside_another_failure_is_its_consequence(void **state)
     ended(&n, 1, 0, SIGSEGV, false);
     expect(&n, 139, 1, "rank 1 (pid 101) was killed by SIGSEGV");
 
+    n = notes(2); /* also of one that had been told to stop by then */
+    ended(&n, 0, 0, SIGABRT, false);
+    ended(&n, 1, 0, SIGHUP, true);
+    expect(&n, 129, 1, "rank 1 (pid 101) was killed by SIGHUP");
+
     n = notes(2); /* but not one that was long before */
     ended(&n, 0, 0, SIGABRT, false);
     ended(&n, 1, 3, 0, false);
