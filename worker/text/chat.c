@@ -290,8 +290,7 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
 }
 
 /* Tokens of the text up to byte `at`: those that its beginning alone has as well. Some ids of
- * the whole are marked already. *cuts: the
- * next one has bytes from both sides. */
+ * the whole are marked already. *cuts: the next one has bytes from both sides. */
 static zt_err find_token(struct zt_encoder *e, const char *text, size_t at, bool frame,
                          const int32_t *ids, size_t num, size_t *token, bool *cuts,
                          struct zt_fault *fault)
