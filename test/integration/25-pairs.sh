@@ -69,7 +69,7 @@ check "a text and a pair" refused 2 "a row is a text or a pair; leave one out" -
 check "a prefix without pairs" refused 2 "--source_prefix is for pairs, and these are texts" --train_file "$tmp/joined.jsonl" --source_prefix x
 check "files without columns" refused 2 "has no columns: --source_column" --train_file /usr/share/common-licenses/GPL-3 --source_column q --target_column a
 echo '{"q": "why?"}' >>"$tmp/named.jsonl"
-check "a row without its target, by its line" refused 65 'named.jsonl:41: the row has no \"a\"' --train_file "$tmp/named.jsonl" \
+check "a row without its target, by its line" refused 65 'named.jsonl:41: the row has no \"a\", it has q' --train_file "$tmp/named.jsonl" \
     --source_column q --target_column a
 echo '{"translation": {"en": "yes"}}' >>"$tmp/langs.jsonl"
 check "a language that is not there" refused 65 'langs.jsonl:41: \"translation\" has no language \"ro\"' --train_file "$tmp/langs.jsonl" \

@@ -92,7 +92,7 @@ train 1 "$tmp/held" --train_file "$tmp/rows.jsonl" --do_eval --eval_fraction 0.2
 check "  and so does the share that is held out" grep -q 'epochs of 48 samples' "$tmp/held" "$tmp/held.err"
 echo '{"text": "a"}' >>"$tmp/rows.jsonl"
 train 1 "$tmp/short" --train_file "$tmp/rows.jsonl"
-check "a sample of one token is told" grep -q '1 samples of fewer than two tokens are passed over' "$tmp/short" "$tmp/short.err"
+check "a sample of one token is told" grep -q '1 sample of fewer than two tokens passed over' "$tmp/short" "$tmp/short.err"
 
 # ---- refused
 printf 'plain text\n' >"$tmp/plain.txt"

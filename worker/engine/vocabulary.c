@@ -91,9 +91,10 @@ static void remark_on_text(const struct zt_engine *e)
     }
     if (short_ones)
         zt_warn("data",
-                "%" PRId64 " samples of fewer than two tokens are passed over: nothing "
-                "follows that could be learnt",
-                short_ones);
+                "%" PRId64
+                " sample%s of fewer than two tokens passed over: nothing follows "
+                "that could be learnt",
+                short_ones, short_ones == 1 ? "" : "s");
     if (blank)
         zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
     if (replaced)

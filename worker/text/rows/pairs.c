@@ -1,6 +1,27 @@
 #include "worker/text/rows/pairs.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* With the columns that there are, as far as they fit. */
+static zt_err refuse_row(const json_t *row, const char *column, struct zt_fault *fault)
+{
+    char names[160] = "";
+    const char *key;
+    json_t *value;
+    size_t at = 0;
+
+    json_object_foreach((json_t *)row, key, value)
+    {
+        if (at < sizeof(names))
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
+                                   key);
+    }
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "the row has no \"%s\", it has %s: name its columns, "
+                        "--source_column and --target_column, or take the row out",
+                        column, names);
+}
 
 static zt_err put_part(const json_t *row, const char *column, const char *lang,
                        struct zt_buf *out, struct zt_fault *fault)
@@ -8,8 +29,7 @@ static zt_err put_part(const json_t *row, const char *column, const char *lang,
     const json_t *value = json_object_get(row, column);
 
     if (!value)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "the row has no \"%s\"; add it, or take the row out", column);
+        return refuse_row(row, column, fault);
     if (lang && !json_object_get(value, lang))
         return zt_fault_set(fault, ZT_E_FORMAT, "\"%s\" has no language \"%s\"", column,
                             lang);
