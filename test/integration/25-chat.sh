@@ -2,8 +2,7 @@
 # Conversations become text by the chat template of the tokenizer's folder: the tokens are those of
 # the text that a template makes, on every rank and by ztok; the assistant's answers alone are learnt;
 # what cannot be is refused by its line.
-. "$(dirname "$0")/train_lib.sh"
-g=$bin/models/gpt2.so
+. "$(dirname "$0")/text_lib.sh"
 tok=$tmp/tokenizer
 cp -r test/golden/tokenizer "$tok"
 
@@ -28,22 +27,6 @@ template "{# a line each #}
 {{ '<' ~ message.role.upper() ~ '> ' ~ message['content'] | trim ~ eos_token }}
 {% endfor -%}"
 
-# gpt2 RANKS OUT ARGS...: 4 steps of 4 rows
-gpt2() {
-    local ranks=$1 out=$2
-    shift 2
-    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
-        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
-        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
-}
-refused() {
-    local code=$1 words=$2
-    shift 2
-    gpt2 1 "$tmp/refused" "$@"
-    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err" && return
-    cat "$tmp/refused" "$tmp/refused.err" | head -n 4 | cut -c1-300 | sed "s/^/# /"
-    return 1
-}
 
 check "ztok writes the tokens of conversations" "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tok" --out "$tmp/chat"
 check "  and of the text that they become" "$bin/ztok" "$tmp/text.jsonl" --tokenizer "$tok" --out "$tmp/text"

@@ -1,8 +1,6 @@
 #!/bin/bash
 # Pairs of texts: the target alone is learnt, wherever the columns are; the tokens are those of the joined text.
-. "$(dirname "$0")/train_lib.sh"
-g=$bin/models/gpt2.so
-tok=test/golden/tokenizer
+. "$(dirname "$0")/text_lib.sh"
 
 # the same 40 pairs in four forms; joined: what they become; targets: what is learnt of them
 awk -v dir="$tmp" 'BEGIN {
@@ -19,21 +17,6 @@ awk -v dir="$tmp" 'BEGIN {
     }
 }'
 
-gpt2() { # gpt2 RANKS OUT ARGS...
-    local ranks=$1 out=$2
-    shift 2
-    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
-        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
-        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
-}
-refused() {
-    local code=$1 words=$2
-    shift 2
-    gpt2 1 "$tmp/refused" "$@"
-    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err" && return
-    cat "$tmp/refused" "$tmp/refused.err" | head -n 4 | cut -c1-300 | sed "s/^/# /"
-    return 1
-}
 num_tokens() { "$bin/ztok" "$1" --tokenizer "$tok" --out "$tmp/counted" 2>&1 | sed -n 's/.*: \([0-9]*\) tokens.*/\1/p'; }
 
 check "prompts and completions are pairs by themselves" gpt2 1 "$tmp/1" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok"

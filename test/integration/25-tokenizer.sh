@@ -2,25 +2,8 @@
 # Text is tokenised by the tokenizer of a Hugging Face folder: the ids are those of the package
 # `tokenizers` (test/golden/make_tokenizer.py), the same on every rank and by ztok beforehand; a
 # prompt is text, and so is what follows it.
-. "$(dirname "$0")/train_lib.sh"
-tok=test/golden/tokenizer
+. "$(dirname "$0")/text_lib.sh"
 text=$tok/text.txt
-g=$bin/models/gpt2.so
-
-# gpt2 RANKS OUT ARGS...: 4 steps of 4 rows
-gpt2() {
-    local ranks=$1 out=$2
-    shift 2
-    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$g" --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 \
-        --do_train --max_steps 4 --logging_steps 1 --fingerprint_steps 1 --seed 7 --max_grad_norm 0 \
-        --per_device_train_batch_size $((4 / ranks)) "$@" >"$out" 2>"$out.err"
-}
-refused() {
-    local code=$1 words=$2
-    shift 2
-    gpt2 1 "$tmp/refused" "$@"
-    [ $? -eq "$code" ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err"
-}
 
 # ---- ztok
 check "ztok writes tokens" "$bin/ztok" "$text" --tokenizer $tok --out "$tmp/data.bin" --threads 2
