@@ -9,6 +9,11 @@
  *   "tokens"   (B, T) i32   the row's tokens
  *   "targets"  (B, T) i32   the token after each
  *   "lengths"  (B) i32      how many tokens of the row are data; the rest is padding
+ * What "targets" holds depends on the task (zt_model_task()): of masked language models the
+ * token that was masked, of tags the class of a word at its first token; all else is
+ * padding. With a task that reads rows of records there are, too
+ *   "token_types" (B, T) i32    which text of a pair, as the tokenizer numbers them
+ *   "labels"      (B) i32, f32  of rows: the class, or the number
  * A plugin that declares no field gets zt_model_language_fields().
  */
 #ifndef ZLAUNCH_BATCH_H
@@ -51,7 +56,10 @@ ZT_API void zt_model_field(zt_model *m, const struct zt_field *field);
 ZT_API void zt_model_language_fields(zt_model *m);
 #define ZT_TOKENS        "tokens"  /* (B, T) i32, padded with 0 */
 #define ZT_TARGETS       "targets" /* (B, T) i32, padded with ZT_IGNORE_TARGET */
-#define ZT_IGNORE_TARGET (-100)    /* nothing is to be learnt here */
+#define ZT_LENGTHS       "lengths"
+#define ZT_TOKEN_TYPES   "token_types" /* this and the next: since ABI 3.3 */
+#define ZT_LABELS        "labels"
+#define ZT_IGNORE_TARGET (-100) /* nothing is to be learnt here */
 
 /*
  * What the loss that `forward` returns is a sum over. The engine divides it by the number

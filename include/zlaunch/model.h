@@ -89,6 +89,26 @@ ZT_API int64_t zt_model_block_size(const zt_model *m);
 ZT_API const zt_args *zt_model_args(const zt_model *m);
 
 /*
+ * What the run trains the model for: --task, one of those in zt_plugin.tasks. It decides
+ * which head `build` declares and which fields data offer (batch.h). (since ABI 3.3)
+ */
+typedef enum zt_task {
+    ZT_TASK_CAUSAL_LM = 0, /* the next token */
+    ZT_TASK_MASKED_LM,     /* the tokens that are masked */
+    ZT_TASK_CLASSIFY,      /* a class of each row */
+    ZT_TASK_REGRESS,       /* a number for each row */
+    ZT_TASK_TAG,           /* a class of each word */
+    ZT_TASK_SEQ2SEQ,       /* a text from another one */
+    ZT_NUM_TASKS
+} zt_task;
+#define ZT_CAN(task) (1u << (task)) /* for zt_plugin.tasks */
+ZT_API zt_task zt_model_task(const zt_model *m);
+/* Classes of ZT_TASK_CLASSIFY and ZT_TASK_TAG, by the labels of the data or by id2label of
+ * the config.json that weights come with; 0: neither says. The config.json that is written
+ * gets their names by itself. (since ABI 3.3) */
+ZT_API int64_t zt_model_num_labels(const zt_model *m);
+
+/*
  * Import: when weights come from a folder (--model_name_or_path) its config.json is read
  * here; `key` may name a nested member with dots ("rope.base"), or one of a list
  * ("layer_types.0"). Returns `def` when there is no such file or key, or it is null, and

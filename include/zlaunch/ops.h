@@ -51,6 +51,9 @@ ZT_API zt_dtype zt_compute_dtype(const zt_step *s);
  * used once in a pass.
  */
 ZT_API void zt_step_result(zt_step *s, const char *name, zt_tensor *t);
+/* Of ZT_TASK_CLASSIFY and _REGRESS (B, L), of ZT_TASK_TAG (B, T, L): what the worker takes
+ * predictions and their metrics from. (since ABI 3.3) */
+#define ZT_LOGITS "logits"
 
 /* True while gradients are wanted; dropout acts only then. */
 ZT_API bool zt_is_training(const zt_step *s);
@@ -175,6 +178,9 @@ ZT_API zt_tensor *zt_softmax(zt_step *s, zt_tensor *x); /* last axis */
 ZT_API zt_tensor *zt_add(zt_step *s, zt_tensor *a, zt_tensor *b);
 ZT_API zt_tensor *zt_mul(zt_step *s, zt_tensor *a, zt_tensor *b);
 ZT_API zt_tensor *zt_scale(zt_step *s, zt_tensor *x, float factor);
+/* x as ZT_F32, ZT_BF16 or ZT_F16, rounded to nearest; x itself where it is that already: a
+ * loss of few numbers is exact in fp32. (since ABI 3.3) */
+ZT_API zt_tensor *zt_cast(zt_step *s, zt_tensor *x, zt_dtype dtype);
 /*
  * Zero with probability p, else times 1/(1-p), while training. Philox, keyed by (seed,
  * step, block, call, element of the global batch): the same whatever the rank layout. x's

@@ -83,6 +83,10 @@ struct zt_plugin {
      */
     zt_err (*save_state)(zt_client_state *s, void *self);
     zt_err (*load_state)(const zt_client_state *s, void *self);
+
+    /* optional: ZT_CAN(...) of each task that it can be trained for, the first in the order
+     * of zt_task unless --task says another; 0: causal language modelling. (since ABI 3.3) */
+    uint32_t tasks;
 };
 
 #define ZT_PLUGIN_SYMBOL "zt_plugin_entry"

@@ -247,6 +247,16 @@ int64_t zt_model_data_vocab(const zt_model *m)
     return m->priv->cfg.data_vocab;
 }
 
+zt_task zt_model_task(const zt_model *m)
+{
+    return m->priv->cfg.task;
+}
+
+int64_t zt_model_num_labels(const zt_model *m)
+{
+    return m->priv->cfg.num_labels;
+}
+
 int64_t zt_model_block_size(const zt_model *m)
 {
     return m->priv->cfg.block_size;

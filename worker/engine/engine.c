@@ -20,6 +20,7 @@
 #include "worker/engine/data.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/output_dir.h"
+#include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
 
 /* ---- model ---- */
@@ -33,6 +34,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .block_size = e->run->block_size,
         .compute_dtype = e->run->compute_dtype,
         .partial_import = e->run->allow_partial_import,
+        .task = e->task,
     };
     zt_err rc;
 
@@ -386,7 +388,9 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     zt_trace_thread("compute");
-    rc = open_device(e, fault);
+    rc = zt_engine_pick_task(e, fault);
+    if (!rc)
+        rc = open_device(e, fault);
     if (rc)
         return rc;
     zt_event_phase("opening the data");

@@ -45,6 +45,7 @@ struct zt_best {
 struct zt_engine {
     const struct zt_run *run;
     const struct zt_plugin *plugin;
+    zt_task task;
 
     const struct zt_backend *backend;
     struct zt_device *device;

@@ -347,6 +347,44 @@ zt_tensor *zt_scale(zt_step *s, zt_tensor *x, float factor)
     return zt_record(s, &op_scale, y, &x, 1, NULL, 0, &factor, sizeof(factor));
 }
 
+/* ---- cast ---- */
+
+static void cast_backward(struct zt_step *s, struct zt_node *n)
+{
+    struct zt_axpby_args a = {.x = zt_grad_of(n->out), .alpha = 1};
+    struct zt_grad_sink dx;
+
+    if (!zt_grad_sink_open(s, &dx, n->in[0], ZT_SINK_ANY))
+        return;
+    a.y = dx.view;
+    a.beta = dx.accumulate ? 1 : 0;
+    zt_step_check(s, s->k->axpby(s->cfg.device, NULL, &a, &s->fault));
+    zt_grad_sink_close(s, &dx);
+}
+
+static const struct zt_op op_cast = {"cast", cast_backward};
+
+zt_tensor *zt_cast(zt_step *s, zt_tensor *x, zt_dtype dtype)
+{
+    struct zt_axpby_args a = {.alpha = 1};
+    struct zt_tensor *y;
+
+    if (!ZT_OP_START(s, "cast", x) || !check_floats(s, x))
+        return NULL;
+    if (dtype > ZT_F16)
+        return zt_step_fail(s, ZT_E_ARG, "to %s; f32, bf16 and f16 are possible",
+                            zt_dtype_name(dtype));
+    if (x->view.dtype == dtype)
+        return x;
+    y = zt_value_new(s, dtype, x->view.ndim, x->view.shape);
+    if (!y)
+        return NULL;
+    a.x = zt_data(x);
+    a.y = zt_data(y);
+    zt_step_check(s, s->k->axpby(s->cfg.device, NULL, &a, &s->fault));
+    return zt_record(s, &op_cast, y, &x, 1, NULL, 0, NULL, 0);
+}
+
 /* ---- dropout ---- */
 
 struct drop {
