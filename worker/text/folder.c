@@ -258,11 +258,15 @@ static json_t *bert(const struct folder *f, json_t *vocab, json_t *merges)
     if (j && cls && sep)
         json_object_set_new(
             j, "post_processor",
-            json_pack("{s:s,s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}],s:{s:o,s:o}}", "type",
-                      "TemplateProcessing", "single", "SpecialToken", "id", "[CLS]",
-                      "Sequence", "id", "A", "SpecialToken", "id", "[SEP]",
-                      "special_tokens", "[CLS]", special_of("[CLS]", vocab), "[SEP]",
-                      special_of("[SEP]", vocab)));
+            json_pack(
+                "{s:s,s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}],s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}"
+                ",{s:{s:s,s:i}},{s:{s:s,s:i}}],s:{s:o,s:o}}",
+                "type", "TemplateProcessing", "single", "SpecialToken", "id", "[CLS]",
+                "Sequence", "id", "A", "SpecialToken", "id", "[SEP]", "pair",
+                "SpecialToken", "id", "[CLS]", "Sequence", "id", "A", "SpecialToken",
+                "id", "[SEP]", "Sequence", "id", "B", "type_id", 1, "SpecialToken", "id",
+                "[SEP]", "type_id", 1, "special_tokens", "[CLS]",
+                special_of("[CLS]", vocab), "[SEP]", special_of("[SEP]", vocab)));
     return j;
 }
 

@@ -272,9 +272,20 @@ struct zt_added {
     bool any_raw, any_normalized;
 };
 
+/* Around and between two texts, in three places; see zt_tokenizer_frame_pair(). */
+struct zt_pair_template {
+    bool refused; /* it is of another form */
+    int32_t *ids[3];
+    uint8_t *types[3];
+    size_t num[3];
+    uint8_t type_a, type_b;
+};
+
 struct zt_text_frame {
     int32_t *before, *after;
     size_t num_before, num_after;
+    struct zt_pair_template pair;
+    int num_templates; /* post-processors that put something */
 };
 
 /* The tokenizer of a model file of SentencePiece; NULL in a tokenizer: it has none, and all

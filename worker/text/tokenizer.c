@@ -58,6 +58,13 @@ static zt_err check_frame(const struct zt_setting *post, const struct zt_tokeniz
         if (!zt_tokenizer_token(t, id, &n))
             return zt_setting_refuse(post, fault, "puts id %d, which no token has", id);
     }
+    for (int place = 0; place < 3; place++)
+        for (size_t i = 0; i < f->pair.num[place]; i++)
+            if (!zt_tokenizer_token(t, f->pair.ids[place][i], &n))
+                return zt_setting_refuse(post, fault,
+                                         "puts id %d between two texts, which no token "
+                                         "has",
+                                         f->pair.ids[place][i]);
     return ZT_OK;
 }
 

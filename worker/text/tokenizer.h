@@ -67,6 +67,25 @@ void zt_encoder_close(struct zt_encoder *e); /* NULL is fine */
 zt_err zt_encode(struct zt_encoder *e, const char *text, size_t n, bool frame,
                  const int32_t **ids, size_t *num, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* What stands around a text, or around and between two: ids, and of which type each is. */
+struct zt_row_frame_part {
+    const int32_t *ids; /* (num), the tokenizer's */
+    const uint8_t *types;
+    size_t num;
+};
+struct zt_row_frame {
+    struct zt_row_frame_part before, between, after;
+    uint8_t type_a, type_b; /* of the texts' own tokens */
+};
+
+/* Of one text: all is of type 0. */
+struct zt_row_frame zt_tokenizer_frame(const struct zt_tokenizer *t);
+/* Of two. ZT_E_FORMAT: the post-processor puts pairs in another order, or has no word on them. */
+zt_err zt_tokenizer_frame_pair(const struct zt_tokenizer *t, struct zt_row_frame *out,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+/* The id of a special token by its role: "mask_token", "pad_token"; -1: none. */
+int32_t zt_tokenizer_special(const struct zt_tokenizer *t, const char *role);
+
 /* The words that the model of a tokenizer is given one by one, to `take`; its error ends it. */
 typedef zt_err (*zt_take_word)(void *user, const char *s, size_t n);
 zt_err zt_encoder_split(struct zt_encoder *e, const char *text, size_t n,

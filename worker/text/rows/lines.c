@@ -184,14 +184,41 @@ static zt_err mark_context(const struct zt_lines_job *job, struct hand *h, size_
     return ZT_OK;
 }
 
+static zt_err encode_text(const struct zt_lines_job *job, struct hand *h, size_t from,
+                          const json_t *row)
+{
+    size_t before = zt_buf_used(&h->ids), n = 0;
+    struct zt_fault why;
+    const char *text = "";
+    zt_err rc = text_of_row(job, h, from, row, &text, &n);
+
+    if (rc)
+        return rc;
+    rc = put_ids(job, h, text, n);
+    if (!rc && marks_context(job))
+        rc = mark_context(job, h, before, text, n);
+    why = h->fault;
+    return rc ? zt_records_fault(job->records, from, rc, &h->fault, "%s", why.text)
+              : ZT_OK;
+}
+
+static zt_err encode_example(const struct zt_lines_job *job, struct hand *h, size_t from,
+                             const json_t *row)
+{
+    struct zt_example one;
+    zt_err rc = zt_example_encode(job->examples, job->columns, job->records, from, row,
+                                  h->encoder, &h->ids, &one, &h->fault);
+
+    if (!rc && zt_buf_put(&h->lengths, &one, sizeof(one)))
+        rc = zt_fault_set(&h->fault, ZT_E_NOMEM, "%s: no memory for its rows", job->name);
+    return rc;
+}
+
 static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t from,
                          size_t to)
 {
     const struct zt_records *r = job->records;
-    struct zt_fault why;
     json_t *row = NULL;
-    const char *text = "";
-    size_t n = 0;
     zt_err rc;
 
     if (zt_records_is_blank(r, from, to)) {
@@ -200,17 +227,7 @@ static zt_err encode_row(const struct zt_lines_job *job, struct hand *h, size_t 
     }
     rc = zt_records_parse(r, from, to, &row, &h->fault);
     if (!rc)
-        rc = text_of_row(job, h, from, row, &text, &n);
-    if (!rc) {
-        size_t before = zt_buf_used(&h->ids);
-
-        rc = put_ids(job, h, text, n);
-        if (!rc && marks_context(job))
-            rc = mark_context(job, h, before, text, n);
-        why = h->fault;
-        if (rc)
-            zt_records_fault(r, from, rc, &h->fault, "%s", why.text);
-    }
+        rc = (job->examples ? encode_example : encode_text)(job, h, from, row);
     json_decref(row);
     return rc;
 }
@@ -375,7 +392,7 @@ zt_err zt_lines_mark_context(const struct zt_lines_job *job,
     zt_err rc;
 
     *yes = false;
-    if (!job->answers_only)
+    if (!job->answers_only || job->examples)
         return ZT_OK;
     rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
     if (rc)
@@ -392,9 +409,30 @@ zt_err zt_lines_mark_context(const struct zt_lines_job *job,
     return rc;
 }
 
-zt_err zt_lines_encode_records(const struct zt_lines_job *job,
-                               const struct zt_record_format *format, const char *column,
-                               struct zt_lines_counts *counts, struct zt_fault *fault)
+static zt_err encode_examples(const struct zt_lines_job *job,
+                              const struct zt_record_format *format,
+                              struct zt_lines_counts *counts, struct zt_fault *fault)
+{
+    struct zt_lines_job rows = *job;
+    struct zt_example_columns columns;
+    struct zt_records records;
+    zt_err rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
+
+    if (rc)
+        return rc;
+    rc = zt_example_find_columns(job->examples, &records, &columns, fault);
+    rows.records = &records;
+    rows.columns = &columns;
+    if (!rc)
+        rc = zt_lines_encode(&rows, counts, fault);
+    zt_example_columns_release(&columns);
+    zt_records_release(&records);
+    return rc;
+}
+
+static zt_err encode_texts(const struct zt_lines_job *job,
+                           const struct zt_record_format *format, const char *column,
+                           struct zt_lines_counts *counts, struct zt_fault *fault)
 {
     struct zt_lines_job rows = *job;
     struct zt_template *chat = NULL;
@@ -423,4 +461,13 @@ zt_err zt_lines_encode_records(const struct zt_lines_job *job,
     zt_records_release(&records);
     free(found);
     return rc;
+}
+
+zt_err zt_lines_encode_records(const struct zt_lines_job *job,
+                               const struct zt_record_format *format, const char *column,
+                               struct zt_lines_counts *counts, struct zt_fault *fault)
+{
+    if (job->examples)
+        return encode_examples(job, format, counts, fault);
+    return encode_texts(job, format, column, counts, fault);
 }

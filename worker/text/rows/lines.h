@@ -15,10 +15,12 @@
 
 #include "worker/records/records.h"
 #include "worker/text/chat.h"
+#include "worker/text/rows/examples.h"
 #include "worker/text/rows/pairs.h"
 
 /* Some lines' ids, the next ones in order; one call at a time, from any thread. `bytes`:
- * of the text, up to and with these lines. */
+ * of the text, up to and with these lines. Examples have ZT_EXAMPLE_WORDS in the place of each
+ * line_tokens, and num_lines counts these. */
 typedef zt_err (*zt_lines_sink)(void *user, const int32_t *ids, size_t num,
                                 const uint32_t *line_tokens, size_t num_lines,
                                 size_t bytes, struct zt_fault *fault);
@@ -33,7 +35,9 @@ struct zt_lines_job {
         *chat; /* the column's conversations become text by it; NULL */
     bool
         answers_only; /* of conversations, and targets of pairs; another id is given as ~id */
-    const char *name; /* of the text, for messages */
+    const struct zt_example_spec *examples;   /* rows are that; NULL: they are texts */
+    const struct zt_example_columns *columns; /* of examples */
+    const char *name;                         /* of the text, for messages */
     const char *text;
     size_t n;
     int threads; /* 0: one for each processor that this process may use */
