@@ -46,6 +46,17 @@ def probe(folder, tokens, targets, weights, *options, model="gpt2"):
     return load_file(out)
 
 
+def probe_fields(folder, fields, weights, *options, model):
+    """The same with fields by name, as arrays of their types; `options` name data of its kind."""
+    batch, out = os.path.join(folder, "batch.safetensors"), os.path.join(folder, "out.safetensors")
+    save_file({name: np.ascontiguousarray(value) for name, value in fields.items()}, batch)
+    rows, width = fields["tokens"].shape
+    _run([PROBE, plugin(model), batch, out, "--do_train", "--block_size", str(width),
+          "--per_device_train_batch_size", str(rows), "--model_name_or_path", weights,
+          *map(str, options)])
+    return load_file(out)
+
+
 def zlaunch(ranks, *options, model="gpt2"):
     """Events of a run, in order."""
     text = _run([os.path.join(BIN, "zlaunch"), "--num_gpus", str(ranks), "--log_format", "json",

@@ -3,11 +3,12 @@
  *
  *      probe PLUGIN BATCH.safetensors OUT.safetensors [run options]
  *
- * BATCH holds `tokens` and `targets`, both (B, T) I32. The run options are those of a
- * training run; weights come from --model_name_or_path. OUT gets, in fp32:
+ * BATCH holds fields of the model by their names, `tokens` (B, T) I32 among them; one that it
+ * lacks is absent. The run options are those of a training run; weights come from
+ * --model_name_or_path. OUT gets, in fp32:
  *
- *      loss            (1)        mean over the targets that count
- *      logits          (B, T, V)
+ *      loss            (1)        mean over what the model divides it by
+ *      logits          as the plugin returns them without the labels
  *      grad.<param>    as param   of that mean, before any clipping
  *
  * For comparisons with other implementations; nothing is trained.
@@ -18,52 +19,71 @@
 #include <string.h>
 
 #include "worker/checkpoint/safetensors.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/batch.h"
 
 struct probe {
     struct zt_run *run;
     struct zt_engine *engine;
     int64_t B, T;
-    int32_t *tokens, *targets; /* (B, T) */
-    int64_t num_targets;
+    void *fields[ZT_MAX_FIELDS]; /* of the model; NULL: absent */
+    double divisor;
     struct zt_pool *pool; /* our own: a training run never holds all logits at once */
     void *pool_base;
     size_t pool_bytes;
     struct zt_step *step;
     float loss;
-    float *logits; /* (B, T, V) */
+    float *logits; /* (num_logits), of logits_shape */
+    int64_t num_logits, logits_shape[ZT_MAX_NDIM];
+    int logits_ndim;
 };
 
-/* A (B, T) I32 tensor of the file, as memory of our own. */
-static zt_err read_ids(const struct zt_safetensors_file *f, const char *name,
-                       struct probe *p, int32_t **out, struct zt_fault *fault)
+static zt_err read_sizes(struct probe *p, const struct zt_safetensors_file *f,
+                         struct zt_fault *fault)
 {
-    const struct zt_safetensors_tensor *t = zt_safetensors_find(f, name);
+    const struct zt_safetensors_tensor *t = zt_safetensors_find(f, ZT_TOKENS);
 
-    if (!t || !t->loadable || t->dtype != ZT_I32 || t->ndim != 2 || t->elems < 1)
-        return zt_fault_set(fault, ZT_E_FORMAT, "batch: no (B, T) I32 tensor %s", name);
-    if (p->B && (t->shape[0] != p->B || t->shape[1] != p->T))
-        return zt_fault_set(fault, ZT_E_FORMAT, "batch: tokens and targets differ");
+    if (!t || t->ndim != 2 || t->elems < 1)
+        return zt_fault_set(fault, ZT_E_FORMAT, "batch: no (B, T) I32 tensor tokens");
     p->B = t->shape[0];
     p->T = t->shape[1];
-    *out = malloc(t->bytes);
-    if (!*out)
+    return ZT_OK;
+}
+
+/* A field as memory of our own. */
+static zt_err read_field(struct probe *p, const struct zt_safetensors_file *f, int i,
+                         struct zt_fault *fault)
+{
+    const struct zt_field *field = &p->engine->model->layout.fields[i];
+    const struct zt_safetensors_tensor *t = zt_safetensors_find(f, field->name);
+
+    if (!t)
+        return ZT_OK;
+    if (!t->loadable || t->dtype != field->dtype ||
+        t->bytes != zt_field_bytes(field, p->B, p->T))
+        return zt_fault_set(fault, ZT_E_FORMAT, "batch: %s is of another type",
+                            field->name);
+    p->fields[i] = malloc(t->bytes);
+    if (!p->fields[i])
         return zt_fault_set(fault, ZT_E_NOMEM, "batch: no memory");
-    memcpy(*out, t->data, t->bytes);
+    memcpy(p->fields[i], t->data, t->bytes);
     return ZT_OK;
 }
 
 static zt_err read_batch(struct probe *p, const char *path, struct zt_fault *fault)
 {
+    const struct zt_batch_layout *l = &p->engine->model->layout;
+    struct zt_field_buffers batch = {.fields = l->fields, .num = l->num};
     struct zt_safetensors_file *f = NULL;
     zt_err rc = zt_safetensors_open(path, &f, fault);
 
     if (!rc)
-        rc = read_ids(f, "tokens", p, &p->tokens, fault);
+        rc = read_sizes(p, f, fault);
+    for (int i = 0; !rc && i < l->num; i++) {
+        rc = read_field(p, f, i, fault);
+        batch.data[i] = p->fields[i];
+    }
     if (!rc)
-        rc = read_ids(f, "targets", p, &p->targets, fault);
-    for (int64_t i = 0; !rc && i < p->B * p->T; i++)
-        p->num_targets += p->targets[i] != ZT_IGNORE_TARGET;
+        p->divisor = zt_batch_divisor(p->engine, &batch, p->B, p->T, p->B);
     zt_safetensors_close(f);
     return rc;
 }
@@ -104,49 +124,60 @@ static zt_err fetch(struct probe *p, const zt_tensor *t, float *out,
     return rc ? rc : p->engine->backend->sync(p->engine->device, NULL, fault);
 }
 
+static void set_fields(const struct probe *p, struct zt_pass *pass, bool labels)
+{
+    const struct zt_batch_layout *l = &p->engine->model->layout;
+
+    for (int i = 0; i < l->num; i++)
+        pass->fields[i] = labels || !l->fields[i].label ? p->fields[i] : NULL;
+}
+
+static zt_err keep_logits(struct probe *p, const zt_tensor *t, struct zt_fault *fault)
+{
+    const struct zt_view *v = zt_tensor_view(t);
+
+    p->num_logits = zt_view_numel(v);
+    p->logits_ndim = v->ndim;
+    memcpy(p->logits_shape, v->shape, sizeof(p->logits_shape));
+    p->logits = malloc((size_t)p->num_logits * sizeof(float));
+    return p->logits ? fetch(p, t, p->logits, fault)
+                     : zt_fault_set(fault, ZT_E_NOMEM, "logits: no memory");
+}
+
 static zt_err run_logits(struct probe *p, struct zt_fault *fault)
 {
-    struct zt_pass pass = {
-        .mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .fields = {p->tokens}};
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = p->B, .T = p->T};
     zt_tensor *out = NULL;
-    int64_t n = p->B * p->T * p->engine->model->vocab;
     zt_err rc;
 
+    set_fields(p, &pass, false);
     zt_zero_pass_begin(p->engine->zero, pass.mode, 0);
     rc = zt_step_forward(p->step, &pass, &out, fault);
-    if (!rc && zt_view_numel(zt_tensor_view(out)) != n)
-        rc = zt_fault_set(fault, ZT_E_UNSUPPORTED, "the plugin returned no (B, T, V)");
-    if (!rc) {
-        p->logits = malloc((size_t)n * sizeof(float));
-        rc = p->logits ? fetch(p, out, p->logits, fault)
-                       : zt_fault_set(fault, ZT_E_NOMEM, "logits: no memory");
-    }
+    if (!rc)
+        rc = keep_logits(p, out, fault);
     zt_step_end(p->step);
     return rc ? rc : zt_zero_pass_end(p->engine->zero, fault);
 }
 
 static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
 {
-    struct zt_pass pass = {.mode = ZT_MODE_TRAIN,
-                           .step = 1,
-                           .B = p->B,
-                           .T = p->T,
-                           .fields = {p->tokens, p->targets}};
+    struct zt_pass pass = {.mode = ZT_MODE_TRAIN, .step = 1, .B = p->B, .T = p->T};
     zt_tensor *loss = NULL;
     zt_err rc;
 
+    set_fields(p, &pass, true);
     zt_zero_pass_begin(p->engine->zero, pass.mode, 0);
     rc = zt_step_forward(p->step, &pass, &loss, fault);
     if (!rc)
         rc = fetch(p, loss, &p->loss, fault);
     if (!rc)
-        rc = zt_step_backward(p->step, loss, 1.0f / (float)p->num_targets, fault);
+        rc = zt_step_backward(p->step, loss, (float)(1 / p->divisor), fault);
     if (!rc)
         rc = zt_zero_pass_end(p->engine->zero, fault);
     if (!rc)
         rc = p->engine->backend->sync(p->engine->device, NULL, fault);
     zt_step_end(p->step);
-    p->loss /= (float)p->num_targets;
+    p->loss /= (float)p->divisor;
     return rc;
 }
 
@@ -154,11 +185,11 @@ static zt_err put_results(struct probe *p, struct zt_safetensors_writer *w,
                           struct zt_fault *fault)
 {
     const struct zt_engine *e = p->engine;
-    int64_t n = p->B * p->T * e->model->vocab;
     zt_err rc = zt_safetensors_writer_put(w, &p->loss, sizeof(p->loss), fault);
 
     if (!rc)
-        rc = zt_safetensors_writer_put(w, p->logits, (size_t)n * sizeof(float), fault);
+        rc = zt_safetensors_writer_put(w, p->logits,
+                                       (size_t)p->num_logits * sizeof(float), fault);
     for (int i = 0; !rc && i < e->model->num_params; i++) {
         const struct zt_param *q = e->model->params[i];
         const float *g = q->block->grads + q->offset_elems; /* one rank: whole, here */
@@ -171,7 +202,7 @@ static zt_err put_results(struct probe *p, struct zt_safetensors_writer *w,
 static zt_err write_results(struct probe *p, const char *path, struct zt_fault *fault)
 {
     const struct zt_model *m = p->engine->model;
-    int64_t one = 1, shape[3] = {p->B, p->T, m->vocab};
+    int64_t one = 1;
     struct zt_safetensors_decl *decls = calloc((size_t)m->num_params + 2, sizeof(*decls));
     char(*names)[160] = calloc((size_t)m->num_params + 1, sizeof(*names));
     struct zt_safetensors_writer *w = NULL;
@@ -187,7 +218,8 @@ static zt_err write_results(struct probe *p, const char *path, struct zt_fault *
     }
     if (!rc) {
         decls[0] = (struct zt_safetensors_decl){"loss", ZT_F32, 1, &one};
-        decls[1] = (struct zt_safetensors_decl){"logits", ZT_F32, 3, shape};
+        decls[1] = (struct zt_safetensors_decl){"logits", ZT_F32, p->logits_ndim,
+                                                p->logits_shape};
         rc = zt_safetensors_writer_open(path, decls, m->num_params + 2, &w, fault);
     }
     if (!rc)
@@ -204,8 +236,6 @@ static zt_err probe(struct probe *p, int argc, char **argv, struct zt_fault *fau
     const struct zt_plugin *plugin = NULL;
     zt_err rc = zt_plugin_load(argv[1], &plugin, fault);
 
-    if (!rc)
-        rc = read_batch(p, argv[2], fault);
     if (rc)
         return rc;
     facts.model_options = plugin->options;
@@ -214,6 +244,8 @@ static zt_err probe(struct probe *p, int argc, char **argv, struct zt_fault *fau
         rc = zt_engine_open(p->run, plugin, &p->engine, fault);
     if (!rc && !p->run->do_train)
         rc = zt_fault_set(fault, ZT_E_USAGE, "gradients need --do_train");
+    if (!rc)
+        rc = read_batch(p, argv[2], fault);
     if (!rc)
         rc = open_step(p, fault);
     if (!rc)
@@ -231,8 +263,8 @@ static void release(struct probe *p)
         p->engine->backend->free(p->engine->device, p->pool_base, p->pool_bytes);
     zt_engine_close(p->engine);
     zt_run_close(p->run);
-    free(p->tokens);
-    free(p->targets);
+    for (int i = 0; i < ZT_MAX_FIELDS; i++)
+        free(p->fields[i]);
     free(p->logits);
 }
 

@@ -3,7 +3,7 @@
  *
  * A constant is found again by its type, its shape and its values. The ones that a pass
  * did not ask for are let go of at its end, and all of them when the mode of passes
- * changes. So what is kept follows from the pass at hand, and the plan, which runs each
+ * changes, or how many tokens their rows have. So what is kept follows from the pass at hand, and the plan, which runs each
  * kind of pass, sees the memory of the run.
  */
 #include <stdlib.h>
@@ -46,9 +46,10 @@ static void drop(struct zt_step *s, bool unused_only)
 
 void zt_constants_begin(struct zt_step *s)
 {
-    if (s->pass.mode != s->constants_mode)
+    if (s->pass.mode != s->constants_mode || s->pass.T != s->constants_tokens)
         drop(s, false);
     s->constants_mode = s->pass.mode;
+    s->constants_tokens = s->pass.T;
     for (struct zt_constant *c = s->constants; c; c = c->next)
         c->used = false;
 }

@@ -230,6 +230,42 @@ void zt_model_export_imported(zt_model *m, const char *key)
     free(text);
 }
 
+static void export_json(struct zt_model *m, const char *key, const json_t *value)
+{
+    char *text = value ? json_dumps(value, 0) : NULL;
+
+    if (text)
+        zt_model_export(m, key, "%s", text);
+    else
+        zt_model_misuse(m, "no host memory for config.json");
+    free(text);
+}
+
+/* transformers knows by their number how many outputs a head has: of a regression it is 1. */
+void zt_model_export_labels(struct zt_model *m)
+{
+    static const char *const one[] = {"LABEL_0"};
+    const struct zt_model_config *c = &m->priv->cfg;
+    bool regress = c->task == ZT_TASK_REGRESS;
+    const char *const *labels = regress ? one : c->labels;
+    int64_t num = regress ? 1 : c->num_labels;
+    json_t *names = json_object(), *ids = json_object();
+
+    for (int64_t i = 0; names && ids && i < num; i++) {
+        char key[24];
+
+        snprintf(key, sizeof(key), "%lld", (long long)i);
+        json_object_set_new(names, key, json_string(labels[i]));
+        json_object_set_new(ids, labels[i], json_integer((json_int_t)i));
+    }
+    if (num) {
+        export_json(m, "id2label", names);
+        export_json(m, "label2id", ids);
+    }
+    json_decref(names);
+    json_decref(ids);
+}
+
 /* `key` as a JSON string, quotes and all. The caller frees. */
 static char *quoted(const char *key)
 {

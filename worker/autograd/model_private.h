@@ -46,6 +46,8 @@ const json_t *zt_model_config_find(const zt_model *m, const char *key);
 zt_err zt_model_misuse(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 /* Fail with ZT_E_CONFIG, behind the path of config.json. */
 void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+/* id2label and label2id, of a task with classes, or of one number. */
+void zt_model_export_labels(struct zt_model *m);
 void zt_model_note_key(struct zt_model *m, const char *key);
 void zt_model_free_import(struct zt_model *m);
 

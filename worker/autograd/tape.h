@@ -159,7 +159,8 @@ struct zt_step {
 
     struct zt_rope_table *ropes;
     struct zt_constant *constants;
-    zt_mode constants_mode; /* of the passes that they are from */
+    zt_mode constants_mode;   /* of the passes that they are from */
+    int64_t constants_tokens; /* T of the pass before */
     struct zt_result *results;
     struct zt_cache cache;
 

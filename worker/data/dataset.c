@@ -31,6 +31,7 @@ struct store {
     uint64_t hash, num_replaced, num_blank;
     bool bytes, large;
     struct zt_samples samples;
+    struct zt_row_options rows;
 };
 
 struct zt_dataset {
@@ -248,7 +249,10 @@ static zt_err find_samples(struct store *st, struct zt_fault *fault)
                 "%s (%s) is one stream of tokens and has no samples to be "
                 "rows of their own: --packing wrapped cuts it into rows",
                 f->path, zt_token_format_name(f->format));
-        rc = zt_samples_add(&st->samples, at, f->lengths, f->num_lengths, fault);
+        rc = st->rows.kind == ZT_ROWS_EXAMPLES
+                 ? zt_samples_add_examples(&st->samples, at, f->lengths, f->num_lengths,
+                                           fault)
+                 : zt_samples_add(&st->samples, at, f->lengths, f->num_lengths, fault);
         st->hash =
             XXH64(f->lengths, (size_t)f->num_lengths * sizeof(*f->lengths), st->hash);
         at += f->num_tokens;
@@ -275,6 +279,8 @@ static zt_err fill_store(struct store *st, const char *const *files,
     st->files = calloc((size_t)n, sizeof(*st->files));
     if (!st->files)
         return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    if (text)
+        st->rows = text->rows;
     for (int i = 0; !rc && i < n; i++)
         rc = add_file(st, files[i], format, text, vocab, fault);
     if (!rc)
@@ -350,6 +356,16 @@ zt_err zt_dataset_view(struct zt_dataset *ds, int64_t first, int64_t count,
     ds->store->refs++;
     *out = v;
     return ZT_OK;
+}
+
+const struct zt_example *zt_dataset_example(const struct zt_dataset *ds, int64_t i)
+{
+    return &ds->store->samples.examples[ds->first_sample + i];
+}
+
+const struct zt_row_options *zt_dataset_rows(const struct zt_dataset *ds)
+{
+    return &ds->store->rows;
 }
 
 zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,

@@ -24,6 +24,8 @@
 
 struct zt_dataset;
 struct zt_text_encoding;
+struct zt_example;
+struct zt_row_options;
 
 /*
  * `files`: paths, NULL-terminated, at least one; globs already expanded. A Megatron
@@ -67,6 +69,10 @@ int64_t zt_dataset_num_samples(const struct zt_dataset *ds);
 int64_t zt_dataset_num_short(const struct zt_dataset *ds);
 /* Tokens [*at, *at + *n) are sample i, 0 <= i < num_samples; *n > 1. */
 void zt_dataset_sample(const struct zt_dataset *ds, int64_t i, int64_t *at, int64_t *n);
+/* Of a dataset of examples: what sample i is, beside its tokens. */
+const struct zt_example *zt_dataset_example(const struct zt_dataset *ds, int64_t i);
+/* What becomes of tokens in a row (rows.h), as zt_text_encoding said. */
+const struct zt_row_options *zt_dataset_rows(const struct zt_dataset *ds);
 /* Samples [first, first + count) of `ds`, count > 0, as a dataset of its own. ZT_E_ARG. */
 zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,
                                struct zt_dataset **out,

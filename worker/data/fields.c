@@ -3,54 +3,220 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fills T, or 1, entries of a row. */
-typedef zt_err (*fill_fn)(const struct zt_dataset *ds, int32_t *to, int32_t pad,
-                          int64_t T, int64_t at, int64_t n, struct zt_fault *fault);
+#include "worker/data/rows.h"
 
-static zt_err fill_tokens(const struct zt_dataset *ds, int32_t *to, int32_t pad,
-                          int64_t T, int64_t at, int64_t n, struct zt_fault *fault)
+/* A row that is to be filled. */
+struct filled_row {
+    const struct zt_dataset *ds;
+    int64_t T, at, n, epoch;
+};
+
+/* Fills T, or 1, entries of a row; `to` is of the offer's type. */
+typedef zt_err (*fill_fn)(const struct filled_row *r, void *to, double pad,
+                          struct zt_fault *fault);
+
+static void fill_up(int32_t *to, int64_t from, int64_t T, double pad)
 {
-    for (int64_t i = n; i < T; i++)
-        to[i] = pad;
-    return zt_dataset_read(ds, at, n, to, fault);
+    for (int64_t i = from; i < T; i++)
+        to[i] = (int32_t)pad;
 }
 
-static zt_err fill_targets(const struct zt_dataset *ds, int32_t *to, int32_t pad,
-                           int64_t T, int64_t at, int64_t n, struct zt_fault *fault)
+/* ---- a stretch of the stream ---- */
+
+static zt_err fill_tokens(const struct filled_row *r, void *to, double pad,
+                          struct zt_fault *fault)
 {
-    for (int64_t i = n; i < T; i++)
-        to[i] = pad;
-    return zt_dataset_read_targets(ds, at + 1, n, pad, to, fault);
+    fill_up(to, r->n, r->T, pad);
+    return zt_dataset_read(r->ds, r->at, r->n, to, fault);
 }
 
-static zt_err fill_length(const struct zt_dataset *ds, int32_t *to, int32_t pad,
-                          int64_t T, int64_t at, int64_t n, struct zt_fault *fault)
+static zt_err fill_targets(const struct filled_row *r, void *to, double pad,
+                           struct zt_fault *fault)
 {
-    (void)ds;
+    fill_up(to, r->n, r->T, pad);
+    return zt_dataset_read_targets(r->ds, r->at + 1, r->n, (int32_t)pad, to, fault);
+}
+
+static zt_err fill_length(const struct filled_row *r, void *to, double pad,
+                          struct zt_fault *fault)
+{
     (void)pad;
-    (void)T;
-    (void)at;
     (void)fault;
-    *to = (int32_t)n;
+    *(int32_t *)to = (int32_t)r->n;
     return ZT_OK;
 }
 
+/* ---- masked ---- */
+
+static zt_err fill_masked(const struct filled_row *r, void *to, double pad,
+                          struct zt_fault *fault)
+{
+    zt_err rc = fill_tokens(r, to, pad, fault);
+
+    if (!rc)
+        zt_mask_row(zt_dataset_rows(r->ds), r->epoch, r->at, to, r->n, to, NULL, 0);
+    return rc;
+}
+
+static zt_err fill_originals(const struct filled_row *r, void *to, double pad,
+                             struct zt_fault *fault)
+{
+    zt_err rc = fill_tokens(r, to, pad, fault);
+
+    if (!rc)
+        zt_mask_row(zt_dataset_rows(r->ds), r->epoch, r->at, to, r->n, NULL, to,
+                    (int32_t)pad);
+    return rc;
+}
+
+/* ---- examples ---- */
+
+/* What of example r->at is in the row: its texts, behind which part of the frame. */
+struct cut_example {
+    const struct zt_example *x;
+    const struct zt_row_frame *frame;
+    int64_t at, a, b; /* its first token in the stream; tokens of its texts */
+};
+
+static struct cut_example cut(const struct filled_row *r)
+{
+    const struct zt_row_options *o = zt_dataset_rows(r->ds);
+    struct cut_example c = {.x = zt_dataset_example(r->ds, r->at)};
+    int64_t tokens;
+
+    c.frame = c.x->is_pair ? &o->pair : &o->single;
+    zt_dataset_sample(r->ds, r->at, &c.at, &tokens);
+    (void)zt_example_cut(o, c.x, r->T, &c.a, &c.b);
+    return c;
+}
+
+static int64_t put_frame(const struct zt_row_frame_part *p, int32_t *to, int64_t i,
+                         int64_t n)
+{
+    for (size_t k = 0; k < p->num && i < n; k++)
+        to[i++] = p->ids[k];
+    return i;
+}
+
+static zt_err fill_example(const struct filled_row *r, void *to, double pad,
+                           struct zt_fault *fault)
+{
+    struct cut_example c;
+    int64_t i;
+    zt_err rc;
+
+    fill_up(to, 0, r->T, pad);
+    if (!r->n)
+        return ZT_OK;
+    c = cut(r);
+    i = put_frame(&c.frame->before, to, 0, r->n);
+    rc = zt_dataset_read(r->ds, c.at, c.a, (int32_t *)to + i, fault);
+    i = put_frame(&c.frame->between, to, i + c.a, r->n);
+    if (!rc)
+        rc = zt_dataset_read(r->ds, c.at + c.x->first, c.b, (int32_t *)to + i, fault);
+    (void)put_frame(&c.frame->after, to, i + c.b, r->n);
+    return rc;
+}
+
+static int64_t put_types(const struct zt_row_frame_part *p, int32_t *to, int64_t i,
+                         int64_t n)
+{
+    for (size_t k = 0; k < p->num && i < n; k++)
+        to[i++] = p->types ? p->types[k] : 0;
+    return i;
+}
+
+static zt_err fill_types(const struct filled_row *r, void *to, double pad,
+                         struct zt_fault *fault)
+{
+    int32_t *types = to;
+    struct cut_example c;
+    int64_t i, end;
+
+    (void)fault;
+    fill_up(to, 0, r->T, pad);
+    if (!r->n)
+        return ZT_OK;
+    c = cut(r);
+    i = put_types(&c.frame->before, types, 0, r->n);
+    for (end = i + c.a; i < end; i++)
+        types[i] = c.frame->type_a;
+    i = put_types(&c.frame->between, types, i, r->n);
+    for (end = i + c.b; i < end; i++)
+        types[i] = c.frame->type_b;
+    (void)put_types(&c.frame->after, types, i, r->n);
+    return ZT_OK;
+}
+
+static zt_err fill_tags(const struct filled_row *r, void *to, double pad,
+                        struct zt_fault *fault)
+{
+    struct cut_example c;
+    int32_t *tags;
+    zt_err rc;
+
+    fill_up(to, 0, r->T, pad);
+    if (!r->n)
+        return ZT_OK;
+    c = cut(r);
+    tags = (int32_t *)to + c.frame->before.num;
+    rc = zt_dataset_read(r->ds, c.at + c.x->first, c.a, tags, fault);
+    for (int64_t i = 0; !rc && i < c.a; i++)
+        tags[i] = tags[i] > 0 ? tags[i] - 1 : (int32_t)pad;
+    return rc;
+}
+
+static zt_err fill_class(const struct filled_row *r, void *to, double pad,
+                         struct zt_fault *fault)
+{
+    (void)fault;
+    *(int32_t *)to = (int32_t)(r->n ? zt_dataset_example(r->ds, r->at)->label : pad);
+    return ZT_OK;
+}
+
+static zt_err fill_number(const struct filled_row *r, void *to, double pad,
+                          struct zt_fault *fault)
+{
+    (void)fault;
+    *(float *)to = (float)(r->n ? zt_dataset_example(r->ds, r->at)->label : pad);
+    return ZT_OK;
+}
+
+/* ---- the list ---- */
+
 static const struct offer {
     const char *name;
-    bool per_token; /* (B, T), else (B); all are i32 */
+    zt_row_kind rows;
+    zt_example_kind only; /* of examples of this kind alone */
+    zt_dtype dtype;
+    bool per_token; /* (B, T), else (B) */
     fill_fn fill;
 } offers[] = {
-    {.name = "tokens", .per_token = true, .fill = fill_tokens},
-    {.name = "targets", .per_token = true, .fill = fill_targets},
-    {.name = "lengths", .per_token = false, .fill = fill_length},
+    {ZT_TOKENS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, fill_tokens},
+    {ZT_TARGETS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, fill_targets},
+    {ZT_LENGTHS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, false, fill_length},
+    {ZT_TOKENS, ZT_ROWS_MASKED, 0, ZT_I32, true, fill_masked},
+    {ZT_TARGETS, ZT_ROWS_MASKED, 0, ZT_I32, true, fill_originals},
+    {ZT_LENGTHS, ZT_ROWS_MASKED, 0, ZT_I32, false, fill_length},
+    {ZT_TOKENS, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, fill_example},
+    {ZT_TOKEN_TYPES, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, fill_types},
+    {ZT_LENGTHS, ZT_ROWS_EXAMPLES, 0, ZT_I32, false, fill_length},
+    {ZT_TARGETS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_TAGS, ZT_I32, true, fill_tags},
+    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_CLASS, ZT_I32, false, fill_class},
+    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_NUMBER, ZT_F32, false, fill_number},
 };
 
 #define NUM_OFFERS ((int)(sizeof(offers) / sizeof(offers[0])))
 
-static const struct offer *find_offer(const char *name)
+static bool is_of(const struct offer *o, const struct zt_row_options *rows)
+{
+    return o->rows == rows->kind && (!o->only || o->only == rows->examples);
+}
+
+static const struct offer *find_offer(const char *name, const struct zt_row_options *rows)
 {
     for (int i = 0; i < NUM_OFFERS; i++)
-        if (strcmp(offers[i].name, name) == 0)
+        if (strcmp(offers[i].name, name) == 0 && is_of(&offers[i], rows))
             return &offers[i];
     return NULL;
 }
@@ -61,14 +227,15 @@ static bool is_same_type(const struct offer *o, const struct zt_field *f)
 
     while (ndim < ZT_MAX_NDIM && f->shape[ndim])
         ndim++;
-    return f->dtype == ZT_I32 && f->shape[0] == ZT_DIM_B && ndim == 1 + o->per_token &&
+    return f->dtype == o->dtype && f->shape[0] == ZT_DIM_B && ndim == 1 + o->per_token &&
            (!o->per_token || f->shape[1] == ZT_DIM_T);
 }
 
-zt_err zt_data_offers(const struct zt_field *declared, const char *which, bool *offered,
+zt_err zt_data_offers(const struct zt_field *declared, const char *which,
+                      const struct zt_row_options *rows, bool *offered,
                       struct zt_fault *fault)
 {
-    const struct offer *o = find_offer(declared->name);
+    const struct offer *o = find_offer(declared->name, rows);
     char names[256] = "";
     size_t at = 0;
 
@@ -77,15 +244,16 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which, bool *
         return ZT_OK;
     if (o)
         return zt_fault_set(fault, ZT_E_PLUGIN,
-                            "field %s is declared with another type than %s have: i32 of "
+                            "field %s is declared with another type than %s have: %s of "
                             "shape %s",
-                            declared->name, which,
+                            declared->name, which, zt_dtype_name(o->dtype),
                             o->per_token ? "{ZT_DIM_B, ZT_DIM_T}" : "{ZT_DIM_B}");
     if (!declared->required)
         return ZT_OK;
     for (int i = 0; i < NUM_OFFERS && at < sizeof(names); i++)
-        at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
-                               offers[i].name);
+        if (is_of(&offers[i], rows))
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
+                                   offers[i].name);
     return zt_fault_set(fault, ZT_E_PLUGIN,
                         "the model requires the field %s, which %s do not offer; they "
                         "offer %s",
@@ -93,21 +261,23 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which, bool *
 }
 
 zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffers *out,
-                        int64_t row, int64_t T, int64_t at, int64_t n,
+                        int64_t row, int64_t T, int64_t at, int64_t n, int64_t epoch,
                         struct zt_fault *fault)
 {
+    const struct filled_row r = {.ds = ds, .T = T, .at = at, .n = n, .epoch = epoch};
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < out->num; i++) {
         const struct zt_field *f = &out->fields[i];
-        const struct offer *o = out->data[i] ? find_offer(f->name) : NULL;
+        const struct offer *o =
+            out->data[i] ? find_offer(f->name, zt_dataset_rows(ds)) : NULL;
 
         if (!out->data[i])
             continue;
         if (!o)
             return zt_fault_set(fault, ZT_E_ARG, "there is no field %s to read", f->name);
-        rc = o->fill(ds, (int32_t *)out->data[i] + row * (o->per_token ? T : 1),
-                     (int32_t)f->pad, T, at, n, fault);
+        rc = o->fill(&r, (int32_t *)out->data[i] + row * (o->per_token ? T : 1), f->pad,
+                     fault); /* i32 and f32 are as wide */
     }
     return rc;
 }

@@ -7,6 +7,13 @@
  *                                 that is context (zt_dataset_has_context())
  *      lengths   (B)      i32     n
  *
+ * With masked rows (rows.h) some tokens are replaced, and targets are those. Of examples `at`
+ * is which one, and there are
+ *
+ *      token_types (B, T) i32        the type of each, by the frame; else 0
+ *      labels      (B)    i32, f32   the class, or the number; of rows with either
+ *      targets     (B, T) i32        the class of a word at its first token, else padding
+ *
  * The padding is what the model declared. Threads: any; nothing is kept.
  */
 #ifndef WORKER_DATA_FIELDS_H
@@ -29,13 +36,14 @@ struct zt_field_buffers {
  * offer: the field is required and there is none, or there is one of another dtype or
  * shape. `which` names the data: "the training data".
  */
-zt_err zt_data_offers(const struct zt_field *declared, const char *which, bool *offered,
+zt_err zt_data_offers(const struct zt_field *declared, const char *which,
+                      const struct zt_row_options *rows, bool *offered,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Fill row `row` (from 0) of a batch of T tokens from `n` tokens that begin at `at`.
- * Fields that are read must be offered. */
+/* Fill row `row` (from 0) of a batch of T tokens from `n` tokens that begin at `at`, or of
+ * example `at`; `epoch` decides about masks. Fields that are read must be offered. */
 zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffers *out,
-                        int64_t row, int64_t T, int64_t at, int64_t n,
+                        int64_t row, int64_t T, int64_t at, int64_t n, int64_t epoch,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "worker/data/rows.h"
+
 struct zt_sampler {
     const struct zt_dataset *ds;
     struct zt_sampler_config cfg;
@@ -164,9 +166,10 @@ static int64_t block_start(const struct zt_sampler *s, int64_t epoch, int64_t in
 
 /* ---- samples ---- */
 
-/* A row: tokens [at, at + n] of the stream, of which the last one is a target only. */
+/* A row: tokens [at, at + n] of the stream, of which the last one is a target only; or
+ * example `at`. */
 struct row {
-    int64_t at, n;
+    int64_t at, n, epoch;
 };
 
 /* Samples of a stretch of an epoch, in the order in which they are taken. */
@@ -217,12 +220,20 @@ static bool sort_part(const struct zt_sampler *s, int64_t epoch, int64_t index,
     return st->samples != NULL;
 }
 
-static struct row row_of_sample(const struct zt_dataset *ds, int64_t sample, int64_t T)
+static struct row row_of_sample(const struct zt_dataset *ds, int64_t epoch,
+                                int64_t sample, int64_t T)
 {
-    struct row r;
+    const struct zt_row_options *rows = zt_dataset_rows(ds);
+    struct row r = {.at = sample, .epoch = epoch};
+    int64_t a, b;
 
+    if (rows->kind == ZT_ROWS_EXAMPLES) {
+        r.n = zt_example_cut(rows, zt_dataset_example(ds, sample), T, &a, &b);
+        return r;
+    }
     zt_dataset_sample(ds, sample, &r.at, &r.n);
-    r.n = r.n - 1 < T ? r.n - 1 : T;
+    r.n -= rows->kind == ZT_ROWS_NEXT_TOKEN;
+    r.n = r.n < T ? r.n : T;
     return r;
 }
 
@@ -233,18 +244,18 @@ static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t
     int64_t T = s->cfg.block_size;
 
     if (!s->by_sample) {
-        *out = (struct row){block_start(s, epoch, index), T};
+        *out = (struct row){block_start(s, epoch, index), T, epoch};
         return true;
     }
     if (!s->cfg.group_by_length) {
-        *out = row_of_sample(s->ds, shuffled(s, epoch, index), T);
+        *out = row_of_sample(s->ds, epoch, shuffled(s, epoch, index), T);
         return true;
     }
     if ((!st->samples || st->epoch != epoch || index < st->first ||
          index >= st->first + st->num) &&
         !sort_part(s, epoch, index, st))
         return false;
-    *out = row_of_sample(s->ds, st->samples[index - st->first].sample, T);
+    *out = row_of_sample(s->ds, epoch, st->samples[index - st->first].sample, T);
     return true;
 }
 
@@ -263,7 +274,7 @@ static zt_err fill(const struct zt_dataset *ds, const struct zt_field_buffers *o
     zt_err rc = ZT_OK;
 
     for (int64_t b = 0; !rc && b < B; b++)
-        rc = zt_data_fill_row(ds, out, b, T, rows[b].at, rows[b].n, fault);
+        rc = zt_data_fill_row(ds, out, b, T, rows[b].at, rows[b].n, rows[b].epoch, fault);
     return rc;
 }
 
@@ -381,11 +392,13 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
 
     if (rc)
         return rc;
-    if (tokens < 2)
+    if (tokens < 2 && !zt_dataset_num_samples(ds))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "the evaluation data have %lld tokens; two are the least",
                             (long long)tokens);
-    blocks = (tokens - 1 + block_size - 1) / block_size;
+    if (zt_dataset_rows(ds)->kind == ZT_ROWS_NEXT_TOKEN)
+        tokens--; /* the first one is read only */
+    blocks = (tokens + block_size - 1) / block_size;
     if (zt_dataset_num_samples(ds))
         blocks = zt_dataset_num_samples(ds);
     *ev = (struct zt_eval_batches){
@@ -395,7 +408,7 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
         .rank = rank,
         .world = world,
         .num_batches = blocks / across + (blocks % across != 0),
-        .num_targets = tokens - 1,
+        .num_targets = tokens,
     };
     return ZT_OK;
 }
@@ -407,8 +420,10 @@ static struct row eval_row(const struct zt_eval_batches *ev, int64_t row)
     int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
 
     if (samples)
-        return row < samples ? row_of_sample(ev->ds, row, T) : (struct row){0, 0};
-    return (struct row){at, ev->num_targets - at < T ? ev->num_targets - at : T};
+        return row < samples ? row_of_sample(ev->ds, ZT_EVAL_EPOCH, row, T)
+                             : (struct row){0, 0, 0};
+    return (struct row){at, ev->num_targets - at < T ? ev->num_targets - at : T,
+                        ZT_EVAL_EPOCH};
 }
 
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
@@ -431,7 +446,7 @@ zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
         T = pad(&ev->padding, longest, T);
     for (int64_t b = 0; b < B; b++) {
         struct row r = eval_row(ev, row0 + b);
-        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, r.at, r.n, fault);
+        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, r.at, r.n, r.epoch, fault);
 
         if (rc)
             return rc;

@@ -112,7 +112,8 @@ struct zt_eval_batches {
     int64_t block_size, rows; /* T, B */
     int rank, world;
     int64_t num_batches;       /* per rank, the same on all */
-    int64_t num_targets;       /* of all ranks and batches together: tokens - 1 */
+    int64_t num_targets;       /* of all ranks and batches together: tokens - 1, or all of
+                                  them where these are masked */
     struct zt_padding padding; /* of samples: to be set behind _init */
 };
 

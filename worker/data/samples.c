@@ -1,6 +1,7 @@
 #include "worker/data/samples.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static zt_err make_room(struct zt_samples *s, int64_t more, struct zt_fault *fault)
 {
@@ -32,8 +33,31 @@ zt_err zt_samples_add(struct zt_samples *s, int64_t at, const uint32_t *lengths,
     return rc;
 }
 
+zt_err zt_samples_add_examples(struct zt_samples *s, int64_t at, const uint32_t *words,
+                               int64_t num_words, struct zt_fault *fault)
+{
+    int64_t num = num_words / (int64_t)ZT_EXAMPLE_WORDS;
+    struct zt_example *more;
+    zt_err rc = make_room(s, num, fault);
+
+    if (rc)
+        return rc;
+    more = realloc(s->examples, (size_t)(s->num + num + 1) * sizeof(*more));
+    if (!more)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    s->examples = more;
+    memcpy(more + s->num, words, (size_t)num * sizeof(*more));
+    for (int64_t i = 0; i < num; i++) {
+        s->at[s->num] = at;
+        s->n[s->num] = more[s->num].tokens;
+        at += s->n[s->num++];
+    }
+    return ZT_OK;
+}
+
 void zt_samples_release(struct zt_samples *s)
 {
+    free(s->examples);
     free(s->at);
     free(s->n);
     *s = (struct zt_samples){.num = 0};

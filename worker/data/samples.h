@@ -8,17 +8,21 @@
 #ifndef WORKER_DATA_SAMPLES_H
 #define WORKER_DATA_SAMPLES_H
 
-#include "common/fault.h"
+#include "worker/text/rows/examples.h"
 
 struct zt_samples {
-    int64_t *at; /* (num) its first token */
-    uint32_t *n; /* (num) tokens, > 1 */
+    int64_t *at;                 /* (num) its first token */
+    uint32_t *n;                 /* (num) tokens, > 1; of examples any number */
+    struct zt_example *examples; /* (num); NULL: they are none */
     int64_t num, num_short;
 };
 
 /* Append samples of such lengths (num), one behind the other from token `at`. ZT_E_NOMEM. */
 zt_err zt_samples_add(struct zt_samples *s, int64_t at, const uint32_t *lengths,
                       int64_t num, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of examples, as words of worker/text/rows/lines.h; none is passed over. */
+zt_err zt_samples_add_examples(struct zt_samples *s, int64_t at, const uint32_t *words,
+                               int64_t num_words, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_samples_release(struct zt_samples *s); /* zeroed: fine */
 
 #endif

@@ -117,6 +117,7 @@ static struct zt_lines_job job_of(const struct zt_token_file *file,
                                  .text = (const char *)file->data.data,
                                  .n = file->data.bytes,
                                  .pair = how->pair,
+                                 .examples = how->examples,
                                  .answers_only = how->answers_only,
                                  .threads = how->threads};
 }

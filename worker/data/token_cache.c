@@ -64,6 +64,22 @@ static uint64_t hash_pair(const struct zt_text_pair *p, uint64_t hash)
     return hash;
 }
 
+/* Columns, and what number each label has. */
+static uint64_t hash_examples(const struct zt_example_spec *spec, uint64_t hash)
+{
+    const char *const columns[] = {spec->text, spec->pair, spec->label};
+    const struct zt_labels *l = spec->labels;
+    const uint32_t how[2] = {(uint32_t)spec->kind, spec->unlabelled};
+
+    hash = XXH3_64bits_withSeed(how, sizeof(how), hash);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+        hash = XXH3_64bits_withSeed(columns[i] ? columns[i] : "",
+                                    columns[i] ? strlen(columns[i]) + 1 : 0, hash);
+    for (int64_t i = 0; l && i < l->num; i++)
+        hash = XXH3_64bits_withSeed(l->names[i], strlen(l->names[i]) + 1, hash);
+    return hash;
+}
+
 /* Text as it stands has the tokenizer's hash itself. */
 static uint64_t hash_way(const struct cache_entry *e)
 {
@@ -75,6 +91,8 @@ static uint64_t hash_way(const struct cache_entry *e)
         return tokenizer;
     tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
     tokenizer = hash_pair(&e->how->pair, tokenizer);
+    if (e->how->examples)
+        tokenizer = hash_examples(e->how->examples, tokenizer);
     if (e->marks_context)
         tokenizer = XXH3_64bits_withSeed("context", 8, tokenizer);
     return XXH3_64bits_withSeed(column, strlen(column), tokenizer);

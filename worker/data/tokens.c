@@ -471,6 +471,11 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
                           "%s (%s) has no columns: --source_column, --target_column and "
                           "--source_prefix are for records, .jsonl, .json, .csv or .tsv",
                           path, zt_token_format_name(f.format));
+    if (!rc && text && text->examples && !is_records(f.format))
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "%s (%s) has no columns: labels are in records, .jsonl, .json, "
+                          ".csv or .tsv (--data_format)",
+                          path, zt_token_format_name(f.format));
     if (!rc && f.bytes)
         rc = encode_text(&f, text, fault);
     if (!rc && f.format == ZT_TOKENS_MEGATRON)

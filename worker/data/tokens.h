@@ -10,6 +10,7 @@
 #define WORKER_DATA_TOKENS_H
 
 #include "common/mapped_file.h"
+#include "worker/data/rows.h"
 #include "worker/text/rows/lines.h"
 
 typedef enum zt_token_format {
@@ -53,6 +54,9 @@ struct zt_text_encoding {
     const char *column;                   /* of records that holds their text; NULL: see
                               zt_records_find_text() */
     struct zt_text_pair pair; /* of records that are pairs; zeroed: they are not */
+    const struct zt_example_spec *examples; /* rows are examples; NULL: they are texts */
+    struct zt_row_options
+        rows;              /* what becomes of them; zeroed: the next token is learnt */
     bool answers_only;     /* of conversations the assistant's answers alone are learnt */
     bool keeps_lengths;    /* of lines, rows and sequences: zt_token_file.lengths */
     int threads;           /* 0: one for each processor */
@@ -69,7 +73,8 @@ struct zt_token_file {
     int64_t vocab;     /* the tokenizer's size when the format tells it, else 0 */
     bool encoded;      /* from text, by a tokenizer or from records: `data` is ids */
     bool bytes;        /* tokens are bytes and the end of text */
-    uint32_t *lengths; /* (num_lengths) tokens of each line, row or sequence, in order */
+    uint32_t *lengths; /* (num_lengths) tokens of each line, row or sequence, in order; of
+                        * examples ZT_EXAMPLE_WORDS words each */
     int64_t num_lengths;   /* 0: the file does not tell, or nobody asked */
     uint64_t num_replaced; /* bytes of it that were no UTF-8 */
     uint64_t num_blank;    /* rows of records in which nothing stands */

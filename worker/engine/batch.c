@@ -2,15 +2,21 @@
 
 #include <string.h>
 
+#include "worker/data/rows.h"
+#include "worker/engine/tasks/task.h"
+
 /* ---- declared and offered ---- */
 
-static zt_err match(struct zt_engine *e, const char *which, struct zt_fault *fault)
+static zt_err match(struct zt_engine *e, const struct zt_dataset *ds, const char *which,
+                    struct zt_fault *fault)
 {
+    const struct zt_row_options of_task = zt_task_rows(e->task);
+    const struct zt_row_options *rows = ds ? zt_dataset_rows(ds) : &of_task;
     const struct zt_batch_layout *l = &e->model->layout;
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < l->num; i++)
-        rc = zt_data_offers(&l->fields[i], which, &e->offered[i], fault);
+        rc = zt_data_offers(&l->fields[i], which, rows, &e->offered[i], fault);
     return rc ? zt_fault_context(fault, rc, "plugin %s", e->plugin->name) : ZT_OK;
 }
 
@@ -47,7 +53,8 @@ zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc = ZT_OK;
 
     if (run->do_train || run->do_eval)
-        rc = match(e, run->do_train ? "the training data" : "the evaluation data", fault);
+        rc = match(e, run->do_train ? e->train_data : e->eval_data,
+                   run->do_train ? "the training data" : "the evaluation data", fault);
     if (!rc && run->generate_tokens > 0)
         rc = check_generation(e, fault);
     return rc;

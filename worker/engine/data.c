@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "worker/data/tokens.h"
+#include "worker/engine/tasks/task.h"
 
 static bool any(const char *const *files)
 {
@@ -65,14 +66,15 @@ static zt_err check_pair(const struct zt_run *run, struct zt_fault *fault)
 }
 
 /* They are about samples, and without them would do nothing. */
-static zt_err check_options_of_samples(const struct zt_run *run, struct zt_fault *fault)
+static zt_err check_options_of_samples(const struct zt_engine *e, struct zt_fault *fault)
 {
+    const struct zt_run *run = e->run;
     const char *option = run->group_by_length          ? "--group_by_length"
                          : run->pad_to_max_length      ? "--pad_to_max_length"
                          : run->pad_to_multiple_of > 1 ? "--pad_to_multiple_of"
                                                        : NULL;
 
-    if (!option || takes_samples(run))
+    if (!option || takes_samples(run) || zt_task_reads_examples(e->task))
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_USAGE,
                         "%s is for rows of different lengths, and all are --block_size "
@@ -84,21 +86,21 @@ static zt_err check_options_of_samples(const struct zt_run *run, struct zt_fault
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    const struct zt_text_encoding how = {.tokenizer = e->tokenizer,
-                                         .refusal = &e->tokenizer_refusal,
-                                         .column = run->text_column,
-                                         .pair = zt_engine_pair(run),
-                                         .answers_only = run->assistant_only_loss,
-                                         .keeps_lengths = takes_samples(run),
-                                         .threads = zt_engine_threads(run),
-                                         .cache_dir = run->data_cache_dir,
-                                         .cache_reads_only =
-                                             run->dry_run || run->check_config};
-    zt_err rc = check_options_of_samples(run, fault);
+    struct zt_text_encoding how = {.tokenizer = e->tokenizer,
+                                   .refusal = &e->tokenizer_refusal,
+                                   .column = run->text_column,
+                                   .pair = zt_engine_pair(run),
+                                   .answers_only = run->assistant_only_loss,
+                                   .keeps_lengths = takes_samples(run),
+                                   .threads = zt_engine_threads(run),
+                                   .cache_dir = run->data_cache_dir,
+                                   .cache_reads_only = run->dry_run || run->check_config};
+    zt_err rc = check_options_of_samples(e, fault);
 
     if (!rc)
         rc = check_pair(run, fault);
-
+    if (!rc)
+        rc = zt_engine_encode_for_task(e, &how, fault);
     if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);

@@ -35,6 +35,8 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .compute_dtype = e->run->compute_dtype,
         .partial_import = e->run->allow_partial_import,
         .task = e->task,
+        .labels = e->labels.names,
+        .num_labels = e->labels.num,
     };
     zt_err rc;
 
@@ -396,6 +398,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     zt_event_phase("opening the data");
     rc = zt_engine_open_tokenizer(e, fault);
     if (!rc)
+        rc = zt_engine_open_labels(e, fault);
+    if (!rc)
         rc = zt_engine_open_data(e, fault);
     if (!rc)
         rc = open_model(e, fault);
@@ -532,6 +536,7 @@ void zt_engine_close(struct zt_engine *e)
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
     zt_tokenizer_close(e->tokenizer);
+    zt_labels_release(&e->labels);
     free(e->prompt_ids);
     zt_output_dir_close(e);
     free(e);

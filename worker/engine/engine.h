@@ -20,6 +20,7 @@
 #include "worker/engine/memory/alternatives.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/optim/scaler.h"
+#include "worker/text/rows/examples.h"
 #include "worker/text/tokenizer.h"
 #include "worker/zero/zero.h"
 
@@ -46,6 +47,9 @@ struct zt_engine {
     const struct zt_run *run;
     const struct zt_plugin *plugin;
     zt_task task;
+    struct zt_labels labels; /* the classes of the task, where it has some */
+    struct zt_example_spec
+        examples; /* how rows of the data are read, where they are that */
 
     const struct zt_backend *backend;
     struct zt_device *device;

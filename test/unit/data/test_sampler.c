@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "test/unit/data/files.h"
+#include "worker/data/rows.h"
 #include "worker/data/sampler.h"
 
 static struct zt_fault fault;
@@ -485,7 +486,10 @@ static void expect_offer(struct zt_field f, zt_err code, bool offered, const cha
     bool there = !offered;
 
     fault.text[0] = 0;
-    assert_int_equal(zt_data_offers(&f, "the training data", &there, &fault), code);
+    assert_int_equal(zt_data_offers(&f, "the training data",
+                                    &(struct zt_row_options){.kind = ZT_ROWS_NEXT_TOKEN},
+                                    &there, &fault),
+                     code);
     if (!code)
         assert_int_equal(there, offered);
     else if (!strstr(fault.text, text))
@@ -525,7 +529,7 @@ static void test_fields_that_are_not_wanted_are_not_read(void **state)
     struct zt_field_buffers out = buffers_of(tokens, NULL, lengths);
 
     (void)state;
-    assert_int_equal(zt_data_fill_row(ds, &out, 1, 2, 19, 1, &fault), ZT_OK);
+    assert_int_equal(zt_data_fill_row(ds, &out, 1, 2, 19, 1, 0, &fault), ZT_OK);
     assert_int_equal(tokens[0], -1);
     assert_int_equal(tokens[2], 19);
     assert_int_equal(tokens[3], 7);

@@ -1,9 +1,16 @@
 /*
- * task.h -- what the run trains for: --task, as far as the plugin can do it.
+ * task.h -- what the run trains for: --task, as far as the plugin can do it, and what that
+ * makes of the data.
+ *
+ *      causal_lm, seq2seq      the next token is learnt
+ *      masked_lm               tokens that are masked
+ *      classify, regress, tag  examples: rows of records with a class, a number, or a class of
+ *                              each word
  */
 #ifndef WORKER_ENGINE_TASKS_TASK_H
 #define WORKER_ENGINE_TASKS_TASK_H
 
+#include "worker/data/tokens.h"
 #include "worker/engine/engine.h"
 
 /* e->task, before data and model are opened. ZT_E_USAGE: the plugin has no such task, with
@@ -11,5 +18,24 @@
 zt_err zt_engine_pick_task(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 const char *zt_task_name(zt_task task); /* as --task spells it */
+
+/*
+ * e->labels: the classes, before the data are opened. Those that the config.json of the weights
+ * names, where its head is of this task, else those of the training data, else of the
+ * evaluation data. ZT_E_CONFIG, ZT_E_FORMAT, ZT_E_NOINPUT, ZT_E_USAGE.
+ */
+zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* What the task makes of text: set in *how, whose tokenizer is set already. e->examples is
+ * written, and has to stay. ZT_E_USAGE: the run has no tokenizer that the task needs, or
+ * options of other tasks. */
+zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *how,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Of what kind rows of its data are. */
+struct zt_row_options zt_task_rows(zt_task task);
+
+/* Whether rows of the data are examples: with a label, each by itself. */
+bool zt_task_reads_examples(zt_task task);
 
 #endif

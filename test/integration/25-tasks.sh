@@ -1,0 +1,56 @@
+#!/bin/bash
+# --task: BERT learns classes, numbers, tags and masked tokens; the same bits under every ZeRO stage; what
+# does not fit together is refused.
+# shellcheck source=test/integration/tasks_lib.sh
+. "$(dirname "$0")/tasks_lib.sh"
+
+for kind in "classify classes.jsonl" "regress numbers.tsv" "tag tags.jsonl" "masked_lm lines.txt"; do
+    set -- $kind
+    pad=--pad_to_max_length # dropout follows the width of rows
+    [ "$1" != masked_lm ] || pad=
+    check "$1: two ranks" bert 2 "$tmp/$1" "$1" "$2" $pad
+    for stage in 1 2 3; do
+        echo "{\"zero_optimization\": {\"stage\": $stage}}" >"$tmp/zero.json"
+        bert 2 "$tmp/$1-$stage" "$1" "$2" $pad --deepspeed "$tmp/zero.json"
+        check "  ZeRO $stage has the same bits" same_bits "$tmp/$1" "$tmp/$1-$stage"
+    done
+    bert 1 "$tmp/$1-1rank" "$1" "$2" $pad --gradient_accumulation_steps 2 --per_device_train_batch_size 4 --gradient_checkpointing
+    check "  one rank, accumulated and recomputed, the same curve" same_curve "$tmp/$1" "$tmp/$1-1rank" 1e-5
+done
+
+check "rows of any width train" bert 2 "$tmp/wide" classify classes.jsonl --dropout 0 --max_steps 120
+check "  and are learnt" awk -v first="$(field loss "$tmp/wide" | head -n 1)" -v last="$(field loss "$tmp/wide" | tail -n 1)" \
+    'BEGIN { exit !(last < 0.5 * first) }'
+
+out=$tmp/out
+check "weights are saved" bert 1 "$tmp/1" classify classes.jsonl --output_dir "$out"
+check "  with the names of the classes" grep -qF '"id2label": {"0": "blue", "1": "green", "2": "red"}' "$out/config.json"
+head -n 30 "$tmp/classes.jsonl" | grep -v red >"$tmp/some.jsonl"
+sizes=(--hidden_size 32 --num_hidden_layers 2)
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --task classify --model_name_or_path "$out" \
+    --eval_file "$tmp/some.jsonl" "${sizes[@]}" >"$tmp/2" 2>"$tmp/2.err"
+check "  which say what labels of other data mean" grep -q '"event":"eval"' "$tmp/2"
+
+# refused CODE WORDS TASK FILE ARGS...
+refused() {
+    local code=$1 words=$2
+    shift 2
+    bert 1 "$tmp/refused" "$@"
+    [ $? -eq "$code" ] && tr -d '\\' <"$tmp/refused" | grep -qF -- "$words" && return
+    head -n 4 "$tmp/refused" "$tmp/refused.err" | cut -c1-300 | sed "s/^/# /"
+    return 1
+}
+check "labels need records" refused 2 "labels are in records" classify lines.txt
+check "a column that is not there is named" refused 2 'there is no column "klass"; the row has text, label' classify classes.jsonl --label_column klass
+sed '7s/"label": "[a-z]*"/"label": 1.5/' "$tmp/classes.jsonl" >"$tmp/broken.jsonl"
+check "a malformed label is named by its line" refused 65 'broken.jsonl:7: "label" holds a label that is neither' classify broken.jsonl
+sed '5s/"O"/"O", "O"/' "$tmp/tags.jsonl" >"$tmp/uneven.jsonl"
+check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: there are ' tag uneven.jsonl
+grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
+check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
+check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes
+check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label
+check "  and so is this" refused 2 '--mlm_probability is of --task masked_lm' classify classes.jsonl --mlm_probability 0.2
+check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
+check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
+finish

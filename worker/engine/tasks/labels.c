@@ -1,0 +1,167 @@
+/* labels.c -- the classes of a run: of the weights that it starts from, else of its data. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/mapped_file.h"
+#include "worker/engine/tasks/task.h"
+#include "worker/engine/weights.h"
+
+static bool has_classes(zt_task task)
+{
+    return task == ZT_TASK_CLASSIFY || task == ZT_TASK_TAG;
+}
+
+/* ---- of the weights ---- */
+
+/* Whether config.json is of a model with a head for this task. */
+static bool has_head(const json_t *config, zt_task task)
+{
+    const char *name =
+        json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+
+    return name && strstr(name, task == ZT_TASK_TAG ? "ForTokenClassification"
+                                                    : "ForSequenceClassification");
+}
+
+static zt_err add_unnamed(struct zt_labels *l, int64_t num, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+    char name[40];
+
+    for (int64_t i = 0; !rc && i < num; i++) {
+        snprintf(name, sizeof(name), "LABEL_%lld", (long long)i);
+        rc = zt_labels_add(l, name, fault);
+    }
+    return rc;
+}
+
+/* id2label; transformers leaves it out where there are two classes without names. */
+static zt_err take_names(const json_t *config, const char *path, struct zt_labels *l,
+                         struct zt_fault *fault)
+{
+    const json_t *names = json_object_get(config, "id2label");
+    size_t num = json_object_size(names);
+    zt_err rc = ZT_OK;
+
+    if (!num)
+        return add_unnamed(l, 2, fault);
+    for (size_t i = 0; !rc && i < num; i++) {
+        char key[24], room[ZT_LABEL_DIGITS];
+        const json_t *value;
+        const char *name;
+
+        snprintf(key, sizeof(key), "%zu", i);
+        value = json_object_get(names, key);
+        name = value ? zt_label_name(value, room) : NULL;
+        if (!name || (l->ids && json_object_get(l->ids, name)))
+            return zt_fault_set(fault, ZT_E_CONFIG,
+                                "%s: id2label does not give each number from 0 to %zu a "
+                                "name of its own (\"%s\")",
+                                path, num - 1, key);
+        rc = zt_labels_add(l, name, fault);
+    }
+    return rc;
+}
+
+static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l,
+                         struct zt_fault *fault)
+{
+    char path[PATH_MAX] = "";
+    json_t *config;
+    zt_err rc;
+
+    if (!e->run->model_name_or_path)
+        return ZT_OK;
+    rc = zt_weights_config_path(e->run->model_name_or_path, path, sizeof(path), fault);
+    if (rc || !path[0])
+        return rc;
+    config = json_load_file(path, 0, NULL); /* what is wrong with it, the model says */
+    if (config && has_head(config, e->task))
+        rc = take_names(config, path, l, fault);
+    json_decref(config);
+    return rc;
+}
+
+/* ---- of the data ---- */
+
+static zt_err collect_file(const struct zt_engine *e, const char *path,
+                           struct zt_labels *l, struct zt_fault *fault)
+{
+    const struct zt_example_spec spec = {
+        .kind = e->task == ZT_TASK_TAG ? ZT_EXAMPLES_TAGS : ZT_EXAMPLES_CLASS,
+        .text = e->run->text_column,
+        .pair = e->run->text_pair_column,
+        .label = e->run->label_column};
+    const struct zt_record_format *format = zt_record_format_named(e->run->data_format);
+    struct zt_mapping m = {0};
+    struct zt_records r = {0};
+    zt_err rc;
+
+    if (!format)
+        format = zt_record_format_of_file(path);
+    if (!format) /* refused when it is opened */
+        return ZT_OK;
+    rc = zt_mapping_open(path, &m, fault);
+    if (!rc)
+        rc = zt_records_open(&r, format, path, (const char *)m.data, m.bytes, fault);
+    if (!rc)
+        rc = zt_examples_collect(&spec, &r, l, fault);
+    zt_records_release(&r);
+    zt_mapping_release(&m);
+    return rc;
+}
+
+static zt_err of_data(const struct zt_engine *e, struct zt_labels *l,
+                      struct zt_fault *fault)
+{
+    const char *const *files = e->run->train_files;
+    zt_err rc = ZT_OK;
+
+    if (!files || !files[0])
+        files = e->run->eval_files;
+    for (; !rc && files && *files; files++)
+        rc = collect_file(e, *files, l, fault);
+    zt_labels_sort(l);
+    return rc;
+}
+
+/* Classes that the weights number and do not name have the names of as many in the data. */
+static bool are_named_by(const struct zt_labels *weights, const struct zt_labels *data)
+{
+    char name[40];
+
+    if (weights->num != data->num)
+        return false;
+    for (int64_t i = 0; i < data->num; i++) {
+        snprintf(name, sizeof(name), "LABEL_%lld", (long long)i);
+        if (strcmp(weights->names[i], name) != 0 ||
+            zt_labels_find(weights, data->names[i]) >= 0)
+            return false;
+    }
+    return true;
+}
+
+zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_labels data = {0};
+    zt_err rc;
+
+    if (!has_classes(e->task))
+        return ZT_OK;
+    rc = of_weights(e, &e->labels, fault);
+    if (!rc)
+        rc = of_data(e, &data, fault);
+    if (!rc && (!e->labels.num || are_named_by(&e->labels, &data))) {
+        zt_labels_release(&e->labels);
+        e->labels = data;
+        data = (struct zt_labels){0};
+    }
+    zt_labels_release(&data);
+    if (!rc && e->labels.num == 1)
+        rc = zt_fault_set(fault, ZT_E_FORMAT,
+                          "all rows have the label \"%.60s\": there is nothing to tell "
+                          "apart",
+                          e->labels.names[0]);
+    return rc;
+}
