@@ -62,11 +62,17 @@ static const struct {
     [ZT_E_CANCELLED] = {"cancelled", 130},
     [ZT_E_CANTCREATE] = {"cannot create output", 73},
     [ZT_E_HOST] = {"host unreachable", 69},
+    [ZT_E_LOST] = {"connection lost", 69},
 };
 
 const char *zt_err_name(zt_err code)
 {
     return (unsigned)code < ZT_NUM_ERR ? errs[code].name : "unknown error";
+}
+
+bool zt_err_is_about_peer(zt_err code)
+{
+    return code == ZT_E_PEER || code == ZT_E_LOST;
 }
 
 int zt_err_exit_code(zt_err code)

@@ -9,6 +9,8 @@
 #ifndef COMMON_FAULT_H
 #define COMMON_FAULT_H
 
+#include <stdbool.h>
+
 #include "include/zlaunch/types.h"
 
 #define ZT_FAULT_TEXT 2048
@@ -37,10 +39,13 @@ zt_err zt_fault_context(struct zt_fault *fault, zt_err code, const char *fmt, ..
 /* "out of memory", "bad config", ...: static text, never NULL. */
 const char *zt_err_name(zt_err code);
 
+/* It is a consequence of another rank's end, or of a connection to it that has ended. */
+bool zt_err_is_about_peer(zt_err code);
+
 /*
  * The process exit code of a failure: 2 usage, 65 bad config or format, 66 missing input,
- * 69 host unreachable, 70 internal, 71 system, 73 cannot create, 78 plan refused, 130
- * cancelled, else 1.
+ * 69 host unreachable or connection lost, 70 internal, 71 system, 73 cannot create, 78 plan
+ * refused, 130 cancelled, else 1.
  */
 int zt_err_exit_code(zt_err code);
 

@@ -181,13 +181,18 @@ static zt_err receive_fd(int from, double deadline, int *out, struct zt_fault *f
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof(control.bytes)};
     const struct cmsghdr *c;
+    ssize_t n;
 
     while (poll(&p, 1, zt_sock_wait_ms(deadline)) <= 0)
         if (zt_now() >= deadline)
             return zt_fault_set(fault, ZT_E_PEER,
                                 "the first rank of this machine did not hand out the "
                                 "shared memory in time");
-    if (recvmsg(from, &msg, MSG_CMSG_CLOEXEC) != 1)
+    n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return zt_fault_set(fault, ZT_E_LOST, "the first rank of this machine: %s",
+                            strerror(errno));
+    if (n != 1) /* it refuses, or has ended */
         return zt_fault_set(fault, ZT_E_PEER,
                             "the first rank of this machine closed before it handed out "
                             "the shared memory");

@@ -384,7 +384,7 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
     zt_buf_release(&built);
     if (!rc)
         rc = fetch(r, key, r->timeout_s, &table, &n, fault);
-    if (rc == ZT_E_PEER)
+    if (zt_err_is_about_peer(rc))
         return zt_fault_context(fault, rc, "waiting for all %d ranks at %s port %d",
                                 r->env.world, r->env.master_addr, r->env.master_port);
     if (rc)

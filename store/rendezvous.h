@@ -11,7 +11,7 @@
  * neither the ranks make one from their environment, which protects from accidents only;
  * rank 0 then warns, unless MASTER_ADDR is this machine alone.
  *
- * Failure:   ZT_E_PEER naming who is missing.
+ * Failure:   ZT_E_PEER naming who is missing; ZT_E_LOST: a rank, or the store, cannot be reached.
  * Threads:   one at a time.
  */
 #ifndef STORE_RENDEZVOUS_H

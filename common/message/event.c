@@ -368,7 +368,7 @@ void zt_event_fail(const struct zt_fault *fault)
 
     json_object_set_new(ev, "code", json_string(zt_err_name(fault->code)));
     set_int(ev, "exit_code", zt_err_exit_code(fault->code));
-    json_object_set_new(ev, "peer", json_boolean(fault->code == ZT_E_PEER));
+    json_object_set_new(ev, "peer", json_boolean(zt_err_is_about_peer(fault->code)));
     json_object_set_new(ev, "text", zt_json_text(fault->text, strlen(fault->text)));
     for (const char *p = fault->text;
          st.render && !zt_render_is_json(st.render) && *p;) { /* a problem a line */

@@ -59,6 +59,7 @@ typedef enum zt_err {
     ZT_E_CANCELLED,   /* asked to stop */
     ZT_E_CANTCREATE,  /* an output file or folder cannot be written */
     ZT_E_HOST,        /* a node cannot be reached, or was lost */
+    ZT_E_LOST,        /* the connection to another rank was lost, or cannot be made */
     ZT_NUM_ERR
 } zt_err;
 

@@ -61,12 +61,18 @@ static bool blames_peer(const struct zt_rank_note *r)
     return r->fail && json_is_true(json_object_get(r->fail, "peer"));
 }
 
+/* It saw a connection end; where no rank failed by itself, that is the cause. */
+static bool lost_connection(const struct zt_rank_note *r)
+{
+    return strcmp(zt_json_get_text(r->fail, "code", ""), zt_err_name(ZT_E_LOST)) == 0;
+}
+
 /* The higher, the more likely the failure is a cause and not a consequence. */
 static int weight(const struct zt_rank_note *r)
 {
     if (blames_peer(r))
-        return 0;
-    return r->signal == SIGKILL && !r->stop_requested ? 2 : 1;
+        return lost_connection(r) ? 1 : 0;
+    return r->signal == SIGKILL && !r->stop_requested ? 3 : 2;
 }
 
 /* `a` is more likely the first cause than `b`. */

@@ -136,7 +136,7 @@ static zt_err give_up(const char *host, int port, const struct attempt *why,
     if (why->e == EMFILE || why->e == ENFILE || why->e == ENOMEM || why->e == ENOBUFS)
         return zt_fault_set(fault, ZT_E_SYSTEM, "a socket to %s port %d: %s", host, port,
                             strerror(why->e));
-    return zt_fault_set(fault, ZT_E_PEER,
+    return zt_fault_set(fault, ZT_E_LOST,
                         "nobody answers at %s port %d (%s, tried for %.0f s): is rank 0 "
                         "or its launcher running, and is the port open?",
                         host, port, strerror(why->e), waited);
@@ -187,12 +187,12 @@ zt_err zt_sock_connect(const char *host, int port, double deadline, double resol
 
 static zt_err too_late(const char *where, struct zt_fault *fault)
 {
-    return zt_fault_set(fault, ZT_E_PEER, "%s: no answer in time", where);
+    return zt_fault_set(fault, ZT_E_LOST, "%s: no answer in time", where);
 }
 
 static zt_err broken(const char *where, const char *how, struct zt_fault *fault)
 {
-    return zt_fault_set(fault, ZT_E_PEER, "%s: connection lost (%s)", where, how);
+    return zt_fault_set(fault, ZT_E_LOST, "%s: connection lost (%s)", where, how);
 }
 
 zt_err zt_sock_write(int fd, const void *data, size_t bytes, double deadline,

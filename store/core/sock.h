@@ -13,12 +13,12 @@
  * Connect, and try again until the deadline while nobody listens there, the way is not
  * there yet, or the name does not resolve yet (that only for `resolve_s` seconds: a name
  * that is wrong must not take minutes to be told). Says so once when it takes long.
- * ZT_E_PEER: the time was over; ZT_E_USAGE: the name does not resolve; ZT_E_SYSTEM: no socket.
+ * ZT_E_LOST: the time was over; ZT_E_USAGE: the name does not resolve; ZT_E_SYSTEM: no socket.
  */
 zt_err zt_sock_connect(const char *host, int port, double deadline, double resolve_s,
                        int *out, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* All of it. ZT_E_PEER: the other side closed, or the deadline passed; where says who. */
+/* All of it. ZT_E_LOST: the other side closed, or the deadline passed; where says who. */
 zt_err zt_sock_write(int fd, const void *data, size_t bytes, double deadline,
                      const char *where, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_sock_read(int fd, void *data, size_t bytes, double deadline, const char *where,

@@ -4,8 +4,8 @@
  *
  * Keys and barriers of one generation of the job; see server.h. A value is any bytes, up
  * to 1 MiB; a key any text up to 1024 bytes.
- * Failure:  ZT_E_PEER with a sentence that names who is missing when a time is over, or
- *           what happened when the store is gone; after the latter every call fails.
+ * Failure:  ZT_E_PEER with a sentence that names who is missing when a time is over;
+ *           ZT_E_LOST, what happened when the store is gone: then every call fails.
  * Threads:  one at a time.
  */
 #ifndef STORE_NATIVE_CLIENT_H

@@ -151,7 +151,7 @@ static zt_err greet(struct zt_tcp_store *s, struct zt_fault *fault)
     if (!rc)
         rc = read_bytes(s, &echo, sizeof(echo), fault);
     if (rc || echo != nonce)
-        return zt_fault_set(fault, ZT_E_PEER,
+        return zt_fault_set(fault, rc ? rc : ZT_E_PEER,
                             "%s: no TCPStore of torch 2.2 or newer answers there; with "
                             "TORCHELASTIC_USE_AGENT_STORE=True the launcher must serve "
                             "one",

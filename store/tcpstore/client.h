@@ -3,7 +3,7 @@
  * MASTER_ADDR:MASTER_PORT.
  *
  * A key k stands in the store as "/k", as torch's own clients write it.
- * Failure: ZT_E_PEER with a sentence; when the connection is gone every call fails.
+ * Failure: ZT_E_PEER with a sentence; ZT_E_LOST: the connection is gone, and every call fails.
  * Threads: one at a time.
  */
 #ifndef STORE_TCPSTORE_CLIENT_H

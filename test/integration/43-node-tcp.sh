@@ -94,7 +94,7 @@ check "ranks of a script: rank 0 fails with one that was killed" test $? -ne 0
 wait "${pids[2]}"
 check "  and rank 2" test $? -ne 0
 for r in 0 2; do
-    check "  rank $r says which" grep -qE "rank 1 on $(hostname) is gone: its connection|rank 1 has failed" "$tmp/r$r"
+    check "  rank $r says which" grep -qE "rank 1 on $(hostname) is gone: its connection|because a connection to rank 1 was lost" "$tmp/r$r"
 done
 gone "ranks of a script"
 finish

@@ -23,7 +23,7 @@
  * Memory:   any host pointer works; memory from zt_comm_alloc() skips the staging copy.
  *           Of a communicator on a device (zt_comm_open_device()): device memory alone.
  * Failure:  a rank that died (or an abort) turns every wait into ZT_E_PEER within a
- *           second; after that the communicator is dead: each call repeats that fault,
+ *           second, a connection that ended into ZT_E_LOST; after that the communicator is dead: each call repeats that fault,
  *           and buffers of unfinished calls hold anything. ZT_E_ARG, and ZT_E_NOMEM from
  *           zt_comm_alloc() or zt_comm_split(), break nothing.
  */

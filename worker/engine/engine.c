@@ -501,7 +501,7 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
 
 void zt_engine_abort(struct zt_engine *e, zt_err why)
 {
-    if (e && e->sums && why != ZT_E_PEER)
+    if (e && e->sums && !zt_err_is_about_peer(why))
         zt_comm_abort(e->sums, e->run->rank);
 }
 

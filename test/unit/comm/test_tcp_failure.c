@@ -21,6 +21,11 @@ static void check_peer(zt_err rc, const char *part)
     check_fault(rc, ZT_E_PEER, part);
 }
 
+static void check_lost(zt_err rc, const char *part)
+{
+    check_fault(rc, ZT_E_LOST, part);
+}
+
 /* "rank 1 on <this host> is gone", as who notices it by itself says it. */
 static const char *gone_text(int rank)
 {
@@ -38,10 +43,10 @@ static void check_gone(zt_err rc, int rank)
 {
     char told[64];
 
-    snprintf(told, sizeof(told), "rank %d has failed", rank);
-    if (rc == ZT_E_PEER && strstr(fault.text, told))
+    snprintf(told, sizeof(told), "a connection to rank %d was lost", rank);
+    if (rc == ZT_E_LOST && strstr(fault.text, told))
         return;
-    check_peer(rc, gone_text(rank));
+    check_lost(rc, gone_text(rank));
 }
 
 /* A call that was as good as done when it failed elsewhere ends well; the next does not.
@@ -134,7 +139,7 @@ static void two_die_at_once(struct zt_comm *c)
             fclose(f);
         }
     rc = two_barriers(c);
-    check_peer(rc, "ranks 1 and 2 are gone; which of them was the first is not known");
+    check_lost(rc, "ranks 1 and 2 are gone; which of them was the first is not known");
 }
 
 static void test_of_several_that_are_gone_none_is_blamed(void **state)
@@ -169,6 +174,29 @@ static void test_a_killed_rank_ends_waits_for_others_too(void **state)
     run_broken(3, 60, die_elsewhere, 1);
 }
 
+/* No rank dies: a connection does, on one side, and the end of that rank tells the other. */
+static void break_connection(struct zt_comm *c)
+{
+    zt_err rc = ZT_OK;
+
+    for (int fd = 3; my_rank == 1 && fd < 1024; fd++) {
+        struct sockaddr_in peer;
+        socklen_t n = sizeof(peer);
+
+        if (!getpeername(fd, (void *)&peer, &n) && peer.sin_family != AF_UNIX)
+            shutdown(fd, SHUT_RD);
+    }
+    while (!rc)
+        rc = zt_barrier(c, &fault);
+    check_lost(rc, gone_text(my_rank ? 0 : 1));
+}
+
+static void test_a_connection_that_ends_by_itself_is_told_as_that(void **state)
+{
+    (void)state;
+    run_broken(2, 60, break_connection, -1);
+}
+
 /* Not in a call, and from another point of view: somebody asks. */
 static void ask_until_it_fails(struct zt_comm *c)
 {
@@ -181,7 +209,7 @@ static void ask_until_it_fails(struct zt_comm *c)
     atomic_fetch_add(&shared->flag, 1);
     while (!zt_comm_failed(c, &fault))
         usleep(1000);
-    check_peer(ZT_E_PEER, gone_text(1));
+    check_lost(fault.code, gone_text(1));
     atomic_fetch_add(&shared->flag, 1);
     await_flag(4); /* so that it is not the end of the other that is seen */
 }
@@ -387,7 +415,7 @@ static void forget_token(struct tcp_endpoint *all)
 static void not_let_in(struct zt_comm *none)
 {
     (void)none;
-    check_peer(open_tcp(2), my_rank ? "rank 1 cannot reach rank 0 on"
+    check_lost(open_tcp(2), my_rank ? "rank 1 cannot reach rank 0 on"
                                     : "1 rank did not connect to rank 0 in time; the "
                                       "first is rank 1 on");
 }
@@ -413,7 +441,7 @@ static void wrong_answer(struct zt_comm *none)
     if (my_rank == 1)
         check_peer(rc, "is not rank 0 of this job");
     else /* it had no reason to doubt, and sees the end of rank 1 */
-        check_peer(rc, "rank 1 on");
+        check_lost(rc, "rank 1 on");
 }
 
 static void test_who_answers_must_be_of_the_job(void **state)
@@ -440,9 +468,9 @@ static void give_up(struct zt_comm *none)
     if (my_rank == 2)
         check_peer(rc, "rank 1 gave no address");
     else if (my_rank == 0)
-        check_peer(rc, "ended while the ranks connected");
+        check_lost(rc, "ended while the ranks connected");
     else
-        CHECK(rc == ZT_E_PEER); /* rank 0 is gone by then */
+        CHECK(rc == ZT_E_LOST); /* rank 0 is gone by then */
     if (my_rank == 0)
         atomic_store(&shared->flag, 1);
 }
@@ -470,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_a_killed_rank_is_named_to_the_others),
         cmocka_unit_test(test_a_killed_rank_ends_waits_for_others_too),
         cmocka_unit_test(test_of_several_that_are_gone_none_is_blamed),
+        cmocka_unit_test(test_a_connection_that_ends_by_itself_is_told_as_that),
         cmocka_unit_test(test_who_asks_learns_of_a_killed_rank_without_a_call),
         cmocka_unit_test(test_a_communicator_with_a_killed_rank_is_freed),
         cmocka_unit_test(test_ranks_that_differ_leave_or_stay_away_are_named),

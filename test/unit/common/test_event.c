@@ -138,6 +138,13 @@ static void steps_come_from_rank_0_alone_and_failures_from_any(void **state)
     assert_int_equal(zt_json_get_int(o, "exit_code", 0), 1);
     assert_true(json_is_true(json_object_get(o, "peer")));
     json_decref(o);
+    zt_fault_set(&fault, ZT_E_LOST, "the connection to rank 0 broke");
+    zt_event_fail(&fault);
+    o = next();
+    assert_string_equal(zt_json_get_text(o, "code", ""), "connection lost");
+    assert_int_equal(zt_json_get_int(o, "exit_code", 0), 69);
+    assert_true(json_is_true(json_object_get(o, "peer")));
+    json_decref(o);
 }
 
 static void the_phase_is_in_the_shared_page_and_is_the_last_one(void **state)

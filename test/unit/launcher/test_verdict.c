@@ -163,6 +163,26 @@ static void a_rank_that_blames_another_is_not_the_cause(void **state)
     expect(&n, 137, 1, "rank 1 (pid 101) was killed by SIGKILL");
 }
 
+/* Both ranks ended because of the connection between them; neither had failed. */
+static void a_lost_connection_is_the_cause_where_no_rank_failed(void **state)
+{
+    (void)state;
+    for (int failure = 0; failure < 2; failure++) {
+        struct zt_notes n = notes(3);
+
+        reported(&n, 1, "rank 0 has failed", true);
+        ended(&n, 1, 1, 0, false);
+        n.ranks[0].fail = json_pack("{ss ss sb}", "code", zt_err_name(ZT_E_LOST), "text",
+                                    "rank 1 on b is gone", "peer", true);
+        ended(&n, 0, zt_err_exit_code(ZT_E_LOST), 0, false);
+        ended(&n, 2, 0, failure ? SIGSEGV : SIGTERM, !failure);
+        if (failure)
+            expect(&n, 139, 2, "rank 2 (pid 102) was killed by SIGSEGV");
+        else
+            expect(&n, 69, 0, "rank 1 on b is gone");
+    }
+}
+
 static void a_reported_code_beats_the_signal_that_stopped_the_rank(void **state)
 {
     struct zt_notes n = notes(2);
@@ -378,6 +398,7 @@ int main(void)
         cmocka_unit_test(ranks_that_saved_and_ended_are_no_failure),
         cmocka_unit_test(a_signal_is_128_and_its_number),
         cmocka_unit_test(a_rank_that_blames_another_is_not_the_cause),
+        cmocka_unit_test(a_lost_connection_is_the_cause_where_no_rank_failed),
         cmocka_unit_test(a_reported_code_beats_the_signal_that_stopped_the_rank),
         cmocka_unit_test(a_node_that_is_told_to_stop_saves_for_the_next_start),
         cmocka_unit_test(a_victim_alone_is_believed),

@@ -83,23 +83,12 @@ static uint32_t blame(int error_text, int rank)
 
 static zt_err aborted(struct zt_mesh *m, uint32_t word, bool tell, struct zt_fault *fault)
 {
-    int rank = (int)(word & 0xffff) - 1;
+    char where[96];
 
     zt_mesh_end(m, word, tell);
-    if (rank < 0)
-        return zt_fault_set(fault, ZT_E_PEER,
-                            "comm: %s (call %llu) on rank %d: several ranks are gone; "
-                            "which of them was the first is not known",
-                            m->call_name, (unsigned long long)m->seq, m->family->rank);
-    if (word >> 16 == ZT_SHM_WHY_LATE)
-        return zt_fault_set(fault, ZT_E_PEER,
-                            "comm: %s (call %llu) on rank %d: given up, because rank %d "
-                            "did not come in time",
-                            m->call_name, (unsigned long long)m->seq, m->family->rank,
-                            rank);
-    return zt_fault_set(fault, ZT_E_PEER,
-                        "comm: %s (call %llu) on rank %d: rank %d has failed",
-                        m->call_name, (unsigned long long)m->seq, m->family->rank, rank);
+    snprintf(where, sizeof(where), "%s (call %llu) on rank %d: ", m->call_name,
+             (unsigned long long)m->seq, m->family->rank);
+    return zt_shm_abort_fault(word, where, fault);
 }
 
 /* The abort word of this process, or the daemon's; 0: none. */
@@ -164,6 +153,7 @@ static zt_err transport_error(struct zt_mesh *m, int error, struct zt_fault *fau
     int rank = m->transport->error_rank ? m->transport->error_rank(error) : -1;
     uint32_t word = 0;
     char text[512];
+    zt_err code = m->transport->error_code ? m->transport->error_code(error) : ZT_E_LOST;
 
     while (m->family->head && !abort_word(m->family) && zt_mesh_now_s() < until)
         zt_mesh_sleep_ns(10 * 1000 * 1000);
@@ -179,11 +169,11 @@ static zt_err transport_error(struct zt_mesh *m, int error, struct zt_fault *fau
         m->transport->error_text(error, text, sizeof(text));
         rank = rank >= 0 ? rank : m->family->rank;
     }
-    zt_mesh_end(m, blame(ZT_SHM_WHY_FAILED, rank), true);
-    return zt_fault_set(
-        fault, m->transport->error_code ? m->transport->error_code(error) : ZT_E_PEER,
-        "comm: %s (call %llu) on rank %d: %s: %s", m->call_name,
-        (unsigned long long)m->seq, m->family->rank, m->transport->name, text);
+    zt_mesh_end(m, blame(code == ZT_E_LOST ? ZT_SHM_WHY_LOST : ZT_SHM_WHY_FAILED, rank),
+                true);
+    return zt_fault_set(fault, code, "comm: %s (call %llu) on rank %d: %s: %s",
+                        m->call_name, (unsigned long long)m->seq, m->family->rank,
+                        m->transport->name, text);
 }
 
 static zt_err too_late(struct zt_mesh *m, const struct zt_transport_batch *b,
@@ -439,18 +429,21 @@ zt_err zt_mesh_begin(struct zt_mesh *m, const struct zt_comm_call *call, uint8_t
 
 bool zt_mesh_failed(const struct zt_mesh *m, struct zt_fault *fault)
 {
+    uint32_t word = abort_word(m->family);
     char text[512];
     int e;
 
-    if (zt_shm_abort_text(abort_word(m->family), fault) ||
-        zt_shm_abort_text(atomic_load(&m->family->end_word), fault))
+    word = word ? word : atomic_load(&m->family->end_word);
+    if (word) {
+        zt_shm_abort_fault(word, "", fault);
         return true;
+    }
     e = m->transport->find_lost ? m->transport->find_lost() : 0;
     if (!e)
         return false;
     if (!several_lost(m, text, sizeof(text)))
         m->transport->error_text(e, text, sizeof(text));
-    zt_fault_set(fault, ZT_E_PEER, "comm: %s: %s", m->transport->name, text);
+    zt_fault_set(fault, ZT_E_LOST, "comm: %s: %s", m->transport->name, text);
     return true;
 }
 

@@ -16,7 +16,7 @@
  * Ownership: zt_mesh_open() and zt_mesh_split() allocate, zt_mesh_close() frees.
  * Threads:   one at a time, for a mesh and its groups together; zt_mesh_abort() from any,
  *            and from a signal handler.
- * Failure:   ZT_E_PEER and no way on, for the mesh and all of its groups. Ranks in
+ * Failure:   ZT_E_PEER or ZT_E_LOST and no way on, for the mesh and all of its groups. Ranks in
  *            messages are those of the mesh that was opened, not of the group.
  */
 #ifndef WORKER_COMM_MESH_MESH_H

@@ -71,7 +71,7 @@ struct zt_transport {
     int (*error_rank)(int error);
     int (*lost_ranks)(int *ranks, int max);
 
-    /* optional: what the call that failed returns; NULL: ZT_E_PEER for all errors. */
+    /* optional: what the call that failed returns; NULL: ZT_E_LOST for all errors. */
     zt_err (*error_code)(int error);
 };
 

@@ -78,16 +78,11 @@ static int missing_ranks_text(const struct zt_shm_group *g, uint32_t phase, int 
 zt_err zt_shm_group_abort_error(const struct zt_shm_group *g, uint32_t word,
                                 struct zt_fault *fault)
 {
-    int rank = (int)(word & 0xffff) - 1, me = zt_shm_group_global_rank(g, g->rank);
+    char where[96];
 
-    if (word >> 16 == ZT_SHM_WHY_LATE)
-        return zt_fault_set(fault, ZT_E_PEER,
-                            "comm: %s (call %llu) on rank %d: given up, because rank %d "
-                            "did not come in time",
-                            g->call_name, (unsigned long long)g->seq, me, rank);
-    return zt_fault_set(fault, ZT_E_PEER,
-                        "comm: %s (call %llu) on rank %d: rank %d has failed",
-                        g->call_name, (unsigned long long)g->seq, me, rank);
+    snprintf(where, sizeof(where), "%s (call %llu) on rank %d: ", g->call_name,
+             (unsigned long long)g->seq, zt_shm_group_global_rank(g, g->rank));
+    return zt_shm_abort_fault(word, where, fault);
 }
 
 /* A rank that closed its communicator will never arrive at `phase`. */
@@ -268,7 +263,11 @@ zt_err zt_shm_group_begin(struct zt_shm_group *g, const struct zt_comm_call *cal
 
 bool zt_shm_group_failed(const struct zt_shm_group *g, struct zt_fault *fault)
 {
-    return zt_shm_abort_text(atomic_load(&g->file->abort), fault);
+    uint32_t word = atomic_load(&g->file->abort);
+
+    if (word)
+        zt_shm_abort_fault(word, "", fault);
+    return word != 0;
 }
 
 void zt_shm_group_abort(struct zt_shm_group *g, int rank)

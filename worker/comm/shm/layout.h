@@ -46,7 +46,7 @@ static inline size_t zt_shm_page_up(size_t bytes)
 }
 
 /* Why a group was aborted; upper half of the abort word, the lower is rank + 1. */
-enum { ZT_SHM_WHY_FAILED = 1, ZT_SHM_WHY_LATE = 2 };
+enum { ZT_SHM_WHY_FAILED = 1, ZT_SHM_WHY_LATE = 2, ZT_SHM_WHY_LOST = 3 };
 
 struct zt_shm_head {
     _Atomic uint32_t magic; /* head of the file: rank 0 writes it last */
@@ -102,18 +102,27 @@ static inline void zt_shm_mark_abort(struct zt_shm_head *h, int why, int rank)
     zt_shm_wake(h);
 }
 
-/* Whether an abort word is set, and the fault that it means. */
-static inline bool zt_shm_abort_text(uint32_t word, struct zt_fault *fault)
+/* The fault that an abort word means; `where` is "", or "barrier (call 7) on rank 1: ". */
+static inline zt_err zt_shm_abort_fault(uint32_t word, const char *where,
+                                        struct zt_fault *fault)
 {
-    if (word)
-        zt_fault_set(fault, ZT_E_PEER,
-                     !(word & 0xffff) ? "comm: several ranks are gone; which of them was "
-                                        "the first is not known"
-                     : word >> 16 == ZT_SHM_WHY_LATE
-                         ? "comm: rank %d did not come in time"
-                         : "comm: rank %d has failed",
-                     (int)(word & 0xffff) - 1);
-    return word != 0;
+    int why = (int)(word >> 16), rank = (int)(word & 0xffff) - 1;
+    zt_err code = why == ZT_SHM_WHY_LOST ? ZT_E_LOST : ZT_E_PEER;
+
+    if (rank < 0)
+        return zt_fault_set(fault, code,
+                            "comm: %sseveral ranks are gone; which of them was the first "
+                            "is not known",
+                            where);
+    if (why == ZT_SHM_WHY_LATE)
+        return zt_fault_set(fault, code,
+                            "comm: %sgiven up, because rank %d did not come in time",
+                            where, rank);
+    if (why == ZT_SHM_WHY_LOST)
+        return zt_fault_set(fault, code,
+                            "comm: %sgiven up, because a connection to rank %d was lost",
+                            where, rank);
+    return zt_fault_set(fault, code, "comm: %srank %d has failed", where, rank);
 }
 
 #endif

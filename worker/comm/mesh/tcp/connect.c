@@ -142,7 +142,7 @@ static zt_err check_links(const struct join *j, struct zt_fault *fault)
 
     if (epoll_wait(j->t->watch, &e, 1, 0) != 1)
         return ZT_OK;
-    return zt_fault_set(fault, ZT_E_PEER,
+    return zt_fault_set(fault, ZT_E_LOST,
                         "comm: tcp: rank %u on %s ended while the ranks connected",
                         e.data.u32, j->t->endpoint[e.data.u32].host);
 }
@@ -229,7 +229,7 @@ static zt_err cannot_reach(const struct join *j, int rank, const struct tcp_addr
     char text[INET6_ADDRSTRLEN] = "?";
 
     zt_tcp_address_text(a, text);
-    return zt_fault_set(fault, ZT_E_PEER,
+    return zt_fault_set(fault, ZT_E_LOST,
                         "comm: tcp: rank %d cannot reach rank %d on %s (%s port %d): %s: "
                         "ranks connect to each other at ports that the kernel chooses; "
                         "is there a firewall, or should MASTER_ADDR be of another "
@@ -351,7 +351,7 @@ static zt_err did_not_come(const struct join *j, struct zt_fault *fault)
             first = r;
             num++;
         }
-    return zt_fault_set(fault, ZT_E_PEER,
+    return zt_fault_set(fault, ZT_E_LOST,
                         "comm: tcp: %d rank%s did not connect to rank %d in time; the "
                         "first is rank %d on %s (%s): is there a firewall?",
                         num, num > 1 ? "s" : "", t->rank, first, t->endpoint[first].host,

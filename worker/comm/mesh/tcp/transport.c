@@ -297,6 +297,8 @@ static void error_text(int error, char *out, size_t out_bytes)
 
 static zt_err error_code(int error)
 {
+    if (TCP_WHAT(error) == TCP_GONE)
+        return ZT_E_LOST;
     return TCP_WHAT(error) == TCP_NO_MEMORY ? ZT_E_NOMEM : ZT_E_PEER;
 }
 

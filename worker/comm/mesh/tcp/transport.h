@@ -22,7 +22,7 @@
 /*
  * Collective on the first call in a process, which connects all ranks of cfg within its
  * timeout; the same table from then on. ZT_E_UNSUPPORTED: no cfg->bootstrap; ZT_E_USAGE:
- * its host does not resolve; ZT_E_HOST: no network leads there; ZT_E_PEER naming the rank that
+ * its host does not resolve; ZT_E_HOST: no network leads there; ZT_E_LOST naming the rank that
  * cannot be reached or is late.
  */
 zt_err zt_tcp_transport(const struct zt_comm_config *cfg, const struct zt_transport **out,
