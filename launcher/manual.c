@@ -22,11 +22,11 @@ static const char intro[] =
 static const struct {
     const char *command, *what;
 } examples[] = {
-    {"zlaunch --num_gpus 2 gpt2.so --deepspeed ds.json --train_file text.txt",
+    {"zlaunch --num_gpus 2 gpt2.so --do_train --train_file a.txt",
      "train with two ranks"},
     {"zlaunch --check_config gpt2.so --deepspeed ds.json", "see what a config means"},
     {"zlaunch --num_gpus 4 -- python3 train.py", "start any program as four ranks"},
-    {"zlaunch --hostfile hosts --max_restarts 3 gpt2.so --deepspeed ds.json ...",
+    {"zlaunch --hostfile hosts --max_restarts 3 gpt2.so ...",
      "train on the hosts of a file, by ssh; start again when something fails"},
 };
 
@@ -39,7 +39,7 @@ static const struct {
     {"2", "bad usage"},
     {"65", "bad config"},
     {"66", "a file is missing: plugin, program, hostfile, data"},
-    {"69", "a host cannot be reached, or was lost"},
+    {"69", "a host cannot be reached, or was lost; or a connection between ranks was"},
     {"71", "the operating system refused something"},
     {"73", "an output file cannot be made"},
     {"75", "stopped by SIGTERM and saved: start it again"},
@@ -52,17 +52,24 @@ static const struct {
 
 void zt_manual_help(FILE *out, bool all)
 {
-    fprintf(out, "usage: %s\n       zlaunch [options] -- PROGRAM [arguments]\n\n%s\n\n",
-            USAGE, intro);
+    fprintf(out, "usage: %s\n       zlaunch [options] -- PROGRAM [arguments]\n\n", USAGE);
+    zt_help_print_text(out, intro);
+    fputc('\n', out);
     zt_options_print_help(out, NULL, zt_launch_options);
     if (all)
         zt_foreign_print_help(out, zt_launch_foreign);
-    fprintf(out,
-            "\nEvery option is also read from ZLAUNCH_<NAME> in the environment; '-' and "
-            "'_'\nare the same in a name. Options of the target: zlaunch TARGET.so "
-            "--help\n\nExamples:\n");
-    for (size_t i = 0; i < COUNT(examples); i++)
-        fprintf(out, "  %s\n      %s\n", examples[i].command, examples[i].what);
+    zt_help_print_text(
+        out,
+        "\nEvery option is also read from ZLAUNCH_<NAME> in the environment; '-' and "
+        "'_' are the same in a name. Options of the target: zlaunch TARGET.so "
+        "--help\n\nExamples:\n");
+    for (size_t i = 0; i < COUNT(examples); i++) {
+        char text[256];
+
+        snprintf(text, sizeof(text), "  %s\n      %s\n", examples[i].command,
+                 examples[i].what);
+        zt_help_print_text(out, text);
+    }
 }
 
 void zt_manual_version(FILE *out, bool verbose)

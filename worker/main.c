@@ -20,19 +20,20 @@ static const char usage[] =
     "usage: zworker TARGET.so [options]\n"
     "\n"
     "One rank of a training job: loads the plugin and runs it. Its place comes from "
-    "RANK,\n"
+    "RANK, "
     "WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, as zlaunch and other launchers set "
-    "them;\n"
-    "without them it is a job of one rank. Ranks that torchrun, srun or a script "
-    "started\n"
-    "meet at MASTER_ADDR, MASTER_PORT; ZLAUNCH_SECRET_FILE names a file (mode 600, 64 "
-    "hex\n"
-    "digits) with the secret that keeps strangers out, ZLAUNCH_RENDEZVOUS_TIMEOUT the\n"
-    "seconds to wait for ranks that have not come (that of --ddp_timeout).\n"
+    "them; without them it is a job of one rank. Ranks that torchrun, srun or a script "
+    "started meet at MASTER_ADDR, MASTER_PORT; ZLAUNCH_SECRET_FILE names a file (mode "
+    "600, 64 hex digits) with the secret that keeps strangers out, "
+    "ZLAUNCH_RENDEZVOUS_TIMEOUT the seconds to wait for ranks that have not come (that "
+    "of --ddp_timeout).\n"
     "\n"
-    "  zworker TARGET.so --help    every option of a run and of the plugin\n"
-    "  zworker --version           the version\n"
-    "  zworker --daemon            the node daemon; started by zlaunch\n";
+    "  zworker TARGET.so --help\n"
+    "      every option of a run and of the plugin\n"
+    "  zworker --version\n"
+    "      the version\n"
+    "  zworker --daemon\n"
+    "      the node daemon; started by zlaunch\n";
 
 /* ZLAUNCH_LOG_LEVEL and ZLAUNCH_LOG_FORMAT, as zlaunch hands its own options down. */
 static void init_log(bool daemon)
@@ -90,7 +91,7 @@ static int run(int argc, char **argv)
     if (strcmp(first, "--daemon") == 0)
         return zt_daemon_main(argc - 1, argv + 1);
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
-        fputs(usage, stdout);
+        zt_help_print_text(stdout, usage);
         return 0;
     }
     if (strcmp(first, "--version") == 0) {

@@ -44,7 +44,11 @@ static bool wants_help(int argc, char **argv)
 
 static void print_help(const char *target, const struct zt_plugin *plugin)
 {
-    printf("%s: %s\n\n", target, plugin->summary ? plugin->summary : plugin->name);
+    char text[4096];
+
+    snprintf(text, sizeof(text), "%s: %s\n\n", target,
+             plugin->summary ? plugin->summary : plugin->name);
+    zt_help_print_text(stdout, text);
     zt_run_print_help(stdout);
     if (plugin->options) {
         char title[128];

@@ -85,6 +85,9 @@ void zt_format_double(double value, char out[ZT_DOUBLE_TEXT]);
 
 /* The word that stands for the option's value: the row's, or its choices; NULL: none. */
 const char *zt_option_value_word(const struct zt_option *o);
+/* Text of a help: each line of it is wrapped at the width of the terminal (of 60 to 110
+ * columns), with the indent that it has. */
+void zt_help_print_text(FILE *out, const char *text);
 /* `title` stands above the table unless it is NULL, then the headings of its groups. */
 void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table);
 /* Rows of a man page's options section (roff), without its .SH. */

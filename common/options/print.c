@@ -1,4 +1,5 @@
 /* print.c -- help, man page and completion from option tables. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include "common/options/private.h"
 
 #define SIGN_BYTES 160
+#define NARROW     76 /* columns, below which there is no room for two */
 
 const char *zt_option_value_word(const struct zt_option *o)
 {
@@ -32,45 +34,7 @@ static const char *shown_default(const struct zt_option *o)
     return o->def;
 }
 
-/* Words of `text` from column `at`, wrapped at `width`, further lines at `indent`. */
-static void print_wrapped(FILE *out, const char *text, int at, int indent, int width)
-{
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-
-        if (at + n + 1 > width && at > indent) {
-            fprintf(out, "\n%*s", indent, "");
-            at = indent;
-        }
-        if (at > indent) {
-            fputc(' ', out);
-            at++;
-        }
-        fprintf(out, "%.*s", n, text);
-        at += n;
-        text += n;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
-}
-
-static void print_row(FILE *out, const struct zt_option *o, int width)
-{
-    const int indent = 34;
-    const char *def = shown_default(o);
-    char sign[SIGN_BYTES], text[512];
-    int at;
-
-    signature(o, sign);
-    at = fprintf(out, "  %s", sign);
-    if (at > indent - 2)
-        fprintf(out, "\n%*s", indent, "");
-    else
-        fprintf(out, "%*s", indent - at, "");
-    snprintf(text, sizeof(text), "%s%s%s%s", o->refused ? o->refused : o->help,
-             def ? " (default: " : "", def ? def : "", def ? ")" : "");
-    print_wrapped(out, text, indent, indent, width);
-}
+/* ---- lines no longer than the terminal is wide ---- */
 
 static int width_of(FILE *out)
 {
@@ -79,16 +43,96 @@ static int width_of(FILE *out)
     return columns < 60 ? 60 : columns > 110 ? 110 : columns;
 }
 
-void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table)
+/* How much of a word of n bytes has room, up to a border between its parts; all of it where
+ * it has no parts. */
+static int part_of_word(const char *word, int n, int room)
+{
+    int k = n < room ? n : room;
+
+    while (k > 0 && k < n && !strchr("|./,", word[k - 1]))
+        k--;
+    return k > 0 ? k : n;
+}
+
+/* Words of `text` from column `at`, wrapped at `width`, further lines at `indent`. */
+static void print_wrapped(FILE *out, const char *text, int at, int indent, int width)
+{
+    bool space = false;
+
+    while (*text) {
+        int n = (int)strcspn(text, " "), k;
+
+        if (at + space + n > width && at > indent) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            space = false;
+        }
+        k = part_of_word(text, n, width - at - space);
+        at += fprintf(out, "%s%.*s", space ? " " : "", k, text);
+        text += k;
+        space = k == n;
+        if (space)
+            text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+void zt_help_print_text(FILE *out, const char *text)
 {
     int width = width_of(out);
 
+    while (*text) {
+        int n = (int)strcspn(text, "\n"), indent = (int)strspn(text, " ");
+        char *line = n > indent ? strndup(text + indent, (size_t)(n - indent)) : NULL;
+
+        if (line) {
+            fprintf(out, "%*s", indent, "");
+            print_wrapped(out, line, indent, indent, width);
+        } else {
+            fputc('\n', out);
+        }
+        free(line);
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* A name, and what it means: beside it, or below a long one and where there is no room. */
+static void print_entry(FILE *out, const char *name, const char *text)
+{
+    int width = width_of(out), indent = width < NARROW ? 8 : 34;
+    int at = 2 + (int)strlen(name);
+
+    fputs("  ", out);
+    if (at > indent - 2) {
+        print_wrapped(out, name, 2, 4, width);
+        fprintf(out, "%*s", indent, "");
+    } else {
+        fprintf(out, "%s%*s", name, indent - at, "");
+    }
+    print_wrapped(out, text, indent, indent, width);
+}
+
+/* ---- help ---- */
+
+static void print_row(FILE *out, const struct zt_option *o)
+{
+    const char *def = shown_default(o);
+    char sign[SIGN_BYTES], text[512];
+
+    signature(o, sign);
+    snprintf(text, sizeof(text), "%s%s%s%s", o->refused ? o->refused : o->help,
+             def ? " (default: " : "", def ? def : "", def ? ")" : "");
+    print_entry(out, sign, text);
+}
+
+void zt_options_print_help(FILE *out, const char *title, const struct zt_option *table)
+{
     if (title)
         fprintf(out, "%s:\n", title);
     for (const struct zt_option *o = table; o->name; o++) {
         if (o->group)
             fprintf(out, "%s%s:\n", !title && o == table ? "" : "\n", o->group);
-        print_row(out, o, width);
+        print_row(out, o);
     }
 }
 
@@ -121,17 +165,12 @@ static void foreign_text(const struct zt_foreign *f, char *out, size_t cap)
 
 static void print_foreign(FILE *out, const struct zt_foreign *f)
 {
-    const int indent = 34;
-    char text[512];
-    int at = fprintf(out, "  %s%s%s%s", zt_foreign_dashes(f), f->name,
-                     f->values ? " " : "", f->values ? f->values : "");
+    char sign[512], text[512];
 
-    if (at > indent - 2)
-        fprintf(out, "\n%*s", indent, "");
-    else
-        fprintf(out, "%*s", indent - at, "");
+    snprintf(sign, sizeof(sign), "%s%s%s%s", zt_foreign_dashes(f), f->name,
+             f->values ? " " : "", f->values ? f->values : "");
     foreign_text(f, text, sizeof(text));
-    print_wrapped(out, text, indent, indent, width_of(out));
+    print_entry(out, sign, text);
 }
 
 void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows)
@@ -145,7 +184,8 @@ void zt_foreign_print_help(FILE *out, const struct zt_foreign *rows)
 
 void zt_foreign_print_keys(FILE *out, const struct zt_foreign *rows)
 {
-    fputs("\nKeys of a config, as options by the names that other programs have:\n", out);
+    zt_help_print_text(
+        out, "\nKeys of a config, as options by the names that other programs have:\n");
     for (const struct zt_foreign *f = rows; f->name; f++)
         if (f->answer == ZT_FOREIGN_KEY)
             print_foreign(out, f);

@@ -87,4 +87,15 @@ echo >"$tmp/go"
 wait "$job"
 code=$?
 check "and goes on" code_is 0
+
+# no line of a help is longer than the terminal is wide, from 60 columns on
+longest() { COLUMNS=$1 "${@:2}" 2>&1 </dev/null | awk '{ n = length($0); if (n > most) most = n } END { print most }'; }
+for columns in 60 75 80 110; do
+    for help in "$zlaunch" "$bin/zworker" "$bin/zworker $bin/models/gpt2.so" "$bin/zckpt" "$bin/zckpt convert" "$bin/zero_to_fp32" "$bin/ztok" "$bin/zio"; do
+        # shellcheck disable=SC2086 # a program and its words
+        check "$columns columns: ${help##*/} --help" [ "$(longest $columns $help --help)" -le $columns ]
+    done
+    check "$columns columns: zlaunch --help_all" [ "$(longest $columns "$zlaunch" --help_all)" -le $columns ]
+done
+check "a terminal's own width counts" sh -c "! script -qec \"stty cols 66; '$zlaunch' --help\" /dev/null </dev/null | tr -d '\r' | grep -q '.\{67\}'"
 finish

@@ -12,7 +12,11 @@ static const struct zt_option help_rows[] = {
 
 static void print_help(const struct zt_tool *tool)
 {
-    printf("usage: %s %s [options]\n\n%s.\n\n", tool->name, tool->words, tool->about);
+    char text[1024];
+
+    snprintf(text, sizeof(text), "usage: %s %s [options]\n\n%s.\n\n", tool->name,
+             tool->words, tool->about);
+    zt_help_print_text(stdout, text);
     zt_options_print_help(stdout, NULL, tool->options);
     zt_options_print_help(stdout, NULL, help_rows);
 }
@@ -148,9 +152,13 @@ static void print_commands(FILE *out, const char *program, const struct zt_tool 
                            int num)
 {
     fprintf(out, "usage: %s COMMAND ...\n\n", program);
-    for (int i = 0; i < num; i++)
-        fprintf(out, "  %s %s\n      %s.\n", tools[i].name, tools[i].words,
-                tools[i].about);
+    for (int i = 0; i < num; i++) {
+        char text[1024];
+
+        snprintf(text, sizeof(text), "  %s %s\n      %s.\n", tools[i].name,
+                 tools[i].words, tools[i].about);
+        zt_help_print_text(out, text);
+    }
     fprintf(out, "\n%s COMMAND --help lists its options.\n", program);
 }
 
