@@ -140,8 +140,7 @@ zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t b
         rc = create_temporary(f, fault);
     if (!rc)
         rc = reserve_space(f, bytes, fault);
-    if (!rc && bytes >= LARGE)
-        f->behind = zt_write_behind_open(f->fd); /* NULL: it is written as others are */
+    f->is_large = !rc && bytes >= LARGE;
     if (rc)
         zt_atomic_file_release(f);
     return rc;
@@ -156,8 +155,13 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
                             struct zt_fault *fault)
 {
     const char *p = data;
-    int e = f->behind ? zt_write_behind_put(f->behind, data, bytes) : 0;
+    int e = 0;
 
+    if (f->is_large && !f->behind)
+        f->behind = zt_write_behind_open(f->fd);
+    f->is_large = f->behind != NULL; /* where there is no memory it is as others are */
+    if (f->behind)
+        e = zt_write_behind_put(f->behind, data, bytes);
     if (e)
         return cannot_write(f, e, (int64_t)bytes, fault);
     while (!f->behind && bytes > 0) {
@@ -181,6 +185,7 @@ static zt_err end_behind(struct zt_atomic_file *f, struct zt_fault *fault)
 
     zt_write_behind_close(f->behind);
     f->behind = NULL;
+    f->is_large = false;
     if (!e && lseek(f->fd, 0, SEEK_END) < 0)
         e = errno;
     return e ? cannot_write(f, e, 0, fault) : ZT_OK;

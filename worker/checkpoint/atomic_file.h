@@ -4,7 +4,8 @@
  * It is written as ".NAME.tmp" in the same folder and renamed at commit. The temporary
  * name is locked while in use and taken over when a killed process left one behind, so
  * leftovers never pile up.
- * A large file is written past the page cache, beside the caller (disk/write_behind.h).
+ * A large file is written past the page cache, beside the caller (disk/write_behind.h), from
+ * the first write on.
  * Ownership: the caller owns the struct.
  * Threads:   one.
  */
@@ -18,7 +19,8 @@ struct zt_write_behind;
 struct zt_atomic_file {
     char *path, *tmp, *dir;
     int fd;                         /* -1: not open */
-    struct zt_write_behind *behind; /* of a large file, until it is synced */
+    bool is_large;                  /* it is written behind the caller */
+    struct zt_write_behind *behind; /* from its first write until it is synced */
     bool published;
 };
 

@@ -2,7 +2,8 @@
  * safetensors_write.c -- the streaming writer of safetensors files.
  *
  * Shapes are known before data, so the header is written first, at its final length, and
- * the data follow as they come. The header is padded with spaces to a multiple of 8, so
+ * the data follow as they come. It is written with the first of them: until then a large
+ * file takes no buffers, and a folder has many of those open. The header is padded with spaces to a multiple of 8, so
  * that the data of the first tensor are aligned.
  */
 #include <endian.h>
@@ -17,6 +18,7 @@ struct zt_safetensors_writer {
     struct zt_atomic_file file;
     char *header;
     size_t header_bytes;
+    bool header_is_written;
     int64_t bytes_left; /* data bytes still to come */
 };
 
@@ -142,8 +144,6 @@ zt_err zt_safetensors_writer_open(const char *path,
     if (!rc)
         rc = zt_atomic_file_open(&w->file, path, (int64_t)w->header_bytes + w->bytes_left,
                                  fault);
-    if (!rc)
-        rc = zt_atomic_file_write(&w->file, w->header, w->header_bytes, fault);
     if (rc) {
         zt_safetensors_writer_close(w);
         return rc;
@@ -159,6 +159,14 @@ const void *zt_safetensors_writer_header(const struct zt_safetensors_writer *w,
     return w->header;
 }
 
+static zt_err write_header(struct zt_safetensors_writer *w, struct zt_fault *fault)
+{
+    if (w->header_is_written)
+        return ZT_OK;
+    w->header_is_written = true;
+    return zt_atomic_file_write(&w->file, w->header, w->header_bytes, fault);
+}
+
 zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
                                  size_t bytes, struct zt_fault *fault)
 {
@@ -168,23 +176,26 @@ zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *da
         return zt_fault_set(fault, ZT_E_ARG,
                             "%s: %zu bytes of data where %lld are still to come",
                             w->file.path, bytes, (long long)w->bytes_left);
-    rc = zt_atomic_file_write(&w->file, data, bytes, fault);
+    rc = write_header(w, fault);
+    if (!rc)
+        rc = zt_atomic_file_write(&w->file, data, bytes, fault);
     if (!rc)
         w->bytes_left -= (int64_t)bytes;
     return rc;
 }
 
-static zt_err check_whole(const struct zt_safetensors_writer *w, struct zt_fault *fault)
+/* All data came; of a file without any the header is still to be written. */
+static zt_err make_whole(struct zt_safetensors_writer *w, struct zt_fault *fault)
 {
     if (w->bytes_left)
         return zt_fault_set(fault, ZT_E_ARG, "%s: %lld bytes of data never came",
                             w->file.path, (long long)w->bytes_left);
-    return ZT_OK;
+    return write_header(w, fault);
 }
 
 zt_err zt_safetensors_writer_sync(struct zt_safetensors_writer *w, struct zt_fault *fault)
 {
-    zt_err rc = check_whole(w, fault);
+    zt_err rc = make_whole(w, fault);
 
     return rc ? rc : zt_atomic_file_sync(&w->file, fault);
 }
@@ -192,7 +203,7 @@ zt_err zt_safetensors_writer_sync(struct zt_safetensors_writer *w, struct zt_fau
 zt_err zt_safetensors_writer_commit(struct zt_safetensors_writer *w,
                                     struct zt_fault *fault)
 {
-    zt_err rc = check_whole(w, fault);
+    zt_err rc = make_whole(w, fault);
 
     return rc ? rc : zt_atomic_file_publish(&w->file, fault);
 }

@@ -257,12 +257,49 @@ static void test_text_is_replaced_whole(void **state)
     assert_string_equal(got, "{}");
 }
 
+static int num_threads(void)
+{
+    return count_files("/proc/self/task");
+}
+
+/* A file that is large is written by threads, from buffers: one file at a time. */
+static void test_a_folder_of_many_large_files_writes_one_at_a_time(void **state)
+{
+    enum { FILES = 4 };
+    static const int64_t shape[1] = {40 << 20};
+    static const char *const of[FILES] = {"a", "b", "c", "d"};
+    struct zt_safetensors_decl d[FILES];
+    char *data = calloc(1, (size_t)shape[0]);
+    struct zt_hf_writer *w = NULL;
+    int before = num_threads(), most = 0;
+
+    (void)state;
+    assert_non_null(data);
+    for (int i = 0; i < FILES; i++)
+        d[i] = (struct zt_safetensors_decl){
+            .name = of[i], .dtype = ZT_U8, .ndim = 1, .shape = shape};
+    assert_int_equal(
+        zt_hf_writer_open(in_scratch("large"), d, FILES, shape[0], &w, &fault), ZT_OK);
+    assert_int_equal(num_threads(), before);
+    for (int i = 0; i < FILES; i++) {
+        assert_int_equal(zt_hf_writer_put(w, data, (size_t)shape[0], &fault), ZT_OK);
+        assert_true(num_threads() > before);
+        assert_true(!i || num_threads() == most);
+        most = num_threads();
+    }
+    assert_int_equal(zt_hf_writer_commit(w, &fault), ZT_OK);
+    assert_int_equal(num_threads(), before);
+    zt_hf_writer_close(w);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_weights_are_one_file_without_index),
         cmocka_unit_test(test_shards_respect_the_limit_in_any_piece_size),
         cmocka_unit_test(test_the_index_counts_tensor_bytes),
+        cmocka_unit_test(test_a_folder_of_many_large_files_writes_one_at_a_time),
         cmocka_unit_test(test_a_save_replaces_an_earlier_one_of_another_cut),
         cmocka_unit_test(test_an_abandoned_save_leaves_the_folder_as_it_was),
         cmocka_unit_test(test_broken_folders_are_refused_with_their_reason),
