@@ -1,13 +1,16 @@
 /*
- * llama.c -- Llama 2, 3, 3.1, 3.2 and Qwen2, Qwen2.5 as one zlaunch plugin.
+ * llama.c -- Llama 1 to 3.2, Mistral, Qwen2, Qwen2.5, Qwen3 and Gemma as one zlaunch
+ * plugin.
  *
  *     x = embed_tokens[token]
  *     for each layer:  x += o_proj(attention(rope(q, k), v)), q, k, v from norm(x)
  *                      x += down_proj(silu(gate_proj(n)) * up_proj(n)), n = norm(x)
  *     logits = lm_head(norm(x)); the head may be the embedding itself (tied)
  *
- * Several query heads share a key head. The two kinds differ in biases (Qwen2: on q, k
- * and v) and in that Qwen2's upper layers may see a window of the last tokens only.
+ * Several query heads share a key head. The kinds differ in biases (Qwen2: on q, k and
+ * v), in which layers see a window of the last tokens only (Mistral: all; Qwen: upper
+ * ones may), in norms of each head of q and k before rope (Qwen3), and Gemma norms by
+ * (1 + w), has gelu for silu, and multiplies the embedding by sqrt(D).
  * Options, config.json and parameters have the names of Hugging Face; matrices are
  * (out, in). Comments give shapes: B rows, T tokens, D width, H query heads, K key heads,
  * h width of a head, F width of the feed-forward part, V vocabulary.
@@ -27,8 +30,8 @@ struct llama_linear {
 struct llama_layer {
     const struct llama *net;
     zt_block *block;
-    int64_t window; /* tokens that are seen; 0: all */
-    zt_param *norm_1, *norm_2;
+    int64_t window;                              /* tokens that are seen; 0: all */
+    zt_param *norm_1, *norm_2, *q_norm, *k_norm; /* the last two: NULL without them */
     struct llama_linear q, k, v, o, gate, up, down;
 };
 
@@ -50,13 +53,20 @@ static zt_param *matrix(const struct llama *net, zt_block *b, const char *name,
     return zt_block_param(b, name, ZT_SHAPE(out, in), init, 0);
 }
 
-static zt_param *norm(struct llama_layer *l, int i, const char *part)
+/* Factors of a norm: as initial values they change nothing. */
+static zt_param *factors(const struct llama *net, zt_block *b, const char *name,
+                         int64_t n)
+{
+    return zt_block_param(b, name, ZT_SHAPE(n), net->c.gemma ? ZT_ZEROS() : ZT_ONES(),
+                          ZT_NO_DECAY);
+}
+
+static zt_param *norm(struct llama_layer *l, int i, const char *part, int64_t n)
 {
     char name[128];
 
     snprintf(name, sizeof(name), "model.layers.%d.%s.weight", i, part);
-    return zt_block_param(l->block, name, ZT_SHAPE(l->net->c.width), ZT_ONES(),
-                          ZT_NO_DECAY);
+    return factors(l->net, l->block, name, n);
 }
 
 static struct llama_linear linear(struct llama_layer *l, int i, const char *part,
@@ -85,12 +95,16 @@ static void build_layer(zt_model *m, struct llama *net, int i)
     l->net = net;
     l->block = zt_model_block(m, name);
     l->window = i >= c->window_from ? c->window : 0;
-    l->norm_1 = norm(l, i, "input_layernorm");
+    l->norm_1 = norm(l, i, "input_layernorm", D);
     l->q = linear(l, i, "self_attn.q_proj", D, Hh, c->qkv_bias);
     l->k = linear(l, i, "self_attn.k_proj", D, Kh, c->qkv_bias);
     l->v = linear(l, i, "self_attn.v_proj", D, Kh, c->qkv_bias);
     l->o = linear(l, i, "self_attn.o_proj", Hh, D, c->o_bias);
-    l->norm_2 = norm(l, i, "post_attention_layernorm");
+    if (c->head_norms) {
+        l->q_norm = norm(l, i, "self_attn.q_norm", c->head_dim);
+        l->k_norm = norm(l, i, "self_attn.k_norm", c->head_dim);
+    }
+    l->norm_2 = norm(l, i, "post_attention_layernorm", D);
     l->gate = linear(l, i, "mlp.gate_proj", D, F, c->mlp_bias);
     l->up = linear(l, i, "mlp.up_proj", D, F, c->mlp_bias);
     l->down = linear(l, i, "mlp.down_proj", F, D, c->mlp_bias);
@@ -132,8 +146,7 @@ static zt_err build(zt_model *m, void **self)
     for (int i = 0; i < c.num_layers; i++)
         build_layer(m, net, i);
     net->head = zt_model_block(m, "head");
-    net->norm = zt_block_param(net->head, "model.norm.weight", ZT_SHAPE(c.width),
-                               ZT_ONES(), ZT_NO_DECAY);
+    net->norm = factors(net, net->head, "model.norm.weight", c.width);
     if (c.tied) {
         net->lm_head = net->embed_tokens;
         zt_block_share(net->head, net->lm_head);
@@ -155,12 +168,25 @@ static zt_err build(zt_model *m, void **self)
 static zt_tensor *apply_norm(zt_step *s, const struct llama *net, zt_tensor *x,
                              zt_param *w)
 {
-    return zt_rmsnorm(s, x, zt_weight(s, w), (float)net->c.eps, 0);
+    return zt_rmsnorm(s, x, zt_weight(s, w), (float)net->c.eps,
+                      net->c.gemma ? ZT_RMS_ADD_ONE : 0);
 }
 
 static zt_tensor *apply(zt_step *s, zt_tensor *x, struct llama_linear l)
 {
     return zt_linear(s, x, zt_weight(s, l.w), l.b ? zt_weight(s, l.b) : NULL, 0);
+}
+
+/* x rounded to the type of activations. */
+static float rounded(const zt_step *s, double x)
+{
+    int bits = zt_compute_dtype(s) == ZT_BF16  ? 8
+               : zt_compute_dtype(s) == ZT_F16 ? 11
+                                               : 24;
+    int exponent;
+    double fraction = frexp(x, &exponent);
+
+    return (float)ldexp(rint(ldexp(fraction, bits)), exponent - bits);
 }
 
 /* in: tokens (B, T) -> out: x (B, T, D) */
@@ -169,6 +195,8 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     const struct llama *net = ctx;
 
     out[0] = zt_embedding(s, in[0], zt_weight(s, net->embed_tokens));
+    if (net->c.gemma)
+        out[0] = zt_scale(s, out[0], rounded(s, sqrt((double)net->c.width)));
 }
 
 /* x (B, T, D) -> (B, T, D) */
@@ -186,10 +214,21 @@ static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x)
     zt_tensor *k = zt_reshape(s, apply(s, x, l->k), ZT_SHAPE(B, T, K, h));
     zt_tensor *v = zt_reshape(s, apply(s, x, l->v), ZT_SHAPE(B, T, K, h));
 
+    if (l->q_norm) { /* over h, the same factors for every head */
+        q = apply_norm(s, net, q, l->q_norm);
+        k = apply_norm(s, net, k, l->k_norm);
+    }
     q = zt_rope_apply(s, q, positions, &rope);
     k = zt_rope_apply(s, k, positions, &rope);
     x = zt_attention(s, q, k, v, &how);
     return apply(s, zt_reshape(s, x, ZT_SHAPE(B, T, H * h)), l->o);
+}
+
+/* gate, up (B, T, F) -> (B, T, F) */
+static zt_tensor *gated(zt_step *s, const struct llama *net, zt_tensor *gate,
+                        zt_tensor *up)
+{
+    return net->c.gemma ? zt_mul(s, zt_gelu(s, gate), up) : zt_swiglu(s, gate, up);
 }
 
 /* in: x (B, T, D) -> out: x (B, T, D) */
@@ -200,8 +239,9 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     zt_tensor *x = in[0], *n;
 
     n = attend(s, l, apply_norm(s, net, x, l->norm_1));
-    n = zt_add_rmsnorm(s, x, n, zt_weight(s, l->norm_2), (float)net->c.eps, 0, &x);
-    n = zt_swiglu(s, apply(s, n, l->gate), apply(s, n, l->up)); /* (B, T, F) */
+    n = zt_add_rmsnorm(s, x, n, zt_weight(s, l->norm_2), (float)net->c.eps,
+                       net->c.gemma ? ZT_RMS_ADD_ONE : 0, &x);
+    n = gated(s, net, apply(s, n, l->gate), apply(s, n, l->up));
     out[0] = zt_add(s, x, apply(s, n, l->down));
 }
 
@@ -229,6 +269,6 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 }
 
 ZT_PLUGIN(.name = "llama",
-          .summary = "Llama 2 and 3, Qwen2: rope, grouped queries, SwiGLU",
+          .summary = "Llama, Mistral, Qwen2, Qwen3, Gemma: rope, grouped queries",
           .options = options, .build = build, .forward = forward,
           .flags = ZT_PLUGIN_CACHED);

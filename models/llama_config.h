@@ -1,5 +1,5 @@
 /*
- * llama_config.h -- the numbers of a Llama or Qwen2 model: from --model, from single
+ * llama_config.h -- the numbers of a model of the Llama family: from --model, from single
  * options, or from the config.json that weights come with, and out again for
  * transformers.
  *
@@ -18,12 +18,35 @@
 
 #define MAX_HEAD_DIM 1024
 
-enum kind { LLAMA, QWEN2 };
+enum kind { LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA };
 
-static const struct {
+/* Which layers see a window of the last tokens only. */
+enum window_rule {
+    NO_WINDOW,
+    EVERY_LAYER,  /* sliding_window, where it is not null */
+    UPPER_LAYERS, /* use_sliding_window, from layer max_window_layers up */
+};
+
+/* What the kinds differ in, beside numbers. */
+static const struct kind_facts {
     const char *model_type, *class;
+    enum window_rule window;
+    bool qkv_bias;       /* q, k and v have biases */
+    bool attention_bias; /* the key says whether q, k, v and o have */
+    bool head_norms;     /* q and k are normed, head by head */
+    bool gemma; /* norms times (1 + w), gelu for silu, the embedding times sqrt(width) */
+    int head_dim; /* where config.json is silent; 0: hidden_size / num_attention_heads */
 } kinds[] = {
-    [LLAMA] = {"llama", "LlamaForCausalLM"}, [QWEN2] = {"qwen2", "Qwen2ForCausalLM"}};
+    [LLAMA] = {"llama", "LlamaForCausalLM", .attention_bias = true},
+    [MISTRAL] = {"mistral", "MistralForCausalLM", EVERY_LAYER},
+    [QWEN2] = {"qwen2", "Qwen2ForCausalLM", UPPER_LAYERS, .qkv_bias = true},
+    [QWEN3] = {"qwen3", "Qwen3ForCausalLM", UPPER_LAYERS, .attention_bias = true,
+               .head_norms = true, .head_dim = 128},
+    [GEMMA] = {"gemma", "GemmaForCausalLM", .attention_bias = true, .gemma = true,
+               .head_dim = 256},
+};
+
+#define KINDS "llama, mistral, qwen2, qwen3 and gemma"
 
 /* How the frequencies of rope are stretched. */
 enum stretch { NOT, LINEAR, LLAMA3 };
@@ -42,6 +65,7 @@ struct config {
     int64_t vocab, width, inner, heads, kv_heads, head_dim, positions, num_layers;
     int64_t window, window_from; /* tokens; layers from window_from up have it; 0: none */
     bool tied, qkv_bias, o_bias, mlp_bias;
+    bool head_norms, gemma; /* of the kind */
     double theta, eps, deviation, dropout;
     struct scaling scaling;
     int64_t bos, eos; /* tokens; -1: none */
@@ -57,6 +81,7 @@ struct size {
     double factor; /* of "llama3" scaling from 8192 tokens; 0: none */
     bool tied;
     int64_t bos, eos;
+    int64_t head_dim, window; /* 0: hidden_size / num_attention_heads; none */
 };
 
 /* clang-format off */
@@ -65,10 +90,16 @@ struct size {
     {name, LLAMA, __VA_ARGS__, 128256, positions, 5e5, 1e-5, factor, tied, 128000, 128001}
 #define QWEN(name, vocab, positions, eps, tied, ...) \
     {name, QWEN2, __VA_ARGS__, vocab, positions, 1e6, eps, 0, tied, 151643, 151643}
+#define MISTRAL7(name, vocab, theta, window) \
+    {name, MISTRAL, 4096, 14336, 32, 32, 8, vocab, 32768, theta, 1e-5, 0, false, 1, 2, 0, window}
+#define QWEN_3(name, tied, ...) \
+    {name, QWEN3, __VA_ARGS__, 151936, 40960, 1e6, 1e-6, 0, tied, 151643, 151645, 128, 0}
+#define GEMMA1(name, ...) {name, GEMMA, __VA_ARGS__, 256000, 8192, 1e4, 1e-6, 0, true, 2, 1, 256, 0}
 
 #define NAMES "llama-7b|llama2-7b|llama2-13b|llama2-70b|tinyllama-1.1b|llama3-8b|llama3-70b|llama3.1-8b|"     \
     "llama3.1-70b|llama3.1-405b|llama3.2-1b|llama3.2-3b|qwen2-0.5b|qwen2-1.5b|qwen2-7b|qwen2.5-0.5b|" \
-    "qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b"
+    "qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|mistral-7b-v0.1|mistral-7b-v0.3|" \
+    "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|gemma-2b|gemma-7b"
 
 static const struct size sizes[] = {            /* D, F, layers, H, K */
     SIZE2("llama-7b", 1e-6, 2048,                  4096, 11008, 32, 32, 32),
@@ -92,12 +123,25 @@ static const struct size sizes[] = {            /* D, F, layers, H, K */
     QWEN("qwen2.5-7b", 152064, 131072, 1e-6, false, 3584, 18944, 28, 28, 4),
     QWEN("qwen2.5-14b", 152064, 131072, 1e-5, false, 5120, 13824, 48, 40, 8),
     QWEN("qwen2.5-32b", 152064, 131072, 1e-5, false, 5120, 27648, 64, 40, 8),
+    MISTRAL7("mistral-7b-v0.1", 32000, 1e4, 4096),
+    MISTRAL7("mistral-7b-v0.3", 32768, 1e6, 0),
+    QWEN_3("qwen3-0.6b", true,                     1024, 3072, 28, 16, 8),
+    QWEN_3("qwen3-1.7b", true,                     2048, 6144, 28, 16, 8),
+    QWEN_3("qwen3-4b", true,                       2560, 9728, 36, 32, 8),
+    QWEN_3("qwen3-8b", false,                      4096, 12288, 36, 32, 8),
+    QWEN_3("qwen3-14b", false,                     5120, 17408, 40, 40, 8),
+    QWEN_3("qwen3-32b", false,                     5120, 25600, 64, 64, 8),
+    GEMMA1("gemma-2b",                             2048, 16384, 18, 8, 1),
+    GEMMA1("gemma-7b",                             3072, 24576, 28, 16, 16),
 };
 
 /* What transformers takes for a key that a config.json leaves out. */
 static const struct size absent[] = {
     [LLAMA] = SIZE2("llama", 1e-6, 2048, 4096, 11008, 32, 32, 0),
-    [QWEN2] = {"qwen2", QWEN2, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1},
+    [MISTRAL] = {"mistral", MISTRAL, 4096, 14336, 32, 32, 8, 32000, 131072, 1e4, 1e-6, 0, false, 1, 2, 0, 4096},
+    [QWEN2] = {"qwen2", QWEN2, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1, 0, 4096},
+    [QWEN3] = {"qwen3", QWEN3, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1, 128, 4096},
+    [GEMMA] = GEMMA1("gemma", 3072, 24576, 28, 16, 0),
 };
 /* clang-format on */
 
@@ -146,8 +190,8 @@ static const struct zt_option options[] = {
     REAL("low_freq_factor", 1e-3, 1e6, "llama3: wavelengths above original / this are"),
     REAL("high_freq_factor", 1e-3, 1e6, "llama3: those below original / this are not"),
     INT("original_max_position_embeddings", 1, 1 << 24, "llama3: length to stretch from"),
-    INT("sliding_window", 1, 1 << 24, "qwen2: tokens that a layer with a window sees"),
-    INT("max_window_layers", 0, 1000, "qwen2: layers from this one up have the window"),
+    INT("sliding_window", 1, 1 << 24, "tokens that a layer with a window sees"),
+    INT("max_window_layers", 0, 1000, "qwen: layers from this one up have the window"),
     {.name = NULL},
 };
 
@@ -222,8 +266,7 @@ static const struct size *find_size(zt_model *m)
             if (strcmp(kinds[i].model_type, type) == 0)
                 return &absent[i];
         zt_model_fail(m,
-                      "config.json has model_type \"%s\"; this plugin builds llama and "
-                      "qwen2%s",
+                      "config.json has model_type \"%s\"; this plugin builds " KINDS "%s",
                       type, strcmp(type, "gpt2") == 0 ? ", and gpt2.so builds gpt2" : "");
         return NULL;
     }
@@ -287,29 +330,48 @@ static void read_rope(zt_model *m, const struct size *size, struct config *c)
             c->theta, how->factor, how->low, how->high, (long long)how->original);
 }
 
-/* Which layers see a window. Only Qwen2 has one. */
-static void read_window(zt_model *m, struct config *c)
+/* Tokens of the window that config.json or the size has; 0: there is none. */
+static int64_t window_of(zt_model *m, const struct size *size, enum window_rule rule)
 {
-    bool imported = zt_model_has_config(m), qwen = c->kind == QWEN2;
-    bool used = !imported || !qwen || zt_model_config_int(m, "use_sliding_window", 0);
-    int64_t window =
-        zt_model_config_int(m, "sliding_window", imported && qwen ? 4096 : 0);
+    bool imported = zt_model_has_config(m);
+
+    if (rule == NO_WINDOW) /* a key that has none here is refused below */
+        return zt_model_config_int(m, "sliding_window", 0);
+    if (imported && rule == UPPER_LAYERS &&
+        !zt_model_config_int(m, "use_sliding_window", 0)) {
+        zt_model_config_int(m, "sliding_window", 0);
+        return 0;
+    }
+    if (zt_model_config_has(m, "sliding_window")) /* null: none */
+        return zt_model_config_int(m, "sliding_window", 0);
+    return size->window;
+}
+
+/* Which layers see a window, and how long it is. */
+static void read_window(zt_model *m, const struct size *size, struct config *c)
+{
+    enum window_rule rule = kinds[c->kind].window;
     char key[32];
 
-    c->window = settle(m, "sliding_window", used ? window : 0);
-    c->window_from = pick(m, "max_window_layers", imported ? 28 : 0);
-    if (c->window && !qwen)
-        zt_model_fail(m, "sliding_window: the llama kind has none, only qwen2 has");
+    c->window = settle(m, "sliding_window", window_of(m, size, rule));
+    if (rule == UPPER_LAYERS)
+        c->window_from = pick(m, "max_window_layers", zt_model_has_config(m) ? 28 : 0);
+    else if (zt_args_given(zt_model_args(m), "max_window_layers"))
+        zt_model_fail(m, "max_window_layers: the %s kind has none",
+                      kinds[c->kind].model_type);
+    if (c->window && rule == NO_WINDOW)
+        zt_model_fail(m, "sliding_window: the %s kind has none",
+                      kinds[c->kind].model_type);
     for (int i = 0; i < c->num_layers; i++) {
-        const char *rule =
+        const char *says =
             c->window && i >= c->window_from ? "sliding_attention" : "full_attention";
 
         snprintf(key, sizeof(key), "layer_types.%d", i);
-        if (strcmp(zt_model_config_string(m, key, rule), rule) != 0)
+        if (strcmp(zt_model_config_string(m, key, says), says) != 0)
             zt_model_fail(m,
                           "%s is not \"%s\", as sliding_window %lld and "
                           "max_window_layers %lld say",
-                          key, rule, (long long)c->window, (long long)c->window_from);
+                          key, says, (long long)c->window, (long long)c->window_from);
     }
 }
 
@@ -319,13 +381,20 @@ static void check_config(zt_model *m, const struct config *c)
     static const char *const ignored[] = {
         "pretraining_tp", /* how matrices were cut in pretraining */
         "max_sequence_length", NULL};
+    const struct kind_facts *kind = &kinds[c->kind];
     char classes[64];
 
-    snprintf(classes, sizeof(classes), "[\"%s\"]", kinds[c->kind].class);
+    snprintf(classes, sizeof(classes), "[\"%s\"]", kind->class);
     zt_model_config_must(m, "architectures.0", classes);
-    zt_model_config_must(m, "hidden_act", "[\"silu\"]");
-    if (c->kind == LLAMA)
+    /* "gelu" in Gemma's first files means its tanh form, as in transformers */
+    zt_model_config_must(m, "hidden_act",
+                         kind->gemma ? "[\"gelu_pytorch_tanh\", \"gelu\"]"
+                                     : "[\"silu\"]");
+    if (kind->gemma)
+        zt_model_config_must(m, "hidden_activation", "[\"gelu_pytorch_tanh\"]");
+    if (kind->window != UPPER_LAYERS)
         zt_model_config_must(m, "use_sliding_window", "[false]");
+    zt_model_config_must(m, "use_bidirectional_attention", "[false]");
     zt_model_config_must(m, "use_mrope", "[false]");
     zt_model_config_must(m, "rope_interleaved", "[false]");
     zt_model_config_end(m, ignored);
@@ -336,7 +405,8 @@ static zt_err check_sizes(zt_model *m, const struct config *c)
 {
     if (zt_model_status(m)) /* a number is out of its range */
         return zt_model_status(m);
-    if (c->width % c->heads) /* transformers wants it with head_dim, too */
+    /* transformers wants it of llama with head_dim, too */
+    if (c->width % c->heads && !kinds[c->kind].head_dim)
         return zt_model_fail(
             m, "hidden_size %lld is not a multiple of num_attention_heads %lld",
             (long long)c->width, (long long)c->heads);
@@ -359,12 +429,17 @@ static zt_err read_config(zt_model *m, struct config *c)
     if (!size)
         return zt_model_status(m);
     c->kind = size->kind;
+    c->head_norms = kinds[c->kind].head_norms;
+    c->gemma = kinds[c->kind].gemma;
     c->width = pick(m, "hidden_size", size->width);
     c->inner = pick(m, "intermediate_size", size->inner);
     c->num_layers = pick(m, "num_hidden_layers", size->layers);
     c->heads = heads = pick(m, "num_attention_heads", size->heads);
     c->kv_heads = pick(m, "num_key_value_heads", size->kv_heads ? size->kv_heads : heads);
-    c->head_dim = pick(m, "head_dim", heads > 0 ? c->width / heads : 0);
+    c->head_dim = pick(m, "head_dim",
+                       size->head_dim ? size->head_dim
+                       : heads > 0    ? c->width / heads
+                                      : 0);
     c->positions = pick(m, "max_position_embeddings",
                         block > size->positions ? block : size->positions);
     c->vocab = pick(m, "vocab_size", data ? data : size->vocab);
@@ -374,16 +449,15 @@ static zt_err read_config(zt_model *m, struct config *c)
     c->dropout = pick_real(m, "attention_dropout", 0);
     c->bos = c->vocab == size->vocab ? size->bos : -1;
     c->eos = c->vocab == size->vocab ? size->eos : -1;
-    if (c->kind == LLAMA) {
+    c->qkv_bias = kinds[c->kind].qkv_bias;
+    if (kinds[c->kind].attention_bias)
         c->qkv_bias = c->o_bias = zt_model_config_int(m, "attention_bias", 0) != 0;
+    if (c->kind == LLAMA)
         c->mlp_bias = zt_model_config_int(m, "mlp_bias", 0) != 0;
-    } else {
-        c->qkv_bias = true;
-    }
     if (check_sizes(m, c))
         return zt_model_status(m);
     read_rope(m, size, c);
-    read_window(m, c);
+    read_window(m, size, c);
     check_config(m, c);
     return zt_model_status(m);
 }
@@ -430,7 +504,7 @@ static void export_config(zt_model *m, const struct config *c)
     zt_model_export(m, "architectures", "[\"%s\"]", kinds[c->kind].class);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         zt_model_export(m, numbers[i].key, "%lld", (long long)numbers[i].value);
-    zt_model_export(m, "hidden_act", "\"silu\"");
+    zt_model_export(m, "hidden_act", c->gemma ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
     zt_model_export(m, "rms_norm_eps", "%.15g", c->eps);
     zt_model_export(m, "initializer_range", "%.15g", c->deviation);
     zt_model_export(m, "attention_dropout", "%#.15g", c->dropout);
@@ -438,15 +512,17 @@ static void export_config(zt_model *m, const struct config *c)
     export_rope(m, c);
     export_token(m, "bos_token_id", c->bos);
     export_token(m, "eos_token_id", c->eos);
-    if (c->kind == LLAMA) {
+    if (kinds[c->kind].attention_bias)
         zt_model_export(m, "attention_bias", c->o_bias ? "true" : "false");
+    if (c->kind == LLAMA)
         zt_model_export(m, "mlp_bias", c->mlp_bias ? "true" : "false");
-        return;
-    }
-    zt_model_export(m, "use_sliding_window", c->window ? "true" : "false");
-    zt_model_export(m, "sliding_window", c->window ? "%lld" : "null",
-                    (long long)c->window);
-    zt_model_export(m, "max_window_layers", "%lld", (long long)c->window_from);
+    if (kinds[c->kind].window == UPPER_LAYERS)
+        zt_model_export(m, "use_sliding_window", c->window ? "true" : "false");
+    if (kinds[c->kind].window != NO_WINDOW)
+        zt_model_export(m, "sliding_window", c->window ? "%lld" : "null",
+                        (long long)c->window);
+    if (kinds[c->kind].window == UPPER_LAYERS)
+        zt_model_export(m, "max_window_layers", "%lld", (long long)c->window_from);
 }
 
 #endif

@@ -116,6 +116,9 @@ ZT_API int64_t zt_model_num_labels(const zt_model *m);
  * build has failed. zt_model_has_config() tells whether there is a config.json at all.
  */
 ZT_API bool zt_model_has_config(const zt_model *m);
+/* Whether it has such a member, null or not: where a key that is left out means something
+ * else than null (since ABI 3.3). */
+ZT_API bool zt_model_config_has(const zt_model *m, const char *key);
 ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);
 ZT_API double zt_model_config_float(const zt_model *m, const char *key, double def);
 ZT_API const char *zt_model_config_string(const zt_model *m, const char *key,

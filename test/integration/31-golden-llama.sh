@@ -1,5 +1,5 @@
 #!/bin/bash
-# Llama and Qwen2 give the numbers that transformers and PyTorch gave (test/golden/make_llama.py):
+# Llama, Mistral, Qwen2, Qwen3 and Gemma give the numbers that transformers and PyTorch gave (test/golden/make_llama.py):
 # logits, gradients, fifty steps of AdamW, evaluation and greedy text. And among themselves:
 # generation token by token, the stages of ZeRO, weights that went out and came in again.
 # shellcheck source=test/integration/train_lib.sh
@@ -29,7 +29,7 @@ some() {
 }
 
 echo '{"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}' >"$tmp/stage3.json"
-for model in llama3 qwen2; do
+for model in llama3 qwen2 mistral qwen3 gemma; do
     golden=test/golden/$model
     echo "# $model"
     golden_batch

@@ -1,4 +1,4 @@
-"""Llama and Qwen2 of ours against transformers and PyTorch, live."""
+"""The Llama family of ours against transformers and PyTorch, live."""
 
 import json
 import math
@@ -39,6 +39,28 @@ MODELS = {
                              num_attention_heads=4, num_key_value_heads=2, vocab_size=101,
                              max_position_embeddings=96, use_sliding_window=True,
                              sliding_window=7, max_window_layers=1)),
+    "mistral": ("mistral", dict(num_hidden_layers=2, hidden_size=48, intermediate_size=104,
+                                num_attention_heads=6, num_key_value_heads=2, vocab_size=101,
+                                max_position_embeddings=96, sliding_window=9,
+                                rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    # heads wider than hidden_size / heads, norms of q and k, a window in the upper layer
+    "qwen3": ("qwen3", dict(num_hidden_layers=3, hidden_size=40, intermediate_size=88,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                            vocab_size=103, max_position_embeddings=96, attention_bias=True,
+                            use_sliding_window=True, sliding_window=11, max_window_layers=2,
+                            rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "qwen3tied": ("qwen3", dict(num_hidden_layers=2, hidden_size=48, intermediate_size=96,
+                                num_attention_heads=3, num_key_value_heads=3, head_dim=32,
+                                vocab_size=97, max_position_embeddings=64,
+                                tie_word_embeddings=True,
+                                rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "gemma": ("gemma", dict(num_hidden_layers=2, hidden_size=44, intermediate_size=120,
+                            num_attention_heads=4, num_key_value_heads=1, head_dim=24,
+                            vocab_size=107, max_position_embeddings=96)),
+    "gemmauntied": ("gemma", dict(num_hidden_layers=2, hidden_size=48, intermediate_size=96,
+                                  num_attention_heads=3, num_key_value_heads=3, head_dim=16,
+                                  vocab_size=103, max_position_embeddings=64,
+                                  attention_bias=True, tie_word_embeddings=False)),
     "mid": ("llama", dict(num_hidden_layers=4, hidden_size=384, intermediate_size=1024,
                           num_attention_heads=6, num_key_value_heads=2, vocab_size=5003,
                           max_position_embeddings=160, tie_word_embeddings=True,
@@ -94,6 +116,31 @@ def qwen2_with_a_window_gives_the_same_logits_and_gradients(folder):
 
 
 @check
+def mistral_gives_the_same_logits_and_gradients(folder):
+    return one_batch("mistral", folder)
+
+
+@check
+def qwen3_with_biases_and_a_window_gives_the_same_logits_and_gradients(folder):
+    return one_batch("qwen3", folder)
+
+
+@check
+def qwen3_with_a_tied_head_gives_the_same_logits_and_gradients(folder):
+    return one_batch("qwen3tied", folder)
+
+
+@check
+def gemma_gives_the_same_logits_and_gradients(folder):
+    return one_batch("gemma", folder)
+
+
+@check
+def gemma_with_a_head_of_its_own_gives_the_same_logits_and_gradients(folder):
+    return one_batch("gemmauntied", folder)
+
+
+@check
 def mid_gives_the_same_logits_and_gradients(folder):
     return one_batch("mid", folder)
 
@@ -133,6 +180,18 @@ def bf16_is_as_exact_as_pytorch_with_biases(folder):
                                  torch.bfloat16)
 
 
+@check
+def bf16_is_as_exact_as_pytorch_for_qwen3(folder):
+    return checks.half_precision("llama", make("qwen3"), folder, *batch("qwen3"), "--bf16",
+                                 torch.bfloat16)
+
+
+@check
+def bf16_is_as_exact_as_pytorch_for_gemma(folder):
+    return checks.half_precision("llama", make("gemma"), folder, *batch("gemma"), "--bf16",
+                                 torch.bfloat16)
+
+
 # ---- training and files ----
 
 def curves(name, folder, **how):
@@ -151,6 +210,24 @@ def fifty_steps_of_adamw_llama3(folder):
 @check
 def fifty_steps_of_adamw_qwen2_window_on_two_ranks(folder):
     got, want, _, _ = curves("window", folder, rows=4, ranks=2)
+    return same_curve(got, want, 1e-3)
+
+
+@check
+def fifty_steps_of_adamw_mistral(folder):
+    got, want, _, _ = curves("mistral", folder, rows=4)
+    return same_curve(got, want, 1e-3)
+
+
+@check
+def fifty_steps_of_adamw_qwen3(folder):
+    got, want, _, _ = curves("qwen3", folder, rows=4)
+    return same_curve(got, want, 1e-3)
+
+
+@check
+def fifty_steps_of_adamw_gemma_on_two_ranks(folder):
+    got, want, _, _ = curves("gemma", folder, rows=4, ranks=2)
     return same_curve(got, want, 1e-3)
 
 
@@ -189,6 +266,21 @@ def qwen2_that_we_train_opens_in_transformers(folder):
 @check
 def qwen2_with_a_window_that_we_train_opens_in_transformers(folder):
     return reopen("window", folder)
+
+
+@check
+def mistral_that_we_train_opens_in_transformers(folder):
+    return reopen("mistral", folder)
+
+
+@check
+def qwen3_that_we_train_opens_in_transformers(folder):
+    return reopen("qwen3", folder)
+
+
+@check
+def gemma_that_we_train_opens_in_transformers(folder):
+    return reopen("gemma", folder)
 
 
 @check
@@ -259,6 +351,14 @@ def initial_weights_of_a_shrunk_qwen2_are_distributed_as_in_transformers(folder)
     return same_initial_weights(got)
 
 
+@check
+def initial_weights_of_a_shrunk_gemma_are_distributed_as_in_transformers(folder):
+    return same_initial_weights(fresh(
+        folder, "--model", "gemma-2b", "--hidden_size", 96, "--intermediate_size", 256,
+        "--num_hidden_layers", 2, "--num_attention_heads", 4, "--num_key_value_heads", 1,
+        "--head_dim", 32))
+
+
 # ---- text ----
 
 @check
@@ -275,3 +375,19 @@ def greedy_text_qwen2(folder):
 def greedy_text_qwen2_far_beyond_its_window(folder):
     return checks.generate("llama", make("window", seed=4, spread=0.3), folder,
                            [5, 6, 7, 8, 9, 10, 11, 12, 13, 14], 60)
+
+
+@check
+def greedy_text_mistral_far_beyond_its_window(folder):
+    return checks.generate("llama", make("mistral", seed=4, spread=0.3), folder,
+                           [5, 6, 7, 8, 9, 10, 11, 12], 60)
+
+
+@check
+def greedy_text_qwen3(folder):
+    return checks.generate("llama", make("qwen3", seed=4, spread=0.3), folder, [7, 3], 50)
+
+
+@check
+def greedy_text_gemma(folder):
+    return checks.generate("llama", make("gemma", seed=4, spread=0.3), folder, [2, 7, 3], 50)

@@ -4,8 +4,9 @@ import os
 
 import numpy as np
 import torch
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+from transformers import (GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -32,10 +33,13 @@ def make_model(seed=0, spread=0.08, **sizes):
 
 
 def make_llama(kind, seed=0, spread=0.08, **config):
-    """`kind`: "llama" or "qwen2"."""
+    """`kind`: the model_type of config.json."""
     torch.manual_seed(seed)
     how, model = {"llama": (LlamaConfig, LlamaForCausalLM),
-                  "qwen2": (Qwen2Config, Qwen2ForCausalLM)}[kind]
+                  "mistral": (MistralConfig, MistralForCausalLM),
+                  "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+                  "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+                  "gemma": (GemmaConfig, GemmaForCausalLM)}[kind]
     config = how(bos_token_id=0, eos_token_id=0, attn_implementation="eager", **config)
     return randomize(model(config).float().eval(), spread)
 

@@ -51,8 +51,8 @@ static zt_model *ours(const zt_model *m)
     return (zt_model *)m;
 }
 
-/* The member at "a.b.c", or "a.0" of a list; NULL when there is none, or it is null. */
-const json_t *zt_model_config_find(const zt_model *m, const char *key)
+/* The member at "a.b.c", or "a.0" of a list; NULL when there is none. */
+static const json_t *member(const zt_model *m, const char *key)
 {
     const json_t *at = m->priv->imported;
     char word[128];
@@ -71,7 +71,14 @@ const json_t *zt_model_config_find(const zt_model *m, const char *key)
                  : json_object_get(at, word);
         key += n + (key[n] == '.');
     }
-    return json_is_null(at) ? NULL : at;
+    return at;
+}
+
+const json_t *zt_model_config_find(const zt_model *m, const char *key)
+{
+    const json_t *v = member(m, key);
+
+    return json_is_null(v) ? NULL : v;
 }
 
 void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...)
@@ -116,6 +123,11 @@ static bool in_range(const zt_model *m, const char *key, double value)
 bool zt_model_has_config(const zt_model *m)
 {
     return m->priv->imported != NULL;
+}
+
+bool zt_model_config_has(const zt_model *m, const char *key)
+{
+    return member(m, key) != NULL;
 }
 
 int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)

@@ -41,17 +41,22 @@ static void test_published_sizes_have_the_published_counts(void **state)
         const char *name;
         int64_t numel;
     } published[] = {
-        {"llama-7b", 6738415616},       {"llama2-7b", 6738415616},
-        {"llama2-13b", 13015864320},    {"llama2-70b", 68976648192},
-        {"tinyllama-1.1b", 1100048384}, {"llama3-8b", 8030261248},
-        {"llama3-70b", 70553706496},    {"llama3.1-8b", 8030261248},
-        {"llama3.1-70b", 70553706496},  {"llama3.1-405b", 405853388800},
-        {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
-        {"qwen2-0.5b", 494032768},      {"qwen2-1.5b", 1543714304},
-        {"qwen2-7b", 7615616512},       {"qwen2.5-0.5b", 494032768},
-        {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
-        {"qwen2.5-7b", 7615616512},     {"qwen2.5-14b", 14770033664},
-        {"qwen2.5-32b", 32763876352},
+        {"llama-7b", 6738415616},        {"llama2-7b", 6738415616},
+        {"llama2-13b", 13015864320},     {"llama2-70b", 68976648192},
+        {"tinyllama-1.1b", 1100048384},  {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},     {"llama3.1-8b", 8030261248},
+        {"llama3.1-70b", 70553706496},   {"llama3.1-405b", 405853388800},
+        {"llama3.2-1b", 1235814400},     {"llama3.2-3b", 3212749824},
+        {"qwen2-0.5b", 494032768},       {"qwen2-1.5b", 1543714304},
+        {"qwen2-7b", 7615616512},        {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},    {"qwen2.5-3b", 3085938688},
+        {"qwen2.5-7b", 7615616512},      {"qwen2.5-14b", 14770033664},
+        {"qwen2.5-32b", 32763876352},    {"mistral-7b-v0.1", 7241732096},
+        {"mistral-7b-v0.3", 7248023552}, {"qwen3-0.6b", 596049920},
+        {"qwen3-1.7b", 1720574976},      {"qwen3-4b", 4022468096},
+        {"qwen3-8b", 8190735360},        {"qwen3-14b", 14768307200},
+        {"qwen3-32b", 32762123264},      {"gemma-2b", 2506172416},
+        {"gemma-7b", 8537680896},
     };
     size_t n = sizeof(published) / sizeof(published[0]), choices = 1;
 
@@ -174,13 +179,79 @@ static void test_keys_that_are_left_out_are_those_of_transformers(void **state)
     zt_model_close(m);
 }
 
+static const struct llama *net_of(const char *json, struct zt_model **m)
+{
+    *m = open_good(NULL, json);
+    return (*m)->self;
+}
+
+static void test_mistral_has_its_window_unless_it_is_null(void **state)
+{
+    struct zt_model *m;
+    const struct llama *net =
+        net_of("{\"model_type\": \"mistral\", \"num_hidden_layers\": 2}", &m);
+
+    (void)state;
+    assert_int_equal(net->c.kv_heads, 8);
+    assert_int_equal(net->c.positions, 131072);
+    assert_int_equal(net->layers[0].window, 4096);
+    assert_int_equal(net->layers[1].window, 4096);
+    zt_model_close(m);
+    net = net_of("{\"model_type\": \"mistral\", \"num_hidden_layers\": 2,"
+                 "\"sliding_window\": null}",
+                 &m);
+    assert_int_equal(net->layers[0].window, 0);
+    assert_null(zt_model_find(m, "model.layers.0.self_attn.q_proj.bias"));
+    zt_model_close(m);
+}
+
+static void test_qwen3_and_gemma_have_heads_of_their_own_width(void **state)
+{
+    struct zt_model *m;
+    const struct llama *net =
+        net_of("{\"model_type\": \"qwen3\", \"num_hidden_layers\": 1,"
+               "\"hidden_size\": 1024, \"num_attention_heads\": 12,"
+               "\"num_key_value_heads\": 4, \"attention_bias\": true}",
+               &m);
+
+    (void)state;
+    assert_int_equal(net->c.head_dim, 128);
+    assert_int_equal(zt_model_find(m, "model.layers.0.self_attn.q_norm.weight")->numel,
+                     128);
+    assert_non_null(zt_model_find(m, "model.layers.0.self_attn.o_proj.bias"));
+    assert_false(net->c.tied);
+    zt_model_close(m);
+    net = net_of("{\"model_type\": \"gemma\", \"num_hidden_layers\": 1,"
+                 "\"hidden_act\": \"gelu\"}",
+                 &m);
+    assert_int_equal(net->c.head_dim, 256);
+    assert_int_equal(net->c.kv_heads, 16);
+    assert_true(net->c.tied);
+    assert_int_equal(zt_model_find(m, "model.norm.weight")->init.kind, ZT_INIT_ZEROS);
+    assert_null(zt_model_find(m, "model.layers.0.self_attn.q_norm.weight"));
+    zt_model_close(m);
+}
+
 static void test_settings_that_are_not_built_are_refused_by_name(void **state)
 {
     static const struct {
         const char *json, *text;
     } cases[] = {
-        {"{}", "config.json has model_type \"\"; this plugin builds llama and qwen2"},
-        {"{\"model_type\": \"mistral\"}", "model_type \"mistral\""},
+        {"{}", "config.json has model_type \"\"; this plugin builds llama, mistral, "},
+        {"{\"model_type\": \"gemma2\"}", "model_type \"gemma2\""},
+        {"{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\"]}",
+         "layer_types.0 is not \"sliding_attention\""},
+        {"{\"model_type\": \"mistral\", \"attention_bias\": true}", "attention_bias"},
+        {"{\"model_type\": \"qwen3\", \"hidden_act\": \"gelu\"}",
+         "\"hidden_act\" is \"gelu\", which is not built"},
+        {"{\"model_type\": \"gemma\", \"hidden_act\": \"silu\"}",
+         "\"hidden_act\" is \"silu\", which is not built"},
+        {"{\"model_type\": \"gemma\", \"hidden_activation\": \"gelu\"}",
+         "\"hidden_activation\" is \"gelu\", which is not built"},
+        {"{\"model_type\": \"gemma\", \"use_bidirectional_attention\": true}",
+         "\"use_bidirectional_attention\" is true, which is not built"},
+        {"{\"model_type\": \"gemma\", \"sliding_window\": 4096}",
+         "sliding_window: the gemma kind has none"},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
          "\"hidden_act\" is \"gelu\", which is not built"},
         {"{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"dynamic\"}}",
@@ -284,6 +355,10 @@ static void test_exports_say_what_the_model_is(void **state)
                   "\"eos_token_id\": [7, 8, 9],\n");
     expect_export(NULL, "{\"model_type\": \"llama\", \"attention_bias\": true}",
                   "\"attention_bias\": true,\n  \"mlp_bias\": false\n");
+    expect_export("--model mistral-7b-v0.1", NULL, "\"sliding_window\": 4096\n");
+    expect_export("--model mistral-7b-v0.3", NULL, "\"sliding_window\": null\n");
+    expect_export("--model qwen3-0.6b", NULL, "\"head_dim\": 128,\n");
+    expect_export("--model gemma-2b", NULL, "\"hidden_act\": \"gelu_pytorch_tanh\",\n");
 }
 
 /* ---- mutations ---- */
@@ -322,6 +397,8 @@ int main(void)
         cmocka_unit_test(test_frequencies_of_llama3_are_those_of_transformers),
         cmocka_unit_test(test_linear_scaling_divides_every_frequency),
         cmocka_unit_test(test_keys_that_are_left_out_are_those_of_transformers),
+        cmocka_unit_test(test_mistral_has_its_window_unless_it_is_null),
+        cmocka_unit_test(test_qwen3_and_gemma_have_heads_of_their_own_width),
         cmocka_unit_test(test_settings_that_are_not_built_are_refused_by_name),
         cmocka_unit_test(test_options_against_config_json_are_refused),
         cmocka_unit_test(test_exports_say_what_the_model_is),
