@@ -38,10 +38,10 @@ static const struct kind_facts {
     int head_dim; /* where config.json is silent; 0: hidden_size / num_attention_heads */
 } kinds[] = {
     [LLAMA] = {"llama", "LlamaForCausalLM", .attention_bias = true},
-    [MISTRAL] = {"mistral", "MistralForCausalLM", EVERY_LAYER},
-    [QWEN2] = {"qwen2", "Qwen2ForCausalLM", UPPER_LAYERS, .qkv_bias = true},
-    [QWEN3] = {"qwen3", "Qwen3ForCausalLM", UPPER_LAYERS, .attention_bias = true,
-               .head_norms = true, .head_dim = 128},
+    [MISTRAL] = {"mistral", "MistralForCausalLM", .window = EVERY_LAYER},
+    [QWEN2] = {"qwen2", "Qwen2ForCausalLM", .window = UPPER_LAYERS, .qkv_bias = true},
+    [QWEN3] = {"qwen3", "Qwen3ForCausalLM", .window = UPPER_LAYERS,
+               .attention_bias = true, .head_norms = true, .head_dim = 128},
     [GEMMA] = {"gemma", "GemmaForCausalLM", .attention_bias = true, .gemma = true,
                .head_dim = 256},
 };
@@ -85,11 +85,11 @@ struct size {
 };
 
 /* clang-format off */
-#define SIZE2(name, eps, positions, ...) {name, LLAMA, __VA_ARGS__, 32000, positions, 1e4, eps, 0, false, 1, 2}
+#define SIZE2(name, eps, positions, ...) {name, LLAMA, __VA_ARGS__, 32000, positions, 1e4, eps, 0, false, 1, 2, 0, 0}
 #define SIZE3(name, positions, factor, tied, ...) \
-    {name, LLAMA, __VA_ARGS__, 128256, positions, 5e5, 1e-5, factor, tied, 128000, 128001}
+    {name, LLAMA, __VA_ARGS__, 128256, positions, 5e5, 1e-5, factor, tied, 128000, 128001, 0, 0}
 #define QWEN(name, vocab, positions, eps, tied, ...) \
-    {name, QWEN2, __VA_ARGS__, vocab, positions, 1e6, eps, 0, tied, 151643, 151643}
+    {name, QWEN2, __VA_ARGS__, vocab, positions, 1e6, eps, 0, tied, 151643, 151643, 0, 0}
 #define MISTRAL7(name, vocab, theta, window) \
     {name, MISTRAL, 4096, 14336, 32, 32, 8, vocab, 32768, theta, 1e-5, 0, false, 1, 2, 0, window}
 #define QWEN_3(name, tied, ...) \

@@ -32,15 +32,15 @@ MODELS = {
         use_sliding_window=True, sliding_window=9, max_window_layers=2,
         rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "mistral": ("mistral", dict(
-        seed=5, num_hidden_layers=2, hidden_size=48, intermediate_size=104,
+        seed=8, num_hidden_layers=2, hidden_size=48, intermediate_size=104,
         num_attention_heads=6, num_key_value_heads=2, sliding_window=9,
         rope_parameters=dict(rope_type="default", rope_theta=1e4))),
     "qwen3": ("qwen3", dict(
-        seed=6, num_hidden_layers=2, hidden_size=40, intermediate_size=96,
+        seed=8, num_hidden_layers=2, hidden_size=40, intermediate_size=96,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "gemma": ("gemma", dict(
-        seed=7, num_hidden_layers=2, hidden_size=44, intermediate_size=104,
+        seed=13, num_hidden_layers=2, hidden_size=44, intermediate_size=104,
         num_attention_heads=4, num_key_value_heads=1, head_dim=24,
         rope_parameters=dict(rope_type="default", rope_theta=1e4))),
 }

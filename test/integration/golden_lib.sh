@@ -1,6 +1,6 @@
 # A model against the files of its golden folder (test/golden/golden.py); sourced after setting
-# plugin=NAME of the .so, golden=FOLDER. Gives: golden_batch, golden_curve, golden_text, and
-# what they are made of.
+# plugin=NAME of the .so, golden=FOLDER. Gives: golden_batch, golden_curve, golden_text, what they
+# are made of, and golden_causal_lm, which is all of them.
 # shellcheck shell=bash disable=SC2154
 peers=build/${ZT_VARIANT:-release}/peers
 seed=11 rows=4 block=23 # as the generator has them
@@ -100,4 +100,49 @@ golden_text() {
     new=$(($(wc -w <<<"$text") - $(wc -w <<<"$prompt")))
     check "greedy text comes" generate "$tmp/text" $new "$prompt"
     check "and is that of transformers" test "$(said "$tmp/text")" = "$text"
+}
+
+# step by step: every token from a pass over all of the text before it
+without_cache() {
+    local i so_far=$1
+    for ((i = 0; i < $2; i++)); do
+        generate "$tmp/one" 1 "$so_far" || return 1
+        so_far=$(said "$tmp/one")
+    done
+    echo "$so_far"
+}
+
+# some RANKS OUT ARGS...: six steps with fingerprints
+some() {
+    local ranks=$1 out=$2
+    shift 2
+    quietly "$out" "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$bin/models/$plugin.so" \
+        --do_train --train_file "$golden/data.bin" --data_format nanogpt --block_size $block \
+        --per_device_train_batch_size 2 --max_steps 6 --seed $seed --learning_rate 3e-3 \
+        --logging_steps 1 --fingerprint_steps 1 --model_name_or_path "$golden/model" "$@"
+}
+
+# golden_causal_lm NAME: all of it for a model whose text can be continued from a cache: the golden
+# numbers, generation token by token, the stages of ZeRO, weights that went out and came in again
+golden_causal_lm() {
+    local model=$1 count how
+    echo '{"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}' >"$tmp/stage3.json"
+    golden=test/golden/$model
+    echo "# $model"
+    golden_batch
+    golden_curve
+    golden_text
+    count=$((new < 14 ? new : 14))
+    check "token by token without a cache it is the same" test "$(without_cache "$prompt" $count)" = \
+        "$(cut -d ' ' -f 1-$(($(wc -w <<<"$prompt") + count)) <<<"$text")"
+
+    for how in "" --bf16; do
+        check "stage 0 runs ${how}" some 2 "$tmp/s0" $how
+        check "stage 3 runs ${how}" some 2 "$tmp/s3" $how --deepspeed "$tmp/stage3.json"
+        check "and has the same bits" same_bits "$tmp/s0" "$tmp/s3"
+    done
+
+    check "no step leaves the weights" some 1 "$tmp/log" --learning_rate 0 --output_dir "$tmp/$model"
+    check "and what is written is what was read" "$peers/compare" "$tmp/$model/model.safetensors" \
+        "$golden/model/model.safetensors" 0
 }

@@ -40,7 +40,9 @@ def make_llama(kind, seed=0, spread=0.08, **config):
                   "qwen2": (Qwen2Config, Qwen2ForCausalLM),
                   "qwen3": (Qwen3Config, Qwen3ForCausalLM),
                   "gemma": (GemmaConfig, GemmaForCausalLM)}[kind]
-    config = how(bos_token_id=0, eos_token_id=0, attn_implementation="eager", **config)
+    # a padding token would have no gradient of its row
+    config = how(bos_token_id=0, eos_token_id=0, pad_token_id=None, attn_implementation="eager",
+                 **config)
     return randomize(model(config).float().eval(), spread)
 
 
@@ -65,7 +67,8 @@ def probe(model, tokens, targets):
     loss.backward()
     out = {"loss": loss.detach().reshape(1), "logits": logits.detach()}
     for name, p in model.named_parameters():
-        out["grad." + name] = p.grad
+        if p.grad is not None:
+            out["grad." + name] = p.grad
     return {k: v.float().numpy() for k, v in out.items()}
 
 
