@@ -136,7 +136,7 @@ struct zt_embedding_bwd_args {
 };
 
 /*
- * x, y (B, T, H, D) strided with unit last stride; positions (T) i32; cos, sin
+ * x, y (B, T, H, D) strided with unit last stride; positions (T) or (B, T) i32; cos, sin
  * (P, rotary_dims / 2) fp32 indexed by position. inverse rotates back (the gradient).
  * y may be x. With accumulate y += .
  */
@@ -150,7 +150,9 @@ struct zt_rope_args {
  * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H,
  * Tq) fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H,
  * Tq, Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window ==
- * 0 or j > i + Tk - Tq - window). The output of a query that sees no key is 0. dropout:
+ * 0 or j > i + Tk - Tq - window) and key_begin[b][i] <= j < key_end[b][i]; these two are
+ * (B, Tq) i32, each of any values, in any order, or absent: no such limit. Blocks of keys
+ * that no query near by sees are passed over. The output of a query that sees no key is 0. dropout:
  * probability (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j,
  * times 1/(1-p).
  */
@@ -160,6 +162,7 @@ struct zt_attention_args {
     bool causal;
     int64_t window;
     struct zt_philox rng;
+    struct zt_view key_begin, key_end;
 };
 /* dq, dk, dv have the shapes of q, k, v and any strides (last one 1). dbias has the shape
  * of bias; absent: it is not computed. */

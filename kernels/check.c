@@ -128,7 +128,10 @@ zt_err zt_check_rope(const struct zt_rope_args *a, struct zt_fault *fault)
     check_unit_stride(&c, "y", y);
     if (!c.rc && !same_shape(x, y))
         fail_mismatch(&c, "x", x, "y", y);
-    check_vector(&c, "x", x, 1, "positions", &a->positions);
+    if (a->positions.ndim == 2)
+        check_of_tokens(&c, "x", x, "positions", &a->positions);
+    else
+        check_vector(&c, "x", x, 1, "positions", &a->positions);
     check_dtype(&c, "positions", &a->positions, ZT_I32);
     check_rule(&c, a->rotary_dims >= 0 && a->rotary_dims % 2 == 0,
                "rotary_dims must be even and not negative");

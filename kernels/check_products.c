@@ -228,6 +228,10 @@ static void check_attention_args(struct check *c, const struct zt_attention_args
     }
     if (is_present(&a->bias))
         check_attention_bias(c, "bias", &a->bias, q, k);
+    if (is_present(&a->key_begin))
+        check_of_tokens(c, "q", q, "key_begin", &a->key_begin);
+    if (is_present(&a->key_end))
+        check_of_tokens(c, "q", q, "key_end", &a->key_end);
     check_rule(c, a->window >= 0, "window must not be negative");
     check_rule(c, a->dropout >= 0 && a->dropout < 1, "dropout must be in [0, 1)");
 }

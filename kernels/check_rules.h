@@ -161,6 +161,19 @@ static inline void check_vector(struct check *c, const char *xname,
         fail_mismatch(c, xname, x, name, v);
 }
 
+/* v (B, T) is contiguous: an entry for each token of x (B, T, ...). */
+static inline void check_of_tokens(struct check *c, const char *xname,
+                                   const struct zt_view *x, const char *name,
+                                   const struct zt_view *v)
+{
+    check_present(c, name, v);
+    check_dtype(c, name, v, ZT_I32);
+    check_contiguous(c, name, v);
+    if (!c->rc &&
+        (v->ndim != 2 || v->shape[0] != x->shape[0] || v->shape[1] != x->shape[1]))
+        fail_mismatch(c, xname, x, name, v);
+}
+
 static inline void check_f32_vector(struct check *c, const char *xname,
                                     const struct zt_view *x, int axis, const char *name,
                                     const struct zt_view *v)

@@ -97,10 +97,12 @@ static void rope_part(int64_t begin, int64_t end, int thread, void *ctx)
     const struct zt_rope_args *r = ctx;
     const int32_t *position = r->positions.data;
     int64_t T = r->x.shape[1], heads = r->x.shape[2], half = r->rotary_dims / 2;
+    bool shared = r->positions.ndim == 1; /* by all rows */
 
     (void)thread;
     for (int64_t index = begin; index < end; index++) {
-        int64_t b = index / T, t = index % T, row = position[t] * half;
+        int64_t b = index / T, t = index % T;
+        int64_t row = position[shared ? t : index] * half;
 
         for (int64_t h = 0; h < heads; h++) {
             int64_t xat = b * r->x.stride[0] + t * r->x.stride[1] + h * r->x.stride[2];
@@ -124,7 +126,7 @@ zt_err zt_cpu_rope(struct zt_device *dev, struct zt_stream *s,
     (void)s;
     if (rc)
         return rc;
-    for (int64_t t = 0; t < a->positions.shape[0]; t++)
+    for (int64_t t = 0; t < zt_view_numel(&a->positions); t++)
         if (position[t] < 0 || position[t] >= a->cos.shape[0])
             return zt_fault_set(fault, ZT_E_ARG,
                                 "rope: position %d is outside the table of %lld",

@@ -18,6 +18,7 @@ struct rope_job {
     int heads, half, dims; /* half: pairs of a head; dims: all of it */
     int turning, copying;  /* packs of pairs, and of the rest */
     const int32_t *position;
+    int64_t num_positions; /* T, or num: each row has its own */
     const float *cosine, *sine;
     int64_t table; /* positions in the tables */
     bool wide;     /* packs of the tables are on 16-byte boundaries */
@@ -98,7 +99,8 @@ static __device__ __forceinline__ void copy_rest(const struct rope_job &r, int64
 static __device__ __forceinline__ void rotate_token(const struct rope_job &r,
                                                     int64_t index)
 {
-    int64_t b = index / r.T, t = index - b * r.T, row = r.position[t];
+    int64_t b = index / r.T, t = index - b * r.T;
+    int64_t row = r.position[r.num_positions == r.T ? t : index];
     int packs = r.turning + r.copying;
 
     if (row < 0 || row >= r.table)
@@ -122,9 +124,10 @@ static __global__ void __launch_bounds__(ZT_THREADS) rope_kernel(struct rope_job
     __shared__ unsigned long long first;
 
     if (blockIdx.x == 0) { /* one block looks at all positions */
-        int64_t at = zt_find_out_of_range(r.position, r.T, r.table, ZT_NO_IGNORE, &first);
+        int64_t at = zt_find_out_of_range(r.position, r.num_positions, r.table,
+                                          ZT_NO_IGNORE, &first);
 
-        if (threadIdx.x == 0 && at < r.T)
+        if (threadIdx.x == 0 && at < r.num_positions)
             zt_cuda_report_error(r.error, ZT_CUDA_ERROR_ROPE, r.position[at], at,
                                  r.table);
     }
@@ -174,6 +177,7 @@ zt_err zt_cuda_rope(struct zt_device *dev, struct zt_stream *s,
     job.turning = (int)zt_packs(job.half);
     job.copying = in_place(&job) ? 0 : (int)zt_packs(job.dims - 2 * job.half);
     job.position = static_cast<const int32_t *>(a->positions.data);
+    job.num_positions = zt_view_numel(&a->positions);
     job.cosine = static_cast<const float *>(a->cos.data);
     job.sine = static_cast<const float *>(a->sin.data);
     job.table = a->cos.shape[0];

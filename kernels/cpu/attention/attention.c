@@ -28,10 +28,13 @@ zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_
                                     .tk = a->k.shape[1],
                                     .dim = a->q.shape[3],
                                     .operand = fast ? ZT_BF16 : ZT_F32,
+                                    .limited = a->key_begin.data || a->key_end.data,
                                     .widen = a->q.dtype != ZT_F32 && !fast};
     t->dot = zt_dot_attention_is_supported(t);
     t->rows_of = t->dot ? zt_dot_form()->strip_rows : ZT_STRIP;
-    t->keys_of = t->dot ? zt_dot_form()->strip_keys : zt_max(1, t->tk);
+    t->keys_of = t->dot       ? zt_dot_form()->strip_keys
+                 : t->limited ? ZT_LIMITED_KEYS
+                              : zt_max(1, t->tk);
     t->strips = (t->tq + t->rows_of - 1) / t->rows_of;
     /* not a power of two: rows would fall into the same sets of the caches */
     t->ld = (zt_min(t->tk, t->keys_of) + 31) / 32 * 32 + ZT_ROW_LANES;
@@ -53,6 +56,19 @@ static void visible_keys(const struct zt_attention_task *t, int64_t row, int64_t
     *lo = t->a->window ? zt_min(*hi, zt_max(0, diagonal - t->a->window + 1)) : 0;
 }
 
+/* Those of them that lie between the query's key_begin and key_end. */
+static void limit_keys(const struct zt_attention_task *t, int64_t b, int64_t row,
+                       int64_t *lo, int64_t *hi)
+{
+    const int32_t *begin = t->a->key_begin.data, *end = t->a->key_end.data;
+
+    if (begin)
+        *lo = zt_max(*lo, begin[b * t->tq + row]);
+    if (end)
+        *hi = zt_max(0, zt_min(*hi, end[b * t->tq + row]));
+    *lo = zt_min(*lo, *hi);
+}
+
 struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t index)
 {
     struct zt_strip s = {.row = index * t->rows_of};
@@ -70,15 +86,65 @@ struct zt_strip zt_attention_keys(const struct zt_attention_task *t,
                                   const struct zt_strip *s, int64_t at)
 {
     return (struct zt_strip){s->row, s->rows, s->lo + at,
-                             zt_min(t->keys_of, s->keys - at)};
+                             zt_min(t->keys_of, s->keys - at), s->b};
 }
 
 void zt_attention_visible(const struct zt_attention_task *t, const struct zt_strip *s,
                           int64_t row, int64_t *lo, int64_t *hi)
 {
     visible_keys(t, row, lo, hi);
+    if (t->limited)
+        limit_keys(t, s->b, row, lo, hi);
     *lo = zt_min(s->keys, zt_max(0, *lo - s->lo));
     *hi = zt_max(*lo, zt_min(s->keys, *hi - s->lo));
+}
+
+void zt_attention_seen(const struct zt_attention_task *t, const struct zt_strip *s,
+                       int64_t row, int64_t rows, int64_t *lo, int64_t *hi)
+{
+    int64_t first, end;
+
+    if (!t->limited) { /* both ends rise from row to row */
+        zt_attention_visible(t, s, s->row + row, lo, &end);
+        zt_attention_visible(t, s, s->row + row + rows - 1, &first, hi);
+        return;
+    }
+    *lo = s->keys;
+    *hi = 0;
+    for (int64_t i = row; i < row + rows; i++) {
+        zt_attention_visible(t, s, s->row + i, &first, &end);
+        if (first < end) {
+            *lo = zt_min(*lo, first);
+            *hi = zt_max(*hi, end);
+        }
+    }
+    *lo = zt_min(*lo, *hi);
+}
+
+bool zt_attention_is_seen(const struct zt_attention_task *t, const struct zt_strip *part)
+{
+    int64_t lo, hi;
+
+    if (!t->limited)
+        return true;
+    zt_attention_seen(t, part, 0, part->rows, &lo, &hi);
+    return lo < hi;
+}
+
+struct zt_strip zt_attention_strip_of(const struct zt_attention_task *t,
+                                      const struct zt_strip *s, int64_t b)
+{
+    struct zt_strip mine = *s;
+    int64_t lo, hi;
+
+    mine.b = b;
+    if (!t->limited || !t->dot) /* oneDNN's products are planned for all of it */
+        return mine;
+    zt_attention_seen(t, &mine, 0, mine.rows, &lo, &hi);
+    lo = lo / ZT_STRIP_ALIGN * ZT_STRIP_ALIGN;
+    mine.lo += lo;
+    mine.keys = hi - lo;
+    return mine;
 }
 
 int64_t zt_attention_row(const struct zt_strip *s)
@@ -172,10 +238,15 @@ zt_err zt_attention_plan(struct zt_device *dev, const struct zt_attention_task *
 
 /* ---- forward ---- */
 
+/* Products of the last keys of a strip, and of those before them, keys_of at a time. */
 struct forward_plans {
     struct zt_strip strip;
-    const struct zt_gemm_plan *scores, *values;
+    struct {
+        const struct zt_gemm_plan *scores, *values;
+    } of[2];
 };
+
+enum { PART_WHOLE, PART_LAST };
 
 struct forward {
     struct zt_attention_task t;
@@ -278,24 +349,43 @@ struct forward_place {
     int64_t b, h, kv;
 };
 
-/* s->out of a strip that sees any keys, but for the scale of each row. */
-static zt_err planned_strip(const struct forward *f, const struct forward_plans *p,
-                            const struct forward_place *w,
-                            const struct forward_scratch *s, struct running *now)
+/* What `part` of a strip adds to s->out. */
+static zt_err planned_part(const struct forward *f, const struct forward_plans *p,
+                           int which, const struct zt_strip *part,
+                           const struct forward_place *w, const struct forward_scratch *s,
+                           struct running *now)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *st = &p->strip;
     struct zt_attention_operand q, k, v;
     zt_err rc;
 
-    q = zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, s->q);
-    k = zt_attention_operand(t, &t->a->k, w->b, w->kv, st->lo, st->keys, s->kv);
-    rc = zt_gemm_run(p->scores, q.data, k.data, NULL, s->scores, s->pad, NULL);
+    q = zt_attention_operand(t, &t->a->q, w->b, w->h, part->row, part->rows, s->q);
+    k = zt_attention_operand(t, &t->a->k, w->b, w->kv, part->lo, part->keys, s->kv);
+    rc = zt_gemm_run(p->of[which].scores, q.data, k.data, NULL, s->scores, s->pad, NULL);
     if (rc != ZT_OK)
         return rc;
-    softmax_rows(f, st, w->b, w->h, s, now);
-    v = zt_attention_operand(t, &t->a->v, w->b, w->kv, st->lo, st->keys, s->kv);
-    return zt_gemm_run(p->values, s->scores, v.data, NULL, s->out, s->pad, NULL);
+    softmax_rows(f, part, w->b, w->h, s, now);
+    v = zt_attention_operand(t, &t->a->v, w->b, w->kv, part->lo, part->keys, s->kv);
+    return zt_gemm_run(p->of[which].values, s->scores, v.data, NULL, s->out, s->pad,
+                       NULL);
+}
+
+/* s->out of a strip, but for the scale of each row. */
+static zt_err planned_strip(const struct forward *f, const struct forward_plans *p,
+                            const struct zt_strip *st, const struct forward_place *w,
+                            const struct forward_scratch *s, struct running *now)
+{
+    const struct zt_attention_task *t = &f->t;
+    zt_err rc = ZT_OK;
+
+    for (int64_t at = 0; at < st->keys && rc == ZT_OK; at += t->keys_of) {
+        struct zt_strip part = zt_attention_keys(t, st, at);
+        int which = at + part.keys < st->keys ? PART_WHOLE : PART_LAST;
+
+        if (zt_attention_is_seen(t, &part))
+            rc = planned_part(f, p, which, &part, w, s, now);
+    }
+    return rc;
 }
 
 static void dot_strip(const struct forward *f, const struct zt_strip *st,
@@ -309,21 +399,24 @@ static void dot_strip(const struct forward *f, const struct zt_strip *st,
     for (int64_t at = 0; at < st->keys; at += t->keys_of) {
         struct zt_strip part = zt_attention_keys(t, st, at);
 
+        if (!zt_attention_is_seen(t, &part))
+            continue;
         zt_dot_scores(t, &part, &q, keys, s->scores);
         softmax_rows(f, &part, w->b, w->h, s, now);
         zt_dot_values(t, &part, s->scores, keys, s->out);
     }
 }
 
-/* Packs the keys and values that strips [first, last] see. */
-static struct zt_dot_keys pack_keys(const struct forward *f, int64_t first, int64_t last,
+/* Packs the keys and values that strips [first, last] see; both are as sequence b has them. */
+static struct zt_dot_keys pack_keys(const struct forward *f, const struct zt_strip *first,
+                                    const struct zt_strip *last,
                                     const struct forward_place *w,
                                     const struct forward_scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *end = &f->plans[last].strip;
-    int64_t from = f->plans[first].strip.lo;
-    struct zt_dot_keys k = {.from = from, .keys = zt_max(0, end->lo + end->keys - from)};
+    int64_t from = first->lo;
+    struct zt_dot_keys k = {.from = from,
+                            .keys = zt_max(0, last->lo + last->keys - from)};
 
     k.transposed = s->keys;
     zt_dot_pack_keys(t, &k, &t->a->k, w->b, w->kv);
@@ -344,25 +437,29 @@ static void forward_task(int64_t task, int thread, void *ctx)
     struct forward_scratch s;
     struct zt_dot_keys keys = {.from = 0};
     struct running now;
+    struct zt_strip st = zt_attention_strip_of(t, &f->plans[last].strip, w.b);
     zt_err rc = ZT_OK;
 
     w.kv = w.h / (t->heads / t->kv_heads);
     place(f, f->scratch + (size_t)thread * f->each, &s);
     if (t->dot) {
         zt_dot_begin();
-        keys = pack_keys(f, last + 1 - f->per_task, last, &w, &s);
+        keys = f->per_task == 1 ? pack_keys(f, &st, &st, &w, &s)
+                                : pack_keys(f, &f->plans[last + 1 - f->per_task].strip,
+                                            &f->plans[last].strip, &w, &s);
     }
     for (int64_t i = last; i > last - f->per_task && rc == ZT_OK; i--) {
         const struct forward_plans *p = &f->plans[i];
 
-        start_rows(&now, p->strip.rows);
-        memset(s.out, 0, (size_t)(p->strip.rows * t->dim) * sizeof(float));
+        st = zt_attention_strip_of(t, &p->strip, w.b);
+        start_rows(&now, st.rows);
+        memset(s.out, 0, (size_t)(st.rows * t->dim) * sizeof(float));
         if (t->dot)
-            dot_strip(f, &p->strip, &w, &s, &keys, &now);
-        else if (p->strip.keys > 0)
-            rc = planned_strip(f, p, &w, &s, &now);
+            dot_strip(f, &st, &w, &s, &keys, &now);
+        else
+            rc = planned_strip(f, p, &st, &w, &s, &now);
         if (rc == ZT_OK)
-            finish_rows(f, &p->strip, w.b, w.h, &s, &now);
+            finish_rows(f, &st, w.b, w.h, &s, &now);
     }
     if (t->dot)
         zt_dot_end();
@@ -370,45 +467,58 @@ static void forward_task(int64_t task, int thread, void *ctx)
         atomic_store(&f->failed, (int)rc);
 }
 
+/* The products of `keys` keys of a strip. */
+static zt_err part_plans(struct zt_device *dev, struct forward *f,
+                         struct forward_plans *p, int which, int64_t keys,
+                         struct zt_fault *fault)
+{
+    const struct zt_attention_task *t = &f->t;
+    struct zt_strip_product scores = {
+        .m = p->strip.rows,
+        .n = keys,
+        .k = t->dim,
+        .lda = zt_attention_operand_ld(t, &t->a->q),
+        .ldb = zt_attention_operand_ld(t, &t->a->k),
+        .ldc = t->ld,
+        .tb = true,
+        .alpha = 1,
+    };
+    struct zt_strip_product values = {
+        .m = p->strip.rows,
+        .n = t->dim,
+        .k = keys,
+        .lda = t->operand == ZT_BF16 ? 2 * t->ld : t->ld,
+        .ldb = zt_attention_operand_ld(t, &t->a->v),
+        .ldc = t->dim,
+        .accumulate = t->limited,
+        .alpha = 1,
+    };
+    zt_err rc = zt_attention_plan(dev, t, &scores, &p->of[which].scores, &f->pad, fault);
+
+    return rc ? rc
+              : zt_attention_plan(dev, t, &values, &p->of[which].values, &f->pad, fault);
+}
+
 static zt_err forward_plans(struct zt_device *dev, struct forward *f,
                             struct zt_fault *fault)
 {
     const struct zt_attention_task *t = &f->t;
-    int64_t score_ld = t->operand == ZT_BF16 ? 2 * t->ld : t->ld;
+    zt_err rc = ZT_OK;
 
-    for (int64_t i = 0; i < t->strips; i++) {
+    for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++) {
         struct forward_plans *p = &f->plans[i];
-        zt_err rc;
+        int64_t keys;
 
-        p->strip = zt_attention_strip(t, i);
-        if (p->strip.keys == 0 || t->dot)
+        *p = (struct forward_plans){.strip = zt_attention_strip(t, i)};
+        keys = p->strip.keys;
+        if (keys == 0 || t->dot)
             continue;
-        struct zt_strip_product scores = {
-            .m = p->strip.rows,
-            .n = p->strip.keys,
-            .k = t->dim,
-            .lda = zt_attention_operand_ld(t, &t->a->q),
-            .ldb = zt_attention_operand_ld(t, &t->a->k),
-            .ldc = t->ld,
-            .tb = true,
-            .alpha = 1,
-        };
-        struct zt_strip_product values = {
-            .m = p->strip.rows,
-            .n = t->dim,
-            .k = p->strip.keys,
-            .lda = score_ld,
-            .ldb = zt_attention_operand_ld(t, &t->a->v),
-            .ldc = t->dim,
-            .alpha = 1,
-        };
-        rc = zt_attention_plan(dev, t, &scores, &p->scores, &f->pad, fault);
+        if (keys > t->keys_of)
+            rc = part_plans(dev, f, p, PART_WHOLE, t->keys_of, fault);
         if (rc == ZT_OK)
-            rc = zt_attention_plan(dev, t, &values, &p->values, &f->pad, fault);
-        if (rc != ZT_OK)
-            return rc;
+            rc = part_plans(dev, f, p, PART_LAST, (keys - 1) % t->keys_of + 1, fault);
     }
-    return ZT_OK;
+    return rc;
 }
 
 zt_err zt_cpu_attention(struct zt_device *dev, struct zt_stream *s,

@@ -7,11 +7,12 @@
  * of a large product from head size 64 on); what is between them is the row kernels
  * below. Long strips are worked on some keys at a time, so that their scores stay in the
  * cache: forward keeps the running maximum and sum of each row (Milakov and Gimelshein;
- * FlashAttention). Scores are fp32; the operands of products are fp32, or bf16 where the tensors
+ * FlashAttention). Where each query has keys of its own (key_begin, key_end), parts of a strip
+ * that none of its rows sees are passed over. Scores are fp32; the operands of products are fp32, or bf16 where the tensors
  * are bf16 and the processor is fast at it.
  *
- * Strips and the order of sums follow from shapes alone, so results do not depend on the
- * number of threads.
+ * Strips and the order of sums follow from shapes and limits alone, so results do not depend
+ * on the number of threads.
  */
 #ifndef KERNELS_CPU_ATTENTION_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_ATTENTION_H
@@ -22,6 +23,9 @@
 
 /* Strips begin at a key whose number is a multiple of this, where panels do, too. */
 #define ZT_STRIP_ALIGN 192
+
+/* Keys that are worked on together by oneDNN's products, where keys are limited. */
+#define ZT_LIMITED_KEYS 128
 
 /* Rows of scores hold a whole number of vectors, so that no loop has a tail. */
 #define ZT_ROW_LANES 16
@@ -63,9 +67,9 @@ struct zt_row_kernels {
 /* The widest form that this processor runs. */
 const struct zt_row_kernels *zt_row_kernels(void);
 
-/* A strip of one head: queries [row, row + rows) against keys [lo, lo + keys). */
+/* A strip of one head of sequence b: queries [row, row + rows) against keys [lo, lo + keys). */
 struct zt_strip {
-    int64_t row, rows, lo, keys;
+    int64_t row, rows, lo, keys, b;
 };
 
 /* What a call works on, with everything that does not change from strip to strip. */
@@ -76,6 +80,7 @@ struct zt_attention_task {
     zt_dtype operand; /* of the products */
     bool widen;       /* the tensors are converted to it first */
     bool dot;         /* products are those of bf16_dot.h */
+    bool limited;     /* queries have a key_begin or key_end */
     int64_t rows_of;  /* queries of a strip; at most ZT_STRIP */
     int64_t keys_of;  /* keys of a strip that are worked on together */
     int64_t ld;       /* floats in a scratch row of scores: of keys_of or tk keys */
@@ -83,11 +88,23 @@ struct zt_attention_task {
 
 zt_err zt_attention_init(struct zt_attention_task *t, const struct zt_attention_args *a,
                          struct zt_fault *fault) ZT_MUST_CHECK;
+/* By shapes alone: of sequence 0, without its limits. */
 struct zt_strip zt_attention_strip(const struct zt_attention_task *t, int64_t index);
+
+/* The strip as sequence b has it; products of bf16_dot.h begin and end with what is seen. */
+struct zt_strip zt_attention_strip_of(const struct zt_attention_task *t,
+                                      const struct zt_strip *s, int64_t b);
 
 /* Keys [at, at + t->keys_of) of a strip, or what is left of them; at < s->keys. */
 struct zt_strip zt_attention_keys(const struct zt_attention_task *t,
                                   const struct zt_strip *s, int64_t at);
+
+/* The columns that any of rows [row, row + rows) of the strip sees; *lo == *hi: none. */
+void zt_attention_seen(const struct zt_attention_task *t, const struct zt_strip *s,
+                       int64_t row, int64_t rows, int64_t *lo, int64_t *hi);
+
+/* Whether these keys of a strip have to be looked at. */
+bool zt_attention_is_seen(const struct zt_attention_task *t, const struct zt_strip *part);
 
 /* Columns of a row of scores that are filled: whole vectors, and tiles of pairs. */
 int64_t zt_attention_row(const struct zt_strip *s);

@@ -30,16 +30,6 @@ void zt_dot_pack_keys(const struct zt_attention_task *t, const struct zt_dot_key
         zt_dot_pack(k->row_major, src, v->stride[1], k->keys, t->dim);
 }
 
-/* The columns of the strip that any of rows [row, row + rows) of it sees. */
-static void seen(const struct zt_attention_task *t, const struct zt_strip *s, int64_t row,
-                 int64_t rows, int64_t *lo, int64_t *hi)
-{
-    int64_t unused;
-
-    zt_attention_visible(t, s, s->row + row, lo, &unused);
-    zt_attention_visible(t, s, s->row + row + rows - 1, &unused, hi);
-}
-
 void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
                    const struct zt_attention_operand *left, const struct zt_dot_keys *k,
                    float *scores)
@@ -53,7 +43,7 @@ void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
         int64_t lo, hi;
 
         d.m = zt_min(group, s->rows - row);
-        seen(t, s, row, d.m, &lo, &hi);
+        zt_attention_seen(t, s, row, d.m, &lo, &hi);
         lo = lo / ZT_DOT_B_WIDTH;
         d.a =
             zt_dot_left_in_place((const uint16_t *)left->data + row * left->ld, left->ld);
@@ -81,7 +71,7 @@ void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
         int64_t lo, hi;
 
         d.m = zt_min(group, s->rows - row);
-        seen(t, s, row, d.m, &lo, &hi);
+        zt_attention_seen(t, s, row, d.m, &lo, &hi);
         lo = lo / 2 / step * step;
         d.pairs = zt_dot_pairs(hi) - lo;
         /* two bf16 are as wide as a float */
@@ -115,11 +105,39 @@ size_t zt_dot_sums_words(const struct zt_attention_task *t)
     return zt_dot_words(rows_of(t), zt_min(t->tk, t->keys_of), zt_dot_form()->left_rows);
 }
 
+/* The rows [*from, *to] of a strip that see any of its columns [key, end). Without limits of
+ * keys both rise from panel to panel, so the search goes on from where it was. */
+struct seen_rows {
+    int64_t lo[ZT_STRIP], hi[ZT_STRIP]; /* the columns that each row sees */
+};
+
+static bool find_rows(const struct zt_attention_task *t, const struct zt_strip *s,
+                      const struct seen_rows *seen, int64_t key, int64_t end,
+                      int64_t *from, int64_t *to)
+{
+    if (t->limited) {
+        *from = s->rows;
+        for (int64_t i = 0; i < s->rows; i++)
+            if (seen->lo[i] < end && seen->hi[i] > key && seen->lo[i] < seen->hi[i]) {
+                *from = zt_min(*from, i);
+                *to = i;
+            }
+        return *from < s->rows;
+    }
+    while (*from < s->rows - 1 && seen->hi[*from] <= key)
+        ++*from;
+    *to = zt_max(*to, *from);
+    while (*to < s->rows - 1 && seen->lo[*to] < end)
+        ++*to;
+    return true;
+}
+
 void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
                  const float *probs, const uint32_t *right, float *sums, uint32_t *buf)
 {
     const int64_t step = zt_dot_form()->pairs, width = zt_dot_form()->left_rows;
     int64_t from = 0, to = 0;
+    struct seen_rows seen;
     struct zt_dot d = {.n = t->dim,
                        .b_panel = zt_dot_pairs(s->rows) * ZT_DOT_B_WIDTH,
                        .ldc = t->dim,
@@ -128,16 +146,14 @@ void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
 
     zt_dot_pack_left(buf, (const uint16_t *)(const void *)probs, 2 * t->ld, s->rows,
                      s->keys);
+    for (int64_t i = 0; i < s->rows; i++)
+        zt_attention_visible(t, s, s->row + i, &seen.lo[i], &seen.hi[i]);
     for (int64_t key = 0; key < s->keys; key += width) {
-        int64_t lo, hi, first;
+        int64_t first;
 
         d.m = zt_min(width, s->keys - key);
-        /* rows [from, to] see some of these keys: both ends rise from panel to panel */
-        while (seen(t, s, from, 1, &lo, &hi), from < s->rows - 1 && hi <= key)
-            from++;
-        to = to > from ? to : from;
-        while (seen(t, s, to, 1, &lo, &hi), to < s->rows - 1 && lo < key + d.m)
-            to++;
+        if (!find_rows(t, s, &seen, key, key + d.m, &from, &to))
+            continue;
         first = from / 2 / step * step;
         d.pairs = zt_dot_pairs(to + 1) - first;
         d.a = zt_dot_left(buf, s->rows, key, first);

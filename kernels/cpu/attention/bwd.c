@@ -19,9 +19,16 @@
 #include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/parallel.h"
 
+/* Products of the last keys of a strip, and of those before them, keys_of at a time. */
+struct part_plans {
+    const struct zt_gemm_plan *scores, *dprobs, *dq, *dk, *dv;
+};
+
+enum { PART_WHOLE, PART_LAST };
+
 struct backward_plans {
     struct zt_strip strip;
-    const struct zt_gemm_plan *scores, *dprobs, *dq, *dk, *dv;
+    struct part_plans of[2];
 };
 
 struct backward {
@@ -115,19 +122,37 @@ struct strip_operands {
     struct zt_attention_operand q, k, v, dout;
 };
 
+/* The queries of a strip; load_keys() adds the keys of a part of it. */
 static struct strip_operands load(const struct backward *f, const struct zt_strip *st,
                                   const struct backward_place *w, const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_attention_args *a = t->a;
 
     return (struct strip_operands){
-        .q = zt_attention_operand(t, &a->q, w->b, w->h, st->row, st->rows, s->q),
-        .k = zt_attention_operand(t, &a->k, w->b, w->kv, st->lo, st->keys, s->k),
-        .v = zt_attention_operand(t, &a->v, w->b, w->kv, st->lo, st->keys, s->v),
+        .q = zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, s->q),
         .dout =
             zt_attention_operand(t, &f->a->dout, w->b, w->h, st->row, st->rows, s->dout),
     };
+}
+
+static void load_keys(const struct backward *f, const struct zt_strip *part,
+                      const struct backward_place *w, const struct scratch *s,
+                      struct strip_operands *op)
+{
+    const struct zt_attention_task *t = &f->t;
+
+    op->k = zt_attention_operand(t, &t->a->k, w->b, w->kv, part->lo, part->keys, s->k);
+    op->v = zt_attention_operand(t, &t->a->v, w->b, w->kv, part->lo, part->keys, s->v);
+}
+
+/* The products of a part of a strip. */
+static const struct part_plans *plans_of(const struct backward_plans *p,
+                                         const struct zt_strip *st,
+                                         const struct zt_strip *part)
+{
+    bool is_last = part->lo + part->keys == st->lo + st->keys;
+
+    return &p->of[is_last ? PART_LAST : PART_WHOLE];
 }
 
 /* The keys and values that strips of the head work on, where products want that. */
@@ -141,7 +166,7 @@ static void pack_head(const struct backward *f, const struct backward_place *w,
 }
 
 /* scores = q k^T, dprobs = dout v^T */
-static zt_err two_products(const struct backward *f, const struct backward_plans *p,
+static zt_err two_products(const struct backward *f, const struct part_plans *p,
                            const struct zt_strip *st, const struct strip_operands *op,
                            const struct scratch *s)
 {
@@ -181,7 +206,7 @@ static void row_deltas(const struct backward *f, const struct zt_strip *st,
  * s->scores becomes the kept probabilities and s->dprobs the gradient of the scores, but
  * for its scale: of some keys `st` of the strip, whose row_deltas are there.
  */
-static zt_err score_gradients(const struct backward *f, const struct backward_plans *p,
+static zt_err score_gradients(const struct backward *f, const struct part_plans *p,
                               const struct zt_strip *st, const struct backward_place *w,
                               const struct strip_operands *op, const struct scratch *s,
                               bool to_bf16)
@@ -210,7 +235,7 @@ static zt_err score_gradients(const struct backward *f, const struct backward_pl
 }
 
 /* s->out += dS k, dk += dS^T q, dv += P^T dout; the scale comes when they are stored */
-static zt_err three_products(const struct backward *f, const struct backward_plans *p,
+static zt_err three_products(const struct backward *f, const struct part_plans *p,
                              const struct zt_strip *st, const struct strip_operands *op,
                              const struct scratch *s)
 {
@@ -237,7 +262,7 @@ static zt_err strip_backward(const struct backward *f, const struct backward_pla
                              const struct backward_place *w, const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *st = &p->strip;
+    const struct zt_strip mine = zt_attention_strip_of(t, &p->strip, w->b), *st = &mine;
     struct strip_operands op = load(f, st, w, s);
     zt_err rc = ZT_OK;
 
@@ -249,10 +274,14 @@ static zt_err strip_backward(const struct backward *f, const struct backward_pla
     }
     for (int64_t at = 0; at < st->keys && rc == ZT_OK; at += t->keys_of) {
         struct zt_strip part = zt_attention_keys(t, st, at);
+        const struct part_plans *plans = plans_of(p, st, &part);
 
-        rc = score_gradients(f, p, &part, w, &op, s, t->operand == ZT_BF16);
+        if (!zt_attention_is_seen(t, &part))
+            continue;
+        load_keys(f, &part, w, s, &op);
+        rc = score_gradients(f, plans, &part, w, &op, s, t->operand == ZT_BF16);
         if (rc == ZT_OK)
-            rc = three_products(f, p, &part, &op, s);
+            rc = three_products(f, plans, &part, &op, s);
     }
     for (int64_t i = 0; rc == ZT_OK && i < st->rows; i++)
         zt_attention_store(t, &f->a->dq, w->b, st->row + i, w->h, s->out + i * t->dim,
@@ -295,7 +324,7 @@ static zt_err add_dbias(const struct backward *f, const struct backward_plans *p
                         const struct backward_place *w, const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    const struct zt_strip *st = &p->strip;
+    const struct zt_strip mine = zt_attention_strip_of(t, &p->strip, w->b), *st = &mine;
     struct strip_operands op = load(f, st, w, s);
     zt_err rc = ZT_OK;
 
@@ -304,7 +333,10 @@ static zt_err add_dbias(const struct backward *f, const struct backward_plans *p
     for (int64_t at = 0; at < st->keys && rc == ZT_OK; at += t->keys_of) {
         struct zt_strip part = zt_attention_keys(t, st, at);
 
-        rc = score_gradients(f, p, &part, w, &op, s, false);
+        if (!zt_attention_is_seen(t, &part))
+            continue;
+        load_keys(f, &part, w, s, &op);
+        rc = score_gradients(f, plans_of(p, st, &part), &part, w, &op, s, false);
         for (int64_t i = 0; rc == ZT_OK && i < part.rows; i++)
             for (int64_t j = 0; j < part.keys; j++)
                 s->dbias[i * t->tk + part.lo + j] += s->dprobs[i * t->ld + j];
@@ -356,12 +388,13 @@ static void bias_task(int64_t task, int thread, void *ctx)
 
 /* ---- plans ---- */
 
-static zt_err strip_plan(struct zt_device *dev, struct backward *f,
-                         struct backward_plans *p, struct zt_fault *fault)
+/* The products of `n` keys of a strip of m rows. */
+static zt_err part_plans(struct zt_device *dev, struct backward *f, int64_t m, int64_t n,
+                         struct part_plans *p, struct zt_fault *fault)
 {
     const struct zt_attention_task *t = &f->t;
     const struct zt_attention_args *a = t->a;
-    int64_t m = p->strip.rows, n = p->strip.keys, d = t->dim;
+    int64_t d = t->dim;
     int64_t ldq = zt_attention_operand_ld(t, &a->q);
     int64_t ldk = zt_attention_operand_ld(t, &a->k);
     int64_t ldv = zt_attention_operand_ld(t, &a->v);
@@ -373,7 +406,7 @@ static zt_err strip_plan(struct zt_device *dev, struct backward *f,
     } all[] = {
         {&p->scores, {m, n, d, ldq, ldk, t->ld, false, true, false, 1}},
         {&p->dprobs, {m, n, d, ldo, ldv, t->ld, false, true, false, 1}},
-        {&p->dq, {m, d, n, ldp, ldk, d, false, false, false, 1}},
+        {&p->dq, {m, d, n, ldp, ldk, d, false, false, t->limited, 1}},
         {&p->dk, {n, d, m, ldp, ldq, d, true, false, true, 1}},
         {&p->dv, {n, d, m, ldp, ldo, d, true, false, true, 1}},
     };
@@ -385,6 +418,21 @@ static zt_err strip_plan(struct zt_device *dev, struct backward *f,
             return rc;
     }
     return ZT_OK;
+}
+
+static zt_err strip_plans(struct zt_device *dev, struct backward *f,
+                          struct backward_plans *p, struct zt_fault *fault)
+{
+    int64_t rows = p->strip.rows, keys = p->strip.keys, each = f->t.keys_of;
+    zt_err rc = ZT_OK;
+
+    if (keys == 0 || f->t.dot)
+        return ZT_OK;
+    if (keys > each)
+        rc = part_plans(dev, f, rows, each, &p->of[PART_WHOLE], fault);
+    if (rc == ZT_OK)
+        rc = part_plans(dev, f, rows, (keys - 1) % each + 1, &p->of[PART_LAST], fault);
+    return rc;
 }
 
 static zt_err prepare(struct zt_device *dev, struct backward *f, struct zt_fault *fault)
@@ -400,8 +448,7 @@ static zt_err prepare(struct zt_device *dev, struct backward *f, struct zt_fault
     zt_gemm_trim(dev);
     for (int64_t i = 0; i < f->t.strips; i++) {
         f->plans[i] = (struct backward_plans){.strip = zt_attention_strip(&f->t, i)};
-        if (f->plans[i].strip.keys > 0 && !f->t.dot)
-            rc = strip_plan(dev, f, &f->plans[i], fault);
+        rc = strip_plans(dev, f, &f->plans[i], fault);
         if (rc != ZT_OK)
             return rc;
     }

@@ -57,6 +57,8 @@ zt_err zt_attn_init(struct zt_attn *t, const struct zt_attention_args *a,
     t->scale = a->scale;
     t->causal = a->causal;
     t->window = a->window < t->tq + t->tk ? a->window : 0;
+    t->key_begin = static_cast<const int32_t *>(a->key_begin.data);
+    t->key_end = static_cast<const int32_t *>(a->key_end.data);
     t->rng = a->rng;
     t->drop_below = a->dropout > 0 ? zt_philox_drop_below(a->dropout) : 0;
     t->keep = 1 / (1 - a->dropout);
@@ -144,7 +146,7 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS) forward_kernel(struct 
     ZT_UNROLL
     for (int c = 0; c < CHUNKS; c++)
         zt_tile_zero(acc[c]);
-    zt_attn_keys(t, q0, &lo, &hi);
+    zt_attn_keys(t, at.b, q0, &lo, &hi);
     for (int64_t k0 = lo; k0 < hi; k0 += ZT_TILE) {
         zt_attn_scores(s, t, at, q0, k0, &a, &b);
         ZT_UNROLL

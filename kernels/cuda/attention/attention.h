@@ -62,6 +62,8 @@ struct zt_attn {
     float scale;
     bool causal;
     int64_t window; /* 0: none that matters */
+    const int32_t *key_begin,
+        *key_end; /* (B, Tq): the keys that each query may see; or NULL */
     struct zt_philox rng;
     uint32_t drop_below; /* 0: no dropout */
     float keep;          /* 1 / (1 - p) */
@@ -94,24 +96,58 @@ static inline unsigned zt_attn_blocks(int64_t heads, int64_t length)
 
 /* ---------------------------------------------------------------- masks */
 
-static __device__ __forceinline__ bool zt_attn_sees(const struct zt_attn &t, int64_t i,
-                                                    int64_t j)
+static __device__ __forceinline__ bool zt_attn_sees(const struct zt_attn &t, int64_t b,
+                                                    int64_t i, int64_t j)
 {
     int64_t diagonal = i + t.tk - t.tq;
 
     return i < t.tq && j < t.tk && (!t.causal || j <= diagonal) &&
-           (!t.window || j > diagonal - t.window);
+           (!t.window || j > diagonal - t.window) &&
+           (!t.key_begin || j >= t.key_begin[b * t.tq + i]) &&
+           (!t.key_end || j < t.key_end[b * t.tq + i]);
 }
 
-/* The keys that queries [q0, q0 + ZT_TILE) may see; *lo is the begin of a tile. */
-static __device__ __forceinline__ void zt_attn_keys(const struct zt_attn &t, int64_t q0,
-                                                    int64_t *lo, int64_t *hi)
+/* No key before *lo and none from *hi on is one that queries [q0, end) of row b may see. */
+static __device__ __forceinline__ void zt_attn_limits(const struct zt_attn &t, int64_t b,
+                                                      int64_t q0, int64_t end,
+                                                      int64_t *lo, int64_t *hi)
 {
-    int64_t last = (q0 + ZT_TILE < t.tq ? q0 + ZT_TILE : t.tq) - 1, ahead = t.tk - t.tq;
-    int64_t first = t.window ? q0 + ahead - t.window + 1 : 0;
+    int64_t first = t.tk, last = 0;
+
+    for (int64_t i = q0; i < end; i++) {
+        int64_t from = t.key_begin ? t.key_begin[b * t.tq + i] : 0;
+        int64_t to = t.key_end ? t.key_end[b * t.tq + i] : t.tk;
+
+        first = from < first ? from : first;
+        last = to > last ? to : last;
+    }
+    *lo = first > *lo ? first : *lo;
+    *hi = last < *hi ? last : *hi;
+}
+
+/* The keys that queries [q0, q0 + ZT_TILE) of row b may see; *lo is the begin of a tile. */
+static __device__ __forceinline__ void zt_attn_keys(const struct zt_attn &t, int64_t b,
+                                                    int64_t q0, int64_t *lo, int64_t *hi)
+{
+    int64_t end = q0 + ZT_TILE < t.tq ? q0 + ZT_TILE : t.tq, last = end - 1;
+    int64_t ahead = t.tk - t.tq, first = t.window ? q0 + ahead - t.window + 1 : 0;
 
     *hi = t.causal && last + ahead + 1 < t.tk ? last + ahead + 1 : t.tk;
+    if (t.key_begin || t.key_end)
+        zt_attn_limits(t, b, q0, end, &first, hi);
     *lo = first > 0 ? first / ZT_TILE * ZT_TILE : 0;
+}
+
+/* Whether queries [q0, q0 + ZT_TILE) of row b may see any of keys [k0, k0 + ZT_TILE). */
+static __device__ __forceinline__ bool zt_attn_meet(const struct zt_attn &t, int64_t b,
+                                                    int64_t q0, int64_t k0)
+{
+    int64_t lo, hi;
+
+    if (!t.key_begin && !t.key_end)
+        return true;
+    zt_attn_keys(t, b, q0, &lo, &hi);
+    return k0 >= lo && k0 < hi;
 }
 
 /* The queries that may see keys [k0, k0 + ZT_TILE). */
@@ -314,7 +350,7 @@ static __device__ __forceinline__ void zt_attn_scores(
     ZT_UNROLL
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
-            if (!zt_attn_sees(t, row + i, col + j))
+            if (!zt_attn_sees(t, at.b, row + i, col + j))
                 s[i][j] = -INFINITY;
             else if (t.bias.data)
                 s[i][j] = fmaf(s[i][j], t.scale, zt_attn_bias(t, at, row + i, col + j));

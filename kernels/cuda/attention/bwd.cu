@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS)
     for (int c = 0; c < CHUNKS; c++)
         zt_tile_zero(dq[c]);
     load_rows(f, at, q0, &r);
-    zt_attn_keys(f.t, q0, &lo, &hi);
+    zt_attn_keys(f.t, at.b, q0, &lo, &hi);
     for (int64_t k0 = lo; k0 < hi; k0 += ZT_TILE) {
         score_gradients(p, ds, f, at, q0, k0, &r, &a, &b);
         zt_tile_write<true>(&a, ds);
@@ -168,6 +168,8 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS)
     zt_attn_queries(f.t, k0, &lo, &hi);
     for (at.h = at.kv * group; at.h < (at.kv + 1) * group; at.h++)
         for (int64_t q0 = lo; q0 < hi; q0 += ZT_TILE) {
+            if (!zt_attn_meet(f.t, at.b, q0, k0))
+                continue;
             load_rows(f, at, q0, &r);
             score_gradients(p, ds, f, at, q0, k0, &r, &a, &b);
             zt_tile_write<false>(&a, p);
@@ -214,9 +216,9 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS)
     struct zt_place at;
 
     zt_tile_zero(sum);
-    zt_attn_keys(f.t, q0, &lo, &hi);
-    for (at.b = bb; k0 >= lo && k0 < hi && at.b < b_end; at.b++)
-        for (at.h = hh; at.h < h_end; at.h++) {
+    for (at.b = bb; at.b < b_end; at.b++) {
+        zt_attn_keys(f.t, at.b, q0, &lo, &hi);
+        for (at.h = hh; k0 >= lo && k0 < hi && at.h < h_end; at.h++) {
             at.kv = at.h / (f.t.heads / f.t.kv_heads);
             load_rows(f, at, q0, &r);
             score_gradients(p, ds, f, at, q0, k0, &r, &a, &b);
@@ -224,6 +226,7 @@ static __global__ void __launch_bounds__(ZT_TILE_THREADS)
                 for (int j = 0; j < 4; j++)
                     sum[i][j] += ds[i][j];
         }
+    }
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             put_bias(f, bb, hh, q0 + threadIdx.x / 16 * 4 + i,

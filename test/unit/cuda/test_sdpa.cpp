@@ -329,9 +329,11 @@ typedef void (*change_fn)(struct sdpa_case *c);
 
 static void test_what_the_library_cannot_do_does_not_reach_it(void **)
 {
-    static struct zt_view bias;
+    static struct zt_view bias, limits;
     static const change_fn changes[] = {
         [](struct sdpa_case *c) { c->a.fwd.window = 3; },
+        [](struct sdpa_case *c) { c->a.fwd.key_begin = limits; },
+        [](struct sdpa_case *c) { c->a.fwd.key_end = limits; },
         [](struct sdpa_case *c) { c->a.fwd.dropout = 0.25f; },
         [](struct sdpa_case *c) { c->a.fwd.bias = bias; },
         [](struct sdpa_case *c) { c->a.fwd.q.shape[1] = c->a.fwd.out.shape[1] = 7; },
@@ -350,8 +352,11 @@ static void test_what_the_library_cannot_do_does_not_reach_it(void **)
         },
     };
     const int64_t shape[4] = {1, 1, small.tq, small.tk};
+    const int64_t tokens[2] = {small.batch, small.tq};
     struct sdpa_case made = {};
 
+    limits = sdpa_tensor(&made, ZT_F32, 2, tokens);
+    limits.dtype = ZT_I32; /* of whatever numbers */
     bias = sdpa_tensor(&made, ZT_BF16, 4, shape);
     for (change_fn change : changes) {
         struct sdpa_case c = sdpa_setup(small);

@@ -3,17 +3,20 @@
 struct rope {
     int64_t B, T, H, D, P;
     int rotary;
+    bool own; /* each row has positions of its own: (B, T) */
     struct arr x, y, pos, cos, sin;
     struct zt_view xv; /* a third of a packed (B, T, 3, H, D) */
 };
 
-static struct rope rope_new(zt_dtype dtype, int64_t D, int rotary)
+static struct rope rope_new(zt_dtype dtype, int64_t D, int rotary, bool own)
 {
-    struct rope t = {.B = 2, .T = 5, .H = 3, .D = D, .P = 11, .rotary = rotary};
+    struct rope t = {
+        .B = 2, .T = 5, .H = 3, .D = D, .P = 11, .rotary = rotary, .own = own};
 
     t.x = arr_new(dtype, 5, (int64_t[]){t.B, t.T, 3, t.H, D}, -2, 2);
     t.y = arr_new(dtype, 4, (int64_t[]){t.B, t.T, t.H, D}, -2, 2);
-    t.pos = arr_1(ZT_I32, t.T, 0, (double)t.P);
+    t.pos = own ? arr_2(ZT_I32, t.B, t.T, 0, (double)t.P)
+                : arr_1(ZT_I32, t.T, 0, (double)t.P);
     t.cos = arr_2(ZT_F32, t.P, rotary / 2, -1, 1);
     t.sin = arr_2(ZT_F32, t.P, rotary / 2, -1, 1);
     for (int64_t i = 0; i < t.cos.n; i++) {
@@ -44,6 +47,7 @@ static double rotated(const struct rope *r, int64_t b, int64_t t, int64_t h, int
 {
     const double *x = r->x.d + ((b * r->T + t) * 3 + 1) * r->H * r->D + h * r->D;
     int64_t half = r->rotary / 2, k, first, second;
+    int64_t at = (int64_t)r->pos.d[r->own ? b * r->T + t : t];
     double c, s;
 
     if (i >= r->rotary)
@@ -51,8 +55,8 @@ static double rotated(const struct rope *r, int64_t b, int64_t t, int64_t h, int
     k = interleaved ? i / 2 : i % half;
     first = interleaved ? 2 * k : k;
     second = interleaved ? 2 * k + 1 : k + half;
-    c = r->cos.d[(int64_t)r->pos.d[t] * half + k];
-    s = r->sin.d[(int64_t)r->pos.d[t] * half + k] * (inverse ? -1 : 1);
+    c = r->cos.d[at * half + k];
+    s = r->sin.d[at * half + k] * (inverse ? -1 : 1);
     return i == first ? x[first] * c - x[second] * s : x[second] * c + x[first] * s;
 }
 
@@ -79,8 +83,9 @@ static void test_rope_is_the_reference(void **state)
 
     (void)state;
     for (int d = 0; d < 3; d++)
-        for (int i = 0; i < 4; i++) {
-            struct rope t = rope_new(ref_floats[d], dims[i][0], dims[i][1]);
+        for (int i = 0; i < 8; i++) {
+            struct rope t =
+                rope_new(ref_floats[d], dims[i % 4][0], dims[i % 4][1], i >= 4);
 
             for (int flags = 0; flags < 8; flags++)
                 check(dev, &t, flags);
@@ -95,7 +100,7 @@ static void test_in_place_and_back_is_the_identity(void **state)
 
     (void)state;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
-        struct rope t = rope_new(ZT_F32, 64, 32);
+        struct rope t = rope_new(ZT_F32, 64, 32, interleaved);
         struct zt_rope_args a = {t.xv,     t.xv,        t.pos.v, t.cos.v, t.sin.v,
                                  t.rotary, interleaved, false,   false};
 
@@ -112,7 +117,7 @@ static void test_in_place_and_back_is_the_identity(void **state)
 static void test_bad_positions_and_tables_are_named(void **state)
 {
     struct zt_device *dev = ref_open(1);
-    struct rope t = rope_new(ZT_F32, 8, 8);
+    struct rope t = rope_new(ZT_F32, 8, 8, false), own = rope_new(ZT_F32, 8, 8, true);
     struct zt_rope_args a = {t.xv,     t.y.v, t.pos.v, t.cos.v, t.sin.v,
                              t.rotary, false, false,   false};
 
@@ -125,7 +130,14 @@ static void test_bad_positions_and_tables_are_named(void **state)
     a.rotary_dims = 10;
     REF_REFUSES(dev, rope, &a,
                 "rope: x (2, 5, 3, 8) f32: want a last axis of at least rotary_dims");
+    a.rotary_dims = 8;
+    ref_put(&own.pos, 7, -1);
+    a.positions = own.pos.v;
+    REF_REFUSES(dev, rope, &a, "rope: position -1 is outside the table of 11");
+    a.positions.shape[0] = 1;
+    REF_REFUSES(dev, rope, &a, "rope: x (2, 5, 3, 8) f32 but positions (1, 5) i32");
     rope_free(&t);
+    rope_free(&own);
     zt_cpu_backend.close(dev);
 }
 
