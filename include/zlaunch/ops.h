@@ -113,7 +113,8 @@ ZT_API zt_tensor *zt_add_rmsnorm(zt_step *s, zt_tensor *x, zt_tensor *y, zt_tens
                                  float eps, unsigned flags, zt_tensor **sum);
 
 /*
- * Rotary embedding (Su et al. 2021). x (B, T, H, D); `positions` (T) i32.
+ * Rotary embedding (Su et al. 2021). x (B, T, H, D); `positions` (T) or (B, T) i32, below the
+ * longest row of the run.
  * inv_freq: host array of rotary_dims / 2 fp32 (see zt_rope_frequencies); the first
  * rotary_dims of D rotate. Half form (x_i, x_{i+d/2}), or adjacent pairs.
  */
@@ -147,6 +148,12 @@ struct zt_attention {
     float dropout;         /* of the probabilities, while training */
     int64_t window;        /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
     zt_tensor *bias;       /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores */
+    /*
+     * NULL, or (B, Tq) i32: of a row's keys, query i sees key_begin[i] <= j < key_end[i] alone,
+     * within what causal and window let it see. Samples that share a row have them from the
+     * fields ZT_SEGMENT_BEGIN and ZT_SEGMENT_END. Keys that no query sees cost nothing.
+     */
+    zt_tensor *key_begin, *key_end; /* since 3.3 */
 };
 #define ZT_ATTENTION(...)                                                                \
     ((struct zt_attention){.struct_bytes = sizeof(struct zt_attention), __VA_ARGS__})

@@ -264,10 +264,16 @@ static void test_a_gradient_that_serves_two_values_is_not_written(void **state)
 
 static struct zt_rope rope;
 static float inv_freq[16];
+static bool own_positions; /* of each row, instead of 0, 1, ... in all */
+static int32_t position[32];
 
 static zt_tensor *run_rope(zt_step *s, zt_tensor **in)
 {
-    return zt_rope_apply(s, in[0], zt_positions(s, dim[1]), &rope);
+    zt_tensor *at = own_positions
+                        ? zt_constant(s, ZT_I32, ZT_SHAPE(dim[0], dim[1]), position)
+                        : zt_positions(s, dim[1]);
+
+    return zt_rope_apply(s, in[0], at, &rope);
 }
 
 static void ref_rope(double *const *in, double *out)
@@ -277,7 +283,9 @@ static void ref_rope(double *const *in, double *out)
     memcpy(out, in[0], (size_t)(dim[0] * dim[1] * dim[2] * dim[3]) * sizeof(double));
     for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++)
         for (int64_t i = 0; i < half; i++) {
-            double angle = (double)(row / dim[2] % dim[1]) * (double)inv_freq[i];
+            int64_t token = row / dim[2];
+            double at = (double)(own_positions ? position[token] : token % dim[1]);
+            double angle = at * (double)inv_freq[i];
             double m = rope.magnitude != 0 ? (double)rope.magnitude : 1;
             int64_t ia = row * dim[3] + (rope.interleaved ? 2 * i : i);
             int64_t ib = ia + (rope.interleaved ? 1 : half);
@@ -291,13 +299,16 @@ static void ref_rope(double *const *in, double *out)
 static void test_rope_gradients_half_and_interleaved(void **state)
 {
     (void)state;
-    for (int t = 0; t < 8; t++) {
+    for (int t = 0; t < 16; t++) {
         struct op_check c = {
             .name = "rope", .num_in = 1, .run = run_rope, .ref = ref_rope};
 
         memcpy(dim, (int64_t[]){odd(3), odd(7), odd(3), 2 * rnd_int(2, 6)},
                4 * sizeof(*dim));
         dim[4] = t & 2 ? dim[3] : dim[3] - 2;
+        own_positions = t & 8;
+        for (int64_t i = 0; i < dim[0] * dim[1]; i++)
+            position[i] = (int32_t)rnd_int(0, dim[1] - 1);
         rope = ZT_ROPE(.inv_freq = inv_freq, .rotary_dims = (int)dim[4],
                        .interleaved = t & 1, .magnitude = t & 4 ? 1.25f : 0);
         zt_rope_frequencies(inv_freq, (int)dim[4], 100);
@@ -312,6 +323,8 @@ static void test_rope_gradients_half_and_interleaved(void **state)
 static struct zt_attention how;
 static int bias_rows, bias_heads; /* of the bias; 0: none */
 static bool packed;               /* q, k and v are slices of input 0 */
+static bool limited;              /* queries see keys [key_begin, key_end) alone */
+static int32_t key_begin[64], key_end[64];
 
 static zt_tensor *run_attention(zt_step *s, zt_tensor **in)
 {
@@ -324,6 +337,10 @@ static zt_tensor *run_attention(zt_step *s, zt_tensor **in)
         v = zt_slice(s, in[0], 2, dim[3] + dim[4], dim[4]);
     }
     a.bias = bias_rows ? in[3] : NULL;
+    if (limited) {
+        a.key_begin = zt_constant(s, ZT_I32, ZT_SHAPE(dim[0], dim[1]), key_begin);
+        a.key_end = zt_constant(s, ZT_I32, ZT_SHAPE(dim[0], dim[1]), key_end);
+    }
     return zt_attention(s, q, k, v, &a);
 }
 
@@ -339,11 +356,12 @@ static double element(double *const *in, int what, int64_t b, int64_t t, int64_t
     return in[0][((b * T + t) * (dim[3] + 2 * dim[4]) + h) * dim[5] + d];
 }
 
-static bool sees(int64_t i, int64_t j)
+static bool sees(int64_t b, int64_t i, int64_t j)
 {
-    int64_t end = i + dim[2] - dim[1];
+    int64_t end = i + dim[2] - dim[1], row = b * dim[1] + i;
 
-    return (!how.causal || j <= end) && (!how.window || j > end - how.window);
+    return (!how.causal || j <= end) && (!how.window || j > end - how.window) &&
+           (!limited || (j >= key_begin[row] && j < key_end[row]));
 }
 
 static void attend(double *const *in, int64_t b, int64_t h, int64_t i, double *out)
@@ -355,7 +373,7 @@ static void attend(double *const *in, int64_t b, int64_t h, int64_t i, double *o
     for (int64_t j = 0; j < Tk; j++) {
         double score = 0;
 
-        if (!sees(i, j))
+        if (!sees(b, i, j))
             continue;
         for (int64_t d = 0; d < D; d++)
             score += element(in, 0, b, i, h, d) * element(in, 1, b, j, g, d) * scale;
@@ -440,6 +458,34 @@ static void test_attention_gradients_reach_the_bias(void **state)
     bias_rows = bias_heads = 0;
 }
 
+/* Samples of 1 to 4 tokens in rows of 13. */
+static void test_attention_gradients_of_samples_that_share_rows(void **state)
+{
+    enum { B = 2, T = 13 };
+
+    (void)state;
+    bias_rows = bias_heads = 0;
+    limited = true;
+    for (int t = 0; t < 8; t++) {
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t i = 0, next = 0, first = 0; i < T; i++) {
+                if (i == next) {
+                    first = i;
+                    next = i + rnd_int(1, 4);
+                    next = next < T ? next : T;
+                }
+                key_begin[b * T + i] = (int32_t)first;
+                key_end[b * T + i] = (int32_t)next;
+            }
+        packed = t & 1;
+        bias_rows = bias_heads = !packed && t & 2;
+        how = ZT_ATTENTION(.causal = t & 4, .window = t == 7 ? 2 : 0);
+        check_attention(T, T, 1 + t / 4);
+    }
+    packed = limited = false;
+    bias_rows = bias_heads = 0;
+}
+
 /* One tensor in all three places: three gradients of one memory. */
 static zt_tensor *run_self(zt_step *s, zt_tensor **in)
 {
@@ -479,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_attention_gradients_full_causal_windowed_and_grouped),
         cmocka_unit_test(test_attention_gradients_with_fewer_queries_than_keys),
         cmocka_unit_test(test_attention_gradients_reach_the_bias),
+        cmocka_unit_test(test_attention_gradients_of_samples_that_share_rows),
         cmocka_unit_test(test_attention_gradient_when_q_k_and_v_are_one_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

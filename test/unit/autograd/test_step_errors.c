@@ -83,6 +83,15 @@ static zt_tensor *bad_op(zt_step *s, int which)
         return zt_add_rmsnorm(s, F(2, 5), F(2, 5), F(4), 1e-5f, 0, &sum);
     case 26:
         return zt_add_rmsnorm(s, F(2, 5), NULL, F(5), 1e-5f, 0, &sum);
+    case 27:
+        biased.key_begin = I(1, 3);
+        return zt_attention(s, F(1, 2, 3, 5), F(1, 2, 3, 5), F(1, 2, 3, 5), &biased);
+    case 28:
+        biased.key_end = F(1, 2);
+        return zt_attention(s, F(1, 2, 3, 5), F(1, 2, 3, 5), F(1, 2, 3, 5), &biased);
+    case 29:
+        rope.rotary_dims = 4;
+        return zt_rope_apply(s, F(3, 2, 3, 4), I(2, 2), &rope);
     default:
         return zt_softmax(s, I(3));
     }
@@ -116,6 +125,9 @@ static const char *const sentences[] = {
     "add_layernorm: x (2, 5) f32 but y (5) f32",
     "add_rmsnorm: x (2, 5) but w (4)",
     "add_rmsnorm: operand 2 is NULL",
+    "attention: key_begin (1, 3) i32, but (1, 2) i32 is wanted",
+    "attention: key_end (1, 2) f32, but (1, 2) i32 is wanted",
+    "rope: x (3, 2, 3, 4) but positions (2, 2) i32",
     "softmax: x is i32",
 };
 

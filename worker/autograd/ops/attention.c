@@ -9,30 +9,47 @@
 #include "worker/autograd/abi.h"
 #include "worker/autograd/tape.h"
 
-enum { Q, K, V, BIAS, OUT, LSE, NUM_SAVED };
+enum { Q, K, V, BIAS, OUT, LSE, KEY_BEGIN, KEY_END, NUM_SAVED };
 
-/* Scores that are computed: pairs of a query and a key it sees. */
-static double visible_pairs(const struct zt_attention_args *a)
+/* Keys that query i sees; `begin` and `end` have the limits of its row, or are NULL. */
+static int64_t visible_keys(const struct zt_attention_args *a, int64_t i,
+                            const int32_t *begin, const int32_t *end)
 {
-    int64_t Tq = a->q.shape[1], Tk = a->k.shape[1], pairs = 0;
+    int64_t Tq = a->q.shape[1], Tk = a->k.shape[1];
+    int64_t last = a->causal ? i + Tk - Tq + 1 : Tk; /* one past it */
+    int64_t first = a->window ? i + Tk - Tq - a->window + 1 : 0;
 
-    for (int64_t i = 0; i < Tq; i++) {
-        int64_t end = a->causal ? i + Tk - Tq + 1 : Tk; /* one past the last key */
-        int64_t first = a->window ? i + Tk - Tq - a->window + 1 : 0;
+    last = last > Tk ? Tk : last;
+    first = first < 0 ? 0 : first;
+    last = end && end[i] < last ? end[i] : last;
+    first = begin && begin[i] > first ? begin[i] : first;
+    return last > first ? last - first : 0;
+}
 
-        end = end > Tk ? Tk : end;
-        first = first < 0 ? 0 : first;
-        pairs += end > first ? end - first : 0;
-    }
-    return (double)pairs;
+/*
+ * Scores that are computed: pairs of a query and a key it sees, of one head of all rows. The
+ * limits of keys are counted where the host can read them, else it is as if there were none.
+ */
+static double visible_pairs(const struct zt_step *s, const struct zt_attention_args *a)
+{
+    int64_t B = a->q.shape[0], Tq = a->q.shape[1], pairs = 0;
+    const int32_t *begin = a->key_begin.data, *end = a->key_end.data;
+    bool limited =
+        (begin || end) && s->cfg.backend->unified && s->cfg.backend->runs_on_processor;
+
+    for (int64_t b = 0; b < (limited ? B : 1); b++)
+        for (int64_t i = 0; i < Tq; i++)
+            pairs += visible_keys(a, i, limited && begin ? begin + b * Tq : NULL,
+                                  limited && end ? end + b * Tq : NULL);
+    return (double)(limited ? pairs : pairs * B);
 }
 
 /* Two products forward, four backward (repeating the scores does not count). */
 static void count_flops(struct zt_step *s, const struct zt_attention_args *a,
                         int num_products)
 {
-    double per_product = 2 * visible_pairs(a) * (double)(a->q.shape[0] * a->q.shape[2]) *
-                         (double)a->q.shape[3];
+    double per_product =
+        2 * visible_pairs(s, a) * (double)a->q.shape[2] * (double)a->q.shape[3];
 
     if (!s->recomputing)
         s->flops += num_products * per_product;
@@ -67,6 +84,10 @@ static void attention_backward(struct zt_step *s, struct zt_node *n)
     a.fwd.lse = zt_data(n->saved[LSE]);
     if (n->saved[BIAS])
         a.fwd.bias = zt_data(n->saved[BIAS]);
+    if (n->saved[KEY_BEGIN])
+        a.fwd.key_begin = zt_data(n->saved[KEY_BEGIN]);
+    if (n->saved[KEY_END])
+        a.fwd.key_end = zt_data(n->saved[KEY_END]);
     a.dout = zt_grad_of(n->out);
     open_sinks(s, n, split, d);
     a.dq = d[Q].view;
@@ -102,6 +123,19 @@ static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
     return !s->fault.code;
 }
 
+/* `limit` is NULL, or has a number for each query. */
+static bool check_limit(struct zt_step *s, const char *name,
+                        const struct zt_tensor *limit, const struct zt_view *q)
+{
+    if (limit &&
+        (limit->view.ndim != 2 || limit->view.dtype != ZT_I32 ||
+         limit->view.shape[0] != q->shape[0] || limit->view.shape[1] != q->shape[1]))
+        zt_step_fail(s, ZT_E_ARG, "%s %s %s, but (%lld, %lld) i32 is wanted", name,
+                     ZT_SHAPE_TEXT(limit), zt_dtype_name(limit->view.dtype),
+                     (long long)q->shape[0], (long long)q->shape[1]);
+    return !s->fault.code;
+}
+
 static bool check_attention(struct zt_step *s, const struct zt_tensor *q,
                             const struct zt_tensor *k, const struct zt_tensor *v,
                             const struct zt_attention *opt)
@@ -124,7 +158,23 @@ static bool check_attention(struct zt_step *s, const struct zt_tensor *q,
                      opt->causal ? "tokens" : "needs causal attention");
     else if (!(opt->dropout >= 0 && opt->dropout < 1))
         zt_step_fail(s, ZT_E_ARG, "dropout %g is not in [0, 1)", (double)opt->dropout);
-    return !s->fault.code;
+    return check_limit(s, "key_begin", opt->key_begin, a) &&
+           check_limit(s, "key_end", opt->key_end, a) && !s->fault.code;
+}
+
+/* Keys and values of earlier tokens come first, where the pass generates text from them. */
+static void extend_by_cache(struct zt_step *s, struct zt_tensor **k, struct zt_tensor **v,
+                            const struct zt_attention *opt, int64_t queries)
+{
+    if (s->pass.mode != ZT_MODE_GENERATE || !s->cache.open || !opt->causal ||
+        queries != (*k)->view.shape[1])
+        return;
+    if (opt->key_begin || opt->key_end)
+        zt_step_fail(s, ZT_E_UNSUPPORTED,
+                     "key_begin and key_end number the keys of this pass, and there are "
+                     "cached ones before them: leave both out while text is generated");
+    else
+        zt_cache_extend(s, k, v);
 }
 
 static struct zt_attention_args arguments(struct zt_step *s, const struct zt_tensor *q,
@@ -176,9 +226,8 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
     in[Q] = zt_unit_last(s, q);
     in[K] = zt_unit_last(s, k);
     in[V] = zt_unit_last(s, v);
-    if (!s->fault.code && s->pass.mode == ZT_MODE_GENERATE && s->cache.open &&
-        opt->causal && q->view.shape[1] == k->view.shape[1])
-        zt_cache_extend(s, &in[K], &in[V]);
+    if (!s->fault.code)
+        extend_by_cache(s, &in[K], &in[V], opt, q->view.shape[1]);
     if (!s->fault.code && opt->bias)
         check_bias(s, opt->bias, &q->view, in[K]->view.shape[1]);
     if (s->fault.code)
@@ -186,6 +235,8 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
     in[BIAS] = opt->bias ? dense_bias(s, opt->bias) : NULL;
     for (int i = Q; i <= BIAS; i++)
         saved[i] = in[i];
+    saved[KEY_BEGIN] = opt->key_begin ? zt_dense(s, opt->key_begin) : NULL;
+    saved[KEY_END] = opt->key_end ? zt_dense(s, opt->key_end) : NULL;
     saved[OUT] = zt_value_new(s, q->view.dtype, 4, q->view.shape);
     if (zt_requires_grad(s, in, 4))
         saved[LSE] = zt_value_new(
@@ -199,6 +250,10 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
         a.lse = zt_data(saved[LSE]);
     if (in[BIAS])
         a.bias = zt_data(in[BIAS]);
+    if (saved[KEY_BEGIN])
+        a.key_begin = zt_data(saved[KEY_BEGIN]);
+    if (saved[KEY_END])
+        a.key_end = zt_data(saved[KEY_END]);
     count_flops(s, &a, 2);
     zt_step_check(s, s->k->attention(s->cfg.device, NULL, &a, &s->fault));
     return zt_record(s, &op_attention, saved[OUT], in, 4, saved, NUM_SAVED, &a,

@@ -58,6 +58,15 @@ static void rope_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_rope = {"rope", rope_backward};
 
+/* One for each token, or for each place in a row. */
+static bool are_of(const struct zt_view *positions, const struct zt_view *x)
+{
+    if (positions->ndim == 1)
+        return positions->shape[0] == x->shape[1];
+    return positions->ndim == 2 && positions->shape[0] == x->shape[0] &&
+           positions->shape[1] == x->shape[1];
+}
+
 static bool check_rope(struct zt_step *s, const struct zt_tensor *x,
                        const struct zt_tensor *positions, const struct zt_rope *rope)
 {
@@ -66,8 +75,7 @@ static bool check_rope(struct zt_step *s, const struct zt_tensor *x,
     if (v->ndim != 4 || v->dtype > ZT_F16)
         zt_step_fail(s, ZT_E_ARG, "x %s %s, but (B, T, H, D) of floats is wanted",
                      ZT_SHAPE_TEXT(x), zt_dtype_name(v->dtype));
-    else if (positions->view.ndim != 1 || positions->view.dtype != ZT_I32 ||
-             positions->view.shape[0] != v->shape[1])
+    else if (positions->view.dtype != ZT_I32 || !are_of(&positions->view, v))
         zt_step_fail(s, ZT_E_ARG, "x %s but positions %s %s", ZT_SHAPE_TEXT(x),
                      ZT_SHAPE_TEXT(positions), zt_dtype_name(positions->view.dtype));
     else if (rope->rotary_dims <= 0 || rope->rotary_dims % 2 || !rope->inv_freq ||
@@ -103,7 +111,8 @@ zt_tensor *zt_rope_apply(zt_step *s, zt_tensor *x, zt_tensor *positions,
         return NULL;
     r.interleaved = rope->interleaved;
     r.table = zt_rope_table(s, rope, positions_needed(s, x));
-    x = r.table ? zt_unit_last(s, x) : NULL;
+    positions = r.table ? zt_dense(s, positions) : NULL;
+    x = positions ? zt_unit_last(s, x) : NULL;
     y = x ? zt_value_new(s, x->view.dtype, 4, x->view.shape) : NULL;
     if (!y)
         return NULL;
