@@ -74,7 +74,7 @@ COPY_EVAL(loss, real)
 static bool perplexity(const struct zt_eval_stats *s, struct zt_metric_value *v)
 {
     v->real = exp(s->loss);
-    return s->is_per_token;
+    return s->is_per_token && !s->is_of_words;
 }
 
 static bool bits_per_byte(const struct zt_eval_stats *s, struct zt_metric_value *v)
@@ -82,6 +82,20 @@ static bool bits_per_byte(const struct zt_eval_stats *s, struct zt_metric_value 
     v->real = s->loss / log(2.0);
     return s->is_per_token && s->is_of_bytes;
 }
+
+/* The same for one that is measured of some tasks. */
+#define COPY_SCORE(name, member, where)                                                  \
+    static bool eval_##name(const struct zt_eval_stats *s, struct zt_metric_value *v)    \
+    {                                                                                    \
+        v->real = s->member;                                                             \
+        return s->where;                                                                 \
+    }
+COPY_SCORE(accuracy, accuracy, has_classes)
+COPY_SCORE(f1, f1, has_two_classes)
+COPY_SCORE(f1_macro, f1_macro, has_classes)
+COPY_SCORE(matthews_correlation, matthews, has_classes)
+COPY_SCORE(pearson, pearson, has_numbers)
+COPY_SCORE(spearmanr, spearman, has_numbers)
 
 static const char *percent(char out[ZT_HUMAN], double value)
 {
@@ -216,7 +230,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "tokens",
      .help = "target tokens; all tokens of rows where the loss is not per token",
      .measure_eval = eval_tokens,
-     .column = 5,
+     .column = 11,
      .format = "  over %lld tokens"},
     {.event = ZT_METRIC_EVAL,
      .name = "loss",
@@ -246,6 +260,54 @@ const struct zt_metric zt_metrics[] = {
      .column = 4,
      .format = "  %.4f bits/byte",
      .shown = ZT_SHOWN_NOT_NEGATIVE},
+    {.event = ZT_METRIC_EVAL,
+     .name = "accuracy",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of classes, of rows or words: the share that is right",
+     .measure_eval = eval_accuracy,
+     .column = 5,
+     .format = "  accuracy %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "f1",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of two classes of rows: F1 of the second one",
+     .measure_eval = eval_f1,
+     .column = 6,
+     .format = "  F1 %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "f1_macro",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of classes: the mean of their F1",
+     .measure_eval = eval_f1_macro,
+     .column = 7,
+     .format = "  F1 macro %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "matthews_correlation",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of classes: of any number of them",
+     .measure_eval = eval_matthews_correlation,
+     .column = 8,
+     .format = "  Matthews %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "pearson",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of numbers: the correlation of predictions and labels",
+     .measure_eval = eval_pearson,
+     .column = 9,
+     .format = "  Pearson %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "spearmanr",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of numbers: that of their ranks",
+     .measure_eval = eval_spearmanr,
+     .column = 10,
+     .format = "  Spearman %.4f"},
     {.name = NULL},
 };
 

@@ -44,6 +44,14 @@ struct zt_eval_stats {
     double loss;    /* mean over what the model's loss is divided by */
     bool is_per_token;
     bool is_of_bytes; /* a token is a byte */
+    bool is_of_words; /* a token is a word that has a tag */
+    /* of tasks with labels; the members behind each are measured where it is true */
+    bool has_classes;
+    double accuracy, f1_macro, matthews;
+    bool has_two_classes;
+    double f1; /* of the second one */
+    bool has_numbers;
+    double pearson, spearman;
 };
 
 /* What a metric is of, and the event that reports it. */

@@ -5,6 +5,7 @@
 . "$(dirname "$0")/tasks_lib.sh"
 
 for kind in "classify classes.jsonl" "regress numbers.tsv" "tag tags.jsonl" "masked_lm lines.txt"; do
+    # shellcheck disable=SC2086 # words
     set -- $kind
     pad=--pad_to_max_length # dropout follows the width of rows
     [ "$1" != masked_lm ] || pad=

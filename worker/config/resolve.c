@@ -374,11 +374,68 @@ static void resolve_save_strategy(struct zt_config *c)
                         needs_dir ? (strategy ? strategy->where : steps->where)
                                   : "--resume_from_checkpoint");
     if (!strategy)
-        zt_args_set_default(c->args, "save_strategy", steps->integer ? "steps" : "no",
-                            "rule: as save_steps", &c->report);
+        zt_args_set_default(c->args, "save_strategy",
+                            steps->integer                                    ? "steps"
+                            : zt_args_flag(c->args, "load_best_model_at_end") ? "best"
+                                                                              : "no",
+                            "rule: as save_steps and load_best_model_at_end", &c->report);
     else if (strcmp(strategy->text, "steps") == 0)
         zt_args_set_default(c->args, "save_steps", "500", "rule: as in Trainer",
                             &c->report);
+}
+
+static bool says_strategy(const struct zt_config *c, const char *name)
+{
+    const char *strategy = zt_args_string(c->args, "save_strategy");
+
+    return strategy && strcmp(strategy, name) == 0;
+}
+
+/* What is loaded at the end has to be saved where it was evaluated. */
+static void check_load_best(struct zt_config *c)
+{
+    int64_t eval = zt_args_int(c->args, "eval_steps");
+    int64_t save = zt_args_int(c->args, "save_steps");
+
+    if (!zt_args_flag(c->args, "load_best_model_at_end") || says_strategy(c, "best") ||
+        (says_strategy(c, "steps") && eval && save && eval % save == 0))
+        return;
+    zt_problems_add(&c->report, ZT_E_USAGE,
+                    "--load_best_model_at_end: the best evaluation has to be saved, and "
+                    "save_strategy is %s: say --save_strategy best, or steps with "
+                    "--save_steps a divisor of --eval_steps",
+                    zt_args_string(c->args, "save_strategy"));
+}
+
+/* --metric_for_best_model and what depends on it. */
+static void resolve_best(struct zt_config *c)
+{
+    static const char *const losses[] = {"loss", "perplexity", "bits_per_byte"};
+    const struct zt_value *patience = zt_option_given(c, "early_stopping_patience");
+    const struct zt_value *load = zt_option_given(c, "load_best_model_at_end");
+    const char *name = zt_args_string(c->args, "metric_for_best_model");
+    bool evaluates =
+        zt_args_flag(c->args, "do_eval") && zt_args_int(c->args, "eval_steps");
+    bool is_loss = false;
+
+    name += strncmp(name, "eval_", 5) == 0 ? 5 : 0;
+    for (size_t i = 0; i < sizeof(losses) / sizeof(*losses); i++)
+        is_loss |= strcmp(name, losses[i]) == 0;
+    zt_args_set_default(c->args, "greater_is_better", is_loss ? "false" : "true",
+                        "rule: by metric_for_best_model", &c->report);
+    if (load && !load->boolean)
+        load = NULL;
+    if (patience && !patience->integer)
+        patience = NULL;
+    if ((load || patience) && !evaluates)
+        zt_problems_add(&c->report, zt_value_error(load ? load : patience),
+                        "%s: nothing is evaluated on the way: say --do_eval and "
+                        "--eval_steps",
+                        load ? load->where : patience->where);
+    else if (load && !zt_args_string(c->args, "output_dir"))
+        zt_problems_add(&c->report, zt_value_error(load),
+                        "%s needs an --output_dir, where the checkpoints are",
+                        load->where);
 }
 
 static void set_option_defaults(struct zt_config *c)
@@ -389,7 +446,9 @@ static void set_option_defaults(struct zt_config *c)
                             &c->report);
     resolve_task(c);
     resolve_eval_strategy(c);
+    resolve_best(c);
     resolve_save_strategy(c);
+    check_load_best(c);
 }
 
 /* ---- the rest ---- */

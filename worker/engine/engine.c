@@ -20,6 +20,7 @@
 #include "worker/engine/data.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/output_dir.h"
+#include "worker/engine/tasks/best.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
 
@@ -407,6 +408,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
         rc = zt_engine_divide_data(e, fault);
+    if (!rc)
+        rc = zt_best_check(e, fault);
     if (!rc && run->do_train)
         rc = zt_engine_open_sampler(e, fault);
     if (!rc)

@@ -39,8 +39,10 @@ struct zt_host_batch {
 
 /* The best evaluation so far. */
 struct zt_best {
-    double loss;
-    int64_t step; /* 0: none */
+    double metric; /* --metric_for_best_model */
+    int64_t step;  /* 0: none */
+    int64_t
+        since; /* evaluations in a row that were no better (early_stopping_threshold) */
 };
 
 struct zt_engine {

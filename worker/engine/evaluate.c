@@ -1,5 +1,6 @@
 /*
- * evaluate.c -- the mean loss over the evaluation data: every token counted once.
+ * evaluate.c -- the mean loss over the evaluation data, and the metrics of its task: every
+ * token, or row, counted once.
  *
  * What is beyond the end of the data is padding, which the divisor does not count. So
  * each rank runs the same number of batches, and the mean is exact whatever their number.
@@ -9,11 +10,14 @@
 #include "common/message/event.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/data.h"
+#include "worker/engine/tasks/best.h"
+#include "worker/engine/tasks/measure.h"
 #include "worker/monitor/monitor.h"
 
 /* The batch is the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
-                         int64_t T, double *loss, struct zt_fault *fault)
+                         int64_t T, int64_t rows, struct zt_measure *m, double *loss,
+                         struct zt_fault *fault)
 {
     struct zt_pass pass = {
         .mode = ZT_MODE_EVAL,
@@ -32,6 +36,8 @@ static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *bat
                                   sizeof(value), fault);
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
+    if (!rc)
+        rc = zt_measure_take(m, e, batch, T, rows, fault);
     zt_step_end(e->step);
     if (!rc)
         rc = zt_zero_pass_end(e->zero, fault);
@@ -40,7 +46,7 @@ static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *bat
 }
 
 static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
-                          double sums[3], struct zt_fault *fault)
+                          struct zt_measure *m, double sums[3], struct zt_fault *fault)
 {
     struct zt_host_batch host = {.rows = 0};
     int64_t batches = it->num_batches;
@@ -55,7 +61,7 @@ static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
 
         rc = zt_eval_batches_read(it, i, &batch, &rows, &T, fault);
         if (!rc)
-            rc = eval_batch(e, &batch, T, &sums[0], fault);
+            rc = eval_batch(e, &batch, T, rows, m, &sums[0], fault);
         if (!rc)
             sums[1] += zt_batch_divisor(e, &batch, it->rows, T, rows);
         sums[2] += (double)(rows * T);
@@ -73,6 +79,7 @@ static struct zt_eval_stats stats_of(const struct zt_engine *e, int64_t step,
                                   .tokens = (int64_t)sums[per_token ? 1 : 2],
                                   .loss = sums[0] / sums[1],
                                   .is_per_token = per_token,
+                                  .is_of_words = e->task == ZT_TASK_TAG,
                                   .is_of_bytes = zt_dataset_is_bytes(e->eval_data)};
 }
 
@@ -81,6 +88,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     const struct zt_run *run = e->run;
     struct zt_eval_stats stats;
     struct zt_eval_batches it;
+    struct zt_measure m;
     double sums[3] = {0}; /* loss, divisor, tokens of rows with data */
     zt_err rc;
 
@@ -91,20 +99,26 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     rc = zt_eval_batches_init(&it, e->eval_data, e->block_size,
                               run->per_device_eval_batch_size, run->rank, run->world,
                               fault);
+    if (rc)
+        return rc;
     it.padding = zt_engine_padding(run);
+    rc = zt_measure_open(&m, e, fault);
     if (!rc)
-        rc = all_batches(e, &it, sums, fault);
+        rc = all_batches(e, &it, &m, sums, fault);
     if (!rc)
         rc = zt_sum_f64(e->sums, sums, 3, fault);
     if (!rc && !(sums[1] > 0))
         rc = zt_fault_set(fault, ZT_E_FORMAT,
                           "the evaluation data hold nothing to compare with: no target "
                           "token, of conversations no answer, is among them; give more");
+    if (!rc) {
+        stats = stats_of(e, step, sums);
+        rc = zt_measure_finish(&m, e, &stats, fault);
+    }
+    zt_measure_close(&m);
     if (rc)
         return rc;
-    stats = stats_of(e, step, sums);
-    if (step > 0 && (!e->best.step || stats.loss < e->best.loss))
-        e->best = (struct zt_best){stats.loss, step};
+    zt_best_take(e, step, &stats);
     if (zt_comm_rank(e->comm) == 0)
         zt_monitor_eval(&stats);
     return ZT_OK;

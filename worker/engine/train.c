@@ -17,6 +17,7 @@
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/replicas.h"
+#include "worker/engine/tasks/best.h"
 #include "worker/monitor/monitor.h"
 #include "worker/optim/sched/sched.h"
 
@@ -423,6 +424,17 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
         (long long)(e->total_steps - e->first_step));
 }
 
+/* This step becomes the last, which is saved as the last one is. */
+static void end_early(struct zt_engine *e, int64_t step)
+{
+    if (e->run->rank == 0 && step < e->total_steps)
+        zt_info("train",
+                "step %lld is the last: %lld evaluations in a row were no better than "
+                "that of step %lld (--early_stopping_patience)",
+                (long long)step, (long long)e->best.since, (long long)e->best.step);
+    e->total_steps = step;
+}
+
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -473,6 +485,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             double before = zt_now();
 
             rc = zt_engine_evaluate(e, step, fault);
+            if (!rc && zt_best_stops(e))
+                end_early(e, step);
             w.start += zt_now() - before;
             first += zt_now() - before;
         }
@@ -488,6 +502,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     }
     if (!rc)
         rc = zt_checkpoint_after_steps(e, fault);
+    if (!rc)
+        rc = zt_best_load(e, fault);
     zt_checkpoint_unwatch_signals(e);
     zt_control_requests_end(&requests);
     if (!rc && run->do_eval && e->first_step >= e->total_steps)

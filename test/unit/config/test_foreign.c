@@ -127,7 +127,7 @@ static const struct {
      "leave one of them out"},
     {{"--save_strategy", "best", "--output_dir", "x"}, "nothing is evaluated on the way"},
     {{"--resume_from_checkpoint", "auto"}, "needs an --output_dir"},
-    {{"--load_best_model_at_end"}, "--save_strategy best"},
+    {{"--load_best_model_at_end"}, "nothing is evaluated on the way"},
     {{"--save_only_model"}, "a checkpoint has all that training depends on"},
     {{"--logging_strategy", "steps"}, NULL},
     {{"--logging_strategy", "epoch"}, "every --logging_steps"},

@@ -58,6 +58,10 @@ void zt_checkpoint_give_up(struct zt_engine *e);
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Collective. The weights of the checkpoint that this run saved at a step. */
+zt_err zt_checkpoint_load_step(struct zt_engine *e, int64_t step,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Collective. The weights of the checkpoint run->model_name_or_path; all else is new. */
 zt_err zt_checkpoint_load_weights(struct zt_engine *e,
                                   struct zt_fault *fault) ZT_MUST_CHECK;

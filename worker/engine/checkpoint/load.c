@@ -224,3 +224,21 @@ zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
     return rc ? zt_fault_context(fault, rc, "--model_name_or_path")
               : zt_zero_publish(e->zero, fault);
 }
+
+zt_err zt_checkpoint_load_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+{
+    struct zt_ckpt_place place = {.root = ""};
+    char dir[PATH_MAX];
+    struct zt_ckpt *c = NULL;
+    zt_err rc;
+
+    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
+    snprintf(dir, sizeof(dir), "%.*s/%s", (int)(sizeof(dir) - sizeof(place.name) - 2),
+             place.root, place.name);
+    rc = e->run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, &c, fault)
+                                   : zt_ckpt_open(dir, NULL, &c, fault);
+    if (!rc)
+        rc = zt_ckpt_load_state(e, c, true, fault);
+    zt_ckpt_close(c);
+    return rc ? rc : zt_zero_publish(e->zero, fault);
+}

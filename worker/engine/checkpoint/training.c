@@ -44,9 +44,11 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
         json_object_set_new(t, "scaler", scaler_json(&e->scaler));
     json_object_set_new(t, "data", data_json(e, step));
     if (e->best.step > 0)
-        json_object_set_new(t, "best",
-                            json_pack("{s:o, s:I}", "metric", zt_json_real(e->best.loss),
-                                      "step", (json_int_t)e->best.step));
+        json_object_set_new(
+            t, "best",
+            json_pack("{s:o, s:I, s:I, s:s}", "metric", zt_json_real(e->best.metric),
+                      "step", (json_int_t)e->best.step, "since",
+                      (json_int_t)e->best.since, "name", e->run->metric_for_best_model));
     return t;
 }
 
@@ -150,9 +152,12 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
     e->steps_taken = taken;
     e->skipped = skipped;
     e->samples = samples;
-    if (best) {
-        e->best.loss = zt_json_get_real(best, "metric", 0);
+    /* of another metric it says nothing about what is the best now */
+    if (best && strcmp(zt_json_get_text(best, "name", "loss"),
+                       e->run->metric_for_best_model) == 0) {
+        e->best.metric = zt_json_get_real(best, "metric", 0);
         e->best.step = zt_json_get_int(best, "step", 0);
+        e->best.since = zt_json_get_int(best, "since", 0);
     }
     return ZT_OK;
 }

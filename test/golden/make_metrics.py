@@ -1,0 +1,36 @@
+"""Print the numbers of test/unit/engine/test_metrics.c: scikit-learn and scipy on 1,000 random predictions.
+
+    test/peers/setup build/venv
+    build/venv/bin/pip install scikit-learn scipy
+    build/venv/bin/python test/golden/make_metrics.py
+"""
+
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+NUM = 1000
+
+
+def numbers(seed):
+    """As next_random() there."""
+    while True:
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        yield seed >> 33
+
+
+def classes(num, seed):
+    r = numbers(seed)
+    meant = [next(r) % num for _ in range(NUM)]
+    return meant, [m if next(r) % 3 else next(r) % num for m in meant]
+
+
+for num in (2, 5):
+    meant, predicted = classes(num, num)
+    print(num, "%.15g %.15g %.15g %.15g" % (
+        accuracy_score(meant, predicted),
+        f1_score(meant, predicted, labels=[1], average=None)[0],
+        f1_score(meant, predicted, average="macro"), matthews_corrcoef(meant, predicted)))
+r = numbers(9)
+x = [next(r) % 50 / 10 for _ in range(NUM)]  # with ties
+y = [a + next(r) % 1000 / 100 for a in x]
+print("%.15g %.15g" % (pearsonr(x, y)[0], spearmanr(x, y)[0]))

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Metrics of tasks with labels, the same on any ranks; which evaluation was the best, and what follows from it.
+# shellcheck source=test/integration/tasks_lib.sh
+. "$(dirname "$0")/tasks_lib.sh"
+
+# evals FILE: the evaluations, without what tells where and when they were
+evals() { grep '"event":"eval"' "$1" | sed -E 's/"ts":"[^"]*",//'; }
+# scores NAME FILE: the values of a metric of evaluations, one a line
+scores() { evals "$2" | sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p"; }
+
+# 1, 2 and 3 ranks of uneven ends: 61 rows in batches of 4
+head -n 1 "$tmp/classes.jsonl" >>"$tmp/classes.jsonl"
+sed -n 2p "$tmp/numbers.tsv" >>"$tmp/numbers.tsv"
+for kind in "classify classes.jsonl accuracy f1_macro matthews_correlation" "regress numbers.tsv pearson spearmanr" \
+    "tag tags.jsonl accuracy f1_macro matthews_correlation"; do
+    # shellcheck disable=SC2086 # words
+    set -- $kind
+    out=$tmp/$1
+    bert 2 "$tmp/train" "$1" "$2" --max_steps 30 --output_dir "$out"
+    for ranks in 1 2 3; do
+        "$bin/zlaunch" --num_gpus $ranks --log_format json "$bin/models/bert.so" --task "$1" --model_name_or_path "$out" \
+            --eval_file "$tmp/$2" --per_device_eval_batch_size 4 --block_size 16 >"$tmp/eval$ranks" 2>&1
+    done
+    task=$1
+    shift 2
+    for name; do
+        check "$task: $name is there, and the same on 1, 2 and 3 ranks" sh -c '[ -n "$1" ] && [ "$1" = "$2" ] && [ "$1" = "$3" ]' - \
+            "$(scores $name "$tmp/eval1")" "$(scores $name "$tmp/eval2")" "$(scores $name "$tmp/eval3")"
+    done
+done
+check "perplexity is of language alone" test -z "$(scores perplexity "$tmp/eval1")"
+
+# 8 evaluations; the best is known by its metric, and is what the run ends with
+best() {
+    local out=$1
+    shift
+    bert 2 "$out" classify classes.jsonl --do_eval --eval_file "$tmp/classes.jsonl" --max_steps 40 --eval_steps 5 \
+        --learning_rate 1e-2 --lr_scheduler_type constant --output_dir "$out.dir" "$@"
+}
+check "a run ends with its best weights" best "$tmp/best" --metric_for_best_model eval_accuracy --load_best_model_at_end
+most=$(scores accuracy "$tmp/best" | sort -g | tail -n 1)
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/best.dir" \
+    --eval_file "$tmp/classes.jsonl" --block_size 16 >"$tmp/again" 2>&1
+check "  whose accuracy is the largest of all" test "$(scores accuracy "$tmp/again")" = "$most"
+best "$tmp/steps" --metric_for_best_model accuracy --load_best_model_at_end --save_steps 5
+check "  also where every evaluation is saved" cmp -s "$tmp/best.dir/model.safetensors" "$tmp/steps.dir/model.safetensors"
+check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best
+check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
+    "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"
+check "  and the last step has been evaluated" grep -q 'is the last: 2 evaluations in a row' "$tmp/early" "$tmp/early.err"
+
+refused() { # refused WORDS ARGS...
+    local words=$1
+    shift
+    rm -rf "$tmp/refused.dir"
+    best "$tmp/refused" "$@"
+    [ $? -eq 2 ] && tr -d '\\' <"$tmp/refused" | grep -qF -- "$words" && return
+    cut -c1-300 "$tmp/refused" | sed "s/^/# /"
+    return 1
+}
+check "a metric that evaluations do not have is refused" refused 'have loss, accuracy, f1_macro, matthews_correlation' --metric_for_best_model bleu
+check "what is not saved cannot be loaded" refused '--save_steps a divisor of --eval_steps' --load_best_model_at_end --save_steps 10
+check "without evaluations nothing is the best" refused 'nothing is evaluated on the way' --early_stopping_patience 1 --eval_steps 0
+finish

@@ -1,0 +1,114 @@
+#include "worker/engine/tasks/best.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "worker/engine/checkpoint/checkpoint.h"
+#include "worker/engine/tasks/measure.h"
+
+/* As Trainer calls it, or as the event does. */
+static const char *metric_name(const struct zt_run *run)
+{
+    const char *name = run->metric_for_best_model;
+
+    return strncmp(name, "eval_", 5) == 0 ? name + 5 : name;
+}
+
+/* False: the evaluation has no metric of that name. */
+static bool find_metric(const struct zt_eval_stats *stats, const char *name, double *out)
+{
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n = zt_eval_metrics_measure(stats, values);
+
+    for (int i = 0; i < n; i++) {
+        if (values[i].metric->type != ZT_METRIC_REAL ||
+            strcmp(values[i].metric->name, name) != 0)
+            continue;
+        *out = values[i].real;
+        return true;
+    }
+    return false;
+}
+
+static void list_metrics(const struct zt_eval_stats *stats, char *out, size_t cap)
+{
+    struct zt_metric_value values[ZT_MAX_METRICS];
+    int n = zt_eval_metrics_measure(stats, values);
+    size_t at = 0;
+
+    for (int i = 0; i < n && at < cap; i++)
+        if (values[i].metric->type == ZT_METRIC_REAL)
+            at += (size_t)snprintf(out + at, cap - at, "%s%s", at ? ", " : "",
+                                   values[i].metric->name);
+}
+
+zt_err zt_best_check(const struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_eval_stats stats = {
+        .is_per_token = e->model->layout.divisor == ZT_DIVISOR_TARGETS,
+        .is_of_bytes = e->eval_data && zt_dataset_is_bytes(e->eval_data)};
+    char names[256] = "";
+    double any;
+
+    zt_measure_promise(e, &stats);
+    if (!e->run->do_train || !e->run->do_eval ||
+        find_metric(&stats, metric_name(e->run), &any))
+        return ZT_OK;
+    list_metrics(&stats, names, sizeof(names));
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "--metric_for_best_model %s: evaluations of this run have %s",
+                        e->run->metric_for_best_model, names);
+}
+
+/* By more than early_stopping_threshold for `patience`, by anything for the best. */
+static bool is_better(const struct zt_run *run, double value, double than, double by)
+{
+    if (isnan(value) || isnan(than))
+        return !isnan(value);
+    return run->greater_is_better ? value > than + by : value < than - by;
+}
+
+void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats *stats)
+{
+    const struct zt_run *run = e->run;
+    struct zt_best *b = &e->best;
+    double value = NAN;
+
+    if (step <= 0 || !find_metric(stats, metric_name(run), &value))
+        return;
+    if (!b->step || is_better(run, value, b->metric, run->early_stopping_threshold))
+        b->since = 0;
+    else
+        b->since++;
+    if (!b->step || is_better(run, value, b->metric, 0)) {
+        b->metric = value;
+        b->step = step;
+    }
+}
+
+bool zt_best_stops(const struct zt_engine *e)
+{
+    int64_t patience = e->run->early_stopping_patience;
+
+    return patience > 0 && e->best.since >= patience;
+}
+
+zt_err zt_best_load(struct zt_engine *e, struct zt_fault *fault)
+{
+    int64_t last = e->steps_taken + e->skipped;
+    zt_err rc;
+
+    if (!e->run->load_best_model_at_end || !e->best.step || e->best.step == last ||
+        e->stop_code)
+        return ZT_OK;
+    rc = zt_checkpoint_load_step(e, e->best.step, fault);
+    if (rc)
+        return zt_fault_context(fault, rc, "--load_best_model_at_end");
+    if (e->run->rank == 0)
+        zt_info("train",
+                "the weights are those of step %lld, whose %s was the best: %.6g",
+                (long long)e->best.step, metric_name(e->run), e->best.metric);
+    return ZT_OK;
+}
