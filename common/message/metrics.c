@@ -40,6 +40,18 @@ static bool gemm_share(const struct zt_step_stats *s, struct zt_metric_value *v)
     return v->real >= 0;
 }
 
+static bool rank_wait_share(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->rank_wait / s->seconds;
+    return v->real > 0;
+}
+
+static bool file_wait_share(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->file_wait / s->seconds;
+    return v->real > 0;
+}
+
 static bool loss_scale(const struct zt_step_stats *s, struct zt_metric_value *v)
 {
     v->real = s->loss_scale;
@@ -163,7 +175,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "",
      .help = "steps so far whose gradients were not finite",
      .measure = skipped,
-     .column = 10,
+     .column = 12,
      .format = "  skipped %lld",
      .shown = ZT_SHOWN_POSITIVE,
      .rank = 3},
@@ -172,7 +184,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "bytes",
      .help = "most memory of this rank so far",
      .measure = peak_device_bytes,
-     .column = 8,
+     .column = 10,
      .format = "  mem %s",
      .human = zt_human_bytes,
      .shown = ZT_SHOWN_POSITIVE,
@@ -189,12 +201,34 @@ const struct zt_metric zt_metrics[] = {
      .human = percent,
      .shown = ZT_SHOWN_NOT_NEGATIVE,
      .rank = 5},
+    {.name = "rank_wait_share",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help =
+         "share of the time since the last report in which this rank waited for other "
+         "ranks, or for messages between them",
+     .measure = rank_wait_share,
+     .column = 8,
+     .format = "  %s rank wait",
+     .human = percent,
+     .shown = ZT_SHOWN_POSITIVE,
+     .rank = 11},
+    {.name = "file_wait_share",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "share of that time in which it waited for state that lives in files",
+     .measure = file_wait_share,
+     .column = 9,
+     .format = "  %s file wait",
+     .human = percent,
+     .shown = ZT_SHOWN_POSITIVE,
+     .rank = 10},
     {.name = "loss_scale",
      .type = ZT_METRIC_REAL,
      .unit = "",
      .help = "with fp16",
      .measure = loss_scale,
-     .column = 9,
+     .column = 11,
      .format = "  scale %g",
      .shown = ZT_SHOWN_POSITIVE,
      .rank = 8},
@@ -203,7 +237,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "s",
      .help = "time that the rest of the run will take; not known at the first step",
      .measure = eta_s,
-     .column = 12,
+     .column = 14,
      .format = "  eta %s",
      .human = zt_human_seconds,
      .shown = ZT_SHOWN_NOT_NEGATIVE,
@@ -213,7 +247,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "",
      .help = "hash of the weights, 16 hex digits, every fingerprint_steps",
      .measure = fingerprint,
-     .column = 11,
+     .column = 13,
      .format = "  fingerprint %s",
      .rank = 9},
     {.event = ZT_METRIC_EVAL,

@@ -33,7 +33,8 @@ struct zt_step_stats {
     int64_t samples;    /* rows seen so far */
     int64_t skipped;    /* steps so far that changed nothing */
     int64_t peak_device_bytes;
-    uint64_t fingerprint; /* of the weights */
+    double rank_wait, file_wait; /* seconds of `seconds` in which this rank waited */
+    uint64_t fingerprint;        /* of the weights */
     bool has_fingerprint;
 };
 

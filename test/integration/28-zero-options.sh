@@ -217,6 +217,14 @@ aio=$(grep '^"aio": {' "$tmp/o")
 check "and prints a section" test -n "$aio"
 zero "$tmp/o" 1 2 "$(files "$tmp/swap"), $aio"
 check "that a config takes" test $? -eq 0
+zero "$tmp/o" 2 2 "$(files "$tmp/swap")" --trace "$tmp/files.json"
+check "a timeline of state in files" test $? -eq 0
+lane() { grep -q "\"ph\":\"X\".*\"cat\":\"files\".*\"name\":\"$1\"" "$tmp/files.json"; }
+check "has a lane of what is read" lane read
+check "and written" lane write
+share() { grep '"event":"step"' "$tmp/o" | tail -n 1 | sed -n "s/.*\"$1_wait_share\":\([0-9.e-]*\).*/\1/p" | awk '{ ok = $1 > 0 && $1 < 1 } END { exit !ok }'; }
+check "a step says what share of it waited for files" share file
+check "and for the other rank" share rank
 for plan in --dry_run --check_config; do
     zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")" $plan
     check "$plan says that a folder is not there" says "zero_optimization.offload_optimizer.nvme_path $tmp/nowhere: No such file or directory: a run on this host would end there"

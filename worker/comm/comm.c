@@ -3,6 +3,7 @@
 
 #include "common/message/event.h"
 #include "common/trace/trace.h"
+#include "common/trace/waits.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -151,8 +152,10 @@ zt_err zt_comm_run_now(struct zt_comm *c, const struct zt_comm_call *call)
     zt_trace_begin_with("comm", zt_comm_op_name(call->op), "elements",
                         (int64_t)call->count);
     zt_event_collective(call->op, true);
+    zt_wait_begin();
     rc = c->engine ? c->engine->run(c->self, call, &c->dead_fault)
                    : c->device_engine->queue(c->self, call, &c->dead_fault);
+    zt_wait_end(ZT_WAIT_RANKS);
     zt_event_collective(call->op, false);
     zt_trace_end();
     if (rc)
@@ -299,7 +302,9 @@ zt_err zt_comm_wait(struct zt_comm *c, zt_comm_handle handle, struct zt_fault *f
                             (unsigned long long)c->family->issued);
     if (c->device_engine)
         return await_now(c, handle, fault);
+    zt_wait_begin();
     zt_progress_wait(c->family->progress, handle);
+    zt_wait_end(ZT_WAIT_RANKS);
     dead_from = atomic_load(&c->dead_from);
     return dead_from && handle >= dead_from ? zt_comm_dead_error(c, fault) : ZT_OK;
 }

@@ -14,6 +14,7 @@
 #include "common/message/event.h"
 #include "common/log.h"
 #include "common/trace/trace.h"
+#include "common/trace/waits.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/replicas.h"
@@ -312,8 +313,12 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         .peak_device_bytes = (int64_t)zt_engine_peak_bytes(e),
     };
     int64_t f = e->run->fingerprint_steps;
+    double waits[ZT_NUM_WAITS];
     zt_err rc = ZT_OK;
 
+    zt_waits_take(waits);
+    stats.rank_wait = zt_comm_world(e->comm) > 1 ? waits[ZT_WAIT_RANKS] : 0;
+    stats.file_wait = waits[ZT_WAIT_FILES];
     if (f && step % f == 0) {
         stats.has_fingerprint = true;
         rc = zt_zero_fingerprint(e->zero, &stats.fingerprint, fault);
@@ -438,6 +443,7 @@ static void end_early(struct zt_engine *e, int64_t step)
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
+    double earlier[ZT_NUM_WAITS]; /* of what came before training */
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
     int64_t finite = 0; /* steps with a loss that is a number */
@@ -446,6 +452,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc = e->first_step < e->total_steps ? first_batch(e, fault)
                                                : zt_checkpoint_without_steps(e, fault);
 
+    zt_waits_take(earlier);
     zt_checkpoint_watch_signals(e);
     for (int64_t step = e->first_step + 1; !rc && step <= e->total_steps && !e->stop_code;
          step++) {

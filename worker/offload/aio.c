@@ -12,6 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/trace/trace.h"
+#include "common/trace/waits.h"
+
 #define MAX_JOBS 64 /* started and not waited for; a tier has few buffers */
 
 struct thread {
@@ -254,10 +257,14 @@ static void *run_thread(void *ctx)
             break;
         job = t->jobs[t->head++ % MAX_JOBS];
         pthread_mutex_unlock(&a->lock);
+        zt_trace_thread("files");
+        zt_trace_begin_with("files", job->write ? "write" : "read", "bytes",
+                            (int64_t)job->bytes);
         if (t->context)
             transfer_queued(t, job);
         else
             transfer_plain(t, job);
+        zt_trace_end();
         pthread_mutex_lock(&a->lock);
         if (--job->threads_left == 0)
             pthread_cond_broadcast(&a->ended);
@@ -451,10 +458,14 @@ zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job, struct zt_fault *fa
 {
     const char *verb = job->write ? "writing" : "reading";
 
+    zt_trace_begin("wait", "files");
+    zt_wait_begin();
     pthread_mutex_lock(&a->lock);
     while (job->threads_left)
         pthread_cond_wait(&a->ended, &a->lock);
     pthread_mutex_unlock(&a->lock);
+    zt_wait_end(ZT_WAIT_FILES);
+    zt_trace_end();
     if (!job->error)
         return ZT_OK;
     if (job->error < 0)

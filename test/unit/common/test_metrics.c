@@ -23,6 +23,8 @@ static const struct zt_step_stats all = {.step = 12,
                                          .samples = 96,
                                          .skipped = 2,
                                          .peak_device_bytes = 1 << 20,
+                                         .rank_wait = 0.5,
+                                         .file_wait = 1.5,
                                          .fingerprint = 0xdeadbeef,
                                          .has_fingerprint = true};
 
@@ -65,6 +67,8 @@ static void test_values_follow_from_what_was_measured(void **state)
     assert_true(value_of(values, n, "tokens_per_s")->real == 500);
     assert_true(value_of(values, n, "gemm_share")->real == 0.3);
     assert_true(value_of(values, n, "eta_s")->real == 11);
+    assert_true(value_of(values, n, "rank_wait_share")->real == 0.25);
+    assert_true(value_of(values, n, "file_wait_share")->real == 0.75);
     assert_string_equal(value_of(values, n, "fingerprint")->text, "00000000deadbeef");
 }
 
@@ -97,6 +101,8 @@ static void test_what_a_step_does_not_have_is_left_out(void **state)
 
     (void)state;
     assert_null(value_of(values, n, "gemm_share"));
+    assert_null(value_of(values, n, "rank_wait_share"));
+    assert_null(value_of(values, n, "file_wait_share"));
     assert_null(value_of(values, n, "loss_scale"));
     assert_null(value_of(values, n, "fingerprint"));
     assert_null(value_of(values, n, "eta_s"));
