@@ -385,6 +385,7 @@ void zt_model_close(struct zt_model *m)
     else
         free(m->self);
     for (int i = 0; i < m->num_params; i++) {
+        free(m->params[i]->adapter);
         free(m->params[i]->name);
         free(m->params[i]);
     }

@@ -28,6 +28,8 @@
     4096 /* elements; = ZT_NORM_CHUNK, so shards cut between chunks                      \
           */
 
+struct zt_adapter;
+
 struct zt_param {
     char *name;
     struct zt_block *block; /* the owner */
@@ -38,7 +40,12 @@ struct zt_param {
     int64_t offset_elems; /* in the block's flat buffer */
     struct zt_init init;
     unsigned flags;
-    bool reached; /* set when backward adds to its gradient; cleared by who asks */
+    bool reached;  /* set when backward adds to its gradient; cleared by who asks */
+    unsigned uses; /* ZT_USED_..., of passes that note them (adapter.h) */
+    struct zt_adapter *adapter; /* the pair beside it; NULL: none */
+    struct zt_param *adapts;    /* the weight that it is a factor of the pair of; NULL */
+    bool is_base; /* frozen under adapters: its values are in the folder that the run
+                   * starts from, and in no checkpoint */
 };
 
 struct zt_block {

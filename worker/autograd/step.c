@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/autograd/adapter.h"
+
 /* ---- failing ---- */
 
 const char *zt_shape_text(const struct zt_tensor *t, char out[96])
@@ -57,6 +59,15 @@ bool zt_step_check(struct zt_step *s, zt_err rc)
     return false;
 }
 
+/* Linear ops note for themselves how they take a weight (ops/linear.c). */
+static void note_use(const char *op, const struct zt_tensor *t)
+{
+    struct zt_param *p = (struct zt_param *)t->store->param;
+
+    if (p && strcmp(op, "linear") != 0 && strcmp(op, "lm_head") != 0)
+        p->uses |= ZT_USED_ELSE;
+}
+
 bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *in,
                  int num_in)
 {
@@ -68,6 +79,8 @@ bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *i
     for (int i = 0; i < num_in; i++)
         if (!in[i])
             zt_step_fail(s, ZT_E_ARG, "operand %d is NULL", i + 1);
+        else if (s->cfg.note_uses)
+            note_use(name, in[i]);
     return !s->fault.code;
 }
 

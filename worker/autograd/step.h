@@ -54,6 +54,7 @@ struct zt_step_config {
     bool tf32;      /* products of fp32 may round their operands to TF32 */
     bool fp8;       /* bf16 linear ops multiply fp8, where their sizes allow it */
     bool recompute; /* activation checkpointing: every block that has parameters */
+    bool note_uses; /* which ops take a parameter: zt_param.uses (adapter.h) */
     bool profile;   /* take the times of those blocks; the host waits for each of them */
     uint64_t seed;
     struct zt_step_hooks hooks;

@@ -14,7 +14,11 @@
  *      y  = x w^T          x   by rows, w         x, w^T
  *      dx = dy w           dy, w^T                dy, w
  *      dw                  dy^T, x^T              x^T, dy^T
+ *
+ * Where w has an adapter, y = x w^T + b + low up^T: the product of its pair is added in
+ * place, and one node sends gradients back to all.
  */
+#include "worker/autograd/adapter.h"
 #include "worker/autograd/tape.h"
 
 #define ROW_ALIGN 8  /* elements: 16 bytes of a 16-bit type */
@@ -135,7 +139,13 @@ struct linear {
     zt_epilogue epilogue;
 };
 
-enum { X, W, BIAS, PRE };
+/* Operands and saved values of a node; LOW and UP where an adapter adds low up^T. */
+enum { X, W, BIAS, PRE, LOW, UP, NUM_LINEAR };
+
+/* What is added to x w^T: low (..., r), up (out, r); both NULL: nothing. */
+struct low_rank {
+    struct zt_tensor *low, *up;
+};
 
 /* d(result before the epilogue): dy itself, or a scratch that the caller frees. */
 static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
@@ -187,11 +197,14 @@ static void backward_x_fp8(struct zt_step *s, struct zt_node *n, const struct co
 static void backward_w_fp8(struct zt_step *s, struct zt_node *n, const struct coded *dy)
 {
     const struct linear *l = n->attr;
-    struct zt_view x = zt_data(n->saved[X]);
     const struct coded *a, *b;
     struct coded q;
+    struct zt_view x;
 
-    if (!zt_requires_grad(s, &n->in[W], 1) || !encode(s, &q, &x, ZT_F8E4M3, TRANSPOSED))
+    if (!zt_requires_grad(s, &n->in[W], 1))
+        return;
+    x = zt_data(n->saved[X]);
+    if (!encode(s, &q, &x, ZT_F8E4M3, TRANSPOSED))
         return;
     a = l->in_out ? &q : dy;
     b = l->in_out ? dy : &q;
@@ -223,9 +236,12 @@ static void backward_w(struct zt_step *s, struct zt_node *n, const struct zt_vie
                        const struct zt_grad_sink *db)
 {
     const struct linear *l = n->attr;
-    struct zt_view x = zt_data(n->saved[X]);
     struct zt_gemm_args more = {.accumulate = false};
+    struct zt_view x;
 
+    if (!zt_requires_grad(s, &n->in[W], 1))
+        return;
+    x = zt_data(n->saved[X]);
     if (db) {
         *(l->in_out ? &more.b_sum : &more.a_sum) = db->view;
         more.accumulate_sums = db->accumulate;
@@ -266,6 +282,18 @@ static bool goes_with_w(const struct zt_step *s, struct zt_node *n,
            zt_view_is_contiguous(&db->view) && zt_view_is_contiguous(dy);
 }
 
+/* And those of what an adapter adds. */
+static void backward_low_rank(struct zt_step *s, struct zt_node *n,
+                              const struct zt_view *dy)
+{
+    const struct zt_gemm_args as_is = {.accumulate = false};
+
+    if (n->num_in <= UP)
+        return;
+    grad_product(s, n->in[LOW], *dy, zt_data(n->saved[UP]), as_is);
+    grad_product(s, n->in[UP], transposed(*dy), zt_data(n->saved[LOW]), as_is);
+}
+
 static void linear_backward(struct zt_step *s, struct zt_node *n)
 {
     struct zt_view dy = rows_of(zt_grad_of(n->out));
@@ -277,6 +305,7 @@ static void linear_backward(struct zt_step *s, struct zt_node *n)
     has_bias = zt_grad_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY);
     with_w = has_bias && goes_with_w(s, n, &dy, &db);
     backward_products(s, n, &dy, with_w ? &db : NULL);
+    backward_low_rank(s, n, &dy);
     if (has_bias && !with_w) {
         struct zt_colsum_args sum = {.x = dy, .y = db.view, .accumulate = db.accumulate};
 
@@ -369,14 +398,41 @@ static bool forward_product(struct zt_step *s, const struct linear *l,
     return ok;
 }
 
+/* y += low up^T */
+static bool add_low_rank(struct zt_step *s, const struct low_rank *more, struct zt_view y)
+{
+    struct zt_gemm_args a = {.accumulate = true, .c = y};
+
+    if (!more->low)
+        return true;
+    a.a = zt_data(more->low);
+    a.b = transposed(zt_data(more->up));
+    return product(s, &a);
+}
+
+static void note_linear_use(const struct zt_step *s, const struct zt_tensor *w,
+                            unsigned flags)
+{
+    struct zt_param *p = (struct zt_param *)w->store->param;
+    unsigned in_out = flags & ZT_W_IN_OUT ? ZT_USED_IN_OUT : 0;
+
+    if (!s->cfg.note_uses || !p)
+        return;
+    if (w->view.ndim != p->ndim || zt_view_numel(&w->view) != p->numel ||
+        ((p->uses & ZT_USED_LINEAR) && (p->uses & ZT_USED_IN_OUT) != in_out))
+        p->uses |= ZT_USED_ELSE;
+    p->uses |= ZT_USED_LINEAR | in_out | (flags & ZT_OUTPUT_HEAD ? ZT_USED_HEAD : 0);
+}
+
 static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
                                 struct zt_tensor *w, struct zt_tensor *bias,
-                                unsigned flags, bool spaced)
+                                unsigned flags, struct low_rank more, bool spaced)
 {
     struct linear l = {.in_out = flags & ZT_W_IN_OUT};
     struct zt_view shape = x->view;
-    struct zt_tensor *in[3], *saved[4], *y;
+    struct zt_tensor *in[NUM_LINEAR] = {NULL}, *saved[NUM_LINEAR] = {NULL}, *y;
     struct zt_gemm_args a = {.accumulate = false};
+    int num = more.low ? NUM_LINEAR : PRE + 1;
 
     x = zt_rows_strided(s, x);
     x = x ? zt_matrices(s, x) : NULL;
@@ -400,18 +456,63 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     if (!y)
         return NULL;
     a.c = rows_of(zt_data(y));
-    in[X] = saved[X] = x;
+    in[X] = x;
     in[W] = saved[W] = w;
     in[BIAS] = bias;
-    saved[BIAS] = NULL;
+    in[LOW] = saved[LOW] = more.low;
+    in[UP] = saved[UP] = more.up;
+    if (zt_requires_grad(s, &w, 1)) /* a frozen one wants no x */
+        saved[X] = x;
     saved[PRE] = keep_pre(s, &a, in);
-    if (s->fault.code || !forward_product(s, &l, &a))
+    if (s->fault.code || !forward_product(s, &l, &a) ||
+        !add_low_rank(s, &more, rows_of(zt_data(y))))
         return NULL;
     if (saved[PRE])
         zt_note_gelu(s, y, saved[PRE],
                      l.epilogue == ZT_EPI_GELU_TANH ? ZT_EPI_GELU_TANH_BWD
                                                     : ZT_EPI_GELU_ERF_BWD);
-    return zt_record(s, &op_linear, y, in, 3, saved, 4, &l, sizeof(l));
+    return zt_record(s, &op_linear, y, in, num, saved, num, &l, sizeof(l));
+}
+
+/* s x A^T (N, r), and B. The small products stay in the type of activations (--fp8). */
+static struct low_rank low_rank_of(struct zt_step *s, const struct zt_adapter *ad,
+                                   struct zt_tensor *x)
+{
+    const struct low_rank none = {NULL, NULL};
+    struct zt_tensor *a = zt_weight(s, ad->a);
+    struct low_rank r = none;
+
+    x = zt_dropout(s, x, ad->dropout);
+    if (!x || !a)
+        return none;
+    r.low = linear(s, x, a, NULL, ZT_OUTPUT_HEAD, none, false);
+    r.low = zt_scale(s, r.low, ad->scale);
+    r.low = r.low ? zt_rows(s, r.low) : NULL;
+    r.up = zt_weight(s, ad->b);
+    s->op = "linear";
+    return r;
+}
+
+/* A linear op of checked operands, and what the adapter of its weight adds before gelu. */
+static struct zt_tensor *adapted(struct zt_step *s, struct zt_tensor *x,
+                                 struct zt_tensor *w, struct zt_tensor *bias,
+                                 unsigned flags, bool spaced)
+{
+    const struct zt_param *p = w->store->param;
+    unsigned gelu = flags & (ZT_GELU_TANH | ZT_GELU_ERF);
+    struct low_rank more = {NULL, NULL};
+    struct zt_tensor *y;
+
+    note_linear_use(s, w, flags);
+    if (!p || !p->adapter)
+        return linear(s, x, w, bias, flags, more, spaced);
+    more = low_rank_of(s, p->adapter, x);
+    if (s->fault.code)
+        return NULL;
+    y = linear(s, x, w, bias, flags & ~gelu, more, spaced);
+    return gelu == ZT_GELU_TANH  ? zt_gelu(s, y)
+           : gelu == ZT_GELU_ERF ? zt_gelu_erf(s, y)
+                                 : y;
 }
 
 zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
@@ -419,7 +520,7 @@ zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
 {
     if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
         return NULL;
-    return linear(s, x, w, bias, flags, false);
+    return adapted(s, x, w, bias, flags, false);
 }
 
 struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
@@ -427,7 +528,7 @@ struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
 {
     if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, NULL, flags))
         return NULL;
-    return linear(s, x, w, NULL, flags, true);
+    return adapted(s, x, w, NULL, flags, true);
 }
 
 /* ---- matmul ---- */

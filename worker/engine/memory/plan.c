@@ -394,3 +394,54 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         munmap(d.zeros, bytes);
     return rc;
 }
+
+/* ---- what parameters are used for ---- */
+
+/* One pass that is no step of anything: blocks are bound to an address that nobody reads. */
+static zt_err note_uses(struct meta_run *d, struct zt_step_config *cfg,
+                        struct zt_fault *fault)
+{
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = 1, .T = d->in->block_size};
+    struct zt_model *m = d->in->model;
+    zt_tensor *out = NULL;
+    zt_err rc = zt_step_open(cfg, &d->step, fault);
+
+    if (rc)
+        return rc;
+    for (int i = 0; i < m->num_blocks; i++)
+        zt_block_bind(m->blocks[i], META_HOST_BASE, NULL);
+    for (int i = 0; i < m->layout.num; i++) /* there may be no data to offer any */
+        pass.fields[i] = d->zeros;
+    rc = zt_step_forward(d->step, &pass, &out, fault);
+    zt_step_end(d->step);
+    zt_step_close(d->step);
+    for (int i = 0; i < m->num_blocks; i++)
+        zt_block_bind(m->blocks[i], NULL, NULL);
+    return rc;
+}
+
+zt_err zt_memory_plan_note_uses(const struct zt_memory_plan_inputs *in,
+                                struct zt_fault *fault)
+{
+    struct zt_step_config cfg = {
+        .model = in->model, .compute_dtype = in->run->compute_dtype, .note_uses = true};
+    size_t bytes = 0;
+    struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
+    zt_err rc = zt_backend_find("meta", &cfg.backend, fault);
+
+    if (!rc && d.zeros == MAP_FAILED)
+        rc = zt_fault_set(fault, ZT_E_PLAN, "a row of this run takes %zu MiB",
+                          bytes >> 20);
+    if (!rc)
+        rc = cfg.backend->open(0, 1, &cfg.device, fault);
+    if (!rc)
+        rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &cfg.pool, fault);
+    if (!rc)
+        rc = note_uses(&d, &cfg, fault);
+    zt_pool_close(cfg.pool);
+    if (cfg.device)
+        cfg.backend->close(cfg.device);
+    if (d.zeros != MAP_FAILED)
+        munmap(d.zeros, bytes);
+    return rc;
+}

@@ -71,6 +71,13 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                            struct zt_memory_plan *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 
+/*
+ * The model once on shapes, without state: what ops take its parameters (zt_param.uses). A
+ * forward pass of one row with all fields; of `in` run, model and block_size count.
+ */
+zt_err zt_memory_plan_note_uses(const struct zt_memory_plan_inputs *in,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Whether memory of the device that a run names is apart from the host's. */
 bool zt_run_is_staged(const struct zt_run *run);
 
