@@ -69,7 +69,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_train(e, fault);
     else if (run->do_eval)
         rc = zt_engine_evaluate(e, 0, fault);
-    if (!rc && run->do_train && run->output_dir && !e->stop_code)
+    if (!rc && (run->do_train || run->merge_adapters) && run->output_dir && !e->stop_code)
         rc = zt_engine_save_at_end(e, fault);
     if (!rc && run->generate_tokens > 0 && !e->stop_code)
         rc = zt_generate(e, fault);

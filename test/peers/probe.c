@@ -9,7 +9,7 @@
  *
  *      loss            (1)        mean over what the model divides it by
  *      logits          as the plugin returns them without the labels
- *      grad.<param>    as param   of that mean, before any clipping
+ *      grad.<param>    as param   of that mean, before any clipping; of what is trained
  *
  * For comparisons with other implementations; nothing is trained.
  */
@@ -181,6 +181,14 @@ static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
     return rc;
 }
 
+/* One rank: gradients are whole, here. Frozen blocks have none. */
+static const float *gradient(const struct zt_param *q)
+{
+    const float *g = q->block->grads;
+
+    return g && !(q->flags & ZT_FROZEN) ? g + q->offset_elems : NULL;
+}
+
 static zt_err put_results(struct probe *p, struct zt_safetensors_writer *w,
                           struct zt_fault *fault)
 {
@@ -192,9 +200,10 @@ static zt_err put_results(struct probe *p, struct zt_safetensors_writer *w,
                                        (size_t)p->num_logits * sizeof(float), fault);
     for (int i = 0; !rc && i < e->model->num_params; i++) {
         const struct zt_param *q = e->model->params[i];
-        const float *g = q->block->grads + q->offset_elems; /* one rank: whole, here */
 
-        rc = zt_safetensors_writer_put(w, g, (size_t)q->numel * sizeof(float), fault);
+        if (gradient(q))
+            rc = zt_safetensors_writer_put(w, gradient(q),
+                                           (size_t)q->numel * sizeof(float), fault);
     }
     return rc ? rc : zt_safetensors_writer_commit(w, fault);
 }
@@ -204,6 +213,7 @@ static zt_err write_results(struct probe *p, const char *path, struct zt_fault *
     const struct zt_model *m = p->engine->model;
     int64_t one = 1;
     struct zt_safetensors_decl *decls = calloc((size_t)m->num_params + 2, sizeof(*decls));
+    int num = 2;
     char(*names)[160] = calloc((size_t)m->num_params + 1, sizeof(*names));
     struct zt_safetensors_writer *w = NULL;
     zt_err rc = ZT_OK;
@@ -213,14 +223,16 @@ static zt_err write_results(struct probe *p, const char *path, struct zt_fault *
     for (int i = 0; !rc && i < m->num_params; i++) {
         const struct zt_param *q = m->params[i];
 
+        if (!gradient(q))
+            continue;
         snprintf(names[i], sizeof(names[i]), "grad.%s", q->name);
-        decls[2 + i] = (struct zt_safetensors_decl){names[i], ZT_F32, q->ndim, q->shape};
+        decls[num++] = (struct zt_safetensors_decl){names[i], ZT_F32, q->ndim, q->shape};
     }
     if (!rc) {
         decls[0] = (struct zt_safetensors_decl){"loss", ZT_F32, 1, &one};
         decls[1] = (struct zt_safetensors_decl){"logits", ZT_F32, p->logits_ndim,
                                                 p->logits_shape};
-        rc = zt_safetensors_writer_open(path, decls, m->num_params + 2, &w, fault);
+        rc = zt_safetensors_writer_open(path, decls, num, &w, fault);
     }
     if (!rc)
         rc = put_results(p, w, fault);

@@ -490,7 +490,7 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
                         epochs->where);
     /* a name that is wrong may be the one that would have said it */
     if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
-        !run->dry_run && c->report.code != ZT_E_USAGE)
+        !run->dry_run && !run->merge_adapters && c->report.code != ZT_E_USAGE)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: give --train_file to train, --eval_file to "
                         "evaluate, or --prompt");

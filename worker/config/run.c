@@ -64,13 +64,16 @@ static bool has_checkpoints(const char *dir)
 
 zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
 {
+    static const char *const names[] = {"model.safetensors", "adapter_model.safetensors"};
     char path[4096];
     struct stat st;
 
     if (run->overwrite_output_dir || run->resume_from_checkpoint || run->attempt)
         return ZT_OK;
-    snprintf(path, sizeof(path), "%s/model.safetensors", run->output_dir);
-    if (stat(path, &st) == 0)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", run->output_dir, names[i]);
+        if (stat(path, &st))
+            continue;
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s is there already; %s--overwrite_output_dir "
                             "replaces it",
@@ -79,6 +82,7 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
                                 ? "--resume_from_checkpoint auto goes on from the "
                                   "checkpoints beside it, "
                                 : "");
+    }
     if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s has checkpoints already; "
@@ -114,6 +118,30 @@ static void check_train_tokenizer(struct zt_config *c, const struct zt_run *run)
                         (long long)run->train_tokenizer, why);
 }
 
+/* Adapters are beside weights that are there; what is about them needs them. */
+static void check_adapters(struct zt_config *c, const struct zt_run *run)
+{
+    static const char *const about[] = {"lora_alpha",     "lora_dropout",
+                                        "use_rslora",     "lora_target_modules",
+                                        "merge_adapters", NULL};
+    bool any = run->lora_r || run->adapter_name_or_path;
+    const char *said = any ? NULL : zt_run_says(run, about);
+
+    if (said)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "%s: there are no adapters: say --lora_r or "
+                        "--adapter_name_or_path",
+                        said);
+    if (any && !run->model_name_or_path && !run->dry_run && !run->check_config)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "%s needs --model_name_or_path: the weights that adapters are "
+                        "beside",
+                        run->lora_r ? "--lora_r" : "--adapter_name_or_path");
+    if (run->merge_adapters && any && !run->output_dir)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--merge_adapters: say --output_dir, where the model goes");
+}
+
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
     struct zt_fault fault = {0};
@@ -125,8 +153,9 @@ static void check_files(struct zt_config *c, struct zt_run *run)
                         run->do_train ? "--do_train needs --train_file"
                                       : "--do_eval needs --eval_file or --train_file");
     check_train_tokenizer(c, run);
-    if (run->do_train && run->output_dir && !run->check_config && !run->dry_run &&
-        zt_run_check_output_dir(run, &fault))
+    check_adapters(c, run);
+    if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&
+        !run->dry_run && zt_run_check_output_dir(run, &fault))
         zt_problems_add(&c->report, fault.code, "%s", fault.text);
 }
 

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "worker/autograd/adapter.h"
+
 #define LINE_BYTES  300
 #define PIECE_BYTES ((size_t)16384)
 
@@ -272,6 +274,13 @@ static void put_layout(FILE *f, const struct zt_batch_layout *l)
             l->divisor_field < 0 ? "" : l->fields[l->divisor_field].name);
 }
 
+static void put_adapter(FILE *f, const struct zt_param *p)
+{
+    if (p->adapter)
+        fprintf(f, "adapter of %s: scale %.9g, dropout %.9g\n", p->name,
+                (double)p->adapter->scale, (double)p->adapter->dropout);
+}
+
 zt_err zt_agree_model_text(const struct zt_model *m, char **out, struct zt_fault *fault)
 {
     char *text = NULL;
@@ -290,6 +299,8 @@ zt_err zt_agree_model_text(const struct zt_model *m, char **out, struct zt_fault
         fprintf(f, "block %s\n", b->name);
         for (int k = 0; k < b->num_params; k++)
             put_param(f, b->params[k]);
+        for (int k = 0; k < b->num_params; k++)
+            put_adapter(f, b->params[k]);
         for (int k = 0; k < b->num_shared; k++)
             fprintf(f, "shares %s\n", b->shared[k]->name);
     }

@@ -157,8 +157,11 @@ static zt_err host_array(struct zt_engine *e, size_t bytes, void **out,
 
 static zt_err open_pool(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_err rc = e->backend->alloc(e->device, e->plan.activations, &e->pool_base, fault);
+    zt_err rc;
 
+    if (!e->plan.activations) /* no pass: weights are merged alone */
+        return ZT_OK;
+    rc = e->backend->alloc(e->device, e->plan.activations, &e->pool_base, fault);
     if (!rc)
         rc = zt_pool_open(e->pool_base, e->plan.activations, &e->pool, fault);
     if (!rc && !e->backend->unified)
@@ -407,6 +410,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
+        rc = zt_adapters_open(e, fault);
+    if (!rc)
         rc = zt_engine_divide_data(e, fault);
     if (!rc)
         rc = zt_best_check(e, fault);
@@ -433,7 +438,7 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     char parameters[ZT_HUMAN], phase[64];
     zt_err rc = ZT_OK;
 
-    if (run->do_train && run->output_dir)
+    if ((run->do_train || run->merge_adapters) && run->output_dir)
         rc = zt_output_dir_open(e, fault);
     if (!rc)
         rc = open_comm(e, fault);
@@ -460,14 +465,17 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     rc = !from                   ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
          : zt_ckpt_is_here(from) ? zt_checkpoint_load_weights(e, fault)
                                  : zt_engine_load(e, fault);
+    if (!rc)
+        rc = zt_adapters_load(e, fault);
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
 /* A plugin that sets itself up does so with first values, as at the start of the run that
- * is resumed; for others these are not needed. */
+ * is resumed, and under adapters no checkpoint has the model itself; else these are not
+ * needed. */
 static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault)
 {
-    bool first = e->plugin->setup, resumed = false;
+    bool first = e->plugin->setup || e->adapters, resumed = false;
     zt_err rc = ZT_OK;
 
     if (!e->run->do_train || !zt_checkpoint_is_wanted(e->run))
@@ -535,6 +543,7 @@ void zt_engine_close(struct zt_engine *e)
         e->backend->close(e->device);
     zt_sampler_close(e->sampler);
     free(e->widths);
+    zt_adapters_close(e->adapters);
     zt_model_close(e->model);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);

@@ -15,6 +15,7 @@
 #include "worker/comm/comm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/engine/adapters/adapters.h"
 #include "worker/engine/output_dir.h"
 #include "worker/engine/peers.h"
 #include "worker/engine/memory/alternatives.h"
@@ -63,6 +64,7 @@ struct zt_engine {
     struct zt_comm *device_comm; /* for device memory; NULL where that is host memory */
     struct zt_comm *sums;        /* the one of both whose failures a step must see */
     struct zt_model *model;
+    struct zt_adapters *adapters; /* NULL: the model itself is trained */
     struct zt_zero *zero;
     struct zt_pool *pool;
     void *pool_base;

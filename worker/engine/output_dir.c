@@ -183,6 +183,9 @@ static int64_t bytes_of_weights(const struct zt_engine *e)
     const struct zt_model *m = e->model;
     int64_t bytes = 1 << 16; /* config.json, and the head of each file */
 
+    if (e->adapters && !e->run->merge_adapters)
+        return bytes + zt_adapters_bytes(m) + 600 * (int64_t)m->num_params;
+
     for (int i = 0; i < m->num_params; i++)
         bytes += m->params[i]->numel * (int64_t)zt_dtype_bytes(zt_weights_dtype(e->run)) +
                  (int64_t)strlen(m->params[i]->name) + 128;

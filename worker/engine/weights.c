@@ -378,12 +378,16 @@ static bool is_rounded(const struct zt_run *run)
 size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *model)
 {
     size_t each = sizeof(float) + (is_rounded(run) ? sizeof(uint16_t) : 0);
-    int64_t most = 0;
+    int64_t most = 0, pair = zt_adapters_export_elems(model);
 
+    if (!run->output_dir || (!run->do_train && !run->merge_adapters))
+        return 0;
+    if (pair && !run->merge_adapters)
+        return (size_t)pair * sizeof(float);
     for (int i = 0; i < model->num_params; i++)
         most = model->params[i]->numel > most ? model->params[i]->numel : most;
     most = most < PIECE_ELEMS ? most : PIECE_ELEMS;
-    return run->do_train && run->output_dir ? (size_t)most * each : 0;
+    return (size_t)most * each + (size_t)pair * sizeof(float);
 }
 
 /* An export: rank 0 has a writer, the others only send what they hold. */
@@ -412,16 +416,20 @@ static void write_piece(struct weights_export *to, int64_t n, struct zt_fault *f
 static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
                           struct weights_export *to, struct zt_fault *fault)
 {
-    zt_err rc = ZT_OK;
+    struct zt_merge merge;
+    zt_err rc = zt_merge_open(e, p, &merge, to->rc ? NULL : fault);
 
     for (int64_t at = 0; !rc && at < p->numel; at += PIECE_ELEMS) {
         int64_t n = p->numel - at < PIECE_ELEMS ? p->numel - at : PIECE_ELEMS;
 
         rc = zt_zero_get(e->zero, ZT_STATE_VALUE, p, at, n, to->piece,
                          to->rc ? NULL : fault);
+        if (!rc && to->writer)
+            zt_merge_add(&merge, at, n, to->piece);
         if (!rc)
             write_piece(to, n, fault);
     }
+    zt_merge_close(&merge);
     return rc;
 }
 
@@ -430,6 +438,7 @@ static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_e
 {
     const struct zt_model *m = e->model;
     struct zt_safetensors_decl *decls = calloc((size_t)m->num_params, sizeof(*decls));
+    int num = 0;
     zt_err rc;
 
     if (!decls)
@@ -437,12 +446,13 @@ static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_e
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        decls[i] = (struct zt_safetensors_decl){p->name, to->dtype, p->ndim, p->shape};
+        if (!p->adapts) /* merged into the weight that they are beside */
+            decls[num++] =
+                (struct zt_safetensors_decl){p->name, to->dtype, p->ndim, p->shape};
     }
     rc = zt_output_dir_make(dir, fault);
     if (!rc)
-        rc = zt_hf_writer_open(dir, decls, m->num_params, ZT_HF_SHARD_BYTES, &to->writer,
-                               fault);
+        rc = zt_hf_writer_open(dir, decls, num, ZT_HF_SHARD_BYTES, &to->writer, fault);
     free(decls);
     return rc;
 }
@@ -476,6 +486,21 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
     return zt_copy_tokenizer(given, slash ? model : NULL, dir, fault);
 }
 
+/* The adapters alone, and the tokenizer that they were trained with. */
+static zt_err export_adapters(struct zt_engine *e, const char *dir, zt_err *failed,
+                              struct zt_fault *fault)
+{
+    bool writes = zt_comm_rank(e->comm) == 0;
+    zt_err made = writes ? zt_output_dir_make(dir, fault) : ZT_OK, rc;
+
+    rc = zt_adapters_export(e, made ? NULL : dir, failed, made ? NULL : fault);
+    if (!*failed)
+        *failed = made;
+    if (!rc && writes && !*failed)
+        *failed = zt_weights_copy_tokenizer(e->run, dir, fault);
+    return rc;
+}
+
 zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
                          struct zt_fault *fault)
 {
@@ -483,6 +508,8 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     struct weights_export to = {.dtype = zt_weights_dtype(e->run)};
     zt_err rc = ZT_OK;
 
+    if (e->adapters && !e->run->merge_adapters)
+        return export_adapters(e, dir, failed, fault);
     to.piece = malloc(PIECE_ELEMS * sizeof(float));
     if (is_rounded(e->run))
         to.rounded = malloc(PIECE_ELEMS * sizeof(*to.rounded));
@@ -491,7 +518,8 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     if (!rc && writes)
         to.rc = open_writer(e, dir, &to, fault);
     for (int i = 0; !rc && i < e->model->num_params; i++)
-        rc = write_param(e, e->model->params[i], &to, fault);
+        if (!e->model->params[i]->adapts)
+            rc = write_param(e, e->model->params[i], &to, fault);
     if (!rc && writes && !to.rc)
         to.rc = zt_hf_writer_commit(to.writer, fault);
     if (!rc && writes && !to.rc)

@@ -33,7 +33,7 @@ static void describe_param(const struct zt_engine *e, const struct zt_ckpt_state
     memcpy(out->shape, p->shape, sizeof(out->shape));
     out->numel = p->numel;
     out->frozen = p->flags & ZT_FROZEN;
-    for (int k = 0; k < s->num_kinds; k++)
+    for (int k = 0; k < s->num_kinds && !p->is_base; k++)
         out->kinds |= (zt_zero_has(e->zero, s->state[k], p) ? 1u : 0) << k;
 }
 

@@ -143,9 +143,11 @@ static zt_err load_all(struct loading *l, const int *index, bool values_alone,
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < m->num_params; i++)
-        rc = load_weights(l, index[i], m->params[i], fault);
+        if (!m->params[i]->is_base)
+            rc = load_weights(l, index[i], m->params[i], fault);
     for (int i = 0; !rc && i < m->num_params; i++)
-        rc = load_master(l, index[i], m->params[i], fault);
+        if (!m->params[i]->is_base)
+            rc = load_master(l, index[i], m->params[i], fault);
     for (int k = 0; !rc && k < moments; k++)
         for (int i = 0; !rc && i < m->num_params; i++)
             rc = load_moment(l, k, index[i], m->params[i], fault);
@@ -171,7 +173,7 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
         index[i] = i < l->m->num_params && strcmp(l->m->params[i].name, p->name) == 0
                        ? i
                        : zt_ckpt_find_param(l->m, p->name);
-        if (index[i] < 0 || zt_ckpt_value_kind(l->c, index[i]) < 0)
+        if (index[i] < 0 || (zt_ckpt_value_kind(l->c, index[i]) < 0 && !p->is_base))
             return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s",
                                 zt_ckpt_dir(l->c), p->name);
         if (!same_shape(&l->m->params[index[i]], p))

@@ -177,11 +177,11 @@ void zt_ckpt_description_release(struct zt_ckpt_description *d)
     *d = (struct zt_ckpt_description){.manifest = NULL};
 }
 
-/* "model.safetensors", its shards and their index, or of a tokenizer. */
+/* "model.safetensors", its shards and their index, of adapters, or of a tokenizer. */
 static bool is_for_others(const char *name)
 {
     return zt_is_tokenizer_file(name) || strncmp(name, "model.", 6) == 0 ||
-           strncmp(name, "model-", 6) == 0;
+           strncmp(name, "model-", 6) == 0 || strncmp(name, "adapter_", 8) == 0;
 }
 
 /* What is not read back. */

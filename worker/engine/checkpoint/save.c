@@ -299,7 +299,7 @@ static void tell_saved(struct zt_engine *e, const struct saving *s)
 
 /*
  * With stage3_gather_16bit_weights_on_model_save: model.safetensors beside it, gathered to
- * rank 0, for other programs. Training waits for that.
+ * rank 0, for other programs; adapters always. Training waits for that.
  */
 static zt_err save_gathered(struct zt_engine *e, const struct saving *s, zt_err *refused,
                             struct zt_fault *fault)
@@ -308,10 +308,11 @@ static zt_err save_gathered(struct zt_engine *e, const struct saving *s, zt_err 
     char top[PATH_MAX];
     zt_err failed = ZT_OK, rc;
 
-    if (!e->run->zero.gather_16bit_on_save)
+    if (!e->run->zero.gather_16bit_on_save && !e->adapters)
         return ZT_OK;
     zt_ckpt_work_top(&s->place, top);
-    rc = zt_weights_export(e, top, &failed, fault);
+    rc = e->adapters ? zt_adapters_export(e, top, &failed, fault)
+                     : zt_weights_export(e, top, &failed, fault);
     mine.code = failed;
     return rc ? rc : zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
 }

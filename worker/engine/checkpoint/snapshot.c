@@ -12,7 +12,7 @@ static size_t add_kind(const struct zt_model *model, const struct zt_zero *z,
     for (int i = 0; i < model->num_params; i++) {
         int64_t first, elems;
 
-        if (!zt_zero_has(z, kind, model->params[i]))
+        if (!zt_zero_has(z, kind, model->params[i]) || model->params[i]->is_base)
             continue;
         zt_zero_own_part(z, model->params[i], &first, &elems);
         at = zt_ckpt_writer_align(at) +

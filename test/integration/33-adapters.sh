@@ -1,0 +1,130 @@
+#!/bin/bash
+# Low-rank adapters (--lora_r): the stages of ZeRO, offload and recomputation give the same bits, a
+# resumed run is the unbroken one, the frozen model takes no memory for gradients and moments and is
+# in no checkpoint, files go out and come in, and what cannot be is refused. test/peers/check_lora.py
+# compares with the Python package peft.
+# shellcheck source=test/integration/train_lib.sh
+. "$(dirname "$0")/train_lib.sh"
+peers=build/${ZT_VARIANT:-release}/peers
+
+# lora MODEL RANKS OUT ARGS...: six steps over the folder of golden numbers, with fingerprints
+lora() {
+    local golden=test/golden/$1 plugin=llama ranks=$2 out=$3
+    [ "$1" = gpt2 ] && plugin=gpt2
+    shift 3
+    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$bin/models/$plugin.so" --do_train \
+        --train_file "$golden/data.bin" --data_format nanogpt --block_size 23 --max_steps 6 --seed 3 \
+        --per_device_train_batch_size $((4 / ranks)) --learning_rate 1e-2 --logging_steps 1 \
+        --fingerprint_steps 1 --model_name_or_path "$golden/model" --lora_r 4 --lora_alpha 16 \
+        --lora_dropout 0.1 "$@" >"$out" 2>"$out.err" || { sed 's/^/# /' "$out.err"; false; }
+}
+zero() { # zero STAGE [SECTIONS]: a config of that stage
+    echo "{\"zero_optimization\": {\"stage\": $1, \"stage3_param_persistence_threshold\": 0${2:+, $2}}}"
+}
+
+for model in llama3 gpt2; do
+    check "$model: two ranks at stage 0" lora $model 2 "$tmp/s0"
+    for stage in 1 2 3; do
+        check "stage $stage" lora $model 2 "$tmp/s$stage" --deepspeed "$(zero $stage)"
+        check "  has the same bits" same_bits "$tmp/s0" "$tmp/s$stage"
+    done
+done
+cpu='"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}'
+check "bf16 at stage 0" lora qwen3 2 "$tmp/b0" --bf16
+check "bf16 at stage 3, offloaded and recomputed" lora qwen3 2 "$tmp/b3" --bf16 --gradient_checkpointing \
+    --deepspeed "$(zero 3 "$cpu")"
+check "  has the same bits" same_bits "$tmp/b0" "$tmp/b3"
+check "fp16 at stage 0" lora gemma 2 "$tmp/h0" --fp16
+check "fp16 at stage 2" lora gemma 2 "$tmp/h2" --fp16 --deepspeed "$(zero 2)"
+check "  has the same bits" same_bits "$tmp/h0" "$tmp/h2"
+
+# on from a checkpoint, which has the adapters alone
+check "a run saves checkpoints" lora llama3 2 "$tmp/whole" --save_steps 3 --output_dir "$tmp/run"
+bytes() { stat -c %s "$tmp/run/checkpoint-3"/*/*.safetensors | awk '{ n += $1 } END { print n }'; }
+check "a checkpoint is smaller than the model" test "$(bytes)" -lt \
+    "$(stat -c %s test/golden/llama3/model/model.safetensors)"
+for file in adapter_config.json adapter_model.safetensors; do
+    check "$file is in it and in the folder" test -s "$tmp/run/checkpoint-3/$file" -a -s "$tmp/run/$file"
+done
+check "and no other weights" test ! -e "$tmp/run/model.safetensors"
+check "it is resumed at another stage" lora llama3 2 "$tmp/rest" --deepspeed "$(zero 3)" \
+    --resume_from_checkpoint "$tmp/run/checkpoint-3" --output_dir "$tmp/rest.dir"
+check "  with the bits of the unbroken run" test "$(field fingerprint "$tmp/whole" | tail -n 3)" = \
+    "$(field fingerprint "$tmp/rest")"
+check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
+    "$tmp/rest.dir/adapter_model.safetensors"
+
+# their files in again: no step changes nothing
+again() { # ARGS...
+    "$bin/zlaunch" --num_gpus 2 "$bin/models/llama.so" --model_name_or_path test/golden/llama3/model \
+        --adapter_name_or_path "$tmp/run" "$@" >"$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; false; }
+}
+still=(--do_train --train_file test/golden/llama3/data.bin --data_format nanogpt --block_size 23 --max_steps 1
+    --learning_rate 0 --per_device_train_batch_size 1)
+check "adapters are read" again "${still[@]}" --output_dir "$tmp/same"
+check "  and written as they were" cmp "$tmp/run/adapter_model.safetensors" "$tmp/same/adapter_model.safetensors"
+check "  with their config" diff "$tmp/run/adapter_config.json" "$tmp/same/adapter_config.json"
+loss() { sed -n 's/.*"event":"eval".*"loss":\([^,}]*\).*/\1/p' "$1"; }
+evaluate() { # OUT ARGS...
+    local out=$1
+    shift
+    "$bin/zlaunch" --num_gpus 2 --log_format json "$bin/models/llama.so" --do_eval --block_size 23 --eval_file \
+        test/golden/llama3/data.bin --data_format nanogpt "$@" >"$out" 2>"$out.err" || { sed 's/^/# /' "$out.err"; false; }
+}
+check "the merged model is written without training" again --merge_adapters --output_dir "$tmp/merged"
+check "adapters evaluate" evaluate "$tmp/e1" --model_name_or_path test/golden/llama3/model --adapter_name_or_path "$tmp/run"
+check "so does the merged model" evaluate "$tmp/e2" --model_name_or_path "$tmp/merged"
+check "  to the same loss" awk -v a="$(loss "$tmp/e1")" -v b="$(loss "$tmp/e2")" \
+    'BEGIN { d = a - b; exit !(a != "" && d < 1e-5 && d > -1e-5) }'
+check "the model itself has another" test "$(evaluate "$tmp/e3" --model_name_or_path test/golden/llama3/model &&
+    loss "$tmp/e3")" != "$(loss "$tmp/e1")"
+check "and is not what was merged" test "$("$peers/compare" "$tmp/merged/model.safetensors" \
+    test/golden/llama3/model/model.safetensors 0 >/dev/null 2>&1; echo $?)" -eq 1
+
+# the plan of a large model: the body has weights, and nothing else
+plan() { # FIELD ARGS...: bytes
+    local name=$1
+    shift
+    some_rates >"$tmp/rates.json"
+    "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/llama.so" --dry_run --rates "$tmp/rates.json" --model \
+        qwen2.5-0.5b --bf16 --do_train --train_file test/golden/llama3/data.bin --data_format nanogpt --vocab_size 151936 \
+        --block_size 64 "$@" 2>"$tmp/plan.err" | sed -n "s/.*\"$name\":\([0-9]*\).*/\1/p"
+}
+check "gradients of rank 8 are less than 40 MB" test "$(plan gradients_bytes --lora_r 8)" -lt 40000000
+check "without adapters they are more than 1.9 GB" test "$(plan gradients_bytes)" -gt 1900000000
+
+# refused
+refuses() { # CODE TEXT ARGS...
+    local code=$1 text=$2
+    shift 2
+    "$bin/zworker" "$bin/models/llama.so" "${still[@]}" "$@" >"$tmp/refused" 2>&1
+    [ $? -eq "$code" ] && grep -qF -- "$text" "$tmp/refused" || { sed 's/^/# /' "$tmp/refused"; false; }
+}
+base=(--model_name_or_path test/golden/llama3/model)
+check "adapters without weights" refuses 2 "--lora_r needs --model_name_or_path" --lora_r 4
+check "words about adapters without any" refuses 2 "--lora_alpha: there are no adapters" "${base[@]}" --lora_alpha 4
+check "a module that there is not" refuses 65 'the target "q_prj" is no module of this model' "${base[@]}" --lora_r 4 \
+    --lora_target_modules q_prj v_proj
+check "  and those that there are" grep -qF "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head" "$tmp/refused"
+check "an embedding" refuses 65 "embed_tokens is meant by the target modules, and cannot have one" "${base[@]}" \
+    --lora_r 4 --lora_target_modules embed_tokens
+check "a broken expression" refuses 65 "is no regular expression that can be used" "${base[@]}" --lora_r 4 \
+    --lora_target_modules '.*(q_proj'
+config() { sed "s/$1/$2/" "$tmp/run/adapter_config.json" >"$tmp/same/adapter_config.json"; }
+while read -r was now text; do
+    config "$was" "$now"
+    check "adapter_config.json with $now" refuses 65 "${text//\~/ }" "${base[@]}" --adapter_name_or_path "$tmp/same"
+done <<'END'
+"use_dora".*false "use_dora":true "use_dora"~is~true,~which~is~not~built
+"bias".*"none" "bias":"all" "bias"~is~"all",~which~is~not~built
+"LORA" "IA3" "peft_type"~is~"IA3"
+"r".*4 "r":0 "r"~is~0
+"r".*4 "r":5 another~shape~or~type
+"modules_to_save".*null "modules_to_save":["lm_head"] modules_to_save~has~lm_head
+"bias": "rank_pattern":{"q_proj":8},"bias": "rank_pattern"~is
+"init_lora_weights".*true "init_lora_weights":"pissa" which~is~not~built
+END
+cp "$tmp/run/adapter_config.json" "$tmp/same/"
+check "an option against it" refuses 65 "--lora_alpha: the adapter_config.json of" "${base[@]}" \
+    --adapter_name_or_path "$tmp/same" --lora_alpha 3
+finish
