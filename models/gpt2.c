@@ -277,6 +277,7 @@ static zt_err build(zt_model *m, void **self)
     zt_model_ignore_weights(m, "*h.*.attn.masked_bias");
 
     zt_model_language_fields(m);
+    zt_model_packed_fields(m);
     zt_model_set_hidden_size(m, net->width);
     zt_model_set_max_tokens(m, net->positions);
     zt_model_set_vocab(m, net->vocab);
@@ -298,25 +299,26 @@ static zt_tensor *apply(zt_step *s, zt_tensor *x, struct weight_and_bias p,
     return zt_linear(s, x, zt_weight(s, p.w), zt_weight(s, p.b), ZT_W_IN_OUT | flags);
 }
 
-/* in: tokens (B, T) -> out: x (B, T, D) */
+/* in: tokens (B, T), positions (B, T) or NULL -> out: x (B, T, D) */
 static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct gpt2 *net = ctx;
-    zt_tensor *positions = zt_positions(s, zt_tensor_dim(in[0], 1)); /* (T) */
+    zt_tensor *positions = in[1] ? in[1] : zt_positions(s, zt_tensor_dim(in[0], 1));
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->wte));
 
     x = zt_add(s, x, zt_embedding(s, positions, zt_weight(s, net->wpe)));
     out[0] = zt_dropout(s, x, net->embed_drop);
 }
 
-/* in: x (B, T, D) -> out: x (B, T, D) */
+/* in: x (B, T, D), where samples begin (B, T) or NULL -> out: x (B, T, D) */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct gpt2_layer *l = ctx;
     const struct gpt2 *net = l->net;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
     int64_t H = net->heads, D = net->width;
-    struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = net->attn_drop);
+    struct zt_attention how =
+        ZT_ATTENTION(.causal = true, .dropout = net->attn_drop, .key_begin = in[1]);
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
     h = apply(s, apply_norm(s, x, l->ln_1, net->eps), l->attn, 0);
@@ -348,11 +350,15 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct gpt2 *net = self;
     struct gpt2_layer *l = net->layers;
-    zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
+    zt_tensor *segments = zt_batch_field(s, b, ZT_SEGMENT_BEGIN), *x;
 
-    zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);
+    zt_block_call(s, net->embed, embed_forward, net,
+                  (zt_tensor *[]){zt_batch_field(s, b, ZT_TOKENS),
+                                  zt_batch_field(s, b, ZT_POSITIONS)},
+                  2, &x, 1);
     for (int i = 0; i < net->num_layers; i++)
-        zt_block_call(s, l[i].block, layer_forward, &l[i], &x, 1, &x, 1);
+        zt_block_call(s, l[i].block, layer_forward, &l[i], (zt_tensor *[]){x, segments},
+                      2, &x, 1);
     zt_block_call(s, net->head, head_forward, net,
                   (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TARGETS)}, 2, &x, 1);
     return x;

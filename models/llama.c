@@ -156,6 +156,7 @@ static zt_err build(zt_model *m, void **self)
     }
     zt_model_ignore_weights(m, "*.rotary_emb.inv_freq"); /* older files hold them */
     zt_model_language_fields(m);
+    zt_model_packed_fields(m);
     zt_model_set_hidden_size(m, c.width);
     zt_model_set_max_tokens(m, c.positions);
     zt_model_set_vocab(m, c.vocab);
@@ -199,8 +200,10 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
         out[0] = zt_scale(s, out[0], rounded(s, sqrt((double)net->c.width)));
 }
 
-/* x (B, T, D) -> (B, T, D) */
-static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x)
+/* x (B, T, D) -> (B, T, D). Positions of tokens and where their samples begin: (B, T), or NULL
+ * where a row is one sample. */
+static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x,
+                         zt_tensor *positions, zt_tensor *begin)
 {
     const struct llama *net = l->net;
     const struct config *c = &net->c;
@@ -208,8 +211,8 @@ static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x)
     int64_t H = c->heads, K = c->kv_heads, h = c->head_dim;
     struct zt_rope rope = ZT_ROPE(.inv_freq = net->inv_freq, .rotary_dims = (int)h);
     struct zt_attention how =
-        ZT_ATTENTION(.causal = true, .window = l->window, .dropout = (float)c->dropout);
-    zt_tensor *positions = zt_positions(s, T); /* (T) */
+        ZT_ATTENTION(.causal = true, .window = l->window, .dropout = (float)c->dropout,
+                     .key_begin = begin);
     zt_tensor *q = zt_reshape(s, apply(s, x, l->q), ZT_SHAPE(B, T, H, h));
     zt_tensor *k = zt_reshape(s, apply(s, x, l->k), ZT_SHAPE(B, T, K, h));
     zt_tensor *v = zt_reshape(s, apply(s, x, l->v), ZT_SHAPE(B, T, K, h));
@@ -218,6 +221,7 @@ static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x)
         q = apply_norm(s, net, q, l->q_norm);
         k = apply_norm(s, net, k, l->k_norm);
     }
+    positions = positions ? positions : zt_positions(s, T); /* (T) */
     q = zt_rope_apply(s, q, positions, &rope);
     k = zt_rope_apply(s, k, positions, &rope);
     x = zt_attention(s, q, k, v, &how);
@@ -231,14 +235,14 @@ static zt_tensor *gated(zt_step *s, const struct llama *net, zt_tensor *gate,
     return net->c.gemma ? zt_mul(s, zt_gelu(s, gate), up) : zt_swiglu(s, gate, up);
 }
 
-/* in: x (B, T, D) -> out: x (B, T, D) */
+/* in: x (B, T, D), positions and begins of samples as attend() has them -> x (B, T, D) */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct llama_layer *l = ctx;
     const struct llama *net = l->net;
     zt_tensor *x = in[0], *n;
 
-    n = attend(s, l, apply_norm(s, net, x, l->norm_1));
+    n = attend(s, l, apply_norm(s, net, x, l->norm_1), in[1], in[2]);
     n = zt_add_rmsnorm(s, x, n, zt_weight(s, l->norm_2), (float)net->c.eps,
                        net->c.gemma ? ZT_RMS_ADD_ONE : 0, &x);
     n = gated(s, net, apply(s, n, l->gate), apply(s, n, l->up));
@@ -262,7 +266,10 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 
     zt_block_call(s, net->embed, embed_forward, net, &x, 1, &x, 1);
     for (int i = 0; i < net->c.num_layers; i++)
-        zt_block_call(s, l[i].block, layer_forward, &l[i], &x, 1, &x, 1);
+        zt_block_call(s, l[i].block, layer_forward, &l[i],
+                      (zt_tensor *[]){x, zt_batch_field(s, b, ZT_POSITIONS),
+                                      zt_batch_field(s, b, ZT_SEGMENT_BEGIN)},
+                      3, &x, 1);
     zt_block_call(s, net->head, head_forward, net,
                   (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TARGETS)}, 2, &x, 1);
     return x;

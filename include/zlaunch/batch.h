@@ -14,6 +14,11 @@
  * padding. With a task that reads rows of records there are, too
  *   "token_types" (B, T) i32    which text of a pair, as the tokenizer numbers them
  *   "labels"      (B) i32, f32  of rows: the class, or the number
+ * Where samples share rows (--packing bfd), or a model requires them, there are (since 3.3)
+ *   "positions"     (B, T) i32   of the token in its sample, from 0
+ *   "segment_begin" (B, T) i32   where in the row the token's sample begins
+ *   "segment_end"   (B, T) i32   one past where it ends
+ * Padding is no part of a sample: each of its tokens is a segment by itself.
  * A plugin that declares no field gets zt_model_language_fields().
  */
 #ifndef ZLAUNCH_BATCH_H
@@ -60,6 +65,17 @@ ZT_API void zt_model_language_fields(zt_model *m);
 #define ZT_TOKEN_TYPES   "token_types" /* this and the next: since ABI 3.3 */
 #define ZT_LABELS        "labels"
 #define ZT_IGNORE_TARGET (-100) /* nothing is to be learnt here */
+
+/*
+ * What keeps samples that share a row apart, none of it required: ZT_POSITIONS for rotary or
+ * learned positions, and ZT_SEGMENT_BEGIN for .key_begin of causal attention. Attention that
+ * sees both ways declares ZT_SEGMENT_END as well, for .key_end. A model without
+ * ZT_SEGMENT_BEGIN is not given rows that samples share. (since 3.3)
+ */
+ZT_API void zt_model_packed_fields(zt_model *m);
+#define ZT_POSITIONS     "positions"
+#define ZT_SEGMENT_BEGIN "segment_begin"
+#define ZT_SEGMENT_END   "segment_end"
 
 /*
  * What the loss that `forward` returns is a sum over. The engine divides it by the number

@@ -130,6 +130,14 @@ void zt_model_language_fields(zt_model *m)
                                      .label = true, .pad = ZT_IGNORE_TARGET));
 }
 
+void zt_model_packed_fields(zt_model *m)
+{
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_POSITIONS, .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B, ZT_DIM_T}));
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_SEGMENT_BEGIN, .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B, ZT_DIM_T}));
+}
+
 void zt_model_set_loss_divisor(zt_model *m, zt_divisor divisor, const char *field)
 {
     struct zt_model_private *priv = m->priv;

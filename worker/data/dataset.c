@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "worker/data/packing.h"
 #include "worker/data/samples.h"
 #include "worker/data/tokens.h"
 
@@ -38,6 +39,7 @@ struct zt_dataset {
     struct store *store;
     int64_t first, count;
     int64_t first_sample, num_samples; /* of the store's */
+    struct zt_packing packing;         /* of its samples, where they share rows */
 };
 
 /* ---- checks over contents ---- */
@@ -332,8 +334,10 @@ zt_err zt_dataset_open_text(const char *const *files, const char *format,
 
 void zt_dataset_close(struct zt_dataset *ds)
 {
-    if (ds)
+    if (ds) {
         store_put(ds->store);
+        zt_packing_release(&ds->packing);
+    }
     free(ds);
 }
 
@@ -448,6 +452,52 @@ zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_si
     return ZT_OK;
 }
 
+/* ---- rows that samples share ---- */
+
+int64_t zt_dataset_cut(const struct zt_dataset *ds, int64_t i, int64_t T, int64_t *at)
+{
+    int64_t n;
+
+    zt_dataset_sample(ds, i, at, &n);
+    n -= zt_dataset_rows(ds)->kind == ZT_ROWS_NEXT_TOKEN;
+    return n < T ? n : T;
+}
+
+zt_err zt_dataset_pack(struct zt_dataset *ds, int64_t block_size, struct zt_fault *fault)
+{
+    uint32_t *sizes = malloc((size_t)ds->num_samples * sizeof(*sizes));
+    zt_err rc;
+
+    if (!sizes)
+        return zt_fault_set(fault, ZT_E_NOMEM, "packing of samples: no memory");
+    for (int64_t i = 0; i < ds->num_samples; i++) {
+        int64_t at;
+
+        sizes[i] = (uint32_t)zt_dataset_cut(ds, i, block_size, &at);
+    }
+    rc = zt_packing_make(&ds->packing, sizes, ds->num_samples, block_size, fault);
+    free(sizes);
+    return rc;
+}
+
+bool zt_dataset_is_packed(const struct zt_dataset *ds)
+{
+    return ds->packing.num_rows > 0;
+}
+
+int64_t zt_dataset_num_rows(const struct zt_dataset *ds)
+{
+    return ds->packing.num_rows ? ds->packing.num_rows : ds->num_samples;
+}
+
+const int64_t *zt_dataset_row(const struct zt_dataset *ds, int64_t i, int64_t *num)
+{
+    const struct zt_packing *p = &ds->packing;
+
+    *num = p->first[i + 1] - p->first[i];
+    return p->samples + p->first[i];
+}
+
 /* ---- what a dataset is ---- */
 
 int64_t zt_dataset_num_tokens(const struct zt_dataset *ds)
@@ -537,8 +587,13 @@ const char *zt_dataset_format(const struct zt_dataset *ds)
 uint64_t zt_dataset_fingerprint(const struct zt_dataset *ds)
 {
     uint64_t borders[2] = {(uint64_t)ds->first, (uint64_t)ds->count};
+    uint64_t hash = XXH64(borders, sizeof(borders), ds->store->hash);
+    const struct zt_packing *p = &ds->packing;
 
-    return XXH64(borders, sizeof(borders), ds->store->hash);
+    if (!p->num_rows)
+        return hash;
+    hash = XXH64(p->first, (size_t)(p->num_rows + 1) * sizeof(*p->first), hash);
+    return XXH64(p->samples, (size_t)p->first[p->num_rows] * sizeof(*p->samples), hash);
 }
 
 /* ---- reading ---- */

@@ -73,6 +73,23 @@ void zt_dataset_sample(const struct zt_dataset *ds, int64_t i, int64_t *at, int6
 const struct zt_example *zt_dataset_example(const struct zt_dataset *ds, int64_t i);
 /* What becomes of tokens in a row (rows.h), as zt_text_encoding said. */
 const struct zt_row_options *zt_dataset_rows(const struct zt_dataset *ds);
+
+/* What a row of T tokens takes of sample i, of no example: so many from *at on. Where the next
+ * token is learnt, the last one of a sample is a target only. */
+int64_t zt_dataset_cut(const struct zt_dataset *ds, int64_t i, int64_t T, int64_t *at);
+
+/*
+ * Let samples, not examples, share rows of `block_size` tokens (packing.h). Once; views that are
+ * made of it are not packed. ZT_E_NOMEM.
+ */
+zt_err zt_dataset_pack(struct zt_dataset *ds, int64_t block_size,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+bool zt_dataset_is_packed(const struct zt_dataset *ds);
+/* Of packed data rows, of others with samples these, else 0. */
+int64_t zt_dataset_num_rows(const struct zt_dataset *ds);
+/* The samples of row i, 0 <= i < num_rows, of packed data: (*num) of them. */
+const int64_t *zt_dataset_row(const struct zt_dataset *ds, int64_t i, int64_t *num);
+
 /* Samples [first, first + count) of `ds`, count > 0, as a dataset of its own. ZT_E_ARG. */
 zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,
                                struct zt_dataset **out,

@@ -8,7 +8,10 @@
 /* A row that is to be filled. */
 struct filled_row {
     const struct zt_dataset *ds;
-    int64_t T, at, n, epoch;
+    int64_t T;
+    const struct zt_row_piece *pieces;
+    int64_t num;
+    int64_t at, n; /* of the only piece of an example; else of the first */
 };
 
 /* Fills T, or 1, entries of a row; `to` is of the offer's type. */
@@ -21,28 +24,44 @@ static void fill_up(int32_t *to, int64_t from, int64_t T, double pad)
         to[i] = (int32_t)pad;
 }
 
-/* ---- a stretch of the stream ---- */
+/* ---- stretches of the stream ---- */
 
 static zt_err fill_tokens(const struct filled_row *r, void *to, double pad,
                           struct zt_fault *fault)
 {
-    fill_up(to, r->n, r->T, pad);
-    return zt_dataset_read(r->ds, r->at, r->n, to, fault);
+    int64_t at = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t k = 0; !rc && k < r->num; at += r->pieces[k++].n)
+        rc = zt_dataset_read(r->ds, r->pieces[k].at, r->pieces[k].n, (int32_t *)to + at,
+                             fault);
+    fill_up(to, at, r->T, pad);
+    return rc;
 }
 
 static zt_err fill_targets(const struct filled_row *r, void *to, double pad,
                            struct zt_fault *fault)
 {
-    fill_up(to, r->n, r->T, pad);
-    return zt_dataset_read_targets(r->ds, r->at + 1, r->n, (int32_t)pad, to, fault);
+    int64_t at = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t k = 0; !rc && k < r->num; at += r->pieces[k++].n)
+        rc = zt_dataset_read_targets(r->ds, r->pieces[k].at + 1, r->pieces[k].n,
+                                     (int32_t)pad, (int32_t *)to + at, fault);
+    fill_up(to, at, r->T, pad);
+    return rc;
 }
 
 static zt_err fill_length(const struct filled_row *r, void *to, double pad,
                           struct zt_fault *fault)
 {
+    int64_t n = 0;
+
     (void)pad;
     (void)fault;
-    *(int32_t *)to = (int32_t)r->n;
+    for (int64_t k = 0; k < r->num; k++)
+        n += r->pieces[k].n;
+    *(int32_t *)to = (int32_t)n;
     return ZT_OK;
 }
 
@@ -51,22 +70,73 @@ static zt_err fill_length(const struct filled_row *r, void *to, double pad,
 static zt_err fill_masked(const struct filled_row *r, void *to, double pad,
                           struct zt_fault *fault)
 {
+    int32_t *x = to;
     zt_err rc = fill_tokens(r, to, pad, fault);
 
-    if (!rc)
-        zt_mask_row(zt_dataset_rows(r->ds), r->epoch, r->at, to, r->n, to, NULL, 0);
+    for (int64_t k = 0; !rc && k < r->num; x += r->pieces[k++].n)
+        zt_mask_row(zt_dataset_rows(r->ds), r->pieces[k].epoch, r->pieces[k].at, x,
+                    r->pieces[k].n, x, NULL, 0);
     return rc;
 }
 
 static zt_err fill_originals(const struct filled_row *r, void *to, double pad,
                              struct zt_fault *fault)
 {
+    int32_t *x = to;
     zt_err rc = fill_tokens(r, to, pad, fault);
 
-    if (!rc)
-        zt_mask_row(zt_dataset_rows(r->ds), r->epoch, r->at, to, r->n, NULL, to,
-                    (int32_t)pad);
+    for (int64_t k = 0; !rc && k < r->num; x += r->pieces[k++].n)
+        zt_mask_row(zt_dataset_rows(r->ds), r->pieces[k].epoch, r->pieces[k].at, x,
+                    r->pieces[k].n, NULL, x, (int32_t)pad);
     return rc;
+}
+
+/* ---- where samples are ---- */
+
+static zt_err fill_positions(const struct filled_row *r, void *to, double pad,
+                             struct zt_fault *fault)
+{
+    int64_t at = 0;
+
+    (void)fault;
+    for (int64_t k = 0; k < r->num; k++)
+        for (int64_t i = 0; i < r->pieces[k].n; i++)
+            ((int32_t *)to)[at++] = (int32_t)i;
+    fill_up(to, at, r->T, pad);
+    return ZT_OK;
+}
+
+/* Padding sees itself alone: that costs the least. */
+static void fill_segments(const struct filled_row *r, int32_t *to, bool end)
+{
+    int64_t at = 0;
+
+    for (int64_t k = 0; k < r->num; k++) {
+        int64_t first = at;
+
+        while (at < first + r->pieces[k].n)
+            to[at++] = (int32_t)(end ? first + r->pieces[k].n : first);
+    }
+    for (; at < r->T; at++)
+        to[at] = (int32_t)(end ? at + 1 : at);
+}
+
+static zt_err fill_segment_begin(const struct filled_row *r, void *to, double pad,
+                                 struct zt_fault *fault)
+{
+    (void)pad;
+    (void)fault;
+    fill_segments(r, to, false);
+    return ZT_OK;
+}
+
+static zt_err fill_segment_end(const struct filled_row *r, void *to, double pad,
+                               struct zt_fault *fault)
+{
+    (void)pad;
+    (void)fault;
+    fill_segments(r, to, true);
+    return ZT_OK;
 }
 
 /* ---- examples ---- */
@@ -190,20 +260,27 @@ static const struct offer {
     zt_example_kind only; /* of examples of this kind alone */
     zt_dtype dtype;
     bool per_token; /* (B, T), else (B) */
+    bool of_packed; /* it says something of rows that samples share, and else nothing */
     fill_fn fill;
 } offers[] = {
-    {ZT_TOKENS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, fill_tokens},
-    {ZT_TARGETS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, fill_targets},
-    {ZT_LENGTHS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, false, fill_length},
-    {ZT_TOKENS, ZT_ROWS_MASKED, 0, ZT_I32, true, fill_masked},
-    {ZT_TARGETS, ZT_ROWS_MASKED, 0, ZT_I32, true, fill_originals},
-    {ZT_LENGTHS, ZT_ROWS_MASKED, 0, ZT_I32, false, fill_length},
-    {ZT_TOKENS, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, fill_example},
-    {ZT_TOKEN_TYPES, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, fill_types},
-    {ZT_LENGTHS, ZT_ROWS_EXAMPLES, 0, ZT_I32, false, fill_length},
-    {ZT_TARGETS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_TAGS, ZT_I32, true, fill_tags},
-    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_CLASS, ZT_I32, false, fill_class},
-    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_NUMBER, ZT_F32, false, fill_number},
+    {ZT_TOKENS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, false, fill_tokens},
+    {ZT_TARGETS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, false, fill_targets},
+    {ZT_LENGTHS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, false, false, fill_length},
+    {ZT_TOKENS, ZT_ROWS_MASKED, 0, ZT_I32, true, false, fill_masked},
+    {ZT_TARGETS, ZT_ROWS_MASKED, 0, ZT_I32, true, false, fill_originals},
+    {ZT_LENGTHS, ZT_ROWS_MASKED, 0, ZT_I32, false, false, fill_length},
+    {ZT_POSITIONS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, true, fill_positions},
+    {ZT_SEGMENT_BEGIN, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, true, fill_segment_begin},
+    {ZT_SEGMENT_END, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, true, fill_segment_end},
+    {ZT_POSITIONS, ZT_ROWS_MASKED, 0, ZT_I32, true, true, fill_positions},
+    {ZT_SEGMENT_BEGIN, ZT_ROWS_MASKED, 0, ZT_I32, true, true, fill_segment_begin},
+    {ZT_SEGMENT_END, ZT_ROWS_MASKED, 0, ZT_I32, true, true, fill_segment_end},
+    {ZT_TOKENS, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, false, fill_example},
+    {ZT_TOKEN_TYPES, ZT_ROWS_EXAMPLES, 0, ZT_I32, true, false, fill_types},
+    {ZT_LENGTHS, ZT_ROWS_EXAMPLES, 0, ZT_I32, false, false, fill_length},
+    {ZT_TARGETS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_TAGS, ZT_I32, true, false, fill_tags},
+    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_CLASS, ZT_I32, false, false, fill_class},
+    {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_NUMBER, ZT_F32, false, false, fill_number},
 };
 
 #define NUM_OFFERS ((int)(sizeof(offers) / sizeof(offers[0])))
@@ -232,14 +309,14 @@ static bool is_same_type(const struct offer *o, const struct zt_field *f)
 }
 
 zt_err zt_data_offers(const struct zt_field *declared, const char *which,
-                      const struct zt_row_options *rows, bool *offered,
+                      const struct zt_row_options *rows, bool packed, bool *offered,
                       struct zt_fault *fault)
 {
     const struct offer *o = find_offer(declared->name, rows);
     char names[256] = "";
     size_t at = 0;
 
-    *offered = o != NULL;
+    *offered = o && (!o->of_packed || packed || declared->required);
     if (o && is_same_type(o, declared))
         return ZT_OK;
     if (o)
@@ -261,10 +338,15 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which,
 }
 
 zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffers *out,
-                        int64_t row, int64_t T, int64_t at, int64_t n, int64_t epoch,
-                        struct zt_fault *fault)
+                        int64_t row, int64_t T, const struct zt_row_piece *pieces,
+                        int64_t num, struct zt_fault *fault)
 {
-    const struct filled_row r = {.ds = ds, .T = T, .at = at, .n = n, .epoch = epoch};
+    const struct filled_row r = {.ds = ds,
+                                 .T = T,
+                                 .pieces = pieces,
+                                 .num = num,
+                                 .at = num ? pieces[0].at : 0,
+                                 .n = num ? pieces[0].n : 0};
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < out->num; i++) {

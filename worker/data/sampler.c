@@ -92,7 +92,7 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
 
     if (rc)
         return rc;
-    n = zt_dataset_num_samples(ds);
+    n = zt_dataset_num_rows(ds);
     if (!n && tokens < least)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "the training data have %lld tokens, too few for one block: "
@@ -166,11 +166,60 @@ static int64_t block_start(const struct zt_sampler *s, int64_t epoch, int64_t in
 
 /* ---- samples ---- */
 
-/* A row: tokens [at, at + n] of the stream, of which the last one is a target only; or
- * example `at`. */
-struct row {
-    int64_t at, n, epoch;
+/* The rows of a micro-batch: row b has pieces [first[b], first[b + 1]). */
+struct row_list {
+    struct zt_row_piece *pieces;
+    int64_t *first; /* (B + 2): the last one is of a row that is not made */
+    int64_t num_rows, room;
 };
+
+static bool rows_init(struct row_list *l, int64_t B)
+{
+    *l = (struct row_list){.pieces = malloc((size_t)B * sizeof(*l->pieces)),
+                           .first = calloc((size_t)B + 2, sizeof(*l->first)),
+                           .room = B};
+    return l->pieces && l->first;
+}
+
+static void rows_release(struct row_list *l)
+{
+    free(l->pieces);
+    free(l->first);
+}
+
+/* A piece of the row that is being made. False: no memory. */
+static bool add_piece(struct row_list *l, struct zt_row_piece piece)
+{
+    int64_t *end = &l->first[l->num_rows + 1];
+
+    if (*end == l->room) {
+        size_t room = (size_t)l->room * 2;
+        struct zt_row_piece *more = realloc(l->pieces, room * sizeof(*more));
+
+        if (!more)
+            return false;
+        l->pieces = more;
+        l->room = (int64_t)room;
+    }
+    l->pieces[(*end)++] = piece;
+    return true;
+}
+
+/* The next row begins where this one ends. */
+static void end_row(struct row_list *l)
+{
+    l->num_rows++;
+    l->first[l->num_rows + 1] = l->first[l->num_rows];
+}
+
+static int64_t row_tokens(const struct row_list *l, int64_t row)
+{
+    int64_t n = 0;
+
+    for (int64_t k = l->first[row]; k < l->first[row + 1]; k++)
+        n += l->pieces[k].n;
+    return n;
+}
 
 /* Samples of a stretch of an epoch, in the order in which they are taken. */
 struct sorted_part {
@@ -220,43 +269,60 @@ static bool sort_part(const struct zt_sampler *s, int64_t epoch, int64_t index,
     return st->samples != NULL;
 }
 
-static struct row row_of_sample(const struct zt_dataset *ds, int64_t epoch,
-                                int64_t sample, int64_t T)
+/* What a row of T tokens takes of a sample. */
+static struct zt_row_piece piece_of(const struct zt_dataset *ds, int64_t epoch,
+                                    int64_t sample, int64_t T)
 {
     const struct zt_row_options *rows = zt_dataset_rows(ds);
-    struct row r = {.at = sample, .epoch = epoch};
+    struct zt_row_piece p = {.at = sample, .epoch = epoch};
     int64_t a, b;
 
-    if (rows->kind == ZT_ROWS_EXAMPLES) {
-        r.n = zt_example_cut(rows, zt_dataset_example(ds, sample), T, &a, &b);
-        return r;
+    if (rows->kind == ZT_ROWS_EXAMPLES)
+        p.n = zt_example_cut(rows, zt_dataset_example(ds, sample), T, &a, &b);
+    else
+        p.n = zt_dataset_cut(ds, sample, T, &p.at);
+    return p;
+}
+
+/* Row `row` of data with samples. False: no memory. */
+static bool add_samples(const struct zt_dataset *ds, int64_t epoch, int64_t row,
+                        int64_t T, struct row_list *out)
+{
+    const int64_t *samples;
+    int64_t num;
+    bool added = true;
+
+    if (zt_dataset_is_packed(ds)) {
+        samples = zt_dataset_row(ds, row, &num);
+        for (int64_t k = 0; added && k < num; k++)
+            added = add_piece(out, piece_of(ds, epoch, samples[k], T));
+    } else {
+        added = add_piece(out, piece_of(ds, epoch, row, T));
     }
-    zt_dataset_sample(ds, sample, &r.at, &r.n);
-    r.n -= rows->kind == ZT_ROWS_NEXT_TOKEN;
-    r.n = r.n < T ? r.n : T;
-    return r;
+    end_row(out);
+    return added;
 }
 
 /* False: no memory. */
 static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t epoch,
-                     int64_t index, struct row *out)
+                     int64_t index, struct row_list *out)
 {
-    int64_t T = s->cfg.block_size;
+    int64_t T = s->cfg.block_size, row;
 
     if (!s->by_sample) {
-        *out = (struct row){block_start(s, epoch, index), T, epoch};
+        row = block_start(s, epoch, index);
+        if (!add_piece(out, (struct zt_row_piece){row, T, epoch}))
+            return false;
+        end_row(out);
         return true;
     }
-    if (!s->cfg.group_by_length) {
-        *out = row_of_sample(s->ds, epoch, shuffled(s, epoch, index), T);
-        return true;
-    }
+    if (!s->cfg.group_by_length)
+        return add_samples(s->ds, epoch, shuffled(s, epoch, index), T, out);
     if ((!st->samples || st->epoch != epoch || index < st->first ||
          index >= st->first + st->num) &&
         !sort_part(s, epoch, index, st))
         return false;
-    *out = row_of_sample(s->ds, epoch, st->samples[index - st->first].sample, T);
-    return true;
+    return add_samples(s->ds, epoch, st->samples[index - st->first].sample, T, out);
 }
 
 /* T of rows of which the longest has n tokens. */
@@ -269,13 +335,23 @@ static int64_t pad(const struct zt_padding *p, int64_t n, int64_t most)
 }
 
 static zt_err fill(const struct zt_dataset *ds, const struct zt_field_buffers *out,
-                   const struct row *rows, int64_t B, int64_t T, struct zt_fault *fault)
+                   const struct row_list *l, int64_t T, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
-    for (int64_t b = 0; !rc && b < B; b++)
-        rc = zt_data_fill_row(ds, out, b, T, rows[b].at, rows[b].n, rows[b].epoch, fault);
+    for (int64_t b = 0; !rc && b < l->num_rows; b++)
+        rc = zt_data_fill_row(ds, out, b, T, l->pieces + l->first[b],
+                              l->first[b + 1] - l->first[b], fault);
     return rc;
+}
+
+static int64_t longest_row(const struct row_list *l)
+{
+    int64_t longest = 0;
+
+    for (int64_t b = 0; b < l->num_rows; b++)
+        longest = row_tokens(l, b) > longest ? row_tokens(l, b) : longest;
+    return longest;
 }
 
 static void prefetch_blocks(const struct zt_sampler *s, int64_t step, int64_t row0)
@@ -292,35 +368,33 @@ zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
                        const struct zt_field_buffers *out, int64_t *width,
                        struct zt_fault *fault)
 {
-    int64_t T = s->cfg.block_size, B = s->cfg.micro_rows, longest = 0;
+    int64_t T = s->cfg.block_size, B = s->cfg.micro_rows;
     int64_t row0 = zt_sampler_row0(s, micro);
     struct sorted_part st = {.num = 0};
-    struct row *rows;
-    bool found = true;
+    struct row_list rows;
+    bool found;
     zt_err rc;
 
     if (step < 1 || step > INT64_MAX / 4 / s->global_rows || micro < 0 ||
         micro >= s->cfg.num_micro)
         return zt_fault_set(fault, ZT_E_ARG, "sampler: micro-batch %lld of step %lld",
                             (long long)micro, (long long)step);
-    rows = malloc((size_t)B * sizeof(*rows));
-    for (int64_t b = 0; rows && found && b < B; b++) {
+    found = rows_init(&rows, B);
+    for (int64_t b = 0; found && b < B; b++) {
         int64_t epoch, index;
 
         locate(s, step - 1, row0 + b, &epoch, &index);
-        found = find_row(s, &st, epoch, index, &rows[b]);
-        if (found && rows[b].n > longest)
-            longest = rows[b].n;
+        found = find_row(s, &st, epoch, index, &rows);
     }
-    if (s->by_sample)
-        T = pad(&s->cfg.padding, longest, T);
-    rc = rows && found ? fill(s->ds, out, rows, B, T, fault)
-                       : zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
+    if (found && s->by_sample)
+        T = pad(&s->cfg.padding, longest_row(&rows), T);
+    rc = found ? fill(s->ds, out, &rows, T, fault)
+               : zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
     prefetch_blocks(s, step, row0); /* the same rows of the next step */
     if (width)
         *width = T;
     free(st.samples);
-    free(rows);
+    rows_release(&rows);
     return rc;
 }
 
@@ -363,13 +437,14 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
                        struct zt_fault *fault)
 {
     if (at->fingerprint != s->origin.fingerprint)
-        return zt_fault_set(fault, ZT_E_CONFIG,
-                            "the position belongs to other training data (fingerprint "
-                            "%016llx, these have %016llx); give the same files in the "
-                            "same order, or begin anew from its weights alone: "
-                            "--model_name_or_path in place of --resume_from_checkpoint",
-                            (unsigned long long)at->fingerprint,
-                            (unsigned long long)s->origin.fingerprint);
+        return zt_fault_set(
+            fault, ZT_E_CONFIG,
+            "the position belongs to other training data (fingerprint "
+            "%016llx, these have %016llx); give the same files in the "
+            "same order, and the same --packing, or begin anew from its weights alone: "
+            "--model_name_or_path in place of --resume_from_checkpoint",
+            (unsigned long long)at->fingerprint,
+            (unsigned long long)s->origin.fingerprint);
     if (at->epoch < 0 || at->epoch > INT64_MAX / 4 || at->index < 0 ||
         at->index >= s->num_blocks)
         return zt_fault_set(fault, ZT_E_ARG,
@@ -399,8 +474,8 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
     if (zt_dataset_rows(ds)->kind == ZT_ROWS_NEXT_TOKEN)
         tokens--; /* the first one is read only */
     blocks = (tokens + block_size - 1) / block_size;
-    if (zt_dataset_num_samples(ds))
-        blocks = zt_dataset_num_samples(ds);
+    if (zt_dataset_num_rows(ds))
+        blocks = zt_dataset_num_rows(ds);
     *ev = (struct zt_eval_batches){
         .ds = ds,
         .block_size = block_size,
@@ -413,46 +488,50 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
     return ZT_OK;
 }
 
-/* Row `row` of the evaluation: n is 0 past its end. */
-static struct row eval_row(const struct zt_eval_batches *ev, int64_t row)
+/* Row `row` of the evaluation; past its end one without data. False: no memory. */
+static bool eval_row(const struct zt_eval_batches *ev, int64_t row, struct row_list *out)
 {
-    int64_t T = ev->block_size, samples = zt_dataset_num_samples(ev->ds);
-    int64_t at = row <= ev->num_targets / T ? row * T : ev->num_targets;
+    int64_t T = ev->block_size, rows = zt_dataset_num_rows(ev->ds), at, left;
+    bool added = true;
 
-    if (samples)
-        return row < samples ? row_of_sample(ev->ds, ZT_EVAL_EPOCH, row, T)
-                             : (struct row){0, 0, 0};
-    return (struct row){at, ev->num_targets - at < T ? ev->num_targets - at : T,
-                        ZT_EVAL_EPOCH};
+    if (rows && row < rows)
+        return add_samples(ev->ds, ZT_EVAL_EPOCH, row, T, out);
+    at = row <= ev->num_targets / T ? row * T : ev->num_targets;
+    left = ev->num_targets - at;
+    if (!rows && left > 0)
+        added =
+            add_piece(out, (struct zt_row_piece){at, left < T ? left : T, ZT_EVAL_EPOCH});
+    end_row(out);
+    return added;
 }
 
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
                             const struct zt_field_buffers *out, int64_t *num_rows,
                             int64_t *width, struct zt_fault *fault)
 {
-    int64_t T = ev->block_size, B = ev->rows, rows = 0, longest = 0;
+    int64_t T = ev->block_size, B = ev->rows;
     int64_t row0 = (batch * ev->world + ev->rank) * B;
+    struct row_list rows;
+    bool found;
+    zt_err rc;
 
     if (batch < 0 || batch >= ev->num_batches)
         return zt_fault_set(fault, ZT_E_ARG, "evaluation batch %lld of %lld",
                             (long long)batch, (long long)ev->num_batches);
-    for (int64_t b = 0; b < B; b++) {
-        struct row r = eval_row(ev, row0 + b);
-
-        longest = r.n > longest ? r.n : longest;
-        rows += r.n > 0;
+    found = rows_init(&rows, B);
+    for (int64_t b = 0; found && b < B; b++)
+        found = eval_row(ev, row0 + b, &rows);
+    if (found && zt_dataset_num_rows(ev->ds))
+        T = pad(&ev->padding, longest_row(&rows), T);
+    rc = found ? fill(ev->ds, out, &rows, T, fault)
+               : zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no memory");
+    if (!rc) {
+        *num_rows = 0;
+        for (int64_t b = 0; b < B; b++)
+            *num_rows += row_tokens(&rows, b) > 0;
+        if (width)
+            *width = T;
     }
-    if (zt_dataset_num_samples(ev->ds))
-        T = pad(&ev->padding, longest, T);
-    for (int64_t b = 0; b < B; b++) {
-        struct row r = eval_row(ev, row0 + b);
-        zt_err rc = zt_data_fill_row(ev->ds, out, b, T, r.at, r.n, r.epoch, fault);
-
-        if (rc)
-            return rc;
-    }
-    *num_rows = rows;
-    if (width)
-        *width = T;
-    return ZT_OK;
+    rows_release(&rows);
+    return rc;
 }

@@ -16,7 +16,8 @@
  *     number of ranks
  *
  * Of a dataset with samples each is a row by itself, in the place of a block: its first T + 1
- * tokens, and padding. A micro-batch is as wide as its longest row.
+ * tokens, and padding. Where samples are packed (zt_dataset_pack) such a row has several. A
+ * micro-batch is as wide as its longest row.
  *
  * Ownership: the dataset stays the caller's and must outlive the sampler.
  * Threads:   reading is safe from several threads.
@@ -41,7 +42,8 @@ struct zt_sampler_config {
     bool in_order;             /* blocks as they lie in the stream, not shuffled */
     bool drop_last;            /* no batch spans two epochs */
     struct zt_padding padding; /* this and group_by_length: of samples */
-    bool group_by_length;      /* of 50 global batches, as they are shuffled, the longest
+    bool
+        group_by_length; /* not of packed ones: of 50 global batches, as they are shuffled, the longest
                                   samples come first, so that rows of a batch are alike */
     bool random_start; /* each epoch cuts its blocks at another offset below T; needs 2 T
                           tokens, and loses up to T of them per epoch */
@@ -77,7 +79,8 @@ zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
 /* Row of the global batch where this rank's micro-batch begins. */
 int64_t zt_sampler_row0(const struct zt_sampler *s, int64_t micro);
 
-int64_t zt_sampler_num_blocks(const struct zt_sampler *s);  /* of one epoch; or samples */
+int64_t zt_sampler_num_blocks(
+    const struct zt_sampler *s); /* of one epoch; or rows of samples */
 int64_t zt_sampler_global_rows(const struct zt_sampler *s); /* G */
 
 /* Steps that `epochs` (> 0) passes take, at least 1; a partial last step counts. */

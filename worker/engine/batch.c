@@ -3,9 +3,24 @@
 #include <string.h>
 
 #include "worker/data/rows.h"
+#include "worker/engine/data.h"
 #include "worker/engine/tasks/task.h"
 
 /* ---- declared and offered ---- */
+
+/* Attention would look from one sample into the others. */
+static zt_err check_segments(const struct zt_engine *e, struct zt_fault *fault)
+{
+    if (!zt_engine_packs_samples(e->run) ||
+        zt_batch_find(&e->model->layout, ZT_SEGMENT_BEGIN) >= 0)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "--packing bfd: samples share rows, and this model has no field %s "
+        "by which attention keeps them apart (zt_model_packed_fields() in "
+        "its build()); --packing none makes each sample a row of its own",
+        ZT_SEGMENT_BEGIN);
+}
 
 static zt_err match(struct zt_engine *e, const struct zt_dataset *ds, const char *which,
                     struct zt_fault *fault)
@@ -13,10 +28,11 @@ static zt_err match(struct zt_engine *e, const struct zt_dataset *ds, const char
     const struct zt_row_options of_task = zt_task_rows(e->task);
     const struct zt_row_options *rows = ds ? zt_dataset_rows(ds) : &of_task;
     const struct zt_batch_layout *l = &e->model->layout;
-    zt_err rc = ZT_OK;
+    bool packed = zt_engine_packs_samples(e->run);
+    zt_err rc = check_segments(e, fault);
 
     for (int i = 0; !rc && i < l->num; i++)
-        rc = zt_data_offers(&l->fields[i], which, rows, &e->offered[i], fault);
+        rc = zt_data_offers(&l->fields[i], which, rows, packed, &e->offered[i], fault);
     return rc ? zt_fault_context(fault, rc, "plugin %s", e->plugin->name) : ZT_OK;
 }
 

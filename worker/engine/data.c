@@ -15,9 +15,15 @@ static bool is_encoded(const struct zt_dataset *ds)
     return ds && zt_dataset_is_encoded(ds);
 }
 
+/* Rows are made of samples, not cut out of a stream. */
 static bool takes_samples(const struct zt_run *run)
 {
-    return strcmp(run->packing, "none") == 0;
+    return strcmp(run->packing, "wrapped") != 0;
+}
+
+bool zt_engine_packs_samples(const struct zt_run *run)
+{
+    return strcmp(run->packing, "bfd") == 0;
 }
 
 struct zt_padding zt_engine_padding(const struct zt_run *run)
@@ -83,6 +89,27 @@ static zt_err check_options_of_samples(const struct zt_engine *e, struct zt_faul
                         option);
 }
 
+/* What does not go with rows that samples share. */
+static zt_err check_packing(const struct zt_engine *e, struct zt_fault *fault)
+{
+    if (!zt_engine_packs_samples(e->run))
+        return ZT_OK;
+    if (zt_task_reads_examples(e->task))
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--packing bfd: a row has one label, or the tags of one sample, and would "
+            "hold "
+            "several samples; leave it out: with --task %s each is a row of its own",
+            zt_task_name(e->task));
+    if (e->run->group_by_length)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--group_by_length saves padding where each sample is a row of its own "
+            "(--packing none), and rows of --packing bfd are full: leave one of the two "
+            "out");
+    return ZT_OK;
+}
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -97,6 +124,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
                                    .cache_reads_only = run->dry_run || run->check_config};
     zt_err rc = check_options_of_samples(e, fault);
 
+    if (!rc)
+        rc = check_packing(e, fault);
     if (!rc)
         rc = check_pair(run, fault);
     if (!rc)
@@ -164,8 +193,13 @@ zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc)
         rc = limit_rows(&e->train_data, run->max_train_samples, e->block_size, fault);
-    return rc ? rc
-              : limit_rows(&e->eval_data, run->max_eval_samples, e->block_size, fault);
+    if (!rc)
+        rc = limit_rows(&e->eval_data, run->max_eval_samples, e->block_size, fault);
+    if (!rc && zt_engine_packs_samples(run) && e->train_data)
+        rc = zt_dataset_pack(e->train_data, e->block_size, fault);
+    if (!rc && zt_engine_packs_samples(run) && e->eval_data)
+        rc = zt_dataset_pack(e->eval_data, e->block_size, fault);
+    return rc;
 }
 
 int64_t zt_engine_data_vocab(const struct zt_engine *e)

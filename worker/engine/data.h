@@ -17,11 +17,15 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_
 int64_t zt_engine_data_vocab(const struct zt_engine *e);
 
 /* Once the length of a row is known: the end of the training data is held out where there
- * are no files to evaluate on, and no more rows are left than the run asks for. */
+ * are no files to evaluate on, no more rows are left than the run asks for, and samples are
+ * packed. */
 zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The records as pairs, as the run names their columns. */
 struct zt_text_pair zt_engine_pair(const struct zt_run *run);
+
+/* Several samples share a row. */
+bool zt_engine_packs_samples(const struct zt_run *run);
 
 /* How wide the rows of samples are, as the run asks for it. */
 struct zt_padding zt_engine_padding(const struct zt_run *run);

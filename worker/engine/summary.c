@@ -108,7 +108,7 @@ static void tell_of_repeated_rows(const struct zt_engine *e)
 {
     int64_t tokens = zt_dataset_num_tokens(e->train_data);
     int64_t step = e->run->train_batch_size * e->block_size;
-    int64_t rows = zt_dataset_num_samples(e->train_data);
+    int64_t rows = zt_dataset_num_rows(e->train_data);
     char has[ZT_HUMAN], needs[ZT_HUMAN];
 
     if (rows && rows < e->run->train_batch_size)
@@ -130,14 +130,15 @@ static void add_training(struct line *l, const struct zt_engine *e)
     double tokens = (double)zt_dataset_num_tokens(e->train_data);
     double rows = (double)run->train_batch_size * (double)e->total_steps;
     double samples = (double)zt_dataset_num_samples(e->train_data);
-    char all[ZT_HUMAN];
+    double all_rows = (double)zt_dataset_num_rows(e->train_data);
+    char all[ZT_HUMAN], packed[ZT_HUMAN];
 
     if (samples > 0)
         add(l,
             "; %" PRId64 " step%s of %" PRId64 " rows of up to %" PRId64
             " tokens, %.3g epochs of %s samples",
             e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
-            e->block_size, rows / samples, zt_human_count(all, samples));
+            e->block_size, rows / all_rows, zt_human_count(all, samples));
     else
         add(l,
             "; %" PRId64 " step%s of %" PRId64 " rows of %" PRId64
@@ -145,6 +146,8 @@ static void add_training(struct line *l, const struct zt_engine *e)
             e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
             e->block_size, rows * (double)e->block_size / tokens,
             zt_human_count(all, tokens));
+    if (zt_dataset_is_packed(e->train_data))
+        add(l, " in %s rows", zt_human_count(packed, all_rows));
     if (run->output_dir)
         add(l, "; weights go to %s", run->output_dir);
     else

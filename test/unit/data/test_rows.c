@@ -108,11 +108,14 @@ static void test_fields_of_pairs_are_framed_typed_and_padded(void **state)
     assert_non_null(ds);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(
-            zt_data_offers(&fields[i], "the data", &framed, &offered, &fault), ZT_OK);
+            zt_data_offers(&fields[i], "the data", &framed, false, &offered, &fault),
+            ZT_OK);
         assert_true(offered);
     }
-    assert_int_equal(zt_data_fill_row(ds, &out, 0, T, 0, 7, 0, &fault), ZT_OK);
-    assert_int_equal(zt_data_fill_row(ds, &out, 1, T, 0, 0, 0, &fault), ZT_OK);
+    assert_int_equal(
+        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0}, 1, &fault),
+        ZT_OK);
+    assert_int_equal(zt_data_fill_row(ds, &out, 1, T, NULL, 0, &fault), ZT_OK);
     assert_memory_equal(tokens[0], want, sizeof(want));
     assert_memory_equal(types[0], want_types, sizeof(want_types));
     assert_int_equal(lengths[0], 7);
@@ -148,7 +151,9 @@ static void test_tags_are_at_the_first_token_of_a_word(void **state)
         "{\"tokens\":[\"ab\",\"c\",\"de\"],\"ner_tags\":[\"yes\",\"no\",\"yes\"]}\n",
         &spec, &labels, rows);
     assert_non_null(ds);
-    assert_int_equal(zt_data_fill_row(ds, &out, 0, T, 0, 7, 0, &fault), ZT_OK);
+    assert_int_equal(
+        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0}, 1, &fault),
+        ZT_OK);
     assert_memory_equal(tokens, want, sizeof(want));
     assert_memory_equal(targets, want_tags, sizeof(want_tags));
     zt_dataset_close(ds);

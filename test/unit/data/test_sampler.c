@@ -488,7 +488,7 @@ static void expect_offer(struct zt_field f, zt_err code, bool offered, const cha
     fault.text[0] = 0;
     assert_int_equal(zt_data_offers(&f, "the training data",
                                     &(struct zt_row_options){.kind = ZT_ROWS_NEXT_TOKEN},
-                                    &there, &fault),
+                                    false, &there, &fault),
                      code);
     if (!code)
         assert_int_equal(there, offered);
@@ -522,6 +522,29 @@ static void test_fields_are_offered_by_name_type_and_shape(void **state)
     expect_offer(f, ZT_OK, false, "");
 }
 
+static void test_what_keeps_samples_apart_is_offered_where_they_share_rows(void **state)
+{
+    static const char *const names[] = {"positions", "segment_begin", "segment_end"};
+
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        for (int i = 0; i < 3; i++)
+            for (int k = 0; k < 4; k++) {
+                bool required = k & 1, packed = k & 2, there;
+                const struct zt_row_options rows = {.kind = kind ? ZT_ROWS_MASKED
+                                                                 : ZT_ROWS_NEXT_TOKEN};
+                struct zt_field f = {.name = names[i],
+                                     .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B, ZT_DIM_T},
+                                     .required = required};
+
+                assert_int_equal(zt_data_offers(&f, "the training data", &rows, packed,
+                                                &there, &fault),
+                                 ZT_OK);
+                assert_int_equal(there, required || packed);
+            }
+}
+
 static void test_fields_that_are_not_wanted_are_not_read(void **state)
 {
     struct zt_dataset *ds = counting(20);
@@ -529,7 +552,9 @@ static void test_fields_that_are_not_wanted_are_not_read(void **state)
     struct zt_field_buffers out = buffers_of(tokens, NULL, lengths);
 
     (void)state;
-    assert_int_equal(zt_data_fill_row(ds, &out, 1, 2, 19, 1, 0, &fault), ZT_OK);
+    assert_int_equal(
+        zt_data_fill_row(ds, &out, 1, 2, &(struct zt_row_piece){19, 1, 0}, 1, &fault),
+        ZT_OK);
     assert_int_equal(tokens[0], -1);
     assert_int_equal(tokens[2], 19);
     assert_int_equal(tokens[3], 7);
@@ -567,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_a_batch_larger_than_the_data_rolls_over),
         cmocka_unit_test(test_evaluation_covers_every_token_once_for_odd_sizes),
         cmocka_unit_test(test_fields_are_offered_by_name_type_and_shape),
+        cmocka_unit_test(test_what_keeps_samples_apart_is_offered_where_they_share_rows),
         cmocka_unit_test(test_fields_that_are_not_wanted_are_not_read),
         cmocka_unit_test(test_evaluation_needs_two_tokens),
     };
