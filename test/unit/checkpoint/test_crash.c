@@ -221,13 +221,36 @@ static pid_t next_thread(int *status)
     return who;
 }
 
-enum { MAIN, BEHIND }; /* threads of a save */
+enum { MAIN, BEHIND }; /* threads of a save: the caller, and those that write behind it */
+
+#define MOST_THREADS 8
+
+/* The call that each thread is in. */
+struct calls {
+    pid_t who[MOST_THREADS];
+    struct __ptrace_syscall_info in[MOST_THREADS];
+    int num;
+};
+
+static struct __ptrace_syscall_info *call_of(struct calls *c, pid_t who)
+{
+    int i = 0;
+
+    while (i < c->num && c->who[i] != who)
+        i++;
+    if (i == c->num) {
+        assert_true(c->num < MOST_THREADS);
+        c->who[c->num++] = who;
+    }
+    return &c->in[i];
+}
 
 /* Kill at the n-th stop of a thread, two of which every system call has; false: it was over
  * before. n < 0: watch what is synced. */
 static bool kill_at(const char *root, int thread, int n, int *num_renamed)
 {
-    struct __ptrace_syscall_info in[2] = {0}, out;
+    struct calls calls = {.num = 0};
+    struct __ptrace_syscall_info out;
     static struct disk disk;
     pid_t child = begin_save(root), who = child;
     int status = wait_for(child), num = 0;
@@ -255,9 +278,9 @@ static bool kill_at(const char *root, int thread, int n, int *num_renamed)
         memset(&out, 0, sizeof(out));
         ptrace(PTRACE_GET_SYSCALL_INFO, who, (void *)sizeof(out), &out);
         if (out.op == PTRACE_SYSCALL_INFO_ENTRY)
-            in[which] = out;
+            *call_of(&calls, who) = out;
         else if (out.op == PTRACE_SYSCALL_INFO_EXIT)
-            watch(&disk, child, &in[which], out.exit.rval, num_renamed);
+            watch(&disk, child, call_of(&calls, who), out.exit.rval, num_renamed);
     }
     kill(child, SIGKILL);
     while (next_thread(&status) != child || WIFSTOPPED(status))

@@ -3,7 +3,10 @@
  * are made.
  *
  *      |   block 0   |   block 1   |   block 0   |  rest |
- *       is written by a thread ...  is filled
+ *       is written ...  and so is this, or it is filled
+ *
+ * A thread writes one block, and another the next: a drive has its next request before it
+ * has answered the last one.
  *
  * The page cache would take a copy of everything, in memory that the training needs, only to
  * write it a second later. Where the file system has no O_DIRECT the thread writes through it.

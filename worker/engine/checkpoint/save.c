@@ -28,7 +28,8 @@
 struct saving {
     struct zt_ckpt_place place;
     int64_t step, best_step;
-    double began; /* seconds, when its copy was begun */
+    double began;     /* seconds, when its copy was begun, */
+    double published; /* and when it got its name: of the keeper */
     int rank, world;
     int64_t limit; /* checkpoints to keep; 0: all */
     struct zt_ckpt_state state;
@@ -172,6 +173,7 @@ static zt_err publish(struct zt_ckpt_writer *w, void *arg, struct zt_fault *faul
     rc = zt_ckpt_write_description(&s->description, &s->place, s->all, s->world, fault);
     if (!rc)
         rc = zt_ckpt_folder_publish(&s->place, fault);
+    s->published = zt_now();
     /* the best has its own folder when there is one of its step */
     if (!rc && s->limit)
         (void)!zt_ckpt_prune(s->place.root, s->limit, s->step, s->best_step, &removed,
@@ -270,7 +272,7 @@ static void end_saving(struct zt_engine *e, bool published)
 /* checkpoint.writer.show_statistics: of all shards, from the copy to the new name. */
 static void tell_statistics(const struct zt_engine *e, const struct saving *s)
 {
-    double seconds = zt_now() - s->began, bytes = 0;
+    double seconds = s->published - s->began, bytes = 0;
 
     for (int r = 0; r < s->world; r++)
         bytes += (double)s->all[r].made.bytes;
