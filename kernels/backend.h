@@ -19,7 +19,7 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 6u
+#define ZT_BACKEND_ABI 7u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -76,6 +76,9 @@ typedef enum zt_epilogue {
  * a_sum (M), b_sum (N): = or += the sum over k of a, of b, in fp32, for 16-bit or fp32
  * operands without a batch: the gradient of a bias beside that of the weights. The operand
  * is contiguous, or its transpose is. The bits are those of colsum, or on cuda of cuBLASLt.
+ * rows_alone: each row of c has the bits that it has in a product of that row alone, so
+ * texts that are written together are those of each by itself; on cpu, for products without
+ * a batch, fp8 and accumulation; elsewhere it asks for nothing.
  * tf32: fp32 operands may be rounded to TF32 (8 bits of exponent, 10 of fraction) before
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  *
@@ -88,7 +91,7 @@ struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre, a_sum, b_sum;
     const float *a_scale, *b_scale; /* device memory, 1 float each; fp8 only */
     float alpha;
-    bool accumulate, accumulate_sums, tf32;
+    bool accumulate, accumulate_sums, tf32, rows_alone;
     zt_epilogue epilogue;
 };
 
@@ -170,6 +173,23 @@ struct zt_attention_bwd_args {
     struct zt_attention_args fwd; /* the forward's, with its out and lse */
     struct zt_view dout, dq, dk, dv, dbias;
     bool accumulate_q, accumulate_k, accumulate_v, accumulate_bias;
+};
+
+/*
+ * One query of each row against keys and values that earlier passes left, as text is written
+ * token by token. q, out (B, 1, H, D); k, v (B, P, K, D): room for P keys, of which row b has
+ * lengths[b] (B, i32); any strides with unit last one. k_new, v_new (B, 1, K, D): stored first,
+ * as key lengths[b], which must then be below P; or both absent. bias (1|B, 1|H, 1, P') or
+ * absent, for key j of row b its element j: P' is at least the keys of every row. With a
+ * window the last so many keys are seen. The output of a row without keys is 0.
+ *
+ * Sums run over the keys of the row in an order that follows from D and their number alone:
+ * the bits of a row depend neither on the other rows nor on the room.
+ */
+struct zt_attention_decode_args {
+    struct zt_view q, k, v, k_new, v_new, lengths, bias, out;
+    float scale;
+    int64_t window; /* 0: no limit */
 };
 
 /* contiguous, same shape */
@@ -343,6 +363,7 @@ struct zt_quantize_args {
     X(rope, struct zt_rope_args)                                                         \
     X(attention, struct zt_attention_args)                                               \
     X(attention_bwd, struct zt_attention_bwd_args)                                       \
+    X(attention_decode, struct zt_attention_decode_args)                                 \
     X(unary, struct zt_unary_args)                                                       \
     X(unary_bwd, struct zt_unary_bwd_args)                                               \
     X(glu, struct zt_glu_args)                                                           \

@@ -270,3 +270,40 @@ zt_err zt_check_attention_bwd(const struct zt_attention_bwd_args *a,
     }
     return c.rc;
 }
+
+zt_err zt_check_attention_decode(const struct zt_attention_decode_args *a,
+                                 struct zt_fault *fault)
+{
+    struct check c = {"attention_decode", fault, ZT_OK};
+    const struct zt_view *q = &a->q, *k = &a->k, *bias = &a->bias;
+
+    check_strided4(&c, "q", q);
+    check_strided4(&c, "k", k);
+    if (!c.rc &&
+        (q->shape[0] != k->shape[0] || q->shape[1] != 1 || q->shape[3] != k->shape[3] ||
+         q->dtype != k->dtype || k->shape[2] == 0 || q->shape[2] % k->shape[2] != 0))
+        fail_mismatch(&c, "q", q, "k", k);
+    check_strided4_like(&c, "k", k, "v", &a->v);
+    check_strided4_like(&c, "q", q, "out", &a->out);
+    check_rule(&c, is_present(&a->k_new) == is_present(&a->v_new),
+               "k_new and v_new are both there, or neither");
+    if (is_present(&a->k_new)) {
+        check_strided4(&c, "k_new", &a->k_new);
+        check_strided4_like(&c, "k_new", &a->k_new, "v_new", &a->v_new);
+        if (!c.rc && (a->k_new.shape[0] != k->shape[0] || a->k_new.shape[1] != 1 ||
+                      a->k_new.shape[2] != k->shape[2] ||
+                      a->k_new.shape[3] != k->shape[3] || a->k_new.dtype != k->dtype))
+            fail_mismatch(&c, "k", k, "k_new", &a->k_new);
+    }
+    check_vector(&c, "q", q, 0, "lengths", &a->lengths);
+    check_dtype(&c, "lengths", &a->lengths, ZT_I32);
+    if (is_present(bias)) {
+        check_strided4(&c, "bias", bias);
+        if (!c.rc && ((bias->shape[0] != 1 && bias->shape[0] != q->shape[0]) ||
+                      (bias->shape[1] != 1 && bias->shape[1] != q->shape[2]) ||
+                      bias->shape[2] != 1))
+            fail_mismatch(&c, "q", q, "bias", bias);
+    }
+    check_rule(&c, a->window >= 0, "window must not be negative");
+    return c.rc;
+}

@@ -33,6 +33,8 @@ static const struct operands operands_of[] = {
     [ZT_KERNEL_rope] = {ZT_WORK_STREAMS, {AT(rope, x), AT(rope, y)}},
     [ZT_KERNEL_attention] = {ZT_WORK_ATTENTION, {0}},
     [ZT_KERNEL_attention_bwd] = {ZT_WORK_ATTENTION, {0}},
+    [ZT_KERNEL_attention_decode] = {ZT_WORK_STREAMS,
+                                    {AT(attention_decode, k), AT(attention_decode, v)}},
     [ZT_KERNEL_unary] = {ZT_WORK_FUNCTIONS, {AT(unary, x), AT(unary, y)}},
     [ZT_KERNEL_unary_bwd] = {ZT_WORK_FUNCTIONS,
                              {AT(unary_bwd, dy), AT(unary_bwd, x), AT(unary_bwd, dx)}},

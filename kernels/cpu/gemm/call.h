@@ -24,6 +24,7 @@ struct zt_gemm_call {
     int64_t bias_stride;
     float alpha;
     bool accumulate, tf32; /* tf32: and it makes a difference */
+    bool rows_alone;
     zt_epilogue epilogue;
 };
 
@@ -85,6 +86,15 @@ void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row
 /* Any number of them, into c or, where the call accumulates, onto it. */
 void zt_gemm_pass_row(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
                       int64_t col, int64_t n);
+
+/* c from a product alone, `from` as large as c: with the call's bias and epilogue. */
+void zt_gemm_finish_rows(const struct zt_gemm_call *k, const struct zt_gemm_mat *from);
+
+/* ---- rows that do not depend on the others (rows_alone.c) ---- */
+
+bool zt_gemm_takes_rows_alone(const struct zt_gemm_call *k);
+zt_err zt_gemm_rows_alone(struct zt_device *dev, const struct zt_gemm_call *k,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- products by matrix tiles (tile_blocks.c) ---- */
 

@@ -48,6 +48,7 @@ static zt_err check(struct zt_gemm_call *k, const struct zt_gemm_args *g,
                                .alpha = g->alpha,
                                .accumulate = g->accumulate,
                                .tf32 = g->tf32 && g->a.dtype == ZT_F32,
+                               .rows_alone = g->rows_alone,
                                .epilogue = g->epilogue};
     if (g->a_scale)
         k->alpha *= *g->a_scale * *g->b_scale;
@@ -147,6 +148,11 @@ static void run_pass(const struct zt_gemm_call *k, const struct zt_gemm_mat *fro
     zt_parallel_for(k->c.batch * k->c.rows, 1, pass_rows, &p);
 }
 
+void zt_gemm_finish_rows(const struct zt_gemm_call *k, const struct zt_gemm_mat *from)
+{
+    run_pass(k, from, k->bias != NULL);
+}
+
 /* ---- products straight through oneDNN ---- */
 
 static zt_err direct(struct zt_device *dev, const struct zt_gemm_call *k,
@@ -237,6 +243,8 @@ static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
             run_pass(&k, &(struct zt_gemm_mat){0}, k.bias != NULL);
         return ZT_OK;
     }
+    if (zt_gemm_takes_rows_alone(&k))
+        return zt_gemm_rows_alone(dev, &k, fault);
     if (zt_gemm_is_tiled(&k))
         return zt_gemm_tiled(dev, &k, fault);
     if (is_wgrad(&k, &wgrad))
