@@ -58,8 +58,11 @@ ZT_API void zt_step_result(zt_step *s, const char *name, zt_tensor *t);
 /* True while gradients are wanted; dropout acts only then. */
 ZT_API bool zt_is_training(const zt_step *s);
 
-/* Positions 0..T-1 as (T) i32; with ZT_PLUGIN_CACHED they go on after the cached tokens
- * while text is generated. */
+/*
+ * Positions 0..T-1 as (T) i32; with ZT_PLUGIN_CACHED they go on after the cached tokens
+ * while text is generated. Several texts at once may be of different lengths: positions of
+ * one token each are (B, 1) then, as zt_embedding() and zt_rope_apply() take them.
+ */
 ZT_API zt_tensor *zt_positions(zt_step *s, int64_t T);
 
 /* ---- blocks ---- */

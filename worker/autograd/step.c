@@ -159,7 +159,7 @@ static zt_err begin(struct zt_step *s, const struct zt_pass *pass, struct zt_fau
     s->pass = *pass;
     s->active = true;
     s->bare = s->in_backward = s->recomputing = false;
-    s->cache.next = 0;
+    zt_cache_begin(s);
     zt_constants_begin(s);
     memset(s->num_calls, 0, blocks * sizeof(*s->num_calls));
     memset(s->touched, 0, blocks * sizeof(*s->touched));
@@ -179,7 +179,6 @@ zt_err zt_step_begin_bare(struct zt_step *s, zt_mode mode, struct zt_fault *faul
 static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
                          struct zt_fault *fault)
 {
-    const struct zt_cache *c = &s->cache;
     const struct zt_model *m = s->cfg.model;
 
     if (!m || !m->plugin)
@@ -194,16 +193,38 @@ static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
             return zt_fault_set(fault, ZT_E_ARG, "a %s needs the field %s",
                                 f->label ? "training pass" : "pass", f->name);
     }
-    if (p->mode != ZT_MODE_GENERATE || !c->open)
+    return ZT_OK;
+}
+
+/* The rows of a pass that reads the cache have room there, and begin where it can have
+ * them begin. */
+static zt_err check_cache(const struct zt_step *s, const struct zt_pass *p,
+                          struct zt_fault *fault)
+{
+    const struct zt_cache *c = &s->cache;
+
+    if (p->mode != ZT_MODE_GENERATE || !c->open || p->uncached)
         return ZT_OK;
-    if (p->B != c->B)
-        return zt_fault_set(fault, ZT_E_ARG, "%lld rows, but the cache is for %lld",
-                            (long long)p->B, (long long)c->B);
-    if (p->T > c->max_tokens - c->len)
-        return zt_fault_set(fault, ZT_E_LIMIT,
-                            "%lld tokens behind %lld cached ones are more than the %lld "
-                            "that the cache holds",
-                            (long long)p->T, (long long)c->len, (long long)c->max_tokens);
+    if (p->cache_row < 0 || p->B > c->B || p->cache_row > c->B - p->B)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "%lld rows from row %lld, but the cache is for %lld",
+                            (long long)p->B, (long long)p->cache_row, (long long)c->B);
+    for (int64_t b = 0; b < p->B; b++) {
+        int64_t have = c->lengths[p->cache_row + b], first = c->lengths[p->cache_row];
+
+        if (p->T > c->max_tokens - have)
+            return zt_fault_set(fault, ZT_E_LIMIT,
+                                "%lld tokens behind %lld cached ones are more than the "
+                                "%lld that the cache holds",
+                                (long long)p->T, (long long)have,
+                                (long long)c->max_tokens);
+        if (p->T > 1 && have != first)
+            return zt_fault_set(
+                fault, ZT_E_ARG,
+                "%lld tokens behind %lld cached ones in one row, and %lld "
+                "in another: in a pass of their own",
+                (long long)p->T, (long long)first, (long long)have);
+    }
     return ZT_OK;
 }
 
@@ -295,6 +316,8 @@ zt_err zt_step_forward(struct zt_step *s, const struct zt_pass *pass, zt_tensor 
     struct zt_tensor *t = NULL;
     zt_err rc = check_pass(s, pass, fault);
 
+    if (!rc)
+        rc = check_cache(s, pass, fault);
     if (!rc)
         rc = begin(s, pass, fault);
     if (rc)
@@ -497,12 +520,17 @@ static bool grow_position_ids(struct zt_step *s, int64_t n)
 
 zt_tensor *zt_positions(zt_step *s, int64_t T)
 {
-    bool cached = s->pass.mode == ZT_MODE_GENERATE && s->cache.open;
-    int64_t first = cached ? s->cache.len : 0;
+    bool cached = zt_cache_is_used(s);
+    int64_t first = cached ? zt_cache_length(s, 0) : 0;
     struct zt_tensor *t;
 
     if (!zt_op_start(s, "positions", NULL, 0))
         return NULL;
+    if (cached && s->pass.B > 1 && T == 1) { /* each row has its own */
+        t = zt_cache_lengths(s);
+        return t ? zt_value_view(s, t, 2, (int64_t[]){s->pass.B, 1}, (int64_t[]){1, 1}, 0)
+                 : NULL;
+    }
     if (T <= 0 || T > INT32_MAX / 2 - first)
         return zt_step_fail(s, ZT_E_ARG, "%lld of them", (long long)T);
     t = grow_position_ids(s, first + T) ? zt_value_new(s, ZT_I32, 1, &T) : NULL;

@@ -73,6 +73,10 @@ struct zt_pass {
      * has passed (backend->sync); NULL: the field is absent */
     const void *fields[ZT_MAX_FIELDS];
     bool last_only; /* logits of the last position alone: (B, 1, V) */
+    /* while a cache is open, of ZT_MODE_GENERATE: its rows [cache_row, cache_row + B) are
+     * those of the pass; `uncached`: none, and the tokens are a text of their own */
+    int64_t cache_row;
+    bool uncached;
 };
 
 /*
@@ -99,13 +103,19 @@ void zt_step_end(struct zt_step *s);
 const struct zt_view *zt_tensor_view(const zt_tensor *t);
 
 /*
- * Generation: keys and values of up to max_tokens positions are kept between passes of
- * ZT_MODE_GENERATE, per attention call, in memory from the pool. Pass p's tokens go
- * behind those of the passes before. reset forgets them (a new prompt).
+ * Generation: keys and values of up to max_tokens positions of B rows are kept between
+ * passes of ZT_MODE_GENERATE, per attention call, in memory from the pool. The tokens of a
+ * pass go behind those that its rows have from the passes before. Rows of a pass of several
+ * tokens have the same number; with one token each they may differ.
  */
 zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
                           struct zt_fault *fault) ZT_MUST_CHECK;
-void zt_step_cache_reset(struct zt_step *s);
+void zt_step_cache_reset(struct zt_step *s);               /* of all rows */
+void zt_step_cache_forget(struct zt_step *s, int64_t row); /* of one: a new text */
+/* Row `to` becomes what row `from` is; between passes. */
+zt_err zt_step_cache_copy(struct zt_step *s, int64_t from, int64_t to,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
+size_t zt_step_cache_bytes(const struct zt_step *s); /* of what is in the pool now */
 void zt_step_cache_close(struct zt_step *s);
 
 /*

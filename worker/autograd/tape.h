@@ -132,7 +132,9 @@ struct zt_cache_entry {
 
 struct zt_cache {
     bool open;
-    int64_t B, max_tokens, len;
+    int64_t B, max_tokens;
+    int32_t *lengths;  /* (B) tokens of each row */
+    int32_t *uploaded; /* as they are in the pass that runs: memory that uploads read */
     struct zt_cache_entry *entries;
     int num_entries, next; /* next: ordinal of the next attention call of this pass */
 };
@@ -331,6 +333,13 @@ struct zt_tensor *zt_matrices(struct zt_step *s, struct zt_tensor *t);
 /* t with the last axis of stride one. */
 struct zt_tensor *zt_unit_last(struct zt_step *s, struct zt_tensor *t);
 
+/* ---- attention_decode.c ---- */
+
+/* zt_attention() of one token a row, q, k and v (B, 1, heads, D), behind what is cached. */
+struct zt_tensor *zt_attention_decode(struct zt_step *s, struct zt_tensor *q,
+                                      struct zt_tensor *k, struct zt_tensor *v,
+                                      const struct zt_attention *how);
+
 /* ---- op_elementwise.c ---- */
 
 /*
@@ -355,7 +364,22 @@ void zt_constants_close(struct zt_step *s);
 
 /* ---- cache.c ---- */
 
-/* Put k and v (B, T, K, D) behind the cached ones; *k, *v become all of them. */
+/* A pass begins. The device has passed the one before. */
+void zt_cache_begin(struct zt_step *s);
+/* Whether this pass reads the cache and adds to it. */
+bool zt_cache_is_used(const struct zt_step *s);
+/* Tokens that row `row` of the pass has in it; and the most that any has. */
+int64_t zt_cache_length(const struct zt_step *s, int64_t row);
+int64_t zt_cache_longest(const struct zt_step *s);
+/* (B) i32 on the device: tokens that the rows of this pass have in it. */
+struct zt_tensor *zt_cache_lengths(struct zt_step *s);
+/* The entry of the attention call that is next, for k (B, T, K, D). NULL: the step failed. */
+struct zt_cache_entry *zt_cache_next(struct zt_step *s, const struct zt_tensor *k);
+/* The pass's rows of an entry: (B, max_tokens, K, D). */
+struct zt_view zt_cache_rows(const struct zt_step *s, const struct zt_cache_entry *e,
+                             void *memory);
+/* Put k and v (B, T, K, D) behind the cached ones; *k, *v become all of them. Rows of the
+ * pass have equally many. */
 void zt_cache_extend(struct zt_step *s, struct zt_tensor **k, struct zt_tensor **v);
 /* A pass went well: its tokens are part of the past now. */
 void zt_cache_advance(struct zt_step *s);

@@ -162,19 +162,17 @@ static bool check_attention(struct zt_step *s, const struct zt_tensor *q,
            check_limit(s, "key_end", opt->key_end, a) && !s->fault.code;
 }
 
-/* Keys and values of earlier tokens come first, where the pass generates text from them. */
-static void extend_by_cache(struct zt_step *s, struct zt_tensor **k, struct zt_tensor **v,
-                            const struct zt_attention *opt, int64_t queries)
+/* Whether keys and values of earlier tokens come first: the pass generates text from them. */
+static bool reads_cache(struct zt_step *s, const struct zt_tensor *q,
+                        const struct zt_tensor *k, const struct zt_attention *opt)
 {
-    if (s->pass.mode != ZT_MODE_GENERATE || !s->cache.open || !opt->causal ||
-        queries != (*k)->view.shape[1])
-        return;
+    if (!zt_cache_is_used(s) || !opt->causal || q->view.shape[1] != k->view.shape[1])
+        return false;
     if (opt->key_begin || opt->key_end)
         zt_step_fail(s, ZT_E_UNSUPPORTED,
                      "key_begin and key_end number the keys of this pass, and there are "
                      "cached ones before them: leave both out while text is generated");
-    else
-        zt_cache_extend(s, k, v);
+    return !s->fault.code;
 }
 
 static struct zt_attention_args arguments(struct zt_step *s, const struct zt_tensor *q,
@@ -226,8 +224,11 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
     in[Q] = zt_unit_last(s, q);
     in[K] = zt_unit_last(s, k);
     in[V] = zt_unit_last(s, v);
-    if (!s->fault.code)
-        extend_by_cache(s, &in[K], &in[V], opt, q->view.shape[1]);
+    if (!s->fault.code && reads_cache(s, q, k, opt)) {
+        if (s->pass.T == 1)
+            return zt_attention_decode(s, in[Q], in[K], in[V], opt);
+        zt_cache_extend(s, &in[K], &in[V]);
+    }
     if (!s->fault.code && opt->bias)
         check_bias(s, opt->bias, &q->view, in[K]->view.shape[1]);
     if (s->fault.code)

@@ -17,7 +17,7 @@ static int64_t positions_needed(const struct zt_step *s, const struct zt_tensor 
 
     if (s->pass.T > most)
         most = s->pass.T;
-    if (s->pass.mode == ZT_MODE_GENERATE && s->cache.open && s->cache.max_tokens > most)
+    if (zt_cache_is_used(s) && s->cache.max_tokens > most)
         most = s->cache.max_tokens;
     return most;
 }
