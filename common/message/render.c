@@ -38,6 +38,7 @@ struct zt_render {
     bool live_dirty;
     double drawn_at;
     int64_t step; /* of the live line */
+    bool in_text; /* pieces of a text stand on standard output, and its end is to come */
     struct zt_buf scratch;
 };
 
@@ -456,17 +457,34 @@ static void eval_event(struct zt_render *r, int rank, const json_t *ev)
     put_tagged(r, r->cfg.tag && rank > 0 ? rank : -1, r->cfg.out_fd, line, strlen(line));
 }
 
+/* A text that is written: pieces of it, or all. It is a result: stdout, as it is. */
+static void sample_event(struct zt_render *r, const char *text, bool whole)
+{
+    size_t n = strlen(text), line = n && text[n - 1] == '\n' ? n - 1 : n;
+
+    if (!r->in_text && r->cfg.level >= ZT_LOG_INFO)
+        put_line(r, r->cfg.err_fd, "sample:", 7);
+    if (whole && !r->in_text) {
+        put_line(r, r->cfg.out_fd, text, line);
+    } else if (whole) {
+        tell_listener(r, r->cfg.out_fd, "", text, line);
+        enqueue(r, r->cfg.out_fd, "\n", line == n);
+    } else {
+        if (r->out_is_tty)
+            live_clear(r);
+        enqueue(r, r->cfg.out_fd, text, n);
+    }
+    r->in_text = !whole;
+}
+
 static void text_event(struct zt_render *r, int rank, const char *kind, const json_t *ev)
 {
     const char *text = zt_json_get_text(ev, "text", "");
-    size_t n = strlen(text);
     char line[MESSAGE_MAX];
     int k;
 
-    if (strcmp(kind, "sample") == 0) { /* a result: stdout, as it is */
-        if (r->cfg.level >= ZT_LOG_INFO)
-            put_line(r, r->cfg.err_fd, "sample:", 7);
-        put_line(r, r->cfg.out_fd, text, n && text[n - 1] == '\n' ? n - 1 : n);
+    if (strcmp(kind, "sample") == 0 || strcmp(kind, "sample_part") == 0) {
+        sample_event(r, text, kind[6] == 0);
         return;
     }
     if (r->cfg.level < ZT_LOG_INFO)

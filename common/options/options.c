@@ -395,6 +395,12 @@ const struct zt_foreign_key *zt_args_keys(const zt_args *args)
 
 /* ---- environment ---- */
 
+/* As in PATH. A text may have colons of its own. */
+static bool splits_at_colons(const struct zt_option *o)
+{
+    return o->kind == ZT_OPT_LIST && o->flags & ZT_OPTION_PATH;
+}
+
 void zt_args_read_env(zt_args *args, struct zt_problems *report)
 {
     for (int i = 0; args->table[i].name; i++) {
@@ -405,7 +411,7 @@ void zt_args_read_env(zt_args *args, struct zt_problems *report)
         text = getenv(name);
         if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
             continue;
-        for (; args->table[i].kind == ZT_OPT_LIST && (colon = strchr(text, ':'));
+        for (; splits_at_colons(&args->table[i]) && (colon = strchr(text, ':'));
              text = colon + 1) {
             one[0] = zt_text_arena_copy(report->arena, text, (size_t)(colon - text));
             zt_args_set(args, i, one, 1, ZT_FROM_ENV, name, report);

@@ -6,6 +6,7 @@ import checks
 import check_answers
 import check_bert  # noqa: F401
 import check_deepspeed  # noqa: F401
+import check_generate  # noqa: F401
 import check_gguf  # noqa: F401
 import check_gpt2  # noqa: F401  (importing a file adds its checks)
 import check_llama  # noqa: F401

@@ -95,7 +95,7 @@ static zt_err follow(struct stepwise *p, struct zt_fault *fault)
 {
     struct zt_engine *e = p->engine;
     bool cached = e->plugin->flags & ZT_PLUGIN_CACHED, restart;
-    int64_t n = zt_engine_prompt_tokens(e), stop = n + e->run->generate_tokens;
+    int64_t n = e->prompts.longest, stop = n + e->run->generate_tokens;
     struct zt_context c;
     zt_err rc = cached ? zt_step_cache_open(p->step, 1, e->block_size, fault) : ZT_OK;
 
@@ -117,7 +117,7 @@ static zt_err follow(struct stepwise *p, struct zt_fault *fault)
 static zt_err fill(struct stepwise *p, struct zt_fault *fault)
 {
     const struct zt_engine *e = p->engine;
-    size_t n = (size_t)(zt_engine_prompt_tokens(e) + e->run->generate_tokens);
+    size_t n = (size_t)(e->prompts.longest + e->run->generate_tokens);
     size_t vocab = (size_t)e->model->vocab;
 
     p->ids = calloc(n, sizeof(*p->ids));

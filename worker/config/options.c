@@ -61,6 +61,11 @@ const struct zt_option *zt_run_options(void)
 
 /* ---- where they are stored ---- */
 
+static const struct zt_enum_word zt_early_stopping_words[] = {
+    {"false", ZT_STOP_HEURISTIC},
+    {"true", ZT_STOP_FIRST},
+    {"never", ZT_STOP_NEVER},
+    {NULL, 0}};
 static const struct zt_enum_word zt_reduction_order_words[] = {
     {"rank", ZT_ORDER_RANK},
     {"any", ZT_ORDER_ANY},

@@ -438,12 +438,29 @@ static void resolve_best(struct zt_config *c)
                         load->where);
 }
 
+/* Texts of a file are for a metric, and beams for the likeliest text: neither is drawn. */
+static void resolve_generation(struct zt_config *c)
+{
+    const char *file = zt_args_string(c->args, "test_file");
+
+    if (file)
+        zt_args_set_default(c->args, "do_predict", "true", "rule: there is a --test_file",
+                            &c->report);
+    if (file || zt_args_string(c->args, "prompt"))
+        zt_args_set_default(c->args, "generate_tokens", "100",
+                            file ? "rule: there is a --test_file"
+                                 : "rule: there is a prompt",
+                            &c->report);
+    if (file || zt_args_int(c->args, "num_beams") > 1)
+        zt_args_set_default(c->args, "do_sample", "false",
+                            file ? "rule: there is a --test_file" : "rule: beams search",
+                            &c->report);
+}
+
 static void set_option_defaults(struct zt_config *c)
 {
     resolve_checkpointing(c);
-    if (zt_args_string(c->args, "prompt"))
-        zt_args_set_default(c->args, "generate_tokens", "100", "rule: there is a prompt",
-                            &c->report);
+    resolve_generation(c);
     resolve_task(c);
     resolve_eval_strategy(c);
     resolve_best(c);
@@ -496,6 +513,46 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
                         "evaluate, or --prompt");
 }
 
+/* What --do_predict needs, and what is given to it and to nobody else. */
+static void check_prediction(struct zt_config *c, const struct zt_run *run)
+{
+    if (run->do_predict && !run->test_file)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--do_predict needs a --test_file with what is to be continued");
+    if (run->do_predict && !run->output_dir)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--do_predict needs an --output_dir for predictions.jsonl");
+    if (run->test_file && !run->do_predict)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--test_file and --do_predict=false: leave one of them out");
+    if (run->test_file && run->prompt[0])
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--prompt and --test_file: texts are given by one of the two");
+}
+
+/* As `generate` of transformers has them. */
+static void check_generation(struct zt_config *c, const struct zt_run *run)
+{
+    bool greedy = !run->do_sample || run->temperature == 0;
+    const struct zt_value *several = zt_args_value(c->args, "num_return_sequences");
+
+    check_prediction(c, run);
+    if (run->num_beams > 1 && run->num_return_sequences > run->num_beams)
+        zt_problems_add(&c->report, zt_value_error(several),
+                        "%s: %lld texts of %lld beams; at most as many as there are",
+                        several->where, (long long)run->num_return_sequences,
+                        (long long)run->num_beams);
+    if (run->num_beams == 1 && greedy && run->num_return_sequences > 1)
+        zt_problems_add(&c->report, zt_value_error(several),
+                        "%s: without --do_sample or --num_beams there is one text alone, "
+                        "the likeliest",
+                        several->where);
+    if (run->generate_tokens && run->min_new_tokens > run->generate_tokens)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--min_new_tokens %lld is more than --generate_tokens %lld",
+                        (long long)run->min_new_tokens, (long long)run->generate_tokens);
+}
+
 void zt_resolve_all(struct zt_config *c, struct zt_run *run)
 {
     set_option_defaults(c);
@@ -510,4 +567,5 @@ void zt_resolve_all(struct zt_config *c, struct zt_run *run)
     zt_resolve_offload(c, run);
     zt_check_zero(c, run);
     check_task(c, run);
+    check_generation(c, run);
 }

@@ -71,6 +71,14 @@ struct zt_zero_options {
 
 typedef enum zt_reduction_order { ZT_ORDER_RANK, ZT_ORDER_ANY } zt_reduction_order;
 
+/* When a beam search has ended: when its best beam cannot be expected to beat the worst of
+ * num_beams finished texts; with the first num_beams of them; when none can be better. */
+typedef enum zt_early_stopping {
+    ZT_STOP_HEURISTIC,
+    ZT_STOP_FIRST,
+    ZT_STOP_NEVER
+} zt_early_stopping;
+
 /* The type of an option's member, by the KIND of its row. */
 #define ZT_DECLARE_FLAG(name)   bool name;
 #define ZT_DECLARE_INT(name)    int64_t name;

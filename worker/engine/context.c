@@ -1,5 +1,25 @@
 #include "worker/engine/context.h"
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
+                                      int64_t longest, int64_t block_size)
+{
+    int64_t of_rank = (num_prompts + run->world - 1) / run->world;
+    int64_t most = longest + run->generate_tokens; /* whose last is read by nobody */
+    struct zt_generation g = {.longest = longest};
+
+    g.each = run->num_beams > 1 ? run->num_beams : run->num_return_sequences;
+    g.rows = least(of_rank > 0 ? of_rank : 1, run->per_device_eval_batch_size) * g.each;
+    g.cache_rows = g.rows + (run->num_beams > 1);
+    g.tokens = least(most > 1 ? most - 1 : 1, block_size);
+    g.restarts = most - 1 > block_size;
+    return g;
+}
+
 void zt_context_begin(struct zt_context *c, int64_t size, bool cached, int64_t n)
 {
     *c = (struct zt_context){.size = size, .cached = cached};

@@ -1,5 +1,6 @@
 /*
- * context.h -- which tokens of a growing text the next pass is fed.
+ * context.h -- how many texts are written at once, and which tokens of a growing text the
+ * next pass is fed.
  *
  *      0        start             fed         n
  *      | forgotten | in the cache  | from here |        with a cache
@@ -11,14 +12,26 @@
 #ifndef WORKER_ENGINE_CONTEXT_H
 #define WORKER_ENGINE_CONTEXT_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "worker/config/run.h"
 
 struct zt_context {
     int64_t size; /* most tokens of a pass and the cache together */
     bool cached;
     int64_t start, fed;
 };
+
+/*
+ * What a rank writes at once: `rows` texts, of which `each` belong to one prompt (beams, or
+ * sequences to return), and the tokens of a text that are seen together, at most.
+ */
+struct zt_generation {
+    int64_t rows, each, tokens;
+    int64_t cache_rows; /* the texts', and with beams one to change rows by */
+    int64_t longest;    /* tokens of the longest prompt */
+    bool restarts;      /* a text can outgrow `tokens` */
+};
+struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
+                                      int64_t longest, int64_t block_size);
 
 /* A text of `n` tokens so far; of a longer one than `size` the end counts. */
 void zt_context_begin(struct zt_context *c, int64_t size, bool cached, int64_t n);

@@ -293,7 +293,8 @@ static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
     return (struct zt_memory_plan_inputs){.run = e->run,
                                           .model = e->model,
                                           .block_size = e->block_size,
-                                          .prompt_tokens = zt_engine_prompt_tokens(e),
+                                          .num_prompts = e->prompts.num,
+                                          .longest_prompt = e->prompts.longest,
                                           .device_own = e->device_own,
                                           .process_now = e->process_now,
                                           .offered = e->offered};
@@ -411,6 +412,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
         rc = zt_adapters_open(e, fault);
+    if (!rc)
+        rc = zt_engine_open_prompts(e, fault);
     if (!rc)
         rc = zt_engine_divide_data(e, fault);
     if (!rc)
@@ -549,7 +552,7 @@ void zt_engine_close(struct zt_engine *e)
     zt_dataset_close(e->train_data);
     zt_tokenizer_close(e->tokenizer);
     zt_labels_release(&e->labels);
-    free(e->prompt_ids);
+    zt_prompts_release(&e->prompts);
     zt_output_dir_close(e);
     free(e);
 }

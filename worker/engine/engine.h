@@ -16,12 +16,14 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/engine/adapters/adapters.h"
+#include "worker/engine/context.h"
 #include "worker/engine/output_dir.h"
 #include "worker/engine/peers.h"
 #include "worker/engine/memory/alternatives.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/optim/scaler.h"
 #include "worker/text/rows/examples.h"
+#include "worker/text/rows/prompts.h"
 #include "worker/text/tokenizer.h"
 #include "worker/zero/zero.h"
 
@@ -80,8 +82,7 @@ struct zt_engine {
         *eval_data;                    /* eval_data may be a view of the same files */
     struct zt_tokenizer *tokenizer;    /* of text and prompts; NULL: there is none */
     struct zt_fault tokenizer_refusal; /* why the one beside the weights cannot be read */
-    int32_t *prompt_ids;               /* (num_prompt_ids), by the tokenizer */
-    int64_t num_prompt_ids;
+    struct zt_prompts prompts;         /* that text is written for */
     struct zt_sampler *sampler;
     int64_t block_size;          /* tokens per row */
     bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
@@ -161,15 +162,18 @@ void zt_engine_print_summary(const struct zt_engine *e);
 void zt_engine_remark_on_vocab(const struct zt_engine *e);
 /* Compute threads of this rank on a processor; 0: one for each that it may run on. */
 int zt_engine_threads(const struct zt_run *run);
-/* The tokenizer of the run, if it has one, and the prompt as its ids. ZT_E_NOINPUT,
+/* The tokenizer of the run, if it has one. ZT_E_NOINPUT,
  * ZT_E_FORMAT: --tokenizer_name is no folder with one that can be read. */
 zt_err zt_engine_open_tokenizer(struct zt_engine *e,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
 /* --train_tokenizer: that tokenizer, made by the first rank of a node that comes. */
 zt_err zt_engine_make_tokenizer(struct zt_engine *e,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
-/* Tokens of run->prompt, at least 1: what the first pass of a generation is fed. */
-int64_t zt_engine_prompt_tokens(const struct zt_engine *e);
+/* The texts to continue, once the model is open: e->prompts. ZT_E_USAGE, ZT_E_FORMAT,
+ * ZT_E_NOINPUT: see worker/text/rows/prompts.h. */
+zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* What of them is written at once. */
+struct zt_generation zt_engine_generation(const struct zt_engine *e);
 
 /* Collective. Weights as model.safetensors and config.json in `dir`, which is made (rank
  * 0 writes). */

@@ -1,8 +1,7 @@
 /*
- * prompt.c -- the tokenizer of a run, and its prompt: how long it is, for the plan of memory counts
- * its pass.
+ * prompt.c -- the tokenizer of a run, and its prompts: how many there are and how long, for the
+ * plan of memory counts their passes.
  */
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,50 +61,46 @@ static zt_err open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static zt_err encode_prompt(struct zt_engine *e, struct zt_fault *fault)
-{
-    const char *prompt = e->run->prompt ? e->run->prompt : "";
-    struct zt_encoder *encoder = NULL;
-    const int32_t *ids = NULL;
-    size_t num = 0;
-    zt_err rc = zt_encoder_open(e->tokenizer, &encoder, fault);
-
-    if (!rc)
-        rc = zt_encode(encoder, prompt, strlen(prompt), true, &ids, &num, fault);
-    if (rc)
-        zt_fault_context(fault, rc, "--prompt");
-    if (!rc) {
-        e->prompt_ids = calloc(num + 1, sizeof(*ids));
-        if (!e->prompt_ids)
-            rc = zt_fault_set(fault, ZT_E_NOMEM, "--prompt: no host memory");
-    }
-    if (!rc && num)
-        memcpy(e->prompt_ids, ids, num * sizeof(*ids));
-    e->num_prompt_ids = rc ? 0 : (int64_t)num;
-    zt_encoder_close(encoder);
-    return rc;
-}
-
 zt_err zt_engine_open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_err rc = open_tokenizer(e, fault);
+    return open_tokenizer(e, fault);
+}
 
-    if (!rc && e->tokenizer && e->run->generate_tokens > 0)
-        rc = encode_prompt(e, fault);
+static zt_err add_texts(struct zt_engine *e, const struct zt_prompt_encoding *how,
+                        struct zt_fault *fault)
+{
+    const char *const *text = e->run->prompt;
+    char name[64] = "--prompt";
+    zt_err rc = ZT_OK;
+
+    if (!text[0])
+        return zt_prompts_add(&e->prompts, how, name, "", 0, fault);
+    for (int i = 0; !rc && text[i]; i++) {
+        if (text[1])
+            snprintf(name, sizeof(name), "--prompt, text %d", i + 1);
+        rc = zt_prompts_add(&e->prompts, how, name, text[i], strlen(text[i]), fault);
+    }
     return rc;
 }
 
-int64_t zt_engine_prompt_tokens(const struct zt_engine *e)
+zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 {
-    const char *p = e->run->prompt ? e->run->prompt : "";
-    int64_t n = 0;
+    const struct zt_run *run = e->run;
+    const struct zt_prompt_encoding how = {.tokenizer = e->tokenizer,
+                                           .bytes = zt_engine_has_byte_vocab(e),
+                                           .vocab = e->model->vocab};
 
-    if (e->tokenizer)
-        n = e->num_prompt_ids;
-    else if (zt_engine_has_byte_vocab(e))
-        n = (int64_t)strlen(p);
-    else
-        for (; *p; p++)
-            n += !isspace((unsigned char)*p) && (!p[1] || isspace((unsigned char)p[1]));
-    return n ? n : 1; /* something must come first */
+    zt_prompts_init(&e->prompts);
+    if (run->generate_tokens == 0)
+        return ZT_OK;
+    if (!run->test_file)
+        return add_texts(e, &how, fault);
+    return zt_prompts_add_file(&e->prompts, &how, run->test_file, run->data_format,
+                               run->source_column ? run->source_column : run->text_column,
+                               fault);
+}
+
+struct zt_generation zt_engine_generation(const struct zt_engine *e)
+{
+    return zt_generation_of(e->run, e->prompts.num, e->prompts.longest, e->block_size);
 }

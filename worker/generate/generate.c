@@ -1,225 +1,291 @@
 /*
- * generate.c -- continue a prompt, one token at a time.
- *
- * A plugin that says that it can (ZT_PLUGIN_CACHED) is fed each token once and finds keys
- * and values of earlier ones in the cache; any other reads its whole context for each
- * token. Every rank runs the same passes and draws the same numbers, so that sharded
- * weights can be gathered on the way; rank 0 prints the text.
+ * generate.c -- what is made of the prompts of a run, and where it goes.
  */
 #include "worker/generate/generate.h"
 
-#include <ctype.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json/line.h"
+#include "common/log.h"
 #include "common/message/event.h"
-#include "common/half.h"
-#include "kernels/philox.h"
-#include "worker/engine/context.h"
-#include "worker/generate/sample.h"
+#include "worker/checkpoint/atomic_file.h"
+#include "worker/generate/collect.h"
+#include "worker/generate/ends.h"
+#include "worker/generate/text_out.h"
+#include "worker/generate/writer.h"
 
-struct text {
-    int32_t *ids;
-    int64_t n, cap;
-    bool bytes; /* ids are bytes; else they are printed as numbers */
-};
+static zt_err out_of_memory(struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+}
 
-/* The prompt as ids: a tokenizer's, its bytes, or numbers when the vocabulary is neither. */
-static zt_err read_prompt(struct text *t, const struct zt_engine *e, const char *prompt,
+/* ---- as events ---- */
+
+static zt_err send_sample(void *user, int64_t i, const char *text, size_t n,
                           struct zt_fault *fault)
 {
-    char *end;
-
-    if (e->tokenizer) {
-        if (e->num_prompt_ids)
-            memcpy(t->ids, e->prompt_ids, (size_t)e->num_prompt_ids * sizeof(*t->ids));
-        t->n = e->num_prompt_ids ? e->num_prompt_ids : 1; /* id 0 where there is none */
-        return ZT_OK;
-    }
-
-    if (t->bytes) {
-        for (const char *p = prompt; *p && t->n < t->cap; p++)
-            t->ids[t->n++] = (unsigned char)*p;
-        if (!t->n)
-            t->ids[t->n++] = '\n';
-        return ZT_OK;
-    }
-    for (const char *p = prompt; *p && t->n < t->cap; p = end) {
-        long id = strtol(p, &end, 10);
-
-        if (end == p)
-            return zt_fault_set(
-                fault, ZT_E_USAGE,
-                "--prompt \"%s\": this model's vocabulary is not bytes: give token ids "
-                "separated by blanks, the tokenizer's folder by --tokenizer_name, or "
-                "--tokenizer_name bytes if it was trained on bytes",
-                prompt);
-        t->ids[t->n++] = id < 0 || id > INT32_MAX ? -1 : (int32_t)id; /* check_ids() */
-        while (isspace((unsigned char)*end))
-            end++;
-    }
-    if (!t->n)
-        t->ids[t->n++] = 0;
+    (void)user;
+    (void)i;
+    (void)n;
+    (void)fault;
+    zt_event_text("sample", text);
     return ZT_OK;
 }
 
-static zt_err check_ids(const struct text *t, int64_t vocab, struct zt_fault *fault)
+/* Every text, whole, with a zero byte behind it. */
+static zt_err list_samples(const struct zt_writer *w, struct zt_buf *out,
+                           struct zt_fault *fault)
 {
-    for (int64_t i = 0; i < t->n; i++)
-        if (t->ids[i] < 0 || t->ids[i] >= vocab)
-            return zt_fault_set(fault, ZT_E_USAGE,
-                                "--prompt: token %lld (from 0) is outside the vocabulary "
-                                "of %lld",
-                                (long long)i, (long long)vocab);
-    return ZT_OK;
-}
-
-/* The last row of (1, R, V) floats on the device to (V) fp32 on the host. */
-static zt_err read_logits(struct zt_engine *e, const struct zt_view *v, float *logits,
-                          struct zt_fault *fault)
-{
-    size_t width = zt_dtype_bytes(v->dtype), bytes = (size_t)e->model->vocab * width;
-    const char *last =
-        (const char *)v->data + (size_t)((v->shape[1] - 1) * v->stride[1]) * width;
-    /* 16-bit ones wait in the second half, ahead of the floats that they become */
-    char *at = (char *)logits + (size_t)e->model->vocab * sizeof(float) - bytes;
-    zt_err rc = e->backend->download(e->device, NULL, at, last, bytes, fault);
-
-    if (!rc)
-        rc = e->backend->sync(e->device, NULL, fault);
-    for (int64_t i = 0; !rc && v->dtype != ZT_F32 && i < e->model->vocab; i++) {
-        uint16_t h;
-
-        memcpy(&h, at + 2 * i, sizeof(h));
-        logits[i] = v->dtype == ZT_BF16 ? zt_float_of_bf16(h) : zt_float_of_f16(h);
-    }
-    return rc;
-}
-
-/* Logits (V) fp32 after `count` more tokens. */
-static zt_err next_logits(struct zt_engine *e, const int32_t *ids, int64_t count,
-                          float *logits, struct zt_fault *fault)
-{
-    struct zt_pass pass = {
-        .mode = ZT_MODE_GENERATE, .B = 1, .T = count, .last_only = true};
-    zt_tensor *out = NULL;
-    zt_err rc;
-
-    pass.fields[zt_batch_find(&e->model->layout, ZT_TOKENS)] = ids;
-    zt_zero_pass_begin(e->zero, pass.mode, 0);
-    rc = zt_step_forward(e->step, &pass, &out, fault);
-    if (!rc)
-        rc = read_logits(e, zt_tensor_view(out), logits, fault);
-    zt_step_end(e->step);
-    return rc ? rc : zt_zero_pass_end(e->zero, fault);
-}
-
-static bool is_cached(const struct zt_engine *e)
-{
-    return e->plugin->flags & ZT_PLUGIN_CACHED;
-}
-
-static zt_err continue_text(struct zt_engine *e, struct text *t, float *logits,
-                            struct zt_choice *scratch, struct zt_fault *fault)
-{
-    const struct zt_run *run = e->run;
-    struct zt_sampling how = {run->temperature, run->top_p, run->top_k};
-    struct zt_philox rng = {.seed = (uint64_t)run->seed, .stream = 0x67656e65726174ull};
-    int64_t from, stop = t->n + run->generate_tokens;
-    struct zt_context context;
-    bool restart;
     zt_err rc = ZT_OK;
 
-    zt_context_begin(&context, e->block_size, is_cached(e), t->n);
-    while (!rc && t->n < stop) {
-        from = zt_context_next(&context, t->n, &restart);
-        if (restart)
-            zt_step_cache_reset(e->step);
-        rc = next_logits(e, t->ids + from, t->n - from, logits, fault);
-        if (rc)
-            break;
-        t->ids[t->n] = zt_sample_token(logits, e->model->vocab, &how,
-                                       zt_philox_uniform(rng, (uint64_t)t->n), scratch);
-        if (t->ids[t->n] < 0)
-            return zt_fault_set(fault, ZT_E_NUMERIC, "generation: all logits are NaN");
-        if ((t->bytes && t->ids[t->n] >= ZT_TEXT_END) ||
-            (e->tokenizer && t->ids[t->n] == zt_tokenizer_end(e->tokenizer)))
-            break;
-        t->n++;
+    for (int64_t i = 0; !rc && i < w->num_written; i++) {
+        const struct zt_written *t = &w->written[i];
+
+        rc = zt_text_of_ids(w->e, t->ids, t->n, out, fault);
+        if (!rc && zt_buf_put_u8(out, 0))
+            rc = out_of_memory(fault);
     }
     return rc;
 }
 
-/* Without the special tokens, and as C has strings: a zero byte ends nothing. */
-static zt_err print_decoded(const struct zt_engine *e, const struct text *t,
-                            struct zt_fault *fault)
+/* ---- as lines of a file ---- */
+
+/* What was added to a prompt, as a JSON string. */
+static json_t *generated_text(const struct zt_writer *w, const struct zt_written *t,
+                              struct zt_fault *fault)
 {
-    struct zt_buf out;
+    struct zt_buf text;
+    json_t *made = NULL;
+
+    zt_buf_init(&text, ZT_TEXT_MAX_BYTES);
+    if (zt_text_of_ids(w->e, t->ids + t->num_prompt, t->n - t->num_prompt, &text,
+                       fault) == ZT_OK)
+        made = zt_json_text((const char *)zt_buf_head(&text), zt_buf_used(&text));
+    zt_buf_release(&text);
+    return made;
+}
+
+/* One sequence is a text, several are a list; so with the scores of beams. */
+static json_t *generated(const struct zt_writer *w, const struct zt_written *t,
+                         bool scores, struct zt_fault *fault)
+{
+    int64_t num = w->e->run->num_return_sequences;
+    json_t *list = json_array();
+
+    for (int64_t i = 0; list && i < num; i++) {
+        json_t *one =
+            scores ? zt_json_real((double)t[i].score) : generated_text(w, &t[i], fault);
+
+        if (num == 1) {
+            json_decref(list);
+            return one;
+        }
+        if (!one || json_array_append_new(list, one)) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* {"prompt": ..., "generated": ..., "score": ...} with a zero byte behind it */
+static zt_err put_line(const struct zt_writer *w, int64_t prompt,
+                       const struct zt_written *t, struct zt_buf *out,
+                       struct zt_fault *fault)
+{
+    const char *text = zt_prompts_text(w->prompts, prompt);
+    json_t *line = json_object();
+    zt_err rc = ZT_OK;
+
+    if (!line || json_object_set_new(line, "prompt", zt_json_text(text, strlen(text))) ||
+        json_object_set_new(line, "generated", generated(w, t, false, fault)) ||
+        (w->e->run->num_beams > 1 &&
+         json_object_set_new(line, "score", generated(w, t, true, fault))) ||
+        zt_json_put(out, line) || zt_buf_put_u8(out, 0))
+        rc = fault && fault->code ? fault->code : out_of_memory(fault);
+    json_decref(line);
+    return rc;
+}
+
+static zt_err list_predictions(const struct zt_writer *w, struct zt_buf *out,
+                               struct zt_fault *fault)
+{
+    const struct zt_run *run = w->e->run;
+    int64_t each = run->num_return_sequences;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && i * each < w->num_written; i++)
+        rc = put_line(w, run->rank + i * run->world, &w->written[i * each], out, fault);
+    return rc;
+}
+
+static zt_err append_line(void *user, int64_t i, const char *text, size_t n,
+                          struct zt_fault *fault)
+{
+    struct zt_buf *file = user;
+
+    (void)i;
+    if (zt_buf_put(file, text, n) || zt_buf_put_u8(file, '\n'))
+        return out_of_memory(fault);
+    return ZT_OK;
+}
+
+static zt_err write_file(const char *path, const struct zt_buf *b, struct zt_fault *fault)
+{
+    struct zt_atomic_file f = {0};
+    zt_err rc = zt_atomic_file_open(&f, path, (int64_t)zt_buf_used(b), fault);
+
+    if (!rc)
+        rc = zt_atomic_file_write(&f, zt_buf_head(b), zt_buf_used(b), fault);
+    if (!rc)
+        rc = zt_atomic_file_publish(&f, fault);
+    zt_atomic_file_release(&f);
+    return rc;
+}
+
+/* Rank 0 has all lines. */
+static zt_err write_predictions(const struct zt_engine *e, const struct zt_buf *lines,
+                                struct zt_fault *fault)
+{
+    char path[4096];
+    zt_err rc = zt_output_dir_make(e->run->output_dir, fault);
+
+    if (rc)
+        return rc;
+    if (snprintf(path, sizeof(path), "%s/predictions.jsonl", e->run->output_dir) >=
+        (int)sizeof(path))
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
+                            e->run->output_dir);
+    rc = write_file(path, lines, fault);
+    if (!rc)
+        zt_event_text("saved", path);
+    return rc;
+}
+
+/* ---- both ---- */
+
+static zt_err collect(struct zt_writer *w, struct zt_fault *fault)
+{
+    bool predicts = w->e->run->do_predict;
+    struct zt_buf mine, lines;
     zt_err rc;
 
-    zt_buf_init(&out, ZT_TEXT_MAX_BYTES);
-    rc = zt_decode(e->tokenizer, t->ids, (size_t)t->n, true, &out, fault);
-    for (uint8_t *p = out.data; p && p < out.data + out.len; p++)
-        *p = *p ? *p : ' ';
-    if (!rc && zt_buf_put_u8(&out, 0))
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
-    if (!rc)
-        zt_event_text("sample", (const char *)zt_buf_head(&out));
-    zt_buf_release(&out);
+    zt_buf_init(&mine, (size_t)1 << 40);
+    zt_buf_init(&lines, (size_t)1 << 40);
+    rc = predicts ? list_predictions(w, &mine, fault) : list_samples(w, &mine, fault);
+    if (!rc && predicts)
+        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, append_line, &lines,
+                              fault);
+    else if (!rc)
+        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, send_sample, NULL,
+                              fault);
+    if (!rc && predicts && w->e->run->rank == 0)
+        rc = write_predictions(w->e, &lines, fault);
+    zt_buf_release(&mine);
+    zt_buf_release(&lines);
     return rc;
 }
 
-static void print_text(const struct text *t)
-{
-    size_t cap = (size_t)t->n * 12 + 1, at = 0;
-    char *out = malloc(cap);
+/* The one text of a run is seen as it comes. */
+struct live_text {
+    struct zt_text_pieces pieces;
+    struct zt_fault fault;
+};
 
-    if (!out)
-        return;
-    for (int64_t i = 0; i < t->n; i++) {
-        if (t->bytes)
-            out[at++] = t->ids[i] ? (char)t->ids[i] : ' ';
-        else
-            at += (size_t)snprintf(out + at, cap - at, i ? " %d" : "%d", t->ids[i]);
-    }
-    out[at] = 0;
-    zt_event_text("sample", out);
-    free(out);
+static bool show_token(void *user, int32_t id)
+{
+    struct live_text *live = user;
+
+    /* the other ranks go on: what has failed here is told when the text has ended */
+    return live->fault.code ||
+           zt_text_pieces_put(&live->pieces, &id, 1, &live->fault) != ZT_OK;
+}
+
+static bool is_live(const struct zt_writer *w)
+{
+    const struct zt_run *run = w->e->run;
+
+    return w->prompts->num == 1 && w->g.each == 1 && !run->do_predict && run->rank == 0;
+}
+
+static zt_err begin_live(struct zt_writer *w, struct live_text *live,
+                         struct zt_fault *fault)
+{
+    int64_t n;
+    const int32_t *ids = zt_prompts_ids(w->prompts, 0, &n);
+    zt_err rc = zt_text_pieces_open(&live->pieces, w->e, "sample_part", fault);
+
+    w->on_token = show_token;
+    w->user = live;
+    return rc ? rc : zt_text_pieces_put(&live->pieces, ids, n, fault);
+}
+
+static zt_err end_live(struct live_text *live, struct zt_fault *fault)
+{
+    if (!live->fault.code)
+        return zt_text_pieces_end(&live->pieces, fault);
+    if (fault)
+        *fault = live->fault;
+    return live->fault.code;
+}
+
+static zt_err set_rules(struct zt_writer *w, struct zt_ends *ends, struct zt_fault *fault)
+{
+    const struct zt_run *run = w->e->run;
+    zt_err rc = zt_ends_find(w->e, ends, fault);
+
+    w->rules = (struct zt_logits_rules){.repetition_penalty = run->repetition_penalty,
+                                        .no_repeat_ngram_size = run->no_repeat_ngram_size,
+                                        .min_new_tokens = run->min_new_tokens,
+                                        .ends = ends->ids,
+                                        .num_ends = ends->num};
+    return rc;
+}
+
+/* Collective. How many tokens all ranks have written, and how fast. */
+static zt_err report_speed(const struct zt_writer *w, double seconds,
+                           struct zt_fault *fault)
+{
+    double tokens = 0;
+    zt_err rc;
+
+    for (int64_t i = 0; i < w->num_written; i++)
+        tokens += (double)(w->written[i].n - w->written[i].num_prompt);
+    rc = zt_sum_f64(w->e->comm, &tokens, 1, fault);
+    if (!rc && w->e->run->rank == 0 && seconds > 0)
+        zt_info("generate", "%.0f tokens in %.3g s, %.4g tokens/s", tokens, seconds,
+                tokens / seconds);
+    return rc;
 }
 
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
 {
-    const char *prompt = e->run->prompt ? e->run->prompt : "";
-    struct text t = {.cap = (int64_t)strlen(prompt) + 1 + e->num_prompt_ids,
-                     .bytes = zt_engine_has_byte_vocab(e)};
-    size_t vocab = (size_t)e->model->vocab;
-    float *logits = malloc(vocab * sizeof(*logits));
-    struct zt_choice *scratch = malloc(vocab * sizeof(*scratch));
+    struct zt_writer w = {.e = e, .prompts = &e->prompts, .g = zt_engine_generation(e)};
+    struct live_text live = {.fault = {0}};
+    struct zt_ends ends;
+    double start = 0;
     zt_err rc;
 
     zt_event_phase("generating text");
-    t.ids = calloc((size_t)(t.cap + e->run->generate_tokens + 1), sizeof(*t.ids));
-    if (!t.ids || !logits || !scratch) {
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
-        goto out;
-    }
-    rc = read_prompt(&t, e, prompt, fault);
+    rc = set_rules(&w, &ends, fault);
     if (!rc)
-        rc = check_ids(&t, e->model->vocab, fault);
-    if (!rc && is_cached(e))
-        rc = zt_step_cache_open(e->step, 1, e->block_size, fault);
-    if (rc)
-        goto out;
-    rc = continue_text(e, &t, logits, scratch, fault);
-    zt_step_cache_close(e->step);
-    if (!rc && zt_comm_rank(e->comm) == 0 && e->tokenizer)
-        rc = print_decoded(e, &t, fault);
-    else if (!rc && zt_comm_rank(e->comm) == 0)
-        print_text(&t);
-out:
-    free(t.ids);
-    free(logits);
-    free(scratch);
+        rc = zt_decoder_open(e, &w.g, &w.decoder, fault);
+    if (!rc && is_live(&w))
+        rc = begin_live(&w, &live, fault);
+    start = zt_now();
+    if (!rc)
+        rc = zt_writer_run(&w, fault);
+    if (!rc)
+        rc = report_speed(&w, zt_now() - start, fault);
+    if (!rc && w.on_token)
+        rc = end_live(&live, fault);
+    zt_decoder_close(w.decoder);
+    if (!rc)
+        rc = collect(&w, fault);
+    zt_text_pieces_close(&live.pieces);
+    zt_writer_release(&w);
     return rc;
 }

@@ -1,5 +1,9 @@
 /*
- * generate.h -- text from a model: a prompt and what the model continues it with.
+ * generate.h -- text from a model: prompts and what the model continues them with.
+ *
+ *      prompts (engine) --> writer --> decoder: passes, cache      sample, beam: the next token
+ *                             |
+ *                             +--> collect --> rank 0: events, or OUTPUT_DIR/predictions.jsonl
  *
  * Threads: one, that of the engine.
  */
@@ -9,9 +13,10 @@
 #include "worker/engine/engine.h"
 
 /*
- * Collective. Continue run->prompt by run->generate_tokens tokens; rank 0 sends the text
- * as an event. ZT_E_USAGE: the prompt has ids outside of the vocabulary, or no ids where
- * the vocabulary is not bytes. ZT_E_NUMERIC: every logit is NaN.
+ * Collective. Continue e->prompts by run->generate_tokens tokens at most; rank 0 sends the
+ * texts as events, that of a single prompt piece by piece as it comes; with run->do_predict it
+ * writes them to output_dir/predictions.jsonl, a line for each prompt. ZT_E_NUMERIC: every
+ * logit is NaN; ZT_E_FORMAT: of the files of the model; ZT_E_CANTCREATE.
  */
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -23,34 +23,102 @@ static int by_probability(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* The k-th largest of n > k entries; they change places. */
+static float kth_largest(struct zt_choice *x, int64_t n, int64_t k)
+{
+    int64_t lo = 0, hi = n - 1, at = k - 1;
+
+    while (lo < hi) { /* Hoare's quickselect */
+        float pivot = x[lo + (hi - lo) / 2].p;
+        int64_t i = lo, j = hi;
+
+        while (i <= j) {
+            while (x[i].p > pivot)
+                i++;
+            while (x[j].p < pivot)
+                j--;
+            if (i <= j) {
+                struct zt_choice t = x[i];
+
+                x[i++] = x[j];
+                x[j--] = t;
+            }
+        }
+        if (at <= j)
+            hi = j;
+        else if (at >= i)
+            lo = i;
+        else
+            break;
+    }
+    return x[at].p;
+}
+
+/* What equals the smallest that is kept stays, too. */
+static int64_t cut_to_top_k(struct zt_choice *x, int64_t n, int64_t k)
+{
+    float least = kth_largest(x, n, k);
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (x[i].p >= least)
+            x[kept++] = x[i];
+    return kept;
+}
+
+static int64_t cut_to_top_p(const struct zt_choice *x, int64_t n, double top_p,
+                            int64_t min_kept)
+{
+    double sum = 0, mass = 0;
+    int64_t kept;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i].p;
+    for (kept = 0; kept < n && (kept < min_kept || mass < top_p * sum); kept++)
+        mass += (double)x[kept].p;
+    return kept;
+}
+
+int64_t zt_sample_candidates(const float *logits, int64_t n,
+                             const struct zt_sampling *how, struct zt_choice *scratch)
+{
+    int64_t least = how->min_kept > 1 ? how->min_kept : 1, kept = 0;
+    int64_t k = how->top_k > least ? how->top_k : least;
+    int32_t top = largest(logits, n);
+
+    for (int64_t i = 0; top >= 0 && i < n; i++) {
+        double below = (double)logits[i] - (double)logits[top];
+
+        if (isnan(logits[i]))
+            continue;
+        if (logits[i] == logits[top]) /* two of them may be infinite */
+            below = 0;
+        scratch[kept].p = (float)exp(below / how->temperature);
+        scratch[kept++].id = (int32_t)i;
+    }
+    if (how->top_k > 0 && k < kept)
+        kept = cut_to_top_k(scratch, kept, k);
+    qsort(scratch, (size_t)kept, sizeof(*scratch), by_probability);
+    return how->top_p < 1 ? cut_to_top_p(scratch, kept, how->top_p, least) : kept;
+}
+
 int32_t zt_sample_token(const float *logits, int64_t n, const struct zt_sampling *how,
                         double u, struct zt_choice *scratch)
 {
-    int32_t top = largest(logits, n);
-    int64_t kept = 0, cut;
-    double sum = 0, mass = 0;
+    double mass = 0;
+    int64_t kept;
 
-    if (top < 0 || how->temperature <= 0)
-        return top;
-    for (int64_t i = 0; i < n; i++) {
-        if (isnan(logits[i]))
-            continue;
-        scratch[kept].p =
-            (float)exp(((double)logits[i] - (double)logits[top]) / how->temperature);
-        scratch[kept++].id = (int32_t)i;
-    }
-    qsort(scratch, (size_t)kept, sizeof(*scratch), by_probability);
-    if (how->top_k > 0 && how->top_k < kept)
-        kept = how->top_k;
+    if (how->temperature <= 0)
+        return largest(logits, n);
+    kept = zt_sample_candidates(logits, n, how, scratch);
     for (int64_t i = 0; i < kept; i++)
-        sum += (double)scratch[i].p;
-    for (cut = 0; cut < kept && (cut == 0 || mass < how->top_p * sum); cut++)
-        mass += (double)scratch[cut].p;
+        mass += (double)scratch[i].p;
     u *= mass;
-    for (int64_t i = 0; i < cut; i++) {
+    for (int64_t i = 0; i < kept; i++) {
         u -= (double)scratch[i].p;
         if (u < 0)
             return scratch[i].id;
     }
-    return scratch[cut - 1].id; /* rounding at the very end of the interval */
+    return kept ? scratch[kept - 1].id
+                : -1; /* rounding at the very end of the interval */
 }

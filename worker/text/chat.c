@@ -289,6 +289,16 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
     return find_answers(&a, answers);
 }
 
+zt_err zt_chat_prompt(const struct zt_tokenizer *t, const struct zt_template *template,
+                      const json_t *row, const char *column, struct zt_buf *out,
+                      struct zt_fault *fault)
+{
+    json_t *messages = json_object_get(row, column);
+    zt_err rc = check_messages(messages, column, fault);
+
+    return rc ? rc : render_some(t, template, row, messages, true, out, NULL, fault);
+}
+
 /* Tokens of the text up to byte `at`: those that its beginning alone has as well. Some ids of
  * the whole are marked already. *cuts: the next one has bytes from both sides. */
 static zt_err find_token(struct zt_encoder *e, const char *text, size_t at, bool frame,

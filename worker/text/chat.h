@@ -29,6 +29,11 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
                       const json_t *row, const char *column, struct zt_buf *out,
                       struct zt_buf *answers, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Appends the text of a row up to where the assistant is to answer. Errors as above. */
+zt_err zt_chat_prompt(const struct zt_tokenizer *t, const struct zt_template *template,
+                      const json_t *row, const char *column, struct zt_buf *out,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * Ids (num) of a text (n), encoded with `frame`, that are no answer become ~id. A token that has
  * a part of an answer is learnt. ZT_E_NOMEM, and as zt_encode(), whose ids of `e` are gone.

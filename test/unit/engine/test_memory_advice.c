@@ -49,7 +49,7 @@ static void job_open(struct job *j, int world, const char *rows, const char *mor
     j->in = (struct zt_memory_plan_inputs){.run = j->run,
                                            .model = j->model,
                                            .block_size = BLOCK_SIZE,
-                                           .prompt_tokens = 1,
+                                           .longest_prompt = 1,
                                            .offered = offered};
     expect_ok(zt_memory_plan_make(&j->in, &j->plan, &j->fault), &j->fault);
     j->plan.sharers = world;

@@ -72,6 +72,59 @@ static void test_top_k_keeps_exactly_k(void **state)
     assert_true(fabs(f[1] - f[3]) < 1e-3);
 }
 
+/* As a warper of transformers, which removes what is below the k-th. */
+static void test_what_equals_the_last_of_top_k_stays(void **state)
+{
+    struct zt_sampling how = {.temperature = 1, .top_p = 1, .top_k = 1};
+    struct zt_choice scratch[N];
+
+    (void)state;
+    assert_int_equal(zt_sample_candidates(logits, N, &how, scratch), 2);
+    assert_int_equal(scratch[0].id, 1);
+    assert_int_equal(scratch[1].id, 3);
+}
+
+static void test_cuts_keep_as_many_as_are_wanted(void **state)
+{
+    struct zt_sampling how = {.temperature = 1, .top_p = 0, .top_k = 1, .min_kept = 4};
+    struct zt_choice scratch[N];
+
+    (void)state;
+    assert_int_equal(zt_sample_candidates(logits, N, &how, scratch), 4);
+    assert_int_equal(scratch[3].id, 0);
+    how.top_p = 1;
+    assert_int_equal(zt_sample_candidates(logits, N, &how, scratch), 4);
+}
+
+/* Whatever the order that quickselect finds them in. */
+static void test_top_k_is_that_of_a_sorted_list(void **state)
+{
+    enum { MANY = 200 };
+    float x[MANY];
+    struct zt_choice scratch[MANY], all[MANY];
+    uint64_t seed = 3;
+
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        struct zt_sampling how = {.temperature = 1, .top_p = 1};
+        int64_t n = 1 + round % MANY, k = 1 + round * 7 % n, kept;
+
+        for (int64_t i = 0; i < n; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            x[i] = (float)((seed >> 33) % 50) / 10; /* many are equal */
+        }
+        assert_int_equal(zt_sample_candidates(x, n, &how, all), n);
+        how.top_k = k;
+        kept = zt_sample_candidates(x, n, &how, scratch);
+        assert_true(kept >= k);
+        for (int64_t i = 0; i < n; i++) {
+            if (i < kept)
+                assert_int_equal(scratch[i].id, all[i].id);
+            assert_true((all[i].p >= all[k - 1].p) == (i < kept));
+        }
+    }
+}
+
 static void test_top_p_keeps_the_fewest_that_reach_it(void **state)
 {
     double two = softmax(1, 1) + softmax(3, 1), f[N];
@@ -90,7 +143,8 @@ static void test_top_p_keeps_the_fewest_that_reach_it(void **state)
 
 static void test_nan_is_never_chosen(void **state)
 {
-    struct zt_sampling greedy = {.temperature = 0, .top_p = 1}, warm = {1, 1, 0};
+    struct zt_sampling greedy = {.temperature = 0, .top_p = 1};
+    struct zt_sampling warm = {.temperature = 1, .top_p = 1};
     float x[3] = {NAN, 1, NAN}, all[2] = {NAN, NAN};
     struct zt_choice scratch[3];
 
@@ -106,6 +160,9 @@ int main(void)
         cmocka_unit_test(test_greedy_takes_the_first_of_the_largest),
         cmocka_unit_test(test_frequencies_follow_softmax_with_temperature),
         cmocka_unit_test(test_top_k_keeps_exactly_k),
+        cmocka_unit_test(test_what_equals_the_last_of_top_k_stays),
+        cmocka_unit_test(test_cuts_keep_as_many_as_are_wanted),
+        cmocka_unit_test(test_top_k_is_that_of_a_sorted_list),
         cmocka_unit_test(test_top_p_keeps_the_fewest_that_reach_it),
         cmocka_unit_test(test_nan_is_never_chosen),
     };

@@ -229,19 +229,22 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
 {
     const struct zt_run *run = in->run;
     const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
-    char what[288], limit[160], advice[320];
+    char what[320], limit[160], advice[320], cache[48] = "";
 
     if (zt_memory_plan_fits(plan))
         return ZT_OK;
+    if (plan->cache)
+        snprintf(cache, sizeof(cache), " with a key/value cache %.0f",
+                 (double)plan->cache / MIB);
     snprintf(what, sizeof(what),
              "weights %.0f, master %.0f, gradients %.0f, optimizer %.0f, activations "
-             "%.0f, checkpoints %.0f, the process %.0f",
+             "%.0f%s, checkpoints %.0f, the process %.0f",
              (double)s.weights / MIB, (double)s.master / MIB, (double)s.grads / MIB,
              (double)s.moments / MIB,
              (double)(plan->activations +
                       (zt_run_is_staged(run) ? 0 : plan->host_activations)) /
                  MIB,
-             (double)(plan->snapshot + plan->replicas) / MIB,
+             cache, (double)(plan->snapshot + plan->replicas) / MIB,
              (double)plan->process / MIB);
     limit_text(plan, run, limit, sizeof(limit));
     if (plan->shm > plan->shm_available)

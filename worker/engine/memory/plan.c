@@ -7,7 +7,6 @@
 #include "worker/autograd/step.h"
 #include "worker/engine/checkpoint/replicas.h"
 #include "worker/engine/checkpoint/snapshot.h"
-#include "worker/engine/context.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/weights.h"
 
@@ -19,6 +18,7 @@
 /* What the plan is made with: shapes, and state without values. */
 struct meta_run {
     const struct zt_memory_plan_inputs *in;
+    struct zt_generation generation;
     struct zt_step *step;
     struct zt_zero *zero;
     const struct zt_backend *backend;
@@ -53,59 +53,49 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
 
-static zt_err run_generated(struct meta_run *d, int64_t count, struct zt_fault *fault)
+static zt_err run_generated(struct meta_run *d, int64_t rows, int64_t count,
+                            struct zt_fault *fault)
 {
-    return run_pass(
-        d,
-        (struct zt_pass){.mode = ZT_MODE_GENERATE, .B = 1, .T = count, .last_only = true},
-        0, fault);
+    struct zt_pass pass = {
+        .mode = ZT_MODE_GENERATE, .B = rows, .T = count, .last_only = true};
+
+    return run_pass(d, pass, 0, fault);
 }
 
-/* A prompt, a token, and when the context fills up, half of it again and a token. */
-static zt_err run_cached_generation(struct meta_run *d, struct zt_fault *fault)
+/*
+ * The passes of worker/generate/decoder.c: one of a token first, which leaves the cache and
+ * tables where they stay; then a prompt by itself, half a context of a text that outgrew
+ * it, and a token of every text.
+ */
+static zt_err run_cached_generation(struct meta_run *d, size_t *cache,
+                                    struct zt_fault *fault)
 {
-    const struct zt_run *run = d->in->run;
-    int64_t T = d->in->block_size, prompt = d->in->prompt_tokens;
-    const int64_t lengths[] = {prompt < T ? prompt : T, 1, (T + 1) / 2, 1};
-    int num = prompt + run->generate_tokens > T ? 4 : 2;
-    zt_err rc = zt_step_cache_open(d->step, 1, T, fault);
+    const struct zt_generation *g = &d->generation;
+    int64_t prompt = g->longest < g->tokens ? g->longest : g->tokens;
+    zt_err rc = zt_step_cache_open(d->step, g->cache_rows, g->tokens, fault);
 
-    for (int i = 0; !rc && i < num; i++) {
-        if (i == 2 || lengths[0] == T)
-            zt_step_cache_reset(d->step);
-        rc = run_generated(d, lengths[i], fault);
-    }
+    if (!rc)
+        rc = run_generated(d, 1, 1, fault);
+    zt_step_cache_reset(d->step);
+    if (!rc)
+        rc = run_generated(d, 1, prompt, fault);
+    zt_step_cache_reset(d->step);
+    if (!rc && g->restarts)
+        rc = run_generated(d, 1, (g->tokens + 1) / 2, fault);
+    zt_step_cache_reset(d->step);
+    if (!rc)
+        rc = run_generated(d, g->rows, 1, fault);
+    *cache = zt_step_cache_bytes(d->step);
     zt_step_cache_close(d->step);
     return rc;
 }
 
-/* Every pass is longer than the one before, and tables grow with them: they are run as
- * they will come, until the context has been full twice and they begin to repeat. */
-static zt_err run_whole_generation(struct meta_run *d, struct zt_fault *fault)
-{
-    int64_t T = d->in->block_size, n = d->in->prompt_tokens;
-    int64_t stop = n + d->in->run->generate_tokens;
-    struct zt_context context;
-    bool restart, again = false;
-    zt_err rc = ZT_OK;
-
-    zt_context_begin(&context, T, false, n);
-    for (; !rc && n < stop; n++) {
-        int64_t from = zt_context_next(&context, n, &restart);
-
-        again |= restart;
-        rc = run_generated(d, n - from, fault);
-        if (again && n - from == T)
-            break;
-    }
-    return rc;
-}
-
-static zt_err run_generation(struct meta_run *d, struct zt_fault *fault)
+/* Without a cache the longest pass comes first, and every one reads a text from its start. */
+static zt_err run_generation(struct meta_run *d, size_t *cache, struct zt_fault *fault)
 {
     return d->in->model->plugin->flags & ZT_PLUGIN_CACHED
-               ? run_cached_generation(d, fault)
-               : run_whole_generation(d, fault);
+               ? run_cached_generation(d, cache, fault)
+               : run_generated(d, 1, d->generation.tokens, fault);
 }
 
 /* What was done since this was called the last time. */
@@ -179,7 +169,7 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     for (int i = 0; !rc && run->do_eval && i < 2; i++)
         rc = run_pass(d, pass, 0, fault);
     for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
-        rc = run_generation(d, fault);
+        rc = run_generation(d, &out->cache, fault);
     return rc;
 }
 
@@ -296,10 +286,16 @@ void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_ru
     add_up(plan, run);
 }
 
+static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
+{
+    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size);
+}
+
 /* A place for the largest field of the largest batch; its values do not matter. */
 static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
 {
-    int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size + 1;
+    int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size +
+                   generation_of(in).rows;
     const struct zt_batch_layout *l = &in->model->layout;
     size_t most = 1;
 
@@ -326,7 +322,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .recompute = in->run->gradient_checkpointing,
     };
     size_t bytes = 0;
-    struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
+    struct meta_run d = {
+        .in = in, .generation = generation_of(in), .zeros = zero_field(in, &bytes)};
     const struct zt_backend *meta = NULL;
     struct zt_pool *pool = NULL, *host_pool = NULL;
     zt_err rc = ZT_OK;

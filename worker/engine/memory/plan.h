@@ -11,6 +11,7 @@
 
 #include "kernels/meta/work.h"
 #include "worker/config/run.h"
+#include "worker/engine/context.h"
 #include "worker/zero/zero.h"
 
 /* What a part of a step does: on the device, between ranks, with files. */
@@ -31,6 +32,7 @@ struct zt_step_work {
 struct zt_memory_plan {
     struct zt_zero_bytes state;
     size_t activations; /* peak of the step pool over training, evaluation, generation */
+    size_t cache;       /* of them, keys and values of texts that are written */
     size_t host_activations; /* of them, what waits in host memory for backward */
     size_t device;      /* what the device and collectives on it take for themselves */
     size_t process;     /* program, libraries, buffers of theirs: see process.h */
@@ -61,7 +63,8 @@ struct zt_memory_plan {
 struct zt_memory_plan_inputs {
     const struct zt_run *run;
     struct zt_model *model; /* laid out; its blocks are bound elsewhere afterwards */
-    int64_t block_size, prompt_tokens; /* of the generation, where the run has one */
+    int64_t block_size;
+    int64_t num_prompts, longest_prompt; /* of a generation: see context.h */
     size_t device_own;   /* bytes that the device took when it was opened; 0: not known */
     size_t process_now;  /* zt_process_memory_now() before this plan; 0: not counted */
     const bool *offered; /* per field of the model: the data have it */

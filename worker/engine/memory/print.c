@@ -65,6 +65,8 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
 {
     const struct zt_state_bytes *s = &plan->state.in[ZT_PLACE_DEVICE];
     const char *host = zt_run_is_staged(run) ? "   in host memory" : "";
+    /* of a run that does more, the peak may be elsewhere */
+    size_t cache = run->do_train || run->do_eval ? 0 : plan->cache;
     char available[48] = "unlimited";
     size_t at;
 
@@ -83,7 +85,9 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     at = row(out, cap, at, "gradients", s->grads);
     at = row(out, cap, at, "gradients on move", s->transient);
     at = row(out, cap, at, "optimizer state", s->moments);
-    at = row(out, cap, at, "activations", plan->activations);
+    at = row(out, cap, at, "activations", plan->activations - cache);
+    at = row_in(out, cap, at, "key/value cache", plan->cache,
+                cache ? "" : "   within the activations");
     at = row(out, cap, at, "staging", s->staging);
     at = row(out, cap, at, "device's own", plan->device);
     at = rows_elsewhere(out, cap, at, &plan->state);
@@ -136,6 +140,7 @@ json_t *zt_memory_plan_json(const struct zt_memory_plan *plan, const struct zt_r
     set_bytes(o, "gradients_bytes", s.grads);
     set_bytes(o, "optimizer_bytes", s.moments);
     set_bytes(o, "activations_bytes", plan->activations);
+    set_bytes(o, "cache_bytes", plan->cache);
     set_bytes(o, "host_activations_bytes", plan->host_activations);
     set_bytes(o, "checkpoints_bytes", plan->snapshot);
     set_bytes(o, "copies_bytes", plan->replicas);

@@ -1,0 +1,91 @@
+/*
+ * collect.c -- a round takes some texts of each rank: all ranks learn how many bytes the most
+ * have, and send as many, filled up with zeros.
+ */
+#include "worker/generate/collect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND 64 /* texts of a rank in a round */
+
+/* The end of the text at `at`, behind its zero byte. */
+static size_t end_of(const struct zt_buf *mine, size_t at)
+{
+    const uint8_t *zero = memchr(zt_buf_head(mine) + at, 0, zt_buf_used(mine) - at);
+
+    return zero ? (size_t)(zero - zt_buf_head(mine)) + 1 : zt_buf_used(mine);
+}
+
+/* Texts [first, last) of all from what the ranks sent, (world, bytes). */
+static zt_err take_round(const char *all, size_t bytes, int world, int64_t first,
+                         int64_t last, zt_take_text take, void *user,
+                         struct zt_fault *fault)
+{
+    size_t *at = calloc((size_t)world, sizeof(*at));
+    zt_err rc = ZT_OK;
+
+    if (!at)
+        return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+    for (int64_t i = first; !rc && i < last; i++) {
+        size_t r = (size_t)(i % world);
+        const char *text = all + r * bytes + at[r];
+        size_t n = strnlen(text, bytes - at[r]);
+
+        at[r] += n + 1;
+        rc = take(user, i, text, n, fault);
+    }
+    free(at);
+    return rc;
+}
+
+/* Bytes [from, to) of mine to all ranks; `all` is (world, *bytes), the caller's. */
+static zt_err share(struct zt_comm *c, const struct zt_buf *mine, size_t from, size_t to,
+                    char **all, size_t *bytes, struct zt_fault *fault)
+{
+    int64_t most = (int64_t)(to - from), world = zt_comm_world(c);
+    char *sent;
+    zt_err rc = zt_all_reduce(c, &most, &most, 1, ZT_I64, ZT_MAX, 1, fault);
+
+    if (rc)
+        return rc;
+    *bytes = ((size_t)most + sizeof(int32_t)) / sizeof(int32_t) * sizeof(int32_t);
+    sent = calloc(1, *bytes);
+    *all = malloc(*bytes * (size_t)world);
+    if (!sent || !*all) {
+        free(sent);
+        return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+    }
+    if (to > from)
+        memcpy(sent, zt_buf_head(mine) + from, to - from);
+    rc = zt_all_gather(c, sent, *all, *bytes / sizeof(int32_t), ZT_I32, fault);
+    free(sent);
+    return rc;
+}
+
+zt_err zt_collect_texts(struct zt_comm *c, int64_t num, const struct zt_buf *mine,
+                        zt_take_text take, void *user, struct zt_fault *fault)
+{
+    int world = zt_comm_world(c);
+    int64_t round = (int64_t)ROUND * world;
+    zt_err rc = ZT_OK, taken = ZT_OK;
+    struct zt_fault why = {0};
+    size_t at = 0;
+
+    for (int64_t first = 0; !rc && first < num; first += round) {
+        int64_t last = first + round < num ? first + round : num;
+        char *all = NULL;
+        size_t bytes = 0, to = at;
+
+        for (int i = 0; i < ROUND && to < zt_buf_used(mine); i++)
+            to = end_of(mine, to);
+        rc = share(c, mine, at, to, &all, &bytes, fault);
+        if (!rc && !taken && zt_comm_rank(c) == 0)
+            taken = take_round(all, bytes, world, first, last, take, user, &why);
+        free(all);
+        at = to;
+    }
+    if (!rc && taken && fault)
+        *fault = why;
+    return rc ? rc : taken;
+}

@@ -1,0 +1,134 @@
+#include "worker/generate/text_out.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/message/event.h"
+
+static zt_err out_of_memory(struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+}
+
+static void blank_zeros(struct zt_buf *b, size_t from)
+{
+    uint8_t *p = (uint8_t *)zt_buf_head(b);
+
+    for (size_t i = from; i < zt_buf_used(b); i++)
+        p[i] = p[i] ? p[i] : ' ';
+}
+
+/* Bytes as they are, or "1 22 333"; `first`: nothing stands before them. */
+static zt_err put_plain(const int32_t *ids, int64_t n, bool bytes, bool first,
+                        struct zt_buf *out)
+{
+    char number[16];
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && i < n; i++) {
+        int k;
+
+        if (bytes) {
+            rc = zt_buf_put_u8(out, (uint8_t)ids[i]);
+            continue;
+        }
+        k = snprintf(number, sizeof(number), first && i == 0 ? "%d" : " %d", ids[i]);
+        rc = zt_buf_put(out, number, (size_t)k);
+    }
+    return rc;
+}
+
+zt_err zt_text_of_ids(const struct zt_engine *e, const int32_t *ids, int64_t n,
+                      struct zt_buf *out, struct zt_fault *fault)
+{
+    size_t from = zt_buf_used(out);
+    zt_err rc;
+
+    if (e->tokenizer)
+        rc = zt_decode(e->tokenizer, ids, (size_t)n, true, out, fault);
+    else if (put_plain(ids, n, zt_engine_has_byte_vocab(e), true, out))
+        rc = out_of_memory(fault);
+    else
+        rc = ZT_OK;
+    blank_zeros(out, from);
+    return rc;
+}
+
+/* ---- piece by piece ---- */
+
+zt_err zt_text_pieces_open(struct zt_text_pieces *p, const struct zt_engine *e,
+                           const char *kind, struct zt_fault *fault)
+{
+    *p = (struct zt_text_pieces){
+        .e = e, .kind = kind, .bytes = zt_engine_has_byte_vocab(e)};
+    zt_buf_init(&p->piece, ZT_TEXT_MAX_BYTES);
+    return e->tokenizer ? zt_token_stream_open(e->tokenizer, true, &p->stream, fault)
+                        : ZT_OK;
+}
+
+void zt_text_pieces_close(struct zt_text_pieces *p)
+{
+    zt_token_stream_close(p->stream);
+    zt_buf_release(&p->piece);
+    p->stream = NULL;
+}
+
+/* Bytes of n at the end that begin a character which is not whole. */
+static size_t incomplete(const uint8_t *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        uint8_t c = text[n - back];
+        size_t wanted = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+
+        if (c >= 0xc0)
+            return wanted > back ? back : 0;
+        if (c < 0x80)
+            return 0;
+    }
+    return 0;
+}
+
+/* An event with all but the last `kept` bytes. */
+static zt_err send(struct zt_text_pieces *p, size_t kept, struct zt_fault *fault)
+{
+    size_t n = zt_buf_used(&p->piece) - kept;
+    char *text;
+
+    if (!n)
+        return ZT_OK;
+    text = strndup((const char *)zt_buf_head(&p->piece), n);
+    if (!text)
+        return out_of_memory(fault);
+    zt_event_text(p->kind, text);
+    free(text);
+    zt_buf_drop(&p->piece, n);
+    return ZT_OK;
+}
+
+zt_err zt_text_pieces_put(struct zt_text_pieces *p, const int32_t *ids, int64_t n,
+                          struct zt_fault *fault)
+{
+    size_t from = zt_buf_used(&p->piece);
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && p->stream && i < n; i++)
+        rc = zt_token_stream_put(p->stream, ids[i], &p->piece, fault);
+    if (!p->stream && put_plain(ids, n, p->bytes, !p->any, &p->piece))
+        rc = out_of_memory(fault);
+    p->any |= n > 0;
+    if (rc)
+        return rc;
+    blank_zeros(&p->piece, from);
+    return send(p, incomplete(zt_buf_head(&p->piece), zt_buf_used(&p->piece)), fault);
+}
+
+zt_err zt_text_pieces_end(struct zt_text_pieces *p, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (p->stream)
+        rc = zt_token_stream_end(p->stream, &p->piece, fault);
+    p->any = false;
+    return rc ? rc : send(p, 0, fault);
+}

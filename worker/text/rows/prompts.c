@@ -1,0 +1,334 @@
+#include "worker/text/rows/prompts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/mapped_file.h"
+#include "worker/records/records.h"
+#include "worker/text/chat.h"
+
+#define MOST_BYTES ((size_t)1 << 40) /* of all prompts */
+
+void zt_prompts_init(struct zt_prompts *p)
+{
+    *p = (struct zt_prompts){.num = 0};
+    zt_buf_init(&p->ids, MOST_BYTES);
+    zt_buf_init(&p->begins, MOST_BYTES);
+    zt_buf_init(&p->text, MOST_BYTES);
+    zt_buf_init(&p->text_begins, MOST_BYTES);
+}
+
+void zt_prompts_release(struct zt_prompts *p)
+{
+    zt_buf_release(&p->ids);
+    zt_buf_release(&p->begins);
+    zt_buf_release(&p->text);
+    zt_buf_release(&p->text_begins);
+    p->num = 0;
+}
+
+static size_t begin_of(const struct zt_buf *begins, int64_t i)
+{
+    size_t at;
+
+    memcpy(&at, zt_buf_head(begins) + (size_t)i * sizeof(at), sizeof(at));
+    return at;
+}
+
+const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
+{
+    size_t from = begin_of(&p->begins, i);
+    size_t to = i + 1 < p->num ? begin_of(&p->begins, i + 1)
+                               : zt_buf_used(&p->ids) / sizeof(int32_t);
+
+    *n = (int64_t)(to - from);
+    return (const int32_t *)(const void *)zt_buf_head(&p->ids) + from;
+}
+
+const char *zt_prompts_text(const struct zt_prompts *p, int64_t i)
+{
+    return (const char *)zt_buf_head(&p->text) + begin_of(&p->text_begins, i);
+}
+
+/* ---- ids ---- */
+
+static zt_err out_of_memory(struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_NOMEM, "prompts: no host memory");
+}
+
+static zt_err put_id(struct zt_prompts *p, int32_t id)
+{
+    return zt_buf_put(&p->ids, &id, sizeof(id));
+}
+
+static zt_err put_bytes(struct zt_prompts *p, const char *text, size_t n)
+{
+    zt_err rc = n ? ZT_OK : put_id(p, '\n');
+
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = put_id(p, (unsigned char)text[i]);
+    return rc;
+}
+
+/* "1 22 333"; what is not in int32_t is -1, which no vocabulary has. */
+static zt_err put_numbers(struct zt_prompts *p, const char *name, const char *text,
+                          size_t n, struct zt_fault *fault)
+{
+    const char *at = text, *stop = text + n;
+    bool any = false;
+    zt_err rc = ZT_OK;
+
+    while (at < stop && isspace((unsigned char)*at))
+        at++;
+    for (; !rc && at < stop; any = true) {
+        char *end;
+        long id;
+
+        errno = 0;
+        id = strtol(at, &end, 10);
+        if (end == at)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "%s \"%.*s\": this model's vocabulary is not bytes: give token ids "
+                "separated by blanks, the tokenizer's folder by --tokenizer_name, or "
+                "--tokenizer_name bytes if it was trained on bytes",
+                name, n > 400 ? 400 : (int)n, text);
+        rc = put_id(p, errno || id < 0 || id > INT32_MAX ? -1 : (int32_t)id);
+        at = end;
+        while (at < stop && isspace((unsigned char)*at))
+            at++;
+    }
+    if (!rc && !any)
+        rc = put_id(p, 0);
+    return rc ? out_of_memory(fault) : ZT_OK;
+}
+
+static zt_err put_encoded(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                          const char *text, size_t n, bool frame, struct zt_fault *fault)
+{
+    struct zt_encoder *encoder = NULL;
+    const int32_t *ids = NULL;
+    size_t num = 0;
+    zt_err rc = zt_encoder_open(how->tokenizer, &encoder, fault);
+
+    if (!rc)
+        rc = zt_encode(encoder, text, n, frame, &ids, &num, fault);
+    if (!rc && (num ? zt_buf_put(&p->ids, ids, num * sizeof(*ids)) : put_id(p, 0)))
+        rc = out_of_memory(fault);
+    zt_encoder_close(encoder);
+    return rc;
+}
+
+static zt_err check_ids(const struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                        size_t from, const char *name, struct zt_fault *fault)
+{
+    const int32_t *ids = (const int32_t *)(const void *)zt_buf_head(&p->ids);
+    size_t to = zt_buf_used(&p->ids) / sizeof(*ids);
+
+    for (size_t i = from; i < to; i++)
+        if (ids[i] < 0 || ids[i] >= how->vocab)
+            return zt_fault_set(
+                fault, ZT_E_USAGE,
+                "%s: token %zu (from 0) is outside the vocabulary of %lld", name,
+                i - from, (long long)how->vocab);
+    return ZT_OK;
+}
+
+/* ---- texts ---- */
+
+/* The ids are there, from `from` on: the text beside them, and one prompt more. */
+static zt_err end_prompt(struct zt_prompts *p, size_t from, const char *text, size_t n,
+                         struct zt_fault *fault)
+{
+    int64_t num = (int64_t)(zt_buf_used(&p->ids) / sizeof(int32_t) - from);
+    size_t at = zt_buf_used(&p->text);
+
+    if (zt_buf_put(&p->begins, &from, sizeof(from)) ||
+        zt_buf_put(&p->text_begins, &at, sizeof(at)) || zt_buf_put(&p->text, text, n) ||
+        zt_buf_put_u8(&p->text, 0))
+        return out_of_memory(fault);
+    p->longest = num > p->longest ? num : p->longest;
+    p->num++;
+    return ZT_OK;
+}
+
+/* frame: with what the tokenizer's post-processor puts around a text. */
+static zt_err add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                  const char *name, const char *text, size_t n, bool frame,
+                  struct zt_fault *fault)
+{
+    size_t from = zt_buf_used(&p->ids) / sizeof(int32_t);
+    zt_err rc;
+
+    if (how->tokenizer) {
+        rc = put_encoded(p, how, text, n, frame, fault);
+        if (rc)
+            zt_fault_context(fault, rc, "%s", name);
+    } else if (how->bytes) {
+        rc = put_bytes(p, text, n) ? out_of_memory(fault) : ZT_OK;
+    } else {
+        rc = put_numbers(p, name, text, n, fault);
+    }
+    if (!rc)
+        rc = check_ids(p, how, from, name, fault);
+    return rc ? rc : end_prompt(p, from, text, n, fault);
+}
+
+zt_err zt_prompts_add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                      const char *name, const char *text, size_t n,
+                      struct zt_fault *fault)
+{
+    return add(p, how, name, text, n, true, fault);
+}
+
+/* ---- files ---- */
+
+static zt_err add_lines(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                        const char *path, const struct zt_mapping *file,
+                        struct zt_fault *fault)
+{
+    const char *at = (const char *)file->data, *stop = at + file->bytes;
+    zt_err rc = ZT_OK;
+
+    for (int64_t line = 1; !rc && at < stop; line++) {
+        const char *end = memchr(at, '\n', (size_t)(stop - at));
+        size_t n = (size_t)((end ? end : stop) - at);
+        char *name = NULL, *copy = strndup(at, n); /* numbers are read up to a zero */
+
+        if (!copy || asprintf(&name, "%s:%lld", path, (long long)line) < 0) {
+            free(copy);
+            return out_of_memory(fault);
+        }
+        if (n && copy[n - 1] == '\r')
+            n--;
+        copy[n] = 0;
+        rc = zt_prompts_add(p, how, name, copy, strlen(copy), fault);
+        free(name);
+        free(copy);
+        at = end ? end + 1 : stop;
+    }
+    return rc;
+}
+
+struct record_prompts {
+    const struct zt_prompt_encoding *how;
+    struct zt_records records;
+    struct zt_template *chat; /* NULL: the column holds text */
+    char *column;
+};
+
+/* What went wrong with a row's text, with its line. */
+static zt_err name_row(const struct record_prompts *r, size_t from, zt_err rc,
+                       const struct zt_fault *why, struct zt_fault *fault)
+{
+    return zt_records_fault(&r->records, from, rc, fault, "%s", why->text);
+}
+
+static zt_err add_conversation(struct zt_prompts *p, const struct record_prompts *r,
+                               size_t from, const json_t *row, struct zt_fault *fault)
+{
+    struct zt_fault why = {0};
+    struct zt_buf text;
+    zt_err rc;
+
+    zt_buf_init(&text, ZT_TEXT_MAX_BYTES);
+    rc = zt_chat_prompt(r->how->tokenizer, r->chat, row, r->column, &text, &why);
+    if (!rc)
+        rc = add(p, r->how, "its prompt", (const char *)zt_buf_head(&text),
+                 zt_buf_used(&text), false, &why);
+    zt_buf_release(&text);
+    return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
+}
+
+static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
+                         size_t from, const json_t *row, struct zt_fault *fault)
+{
+    struct zt_fault why = {0};
+    const char *text;
+    size_t n;
+    zt_err rc;
+
+    if (r->chat)
+        return add_conversation(p, r, from, row, fault);
+    rc = zt_records_text(&r->records, from, row, r->column, &text, &n, fault);
+    if (rc)
+        return rc;
+    rc = add(p, r->how, "its prompt", text, n, true, &why);
+    return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
+}
+
+static zt_err open_records(struct record_prompts *r, const char *path,
+                           const struct zt_record_format *format,
+                           const struct zt_mapping *file, const char *column,
+                           struct zt_fault *fault)
+{
+    zt_err rc = zt_records_open(&r->records, format, path, (const char *)file->data,
+                                file->bytes, fault);
+
+    if (!rc && !column && zt_records_holds_text(&r->records, "prompt"))
+        column = "prompt";
+    if (!rc)
+        rc = zt_records_find_text(&r->records, column, &r->column, fault);
+    if (rc || !zt_records_holds_lists(&r->records, r->column))
+        return rc;
+    if (!r->how->tokenizer)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: conversations become text by the chat template of a "
+                            "tokenizer: name its folder by --tokenizer_name",
+                            path);
+    return zt_chat_open(r->how->tokenizer, &r->chat, fault);
+}
+
+static zt_err add_records(struct zt_prompts *p, struct record_prompts *r,
+                          struct zt_fault *fault)
+{
+    size_t from = r->records.first, to;
+    zt_err rc = ZT_OK;
+
+    for (; !rc && from < r->records.n; from = to) {
+        json_t *row = NULL;
+
+        to = zt_records_end(&r->records, from);
+        if (zt_records_is_blank(&r->records, from, to))
+            continue;
+        rc = zt_records_parse(&r->records, from, to, &row, fault);
+        if (!rc)
+            rc = add_record(p, r, from, row, fault);
+        json_decref(row);
+    }
+    return rc;
+}
+
+zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                           const char *path, const char *format, const char *column,
+                           struct zt_fault *fault)
+{
+    struct record_prompts r = {.how = how};
+    const struct zt_record_format *f = strcmp(format, "auto") == 0
+                                           ? zt_record_format_of_file(path)
+                                           : zt_record_format_named(format);
+    struct zt_mapping file = {0};
+    int64_t before = p->num;
+    zt_err rc = zt_mapping_open(path, &file, fault);
+
+    if (rc)
+        return rc;
+    if (f) {
+        rc = open_records(&r, path, f, &file, column, fault);
+        if (!rc)
+            rc = add_records(p, &r, fault);
+    } else {
+        rc = add_lines(p, how, path, &file, fault);
+    }
+    if (!rc && p->num == before)
+        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: there is no row in it", path);
+    free(r.column);
+    zt_template_close(r.chat);
+    zt_records_release(&r.records);
+    zt_mapping_release(&file);
+    return rc;
+}

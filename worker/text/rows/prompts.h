@@ -1,0 +1,60 @@
+/*
+ * prompts.h -- texts that a model is to continue, as token ids.
+ *
+ * They are given one by one, or as the rows of a file: lines of text, or records, of which a
+ * column holds the text or, with a chat template, the conversation up to the next answer.
+ *
+ * Ownership: release frees what is in the struct; a zeroed one is empty.
+ * Threads:   one.
+ */
+#ifndef WORKER_TEXT_PROMPTS_H
+#define WORKER_TEXT_PROMPTS_H
+
+#include "common/buf.h"
+#include "worker/text/tokenizer.h"
+
+/* How a text becomes ids: by a tokenizer; else its bytes are ids, or it is numbers that
+ * blanks separate. */
+struct zt_prompt_encoding {
+    const struct zt_tokenizer *tokenizer;
+    bool bytes;
+    int64_t vocab; /* ids are below it */
+};
+
+struct zt_prompts {
+    int64_t num;
+    int64_t longest;           /* tokens of the longest; each has at least 1 */
+    struct zt_buf ids;         /* int32_t, one prompt behind the other */
+    struct zt_buf begins;      /* size_t (num): of each in `ids`, counted in ids */
+    struct zt_buf text;        /* as they were given, each ends with a zero byte */
+    struct zt_buf text_begins; /* size_t (num): bytes of `text` */
+};
+
+void zt_prompts_init(struct zt_prompts *p);
+void zt_prompts_release(struct zt_prompts *p);
+
+/* Ids of prompt i (n). */
+const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n);
+/* Its text; of conversations what the template made of them. */
+const char *zt_prompts_text(const struct zt_prompts *p, int64_t i);
+
+/*
+ * Add a text. An empty one has one token: line feed where ids are bytes, else 0. `name` is
+ * what messages call it. ZT_E_USAGE: it is no numbers where they are wanted, or an id is not
+ * below the vocabulary; ZT_E_FORMAT, as zt_encode().
+ */
+zt_err zt_prompts_add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                      const char *name, const char *text, size_t n,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Add the rows of a file. `format`: as zt_record_format_named() takes it, "text", or "auto":
+ * by the name of the file. `column`: NULL is "prompt", else as zt_records_find_text(). Blank rows of records are
+ * passed over; blank lines of a text are prompts without a word. ZT_E_NOINPUT; ZT_E_USAGE:
+ * there are no rows; ZT_E_FORMAT with file and line.
+ */
+zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                           const char *path, const char *format, const char *column,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
