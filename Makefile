@@ -555,7 +555,8 @@ bench: all $(BENCHES)
 FUZZ_CC := clang
 FUZZERS := $(patsubst test/fuzz/%.c,build/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_SRCS = $(call srcs,common) $(call srcs,store) $(call srcs,config) $(call srcs,optim) kernels/view.c $(call srcs,text) $(call srcs,data) $(call srcs,checkpoint) \
-            $(patsubst %,launcher/ssh/%.c,formats known_hosts config key) launcher/plan/hostfile.c worker/daemon/pmi.c worker/daemon/job.c
+            $(patsubst %,launcher/ssh/%.c,formats known_hosts config key) launcher/plan/hostfile.c worker/daemon/pmi.c worker/daemon/job.c \
+            worker/engine/adapters/peft_config.c worker/engine/adapters/targets.c
 FUZZ_FLAGS = -std=gnu11 -g -O1 -fsanitize=address,undefined -I. -Iinclude -D_GNU_SOURCE \
              -DZT_VERSION='"$(VERSION)"' -Wno-everything -MMD -MP
 FUZZ_OBJS = $(patsubst %.c,build/fuzz/obj/%.o,$(FUZZ_SRCS))

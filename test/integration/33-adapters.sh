@@ -28,6 +28,7 @@ for model in llama3 gpt2; do
         check "stage $stage" lora $model 2 "$tmp/s$stage" --deepspeed "$(zero $stage)"
         check "  has the same bits" same_bits "$tmp/s0" "$tmp/s$stage"
     done
+    cp "$tmp/s0" "$tmp/s0.$model"
 done
 cpu='"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}'
 check "bf16 at stage 0" lora qwen3 2 "$tmp/b0" --bf16
@@ -81,6 +82,14 @@ check "the model itself has another" test "$(evaluate "$tmp/e3" --model_name_or_
 check "and is not what was merged" test "$("$peers/compare" "$tmp/merged/model.safetensors" \
     test/golden/llama3/model/model.safetensors 0 >/dev/null 2>&1; echo $?)" -eq 1
 
+# a checkpoint of a whole model is one to begin with; one of adapters is not
+check "a whole model is trained and saved" "$bin/zlaunch" --num_gpus 2 "$bin/models/llama.so" "${still[@]}" \
+    --model_name_or_path test/golden/llama3/model --output_dir "$tmp/full" --save_steps 1 2>"$tmp/log"
+check "adapters beside its checkpoint" lora llama3 2 "$tmp/over" --model_name_or_path "$tmp/full/checkpoint-1"
+check "  as beside its folder" same_bits "$tmp/s0.llama3" "$tmp/over"
+lora llama3 1 "$tmp/none" --model_name_or_path "$tmp/run/checkpoint-3" >/dev/null
+check "a checkpoint of adapters is no model" grep -q 'there is no parameter model' "$tmp/none" "$tmp/none.err"
+
 # the plan of a large model: the body has weights, and nothing else
 plan() { # FIELD ARGS...: bytes
     local name=$1
@@ -120,7 +129,7 @@ done <<'END'
 "LORA" "IA3" "peft_type"~is~"IA3"
 "r".*4 "r":0 "r"~is~0
 "r".*4 "r":5 another~shape~or~type
-"modules_to_save".*null "modules_to_save":["lm_head"] modules_to_save~has~lm_head
+"modules_to_save".*null "modules_to_save":["lm_head"] modules_to_save~has~the~module~of~lm_head
 "bias": "rank_pattern":{"q_proj":8},"bias": "rank_pattern"~is
 "init_lora_weights".*true "init_lora_weights":"pissa" which~is~not~built
 END

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM
 
 import checks
+import check_bert
 import check_llama
 import ours
 import theirs
@@ -39,7 +40,7 @@ def adapt(model, seed=5, fill=True, **how):
 
 def plain(name):
     """Our name of a parameter of theirs."""
-    return name.replace("base_model.model.", "").replace(".default", "")
+    return name.replace("base_model.model.", "").replace(".modules_to_save", "").replace(".default", "")
 
 
 def their_probe(peft, tokens, targets):
@@ -117,6 +118,40 @@ def adapters_in_bf16_are_as_exact_as_in_pytorch(folder):
     rough = their_probe(peft.to(torch.bfloat16), tokens, targets)
     worst = max((noise(got[k], v) / noise(rough[k], v), k) for k, v in exact.items() if k != "loss")
     return expect(f"error over PyTorch's ({worst[1]})", worst[0], 2.0)
+
+
+@check
+def adapters_of_bert_and_its_classifier_give_the_same_gradients(folder):
+    """The head is trained whole, as peft's modules_to_save."""
+    model = check_bert.make_model("classify")
+    torch.manual_seed(5)
+    peft = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=12,
+                                                           target_modules=["query", "value"])).eval()
+    with torch.no_grad():
+        for n, p in peft.named_parameters():
+            if "lora_B" in n or "modules_to_save" in n:
+                p.normal_(0, 0.2)
+    adapter, out = os.path.join(folder, "adapter"), os.path.join(folder, "out")
+    peft.save_pretrained(adapter)
+    fields = check_bert.random_fields("classify")
+    weights = check_bert.save_with_tokenizer(model, folder)
+    data = check_bert.write_rows(folder, "classify", check_bert.rows_of("classify", 40))
+    how = ["--task", "classify", "--train_file", data, "--adapter_name_or_path", adapter]
+    got = ours.probe_fields(folder, fields, weights, *how, model="bert")
+    logits, loss = check_bert.forward(peft, "classify", fields)
+    loss.backward()
+    want = {"loss": loss.detach().reshape(1).numpy(), "logits": logits.detach().numpy()}
+    want.update({"grad." + plain(n): p.grad.numpy() for n, p in peft.named_parameters()
+                 if p.grad is not None})
+    if set(got) != set(want):
+        raise AssertionError(f"trained are {sorted(got)}, not {sorted(want)}")
+    said = same_probe(got, want, 1e-4, parts=("loss", "logits")) + ", " + same_probe(
+        got, want, 1e-3, parts=("grad.",))
+    ours.zlaunch(2, *how, "--do_train", "--max_steps", 1, "--learning_rate", 0, "--model_name_or_path",
+                 weights, "--per_device_train_batch_size", 2, "--output_dir", out, model="bert")
+    again = PeftModel.from_pretrained(copy.deepcopy(model), out).eval()
+    far = distance(check_bert.forward(again, "classify", fields)[0].detach().numpy(), want["logits"])
+    return said + "; reopened: " + expect("logits", far, 1e-6)
 
 
 # ---- training and files ----

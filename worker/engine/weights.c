@@ -106,6 +106,11 @@ static const struct zt_safetensors_tensor *find(const struct zt_hf_folder *hf,
     return t;
 }
 
+bool zt_weights_has(const struct zt_hf_folder *hf, const char *name)
+{
+    return find(hf, name) != NULL;
+}
+
 static bool has_shape(const struct zt_safetensors_tensor *t, const struct zt_param *p)
 {
     if (t->ndim != p->ndim)

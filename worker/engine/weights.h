@@ -11,6 +11,10 @@
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Does the folder `hf` have a tensor of this name, or of the one without its leading word? */
+struct zt_hf_folder;
+bool zt_weights_has(const struct zt_hf_folder *hf, const char *name);
+
 /* What weights are saved as. */
 struct zt_run;
 zt_dtype zt_weights_dtype(const struct zt_run *run);

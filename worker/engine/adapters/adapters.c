@@ -1,6 +1,7 @@
 #include "worker/engine/adapters/adapters.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,10 @@
 #include "common/human.h"
 #include "common/log.h"
 #include "worker/autograd/adapter.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/weights.h"
 
 #define PATH_BYTES 512
 
@@ -107,6 +111,54 @@ static zt_err read_options(const struct zt_run *run, struct zt_peft_config *c,
                            false, &c->targets, fault);
 }
 
+/* ---- what is the model's own ---- */
+
+static bool is_saved(const struct zt_adapters *a, const struct zt_param *p)
+{
+    char path[PATH_BYTES], *dot;
+
+    module_path(p, path);
+    dot = strstr(path, ".bias");
+    if (dot)
+        *dot = 0;
+    for (int k = 0; k < a->cfg.num_saved; k++)
+        if (zt_targets_name_ends(path, a->cfg.saved[k]))
+            return true;
+    return false;
+}
+
+/* peft trains these whole where texts or words get classes, in whatever folder they are. */
+static bool is_class_head(const struct zt_adapters *a, const struct zt_param *p)
+{
+    return a->task_type && strstr(a->task_type, "_CLS") &&
+           (strstr(p->name, "classifier.") || strstr(p->name, "score."));
+}
+
+/*
+ * A plugin declares new what a folder may lack. What this one has is the model's own, and
+ * frozen with it, unless the adapters' config says that it was trained whole.
+ */
+static zt_err find_new(struct zt_engine *e, const struct zt_adapters *a,
+                       struct zt_fault *fault)
+{
+    const char *from = e->run->model_name_or_path;
+    struct zt_hf_folder *hf = NULL;
+    zt_err rc;
+
+    if (!from || zt_ckpt_is_here(from))
+        return ZT_OK;
+    rc = zt_hf_folder_open(from, &hf, fault);
+    for (int i = 0; !rc && i < e->model->num_params; i++) {
+        struct zt_param *p = e->model->params[i];
+
+        if ((p->flags & ZT_EXTRA) && !is_saved(a, p) && !is_class_head(a, p) &&
+            zt_weights_has(hf, p->name))
+            p->flags &= ~ZT_EXTRA;
+    }
+    zt_hf_folder_close(hf);
+    return rc;
+}
+
 /* ---- which weights ---- */
 
 /* A linear op that a name may mean, as peft sees it: not the output head, nor what is
@@ -197,23 +249,15 @@ static zt_err check_names(const struct zt_model *m, const struct zt_adapters *a,
 static zt_err check_saved(const struct zt_model *m, const struct zt_adapters *a,
                           struct zt_fault *fault)
 {
-    char path[PATH_BYTES];
-
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
-        char *dot;
 
-        module_path(p, path);
-        dot = strstr(path, ".bias");
-        if (dot)
-            *dot = 0;
-        for (int k = 0; k < a->cfg.num_saved && !(p->flags & ZT_EXTRA); k++)
-            if (zt_targets_name_ends(path, a->cfg.saved[k]))
-                return zt_fault_set(fault, ZT_E_CONFIG,
-                                    "adapters: modules_to_save has %s, which this model "
-                                    "takes from its weights: it cannot be trained whole "
-                                    "beside adapters",
-                                    path);
+        if (!(p->flags & ZT_EXTRA) && is_saved(a, p))
+            return zt_fault_set(
+                fault, ZT_E_CONFIG,
+                "adapters: modules_to_save has the module of %s, which is "
+                "no head of this model: it cannot be trained whole",
+                p->name);
     }
     return ZT_OK;
 }
@@ -236,15 +280,17 @@ static bool add_once(char **names, int *num, const char *name)
     return names[(*num)++] != NULL;
 }
 
-/* Of another linear op the name would be the end, too. */
-static bool is_ambiguous(const struct zt_model *m, const char *name)
+/* Would the name be the end of another module, too: of a linear op without adapter, or with
+ * `saved` of what is not trained whole? */
+static bool is_ambiguous(const struct zt_model *m, const char *name, bool saved)
 {
     char path[PATH_BYTES];
 
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        if (p->adapter || p->adapts || !(p->uses & ZT_USED_LINEAR))
+        if (saved ? (p->flags & ZT_EXTRA) != 0
+                  : p->adapter || p->adapts || !(p->uses & ZT_USED_LINEAR))
             continue;
         module_path(p, path);
         if (zt_targets_name_ends(path, name))
@@ -266,13 +312,14 @@ static zt_err list_names(const struct zt_model *m, struct zt_adapters *a,
 
         module_path(a->weights[i], path);
         last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
-        if (!add_once(a->names, &a->num_names, is_ambiguous(m, last) ? path : last))
+        if (!add_once(a->names, &a->num_names,
+                      is_ambiguous(m, last, false) ? path : last))
             return no_memory(fault);
     }
     return ZT_OK;
 }
 
-/* The modules that are trained whole, by their last word. */
+/* The modules that are trained whole, by their last word where that says enough. */
 static zt_err list_saved(const struct zt_model *m, struct zt_adapters *a,
                          struct zt_fault *fault)
 {
@@ -296,6 +343,8 @@ static zt_err list_saved(const struct zt_model *m, struct zt_adapters *a,
         if (dot)
             *dot = 0;
         dot = strrchr(path, '.');
+        if (!dot || is_ambiguous(m, dot + 1, true))
+            dot = NULL;
         if (!add_once(c->saved, &c->num_saved, dot ? dot + 1 : path))
             return no_memory(fault);
     }
@@ -334,14 +383,20 @@ static zt_err adapt(struct zt_engine *e, struct zt_adapters *a, struct zt_fault 
 static zt_err open_all(struct zt_engine *e, struct zt_adapters *a, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    zt_err rc = run->adapter_name_or_path
-                    ? zt_peft_config_read(run->adapter_name_or_path, &a->cfg, fault)
-                    : read_options(run, &a->cfg, fault);
+    char path[PATH_MAX];
+    zt_err rc;
+
+    snprintf(path, sizeof(path), "%s/adapter_config.json",
+             run->adapter_name_or_path ? run->adapter_name_or_path : "");
+    rc = run->adapter_name_or_path ? zt_peft_config_read(path, &a->cfg, fault)
+                                   : read_options(run, &a->cfg, fault);
 
     if (!rc && run->adapter_name_or_path)
         rc = check_options(run, &a->cfg, fault);
     if (!rc)
         rc = read_class(e->model, a, fault);
+    if (!rc)
+        rc = find_new(e, a, fault);
     if (!rc)
         rc = note_uses(e, fault);
     if (!rc)

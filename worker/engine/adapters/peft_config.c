@@ -206,19 +206,19 @@ static zt_err read_root(const char *path, const json_t *root, struct zt_peft_con
     return rc ? rc : read_targets(path, root, &c->targets, fault);
 }
 
-zt_err zt_peft_config_read(const char *dir, struct zt_peft_config *out,
+zt_err zt_peft_config_read(const char *path, struct zt_peft_config *out,
                            struct zt_fault *fault)
 {
     struct zt_peft_config c = {.rank = 0};
-    char path[PATH_MAX];
     json_error_t e;
     json_t *root;
     zt_err rc;
 
-    snprintf(path, sizeof(path), "%s/adapter_config.json", dir);
     if (access(path, R_OK) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    if (!root && !e.text[0]) /* jansson has no words for it */
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", path);
     if (!root)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s:%d:%d: %s", path, e.line, e.column,
                             e.text);

@@ -19,8 +19,8 @@ struct zt_peft_config {
     int num_saved;
 };
 
-/* DIR/adapter_config.json. ZT_E_NOINPUT, ZT_E_FORMAT, ZT_E_CONFIG: what is not built. */
-zt_err zt_peft_config_read(const char *dir, struct zt_peft_config *out,
+/* `path`: of an adapter_config.json. ZT_E_NOINPUT, ZT_E_FORMAT, ZT_E_CONFIG: what is not built. */
+zt_err zt_peft_config_read(const char *path, struct zt_peft_config *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_peft_config_release(struct zt_peft_config *c); /* a zeroed one is fine */
 

@@ -16,7 +16,8 @@ struct loading {
     struct zt_ckpt *c;
     const struct zt_ckpt_manifest *m;
     float *chunk;
-    bool is_planning; /* reads are noted alone */
+    bool values_alone; /* of another run: to begin with, not to go on from */
+    bool is_planning;  /* reads are noted alone */
 };
 
 /* A range into one kind, bit by bit. */
@@ -134,19 +135,30 @@ static zt_err load_moment(struct loading *l, int k, int param, const struct zt_p
                                       : load_rounded(l, from, state, param, p, fault);
 }
 
+/* A run under adapters goes on with what the checkpoint has, which is not the model itself. */
+static bool is_elsewhere(const struct loading *l, const struct zt_param *p)
+{
+    return p->is_base && !l->values_alone;
+}
+
+/* A parameter that values to begin with need not have: its initial values stay. */
+static bool may_be_new(const struct loading *l, const struct zt_param *p)
+{
+    return (p->flags & ZT_EXTRA) && l->values_alone;
+}
+
 /* Kind by kind, as they are in the files. */
-static zt_err load_all(struct loading *l, const int *index, bool values_alone,
-                       struct zt_fault *fault)
+static zt_err load_all(struct loading *l, const int *index, struct zt_fault *fault)
 {
     const struct zt_model *m = l->e->model;
-    int moments = values_alone ? 0 : l->e->run->optim.optimizer->num_states;
+    int moments = l->values_alone ? 0 : l->e->run->optim.optimizer->num_states;
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < m->num_params; i++)
-        if (!m->params[i]->is_base)
+        if (index[i] >= 0 && !is_elsewhere(l, m->params[i]))
             rc = load_weights(l, index[i], m->params[i], fault);
     for (int i = 0; !rc && i < m->num_params; i++)
-        if (!m->params[i]->is_base)
+        if (index[i] >= 0 && !is_elsewhere(l, m->params[i]))
             rc = load_master(l, index[i], m->params[i], fault);
     for (int k = 0; !rc && k < moments; k++)
         for (int i = 0; !rc && i < m->num_params; i++)
@@ -166,6 +178,7 @@ static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
 static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault)
 {
     const struct zt_model *model = l->e->model;
+    int num_new = 0;
 
     for (int i = 0; i < model->num_params; i++) {
         const struct zt_param *p = model->params[i];
@@ -173,7 +186,12 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
         index[i] = i < l->m->num_params && strcmp(l->m->params[i].name, p->name) == 0
                        ? i
                        : zt_ckpt_find_param(l->m, p->name);
-        if (index[i] < 0 || (zt_ckpt_value_kind(l->c, index[i]) < 0 && !p->is_base))
+        if (index[i] < 0 && may_be_new(l, p)) {
+            num_new++;
+            continue;
+        }
+        if (index[i] < 0 ||
+            (zt_ckpt_value_kind(l->c, index[i]) < 0 && !is_elsewhere(l, p)))
             return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s",
                                 zt_ckpt_dir(l->c), p->name);
         if (!same_shape(&l->m->params[index[i]], p))
@@ -181,17 +199,19 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
                                 "%s: %s has another shape than in this model",
                                 zt_ckpt_dir(l->c), p->name);
     }
-    if (l->m->num_params != model->num_params)
+    if (l->m->num_params != model->num_params - num_new)
         return zt_fault_set(fault, ZT_E_CONFIG,
                             "%s: it has %d parameters, this model %d: is it of another?",
-                            zt_ckpt_dir(l->c), l->m->num_params, model->num_params);
+                            zt_ckpt_dir(l->c), l->m->num_params,
+                            model->num_params - num_new);
     return ZT_OK;
 }
 
 zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
                           struct zt_fault *fault)
 {
-    struct loading l = {.e = e, .c = c, .m = zt_ckpt_manifest(c)};
+    struct loading l = {
+        .e = e, .c = c, .m = zt_ckpt_manifest(c), .values_alone = values_alone};
     int n = e->model->num_params;
     int *index = calloc((size_t)n + 1, sizeof(*index));
     zt_err rc;
@@ -204,12 +224,12 @@ zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_al
         rc = zt_ckpt_plan_reads(c, e->run->zero.stage == 0 && e->run->world > 1, fault);
     l.is_planning = true;
     if (!rc)
-        rc = load_all(&l, index, values_alone, fault);
+        rc = load_all(&l, index, fault);
     l.is_planning = false;
     if (!rc)
         rc = zt_ckpt_begin_reads(c, fault);
     if (!rc)
-        rc = load_all(&l, index, values_alone, fault);
+        rc = load_all(&l, index, fault);
     free(l.chunk);
     free(index);
     return rc;
@@ -220,6 +240,8 @@ zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
     struct zt_ckpt *c = NULL;
     zt_err rc = zt_ckpt_open(e->run->model_name_or_path, NULL, &c, fault);
 
+    if (!rc && e->adapters) /* of all: what the checkpoint has is written over it */
+        rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     if (!rc)
         rc = zt_ckpt_load_state(e, c, true, fault);
     zt_ckpt_close(c);
