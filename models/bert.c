@@ -159,6 +159,9 @@ static void declare_fields(zt_model *m, const struct bert *net)
                                      .shape = {ZT_DIM_B, ZT_DIM_T}));
     zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_LENGTHS, .dtype = ZT_I32,
                                      .shape = {ZT_DIM_B}, .required = true));
+    zt_model_packed_fields(m);
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_SEGMENT_END, .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B, ZT_DIM_T}));
     if (per_row) {
         zt_model_field(
             m,
@@ -248,11 +251,11 @@ static zt_tensor *add_types(zt_step *s, const struct bert *net, zt_tensor *x,
     return zt_add(s, x, table);
 }
 
-/* in: tokens (B, T), types (B, T) or NULL -> out: x (B, T, D) */
+/* in: tokens (B, T), types (B, T) or NULL, positions (B, T) or NULL -> out: x (B, T, D) */
 static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct bert *net = ctx;
-    zt_tensor *positions = zt_positions(s, zt_tensor_dim(in[0], 1)); /* (T) */
+    zt_tensor *positions = in[2] ? in[2] : zt_positions(s, zt_tensor_dim(in[0], 1));
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->word));
 
     x = add_types(s, net, x, in[1]);
@@ -262,15 +265,20 @@ static void embed_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     out[0] = zt_dropout(s, x, (float)net->c.drop);
 }
 
-/* in: x (B, T, D), lengths (B) -> out: x (B, T, D) */
+/* in: x (B, T, D), lengths (B), begins and ends of samples that share rows (B, T) or NULL ->
+ * out: x (B, T, D) */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct bert_layer *l = ctx;
     const struct bert *net = l->net;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
     int64_t H = net->c.heads, D = net->c.width;
-    struct zt_attention how = ZT_ATTENTION(.bias = zt_length_bias(s, in[1], T, T),
-                                           .dropout = (float)net->c.attn_drop);
+    struct zt_attention how =
+        ZT_ATTENTION(.bias = in[2]
+                                 ? NULL
+                                 : zt_length_bias(s, in[1], T, T), /* padding is hidden */
+                     .dropout = (float)net->c.attn_drop, .key_begin = in[2],
+                     .key_end = in[3]);
     zt_tensor *x = in[0], *h;
     zt_tensor *q = zt_reshape(s, apply(s, x, l->query, 0), ZT_SHAPE(B, T, H, D / H));
     zt_tensor *k = zt_reshape(s, apply(s, x, l->key, 0), ZT_SHAPE(B, T, H, D / H));
@@ -354,13 +362,17 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
     struct bert_layer *l = net->layers;
     zt_task task = net->c.task;
     zt_tensor *lengths = zt_batch_field(s, b, ZT_LENGTHS), *labels, *x;
+    zt_tensor *begin = zt_batch_field(s, b, ZT_SEGMENT_BEGIN);
+    zt_tensor *end = zt_batch_field(s, b, ZT_SEGMENT_END);
 
     x = zt_batch_field(s, b, ZT_TOKENS);
     zt_block_call(s, net->embed, embed_forward, net,
-                  (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TOKEN_TYPES)}, 2, &x, 1);
+                  (zt_tensor *[]){x, zt_batch_field(s, b, ZT_TOKEN_TYPES),
+                                  zt_batch_field(s, b, ZT_POSITIONS)},
+                  3, &x, 1);
     for (int i = 0; i < net->c.num_layers; i++)
-        zt_block_call(s, l[i].block, layer_forward, &l[i], (zt_tensor *[]){x, lengths}, 2,
-                      &x, 1);
+        zt_block_call(s, l[i].block, layer_forward, &l[i],
+                      (zt_tensor *[]){x, lengths, begin, end}, 4, &x, 1);
     if (task == ZT_TASK_MASKED_LM || task == ZT_TASK_TAG) {
         labels = zt_batch_field(s, b, ZT_TARGETS);
         zt_block_call(s, net->head, task == ZT_TASK_TAG ? tag_forward : lm_forward, net,

@@ -1,7 +1,9 @@
 #!/bin/bash
 # --packing bfd: several samples share a row, and each has the loss that it has alone. The same bits whatever stage, and
 # after a restart; the same curve on any number of ranks, and the one plan of all.
-. "$(dirname "$0")/train_lib.sh"
+# shellcheck source=test/integration/tasks_lib.sh
+. "$(dirname "$0")/tasks_lib.sh"
+of_bert=$tok
 tok=test/golden/tokenizer
 case $bin in
 bin) models=${ZT_TEST_MODELS:-build/release/test-models} ;;
@@ -40,7 +42,7 @@ train() {
 refused() {
     local words=$1
     shift
-    run 1 "$tmp/refused" "$@" --do_train --train_file "$tmp/rows.jsonl" --max_steps 1
+    run 1 "$tmp/refused" "$@" --do_train --train_file "$tmp/${data:-rows.jsonl}" --max_steps 1
     [ $? -eq 2 ] && grep -qF -- "$words" "$tmp/refused" "$tmp/refused.err" && return
     cat "$tmp/refused" "$tmp/refused.err" | head -n 4 | cut -c1-300 | sed "s/^/# /"
     return 1
@@ -78,6 +80,18 @@ together "learned positions" "${gpt2[@]}"
 together "rotary positions" "${llama[@]}"
 together "a window that ends within a sample" "${llama[@]}" --model qwen2-0.5b --sliding_window 5
 together "a window longer than most samples" "${llama[@]}" --model qwen2-0.5b --sliding_window 20
+
+# masks follow from a token's place in the data, so they are those of rows that hold one sample
+bert=("$bin/models/bert.so" --num_hidden_layers 2 --hidden_size 32 --num_attention_heads 2 --intermediate_size 48)
+tok=$of_bert
+for how in none bfd; do
+    run 1 "$tmp/b$how" "${bert[@]}" --task masked_lm --do_eval --eval_file "$tmp/lines.txt" --packing $how --per_device_eval_batch_size 4
+done
+check "attention that sees both ways: samples that share rows have the loss that they have alone" \
+    near "$(figure "$tmp/bbfd" loss)" "$(figure "$tmp/bnone" loss)"
+check "  over as many tokens" [ "$(figure "$tmp/bbfd" tokens)" -eq "$(figure "$tmp/bnone" tokens)" ]
+data=classes.jsonl check "rows with one label each are not packed" refused "a row has one label" "${bert[@]}" --task classify --packing bfd
+tok=test/golden/tokenizer
 
 # ---- training
 check "packed rows are trained on" train 1 "$tmp/1"
