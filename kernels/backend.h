@@ -152,15 +152,17 @@ struct zt_rope_args {
 /*
  * q, out (B, Tq, H, D); k, v (B, Tk, K, D); any strides with unit last one. lse (B, H,
  * Tq) fp32: log of the sum of exponentials, for backward; may be absent. bias (1|B, 1|H,
- * Tq, Tk) or absent. Query i sees key j when (!causal or j <= i + Tk - Tq) and (window ==
- * 0 or j > i + Tk - Tq - window) and key_begin[b][i] <= j < key_end[b][i]; these two are
- * (B, Tq) i32, each of any values, in any order, or absent: no such limit. Blocks of keys
- * that no query near by sees are passed over. The output of a query that sees no key is 0. dropout:
+ * Tq, Tk) or absent; mask (1|B, 1|H, Tq, Tk) fp32 or absent: scale q k^T + (bias + mask) is
+ * what softmax is taken of, and mask has no gradient. Query i sees key j when (!causal or j <=
+ * i + Tk - Tq) and (window == 0 or j > i + Tk - Tq - window) and key_begin[b][i] <= j <
+ * key_end[b][i]; these two are (B, Tq) i32, each of any values, in any order, or absent: no such
+ * limit. Blocks of keys that no query near by sees are passed over. The output of a query that
+ * sees no key is 0. dropout:
  * probability (b, h, i, j) is kept or zeroed by Philox element ((b*H + h)*Tq + i)*Tk + j,
  * times 1/(1-p).
  */
 struct zt_attention_args {
-    struct zt_view q, k, v, out, lse, bias;
+    struct zt_view q, k, v, out, lse, bias, mask;
     float scale, dropout;
     bool causal;
     int64_t window;
@@ -271,18 +273,21 @@ struct zt_random_args {
 
 /*
  * logits (N, V) with unit last stride and any row stride; targets (N) i32; loss () fp32 = sum
- * in row order; lse (N) fp32 kept.
+ * in row order; lse (N) fp32 kept. A row's loss is lse - (1 - smoothing) logits[target] -
+ * smoothing mean(logits), smoothing in [0, 1).
  */
 struct zt_cross_entropy_args {
     struct zt_view logits, targets, loss, lse;
     int32_t ignore;
+    float smoothing;
 };
-/* dlogits (N, V) as logits = (softmax(logits) - onehot) * dloss, 0 in ignored rows.
- * dlogits may be logits. */
+/* dlogits (N, V) as logits = (softmax(logits) - (1 - smoothing) onehot - smoothing / V) *
+ * dloss, 0 in ignored rows. dlogits may be logits. */
 struct zt_cross_entropy_bwd_args {
     struct zt_view logits, targets, lse, dloss, dlogits;
     int32_t ignore;
     bool accumulate;
+    float smoothing;
 };
 
 /* loss () fp32 = sum (x-y)^2, x and y contiguous, in fixed chunks */

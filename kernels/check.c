@@ -321,6 +321,7 @@ zt_err zt_check_cross_entropy(const struct zt_cross_entropy_args *a,
     check_dtype(&c, "targets", &a->targets, ZT_I32);
     check_f32_vector(&c, "logits", &a->logits, 0, "lse", &a->lse);
     check_scalar(&c, "loss", &a->loss);
+    check_rule(&c, a->smoothing >= 0 && a->smoothing < 1, "smoothing must be in [0, 1)");
     return c.rc;
 }
 
@@ -337,6 +338,7 @@ zt_err zt_check_cross_entropy_bwd(const struct zt_cross_entropy_bwd_args *a,
     check_spaced_rows(&c, "dlogits", &a->dlogits);
     if (!c.rc && !same_shape(&a->logits, &a->dlogits))
         fail_mismatch(&c, "logits", &a->logits, "dlogits", &a->dlogits);
+    check_rule(&c, a->smoothing >= 0 && a->smoothing < 1, "smoothing must be in [0, 1)");
     return c.rc;
 }
 

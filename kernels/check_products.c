@@ -232,6 +232,10 @@ static void check_attention_args(struct check *c, const struct zt_attention_args
         check_of_tokens(c, "q", q, "key_begin", &a->key_begin);
     if (is_present(&a->key_end))
         check_of_tokens(c, "q", q, "key_end", &a->key_end);
+    if (is_present(&a->mask)) {
+        check_attention_bias(c, "mask", &a->mask, q, k);
+        check_dtype(c, "mask", &a->mask, ZT_F32);
+    }
     check_rule(c, a->window >= 0, "window must not be negative");
     check_rule(c, a->dropout >= 0 && a->dropout < 1, "dropout must be in [0, 1)");
 }

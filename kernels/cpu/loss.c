@@ -47,12 +47,34 @@ static float log_sum(float max, double sum)
     return s >= 1.0f && s < INFINITY ? max + zt_log(s) : max + logf(s);
 }
 
+/* The mean of a row, tile by tile. */
+static float row_mean(const struct zt_view *x, int64_t row)
+{
+    int64_t classes = x->shape[1];
+    float in[ZT_TILE];
+    double sum = 0;
+
+    for (int64_t at = 0; at < classes; at += ZT_TILE) {
+        int64_t n = tile_of(at, classes);
+
+        sum += (double)zt_tile_sum(
+            zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in), n);
+    }
+    return (float)(sum / (double)classes);
+}
+
+/* lse - (1 - e) target - e mean */
+static float smoothed(float lse, float target, float mean, float e)
+{
+    return e * (lse - mean) + (1 - e) * (lse - target);
+}
+
 static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct ce_job *job = ctx;
     const struct zt_view *x = &job->a->logits;
     const int32_t *target = job->a->targets.data;
-    float *lse = job->a->lse.data, in[ZT_TILE], one[1], max;
+    float *lse = job->a->lse.data, in[ZT_TILE], one[1], max, hit, e = job->a->smoothing;
     int64_t classes = x->shape[1], distance = x->stride[0];
     double sum;
 
@@ -65,9 +87,9 @@ static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
             continue;
         zt_row_max_sum(&r, classes, &max, &sum);
         lse[row] = log_sum(max, sum);
+        hit = *zt_tile_load(x->data, x->dtype, row * distance + target[row], 1, one);
         job->row_loss[row] =
-            lse[row] -
-            *zt_tile_load(x->data, x->dtype, row * distance + target[row], 1, one);
+            e > 0 ? smoothed(lse[row], hit, row_mean(x, row), e) : lse[row] - hit;
     }
 }
 
@@ -104,6 +126,12 @@ zt_err zt_cpu_cross_entropy(struct zt_device *dev, struct zt_stream *s,
     return ZT_OK;
 }
 
+ZT_SIMD static void shift(float *x, float by, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += by;
+}
+
 static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct zt_cross_entropy_bwd_args *a = ctx;
@@ -111,7 +139,7 @@ static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
     const int32_t *target = a->targets.data;
     const float *lse = a->lse.data, dloss = *(const float *)a->dloss.data;
     int64_t classes = x->shape[1];
-    float in[ZT_TILE], out[ZT_TILE];
+    float in[ZT_TILE], out[ZT_TILE], e = a->smoothing;
 
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
@@ -128,8 +156,10 @@ static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
                 zt_tile_exp(
                     out, zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in),
                     lse[row], dloss, n);
+            if (!ignored && e > 0)
+                shift(out, -e / (float)classes * dloss, n);
             if (!ignored && hit >= 0 && hit < n)
-                out[hit] -= dloss;
+                out[hit] -= (1 - e) * dloss;
             zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
                           a->accumulate);
         }

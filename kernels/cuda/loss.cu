@@ -53,10 +53,24 @@ static struct targets targets_of(const struct zt_device *dev,
     return t;
 }
 
-/* Rows [begin, end); row_loss[0] is that of `begin`. */
+/* The mean of a row, the same in all threads of the block. */
+static __device__ __forceinline__ float row_mean(const struct zt_rows &x, int64_t row,
+                                                 double *parts)
+{
+    float v[ZT_PACK], sum = 0;
+
+    for (int64_t at = threadIdx.x * ZT_PACK; at < x.cols; at += blockDim.x * ZT_PACK) {
+        zt_row_get(v, x, row, at, 0.0f);
+        for (int i = 0; i < ZT_PACK; i++)
+            sum += v[i];
+    }
+    return (float)(zt_block_sum((double)sum, parts) / (double)x.cols);
+}
+
+/* Rows [begin, end); row_loss[0] is that of `begin`. e: the smoothing */
 static __global__ void __launch_bounds__(ZT_ROW_THREADS)
     row_loss_kernel(struct zt_rows x, struct targets t, int64_t begin, int64_t end,
-                    float *lse, float *row_loss)
+                    float e, float *lse, float *row_loss)
 {
     __shared__ float part[ZT_WARP];
     __shared__ double parts[ZT_WARP];
@@ -69,6 +83,8 @@ static __global__ void __launch_bounds__(ZT_ROW_THREADS)
             zt_row_max_sum(x, row, part, parts, &max, &sum);
             log_sum = max + logf((float)sum);
             loss = log_sum - zt_get(x.data, x.dtype, row * x.row_stride + t.of[row]);
+            if (e > 0)
+                loss = e * (log_sum - row_mean(x, row, parts)) + (1 - e) * loss;
         } else if (!is_ignored(t, row)) {
             log_sum = loss = NAN;
         }
@@ -127,7 +143,7 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
             rc = zt_cuda_launch("cross_entropy", fault, dev, s,
                                 zt_cuda_blocks(dev, end - begin, 1),
                                 zt_row_threads(a->logits.shape[1]), row_loss_kernel,
-                                zt_rows_of(&a->logits), t, begin, end,
+                                zt_rows_of(&a->logits), t, begin, end, a->smoothing,
                                 static_cast<float *>(a->lse.data), row_loss);
         if (!rc)
             rc = zt_cuda_launch("cross_entropy", fault, dev, s, 1, SUM_THREADS,
@@ -141,10 +157,11 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
 /* dx may be x: a thread writes the elements that it alone has read. */
 static __global__ void __launch_bounds__(ZT_ROW_THREADS)
     cross_entropy_bwd_kernel(struct zt_rows x, struct targets t, const float *lse,
-                             const float *dloss, struct zt_rows dx, bool accumulate)
+                             const float *dloss, struct zt_rows dx, bool accumulate,
+                             float e)
 {
     __shared__ unsigned long long outside;
-    float v[ZT_PACK], scale = *dloss;
+    float v[ZT_PACK], scale = *dloss, spread = e / (float)x.cols * scale;
 
     if (blockIdx.x == 0)
         check_targets(t, 0, x.rows, ZT_CUDA_ERROR_CROSS_ENTROPY_BWD, &outside);
@@ -159,8 +176,10 @@ static __global__ void __launch_bounds__(ZT_ROW_THREADS)
             zt_row_get(v, x, row, at, 0.0f);
             for (int i = 0; i < ZT_PACK; i++) {
                 v[i] = ignored ? 0.0f : expf(v[i] - lse[row]) * factor;
+                if (!ignored && e > 0)
+                    v[i] -= spread;
                 if (!ignored && at + i == t.of[row])
-                    v[i] -= scale;
+                    v[i] -= (1 - e) * scale;
             }
             zt_row_put(dx, row, at, accumulate, v);
         }
@@ -180,6 +199,6 @@ zt_err zt_cuda_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
         zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
         zt_rows_of(&a->logits), targets_of(dev, &a->targets, &a->logits, a->ignore),
         static_cast<const float *>(a->lse.data),
-        static_cast<const float *>(a->dloss.data), zt_rows_of(&a->dlogits),
-        a->accumulate);
+        static_cast<const float *>(a->dloss.data), zt_rows_of(&a->dlogits), a->accumulate,
+        a->smoothing);
 }

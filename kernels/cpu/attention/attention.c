@@ -159,6 +159,16 @@ void *zt_attention_at(const struct zt_view *v, int64_t b, int64_t t, int64_t h)
     return (char *)v->data + at * (int64_t)zt_dtype_bytes(v->dtype);
 }
 
+/* Of a bias or mask (1|B, 1|H, Tq, Tk): what query `row` adds from the strip's first key on. */
+static const void *addends(const struct zt_view *v, const struct zt_strip *s, int64_t b,
+                           int64_t h, int64_t row)
+{
+    const char *from =
+        zt_attention_at(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : h, row);
+
+    return from + s->lo * (int64_t)zt_dtype_bytes(v->dtype);
+}
+
 void zt_attention_row_extras(const struct zt_attention_task *t, const struct zt_strip *s,
                              int64_t b, int64_t h, int64_t row, float *bias, float *keep,
                              struct zt_score_row *r)
@@ -166,12 +176,16 @@ void zt_attention_row_extras(const struct zt_attention_task *t, const struct zt_
     const struct zt_attention_args *a = t->a;
 
     if (a->bias.data) {
-        const struct zt_view *v = &a->bias;
-        const char *from =
-            zt_attention_at(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : h, row);
+        zt_load_row(bias, addends(&a->bias, s, b, h, row), a->bias.dtype, 1, s->keys);
+        r->bias = bias;
+    }
+    if (a->mask.data) { /* fp32 */
+        const float *mask = addends(&a->mask, s, b, h, row);
 
-        from += s->lo * (int64_t)zt_dtype_bytes(v->dtype);
-        zt_load_row(bias, from, v->dtype, 1, s->keys);
+        if (r->bias)
+            t->rows->scale(bias, bias, 1, mask, s->keys);
+        else
+            memcpy(bias, mask, (size_t)s->keys * sizeof(*bias));
         r->bias = bias;
     }
     if (a->dropout > 0) {

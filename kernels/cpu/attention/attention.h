@@ -113,7 +113,7 @@ int64_t zt_attention_row(const struct zt_strip *s);
 void zt_attention_visible(const struct zt_attention_task *t, const struct zt_strip *s,
                           int64_t row, int64_t *lo, int64_t *hi);
 
-/* Fills bias and keep of a row in buffers of t->ld floats each. */
+/* Fills bias (with the mask in it) and keep of a row in buffers of t->ld floats each. */
 void zt_attention_row_extras(const struct zt_attention_task *t, const struct zt_strip *s,
                              int64_t b, int64_t h, int64_t row, float *bias, float *keep,
                              struct zt_score_row *r);

@@ -47,6 +47,11 @@ zt_err zt_attn_init(struct zt_attn *t, const struct zt_attention_args *a,
         t->bias_batch = a->bias.shape[0];
         t->bias_heads = a->bias.shape[1];
     }
+    if (a->mask.data) {
+        t->mask = zt_heads_of(&a->mask);
+        t->mask_batch = a->mask.shape[0];
+        t->mask_heads = a->mask.shape[1];
+    }
     t->batch = a->q.shape[0];
     t->tq = a->q.shape[1];
     t->heads = a->q.shape[2];

@@ -54,8 +54,8 @@ struct zt_head {
 
 /* A call, as a kernel argument. */
 struct zt_attn {
-    struct zt_heads q, k, v, out, bias;
-    int64_t bias_batch, bias_heads;
+    struct zt_heads q, k, v, out, bias, mask;
+    int64_t bias_batch, bias_heads, mask_batch, mask_heads;
     int64_t batch, heads, kv_heads, tq, tk;
     int dim;
     float *lse; /* (B, H, Tq), or NULL */
@@ -328,14 +328,30 @@ static __device__ __forceinline__ void zt_tile_apply(float acc[CHUNKS][4][4],
 
 /* ---------------------------------------------------------------- scores */
 
+/* Element (b, h, i, j) of a bias or mask that `batch` rows and `heads` heads have. */
+static __device__ __forceinline__ float zt_attn_addend(const struct zt_heads &m,
+                                                       int64_t batch, int64_t heads,
+                                                       const struct zt_place &at,
+                                                       int64_t i, int64_t j)
+{
+    int64_t b = batch == 1 ? 0 : at.b, h = heads == 1 ? 0 : at.h;
+
+    return zt_get(m.data, m.dtype,
+                  b * m.stride[0] + h * m.stride[1] + i * m.stride[2] + j);
+}
+
+/* What is added to a score: bias + mask, of which at least one is there. */
 static __device__ __forceinline__ float zt_attn_bias(const struct zt_attn &t,
                                                      const struct zt_place &at, int64_t i,
                                                      int64_t j)
 {
-    int64_t b = t.bias_batch == 1 ? 0 : at.b, h = t.bias_heads == 1 ? 0 : at.h;
+    float x = 0;
 
-    return zt_get(t.bias.data, t.bias.dtype,
-                  b * t.bias.stride[0] + h * t.bias.stride[1] + i * t.bias.stride[2] + j);
+    if (t.bias.data)
+        x = zt_attn_addend(t.bias, t.bias_batch, t.bias_heads, at, i, j);
+    if (t.mask.data)
+        x += zt_attn_addend(t.mask, t.mask_batch, t.mask_heads, at, i, j);
+    return x;
 }
 
 /* The thread's scores of queries from q0 and keys from k0; -inf where masked. */
@@ -352,7 +368,7 @@ static __device__ __forceinline__ void zt_attn_scores(
         for (int j = 0; j < 4; j++) {
             if (!zt_attn_sees(t, at.b, row + i, col + j))
                 s[i][j] = -INFINITY;
-            else if (t.bias.data)
+            else if (t.bias.data || t.mask.data)
                 s[i][j] = fmaf(s[i][j], t.scale, zt_attn_bias(t, at, row + i, col + j));
             else
                 s[i][j] *= t.scale;

@@ -8,7 +8,8 @@
  * it is absent; one warning if it is there but unusable. attention.cu and bwd.cu then do
  * the work, as they do for the calls that are refused here:
  *
- *      fp32, dropout, bias, a window, limits of keys, gradients that are added to, types that differ,
+ *      fp32, dropout, bias, a mask, a window, limits of keys, gradients that are added to,
+ *      types that differ,
  *      heads that are no multiple of 8 or larger than 256, memory and strides that are
  *      not multiples of 16 bytes, streams other than the device's main one,
  *      causal attention of Tq != Tk: that is decoding, where every token is a problem of

@@ -49,6 +49,7 @@ struct shape {
     bool causal;
     int64_t window;
     int64_t bias_batch, bias_heads; /* 0: no bias */
+    int64_t mask_batch, mask_heads; /* 0: no mask */
     float dropout;
     zt_dtype dtype;
     bool packed;     /* q, k and v are columns of one matrix of rows */
@@ -148,6 +149,7 @@ static void setup(struct problem *p, const struct shape *s)
     const int64_t both[4] = {s->batch, s->tq, s->heads + 2 * s->kv_heads, s->dim};
     const int64_t lse[4] = {1, s->batch, s->heads, s->tq};
     const int64_t bias[4] = {s->bias_batch, s->bias_heads, s->tq, s->tk};
+    const int64_t mask[4] = {s->mask_batch, s->mask_heads, s->tq, s->tk};
     struct zt_attention_args *f = &p->a.fwd;
 
     *p = (struct problem){.s = *s};
@@ -180,6 +182,8 @@ static void setup(struct problem *p, const struct shape *s)
         f->bias = tensor(p, s->dtype, bias);
         p->a.dbias = tensor(p, ZT_F32, bias);
     }
+    if (s->mask_batch)
+        f->mask = tensor(p, ZT_F32, mask);
     f->scale = 1 / sqrtf((float)s->dim);
     f->causal = s->causal;
     f->window = s->window;
@@ -235,11 +239,14 @@ static bool sees(const struct problem *p, int64_t b, int64_t i, int64_t j)
 
 static double bias_at(const struct problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    const struct zt_view *v = &p->a.fwd.bias;
+    const struct zt_view *v[] = {&p->a.fwd.bias, &p->a.fwd.mask};
+    double sum = 0;
 
-    if (!v->data)
-        return 0;
-    return get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : h, i, j);
+    for (int n = 0; n < 2; n++)
+        if (v[n]->data)
+            sum +=
+                get(v[n], v[n]->shape[0] == 1 ? 0 : b, v[n]->shape[1] == 1 ? 0 : h, i, j);
+    return sum;
 }
 
 /* One row: probabilities, output and all gradients that come from it. */

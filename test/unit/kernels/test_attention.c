@@ -112,6 +112,61 @@ static void test_bias_is_added_and_its_gradient_sums_over_what_shares_it(void **
                                   .dtype = types[t]});
 }
 
+static void test_a_mask_is_added_to_the_bias_and_has_no_gradient(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 8; i++)
+            check(&(struct shape){.batch = 3,
+                                  .tq = 20 + 120 * (i == 5),
+                                  .tk = 35,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .dim = 8,
+                                  .causal = i == 3,
+                                  .bias_batch = i & 4 ? 0 : 1,
+                                  .bias_heads = i & 4 ? 0 : 4,
+                                  .mask_batch = i & 1 ? 3 : 1,
+                                  .mask_heads = i & 2 ? 4 : 1,
+                                  .accumulate = i == 2,
+                                  .dtype = types[t]});
+}
+
+/* As padding is hidden: one row for all queries of a sequence, read in place. */
+static void test_a_mask_of_one_row_for_all_queries_hides_keys(void **state)
+{
+    struct shape s = {.batch = 2,
+                      .tq = 70,
+                      .tk = 33,
+                      .heads = 2,
+                      .kv_heads = 2,
+                      .dim = 8,
+                      .bias_batch = 1,
+                      .bias_heads = 2,
+                      .mask_batch = 2,
+                      .mask_heads = 1};
+    struct problem p;
+    float *mask, *dv;
+
+    (void)state;
+    setup(&p, &s);
+    mask = p.a.fwd.mask.data;
+    p.a.fwd.mask.stride[0] = s.tk;
+    p.a.fwd.mask.stride[2] = 0;
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t j = 0; j < s.tk; j++)
+            mask[b * s.tk + j] = j < 20 + 5 * b ? 0 : -1e30f;
+    REF_RUN(dev, attention, &p.a.fwd);
+    REF_RUN(dev, attention_bwd, &p.a);
+    dv = p.a.dv.data;
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t j = 0; j < s.tk; j++)
+            for (int64_t x = 0; x < s.heads * s.dim; x++)
+                assert_true((dv[(b * s.tk + j) * s.heads * s.dim + x] != 0) ==
+                            (j < 20 + 5 * b));
+    teardown(&p);
+}
+
 static void test_dropout_follows_the_counter(void **state)
 {
     (void)state;
@@ -241,6 +296,8 @@ int main(void)
         cmocka_unit_test(test_wide_heads_and_many_strips_match_the_reference),
         cmocka_unit_test(test_cross_attention_of_other_lengths),
         cmocka_unit_test(test_bias_is_added_and_its_gradient_sums_over_what_shares_it),
+        cmocka_unit_test(test_a_mask_is_added_to_the_bias_and_has_no_gradient),
+        cmocka_unit_test(test_a_mask_of_one_row_for_all_queries_hides_keys),
         cmocka_unit_test(test_dropout_follows_the_counter),
         cmocka_unit_test(test_a_bias_of_minus_infinity_hides_a_key),
         cmocka_unit_test(test_nan_is_not_hidden),

@@ -5,6 +5,7 @@
 struct ce {
     struct arr x, target, loss, lse, dloss, dx;
     int64_t rows, classes;
+    float smoothing;
 };
 
 static struct ce ce_new(zt_dtype dtype, int64_t rows, int64_t classes)
@@ -34,9 +35,10 @@ static void ce_free(struct ce *t)
 
 static void ce_run(struct zt_device *dev, struct ce *t, bool accumulate)
 {
-    struct zt_cross_entropy_args f = {t->x.v, t->target.v, t->loss.v, t->lse.v, IGNORE};
-    struct zt_cross_entropy_bwd_args b = {t->x.v,  t->target.v, t->lse.v,  t->dloss.v,
-                                          t->dx.v, IGNORE,      accumulate};
+    struct zt_cross_entropy_args f = {t->x.v,   t->target.v, t->loss.v,
+                                      t->lse.v, IGNORE,      t->smoothing};
+    struct zt_cross_entropy_bwd_args b = {t->x.v,  t->target.v, t->lse.v,   t->dloss.v,
+                                          t->dx.v, IGNORE,      accumulate, t->smoothing};
 
     REF_RUN(dev, cross_entropy, &f);
     REF_RUN(dev, cross_entropy_bwd, &b);
@@ -53,6 +55,15 @@ static double row_lse(const struct ce *t, int64_t row)
     return max + log(sum);
 }
 
+static double row_mean(const struct ce *t, int64_t row)
+{
+    double sum = 0;
+
+    for (int64_t c = 0; c < t->classes; c++)
+        sum += t->x.d[row * t->classes + c];
+    return sum / (double)t->classes;
+}
+
 static double ce_loss(void *ctx)
 {
     const struct ce *t = ctx;
@@ -60,7 +71,10 @@ static double ce_loss(void *ctx)
 
     for (int64_t r = 0; r < t->rows; r++)
         if ((int)t->target.d[r] != IGNORE)
-            loss += row_lse(t, r) - t->x.d[r * t->classes + (int64_t)t->target.d[r]];
+            loss += row_lse(t, r) -
+                    (1 - (double)t->smoothing) *
+                        t->x.d[r * t->classes + (int64_t)t->target.d[r]] -
+                    (double)t->smoothing * row_mean(t, r);
     return loss;
 }
 
@@ -92,6 +106,9 @@ static void test_cross_entropy_and_its_slope(void **state)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
             struct ce t = ce_new(ref_floats[d], shape[i][0], shape[i][1]);
 
+            check_ce(dev, &t, false);
+            check_ce(dev, &t, true);
+            t.smoothing = 0.1f;
             check_ce(dev, &t, false);
             check_ce(dev, &t, true);
             ce_free(&t);
@@ -192,7 +209,7 @@ static void test_target_outside_the_classes_is_named(void **state)
 {
     struct zt_device *dev = ref_open(1);
     struct ce t = ce_new(ZT_F32, 4, 10);
-    struct zt_cross_entropy_args a = {t.x.v, t.target.v, t.loss.v, t.lse.v, IGNORE};
+    struct zt_cross_entropy_args a = {t.x.v, t.target.v, t.loss.v, t.lse.v, IGNORE, 0};
 
     (void)state;
     ref_put(&t.target, 3, 10);
