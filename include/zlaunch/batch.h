@@ -19,6 +19,12 @@
  *   "segment_begin" (B, T) i32   where in the row the token's sample begins
  *   "segment_end"   (B, T) i32   one past where it ends
  * Padding is no part of a sample: each of its tokens is a segment by itself.
+ * Pairs of texts, for a model that reads one and writes the other (ZT_TASK_SEQ2SEQ):
+ *   "source"          (B, S) i32   the text to read
+ *   "source_lengths"  (B) i32      how many tokens of it are data
+ *   "tokens"          (B, T) i32   the start token, then the targets but the last
+ *   "targets"         (B, T) i32   the text to write
+ *   "lengths"         (B) i32      how many tokens of it are data
  * A plugin that declares no field gets zt_model_language_fields().
  */
 #ifndef ZLAUNCH_BATCH_H
@@ -33,6 +39,7 @@ extern "C" {
 /* Axes that the run decides, in the shape of a field. */
 #define ZT_DIM_B (-1) /* rows of the micro-batch */
 #define ZT_DIM_T (-2) /* tokens of a row: --block_size */
+#define ZT_DIM_S (-3) /* tokens of a row's source: --max_source_length (since ABI 3.3) */
 
 #define ZT_MAX_FIELDS 16 /* of a model */
 
@@ -40,7 +47,7 @@ struct zt_field {
     uint32_t struct_bytes; /* sizeof(struct zt_field); ZT_BATCH_FIELD() fills it */
     zt_dtype dtype;
     const char *name;
-    /* ZT_DIM_B first, then ZT_DIM_T or sizes; ends with the first 0 */
+    /* ZT_DIM_B first, then ZT_DIM_T, ZT_DIM_S or sizes; ends with the first 0 */
     int64_t shape[ZT_MAX_NDIM];
     bool required; /* no run without it; otherwise it may be absent */
     bool label;    /* what is to be learnt: absent when text is generated */
@@ -76,6 +83,15 @@ ZT_API void zt_model_packed_fields(zt_model *m);
 #define ZT_POSITIONS     "positions"
 #define ZT_SEGMENT_BEGIN "segment_begin"
 #define ZT_SEGMENT_END   "segment_end"
+
+/*
+ * The fields of a model that reads one text and writes another: ZT_SOURCE, ZT_SOURCE_LENGTHS,
+ * and those of a language model over the text to write, whose tokens begin with `start`
+ * (decoder_start_token_id). (since ABI 3.3)
+ */
+ZT_API void zt_model_pair_fields(zt_model *m, int32_t start);
+#define ZT_SOURCE         "source"         /* (B, S) i32, padded with 0 */
+#define ZT_SOURCE_LENGTHS "source_lengths" /* (B) i32 */
 
 /*
  * What the loss that `forward` returns is a sum over. The engine divides it by the number

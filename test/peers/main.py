@@ -11,6 +11,8 @@ import check_gguf  # noqa: F401
 import check_gpt2  # noqa: F401  (importing a file adds its checks)
 import check_llama  # noqa: F401
 import check_lora  # noqa: F401
+import check_bart  # noqa: F401
+import check_t5  # noqa: F401
 import check_sentencepiece
 import check_templates
 import check_tokenizers

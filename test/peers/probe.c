@@ -24,7 +24,7 @@
 struct probe {
     struct zt_run *run;
     struct zt_engine *engine;
-    int64_t B, T;
+    int64_t B, T, S;             /* S: of `source`; 0: the model has none */
     void *fields[ZT_MAX_FIELDS]; /* of the model; NULL: absent */
     double divisor;
     struct zt_pool *pool; /* our own: a training run never holds all logits at once */
@@ -46,6 +46,8 @@ static zt_err read_sizes(struct probe *p, const struct zt_safetensors_file *f,
         return zt_fault_set(fault, ZT_E_FORMAT, "batch: no (B, T) I32 tensor tokens");
     p->B = t->shape[0];
     p->T = t->shape[1];
+    t = zt_safetensors_find(f, ZT_SOURCE);
+    p->S = t && t->ndim == 2 ? t->shape[1] : 0;
     return ZT_OK;
 }
 
@@ -59,7 +61,7 @@ static zt_err read_field(struct probe *p, const struct zt_safetensors_file *f, i
     if (!t)
         return ZT_OK;
     if (!t->loadable || t->dtype != field->dtype ||
-        t->bytes != zt_field_bytes(field, p->B, p->T))
+        t->bytes != zt_field_bytes(field, (struct zt_extent){p->B, p->T, p->S}))
         return zt_fault_set(fault, ZT_E_FORMAT, "batch: %s is of another type",
                             field->name);
     p->fields[i] = malloc(t->bytes);
@@ -83,7 +85,8 @@ static zt_err read_batch(struct probe *p, const char *path, struct zt_fault *fau
         batch.data[i] = p->fields[i];
     }
     if (!rc)
-        p->divisor = zt_batch_divisor(p->engine, &batch, p->B, p->T, p->B);
+        p->divisor = zt_batch_divisor(p->engine, &batch,
+                                      (struct zt_extent){p->B, p->T, p->S}, p->B);
     zt_safetensors_close(f);
     return rc;
 }
@@ -97,6 +100,7 @@ static zt_err open_step(struct probe *p, struct zt_fault *fault)
         .model = e->model,
         .compute_dtype = e->run->compute_dtype,
         .recompute = e->run->gradient_checkpointing,
+        .label_smoothing = (float)e->run->label_smoothing_factor,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),
     };
@@ -146,7 +150,7 @@ static zt_err keep_logits(struct probe *p, const zt_tensor *t, struct zt_fault *
 
 static zt_err run_logits(struct probe *p, struct zt_fault *fault)
 {
-    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = p->B, .T = p->T};
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = p->B, .T = p->T, .S = p->S};
     zt_tensor *out = NULL;
     zt_err rc;
 
@@ -161,7 +165,8 @@ static zt_err run_logits(struct probe *p, struct zt_fault *fault)
 
 static zt_err run_gradients(struct probe *p, struct zt_fault *fault)
 {
-    struct zt_pass pass = {.mode = ZT_MODE_TRAIN, .step = 1, .B = p->B, .T = p->T};
+    struct zt_pass pass = {
+        .mode = ZT_MODE_TRAIN, .step = 1, .B = p->B, .T = p->T, .S = p->S};
     zt_tensor *loss = NULL;
     zt_err rc;
 

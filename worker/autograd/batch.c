@@ -19,31 +19,40 @@ int zt_batch_find(const struct zt_batch_layout *l, const char *name)
 
 /* ---- sizes ---- */
 
-int zt_field_shape(const struct zt_field *f, int64_t B, int64_t T,
+int zt_field_shape(const struct zt_field *f, struct zt_extent e,
                    int64_t shape[ZT_MAX_NDIM])
 {
     int n = 0;
 
     for (; n < ZT_MAX_NDIM && f->shape[n]; n++)
-        shape[n] = f->shape[n] == ZT_DIM_B   ? B
-                   : f->shape[n] == ZT_DIM_T ? T
+        shape[n] = f->shape[n] == ZT_DIM_B   ? e.B
+                   : f->shape[n] == ZT_DIM_T ? e.T
+                   : f->shape[n] == ZT_DIM_S ? e.S
                                              : f->shape[n];
     return n;
 }
 
-int64_t zt_field_numel(const struct zt_field *f, int64_t B, int64_t T)
+int64_t zt_field_numel(const struct zt_field *f, struct zt_extent e)
 {
     int64_t shape[ZT_MAX_NDIM], n = 1;
-    int ndim = zt_field_shape(f, B, T, shape);
+    int ndim = zt_field_shape(f, e, shape);
 
     for (int i = 0; i < ndim; i++)
         n *= shape[i];
     return n;
 }
 
-size_t zt_field_bytes(const struct zt_field *f, int64_t B, int64_t T)
+size_t zt_field_bytes(const struct zt_field *f, struct zt_extent e)
 {
-    return (size_t)zt_field_numel(f, B, T) * zt_dtype_bytes(f->dtype);
+    return (size_t)zt_field_numel(f, e) * zt_dtype_bytes(f->dtype);
+}
+
+bool zt_field_is_of_source(const struct zt_field *f)
+{
+    for (int i = 0; i < ZT_MAX_NDIM && f->shape[i]; i++)
+        if (f->shape[i] == ZT_DIM_S)
+            return true;
+    return strcmp(f->name, ZT_SOURCE_LENGTHS) == 0;
 }
 
 const char *zt_field_text(const struct zt_field *f, char out[96])
@@ -55,7 +64,9 @@ const char *zt_field_text(const struct zt_field *f, char out[96])
 
         if (f->shape[i] < 0)
             at += (size_t)snprintf(out + at, 96 - at, "%s%c", comma,
-                                   f->shape[i] == ZT_DIM_B ? 'B' : 'T');
+                                   f->shape[i] == ZT_DIM_B   ? 'B'
+                                   : f->shape[i] == ZT_DIM_T ? 'T'
+                                                             : 'S');
         else
             at += (size_t)snprintf(out + at, 96 - at, "%s%lld", comma,
                                    (long long)f->shape[i]);
@@ -80,10 +91,10 @@ static const char *fault_of(const struct zt_field *f)
     if (f->shape[0] != ZT_DIM_B)
         return "its first axis must be ZT_DIM_B: a field has an entry for every row";
     for (n = 1; n < ZT_MAX_NDIM && f->shape[n]; n++) {
-        if (f->shape[n] == ZT_DIM_T)
+        if (f->shape[n] == ZT_DIM_T || f->shape[n] == ZT_DIM_S)
             continue;
         if (f->shape[n] < 0 || f->shape[n] > MOST_ELEMS / sizes)
-            return "its axes must be ZT_DIM_B, then ZT_DIM_T or sizes";
+            return "its axes must be ZT_DIM_B, then ZT_DIM_T, ZT_DIM_S or sizes";
         sizes *= f->shape[n];
     }
     if (!isfinite(f->pad))
@@ -138,6 +149,18 @@ void zt_model_packed_fields(zt_model *m)
                                      .shape = {ZT_DIM_B, ZT_DIM_T}));
 }
 
+void zt_model_pair_fields(zt_model *m, int32_t start)
+{
+    if (!zt_model_status(m) && start < 0)
+        zt_model_misuse(m, "decoder_start_token_id %d is no token", (int)start);
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_SOURCE, .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B, ZT_DIM_S}, .required = true));
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_SOURCE_LENGTHS, .dtype = ZT_I32,
+                                     .shape = {ZT_DIM_B}, .required = true));
+    zt_model_language_fields(m);
+    m->layout.start = start;
+}
+
 void zt_model_set_loss_divisor(zt_model *m, zt_divisor divisor, const char *field)
 {
     struct zt_model_private *priv = m->priv;
@@ -189,6 +212,8 @@ void zt_batch_finish(struct zt_model *m)
 {
     if (!m->layout.num)
         zt_model_language_fields(m);
+    if (zt_batch_find(&m->layout, ZT_SOURCE) < 0)
+        m->layout.start = -1;
     if (!zt_model_status(m))
         find_divisor(m);
 }

@@ -18,16 +18,24 @@ struct zt_batch_layout {
     int num;
     zt_divisor divisor;
     int divisor_field; /* index in fields; -1: rows */
+    int32_t start;     /* the token that targets shifted right begin with; -1: none do */
 };
 
 /* The index of a field, or -1. */
 int zt_batch_find(const struct zt_batch_layout *l, const char *name);
 
-/* The axes of a field in a batch of B rows of T tokens; returns their number. */
-int zt_field_shape(const struct zt_field *f, int64_t B, int64_t T,
+/* The sizes of a batch that a run decides: rows, tokens of a row, tokens of its source. */
+struct zt_extent {
+    int64_t B, T, S;
+};
+
+/* The axes of a field in such a batch; returns their number. */
+int zt_field_shape(const struct zt_field *f, struct zt_extent e,
                    int64_t shape[ZT_MAX_NDIM]);
-int64_t zt_field_numel(const struct zt_field *f, int64_t B, int64_t T);
-size_t zt_field_bytes(const struct zt_field *f, int64_t B, int64_t T);
+int64_t zt_field_numel(const struct zt_field *f, struct zt_extent e);
+size_t zt_field_bytes(const struct zt_field *f, struct zt_extent e);
+/* Whether a field has tokens of a source, or says how many there are. */
+bool zt_field_is_of_source(const struct zt_field *f);
 
 /* "i32 (B, T)"; for messages. */
 const char *zt_field_text(const struct zt_field *f, char out[96]);

@@ -157,7 +157,9 @@ void zt_model_config_end(zt_model *m, const char *const *ignored)
 
     if (!m->priv->imported || m->priv->fault.code)
         return;
-    zt_model_config_must(m, "is_encoder_decoder", "[false]");
+    if (!is_noted(&m->priv->import, "is_encoder_decoder",
+                  false)) /* the plugin may be one */
+        zt_model_config_must(m, "is_encoder_decoder", "[false]");
     zt_model_config_must(m, "pruned_heads", "[{}]");
     find_unknown(&m->priv->import, m->priv->imported, "", ignored, &u);
     if (!u.num)

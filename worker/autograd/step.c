@@ -189,6 +189,9 @@ static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
     for (int i = 0; i < m->layout.num; i++) {
         const struct zt_field *f = &m->layout.fields[i];
 
+        if (p->fields[i] && zt_field_is_of_source(f) && p->S <= 0)
+            return zt_fault_set(fault, ZT_E_ARG, "a pass with field %s of S %lld",
+                                f->name, (long long)p->S);
         if (f->required && !p->fields[i] && (!f->label || p->mode == ZT_MODE_TRAIN))
             return zt_fault_set(fault, ZT_E_ARG, "a %s needs the field %s",
                                 f->label ? "training pass" : "pass", f->name);
@@ -237,7 +240,7 @@ static struct zt_tensor *upload_field(struct zt_step *s, const struct zt_field *
 
     if (!values || s->fault.code)
         return NULL;
-    ndim = zt_field_shape(f, s->pass.B, s->pass.T, shape);
+    ndim = zt_field_shape(f, (struct zt_extent){s->pass.B, s->pass.T, s->pass.S}, shape);
     t = zt_value_new(s, f->dtype, ndim, shape);
     if (t)
         zt_value_upload(s, t, values);

@@ -56,6 +56,7 @@ struct zt_step_config {
     bool recompute; /* activation checkpointing: every block that has parameters */
     bool note_uses; /* which ops take a parameter: zt_param.uses (adapter.h) */
     bool profile;   /* take the times of those blocks; the host waits for each of them */
+    float label_smoothing; /* of cross-entropy, in [0, 1) */
     uint64_t seed;
     struct zt_step_hooks hooks;
 };
@@ -69,6 +70,7 @@ struct zt_pass {
     uint64_t step; /* optimizer step, keys dropout */
     int64_t row0;  /* global row of the micro-batch's first row, keys dropout */
     int64_t B, T;
+    int64_t S; /* tokens of a source; 0: the model has no field of one, or it is absent */
     /* per field of the model's layout: host memory that stays as it is until the device
      * has passed (backend->sync); NULL: the field is absent */
     const void *fields[ZT_MAX_FIELDS];

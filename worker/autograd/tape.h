@@ -353,7 +353,8 @@ struct zt_tensor *zt_add_unfilled(struct zt_step *s, struct zt_tensor *terms[2])
 /* zt_linear() whose rows have room between them where that lets their memory begin well:
  * for the logits of an odd number of words. */
 struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
-                                   struct zt_tensor *w, unsigned flags);
+                                   struct zt_tensor *w, struct zt_tensor *bias,
+                                   unsigned flags);
 
 /* ---- constant.c ---- */
 

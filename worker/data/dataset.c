@@ -236,8 +236,35 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* How many tokens of each pair of a file are its source; to be freed. */
+static zt_err find_sources(const struct zt_token_file *f, uint32_t **out,
+                           struct zt_fault *fault)
+{
+    uint32_t *sources = malloc((size_t)(f->num_lengths + 1) * sizeof(*sources));
+    int64_t at = 0;
+
+    if (!sources)
+        return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");
+    for (int64_t i = 0; i < f->num_lengths; at += f->lengths[i++])
+        sources[i] = (uint32_t)zt_tokens_leading_context(&f->runs[0], at, f->lengths[i]);
+    *out = sources;
+    return ZT_OK;
+}
+
+static zt_err add_samples(struct store *st, const struct zt_token_file *f, int64_t at,
+                          bool pairs, struct zt_fault *fault)
+{
+    uint32_t *sources = NULL;
+    zt_err rc = pairs ? find_sources(f, &sources, fault) : ZT_OK;
+
+    if (!rc)
+        rc = zt_samples_add(&st->samples, at, f->lengths, sources, f->num_lengths, fault);
+    free(sources);
+    return rc;
+}
+
 /* Where samples are is a part of what the data are. */
-static zt_err find_samples(struct store *st, struct zt_fault *fault)
+static zt_err find_samples(struct store *st, bool pairs, struct zt_fault *fault)
 {
     int64_t at = 0;
     zt_err rc = ZT_OK;
@@ -254,7 +281,7 @@ static zt_err find_samples(struct store *st, struct zt_fault *fault)
         rc = st->rows.kind == ZT_ROWS_EXAMPLES
                  ? zt_samples_add_examples(&st->samples, at, f->lengths, f->num_lengths,
                                            fault)
-                 : zt_samples_add(&st->samples, at, f->lengths, f->num_lengths, fault);
+                 : add_samples(st, f, at, pairs, fault);
         st->hash =
             XXH64(f->lengths, (size_t)f->num_lengths * sizeof(*f->lengths), st->hash);
         at += f->num_tokens;
@@ -288,7 +315,7 @@ static zt_err fill_store(struct store *st, const char *const *files,
     if (!rc)
         rc = line_up(st, fault);
     if (!rc && text && text->keeps_lengths)
-        rc = find_samples(st, fault);
+        rc = find_samples(st, text->pair.separate, fault);
     if (st->largest >= st->vocab)
         st->vocab = st->largest + 1;
     return rc;
@@ -521,6 +548,16 @@ void zt_dataset_sample(const struct zt_dataset *ds, int64_t i, int64_t *at, int6
 
     *at = s->at[ds->first_sample + i] - ds->first;
     *n = s->n[ds->first_sample + i];
+}
+
+bool zt_dataset_is_pairs(const struct zt_dataset *ds)
+{
+    return ds->num_samples > 0 && ds->store->samples.source != NULL;
+}
+
+int64_t zt_dataset_source(const struct zt_dataset *ds, int64_t i)
+{
+    return ds->store->samples.source[ds->first_sample + i];
 }
 
 int64_t zt_dataset_vocab(const struct zt_dataset *ds)

@@ -90,6 +90,12 @@ int64_t zt_dataset_num_rows(const struct zt_dataset *ds);
 /* The samples of row i, 0 <= i < num_rows, of packed data: (*num) of them. */
 const int64_t *zt_dataset_row(const struct zt_dataset *ds, int64_t i, int64_t *num);
 
+/* Samples are pairs: zt_text_encoding.pair.separate asked for them. */
+bool zt_dataset_is_pairs(const struct zt_dataset *ds);
+/* The first so many tokens of sample i are its source, the others its target: at least one
+ * each. Of pairs. */
+int64_t zt_dataset_source(const struct zt_dataset *ds, int64_t i);
+
 /* Samples [first, first + count) of `ds`, count > 0, as a dataset of its own. ZT_E_ARG. */
 zt_err zt_dataset_view_samples(struct zt_dataset *ds, int64_t first, int64_t count,
                                struct zt_dataset **out,

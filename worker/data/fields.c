@@ -259,9 +259,9 @@ static const struct offer {
     zt_row_kind rows;
     zt_example_kind only; /* of examples of this kind alone */
     zt_dtype dtype;
-    bool per_token; /* (B, T), else (B) */
+    bool per_token; /* (B, T), else (B); of a source (B, S) */
     bool of_packed; /* it says something of rows that samples share, and else nothing */
-    fill_fn fill;
+    fill_fn fill;   /* NULL: pair_rows.c fills it */
 } offers[] = {
     {ZT_TOKENS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, false, fill_tokens},
     {ZT_TARGETS, ZT_ROWS_NEXT_TOKEN, 0, ZT_I32, true, false, fill_targets},
@@ -281,6 +281,11 @@ static const struct offer {
     {ZT_TARGETS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_TAGS, ZT_I32, true, false, fill_tags},
     {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_CLASS, ZT_I32, false, false, fill_class},
     {ZT_LABELS, ZT_ROWS_EXAMPLES, ZT_EXAMPLES_NUMBER, ZT_F32, false, false, fill_number},
+    {ZT_SOURCE, ZT_ROWS_PAIRS, 0, ZT_I32, true, false, NULL},
+    {ZT_SOURCE_LENGTHS, ZT_ROWS_PAIRS, 0, ZT_I32, false, false, NULL},
+    {ZT_TOKENS, ZT_ROWS_PAIRS, 0, ZT_I32, true, false, NULL},
+    {ZT_TARGETS, ZT_ROWS_PAIRS, 0, ZT_I32, true, false, NULL},
+    {ZT_LENGTHS, ZT_ROWS_PAIRS, 0, ZT_I32, false, false, NULL},
 };
 
 #define NUM_OFFERS ((int)(sizeof(offers) / sizeof(offers[0])))
@@ -298,6 +303,11 @@ static const struct offer *find_offer(const char *name, const struct zt_row_opti
     return NULL;
 }
 
+static int64_t axis_of(const struct offer *o)
+{
+    return strcmp(o->name, ZT_SOURCE) == 0 ? ZT_DIM_S : ZT_DIM_T;
+}
+
 static bool is_same_type(const struct offer *o, const struct zt_field *f)
 {
     int ndim = 0;
@@ -305,7 +315,7 @@ static bool is_same_type(const struct offer *o, const struct zt_field *f)
     while (ndim < ZT_MAX_NDIM && f->shape[ndim])
         ndim++;
     return f->dtype == o->dtype && f->shape[0] == ZT_DIM_B && ndim == 1 + o->per_token &&
-           (!o->per_token || f->shape[1] == ZT_DIM_T);
+           (!o->per_token || f->shape[1] == axis_of(o));
 }
 
 zt_err zt_data_offers(const struct zt_field *declared, const char *which,
@@ -324,7 +334,9 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which,
                             "field %s is declared with another type than %s have: %s of "
                             "shape %s",
                             declared->name, which, zt_dtype_name(o->dtype),
-                            o->per_token ? "{ZT_DIM_B, ZT_DIM_T}" : "{ZT_DIM_B}");
+                            !o->per_token            ? "{ZT_DIM_B}"
+                            : axis_of(o) == ZT_DIM_S ? "{ZT_DIM_B, ZT_DIM_S}"
+                                                     : "{ZT_DIM_B, ZT_DIM_T}");
     if (!declared->required)
         return ZT_OK;
     for (int i = 0; i < NUM_OFFERS && at < sizeof(names); i++)
@@ -335,6 +347,14 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which,
                         "the model requires the field %s, which %s do not offer; they "
                         "offer %s",
                         declared->name, which, names);
+}
+
+int64_t zt_padded(const struct zt_padding *p, int64_t n, int64_t most)
+{
+    int64_t k = p->multiple > 0 ? p->multiple : 1;
+
+    n = n < 1 ? k : (n + k - 1) / k * k;
+    return p->to_max || n > most ? most : n;
 }
 
 zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffers *out,
@@ -356,7 +376,7 @@ zt_err zt_data_fill_row(const struct zt_dataset *ds, const struct zt_field_buffe
 
         if (!out->data[i])
             continue;
-        if (!o)
+        if (!o || !o->fill)
             return zt_fault_set(fault, ZT_E_ARG, "there is no field %s to read", f->name);
         rc = o->fill(&r, (int32_t *)out->data[i] + row * (o->per_token ? T : 1), f->pad,
                      fault); /* i32 and f32 are as wide */

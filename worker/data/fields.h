@@ -34,11 +34,26 @@
 struct zt_field_buffers {
     const struct zt_field *fields; /* (num), as the model declared them */
     int num;
+    int32_t start; /* of pairs: the token that a target shifted right begins with */
     void *data[ZT_MAX_FIELDS];
 };
 
+/* Tokens of the widest row of a micro-batch, and of its widest source; 0: it has none. */
+struct zt_widths {
+    int64_t row, source;
+};
+
+/* How samples become rows of a micro-batch. */
+struct zt_padding {
+    int64_t multiple; /* of so many tokens, but for block_size; at least 1 */
+    bool to_max;      /* all rows are block_size wide */
+};
+
+/* The width of rows of which the longest has n tokens; `most`: of all rows. */
+int64_t zt_padded(const struct zt_padding *p, int64_t n, int64_t most);
+
 /*
- * Whether the data offer a declared field. ZT_E_PLUGIN, with the names of what they
+ * Whether the data offer a declared field (those of pairs: pair_rows.h). ZT_E_PLUGIN, with the names of what they
  * offer: the field is required and there is none, or there is one of another dtype or
  * shape. `which` names the data: "the training data"; `packed`: samples share rows.
  */

@@ -19,6 +19,7 @@ typedef enum zt_row_kind {
     ZT_ROWS_NEXT_TOKEN = 0, /* targets are the tokens behind */
     ZT_ROWS_MASKED,         /* targets are the tokens that were masked */
     ZT_ROWS_EXAMPLES,       /* a sample is an example */
+    ZT_ROWS_PAIRS, /* a sample is a text to read and one to write (pair_rows.h) */
 } zt_row_kind;
 
 struct zt_masking {

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "worker/data/pair_rows.h"
 #include "worker/data/rows.h"
 
 struct zt_sampler {
@@ -303,6 +304,19 @@ static bool add_samples(const struct zt_dataset *ds, int64_t epoch, int64_t row,
     return added;
 }
 
+/* Which sample a row is; -1: no memory. */
+static int64_t find_sample(const struct zt_sampler *s, struct sorted_part *st,
+                           int64_t epoch, int64_t index)
+{
+    if (!s->cfg.group_by_length)
+        return shuffled(s, epoch, index);
+    if ((!st->samples || st->epoch != epoch || index < st->first ||
+         index >= st->first + st->num) &&
+        !sort_part(s, epoch, index, st))
+        return -1;
+    return st->samples[index - st->first].sample;
+}
+
 /* False: no memory. */
 static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t epoch,
                      int64_t index, struct row_list *out)
@@ -316,22 +330,8 @@ static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t
         end_row(out);
         return true;
     }
-    if (!s->cfg.group_by_length)
-        return add_samples(s->ds, epoch, shuffled(s, epoch, index), T, out);
-    if ((!st->samples || st->epoch != epoch || index < st->first ||
-         index >= st->first + st->num) &&
-        !sort_part(s, epoch, index, st))
-        return false;
-    return add_samples(s->ds, epoch, st->samples[index - st->first].sample, T, out);
-}
-
-/* T of rows of which the longest has n tokens. */
-static int64_t pad(const struct zt_padding *p, int64_t n, int64_t most)
-{
-    int64_t k = p->multiple > 0 ? p->multiple : 1;
-
-    n = n < 1 ? k : (n + k - 1) / k * k;
-    return p->to_max || n > most ? most : n;
+    row = find_sample(s, st, epoch, index);
+    return row >= 0 && add_samples(s->ds, epoch, row, T, out);
 }
 
 static zt_err fill(const struct zt_dataset *ds, const struct zt_field_buffers *out,
@@ -364,8 +364,34 @@ static void prefetch_blocks(const struct zt_sampler *s, int64_t step, int64_t ro
     }
 }
 
+/* The rows of a micro-batch that begins at row `row0` of the step, of data that are pairs. */
+static zt_err read_pairs(const struct zt_sampler *s, int64_t step, int64_t row0,
+                         const struct zt_field_buffers *out, struct zt_widths *widths,
+                         struct zt_fault *fault)
+{
+    const struct zt_pair_limits most = {s->cfg.block_size, s->cfg.source_size,
+                                        s->cfg.padding};
+    int64_t B = s->cfg.micro_rows, *samples = malloc((size_t)B * sizeof(*samples));
+    struct sorted_part st = {.num = 0};
+    bool found = samples != NULL;
+    zt_err rc;
+
+    for (int64_t b = 0; found && b < B; b++) {
+        int64_t epoch, index;
+
+        locate(s, step - 1, row0 + b, &epoch, &index);
+        samples[b] = find_sample(s, &st, epoch, index);
+        found = samples[b] >= 0;
+    }
+    rc = found ? zt_pair_rows_read(s->ds, &most, samples, B, out, widths, fault)
+               : zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
+    free(st.samples);
+    free(samples);
+    return rc;
+}
+
 zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       const struct zt_field_buffers *out, int64_t *width,
+                       const struct zt_field_buffers *out, struct zt_widths *widths,
                        struct zt_fault *fault)
 {
     int64_t T = s->cfg.block_size, B = s->cfg.micro_rows;
@@ -379,6 +405,8 @@ zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
         micro >= s->cfg.num_micro)
         return zt_fault_set(fault, ZT_E_ARG, "sampler: micro-batch %lld of step %lld",
                             (long long)micro, (long long)step);
+    if (zt_dataset_is_pairs(s->ds))
+        return read_pairs(s, step, row0, out, widths, fault);
     found = rows_init(&rows, B);
     for (int64_t b = 0; found && b < B; b++) {
         int64_t epoch, index;
@@ -387,12 +415,12 @@ zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
         found = find_row(s, &st, epoch, index, &rows);
     }
     if (found && s->by_sample)
-        T = pad(&s->cfg.padding, longest_row(&rows), T);
+        T = zt_padded(&s->cfg.padding, longest_row(&rows), T);
     rc = found ? fill(s->ds, out, &rows, T, fault)
                : zt_fault_set(fault, ZT_E_NOMEM, "sampler: no memory");
     prefetch_blocks(s, step, row0); /* the same rows of the next step */
-    if (width)
-        *width = T;
+    if (widths)
+        *widths = (struct zt_widths){T, 0};
     free(st.samples);
     rows_release(&rows);
     return rc;
@@ -505,9 +533,33 @@ static bool eval_row(const struct zt_eval_batches *ev, int64_t row, struct row_l
     return added;
 }
 
+/* The rows of a batch that begins at row `row0`, of data that are pairs. */
+static zt_err eval_pairs(const struct zt_eval_batches *ev, int64_t row0,
+                         const struct zt_field_buffers *out, int64_t *num_rows,
+                         struct zt_widths *widths, struct zt_fault *fault)
+{
+    const struct zt_pair_limits most = {ev->block_size, ev->source_size, ev->padding};
+    int64_t *samples = malloc((size_t)ev->rows * sizeof(*samples)), rows = 0;
+    zt_err rc;
+
+    if (!samples)
+        return zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no memory");
+    for (int64_t b = 0; b < ev->rows; b++) {
+        bool there = row0 + b < zt_dataset_num_samples(ev->ds);
+
+        samples[b] = there ? row0 + b : -1;
+        rows += there;
+    }
+    rc = zt_pair_rows_read(ev->ds, &most, samples, ev->rows, out, widths, fault);
+    free(samples);
+    if (!rc)
+        *num_rows = rows;
+    return rc;
+}
+
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
                             const struct zt_field_buffers *out, int64_t *num_rows,
-                            int64_t *width, struct zt_fault *fault)
+                            struct zt_widths *widths, struct zt_fault *fault)
 {
     int64_t T = ev->block_size, B = ev->rows;
     int64_t row0 = (batch * ev->world + ev->rank) * B;
@@ -518,19 +570,21 @@ zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
     if (batch < 0 || batch >= ev->num_batches)
         return zt_fault_set(fault, ZT_E_ARG, "evaluation batch %lld of %lld",
                             (long long)batch, (long long)ev->num_batches);
+    if (zt_dataset_is_pairs(ev->ds))
+        return eval_pairs(ev, row0, out, num_rows, widths, fault);
     found = rows_init(&rows, B);
     for (int64_t b = 0; found && b < B; b++)
         found = eval_row(ev, row0 + b, &rows);
     if (found && zt_dataset_num_rows(ev->ds))
-        T = pad(&ev->padding, longest_row(&rows), T);
+        T = zt_padded(&ev->padding, longest_row(&rows), T);
     rc = found ? fill(ev->ds, out, &rows, T, fault)
                : zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no memory");
     if (!rc) {
         *num_rows = 0;
         for (int64_t b = 0; b < B; b++)
             *num_rows += row_tokens(&rows, b) > 0;
-        if (width)
-            *width = T;
+        if (widths)
+            *widths = (struct zt_widths){T, 0};
     }
     rows_release(&rows);
     return rc;

@@ -16,8 +16,8 @@
  *     number of ranks
  *
  * Of a dataset with samples each is a row by itself, in the place of a block: its first T + 1
- * tokens, and padding. Where samples are packed (zt_dataset_pack) such a row has several. A
- * micro-batch is as wide as its longest row.
+ * tokens, and padding. Where samples are packed (zt_dataset_pack) such a row has several; pairs
+ * are rows as pair_rows.h has it. A micro-batch is as wide as its longest row.
  *
  * Ownership: the dataset stays the caller's and must outlive the sampler.
  * Threads:   reading is safe from several threads.
@@ -27,16 +27,11 @@
 
 #include "worker/data/fields.h"
 
-/* How samples become rows of a micro-batch. */
-struct zt_padding {
-    int64_t multiple; /* of so many tokens, but for block_size; at least 1 */
-    bool to_max;      /* all rows are block_size wide */
-};
-
 struct zt_sampler_config {
-    int64_t block_size; /* T */
-    int64_t micro_rows; /* B: rows of a micro-batch on one rank */
-    int64_t num_micro;  /* micro-batches of a step (gradient accumulation) */
+    int64_t block_size;  /* T */
+    int64_t source_size; /* S, of pairs */
+    int64_t micro_rows;  /* B: rows of a micro-batch on one rank */
+    int64_t num_micro;   /* micro-batches of a step (gradient accumulation) */
     int rank, world;
     uint64_t seed;
     bool in_order;             /* blocks as they lie in the stream, not shuffled */
@@ -69,11 +64,11 @@ void zt_sampler_close(struct zt_sampler *s); /* NULL is fine */
 
 /*
  * Rows of micro-batch `micro` (from 0) of the `step`-th step (from 1) since the sampler
- * was opened or put to a position, into the fields of `out`. All B rows hold data. *width
- * (NULL: not wanted): its T, at most block_size.
+ * was opened or put to a position, into the fields of `out`. All B rows hold data. *widths
+ * (NULL: not wanted): its T, at most block_size, and S.
  */
 zt_err zt_sampler_read(const struct zt_sampler *s, int64_t step, int64_t micro,
-                       const struct zt_field_buffers *out, int64_t *width,
+                       const struct zt_field_buffers *out, struct zt_widths *widths,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Row of the global batch where this rank's micro-batch begins. */
@@ -117,7 +112,8 @@ struct zt_eval_batches {
     int64_t num_batches;       /* per rank, the same on all */
     int64_t num_targets;       /* of all ranks and batches together: tokens - 1, or all of
                                   them where these are masked */
-    struct zt_padding padding; /* of samples: to be set behind _init */
+    struct zt_padding padding; /* of samples: this and the next to be set behind _init */
+    int64_t source_size;       /* S, of pairs */
 };
 
 /* ZT_E_FORMAT: fewer than two tokens. ZT_E_ARG as zt_sampler_open(). */
@@ -126,9 +122,10 @@ zt_err zt_eval_batches_init(struct zt_eval_batches *ev, const struct zt_dataset 
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Batch `batch` (from 0) of this rank. *num_rows: how many of the B rows, the first ones,
- * hold data; may be 0. *width as zt_sampler_read() has it. */
+ * hold data; may be 0. *widths as zt_sampler_read() has it. */
 zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
                             const struct zt_field_buffers *out, int64_t *num_rows,
-                            int64_t *width, struct zt_fault *fault) ZT_MUST_CHECK;
+                            struct zt_widths *widths,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

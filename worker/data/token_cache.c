@@ -61,7 +61,7 @@ static uint64_t hash_pair(const struct zt_text_pair *p, uint64_t hash)
          i++)
         hash = XXH3_64bits_withSeed(parts[i] ? parts[i] : "",
                                     parts[i] ? strlen(parts[i]) + 1 : 0, hash);
-    return hash;
+    return p->separate ? XXH3_64bits_withSeed("separate", 9, hash) : hash;
 }
 
 /* Columns, and what number each label has. */

@@ -110,13 +110,19 @@ void zt_tokens_copy_targets(const struct zt_token_run *run, int64_t first, int64
             out[i] = context;
 }
 
-bool zt_tokens_are_context(const struct zt_token_run *run)
+int64_t zt_tokens_leading_context(const struct zt_token_run *run, int64_t first,
+                                  int64_t n)
 {
     int64_t i = 0;
 
-    while (i < run->n && is_context(run, i))
+    while (i < n && is_context(run, first + i))
         i++;
-    return i == run->n;
+    return i;
+}
+
+bool zt_tokens_are_context(const struct zt_token_run *run)
+{
+    return zt_tokens_leading_context(run, 0, run->n) == run->n;
 }
 
 void zt_tokens_range(const struct zt_token_run *run, int64_t *min, int64_t *max)
@@ -466,7 +472,14 @@ zt_err zt_token_file_open(const char *path, zt_token_format format,
         f.format = ZT_TOKENS_MEGATRON;
     if (f.format != ZT_TOKENS_MEGATRON)
         rc = open_single(&f, fault);
-    if (!rc && text && (text->pair.source || text->pair.prefix) && !is_records(f.format))
+    if (!rc && text && text->pair.separate && !is_records(f.format))
+        rc = zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s (%s) has no pairs of a text to read and one to write, which "
+            "this model learns from: give records, .jsonl, .json, .csv or .tsv",
+            path, zt_token_format_name(f.format));
+    else if (!rc && text && (text->pair.source || text->pair.prefix) &&
+             !is_records(f.format))
         rc = zt_fault_set(fault, ZT_E_USAGE,
                           "%s (%s) has no columns: --source_column, --target_column and "
                           "--source_prefix are for records, .jsonl, .json, .csv or .tsv",

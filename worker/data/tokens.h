@@ -140,6 +140,9 @@ void zt_tokens_copy(const struct zt_token_run *run, int64_t first, int64_t n,
 /* The same with `context` in the place of tokens that are context. */
 void zt_tokens_copy_targets(const struct zt_token_run *run, int64_t first, int64_t n,
                             int32_t context, int32_t *out);
+/* How many of tokens [first, first + n) of a run are context before the first that is not. */
+int64_t zt_tokens_leading_context(const struct zt_token_run *run, int64_t first,
+                                  int64_t n);
 /* Whether all tokens of a run are context. */
 bool zt_tokens_are_context(const struct zt_token_run *run);
 

@@ -78,6 +78,11 @@ zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- memory ---- */
 
+struct zt_extent zt_engine_extent(const struct zt_engine *e, int64_t rows)
+{
+    return (struct zt_extent){rows, e->block_size, e->source_size};
+}
+
 zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batch *out,
                           struct zt_fault *fault)
 {
@@ -88,7 +93,7 @@ zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batc
     for (int i = 0; !rc && i < l->num; i++)
         if (e->offered[i])
             rc = e->backend->host_alloc(
-                e->device, zt_field_bytes(&l->fields[i], rows, e->block_size),
+                e->device, zt_field_bytes(&l->fields[i], zt_engine_extent(e, rows)),
                 &out->data[i], fault);
     return rc;
 }
@@ -97,9 +102,9 @@ void zt_host_batch_close(struct zt_engine *e, struct zt_host_batch *b)
 {
     for (int i = 0; i < ZT_MAX_FIELDS; i++)
         if (b->data[i])
-            e->backend->host_free(
-                e->device, b->data[i],
-                zt_field_bytes(&e->model->layout.fields[i], b->rows, e->block_size));
+            e->backend->host_free(e->device, b->data[i],
+                                  zt_field_bytes(&e->model->layout.fields[i],
+                                                 zt_engine_extent(e, b->rows)));
     *b = (struct zt_host_batch){.rows = 0};
 }
 
@@ -107,12 +112,12 @@ struct zt_field_buffers zt_host_batch_at(const struct zt_engine *e,
                                          const struct zt_host_batch *b, int64_t row)
 {
     const struct zt_batch_layout *l = &e->model->layout;
-    struct zt_field_buffers at = {.fields = l->fields, .num = l->num};
+    struct zt_field_buffers at = {.fields = l->fields, .num = l->num, .start = l->start};
 
     for (int i = 0; i < l->num; i++)
         if (b->data[i])
-            at.data[i] =
-                (char *)b->data[i] + zt_field_bytes(&l->fields[i], row, e->block_size);
+            at.data[i] = (char *)b->data[i] +
+                         zt_field_bytes(&l->fields[i], zt_engine_extent(e, row));
     return at;
 }
 
@@ -144,11 +149,11 @@ static double sum_values(const void *values, zt_dtype dtype, int64_t n)
 }
 
 double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
-                        int64_t B, int64_t T, int64_t num_rows)
+                        struct zt_extent size, int64_t num_rows)
 {
     const struct zt_batch_layout *l = &e->model->layout;
     const struct zt_field *f = &l->fields[l->divisor_field < 0 ? 0 : l->divisor_field];
-    int64_t n = zt_field_numel(f, B, T);
+    int64_t n = zt_field_numel(f, size);
 
     if (l->divisor == ZT_DIVISOR_ROWS)
         return (double)num_rows;

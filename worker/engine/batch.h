@@ -18,6 +18,9 @@
  */
 zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* The largest batch of so many rows. */
+struct zt_extent zt_engine_extent(const struct zt_engine *e, int64_t rows);
+
 /* Memory for `rows` rows of every offered field. */
 zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batch *out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
@@ -28,8 +31,8 @@ struct zt_field_buffers zt_host_batch_at(const struct zt_engine *e,
                                          const struct zt_host_batch *b, int64_t row);
 void zt_pass_set_fields(struct zt_pass *pass, const struct zt_field_buffers *from);
 
-/* What the summed loss of B rows of T tokens is divided by; `num_rows` of them hold data. */
+/* What the summed loss of such rows is divided by; `num_rows` of them hold data. */
 double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
-                        int64_t B, int64_t T, int64_t num_rows);
+                        struct zt_extent size, int64_t num_rows);
 
 #endif

@@ -15,10 +15,10 @@ static bool is_encoded(const struct zt_dataset *ds)
     return ds && zt_dataset_is_encoded(ds);
 }
 
-/* Rows are made of samples, not cut out of a stream. */
-static bool takes_samples(const struct zt_run *run)
+/* Rows are made of samples, not cut out of a stream; pairs are rows by themselves. */
+static bool takes_samples(const struct zt_engine *e)
 {
-    return strcmp(run->packing, "wrapped") != 0;
+    return e->task == ZT_TASK_SEQ2SEQ || strcmp(e->run->packing, "wrapped") != 0;
 }
 
 bool zt_engine_packs_samples(const struct zt_run *run)
@@ -80,7 +80,7 @@ static zt_err check_options_of_samples(const struct zt_engine *e, struct zt_faul
                          : run->pad_to_multiple_of > 1 ? "--pad_to_multiple_of"
                                                        : NULL;
 
-    if (!option || takes_samples(run) || zt_task_reads_examples(e->task))
+    if (!option || takes_samples(e) || zt_task_reads_examples(e->task))
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_USAGE,
                         "%s is for rows of different lengths, and all are --block_size "
@@ -101,12 +101,47 @@ static zt_err check_packing(const struct zt_engine *e, struct zt_fault *fault)
             "hold "
             "several samples; leave it out: with --task %s each is a row of its own",
             zt_task_name(e->task));
+    if (e->task == ZT_TASK_SEQ2SEQ)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--packing bfd: a row has one source for one target; leave it "
+            "out: with --task seq2seq each pair is a row of its own");
     if (e->run->group_by_length)
         return zt_fault_set(
             fault, ZT_E_USAGE,
             "--group_by_length saves padding where each sample is a row of its own "
             "(--packing none), and rows of --packing bfd are full: leave one of the two "
             "out");
+    return ZT_OK;
+}
+
+/* For a model that reads one text and writes another the two of a pair are no one text. */
+static void keep_apart(struct zt_text_encoding *how)
+{
+    how->pair.separate = how->answers_only = true;
+}
+
+/* They are about pairs that stay apart, and without them would do nothing. */
+static zt_err check_options_of_pairs(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    const char *option = run->max_source_length   ? "--max_source_length"
+                         : run->max_target_length ? "--max_target_length"
+                                                  : NULL;
+
+    if (e->task != ZT_TASK_SEQ2SEQ && option)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s is for models that read one text and write another, and %s "
+            "is none: --block_size is the length of its rows",
+            option, e->plugin->name);
+    if (e->task == ZT_TASK_SEQ2SEQ && run->max_target_length && run->block_size)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--max_target_length %lld and --block_size %lld: both are the "
+            "length of what %s writes; leave one out",
+            (long long)run->max_target_length, (long long)run->block_size,
+            e->plugin->name);
     return ZT_OK;
 }
 
@@ -118,7 +153,7 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
                                    .column = run->text_column,
                                    .pair = zt_engine_pair(run),
                                    .answers_only = run->assistant_only_loss,
-                                   .keeps_lengths = takes_samples(run),
+                                   .keeps_lengths = takes_samples(e),
                                    .threads = zt_engine_threads(run),
                                    .cache_dir = run->data_cache_dir,
                                    .cache_reads_only = run->dry_run || run->check_config};
@@ -129,7 +164,11 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = check_pair(run, fault);
     if (!rc)
+        rc = check_options_of_pairs(e, fault);
+    if (!rc)
         rc = zt_engine_encode_for_task(e, &how, fault);
+    if (!rc && e->task == ZT_TASK_SEQ2SEQ)
+        keep_apart(&how);
     if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);
@@ -215,6 +254,7 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_run *run = e->run;
     struct zt_sampler_config cfg = {
         .block_size = e->block_size,
+        .source_size = e->source_size,
         .micro_rows = run->micro_batch_size,
         .num_micro = run->grad_accum_steps,
         .rank = run->rank,

@@ -26,6 +26,45 @@
 
 /* ---- model ---- */
 
+static zt_err check_length(const struct zt_engine *e, const char *option, int64_t tokens,
+                           struct zt_fault *fault)
+{
+    if (!e->model->max_tokens || tokens <= e->model->max_tokens)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_USAGE, "--%s %lld is longer than the %lld tokens that %s takes",
+        option, (long long)tokens, (long long)e->model->max_tokens, e->plugin->name);
+}
+
+/* What an option says, else as much as transformers takes by itself and the model can. */
+static int64_t length(const struct zt_engine *e, int64_t said, int64_t usual)
+{
+    int64_t most = e->model->max_tokens;
+
+    return said ? said : most && most < usual ? most : usual;
+}
+
+/* Tokens of a row, and of its source where the model reads one. */
+static zt_err set_lengths(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc;
+
+    if (e->task == ZT_TASK_SEQ2SEQ) {
+        e->block_size = length(
+            e, run->max_target_length ? run->max_target_length : run->block_size, 128);
+        e->source_size = length(e, run->max_source_length, 1024);
+        rc = check_length(e, "max_target_length", e->block_size, fault);
+        return rc ? rc : check_length(e, "max_source_length", e->source_size, fault);
+    }
+    e->block_size = run->block_size ? run->block_size : e->model->max_tokens;
+    if (e->block_size <= 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s takes sequences of any length: say --block_size",
+                            e->plugin->name);
+    return check_length(e, "block_size", e->block_size, fault);
+}
+
 static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
 {
     char config[4096];
@@ -53,20 +92,8 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
     if (rc)
         return rc;
     zt_model_layout(e->model, e->run->world);
-    e->block_size = e->run->block_size ? e->run->block_size : e->model->max_tokens;
-    if (e->model->max_tokens && e->block_size > e->model->max_tokens)
-        return zt_fault_set(
-            fault, ZT_E_USAGE,
-            "--block_size %lld is longer than the %lld tokens that %s takes",
-            (long long)e->block_size, (long long)e->model->max_tokens, e->plugin->name);
-    rc = zt_engine_check_vocab(e, fault);
-    if (rc)
-        return rc;
-    if (e->block_size <= 0)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "%s takes sequences of any length: say --block_size",
-                            e->plugin->name);
-    return ZT_OK;
+    rc = set_lengths(e, fault);
+    return rc ? rc : zt_engine_check_vocab(e, fault);
 }
 
 /* ---- memory and peers ---- */
@@ -278,6 +305,7 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .tf32 = e->run->tf32,
         .fp8 = e->run->fp8,
         .recompute = e->run->gradient_checkpointing,
+        .label_smoothing = (float)e->run->label_smoothing_factor,
         .profile = e->run->do_train && e->run->profile_checkpointing,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),
@@ -293,6 +321,7 @@ static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
     return (struct zt_memory_plan_inputs){.run = e->run,
                                           .model = e->model,
                                           .block_size = e->block_size,
+                                          .source_size = e->source_size,
                                           .num_prompts = e->prompts.num,
                                           .longest_prompt = e->prompts.longest,
                                           .device_own = e->device_own,

@@ -84,10 +84,11 @@ struct zt_engine {
     struct zt_fault tokenizer_refusal; /* why the one beside the weights cannot be read */
     struct zt_prompts prompts;         /* that text is written for */
     struct zt_sampler *sampler;
-    int64_t block_size;          /* tokens per row */
+    int64_t block_size;  /* tokens per row */
+    int64_t source_size; /* tokens of a source, of a model that reads one; else 0 */
     bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
     struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */
-    int64_t *widths;             /* (grad_accum_steps): T of each micro-batch in it */
+    struct zt_widths *widths;    /* (grad_accum_steps): of each micro-batch in it */
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */

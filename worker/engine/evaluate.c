@@ -16,14 +16,10 @@
 
 /* The batch is the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
-                         int64_t T, int64_t rows, struct zt_measure *m, double *loss,
-                         struct zt_fault *fault)
+                         struct zt_extent size, int64_t rows, struct zt_measure *m,
+                         double *loss, struct zt_fault *fault)
 {
-    struct zt_pass pass = {
-        .mode = ZT_MODE_EVAL,
-        .B = e->run->per_device_eval_batch_size,
-        .T = T,
-    };
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = size.B, .T = size.T, .S = size.S};
     zt_tensor *out = NULL;
     float value = 0;
     zt_err rc;
@@ -37,7 +33,7 @@ static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *bat
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
     if (!rc)
-        rc = zt_measure_take(m, e, batch, T, rows, fault);
+        rc = zt_measure_take(m, e, batch, size.T, rows, fault);
     zt_step_end(e->step);
     if (!rc)
         rc = zt_zero_pass_end(e->zero, fault);
@@ -57,14 +53,17 @@ static zt_err all_batches(struct zt_engine *e, const struct zt_eval_batches *it,
     if (e->run->eval_batches > 0 && e->run->eval_batches < batches)
         batches = e->run->eval_batches;
     for (int64_t i = 0; !rc && i < batches; i++) {
-        int64_t rows = 0, T = 0;
+        struct zt_widths widths = {0, 0};
+        struct zt_extent size;
+        int64_t rows = 0;
 
-        rc = zt_eval_batches_read(it, i, &batch, &rows, &T, fault);
+        rc = zt_eval_batches_read(it, i, &batch, &rows, &widths, fault);
+        size = (struct zt_extent){it->rows, widths.row, widths.source};
         if (!rc)
-            rc = eval_batch(e, &batch, T, rows, m, &sums[0], fault);
+            rc = eval_batch(e, &batch, size, rows, m, &sums[0], fault);
         if (!rc)
-            sums[1] += zt_batch_divisor(e, &batch, it->rows, T, rows);
-        sums[2] += (double)(rows * T);
+            sums[1] += zt_batch_divisor(e, &batch, size, rows);
+        sums[2] += (double)(rows * size.T);
     }
     zt_host_batch_close(e, &host);
     return rc;
@@ -102,6 +101,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (rc)
         return rc;
     it.padding = zt_engine_padding(run);
+    it.source_size = e->source_size;
     rc = zt_measure_open(&m, e, fault);
     if (!rc)
         rc = all_batches(e, &it, &m, sums, fault);

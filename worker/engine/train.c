@@ -45,7 +45,8 @@ static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
 
         if (rc)
             return rc;
-        sum += zt_batch_divisor(e, &micro, B, e->widths[i], B);
+        sum += zt_batch_divisor(
+            e, &micro, (struct zt_extent){B, e->widths[i].row, e->widths[i].source}, B);
     }
     *divisor = sum;
     return ZT_OK;
@@ -67,7 +68,8 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
         .step = (uint64_t)step,
         .row0 = zt_sampler_row0(e->sampler, i),
         .B = e->run->micro_batch_size,
-        .T = e->widths[i],
+        .T = e->widths[i].row,
+        .S = e->widths[i].source,
     };
     struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * pass.B);
     zt_tensor *loss = NULL;

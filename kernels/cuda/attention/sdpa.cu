@@ -130,8 +130,7 @@ static bool problem_of(const struct zt_attention_args *a, struct zt_sdpa_problem
     p->causal = a->causal;
     return (q->dtype == ZT_BF16 || q->dtype == ZT_F16) && !a->bias.data &&
            !a->mask.data && a->dropout == 0 && a->window == 0 && !a->key_begin.data &&
-           !a->key_end.data &&
-           (!a->causal || p->tq == p->tk) && p->dim % 8 == 0 &&
+           !a->key_end.data && (!a->causal || p->tq == p->tk) && p->dim % 8 == 0 &&
            p->dim <= ZT_MAX_HEAD_DIM && zt_view_numel(q) > 0 &&
            zt_view_numel(&a->k) > 0 && fits(q, q->dtype, &p->q) &&
            fits(&a->k, q->dtype, &p->k) && fits(&a->v, q->dtype, &p->v) &&

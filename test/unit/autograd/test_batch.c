@@ -85,6 +85,7 @@ static void declare_sizes(zt_model *m)
 static void test_sizes_follow_from_rows_and_tokens(void **state)
 {
     struct zt_fault fault = {ZT_OK, ""};
+    const struct zt_extent size = {4, 9, 6};
     int64_t shape[ZT_MAX_NDIM];
     char text[96];
     struct zt_model *m;
@@ -92,13 +93,13 @@ static void test_sizes_follow_from_rows_and_tokens(void **state)
     (void)state;
     expect_ok(open_with(declare_sizes, &m, &fault), &fault);
     assert_int_equal(m->layout.num, 3);
-    assert_int_equal(zt_field_shape(&m->layout.fields[0], 4, 9, shape), 2);
+    assert_int_equal(zt_field_shape(&m->layout.fields[0], size, shape), 2);
     assert_int_equal(shape[0], 4);
     assert_int_equal(shape[1], 9);
-    assert_int_equal(zt_field_bytes(&m->layout.fields[0], 4, 9), 4 * 9 * 4);
-    assert_int_equal(zt_field_shape(&m->layout.fields[1], 4, 9, shape), 4);
-    assert_int_equal(zt_field_bytes(&m->layout.fields[1], 4, 9), 4 * 3 * 5 * 7);
-    assert_int_equal(zt_field_numel(&m->layout.fields[2], 4, 9), 4);
+    assert_int_equal(zt_field_bytes(&m->layout.fields[0], size), 4 * 9 * 4);
+    assert_int_equal(zt_field_shape(&m->layout.fields[1], size, shape), 4);
+    assert_int_equal(zt_field_bytes(&m->layout.fields[1], size), 4 * 3 * 5 * 7);
+    assert_int_equal(zt_field_numel(&m->layout.fields[2], size), 4);
     assert_string_equal(zt_field_text(&m->layout.fields[1], text), "u8 (B, 3, 5, 7)");
     assert_string_equal(zt_field_text(&m->layout.fields[0], text), "i32 (B, T)");
     assert_int_equal(m->layout.divisor, ZT_DIVISOR_FIELD_SUM);
@@ -153,7 +154,7 @@ static void test_what_cannot_be_declared_is_named(void **state)
     static const char *const sentences[] = {
         "two fields are called ids",
         "field x: its first axis must be ZT_DIM_B",
-        "field x: its axes must be ZT_DIM_B, then ZT_DIM_T or sizes",
+        "field x: its axes must be ZT_DIM_B, then ZT_DIM_T, ZT_DIM_S or sizes",
         "field x: it has no such dtype",
         "field x: its padding must be finite",
         "field x: its padding must be a whole number",

@@ -325,6 +325,12 @@ static int bias_rows, bias_heads; /* of the bias; 0: none */
 static bool packed;               /* q, k and v are slices of input 0 */
 static bool limited;              /* queries see keys [key_begin, key_end) alone */
 static int32_t key_begin[64], key_end[64];
+static bool masked; /* key j of every row adds mask_of(j) */
+
+static double mask_of(int64_t j)
+{
+    return j % 3 == 1 ? -1e30 : (double)(j % 4) / 4;
+}
 
 static zt_tensor *run_attention(zt_step *s, zt_tensor **in)
 {
@@ -340,6 +346,13 @@ static zt_tensor *run_attention(zt_step *s, zt_tensor **in)
     if (limited) {
         a.key_begin = zt_constant(s, ZT_I32, ZT_SHAPE(dim[0], dim[1]), key_begin);
         a.key_end = zt_constant(s, ZT_I32, ZT_SHAPE(dim[0], dim[1]), key_end);
+    }
+    if (masked) {
+        float values[32 * 32];
+
+        for (int64_t i = 0; i < dim[1] * dim[2]; i++)
+            values[i] = (float)mask_of(i % dim[2]);
+        a.mask = zt_constant(s, ZT_F32, ZT_SHAPE(1, 1, dim[1], dim[2]), values);
     }
     return zt_attention(s, q, k, v, &a);
 }
@@ -385,7 +398,7 @@ static void attend(double *const *in, int64_t b, int64_t h, int64_t i, double *o
                     i) *
                        Tk +
                    j];
-        sum += p[j] = exp(score);
+        sum += p[j] = exp(score + (masked ? mask_of(j) : 0));
     }
     for (int64_t j = 0; j < Tk && sum > 0; j++)
         for (int64_t d = 0; d < D; d++)
@@ -449,13 +462,15 @@ static void test_attention_gradients_with_fewer_queries_than_keys(void **state)
 static void test_attention_gradients_reach_the_bias(void **state)
 {
     (void)state;
-    for (int t = 0; t < 4; t++) {
+    for (int t = 0; t < 8; t++) {
         how = ZT_ATTENTION(.causal = t % 2);
         bias_rows = 1 + t % 2;
-        bias_heads = 1 + t / 2;
+        bias_heads = 1 + t / 2 % 2;
+        masked = t >= 4;
         check_attention(5, 5, 2);
     }
     bias_rows = bias_heads = 0;
+    masked = false;
 }
 
 /* Samples of 1 to 4 tokens in rows of 13. */

@@ -109,7 +109,7 @@ static const char *const sentences[] = {
     "attention: q (1, 2, 4, 5), k (1, 2, 3, 5), v (1, 2, 3, 5)",
     "attention: a window of 3 needs causal attention",
     "attention: dropout 1 is not in [0, 1)",
-    "attention: bias (1, 3, 2, 9), but (1 or 1, 1 or 3, 2, 2) is wanted",
+    "attention: bias (1, 3, 2, 9) f32, but (1 or 1, 1 or 3, 2, 2) is wanted",
     "add: a (2, 3) but b (2), which is neither that nor its end",
     "swiglu: gate (2, 3) f32 but up (2, 4) f32",
     "dropout: p = 1.5 is not in [0, 1)",

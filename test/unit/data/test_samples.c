@@ -96,10 +96,12 @@ static void read_order(const struct zt_dataset *ds, struct zt_sampler_config cfg
         for (int64_t i = 0; i < steps * cfg.num_micro; i++) {
             int32_t tokens[24 * T], targets[24 * T], lengths[24];
             struct zt_field_buffers b = buffers_of(tokens, targets, lengths);
-            int64_t step = i / cfg.num_micro + 1, m = i % cfg.num_micro, width = 0;
+            int64_t step = i / cfg.num_micro + 1, m = i % cfg.num_micro, width;
+            struct zt_widths widths = {0, 0};
             int64_t longest = 0, k = cfg.padding.multiple;
 
-            assert_int_equal(zt_sampler_read(s, step, m, &b, &width, &fault), ZT_OK);
+            assert_int_equal(zt_sampler_read(s, step, m, &b, &widths, &fault), ZT_OK);
+            width = widths.row;
             for (int64_t row = 0; row < cfg.micro_rows; row++) {
                 longest = lengths[row] > longest ? lengths[row] : longest;
                 out[(step - 1) * G + zt_sampler_row0(s, m) + row] = check_row(
@@ -186,10 +188,12 @@ static void test_evaluation_reads_each_sample_once(void **state)
         for (int64_t k = 0; k < ev.num_batches; k++) {
             int32_t tokens[4 * T], targets[4 * T], lengths[4];
             struct zt_field_buffers b = buffers_of(tokens, targets, lengths);
-            int64_t num = 0, width = 0;
+            int64_t num = 0, width;
+            struct zt_widths widths = {0, 0};
 
-            assert_int_equal(zt_eval_batches_read(&ev, k, &b, &num, &width, &fault),
+            assert_int_equal(zt_eval_batches_read(&ev, k, &b, &num, &widths, &fault),
                              ZT_OK);
+            width = widths.row;
             for (int64_t row = 0; row < 4; row++) {
                 if (row >= num)
                     assert_int_equal(targets[row * width], NO_TARGET);

@@ -9,7 +9,7 @@
 #include "worker/autograd/abi.h"
 #include "worker/autograd/tape.h"
 
-enum { Q, K, V, BIAS, OUT, LSE, KEY_BEGIN, KEY_END, NUM_SAVED };
+enum { Q, K, V, BIAS, OUT, LSE, KEY_BEGIN, KEY_END, MASK, NUM_SAVED };
 
 /* Keys that query i sees; `begin` and `end` have the limits of its row, or are NULL. */
 static int64_t visible_keys(const struct zt_attention_args *a, int64_t i,
@@ -88,6 +88,8 @@ static void attention_backward(struct zt_step *s, struct zt_node *n)
         a.fwd.key_begin = zt_data(n->saved[KEY_BEGIN]);
     if (n->saved[KEY_END])
         a.fwd.key_end = zt_data(n->saved[KEY_END]);
+    if (n->saved[MASK])
+        a.fwd.mask = zt_data(n->saved[MASK]);
     a.dout = zt_grad_of(n->out);
     open_sinks(s, n, split, d);
     a.dq = d[Q].view;
@@ -108,18 +110,19 @@ static void attention_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_attention = {"attention", attention_backward};
 
-static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
-                       const struct zt_view *q, int64_t Tk)
+static bool check_bias(struct zt_step *s, const char *name, const struct zt_tensor *bias,
+                       zt_dtype most, const struct zt_view *q, int64_t Tk)
 {
     const int64_t *d = bias->view.shape;
 
     if (bias->view.ndim != 4 || (d[0] != 1 && d[0] != q->shape[0]) ||
         (d[1] != 1 && d[1] != q->shape[2]) || d[2] != q->shape[1] || d[3] != Tk ||
-        bias->view.dtype > ZT_F16)
+        bias->view.dtype > most)
         zt_step_fail(s, ZT_E_ARG,
-                     "bias %s, but (1 or %lld, 1 or %lld, %lld, %lld) is wanted",
-                     ZT_SHAPE_TEXT(bias), (long long)q->shape[0], (long long)q->shape[2],
-                     (long long)q->shape[1], (long long)Tk);
+                     "%s %s %s, but %s(1 or %lld, 1 or %lld, %lld, %lld) is wanted", name,
+                     ZT_SHAPE_TEXT(bias), zt_dtype_name(bias->view.dtype),
+                     most == ZT_F32 ? "fp32 " : "", (long long)q->shape[0],
+                     (long long)q->shape[2], (long long)q->shape[1], (long long)Tk);
     return !s->fault.code;
 }
 
@@ -198,6 +201,21 @@ static struct zt_tensor *dense_bias(struct zt_step *s, struct zt_tensor *bias)
     return bias->store->requires_grad ? zt_dense(s, bias) : zt_unit_last(s, bias);
 }
 
+/* One row of a mask is that of all queries. */
+static struct zt_tensor *mask_of_queries(struct zt_step *s, struct zt_tensor *mask,
+                                         int64_t Tq)
+{
+    struct zt_view v;
+
+    mask = zt_unit_last(s, mask);
+    if (!mask || mask->view.ndim != 4 || mask->view.shape[2] != 1)
+        return mask;
+    v = mask->view;
+    v.shape[2] = Tq;
+    v.stride[2] = 0;
+    return zt_value_view(s, mask, 4, v.shape, v.stride, 0);
+}
+
 /* The caller's options as this version has them. */
 static bool take_options(struct zt_step *s, const struct zt_attention *from,
                          struct zt_attention *to)
@@ -230,7 +248,11 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
         zt_cache_extend(s, &in[K], &in[V]);
     }
     if (!s->fault.code && opt->bias)
-        check_bias(s, opt->bias, &q->view, in[K]->view.shape[1]);
+        check_bias(s, "bias", opt->bias, ZT_F16, &q->view, in[K]->view.shape[1]);
+    if (!s->fault.code && opt->mask)
+        saved[MASK] = mask_of_queries(s, opt->mask, q->view.shape[1]);
+    if (saved[MASK])
+        check_bias(s, "mask", saved[MASK], ZT_F32, &q->view, in[K]->view.shape[1]);
     if (s->fault.code)
         return NULL;
     in[BIAS] = opt->bias ? dense_bias(s, opt->bias) : NULL;
@@ -255,6 +277,8 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
         a.key_begin = zt_data(saved[KEY_BEGIN]);
     if (saved[KEY_END])
         a.key_end = zt_data(saved[KEY_END]);
+    if (saved[MASK])
+        a.mask = zt_data(saved[MASK]);
     count_flops(s, &a, 2);
     zt_step_check(s, s->k->attention(s->cfg.device, NULL, &a, &s->fault));
     return zt_record(s, &op_attention, saved[OUT], in, 4, saved, NUM_SAVED, &a,

@@ -525,11 +525,12 @@ zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
 }
 
 struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
-                                   struct zt_tensor *w, unsigned flags)
+                                   struct zt_tensor *w, struct zt_tensor *bias,
+                                   unsigned flags)
 {
-    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, NULL, flags))
+    if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
         return NULL;
-    return adapted(s, x, w, NULL, flags, true);
+    return adapted(s, x, w, bias, flags, true);
 }
 
 /* ---- matmul ---- */

@@ -33,6 +33,7 @@ static void cross_entropy_backward(struct zt_step *s, struct zt_node *n)
         .lse = zt_data(n->saved[LSE]),
         .dloss = zt_grad_of(n->out),
         .ignore = ZT_IGNORE_TARGET,
+        .smoothing = s->cfg.label_smoothing,
     };
     struct zt_grad_sink d = {.temp = NULL};
 
@@ -55,7 +56,8 @@ static const struct zt_op op_cross_entropy = {"cross_entropy", cross_entropy_bac
 
 zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets)
 {
-    struct zt_cross_entropy_args a = {.ignore = ZT_IGNORE_TARGET};
+    struct zt_cross_entropy_args a = {.ignore = ZT_IGNORE_TARGET,
+                                      .smoothing = s->cfg.label_smoothing};
     struct zt_tensor *saved[3], *loss;
     const struct zt_view *v;
 
@@ -146,14 +148,21 @@ zt_tensor *zt_squared_error(zt_step *s, zt_tensor *x, zt_tensor *y)
 
 zt_tensor *zt_lm_head(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *targets)
 {
+    return zt_lm_head_bias(s, x, w, NULL, targets);
+}
+
+zt_tensor *zt_lm_head_bias(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
+                           zt_tensor *targets)
+{
     if (!ZT_OP_START(s, "lm_head", x, w))
         return NULL;
     if (x->view.ndim != 3)
         return zt_step_fail(s, ZT_E_ARG, "x %s, but (B, T, C) is wanted",
                             ZT_SHAPE_TEXT(x));
     if (targets)
-        return zt_cross_entropy(s, zt_linear_spaced(s, x, w, ZT_OUTPUT_HEAD), targets);
+        return zt_cross_entropy(s, zt_linear_spaced(s, x, w, bias, ZT_OUTPUT_HEAD),
+                                targets);
     if (s->pass.last_only)
         x = zt_slice(s, x, 1, x->view.shape[1] - 1, 1);
-    return zt_linear(s, x, w, NULL, ZT_OUTPUT_HEAD);
+    return zt_linear(s, x, w, bias, ZT_OUTPUT_HEAD);
 }

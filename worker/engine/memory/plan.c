@@ -158,8 +158,10 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
                       struct zt_fault *fault)
 {
     const struct zt_run *run = d->in->run;
-    struct zt_pass pass = {
-        .mode = ZT_MODE_TRAIN, .B = run->micro_batch_size, .T = d->in->block_size};
+    struct zt_pass pass = {.mode = ZT_MODE_TRAIN,
+                           .B = run->micro_batch_size,
+                           .T = d->in->block_size,
+                           .S = d->in->source_size};
     zt_err rc = ZT_OK;
 
     if (run->do_train)
@@ -300,7 +302,8 @@ static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
     size_t most = 1;
 
     for (int i = 0; i < l->num; i++) {
-        size_t here = zt_field_bytes(&l->fields[i], rows, in->block_size);
+        size_t here = zt_field_bytes(
+            &l->fields[i], (struct zt_extent){rows, in->block_size, in->source_size});
 
         most = here > most ? here : most;
     }
@@ -320,6 +323,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .tf32 = in->run->tf32,
         .fp8 = in->run->fp8,
         .recompute = in->run->gradient_checkpointing,
+        .label_smoothing = (float)in->run->label_smoothing_factor,
     };
     size_t bytes = 0;
     struct meta_run d = {

@@ -19,9 +19,9 @@ bool zt_task_reads_examples(zt_task task)
 struct zt_row_options zt_task_rows(zt_task task)
 {
     return (struct zt_row_options){.kind = zt_task_reads_examples(task) ? ZT_ROWS_EXAMPLES
-                                           : task == ZT_TASK_MASKED_LM
-                                               ? ZT_ROWS_MASKED
-                                               : ZT_ROWS_NEXT_TOKEN,
+                                           : task == ZT_TASK_MASKED_LM  ? ZT_ROWS_MASKED
+                                           : task == ZT_TASK_SEQ2SEQ    ? ZT_ROWS_PAIRS
+                                                                     : ZT_ROWS_NEXT_TOKEN,
                                    .examples = kind_of(task)};
 }
 

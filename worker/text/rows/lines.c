@@ -94,25 +94,57 @@ static zt_err put_end(const struct zt_lines_job *job, struct hand *h)
     return end < 0 ? ZT_OK : zt_buf_put(&h->ids, &end, sizeof(end));
 }
 
+/* Of two texts, each ends once, by its frame or without one. */
+static bool lacks_end(const struct zt_lines_job *job, const int32_t *ids, size_t num)
+{
+    return job->pair.source && !(job->pair.separate && num &&
+                                 ids[num - 1] == zt_tokenizer_end(job->tokenizer));
+}
+
+static zt_err put_text(const struct zt_lines_job *job, struct hand *h, const char *text,
+                       size_t n)
+{
+    const int32_t *ids;
+    size_t num;
+    zt_err rc;
+
+    if (!job->tokenizer)
+        return put_bytes(job, h, text, n);
+    rc = zt_encode(h->encoder, text, n, frames(job), &ids, &num, &h->fault);
+    if (rc)
+        return rc;
+    rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
+    return !rc && lacks_end(job, ids, num) ? put_end(job, h) : rc;
+}
+
+/* The first `source` bytes of the text and the others, as two: ids of the former are marked. */
+static zt_err put_both(const struct zt_lines_job *job, struct hand *h, const char *text,
+                       size_t n, size_t source)
+{
+    size_t before = zt_buf_used(&h->ids);
+    zt_err rc = put_text(job, h, text, source);
+    int32_t *ids = (int32_t *)(void *)(h->ids.data + h->ids.off + before);
+
+    for (size_t i = 0; !rc && i < (zt_buf_used(&h->ids) - before) / sizeof(*ids); i++)
+        ids[i] = ~ids[i];
+    return rc ? rc : put_text(job, h, text + source, n - source);
+}
+
 /* Words of the tokenizer's are in the fault where they say more than that there is no memory. */
 static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
                       size_t n)
 {
-    size_t before = zt_buf_used(&h->ids), num;
-    const int32_t *ids;
+    const struct zt_template_span *target = (const void *)zt_buf_head(&h->answers);
+    size_t before = zt_buf_used(&h->ids);
     uint32_t count;
     zt_err rc;
 
-    if (job->tokenizer) {
-        rc = zt_encode(h->encoder, text, n, frames(job), &ids, &num, &h->fault);
-        if (rc)
-            return rc;
-        rc = zt_buf_put(&h->ids, ids, num * sizeof(*ids));
-        if (!rc && job->pair.source)
-            rc = put_end(job, h);
-    } else {
-        rc = put_bytes(job, h, text, n);
-    }
+    if (job->pair.separate)
+        rc = put_both(job, h, text, n, target->from);
+    else
+        rc = put_text(job, h, text, n);
+    if (rc && h->fault.code)
+        return rc;
     count = (uint32_t)((zt_buf_used(&h->ids) - before) / sizeof(int32_t));
     if (!rc)
         rc = zt_buf_put(&h->lengths, &count, sizeof(count));
@@ -195,7 +227,7 @@ static zt_err encode_text(const struct zt_lines_job *job, struct hand *h, size_t
     if (rc)
         return rc;
     rc = put_ids(job, h, text, n);
-    if (!rc && marks_context(job))
+    if (!rc && marks_context(job) && !job->pair.separate)
         rc = mark_context(job, h, before, text, n);
     why = h->fault;
     return rc ? zt_records_fault(job->records, from, rc, &h->fault, "%s", why.text)
@@ -383,6 +415,17 @@ static struct zt_text_pair find_pair(const struct zt_lines_job *job,
     return p;
 }
 
+/* What a model that reads one text and writes another cannot learn from. */
+static zt_err refuse_texts(const struct zt_lines_job *job, struct zt_fault *fault)
+{
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "%s: its rows are no pairs of a text to read and one to write, which "
+        "this model learns from: name the columns, --source_column and "
+        "--target_column, or the languages, --source_lang and --target_lang",
+        job->name);
+}
+
 zt_err zt_lines_mark_context(const struct zt_lines_job *job,
                              const struct zt_record_format *format, const char *column,
                              bool *yes, struct zt_fault *fault)
@@ -391,8 +434,8 @@ zt_err zt_lines_mark_context(const struct zt_lines_job *job,
     char *found = NULL;
     zt_err rc;
 
-    *yes = false;
-    if (!job->answers_only || job->examples)
+    *yes = job->pair.separate;
+    if (*yes || !job->answers_only || job->examples)
         return ZT_OK;
     rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
     if (rc)
@@ -443,7 +486,9 @@ static zt_err encode_texts(const struct zt_lines_job *job,
     if (rc)
         return rc;
     rows.pair = find_pair(job, &records, column);
-    if (!rows.pair.source && rows.pair.prefix)
+    if (!rows.pair.source && rows.pair.separate)
+        rc = refuse_texts(job, fault);
+    else if (!rows.pair.source && rows.pair.prefix)
         rc = zt_fault_set(fault, ZT_E_USAGE,
                           "%s: --source_prefix is for pairs, and these are texts: name "
                           "the columns, --source_column and --target_column",

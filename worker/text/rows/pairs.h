@@ -5,10 +5,14 @@
  *      {"prompt": "...", "completion": "..."}         source, target: columns
  *      {"translation": {"en": "...", "ro": "..."}}    one column, and two languages in it
  *
- * A row becomes prefix + source + target, as `prompt` and `completion` do in TRL.
+ * A row becomes prefix + source + target, as `prompt` and `completion` do in TRL. For a model
+ * that reads the one and writes the other they are two texts, framed and ended each
+ * (`separate`).
  */
 #ifndef WORKER_TEXT_PAIRS_H
 #define WORKER_TEXT_PAIRS_H
+
+#include <stdbool.h>
 
 #include <jansson.h>
 
@@ -20,6 +24,7 @@ struct zt_text_pair {
     const char *source, *target;           /* columns; NULL: these are no pairs */
     const char *source_lang, *target_lang; /* of an object in the column; NULL */
     const char *prefix;                    /* NULL: none */
+    bool separate; /* two texts; the ids of the source are marked as context */
 };
 
 /* Appends the text of a row; *source_bytes of it are to be read. ZT_E_FORMAT: a part is not

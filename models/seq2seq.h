@@ -1,0 +1,125 @@
+/*
+ * seq2seq.h -- what the plugins of encoder-decoders share: numbers from options and from the
+ * config.json of imported weights, and parameters by name.
+ *
+ * An option is called like its key in config.json. Without weights it changes one number of
+ * the published size; with weights config.json says all, and an option that says something
+ * else is an error.
+ */
+#ifndef MODELS_SEQ2SEQ_H
+#define MODELS_SEQ2SEQ_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlaunch/plugin.h>
+
+#define INT(option, least, most, text)                                                   \
+    {                                                                                    \
+        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = least, .max = most,     \
+        .help = text                                                                     \
+    }
+
+#define DROPOUT                                                                          \
+    {                                                                                    \
+        .name = "dropout", .kind = ZT_OPT_FLOAT, .value = "P", .def = "0", .max = 0.99,  \
+        .help = "wherever the model has dropout, in place of what config.json says"      \
+    }
+
+struct weight_and_bias {
+    zt_param *w, *b; /* of a linear map or a norm; b NULL: it has none */
+};
+
+/* An option the user gave, else the imported config.json, else the default. */
+static inline int64_t pick(zt_model *m, const char *name, int64_t def)
+{
+    const zt_args *args = zt_model_args(m);
+    int64_t imported = zt_model_config_int(m, name, def);
+
+    if (!zt_args_given(args, name))
+        return imported;
+    if (zt_model_has_config(m) && imported != zt_args_int(args, name))
+        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
+                      (long long)zt_args_int(args, name), (long long)imported);
+    return zt_args_int(args, name);
+}
+
+/* A number of config.json that no option has: at least `least`, below `most`. */
+static inline float imported_real(zt_model *m, const char *key, double def, double least,
+                                  double most)
+{
+    double x = zt_model_config_float(m, key, def);
+
+    if (!(x >= least && x < most))
+        zt_model_fail(m, "%s %g of config.json is not in [%g, %g)", key, x, least, most);
+    return (float)x;
+}
+
+/* --dropout is for all of them; config.json has several. */
+static inline float pick_dropout(zt_model *m, const char *key)
+{
+    float of_config = imported_real(m, key, 0, 0, 1);
+    const zt_args *args = zt_model_args(m);
+
+    return zt_args_given(args, "dropout") ? (float)zt_args_float(args, "dropout")
+                                          : of_config;
+}
+
+static inline bool imported_flag(zt_model *m, const char *key, bool def)
+{
+    return zt_model_config_int(m, key, def) != 0;
+}
+
+/* PREFIX NAME with shape (rows, columns), or (rows) of norms and biases, which do not decay. */
+static inline zt_param *declare(zt_block *b, const char *prefix, const char *name,
+                                int64_t rows, int64_t columns, struct zt_init init)
+{
+    char full[160];
+
+    snprintf(full, sizeof(full), "%s%s", prefix, name);
+    if (!columns)
+        return zt_block_param(b, full, ZT_SHAPE(rows), init, ZT_NO_DECAY);
+    return zt_block_param(b, full, ZT_SHAPE(rows, columns), init, 0);
+}
+
+/* The tokens that a text begins and ends with, as transformers has them in config.json: those
+ * that were imported, else these. -1: none. */
+static inline void export_tokens(zt_model *m, int64_t pad, int64_t bos, int64_t eos,
+                                 int64_t start)
+{
+    const struct {
+        const char *key;
+        int64_t id;
+    } all[] = {{"pad_token_id", pad},
+               {"bos_token_id", bos},
+               {"eos_token_id", eos},
+               {"decoder_start_token_id", start}};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (all[i].id >= 0)
+            zt_model_export(m, all[i].key, "%lld", (long long)all[i].id);
+        zt_model_export_imported(m, all[i].key);
+    }
+    zt_model_export_imported(m, "forced_bos_token_id");
+    zt_model_export_imported(m, "forced_eos_token_id");
+    zt_model_export(m, "is_encoder_decoder", "true");
+}
+
+/* (B, T, H * d) as heads (B, T, H, d); NULL stays NULL. */
+static inline zt_tensor *as_heads(zt_step *s, zt_tensor *x, int64_t heads)
+{
+    return zt_reshape(s, x,
+                      ZT_SHAPE(zt_tensor_dim(x, 0), zt_tensor_dim(x, 1), heads,
+                               zt_tensor_dim(x, -1) / heads));
+}
+
+/* And back. */
+static inline zt_tensor *from_heads(zt_step *s, zt_tensor *x)
+{
+    return zt_reshape(s, x,
+                      ZT_SHAPE(zt_tensor_dim(x, 0), zt_tensor_dim(x, 1),
+                               zt_tensor_dim(x, 2) * zt_tensor_dim(x, 3)));
+}
+
+#endif

@@ -1,0 +1,91 @@
+#!/bin/bash
+# Models that read one text and write another: the same bits whatever the ZeRO stage, ranks that agree, a plan that
+# holds, resumption, smoothed targets, and text that is written alike by one rank and by sharded weights.
+. "$(dirname "$0")/train_lib.sh"
+
+# 90 pairs: letters, and the same backwards
+awk 'BEGIN {
+    for (i = 0; i < 90; i++) {
+        s = t = ""
+        for (k = 0; k < 3 + i * 7 % 11; k++) { c = sprintf("%c", 97 + (i + k * k) % 20); s = s c; t = c t }
+        printf "{\"q\": \"%s\", \"a\": \"%s\"}\n", s, t
+    }
+}' >"$tmp/pairs.jsonl"
+t5="--d_model 32 --d_kv 8 --d_ff 48 --num_layers 2 --num_heads 3"
+bart="--d_model 32 --encoder_layers 2 --decoder_layers 2 --encoder_attention_heads 4 --decoder_attention_heads 2
+      --encoder_ffn_dim 48 --decoder_ffn_dim 40 --max_position_embeddings 40"
+for s in 0 1 2 3; do
+    printf '{"zero_optimization": {"stage": %d, "stage3_param_persistence_threshold": 0}}\n' $s >"$tmp/$s.json"
+done
+
+# write MODEL RANKS OUT ARGS...: JSON events of a run to OUT
+write() {
+    local model=$1 ranks=$2 out=$3
+    shift 3
+    # shellcheck disable=SC2086
+    "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$bin/models/$model.so" ${!model} \
+        --tokenizer_name bytes "$@" >"$out" 2>"$out.err" || { sed 's/^/# /' "$out.err"; false; }
+}
+# learn MODEL RANKS OUT ARGS...: a training on the pairs
+halves=1
+dropout=0.1 # its numbers depend on how wide rows are padded, so on the rows of a micro-batch
+learn() {
+    local model=$1 ranks=$2 out=$3
+    shift 3
+    write "$model" "$ranks" "$out" --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a \
+        --per_device_train_batch_size $((4 / ranks / halves)) --gradient_accumulation_steps $halves --max_steps 6 --logging_steps 1 --learning_rate 2e-3 --seed 3 \
+        --dropout "$dropout" --max_grad_norm 0.5 --fingerprint_steps 6 "$@"
+}
+numbers() { paste <(field loss "$1") <(field grad_norm "$1") && field fingerprint "$1"; }
+same_bits() { [ -s "$1" ] && [ -s "$2" ] && [ "$(numbers "$1")" = "$(numbers "$2")" ] && numbers "$1" | grep -q .; }
+said() { sed -n 's/.*"event":"sample".*"text":"\(.*\)"}/\1/p' "$1"; }
+refused() { # refused CODE TEXT COMMAND...
+    local code=$1 text=$2
+    shift 2
+    "$@" >"$tmp/refused" 2>&1
+    [ $? -eq "$code" ] && grep -qF -- "$text" "$tmp/refused" || { sed 's/^/# /' "$tmp/refused"; false; }
+}
+as_is() { "$bin/zlaunch" --num_gpus 1 "$bin/models/$1.so" --tokenizer_name bytes "${@:2}"; }
+
+for m in t5 bart; do
+    check "$m learns pairs" learn $m 2 "$tmp/$m" --label_smoothing_factor 0.1
+    for s in 1 2 3; do
+        learn $m 2 "$tmp/$m.$s" --label_smoothing_factor 0.1 --deepspeed "$tmp/$s.json"
+        check "  with the same bits at stage $s" same_bits "$tmp/$m" "$tmp/$m.$s"
+    done
+    learn $m 2 "$tmp/$m.r" --label_smoothing_factor 0.1 --deepspeed "$tmp/3.json" --gradient_checkpointing
+    check "  and with its blocks recomputed" same_bits "$tmp/$m" "$tmp/$m.r"
+    learn $m 1 "$tmp/$m.one" --label_smoothing_factor 0.1
+    dropout=0
+    learn $m 2 "$tmp/$m.two"
+    halves=2 learn $m 1 "$tmp/$m.same"
+    check "  on one rank, half by half, the same curve" same_curve "$tmp/$m.two" "$tmp/$m.same" 1e-4
+    dropout=0.1
+    learn $m 1 "$tmp/$m.plain"
+    check "  another one without smoothing" test "$(field loss "$tmp/$m.one" | head -1)" != "$(field loss "$tmp/$m.plain" | head -1)"
+    learn $m 1 "$tmp/$m.saved" --label_smoothing_factor 0.1 --output_dir "$tmp/$m.out" --save_steps 3
+    check "  a run that goes on from a checkpoint has the same bits" sh -c '[ "$1" = "$2" ] && [ -n "$1" ]' - \
+        "$(learn $m 1 "$tmp/$m.more" --label_smoothing_factor 0.1 --output_dir "$tmp/$m.out" --overwrite_output_dir \
+            --resume_from_checkpoint "$tmp/$m.out/checkpoint-3" && field loss "$tmp/$m.more")" \
+        "$(field loss "$tmp/$m.one" | tail -3)"
+    check "  its weights evaluate each pair once" write $m 2 "$tmp/$m.eval" --model_name_or_path "$tmp/$m.out" --do_eval \
+        --eval_file "$tmp/pairs.jsonl" --source_column q --target_column a --per_device_eval_batch_size 7
+    check "  every token of the targets, and their ends" grep -qF "\"tokens\":$(sed 's/.*"a": "//; s/"}//' "$tmp/pairs.jsonl" | wc -c)," \
+        "$tmp/$m.eval"
+    write $m 1 "$tmp/$m.text" --model_name_or_path "$tmp/$m.out" --prompt abcd --generate_tokens 12 --temperature 0
+    write $m 2 "$tmp/$m.text3" --model_name_or_path "$tmp/$m.out" --prompt abcd --generate_tokens 12 --temperature 0 \
+        --deepspeed "$tmp/3.json"
+    check "  and write the same text from sharded weights" sh -c '[ -n "$1" ] && [ "$1" = "$2" ]' - \
+        "$(said "$tmp/$m.text")" "$(said "$tmp/$m.text3")"
+done
+
+check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
+    as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1
+check "rows without names are none" refused 2 "its rows are no pairs" as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --max_steps 1
+check "lengths of pairs are not for other models" refused 2 "--max_source_length is for models that read one text" \
+    as_is gpt2 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 9 --max_steps 1
+check "a target has one length" refused 2 "--max_target_length 8 and --block_size 9" \
+    as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_target_length 8 --block_size 9 --max_steps 1
+check "a source longer than the positions" refused 2 "--max_source_length 2000 is longer than the 1024 tokens that bart takes" \
+    as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 2000 --max_steps 1
+finish

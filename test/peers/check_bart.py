@@ -1,0 +1,121 @@
+"""BART and BlenderBot of ours against transformers and PyTorch, live."""
+
+import torch
+from transformers import (BartConfig, BartForConditionalGeneration, BlenderbotConfig,
+                          BlenderbotForConditionalGeneration, BlenderbotSmallConfig,
+                          BlenderbotSmallForConditionalGeneration)
+
+import ours
+import seq2seq
+import theirs
+from checks import check, same_curve
+
+KINDS = {"bart": (BartConfig, BartForConditionalGeneration),
+         "blenderbot": (BlenderbotConfig, BlenderbotForConditionalGeneration),
+         "small": (BlenderbotSmallConfig, BlenderbotSmallForConditionalGeneration)}
+SIZES = dict(vocab_size=257, d_model=36, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4,
+             decoder_attention_heads=3, encoder_ffn_dim=50, decoder_ffn_dim=70,
+             max_position_embeddings=40)
+
+
+def make(kind, seed=3, spread=0.08, **more):
+    torch.manual_seed(seed)
+    how, model = KINDS[kind]
+    config = how(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
+                 attn_implementation="eager", **{**SIZES, **more})
+    model = theirs.randomize(model(config).float().eval(), spread)
+    with torch.no_grad():
+        model.final_logits_bias.normal_(0, 0.5)
+    return model
+
+
+def one_batch(kind, folder, *options, **how):
+    more = {k: how.pop(k) for k in ("scale_embedding",) if k in how}
+    return seq2seq.one_batch("bart", make(kind, **more), folder, seq2seq.batch(257), *options, **how)
+
+
+@check
+def bart_gives_the_same_logits_and_gradients(folder):
+    return one_batch("bart", folder)
+
+
+@check
+def bart_with_scaled_embeddings_gives_the_same_logits_and_gradients(folder):
+    return one_batch("bart", folder, scale_embedding=True)
+
+
+@check
+def blenderbot_gives_the_same_logits_and_gradients(folder):
+    return one_batch("blenderbot", folder, scale_embedding=True)
+
+
+@check
+def blenderbot_small_gives_the_same_logits_and_gradients(folder):
+    return one_batch("small", folder, scale_embedding=True)
+
+
+@check
+def recomputed_bart_gives_the_same_gradients(folder):
+    return one_batch("bart", folder, "--gradient_checkpointing")
+
+
+@check
+def smoothed_targets_of_blenderbot_give_the_same_gradients(folder):
+    return one_batch("blenderbot", folder, smoothing=0.1)
+
+
+def twenty_steps(kind, folder, **how):
+    got, want, _ = seq2seq.curves("bart", make(kind), folder, **how)
+    return same_curve(got, want, 1e-3)
+
+
+@check
+def twenty_steps_of_adamw_bart(folder):
+    return twenty_steps("bart", folder)
+
+
+@check
+def twenty_smoothed_steps_of_blenderbot_accumulated_on_two_ranks(folder):
+    return twenty_steps("blenderbot", folder, rows=8, ranks=2, accumulate=2, smoothing=0.1)
+
+
+def reopen(kind, folder):
+    _, _, out = seq2seq.curves("bart", make(kind), folder)
+    model, info = KINDS[kind][1].from_pretrained(out, output_loading_info=True,
+                                                 attn_implementation="eager")
+    wrong = [k for k in info["missing_keys"] if "embed_tokens" not in k and k != "lm_head.weight"]
+    if wrong or info["unexpected_keys"] or info["mismatched_keys"]:
+        raise AssertionError(f"transformers says {info}")
+    fields = seq2seq.add_tokens(seq2seq.batch(257), model)
+    filler = seq2seq.write_pairs(folder, [("a", "b")])
+    got = ours.probe_fields(folder, fields, out, "--train_file", filler, *seq2seq.DATA, model="bart")
+    return seq2seq.same(got, seq2seq.theirs(model.float().eval(), fields))
+
+
+@check
+def bart_that_we_train_opens_in_transformers(folder):
+    return reopen("bart", folder)
+
+
+@check
+def blenderbot_that_we_train_opens_in_transformers(folder):
+    return reopen("blenderbot", folder)
+
+
+@check
+def blenderbot_small_that_we_train_opens_in_transformers(folder):
+    return reopen("small", folder)
+
+
+def greedy(kind, folder):
+    return seq2seq.generate("bart", make(kind, seed=5, spread=0.5, vocab_size=101), folder, [3, 14, 15, 92, 65], 30)
+
+
+@check
+def greedy_text_of_bart(folder):
+    return greedy("bart", folder)
+
+
+@check
+def greedy_text_of_blenderbot(folder):
+    return greedy("blenderbot", folder)
