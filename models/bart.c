@@ -12,8 +12,6 @@
  * its decoder adds positions behind that norm. BART's table of positions begins with two rows
  * that no position has.
  *
- * While text is written the first pass has the source, and keys and values of the memory are
- * kept (zt_keep); later passes have none.
  * Comments give shapes: B rows, S source tokens, T tokens, D width, V vocabulary.
  */
 #include <math.h>
@@ -456,7 +454,7 @@ static zt_tensor *join(zt_step *s, const struct bart *net, zt_tensor **x, zt_ten
     return h;
 }
 
-/* in: x (B, S, D), mask (B, 1, 1, S); of a decoder: x (B, T, D), mask, memory (B, S, D) or NULL
+/* in: x (B, S, D), mask (B, 1, 1, S); of a decoder: x (B, T, D), mask, memory (B, S, D)
  * -> out: x */
 static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
@@ -471,8 +469,8 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
                how);
     h = join(s, net, &x, h, l->self.norm, decodes ? l->cross.norm : l->norm);
     if (decodes) {
-        k = zt_keep(s, in[2] ? apply(s, in[2], l->cross.k, 0) : NULL);
-        v = zt_keep(s, in[2] ? apply(s, in[2], l->cross.v, 0) : NULL);
+        k = apply(s, in[2], l->cross.k, 0);
+        v = apply(s, in[2], l->cross.v, 0);
         h = attend(s, l, &l->cross, h, k, v, ZT_ATTENTION(.mask = in[1]));
         h = join(s, net, &x, h, l->cross.norm, l->norm);
     }
@@ -522,12 +520,9 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
     zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE);
     zt_tensor *io[3] = {zt_batch_field(s, b, ZT_TOKENS), NULL, NULL};
 
-    if (source) {
-        io[1] = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
-                               zt_tensor_dim(source, 1));
-        io[2] = encode(s, net, source, io[1]);
-    }
-    io[1] = zt_keep(s, io[1]);
+    io[1] = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
+                           zt_tensor_dim(source, 1));
+    io[2] = encode(s, net, source, io[1]);
     zt_block_call(s, st->begin, begin_forward, st, io, 1, io, 1);
     for (int i = 0; i < st->num_layers; i++)
         zt_block_call(s, st->layers[i].block, layer_forward, &st->layers[i], io, 3, io,
@@ -540,4 +535,4 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 ZT_PLUGIN(.name = "bart",
           .summary = "BART and BlenderBot: encoder-decoders, learned positions",
           .options = options, .build = build, .forward = forward,
-          .flags = ZT_PLUGIN_CACHED, .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));
+          .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));

@@ -14,8 +14,6 @@
  * not scaled. In self-attention they get a learnt bias by the bucket of (key - query) and the
  * head: one table for the encoder, one for the decoder, used by all layers.
  *
- * While text is written the first pass has the source, and keys and values of the memory are
- * kept (zt_keep); later passes have none.
  * Comments give shapes: B rows, S source tokens, T tokens, D width, H heads, V vocabulary.
  */
 #include <math.h>
@@ -353,29 +351,26 @@ static int32_t bucket_of(const struct t5 *net, int64_t distance, bool decoder)
     return (int32_t)(base + (far < n - 1 ? far : n - 1));
 }
 
-/* table (buckets, H) -> (1, H, queries, keys); the queries are the last of the keys. */
+/* table (buckets, H) -> (1, H, T, T) */
 static zt_tensor *relative_bias(zt_step *s, const struct t5 *net, zt_param *table,
-                                int64_t queries, int64_t keys, bool decoder)
+                                int64_t T, bool decoder)
 {
-    int64_t ahead = keys - queries, all = queries + keys;
-    int32_t *ids = malloc((size_t)(queries * keys + all) * sizeof(*ids));
-    int32_t *by_distance;
+    int32_t *ids = malloc((size_t)(T * T + 2 * T) * sizeof(*ids)), *by_distance;
     zt_tensor *bias;
 
     if (!ids)
         return NULL; /* which ends the pass */
-    by_distance = ids + queries * keys;
-    for (int64_t i = 0; i < all; i++)
-        by_distance[i] = bucket_of(net, i - (keys - 1), decoder);
-    for (int64_t i = 0; i < queries; i++)
-        for (int64_t j = 0; j < keys; j++)
-            ids[i * keys + j] = by_distance[j - (i + ahead) + keys - 1];
-    bias = zt_embedding(s, zt_constant(s, ZT_I32, ZT_SHAPE(queries, keys), ids),
-                        zt_weight(s, table)); /* (queries, keys, H) */
+    by_distance = ids + T * T;
+    for (int64_t i = 0; i < 2 * T; i++)
+        by_distance[i] = bucket_of(net, i - (T - 1), decoder);
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t j = 0; j < T; j++)
+            ids[i * T + j] = by_distance[j - i + T - 1];
+    bias = zt_embedding(s, zt_constant(s, ZT_I32, ZT_SHAPE(T, T), ids),
+                        zt_weight(s, table)); /* (T, T, H) */
     free(ids);
     bias = zt_transpose(s, zt_transpose(s, bias, 0, 2), 1, 2);
-    bias = zt_contiguous(s, bias); /* (H, queries, keys) */
-    return zt_reshape(s, bias, ZT_SHAPE(1, net->heads, queries, keys));
+    return zt_reshape(s, zt_contiguous(s, bias), ZT_SHAPE(1, net->heads, T, T));
 }
 
 /* ---- forward ---- */
@@ -426,7 +421,7 @@ static void source_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->shared));
 
     out[0] = zt_dropout(s, x, net->dropout);
-    out[1] = relative_bias(s, net, net->encoder_bias, S, S, false);
+    out[1] = relative_bias(s, net, net->encoder_bias, S, false);
 }
 
 /* in: x (B, S, D), bias, mask (B, 1, 1, S) -> out: x */
@@ -449,7 +444,7 @@ static void memory_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     out[0] = zt_dropout(s, x, net->dropout);
 }
 
-/* in: tokens (B, T) -> out: x (B, T, D), bias (1, H, T, past + T) */
+/* in: tokens (B, T) -> out: x (B, T, D), bias (1, H, T, T) */
 static void target_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct t5 *net = ctx;
@@ -457,10 +452,10 @@ static void target_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->shared));
 
     out[0] = zt_dropout(s, x, net->dropout);
-    out[1] = relative_bias(s, net, net->decoder_bias, T, zt_past_tokens(s) + T, true);
+    out[1] = relative_bias(s, net, net->decoder_bias, T, true);
 }
 
-/* in: x (B, T, D), bias, memory (B, S, D) or NULL, mask (B, 1, 1, S) -> out: x */
+/* in: x (B, T, D), bias, memory (B, S, D), mask (B, 1, 1, S) -> out: x */
 static void decoder_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct t5_layer *l = ctx;
@@ -470,8 +465,8 @@ static void decoder_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **o
     h = attend(s, net, &l->self, &x, h, apply(s, h, l->self.k, 0),
                apply(s, h, l->self.v, 0), ZT_ATTENTION(.causal = true, .bias = in[1]),
                l->cross.norm);
-    k = zt_keep(s, in[2] ? apply(s, in[2], l->cross.k, 0) : NULL);
-    v = zt_keep(s, in[2] ? apply(s, in[2], l->cross.v, 0) : NULL);
+    k = apply(s, in[2], l->cross.k, 0);
+    v = apply(s, in[2], l->cross.v, 0);
     h = attend(s, net, &l->cross, &x, h, k, v, ZT_ATTENTION(.mask = in[3]), l->norm);
     out[0] = feed(s, l, x, h);
 }
@@ -505,15 +500,12 @@ static zt_tensor *encode(zt_step *s, struct t5 *net, zt_tensor *source, zt_tenso
 static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct t5 *net = self;
-    zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE), *mask = NULL, *memory = NULL;
+    zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE);
+    zt_tensor *mask = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
+                                     zt_tensor_dim(source, 1));
+    zt_tensor *memory = encode(s, net, source, mask);
     zt_tensor *io[4] = {zt_batch_field(s, b, ZT_TOKENS)};
 
-    if (source) {
-        mask = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
-                              zt_tensor_dim(source, 1));
-        memory = encode(s, net, source, mask);
-    }
-    mask = zt_keep(s, mask);
     zt_block_call(s, net->target, target_forward, net, io, 1, io, 2);
     io[2] = memory;
     io[3] = mask;
@@ -527,4 +519,4 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 
 ZT_PLUGIN(.name = "t5", .summary = "T5 1.0 and 1.1: encoder-decoder, relative positions",
           .options = options, .build = build, .forward = forward,
-          .flags = ZT_PLUGIN_CACHED, .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));
+          .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));

@@ -105,17 +105,3 @@ def blenderbot_that_we_train_opens_in_transformers(folder):
 @check
 def blenderbot_small_that_we_train_opens_in_transformers(folder):
     return reopen("small", folder)
-
-
-def greedy(kind, folder):
-    return seq2seq.generate("bart", make(kind, seed=5, spread=0.5, vocab_size=101), folder, [3, 14, 15, 92, 65], 30)
-
-
-@check
-def greedy_text_of_bart(folder):
-    return greedy("bart", folder)
-
-
-@check
-def greedy_text_of_blenderbot(folder):
-    return greedy("blenderbot", folder)

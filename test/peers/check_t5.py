@@ -69,13 +69,8 @@ def smoothed_targets_of_t5_give_the_same_gradients(folder):
 
 
 @check
-def bf16_t5_is_near_fp32(folder):
-    return one_batch("small", folder, "--bf16", tolerance=0.1)
-
-
-@check
 def twenty_steps_of_adamw_t5(folder):
-    got, want, _ = seq2seq.curves("t5", make("small"), folder)
+    got, want, _ = seq2seq.curves("t5", make("small", spread=0.3), folder)
     return same_curve(got, want, 1e-3)
 
 
@@ -110,10 +105,3 @@ def t5_that_we_train_opens_in_transformers(folder):
 @check
 def t5_with_an_untied_head_that_we_train_opens_in_transformers(folder):
     return reopen(folder, True)
-
-
-@check
-def greedy_text_of_t5(folder):
-    # transformers has a cache for as many layers in the decoder as in the encoder alone
-    return seq2seq.generate("t5", make("odd", seed=8, spread=0.6), folder, [3, 14, 15, 92, 65], 30,
-                            use_cache=False)
