@@ -295,6 +295,21 @@ static const struct {
     {ZT_FRAME_PMI_FENCE, on_pmi_fence},
 };
 
+/* What a frame says must not be half understood: a rank that is not known to run, or to have
+ * ended, is neither waited for nor started again. */
+static zt_err handle(struct zt_sup_node *node, const struct zt_frame *f,
+                     struct zt_fault *fault)
+{
+    (void)zt_json_is_short_of_memory(); /* of before */
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
+        if (handlers[i].type == f->type)
+            handlers[i].handle(node, f);
+    return zt_json_is_short_of_memory()
+               ? zt_fault_set(fault, ZT_E_NOMEM,
+                              "no memory for what its node daemon says")
+               : ZT_OK;
+}
+
 /* ------------------------------------------------------------------ the channel */
 
 static void on_up(void *ctx)
@@ -319,9 +334,7 @@ static void on_bytes(void *ctx, const void *data, size_t n)
     if (rc)
         zt_fault_set(&fault, rc, "no memory for what its node daemon says");
     while (!rc && (rc = zt_frame_peek(&node->in, &f, &fault)) == ZT_OK) {
-        for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
-            if (handlers[i].type == f.type)
-                handlers[i].handle(node, &f);
+        rc = handle(node, &f, &fault);
         zt_frame_drop(&node->in, &f);
     }
     if (rc != ZT_E_SHORT) {

@@ -9,4 +9,6 @@ n=${ZT_FAULTS:-10}
 test/faults/inject --sample "$n" --seed "${ZT_SEED:-1}" local || code=$?
 # connections between ranks that end by themselves, all of them: no rank has failed
 test/faults/inject --name readv nodes || code=$?
+# a rank that zlaunch has no memory to hear of
+test/faults/inject --role zlaunch --name malloc --at on_started restart || code=$?
 exit ${code:-0}
