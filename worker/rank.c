@@ -13,6 +13,8 @@
 #include "common/proc.h"
 #include "store/launch_env.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/tasks/predict.h"
+#include "worker/engine/tasks/task.h"
 #include "worker/generate/generate.h"
 #include "worker/start_notice.h"
 
@@ -71,6 +73,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_evaluate(e, 0, fault);
     if (!rc && (run->do_train || run->merge_adapters) && run->output_dir && !e->stop_code)
         rc = zt_engine_save_at_end(e, fault);
+    if (!rc && zt_engine_predicts(e) && !e->stop_code)
+        rc = zt_engine_predict(e, fault);
     if (!rc && run->generate_tokens > 0 && !e->stop_code)
         rc = zt_generate(e, fault);
     if (!rc)
@@ -105,7 +109,7 @@ static void describe_as_text(const struct zt_engine *e, const struct zt_run *run
     printf("%s\n", table);
     if (run->do_train)
         zt_memory_alternatives_print(others, stdout);
-    if (!run->do_train && !run->do_eval && !run->generate_tokens)
+    if (!run->do_train && !run->do_eval && !run->do_predict && !run->generate_tokens)
         puts("This counts the weights alone: with a --train_file it is the plan of a "
              "training.");
 }

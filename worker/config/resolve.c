@@ -438,6 +438,15 @@ static void resolve_best(struct zt_config *c)
                         load->where);
 }
 
+/* Rows of these are predicted, not continued. */
+static bool predicts_labels(const struct zt_config *c)
+{
+    const char *task = zt_args_string(c->args, "task");
+
+    return task && (strcmp(task, "classify") == 0 || strcmp(task, "regress") == 0 ||
+                    strcmp(task, "tag") == 0);
+}
+
 /* Texts of a file are for a metric, and beams for the likeliest text: neither is drawn. */
 static void resolve_generation(struct zt_config *c)
 {
@@ -446,6 +455,8 @@ static void resolve_generation(struct zt_config *c)
     if (file)
         zt_args_set_default(c->args, "do_predict", "true", "rule: there is a --test_file",
                             &c->report);
+    if (file && predicts_labels(c))
+        return;
     if (file || zt_args_string(c->args, "prompt"))
         zt_args_set_default(c->args, "generate_tokens", "100",
                             file ? "rule: there is a --test_file"
@@ -506,8 +517,9 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
                         "to do only that",
                         epochs->where);
     /* a name that is wrong may be the one that would have said it */
-    if (!run->do_train && !run->do_eval && !run->generate_tokens && !run->check_config &&
-        !run->dry_run && !run->merge_adapters && c->report.code != ZT_E_USAGE)
+    if (!run->do_train && !run->do_eval && !run->do_predict && !run->generate_tokens &&
+        !run->check_config && !run->dry_run && !run->merge_adapters &&
+        c->report.code != ZT_E_USAGE)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: give --train_file to train, --eval_file to "
                         "evaluate, or --prompt");
@@ -517,8 +529,9 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
 static void check_prediction(struct zt_config *c, const struct zt_run *run)
 {
     if (run->do_predict && !run->test_file)
-        zt_problems_add(&c->report, ZT_E_USAGE,
-                        "--do_predict needs a --test_file with what is to be continued");
+        zt_problems_add(
+            &c->report, ZT_E_USAGE,
+            "--do_predict needs a --test_file with the rows to predict or to continue");
     if (run->do_predict && !run->output_dir)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--do_predict needs an --output_dir for predictions.jsonl");

@@ -68,9 +68,15 @@ zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault)
     const struct zt_run *run = e->run;
     zt_err rc = ZT_OK;
 
-    if (run->do_train || run->do_eval)
-        rc = match(e, run->do_train ? e->train_data : e->eval_data,
-                   run->do_train ? "the training data" : "the evaluation data", fault);
+    if (run->do_train || run->do_eval || zt_engine_predicts(e))
+        rc = match(e,
+                   run->do_train  ? e->train_data
+                   : run->do_eval ? e->eval_data
+                                  : e->test_data,
+                   run->do_train  ? "the training data"
+                   : run->do_eval ? "the evaluation data"
+                                  : "the rows to predict",
+                   fault);
     if (!rc && run->generate_tokens > 0)
         rc = check_generation(e, fault);
     return rc;

@@ -175,6 +175,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && any(run->eval_files))
         rc = zt_dataset_open_text(run->eval_files, run->data_format, &how, 0,
                                   &e->eval_data, fault);
+    if (!rc && zt_engine_predicts(e))
+        rc = zt_engine_open_test_data(e, &how, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
         !is_encoded(e->eval_data))
         rc = zt_fault_set(
@@ -245,8 +247,10 @@ int64_t zt_engine_data_vocab(const struct zt_engine *e)
 {
     int64_t a = e->train_data ? zt_dataset_vocab(e->train_data) : 0;
     int64_t b = e->eval_data ? zt_dataset_vocab(e->eval_data) : 0;
+    int64_t c = e->test_data ? zt_dataset_vocab(e->test_data) : 0;
 
-    return a > b ? a : b;
+    a = a > b ? a : b;
+    return a > c ? a : c;
 }
 
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)

@@ -577,6 +577,7 @@ void zt_engine_close(struct zt_engine *e)
     free(e->widths);
     zt_adapters_close(e->adapters);
     zt_model_close(e->model);
+    zt_dataset_close(e->test_data);
     zt_dataset_close(e->eval_data);
     zt_dataset_close(e->train_data);
     zt_tokenizer_close(e->tokenizer);

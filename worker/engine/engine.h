@@ -80,6 +80,7 @@ struct zt_engine {
 
     struct zt_dataset *train_data,
         *eval_data;                    /* eval_data may be a view of the same files */
+    struct zt_dataset *test_data;      /* to be predicted */
     struct zt_tokenizer *tokenizer;    /* of text and prompts; NULL: there is none */
     struct zt_fault tokenizer_refusal; /* why the one beside the weights cannot be read */
     struct zt_prompts prompts;         /* that text is written for */

@@ -13,7 +13,7 @@
 
 static const struct zt_dataset *any_data(const struct zt_engine *e)
 {
-    return e->train_data ? e->train_data : e->eval_data;
+    return e->train_data ? e->train_data : e->eval_data ? e->eval_data : e->test_data;
 }
 
 static bool asks_for_bytes(const struct zt_engine *e)
@@ -58,14 +58,16 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e, struct zt_fault *fault)
     const struct {
         const struct zt_dataset *data;
         const char *const *files;
-    } both[2] = {{e->train_data, run->train_files}, {e->eval_data, run->eval_files}};
+    } all[] = {{e->train_data, run->train_files},
+               {e->eval_data, run->eval_files},
+               {e->test_data, (const char *const[]){run->test_file, NULL}}};
     zt_err rc = ZT_OK;
 
-    for (int i = 0; i < 2; i++) {
-        if (both[i].data && e->model->vocab && !rc)
-            rc = zt_dataset_check_vocab(both[i].data, e->model->vocab, fault);
-        if (both[i].data && !rc)
-            rc = check_bytes(e, both[i].data, both[i].files, fault);
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        if (all[i].data && e->model->vocab && !rc)
+            rc = zt_dataset_check_vocab(all[i].data, e->model->vocab, fault);
+        if (all[i].data && !rc)
+            rc = check_bytes(e, all[i].data, all[i].files, fault);
     }
     if (!rc && asks_for_bytes(e) && e->model->vocab && e->model->vocab < ZT_TEXT_VOCAB)
         rc = zt_fault_set(fault, ZT_E_USAGE,

@@ -23,7 +23,8 @@ struct meta_run {
     struct zt_zero *zero;
     const struct zt_backend *backend;
     struct zt_device *device;
-    void *zeros; /* the values of every field */
+    void *zeros;   /* the values of every field */
+    bool predicts; /* labels are absent */
 };
 
 /* Tokens alone are there when text is generated, else all that the data offer. */
@@ -33,7 +34,10 @@ static void set_fields(const struct meta_run *d, struct zt_pass *pass)
     bool tokens_only = pass->mode == ZT_MODE_GENERATE;
 
     for (int i = 0; i < l->num; i++)
-        if (tokens_only ? strcmp(l->fields[i].name, ZT_TOKENS) == 0 : d->in->offered[i])
+        if (d->predicts && l->fields[i].label)
+            continue;
+        else if (tokens_only ? strcmp(l->fields[i].name, ZT_TOKENS) == 0
+                             : d->in->offered[i])
             pass->fields[i] = d->zeros;
 }
 
@@ -150,6 +154,15 @@ static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flop
     return rc ? rc : run_update(d, work, fault);
 }
 
+/* Rows of a file, for their labels; of other tasks they are continued. */
+static bool predicts(const struct zt_memory_plan_inputs *in)
+{
+    zt_task task = zt_model_task(in->model);
+
+    return in->run->do_predict &&
+           (task == ZT_TASK_CLASSIFY || task == ZT_TASK_REGRESS || task == ZT_TASK_TAG);
+}
+
 /*
  * What the run will do, in the order it will do it, and each twice: what the first pass
  * leaves behind and learns is there in every later one.
@@ -170,6 +183,10 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     pass.B = run->per_device_eval_batch_size;
     for (int i = 0; !rc && run->do_eval && i < 2; i++)
         rc = run_pass(d, pass, 0, fault);
+    d->predicts = true;
+    for (int i = 0; !rc && predicts(d->in) && i < 2; i++)
+        rc = run_pass(d, pass, 0, fault);
+    d->predicts = false;
     for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
         rc = run_generation(d, &out->cache, fault);
     return rc;

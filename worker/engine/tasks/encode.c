@@ -124,3 +124,21 @@ zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *h
     how->keeps_lengths = true;
     return ZT_OK;
 }
+
+bool zt_engine_predicts(const struct zt_engine *e)
+{
+    return e->run->do_predict && zt_task_reads_examples(e->task);
+}
+
+zt_err zt_engine_open_test_data(struct zt_engine *e, const struct zt_text_encoding *how,
+                                struct zt_fault *fault)
+{
+    const char *const files[] = {e->run->test_file, NULL};
+    struct zt_text_encoding test = *how;
+    struct zt_example_spec unlabelled = e->examples;
+
+    unlabelled.unlabelled = true;
+    test.examples = &unlabelled;
+    return zt_dataset_open_text(files, e->run->data_format, &test, 0, &e->test_data,
+                                fault);
+}

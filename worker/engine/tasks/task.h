@@ -32,8 +32,15 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault) ZT_MUS
 zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *how,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* e->test_data, of *how, whose rows need no labels. */
+zt_err zt_engine_open_test_data(struct zt_engine *e, const struct zt_text_encoding *how,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Of what kind rows of its data are. */
 struct zt_row_options zt_task_rows(zt_task task);
+
+/* Whether rows of --test_file are predicted; of other tasks they are continued. */
+bool zt_engine_predicts(const struct zt_engine *e);
 
 /* Whether rows of the data are examples: with a label, each by itself. */
 bool zt_task_reads_examples(zt_task task);

@@ -1,0 +1,63 @@
+#!/bin/bash
+# --do_predict: a line for each row of --test_file, in its order, the same on any ranks and at every stage; without labels.
+# shellcheck source=test/integration/tasks_lib.sh
+. "$(dirname "$0")/tasks_lib.sh"
+sed 's/, "label".*/}/' "$tmp/classes.jsonl" >"$tmp/rows.jsonl"
+echo >>"$tmp/rows.jsonl" # a blank line is no row
+cut -f 1,2 "$tmp/numbers.tsv" >"$tmp/rows.tsv"
+sed 's/, "ner_tags".*/}/' "$tmp/tags.jsonl" >"$tmp/words.jsonl"
+
+# predict RANKS OUT TASK FILE ARGS...: by the weights of the task
+predict() {
+    local ranks=$1 out=$2 task=$3 file=$4
+    shift 4
+    "$bin/zlaunch" --num_gpus "$ranks" "$bin/models/bert.so" --task "$task" --model_name_or_path "$tmp/$task" \
+        --test_file "$tmp/$file" --output_dir "$out" --block_size 16 --per_device_eval_batch_size 7 "$@" >"$tmp/said" 2>&1 ||
+        { sed 's/^/# /' "$tmp/said"; false; }
+}
+echo '{"zero_optimization": {"stage": 3}}' >"$tmp/zero3.json"
+for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "tag tags.jsonl words.jsonl"; do
+    # shellcheck disable=SC2086 # words
+    set -- $kind
+    bert 1 "$tmp/log" "$1" "$2" --max_steps 80 --dropout 0 --output_dir "$tmp/$1"
+    check "$1: rows without labels are predicted" predict 1 "$tmp/1" "$1" "$3"
+    check "  one line each" test "$(wc -l <"$tmp/1/predictions.jsonl")" -eq 60
+    check "  by three ranks" predict 3 "$tmp/3" "$1" "$3"
+    check "  the same file" cmp "$tmp/1/predictions.jsonl" "$tmp/3/predictions.jsonl"
+    check "  at stage 3" predict 2 "$tmp/2" "$1" "$3" --deepspeed "$tmp/zero3.json"
+    check "  as well" cmp "$tmp/1/predictions.jsonl" "$tmp/2/predictions.jsonl"
+done
+
+# the order is that of the rows: what was learnt is said of each
+agree() { # agree A B LEAST: so many lines are the same
+    test "$(paste -d ' ' "$1" "$2" | awk '$1 == $2' | wc -l)" -ge "$3"
+}
+label() { sed -E 's/.*"label": ?"([a-z]*)".*/\1/' "$1"; }
+predict 1 "$tmp/c" classify rows.jsonl
+label "$tmp/c/predictions.jsonl" >"$tmp/got"
+label "$tmp/classes.jsonl" >"$tmp/want"
+check "classes are those of their rows" agree "$tmp/got" "$tmp/want" 50
+predict 1 "$tmp/t" tag words.jsonl
+sed 's/.*\[//; s/\].*//; s/ //g' "$tmp/t/predictions.jsonl" >"$tmp/got"
+sed 's/.*"ner_tags": \[//; s/\].*//; s/ //g' "$tmp/tags.jsonl" >"$tmp/want"
+check "tags are those of their words" agree "$tmp/got" "$tmp/want" 45
+check "words that are cut off have none" predict 1 "$tmp/cut" tag words.jsonl --block_size 8
+check "  and the others theirs" sh -c 'grep -q "\",null" "$1" && ! grep -q "null,\"" "$1"' - "$tmp/cut/predictions.jsonl"
+
+check "a training predicts at its end" bert 2 "$tmp/log" classify classes.jsonl --test_file "$tmp/rows.jsonl" --output_dir "$tmp/both"
+check "  with the weights that it saves" predict 1 "$tmp/c2" classify rows.jsonl --model_name_or_path "$tmp/both"
+check "  the same" agree <(cut -c 1-24 "$tmp/both/predictions.jsonl") <(cut -c 1-24 "$tmp/c2/predictions.jsonl") 58
+
+refused() { # refused WORDS COMMAND...
+    local words=$1
+    shift
+    "$bin/zlaunch" --num_gpus 1 "$@" >"$tmp/said" 2>&1
+    [ $? -eq 2 ] && grep -qF -- "$words" "$tmp/said" && return
+    sed 's/^/# /' "$tmp/said"
+    return 1
+}
+check "without a file there is nothing to predict" refused '--do_predict needs a --test_file' "$bin/models/bert.so" --do_predict
+check "without a folder there is no place for it" refused 'needs an --output_dir' "$bin/models/bert.so" --task classify --test_file x.jsonl
+check "a task without predictions says so" refused 'requires the field lengths, which a prompt does not offer' "$bin/models/bert.so" \
+    --task masked_lm --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
+finish
