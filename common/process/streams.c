@@ -12,20 +12,20 @@
 
 bool zt_streams_open(void)
 {
-    int fd;
+    static const int how[] = {O_RDWR, O_RDONLY, O_RDWR};
 
-    do
-        fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd < 0 && errno != EMFILE) { /* EMFILE: every number is taken, these three too */
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
+        if (fcntl(i, F_GETFD) >= 0)
+            continue;
+        /* gets the lowest number that is free; EMFILE: nothing else will get it either */
+        if (open("/dev/null", how[i]) >= 0 || errno == EMFILE)
+            continue;
         fprintf(stderr,
                 "/dev/null: %s; a process needs it in place of a closed "
                 "standard stream\n",
                 strerror(errno));
         return false;
     }
-    if (fd >= 0)
-        close(fd);
     return true;
 }
 
@@ -36,16 +36,22 @@ int zt_streams_end(const char *who, int exit_code)
     errno = 0;
     if (fflush(stdout) == 0 && !was_lost)
         return exit_code;
+    if (!errno) /* stdio has forgotten why: the next write says it again */
+        (void)!write(STDOUT_FILENO, "\n", 1);
     return zt_streams_lost(who, errno ? errno : -1, exit_code);
 }
 
 int zt_streams_lost(const char *who, int e, int exit_code)
 {
+    const char *reason = e == EBADF ? "it is closed"
+                         : e > 0    ? strerror(e)
+                                    : "it could not be written";
+
     if (!e)
         return exit_code;
     fprintf(stderr,
             "%s: error: standard output: %s; what was printed there is not complete\n",
-            who, e > 0 ? strerror(e) : "it could not be written");
+            who, reason);
     return exit_code ? exit_code : zt_err_exit_code(ZT_E_CANTCREATE);
 }
 

@@ -11,7 +11,9 @@
 /*
  * First of all in main(): descriptors 0 to 2 that whoever started this process has closed
  * become /dev/null. Else the next file or socket that is opened would get their numbers,
- * and what is printed would go there. False: /dev/null cannot be opened; stderr, where it
+ * and what is printed would go there. One in place of standard output takes nothing: a
+ * write is an error as to a closed descriptor (EBADF), so that lost results are noticed,
+ * and a run that prints none ends well. False: /dev/null cannot be opened; stderr, where it
  * is open, says so.
  */
 bool zt_streams_open(void);

@@ -106,13 +106,27 @@ check "--summary holds the end as JSON" grep -q '"exit_code":3' "$tmp/summary"
 
 # A full device: what was printed is lost, and that is no success.
 model=("$bin/models/gpt2.so" --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --train_file "$0" --do_train --max_steps 1)
-for lost in --help "--dry_run -- true" "--log_format json -- true" "-- echo text" "--dry_run ${model[*]}"; do
+# The same when it is closed.
+for lost in --help "--dry_run -- true" "--log_format json -- true" "-- echo text" "--dry_run ${model[*]}" \
+    "--check_config ${model[*]}" "--log_format json --check_config ${model[*]}"; do
     # shellcheck disable=SC2086
     "$zlaunch" --num_gpus 1 $lost >/dev/full 2>"$tmp/err"
     code=$?
     check "$lost to a full device: 73" code_is 73
-    check "  and said" err_has "standard output: "
+    check "  and why" err_has "standard output: No space left on device; what was printed there is not complete"
+    # shellcheck disable=SC2086
+    "$zlaunch" --num_gpus 1 $lost >&- 2>"$tmp/err"
+    code=$?
+    check "$lost to a closed standard output: 73" code_is 73
+    check "  and why" err_has "standard output: it is closed; what was printed there is not complete"
 done
+"$zlaunch" --num_gpus 2 "${model[@]}" --do_eval >&- 2>"$tmp/err"
+code=$?
+check "an evaluation that nobody can see: 73" code_is 73
+"$bin/zworker" "${model[@]}" --check_config >/dev/full 2>"$tmp/err"
+code=$?
+check "zworker --check_config to a full device: 73" code_is 73
+check "  in one line" test "$(grep -cE 'error|written' "$tmp/err")" = 1
 "$bin/zworker" --help >/dev/full 2>"$tmp/err"
 code=$?
 check "zworker --help to a full device: 73" code_is 73

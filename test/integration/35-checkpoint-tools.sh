@@ -92,6 +92,7 @@ run "too few words" 2 "$zckpt" diff "$tmp/hf"
 "$zckpt" convert "$tmp/hf" "$tmp/quiet.bin" --to pickle >&- 2>"$tmp/err"
 check "with standard output closed a file is what it should be" cmp -s "$tmp/quiet.bin" "$tmp/loud.bin"
 run "output to a full device is an error" 73 bash -c "$zckpt ls $tmp/hf >/dev/full"
+run "closed output is an error, too" 73 bash -c "$zckpt ls $tmp/hf >&-"
 run "a manual page" 0 "$zckpt" --print_man
 check "  with all commands" has "$tmp/out" '.SH "zckpt average"'
 run "a completion" 0 "$bin/zero_to_fp32" --print_completion bash

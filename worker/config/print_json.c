@@ -62,10 +62,11 @@ zt_err zt_run_print_config_json(const struct zt_run *run, FILE *out,
     json_object_set_new(o, "config", value_json(run->config->resolved));
     add_origins(origins, &run->config->arena, "", run->config->resolved);
     json_object_set_new(o, "origins", origins);
-    ok = !run->config->arena.failed && json_dumpf(o, out, JSON_COMPACT) == 0 &&
-         fputc('\n', out) != EOF && fflush(out) == 0;
+    ok = !run->config->arena.failed &&
+         (json_dumpf(o, out, JSON_COMPACT) == 0 || ferror(out));
+    fputc('\n', out);
     json_decref(o);
     if (!ok)
-        return zt_fault_set(fault, ZT_E_SYSTEM, "the config could not be written");
+        return zt_fault_set(fault, ZT_E_NOMEM, "printing the config: no host memory");
     return ZT_OK;
 }

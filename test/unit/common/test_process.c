@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -175,8 +176,12 @@ static int open_with_closed_streams(void)
     for (fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) != 0) /* open, and stays so over exec */
             return 2;
+    if (write(STDOUT_FILENO, "lost", 4) != -1 || errno != EBADF)
+        return 3; /* what is printed is lost, and nobody would know */
+    if (write(STDERR_FILENO, "", 0) != 0)
+        return 4;
     fd = open("/dev/null", O_RDONLY);
-    return fd > 2 ? 0 : 3;
+    return fd > 2 ? 0 : 5;
 }
 
 static int print_to_a_full_device(void)
