@@ -341,7 +341,7 @@ static void store_answer(struct zt_sup_ctl *k, int rank, const json_t *o)
 
 /* ------------------------------------------------------------------ the rest */
 
-/* Like the first Ctrl-C; never like the second, which kills. */
+/* Like the first SIGTERM; never like the second, which kills. */
 static void handle_stop(struct zt_supervisor *s, uint32_t client)
 {
     if (s->stops) {
@@ -349,7 +349,7 @@ static void handle_stop(struct zt_supervisor *s, uint32_t client)
         return;
     }
     s->notes.stop_by_ctl = true;
-    kill(getpid(), SIGINT); /* handled in the loop, after this request */
+    kill(getpid(), SIGTERM); /* handled in the loop, after this request */
     zt_ctl_end(s->ctl->ctl, client, 0, "the job is told to stop");
 }
 

@@ -49,7 +49,7 @@ struct zt_notes {
     int num_ranks, num_exited;
     zt_stop_reason stop;
     int stop_signal;
-    bool stop_by_ctl; /* it is SIGINT that `--ctl JOB stop` asked for */
+    bool stop_by_ctl; /* it is SIGTERM that `--ctl JOB stop` asked for */
     bool saves;       /* exit code 75 of its ranks means that they have saved */
     int asked_by;     /* the signal that asked them to: SIGUSR1; 0: not through zlaunch */
     bool stop_was_first; /* no rank had failed when the stop came */

@@ -67,7 +67,7 @@ ask "$id" stop
 check "stop" code_is 0
 gone "stop"
 end
-check "stop: as Ctrl-C" code_is 130
+check "stop: as SIGTERM" code_is 143
 check "  but nobody has interrupted it" err_has "zlaunch: told to by zlaunch --ctl: stopping the ranks"
 check "  which its end says as well" err_has "error: stopped by zlaunch --ctl"
 check "the socket goes with the job" no_socket
@@ -176,6 +176,8 @@ within 20 err_has "step $((at + 1))/" || fail "training does not go on"
 ask "$(job_id)" stop
 gone "stop of a run that has saved"
 wait "$job"
+code=$?
+check "  has no checkpoint of its last step: 143" code_is 143
 check "  says since when nothing is saved" err_has "  after step $at nothing is saved; step "
 launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
 check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"

@@ -148,5 +148,7 @@ bool zt_checkpoint_was_signalled(const struct zt_engine *e)
 
 const char *zt_checkpoint_signal_name(void)
 {
+    if (signalled == SIGTERM && getenv("ZLAUNCH_CONTROL_FD"))
+        return ""; /* zlaunch has stopped the ranks, and says why */
     return signalled == SIGUSR1 ? "SIGUSR1" : signalled == SIGTERM ? "SIGTERM" : "";
 }
