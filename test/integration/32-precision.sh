@@ -32,6 +32,13 @@ done
 train 1 "$tmp/no" "${few[@]}" --stochastic_rounding
 check "without --bf16 it is an error with the way out" grep -q 'give --bf16' "$tmp/no" "$tmp/no.err"
 
+# a loss scale from which a few steps do not come down: nothing is learnt
+echo '{"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 40}}' >"$tmp/ds.json"
+train 1 "$tmp/skipped" --max_steps 3 --deepspeed "$tmp/ds.json" --output_dir "$tmp/nothing"
+check "a run whose steps were all skipped: 1" test $? -eq 1
+check "  says it" grep -q 'each of 3 steps was skipped, as its gradients overflowed in fp16: nothing was learnt' "$tmp/skipped" "$tmp/skipped.err"
+check "  and leaves no weights as its result" test ! -e "$tmp/nothing/model.safetensors"
+
 # fp8
 long=(--max_steps 60 --n_embd 64 --learning_rate 5e-3)
 mean() { field loss "$1" | tail -20 | awk '{ s += $1 } END { print s / NR }'; }

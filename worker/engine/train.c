@@ -417,12 +417,21 @@ static bool due(int64_t step, int64_t every, int64_t last)
 }
 
 /* In fp16 a step without finite gradients is skipped, so that a run which is short enough
- * would end well although it never learned anything. */
+ * would end well although it never learned anything. One that was stopped may go on. */
 static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
-                           struct zt_fault *fault)
+                           int64_t num_updates, struct zt_fault *fault)
 {
-    if (num_finite || e->total_steps <= e->first_step)
+    if ((num_finite && (num_updates || e->stop_code)) || e->total_steps <= e->first_step)
         return ZT_OK;
+    if (num_finite)
+        return zt_fault_set(
+            fault, ZT_E_NUMERIC,
+            "each of %lld steps was skipped, as its gradients overflowed in fp16: "
+            "nothing "
+            "was learnt, and the weights are those that training began with; a smaller "
+            "fp16.initial_scale_power or more steps let the loss scale (%g by now) come "
+            "down, --bf16 needs none",
+            (long long)(e->total_steps - e->first_step), e->scaler.scale);
     return zt_fault_set(
         fault, ZT_E_NUMERIC,
         "the loss was not finite at any of %lld steps, and no scale of it "
@@ -448,7 +457,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     double earlier[ZT_NUM_WAITS]; /* of what came before training */
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
-    int64_t finite = 0; /* steps with a loss that is a number */
+    int64_t finite = 0;  /* steps with a loss that is a number */
+    int64_t updates = 0; /* steps that were not skipped */
     double first = 0;
     char phase[48];
     zt_err rc = e->first_step < e->total_steps ? first_batch(e, fault)
@@ -474,6 +484,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         if (rc)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         finite += isfinite(o.loss) ? 1 : 0;
+        updates += o.skipped ? 0 : 1;
         w.tokens += o.tokens;
         w.flops += o.flops;
         if (step == e->first_step + 1)
@@ -517,5 +528,5 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     zt_control_requests_end(&requests);
     if (!rc && run->do_eval && e->first_step >= e->total_steps)
         rc = zt_engine_evaluate(e, e->total_steps, fault);
-    return rc ? rc : check_losses(e, finite, fault);
+    return rc ? rc : check_losses(e, finite, updates, fault);
 }
