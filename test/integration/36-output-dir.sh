@@ -77,9 +77,26 @@ launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --ou
 check "a run that is complete" code_is 0
 check "  says so" err_has "all 400 steps are made already: a larger --max_steps or --num_train_epochs goes on"
 check "  and nothing of an earlier run" err_lacks "of an earlier run"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 300 --output_dir "$out" --resume_from_checkpoint auto
+check "a run that is past its end" err_has "step 400 is past the 300 steps that were asked for: nothing is trained"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 202 --output_dir "$out" --resume_from_checkpoint checkpoint-200
+check "a run that goes on from an older checkpoint" code_is 0
+check "  warns of the newer ones" err_has "$out has checkpoint-400 of an earlier run, and this one goes on from step 200"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
 check "a run that begins anew beside checkpoints" code_is 0
 check "  warns of them" err_has "$out has checkpoint-400 of an earlier run, and this one begins anew"
+
+# ---------------------------------------------------------------- stopped by another zlaunch
+out=$tmp/runs/told
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"
+within 30 stepping || fail "the run did not begin"
+id=$(sed -n 's/^[0-9]* [^ ]* //p' "$out/.zlaunch.lock")
+"$zlaunch" --ctl "$id" stop >/dev/null 2>&1
+wait "$job"
+code=$?
+check "--ctl stop of a run that saves: 75" code_is 75
+check "  and a checkpoint" sh -c "ls -d '$out'/checkpoint-* >/dev/null"
+check "  by no signal that nobody sent" err_lacks SIGTERM
 
 # ---------------------------------------------------------------- SIGUSR1
 out=$tmp/runs/usr1

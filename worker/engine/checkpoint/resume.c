@@ -249,34 +249,54 @@ static bool name_plugin(const struct zt_engine *e, const json_t *root, const cha
     return true;
 }
 
-/* A model that the checkpoint is not of, by the options in which they differ, if any do. */
-static void name_model(const struct zt_run *run, const char *was, const char *dir,
-                       struct zt_fault *fault)
+/* "n_layer 2, this one 3; ...": options of `prefix` in which the checkpoint's run, `was`,
+ * and this one, `now`, differ. False: there is none. */
+static bool list_differences(const char *was, const char *now, const char *prefix,
+                             char *text, size_t cap)
 {
-    static const char prefix[] = "zlaunch.model.";
-    char text[512], *now = NULL;
-    size_t n = 0;
+    const char *name = strrchr(prefix, '.') + 1;
+    size_t skip = (size_t)(name - prefix), n = 0;
 
-    if (!was || !fault || zt_run_config_text(run, &now, NULL))
-        return;
     for (const char *line = was; *line; line = behind_line(line)) {
         const char *colon = strstr(line, ": "), *mine;
         size_t len = strcspn(line, "\n"), head = colon ? (size_t)(colon + 2 - line) : 0;
 
-        if (strncmp(line, prefix, sizeof(prefix) - 1) != 0 || !head || head > len)
+        if (strncmp(line, prefix, strlen(prefix)) != 0 || !head || head > len)
             continue;
         mine = find_line(now, line, head);
         if (!mine || (strcspn(mine, "\n") == len && strncmp(mine, line, len) == 0) ||
-            n >= sizeof(text))
+            n >= cap)
             continue;
-        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%.*s %.*s, this one %.*s",
-                              n ? "; " : "", (int)(head - 2 - sizeof(prefix) + 1),
-                              line + sizeof(prefix) - 1, (int)(len - head), line + head,
+        n += (size_t)snprintf(text + n, cap - n, "%s%.*s %.*s, this one %.*s",
+                              n ? "; " : "", (int)(head - 2 - skip), line + skip,
+                              (int)(len - head), line + head,
                               (int)(strcspn(mine, "\n") - head), mine + head);
     }
+    return n > 0;
+}
+
+/* A model that the checkpoint is not of, by the options in which they differ, if any do:
+ * its own, or those that give it its vocabulary. */
+static void name_model(const struct zt_run *run, const char *was, const char *dir,
+                       struct zt_fault *fault)
+{
+    static const struct {
+        const char *prefix, *of;
+    } rows[] = {{"zlaunch.model.", "model"},
+                {"zlaunch.train_tokenizer", "run"},
+                {"zlaunch.tokenizer_name", "run"}};
+    char text[512], *now = NULL;
+
+    if (!was || !fault || zt_run_config_text(run, &now, NULL))
+        return;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (!list_differences(was, now, rows[i].prefix, text, sizeof(text)))
+            continue;
+        zt_fault_set(fault, fault->code, "%s: the checkpoint's %s has %s", dir,
+                     rows[i].of, text);
+        break;
+    }
     free(now);
-    if (n)
-        zt_fault_set(fault, fault->code, "%s: the checkpoint's model has %s", dir, text);
 }
 
 /* ---- trying ---- */
@@ -412,6 +432,28 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
                         c->root);
 }
 
+/* Of an older one on purpose: what was saved after it stays, and must not be taken for
+ * this run's own. */
+static void warn_of_newer(const struct zt_run *run, int64_t step)
+{
+    const char *what = run->resume_from_checkpoint;
+    int64_t *steps = NULL;
+    int num = 0;
+
+    if (run->rank || run->attempt || !run->output_dir || !run->do_train || !what ||
+        strcmp(what, "auto") == 0 || strcasecmp(what, "true") == 0)
+        return;
+    if (zt_ckpt_list(run->output_dir, &steps, &num, NULL) == ZT_OK && num > 0 &&
+        steps[0] > step)
+        zt_warn(
+            "checkpoint",
+            "%s has checkpoint-%lld of an earlier run, and this one goes on from step "
+            "%lld: --resume_from_checkpoint auto takes the one of the latest step, "
+            "whosever it is, so remove the newer ones or use another folder",
+            run->output_dir, (long long)steps[0], (long long)step);
+    free(steps);
+}
+
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault *fault)
 {
     const char *what = e->run->resume_from_checkpoint;
@@ -435,5 +477,7 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
     if (!rc && !*resumed && e->run->rank == 0)
         zt_info("checkpoint", "there is no checkpoint in %s: training begins with step 1",
                 c.root);
+    if (!rc && *resumed)
+        warn_of_newer(e->run, e->first_step);
     return rc;
 }

@@ -141,7 +141,15 @@ zt_err zt_checkpoint_without_steps(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err refused = ZT_OK, rc;
 
-    if (e->first_step > 0 && e->first_step >= e->total_steps && e->run->rank == 0)
+    if (e->first_step > e->total_steps && e->run->rank == 0)
+        zt_warn(
+            "checkpoint",
+            "step %lld is past the %lld steps that were asked for: nothing is trained, "
+            "and what is saved are the weights of step %lld; to have others, resume "
+            "from an older checkpoint",
+            (long long)e->first_step, (long long)e->total_steps,
+            (long long)e->first_step);
+    else if (e->first_step > 0 && e->first_step == e->total_steps && e->run->rank == 0)
         zt_info("checkpoint",
                 "all %lld steps are made already: a larger --max_steps or "
                 "--num_train_epochs goes on",
