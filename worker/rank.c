@@ -46,10 +46,11 @@ static bool wants_help(int argc, char **argv)
 
 static void print_help(const char *target, const struct zt_plugin *plugin)
 {
-    char text[4096];
+    char text[4096], tasks[ZT_TASKS_TEXT];
 
-    snprintf(text, sizeof(text), "%s: %s\n\n", target,
-             plugin->summary ? plugin->summary : plugin->name);
+    zt_plugin_list_tasks(plugin, tasks);
+    snprintf(text, sizeof(text), "%s: %s\nIt can be trained for (--task): %s.\n\n",
+             target, plugin->summary ? plugin->summary : plugin->name, tasks);
     zt_help_print_text(stdout, text);
     zt_run_print_help(stdout);
     if (plugin->options) {
@@ -236,6 +237,13 @@ int zt_rank_main(int argc, char **argv)
     zt_signal_block_user();
     if (argc < 2) {
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
+        return zt_err_exit_code(ZT_E_USAGE);
+    }
+    if (argv[1][0] == '-') {
+        fprintf(stderr,
+                "zworker: %s stands where the plugin belongs: zworker train.so [options] "
+                "is one rank; options of zlaunch, as --num_gpus, are given to zlaunch\n",
+                argv[1]);
         return zt_err_exit_code(ZT_E_USAGE);
     }
     rc = read_place(&facts, &fault);

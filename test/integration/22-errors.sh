@@ -72,8 +72,21 @@ head -c 2000 /dev/zero >"$tmp/ids.bin"
 check "a run says that its tokens are ids" says "tokens are ids from files (nanogpt), which need 1; the model has 300" \
     --vocab_size 300 --train_file "$tmp/ids.bin"
 check "ids are not bytes" refused 2 "holds token ids (nanogpt)" "$g" "${t[@]:0:8}" --train_file "$tmp/ids.bin" --tokenizer_name bytes
-check "a tokenizer that is not there" refused 66 "--tokenizer_name: gpt2: has no tokenizer" "$g" "${t[@]}" \
+check "a tokenizer that is not there" refused 66 "--tokenizer_name: gpt2: there is no such folder; the tokenizer of a model on the Hugging Face hub" "$g" "${t[@]}" \
     --tokenizer_name gpt2
+check "... or is named by its file" refused 66 "corpus.txt: that is a file; name the folder that it is in" "$g" "${t[@]}" \
+    --tokenizer_name "$tmp/corpus.txt"
+check "a decay of 1 is refused as in a config" refused 2 "--adam_beta2: 1.0 is not in [0,1)" "$g" "${t[@]}" --adam_beta2 1.0
+check "... by its environment, too" env ZLAUNCH_ADAM_BETA1=1 sh -c '! "$@" >"$0" 2>&1 && grep -qF "ZLAUNCH_ADAM_BETA1: 1 is not in [0,1)" "$0"' \
+    "$tmp/o" "$bin/zlaunch" --num_gpus 1 "$g" "${t[@]}"
+check "training that is switched off" refused 2 "nothing to do: --do_train is false; leave it out to train on $tmp/corpus.txt" "$g" "${t[@]}" \
+    --do_train False
+"$bin/zworker" --num_gpus 2 "$g" "${t[@]}" >"$tmp/o" 2>"$tmp/e"
+check "an option of zlaunch in place of a plugin: 2" test $? -eq 2
+check "... says whose it is" grep -qF "options of zlaunch, as --num_gpus, are given to zlaunch" "$tmp/e"
+"$bin/zlaunch" --num_gpus 8 "$g" "${t[@]}" --n_embd 2048 --n_head 16 --per_device_train_batch_size 100000 >"$tmp/o" 2>"$tmp/e"
+check "too little memory is told once, not by each rank: 78" test $? -eq 78
+check "..." test "$(grep -c ' reported' "$tmp/e") $(grep -c 'this run needs' "$tmp/e")" = "0 1"
 check "heads that do not divide the width" refused 65 "n_embd 16" "$g" "${t[@]}" --n_head 3
 for where in build forward; do
     export ZT_MISREAD=$where ZT_MISREAD_HOW=name

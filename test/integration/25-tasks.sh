@@ -52,6 +52,8 @@ check "one class alone is nothing to learn" refused 65 'all rows have the label 
 check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label
 check "  and so is this" refused 2 '--mlm_probability is of --task masked_lm' classify classes.jsonl --mlm_probability 0.2
+check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
+    <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
 check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
 finish

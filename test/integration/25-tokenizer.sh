@@ -23,6 +23,11 @@ wait $pid 2>/dev/null
 none_is_there() { for f; do [ ! -e "$f" ] || return 1; done; }
 check "a killed ztok leaves no file under the final name" none_is_there "$tmp/killed.bin" "$tmp/killed.idx"
 
+"$bin/ztok" "$text" --tokenizer $tok >"$tmp/o" 2>&1
+check "ztok names the option that is missing" grep -qF "ztok: --out is missing" "$tmp/o"
+"$bin/ztok" "$text" --out "$tmp/x" >"$tmp/o" 2>&1
+check "  and the other one" grep -qF "ztok: --tokenizer is missing" "$tmp/o"
+
 # ---- ztok --train
 check "ztok makes a tokenizer" "$bin/ztok" --train 300 "$text" --out "$tmp/made"
 check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp/by_made"
@@ -42,6 +47,8 @@ check "  on two ranks the same curve" gpt2 2 "$tmp/2" --train_file "$text" --tok
 check "  " same_curve "$tmp/1" "$tmp/2" 1e-5
 gpt2 1 "$tmp/3" --train_file "$tmp/data.idx"
 check "  and by ztok's file the same bits" same_bits "$tmp/1" "$tmp/3"
+gpt2 1 "$tmp/3" --train_file "$tmp/data"
+check "  by the name of its two files as well" same_bits "$tmp/1" "$tmp/3"
 gpt2 1 "$tmp/rows" --train_file "$tmp/rows.csv" --tokenizer_name $tok --data_cache_dir "$tmp/rows_cache"
 check "  and from a table of the lines" same_bits "$tmp/1" "$tmp/rows"
 check "  whose empty lines are counted" grep -qF "$(wc -l <"$text") empty lines of the records are passed over" "$tmp/rows" "$tmp/rows.err"
@@ -64,6 +71,9 @@ gpt2 1 "$tmp/8" --train_file "$text" --tokenizer_name "$tmp/made"
 check "  with the curve of a run that is given it" same_curve "$tmp/7" "$tmp/8" 1e-5
 stat -c %y "$tmp/new/tokenizer.json" >"$tmp/made_at"
 rm "$tmp/new/model.safetensors"
+gpt2 1 "$tmp/7s" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/goes_on" --save_steps 2
+check "a run that goes on without its tokenizer is told" refused 65 "the checkpoint's run has train_tokenizer 300, this one 0" \
+    --train_file "$text" --output_dir "$tmp/goes_on" --resume_from_checkpoint auto --max_steps 100
 check "another run takes it again" gpt2 1 "$tmp/9" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/new"
 check "  as it is" [ "$(stat -c %y "$tmp/new/tokenizer.json")" = "$(cat "$tmp/made_at")" ]
 rm "$tmp/new/model.safetensors"

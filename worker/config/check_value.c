@@ -34,7 +34,7 @@ static void replace_value(struct zt_config *c, struct zt_item *i, zt_json_type t
     i->value = n;
 }
 
-static bool in_range(const char *range, double v)
+bool zt_range_has(const char *range, double v)
 {
     char *end;
     double lo, hi;
@@ -76,11 +76,12 @@ static bool convert_number(struct zt_config *c, struct zt_item *i, bool strict)
         report_wrong_number(c, i, quoted && zt_parse_double(text, &real));
         return false;
     }
-    if (!strcmp(text, "Infinity") && in_range(i->key->range, INFINITY) && i->key->range) {
+    if (!strcmp(text, "Infinity") && zt_range_has(i->key->range, INFINITY) &&
+        i->key->range) {
         replace_value(c, i, ZT_JSON_NUMBER, "9223372036854775807");
         return true;
     }
-    if (!zt_parse_double(text, &real) || !in_range(i->key->range, real)) {
+    if (!zt_parse_double(text, &real) || !zt_range_has(i->key->range, real)) {
         report_wrong_value(c, i, describe_number(c, i));
         return false;
     }
@@ -188,7 +189,7 @@ static bool are_numbers(const struct zt_jnode *array, const char *range)
 
     for (const struct zt_jnode *e = array->first; e; e = e->next)
         if (e->type != ZT_JSON_NUMBER || !zt_parse_double(e->text, &v) ||
-            !in_range(range, v))
+            !zt_range_has(range, v))
             return false;
     return true;
 }

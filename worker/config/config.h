@@ -57,6 +57,8 @@ const struct zt_item *zt_config_find(const struct zt_config *c, const char *path
 /* Take a value of the file as its row wants it, into item->value; notes what is odd.
  * False after a problem (or for a null that means: not set). */
 bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict);
+/* Is v in a range as the tables write it, "[0,1)"? NULL: any is. */
+bool zt_range_has(const char *range, double v);
 /* Problems of status: values that this version does not do. */
 void zt_config_check_status(struct zt_config *c, const struct zt_item *item);
 

@@ -93,6 +93,9 @@ static void resolve_pair(struct zt_config *c, const struct zt_hyper_source *src,
             out[i] = element(item->value, i);
         else if (given || !src->written || item)
             out[i] = v->real;
+        if (!file && !zt_range_has(p->range, out[i]))
+            zt_problems_add(&c->report, zt_value_error(v), "%s: %s is not in %s",
+                            v->where, v->text, p->range);
         if (file && given && v->real != out[i])
             zt_problems_add(&c->report, ZT_E_CONFIG,
                             "%s: \"%s\" has %g, but %s is %s; make them agree",

@@ -517,9 +517,15 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
                         "to do only that",
                         epochs->where);
     /* a name that is wrong may be the one that would have said it */
-    if (!run->do_train && !run->do_eval && !run->do_predict && !run->generate_tokens &&
-        !run->check_config && !run->dry_run && !run->merge_adapters &&
-        c->report.code != ZT_E_USAGE)
+    if (run->do_train || run->do_eval || run->do_predict || run->generate_tokens ||
+        run->check_config || run->dry_run || run->merge_adapters ||
+        c->report.code == ZT_E_USAGE)
+        return;
+    if (run->train_files && run->train_files[0] && zt_option_given(c, "do_train"))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "nothing to do: %s is false; leave it out to train on %s",
+                        zt_option_given(c, "do_train")->where, run->train_files[0]);
+    else
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: give --train_file to train, --eval_file to "
                         "evaluate, or --prompt");

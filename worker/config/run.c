@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/options/env_names.h"
@@ -21,6 +23,15 @@ struct run_and_config {
 
 /* ---- files ---- */
 
+/* The name of a Megatron dataset without the .idx and .bin of its two files. */
+static bool is_stem(const char *path)
+{
+    char idx[PATH_MAX];
+    int n = snprintf(idx, sizeof(idx), "%s.idx", path);
+
+    return n > 0 && n < (int)sizeof(idx) && access(idx, F_OK) == 0;
+}
+
 /* Patterns to paths, NULL-terminated; a pattern without a match is a problem. */
 static const char *const *expand(struct zt_config *c, const char *option)
 {
@@ -32,6 +43,8 @@ static const char *const *expand(struct zt_config *c, const char *option)
     for (int i = 0; v->list[i]; i++) {
         int rc = glob(v->list[i], flags | GLOB_BRACE | GLOB_TILDE, NULL, &found);
 
+        if (rc == GLOB_NOMATCH && is_stem(v->list[i]))
+            rc = glob(v->list[i], flags | GLOB_NOCHECK, NULL, &found);
         flags = GLOB_APPEND;
         if (rc == GLOB_NOMATCH)
             zt_problems_add(&c->report, ZT_E_NOINPUT, "%s: there is no file %s", v->where,
@@ -311,7 +324,5 @@ zt_err zt_run_print_config(const struct zt_run *run, FILE *out, struct zt_fault 
     if (run->config->arena.failed)
         return zt_fault_set(fault, ZT_E_NOMEM, "printing the config: no host memory");
     zt_jtree_print(out, run->config->resolved);
-    if (fflush(out) || ferror(out))
-        return zt_fault_set(fault, ZT_E_SYSTEM, "the config could not be written");
     return ZT_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -355,6 +356,28 @@ static zt_err make(const struct folder *f, bool merges, json_t **out)
     return rc;
 }
 
+/* Why there is no tokenizer in it. */
+static zt_err refuse(const char *path, struct zt_fault *fault)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: there is no such folder; the tokenizer of a model on the "
+            "Hugging Face hub is downloaded before (hf download NAME "
+            "--local-dir FOLDER)",
+            path);
+    if (!S_ISDIR(st.st_mode))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: that is a file; name the folder that it is in", path);
+    return zt_fault_set(fault, ZT_E_NOINPUT,
+                        "%s: has no tokenizer: neither tokenizer.json, nor "
+                        "tokenizer.model or spiece.model, nor vocab.json with "
+                        "merges.txt, nor vocab.txt",
+                        path);
+}
+
 zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
                          struct zt_fault *fault)
 {
@@ -365,11 +388,7 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     zt_err rc = ZT_OK;
 
     if (!zt_tokenizer_is_in(folder))
-        return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "%s: has no tokenizer: neither tokenizer.json, nor "
-                            "tokenizer.model or spiece.model, nor vocab.json with "
-                            "merges.txt, nor vocab.txt",
-                            folder);
+        return refuse(folder, fault);
     if (asprintf(&path, "%s/vocab.json", folder) < 0)
         return no_memory(&f);
     merges = access(path, F_OK) == 0;

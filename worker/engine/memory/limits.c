@@ -224,6 +224,23 @@ void zt_memory_plan_warn_of_files(const struct zt_run *run)
         }
 }
 
+/*
+ * Memory of the machine is shared, and what is left of it changes while its ranks begin:
+ * each would refuse by another number. As with /dev/shm the first one looks where zlaunch
+ * ends the others.
+ */
+static bool is_left_to_first(const struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    struct zt_memory_plan other = *plan;
+
+    if (run->local_rank == 0 || !getenv("ZLAUNCH_JOB_ID"))
+        return false;
+    if (!zt_run_is_staged(run))
+        other.available = SIZE_MAX;
+    other.host_available = SIZE_MAX;
+    return zt_memory_plan_fits(&other);
+}
+
 zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
                             const struct zt_memory_plan *plan, struct zt_fault *fault)
 {
@@ -231,7 +248,7 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
     const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
     char what[320], limit[160], advice[320], cache[48] = "";
 
-    if (zt_memory_plan_fits(plan))
+    if (zt_memory_plan_fits(plan) || is_left_to_first(plan, run))
         return ZT_OK;
     if (plan->cache)
         snprintf(cache, sizeof(cache), " with a key/value cache %.0f",

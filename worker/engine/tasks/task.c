@@ -24,22 +24,28 @@ static bool can(const struct zt_plugin *p, int task)
     return tasks & ZT_CAN(task);
 }
 
+void zt_plugin_list_tasks(const struct zt_plugin *plugin, char out[ZT_TASKS_TEXT])
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int t = 0; t < ZT_NUM_TASKS; t++)
+        if (can(plugin, t))
+            at += (size_t)snprintf(out + at, ZT_TASKS_TEXT - at, "%s%s", at ? ", " : "",
+                                   names[t]);
+}
+
 zt_err zt_engine_pick_task(struct zt_engine *e, struct zt_fault *fault)
 {
     const char *wanted = e->run->task;
-    char there[128] = "";
-    size_t at = 0;
+    char there[ZT_TASKS_TEXT];
 
-    for (int t = 0; t < ZT_NUM_TASKS; t++) {
-        if (!can(e->plugin, t))
-            continue;
-        if (!wanted || strcmp(wanted, names[t]) == 0) {
+    for (int t = 0; t < ZT_NUM_TASKS; t++)
+        if (can(e->plugin, t) && (!wanted || strcmp(wanted, names[t]) == 0)) {
             e->task = (zt_task)t;
             return ZT_OK;
         }
-        at += (size_t)snprintf(there + at, sizeof(there) - at, "%s%s", at ? ", " : "",
-                               names[t]);
-    }
+    zt_plugin_list_tasks(e->plugin, there);
     if (!wanted)
         return zt_fault_set(fault, ZT_E_PLUGIN,
                             "plugin %s: .tasks is %#x, and none of its bits is a task",

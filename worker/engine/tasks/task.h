@@ -19,6 +19,10 @@ zt_err zt_engine_pick_task(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_
 
 const char *zt_task_name(zt_task task); /* as --task spells it */
 
+/* "masked_lm, classify": what --task can be with this plugin. */
+#define ZT_TASKS_TEXT 128
+void zt_plugin_list_tasks(const struct zt_plugin *plugin, char out[ZT_TASKS_TEXT]);
+
 /*
  * e->labels: the classes, before the data are opened. Those that the config.json of the weights
  * names, where its head is of this task, else those of the training data, else of the

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "worker/offload/aio.h"
@@ -162,6 +163,26 @@ static const struct zt_option options[] = {
     {.name = NULL},
 };
 
+/* Before anything is printed. Folders share the file evenly. */
+static zt_err check_room(const struct zio_job *j, int num, struct zt_fault *fault)
+{
+    for (int i = 0; i < num; i++) {
+        struct statvfs fs;
+        double share = (double)j->bytes / num / MIB, left;
+
+        if (statvfs(j->dirs[i], &fs))
+            continue; /* making the file says what is wrong */
+        left = (double)fs.f_bavail * (double)fs.f_frsize / MIB;
+        if (left < share)
+            return zt_fault_set(fault, ZT_E_CANTCREATE,
+                                "%s: the %.1f MiB of --size that it gets are more than "
+                                "the %.1f MiB that are free there: make room, or give a "
+                                "smaller --size",
+                                j->dirs[i], share, left);
+    }
+    return ZT_OK;
+}
+
 static zt_err run(const zt_args *args, const char *const *words, int num_words,
                   struct zt_fault *fault)
 {
@@ -173,6 +194,9 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     zt_err rc;
 
     memcpy(dirs, words, (size_t)num_words * sizeof(*words));
+    rc = check_room(&j, num_words, fault);
+    if (rc)
+        return rc;
     j.data = mmap(NULL, j.bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (j.data == MAP_FAILED)

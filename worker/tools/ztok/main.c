@@ -398,8 +398,11 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
         return zt_fault_set(fault, ZT_E_NOMEM, "ztok: no memory");
     if (!folder || !out)
         rc = zt_fault_set(fault, ZT_E_USAGE,
-                          "--tokenizer and --out are missing, as in: ztok FILE... "
-                          "--tokenizer FOLDER --out train.bin");
+                          "%s missing, as in: ztok FILE... --tokenizer FOLDER --out "
+                          "train.bin",
+                          out      ? "--tokenizer is"
+                          : folder ? "--out is"
+                                   : "--tokenizer and --out are");
     if (n > 4 && strcmp(out + n - 4, ".bin") == 0)
         n -= 4;
     for (int i = 0; !rc && i < num_words; i++) {
