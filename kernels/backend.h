@@ -63,7 +63,8 @@ typedef enum zt_epilogue {
     ZT_EPI_GELU_TANH,
     ZT_EPI_GELU_ERF,
     ZT_EPI_GELU_TANH_BWD,
-    ZT_EPI_GELU_ERF_BWD
+    ZT_EPI_GELU_ERF_BWD,
+    ZT_EPI_SWIGLU_BWD
 } zt_epilogue;
 
 /*
@@ -73,6 +74,10 @@ typedef enum zt_epilogue {
  * fp32. bias (N). With a GELU the value before it is stored in `pre` (as c), if given. With
  * the backward of a GELU c = alpha * a b times its slope at `pre`, which is read; pre and c
  * are contiguous, there is no bias. On cpu the product is rounded to c's type before.
+ * With the backward of a SwiGLU (glu of ZT_U_SILU) the product is the gradient of its
+ * result, which is not stored: c is the gradient of `up`, dgate that of `gate`, as glu_bwd
+ * would leave them. gate, up and dgate are contiguous and as c; there is neither bias nor
+ * pre, and alpha is 1.
  * a_sum (M), b_sum (N): = or += the sum over k of a, of b, in fp32, for 16-bit or fp32
  * operands without a batch: the gradient of a bias beside that of the weights. The operand
  * is contiguous, or its transpose is. The bits are those of colsum, or on cuda of cuBLASLt.
@@ -89,6 +94,7 @@ typedef enum zt_epilogue {
  */
 struct zt_gemm_args {
     struct zt_view a, b, c, bias, pre, a_sum, b_sum;
+    struct zt_view gate, up, dgate; /* of ZT_EPI_SWIGLU_BWD alone */
     const float *a_scale, *b_scale; /* device memory, 1 float each; fp8 only */
     float alpha;
     bool accumulate, accumulate_sums, tf32, rows_alone;
@@ -211,6 +217,7 @@ struct zt_glu_args {
     zt_unary kind;
     struct zt_view gate, up, y;
 };
+/* dgate and dup may be gate and up; either may be dy where it does not accumulate */
 struct zt_glu_bwd_args {
     zt_unary kind;
     struct zt_view dy, gate, up, dgate, dup;

@@ -86,11 +86,31 @@ static void check_gemm_sum(struct check *c, const char *name, const struct zt_vi
     check_rule(c, x->ndim == 2 && !is_fp8(x->dtype), "sums are of matrices, not of fp8");
 }
 
+static void check_gemm_swiglu(struct check *c, const struct zt_gemm_args *a)
+{
+    const struct {
+        const char *name;
+        const struct zt_view *v;
+    } all[] = {{"gate", &a->gate}, {"up", &a->up}, {"dgate", &a->dgate}};
+
+    check_rule(c, !is_present(&a->bias) && !is_present(&a->pre) && a->alpha == 1,
+               "the backward of a swiglu goes with neither bias, pre nor alpha");
+    check_rule(c, a->c.ndim == 2, "the backward of a swiglu is of matrices");
+    check_contiguous(c, "c", &a->c);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        check_like(c, "c", &a->c, all[i].name, all[i].v);
+        if (!c->rc && all[i].v->dtype != a->c.dtype)
+            fail_mismatch(c, "c", &a->c, all[i].name, all[i].v);
+    }
+}
+
 static void check_gemm_epilogue(struct check *c, const struct zt_gemm_args *a)
 {
-    check_rule(c, (unsigned)a->epilogue <= ZT_EPI_GELU_ERF_BWD, "unknown epilogue");
+    check_rule(c, (unsigned)a->epilogue <= ZT_EPI_SWIGLU_BWD, "unknown epilogue");
     check_rule(c, !a->accumulate || (!is_present(&a->bias) && a->epilogue == ZT_EPI_NONE),
                "accumulate goes with neither bias nor epilogue");
+    if (a->epilogue == ZT_EPI_SWIGLU_BWD)
+        check_gemm_swiglu(c, a);
     if (!zt_is_gelu_bwd(a->epilogue))
         return;
     check_rule(c, is_present(&a->pre) && !is_present(&a->bias),

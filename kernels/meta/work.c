@@ -96,7 +96,9 @@ double zt_attention_flops(const struct zt_attention_args *a, bool backward)
 static void add_gemm(struct zt_device_work *w, const struct zt_gemm_args *a)
 {
     w->of[ZT_WORK_PRODUCTS] += gemm_flops(a);
-    if (a->epilogue != ZT_EPI_NONE)
+    if (a->epilogue == ZT_EPI_SWIGLU_BWD)
+        w->of[ZT_WORK_FUNCTIONS] += 5 * bytes_of(&a->c); /* as glu_bwd */
+    else if (a->epilogue != ZT_EPI_NONE)
         w->of[ZT_WORK_FUNCTIONS] += bytes_of(&a->c) + bytes_of(&a->pre);
 }
 

@@ -29,13 +29,16 @@ struct zt_grad {
 };
 
 /*
- * Of a value that a product's epilogue made. The product that sends back its only gradient
- * can multiply by the slope there: `done` says that the gradient is that of `pre` already.
+ * Of a value that an activation made. The product that sends back its only gradient can go
+ * on to what the activation was made of: `done` says that the gradient of a GELU is that of
+ * `pre` already. Of a SwiGLU the gradients of gate and up are then there, its own is not.
  */
-struct zt_gelu {
-    struct zt_tensor *pre; /* saved by the node that made the value */
+struct zt_activation {
     zt_epilogue backward;
-    struct zt_call *made_in; /* the call of a block, NULL: outside of any */
+    struct zt_tensor
+        *pre; /* of a GELU; like gate and up saved by the node that made it */
+    struct zt_tensor *gate, *up; /* of a SwiGLU */
+    struct zt_call *made_in;     /* the call of a block, NULL: outside of any */
     bool done;
 };
 
@@ -55,11 +58,11 @@ struct zt_storage {
     struct zt_storage *next_leaving; /* of the same block's inputs */
     bool has_left;                   /* it was on the host in this pass */
     int refs;
-    int num_uses;         /* nodes that it is an operand of */
-    struct zt_gelu *gelu; /* what it is the gelu of; NULL: it is none */
-    bool owned;           /* data is pool memory */
-    bool requires_grad;   /* a weight or leaf that wants one, or computed from such */
-    bool keep;            /* used while a frame is being left */
+    int num_uses;                     /* nodes that it is an operand of */
+    struct zt_activation *activation; /* that made it; NULL: none */
+    bool owned;                       /* data is pool memory */
+    bool requires_grad; /* a weight or leaf that wants one, or computed from such */
+    bool keep;          /* used while a frame is being left */
 };
 
 struct zt_tensor {
@@ -251,11 +254,14 @@ struct zt_view zt_grad_of(const struct zt_tensor *t);
  */
 void zt_grad_pass(struct zt_step *s, struct zt_tensor *from, struct zt_tensor *t);
 
-/* t is a gelu whose only gradient will come from the node that runs. */
-bool zt_grad_is_only_one(const struct zt_step *s, const struct zt_tensor *t);
-/* Says of a value that it is a gelu. */
-void zt_note_gelu(struct zt_step *s, struct zt_tensor *t, struct zt_tensor *pre,
-                  zt_epilogue backward);
+/*
+ * The activation that made t, when t's only gradient comes from the node that runs and what
+ * t was made of is used for nothing else; NULL: it did not, or there is more to add.
+ */
+struct zt_activation *zt_sole_activation(const struct zt_step *s,
+                                         const struct zt_tensor *t);
+/* Says of a value how it was made; copied. */
+void zt_note_activation(struct zt_step *s, struct zt_tensor *t, struct zt_activation a);
 
 /* Scratch of one backward function. */
 void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype);

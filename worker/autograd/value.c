@@ -400,28 +400,43 @@ void zt_grad_pass(struct zt_step *s, struct zt_tensor *from, struct zt_tensor *t
     zt_grad_sink_close(s, &k);
 }
 
+/* All of t's gradient is still to come, in t's own type and from one node alone. */
+static bool has_one_gradient(const struct zt_tensor *t)
+{
+    const struct zt_storage *st = t->store;
+
+    return st->num_uses == 1 && !st->grad && st->requires_grad && !st->param &&
+           st->grad_dtype == st->dtype && covers(t) && zt_view_is_contiguous(&t->view);
+}
+
 /*
  * Made in the same call of a block, so a recomputed block, whose values outside are others,
  * decides as one that is not.
  */
-bool zt_grad_is_only_one(const struct zt_step *s, const struct zt_tensor *t)
+struct zt_activation *zt_sole_activation(const struct zt_step *s,
+                                         const struct zt_tensor *t)
 {
-    const struct zt_storage *st = t->store;
+    struct zt_activation *a = t->store->activation;
 
-    return st->gelu && st->gelu->made_in == s->open && st->num_uses == 1 && !st->grad &&
-           st->requires_grad && st->grad_dtype == st->dtype && covers(t) &&
-           zt_view_is_contiguous(&t->view);
+    if (!a || a->made_in != s->open || !has_one_gradient(t))
+        return NULL;
+    if (a->backward != ZT_EPI_SWIGLU_BWD)
+        return a;
+    return a->gate->store != a->up->store && has_one_gradient(a->gate) &&
+                   has_one_gradient(a->up)
+               ? a
+               : NULL;
 }
 
-void zt_note_gelu(struct zt_step *s, struct zt_tensor *t, struct zt_tensor *pre,
-                  zt_epilogue backward)
+void zt_note_activation(struct zt_step *s, struct zt_tensor *t, struct zt_activation a)
 {
-    struct zt_gelu *g = arena_take(s, sizeof(*g));
+    struct zt_activation *kept = arena_take(s, sizeof(*kept));
 
-    if (!g)
+    if (!kept)
         return;
-    *g = (struct zt_gelu){.pre = pre, .backward = backward, .made_in = s->open};
-    t->store->gelu = g;
+    *kept = a;
+    kept->made_in = s->open;
+    t->store->activation = kept;
 }
 
 void *zt_scratch(struct zt_step *s, int64_t numel, zt_dtype dtype)

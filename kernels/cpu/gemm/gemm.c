@@ -213,6 +213,20 @@ static zt_err add_sum(struct zt_device *dev, struct zt_stream *s, const struct z
     return sum->data ? zt_cpu_colsum(dev, s, &a, fault) : ZT_OK;
 }
 
+/* c, which is the gradient of the result, becomes that of `up`. */
+static zt_err run_swiglu_bwd(struct zt_device *dev, struct zt_stream *s,
+                             const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_glu_bwd_args a = {.kind = ZT_U_SILU,
+                                .dy = g->c,
+                                .gate = g->gate,
+                                .up = g->up,
+                                .dgate = g->dgate,
+                                .dup = g->c};
+
+    return zt_cpu_glu_bwd(dev, s, &a, fault);
+}
+
 /* What goes with a product apart from it: the slope of a gelu, and sums of operands. */
 static zt_err finish(struct zt_device *dev, struct zt_stream *s,
                      const struct zt_gemm_args *g, struct zt_fault *fault)
@@ -224,6 +238,8 @@ static zt_err finish(struct zt_device *dev, struct zt_stream *s,
     slope.kind = g->epilogue == ZT_EPI_GELU_TANH_BWD ? ZT_U_GELU_TANH : ZT_U_GELU_ERF;
     if (zt_is_gelu_bwd(g->epilogue))
         rc = zt_cpu_unary_bwd(dev, s, &slope, fault);
+    if (g->epilogue == ZT_EPI_SWIGLU_BWD)
+        rc = run_swiglu_bwd(dev, s, g, fault);
     if (!rc)
         rc = add_sum(dev, s, &at, &g->a_sum, g->accumulate_sums, fault);
     return rc ? rc : add_sum(dev, s, &g->b, &g->b_sum, g->accumulate_sums, fault);
@@ -260,7 +276,7 @@ zt_err zt_cpu_gemm(struct zt_device *dev, struct zt_stream *s,
 
     if (rc)
         return rc;
-    if (zt_is_gelu_bwd(g->epilogue)) {
+    if (zt_is_gelu_bwd(g->epilogue) || g->epilogue == ZT_EPI_SWIGLU_BWD) {
         alone.epilogue = ZT_EPI_NONE;
         alone.pre.data = NULL;
     }

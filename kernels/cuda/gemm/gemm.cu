@@ -7,7 +7,8 @@
  * added in fp32 in the workspace, in order; else K is not split. Bias and tanh GELU are
  * fused where cuBLASLt has an epilogue for them; the rest is zt_gemm_run_epilogue. The GELU of cuBLASLt sees sums
  * before they are rounded to what `pre` keeps of them. The slope of tanh GELU, and the sum
- * of one operand over K, are fused likewise, else kernels of their own.
+ * of one operand over K, are fused likewise, else kernels of their own. The backward of a
+ * SwiGLU is one of them.
  */
 #include "kernels/cuda/gemm/gemm.h"
 
@@ -67,7 +68,7 @@ static void read_args(struct call *k, const struct zt_gemm_args *g)
     k->args = g;
     if (zt_is_gelu_bwd(g->epilogue)) {
         k->slope_at = mat_of(&g->pre);
-    } else {
+    } else if (g->epilogue != ZT_EPI_SWIGLU_BWD) {
         k->epilogue = g->epilogue;
         if (g->epilogue != ZT_EPI_NONE && g->pre.data)
             k->pre = mat_of(&g->pre);
@@ -256,6 +257,20 @@ static zt_err run_slope(struct zt_device *dev, struct zt_stream *s,
     return zt_cuda_unary_bwd(dev, s, &a, fault);
 }
 
+/* c, which is the gradient of the result, becomes that of `up`. */
+static zt_err run_swiglu_bwd(struct zt_device *dev, struct zt_stream *s,
+                             const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    struct zt_glu_bwd_args a = {};
+
+    a.kind = ZT_U_SILU;
+    a.dy = a.dup = g->c;
+    a.gate = g->gate;
+    a.up = g->up;
+    a.dgate = g->dgate;
+    return zt_cuda_glu_bwd(dev, s, &a, fault);
+}
+
 static zt_err run_rest(struct zt_device *dev, struct zt_stream *s, const struct call *k,
                        int fuse, struct zt_fault *fault)
 {
@@ -265,6 +280,8 @@ static zt_err run_rest(struct zt_device *dev, struct zt_stream *s, const struct 
 
     if (zt_is_gelu_bwd(g->epilogue) && !(fuse & FUSE_SLOPE))
         rc = run_slope(dev, s, g, fault);
+    if (g->epilogue == ZT_EPI_SWIGLU_BWD)
+        rc = run_swiglu_bwd(dev, s, g, fault);
     if (rc || fuse & FUSE_SUM)
         return rc ? rc : move_sum(dev, s, g, fault);
     rc = add_sum(dev, s, &at, &g->a_sum, g->accumulate_sums, fault);

@@ -68,6 +68,46 @@ static void test_linear_gradients_of_both_layouts_and_epilogues(void **state)
     }
 }
 
+/* ---- a product behind a SwiGLU: dim = rows, inner, out ---- */
+
+static zt_tensor *run_gated(zt_step *s, zt_tensor **in)
+{
+    zt_tensor *x = zt_swiglu(s, in[0], in[1]);
+
+    return zt_linear(s, x, in[2], NULL, linear_flags);
+}
+
+static void ref_gated(double *const *in, double *out)
+{
+    int64_t N = dim[0], F = dim[1], O = dim[2];
+
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t o = 0; o < O; o++)
+            for (int64_t f = 0; f < F; f++) {
+                double g = in[0][n * F + f],
+                       w = in[2][linear_flags ? f * O + o : o * F + f];
+
+                out[n * O + o] += g / (1 + exp(-g)) * in[1][n * F + f] * w;
+            }
+}
+
+static void test_gradients_go_through_a_swiglu_into_its_gate(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 8; t++) {
+        struct op_check c = {
+            .name = "gated", .num_in = 3, .run = run_gated, .ref = ref_gated};
+        int64_t N = odd(9), F = odd(11), O = odd(13);
+
+        linear_flags = t % 2 ? ZT_W_IN_OUT : 0;
+        memcpy(dim, (int64_t[]){N, F, O}, 3 * sizeof(*dim));
+        c.in[0] = c.in[1] = FLOATS(1, N, F);
+        c.in[2] = linear_flags ? FLOATS(F, O) : FLOATS(O, F);
+        c.out_numel = N * O;
+        check_op(c);
+    }
+}
+
 /* ---- matmul: dim = batch, M, K, N ---- */
 
 static bool matmul_turned; /* b comes as (batch, N, K) and is transposed first */
@@ -411,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear_gradients_of_both_layouts_and_epilogues),
+        cmocka_unit_test(test_gradients_go_through_a_swiglu_into_its_gate),
         cmocka_unit_test(test_matmul_gradients_batched_and_turned),
         cmocka_unit_test(test_embedding_gradient_adds_up_repeated_ids),
         cmocka_unit_test(test_norm_gradients),

@@ -186,6 +186,51 @@ static void test_the_slope_of_a_gelu_matches_the_reference(void **state)
 }
 
 /* The gradients of a linear map's weights and bias; i: which operand has the bias'. */
+static void test_the_backward_of_a_swiglu_has_the_bits_of_two_steps(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < NUM_PAIRS; t++)
+        for (int i = 0; i < 4; i++) {
+            int64_t m = odd_size(), n = i & 1 ? 40 : odd_size(), k = odd_size();
+            struct matrix a = make(pairs[t].ab, 0, m, k, ROWS);
+            struct matrix b = make(pairs[t].ab, 0, k, n, i & 2 ? COLS : ROWS);
+            struct matrix c = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix gate = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix up = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix dgate = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix dy = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix want_gate = make(pairs[t].c, 0, m, n, ROWS);
+            struct matrix want_up = make(pairs[t].c, 0, m, n, ROWS);
+            struct zt_gemm_args g = args_of(&a, &b, &c), alone = args_of(&a, &b, &dy);
+            struct zt_glu_bwd_args apart = {.kind = ZT_U_SILU,
+                                            .dy = dy.view,
+                                            .gate = gate.view,
+                                            .up = up.view,
+                                            .dgate = want_gate.view,
+                                            .dup = want_up.view};
+            struct zt_fault fault = {0};
+
+            g.epilogue = ZT_EPI_SWIGLU_BWD;
+            g.gate = gate.view;
+            g.up = up.view;
+            g.dgate = dgate.view;
+            if (zt_cpu_gemm(dev, NULL, &g, &fault) != ZT_OK ||
+                zt_cpu_gemm(dev, NULL, &alone, &fault) != ZT_OK ||
+                REF_KERNELS.glu_bwd(dev, NULL, &apart, &fault) != ZT_OK)
+                fail_msg("%s", fault.text);
+            for (int64_t at = 0; at < m * n; at++) {
+                assert_true(get(&g.c, 0, at / n, at % n) ==
+                            get(&apart.dup, 0, at / n, at % n));
+                assert_true(get(&g.dgate, 0, at / n, at % n) ==
+                            get(&apart.dgate, 0, at / n, at % n));
+            }
+            for (int j = 0; j < 9; j++)
+                ref_free(
+                    (struct matrix[]){a, b, c, gate, up, dgate, dy, want_gate, want_up}[j]
+                        .mem);
+        }
+}
+
 static void test_sums_of_an_operand_match_the_reference(void **state)
 {
     (void)state;
@@ -492,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_rows_a_multiple_of_2048_bytes_apart),
         cmocka_unit_test(test_long_sums_of_bf16),
         cmocka_unit_test(test_the_slope_of_a_gelu_matches_the_reference),
+        cmocka_unit_test(test_the_backward_of_a_swiglu_has_the_bits_of_two_steps),
         cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),

@@ -139,6 +139,10 @@ zt_tensor *zt_swiglu(zt_step *s, zt_tensor *gate, zt_tensor *up)
     a.up = zt_data(in[UP]);
     a.y = zt_view_of(zt_data(y).data, a.gate.dtype, 2, a.gate.shape);
     zt_step_check(s, s->k->glu(s->cfg.device, NULL, &a, &s->fault));
+    zt_note_activation(s, y,
+                       (struct zt_activation){.gate = in[GATE],
+                                              .up = in[UP],
+                                              .backward = ZT_EPI_SWIGLU_BWD});
     return zt_record(s, &op_swiglu, y, in, 2, in, 2, NULL, 0);
 }
 

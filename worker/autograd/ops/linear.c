@@ -156,7 +156,7 @@ static struct zt_view before_epilogue(struct zt_step *s, struct zt_node *n,
     struct zt_unary_bwd_args a = {.dy = dy, .x = dy, .dx = dy};
 
     *scratch = NULL;
-    if (l->epilogue == ZT_EPI_NONE || n->out->store->gelu->done)
+    if (l->epilogue == ZT_EPI_NONE || n->out->store->activation->done)
         return dy;
     *scratch = zt_scratch(s, zt_view_numel(&dy), dy.dtype);
     if (!*scratch)
@@ -214,22 +214,47 @@ static void backward_w_fp8(struct zt_step *s, struct zt_node *n, const struct co
     zt_scratch_free(s, q.mem);
 }
 
-/* The gradient of x; of what x is the gelu of, where that is all that it gets. */
+/* dy w is the gradient of a SwiGLU: on to those of its gate and of what that lets through. */
+static void backward_swiglu(struct zt_step *s, const struct zt_activation *made_by,
+                            const struct zt_view *dy, const struct zt_view *w)
+{
+    struct zt_gemm_args a = {.a = *dy, .b = *w, .epilogue = ZT_EPI_SWIGLU_BWD};
+    struct zt_grad_sink dgate, dup;
+
+    if (zt_grad_sink_open(s, &dgate, made_by->gate, ZT_SINK_SAME) &&
+        zt_grad_sink_open(s, &dup, made_by->up, ZT_SINK_SAME)) {
+        a.gate = zt_data(made_by->gate);
+        a.up = zt_data(made_by->up);
+        a.dgate = dgate.view;
+        a.c = dup.view;
+        product(s, &a);
+        zt_grad_sink_close(s, &dup);
+    }
+    zt_grad_sink_close(s, &dgate);
+}
+
+/* The gradient of x; of what an activation made x of, where that is all that it gets. */
 static void backward_x(struct zt_step *s, struct zt_node *n, const struct zt_view *dy)
 {
     const struct linear *l = n->attr;
     struct zt_view w = zt_data(n->saved[W]);
     struct zt_gemm_args more = {.accumulate = false};
     struct zt_tensor *x = n->in[X];
+    struct zt_activation *made_by = zt_sole_activation(s, x);
 
-    if (zt_grad_is_only_one(s, x)) {
-        struct zt_gelu *g = x->store->gelu;
-
-        more.epilogue = g->backward;
-        more.pre = zt_view_of(zt_data(g->pre).data, x->view.dtype, 2, x->view.shape);
-        g->done = true;
+    if (l->in_out)
+        w = transposed(w);
+    if (made_by && made_by->backward == ZT_EPI_SWIGLU_BWD) {
+        backward_swiglu(s, made_by, dy, &w);
+        return;
     }
-    grad_product(s, x, *dy, l->in_out ? transposed(w) : w, more);
+    if (made_by) {
+        more.epilogue = made_by->backward;
+        more.pre =
+            zt_view_of(zt_data(made_by->pre).data, x->view.dtype, 2, x->view.shape);
+        made_by->done = true;
+    }
+    grad_product(s, x, *dy, w, more);
 }
 
 /* The gradient of w, and of the bias beside it if `db` is there. */
@@ -469,9 +494,12 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
         !add_low_rank(s, &more, rows_of(zt_data(y))))
         return NULL;
     if (saved[PRE])
-        zt_note_gelu(s, y, saved[PRE],
-                     l.epilogue == ZT_EPI_GELU_TANH ? ZT_EPI_GELU_TANH_BWD
-                                                    : ZT_EPI_GELU_ERF_BWD);
+        zt_note_activation(
+            s, y,
+            (struct zt_activation){.pre = saved[PRE],
+                                   .backward = l.epilogue == ZT_EPI_GELU_TANH
+                                                   ? ZT_EPI_GELU_TANH_BWD
+                                                   : ZT_EPI_GELU_ERF_BWD});
     return zt_record(s, &op_linear, y, in, num, saved, num, &l, sizeof(l));
 }
 
