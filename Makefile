@@ -329,7 +329,7 @@ $(SHIM_CUDA_SO): $(B)/backends/cuda.o $(SHIM_BELOW)
 	  -Wl,--whole-archive $(SHIM_LIB) -Wl,--no-whole-archive $(call archive,kernels) $(call archive,common) \
 	  $(SYS_kernels) $(LDLIBS)
 # the same with every op counted: bench/count_step
-$(SHIM)/backends/count_ops.so: $(B)/bench/count_ops.o $(SHIM_BELOW)
+$(SHIM)/backends/count_ops.so: $(B)/bench/count_ops.o $(SHIM_BELOW) | $(SHIM_CUDNN_SO)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $< -Wl,--whole-archive $(SHIM_LIB) -Wl,--no-whole-archive \
@@ -341,6 +341,12 @@ $(SHIM_NCCL_SO): backends/nccl.c $(SHIM)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -x c++ $(SHIM_CXXFLAGS) -c -o $(SHIM)/backends/nccl.o $<
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $(SHIM)/backends/nccl.o
+# what the cuda backend on the shim may load in place of cudnn.so
+SHIM_CUDNN_SO := $(SHIM)/backends/cudnn.so
+$(SHIM_CUDNN_SO): $(SHIM)/test/unit/cuda/gated_object.cpp.o
+	$(call say,SO,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $<
 # what test_shim_loaded loads: an object with the shim inside, and one linked against nothing
 $(B)/unit/cuda/test_shim_loaded: | $(B)/unit/cuda/loaded_cuda.so $(B)/unit/cuda/loaded_nccl.so
 $(B)/unit/cuda/loaded_cuda.so: $(patsubst %,$(SHIM)/%.o,test/unit/cuda/loaded_cuda.cpp $(wildcard test/shim/*.cpp))
@@ -355,7 +361,7 @@ $(B)/unit/cuda/loaded_nccl.so: test/unit/cuda/loaded_nccl.c $(SHIM)/flags
 SHIM_LOADS := $(patsubst test/unit/cuda/%.c,$(B)/unit/cuda/%,$(wildcard test/unit/cuda/test_*.c))
 SHIM_UNIT  += $(SHIM_LOADS)
 $(SHIM_LOADS): $(B)/unit/cuda/%: $(B)/test/unit/cuda/%.o $(foreach l,$(call closure,comm),$(call archive,$(l))) \
-  | $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
+  | $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(SYS_kernels) $(LDLIBS)
@@ -366,11 +372,11 @@ cuda-shim: $(SHIM_UNIT)
 # ---------------------------------------------------------------- attention by cuDNN
 # backends/cudnn.so, which the cuda backend loads when it is there (kernels/cuda/attention/sdpa.h). Needs the
 # headers and the library of cuDNN in CUDNN_HOME, and no device to be built.
-$(BIN)/backends/cudnn.so $(B)/gpu/unit/cudnn/backends/cudnn.so: $(patsubst %,$(B)/backends/%.o,cudnn cudnn_graph)
+$(BIN)/backends/cudnn.so $(B)/gpu/unit/cudnn/backends/cudnn.so: $(patsubst %,$(B)/backends/%.o,cudnn cudnn_graph cudnn_plan cudnn_gated)
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $^ $(CUDNN_LIB) -Wl,-rpath,$(dir $(CUDNN_LIB))
-$(patsubst %,$(B)/%.o,backends/cudnn backends/cudnn_graph test/unit/cudnn/test_plans): private CFLAGS += -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include
+$(patsubst %,$(B)/%.o,backends/cudnn backends/cudnn_graph backends/cudnn_plan backends/cudnn_gated test/unit/cudnn/test_plans): private CFLAGS += -I$(CUDNN_HOME)/include -I$(CUDA_HOME)/include
 
 # its plans for a device that is not there (test/unit/cudnn/test_plans.c)
 ifeq ($(CUDNN_SO)$(VARIANT),$(BIN)/backends/cudnn.sorelease)
@@ -379,7 +385,7 @@ endif
 $(B)/unit/cudnn/libcuda.so.1: $(B)/test/unit/cudnn/driver.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(@F) -o $@ $<
-$(B)/unit/cudnn/test_plans: $(patsubst %,$(B)/%.o,test/unit/cudnn/test_plans backends/cudnn backends/cudnn_graph) \
+$(B)/unit/cudnn/test_plans: $(patsubst %,$(B)/%.o,test/unit/cudnn/test_plans backends/cudnn backends/cudnn_graph backends/cudnn_plan backends/cudnn_gated) \
                             $(B)/unit/cudnn/libcuda.so.1
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CUDNN_LIB) -Wl,-rpath,'$$ORIGIN:$(dir $(CUDNN_LIB))' \
@@ -435,10 +441,10 @@ unit-levels: $(LEVEL_TESTS)
 	$(Q)for level in $(LEVELS); do echo "-- up to $$level"; \
 	  ZLAUNCH_CPU_ISA=$$level scripts/run_tests --unit $^ || failed=1; done; [ -z "$$failed" ]
 
-integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO)
+integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
 
-test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(PROBES) $(TEST_MODELS)
+test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(SHIM_UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
 asan tsan:
@@ -454,7 +460,7 @@ E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
 UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_% $(B)/unit/zero/test_gradients,$(UNIT)),$(UNIT))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
-  $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO))
+  $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
 	  scripts/run_tests --all $(UNIT_tested) $(SHIM_tested) $(sort $(E2E_$(VARIANT)))
 
@@ -480,7 +486,7 @@ GPU_LIB    := $(B)/libcuda-gpu.a
 GPU_BELOW  := $(GPU_LIB) $(call archive,kernels) $(call archive,common)
 GPU_LINK   = $(CXX) $(ALL_LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
              -lcublasLt -lcudart $(SYS_kernels) $(LDLIBS)
-GPU_UNIT   := $(patsubst %,$(GPU)/unit/cuda/test_%,device products) \
+GPU_UNIT   := $(patsubst %,$(GPU)/unit/cuda/test_%,device products tuning) \
               $(patsubst %,$(GPU)/unit/kernels/test_%,$(SHIM_KERNEL_TESTS))
 
 $(GPU)/flags: FORCE

@@ -22,6 +22,7 @@ __attribute__((visibility("default"))) const struct zt_backend *const zt_loaded_
 static bool is_counting;
 static bool
     is_apart; /* ZT_COUNT_APART: what products took over is counted as it was before */
+static uint64_t launches_of_call;
 
 struct op {
     const char *name;
@@ -70,6 +71,12 @@ BYTES(gemm, struct zt_gemm_args)
     uint64_t sums =
         into(&a->a_sum, a->accumulate_sums) + into(&a->b_sum, a->accumulate_sums);
 
+    if (a->epilogue == ZT_EPI_SWIGLU_BWD) {
+        if (launches_of_call ==
+            1) /* one kernel of a library: 2 are read, 1 more written */
+            return alone + 3 * ONCE(c);
+        split_off(OP_glu_bwd, 1, 5 * ONCE(c));
+    }
     if (!is_apart)
         return alone + (a->epilogue ? ONCE(pre) : 0) + sums;
     if (a->a_sum.data || a->b_sum.data)
@@ -119,6 +126,11 @@ BYTES(attention_bwd, struct zt_attention_bwd_args)
 {
     return bytes_attention(&a->fwd) + ONCE(dout) + ONCE(dq) + ONCE(dk) + ONCE(dv) +
            ONCE(dbias);
+}
+BYTES(attention_decode, struct zt_attention_decode_args) /* of all the room */
+{
+    return ONCE(q) + ONCE(k) + ONCE(v) + 2 * (ONCE(k_new) + ONCE(v_new)) + ONCE(bias) +
+           ONCE(out);
 }
 BYTES(unary, struct zt_unary_args)
 {
@@ -224,7 +236,8 @@ static void note(int op, uint64_t launches, uint64_t bytes)
         uint64_t before = shim_num_launches();                                           \
         zt_err rc = zt_cuda_backend.kernels->name(dev, s, a, fault);                     \
                                                                                          \
-        note(OP_##name, shim_num_launches() - before, bytes_##name(a));                  \
+        launches_of_call = shim_num_launches() - before;                                 \
+        note(OP_##name, launches_of_call, bytes_##name(a));                              \
         return rc;                                                                       \
     }
 ZT_KERNELS(COUNT)

@@ -487,6 +487,19 @@ struct zt_backend {
     zt_err (*event_passed)(struct zt_device *dev, struct zt_stream_event *e, bool *out,
                            struct zt_fault *fault);
 
+    /*
+     * Optional; NULL: products have one way to be computed here. tune: times the ways for
+     * each of `products` (their `data` says how it is aligned and is not accessed) that
+     * `known`, an earlier text or NULL, has no choice for. *out: the text of all choices;
+     * the caller frees it. Takes device memory for one product at a time. ZT_E_CONFIG:
+     * `known` is of another device or library; ZT_E_FORMAT: it is no such text.
+     * use_tuning: from now on products are computed as the text says. What is not in it is
+     * computed as without.
+     */
+    zt_err (*tune)(struct zt_device *dev, const struct zt_gemm_args *products, int num,
+                   const char *known, char **out, struct zt_fault *fault);
+    zt_err (*use_tuning)(struct zt_device *dev, const char *text, struct zt_fault *fault);
+
     const struct zt_kernels *kernels;
 };
 

@@ -37,7 +37,9 @@ extern "C" {
 /* ---------------------------------------------------------------- the device */
 
 struct zt_cuda_gemms;        /* gemm/plan.cu: the plans that were found so far */
+struct zt_gemm_choices;      /* gemm/choices.cu: what tuning has found */
 struct zt_cuda_sdpa;         /* attention/sdpa.cu: attention by a library */
+struct zt_gated_plans;       /* gemm/gated.cu: the same library's products */
 struct zt_cuda_device_error; /* device_error.h: reported by sync() */
 
 struct zt_stream {
@@ -52,13 +54,17 @@ struct zt_device {
     struct zt_stream main; /* what stream NULL means */
     size_t used, peak;     /* bytes of regions, scratch and workspace */
     cublasLtHandle_t blas;
-    struct zt_cuda_gemms *gemms; /* opened by the first product */
-    struct zt_cuda_sdpa *sdpa;   /* NULL: our own kernels do all attention */
+    struct zt_cuda_gemms *gemms;     /* opened by the first product */
+    struct zt_gemm_choices *choices; /* NULL: nothing is tuned */
+    struct zt_gated_plans *gated;    /* opened by the first product of that kind */
+    struct zt_cuda_sdpa *sdpa;       /* NULL: our own kernels do all attention */
     struct zt_cuda_device_error *error;
 };
 
-/* gemm/plan.cu; NULL is fine */
+/* gemm/plan.cu, choices.cu, gated.cu; NULL is fine */
 void zt_cuda_gemms_close(struct zt_cuda_gemms *g);
+void zt_gemm_choices_close(struct zt_gemm_choices *c);
+void zt_cuda_gated_close(struct zt_device *dev, struct zt_gated_plans *g);
 
 /*
  * attention/sdpa.h: opens the attention library and its workspace for this thread's
@@ -255,6 +261,12 @@ zt_err zt_cuda_event_wait(struct zt_device *dev, struct zt_stream_event *e,
                           struct zt_stream *s, struct zt_fault *fault);
 zt_err zt_cuda_event_passed(struct zt_device *dev, struct zt_stream_event *e, bool *out,
                             struct zt_fault *fault);
+
+/* gemm/tune.cu: likewise */
+zt_err zt_cuda_tune(struct zt_device *dev, const struct zt_gemm_args *products, int num,
+                    const char *known, char **out, struct zt_fault *fault);
+zt_err zt_cuda_use_tuning(struct zt_device *dev, const char *text,
+                          struct zt_fault *fault);
 
 extern const struct zt_backend zt_cuda_backend;
 }

@@ -145,6 +145,8 @@ static void cuda_close(struct zt_device *dev)
     (void)cudaSetDevice(dev->ordinal);
     close_stream(&dev->main);
     zt_cuda_gemms_close(dev->gemms);
+    zt_gemm_choices_close(dev->choices);
+    zt_cuda_gated_close(dev, dev->gated);
     zt_cuda_sdpa_close(dev->sdpa);
     if (dev->blas)
         (void)cublasLtDestroy(dev->blas);
@@ -393,5 +395,7 @@ const struct zt_backend zt_cuda_backend = {
     .event_record = zt_cuda_event_record,
     .event_wait = zt_cuda_event_wait,
     .event_passed = zt_cuda_event_passed,
+    .tune = zt_cuda_tune,
+    .use_tuning = zt_cuda_use_tuning,
     .kernels = &zt_cuda_kernels,
 };

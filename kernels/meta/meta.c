@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "kernels/check.h"
+#include "kernels/meta/products.h"
 #include "kernels/meta/work.h"
 #include "kernels/synchronous_streams.h"
 
@@ -14,6 +15,7 @@ struct zt_device {
     uintptr_t next; /* addresses are never given twice */
     size_t used, peak;
     struct zt_device_work work;
+    struct zt_products *products; /* NULL: nobody asks for them */
 };
 
 struct zt_device_work zt_meta_take_work(struct zt_device *dev)
@@ -22,6 +24,19 @@ struct zt_device_work zt_meta_take_work(struct zt_device *dev)
 
     dev->work = (struct zt_device_work){{0}};
     return w;
+}
+
+void zt_meta_note_products(struct zt_device *dev, struct zt_products *all)
+{
+    dev->products = all;
+}
+
+/* gemm alone is noted. */
+static void note(struct zt_device *dev, zt_kernel_id kernel, const void *args)
+{
+    zt_work_add_kernel(&dev->work, kernel, args);
+    if (kernel == ZT_KERNEL_gemm && dev->products)
+        zt_products_add(dev->products, args);
 }
 
 static zt_err meta_count(int *out, struct zt_fault *fault)
@@ -141,7 +156,7 @@ static zt_err meta_sync(struct zt_device *dev, struct zt_stream *s,
                                                                                          \
         (void)s;                                                                         \
         if (!rc)                                                                         \
-            zt_work_add_kernel(&dev->work, ZT_KERNEL_##name, a);                         \
+            note(dev, ZT_KERNEL_##name, a);                                              \
         return rc;                                                                       \
     }
 ZT_KERNELS(META_KERNEL)

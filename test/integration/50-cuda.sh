@@ -52,6 +52,50 @@ on cuda "$tmp/again" --bf16 --gradient_checkpointing --cpu_isa avx2
 check "recomputation: the same bits" same_bits "$tmp/bits" "$tmp/again"
 check "an option for processors says that it does nothing here" grep -q -- '--cpu_isa is for runs on a cpu' "$tmp/again"
 
+# ---- products that are tuned ----
+# $tmp/tuned: what rank 0 finds by the clock of SHIM_TIMES
+SHIM_TIMES=1 on cuda "$tmp/tune1" --bf16 --product_tuning "$tmp/tuned"
+check "products are tuned: it runs" test $? -eq 0
+on cpu "$tmp/tune.cpu" --bf16
+check "losses are those of the cpu" same_curve "$tmp/tune.cpu" "$tmp/tune1" 2e-3
+check "the file names the device, and several algorithms were chosen" \
+    awk 'NR == 1 && !/^products 1 on .*cuBLASLt/ { exit 1 } NR > 1 { n[$30]++ } END { for (a in n) k++; exit NR < 10 || k < 2 }' "$tmp/tuned"
+cp "$tmp/tuned" "$tmp/tuned.before"
+SHIM_TIMES=2 on cuda "$tmp/tune2" --bf16 --product_tuning "$tmp/tuned"
+check "the same file gives the same bits, whatever the clock says now" same_bits "$tmp/tune1" "$tmp/tune2"
+check "and stays as it is" cmp -s "$tmp/tuned.before" "$tmp/tuned"
+SHIM_TIMES=2 on cuda "$tmp/tune3" --bf16 --product_tuning "$tmp/tuned.other"
+check "tuned anew, other algorithms are chosen" test "$(cmp -s "$tmp/tuned" "$tmp/tuned.other"; echo $?)" -eq 1
+check "with other bits" test "$(same_bits "$tmp/tune1" "$tmp/tune3" >/dev/null; echo $?)" -ne 0
+sed '1s/on /on another /' "$tmp/tuned" >"$tmp/tuned.wrong"
+on cuda "$tmp/tune4" --bf16 --product_tuning "$tmp/tuned.wrong"
+check "choices of another device are refused" test $? -ne 0
+check "and why" grep -q 'the tuning of products is of .*another.*but this is' "$tmp/tune4" "$tmp/tune4.err"
+sed '3s/=/-/' "$tmp/tuned" >"$tmp/tuned.wrong"
+on cuda "$tmp/tune5" --bf16 --product_tuning "$tmp/tuned.wrong"
+check "a damaged file is refused by line" test "$(cat "$tmp/tune5" "$tmp/tune5.err" | grep -c 'the tuning of products: line 3 is none of its lines')" -ge 1
+on cpu "$tmp/tune6" --bf16 --product_tuning "$tmp/none"
+check "on a cpu it has no effect, and says so" grep -q -- '--product_tuning is for GPUs' "$tmp/tune6" "$tmp/tune6.err"
+check "nor a file" test ! -e "$tmp/none"
+
+# ---- a product and the SwiGLU behind it in one kernel of a library ----
+gated() { # gated DEVICE OUT ARGS...: 3 steps of a Llama
+    local device=$1 out=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/llama.so" --hidden_size 32 --num_hidden_layers 2 \
+        --num_attention_heads 4 --num_key_value_heads 2 --intermediate_size 64 --block_size 32 --do_train --logging_steps 1 \
+        --train_file "$tmp/corpus.txt" --max_steps 3 --per_device_train_batch_size 2 --device "$device" --bf16 "$@" >"$out" 2>&1
+}
+gated cpu "$tmp/gated.cpu"
+gated cuda "$tmp/gated.apart"
+SHIM_TIMES=1 ZLAUNCH_CUDNN_BACKEND=$PWD/$shim/cudnn.so gated cuda "$tmp/gated.one" --product_tuning "$tmp/gated.tuned"
+check "a Llama is trained with it" test $? -eq 0
+check "the engine that is right and fast was chosen" grep -q ' -1 0 0 0 0 0 0 = 2 0 ' "$tmp/gated.tuned"
+check "the one that is faster and wrong is named" grep -q 'engine 2 of the shim.s gives other numbers' "$tmp/gated.one"
+check "losses are those of the cpu" same_curve "$tmp/gated.cpu" "$tmp/gated.one" 2e-3
+ZLAUNCH_CUDNN_BACKEND=$PWD/$shim/cudnn.so gated cuda "$tmp/gated.untuned"
+check "without tuning it is not used" same_curve "$tmp/gated.apart" "$tmp/gated.untuned" 0
+
 # ---- memory: as planned ----
 some_rates >"$tmp/rates.json"
 planned() { # planned ARGS...: MiB of the plan
@@ -68,6 +112,8 @@ as_planned() { # as_planned ARGS...: the peak of a step is the plan within 2 %
 check "the peak is the plan" as_planned --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --per_device_train_batch_size 2
 check "the peak is the plan, in bf16 and larger" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
     --per_device_train_batch_size 4 --bf16 --max_steps 1
+check "the peak is the plan, of tuned products too" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
+    --per_device_train_batch_size 4 --bf16 --max_steps 1 --product_tuning "$tmp/tuned.peak"
 check "the peak is the plan, with recomputation" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
     --per_device_train_batch_size 4 --gradient_checkpointing --max_steps 1
 

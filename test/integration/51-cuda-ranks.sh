@@ -89,6 +89,22 @@ check "the losses are those of the cpu" same_curve "$tmp/cpu" "$tmp/cuda" 1e-4
 on cuda 2 "$tmp/any" "$(config 2 true large)" --reduction_order any
 check "sums in any order are near" same_curve "$tmp/cuda" "$tmp/any" 1e-4
 
+# ---- ranks whose clocks differ compute products alike: rank 0 chooses ----
+SHIM_TIMES=1 on cuda 2 "$tmp/clock1" "$(config 0 true large)" --bf16 --product_tuning "$tmp/clock1.choices"
+SHIM_TIMES=2 on cuda 2 "$tmp/clock2" "$(config 0 true large)" --bf16 --product_tuning "$tmp/clock2.choices"
+SHIM_TIMES=1 SHIM_TIMES_RANKS=1 on cuda 2 "$tmp/clocks" "$(config 0 true large)" --bf16 --product_tuning "$tmp/clocks.choices"
+check "the clock decides about the bits" test "$(same_bits "$tmp/clock1" "$tmp/clock2" >/dev/null; echo $?)" -ne 0
+check "ranks with two clocks have the bits of rank 0's" same_bits "$tmp/clock1" "$tmp/clocks"
+check "and its choices" cmp -s "$tmp/clock1.choices" "$tmp/clocks.choices"
+for s in $(some 1 2 3); do
+    SHIM_TIMES=3 SHIM_TIMES_RANKS=1 SHIM_SEED=$s on cuda 2 "$tmp/clocks$s" "$(config "$s" true small)" --bf16 --product_tuning "$tmp/clocks.choices"
+    check "stage $s with the same choices: the same bits" same_bits "$tmp/clock1" "$tmp/clocks$s"
+done
+mkdir "$tmp/folder"
+on cuda 2 "$tmp/untuned" "$(config 0 true large)" --bf16 --product_tuning "$tmp/folder/none/choices"
+check "a file that cannot be written ends the run, and says so" \
+    test "$?-$(cat "$tmp/untuned" "$tmp/untuned.err" | grep -c "$tmp/folder/none")" != 0-0
+
 # ---- groups, 16-bit messages, awkward models ----
 on cuda 4 "$tmp/flat" "$(config 3 true large)"
 on cuda 4 "$tmp/hpz" "$(config 3 true small '"zero_hpz_partition_size": 2')"

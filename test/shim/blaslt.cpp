@@ -8,6 +8,10 @@
  * alone: whatever its header does not declare; and, to see what is done then, epilogues
  * with a bit of SHIM_REFUSE_EPILOGUES, when an algorithm is looked for, or with
  * SHIM_REFUSE_LATE=1 not before it is used. SHIM_LIBRARY_MB: see has_loaded().
+ *
+ * There are ALGORITHMS of them, which add in other orders: the n-th, from 0, adds n + 1 parts
+ * of k, each rounded to fp32. Which is the fastest depends on SHIM_TIMES and the shape, and
+ * with SHIM_TIMES_RANKS=1 on the rank.
  */
 #include <math.h>
 #include <string.h>
@@ -19,6 +23,8 @@
 #include "cuda_fp16.h"
 #include "cuda_fp8.h"
 #include "shim.h"
+
+#define ALGORITHMS 4
 
 struct cublasLtContext {
     int unused;
@@ -366,14 +372,34 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     *num_results = 0;
     if (!good_problem(desc, a, b, c, d) || is_refused(desc, false))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    memset(results, 0, sizeof(*results));
-    results->state = CUBLAS_STATUS_SUCCESS;
-    results->workspaceSize = (size_t)pref->workspace;
-    results->wavesCount = 1;
-    for (int i = 0; i < 4; i++)
-        results->algo.data[i] = pref->align[i];
-    results->algo.data[4] = pref->workspace;
-    *num_results = 1;
+    for (int n = 0; n < wanted && n < ALGORITHMS; n++) {
+        memset(&results[n], 0, sizeof(results[n]));
+        results[n].state = CUBLAS_STATUS_SUCCESS;
+        results[n].workspaceSize = (size_t)pref->workspace;
+        results[n].wavesCount = 1;
+        for (int i = 0; i < 4; i++)
+            results[n].algo.data[i] = pref->align[i];
+        results[n].algo.data[4] = pref->workspace;
+        results[n].algo.data[5] = (uint64_t)n;
+        *num_results = n + 1;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    if (!handle || !desc || !algo || !result)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!good_problem(desc, a, b, c, d) || is_refused(desc, false) ||
+        algo->data[5] >= ALGORITHMS)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(result, 0, sizeof(*result));
+    result->algo = *algo;
+    result->workspaceSize = (size_t)algo->data[4];
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -439,6 +465,7 @@ struct product {
     const void *a, *b, *c;
     void *d, *workspace;
     size_t workspace_bytes;
+    uint64_t algorithm;
 };
 
 static float finish(const product &p, int64_t batch, int64_t i, int64_t j, double sum)
@@ -505,6 +532,31 @@ static void sum_lines(const product &p, const std::vector<float> &x, uint64_t li
     }
 }
 
+static double sum_part(const float *x, const float *y, size_t begin, size_t end,
+                       bool exact)
+{
+    double sum = 0;
+
+    for (size_t k = begin; k < end; k++)
+        sum += (double)x[k] * (double)y[k];
+    return exact ? sum : (double)(float)sum;
+}
+
+/* Of an algorithm, in launches of other kernels; from 0 to 1. */
+static double planted_time(const product &p)
+{
+    bool each = shim_option("SHIM_TIMES_RANKS", 0); /* rank has a clock of its own */
+    uint64_t h =
+        (uint64_t)(shim_option("SHIM_TIMES", 0) + (each ? shim_option("RANK", 0) : 0));
+
+    for (uint64_t x : {p.algorithm, (uint64_t)p.ld.rows, (uint64_t)p.ld.cols,
+                       (uint64_t)p.la.rows, (uint64_t)p.lb.rows}) {
+        h = (h ^ x) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 29;
+    }
+    return (double)(h % 1000) / 1000;
+}
+
 static void multiply_one(const product &p, int64_t batch)
 {
     std::vector<float> a =
@@ -520,10 +572,12 @@ static void multiply_one(const product &p, int64_t batch)
     for (int64_t j = 0; j < (int64_t)p.ld.cols; j++)
         for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
             const float *x = &a[(size_t)i * depth], *y = &b[(size_t)j * depth];
+            size_t parts = (size_t)p.algorithm + 1;
             double sum = 0;
 
-            for (size_t k = 0; k < depth; k++)
-                sum += (double)x[k] * (double)y[k];
+            for (size_t part = 0; part < parts; part++)
+                sum += sum_part(x, y, depth * part / parts, depth * (part + 1) / parts,
+                                parts == 1);
             put(p.d, p.ld.type, place(&p.ld, batch, i, j), finish(p, batch, i, j, sum));
         }
 }
@@ -534,6 +588,7 @@ static void multiply(const product &p)
         memset(p.workspace, 0xFF, p.workspace_bytes < 4096 ? p.workspace_bytes : 4096);
     for (int64_t batch = 0; batch < p.ld.batch_count; batch++)
         multiply_one(p, batch);
+    shim_take_time(planted_time(p));
 }
 
 /* What the algorithm was asked for is what it may count on. */
@@ -580,7 +635,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     product p = {
         *desc, *a, *b, *c, *d,        *(const float *)alpha, *(const float *)beta,
-        A,     B,  C,  D,  workspace, workspace_bytes};
+        A,     B,  C,  D,  workspace, workspace_bytes,       algo ? algo->data[5] : 0};
     if (p.beta != 0 && !C)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (shim_enqueue_launch(stream, {NULL, "cublasLtMatmul", [p] { multiply(p); }}) !=

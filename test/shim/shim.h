@@ -34,7 +34,8 @@
  * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
  * SHIM_DROP_WAIT=n: the n-th cudaStreamWaitEvent() of the process, counted from 1,
  * returns success and orders nothing: a fault for tests to find. SHIM_NCCL_HANG: nccl.h.
- * SHIM_COUNT_ONLY=1 executes nothing: a step of a large model is then counted in seconds.
+ * SHIM_TIMES=n: events tell made-up times, in which algorithms of products differ, for each
+ * n in another way. SHIM_COUNT_ONLY=1 executes nothing: a step of a large model is then counted in seconds.
  */
 #ifndef SHIM_SHIM_H
 #define SHIM_SHIM_H
@@ -121,6 +122,8 @@ void shim_new_thread(std::function<void()> f);
 cudaError_t shim_enqueue(cudaStream_t stream, shim_work work);
 /* The same for work that counts as a launch; with SHIM_COUNT_ONLY=1 it is not executed. */
 cudaError_t shim_enqueue_launch(cudaStream_t stream, shim_work work);
+/* With SHIM_TIMES events measure this: a launch takes 1, and what it says besides. Work. */
+void shim_take_time(double ms);
 /* Of kernels, products, copies and memsets, by this process so far. */
 extern "C" uint64_t shim_num_launches(void);
 /*

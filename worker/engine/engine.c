@@ -22,6 +22,7 @@
 #include "worker/engine/output_dir.h"
 #include "worker/engine/tasks/best.h"
 #include "worker/engine/tasks/task.h"
+#include "worker/engine/tune/products.h"
 #include "worker/engine/weights.h"
 
 /* ---- model ---- */
@@ -477,6 +478,11 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     e->sums = e->comm;
     if (!rc && zt_run_is_staged(run))
         rc = open_device_comm(e, fault);
+    if (!rc) {
+        struct zt_memory_plan_inputs in = plan_inputs(e);
+
+        rc = zt_engine_tune_products(e, &in, fault);
+    }
     if (rc)
         return rc;
     zt_human_count(parameters, (double)e->model->numel);

@@ -104,6 +104,11 @@ struct zt_cuda_sdpa *zt_cuda_sdpa_open(void)
     return NULL;
 }
 
+struct zt_sdpa_use zt_cuda_sdpa_use(const struct zt_cuda_sdpa *c)
+{
+    return {c->table, c->lib, c->workspace};
+}
+
 /* ---- problems that the library supports ---- */
 
 static bool fits(const struct zt_view *v, zt_dtype dtype, struct zt_sdpa_strides *out)

@@ -33,7 +33,7 @@
 #include "include/zlaunch/types.h"
 #include "kernels/cuda/sizes.h"
 
-#define ZT_SDPA_ABI    1u
+#define ZT_SDPA_ABI    2u
 #define ZT_SDPA_SYMBOL "zt_sdpa_cudnn"
 
 struct zt_sdpa_lib;  /* the library, started on one device */
@@ -68,6 +68,27 @@ struct zt_sdpa_data {
     float scale;
 };
 
+/*
+ * The other thing that the object is for: a product with the backward of a SwiGLU behind
+ * it, dy = a b, dup = dy silu(gate), dgate = dy up silu'(gate), where dy is not stored.
+ * a (m, k) and b (k, n) by their strides, of which one is 1; gate, up, dgate and dup (m, n)
+ * are contiguous. No holes: compared whole.
+ */
+struct zt_sdpa_gated {
+    int64_t m, n, k;
+    int64_t a_row, a_col, b_row, b_col;
+    int32_t dtype; /* ZT_BF16 or ZT_F16, of all */
+    int32_t zero;
+};
+
+struct zt_sdpa_gated_plan;
+
+/* Device memory, on 16 bytes. */
+struct zt_sdpa_gated_data {
+    const void *a, *b, *gate, *up;
+    void *dgate, *dup;
+};
+
 /* A call that fails leaves a sentence in `why`, and nothing in *out. */
 struct zt_sdpa {
     uint32_t abi;          /* ZT_SDPA_ABI */
@@ -92,6 +113,31 @@ struct zt_sdpa {
     zt_err (*run)(struct zt_sdpa_lib *lib, const struct zt_sdpa_plan *plan, void *stream,
                   const struct zt_sdpa_data *d, void *workspace, char *why,
                   size_t why_bytes);
+
+    /*
+     * Products: the same three; all four are NULL where there is attention alone. Engines are numbered from 0 and mean the same as long as
+     * the library's version() does; ZT_E_LIMIT: there are not that many.
+     */
+    zt_err (*gated_plan)(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p,
+                         int engine, struct zt_sdpa_gated_plan **out,
+                         size_t *workspace_bytes, char *why, size_t why_bytes);
+    void (*gated_plan_close)(struct zt_sdpa_gated_plan *plan); /* NULL is fine */
+    zt_err (*gated_run)(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated_plan *plan,
+                        void *stream, const struct zt_sdpa_gated_data *d, void *workspace,
+                        char *why, size_t why_bytes);
+    size_t (*version)(void);
 };
+
+#ifdef __cplusplus
+struct zt_cuda_sdpa;
+
+/* sdpa.cu: the library of a device, for gemm/gated.cu; c is not NULL. */
+struct zt_sdpa_use {
+    const struct zt_sdpa *table;
+    struct zt_sdpa_lib *lib;
+    void *workspace; /* ZT_SDPA_WORKSPACE, for the work of the main stream */
+};
+struct zt_sdpa_use zt_cuda_sdpa_use(const struct zt_cuda_sdpa *c);
+#endif
 
 #endif

@@ -8,9 +8,9 @@
  * fused where cuBLASLt has an epilogue for them; the rest is zt_gemm_run_epilogue. The GELU of cuBLASLt sees sums
  * before they are rounded to what `pre` keeps of them. The slope of tanh GELU, and the sum
  * of one operand over K, are fused likewise, else kernels of their own. The backward of a
- * SwiGLU is one of them.
+ * SwiGLU is gated.cu's where tuning has found that faster.
  */
-#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/gated.h"
 
 #include <string.h>
 
@@ -353,21 +353,13 @@ static zt_err run_empty(struct zt_device *dev, struct zt_stream *s, const struct
     return zt_gemm_run_epilogue(dev, s, &pass, fault);
 }
 
-#define FP8_CAPABILITY 89
-
-zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
-                    const struct zt_gemm_args *g, struct zt_fault *fault)
+/* g has been checked. */
+static zt_err run_checked(struct zt_device *dev, struct zt_stream *s,
+                          const struct zt_gemm_args *g, struct zt_fault *fault)
 {
     struct call k;
-    zt_err rc = zt_check_gemm(g, fault);
+    zt_err rc;
 
-    if (rc)
-        return rc;
-    if (g->a_scale && dev->capability < FP8_CAPABILITY)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "cuda device %d has compute capability %d.%d; fp8 products "
-                            "need 8.9 (Ada, Hopper) or newer: leave out --fp8",
-                            dev->ordinal, dev->capability / 10, dev->capability % 10);
     read_args(&k, g);
     if (k.c.batch * k.c.rows * k.c.cols == 0)
         return run_rest(dev, s, &k, 0, fault);
@@ -376,4 +368,28 @@ zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
         return rc ? rc : run_rest(dev, s, &k, 0, fault);
     }
     return run_fused(dev, s, &k, fault);
+}
+
+#define FP8_CAPABILITY 89
+
+zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
+                    const struct zt_gemm_args *g, struct zt_fault *fault)
+{
+    zt_err rc = zt_check_gemm(g, fault);
+    bool done = false;
+
+    if (rc)
+        return rc;
+    if (g->a_scale && dev->capability < FP8_CAPABILITY)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "cuda device %d has compute capability %d.%d; fp8 products "
+                            "need 8.9 (Ada, Hopper) or newer: leave out --fp8",
+                            dev->ordinal, dev->capability / 10, dev->capability % 10);
+    if (g->epilogue == ZT_EPI_SWIGLU_BWD) {
+        if (zt_gemm_is_tuning(dev))
+            rc = zt_cuda_gated_tune(dev, g, run_checked, fault);
+        if (!rc)
+            rc = zt_cuda_gated(dev, s, g, &done, fault);
+    }
+    return rc || done ? rc : run_checked(dev, s, g, fault);
 }

@@ -67,6 +67,9 @@ static inline bool zt_gemm_has_aux(const struct zt_gemm_key *k)
            k->epilogue == CUBLASLT_EPILOGUE_DGELU; /* which reads it */
 }
 
+/* Plans found so far are looked for anew. */
+void zt_gemm_forget_plans(struct zt_device *dev);
+
 /* ZT_E_UNSUPPORTED: not with this epilogue, or not at all. */
 zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
                         const struct zt_gemm_product *x, struct zt_fault *fault);
@@ -82,5 +85,84 @@ struct zt_gemm_epilogue_args {
 zt_err zt_gemm_run_epilogue(struct zt_device *dev, struct zt_stream *s,
                             const struct zt_gemm_epilogue_args *p,
                             struct zt_fault *fault);
+
+/* ---- choices.cu: which way was the fastest for a product ---- */
+
+#define ZT_GEMM_ALGO_WORDS 8 /* cublasLtMatmulAlgo_t is that many of 64 bits */
+
+/*
+ * In place of an epilogue of cuBLASLt in the key of a product that the backward of a
+ * SwiGLU follows. Its first word is the engine of gated.h plus 1; 0: apart is faster.
+ */
+#define ZT_GEMM_SWIGLU_BWD (-1)
+
+struct zt_gemm_choice {
+    struct zt_gemm_key key;
+    uint64_t algo[ZT_GEMM_ALGO_WORDS];
+};
+
+struct zt_gemm_choices {
+    bool tuning; /* what has no choice yet is timed when it is first computed */
+    int num, room;
+    struct zt_gemm_choice *at;
+    cudaEvent_t begun, ended; /* of tuning */
+};
+
+/* NULL: there is none. */
+const struct zt_gemm_choice *zt_gemm_choice_of(const struct zt_device *dev,
+                                               const struct zt_gemm_key *key);
+/* ZT_E_NOMEM */
+zt_err zt_gemm_choice_add(struct zt_device *dev, const struct zt_gemm_choice *c,
+                          struct zt_fault *fault);
+/* dev->choices from a text; NULL: empty. ZT_E_CONFIG: it is none of this device. */
+zt_err zt_gemm_choices_read(struct zt_device *dev, const char *text,
+                            struct zt_fault *fault);
+/* As text, which the caller frees. */
+zt_err zt_gemm_choices_text(const struct zt_device *dev, char **out,
+                            struct zt_fault *fault);
+
+static inline bool zt_gemm_is_tuning(const struct zt_device *dev)
+{
+    return dev->choices && dev->choices->tuning;
+}
+
+#define ZT_TIMED_ROUNDS 3 /* the fastest of them counts */
+#define ZT_TIMED_CALLS  4 /* in each */
+/* Another way is taken where it needs at most this part of the time. */
+#define ZT_FASTER 0.98f
+
+/*
+ * *ms = a call of run(), which queues work on the main stream: once to load its code, then
+ * timed. What run() returns ends it.
+ */
+template <typename F>
+static inline zt_err zt_gemm_time(struct zt_device *dev, F run, float *ms,
+                                  struct zt_fault *fault)
+{
+    const struct zt_gemm_choices *c = dev->choices;
+    float least = 0;
+    zt_err rc = run();
+
+    for (int round = 0; !rc && round < ZT_TIMED_ROUNDS; round++) {
+        cudaError_t e = cudaEventRecord(c->begun, dev->main.cuda);
+        float took = 0;
+
+        for (int i = 0; !rc && i < ZT_TIMED_CALLS; i++)
+            rc = run();
+        if (rc)
+            return rc;
+        if (e == cudaSuccess)
+            e = cudaEventRecord(c->ended, dev->main.cuda);
+        if (e == cudaSuccess)
+            e = cudaEventSynchronize(c->ended);
+        if (e == cudaSuccess)
+            e = cudaEventElapsedTime(&took, c->begun, c->ended);
+        if (e != cudaSuccess)
+            return zt_cuda_failed("timing a product", e, fault);
+        least = round && least < took ? least : took;
+    }
+    *ms = least / ZT_TIMED_CALLS;
+    return rc;
+}
 
 #endif

@@ -2,6 +2,7 @@
  * A plan is what cuBLASLt needs for one combination of shapes, strides, types, epilogue
  * and alignment (16 bytes at most, so that results do not depend on addresses).
  * Plans are found once and kept in a table of the device; a full table is emptied.
+ * The algorithm is the one that tuning has chosen, else the first that cuBLASLt proposes.
  */
 #include "kernels/cuda/gemm/gemm.h"
 
@@ -10,6 +11,7 @@
 
 #define SLOTS     1024 /* a power of two */
 #define MOST_USED (SLOTS / 4 * 3)
+#define PROPOSALS 16 /* that tuning times */
 
 struct plan {
     struct zt_gemm_key key;
@@ -49,6 +51,12 @@ static void forget_all(struct zt_cuda_gemms *g)
     for (int i = 0; i < SLOTS; i++)
         forget(&g->slot[i]);
     g->num_used = 0;
+}
+
+void zt_gemm_forget_plans(struct zt_device *dev)
+{
+    if (dev->gemms)
+        forget_all(dev->gemms);
 }
 
 void zt_cuda_gemms_close(struct zt_cuda_gemms *g)
@@ -187,15 +195,121 @@ static cublasStatus_t set_alignment(struct zt_cuda_gemms *g, const struct zt_gem
     return e;
 }
 
+static cublasStatus_t call(struct zt_device *dev, const struct plan *p,
+                           const struct zt_gemm_product *x, struct zt_stream *on,
+                           const cublasLtMatmulAlgo_t *algo)
+{
+    return cublasLtMatmul(dev->blas, p->op, &x->alpha, x->a, p->a, x->b, p->b, &x->beta,
+                          x->d, p->d, x->d, p->d, algo, on->workspace, ZT_CUDA_WORKSPACE,
+                          on->cuda);
+}
+
+/* ---- which algorithm ---- */
+
+/* *works: it is not refused after all, and takes *ms */
+static zt_err time_algorithm(struct zt_device *dev, const struct plan *p,
+                             const struct zt_gemm_product *x,
+                             const cublasLtMatmulAlgo_t *algo, float *ms, bool *works,
+                             struct zt_fault *fault)
+{
+    zt_err rc = zt_gemm_time(
+        dev,
+        [&] {
+            cublasStatus_t e = call(dev, p, x, &dev->main, algo);
+
+            return e == CUBLAS_STATUS_NOT_SUPPORTED ? ZT_E_UNSUPPORTED
+                   : e                              ? lt_failed(e, fault)
+                                                    : ZT_OK;
+        },
+        ms, fault);
+
+    *works = rc == ZT_OK;
+    return rc == ZT_E_UNSUPPORTED ? ZT_OK : rc;
+}
+
+/* The fastest of several proposals becomes the plan's, and a choice of the device. */
+static zt_err choose_fastest(struct zt_device *dev, struct plan *p,
+                             const struct zt_gemm_product *x,
+                             const cublasLtMatmulHeuristicResult_t *proposed, int num,
+                             struct zt_fault *fault)
+{
+    struct zt_gemm_choice choice = {};
+    float best = 0, ms = 0;
+    bool works = false;
+
+    p->works = false;
+    for (int i = 0; i < num; i++) {
+        zt_err rc;
+
+        if (proposed[i].state != CUBLAS_STATUS_SUCCESS)
+            continue;
+        rc = time_algorithm(dev, p, x, &proposed[i].algo, &ms, &works, fault);
+        if (rc)
+            return rc;
+        if (!works || (p->works && ms > ZT_FASTER * best))
+            continue;
+        best = ms;
+        p->works = true;
+        p->algo = proposed[i].algo;
+    }
+    if (!p->works)
+        return ZT_OK;
+    choice.key = x->key;
+    memcpy(choice.algo, &p->algo, sizeof(choice.algo));
+    return zt_gemm_choice_add(dev, &choice, fault);
+}
+
+/* What tuning has chosen; cuBLASLt says whether it can still do so. */
+static zt_err take_choice(struct zt_device *dev, struct plan *p,
+                          const struct zt_gemm_choice *choice, struct zt_fault *fault)
+{
+    cublasLtMatmulHeuristicResult_t result = {};
+    cublasStatus_t e;
+
+    static_assert(sizeof(p->algo) == sizeof(choice->algo), "of eight words");
+    memcpy(&p->algo, choice->algo, sizeof(p->algo));
+    e = cublasLtMatmulAlgoCheck(dev->blas, p->op, p->a, p->b, p->d, p->d, &p->algo,
+                                &result);
+    p->works = !e && result.workspaceSize <= ZT_CUDA_WORKSPACE;
+    return p->works ? ZT_OK
+                    : zt_fault_set(fault, ZT_E_PLAN,
+                                   "cuda: gemm: the algorithm that tuning has chosen for "
+                                   "a product of %lld x %lld x %lld is refused (cuBLASLt "
+                                   "status %d): tune anew, with another --product_tuning",
+                                   (long long)p->key.n, (long long)p->key.m,
+                                   (long long)p->key.k, (int)e);
+}
+
+static zt_err choose(struct zt_device *dev, struct plan *p,
+                     const struct zt_gemm_product *x, struct zt_fault *fault)
+{
+    const struct zt_gemm_choice *known = zt_gemm_choice_of(dev, &x->key);
+    cublasLtMatmulHeuristicResult_t proposed[PROPOSALS] = {};
+    bool tuning = zt_gemm_is_tuning(dev);
+    int found = 0;
+    cublasStatus_t e;
+
+    if (known)
+        return take_choice(dev, p, known, fault);
+    e = cublasLtMatmulAlgoGetHeuristic(dev->blas, p->op, p->a, p->b, p->d, p->d,
+                                       dev->gemms->preference, tuning ? PROPOSALS : 1,
+                                       proposed, &found);
+    if (e && e != CUBLAS_STATUS_NOT_SUPPORTED && e != CUBLAS_STATUS_INVALID_VALUE)
+        return lt_failed(e, fault);
+    if (!e && tuning)
+        return choose_fastest(dev, p, x, proposed, found, fault);
+    p->works = !e && found && proposed[0].state == CUBLAS_STATUS_SUCCESS;
+    p->algo = proposed[0].algo;
+    return ZT_OK;
+}
+
 /* Fills an empty slot. A combination that cuBLASLt does not support gets a plan, too. */
 static zt_err make_plan(struct zt_device *dev, struct plan *p,
                         const struct zt_gemm_product *x, struct zt_fault *fault)
 {
-    cublasLtMatmulHeuristicResult_t best;
-    int found = 0;
     cublasStatus_t e;
+    zt_err rc;
 
-    memset(&best, 0, sizeof(best));
     p->key = x->key;
     e = set_operation(p);
     if (!e)
@@ -204,18 +318,11 @@ static zt_err make_plan(struct zt_device *dev, struct plan *p,
         e = set_pointers(p, x);
     if (!e)
         e = set_alignment(dev->gemms, &x->key);
-    if (!e) {
-        e = cublasLtMatmulAlgoGetHeuristic(dev->blas, p->op, p->a, p->b, p->d, p->d,
-                                           dev->gemms->preference, 1, &best, &found);
-        p->works = !e && found && best.state == CUBLAS_STATUS_SUCCESS;
-        if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE)
-            e = CUBLAS_STATUS_SUCCESS;
-    }
-    if (e) {
+    rc = e ? lt_failed(e, fault) : choose(dev, p, x, fault);
+    if (rc) {
         forget(p);
-        return lt_failed(e, fault);
+        return rc;
     }
-    p->algo = best.algo;
     p->used = true;
     dev->gemms->num_used++;
     return ZT_OK;
@@ -278,9 +385,7 @@ zt_err zt_gemm_multiply(struct zt_device *dev, struct zt_stream *s,
         return refused(k, fault);
     e = set_pointers(p, x);
     if (!e)
-        e = cublasLtMatmul(dev->blas, p->op, &x->alpha, x->a, p->a, x->b, p->b, &x->beta,
-                           x->d, p->d, x->d, p->d, &p->algo, on->workspace,
-                           ZT_CUDA_WORKSPACE, on->cuda);
+        e = call(dev, p, x, on, &p->algo);
     if (e != CUBLAS_STATUS_NOT_SUPPORTED)
         return e ? lt_failed(e, fault) : ZT_OK;
     p->works = false; /* it was proposed, and is refused all the same */

@@ -121,9 +121,12 @@ static zt_err lib_run(struct zt_sdpa_lib *, const struct zt_sdpa_plan *plan, voi
     return rc;
 }
 
-static const struct zt_sdpa whole_table = {
-    ZT_SDPA_ABI, sizeof(struct zt_sdpa), "TestDNN", lib_open, lib_close,
-    lib_plan,    lib_plan_close,         lib_run};
+static const struct zt_sdpa whole_table = {ZT_SDPA_ABI,    sizeof(struct zt_sdpa),
+                                           "TestDNN",      lib_open,
+                                           lib_close,      lib_plan,
+                                           lib_plan_close, lib_run,
+                                           NULL,           NULL,
+                                           NULL,           NULL};
 
 /* ---- devices, and what is said ---- */
 

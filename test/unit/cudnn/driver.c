@@ -17,6 +17,8 @@ char driver_kernel[256]; /* the last one */
 EXPORT int cuInit(unsigned flags);
 EXPORT int cuGetExportTable(const void **table, const void *id);
 EXPORT int cuDeviceGetCount(int *count);
+EXPORT int cuDeviceGet(int *device, int ordinal);
+EXPORT int cuDriverGetVersion(int *version);
 EXPORT int cuGetErrorString(int error, const char **text);
 EXPORT int cuLibraryLoadData(void **library, const void *code, void *a, void *b,
                              unsigned n, void *c, void *d, unsigned m);
@@ -40,6 +42,18 @@ int cuGetExportTable(const void **table, const void *id)
 int cuDeviceGetCount(int *count)
 {
     *count = 1;
+    return 0;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return 0;
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = 13000;
     return 0;
 }
 
@@ -86,8 +100,6 @@ NOT_CALLED(cuCtxGetCurrent)
 NOT_CALLED(cuCtxGetLimit)
 NOT_CALLED(cuCtxPopCurrent)
 NOT_CALLED(cuCtxPushCurrent)
-NOT_CALLED(cuDeviceGet)
-NOT_CALLED(cuDriverGetVersion)
 NOT_CALLED(cuGetErrorName)
 NOT_CALLED(cuKernelGetAttribute)
 NOT_CALLED(cuKernelSetAttribute)

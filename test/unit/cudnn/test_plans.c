@@ -71,6 +71,9 @@ cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
     if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
         return __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                                                desc, 1, &properties);
+    if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX)
+        e = __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_ENGINE_DEVICEPROP, desc, 1,
+                                            &properties);
     if (name == CUDNN_ATTR_ENGINEHEUR_MODE)
         e = __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, desc, 1,
                                             &properties);
@@ -210,6 +213,39 @@ static void test_the_workspace_holds_what_it_is_said_to_hold(void **state)
     assert_true(plan(&s, true) <= ZT_SDPA_WORKSPACE);
 }
 
+/* Qwen2.5-1.5B, and a layout with the weights as (in, out). */
+static void test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper(void **state)
+{
+    static const struct zt_sdpa_gated problems[] = {
+        {8192, 8960, 1536, 1536, 1, 8960, 1, ZT_BF16, 0},
+        {8192, 8960, 1536, 1536, 1, 1, 1536, ZT_BF16, 0},
+        {4096, 14336, 4096, 4096, 1, 14336, 1, ZT_F16, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        int of_hopper = 0;
+        zt_err rc = ZT_OK;
+
+        for (int engine = 0; rc != ZT_E_LIMIT; engine++) {
+            struct zt_sdpa_gated_plan *out = NULL;
+            char why[1024] = "";
+            size_t bytes = 0;
+
+            driver_kernel[0] = 0;
+            rc = zt_sdpa_cudnn.gated_plan(lib, &problems[i], engine, &out, &bytes, why,
+                                          sizeof(why));
+            assert_true(rc == ZT_OK || rc == ZT_E_UNSUPPORTED || rc == ZT_E_LIMIT);
+            if (rc == ZT_OK && strstr(driver_kernel, "sm90") &&
+                bytes <= ZT_SDPA_WORKSPACE)
+                of_hopper++;
+            if (rc == ZT_OK)
+                print_message("engine %d: %s\n", engine, driver_kernel);
+            zt_sdpa_cudnn.gated_plan_close(out);
+        }
+        assert_true(of_hopper > 0);
+    }
+}
+
 static void test_a_problem_without_a_kernel_is_refused_with_a_reason(void **state)
 {
     struct shape s = {1, 64, 1, 1, 20, true, ZT_BF16}; /* no multiple of 8 */
@@ -235,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_odd_lengths_and_other_heads_have_a_fused_kernel),
         cmocka_unit_test(test_the_models_that_are_measured_have_a_fused_kernel),
         cmocka_unit_test(test_the_workspace_holds_what_it_is_said_to_hold),
+        cmocka_unit_test(test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper),
         cmocka_unit_test(test_a_problem_without_a_kernel_is_refused_with_a_reason),
     };
 

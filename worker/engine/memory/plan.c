@@ -370,6 +370,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         rc = zt_pool_open(META_POOL_BASE, META_POOL_SIZE, &pool, fault);
     if (!rc && zt_run_moves_inputs(in->run))
         rc = zt_pool_open(META_HOST_BASE, META_POOL_SIZE, &host_pool, fault);
+    if (!rc)
+        zt_meta_note_products(zc.device, in->products);
     zc.backend = sc.backend = meta;
     sc.device = d.device = zc.device;
     d.backend = meta;
