@@ -82,4 +82,22 @@ check "a file without rows is" refused 'empty.txt' --test_file "$tmp/empty.txt" 
 check "nothing was left there" test ! -e "$tmp/x"
 check "a cache without room is refused with numbers" refused 'key/value cache [0-9]' --prompt a --per_device_eval_batch_size 8 \
     --num_return_sequences 1024 --device_memory 4MiB
+
+# a rank that dies while others write is named, and nobody waits for it
+killed() {
+    local job victim
+    "$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --model_name_or_path "$tmp/model" --tokenizer_name bytes --prompt a \
+        --max_new_tokens 1000000 --min_new_tokens 1000000 --deepspeed "$tmp/stage3.json" >"$tmp/text" 2>"$tmp/err" &
+    job=$!
+    until [ "$(wc -c <"$tmp/text")" -gt 20 ]; do
+        kill -0 "$job" 2>/dev/null || return 1
+    done
+    for victim in $(pgrep -f "zworker $bin/models/gpt2.so --model_name_or_path $tmp/model"); do
+        [ "$(tr '\0' '\n' <"/proc/$victim/environ" | sed -n 's/^RANK=//p')" != 1 ] || break
+    done
+    kill -9 "$victim"
+    wait "$job"
+    [ $? -eq 137 ] && grep -q "rank 1 (pid $victim) was killed by SIGKILL" "$tmp/err"
+}
+check "a killed rank is named while text is written" killed
 finish
