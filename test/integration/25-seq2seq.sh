@@ -38,6 +38,7 @@ learn() {
 }
 numbers() { paste <(field loss "$1") <(field grad_norm "$1") && field fingerprint "$1"; }
 same_bits() { [ -s "$1" ] && [ -s "$2" ] && [ "$(numbers "$1")" = "$(numbers "$2")" ] && numbers "$1" | grep -q .; }
+said() { sed -n 's/.*"event":"sample".*"text":"\(.*\)"}/\1/p' "$1"; }
 refused() { # refused CODE TEXT COMMAND...
     local code=$1 text=$2
     shift 2
@@ -71,6 +72,15 @@ for m in t5 bart; do
         --eval_file "$tmp/pairs.jsonl" --source_column q --target_column a --per_device_eval_batch_size 7
     check "  every token of the targets, and their ends" grep -qF "\"tokens\":$(sed 's/.*"a": "//; s/"}//' "$tmp/pairs.jsonl" | wc -c)," \
         "$tmp/$m.eval"
+    for how in "" "--num_beams 3"; do
+        # shellcheck disable=SC2086
+        write $m 1 "$tmp/$m.text" --model_name_or_path "$tmp/$m.out" --prompt abcd hgf --generate_tokens 12 --temperature 0 $how
+        # shellcheck disable=SC2086
+        write $m 2 "$tmp/$m.text3" --model_name_or_path "$tmp/$m.out" --prompt abcd hgf --generate_tokens 12 --temperature 0 $how \
+            --deepspeed "$tmp/3.json"
+        check "  and write the same texts from sharded weights ($how)" test "$(grep -c '"event":"sample"' "$tmp/$m.text")" -eq 2 -a \
+            "$(said "$tmp/$m.text")" = "$(said "$tmp/$m.text3")"
+    done
 done
 
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
@@ -82,6 +92,6 @@ check "a target has one length" refused 2 "--max_target_length 8 and --block_siz
     as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_target_length 8 --block_size 9 --max_steps 1
 check "a source longer than the positions" refused 2 "--max_source_length 2000 is longer than the 1024 tokens that bart takes" \
     as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 2000 --max_steps 1
-check "text from a source is not written yet" refused 2 "t5 requires the field source, which a prompt does not offer" \
-    as_is t5 --prompt abc --generate_tokens 3
+check "a text has the length of a target" refused 2 "--generate_tokens 200: a text has up to 128 tokens" \
+    as_is t5 --prompt abc --generate_tokens 200
 finish

@@ -105,3 +105,30 @@ def blenderbot_that_we_train_opens_in_transformers(folder):
 @check
 def blenderbot_small_that_we_train_opens_in_transformers(folder):
     return reopen("small", folder)
+
+
+def written(kind, folder, beams):
+    model = make(kind, seed=5, spread=0.5 if kind == "blenderbot" else 0.2, vocab_size=101)
+    with torch.no_grad():
+        model.final_logits_bias.mul_(0.1)
+    return seq2seq.generate("bart", model, folder, [3, 14, 15, 92, 65], 30, beams)
+
+
+@check
+def greedy_text_of_bart(folder):
+    return written("bart", folder, 1)
+
+
+@check
+def text_of_bart_by_beam_search(folder):
+    return written("bart", folder, 3)
+
+
+@check
+def greedy_text_of_blenderbot(folder):
+    return written("blenderbot", folder, 1)
+
+
+@check
+def text_of_blenderbot_by_beam_search(folder):
+    return written("blenderbot", folder, 5)

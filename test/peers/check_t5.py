@@ -105,3 +105,19 @@ def t5_that_we_train_opens_in_transformers(folder):
 @check
 def t5_with_an_untied_head_that_we_train_opens_in_transformers(folder):
     return reopen(folder, True)
+
+
+def written(folder, beams):
+    # transformers has a cache for as many layers in the decoder as in the encoder alone
+    model = make("odd", seed=8, spread=0.6, vocab_size=101)
+    return seq2seq.generate("t5", model, folder, [3, 14, 15, 92, 65], 30, beams, use_cache=False)
+
+
+@check
+def greedy_text_of_t5(folder):
+    return written(folder, 1)
+
+
+@check
+def text_of_t5_by_beam_search(folder):
+    return written(folder, 4)

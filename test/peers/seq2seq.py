@@ -163,3 +163,26 @@ def curves(plugin, model, folder, rows=4, ranks=1, accumulate=1, smoothing=0.0, 
         *options, model=plugin)
     got = np.array([(e["loss"], e["grad_norm"], e["lr"]) for e in ours.events(log, "step")])
     return got, train(model, texts, rows, seed, STEPS, smoothing), out
+
+
+def generate(plugin, model, folder, source, count, beams=1, use_cache=True):
+    """The text that both sides write from a source is the same, greedily or by beam search."""
+    with torch.no_grad():
+        ids = torch.tensor([source])
+        want = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+                              min_new_tokens=count, do_sample=False, num_beams=beams,
+                              use_cache=use_cache, forced_eos_token_id=None,
+                              forced_bos_token_id=None, no_repeat_ngram_size=0,
+                              encoder_no_repeat_ngram_size=0)[0]
+        top = model(input_ids=ids, decoder_input_ids=want[None]).logits[0, :-1].topk(2).values
+    margin = float((top[:, 0] - top[:, 1]).min())
+    want = want[1:].tolist()
+    if (beams == 1 and margin < 1e-3) or len(set(want)) < 3:
+        raise AssertionError(f"the reference is not clear enough: {margin:.2g}, {want}")
+    log = ours.zlaunch(1, "--model_name_or_path", checks.save(model, folder), "--prompt",
+                       " ".join(map(str, source)), "--generate_tokens", count, "--min_new_tokens",
+                       count, "--temperature", 0, "--num_beams", beams, model=plugin)
+    got = [int(w) for w in ours.events(log, "sample")[-1]["text"].split()]
+    if got != want:
+        raise AssertionError(f"ours   {got}\ntheirs {want}")
+    return f"{count} tokens of {len(set(want))} sorts, closest choice {margin:.2g}"

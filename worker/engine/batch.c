@@ -54,12 +54,18 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
     for (int i = 0; i < l->num; i++) {
         const struct zt_field *f = &l->fields[i];
 
-        if (f->required && !f->label && strcmp(f->name, ZT_TOKENS) != 0)
+        if (f->required && !f->label && strcmp(f->name, ZT_TOKENS) != 0 &&
+            !(e->source_size && zt_field_is_of_source(f)))
             return zt_fault_set(fault, ZT_E_USAGE,
                                 "--generate_tokens: %s requires the field %s, which a "
                                 "prompt does not offer; it offers tokens",
                                 e->plugin->name, f->name);
     }
+    if (e->source_size && e->run->generate_tokens > e->block_size)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--generate_tokens %lld: a text has up to %lld tokens; "
+                            "--max_target_length says how many",
+                            (long long)e->run->generate_tokens, (long long)e->block_size);
     return ZT_OK;
 }
 

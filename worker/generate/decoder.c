@@ -5,15 +5,23 @@
 
 #include "common/half.h"
 
+/* What a row's text is written from, as rows of training have it. */
+struct source {
+    int32_t *ids;
+    int64_t n;
+};
+
 struct zt_decoder {
     struct zt_engine *e;
     struct zt_generation g;
     bool cached;
     int tokens_field;
     struct zt_context *contexts; /* (rows) */
-    int32_t *tokens;             /* of a pass, in memory that uploads read */
-    int64_t most_tokens;         /* that `tokens` holds */
-    void *wide;                  /* logits of a pass as the device has them */
+    struct source *sources;      /* (rows), of a model that reads one; else NULL */
+    int source_field, lengths_field;
+    int32_t *tokens;     /* of a pass, in memory that uploads read */
+    int64_t most_tokens; /* that `tokens` holds */
+    void *wide;          /* logits of a pass as the device has them */
     size_t wide_bytes;
 };
 
@@ -48,6 +56,20 @@ static zt_err read_logits(struct zt_decoder *d, const struct zt_view *v, float *
     return rc;
 }
 
+/* The source of a row; before any text begins, of one token. `length` is the field. */
+static void set_source(const struct zt_decoder *d, int64_t row, int32_t *length,
+                       struct zt_pass *pass)
+{
+    static const int32_t none[1];
+    const struct source *s = &d->sources[row];
+
+    *length = s->ids ? (int32_t)s->n : 1;
+    pass->S = *length;
+    pass->fields[d->source_field] = s->ids ? s->ids : none;
+    if (d->lengths_field >= 0)
+        pass->fields[d->lengths_field] = length;
+}
+
 /* d->tokens (B, T) behind what rows [row, row + B) have; logits (B, V), NULL: for the
  * gathers alone. */
 static zt_err run_pass(struct zt_decoder *d, int64_t row, int64_t B, int64_t T,
@@ -61,9 +83,12 @@ static zt_err run_pass(struct zt_decoder *d, int64_t row, int64_t B, int64_t T,
                            .cache_row = row,
                            .uncached = !logits};
     zt_tensor *out = NULL;
+    int32_t length;
     zt_err rc;
 
     pass.fields[d->tokens_field] = d->tokens;
+    if (d->sources)
+        set_source(d, row, &length, &pass);
     zt_zero_pass_begin(e->zero, pass.mode, 0);
     rc = zt_step_forward(e->step, &pass, &out, fault);
     if (!rc && logits)
@@ -111,7 +136,9 @@ static zt_err alloc(struct zt_decoder *d, struct zt_fault *fault)
                         ? 0
                         : (size_t)(d->g.rows * e->model->vocab) * sizeof(uint16_t);
     d->contexts = calloc((size_t)d->g.rows, sizeof(*d->contexts));
-    if (!d->contexts)
+    if (e->source_size)
+        d->sources = calloc((size_t)d->g.rows, sizeof(*d->sources));
+    if (!d->contexts || (e->source_size && !d->sources))
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     rc = e->backend->host_alloc(e->device, (size_t)d->most_tokens * sizeof(*d->tokens),
                                 &p, fault);
@@ -131,7 +158,9 @@ zt_err zt_decoder_open(struct zt_engine *e, const struct zt_generation *g,
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     d->e = e;
     d->g = *g;
-    d->cached = e->plugin->flags & ZT_PLUGIN_CACHED;
+    d->cached = e->plugin->flags & ZT_PLUGIN_CACHED && !e->source_size;
+    d->source_field = zt_batch_find(&e->model->layout, ZT_SOURCE);
+    d->lengths_field = zt_batch_find(&e->model->layout, ZT_SOURCE_LENGTHS);
     d->tokens_field = zt_batch_find(&e->model->layout, ZT_TOKENS);
     rc = alloc(d, fault);
     if (!rc && d->cached)
@@ -156,6 +185,9 @@ void zt_decoder_close(struct zt_decoder *d)
                                  (size_t)d->most_tokens * sizeof(*d->tokens));
     if (d->wide)
         d->e->backend->host_free(d->e->device, d->wide, d->wide_bytes);
+    for (int64_t i = 0; d->sources && i < d->g.rows; i++)
+        free(d->sources[i].ids);
+    free(d->sources);
     free(d->contexts);
     free(d);
 }
@@ -169,10 +201,37 @@ void zt_decoder_begin(struct zt_decoder *d, int64_t row, int64_t n)
         zt_step_cache_forget(d->e->step, row);
 }
 
+zt_err zt_decoder_set_source(struct zt_decoder *d, int64_t row, const int32_t *ids,
+                             int64_t n, struct zt_fault *fault)
+{
+    bool bytes = zt_engine_has_byte_vocab(d->e);
+    int64_t most = d->e->source_size;
+    int32_t *own = malloc((size_t)(n + 1) * sizeof(*own));
+
+    if (!own)
+        return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+    memcpy(own, ids, (size_t)n * sizeof(*own));
+    if (bytes)
+        own[n++] = ZT_TEXT_END;
+    if (n > most) { /* its last token ends it */
+        own[most - 1] = own[n - 1];
+        n = most;
+    }
+    free(d->sources[row].ids);
+    d->sources[row] = (struct source){own, n};
+    return ZT_OK;
+}
+
 zt_err zt_decoder_move(struct zt_decoder *d, int64_t from, int64_t to,
                        struct zt_fault *fault)
 {
     d->contexts[to] = d->contexts[from];
+    if (d->sources) {
+        struct source s = d->sources[to];
+
+        d->sources[to] = d->sources[from];
+        d->sources[from] = s;
+    }
     return d->cached ? zt_step_cache_copy(d->e->step, from, to, fault) : ZT_OK;
 }
 
@@ -247,6 +306,14 @@ struct feed {
     bool alone, again; /* alone: in a pass of its own; again: as the row before it */
 };
 
+static bool same_source(const struct zt_decoder *d, int64_t a, int64_t b)
+{
+    const struct source *s = d->sources;
+
+    return !s || (s[a].n == s[b].n &&
+                  memcmp(s[a].ids, s[b].ids, (size_t)s[a].n * sizeof(*s[a].ids)) == 0);
+}
+
 static bool same_text(const struct zt_decoder_text *a, const struct zt_decoder_text *b)
 {
     return a->n == b->n && memcmp(a->ids, b->ids, (size_t)a->n * sizeof(*a->ids)) == 0;
@@ -267,7 +334,8 @@ static int plan_passes(struct zt_decoder *d, const struct zt_decoder_text *texts
             zt_step_cache_forget(d->e->step, i);
         f->alone = !d->cached || fresh || restart || texts[i].n - f->from != 1;
         f->again = f->alone && (fresh || restart) && before && before->alone &&
-                   before->from == f->from && same_text(&texts[i], &texts[i - 1]);
+                   before->from == f->from && same_text(&texts[i], &texts[i - 1]) &&
+                   same_source(d, i, i - 1);
         if (f->again)
             continue;
         /* neighbours that are not alone share one */

@@ -33,6 +33,10 @@ void zt_decoder_close(struct zt_decoder *d); /* NULL is fine */
 /* Another text begins in a row: the next step reads it from its start. */
 void zt_decoder_begin(struct zt_decoder *d, int64_t row, int64_t n);
 
+/* Of a model that reads a source: the row's text is written from a copy of these ids. */
+zt_err zt_decoder_set_source(struct zt_decoder *d, int64_t row, const int32_t *ids,
+                             int64_t n, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* The text of row `from` goes on in row `to`. */
 zt_err zt_decoder_move(struct zt_decoder *d, int64_t from, int64_t to,
                        struct zt_fault *fault) ZT_MUST_CHECK;

@@ -43,8 +43,9 @@ static zt_err list_samples(const struct zt_writer *w, struct zt_buf *out,
 
     for (int64_t i = 0; !rc && i < w->num_written; i++) {
         const struct zt_written *t = &w->written[i];
+        int64_t skip = w->e->source_size > 0; /* the start token is no text */
 
-        rc = zt_text_of_ids(w->e, t->ids, t->n, out, fault);
+        rc = zt_text_of_ids(w->e, t->ids + skip, t->n - skip, out, fault);
         if (!rc && zt_buf_put_u8(out, 0))
             rc = out_of_memory(fault);
     }

@@ -72,18 +72,38 @@ static zt_err open_beams(struct loop *l, struct unit *u, const int32_t *ids,
     return zt_beams_open(&cfg, ids, u->num_prompt, &u->beams, fault);
 }
 
+/* All rows of the unit that begins are written from the prompt. */
+static zt_err set_sources(struct loop *l, const int32_t *ids, int64_t n,
+                          struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && i < l->rows_each; i++)
+        rc = zt_decoder_set_source(l->w->decoder, l->num * l->rows_each + i, ids, n,
+                                   fault);
+    return rc;
+}
+
 static zt_err begin_unit(struct loop *l, int64_t prompt, int64_t sequence,
                          struct zt_fault *fault)
 {
     struct unit *u = &l->units[l->num];
     const int32_t *ids;
+    zt_err rc = ZT_OK;
 
     *u = (struct unit){.prompt = prompt, .sequence = sequence};
     ids = zt_prompts_ids(l->w->prompts, prompt, &u->num_prompt);
+    if (l->w->e->source_size) { /* the prompt is read, and a text begins by itself */
+        rc = set_sources(l, ids, u->num_prompt, fault);
+        ids = &l->w->e->model->layout.start;
+        u->num_prompt = 1;
+    }
     u->n = u->num_prompt;
     for (int64_t i = 0; i < l->rows_each; i++)
         zt_decoder_begin(l->w->decoder, l->num * l->rows_each + i, u->n);
     l->num++;
+    if (rc)
+        return rc;
     if (searches(run_of(l)))
         return open_beams(l, u, ids, fault);
     u->ids = malloc((size_t)(u->n + run_of(l)->generate_tokens) * sizeof(*ids));

@@ -27,7 +27,12 @@ struct meta_run {
     bool predicts; /* labels are absent */
 };
 
-/* Tokens alone are there when text is generated, else all that the data offer. */
+static bool is_of_prompt(const struct zt_field *f)
+{
+    return strcmp(f->name, ZT_TOKENS) == 0 || zt_field_is_of_source(f);
+}
+
+/* Tokens alone, and a source, are there when text is generated, else all that the data offer. */
 static void set_fields(const struct meta_run *d, struct zt_pass *pass)
 {
     const struct zt_batch_layout *l = &d->in->model->layout;
@@ -36,8 +41,7 @@ static void set_fields(const struct meta_run *d, struct zt_pass *pass)
     for (int i = 0; i < l->num; i++)
         if (d->predicts && l->fields[i].label)
             continue;
-        else if (tokens_only ? strcmp(l->fields[i].name, ZT_TOKENS) == 0
-                             : d->in->offered[i])
+        else if (tokens_only ? is_of_prompt(&l->fields[i]) : d->in->offered[i])
             pass->fields[i] = d->zeros;
 }
 
@@ -62,7 +66,10 @@ static zt_err run_generated(struct meta_run *d, int64_t rows, int64_t count,
 {
     struct zt_pass pass = {
         .mode = ZT_MODE_GENERATE, .B = rows, .T = count, .last_only = true};
+    int64_t source = d->in->longest_prompt + 1; /* and the end of bytes */
 
+    if (d->in->source_size)
+        pass.S = source < d->in->source_size ? source : d->in->source_size;
     return run_pass(d, pass, 0, fault);
 }
 
@@ -97,7 +104,7 @@ static zt_err run_cached_generation(struct meta_run *d, size_t *cache,
 /* Without a cache the longest pass comes first, and every one reads a text from its start. */
 static zt_err run_generation(struct meta_run *d, size_t *cache, struct zt_fault *fault)
 {
-    return d->in->model->plugin->flags & ZT_PLUGIN_CACHED
+    return d->in->model->plugin->flags & ZT_PLUGIN_CACHED && !d->in->source_size
                ? run_cached_generation(d, cache, fault)
                : run_generated(d, 1, d->generation.tokens, fault);
 }
@@ -307,7 +314,8 @@ void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_ru
 
 static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
 {
-    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size);
+    return zt_generation_of(in->run, in->num_prompts,
+                            in->source_size ? 1 : in->longest_prompt, in->block_size);
 }
 
 /* A place for the largest field of the largest batch; its values do not matter. */
