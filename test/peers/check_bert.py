@@ -373,3 +373,39 @@ def masks_are_as_many_and_of_the_sorts_of_bert(folder):
     tokens = ours.events(log, "eval")[-1]["tokens"]
     share = tokens / (1500 * 13)
     return expect(f"{tokens} of 19500 are predicted: share off 0.15 by", abs(share - 0.15), 0.01)
+
+
+# ---- metrics ----
+
+def scores(task, meant, predicted):
+    """What scikit-learn and scipy say."""
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+    if task == "regress":
+        return {"pearson": pearsonr(meant, predicted)[0], "spearmanr": spearmanr(meant, predicted)[0]}
+    return {"accuracy": accuracy_score(meant, predicted),
+            "f1_macro": f1_score(meant, predicted, average="macro"),
+            "matthews_correlation": matthews_corrcoef(meant, predicted)}
+
+
+def read_predictions(task, folder):
+    with open(os.path.join(folder, "predictions.jsonl"), encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    return [w for line in lines for w in line["tags"]] if task == "tag" else [line["label"] for line in lines]
+
+
+@check
+def metrics_are_those_of_scikit_learn_and_scipy(folder):
+    """1,000 rows on three ranks: evaluation against what the two make of the predictions."""
+    said = []
+    for task in ("classify", "regress", "tag"):
+        rows = rows_of(task, 1000, most=9)
+        weights = save_with_tokenizer(make_model(task), folder)
+        data, out = write_rows(folder, task, rows), os.path.join(folder, "predicted-" + task)
+        log = ours.zlaunch(3, "--task", task, "--model_name_or_path", weights, "--do_eval", "--eval_file",
+                           data, "--test_file", data, "--output_dir", out, "--block_size", 40, model="bert")
+        event, key = ours.events(log, "eval")[-1], "ner_tags" if task == "tag" else "label"
+        meant = [w for row in rows for w in row[key]] if task == "tag" else [row[key] for row in rows]
+        want = scores(task, meant, read_predictions(task, out))
+        said += [expect(f"{task}: {name}", abs(event[name] - value), 1e-6) for name, value in want.items()]
+    return ", ".join(said)
