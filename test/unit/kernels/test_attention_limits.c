@@ -50,6 +50,23 @@ static void test_long_rows_of_short_samples_match_the_reference(void **state)
                                   .dtype = types[t]});
 }
 
+/* Longer than what bf16 products of either form work on at a time. */
+static void test_rows_of_many_parts_match_the_reference(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        check(&(struct shape){.batch = 1,
+                              .tq = 1300,
+                              .tk = 1300,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .dim = 4,
+                              .limits = SEGMENTS,
+                              .sample = kind ? 90 : 1200,
+                              .causal = kind,
+                              .dtype = ZT_BF16});
+}
+
 static void test_limits_in_any_order_match_the_reference(void **state)
 {
     (void)state;
@@ -212,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_samples_that_share_rows_match_the_reference),
         cmocka_unit_test(test_long_rows_of_short_samples_match_the_reference),
+        cmocka_unit_test(test_rows_of_many_parts_match_the_reference),
         cmocka_unit_test(test_limits_in_any_order_match_the_reference),
         cmocka_unit_test(test_limits_go_with_bias_and_dropout),
         cmocka_unit_test(test_neighbours_do_not_change_a_bit_of_a_sample),
