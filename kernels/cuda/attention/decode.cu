@@ -8,7 +8,6 @@
  *
  * The new key and value are read where they are; the first head of its group stores them.
  */
-#include "kernels/check.h"
 #include "kernels/cuda/attention/attention.h"
 
 #define WARPS    8
