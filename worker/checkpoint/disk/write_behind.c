@@ -11,24 +11,16 @@
 
 #define ALIGN ((size_t)4096) /* of addresses, places and lengths, on any drive */
 
-#define NUM_BLOCKS  (ZT_WRITE_BEHIND_BYTES / ZT_WRITE_BEHIND_BLOCK)
-#define NUM_THREADS 2 /* so that a drive has a request while another one is answered */
-
-enum block_state { FREE, FULL, IN_FLIGHT };
-
 struct zt_write_behind {
     int fd;
-    pthread_t thread[NUM_THREADS];
-    int num_threads;
-    pthread_mutex_t lock; /* of `state`, `next`, `quit`, `error` */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of `given`, `done`, `quit`, `error` */
     pthread_cond_t changed;
-    enum block_state state[NUM_BLOCKS];
-    size_t next; /* the block that the next thread takes, counted since the beginning */
+    size_t given, done; /* whole blocks since the beginning */
     bool quit;
     int error;
 
-    char *blocks;
-    size_t given;  /* whole blocks since the beginning */
+    char *blocks[2];
     size_t filled; /* bytes of the block at hand */
 };
 
@@ -45,19 +37,14 @@ static bool set_direct(int fd, bool on)
 /* A file system may let O_DIRECT be set and refuse the writes. */
 static int write_all(int fd, const char *data, size_t bytes, off_t at)
 {
-    bool refused = false;
-
     while (bytes > 0) {
         ssize_t n = pwrite(fd, data, bytes, at);
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EINVAL &&
-            !refused) { /* another thread may have seen it, too */
-            refused = true;
-            if (set_direct(fd, false))
-                continue;
-        }
+        if (n < 0 && errno == EINVAL && (fcntl(fd, F_GETFL) & O_DIRECT) &&
+            set_direct(fd, false))
+            continue;
         if (n <= 0)
             return n < 0 ? errno : EIO;
         data += n;
@@ -69,12 +56,7 @@ static int write_all(int fd, const char *data, size_t bytes, off_t at)
     return 0;
 }
 
-/* ---- the threads ---- */
-
-static char *block(const struct zt_write_behind *w, size_t i)
-{
-    return w->blocks + i % NUM_BLOCKS * ZT_WRITE_BEHIND_BLOCK;
-}
+/* ---- the thread ---- */
 
 static void *serve(void *arg)
 {
@@ -82,52 +64,38 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        size_t mine = w->next;
         int error;
 
+        while (!w->quit && w->done == w->given)
+            pthread_cond_wait(&w->changed, &w->lock);
         if (w->quit)
             break;
-        if (w->state[mine % NUM_BLOCKS] != FULL) {
-            pthread_cond_wait(&w->changed, &w->lock);
-            continue;
-        }
-        w->next++;
-        w->state[mine % NUM_BLOCKS] = IN_FLIGHT;
         pthread_mutex_unlock(&w->lock);
-        error = write_all(w->fd, block(w, mine), ZT_WRITE_BEHIND_BLOCK,
-                          (off_t)(mine * ZT_WRITE_BEHIND_BLOCK));
+        error = write_all(w->fd, w->blocks[w->done % 2], ZT_WRITE_BEHIND_BLOCK,
+                          (off_t)(w->done * ZT_WRITE_BEHIND_BLOCK));
         pthread_mutex_lock(&w->lock);
         w->error = w->error ? w->error : error;
-        w->state[mine % NUM_BLOCKS] = FREE;
+        w->done++;
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
-/* At least one. Signals are for others. */
-static bool start_threads(struct zt_write_behind *w)
+/* Signals are for others. */
+static bool start_thread(struct zt_write_behind *w)
 {
     sigset_t all, before;
+    int e;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (w->num_threads < NUM_THREADS &&
-           !pthread_create(&w->thread[w->num_threads], NULL, serve, w))
-        w->num_threads++;
+    e = pthread_create(&w->thread, NULL, serve, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->num_threads > 0;
+    return !e;
 }
 
 /* ---- calls ---- */
-
-static void release(struct zt_write_behind *w)
-{
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w->blocks);
-    free(w);
-}
 
 struct zt_write_behind *zt_write_behind_open(int fd)
 {
@@ -136,28 +104,32 @@ struct zt_write_behind *zt_write_behind_open(int fd)
     if (!w)
         return NULL;
     w->fd = fd;
-    w->blocks = aligned_alloc(ALIGN, ZT_WRITE_BEHIND_BYTES);
-    if (!w->blocks) {
+    w->blocks[0] = aligned_alloc(ALIGN, ZT_WRITE_BEHIND_BYTES);
+    if (!w->blocks[0]) {
         free(w);
         return NULL;
     }
+    w->blocks[1] = w->blocks[0] + ZT_WRITE_BEHIND_BLOCK;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     (void)set_direct(fd, true);
-    if (start_threads(w))
+    if (start_thread(w))
         return w;
     (void)set_direct(fd, false);
-    release(w);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w->blocks[0]);
+    free(w);
     return NULL;
 }
 
-/* Until block i can be filled: what was in its place is written. */
-static int wait_for(struct zt_write_behind *w, size_t i)
+/* Until at most `left` blocks are still to be written. */
+static int wait_for(struct zt_write_behind *w, size_t left)
 {
     int error;
 
     pthread_mutex_lock(&w->lock);
-    while (w->state[i % NUM_BLOCKS] != FREE)
+    while (w->given - w->done > left)
         pthread_cond_wait(&w->changed, &w->lock);
     error = w->error;
     pthread_mutex_unlock(&w->lock);
@@ -167,10 +139,9 @@ static int wait_for(struct zt_write_behind *w, size_t i)
 static void give(struct zt_write_behind *w)
 {
     pthread_mutex_lock(&w->lock);
-    w->state[w->given % NUM_BLOCKS] = FULL;
+    w->given++;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    w->given++;
     w->filled = 0;
 }
 
@@ -180,11 +151,11 @@ int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t byte
 
     while (bytes > 0) {
         size_t room = ZT_WRITE_BEHIND_BLOCK - w->filled, n = bytes < room ? bytes : room;
-        int error = w->filled ? 0 : wait_for(w, w->given);
+        int error = w->filled ? 0 : wait_for(w, 1);
 
         if (error)
             return error;
-        memcpy(block(w, w->given) + w->filled, from, n);
+        memcpy(w->blocks[w->given % 2] + w->filled, from, n);
         w->filled += n;
         from += n;
         bytes -= n;
@@ -196,13 +167,11 @@ int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t byte
 
 int zt_write_behind_finish(struct zt_write_behind *w)
 {
-    const char *rest = block(w, w->given);
+    const char *rest = w->blocks[w->given % 2];
     size_t aligned = w->filled & ~(ALIGN - 1);
     off_t at = (off_t)(w->given * ZT_WRITE_BEHIND_BLOCK);
-    int error = 0;
+    int error = wait_for(w, 0);
 
-    for (size_t i = 0; i < NUM_BLOCKS; i++)
-        error = wait_for(w, i);
     if (!error)
         error = write_all(w->fd, rest, aligned, at);
     (void)set_direct(w->fd, false);
@@ -220,7 +189,9 @@ void zt_write_behind_close(struct zt_write_behind *w)
     w->quit = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->num_threads; i++)
-        pthread_join(w->thread[i], NULL);
-    release(w);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w->blocks[0]);
+    free(w);
 }

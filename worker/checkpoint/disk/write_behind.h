@@ -3,10 +3,7 @@
  * are made.
  *
  *      |   block 0   |   block 1   |   block 0   |  rest |
- *       is written ...  and so is this, or it is filled
- *
- * A thread writes one block, and another the next: a drive has its next request before it
- * has answered the last one.
+ *       is written by a thread ...  is filled
  *
  * The page cache would take a copy of everything, in memory that the training needs, only to
  * write it a second later. Where the file system has no O_DIRECT the thread writes through it.
