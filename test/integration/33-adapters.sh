@@ -55,6 +55,16 @@ check "  with the bits of the unbroken run" test "$(field fingerprint "$tmp/whol
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
+# a model that reads a source
+printf '{"prompt": "a %s", "completion": "b %s"}\n' 1 2 3 4 5 6 7 8 >"$tmp/pairs.jsonl"
+source=(--train_file "$tmp/pairs.jsonl" --tokenizer_name bytes --block_size 16 --max_source_length 24 --packing none
+    --max_steps 1 --per_device_train_batch_size 2 --num_layers 1 --d_model 16 --d_kv 8 --num_heads 2 --d_ff 16)
+check "a T5 is made" "$bin/zlaunch" --num_gpus 1 "$bin/models/t5.so" "${source[@]}" --output_dir "$tmp/t5" 2>"$tmp/log"
+check "and has adapters" "$bin/zlaunch" --num_gpus 2 "$bin/models/t5.so" "${source[@]}" --model_name_or_path "$tmp/t5" \
+    --lora_r 2 --output_dir "$tmp/t5.adapters" 2>"$tmp/log"
+check "  of encoder and decoder" grep -q 'decoder.block.0.layer.1.EncDecAttention.q.lora_A.weight' \
+    "$tmp/t5.adapters/adapter_model.safetensors"
+
 # their files in again: no step changes nothing
 again() { # ARGS...
     "$bin/zlaunch" --num_gpus 2 "$bin/models/llama.so" --model_name_or_path test/golden/llama3/model \

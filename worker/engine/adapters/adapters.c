@@ -355,8 +355,10 @@ static zt_err list_saved(const struct zt_model *m, struct zt_adapters *a,
 
 static zt_err note_uses(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_memory_plan_inputs in = {
-        .run = e->run, .model = e->model, .block_size = e->block_size};
+    struct zt_memory_plan_inputs in = {.run = e->run,
+                                       .model = e->model,
+                                       .block_size = e->block_size,
+                                       .source_size = e->source_size};
 
     zt_err rc = zt_memory_plan_note_uses(&in, fault);
 

@@ -429,7 +429,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
 static zt_err note_uses(struct meta_run *d, struct zt_step_config *cfg,
                         struct zt_fault *fault)
 {
-    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = 1, .T = d->in->block_size};
+    struct zt_pass pass = {
+        .mode = ZT_MODE_EVAL, .B = 1, .T = d->in->block_size, .S = d->in->source_size};
     struct zt_model *m = d->in->model;
     zt_tensor *out = NULL;
     zt_err rc = zt_step_open(cfg, &d->step, fault);

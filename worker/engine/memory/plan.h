@@ -79,7 +79,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
 
 /*
  * The model once on shapes, without state: what ops take its parameters (zt_param.uses). A
- * forward pass of one row with all fields; of `in` run, model and block_size count.
+ * forward pass of one row with all fields; of `in` run, model and the two sizes count.
  */
 zt_err zt_memory_plan_note_uses(const struct zt_memory_plan_inputs *in,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
