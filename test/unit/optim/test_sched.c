@@ -96,6 +96,35 @@ static void test_warmup_decays_to_min_lr(void **state)
     close_to(at(&cfg, -1), 1e-4);
 }
 
+static void test_warmup_cosine_matches_golden(void **state)
+{
+    struct zt_sched_config cfg = with(zt_schedule_find("WarmupCosineLR"),
+                                      (const struct setting[]){{"warmup_min_ratio", 0},
+                                                               {"warmup_num_steps", 10},
+                                                               {"warmup_type", LOG},
+                                                               {"cos_min_ratio", 1e-4},
+                                                               {"total_num_steps", 110},
+                                                               {NULL, 0}});
+    const int t[] = {-1, 0, 1, 5, 9, 10, 59, 60, 109, 500};
+    const double want[] = {0,
+                           0,
+                           .000301029996,
+                           .00077815125,
+                           .001,
+                           .000999753305,
+                           .00050005,
+                           .000484346191,
+                           1e-7,
+                           1e-7};
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        close_to(zt_sched_lr(&cfg, 1e-3, t[i] + 2), want[i]);
+    cfg.value[zt_hyper_find(cfg.schedule->params, "warmup_min_ratio")->slot] = 0.5;
+    close_to(zt_sched_lr(&cfg, 1e-3, 1), 0); /* not the minimum */
+    close_to(zt_sched_lr(&cfg, 1e-3, 2), .0005);
+}
+
 static void test_linear_and_cosine_follow_hugging_face(void **state)
 {
     struct zt_sched_config cfg = ramp("linear");
@@ -143,6 +172,7 @@ int main(void)
         cmocka_unit_test(test_warmup_log_matches_golden),
         cmocka_unit_test(test_warmup_decay_linear_matches_golden),
         cmocka_unit_test(test_warmup_decays_to_min_lr),
+        cmocka_unit_test(test_warmup_cosine_matches_golden),
         cmocka_unit_test(test_linear_and_cosine_follow_hugging_face),
         cmocka_unit_test(test_rows_are_whole),
     };

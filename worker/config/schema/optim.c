@@ -143,11 +143,5 @@ const struct zt_key zt_keys_other_schedules[] = {
     K("scheduler.params.decay_mom_rate", FLOAT, LATER, "0.0", .flags = ZT_KEY_DETAIL,
       .range = "[0,inf)", .types = "OneCycle",
       .why = "belongs to schedules that are not built"),
-    K("scheduler.params.warmup_min_ratio", FLOAT, LATER, "0.0", .flags = ZT_KEY_DETAIL,
-      .range = "[0,inf)", .types = "WarmupCosineLR",
-      .why = "belongs to schedules that are not built"),
-    K("scheduler.params.cos_min_ratio", FLOAT, LATER, "0.0001", .flags = ZT_KEY_DETAIL,
-      .range = "[0,inf)", .types = "WarmupCosineLR",
-      .why = "belongs to schedules that are not built"),
     {.path = NULL},
 };

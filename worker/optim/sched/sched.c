@@ -6,9 +6,11 @@
 
 /* A schedule is one file, and its name in these two lists. */
 extern const struct zt_schedule zt_sched_warmup_lr, zt_sched_warmup_decay_lr,
-    zt_sched_linear, zt_sched_cosine, zt_sched_constant, zt_sched_constant_with_warmup;
+    zt_sched_warmup_cosine_lr, zt_sched_linear, zt_sched_cosine, zt_sched_constant,
+    zt_sched_constant_with_warmup;
 const struct zt_schedule *const zt_schedules[] = {&zt_sched_warmup_lr,
                                                   &zt_sched_warmup_decay_lr,
+                                                  &zt_sched_warmup_cosine_lr,
                                                   &zt_sched_linear,
                                                   &zt_sched_cosine,
                                                   &zt_sched_constant,

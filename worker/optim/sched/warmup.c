@@ -8,8 +8,7 @@ int64_t zt_warmup_length(const double *value)
     return value[WARMUP_STEPS] > 2 ? (int64_t)value[WARMUP_STEPS] : 2;
 }
 
-/* 0 at t <= 0, 1 from about the end of the warm-up on. */
-static double factor(const double *value, int64_t t)
+double zt_warmup_factor(const double *value, int64_t t)
 {
     int64_t steps = zt_warmup_length(value);
     bool logarithmic = value[WARMUP_TYPE] == 0;
@@ -26,7 +25,7 @@ double zt_warmup_rate(const double *value, int64_t t)
 {
     double min_lr = value[WARMUP_MIN_LR];
 
-    return min_lr + (value[WARMUP_MAX_LR] - min_lr) * factor(value, t);
+    return min_lr + (value[WARMUP_MAX_LR] - min_lr) * zt_warmup_factor(value, t);
 }
 
 zt_err zt_warmup_check(const double *value, struct zt_fault *fault)

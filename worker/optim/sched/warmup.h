@@ -27,6 +27,8 @@ enum { WARMUP_MIN_LR, WARMUP_MAX_LR, WARMUP_STEPS, WARMUP_TYPE, WARMUP_END };
 
 /* The warm-up is over after this many steps; never fewer than 2. */
 int64_t zt_warmup_length(const double *value);
+/* 0 at t <= 0, 1 from about the end of the warm-up on. */
+double zt_warmup_factor(const double *value, int64_t t);
 /* The rate at DeepSpeed's t. */
 double zt_warmup_rate(const double *value, int64_t t);
 /* The lower rate must not be the higher one. */
