@@ -17,7 +17,7 @@
 
 static const char intro[] =
     "Train a model plugin, or start any program as ranks of a job, on this machine or on "
-    "several.";
+    "several. Ranks have no standard input: it is /dev/null.";
 
 static const struct {
     const char *command, *what;

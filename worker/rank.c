@@ -134,8 +134,10 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
         return ZT_OK;
     zt_memory_plan_warn_of_files(run);
     if (run->check_config)
-        return json ? zt_run_print_config_json(run, stdout, fault)
-                    : zt_run_print_config(run, stdout, fault);
+        rc = json ? zt_run_print_config_json(run, stdout, fault)
+                  : zt_run_print_config(run, stdout, fault);
+    if (rc || (run->check_config && !run->dry_run))
+        return rc;
     if (run->do_train)
         rc = zt_engine_find_alternatives(e, &others, fault);
     if (rc)

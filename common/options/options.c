@@ -73,6 +73,10 @@ bool zt_parse_bool(const char *text, bool *out)
 
 void zt_format_double(double value, char out[ZT_DOUBLE_TEXT])
 {
+    if (value == trunc(value) && fabs(value) < 1e6 && (value != 0 || !signbit(value))) {
+        snprintf(out, ZT_DOUBLE_TEXT, "%.0f", value); /* 600, not 6e+02 */
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, ZT_DOUBLE_TEXT, "%.*g", digits, value);
         if (strtod(out, NULL) == value)

@@ -175,7 +175,7 @@ static void foreign_value(struct word_reader *r, zt_args *a,
 
 /* Is the option word[0..n) one that somebody else has? Then it has been answered. */
 static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, size_t n,
-                           const char *value)
+                           const char *value, char letter)
 {
     const struct zt_foreign *rows = a->names ? a->names->rows : NULL;
     const struct zt_foreign *f = rows ? zt_foreign_find(rows, word, n) : NULL;
@@ -192,8 +192,9 @@ static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, 
     }
     if (!f)
         return false;
-    option = zt_text_arena_printf(r->report->arena, "%s%.*s", zt_foreign_dashes(f),
-                                  (int)n, word);
+    option = letter ? zt_text_arena_printf(r->report->arena, "-%c", letter)
+                    : zt_text_arena_printf(r->report->arena, "%s%.*s",
+                                           zt_foreign_dashes(f), (int)n, word);
     if (f->kind == ZT_OPT_FLAG && !value && r->at + 1 < r->argc &&
         zt_is_one_of(f->values, r->argv[r->at + 1], true))
         value = r->argv[++r->at]; /* a flag that has words of its own */
@@ -347,7 +348,7 @@ static void long_option(struct word_reader *r, const char *word)
     }
     for (int k = 0; k < r->num_sets; k++)
         if (misplaced_option(r, r->sets[k], word, n, value) ||
-            foreign_option(r, r->sets[k], word, n, value))
+            foreign_option(r, r->sets[k], word, n, value, 0))
             return;
     unknown_option(r, word, n);
 }
@@ -361,7 +362,7 @@ static bool foreign_letter(struct word_reader *r, const char *c)
         for (const struct zt_foreign *f = names ? names->rows : NULL; f && f->name; f++)
             if (f->letter == *c)
                 return foreign_option(r, r->sets[k], f->name, strlen(f->name),
-                                      c[1] ? c + 1 : NULL);
+                                      c[1] ? c + 1 : NULL, *c);
     }
     return false;
 }
@@ -392,6 +393,25 @@ static void parse_letters(struct word_reader *r, const char *word)
     }
 }
 
+/* A word where none is expected; behind a switch it was meant as its value. */
+static void stray_word(struct word_reader *r, const char *word)
+{
+    const char *before = r->at ? r->argv[r->at - 1] : "";
+    bool is_switch = false;
+
+    for (int k = 0; !strncmp(before, "--", 2) && k < r->num_sets; k++) {
+        int row = zt_args_row(r->sets[k], before + 2, strlen(before + 2));
+
+        is_switch = is_switch || (row >= 0 && r->sets[k]->table[row].kind == ZT_OPT_FLAG);
+    }
+    if (is_switch)
+        zt_problems_add(r->report, ZT_E_USAGE, "%s: \"%s\" is neither true nor false",
+                        before, word);
+    else
+        zt_problems_add(r->report, ZT_E_USAGE, "\"%s\": a word that belongs to no option",
+                        word);
+}
+
 void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
                         int *rest, struct zt_problems *report)
 {
@@ -412,8 +432,7 @@ void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *cons
         else if (is_option(word) && word[1] != '-')
             parse_letters(&r, word);
         else
-            zt_problems_add(report, ZT_E_USAGE,
-                            "\"%s\": a word that belongs to no option", word);
+            stray_word(&r, word);
     }
     if (rest)
         *rest = r.at;

@@ -79,6 +79,14 @@ check "... or is named by its file" refused 66 "corpus.txt: that is a file; name
 check "a decay of 1 is refused as in a config" refused 2 "--adam_beta2: 1.0 is not in [0,1)" "$g" "${t[@]}" --adam_beta2 1.0
 check "... by its environment, too" env ZLAUNCH_ADAM_BETA1=1 sh -c '! "$@" >"$0" 2>&1 && grep -qF "ZLAUNCH_ADAM_BETA1: 1 is not in [0,1)" "$0"' \
     "$tmp/o" "$bin/zlaunch" --num_gpus 1 "$g" "${t[@]}"
+check "a switch with another word" refused 2 '--bf16: "maybe" is neither true nor false' "$g" "${t[@]}" --bf16 maybe
+check "a folder whose name is empty" refused 2 "--output_dir: it is empty, as a variable that is not set is" "$g" "${t[@]}" --output_dir ""
+check "mpirun's letter is named as it was written" refused 2 "-n 2: that is --num_gpus N" -n 2 "$g" "${t[@]}"
+check "torchrun's word for all GPUs" refused 2 "--nproc_per_node gpu: without --num_gpus N a job has a rank for each GPU" --nproc_per_node gpu "$g" "${t[@]}"
+"$bin/zlaunch" --num_gpus 1 "$g" "${t[@]}" --check_config --dry_run >"$tmp/o" 2>"$tmp/e"
+check "the config and the plan, where both are asked for" test "$(grep -cE '"ddp_timeout": 600,|^memory of one rank' "$tmp/o")" = 2
+"$bin/zlaunch" --num_gpus 1 "$g" "${t[@]}" --warmup_steps 10 >"$tmp/o" 2>"$tmp/e"
+check "a warm-up that is longer than the run is said" grep -qF "the warm-up has 10 steps and the run 2:" "$tmp/e"
 check "training that is switched off" refused 2 "nothing to do: --do_train is false; leave it out to train on $tmp/corpus.txt" "$g" "${t[@]}" \
     --do_train False
 "$bin/zworker" --num_gpus 2 "$g" "${t[@]}" >"$tmp/o" 2>"$tmp/e"

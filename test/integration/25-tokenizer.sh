@@ -28,6 +28,11 @@ check "ztok names the option that is missing" grep -qF "ztok: --out is missing" 
 "$bin/ztok" "$text" --out "$tmp/x" >"$tmp/o" 2>&1
 check "  and the other one" grep -qF "ztok: --tokenizer is missing" "$tmp/o"
 
+printf 'a\0b' >"$tmp/binary"
+"$bin/ztok" "$tmp/binary" --tokenizer $tok --out "$tmp/x" >"$tmp/o" 2>&1
+check "ztok refuses what is no text: 65" [ $? -eq 65 ]
+check "  as training does" grep -qF "binary: holds zero bytes, so it is no plain text" "$tmp/o"
+
 # ---- ztok --train
 check "ztok makes a tokenizer" "$bin/ztok" --train 300 "$text" --out "$tmp/made"
 check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp/by_made"

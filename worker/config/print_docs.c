@@ -171,7 +171,7 @@ static void markdown_row(FILE *out, const struct zt_key *k)
     if (k->alias)
         fprintf(out, "%salso `%s`", k->why || rule ? "; " : "", k->alias);
     if (k->replaced_by) {
-        fprintf(out, "%sold: ", k->why || rule ? "; " : "");
+        fprintf(out, "%sold: ", k->why || rule || k->alias ? "; " : "");
         print_cell(out, k->replaced_by);
     }
     fputs(" |\n", out);

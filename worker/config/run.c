@@ -155,6 +155,23 @@ static void check_adapters(struct zt_config *c, const struct zt_run *run)
                         "--merge_adapters: say --output_dir, where the model goes");
 }
 
+/* "$OUT" of a shell variable that is not set. */
+static void check_empty_names(struct zt_config *c)
+{
+    static const char *const names[] = {"output_dir", "model_name_or_path",
+                                        "tokenizer_name", "resume_from_checkpoint"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const struct zt_value *v = zt_option_given(c, names[i]);
+
+        if (v && v->text && !*v->text)
+            zt_problems_add(&c->report, zt_value_error(v),
+                            "%s: it is empty, as a variable that is not set is; name a "
+                            "folder, or leave it out",
+                            v->where);
+    }
+}
+
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
     struct zt_fault fault = {0};
@@ -165,6 +182,7 @@ static void check_files(struct zt_config *c, struct zt_run *run)
         zt_problems_add(&c->report, ZT_E_USAGE, "%s",
                         run->do_train ? "--do_train needs --train_file"
                                       : "--do_eval needs --eval_file or --train_file");
+    check_empty_names(c);
     check_train_tokenizer(c, run);
     check_adapters(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&

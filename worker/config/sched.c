@@ -1,6 +1,7 @@
 /* sched.c -- the learning-rate schedule of a run, from the config or from options. */
 #include <math.h>
 
+#include "common/log.h"
 #include "worker/config/resolve.h"
 
 /* ---- from options alone ---- */
@@ -126,6 +127,20 @@ static void resolve_warmup_ratio(struct zt_config *c, const struct zt_hyperparam
                       "rule: warmup_ratio * steps of the run");
 }
 
+/* Nobody wants that, but for a trial of a few steps. */
+static void tell_long_warmup(const struct zt_run *run, double warmup, int64_t total)
+{
+    static bool told;
+
+    if (told || run->rank || !run->do_train || warmup < (double)total)
+        return;
+    told = true;
+    zt_info("config",
+            "the warm-up has %.0f steps and the run %lld: the learning rate does not get "
+            "to where it is meant to be",
+            warmup, (long long)total);
+}
+
 void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
 {
     struct zt_sched_config *s = &run->sched;
@@ -138,6 +153,8 @@ void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
     p = zt_hyper_with_rule(s->schedule->params, ZT_RULE_RUN_STEPS);
     if (warmup)
         resolve_warmup_ratio(c, warmup, total, s->value);
+    if (warmup)
+        tell_long_warmup(run, s->value[warmup->slot], total);
     if (!p)
         return;
     if (!zt_config_has_section(c, "scheduler")) {

@@ -375,8 +375,9 @@ static void test_options_reals_print_in_the_fewest_digits(void **state)
     static const struct {
         double value;
         const char *text;
-    } cases[] = {
-        {0.1, "0.1"}, {5e-5, "5e-05"}, {1.0 / 3, "0.3333333333333333"}, {0, "0"}};
+    } cases[] = {{0.1, "0.1"},  {5e-5, "5e-05"}, {1.0 / 3, "0.3333333333333333"},
+                 {0, "0"},      {600, "600"},    {-20, "-20"},
+                 {5e8, "5e+08"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

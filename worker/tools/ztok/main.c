@@ -25,6 +25,8 @@
 #include "worker/text/train/byte_bpe.h"
 #include "worker/tools/tool.h"
 
+#define HEAD_BYTES ((size_t)4096) /* of a file, which tell that it is binary */
+
 enum { HEADER = 34, I32 = 4, U16 = 8 };
 
 static const struct zt_option options[] = {
@@ -407,6 +409,11 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
         n -= 4;
     for (int i = 0; !rc && i < num_words; i++) {
         rc = zt_mapping_open(words[i], &texts[i], fault);
+        if (!rc && texts[i].bytes &&
+            memchr(texts[i].data, 0,
+                   texts[i].bytes < HEAD_BYTES ? texts[i].bytes : HEAD_BYTES))
+            rc = zt_fault_set(fault, ZT_E_FORMAT,
+                              "%s: holds zero bytes, so it is no plain text", words[i]);
         o.total += texts[i].bytes;
     }
     if (!rc)
