@@ -18,7 +18,7 @@
 
 #include "seq2seq.h"
 
-enum kind { BART, BLENDERBOT, SMALL };
+enum bart_kind { BART, BLENDERBOT, SMALL };
 
 static const struct {
     const char *model_type, *class;
@@ -35,7 +35,7 @@ static const struct {
 };
 
 struct bart_attention {
-    struct weight_and_bias norm, q, k, v, out;
+    struct seq2seq_linear norm, q, k, v, out;
 };
 
 struct bart_layer {
@@ -43,7 +43,7 @@ struct bart_layer {
     zt_block *block;
     int64_t heads;
     struct bart_attention self, cross; /* cross: of the decoder */
-    struct weight_and_bias norm, fc1, fc2;
+    struct seq2seq_linear norm, fc1, fc2;
 };
 
 /* Encoder or decoder. */
@@ -54,12 +54,12 @@ struct stack {
     int num_layers;
     zt_block *begin, *end; /* end: of the encoder that norms first; else NULL */
     zt_param *positions;
-    struct weight_and_bias norm; /* behind the embedding, or at the end */
-    struct bart_layer *layers;   /* (num_layers) */
+    struct seq2seq_linear norm; /* behind the embedding, or at the end */
+    struct bart_layer *layers;  /* (num_layers) */
 };
 
 struct bart {
-    enum kind kind;
+    enum bart_kind kind;
     int64_t vocab, width, positions, pad, bos, eos, start;
     bool scaled;
     float drop, attn_drop, act_drop, deviation;
@@ -92,14 +92,14 @@ static const struct zt_option options[] = {
     {.name = NULL},
 };
 
-struct size {
+struct bart_size {
     const char *name;
-    enum kind kind;
+    enum bart_kind kind;
     int64_t width, encoder_layers, decoder_layers, heads, inner, positions, vocab;
     bool scaled;
 };
 
-static const struct size sizes[] = {
+static const struct bart_size sizes[] = {
     {"bart-base", BART, 768, 6, 6, 12, 3072, 1024, 50265, false},
     {"bart-large", BART, 1024, 12, 12, 16, 4096, 1024, 50265, false},
     {"blenderbot-90m", SMALL, 512, 8, 8, 16, 2048, 512, 54944, true},
@@ -109,20 +109,20 @@ static const struct size sizes[] = {
 };
 
 /* What transformers takes for keys that a config.json leaves out. */
-static const struct size absent[] = {
+static const struct bart_size absent[] = {
     [BART] = {"bart", BART, 1024, 12, 12, 16, 4096, 1024, 50265, false},
     [BLENDERBOT] = {"blenderbot", BLENDERBOT, 2560, 2, 24, 32, 10240, 128, 8008, false},
     [SMALL] = {"blenderbot-small", SMALL, 512, 8, 8, 16, 2048, 512, 50265, false},
 };
 
 /* Of the imported weights, else of the size. */
-static enum kind find_kind(zt_model *m, const struct size *p)
+static enum bart_kind find_kind(zt_model *m, const struct bart_size *p)
 {
     const char *type = zt_model_config_string(m, "model_type", kinds[p->kind].model_type);
 
     for (int k = BART; k <= SMALL; k++)
         if (strcmp(kinds[k].model_type, type) == 0)
-            return (enum kind)k;
+            return (enum bart_kind)k;
     zt_model_fail(
         m,
         "model_type %s of config.json; bart, blenderbot and blenderbot-small are "
@@ -176,7 +176,7 @@ static void check_heads(zt_model *m, const struct bart *net, const char *name,
 }
 
 /* A size that was asked for has to be that of the weights. */
-static void check_size(zt_model *m, const struct bart *net, const struct size *p)
+static void check_size(zt_model *m, const struct bart *net, const struct bart_size *p)
 {
     if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model") &&
         (net->kind != p->kind || net->width != p->width ||
@@ -201,7 +201,7 @@ static zt_err read_sizes(zt_model *m, struct bart *net)
 {
     const char *name = zt_args_string(zt_model_args(m), "model");
     int64_t vocab = zt_model_data_vocab(m);
-    const struct size *p = sizes, *base;
+    const struct bart_size *p = sizes, *base;
 
     while (strcmp(p->name, name) != 0)
         p++; /* the option's choices are the sizes */
@@ -234,25 +234,25 @@ static zt_err read_sizes(zt_model *m, struct bart *net)
 
 /* ---- parameters ---- */
 
-static struct weight_and_bias norm(zt_block *b, const char *prefix, const char *name,
-                                   int64_t width)
+static struct seq2seq_linear norm(zt_block *b, const char *prefix, const char *name,
+                                  int64_t width)
 {
     char w[64], bias[64];
 
     snprintf(w, sizeof(w), "%s.weight", name);
     snprintf(bias, sizeof(bias), "%s.bias", name);
-    return (struct weight_and_bias){declare(b, prefix, w, width, 0, ZT_ONES()),
-                                    declare(b, prefix, bias, width, 0, ZT_ZEROS())};
+    return (struct seq2seq_linear){declare(b, prefix, w, width, 0, ZT_ONES()),
+                                   declare(b, prefix, bias, width, 0, ZT_ZEROS())};
 }
 
-static struct weight_and_bias dense(zt_block *b, const char *prefix, const char *name,
-                                    int64_t out, int64_t in, const struct bart *net)
+static struct seq2seq_linear dense(zt_block *b, const char *prefix, const char *name,
+                                   int64_t out, int64_t in, const struct bart *net)
 {
     char w[64], bias[64];
 
     snprintf(w, sizeof(w), "%s.weight", name);
     snprintf(bias, sizeof(bias), "%s.bias", name);
-    return (struct weight_and_bias){
+    return (struct seq2seq_linear){
         declare(b, prefix, w, out, in, ZT_NORMAL(0, net->deviation)),
         declare(b, prefix, bias, out, 0, ZT_ZEROS())};
 }
@@ -389,13 +389,12 @@ static zt_err build(zt_model *m, void **self)
 
 /* ---- forward ---- */
 
-static zt_tensor *apply_norm(zt_step *s, zt_tensor *x, struct weight_and_bias p)
+static zt_tensor *apply_norm(zt_step *s, zt_tensor *x, struct seq2seq_linear p)
 {
     return zt_layernorm(s, x, zt_weight(s, p.w), zt_weight(s, p.b), 1e-5f);
 }
 
-static zt_tensor *apply(zt_step *s, zt_tensor *x, struct weight_and_bias p,
-                        unsigned flags)
+static zt_tensor *apply(zt_step *s, zt_tensor *x, struct seq2seq_linear p, unsigned flags)
 {
     return zt_linear(s, x, zt_weight(s, p.w), zt_weight(s, p.b), flags);
 }
@@ -444,9 +443,9 @@ static zt_tensor *feed(zt_step *s, const struct bart_layer *l, zt_tensor *h)
  * += y, and the norm `next` of it is returned; else *x = norm(x + y) by the part's own norm.
  */
 static zt_tensor *join(zt_step *s, const struct bart *net, zt_tensor **x, zt_tensor *y,
-                       struct weight_and_bias own, struct weight_and_bias next)
+                       struct seq2seq_linear own, struct seq2seq_linear next)
 {
-    struct weight_and_bias p = kinds[net->kind].norms_first ? next : own;
+    struct seq2seq_linear p = kinds[net->kind].norms_first ? next : own;
     zt_tensor *sum = NULL, *h;
 
     h = zt_add_layernorm(s, *x, y, zt_weight(s, p.w), zt_weight(s, p.b), 1e-5f, &sum);

@@ -18,7 +18,7 @@
 
 #define MAX_HEAD_DIM 1024
 
-enum kind { LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA };
+enum llama_kind { LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA };
 
 /* Which layers see a window of the last tokens only. */
 enum window_rule {
@@ -61,7 +61,7 @@ struct scaling {
 };
 
 struct config {
-    enum kind kind;
+    enum llama_kind kind;
     int64_t vocab, width, inner, heads, kv_heads, head_dim, positions, num_layers;
     int64_t window, window_from; /* tokens; layers from window_from up have it; 0: none */
     bool tied, qkv_bias, o_bias, mlp_bias;
@@ -73,9 +73,9 @@ struct config {
 
 /* ---- sizes ---- */
 
-struct size {
+struct llama_size {
     const char *name;
-    enum kind kind;
+    enum llama_kind kind;
     int64_t width, inner, layers, heads, kv_heads, vocab, positions;
     double theta, eps;
     double factor; /* of "llama3" scaling from 8192 tokens; 0: none */
@@ -101,7 +101,7 @@ struct size {
     "qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|mistral-7b-v0.1|mistral-7b-v0.3|" \
     "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|gemma-2b|gemma-7b"
 
-static const struct size sizes[] = {            /* D, F, layers, H, K */
+static const struct llama_size sizes[] = {            /* D, F, layers, H, K */
     SIZE2("llama-7b", 1e-6, 2048,                  4096, 11008, 32, 32, 32),
     SIZE2("llama2-7b", 1e-5, 4096,                 4096, 11008, 32, 32, 32),
     SIZE2("llama2-13b", 1e-5, 4096,                5120, 13824, 40, 40, 40),
@@ -136,7 +136,7 @@ static const struct size sizes[] = {            /* D, F, layers, H, K */
 };
 
 /* What transformers takes for a key that a config.json leaves out. */
-static const struct size absent[] = {
+static const struct llama_size absent[] = {
     [LLAMA] = SIZE2("llama", 1e-6, 2048, 4096, 11008, 32, 32, 0),
     [MISTRAL] = {"mistral", MISTRAL, 4096, 14336, 32, 32, 8, 32000, 131072, 1e4, 1e-6, 0, false, 1, 2, 0, 4096},
     [QWEN2] = {"qwen2", QWEN2, 4096, 22016, 32, 32, 0, 151936, 32768, 1e4, 1e-6, 0, false, -1, -1, 0, 4096},
@@ -243,7 +243,7 @@ static bool pick_tied(zt_model *m, bool def)
 }
 
 /* The row of --model, or with a config.json the one of its kind; NULL: refused. */
-static const struct size *find_size(zt_model *m)
+static const struct llama_size *find_size(zt_model *m)
 {
     const char *name = zt_args_string(zt_model_args(m), "model");
     const char *type = zt_model_config_string(m, "model_type", "");
@@ -303,7 +303,7 @@ static enum stretch rope_type(zt_model *m, enum stretch def)
     return NOT;
 }
 
-static void read_rope(zt_model *m, const struct size *size, struct config *c)
+static void read_rope(zt_model *m, const struct llama_size *size, struct config *c)
 {
     struct scaling *how = &c->scaling;
     double factor = size->factor > 0 ? size->factor : 1;
@@ -331,7 +331,8 @@ static void read_rope(zt_model *m, const struct size *size, struct config *c)
 }
 
 /* Tokens of the window that config.json or the size has; 0: there is none. */
-static int64_t window_of(zt_model *m, const struct size *size, enum window_rule rule)
+static int64_t window_of(zt_model *m, const struct llama_size *size,
+                         enum window_rule rule)
 {
     bool imported = zt_model_has_config(m);
 
@@ -348,7 +349,7 @@ static int64_t window_of(zt_model *m, const struct size *size, enum window_rule 
 }
 
 /* Which layers see a window, and how long it is. */
-static void read_window(zt_model *m, const struct size *size, struct config *c)
+static void read_window(zt_model *m, const struct llama_size *size, struct config *c)
 {
     enum window_rule rule = kinds[c->kind].window;
     char key[32];
@@ -423,7 +424,7 @@ static zt_err check_sizes(zt_model *m, const struct config *c)
 
 static zt_err read_config(zt_model *m, struct config *c)
 {
-    const struct size *size = find_size(m);
+    const struct llama_size *size = find_size(m);
     int64_t data = zt_model_data_vocab(m), block = zt_model_block_size(m), heads;
 
     if (!size)

@@ -27,7 +27,7 @@
         .help = "wherever the model has dropout, in place of what config.json says"      \
     }
 
-struct weight_and_bias {
+struct seq2seq_linear {
     zt_param *w, *b; /* of a linear map or a norm; b NULL: it has none */
 };
 

@@ -67,7 +67,7 @@ static const struct zt_option options[] = {
     {.name = NULL},
 };
 
-static const struct size {
+static const struct t5_size {
     const char *name;
     int64_t width, head_dim, inner, layers, heads;
     bool v1_1;
@@ -85,7 +85,7 @@ static const struct size {
 };
 
 /* What transformers takes for keys that a config.json leaves out. */
-static const struct size absent = {"t5", 512, 64, 2048, 6, 8, false};
+static const struct t5_size absent = {"t5", 512, 64, 2048, 6, 8, false};
 
 /* config.json is T5's, of a kind that is built, and nothing of it is passed over. */
 static void check_config(zt_model *m)
@@ -121,7 +121,7 @@ static bool read_gated(zt_model *m, bool def)
 }
 
 /* A size that was asked for has to be that of the weights. */
-static void check_size(zt_model *m, const struct t5 *net, const struct size *p)
+static void check_size(zt_model *m, const struct t5 *net, const struct t5_size *p)
 {
     if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model") &&
         (net->num_layers != p->layers || net->width != p->width || net->gated != p->v1_1))
@@ -135,7 +135,7 @@ static void check_size(zt_model *m, const struct t5 *net, const struct size *p)
 static zt_err read_sizes(zt_model *m, struct t5 *net)
 {
     const char *name = zt_args_string(zt_model_args(m), "model");
-    const struct size *p = sizes, *base;
+    const struct t5_size *p = sizes, *base;
     int64_t vocab = zt_model_data_vocab(m);
 
     while (strcmp(p->name, name) != 0)

@@ -7,7 +7,7 @@ struct text {
     int64_t at, all, n;
 };
 
-struct pair {
+struct row_pair {
     struct text source, target;
 };
 
@@ -16,17 +16,17 @@ static struct text text_of(int64_t at, int64_t all, int64_t most)
     return (struct text){at, all, all < most ? all : most};
 }
 
-static struct pair pair_of(const struct zt_dataset *ds, const struct zt_pair_limits *most,
-                           int64_t sample)
+static struct row_pair pair_of(const struct zt_dataset *ds,
+                               const struct zt_pair_limits *most, int64_t sample)
 {
     int64_t at, n, source;
 
     if (sample < 0)
-        return (struct pair){{0, 0, 0}, {0, 0, 0}};
+        return (struct row_pair){{0, 0, 0}, {0, 0, 0}};
     zt_dataset_sample(ds, sample, &at, &n);
     source = zt_dataset_source(ds, sample);
-    return (struct pair){text_of(at, source, most->source),
-                         text_of(at + source, n - source, most->target)};
+    return (struct row_pair){text_of(at, source, most->source),
+                             text_of(at + source, n - source, most->target)};
 }
 
 /* The first `n` tokens of what a row takes of a text, then padding up to `width`. */
@@ -54,8 +54,8 @@ static zt_err fill_shifted(const struct zt_dataset *ds, const struct text *t,
 }
 
 static zt_err fill_field(const struct zt_dataset *ds, const struct zt_field *f,
-                         int32_t start, const struct pair *p, int32_t *to, int64_t row,
-                         const struct zt_widths *w, struct zt_fault *fault)
+                         int32_t start, const struct row_pair *p, int32_t *to,
+                         int64_t row, const struct zt_widths *w, struct zt_fault *fault)
 {
     int32_t pad = (int32_t)f->pad;
 
@@ -84,7 +84,7 @@ zt_err zt_pair_rows_read(const struct zt_dataset *ds, const struct zt_pair_limit
     zt_err rc = ZT_OK;
 
     for (int64_t b = 0; b < B; b++) {
-        struct pair p = pair_of(ds, most, samples[b]);
+        struct row_pair p = pair_of(ds, most, samples[b]);
 
         source = p.source.n > source ? p.source.n : source;
         target = p.target.n > target ? p.target.n : target;
@@ -92,7 +92,7 @@ zt_err zt_pair_rows_read(const struct zt_dataset *ds, const struct zt_pair_limit
     *widths = (struct zt_widths){zt_padded(&most->padding, target, most->target),
                                  zt_padded(&most->padding, source, most->source)};
     for (int64_t b = 0; !rc && b < B; b++) {
-        struct pair p = pair_of(ds, most, samples[b]);
+        struct row_pair p = pair_of(ds, most, samples[b]);
 
         for (int i = 0; !rc && i < out->num; i++)
             if (out->data[i])

@@ -15,7 +15,7 @@ struct beam {
 };
 
 /* A beam and a token behind it. */
-struct candidate {
+struct beam_candidate {
     int32_t beam, id;
     float score; /* the sum */
     float key;   /* what it is chosen by */
@@ -24,13 +24,13 @@ struct candidate {
 
 struct zt_beams {
     struct zt_beam_config cfg;
-    int64_t num_prompt, n;        /* n: tokens of every beam that goes on */
-    int64_t kept, num;            /* candidates of a step: at most, and now */
-    struct beam *running, *best;  /* (num_beams) each */
-    struct beam *next;            /* (num_beams): what they become */
-    struct candidate *candidates; /* (kept) */
-    struct zt_choice *choices;    /* (vocab), with sampling */
-    float *penalized;             /* (most tokens of a text) */
+    int64_t num_prompt, n;             /* n: tokens of every beam that goes on */
+    int64_t kept, num;                 /* candidates of a step: at most, and now */
+    struct beam *running, *best;       /* (num_beams) each */
+    struct beam *next;                 /* (num_beams): what they become */
+    struct beam_candidate *candidates; /* (kept) */
+    struct zt_choice *choices;         /* (vocab), with sampling */
+    float *penalized;                  /* (most tokens of a text) */
     bool may_improve;
 };
 
@@ -111,7 +111,7 @@ zt_err zt_beams_open(const struct zt_beam_config *cfg, const int32_t *ids, int64
 
 /* ---- candidates ---- */
 
-static bool is_better(const struct candidate *a, const struct candidate *b)
+static bool is_better(const struct beam_candidate *a, const struct beam_candidate *b)
 {
     if (a->key != b->key)
         return a->key > b->key;
@@ -119,9 +119,9 @@ static bool is_better(const struct candidate *a, const struct candidate *b)
 }
 
 /* Into the list of the best, if it belongs there; returns how many there are. */
-static int64_t offer(struct zt_beams *b, int64_t num, const struct candidate *c)
+static int64_t offer(struct zt_beams *b, int64_t num, const struct beam_candidate *c)
 {
-    struct candidate *list = b->candidates;
+    struct beam_candidate *list = b->candidates;
     int64_t at;
 
     if (num == b->kept && !is_better(c, &list[num - 1]))
@@ -134,7 +134,7 @@ static int64_t offer(struct zt_beams *b, int64_t num, const struct candidate *c)
 }
 
 /* Of an exponential race: the keys' order is that of draws without replacement. */
-static float drawn_key(const struct zt_beams *b, const struct candidate *c)
+static float drawn_key(const struct zt_beams *b, const struct beam_candidate *c)
 {
     uint64_t at = (uint64_t)((b->n * b->cfg.num_beams + c->beam) * b->cfg.vocab + c->id);
     double u = zt_philox_uniform(b->cfg.rng, at);
@@ -171,7 +171,7 @@ static zt_err find_candidates(struct zt_beams *b, float *logits, struct zt_fault
         if (b->cfg.sampling)
             cut_logits(b, x);
         for (int64_t id = 0; id < V; id++) {
-            struct candidate c = {.beam = (int32_t)i, .id = (int32_t)id};
+            struct beam_candidate c = {.beam = (int32_t)i, .id = (int32_t)id};
 
             if (isnan(x[id]))
                 continue;
@@ -192,7 +192,8 @@ static zt_err find_candidates(struct zt_beams *b, float *logits, struct zt_fault
 
 static int by_score(const void *a, const void *b)
 {
-    struct candidate x = *(const struct candidate *)a, y = *(const struct candidate *)b;
+    struct beam_candidate x = *(const struct beam_candidate *)a,
+                          y = *(const struct beam_candidate *)b;
 
     x.key = x.score;
     y.key = y.score;
@@ -216,7 +217,7 @@ static void choose_running(struct zt_beams *b, int32_t *from)
 
     for (int pass = 0; pass < 2; pass++) /* those that end come last */
         for (int64_t k = 0; k < b->num && num < b->cfg.num_beams; k++) {
-            const struct candidate *c = &b->candidates[k];
+            const struct beam_candidate *c = &b->candidates[k];
             struct beam *to = &b->next[num];
 
             if (c->ends != (pass == 1))
@@ -242,7 +243,7 @@ static bool all_finished(const struct zt_beams *b)
 }
 
 /* Put a finished text among the best, behind those of the same score. */
-static void keep_finished(struct zt_beams *b, const struct candidate *c, float score)
+static void keep_finished(struct zt_beams *b, const struct beam_candidate *c, float score)
 {
     int64_t at = b->cfg.num_beams - 1;
     struct beam last = b->best[at];
@@ -263,7 +264,7 @@ static void choose_finished(struct zt_beams *b)
     bool full = b->cfg.early_stopping == ZT_STOP_FIRST && all_finished(b);
 
     for (int64_t k = 0; k < b->num && k < b->cfg.num_beams; k++) {
-        const struct candidate *c = &b->candidates[k];
+        const struct beam_candidate *c = &b->candidates[k];
 
         if (c->ends && !full && b->may_improve)
             keep_finished(b, c, c->score / (float)length);

@@ -6,7 +6,7 @@
 #include "common/half.h"
 
 /* What a row's text is written from, as rows of training have it. */
-struct source {
+struct decoder_source {
     int32_t *ids;
     int64_t n;
 };
@@ -16,8 +16,8 @@ struct zt_decoder {
     struct zt_generation g;
     bool cached;
     int tokens_field;
-    struct zt_context *contexts; /* (rows) */
-    struct source *sources;      /* (rows), of a model that reads one; else NULL */
+    struct zt_context *contexts;    /* (rows) */
+    struct decoder_source *sources; /* (rows), of a model that reads one; else NULL */
     int source_field, lengths_field;
     int32_t *tokens;     /* of a pass, in memory that uploads read */
     int64_t most_tokens; /* that `tokens` holds */
@@ -61,7 +61,7 @@ static void set_source(const struct zt_decoder *d, int64_t row, int32_t *length,
                        struct zt_pass *pass)
 {
     static const int32_t none[1];
-    const struct source *s = &d->sources[row];
+    const struct decoder_source *s = &d->sources[row];
 
     *length = s->ids ? (int32_t)s->n : 1;
     pass->S = *length;
@@ -218,7 +218,7 @@ zt_err zt_decoder_set_source(struct zt_decoder *d, int64_t row, const int32_t *i
         n = most;
     }
     free(d->sources[row].ids);
-    d->sources[row] = (struct source){own, n};
+    d->sources[row] = (struct decoder_source){own, n};
     return ZT_OK;
 }
 
@@ -227,7 +227,7 @@ zt_err zt_decoder_move(struct zt_decoder *d, int64_t from, int64_t to,
 {
     d->contexts[to] = d->contexts[from];
     if (d->sources) {
-        struct source s = d->sources[to];
+        struct decoder_source s = d->sources[to];
 
         d->sources[to] = d->sources[from];
         d->sources[from] = s;
@@ -308,7 +308,7 @@ struct feed {
 
 static bool same_source(const struct zt_decoder *d, int64_t a, int64_t b)
 {
-    const struct source *s = d->sources;
+    const struct decoder_source *s = d->sources;
 
     return !s || (s[a].n == s[b].n &&
                   memcmp(s[a].ids, s[b].ids, (size_t)s[a].n * sizeof(*s[a].ids)) == 0);

@@ -23,7 +23,7 @@
 #define STEP    4    /* rows of b that are added together */
 #define COLUMNS 1024 /* of c that are worked on together: they stay in the L1 cache */
 
-struct rows {
+struct alone_rows {
     const struct zt_gemm_call *k;
     float *a;        /* (M, K) */
     float *c;        /* (M, N) */
@@ -66,8 +66,8 @@ ZT_SIMD static void add_one(float *restrict c, float a, const float *restrict b,
 }
 
 /* Rows [k, k + num) and columns [col, col + n) of b as fp32; *ld: from row to row. */
-static const float *load_b(const struct rows *r, int64_t k, int64_t num, int64_t col,
-                           int64_t n, int thread, int64_t *ld)
+static const float *load_b(const struct alone_rows *r, int64_t k, int64_t num,
+                           int64_t col, int64_t n, int thread, int64_t *ld)
 {
     const struct zt_gemm_mat *b = &r->k->b;
     float *to = (float *)(r->widen + (size_t)thread * r->widen_each);
@@ -81,7 +81,7 @@ static const float *load_b(const struct rows *r, int64_t k, int64_t num, int64_t
     return to;
 }
 
-static void add_step(const struct rows *r, int64_t k, const float *b, int64_t ldb,
+static void add_step(const struct alone_rows *r, int64_t k, const float *b, int64_t ldb,
                      int64_t col, int64_t n)
 {
     int64_t row = 0;
@@ -101,7 +101,7 @@ static void add_step(const struct rows *r, int64_t k, const float *b, int64_t ld
     }
 }
 
-static void add_columns(const struct rows *r, int64_t col, int64_t n, int thread)
+static void add_columns(const struct alone_rows *r, int64_t col, int64_t n, int thread)
 {
     int64_t k = 0, ldb;
     const float *b;
@@ -144,7 +144,7 @@ DEFINE_DOT(4)
 DEFINE_DOT(8)
 
 /* Column n of b, which lies in one piece, as fp32. */
-static const float *load_column(const struct rows *r, int64_t n, int thread)
+static const float *load_column(const struct alone_rows *r, int64_t n, int thread)
 {
     const struct zt_gemm_mat *b = &r->k->b;
     float *to = (float *)(r->widen + (size_t)thread * r->widen_each);
@@ -156,7 +156,7 @@ static const float *load_column(const struct rows *r, int64_t n, int thread)
     return to;
 }
 
-static void dot_column(const struct rows *r, int64_t n, const float *b)
+static void dot_column(const struct alone_rows *r, int64_t n, const float *b)
 {
     float out[GROUP];
 
@@ -185,7 +185,7 @@ static void dot_column(const struct rows *r, int64_t n, const float *b)
 
 static void some_columns(int64_t begin, int64_t end, int thread, void *ctx)
 {
-    const struct rows *r = ctx;
+    const struct alone_rows *r = ctx;
 
     if (r->k->b.stride[2] == 1 && r->n > 1) {
         for (int64_t col = begin; col < end; col += COLUMNS)
@@ -206,7 +206,7 @@ bool zt_gemm_takes_rows_alone(const struct zt_gemm_call *k)
 zt_err zt_gemm_rows_alone(struct zt_device *dev, const struct zt_gemm_call *k,
                           struct zt_fault *fault)
 {
-    struct rows r = {.k = k, .m = k->c.rows, .n = k->c.cols, .kk = k->a.cols};
+    struct alone_rows r = {.k = k, .m = k->c.rows, .n = k->c.cols, .kk = k->a.cols};
     int64_t widened = k->b.dtype == ZT_F32 ? 0 : zt_max(STEP * COLUMNS, r.kk);
     struct zt_gemm_mat made = {
         .dtype = ZT_F32, .batch = 1, .rows = r.m, .cols = r.n, .stride = {0, r.n, 1}};
