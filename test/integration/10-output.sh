@@ -134,7 +134,7 @@ within 10 out_has '"event":"step"' || fail "--attach shows nothing"
 check "json: stop" grep -q '"event":"answer","text":"the job is told to stop"' "$tmp/stop"
 wait "$follower"
 code=$?
-check "json: a job that is followed" is_json 130
+check "json: a job that is followed" is_json 143
 check "  to its own end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"job\":\"$id\"' && [ \$(grep -c '\"event\":\"end\"' '$tmp/out') = 1 ]"
 mark=$follower_mark
 gone "a detached job in JSON"
