@@ -94,18 +94,18 @@ static const struct zt_option options[] = {
 
 struct bart_size {
     const char *name;
-    enum bart_kind kind;
     int64_t width, encoder_layers, decoder_layers, heads, inner, positions, vocab;
+    enum bart_kind kind;
     bool scaled;
 };
 
 static const struct bart_size sizes[] = {
-    {"bart-base", BART, 768, 6, 6, 12, 3072, 1024, 50265, false},
-    {"bart-large", BART, 1024, 12, 12, 16, 4096, 1024, 50265, false},
-    {"blenderbot-90m", SMALL, 512, 8, 8, 16, 2048, 512, 54944, true},
-    {"blenderbot-400m", BLENDERBOT, 1280, 2, 12, 32, 5120, 128, 8008, true},
-    {"blenderbot-1b", BLENDERBOT, 2560, 2, 12, 32, 10240, 128, 8008, true},
-    {"blenderbot-3b", BLENDERBOT, 2560, 2, 24, 32, 10240, 128, 8008, true},
+    {"bart-base", 768, 6, 6, 12, 3072, 1024, 50265, BART, false},
+    {"bart-large", 1024, 12, 12, 16, 4096, 1024, 50265, BART, false},
+    {"blenderbot-90m", 512, 8, 8, 16, 2048, 512, 54944, SMALL, true},
+    {"blenderbot-400m", 1280, 2, 12, 32, 5120, 128, 8008, BLENDERBOT, true},
+    {"blenderbot-1b", 2560, 2, 12, 32, 10240, 128, 8008, BLENDERBOT, true},
+    {"blenderbot-3b", 2560, 2, 24, 32, 10240, 128, 8008, BLENDERBOT, true},
 };
 
 /* What transformers takes for keys that a config.json leaves out. */

@@ -218,7 +218,8 @@ zt_err zt_decoder_set_source(struct zt_decoder *d, int64_t row, const int32_t *i
         n = most;
     }
     free(d->sources[row].ids);
-    d->sources[row] = (struct decoder_source){own, n};
+    d->sources[row].ids = own;
+    d->sources[row].n = n;
     return ZT_OK;
 }
 

@@ -185,7 +185,7 @@ void zt_attention_row_extras(const struct zt_attention_task *t, const struct zt_
         if (r->bias)
             t->rows->scale(bias, bias, 1, mask, s->keys);
         else
-            memcpy(bias, mask, (size_t)s->keys * sizeof(*bias));
+            zt_load_row(bias, mask, ZT_F32, 1, s->keys);
         r->bias = bias;
     }
     if (a->dropout > 0) {

@@ -137,7 +137,7 @@ void zt_dot_sums(const struct zt_attention_task *t, const struct zt_strip *s,
 {
     const int64_t step = zt_dot_form()->pairs, width = zt_dot_form()->left_rows;
     int64_t from = 0, to = 0;
-    struct seen_rows seen;
+    struct seen_rows seen = {.lo = {0}};
     struct zt_dot d = {.n = t->dim,
                        .b_panel = zt_dot_pairs(s->rows) * ZT_DOT_B_WIDTH,
                        .ldc = t->dim,

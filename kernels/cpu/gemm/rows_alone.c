@@ -222,7 +222,7 @@ zt_err zt_gemm_rows_alone(struct zt_device *dev, const struct zt_gemm_call *k,
     if (rc)
         return rc;
     r.a = mem;
-    r.c = (float *)((char *)mem + a_bytes);
+    r.c = (float *)mem + a_bytes / sizeof(float);
     r.widen = (uintptr_t)mem + a_bytes + c_bytes;
     for (int64_t i = 0; i < r.m; i++)
         zt_load_row(r.a + i * r.kk, zt_gemm_element(&k->a, 0, i, 0), k->a.dtype, 1, r.kk);

@@ -197,7 +197,8 @@ static void test_drawn_beams_repeat_with_their_seed_alone(void **state)
         }
         assert_int_equal(n[0], n[1]);
         assert_memory_equal(ids[0], ids[1], (size_t)n[0] * sizeof(*ids[0]));
-        differ += n[0] != n[2] || memcmp(ids[0], ids[2], (size_t)n[0] * sizeof(int32_t));
+        differ +=
+            n[0] != n[2] || memcmp(ids[0], ids[2], (size_t)n[0] * sizeof(int32_t)) != 0;
         for (int i = 0; i < 3; i++)
             zt_beams_close(b[i]);
     }
