@@ -344,6 +344,33 @@ zt_err zt_mpirun_init(struct zt_mpirun *m, const struct zt_job_plan *plan,
     return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the command");
 }
 
+/* What tells them apart in what `mpirun --version` says. MVAPICH starts its ranks by Hydra, too. */
+static const struct {
+    const char *sign, *whose, *launchers;
+} mpis[] = {
+    {"HYDRA", "MPICH's", "mpich mvapich"},
+    {"Intel(R) MPI", "Intel's", "impi"},
+    {"Open MPI", "Open MPI's", "openmpi"},
+};
+
+zt_err zt_mpirun_check_version(const struct zt_job_plan *plan, const char *version,
+                               struct zt_fault *fault)
+{
+    for (size_t i = 0; i < sizeof(mpis) / sizeof(*mpis); i++) {
+        if (!strstr(version, mpis[i].sign))
+            continue;
+        if (strstr(mpis[i].launchers, plan->mpirun) || strcmp(plan->mpirun, "slurm") == 0)
+            return ZT_OK;
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--launcher %s: the mpirun here is %s, which has other "
+                            "options: say --launcher %.*s, or put the other one first in "
+                            "PATH",
+                            plan->mpirun, mpis[i].whose,
+                            (int)strcspn(mpis[i].launchers, " "), mpis[i].launchers);
+    }
+    return ZT_OK;
+}
+
 void zt_mpirun_release(struct zt_mpirun *m)
 {
     for (size_t i = 0; i < m->num; i++)

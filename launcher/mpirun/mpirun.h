@@ -24,6 +24,13 @@ zt_err zt_mpirun_init(struct zt_mpirun *m, const struct zt_job_plan *plan,
 void zt_mpirun_release(struct zt_mpirun *m);
 
 /*
+ * Is `version`, what its --version says, that of the MPI whose options the command has?
+ * ZT_E_USAGE: it is another one's; what says nothing of the known ones may be anybody's.
+ */
+zt_err zt_mpirun_check_version(const struct zt_job_plan *plan, const char *version,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
  * Run it to its end; *exit_code is the child's, or 128 + the signal that ended it, or 124
  * when --timeout is over. Signals of the user go on to it, and `screen` says what they ask
  * for; whatever it leaves is killed.

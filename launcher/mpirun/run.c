@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define EXIT_TIMEOUT 124
+#define VERSION_S    5
 #define SWEEP_TRIES  200
 #define SWEEP_US     5000
 
@@ -125,6 +126,18 @@ static void sweep(void)
     zt_shm_files_remove_unused();
 }
 
+/* It ended with an error: was it started with the options of another MPI's? */
+static zt_err explain(const struct zt_mpirun *m, char *program, struct zt_fault *fault)
+{
+    char *const argv[] = {program, (char *)"--version", NULL};
+    size_t n;
+    char *version = zt_program_output(argv, VERSION_S, &n);
+    zt_err rc = version ? zt_mpirun_check_version(m->plan, version, fault) : ZT_OK;
+
+    free(version);
+    return rc;
+}
+
 static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
                   struct zt_fault *fault)
 {
@@ -154,6 +167,8 @@ static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
         setpgid(pid, pid);
         *exit_code = watch(pid, &set, m->plan, r);
         sweep();
+        if (*exit_code && *exit_code != EXIT_TIMEOUT)
+            rc = explain(m, program, fault);
     }
     free(program);
     if (m->hostfile[0])

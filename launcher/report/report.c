@@ -7,18 +7,13 @@
 #include "launcher/report/private.h"
 #include "launcher/start/program.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <libssh2.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -93,59 +88,14 @@ static void report_zlaunch(struct zt_host_report_out *r)
     text_row(r, "libssh2", ssh2 ? ssh2 : "unknown");
 }
 
-/* Everything that the program writes on stdout, within its time; allocated, *n bytes.
- * NULL: no memory, or it said nothing. */
-static char *read_all(int fd, size_t *n)
-{
-    double until = zt_now() + WORKER_S;
-    char *text = NULL;
-    FILE *f = open_memstream(&text, n);
-    char block[4096];
-    size_t total = 0;
-    ssize_t k = 1;
-
-    while (f && k > 0) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int left_ms = (int)((until - zt_now()) * 1000);
-        int got = left_ms > 0 ? poll(&p, 1, left_ms) : 0;
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        k = got > 0 ? read(fd, block, sizeof(block)) : 0;
-        if (k > 0 && (total += (size_t)k) < (1u << 20))
-            fwrite(block, 1, (size_t)k, f);
-    }
-    if (f)
-        fclose(f);
-    return text;
-}
-
 /* What `zworker --print_report` says; NULL: it cannot be run, or says something else. */
 static json_t *ask_zworker(char *path)
 {
     char *const argv[] = {path, (char *)"--print_report", NULL};
-    posix_spawn_file_actions_t acts;
-    int fds[2], status = 0, e;
     size_t n = 0;
-    char *text = NULL;
-    json_t *o = NULL;
-    pid_t pid;
+    char *text = zt_program_output(argv, WORKER_S, &n);
+    json_t *o = text ? zt_json_object(text, n) : NULL;
 
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return NULL;
-    posix_spawn_file_actions_init(&acts);
-    posix_spawn_file_actions_adddup2(&acts, fds[1], STDOUT_FILENO);
-    e = posix_spawn(&pid, path, &acts, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&acts);
-    close(fds[1]);
-    if (e == 0) {
-        text = read_all(fds[0], &n);
-        kill(pid, SIGKILL); /* it has said all, or takes too long */
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            continue;
-        o = text ? zt_json_object(text, n) : NULL;
-    }
-    close(fds[0]);
     free(text);
     return o;
 }

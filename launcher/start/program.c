@@ -1,12 +1,19 @@
 #include "launcher/start/program.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/log.h"
 
 static bool is_program(const char *path)
 {
@@ -101,4 +108,53 @@ zt_err zt_find_zworker(char **out, struct zt_fault *fault)
                             "zworker is neither beside zlaunch nor in PATH; set "
                             "ZLAUNCH_ZWORKER to where it is");
     return ZT_OK;
+}
+
+static char *read_all(int fd, double seconds, size_t *n)
+{
+    double until = zt_now() + seconds;
+    char *text = NULL;
+    FILE *f = open_memstream(&text, n);
+    char block[4096];
+    size_t total = 0;
+    ssize_t k = 1;
+
+    while (f && k > 0) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int left_ms = (int)((until - zt_now()) * 1000);
+        int got = left_ms > 0 ? poll(&p, 1, left_ms) : 0;
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        k = got > 0 ? read(fd, block, sizeof(block)) : 0;
+        if (k > 0 && (total += (size_t)k) < (1u << 20))
+            fwrite(block, 1, (size_t)k, f);
+    }
+    if (f)
+        fclose(f);
+    return text;
+}
+
+char *zt_program_output(char *const argv[], double seconds, size_t *n)
+{
+    posix_spawn_file_actions_t acts;
+    int fds[2], status = 0, e;
+    char *text = NULL;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return NULL;
+    posix_spawn_file_actions_init(&acts);
+    posix_spawn_file_actions_adddup2(&acts, fds[1], STDOUT_FILENO);
+    e = posix_spawn(&pid, argv[0], &acts, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&acts);
+    close(fds[1]);
+    if (e == 0) {
+        text = read_all(fds[0], seconds, n);
+        kill(pid, SIGKILL); /* it has said all, or takes too long */
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            continue;
+    }
+    close(fds[0]);
+    return text;
 }

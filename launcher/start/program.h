@@ -16,4 +16,10 @@ zt_err zt_find_zworker(char **out, struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_find_program(const char *name, char **out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
+/*
+ * What argv[0], a path, writes to its standard output within `seconds`, at most 1 MiB; then
+ * it is killed. Allocated, *n bytes and a 0. NULL: it cannot be run, or no memory.
+ */
+char *zt_program_output(char *const argv[], double seconds, size_t *n);
+
 #endif

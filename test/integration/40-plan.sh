@@ -146,6 +146,17 @@ gone "SIGTERM of a job under mpirun"
 wait "$job"
 code=$?
 check "its exit code says how it ended" test "$code" -ge 128
+# one of another MPI cannot read the command
+cat >"$tmp/fake/mpirun" <<'M'
+#!/bin/bash
+[ "$1" = --version ] || { echo "unrecognized argument mca" >&2; exit 255; }
+echo "HYDRA build details:"
+M
+PATH=$tmp/fake:$PATH launch --hostfile "$tmp/mpi" --launcher openmpi -- true
+check "mpirun of another MPI: 2" code_is 2
+check "  whose it is, and what to say" err_has "the mpirun here is MPICH's, which has other options: say --launcher mpich"
+PATH=$tmp/fake:$PATH launch --hostfile "$tmp/mpi" --launcher mpich -- true
+check "of the same MPI its exit code comes back" code_is 255
 ln -s "$(type -P env)" "$tmp/env"
 PATH=$tmp launch --hostfile "$tmp/mpi" --launcher mpich -- "$(type -P true)"
 check "no mpirun: 66" code_is 66

@@ -28,12 +28,16 @@ static zt_err cannot_write(const struct zt_atomic_file *f, int e, int64_t bytes,
 {
     struct statvfs vfs;
 
-    if ((e == ENOSPC || e == EDQUOT) && fstatvfs(f->fd, &vfs) == 0)
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "%s: cannot write: %s (%lld bytes to go, %llu free); make "
-                            "room or choose another folder",
-                            f->path, strerror(e), (long long)bytes,
-                            (unsigned long long)vfs.f_bavail * vfs.f_frsize);
+    if ((e == ENOSPC || e == EDQUOT) && fstatvfs(f->fd, &vfs) == 0) {
+        uint64_t left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+
+        return zt_fault_set(
+            fault, ZT_E_CANTCREATE,
+            "%s: cannot write: %s (%lld bytes to go, %llu free%s); make "
+            "room or choose another folder",
+            f->path, strerror(e), (long long)bytes, (unsigned long long)left,
+            left >= (uint64_t)bytes ? " by now: others write there, too" : "");
+    }
     return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot write: %s", f->path,
                         strerror(e));
 }

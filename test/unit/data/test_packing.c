@@ -251,16 +251,17 @@ static int64_t read_epochs(const struct zt_dataset *ds, struct zt_sampler_config
         assert_int_equal(zt_sampler_open(ds, &cfg, &s, &fault), ZT_OK);
         assert_int_equal(zt_sampler_num_blocks(s), zt_dataset_num_rows(ds));
         for (int64_t i = 0; i < steps * cfg.num_micro; i++) {
-            int64_t step = i / cfg.num_micro + 1, m = i % cfg.num_micro, width = 0;
+            int64_t step = i / cfg.num_micro + 1, m = i % cfg.num_micro;
+            struct zt_widths width = {0};
 
             assert_int_equal(zt_sampler_read(s, step, m, &b->to, &width, &fault), ZT_OK);
-            assert_true(width <= T);
+            assert_true(width.row <= T);
             for (int64_t row = 0; row < cfg.micro_rows; row++) {
                 int64_t at = (step - 1) * G + zt_sampler_row0(s, m) + row;
 
                 memset(&out[at], 0, sizeof(out[at]));
-                out[at] = row_of_batch(b, row, width);
-                widths[at] = width;
+                out[at] = row_of_batch(b, row, width.row);
+                widths[at] = width.row;
             }
         }
         zt_sampler_close(s);
@@ -326,16 +327,17 @@ static void test_evaluation_reads_each_sample_once(void **state)
         assert_int_equal(zt_eval_batches_init(&ev, ds, T, 4, rank, 3, &fault), ZT_OK);
         ev.padding.multiple = 4;
         for (int64_t k = 0; k < ev.num_batches; k++) {
-            int64_t num = 0, width = 0;
+            struct zt_widths width = {0};
+            int64_t num = 0;
 
             assert_int_equal(zt_eval_batches_read(&ev, k, &b->to, &num, &width, &fault),
                              ZT_OK);
-            assert_int_equal(width % 4, 0);
+            assert_int_equal(width.row % 4, 0);
             for (int64_t row = 0; row < 4; row++) {
-                struct seen r = row_of_batch(b, row, width);
+                struct seen r = row_of_batch(b, row, width.row);
 
                 assert_true((r.length > 0) == (row < num));
-                samples += check_row(ds, &r, width, taken);
+                samples += check_row(ds, &r, width.row, taken);
             }
         }
     }
@@ -357,13 +359,13 @@ static void test_a_position_set_back_gives_the_same_rows(void **state)
     assert_int_equal(zt_sampler_open(ds, &cfg, &s, &fault), ZT_OK);
     assert_int_equal(zt_sampler_open(ds, &cfg, &t, &fault), ZT_OK);
     for (int64_t done = 0; done < zt_dataset_num_rows(ds); done++) {
-        int64_t wx = 0, wy = 0;
+        struct zt_widths wx = {0}, wy = {0};
 
         zt_sampler_tell(s, done, &at);
         assert_int_equal(zt_sampler_seek(t, &at, &fault), ZT_OK);
         assert_int_equal(zt_sampler_read(s, done + 1, 0, &x->to, &wx, &fault), ZT_OK);
         assert_int_equal(zt_sampler_read(t, 1, 0, &y->to, &wy, &fault), ZT_OK);
-        assert_int_equal(wx, wy);
+        assert_int_equal(wx.row, wy.row);
         assert_memory_equal(x->of, y->of, sizeof(x->of));
     }
     /* of rows of another length, or of samples that share none, it is no position */
