@@ -37,9 +37,9 @@ ZT_API zt_tensor *zt_weight(zt_step *s, zt_param *param);
 /*
  * Values that the host has, (shape) of dtype ZT_I32, ZT_F32 or the run's compute dtype:
  * `values` are int32_t for ZT_I32, else float, and are copied. They are uploaded when
- * they are first seen and kept from pass to pass as long as every pass asks for the same;
- * what differs in each pass belongs into a field. The type of activations:
- * zt_compute_dtype().
+ * they are first seen and kept from pass to pass as long as every pass asks for the same
+ * and has the same B, T and S; what differs in each pass belongs into a field. The type of
+ * activations: zt_compute_dtype().
  */
 ZT_API zt_tensor *zt_constant(zt_step *s, zt_dtype dtype, int ndim, const int64_t *shape,
                               const void *values);

@@ -83,6 +83,15 @@ for m in t5 bart; do
     done
 done
 
+# sources of several lengths, and beams of as many tokens for each: what a pass leaves fits the next one
+for m in t5 bart; do
+    check "$m writes within its plan, whatever the lengths of sources" write $m 1 "$tmp/$m.fits" --prompt abcd hgf \
+        --num_beams 4 --max_new_tokens 30
+    check "  two texts" test "$(grep -c '"event":"sample"' "$tmp/$m.fits")" -eq 2
+    check "  also where a shorter source lies higher in the pool than the longest" write $m 1 "$tmp/$m.fits" \
+        --vocab_size 400 --prompt hello wor l 'd!' abcdef --max_new_tokens 40 --temperature 0
+done
+
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
     as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1
 check "rows without names are none" refused 2 "its rows are no pairs" as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --max_steps 1

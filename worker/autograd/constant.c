@@ -2,9 +2,10 @@
  * constant.c -- host values as tensors, uploaded once and kept over passes.
  *
  * A constant is found again by its type, its shape and its values. The ones that a pass
- * did not ask for are let go of at its end, and all of them when the mode of passes
- * changes, or how many tokens their rows have. So what is kept follows from the pass at hand, and the plan, which runs each
- * kind of pass, sees the memory of the run.
+ * did not ask for are let go of at its end, and all of them before a pass of another mode
+ * or of other sizes: its own would be made beside those of the pass before, and its values
+ * put between them. So what is kept follows from the pass at hand, and the plan, which runs
+ * each kind of pass at its largest, sees the memory of the run.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,12 +45,19 @@ static void drop(struct zt_step *s, bool unused_only)
     }
 }
 
+static bool is_same_size(struct zt_extent a, struct zt_extent b)
+{
+    return a.B == b.B && a.T == b.T && a.S == b.S;
+}
+
 void zt_constants_begin(struct zt_step *s)
 {
-    if (s->pass.mode != s->constants_mode || s->pass.T != s->constants_tokens)
+    struct zt_extent size = {s->pass.B, s->pass.T, s->pass.S};
+
+    if (s->pass.mode != s->constants_mode || !is_same_size(size, s->constants_size))
         drop(s, false);
     s->constants_mode = s->pass.mode;
-    s->constants_tokens = s->pass.T;
+    s->constants_size = size;
     for (struct zt_constant *c = s->constants; c; c = c->next)
         c->used = false;
 }

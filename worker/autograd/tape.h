@@ -164,8 +164,8 @@ struct zt_step {
 
     struct zt_rope_table *ropes;
     struct zt_constant *constants;
-    zt_mode constants_mode;   /* of the passes that they are from */
-    int64_t constants_tokens; /* T of the pass before */
+    zt_mode constants_mode; /* of the pass before, which they are from */
+    struct zt_extent constants_size;
     struct zt_result *results;
     struct zt_cache cache;
 

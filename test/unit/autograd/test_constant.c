@@ -378,6 +378,54 @@ static void test_what_is_no_result(void **state)
     rig_close(&r);
 }
 
+/* ---- constants of passes of other sizes ---- */
+
+static struct zt_pool *pool;
+static size_t held; /* when the forward begins: the fields, and what was kept */
+
+static zt_tensor *forward_with_constant(zt_step *s, void *self, const zt_batch *b)
+{
+    held = zt_pool_used(pool);
+    if (!zt_constant(s, ZT_F32, ZT_SHAPE(6), reals))
+        return NULL;
+    return forward(s, self, b);
+}
+
+static const struct zt_plugin constant_plugin = {.abi = ZT_ABI,
+                                                 .struct_bytes = sizeof(struct zt_plugin),
+                                                 .name = "constant",
+                                                 .build = build,
+                                                 .forward = forward_with_constant};
+
+static void test_constants_are_not_in_the_way_of_other_sizes(void **state)
+{
+    static const struct {
+        int64_t B, T, S;
+    } sizes[] = {{2, 3, 4}, {1, 3, 4}, {1, 2, 4}, {1, 2, 3}, {2, 3, 4}};
+    static const int32_t ids[6] = {0, 1, 2, 3, 2, 1}, targets[6] = {0, 1, 2, 0, 1, 2};
+    struct zt_fault fault = {ZT_OK, ""};
+    zt_tensor *loss;
+    struct rig r;
+
+    (void)state;
+    name = "predictions";
+    rig_open(&r, "cpu", ZT_F32, &constant_plugin, (struct zt_step_config){.seed = 0});
+    pool = r.pool;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        for (size_t again = 0; again < 2; again++) {
+            struct zt_pass pass = {.mode = ZT_MODE_EVAL,
+                                   .B = sizes[i].B,
+                                   .T = sizes[i].T,
+                                   .S = sizes[i].S,
+                                   .fields = {ids, targets}};
+
+            expect_ok(zt_step_forward(r.step, &pass, &loss, &fault), &fault);
+            assert_int_equal(held, (2 + again) * ZT_POOL_ALIGN);
+            zt_step_end(r.step);
+        }
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_attention_reads_a_shared_row_as_if_it_were_copied),
         cmocka_unit_test(test_evaluation_keeps_results_to_the_end_of_the_pass),
         cmocka_unit_test(test_what_is_no_result),
+        cmocka_unit_test(test_constants_are_not_in_the_way_of_other_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,9 @@
 #define META_POOL_SIZE ((size_t)1 << 51)
 #define META_HOST_BASE ((void *)((uintptr_t)1 << 52))
 
+/* Sizes of passes that read a source and generate; more would delay the start of large models. */
+#define MOST_SIZES 512
+
 /* What the plan is made with: shapes, and state without values. */
 struct meta_run {
     const struct zt_memory_plan_inputs *in;
@@ -61,15 +64,23 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
 
+/* S of the longest prompt, with the end of bytes; 0: the model reads no source. */
+static int64_t longest_source(const struct meta_run *d)
+{
+    int64_t n = d->in->longest_prompt + 1;
+
+    return n < d->in->source_size ? n : d->in->source_size;
+}
+
 static zt_err run_generated(struct meta_run *d, int64_t rows, int64_t count,
                             struct zt_fault *fault)
 {
-    struct zt_pass pass = {
-        .mode = ZT_MODE_GENERATE, .B = rows, .T = count, .last_only = true};
-    int64_t source = d->in->longest_prompt + 1; /* and the end of bytes */
+    struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
+                           .B = rows,
+                           .T = count,
+                           .S = longest_source(d),
+                           .last_only = true};
 
-    if (d->in->source_size)
-        pass.S = source < d->in->source_size ? source : d->in->source_size;
     return run_pass(d, pass, 0, fault);
 }
 
@@ -101,12 +112,33 @@ static zt_err run_cached_generation(struct meta_run *d, size_t *cache,
     return rc;
 }
 
-/* Without a cache the longest pass comes first, and every one reads a text from its start. */
-static zt_err run_generation(struct meta_run *d, size_t *cache, struct zt_fault *fault)
+/* A size is run once as it comes, and once with the constants that it left. */
+static zt_err run_size(struct meta_run *d, int64_t T, int64_t S, struct zt_fault *fault)
 {
-    return d->in->model->plugin->flags & ZT_PLUGIN_CACHED && !d->in->source_size
-               ? run_cached_generation(d, cache, fault)
-               : run_generated(d, 1, d->generation.tokens, fault);
+    struct zt_pass pass = {
+        .mode = ZT_MODE_GENERATE, .B = 1, .T = T, .S = S, .last_only = true};
+    zt_err rc = run_pass(d, pass, 0, fault);
+
+    return rc ? rc : run_pass(d, pass, 0, fault);
+}
+
+/*
+ * Without a cache every pass reads a text from its start, so there are passes of every
+ * length. A shorter one holds less, but best fit may lay it out higher than the longest: the
+ * plan runs them all, from the longest down, as far as MOST_SIZES goes; below that, of each
+ * number of tokens the longest source alone.
+ */
+static zt_err run_uncached_generation(struct meta_run *d, struct zt_fault *fault)
+{
+    int64_t longest = longest_source(d), num = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t T = d->generation.tokens; !rc && T > 0; T--) {
+        rc = run_size(d, T, longest, fault);
+        for (int64_t S = longest - 1; !rc && S > 0 && num < MOST_SIZES; S--, num++)
+            rc = run_size(d, T, S, fault);
+    }
+    return rc;
 }
 
 /* What was done since this was called the last time. */
@@ -194,8 +226,12 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     for (int i = 0; !rc && predicts(d->in) && i < 2; i++)
         rc = run_pass(d, pass, 0, fault);
     d->predicts = false;
-    for (int i = 0; !rc && run->generate_tokens > 0 && i < 2; i++)
-        rc = run_generation(d, &out->cache, fault);
+    if (rc || run->generate_tokens <= 0)
+        return rc;
+    if (!(d->in->model->plugin->flags & ZT_PLUGIN_CACHED) || d->in->source_size)
+        return run_uncached_generation(d, fault);
+    for (int i = 0; !rc && i < 2; i++)
+        rc = run_cached_generation(d, &out->cache, fault);
     return rc;
 }
 
