@@ -150,17 +150,18 @@ struct zt_attention {
     bool causal;           /* key j is visible to query i when j <= i + (Tk - Tq) */
     float dropout;         /* of the probabilities, while training */
     int64_t window;        /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
-    zt_tensor *bias; /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores; a learnt
-                              one gets a gradient, summed in order over what shares it */
+    /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores; a learnt one gets a gradient,
+     * summed in order over what shares it. */
+    zt_tensor *bias;
     /*
      * NULL, or (B, Tq) i32: of a row's keys, query i sees key_begin[i] <= j < key_end[i] alone,
      * within what causal and window let it see. Samples that share a row have them from the
      * fields ZT_SEGMENT_BEGIN and ZT_SEGMENT_END. Keys that no query sees cost nothing.
      */
     zt_tensor *key_begin, *key_end; /* since 3.3 */
-    zt_tensor
-        *mask; /* NULL, or (1 or B, 1 or H, 1 or Tq, Tk) fp32, added beside the bias and
-                        without a gradient: zt_length_bias(); since 3.3 */
+    /* NULL, or (1 or B, 1 or H, 1 or Tq, Tk) fp32, added beside the bias and without a
+     * gradient: zt_length_bias(). */
+    zt_tensor *mask; /* since 3.3 */
 };
 #define ZT_ATTENTION(...)                                                                \
     ((struct zt_attention){.struct_bytes = sizeof(struct zt_attention), __VA_ARGS__})
