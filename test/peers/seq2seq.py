@@ -165,18 +165,22 @@ def curves(plugin, model, folder, rows=4, ranks=1, accumulate=1, smoothing=0.0, 
     return got, train(model, texts, rows, seed, STEPS, smoothing), out
 
 
-def generate(plugin, model, folder, source, count, beams=1, use_cache=True):
-    """The text that both sides write from a source is the same, greedily or by beam search."""
+def written(model, source, count, beams=1, use_cache=True):
+    """What transformers writes from a source, and by how much the closest choice was won."""
     with torch.no_grad():
         ids = torch.tensor([source])
-        want = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
-                              min_new_tokens=count, do_sample=False, num_beams=beams,
-                              use_cache=use_cache, forced_eos_token_id=None,
-                              forced_bos_token_id=None, no_repeat_ngram_size=0,
-                              encoder_no_repeat_ngram_size=0)[0]
-        top = model(input_ids=ids, decoder_input_ids=want[None]).logits[0, :-1].topk(2).values
-    margin = float((top[:, 0] - top[:, 1]).min())
-    want = want[1:].tolist()
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+                             min_new_tokens=count, do_sample=False, num_beams=beams,
+                             use_cache=use_cache, forced_eos_token_id=None,
+                             forced_bos_token_id=None, no_repeat_ngram_size=0,
+                             encoder_no_repeat_ngram_size=0)[0]
+        top = model(input_ids=ids, decoder_input_ids=out[None]).logits[0, :-1].topk(2).values
+    return out[1:].tolist(), float((top[:, 0] - top[:, 1]).min())
+
+
+def generate(plugin, model, folder, source, count, beams=1, use_cache=True):
+    """The text that both sides write from a source is the same, greedily or by beam search."""
+    want, margin = written(model, source, count, beams, use_cache)
     if (beams == 1 and margin < 1e-3) or len(set(want)) < 3:
         raise AssertionError(f"the reference is not clear enough: {margin:.2g}, {want}")
     log = ours.zlaunch(1, "--model_name_or_path", checks.save(model, folder), "--prompt",
