@@ -267,7 +267,7 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
     struct zt_writer w = {.e = e, .prompts = &e->prompts, .g = zt_engine_generation(e)};
     struct live_text live = {.fault = {0}};
     struct zt_ends ends;
-    double start = 0;
+    double start, seconds;
     zt_err rc;
 
     zt_event_phase("generating text");
@@ -279,13 +279,14 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
     start = zt_now();
     if (!rc)
         rc = zt_writer_run(&w, fault);
-    if (!rc)
-        rc = report_speed(&w, zt_now() - start, fault);
+    seconds = zt_now() - start;
     if (!rc && w.on_token)
         rc = end_live(&live, fault);
     zt_decoder_close(w.decoder);
     if (!rc)
         rc = collect(&w, fault);
+    if (!rc) /* behind the text, which may have no end of line of its own */
+        rc = report_speed(&w, seconds, fault);
     zt_text_pieces_close(&live.pieces);
     zt_writer_release(&w);
     return rc;
