@@ -564,8 +564,8 @@ static void losses(void)
                    dp = bf16({TOKENS, WIDTH}), dq = bf16({TOKENS, WIDTH});
 
     loss.ndim = dloss.ndim = 0;
-    struct zt_cross_entropy_args f = {x, target, loss, lse, -100};
-    struct zt_cross_entropy_bwd_args b = {x, target, lse, dloss, x, -100, false};
+    struct zt_cross_entropy_args f = {x, target, loss, lse, -100, 0};
+    struct zt_cross_entropy_bwd_args b = {x, target, lse, dloss, x, -100, false, 0};
     struct zt_squared_error_args sf = {p, q, loss};
     struct zt_squared_error_bwd_args sb = {p, q, dloss, dp, dq, false, false};
 

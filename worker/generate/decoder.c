@@ -34,7 +34,8 @@ static zt_err read_logits(struct zt_decoder *d, const struct zt_view *v, float *
     const struct zt_engine *e = d->e;
     int64_t V = e->model->vocab;
     size_t width = zt_dtype_bytes(v->dtype), bytes = (size_t)V * width;
-    char *wide = d->wide;
+    int64_t n = v->shape[0] * V;
+    char *wide = d->wide; /* NULL where all is fp32 */
     zt_err rc = ZT_OK;
 
     for (int64_t b = 0; !rc && b < v->shape[0]; b++) {
@@ -47,7 +48,7 @@ static zt_err read_logits(struct zt_decoder *d, const struct zt_view *v, float *
     }
     if (!rc)
         rc = e->backend->sync(e->device, NULL, fault);
-    for (int64_t i = 0; !rc && v->dtype != ZT_F32 && i < v->shape[0] * V; i++) {
+    for (int64_t i = 0; !rc && wide && v->dtype != ZT_F32 && i < n; i++) {
         uint16_t h;
 
         memcpy(&h, wide + 2 * i, sizeof(h));
