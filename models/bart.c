@@ -218,10 +218,10 @@ static zt_err read_sizes(zt_model *m, struct bart *net)
     net->vocab =
         pick(m, "vocab_size", vocab && !zt_model_has_config(m) ? vocab : base->vocab);
     net->scaled = imported_flag(m, "scale_embedding", base->scaled);
-    net->drop = pick_dropout(m, "dropout");
-    net->attn_drop = pick_dropout(m, "attention_dropout");
-    net->act_drop = pick_dropout(m, "activation_dropout");
-    net->deviation = imported_real(m, "init_std", 0.02, 0, 1);
+    net->drop = (float)pick_dropout(m, "dropout", 0);
+    net->attn_drop = (float)pick_dropout(m, "attention_dropout", 0);
+    net->act_drop = (float)pick_dropout(m, "activation_dropout", 0);
+    net->deviation = (float)imported_real(m, "init_std", 0.02, 0, 1);
     read_tokens(m, net);
     check_config(m, net);
     check_size(m, net, p);
@@ -324,21 +324,14 @@ static void build_stack(zt_model *m, struct bart *net, struct stack *st)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct bart *net)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {{"vocab_size", net->vocab},
-                   {"d_model", net->width},
-                   {"encoder_layers", net->encoder.num_layers},
-                   {"decoder_layers", net->decoder.num_layers},
-                   {"encoder_attention_heads", net->encoder.heads},
-                   {"decoder_attention_heads", net->decoder.heads},
-                   {"encoder_ffn_dim", net->encoder.inner},
-                   {"decoder_ffn_dim", net->decoder.inner},
-                   {"max_position_embeddings", net->positions}};
-
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        zt_model_export(m, numbers[i].key, "%lld", (long long)numbers[i].value);
+    EXPORT_SETTINGS(m, {"vocab_size", net->vocab}, {"d_model", net->width},
+                    {"encoder_layers", net->encoder.num_layers},
+                    {"decoder_layers", net->decoder.num_layers},
+                    {"encoder_attention_heads", net->encoder.heads},
+                    {"decoder_attention_heads", net->decoder.heads},
+                    {"encoder_ffn_dim", net->encoder.inner},
+                    {"decoder_ffn_dim", net->decoder.inner},
+                    {"max_position_embeddings", net->positions});
     zt_model_export(m, "scale_embedding", net->scaled ? "true" : "false");
     zt_model_export(m, "dropout", "%.9g", (double)net->drop);
     zt_model_export(m, "attention_dropout", "%.9g", (double)net->attn_drop);

@@ -9,14 +9,12 @@
 #ifndef MODELS_BERT_CONFIG_H
 #define MODELS_BERT_CONFIG_H
 
-#include <string.h>
-
-#include <zlaunch/plugin.h>
+#include "encoder.h"
 
 struct bert_config {
     zt_task task;
     int64_t vocab, width, inner, heads, num_layers, positions, types, pad, labels;
-    unsigned activation; /* flag of zt_linear(); 0: relu */
+    const struct encoder_activation *activation;
     bool tied;
     double drop, attn_drop,
         head_drop; /* of residual branches, attention, the classifier */
@@ -32,23 +30,7 @@ static const struct {
     {"bert-medium", 8, 8, 512, 2048}, {"bert-tiny", 2, 2, 128, 512},
 };
 
-static const struct {
-    zt_task task;
-    const char *class;
-} classes[] = {
-    {ZT_TASK_MASKED_LM, "BertForMaskedLM"},
-    {ZT_TASK_CLASSIFY, "BertForSequenceClassification"},
-    {ZT_TASK_REGRESS, "BertForSequenceClassification"},
-    {ZT_TASK_TAG, "BertForTokenClassification"},
-};
-
 /* ---- options ---- */
-
-#define INT(option, least, most, text)                                                   \
-    {                                                                                    \
-        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = least, .max = most,     \
-        .help = text                                                                     \
-    }
 
 static const struct zt_option options[] = {
     {.name = "model",
@@ -66,52 +48,12 @@ static const struct zt_option options[] = {
     INT("type_vocab_size", 1, 1 << 16, "types of tokens: 2 for pairs of texts"),
     INT("vocab_size", 1, 1 << 30,
         "rows of the embedding; what the data need, else 30522"),
-    {.name = "dropout",
-     .kind = ZT_OPT_FLOAT,
-     .value = "P",
-     .def = "0.1",
-     .max = 0.99,
-     .help = "of embeddings, attention, residual branches and the classifier; without it "
-             "what the config.json of weights says"},
+    ENCODER_DROPOUT,
     {.name = NULL},
 };
 
-/* An option the user gave, else the imported config.json, else the default. */
-static int64_t pick(zt_model *m, const char *name, int64_t def)
-{
-    const zt_args *args = zt_model_args(m);
-    int64_t imported = zt_model_config_int(m, name, def);
-
-    if (!zt_args_given(args, name))
-        return imported;
-    if (zt_model_has_config(m) && imported != zt_args_int(args, name))
-        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
-                      (long long)zt_args_int(args, name), (long long)imported);
-    return zt_args_int(args, name);
-}
-
-/* A number of config.json that no option has: at least `least`, below `most`. */
-static double imported(zt_model *m, const char *key, double def, double least,
-                       double most)
-{
-    double x = zt_model_config_float(m, key, def);
-
-    if (!(x >= least && x < most))
-        zt_model_fail(m, "%s %g of config.json is not in [%g, %g)", key, x, least, most);
-    return x;
-}
-
-/* --dropout is for all of them; config.json has one for each. */
-static double dropout(zt_model *m, const char *key, double def)
-{
-    double of_config = imported(m, key, def, 0, 1);
-    const zt_args *args = zt_model_args(m);
-
-    return zt_args_given(args, "dropout") ? zt_args_float(args, "dropout") : of_config;
-}
-
 /* The kind that config.json names is built, and nothing of it is passed over. */
-static void check_config(zt_model *m, const struct bert_config *c)
+static void check_config(zt_model *m)
 {
     static const char *const ignored[] = {
         "architectures", /* a body is a body: other heads are left aside */
@@ -128,40 +70,11 @@ static void check_config(zt_model *m, const struct bert_config *c)
         NULL};
 
     zt_model_config_must(m, "model_type", "[\"bert\"]");
-    zt_model_config_must(m, "hidden_act",
-                         "[\"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", \"relu\"]");
     zt_model_config_must(m, "position_embedding_type", "[\"absolute\"]");
     zt_model_config_must(m, "is_decoder", "[false]");
     zt_model_config_must(m, "add_cross_attention", "[false]");
-    if (c->task == ZT_TASK_CLASSIFY)
-        zt_model_config_must(m, "problem_type", "[\"single_label_classification\"]");
-    else if (c->task == ZT_TASK_REGRESS)
-        zt_model_config_must(m, "problem_type", "[\"regression\"]");
-    else
-        (void)zt_model_config_string(m, "problem_type", NULL);
+    check_problem_type(m);
     zt_model_config_end(m, ignored);
-}
-
-static unsigned activation(zt_model *m)
-{
-    const char *name = zt_model_config_string(m, "hidden_act", "gelu");
-
-    return strcmp(name, "gelu") == 0   ? ZT_GELU_ERF
-           : strcmp(name, "relu") == 0 ? 0
-                                       : ZT_GELU_TANH;
-}
-
-/* A size that was asked for has to be that of the weights. */
-static void check_size(zt_model *m, const struct bert_config *c, size_t p)
-{
-    if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model") &&
-        (c->num_layers != presets[p].layers || c->width != presets[p].width))
-        zt_model_fail(m,
-                      "--model %s has %lld layers of width %lld, but the config.json of "
-                      "the weights says %lld of %lld; leave --model out",
-                      presets[p].name, (long long)presets[p].layers,
-                      (long long)presets[p].width, (long long)c->num_layers,
-                      (long long)c->width);
 }
 
 static zt_err read_config(zt_model *m, struct bert_config *c)
@@ -184,19 +97,18 @@ static zt_err read_config(zt_model *m, struct bert_config *c)
         .types = pick(m, "type_vocab_size", 2),
         .vocab = pick(m, "vocab_size", vocab ? vocab : 30522),
         .pad = zt_model_config_int(m, "pad_token_id", 0),
-        .labels = zt_model_num_labels(m) ? zt_model_num_labels(m) : 2,
-        .activation = activation(m),
-        .tied = zt_model_config_int(m, "tie_word_embeddings", 1) != 0,
-        .drop = dropout(m, "hidden_dropout_prob", drop),
-        .attn_drop = dropout(m, "attention_probs_dropout_prob", drop),
-        .eps = imported(m, "layer_norm_eps", 1e-12, 0, 1),
-        .deviation = imported(m, "initializer_range", 0.02, 0, 100),
+        .labels = encoder_labels(m),
+        .activation = imported_activation(m, "hidden_act", "gelu"),
+        .tied = imported_flag(m, "tie_word_embeddings", true),
+        .drop = pick_dropout(m, "hidden_dropout_prob", drop),
+        .attn_drop = pick_dropout(m, "attention_probs_dropout_prob", drop),
+        .eps = imported_real(m, "layer_norm_eps", 1e-12, 0, 1),
+        .deviation = imported_real(m, "initializer_range", 0.02, 0, 100),
     };
-    if (c->task == ZT_TASK_REGRESS)
-        c->labels = 1;
-    c->head_drop = dropout(m, "classifier_dropout", c->drop);
-    check_config(m, c);
-    check_size(m, c, p);
+    c->head_drop = pick_dropout(m, "classifier_dropout", c->drop);
+    check_config(m);
+    check_model_size(m, size, presets[p].layers, presets[p].width, c->num_layers,
+                     c->width);
     if (zt_model_status(m))
         return zt_model_status(m);
     if (c->width % c->heads)
@@ -213,29 +125,14 @@ static zt_err read_config(zt_model *m, struct bert_config *c)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct bert_config *c)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } sizes[] = {{"vocab_size", c->vocab},
-                 {"hidden_size", c->width},
-                 {"num_hidden_layers", c->num_layers},
-                 {"num_attention_heads", c->heads},
-                 {"intermediate_size", c->inner},
-                 {"max_position_embeddings", c->positions},
-                 {"type_vocab_size", c->types},
-                 {"pad_token_id", c->pad}};
-    size_t t = 0;
-
-    while (classes[t].task != c->task)
-        t++; /* the worker asks for those of zt_plugin.tasks alone */
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        zt_model_export(m, sizes[i].key, "%lld", (long long)sizes[i].value);
+    EXPORT_SETTINGS(m, {"vocab_size", c->vocab}, {"hidden_size", c->width},
+                    {"num_hidden_layers", c->num_layers},
+                    {"num_attention_heads", c->heads}, {"intermediate_size", c->inner},
+                    {"max_position_embeddings", c->positions},
+                    {"type_vocab_size", c->types}, {"pad_token_id", c->pad});
     zt_model_export(m, "model_type", "\"bert\"");
-    zt_model_export(m, "architectures", "[\"%s\"]", classes[t].class);
-    zt_model_export(m, "hidden_act",
-                    c->activation == ZT_GELU_ERF ? "\"gelu\""
-                    : c->activation              ? "\"gelu_new\""
-                                                 : "\"relu\"");
+    export_task(m, "Bert");
+    zt_model_export(m, "hidden_act", "\"%s\"", c->activation->name);
     zt_model_export(m, "hidden_dropout_prob", "%.9g", c->drop);
     zt_model_export(m, "attention_probs_dropout_prob", "%.9g", c->attn_drop);
     if (c->head_drop != c->drop)
@@ -243,10 +140,6 @@ static void export_config(zt_model *m, const struct bert_config *c)
     zt_model_export(m, "layer_norm_eps", "%.9g", c->eps);
     zt_model_export(m, "initializer_range", "%.9g", c->deviation);
     zt_model_export(m, "tie_word_embeddings", c->tied ? "true" : "false");
-    if (c->task == ZT_TASK_REGRESS)
-        zt_model_export(m, "problem_type", "\"regression\"");
-    else if (c->task == ZT_TASK_CLASSIFY)
-        zt_model_export(m, "problem_type", "\"single_label_classification\"");
 }
 
 #endif

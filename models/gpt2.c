@@ -1,5 +1,6 @@
 /*
- * gpt2.c -- GPT-2 (Radford et al. 2019) as a zlaunch plugin; the example to copy.
+ * gpt2.c -- GPT-2 (Radford et al. 2019) as a zlaunch plugin; the example to copy, with
+ * settings.h.
  *
  *     x = wte[token] + wpe[position]
  *     for each layer:  x += c_proj(attention(ln_1 x))
@@ -11,11 +12,8 @@
  * Comments give shapes: B rows, T tokens, D width, H heads, V vocabulary.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <zlaunch/plugin.h>
+#include "settings.h"
 
 struct weight_and_bias {
     zt_param *w, *b; /* weight and bias of a linear map or a norm */
@@ -40,12 +38,6 @@ struct gpt2 {
 
 /* ---- sizes ---- */
 
-#define SIZE(option, most, text)                                                         \
-    {                                                                                    \
-        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = 1, .max = most,         \
-        .help = text                                                                     \
-    }
-
 static const struct zt_option options[] = {
     {.name = "model",
      .kind = ZT_OPT_CHOICE,
@@ -53,12 +45,13 @@ static const struct zt_option options[] = {
      .def = "gpt2",
      .choices = "gpt2|gpt2-medium|gpt2-large|gpt2-xl",
      .help = "a published size; the options below change single numbers of it"},
-    SIZE("n_layer", 1000, "transformer layers"),
-    SIZE("n_head", 1024, "attention heads; divides n_embd"),
-    SIZE("n_embd", 1 << 20, "width of the model"),
-    SIZE("n_inner", 1 << 22, "width of the feed-forward part; 4 * n_embd if not given"),
-    SIZE("n_positions", 1 << 24, "longest sequence; 1024, or block_size if longer"),
-    SIZE("vocab_size", 1 << 30, "rows of the embedding; what the data need, else 50257"),
+    INT("n_layer", 1, 1000, "transformer layers"),
+    INT("n_head", 1, 1024, "attention heads; divides n_embd"),
+    INT("n_embd", 1, 1 << 20, "width of the model"),
+    INT("n_inner", 1, 1 << 22, "width of the feed-forward part; 4 * n_embd if not given"),
+    INT("n_positions", 1, 1 << 24, "longest sequence; 1024, or block_size if longer"),
+    INT("vocab_size", 1, 1 << 30,
+        "rows of the embedding; what the data need, else 50257"),
     {.name = "dropout",
      .kind = ZT_OPT_FLOAT,
      .value = "P",
@@ -77,40 +70,6 @@ static const struct {
     {"gpt2-large", 36, 20, 1280},
     {"gpt2-xl", 48, 25, 1600},
 };
-
-/* An option the user gave, else the imported config.json, else the default. */
-static int64_t pick(zt_model *m, const char *name, int64_t def)
-{
-    const zt_args *args = zt_model_args(m);
-    int64_t imported = zt_model_config_int(m, name, def);
-
-    if (!zt_args_given(args, name))
-        return imported;
-    if (zt_model_has_config(m) && imported != zt_args_int(args, name))
-        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
-                      (long long)zt_args_int(args, name), (long long)imported);
-    return zt_args_int(args, name);
-}
-
-/* A number of config.json that no option has: at least `least`, below `most`. */
-static float imported(zt_model *m, const char *key, double def, double least, double most)
-{
-    double x = zt_model_config_float(m, key, def);
-
-    if (!(x >= least && x < most))
-        zt_model_fail(m, "%s %g of config.json is not in [%g, %g)", key, x, least, most);
-    return (float)x;
-}
-
-/* --dropout is for all three; config.json has one for each. */
-static float dropout(zt_model *m, const char *key)
-{
-    float of_config = imported(m, key, 0, 0, 1);
-    const zt_args *args = zt_model_args(m);
-
-    return zt_args_given(args, "dropout") ? (float)zt_args_float(args, "dropout")
-                                          : of_config;
-}
 
 /* config.json is GPT-2's, of the kind that is built, and nothing of it is passed over. */
 static void check_config(zt_model *m)
@@ -134,19 +93,6 @@ static void check_config(zt_model *m)
     zt_model_config_end(m, ignored);
 }
 
-/* A size that was asked for has to be that of the weights. */
-static void check_size(zt_model *m, const struct gpt2 *net, size_t p)
-{
-    if (zt_model_has_config(m) && zt_args_given(zt_model_args(m), "model") &&
-        (net->num_layers != presets[p].layers || net->width != presets[p].width))
-        zt_model_fail(m,
-                      "--model %s has %lld layers of width %lld, but the config.json of "
-                      "the weights says %d of %lld; leave --model out",
-                      presets[p].name, (long long)presets[p].layers,
-                      (long long)presets[p].width, net->num_layers,
-                      (long long)net->width);
-}
-
 static zt_err read_sizes(zt_model *m, struct gpt2 *net)
 {
     const char *size = zt_args_string(zt_model_args(m), "model");
@@ -161,12 +107,13 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     net->inner = pick(m, "n_inner", 4 * net->width);
     net->positions = pick(m, "n_positions", block > 1024 ? block : 1024);
     net->vocab = pick(m, "vocab_size", vocab ? vocab : 50257);
-    net->embed_drop = dropout(m, "embd_pdrop");
-    net->attn_drop = dropout(m, "attn_pdrop");
-    net->drop = dropout(m, "resid_pdrop");
-    net->eps = imported(m, "layer_norm_epsilon", 1e-5, 1e-12, 1);
+    net->embed_drop = (float)pick_dropout(m, "embd_pdrop", 0);
+    net->attn_drop = (float)pick_dropout(m, "attn_pdrop", 0);
+    net->drop = (float)pick_dropout(m, "resid_pdrop", 0);
+    net->eps = (float)imported_real(m, "layer_norm_epsilon", 1e-5, 1e-12, 1);
     check_config(m);
-    check_size(m, net, p);
+    check_model_size(m, size, presets[p].layers, presets[p].width, net->num_layers,
+                     net->width);
     if (zt_model_status(m))
         return zt_model_status(m);
     if (net->width % net->heads)
@@ -229,15 +176,10 @@ static void build_layer(zt_model *m, struct gpt2 *net, int i)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct gpt2 *net)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } sizes[] = {{"vocab_size", net->vocab},       {"n_positions", net->positions},
-                 {"n_embd", net->width},           {"n_inner", net->inner},
-                 {"n_layer", net->num_layers},     {"n_head", net->heads},
-                 {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1}};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        zt_model_export(m, sizes[i].key, "%lld", (long long)sizes[i].value);
+    EXPORT_SETTINGS(m, {"vocab_size", net->vocab}, {"n_positions", net->positions},
+                    {"n_embd", net->width}, {"n_inner", net->inner},
+                    {"n_layer", net->num_layers}, {"n_head", net->heads},
+                    {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1});
     zt_model_export_imported(m, "bos_token_id");
     zt_model_export_imported(m, "eos_token_id");
     zt_model_export(m, "resid_pdrop", "%.9g", (double)net->drop);

@@ -11,10 +11,8 @@
 #define MODELS_LLAMA_CONFIG_H
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <zlaunch/plugin.h>
+#include "settings.h"
 
 #define MAX_HEAD_DIM 1024
 
@@ -145,11 +143,6 @@ static const struct llama_size absent[] = {
 };
 /* clang-format on */
 
-#define INT(option, least, most, text)                                                   \
-    {                                                                                    \
-        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = least, .max = most,     \
-        .help = text                                                                     \
-    }
 #define REAL(option, least, most, text)                                                  \
     {                                                                                    \
         .name = option, .kind = ZT_OPT_FLOAT, .value = "X", .min = least, .max = most,   \
@@ -195,19 +188,6 @@ static const struct zt_option options[] = {
     {.name = NULL},
 };
 
-/* The option if the user gave it; an imported config.json must say the same then. */
-static int64_t settle(zt_model *m, const char *name, int64_t def)
-{
-    const zt_args *args = zt_model_args(m);
-
-    if (!zt_args_given(args, name))
-        return def;
-    if (zt_model_has_config(m) && def != zt_args_int(args, name))
-        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
-                      (long long)zt_args_int(args, name), (long long)def);
-    return zt_args_int(args, name);
-}
-
 static double settle_real(zt_model *m, const char *name, double def)
 {
     const zt_args *args = zt_model_args(m);
@@ -218,11 +198,6 @@ static double settle_real(zt_model *m, const char *name, double def)
         zt_model_fail(m, "--%s %g, but the config.json of the weights says %g", name,
                       zt_args_float(args, name), def);
     return zt_args_float(args, name);
-}
-
-static int64_t pick(zt_model *m, const char *name, int64_t def)
-{
-    return settle(m, name, zt_model_config_int(m, name, def));
 }
 
 static double pick_real(zt_model *m, const char *name, double def)
@@ -492,19 +467,14 @@ static void export_token(zt_model *m, const char *key, int64_t token)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct config *c)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {
-        {"vocab_size", c->vocab},          {"hidden_size", c->width},
-        {"intermediate_size", c->inner},   {"num_hidden_layers", c->num_layers},
-        {"num_attention_heads", c->heads}, {"num_key_value_heads", c->kv_heads},
-        {"head_dim", c->head_dim},         {"max_position_embeddings", c->positions}};
 
     zt_model_export(m, "model_type", "\"%s\"", kinds[c->kind].model_type);
     zt_model_export(m, "architectures", "[\"%s\"]", kinds[c->kind].class);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        zt_model_export(m, numbers[i].key, "%lld", (long long)numbers[i].value);
+    EXPORT_SETTINGS(m, {"vocab_size", c->vocab}, {"hidden_size", c->width},
+                    {"intermediate_size", c->inner}, {"num_hidden_layers", c->num_layers},
+                    {"num_attention_heads", c->heads},
+                    {"num_key_value_heads", c->kv_heads}, {"head_dim", c->head_dim},
+                    {"max_position_embeddings", c->positions});
     zt_model_export(m, "hidden_act", c->gemma ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
     zt_model_export(m, "rms_norm_eps", "%.15g", c->eps);
     zt_model_export(m, "initializer_range", "%.15g", c->deviation);

@@ -1,25 +1,11 @@
 /*
- * seq2seq.h -- what the plugins of encoder-decoders share: numbers from options and from the
- * config.json of imported weights, and parameters by name.
- *
- * An option is called like its key in config.json. Without weights it changes one number of
- * the published size; with weights config.json says all, and an option that says something
- * else is an error.
+ * seq2seq.h -- what the plugins of encoder-decoders share: an option, parameters by name, and
+ * heads of attention.
  */
 #ifndef MODELS_SEQ2SEQ_H
 #define MODELS_SEQ2SEQ_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <zlaunch/plugin.h>
-
-#define INT(option, least, most, text)                                                   \
-    {                                                                                    \
-        .name = option, .kind = ZT_OPT_INT, .value = "N", .min = least, .max = most,     \
-        .help = text                                                                     \
-    }
+#include "settings.h"
 
 #define DROPOUT                                                                          \
     {                                                                                    \
@@ -30,46 +16,6 @@
 struct seq2seq_linear {
     zt_param *w, *b; /* of a linear map or a norm; b NULL: it has none */
 };
-
-/* An option the user gave, else the imported config.json, else the default. */
-static inline int64_t pick(zt_model *m, const char *name, int64_t def)
-{
-    const zt_args *args = zt_model_args(m);
-    int64_t imported = zt_model_config_int(m, name, def);
-
-    if (!zt_args_given(args, name))
-        return imported;
-    if (zt_model_has_config(m) && imported != zt_args_int(args, name))
-        zt_model_fail(m, "--%s %lld, but the config.json of the weights says %lld", name,
-                      (long long)zt_args_int(args, name), (long long)imported);
-    return zt_args_int(args, name);
-}
-
-/* A number of config.json that no option has: at least `least`, below `most`. */
-static inline float imported_real(zt_model *m, const char *key, double def, double least,
-                                  double most)
-{
-    double x = zt_model_config_float(m, key, def);
-
-    if (!(x >= least && x < most))
-        zt_model_fail(m, "%s %g of config.json is not in [%g, %g)", key, x, least, most);
-    return (float)x;
-}
-
-/* --dropout is for all of them; config.json has several. */
-static inline float pick_dropout(zt_model *m, const char *key)
-{
-    float of_config = imported_real(m, key, 0, 0, 1);
-    const zt_args *args = zt_model_args(m);
-
-    return zt_args_given(args, "dropout") ? (float)zt_args_float(args, "dropout")
-                                          : of_config;
-}
-
-static inline bool imported_flag(zt_model *m, const char *key, bool def)
-{
-    return zt_model_config_int(m, key, def) != 0;
-}
 
 /* PREFIX NAME with shape (rows, columns), or (rows) of norms and biases, which do not decay. */
 static inline zt_param *declare(zt_block *b, const char *prefix, const char *name,

@@ -153,9 +153,9 @@ static zt_err read_sizes(zt_model *m, struct t5 *net)
     net->gated = read_gated(m, base->v1_1);
     net->tied = imported_flag(m, "tie_word_embeddings", !base->v1_1);
     net->scaled = imported_flag(m, "scale_decoder_outputs", net->tied);
-    net->dropout = pick_dropout(m, "dropout_rate");
-    net->eps = imported_real(m, "layer_norm_epsilon", 1e-6, 1e-12, 1);
-    net->factor = imported_real(m, "initializer_factor", 1, 0, 1e6);
+    net->dropout = (float)pick_dropout(m, "dropout_rate", 0);
+    net->eps = (float)imported_real(m, "layer_norm_epsilon", 1e-6, 1e-12, 1);
+    net->factor = (float)imported_real(m, "initializer_factor", 1, 0, 1e6);
     net->pad = zt_model_config_int(m, "pad_token_id", 0);
     net->eos = zt_model_config_int(m, "eos_token_id", 1);
     net->start = zt_model_config_int(m, "decoder_start_token_id", net->pad);
@@ -271,21 +271,12 @@ static void build_ends(zt_model *m, struct t5 *net)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct t5 *net)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {{"vocab_size", net->vocab},
-                   {"d_model", net->width},
-                   {"d_kv", net->head_dim},
-                   {"d_ff", net->inner},
-                   {"num_layers", net->num_layers},
-                   {"num_decoder_layers", net->num_decoder_layers},
-                   {"num_heads", net->heads},
-                   {"relative_attention_num_buckets", net->buckets},
-                   {"relative_attention_max_distance", net->max_distance}};
-
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        zt_model_export(m, numbers[i].key, "%lld", (long long)numbers[i].value);
+    EXPORT_SETTINGS(
+        m, {"vocab_size", net->vocab}, {"d_model", net->width}, {"d_kv", net->head_dim},
+        {"d_ff", net->inner}, {"num_layers", net->num_layers},
+        {"num_decoder_layers", net->num_decoder_layers}, {"num_heads", net->heads},
+        {"relative_attention_num_buckets", net->buckets},
+        {"relative_attention_max_distance", net->max_distance});
     zt_model_export(m, "feed_forward_proj", net->gated ? "\"gated-gelu\"" : "\"relu\"");
     zt_model_export(m, "tie_word_embeddings", net->tied ? "true" : "false");
     zt_model_export(m, "scale_decoder_outputs", net->scaled ? "true" : "false");

@@ -255,7 +255,7 @@ check "... of a folder of one's own" grep -q "optimizer state" <(ZLAUNCH_PLUGIN_
 check "... and where it was looked for" grep -q "plugin mine.so: it is neither here nor in any of /nowhere:$here/models:" \
     <(ZLAUNCH_PLUGIN_PATH=/nowhere named mine.so)
 if command -v cc >/dev/null; then # what is said to do with source does it
-    cp models/gpt2.c "$tmp/mine.c" && rm "$tmp/mine.so"
+    cp models/settings.h "$tmp" && cp models/gpt2.c "$tmp/mine.c" && rm "$tmp/mine.so"
     check "C source for a target" refused 66 "is C source: build the plugin, cc " "$tmp/mine.c" "${t[@]}"
     (eval "$(sed -n 's/.*plugin, \(cc .*\) (docs.*/\1/p' "$tmp/e")") && check "... builds as it is told" test -s "$tmp/mine.so"
 fi
