@@ -229,7 +229,7 @@ $(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
 	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $^ -Wl,--end-group $(TOOL_LIBS)
 
 # tests of kernels, on every backend; others are about the inside of one, or about none
-SHIM_KERNEL_TESTS := adamw attention attention_decode attention_limits elementwise embedding gemm gemm_narrow loss norm quantize random rank_sum reduce rope softmax
+SHIM_KERNEL_TESTS := adamw attention attention_decode attention_limits distance elementwise embedding gemm gemm_narrow loss norm quantize random rank_sum reduce rope softmax
 OP_TESTS := $(patsubst %,test/unit/kernels/test_%.c,$(SHIM_KERNEL_TESTS))
 # an op without a test is built into nothing; one without a kernel does not link
 $(B)/ops.checked: kernels/backend.h $(OP_TESTS) scripts/check_ops

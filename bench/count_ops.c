@@ -132,6 +132,15 @@ BYTES(attention_decode, struct zt_attention_decode_args) /* of all the room */
     return ONCE(q) + ONCE(k) + ONCE(v) + 2 * (ONCE(k_new) + ONCE(v_new)) + ONCE(bias) +
            ONCE(out);
 }
+BYTES(distance, struct zt_distance_args)
+{
+    return 2 * ONCE(y) + ONCE(by_query) + ONCE(by_key);
+}
+BYTES(distance_bwd, struct zt_distance_bwd_args)
+{
+    return 2 * ONCE(dy) + into(&a->dby_query, a->accumulate_query) +
+           into(&a->dby_key, a->accumulate_key);
+}
 BYTES(unary, struct zt_unary_args)
 {
     return ONCE(x) + ONCE(y);

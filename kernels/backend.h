@@ -19,7 +19,7 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 7u
+#define ZT_BACKEND_ABI 8u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -181,6 +181,30 @@ struct zt_attention_bwd_args {
     struct zt_attention_args fwd; /* the forward's, with its out and lse */
     struct zt_view dout, dq, dk, dv, dbias;
     bool accumulate_q, accumulate_k, accumulate_v, accumulate_bias;
+};
+
+/*
+ * What the distance of a query and a key adds to their score:
+ *      y[b][h][i][j] = scale * (by_query[h][b][i][u] + by_key[h][b][j][u])
+ * where u = bucket[i - j + Tk - 1]. by_query (H, B, Tq, R) and by_key (H, B, Tk, R), one of
+ * which may be absent; y (B, H, Tq, Tk); bucket (Tq + Tk - 1) i32. All are contiguous.
+ * bucket: numbers in [0, R) none of which is less than the one before it. Others are an error
+ * on cpu; on cuda the caller has made sure.
+ */
+struct zt_distance_args {
+    struct zt_view by_query, by_key, bucket, y;
+    float scale;
+};
+/*
+ * dby_query[h][b][i][u] = or += scale * (the sum of dy[b][h][i][j] in order of j),
+ * dby_key[h][b][j][u] = or += scale * (the same in order of i): of the i and j whose bucket is
+ * u; each may be absent. first (R + 1) i32: bucket u is at first[u] ... first[u + 1] - 1 of
+ * bucket, from first[0] = 0 to first[R] = Tq + Tk - 1.
+ */
+struct zt_distance_bwd_args {
+    struct zt_view dy, first, dby_query, dby_key;
+    float scale;
+    bool accumulate_query, accumulate_key;
 };
 
 /*
@@ -376,6 +400,8 @@ struct zt_quantize_args {
     X(attention, struct zt_attention_args)                                               \
     X(attention_bwd, struct zt_attention_bwd_args)                                       \
     X(attention_decode, struct zt_attention_decode_args)                                 \
+    X(distance, struct zt_distance_args)                                                 \
+    X(distance_bwd, struct zt_distance_bwd_args)                                         \
     X(unary, struct zt_unary_args)                                                       \
     X(unary_bwd, struct zt_unary_bwd_args)                                               \
     X(glu, struct zt_glu_args)                                                           \

@@ -331,3 +331,68 @@ zt_err zt_check_attention_decode(const struct zt_attention_decode_args *a,
     check_rule(&c, a->window >= 0, "window must not be negative");
     return c.rc;
 }
+
+/* v (H, B, T, R) goes with axis `axis` of scores (B, H, Tq, Tk). */
+static void check_by_distance(struct check *c, const struct zt_view *scores,
+                              const char *name, const struct zt_view *v, int axis)
+{
+    check_flat(c, name, v);
+    check_ndim(c, name, v, 4);
+    if (!c->rc && (v->shape[0] != scores->shape[1] || v->shape[1] != scores->shape[0] ||
+                   v->shape[2] != scores->shape[axis]))
+        fail_mismatch(c, axis == 2 ? "scores by query" : "scores by key", scores, name,
+                      v);
+}
+
+/* `by_query` and `by_key`, one of which may be absent, of scores (B, H, Tq, Tk). */
+static void check_distances(struct check *c, const struct zt_view *scores,
+                            const char *query, const struct zt_view *by_query,
+                            const char *key, const struct zt_view *by_key)
+{
+    check_flat(c, "scores", scores);
+    check_ndim(c, "scores", scores, 4);
+    check_rule(c, is_present(by_query) || is_present(by_key),
+               "neither queries nor keys are given");
+    if (is_present(by_query))
+        check_by_distance(c, scores, query, by_query, 2);
+    if (is_present(by_key))
+        check_by_distance(c, scores, key, by_key, 3);
+    if (!c->rc && is_present(by_query) && is_present(by_key) &&
+        by_query->shape[3] != by_key->shape[3])
+        fail_mismatch(c, query, by_query, key, by_key);
+}
+
+/* i32, as long as `n` says */
+static void check_places(struct check *c, const char *name, const struct zt_view *v,
+                         int64_t n)
+{
+    char want[48];
+
+    snprintf(want, sizeof(want), "%lld numbers", (long long)n);
+    check_present(c, name, v);
+    check_dtype(c, name, v, ZT_I32);
+    check_contiguous(c, name, v);
+    if (!c->rc && (v->ndim != 1 || v->shape[0] != n))
+        fail_operand(c, name, v, want);
+}
+
+zt_err zt_check_distance(const struct zt_distance_args *a, struct zt_fault *fault)
+{
+    struct check c = {"distance", fault, ZT_OK};
+
+    check_distances(&c, &a->y, "by_query", &a->by_query, "by_key", &a->by_key);
+    if (!c.rc)
+        check_places(&c, "bucket", &a->bucket, a->y.shape[2] + a->y.shape[3] - 1);
+    return c.rc;
+}
+
+zt_err zt_check_distance_bwd(const struct zt_distance_bwd_args *a, struct zt_fault *fault)
+{
+    struct check c = {"distance_bwd", fault, ZT_OK};
+    const struct zt_view *to = is_present(&a->dby_query) ? &a->dby_query : &a->dby_key;
+
+    check_distances(&c, &a->dy, "dby_query", &a->dby_query, "dby_key", &a->dby_key);
+    if (!c.rc)
+        check_places(&c, "first", &a->first, to->shape[3] + 1);
+    return c.rc;
+}

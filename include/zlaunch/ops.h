@@ -179,6 +179,21 @@ ZT_API zt_tensor *zt_padding_bias(zt_step *s, zt_tensor *mask, int64_t queries);
 ZT_API zt_tensor *zt_length_bias(zt_step *s, zt_tensor *lengths, int64_t queries,
                                  int64_t keys);
 
+/*
+ * A bias for attention by the distance of query and key (disentangled attention, He et al.
+ * 2020), with gradients to both operands:
+ *
+ *     bias[b][h][i][j] = scale * (by_query[h][b][i][u] + by_key[h][b][j][u])
+ *
+ * u = bucket[i - j + Tk - 1]. by_query (H, B, Tq, R): products of the queries and of R vectors,
+ * one for each bucket of distances; by_key (H, B, Tk, R): of the keys. One of them may be NULL.
+ * bucket: host array of num_distances = Tq + Tk - 1 numbers in [0, R), none less than the one
+ * before it; copied. -> (B, H, Tq, Tk). (since ABI 3.4)
+ */
+ZT_API zt_tensor *zt_distance_bias(zt_step *s, zt_tensor *by_query, zt_tensor *by_key,
+                                   const int32_t *bucket, int64_t num_distances,
+                                   float scale);
+
 /* ---- element by element ---- */
 
 ZT_API zt_tensor *zt_gelu(zt_step *s, zt_tensor *x);     /* tanh form */
@@ -202,6 +217,9 @@ ZT_API zt_tensor *zt_cast(zt_step *s, zt_tensor *x, zt_dtype dtype);
  * first axis is the batch.
  */
 ZT_API zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p);
+/* The same of an x that all rows of the global batch share, such as a table: every rank and
+ * micro-batch of a step drops the same elements. (since ABI 3.4) */
+ZT_API zt_tensor *zt_dropout_shared(zt_step *s, zt_tensor *x, float p);
 
 /* ---- shapes: views, no copy unless said ---- */
 

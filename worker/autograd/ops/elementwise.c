@@ -413,11 +413,13 @@ static void dropout_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_dropout = {"dropout", dropout_backward};
 
-zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p)
+/* shared: x has no rows of the batch. */
+static zt_tensor *apply_dropout(zt_step *s, zt_tensor *x, float p, bool shared)
 {
     struct zt_dropout_args a = {.p = p};
     struct zt_tensor *y;
     struct drop d = {.p = p};
+    int64_t per_row = 1;
 
     if (!ZT_OP_START(s, "dropout", x) || !check_floats(s, x))
         return NULL;
@@ -429,11 +431,22 @@ zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p)
     y = x ? zt_value_new(s, x->view.dtype, x->view.ndim, x->view.shape) : NULL;
     if (!y)
         return NULL;
-    d.rng =
-        zt_next_random(s, x->view.ndim ? zt_view_numel(&x->view) / x->view.shape[0] : 1);
+    if (x->view.ndim)
+        per_row = zt_view_numel(&x->view) / x->view.shape[0];
+    d.rng = zt_next_random(s, shared ? 0 : per_row);
     a.rng = d.rng;
     a.x = zt_data(x);
     a.y = zt_data(y);
     zt_step_check(s, s->k->dropout(s->cfg.device, NULL, &a, &s->fault));
     return zt_record(s, &op_dropout, y, &x, 1, NULL, 0, &d, sizeof(d));
+}
+
+zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p)
+{
+    return apply_dropout(s, x, p, false);
+}
+
+zt_tensor *zt_dropout_shared(zt_step *s, zt_tensor *x, float p)
+{
+    return apply_dropout(s, x, p, true);
 }
