@@ -1,47 +1,12 @@
-"""Write test/golden/bert/: what transformers and PyTorch compute for small models (golden.py says what
-the files are). For each task of TASKS a folder with
-
-    model/               weights, config.json and a tokenizer
-    rows.jsonl           what is trained on
-    batch.safetensors    fields of one batch, by name
-    probe.safetensors    loss, logits (of classes) and gradients of it, but for those of keys' biases: rounding alone
-    curve.txt            loss and gradient norm of 20 steps of AdamW over the rows (not of masked_lm)
+"""Write test/golden/bert/ (encoders.py says what the files are).
 
     test/peers/setup build/venv
     build/venv/bin/python test/golden/make_bert.py
 """
 
-import os
-import shutil
-
-import golden  # noqa: F401  (it finds test/peers)
+import encoders
 import check_bert
-import torch
-import transformers
-from safetensors.numpy import save_file
 
-TASKS = ("classify", "tag", "masked_lm")
 check_bert.SIZES.update(hidden_size=24, num_hidden_layers=2, intermediate_size=40)
-
-for task in TASKS:
-    folder = os.path.join(golden.HERE, "bert", task)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    model, rows = check_bert.make_model(task), check_bert.rows_of(task, 53)
-    weights = check_bert.save_with_tokenizer(model, folder)
-    fields = check_bert.random_fields(task)
-    save_file(fields, os.path.join(folder, "batch.safetensors"))
-    want = check_bert.reference(model, task, fields)
-    if want["logits"].ndim == 3:  # those of padding are nobody's business, and loss and gradients have the others
-        del want["logits"]
-    save_file({n: v for n, v in want.items() if not n.endswith("self.key.bias")},
-              os.path.join(folder, "probe.safetensors"))
-    check_bert.write_rows(folder, task, rows)
-    written = [f for f in os.listdir(folder) if f.startswith(task + ".json")]
-    os.rename(os.path.join(folder, written[0]), os.path.join(folder, "rows.jsonl"))
-    if task != "masked_lm":
-        with open(os.path.join(folder, "curve.txt"), "w", encoding="utf-8") as f:
-            for loss, norm in check_bert.train(model, task, weights, rows, 4, 16):
-                f.write(f"{loss:.9g} {norm:.9g}\n")
-with open(os.path.join(golden.HERE, "bert", "versions.txt"), "w", encoding="utf-8") as f:
-    f.write(f"torch {torch.__version__}\ntransformers {transformers.__version__}\n")
+encoders.write("bert", {task: check_bert.make_model(task) for task in ("classify", "tag", "masked_lm")},
+               rounding=("self.key.bias",))

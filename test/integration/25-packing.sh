@@ -82,15 +82,19 @@ together "a window that ends within a sample" "${llama[@]}" --model qwen2-0.5b -
 together "a window longer than most samples" "${llama[@]}" --model qwen2-0.5b --sliding_window 20
 
 # masks follow from a token's place in the data, so they are those of rows that hold one sample
-bert=("$bin/models/bert.so" --num_hidden_layers 2 --hidden_size 32 --num_attention_heads 2 --intermediate_size 48)
 tok=$of_bert
-for how in none bfd; do
-    run 1 "$tmp/b$how" "${bert[@]}" --task masked_lm --do_eval --eval_file "$tmp/lines.txt" --packing $how --per_device_eval_batch_size 4
+small=(--num_hidden_layers 2 --hidden_size 32 --num_attention_heads 2 --intermediate_size 48)
+for family in bert deberta; do
+    encoder=("$bin/models/$family.so" "${small[@]}")
+    for how in none bfd; do
+        run 1 "$tmp/b$how" "${encoder[@]}" --task masked_lm --do_eval --eval_file "$tmp/lines.txt" --packing $how --per_device_eval_batch_size 4
+    done
+    check "attention that sees both ways, of $family: samples that share rows have the loss that they have alone" \
+        near "$(figure "$tmp/bbfd" loss)" "$(figure "$tmp/bnone" loss)"
+    check "  over as many tokens" [ "$(figure "$tmp/bbfd" tokens)" -eq "$(figure "$tmp/bnone" tokens)" ]
 done
-check "attention that sees both ways: samples that share rows have the loss that they have alone" \
-    near "$(figure "$tmp/bbfd" loss)" "$(figure "$tmp/bnone" loss)"
-check "  over as many tokens" [ "$(figure "$tmp/bbfd" tokens)" -eq "$(figure "$tmp/bnone" tokens)" ]
-data=classes.jsonl check "rows with one label each are not packed" refused "a row has one label" "${bert[@]}" --task classify --packing bfd
+data=classes.jsonl check "rows with one label each are not packed" refused "a row has one label" "${encoder[@]}" --task classify --packing bfd
+data=lines.txt check "nor those that a convolution goes along" refused "this model has no field segment_begin" "${encoder[@]}" --task masked_lm --conv_kernel_size 3 --packing bfd
 tok=test/golden/tokenizer
 
 # ---- training

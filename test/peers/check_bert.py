@@ -163,21 +163,22 @@ def fill(fields, logits):
     return logits
 
 
-def one_batch(folder, task, *options, fields=None, model=None):
+def one_batch(folder, task, *options, fields=None, model=None, plugin="bert", keys="self.key",
+              rounding=(), beside=lambda name: name.replace("key", "value").replace("query", "value")):
+    """rounding: parts of more names whose gradients are rounding alone; beside: a gradient of their size that is not."""
     model = model or make_model(task)
     fields = fields or random_fields(task)
     weights = save_with_tokenizer(model, folder)
     data = write_rows(folder, task, rows_of(task, 40)) if task != "masked_lm" else __file__
     got = ours.probe_fields(folder, fields, weights, "--task", task, "--train_file", data,
-                            *options, model="bert")
+                            *options, model=plugin)
     want = reference(model, task, fields)
     got["logits"], want["logits"] = fill(fields, got["logits"]), fill(fields, want["logits"])
     # a key's bias adds the same to all scores of a query: its gradient is rounding alone, as are
     # all of queries and keys where there is one key
-    parts = ("self.key.bias",) if fields["tokens"].shape[1] > 1 else ("self.key.", "self.query.")
-    for name in [n for n in want if any(part in n for part in parts)]:
-        beside = name.replace("key", "value").replace("query", "value")
-        expect(name, float(np.abs(got[name] - want[name]).max() / np.abs(want[beside]).max()), 1e-5)
+    parts = (keys + ".bias",) if fields["tokens"].shape[1] > 1 else (keys + ".", keys.replace("key", "query") + ".")
+    for name in [n for n in want if any(part in n for part in (*parts, *rounding))]:
+        expect(name, float(np.abs(got[name] - want[name]).max() / np.abs(want[beside(name)]).max()), 1e-5)
         del want[name]
     return same_probe(got, want, 1e-4, parts=("loss", "logits")) + ", " + same_probe(
         got, want, 1e-3, parts=("grad.",))
@@ -228,9 +229,9 @@ def relu_and_tanh_gelu_are_built(folder):
 
 # ---- training from records ----
 
-def curves(folder, task, ranks=1, rows=4, most=21, options=()):
+def curves(folder, task, ranks=1, rows=4, most=21, options=(), model=None, plugin="bert"):
     data = rows_of(task, 53)
-    model = make_model(task)
+    model = model or make_model(task)
     weights = save_with_tokenizer(model, folder)
     out = os.path.join(folder, "trained")
     log = ours.zlaunch(ranks, "--task", task, "--do_train", "--train_file",
@@ -238,7 +239,7 @@ def curves(folder, task, ranks=1, rows=4, most=21, options=()):
                        "--per_device_train_batch_size", rows // ranks, "--max_steps", STEPS,
                        "--seed", 11, "--model_name_or_path", weights, "--output_dir", out,
                        "--overwrite_output_dir", "--learning_rate", 2e-3, "--weight_decay", 0.1,
-                       "--warmup_steps", 5, "--logging_steps", 1, *options, model="bert")
+                       "--warmup_steps", 5, "--logging_steps", 1, *options, model=plugin)
     got = np.array([(e["loss"], e["grad_norm"]) for e in ours.events(log, "step")])
     return got, train(model, task, weights, data, rows, most), model, out
 
@@ -304,8 +305,8 @@ def twenty_steps_on_tags(folder):
 
 # ---- files ----
 
-def reopened(folder, task, cls):
-    _, _, trained, out = curves(folder, task)
+def reopened(folder, task, cls, **how):
+    _, _, trained, out = curves(folder, task, **how)
     model, info = cls.from_pretrained(out, output_loading_info=True, attn_implementation="eager")
     if any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")):
         raise AssertionError(f"transformers says {info}")

@@ -5,6 +5,7 @@ import sys
 import checks
 import check_answers
 import check_bert  # noqa: F401
+import check_deberta  # noqa: F401
 import check_deepspeed  # noqa: F401
 import check_generate  # noqa: F401
 import check_gguf  # noqa: F401

@@ -64,6 +64,11 @@ def zlaunch(ranks, *options, model="gpt2"):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+def dry_run(*options, model="gpt2"):
+    """What one rank would do, as text."""
+    return _run([os.path.join(BIN, "zlaunch"), "--num_gpus", "1", "--dry_run", plugin(model), *map(str, options)])
+
+
 def events(log, kind):
     return [e for e in log if e["event"] == kind]
 
