@@ -354,8 +354,9 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
                           zt_sup_restart_text(s, text, sizeof(text)));
     zt_notes_release(&s->notes);
     if (zt_notes_init(&s->notes, s->plan->world, &fault)) {
-        zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
-        uv_stop(&s->loop);
+        zt_notes_node_lost(&s->notes, "", fault.text, zt_err_exit_code(fault.code));
+        if (!zt_sup_end_idle(s))
+            uv_stop(&s->loop);
         return;
     }
     s->state = SUP_WAITING;

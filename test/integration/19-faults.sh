@@ -11,4 +11,6 @@ test/faults/inject --sample "$n" --seed "${ZT_SEED:-1}" local || code=$?
 test/faults/inject --name readv nodes || code=$?
 # a rank that zlaunch has no memory to hear of
 test/faults/inject --role zlaunch --name malloc --at on_started restart || code=$?
+# a restart that zlaunch has no memory for
+test/faults/inject --role zlaunch --name calloc --at restart restart || code=$?
 exit ${code:-0}
