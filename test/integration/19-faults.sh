@@ -13,4 +13,6 @@ test/faults/inject --name readv nodes || code=$?
 test/faults/inject --role zlaunch --name malloc --at on_started restart || code=$?
 # a restart that zlaunch has no memory for
 test/faults/inject --role zlaunch --name calloc --at restart restart || code=$?
+# answers of the daemon that a rank's MPI waits for
+[ ! -e "${ZT_BIN:-bin}/backends/mpi.so" ] || test/faults/inject --role daemon --name send --at zt_pmi_socket_drain mpi || code=$?
 exit ${code:-0}

@@ -206,7 +206,7 @@ if [ -z "${ZT_VARIANT:-}" ]; then
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* Rank 0 stays in the calls that end MPI. */
+/* Rank 0 stays in the calls that end MPI, or in the one that starts it. */
 static int call(const char *name, int comm)
 {
     const char *rank = getenv("RANK") ? getenv("RANK") : getenv("PMI_RANK");
@@ -217,6 +217,13 @@ static int call(const char *name, int comm)
 }
 int MPI_Barrier(int comm) { return call("PMPI_Barrier", comm); }
 int MPI_Finalize(void) { return call("PMPI_Finalize", 0); }
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int (*f)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))dlsym(RTLD_DEFAULT, "PMPI_Init_thread");
+    while (getenv("ENDLESS_START") && !strcmp(getenv("RANK"), "0"))
+        pause();
+    return f(argc, argv, required, provided);
+}
 C
     cc -D_GNU_SOURCE -shared -fPIC -o "$tmp/endless.so" "$tmp/endless.c"
     endless() { env LD_PRELOAD="$tmp/endless.so" "$@" "${model[@]}" --comm mpi --ddp_timeout 5 --output_dir "$tmp/$out"; }
@@ -231,6 +238,11 @@ C
     check "  says so" says "$tmp/$out.out"
     check "  does not begin again" sh -c "! grep -q restart '$tmp/$out.out'"
     check "  the weights are there" test -s "$tmp/$out/model.safetensors"
+    out=endless3
+    ENDLESS_START=1 endless timeout 60 "$zlaunch" --num_gpus 2 >"$tmp/$out.out" 2>&1
+    code=$?
+    check "MPI that does not start is not waited for without end" code_is 69
+    check "  says so" grep -q "error: rank [01]: mpi does not start: after 5 s (--ddp_timeout) ranks, or its launcher, have not answered" "$tmp/$out.out"
     wait $mpirun
     code=$?
     check "under mpirun" code_is 0

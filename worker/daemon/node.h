@@ -67,7 +67,8 @@ struct zt_source {
 /* The daemon's end of the socket that a rank finds in PMI_FD. */
 struct zt_pmi_socket {
     struct zt_local_rank *rank;
-    int fd; /* -1: closed */
+    int fd;    /* -1: closed */
+    int error; /* of the last answer; 0: it went out, or its rank has ended */
     uv_poll_t poll;
 };
 

@@ -63,6 +63,8 @@ static struct pmi_pair **find_pair(struct zt_pmi *p, const char *key)
     return at;
 }
 
+static const char no_memory[] = "no_memory";
+
 /* NULL: stored; else why not, as a word for the reply. */
 static const char *store_pair(struct zt_pmi *p, const char *key, const char *value)
 {
@@ -75,7 +77,7 @@ static const char *store_pair(struct zt_pmi *p, const char *key, const char *val
         return "too_many_keys";
     copy = strdup(value);
     if (!copy)
-        return "no_memory";
+        return no_memory;
     if (!pair) {
         pair = calloc(1, sizeof(*pair));
         if (pair)
@@ -83,7 +85,7 @@ static const char *store_pair(struct zt_pmi *p, const char *key, const char *val
         if (!pair || !pair->key) {
             free(pair);
             free(copy);
-            return "no_memory";
+            return no_memory;
         }
         *at = pair;
         p->num_keys++;
@@ -190,7 +192,7 @@ static const char *put_pair(struct zt_pmi *p, const char *key, const char *value
         zt_buf_put_u8(&p->new_pairs, '=') ||
         zt_buf_put(&p->new_pairs, value, strlen(value)) ||
         zt_buf_put_u8(&p->new_pairs, '\n'))
-        return "no_memory";
+        return no_memory;
     return NULL;
 }
 
@@ -202,6 +204,8 @@ static zt_pmi_state on_put(struct zt_pmi *p, int rank, const struct message *m)
                       : name && strcmp(name, p->name) != 0 ? "unknown_kvsname"
                                                            : put_pair(p, key, value);
 
+    if (why == no_memory) /* MPICH does not give up at this answer */
+        return ZT_PMI_FAILED;
     reply(p, rank, "cmd=put_result rc=%d msg=%s\n", why ? -1 : 0, why ? why : "success");
     return ZT_PMI_FINE;
 }
@@ -373,7 +377,7 @@ zt_pmi_state zt_pmi_feed(struct zt_pmi *p, int rank, const char *bytes, size_t n
         state = on_line(p, rank, c->line);
         if (state == ZT_PMI_BAD)
             c->is_closed = true;
-        if (state == ZT_PMI_ABORT)
+        if (state == ZT_PMI_ABORT || state == ZT_PMI_FAILED)
             return state;
     }
     return c->is_closed ? ZT_PMI_BAD : ZT_PMI_FINE;

@@ -35,8 +35,9 @@ struct zt_pmi;
 
 typedef enum zt_pmi_state {
     ZT_PMI_FINE,
-    ZT_PMI_BAD,   /* it broke the protocol: listen no more */
-    ZT_PMI_ABORT, /* it asks to be killed, and the job with it (MPI_Abort) */
+    ZT_PMI_BAD,    /* it broke the protocol: listen no more */
+    ZT_PMI_FAILED, /* what it said cannot be kept, or answered: it would wait for ever */
+    ZT_PMI_ABORT,  /* it asks to be killed, and the job with it (MPI_Abort) */
 } zt_pmi_state;
 
 /* A line for rank `rank`, its end included. False: it cannot be sent. */

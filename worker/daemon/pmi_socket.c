@@ -4,12 +4,21 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define PAIRS_BYTES (256u << 10) /* of one frame */
+
+/* The rank has closed its end, or is dead: no failure of this socket. */
+static bool has_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
+}
 
 static bool send_line(void *arg, int rank, const char *line, size_t n)
 {
@@ -22,6 +31,11 @@ static bool send_line(void *arg, int rank, const char *line, size_t n)
     do /* a client has one question open, so an answer always fits */
         k = send(l->fd, line, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (k < 0 && errno == EINTR);
+    if (k < 0) {
+        int e = errno;
+
+        l->error = has_hung_up(l->fd) ? 0 : e;
+    }
     return k == (ssize_t)n;
 }
 
@@ -94,6 +108,23 @@ zt_err zt_pmi_socket_open(struct zt_local_rank *r, int *rank_fd, struct zt_fault
     return ZT_OK;
 }
 
+/* The rank would wait for an answer, or die of a socket that is closed, without a word of why. */
+static void give_up(struct zt_local_rank *r, const char *what, int error)
+{
+    struct zt_daemon_node *n = r->node;
+    struct zt_fault fault = {0};
+
+    if (n->state != ZT_NODE_RUNNING || !r->alive)
+        return;
+    n->exit_code = zt_err_exit_code(zt_fault_set(
+        &fault, error == ENOMEM ? ZT_E_NOMEM : ZT_E_SYSTEM,
+        "what rank %d asks for by PMI, for its MPI to start or to end, cannot "
+        "be %s: %s; the ranks are stopped",
+        r->rank, what, strerror(error)));
+    zt_node_send_fault(n, &fault);
+    zt_node_stop(n, SIGTERM, n->job->grace_ms);
+}
+
 void zt_pmi_socket_drain(struct zt_local_rank *r)
 {
     struct zt_pmi_socket *l = &r->pmi;
@@ -108,8 +139,21 @@ void zt_pmi_socket_drain(struct zt_local_rank *r)
             continue;
         if (k < 0 && errno == EAGAIN)
             return;
+        if (k < 0) {
+            int e = errno;
+
+            if (!has_hung_up(l->fd)) {
+                give_up(r, "read", e);
+                return;
+            }
+        }
+        l->error = 0;
         state =
             k > 0 ? zt_pmi_feed(r->node->pmi, r->rank, block, (size_t)k) : ZT_PMI_FINE;
+        if (state == ZT_PMI_FAILED || l->error) {
+            give_up(r, l->error ? "answered" : "kept", l->error ? l->error : ENOMEM);
+            return;
+        }
         if (state == ZT_PMI_BAD)
             zt_warn("daemon", "rank %d speaks no PMI-1; its socket is closed", r->rank);
         if (state == ZT_PMI_ABORT && r->alive) /* the others follow when it is reaped */

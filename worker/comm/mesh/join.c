@@ -19,7 +19,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define END_S 30u /* at most, that a rank whose work is done waits for the others */
+#define END_S       30u /* at most, that a rank whose work is done waits for the others */
+#define MAX_START_S 86400u /* at most, that it waits for them in the library's start */
 
 static void release_parts(struct zt_mesh *m)
 {
@@ -130,37 +131,59 @@ static void release_family(struct zt_mesh_family *f)
 
 static char left_text[256];
 static int left_code;
+static void (*leave)(void); /* NULL: nothing to be said to the library's launcher */
 
-/* What this rank had to do is done: it ends well, without those that it waits for. */
 static void leave_alone(int sig)
 {
-    const struct zt_transport *t = zt_mesh_process.transport;
-
     (void)sig;
     (void)!write(STDERR_FILENO, left_text, strlen(left_text));
-    if (t->leave)
-        t->leave();
+    if (leave)
+        leave();
     _exit(left_code);
 }
 
-/* A library that has failed inside may wait for ever, in calls that nothing else ends. */
-static void limit_end(double timeout_s)
+/* A library that has failed inside may wait for ever, in calls that nothing else ends: this
+ * process leaves with left_text and left_code then, until alarm(0). */
+static void limit(unsigned seconds)
 {
-    unsigned seconds = timeout_s < END_S ? (unsigned)timeout_s : END_S;
     struct sigaction action = {.sa_handler = leave_alone};
     sigset_t set;
 
-    seconds = seconds ? seconds : 1;
-    snprintf(left_text, sizeof(left_text),
-             "zworker: warning: rank %d has done its work, but %s does not come to its "
-             "end: it leaves without the others after %u s\n",
-             zt_mesh_process.rank, zt_mesh_process.transport->name, seconds);
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
     sigemptyset(&set);
     sigaddset(&set, SIGALRM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     alarm(seconds);
+}
+
+static void limit_start(const struct zt_comm_config *cfg, const char *name)
+{
+    unsigned seconds =
+        cfg->timeout_s < MAX_START_S ? (unsigned)(cfg->timeout_s + 0.999) : MAX_START_S;
+
+    snprintf(
+        left_text, sizeof(left_text),
+        "zworker: error: rank %d: %s does not start: after %u s (--ddp_timeout) ranks, "
+        "or its launcher, have not answered\n",
+        cfg->rank, name, seconds);
+    left_code = zt_err_exit_code(ZT_E_LOST);
+    leave = NULL;
+    limit(seconds);
+}
+
+/* What this rank had to do is done: it ends well, without those that it waits for. */
+static void limit_end(double timeout_s)
+{
+    unsigned seconds = timeout_s < END_S ? (unsigned)timeout_s : END_S;
+
+    seconds = seconds ? seconds : 1;
+    snprintf(left_text, sizeof(left_text),
+             "zworker: warning: rank %d has done its work, but %s does not come to its "
+             "end: it leaves without the others after %u s\n",
+             zt_mesh_process.rank, zt_mesh_process.transport->name, seconds);
+    leave = zt_mesh_process.transport->leave;
+    limit(seconds);
 }
 
 /* The "closed" headers that are still due; false: a rank has failed. */
@@ -211,14 +234,19 @@ static zt_err start_transport(const struct zt_comm_config *cfg,
                               struct zt_fault *fault)
 {
     char error_text[512] = "";
+    int failed;
 
     if (zt_mesh_process.is_up && zt_mesh_process.transport != transport)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "comm: this process uses %s, and cannot use %s as well",
                             zt_mesh_process.transport->name, transport->name);
     if (!zt_mesh_process.is_up) {
-        if (transport->start(&zt_mesh_process.rank, &zt_mesh_process.world,
-                             &zt_mesh_process.max_tag, error_text, sizeof(error_text)))
+        limit_start(cfg, transport->name);
+        failed =
+            transport->start(&zt_mesh_process.rank, &zt_mesh_process.world,
+                             &zt_mesh_process.max_tag, error_text, sizeof(error_text));
+        alarm(0);
+        if (failed)
             return zt_fault_set(fault, ZT_E_SYSTEM, "comm: %s: %s", transport->name,
                                 error_text);
         zt_mesh_process.transport = transport;
