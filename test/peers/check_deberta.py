@@ -199,6 +199,7 @@ def weights_are_written_as_they_were_read(folder):
                      "--block_size", 32, "--max_steps", 1, "--learning_rate", 0, "--weight_decay", 0,
                      "--model_name_or_path", weights, "--output_dir", out, "--overwrite_output_dir", model="deberta")
         again, info = DebertaV2ForMaskedLM.from_pretrained(out, output_loading_info=True)
+        info["missing_keys"] -= {"cls.predictions.bias"}  # where the head is not tied it is nothing's
         if any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")):
             raise AssertionError(f"transformers says {info}")
         theirs_now = dict(again.named_parameters())

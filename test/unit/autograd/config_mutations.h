@@ -53,6 +53,8 @@ static zt_err open_plugin(const struct zt_plugin *plugin, const char *words,
         cfg.config_json = path;
     }
     cfg.args = args;
+    while (plugin->tasks && !(plugin->tasks & ZT_CAN(cfg.task)))
+        cfg.task++; /* its first one */
     rc = zt_model_open(plugin, &cfg, out, fault);
     zt_args_close(args);
     if (json)
