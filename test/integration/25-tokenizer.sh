@@ -120,6 +120,8 @@ check "  and nothing in its way" [ "$(cd "$tmp/cut" && ls -A | sed 's/-.*//')" =
 
 # ---- what cannot be
 check "a folder without a tokenizer is refused" refused 66 "has no tokenizer" --train_file "$text" --tokenizer_name "$tmp"
+mkdir "$tmp/deberta" && : >"$tmp/deberta/spm.model"
+check "  and DeBERTa's, with what to do" refused 65 "spm.model, as DeBERTa has it" --train_file "$text" --tokenizer_name "$tmp/deberta"
 mkdir "$tmp/odd" && sed 's/"ByteLevel"/"Oddities"/' $tok/tokenizer.json >"$tmp/odd/tokenizer.json"
 check "  and one that is not known, by its place" refused 65 "pre_tokenizer.type: Oddities is not known" --train_file "$text" \
     --tokenizer_name "$tmp/odd"

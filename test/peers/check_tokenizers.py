@@ -208,6 +208,20 @@ def xlm(lines):
     return Tokenizer.from_str(json.dumps(spec))
 
 
+def deberta(lines):
+    """As DebertaV2Tokenizer of transformers makes it of a vocabulary."""
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(),
+                                           normalizers.Strip(left=False, right=True)])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="always")])
+    tok.decoder = decoders.Metaspace(prepend_scheme="always")
+    train(tok, lines, trainers.UnigramTrainer, unk_token="[UNK]", special_tokens=["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
+    tok.add_special_tokens([AddedToken("[MASK]", special=True)])
+    tok.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return tok
+
+
 def clip(lines):
     tok = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     tok.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase(),
@@ -236,7 +250,7 @@ def words(lines):
     return tok
 
 
-KINDS = [gpt2, llama3, qwen2, o200k, roberta, llama2, bert, bert_cased, t5, xlm, clip, pieces, words]
+KINDS = [gpt2, llama3, qwen2, o200k, roberta, llama2, bert, bert_cased, t5, xlm, deberta, clip, pieces, words]
 
 
 # ---- comparing

@@ -5,6 +5,7 @@
  * JSON that it would be. Classes whose code is not known are refused.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,17 +179,20 @@ static zt_err add_specials(const struct folder *f, const json_t *vocab,
     return rc;
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
+
+    return n > 0 && n < (int)sizeof(path) && access(path, F_OK) == 0;
+}
+
 static zt_err check_others(const struct folder *f)
 {
     static const char *const keys[] = {"added_tokens_decoder",
                                        "additional_special_tokens"};
-    char *path = NULL;
-    bool there;
+    bool there = has_file(f->path, "added_tokens.json");
 
-    if (asprintf(&path, "%s/added_tokens.json", f->path) < 0)
-        return no_memory(f);
-    there = access(path, F_OK) == 0;
-    free(path);
     for (int i = 0; i < 2; i++)
         there |= json_array_size(json_object_get(f->config, keys[i])) ||
                  json_object_size(json_object_get(f->config, keys[i]));
@@ -371,6 +375,12 @@ static zt_err refuse(const char *path, struct zt_fault *fault)
     if (!S_ISDIR(st.st_mode))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "%s: that is a file; name the folder that it is in", path);
+    if (has_file(path, "spm.model"))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: spm.model, as DeBERTa has it, is not known without a "
+                            "tokenizer.json; write one: "
+                            "AutoTokenizer.from_pretrained(F).save_pretrained(F)",
+                            path);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "%s: has no tokenizer: neither tokenizer.json, nor "
                         "tokenizer.model or spiece.model, nor vocab.json with "
@@ -383,16 +393,11 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
 {
     struct folder f = {.path = folder, .fault = fault};
     json_t *json = NULL;
-    char *path = NULL;
-    bool merges;
+    bool merges = has_file(folder, "vocab.json");
     zt_err rc = ZT_OK;
 
     if (!zt_tokenizer_is_in(folder))
         return refuse(folder, fault);
-    if (asprintf(&path, "%s/vocab.json", folder) < 0)
-        return no_memory(&f);
-    merges = access(path, F_OK) == 0;
-    free(path);
     f.config = load(&f, "tokenizer_config.json", false, &rc);
     if (!rc)
         f.special = load(&f, "special_tokens_map.json", false, &rc);
