@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -430,6 +431,26 @@ void zt_aio_files_close(struct zt_aio_files *f)
     for (int i = 0; i < f->num; i++)
         (void)close(f->fd[i]);
     f->num = 0;
+}
+
+/* ---- memory ---- */
+
+void *zt_aio_memory_map(size_t bytes)
+{
+    void *p =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return NULL;
+    (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: works without too */
+    memset(p, 0, bytes);
+    return p;
+}
+
+void zt_aio_memory_unmap(void *p, size_t bytes)
+{
+    if (p)
+        (void)munmap(p, bytes);
 }
 
 /* ---- jobs ---- */

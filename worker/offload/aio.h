@@ -61,6 +61,12 @@ zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t
                          struct zt_aio_files *out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_aio_files_close(struct zt_aio_files *f);
 
+/* Memory to measure with, all zero: of huge pages where there are any, as the buffers of
+ * stores are: many drives take twice as long over small ones, each of which is a segment.
+ * NULL: none. */
+void *zt_aio_memory_map(size_t bytes);
+void zt_aio_memory_unmap(void *p, size_t bytes); /* NULL is fine */
+
 /* offset, bytes and the address: multiples of 4096. */
 void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
                   const struct zt_aio_files *files, bool write, void *data, size_t offset,

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -197,13 +196,12 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     rc = check_room(&j, num_words, fault);
     if (rc)
         return rc;
-    j.data = mmap(NULL, j.bytes, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (j.data == MAP_FAILED)
+    j.data = zt_aio_memory_map(j.bytes);
+    if (!j.data)
         return zt_fault_set(fault, ZT_E_NOMEM, "%zu MiB for the data: %s", j.bytes / MIB,
                             strerror(errno));
     rc = sweep(&j, fault);
-    munmap(j.data, j.bytes);
+    zt_aio_memory_unmap(j.data, j.bytes);
     return rc;
 }
 
