@@ -32,6 +32,18 @@ for to in 1 2 4; do
 done
 check "1 rank goes on with the losses of 4" continues 4 3.fp32 1 $((seed % 4)).fp32
 
+# saved with state in one place, opened with it in another; test/soak/places.sh takes all pairs
+for p in "${places[@]}"; do
+    IFS=. read -r s optimizer weights <<<"$p"
+    config "$p" "$s" bf16 "$optimizer" "$weights"
+done
+kept=("${places[RANDOM % 9]}" "${places[9 + RANDOM % 12]}" "${places[RANDOM % 21]}")
+for i in 0 1 2; do
+    from=${kept[i]} to=${kept[(i + 1) % 3]}
+    check "2 ranks with state as $from go on with $to as if never stopped" goes_on 2 "$from" "$to" --reduce_every_micro_batch
+    check "  and $((2 - i % 2)) open it as $to" moves 4 "$from" $((2 - i % 2)) "$to"
+done
+
 # killed: a rank of a job with restarts, the whole of one without, one that is told to stop
 long() { # long OUT DIR ARGS...: 60 steps
     local out=$1 dir=$2

@@ -1,16 +1,17 @@
 # Shared by the tests of checkpoints; sourced after train_lib.sh. Gives: config(), job(), numbers(),
-# resumes(), moves(), stored().
+# resumes(), moves(), goes_on(), stored(), places.
 # shellcheck shell=bash
 rows=${rows:-8} # of a step, at any world size
 
-# config NAME STAGE DTYPE OPTIMIZER_IN PARAM_IN [OPTIMIZER]: $tmp/NAME.json; in none, cpu or nvme;
-# adamw or adam
+# config NAME STAGE DTYPE OPTIMIZER_IN PARAM_IN [OPTIMIZER]: $tmp/NAME.json; in none, cpu or nvme, the optimizer's
+# state also in part: 0.4 of it on the host; adamw or adam
 config() {
-    local on=
+    local on= part=
+    [ "${4:-none}" != part ] || { part=', "ratio": 0.4' && set -- "${@:1:3}" cpu "${@:5}"; }
     [ "$3" = fp32 ] || on="\"$3\": {\"enabled\": true},"
     [ "${6:-adamw}" = adamw ] || on+=" \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}},"
     echo "{$on \"train_batch_size\": $rows, \"zero_optimization\": {\"stage\": $2,
-        \"offload_optimizer\": {\"device\": \"${4:-none}\", \"nvme_path\": \"$tmp\"},
+        \"offload_optimizer\": {\"device\": \"${4:-none}\", \"nvme_path\": \"$tmp\"$part},
         \"offload_param\": {\"device\": \"${5:-none}\", \"nvme_path\": \"$tmp\"},
         \"stage3_param_persistence_threshold\": 0}}" >"$tmp/$1.json"
 }
@@ -79,6 +80,19 @@ moves() {
     [ "$(stored "$whole.dir/checkpoint-4")" = "$(stored "$there.dir/checkpoint-4")" ] &&
         [ -n "$(stored "$there.dir/checkpoint-4")" ]
 }
+
+# goes_on RANKS FROM_CONFIG TO_CONFIG ARGS...: saved by one, resumed by as many ranks with another: as if never stopped.
+# ARGS are those of both
+goes_on() {
+    local ranks=$1 config=$3 half=$tmp/half whole
+    whole "$1" "$2" "${@:4}" || return 1
+    rm -rf "$half.dir"
+    job "$ranks" "$config" "$half" "$half.dir" --resume_from_checkpoint "$whole.dir/checkpoint-4" "${@:4}" &&
+        ends_alike "$whole" "$half"
+}
+
+# Wherever state may be kept: STAGE.OPTIMIZER_IN.PARAM_IN, as config() takes them.
+places=(0.none.none {1,2}.{none,cpu,part,nvme}.none 3.{none,cpu,part,nvme}.{none,cpu,nvme})
 
 # continues FROM_RANKS FROM_CONFIG TO_RANKS TO_CONFIG ARGS...: the losses of the other ranks' own
 # steps, but for the order of fp32 sums
