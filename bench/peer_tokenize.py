@@ -1,9 +1,9 @@
 """Speed of our tokenizers beside the packages `tokenizers` and `sentencepiece`: the same text, line by line, on as many threads.
 
-VENV/bin/python bench/peer_tokenize.py [--threads N] [--rounds N] [--mb N] [KIND...]
+VENV/bin/python bench/peer_tokenize.py [--threads N] [--rounds N] [--mb N] [--text FILE] [KIND...]
 
 Tokenizers are trained here on this repository's text, which is what they then encode, repeated with numbers put in so that not
-all lines are the same. Rounds of both take turns; the medians are printed. Theirs is `encode_batch_fast` where the package has it,
+all lines are the same; or on lines of FILEs (--text, more than once). Rounds of both take turns; the medians are printed. Theirs is `encode_batch_fast` where the package has it,
 which leaves offsets out as ours does, else `encode_batch`. The number of ids has to be the same.
 """
 
@@ -22,13 +22,14 @@ sys.path.insert(0, "test/peers")
 TOOL = "build/release/bench/bench_tokenize"
 
 
-def text_of(megabytes):
+def text_of(megabytes, named):
     rng = random.Random(1)
-    files = sorted(glob.glob("**/*.md", recursive=True) + glob.glob("**/*.[ch]", recursive=True))
-    lines = [line for f in files if not f.startswith("build/") for line in open(f, encoding="utf-8", errors="replace")]
+    files = named or sorted(glob.glob("**/*.md", recursive=True) + glob.glob("**/*.[ch]", recursive=True))
+    texts = [open(f, encoding="utf-8", errors="replace").read().split("\n") for f in files if not f.startswith("build/")]
+    lines = [line for text in texts for line in text]
     out, size = [], 0
     while size < megabytes * 1e6:
-        line = rng.choice(lines).rstrip("\n")
+        line = rng.choice(rng.choice(texts) if named else lines)  # of each file named as many
         line += f" {rng.randrange(100000)}\n" if rng.random() < 0.3 else "\n"
         out.append(line)
         size += len(line.encode())
@@ -59,7 +60,7 @@ class SentencePiece:
 
 def kinds():
     import check_tokenizers
-    made = {k.__name__: (HuggingFace, k) for k in check_tokenizers.KINDS if k.__name__ not in ("bert_cased", "words", "pieces", "o200k")}
+    made = {k.__name__: (HuggingFace, k) for k in check_tokenizers.KINDS}
     try:
         import check_sentencepiece as sp
         made |= {f"spiece_{k.__name__}": (SentencePiece, lambda lines, k=k: k(lines, random.Random(1))) for k in (sp.unigram, sp.bpe, sp.llama2)}
@@ -92,14 +93,18 @@ def compare(name, package, make, lines, path, threads, rounds):
 
 
 def main(args):
-    threads, rounds, megabytes = len(os.sched_getaffinity(0)), 5, 8
+    threads, rounds, megabytes, named = len(os.sched_getaffinity(0)), 5, 8, []
     while args and args[0].startswith("--"):
-        what, value, args = args[0], int(args[1]), args[2:]
+        what, value, args = args[0], args[1], args[2:]
+        if what == "--text":
+            named.append(value)
+            continue
+        value = int(value)
         threads, rounds, megabytes = (value if what == "--threads" else threads, value if what == "--rounds" else rounds,
                                       value if what == "--mb" else megabytes)
     # before the package is loaded, which reads both then
     os.environ.update(RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="true" if threads > 1 else "false")
-    lines = text_of(megabytes)
+    lines = text_of(megabytes, named)
     print(f"{megabytes} MB, {len(lines)} lines, {threads} threads, medians of {rounds} rounds\n"
           f"{'tokenizer':16} {'ids':>9} {'MB/s':>9} {'theirs':>9}", flush=True)
     with tempfile.NamedTemporaryFile() as f:

@@ -126,11 +126,17 @@ static const char *find(const struct zt_charsmap *m, const char *s, size_t n)
     return NULL;
 }
 
-bool zt_charsmap_may_begin(const struct zt_charsmap *m, uint8_t byte)
+bool zt_charsmap_begins(const struct zt_charsmap *m, const char *s, size_t n)
 {
-    size_t node = unit_offset(m->units[0]) ^ byte;
+    size_t node = unit_offset(m->units[0]);
 
-    return node < m->num_units && (m->units[node] & 0x800000ffu) == byte;
+    for (size_t i = 0; i < n; i++) {
+        node ^= (uint8_t)s[i];
+        if (node >= m->num_units || (m->units[node] & 0x800000ffu) != (uint8_t)s[i])
+            return false;
+        node ^= unit_offset(m->units[node]);
+    }
+    return true;
 }
 
 const char *zt_charsmap_longest(const struct zt_charsmap *m, const char *s, size_t n,

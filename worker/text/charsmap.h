@@ -17,7 +17,7 @@ void zt_charsmap_free(struct zt_charsmap *m); /* NULL is fine */
 const char *zt_charsmap_longest(const struct zt_charsmap *m, const char *s, size_t n,
                                 size_t *len);
 
-/* Whether an entry begins with that byte. */
-bool zt_charsmap_may_begin(const struct zt_charsmap *m, uint8_t byte);
+/* Whether an entry begins with these bytes. */
+bool zt_charsmap_begins(const struct zt_charsmap *m, const char *s, size_t n);
 
 #endif

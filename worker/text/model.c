@@ -1,12 +1,11 @@
 /*
  * model.c -- what the kinds of models share: the vocabulary, the unknown token, tokens of
- * bytes, words seen before.
+ * bytes.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "worker/text/pipeline.h"
 
@@ -158,67 +157,4 @@ bool zt_model_put_bytes(const struct zt_text_model *m, const char *s, size_t n,
 size_t zt_model_bytes(const struct zt_text_model *m)
 {
     return zt_vocab_bytes(&m->vocab) + m->own_bytes;
-}
-
-/* ---- the ids of words seen before ----
- * A table of a fixed size: a word goes where its hash says, and takes the place of the one
- * that was there. Longer words are not kept. */
-
-enum { NUM_WORDS = 1 << 14, MAX_TEXT = 44, MAX_IDS = 12 };
-
-struct zt_word_cache {
-    struct word {
-        uint16_t n; /* 0: free */
-        uint16_t num;
-        char text[MAX_TEXT];
-        int32_t ids[MAX_IDS];
-    } words[NUM_WORDS];
-};
-
-struct zt_word_cache *zt_word_cache_new(void)
-{
-    return calloc(1, sizeof(struct zt_word_cache));
-}
-
-void zt_word_cache_free(struct zt_word_cache *c)
-{
-    free(c);
-}
-
-size_t zt_word_cache_bytes(void)
-{
-    return sizeof(struct zt_word_cache);
-}
-
-static size_t place_of(const char *s, size_t n)
-{
-    return XXH3_64bits(s, n) % NUM_WORDS;
-}
-
-const int32_t *zt_word_cache_get(const struct zt_word_cache *c, const char *s, size_t n,
-                                 size_t *num)
-{
-    const struct word *w;
-
-    if (n == 0 || n > MAX_TEXT)
-        return NULL;
-    w = &c->words[place_of(s, n)];
-    if (w->n != n || memcmp(w->text, s, n) != 0)
-        return NULL;
-    *num = w->num;
-    return w->ids;
-}
-
-void zt_word_cache_put(struct zt_word_cache *c, const char *s, size_t n,
-                       const int32_t *ids, size_t num)
-{
-    struct word *w;
-
-    if (n == 0 || n > MAX_TEXT || num > MAX_IDS)
-        return;
-    w = &c->words[place_of(s, n)];
-    w->n = (uint16_t)n;
-    w->num = (uint16_t)num;
-    memcpy(w->text, s, n);
-    memcpy(w->ids, ids, num * sizeof(*ids));
 }

@@ -18,6 +18,7 @@
 #include "worker/text/sentencepiece/sentencepiece.h"
 #include "worker/text/tokenizer.h"
 #include "worker/text/vocab.h"
+#include "worker/text/word_cache.h"
 
 /* A stretch of the text of a zt_text_work: what becomes tokens by itself. */
 struct zt_text_piece {
@@ -244,17 +245,6 @@ zt_err zt_model_put(struct zt_buf *ids, int32_t id) ZT_MUST_CHECK;
 zt_err zt_model_refuse_unknown(const struct zt_text_model *m, const char *s, size_t n,
                                struct zt_fault *fault);
 size_t zt_model_bytes(const struct zt_text_model *m);
-
-/* ---- the ids of words seen before ---- */
-
-struct zt_word_cache *zt_word_cache_new(void); /* NULL: no memory */
-void zt_word_cache_free(struct zt_word_cache *c);
-size_t zt_word_cache_bytes(void);
-/* The ids of a word, or NULL. */
-const int32_t *zt_word_cache_get(const struct zt_word_cache *c, const char *s, size_t n,
-                                 size_t *num);
-void zt_word_cache_put(struct zt_word_cache *c, const char *s, size_t n,
-                       const int32_t *ids, size_t num);
 
 /* ---- added tokens, and what frames a text ---- */
 

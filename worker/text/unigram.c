@@ -240,4 +240,5 @@ const struct zt_model_kind zt_unigram = {
     .read = read_model,
     .encode = encode,
     .release = release_model,
+    .cached = true,
 };

@@ -2,7 +2,8 @@
  * sentencepiece.h -- SentencePiece's own model files (spiece.model, tokenizer.model): text
  * to ids and back as the library of that name does.
  *
- *      text -> sp_normalize.c: charsmap, blanks -> sp_unigram.c or sp_bpe.c -> ids
+ *      text -> sp_normalize.c: charsmap, blanks -> sp_words.c: words, those seen before
+ *           -> sp_unigram.c or sp_bpe.c -> ids
  *      ids  -> sp_decode.c -> text
  *
  * Text may be any bytes: one that belongs to no UTF-8 character is read as U+FFFD.
@@ -13,6 +14,7 @@
 
 #include "common/buf.h"
 #include "common/fault.h"
+#include "worker/text/word_cache.h"
 
 struct zt_sentencepiece;
 
@@ -32,10 +34,11 @@ size_t zt_sentencepiece_bytes(const struct zt_sentencepiece *m);
 
 /* ---- encoding ---- */
 
-/* What a thread works with. */
+/* What a thread works with, with one model. */
 struct zt_sp_work {
     struct zt_buf text;             /* normalized */
     struct zt_buf nodes, heap, cut; /* of the two ways to segment */
+    struct zt_word_cache *words;    /* NULL: none yet */
 };
 
 void zt_sp_work_init(struct zt_sp_work *w);

@@ -11,6 +11,7 @@
 #include "worker/text/sentencepiece/model.h"
 
 struct sp_symbol {
+    int32_t id;    /* zt_sp_symbol() */
     int32_t at, n; /* bytes of the text; n == 0: merged into the one before */
     int32_t previous, next;
     bool frozen;
@@ -18,7 +19,7 @@ struct sp_symbol {
 
 struct pair {
     float score;
-    int32_t left, right, n;
+    int32_t left, right, n, into;
 };
 
 struct merging {
@@ -66,16 +67,18 @@ static struct pair pop(struct merging *g)
 static void offer(struct merging *g, int32_t left, int32_t right)
 {
     const struct sp_symbol *s = g->s;
-    int32_t id, n;
+    int32_t id;
 
     if (left < 0 || right < 0 || s[left].frozen || s[right].frozen)
         return;
-    n = s[left].n + s[right].n;
-    id = zt_vocab_id(&g->m->text_pieces, g->text + s[left].at, (size_t)n);
+    id = zt_sp_join(&g->m->pairs, s[left].id, s[right].id);
     if (id < 0)
         return;
-    push(g, (struct pair){
-                .score = g->m->pieces[id].score, .left = left, .right = right, .n = n});
+    push(g, (struct pair){.score = g->m->pieces[id].score,
+                          .left = left,
+                          .right = right,
+                          .n = s[left].n + s[right].n,
+                          .into = id});
     if (g->left_bytes && g->m->pieces[id].type == ZT_SP_UNUSED)
         g->left_bytes[id] = s[left].n;
 }
@@ -91,6 +94,7 @@ static void merge_all(struct merging *g)
         if (!left->n || !right->n || left->n + right->n != p.n)
             continue;
         left->n = p.n;
+        left->id = p.into;
         left->next = right->next;
         if (right->next >= 0)
             s[right->next].previous = p.left;
@@ -101,10 +105,10 @@ static void merge_all(struct merging *g)
 }
 
 /* Where there is a split, each half is shorter, so the depth is a piece's length at most. */
-static zt_err put_symbol(const struct merging *g, const char *s, int32_t n,
+static zt_err put_symbol(const struct merging *g, const char *s, int32_t n, int32_t id,
                          struct zt_sp_output *o)
 {
-    int32_t id = zt_sp_id(g->m, s, (size_t)n), left;
+    int32_t left;
     zt_err rc;
 
     if (!g->left_bytes || g->m->pieces[id].type != ZT_SP_UNUSED)
@@ -112,8 +116,12 @@ static zt_err put_symbol(const struct merging *g, const char *s, int32_t n,
     left = g->left_bytes[id];
     if (left <= 0 || left >= n)
         return zt_sp_put_piece(o, s, (size_t)n, g->m->unknown);
-    rc = put_symbol(g, s, left, o);
-    return rc ? rc : put_symbol(g, s + left, n - left, o);
+    rc = put_symbol(g, s, left, zt_sp_id(g->m, s, (size_t)left), o);
+    if (rc)
+        return rc;
+    s += left;
+    n -= left;
+    return put_symbol(g, s, n, zt_sp_id(g->m, s, (size_t)n), o);
 }
 
 static int32_t cut_symbols(const struct zt_sentencepiece *m, const char *text, size_t n,
@@ -127,7 +135,8 @@ static int32_t cut_symbols(const struct zt_sentencepiece *m, const char *text, s
 
         if (!user)
             len = zt_sp_char_bytes(text + at, n - at);
-        s[num] = (struct sp_symbol){.at = (int32_t)at,
+        s[num] = (struct sp_symbol){.id = user ? -1 : zt_sp_symbol(m, text + at, len),
+                                    .at = (int32_t)at,
                                     .n = (int32_t)len,
                                     .previous = num - 1,
                                     .next = at + len < n ? num + 1 : -1,
@@ -147,11 +156,10 @@ static zt_err reserve(struct zt_buf *b, size_t bytes, void *out)
     return rc;
 }
 
-zt_err zt_sp_bpe(const struct zt_sentencepiece *m, struct zt_sp_work *w,
-                 struct zt_sp_output *o)
+zt_err zt_sp_bpe(struct zt_sp_words *d, struct zt_sp_work *w, const char *text, size_t n)
 {
-    struct merging g = {.m = m, .text = (const char *)zt_buf_head(&w->text)};
-    size_t n = zt_buf_used(&w->text);
+    const struct zt_sentencepiece *m = d->out.m;
+    struct merging g = {.m = m, .text = text};
     int32_t num;
     zt_err rc = reserve(&w->nodes, (n + 1) * sizeof(*g.s), &g.s);
 
@@ -169,7 +177,13 @@ zt_err zt_sp_bpe(const struct zt_sentencepiece *m, struct zt_sp_work *w,
         offer(&g, i - 1, i);
     if (!rc)
         merge_all(&g);
-    for (int32_t i = 0; !rc && num && i >= 0; i = g.s[i].next)
-        rc = put_symbol(&g, g.text + g.s[i].at, g.s[i].n, o);
+    for (int32_t i = 0; !rc && num && i >= 0; i = g.s[i].next) {
+        const struct sp_symbol *s = &g.s[i];
+        int32_t id = s->id >= 0 && s->id < m->num
+                         ? m->pairs.ids[s->id]
+                         : zt_sp_id(m, text + s->at, (size_t)s->n);
+
+        rc = put_symbol(&g, text + s->at, s->n, id, &d->out);
+    }
     return rc;
 }

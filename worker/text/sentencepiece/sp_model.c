@@ -12,6 +12,7 @@
  * The others say how it was trained.
  */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,11 +184,6 @@ static zt_err copy_texts(const struct reading *r)
     return ZT_OK;
 }
 
-static bool is_of_text(const struct zt_sp_piece *p)
-{
-    return p->type == ZT_SP_NORMAL || p->type == ZT_SP_USER || p->type == ZT_SP_UNUSED;
-}
-
 /* The byte of "<0xHH>", or -1. */
 static int byte_of(const struct zt_sp_piece *p)
 {
@@ -214,12 +210,14 @@ static zt_err add_piece(const struct reading *r, int32_t id)
 
     if (!p->n || p->n >= MAX_PIECE_BYTES || memchr(p->text, 0, p->n))
         return refuse_piece(r, id, "is empty, too long, or holds a zero byte");
-    rc = zt_vocab_add(is_of_text(p) ? &m->text_pieces : &m->reserved, p->text, p->n, id,
-                      false);
+    rc = zt_vocab_add(zt_sp_is_of_text(p) ? &m->text_pieces : &m->reserved, p->text, p->n,
+                      id, false);
     if (rc == ZT_E_NOMEM)
         return no_memory(r);
     if (rc)
         return refuse_piece(r, id, "has the text of another one");
+    if (!isfinite(p->score))
+        return refuse_piece(r, id, "has a score that is no number");
     if (p->type == ZT_SP_UNKNOWN) {
         if (m->unknown >= 0)
             return refuse_piece(r, id, "is a second unknown one");
@@ -283,13 +281,21 @@ static zt_err build_tries(const struct reading *r)
             const struct zt_sp_piece *p = &m->pieces[i];
 
             if (k ? p->type == ZT_SP_USER
-                  : is_of_text(p) && p->type != ZT_SP_UNUSED && !m->is_bpe)
+                  : zt_sp_is_of_text(p) && p->type != ZT_SP_UNUSED && !m->is_bpe)
                 e[num++] = (struct zt_trie_entry){p->text, p->n, i};
         }
         rc = zt_trie_build(k ? &m->user_trie : &m->trie, e, num);
     }
     free(e);
-    return rc ? no_memory(r) : ZT_OK;
+    m->node_scores = malloc((m->trie.num_nodes + 1) * sizeof(*m->node_scores));
+    if (rc || !m->node_scores)
+        return no_memory(r);
+    for (uint32_t i = 0; i < m->trie.num_nodes; i++) {
+        int32_t id = m->trie.nodes[i].value;
+
+        m->node_scores[i] = id < 0 ? -INFINITY : m->scores[id];
+    }
+    return ZT_OK;
 }
 
 static void find_end(const struct reading *r)
@@ -331,12 +337,15 @@ static zt_err read_all(struct reading *r, const void *bytes, size_t n)
         rc = find_scores(r);
     if (!rc)
         rc = build_tries(r);
+    if (!rc && r->m->is_bpe && zt_sp_pairs_make(r->m))
+        rc = no_memory(r);
     if (rc)
         return rc;
     find_end(r);
     rc = read_charsmap(r);
     if (!rc)
         zt_sp_find_plain(r->m);
+    zt_sp_find_words(r->m);
     return rc;
 }
 
@@ -374,9 +383,11 @@ void zt_sentencepiece_free(struct zt_sentencepiece *m)
     zt_vocab_release(&m->reserved);
     zt_trie_release(&m->trie);
     zt_trie_release(&m->user_trie);
+    zt_sp_pairs_release(&m->pairs);
     zt_charsmap_free(m->charsmap);
     free(m->pieces);
     free(m->scores);
+    free(m->node_scores);
     free(m->texts);
     free(m->unknown_text);
     free(m);
@@ -402,9 +413,10 @@ int32_t zt_sentencepiece_end_id(const struct zt_sentencepiece *m)
 size_t zt_sentencepiece_bytes(const struct zt_sentencepiece *m)
 {
     return sizeof(*m) + (size_t)m->num * (sizeof(*m->pieces) + sizeof(*m->scores)) +
-           m->text_bytes + zt_vocab_bytes(&m->text_pieces) +
-           zt_vocab_bytes(&m->reserved) + zt_trie_bytes(&m->trie) +
-           zt_trie_bytes(&m->user_trie);
+           m->text_bytes + m->trie.num_nodes * sizeof(*m->node_scores) +
+           zt_vocab_bytes(&m->text_pieces) + zt_vocab_bytes(&m->reserved) +
+           zt_trie_bytes(&m->trie) + zt_trie_bytes(&m->user_trie) +
+           zt_sp_pairs_bytes(&m->pairs);
 }
 
 int32_t zt_sp_id(const struct zt_sentencepiece *m, const char *s, size_t n)
@@ -426,6 +438,7 @@ void zt_sp_work_init(struct zt_sp_work *w)
     zt_buf_init(&w->nodes, WORK_MAX);
     zt_buf_init(&w->heap, WORK_MAX);
     zt_buf_init(&w->cut, WORK_MAX);
+    w->words = NULL;
 }
 
 void zt_sp_work_release(struct zt_sp_work *w)
@@ -434,11 +447,14 @@ void zt_sp_work_release(struct zt_sp_work *w)
     zt_buf_release(&w->nodes);
     zt_buf_release(&w->heap);
     zt_buf_release(&w->cut);
+    zt_word_cache_free(w->words);
+    w->words = NULL;
 }
 
 size_t zt_sp_work_bytes(const struct zt_sp_work *w)
 {
-    return w->text.cap + w->nodes.cap + w->heap.cap + w->cut.cap;
+    return w->text.cap + w->nodes.cap + w->heap.cap + w->cut.cap +
+           (w->words ? zt_word_cache_bytes() : 0);
 }
 
 static zt_err put_id(struct zt_buf *ids, int32_t id)
@@ -463,10 +479,7 @@ zt_err zt_sentencepiece_encode(const struct zt_sentencepiece *m, struct zt_sp_wo
                                const char *text, size_t n, zt_sp_start start,
                                struct zt_buf *ids, uint64_t *replaced)
 {
-    struct zt_sp_output o = {.m = m, .ids = ids};
     zt_err rc = zt_sp_normalize(m, &w->text, text, n, start, replaced);
 
-    if (rc || zt_buf_used(&w->text) == 0)
-        return rc;
-    return m->is_bpe ? zt_sp_bpe(m, w, &o) : zt_sp_unigram(m, w, &o);
+    return rc ? rc : zt_sp_encode_words(m, w, ids);
 }

@@ -81,14 +81,39 @@ static void drop_trailing_blanks(const struct zt_sentencepiece *m, struct zt_buf
         out->len -= n;
 }
 
-/* Bytes from the front that stay as they are, one by one. */
+/* The byte in front is a character that stays as it is. */
+static bool stays(const struct zt_sentencepiece *m, const char *s, size_t n)
+{
+    return m->is_plain[(uint8_t)*s] ||
+           (m->is_plain_before_ascii[(uint8_t)*s] && (n == 1 || (uint8_t)s[1] < 0x80));
+}
+
+/* Bytes from the front that are no blanks and stay as they are, one by one. */
 static size_t count_plain(const struct zt_sentencepiece *m, const char *s, size_t n)
 {
     size_t i = 0;
 
-    while (i < n && m->is_plain[(uint8_t)s[i]])
+    while (i < n && s[i] != ' ' && stays(m, s + i, n - i))
         i++;
     return i;
+}
+
+static zt_err put_front(const struct zt_sentencepiece *m, struct zt_buf *out,
+                        const char *text, size_t n, size_t *at, bool *after_blank,
+                        uint64_t *replaced)
+{
+    struct front f = take_front(m, text + *at, n - *at);
+    zt_err rc = ZT_OK;
+
+    for (; *after_blank && f.n && *f.to == ' '; f.n--)
+        f.to++;
+    if (f.n) {
+        rc = put_text(m, out, f.to, f.n);
+        *after_blank = m->remove_extra_whitespaces && f.to[f.n - 1] == ' ';
+    }
+    *replaced += f.broken;
+    *at += f.taken;
+    return rc;
 }
 
 static zt_err put_all(const struct zt_sentencepiece *m, struct zt_buf *out,
@@ -98,24 +123,18 @@ static zt_err put_all(const struct zt_sentencepiece *m, struct zt_buf *out,
 
     for (size_t at = 0; !rc && at < n;) {
         size_t plain = count_plain(m, text + at, n - at);
-        struct front f;
 
         if (plain) {
             rc = zt_buf_put(out, text + at, plain);
             after_blank = false;
             at += plain;
-            continue;
+        } else if (text[at] == ' ' && stays(m, text + at, n - at)) {
+            rc = after_blank ? ZT_OK : put_blank(m, out);
+            after_blank = m->remove_extra_whitespaces;
+            at++;
+        } else {
+            rc = put_front(m, out, text, n, &at, &after_blank, replaced);
         }
-        f = take_front(m, text + at, n - at);
-
-        for (; after_blank && f.n && *f.to == ' '; f.n--)
-            f.to++;
-        if (f.n) {
-            rc = put_text(m, out, f.to, f.n);
-            after_blank = m->remove_extra_whitespaces && f.to[f.n - 1] == ' ';
-        }
-        *replaced += f.broken;
-        at += f.taken;
     }
     return rc;
 }
@@ -128,11 +147,31 @@ static bool keeps_blank(const char *text, size_t n, zt_sp_start start)
                              memcmp(text, ZT_SP_BLANK, ZT_SP_BLANK_BYTES) == 0));
 }
 
+/* No entry of the charsmap is this byte alone, or has ASCII behind it. */
+static bool stays_before_ascii(const struct zt_charsmap *m, int byte)
+{
+    char s[2] = {(char)byte, 0};
+    size_t len;
+
+    if (zt_charsmap_longest(m, s, 1, &len))
+        return false;
+    for (int next = 0; next < 128; next++) {
+        s[1] = (char)next;
+        if (zt_charsmap_begins(m, s, 2))
+            return false;
+    }
+    return true;
+}
+
 void zt_sp_find_plain(struct zt_sentencepiece *m)
 {
     for (int b = 0; b < 128; b++) {
-        m->is_plain[b] = b != ' ' && m->user_trie.first[b] <= 0 &&
-                         !(m->charsmap && zt_charsmap_may_begin(m->charsmap, (uint8_t)b));
+        bool text = m->user_trie.first[b] <= 0;
+
+        m->is_plain[b] = text && !(m->charsmap &&
+                                   zt_charsmap_begins(m->charsmap, &(char){(char)b}, 1));
+        m->is_plain_before_ascii[b] =
+            text && (m->is_plain[b] || stays_before_ascii(m->charsmap, b));
     }
 }
 
