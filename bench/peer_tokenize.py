@@ -1,10 +1,13 @@
 """Speed of our tokenizers beside the packages `tokenizers` and `sentencepiece`: the same text, line by line, on as many threads.
 
 VENV/bin/python bench/peer_tokenize.py [--threads N] [--rounds N] [--mb N] [--text FILE] [KIND...]
+VENV/bin/python bench/peer_tokenize.py [--threads N] --memory MB [KIND...]
 
 Tokenizers are trained here on this repository's text, which is what they then encode, repeated with numbers put in so that not
 all lines are the same; or on lines of FILEs (--text, more than once). Rounds of both take turns; the medians are printed. Theirs is `encode_batch_fast` where the package has it,
 which leaves offsets out as ours does, else `encode_batch`. The number of ids has to be the same.
+
+--memory: what bin/ztok takes at most, with 100 MB of text and with so many (gpt2 where no KIND is named).
 """
 
 import glob
@@ -92,19 +95,45 @@ def compare(name, package, make, lines, path, threads, rounds):
     print(f"{name:16} {want:9} {size / a:9.1f} {size / b:9.1f} {b / a:7.2f}x", flush=True)
 
 
+def memory(name, package, make, lines, threads, sizes):
+    """Peak resident MB and seconds of ztok for each size."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", ".")) as folder:
+        package(make([line.encode() for line in random.Random(2).sample(lines, min(len(lines), 20000))]), folder, threads)
+        block = "".join(lines).encode()
+        for size in sizes:
+            text = os.path.join(folder, "text.txt")
+            with open(text, "wb") as f:
+                while f.tell() < size * 1e6:
+                    f.write(block)
+            start = time.monotonic()
+            run = subprocess.Popen(["bin/ztok", text, "--tokenizer", folder, "--out", os.path.join(folder, f"out{size}"),
+                                    "--threads", str(threads)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(run.pid, 0)
+            assert status == 0, f"{name}: ztok ended with {status}"
+            seconds = time.monotonic() - start
+            print(f"{name:16} {size:9} {usage.ru_maxrss / 1e3:9.1f} {seconds:9.1f}", flush=True)
+
+
 def main(args):
-    threads, rounds, megabytes, named = len(os.sched_getaffinity(0)), 5, 8, []
+    threads, rounds, megabytes, named, most = len(os.sched_getaffinity(0)), 5, 8, [], 0
     while args and args[0].startswith("--"):
         what, value, args = args[0], args[1], args[2:]
         if what == "--text":
             named.append(value)
             continue
         value = int(value)
+        most = value if what == "--memory" else most
         threads, rounds, megabytes = (value if what == "--threads" else threads, value if what == "--rounds" else rounds,
                                       value if what == "--mb" else megabytes)
     # before the package is loaded, which reads both then
     os.environ.update(RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="true" if threads > 1 else "false")
     lines = text_of(megabytes, named)
+    if most:
+        print(f"bin/ztok, {threads} threads\n{'tokenizer':16} {'MB':>9} {'peak MB':>9} {'seconds':>9}", flush=True)
+        for name, (package, make) in kinds().items():
+            if name in (args or ["gpt2"]):
+                memory(name, package, make, lines, threads, [100, most])
+        return
     print(f"{megabytes} MB, {len(lines)} lines, {threads} threads, medians of {rounds} rounds\n"
           f"{'tokenizer':16} {'ids':>9} {'MB/s':>9} {'theirs':>9}", flush=True)
     with tempfile.NamedTemporaryFile() as f:

@@ -48,6 +48,16 @@ void zt_mapping_forget(const struct zt_mapping *m)
         (void)madvise((void *)m->data, m->bytes, MADV_DONTNEED);
 }
 
+void zt_mapping_forget_part(const struct zt_mapping *m, size_t from, size_t to)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    from -= from % page;
+    to -= to % page;
+    if (to > from)
+        (void)madvise((void *)(m->data + from), to - from, MADV_DONTNEED);
+}
+
 void zt_mapping_release(struct zt_mapping *m)
 {
     if (m->data)

@@ -20,6 +20,8 @@ zt_err zt_mapping_open(const char *path, struct zt_mapping *out,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 /* Its pages no longer count as memory of this process; what is read again is mapped again. */
 void zt_mapping_forget(const struct zt_mapping *m);
+/* The same of bytes [from, to), and what stands before them on their first page. */
+void zt_mapping_forget_part(const struct zt_mapping *m, size_t from, size_t to);
 void zt_mapping_release(struct zt_mapping *m); /* a zeroed struct is fine */
 
 #endif

@@ -15,13 +15,34 @@ check "  with nothing beside them" [ "$(cd "$tmp" && echo data.*)" = "data.bin d
 check "  and not over what is there" [ $? -eq 73 ]
 for _ in $(seq 400); do cat "$text"; done >"$tmp/long.txt"
 for _ in $(seq 20); do cat "$tmp/long.txt"; done >"$tmp/longer.txt"
-"$bin/ztok" "$tmp/longer.txt" --tokenizer $tok --out "$tmp/killed" --threads 1 >/dev/null 2>&1 &
-pid=$!
-for _ in $(seq 1000); do [ -s "$tmp/killed.bin.partial" ] && break || sleep 0.01; done
-kill -9 $pid
-wait $pid 2>/dev/null
 none_is_there() { for f; do [ ! -e "$f" ] || return 1; done; }
+# killed OUT FILE...: a ztok that is killed when it has noted where it is
+killed() {
+    local out=$1 pid
+    shift
+    "$bin/ztok" "$@" --tokenizer $tok --out "$out" --threads 1 >/dev/null 2>&1 &
+    pid=$!
+    for _ in $(seq 3000); do [ -s "$out.note" ] && break || sleep 0.01; done
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    [ -s "$out.note" ] || echo "# it was faster than the kill"
+}
+same_files() { cmp "$1.bin" "$2.bin" && cmp "$1.idx" "$2.idx"; }
+"$bin/ztok" "$tmp/longer.txt" "$text" --tokenizer $tok --out "$tmp/whole" >"$tmp/o" 2>&1
+killed "$tmp/killed" "$tmp/longer.txt" "$text"
 check "a killed ztok leaves no file under the final name" none_is_there "$tmp/killed.bin" "$tmp/killed.idx"
+check "  and the same command goes on" "$bin/ztok" "$tmp/longer.txt" "$text" --tokenizer $tok --out "$tmp/killed" 2>"$tmp/o2"
+check "  from there" grep -q "going on behind line" "$tmp/o2"
+check "  to the same files" same_files "$tmp/whole" "$tmp/killed"
+check "  with nothing beside them" [ "$(cd "$tmp" && echo killed.*)" = "killed.bin killed.idx" ]
+killed "$tmp/other" "$tmp/longer.txt" "$text"
+{ printf x && tail -c +2 "$tmp/longer.txt"; } >"$tmp/changed.txt"
+check "of text that has changed it begins anew" "$bin/ztok" "$tmp/changed.txt" "$text" --tokenizer $tok --out "$tmp/other" 2>"$tmp/o2"
+check "  which it says" grep -q "is of other text; beginning anew" "$tmp/o2"
+rm -f "$tmp"/other.* "$tmp"/killed.* "$tmp"/whole.* "$tmp/changed.txt"
+: >"$tmp/locked.bin.partial"
+check "two at a time do not write one file" flock "$tmp/locked.bin.partial" sh -c \
+    "! '$bin/ztok' '$text' --tokenizer $tok --out '$tmp/locked' >'$tmp/o' 2>&1 && grep -qF 'another process is writing it' '$tmp/o'"
 
 "$bin/ztok" "$text" --tokenizer $tok >"$tmp/o" 2>&1
 check "ztok names the option that is missing" grep -qF "ztok: --out is missing" "$tmp/o"
@@ -41,8 +62,10 @@ check "  but none of fewer tokens than there are bytes" [ $? -eq 2 ]
 
 # ---- the same lines as records
 { echo id,text && awk '{ gsub(/"/, "\"\""); printf "%d,\"%s\n\"\n\n", NR, $0 }' "$text"; } >"$tmp/rows.csv"
-check "ztok takes the text of a table" "$bin/ztok" "$tmp/rows.csv" --tokenizer $tok --out "$tmp/rows" --text_column text
+"$bin/ztok" "$tmp/rows.csv" --tokenizer $tok --out "$tmp/rows" --text_column text >"$tmp/o" 2>&1
+check "ztok takes the text of a table" [ $? -eq 0 ]
 check "  the same tokens" cmp "$tmp/rows.bin" "$tmp/data.bin"
+check "  and counts what it passes over" grep -qF "; $(wc -l <"$text") empty lines passed over" "$tmp/o"
 check "  and a tokenizer from it" "$bin/ztok" --train 300 "$tmp/rows.csv" --out "$tmp/made_of_rows"
 check "  which is the one of the text" cmp "$tmp/made_of_rows/tokenizer.json" "$tmp/made/tokenizer.json"
 

@@ -17,9 +17,9 @@ struct team {
     const struct zt_lines_job *job;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t turned;
-    size_t taken;           /* bytes of the text that somebody has */
-    uint64_t pieces, given; /* pieces taken; pieces whose ids the sink has */
-    struct zt_lines_counts counts;
+    size_t taken;                   /* bytes of the text that somebody has */
+    uint64_t pieces, given;         /* pieces taken; pieces whose ids the sink has */
+    struct zt_lines_counts *counts; /* the caller's; NULL */
     zt_err rc; /* of the first piece that failed: nothing is taken or given after it */
     struct zt_fault fault;
 };
@@ -30,7 +30,7 @@ struct hand {
     struct zt_buf ids, lengths; /* int32_t; uint32_t per line */
     struct zt_buf text;         /* of a conversation */
     struct zt_buf answers;      /* zt_template_span: of it */
-    uint64_t blank;
+    uint64_t blank, replaced;   /* rows of the piece; of all pieces that it gave */
     struct zt_fault fault;
 };
 
@@ -289,6 +289,19 @@ static zt_err encode_piece(const struct zt_lines_job *job, struct hand *h, size_
     return rc;
 }
 
+/* What the piece adds to the counts. */
+static void count_piece(struct team *t, struct hand *h)
+{
+    uint64_t replaced = h->encoder ? zt_encoder_num_replaced(h->encoder) : 0;
+
+    if (t->counts) {
+        t->counts->replaced += replaced - h->replaced;
+        t->counts->blank += h->blank;
+    }
+    h->replaced = replaced;
+    h->blank = 0;
+}
+
 /* Waits for the pieces before. */
 static void give_piece(struct team *t, struct hand *h, uint64_t number, size_t to,
                        zt_err rc)
@@ -296,6 +309,7 @@ static void give_piece(struct team *t, struct hand *h, uint64_t number, size_t t
     pthread_mutex_lock(&t->lock);
     while (t->given < number)
         pthread_cond_wait(&t->turned, &t->lock);
+    count_piece(t, h);
     if (!t->rc && !rc)
         rc = t->job->sink(t->job->user,
                           (const int32_t *)(const void *)zt_buf_head(&h->ids),
@@ -326,11 +340,6 @@ static void work(struct team *t)
         rc = zt_encoder_open(t->job->tokenizer, &h.encoder, &h.fault);
     while (take_piece(t, &from, &to, &number))
         give_piece(t, &h, number, to, rc ? rc : encode_piece(t->job, &h, from, to));
-    pthread_mutex_lock(&t->lock);
-    if (h.encoder)
-        t->counts.replaced += zt_encoder_num_replaced(h.encoder);
-    t->counts.blank += h.blank;
-    pthread_mutex_unlock(&t->lock);
     zt_encoder_close(h.encoder);
     zt_buf_release(&h.ids);
     zt_buf_release(&h.lengths);
@@ -361,7 +370,10 @@ zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *c
                        struct zt_fault *fault)
 {
     struct team t = {.job = job,
-                     .taken = job->records ? job->records->first : 0,
+                     .taken = job->from      ? job->from
+                              : job->records ? job->records->first
+                                             : 0,
+                     .counts = counts,
                      .lock = PTHREAD_MUTEX_INITIALIZER,
                      .turned = PTHREAD_COND_INITIALIZER};
     int want = num_threads(job), started = 0;
@@ -375,10 +387,6 @@ zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *c
         pthread_join(threads[i], NULL);
     pthread_cond_destroy(&t.turned);
     pthread_mutex_destroy(&t.lock);
-    if (counts) {
-        counts->replaced += t.counts.replaced;
-        counts->blank += t.counts.blank;
-    }
     if (t.rc && fault)
         *fault = t.fault;
     return t.rc;

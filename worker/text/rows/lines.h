@@ -39,8 +39,8 @@ struct zt_lines_job {
     const struct zt_example_columns *columns; /* of examples */
     const char *name;                         /* of the text, for messages */
     const char *text;
-    size_t n;
-    int threads; /* 0: one for each processor that this process may use */
+    size_t n, from; /* from: 0, or where a sink was told that a text is done so far */
+    int threads;    /* 0: one for each processor that this process may use */
     zt_lines_sink sink;
     void *user;
 };
@@ -50,7 +50,8 @@ struct zt_lines_counts {
     uint64_t blank;    /* rows of records that were passed over */
 };
 
-/* *counts grows, and may be NULL. The first failure in the order of the
+/* *counts grows, and may be NULL; when the sink is called, these lines and all before them
+ * are in it. The first failure in the order of the
  * lines is the one reported; the sink is not called after it. */
 zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *counts,
                        struct zt_fault *fault) ZT_MUST_CHECK;

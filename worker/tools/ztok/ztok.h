@@ -1,0 +1,14 @@
+/* ztok.h -- what ztok does: one of these. */
+#ifndef WORKER_TOOLS_ZTOK_ZTOK_H
+#define WORKER_TOOLS_ZTOK_ZTOK_H
+
+#include "worker/tools/tool.h"
+
+/* The files `words` to ids: --tokenizer, --out, --text_column, --threads. */
+zt_err zt_ztok_encode(const zt_args *args, const char *const *words, int num_words,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
+/* A tokenizer of them: --train, --out, --text_column. */
+zt_err zt_ztok_train(const zt_args *args, const char *const *words, int num_words,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+
+#endif
