@@ -56,4 +56,19 @@ check "--help of a plugin lists those that it has" grep -qF 'It can be trained f
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
 check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
+
+# ---- --train_tokenizer
+# made TASK FILE: a tokenizer of the texts of rows with labels, whose columns are found as for training
+made() {
+    "$bin/zworker" "$bin/models/bert.so" --task "$1" --train_file "$tmp/$2" --train_tokenizer 300 --output_dir "$tmp/made-$1" "${sizes[@]}" \
+        --num_attention_heads 2 --intermediate_size 64 --max_position_embeddings 32 --block_size 16 --do_train --max_steps 1 >"$tmp/o" 2>&1
+}
+knows() { grep -qF "\"$2\"" "$tmp/made-$1/tokenizer.json"; }
+awk 'BEGIN { print "sentence1\tsentence2\tscore"; for (i = 0; i < 9; i++) print "one side\tanother\t" i }' >"$tmp/sides.tsv"
+for i in 1 2 3 4 5 6; do echo '{"tokens": ["EU", "rejects"], "ner_tags": ["B", "O"]}'; done >"$tmp/words.jsonl"
+check "a tokenizer is made of both texts of a pair" made regress sides.tsv
+check "  " knows regress side
+check "  " knows regress another
+check "  and of words, each by itself" made tag words.jsonl
+check "  " knows tag rejects
 finish

@@ -22,11 +22,13 @@
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/data.h"
+#include "worker/engine/tasks/task.h"
 #include "worker/text/train/byte_bpe.h"
 
 #define STAMP "zlaunch_made_of"
 
 struct making {
+    const struct zt_engine *engine;
     const struct zt_run *run;
     char stamp[64]; /* of the text and the number of tokens */
     struct zt_buf json;
@@ -38,37 +40,103 @@ struct making {
 typedef zt_err (*take_text)(void *to, const char *path, const struct zt_mapping *text,
                             struct zt_fault *fault);
 
-/* Rows of records are there as bytes, each with the end of text behind it. */
-static zt_err take_rows(const struct making *m, const struct zt_token_file *file,
-                        take_text take, void *to)
+/* Bytes that are tokens [from, to) of a file are a text. `row` is room for it. */
+static zt_err take_bytes(const struct making *m, const struct zt_token_file *file,
+                         int64_t from, int64_t to, struct zt_buf *row, take_text take,
+                         void *user)
 {
-    struct zt_buf row;
+    struct zt_mapping text;
     zt_err rc = ZT_OK;
 
-    zt_buf_init(&row, SIZE_MAX / 4);
-    for (int64_t i = 0; !rc && i < file->num_tokens; i++) {
-        int64_t id = zt_tokens_get(&file->runs[0], i);
-        struct zt_mapping text = {zt_buf_head(&row), zt_buf_used(&row)};
+    zt_buf_drop(row, zt_buf_used(row));
+    for (int64_t i = from; !rc && i < to; i++)
+        rc = zt_buf_put_u8(row, (uint8_t)zt_tokens_get(&file->runs[0], i));
+    if (rc)
+        return zt_fault_set(m->fault, rc, "%s: no host memory for a row", file->path);
+    text = (struct zt_mapping){zt_buf_head(row), zt_buf_used(row)};
+    return text.bytes ? take(user, file->path, &text, m->fault) : ZT_OK;
+}
 
-        if (id != ZT_TEXT_END) {
-            rc = zt_buf_put_u8(&row, (uint8_t)id);
+/* Rows of records are there as bytes, each with the end of text behind it. */
+static zt_err take_rows(const struct making *m, const struct zt_token_file *file,
+                        struct zt_buf *row, take_text take, void *user)
+{
+    int64_t from = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && i < file->num_tokens; i++) {
+        if (zt_tokens_get(&file->runs[0], i) != ZT_TEXT_END)
             continue;
-        }
-        if (text.bytes)
-            rc = take(to, file->path, &text, m->fault);
-        zt_buf_drop(&row, zt_buf_used(&row));
+        rc = take_bytes(m, file, from, i, row, take, user);
+        from = i + 1;
     }
+    return rc;
+}
+
+/* Words: where a byte has a tag, one begins. */
+static zt_err take_words(const struct making *m, const struct zt_token_file *file,
+                         int64_t at, int64_t n, struct zt_buf *row, take_text take,
+                         void *user)
+{
+    int64_t from = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 1; !rc && i <= n; i++) {
+        if (i < n && !zt_tokens_get(&file->runs[0], at + n + i))
+            continue;
+        rc = take_bytes(m, file, at + from, at + i, row, take, user);
+        from = i;
+    }
+    return rc;
+}
+
+/* Rows with labels: a text or two, each by itself, or words. */
+static zt_err take_examples(const struct making *m, const struct zt_token_file *file,
+                            struct zt_buf *row, take_text take, void *user)
+{
+    bool words = m->engine->task == ZT_TASK_TAG;
+    int64_t at = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && i < file->num_lengths; i += ZT_EXAMPLE_WORDS) {
+        struct zt_example x;
+
+        memcpy(&x, file->lengths + i, sizeof(x));
+        if (words) {
+            rc = take_words(m, file, at, x.first, row, take, user);
+        } else {
+            rc = take_bytes(m, file, at, at + x.first, row, take, user);
+            if (!rc)
+                rc = take_bytes(m, file, at + x.first, at + x.tokens, row, take, user);
+        }
+        at += x.tokens;
+    }
+    return rc;
+}
+
+static zt_err take_file(const struct making *m, const struct zt_token_file *file,
+                        bool examples, take_text take, void *user)
+{
+    struct zt_buf row;
+    zt_err rc;
+
+    if (!file->encoded)
+        return take(user, file->path, &file->data, m->fault);
+    zt_buf_init(&row, SIZE_MAX / 4);
+    rc = (examples ? take_examples : take_rows)(m, file, &row, take, user);
     zt_buf_release(&row);
-    return rc == ZT_E_NOMEM
-               ? zt_fault_set(m->fault, rc, "%s: no host memory for a row", file->path)
-               : rc;
+    return rc;
 }
 
 /* Every training file, which is text as the run reads it. */
 static zt_err read_texts(const struct making *m, take_text take, void *to)
 {
+    const struct zt_example_spec rows = zt_task_texts_of_examples(m->engine);
+    bool examples = rows.kind != ZT_EXAMPLES_NONE;
     const struct zt_text_encoding how = {.column = m->run->text_column,
-                                         .pair = zt_engine_pair(m->run)};
+                                         .pair = zt_engine_pair(m->run),
+                                         .examples = examples ? &rows : NULL,
+                                         .keeps_lengths = examples};
     zt_token_format format = zt_token_format_parse(m->run->data_format);
     zt_err rc = ZT_OK;
 
@@ -81,8 +149,7 @@ static zt_err read_texts(const struct making *m, take_text take, void *to)
                               "--train_tokenizer: %s holds token ids (%s), not text",
                               *path, zt_token_format_name(file.format));
         if (!rc)
-            rc = file.encoded ? take_rows(m, &file, take, to)
-                              : take(to, *path, &file.data, m->fault);
+            rc = take_file(m, &file, examples, take, to);
         zt_token_file_release(&file);
     }
     return rc;
@@ -211,7 +278,7 @@ static zt_err make_in_folder(struct making *m)
 
 zt_err zt_engine_make_tokenizer(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct making m = {.run = e->run, .fault = fault};
+    struct making m = {.engine = e, .run = e->run, .fault = fault};
     uint64_t hash = 0;
     zt_err rc = read_texts(&m, hash_text, &hash);
 

@@ -125,6 +125,14 @@ zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *h
     return ZT_OK;
 }
 
+struct zt_example_spec zt_task_texts_of_examples(const struct zt_engine *e)
+{
+    return (struct zt_example_spec){.kind = kind_of(e->task),
+                                    .text = e->run->text_column,
+                                    .pair = e->run->text_pair_column,
+                                    .unlabelled = true};
+}
+
 bool zt_engine_predicts(const struct zt_engine *e)
 {
     return e->run->do_predict && zt_task_reads_examples(e->task);

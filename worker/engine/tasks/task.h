@@ -46,6 +46,9 @@ struct zt_row_options zt_task_rows(zt_task task);
 /* Whether rows of --test_file are predicted; of other tasks they are continued. */
 bool zt_engine_predicts(const struct zt_engine *e);
 
+/* How texts of examples are read without their labels; ZT_EXAMPLES_NONE: rows are none. */
+struct zt_example_spec zt_task_texts_of_examples(const struct zt_engine *e);
+
 /* Whether rows of the data are examples: with a label, each by itself. */
 bool zt_task_reads_examples(zt_task task);
 
