@@ -37,7 +37,7 @@ static size_t skip_blanks(const char *s, size_t at, size_t n)
 static size_t skip_others(const char *s, size_t at, size_t n)
 {
     while (at < n && !is_blank(s + at, n - at)) {
-        const char *next = memchr(s + at + 1, ZT_SP_BLANK[0], n - at - 1);
+        const char *next = memchr(s + at + 1, (uint8_t)ZT_SP_BLANK[0], n - at - 1);
 
         at = next ? (size_t)(next - s) : n;
     }

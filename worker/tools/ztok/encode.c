@@ -2,6 +2,7 @@
  * encode.c -- text files to a Megatron dataset, with a note now and then from which the
  * same command goes on.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -167,14 +168,14 @@ static zt_err encode_files(struct encoding *e, struct zt_fault *fault)
 
 static void say_result(const struct encoding *e)
 {
-    unsigned long long empty = e->counts_before.blank + e->counts.blank;
+    uint64_t replaced = e->counts_before.replaced + e->counts.replaced;
+    uint64_t empty = e->counts_before.blank + e->counts.blank;
 
-    printf("%s: %lld tokens of %lld lines, %s; %llu places that were no UTF-8",
+    printf("%s: %lld tokens of %lld lines, %s; %" PRIu64 " places that were no UTF-8",
            e->out.bin.path, (long long)e->out.at.tokens, (long long)e->out.at.lines,
-           e->out.wide ? "i32" : "u16",
-           (unsigned long long)(e->counts_before.replaced + e->counts.replaced));
+           e->out.wide ? "i32" : "u16", replaced);
     if (empty)
-        printf("; %llu empty lines passed over", empty);
+        printf("; %" PRIu64 " empty lines passed over", empty);
     putchar('\n');
 }
 

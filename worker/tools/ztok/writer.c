@@ -273,8 +273,9 @@ zt_err zt_ids_writer_put(struct zt_ids_writer *w, const int32_t *ids, size_t num
                          const uint32_t *line_tokens, size_t num_lines,
                          struct zt_fault *fault)
 {
-    zt_err rc = w->wide ? put_u32(&w->bin, (const uint32_t *)(const void *)ids, num, fault)
-                        : put_narrow(&w->bin, ids, num, fault);
+    zt_err rc = w->wide
+                    ? put_u32(&w->bin, (const uint32_t *)(const void *)ids, num, fault)
+                    : put_narrow(&w->bin, ids, num, fault);
 
     if (!rc)
         rc = put_u32(&w->idx, line_tokens, num_lines, fault);

@@ -18,10 +18,10 @@
 
 /* How far it is: what a note says. */
 struct zt_ids_place {
-    int64_t file, bytes;    /* of the texts, so many are done, and so much of the next one */
-    int64_t tokens, lines;  /* written */
+    int64_t file, bytes; /* of the texts, so many are done, and so much of the next one */
+    int64_t tokens, lines;   /* written */
     int64_t replaced, empty; /* places that were no UTF-8; rows that were passed over */
-    uint64_t text;          /* hash of all text that is done */
+    uint64_t text;           /* hash of all text that is done */
 };
 
 /* One of the two files while it grows. */
@@ -33,7 +33,7 @@ struct zt_growing_file {
 struct zt_ids_writer {
     struct zt_growing_file bin, idx;
     char *note;
-    bool wide; /* ids are i32, else u16 */
+    bool wide;      /* ids are i32, else u16 */
     uint64_t maker; /* hash of what makes ids of text */
     struct zt_ids_place at;
     bool noted; /* there is a note */
