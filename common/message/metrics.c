@@ -24,6 +24,18 @@ COPY(samples, integer)
 COPY(skipped, integer)
 COPY(peak_device_bytes, integer)
 
+static bool peak_host_bytes(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->integer = s->peak_host_bytes;
+    return v->integer > 0;
+}
+
+static bool file_bytes(const struct zt_step_stats *s, struct zt_metric_value *v)
+{
+    v->integer = s->file_bytes;
+    return v->integer > 0;
+}
+
 static bool tokens_per_s(const struct zt_step_stats *s, struct zt_metric_value *v)
 {
     v->real = s->tokens / s->seconds;
@@ -189,6 +201,17 @@ const struct zt_metric zt_metrics[] = {
      .human = zt_human_bytes,
      .shown = ZT_SHOWN_POSITIVE,
      .rank = 4},
+    {.name = "peak_host_bytes",
+     .type = ZT_METRIC_INT,
+     .unit = "bytes",
+     .help = "of offloaded state and activations in host memory, the most so far; on a "
+             "processor a part of the former",
+     .measure = peak_host_bytes},
+    {.name = "file_bytes",
+     .type = ZT_METRIC_INT,
+     .unit = "bytes",
+     .help = "of offloaded state in files",
+     .measure = file_bytes},
     {.name = "gemm_share",
      .type = ZT_METRIC_REAL,
      .unit = "",

@@ -33,6 +33,7 @@ struct zt_step_stats {
     int64_t samples;    /* rows seen so far */
     int64_t skipped;    /* steps so far that changed nothing */
     int64_t peak_device_bytes;
+    int64_t peak_host_bytes, file_bytes; /* of offloaded state; 0: nothing is there */
     double rank_wait, file_wait; /* seconds of `seconds` in which this rank waited */
     uint64_t fingerprint;        /* of the weights */
     bool has_fingerprint;

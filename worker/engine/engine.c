@@ -600,8 +600,23 @@ size_t zt_engine_peak_bytes(const struct zt_engine *e)
 
     if (!e->backend->unified && !e->backend->memory(e->device, &m, NULL))
         return m.peak;
-    return zt_zero_total(&state, ZT_PLACE_DEVICE) + zt_zero_total(&state, ZT_PLACE_HOST) +
-           zt_pool_peak(e->pool);
+    return zt_zero_total(&state, ZT_PLACE_DEVICE) + zt_pool_peak(e->pool) +
+           zt_engine_peak_host_bytes(e);
+}
+
+size_t zt_engine_peak_host_bytes(const struct zt_engine *e)
+{
+    struct zt_zero_bytes state = zt_zero_measure(e->zero);
+
+    return zt_zero_total(&state, ZT_PLACE_PINNED) + zt_zero_total(&state, ZT_PLACE_HOST) +
+           (e->host_pool ? zt_pool_peak(e->host_pool) : 0);
+}
+
+size_t zt_engine_file_bytes(const struct zt_engine *e)
+{
+    struct zt_zero_bytes state = zt_zero_measure(e->zero);
+
+    return zt_zero_total(&state, ZT_PLACE_FILE);
 }
 
 zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault)

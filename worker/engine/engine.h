@@ -139,6 +139,10 @@ zt_err zt_engine_find_alternatives(const struct zt_engine *e,
 
 /* Device memory taken so far at its highest: regions and the pool's peak. */
 size_t zt_engine_peak_bytes(const struct zt_engine *e);
+/* Offloaded state and activations: in host memory so far at its highest, which on a
+ * processor is in the former, too, and in files. */
+size_t zt_engine_peak_host_bytes(const struct zt_engine *e);
+size_t zt_engine_file_bytes(const struct zt_engine *e);
 
 /* Collective. The timeline of all ranks, where run->trace asks for one. */
 zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;

@@ -313,6 +313,8 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         .samples = e->samples,
         .skipped = e->skipped,
         .peak_device_bytes = (int64_t)zt_engine_peak_bytes(e),
+        .peak_host_bytes = (int64_t)zt_engine_peak_host_bytes(e),
+        .file_bytes = (int64_t)zt_engine_file_bytes(e),
     };
     int64_t f = e->run->fingerprint_steps;
     double waits[ZT_NUM_WAITS];

@@ -23,6 +23,7 @@ static const struct zt_step_stats all = {.step = 12,
                                          .samples = 96,
                                          .skipped = 2,
                                          .peak_device_bytes = 1 << 20,
+                                         .file_bytes = 1 << 21,
                                          .rank_wait = 0.5,
                                          .file_wait = 1.5,
                                          .fingerprint = 0xdeadbeef,
@@ -69,6 +70,8 @@ static void test_values_follow_from_what_was_measured(void **state)
     assert_true(value_of(values, n, "eta_s")->real == 11);
     assert_true(value_of(values, n, "rank_wait_share")->real == 0.25);
     assert_true(value_of(values, n, "file_wait_share")->real == 0.75);
+    assert_int_equal(value_of(values, n, "file_bytes")->integer, 1 << 21);
+    assert_null(value_of(values, n, "peak_host_bytes"));
     assert_string_equal(value_of(values, n, "fingerprint")->text, "00000000deadbeef");
 }
 
