@@ -2,7 +2,7 @@
 # Checkpoints do not say where state was kept: saved with the state of optimizer and weights in any place at any stage
 # (device, host, a part of it on the host, files), opened with them in any other, all pairs. As many ranks go on bit by
 # bit as if never stopped; 1, 2 and 4 ranks in turns open one another's and save the same bits again. dtypes take turns, too.
-# ZT_PLACES: of the pairs every N-th (1).
+# Arguments: the places that are saved in (all, as 3.cpu.nvme). ZT_PLACES: of the pairs every N-th (1).
 . "$(dirname "$0")/../integration/train_lib.sh"
 corpus >/dev/null
 rows=4 # for 1, 2 and 4 ranks
@@ -15,8 +15,9 @@ for p in "${places[@]}"; do
         config "$p.$d" "$stage" "$d" "$optimizer" "$weights"
     done
 done
+[ $# -gt 0 ] || set -- "${places[@]}"
 pair=0
-for from in "${places[@]}"; do
+for from in "$@"; do
     i=0
     for to in "${places[@]}"; do
         pair=$((pair + 1)) i=$((i + 1))
