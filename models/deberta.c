@@ -331,14 +331,14 @@ static zt_tensor *mask_of(zt_step *s, zt_tensor *lengths, int64_t T, int64_t D)
 {
     int64_t B = zt_tensor_dim(lengths, 0);
     float one = 1, *ones = malloc((size_t)D * sizeof(*ones));
-    zt_tensor *mask = zt_scale(s, zt_length_bias(s, lengths, 1, T), 1e-30f), *row;
+    zt_tensor *mask = zt_length_bias(s, lengths, 1, T), *row;
 
     for (int64_t i = 0; ones && i < D; i++)
         ones[i] = 1;
     row = ones ? zt_constant(s, zt_compute_dtype(s), ZT_SHAPE(D, 1), ones) : NULL;
     free(ones);
-    mask = zt_reshape(s, mask, ZT_SHAPE(B, T, 1)); /* 0 and -1 */
-    mask = zt_add(s, mask, zt_constant(s, ZT_F32, ZT_SHAPE(1), &one));
+    mask = zt_reshape(s, mask, ZT_SHAPE(B, T, 1)); /* 0, and far below it */
+    mask = zt_relu(s, zt_add(s, mask, zt_constant(s, ZT_F32, ZT_SHAPE(1), &one)));
     return zt_linear(s, zt_cast(s, mask, zt_compute_dtype(s)), row, NULL, 0);
 }
 
