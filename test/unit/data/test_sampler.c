@@ -310,6 +310,65 @@ static void test_seek_under_another_world_goes_on_with_the_same_order(void **sta
     zt_dataset_close(ds);
 }
 
+/* Blocks that a world reads in `steps` steps from a position on, in the global order, to `out`. */
+static void read_from(const struct zt_dataset *ds, struct zt_sampler_config cfg,
+                      const struct zt_sampler_state *at, int64_t steps, int32_t *out)
+{
+    int64_t G = cfg.micro_rows * cfg.num_micro * cfg.world;
+
+    for (cfg.rank = 0; cfg.rank < cfg.world; cfg.rank++) {
+        struct zt_sampler *s = sampling(ds, cfg);
+
+        assert_int_equal(zt_sampler_seek(s, at, &fault), ZT_OK);
+        for (int64_t step = 1; step <= steps; step++)
+            for (int64_t m = 0; m < cfg.num_micro; m++)
+                read_rows(s, step, m, cfg.micro_rows, cfg.block_size,
+                          out + (step - 1) * G + zt_sampler_row0(s, m));
+        zt_sampler_close(s);
+    }
+}
+
+static void test_an_epoch_is_whole_by_1_to_8_ranks_from_any_restart(void **state)
+{
+    enum { T = 4, N = 61 };
+    struct zt_dataset *ds = counting(T * N + 1);
+    struct zt_sampler_config cfg = {.block_size = T, .seed = 11}, next;
+    int tried = 0;
+
+    (void)state;
+    for (cfg.world = 1; cfg.world <= 8; cfg.world++) {
+        for (int64_t k = 0; k < 4 * (N / cfg.world + 1); k++) {
+            int32_t starts[4 * N];
+            struct zt_sampler_state begin, at;
+            struct zt_sampler *s;
+            int64_t done, more;
+            int seen[N] = {0};
+
+            cfg.num_micro = k % 4 + 1;
+            cfg.micro_rows = k % 2 + 1;
+            done = k / 4 * cfg.world * cfg.num_micro * cfg.micro_rows;
+            if (done > N)
+                continue;
+            s = sampling(ds, cfg);
+            zt_sampler_tell(s, 0, &begin);
+            zt_sampler_tell(s, k / 4, &at);
+            zt_sampler_close(s);
+            read_from(ds, cfg, &begin, k / 4, starts);
+            next = cfg;
+            next.world = (int)((cfg.world + k) % 8) + 1;
+            next.num_micro = (k + 1) % 3 + 1;
+            more = next.world * next.num_micro * next.micro_rows;
+            read_from(ds, next, &at, (N - done + more - 1) / more, starts + done);
+            for (int i = 0; i < N; i++)
+                assert_int_equal(seen[starts[i] / T]++, 0);
+            tried++;
+        }
+    }
+    assert_in_range(tried, 200, 10000);
+    print_message("%d restarts\n", tried);
+    zt_dataset_close(ds);
+}
+
 static void test_seek_refuses_other_data_and_changes_nothing(void **state)
 {
     struct zt_dataset *ds = counting(300);
@@ -585,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_drop_last_keeps_epochs_apart_and_drops_other_blocks_each),
         cmocka_unit_test(test_seek_continues_exactly_where_tell_was),
         cmocka_unit_test(test_seek_under_another_world_goes_on_with_the_same_order),
+        cmocka_unit_test(test_an_epoch_is_whole_by_1_to_8_ranks_from_any_restart),
         cmocka_unit_test(test_seek_refuses_other_data_and_changes_nothing),
         cmocka_unit_test(test_random_start_moves_the_borders_between_epochs),
         cmocka_unit_test(test_num_steps_counts_partial_steps_and_parts_of_epochs),
