@@ -115,11 +115,18 @@ static bool bits_per_byte(const struct zt_eval_stats *s, struct zt_metric_value 
         return s->where;                                                                 \
     }
 COPY_SCORE(accuracy, accuracy, has_classes)
-COPY_SCORE(f1, f1, has_two_classes)
+COPY_SCORE(precision, precision, has_spans)
+COPY_SCORE(recall, recall, has_spans)
 COPY_SCORE(f1_macro, f1_macro, has_classes)
 COPY_SCORE(matthews_correlation, matthews, has_classes)
 COPY_SCORE(pearson, pearson, has_numbers)
 COPY_SCORE(spearmanr, spearman, has_numbers)
+
+static bool eval_f1(const struct zt_eval_stats *s, struct zt_metric_value *v)
+{
+    v->real = s->f1;
+    return s->has_two_classes || s->has_spans;
+}
 
 static const char *percent(char out[ZT_HUMAN], double value)
 {
@@ -287,7 +294,7 @@ const struct zt_metric zt_metrics[] = {
      .unit = "tokens",
      .help = "target tokens; all tokens of rows where the loss is not per token",
      .measure_eval = eval_tokens,
-     .column = 11,
+     .column = 20,
      .format = "  over %lld tokens"},
     {.event = ZT_METRIC_EVAL,
      .name = "loss",
@@ -329,7 +336,8 @@ const struct zt_metric zt_metrics[] = {
      .name = "f1",
      .type = ZT_METRIC_REAL,
      .unit = "",
-     .help = "of two classes of rows: F1 of the second one",
+     .help = "of two classes of rows: F1 of the second one; of tags that mark entities "
+             "(B-TYPE, I-TYPE, O): F1 of these, as seqeval counts them",
      .measure_eval = eval_f1,
      .column = 6,
      .format = "  F1 %.4f"},
@@ -365,6 +373,22 @@ const struct zt_metric zt_metrics[] = {
      .measure_eval = eval_spearmanr,
      .column = 10,
      .format = "  Spearman %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "precision",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of entities: the share of those found that is right",
+     .measure_eval = eval_precision,
+     .column = 11,
+     .format = "  precision %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "recall",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "of entities: the share of those meant that was found",
+     .measure_eval = eval_recall,
+     .column = 12,
+     .format = "  recall %.4f"},
     {.name = NULL},
 };
 

@@ -51,7 +51,9 @@ struct zt_eval_stats {
     bool has_classes;
     double accuracy, f1_macro, matthews;
     bool has_two_classes;
-    double f1; /* of the second one */
+    double f1;      /* of the second one; of entities */
+    bool has_spans; /* entities that tags mark; then there is f1, too */
+    double precision, recall;
     bool has_numbers;
     double pearson, spearman;
 };

@@ -1,12 +1,14 @@
-"""Print the numbers of test/unit/engine/test_metrics.c: scikit-learn and scipy on 1,000 random predictions.
+"""Print the numbers of test/unit/engine/test_metrics.c: scikit-learn and scipy on 1,000 random predictions; and those of
+test_spans.c there: seqeval on 50 rows of tags.
 
     test/peers/setup build/venv
-    build/venv/bin/pip install scikit-learn scipy
+    build/venv/bin/pip install scikit-learn scipy seqeval
     build/venv/bin/python test/golden/make_metrics.py
 """
 
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from seqeval.metrics import f1_score as entity_f1, precision_score, recall_score
 
 NUM = 1000
 
@@ -34,3 +36,10 @@ r = numbers(9)
 x = [next(r) % 50 / 10 for _ in range(NUM)]  # with ties
 y = [a + next(r) % 1000 / 100 for a in x]
 print("%.15g %.15g" % (pearsonr(x, y)[0], spearmanr(x, y)[0]))
+
+tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC"]
+r = numbers(11)
+meant = [[next(r) % 7 for _ in range(20)] for _ in range(50)]
+predicted = [[c if next(r) % 4 else next(r) % 7 for c in row] for row in meant]
+said = [[[tags[c] for c in row] for row in rows] for rows in (meant, predicted)]
+print("%.15g %.15g %.15g" % (precision_score(*said), recall_score(*said), entity_f1(*said)))

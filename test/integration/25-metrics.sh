@@ -12,7 +12,7 @@ scores() { evals "$2" | sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p"; }
 head -n 1 "$tmp/classes.jsonl" >>"$tmp/classes.jsonl"
 sed -n 2p "$tmp/numbers.tsv" >>"$tmp/numbers.tsv"
 for kind in "classify classes.jsonl accuracy f1_macro matthews_correlation" "regress numbers.tsv pearson spearmanr" \
-    "tag tags.jsonl accuracy f1_macro matthews_correlation"; do
+    "tag tags.jsonl accuracy f1_macro matthews_correlation precision recall f1"; do
     # shellcheck disable=SC2086 # words
     set -- $kind
     out=$tmp/$1

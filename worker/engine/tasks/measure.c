@@ -73,24 +73,39 @@ static bool has_classes(const struct zt_engine *e)
     return e->task == ZT_TASK_CLASSIFY || e->task == ZT_TASK_TAG;
 }
 
+static bool has_spans(const struct zt_engine *e)
+{
+    return e->task == ZT_TASK_TAG &&
+           zt_tags_mark_spans((const char *const *)e->labels.names, e->labels.num);
+}
+
 void zt_measure_promise(const struct zt_engine *e, struct zt_eval_stats *stats)
 {
     stats->has_classes = has_classes(e);
     stats->has_two_classes = e->task == ZT_TASK_CLASSIFY && e->labels.num == 2;
+    stats->has_spans = has_spans(e);
     stats->has_numbers = e->task == ZT_TASK_REGRESS;
 }
 
 zt_err zt_measure_open(struct zt_measure *m, const struct zt_engine *e,
                        struct zt_fault *fault)
 {
+    zt_err rc = ZT_OK;
+
     *m = (struct zt_measure){.num = 0};
-    return has_classes(e) ? zt_class_counts_open(&m->classes, e->labels.num, fault)
-                          : ZT_OK;
+    if (has_classes(e))
+        rc = zt_class_counts_open(&m->classes, e->labels.num, fault);
+    if (!rc && has_spans(e))
+        rc = zt_span_tags_open(&m->tags, (const char *const *)e->labels.names,
+                               e->labels.num, fault);
+    return rc;
 }
 
 void zt_measure_close(struct zt_measure *m)
 {
     zt_class_counts_close(&m->classes);
+    zt_span_tags_close(&m->tags);
+    free(m->words);
     free(m->pairs);
     free(m->logits);
     *m = (struct zt_measure){.num = 0};
@@ -112,6 +127,30 @@ static void take_classes(struct zt_measure *m, const int32_t *meant, int64_t row
     for (int64_t i = 0; i < rows; i++)
         if (meant[i] >= 0 && meant[i] < L)
             zt_class_counts_add(&m->classes, zt_largest(m->logits + i * L, L), meant[i]);
+}
+
+/* The words of each row of T tokens, without what is padding. */
+static zt_err take_spans(struct zt_measure *m, const int32_t *meant, int64_t T,
+                         int64_t rows, struct zt_fault *fault)
+{
+    int64_t L = m->classes.num;
+    int32_t *words = realloc(m->words, 2 * (size_t)T * sizeof(*words));
+
+    if (!words)
+        return zt_fault_set(fault, ZT_E_NOMEM, "metrics: no memory");
+    m->words = words;
+    for (int64_t b = 0; b < rows; b++) {
+        int64_t n = 0;
+
+        for (int64_t i = b * T; i < (b + 1) * T; i++) {
+            if (meant[i] < 0 || meant[i] >= L)
+                continue;
+            words[n] = (int32_t)zt_largest(m->logits + i * L, L);
+            words[T + n++] = meant[i];
+        }
+        zt_spans_add(&m->spans, &m->tags, words, words + T, n);
+    }
+    return ZT_OK;
 }
 
 /* A place for each row of the batch, so that every rank has as many. */
@@ -159,7 +198,7 @@ zt_err zt_measure_take(struct zt_measure *m, struct zt_engine *e,
     if (e->task == ZT_TASK_REGRESS)
         return take_numbers(m, meant, B, num_rows, fault);
     take_classes(m, meant, num_rows * (tags ? T : 1));
-    return ZT_OK;
+    return m->tags.num ? take_spans(m, meant, T, num_rows, fault) : ZT_OK;
 }
 
 /* ---- over all ranks ---- */
@@ -167,12 +206,18 @@ zt_err zt_measure_take(struct zt_measure *m, struct zt_engine *e,
 static zt_err finish_classes(struct zt_measure *m, struct zt_engine *e,
                              struct zt_eval_stats *stats, struct zt_fault *fault)
 {
+    double spans[3] = {m->spans.right, m->spans.predicted, m->spans.meant};
     zt_err rc = zt_sum_f64(e->comm, m->classes.counts, (int)(3 * m->classes.num), fault);
 
+    if (!rc && m->tags.num)
+        rc = zt_sum_f64(e->comm, spans, 3, fault);
     if (rc)
         return rc;
+    m->spans = (struct zt_span_counts){spans[0], spans[1], spans[2]};
     stats->accuracy = zt_accuracy(&m->classes);
-    stats->f1 = stats->has_two_classes ? zt_f1_of(&m->classes, 1) : 0;
+    stats->f1 = stats->has_two_classes ? zt_f1_of(&m->classes, 1) : zt_span_f1(&m->spans);
+    stats->precision = zt_span_precision(&m->spans);
+    stats->recall = zt_span_recall(&m->spans);
     stats->f1_macro = zt_f1_macro(&m->classes);
     stats->matthews = zt_matthews(&m->classes);
     return ZT_OK;

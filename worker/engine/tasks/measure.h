@@ -13,10 +13,14 @@
 #include "common/message/metrics.h"
 #include "worker/engine/engine.h"
 #include "worker/tasks/metrics.h"
+#include "worker/tasks/spans.h"
 
 struct zt_measure {
     struct zt_class_counts classes; /* zeroed: the task has none */
-    double *pairs; /* (2 * num) predicted and meant numbers, NAN past the end; NULL */
+    struct zt_span_tags tags;       /* zeroed: its classes mark no entities */
+    struct zt_span_counts spans;
+    int32_t *words; /* (2 * words of a row) classes predicted and meant */
+    double *pairs;  /* (2 * num) predicted and meant numbers, NAN past the end; NULL */
     int64_t num, room;
     float *logits; /* of a batch, as fp32 */
     int64_t logits_room;
