@@ -414,14 +414,21 @@ static void begin_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     out[0] = zt_dropout(s, x, net->drop);
 }
 
-/* out(attention(q(h), k, v)): k and v are (B, S, D) */
+/* out(attention(q(h), k, v)), k and v of `from` (B, S, D): h itself, or memory, which is NULL
+ * where the passes before have read it */
 static zt_tensor *attend(zt_step *s, const struct bart_layer *l,
-                         const struct bart_attention *a, zt_tensor *h, zt_tensor *k,
-                         zt_tensor *v, struct zt_attention how)
+                         const struct bart_attention *a, zt_tensor *h, zt_tensor *from,
+                         bool cross, struct zt_attention how)
 {
+    zt_tensor *q, *k = NULL, *v = NULL;
+
+    if (from) {
+        k = as_heads(s, apply(s, from, a->k, 0), l->heads);
+        v = as_heads(s, apply(s, from, a->v, 0), l->heads);
+    }
+    q = as_heads(s, apply(s, h, a->q, 0), l->heads);
     how.dropout = l->net->attn_drop;
-    h = zt_attention(s, as_heads(s, apply(s, h, a->q, 0), l->heads),
-                     as_heads(s, k, l->heads), as_heads(s, v, l->heads), &how);
+    h = cross ? zt_cross_attention(s, q, k, v, &how) : zt_attention(s, q, k, v, &how);
     return zt_dropout(s, apply(s, from_heads(s, h), a->out, 0), l->net->drop);
 }
 
@@ -453,17 +460,14 @@ static void layer_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out
     const struct bart_layer *l = ctx;
     const struct bart *net = l->net;
     bool first = kinds[net->kind].norms_first, decodes = l->cross.q.w != NULL;
-    zt_tensor *x = in[0], *h = first ? apply_norm(s, x, l->self.norm) : x, *k, *v;
+    zt_tensor *x = in[0], *h = first ? apply_norm(s, x, l->self.norm) : x;
     struct zt_attention how = ZT_ATTENTION(.causal = decodes);
 
     how.mask = decodes ? NULL : in[1];
-    h = attend(s, l, &l->self, h, apply(s, h, l->self.k, 0), apply(s, h, l->self.v, 0),
-               how);
+    h = attend(s, l, &l->self, h, h, false, how);
     h = join(s, net, &x, h, l->self.norm, decodes ? l->cross.norm : l->norm);
     if (decodes) {
-        k = apply(s, in[2], l->cross.k, 0);
-        v = apply(s, in[2], l->cross.v, 0);
-        h = attend(s, l, &l->cross, h, k, v, ZT_ATTENTION(.mask = in[1]));
+        h = attend(s, l, &l->cross, h, in[2], true, ZT_ATTENTION(.mask = in[1]));
         h = join(s, net, &x, h, l->cross.norm, l->norm);
     }
     h = feed(s, l, h);
@@ -512,9 +516,11 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
     zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE);
     zt_tensor *io[3] = {zt_batch_field(s, b, ZT_TOKENS), NULL, NULL};
 
-    io[1] = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
-                           zt_tensor_dim(source, 1));
-    io[2] = encode(s, net, source, io[1]);
+    if (source) { /* else the passes before have read it */
+        io[1] = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
+                               zt_tensor_dim(source, 1));
+        io[2] = encode(s, net, source, io[1]);
+    }
     zt_block_call(s, st->begin, begin_forward, st, io, 1, io, 1);
     for (int i = 0; i < st->num_layers; i++)
         zt_block_call(s, st->layers[i].block, layer_forward, &st->layers[i], io, 3, io,
@@ -527,4 +533,5 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 ZT_PLUGIN(.name = "bart",
           .summary = "BART and BlenderBot: encoder-decoders, learned positions",
           .options = options, .build = build, .forward = forward,
+          .flags = ZT_PLUGIN_CACHED | ZT_PLUGIN_CACHED_SOURCE,
           .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));

@@ -342,26 +342,42 @@ static int32_t bucket_of(const struct t5 *net, int64_t distance, bool decoder)
     return (int32_t)(base + (far < n - 1 ? far : n - 1));
 }
 
-/* table (buckets, H) -> (1, H, T, T) */
-static zt_tensor *relative_bias(zt_step *s, const struct t5 *net, zt_param *table,
-                                int64_t T, bool decoder)
+static int32_t encoder_bucket(const void *net, int64_t distance)
 {
-    int32_t *ids = malloc((size_t)(T * T + 2 * T) * sizeof(*ids)), *by_distance;
-    zt_tensor *bias;
+    return bucket_of(net, distance, false);
+}
+
+static int32_t decoder_bucket(const void *net, int64_t distance)
+{
+    return bucket_of(net, distance, true);
+}
+
+/* ids (N, T, K), table (buckets, H) -> (N, H, T, K) */
+static zt_tensor *bias_of(zt_step *s, zt_tensor *ids, zt_param *table)
+{
+    zt_tensor *bias = zt_embedding(s, ids, zt_weight(s, table)); /* (N, T, K, H) */
+
+    bias = zt_transpose(s, zt_transpose(s, bias, 1, 3), 2, 3);
+    return zt_contiguous(s, bias);
+}
+
+/* (1, S, S) */
+static zt_tensor *encoder_ids(zt_step *s, const struct t5 *net, int64_t S)
+{
+    int32_t *ids = malloc((size_t)(S * S + 2 * S) * sizeof(*ids)), *by_distance;
+    zt_tensor *t;
 
     if (!ids)
         return NULL; /* which ends the pass */
-    by_distance = ids + T * T;
-    for (int64_t i = 0; i < 2 * T; i++)
-        by_distance[i] = bucket_of(net, i - (T - 1), decoder);
-    for (int64_t i = 0; i < T; i++)
-        for (int64_t j = 0; j < T; j++)
-            ids[i * T + j] = by_distance[j - i + T - 1];
-    bias = zt_embedding(s, zt_constant(s, ZT_I32, ZT_SHAPE(T, T), ids),
-                        zt_weight(s, table)); /* (T, T, H) */
+    by_distance = ids + S * S;
+    for (int64_t i = 0; i < 2 * S; i++)
+        by_distance[i] = encoder_bucket(net, i - (S - 1));
+    for (int64_t i = 0; i < S; i++)
+        for (int64_t j = 0; j < S; j++)
+            ids[i * S + j] = by_distance[j - i + S - 1];
+    t = zt_constant(s, ZT_I32, ZT_SHAPE(1, S, S), ids);
     free(ids);
-    bias = zt_transpose(s, zt_transpose(s, bias, 0, 2), 1, 2);
-    return zt_reshape(s, zt_contiguous(s, bias), ZT_SHAPE(1, net->heads, T, T));
+    return t;
 }
 
 /* ---- forward ---- */
@@ -371,17 +387,23 @@ static zt_tensor *apply(zt_step *s, zt_tensor *x, zt_param *w, unsigned flags)
     return zt_linear(s, x, zt_weight(s, w), NULL, flags);
 }
 
-/* *x (B, T, D), the norm of it -> *x + o(attention), and the norm of that by `next`. */
+/* *x (B, T, D), the norm of it -> *x + o(attention to h, or to memory), and the norm of that
+ * by `next`. */
 static zt_tensor *attend(zt_step *s, const struct t5 *net, const struct t5_attention *a,
-                         zt_tensor **x, zt_tensor *h, zt_tensor *k, zt_tensor *v,
+                         zt_tensor **x, zt_tensor *h, zt_tensor *keys_of, bool cross,
                          struct zt_attention how, zt_param *next)
 {
-    zt_tensor *q = as_heads(s, apply(s, h, a->q, 0), net->heads);
+    zt_tensor *q, *k = NULL, *v = NULL;
 
+    if (keys_of) { /* else the memory has been read */
+        k = as_heads(s, apply(s, keys_of, a->k, 0), net->heads);
+        v = as_heads(s, apply(s, keys_of, a->v, 0), net->heads);
+    }
+    q = as_heads(s, apply(s, h, a->q, 0), net->heads);
     how.scale = 1;
     how.dropout = net->dropout;
-    h = from_heads(s, zt_attention(s, q, as_heads(s, k, net->heads),
-                                   as_heads(s, v, net->heads), &how));
+    h = from_heads(s, cross ? zt_cross_attention(s, q, k, v, &how)
+                            : zt_attention(s, q, k, v, &how));
     h = zt_dropout(s, apply(s, h, a->o, 0), net->dropout);
     return zt_add_rmsnorm(s, *x, h, zt_weight(s, next), net->eps, 0, x);
 }
@@ -412,7 +434,7 @@ static void source_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->shared));
 
     out[0] = zt_dropout(s, x, net->dropout);
-    out[1] = relative_bias(s, net, net->encoder_bias, S, false);
+    out[1] = bias_of(s, encoder_ids(s, net, S), net->encoder_bias);
 }
 
 /* in: x (B, S, D), bias, mask (B, 1, 1, S) -> out: x */
@@ -421,9 +443,8 @@ static void encoder_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **o
     const struct t5_layer *l = ctx;
     zt_tensor *x = in[0], *h = first_norm(s, l, x);
 
-    h = attend(s, l->net, &l->self, &x, h, apply(s, h, l->self.k, 0),
-               apply(s, h, l->self.v, 0), ZT_ATTENTION(.bias = in[1], .mask = in[2]),
-               l->norm);
+    h = attend(s, l->net, &l->self, &x, h, h, false,
+               ZT_ATTENTION(.bias = in[1], .mask = in[2]), l->norm);
     out[0] = feed(s, l, x, h);
 }
 
@@ -435,7 +456,7 @@ static void memory_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     out[0] = zt_dropout(s, x, net->dropout);
 }
 
-/* in: tokens (B, T) -> out: x (B, T, D), bias (1, H, T, T) */
+/* in: tokens (B, T) -> out: x (B, T, D), bias (1, H, T, T), or of cached keys */
 static void target_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct t5 *net = ctx;
@@ -443,22 +464,22 @@ static void target_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **ou
     zt_tensor *x = zt_embedding(s, in[0], zt_weight(s, net->shared));
 
     out[0] = zt_dropout(s, x, net->dropout);
-    out[1] = relative_bias(s, net, net->decoder_bias, T, true);
+    out[1] =
+        bias_of(s, zt_relative_positions(s, T, decoder_bucket, net), net->decoder_bias);
 }
 
-/* in: x (B, T, D), bias, memory (B, S, D), mask (B, 1, 1, S) -> out: x */
+/* in: x (B, T, D), bias, memory (B, S, D), mask (B, 1, 1, S) -> out: x; without memory where
+ * the passes before have read it */
 static void decoder_forward(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     const struct t5_layer *l = ctx;
     const struct t5 *net = l->net;
-    zt_tensor *x = in[0], *h = first_norm(s, l, x), *k, *v;
+    zt_tensor *x = in[0], *h = first_norm(s, l, x);
 
-    h = attend(s, net, &l->self, &x, h, apply(s, h, l->self.k, 0),
-               apply(s, h, l->self.v, 0), ZT_ATTENTION(.causal = true, .bias = in[1]),
-               l->cross.norm);
-    k = apply(s, in[2], l->cross.k, 0);
-    v = apply(s, in[2], l->cross.v, 0);
-    h = attend(s, net, &l->cross, &x, h, k, v, ZT_ATTENTION(.mask = in[3]), l->norm);
+    h = attend(s, net, &l->self, &x, h, h, false,
+               ZT_ATTENTION(.causal = true, .bias = in[1]), l->cross.norm);
+    h = attend(s, net, &l->cross, &x, h, in[2], true, ZT_ATTENTION(.mask = in[3]),
+               l->norm);
     out[0] = feed(s, l, x, h);
 }
 
@@ -491,12 +512,14 @@ static zt_tensor *encode(zt_step *s, struct t5 *net, zt_tensor *source, zt_tenso
 static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 {
     struct t5 *net = self;
-    zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE);
-    zt_tensor *mask = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
-                                     zt_tensor_dim(source, 1));
-    zt_tensor *memory = encode(s, net, source, mask);
+    zt_tensor *source = zt_batch_field(s, b, ZT_SOURCE), *memory = NULL, *mask = NULL;
     zt_tensor *io[4] = {zt_batch_field(s, b, ZT_TOKENS)};
 
+    if (source) {
+        mask = zt_length_bias(s, zt_batch_field(s, b, ZT_SOURCE_LENGTHS), 1,
+                              zt_tensor_dim(source, 1));
+        memory = encode(s, net, source, mask);
+    }
     zt_block_call(s, net->target, target_forward, net, io, 1, io, 2);
     io[2] = memory;
     io[3] = mask;
@@ -510,4 +533,5 @@ static zt_tensor *forward(zt_step *s, void *self, const zt_batch *b)
 
 ZT_PLUGIN(.name = "t5", .summary = "T5 1.0 and 1.1: encoder-decoder, relative positions",
           .options = options, .build = build, .forward = forward,
+          .flags = ZT_PLUGIN_CACHED | ZT_PLUGIN_CACHED_SOURCE,
           .tasks = ZT_CAN(ZT_TASK_SEQ2SEQ));

@@ -169,6 +169,25 @@ ZT_API zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor
                                const struct zt_attention *opt);
 
 /*
+ * zt_attention() of the tokens of a text to its source, k and v (B, S, K, D), without a bias.
+ * With ZT_PLUGIN_CACHED_SOURCE, while text is generated, k and v of a text's first pass are
+ * kept, for the n-th call of a pass those of the n-th call; later k and v are NULL, and a mask
+ * is not needed: a row sees all tokens of its source. (since ABI 3.4)
+ */
+ZT_API zt_tensor *zt_cross_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
+                                     const struct zt_attention *opt);
+
+/*
+ * of(ctx, key - query) for the T queries of a pass and all keys of causal attention of a text,
+ * as ids for the embedding of a bias: (1, T, T) i32, and with ZT_PLUGIN_CACHED, while text is
+ * generated, (1, T, keys), or of one token (B, 1, at least the keys of every row). `of` is
+ * called with distances above 0, too; such keys are not seen. (since ABI 3.4)
+ */
+ZT_API zt_tensor *zt_relative_positions(zt_step *s, int64_t T,
+                                        int32_t (*of)(const void *ctx, int64_t distance),
+                                        const void *ctx);
+
+/*
  * Biases that hide padding from `queries` queries, (B, 1, queries, T) fp32: 0 for a key
  * that is seen, -1e30 for one that is not. A row without any key to see takes the mean of
  * all. They have no gradient.

@@ -40,6 +40,13 @@ extern "C" {
  * Without the flag every pass gets the whole context: right for every model, and slower.
  */
 #define ZT_PLUGIN_CACHED 1u
+/*
+ * Beside ZT_PLUGIN_CACHED, of a model that reads a source: it is read once. A text's first
+ * pass has the source and one token, later ones tokens alone: zt_batch_field() of ZT_SOURCE
+ * and ZT_SOURCE_LENGTHS is NULL. zt_cross_attention() is the only way from the source to the
+ * text. (since ABI 3.4)
+ */
+#define ZT_PLUGIN_CACHED_SOURCE 2u
 
 struct zt_plugin {
     /* ZT_PLUGIN() fills these; the first two have this place in every version */

@@ -12,21 +12,24 @@ for f in "$build/peers/stepwise" "$models"/{conv,encdec,shared}.so; do
 done
 corpus >/dev/null
 
-# same PLUGIN OPTIONS...: the largest difference of a logit, over a context that fills up twice
+# same PLUGIN OPTIONS...: the largest difference of a logit, over a context of $length tokens that fills up twice, or
+# once where it is that of a text from a source
 same() {
-    "$build/peers/stepwise" "$@" --block_size 16 --prompt "a prompt" --generate_tokens 30 >"$tmp/out" 2>"$tmp/err" || { cat "$tmp/err"; return 1; }
+    "$build/peers/stepwise" "$@" --block_size "$length" --prompt "a prompt" --generate_tokens 30 >"$tmp/out" 2>"$tmp/err" || { cat "$tmp/err"; return 1; }
     awk '{ exit !(NF == 1 && $1 >= 0 && $1 < 1e-4) }' "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 gpt2=(--n_layer 2 --n_head 2 --n_embd 32 --vocab_size 257)
 llama=(--num_hidden_layers 2 --hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2
     --intermediate_size 48 --vocab_size 257)
 for plugin in "$bin"/models/*.so "$models"/{conv,encdec,shared}.so; do
-    name=$(basename "$plugin" .so)
+    name=$(basename "$plugin" .so) length=16
     case $name in
     gpt2) args=("${gpt2[@]}") ;;
     llama) args=("${llama[@]}") ;;
-    bert) continue ;;      # an encoder writes no text
-    bart | t5) continue ;; # their texts follow a source and have no cache: 25-seq2seq.sh
+    bert | deberta) continue ;; # encoders write no text
+    t5) args=(--d_model 32 --d_kv 8 --d_ff 48 --num_layers 2 --num_heads 3 --vocab_size 257) length=32 ;;
+    bart) args=(--d_model 32 --encoder_layers 2 --decoder_layers 2 --encoder_attention_heads 4 --decoder_attention_heads 2
+        --encoder_ffn_dim 48 --decoder_ffn_dim 40 --max_position_embeddings 40 --vocab_size 257) length=32 ;;
     *) args=() ;;
     esac
     check "$name: the logits of a step are those of a whole pass" same "$plugin" "${args[@]}"

@@ -81,6 +81,16 @@ for m in t5 bart; do
         check "  and write the same texts from sharded weights ($how)" test "$(grep -c '"event":"sample"' "$tmp/$m.text")" -eq 2 -a \
             "$(said "$tmp/$m.text")" = "$(said "$tmp/$m.text3")"
     done
+    # more texts than rows, of several lengths, so that one rank reads a source while another writes, or has ended
+    some="abcd hgf a bcdefghij cab --generate_tokens 12 --temperature 0 --per_device_eval_batch_size 2 --num_beams 3"
+    # shellcheck disable=SC2086
+    write $m 1 "$tmp/$m.some" --model_name_or_path "$tmp/$m.out" --prompt $some
+    for s in 0 3; do
+        # shellcheck disable=SC2086
+        write $m 2 "$tmp/$m.some$s" --model_name_or_path "$tmp/$m.out" --prompt $some --deepspeed "$tmp/$s.json"
+        check "  those of many sources, too, at stage $s" test "$(grep -c '"event":"sample"' "$tmp/$m.some")" -eq 5 -a \
+            "$(said "$tmp/$m.some")" = "$(said "$tmp/$m.some$s")"
+    done
 done
 
 # sources of several lengths, and beams of as many tokens for each: what a pass leaves fits the next one

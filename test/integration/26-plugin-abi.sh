@@ -12,7 +12,7 @@ build() {
     rm -rf "$tmp/include" && cp -r include "$tmp/include"
     [ $# -eq 0 ] || sed -i -E "$@" "$tmp"/include/zlaunch/*.h
     cp models/gpt2.c models/settings.h "$tmp"
-    grep -q ZT_PLUGIN_CACHED "$tmp/include/zlaunch/plugin.h" ||
+    grep -q 'define ZT_PLUGIN_CACHED ' "$tmp/include/zlaunch/plugin.h" ||
         sed -i -E 's/\.flags = ZT_PLUGIN_CACHED//; s/, \.key_begin = in\[1\]//' "$tmp/gpt2.c"
     cc -shared -fPIC -O2 -D_GNU_SOURCE -I"$tmp/include" -o "$tmp/$name.so" "$tmp/gpt2.c" -lm
 }

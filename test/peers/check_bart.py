@@ -132,3 +132,15 @@ def greedy_text_of_blenderbot(folder):
 @check
 def text_of_blenderbot_by_beam_search(folder):
     return written("blenderbot", folder, 5)
+
+
+def random_bart(seed):
+    model = make("bart", seed=seed, spread=0.5, vocab_size=101)
+    with torch.no_grad():
+        model.final_logits_bias.mul_(0.1)
+    return model
+
+
+@check
+def one_to_five_beams_of_bart_from_100_sources(folder):
+    return seq2seq.all_beams("bart", random_bart, folder)

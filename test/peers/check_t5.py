@@ -121,3 +121,8 @@ def greedy_text_of_t5(folder):
 @check
 def text_of_t5_by_beam_search(folder):
     return written(folder, 4)
+
+
+@check
+def one_to_five_beams_of_t5_from_100_sources(folder):
+    return seq2seq.all_beams("t5", lambda seed: make("small", seed=seed, spread=0.6, vocab_size=101), folder)

@@ -190,3 +190,63 @@ def generate(plugin, model, folder, source, count, beams=1, use_cache=True):
     if got != want:
         raise AssertionError(f"ours   {got}\ntheirs {want}")
     return f"{count} tokens of {len(set(want))} sorts, closest choice {margin:.2g}"
+
+
+def beams(plugin, model, folder, num_beams, num, count, *options, ranks=1, **how):
+    """Texts and scores of beam search from `num` random sources, unless two scores are as good as equal."""
+    rng = np.random.default_rng(num_beams)
+    sources = [rng.integers(3, model.config.vocab_size, rng.integers(1, 13)).tolist() for _ in range(num)]
+    file, out = os.path.join(folder, "sources.jsonl"), os.path.join(folder, "out")
+    with open(file, "w", encoding="utf-8") as f:
+        for ids in sources:
+            f.write(json.dumps({"prompt": " ".join(map(str, ids))}) + "\n")
+    ours.zlaunch(ranks, "--model_name_or_path", checks.save(model, folder), "--test_file", file, "--output_dir", out,
+                 "--overwrite_output_dir", "--max_new_tokens", count, "--temperature", 0, "--num_beams", num_beams,
+                 "--num_return_sequences", num_beams, *options, model=plugin)
+    far, ties, differ = 0.0, 0, set()
+    for source, line in zip(sources, open(os.path.join(out, "predictions.jsonl"), encoding="utf-8")):
+        row = json.loads(line)
+        texts, got = row["generated"], row.get("score", [0.0])
+        texts = [texts] if num_beams == 1 else texts
+        want, scores = best(model, source, count, num_beams, how)
+        far = max([far] + [abs(a - b) / max(1.0, abs(b)) for a, b in zip(got, scores)])
+        for k, text in enumerate(want):
+            mine = [int(w) for w in texts[k].split()]
+            differ.add(tuple(mine))
+            if mine == text:
+                continue
+            if not any(j != k and abs(s - scores[k]) < 1e-5 * max(1.0, abs(s)) for j, s in enumerate(scores)):
+                raise AssertionError(f"source {source}, text {k}:\nours   {mine} {got[k]}\ntheirs {text} {scores[k]}")
+            ties += 1
+    if len(differ) < num // 4:
+        raise AssertionError(f"{len(differ)} texts of {num} sources: the reference is not clear enough")
+    return checks.expect("scores", far, 5e-6) + f", {num} sources, {len(differ)} texts, {ties} ties"
+
+
+def best(model, source, count, num_beams, how):
+    """Texts of transformers without their start and end, and their scores."""
+    ids, end = torch.tensor([source]), model.config.eos_token_id
+    # its cache has layers for an encoder that is as deep as the decoder
+    with torch.no_grad():
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False,
+                             num_beams=num_beams, num_return_sequences=num_beams, return_dict_in_generate=True,
+                             output_scores=True, use_cache=False, forced_eos_token_id=None, forced_bos_token_id=None,
+                             encoder_no_repeat_ngram_size=0, **{"no_repeat_ngram_size": 0, **how})
+    texts = [row[1:] for row in out.sequences.tolist()]
+    scores = out.sequences_scores.tolist() if num_beams > 1 else [0.0]
+    return [row[:row.index(end)] if end in row else row for row in texts], scores
+
+
+# options of ours, and what they are to transformers
+BEAMS = {1: ((), {}), 2: ((), {}),
+         3: (("--length_penalty", 2.0), {"length_penalty": 2.0}),
+         4: (("--no_repeat_ngram_size", 2), {"no_repeat_ngram_size": 2}),
+         5: (("--length_penalty", -0.5, "--no_repeat_ngram_size", 3, "--early_stopping", "true"),
+             {"length_penalty": -0.5, "no_repeat_ngram_size": 3, "early_stopping": True})}
+
+
+def all_beams(plugin, make, folder, num=100, count=20):
+    said = []
+    for n, (options, how) in BEAMS.items():
+        said.append(f"{n}: " + beams(plugin, make(n), folder, n, num, count, *options, ranks=1 + n % 2, **how))
+    return "; ".join(said)

@@ -4,7 +4,8 @@
  *
  *      stepwise PLUGIN [run options]
  *
- * The text is fixed ids; passes are cut as generation cuts them. Prints the largest
+ * The text is fixed ids, and so is the source, which is as long as the prompt; passes are cut as
+ * generation cuts them. Prints the largest
  * difference of a logit, as a share of the largest logit.
  */
 #include <math.h>
@@ -23,6 +24,7 @@ struct stepwise {
     size_t pool_bytes;
     struct zt_step *step;
     int32_t *ids;
+    int32_t num_source; /* tokens of a source, the first of `ids`; 0: none is read */
     float *generated, *whole; /* (V) */
     double most, largest;
 };
@@ -73,6 +75,11 @@ static zt_err run_pass(struct stepwise *p, zt_mode mode, int64_t from, int64_t t
     zt_err rc;
 
     pass.fields[zt_batch_find(&e->model->layout, ZT_TOKENS)] = p->ids + from;
+    if (p->num_source && (mode == ZT_MODE_EVAL || from == 0)) {
+        pass.S = p->num_source;
+        pass.fields[zt_batch_find(&e->model->layout, ZT_SOURCE)] = p->ids;
+        pass.fields[zt_batch_find(&e->model->layout, ZT_SOURCE_LENGTHS)] = &p->num_source;
+    }
     zt_zero_pass_begin(e->zero, mode, 0);
     rc = zt_step_forward(p->step, &pass, &logits, fault);
     if (!rc)
@@ -94,11 +101,13 @@ static void compare(struct stepwise *p)
 static zt_err follow(struct stepwise *p, struct zt_fault *fault)
 {
     struct zt_engine *e = p->engine;
-    bool cached = e->plugin->flags & ZT_PLUGIN_CACHED, restart;
-    int64_t n = e->prompts.longest, stop = n + e->run->generate_tokens;
+    bool cached = zt_plugin_has_cache(e->plugin, e->source_size > 0), restart;
+    int64_t n = zt_engine_generation(e).longest, stop = n + e->run->generate_tokens;
     struct zt_context c;
     zt_err rc = cached ? zt_step_cache_open(p->step, 1, e->block_size, fault) : ZT_OK;
 
+    if (!rc && cached && p->num_source)
+        rc = zt_step_cache_add_sources(p->step, 1, 1, p->num_source, fault);
     zt_context_begin(&c, e->block_size, cached, n);
     for (; !rc && n < stop; n++) {
         int64_t from = zt_context_next(&c, n, &restart);
@@ -123,6 +132,8 @@ static zt_err fill(struct stepwise *p, struct zt_fault *fault)
     p->ids = calloc(n, sizeof(*p->ids));
     p->generated = calloc(vocab, sizeof(float));
     p->whole = calloc(vocab, sizeof(float));
+    if (e->source_size)
+        p->num_source = (int32_t)zt_engine_generation(e).source_tokens;
     if (!p->ids || !p->generated || !p->whole)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory");
     for (size_t i = 0; i < n; i++)

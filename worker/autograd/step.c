@@ -176,6 +176,15 @@ zt_err zt_step_begin_bare(struct zt_step *s, zt_mode mode, struct zt_fault *faul
     return rc;
 }
 
+/* Whether what a field says was in a pass before, or, of an uncached pass, counts for
+ * nothing. */
+static bool is_kept(const struct zt_step *s, const struct zt_pass *p,
+                    const struct zt_field *f)
+{
+    return p->mode == ZT_MODE_GENERATE && p->S == 0 && zt_cache_has_sources(s) &&
+           zt_field_is_of_source(f);
+}
+
 static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
                          struct zt_fault *fault)
 {
@@ -192,10 +201,41 @@ static zt_err check_pass(const struct zt_step *s, const struct zt_pass *p,
         if (p->fields[i] && zt_field_is_of_source(f) && p->S <= 0)
             return zt_fault_set(fault, ZT_E_ARG, "a pass with field %s of S %lld",
                                 f->name, (long long)p->S);
-        if (f->required && !p->fields[i] && (!f->label || p->mode == ZT_MODE_TRAIN))
+        if (f->required && !p->fields[i] && (!f->label || p->mode == ZT_MODE_TRAIN) &&
+            !is_kept(s, p, f))
             return zt_fault_set(fault, ZT_E_ARG, "a %s needs the field %s",
                                 f->label ? "training pass" : "pass", f->name);
     }
+    return ZT_OK;
+}
+
+/* Rows that read a source do so one by one, others have read theirs. */
+static zt_err check_sources(const struct zt_step *s, const struct zt_pass *p,
+                            struct zt_fault *fault)
+{
+    const struct zt_cache *c = &s->cache;
+    int64_t last;
+
+    if (!c->rows_each)
+        return ZT_OK;
+    last = (p->cache_row + p->B - 1) / c->rows_each;
+    if (p->T > 1 || last >= c->num_sources)
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "%lld tokens in rows %lld to %lld: a text from a source is "
+                            "written token by token, in %lld rows",
+                            (long long)p->T, (long long)p->cache_row,
+                            (long long)(p->cache_row + p->B - 1),
+                            (long long)(c->num_sources * c->rows_each));
+    if (p->S && (p->B > 1 || p->cache_row % c->rows_each || p->S > c->max_source))
+        return zt_fault_set(fault, ZT_E_ARG,
+                            "a source of %lld tokens in %lld rows from row %lld: one of "
+                            "at most %lld is read by the first of its %lld rows",
+                            (long long)p->S, (long long)p->B, (long long)p->cache_row,
+                            (long long)c->max_source, (long long)c->rows_each);
+    for (int64_t i = p->cache_row / c->rows_each; !p->S && i <= last; i++)
+        if (!c->source_lengths[i])
+            return zt_fault_set(fault, ZT_E_ARG, "source %lld has not been read",
+                                (long long)i);
     return ZT_OK;
 }
 
@@ -228,7 +268,7 @@ static zt_err check_cache(const struct zt_step *s, const struct zt_pass *p,
                 "in another: in a pass of their own",
                 (long long)p->T, (long long)first, (long long)have);
     }
-    return ZT_OK;
+    return check_sources(s, p, fault);
 }
 
 static struct zt_tensor *upload_field(struct zt_step *s, const struct zt_field *f,

@@ -112,9 +112,21 @@ const struct zt_view *zt_tensor_view(const zt_tensor *t);
  */
 zt_err zt_step_cache_open(struct zt_step *s, int64_t B, int64_t max_tokens,
                           struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * For a plugin of ZT_PLUGIN_CACHED_SOURCE, before the first pass: rows [i * rows_each, (i + 1) *
+ * rows_each) are written from source i < num, of max_source tokens at most. A pass with S is
+ * of the first of these rows alone and leaves there what all of them read; passes without S
+ * follow, of one token a row.
+ */
+zt_err zt_step_cache_add_sources(struct zt_step *s, int64_t num, int64_t rows_each,
+                                 int64_t max_source,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+/* Whether a cache can be opened for this plugin. */
+bool zt_plugin_has_cache(const struct zt_plugin *p, bool reads_source);
 void zt_step_cache_reset(struct zt_step *s);               /* of all rows */
 void zt_step_cache_forget(struct zt_step *s, int64_t row); /* of one: a new text */
-/* Row `to` becomes what row `from` is; between passes. */
+/* Row `to` becomes what row `from` is, and its source with the first row of it; between
+ * passes. */
 zt_err zt_step_cache_copy(struct zt_step *s, int64_t from, int64_t to,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 size_t zt_step_cache_bytes(const struct zt_step *s); /* of what is in the pool now */

@@ -127,10 +127,16 @@ struct zt_result {
     struct zt_tensor *t;
 };
 
-/* Keys and values of one attention call, (B, max_tokens, heads, width) each. */
+/* Keys and values of one attention call: (B, max_tokens, heads, width) each, or of a source
+ * (num_sources, max_source, heads, width). */
 struct zt_cache_entry {
     void *k, *v; /* pool memory */
     int64_t heads, width;
+};
+
+struct zt_cache_entries {
+    struct zt_cache_entry *at;
+    int num, next; /* next: ordinal of the next such call of this pass */
 };
 
 struct zt_cache {
@@ -138,8 +144,14 @@ struct zt_cache {
     int64_t B, max_tokens;
     int32_t *lengths;  /* (B) tokens of each row */
     int32_t *uploaded; /* as they are in the pass that runs: memory that uploads read */
-    struct zt_cache_entry *entries;
-    int num_entries, next; /* next: ordinal of the next attention call of this pass */
+    struct zt_cache_entries texts;   /* of self-attention */
+    struct zt_cache_entries sources; /* of cross-attention */
+    /* rows [i * rows_each, (i + 1) * rows_each) are written from source i; 0: from none */
+    int64_t rows_each, num_sources, max_source;
+    int32_t *source_lengths;    /* (num_sources) tokens; 0: none has been read */
+    int32_t *uploaded_sources;  /* (B) those of the rows of the pass that runs */
+    int32_t *relative;          /* (B, max_tokens) ids of zt_relative_positions() */
+    bool relative_is_uploading; /* in this pass */
 };
 
 struct zt_step {
@@ -388,6 +400,18 @@ struct zt_view zt_cache_rows(const struct zt_step *s, const struct zt_cache_entr
 /* Put k and v (B, T, K, D) behind the cached ones; *k, *v become all of them. Rows of the
  * pass have equally many. */
 void zt_cache_extend(struct zt_step *s, struct zt_tensor **k, struct zt_tensor **v);
+/* Whether rows have sources, and keys and values of them are kept. */
+bool zt_cache_has_sources(const struct zt_step *s);
+/*
+ * The entry of the cross-attention call that is next. In a pass that reads a source its k and
+ * v (1, S, K, D) are copied there, in others both are NULL. NULL: the step failed.
+ */
+struct zt_cache_entry *zt_cache_source(struct zt_step *s, const struct zt_tensor *k,
+                                       const struct zt_tensor *v);
+/* (B) i32 on the device: tokens of the sources of the rows of this pass. */
+struct zt_tensor *zt_cache_source_lengths(struct zt_step *s);
+/* Memory for `n` ids that a pass uploads, n at most B * max_tokens. NULL: the step failed. */
+int32_t *zt_cache_relative_ids(struct zt_step *s);
 /* A pass went well: its tokens are part of the past now. */
 void zt_cache_advance(struct zt_step *s);
 

@@ -6,17 +6,23 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
-                                      int64_t longest, int64_t block_size)
+                                      int64_t longest, int64_t block_size,
+                                      int64_t source_size)
 {
     int64_t of_rank = (num_prompts + run->world - 1) / run->world;
-    int64_t most = longest + run->generate_tokens; /* whose last is read by nobody */
-    struct zt_generation g = {.longest = longest};
+    struct zt_generation g = {.longest = source_size ? 1 : longest};
+    int64_t most = g.longest + run->generate_tokens; /* whose last is read by nobody */
 
     g.each = run->num_beams > 1 ? run->num_beams : run->num_return_sequences;
     g.rows = least(of_rank > 0 ? of_rank : 1, run->per_device_eval_batch_size) * g.each;
     g.cache_rows = g.rows + (run->num_beams > 1);
     g.tokens = least(most > 1 ? most - 1 : 1, block_size);
     g.restarts = most - 1 > block_size;
+    if (source_size) {
+        g.source_rows = run->num_beams > 1 ? run->num_beams : 1;
+        g.num_sources = g.rows / g.source_rows;
+        g.source_tokens = least(longest + 1, source_size); /* with the end of bytes */
+    }
     return g;
 }
 

@@ -29,9 +29,15 @@ struct zt_generation {
     int64_t cache_rows; /* the texts', and with beams one to change rows by */
     int64_t longest;    /* tokens of the longest prompt */
     bool restarts;      /* a text can outgrow `tokens` */
+    /* of a model that reads a source: so many at once, for so many rows each, of at most so
+     * many tokens; else 0 */
+    int64_t num_sources, source_rows, source_tokens;
 };
+/* longest: tokens of the longest prompt. source_size: most tokens of a source, of a model that
+ * reads the prompt as one; else 0. */
 struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
-                                      int64_t longest, int64_t block_size);
+                                      int64_t longest, int64_t block_size,
+                                      int64_t source_size);
 
 /* A text of `n` tokens so far; of a longer one than `size` the end counts. */
 void zt_context_begin(struct zt_context *c, int64_t size, bool cached, int64_t n);

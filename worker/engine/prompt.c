@@ -102,6 +102,6 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 
 struct zt_generation zt_engine_generation(const struct zt_engine *e)
 {
-    return zt_generation_of(e->run, e->prompts.num,
-                            e->source_size ? 1 : e->prompts.longest, e->block_size);
+    return zt_generation_of(e->run, e->prompts.num, e->prompts.longest, e->block_size,
+                            e->source_size);
 }

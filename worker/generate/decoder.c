@@ -71,10 +71,13 @@ static void set_source(const struct zt_decoder *d, int64_t row, int32_t *length,
         pass->fields[d->lengths_field] = length;
 }
 
+/* Of models that read a source: whether a pass does, or has it from an earlier one. */
+enum source { UNREAD, READ };
+
 /* d->tokens (B, T) behind what rows [row, row + B) have; logits (B, V), NULL: for the
  * gathers alone. */
 static zt_err run_pass(struct zt_decoder *d, int64_t row, int64_t B, int64_t T,
-                       float *logits, struct zt_fault *fault)
+                       enum source source, float *logits, struct zt_fault *fault)
 {
     struct zt_engine *e = d->e;
     struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
@@ -88,7 +91,7 @@ static zt_err run_pass(struct zt_decoder *d, int64_t row, int64_t B, int64_t T,
     zt_err rc;
 
     pass.fields[d->tokens_field] = d->tokens;
-    if (d->sources)
+    if (d->sources && source == UNREAD)
         set_source(d, row, &length, &pass);
     zt_zero_pass_begin(e->zero, pass.mode, 0);
     rc = zt_step_forward(e->step, &pass, &out, fault);
@@ -120,7 +123,7 @@ static zt_err warm_up(struct zt_decoder *d, struct zt_fault *fault)
     if (!unused)
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     memset(d->tokens, 0, (size_t)T * sizeof(*d->tokens));
-    rc = run_pass(d, 0, 1, T, unused, fault);
+    rc = run_pass(d, 0, 1, T, UNREAD, unused, fault);
     zt_step_cache_reset(d->e->step);
     free(unused);
     return rc;
@@ -159,13 +162,16 @@ zt_err zt_decoder_open(struct zt_engine *e, const struct zt_generation *g,
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     d->e = e;
     d->g = *g;
-    d->cached = e->plugin->flags & ZT_PLUGIN_CACHED && !e->source_size;
+    d->cached = zt_plugin_has_cache(e->plugin, e->source_size > 0);
     d->source_field = zt_batch_find(&e->model->layout, ZT_SOURCE);
     d->lengths_field = zt_batch_find(&e->model->layout, ZT_SOURCE_LENGTHS);
     d->tokens_field = zt_batch_find(&e->model->layout, ZT_TOKENS);
     rc = alloc(d, fault);
     if (!rc && d->cached)
         rc = zt_step_cache_open(e->step, g->cache_rows, g->tokens, fault);
+    if (!rc && d->cached && d->sources)
+        rc = zt_step_cache_add_sources(e->step, g->num_sources, g->source_rows,
+                                       g->source_tokens, fault);
     if (!rc)
         rc = warm_up(d, fault);
     if (rc) {
@@ -306,6 +312,12 @@ out:
 struct feed {
     int64_t from;
     bool alone, again; /* alone: in a pass of its own; again: as the row before it */
+    enum source source;
+};
+
+/* Passes of a step: ranks make equally many of both kinds, those with a source first. */
+struct passes {
+    int32_t of[2]; /* by enum source */
 };
 
 static bool same_source(const struct zt_decoder *d, int64_t a, int64_t b)
@@ -322,10 +334,11 @@ static bool same_text(const struct zt_decoder_text *a, const struct zt_decoder_t
 }
 
 /* Returns the passes that these rows take. */
-static int plan_passes(struct zt_decoder *d, const struct zt_decoder_text *texts,
-                       int64_t num, struct feed *feeds)
+static struct passes plan_passes(struct zt_decoder *d,
+                                 const struct zt_decoder_text *texts, int64_t num,
+                                 struct feed *feeds)
 {
-    int passes = 0;
+    struct passes passes = {.of = {0}};
 
     for (int64_t i = 0; i < num; i++) {
         struct feed *f = &feeds[i], *before = i ? f - 1 : NULL;
@@ -335,22 +348,24 @@ static int plan_passes(struct zt_decoder *d, const struct zt_decoder_text *texts
         if (restart && d->cached)
             zt_step_cache_forget(d->e->step, i);
         f->alone = !d->cached || fresh || restart || texts[i].n - f->from != 1;
+        f->source = d->sources && (!d->cached || fresh || restart) ? UNREAD : READ;
         f->again = f->alone && (fresh || restart) && before && before->alone &&
                    before->from == f->from && same_text(&texts[i], &texts[i - 1]) &&
                    same_source(d, i, i - 1);
         if (f->again)
             continue;
         /* neighbours that are not alone share one */
-        passes += f->alone || !before || before->alone;
+        passes.of[f->source] += f->alone || !before || before->alone;
     }
     return passes;
 }
 
 static zt_err read_alone(struct zt_decoder *d, const struct zt_decoder_text *t,
-                         int64_t row, int64_t from, float *logits, struct zt_fault *fault)
+                         int64_t row, const struct feed *f, float *logits,
+                         struct zt_fault *fault)
 {
-    memcpy(d->tokens, t->ids + from, (size_t)(t->n - from) * sizeof(*t->ids));
-    return run_pass(d, row, 1, t->n - from, logits, fault);
+    memcpy(d->tokens, t->ids + f->from, (size_t)(t->n - f->from) * sizeof(*t->ids));
+    return run_pass(d, row, 1, t->n - f->from, f->source, logits, fault);
 }
 
 static zt_err repeat_row(struct zt_decoder *d, int64_t row, float *logits,
@@ -362,9 +377,10 @@ static zt_err repeat_row(struct zt_decoder *d, int64_t row, float *logits,
     return d->cached ? zt_step_cache_copy(d->e->step, row - 1, row, fault) : ZT_OK;
 }
 
+/* Those of one kind. */
 static zt_err run_rows(struct zt_decoder *d, const struct zt_decoder_text *texts,
-                       int64_t num, const struct feed *feeds, float *logits,
-                       struct zt_fault *fault)
+                       int64_t num, const struct feed *feeds, enum source kind,
+                       float *logits, struct zt_fault *fault)
 {
     int64_t V = d->e->model->vocab, count;
     zt_err rc = ZT_OK;
@@ -373,52 +389,52 @@ static zt_err run_rows(struct zt_decoder *d, const struct zt_decoder_text *texts
         float *to = logits + i * V;
 
         count = 1;
+        if (feeds[i].source != kind)
+            continue;
         if (feeds[i].again) {
             rc = repeat_row(d, i, to, fault);
         } else if (feeds[i].alone) {
-            rc = read_alone(d, &texts[i], i, feeds[i].from, to, fault);
+            rc = read_alone(d, &texts[i], i, &feeds[i], to, fault);
         } else {
             while (i + count < num && !feeds[i + count].alone)
                 count++;
             for (int64_t k = 0; k < count; k++)
                 d->tokens[k] = texts[i + k].ids[texts[i + k].n - 1];
-            rc = run_pass(d, i, count, 1, to, fault);
+            rc = run_pass(d, i, count, 1, kind, to, fault);
         }
     }
     return rc;
 }
 
-/* The most passes that any rank makes in this step. */
-static zt_err agree_on_passes(struct zt_decoder *d, int mine, int *most,
-                              struct zt_fault *fault)
+/* The most passes of each kind that any rank makes in this step. */
+static zt_err agree_on_passes(struct zt_decoder *d, const struct passes *mine,
+                              struct passes *most, struct zt_fault *fault)
 {
-    int32_t sent = mine, got = mine;
-    zt_err rc = ZT_OK;
-
-    if (d->e->run->world > 1)
-        rc = zt_all_reduce(d->e->comm, &sent, &got, 1, ZT_I32, ZT_MAX, 1, fault);
-    *most = got;
-    return rc;
+    *most = *mine;
+    if (d->e->run->world == 1)
+        return ZT_OK;
+    return zt_all_reduce(d->e->comm, mine->of, most->of, 2, ZT_I32, ZT_MAX, 1, fault);
 }
 
 zt_err zt_decoder_step(struct zt_decoder *d, const struct zt_decoder_text *texts,
                        int64_t num, float *logits, bool *more, struct zt_fault *fault)
 {
     struct feed *feeds = calloc((size_t)num + 1, sizeof(*feeds));
-    int mine, most = 0;
+    struct passes mine, most;
     zt_err rc;
 
     if (!feeds)
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     mine = plan_passes(d, texts, num, feeds);
-    rc = agree_on_passes(d, mine, &most, fault);
-    if (!rc)
-        rc = run_rows(d, texts, num, feeds, logits, fault);
-    for (; !rc && gathers(d->e) && mine < most; mine++) {
-        d->tokens[0] = 0;
-        rc = run_pass(d, 0, 1, 1, NULL, fault);
+    rc = agree_on_passes(d, &mine, &most, fault);
+    for (enum source kind = UNREAD; !rc && kind <= READ; kind++) {
+        rc = run_rows(d, texts, num, feeds, kind, logits, fault);
+        for (; !rc && gathers(d->e) && mine.of[kind] < most.of[kind]; mine.of[kind]++) {
+            d->tokens[0] = 0;
+            rc = run_pass(d, 0, 1, 1, kind, NULL, fault);
+        }
     }
-    *more = most > 0;
+    *more = most.of[UNREAD] + most.of[READ] > 0;
     free(feeds);
     return rc;
 }

@@ -5,6 +5,9 @@
  * one token in a pass with all others that are so; any other is read in a pass of its own,
  * one row: the bits of a text do not depend on who is written beside it.
  *
+ * A model that reads a source does so in the first pass of a text, or of the first of the
+ * beams that are written from it (ZT_PLUGIN_CACHED_SOURCE).
+ *
  * Where weights are sharded every pass gathers them, so ranks make equally many: a rank
  * whose texts have ended goes on with passes of one token (`synced_gpus` of transformers).
  *

@@ -18,7 +18,7 @@ static void count_flops(struct zt_step *s, const struct zt_tensor *q, int64_t wi
     }
 }
 
-/* For every key of every row. */
+/* For every key of every row, or for as many as the cache has room for. */
 static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
                        const struct zt_tensor *q)
 {
@@ -26,7 +26,8 @@ static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
     const int64_t *d = bias->view.shape;
 
     if (bias->view.ndim != 4 || (d[0] != 1 && d[0] != B) || (d[1] != 1 && d[1] != H) ||
-        d[2] != 1 || d[3] != keys || bias->view.dtype > ZT_F16)
+        d[2] != 1 || (d[3] != keys && d[3] != s->cache.max_tokens) ||
+        bias->view.dtype > ZT_F16)
         zt_step_fail(s, ZT_E_ARG,
                      "bias %s, but (1 or %lld, 1 or %lld, 1, %lld) is wanted",
                      ZT_SHAPE_TEXT(bias), (long long)B, (long long)H, (long long)keys);

@@ -47,7 +47,7 @@ static bool product(struct zt_step *s, struct zt_gemm_args *a)
 
     a->alpha = 1;
     a->tf32 = s->cfg.tf32;
-    a->rows_alone = s->pass.mode == ZT_MODE_GENERATE && s->pass.T == 1;
+    a->rows_alone = s->pass.mode == ZT_MODE_GENERATE && s->pass.T == 1 && s->pass.S == 0;
     if (!s->recomputing)
         s->flops += 2 * mnk;
     note_largest(s, a);

@@ -44,6 +44,8 @@ static void set_fields(const struct meta_run *d, struct zt_pass *pass)
     for (int i = 0; i < l->num; i++)
         if (d->predicts && l->fields[i].label)
             continue;
+        else if (tokens_only && zt_field_is_of_source(&l->fields[i]) && pass->S == 0)
+            continue; /* it was in a pass before */
         else if (tokens_only ? is_of_prompt(&l->fields[i]) : d->in->offered[i])
             pass->fields[i] = d->zeros;
 }
@@ -64,52 +66,13 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
 
-/* S of the longest prompt, with the end of bytes; 0: the model reads no source. */
-static int64_t longest_source(const struct meta_run *d)
-{
-    int64_t n = d->in->longest_prompt + 1;
-
-    return n < d->in->source_size ? n : d->in->source_size;
-}
-
 static zt_err run_generated(struct meta_run *d, int64_t rows, int64_t count,
                             struct zt_fault *fault)
 {
-    struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
-                           .B = rows,
-                           .T = count,
-                           .S = longest_source(d),
-                           .last_only = true};
+    struct zt_pass pass = {
+        .mode = ZT_MODE_GENERATE, .B = rows, .T = count, .last_only = true};
 
     return run_pass(d, pass, 0, fault);
-}
-
-/*
- * The passes of worker/generate/decoder.c: one of a token first, which leaves the cache and
- * tables where they stay; then a prompt by itself, half a context of a text that outgrew
- * it, and a token of every text.
- */
-static zt_err run_cached_generation(struct meta_run *d, size_t *cache,
-                                    struct zt_fault *fault)
-{
-    const struct zt_generation *g = &d->generation;
-    int64_t prompt = g->longest < g->tokens ? g->longest : g->tokens;
-    zt_err rc = zt_step_cache_open(d->step, g->cache_rows, g->tokens, fault);
-
-    if (!rc)
-        rc = run_generated(d, 1, 1, fault);
-    zt_step_cache_reset(d->step);
-    if (!rc)
-        rc = run_generated(d, 1, prompt, fault);
-    zt_step_cache_reset(d->step);
-    if (!rc && g->restarts)
-        rc = run_generated(d, 1, (g->tokens + 1) / 2, fault);
-    zt_step_cache_reset(d->step);
-    if (!rc)
-        rc = run_generated(d, g->rows, 1, fault);
-    *cache = zt_step_cache_bytes(d->step);
-    zt_step_cache_close(d->step);
-    return rc;
 }
 
 /* A size is run once as it comes, and once with the constants that it left. */
@@ -119,7 +82,77 @@ static zt_err run_size(struct meta_run *d, int64_t T, int64_t S, struct zt_fault
         .mode = ZT_MODE_GENERATE, .B = 1, .T = T, .S = S, .last_only = true};
     zt_err rc = run_pass(d, pass, 0, fault);
 
+    zt_step_cache_reset(d->step);
     return rc ? rc : run_pass(d, pass, 0, fault);
+}
+
+/*
+ * Sources are read one by one, of any length up to the longest: a shorter one may lie higher
+ * in the pool. Then all rows have one, for a token of every text.
+ */
+static zt_err run_sources(struct meta_run *d, struct zt_fault *fault)
+{
+    const struct zt_generation *g = &d->generation;
+    struct zt_pass pass = {
+        .mode = ZT_MODE_GENERATE, .B = 1, .T = 1, .S = 1, .last_only = true};
+    zt_err rc = ZT_OK;
+
+    for (int64_t S = g->source_tokens, num = 0; !rc && S > 0 && num < MOST_SIZES;
+         S--, num++) {
+        rc = run_size(d, 1, S, fault);
+        zt_step_cache_reset(d->step);
+    }
+    for (int64_t i = 0; !rc && i < g->num_sources; i++) {
+        pass.cache_row = i * g->source_rows;
+        rc = run_pass(d, pass, 0, fault);
+    }
+    return rc;
+}
+
+/* Prompts by themselves, and half a context of a text that outgrew it. */
+static zt_err run_prompts(struct meta_run *d, struct zt_fault *fault)
+{
+    const struct zt_generation *g = &d->generation;
+    int64_t prompt = g->longest < g->tokens ? g->longest : g->tokens;
+    zt_err rc = run_generated(d, 1, prompt, fault);
+
+    zt_step_cache_reset(d->step);
+    if (!rc && g->restarts)
+        rc = run_generated(d, 1, (g->tokens + 1) / 2, fault);
+    zt_step_cache_reset(d->step);
+    return rc;
+}
+
+/*
+ * The passes of worker/generate/decoder.c: one of a token first, which leaves the cache and
+ * tables where they stay; then prompts or sources, and a token of every text.
+ */
+static zt_err run_cached_generation(struct meta_run *d, size_t *cache,
+                                    struct zt_fault *fault)
+{
+    const struct zt_generation *g = &d->generation;
+    struct zt_pass first = {.mode = ZT_MODE_GENERATE,
+                            .B = 1,
+                            .T = 1,
+                            .S = g->num_sources > 0,
+                            .last_only = true};
+    zt_err rc = zt_step_cache_open(d->step, g->cache_rows, g->tokens, fault);
+
+    if (!rc && g->num_sources)
+        rc = zt_step_cache_add_sources(d->step, g->num_sources, g->source_rows,
+                                       g->source_tokens, fault);
+    if (!rc)
+        rc = run_pass(d, first, 0, fault);
+    zt_step_cache_reset(d->step);
+    if (!rc)
+        rc = g->num_sources ? run_sources(d, fault) : run_prompts(d, fault);
+    for (int64_t i = 0; !rc && i < g->rows; i++)
+        zt_step_cache_forget(d->step, i);
+    if (!rc)
+        rc = run_generated(d, g->rows, 1, fault);
+    *cache = zt_step_cache_bytes(d->step);
+    zt_step_cache_close(d->step);
+    return rc;
 }
 
 /*
@@ -130,7 +163,7 @@ static zt_err run_size(struct meta_run *d, int64_t T, int64_t S, struct zt_fault
  */
 static zt_err run_uncached_generation(struct meta_run *d, struct zt_fault *fault)
 {
-    int64_t longest = longest_source(d), num = 0;
+    int64_t longest = d->generation.source_tokens, num = 0;
     zt_err rc = ZT_OK;
 
     for (int64_t T = d->generation.tokens; !rc && T > 0; T--) {
@@ -228,7 +261,7 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     d->predicts = false;
     if (rc || run->generate_tokens <= 0)
         return rc;
-    if (!(d->in->model->plugin->flags & ZT_PLUGIN_CACHED) || d->in->source_size)
+    if (!zt_plugin_has_cache(d->in->model->plugin, d->in->source_size > 0))
         return run_uncached_generation(d, fault);
     for (int i = 0; !rc && i < 2; i++)
         rc = run_cached_generation(d, &out->cache, fault);
@@ -350,8 +383,8 @@ void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_ru
 
 static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
 {
-    return zt_generation_of(in->run, in->num_prompts,
-                            in->source_size ? 1 : in->longest_prompt, in->block_size);
+    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size,
+                            in->source_size);
 }
 
 /* A place for the largest field of the largest batch; its values do not matter. */
