@@ -1,11 +1,17 @@
 """Print the numbers of test/unit/engine/test_metrics.c: scikit-learn and scipy on 1,000 random predictions; and those of
-test_spans.c there: seqeval on 50 rows of tags.
+test_spans.c and test_text_scores.c there: seqeval on 50 rows of tags,
+sacrebleu and rouge_score on the texts of the latter.
 
     test/peers/setup build/venv
-    build/venv/bin/pip install scikit-learn scipy seqeval
+    build/venv/bin/pip install scikit-learn scipy sacrebleu rouge_score seqeval
     build/venv/bin/python test/golden/make_metrics.py
 """
 
+import json
+import re
+
+import sacrebleu
+from rouge_score import rouge_scorer
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from seqeval.metrics import f1_score as entity_f1, precision_score, recall_score
@@ -43,3 +49,13 @@ meant = [[next(r) % 7 for _ in range(20)] for _ in range(50)]
 predicted = [[c if next(r) % 4 else next(r) % 7 for c in row] for row in meant]
 said = [[[tags[c] for c in row] for row in rows] for rows in (meant, predicted)]
 print("%.15g %.15g %.15g" % (precision_score(*said), recall_score(*said), entity_f1(*said)))
+
+# each text of the unit test alone, then all of them
+source = open("test/unit/engine/test_text_scores.c", encoding="utf-8").read()
+pairs = [[json.loads(t) for t in p] for p in re.findall(r'^    \{("[^\n]*"), ("[^\n]*")\},$', source, re.M)]
+scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+for some in [[p] for p in pairs] + [pairs]:
+    written, meant = [p[0] for p in some], [p[1] for p in some]
+    kinds = [scorer.score(m, w) for w, m in some]
+    print("    {%s}," % ", ".join("%.15g" % x for x in [sacrebleu.corpus_bleu(written, [meant]).score, sacrebleu.corpus_chrf(written, [meant]).score] + [
+        100 * sum(s[k].fmeasure for s in kinds) / len(kinds) for k in ("rouge1", "rouge2", "rougeL")]))

@@ -102,6 +102,27 @@ for m in t5 bart; do
         --vocab_size 400 --prompt hello wor l 'd!' abcdef --max_new_tokens 40 --temperature 0
 done
 
+# texts beside those that were meant: half of them are what the model writes, 23 rows on ranks with unlike shares
+rated() { # rated RANKS FILE OUT: predicted, and compared
+    write t5 "$1" "$tmp/rated" --do_predict --test_file "$2" --source_column q --target_column a --max_new_tokens 6 --vocab_size 384 \
+        --predict_with_generate --output_dir "$3"
+}
+score() { sed -n "s/.*\"predict_$1\":\([0-9.]*\).*/\1/p" "$2/predict_results.json"; }
+head -n 23 "$tmp/pairs.jsonl" >"$tmp/some.jsonl"
+check "t5 writes beside what is meant" rated 1 "$tmp/some.jsonl" "$tmp/rated.any"
+sed 's/"prompt":/"q":/; s/"generated":/"a":/' "$tmp/rated.any/predictions.jsonl" >"$tmp/own.jsonl"
+awk 'NR == FNR { row[FNR] = $0; next } { print FNR % 2 ? $0 : row[FNR] }' "$tmp/some.jsonl" "$tmp/own.jsonl" >"$tmp/half.jsonl"
+rated 2 "$tmp/own.jsonl" "$tmp/rated.own"
+check "  chrF of its own texts is 100" test "$(score chrf "$tmp/rated.own")" = 100.0
+for ranks in 1 2 3; do rated $ranks "$tmp/half.jsonl" "$tmp/rated.$ranks"; done
+check "  chrF of half of them is less" awk -v f="$(score chrf "$tmp/rated.1")" 'BEGIN { exit !(f > 20 && f < 80) }'
+check "  every row counts once on 1, 2 and 3 ranks" sh -c 'grep -q "samples\":23," "$1" && cmp "$1" "$2" && cmp "$1" "$3"' - \
+    "$tmp"/rated.{1,2,3}/predict_results.json
+check "  lines have nothing to compare with" refused 2 'takes records, with a column "completion"' \
+    as_is t5 --do_predict --test_file /usr/share/common-licenses/BSD --predict_with_generate --max_new_tokens 4 --output_dir "$tmp/rated.no"
+check "  and an evaluation writes no text" refused 2 "--predict_with_generate is for --do_predict" \
+    as_is t5 --do_eval --eval_file "$tmp/pairs.jsonl" --source_column q --target_column a --predict_with_generate
+
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
     as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1
 check "rows without names are none" refused 2 "its rows are no pairs" as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --max_steps 1

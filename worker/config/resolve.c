@@ -544,6 +544,11 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
     if (run->test_file && !run->do_predict)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--test_file and --do_predict=false: leave one of them out");
+    if (run->predict_with_generate && (!run->do_predict || predicts_labels(c)))
+        zt_problems_add(
+            &c->report, ZT_E_USAGE,
+            "--predict_with_generate is for --do_predict with a --test_file, "
+            "of tasks that write text; an evaluation computes the loss alone");
     if (run->test_file && run->prompt[0])
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--prompt and --test_file: texts are given by one of the two");

@@ -95,6 +95,8 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
         return ZT_OK;
     if (!run->test_file)
         return add_texts(e, &how, fault);
+    if (run->predict_with_generate)
+        e->prompts.meant_column = run->target_column ? run->target_column : "completion";
     return zt_prompts_add_file(&e->prompts, &how, run->test_file, run->data_format,
                                run->source_column ? run->source_column : run->text_column,
                                fault);

@@ -16,6 +16,7 @@
 #include "worker/generate/ends.h"
 #include "worker/generate/text_out.h"
 #include "worker/generate/writer.h"
+#include "worker/tasks/text_scores.h"
 
 static zt_err out_of_memory(struct zt_fault *fault)
 {
@@ -123,15 +124,38 @@ static zt_err list_predictions(const struct zt_writer *w, struct zt_buf *out,
     return rc;
 }
 
+/* What rank 0 collects. */
+struct predictions {
+    const struct zt_prompts *prompts;
+    struct zt_buf lines;
+    struct zt_text_scores scores; /* with --predict_with_generate */
+};
+
+/* The text of a line, of several the first one, beside what was meant. */
+static zt_err score_line(struct predictions *p, int64_t i, const char *text, size_t n,
+                         struct zt_fault *fault)
+{
+    json_t *line = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    const json_t *made = json_object_get(line, "generated");
+    zt_err rc;
+
+    if (json_is_array(made))
+        made = json_array_get(made, 0);
+    rc = json_is_string(made) ? zt_text_scores_add(&p->scores, json_string_value(made),
+                                                   zt_prompts_meant(p->prompts, i), fault)
+                              : out_of_memory(fault);
+    json_decref(line);
+    return rc;
+}
+
 static zt_err append_line(void *user, int64_t i, const char *text, size_t n,
                           struct zt_fault *fault)
 {
-    struct zt_buf *file = user;
+    struct predictions *p = user;
 
-    (void)i;
-    if (zt_buf_put(file, text, n) || zt_buf_put_u8(file, '\n'))
+    if (zt_buf_put(&p->lines, text, n) || zt_buf_put_u8(&p->lines, '\n'))
         return out_of_memory(fault);
-    return ZT_OK;
+    return p->prompts->meant_column ? score_line(p, i, text, n, fault) : ZT_OK;
 }
 
 static zt_err write_file(const char *path, const struct zt_buf *b, struct zt_fault *fault)
@@ -147,22 +171,61 @@ static zt_err write_file(const char *path, const struct zt_buf *b, struct zt_fau
     return rc;
 }
 
-/* Rank 0 has all lines. */
-static zt_err write_predictions(const struct zt_engine *e, const struct zt_buf *lines,
-                                struct zt_fault *fault)
+static zt_err write_to(const struct zt_engine *e, const char *name,
+                       const struct zt_buf *b, struct zt_fault *fault)
 {
     char path[4096];
-    zt_err rc = zt_output_dir_make(e->run->output_dir, fault);
+    zt_err rc;
 
-    if (rc)
-        return rc;
-    if (snprintf(path, sizeof(path), "%s/predictions.jsonl", e->run->output_dir) >=
+    if (snprintf(path, sizeof(path), "%s/%s", e->run->output_dir, name) >=
         (int)sizeof(path))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
                             e->run->output_dir);
-    rc = write_file(path, lines, fault);
+    rc = write_file(path, b, fault);
     if (!rc)
         zt_event_text("saved", path);
+    return rc;
+}
+
+/* By the names that the example scripts of transformers give them. */
+static zt_err write_scores(const struct zt_engine *e, const struct zt_text_scores *s,
+                           struct zt_fault *fault)
+{
+    json_t *o = json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:s}", "predict_bleu", zt_bleu(s),
+        "predict_chrf", zt_chrf(s), "predict_rouge1", zt_rouge(s, ZT_ROUGE_1),
+        "predict_rouge2", zt_rouge(s, ZT_ROUGE_2), "predict_rougeL",
+        zt_rouge(s, ZT_ROUGE_L), "predict_samples", (json_int_t)s->num, "bleu_signature",
+        ZT_BLEU_SIGNATURE, "chrf_signature", ZT_CHRF_SIGNATURE);
+    struct zt_buf text;
+    zt_err rc;
+
+    zt_buf_init(&text, (size_t)1 << 16);
+    rc = !o || zt_json_put(&text, o) || zt_buf_put_u8(&text, '\n')
+             ? out_of_memory(fault)
+             : write_to(e, "predict_results.json", &text, fault);
+    json_decref(o);
+    zt_buf_release(&text);
+    if (!rc)
+        zt_info("generate",
+                "of %lld texts: BLEU %.2f (%s), chrF2 %.2f, ROUGE-1 %.2f, ROUGE-2 %.2f, "
+                "ROUGE-L %.2f",
+                (long long)s->num, zt_bleu(s), ZT_BLEU_SIGNATURE, zt_chrf(s),
+                zt_rouge(s, ZT_ROUGE_1), zt_rouge(s, ZT_ROUGE_2),
+                zt_rouge(s, ZT_ROUGE_L));
+    return rc;
+}
+
+/* Rank 0 has all lines. */
+static zt_err write_predictions(const struct zt_engine *e, const struct predictions *p,
+                                struct zt_fault *fault)
+{
+    zt_err rc = zt_output_dir_make(e->run->output_dir, fault);
+
+    if (!rc)
+        rc = write_to(e, "predictions.jsonl", &p->lines, fault);
+    if (!rc && p->prompts->meant_column)
+        rc = write_scores(e, &p->scores, fault);
     return rc;
 }
 
@@ -171,22 +234,23 @@ static zt_err write_predictions(const struct zt_engine *e, const struct zt_buf *
 static zt_err collect(struct zt_writer *w, struct zt_fault *fault)
 {
     bool predicts = w->e->run->do_predict;
-    struct zt_buf mine, lines;
+    struct predictions all = {.prompts = w->prompts};
+    struct zt_buf mine;
     zt_err rc;
 
     zt_buf_init(&mine, (size_t)1 << 40);
-    zt_buf_init(&lines, (size_t)1 << 40);
+    zt_buf_init(&all.lines, (size_t)1 << 40);
     rc = predicts ? list_predictions(w, &mine, fault) : list_samples(w, &mine, fault);
     if (!rc && predicts)
-        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, append_line, &lines,
+        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, append_line, &all,
                               fault);
     else if (!rc)
         rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, send_sample, NULL,
                               fault);
     if (!rc && predicts && w->e->run->rank == 0)
-        rc = write_predictions(w->e, &lines, fault);
+        rc = write_predictions(w->e, &all, fault);
     zt_buf_release(&mine);
-    zt_buf_release(&lines);
+    zt_buf_release(&all.lines);
     return rc;
 }
 

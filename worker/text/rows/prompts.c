@@ -19,6 +19,8 @@ void zt_prompts_init(struct zt_prompts *p)
     zt_buf_init(&p->begins, MOST_BYTES);
     zt_buf_init(&p->text, MOST_BYTES);
     zt_buf_init(&p->text_begins, MOST_BYTES);
+    zt_buf_init(&p->meant, MOST_BYTES);
+    zt_buf_init(&p->meant_begins, MOST_BYTES);
 }
 
 void zt_prompts_release(struct zt_prompts *p)
@@ -27,6 +29,8 @@ void zt_prompts_release(struct zt_prompts *p)
     zt_buf_release(&p->begins);
     zt_buf_release(&p->text);
     zt_buf_release(&p->text_begins);
+    zt_buf_release(&p->meant);
+    zt_buf_release(&p->meant_begins);
     p->num = 0;
 }
 
@@ -51,6 +55,11 @@ const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
 const char *zt_prompts_text(const struct zt_prompts *p, int64_t i)
 {
     return (const char *)zt_buf_head(&p->text) + begin_of(&p->text_begins, i);
+}
+
+const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i)
+{
+    return (const char *)zt_buf_head(&p->meant) + begin_of(&p->meant_begins, i);
 }
 
 /* ---- ids ---- */
@@ -244,6 +253,23 @@ static zt_err add_conversation(struct zt_prompts *p, const struct record_prompts
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
+/* What the prompt of this row is meant to become. */
+static zt_err add_meant(struct zt_prompts *p, const struct record_prompts *r, size_t from,
+                        const json_t *row, struct zt_fault *fault)
+{
+    size_t at = zt_buf_used(&p->meant), n;
+    const char *text;
+    zt_err rc =
+        zt_records_text(&r->records, from, row, p->meant_column, &text, &n, fault);
+
+    if (rc)
+        return rc;
+    if (zt_buf_put(&p->meant_begins, &at, sizeof(at)) || zt_buf_put(&p->meant, text, n) ||
+        zt_buf_put_u8(&p->meant, 0))
+        return out_of_memory(fault);
+    return ZT_OK;
+}
+
 static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
                          size_t from, const json_t *row, struct zt_fault *fault)
 {
@@ -298,6 +324,8 @@ static zt_err add_records(struct zt_prompts *p, struct record_prompts *r,
         rc = zt_records_parse(&r->records, from, to, &row, fault);
         if (!rc)
             rc = add_record(p, r, from, row, fault);
+        if (!rc && p->meant_column)
+            rc = add_meant(p, r, from, row, fault);
         json_decref(row);
     }
     return rc;
@@ -321,6 +349,11 @@ zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding
         rc = open_records(&r, path, f, &file, column, fault);
         if (!rc)
             rc = add_records(p, &r, fault);
+    } else if (p->meant_column) {
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "%s: lines do not say what they are meant to become: "
+                          "--predict_with_generate takes records, with a column \"%s\"",
+                          path, p->meant_column);
     } else {
         rc = add_lines(p, how, path, &file, fault);
     }

@@ -28,6 +28,11 @@ struct zt_prompts {
     struct zt_buf begins;      /* size_t (num): of each in `ids`, counted in ids */
     struct zt_buf text;        /* as they were given, each ends with a zero byte */
     struct zt_buf text_begins; /* size_t (num): bytes of `text` */
+
+    /* Set between init and the rows of a file: the column with what each is meant to
+     * become; NULL: nobody asks. */
+    const char *meant_column;
+    struct zt_buf meant, meant_begins; /* as text and text_begins */
 };
 
 void zt_prompts_init(struct zt_prompts *p);
@@ -37,6 +42,9 @@ void zt_prompts_release(struct zt_prompts *p);
 const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n);
 /* Its text; of conversations what the template made of them. */
 const char *zt_prompts_text(const struct zt_prompts *p, int64_t i);
+
+/* What it is meant to become; of prompts of a file, with meant_column. */
+const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i);
 
 /*
  * Add a text. An empty one has one token: line feed where ids are bytes, else 0. `name` is
@@ -51,7 +59,7 @@ zt_err zt_prompts_add(struct zt_prompts *p, const struct zt_prompt_encoding *how
  * Add the rows of a file. `format`: as zt_record_format_named() takes it, "text", or "auto":
  * by the name of the file. `column`: NULL is "prompt", else as zt_records_find_text(). Blank rows of records are
  * passed over; blank lines of a text are prompts without a word. ZT_E_NOINPUT; ZT_E_USAGE:
- * there are no rows; ZT_E_FORMAT with file and line.
+ * there are no rows, or lines have no meant_column; ZT_E_FORMAT with file and line.
  */
 zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding *how,
                            const char *path, const char *format, const char *column,
