@@ -37,7 +37,7 @@ def changed(r, text):
     return " ".join(words)
 
 
-def texts_have_the_scores_of_sacrebleu_and_rouge_score():
+def texts_have_the_scores_of_sacrebleu_and_rouge_score(_folder):
     import sacrebleu
     from rouge_score import rouge_scorer
 
@@ -62,7 +62,7 @@ def theirs_of_note(r, sacrebleu):
     return f"equal to {ROOM:g}, signature {signature}"
 
 
-def tags_have_the_scores_of_seqeval():
+def tags_have_the_scores_of_seqeval(_folder):
     from seqeval.metrics import f1_score, precision_score, recall_score
 
     warnings.filterwarnings("ignore")
