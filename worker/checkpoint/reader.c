@@ -336,6 +336,11 @@ zt_err zt_ckpt_begin_reads(struct zt_ckpt *c, struct zt_fault *fault)
                               c->dir);
 }
 
+size_t zt_ckpt_read_ahead_bytes(size_t bytes)
+{
+    return zt_read_ahead_bytes(bytes < ZT_READ_AHEAD_BLOCK ? bytes : ZT_READ_AHEAD_BLOCK);
+}
+
 int zt_ckpt_value_kind(const struct zt_ckpt *c, int param)
 {
     static const char *const order[] = {"master", "weights"};

@@ -62,6 +62,9 @@ zt_err zt_ckpt_read_f32(struct zt_ckpt *c, int kind, int param, int64_t first, i
 zt_err zt_ckpt_plan_reads(struct zt_ckpt *c, bool shared,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_ckpt_begin_reads(struct zt_ckpt *c, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Memory that reads of so many bytes ahead take at most, of a checkpoint that zlaunch has
+ * saved. */
+size_t zt_ckpt_read_ahead_bytes(size_t bytes);
 
 /* The kind that has a parameter's value: its master, else its weights. -1: neither. */
 int zt_ckpt_value_kind(const struct zt_ckpt *c, int param);

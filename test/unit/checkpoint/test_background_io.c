@@ -233,6 +233,33 @@ static void test_a_range_behind_the_end_is_an_error(void **state)
     free(want);
 }
 
+/* It fails while those before it are still being read. */
+static void test_an_error_comes_behind_the_ranges_before_it(void **state)
+{
+    char *want = content(MANY);
+    int fd = open(put_file("cut", want, MANY), O_RDONLY | O_CLOEXEC), error;
+    struct zt_read_ahead *r = zt_read_ahead_open(false);
+    const size_t whole = 3;
+
+    (void)state;
+    for (size_t i = 0; i < whole; i++)
+        assert_true(zt_read_ahead_expect(r, fd, (int64_t)(i * 4 * MIB), 4 * MIB));
+    assert_true(zt_read_ahead_expect(r, fd, (int64_t)MANY, 1));
+    assert_true(zt_read_ahead_start(r));
+    for (size_t i = 0; i < whole; i++) {
+        const void *got =
+            zt_read_ahead_take(r, fd, (int64_t)(i * 4 * MIB), 4 * MIB, &error);
+
+        assert_non_null(got);
+        assert_memory_equal(got, want + i * 4 * MIB, 4 * MIB);
+    }
+    assert_null(zt_read_ahead_take(r, fd, (int64_t)MANY, 1, &error));
+    assert_int_equal(error, -1);
+    zt_read_ahead_close(r);
+    close(fd);
+    free(want);
+}
+
 static void test_reading_ahead_ends_when_it_is_closed(void **state)
 {
     char *want = content(MANY);
@@ -265,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_write_is_an_error_at_the_end_at_latest),
         cmocka_unit_test(test_expected_ranges_come_as_they_are),
         cmocka_unit_test(test_a_range_behind_the_end_is_an_error),
+        cmocka_unit_test(test_an_error_comes_behind_the_ranges_before_it),
         cmocka_unit_test(test_reading_ahead_ends_when_it_is_closed),
     };
 

@@ -1,7 +1,8 @@
 /*
  * read_ahead.c -- ranges are gathered into runs: neighbours of one file, of at most BLOCK
  * bytes unless one alone is longer. A run is read into one buffer; NUM_BUFFERS - 1 runs are
- * read while the ranges of another are used.
+ * read, each by a thread, while the ranges of another are used: with one request at a time
+ * a drive waits for a thread to wake up between two of them.
  */
 #include "worker/checkpoint/disk/read_ahead.h"
 
@@ -11,11 +12,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#define BLOCK       ((size_t)4 << 20)
-#define NUM_BUFFERS 3
+#define BLOCK       ZT_READ_AHEAD_BLOCK
+#define NUM_BUFFERS ZT_READ_AHEAD_BUFFERS
+#define NUM_THREADS (NUM_BUFFERS - 1)
 #define ALIGN       4096 /* of addresses, places and lengths, on any drive */
+#define HUGE_PAGE   ((size_t)2 << 20)
 
 struct run {
     int fd;
@@ -23,6 +27,7 @@ struct run {
     size_t bytes;
     size_t num_ranges;
     int error;
+    bool is_read;
 };
 
 struct zt_read_ahead {
@@ -35,11 +40,11 @@ struct zt_read_ahead {
 
     char *buffers;
     size_t buffer_bytes;
-    pthread_t thread;
-    bool is_started;
-    pthread_mutex_t lock;
+    pthread_t threads[NUM_THREADS];
+    int num_threads;
+    pthread_mutex_t lock; /* of what follows, and of a run's `error` and `is_read` */
     pthread_cond_t changed;
-    size_t read, used; /* runs */
+    size_t begun, used; /* runs */
     bool quit;
 
     size_t range, range_of_run; /* the next one to be taken */
@@ -66,8 +71,8 @@ void zt_read_ahead_close(struct zt_read_ahead *r)
     r->quit = true;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    if (r->is_started)
-        pthread_join(r->thread, NULL);
+    for (int i = 0; i < r->num_threads; i++)
+        pthread_join(r->threads[i], NULL);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     free(r->buffers);
@@ -120,7 +125,7 @@ bool zt_read_ahead_expect(struct zt_read_ahead *r, int fd, int64_t at, size_t by
     return true;
 }
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
 /* The same file once more; -1: it is read as it was opened. */
 static int open_direct(int fd)
@@ -155,25 +160,39 @@ static char *buffer_of(const struct zt_read_ahead *r, size_t run)
     return r->buffers + run % NUM_BUFFERS * r->buffer_bytes;
 }
 
-static bool wait_for_buffer(struct zt_read_ahead *r)
+/* The next run that nobody reads, once there is a buffer for it. NULL: there is none. */
+static struct run *begin_run(struct zt_read_ahead *r, size_t *index)
 {
-    bool quit;
+    struct run *run = NULL;
 
     pthread_mutex_lock(&r->lock);
-    while (!r->quit && r->read == r->used + NUM_BUFFERS)
+    while (!r->quit && r->begun < r->num_runs && r->begun == r->used + NUM_BUFFERS)
         pthread_cond_wait(&r->changed, &r->lock);
-    quit = r->quit;
+    if (!r->quit && r->begun < r->num_runs) {
+        *index = r->begun++;
+        run = &r->runs[*index];
+    }
     pthread_mutex_unlock(&r->lock);
-    return !quit;
+    return run;
+}
+
+static void end_run(struct zt_read_ahead *r, struct run *run, int error)
+{
+    pthread_mutex_lock(&r->lock);
+    run->error = error;
+    run->is_read = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
 }
 
 static void *serve(void *arg)
 {
     struct zt_read_ahead *r = arg;
     int of = -1, direct = -1; /* the file at hand, and its direct twin */
+    struct run *run;
+    size_t i;
 
-    for (size_t i = 0; i < r->num_runs && wait_for_buffer(r); i++) {
-        struct run *run = &r->runs[i];
+    while ((run = begin_run(r, &i))) {
         int error;
 
         if (run->fd != of) {
@@ -185,34 +204,55 @@ static void *serve(void *arg)
         error = read_run(direct >= 0 ? direct : of, run, buffer_of(r, i));
         if (error == EINVAL && direct >= 0) /* it was opened and is not supported */
             error = read_run(of, run, buffer_of(r, i));
-        pthread_mutex_lock(&r->lock);
-        run->error = error;
-        r->read++;
-        pthread_cond_broadcast(&r->changed);
-        pthread_mutex_unlock(&r->lock);
+        end_run(r, run, error);
     }
     if (direct >= 0)
         close(direct);
     return NULL;
 }
 
+/* An unaligned run reaches into one more page at each end. */
+static size_t one_buffer(size_t longest)
+{
+    return (longest + ALIGN - 1) / ALIGN * ALIGN + 2 * (size_t)ALIGN;
+}
+
+size_t zt_read_ahead_bytes(size_t longest)
+{
+    size_t bytes = NUM_BUFFERS * one_buffer(longest);
+
+    return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+/* In huge pages, where there are some: a request then is of few segments. */
+static bool make_buffers(struct zt_read_ahead *r)
+{
+    size_t all = zt_read_ahead_bytes(r->longest);
+
+    r->buffer_bytes = one_buffer(r->longest);
+    r->buffers = aligned_alloc(HUGE_PAGE, all);
+    if (r->buffers)
+        (void)madvise(r->buffers, all, MADV_HUGEPAGE); /* advice: works without too */
+    return r->buffers != NULL;
+}
+
+/* With fewer threads than it may have it is slower, no more. */
 bool zt_read_ahead_start(struct zt_read_ahead *r)
 {
     sigset_t all, before;
 
     if (!r->num_runs)
         return true;
-    /* an unaligned run reaches into one more page at each end */
-    r->buffer_bytes = (r->longest + ALIGN - 1) / ALIGN * ALIGN + 2 * (size_t)ALIGN;
-    r->buffers = aligned_alloc(ALIGN, NUM_BUFFERS * r->buffer_bytes);
-    if (!r->buffers)
+    if (!make_buffers(r))
         return false;
     r->at = r->runs[0].at;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    r->is_started = pthread_create(&r->thread, NULL, serve, r) == 0;
+    while (r->num_threads < NUM_THREADS && (size_t)r->num_threads < r->num_runs &&
+           pthread_create(&r->threads[r->num_threads], NULL, serve, r) == 0)
+        r->num_threads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r->is_started;
+    return r->num_threads > 0;
 }
 
 /* ---- taking ---- */
@@ -235,7 +275,7 @@ const void *zt_read_ahead_take(struct zt_read_ahead *r, int fd, int64_t at, size
     const struct run *run;
 
     *error = 0;
-    if (!r->is_started)
+    if (!r->num_threads)
         return NULL;
     if (r->used < r->num_runs && r->range_of_run == r->runs[r->used].num_ranges)
         next_run(r);
@@ -245,7 +285,7 @@ const void *zt_read_ahead_take(struct zt_read_ahead *r, int fd, int64_t at, size
     if (run->fd != fd || r->at != at || r->ranges[r->range] != bytes)
         return NULL;
     pthread_mutex_lock(&r->lock);
-    while (r->read <= r->used)
+    while (!run->is_read)
         pthread_cond_wait(&r->changed, &r->lock);
     *error = run->error;
     pthread_mutex_unlock(&r->lock);

@@ -3,11 +3,11 @@
  * cache before they are asked for.
  *
  *      zt_read_ahead_expect    each range, in order; neighbours in a file become one read
- *      zt_read_ahead_start     a thread reads, a few blocks ahead
+ *      zt_read_ahead_start     threads read, a few blocks ahead
  *      zt_read_ahead_take      the next range
  *
  * Where the file system has no O_DIRECT, or `shared` says that others on this machine read
- * the same, the thread reads through the page cache.
+ * the same, they read through the page cache.
  * Threads:   one makes all calls.
  */
 #ifndef WORKER_CHECKPOINT_DISK_READ_AHEAD_H
@@ -17,6 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define ZT_READ_AHEAD_BLOCK   ((size_t)4 << 20)
+#define ZT_READ_AHEAD_BUFFERS 4 /* of a block, or of the longest range */
+
 struct zt_read_ahead;
 
 struct zt_read_ahead *zt_read_ahead_open(bool shared); /* NULL: no memory */
@@ -25,6 +28,8 @@ void zt_read_ahead_close(struct zt_read_ahead *r);
 
 /* `fd` is the caller's and stays open. False: no memory. */
 bool zt_read_ahead_expect(struct zt_read_ahead *r, int fd, int64_t at, size_t bytes);
+/* Of memory from start to close, where no range is longer than `longest`. */
+size_t zt_read_ahead_bytes(size_t longest);
 /* False: no memory, or no thread. */
 bool zt_read_ahead_start(struct zt_read_ahead *r);
 /*

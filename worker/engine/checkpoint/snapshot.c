@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "worker/checkpoint/atomic_file.h"
+#include "worker/checkpoint/reader.h"
+#include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/writer.h"
 
 /* Of one kind, as parts of the stream lie in memory. */
@@ -68,7 +70,11 @@ size_t zt_ckpt_snapshot_bytes(const struct zt_run *run, const struct zt_model *m
 size_t zt_ckpt_file_buffer_bytes(const struct zt_run *run, const struct zt_model *model,
                                  const struct zt_zero *z)
 {
-    return zt_ckpt_snapshot_least(run, model)
-               ? zt_atomic_file_buffer_bytes((int64_t)zt_ckpt_owned_bytes(run, model, z))
-               : 0;
+    size_t owned = zt_ckpt_owned_bytes(run, model, z), save = 0, load = 0;
+
+    if (zt_ckpt_snapshot_least(run, model))
+        save = zt_atomic_file_buffer_bytes((int64_t)owned);
+    if (zt_checkpoint_is_wanted(run))
+        load = zt_ckpt_read_ahead_bytes(owned * (size_t)run->world);
+    return save > load ? save : load; /* one after the other */
 }

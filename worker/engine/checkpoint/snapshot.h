@@ -20,7 +20,7 @@ size_t zt_ckpt_owned_bytes(const struct zt_run *run, const struct zt_model *mode
                            const struct zt_zero *z);
 /* The least of a run that saves, or may be asked to, or resumes. */
 size_t zt_ckpt_snapshot_least(const struct zt_run *run, const struct zt_model *model);
-/* And what the file of a save takes beside it while it is written. */
+/* And what is taken beside it while a file of a save is written, or a checkpoint read. */
 size_t zt_ckpt_file_buffer_bytes(const struct zt_run *run, const struct zt_model *model,
                                  const struct zt_zero *z);
 
