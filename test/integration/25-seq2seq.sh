@@ -118,6 +118,16 @@ for ranks in 1 2 3; do rated $ranks "$tmp/half.jsonl" "$tmp/rated.$ranks"; done
 check "  chrF of half of them is less" awk -v f="$(score chrf "$tmp/rated.1")" 'BEGIN { exit !(f > 20 && f < 80) }'
 check "  every row counts once on 1, 2 and 3 ranks" sh -c 'grep -q "samples\":23," "$1" && cmp "$1" "$2" && cmp "$1" "$3"' - \
     "$tmp"/rated.{1,2,3}/predict_results.json
+# what is trained with a prefix, or as a pair of languages, is predicted so
+said() { sed 's/.*"generated"://' "$1/predictions.jsonl"; }
+sed 's/"q": *"/&say: /' "$tmp/some.jsonl" >"$tmp/prefixed.jsonl"
+sed -E 's/"q": */"translation": {"en": /; s/"a": */"de": /; s/}$/}}/' "$tmp/some.jsonl" >"$tmp/languages.jsonl"
+rated 1 "$tmp/prefixed.jsonl" "$tmp/rated.prefixed"
+write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/languages.jsonl" --source_lang en --target_lang de --source_prefix 'say: ' \
+    --max_new_tokens 6 --vocab_size 384 --predict_with_generate --output_dir "$tmp/rated.languages"
+check "  rows in two languages, behind a prefix, are the same" cmp <(said "$tmp/rated.prefixed") <(said "$tmp/rated.languages")
+check "  and are compared with the same" cmp "$tmp"/rated.{prefixed,languages}/predict_results.json
+check "  the prefix matters" sh -c '! cmp -s "$1" "$2"' - <(said "$tmp/rated.any") <(said "$tmp/rated.languages")
 check "  lines have nothing to compare with" refused 2 'takes records, with a column "completion"' \
     as_is t5 --do_predict --test_file /usr/share/common-licenses/BSD --predict_with_generate --max_new_tokens 4 --output_dir "$tmp/rated.no"
 check "  and an evaluation writes no text" refused 2 "--predict_with_generate is for --do_predict" \

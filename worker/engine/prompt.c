@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/log.h"
+#include "worker/engine/data.h"
 #include "worker/engine/engine.h"
 
 /* The folder of weights that were named by one of their files. */
@@ -86,15 +87,17 @@ static zt_err add_texts(struct zt_engine *e, const struct zt_prompt_encoding *ho
 zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    const struct zt_prompt_encoding how = {.tokenizer = e->tokenizer,
-                                           .bytes = zt_engine_has_byte_vocab(e),
-                                           .vocab = e->model->vocab};
+    const struct zt_text_pair pair = zt_engine_pair(run);
+    struct zt_prompt_encoding how = {.tokenizer = e->tokenizer,
+                                     .bytes = zt_engine_has_byte_vocab(e),
+                                     .vocab = e->model->vocab};
 
     zt_prompts_init(&e->prompts);
     if (run->generate_tokens == 0)
         return ZT_OK;
     if (!run->test_file)
         return add_texts(e, &how, fault);
+    how.pair = &pair;
     if (run->predict_with_generate)
         e->prompts.meant_column = run->target_column ? run->target_column : "completion";
     return zt_prompts_add_file(&e->prompts, &how, run->test_file, run->data_format,

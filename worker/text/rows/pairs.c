@@ -45,6 +45,18 @@ static zt_err put_part(const json_t *row, const char *column, const char *lang,
                : zt_fault_set(fault, ZT_E_NOMEM, "no memory for its text");
 }
 
+zt_err zt_pair_render_source(const struct zt_text_pair *p, const json_t *row,
+                             struct zt_buf *out, struct zt_fault *fault)
+{
+    return put_part(row, p->source, p->source_lang, out, fault);
+}
+
+zt_err zt_pair_render_target(const struct zt_text_pair *p, const json_t *row,
+                             struct zt_buf *out, struct zt_fault *fault)
+{
+    return put_part(row, p->target, p->target_lang, out, fault);
+}
+
 zt_err zt_pair_render(const struct zt_text_pair *p, const json_t *row, struct zt_buf *out,
                       size_t *source_bytes, struct zt_fault *fault)
 {
@@ -54,7 +66,7 @@ zt_err zt_pair_render(const struct zt_text_pair *p, const json_t *row, struct zt
     if (p->prefix && zt_buf_put(out, p->prefix, strlen(p->prefix)) != ZT_OK)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "no memory for its text");
     if (!rc)
-        rc = put_part(row, p->source, p->source_lang, out, fault);
+        rc = zt_pair_render_source(p, row, out, fault);
     *source_bytes = zt_buf_used(out) - before;
-    return rc ? rc : put_part(row, p->target, p->target_lang, out, fault);
+    return rc ? rc : zt_pair_render_target(p, row, out, fault);
 }

@@ -27,7 +27,13 @@ struct zt_text_pair {
     bool separate; /* two texts; the ids of the source are marked as context */
 };
 
-/* Appends the text of a row; *source_bytes of it are to be read. ZT_E_FORMAT: a part is not
+/* Append one side of a row, the source without the prefix. Errors as below. */
+zt_err zt_pair_render_source(const struct zt_text_pair *p, const json_t *row,
+                             struct zt_buf *out, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_pair_render_target(const struct zt_text_pair *p, const json_t *row,
+                             struct zt_buf *out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Appends the text of a row, prefix, source and target; *source_bytes of it are to be read. ZT_E_FORMAT: a part is not
  * there, or no text; ZT_E_NOMEM. */
 zt_err zt_pair_render(const struct zt_text_pair *p, const json_t *row, struct zt_buf *out,
                       size_t *source_bytes, struct zt_fault *fault) ZT_MUST_CHECK;

@@ -166,9 +166,9 @@ static zt_err end_prompt(struct zt_prompts *p, size_t from, const char *text, si
 }
 
 /* frame: with what the tokenizer's post-processor puts around a text. */
-static zt_err add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
-                  const char *name, const char *text, size_t n, bool frame,
-                  struct zt_fault *fault)
+static zt_err put_ids(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                      const char *name, const char *text, size_t n, bool frame,
+                      struct zt_fault *fault)
 {
     size_t from = zt_buf_used(&p->ids) / sizeof(int32_t);
     zt_err rc;
@@ -182,8 +182,39 @@ static zt_err add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
     } else {
         rc = put_numbers(p, name, text, n, fault);
     }
-    if (!rc)
-        rc = check_ids(p, how, from, name, fault);
+    return rc ? rc : check_ids(p, how, from, name, fault);
+}
+
+static zt_err add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                  const char *name, const char *text, size_t n, bool frame,
+                  struct zt_fault *fault)
+{
+    size_t from = zt_buf_used(&p->ids) / sizeof(int32_t);
+    zt_err rc = put_ids(p, how, name, text, n, frame, fault);
+
+    return rc ? rc : end_prompt(p, from, text, n, fault);
+}
+
+/* The ids have the prefix, the text beside them is the row's own. */
+static zt_err add_row(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                      const char *name, const char *text, size_t n,
+                      struct zt_fault *fault)
+{
+    const char *prefix = how->pair ? how->pair->prefix : NULL;
+    size_t from = zt_buf_used(&p->ids) / sizeof(int32_t);
+    struct zt_buf whole;
+    zt_err rc;
+
+    if (!prefix)
+        return add(p, how, name, text, n, true, fault);
+    zt_buf_init(&whole, ZT_TEXT_MAX_BYTES);
+    if (zt_buf_put(&whole, prefix, strlen(prefix)) || zt_buf_put(&whole, text, n) ||
+        zt_buf_put_u8(&whole, 0)) /* numbers are read up to it */
+        rc = out_of_memory(fault);
+    else
+        rc = put_ids(p, how, name, (const char *)zt_buf_head(&whole),
+                     zt_buf_used(&whole) - 1, true, fault);
+    zt_buf_release(&whole);
     return rc ? rc : end_prompt(p, from, text, n, fault);
 }
 
@@ -215,7 +246,7 @@ static zt_err add_lines(struct zt_prompts *p, const struct zt_prompt_encoding *h
         if (n && copy[n - 1] == '\r')
             n--;
         copy[n] = 0;
-        rc = zt_prompts_add(p, how, name, copy, strlen(copy), fault);
+        rc = add_row(p, how, name, copy, strlen(copy), fault);
         free(name);
         free(copy);
         at = end ? end + 1 : stop;
@@ -253,21 +284,52 @@ static zt_err add_conversation(struct zt_prompts *p, const struct record_prompts
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
+/* A pair in two languages: else a column holds the text. */
+static bool has_languages(const struct record_prompts *r)
+{
+    return r->how->pair && r->how->pair->source_lang;
+}
+
 /* What the prompt of this row is meant to become. */
 static zt_err add_meant(struct zt_prompts *p, const struct record_prompts *r, size_t from,
                         const json_t *row, struct zt_fault *fault)
 {
+    struct zt_fault why = {0};
     size_t at = zt_buf_used(&p->meant), n;
     const char *text;
-    zt_err rc =
-        zt_records_text(&r->records, from, row, p->meant_column, &text, &n, fault);
+    zt_err rc = zt_buf_put(&p->meant_begins, &at, sizeof(at));
 
     if (rc)
-        return rc;
-    if (zt_buf_put(&p->meant_begins, &at, sizeof(at)) || zt_buf_put(&p->meant, text, n) ||
-        zt_buf_put_u8(&p->meant, 0))
         return out_of_memory(fault);
-    return ZT_OK;
+    if (has_languages(r)) {
+        rc = zt_pair_render_target(r->how->pair, row, &p->meant, &why);
+        if (rc)
+            return name_row(r, from, rc, &why, fault);
+    } else {
+        rc = zt_records_text(&r->records, from, row, p->meant_column, &text, &n, fault);
+        if (rc)
+            return rc;
+        rc = zt_buf_put(&p->meant, text, n);
+    }
+    return rc || zt_buf_put_u8(&p->meant, 0) ? out_of_memory(fault) : ZT_OK;
+}
+
+static zt_err add_source(struct zt_prompts *p, const struct record_prompts *r,
+                         size_t from, const json_t *row, struct zt_fault *fault)
+{
+    struct zt_fault why = {0};
+    struct zt_buf text;
+    zt_err rc;
+
+    zt_buf_init(&text, ZT_TEXT_MAX_BYTES);
+    rc = zt_pair_render_source(r->how->pair, row, &text, &why);
+    if (!rc && zt_buf_put_u8(&text, 0))
+        rc = out_of_memory(&why);
+    if (!rc)
+        rc = add_row(p, r->how, "its source", (const char *)zt_buf_head(&text),
+                     zt_buf_used(&text) - 1, &why);
+    zt_buf_release(&text);
+    return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
 static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
@@ -278,12 +340,14 @@ static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
     size_t n;
     zt_err rc;
 
+    if (has_languages(r))
+        return add_source(p, r, from, row, fault);
     if (r->chat)
         return add_conversation(p, r, from, row, fault);
     rc = zt_records_text(&r->records, from, row, r->column, &text, &n, fault);
     if (rc)
         return rc;
-    rc = add(p, r->how, "its prompt", text, n, true, &why);
+    rc = add_row(p, r->how, "its prompt", text, n, &why);
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
@@ -295,10 +359,11 @@ static zt_err open_records(struct record_prompts *r, const char *path,
     zt_err rc = zt_records_open(&r->records, format, path, (const char *)file->data,
                                 file->bytes, fault);
 
-    if (!rc && !column && zt_records_holds_text(&r->records, "prompt"))
+    if (rc || has_languages(r))
+        return rc;
+    if (!column && zt_records_holds_text(&r->records, "prompt"))
         column = "prompt";
-    if (!rc)
-        rc = zt_records_find_text(&r->records, column, &r->column, fault);
+    rc = zt_records_find_text(&r->records, column, &r->column, fault);
     if (rc || !zt_records_holds_lists(&r->records, r->column))
         return rc;
     if (!r->how->tokenizer)

@@ -11,6 +11,7 @@
 #define WORKER_TEXT_PROMPTS_H
 
 #include "common/buf.h"
+#include "worker/text/rows/pairs.h"
 #include "worker/text/tokenizer.h"
 
 /* How a text becomes ids: by a tokenizer; else its bytes are ids, or it is numbers that
@@ -19,6 +20,9 @@ struct zt_prompt_encoding {
     const struct zt_tokenizer *tokenizer;
     bool bytes;
     int64_t vocab; /* ids are below it */
+    /* Rows of a file: prefix stands in front of each but of conversations, and with
+     * source_lang a row is a pair in two languages. NULL: texts are prompts as they are. */
+    const struct zt_text_pair *pair;
 };
 
 struct zt_prompts {
