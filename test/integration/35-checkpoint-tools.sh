@@ -72,6 +72,12 @@ check "  of the tied weight" has "$tmp/out" '^ *lm_head\.weight .* = transformer
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --resume_from_checkpoint "$tmp/back/checkpoint-2" --output_dir "$tmp/on"
 check "training goes on from it" has "$tmp/log" '"event":"step","rank":0,"step":3,'
 check "  at step 3" test "$(grep -c '"event":"step"' "$tmp/log")" = 2
+shard=$(find "$tmp/run/checkpoint-4" -name 'zero_rank_*.safetensors' | head -n 1)
+cp "$shard" "$tmp/shard" && printf x | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") - 100)) conv=notrunc status=none
+run "no old one is removed for a damaged one" 65 "$zckpt" prune "$tmp/run" --keep 1
+check "  which is said" has "$tmp/err" 'nothing is removed, for the newest is not whole: .*checkpoint-4.*checksum'
+check "  both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
+cp "$tmp/shard" "$shard"
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
 check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
 

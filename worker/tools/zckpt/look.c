@@ -147,6 +147,28 @@ static int64_t best_step(const char *root, int64_t newest)
     return best;
 }
 
+/* What stays has to be worth it: nothing is removed for the sake of one that nobody can load. */
+static zt_err verify_newest(const char *root, int64_t newest, struct zt_fault *fault)
+{
+    struct zt_fault why = {0};
+    struct zt_ckpt *c = NULL;
+    char path[PATH_MAX];
+    zt_err rc;
+
+    snprintf(path, sizeof(path), "%s/checkpoint-%lld", root, (long long)newest);
+    rc = zt_ckpt_open(path, NULL, &c, &why);
+    if (!rc)
+        rc = zt_ckpt_verify(c, &why);
+    zt_ckpt_close(c);
+    return rc ? zt_fault_set(
+                    fault, rc,
+                    "nothing is removed, for the newest is not whole: %s; remove "
+                    "%s yourself to keep older ones, or say --no_verify if other "
+                    "machines have the rest of it",
+                    why.text, path)
+              : ZT_OK;
+}
+
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault)
 {
@@ -158,6 +180,8 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
     if (!zt_args_given(args, "keep"))
         return zt_fault_set(fault, ZT_E_USAGE, "--keep N: how many of the newest stay?");
     rc = zt_ckpt_list(words[0], &steps, &num, fault);
+    if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
+        rc = verify_newest(words[0], steps[0], fault);
     if (!rc && num > 0)
         rc = zt_ckpt_prune(words[0], zt_args_int(args, "keep"), steps[0],
                            best_step(words[0], steps[0]), &removed, fault);

@@ -61,6 +61,9 @@ static const struct zt_option prune_options[] = {
      .min = 1,
      .max = 1e9,
      .help = "how many of the newest stay; must be given"},
+    {.name = "no_verify",
+     .kind = ZT_OPT_FLAG,
+     .help = "do not read the newest first: its shards are on several machines"},
     END};
 
 static const struct zt_tool tools[] = {
