@@ -97,6 +97,18 @@ static const char *our_value(const struct word_reader *r, const struct foreign_w
     return text ? text : w->value;
 }
 
+/* What messages about the value begin with: where it is in another unit, with both. */
+static const char *where_of(const struct word_reader *r, const struct foreign_word *w,
+                            const char *value)
+{
+    const char *text = value == w->value || value == w->row->value
+                           ? NULL
+                           : zt_text_arena_printf(r->report->arena, "%s (--%s %s)",
+                                                  w->written, w->row->to, value);
+
+    return text ? text : w->option;
+}
+
 static void set_ours(struct word_reader *r, const struct foreign_word *w)
 {
     const struct zt_foreign *f = w->row;
@@ -108,7 +120,8 @@ static void set_ours(struct word_reader *r, const struct foreign_word *w)
         if (row < 0)
             continue;
         zt_problems_note(r->report, "%s is --%s %s", w->written, f->to, value);
-        zt_args_set(r->sets[k], row, &value, 1, ZT_FROM_FLAG, w->option, r->report);
+        zt_args_set(r->sets[k], row, &value, 1, ZT_FROM_FLAG, where_of(r, w, value),
+                    r->report);
         return;
     }
 }

@@ -137,6 +137,8 @@ static const struct {
     {{"--push_to_hub"}, "--push_to_hub: nothing is uploaded"},
     {{"--fsdp", "full_shard auto_wrap"}, "--zero_stage 3"},
     {{"--hub_model_id", "x"}, "--hub_model_id x: nothing is uploaded"},
+    {{"--validation_split_percentage", "100"},
+     "--validation_split_percentage 100 (--eval_fraction 1): \"1\" is no number from"},
     {{"--validation_split_percentage", "x"},
      "--validation_split_percentage: \"x\" is no"},
     {{"--max_seq_length", "x"}, "--max_seq_length: \"x\" is no whole number"},
