@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -229,12 +230,18 @@ static zt_err check_folder(const char *path, struct zt_fault *fault)
     char *dir = !slash          ? strdup(".")
                 : slash == path ? strdup("/")
                                 : strndup(path, (size_t)(slash - path));
+    struct stat sb;
+    bool there = stat(path, &sb) == 0;
     zt_err rc = ZT_OK;
 
     if (!dir)
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
-    if (slash && !slash[1])
+    if ((slash && !slash[1]) || (there && S_ISDIR(sb.st_mode)))
         rc = zt_fault_set(fault, ZT_E_CANTCREATE, "timeline %s: is a folder; give a file",
+                          path);
+    else if (there && !S_ISREG(sb.st_mode)) /* the file would take its place */
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE,
+                          "timeline %s: is a device, a pipe or a socket; give a file",
                           path);
     else if (access(dir, W_OK | X_OK) < 0)
         rc = zt_fault_set(fault, ZT_E_CANTCREATE,

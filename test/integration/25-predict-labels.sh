@@ -58,6 +58,10 @@ refused() { # refused WORDS COMMAND...
 }
 check "without a file there is nothing to predict" refused '--do_predict needs a --test_file' "$bin/models/bert.so" --do_predict
 check "without a folder there is no place for it" refused 'needs an --output_dir' "$bin/models/bert.so" --task classify --test_file x.jsonl
+for task in classify tag; do
+    check "a model that was not trained to $task" refused 'the model names no classes' "$bin/models/bert.so" --task $task \
+        --model_name_or_path test/golden/bert/masked_lm/model --test_file "test/golden/bert/$task/rows.jsonl" --output_dir "$tmp/none"
+done
 check "a task without predictions says so" refused 'requires the field lengths, which a prompt does not offer' "$bin/models/bert.so" \
     --task masked_lm --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
 finish

@@ -98,6 +98,8 @@ check "a whole model is trained and saved" "$bin/zlaunch" --num_gpus 2 "$bin/mod
 check "adapters beside its checkpoint" lora llama3 2 "$tmp/over" --model_name_or_path "$tmp/full/checkpoint-1"
 check "  as beside its folder" same_bits "$tmp/s0.llama3" "$tmp/over"
 lora llama3 1 "$tmp/none" --model_name_or_path "$tmp/run/checkpoint-3" >/dev/null
+"$bin/zero_to_fp32" "$tmp/run/checkpoint-3" "$tmp/fp32" >"$tmp/fp32.said" 2>&1
+check "its files of fp32 lack what is frozen, which is said once" test "$(grep -c 'frozen tensors are left out' "$tmp/fp32.said")" = 1 -a "$(grep -c 'left out' "$tmp/fp32.said")" = 1
 check "a checkpoint of adapters is no model" grep -q 'there is no parameter model' "$tmp/none" "$tmp/none.err"
 
 # the plan of a large model: the body has weights, and nothing else

@@ -133,13 +133,26 @@ static zt_err set_names(struct zt_atomic_file *f, const char *path,
     return ZT_OK;
 }
 
+/* The file takes the place of what has its name: of an older file, not of /dev/null. */
+static zt_err refuse_device(const char *path, struct zt_fault *fault)
+{
+    struct stat sb;
+
+    if (stat(path, &sb) || S_ISREG(sb.st_mode) || S_ISDIR(sb.st_mode))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "%s: is a device, a pipe or a socket; give a file", path);
+}
+
 zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t bytes,
                            struct zt_fault *fault)
 {
     zt_err rc;
 
     *f = (struct zt_atomic_file){.fd = -1};
-    rc = set_names(f, path, fault);
+    rc = refuse_device(path, fault);
+    if (!rc)
+        rc = set_names(f, path, fault);
     if (!rc)
         rc = create_temporary(f, fault);
     if (!rc)

@@ -447,6 +447,21 @@ static bool predicts_labels(const struct zt_config *c)
                     strcmp(task, "tag") == 0);
 }
 
+/* A name with two meanings: of samples in training, and of prompt and text together. */
+static void check_max_length(struct zt_config *c)
+{
+    const struct zt_value *v = zt_args_value(c->args, "block_size");
+
+    if (v && strcmp(v->where, "--max_length") == 0 &&
+        !zt_args_string(c->args, "train_file"))
+        zt_problems_add(
+            &c->report, ZT_E_USAGE,
+            "--max_length %s: samples of a training have it, as --block_size; "
+            "how many tokens are written behind a prompt says "
+            "--max_new_tokens N",
+            v->text);
+}
+
 /* Texts of a file are for a metric, and beams for the likeliest text: neither is drawn. */
 static void resolve_generation(struct zt_config *c)
 {
@@ -457,6 +472,8 @@ static void resolve_generation(struct zt_config *c)
                             &c->report);
     if (file && predicts_labels(c))
         return;
+    if (file || zt_args_string(c->args, "prompt"))
+        check_max_length(c);
     if (file || zt_args_string(c->args, "prompt"))
         zt_args_set_default(c->args, "generate_tokens", "100",
                             file ? "rule: there is a --test_file"

@@ -58,8 +58,11 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
             !(e->source_size && zt_field_is_of_source(f)))
             return zt_fault_set(fault, ZT_E_USAGE,
                                 "--generate_tokens: %s requires the field %s, which a "
-                                "prompt does not offer; it offers tokens",
-                                e->plugin->name, f->name);
+                                "prompt does not offer; it offers tokens%s",
+                                e->plugin->name, f->name,
+                                e->run->test_file
+                                    ? " (for labels of rows, give --task, as in training)"
+                                    : "");
     }
     if (e->source_size && e->run->generate_tokens > e->block_size)
         return zt_fault_set(fault, ZT_E_USAGE,

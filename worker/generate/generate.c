@@ -285,7 +285,9 @@ static zt_err begin_live(struct zt_writer *w, struct live_text *live,
 
     w->on_token = show_token;
     w->user = live;
-    return rc ? rc : zt_text_pieces_put(&live->pieces, ids, n, fault);
+    /* one that reads a source and writes another text does not go on with it */
+    return rc || w->e->source_size ? rc
+                                   : zt_text_pieces_put(&live->pieces, ids, n, fault);
 }
 
 static zt_err end_live(struct live_text *live, struct zt_fault *fault)

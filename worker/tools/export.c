@@ -91,6 +91,29 @@ zt_err zt_export_stream(struct zt_checkpoint_source *s,
 
 /* ---- which ---- */
 
+/* Frozen, and in the model that the training began from: a checkpoint of adapters. */
+static bool is_elsewhere(const struct zt_checkpoint_source *s, int i)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+
+    return s->ours && !t->t.trained && !t->t.readable;
+}
+
+static void tell_elsewhere(const struct zt_checkpoint_source *s)
+{
+    int num = 0;
+
+    for (int i = 0; i < s->num; i++)
+        num += is_elsewhere(s, i);
+    if (num)
+        fprintf(
+            stderr,
+            "%s: %d frozen tensors are left out: they are as in the model that the "
+            "training began from, and not in the checkpoint; --merge_adapters saves a "
+            "whole model\n",
+            s->path, num);
+}
+
 /* Floats and integers that are known; pickles have aliases as well, safetensors name a
  * tensor once. */
 static bool is_wanted(const struct zt_checkpoint_source *s,
@@ -102,7 +125,7 @@ static bool is_wanted(const struct zt_checkpoint_source *s,
         return false;
     if (how->leave_frozen && !t->t.trained && !t->buffer)
         return false;
-    if (!t->t.readable && !t->raw)
+    if (!t->t.readable && !t->raw && !is_elsewhere(s, i))
         fprintf(stderr, "%s: %s is left out: its type is not written\n", s->path,
                 t->t.name);
     return t->t.readable || t->raw;
@@ -121,6 +144,8 @@ static zt_err choose(struct zt_checkpoint_source *s, const struct zt_tensor_expo
             list->items[list->num++] = (struct export_item){
                 {t->t.name, t->raw ? t->dtype : how->dtype, t->t.ndim, t->t.shape}, i};
     }
+    if (!how->leave_frozen)
+        tell_elsewhere(s);
     return ZT_OK;
 }
 
