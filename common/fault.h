@@ -41,6 +41,9 @@ const char *zt_err_name(zt_err code);
 
 /* It is a consequence of another rank's end, or of a connection to it that has ended. */
 bool zt_err_is_about_peer(zt_err code);
+/* All ranks are stopped as soon as one says that it failed: one that fails because of a peer
+ * waits so long (us) before it does, so that the peer says why first. */
+#define ZT_PEER_FIRST_US 200000
 
 /*
  * The process exit code of a failure: 2 usage, 65 bad config or format, 66 missing input,

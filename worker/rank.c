@@ -163,15 +163,11 @@ static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
                                                  : ZT_OK;
 }
 
-/* The others are stopped as soon as a rank says that it failed: one that failed because of
- * a peer lets that one say first why. */
-#define PEER_FIRST_US 200000
-
 static void report(zt_err rc, struct zt_fault *fault)
 {
     fault->code = rc;
     if (zt_err_is_about_peer(rc))
-        usleep(PEER_FIRST_US);
+        usleep(ZT_PEER_FIRST_US);
     zt_event_fail(fault);
     zt_torchrun_report_error(fault);
 }

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "worker/engine/checkpoint/private.h"
 
@@ -18,8 +19,10 @@ static zt_err pass_on(struct zt_engine *e, int from, zt_err code, struct zt_faul
     if (rc)
         return zt_fault_set(fault, rc, "%s", why.text);
     text[sizeof(text) - 1] = 0;
-    if (e->run->rank != from)
+    if (e->run->rank != from) {
         zt_fault_set(fault, code, "rank %d: %s", from, text);
+        usleep(ZT_PEER_FIRST_US); /* it is the other's to say, if this ends the run */
+    }
     return ZT_OK;
 }
 
