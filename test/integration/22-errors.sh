@@ -38,6 +38,9 @@ mkfifo "$tmp/pipe"
 check "a pipe is no file for a timeline" refused 73 "is a device, a pipe or a socket; give a file" "$g" "${t[@]}" --trace "$tmp/pipe"
 check "  and is there still" test -p "$tmp/pipe"
 check "a length that a prompt has not" refused 2 "--max_new_tokens" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_length 5
+check "adapters without a model do not pass the check either" refused 2 "--lora_r needs --model_name_or_path" "$g" "${t[@]}" --lora_r 8 --check_config
+check "a folder of another family" refused 65 '"model_type" is "llama": another plugin may be for it; this one takes ["gpt2"]' \
+    "$g" --model_name_or_path test/golden/llama3/model --prompt x
 check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep
 check "a switch that is no object" refused 65 'must be an object, as in {"enabled": true}, not true' "$g" "${t[@]}" --deepspeed '{"bf16": true}'
 check "a number in quotes" refused 65 'not "1e-4": write it without quotes' "$g" "${t[@]}" --deepspeed '{"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}'

@@ -63,6 +63,7 @@ run "the mean of two checkpoints" 0 "$zckpt" average "$tmp/mean.bin" "$a" "$tmp/
 run "  has it, too" 0 "$zckpt" diff "$tmp/two.bin" "$tmp/mean.bin"
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
+run "  which is found by it" 0 "$zckpt" ls "$tmp/uni"
 run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"
 for kind in value exp_avg exp_avg_sq; do
     run "  with the same $kind" 0 "$zckpt" diff "$a" "$tmp/back/checkpoint-2" --kind "$kind"

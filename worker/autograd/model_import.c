@@ -84,6 +84,14 @@ void zt_model_free_import(struct zt_model *m)
 
 /* ---- config.json ---- */
 
+/* What another plugin, or another task, may well take. */
+static const char *who_takes(const char *key)
+{
+    return strcmp(key, "model_type") == 0 ? "another plugin may be for it; this one takes"
+           : strcmp(key, "problem_type") == 0 ? "another --task is for it; this one takes"
+                                              : NULL;
+}
+
 void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
 {
     json_t *list = json_loads(allowed, 0, NULL);
@@ -96,7 +104,10 @@ void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
     for (size_t i = 0; i < json_array_size(list); i++)
         fits = fits || json_equal(v, json_array_get(list, i));
     text = fits ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!fits)
+    if (!fits && who_takes(key))
+        zt_model_refuse_config(m, "\"%s\" is %.60s: %s %s", key,
+                               text ? text : "something else", who_takes(key), allowed);
+    else if (!fits)
         zt_model_refuse_config(m, "\"%s\" is %.60s, which is not built: only %s is", key,
                                text ? text : "something else", allowed);
     free(text);

@@ -145,7 +145,7 @@ static void check_adapters(struct zt_config *c, const struct zt_run *run)
                         "%s: there are no adapters: say --lora_r or "
                         "--adapter_name_or_path",
                         said);
-    if (any && !run->model_name_or_path && !run->dry_run && !run->check_config)
+    if (any && !run->model_name_or_path && !run->dry_run)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "%s needs --model_name_or_path: the weights that adapters are "
                         "beside",

@@ -155,23 +155,31 @@ static bool is_tag_dir(const char *dir)
     return found;
 }
 
+/* The first line of PATH/NAME; false: there is none. */
+static bool read_tag(const char *path, const char *name, char tag[256])
+{
+    char *file = NULL;
+    FILE *in = asprintf(&file, "%s/%s", path, name) < 0 ? NULL : fopen(file, "re");
+    bool found = in && fgets(tag, 256, in);
+
+    if (in)
+        fclose(in);
+    free(file);
+    tag[found ? strcspn(tag, "\r\n") : 0] = 0;
+    return *tag != 0;
+}
+
 /* The folder with the files; NULL: there is none. */
 static char *find_dir(const char *path, const char *tag)
 {
-    char text[256] = "", *out = NULL, *latest = NULL;
-    FILE *in = NULL;
+    char text[256] = "", *out = NULL;
 
     if (!tag && is_tag_dir(path))
         return strdup(path);
-    if (!tag && asprintf(&latest, "%s/latest", path) >= 0) {
-        in = fopen(latest, "re");
-        tag = in && fgets(text, sizeof(text), in) ? text : NULL;
-        text[strcspn(text, "\r\n")] = 0;
-    }
-    if (in)
-        fclose(in);
-    free(latest);
-    if (!tag || !*tag || asprintf(&out, "%s/%s", path, tag) < 0)
+    if (!tag &&
+        (read_tag(path, "latest", text) || read_tag(path, "latest_universal", text)))
+        tag = text;
+    if (!tag || asprintf(&out, "%s/%s", path, tag) < 0)
         return NULL;
     if (!is_tag_dir(out)) {
         free(out);
