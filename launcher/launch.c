@@ -239,6 +239,25 @@ static bool saves_weights(const struct zt_launch *l)
            strcmp(l->target[0], "save") == 0 && strcmp(l->target[1], "weights") == 0;
 }
 
+/* Behind the target it is the ranks that refuse an option of ours: where they run is decided
+ * before, and what says that must not be missed. */
+static void check_behind(const struct zt_launch *l, struct zt_problems *report)
+{
+    static const char *const places[] = {"--launcher", "--hostfile", "--num_nodes",
+                                         "--num_gpus", "--include",  "--exclude",
+                                         "--no_ssh"};
+
+    for (int i = 1; l->hostfile && i < l->target_argc; i++) {
+        size_t n = strcspn(l->target[i], "=");
+
+        for (size_t k = 0; k < sizeof(places) / sizeof(*places); k++)
+            if (n == strlen(places[k]) && strncmp(l->target[i], places[k], n) == 0)
+                zt_problems_add(report, ZT_E_USAGE,
+                                "%s is an option of zlaunch: write it before the target",
+                                places[k]);
+    }
+}
+
 static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems *report)
 {
     bool dashes;
@@ -284,6 +303,8 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
     l->run_name = l->is_plugin ? find_run_name(l) : NULL;
+    if (l->is_plugin)
+        check_behind(l, report);
     if (l->is_plugin && l->serve_store)
         zt_problems_add(report, ZT_E_USAGE,
                         "--serve_store is for PyTorch programs; ranks of a plugin find "

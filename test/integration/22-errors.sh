@@ -41,6 +41,9 @@ check "a length that a prompt has not" refused 2 "--max_new_tokens" "$g" --n_lay
 check "adapters without a model do not pass the check either" refused 2 "--lora_r needs --model_name_or_path" "$g" "${t[@]}" --lora_r 8 --check_config
 check "a folder of another family" refused 65 '"model_type" is "llama": another plugin may be for it; this one takes ["gpt2"]' \
     "$g" --model_name_or_path test/golden/llama3/model --prompt x
+printf 'a slots=1\nb slots=1\n' >"$tmp/hosts"
+"$bin/zlaunch" --hostfile "$tmp/hosts" "$g" "${t[@]}" --launcher local >"$tmp/o" 2>&1
+check "what says where ranks run stands before the target" test $? -eq 2 -a -n "$(grep -F 'error: --launcher is an option of zlaunch: write it before' "$tmp/o")"
 check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep
 check "a switch that is no object" refused 65 'must be an object, as in {"enabled": true}, not true' "$g" "${t[@]}" --deepspeed '{"bf16": true}'
 check "a number in quotes" refused 65 'not "1e-4": write it without quotes' "$g" "${t[@]}" --deepspeed '{"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}'

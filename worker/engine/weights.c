@@ -359,8 +359,10 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
         if (!is_kept(hf, m->params[i]))
             rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
     if (!rc && kept && zt_comm_rank(e->comm) == 0)
-        zt_info("weights", "%d parameters are not in %s: they begin as new (%s%s)", kept,
-                zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "");
+        zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights",
+               "%d parameters are not in %s: they begin as new (%s%s)%s", kept,
+               zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "",
+               e->run->do_train ? "" : ", and nothing trains them here");
     free(piece);
     zt_hf_folder_close(hf);
     return rc ? rc : zt_zero_publish(e->zero, fault);
