@@ -42,7 +42,7 @@ done <<'EOF'
 65 scale_attn_by_inverse_layer_idx true scale
 65 tie_word_embeddings false built
 65 add_cross_attention true built
-65 model_type "gpt_neo" built
+65 model_type "gpt_neo" another~plugin~may~be~for~it
 65 architectures ["GPT2DoubleHeadsModel"] architectures.0
 65 attn_pdrop "abc" a~number~is~wanted
 65 n_layer "two" an~integer~is~wanted
