@@ -32,7 +32,7 @@ zt_err zt_symbols_of_chars(const char *text, size_t n, struct zt_symbols *out)
     return ZT_OK;
 }
 
-struct word {
+struct ngram_word {
     const char *text;
     size_t n;
     uint32_t *symbol; /* where its number goes */
@@ -40,14 +40,14 @@ struct word {
 
 static int compare_words(const void *x, const void *y)
 {
-    const struct word *a = x, *b = y;
+    const struct ngram_word *a = x, *b = y;
     int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
 
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
 
 /* Each word of a text has a place in `out`; returns how many words there are. */
-static size_t find_words(const char *text, size_t n, struct word *words,
+static size_t find_words(const char *text, size_t n, struct ngram_word *words,
                          struct zt_symbols *out)
 {
     size_t num = 0, begin = 0;
@@ -58,7 +58,8 @@ static size_t find_words(const char *text, size_t n, struct word *words,
         if (at < n && !zt_is_blank(zt_utf8_next(text, &at)))
             continue;
         if (end > begin)
-            words[num++] = (struct word){text + begin, end - begin, &out->at[out->n++]};
+            words[num++] =
+                (struct ngram_word){text + begin, end - begin, &out->at[out->n++]};
         at += end == n;
         begin = at;
     }
@@ -68,7 +69,7 @@ static size_t find_words(const char *text, size_t n, struct word *words,
 zt_err zt_symbols_of_words(const char *const text[2], const size_t n[2],
                            struct zt_symbols out[2])
 {
-    struct word *words = malloc((n[0] + n[1] + 2) * sizeof(*words));
+    struct ngram_word *words = malloc((n[0] + n[1] + 2) * sizeof(*words));
     size_t num = 0;
     uint32_t last = 0;
 
