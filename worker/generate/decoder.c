@@ -72,12 +72,12 @@ static void set_source(const struct zt_decoder *d, int64_t row, int32_t *length,
 }
 
 /* Of models that read a source: whether a pass does, or has it from an earlier one. */
-enum source { UNREAD, READ };
+enum source_pass { UNREAD, READ };
 
 /* d->tokens (B, T) behind what rows [row, row + B) have; logits (B, V), NULL: for the
  * gathers alone. */
 static zt_err run_pass(struct zt_decoder *d, int64_t row, int64_t B, int64_t T,
-                       enum source source, float *logits, struct zt_fault *fault)
+                       enum source_pass source, float *logits, struct zt_fault *fault)
 {
     struct zt_engine *e = d->e;
     struct zt_pass pass = {.mode = ZT_MODE_GENERATE,
@@ -312,12 +312,12 @@ out:
 struct feed {
     int64_t from;
     bool alone, again; /* alone: in a pass of its own; again: as the row before it */
-    enum source source;
+    enum source_pass source;
 };
 
 /* Passes of a step: ranks make equally many of both kinds, those with a source first. */
 struct passes {
-    int32_t of[2]; /* by enum source */
+    int32_t of[2]; /* by enum source_pass */
 };
 
 static bool same_source(const struct zt_decoder *d, int64_t a, int64_t b)
@@ -379,7 +379,7 @@ static zt_err repeat_row(struct zt_decoder *d, int64_t row, float *logits,
 
 /* Those of one kind. */
 static zt_err run_rows(struct zt_decoder *d, const struct zt_decoder_text *texts,
-                       int64_t num, const struct feed *feeds, enum source kind,
+                       int64_t num, const struct feed *feeds, enum source_pass kind,
                        float *logits, struct zt_fault *fault)
 {
     int64_t V = d->e->model->vocab, count;
@@ -427,7 +427,7 @@ zt_err zt_decoder_step(struct zt_decoder *d, const struct zt_decoder_text *texts
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     mine = plan_passes(d, texts, num, feeds);
     rc = agree_on_passes(d, &mine, &most, fault);
-    for (enum source kind = UNREAD; !rc && kind <= READ; kind++) {
+    for (enum source_pass kind = UNREAD; !rc && kind <= READ; kind++) {
         rc = run_rows(d, texts, num, feeds, kind, logits, fault);
         for (; !rc && gathers(d->e) && mine.of[kind] < most.of[kind]; mine.of[kind]++) {
             d->tokens[0] = 0;
