@@ -111,15 +111,7 @@ static zt_err read_config(zt_model *m, struct bert_config *c)
                      c->width);
     if (zt_model_status(m))
         return zt_model_status(m);
-    if (c->width % c->heads)
-        return zt_model_fail(m,
-                             "hidden_size %lld is not a multiple of num_attention_heads "
-                             "%lld",
-                             (long long)c->width, (long long)c->heads);
-    if (c->pad < 0 || c->pad >= c->vocab)
-        return zt_model_fail(m, "pad_token_id %lld is not below vocab_size %lld",
-                             (long long)c->pad, (long long)c->vocab);
-    return zt_model_status(m);
+    return encoder_check_sizes(m, c->width, c->heads, c->pad, c->vocab);
 }
 
 /* What `transformers` needs in config.json to open our weights. */

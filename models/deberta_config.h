@@ -144,14 +144,10 @@ static void check_config(zt_model *m, const struct deberta_config *c)
 
 static zt_err check_numbers(zt_model *m, const struct deberta_config *c)
 {
-    if (c->width % c->heads)
-        return zt_model_fail(m,
-                             "hidden_size %lld is not a multiple of num_attention_heads "
-                             "%lld",
-                             (long long)c->width, (long long)c->heads);
-    if (c->pad < 0 || c->pad >= c->vocab)
-        return zt_model_fail(m, "pad_token_id %lld is not below vocab_size %lld",
-                             (long long)c->pad, (long long)c->vocab);
+    zt_err rc = encoder_check_sizes(m, c->width, c->heads, c->pad, c->vocab);
+
+    if (rc)
+        return rc;
     if (c->embedding < 1)
         return zt_model_fail(m, "embedding_size %lld of config.json is not above 0",
                              (long long)c->embedding);

@@ -21,6 +21,21 @@ struct encoder_linear {
     zt_param *w, *b; /* weight and bias of a linear map or a norm; b NULL: it has none */
 };
 
+/* Sizes that do not go together are an error of the config.json or of the options. */
+static inline zt_err encoder_check_sizes(zt_model *m, int64_t width, int64_t heads,
+                                         int64_t pad, int64_t vocab)
+{
+    if (width % heads)
+        return zt_model_fail(m,
+                             "hidden_size %lld is not a multiple of num_attention_heads "
+                             "%lld",
+                             (long long)width, (long long)heads);
+    if (pad < 0 || pad >= vocab)
+        return zt_model_fail(m, "pad_token_id %lld is not below vocab_size %lld",
+                             (long long)pad, (long long)vocab);
+    return zt_model_status(m);
+}
+
 /* ---- activations ---- */
 
 struct encoder_activation {

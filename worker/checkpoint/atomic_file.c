@@ -20,7 +20,7 @@
 
 #include "worker/checkpoint/disk/write_behind.h"
 
-#define LARGE ((int64_t)4 * (int64_t)ZT_WRITE_BEHIND_BYTES)
+#define LARGE ((int64_t)2 * (int64_t)ZT_WRITE_BEHIND_BYTES)
 
 /* "PATH: cannot write: No space left on device (needs 12 bytes, 3 are free)" */
 static zt_err cannot_write(const struct zt_atomic_file *f, int e, int64_t bytes,
@@ -157,7 +157,7 @@ zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t b
         rc = create_temporary(f, fault);
     if (!rc)
         rc = reserve_space(f, bytes, fault);
-    f->is_large = !rc && bytes >= LARGE;
+    f->reserved = !rc && bytes >= LARGE ? (size_t)bytes : 0;
     if (rc)
         zt_atomic_file_release(f);
     return rc;
@@ -174,9 +174,10 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
     const char *p = data;
     int e = 0;
 
-    if (f->is_large && !f->behind)
-        f->behind = zt_write_behind_open(f->fd);
-    f->is_large = f->behind != NULL; /* where there is no memory it is as others are */
+    if (f->reserved && !f->behind)
+        f->behind = zt_write_behind_open(f->fd, f->reserved);
+    if (!f->behind)
+        f->reserved = 0; /* where there is no memory it is as others are */
     if (f->behind)
         e = zt_write_behind_put(f->behind, data, bytes);
     if (e)
@@ -202,7 +203,7 @@ static zt_err end_behind(struct zt_atomic_file *f, struct zt_fault *fault)
 
     zt_write_behind_close(f->behind);
     f->behind = NULL;
-    f->is_large = false;
+    f->reserved = 0;
     if (!e && lseek(f->fd, 0, SEEK_END) < 0)
         e = errno;
     return e ? cannot_write(f, e, 0, fault) : ZT_OK;

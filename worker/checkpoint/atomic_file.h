@@ -19,7 +19,7 @@ struct zt_write_behind;
 struct zt_atomic_file {
     char *path, *tmp, *dir;
     int fd;                         /* -1: not open */
-    bool is_large;                  /* it is written behind the caller */
+    size_t reserved;                /* large: it is written behind the caller; else 0 */
     struct zt_write_behind *behind; /* from its first write until it is synced */
     bool published;
 };

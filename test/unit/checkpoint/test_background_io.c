@@ -17,7 +17,7 @@
 #include "worker/checkpoint/disk/write_behind.h"
 
 #define MIB  ((size_t)1 << 20)
-#define MANY (45 * MIB + 12345) /* large enough to be written behind, and no whole page */
+#define MANY (85 * MIB + 12345) /* large enough to be written behind, and no whole page */
 
 static char *content(size_t bytes)
 {
@@ -48,7 +48,7 @@ static void assert_content(int fd, const char *want, size_t bytes)
 
 static size_t next_cut(size_t i)
 {
-    static const size_t cuts[] = {1, 4096, 5 * MIB + 3, 77, 4 * MIB, 12 * MIB, 4095, MIB};
+    static const size_t cuts[] = {1, 4096, 5 * MIB + 3, 77, 4 * MIB, 23 * MIB, 4095, MIB};
 
     return cuts[i % (sizeof(cuts) / sizeof(cuts[0]))];
 }
@@ -120,7 +120,7 @@ static void test_without_o_direct_it_is_written_as_well(void **state)
 {
     int fd = memfd_create("no O_DIRECT", MFD_CLOEXEC);
     char *want = content(11 * MIB + 5);
-    struct zt_write_behind *w = zt_write_behind_open(fd);
+    struct zt_write_behind *w = zt_write_behind_open(fd, 11 * MIB);
 
     (void)state;
     assert_non_null(w);
@@ -144,7 +144,7 @@ static void test_a_refused_write_is_an_error_at_the_end_at_latest(void **state)
     for (size_t limit = 0; limit <= 24 * MIB; limit += 3 * MIB + 4096) {
         int fd =
             open(in_scratch("refused"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        struct zt_write_behind *w = zt_write_behind_open(fd);
+        struct zt_write_behind *w = zt_write_behind_open(fd, 24 * MIB);
         int error = 0;
 
         assert_non_null(w);

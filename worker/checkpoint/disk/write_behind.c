@@ -9,20 +9,29 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGN ((size_t)4096) /* of addresses, places and lengths, on any drive */
+#define ALIGN       ((size_t)4096) /* of addresses, places and lengths, on any drive */
+#define NUM_BLOCKS  ZT_WRITE_BEHIND_BLOCKS
+#define NUM_THREADS (NUM_BLOCKS - 1)
 
 struct zt_write_behind {
     int fd;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of `given`, `done`, `quit`, `error` */
+    pthread_t threads[NUM_THREADS];
+    int num_threads;
+    pthread_mutex_t lock; /* of what follows, up to `error` */
     pthread_cond_t changed;
-    size_t given, done; /* whole blocks since the beginning */
+    size_t given, begun; /* whole blocks since the beginning; begun: by a thread */
+    bool is_pending[NUM_BLOCKS];
     bool quit;
     int error;
 
-    char *blocks[2];
+    char *blocks;  /* NUM_BLOCKS of them; number n of the file is in n % NUM_BLOCKS */
     size_t filled; /* bytes of the block at hand */
 };
+
+static char *block_of(const struct zt_write_behind *w, size_t number)
+{
+    return w->blocks + number % NUM_BLOCKS * ZT_WRITE_BEHIND_BLOCK;
+}
 
 /* ---- past the page cache, or not ---- */
 
@@ -38,12 +47,12 @@ static bool set_direct(int fd, bool on)
 static int write_all(int fd, const char *data, size_t bytes, off_t at)
 {
     while (bytes > 0) {
+        bool is_direct = fcntl(fd, F_GETFL) & O_DIRECT; /* other threads change it, too */
         ssize_t n = pwrite(fd, data, bytes, at);
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EINVAL && (fcntl(fd, F_GETFL) & O_DIRECT) &&
-            set_direct(fd, false))
+        if (n < 0 && errno == EINVAL && is_direct && set_direct(fd, false))
             continue;
         if (n <= 0)
             return n < 0 ? errno : EIO;
@@ -64,72 +73,68 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
+        size_t block;
         int error;
 
-        while (!w->quit && w->done == w->given)
+        while (!w->quit && w->begun == w->given)
             pthread_cond_wait(&w->changed, &w->lock);
         if (w->quit)
             break;
+        block = w->begun++;
         pthread_mutex_unlock(&w->lock);
-        error = write_all(w->fd, w->blocks[w->done % 2], ZT_WRITE_BEHIND_BLOCK,
-                          (off_t)(w->done * ZT_WRITE_BEHIND_BLOCK));
+        error = write_all(w->fd, block_of(w, block), ZT_WRITE_BEHIND_BLOCK,
+                          (off_t)(block * ZT_WRITE_BEHIND_BLOCK));
         pthread_mutex_lock(&w->lock);
         w->error = w->error ? w->error : error;
-        w->done++;
+        w->is_pending[block % NUM_BLOCKS] = false;
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
-/* Signals are for others. */
-static bool start_thread(struct zt_write_behind *w)
+/* One is enough, though slower. Signals are for others. */
+static bool start_threads(struct zt_write_behind *w)
 {
     sigset_t all, before;
-    int e;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    e = pthread_create(&w->thread, NULL, serve, w);
+    while (w->num_threads < NUM_THREADS &&
+           !pthread_create(&w->threads[w->num_threads], NULL, serve, w))
+        w->num_threads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !e;
+    return w->num_threads > 0;
 }
 
 /* ---- calls ---- */
 
-struct zt_write_behind *zt_write_behind_open(int fd)
+struct zt_write_behind *zt_write_behind_open(int fd, size_t bytes)
 {
     struct zt_write_behind *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
     w->fd = fd;
-    w->blocks[0] = aligned_alloc(ALIGN, ZT_WRITE_BEHIND_BYTES);
-    if (!w->blocks[0]) {
-        free(w);
-        return NULL;
-    }
-    w->blocks[1] = w->blocks[0] + ZT_WRITE_BEHIND_BLOCK;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
+    w->blocks = aligned_alloc(ALIGN, ZT_WRITE_BEHIND_BYTES);
+    if (!w->blocks || !start_threads(w)) {
+        zt_write_behind_close(w);
+        return NULL;
+    }
+    (void)!ftruncate(fd, (off_t)bytes);
     (void)set_direct(fd, true);
-    if (start_thread(w))
-        return w;
-    (void)set_direct(fd, false);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w->blocks[0]);
-    free(w);
-    return NULL;
+    return w;
 }
 
-/* Until at most `left` blocks are still to be written. */
-static int wait_for(struct zt_write_behind *w, size_t left)
+/* Until this block is not being written. */
+static int wait_for(struct zt_write_behind *w, size_t number)
 {
     int error;
 
     pthread_mutex_lock(&w->lock);
-    while (w->given - w->done > left)
+    while (w->is_pending[number % NUM_BLOCKS])
         pthread_cond_wait(&w->changed, &w->lock);
     error = w->error;
     pthread_mutex_unlock(&w->lock);
@@ -139,7 +144,7 @@ static int wait_for(struct zt_write_behind *w, size_t left)
 static void give(struct zt_write_behind *w)
 {
     pthread_mutex_lock(&w->lock);
-    w->given++;
+    w->is_pending[w->given++ % NUM_BLOCKS] = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     w->filled = 0;
@@ -151,11 +156,11 @@ int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t byte
 
     while (bytes > 0) {
         size_t room = ZT_WRITE_BEHIND_BLOCK - w->filled, n = bytes < room ? bytes : room;
-        int error = w->filled ? 0 : wait_for(w, 1);
+        int error = w->filled ? 0 : wait_for(w, w->given);
 
         if (error)
             return error;
-        memcpy(w->blocks[w->given % 2] + w->filled, from, n);
+        memcpy(block_of(w, w->given) + w->filled, from, n);
         w->filled += n;
         from += n;
         bytes -= n;
@@ -167,17 +172,21 @@ int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t byte
 
 int zt_write_behind_finish(struct zt_write_behind *w)
 {
-    const char *rest = w->blocks[w->given % 2];
+    const char *rest = block_of(w, w->given);
     size_t aligned = w->filled & ~(ALIGN - 1);
     off_t at = (off_t)(w->given * ZT_WRITE_BEHIND_BLOCK);
-    int error = wait_for(w, 0);
+    int error = 0;
 
+    for (size_t i = 0; i < NUM_BLOCKS; i++)
+        error = wait_for(w, i);
     if (!error)
         error = write_all(w->fd, rest, aligned, at);
     (void)set_direct(w->fd, false);
     if (!error)
         error =
             write_all(w->fd, rest + aligned, w->filled - aligned, at + (off_t)aligned);
+    if (!error && ftruncate(w->fd, at + (off_t)w->filled) < 0)
+        error = errno;
     return error;
 }
 
@@ -189,9 +198,10 @@ void zt_write_behind_close(struct zt_write_behind *w)
     w->quit = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    pthread_join(w->thread, NULL);
+    for (int i = 0; i < w->num_threads; i++)
+        pthread_join(w->threads[i], NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    free(w->blocks[0]);
+    free(w->blocks);
     free(w);
 }

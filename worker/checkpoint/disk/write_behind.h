@@ -2,8 +2,8 @@
  * write_behind.h -- bytes of a file that are written past the page cache while the next ones
  * are made.
  *
- *      |   block 0   |   block 1   |   block 0   |  rest |
- *       is written by a thread ...  is filled
+ *      |  block 0  |  block 1  |  block 2  |  block 3  |  block 0  |  rest |
+ *       are written, each by a thread ...   is filled
  *
  * The page cache would take a copy of everything, in memory that the training needs, only to
  * write it a second later. Where the file system has no O_DIRECT the thread writes through it.
@@ -15,17 +15,20 @@
 
 #include <stddef.h>
 
-#define ZT_WRITE_BEHIND_BLOCK ((size_t)4 << 20)
+#define ZT_WRITE_BEHIND_BLOCK  ((size_t)4 << 20)
+#define ZT_WRITE_BEHIND_BLOCKS 4
 #define ZT_WRITE_BEHIND_BYTES                                                            \
-    (2 * ZT_WRITE_BEHIND_BLOCK) /* of memory, while it is open */
+    (ZT_WRITE_BEHIND_BLOCKS * ZT_WRITE_BEHIND_BLOCK) /* of memory, while it is open */
 
 struct zt_write_behind;
 
-/* From the beginning of a file, which stays the caller's. NULL: no memory, or no thread. */
-struct zt_write_behind *zt_write_behind_open(int fd);
+/* From the beginning of a file, which stays the caller's, of `bytes` as far as is known: it has this
+ * length until it is finished, because a file system takes several writes at once only within a file.
+ * NULL: no memory, or no thread. */
+struct zt_write_behind *zt_write_behind_open(int fd, size_t bytes);
 /* Append; the bytes are the caller's again. 0 or errno. */
 int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t bytes);
-/* Until all is written, though not synced. 0 or errno. */
+/* Until all is written, though not synced; the file ends there. 0 or errno. */
 int zt_write_behind_finish(struct zt_write_behind *w);
 /* What is not written is given up. NULL is fine. */
 void zt_write_behind_close(struct zt_write_behind *w);
