@@ -69,6 +69,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     zt_err rc = ZT_OK;
 
     zt_engine_print_summary(e);
+    e->rate_texts = zt_generate_scores;
     if (run->do_train)
         rc = zt_engine_train(e, fault);
     else if (run->do_eval)
@@ -77,7 +78,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_save_at_end(e, fault);
     if (!rc && zt_engine_predicts(e) && !e->stop_code)
         rc = zt_engine_predict(e, fault);
-    if (!rc && run->generate_tokens > 0 && !e->stop_code)
+    if (!rc && e->prompts.num && !e->stop_code)
         rc = zt_generate(e, fault);
     if (!rc)
         rc = zt_engine_write_trace(e, fault);

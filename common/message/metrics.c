@@ -121,6 +121,11 @@ COPY_SCORE(f1_macro, f1_macro, has_classes)
 COPY_SCORE(matthews_correlation, matthews, has_classes)
 COPY_SCORE(pearson, pearson, has_numbers)
 COPY_SCORE(spearmanr, spearman, has_numbers)
+COPY_SCORE(bleu, bleu, has_texts)
+COPY_SCORE(chrf, chrf, has_texts)
+COPY_SCORE(rouge1, rouge1, has_texts)
+COPY_SCORE(rouge2, rouge2, has_texts)
+COPY_SCORE(rougeL, rougeL, has_texts)
 
 static bool eval_f1(const struct zt_eval_stats *s, struct zt_metric_value *v)
 {
@@ -389,6 +394,48 @@ const struct zt_metric zt_metrics[] = {
      .measure_eval = eval_recall,
      .column = 12,
      .format = "  recall %.4f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "bleu",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "with --predict_with_generate: of the texts that are written, 0 to 100, as "
+             "sacreBLEU computes it",
+     .measure_eval = eval_bleu,
+     .column = 13,
+     .format = "  BLEU %.2f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "chrf",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "the same: chrF2, as sacreBLEU computes it",
+     .measure_eval = eval_chrf,
+     .column = 14,
+     .format = "  chrF2 %.2f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "rouge1",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help =
+         "the same: F1 of words, mean over texts, as rouge_score computes it, times 100",
+     .measure_eval = eval_rouge1,
+     .column = 15,
+     .format = "  ROUGE-1 %.2f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "rouge2",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "the same: of pairs of words",
+     .measure_eval = eval_rouge2,
+     .column = 16,
+     .format = "  ROUGE-2 %.2f"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "rougeL",
+     .type = ZT_METRIC_REAL,
+     .unit = "",
+     .help = "the same: of the longest common subsequence of words",
+     .measure_eval = eval_rougeL,
+     .column = 17,
+     .format = "  ROUGE-L %.2f"},
     {.name = NULL},
 };
 

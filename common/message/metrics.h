@@ -56,6 +56,8 @@ struct zt_eval_stats {
     double precision, recall;
     bool has_numbers;
     double pearson, spearman;
+    bool has_texts; /* that are written, beside those that were meant; 0 to 100 */
+    double bleu, chrf, rouge1, rouge2, rougeL;
 };
 
 /* What a metric is of, and the event that reports it. */

@@ -130,8 +130,38 @@ check "  and are compared with the same" cmp "$tmp"/rated.{prefixed,languages}/p
 check "  the prefix matters" sh -c '! cmp -s "$1" "$2"' - <(said "$tmp/rated.any") <(said "$tmp/rated.languages")
 check "  lines have nothing to compare with" refused 2 'takes records, with a column "completion"' \
     as_is t5 --do_predict --test_file /usr/share/common-licenses/BSD --predict_with_generate --max_new_tokens 4 --output_dir "$tmp/rated.no"
-check "  and an evaluation writes no text" refused 2 "--predict_with_generate is for --do_predict" \
-    as_is t5 --do_eval --eval_file "$tmp/pairs.jsonl" --source_column q --target_column a --predict_with_generate
+check "  nor does a text that is held out" refused 2 "--predict_with_generate needs rows with texts to compare with" \
+    as_is t5 --do_eval --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --predict_with_generate
+
+# the same texts in an evaluation: scores OUT gives its metrics, in their order
+texts=(--eval_file "$tmp/half.jsonl" --predict_with_generate --per_device_eval_batch_size 4)
+scores() { grep '"event":"eval"' "$1" | grep -o '"\(bleu\|chrf\|rouge[12L]\)":[-0-9.e+]*' | sed 's/.*://'; }
+evaluated() { # evaluated RANKS OUT ARGS...
+    write t5 "$1" "$2" --do_eval --source_column q --target_column a --vocab_size 384 "${texts[@]}" "${@:3}"
+}
+evaluated 1 "$tmp/eval.1" --max_new_tokens 6
+evaluated 2 "$tmp/eval.2" --val_max_target_length 7
+evaluated 3 "$tmp/eval.3" --max_new_tokens 6 --deepspeed "$tmp/3.json"
+check "an evaluation has the scores that a prediction has" test "$(scores "$tmp/eval.1")" = \
+    "$(for s in bleu chrf rouge1 rouge2 rougeL; do score $s "$tmp/rated.1"; done)"
+check "  on 2 ranks, and on 3 with sharded weights" test "$(scores "$tmp/eval.1" | wc -l)" -eq 5 -a "$(scores "$tmp/eval.1")" = \
+    "$(scores "$tmp/eval.2")" -a "$(scores "$tmp/eval.1")" = "$(scores "$tmp/eval.3")"
+evaluated 2 "$tmp/eval.beams" --max_new_tokens 6 --num_beams 3
+check "  others with beams" test "$(scores "$tmp/eval.beams" | wc -l)" -eq 5 -a "$(scores "$tmp/eval.beams")" != "$(scores "$tmp/eval.1")"
+evaluated 2 "$tmp/eval.few" --max_new_tokens 6 --max_eval_samples 5
+check "  and of no more rows than it takes" test -n "$(scores "$tmp/eval.few")" -a "$(scores "$tmp/eval.few")" != "$(scores "$tmp/eval.1")"
+check "a training that evaluates so" learn t5 2 "$tmp/t5.rates" --label_smoothing_factor 0.1 --deepspeed "$tmp/3.json" --do_eval --eval_steps 2 \
+    "${texts[@]}" --max_new_tokens 6 --metric_for_best_model eval_chrf --early_stopping_patience 1 --early_stopping_threshold 100 \
+    --load_best_model_at_end --output_dir "$tmp/t5.best"
+check "  learns the same" test "$(field loss "$tmp/t5" | head -4)" = "$(field loss "$tmp/t5.rates")"
+check "  ends where no text is better by as much" grep -q "step 4 is the last" "$tmp/t5.rates.err" "$tmp/t5.rates"
+best=$(grep '"event":"eval"' "$tmp/t5.rates" | sed 's/.*"chrf":\([-0-9.e+]*\).*/\1/' | sort -g | tail -1)
+write t5 1 "$tmp/t5.best.eval" --do_eval --source_column q --target_column a "${texts[@]}" --max_new_tokens 6 --model_name_or_path "$tmp/t5.best"
+check "  and with the weights of its best texts" test -n "$best" -a "$(scores "$tmp/t5.best.eval" | sed -n 2p)" = "$best"
+check "a length of texts is said once" refused 2 "--generation_max_length is 9, with the token that a text begins with" \
+    as_is t5 --do_eval --source_column q --target_column a "${texts[@]}" --generation_max_length 9 --max_new_tokens 9
+check "and is not for a model that goes on with its prompt" refused 2 "--generation_max_length is for models that read one text" \
+    as_is gpt2 --do_eval --source_column q --target_column a "${texts[@]}" --generation_max_length 9
 
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
     as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1

@@ -102,7 +102,8 @@ static zt_err follow(struct stepwise *p, struct zt_fault *fault)
 {
     struct zt_engine *e = p->engine;
     bool cached = zt_plugin_has_cache(e->plugin, e->source_size > 0), restart;
-    int64_t n = zt_engine_generation(e).longest, stop = n + e->run->generate_tokens;
+    int64_t n = zt_engine_generation(e, &e->prompts).longest,
+            stop = n + e->run->generate_tokens;
     struct zt_context c;
     zt_err rc = cached ? zt_step_cache_open(p->step, 1, e->block_size, fault) : ZT_OK;
 
@@ -133,7 +134,7 @@ static zt_err fill(struct stepwise *p, struct zt_fault *fault)
     p->generated = calloc(vocab, sizeof(float));
     p->whole = calloc(vocab, sizeof(float));
     if (e->source_size)
-        p->num_source = (int32_t)zt_engine_generation(e).source_tokens;
+        p->num_source = (int32_t)zt_engine_generation(e, &e->prompts).source_tokens;
     if (!p->ids || !p->generated || !p->whole)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory");
     for (size_t i = 0; i < n; i++)

@@ -462,10 +462,48 @@ static void check_max_length(struct zt_config *c)
             v->text);
 }
 
-/* Texts of a file are for a metric, and beams for the likeliest text: neither is drawn. */
+/* transformers counts the token that a text begins with. */
+static void resolve_max_length(struct zt_config *c)
+{
+    const struct zt_value *most = zt_option_given(c, "generation_max_length");
+    const struct zt_value *tokens = zt_option_given(c, "generate_tokens");
+    char text[24];
+
+    snprintf(text, sizeof(text), "%lld", (long long)most->integer - 1);
+    if (most->integer < 2)
+        zt_problems_add(&c->report, zt_value_error(most),
+                        "%s is %lld: with the token that it begins with, a text has at "
+                        "least 2",
+                        most->where, (long long)most->integer);
+    else if (tokens && tokens->integer != most->integer - 1)
+        zt_problems_add(&c->report, zt_value_error(most),
+                        "%s is %lld, with the token that a text begins with, and %s is "
+                        "%lld: leave one of them out",
+                        most->where, (long long)most->integer, tokens->where,
+                        (long long)tokens->integer);
+    else
+        zt_args_set_default(c->args, "generate_tokens", text, most->where, &c->report);
+}
+
+/* Of a model whose targets are shorter than a text of 100 tokens, the length of these. */
+static const char *usual_tokens(const struct zt_config *c, char out[24])
+{
+    int64_t target = zt_args_int(c->args, "max_target_length");
+
+    snprintf(out, 24, "%lld", (long long)(target > 0 && target < 100 ? target : 100));
+    return out;
+}
+
+/* Texts for a metric are not drawn, nor are beams, which are for the likeliest text. */
 static void resolve_generation(struct zt_config *c)
 {
     const char *file = zt_args_string(c->args, "test_file");
+    bool rates = zt_args_flag(c->args, "predict_with_generate");
+    bool writes = file || rates || zt_args_string(c->args, "prompt");
+    const char *why = file    ? "rule: there is a --test_file"
+                      : rates ? "rule: --predict_with_generate"
+                              : "rule: there is a prompt";
+    char most[24];
 
     if (file)
         zt_args_set_default(c->args, "do_predict", "true", "rule: there is a --test_file",
@@ -474,15 +512,14 @@ static void resolve_generation(struct zt_config *c)
         return;
     if (file || zt_args_string(c->args, "prompt"))
         check_max_length(c);
-    if (file || zt_args_string(c->args, "prompt"))
-        zt_args_set_default(c->args, "generate_tokens", "100",
-                            file ? "rule: there is a --test_file"
-                                 : "rule: there is a prompt",
+    if (zt_args_int(c->args, "generation_max_length"))
+        resolve_max_length(c);
+    else if (writes)
+        zt_args_set_default(c->args, "generate_tokens", usual_tokens(c, most), why,
                             &c->report);
-    if (file || zt_args_int(c->args, "num_beams") > 1)
+    if (file || rates || zt_args_int(c->args, "num_beams") > 1)
         zt_args_set_default(c->args, "do_sample", "false",
-                            file ? "rule: there is a --test_file" : "rule: beams search",
-                            &c->report);
+                            file || rates ? why : "rule: beams search", &c->report);
 }
 
 static void set_option_defaults(struct zt_config *c)
@@ -561,11 +598,18 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
     if (run->test_file && !run->do_predict)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--test_file and --do_predict=false: leave one of them out");
-    if (run->predict_with_generate && (!run->do_predict || predicts_labels(c)))
+    if (run->predict_with_generate && predicts_labels(c))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--predict_with_generate is for tasks that write text; --task %s "
+                        "has metrics of its own",
+                        zt_args_string(c->args, "task"));
+    else if (run->predict_with_generate && !run->do_predict &&
+             !(run->do_eval && zt_args_string(c->args, "eval_file")))
         zt_problems_add(
             &c->report, ZT_E_USAGE,
-            "--predict_with_generate is for --do_predict with a --test_file, "
-            "of tasks that write text; an evaluation computes the loss alone");
+            "--predict_with_generate needs rows with texts to compare with: those of "
+            "--test_file (--do_predict), or of --eval_file (--do_eval); the end of "
+            "--train_file that is held out is not written");
     if (run->test_file && run->prompt[0])
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--prompt and --test_file: texts are given by one of the two");

@@ -64,6 +64,13 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
                                     ? " (for labels of rows, give --task, as in training)"
                                     : "");
     }
+    if (!e->source_size && e->run->generation_max_length)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--generation_max_length is for models that read one text and "
+            "write another, and %s is none: --max_new_tokens says how many "
+            "tokens are added to a prompt",
+            e->plugin->name);
     if (e->source_size && e->run->generate_tokens > e->block_size)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--generate_tokens %lld: a text has up to %lld tokens; "

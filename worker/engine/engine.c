@@ -325,6 +325,8 @@ static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
                                           .source_size = e->source_size,
                                           .num_prompts = e->prompts.num,
                                           .longest_prompt = e->prompts.longest,
+                                          .num_eval_prompts = e->eval_prompts.num,
+                                          .longest_eval_prompt = e->eval_prompts.longest,
                                           .device_own = e->device_own,
                                           .process_now = e->process_now,
                                           .offered = e->offered};
@@ -589,6 +591,7 @@ void zt_engine_close(struct zt_engine *e)
     zt_tokenizer_close(e->tokenizer);
     zt_labels_release(&e->labels);
     zt_prompts_release(&e->prompts);
+    zt_prompts_release(&e->eval_prompts);
     zt_output_dir_close(e);
     free(e);
 }

@@ -48,6 +48,13 @@ struct zt_best {
         since; /* evaluations in a row that were no better (early_stopping_threshold) */
 };
 
+struct zt_engine;
+struct zt_eval_stats;
+
+/* Collective: what texts for e->eval_prompts are worth, into *stats, on all ranks. */
+typedef zt_err (*zt_rate_texts)(struct zt_engine *e, struct zt_eval_stats *stats,
+                                struct zt_fault *fault);
+
 struct zt_engine {
     const struct zt_run *run;
     const struct zt_plugin *plugin;
@@ -84,6 +91,8 @@ struct zt_engine {
     struct zt_tokenizer *tokenizer;    /* of text and prompts; NULL: there is none */
     struct zt_fault tokenizer_refusal; /* why the one beside the weights cannot be read */
     struct zt_prompts prompts;         /* that text is written for */
+    struct zt_prompts
+        eval_prompts; /* that an evaluation writes for (--predict_with_generate) */
     struct zt_sampler *sampler;
     int64_t block_size;  /* tokens per row */
     int64_t source_size; /* tokens of a source, of a model that reads one; else 0 */
@@ -94,6 +103,7 @@ struct zt_engine {
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
+    zt_rate_texts rate_texts; /* of who writes them; set before an evaluation */
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
     int64_t
@@ -175,11 +185,12 @@ zt_err zt_engine_open_tokenizer(struct zt_engine *e,
 /* --train_tokenizer: that tokenizer, made by the first rank of a node that comes. */
 zt_err zt_engine_make_tokenizer(struct zt_engine *e,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
-/* The texts to continue, once the model is open: e->prompts. ZT_E_USAGE, ZT_E_FORMAT,
+/* The texts to continue, once the model is open: e->prompts and e->eval_prompts. ZT_E_USAGE, ZT_E_FORMAT,
  * ZT_E_NOINPUT: see worker/text/rows/prompts.h. */
 zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
-/* What of them is written at once. */
-struct zt_generation zt_engine_generation(const struct zt_engine *e);
+/* What is written at once for prompts of this run. */
+struct zt_generation zt_engine_generation(const struct zt_engine *e,
+                                          const struct zt_prompts *prompts);
 
 /* Collective. Weights as model.safetensors and config.json in `dir`, which is made (rank
  * 0 writes). */

@@ -1,6 +1,6 @@
 /*
- * evaluate.c -- the mean loss over the evaluation data, and the metrics of its task: every
- * token, or row, counted once.
+ * evaluate.c -- the mean loss over the evaluation data, and the metrics of its task or of the
+ * texts that are written for it: every token, or row, counted once.
  *
  * What is beyond the end of the data is padding, which the divisor does not count. So
  * each rank runs the same number of batches, and the mean is exact whatever their number.
@@ -115,6 +115,8 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
         stats = stats_of(e, step, sums);
         rc = zt_measure_finish(&m, e, &stats, fault);
     }
+    if (!rc && e->eval_prompts.num)
+        rc = e->rate_texts(e, &stats, fault);
     zt_measure_close(&m);
     if (rc)
         return rc;

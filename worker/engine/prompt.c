@@ -84,29 +84,65 @@ static zt_err add_texts(struct zt_engine *e, const struct zt_prompt_encoding *ho
     return rc;
 }
 
-zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
+/* The columns of a training say what is read, and what it is meant to become. */
+static zt_err add_files(struct zt_engine *e, struct zt_prompts *p,
+                        struct zt_prompt_encoding *how, const char *const *files,
+                        struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     const struct zt_text_pair pair = zt_engine_pair(run);
+    zt_err rc = ZT_OK;
+
+    how->pair = &pair;
+    if (run->predict_with_generate)
+        p->meant_column = run->target_column ? run->target_column : "completion";
+    for (int i = 0; !rc && files[i]; i++)
+        rc = zt_prompts_add_file(
+            p, how, files[i], run->data_format,
+            run->source_column ? run->source_column : run->text_column, fault);
+    how->pair = NULL;
+    return rc;
+}
+
+/* The rows whose loss an evaluation takes, in their order. */
+static zt_err add_eval_files(struct zt_engine *e, struct zt_prompt_encoding *how,
+                             struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    int64_t batches = run->eval_batches * run->per_device_eval_batch_size * run->world;
+    zt_err rc = add_files(e, &e->eval_prompts, how, run->eval_files, fault);
+
+    zt_prompts_limit(&e->eval_prompts, run->max_eval_samples);
+    zt_prompts_limit(&e->eval_prompts, batches);
+    return rc;
+}
+
+zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
     struct zt_prompt_encoding how = {.tokenizer = e->tokenizer,
                                      .bytes = zt_engine_has_byte_vocab(e),
                                      .vocab = e->model->vocab};
+    const char *const test_files[] = {run->test_file, NULL};
+    bool rates = run->predict_with_generate && run->do_eval && run->eval_files[0];
+    zt_err rc = ZT_OK;
 
     zt_prompts_init(&e->prompts);
+    zt_prompts_init(&e->eval_prompts);
     if (run->generate_tokens == 0)
         return ZT_OK;
-    if (!run->test_file)
-        return add_texts(e, &how, fault);
-    how.pair = &pair;
-    if (run->predict_with_generate)
-        e->prompts.meant_column = run->target_column ? run->target_column : "completion";
-    return zt_prompts_add_file(&e->prompts, &how, run->test_file, run->data_format,
-                               run->source_column ? run->source_column : run->text_column,
-                               fault);
+    if (rates)
+        rc = add_eval_files(e, &how, fault);
+    if (rc)
+        return rc;
+    if (run->test_file)
+        return add_files(e, &e->prompts, &how, test_files, fault);
+    return rates && !run->prompt[0] ? ZT_OK : add_texts(e, &how, fault);
 }
 
-struct zt_generation zt_engine_generation(const struct zt_engine *e)
+struct zt_generation zt_engine_generation(const struct zt_engine *e,
+                                          const struct zt_prompts *prompts)
 {
-    return zt_generation_of(e->run, e->prompts.num, e->prompts.longest, e->block_size,
+    return zt_generation_of(e->run, prompts->num, prompts->longest, e->block_size,
                             e->source_size);
 }

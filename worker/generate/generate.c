@@ -13,7 +13,6 @@
 #include "common/message/event.h"
 #include "worker/checkpoint/atomic_file.h"
 #include "worker/generate/collect.h"
-#include "worker/generate/ends.h"
 #include "worker/generate/text_out.h"
 #include "worker/generate/writer.h"
 #include "worker/tasks/text_scores.h"
@@ -299,19 +298,6 @@ static zt_err end_live(struct live_text *live, struct zt_fault *fault)
     return live->fault.code;
 }
 
-static zt_err set_rules(struct zt_writer *w, struct zt_ends *ends, struct zt_fault *fault)
-{
-    const struct zt_run *run = w->e->run;
-    zt_err rc = zt_ends_find(w->e, ends, fault);
-
-    w->rules = (struct zt_logits_rules){.repetition_penalty = run->repetition_penalty,
-                                        .no_repeat_ngram_size = run->no_repeat_ngram_size,
-                                        .min_new_tokens = run->min_new_tokens,
-                                        .ends = ends->ids,
-                                        .num_ends = ends->num};
-    return rc;
-}
-
 /* Collective. How many tokens all ranks have written, and how fast. */
 static zt_err report_speed(const struct zt_writer *w, double seconds,
                            struct zt_fault *fault)
@@ -330,16 +316,13 @@ static zt_err report_speed(const struct zt_writer *w, double seconds,
 
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
 {
-    struct zt_writer w = {.e = e, .prompts = &e->prompts, .g = zt_engine_generation(e)};
     struct live_text live = {.fault = {0}};
-    struct zt_ends ends;
+    struct zt_writer w;
     double start, seconds;
     zt_err rc;
 
     zt_event_phase("generating text");
-    rc = set_rules(&w, &ends, fault);
-    if (!rc)
-        rc = zt_decoder_open(e, &w.g, &w.decoder, fault);
+    rc = zt_writer_open(&w, e, &e->prompts, fault);
     if (!rc && is_live(&w))
         rc = begin_live(&w, &live, fault);
     start = zt_now();
@@ -348,7 +331,6 @@ zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault)
     seconds = zt_now() - start;
     if (!rc && w.on_token)
         rc = end_live(&live, fault);
-    zt_decoder_close(w.decoder);
     if (!rc)
         rc = collect(&w, fault);
     if (!rc) /* behind the text, which may have no end of line of its own */

@@ -3,7 +3,8 @@
  *
  *      prompts (engine) --> writer --> decoder: passes, cache      sample, beam: the next token
  *                             |
- *                             +--> collect --> rank 0: events, or OUTPUT_DIR/predictions.jsonl
+ *                             +--> collect --> rank 0: events, or OUTPUT_DIR/predictions.jsonl,
+ *                                              or the metrics of an evaluation
  *
  * Threads: one, that of the engine.
  */
@@ -19,5 +20,12 @@
  * logit is NaN; ZT_E_FORMAT: of the files of the model; ZT_E_CANTCREATE.
  */
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/*
+ * Collective: texts for e->eval_prompts, each once, and into *stats, on all ranks, how near they
+ * are to those that were meant (the metrics that has_texts is before). A zt_rate_texts.
+ */
+zt_err zt_generate_scores(struct zt_engine *e, struct zt_eval_stats *stats,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -295,6 +295,23 @@ static void close_loop(struct loop *l)
     free(l->from);
 }
 
+zt_err zt_writer_open(struct zt_writer *w, struct zt_engine *e,
+                      const struct zt_prompts *prompts, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    zt_err rc;
+
+    *w = (struct zt_writer){
+        .e = e, .prompts = prompts, .g = zt_engine_generation(e, prompts)};
+    rc = zt_ends_find(e, &w->ends, fault);
+    w->rules = (struct zt_logits_rules){.repetition_penalty = run->repetition_penalty,
+                                        .no_repeat_ngram_size = run->no_repeat_ngram_size,
+                                        .min_new_tokens = run->min_new_tokens,
+                                        .ends = w->ends.ids,
+                                        .num_ends = w->ends.num};
+    return rc ? rc : zt_decoder_open(e, &w->g, &w->decoder, fault);
+}
+
 zt_err zt_writer_run(struct zt_writer *w, struct zt_fault *fault)
 {
     struct loop l;
@@ -320,4 +337,6 @@ void zt_writer_release(struct zt_writer *w)
         free(w->written[i].ids);
     free(w->written);
     w->written = NULL;
+    zt_decoder_close(w->decoder);
+    w->decoder = NULL;
 }

@@ -12,6 +12,7 @@
 #define WORKER_GENERATE_WRITER_H
 
 #include "worker/generate/decoder.h"
+#include "worker/generate/ends.h"
 #include "worker/generate/logits.h"
 
 /* A text that is done: prompt and continuation, without the token that ended it. */
@@ -27,6 +28,7 @@ struct zt_writer {
     struct zt_decoder *decoder;
     struct zt_generation g;
     struct zt_logits_rules rules;
+    struct zt_ends ends;
 
     /* A token of text 0 of prompt 0, as soon as it is chosen; NULL: nobody wants it. true:
      * the text ends here. */
@@ -36,6 +38,15 @@ struct zt_writer {
     struct zt_written *written; /* (own prompts, each): those of this rank, in order */
     int64_t num_written;
 };
+
+/*
+ * Collective. Decoder and rules, as the run asks for them, for prompts of the engine.
+ * zt_writer_release() closes what was opened, also of a call that failed. ZT_E_FORMAT: of the
+ * files of the model.
+ */
+zt_err zt_writer_open(struct zt_writer *w, struct zt_engine *e,
+                      const struct zt_prompts *prompts,
+                      struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * Collective: all texts, into w->written, which zt_writer_release() frees. ZT_E_NUMERIC: every

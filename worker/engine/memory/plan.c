@@ -174,6 +174,22 @@ static zt_err run_uncached_generation(struct meta_run *d, struct zt_fault *fault
     return rc;
 }
 
+/* Text for prompts, twice. *cache grows to the bytes of the cache. */
+static zt_err run_generation(struct meta_run *d, struct zt_generation g, size_t *cache,
+                             struct zt_fault *fault)
+{
+    size_t here = 0;
+    zt_err rc = ZT_OK;
+
+    d->generation = g;
+    if (!zt_plugin_has_cache(d->in->model->plugin, d->in->source_size > 0))
+        return run_uncached_generation(d, fault);
+    for (int i = 0; !rc && i < 2; i++)
+        rc = run_cached_generation(d, &here, fault);
+    *cache = here > *cache ? here : *cache;
+    return rc;
+}
+
 /* What was done since this was called the last time. */
 static void take_work(struct meta_run *d, struct zt_phase_work *out)
 {
@@ -235,6 +251,30 @@ static bool predicts(const struct zt_memory_plan_inputs *in)
            (task == ZT_TASK_CLASSIFY || task == ZT_TASK_REGRESS || task == ZT_TASK_TAG);
 }
 
+static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
+{
+    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size,
+                            in->source_size);
+}
+
+static struct zt_generation generation_of_eval(const struct zt_memory_plan_inputs *in)
+{
+    return zt_generation_of(in->run, in->num_eval_prompts, in->longest_eval_prompt,
+                            in->block_size, in->source_size);
+}
+
+/* The texts of an evaluation; a training goes on behind it, with what that leaves. */
+static zt_err run_eval_texts(struct meta_run *d, struct zt_pass training, size_t *cache,
+                             struct zt_fault *fault)
+{
+    struct zt_step_work work = {.micro_batches = 0};
+    double flops;
+    zt_err rc = run_generation(d, generation_of_eval(d->in), cache, fault);
+
+    return rc || !d->in->run->do_train ? rc
+                                       : run_training(d, training, &flops, &work, fault);
+}
+
 /*
  * What the run will do, in the order it will do it, and each twice: what the first pass
  * leaves behind and learns is there in every later one.
@@ -247,6 +287,7 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
                            .B = run->micro_batch_size,
                            .T = d->in->block_size,
                            .S = d->in->source_size};
+    struct zt_pass training = pass;
     zt_err rc = ZT_OK;
 
     if (run->do_train)
@@ -255,17 +296,15 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     pass.B = run->per_device_eval_batch_size;
     for (int i = 0; !rc && run->do_eval && i < 2; i++)
         rc = run_pass(d, pass, 0, fault);
+    if (!rc && d->in->num_eval_prompts)
+        rc = run_eval_texts(d, training, &out->cache, fault);
     d->predicts = true;
     for (int i = 0; !rc && predicts(d->in) && i < 2; i++)
         rc = run_pass(d, pass, 0, fault);
     d->predicts = false;
-    if (rc || run->generate_tokens <= 0)
-        return rc;
-    if (!zt_plugin_has_cache(d->in->model->plugin, d->in->source_size > 0))
-        return run_uncached_generation(d, fault);
-    for (int i = 0; !rc && i < 2; i++)
-        rc = run_cached_generation(d, &out->cache, fault);
-    return rc;
+    return rc || !d->in->num_prompts
+               ? rc
+               : run_generation(d, generation_of(d->in), &out->cache, fault);
 }
 
 bool zt_run_is_staged(const struct zt_run *run)
@@ -381,17 +420,11 @@ void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_ru
     add_up(plan, run);
 }
 
-static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
-{
-    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size,
-                            in->source_size);
-}
-
 /* A place for the largest field of the largest batch; its values do not matter. */
 static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
 {
     int64_t rows = in->run->micro_batch_size + in->run->per_device_eval_batch_size +
-                   generation_of(in).rows;
+                   generation_of(in).rows + generation_of_eval(in).rows;
     const struct zt_batch_layout *l = &in->model->layout;
     size_t most = 1;
 
@@ -420,8 +453,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .label_smoothing = (float)in->run->label_smoothing_factor,
     };
     size_t bytes = 0;
-    struct meta_run d = {
-        .in = in, .generation = generation_of(in), .zeros = zero_field(in, &bytes)};
+    struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
     const struct zt_backend *meta = NULL;
     struct zt_pool *pool = NULL, *host_pool = NULL;
     zt_err rc = ZT_OK;

@@ -85,6 +85,7 @@ void zt_measure_promise(const struct zt_engine *e, struct zt_eval_stats *stats)
     stats->has_two_classes = e->task == ZT_TASK_CLASSIFY && e->labels.num == 2;
     stats->has_spans = has_spans(e);
     stats->has_numbers = e->task == ZT_TASK_REGRESS;
+    stats->has_texts = e->eval_prompts.num > 0;
 }
 
 zt_err zt_measure_open(struct zt_measure *m, const struct zt_engine *e,

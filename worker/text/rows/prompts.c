@@ -42,11 +42,18 @@ static size_t begin_of(const struct zt_buf *begins, int64_t i)
     return at;
 }
 
+void zt_prompts_limit(struct zt_prompts *p, int64_t n)
+{
+    if (n > 0 && n < p->num)
+        p->num = n;
+}
+
 const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
 {
     size_t from = begin_of(&p->begins, i);
-    size_t to = i + 1 < p->num ? begin_of(&p->begins, i + 1)
-                               : zt_buf_used(&p->ids) / sizeof(int32_t);
+    size_t num = zt_buf_used(&p->begins) / sizeof(size_t); /* of them there may be more */
+    size_t to = (size_t)i + 1 < num ? begin_of(&p->begins, i + 1)
+                                    : zt_buf_used(&p->ids) / sizeof(int32_t);
 
     *n = (int64_t)(to - from);
     return (const int32_t *)(const void *)zt_buf_head(&p->ids) + from;

@@ -42,6 +42,9 @@ struct zt_prompts {
 void zt_prompts_init(struct zt_prompts *p);
 void zt_prompts_release(struct zt_prompts *p);
 
+/* No more than the first n; 0: all. `longest` stays. */
+void zt_prompts_limit(struct zt_prompts *p, int64_t n);
+
 /* Ids of prompt i (n). */
 const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n);
 /* Its text; of conversations what the template made of them. */
