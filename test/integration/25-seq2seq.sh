@@ -126,7 +126,8 @@ rated 1 "$tmp/prefixed.jsonl" "$tmp/rated.prefixed"
 write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/languages.jsonl" --source_lang en --target_lang de --source_prefix 'say: ' \
     --max_new_tokens 6 --vocab_size 384 --predict_with_generate --output_dir "$tmp/rated.languages"
 check "  rows in two languages, behind a prefix, are the same" cmp <(said "$tmp/rated.prefixed") <(said "$tmp/rated.languages")
-check "  and are compared with the same" cmp "$tmp"/rated.{prefixed,languages}/predict_results.json
+compared() { sed 's/"copied_[a-z]*":[-0-9.e+]*,//g' "$1/predict_results.json"; } # but for the prefix, which one has in its sources
+check "  and are compared with the same" cmp <(compared "$tmp/rated.prefixed") <(compared "$tmp/rated.languages")
 check "  the prefix matters" sh -c '! cmp -s "$1" "$2"' - <(said "$tmp/rated.any") <(said "$tmp/rated.languages")
 check "  lines have nothing to compare with" refused 2 'takes records, with a column "completion"' \
     as_is t5 --do_predict --test_file /usr/share/common-licenses/BSD --predict_with_generate --max_new_tokens 4 --output_dir "$tmp/rated.no"

@@ -128,6 +128,7 @@ struct predictions {
     const struct zt_prompts *prompts;
     struct zt_buf lines;
     struct zt_text_scores scores; /* with --predict_with_generate */
+    struct zt_text_scores copied; /* likewise, of the prompts in the place of the texts */
 };
 
 /* The text of a line, of several the first one, beside what was meant. */
@@ -144,7 +145,9 @@ static zt_err score_line(struct predictions *p, int64_t i, const char *text, siz
                                                    zt_prompts_meant(p->prompts, i), fault)
                               : out_of_memory(fault);
     json_decref(line);
-    return rc;
+    return rc ? rc
+              : zt_text_scores_add(&p->copied, zt_prompts_text(p->prompts, i),
+                                   zt_prompts_meant(p->prompts, i), fault);
 }
 
 static zt_err append_line(void *user, int64_t i, const char *text, size_t n,
@@ -188,13 +191,14 @@ static zt_err write_to(const struct zt_engine *e, const char *name,
 
 /* By the names that the example scripts of transformers give them. */
 static zt_err write_scores(const struct zt_engine *e, const struct zt_text_scores *s,
-                           struct zt_fault *fault)
+                           const struct zt_text_scores *copied, struct zt_fault *fault)
 {
     json_t *o = json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:s}", "predict_bleu", zt_bleu(s),
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:s, s:s}", "predict_bleu", zt_bleu(s),
         "predict_chrf", zt_chrf(s), "predict_rouge1", zt_rouge(s, ZT_ROUGE_1),
         "predict_rouge2", zt_rouge(s, ZT_ROUGE_2), "predict_rougeL",
-        zt_rouge(s, ZT_ROUGE_L), "predict_samples", (json_int_t)s->num, "bleu_signature",
+        zt_rouge(s, ZT_ROUGE_L), "predict_samples", (json_int_t)s->num, "copied_bleu",
+        zt_bleu(copied), "copied_chrf", zt_chrf(copied), "bleu_signature",
         ZT_BLEU_SIGNATURE, "chrf_signature", ZT_CHRF_SIGNATURE);
     struct zt_buf text;
     zt_err rc;
@@ -224,7 +228,7 @@ static zt_err write_predictions(const struct zt_engine *e, const struct predicti
     if (!rc)
         rc = write_to(e, "predictions.jsonl", &p->lines, fault);
     if (!rc && p->prompts->meant_column)
-        rc = write_scores(e, &p->scores, fault);
+        rc = write_scores(e, &p->scores, &p->copied, fault);
     return rc;
 }
 

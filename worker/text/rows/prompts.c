@@ -232,6 +232,13 @@ zt_err zt_prompts_add(struct zt_prompts *p, const struct zt_prompt_encoding *how
     return add(p, how, name, text, n, true, fault);
 }
 
+zt_err zt_prompts_add_rendered(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                               const char *name, const char *text, size_t n,
+                               struct zt_fault *fault)
+{
+    return add(p, how, name, text, n, false, fault);
+}
+
 /* ---- files ---- */
 
 static zt_err add_lines(struct zt_prompts *p, const struct zt_prompt_encoding *how,
@@ -275,19 +282,53 @@ static zt_err name_row(const struct record_prompts *r, size_t from, zt_err rc,
     return zt_records_fault(&r->records, from, rc, fault, "%s", why->text);
 }
 
+/* The answer that ends a conversation, where one is to be compared with it; else NULL. */
+static const json_t *answer_at_end(const struct zt_prompts *p,
+                                   const struct record_prompts *r, const json_t *row)
+{
+    const json_t *list =
+        r->chat && p->meant_column ? json_object_get(row, r->column) : NULL;
+    const json_t *last = json_array_get(list, json_array_size(list) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    return role && strcmp(role, "assistant") == 0 ? json_object_get(last, "content")
+                                                  : NULL;
+}
+
+/* The row without its last message. NULL: no memory. */
+static json_t *copy_without_answer(const struct record_prompts *r, const json_t *row)
+{
+    json_t *copy = json_copy((json_t *)row);
+    json_t *list = json_copy(json_object_get(row, r->column));
+
+    if (!copy || !list || json_array_remove(list, json_array_size(list) - 1) ||
+        json_object_set(copy, r->column, list)) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    json_decref(list);
+    return copy;
+}
+
 static zt_err add_conversation(struct zt_prompts *p, const struct record_prompts *r,
                                size_t from, const json_t *row, struct zt_fault *fault)
 {
+    bool ends = answer_at_end(p, r, row) != NULL;
+    json_t *asked = ends ? copy_without_answer(r, row) : json_incref((json_t *)row);
     struct zt_fault why = {0};
     struct zt_buf text;
     zt_err rc;
 
+    if (!asked)
+        return out_of_memory(fault);
     zt_buf_init(&text, ZT_TEXT_MAX_BYTES);
-    rc = zt_chat_prompt(r->how->tokenizer, r->chat, row, r->column, &text, &why);
+    rc = zt_chat_prompt(r->how->tokenizer, r->chat, asked, r->column, &text, &why);
     if (!rc)
-        rc = add(p, r->how, "its prompt", (const char *)zt_buf_head(&text),
-                 zt_buf_used(&text), false, &why);
+        rc = zt_prompts_add_rendered(p, r->how, "its prompt",
+                                     (const char *)zt_buf_head(&text), zt_buf_used(&text),
+                                     &why);
     zt_buf_release(&text);
+    json_decref(asked);
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
@@ -301,6 +342,7 @@ static bool has_languages(const struct record_prompts *r)
 static zt_err add_meant(struct zt_prompts *p, const struct record_prompts *r, size_t from,
                         const json_t *row, struct zt_fault *fault)
 {
+    const json_t *answer = answer_at_end(p, r, row);
     struct zt_fault why = {0};
     size_t at = zt_buf_used(&p->meant), n;
     const char *text;
@@ -312,6 +354,8 @@ static zt_err add_meant(struct zt_prompts *p, const struct record_prompts *r, si
         rc = zt_pair_render_target(r->how->pair, row, &p->meant, &why);
         if (rc)
             return name_row(r, from, rc, &why, fault);
+    } else if (json_is_string(answer)) {
+        rc = zt_buf_put(&p->meant, json_string_value(answer), json_string_length(answer));
     } else {
         rc = zt_records_text(&r->records, from, row, p->meant_column, &text, &n, fault);
         if (rc)

@@ -34,7 +34,7 @@ struct zt_prompts {
     struct zt_buf text_begins; /* size_t (num): bytes of `text` */
 
     /* Set between init and the rows of a file: the column with what each is meant to
-     * become; NULL: nobody asks. */
+     * become, which of a conversation is the answer that ends it; NULL: nobody asks. */
     const char *meant_column;
     struct zt_buf meant, meant_begins; /* as text and text_begins */
 };
@@ -61,6 +61,11 @@ const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i);
 zt_err zt_prompts_add(struct zt_prompts *p, const struct zt_prompt_encoding *how,
                       const char *name, const char *text, size_t n,
                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same of a text that a chat template has made: nothing is put around it. */
+zt_err zt_prompts_add_rendered(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                               const char *name, const char *text, size_t n,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * Add the rows of a file. `format`: as zt_record_format_named() takes it, "text", or "auto":
