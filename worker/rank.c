@@ -16,6 +16,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/tasks/predict.h"
 #include "worker/engine/tasks/task.h"
+#include "worker/generate/dialogue.h"
 #include "worker/generate/generate.h"
 #include "worker/start_notice.h"
 
@@ -79,7 +80,7 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
     if (!rc && zt_engine_predicts(e) && !e->stop_code)
         rc = zt_engine_predict(e, fault);
     if (!rc && e->prompts.num && !e->stop_code)
-        rc = zt_generate(e, fault);
+        rc = run->interactive ? zt_converse(e, fault) : zt_generate(e, fault);
     if (!rc)
         rc = zt_engine_write_trace(e, fault);
     if (!rc) /* nobody leaves while a peer still reads its memory */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define REQUEST_BYTES 8192 /* of requests that were received and not read yet */
+/* of frames that were received and not read yet: requests, and a line */
+#define RECEIVED_BYTES (8192 + ZT_INPUT_MAX)
 
 /* One per process, like the log: a rank has one supervisor, or one terminal. */
 static struct {
@@ -28,8 +30,9 @@ static struct {
     struct zt_phase_slot *phase; /* ours */
     void (*on_phase)(const char *phase);
     struct zt_render *render;
-    struct zt_buf in;    /* received on the control socket: requests */
-    bool requests_ended; /* the socket is shut, or something else was received */
+    struct zt_buf in;            /* received on the control socket: requests, a line */
+    struct zt_line_reader input; /* standard input, without a control socket */
+    bool requests_ended;         /* the socket is shut, or something else was received */
 } st = {.fd = -1};
 
 static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER; /* a frame at a time */
@@ -161,7 +164,8 @@ void zt_event_open(int rank, int world)
     if (fd >= 0 && (fstat(fd, &sb) < 0 || !S_ISSOCK(sb.st_mode)))
         fd = -1;
     set_fd(fd);
-    zt_buf_init(&st.in, REQUEST_BYTES);
+    zt_buf_init(&st.in, RECEIVED_BYTES);
+    zt_line_reader_init(&st.input);
     st.requests_ended = fd < 0;
     open_phases();
     if (fd < 0)
@@ -178,6 +182,7 @@ int zt_event_close(void)
     zt_render_close(st.render);
     st.render = NULL;
     zt_buf_release(&st.in);
+    zt_line_reader_release(&st.input);
     st.requests_ended = true;
     if (st.phases)
         munmap(st.phases, st.phases_bytes);
@@ -331,25 +336,107 @@ static bool take_request(struct zt_control_request *out)
     return !st.requests_ended;
 }
 
+/* What the control socket has, without waiting. False: nothing. */
+static bool receive(void)
+{
+    uint8_t block[4096];
+    ssize_t k = recv(st.fd, block, sizeof(block), MSG_DONTWAIT);
+
+    if (k <= 0)
+        st.requests_ended = k == 0 || (errno != EAGAIN && errno != EINTR);
+    else if (zt_buf_put(&st.in, block, (size_t)k))
+        st.requests_ended = true;
+    return k > 0 && !st.requests_ended;
+}
+
 bool zt_event_next_request(struct zt_control_request *out)
 {
-    uint8_t block[1024];
-    ssize_t k;
-
     if (st.requests_ended || st.fd < 0)
         return false;
-    if (take_request(out))
-        return true;
-    k = recv(st.fd, block, sizeof(block), MSG_DONTWAIT);
-    if (k <= 0) {
-        st.requests_ended = k == 0 || (errno != EAGAIN && errno != EINTR);
-        return false;
+    return take_request(out) || (!st.requests_ended && receive() && take_request(out));
+}
+
+/* ---- a dialogue ---- */
+
+void zt_event_ask(void)
+{
+    if (st.fd >= 0)
+        emit(make("ask"));
+}
+
+static void turn_down_request(void)
+{
+    struct zt_control_request request;
+
+    if (take_request(&request))
+        zt_event_answer(&request, false, "the run is in a dialogue");
+}
+
+/* The first frames that were received, up to one of what is typed. */
+static zt_input_kind take_input(struct zt_buf *line)
+{
+    zt_input_kind kind;
+    struct zt_frame f;
+    zt_err rc;
+
+    while ((rc = zt_frame_peek(&st.in, &f, NULL)) == ZT_OK) {
+        if (f.type == ZT_FRAME_REQUEST) {
+            turn_down_request();
+            continue;
+        }
+        kind = f.type == ZT_FRAME_INPUT && f.body_bytes ? (zt_input_kind)f.body[0]
+                                                        : ZT_INPUT_END;
+        if (kind == ZT_INPUT_LINE && line &&
+            zt_buf_put(line, f.body + 1, f.body_bytes - 1))
+            kind = ZT_INPUT_END;
+        zt_frame_drop(&st.in, &f);
+        return kind;
     }
-    if (zt_buf_put(&st.in, block, (size_t)k)) {
-        st.requests_ended = true;
-        return false;
+    st.requests_ended |= rc != ZT_E_SHORT;
+    return st.requests_ended ? ZT_INPUT_END : ZT_INPUT_NONE;
+}
+
+static bool can_read(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, ms) != 0;
+}
+
+static zt_input_kind read_standard_input(struct zt_buf *line, int ms)
+{
+    zt_input_kind kind = zt_line_reader_take(&st.input, line);
+
+    while (kind == ZT_INPUT_NONE && can_read(STDIN_FILENO, ms)) {
+        zt_line_reader_fill(&st.input, STDIN_FILENO);
+        kind = zt_line_reader_take(&st.input, line);
     }
-    return take_request(out);
+    return kind;
+}
+
+zt_input_kind zt_event_wait_input(struct zt_buf *line, int ms)
+{
+    zt_input_kind kind;
+
+    if (st.fd < 0)
+        return read_standard_input(line, ms);
+    do /* a Ctrl-C that came when the text had ended is for none */
+        kind = take_input(line);
+    while (kind == ZT_INPUT_INTERRUPT ||
+           (kind == ZT_INPUT_NONE && can_read(st.fd, ms) && receive()));
+    return kind;
+}
+
+bool zt_event_interrupted(void)
+{
+    zt_input_kind kind;
+
+    if (st.fd < 0)
+        return false;
+    do
+        kind = take_input(NULL);
+    while (kind == ZT_INPUT_NONE && receive());
+    return kind == ZT_INPUT_INTERRUPT || st.requests_ended;
 }
 
 void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text)

@@ -16,6 +16,7 @@
 #define COMMON_MESSAGE_EVENT_H
 
 #include "common/fault.h"
+#include "common/message/input.h"
 #include "common/message/metrics.h"
 
 /* Set up from the environment; before any other call. */
@@ -59,6 +60,16 @@ struct zt_control_request {
  * once. */
 bool zt_event_next_request(struct zt_control_request *out);
 void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text);
+
+/*
+ * A dialogue, of rank 0: the next line that is typed at zlaunch is wanted, or that of standard
+ * input where there is no zlaunch. zt_event_wait_input() takes what has come, waits up to `ms`,
+ * and appends a line; requests of `--ctl` that come meanwhile are turned down.
+ */
+void zt_event_ask(void);
+zt_input_kind zt_event_wait_input(struct zt_buf *line, int ms);
+/* Since that line: what is being written is not wanted any longer (Ctrl-C). Never waits. */
+bool zt_event_interrupted(void);
 
 /* The rank is about to exit with this failure; the supervisor shows the first one. */
 void zt_event_fail(const struct zt_fault *fault);

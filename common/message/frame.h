@@ -37,6 +37,8 @@ typedef enum zt_frame_type {
     ZT_FRAME_LINKS_TRY = 9, /* u32 own index, then JSON: try to reach all of these */
     ZT_FRAME_REQUEST = 6,   /* JSON {id, request}: the daemon passes it to every rank */
     ZT_FRAME_END = 7,       /* empty, after a DONE that waits: nothing more is started */
+    ZT_FRAME_INPUT = 10, /* u32 rank, then what it gets: u8 kind, a line (input.h); to a
+                            rank without the former */
     /* both ways: the PMI exchange between MPI ranks, see docs/PROTOCOL.md */
     ZT_FRAME_PMI_PAIRS = 12, /* "key=value" lines, each ending in '\n' */
     ZT_FRAME_PMI_FENCE = 13, /* empty: every rank of the node waits; or: all may go on */

@@ -215,6 +215,14 @@ static void live_draw(struct zt_render *r)
     r->drawn_at = zt_now();
 }
 
+void zt_render_prompt(struct zt_render *r, const char *text)
+{
+    if (r->cfg.json)
+        return;
+    live_clear(r);
+    enqueue(r, r->cfg.err_fd, text, strlen(text));
+}
+
 void zt_render_tick(struct zt_render *r)
 {
     if (r->live_dirty && zt_now() - r->drawn_at >= REDRAW_S)
@@ -458,11 +466,12 @@ static void eval_event(struct zt_render *r, int rank, const json_t *ev)
 }
 
 /* A text that is written: pieces of it, or all. It is a result: stdout, as it is. */
-static void sample_event(struct zt_render *r, const char *text, bool whole)
+static void sample_event(struct zt_render *r, const char *kind, const char *text)
 {
+    bool whole = !strstr(kind, "_part"), is_reply = strncmp(kind, "reply", 5) == 0;
     size_t n = strlen(text), line = n && text[n - 1] == '\n' ? n - 1 : n;
 
-    if (!r->in_text && r->cfg.level >= ZT_LOG_INFO)
+    if (!is_reply && !r->in_text && r->cfg.level >= ZT_LOG_INFO)
         put_line(r, r->cfg.err_fd, "sample:", 7);
     if (whole && !r->in_text) {
         put_line(r, r->cfg.out_fd, text, line);
@@ -483,10 +492,13 @@ static void text_event(struct zt_render *r, int rank, const char *kind, const js
     char line[MESSAGE_MAX];
     int k;
 
-    if (strcmp(kind, "sample") == 0 || strcmp(kind, "sample_part") == 0) {
-        sample_event(r, text, kind[6] == 0);
+    if (strcmp(kind, "sample") == 0 || strcmp(kind, "sample_part") == 0 ||
+        strcmp(kind, "reply") == 0 || strcmp(kind, "reply_part") == 0) {
+        sample_event(r, kind, text);
         return;
     }
+    if (strcmp(kind, "ask") == 0)
+        return;
     if (r->cfg.level < ZT_LOG_INFO)
         return;
     k = snprintf(line, sizeof(line), "%s%s%s", strcmp(kind, "note") ? kind : "",

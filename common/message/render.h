@@ -71,6 +71,9 @@ void zt_render_block(struct zt_render *r, const char *text);
 /* A JSON object of the program's own; JSON only. Takes no reference. */
 void zt_render_record(struct zt_render *r, const json_t *event);
 
+/* What stands in front of a line that is typed, to err_fd; text only. */
+void zt_render_prompt(struct zt_render *r, const char *text);
+
 /* Draw the live line if it changed and its time has come; call it about ten times a
  * second. */
 void zt_render_tick(struct zt_render *r);

@@ -61,6 +61,8 @@ void zt_sup_hang_tick(struct zt_supervisor *s, double now)
 
     if (limit <= 0 || s->state != SUP_RUNNING)
         return;
+    if (zt_sup_input_is_awaited(s)) /* by a rank: it is a person who makes no progress */
+        s->progress_s = now;
     if (now - s->progress_s < limit)
         s->hang_seen = false;
     else if (!s->hang_seen)

@@ -194,6 +194,7 @@ static void on_relay(struct zt_sup_node *node, const struct zt_frame *f)
         s->progress_s = zt_now();
         if (fail || !s->plan->log_dir) /* else it is in the rank's log file */
             zt_render_event(s->render, note->rank, o);
+        zt_sup_input_event(node, note->rank, o);
     }
     json_decref(o);
 }

@@ -8,6 +8,7 @@
  *      inspect.c         what is every rank doing?
  *      requests.c        answers to `zlaunch --ctl` and `--attach`
  *      preflight.c       the test of the links between nodes
+ *      input.c           standard input, for a rank that asks for it
  *      pmi.c             the exchange between MPI ranks of several nodes
  *      store.c           the TCPStore of --serve_store
  *
@@ -30,6 +31,7 @@
 #define LAUNCHER_SUPERVISE_PRIVATE_H
 
 #include "common/message/frame.h"
+#include "common/message/input.h"
 #include "common/message/render.h"
 #include "launcher/plan/plan.h"
 #include "launcher/supervise/network.h"
@@ -81,6 +83,24 @@ struct zt_sup_node {
     bool stayed;     /* its daemon has run an attempt of this job before */
 };
 
+/* See input.c. */
+typedef enum zt_sup_input_state {
+    INPUT_IDLE,
+    INPUT_ASKED,
+    INPUT_ANSWERED,
+    INPUT_INTERRUPTED
+} zt_sup_input_state;
+
+struct zt_sup_input {
+    zt_sup_input_state state;
+    struct zt_sup_node *node; /* of the rank that asks */
+    int rank;
+    struct zt_line_reader reader;
+    int64_t told_too_long;
+    uv_poll_t poll;
+    bool has_poll; /* standard input is one that can be polled */
+};
+
 struct zt_supervisor {
     const struct zt_job_plan *plan;
     struct zt_render *render;
@@ -117,6 +137,7 @@ struct zt_supervisor {
     int64_t last_step, total_steps; /* of the last report; 0: none */
     char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */
     struct zt_sup_ctl *ctl;         /* `zlaunch --ctl`; NULL: no memory */
+    struct zt_sup_input input;
 };
 
 /* checkpoints.c */
@@ -168,6 +189,16 @@ void zt_sup_node_close(struct zt_sup_node *node); /* by force; on_down follows *
 void zt_sup_node_check_silence(struct zt_sup_node *node, double now);
 /* "worker-1: " when there are several nodes, else nothing. */
 const char *zt_sup_node_label(const struct zt_sup_node *node, char out[ZT_NODE_NAME]);
+
+/* input.c */
+void zt_sup_input_open(struct zt_supervisor *s);
+void zt_sup_input_release(struct zt_supervisor *s); /* the loop is closed */
+void zt_sup_input_reset(struct zt_supervisor *s);   /* before each start of the job */
+/* An event of a rank: where it asks for a line it gets the next one. */
+void zt_sup_input_event(struct zt_sup_node *node, int rank, const json_t *event);
+bool zt_sup_input_is_awaited(const struct zt_supervisor *s);
+/* Ctrl-C. True: it ends the answer of a rank, and nothing else. */
+bool zt_sup_input_interrupt(struct zt_supervisor *s);
 
 /* hang.c */
 void zt_sup_hang_tick(struct zt_supervisor *s, double now);

@@ -107,7 +107,8 @@ static void stop_by_signal(struct zt_supervisor *s, int sig)
 
 static void on_user_signal(uv_signal_t *handle, int sig)
 {
-    stop_by_signal(handle->data, sig);
+    if (sig != SIGINT || !zt_sup_input_interrupt(handle->data))
+        stop_by_signal(handle->data, sig);
 }
 
 /* As `zlaunch ... | head`. Who still sees standard error is told, and the job goes on: a

@@ -183,6 +183,7 @@ static void run_job(struct zt_supervisor *s)
     s->notes.asked_by = s->early_signal;
     s->progress_s = zt_now();
     zt_sup_pmi_reset(s);
+    zt_sup_input_reset(s);
     for (int i = 0; i < s->plan->num_nodes; i++) {
         struct zt_sup_node *node = &s->nodes[i];
 
@@ -589,6 +590,7 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     init_timers(&s);
     zt_sup_ctl_open(&s);
+    zt_sup_input_open(&s);
     start_nodes(&s);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     *exit_code = finish_job(&s);
@@ -602,5 +604,6 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     *exit_code = zt_streams_lost("zlaunch", zt_render_lost(s.render), *exit_code);
     release_supervisor(&s);
     zt_sup_ctl_release(&s);
+    zt_sup_input_release(&s);
     return ZT_OK;
 }

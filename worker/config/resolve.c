@@ -514,6 +514,9 @@ static void resolve_generation(struct zt_config *c)
         check_max_length(c);
     if (zt_args_int(c->args, "generation_max_length"))
         resolve_max_length(c);
+    else if (zt_args_flag(c->args, "interactive"))
+        zt_args_set_default(c->args, "generate_tokens", "200", "rule: --interactive",
+                            &c->report);
     else if (writes)
         zt_args_set_default(c->args, "generate_tokens", usual_tokens(c, most), why,
                             &c->report);
@@ -610,6 +613,14 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
             "--predict_with_generate needs rows with texts to compare with: those of "
             "--test_file (--do_predict), or of --eval_file (--do_eval); the end of "
             "--train_file that is held out is not written");
+    if (run->interactive && (run->test_file || run->prompt[0]))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--interactive and %s: texts are given by one of the two",
+                        run->test_file ? "--test_file" : "--prompt");
+    if (run->interactive && run->num_return_sequences > 1)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--interactive: there is one answer; leave out "
+                        "--num_return_sequences");
     if (run->test_file && run->prompt[0])
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--prompt and --test_file: texts are given by one of the two");

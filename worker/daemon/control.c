@@ -135,9 +135,28 @@ static zt_err on_request(struct zt_daemon_node *n, const struct zt_frame *f,
         return zt_fault_set(fault, ZT_E_FORMAT, "REQUEST frame: no id");
     for (int i = 0; i < n->num_started; i++)
         if (n->ranks[i].alive &&
-            !zt_output_send_request(&n->ranks[i], f->body, f->body_bytes))
+            !zt_output_send(&n->ranks[i], ZT_FRAME_REQUEST, f->body, f->body_bytes))
             answer_for_rank(n, &n->ranks[i], id);
     return ZT_OK;
+}
+
+/* For the one rank that has asked. One that has ended meanwhile needs it no more; one that lives
+ * has room for a line, and would wait for it for ever. */
+static zt_err on_input(struct zt_daemon_node *n, const struct zt_frame *f,
+                       struct zt_fault *fault)
+{
+    int64_t i;
+
+    if (f->body_bytes < 5)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "INPUT frame: no rank, or nothing for it");
+    i = (int64_t)zt_get_u32(f->body) - (n->job ? n->job->first_rank : 0);
+    if (i < 0 || i >= n->num_started || !n->ranks[i].alive)
+        return ZT_OK;
+    return zt_output_send(&n->ranks[i], ZT_FRAME_INPUT, f->body + 4, f->body_bytes - 4)
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_SYSTEM, "rank %d takes no line of input",
+                              n->ranks[i].rank);
 }
 
 static zt_err on_pmi_pairs(struct zt_daemon_node *n, const struct zt_frame *f,
@@ -194,6 +213,7 @@ static const struct {
     {ZT_FRAME_PING, ~0u, on_ping},
     {ZT_FRAME_INSPECT, ~0u, on_inspect},
     {ZT_FRAME_REQUEST, ~0u, on_request},
+    {ZT_FRAME_INPUT, ~0u, on_input},
     {ZT_FRAME_PMI_PAIRS, ~0u, on_pmi_pairs},
     {ZT_FRAME_PMI_FENCE, ~0u, on_pmi_fence},
 };

@@ -142,8 +142,9 @@ zt_err zt_output_start(struct zt_local_rank *r, const int fds[3],
 /* All that a dead rank left in its descriptors, its last unfinished lines included. */
 void zt_output_drain(struct zt_local_rank *r);
 void zt_output_pause(struct zt_daemon_node *n, bool pause);
-/* Put an REQUEST frame into the rank's control socket; false: it does not take it. */
-bool zt_output_send_request(struct zt_local_rank *r, const void *body, size_t n);
+/* Put a frame into the rank's control socket; false: it does not take it. */
+bool zt_output_send(struct zt_local_rank *r, zt_frame_type type, const void *body,
+                    size_t n);
 void zt_output_close(struct zt_local_rank *r);
 
 /* pmi_socket.c */

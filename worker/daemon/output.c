@@ -243,14 +243,15 @@ void zt_output_pause(struct zt_daemon_node *n, bool pause)
         }
 }
 
-bool zt_output_send_request(struct zt_local_rank *r, const void *body, size_t n)
+bool zt_output_send(struct zt_local_rank *r, zt_frame_type type, const void *body,
+                    size_t n)
 {
     int fd = r->source[0].fd;
     struct zt_buf frame;
     ssize_t k = -1;
 
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (fd >= 0 && zt_frame_put(&frame, ZT_FRAME_REQUEST, body, n) == ZT_OK)
+    if (fd >= 0 && zt_frame_put(&frame, type, body, n) == ZT_OK)
         k = send(fd, zt_buf_head(&frame), zt_buf_used(&frame),
                  MSG_NOSIGNAL | MSG_DONTWAIT);
     if (k > 0 && k < (ssize_t)zt_buf_used(&frame))

@@ -185,9 +185,12 @@ zt_err zt_engine_open_tokenizer(struct zt_engine *e,
 /* --train_tokenizer: that tokenizer, made by the first rank of a node that comes. */
 zt_err zt_engine_make_tokenizer(struct zt_engine *e,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
-/* The texts to continue, once the model is open: e->prompts and e->eval_prompts. ZT_E_USAGE, ZT_E_FORMAT,
+/* The texts to continue, once the model is open: e->prompts and e->eval_prompts; of a dialogue
+ * the number of those at a time, and how long the longest may be, alone. ZT_E_USAGE, ZT_E_FORMAT,
  * ZT_E_NOINPUT: see worker/text/rows/prompts.h. */
 zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* How texts that are typed become ids. */
+struct zt_prompt_encoding zt_engine_prompt_encoding(const struct zt_engine *e);
 /* What is written at once for prompts of this run. */
 struct zt_generation zt_engine_generation(const struct zt_engine *e,
                                           const struct zt_prompts *prompts);

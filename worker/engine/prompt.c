@@ -67,6 +67,13 @@ zt_err zt_engine_open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
     return open_tokenizer(e, fault);
 }
 
+struct zt_prompt_encoding zt_engine_prompt_encoding(const struct zt_engine *e)
+{
+    return (struct zt_prompt_encoding){.tokenizer = e->tokenizer,
+                                       .bytes = zt_engine_has_byte_vocab(e),
+                                       .vocab = e->model->vocab};
+}
+
 static zt_err add_texts(struct zt_engine *e, const struct zt_prompt_encoding *how,
                         struct zt_fault *fault)
 {
@@ -117,12 +124,26 @@ static zt_err add_eval_files(struct zt_engine *e, struct zt_prompt_encoding *how
     return rc;
 }
 
+/* One at a time, as long as the context lets it be beside an answer; none is there yet. */
+static zt_err expect_dialogue(struct zt_engine *e, struct zt_fault *fault)
+{
+    int64_t longest =
+        e->source_size ? e->source_size - 1 : e->block_size + 1 - e->run->generate_tokens;
+
+    if (longest < 1)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--generate_tokens %lld: with what is typed there are %lld "
+                            "tokens (--block_size), and an answer has to be shorter",
+                            (long long)e->run->generate_tokens, (long long)e->block_size);
+    e->prompts.num = 1;
+    e->prompts.longest = longest;
+    return ZT_OK;
+}
+
 zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct zt_prompt_encoding how = {.tokenizer = e->tokenizer,
-                                     .bytes = zt_engine_has_byte_vocab(e),
-                                     .vocab = e->model->vocab};
+    struct zt_prompt_encoding how = zt_engine_prompt_encoding(e);
     const char *const test_files[] = {run->test_file, NULL};
     bool rates = run->predict_with_generate && run->do_eval && run->eval_files[0];
     zt_err rc = ZT_OK;
@@ -135,6 +156,8 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
         rc = add_eval_files(e, &how, fault);
     if (rc)
         return rc;
+    if (run->interactive)
+        return expect_dialogue(e, fault);
     if (run->test_file)
         return add_files(e, &e->prompts, &how, test_files, fault);
     return rates && !run->prompt[0] ? ZT_OK : add_texts(e, &how, fault);

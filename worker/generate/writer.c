@@ -49,7 +49,7 @@ static zt_err out_of_memory(struct zt_fault *fault)
 
 static struct zt_philox stream_of(const struct loop *l, const struct unit *u)
 {
-    uint64_t text = (uint64_t)(u->prompt * l->w->g.each + u->sequence);
+    uint64_t text = (uint64_t)(l->w->first + u->prompt * l->w->g.each + u->sequence);
 
     return (struct zt_philox){.seed = (uint64_t)run_of(l)->seed, .stream = STREAM + text};
 }
@@ -331,12 +331,17 @@ zt_err zt_writer_run(struct zt_writer *w, struct zt_fault *fault)
     return rc;
 }
 
-void zt_writer_release(struct zt_writer *w)
+void zt_writer_forget(struct zt_writer *w)
 {
     for (int64_t i = 0; w->written && i < w->num_written; i++)
         free(w->written[i].ids);
     free(w->written);
     w->written = NULL;
+}
+
+void zt_writer_release(struct zt_writer *w)
+{
+    zt_writer_forget(w);
     zt_decoder_close(w->decoder);
     w->decoder = NULL;
 }

@@ -25,6 +25,7 @@ struct zt_written {
 struct zt_writer {
     struct zt_engine *e;
     const struct zt_prompts *prompts;
+    int64_t first; /* number of the first text, for its random numbers */
     struct zt_decoder *decoder;
     struct zt_generation g;
     struct zt_logits_rules rules;
@@ -54,5 +55,7 @@ zt_err zt_writer_open(struct zt_writer *w, struct zt_engine *e,
  */
 zt_err zt_writer_run(struct zt_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_writer_release(struct zt_writer *w);
+/* The texts alone: others may be written, for prompts that are set anew. */
+void zt_writer_forget(struct zt_writer *w);
 
 #endif

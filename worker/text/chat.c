@@ -131,10 +131,15 @@ void zt_chat_release(struct zt_chat_source *s)
 
 /* ---- rendering ---- */
 
+bool zt_chat_has_template(const struct zt_tokenizer *t)
+{
+    return t->chat.text != NULL;
+}
+
 zt_err zt_chat_open(const struct zt_tokenizer *t, struct zt_template **out,
                     struct zt_fault *fault)
 {
-    if (!t->chat.text)
+    if (!zt_chat_has_template(t))
         return zt_fault_set(
             fault, ZT_E_FORMAT,
             "conversations become text by the chat template of the "

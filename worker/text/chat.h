@@ -13,6 +13,9 @@
 #include "worker/template/template.h"
 #include "worker/text/tokenizer.h"
 
+/* The folder has a template, whatever it says. */
+bool zt_chat_has_template(const struct zt_tokenizer *t);
+
 /* ZT_E_FORMAT: the folder has no template, or what it says is not in the subset; ZT_E_NOMEM. */
 zt_err zt_chat_open(const struct zt_tokenizer *t, struct zt_template **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;

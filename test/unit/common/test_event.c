@@ -250,6 +250,47 @@ static void log_lines_of_several_threads_and_events_do_not_mix(void **state)
     zt_log_init(ZT_LOG_INFO, false, "test");
 }
 
+static void send_frame(zt_frame_type type, const void *body, size_t n)
+{
+    struct zt_buf b = {.max = 2 * ZT_FRAME_MAX};
+
+    assert_int_equal(zt_frame_put(&b, type, body, n), ZT_OK);
+    assert_int_equal(send(ours, zt_buf_head(&b), zt_buf_used(&b), 0), zt_buf_used(&b));
+    zt_buf_release(&b);
+}
+
+static void a_rank_that_asks_gets_lines_and_what_ends_an_answer(void **state)
+{
+    const char *request = "{\"id\":7,\"request\":\"save\"}";
+    struct zt_buf line = {.max = ZT_INPUT_MAX};
+    json_t *o;
+
+    (void)state;
+    zt_event_open(0, 1);
+    zt_event_ask();
+    o = next();
+    assert_string_equal(zt_json_get_text(o, "event", ""), "ask");
+    json_decref(o);
+    assert_int_equal(zt_event_wait_input(&line, 0), ZT_INPUT_NONE);
+    send_frame(ZT_FRAME_INPUT, "\3", 1); /* of the answer before */
+    send_frame(ZT_FRAME_REQUEST, request, strlen(request));
+    send_frame(ZT_FRAME_INPUT, "\1hello", 6);
+    assert_int_equal(zt_event_wait_input(&line, 1000), ZT_INPUT_LINE);
+    assert_int_equal(zt_buf_used(&line), 5);
+    assert_memory_equal(zt_buf_head(&line), "hello", 5);
+    o = next();
+    assert_int_equal(zt_json_get_int(o, "id", 0), 7);
+    assert_true(json_is_false(json_object_get(o, "ok")));
+    json_decref(o);
+    assert_false(zt_event_interrupted());
+    send_frame(ZT_FRAME_INPUT, "\3", 1);
+    assert_true(zt_event_interrupted());
+    assert_false(zt_event_interrupted());
+    send_frame(ZT_FRAME_INPUT, "\2", 1);
+    assert_int_equal(zt_event_wait_input(&line, 1000), ZT_INPUT_END);
+    zt_buf_release(&line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +303,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_json_log_goes_to_the_supervisor_and_not_to_stderr, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_rank_that_asks_gets_lines_and_what_ends_an_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(
             log_lines_of_several_threads_and_events_do_not_mix, setup, teardown),
     };
