@@ -142,15 +142,18 @@ for world in 2 4; do
         done
     done
 done
+engines=(io_uring libaio psync)
 # What is offloaded, against the same without, also where micro-batches are added up first.
 offloaded() { # offloaded WORLD TYPE MICRO
     local want=$tmp/want.$1$2.$3.later wrong=0 args=(--gradient_accumulation_steps "$3")
     [ "$2" = --fp32 ] || args+=("$2")
     for s in 1 2 3; do
         rm -f "$want" # stage 1 adds up micro-batches before it sums over ranks
+        # files by each engine in turn
+        engine=(--aio_engine "${engines[($1 + s + $3) % 3]}")
         for b in large cpu part nvme $([ $((($1 + s) % 3)) -ne 0 ] || echo inputs) \
             $([ $s -lt 3 ] || echo all files); do
-            same "$want" "$1" $s true $b "${args[@]}" || wrong=$((wrong + 1))
+            same "$want" "$1" $s true $b "${args[@]}" "${engine[@]}" || wrong=$((wrong + 1))
         done
     done
     check "offload, $1 ranks, ${2#--}, $3 micro-batches: the same bits" test $wrong -eq 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs whose state lives in files: killed while they swap, told that a request failed or ended early, and on a drive
 # that fills up while they start. Each ends by itself with a sentence and its code, nothing of it stays, neither process nor file,
-# and the next start has the bits of a run that nothing happened to.
+# and the next start has the bits of a run that nothing happened to. By both engines that have queues of the kernel, in turns.
 # ZT_ROUNDS: of each kind (50); ZT_SEED: to repeat them.
 . "$(dirname "$0")/../integration/launch_lib.sh"
 seed=${ZT_SEED:-$RANDOM}
@@ -21,8 +21,17 @@ for s in 1 2 3; do
         \"zero_optimization\": {\"stage\": $s, \"sub_group_size\": 20000, \"offload_optimizer\": {\"device\": \"nvme\",
         \"nvme_path\": \"$drive\", \"pipeline_read\": true, \"pipeline_write\": true}$params}}" >"$tmp/stage$s.json"
 done
-words() { # words STAGE: a run of two ranks
-    printf '%s\n' --num_gpus 2 --log_format json "$bin/models/gpt2.so" --deepspeed "$tmp/stage$1.json" --n_layer 2 --n_head 2 \
+engines=()
+for engine in io_uring libaio; do
+    if "$bin/zio" --engine $engine --size 1 --rounds 1 --block_size 1048576 --threads 1 "$drive" >"$tmp/zio" 2>&1; then
+        engines+=("$engine")
+    else
+        echo "# without $engine: $(tail -n 1 "$tmp/zio")"
+    fi
+done
+[ ${#engines[@]} -gt 0 ] || { echo "# no engine has queues here" && exit 77; }
+words() { # words STAGE: a run of two ranks, by $engine
+    printf '%s\n' --num_gpus 2 --log_format json "$bin/models/gpt2.so" --deepspeed "$tmp/stage$1.json" --aio_engine "$engine" --n_layer 2 --n_head 2 \
         --n_embd 64 --block_size 16 --tokenizer_name bytes --train_file "$tmp/corpus.txt" --do_train --max_steps 20 \
         --logging_steps 1 --fingerprint_steps 1 --per_device_train_batch_size 1
 }
@@ -37,15 +46,19 @@ unharmed() {
     begin=$(date +%s%N)
     launch "${argv[@]}"
     takes[$1]=$((($(date +%s%N) - begin) / 1000000))
-    numbers >"$tmp/numbers.$1"
-    check "stage $1: runs to its end" code_is 0
+    [ -s "$tmp/numbers.$1" ] || numbers >"$tmp/numbers.$1"
+    check "stage $1, $engine: runs to its end" code_is 0
+    same_numbers() { numbers | cmp -s - "$tmp/numbers.$1"; }
+    check "stage $1, $engine: the numbers are the same" same_numbers "$1"
     check "stage $1: 20 steps have numbers" lines_are "$tmp/numbers.$1" 20
     LD_PRELOAD=$tmp/swap_faults.so SWAP_RANK=1 SWAP_COUNT=$tmp/count launch "${argv[@]}"
     requests[$1]=$(cat "$tmp/count" 2>/dev/null || echo 0)
-    check "stage $1: requests are counted" test "${requests[$1]}" -gt 100
-    echo "# stage $1: ${takes[$1]} ms, ${requests[$1]} requests of rank 1"
+    check "stage $1, $engine: requests are counted" test "${requests[$1]}" -gt 100
+    echo "# stage $1, $engine: ${takes[$1]} ms, ${requests[$1]} requests of rank 1"
 }
-for s in 1 2 3; do unharmed $s; done
+for engine in "${engines[@]}"; do
+    for s in 1 2 3; do unharmed $s; done
+done
 [ "$failures" -eq 0 ] || finish
 
 # after NAME STAGE: nothing stays, and the next start has the same numbers
@@ -60,20 +73,20 @@ after() {
 }
 
 for round in $(seq "$rounds"); do
-    s=$((RANDOM % 3 + 1))
+    s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]}
     mapfile -t argv < <(words $s)
     launch_bg "${argv[@]}"
     ms=$((RANDOM % takes[$s]))
     read -rt "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))" <> <(:)
     mapfile -t alive < <(survivors)
     if [ ${#alive[@]} -eq 0 ]; then
-        name="kill $round: stage $s: it had ended"
+        name="kill $round: stage $s, $engine: it had ended"
     else
         victim=${alive[RANDOM % ${#alive[@]}]}
         what=gone
         what_is "$victim"
         kill -9 "$victim" 2>/dev/null
-        name="kill $round: stage $s, $what after $ms ms"
+        name="kill $round: stage $s, $engine, $what after $ms ms"
     fi
     ends 3 nobody_left
     wait "$job"
@@ -84,9 +97,9 @@ done
 
 kinds=(eio eio short enospc)
 for round in $(seq "$rounds"); do
-    s=$((RANDOM % 3 + 1)) kind=${kinds[RANDOM % 4]} rank=$((RANDOM % 2))
+    s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]} kind=${kinds[RANDOM % 4]} rank=$((RANDOM % 2))
     n=$(((RANDOM * 32768 + RANDOM) % requests[$s]))
-    name="request $round: stage $s, rank $rank, $kind at $n"
+    name="request $round: stage $s, $engine, rank $rank, $kind at $n"
     mapfile -t argv < <(words $s)
     LD_PRELOAD=$tmp/swap_faults.so SWAP_RANK=$rank SWAP_FAULT=$kind:$n launch "${argv[@]}"
     case $kind in
@@ -105,7 +118,7 @@ done
 if mount -t tmpfs -o size=64M tmpfs "$drive" 2>/dev/null; then
     trap 'umount -l "$drive"; rm -rf "$tmp"' EXIT
     for round in $(seq $(((rounds + 1) / 2))); do
-        s=$((RANDOM % 3 + 1))
+        s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]}
         mapfile -t argv < <(words $s)
         launch_bg "${argv[@]}"
         ms=$((RANDOM % 60))
@@ -114,7 +127,7 @@ if mount -t tmpfs -o size=64M tmpfs "$drive" 2>/dev/null; then
         wait "$job"
         code=$?
         rm -f "$drive/other"
-        name="full drive $round: stage $s, after $ms ms"
+        name="full drive $round: stage $s, $engine, after $ms ms"
         check "trial: $name, exit code $code" test "$code" -eq 0 -o "$code" -eq 73 -o "$code" -eq 78
         if [ "$code" -eq 0 ]; then
             numbers | cmp -s - "$tmp/numbers.$s" || fail "$name: other numbers"

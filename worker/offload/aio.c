@@ -1,18 +1,11 @@
 #include "worker/offload/aio.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/aio_abi.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/log.h"
 #include "common/trace/trace.h"
 #include "common/trace/waits.h"
 
@@ -22,10 +15,11 @@ struct thread {
     struct zt_aio *aio;
     int index;
     pthread_t id;
-    aio_context_t context; /* 0: the kernel has none to give; pread and pwrite then */
-    struct iocb *slots;    /* queue_depth of them */
-    struct iocb **ready;
-    struct io_event *events;
+    const struct zt_aio_engine *engine; /* NULL: no queue is open */
+    void *queue;
+    struct aio_slot *slots; /* queue_depth of them */
+    const struct zt_aio_request **ready;
+    struct zt_aio_result *results;
     int *free_slots;
     struct zt_aio_job *jobs[MAX_JOBS]; /* a ring */
     unsigned head, tail;
@@ -49,11 +43,10 @@ struct aio_cursor {
     size_t block, step;         /* this thread's next block, and from one to the next */
 };
 
-struct aio_request {
-    int file;
-    off_t offset; /* in the file */
-    char *data;
-    size_t bytes;
+/* A place of a queue, for a request that waits or is in flight. */
+struct aio_slot {
+    struct zt_aio_request request;
+    int file; /* of the job */
 };
 
 static struct aio_cursor first_request(const struct thread *t,
@@ -70,22 +63,26 @@ static struct aio_cursor first_request(const struct thread *t,
                                .step = n};
 }
 
-static bool next_request(struct aio_cursor *c, struct aio_request *r)
+/* `slot`: one of `t` that is free. */
+static bool next_request(struct aio_cursor *c, struct thread *t, int slot)
 {
+    struct aio_slot *s = &t->slots[slot];
     size_t begin = c->block * c->block_size, end = begin + c->block_size;
-    size_t n = (size_t)c->job->files->num;
+    size_t n = (size_t)c->job->files->num, first = begin;
 
     if (begin >= c->end)
         return false;
-    r->file = (int)(c->block % n);
-    r->offset = (off_t)(c->block / n * c->block_size);
-    if (begin < c->at) {
-        r->offset += (off_t)(c->at - begin);
-        begin = c->at;
-    }
+    begin = begin > c->at ? begin : c->at;
     end = end < c->end ? end : c->end;
-    r->data = c->job->data + (begin - c->job->offset);
-    r->bytes = end - begin;
+    s->file = (int)(c->block % n);
+    s->request = (struct zt_aio_request){
+        .id = slot,
+        .fd = c->job->files->fd[s->file],
+        .write = c->job->write,
+        .data = c->job->data + (begin - c->job->offset),
+        .bytes = end - begin,
+        .offset = (off_t)(c->block / n * c->block_size + (begin - first)),
+    };
     c->block += c->step;
     return true;
 }
@@ -110,78 +107,47 @@ static bool has_failed(struct zt_aio *a, const struct zt_aio_job *job)
     return failed;
 }
 
-/* ---- one thread's share of a job, by the kernel's queue ---- */
+/* ---- one thread's share of a job ---- */
 
-static void fill_slot(struct iocb *s, const struct zt_aio_job *job,
-                      const struct aio_request *r, int index)
+/* Submit the first `num` of what is ready: how many were taken; *error when none can be. */
+static int submit(struct thread *t, int num, int *error)
 {
-    *s = (struct iocb){
-        .aio_data = (uint64_t)index,
-        .aio_lio_opcode = job->write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD,
-        .aio_fildes = (uint32_t)job->files->fd[r->file],
-        .aio_reqprio = 0,
-        .aio_buf = (uint64_t)(uintptr_t)r->data,
-        .aio_nbytes = r->bytes,
-        .aio_offset = r->offset,
-    };
-}
-
-/* Submit ready[from .. num): how many the kernel took; *error when it takes none. */
-static int submit(struct thread *t, int from, int num, int *error)
-{
-    int step = t->aio->o.single_submit ? 1 : num - from, done = from;
+    int done = 0;
 
     while (done < num) {
-        long n = syscall(SYS_io_submit, t->context,
-                         (long)(num - done < step ? num - done : step), t->ready + done);
+        int n = t->engine->submit(t->queue, t->ready + done,
+                                  t->aio->o.single_submit ? 1 : num - done);
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0) {
-            *error = n < 0 ? errno : EAGAIN;
+            *error = -n;
             break;
         }
-        done += (int)n;
+        done += n;
     }
     return done;
 }
 
-static int file_of(const struct zt_aio_job *job, uint32_t fd)
-{
-    int i = 0;
-
-    while (i < job->files->num - 1 && job->files->fd[i] != (int)fd)
-        i++;
-    return i;
-}
-
-/* Wait for at least `least` requests; their slots are free again. Returns how many. */
+/* Wait for at least `least` requests; their slots are free again. How many, or -errno. */
 static int reap(struct thread *t, struct zt_aio_job *job, int least, int in_flight,
                 int *num_free)
 {
-    long n;
+    int n = t->engine->reap(t->queue, least, in_flight, t->results);
 
-    do
-        n = syscall(SYS_io_getevents, t->context, (long)least, (long)in_flight, t->events,
-                    NULL);
-    while (n < 0 && errno == EINTR);
-    for (long i = 0; i < n; i++) {
-        const struct iocb *s = &t->slots[t->events[i].data];
-        int64_t result = (int64_t)t->events[i].res;
+    for (int i = 0; i < n; i++) {
+        const struct zt_aio_result *r = &t->results[i];
+        const struct aio_slot *s = &t->slots[r->id];
 
-        if (result != (int64_t)s->aio_nbytes)
-            note_error(t->aio, job, file_of(job, s->aio_fildes),
-                       result < 0 ? (int)-result : -1);
-        t->free_slots[(*num_free)++] = (int)t->events[i].data;
+        if (r->bytes != (int64_t)s->request.bytes)
+            note_error(t->aio, job, s->file, r->bytes < 0 ? (int)-r->bytes : -1);
+        t->free_slots[(*num_free)++] = r->id;
     }
-    return (int)n;
+    return n;
 }
 
-static void transfer_queued(struct thread *t, struct zt_aio_job *job)
+static void transfer(struct thread *t, struct zt_aio_job *job)
 {
     int depth = t->aio->o.queue_depth, num_free = depth, in_flight = 0, waiting = 0;
     struct aio_cursor c = first_request(t, job);
-    struct aio_request r;
     bool more = true;
 
     for (int i = 0; i < depth; i++)
@@ -190,16 +156,14 @@ static void transfer_queued(struct thread *t, struct zt_aio_job *job)
         int error = 0, taken;
 
         more = more && !has_failed(t->aio, job);
-        while (more && num_free && (more = next_request(&c, &r))) {
-            int slot = t->free_slots[--num_free];
-
-            fill_slot(&t->slots[slot], job, &r, slot);
-            t->ready[waiting++] = &t->slots[slot];
-        }
-        taken = submit(t, 0, waiting, &error);
+        while (more && num_free &&
+               (more = next_request(&c, t, t->free_slots[num_free - 1])))
+            t->ready[waiting++] = &t->slots[t->free_slots[--num_free]].request;
+        taken = submit(t, waiting, &error);
         in_flight += taken;
         waiting -= taken;
-        memmove(t->ready, t->ready + taken, (size_t)waiting * sizeof(struct iocb *));
+        memmove(t->ready, t->ready + taken,
+                (size_t)waiting * sizeof(const struct zt_aio_request *));
         if (error && (error != EAGAIN || !in_flight)) {
             note_error(t->aio, job, 0, error);
             more = false;
@@ -209,36 +173,11 @@ static void transfer_queued(struct thread *t, struct zt_aio_job *job)
             int n = reap(t, job, t->aio->o.overlap_events ? 1 : in_flight, in_flight,
                          &num_free);
 
-            if (n < 0) { /* not a thing that the kernel does to a valid context */
-                note_error(t->aio, job, 0, errno);
+            if (n < 0) { /* not a thing that the kernel does to a valid queue */
+                note_error(t->aio, job, 0, -n);
                 return;
             }
             in_flight -= n;
-        }
-    }
-}
-
-/* The same where the kernel has no such queue: one request after the other. */
-static void transfer_plain(struct thread *t, struct zt_aio_job *job)
-{
-    struct aio_cursor c = first_request(t, job);
-    struct aio_request r;
-
-    while (!has_failed(t->aio, job) && next_request(&c, &r)) {
-        while (r.bytes) {
-            int fd = job->files->fd[r.file];
-            ssize_t n = job->write ? pwrite(fd, r.data, r.bytes, r.offset)
-                                   : pread(fd, r.data, r.bytes, r.offset);
-
-            if (n < 0 && errno == EINTR)
-                continue;
-            if (n <= 0) {
-                note_error(t->aio, job, r.file, n < 0 ? errno : -1);
-                break;
-            }
-            r.data += n;
-            r.offset += n;
-            r.bytes -= (size_t)n;
         }
     }
 }
@@ -261,10 +200,7 @@ static void *run_thread(void *ctx)
         zt_trace_thread("files");
         zt_trace_begin_with("files", job->write ? "write" : "read", "bytes",
                             (int64_t)job->bytes);
-        if (t->context)
-            transfer_queued(t, job);
-        else
-            transfer_plain(t, job);
+        transfer(t, job);
         zt_trace_end();
         pthread_mutex_lock(&a->lock);
         if (--job->threads_left == 0)
@@ -276,30 +212,44 @@ static void *run_thread(void *ctx)
 
 /* ---- open and close ---- */
 
+/* Said once, and louder where an engine was asked for. */
+static void tell_refused(const struct zt_aio *a, const struct thread *t, int refused)
+{
+    const struct zt_aio_engine *wanted = a->o.engine ? a->o.engine : zt_aio_engines[0];
+
+    if (t->index == 0 && refused)
+        zt_log(a->o.engine ? ZT_LOG_WARN : ZT_LOG_INFO, "files",
+               "%s: the kernel does not let this process have it (%s): files are read "
+               "and written by %s",
+               wanted->name, strerror(refused), t->engine->name);
+}
+
 static bool open_thread(struct zt_aio *a, struct thread *t, int index)
 {
     size_t depth = (size_t)a->o.queue_depth;
+    int refused;
 
     t->aio = a;
     t->index = index;
     t->slots = calloc(depth, sizeof(*t->slots));
-    t->ready = calloc(depth, sizeof(struct iocb *));
-    t->events = calloc(depth, sizeof(*t->events));
+    t->ready = calloc(depth, sizeof(const struct zt_aio_request *));
+    t->results = calloc(depth, sizeof(*t->results));
     t->free_slots = calloc(depth, sizeof(*t->free_slots));
-    if (!t->slots || !t->ready || !t->events || !t->free_slots)
+    if (!t->slots || !t->ready || !t->results || !t->free_slots)
         return false;
-    if (syscall(SYS_io_setup, (long)depth, &t->context) < 0)
-        t->context = 0;
-    return true;
+    t->engine = zt_aio_engine_open(a->o.engine, a->o.queue_depth, &t->queue, &refused);
+    if (t->engine)
+        tell_refused(a, t, refused);
+    return t->engine != NULL;
 }
 
 static void free_thread(struct thread *t)
 {
-    if (t->context)
-        (void)syscall(SYS_io_destroy, t->context);
+    if (t->engine)
+        t->engine->close(t->queue);
     free(t->slots);
     free(t->ready);
-    free(t->events);
+    free(t->results);
     free(t->free_slots);
 }
 
@@ -353,104 +303,14 @@ void zt_aio_close(struct zt_aio *a)
     free(a);
 }
 
-/* ---- files ---- */
-
-/* A file without a name; on a file system that cannot, one whose name is gone at once. */
-static int open_nameless(const char *dir, int flags)
+const char *zt_aio_engine_name(const struct zt_aio *a)
 {
-    char path[4096];
-    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
-
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
-        return fd;
-    if (snprintf(path, sizeof(path), "%s/zlaunch-swap-XXXXXX", dir) >= (int)sizeof(path))
-        return -1;
-    fd = mkostemp(path, O_CLOEXEC | flags);
-    if (fd >= 0)
-        (void)unlink(path);
-    return fd;
+    return a->threads[0].engine->name;
 }
 
-static double free_bytes(int fd)
+size_t zt_aio_block_bytes(const struct zt_aio *a)
 {
-    struct statvfs fs;
-
-    return fstatvfs(fd, &fs) ? 0 : (double)fs.f_bavail * (double)fs.f_frsize;
-}
-
-static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
-                        struct zt_fault *fault)
-{
-    int fd = open_nameless(dir, O_DIRECT), rc;
-    double left;
-
-    if (fd < 0 && errno == EINVAL) {
-        f->direct = false;
-        fd = open_nameless(dir, 0);
-    }
-    if (fd < 0)
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "nvme_path %s: no file can be made there: %s%s", dir,
-                            strerror(errno), errno == ENOENT ? "; make the folder" : "");
-    f->dir[f->num] = dir;
-    f->fd[f->num++] = fd;
-    left = free_bytes(fd); /* before: what was allocated of it is free again at the end */
-    do
-        rc = fallocate(fd, 0, 0, (off_t)bytes);
-    while (rc && errno == EINTR);
-    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS))
-        rc = ftruncate(fd, (off_t)bytes);
-    return rc ? zt_fault_set(
-                    fault, ZT_E_CANTCREATE,
-                    "nvme_path %s: no room for the %.1f MiB of state of this "
-                    "rank, of %.1f MiB that are free there (%s): make room, name "
-                    "more folders, on other drives, or offload a smaller ratio",
-                    dir, (double)bytes / (1 << 20), left / (1 << 20), strerror(errno))
-              : ZT_OK;
-}
-
-zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
-                         struct zt_aio_files *out, struct zt_fault *fault)
-{
-    size_t bs = (size_t)a->o.block_size, blocks = (bytes + bs - 1) / bs, num = 0;
-    zt_err rc = ZT_OK;
-
-    *out = (struct zt_aio_files){.direct = true};
-    while (num < ZT_AIO_MAX_FILES && dirs[num])
-        num++;
-    for (size_t i = 0; !rc && i < num; i++)
-        rc = open_file(out, dirs[i], num == 1 ? bytes : (blocks + num - 1 - i) / num * bs,
-                       fault);
-    if (rc)
-        zt_aio_files_close(out);
-    return rc;
-}
-
-void zt_aio_files_close(struct zt_aio_files *f)
-{
-    for (int i = 0; i < f->num; i++)
-        (void)close(f->fd[i]);
-    f->num = 0;
-}
-
-/* ---- memory ---- */
-
-void *zt_aio_memory_map(size_t bytes)
-{
-    void *p =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (p == MAP_FAILED)
-        return NULL;
-    (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: works without too */
-    memset(p, 0, bytes);
-    return p;
-}
-
-void zt_aio_memory_unmap(void *p, size_t bytes)
-{
-    if (p)
-        (void)munmap(p, bytes);
+    return (size_t)a->o.block_size;
 }
 
 /* ---- jobs ---- */

@@ -1,11 +1,11 @@
 /*
- * aio.h -- bytes of files, read and written in the background by the kernel's asynchronous
- * I/O: the system calls that libaio wraps.
+ * aio.h -- bytes of files, read and written in the background by one of the engines of
+ * aio_engine.h.
  *
  *      bytes of a store, in blocks of `block_size`, over two files of two drives:
  *      | 0 | 1 | 2 | 3 | 4 |      file 0: | 0 | 2 | 4 |      file 1: | 1 | 3 |
  *
- * Each of `threads` threads has a queue of its own in the kernel and takes every
+ * Each of `threads` threads has a queue of its own and takes every
  * threads-th block of a job. It keeps up to `queue_depth` requests in flight: as one ends
  * the next is submitted (overlap_events), or the next ones when all have ended.
  *
@@ -22,13 +22,15 @@
 #include <stdint.h>
 
 #include "common/fault.h"
+#include "worker/offload/aio_engine.h"
 
 #define ZT_AIO_MAX_FILES 16
 
 struct zt_aio_options {
     int64_t block_size; /* bytes of a request; a multiple of 4096 */
     int queue_depth, threads;
-    bool single_submit;  /* one system call for each request */
+    const struct zt_aio_engine *engine; /* NULL: the first that the kernel has */
+    bool single_submit;                 /* one system call for each request */
     bool overlap_events; /* submit as requests end, rather than when all have */
 };
 
@@ -55,6 +57,10 @@ struct zt_aio;
 zt_err zt_aio_open(const struct zt_aio_options *o, struct zt_aio **out,
                    struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_aio_close(struct zt_aio *a); /* NULL is fine; nothing is in flight */
+
+/* Of the engine that does it: the wanted one, or where the kernel refused it another. */
+const char *zt_aio_engine_name(const struct zt_aio *a);
+size_t zt_aio_block_bytes(const struct zt_aio *a); /* block_size */
 
 /* Files for `bytes` bytes in these folders, all zero, with room on the drives. */
 zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/aio_abi.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,42 +27,83 @@ static struct zt_swap swap;
 static char dirs[2][64];
 static const char *dir_list[3];
 
-/* ---- a drive that fails: system calls of the process go through here ---- */
+/* ---- a drive that fails, and a kernel that refuses ---- */
 
-enum { HONEST, BROKEN, SHORT, NO_QUEUE, FULL };
-static atomic_int drive;           /* threads of the tier call while tests change it */
+enum { HONEST, BROKEN, SHORT, FULL };
+static atomic_int drive;           /* threads of the tier look while tests change it */
 static atomic_int requests_before; /* so many are served first */
 
-static void spoil(struct io_event *events, long n)
+/* The engine of a test, over the one that does the work. */
+static const struct zt_aio_engine *real = &zt_aio_libaio;
+
+static int spoil(void *queue, int least, int most, struct zt_aio_result *results)
 {
-    for (long i = 0; i < n; i++)
-        if (requests_before-- <= 0)
-            events[i].res = drive == BROKEN ? -EIO : (int64_t)events[i].res - 4096;
+    int n = real->reap(queue, least, most, results);
+
+    for (int i = 0; i < n; i++)
+        if (drive != HONEST && requests_before-- <= 0)
+            results[i].bytes = drive == BROKEN ? -EIO : results[i].bytes - 4096;
+    return n;
 }
+
+static int open_real(int depth, void **queue)
+{
+    return real->open(depth, queue);
+}
+
+static void close_real(void *queue)
+{
+    real->close(queue);
+}
+
+static int submit_real(void *queue, const struct zt_aio_request *const *requests, int num)
+{
+    return real->submit(queue, requests, num);
+}
+
+static const struct zt_aio_engine spoiled = {.name = "spoiled",
+                                             .open = open_real,
+                                             .close = close_real,
+                                             .submit = submit_real,
+                                             .reap = spoil};
+
+/* System calls that this kernel, so to say, does not have; 0: none. */
+static _Atomic long refused[2];
 
 long syscall(long number, ...)
 {
     static _Atomic(void *) found;
     long (*next)(long, ...);
     void *function = found;
-    long a[5], n;
+    long a[6];
     va_list ap;
 
     va_start(ap, number);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         a[i] = va_arg(ap, long);
     va_end(ap);
     if (!function)
         found = function = dlsym(RTLD_NEXT, "syscall");
     *(void **)&next = function;
-    if (drive == NO_QUEUE && number == SYS_io_setup) {
-        errno = ENOSYS;
+    if (number == refused[0] || number == refused[1]) {
+        errno = EPERM;
         return -1;
     }
-    n = next(number, a[0], a[1], a[2], a[3], a[4]);
-    if (number == SYS_io_getevents && (drive == BROKEN || drive == SHORT))
-        spoil((struct io_event *)a[3], n);
-    return n;
+    return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* Calls `with` with each engine that there is; *engine has it meanwhile. */
+static void with_each_engine(const struct zt_aio_engine **engine, void (*with)(void))
+{
+    for (int i = 0; zt_aio_engines[i]; i++) {
+        void *queue;
+
+        *engine = zt_aio_engines[i];
+        if ((*engine)->open(2, &queue) != 0)
+            continue; /* of a kernel without it */
+        (*engine)->close(queue);
+        with();
+    }
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t len)
@@ -127,7 +167,8 @@ static void setting(bool direct, bool pipeline, int num_dirs, struct zt_aio_opti
     cfg.swap = &swap;
 }
 
-static const struct zt_aio_options simple = {
+/* what with_each_engine() changes is the engine */
+static struct zt_aio_options simple = {
     .block_size = 4096, .queue_depth = 2, .threads = 1, .overlap_events = true};
 
 static void *open_store(void)
@@ -167,18 +208,19 @@ static zt_err turn(void *store, char was, char becomes)
     return rc;
 }
 
-static void test_every_setting_keeps_the_bytes(void **state)
+static void every_setting(void)
 {
-    (void)state;
     for (unsigned bits = 0; bits < 64; bits++) {
         struct zt_aio_options o = {.block_size = bits & 1 ? 4096 : 32768,
                                    .queue_depth = bits & 2 ? 1 : 5,
                                    .threads = bits & 4 ? 3 : 1,
+                                   .engine = simple.engine,
                                    .single_submit = bits & 1,
                                    .overlap_events = bits & 8};
         void *store;
 
         setting(bits & 2, bits & 16, bits & 32 ? 2 : 1, o);
+        assert_string_equal(zt_aio_engine_name(swap.aio), simple.engine->name);
         store = open_store();
         assert_int_equal(turn(store, 0, 1), ZT_OK);
         assert_int_equal(turn(store, 1, 20), ZT_OK);
@@ -187,18 +229,55 @@ static void test_every_setting_keeps_the_bytes(void **state)
     }
 }
 
-static void test_without_a_queue_of_the_kernel_bytes_move_all_the_same(void **state)
+static void test_every_setting_of_every_engine_keeps_the_bytes(void **state)
+{
+    (void)state;
+    with_each_engine(&simple.engine, every_setting);
+    simple.engine = NULL;
+}
+
+/* The kernel refuses these: who moves bytes then, wanted `first`. */
+static void without(long one, long other, const struct zt_aio_engine *first,
+                    const char *who)
 {
     void *store;
 
-    (void)state;
-    drive = NO_QUEUE;
+    refused[0] = one;
+    refused[1] = other;
+    simple.engine = first;
     setting(true, true, 2, simple);
+    assert_string_equal(zt_aio_engine_name(swap.aio), who);
     store = open_store();
     assert_int_equal(turn(store, 0, 1), ZT_OK);
     assert_int_equal(turn(store, 1, 2), ZT_OK);
     close_store(store);
-    drive = HONEST;
+    refused[0] = refused[1] = 0;
+    simple.engine = NULL;
+}
+
+static void test_where_the_kernel_refuses_a_queue_another_engine_moves_the_bytes(
+    void **state)
+{
+    void *queue;
+
+    (void)state;
+    without(SYS_io_uring_setup, SYS_io_setup, NULL, "psync");
+    without(SYS_io_uring_setup, SYS_io_setup, &zt_aio_libaio, "psync");
+    without(0, 0, &zt_aio_psync, "psync");
+    if (zt_aio_libaio.open(1, &queue) != 0)
+        return; /* this kernel has none */
+    zt_aio_libaio.close(queue);
+    without(SYS_io_uring_setup, 0, NULL, "libaio");
+    without(SYS_io_uring_setup, 0, &zt_aio_io_uring, "libaio");
+}
+
+static void test_engines_are_found_by_their_names(void **state)
+{
+    (void)state;
+    for (int i = 0; zt_aio_engines[i]; i++)
+        assert_ptr_equal(zt_aio_engine_find(zt_aio_engines[i]->name), zt_aio_engines[i]);
+    assert_null(zt_aio_engine_find("auto"));
+    assert_null(zt_aio_engine_find(NULL));
 }
 
 /* A piece of another length than those that were written, as a checkpoint reads. */
@@ -225,9 +304,8 @@ static void says(const char *phrase)
         fail_msg("\"%s\" does not say \"%s\"", fault.text, phrase);
 }
 
-static void test_an_error_of_any_request_is_named(void **state)
+static void any_request_fails(void)
 {
-    (void)state;
     for (int kind = BROKEN; kind <= SHORT; kind++) {
         int n = 0, failed = 1;
 
@@ -237,8 +315,8 @@ static void test_an_error_of_any_request_is_named(void **state)
 
             setting(true, n & 1, 2, simple);
             store = open_store();
-            drive = kind;
             requests_before = n;
+            drive = kind;
             rc = turn(store, 0, 1);
             if (!rc)
                 rc = turn(store, 1, 2);
@@ -253,6 +331,50 @@ static void test_an_error_of_any_request_is_named(void **state)
         }
         assert_true(n > 7 && !failed);
     }
+}
+
+static void test_an_error_of_any_request_is_named(void **state)
+{
+    (void)state;
+    simple.engine = &spoiled;
+    with_each_engine(&real, any_request_fails);
+    simple.engine = NULL;
+}
+
+/* What the kernel itself says of a request: of a file that ends before it, and of a
+ * descriptor that is none. */
+static void kernel_answers(void)
+{
+    struct zt_aio_request r = {.id = 1, .data = zt_aio_memory_map(8192), .bytes = 8192};
+    const struct zt_aio_request *ask = &r;
+    const struct zt_aio_engine *e = simple.engine;
+    struct zt_aio_result got = {.id = 0};
+    char path[80];
+    void *queue;
+
+    snprintf(path, sizeof(path), "%s/short", dirs[0]);
+    r.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(r.data && r.fd >= 0 && ftruncate(r.fd, 4096) == 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(e->open(2, &queue), 0);
+    assert_int_equal(e->submit(queue, &ask, 1), 1);
+    assert_int_equal(e->reap(queue, 1, 1, &got), 1);
+    assert_true(got.id == 1 && got.bytes == 4096);
+    assert_int_equal(close(r.fd), 0);
+    r.fd = -1;
+    got.bytes = e->submit(queue, &ask, 1);
+    if (got.bytes == 1) /* libaio says so at once */
+        assert_int_equal(e->reap(queue, 1, 1, &got), 1);
+    assert_true(got.bytes == -EBADF);
+    e->close(queue);
+    zt_aio_memory_unmap(r.data, 8192);
+}
+
+static void test_what_the_kernel_says_of_a_request_is_its_result(void **state)
+{
+    (void)state;
+    with_each_engine(&simple.engine, kernel_answers);
+    simple.engine = NULL;
 }
 
 static void test_a_full_drive_is_named_with_what_was_wanted(void **state)
@@ -354,10 +476,13 @@ static void test_what_a_store_takes_is_counted_by_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_setting_keeps_the_bytes),
-        cmocka_unit_test(test_without_a_queue_of_the_kernel_bytes_move_all_the_same),
+        cmocka_unit_test(test_every_setting_of_every_engine_keeps_the_bytes),
+        cmocka_unit_test(
+            test_where_the_kernel_refuses_a_queue_another_engine_moves_the_bytes),
+        cmocka_unit_test(test_engines_are_found_by_their_names),
         cmocka_unit_test(test_pieces_of_any_length_see_what_was_written_before),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
+        cmocka_unit_test(test_what_the_kernel_says_of_a_request_is_its_result),
         cmocka_unit_test(test_a_full_drive_is_named_with_what_was_wanted),
         cmocka_unit_test(test_a_folder_that_is_not_there_is_named),
         cmocka_unit_test(test_bytes_that_changed_on_the_drive_are_noticed),
