@@ -138,56 +138,80 @@ static zt_err grads_as_fp32(struct zt_zero *z, const struct zt_piece *grads, flo
 
 /* ---- norm ---- */
 
-/*
- * The squares of a block's shard, chunk by chunk, into device memory from `sums` on: one
- * sum whatever the length of pieces, or one for every PIECE_ELEMS of 16-bit accumulators.
- */
-static zt_err block_sumsq(struct zt_zero *z, const struct zt_block *b, double *sums,
+/* A piece of a block's gradients, and where the sum of its squares goes: one whatever the
+ * length of pieces, or one for every PIECE_ELEMS of 16-bit accumulators. */
+struct norm_piece {
+    const struct zt_block *block; /* NULL: behind the last */
+    int64_t at, n;
+    double *first, *sum; /* the block's first sum, this piece's */
+    bool goes_on;        /* a sum that an earlier piece began */
+};
+
+/* The piece at `at` of the block of that index, or of the next that has gradients. */
+static struct norm_piece norm_piece_at(const struct zt_zero *z, int index, int64_t at,
+                                       double *first)
+{
+    for (; index < z->cfg.model->num_blocks; index++) {
+        const struct zt_block *b = z->cfg.model->blocks[index];
+        int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
+        int64_t group, sums = num_sums(z, b);
+
+        at = at > begin ? at : begin;
+        if (sums && at < end) {
+            struct norm_piece p = {.block = b, .at = at, .n = end - at, .first = first};
+
+            group = has_fp32_grads(z) ? 0 : (at - begin) / PIECE_ELEMS;
+            begin += group * PIECE_ELEMS;
+            if (!has_fp32_grads(z))
+                p.n = zt_min(p.n, begin + PIECE_ELEMS - at);
+            p.n = zt_min(p.n, zt_state_piece_elems(z, ZT_STATE_GRADIENTS, b));
+            p.sum = first + group;
+            p.goes_on = at > begin;
+            return p;
+        }
+        first += sums;
+        at = 0;
+    }
+    return (struct norm_piece){.block = NULL};
+}
+
+/* Its squares, chunk by chunk, into device memory. */
+static zt_err sum_squares(struct zt_zero *z, const struct norm_piece *p,
                           struct zt_fault *fault)
 {
-    int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
-    zt_err rc = ZT_OK;
+    struct zt_sumsq_args a = {.sum = p->sum, .accumulate = p->goes_on};
+    struct zt_piece grads;
+    float *g = NULL;
+    zt_err rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, p->block, p->at, p->n, ZT_READ,
+                                 &grads, fault);
 
-    for (int64_t at = begin; !rc && at < end;) {
-        int64_t group = has_fp32_grads(z) ? 0 : (at - begin) / PIECE_ELEMS;
-        int64_t first = begin + group * PIECE_ELEMS;
-        int64_t n = has_fp32_grads(z) ? end - at : first + PIECE_ELEMS - at;
-        struct zt_sumsq_args a = {.sum = sums + group, .accumulate = at > first};
-        struct zt_piece grads;
-        float *g = NULL;
-
-        n = n < end - at ? n : end - at;
-        rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, b, at, n, ZT_READ, &grads, fault);
-        if (rc)
-            return rc;
-        at += grads.n;
-        rc = grads_as_fp32(z, &grads, &g, fault);
-        a.x = zt_view_of(g, ZT_F32, 1, &grads.n);
-        if (!rc)
-            rc = z->kernels->sumsq(z->cfg.device, NULL, &a, fault);
-        rc = zt_state_commit(&grads, rc, fault);
-    }
-    return rc;
+    if (rc)
+        return rc;
+    rc = grads_as_fp32(z, &grads, &g, fault);
+    a.x = zt_view_of(g, ZT_F32, 1, &grads.n);
+    if (!rc)
+        rc = z->kernels->sumsq(z->cfg.device, NULL, &a, fault);
+    return zt_state_commit(&grads, rc, fault);
 }
 
 /*
  * Blocks in order; the ranks' parts are added in rank order by the caller. The same sum
- * whichever stage holds the gradients.
+ * whichever stage holds the gradients. From files the next piece is read meanwhile.
  */
 zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
 {
     const struct zt_backend *be = z->cfg.backend;
-    int64_t at = 0;
+    struct norm_piece p = norm_piece_at(z, 0, 0, z->sumsq), next;
     double sum = 0;
     zt_err rc = ZT_OK;
 
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
-        const struct zt_block *b = z->cfg.model->blocks[i];
-        int64_t sums = num_sums(z, b);
-
-        if (sums)
-            rc = block_sumsq(z, b, z->sumsq + at, fault);
-        at += sums;
+    for (; !rc && p.block; p = next) {
+        next = norm_piece_at(z, p.block->index, p.at + p.n, p.first);
+        if (next.block)
+            rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, next.block, next.at, next.n,
+                                   fault);
+        if (!rc)
+            rc = sum_squares(z, &p, fault);
     }
     if (!rc)
         rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, sumsq_bytes(z),

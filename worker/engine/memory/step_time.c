@@ -129,7 +129,7 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
         sum += phase_seconds(&c, &work->last, true, o->pipeline_write) +
                (double)(work->micro_batches - 2) *
                    phase_seconds(&c, &between, true, o->pipeline_write);
-    sum += phase_seconds(&c, &work->norm, false, false);
+    sum += phase_seconds(&c, &work->norm, o->pipeline_read, false);
     sum += phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
     *missing = c.missing;
     return c.missing ? NAN : sum;

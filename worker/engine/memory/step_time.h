@@ -3,7 +3,7 @@
  *
  *      micro-batches   device work, collectives, files; beside one another where the
  *                      engine runs them so
- *      norm            device work, then files
+ *      norm            device work, files beside it with pipeline_read
  *      update          device work, files beside it as the pipelines say
  *
  * Latencies, the reading of data and the wait for slower ranks are not in it.
