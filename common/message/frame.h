@@ -55,6 +55,7 @@ typedef enum zt_frame_type {
     ZT_FRAME_LINKS_HERE = 25, /* JSON: the addresses of this node, see docs/PROTOCOL.md */
     ZT_FRAME_LINKS_FOUND = 26, /* JSON: which of the others were reached, how fast */
     ZT_FRAME_LOGGED = 27,      /* u32 rank, then the body of the rank's ZT_FRAME_LOG */
+    ZT_FRAME_LOG_LOST = 28,    /* u32 rank: its log file takes no more */
     /* rank -> daemon */
     ZT_FRAME_EVENT = 32, /* JSON {event, ...}: see common/message/event.h */
     ZT_FRAME_LOG = 33,   /* JSON {ts, event, level, ...}: a line of its log */

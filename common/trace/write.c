@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -55,25 +54,13 @@ static void out_release(struct out *o)
     *o = (struct out){0};
 }
 
-/* The file behind a link that the user gave, so that the rename does not put a file in the link's
- * place; `path` itself where there is no link, or none that leads to a file. NULL: no memory. */
-static char *follow(const char *path)
-{
-    struct stat st;
-    char *file = NULL;
-
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        file = realpath(path, NULL);
-    return file ? file : strdup(path);
-}
-
 static zt_err out_open(struct out *o, const char *path, struct zt_fault *fault)
 {
     zt_err rc;
     int fd;
 
-    *o = (struct out){.path = follow(path)};
-    if (!o->path || asprintf(&o->tmp, "%s.tmp", o->path) < 0) {
+    *o = (struct out){.path = strdup(path)};
+    if (!o->path || asprintf(&o->tmp, "%s.tmp", path) < 0) {
         o->tmp = NULL;
         out_release(o);
         return zt_fault_set(fault, ZT_E_NOMEM, "timeline %s: no memory", path);

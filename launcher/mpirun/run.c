@@ -70,14 +70,15 @@ static void pass_on(pid_t pid, int sig, const struct zt_job_plan *p, struct zt_r
         kill(pid, sig); /* which passes it on; from its group ranks would get it twice */
 }
 
-/* The first one ends the ranks in order, the second one kills them. */
+/* The first one ends the ranks in order; Ctrl-C after it kills them, as without mpirun. */
 static void stop(pid_t pid, int sig, bool again, struct zt_render *r)
 {
     if (!again)
         zt_render_message(r, ZT_LOG_INFO, "%s: stopping the ranks%s",
                           sig == SIGINT ? "interrupted" : zt_signal_text(sig),
                           sig == SIGINT ? "; once more to kill them at once" : "");
-    kill(-pid, again ? SIGKILL : sig);
+    if (!again || sig == SIGINT)
+        kill(-pid, again ? SIGKILL : sig);
 }
 
 /* Wait for `pid`; signals of the user go to its group. */

@@ -175,6 +175,15 @@ static void on_logged(struct zt_sup_node *node, const struct zt_frame *f)
                   f->body_bytes - 4);
 }
 
+static void on_log_lost(struct zt_sup_node *node, const struct zt_frame *f)
+{
+    struct zt_rank_note *note =
+        f->body_bytes == 4 ? note_of(node, zt_get_u32(f->body)) : NULL;
+
+    if (note)
+        note->log_is_lost = node->sup->log_is_lost = true;
+}
+
 static void on_relay(struct zt_sup_node *node, const struct zt_frame *f)
 {
     struct zt_supervisor *s = node->sup;
@@ -192,7 +201,7 @@ static void on_relay(struct zt_sup_node *node, const struct zt_frame *f)
         if (fail && !note->fail)
             note->fail = json_incref(o);
         s->progress_s = zt_now();
-        if (fail || !s->plan->log_dir) /* else it is in the rank's log file */
+        if (fail || !s->plan->log_dir || note->log_is_lost) /* else it is in its file */
             zt_render_event(s->render, note->rank, o);
         zt_sup_input_event(node, note->rank, o);
     }
@@ -284,6 +293,7 @@ static const struct {
     {ZT_FRAME_STARTED, on_started},
     {ZT_FRAME_OUTPUT, on_output},
     {ZT_FRAME_LOGGED, on_logged},
+    {ZT_FRAME_LOG_LOST, on_log_lost},
     {ZT_FRAME_RELAY, on_relay},
     {ZT_FRAME_EXITED, on_exited},
     {ZT_FRAME_FAULT, on_fault},

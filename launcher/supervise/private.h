@@ -131,6 +131,7 @@ struct zt_supervisor {
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
     bool told_unread;        /* that nobody reads standard output */
+    bool log_is_lost;        /* of a rank: its log file took no more */
     int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
     int64_t kept_step;       /* of the newest copies in memory; 0: none */
     bool trains;             /* the run has steps */

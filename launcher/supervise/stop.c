@@ -86,7 +86,9 @@ void zt_sup_note_stop(struct zt_supervisor *s, zt_stop_reason reason, int sig)
     s->notes.stop_was_first = !any_failed(s);
 }
 
-/* The first signal stops the ranks gracefully, the second kills them. */
+/* The first signal stops the ranks gracefully; Ctrl-C after it kills them. Other signals are sent by
+ * programs, some to the process and once more to its group (timeout, the init of a container): they ask
+ * for the same again. */
 static void stop_by_signal(struct zt_supervisor *s, int sig)
 {
     zt_sup_note_stop(s, ZT_STOP_SIGNAL, sig);
@@ -99,7 +101,7 @@ static void stop_by_signal(struct zt_supervisor *s, int sig)
                               ? "; once more to kill them at once"
                               : "");
         zt_sup_stop(s, SIGTERM, zt_sup_user_grace_ms(s));
-    } else {
+    } else if (sig == SIGINT) {
         zt_sup_stop(s, SIGKILL, 0);
     }
     zt_sup_flush_screen(s);

@@ -602,6 +602,8 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     uv_loop_close(&s.loop);
     zt_render_drain(s.render); /* signals end zlaunch again, should this block */
     *exit_code = zt_streams_lost("zlaunch", zt_render_lost(s.render), *exit_code);
+    if (s.log_is_lost && *exit_code == 0)
+        *exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
     release_supervisor(&s);
     zt_sup_ctl_release(&s);
     zt_sup_input_release(&s);

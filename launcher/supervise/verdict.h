@@ -38,10 +38,11 @@ struct zt_rank_note {
     int code, signal;    /* signal 0: it exited with `code` */
     bool stop_requested; /* it had been told to stop before it ended */
     bool oom;
-    json_t *phase; /* string; NULL: unknown */
-    json_t *tail;  /* last lines of its stderr; NULL: none */
-    json_t *fail;  /* its own report: {code, exit_code, text, peer}; NULL: none */
-    json_t *state; /* the last answer to INSPECT; NULL: none */
+    bool log_is_lost; /* its log file took no more: it is on the screen */
+    json_t *phase;    /* string; NULL: unknown */
+    json_t *tail;     /* last lines of its stderr; NULL: none */
+    json_t *fail;     /* its own report: {code, exit_code, text, peer}; NULL: none */
+    json_t *state;    /* the last answer to INSPECT; NULL: none */
 };
 
 struct zt_notes {

@@ -46,6 +46,16 @@ check "rank logs: nothing on the screen" test ! -s "$tmp/out"
 check "rank logs: one file a rank, both streams" test "$(cat "$tmp"/logs/*_rank1.log | sort | tr '\n' ' ')" = "err out 1 "
 check "rank logs are named by time and rank" sh -c "ls '$tmp/logs' | grep -Eqx '[0-9]{14}_rank0.log'"
 
+if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
+    # shellcheck disable=SC2016
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --enable_each_rank_log /mnt -- seq 5000; code=$?; cat /mnt/*.log >"$1"; exit $code' \
+        "$bin/zlaunch" "$tmp/kept" >"$tmp/out" 2>"$tmp/err"
+    code=$?
+    check "rank logs: a full disk is an error" code_is 73
+    check "  that names the file's rank" err_has "log file of rank 0: No space left on device; the rest goes to the screen"
+    check "  and the rest does" bash -c "{ cat '$tmp/kept'; sed 's/^.rank 0. //' '$tmp/out'; } | tr -d '\n' | cmp - <(seq 5000 | tr -d '\n')"
+fi
+
 launch --num_gpus 2 --log_format json -- sh -c 'printf "x\377\"y\\\\\n"; echo e >&2; exit 4'
 check "json: every line is an object with ts and event" sh -c "! grep -qvE '^\{\"ts\":\"[0-9T:.-]+Z\",\"event\":\"[a-z]+\".*\}\$' '$tmp/out'"
 check "json: output is escaped, bad UTF-8 replaced" out_has $'"text":"x\xef\xbf\xbd\\"y\\\\"'

@@ -43,6 +43,17 @@ gone "SIGTERM with saving ranks"
 end
 check "saved and to be started again: 75" code_is 75
 
+# as timeout does: to the process, and once more to its group
+launch_bg --num_gpus 2 -- sh -c 'trap "sleep 0.5; echo saved; exit 75" TERM; echo ready; sleep 600 & wait'
+ready 2
+kill -TERM "$job"
+sleep 0.1
+kill -TERM "$job"
+gone "SIGTERM twice with saving ranks"
+end
+check "a second SIGTERM asks for the same: 75" code_is 75
+check "  and both have saved" test "$(grep -c saved "$tmp/out")" = 2
+
 launch_bg --num_gpus 2 -- sh -c 'trap "echo got usr1" USR1; echo ready; sleep 600 & wait; sleep 600 & wait'
 ready 2
 kill -USR1 "$job"

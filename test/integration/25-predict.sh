@@ -62,6 +62,11 @@ pieces() {
 check "pieces of a text are the text" pieces
 several() { "${run[@]}" --prompt "one" "another" --temperature 0 >"$tmp/log" 2>/dev/null && [ "$(grep -c '^one\|^another' "$tmp/log")" = 2 ]; }
 check "several prompts of a command line" several
+several_each() {
+    "${run[@]}" --prompt one two three --do_sample --num_return_sequences 2 >"$tmp/log" 2>/dev/null &&
+        [ "$(sed -n 's/^\(one\|two\|three\).*/\1/p' "$tmp/log" | tr '\n' ' ')" = "one one two two three three " ]
+}
+check "and several texts of each" several_each
 grep -q 'key/value cache' <("${run[@]}" --prompt abc --dry_run 2>&1) && has_cache=true || has_cache=false
 check "the plan counts keys and values" "$has_cache"
 

@@ -84,6 +84,7 @@ evaluate() { # OUT ARGS...
 }
 check "the merged model is written without training" again --merge_adapters --output_dir "$tmp/merged"
 check "adapters evaluate" evaluate "$tmp/e1" --model_name_or_path test/golden/llama3/model --adapter_name_or_path "$tmp/run"
+check "  which are not said to be new" sh -c "! grep -q 'begin as new' '$tmp/e1'"
 check "so does the merged model" evaluate "$tmp/e2" --model_name_or_path "$tmp/merged"
 check "  to the same loss" awk -v a="$(loss "$tmp/e1")" -v b="$(loss "$tmp/e2")" \
     'BEGIN { d = a - b; exit !(a != "" && d < 1e-5 && d > -1e-5) }'

@@ -582,6 +582,10 @@ static void check_task(struct zt_config *c, const struct zt_run *run)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: %s is false; leave it out to train on %s",
                         zt_option_given(c, "do_train")->where, run->train_files[0]);
+    else if (run->prompt && zt_option_given(c, "generate_tokens"))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "nothing to do: %s adds no token to a prompt",
+                        zt_option_given(c, "generate_tokens")->where);
     else
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "nothing to do: give --train_file to train, --eval_file to "

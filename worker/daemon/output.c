@@ -44,7 +44,21 @@ static void tail_feed(struct zt_tail *t, const char *lines, size_t n)
     }
 }
 
-static void write_log(struct zt_local_rank *r, const char *p, size_t n)
+/* zlaunch shows from now on what the rank prints and does, and ends with 73. */
+static void lose_log(struct zt_local_rank *r, int error)
+{
+    uint8_t body[4];
+
+    zt_error("daemon", "log file of rank %d: %s; the rest goes to the screen", r->rank,
+             strerror(error));
+    close(r->log_fd);
+    r->log_fd = -1;
+    zt_set_u32(body, (uint32_t)r->rank);
+    zt_node_send(r->node, ZT_FRAME_LOG_LOST, body, sizeof(body), NULL, 0);
+}
+
+/* Bytes at the end that the file did not take: then it is lost. */
+static size_t write_log(struct zt_local_rank *r, const char *p, size_t n)
 {
     while (n) {
         ssize_t k = write(r->log_fd, p, n);
@@ -52,15 +66,13 @@ static void write_log(struct zt_local_rank *r, const char *p, size_t n)
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0) {
-            zt_error("daemon", "log file of rank %d: %s; the rest goes to the screen",
-                     r->rank, strerror(errno));
-            close(r->log_fd);
-            r->log_fd = -1;
-            return;
+            lose_log(r, k < 0 ? errno : EIO);
+            return n;
         }
         p += k;
         n -= (size_t)k;
     }
+    return 0;
 }
 
 /* zt_lines_fn: whole lines of one stream go out in frames. */
@@ -72,8 +84,12 @@ static void forward(void *arg, const char *lines, size_t n)
 
     tail_feed(&s->tail, lines, n);
     if (r->log_fd >= 0) {
-        write_log(r, lines, n);
-        return;
+        size_t left = write_log(r, lines, n);
+
+        if (!left)
+            return;
+        lines += n - left;
+        n = left;
     }
     zt_set_u32(head, (uint32_t)r->rank);
     head[4] = (uint8_t)s->stream;
@@ -106,10 +122,8 @@ static void relay(struct zt_local_rank *r, zt_frame_type type, const struct zt_f
 static void take_log(struct zt_local_rank *r, const struct zt_frame *f)
 {
     tail_feed(&r->source[2].tail, (const char *)f->body, f->body_bytes);
-    if (r->log_fd >= 0)
-        write_log(r, (const char *)f->body, f->body_bytes);
-    if (r->log_fd >= 0)
-        write_log(r, "\n", 1);
+    if (r->log_fd >= 0 && !write_log(r, (const char *)f->body, f->body_bytes))
+        (void)write_log(r, "\n", 1);
     else
         relay(r, ZT_FRAME_LOGGED, f);
 }
@@ -125,8 +139,12 @@ static void log_event(struct zt_local_rank *r, const struct zt_frame *f)
     if (r->log_fd < 0)
         return;
     event = zt_json_object((const char *)f->body, f->body_bytes);
-    if (event && zt_render_open(&cfg, &render, NULL) == ZT_OK)
+    if (event && zt_render_open(&cfg, &render, NULL) == ZT_OK) {
         zt_render_event(render, r->rank, event);
+        zt_render_drain(render);
+        if (zt_render_lost(render))
+            lose_log(r, zt_render_lost(render));
+    }
     zt_render_close(render);
     json_decref(event);
 }
@@ -144,8 +162,8 @@ static bool take_frames(struct zt_source *s)
         bool fits = f.body_bytes <= ZT_FRAME_MAX - 1 - sizeof(uint32_t);
 
         if (f.type == ZT_FRAME_EVENT && fits) {
+            log_event(r, &f); /* first: where the file is lost zlaunch shows it */
             relay(r, ZT_FRAME_RELAY, &f);
-            log_event(r, &f);
         } else if (f.type == ZT_FRAME_LOG && fits) {
             take_log(r, &f);
         } else {

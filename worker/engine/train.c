@@ -332,6 +332,7 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         warn_of_divergence(e, step, o->loss);
         report_recomputation(e, step);
     }
+    zt_waits_take(waits); /* those of the fingerprint are in nobody's time */
     *w = (struct window){.start = zt_now()};
     return rc;
 }

@@ -190,14 +190,17 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
     return zt_fault_set(fault, rc, "%s", all.text);
 }
 
-/* How many parameters keep their initial values; *first: one of them. */
-static int count_kept(const struct zt_model *m, const struct zt_hf_folder *hf,
+/* How many parameters keep their initial values; *first: one of them. What is beside frozen
+ * weights has the values of --adapter_name_or_path, which are read next. */
+static int count_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
                       const struct zt_param **first)
 {
+    const struct zt_model *m = e->model;
     int kept = 0;
 
     for (int i = m->num_params - 1; i >= 0; i--) {
-        if (!is_kept(hf, m->params[i]))
+        if (!is_kept(hf, m->params[i]) ||
+            (e->run->adapter_name_or_path && !m->params[i]->is_base))
             continue;
         *first = m->params[i];
         kept++;
@@ -352,8 +355,8 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = check_twins(e, hf, piece, fault);
     if (!rc)
-        kept = count_kept(m, hf, &first);
-    if (kept) /* of all: what the files have is written over it */
+        kept = count_kept(e, hf, &first);
+    if (kept || e->adapters) /* of all: what the files have is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!is_kept(hf, m->params[i]))

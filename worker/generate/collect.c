@@ -1,5 +1,5 @@
 /*
- * collect.c -- a round takes some texts of each rank: all ranks learn how many bytes the most
+ * collect.c -- a round takes the texts of some items of each rank: all ranks learn how many bytes the most
  * have, and send as many, filled up with zeros.
  */
 #include "worker/generate/collect.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND 64 /* texts of a rank in a round */
+#define ROUND 64 /* items of a rank in a round */
 
 /* The end of the text at `at`, behind its zero byte. */
 static size_t end_of(const struct zt_buf *mine, size_t at)
@@ -17,9 +17,9 @@ static size_t end_of(const struct zt_buf *mine, size_t at)
     return zero ? (size_t)(zero - zt_buf_head(mine)) + 1 : zt_buf_used(mine);
 }
 
-/* Texts [first, last) of all from what the ranks sent, (world, bytes). */
-static zt_err take_round(const char *all, size_t bytes, int world, int64_t first,
-                         int64_t last, zt_take_text take, void *user,
+/* The texts of items [first, last) from what the ranks sent, (world, bytes). */
+static zt_err take_round(const char *all, size_t bytes, int world, int64_t each,
+                         int64_t first, int64_t last, zt_take_text take, void *user,
                          struct zt_fault *fault)
 {
     size_t *at = calloc((size_t)world, sizeof(*at));
@@ -27,7 +27,8 @@ static zt_err take_round(const char *all, size_t bytes, int world, int64_t first
 
     if (!at)
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
-    for (int64_t i = first; !rc && i < last; i++) {
+    for (int64_t t = first * each; !rc && t < last * each; t++) {
+        int64_t i = t / each;
         size_t r = (size_t)(i % world);
         const char *text = all + r * bytes + at[r];
         size_t n = strnlen(text, bytes - at[r]);
@@ -63,8 +64,9 @@ static zt_err share(struct zt_comm *c, const struct zt_buf *mine, size_t from, s
     return rc;
 }
 
-zt_err zt_collect_texts(struct zt_comm *c, int64_t num, const struct zt_buf *mine,
-                        zt_take_text take, void *user, struct zt_fault *fault)
+zt_err zt_collect_texts(struct zt_comm *c, int64_t num, int64_t each,
+                        const struct zt_buf *mine, zt_take_text take, void *user,
+                        struct zt_fault *fault)
 {
     int world = zt_comm_world(c);
     int64_t round = (int64_t)ROUND * world;
@@ -77,11 +79,11 @@ zt_err zt_collect_texts(struct zt_comm *c, int64_t num, const struct zt_buf *min
         char *all = NULL;
         size_t bytes = 0, to = at;
 
-        for (int i = 0; i < ROUND && to < zt_buf_used(mine); i++)
+        for (int64_t i = 0; i < ROUND * each && to < zt_buf_used(mine); i++)
             to = end_of(mine, to);
         rc = share(c, mine, at, to, &all, &bytes, fault);
         if (!rc && !taken && zt_comm_rank(c) == 0)
-            taken = take_round(all, bytes, world, first, last, take, user, &why);
+            taken = take_round(all, bytes, world, each, first, last, take, user, &why);
         free(all);
         at = to;
     }

@@ -1,7 +1,7 @@
 /*
  * collect.h -- texts of all ranks on rank 0, in order.
  *
- * Text i is rank (i % world)'s, as prompts are divided.
+ * Item i is rank (i % world)'s, as prompts are divided, and has `each` texts.
  */
 #ifndef WORKER_GENERATE_COLLECT_H
 #define WORKER_GENERATE_COLLECT_H
@@ -9,16 +9,16 @@
 #include "common/buf.h"
 #include "worker/comm/comm.h"
 
-/* Text i, which ends with a zero byte too; called on rank 0 alone. */
+/* A text of item i, which ends with a zero byte too; called on rank 0 alone. */
 typedef zt_err (*zt_take_text)(void *user, int64_t i, const char *text, size_t n,
                                struct zt_fault *fault);
 
 /*
- * Collective. mine: (own texts), those of this rank in order, each with a zero byte behind
- * it. An error of `take` is one of rank 0 alone, when all texts have been passed on.
+ * Collective. mine: (own items, each), the texts of this rank in order, every one with a zero
+ * byte behind it. An error of `take` is one of rank 0 alone, when all texts have been passed on.
  */
-zt_err zt_collect_texts(struct zt_comm *c, int64_t num, const struct zt_buf *mine,
-                        zt_take_text take, void *user,
+zt_err zt_collect_texts(struct zt_comm *c, int64_t num, int64_t each,
+                        const struct zt_buf *mine, zt_take_text take, void *user,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -245,11 +245,12 @@ static zt_err collect(struct zt_writer *w, struct zt_fault *fault)
     zt_buf_init(&all.lines, (size_t)1 << 40);
     rc = predicts ? list_predictions(w, &mine, fault) : list_samples(w, &mine, fault);
     if (!rc && predicts)
-        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, append_line, &all,
+        rc = zt_collect_texts(w->e->comm, w->prompts->num, 1, &mine, append_line, &all,
                               fault);
     else if (!rc)
-        rc = zt_collect_texts(w->e->comm, w->prompts->num, &mine, send_sample, NULL,
-                              fault);
+        rc =
+            zt_collect_texts(w->e->comm, w->prompts->num, w->e->run->num_return_sequences,
+                             &mine, send_sample, NULL, fault);
     if (!rc && predicts && w->e->run->rank == 0)
         rc = write_predictions(w->e, &all, fault);
     zt_buf_release(&mine);

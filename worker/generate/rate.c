@@ -74,7 +74,7 @@ zt_err zt_generate_scores(struct zt_engine *e, struct zt_eval_stats *stats,
     if (!rc)
         rc = list_texts(&w, &mine, fault);
     if (!rc)
-        rc = zt_collect_texts(e->comm, w.prompts->num, &mine, rate_text, &r, fault);
+        rc = zt_collect_texts(e->comm, w.prompts->num, 1, &mine, rate_text, &r, fault);
     if (!rc)
         rc = share(e->comm, &r.scores, stats, fault);
     zt_buf_release(&mine);

@@ -427,8 +427,8 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
     if (rc || *resumed || !c->num)
         return rc;
     return zt_fault_set(fault, refused,
-                        "%s: none of its checkpoints is whole; without "
-                        "--resume_from_checkpoint training begins anew",
+                        "%s: none of its checkpoints is whole; --overwrite_output_dir "
+                        "instead of --resume_from_checkpoint begins anew",
                         c->root);
 }
 

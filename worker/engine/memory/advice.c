@@ -15,7 +15,15 @@
 
 #define MIB ((double)(1 << 20))
 
-enum { STAGE = 1, RECOMPUTE = 2, ROWS = 4, RANKS = 8, BLOCK = 16, OFFLOAD = 32 };
+enum {
+    STAGE = 1,
+    RECOMPUTE = 2,
+    ROWS = 4,
+    RANKS = 8,
+    BLOCK = 16,
+    OFFLOAD = 32,
+    PARAMS = 64 /* offloaded as well, at stage 3 */
+};
 
 /* From what changes least to what changes most. */
 static const int orders[] = {STAGE,
@@ -25,9 +33,13 @@ static const int orders[] = {STAGE,
                              ROWS,
                              RECOMPUTE | ROWS,
                              STAGE | RECOMPUTE | ROWS,
+                             OFFLOAD | PARAMS,
+                             OFFLOAD | PARAMS | RECOMPUTE,
+                             OFFLOAD | PARAMS | RECOMPUTE | ROWS,
                              RANKS,
                              RANKS | RECOMPUTE | ROWS,
-                             BLOCK | RANKS | STAGE | RECOMPUTE | ROWS};
+                             BLOCK | RANKS | STAGE | RECOMPUTE | ROWS,
+                             BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS};
 
 /* Moving state to the host helps where that memory is another, or counted apart. */
 static bool may_offload(const struct zt_memory_trial *t)
@@ -44,6 +56,13 @@ static void offload(struct zt_memory_trial *t)
         t->run.zero.offload_optimizer.device = ZT_OFFLOAD_CPU;
     if (t->run.zero.stage == 0)
         t->run.zero.stage = 1;
+}
+
+static void offload_params(struct zt_memory_trial *t)
+{
+    zt_memory_trial_set_stage(t, 3);
+    if (t->run.zero.offload_param.device == ZT_OFFLOAD_NONE)
+        t->run.zero.offload_param.device = ZT_OFFLOAD_CPU;
 }
 
 /* The run with its rows divided by `rows`, its ranks by `ranks`, its tokens by `block`. */
@@ -139,6 +158,8 @@ static bool fits_with(struct zt_memory_trial *t, int what)
                            (int)ranks.rung[n], block.rung[b]);
                     if (what & OFFLOAD)
                         offload(t);
+                    if (what & PARAMS)
+                        offload_params(t);
                     if (zt_memory_trial_fits(t))
                         return true;
                 }
@@ -166,6 +187,23 @@ static void say(struct words *w, const char *fmt, ...)
     w->at += n > 0 ? (size_t)n : 0;
 }
 
+/* "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}} where it differs */
+static void say_zero(struct words *w, const struct zt_run *was, const struct zt_run *run)
+{
+    bool optimizer =
+        run->zero.offload_optimizer.device != was->zero.offload_optimizer.device;
+    bool params = run->zero.offload_param.device != was->zero.offload_param.device;
+
+    if (run->zero.stage == was->zero.stage && !optimizer && !params)
+        return;
+    say(w, "\"zero_optimization\": {\"stage\": %d", run->zero.stage);
+    if (optimizer)
+        say(w, ", \"offload_optimizer\": {\"device\": \"cpu\"}");
+    if (params)
+        say(w, ", \"offload_param\": {\"device\": \"cpu\"}");
+    say(w, "} ");
+}
+
 /* What is to be typed for the run of the trial. */
 static void say_changes(struct words *w, const struct zt_memory_trial *t)
 {
@@ -173,13 +211,7 @@ static void say_changes(struct words *w, const struct zt_memory_trial *t)
 
     if (run->world != was->world)
         say(w, "--num_gpus %d ", run->world);
-    if (run->zero.offload_optimizer.device != was->zero.offload_optimizer.device)
-        say(w,
-            "\"zero_optimization\": {\"stage\": %d, \"offload_optimizer\": "
-            "{\"device\": \"cpu\"}} ",
-            run->zero.stage);
-    else if (run->zero.stage != was->zero.stage)
-        say(w, "\"zero_optimization\": {\"stage\": %d} ", run->zero.stage);
+    say_zero(w, was, run);
     if (run->gradient_checkpointing != was->gradient_checkpointing)
         say(w, "--gradient_checkpointing ");
     if (run->do_train && run->micro_batch_size != was->micro_batch_size)
@@ -213,7 +245,13 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
             (double)(t.plan.total + t.plan.host) / MIB);
     else if (w.at == before)
         w.at = before - strlen("with ");
-    if (!found)
+    if (!found && t.plan.on_device > plan->device_limit)
+        say(&w,
+            "it would still need %.0f MiB on the device of each: a smaller model, or "
+            "more "
+            "of it",
+            (double)t.plan.on_device / MIB);
+    else if (!found)
         say(&w,
             "it would still need %.0f MiB for each of %d: a smaller model, or more "
             "memory",
