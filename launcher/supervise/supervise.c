@@ -426,6 +426,19 @@ void zt_sup_advance(struct zt_supervisor *s)
 
 /* ------------------------------------------------------------------ the end */
 
+/* A training is not to end with its summary in a folder that never was there. */
+static zt_err check_summary(const char *path, struct zt_fault *fault)
+{
+    FILE *f = path ? fopen(path, "ae") : NULL;
+    int e = path && !f ? errno : 0;
+
+    if (f)
+        fclose(f);
+    return e ? zt_fault_set(fault, ZT_E_CANTCREATE, "summary file %s: %s", path,
+                            strerror(e))
+             : ZT_OK;
+}
+
 static zt_err write_summary(const char *path, const json_t *end, struct zt_fault *fault)
 {
     struct zt_buf line;
@@ -581,6 +594,8 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
 
     signal(SIGPIPE, SIG_IGN);
     rc = open_supervisor(&s, screen, fault);
+    if (!rc)
+        rc = check_summary(plan->summary, fault);
     if (!rc)
         rc = open_loop(&s, fault);
     if (rc) {

@@ -85,8 +85,9 @@ launch "${json[@]}" --hostfile "$tmp/nowhere" "${plugin[@]}"
 check "json: ... by its hostfile" is_json 66
 launch "${json[@]}" nowhere.so
 check "json: ... without its plugin" is_json 66
-launch "${json[@]}" --summary "$tmp/no/where" -- true
+launch "${json[@]}" --summary "$tmp/no/where" -- touch "$tmp/begun"
 check "json: one whose summary cannot be written" is_json 73
+check "  which is known before it begins" test ! -e "$tmp/begun"
 launch_bg "${json[@]}" "${plugin[@]}" --max_steps 1000000
 within 30 out_has '"event":"step"' || fail "no step"
 kill -QUIT "$job"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,6 +184,8 @@ static void check_files(struct zt_config *c, struct zt_run *run)
                         run->do_train ? "--do_train needs --train_file"
                                       : "--do_eval needs --eval_file or --train_file");
     check_empty_names(c);
+    if (run->resume_from_checkpoint && !strcasecmp(run->resume_from_checkpoint, "false"))
+        run->resume_from_checkpoint = NULL;
     check_train_tokenizer(c, run);
     check_adapters(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&

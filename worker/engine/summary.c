@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/human.h"
 #include "common/log.h"
@@ -44,15 +45,35 @@ static void add_offload(struct line *l, const struct zt_zero_options *zero)
         add(l, ", weights on %s", names[zero->offload_param.device]);
 }
 
+static const char *const of_training[] = {
+    "max_steps",   "num_train_epochs",     "save_strategy",
+    "save_steps",  "save_total_limit",     "save_grace",
+    "save_memory", "checkpoint_in_memory", NULL};
+static const char *const of_saving[] = {"save_total_limit", "save_grace", "save_memory",
+                                        NULL};
+static const char *const of_evaluation[] = {"eval_steps",
+                                            "eval_batches",
+                                            "max_eval_samples",
+                                            "eval_fraction",
+                                            "metric_for_best_model",
+                                            "greater_is_better",
+                                            "per_device_eval_batch_size",
+                                            NULL};
+static const char *const of_parts[] = {"eval_fraction", NULL};
+static const char *const of_stopping[] = {"early_stopping_threshold", NULL};
+static const char *const of_text[] = {
+    "do_sample",      "temperature",          "top_k",
+    "top_p",          "repetition_penalty",   "no_repeat_ngram_size",
+    "num_beams",      "length_penalty",       "early_stopping",
+    "min_new_tokens", "num_return_sequences", NULL};
+static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL};
+static const char *const of_weights[] = {"allow_partial_import", NULL};
+static const char *const of_output[] = {"overwrite_output_dir", NULL};
+
 /* What was asked for and will not happen. */
 static void tell_of_no_effect(const struct zt_run *run)
 {
-    static const char *const of_training[] = {
-        "max_steps",  "num_train_epochs",     "save_strategy",
-        "save_steps", "checkpoint_in_memory", NULL};
-    static const char *const of_evaluation[] = {
-        "eval_steps", "eval_batches", "max_eval_samples", "eval_fraction", NULL};
-    static const char *const of_text[] = {"temperature", "top_k", "top_p", NULL};
+    bool writes = run->generate_tokens > 0 || run->predict_with_generate;
     const struct {
         bool none;
         const char *const *names;
@@ -60,18 +81,31 @@ static void tell_of_no_effect(const struct zt_run *run)
     } rows[] = {
         {run->do_eval && !run->do_train, of_training,
          "is for training, and this run only evaluates; add --do_train to train as well"},
+        {!run->do_eval && !run->do_train && !run->merge_adapters, of_training,
+         "is for training, and this run only predicts; add --do_train to train as well"},
+        {run->do_train && strcmp(run->save_strategy, "no") == 0, of_saving,
+         "has no effect: nothing is saved on the way; add --save_steps"},
         {run->do_train && !run->do_eval, of_evaluation,
          "has no effect: nothing is evaluated; add --do_eval"},
-        {run->generate_tokens == 0, of_text,
+        {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
+         "has no effect: what is evaluated is in --eval_file"},
+        {run->do_eval && run->early_stopping_patience == 0, of_stopping,
+         "has no effect without --early_stopping_patience"},
+        {!writes, of_text,
          "has no effect: no text is made; add --prompt and --generate_tokens"},
+        {writes && run->num_beams <= 1, of_beams, "has no effect without --num_beams"},
+        {!run->model_name_or_path, of_weights,
+         "has no effect: no weights are read; add --model_name_or_path"},
+        {!run->output_dir, of_output, "has no effect without --output_dir"},
     };
 
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        const char *said = rows[i].none ? zt_run_says(run, rows[i].names) : NULL;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (const char *const *name = rows[i].names; rows[i].none && *name; name++) {
+            const char *said = zt_run_says(run, (const char *const[]){*name, NULL});
 
-        if (said)
-            zt_warn("config", "%s %s", said, rows[i].why);
-    }
+            if (said)
+                zt_warn("config", "%s %s", said, rows[i].why);
+        }
 }
 
 /* Steps from the first one of this run on whose learning rate is 0. */
