@@ -1,4 +1,5 @@
 /* Products of few rows: against sums in double, and each row as it is by itself. */
+#include "kernels/cpu/features.h"
 #include "test/unit/kernels/ref.h"
 
 struct problem {
@@ -104,11 +105,42 @@ static void test_a_row_has_the_bits_that_it_has_alone(void **state)
         same_alone(ref_floats[t / 2], t % 2);
 }
 
+/* The forms of the loops that this processor runs, and the portable one. */
+static void test_bits_are_the_same_with_all_instructions(void **state)
+{
+    const unsigned all = zt_cpu_features();
+    const unsigned less[] = {all & ~(unsigned)ZT_CPU_AVX512, 0};
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int t = 0; t < 6; t++)
+        for (int64_t m = 1; m <= 15; m += 7) {
+            struct problem p = problem_of(ref_floats[t / 2], m, 77, 83, t % 2);
+            size_t bytes = (size_t)(m * 77) * zt_dtype_bytes(ref_floats[t / 2]);
+            char *want = malloc(bytes);
+
+            assert_non_null(want);
+            REF_RUN(dev, gemm, &p.g);
+            memcpy(want, p.c.v.data, bytes);
+            for (size_t i = 0; i < sizeof(less) / sizeof(*less); i++) {
+                memset(p.c.v.data, 0x55, bytes);
+                zt_cpu_set_features(less[i]);
+                REF_RUN(dev, gemm, &p.g);
+                zt_cpu_set_features(all);
+                assert_memory_equal(p.c.v.data, want, bytes);
+            }
+            free(want);
+            free_problem(&p);
+        }
+    zt_cpu_backend.close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_the_reference),
         cmocka_unit_test(test_a_row_has_the_bits_that_it_has_alone),
+        cmocka_unit_test(test_bits_are_the_same_with_all_instructions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
