@@ -6,13 +6,16 @@
  *
  * Prints "name value" lines:
  *   gemm_f32_gflops    best of the shapes below: oneDNN called directly, which packed the
- *   gemm_bf16_gflops   weights beforehand, bf16 in and out; nothing of ours is on the way
+ *   gemm_bf16_gflops   weights beforehand, bf16 in and out; nothing of ours is on the way.
+ *                      Where oneDNN has no products of bf16: those of fp32
  *   triad_gbs          a = b + s c over 3 x 256 MiB, stores past the caches, 12 bytes an
  *                      element: memory bandwidth
+ *   read_gbs           768 MiB summed up: the same of reading alone
  * Threads: as OMP_NUM_THREADS says. A figure is the median of repetitions.
  */
 #include <dnnl.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +24,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "bench/read_memory.h"
 #include "kernels/cpu/features.h"
 
 static double seconds_now(void)
@@ -86,9 +90,20 @@ static void fill(dnnl_memory_t mem, size_t bytes)
     must(dnnl_memory_unmap_data(mem, data), "unmap");
 }
 
-/* The primitive of a (M, K) b (K, N), and what its operands look like: b is packed. */
+/* Whether there is one on this processor. */
+static bool there_is(dnnl_status_t status)
+{
+    if (status != dnnl_unimplemented)
+        must(status, "matmul");
+    return status == dnnl_success;
+}
+
+/*
+ * The primitive of a (M, K) b (K, N), and what its operands look like: b is packed.
+ * false: there are none of this type.
+ */
 #if DNNL_VERSION_MAJOR < 3
-static void describe_product(struct product *p, dnnl_dims_t dims[3],
+static bool describe_product(struct product *p, dnnl_dims_t dims[3],
                              dnnl_data_type_t type)
 {
     dnnl_memory_desc_t md[3];
@@ -100,7 +115,8 @@ static void describe_product(struct product *p, dnnl_dims_t dims[3],
                                           i == 1 ? dnnl_format_tag_any : dnnl_ab),
              "descriptor");
     must(dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]), "matmul");
-    must(dnnl_primitive_desc_create(&pd, &desc, NULL, p->engine, NULL), "matmul");
+    if (!there_is(dnnl_primitive_desc_create(&pd, &desc, NULL, p->engine, NULL)))
+        return false;
     md[1] = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     must(dnnl_primitive_create(&p->primitive, pd), "matmul");
     must(dnnl_primitive_desc_destroy(pd), "matmul");
@@ -109,9 +125,10 @@ static void describe_product(struct product *p, dnnl_dims_t dims[3],
              "memory");
         p->bytes[i] = dnnl_memory_desc_get_size(&md[i]);
     }
+    return true;
 }
 #else
-static void describe_product(struct product *p, dnnl_dims_t dims[3],
+static bool describe_product(struct product *p, dnnl_dims_t dims[3],
                              dnnl_data_type_t type)
 {
     static const dnnl_query_t query[3] = {dnnl_query_src_md, dnnl_query_weights_md,
@@ -123,9 +140,9 @@ static void describe_product(struct product *p, dnnl_dims_t dims[3],
         must(dnnl_memory_desc_create_with_tag(&md[i], 2, dims[i], type,
                                               i == 1 ? dnnl_format_tag_any : dnnl_ab),
              "descriptor");
-    must(dnnl_matmul_primitive_desc_create(&pd, p->engine, md[0], md[1], NULL, md[2],
-                                           NULL),
-         "matmul");
+    if (!there_is(dnnl_matmul_primitive_desc_create(&pd, p->engine, md[0], md[1], NULL,
+                                                    md[2], NULL)))
+        return false;
     must(dnnl_primitive_create(&p->primitive, pd), "matmul");
     for (int i = 0; i < 3; i++) {
         const_dnnl_memory_desc_t made = dnnl_primitive_desc_query_md(pd, query[i], 0);
@@ -136,10 +153,11 @@ static void describe_product(struct product *p, dnnl_dims_t dims[3],
         must(dnnl_memory_desc_destroy(md[i]), "descriptor");
     }
     must(dnnl_primitive_desc_destroy(pd), "matmul");
+    return true;
 }
 #endif
 
-static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
+static bool open_product(struct product *p, int64_t M, int64_t N, int64_t K,
                          dnnl_data_type_t type)
 {
     dnnl_dims_t dims[3] = {{M, K}, {K, N}, {M, N}};
@@ -148,9 +166,14 @@ static void open_product(struct product *p, int64_t M, int64_t N, int64_t K,
         must(dnnl_runtime_error, "limit of instructions");
     must(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
     must(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
-    describe_product(p, dims, type);
+    if (!describe_product(p, dims, type)) {
+        must(dnnl_stream_destroy(p->stream), "stream");
+        must(dnnl_engine_destroy(p->engine), "engine");
+        return false;
+    }
     for (int i = 0; i < 3; i++)
         fill(p->operands[i], p->bytes[i]);
+    return true;
 }
 
 static void close_product(struct product *p)
@@ -173,7 +196,7 @@ static void multiply(void *ctx)
     must(dnnl_stream_wait(p->stream), "matmul");
 }
 
-/* GFLOP/s of the shape that oneDNN likes most. */
+/* GFLOP/s of the shape that oneDNN likes most; 0: it has no products of this type. */
 static double gemm_rate(dnnl_data_type_t type, double budget)
 {
     static const int64_t shapes[][3] = {
@@ -186,7 +209,8 @@ static double gemm_rate(dnnl_data_type_t type, double budget)
         struct product p;
         double took;
 
-        open_product(&p, s[0], s[1], s[2], type);
+        if (!open_product(&p, s[0], s[1], s[2], type))
+            return 0;
         took = median_time(multiply, &p, budget / (double)n);
         close_product(&p);
         best = fmax(best, 2e-9 * (double)s[0] * (double)s[1] * (double)s[2] / took);
@@ -229,12 +253,24 @@ static void triad(void *ctx)
         triad_piece(t->a + i, t->b + i, t->c + i, TRIAD_PIECE);
 }
 
-static double triad_rate(double budget)
+static volatile float read_sum;
+
+static void read_arrays(void *ctx)
+{
+    struct triad *t = ctx;
+    const float *array[3] = {t->a, t->b, t->c};
+
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < 3 * TRIAD_ELEMS; i += TRIAD_PIECE)
+        read_sum = zt_read_floats(array[i / TRIAD_ELEMS] + i % TRIAD_ELEMS, TRIAD_PIECE);
+}
+
+/* GB/s of the triad and of reading. */
+static void measure_memory(double budget, double *triad_gbs, double *read_gbs)
 {
     size_t bytes = (size_t)TRIAD_ELEMS * sizeof(float);
     struct triad t = {aligned_alloc(4096, bytes), aligned_alloc(4096, bytes),
                       aligned_alloc(4096, bytes)};
-    double took;
 
     if (!t.a || !t.b || !t.c) {
         fprintf(stderr, "bench_machine: no memory for 3 x %zu bytes\n", bytes);
@@ -246,23 +282,27 @@ static double triad_rate(double budget)
         t.b[i] = 1;
         t.c[i] = 2;
     }
-    took = median_time(triad, &t, budget);
+    *triad_gbs = 3e-9 * (double)bytes / median_time(triad, &t, budget);
+    *read_gbs = 3e-9 * (double)bytes / median_time(read_arrays, &t, budget);
     free(t.a);
     free(t.b);
     free(t.c);
-    return 3e-9 * (double)bytes / took;
 }
 
 int main(int argc, char **argv)
 {
-    double budget = argc > 1 ? atof(argv[1]) : 1;
+    double budget = argc > 1 ? atof(argv[1]) : 1, f32, bf16, triad_gbs, read_gbs;
 
     if (!(budget > 0)) {
         fprintf(stderr, "usage: bench_machine [SECONDS]\n");
         return 2;
     }
-    printf("gemm_f32_gflops %.1f\n", gemm_rate(dnnl_f32, budget));
-    printf("gemm_bf16_gflops %.1f\n", gemm_rate(dnnl_bf16, budget));
-    printf("triad_gbs %.2f\n", triad_rate(budget));
+    f32 = gemm_rate(dnnl_f32, budget);
+    bf16 = gemm_rate(dnnl_bf16, budget);
+    printf("gemm_f32_gflops %.1f\n", f32);
+    printf("gemm_bf16_gflops %.1f\n", bf16 > 0 ? bf16 : f32);
+    measure_memory(budget, &triad_gbs, &read_gbs);
+    printf("triad_gbs %.2f\n", triad_gbs);
+    printf("read_gbs %.2f\n", read_gbs);
     return 0;
 }
