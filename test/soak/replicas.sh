@@ -48,7 +48,10 @@ strike() {
     stopped) kill -STOP "${victims[@]}" && within 20 restarts; kill -CONT "${victims[@]}" ;;
     cut) link_of "$2" down && within 20 restarts; link_of "$2" up ;;
     esac 2>/dev/null
+    mended=$(date +%s%3N)
 }
+# What was to last until the restart lasted much longer, and used up all of them: the machine had no time for this script.
+too_late() { restarts && [ $((mended - $(ms_of "$(stamp restart <"$tmp/out")"))) -gt 5000 ]; }
 # median and slowest of the lines of a file
 times() { sort -n "$1" | awk '{ ms[NR] = $1 } END { printf "%d %d ms of %d", ms[int((NR + 1) / 2)], ms[NR], NR }'; }
 
@@ -72,6 +75,11 @@ while [ $round -le "${ZT_ROUNDS:-100}" ]; do
     code=$?
     if ! restarts && same_bits; then # this script had to wait for a processor: no trial
         echo "# the run was over before the $kind of host $i at step $at"
+        continue
+    fi
+    if too_late; then
+        echo "# the $kind of host $i at step $at lasted $((mended - from)) ms"
+        survivors | xargs -r kill -9
         continue
     fi
     redone=$(($(before | step_of | tail -n 1) - $(after | step_of | head -n 1) + 1))

@@ -502,11 +502,13 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     zt_err rc;
 
     zt_event_phase(from ? "loading weights" : "making the first weights");
+    zt_trace_begin("weights", from ? "load" : "init");
     rc = !from                   ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
          : zt_ckpt_is_here(from) ? zt_checkpoint_load_weights(e, fault)
                                  : zt_engine_load(e, fault);
     if (!rc)
         rc = zt_adapters_load(e, fault);
+    zt_trace_end();
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
