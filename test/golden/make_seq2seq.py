@@ -7,6 +7,7 @@ text and write another (golden.py says what the files are). For each of MODELS a
     pairs.jsonl          what is trained on
     curve.txt            loss, gradient norm and rate of 20 steps of AdamW over the pairs, clipped
     greedy.txt           ids of a source, and those that transformers writes from it
+    beams.jsonl          what it writes by beam search, as predictions.jsonl has it; scores are those of fp64
 
     test/peers/setup build/venv
     build/venv/bin/python test/golden/make_seq2seq.py [NAME...]
@@ -18,6 +19,7 @@ bart: norms behind, scaled embeddings. blenderbot: norms in front, a norm at the
 """
 
 import copy
+import json
 import os
 import shutil
 import sys
@@ -25,6 +27,7 @@ import sys
 import golden
 import check_bart
 import check_t5
+import numpy as np
 import seq2seq
 import torch
 import transformers
@@ -55,7 +58,25 @@ MODELS = {
     "blenderbot": lambda: check_bart.make("blenderbot", seed=22, spread=0.5, **BART),
 }
 PROMPT, NEW = [3, 14, 15, 92, 65, 35, 89], 17
-TEXTS, ROWS, SEED = 23, 4, 11  # as test/integration/30-golden-seq2seq.sh runs them
+# as test/integration/30-golden-seq2seq.sh runs them
+TEXTS, ROWS, SEED = 23, 4, 11
+BEAMS, BEAM_NEW, SOURCES = 4, 12, 6
+BEAM_HOW = dict(length_penalty=0.5, no_repeat_ngram_size=2)
+
+
+def beams(model):
+    """Lines of sources whose texts are clear: other precision, the same order; and that the settings change."""
+    exact, rng, lines = copy.deepcopy(model).double(), np.random.default_rng(1), []
+    while len(lines) < SOURCES:
+        source = rng.integers(3, model.config.vocab_size, rng.integers(2, 13)).tolist()
+        texts, near = seq2seq.best(model, source, BEAM_NEW, BEAMS, BEAM_HOW)
+        same, scores = seq2seq.best(exact, source, BEAM_NEW, BEAMS, BEAM_HOW)
+        plain, _ = seq2seq.best(model, source, BEAM_NEW, BEAMS, {})
+        apart = min(a - b for a, b in zip(scores, scores[1:]))
+        if texts == same and texts != plain and apart > 1e-3 and np.abs(np.subtract(near, scores)).max() < 2e-6:
+            lines.append({"prompt": " ".join(map(str, source)), "generated": [" ".join(map(str, t)) for t in texts],
+                          "score": [round(s, 9) for s in scores]})
+    return lines
 
 
 def write(name):
@@ -81,6 +102,11 @@ def write(name):
     with open(path("greedy.txt"), "w", encoding="utf-8") as f:
         f.write(" ".join(map(str, PROMPT)) + "\n" + " ".join(map(str, text)) + "\n")
 
+    lines = beams(model)
+    assert len({t for line in lines for t in line["generated"]}) > 2 * SOURCES, lines
+    with open(path("beams.jsonl"), "w", encoding="utf-8") as f:
+        f.write("".join(json.dumps(line) + "\n" for line in lines))
+
     texts = seq2seq.random_texts(TEXTS)
     seq2seq.write_pairs(folder, texts)
     exact, rows = (seq2seq.train(m, texts, ROWS, SEED, seq2seq.STEPS, 0.0)
@@ -94,5 +120,6 @@ def write(name):
         f.write(f"torch {torch.__version__}\ntransformers {transformers.__version__}\n")
 
 
-for one in sys.argv[1:] or MODELS:
-    write(one)
+if __name__ == "__main__":
+    for one in sys.argv[1:] or MODELS:
+        write(one)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # T5 and BART give the numbers that transformers and PyTorch gave (test/golden/make_seq2seq.py): logits and gradients
-# of sources of several lengths, padded; 20 steps of AdamW on the pairs of a file; greedy text. And the stages of
-# ZeRO give the same bits.
+# of sources of several lengths, padded; 20 steps of AdamW on the pairs of a file; greedy text, and texts with their
+# scores by beam search. And the stages of ZeRO give the same bits.
 # shellcheck source=test/integration/train_lib.sh
 . "$(dirname "$0")/train_lib.sh"
 peers=build/${ZT_VARIANT:-release}/peers golden=test/golden/seq2seq
@@ -47,6 +47,22 @@ writes() { # writes MODEL OUT ARGS...: from the golden source, as many tokens as
         --generate_tokens "$(wc -w <<<"$text")" --min_new_tokens "$(wc -w <<<"$text")" "$@" >"$out" 2>"$out.err" ||
         { sed 's/^/# /' "$out.err"; false; }
 }
+searches() { # searches MODEL RANKS ARGS...: four beams from the golden sources, into $tmp/beams
+    local model=$1 ranks=$2
+    shift 2
+    sed 's/, "generated".*/}/' "$golden/$model/beams.jsonl" >"$tmp/sources.jsonl"
+    "$bin/zlaunch" --num_gpus "$ranks" "$bin/models/${plugin[$model]}.so" --model_name_or_path "$golden/$model/model" \
+        --test_file "$tmp/sources.jsonl" --output_dir "$tmp/beams" --overwrite_output_dir --max_new_tokens 12 \
+        --num_beams 4 --num_return_sequences 4 --length_penalty 0.5 --no_repeat_ngram_size 2 "$@" >"$tmp/beams.log" 2>&1 ||
+        { sed 's/^/# /' "$tmp/beams.log"; false; }
+}
+found() { sed 's/.*"generated": *\(\[[^]]*\]\).*/\1/; s/", *"/", "/g' "$1"; } # found FILE: the texts of each line
+scores() { sed 's/.*"score": *\[\([^]]*\)\].*/\1/; s/, */\n/g' "$1"; }         # scores FILE: one a line
+scored_as() { # scored_as MODEL: within what fp32 leaves of sums of a dozen logarithms
+    paste -d ' ' <(scores "$golden/$1/beams.jsonl") <(scores "$tmp/beams/predictions.jsonl") | awk '
+        { d = $2 / $1 - 1; d = d < 0 ? -d : d; if (d > most) most = d }
+        END { printf "# %d scores within %.2g of themselves\n", NR, most; exit !(NR == 24 && most <= 2e-6) }'
+}
 said() { sed -n 's/.*"event":"sample".*"text":"\([^"]*\)".*/\1/p' "$1"; }
 
 echo '{"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}' >"$tmp/stage3.json"
@@ -61,10 +77,15 @@ for model in t5 t5_gated bart blenderbot; do
     check "  with the same bits" same_bits "$tmp/s0" "$tmp/s3"
     check "$model: text comes" writes $model "$tmp/text"
     check "  and is that of transformers" test "$(said "$tmp/text")" = "$(tail -n 1 "$golden/$model/greedy.txt")"
+    check "$model: texts come by beam search" searches $model 2
+    check "  and are those of transformers" test "$(found "$tmp/beams/predictions.jsonl")" = "$(found "$golden/$model/beams.jsonl")"
+    check "  with its scores" scored_as $model
 done
 check "20 steps run on one rank" curve 1 bart "$tmp/one"
 check "  on the same curve" follows bart "$tmp/one"
 check "a batch runs with blocks recomputed" probe "$tmp/again" t5 --gradient_checkpointing
 check "  and has the same gradients" near "$tmp/again" t5 grad. 1e-3
+check "beams without a rule come" searches bart 1 --no_repeat_ngram_size 0
+check "  and have other scores" test "$(scored_as bart >/dev/null; echo $?)" -eq 1
 check "the comparison can fail" test "$("$peers/compare" "$tmp/t5" "$golden/t5_gated/probe.safetensors" 1e-3 logits >/dev/null 2>&1; echo $?)" -eq 1
 finish
