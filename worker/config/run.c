@@ -304,6 +304,11 @@ void zt_run_close(struct zt_run *run)
     free(run); /* also the address of run_and_config */
 }
 
+void zt_run_resolve_steps(struct zt_run *run, int64_t total_steps)
+{
+    zt_resolve_steps(run->config, run, total_steps);
+}
+
 zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_steps,
                       struct zt_fault *fault)
 {

@@ -157,6 +157,7 @@ zt_err zt_run_check_output_dir(const struct zt_run *run,
  * (reduce_bucket_size and friends), and the schedule's total steps once the data are
  * known.
  */
+void zt_run_resolve_steps(struct zt_run *run, int64_t total_steps); /* they are others */
 zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_steps,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -441,15 +441,26 @@ int64_t zt_sampler_global_rows(const struct zt_sampler *s)
     return s->global_rows;
 }
 
-int64_t zt_sampler_num_steps(const struct zt_sampler *s, double epochs)
+int64_t zt_sampler_steps_left(const struct zt_sampler *s, double epochs)
 {
     double n = (double)s->num_blocks, G = (double)s->global_rows;
+    double index = (double)s->origin.index, epoch = (double)s->origin.epoch;
     double per_epoch = s->cfg.drop_last ? floor(n / G) : n / G;
-    double steps = epochs * per_epoch;
+    double made = s->cfg.drop_last ? per_epoch - floor((n - index) / G) : index / G;
+    double steps = (epochs - epoch) * per_epoch - made;
 
     /* 0.1 epochs of 30 steps are 3 steps, whatever 0.1 is in binary */
-    steps = ceil(steps - 1e-9 * steps);
-    return steps < 1 ? 1 : steps > 0x1p62 ? INT64_C(1) << 62 : (int64_t)steps;
+    steps = ceil(steps - 1e-9 * epochs * per_epoch);
+    return steps < -0x1p62  ? -(INT64_C(1) << 62)
+           : steps > 0x1p62 ? INT64_C(1) << 62
+                            : (int64_t)steps;
+}
+
+int64_t zt_sampler_num_steps(const struct zt_sampler *s, double epochs)
+{
+    int64_t steps = zt_sampler_steps_left(s, epochs);
+
+    return steps < 1 ? 1 : steps;
 }
 
 void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,

@@ -78,8 +78,13 @@ int64_t zt_sampler_num_blocks(
     const struct zt_sampler *s); /* of one epoch; or rows of samples */
 int64_t zt_sampler_global_rows(const struct zt_sampler *s); /* G */
 
-/* Steps that `epochs` (> 0) passes take, at least 1; a partial last step counts. */
+/* Steps that `epochs` (> 0) passes take, at least 1; a partial last step counts. Before the
+ * sampler is put to a position. */
 int64_t zt_sampler_num_steps(const struct zt_sampler *s, double epochs);
+
+/* Steps from the position to the end of `epochs` passes; negative when it is behind that. Of a
+ * batch of another size than the one that came to this position the steps are others. */
+int64_t zt_sampler_steps_left(const struct zt_sampler *s, double epochs);
 
 /* The position after `steps` steps (0: the one set last) since it was set. */
 void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,

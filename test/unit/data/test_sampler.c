@@ -437,6 +437,43 @@ static void test_num_steps_counts_partial_steps_and_parts_of_epochs(void **state
     zt_dataset_close(ds);
 }
 
+static void test_steps_left_are_those_to_the_same_end(void **state)
+{
+    struct zt_dataset *ds = counting(31);
+
+    (void)state; /* 30 blocks */
+    for (int drop = 0; drop < 2; drop++) {
+        for (int64_t rows = 1; rows < 12; rows++) {
+            struct zt_sampler_config c = {.block_size = 1,
+                                          .micro_rows = rows,
+                                          .num_micro = 1,
+                                          .world = 1,
+                                          .drop_last = drop};
+            struct zt_sampler *s = sampling(ds, c), *other;
+            int64_t all = zt_sampler_num_steps(s, 2.5);
+            struct zt_sampler_state at;
+
+            for (int64_t made = 0; made <= all + 3; made++) {
+                zt_sampler_tell(s, made, &at);
+                other = sampling(ds, c);
+                assert_int_equal(zt_sampler_seek(other, &at, NULL), ZT_OK);
+                assert_int_equal(zt_sampler_steps_left(other, 2.5), all - made);
+                zt_sampler_close(other);
+            }
+            zt_sampler_tell(s, 2, &at); /* and goes on by 3 rows */
+            c.micro_rows = 3;
+            other = sampling(ds, c);
+            assert_int_equal(zt_sampler_seek(other, &at, NULL), ZT_OK);
+            assert_int_equal(zt_sampler_steps_left(other, 1),
+                             at.epoch ? -((at.index + 2) / 3) + (at.index % 3 ? 1 : 0)
+                                      : (30 - at.index + (drop ? 0 : 2)) / 3);
+            zt_sampler_close(other);
+            zt_sampler_close(s);
+        }
+    }
+    zt_dataset_close(ds);
+}
+
 static void test_open_refuses_what_cannot_be_sampled(void **state)
 {
     struct zt_dataset *ds = counting(10);
@@ -648,6 +685,7 @@ int main(void)
         cmocka_unit_test(test_seek_refuses_other_data_and_changes_nothing),
         cmocka_unit_test(test_random_start_moves_the_borders_between_epochs),
         cmocka_unit_test(test_num_steps_counts_partial_steps_and_parts_of_epochs),
+        cmocka_unit_test(test_steps_left_are_those_to_the_same_end),
         cmocka_unit_test(test_open_refuses_what_cannot_be_sampled),
         cmocka_unit_test(test_a_batch_larger_than_the_data_rolls_over),
         cmocka_unit_test(test_evaluation_covers_every_token_once_for_odd_sizes),

@@ -120,6 +120,21 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data,
     return rc ? rc : zt_sampler_seek(e->sampler, &at, fault);
 }
 
+/* Passes over the data end where they end, whatever the batch was before. */
+static void count_steps_again(struct zt_engine *e)
+{
+    int64_t left = zt_sampler_steps_left(e->sampler, e->run->num_train_epochs);
+
+    if (e->run->max_steps > 0 || e->first_step + left == e->total_steps)
+        return;
+    e->total_steps = e->first_step + left;
+    zt_run_resolve_steps((struct zt_run *)e->run, e->total_steps);
+    if (e->run->rank == 0 && left > 0)
+        zt_info("checkpoint",
+                "with another batch than before %lld steps are left of %g epochs",
+                (long long)left, e->run->num_train_epochs);
+}
+
 zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
                                 struct zt_fault *fault)
 {
@@ -152,6 +167,8 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
     e->steps_taken = taken;
     e->skipped = skipped;
     e->samples = samples;
+    if (data)
+        count_steps_again(e);
     /* of another metric it says nothing about what is the best now */
     if (best && strcmp(zt_json_get_text(best, "name", "loss"),
                        e->run->metric_for_best_model) == 0) {
