@@ -1,12 +1,14 @@
 """The same GPT-2 steps on several ranks with PyTorch's and DeepSpeed's data parallelism; for
-bench/run_zero.
+bench/run_zero and bench/run_offload.
 
     torchrun --nproc_per_node 2 bench/peer_zero.py --kind ddp|zero1|fsdp|ds1|ds2|ds3
         --data tokens.bin --dtype fp32|bf16 --rows B --block T --steps N
+        [--offload optimizer|all --nvme DIR]
 
 Rank 0 prints "step SECONDS" for every step but the first two. gloo carries the collectives.
 ddp: DistributedDataParallel. zero1: ZeroRedundancyOptimizer over it. fsdp: FULL_SHARD, a unit
-a layer. ds1 to ds3: DeepSpeed's ZeRO stages with its CPU Adam where it builds, else torch's.
+a layer. ds1 to ds3: DeepSpeed's ZeRO stages with torch's AdamW. --offload, of ds3: ZeRO-Infinity, the
+optimizer's state (and weights) in files in DIR, both pipelines, DeepSpeed's CPU Adam.
 bf16: autocast over fp32 weights for ddp and zero1, FSDP's mixed precision, DeepSpeed's bf16.
 """
 
@@ -77,9 +79,26 @@ class Ours:
                   "zero_optimization": {"stage": stage},
                   "zero_allow_untested_optimizer": True,
                   "bf16": {"enabled": self.args.dtype == "bf16"}}
+        if self.args.offload:
+            config.update(self.infinity(config["zero_optimization"]))
+            self.engine, _, _, _ = deepspeed.initialize(
+                model=self.model, model_parameters=groups(self.model), config=config)
+            return
         optimizer = torch.optim.AdamW(groups(self.model), lr=1e-4, foreach=True)
         self.engine, _, _, _ = deepspeed.initialize(model=self.model, optimizer=optimizer,
                                                     config=config)
+
+    def infinity(self, zero):
+        files = {"device": "nvme", "nvme_path": self.args.nvme, "pin_memory": True}
+        zero.update(offload_optimizer=dict(files, buffer_count=4, pipeline_read=True,
+                                           pipeline_write=True),
+                    sub_group_size=20_000_000, stage3_param_persistence_threshold=0)
+        if self.args.offload == "all":
+            zero["offload_param"] = dict(files, buffer_count=8, buffer_size=100_000_000)
+        return {"zero_optimization": zero,
+                "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}},
+                "aio": {"block_size": 1 << 20, "queue_depth": 16, "thread_count": 1,
+                        "single_submit": False, "overlap_events": True}}
 
     def step(self):
         ids, targets = self.batch()
@@ -107,6 +126,8 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--offload", choices=("optimizer", "all"))
+    parser.add_argument("--nvme")
     parser.add_argument("--local_rank", type=int, default=0)
     for name, default in (("rows", 4), ("block", 512), ("layers", 12), ("heads", 12),
                           ("width", 768), ("vocab", 50257), ("positions", 1024),

@@ -6,6 +6,7 @@
 # one by one. A small bucket comes with a small max_live_parameters and reuse distance 0.
 # Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, give the
 # same bits at 1, 2 and 4 ranks.
+# The whole product of the latter, with activations, clipping and fp16 that overflows, once: scripts/soak identity.
 # By default each stage has a half of its eight settings, and over MPI and in a sanitised build, where runs
 # take longer, one in turn; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
