@@ -16,7 +16,7 @@
 
 struct zt_sdpa_plan {
     cudnnBackendDescriptor_t plan;
-    size_t delta_bytes; /* at the begin of the workspace */
+    size_t delta_bytes, dq_bytes; /* at the begin of the workspace */
     bool backward, causal;
 };
 
@@ -55,6 +55,52 @@ static bool is_deterministic(struct zt_cudnn_graph *g, cudnnBackendDescriptor_t 
     return zt_cudnn_is_deterministic(g, engine);
 }
 
+/*
+ * Hopper's kernels can add to dQ block after block. No heuristic proposes that, so it is asked
+ * for by engine and settings; which these are NVIDIA's front end says.
+ */
+#define FIRST_IN_ORDER   92500
+#define ENGINE_OF_HOPPER 6
+
+static const struct {
+    cudnnBackendKnobType_t knob;
+    int64_t value;
+} in_order[] = {{CUDNN_KNOB_TYPE_TILE_M, 2},     {CUDNN_KNOB_TYPE_TILE_N, 1},
+                {CUDNN_KNOB_TYPE_KERNEL_CFG, 2}, {CUDNN_KNOB_TYPE_STREAM_K, 0},
+                {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 4}};
+#define NUM_KNOBS ((int)(sizeof(in_order) / sizeof(in_order[0])))
+
+static cudnnBackendDescriptor_t plan_in_order(struct zt_cudnn_graph *g,
+                                              struct zt_sdpa_lib *lib)
+{
+    cudnnBackendDescriptor_t ops, engine, config, set[NUM_KNOBS];
+    const int64_t number = ENGINE_OF_HOPPER;
+
+    if (cudnnGetVersion() < FIRST_IN_ORDER) {
+        g->e = CUDNN_STATUS_NOT_SUPPORTED;
+        return NULL;
+    }
+    ops = zt_cudnn_whole(g, lib->cudnn);
+    engine = zt_cudnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    zt_cudnn_set_desc(g, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, ops);
+    zt_cudnn_set(g, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
+    zt_cudnn_finalize(g, engine);
+    for (int i = 0; i < NUM_KNOBS; i++) {
+        set[i] = zt_cudnn_make(g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+        zt_cudnn_set(g, set[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                     &in_order[i].knob);
+        zt_cudnn_set(g, set[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                     &in_order[i].value);
+        zt_cudnn_finalize(g, set[i]);
+    }
+    config = zt_cudnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    zt_cudnn_set_desc(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+    zt_cudnn_set(g, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                 CUDNN_TYPE_BACKEND_DESCRIPTOR, NUM_KNOBS, set);
+    zt_cudnn_finalize(g, config);
+    return g->e ? NULL : zt_cudnn_try_plan(lib, config, &g->e);
+}
+
 /* The first that works; NULL, and the reason in g->e. */
 static cudnnBackendDescriptor_t find_plan(struct zt_cudnn_graph *g,
                                           struct zt_sdpa_lib *lib)
@@ -64,11 +110,16 @@ static cudnnBackendDescriptor_t find_plan(struct zt_cudnn_graph *g,
     int64_t num = choices(g, lib, config);
 
     for (int64_t i = 0; i < num && !plan; i++)
-        if (is_deterministic(g, config[i]))
+        if (g->p->sums == ZT_SDPA_AS_THEY_COME || is_deterministic(g, config[i]))
             plan = zt_cudnn_try_plan(lib, config[i], &e);
     if (!plan && !g->e)
         g->e = e;
     return plan;
+}
+
+static size_t aligned(int64_t floats)
+{
+    return ((size_t)floats * sizeof(float) + ALIGNED - 1) / ALIGNED * ALIGNED;
 }
 
 static void plan_close(struct zt_sdpa_plan *plan)
@@ -94,11 +145,12 @@ static zt_err plan_open(struct zt_sdpa_lib *lib, const struct zt_sdpa_problem *p
     plan->backward = p->backward;
     plan->causal = p->causal;
     if (p->backward)
-        plan->delta_bytes =
-            ((size_t)(p->batch * p->heads * p->tq) * sizeof(float) + ALIGNED - 1) /
-            ALIGNED * ALIGNED;
+        plan->delta_bytes = aligned(p->batch * p->heads * p->tq);
+    if (p->sums != ZT_SDPA_STORED)
+        plan->dq_bytes = aligned(p->batch * p->heads * p->tq * p->dim);
     zt_cudnn_graph_init(&g, p);
-    plan->plan = find_plan(&g, lib);
+    plan->plan =
+        p->sums == ZT_SDPA_IN_ORDER ? plan_in_order(&g, lib) : find_plan(&g, lib);
     if (!g.e)
         g.e =
             cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -110,7 +162,7 @@ static zt_err plan_open(struct zt_sdpa_lib *lib, const struct zt_sdpa_problem *p
         plan_close(plan);
         return rc;
     }
-    *workspace_bytes = plan->delta_bytes + (size_t)bytes;
+    *workspace_bytes = plan->delta_bytes + plan->dq_bytes + (size_t)bytes;
     *out = plan;
     return ZT_OK;
 }
@@ -139,12 +191,14 @@ static zt_err run(struct zt_sdpa_lib *lib, const struct zt_sdpa_plan *plan, void
         zt_cudnn_put(&pack, ZT_DK, d->dk);
         zt_cudnn_put(&pack, ZT_DV, d->dv);
         zt_cudnn_put(&pack, ZT_DELTA, workspace);
+        if (plan->dq_bytes)
+            zt_cudnn_put(&pack, ZT_DQ_SUM, (char *)workspace + plan->delta_bytes);
         zt_cudnn_put(&pack, ZT_ONE, &one);
     }
     e = cudnnSetStream(lib->cudnn, stream);
     if (!e)
         e = zt_cudnn_execute(lib, plan->plan, &pack,
-                             (char *)workspace + plan->delta_bytes);
+                             (char *)workspace + plan->delta_bytes + plan->dq_bytes);
     return e ? zt_cudnn_failed(e, "run", why, why_bytes) : ZT_OK;
 }
 
@@ -191,6 +245,7 @@ const struct zt_sdpa zt_sdpa_cudnn = {
     .plan = plan_open,
     .plan_close = plan_close,
     .run = run,
+    .gated_engine = zt_cudnn_gated_engine,
     .gated_plan = zt_cudnn_gated_plan,
     .gated_plan_close = zt_cudnn_gated_plan_close,
     .gated_run = zt_cudnn_gated_run,

@@ -1,11 +1,13 @@
 /*
  * cudnn_gated.c -- a product and the backward of the SwiGLU behind it as one graph, for
- * cuDNN's engines that compile such a kernel. They are tried by number: which of them is fast
- * (one of Hopper's own instructions is not the first that cuDNN proposes) is measured by
- * the backend.
+ * cuDNN's engines that compile such a kernel. They are tried by number, and measured by the
+ * backend. Where nobody has measured, it is the engine that cuDNN falls back to, which compiles
+ * for the device's own instructions: what its heuristics propose first for a Hopper GPU, as of
+ * 9.19, is a kernel of Ampere's.
  */
 #include "backends/cudnn_graph.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,36 @@ static cudnnBackendDescriptor_t configure(struct zt_cudnn_graph *g,
     zt_cudnn_set_desc(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
     zt_cudnn_finalize(g, config);
     return g->e ? NULL : config;
+}
+
+int zt_cudnn_gated_engine(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p)
+{
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_FALLBACK;
+    cudnnBackendDescriptor_t heur, config, engine;
+    int64_t found = 0, num = 0, number = -1;
+    struct zt_cudnn_graph g;
+
+    build(&g, p);
+    heur = zt_cudnn_make(&g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    zt_cudnn_set_desc(&g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                      zt_cudnn_whole(&g, lib->cudnn));
+    zt_cudnn_set(&g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    zt_cudnn_finalize(&g, heur);
+    config = zt_cudnn_make(&g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    engine = zt_cudnn_make(&g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!g.e)
+        g.e = cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &found, &config);
+    if (!g.e && found)
+        g.e = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &num, &engine);
+    if (!g.e && found)
+        g.e = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                       CUDNN_TYPE_INT64, 1, &num, &number);
+    if (g.e || number > INT_MAX)
+        number = -1;
+    zt_cudnn_graph_release(&g);
+    return (int)number;
 }
 
 void zt_cudnn_gated_plan_close(struct zt_sdpa_gated_plan *plan)

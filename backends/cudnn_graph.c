@@ -416,7 +416,13 @@ static void backward(struct zt_cudnn_graph *g)
                         (int64_t[]){p->batch, p->kv_heads, p->tk, p->dim},
                         (int64_t[]){p->k.batch, p->k.head, p->k.row, 1});
     reshape(g, &kt, &k);
-    zt_cudnn_matmul(g, &ds, &k, &dq);
+    if (p->sums == ZT_SDPA_STORED) {
+        zt_cudnn_matmul(g, &ds, &k, &dq);
+        return;
+    }
+    t = dense(g, ZT_DQ_SUM, CUDNN_DATA_FLOAT, p->tq, p->dim);
+    zt_cudnn_matmul(g, &ds, &k, &t);
+    zt_cudnn_compute(g, CUDNN_POINTWISE_IDENTITY, &t, NULL, &dq);
 }
 
 void zt_cudnn_graph_init(struct zt_cudnn_graph *g, const struct zt_sdpa_problem *p)

@@ -7,10 +7,11 @@
  * NVIDIA's front end (cudnn-frontend, MIT) builds for attention, as cuDNN looks its
  * kernels up by them. Its axes are (B, H, T, D).
  *
- * Intermediate tensors are virtual: they have no memory. The exception is
- * delta = rowsum(dO O), which the kernels of a backward pass on in the workspace. dQ has
- * the type of q, which selects the deterministic kernels: with an fp32 dQ, all blocks that
- * contribute would add to it in any order.
+ * Intermediate tensors are virtual: they have no memory. Exceptions are
+ * delta = rowsum(dO O), which the kernels of a backward pass on in the workspace, and the sum
+ * of dQ in fp32, where the problem does not ask for dS to be stored: to that all blocks of
+ * keys add what they have, as they come or, by an engine that can, in order. A dQ in the type
+ * of q selects the kernels that store dS, which are deterministic.
  */
 #ifndef BACKENDS_CUDNN_GRAPH_H
 #define BACKENDS_CUDNN_GRAPH_H
@@ -31,8 +32,9 @@ enum zt_cudnn_tensor {
     ZT_DQ,
     ZT_DK,
     ZT_DV,
-    ZT_DELTA, /* (B, H, Tq) fp32 */
-    ZT_A,     /* of a product */
+    ZT_DELTA,  /* (B, H, Tq) fp32 */
+    ZT_DQ_SUM, /* (B, H, Tq, D) fp32 */
+    ZT_A,      /* of a product */
     ZT_B,
     ZT_GATE,
     ZT_UP,
@@ -127,6 +129,7 @@ zt_err zt_cudnn_failed(cudnnStatus_t e, const char *what, char *why, size_t why_
 
 /* ---- cudnn_gated.c: members of the table ---- */
 
+int zt_cudnn_gated_engine(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p);
 zt_err zt_cudnn_gated_plan(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p,
                            int engine, struct zt_sdpa_gated_plan **out,
                            size_t *workspace_bytes, char *why, size_t why_bytes);

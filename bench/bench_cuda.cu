@@ -2,10 +2,12 @@
  * bench_cuda -- what each kernel of the cuda backend reaches on this device, beside the
  * device's own limits in the same run.
  *
- *      bench_cuda              exit code 1: a kernel failed; 69: no device
+ *      bench_cuda [products]   exit code 1: a kernel failed; 69: no device
+ *      products: matrix products and attention alone
  *
- * Shapes are those of GPT-2 124M with 16 x 1024 tokens in bf16; gradients of weights,
- * master weights and moments are fp32. A time is the median of up to 30 runs between two
+ * Shapes are those of GPT-2 124M with 16 x 1024 tokens in bf16, and of products also those of
+ * GPT-2 1558M and Qwen2.5-1.5B with 8 x 1024, as a step computes them: with what is fused, and
+ * with an odd vocabulary padded; gradients of weights, master weights and moments are fp32. A time is the median of up to 30 runs between two
  * events, each after a write of 256 MiB, so that no operand lies in the L2. GB are bytes
  * that the kernel must at least read and write, GFLOP what the result must at least cost.
  * The limits: a copy of 1 GiB within the device, read and written, and the fastest
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm/gated.h"
 
 #define BATCH   16
 #define SEQ     1024
@@ -30,10 +33,11 @@
 #define HEADS   12
 #define HEAD    (WIDTH / HEADS)
 #define VOCAB   50257
+#define SPACED  50304 /* from a row of logits to the next, and what products run over */
 #define PARAMS  ((int64_t)124439808)
 #define SQUARE  8192
 #define COPY    ((size_t)1 << 30)
-#define ARENA   ((size_t)3 << 30)
+#define ARENA   ((size_t)6 << 30)
 #define FLUSH   ((size_t)256 << 20)
 #define WARM_UP 3
 #define RUNS    30
@@ -303,58 +307,150 @@ static struct zt_gemm_args product_of(struct zt_view a, struct zt_view b,
     return g;
 }
 
-/* y = x w + bias and its two gradients; w (in, out), as GPT-2 has it. */
-static void linear(const char *name, int64_t in, int64_t out, zt_epilogue epilogue)
+/* A linear op: the weight (in, out) as GPT-2 has it, or (out, in). */
+struct linear {
+    const char *name;
+    int64_t in, out;
+    bool in_out, bias;
+    zt_epilogue epilogue;
+};
+
+/* y = x w + bias and its gradients: that of the bias beside that of w. */
+static void linear(const char *model, int64_t tokens, const struct linear &l)
 {
-    struct zt_view x = bf16({TOKENS, in}), w = bf16({in, out}), y = bf16({TOKENS, out});
-    struct zt_view dw = fp32({in, out});
-    double flop = 2.0 * (double)TOKENS * (double)in * (double)out;
+    struct zt_view x = bf16({tokens, l.in}), y = bf16({tokens, l.out}),
+                   stored = l.in_out ? bf16({l.in, l.out}) : bf16({l.out, l.in}),
+                   w = l.in_out ? stored : transposed(stored),
+                   dw = l.in_out ? fp32({l.in, l.out}) : fp32({l.out, l.in});
+    double flop = 2.0 * (double)tokens * (double)l.in * (double)l.out;
     struct zt_gemm_args f = product_of(x, w, y), dx = product_of(y, transposed(w), x),
-                        wg = product_of(transposed(x), y, dw);
+                        wg = l.in_out ? product_of(transposed(x), y, dw)
+                                      : product_of(transposed(y), x, dw);
     char label[64];
 
-    f.bias = bf16({out});
-    f.epilogue = epilogue;
-    if (epilogue != ZT_EPI_NONE)
-        f.pre = bf16({TOKENS, out});
+    if (l.bias) {
+        f.bias = bf16({l.out});
+        *(l.in_out ? &wg.b_sum : &wg.a_sum) = fp32({l.out});
+        wg.accumulate_sums = true;
+    }
+    f.epilogue = l.epilogue;
+    if (l.epilogue != ZT_EPI_NONE)
+        f.pre = bf16({tokens, l.out});
     wg.accumulate = true;
-    snprintf(label, sizeof(label), "%s, forward", name);
+    snprintf(label, sizeof(label), "%s%s, y", model, l.name);
     ROW(gemm, label, GFLOP, flop, &f);
-    snprintf(label, sizeof(label), "%s, d input", name);
+    snprintf(label, sizeof(label), "%s%s, dx", model, l.name);
     ROW(gemm, label, GFLOP, flop, &dx);
-    snprintf(label, sizeof(label), "%s, d weight, fp32 +=", name);
+    snprintf(label, sizeof(label), "%s%s, dw +=", model, l.name);
     ROW(gemm, label, GFLOP, flop, &wg);
 }
 
-static void head(void)
+/* dx of a product that takes what a GELU made, on to what that was made of. */
+static void behind_gelu(const char *model, int64_t tokens, int64_t in, int64_t out)
 {
-    struct zt_view x = bf16({TOKENS, WIDTH}), w = bf16({VOCAB, WIDTH}),
-                   y = bf16({TOKENS, VOCAB}), dw = fp32({VOCAB, WIDTH});
-    double flop = 2.0 * (double)TOKENS * WIDTH * VOCAB;
+    struct zt_gemm_args g =
+        product_of(bf16({tokens, out}), transposed(bf16({in, out})), bf16({tokens, in}));
+    char label[64];
+
+    g.pre = bf16({tokens, in});
+    g.epilogue = ZT_EPI_GELU_TANH_BWD;
+    snprintf(label, sizeof(label), "%s%lld to %lld, gelu's dx", model, (long long)in,
+             (long long)out);
+    ROW(gemm, label, GFLOP, 2.0 * (double)tokens * (double)in * (double)out, &g);
+}
+
+/* The same of a SwiGLU: by two kernels, and by the library if it is there. */
+static void behind_swiglu(const char *model, int64_t tokens, int64_t in, int64_t out)
+{
+    struct zt_gemm_args g =
+        product_of(bf16({tokens, out}), bf16({out, in}), bf16({tokens, in}));
+    struct zt_cuda_sdpa *library = dev->sdpa;
+    double flop = 2.0 * (double)tokens * (double)in * (double)out;
+    char label[64];
+
+    g.gate = bf16({tokens, in});
+    g.up = bf16({tokens, in});
+    g.dgate = bf16({tokens, in});
+    g.epilogue = ZT_EPI_SWIGLU_BWD;
+    dev->sdpa = NULL;
+    snprintf(label, sizeof(label), "%sswiglu's dx, apart", model);
+    ROW(gemm, label, GFLOP, flop, &g);
+    dev->sdpa = library;
+    snprintf(label, sizeof(label), "%sswiglu's dx, cuDNN", model);
+    if (library)
+        ROW(gemm, label, GFLOP, flop, &g);
+}
+
+/* Logits as training has them: rows of an odd vocabulary apart, products over `padded`. */
+static void head(const char *model, int64_t tokens, int64_t in, int64_t words,
+                 int64_t padded)
+{
+    struct zt_view x = bf16({tokens, in}), w = bf16({padded, in}),
+                   y = bf16({tokens, padded}), dw = fp32({words, in}), dy = y;
+    double flop = 2.0 * (double)tokens * (double)in * (double)words;
+    char label[64];
+
+    dy.shape[1] = words;
     struct zt_gemm_args f = product_of(x, transposed(w), y), dx = product_of(y, w, x),
-                        wg = product_of(transposed(y), x, dw);
+                        wg = product_of(transposed(dy), x, dw);
 
     wg.accumulate = true;
-    ROW(gemm, "head, forward", GFLOP, flop, &f);
-    ROW(gemm, "head, d input", GFLOP, flop, &dx);
-    ROW(gemm, "head, d weight, fp32 +=", GFLOP, flop, &wg);
+    snprintf(label, sizeof(label), "%shead, y", model);
+    ROW(gemm, label, GFLOP, flop, &f);
+    snprintf(label, sizeof(label), "%shead, dx", model);
+    ROW(gemm, label, GFLOP, flop, &dx);
+    snprintf(label, sizeof(label), "%shead, dw +=", model);
+    ROW(gemm, label, GFLOP, flop, &wg);
 }
+
+#define FEWER (TOKENS / 2) /* tokens of the larger models */
 
 static void products(void)
 {
-    static const struct {
-        const char *name;
-        int64_t in, out;
-        zt_epilogue epilogue;
-    } layers[] = {{"768 to 2304", WIDTH, 3 * WIDTH, ZT_EPI_NONE},
-                  {"768 to 768", WIDTH, WIDTH, ZT_EPI_NONE},
-                  {"768 to 3072, gelu", WIDTH, INNER, ZT_EPI_GELU_TANH},
-                  {"3072 to 768", INNER, WIDTH, ZT_EPI_NONE}};
+    static const struct linear
+        small[] = {{"768 to 2304", WIDTH, 3 * WIDTH, true, true, ZT_EPI_NONE},
+                   {"768 to 768", WIDTH, WIDTH, true, true, ZT_EPI_NONE},
+                   {"768 to 3072, gelu", WIDTH, INNER, true, true, ZT_EPI_GELU_TANH},
+                   {"3072 to 768", INNER, WIDTH, true, true, ZT_EPI_NONE}},
+        xl[] = {{"1600 to 4800", 1600, 4800, true, true, ZT_EPI_NONE},
+                {"1600 to 1600", 1600, 1600, true, true, ZT_EPI_NONE},
+                {"1600 to 6400, gelu", 1600, 6400, true, true, ZT_EPI_GELU_TANH},
+                {"6400 to 1600", 6400, 1600, true, true, ZT_EPI_NONE}},
+        qwen[] = {{"q", 1536, 1536, false, true, ZT_EPI_NONE},
+                  {"k, v", 1536, 256, false, true, ZT_EPI_NONE},
+                  {"o", 1536, 1536, false, false, ZT_EPI_NONE},
+                  {"gate, up", 1536, 8960, false, false, ZT_EPI_NONE},
+                  {"down", 8960, 1536, false, false, ZT_EPI_NONE}};
 
-    for (const auto &l : layers) {
+    for (const auto &l : small) {
         used = 0;
-        linear(l.name, l.in, l.out, l.epilogue);
+        linear("", TOKENS, l);
     }
+    used = 0;
+    behind_gelu("", TOKENS, INNER, WIDTH);
+    for (const auto &l : xl) {
+        used = 0;
+        linear("XL ", FEWER, l);
+    }
+    used = 0;
+    behind_gelu("XL ", FEWER, 6400, 1600);
+    for (const auto &l : qwen) {
+        used = 0;
+        linear("Qwen ", FEWER, l);
+    }
+    used = 0;
+    behind_swiglu("Qwen ", FEWER, 8960, 1536);
+}
+
+static void heads(void)
+{
+    head("", TOKENS, WIDTH, VOCAB, SPACED);
+    used = 0;
+    head("unpadded ", TOKENS, WIDTH, VOCAB, VOCAB);
+    used = 0;
+    head("XL ", FEWER, 1600, VOCAB, SPACED);
+    used = 0;
+    head("Qwen ", FEWER, 1536, 151936, 151936);
 }
 
 /* Heads [from, from + num) of (B, T, heads, D). */
@@ -394,6 +490,11 @@ static void attention_of(const struct attention_shape &n, const char *by)
     snprintf(label, sizeof(label), "%s, %s", n.name, by);
     ROW(attention, label, GFLOP, 2 * product, &a.fwd);
     ROW(attention_bwd, label, GFLOP, 5 * product, &a);
+    if (!dev->sdpa)
+        return;
+    a.any_order = true;
+    snprintf(label, sizeof(label), "%s, any order", n.name);
+    ROW(attention_bwd, label, GFLOP, 5 * product, &a);
 }
 
 /* By the own kernels, and by the library of kernels/cuda/attention/sdpa.h if it is there. */
@@ -401,6 +502,8 @@ static void attention(void)
 {
     static const struct attention_shape shapes[] = {
         {"16 x 1024, 12 x 64", BATCH, SEQ, HEADS, HEADS, HEAD},
+        {"8 x 1024, 25 x 64", 8, SEQ, 25, 25, 64},
+        {"8 x 1024, 12/2 x 128", 8, SEQ, 12, 2, 128},
         {"8 x 2048, 16 x 128", 8, 2048, 16, 16, 128},
         {"2 x 8192, 32/8 x 128", 2, 8192, 32, 8, 128}};
     struct zt_cuda_sdpa *library = dev->sdpa;
@@ -558,18 +661,25 @@ static void softmax(void)
 static void losses(void)
 {
     int64_t distinct;
-    struct zt_view target = ids(VOCAB, &distinct), x = bf16({TOKENS, VOCAB}),
+    struct zt_view target = ids(VOCAB, &distinct), x = bf16({TOKENS, SPACED}),
                    loss = fp32({1}), lse = fp32({TOKENS}), dloss = fp32({1});
     struct zt_view p = bf16({TOKENS, WIDTH}), q = bf16({TOKENS, WIDTH}),
                    dp = bf16({TOKENS, WIDTH}), dq = bf16({TOKENS, WIDTH});
 
     loss.ndim = dloss.ndim = 0;
-    struct zt_cross_entropy_args f = {x, target, loss, lse, -100, 0};
-    struct zt_cross_entropy_bwd_args b = {x, target, lse, dloss, x, -100, false, 0};
+    x.shape[1] = VOCAB;
+    struct zt_cross_entropy_args f = {x, target, loss, lse, -100, 0, {}, 0, false},
+                                 fb = f;
+    struct zt_cross_entropy_bwd_args b = {x,    target, lse,  dloss, x,
+                                          -100, false,  0.0f, 0.0f,  true};
     struct zt_squared_error_args sf = {p, q, loss};
     struct zt_squared_error_bwd_args sb = {p, q, dloss, dp, dq, false, false};
 
+    fb.dlogits = x;
+    fb.dloss = 1e-4f;
+    fb.clear_between = true;
     ROW(cross_entropy, "16384 x 50257", GB, bytes({&x}), &f);
+    ROW(cross_entropy, "16384 x 50257, gradient", GB, bytes({&x, &x}), &fb);
     ROW(cross_entropy_bwd, "16384 x 50257, in place", GB, bytes({&x, &x}), &b);
     ROW(squared_error, "16384 x 768", GB, bytes({&p, &q}), &sf);
     ROW(squared_error_bwd, "16384 x 768", GB, bytes({&p, &q, &dp, &dq}), &sb);
@@ -592,10 +702,11 @@ static void open_all(void)
          cudaDriverGetVersion(&driver) == cudaSuccess &&
          cudaRuntimeGetVersion(&runtime) == cudaSuccess);
     printf("%s, compute capability %d.%d, %d SMs, %.0f GiB; driver for CUDA %d.%d, "
-           "runtime %d.%d, cuBLASLt %zu\n",
+           "runtime %d.%d, cuBLASLt %zu, %s\n",
            is.name, is.major, is.minor, is.multiProcessorCount,
            (double)is.totalGlobalMem / (1 << 30), driver / 1000, driver % 1000 / 10,
-           runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion());
+           runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(),
+           dev->sdpa ? zt_cuda_gated_library(dev) : "no cuDNN");
     must(zt_cuda_backend.alloc(dev, ARENA, &p, &fault) == ZT_OK &&
          zt_cuda_backend.alloc(dev, FLUSH, &q, &fault) == ZT_OK);
     arena = (char *)p;
@@ -605,19 +716,26 @@ static void open_all(void)
              cudaEventCreate(&ended[i]) == cudaSuccess);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    void (*const cases[])(void) = {products, head,   attention,   norms,
+    void (*const cases[])(void) = {products, heads,  attention,   norms,
                                    lookups,  rope,   activations, elements,
                                    softmax,  losses, whole_model, adamw};
+    bool few = argc == 2 && strcmp(argv[1], "products") == 0;
+    int num = few ? 3 : (int)(sizeof(cases) / sizeof(cases[0]));
+
+    if (argc > 1 && !few) {
+        fprintf(stderr, "usage: bench_cuda [products]\n");
+        return 64;
+    }
 
     open_all();
     limits("before");
     printf("\n%-18s %-28s %9s %9s %9s %9s %-7s %10s\n", "kernel", "operands", "ms",
            "least ms", "GB, GFLOP", "rate", "", "% of limit");
-    for (auto *run : cases) {
+    for (int i = 0; i < num; i++) {
         used = 0;
-        run();
+        cases[i]();
     }
     printf("\n");
     limits("after");

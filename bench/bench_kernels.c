@@ -198,8 +198,14 @@ static void bench_losses(void)
                    dx = tensor(ZT_BF16, CE_ROWS, VOCAB),
                    target = tensor(ZT_I32, 0, CE_ROWS), lse = tensor(ZT_F32, 0, CE_ROWS),
                    one = tensor(ZT_F32, 0, 1);
-    struct zt_cross_entropy_args ce = {x, target, one, lse, -100};
-    struct zt_cross_entropy_bwd_args ceb = {x, target, lse, one, dx, -100, false};
+    struct zt_cross_entropy_args ce = {
+        .logits = x, .targets = target, .loss = one, .lse = lse, .ignore = -100};
+    struct zt_cross_entropy_bwd_args ceb = {.logits = x,
+                                            .targets = target,
+                                            .lse = lse,
+                                            .dloss = one,
+                                            .dlogits = dx,
+                                            .ignore = -100};
     struct zt_softmax_args sm = {x, dx};
 
     LINE(cross_entropy, ce, bytes);

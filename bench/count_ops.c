@@ -192,7 +192,7 @@ BYTES(random, struct zt_random_args)
 }
 BYTES(cross_entropy, struct zt_cross_entropy_args)
 {
-    return ONCE(logits) + ONCE(targets) + ONCE(lse);
+    return ONCE(logits) + ONCE(targets) + ONCE(lse) + ONCE(dlogits);
 }
 BYTES(cross_entropy_bwd, struct zt_cross_entropy_bwd_args)
 {

@@ -19,7 +19,7 @@
 
 #include "common/fault.h"
 
-#define ZT_BACKEND_ABI 8u
+#define ZT_BACKEND_ABI 9u
 #define ZT_BACKEND_SYMBOL                                                                \
     "zt_loaded_backend" /* const struct zt_backend *, in an object */
 
@@ -176,11 +176,12 @@ struct zt_attention_args {
     struct zt_view key_begin, key_end;
 };
 /* dq, dk, dv have the shapes of q, k, v and any strides (last one 1). dbias has the shape
- * of bias; absent: it is not computed. */
+ * of bias; absent: it is not computed. any_order: sums may be added as they come, in other
+ * bits each time, where that is faster. */
 struct zt_attention_bwd_args {
     struct zt_attention_args fwd; /* the forward's, with its out and lse */
     struct zt_view dout, dq, dk, dv, dbias;
-    bool accumulate_q, accumulate_k, accumulate_v, accumulate_bias;
+    bool accumulate_q, accumulate_k, accumulate_v, accumulate_bias, any_order;
 };
 
 /*
@@ -305,20 +306,30 @@ struct zt_random_args {
 /*
  * logits (N, V) with unit last stride and any row stride; targets (N) i32; loss () fp32 = sum
  * in row order; lse (N) fp32 kept. A row's loss is lse - (1 - smoothing) logits[target] -
- * smoothing mean(logits), smoothing in [0, 1).
+ * smoothing mean(logits), smoothing in [0, 1). With dlogits, which may be logits, their
+ * gradient is written while a row is at hand, for a gradient of the loss of dloss: the bits
+ * are those of cross_entropy_bwd. clear_between: what lies between the rows of dlogits is
+ * set to 0.
  */
 struct zt_cross_entropy_args {
     struct zt_view logits, targets, loss, lse;
     int32_t ignore;
     float smoothing;
+    struct zt_view dlogits; /* absent: the loss alone */
+    float dloss;
+    bool clear_between;
 };
-/* dlogits (N, V) as logits = (softmax(logits) - (1 - smoothing) onehot - smoothing / V) *
- * dloss, 0 in ignored rows. dlogits may be logits. */
+/*
+ * dlogits (N, V) as logits = (softmax(logits) - (1 - smoothing) onehot - smoothing / V) *
+ * dloss, 0 in ignored rows. dlogits may be logits. Where made_for is not 0, logits are that
+ * gradient already, for this much in place of dloss: they are multiplied by dloss / made_for.
+ */
 struct zt_cross_entropy_bwd_args {
     struct zt_view logits, targets, lse, dloss, dlogits;
     int32_t ignore;
     bool accumulate;
-    float smoothing;
+    float smoothing, made_for;
+    bool clear_between; /* as above */
 };
 
 /* loss () fp32 = sum (x-y)^2, x and y contiguous, in fixed chunks */
@@ -540,6 +551,7 @@ struct zt_backend_info {
     const char *toolkit;        /* what has to be installed to build and load it */
     bool automatic;             /* "auto" takes it where it works */
     bool counts_as_host_memory; /* plans count its memory with the host's */
+    int64_t product_align; /* sizes of products are best multiples of this; 0: whatever */
 
     bool (*is_likely)(void);       /* "auto" tries it; NULL: always */
     size_t (*own_bytes)(void);     /* see zt_backend_own_bytes(); NULL: none */

@@ -311,6 +311,14 @@ static void check_spaced_rows(struct check *c, const char *name, const struct zt
         fail_operand(c, name, x, "rows that do not overlap");
 }
 
+static void check_gradient_of_logits(struct check *c, const struct zt_view *logits,
+                                     const struct zt_view *dlogits)
+{
+    check_spaced_rows(c, "dlogits", dlogits);
+    if (!c->rc && !same_shape(logits, dlogits))
+        fail_mismatch(c, "logits", logits, "dlogits", dlogits);
+}
+
 zt_err zt_check_cross_entropy(const struct zt_cross_entropy_args *a,
                               struct zt_fault *fault)
 {
@@ -321,6 +329,8 @@ zt_err zt_check_cross_entropy(const struct zt_cross_entropy_args *a,
     check_dtype(&c, "targets", &a->targets, ZT_I32);
     check_f32_vector(&c, "logits", &a->logits, 0, "lse", &a->lse);
     check_scalar(&c, "loss", &a->loss);
+    if (is_present(&a->dlogits))
+        check_gradient_of_logits(&c, &a->logits, &a->dlogits);
     check_rule(&c, a->smoothing >= 0 && a->smoothing < 1, "smoothing must be in [0, 1)");
     return c.rc;
 }
@@ -335,9 +345,7 @@ zt_err zt_check_cross_entropy_bwd(const struct zt_cross_entropy_bwd_args *a,
     check_dtype(&c, "targets", &a->targets, ZT_I32);
     check_f32_vector(&c, "logits", &a->logits, 0, "lse", &a->lse);
     check_scalar(&c, "dloss", &a->dloss);
-    check_spaced_rows(&c, "dlogits", &a->dlogits);
-    if (!c.rc && !same_shape(&a->logits, &a->dlogits))
-        fail_mismatch(&c, "logits", &a->logits, "dlogits", &a->dlogits);
+    check_gradient_of_logits(&c, &a->logits, &a->dlogits);
     check_rule(&c, a->smoothing >= 0 && a->smoothing < 1, "smoothing must be in [0, 1)");
     return c.rc;
 }

@@ -265,7 +265,9 @@ ZT_API zt_tensor *zt_squared_error(zt_step *s, zt_tensor *x, zt_tensor *y);
 /*
  * What a language model returns: with targets in the batch, the summed loss of
  * x w^T; without, the logits (B, R, V) of the positions asked for (all, or the last).
- * x (B, T, C), w (V, C). Call it inside a block that owns or shares w.
+ * x (B, T, C), w (V, C). Call it inside a block that owns or shares w. The gradient of the
+ * logits is made beside the loss, for a loss that forward returns as it is; of one that it
+ * multiplies first, that gradient is multiplied as well, with a rounding more.
  */
 ZT_API zt_tensor *zt_lm_head(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *targets);
 /* The same of x w^T + bias, bias (V) or NULL. (since ABI 3.3) */

@@ -1,6 +1,6 @@
 /*
  * Losses. Cross-entropy reads each row of logits once: running maximum and sum of
- * exponentials, tile by tile. Losses of rows (fp32 each) are added in row order, in
+ * exponentials, tile by tile; and again, from a cache, where it makes their gradient at once. Losses of rows (fp32 each) are added in row order, in
  * double.
  */
 #include <math.h>
@@ -69,6 +69,71 @@ static float smoothed(float lse, float target, float mean, float e)
     return e * (lse - mean) + (1 - e) * (lse - target);
 }
 
+ZT_SIMD static void shift(float *x, float by, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += by;
+}
+
+/* Where the gradient of a row goes, and for what. */
+struct row_slope {
+    const struct zt_view *x, *dx;
+    float lse, dloss, smoothing;
+    int64_t target; /* -1: the row is ignored */
+    bool accumulate;
+};
+
+/* What lies between a row of v and the next. */
+static void clear_behind(const struct zt_view *v, int64_t row)
+{
+    size_t width = zt_dtype_bytes(v->dtype);
+
+    memset((char *)v->data + (size_t)(row * v->stride[0] + v->shape[1]) * width, 0,
+           (size_t)(v->stride[0] - v->shape[1]) * width);
+}
+
+/* dx may be x: a tile is read before it is written. */
+static void write_slope(const struct row_slope *r, int64_t row)
+{
+    const struct zt_view *x = r->x, *dx = r->dx;
+    int64_t classes = x->shape[1];
+    float in[ZT_TILE], out[ZT_TILE], e = r->smoothing;
+
+    for (int64_t at = 0; at < classes; at += ZT_TILE) {
+        int64_t n = tile_of(at, classes), hit = r->target - at;
+
+        if (r->target < 0)
+            memset(out, 0, (size_t)n * sizeof(float));
+        else
+            zt_tile_exp(out,
+                        zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in),
+                        r->lse, r->dloss, n);
+        if (r->target >= 0 && e > 0)
+            shift(out, -e / (float)classes * r->dloss, n);
+        if (r->target >= 0 && hit >= 0 && hit < n)
+            out[hit] -= (1 - e) * r->dloss;
+        zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
+                      r->accumulate);
+    }
+}
+
+static void write_own_slope(const struct zt_cross_entropy_args *a, int64_t row)
+{
+    const int32_t *target = a->targets.data;
+    struct row_slope r = {.x = &a->logits,
+                          .dx = &a->dlogits,
+                          .lse = ((const float *)a->lse.data)[row],
+                          .dloss = a->dloss,
+                          .smoothing = a->smoothing,
+                          .target = target[row] == a->ignore ? -1 : target[row]};
+
+    if (!a->dlogits.data)
+        return;
+    write_slope(&r, row);
+    if (a->clear_between)
+        clear_behind(&a->dlogits, row);
+}
+
 static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct ce_job *job = ctx;
@@ -83,13 +148,14 @@ static void ce_rows(int64_t begin, int64_t end, int thread, void *ctx)
         struct zt_row r = zt_row_at(x->data, x->dtype, row * distance, in);
 
         lse[row] = job->row_loss[row] = 0;
-        if (target[row] == job->a->ignore)
-            continue;
-        zt_row_max_sum(&r, classes, &max, &sum);
-        lse[row] = log_sum(max, sum);
-        hit = *zt_tile_load(x->data, x->dtype, row * distance + target[row], 1, one);
-        job->row_loss[row] =
-            e > 0 ? smoothed(lse[row], hit, row_mean(x, row), e) : lse[row] - hit;
+        if (target[row] != job->a->ignore) {
+            zt_row_max_sum(&r, classes, &max, &sum);
+            lse[row] = log_sum(max, sum);
+            hit = *zt_tile_load(x->data, x->dtype, row * distance + target[row], 1, one);
+            job->row_loss[row] =
+                e > 0 ? smoothed(lse[row], hit, row_mean(x, row), e) : lse[row] - hit;
+        }
+        write_own_slope(job->a, row);
     }
 }
 
@@ -126,43 +192,48 @@ zt_err zt_cpu_cross_entropy(struct zt_device *dev, struct zt_stream *s,
     return ZT_OK;
 }
 
-ZT_SIMD static void shift(float *x, float by, int64_t n)
+/* dx = or += what x is, times by. */
+static void rescale(const struct zt_view *x, const struct zt_view *dx, int64_t row,
+                    float by, bool accumulate)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] += by;
+    float in[ZT_TILE], out[ZT_TILE];
+
+    for (int64_t at = 0; at < x->shape[1]; at += ZT_TILE) {
+        int64_t n = tile_of(at, x->shape[1]);
+        const float *from =
+            zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in);
+
+        for (int64_t i = 0; i < n; i++)
+            out[i] = from[i] * by;
+        zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out, accumulate);
+    }
 }
 
 static void ce_bwd_rows(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct zt_cross_entropy_bwd_args *a = ctx;
-    const struct zt_view *x = &a->logits, *dx = &a->dlogits;
     const int32_t *target = a->targets.data;
-    const float *lse = a->lse.data, dloss = *(const float *)a->dloss.data;
-    int64_t classes = x->shape[1];
-    float in[ZT_TILE], out[ZT_TILE], e = a->smoothing;
+    struct row_slope r = {.x = &a->logits,
+                          .dx = &a->dlogits,
+                          .dloss = *(const float *)a->dloss.data,
+                          .smoothing = a->smoothing,
+                          .accumulate = a->accumulate};
 
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         bool ignored = target[row] == a->ignore;
 
+        if (a->clear_between)
+            clear_behind(&a->dlogits, row);
         if (ignored && a->accumulate)
             continue;
-        for (int64_t at = 0; at < classes; at += ZT_TILE) {
-            int64_t n = tile_of(at, classes), hit = target[row] - at;
-
-            if (ignored)
-                memset(out, 0, (size_t)n * sizeof(float));
-            else
-                zt_tile_exp(
-                    out, zt_tile_load(x->data, x->dtype, row * x->stride[0] + at, n, in),
-                    lse[row], dloss, n);
-            if (!ignored && e > 0)
-                shift(out, -e / (float)classes * dloss, n);
-            if (!ignored && hit >= 0 && hit < n)
-                out[hit] -= (1 - e) * dloss;
-            zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
-                          a->accumulate);
+        if (a->made_for != 0) {
+            rescale(r.x, r.dx, row, r.dloss / a->made_for, a->accumulate);
+            continue;
         }
+        r.lse = ((const float *)a->lse.data)[row];
+        r.target = ignored ? -1 : target[row];
+        write_slope(&r, row);
     }
 }
 

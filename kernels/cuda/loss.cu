@@ -1,6 +1,6 @@
 /*
- * Cross-entropy. Each row of logits is read once for its lse; the losses of rows (fp32
- * each) are then added in row order, in double: runs of neighbouring rows, one a thread,
+ * Cross-entropy. Each row of logits is read once for its lse, and by the same block again
+ * where its gradient is made at once; the losses of rows (fp32 each) are then added in row order, in double: runs of neighbouring rows, one a thread,
  * and the runs in order.
  *
  * The next sync() reports a target outside the classes; until then the loss, the
@@ -67,10 +67,44 @@ static __device__ __forceinline__ float row_mean(const struct zt_rows &x, int64_
     return (float)(zt_block_sum((double)sum, parts) / (double)x.cols);
 }
 
-/* Rows [begin, end); row_loss[0] is that of `begin`. e: the smoothing */
+/* Of a row: dx may be x, as a thread writes the elements that it alone has read. e: the
+ * smoothing */
+static __device__ __forceinline__ void write_slope(const struct zt_rows &x,
+                                                   const struct targets &t, int64_t row,
+                                                   float lse, float scale, float e,
+                                                   const struct zt_rows &dx,
+                                                   bool accumulate)
+{
+    bool ignored = is_ignored(t, row);
+    float v[ZT_PACK], spread = e / (float)x.cols * scale;
+    float factor = ignored || is_class(t, row) ? scale : NAN;
+
+    for (int64_t at = threadIdx.x * ZT_PACK; at < x.cols; at += blockDim.x * ZT_PACK) {
+        zt_row_get(v, x, row, at, 0.0f);
+        for (int i = 0; i < ZT_PACK; i++) {
+            v[i] = ignored ? 0.0f : expf(v[i] - lse) * factor;
+            if (!ignored && e > 0)
+                v[i] -= spread;
+            if (!ignored && at + i == t.of[row])
+                v[i] -= (1 - e) * scale;
+        }
+        zt_row_put(dx, row, at, accumulate, v);
+    }
+}
+
+/* What lies between a row and the next. */
+static __device__ __forceinline__ void clear_behind(const struct zt_rows &r, int64_t row)
+{
+    for (int64_t at = r.cols + threadIdx.x; at < r.row_stride; at += blockDim.x)
+        zt_put(r.data, r.dtype, row * r.row_stride + at, 0.0f);
+}
+
+/* Rows [begin, end); row_loss[0] is that of `begin`. e: the smoothing. dx without data: no
+ * gradient is made; else for a gradient of the loss of `scale`. */
 static __global__ void __launch_bounds__(ZT_ROW_THREADS)
     row_loss_kernel(struct zt_rows x, struct targets t, int64_t begin, int64_t end,
-                    float e, float *lse, float *row_loss)
+                    float e, float *lse, float *row_loss, struct zt_rows dx, float scale,
+                    bool clear)
 {
     __shared__ float part[ZT_WARP];
     __shared__ double parts[ZT_WARP];
@@ -92,6 +126,12 @@ static __global__ void __launch_bounds__(ZT_ROW_THREADS)
             lse[row] = log_sum;
             row_loss[row - begin] = loss;
         }
+        if (!dx.data)
+            continue;
+        __syncthreads(); /* all have read what dx may overwrite */
+        write_slope(x, t, row, log_sum, scale, e, dx, false);
+        if (clear)
+            clear_behind(dx, row);
     }
 }
 
@@ -126,12 +166,15 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
 {
     const int64_t most = (int64_t)((ZT_CUDA_SCRATCH - sizeof(double)) / sizeof(float));
     zt_err rc = zt_check_cross_entropy(a, fault);
+    struct zt_rows dx = {};
     int64_t begin = 0, rows, end;
     double *carry;
     float *row_loss;
 
     if (rc)
         return rc;
+    if (a->dlogits.data)
+        dx = zt_rows_of(&a->dlogits);
     struct targets t = targets_of(dev, &a->targets, &a->logits, a->ignore);
 
     rows = a->logits.shape[0];
@@ -144,7 +187,8 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
                                 zt_cuda_blocks(dev, end - begin, 1),
                                 zt_row_threads(a->logits.shape[1]), row_loss_kernel,
                                 zt_rows_of(&a->logits), t, begin, end, a->smoothing,
-                                static_cast<float *>(a->lse.data), row_loss);
+                                static_cast<float *>(a->lse.data), row_loss, dx, a->dloss,
+                                a->clear_between);
         if (!rc)
             rc = zt_cuda_launch("cross_entropy", fault, dev, s, 1, SUM_THREADS,
                                 sum_kernel, row_loss, t, begin, end - begin, carry,
@@ -154,35 +198,40 @@ zt_err zt_cuda_cross_entropy(struct zt_device *dev, struct zt_stream *s,
     return rc;
 }
 
-/* dx may be x: a thread writes the elements that it alone has read. */
 static __global__ void __launch_bounds__(ZT_ROW_THREADS)
     cross_entropy_bwd_kernel(struct zt_rows x, struct targets t, const float *lse,
                              const float *dloss, struct zt_rows dx, bool accumulate,
-                             float e)
+                             float e, bool clear)
 {
     __shared__ unsigned long long outside;
-    float v[ZT_PACK], scale = *dloss, spread = e / (float)x.cols * scale;
 
     if (blockIdx.x == 0)
         check_targets(t, 0, x.rows, ZT_CUDA_ERROR_CROSS_ENTROPY_BWD, &outside);
     for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
-        bool ignored = is_ignored(t, row);
-        float factor = ignored || is_class(t, row) ? scale : NAN;
+        if (!accumulate || !is_ignored(t, row))
+            write_slope(x, t, row, lse[row], *dloss, e, dx, accumulate);
+        if (clear)
+            clear_behind(dx, row);
+    }
+}
 
-        if (ignored && accumulate)
-            continue;
+/* dx = or += x, times what dloss is of made_for */
+static __global__ void __launch_bounds__(ZT_ROW_THREADS)
+    rescale_kernel(struct zt_rows x, const float *dloss, float made_for,
+                   struct zt_rows dx, bool accumulate, bool clear)
+{
+    float v[ZT_PACK], by = *dloss / made_for;
+
+    for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
         for (int64_t at = threadIdx.x * ZT_PACK; at < x.cols;
              at += blockDim.x * ZT_PACK) {
             zt_row_get(v, x, row, at, 0.0f);
-            for (int i = 0; i < ZT_PACK; i++) {
-                v[i] = ignored ? 0.0f : expf(v[i] - lse[row]) * factor;
-                if (!ignored && e > 0)
-                    v[i] -= spread;
-                if (!ignored && at + i == t.of[row])
-                    v[i] -= (1 - e) * scale;
-            }
+            for (int i = 0; i < ZT_PACK; i++)
+                v[i] *= by;
             zt_row_put(dx, row, at, accumulate, v);
         }
+        if (clear)
+            clear_behind(dx, row);
     }
 }
 
@@ -194,11 +243,18 @@ zt_err zt_cuda_cross_entropy_bwd(struct zt_device *dev, struct zt_stream *s,
 
     if (rc || zt_view_numel(&a->logits) == 0)
         return rc;
+    if (a->made_for != 0)
+        return zt_cuda_launch("cross_entropy_bwd", fault, dev, s,
+                              zt_cuda_blocks(dev, a->logits.shape[0], 1),
+                              zt_row_threads(a->logits.shape[1]), rescale_kernel,
+                              zt_rows_of(&a->logits),
+                              static_cast<const float *>(a->dloss.data), a->made_for,
+                              zt_rows_of(&a->dlogits), a->accumulate, a->clear_between);
     return zt_cuda_launch(
         "cross_entropy_bwd", fault, dev, s, zt_cuda_blocks(dev, a->logits.shape[0], 1),
         zt_row_threads(a->logits.shape[1]), cross_entropy_bwd_kernel,
         zt_rows_of(&a->logits), targets_of(dev, &a->targets, &a->logits, a->ignore),
         static_cast<const float *>(a->lse.data),
         static_cast<const float *>(a->dloss.data), zt_rows_of(&a->dlogits), a->accumulate,
-        a->smoothing);
+        a->smoothing, a->clear_between);
 }

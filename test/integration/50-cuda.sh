@@ -93,8 +93,19 @@ check "a Llama is trained with it" test $? -eq 0
 check "the engine that is right and fast was chosen" grep -q ' -1 0 0 0 0 0 0 = 2 0 ' "$tmp/gated.tuned"
 check "the one that is faster and wrong is named" grep -q 'engine 2 of the shim.s gives other numbers' "$tmp/gated.one"
 check "losses are those of the cpu" same_curve "$tmp/gated.cpu" "$tmp/gated.one" 2e-3
-ZLAUNCH_CUDNN_BACKEND=$PWD/$shim/cudnn.so gated cuda "$tmp/gated.untuned"
-check "without tuning it is not used" same_curve "$tmp/gated.apart" "$tmp/gated.untuned" 0
+unmeasured() { # unmeasured ENGINE: that the library names without a measurement
+    SHIM_GATED_ENGINE=$1 ZLAUNCH_CUDNN_BACKEND=$PWD/$shim/cudnn.so gated cuda "$tmp/gated.engine$1"
+}
+unmeasured 1
+check "without tuning the engine that the library names is used" test "$(same_curve "$tmp/gated.apart" "$tmp/gated.engine1" 0 >/dev/null; echo $?)" -ne 0
+check "losses are those of the cpu" same_curve "$tmp/gated.cpu" "$tmp/gated.engine1" 2e-3
+unmeasured 2
+check "one that is wrong is named" grep -q 'engine 2 of the shim.s gives other numbers' "$tmp/gated.engine2"
+check "and not used" same_curve "$tmp/gated.apart" "$tmp/gated.engine2" 0
+for engine in 0 -1; do
+    unmeasured $engine
+    check "without one that works the two are apart" same_curve "$tmp/gated.apart" "$tmp/gated.engine$engine" 0
+done
 
 # ---- memory: as planned ----
 some_rates >"$tmp/rates.json"

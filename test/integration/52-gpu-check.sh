@@ -14,7 +14,9 @@ check "exit code 0" test $? -eq 0
 check "the last line says that all passed" grep -q '^gpu-check: all passed, in [0-9]* s$' <(tail -n 1 "$tmp/screen")
 check "the summary is what the screen showed last" \
     diff "$tmp/out/summary.txt" <(tail -n "$(wc -l <"$tmp/out/summary.txt")" "$tmp/screen")
-for part in train identity memory toy; do
+order="report train toy profile identity memory large"
+check "what decides comes first" test "$(sed -n 's/^{"part":"\([a-z]*\)",.*/\1/p' "$tmp/out/results.jsonl" | xargs)" = "$order"
+for part in $order; do
     check "$part passed" grep -q "^{\"part\":\"$part\",\"state\":\"ok\",\"seconds\":[0-9]*}$" "$tmp/out/results.jsonl"
 done
 check "no claim failed" test "$(grep -c '^not ok' "$tmp/out/training.log")" -eq 0
@@ -31,8 +33,38 @@ echo broken >"$tmp/broken/cuda.so"
 GPU_CHECK_SHIM_BACKENDS=$tmp/broken scripts/gpu_check "$tmp/failed" "" memory >"$tmp/screen" 2>&1
 check "a backend that does not load fails" test $? -eq 1
 check "and what failed is named" grep -q '^gpu-check: FAILED: .*memory' "$tmp/screen"
+CUDA_VISIBLE_DEVICES=99 GPU_CHECK_SHIM=0 scripts/gpu_check "$tmp/none" >"$tmp/screen" 2>&1
+check "without a device there is nothing to check" test $? -eq 69
+check "and that is the one line" test "$(cat "$tmp/screen")" = "gpu-check: this machine has no GPU: nvidia-smi names no device 99"
 scripts/gpu_check "$tmp/x" "" no-such-part >"$tmp/screen" 2>&1
 check "an unknown part is refused" test $? -eq 64
+
+# ---- kernels of a step, by a stand-in for ncu ----
+cat >"$tmp/ncu" <<'END'
+#!/bin/bash
+while [ "${1#-}" != "$1" ]; do
+    case $1 in --metrics | --clock-control | --cache-control | --print-units | --target-processes) shift ;; esac
+    shift
+done
+[ -z "${NCU_REFUSES:-}" ] || { echo "==ERROR== ERR_NVGPUCTRPERM - no permission to access GPU counters" && exit 1; }
+"$@" >/dev/null || exit
+echo '==PROF== Connected'
+echo '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+for id in 0 1; do
+    echo "\"$id\",\"7\",\"void norm_kernel<int>(rows, float *)\",\"gpu__time_duration.sum\",\"nsecond\",\"1,500,000\""
+    echo "\"$id\",\"7\",\"void norm_kernel<int>(rows, float *)\",\"dram__bytes_read.sum\",\"byte\",\"2,000,000,000\""
+    echo "\"$id\",\"7\",\"void norm_kernel<int>(rows, float *)\",\"dram__bytes_write.sum\",\"byte\",\"1,000,000,000\""
+done
+END
+chmod +x "$tmp/ncu"
+NCU=$tmp/ncu ZLAUNCH_CUDA_BACKEND=$PWD/$backends/cuda.so bench/profile_step toy >"$tmp/screen" 2>&1
+check "kernels of a name are one line" grep -q '^  norm_kernel  *2 *3.000 *6.00 *2000$' "$tmp/screen"
+check "and there is a sum" grep -q '^  all  *2 *3.000 *6.00 *2000$' "$tmp/screen"
+NCU_REFUSES=1 NCU=$tmp/ncu bench/profile_step toy >"$tmp/screen" 2>&1
+check "an ncu that may not count is said" test $? -eq 69
+check "and why" grep -q 'ERR_NVGPUCTRPERM' "$tmp/screen"
+NCU=$tmp/no-ncu bench/profile_step toy >"$tmp/screen" 2>&1
+check "and so is none" test $? -eq 69
 
 # ---- a figure with attention by slow kernels is none ----
 export ZLAUNCH_CUDA_BACKEND=$PWD/$backends/cuda.so

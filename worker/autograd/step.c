@@ -401,6 +401,7 @@ void zt_step_end(struct zt_step *s)
     zt_arena_reset(s->arena);
     s->results = NULL;
     s->calls = s->open = NULL;
+    s->root = NULL;
     s->batch = (struct zt_batch){.layout = NULL};
     s->op = NULL;
     s->fault.code = ZT_OK;

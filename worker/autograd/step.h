@@ -51,12 +51,14 @@ struct zt_step_config {
     struct zt_pool *host_pool;
     struct zt_model *model;
     zt_dtype compute_dtype;
+    bool any_order; /* sums of attention's backward may be added as they come */
     bool tf32;      /* products of fp32 may round their operands to TF32 */
     bool fp8;       /* bf16 linear ops multiply fp8, where their sizes allow it */
     bool recompute; /* activation checkpointing: every block that has parameters */
     bool note_uses; /* which ops take a parameter: zt_param.uses (adapter.h) */
     bool profile;   /* take the times of those blocks; the host waits for each of them */
     float label_smoothing; /* of cross-entropy, in [0, 1) */
+    int64_t product_align; /* of the device, see struct zt_backend_info */
     uint64_t seed;
     struct zt_step_hooks hooks;
 };
@@ -75,6 +77,9 @@ struct zt_pass {
      * has passed (backend->sync); NULL: the field is absent */
     const void *fields[ZT_MAX_FIELDS];
     bool last_only; /* logits of the last position alone: (B, 1, V) */
+    /* what backward will start from, so that a head may make its gradient with its loss;
+     * 0: that is not known yet */
+    float dloss;
     /* while a cache is open, of ZT_MODE_GENERATE: its rows [cache_row, cache_row + B) are
      * those of the pass; `uncached`: none, and the tokens are a text of their own */
     int64_t cache_row;

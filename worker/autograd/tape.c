@@ -434,6 +434,8 @@ void zt_run_backward(struct zt_step *s, struct zt_tensor *loss, float dloss)
     struct zt_fill_args fill = {.value = dloss};
     struct zt_grad_sink k;
 
+    s->root = loss->store;
+    s->dloss = dloss;
     if (zt_grad_sink_open(s, &k, loss, ZT_SINK_SAME)) {
         fill.y = k.view;
         zt_step_check(s, s->k->fill(s->cfg.device, NULL, &fill, &s->fault));

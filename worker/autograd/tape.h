@@ -164,8 +164,10 @@ struct zt_step {
     struct zt_pass pass; /* mode and sizes; its pointers are not kept */
     struct zt_batch batch;
     struct zt_storage *stores, *frame;
-    struct zt_call *calls, *open; /* the newest, and the one that is running */
-    const char *op;               /* that runs, for messages */
+    struct zt_call *calls, *open;  /* the newest, and the one that is running */
+    const char *op;                /* that runs, for messages */
+    const struct zt_storage *root; /* where backward began, from */
+    float dloss;
     double flops;
     struct zt_recompute_times times;
     struct zt_product largest; /* of the products so far; zeros: none */

@@ -70,6 +70,7 @@ static zt_err micro_step(struct zt_engine *e, int64_t step, int64_t i, float dlo
         .B = e->run->micro_batch_size,
         .T = e->widths[i].row,
         .S = e->widths[i].source,
+        .dloss = dloss,
     };
     struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * pass.B);
     zt_tensor *loss = NULL;

@@ -150,6 +150,7 @@ static bool problem_of_bwd(const struct zt_attention_bwd_args *a,
     if (!problem_of(&a->fwd, p) || a->accumulate_q || a->accumulate_k || a->accumulate_v)
         return false;
     p->backward = true;
+    p->sums = a->any_order ? ZT_SDPA_AS_THEY_COME : ZT_SDPA_STORED;
     return fits(&a->dout, dtype, &p->dout) && fits(&a->dq, dtype, &p->dq) &&
            fits(&a->dk, dtype, &p->dk) && fits(&a->dv, dtype, &p->dv);
 }
@@ -194,31 +195,47 @@ static void warn_once(struct zt_cuda_sdpa *c, const struct zt_sdpa_problem *p,
             c->table->name, why);
 }
 
-/* The plan of the largest parts that fit into the workspace. */
-static void make_plan(struct zt_cuda_sdpa *c, struct cached_plan *k)
+/* The plan of the largest parts that fit into the workspace; false, and why: there is none. */
+static bool plan_parts(struct zt_cuda_sdpa *c, struct cached_plan *k,
+                       enum zt_sdpa_sums sums, char why[1024])
 {
-    struct zt_sdpa_problem part = k->p;
-    char why[1024] = "";
+    struct zt_sdpa_problem whole = k->p, part;
     size_t bytes = 0;
 
-    while (c->table->plan(c->lib, &part, &k->plan, &bytes, why, sizeof(why)) == ZT_OK) {
+    whole.sums = sums;
+    part = whole;
+    while (c->table->plan(c->lib, &part, &k->plan, &bytes, why, 1024) == ZT_OK) {
         int64_t heads = part.batch * part.kv_heads;
         double most = (double)heads * (double)ZT_SDPA_WORKSPACE / (double)bytes;
 
         if (bytes <= ZT_SDPA_WORKSPACE) {
             k->batch_step = part.batch;
             k->head_step = part.kv_heads;
-            return;
+            return true;
         }
         c->table->plan_close(k->plan);
         k->plan = NULL;
         if (heads == 1) {
-            snprintf(why, sizeof(why), "it needs a workspace of %zu MiB, there are %zu",
+            snprintf(why, 1024, "it needs a workspace of %zu MiB, there are %zu",
                      bytes >> 20, ZT_SDPA_WORKSPACE >> 20);
-            break;
+            return false;
         }
-        part = fit_to_workspace(&k->p, most < 1 ? 1 : zt_min((int64_t)most, heads - 1));
+        part = fit_to_workspace(&whole, most < 1 ? 1 : zt_min((int64_t)most, heads - 1));
     }
+    return false;
+}
+
+/* The fastest way of those that keep what the problem asks for. */
+static void make_plan(struct zt_cuda_sdpa *c, struct cached_plan *k)
+{
+    char why[1024] = "", other[1024] = "";
+
+    if (k->p.sums == ZT_SDPA_AS_THEY_COME &&
+        plan_parts(c, k, ZT_SDPA_AS_THEY_COME, other))
+        return;
+    if (plan_parts(c, k, ZT_SDPA_STORED, why) ||
+        (k->p.backward && plan_parts(c, k, ZT_SDPA_IN_ORDER, other)))
+        return;
     warn_once(c, &k->p, why);
 }
 

@@ -22,8 +22,11 @@
  * each of B x H x Tq x Tk. ZT_SDPA_WORKSPACE is taken with the device, and only when
  * there is an object; nothing is allocated later. A larger problem is done in parts: some
  * batches at a time, else some K heads of one batch, which are independent of each other.
- * The parts follow from the shapes alone, so the same call gives the same bits. One K
- * head with its query heads must fit: 16384 x 16384 of one, 8192 x 8192 of four.
+ * The parts follow from the shapes alone, so the same call gives the same bits. Where one K
+ * head with its query heads does not fit (16384 x 16384 of one does, or 8192 x 8192 of four),
+ * a library that can add up in order without writing them out is asked for that, which takes
+ * longer. Whoever does not ask for an order gets neither: blocks of keys are added to dQ in
+ * fp32 as they come.
  *
  * Threads: as the device's.
  */
@@ -33,7 +36,7 @@
 #include "include/zlaunch/types.h"
 #include "kernels/cuda/sizes.h"
 
-#define ZT_SDPA_ABI    2u
+#define ZT_SDPA_ABI    3u
 #define ZT_SDPA_SYMBOL "zt_sdpa_cudnn"
 
 struct zt_sdpa_lib;  /* the library, started on one device */
@@ -48,6 +51,12 @@ struct zt_sdpa_strides {
  * q, out (B, Tq, H, D); k, v (B, Tk, K, D). No holes: compared whole. The second half of
  * the strides is of a backward only, else 0.
  */
+enum zt_sdpa_sums {
+    ZT_SDPA_STORED,   /* by way of the scores' gradients, which are stored */
+    ZT_SDPA_IN_ORDER, /* block after block, without: memory in proportion to Tq */
+    ZT_SDPA_AS_THEY_COME
+};
+
 struct zt_sdpa_problem {
     int64_t batch, heads, kv_heads, tq, tk, dim;
     struct zt_sdpa_strides q, k, v, out;
@@ -55,7 +64,7 @@ struct zt_sdpa_problem {
     int32_t dtype;    /* ZT_BF16 or ZT_F16, of all but lse */
     int32_t causal;   /* query i sees keys j <= i; tq == tk */
     int32_t backward; /* else forward */
-    int32_t zero;
+    int32_t sums;     /* how dQ is added up: enum zt_sdpa_sums; 0 of a forward */
 };
 
 /* Device memory, on 16 bytes. A forward reads q, k, v and writes out, lse (B, H, Tq). */
@@ -115,9 +124,12 @@ struct zt_sdpa {
                   size_t why_bytes);
 
     /*
-     * Products: the same three; all four are NULL where there is attention alone. Engines are numbered from 0 and mean the same as long as
-     * the library's version() does; ZT_E_LIMIT: there are not that many.
+     * Products: the same three; these members are NULL where there is attention alone. Engines
+     * are numbered from 0 and mean the same as long as the library's version() does;
+     * ZT_E_LIMIT: there are not that many. gated_engine: the one to take where nobody has
+     * measured them, the same for the same library, device and problem; -1: none.
      */
+    int (*gated_engine)(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p);
     zt_err (*gated_plan)(struct zt_sdpa_lib *lib, const struct zt_sdpa_gated *p,
                          int engine, struct zt_sdpa_gated_plan **out,
                          size_t *workspace_bytes, char *why, size_t why_bytes);

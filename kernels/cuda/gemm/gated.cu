@@ -105,54 +105,6 @@ static struct zt_sdpa_gated_data data_of(const struct zt_gemm_args *g)
 
 /* ---- running ---- */
 
-static zt_err open_table(struct zt_device *dev, struct zt_fault *fault)
-{
-    if (!dev->gated)
-        dev->gated = static_cast<struct zt_gated_plans *>(calloc(1, sizeof(*dev->gated)));
-    return dev->gated ? ZT_OK
-                      : zt_fault_set(fault, ZT_E_NOMEM, "cuda: gemm: no host memory");
-}
-
-/* The plan of the engine that was chosen; NULL in it: apart. */
-static zt_err find(struct zt_device *dev, const struct zt_sdpa_gated *p,
-                   struct zt_sdpa_gated_plan **out, struct zt_fault *fault)
-{
-    struct zt_sdpa_use use = zt_cuda_sdpa_use(dev->sdpa);
-    struct zt_gemm_key key = key_of(p);
-    const struct zt_gemm_choice *choice = zt_gemm_choice_of(dev, &key);
-    struct zt_gated_plans *g = dev->gated;
-    char why[1024] = "";
-    size_t bytes = 0;
-    zt_err rc = ZT_OK;
-
-    *out = NULL;
-    for (int i = 0; i < g->num; i++)
-        if (memcmp(&g->plans[i].p, p, sizeof(*p)) == 0) {
-            *out = g->plans[i].plan;
-            return ZT_OK;
-        }
-    if (!choice || choice->algo[0] == 0 || g->num == MOST_PLANS)
-        return ZT_OK;
-    rc = use.table->gated_plan(use.lib, p, (int)choice->algo[0] - 1, out, &bytes, why,
-                               sizeof(why));
-    if (!rc && bytes > ZT_SDPA_WORKSPACE) {
-        use.table->gated_plan_close(*out);
-        rc = ZT_E_UNSUPPORTED;
-        snprintf(why, sizeof(why), "it needs a workspace of %zu bytes", bytes);
-    }
-    if (rc) {
-        *out = NULL;
-        return zt_fault_set(fault, ZT_E_PLAN,
-                            "cuda: gemm: the way that tuning has chosen for a product "
-                            "and its SwiGLU is refused by %s: %s: tune anew, with "
-                            "another --product_tuning",
-                            use.table->name, why);
-    }
-    g->plans[g->num].p = *p;
-    g->plans[g->num++].plan = *out;
-    return ZT_OK;
-}
-
 static zt_err run(struct zt_device *dev, const struct zt_sdpa_gated_plan *plan,
                   const struct zt_gemm_args *g, struct zt_fault *fault)
 {
@@ -165,27 +117,7 @@ static zt_err run(struct zt_device *dev, const struct zt_sdpa_gated_plan *plan,
     return rc ? zt_fault_set(fault, rc, "cuda: gemm: %s: %s", use.table->name, why) : rc;
 }
 
-zt_err zt_cuda_gated(struct zt_device *dev, struct zt_stream *s,
-                     const struct zt_gemm_args *g, bool *done, struct zt_fault *fault)
-{
-    struct zt_sdpa_gated_plan *plan = NULL;
-    struct zt_sdpa_gated p;
-    zt_err rc;
-
-    *done = false;
-    if (!has_library(dev) || !dev->choices || zt_cuda_stream(dev, s) != &dev->main ||
-        !problem_of(g, &p))
-        return ZT_OK;
-    rc = open_table(dev, fault);
-    if (!rc)
-        rc = find(dev, &p, &plan, fault);
-    if (rc || !plan)
-        return rc;
-    *done = true;
-    return run(dev, plan, g, fault);
-}
-
-/* ---- tuning ---- */
+/* ---- numbers of one way and the other ---- */
 
 #define PROBES 256 /* elements that are compared, spread over the result */
 
@@ -251,6 +183,195 @@ static zt_err compare(struct zt_device *dev, const struct zt_gemm_args *g, int e
     return rc;
 }
 
+/* ---- engines that nobody has measured ---- */
+
+#define SMALL_M     256 /* of the product that such an engine is tried on */
+#define SMALL_N     128
+#define SMALL_K     64
+#define SMALL_BYTES ((size_t)1 << 20) /* for it, at the end of the workspace */
+
+/* A matrix of random numbers at *at, its neighbours along the same axis as `like`. */
+static zt_err small_matrix(struct zt_device *dev, char **at, const struct zt_view *like,
+                           int64_t rows, int64_t cols, struct zt_view *out,
+                           struct zt_fault *fault)
+{
+    const char *end =
+        static_cast<char *>(zt_cuda_sdpa_use(dev->sdpa).workspace) + ZT_SDPA_WORKSPACE;
+    const int64_t shape[2] = {rows, cols}, flipped[2] = {cols, rows};
+    bool by_rows = like->stride[1] == 1;
+    struct zt_random_args r = {};
+
+    r.y = zt_view_of(*at, like->dtype, 2, by_rows ? shape : flipped);
+    r.normal = true;
+    r.b = 1;
+    r.rng.seed = (uint64_t)(end - *at); /* another for each, the same on every rank */
+    *out = by_rows ? r.y : zt_view_transposed(&r.y);
+    *at += rows * cols * 2;
+    return zt_cuda_random(dev, NULL, &r, fault);
+}
+
+/* A small product of the kind of g. */
+static zt_err small_product(struct zt_device *dev, const struct zt_gemm_args *g,
+                            struct zt_gemm_args *out, struct zt_fault *fault)
+{
+    char *at = static_cast<char *>(zt_cuda_sdpa_use(dev->sdpa).workspace) +
+               (ZT_SDPA_WORKSPACE - SMALL_BYTES);
+    zt_err rc;
+
+    memset(out, 0, sizeof(*out));
+    out->epilogue = ZT_EPI_SWIGLU_BWD;
+    out->alpha = 1;
+    rc = small_matrix(dev, &at, &g->a, SMALL_M, SMALL_K, &out->a, fault);
+    if (!rc)
+        rc = small_matrix(dev, &at, &g->b, SMALL_K, SMALL_N, &out->b, fault);
+    for (struct zt_view *v : {&out->gate, &out->up, &out->dgate, &out->c})
+        if (!rc)
+            rc = small_matrix(dev, &at, &g->c, SMALL_M, SMALL_N, v, fault);
+    return rc;
+}
+
+/* Whether the engine computes a small product of this kind as the kernels apart do. */
+static zt_err is_right(struct zt_device *dev, const struct zt_gemm_args *g, int engine,
+                       zt_gated_apart run_apart, bool *right, struct zt_fault *fault)
+{
+    struct zt_sdpa_use use = zt_cuda_sdpa_use(dev->sdpa);
+    struct zt_sdpa_gated_plan *plan = NULL;
+    struct zt_gemm_args small;
+    struct zt_sdpa_gated p;
+    struct results want;
+    char why[1024] = "";
+    size_t bytes = 0;
+    zt_err rc = small_product(dev, g, &small, fault);
+
+    *right = false;
+    if (!rc)
+        rc = run_apart(dev, NULL, &small, fault);
+    if (!rc)
+        rc = probe_both(dev, &small, &want, fault);
+    if (rc || !problem_of(&small, &p) ||
+        use.table->gated_plan(use.lib, &p, engine, &plan, &bytes, why, sizeof(why)))
+        return rc;
+    if (bytes <= ZT_SDPA_WORKSPACE - SMALL_BYTES) {
+        rc = run(dev, plan, &small, fault);
+        if (!rc)
+            rc = compare(dev, &small, engine, &want, right, fault);
+    }
+    use.table->gated_plan_close(plan);
+    return rc;
+}
+
+/* The library's own choice of an engine, if it works; NULL in *out: apart. */
+static zt_err plan_unmeasured(struct zt_device *dev, const struct zt_sdpa_gated *p,
+                              const struct zt_gemm_args *g, zt_gated_apart run_apart,
+                              struct zt_sdpa_gated_plan **out, struct zt_fault *fault)
+{
+    struct zt_sdpa_use use = zt_cuda_sdpa_use(dev->sdpa);
+    int engine = use.table->gated_engine ? use.table->gated_engine(use.lib, p) : -1;
+    char why[1024] = "";
+    bool right = false;
+    size_t bytes = 0;
+    zt_err rc = ZT_OK;
+
+    if (engine >= 0)
+        rc = is_right(dev, g, engine, run_apart, &right, fault);
+    if (rc || !right)
+        return rc;
+    if (use.table->gated_plan(use.lib, p, engine, out, &bytes, why, sizeof(why)))
+        *out = NULL;
+    if (*out && bytes > ZT_SDPA_WORKSPACE) {
+        use.table->gated_plan_close(*out);
+        *out = NULL;
+    }
+    return ZT_OK;
+}
+
+/* ---- plans ---- */
+
+static zt_err open_table(struct zt_device *dev, struct zt_fault *fault)
+{
+    if (!dev->gated)
+        dev->gated = static_cast<struct zt_gated_plans *>(calloc(1, sizeof(*dev->gated)));
+    return dev->gated ? ZT_OK
+                      : zt_fault_set(fault, ZT_E_NOMEM, "cuda: gemm: no host memory");
+}
+
+/* The plan of the engine that was chosen; NULL in it: apart. */
+static zt_err plan_chosen(struct zt_device *dev, const struct zt_sdpa_gated *p,
+                          const struct zt_gemm_choice *choice,
+                          struct zt_sdpa_gated_plan **out, struct zt_fault *fault)
+{
+    struct zt_sdpa_use use = zt_cuda_sdpa_use(dev->sdpa);
+    char why[1024] = "";
+    size_t bytes = 0;
+    zt_err rc;
+
+    if (choice->algo[0] == 0)
+        return ZT_OK;
+    rc = use.table->gated_plan(use.lib, p, (int)choice->algo[0] - 1, out, &bytes, why,
+                               sizeof(why));
+    if (!rc && bytes > ZT_SDPA_WORKSPACE) {
+        use.table->gated_plan_close(*out);
+        rc = ZT_E_UNSUPPORTED;
+        snprintf(why, sizeof(why), "it needs a workspace of %zu bytes", bytes);
+    }
+    if (!rc)
+        return ZT_OK;
+    *out = NULL;
+    return zt_fault_set(fault, ZT_E_PLAN,
+                        "cuda: gemm: the way that tuning has chosen for a product "
+                        "and its SwiGLU is refused by %s: %s: tune anew, with "
+                        "another --product_tuning",
+                        use.table->name, why);
+}
+
+static zt_err find(struct zt_device *dev, const struct zt_sdpa_gated *p,
+                   const struct zt_gemm_args *g, zt_gated_apart run_apart,
+                   struct zt_sdpa_gated_plan **out, struct zt_fault *fault)
+{
+    struct zt_gemm_key key = key_of(p);
+    const struct zt_gemm_choice *choice = zt_gemm_choice_of(dev, &key);
+    struct zt_gated_plans *all = dev->gated;
+    zt_err rc;
+
+    *out = NULL;
+    for (int i = 0; i < all->num; i++)
+        if (memcmp(&all->plans[i].p, p, sizeof(*p)) == 0) {
+            *out = all->plans[i].plan;
+            return ZT_OK;
+        }
+    if (all->num == MOST_PLANS)
+        return ZT_OK;
+    rc = choice ? plan_chosen(dev, p, choice, out, fault)
+                : plan_unmeasured(dev, p, g, run_apart, out, fault);
+    if (rc)
+        return rc;
+    all->plans[all->num].p = *p;
+    all->plans[all->num++].plan = *out;
+    return ZT_OK;
+}
+
+zt_err zt_cuda_gated(struct zt_device *dev, struct zt_stream *s,
+                     const struct zt_gemm_args *g, zt_gated_apart run_apart, bool *done,
+                     struct zt_fault *fault)
+{
+    struct zt_sdpa_gated_plan *plan = NULL;
+    struct zt_sdpa_gated p;
+    zt_err rc;
+
+    *done = false;
+    if (!has_library(dev) || zt_cuda_stream(dev, s) != &dev->main || !problem_of(g, &p))
+        return ZT_OK;
+    rc = open_table(dev, fault);
+    if (!rc)
+        rc = find(dev, &p, g, run_apart, &plan, fault);
+    if (rc || !plan)
+        return rc;
+    *done = true;
+    return run(dev, plan, g, fault);
+}
+
+/* ---- tuning ---- */
+
 /* *works: an engine can, and rightly, and takes *ms. ZT_E_LIMIT: there is none. */
 static zt_err time_engine(struct zt_device *dev, const struct zt_sdpa_gated *p,
                           int engine, const struct zt_gemm_args *g,
@@ -278,10 +399,7 @@ static zt_err time_engine(struct zt_device *dev, const struct zt_sdpa_gated *p,
 }
 
 zt_err zt_cuda_gated_tune(struct zt_device *dev, const struct zt_gemm_args *g,
-                          zt_err (*run_apart)(struct zt_device *dev, struct zt_stream *s,
-                                              const struct zt_gemm_args *g,
-                                              struct zt_fault *fault),
-                          struct zt_fault *fault)
+                          zt_gated_apart run_apart, struct zt_fault *fault)
 {
     struct zt_gemm_choice choice = {};
     struct zt_sdpa_gated p;

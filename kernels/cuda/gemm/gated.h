@@ -1,7 +1,9 @@
 /*
  * gated.h -- a product and the backward of the SwiGLU behind it in one kernel, by the library
- * of attention/sdpa.h. Only tuning may choose it (gemm.h), as which is faster depends on
- * the shape; without a choice the two are computed apart, and so are
+ * of attention/sdpa.h: by the engine that tuning has chosen (gemm.h), or none if apart was
+ * faster; without a choice by the one that the library names, after it has given the right
+ * numbers for a small product. Both follow from device, library and problem alone. Computed
+ * apart are
  *      fp32, types that differ, a's or b's rows at no multiple of 16 bytes,
  *      streams other than the main one, every device without the library.
  */
@@ -13,9 +15,14 @@
 /* As choices name the library: "cuDNN 91900". dev->sdpa is there. */
 const char *zt_cuda_gated_library(const struct zt_device *dev);
 
+/* Computes it apart. */
+typedef zt_err (*zt_gated_apart)(struct zt_device *dev, struct zt_stream *s,
+                                 const struct zt_gemm_args *g, struct zt_fault *fault);
+
 /* *done: it is queued; else it is to be computed apart. g: of ZT_EPI_SWIGLU_BWD, checked. */
 zt_err zt_cuda_gated(struct zt_device *dev, struct zt_stream *s,
-                     const struct zt_gemm_args *g, bool *done, struct zt_fault *fault);
+                     const struct zt_gemm_args *g, zt_gated_apart run_apart, bool *done,
+                     struct zt_fault *fault);
 
 /*
  * While tuning: chooses between run_apart(), which computes it apart, and the library's
@@ -23,9 +30,6 @@ zt_err zt_cuda_gated(struct zt_device *dev, struct zt_stream *s,
  * a warning.
  */
 zt_err zt_cuda_gated_tune(struct zt_device *dev, const struct zt_gemm_args *g,
-                          zt_err (*run_apart)(struct zt_device *dev, struct zt_stream *s,
-                                              const struct zt_gemm_args *g,
-                                              struct zt_fault *fault),
-                          struct zt_fault *fault);
+                          zt_gated_apart run_apart, struct zt_fault *fault);
 
 #endif

@@ -389,7 +389,7 @@ zt_err zt_cuda_gemm(struct zt_device *dev, struct zt_stream *s,
         if (zt_gemm_is_tuning(dev))
             rc = zt_cuda_gated_tune(dev, g, run_checked, fault);
         if (!rc)
-            rc = zt_cuda_gated(dev, s, g, &done, fault);
+            rc = zt_cuda_gated(dev, s, g, run_checked, &done, fault);
     }
     return rc || done ? rc : run_checked(dev, s, g, fault);
 }

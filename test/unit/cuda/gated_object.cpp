@@ -1,12 +1,14 @@
 /*
  * An object as sdpa.h wants it, on the shim: no attention, and products with the backward of
  * a SwiGLU behind them by four engines. 0 is refused, 1 is right and faster than two kernels,
- * 2 is faster still and wrong, 3 is right and slow.
+ * 2 is faster still and wrong, 3 is right and slow. SHIM_GATED_ENGINE is the one that it
+ * names where none was measured.
  */
 #include "kernels/cuda/attention/sdpa.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -92,6 +94,13 @@ static zt_err run(struct zt_sdpa_lib *, const struct zt_sdpa_plan *, void *,
     return ZT_E_UNSUPPORTED;
 }
 
+static int gated_engine(struct zt_sdpa_lib *, const struct zt_sdpa_gated *)
+{
+    const char *engine = getenv("SHIM_GATED_ENGINE");
+
+    return engine ? atoi(engine) : -1;
+}
+
 static zt_err gated_plan(struct zt_sdpa_lib *, const struct zt_sdpa_gated *p, int engine,
                          struct zt_sdpa_gated_plan **out, size_t *workspace_bytes,
                          char *why, size_t why_bytes)
@@ -140,6 +149,7 @@ const struct zt_sdpa zt_sdpa_cudnn = {
     .plan = plan,
     .plan_close = plan_close,
     .run = run,
+    .gated_engine = gated_engine,
     .gated_plan = gated_plan,
     .gated_plan_close = gated_plan_close,
     .gated_run = gated_run,

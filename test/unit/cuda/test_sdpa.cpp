@@ -30,7 +30,8 @@ struct zt_sdpa_plan {
 static struct {
     std::vector<struct zt_sdpa_problem> planned, run;
     int num_open, num_plans; /* that are open now */
-    size_t bytes_a_head;     /* workspace of each K head */
+    size_t bytes_a_head;     /* workspace of each K head, where dS is stored */
+    unsigned sums;           /* the ways to add up that it has, a bit each */
     bool refuses_open, refuses_plans, fails;
 } lib;
 
@@ -56,9 +57,9 @@ static zt_err lib_plan(struct zt_sdpa_lib *, const struct zt_sdpa_problem *p,
 {
     lib.planned.push_back(*p);
     snprintf(why, why_bytes, "no kernel");
-    if (lib.refuses_plans)
+    if (lib.refuses_plans || !(lib.sums >> p->sums & 1))
         return ZT_E_UNSUPPORTED;
-    *bytes = lib.bytes_a_head * (size_t)(p->batch * p->kv_heads);
+    *bytes = (p->sums ? 4096 : lib.bytes_a_head) * (size_t)(p->batch * p->kv_heads);
     *out = new zt_sdpa_plan{*p, *bytes};
     lib.num_plans++;
     return ZT_OK;
@@ -121,12 +122,19 @@ static zt_err lib_run(struct zt_sdpa_lib *, const struct zt_sdpa_plan *plan, voi
     return rc;
 }
 
-static const struct zt_sdpa whole_table = {ZT_SDPA_ABI,    sizeof(struct zt_sdpa),
-                                           "TestDNN",      lib_open,
-                                           lib_close,      lib_plan,
-                                           lib_plan_close, lib_run,
-                                           NULL,           NULL,
-                                           NULL,           NULL};
+static const struct zt_sdpa whole_table = {ZT_SDPA_ABI,
+                                           sizeof(struct zt_sdpa),
+                                           "TestDNN",
+                                           lib_open,
+                                           lib_close,
+                                           lib_plan,
+                                           lib_plan_close,
+                                           lib_run,
+                                           NULL,
+                                           NULL,
+                                           NULL,
+                                           NULL,
+                                           NULL};
 
 /* ---- devices, and what is said ---- */
 
@@ -196,6 +204,7 @@ static int with_library(void **)
 {
     lib = {};
     lib.bytes_a_head = 1 << 20;
+    lib.sums = 1 << ZT_SDPA_STORED;
     fill_in(whole_table);
     open_with(object_path().c_str());
     return dev->sdpa ? 0 : -1;
@@ -324,6 +333,40 @@ static void test_one_head_that_does_not_fit_is_done_by_the_own_kernels(void **)
     expect_part(text, "attention of 13 x 13, ");
     expect_part(text, " of 16 in bf16, is done by slower kernels: TestDNN: it needs a "
                       "workspace of 544 MiB, there are 544");
+}
+
+/* Forward and backward; how the last run added up. */
+static int sums_of_a_run(bool any_order)
+{
+    struct sdpa_case c = sdpa_setup(small);
+
+    c.a.any_order = any_order;
+    run_both(c);
+    sdpa_expect(c, sdpa_reference_of(c), 3);
+    sdpa_teardown(&c);
+    return lib.run.empty() ? -1 : lib.run.back().sums;
+}
+
+static void test_sums_are_in_an_order_unless_none_is_asked_for(void **)
+{
+    lib.sums = 7;
+    assert_int_equal(sums_of_a_run(false), ZT_SDPA_STORED);
+    assert_int_equal(sums_of_a_run(true), ZT_SDPA_AS_THEY_COME);
+    for (const struct zt_sdpa_problem &p : lib.planned)
+        assert_true(p.backward || p.sums == 0);
+}
+
+static void test_without_kernels_in_any_order_those_in_order_do_it(void **)
+{
+    assert_int_equal(sums_of_a_run(true), ZT_SDPA_STORED);
+}
+
+static void test_what_cannot_be_stored_is_added_in_order(void **)
+{
+    lib.sums = 1 << ZT_SDPA_STORED | 1 << ZT_SDPA_IN_ORDER;
+    lib.bytes_a_head = ZT_SDPA_WORKSPACE + 1;
+    assert_int_equal(sums_of_a_run(false), ZT_SDPA_IN_ORDER);
+    assert_int_equal(lib.run.size(), 1); /* the forward had no room */
 }
 
 /* ---- what is not asked for ---- */
@@ -458,7 +501,8 @@ static void test_what_it_refuses_is_done_by_the_own_kernels_and_said_once(void *
         check_shape(small);
         check_shape(small);
     });
-    assert_int_equal(lib.planned.size(), 2); /* and asked once */
+    assert_int_equal(lib.planned.size(),
+                     3); /* and asked once, of backward for two ways */
     expect_part(text, "attention of 13 x 13, 4 heads of 16 in bf16, is done by slower "
                       "kernels: TestDNN: no kernel");
     assert_true(text.find("is done") == text.rfind("is done"));
@@ -542,6 +586,9 @@ int main(void)
         WITH_LIBRARY(test_without_lse_the_output_is_the_same),
         WITH_LIBRARY(test_what_does_not_fit_is_done_in_equal_parts),
         WITH_LIBRARY(test_one_head_that_does_not_fit_is_done_by_the_own_kernels),
+        WITH_LIBRARY(test_sums_are_in_an_order_unless_none_is_asked_for),
+        WITH_LIBRARY(test_without_kernels_in_any_order_those_in_order_do_it),
+        WITH_LIBRARY(test_what_cannot_be_stored_is_added_in_order),
         WITH_LIBRARY(test_what_the_library_cannot_do_does_not_reach_it),
         WITH_LIBRARY(test_fp32_is_done_by_the_own_kernels),
         WITH_LIBRARY(test_gradients_that_are_added_to_do_not_reach_it),

@@ -83,6 +83,23 @@ static void test_other_heads_and_other_keys_match_the_reference(void **)
     check_shape({2, 300, 100, 4, 2, 128, false, false, ZT_F16});
 }
 
+/* dQ is added up in fp32 by all blocks of keys, in whatever order. */
+static void test_sums_in_any_order_match_the_reference(void **)
+{
+    for (int64_t t : {256, 333})
+        for (int64_t kv_heads : {4, 2}) {
+            struct sdpa_case c =
+                sdpa_setup({2, t, t, 4, kv_heads, 64, true, true, ZT_BF16});
+            struct sdpa_reference r = sdpa_reference_of(c);
+
+            c.a.any_order = true;
+            sdpa_forward(dev, c);
+            sdpa_backward(dev, c);
+            sdpa_expect(c, r, ROUNDING);
+            sdpa_teardown(&c);
+        }
+}
+
 static void test_twice_gives_the_same_bits(void **)
 {
     for (int64_t t : {1024, 1000})
@@ -143,6 +160,7 @@ int main(void)
         cmocka_unit_test(test_every_kind_of_head_matches_the_reference),
         cmocka_unit_test(test_odd_lengths_match_the_reference),
         cmocka_unit_test(test_other_heads_and_other_keys_match_the_reference),
+        cmocka_unit_test(test_sums_in_any_order_match_the_reference),
         cmocka_unit_test(test_twice_gives_the_same_bits),
         cmocka_unit_test(test_a_problem_in_parts_is_that_of_the_own_kernels),
     };

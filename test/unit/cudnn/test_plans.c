@@ -213,6 +213,56 @@ static void test_the_workspace_holds_what_it_is_said_to_hold(void **state)
     assert_true(plan(&s, true) <= ZT_SDPA_WORKSPACE);
 }
 
+/* --reduction_order any: a workspace in proportion to T, and no dS. */
+static void test_sums_as_they_come_store_no_scores(void **state)
+{
+    static const struct shape shapes[] = {{8, 1024, 25, 25, 64, true, ZT_BF16},
+                                          {16, 1024, 12, 2, 128, true, ZT_BF16},
+                                          {1, 8192, 4, 1, 128, true, ZT_F16}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const struct shape *s = &shapes[i];
+        size_t dq = (size_t)(s->batch * s->t * s->heads * s->dim) * sizeof(float);
+        struct zt_sdpa_problem p = problem(s, true);
+        struct zt_sdpa_plan *out = NULL;
+        char why[1024] = "";
+        size_t bytes = 0;
+
+        p.sums = ZT_SDPA_AS_THEY_COME;
+        driver_kernel[0] = 0;
+        if (zt_sdpa_cudnn.plan(lib, &p, &out, &bytes, why, sizeof(why)) != ZT_OK)
+            fail_msg("%s", why);
+        zt_sdpa_cudnn.plan_close(out);
+        if (!strstr(driver_kernel, "flash_bprop"))
+            fail_msg("the kernel is %s", driver_kernel);
+        assert_in_range(bytes, dq, 4 * dq);
+        assert_true(bytes < plan(s, true));
+    }
+}
+
+/* By cuDNN 9.25 or newer on Hopper; an older one says that it cannot. */
+static void test_sums_in_order_without_scores_are_there_or_refused(void **state)
+{
+    struct shape s = {1, 32768, 8, 8, 128, true, ZT_BF16};
+    struct zt_sdpa_problem p = problem(&s, true);
+    struct zt_sdpa_plan *out = NULL;
+    char why[1024] = "";
+    size_t bytes = 0;
+
+    (void)state;
+    p.sums = ZT_SDPA_IN_ORDER;
+    if (zt_sdpa_cudnn.version() < 92500) {
+        assert_int_equal(zt_sdpa_cudnn.plan(lib, &p, &out, &bytes, why, sizeof(why)),
+                         ZT_E_UNSUPPORTED);
+        assert_null(out);
+        return;
+    }
+    assert_int_equal(zt_sdpa_cudnn.plan(lib, &p, &out, &bytes, why, sizeof(why)), ZT_OK);
+    assert_true(bytes < ZT_SDPA_WORKSPACE);
+    zt_sdpa_cudnn.plan_close(out);
+}
+
 /* Qwen2.5-1.5B, and a layout with the weights as (in, out). */
 static void test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper(void **state)
 {
@@ -223,7 +273,8 @@ static void test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper(void *
 
     (void)state;
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
-        int of_hopper = 0;
+        int of_hopper = 0, unmeasured = zt_sdpa_cudnn.gated_engine(lib, &problems[i]);
+        bool is_of_hopper = false;
         zt_err rc = ZT_OK;
 
         for (int engine = 0; rc != ZT_E_LIMIT; engine++) {
@@ -236,13 +287,16 @@ static void test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper(void *
                                           sizeof(why));
             assert_true(rc == ZT_OK || rc == ZT_E_UNSUPPORTED || rc == ZT_E_LIMIT);
             if (rc == ZT_OK && strstr(driver_kernel, "sm90") &&
-                bytes <= ZT_SDPA_WORKSPACE)
+                bytes <= ZT_SDPA_WORKSPACE) {
                 of_hopper++;
+                is_of_hopper |= engine == unmeasured;
+            }
             if (rc == ZT_OK)
                 print_message("engine %d: %s\n", engine, driver_kernel);
             zt_sdpa_cudnn.gated_plan_close(out);
         }
         assert_true(of_hopper > 0);
+        assert_true(is_of_hopper); /* what is taken without a measurement */
     }
 }
 
@@ -271,6 +325,8 @@ int main(void)
         cmocka_unit_test(test_odd_lengths_and_other_heads_have_a_fused_kernel),
         cmocka_unit_test(test_the_models_that_are_measured_have_a_fused_kernel),
         cmocka_unit_test(test_the_workspace_holds_what_it_is_said_to_hold),
+        cmocka_unit_test(test_sums_as_they_come_store_no_scores),
+        cmocka_unit_test(test_sums_in_order_without_scores_are_there_or_refused),
         cmocka_unit_test(test_a_product_with_a_swiglu_behind_it_has_a_kernel_of_hopper),
         cmocka_unit_test(test_a_problem_without_a_kernel_is_refused_with_a_reason),
     };

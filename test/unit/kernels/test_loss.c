@@ -35,10 +35,20 @@ static void ce_free(struct ce *t)
 
 static void ce_run(struct zt_device *dev, struct ce *t, bool accumulate)
 {
-    struct zt_cross_entropy_args f = {t->x.v,   t->target.v, t->loss.v,
-                                      t->lse.v, IGNORE,      t->smoothing};
-    struct zt_cross_entropy_bwd_args b = {t->x.v,  t->target.v, t->lse.v,   t->dloss.v,
-                                          t->dx.v, IGNORE,      accumulate, t->smoothing};
+    struct zt_cross_entropy_args f = {.logits = t->x.v,
+                                      .targets = t->target.v,
+                                      .loss = t->loss.v,
+                                      .lse = t->lse.v,
+                                      .ignore = IGNORE,
+                                      .smoothing = t->smoothing};
+    struct zt_cross_entropy_bwd_args b = {.logits = t->x.v,
+                                          .targets = t->target.v,
+                                          .lse = t->lse.v,
+                                          .dloss = t->dloss.v,
+                                          .dlogits = t->dx.v,
+                                          .ignore = IGNORE,
+                                          .accumulate = accumulate,
+                                          .smoothing = t->smoothing};
 
     REF_RUN(dev, cross_entropy, &f);
     REF_RUN(dev, cross_entropy_bwd, &b);
@@ -188,6 +198,108 @@ static void test_gradient_in_place_of_logits(void **state)
     zt_cpu_backend.close(dev);
 }
 
+/* Loss and gradient at once, over the logits or beside them: the bits of two kernels. */
+static void test_gradient_with_the_loss_has_the_same_bits(void **state)
+{
+    static const int64_t classes[] = {7, 1025, 5003};
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct ce t = ce_new(ref_floats[i % 3], 5, classes[i / 4]);
+        struct zt_cross_entropy_args a;
+        struct arr want, x = arr_copy(&t.x);
+        float loss;
+
+        t.smoothing = i & 1 ? 0.1f : 0;
+        ce_run(dev, &t, false);
+        want = arr_copy(&t.dx);
+        loss = *(float *)t.loss.v.data;
+        a = (struct zt_cross_entropy_args){.logits = x.v,
+                                           .targets = t.target.v,
+                                           .loss = t.loss.v,
+                                           .lse = t.lse.v,
+                                           .ignore = IGNORE,
+                                           .smoothing = t.smoothing,
+                                           .dlogits = i & 2 ? x.v : t.dx.v,
+                                           .dloss = *(float *)t.dloss.v.data};
+        arr_restore(&t.dx);
+        REF_RUN(dev, cross_entropy, &a);
+        assert_memory_equal(&loss, t.loss.v.data, sizeof(loss));
+        assert_memory_equal(want.v.data, a.dlogits.data, arr_bytes(&want));
+        arr_free(&want);
+        arr_free(&x);
+        ce_free(&t);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+/* Padded products multiply what lies between rows: zeros then, by every way to write them. */
+static void test_what_lies_between_rows_is_cleared_where_asked(void **state)
+{
+    enum { ROWS = 4, CLASSES = 1029, APART = 1088 };
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct ce t = ce_new(ref_floats[i % 3], ROWS, CLASSES);
+        struct arr x = arr_2(ref_floats[i % 3], ROWS, APART, 7, 8);
+        struct zt_cross_entropy_args a = {.targets = t.target.v,
+                                          .loss = t.loss.v,
+                                          .lse = t.lse.v,
+                                          .ignore = IGNORE,
+                                          .dloss = 1,
+                                          .clear_between = true};
+        struct zt_cross_entropy_bwd_args b = {.targets = t.target.v,
+                                              .lse = t.lse.v,
+                                              .dloss = t.dloss.v,
+                                              .ignore = IGNORE,
+                                              .made_for = i / 3 == 1 ? 1 : 0,
+                                              .clear_between = true};
+
+        a.logits = a.dlogits = b.logits = b.dlogits = x.v;
+        a.logits.shape[1] = a.dlogits.shape[1] = CLASSES;
+        b.logits.shape[1] = b.dlogits.shape[1] = CLASSES;
+        if (i / 3 == 2)
+            REF_RUN(dev, cross_entropy, &a);
+        else
+            REF_RUN(dev, cross_entropy_bwd, &b);
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int64_t c = CLASSES; c < APART; c++)
+                assert_true(ref_get(&x.v, r * APART + c) == 0);
+        arr_free(&x);
+        ce_free(&t);
+    }
+    zt_cpu_backend.close(dev);
+}
+
+/* What was made for another dloss is multiplied, or added so. */
+static void test_a_gradient_that_was_made_is_rescaled(void **state)
+{
+    struct zt_device *dev = ref_open(2);
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct ce t = ce_new(ref_floats[i % 3], 4, 1029);
+        struct zt_cross_entropy_bwd_args b = {.logits = t.x.v,
+                                              .targets = t.target.v,
+                                              .lse = t.lse.v,
+                                              .dloss = t.dloss.v,
+                                              .dlogits = t.dx.v,
+                                              .ignore = IGNORE,
+                                              .accumulate = i / 3 > 0,
+                                              .made_for = 4};
+
+        REF_RUN(dev, cross_entropy_bwd, &b);
+        for (int64_t k = 0; k < t.x.n; k++)
+            if (i / 3 == 0 || k / t.classes != 1) /* the ignored row adds nothing */
+                ref_close("dx", &t.dx.v, k,
+                          t.x.d[k] * t.dloss.d[0] / 4 + (i / 3 ? t.dx.d[k] : 0), 1e-6);
+        ce_free(&t);
+    }
+    zt_cpu_backend.close(dev);
+}
+
 static void test_huge_logits_do_not_overflow(void **state)
 {
     struct zt_device *dev = ref_open(1);
@@ -209,7 +321,11 @@ static void test_target_outside_the_classes_is_named(void **state)
 {
     struct zt_device *dev = ref_open(1);
     struct ce t = ce_new(ZT_F32, 4, 10);
-    struct zt_cross_entropy_args a = {t.x.v, t.target.v, t.loss.v, t.lse.v, IGNORE, 0};
+    struct zt_cross_entropy_args a = {.logits = t.x.v,
+                                      .targets = t.target.v,
+                                      .loss = t.loss.v,
+                                      .lse = t.lse.v,
+                                      .ignore = IGNORE};
 
     (void)state;
     ref_put(&t.target, 3, 10);
@@ -297,6 +413,9 @@ int main(void)
         cmocka_unit_test(test_rows_may_lie_apart),
         cmocka_unit_test(test_ignored_rows_have_no_gradient),
         cmocka_unit_test(test_gradient_in_place_of_logits),
+        cmocka_unit_test(test_gradient_with_the_loss_has_the_same_bits),
+        cmocka_unit_test(test_what_lies_between_rows_is_cleared_where_asked),
+        cmocka_unit_test(test_a_gradient_that_was_made_is_rescaled),
         cmocka_unit_test(test_huge_logits_do_not_overflow),
         cmocka_unit_test(test_target_outside_the_classes_is_named),
         cmocka_unit_test(test_cross_entropy_bits_do_not_depend_on_threads),

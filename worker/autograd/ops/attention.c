@@ -73,7 +73,8 @@ static void open_sinks(struct zt_step *s, struct zt_node *n, bool split,
 
 static void attention_backward(struct zt_step *s, struct zt_node *n)
 {
-    struct zt_attention_bwd_args a = {.fwd = *(struct zt_attention_args *)n->attr};
+    struct zt_attention_bwd_args a = {.fwd = *(struct zt_attention_args *)n->attr,
+                                      .any_order = s->cfg.any_order};
     struct zt_grad_sink d[4];
     bool split = zt_grad_split(s, n->in, 3);
 

@@ -15,6 +15,11 @@
  *      dx = dy w           dy, w^T                dy, w
  *      dw                  dy^T, x^T              x^T, dy^T
  *
+ * Logits of an odd vocabulary (50257) are multiplied as if it were a multiple of what the
+ * device likes (50304), where their rows and the block that w is in have the room: rows behind
+ * w are other weights or zeros, what they make of x lies between the rows of y, where nobody
+ * reads it, and the gradient there is 0 (ops/loss.c). The gradient of w is not padded.
+ *
  * Where w has an adapter, y = x w^T + b + low up^T: the product of its pair is added in
  * place, and one node sends gradients back to all.
  */
@@ -138,6 +143,7 @@ struct linear {
     bool in_out; /* w is (in, out) */
     bool fp8;
     zt_epilogue epilogue;
+    int64_t padded; /* columns of y as they are multiplied; 0: those that there are */
 };
 
 /* Operands and saved values of a node; LOW and UP where an adapter adds low up^T. */
@@ -233,6 +239,14 @@ static void backward_swiglu(struct zt_step *s, const struct zt_activation *made_
     zt_grad_sink_close(s, &dgate);
 }
 
+/* Columns that a product was padded by are no work that was asked for. y (rows, out) */
+static void discount_padding(struct zt_step *s, const struct linear *l, int64_t rows,
+                             int64_t out, int64_t in)
+{
+    if (l->padded && !s->recomputing)
+        s->flops -= 2 * (double)rows * (double)(l->padded - out) * (double)in;
+}
+
 /* The gradient of x; of what an activation made x of, where that is all that it gets. */
 static void backward_x(struct zt_step *s, struct zt_node *n, const struct zt_view *dy)
 {
@@ -241,9 +255,14 @@ static void backward_x(struct zt_step *s, struct zt_node *n, const struct zt_vie
     struct zt_gemm_args more = {.accumulate = false};
     struct zt_tensor *x = n->in[X];
     struct zt_activation *made_by = zt_sole_activation(s, x);
+    struct zt_view padded_dy = *dy;
 
     if (l->in_out)
         w = transposed(w);
+    if (l->padded) {
+        padded_dy.shape[1] = w.shape[0] = l->padded;
+        dy = &padded_dy;
+    }
     if (made_by && made_by->backward == ZT_EPI_SWIGLU_BWD) {
         backward_swiglu(s, made_by, dy, &w);
         return;
@@ -254,6 +273,8 @@ static void backward_x(struct zt_step *s, struct zt_node *n, const struct zt_vie
             zt_view_of(zt_data(made_by->pre).data, x->view.dtype, 2, x->view.shape);
         made_by->done = true;
     }
+    if (zt_requires_grad(s, &x, 1))
+        discount_padding(s, l, dy->shape[0], zt_data(n->saved[W]).shape[0], w.shape[1]);
     grad_product(s, x, *dy, w, more);
 }
 
@@ -399,6 +420,24 @@ static struct zt_tensor *new_spaced(struct zt_step *s, struct zt_view v)
     return t ? zt_value_view(s, t, v.ndim, v.shape, t->view.stride, 0) : NULL;
 }
 
+/* Columns that y = x w^T may have in memory: more than it has, or 0: no more. */
+static int64_t padded_columns(const struct zt_step *s, const struct zt_tensor *w,
+                              const struct zt_tensor *y)
+{
+    const struct zt_param *p = w->store->param;
+    const struct zt_view *rows = &y->view;
+    int64_t in = w->view.shape[1], out = w->view.shape[0], to;
+
+    if (s->cfg.product_align <= 1 || out % ROW_ALIGN == 0 || !p || w->offset_elems ||
+        w->view.stride[0] != in)
+        return 0;
+    to = (out + s->cfg.product_align - 1) / s->cfg.product_align * s->cfg.product_align;
+    return to <= rows->stride[rows->ndim - 2] &&
+                   p->offset_elems + to * in <= p->block->padded_elems
+               ? to
+               : 0;
+}
+
 /* The forward product, a->a and a->b being x and w as (in, out). */
 static bool forward_product(struct zt_step *s, const struct linear *l,
                             struct zt_gemm_args *a)
@@ -482,6 +521,10 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     if (!y)
         return NULL;
     a.c = rows_of(zt_data(y));
+    if (spaced && !l.in_out && !bias && !more.low)
+        l.padded = padded_columns(s, w, y);
+    if (l.padded)
+        a.b.shape[1] = a.c.shape[1] = l.padded;
     in[X] = x;
     in[W] = saved[W] = w;
     in[BIAS] = bias;
@@ -493,6 +536,7 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     if (s->fault.code || !forward_product(s, &l, &a) ||
         !add_low_rank(s, &more, rows_of(zt_data(y))))
         return NULL;
+    discount_padding(s, &l, a.c.shape[0], zt_data(w).shape[0], a.b.shape[0]);
     if (saved[PRE])
         zt_note_activation(
             s, y,

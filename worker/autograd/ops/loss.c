@@ -5,6 +5,16 @@
 
 enum { LOGITS, TARGETS, LSE };
 
+/*
+ * The head of a language model makes the gradient of its logits while it has a row of them at
+ * hand for the loss: a pass over (B, T, V) less. It needs what the loss's own gradient will
+ * be, which the pass says, and logits that nobody else sees. Where backward starts from
+ * another number, what was made is multiplied by what is missing.
+ */
+struct cross_entropy {
+    float made_for; /* the logits are their gradient for this dloss; 0: they are logits */
+};
+
 /* Rows, with nothing between them but what makes their memory begin well. */
 static bool is_all_of(const struct zt_storage *st, const struct zt_view *rows)
 {
@@ -23,8 +33,16 @@ static bool take_over(struct zt_tensor *logits)
            is_all_of(st, &logits->view);
 }
 
+/* Backward began at this value, from that number. */
+static bool starts_from(const struct zt_step *s, const struct zt_tensor *loss,
+                        float dloss)
+{
+    return s->root == loss->store && s->dloss == dloss;
+}
+
 static void cross_entropy_backward(struct zt_step *s, struct zt_node *n)
 {
+    const struct cross_entropy *how = n->attr;
     struct zt_tensor *logits = n->in[0];
     bool in_place = take_over(logits);
     struct zt_cross_entropy_bwd_args a = {
@@ -34,14 +52,16 @@ static void cross_entropy_backward(struct zt_step *s, struct zt_node *n)
         .dloss = zt_grad_of(n->out),
         .ignore = ZT_IGNORE_TARGET,
         .smoothing = s->cfg.label_smoothing,
+        .made_for = how->made_for,
     };
     struct zt_grad_sink d = {.temp = NULL};
 
     a.targets = zt_view_of(a.targets.data, ZT_I32, 1, a.logits.shape);
     if (in_place) {
-        if (!zt_grad_adopt(s, logits->store))
+        if (!zt_grad_adopt(s, logits->store) || starts_from(s, n->out, how->made_for))
             return;
         a.dlogits = a.logits;
+        a.clear_between = true;
     } else {
         if (!zt_grad_sink_open(s, &d, logits, ZT_SINK_SAME))
             return;
@@ -54,10 +74,20 @@ static void cross_entropy_backward(struct zt_step *s, struct zt_node *n)
 
 static const struct zt_op op_cross_entropy = {"cross_entropy", cross_entropy_backward};
 
-zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets)
+/* Whether the logits, which only this op will read, can become their gradient at once. */
+static bool can_make_gradient(const struct zt_step *s, struct zt_tensor *logits)
+{
+    return s->pass.mode == ZT_MODE_TRAIN && s->pass.dloss != 0 &&
+           zt_requires_grad(s, &logits, 1) && take_over(logits);
+}
+
+/* is_private: nobody but the caller has the logits, and it will not read them again. */
+static struct zt_tensor *cross_entropy(struct zt_step *s, struct zt_tensor *logits,
+                                       struct zt_tensor *targets, bool is_private)
 {
     struct zt_cross_entropy_args a = {.ignore = ZT_IGNORE_TARGET,
                                       .smoothing = s->cfg.label_smoothing};
+    struct cross_entropy how = {.made_for = 0};
     struct zt_tensor *saved[3], *loss;
     const struct zt_view *v;
 
@@ -84,8 +114,18 @@ zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets)
     a.targets = zt_view_of(zt_data(targets).data, ZT_I32, 1, logits->view.shape);
     a.loss = zt_data(loss);
     a.lse = zt_data(saved[LSE]);
+    if (is_private && can_make_gradient(s, logits)) {
+        a.dlogits = a.logits;
+        a.clear_between = true; /* a padded product multiplies it (linear.c) */
+        a.dloss = how.made_for = s->pass.dloss;
+    }
     zt_step_check(s, s->k->cross_entropy(s->cfg.device, NULL, &a, &s->fault));
-    return zt_record(s, &op_cross_entropy, loss, &logits, 1, saved, 3, NULL, 0);
+    return zt_record(s, &op_cross_entropy, loss, &logits, 1, saved, 3, &how, sizeof(how));
+}
+
+zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets)
+{
+    return cross_entropy(s, logits, targets, false);
 }
 
 /* ---- squared error ---- */
@@ -160,8 +200,8 @@ zt_tensor *zt_lm_head_bias(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bi
         return zt_step_fail(s, ZT_E_ARG, "x %s, but (B, T, C) is wanted",
                             ZT_SHAPE_TEXT(x));
     if (targets)
-        return zt_cross_entropy(s, zt_linear_spaced(s, x, w, bias, ZT_OUTPUT_HEAD),
-                                targets);
+        return cross_entropy(s, zt_linear_spaced(s, x, w, bias, ZT_OUTPUT_HEAD), targets,
+                             true);
     if (s->pass.last_only)
         x = zt_slice(s, x, 1, x->view.shape[1] - 1, 1);
     return zt_linear(s, x, w, bias, ZT_OUTPUT_HEAD);

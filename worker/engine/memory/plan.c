@@ -61,7 +61,7 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     zt_zero_pass_begin(d->zero, pass.mode, micro);
     rc = zt_step_forward(d->step, &pass, &out, fault);
     if (!rc && pass.mode == ZT_MODE_TRAIN)
-        rc = zt_step_backward(d->step, out, 1, fault);
+        rc = zt_step_backward(d->step, out, pass.dloss, fault);
     zt_step_end(d->step);
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
@@ -286,7 +286,8 @@ static zt_err run_all(struct meta_run *d, struct zt_memory_plan *out,
     struct zt_pass pass = {.mode = ZT_MODE_TRAIN,
                            .B = run->micro_batch_size,
                            .T = d->in->block_size,
-                           .S = d->in->source_size};
+                           .S = d->in->source_size,
+                           .dloss = 1};
     struct zt_pass training = pass;
     zt_err rc = ZT_OK;
 
@@ -441,6 +442,13 @@ static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
                 0);
 }
 
+static int64_t product_align_of(const char *device)
+{
+    const struct zt_backend_info *b = zt_backend_lookup(device);
+
+    return b ? b->product_align : 0; /* "auto" has become a name where it matters */
+}
+
 zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                            struct zt_memory_plan *out, struct zt_fault *fault)
 {
@@ -452,6 +460,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .fp8 = in->run->fp8,
         .recompute = in->run->gradient_checkpointing,
         .label_smoothing = (float)in->run->label_smoothing_factor,
+        .product_align = product_align_of(in->run->device),
     };
     size_t bytes = 0;
     struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
