@@ -203,12 +203,14 @@ def beams(plugin, model, folder, num_beams, num, count, *options, ranks=1, **how
     ours.zlaunch(ranks, "--model_name_or_path", checks.save(model, folder), "--test_file", file, "--output_dir", out,
                  "--overwrite_output_dir", "--max_new_tokens", count, "--temperature", 0, "--num_beams", num_beams,
                  "--num_return_sequences", num_beams, *options, model=plugin)
-    far, ties, differ = 0.0, 0, set()
+    far, ties, differ, words, changed = 0.0, 0, set(), [], 0
     for source, line in zip(sources, open(os.path.join(out, "predictions.jsonl"), encoding="utf-8")):
         row = json.loads(line)
         texts, got = row["generated"], row.get("score", [0.0])
         texts = [texts] if num_beams == 1 else texts
         want, scores = best(model, source, count, num_beams, how)
+        words.append(len(set(want[0])))
+        changed += bool(how) and len(words) <= 20 and best(model, source, count, num_beams, {})[0] != want
         far = max([far] + [abs(a - b) / max(1.0, abs(b)) for a, b in zip(got, scores)])
         for k, text in enumerate(want):
             mine = [int(w) for w in texts[k].split()]
@@ -218,9 +220,11 @@ def beams(plugin, model, folder, num_beams, num, count, *options, ranks=1, **how
             if not any(j != k and abs(s - scores[k]) < 1e-5 * max(1.0, abs(s)) for j, s in enumerate(scores)):
                 raise AssertionError(f"source {source}, text {k}:\nours   {mine} {got[k]}\ntheirs {text} {scores[k]}")
             ties += 1
-    if len(differ) < num // 4:
-        raise AssertionError(f"{len(differ)} texts of {num} sources: the reference is not clear enough")
-    return checks.expect("scores", far, 5e-6) + f", {num} sources, {len(differ)} texts, {ties} ties"
+    words = sorted(words)[num // 2]
+    if len(differ) < num // 2 or words < 2 or (how and not changed):
+        raise AssertionError(f"{len(differ)} texts of {num} sources, of {words} tokens, {changed} of 20 by the options: "
+                             "the reference is not clear enough")
+    return checks.expect("scores", far, 5e-6) + f", {num} sources, {len(differ)} texts of {words} tokens, {ties} ties"
 
 
 def best(model, source, count, num_beams, how):
