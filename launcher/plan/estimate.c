@@ -72,7 +72,12 @@ zt_err zt_estimate_parse(const char *text, struct zt_estimate *out,
     e.largest_layer = 0;
     if (ok && *p == ':') {
         p++;
-        ok = parse_count(&p, &e.largest_layer) && e.largest_layer <= e.parameters;
+        ok = parse_count(&p, &e.largest_layer);
+        if (ok && !*p && e.largest_layer > e.parameters)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "--estimate: \"%s\" has a layer that is larger than the "
+                                "model: PARAMETERS:LARGEST_LAYER, as in 2783M:65M",
+                                text);
     }
     if (!ok || *p)
         return zt_fault_set(fault, ZT_E_USAGE,
