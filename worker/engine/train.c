@@ -264,7 +264,29 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
 /* Time and work since the last line. */
 struct window {
     double start, tokens, flops;
+    double waits[ZT_NUM_WAITS]; /* before the last pause */
 };
+
+/* What is no step, an evaluation for one: neither its time nor its waits are the window's. */
+static double begin_pause(struct window *w)
+{
+    double waits[ZT_NUM_WAITS];
+
+    zt_waits_take(waits);
+    for (int i = 0; i < ZT_NUM_WAITS; i++)
+        w->waits[i] += waits[i];
+    return zt_now();
+}
+
+/* Seconds of it. */
+static double end_pause(struct window *w, double begun)
+{
+    double waits[ZT_NUM_WAITS], seconds = zt_now() - begun;
+
+    zt_waits_take(waits);
+    w->start += seconds;
+    return seconds;
+}
 
 #define DIVERGED 100 /* times the loss of the first step */
 
@@ -318,12 +340,11 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         .file_bytes = (int64_t)zt_engine_file_bytes(e),
     };
     int64_t f = e->run->fingerprint_steps;
-    double waits[ZT_NUM_WAITS];
     zt_err rc = ZT_OK;
 
-    zt_waits_take(waits);
-    stats.rank_wait = zt_comm_world(e->comm) > 1 ? waits[ZT_WAIT_RANKS] : 0;
-    stats.file_wait = waits[ZT_WAIT_FILES];
+    begin_pause(w);
+    stats.rank_wait = zt_comm_world(e->comm) > 1 ? w->waits[ZT_WAIT_RANKS] : 0;
+    stats.file_wait = w->waits[ZT_WAIT_FILES];
     if (f && step % f == 0) {
         stats.has_fingerprint = true;
         rc = zt_zero_fingerprint(e->zero, &stats.fingerprint, fault);
@@ -333,7 +354,7 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
         warn_of_divergence(e, step, o->loss);
         report_recomputation(e, step);
     }
-    zt_waits_take(waits); /* those of the fingerprint are in nobody's time */
+    end_pause(w, 0); /* the fingerprint */
     *w = (struct window){.start = zt_now()};
     return rc;
 }
@@ -401,17 +422,15 @@ static zt_err measure_square(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
-static zt_err measure_peak(struct zt_engine *e, struct window *w, struct zt_fault *fault)
+static zt_err measure_peak(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_product largest = zt_step_largest_product(e->step);
-    double before = zt_now();
     zt_err rc = zt_barrier(e->comm, fault);
 
     if (!rc && largest.m && !e->run->fp8) /* fp8 does not come in every size */
         rc = measure_in_pool(e, largest, fault);
     if (!rc)
         rc = measure_square(e, fault);
-    w->start += zt_now() - before;
     return rc;
 }
 
@@ -500,28 +519,26 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         if (log)
             rc = report(e, step, &o, &w, fault);
         if (!rc && measures_at(e, step)) {
-            double before = zt_now();
+            double begun = begin_pause(&w);
 
-            rc = measure_peak(e, &w, fault);
-            first += zt_now() - before;
+            rc = measure_peak(e, fault);
+            first += end_pause(&w, begun);
         }
         if (!rc && run->do_eval && due(step, run->eval_steps, e->total_steps)) {
-            double before = zt_now();
+            double begun = begin_pause(&w);
 
             rc = zt_engine_evaluate(e, step, fault);
             if (!rc && zt_best_stops(e))
                 end_early(e, step);
-            w.start += zt_now() - before;
-            first += zt_now() - before;
+            first += end_pause(&w, begun);
         }
         if (!rc) {
-            double before = zt_now();
+            double begun = begin_pause(&w);
 
             rc = zt_checkpoint_after_step(e, step, o.wishes, &requests, fault);
             if (!rc)
                 rc = zt_replicas_after_step(e, step, fault);
-            w.start += zt_now() - before;
-            first += zt_now() - before;
+            first += end_pause(&w, begun);
         }
     }
     if (!rc)
