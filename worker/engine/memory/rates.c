@@ -259,11 +259,11 @@ static void find_files(const struct zt_run *run, struct zt_rates *r)
     json_t *o;
     int at;
 
-    at = snprintf(key, sizeof(key),
-                  "swap files of %d ranks, %d threads of %lld x %d, %s:",
-                  run->local_world, (int)run->aio.threads,
-                  (long long)run->aio.block_size, (int)run->aio.queue_depth,
-                  run->aio_engine);
+    at =
+        snprintf(key, sizeof(key),
+                 "swap files of %d ranks, %d threads of %lld x %d, %s:", run->local_world,
+                 (int)run->aio.threads, (long long)run->aio.block_size,
+                 (int)run->aio.queue_depth, run->aio_engine);
     for (const char *const *d = folders(run); *d && at < (int)sizeof(key); d++)
         at += snprintf(key + at, sizeof(key) - (size_t)at, " %s", *d);
     o = cached(run, key);
