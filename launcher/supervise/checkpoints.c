@@ -51,15 +51,21 @@ const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t
         return out; /* the last: what the run was made for is there */
     if (saved > 0)
         snprintf(out, cap,
-                 "  after step %lld nothing is saved; step %lld was the last report",
+                 "  after step %lld nothing is known to be saved; step %lld was the last "
+                 "report",
                  saved, last);
     else if (s->weights_dir[0])
         snprintf(out, cap,
                  "  only the weights in %s are saved; step %lld was the last report",
                  s->weights_dir, last);
+    else if (s->saves) /* one that was being written may be whole */
+        snprintf(out, cap,
+                 "  nothing is known to be saved; step %lld was the last report", last);
     else
-        snprintf(out, cap, "  nothing is saved; step %lld was the last report%s", last,
-                 s->saves ? "" : " (--output_dir with --save_steps saves on the way)");
+        snprintf(out, cap,
+                 "  nothing is saved; step %lld was the last report (--output_dir with "
+                 "--save_steps saves on the way)",
+                 last);
     return out;
 }
 
@@ -98,7 +104,8 @@ const char *zt_sup_restart_text(const struct zt_supervisor *s, char *out, size_t
         snprintf(out, cap, ": from step %lld or later, after the newest checkpoint",
                  (long long)s->saved_step + 1);
     else if (s->saves)
-        snprintf(out, cap, ": from step 1, before the first checkpoint");
+        snprintf(out, cap,
+                 ": from a checkpoint, if one was finished meanwhile, else from step 1");
     else
         snprintf(out, cap,
                  ": from step 1, for the run saves no checkpoints "

@@ -38,6 +38,9 @@ train 1 "$tmp/skipped" --max_steps 3 --deepspeed "$tmp/ds.json" --output_dir "$t
 check "a run whose steps were all skipped: 1" test $? -eq 1
 check "  says it" grep -q 'each of 3 steps was skipped, as its gradients overflowed in fp16: nothing was learnt' "$tmp/skipped" "$tmp/skipped.err"
 check "  and leaves no weights as its result" test ! -e "$tmp/nothing/model.safetensors"
+echo '{"fp16": {"enabled": true, "loss_scale": 1e30}}' >"$tmp/ds.json"
+train 1 "$tmp/static" --max_steps 2 --deepspeed "$tmp/ds.json"
+check "  of a scale that does not adapt it says another way out" grep -q 'a smaller fp16.loss_scale, or 0, with which it adapts' "$tmp/static" "$tmp/static.err"
 
 # fp8
 long=(--max_steps 60 --n_embd 64 --learning_rate 5e-3)

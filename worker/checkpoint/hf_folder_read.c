@@ -277,8 +277,15 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
 {
     struct dirent **found = NULL;
     int n = scandir(dir, &found, may_be_weights, alphasort);
+    char adapters[PATH_MAX];
 
-    if (n > 0)
+    snprintf(adapters, sizeof(adapters), "%s/adapter_config.json", dir);
+    if (access(adapters, F_OK) == 0)
+        zt_fault_set(fault, ZT_E_NOINPUT,
+                     "%s: holds adapters and no model: --adapter_name_or_path %s, beside "
+                     "the --model_name_or_path of the model that they are for",
+                     dir, dir);
+    else if (n > 0)
         zt_fault_set(
             fault, ZT_E_NOINPUT,
             "%s: has no model.safetensors, no pytorch_model.bin, and no index of "

@@ -100,6 +100,7 @@ struct zt_engine {
     struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */
     struct zt_widths *widths;    /* (grad_accum_steps): of each micro-batch in it */
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
+    double step_tokens;          /* of its rows, as they are padded */
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;

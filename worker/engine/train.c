@@ -31,13 +31,17 @@ struct outcome {
     struct zt_step_wishes wishes;
 };
 
-/* Read the step's micro-batches; *divisor: this rank's part of the loss's divisor. */
-static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
+/* Of the batch that is at hand, over all ranks or this rank's part. */
+enum { DIVISOR, TOKENS, NUM_BATCH_SUMS };
+
+/* Read the step's micro-batches; sums: the loss's divisor, and tokens of all rows as they are
+ * padded, of this rank. */
+static zt_err load_batches(struct zt_engine *e, int64_t step, double sums[NUM_BATCH_SUMS],
                            struct zt_fault *fault)
 {
     int64_t B = e->run->micro_batch_size;
-    double sum = 0;
 
+    sums[DIVISOR] = sums[TOKENS] = 0;
     for (int64_t i = 0; i < e->run->grad_accum_steps; i++) {
         struct zt_field_buffers micro = zt_host_batch_at(e, &e->batch, i * B);
         zt_err rc = zt_sampler_read(e->sampler, step - e->first_step, i, &micro,
@@ -45,10 +49,10 @@ static zt_err load_batches(struct zt_engine *e, int64_t step, double *divisor,
 
         if (rc)
             return rc;
-        sum += zt_batch_divisor(
+        sums[DIVISOR] += zt_batch_divisor(
             e, &micro, (struct zt_extent){B, e->widths[i].row, e->widths[i].source}, B);
+        sums[TOKENS] += (double)(B * e->widths[i].row);
     }
-    *divisor = sum;
     return ZT_OK;
 }
 
@@ -199,20 +203,31 @@ static zt_err check_divisor(struct zt_engine *e, int64_t step, struct zt_fault *
                         e->step_divisor);
 }
 
+static void take_sums(struct zt_engine *e, const double sums[NUM_BATCH_SUMS])
+{
+    e->step_divisor = sums[DIVISOR];
+    e->step_tokens = sums[TOKENS];
+}
+
 /* Tokens of the global batch: its targets, where these are what counts. */
 static double step_tokens(const struct zt_engine *e)
 {
-    if (e->model->layout.divisor == ZT_DIVISOR_TARGETS)
-        return e->step_divisor;
-    return (double)(zt_sampler_global_rows(e->sampler) * e->block_size);
+    bool per_token = e->model->layout.divisor == ZT_DIVISOR_TARGETS;
+
+    return per_token ? e->step_divisor : e->step_tokens;
 }
 
 /* The batch of the first step; later ones are read while the step before ends. */
 static zt_err first_batch(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_err rc = load_batches(e, e->first_step + 1, &e->step_divisor, fault);
+    double sums[NUM_BATCH_SUMS];
+    zt_err rc = load_batches(e, e->first_step + 1, sums, fault);
 
-    return rc ? rc : zt_sum_f64(e->comm, &e->step_divisor, 1, fault);
+    if (!rc)
+        rc = zt_sum_f64(e->comm, sums, NUM_BATCH_SUMS, fault);
+    if (!rc)
+        take_sums(e, sums);
+    return rc;
 }
 
 /* One optimizer step; `step` counts from 1. Its batch is there. */
@@ -220,9 +235,9 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
                          struct outcome *o, struct zt_fault *fault)
 {
     double scale = e->run->compute_dtype == ZT_F16 ? e->scaler.scale : 1;
-    /* squares, loss, divisor of the next step; ranks with a request to save, to stop, and
-     * with their part of a checkpoint on the disk */
-    double sums[6] = {0};
+    /* squares, loss; ranks with a request to save, to stop, and with their part of a
+     * checkpoint on the disk; of the next step's batch */
+    double sums[5 + NUM_BATCH_SUMS] = {0};
     zt_err rc = check_divisor(e, step, fault);
 
     o->divisor = e->step_divisor;
@@ -232,20 +247,20 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
     if (!rc)
         rc = read_step_stats(e, &sums[0], &sums[1], fault);
     if (!rc && step < e->total_steps)
-        rc = load_batches(e, step + 1, &sums[2], fault);
-    sums[3] = save_requested ? 1 : 0;
-    sums[4] = zt_checkpoint_was_signalled(e) ? 1 : 0;
-    sums[5] = zt_checkpoint_is_written(e) ? 1 : 0;
+        rc = load_batches(e, step + 1, &sums[5], fault);
+    sums[2] = save_requested ? 1 : 0;
+    sums[3] = zt_checkpoint_was_signalled(e) ? 1 : 0;
+    sums[4] = zt_checkpoint_is_written(e) ? 1 : 0;
     if (!rc)
-        rc = zt_sum_f64(e->sums, sums, 6, fault);
+        rc = zt_sum_f64(e->sums, sums, 5 + NUM_BATCH_SUMS, fault);
     if (rc)
         return rc;
 
-    e->step_divisor = sums[2];
+    take_sums(e, &sums[5]);
     o->loss = sums[1] / o->divisor;
-    o->wishes.save = sums[3] >= (double)zt_comm_world(e->comm);
-    o->wishes.stop = sums[4] > 0;
-    o->wishes.written = sums[5] >= (double)zt_comm_world(e->comm);
+    o->wishes.save = sums[2] >= (double)zt_comm_world(e->comm);
+    o->wishes.stop = sums[3] > 0;
+    o->wishes.written = sums[4] >= (double)zt_comm_world(e->comm);
     o->lr =
         zt_sched_lr(&e->run->sched, e->run->optim.value[ZT_OPTIM_LR], e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
@@ -450,11 +465,14 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
         return zt_fault_set(
             fault, ZT_E_NUMERIC,
             "each of %lld steps was skipped, as its gradients overflowed in fp16: "
-            "nothing "
-            "was learnt, and the weights are those that training began with; a smaller "
-            "fp16.initial_scale_power or more steps let the loss scale (%g by now) come "
-            "down, --bf16 needs none",
-            (long long)(e->total_steps - e->first_step), e->scaler.scale);
+            "nothing was learnt, and the weights are those that training began with; %s, "
+            "which is %g by now; --bf16 needs none",
+            (long long)(e->total_steps - e->first_step),
+            e->scaler.dynamic
+                ? "a smaller fp16.initial_scale_power, or more steps, lower the loss "
+                  "scale"
+                : "a smaller fp16.loss_scale, or 0, with which it adapts, changes that",
+            e->scaler.scale);
     return zt_fault_set(
         fault, ZT_E_NUMERIC,
         "the loss was not finite at any of %lld steps, and no scale of it "
@@ -466,7 +484,15 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
 /* This step becomes the last, which is saved as the last one is. */
 static void end_early(struct zt_engine *e, int64_t step)
 {
-    if (e->run->rank == 0 && step < e->total_steps)
+    double threshold = e->run->early_stopping_threshold;
+
+    if (e->run->rank == 0 && step < e->total_steps && threshold > 0)
+        zt_info(
+            "train",
+            "step %lld is the last: %lld evaluations in a row were not better by more "
+            "than %g than the best before them (--early_stopping_threshold)",
+            (long long)step, (long long)e->best.since, threshold);
+    else if (e->run->rank == 0 && step < e->total_steps)
         zt_info("train",
                 "step %lld is the last: %lld evaluations in a row were no better than "
                 "that of step %lld (--early_stopping_patience)",
