@@ -186,6 +186,11 @@ static void check_files(struct zt_config *c, struct zt_run *run)
     check_empty_names(c);
     if (run->resume_from_checkpoint && !strcasecmp(run->resume_from_checkpoint, "false"))
         run->resume_from_checkpoint = NULL;
+    if (run->resume_from_checkpoint && !run->do_train && !c->report.num_problems)
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--resume_from_checkpoint goes on with a training, and this run "
+                        "does not train: --model_name_or_path DIR takes the weights of a "
+                        "checkpoint, --do_train trains as well");
     check_train_tokenizer(c, run);
     check_adapters(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&
