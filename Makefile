@@ -453,7 +453,8 @@ asan tsan:
 # the unit tests of a sanitised build, and the end-to-end tests that its kind of fault could hide
 # in: all but the longest for asan (ASan and UBSan in one build); numbers and threads for the others. Of settings that differ in options alone
 # (test/unit/sample.h, cuda/test_products.cpp) and of long tests (LONG_asan) a sample is run, another one each day; ZT_SAMPLE=1 make asan runs all
-LONG_asan := 50- 34- 25-predict.sh 51- 36- 32- 31-golden-l 30-golden-g 25-seq2seq 44-s 25-odd 47-
+LONG_asan := 50- 34- 25-predict.sh 51- 36- 32- 31-golden-l 30-golden-g 25-seq2seq 44-s 25-odd 47- \
+             25-tok 25-pack 20- 24- 30-golden-d 25-gen 25-tasks 25-fields 25-samples 21-
 LATER     := $(if $(filter 1,$(ZT_SAMPLE)),,$(shell printf '%s\n' $(LONG_asan) | awk -v day="$${ZT_SEED:-$$(date +%j)}" 'NR % 3 != day % 3'))
 E2E_asan  := $(filter-out $(foreach n,13 23 25-predict-l 26 27 28 29 31-golden-m 42-node 43-node 45-node 45-ssh 48-ssh 49 52 $(LATER),test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$(n)*))
