@@ -458,10 +458,16 @@ LONG_asan := 50- 34- 25-predict.sh 51- 36- 32- 31-golden-l 30-golden-g 25-seq2se
 LATER     := $(if $(filter 1,$(ZT_SAMPLE)),,$(shell printf '%s\n' $(LONG_asan) | awk -v day="$${ZT_SEED:-$$(date +%j)}" 'NR % 3 != day % 3'))
 E2E_asan  := $(filter-out $(foreach n,13 23 25-predict-l 26 27 28 29 31-golden-m 42-node 43-node 45-node 45-ssh 48-ssh 49 52 $(LATER),test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
 E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$(n)*))
+# The longest unit tests take turns in the same way, others for asan than for tsan; what kills processes that save, or takes
+# their power, is about files and not about threads.
+LONG_unit := zero/test_failure zero/test_gradients zero/test_stages checkpoint/test_checkpoint zero/test_gather_weights zero/test_regions \
+             zero/test_planning launcher/test_supervise
+LATER_unit := $(if $(filter 1,$(ZT_SAMPLE)),,$(shell printf '%s\n' $(LONG_unit) | awk -v day="$${ZT_SEED:-$$(date +%j)}" \
+                -v turn=$(if $(filter tsan,$(VARIANT)),1,0) '(NR + turn) % 3 != day % 3')) $(if $(filter tsan,$(VARIANT)),checkpoint/test_crash checkpoint/test_power_loss)
 # the shim's fibers are not for tsan; reading a config takes one thread, and so do gradients beside the kernels,
 # whose own tests run there; zero/test_stages and test_failure have the threads of zero/test_gradients
 SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
-UNIT_tested := $(if $(filter tsan,$(VARIANT)),$(filter-out $(B)/unit/config/% $(B)/unit/autograd/test_grad_% $(B)/unit/zero/test_gradients,$(UNIT)),$(UNIT))
+UNIT_tested := $(filter-out $(LATER_unit:%=$(B)/unit/%) $(if $(filter tsan,$(VARIANT)),$(B)/unit/config/% $(B)/unit/autograd/test_grad_% $(B)/unit/zero/test_gradients),$(UNIT))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO))
 	$(Q)ZT_SAMPLE=$${ZT_SAMPLE:-4} ZT_SEED=$${ZT_SEED:-$$(date +%j)} ZT_BIN=$(BIN) ZT_VARIANT=$(VARIANT) \
