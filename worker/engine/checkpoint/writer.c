@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "common/trace/trace.h"
 
@@ -25,19 +24,11 @@ struct zt_ckpt_writer {
 
 /* ---- the thread ---- */
 
-/* Where cores are short the training goes first: it waits for the snapshot, and nobody waits for the files.
- * On Linux this is of the calling thread alone; the threads that it starts inherit it. */
-static void yield_to_training(void)
-{
-    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 10);
-}
-
 static void *serve(void *arg)
 {
     struct zt_ckpt_writer *w = arg;
 
     zt_trace_thread("checkpoint writer");
-    yield_to_training();
     pthread_mutex_lock(&w->lock);
     while (!w->quit) {
         zt_err rc;
