@@ -9,28 +9,14 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "bench/times.h"
+#include "common/log.h"
 #include "kernels/backend.h"
 
 #define REPEATS  15
 #define BUDGET_S 0.4
 #define HEADS    12
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 struct tensors {
     struct zt_attention_bwd_args a;
@@ -92,16 +78,16 @@ static zt_err time_it(const struct zt_backend *be, struct zt_device *dev,
     int n = -1; /* the first call is not counted */
     zt_err rc = ZT_OK;
 
-    for (; rc == ZT_OK && n < REPEATS && (n < 3 || now() - start < BUDGET_S); n++) {
-        double t0 = now();
+    for (; rc == ZT_OK && n < REPEATS && (n < 3 || zt_now() - start < BUDGET_S); n++) {
+        double t0 = zt_now();
 
         rc = backward ? be->kernels->attention_bwd(dev, NULL, &t->a, fault)
                       : be->kernels->attention(dev, NULL, &t->a.fwd, fault);
         if (n < 0) {
-            *first = now() - t0;
-            start = now();
+            *first = zt_now() - t0;
+            start = zt_now();
         } else {
-            took[n] = now() - t0;
+            took[n] = zt_now() - t0;
         }
     }
     if (rc != ZT_OK)

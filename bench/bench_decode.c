@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench/read_memory.h"
+#include "bench/times.h"
+#include "common/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -35,27 +36,6 @@ static const struct kind {
     {"up", 768, 3072, LAYERS, false},  {"down", 3072, 768, LAYERS, false},
     {"head", 768, VOCAB, 1, true},
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *t)
-{
-    qsort(t, REPEATS, sizeof(*t), by_value);
-    return t[REPEATS / 2];
-}
 
 static void must(zt_err rc, const struct zt_fault *fault)
 {
@@ -94,10 +74,10 @@ static void read_part(int64_t begin, int64_t end, int thread, void *ctx)
 
 static double read_once(int64_t floats)
 {
-    double start = now();
+    double start = zt_now();
 
     zt_parallel_for(floats / PIECE, 1, read_part, memory);
-    return now() - start;
+    return zt_now() - start;
 }
 
 /* ---- a token ---- */
@@ -111,7 +91,7 @@ static void write_token(zt_dtype t, int64_t rows, double took[KINDS])
 
     for (int i = 0; i < KINDS; i++) {
         const struct kind *kind = &kinds[i];
-        double start = now();
+        double start = zt_now();
 
         for (int layer = 0; layer < kind->num; layer++) {
             struct zt_gemm_args g = {.alpha = 1, .rows_alone = true};
@@ -126,7 +106,7 @@ static void write_token(zt_dtype t, int64_t rows, double took[KINDS])
             must(zt_cpu_kernels.gemm(dev, NULL, &g, &fault), &fault);
             at += num_weights(kind) * width;
         }
-        took[i] = now() - start;
+        took[i] = zt_now() - start;
     }
 }
 
@@ -156,12 +136,12 @@ static void run(zt_dtype t, int64_t rows)
             whole[i] += one[k];
         }
     }
-    rate = bytes / median(reading);
+    rate = bytes / median_of(reading, REPEATS);
     for (int k = 0; k < KINDS; k++)
         print_line(zt_dtype_name(t), rows, kinds[k].name,
                    (double)(kinds[k].num * num_weights(&kinds[k])) * width,
-                   median(took[k]), rate);
-    print_line(zt_dtype_name(t), rows, "all", bytes, median(whole), rate);
+                   median_of(took[k], REPEATS), rate);
+    print_line(zt_dtype_name(t), rows, "all", bytes, median_of(whole, REPEATS), rate);
     printf("%-5s %4lld  %-5s %9.2f ms %8.2f GB/s\n", zt_dtype_name(t), (long long)rows,
            "read", bytes / rate * 1e3, rate * 1e-9);
 }

@@ -14,26 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "bench/times.h"
+#include "common/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 
 #define REPEATS  15
 #define BUDGET_S 0.4
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* ---- peak ---- */
 
@@ -162,9 +155,9 @@ static void peak_part(int64_t begin, int64_t end, int thread, void *ctx)
     (void)begin;
     (void)end;
     for (int i = 0; i < 10; i++) {
-        double t0 = now(), rate = peak_loop(p->dtype);
+        double t0 = zt_now(), rate = peak_loop(p->dtype);
 
-        rate /= now() - t0;
+        rate /= zt_now() - t0;
 
         if (rate > p->best[thread])
             p->best[thread] = rate;
@@ -209,13 +202,6 @@ static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t co
     return v;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                   const struct product *p, double peak, struct zt_fault *fault)
 {
@@ -232,14 +218,14 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         g.pre = matrix(3, out, p->m, p->n, false);
     if (p->bias)
         g.bias = zt_view_of(memory + 4 * region, dtype, 1, &p->n);
-    start = now();
+    start = zt_now();
     zt_err rc = be->kernels->gemm(dev, NULL, &g, fault);
-    first = now() - start;
-    for (start = now(); rc == ZT_OK && n < REPEATS && (n < 3 || now() - start < BUDGET_S);
-         n++) {
-        double t0 = now();
+    first = zt_now() - start;
+    for (start = zt_now();
+         rc == ZT_OK && n < REPEATS && (n < 3 || zt_now() - start < BUDGET_S); n++) {
+        double t0 = zt_now();
         rc = be->kernels->gemm(dev, NULL, &g, fault);
-        took[n] = now() - t0;
+        took[n] = zt_now() - t0;
     }
     if (rc != ZT_OK)
         return rc;

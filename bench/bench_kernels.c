@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/times.h"
+#include "common/log.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
@@ -24,27 +25,6 @@
 #define CE_ROWS 1024
 #define PARAMS  ((int64_t)16 << 20)
 #define REPEATS 9
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *t, int n)
-{
-    qsort(t, (size_t)n, sizeof(*t), by_value);
-    return t[n / 2];
-}
 
 /* ---- the triad ---- */
 
@@ -118,16 +98,16 @@ static void line(const char *name, kernel_fn run, const void *args, double bytes
 
     must(run(args, &fault), &fault); /* warm */
     for (int i = 0; i < REPEATS; i++) {
-        t = now();
+        t = zt_now();
         zt_parallel_for(PARAMS, 8192, triad_part, &triad);
-        base[i] = now() - t;
-        t = now();
+        base[i] = zt_now() - t;
+        t = zt_now();
         must(run(args, &fault), &fault);
-        took[i] = now() - t;
+        took[i] = zt_now() - t;
     }
-    t = median(took, REPEATS);
+    t = median_of(took, REPEATS);
     rate = bytes / t * 1e-9;
-    ceiling = 12.0 * (double)PARAMS / median(base, REPEATS) * 1e-9;
+    ceiling = 12.0 * (double)PARAMS / median_of(base, REPEATS) * 1e-9;
     printf("%-18s %9.1f MB %9.3f ms %8.2f GB/s %6.0f%% of triad (%.1f GB/s)\n", name,
            bytes * 1e-6, t * 1e3, rate, 100 * rate / ceiling, ceiling);
 }

@@ -10,8 +10,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "bench/times.h"
+#include "common/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/features.h"
@@ -51,14 +52,6 @@ static const struct product products[] = {
     {"odd", 1000, 777, 999, false, false, false},
 };
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static struct zt_gemm_mat matrix(zt_dtype dtype, int64_t rows, int64_t cols,
                                  bool transposed)
 {
@@ -79,29 +72,22 @@ static struct zt_gemm_mat matrix(zt_dtype dtype, int64_t rows, int64_t cols,
     return m;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Seconds of a call of each, who is first in turns; the number of pairs, or 0. */
 static int measure(struct zt_device *dev, const struct zt_gemm_call *call, double budget,
                    double took[2][MOST_CALLS], struct zt_fault *fault)
 {
-    double start = now();
+    double start = zt_now();
     int n = 0;
 
-    for (; n < MOST_CALLS && (n < LEAST_CALLS || now() - start < budget); n++)
+    for (; n < MOST_CALLS && (n < LEAST_CALLS || zt_now() - start < budget); n++)
         for (int i = 0; i < 2; i++) {
             bool other = i ^ (n & 1);
-            double t0 = now();
+            double t0 = zt_now();
 
             if (other ? zt_gemm_by_onednn(dev, call, false, fault)
                       : zt_gemm_tiled(dev, call, fault))
                 return 0;
-            took[other][n] = now() - t0;
+            took[other][n] = zt_now() - t0;
         }
     return n;
 }

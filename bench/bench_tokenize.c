@@ -4,8 +4,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/log.h"
 #include "common/mapped_file.h"
 #include "worker/text/rows/lines.h"
 
@@ -24,14 +24,6 @@ static zt_err count(void *user, const int32_t *ids, size_t num,
     return ZT_OK;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static zt_err run(const struct zt_tokenizer *t, const char *name, struct zt_mapping text,
                   int threads, int rounds, struct zt_fault *fault)
 {
@@ -46,13 +38,13 @@ static zt_err run(const struct zt_tokenizer *t, const char *name, struct zt_mapp
                                    .threads = threads,
                                    .sink = count,
                                    .user = &total};
-        double start = now();
+        double start = zt_now();
 
         rc = zt_lines_encode(&job, NULL, fault);
         if (i < 0)
             printf("%zu\n", total);
         else
-            printf("%.6f\n", now() - start);
+            printf("%.6f\n", zt_now() - start);
     }
     return rc;
 }
