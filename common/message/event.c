@@ -400,7 +400,7 @@ static bool can_read(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
 
-    return poll(&p, 1, ms) != 0;
+    return poll(&p, 1, ms) > 0;
 }
 
 static zt_input_kind read_standard_input(struct zt_buf *line, int ms)

@@ -1,7 +1,7 @@
 /*
  * Losses. Cross-entropy reads each row of logits once: running maximum and sum of
- * exponentials, tile by tile; and again, from a cache, where it makes their gradient at once. Losses of rows (fp32 each) are added in row order, in
- * double.
+ * exponentials, tile by tile; and again, from a cache, where it makes their gradient at
+ * once. Losses of rows (fp32 each) are added in row order, in double.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /*
- * collect.c -- a round takes the texts of some items of each rank: all ranks learn how many bytes the most
- * have, and send as many, filled up with zeros.
+ * collect.c -- a round takes the texts of some items of each rank: all ranks learn how many
+ * bytes the most have, and send as many, filled up with zeros.
  */
 #include "worker/generate/collect.h"
 

@@ -248,8 +248,7 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
     if (!found && t.plan.on_device > plan->device_limit)
         say(&w,
             "it would still need %.0f MiB on the device of each: a smaller model, or "
-            "more "
-            "of it",
+            "more of it",
             (double)t.plan.on_device / MIB);
     else if (!found)
         say(&w,
