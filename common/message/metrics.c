@@ -183,7 +183,9 @@ const struct zt_metric zt_metrics[] = {
     {.name = "tokens_per_s",
      .type = ZT_METRIC_REAL,
      .unit = "tokens/s",
-     .help = "target tokens of all ranks, since the last report",
+     .help =
+         "of all ranks, since the last report: target tokens, or where the loss is not "
+         "per token those of the rows as they are padded",
      .measure = tokens_per_s,
      .column = 6,
      .format = "  %s tok/s",
