@@ -453,20 +453,23 @@ asan tsan:
 # the unit tests of a sanitised build, and the end-to-end tests that its kind of fault could hide
 # in: all but the longest for asan (ASan and UBSan in one build); numbers and threads for the others. Of settings that differ in options alone
 # (test/unit/sample.h, cuda/test_products.cpp) and of long tests (LONG_asan) a sample is run, another one each day; ZT_SAMPLE=1 make asan runs all
+in_turn    = $(if $(filter 1,$(ZT_SAMPLE)),$1,$(shell printf '%s\n' $1 | awk -v day="$${ZT_SEED:-$$(date +%j)}" '(NR + $2) % 3 == day % 3'))
 LONG_asan := 50- 34- 25-predict.sh 51- 36- 32- 31-golden-l 30-golden-g 25-seq2seq 44-s 25-odd 47- \
-             25-tok 25-pack 20- 24- 30-golden-d 25-gen 25-tasks 25-fields 25-samples 21-
-LATER     := $(if $(filter 1,$(ZT_SAMPLE)),,$(shell printf '%s\n' $(LONG_asan) | awk -v day="$${ZT_SEED:-$$(date +%j)}" 'NR % 3 != day % 3'))
+             25-tok 25-pack 20- 24- 30-golden-d 25-gen 25-tasks 25-fields 25-samples 21- 22- 41-nodes 41-ssh 25-metrics 30-golden-s 33-
+LATER     := $(filter-out $(call in_turn,$(LONG_asan),0),$(LONG_asan))
 E2E_asan  := $(filter-out $(foreach n,13 23 25-predict-l 26 27 28 29 31-golden-m 42-node 43-node 45-node 45-ssh 48-ssh 49 52 $(LATER),test/integration/$(n)%),$(wildcard test/integration/[0-9]*))
-E2E_tsan  := $(wildcard $(foreach n,20- 21- 24- 25-fields 28-,test/integration/$(n)*))
+E2E_tsan  := $(wildcard $(foreach n,$(call in_turn,20- 28- 25-fields 21- 24-,0),test/integration/$(n)*))
 # The longest unit tests take turns in the same way, others for asan than for tsan; what kills processes that save, or takes
 # their power, is about files and not about threads.
 LONG_unit := zero/test_failure zero/test_gradients zero/test_stages checkpoint/test_checkpoint zero/test_gather_weights zero/test_regions \
-             zero/test_planning launcher/test_supervise
-LATER_unit := $(if $(filter 1,$(ZT_SAMPLE)),,$(shell printf '%s\n' $(LONG_unit) | awk -v day="$${ZT_SEED:-$$(date +%j)}" \
-                -v turn=$(if $(filter tsan,$(VARIANT)),1,0) '(NR + turn) % 3 != day % 3')) $(if $(filter tsan,$(VARIANT)),checkpoint/test_crash checkpoint/test_power_loss)
+             zero/test_planning launcher/test_supervise cuda/test_sdpa comm/test_tcp comm/test_mpi comm/test_nccl comm/test_mpi_failure \
+             kernels-on-cuda/test_attention kernels-on-cuda/test_attention_limits text/test_tokenizer kernels/test_gemm kernels/test_gemm_threads zero/test_plugin_weights \
+             autograd/test_grad_shapes
+LATER_unit := $(filter-out $(call in_turn,$(LONG_unit),$(if $(filter tsan,$(VARIANT)),1,0)),$(LONG_unit)) \
+              $(if $(filter tsan,$(VARIANT)),checkpoint/test_crash checkpoint/test_power_loss)
 # the shim's fibers are not for tsan; reading a config takes one thread, and so do gradients beside the kernels,
 # whose own tests run there; zero/test_stages and test_failure have the threads of zero/test_gradients
-SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(SHIM_UNIT))
+SHIM_tested := $(if $(filter-out tsan,$(VARIANT)),$(filter-out $(LATER_unit:%=$(B)/unit/%),$(SHIM_UNIT)))
 UNIT_tested := $(filter-out $(LATER_unit:%=$(B)/unit/%) $(if $(filter tsan,$(VARIANT)),$(B)/unit/config/% $(B)/unit/autograd/test_grad_% $(B)/unit/zero/test_gradients),$(UNIT))
 sanitized: $(BIN)/zlaunch $(BIN)/zworker $(TOOLS) $(MODELS) $(MPI_SO) $(UNIT_tested) $(SHIM_tested) $(PROBES) $(TEST_MODELS) \
   $(if $(SHIM_tested),$(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO))

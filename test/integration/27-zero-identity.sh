@@ -7,20 +7,20 @@
 # Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, give the
 # same bits at 1, 2 and 4 ranks.
 # The whole product of the latter, with activations, clipping and fp16 that overflows, once: scripts/soak identity.
-# By default each stage has a half of its eight settings, and over MPI and in a sanitised build, where runs
-# take longer, one in turn; ZT_MATRIX=full runs them all.
+# By default each stage has a quarter of its eight settings, all eight over the worlds and micro-batches of a type,
+# and over MPI and in a sanitised build, where runs take longer, one in turn; ZT_MATRIX=full runs them all.
 . "$(dirname "$0")/train_lib.sh"
 corpus >/dev/null
 [ "${ZT_VARIANT:-}" != tsan ] || export UCX_MEM_EVENTS=n # its hooks run in threads that TSan has left
 # chosen COMM WORLD MICRO: of the eight settings of a stage the one that is at hand, $setting in turn $turn, is run.
-# Over shared memory a half, in which each two of overlap, buckets and recomputation meet in all four ways, another
-# half on the next day; else one of them. ZT_MATRIX=full: all.
+# Over shared memory a setting and its opposite, others for each world and number of micro-batches, so that a type sees
+# all eight at each stage, and others on the next day; else one of them. ZT_MATRIX=full: all.
 day=${ZT_SEED:-$(date +%-j)}
 chosen() {
     local i=$((setting - 1))
     [ "${ZT_MATRIX:-quick}" = full ] && return
     if [ "$1" = shm ] && [ -z "${ZT_VARIANT:-}" ]; then
-        [ $(((i + i / 2 + i / 4 + turn + $2 / 2 + $3 + 10#$day) % 2)) -eq 0 ]
+        [ $((i < 4 ? i : 7 - i)) -eq $(((turn + $2 / 2 + 2 * $3 + 10#$day) % 4)) ]
     else
         [ $(((turn + $2 / 2 * 3 + $3) % 8)) -eq $i ]
     fi
