@@ -49,6 +49,13 @@ check "  after two evaluations that are no better" test "$(scores loss "$tmp/ear
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"
 check "  and the last step has been evaluated" grep -q 'is the last: 2 evaluations in a row' "$tmp/early" "$tmp/early.err"
 
+# at the end of each epoch, as Trainer's scripts ask for it
+check "evaluated and saved at the end of each epoch" bert 2 "$tmp/epochs" classify classes.jsonl --eval_file "$tmp/classes.jsonl" \
+    --max_steps 20 --eval_strategy epoch --save_strategy epoch --load_best_model_at_end --output_dir "$tmp/epochs.dir"
+sed -n 's/.*"event":"eval".*"step":\([0-9]*\).*/\1/p' "$tmp/epochs" >"$tmp/evaluated"
+find "$tmp/epochs.dir" -name 'checkpoint-*' | sed 's/.*-//' | sort -n >"$tmp/saved"
+check "  two epochs and the end, at the same steps" sh -c '[ "$(wc -l <"$1")" -eq 3 ] && cmp "$1" "$2"' - "$tmp/evaluated" "$tmp/saved"
+
 refused() { # refused WORDS ARGS...
     local words=$1
     shift

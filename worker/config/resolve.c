@@ -335,6 +335,8 @@ static void resolve_eval_strategy(struct zt_config *c)
     const struct zt_value *steps = zt_args_value(c->args, "eval_steps");
     char every[24];
 
+    zt_args_set_default(c->args, "eval_strategy", steps->integer ? "steps" : "no",
+                        "rule: as eval_steps", &c->report);
     if (strategy && !strcmp(strategy->text, "steps")) {
         snprintf(every, sizeof(every), "%lld",
                  (long long)zt_args_int(c->args, "logging_steps"));
@@ -343,9 +345,25 @@ static void resolve_eval_strategy(struct zt_config *c)
                             &c->report);
     } else if (strategy && steps->integer) {
         zt_problems_add(&c->report, zt_value_error(strategy),
-                        "%s is no, but %s is %lld; leave one of them out",
-                        strategy->where, steps->where, (long long)steps->integer);
+                        "%s is %s, but %s is %lld; leave one of them out",
+                        strategy->where, strategy->text, steps->where,
+                        (long long)steps->integer);
+    } else if (strategy && !strcmp(strategy->text, "epoch")) {
+        zt_args_set_default(c->args, "do_eval", "true", strategy->where, &c->report);
     }
+}
+
+static bool is_strategy(const struct zt_config *c, const char *option, const char *name)
+{
+    const char *strategy = zt_args_string(c->args, option);
+
+    return strategy && strcmp(strategy, name) == 0;
+}
+
+/* While it is trained, and not at the end alone. */
+static bool evaluates_on_the_way(const struct zt_config *c)
+{
+    return zt_args_flag(c->args, "do_eval") && !is_strategy(c, "eval_strategy", "no");
 }
 
 /* --save_steps alone says steps; steps alone means every 500. */
@@ -362,11 +380,10 @@ static void resolve_save_strategy(struct zt_config *c)
                         "%s is %s, but %s is %lld; leave one of them out",
                         strategy->where, strategy->text, steps->where,
                         (long long)steps->integer);
-    else if (strategy && strcmp(strategy->text, "best") == 0 &&
-             (!zt_args_flag(c->args, "do_eval") || !zt_args_int(c->args, "eval_steps")))
+    else if (strategy && strcmp(strategy->text, "best") == 0 && !evaluates_on_the_way(c))
         zt_problems_add(&c->report, zt_value_error(strategy),
-                        "%s is best, but nothing is evaluated on the way: say --do_eval "
-                        "and --eval_steps",
+                        "%s is best, but nothing is evaluated on the way: say "
+                        "--eval_steps, or --eval_strategy epoch",
                         strategy->where);
     else if ((needs_dir || in_dir) && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, ZT_E_USAGE,
@@ -384,26 +401,22 @@ static void resolve_save_strategy(struct zt_config *c)
                             &c->report);
 }
 
-static bool says_strategy(const struct zt_config *c, const char *name)
-{
-    const char *strategy = zt_args_string(c->args, "save_strategy");
-
-    return strategy && strcmp(strategy, name) == 0;
-}
-
 /* What is loaded at the end has to be saved where it was evaluated. */
 static void check_load_best(struct zt_config *c)
 {
     int64_t eval = zt_args_int(c->args, "eval_steps");
     int64_t save = zt_args_int(c->args, "save_steps");
 
-    if (!zt_args_flag(c->args, "load_best_model_at_end") || says_strategy(c, "best") ||
-        (says_strategy(c, "steps") && eval && save && eval % save == 0))
+    if (!zt_args_flag(c->args, "load_best_model_at_end") ||
+        is_strategy(c, "save_strategy", "best") ||
+        (is_strategy(c, "save_strategy", "epoch") &&
+         is_strategy(c, "eval_strategy", "epoch")) ||
+        (is_strategy(c, "save_strategy", "steps") && eval && save && eval % save == 0))
         return;
     zt_problems_add(&c->report, ZT_E_USAGE,
                     "--load_best_model_at_end: the best evaluation has to be saved, and "
                     "save_strategy is %s: say --save_strategy best, or steps with "
-                    "--save_steps a divisor of --eval_steps",
+                    "--save_steps a divisor of --eval_steps, or epoch for both",
                     zt_args_string(c->args, "save_strategy"));
 }
 
@@ -414,8 +427,6 @@ static void resolve_best(struct zt_config *c)
     const struct zt_value *patience = zt_option_given(c, "early_stopping_patience");
     const struct zt_value *load = zt_option_given(c, "load_best_model_at_end");
     const char *name = zt_args_string(c->args, "metric_for_best_model");
-    bool evaluates =
-        zt_args_flag(c->args, "do_eval") && zt_args_int(c->args, "eval_steps");
     bool is_loss = false;
 
     name += strncmp(name, "eval_", 5) == 0 ? 5 : 0;
@@ -427,10 +438,10 @@ static void resolve_best(struct zt_config *c)
         load = NULL;
     if (patience && !patience->integer)
         patience = NULL;
-    if ((load || patience) && !evaluates)
+    if ((load || patience) && !evaluates_on_the_way(c))
         zt_problems_add(&c->report, zt_value_error(load ? load : patience),
-                        "%s: nothing is evaluated on the way: say --do_eval and "
-                        "--eval_steps",
+                        "%s: nothing is evaluated on the way: say --eval_steps, or "
+                        "--eval_strategy epoch",
                         load ? load->where : patience->where);
     else if (load && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, zt_value_error(load),

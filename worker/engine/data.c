@@ -279,3 +279,16 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
                              : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
     return rc;
 }
+
+static int64_t epoch_after(const struct zt_engine *e, int64_t step)
+{
+    struct zt_sampler_state at;
+
+    zt_sampler_tell(e->sampler, step - e->first_step, &at);
+    return at.epoch;
+}
+
+bool zt_engine_epoch_ends(const struct zt_engine *e, int64_t step)
+{
+    return epoch_after(e, step) != epoch_after(e, step - 1);
+}

@@ -33,4 +33,7 @@ struct zt_padding zt_engine_padding(const struct zt_run *run);
 /* e->sampler and e->total_steps; ZT_E_USAGE without training data. */
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* An epoch of the training data ends with this step, which is not before the first. */
+bool zt_engine_epoch_ends(const struct zt_engine *e, int64_t step);
+
 #endif

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/message/event.h"
 #include "common/log.h"
@@ -18,6 +19,7 @@
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/replicas.h"
+#include "worker/engine/data.h"
 #include "worker/engine/tasks/best.h"
 #include "worker/monitor/monitor.h"
 #include "worker/optim/sched/sched.h"
@@ -454,6 +456,13 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+static bool evaluation_is_due(const struct zt_engine *e, int64_t step)
+{
+    return e->run->do_eval && (due(step, e->run->eval_steps, e->total_steps) ||
+                               (strcmp(e->run->eval_strategy, "epoch") == 0 &&
+                                zt_engine_epoch_ends(e, step)));
+}
+
 /* In fp16 a step without finite gradients is skipped, so that a run which is short enough
  * would end well although it never learned anything. One that was stopped may go on. */
 static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
@@ -550,7 +559,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             rc = measure_peak(e, fault);
             first += end_pause(&w, begun);
         }
-        if (!rc && run->do_eval && due(step, run->eval_steps, e->total_steps)) {
+        if (!rc && evaluation_is_due(e, step)) {
             double begun = begin_pause(&w);
 
             rc = zt_engine_evaluate(e, step, fault);

@@ -7,16 +7,9 @@
 #include "common/log.h"
 #include "common/message/event.h"
 #include "worker/engine/checkpoint/private.h"
+#include "worker/engine/data.h"
 
 /* ---- by itself ---- */
-
-static int64_t epoch_after(const struct zt_engine *e, int64_t step)
-{
-    struct zt_sampler_state at;
-
-    zt_sampler_tell(e->sampler, step - e->first_step, &at);
-    return at.epoch;
-}
 
 static bool is_due(const struct zt_engine *e, int64_t step)
 {
@@ -30,7 +23,7 @@ static bool is_due(const struct zt_engine *e, int64_t step)
     if (step == e->total_steps)
         return true;
     if (strcmp(strategy, "epoch") == 0)
-        return epoch_after(e, step) != epoch_after(e, step - 1);
+        return zt_engine_epoch_ends(e, step);
     return run->save_steps > 0 && step % run->save_steps == 0;
 }
 
