@@ -15,6 +15,7 @@
 #include "store/launch_env.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/tasks/predict.h"
+#include "worker/engine/tasks/results.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/generate/dialogue.h"
 #include "worker/generate/generate.h"
@@ -77,6 +78,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_evaluate(e, 0, fault);
     if (!rc && (run->do_train || run->merge_adapters) && run->output_dir && !e->stop_code)
         rc = zt_engine_save_at_end(e, fault);
+    if (!rc && !e->stop_code)
+        rc = zt_results_write(e, fault);
     if (!rc && zt_engine_predicts(e) && !e->stop_code)
         rc = zt_engine_predict(e, fault);
     if (!rc && e->prompts.num && !e->stop_code)

@@ -28,6 +28,10 @@ for kind in "classify classes.jsonl accuracy f1_macro matthews_correlation" "reg
             "$(scores $name "$tmp/eval1")" "$(scores $name "$tmp/eval2")" "$(scores $name "$tmp/eval3")"
     done
 done
+"$bin/zlaunch" --num_gpus 2 "$bin/models/bert.so" --task tag --model_name_or_path "$tmp/tag" --eval_file "$tmp/tags.jsonl" \
+    --per_device_eval_batch_size 4 --block_size 16 --output_dir "$tmp/results" >"$tmp/out" 2>&1
+check "an evaluation alone leaves eval_results.json, with the metrics and the step" grep -q \
+    "\"step\": *0,.*\"eval_loss\": *$(scores loss "$tmp/eval2"),.*\"eval_f1\": *$(scores f1 "$tmp/eval2")" "$tmp/results/eval_results.json"
 check "perplexity is of language alone" test -z "$(scores perplexity "$tmp/eval1")"
 
 # 8 evaluations; the best is known by its metric, and is what the run ends with
@@ -42,6 +46,9 @@ most=$(scores accuracy "$tmp/best" | sort -g | tail -n 1)
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/best.dir" \
     --eval_file "$tmp/classes.jsonl" --block_size 16 >"$tmp/again" 2>&1
 check "  whose accuracy is the largest of all" test "$(scores accuracy "$tmp/again")" = "$most"
+# result NAME FOLDER: of eval_results.json
+result() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$2/eval_results.json"; }
+check "  and is in eval_results.json" test "$(result eval_accuracy "$tmp/best.dir")" = "$most"
 best "$tmp/steps" --metric_for_best_model accuracy --load_best_model_at_end --save_steps 5
 check "  also where every evaluation is saved" cmp -s "$tmp/best.dir/model.safetensors" "$tmp/steps.dir/model.safetensors"
 check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best

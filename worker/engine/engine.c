@@ -21,6 +21,7 @@
 #include "worker/engine/memory/process.h"
 #include "worker/engine/output_dir.h"
 #include "worker/engine/tasks/best.h"
+#include "worker/engine/tasks/results.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/tune/products.h"
 #include "worker/engine/weights.h"
@@ -586,6 +587,7 @@ void zt_engine_close(struct zt_engine *e)
     if (e->device)
         e->backend->close(e->device);
     zt_sampler_close(e->sampler);
+    zt_results_release(e);
     free(e->widths);
     zt_adapters_close(e->adapters);
     zt_model_close(e->model);

@@ -10,6 +10,8 @@
 #ifndef WORKER_ENGINE_ENGINE_H
 #define WORKER_ENGINE_ENGINE_H
 
+#include <jansson.h>
+
 #include "worker/config/run.h"
 #include "worker/autograd/step.h"
 #include "worker/comm/comm.h"
@@ -46,6 +48,12 @@ struct zt_best {
     int64_t step;  /* 0: none */
     int64_t
         since; /* evaluations in a row that were no better (early_stopping_threshold) */
+};
+
+/* Evaluations as eval_results.json has them, on rank 0; NULL: none. */
+struct zt_results {
+    json_t *last; /* of the weights that the run has */
+    json_t *best; /* of this run's own */
 };
 
 struct zt_engine;
@@ -104,6 +112,7 @@ struct zt_engine {
     int64_t total_steps;
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
+    struct zt_results results;
     zt_rate_texts rate_texts; /* of who writes them; set before an evaluation */
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */

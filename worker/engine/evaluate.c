@@ -12,6 +12,7 @@
 #include "worker/engine/data.h"
 #include "worker/engine/tasks/best.h"
 #include "worker/engine/tasks/measure.h"
+#include "worker/engine/tasks/results.h"
 #include "worker/monitor/monitor.h"
 
 /* The batch is the caller's again when this returns. */
@@ -121,7 +122,9 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (rc)
         return rc;
     zt_best_take(e, step, &stats);
-    if (zt_comm_rank(e->comm) == 0)
+    if (zt_comm_rank(e->comm) == 0) {
+        zt_results_take(e, &stats, e->best.step == step);
         zt_monitor_eval(&stats);
+    }
     return ZT_OK;
 }

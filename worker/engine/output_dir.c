@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/message/event.h"
 #include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/folder.h"
@@ -88,6 +89,28 @@ zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault)
         rc = check_folder(dir, fault);
     if (!rc)
         zt_atomic_file_remove_stale(dir);
+    return rc;
+}
+
+zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_buf *text,
+                           struct zt_fault *fault)
+{
+    struct zt_atomic_file f = {0};
+    char path[PATH_MAX];
+    zt_err rc;
+
+    if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
+    rc = zt_output_dir_make(dir, fault);
+    if (!rc)
+        rc = zt_atomic_file_open(&f, path, (int64_t)zt_buf_used(text), fault);
+    if (!rc)
+        rc = zt_atomic_file_write(&f, zt_buf_head(text), zt_buf_used(text), fault);
+    if (!rc)
+        rc = zt_atomic_file_publish(&f, fault);
+    zt_atomic_file_release(&f);
+    if (!rc)
+        zt_event_text("saved", path);
     return rc;
 }
 

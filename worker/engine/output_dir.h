@@ -2,6 +2,7 @@
 #ifndef WORKER_ENGINE_OUTPUT_DIR_H
 #define WORKER_ENGINE_OUTPUT_DIR_H
 
+#include "common/buf.h"
 #include "common/fault.h"
 #include "worker/checkpoint/folder_lock.h"
 
@@ -10,6 +11,11 @@ struct zt_engine;
 /* The folder, with its parents; it is fine if it is there. ZT_E_CANTCREATE when it cannot
  * be made or written to. */
 zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* All of `name` in the folder, which is made, or the file that was there before; tells it as an
+ * event "saved". ZT_E_CANTCREATE, ZT_E_IO, ZT_E_NOSPACE. */
+zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_buf *text,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The folder of a run while it runs. */
 struct zt_output_dir {

@@ -11,7 +11,7 @@
 #include "common/json/line.h"
 #include "common/log.h"
 #include "common/message/event.h"
-#include "worker/checkpoint/atomic_file.h"
+#include "worker/engine/output_dir.h"
 #include "worker/generate/collect.h"
 #include "worker/generate/text_out.h"
 #include "worker/generate/writer.h"
@@ -160,35 +160,6 @@ static zt_err append_line(void *user, int64_t i, const char *text, size_t n,
     return p->prompts->meant_column ? score_line(p, i, text, n, fault) : ZT_OK;
 }
 
-static zt_err write_file(const char *path, const struct zt_buf *b, struct zt_fault *fault)
-{
-    struct zt_atomic_file f = {0};
-    zt_err rc = zt_atomic_file_open(&f, path, (int64_t)zt_buf_used(b), fault);
-
-    if (!rc)
-        rc = zt_atomic_file_write(&f, zt_buf_head(b), zt_buf_used(b), fault);
-    if (!rc)
-        rc = zt_atomic_file_publish(&f, fault);
-    zt_atomic_file_release(&f);
-    return rc;
-}
-
-static zt_err write_to(const struct zt_engine *e, const char *name,
-                       const struct zt_buf *b, struct zt_fault *fault)
-{
-    char path[4096];
-    zt_err rc;
-
-    if (snprintf(path, sizeof(path), "%s/%s", e->run->output_dir, name) >=
-        (int)sizeof(path))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
-                            e->run->output_dir);
-    rc = write_file(path, b, fault);
-    if (!rc)
-        zt_event_text("saved", path);
-    return rc;
-}
-
 /* By the names that the example scripts of transformers give them. */
 static zt_err write_scores(const struct zt_engine *e, const struct zt_text_scores *s,
                            const struct zt_text_scores *copied, struct zt_fault *fault)
@@ -206,7 +177,8 @@ static zt_err write_scores(const struct zt_engine *e, const struct zt_text_score
     zt_buf_init(&text, (size_t)1 << 16);
     rc = !o || zt_json_put(&text, o) || zt_buf_put_u8(&text, '\n')
              ? out_of_memory(fault)
-             : write_to(e, "predict_results.json", &text, fault);
+             : zt_output_dir_write(e->run->output_dir, "predict_results.json", &text,
+                                   fault);
     json_decref(o);
     zt_buf_release(&text);
     if (!rc)
@@ -223,10 +195,9 @@ static zt_err write_scores(const struct zt_engine *e, const struct zt_text_score
 static zt_err write_predictions(const struct zt_engine *e, const struct predictions *p,
                                 struct zt_fault *fault)
 {
-    zt_err rc = zt_output_dir_make(e->run->output_dir, fault);
+    zt_err rc =
+        zt_output_dir_write(e->run->output_dir, "predictions.jsonl", &p->lines, fault);
 
-    if (!rc)
-        rc = write_to(e, "predictions.jsonl", &p->lines, fault);
     if (!rc && p->prompts->meant_column)
         rc = write_scores(e, &p->scores, &p->copied, fault);
     return rc;

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/tasks/measure.h"
+#include "worker/engine/tasks/results.h"
 
 /* As Trainer calls it, or as the event does. */
 static const char *metric_name(const struct zt_run *run)
@@ -106,6 +107,7 @@ zt_err zt_best_load(struct zt_engine *e, struct zt_fault *fault)
     rc = zt_checkpoint_load_step(e, e->best.step, fault);
     if (rc)
         return zt_fault_context(fault, rc, "--load_best_model_at_end");
+    zt_results_go_back_to_best(e);
     if (e->run->rank == 0)
         zt_info("train",
                 "the weights are those of step %lld, whose %s was the best: %.6g",
