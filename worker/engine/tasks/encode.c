@@ -86,12 +86,20 @@ static zt_err mask(const struct zt_engine *e, struct zt_row_options *rows,
 {
     int32_t id = e->tokenizer ? zt_tokenizer_special(e->tokenizer, "mask_token") : -1;
 
-    if (id < 0)
+    if (id < 0) {
+        char tasks[ZT_TASKS_TEXT];
+
+        zt_plugin_list_tasks(e->plugin, tasks);
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--task masked_lm: %s; a tokenizer with a mask_token is "
-                            "needed, as BERT's are: --tokenizer_name FOLDER",
+                            "needed, as BERT's are: --tokenizer_name FOLDER%s%s",
                             e->tokenizer ? "the tokenizer has no mask_token"
-                                         : "bytes have no token that masks others");
+                                         : "bytes have no token that masks others",
+                            e->run->task ? ""
+                                         : "; or say another --task, of which none is "
+                                           "given: ",
+                            e->run->task ? "" : tasks);
+    }
     rows->masking =
         (struct zt_masking){.probability = e->run->mlm_probability,
                             .seed = (uint64_t)e->run->seed,
