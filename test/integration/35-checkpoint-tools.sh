@@ -61,6 +61,12 @@ run "  with the owner's name alone, as Hugging Face's" 0 "$zckpt" ls "$tmp/two.s
 check "  which is that" sh -c "grep -q wte.weight '$tmp/out' && ! grep -q lm_head '$tmp/out'"
 run "the mean of two checkpoints" 0 "$zckpt" average "$tmp/mean.bin" "$a" "$tmp/two.safetensors"
 run "  has it, too" 0 "$zckpt" diff "$tmp/two.bin" "$tmp/mean.bin"
+cp -r "$a" "$tmp/nameless" && rm "$tmp/nameless/latest"
+run "a checkpoint that has lost its name is not taken for a folder of weights" 66 "$zckpt" verify "$tmp/nameless"
+check "  and is named" has "$tmp/err" 'name the folder .*/nameless/global_step2'
+printf global_step2 >"$tmp/nameless/latest" && rm "$tmp/nameless/global_step2/manifest.json"
+run "  nor is one without a manifest" 65 "$zckpt" verify "$tmp/nameless"
+check "  which is said" has "$tmp/err" 'global_step2/manifest.json is missing'
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
 run "  which is found by it" 0 "$zckpt" ls "$tmp/uni"

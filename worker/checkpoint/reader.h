@@ -38,6 +38,8 @@ bool zt_ckpt_is_here(const char *path);
 /* What the file `latest` of a folder names; false: there is no such file, or nonsense. */
 #define ZT_CKPT_TAG 256
 bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG]) ZT_MUST_CHECK;
+/* A folder in it that has a checkpoint, whatever `latest` says. */
+bool zt_ckpt_find_tag(const char *path, char tag[ZT_CKPT_TAG]) ZT_MUST_CHECK;
 
 /*
  * Elements [first, first + n) of a kind of state of a parameter, as they are stored; they

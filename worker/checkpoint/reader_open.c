@@ -1,4 +1,5 @@
 /* reader_open.c -- finding and opening checkpoints; what can be checked without their data. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -49,6 +50,22 @@ bool zt_ckpt_is_here(const char *path)
 
     return has_manifest(path, NULL) ||
            (zt_ckpt_latest(path, tag) && has_manifest(path, tag));
+}
+
+bool zt_ckpt_find_tag(const char *path, char tag[ZT_CKPT_TAG])
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+    bool found = false;
+
+    while (d && !found && (e = readdir(d)))
+        found = zt_ckpt_is_plain_name(e->d_name) && strlen(e->d_name) < ZT_CKPT_TAG &&
+                has_manifest(path, e->d_name);
+    if (found)
+        snprintf(tag, ZT_CKPT_TAG, "%s", e->d_name);
+    if (d)
+        closedir(d);
+    return found;
 }
 
 static zt_err find_folder(const char *path, const char *tag, char **out,

@@ -175,6 +175,26 @@ static bool is_ours(const char *path, const char *tag)
     return ours;
 }
 
+/* A checkpoint of our own that has lost what names it is no folder of weights. */
+static zt_err check_name(const char *path, struct zt_fault *fault)
+{
+    char tag[ZT_CKPT_TAG];
+
+    if (zt_ckpt_find_tag(path, tag))
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: its file `latest` is missing, or names what is not there; %s "
+            "is: name the folder %s/%s",
+            path, tag, path, tag);
+    if (zt_ckpt_latest(path, tag))
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "%s: `latest` names %s, and %s/%s/manifest.json is missing: that is "
+            "no whole checkpoint",
+            path, tag, path, tag);
+    return ZT_OK;
+}
+
 zt_err zt_source_open(const char *path, const char *tag,
                       struct zt_checkpoint_source **out, struct zt_fault *fault)
 {
@@ -192,6 +212,8 @@ zt_err zt_source_open(const char *path, const char *tag,
     else if (tag || zt_ds_is_here(path))
         rc = open_deepspeed(s, tag, fault);
     else
+        rc = check_name(path, fault);
+    if (!rc && !s->ours && !s->deepspeed)
         rc = open_folder(s, fault);
     if (rc) {
         zt_source_close(s);
