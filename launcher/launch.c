@@ -303,6 +303,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
     l->run_name = l->is_plugin ? find_run_name(l) : NULL;
+    if (!l->is_plugin && ends_in_so(l->target[0]))
+        zt_problems_add(report, ZT_E_USAGE,
+                        "%s: a plugin is no program: leave out %s, and zworker loads it",
+                        l->target[0], l->no_python ? "--no_python" : "--");
     if (l->is_plugin)
         check_behind(l, report);
     if (l->is_plugin && l->serve_store)

@@ -91,6 +91,7 @@ check "... a foreign one" says "--zero_stage 3: it is about what the target does
 check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so
 check "torchrun's --rdzv-endpoint" says "that is --master_addr ADDR" --rdzv-endpoint=host:1 train.so
 check "accelerate's --num_processes" says "that is --num_gpus N" --num_processes 2 train.so
+check "a plugin that is started as a program" says "a plugin is no program: leave out --no_python" --no_python train.so
 launch --standalone -- true
 check "what is so anyway is accepted" code_is 0
 launch --timeout 0.3 -- sleep 60
