@@ -168,21 +168,24 @@ size_t zt_atomic_file_buffer_bytes(int64_t bytes)
     return bytes >= LARGE ? ZT_WRITE_BEHIND_BYTES : 0;
 }
 
-zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
-                            struct zt_fault *fault)
+size_t zt_atomic_file_align(int64_t bytes)
 {
-    const char *p = data;
-    int e = 0;
+    return bytes >= LARGE ? ZT_WRITE_BEHIND_ALIGN : 1;
+}
 
+static bool is_written_behind(struct zt_atomic_file *f)
+{
     if (f->reserved && !f->behind)
         f->behind = zt_write_behind_open(f->fd, f->reserved);
     if (!f->behind)
         f->reserved = 0; /* where there is no memory it is as others are */
-    if (f->behind)
-        e = zt_write_behind_put(f->behind, data, bytes);
-    if (e)
-        return cannot_write(f, e, (int64_t)bytes, fault);
-    while (!f->behind && bytes > 0) {
+    return f->behind;
+}
+
+static zt_err write_through(struct zt_atomic_file *f, const char *p, size_t bytes,
+                            struct zt_fault *fault)
+{
+    while (bytes > 0) {
         size_t piece = bytes < ((size_t)1 << 30) ? bytes : (size_t)1 << 30;
         ssize_t n = write(f->fd, p, piece);
 
@@ -194,6 +197,28 @@ zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t b
         bytes -= (size_t)n;
     }
     return ZT_OK;
+}
+
+zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
+                            struct zt_fault *fault)
+{
+    int e;
+
+    if (!is_written_behind(f))
+        return write_through(f, data, bytes, fault);
+    e = zt_write_behind_put(f->behind, data, bytes);
+    return e ? cannot_write(f, e, (int64_t)bytes, fault) : ZT_OK;
+}
+
+zt_err zt_atomic_file_lend(struct zt_atomic_file *f, const void *data, size_t bytes,
+                           struct zt_fault *fault)
+{
+    int e;
+
+    if (!is_written_behind(f))
+        return write_through(f, data, bytes, fault);
+    e = zt_write_behind_lend(f->behind, data, bytes);
+    return e ? cannot_write(f, e, (int64_t)bytes, fault) : ZT_OK;
 }
 
 /* Everything so far is in the file; from here on it is written as others are. */

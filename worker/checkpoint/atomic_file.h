@@ -34,9 +34,16 @@ zt_err zt_atomic_file_open(struct zt_atomic_file *f, const char *path, int64_t b
 size_t zt_atomic_file_buffer_bytes(int64_t bytes);
 /* Remove temporary files that killed processes left in a folder; best effort. */
 void zt_atomic_file_remove_stale(const char *dir);
+/* What in a file of so many bytes should be a multiple of this if it is in memory, too: then
+ * what is lent is not copied. */
+size_t zt_atomic_file_align(int64_t bytes);
 /* Append. ZT_E_CANTCREATE. */
 zt_err zt_atomic_file_write(struct zt_atomic_file *f, const void *data, size_t bytes,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Append bytes that stay as they are until the file is synced or released
+ * (disk/write_behind.h). ZT_E_CANTCREATE. */
+zt_err zt_atomic_file_lend(struct zt_atomic_file *f, const void *data, size_t bytes,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
 /* Overwrite bytes that are written already; the end stays where it is. ZT_E_CANTCREATE. */
 zt_err zt_atomic_file_write_at(struct zt_atomic_file *f, int64_t at, const void *data,
                                size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;

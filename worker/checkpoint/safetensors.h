@@ -91,6 +91,10 @@ zt_err zt_safetensors_writer_open(const char *path,
                                   struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
                                  size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of bytes that stay as they are until sync, commit or close. In a large file the data of the first tensor
+ * begin at a multiple of a page: what begins there in memory, too, and goes on without gaps, is written from where it is. */
+zt_err zt_safetensors_writer_lend(struct zt_safetensors_writer *w, const void *data,
+                                  size_t bytes, struct zt_fault *fault) ZT_MUST_CHECK;
 /* What stands in front of the data of the first tensor; until close. */
 const void *zt_safetensors_writer_header(const struct zt_safetensors_writer *w,
                                          size_t *bytes);

@@ -3,8 +3,8 @@
  *
  * Shapes are known before data, so the header is written first, at its final length, and
  * the data follow as they come. It is written with the first of them: until then a large
- * file takes no buffers, and a folder has many of those open. The header is padded with spaces to a multiple of 8, so
- * that the data of the first tensor are aligned.
+ * file takes no buffers, and a folder has many of those open. The header is padded with spaces to a multiple of 8, in a large file
+ * to whole pages, so that the data of the first tensor are aligned.
  */
 #include <endian.h>
 #include <jansson.h>
@@ -88,10 +88,11 @@ static zt_err add_tensor(json_t *header, const struct zt_safetensors_decl *d, in
 }
 
 /* The length word and the padded header as one allocation. */
-static zt_err serialise(const json_t *header, char **out, size_t *out_bytes,
+static zt_err serialise(const json_t *header, size_t align, char **out, size_t *out_bytes,
                         struct zt_fault *fault)
 {
-    size_t n = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (n + 7) & ~(size_t)7;
+    size_t n = json_dumpb(header, NULL, 0, JSON_COMPACT);
+    size_t padded = (8 + n + align - 1) / align * align - 8;
     uint64_t word = htole64(padded);
     char *all = n ? malloc(8 + padded) : NULL;
 
@@ -110,6 +111,14 @@ static zt_err serialise(const json_t *header, char **out, size_t *out_bytes,
     return ZT_OK;
 }
 
+/* Of the data, in the file. */
+static size_t align_of(int64_t data_bytes)
+{
+    size_t align = zt_atomic_file_align(data_bytes);
+
+    return align < 8 ? 8 : align;
+}
+
 static zt_err make_header(const struct zt_safetensors_decl *decls, int num_decls,
                           char **out, size_t *out_bytes, int64_t *data_bytes,
                           struct zt_fault *fault)
@@ -123,7 +132,7 @@ static zt_err make_header(const struct zt_safetensors_decl *decls, int num_decls
     for (int i = 0; !rc && i < num_decls; i++)
         rc = add_tensor(header, &decls[i], data_bytes, fault);
     if (!rc)
-        rc = serialise(header, out, out_bytes, fault);
+        rc = serialise(header, align_of(*data_bytes), out, out_bytes, fault);
     json_decref(header);
     return rc;
 }
@@ -167,8 +176,8 @@ static zt_err write_header(struct zt_safetensors_writer *w, struct zt_fault *fau
     return zt_atomic_file_write(&w->file, w->header, w->header_bytes, fault);
 }
 
-zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
-                                 size_t bytes, struct zt_fault *fault)
+static zt_err append(struct zt_safetensors_writer *w, const void *data, size_t bytes,
+                     bool lent, struct zt_fault *fault)
 {
     zt_err rc;
 
@@ -178,10 +187,23 @@ zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *da
                             w->file.path, bytes, (long long)w->bytes_left);
     rc = write_header(w, fault);
     if (!rc)
-        rc = zt_atomic_file_write(&w->file, data, bytes, fault);
+        rc = lent ? zt_atomic_file_lend(&w->file, data, bytes, fault)
+                  : zt_atomic_file_write(&w->file, data, bytes, fault);
     if (!rc)
         w->bytes_left -= (int64_t)bytes;
     return rc;
+}
+
+zt_err zt_safetensors_writer_put(struct zt_safetensors_writer *w, const void *data,
+                                 size_t bytes, struct zt_fault *fault)
+{
+    return append(w, data, bytes, false, fault);
+}
+
+zt_err zt_safetensors_writer_lend(struct zt_safetensors_writer *w, const void *data,
+                                  size_t bytes, struct zt_fault *fault)
+{
+    return append(w, data, bytes, true, fault);
 }
 
 /* All data came; of a file without any the header is still to be written. */

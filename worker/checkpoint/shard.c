@@ -135,8 +135,8 @@ static zt_err end_part(struct zt_ckpt_shard_writer *w, struct zt_fault *fault)
     return begin_part(w, fault);
 }
 
-zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
-                         struct zt_fault *fault)
+static zt_err append(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
+                     bool lent, struct zt_fault *fault)
 {
     const char *from = data;
     zt_err rc = ZT_OK;
@@ -145,7 +145,8 @@ zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_
         size_t n = bytes < (size_t)w->piece_left ? bytes : (size_t)w->piece_left;
 
         n = n < IN_CACHE ? n : IN_CACHE;
-        rc = zt_safetensors_writer_put(w->file, from, n, fault);
+        rc = lent ? zt_safetensors_writer_lend(w->file, from, n, fault)
+                  : zt_safetensors_writer_put(w->file, from, n, fault);
         if (rc)
             return rc;
         XXH3_64bits_update(w->hash, from, n);
@@ -159,6 +160,18 @@ zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_
             rc = end_part(w, fault);
     }
     return rc;
+}
+
+zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
+                         struct zt_fault *fault)
+{
+    return append(w, data, bytes, false, fault);
+}
+
+zt_err zt_ckpt_shard_lend(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
+                          struct zt_fault *fault)
+{
+    return append(w, data, bytes, true, fault);
 }
 
 /* ---- the whole ---- */

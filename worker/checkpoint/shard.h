@@ -36,6 +36,9 @@ zt_err zt_ckpt_shard_open(const char *dir, int rank, const struct zt_ckpt_tables
                           struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_ckpt_shard_put(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
                          struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of bytes that stay as they are until finish or close (safetensors.h). */
+zt_err zt_ckpt_shard_lend(struct zt_ckpt_shard_writer *w, const void *data, size_t bytes,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 /* Both files are on the disk, synced; the folder is not. */
 zt_err zt_ckpt_shard_finish(struct zt_ckpt_shard_writer *w,
                             struct zt_ckpt_shard_made *made,

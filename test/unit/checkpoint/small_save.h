@@ -50,7 +50,7 @@ static inline void skip_unless_wanted(void)
         skip();
 }
 
-/* ---- a save: values are those of `version` ---- */
+/* ---- a save: values are those of `version`; one half is lent, one put ---- */
 
 static inline zt_err write_manifest(const char *work, const char *file, const char *index,
                                     const struct zt_ckpt_shard_made *made)
@@ -79,7 +79,7 @@ static inline zt_err write_manifest(const char *work, const char *file, const ch
 static inline zt_err save(const char *root, float version)
 {
     static const struct zt_ckpt_kind kinds[] = {{"weights", ZT_F32}};
-    static float some[LARGE / NUM_PUTS];
+    static float all[LARGE] __attribute__((aligned(4096)));
     const struct zt_ckpt_param param = {
         .name = "a", .ndim = 1, .shape = {num_elems}, .numel = num_elems, .kinds = 1};
     const struct zt_ckpt_tables tables = {kinds, 1, &param, 1};
@@ -97,11 +97,13 @@ static inline zt_err save(const char *root, float version)
     rc = zt_ckpt_folder_begin(&p, NULL);
     if (!rc)
         rc = zt_ckpt_shard_open(work, 0, &tables, &part, 1, &w, NULL);
-    for (int i = 0; i < at_once; i++)
-        some[i] = version;
-    for (int left = num_elems, n; !rc && left > 0; left -= n) {
-        n = left < at_once ? left : at_once;
-        rc = zt_ckpt_shard_put(w, some, (size_t)n * sizeof(*some), NULL);
+    for (int i = 0; i < num_elems; i++)
+        all[i] = version;
+    for (int at = 0, n; !rc && at < num_elems; at += n) {
+        n = num_elems - at < at_once ? num_elems - at : at_once;
+        rc = at < num_elems / 2
+                 ? zt_ckpt_shard_lend(w, all + at, (size_t)n * sizeof(*all), NULL)
+                 : zt_ckpt_shard_put(w, all + at, (size_t)n * sizeof(*all), NULL);
     }
     if (!rc)
         rc = zt_ckpt_shard_finish(w, &made, NULL);

@@ -17,6 +17,7 @@
 #include "worker/checkpoint/disk/write_behind.h"
 
 #define MIB  ((size_t)1 << 20)
+#define SOME (21 * MIB + 12345)
 #define MANY (85 * MIB + 12345) /* large enough to be written behind, and no whole page */
 
 static char *content(size_t bytes)
@@ -75,6 +76,55 @@ static void test_a_large_file_has_its_bytes_whatever_the_cuts(void **state)
     fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_content(fd, want, MANY);
     close(fd);
+    free(want);
+}
+
+/* Lent in one run, from a page or not; in runs that are torn; in turns with what is put. */
+static void lend_all(struct zt_write_behind *w, char *from, char *torn, size_t bytes)
+{
+    size_t at = 0;
+
+    for (size_t i = 0, n; at < bytes; i++, at += n) {
+        n = next_cut(i) < bytes - at ? next_cut(i) : bytes - at;
+        if (torn && i % 4 == 3)
+            assert_int_equal(zt_write_behind_put(w, from + at, n), 0);
+        else
+            assert_int_equal(
+                zt_write_behind_lend(w, (torn && i % 4 == 2 ? torn : from) + at, n), 0);
+    }
+}
+
+static void lend_with(const char *want, char *memory[2], size_t head, size_t off)
+{
+    for (int torn = 0; torn < 2; torn++) {
+        int fd = open(in_scratch("lent"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        struct zt_write_behind *w = zt_write_behind_open(fd, SOME);
+
+        assert_non_null(w);
+        for (int i = 0; i < 2; i++)
+            memcpy(memory[i] + head + off, want + head, SOME - head);
+        assert_int_equal(zt_write_behind_put(w, want, head), 0);
+        lend_all(w, memory[0] + head + off, torn ? memory[1] + head + off : NULL,
+                 SOME - head);
+        assert_int_equal(zt_write_behind_finish(w), 0);
+        zt_write_behind_close(w);
+        assert_content(fd, want, SOME);
+        close(fd);
+    }
+}
+
+static void test_what_is_lent_is_in_the_file_whatever_the_cuts(void **state)
+{
+    static const size_t heads[] = {0, 1000, 8192}, offs[] = {0, 1000, 3096};
+    char *want = content(SOME), *memory[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_non_null(memory[i] = aligned_alloc(4096, 22 * MIB));
+    for (size_t i = 0; i < 9; i++)
+        lend_with(want, memory, heads[i / 3], offs[i % 3]);
+    free(memory[0]);
+    free(memory[1]);
     free(want);
 }
 
@@ -286,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_large_file_has_its_bytes_whatever_the_cuts),
+        cmocka_unit_test(test_what_is_lent_is_in_the_file_whatever_the_cuts),
         cmocka_unit_test(test_a_large_file_is_overwritten_and_goes_on),
         cmocka_unit_test(test_a_file_that_is_given_up_leaves_nothing),
         cmocka_unit_test(test_without_o_direct_it_is_written_as_well),

@@ -14,9 +14,29 @@ static const size_t parts[] = {6, 1,  ZT_CKPT_WRITER_PIECE + 2, 4,
                                0, 13, 3 * ZT_CKPT_WRITER_LEAST, 2};
 enum { NUM_PARTS = sizeof(parts) / sizeof(*parts) };
 
+static size_t total(void)
+{
+    size_t bytes = 0;
+
+    for (size_t p = 0; p < NUM_PARTS; p++)
+        bytes += parts[p];
+    return bytes;
+}
+
 static unsigned char byte_of(size_t part, size_t at)
 {
     return (unsigned char)(part * 31 + at * 7 + at / 4099);
+}
+
+/* Where there is room for all of them they follow each other, and stay: a file can be
+ * written of them later. */
+static bool all_is_there(const unsigned char *memory)
+{
+    for (size_t p = 0; p < NUM_PARTS; memory += parts[p++])
+        for (size_t i = 0; i < parts[p]; i++)
+            if (memory[i] != byte_of(p, i))
+                return false;
+    return true;
 }
 
 /* What comes is what was put in. */
@@ -54,7 +74,7 @@ static bool put_all(struct zt_ckpt_writer *w)
 
             if (!room)
                 return false;
-            if (at == 0)
+            if (at == 0 && !zt_ckpt_writer_has_all(w))
                 assert_int_equal((uintptr_t)room % 8, 0);
             for (size_t i = 0; i < n; i++)
                 room[i] = byte_of(p, at + i);
@@ -76,21 +96,25 @@ static struct zt_ckpt_writer *open_writer(void **memory, size_t bytes)
 
 static void test_all_bytes_come_in_their_order(void **state)
 {
-    static const size_t sizes[] = {ZT_CKPT_WRITER_LEAST, ZT_CKPT_WRITER_LEAST + 8,
-                                   5 * ZT_CKPT_WRITER_LEAST};
+    const size_t all = total();
+    const size_t sizes[] = {ZT_CKPT_WRITER_LEAST, ZT_CKPT_WRITER_LEAST + 8, all / 8 * 8,
+                            (all + 7) / 8 * 8, 5 * ZT_CKPT_WRITER_LEAST};
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    assert_true(all % 8); /* one size is too small, the next one is not */
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         void *memory;
         struct zt_ckpt_writer *w = open_writer(&memory, sizes[i]);
         bool good = false;
 
         for (int turn = 0; turn < 2; turn++) { /* a writer has one job after the other */
-            zt_ckpt_writer_start(w, take_all, &good);
+            zt_ckpt_writer_start(w, take_all, &good, total());
             assert_true(put_all(w));
             assert_int_equal(zt_ckpt_writer_wait(w, NULL), ZT_OK);
             assert_true(zt_ckpt_writer_is_done(w));
             assert_true(good);
+            assert_int_equal(zt_ckpt_writer_has_all(w), sizes[i] >= all);
+            assert_true(sizes[i] < all || all_is_there(memory));
         }
         zt_ckpt_writer_close(w);
         free(memory);
@@ -112,11 +136,11 @@ static void test_a_job_that_fails_is_waited_for_by_nobody(void **state)
     bool good = false;
 
     (void)state;
-    zt_ckpt_writer_start(w, fail_at_once, NULL);
+    zt_ckpt_writer_start(w, fail_at_once, NULL, total());
     assert_false(put_all(w));
     assert_int_equal(zt_ckpt_writer_wait(w, &fault), ZT_E_CANTCREATE);
     assert_string_equal(fault.text, "the disk is full");
-    zt_ckpt_writer_start(w, take_all, &good);
+    zt_ckpt_writer_start(w, take_all, &good, total());
     assert_true(put_all(w));
     assert_int_equal(zt_ckpt_writer_wait(w, &fault), ZT_OK);
     zt_ckpt_writer_close(w);
@@ -130,7 +154,7 @@ static void test_a_job_that_waits_for_training_ends_when_that_does(void **state)
     bool good = false;
 
     (void)state;
-    zt_ckpt_writer_start(w, take_all, &good);
+    zt_ckpt_writer_start(w, take_all, &good, total());
     zt_ckpt_writer_close(w);
     free(memory);
     zt_ckpt_writer_close(NULL);

@@ -5,13 +5,22 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGN       ((size_t)4096) /* of addresses, places and lengths, on any drive */
+#define ALIGN       ZT_WRITE_BEHIND_ALIGN
+#define BLOCK       ZT_WRITE_BEHIND_BLOCK
 #define NUM_BLOCKS  ZT_WRITE_BEHIND_BLOCKS
 #define NUM_THREADS (NUM_BLOCKS - 1)
+
+struct one_write {
+    const char *data;
+    size_t bytes; /* a multiple of ALIGN, at most a block */
+    off_t at;
+    bool is_pending;
+};
 
 struct zt_write_behind {
     int fd;
@@ -19,18 +28,20 @@ struct zt_write_behind {
     int num_threads;
     pthread_mutex_t lock; /* of what follows, up to `error` */
     pthread_cond_t changed;
-    size_t given, begun; /* whole blocks since the beginning; begun: by a thread */
-    bool is_pending[NUM_BLOCKS];
+    size_t given, begun; /* requests since the beginning; begun: by a thread */
+    struct one_write requests[NUM_BLOCKS]; /* number n is in n % NUM_BLOCKS */
     bool quit;
     int error;
 
-    char *blocks;  /* NUM_BLOCKS of them; number n of the file is in n % NUM_BLOCKS */
-    size_t filled; /* bytes of the block at hand */
+    char *blocks;     /* one for each request */
+    const char *lent; /* by the caller: where the next request begins; NULL: its block */
+    size_t filled;    /* bytes of the next request */
+    off_t at;         /* where it begins in the file: a multiple of ALIGN */
 };
 
 static char *block_of(const struct zt_write_behind *w, size_t number)
 {
-    return w->blocks + number % NUM_BLOCKS * ZT_WRITE_BEHIND_BLOCK;
+    return w->blocks + number % NUM_BLOCKS * BLOCK;
 }
 
 /* ---- past the page cache, or not ---- */
@@ -73,20 +84,19 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        size_t block;
+        struct one_write *r;
         int error;
 
         while (!w->quit && w->begun == w->given)
             pthread_cond_wait(&w->changed, &w->lock);
         if (w->quit)
             break;
-        block = w->begun++;
+        r = &w->requests[w->begun++ % NUM_BLOCKS];
         pthread_mutex_unlock(&w->lock);
-        error = write_all(w->fd, block_of(w, block), ZT_WRITE_BEHIND_BLOCK,
-                          (off_t)(block * ZT_WRITE_BEHIND_BLOCK));
+        error = write_all(w->fd, r->data, r->bytes, r->at);
         pthread_mutex_lock(&w->lock);
         w->error = w->error ? w->error : error;
-        w->is_pending[block % NUM_BLOCKS] = false;
+        r->is_pending = false;
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
@@ -128,64 +138,120 @@ struct zt_write_behind *zt_write_behind_open(int fd, size_t bytes)
     return w;
 }
 
-/* Until this block is not being written. */
+/* Until the request that has this place, and its block, are written. */
 static int wait_for(struct zt_write_behind *w, size_t number)
 {
     int error;
 
     pthread_mutex_lock(&w->lock);
-    while (w->is_pending[number % NUM_BLOCKS])
+    while (w->requests[number % NUM_BLOCKS].is_pending)
         pthread_cond_wait(&w->changed, &w->lock);
     error = w->error;
     pthread_mutex_unlock(&w->lock);
     return error;
 }
 
-static void give(struct zt_write_behind *w)
+/* The first `bytes` of the next request; its place is free. */
+static void give(struct zt_write_behind *w, size_t bytes)
 {
+    const char *data = w->lent ? w->lent : block_of(w, w->given);
+
     pthread_mutex_lock(&w->lock);
-    w->is_pending[w->given++ % NUM_BLOCKS] = true;
+    w->requests[w->given++ % NUM_BLOCKS] = (struct one_write){data, bytes, w->at, true};
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    w->filled = 0;
+    w->at += (off_t)bytes;
+    w->filled -= bytes;
+    w->lent = w->lent ? w->lent + bytes : NULL;
+}
+
+/* What was lent and is less than a request: whole pages from where they are, the rest in a block. */
+static int end_lent(struct zt_write_behind *w)
+{
+    size_t pages = w->filled & ~(ALIGN - 1);
+    int error = wait_for(w, w->given);
+
+    if (!error && pages) {
+        give(w, pages);
+        error = wait_for(w, w->given);
+    }
+    if (!error)
+        memcpy(block_of(w, w->given), w->lent, w->filled);
+    w->lent = NULL;
+    return error;
 }
 
 int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t bytes)
 {
     const char *from = data;
+    int error = w->lent ? end_lent(w) : 0;
 
-    while (bytes > 0) {
-        size_t room = ZT_WRITE_BEHIND_BLOCK - w->filled, n = bytes < room ? bytes : room;
-        int error = w->filled ? 0 : wait_for(w, w->given);
+    while (!error && bytes > 0) {
+        size_t room = BLOCK - w->filled, n = bytes < room ? bytes : room;
 
+        error = w->filled ? 0 : wait_for(w, w->given);
         if (error)
-            return error;
+            break;
         memcpy(block_of(w, w->given) + w->filled, from, n);
         w->filled += n;
         from += n;
         bytes -= n;
-        if (w->filled == ZT_WRITE_BEHIND_BLOCK)
-            give(w);
+        if (w->filled == BLOCK)
+            give(w, BLOCK);
     }
-    return 0;
+    return error;
+}
+
+/* Up to a page of the file, from which on the caller's memory can be written. */
+static int begin_lent(struct zt_write_behind *w, const char *data, size_t head)
+{
+    int error = zt_write_behind_put(w, data, head);
+
+    if (!error && w->filled)
+        give(w, w->filled);
+    w->lent = data + head;
+    return error;
+}
+
+int zt_write_behind_lend(struct zt_write_behind *w, const void *data, size_t bytes)
+{
+    const char *from = data;
+    size_t head = 0;
+    int error = w->lent && from != w->lent + w->filled ? end_lent(w) : 0;
+
+    if (!error && !w->lent) {
+        head = (ALIGN - w->filled % ALIGN) % ALIGN;
+        if (bytes < head + ALIGN || (uintptr_t)(from + head) % ALIGN)
+            return zt_write_behind_put(w, data, bytes);
+        error = begin_lent(w, from, head);
+    }
+    w->filled += bytes - head;
+    while (!error && w->filled >= BLOCK) {
+        error = wait_for(w, w->given);
+        if (!error)
+            give(w, BLOCK);
+    }
+    return error;
 }
 
 int zt_write_behind_finish(struct zt_write_behind *w)
 {
+    int error = w->lent ? end_lent(w) : 0;
     const char *rest = block_of(w, w->given);
     size_t aligned = w->filled & ~(ALIGN - 1);
-    off_t at = (off_t)(w->given * ZT_WRITE_BEHIND_BLOCK);
-    int error = 0;
 
-    for (size_t i = 0; i < NUM_BLOCKS; i++)
-        error = wait_for(w, i);
+    for (size_t i = 0; i < NUM_BLOCKS; i++) {
+        int e = wait_for(w, i);
+
+        error = error ? error : e;
+    }
     if (!error)
-        error = write_all(w->fd, rest, aligned, at);
+        error = write_all(w->fd, rest, aligned, w->at);
     (void)set_direct(w->fd, false);
     if (!error)
         error =
-            write_all(w->fd, rest + aligned, w->filled - aligned, at + (off_t)aligned);
-    if (!error && ftruncate(w->fd, at + (off_t)w->filled) < 0)
+            write_all(w->fd, rest + aligned, w->filled - aligned, w->at + (off_t)aligned);
+    if (!error && ftruncate(w->fd, w->at + (off_t)w->filled) < 0)
         error = errno;
     return error;
 }

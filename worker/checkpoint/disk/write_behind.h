@@ -6,7 +6,8 @@
  *       are written, each by a thread ...   is filled
  *
  * The page cache would take a copy of everything, in memory that the training needs, only to
- * write it a second later. Where the file system has no O_DIRECT the thread writes through it.
+ * write it a second later. Where the file system has no O_DIRECT the threads write through it.
+ * What is lent is written from where it is: nobody copies it, and a drive takes huge pages in few segments.
  * Threads:   one makes all calls.
  * Failure:   errno of the first write that failed: at the next call, and at all after it.
  */
@@ -15,6 +16,7 @@
 
 #include <stddef.h>
 
+#define ZT_WRITE_BEHIND_ALIGN  ((size_t)4096) /* of addresses and places, on any drive */
 #define ZT_WRITE_BEHIND_BLOCK  ((size_t)4 << 20)
 #define ZT_WRITE_BEHIND_BLOCKS 4
 #define ZT_WRITE_BEHIND_BYTES                                                            \
@@ -28,6 +30,9 @@ struct zt_write_behind;
 struct zt_write_behind *zt_write_behind_open(int fd, size_t bytes);
 /* Append; the bytes are the caller's again. 0 or errno. */
 int zt_write_behind_put(struct zt_write_behind *w, const void *data, size_t bytes);
+/* Append bytes that stay as they are until it is finished or closed. It copies none of those that follow each other in
+ * memory, call after call, where the first one's address is that of its place in the file modulo ZT_WRITE_BEHIND_ALIGN. */
+int zt_write_behind_lend(struct zt_write_behind *w, const void *data, size_t bytes);
 /* Until all is written, though not synced; the file ends there. 0 or errno. */
 int zt_write_behind_finish(struct zt_write_behind *w);
 /* What is not written is given up. NULL is fine. */

@@ -83,6 +83,15 @@ static size_t part_bytes(const struct saving *s, const struct zt_ckpt_part *p)
     return (size_t)p->elems * zt_dtype_bytes(s->state.kinds[p->kind].dtype);
 }
 
+static size_t total_bytes(const struct saving *s)
+{
+    size_t bytes = 0;
+
+    for (int64_t i = 0; i < s->num_parts; i++)
+        bytes += part_bytes(s, &s->parts[i]);
+    return bytes;
+}
+
 /* ---- to memory, by training ---- */
 
 static zt_err copy_part(struct zt_engine *e, const struct saving *s,
@@ -135,7 +144,8 @@ static zt_err write_part(struct zt_ckpt_writer *w, const struct saving *s,
 
         if (!data)
             return zt_fault_set(fault, ZT_E_CANCELLED, "the save was given up");
-        rc = zt_ckpt_shard_put(out, data, n, fault);
+        rc = zt_ckpt_writer_has_all(w) ? zt_ckpt_shard_lend(out, data, n, fault)
+                                       : zt_ckpt_shard_put(out, data, n, fault);
         zt_ckpt_writer_taken(w, n);
     }
     return rc;
@@ -346,7 +356,7 @@ zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *plac
         end_saving(e, false);
     } else {
         e->saver->phase = WRITING;
-        zt_ckpt_writer_start(e->saver->writer, write_shard, s);
+        zt_ckpt_writer_start(e->saver->writer, write_shard, s, total_bytes(s));
         rc = copy_shard(e, s, fault);
     }
     zt_trace_end();
@@ -379,7 +389,7 @@ zt_err zt_checkpoint_advance(struct zt_engine *e, zt_err *refused, struct zt_fau
     } else if (writing) {
         saver->phase = PUBLISHING;
         if (is_keeper(e))
-            zt_ckpt_writer_start(saver->writer, publish, s);
+            zt_ckpt_writer_start(saver->writer, publish, s, 0);
     } else {
         tell_saved(e, s);
         end_saving(e, true);

@@ -9,7 +9,7 @@
 
 struct zt_ckpt_writer {
     pthread_t thread;
-    pthread_mutex_t lock; /* of all below but `memory` and `bytes` */
+    pthread_mutex_t lock; /* of all below but `memory`, `bytes` and `total` */
     pthread_cond_t changed;
     zt_ckpt_job job; /* NULL: none, or it is over */
     void *arg;
@@ -19,6 +19,7 @@ struct zt_ckpt_writer {
 
     char *memory;
     size_t bytes;
+    size_t total;           /* bytes of the job */
     size_t filled, written; /* of the stream so far */
 };
 
@@ -101,9 +102,11 @@ void zt_ckpt_writer_close(struct zt_ckpt_writer *w)
 
 /* ---- jobs ---- */
 
-void zt_ckpt_writer_start(struct zt_ckpt_writer *w, zt_ckpt_job job, void *arg)
+void zt_ckpt_writer_start(struct zt_ckpt_writer *w, zt_ckpt_job job, void *arg,
+                          size_t total)
 {
     pthread_mutex_lock(&w->lock);
+    w->total = total;
     w->filled = w->written = 0;
     w->rc = ZT_OK;
     w->fault = (struct zt_fault){.code = ZT_OK};
@@ -111,6 +114,11 @@ void zt_ckpt_writer_start(struct zt_ckpt_writer *w, zt_ckpt_job job, void *arg)
     w->job = job;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
+}
+
+bool zt_ckpt_writer_has_all(const struct zt_ckpt_writer *w)
+{
+    return w->total <= w->bytes;
 }
 
 bool zt_ckpt_writer_is_done(struct zt_ckpt_writer *w)
@@ -157,7 +165,7 @@ void *zt_ckpt_writer_room(struct zt_ckpt_writer *w, bool first, size_t left,
     void *room = NULL;
 
     pthread_mutex_lock(&w->lock);
-    if (first)
+    if (first && !zt_ckpt_writer_has_all(w))
         w->filled = zt_ckpt_writer_align(w->filled);
     *bytes = piece_of(w, w->filled, left);
     /* what was padded may be ahead of what is written */
@@ -180,13 +188,14 @@ void zt_ckpt_writer_filled(struct zt_ckpt_writer *w, size_t bytes)
 const void *zt_ckpt_writer_take(struct zt_ckpt_writer *w, bool first, size_t left,
                                 size_t *bytes)
 {
+    bool has_all = zt_ckpt_writer_has_all(w);
     const void *data = NULL;
 
     pthread_mutex_lock(&w->lock);
-    if (first)
+    if (first && !has_all)
         w->written = zt_ckpt_writer_align(w->written);
     *bytes = piece_of(w, w->written, left);
-    while (!w->quit && w->filled < w->written + *bytes)
+    while (!w->quit && w->filled < (has_all ? w->total : w->written + *bytes))
         pthread_cond_wait(&w->changed, &w->lock);
     if (!w->quit)
         data = w->memory + w->written % w->bytes;

@@ -8,6 +8,8 @@
  *
  * Both sides cut a part of a file into the same pieces, so the memory needs no marks: a
  * ring of bytes, in which a part begins at a multiple of 8 and no piece goes over the end.
+ * A job that has room for all of its bytes has no gaps between them, takes the first when the last is there, because a drive that
+ * fetches from memory makes the copy that training waits for slower, and what it has taken stays there until it is over.
  * A writer has one job at a time.
  * Threads:   open to close: the rank's first. take and taken: the job, in the writer's.
  * Failure:   a job's own is what zt_ckpt_writer_wait() returns; whoever waits for the
@@ -35,8 +37,12 @@ zt_err zt_ckpt_writer_open(void *memory, size_t bytes, struct zt_ckpt_writer **o
 /* A job that is still running is given up: what it waits for fails. NULL is fine. */
 void zt_ckpt_writer_close(struct zt_ckpt_writer *w);
 
-/* The next job, with an empty ring. The one before has been waited for. */
-void zt_ckpt_writer_start(struct zt_ckpt_writer *w, zt_ckpt_job job, void *arg);
+/* The next job, with an empty ring. The one before has been waited for. `total`: bytes of
+ * all its parts. */
+void zt_ckpt_writer_start(struct zt_ckpt_writer *w, zt_ckpt_job job, void *arg,
+                          size_t total);
+/* There is room for all of the job's bytes. */
+bool zt_ckpt_writer_has_all(const struct zt_ckpt_writer *w);
 bool zt_ckpt_writer_is_done(struct zt_ckpt_writer *w);
 /* Until the job is over; what it returned. */
 zt_err zt_ckpt_writer_wait(struct zt_ckpt_writer *w,
