@@ -86,24 +86,44 @@ static struct cut cut_of(const struct zt_gemm_call *k)
 /*
  * Rows of b that are a multiple of 2048 bytes apart fall into one or two sets of the L1,
  * and oneDNN packs an fp32 b in narrow strips, so that a line is gone before its second
- * half is needed: products lose two fifths of their speed. A block's columns are copied
- * first, whole lines at a time.
+ * half is needed: products lose two fifths of their speed. The same with columns of an a
+ * that is stored by columns, as in gradients of weights: a long k loses half. A block's
+ * columns of b and rows of a are copied first, whole lines at a time.
  */
 #define SET_BYTES  2048
 #define COPY_PAD   16                 /* floats between rows of the copy */
 #define COPY_MOST  ((int64_t)1 << 20) /* floats of one */
-#define COPY_LEAST 64                 /* rows of b that are worth it */
+#define COPY_LEAST 64                 /* of k that are worth it, and uses of each */
+
+/* Whether lines of k, `stride` floats apart, are worth a copy for `uses` of each. */
+static bool is_worth_a_copy(const struct zt_gemm_call *k, int64_t stride, int64_t uses)
+{
+    return k->a.dtype == ZT_F32 && stride * (int64_t)sizeof(float) % SET_BYTES == 0 &&
+           k->a.cols >= COPY_LEAST && uses >= COPY_LEAST;
+}
+
+/* Of `length` lines side by side in a block, those that fit into a copy. */
+static int64_t lines_of_copy(const struct zt_gemm_call *k, int64_t length)
+{
+    return zt_min(COPY_MOST / k->a.cols / LINES * LINES, length);
+}
 
 /* Columns of a block that is copied; 0: b is taken where it is. */
 static int64_t columns_to_copy(const struct zt_gemm_call *k, const struct cut *cut)
 {
-    int64_t fit = COPY_MOST / k->a.cols / LINES * LINES;
-
-    if (k->b.dtype != ZT_F32 || k->b.stride[2] != 1 || cut->items > 1 ||
-        k->b.stride[1] * (int64_t)sizeof(float) % SET_BYTES != 0 ||
-        k->a.cols < COPY_LEAST || k->c.rows < COPY_LEAST)
+    if (k->b.stride[2] != 1 || cut->items > 1 ||
+        !is_worth_a_copy(k, k->b.stride[1], k->c.rows))
         return 0;
-    return zt_min(fit, cut->cols);
+    return lines_of_copy(k, cut->cols);
+}
+
+/* The same of rows of an a that is stored by columns. */
+static int64_t rows_to_copy(const struct zt_gemm_call *k, const struct cut *cut)
+{
+    if (k->a.stride[1] != 1 || cut->items > 1 ||
+        !is_worth_a_copy(k, k->a.stride[2], k->c.cols))
+        return 0;
+    return lines_of_copy(k, cut->rows);
 }
 
 /* Rows of `cols` floats; memcpy of so little takes its time to begin. */
@@ -113,6 +133,15 @@ ZT_SIMD static void copy_columns(float *dst, int64_t ld, const float *src, int64
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             dst[i * ld + j] = src[i * src_ld + j];
+}
+
+/* *m becomes the copy in `to` of its first `length` columns or rows; k is its axis `axis`. */
+static void take_copy(struct zt_gemm_mat *m, int axis, int64_t k, int64_t length,
+                      int64_t ld, float *to)
+{
+    copy_columns(to, ld, (const float *)(void *)m->data, m->stride[axis], k, length);
+    m->data = (char *)to;
+    m->stride[axis] = ld;
 }
 
 /*
@@ -135,10 +164,11 @@ struct job {
     /* last of its rows or items, of its columns, of its parts of k */
     const struct zt_gemm_plan *plan[2][2][2];
     char *scratch;
-    size_t scratch_bytes; /* of a thread: of the plans, columns of b, sums of parts */
+    size_t scratch_bytes; /* of a thread: of the plans, copies, sums of parts */
     size_t plan_bytes;
-    size_t copy_floats, sum_floats; /* 0: b is taken where it is; there is one part */
-    atomic_int failed;              /* a zt_err */
+    /* 0: a, b is taken where it is; there is one part */
+    size_t a_floats, b_floats, sum_floats;
+    atomic_int failed; /* a zt_err */
 };
 
 /* Whole, or what is left in the last block. */
@@ -163,7 +193,9 @@ static zt_err make_plans(struct zt_device *dev, struct job *job, struct zt_fault
     memcpy(p.as, k->a.stride, sizeof(p.as));
     memcpy(p.bs, k->b.stride, sizeof(p.bs));
     memcpy(p.cs, k->c.stride, sizeof(p.cs));
-    if (job->copy_floats)
+    if (job->a_floats)
+        p.as[2] = cut->rows + COPY_PAD;
+    if (job->b_floats)
         p.bs[1] = cut->cols + COPY_PAD;
     if (job->sum_floats) {
         p.c = ZT_F32;
@@ -189,9 +221,11 @@ static zt_err make_plans(struct zt_device *dev, struct job *job, struct zt_fault
     return ZT_OK;
 }
 
-/* The product of a block, part by part: b is where its columns are, c where it goes. */
+/* The product of a block, part by part: a, b are where its rows, columns are, c where it
+ * goes. */
 static zt_err multiply(const struct job *job, int64_t item, int64_t row, int64_t col,
-                       const struct zt_gemm_mat *b, char *c, char *scratch)
+                       const struct zt_gemm_mat *a, const struct zt_gemm_mat *b, char *c,
+                       char *scratch)
 {
     const struct zt_gemm_call *k = job->k;
     const struct cut *cut = &job->cut;
@@ -205,10 +239,10 @@ static zt_err multiply(const struct job *job, int64_t item, int64_t row, int64_t
     if (bias)
         bias += col * cut->cols * (int64_t)zt_dtype_bytes(k->bias_dtype);
     for (int64_t i = 0; rc == ZT_OK && i < num_parts; i++)
-        rc = zt_gemm_run(
-            job->plan[last][last_col][i == num_parts - 1],
-            zt_gemm_element(&k->a, item * cut->items, row * cut->rows, i * job->depth),
-            zt_gemm_element(b, 0, i * job->depth, 0), bias, c, scratch, NULL);
+        rc =
+            zt_gemm_run(job->plan[last][last_col][i == num_parts - 1],
+                        zt_gemm_element(a, 0, 0, i * job->depth),
+                        zt_gemm_element(b, 0, i * job->depth, 0), bias, c, scratch, NULL);
     return rc;
 }
 
@@ -223,28 +257,28 @@ static void run_block(int64_t task, int thread, void *ctx)
     int64_t rows = length(k->c.rows, cut->rows, row == cut->row_blocks - 1);
     char *scratch = job->scratch + (size_t)thread * job->scratch_bytes;
     char *c = zt_gemm_element(&k->c, item * cut->items, row * cut->rows, col * cut->cols);
-    struct zt_gemm_mat b = k->b;
+    float *copy = (float *)(void *)(scratch + job->plan_bytes);
+    struct zt_gemm_mat a = k->a, b = k->b;
     zt_err rc;
 
+    a.data = zt_gemm_element(&a, item * cut->items, row * cut->rows, 0);
     b.data = zt_gemm_element(&b, item * cut->items, 0, col * cut->cols);
-    if (job->copy_floats) {
-        float *copy = (float *)(void *)(scratch + job->plan_bytes);
-
-        copy_columns(copy, cut->cols + COPY_PAD, (const float *)(void *)b.data,
-                     b.stride[1], k->a.cols, cols);
-        b.data = (char *)copy;
-        b.stride[1] = cut->cols + COPY_PAD;
-    }
+    if (job->a_floats)
+        take_copy(&a, 2, k->a.cols, rows, cut->rows + COPY_PAD, copy);
+    copy += job->a_floats;
+    if (job->b_floats)
+        take_copy(&b, 1, k->a.cols, cols, cut->cols + COPY_PAD, copy);
+    copy += job->b_floats;
     if (job->sum_floats) {
-        float *sums = (float *)(void *)(scratch + job->plan_bytes) + job->copy_floats;
+        float *sums = copy;
 
         memset(sums, 0, job->sum_floats * sizeof(*sums));
-        rc = multiply(job, item, row, col, &b, (char *)sums, scratch);
+        rc = multiply(job, item, row, col, &a, &b, (char *)sums, scratch);
         for (int64_t i = 0; rc == ZT_OK && i < rows; i++)
             zt_store_row(c + 2 * i * k->c.stride[1], k->c.dtype, 1, sums + i * cut->cols,
                          cols);
     } else {
-        rc = multiply(job, item, row, col, &b, c, scratch);
+        rc = multiply(job, item, row, col, &a, &b, c, scratch);
     }
     if (rc != ZT_OK)
         atomic_store(&job->failed, (int)rc);
@@ -259,11 +293,17 @@ static void plan_job(struct job *job)
 
     *cut = cut_of(k);
     job->depth = k->a.cols;
+    copied = rows_to_copy(k, cut);
+    if (copied) {
+        cut->rows = copied;
+        cut->row_blocks = zt_num_parts(k->c.rows, copied);
+        job->a_floats = (size_t)(k->a.cols * (copied + COPY_PAD));
+    }
     copied = columns_to_copy(k, cut);
     if (copied) {
         cut->cols = copied;
         cut->col_blocks = zt_num_parts(k->c.cols, copied);
-        job->copy_floats = (size_t)(k->a.cols * (copied + COPY_PAD));
+        job->b_floats = (size_t)(k->a.cols * (copied + COPY_PAD));
     }
     if (is_long(k, cut)) {
         job->depth = PART_DEPTH;
@@ -283,7 +323,7 @@ zt_err zt_gemm_by_onednn(struct zt_device *dev, const struct zt_gemm_call *in,
     plan_job(&job);
     rc = make_plans(dev, &job, fault);
     job.scratch_bytes =
-        job.plan_bytes + (job.copy_floats + job.sum_floats) * sizeof(float);
+        job.plan_bytes + (job.a_floats + job.b_floats + job.sum_floats) * sizeof(float);
     job.scratch_bytes = (job.scratch_bytes + 63) / 64 * 64;
     if (rc == ZT_OK)
         rc =

@@ -427,7 +427,7 @@ static void check_weight_gradient(int64_t m, int64_t n, int64_t k, bool accumula
                 make(ZT_F32, 0, m, n, ROWS_PADDED), accumulate);
 }
 
-/* Of an fp32 b with such rows, columns are copied. */
+/* Of an fp32 b with such rows, columns are copied; of an a with such columns, rows. */
 static void test_rows_a_multiple_of_2048_bytes_apart(void **state)
 {
     (void)state;
@@ -436,7 +436,11 @@ static void test_rows_a_multiple_of_2048_bytes_apart(void **state)
     check_large(make(ZT_F32, 0, 66, 4200, COLS), make(ZT_F32, 0, 4200, 1024, ROWS),
                 make(ZT_F32, 0, 66, 1024, ROWS), true); /* 192 columns at a time */
     check_large(make(ZT_F32, 0, 1024, 200, COLS), make(ZT_F32, 0, 200, 75, ROWS),
-                make(ZT_F32, 0, 1024, 75, COLS), true); /* a is the copied one */
+                make(ZT_F32, 0, 1024, 75, COLS), true); /* as b of the transposed one */
+    check_large(make(ZT_F32, 0, 1024, 70, COLS), make(ZT_F32, 0, 70, 150, ROWS_PADDED),
+                make(ZT_F32, 0, 1024, 150, ROWS_PADDED), true);
+    check_large(make(ZT_F32, 0, 512, 4200, COLS), make(ZT_F32, 0, 4200, 1024, ROWS),
+                make(ZT_F32, 0, 512, 1024, ROWS), false); /* both, some at a time */
 }
 
 /* In bf16 they are added up in parts, in fp32. */
