@@ -6,7 +6,8 @@
  *
  * A task owns one key/value head of one sequence and sums dK and dV over its query heads
  * in order and over their strips in order. dbias, which other heads and sequences may
- * share, is a pass of its own over strips of it.
+ * share, is a pass of its own over strips of it, unless the tasks have all that it is the
+ * sum of: then they sum it beside, in the same order.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -26,14 +27,24 @@ struct part_plans {
 
 enum { PART_WHOLE, PART_LAST };
 
+#define DBIAS_MOST ((int64_t)1 << 20) /* floats of a head's dbias that a thread sums */
+
 struct backward_plans {
     struct zt_strip strip;
     struct part_plans of[2];
 };
 
+/* Where dbias comes from. */
+enum dbias_way {
+    DBIAS_APART,   /* bias_task() */
+    DBIAS_OF_HEAD, /* each head of each sequence has its own: from head_task() */
+    DBIAS_OF_ALL,  /* the sequences share that of a head, and so they share a task */
+};
+
 struct backward {
     struct zt_attention_task t;
     const struct zt_attention_bwd_args *a;
+    enum dbias_way way;
     struct backward_plans *plans; /* (strips) */
     uintptr_t scratch;            /* of thread 0 */
     size_t each, pad;
@@ -43,10 +54,11 @@ struct backward {
 /* One thread's scratch. */
 struct scratch {
     float *scores, *dprobs, *bias, *keep, *out, *tmp, *delta;
-    float *q, *dout, *k, *v;             /* widened operands */
-    float *dk, *dv;                      /* (keys, dim) sums */
-    float *dbias, *old;                  /* (rows of a strip, tk) sums; a row of dbias */
-    struct zt_dot_keys keys, values;     /* of the head */
+    float *q, *dout, *k, *v;         /* widened operands */
+    float *dk, *dv;                  /* (keys, dim) sums */
+    float *dbias, *old;              /* (rows of a strip, tk), of DBIAS_OF_ALL (tq, tk)
+                                            sums; a row of dbias */
+    struct zt_dot_keys keys, values; /* of the head */
     uint32_t *left, *q_rows, *dout_rows; /* packed: probabilities, rows of a strip */
     void *pad;
 };
@@ -73,7 +85,9 @@ static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
         {&s->v, t->tk * wide},
         {&s->dk, t->tk * t->dim},
         {&s->dv, t->tk * t->dim},
-        {&s->dbias, f->a->dbias.data ? rows * t->tk : 0},
+        {&s->dbias, !f->a->dbias.data        ? 0
+                    : f->way == DBIAS_OF_ALL ? t->tq * t->tk
+                                             : rows * t->tk},
         {&s->old, f->a->dbias.data ? t->tk : 0},
     };
     size_t at = 0;
@@ -257,9 +271,42 @@ static zt_err three_products(const struct backward *f, const struct part_plans *
     return rc;
 }
 
-/* dq of one strip, and its share of dk and dv. */
+/* sums (rows, tk) += the gradient of some keys' scores. */
+static void sum_dbias(const struct backward *f, const struct zt_strip *part,
+                      const struct scratch *s, float *sums)
+{
+    const struct zt_attention_task *t = &f->t;
+
+    for (int64_t i = 0; i < part->rows; i++)
+        for (int64_t j = 0; j < part->keys; j++)
+            sums[i * t->tk + part->lo + j] += s->dprobs[i * t->ld + j];
+}
+
+/* Rows [row, row + rows) of dbias = or += sums (rows, tk). */
+static void store_dbias(const struct backward *f, int64_t b, int64_t h, int64_t row,
+                        int64_t rows, float *sums, float *old)
+{
+    const struct zt_view *d = &f->a->dbias;
+    int64_t tk = f->t.tk;
+
+    for (int64_t i = 0; i < rows; i++, sums += tk) {
+        void *to = (char *)d->data +
+                   (b * d->stride[0] + h * d->stride[1] + (row + i) * d->stride[2]) *
+                       (int64_t)zt_dtype_bytes(d->dtype);
+
+        if (f->a->accumulate_bias) {
+            zt_load_row(old, to, d->dtype, 1, tk);
+            for (int64_t j = 0; j < tk; j++)
+                sums[j] += old[j];
+        }
+        zt_store_row(to, d->dtype, 1, sums, tk);
+    }
+}
+
+/* dq of one strip, and its share of dk and dv, and of dbias in `sums` unless NULL. */
 static zt_err strip_backward(const struct backward *f, const struct backward_plans *p,
-                             const struct backward_place *w, const struct scratch *s)
+                             const struct backward_place *w, const struct scratch *s,
+                             float *sums)
 {
     const struct zt_attention_task *t = &f->t;
     const struct zt_strip mine = zt_attention_strip_of(t, &p->strip, w->b), *st = &mine;
@@ -280,6 +327,8 @@ static zt_err strip_backward(const struct backward *f, const struct backward_pla
             continue;
         load_keys(f, &part, w, s, &op);
         rc = score_gradients(f, plans, &part, w, &op, s, t->operand == ZT_BF16);
+        if (rc == ZT_OK && sums)
+            sum_dbias(f, &part, s, sums);
         if (rc == ZT_OK)
             rc = three_products(f, plans, &part, &op, s);
     }
@@ -289,32 +338,71 @@ static zt_err strip_backward(const struct backward *f, const struct backward_pla
     return rc;
 }
 
+/* The strips of a query head. */
+static zt_err strips_backward(const struct backward *f, const struct backward_place *w,
+                              const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++) {
+        const struct zt_strip *st = &f->plans[i].strip;
+        float *sums = f->way == DBIAS_OF_ALL    ? s->dbias + st->row * t->tk
+                      : f->way == DBIAS_OF_HEAD ? s->dbias
+                                                : NULL;
+
+        if (f->way == DBIAS_OF_HEAD)
+            memset(sums, 0, (size_t)(st->rows * t->tk) * sizeof(float));
+        rc = strip_backward(f, &f->plans[i], w, s, sums);
+        if (rc == ZT_OK && f->way == DBIAS_OF_HEAD)
+            store_dbias(f, w->b, w->h, st->row, st->rows, sums, s->old);
+    }
+    return rc;
+}
+
+/* All of one key/value head of a sequence. */
+static zt_err head_backward(const struct backward *f, struct backward_place w,
+                            const struct scratch *s)
+{
+    const struct zt_attention_task *t = &f->t;
+    int64_t group = t->heads / t->kv_heads;
+    zt_err rc = ZT_OK;
+
+    memset(s->dk, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    memset(s->dv, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    pack_head(f, &w, s);
+    for (w.h = w.kv * group; w.h < (w.kv + 1) * group && rc == ZT_OK; w.h++)
+        rc = strips_backward(f, &w, s);
+    for (int64_t j = 0; j < t->tk; j++) {
+        zt_attention_store(t, &f->a->dk, w.b, j, w.kv, s->dk + j * t->dim, t->a->scale,
+                           f->a->accumulate_k, s->tmp);
+        zt_attention_store(t, &f->a->dv, w.b, j, w.kv, s->dv + j * t->dim, 1,
+                           f->a->accumulate_v, s->tmp);
+    }
+    return rc;
+}
+
 static void head_task(int64_t task, int thread, void *ctx)
 {
     struct backward *f = ctx;
     const struct zt_attention_task *t = &f->t;
-    int64_t group = t->heads / t->kv_heads;
     struct backward_place w = {.b = task / t->kv_heads, .kv = task % t->kv_heads};
+    bool all = f->way == DBIAS_OF_ALL;
+    int64_t end = all ? t->batch : w.b + 1;
     struct scratch s;
     zt_err rc = ZT_OK;
 
     place(f, f->scratch + (size_t)thread * f->each, &s);
-    memset(s.dk, 0, (size_t)(t->tk * t->dim) * sizeof(float));
-    memset(s.dv, 0, (size_t)(t->tk * t->dim) * sizeof(float));
+    if (all)
+        memset(s.dbias, 0, (size_t)(t->tq * t->tk) * sizeof(float));
     if (t->dot)
         zt_dot_begin();
-    pack_head(f, &w, &s);
-    for (w.h = w.kv * group; w.h < (w.kv + 1) * group; w.h++)
-        for (int64_t i = 0; i < t->strips && rc == ZT_OK; i++)
-            rc = strip_backward(f, &f->plans[i], &w, &s);
+    for (; w.b < end && rc == ZT_OK; w.b++)
+        rc = head_backward(f, w, &s);
     if (t->dot)
         zt_dot_end();
-    for (int64_t j = 0; j < t->tk; j++) {
-        zt_attention_store(t, &f->a->dk, w.b, j, w.kv, s.dk + j * t->dim, t->a->scale,
-                           f->a->accumulate_k, s.tmp);
-        zt_attention_store(t, &f->a->dv, w.b, j, w.kv, s.dv + j * t->dim, 1,
-                           f->a->accumulate_v, s.tmp);
-    }
+    if (rc == ZT_OK && all)
+        store_dbias(f, 0, w.kv, 0, t->tq, s.dbias, s.old);
     if (rc != ZT_OK)
         atomic_store(&f->failed, (int)rc);
 }
@@ -337,9 +425,8 @@ static zt_err add_dbias(const struct backward *f, const struct backward_plans *p
             continue;
         load_keys(f, &part, w, s, &op);
         rc = score_gradients(f, plans_of(p, st, &part), &part, w, &op, s, false);
-        for (int64_t i = 0; rc == ZT_OK && i < part.rows; i++)
-            for (int64_t j = 0; j < part.keys; j++)
-                s->dbias[i * t->tk + part.lo + j] += s->dprobs[i * t->ld + j];
+        if (rc == ZT_OK)
+            sum_dbias(f, &part, s, s->dbias);
     }
     return rc;
 }
@@ -372,18 +459,23 @@ static void bias_task(int64_t task, int thread, void *ctx)
         zt_dot_end();
     if (rc != ZT_OK)
         atomic_store(&f->failed, (int)rc);
-    for (int64_t i = 0; i < st->rows; i++) {
-        void *to = (char *)d->data + (bb * d->stride[0] + hh * d->stride[1] +
-                                      (st->row + i) * d->stride[2]) *
-                                         (int64_t)zt_dtype_bytes(d->dtype);
+    store_dbias(f, bb, hh, st->row, st->rows, s.dbias, s.old);
+}
 
-        if (f->a->accumulate_bias) {
-            zt_load_row(s.old, to, d->dtype, 1, t->tk);
-            for (int64_t j = 0; j < t->tk; j++)
-                s.dbias[i * t->tk + j] += s.old[j];
-        }
-        zt_store_row(to, d->dtype, 1, s.dbias + i * t->tk, t->tk);
-    }
+/* Which way dbias goes; all have the same bits. Products in bf16 leave no fp32 gradients. */
+static enum dbias_way dbias_way_of(const struct backward *f)
+{
+    const struct zt_attention_task *t = &f->t;
+    const struct zt_view *d = &f->a->dbias;
+
+    if (!d->data || t->operand == ZT_BF16 || d->shape[1] != t->heads)
+        return DBIAS_APART;
+    if (d->shape[0] == t->batch)
+        return DBIAS_OF_HEAD;
+    return t->heads == t->kv_heads && t->heads % zt_num_threads() == 0 &&
+                   t->tq * t->tk <= DBIAS_MOST
+               ? DBIAS_OF_ALL
+               : DBIAS_APART;
 }
 
 /* ---- plans ---- */
@@ -472,11 +564,13 @@ zt_err zt_cpu_attention_bwd(struct zt_device *dev, struct zt_stream *s,
         rc = zt_fault_set(fault, ZT_E_ARG, "attention: the positions of dout overlap");
     if (rc != ZT_OK || f.t.batch * f.t.kv_heads * f.t.dim == 0)
         return rc;
+    f.way = dbias_way_of(&f);
     rc = prepare(dev, &f, fault);
     if (rc != ZT_OK)
         return rc;
-    zt_parallel_tasks(f.t.batch * f.t.kv_heads, head_task, &f);
-    if (a->dbias.data)
+    zt_parallel_tasks((f.way == DBIAS_OF_ALL ? 1 : f.t.batch) * f.t.kv_heads, head_task,
+                      &f);
+    if (a->dbias.data && f.way == DBIAS_APART)
         zt_parallel_tasks(a->dbias.shape[0] * a->dbias.shape[1] * f.t.strips, bias_task,
                           &f);
     if (f.failed)
