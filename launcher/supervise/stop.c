@@ -201,7 +201,7 @@ void zt_sup_on_timeout(uv_timer_t *timer)
 
     zt_sup_note_stop(s, ZT_STOP_TIMEOUT, 0);
     s->stops++;
-    zt_sup_stop(s, SIGTERM, s->plan->grace_ms);
+    zt_sup_stop(s, SIGTERM, zt_sup_user_grace_ms(s));
     zt_sup_flush_screen(s);
 }
 

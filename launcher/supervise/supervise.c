@@ -458,6 +458,23 @@ static zt_err write_summary(const char *path, const json_t *end, struct zt_fault
     return ZT_OK;
 }
 
+/* The log is what was asked for: a job that did well without it is not fine. */
+static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *end)
+{
+    if (!s->log_is_lost || v->exit_code)
+        return;
+    v->exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
+    json_object_set_new(end, "exit_code", json_integer(v->exit_code));
+    for (int i = 0; i < s->notes.num_ranks; i++)
+        if (s->notes.ranks[i].log_is_lost) {
+            zt_render_message(s->render, ZT_LOG_ERROR,
+                              "the log file of rank %d in %s took no more, and what it "
+                              "lacks is above; all else went well",
+                              s->notes.ranks[i].rank, s->plan->log_dir);
+            break;
+        }
+}
+
 static int finish_job(struct zt_supervisor *s)
 {
     char unsaved[ZT_SUP_DIR + 128];
@@ -479,6 +496,7 @@ static int finish_job(struct zt_supervisor *s)
     tell_used_up(s, &v);
     if (v.exit_code)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
+    judge_logs(s, &v, end);
     if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
         v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
@@ -617,8 +635,6 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     uv_loop_close(&s.loop);
     zt_render_drain(s.render); /* signals end zlaunch again, should this block */
     *exit_code = zt_streams_lost("zlaunch", zt_render_lost(s.render), *exit_code);
-    if (s.log_is_lost && *exit_code == 0)
-        *exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
     release_supervisor(&s);
     zt_sup_ctl_release(&s);
     zt_sup_input_release(&s);

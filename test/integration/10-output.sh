@@ -52,8 +52,12 @@ if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
         "$bin/zlaunch" "$tmp/kept" >"$tmp/out" 2>"$tmp/err"
     code=$?
     check "rank logs: a full disk is an error" code_is 73
+    check "  which the last line names" sh -c "tail -n 1 '$tmp/err' | grep -q 'error: the log file of rank 0 in /mnt took no more'"
     check "  that names the file's rank" err_has "log file of rank 0: No space left on device; the rest goes to the screen"
     check "  and the rest does" bash -c "{ cat '$tmp/kept'; sed 's/^.rank 0. //' '$tmp/out'; } | tr -d '\n' | cmp - <(seq 5000 | tr -d '\n')"
+    # shellcheck disable=SC2016
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --log_format json --enable_each_rank_log /mnt -- seq 5000' "$bin/zlaunch" >"$tmp/out" 2>"$tmp/err"
+    check "  also in the event of the end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":73'"
 fi
 
 launch --num_gpus 2 --log_format json -- sh -c 'printf "x\377\"y\\\\\n"; echo e >&2; exit 4'

@@ -59,6 +59,10 @@ check "  one like no other has no suggestion" err_has "ZLAUNCH_QQQQQQQQ is set i
 check "  each is said once" test "$(grep -c 'nothing reads it' "$tmp/err")" = 2
 OMP_NUM_THREADS=5 launch -- sh -c 'echo $OMP_NUM_THREADS'
 check "OMP_NUM_THREADS of the user stays" test "$(cat "$tmp/out")" = 5
+launch -- sh -c 'echo $GOMP_SPINCOUNT $OMP_WAIT_POLICY'
+check "threads that wait spin for microseconds" test "$(cat "$tmp/out")" = 10000
+OMP_WAIT_POLICY=active launch -- sh -c 'echo $GOMP_SPINCOUNT $OMP_WAIT_POLICY'
+check "  unless the user said how they wait" test "$(cat "$tmp/out")" = active
 launch --num_gpus $((cores + 1)) -- sh -c "echo \$OMP_NUM_THREADS \$OMP_WAIT_POLICY; $show"
 check "more ranks than cores: one thread each, not bound" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | tr '\n' ' ')" = "$(printf '%s\n' "1 PASSIVE" "$mine" | sort -u | tr '\n' ' ')"
 

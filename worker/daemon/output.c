@@ -49,7 +49,7 @@ static void lose_log(struct zt_local_rank *r, int error)
 {
     uint8_t body[4];
 
-    zt_error("daemon", "log file of rank %d: %s; the rest goes to the screen", r->rank,
+    zt_error("log", "log file of rank %d: %s; the rest goes to the screen", r->rank,
              strerror(error));
     close(r->log_fd);
     r->log_fd = -1;

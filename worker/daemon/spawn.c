@@ -160,6 +160,10 @@ static void build_env(struct env_list *e, const struct zt_spawn *s, int control_
     env_default(e, "OMP_NUM_THREADS", threads);
     if (s->share->crowded) /* a waiting thread must not burn the core of a working one */
         env_default(e, "OMP_WAIT_POLICY", "PASSIVE");
+    else if (!find(e, "OMP_WAIT_POLICY", strlen("OMP_WAIT_POLICY")))
+        /* nor that of somebody else's: libgomp's own 300,000 turns are a time slice, these are some
+         * microseconds, in which the other threads of a product of matrices are done, too */
+        env_default(e, "GOMP_SPINCOUNT", "10000");
     env_default(e, "PYTHONUNBUFFERED", "1");
 }
 
