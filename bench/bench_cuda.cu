@@ -612,7 +612,8 @@ static void whole_model(void)
     struct zt_axpby_args round = {x, y, 1, 0};
     struct zt_fill_args fill = {z, 0};
     struct zt_random_args normal = {z, {1, 2, 0}, true, 0, 0.02f};
-    struct zt_sumsq_args sumsq = {x, (double *)carve(ZT_I64, {1}).data, false};
+    struct zt_sumsq_args sumsq = {x, (double *)carve(ZT_I64, {ZT_NORM_LANES}).data, 0,
+                                  false};
 
     ROW(axpby, "fp32 to bf16, 124M", GB, bytes({&x, &y}), &round);
     ROW(fill, "fp32, 124M", GB, bytes({&z}), &fill);

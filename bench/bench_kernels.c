@@ -196,7 +196,7 @@ static void bench_losses(void)
 static void bench_optimizer(void)
 {
     static const float scale = 0.5f;
-    double sum;
+    double sums[ZT_NORM_LANES];
     struct zt_adamw_args a = {.master = tensor(ZT_F32, 0, PARAMS),
                               .m = tensor(ZT_F32, 0, PARAMS),
                               .v = tensor(ZT_F32, 0, PARAMS),
@@ -211,7 +211,7 @@ static void bench_optimizer(void)
                               .weight_decay = 0.1f,
                               .decoupled = true};
     struct zt_fill_args zero = {a.v, 0};
-    struct zt_sumsq_args sq = {.x = a.grad, .sum = &sum};
+    struct zt_sumsq_args sq = {.x = a.grad, .sums = sums};
     struct zt_fault fault;
 
     LINE(fill, zero, 4 * PARAMS);

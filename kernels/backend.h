@@ -353,15 +353,19 @@ struct zt_rank_sum_args {
 };
 
 /*
- * *sum (1 double, device memory) = the sum of squares of x (n) fp32. Each chunk of
- * ZT_NORM_CHUNK elements, counted from x, is summed in double; then the chunks are added
- * in order. With accumulate they are added to *sum, so several calls on whole chunks of a
- * long x give the same bits as one call. An inf or NaN in x makes the sum non-finite.
+ * The sum of squares of x (n) fp32, in lanes: sums (ZT_NORM_LANES doubles, device memory), which
+ * whoever reads them adds in order. Each chunk of ZT_NORM_CHUNK elements, counted from x, is
+ * summed in double; chunk k is then added to lane (first + k) % ZT_NORM_LANES, chunks of a lane
+ * in their order. With accumulate lanes go on from what they hold, else from 0. So several
+ * calls on whole chunks of a long x, each with the number of chunks before it as `first`, give
+ * the same bits as one call. An inf or NaN in x makes a lane non-finite.
  */
 #define ZT_NORM_CHUNK 4096
+#define ZT_NORM_LANES 256
 struct zt_sumsq_args {
     struct zt_view x;
-    double *sum;
+    double *sums;
+    int64_t first; /* >= 0 */
     bool accumulate;
 };
 

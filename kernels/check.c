@@ -402,7 +402,8 @@ zt_err zt_check_sumsq(const struct zt_sumsq_args *a, struct zt_fault *fault)
 
     check_flat(&c, "x", &a->x);
     check_dtype(&c, "x", &a->x, ZT_F32);
-    check_rule(&c, a->sum != NULL, "sum is missing");
+    check_rule(&c, a->sums != NULL, "sums is missing");
+    check_rule(&c, a->first >= 0, "first is negative");
     return c.rc;
 }
 

@@ -1,8 +1,9 @@
 /*
  * Sums over rows, and the sum of squares of a gradient.
  *
- * Both sum over fixed chunks, then the chunks in order: the bits depend on the shape, not
- * on threads, and (for squares) not on where a shard begins.
+ * Both sum over fixed chunks, then the chunks in order (of squares: in order in each of
+ * ZT_NORM_LANES lanes): the bits depend on the shape, not on threads, and (for squares) not on
+ * how many calls there were.
  */
 #include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
@@ -120,7 +121,6 @@ zt_err zt_cpu_sumsq(struct zt_device *dev, struct zt_stream *s,
     struct sumsq_job job = {.x = a->x.data, .n = zt_view_numel(&a->x)};
     int64_t chunks = (job.n + ZT_NORM_CHUNK - 1) / ZT_NORM_CHUNK;
     zt_err rc = zt_check_sumsq(a, fault);
-    double sum = 0;
     void *partial;
 
     (void)s;
@@ -131,10 +131,9 @@ zt_err zt_cpu_sumsq(struct zt_device *dev, struct zt_stream *s,
         return rc;
     job.partial = partial;
     zt_parallel_for(chunks, ZT_GRAIN / ZT_NORM_CHUNK, sumsq_chunks, &job);
-    if (a->accumulate)
-        sum = *a->sum;
+    if (!a->accumulate)
+        memset(a->sums, 0, ZT_NORM_LANES * sizeof(*a->sums));
     for (int64_t k = 0; k < chunks; k++)
-        sum += job.partial[k];
-    *a->sum = sum;
+        a->sums[(a->first + k) % ZT_NORM_LANES] += job.partial[k];
     return ZT_OK;
 }

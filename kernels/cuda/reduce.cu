@@ -2,8 +2,8 @@
  * Sums over rows, squares of a gradient, squared error.
  *
  * Squares are summed in double by a warp per chunk: element i goes to lane i % 32, the
- * lanes are added as a tree. One thread then adds the chunks in order. Both are as in
- * kernels/cpu/reduce.c, and so are the bits.
+ * lanes are added as a tree. Chunks are added in ZT_NORM_LANES lanes, a thread's each. Both
+ * are as in kernels/cpu/reduce.c, and so are the bits.
  */
 #include "kernels/cuda/chunks.h"
 
@@ -133,36 +133,32 @@ zt_err zt_cuda_colsum(struct zt_device *dev, struct zt_stream *s,
     return rc;
 }
 
-/* ---- sums in double: chunks, and chunks in order ---- */
+/* ---- sums in double: chunks, and chunks in lanes ---- */
 
-/* A running sum, followed by as many partial sums as fit. */
-#define MOST_CHUNKS ((int64_t)(ZT_CUDA_SCRATCH / sizeof(double)) - 1)
+static_assert(ZT_NORM_LANES == ZT_THREADS, "a thread has a lane");
 
-/* *sum = partial, or += partial unless `first`; `rounded` may be absent. */
+/* Lanes, followed by as many partial sums as fit. */
+#define MOST_CHUNKS ((int64_t)(ZT_CUDA_SCRATCH / sizeof(double)) - ZT_NORM_LANES)
+
+/* partial[k] is added to lane (first + k) % ZT_NORM_LANES, first being below that; lanes begin
+ * at 0 unless `accumulate`. all: their sum, or absent. */
 static __global__ void __launch_bounds__(ZT_THREADS)
-    in_order_kernel(const double *partial, int64_t n, bool first, double *sum,
-                    float *rounded)
+    lanes_kernel(const double *partial, int64_t n, int64_t first, bool accumulate,
+                 double *sums, float *all)
 {
-    __shared__ double tile[ZT_THREADS];
-    double next = threadIdx.x < n ? partial[threadIdx.x] : 0;
-    double total = first ? 0 : *sum;
+    __shared__ double part[ZT_WARP];
+    double total = accumulate ? sums[threadIdx.x] : 0;
 
-    for (int64_t at = 0; at < n; at += ZT_THREADS) {
-        int64_t ahead = at + ZT_THREADS + threadIdx.x;
-        int num = (int)(n - at < ZT_THREADS ? n - at : ZT_THREADS);
-
-        tile[threadIdx.x] = next;
-        __syncthreads();
-        next = ahead < n ? partial[ahead] : 0;
-        for (int i = 0; threadIdx.x == 0 && i < num; i++)
-            total += tile[i];
-        __syncthreads();
-    }
-    if (threadIdx.x)
+#pragma unroll 8
+    for (int64_t k = (threadIdx.x + ZT_NORM_LANES - first) % ZT_NORM_LANES; k < n;
+         k += ZT_NORM_LANES)
+        total += partial[k];
+    sums[threadIdx.x] = total;
+    if (!all)
         return;
-    *sum = total;
-    if (rounded)
-        *rounded = (float)total;
+    total = zt_block_sum(total, part);
+    if (threadIdx.x == 0)
+        *all = (float)total;
 }
 
 #define CHUNK_WARPS (ZT_THREADS / ZT_WARP)
@@ -210,9 +206,10 @@ zt_err zt_cuda_sumsq(struct zt_device *dev, struct zt_stream *s,
         rc = zt_cuda_launch("sumsq", fault, dev, s, chunk_blocks(dev, chunks), ZT_THREADS,
                             sumsq_kernel, x + done, part, chunks, partial);
         if (!rc)
-            rc = zt_cuda_launch("sumsq", fault, dev, s, 1, ZT_THREADS, in_order_kernel,
-                                partial, chunks, done == 0 && !a->accumulate, a->sum,
-                                nullptr);
+            rc = zt_cuda_launch("sumsq", fault, dev, s, 1, ZT_THREADS, lanes_kernel,
+                                partial, chunks,
+                                (a->first + done / ZT_NORM_CHUNK) % ZT_NORM_LANES,
+                                done > 0 || a->accumulate, a->sums, nullptr);
         done += part;
     } while (!rc && done < n);
     return rc;
@@ -250,7 +247,8 @@ zt_err zt_cuda_squared_error(struct zt_device *dev, struct zt_stream *s,
                              struct zt_fault *fault)
 {
     zt_err rc = zt_check_squared_error(a, fault);
-    double *sum = static_cast<double *>(zt_cuda_scratch(dev, s)), *partial = sum + 1;
+    double *sums = static_cast<double *>(zt_cuda_scratch(dev, s));
+    double *partial = sums + ZT_NORM_LANES;
     int64_t all, done = 0;
 
     if (rc)
@@ -265,8 +263,8 @@ zt_err zt_cuda_squared_error(struct zt_device *dev, struct zt_stream *s,
                             done * ZT_NORM_CHUNK, chunks, partial);
         if (!rc)
             rc = zt_cuda_launch("squared_error", fault, dev, s, 1, ZT_THREADS,
-                                in_order_kernel, partial, chunks, done == 0, sum,
-                                static_cast<float *>(a->loss.data));
+                                lanes_kernel, partial, chunks, done % ZT_NORM_LANES,
+                                done > 0, sums, static_cast<float *>(a->loss.data));
         done += chunks;
     } while (!rc && done < all);
     return rc;

@@ -119,10 +119,9 @@ struct zt_zero {
     float *staging; /* device memory that values pass through; NULL: no need */
 
     /* update.c */
-    double *sumsq;      /* per piece of a shard, device memory */
+    double *sumsq;      /* (ZT_NORM_LANES), device memory */
     double *sumsq_host; /* the same on the host */
-    int64_t num_sumsq;
-    float *grads_fp32; /* one optimizer piece in fp32, when accumulators are 16 bit */
+    float *grads_fp32;  /* one optimizer piece in fp32, when accumulators are 16 bit */
     struct zt_segment *segments;
     int num_segments;
 };

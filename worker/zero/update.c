@@ -49,18 +49,7 @@ static bool has_fp32_grads(const struct zt_zero *z)
     return zt_state_dtype(z, ZT_STATE_GRADIENTS) == ZT_F32;
 }
 
-/* Sums of squares of a block's shard: one, or one for each fp32 copy of a piece. */
-static int64_t num_sums(const struct zt_zero *z, const struct zt_block *b)
-{
-    if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
-        return 0;
-    return has_fp32_grads(z) ? 1 : (zt_shard_elems(z, b) + PIECE_ELEMS - 1) / PIECE_ELEMS;
-}
-
-static size_t sumsq_bytes(const struct zt_zero *z)
-{
-    return ((size_t)z->num_sumsq + 1) * sizeof(double);
-}
+#define SUMSQ_BYTES (ZT_NORM_LANES * sizeof(double))
 
 size_t zt_update_piece_bytes(void)
 {
@@ -77,13 +66,11 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
     if (!z->segments)
         return zt_fault_set(fault, ZT_E_NOMEM, "optimizer: no host memory");
     make_segments(z);
-    for (int i = 0; i < z->cfg.model->num_blocks; i++)
-        z->num_sumsq += num_sums(z, z->cfg.model->blocks[i]);
-    rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, sumsq_bytes(z), &p, fault);
+    rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, SUMSQ_BYTES, &p, fault);
     z->sumsq = p;
     p = NULL;
     if (!rc)
-        rc = z->cfg.backend->host_alloc(z->cfg.device, sumsq_bytes(z), &p, fault);
+        rc = z->cfg.backend->host_alloc(z->cfg.device, SUMSQ_BYTES, &p, fault);
     z->sumsq_host = p;
     if (!rc && !has_fp32_grads(z)) {
         p = NULL;
@@ -95,8 +82,8 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
 
 void zt_update_close(struct zt_zero *z)
 {
-    zt_memory_free(z, ZT_MEMORY_PRIVATE, z->sumsq, sumsq_bytes(z));
-    z->cfg.backend->host_free(z->cfg.device, z->sumsq_host, sumsq_bytes(z));
+    zt_memory_free(z, ZT_MEMORY_PRIVATE, z->sumsq, SUMSQ_BYTES);
+    z->cfg.backend->host_free(z->cfg.device, z->sumsq_host, SUMSQ_BYTES);
     zt_memory_free(z, ZT_MEMORY_PRIVATE, z->grads_fp32, zt_update_piece_bytes());
     free(z->segments);
 }
@@ -138,48 +125,39 @@ static zt_err grads_as_fp32(struct zt_zero *z, const struct zt_piece *grads, flo
 
 /* ---- norm ---- */
 
-/* A piece of a block's gradients, and where the sum of its squares goes: one whatever the
- * length of pieces, or one for every PIECE_ELEMS of 16-bit accumulators. */
+/* A piece of a block's gradients. */
 struct norm_piece {
     const struct zt_block *block; /* NULL: behind the last */
     int64_t at, n;
-    double *first, *sum; /* the block's first sum, this piece's */
-    bool goes_on;        /* a sum that an earlier piece began */
 };
 
 /* The piece at `at` of the block of that index, or of the next that has gradients. */
-static struct norm_piece norm_piece_at(const struct zt_zero *z, int index, int64_t at,
-                                       double *first)
+static struct norm_piece norm_piece_at(const struct zt_zero *z, int index, int64_t at)
 {
     for (; index < z->cfg.model->num_blocks; index++) {
         const struct zt_block *b = z->cfg.model->blocks[index];
         int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
-        int64_t group, sums = num_sums(z, b);
 
         at = at > begin ? at : begin;
-        if (sums && at < end) {
-            struct norm_piece p = {.block = b, .at = at, .n = end - at, .first = first};
+        if (zt_state_has(z, ZT_STATE_GRADIENTS, b) && at < end) {
+            struct norm_piece p = {.block = b, .at = at, .n = end - at};
 
-            group = has_fp32_grads(z) ? 0 : (at - begin) / PIECE_ELEMS;
-            begin += group * PIECE_ELEMS;
             if (!has_fp32_grads(z))
-                p.n = zt_min(p.n, begin + PIECE_ELEMS - at);
+                p.n = zt_min(p.n, PIECE_ELEMS);
             p.n = zt_min(p.n, zt_state_piece_elems(z, ZT_STATE_GRADIENTS, b));
-            p.sum = first + group;
-            p.goes_on = at > begin;
             return p;
         }
-        first += sums;
         at = 0;
     }
     return (struct norm_piece){.block = NULL};
 }
 
-/* Its squares, chunk by chunk, into device memory. */
-static zt_err sum_squares(struct zt_zero *z, const struct norm_piece *p,
+/* Its squares, chunk by chunk, into device memory; `chunks`: those of the pieces before. */
+static zt_err sum_squares(struct zt_zero *z, const struct norm_piece *p, int64_t chunks,
                           struct zt_fault *fault)
 {
-    struct zt_sumsq_args a = {.sum = p->sum, .accumulate = p->goes_on};
+    struct zt_sumsq_args a = {
+        .sums = z->sumsq, .first = chunks, .accumulate = chunks > 0};
     struct zt_piece grads;
     float *g = NULL;
     zt_err rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, p->block, p->at, p->n, ZT_READ,
@@ -195,30 +173,33 @@ static zt_err sum_squares(struct zt_zero *z, const struct norm_piece *p,
 }
 
 /*
- * Blocks in order; the ranks' parts are added in rank order by the caller. The same sum
- * whichever stage holds the gradients. From files the next piece is read meanwhile.
+ * Chunks are numbered through all blocks; the ranks' parts are added in rank order by the
+ * caller. The same sum whichever stage holds the gradients, in pieces of whatever length. From
+ * files the next piece is read meanwhile.
  */
 zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
 {
     const struct zt_backend *be = z->cfg.backend;
-    struct norm_piece p = norm_piece_at(z, 0, 0, z->sumsq), next;
+    struct norm_piece p = norm_piece_at(z, 0, 0), next;
+    int64_t chunks = 0;
     double sum = 0;
     zt_err rc = ZT_OK;
 
     for (; !rc && p.block; p = next) {
-        next = norm_piece_at(z, p.block->index, p.at + p.n, p.first);
+        next = norm_piece_at(z, p.block->index, p.at + p.n);
         if (next.block)
             rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, next.block, next.at, next.n,
                                    fault);
         if (!rc)
-            rc = sum_squares(z, &p, fault);
+            rc = sum_squares(z, &p, chunks, fault);
+        chunks += p.n / ZT_NORM_CHUNK;
     }
-    if (!rc)
-        rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, sumsq_bytes(z),
+    if (!rc && chunks) /* without any the host's are zeros */
+        rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, SUMSQ_BYTES,
                           fault);
     if (!rc)
         rc = be->sync(z->cfg.device, NULL, fault);
-    for (int64_t i = 0; !rc && i < z->num_sumsq; i++)
+    for (int i = 0; !rc && i < ZT_NORM_LANES; i++)
         sum += z->sumsq_host[i];
     *out = sum;
     return rc;

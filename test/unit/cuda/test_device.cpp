@@ -380,15 +380,17 @@ static void test_sumsq_has_the_bits_of_the_cpu(void **)
     const int64_t sizes[] = {0, 1, 33, 4095, 4097, 70001};
     struct both b = open_both();
     float *x = noisy(70001, 3);
-    double *sum = managed(2, -1.0);
+    double *sum = managed(2 * ZT_NORM_LANES, -1.0);
 
     for (int64_t n : sizes) {
-        struct zt_sumsq_args a = {flat(x, ZT_F32, n), sum, false};
+        for (int64_t first : {0, 5, 2 * ZT_NORM_LANES - 3}) {
+            struct zt_sumsq_args a = {flat(x, ZT_F32, n), sum, first, first > 0};
 
-        RUN(&zt_cpu_backend, b.cpu, sumsq, &a);
-        a.sum = sum + 1;
-        RUN(&zt_cuda_backend, b.cuda, sumsq, &a);
-        assert_memory_equal(sum, sum + 1, sizeof(*sum));
+            RUN(&zt_cpu_backend, b.cpu, sumsq, &a);
+            a.sums = sum + ZT_NORM_LANES;
+            RUN(&zt_cuda_backend, b.cuda, sumsq, &a);
+            assert_memory_equal(sum, sum + ZT_NORM_LANES, ZT_NORM_LANES * sizeof(*sum));
+        }
     }
     OK(cudaFree(x));
     OK(cudaFree(sum));

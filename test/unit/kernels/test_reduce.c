@@ -70,16 +70,33 @@ static void test_colsum_bits_do_not_depend_on_threads(void **state)
     arr_free(&first);
 }
 
+static double *new_lanes(void)
+{
+    double *lanes = ref_alloc(ZT_NORM_LANES * sizeof(*lanes));
+
+    assert_non_null(lanes);
+    for (int i = 0; i < ZT_NORM_LANES; i++)
+        lanes[i] = -1;
+    return lanes;
+}
+
+static double added(const double *lanes)
+{
+    double sum = 0;
+
+    for (int i = 0; i < ZT_NORM_LANES; i++)
+        sum += lanes[i];
+    return sum;
+}
+
 static double sumsq(struct zt_device *dev, float *x, int64_t n)
 {
-    double *sum = ref_alloc(sizeof(*sum)), got;
-    struct zt_sumsq_args a = {.x = zt_view_of(x, ZT_F32, 1, &n), .sum = sum};
+    double *lanes = new_lanes(), got;
+    struct zt_sumsq_args a = {.x = zt_view_of(x, ZT_F32, 1, &n), .sums = lanes};
 
-    assert_non_null(sum);
-    *sum = -1;
     REF_RUN(dev, sumsq, &a);
-    got = *sum;
-    ref_free(sum);
+    got = added(lanes);
+    ref_free(lanes);
     return got;
 }
 
@@ -101,52 +118,64 @@ static void test_sumsq_is_the_sum_in_double(void **state)
     zt_cpu_backend.close(dev);
 }
 
-/* The rule that lets ranks add the chunks of their shards. */
-static void test_sumsq_is_its_chunks_added_in_order(void **state)
+enum { MANY_CHUNKS = ZT_NORM_LANES + 50 }; /* some lanes have two */
+
+/* The rule that lets pieces be summed: a chunk by itself, in its lane, in order. */
+static void test_sumsq_is_its_chunks_in_lanes(void **state)
 {
-    struct arr x = arr_1(ZT_F32, 50 * ZT_NORM_CHUNK + 17, -3, 3);
-    double whole = 0, parts = 0;
+    struct arr x = arr_1(ZT_F32, (MANY_CHUNKS - 1) * (int64_t)ZT_NORM_CHUNK + 17, -3, 3);
+    double *want = calloc(ZT_NORM_LANES, sizeof(*want)), *got = new_lanes();
+    struct zt_device *dev = ref_open(1);
 
     (void)state;
+    assert_non_null(want);
+    for (int64_t k = 0; k < MANY_CHUNKS; k++) {
+        int64_t at = k * ZT_NORM_CHUNK,
+                n = x.n - at < ZT_NORM_CHUNK ? x.n - at : ZT_NORM_CHUNK;
+
+        want[(k + 7) % ZT_NORM_LANES] += sumsq(dev, (float *)x.v.data + at, n);
+    }
+    zt_cpu_backend.close(dev);
     for (int threads = 1; threads <= 3; threads++) {
-        struct zt_device *dev = ref_open(threads);
+        struct zt_sumsq_args a = {.x = x.v, .sums = got, .first = 7};
 
-        whole = sumsq(dev, x.v.data, x.n);
-        parts = 0;
-        for (int64_t at = 0; at < x.n; at += ZT_NORM_CHUNK) {
-            int64_t n = x.n - at < ZT_NORM_CHUNK ? x.n - at : ZT_NORM_CHUNK;
-
-            parts += sumsq(dev, (float *)x.v.data + at, n);
-        }
-        assert_memory_equal(&whole, &parts, sizeof(whole));
+        dev = ref_open(threads);
+        REF_RUN(dev, sumsq, &a);
+        assert_memory_equal(want, got, ZT_NORM_LANES * sizeof(*want));
         zt_cpu_backend.close(dev);
     }
+    free(want);
+    ref_free(got);
     arr_free(&x);
 }
 
-/* Pieces of whole chunks, each added to the sum of those before. */
+/* Pieces of whole chunks, each added to the lanes of those before. */
 static void test_sumsq_of_pieces_has_the_bits_of_the_whole(void **state)
 {
-    static const int64_t chunks[] = {1, 3, 7, 49};
-    struct arr x = arr_1(ZT_F32, 50 * ZT_NORM_CHUNK + 17, -3, 3);
+    static const int64_t chunks[] = {3, 49, ZT_NORM_LANES - 1, ZT_NORM_LANES};
+    struct arr x = arr_1(ZT_F32, (MANY_CHUNKS - 1) * (int64_t)ZT_NORM_CHUNK + 17, -3, 3);
+    double *whole = new_lanes(), *lanes = new_lanes();
     struct zt_device *dev = ref_open(2);
-    double whole = sumsq(dev, x.v.data, x.n), *sum = ref_alloc(sizeof(*sum));
+    struct zt_sumsq_args all = {.x = x.v, .sums = whole};
 
     (void)state;
+    REF_RUN(dev, sumsq, &all);
     for (int i = 0; i < 4; i++) {
         int64_t most = chunks[i] * ZT_NORM_CHUNK, n;
 
         for (int64_t at = 0; at < x.n; at += n) {
-            struct zt_sumsq_args a = {.sum = sum, .accumulate = at > 0};
+            struct zt_sumsq_args a = {
+                .sums = lanes, .first = at / ZT_NORM_CHUNK, .accumulate = at > 0};
 
             n = x.n - at < most ? x.n - at : most;
             a.x = zt_view_of((float *)x.v.data + at, ZT_F32, 1, &n);
             REF_RUN(dev, sumsq, &a);
         }
-        assert_memory_equal(&whole, sum, sizeof(whole));
+        assert_memory_equal(whole, lanes, ZT_NORM_LANES * sizeof(*whole));
     }
     zt_cpu_backend.close(dev);
-    ref_free(sum);
+    ref_free(whole);
+    ref_free(lanes);
     arr_free(&x);
 }
 
@@ -174,7 +203,7 @@ int main(void)
         cmocka_unit_test(test_colsum_of_no_rows_is_zero),
         cmocka_unit_test(test_colsum_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_sumsq_is_the_sum_in_double),
-        cmocka_unit_test(test_sumsq_is_its_chunks_added_in_order),
+        cmocka_unit_test(test_sumsq_is_its_chunks_in_lanes),
         cmocka_unit_test(test_sumsq_of_pieces_has_the_bits_of_the_whole),
         cmocka_unit_test(test_sumsq_shows_what_is_not_finite),
     };
