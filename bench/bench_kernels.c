@@ -219,7 +219,6 @@ static void bench_optimizer(void)
     LINE(adamw, a, 28 * PARAMS);
     a.param = tensor(ZT_BF16, 0, PARAMS);
     LINE(adamw, a, 30 * PARAMS);
-    a.zero_grad = true;
     must(zt_cpu_kernels.fill(dev, NULL, &zero, &fault), &fault);
     LINE(adamw, a, 34 * PARAMS);
 }

@@ -95,7 +95,8 @@ BYTES(layernorm, struct zt_layernorm_args)
 BYTES(layernorm_bwd, struct zt_layernorm_bwd_args)
 {
     return ONCE(dy) + ONCE(x) + ONCE(w) + ONCE(mean) + ONCE(rstd) +
-           into(&a->dx, a->accumulate) + into(&a->dw, true) + into(&a->db, true);
+           into(&a->dx, a->accumulate) + into(&a->dw, a->accumulate_w) +
+           into(&a->db, a->accumulate_b);
 }
 BYTES(rmsnorm, struct zt_rmsnorm_args)
 {
@@ -104,7 +105,7 @@ BYTES(rmsnorm, struct zt_rmsnorm_args)
 BYTES(rmsnorm_bwd, struct zt_rmsnorm_bwd_args)
 {
     return ONCE(dy) + ONCE(x) + ONCE(w) + ONCE(rstd) + into(&a->dx, a->accumulate) +
-           into(&a->dw, true);
+           into(&a->dw, a->accumulate_w);
 }
 BYTES(embedding, struct zt_embedding_args)
 {
@@ -221,8 +222,7 @@ BYTES(sumsq, struct zt_sumsq_args)
 }
 BYTES(adamw, struct zt_adamw_args)
 {
-    return 2 * (ONCE(master) + ONCE(m) + ONCE(v)) + into(&a->grad, a->zero_grad) +
-           ONCE(param);
+    return 2 * (ONCE(master) + ONCE(m) + ONCE(v)) + ONCE(grad) + ONCE(param);
 }
 
 /* ---- the counting kernels ---- */

@@ -117,10 +117,10 @@ struct zt_layernorm_args {
     float eps;
     struct zt_view add, sum; /* both, or neither */
 };
-/* dx = or += ; dw, db (C) fp32 +=, each may be absent */
+/* dx, dw and db (C) fp32 = or +=, the last two may be absent */
 struct zt_layernorm_bwd_args {
     struct zt_view dy, x, w, mean, rstd, dx, dw, db;
-    bool accumulate;
+    bool accumulate, accumulate_w, accumulate_b;
 };
 
 /* y = x * rstd * (w or 1 + w); rstd (N) fp32; add and sum as in layernorm */
@@ -132,7 +132,7 @@ struct zt_rmsnorm_args {
 };
 struct zt_rmsnorm_bwd_args {
     struct zt_view dy, x, w, rstd, dx, dw;
-    bool add_one, accumulate;
+    bool add_one, accumulate, accumulate_w;
 };
 
 /* ids (N) i32, table (V, C), y (N, C). ids outside [0, V): ZT_E_ARG on cpu. */
@@ -378,8 +378,7 @@ struct zt_sumsq_args {
  * correction), computed in double by the caller. The rounded new weight goes to `param`
  * in its dtype when present. It is rounded to nearest, or with `stochastic` (bf16 only)
  * stochastically, element i by the Philox element i of rng (kernels/stochastic.h).
- * With zero_grad the gradient is set to 0, skipped or not. Nothing else happens when
- * *skip != 0. All views have length n.
+ * Nothing happens when *skip != 0. All views have length n.
  */
 struct zt_adamw_args {
     struct zt_view master, m, v, grad; /* fp32 */
@@ -387,7 +386,7 @@ struct zt_adamw_args {
     const float *grad_scale;           /* device memory, 1 float */
     const uint32_t *skip;              /* device memory, 1 word; NULL: never */
     float lr, lr_t, vscale, beta1, beta2, eps, weight_decay;
-    bool decoupled, zero_grad, stochastic;
+    bool decoupled, stochastic;
     struct zt_philox rng;
 };
 
@@ -556,6 +555,7 @@ struct zt_backend_info {
     bool automatic;             /* "auto" takes it where it works */
     bool counts_as_host_memory; /* plans count its memory with the host's */
     int64_t product_align; /* sizes of products are best multiples of this; 0: whatever */
+    bool replaces_as_adds; /* c = a b has the bits of c += a b onto zeros */
 
     bool (*is_likely)(void);       /* "auto" tries it; NULL: always */
     size_t (*own_bytes)(void);     /* see zt_backend_own_bytes(); NULL: none */

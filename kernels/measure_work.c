@@ -146,8 +146,7 @@ static zt_err update(const struct bench *b, struct zt_device_work *done,
                               .beta2 = 0.999f,
                               .eps = 1e-8f,
                               .weight_decay = 0.1f,
-                              .decoupled = true,
-                              .zero_grad = true};
+                              .decoupled = true};
 
     zt_work_add_kernel(done, ZT_KERNEL_adamw, &a);
     return b->be->kernels->adamw(b->dev, NULL, &a, fault);

@@ -298,9 +298,9 @@ static zt_err backward(struct zt_device *dev, const struct zt_layernorm_bwd_args
     job.db = a->db.data ? scratch + job.cols + per : NULL;
     zt_parallel_for(chunks, 1, backward_chunks, &job);
     if (job.dw)
-        zt_sum_chunks(job.dw, chunks, job.cols, a->dw.data, ZT_F32, true);
+        zt_sum_chunks(job.dw, chunks, job.cols, a->dw.data, ZT_F32, a->accumulate_w);
     if (job.db)
-        zt_sum_chunks(job.db, chunks, job.cols, a->db.data, ZT_F32, true);
+        zt_sum_chunks(job.db, chunks, job.cols, a->db.data, ZT_F32, a->accumulate_b);
     return ZT_OK;
 }
 
@@ -322,7 +322,8 @@ zt_err zt_cpu_rmsnorm_bwd(struct zt_device *dev, struct zt_stream *s,
                                          .rstd = a->rstd,
                                          .dx = a->dx,
                                          .dw = a->dw,
-                                         .accumulate = a->accumulate};
+                                         .accumulate = a->accumulate,
+                                         .accumulate_w = a->accumulate_w};
     zt_err rc = zt_check_rmsnorm_bwd(a, fault);
 
     (void)s;

@@ -377,10 +377,10 @@ static zt_err backward(const char *what, struct zt_device *dev, struct zt_stream
                         across > 1 ? norm_bwd_kernel<true> : norm_bwd_kernel<false>, job);
     if (!rc && job.dw)
         rc = zt_cuda_sum_chunks(what, dev, s, job.dw, chunks, cols, a->dw.data, ZT_F32,
-                                true, fault);
+                                a->accumulate_w, fault);
     if (!rc && job.db)
         rc = zt_cuda_sum_chunks(what, dev, s, job.db, chunks, cols, a->db.data, ZT_F32,
-                                true, fault);
+                                a->accumulate_b, fault);
     return rc;
 }
 
@@ -406,5 +406,6 @@ zt_err zt_cuda_rmsnorm_bwd(struct zt_device *dev, struct zt_stream *s,
     same.dx = a->dx;
     same.dw = a->dw;
     same.accumulate = a->accumulate;
+    same.accumulate_w = a->accumulate_w;
     return rc ? rc : backward("rmsnorm_bwd", dev, s, &same, a->add_one, fault);
 }

@@ -40,8 +40,11 @@ struct zt_param {
     int64_t offset_elems; /* in the block's flat buffer */
     struct zt_init init;
     unsigned flags;
-    bool reached;  /* set when backward adds to its gradient; cleared by who asks */
-    unsigned uses; /* ZT_USED_..., of passes that note them (adapter.h) */
+    bool reached; /* set when backward adds to its gradient; cleared by who asks */
+    bool
+        is_new; /* set by who has the gradients: what is there counts for nothing, backward
+                    * is to replace it; cleared by backward when it does */
+    unsigned uses;              /* ZT_USED_..., of passes that note them (adapter.h) */
     struct zt_adapter *adapter; /* the pair beside it; NULL: none */
     struct zt_param *adapts;    /* the weight that it is a factor of the pair of; NULL */
     bool is_base; /* frozen under adapters: its values are in the folder that the run
@@ -61,7 +64,8 @@ struct zt_block {
     bool frozen;          /* all parameters are */
 
     void *weights; /* (padded_elems) compute dtype; zt_block_bind() */
-    float *grads;  /* (padded_elems) fp32, accumulated into; there when backward is */
+    float *grads;  /* (padded_elems) fp32, added to or replaced (zt_param.is_new); there
+                    * when backward is */
     bool requires_grads; /* backward is to compute them */
 };
 

@@ -243,6 +243,15 @@ static bool covers(const struct zt_tensor *t)
     return zt_view_numel(&t->view) == t->store->numel;
 }
 
+/* Whether what is in its gradient counts for nothing. It does from now on. */
+static bool take_new(const struct zt_param *p)
+{
+    bool is_new = p->is_new;
+
+    ((struct zt_param *)p)->is_new = false;
+    return is_new;
+}
+
 /* Make t's gradient writable. *fresh: it was not there and is not initialised. */
 static bool hold_grad(struct zt_step *s, struct zt_tensor *t, bool *fresh)
 {
@@ -254,9 +263,9 @@ static bool hold_grad(struct zt_step *s, struct zt_tensor *t, bool *fresh)
     st->grad = new_grad(s, st);
     if (!st->grad)
         return false;
-    if (st->param) /* accumulates over micro-batches: always initialised */
+    if (st->param && !take_new(st->param)) /* adds to other calls and micro-batches */
         return true;
-    *fresh = covers(t);
+    *fresh = covers(t) && (!st->param || s->cfg.replace_grads);
     return *fresh || fill_zero(s, st->grad->data, st->grad_dtype, st->numel);
 }
 

@@ -267,8 +267,8 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
         zt_sched_lr(&e->run->sched, e->run->optim.value[ZT_OPTIM_LR], e->steps_taken + 1);
     o->flops = zt_step_take_flops(e->step);
     rc = decide(e, sums[0], scale, o, fault);
-    if (!rc)
-        rc = o->skipped ? zt_zero_skip(e->zero, fault) : update_weights(e, o->lr, fault);
+    if (!rc && !o->skipped)
+        rc = update_weights(e, o->lr, fault);
     if (rc)
         return rc;
     *(o->skipped ? &e->skipped : &e->steps_taken) += 1;

@@ -52,7 +52,6 @@ static zt_err adam_update(const struct zt_optim_step *step,
         .eps = (float)value[EPS],
         .weight_decay = slice->decay ? (float)value[WEIGHT_DECAY] : 0,
         .decoupled = step->cfg->optimizer == &zt_optim_adamw,
-        .zero_grad = true,
     };
     if (slice->param) {
         args.param = flat(slice->param, slice->param_dtype, n);

@@ -89,6 +89,67 @@ static zt_err load_accumulators(struct zt_zero *z, const struct zt_block *b, flo
     return rc;
 }
 
+/* Zeros from *begin to the parameter p (NULL: to the block's end), whose end is next. */
+static zt_err clear_up_to(struct zt_zero *z, const struct zt_block *b,
+                          const struct zt_param *p, int64_t *begin,
+                          struct zt_fault *fault)
+{
+    int64_t end = p ? p->offset_elems : b->padded_elems;
+    zt_err rc = end > *begin
+                    ? zt_zero_clear(z, b->grads + *begin, ZT_F32, end - *begin, fault)
+                    : ZT_OK;
+
+    *begin = p ? end + p->numel : end;
+    return rc;
+}
+
+/* Backward is to replace what is there of every parameter that it computes gradients of. */
+static void mark_new(struct zt_block *b)
+{
+    for (int i = 0; i < b->num_params; i++)
+        b->params[i]->is_new = !(b->params[i]->flags & ZT_FROZEN);
+}
+
+/* What backward will not replace, in memory that holds anything: frozen parameters, and what
+ * lies between parameters. */
+static zt_err clear_rest(struct zt_zero *z, const struct zt_block *b,
+                         struct zt_fault *fault)
+{
+    int64_t begin = 0;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < b->num_params; i++)
+        if (b->params[i]->is_new)
+            rc = clear_up_to(z, b, b->params[i], &begin, fault);
+    return rc ? rc : clear_up_to(z, b, NULL, &begin, fault);
+}
+
+/* What backward has not reached of a block whose gradients are complete. */
+static zt_err clear_unreached(struct zt_zero *z, const struct zt_block *b,
+                              struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < b->num_params; i++) {
+        struct zt_param *p = b->params[i];
+
+        if (!p->is_new)
+            continue;
+        p->is_new = false;
+        rc = zt_zero_clear(z, b->grads + p->offset_elems, ZT_F32, p->numel, fault);
+    }
+    return rc;
+}
+
+void zt_grads_begin(struct zt_zero *z)
+{
+    const struct zt_model *m = z->cfg.model;
+
+    for (int i = 0; i < m->num_blocks && !z->transient && z->first_micro; i++)
+        if (m->blocks[i]->requires_grads)
+            mark_new(m->blocks[i]); /* all else in accumulators is zero and stays so */
+}
+
 static zt_err alloc_transient(struct zt_zero *z, struct zt_block *b,
                               struct zt_fault *fault)
 {
@@ -96,14 +157,14 @@ static zt_err alloc_transient(struct zt_zero *z, struct zt_block *b,
     zt_err rc = zt_zero_pool_alloc(z->transient_pool,
                                    (size_t)b->padded_elems * sizeof(float), &p, fault);
 
-    if (!rc && z->carried && !z->first_micro)
-        rc = load_accumulators(z, b, p, fault);
-    else if (!rc)
-        rc = zt_zero_clear(z, p, ZT_F32, b->padded_elems, fault);
-    if (rc)
-        return zt_fault_context(fault, rc, "gradients of block %s", b->name);
     b->grads = p;
-    return ZT_OK;
+    if (!rc && z->carried && !z->first_micro) {
+        rc = load_accumulators(z, b, b->grads, fault);
+    } else if (!rc) {
+        mark_new(b);
+        rc = clear_rest(z, b, fault);
+    }
+    return rc ? zt_fault_context(fault, rc, "gradients of block %s", b->name) : ZT_OK;
 }
 
 static void free_transient(struct zt_zero *z, struct zt_block *b)
@@ -364,6 +425,8 @@ zt_err zt_grads_ready(struct zt_zero *z, struct zt_block *b, struct zt_fault *fa
         return ZT_OK;
     if (z->transient && !b->grads) /* backward did not reach the block: a sum of zeros */
         rc = alloc_transient(z, b, fault);
+    if (!rc)
+        rc = clear_unreached(z, b, fault);
     if (!rc && z->transient && !z->reduce_every && !(reduced && z->carried))
         rc = accumulate(z, b, fault);
     if (!rc && reduced)

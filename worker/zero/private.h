@@ -190,6 +190,8 @@ void zt_grads_plan(
     struct zt_zero *z); /* which buffers gradients pass through; before regions */
 zt_err zt_grads_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_grads_close(struct zt_zero *z);
+/* A pass of training begins. */
+void zt_grads_begin(struct zt_zero *z);
 zt_err zt_grads_alloc(struct zt_zero *z, struct zt_block *b,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_grads_ready(struct zt_zero *z, struct zt_block *b,

@@ -223,13 +223,12 @@ static zt_err acquire_kind(struct zt_zero *z, zt_state_kind kind,
                : ZT_OK;
 }
 
-/* n elements from `at` on of every kind. Accumulators that the next step replaces are not
- * zeroed. */
+/* n elements from `at` on of every kind. Gradients are only read: the next step replaces
+ * them. */
 static zt_err acquire_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
                             int64_t n, struct zt_update_piece *u, struct zt_fault *fault)
 {
-    zt_err rc = acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n,
-                             z->transient ? ZT_READ : ZT_READ_WRITE, &u->grads, fault);
+    zt_err rc = acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n, ZT_READ, &u->grads, fault);
 
     if (!rc)
         rc = acquire_kind(z, ZT_STATE_WEIGHTS, b, at, n, ZT_READ_WRITE, &u->weights,
@@ -369,46 +368,6 @@ static struct zt_work next_work(const struct zt_zero *z, struct zt_work w)
     return first_work(z, seg);
 }
 
-/* Elements [begin, end) of the accumulators of a block become zero. */
-static zt_err clear_grads(struct zt_zero *z, const struct zt_block *b, int64_t begin,
-                          int64_t end, struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    while (!rc && begin < end) {
-        struct zt_piece grads;
-
-        rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, b, begin, end - begin, ZT_WRITE,
-                              &grads, fault);
-        if (rc)
-            return rc;
-        begin += grads.n;
-        rc = zt_zero_clear(z, grads.data, grads.dtype, grads.n, fault);
-        rc = zt_state_commit(&grads, rc, fault);
-    }
-    return rc;
-}
-
-/* The optimizer has zeroed what it used; of whole gradients more is left. */
-static zt_err clear_foreign_shards(struct zt_zero *z, struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    if (z->stage == 0 || z->transient)
-        return ZT_OK;
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
-        const struct zt_block *b = z->cfg.model->blocks[i];
-        int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
-
-        if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
-            continue;
-        rc = clear_grads(z, b, 0, begin, fault);
-        if (!rc)
-            rc = clear_grads(z, b, end, b->padded_elems, fault);
-    }
-    return rc;
-}
-
 zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault)
 {
@@ -422,25 +381,5 @@ zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
         if (!rc)
             rc = update_piece(z, how, w.seg, w.at, w.n, fault);
     }
-    if (!rc)
-        rc = clear_foreign_shards(z, fault);
     return rc ? rc : zt_publish(z, false, fault);
-}
-
-zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault)
-{
-    zt_err rc = ZT_OK;
-
-    if (z->transient) /* the next step replaces them */
-        return ZT_OK;
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++) {
-        const struct zt_block *b = z->cfg.model->blocks[i];
-        int64_t begin, n;
-
-        if (!zt_state_has(z, ZT_STATE_GRADIENTS, b))
-            continue;
-        zt_state_held(z, ZT_STATE_GRADIENTS, b, &begin, &n);
-        rc = clear_grads(z, b, begin, begin + n, fault);
-    }
-    return rc;
 }

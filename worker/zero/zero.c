@@ -458,6 +458,8 @@ void zt_zero_pass_begin(struct zt_zero *z, zt_mode mode, int64_t micro)
     z->in_backward = false;
     for (int i = 0; i < z->cfg.model->num_params; i++)
         z->cfg.model->params[i]->reached = false;
+    if (mode == ZT_MODE_TRAIN)
+        zt_grads_begin(z);
     zt_gather_begin(z);
 }
 

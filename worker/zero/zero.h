@@ -15,7 +15,7 @@
  * planning runs the same code without peers, so the pools' peaks are known beforehand.
  *
  *      zt_zero_pass_begin -> forward (-> backward) -> zt_zero_pass_end   per micro-batch
- *      zt_zero_sumsq -> zt_zero_update | zt_zero_skip                    per step
+ *      zt_zero_sumsq -> zt_zero_update, or nothing                       per step
  *
  * Bits: gradients are summed over ranks in rank order in fp32; norms per chunk of
  * ZT_NORM_CHUNK elements. Neither depends on stage, bucket, overlap or engine.
@@ -140,12 +140,10 @@ zt_err zt_zero_pass_end(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK
 /* This rank's part of the squared norm of the (summed) gradients. */
 zt_err zt_zero_sumsq(struct zt_zero *z, double *out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
-/* Collective. The optimizer on what is this rank's; new weights reach all who hold them.
- */
+/* Collective. The optimizer on what is this rank's; new weights reach all who hold them. A step
+ * without it is skipped: the next one's gradients replace those of this one. */
 zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault) ZT_MUST_CHECK;
-/* Forget the gradients of this step. */
-zt_err zt_zero_skip(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #define ZT_SAVE_DIR 4000 /* bytes of a name, with its end */
 #define ZT_SAVE_TAG 190

@@ -57,29 +57,25 @@ ZT_SIMD static void round_tile(uint16_t *restrict param, const float *restrict p
 struct cpu_adamw_job {
     const struct zt_adamw_args *a;
     struct rates rates;
-    bool skip;
 };
 
 static void update_part(int64_t begin, int64_t end, int thread, void *ctx)
 {
     const struct cpu_adamw_job *job = ctx;
     const struct zt_adamw_args *a = job->a;
-    float *p = a->master.data, *grad = a->grad.data;
+    float *p = a->master.data;
+    const float *grad = a->grad.data;
 
     (void)thread;
     for (int64_t at = begin; at < end; at += ZT_TILE) {
         int64_t n = end - at < ZT_TILE ? end - at : ZT_TILE;
 
-        if (!job->skip) {
-            update_tile(&job->rates, p + at, (float *)a->m.data + at,
-                        (float *)a->v.data + at, grad + at, n);
-            if (a->stochastic)
-                round_tile((uint16_t *)a->param.data + at, p + at, a->rng, at, n);
-            else if (a->param.data)
-                zt_tile_store(a->param.data, a->param.dtype, at, n, p + at, false);
-        }
-        if (a->zero_grad)
-            memset(grad + at, 0, (size_t)n * sizeof(float));
+        update_tile(&job->rates, p + at, (float *)a->m.data + at, (float *)a->v.data + at,
+                    grad + at, n);
+        if (a->stochastic)
+            round_tile((uint16_t *)a->param.data + at, p + at, a->rng, at, n);
+        else if (a->param.data)
+            zt_tile_store(a->param.data, a->param.dtype, at, n, p + at, false);
     }
 }
 
@@ -93,8 +89,7 @@ zt_err zt_cpu_adamw(struct zt_device *dev, struct zt_stream *s,
     (void)s;
     if (rc)
         return rc;
-    job.skip = a->skip && *a->skip;
-    if (job.skip && !a->zero_grad)
+    if (a->skip && *a->skip)
         return ZT_OK;
     job.rates = (struct rates){
         .scale = *a->grad_scale,

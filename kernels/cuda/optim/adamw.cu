@@ -9,7 +9,8 @@
 #define QUAD 4 /* elements of a thread: one 16-byte access per array */
 
 struct adamw_job {
-    float *p, *m, *v, *grad;
+    float *p, *m, *v;
+    const float *grad;
     void *param; /* NULL: absent */
     zt_dtype param_type;
     const float *scale;
@@ -18,7 +19,7 @@ struct adamw_job {
     float beta1, beta2, rest1, rest2, lr_t, vscale, eps;
     float shrink; /* lr * weight_decay, decoupled */
     float l2;     /* weight_decay, not decoupled */
-    bool zero_grad, wide, stochastic;
+    bool wide, stochastic;
     struct zt_philox rng;
 };
 
@@ -127,43 +128,37 @@ static __device__ __forceinline__ void store_param(const struct adamw_job &a, in
 }
 
 template <bool wide>
-static __device__ __forceinline__ void update_quad(const struct adamw_job &a, bool skip,
-                                                   float scale, int64_t at)
+static __device__ __forceinline__ void update_quad(const struct adamw_job &a, float scale,
+                                                   int64_t at)
 {
-    const float zero[QUAD] = {0, 0, 0, 0};
     float p[QUAD], m[QUAD], v[QUAD], g[QUAD];
     int64_t left = a.n - at;
 
-    if (!skip) {
-        load_quad<wide>(p, a.p + at, left);
-        load_quad<wide>(m, a.m + at, left);
-        load_quad<wide>(v, a.v + at, left);
-        load_quad<wide>(g, a.grad + at, left);
-        for (int i = 0; i < QUAD; i++)
-            update(a, scale, &p[i], &m[i], &v[i], g[i]);
-        store_quad<wide>(a.p + at, p, left);
-        store_quad<wide>(a.m + at, m, left);
-        store_quad<wide>(a.v + at, v, left);
-        if (a.param)
-            store_param<wide>(a, at, p);
-    }
-    if (a.zero_grad)
-        store_quad<wide>(a.grad + at, zero, left);
+    load_quad<wide>(p, a.p + at, left);
+    load_quad<wide>(m, a.m + at, left);
+    load_quad<wide>(v, a.v + at, left);
+    load_quad<wide>(g, a.grad + at, left);
+    for (int i = 0; i < QUAD; i++)
+        update(a, scale, &p[i], &m[i], &v[i], g[i]);
+    store_quad<wide>(a.p + at, p, left);
+    store_quad<wide>(a.m + at, m, left);
+    store_quad<wide>(a.v + at, v, left);
+    if (a.param)
+        store_param<wide>(a, at, p);
 }
 
 static __global__ void __launch_bounds__(ZT_THREADS) adamw_kernel(struct adamw_job a)
 {
-    bool skip = a.skip && *a.skip;
     float scale = *a.scale;
 
-    if (skip && !a.zero_grad)
+    if (a.skip && *a.skip)
         return;
     for (int64_t at = zt_thread_index() * QUAD; at < a.n;
          at += zt_thread_count() * QUAD) {
         if (a.wide && a.n - at >= QUAD)
-            update_quad<true>(a, skip, scale, at);
+            update_quad<true>(a, scale, at);
         else
-            update_quad<false>(a, skip, scale, at);
+            update_quad<false>(a, scale, at);
     }
 }
 
@@ -178,7 +173,7 @@ zt_err zt_cuda_adamw(struct zt_device *dev, struct zt_stream *s,
     job.p = static_cast<float *>(a->master.data);
     job.m = static_cast<float *>(a->m.data);
     job.v = static_cast<float *>(a->v.data);
-    job.grad = static_cast<float *>(a->grad.data);
+    job.grad = static_cast<const float *>(a->grad.data);
     job.param = a->param.data;
     job.param_type = a->param.dtype;
     job.scale = a->grad_scale;
@@ -193,7 +188,6 @@ zt_err zt_cuda_adamw(struct zt_device *dev, struct zt_stream *s,
     job.eps = a->eps;
     job.shrink = a->decoupled ? a->lr * a->weight_decay : 0.0f;
     job.l2 = a->decoupled ? 0.0f : a->weight_decay;
-    job.zero_grad = a->zero_grad;
     job.stochastic = a->stochastic;
     job.rng = a->rng;
     job.wide = zt_is_aligned(job.p) && zt_is_aligned(job.m) && zt_is_aligned(job.v) &&

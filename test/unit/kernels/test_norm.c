@@ -54,10 +54,11 @@ static void run_forward(struct zt_device *dev, struct norm *t, bool bias)
 
 static void run_backward(struct zt_device *dev, struct norm *t, bool accumulate)
 {
-    struct zt_layernorm_bwd_args ln = {t->dy.v, t->x.v,  t->w.v,  t->mean.v, t->rstd.v,
-                                       t->dx.v, t->dw.v, t->db.v, accumulate};
-    struct zt_rmsnorm_bwd_args rms = {t->dy.v, t->x.v,  t->w.v,     t->rstd.v,
-                                      t->dx.v, t->dw.v, t->add_one, accumulate};
+    struct zt_layernorm_bwd_args ln = {t->dy.v,    t->x.v,     t->w.v,    t->mean.v,
+                                       t->rstd.v,  t->dx.v,    t->dw.v,   t->db.v,
+                                       accumulate, accumulate, accumulate};
+    struct zt_rmsnorm_bwd_args rms = {t->dy.v, t->x.v,     t->w.v,     t->rstd.v, t->dx.v,
+                                      t->dw.v, t->add_one, accumulate, accumulate};
 
     if (t->layer)
         REF_RUN(dev, layernorm_bwd, &ln);
@@ -129,14 +130,15 @@ static void check_backward(struct zt_device *dev, struct norm *t, bool accumulat
     run_backward(dev, t, accumulate);
     for (int k = 0; k < REF_PROBES; k++) {
         int64_t i = ref_probe(k, t->x.n), c = ref_probe(k, t->cols);
-        double old = accumulate ? t->dx.d[i] : 0;
+        double old = accumulate ? 1 : 0;
 
-        ref_close("dx", &t->dx.v, i, old + ref_slope(objective, t, &t->x.d[i]), 2e-5);
-        ref_close("dw", &t->dw.v, c, t->dw.d[c] + ref_slope(objective, t, &t->w.d[c]),
-                  1e-4);
+        ref_close("dx", &t->dx.v, i,
+                  old * t->dx.d[i] + ref_slope(objective, t, &t->x.d[i]), 2e-5);
+        ref_close("dw", &t->dw.v, c,
+                  old * t->dw.d[c] + ref_slope(objective, t, &t->w.d[c]), 1e-4);
         if (t->layer)
-            ref_close("db", &t->db.v, c, t->db.d[c] + ref_slope(objective, t, &t->b.d[c]),
-                      1e-4);
+            ref_close("db", &t->db.v, c,
+                      old * t->db.d[c] + ref_slope(objective, t, &t->b.d[c]), 1e-4);
     }
 }
 

@@ -54,12 +54,14 @@ static void layernorm_backward(struct zt_step *s, struct zt_node *n)
 
     a.dy = zt_view_of(zt_grad_of(n->out).data, a.x.dtype, 2, a.x.shape);
     zt_grad_sink_open(s, &dx, n->in[X], ZT_SINK_SAME);
-    zt_grad_sink_open_adding(s, &dw, n->in[W], ZT_SINK_F32);
-    zt_grad_sink_open_adding(s, &db, n->in[B], ZT_SINK_F32);
+    zt_grad_sink_open(s, &dw, n->in[W], ZT_SINK_F32);
+    zt_grad_sink_open(s, &db, n->in[B], ZT_SINK_F32);
     if (!s->fault.code) {
         a.dx = dx.view;
         a.dw = dw.view;
+        a.accumulate_w = dw.accumulate;
         a.db = db.view;
+        a.accumulate_b = db.accumulate;
         a.accumulate = dx.accumulate;
         zt_step_check(s, s->k->layernorm_bwd(s->cfg.device, NULL, &a, &s->fault));
     }
@@ -130,10 +132,11 @@ static void rmsnorm_backward(struct zt_step *s, struct zt_node *n)
 
     a.dy = zt_view_of(zt_grad_of(n->out).data, a.x.dtype, 2, a.x.shape);
     zt_grad_sink_open(s, &dx, n->in[X], ZT_SINK_SAME);
-    zt_grad_sink_open_adding(s, &dw, n->in[W], ZT_SINK_F32);
+    zt_grad_sink_open(s, &dw, n->in[W], ZT_SINK_F32);
     if (!s->fault.code) {
         a.dx = dx.view;
         a.dw = dw.view;
+        a.accumulate_w = dw.accumulate;
         a.accumulate = dx.accumulate;
         zt_step_check(s, s->k->rmsnorm_bwd(s->cfg.device, NULL, &a, &s->fault));
     }

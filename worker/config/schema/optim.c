@@ -17,7 +17,7 @@ const struct zt_key zt_keys_other_optimizers[] = {
       .types = "Adam|AdamW|Lamb|OneBitAdam|ZeroOneAdam|OneBitLamb|Adagrad",
       .why = "AMSGrad is not built"),
     K("optimizer.params.set_grad_none", BOOL, ALWAYS, "true", .types = "Adam|AdamW|Lion",
-      .why = "gradients live in one buffer that is zeroed"),
+      .why = "gradients live in one buffer"),
     K("optimizer.params.fp32_optimizer_states", BOOL, LATER, "true",
       .types = "Adam|AdamW|Lion|Adagrad", .why = "moments are always fp32"),
     K("optimizer.params.lr_decay", FLOAT, LATER, "0.0", .flags = ZT_KEY_DETAIL,

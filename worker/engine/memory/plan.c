@@ -442,11 +442,13 @@ static void *zero_field(const struct zt_memory_plan_inputs *in, size_t *bytes)
                 0);
 }
 
-static int64_t product_align_of(const char *device)
+/* What a step does for the sake of the device. "auto" has become a name where it matters. */
+static void suit_device(const char *name, struct zt_step_config *sc)
 {
-    const struct zt_backend_info *b = zt_backend_lookup(device);
+    const struct zt_backend_info *b = zt_backend_lookup(name);
 
-    return b ? b->product_align : 0; /* "auto" has become a name where it matters */
+    sc->product_align = b ? b->product_align : 0;
+    sc->replace_grads = b && b->replaces_as_adds;
 }
 
 zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
@@ -460,7 +462,6 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         .fp8 = in->run->fp8,
         .recompute = in->run->gradient_checkpointing,
         .label_smoothing = (float)in->run->label_smoothing_factor,
-        .product_align = product_align_of(in->run->device),
     };
     size_t bytes = 0;
     struct meta_run d = {.in = in, .zeros = zero_field(in, &bytes)};
@@ -468,6 +469,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     struct zt_pool *pool = NULL, *host_pool = NULL;
     zt_err rc = ZT_OK;
 
+    suit_device(in->run->device, &sc);
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
                                    .device_limit = SIZE_MAX,
                                    .files_available = SIZE_MAX,
