@@ -1,11 +1,11 @@
 #!/bin/bash
-# On the device, too, neither the ZeRO stage nor recomputation changes a bit: for 1 and 2 ranks,
+# On the device, too, neither the ZeRO stage nor recomputation changes a bit: for 1, 2 and 4 ranks,
 # bf16 and fp32, 1 micro-batch and 2 that are reduced one by one, a few clipped steps have the
-# same losses and final weights in stages 0 to 3, recomputed or not. Two ranks share the GPU,
+# same losses and final weights in stages 0 to 3, recomputed or not. Ranks share the GPU,
 # where a collective takes ten milliseconds. ZT_RANKS: which numbers of ranks ("2 1").
 . "$(dirname "$0")/gpu_lib.sh"
-steps=4 jobs=4 types="bf16 fp32" micros="2 1"
-[ "$toy" != 1 ] || steps=2 jobs=2 types=bf16 micros=2
+steps=4 jobs=4 types="bf16 fp32" micros="2 1" worlds="2 1 4"
+[ "$toy" != 1 ] || steps=2 jobs=2 types=bf16 micros=2 worlds="2 1"
 tokens 4000 "$tmp/data.bin"
 for s in 0 1 2 3; do
     echo "{\"zero_optimization\": {\"stage\": $s, \"stage3_param_persistence_threshold\": 0}}" >"$tmp/$s.json"
@@ -52,7 +52,7 @@ block() {
 
 runs=0 blocks=0 all=""
 for type in $types; do
-    for ranks in ${ZT_RANKS:-2 1}; do
+    for ranks in ${ZT_RANKS:-$worlds}; do
         for micro in $micros; do
             if late; then
                 echo "# out of time: not run: $ranks ranks, $type, $micro micro-batches"
