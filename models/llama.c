@@ -83,6 +83,14 @@ static struct llama_linear linear(struct llama_layer *l, int i, const char *part
     return made;
 }
 
+/* So that one product can make q, k and v. */
+static void adjoin(struct llama_linear q, struct llama_linear k, struct llama_linear v)
+{
+    zt_block_adjoin((zt_param *[]){q.w, k.w, v.w}, 3);
+    if (q.b)
+        zt_block_adjoin((zt_param *[]){q.b, k.b, v.b}, 3);
+}
+
 static void build_layer(zt_model *m, struct llama *net, int i)
 {
     const struct config *c = &net->c;
@@ -99,6 +107,7 @@ static void build_layer(zt_model *m, struct llama *net, int i)
     l->q = linear(l, i, "self_attn.q_proj", D, Hh, c->qkv_bias);
     l->k = linear(l, i, "self_attn.k_proj", D, Kh, c->qkv_bias);
     l->v = linear(l, i, "self_attn.v_proj", D, Kh, c->qkv_bias);
+    adjoin(l->q, l->k, l->v);
     l->o = linear(l, i, "self_attn.o_proj", Hh, D, c->o_bias);
     if (c->head_norms) {
         l->q_norm = norm(l, i, "self_attn.q_norm", c->head_dim);
@@ -178,6 +187,21 @@ static zt_tensor *apply(zt_step *s, zt_tensor *x, struct llama_linear l)
     return zt_linear(s, x, zt_weight(s, l.w), l.b ? zt_weight(s, l.b) : NULL, 0);
 }
 
+/* q, k and v in one product, but where they are normed next, for which they had to be copied
+ * out of its result. */
+static void apply_three(zt_step *s, zt_tensor *x, const struct llama_layer *l,
+                        zt_tensor *qkv[3])
+{
+    if (l->q_norm) {
+        qkv[0] = apply(s, x, l->q);
+        qkv[1] = apply(s, x, l->k);
+        qkv[2] = apply(s, x, l->v);
+        return;
+    }
+    zt_linears(s, x, (zt_param *[]){l->q.w, l->k.w, l->v.w},
+               (zt_param *[]){l->q.b, l->k.b, l->v.b}, 3, qkv);
+}
+
 /* x rounded to the type of activations. */
 static float rounded(const zt_step *s, double x)
 {
@@ -213,10 +237,12 @@ static zt_tensor *attend(zt_step *s, const struct llama_layer *l, zt_tensor *x,
     struct zt_attention how =
         ZT_ATTENTION(.causal = true, .window = l->window, .dropout = (float)c->dropout,
                      .key_begin = begin);
-    zt_tensor *q = zt_reshape(s, apply(s, x, l->q), ZT_SHAPE(B, T, H, h));
-    zt_tensor *k = zt_reshape(s, apply(s, x, l->k), ZT_SHAPE(B, T, K, h));
-    zt_tensor *v = zt_reshape(s, apply(s, x, l->v), ZT_SHAPE(B, T, K, h));
+    zt_tensor *qkv[3], *q, *k, *v;
 
+    apply_three(s, x, l, qkv);
+    q = zt_reshape(s, qkv[0], ZT_SHAPE(B, T, H, h));
+    k = zt_reshape(s, qkv[1], ZT_SHAPE(B, T, K, h));
+    v = zt_reshape(s, qkv[2], ZT_SHAPE(B, T, K, h));
     if (l->q_norm) { /* over h, the same factors for every head */
         q = apply_norm(s, net, q, l->q_norm);
         k = apply_norm(s, net, k, l->k_norm);

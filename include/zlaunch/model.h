@@ -71,6 +71,11 @@ ZT_API zt_param *zt_block_param(zt_block *block, const char *name, int ndim,
  * uses add up in the owner; only the owner's name is written to checkpoints.
  */
 ZT_API void zt_block_share(zt_block *block, zt_param *param);
+/*
+ * Keep parameters of one block side by side in memory, in this order, so that zt_linears() may
+ * take them as one. Names, files and their order know nothing of it. (since ABI 3.5)
+ */
+ZT_API void zt_block_adjoin(zt_param *const *params, int num);
 
 /* What other parts of the system ask a model. Set in `build`. */
 ZT_API void zt_model_set_hidden_size(zt_model *m, int64_t hidden); /* rules of "auto" */

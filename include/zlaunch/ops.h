@@ -91,6 +91,15 @@ ZT_API bool zt_block_call(zt_step *s, zt_block *block, zt_block_fn fn, void *ctx
 /* x (..., in), w (out, in), bias (out) or NULL -> (..., out) */
 ZT_API zt_tensor *zt_linear(zt_step *s, zt_tensor *x, zt_tensor *w, zt_tensor *bias,
                             unsigned flags);
+/*
+ * Linear maps of one x: out[i] = zt_linear(s, x, w[i], bias[i], 0), num of them, at most
+ * ZT_MAX_LINEARS. `bias` may be NULL, and so may its elements. Where the weights lie side by side
+ * (zt_block_adjoin) and are trained alike, one product makes all results, and one each their
+ * gradients; sums are then those of its shape. false: the step has failed. (since ABI 3.5)
+ */
+#define ZT_MAX_LINEARS 4
+ZT_API bool zt_linears(zt_step *s, zt_tensor *x, zt_param *const *w,
+                       zt_param *const *bias, int num, zt_tensor **out);
 /* a (..., M, K), b (..., K, N), same leading axes -> (..., M, N) */
 ZT_API zt_tensor *zt_matmul(zt_step *s, zt_tensor *a, zt_tensor *b);
 

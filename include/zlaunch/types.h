@@ -26,7 +26,7 @@ extern "C" {
  * refused by name when it is loaded.
  */
 #define ZT_ABI_MAJOR 3u
-#define ZT_ABI_MINOR 4u
+#define ZT_ABI_MINOR 5u
 #define ZT_ABI       (ZT_ABI_MAJOR << 16 | ZT_ABI_MINOR)
 
 /* What a worker offers to plugins. Everything else in it is hidden. */

@@ -227,6 +227,42 @@ void zt_block_share(zt_block *block, zt_param *param)
     block->shared[block->num_shared++] = param;
 }
 
+/* Where it is in its block's list, which is the order in memory. */
+static int place_of(const struct zt_param *p)
+{
+    int i = 0;
+
+    while (p->block->params[i] != p)
+        i++;
+    return i;
+}
+
+/* Takes p out of its block's list, and in again at `to`. */
+static void move_param(struct zt_param *p, int to)
+{
+    struct zt_param **list = p->block->params;
+    int from = place_of(p), step = from < to ? 1 : -1;
+
+    for (int i = from; i != to; i += step)
+        list[i] = list[i + step];
+    list[to] = p;
+}
+
+void zt_block_adjoin(zt_param *const *params, int num)
+{
+    for (int i = 1; i < num; i++) {
+        if (!params[0] || !params[i])
+            return; /* the model has failed */
+        if (params[i]->block != params[0]->block) {
+            fail(params[0]->block->model, "%s and %s are of two blocks", params[0]->name,
+                 params[i]->name);
+            return;
+        }
+        move_param(params[i], place_of(params[i - 1]) +
+                                  (place_of(params[i]) > place_of(params[i - 1])));
+    }
+}
+
 void zt_model_set_hidden_size(zt_model *m, int64_t hidden)
 {
     m->hidden_size = hidden;

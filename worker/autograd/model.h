@@ -54,8 +54,10 @@ struct zt_param {
 struct zt_block {
     struct zt_model *model;
     char *name;
-    int index;                /* in model->blocks */
-    struct zt_param **params; /* owned, in registration order */
+    int index; /* in model->blocks */
+    struct zt_param *
+        *params; /* owned, in the order of memory: that of registration, but for
+                               * zt_block_adjoin() */
     int num_params;
     struct zt_param **shared; /* owned by other blocks */
     int num_shared;

@@ -508,15 +508,13 @@ static bool has_param(const struct zt_block *b, const zt_param *p)
     return false;
 }
 
-zt_tensor *zt_weight(zt_step *s, zt_param *param)
+struct zt_tensor *zt_joined_weights(struct zt_step *s, struct zt_param *const *params,
+                                    int num, int ndim, const int64_t *shape)
 {
+    struct zt_param *param = *params;
     struct zt_tensor *t;
     struct zt_view v;
 
-    if (!zt_op_start(s, "weight", NULL, 0))
-        return NULL;
-    if (!param)
-        return zt_step_fail(s, ZT_E_ARG, "the parameter is NULL");
     if (!s->open || !has_param(s->open->block, param))
         return zt_step_fail(s, ZT_E_PLUGIN, "%s belongs to block %s%s", param->name,
                             param->block->name,
@@ -524,16 +522,27 @@ zt_tensor *zt_weight(zt_step *s, zt_param *param)
                                     : ", and is only reachable inside a block call");
     if (!param->block->weights)
         return zt_step_fail(s, ZT_E_ARG, "%s has no memory bound to it", param->name);
-    v = zt_view_of(NULL, s->cfg.compute_dtype, param->ndim, param->shape);
+    v = zt_view_of(NULL, s->cfg.compute_dtype, ndim, shape);
     t = zt_value_borrow(s, &v);
     if (!t)
         return NULL;
     t->store->param = param;
+    t->store->params = num > 1 ? params : NULL;
+    t->store->num_params = num > 1 ? num : 0;
     t->store->grad_dtype = ZT_F32;
     t->store->requires_grad = s->pass.mode == ZT_MODE_TRAIN &&
                               param->block->requires_grads && !(param->flags & ZT_FROZEN);
     t->view = zt_data(t);
     return t;
+}
+
+zt_tensor *zt_weight(zt_step *s, zt_param *param)
+{
+    if (!zt_op_start(s, "weight", NULL, 0))
+        return NULL;
+    if (!param)
+        return zt_step_fail(s, ZT_E_ARG, "the parameter is NULL");
+    return zt_joined_weights(s, &param, 1, param->ndim, param->shape);
 }
 
 /* At least `n` numbers to count with, which an upload may read at any time. */

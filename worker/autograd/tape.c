@@ -377,6 +377,8 @@ static bool run_again(struct zt_step *s, struct zt_call *c)
             continue;
         now->grad = was->grad;
         was->grad = NULL;
+        if (was->parts && now->parts)
+            *now->parts = *was->parts;
     }
     return ok;
 }

@@ -45,12 +45,24 @@ struct zt_activation {
 /* Where an input of a recomputed block is: see host_inputs.c. */
 enum zt_value_place { ZT_ON_DEVICE, ZT_LEAVING, ZT_ON_HOST, ZT_RETURNING };
 
+/* Columns of a value (rows, begin[num]), each part of which gets its gradient by itself. */
+struct zt_parts {
+    int num;
+    int64_t begin[ZT_MAX_LINEARS + 1];
+    bool is_written[ZT_MAX_LINEARS]; /* once there is a gradient: of this part, too */
+};
+
 struct zt_storage {
     struct zt_storage *next;       /* all of the step */
     struct zt_storage *next_local; /* all of the frame */
     void *data;
     const struct zt_param *param; /* a weight: data is found through its block */
-    struct zt_grad *grad;         /* NULL: nothing has reached it */
+    struct zt_param *const
+        *params;    /* weights side by side, the first of which is `param` */
+    int num_params; /* 0: `param` alone, if any */
+    struct zt_parts
+        *parts; /* of its columns, which get their gradients apart; NULL: none */
+    struct zt_grad *grad; /* NULL: nothing has reached it */
     int64_t numel;
     zt_dtype dtype, grad_dtype;
     enum zt_value_place place;
@@ -260,6 +272,15 @@ void zt_grad_sink_close(struct zt_step *s, struct zt_grad_sink *k);
  */
 bool zt_grad_split(struct zt_step *s, struct zt_tensor **ts, int count);
 
+/*
+ * Gradients of t (..., C) will come to windows on its columns, widths[i] wide each (num of
+ * them, all of C), so no zeros are needed first. zt_grad_complete() is called before t's
+ * gradient is read: parts that none has come to are zero then.
+ */
+void zt_grad_in_parts(struct zt_step *s, struct zt_tensor *t, const int64_t *widths,
+                      int num);
+void zt_grad_complete(struct zt_step *s, struct zt_tensor *t);
+
 /* Gradient of t (shaped as t), there must be one. */
 struct zt_view zt_grad_of(const struct zt_tensor *t);
 /*
@@ -319,6 +340,11 @@ void zt_run_backward(struct zt_step *s, struct zt_tensor *loss, float dloss);
 struct zt_philox zt_next_random(struct zt_step *s, int64_t per_row);
 
 /* ---- step.c: starting and failing ---- */
+
+/* Weights of the running block that lie side by side from *params on (in its block's list), as
+ * one of that shape. NULL: the step failed. */
+struct zt_tensor *zt_joined_weights(struct zt_step *s, struct zt_param *const *params,
+                                    int num, int ndim, const int64_t *shape);
 
 /*
  * Every op begins here: false when the step has failed already, or one of `in` (num_in)

@@ -205,6 +205,16 @@ static bool add_into(struct zt_step *s, struct zt_view x, struct zt_view y,
     return zt_step_check(s, s->k->axpby(s->cfg.device, NULL, &a, &s->fault));
 }
 
+static int num_params(const struct zt_storage *st)
+{
+    return st->num_params ? st->num_params : 1;
+}
+
+static struct zt_param *param_at(const struct zt_storage *st, int i)
+{
+    return st->num_params ? st->params[i] : (struct zt_param *)st->param;
+}
+
 static struct zt_grad *new_grad(struct zt_step *s, struct zt_storage *st)
 {
     struct zt_grad *g = arena_take(s, sizeof(*g));
@@ -213,7 +223,8 @@ static struct zt_grad *new_grad(struct zt_step *s, struct zt_storage *st)
         return NULL;
     g->refs = 1;
     if (st->param) {
-        ((struct zt_param *)st->param)->reached = true;
+        for (int i = 0; i < num_params(st); i++)
+            param_at(st, i)->reached = true;
         g->data = st->param->block->grads + st->param->offset_elems;
         return g;
     }
@@ -243,13 +254,85 @@ static bool covers(const struct zt_tensor *t)
     return zt_view_numel(&t->view) == t->store->numel;
 }
 
-/* Whether what is in its gradient counts for nothing. It does from now on. */
-static bool take_new(const struct zt_param *p)
+/*
+ * Whether what is in the gradients of all weights of a store counts for nothing; where that is
+ * so of some alone, they become zero. It does count from now on.
+ */
+static bool take_new(struct zt_step *s, const struct zt_storage *st)
 {
-    bool is_new = p->is_new;
+    bool all = true;
 
-    ((struct zt_param *)p)->is_new = false;
-    return is_new;
+    for (int i = 0; i < num_params(st); i++)
+        all &= param_at(st, i)->is_new;
+    for (int i = 0; i < num_params(st); i++) {
+        struct zt_param *p = param_at(st, i);
+
+        if (p->is_new && !all)
+            fill_zero(s, p->block->grads + p->offset_elems, ZT_F32, p->numel);
+        p->is_new = false;
+    }
+    return all;
+}
+
+/* The part of its store's columns that t is; -1: none of them. */
+static int part_of(const struct zt_tensor *t)
+{
+    const struct zt_parts *p = t->store->parts;
+    int64_t rows = p ? t->store->numel / p->begin[p->num] : 0;
+
+    for (int i = 0; p && i < p->num; i++)
+        if (t->offset_elems == p->begin[i] &&
+            zt_view_numel(&t->view) == rows * (p->begin[i + 1] - p->begin[i]))
+            return i;
+    return -1;
+}
+
+void zt_grad_in_parts(struct zt_step *s, struct zt_tensor *t, const int64_t *widths,
+                      int num)
+{
+    struct zt_parts *p = arena_take(s, sizeof(*p));
+
+    if (!p)
+        return;
+    *p = (struct zt_parts){.num = num};
+    for (int i = 0; i < num; i++)
+        p->begin[i + 1] = p->begin[i] + widths[i];
+    t->store->parts = p;
+}
+
+/* Zeros into a view, whatever its strides. */
+static bool clear(struct zt_step *s, const struct zt_view *y)
+{
+    struct zt_view x = *y;
+    void *zero;
+
+    if (zt_view_is_contiguous(y))
+        return fill_zero(s, y->data, y->dtype, zt_view_numel(y));
+    zero = pool_take(s, 1, y->dtype);
+    x.data = zero;
+    memset(x.stride, 0, sizeof(x.stride));
+    if (zero && fill_zero(s, zero, y->dtype, 1))
+        add_into(s, x, *y, false);
+    zt_pool_free(s->cfg.pool, zero);
+    return !s->fault.code;
+}
+
+void zt_grad_complete(struct zt_step *s, struct zt_tensor *t)
+{
+    const struct zt_storage *st = t->store;
+    struct zt_parts *p = st->parts;
+
+    for (int i = 0; p && i < p->num && !s->fault.code; i++) {
+        int64_t cols = p->begin[p->num], width = p->begin[i + 1] - p->begin[i];
+        struct zt_view v =
+            zt_view_of((char *)st->grad->data + bytes_of(p->begin[i], st->grad_dtype),
+                       st->grad_dtype, 2, (int64_t[]){st->numel / cols, width});
+
+        v.stride[0] = cols;
+        if (!p->is_written[i])
+            clear(s, &v);
+        p->is_written[i] = true;
+    }
 }
 
 /* Make t's gradient writable. *fresh: it was not there and is not initialised. */
@@ -257,13 +340,26 @@ static bool hold_grad(struct zt_step *s, struct zt_tensor *t, bool *fresh)
 {
     struct zt_storage *st = t->store;
 
+    int part = part_of(t);
+    bool is_first = !st->grad;
+
     *fresh = false;
-    if (st->grad)
-        return unshare(s, st);
-    st->grad = new_grad(s, st);
+    if (st->grad && !unshare(s, st))
+        return false;
+    if (is_first)
+        st->grad = new_grad(s, st);
     if (!st->grad)
         return false;
-    if (st->param && !take_new(st->param)) /* adds to other calls and micro-batches */
+    if (part >= 0) {
+        *fresh = !st->parts->is_written[part];
+        st->parts->is_written[part] = true;
+        return true;
+    }
+    if (st->parts)
+        zt_grad_complete(s, t);
+    if (!is_first || st->parts)
+        return !s->fault.code;
+    if (st->param && !take_new(s, st)) /* adds to other calls and micro-batches */
         return true;
     *fresh = covers(t) && (!st->param || s->cfg.replace_grads);
     return *fresh || fill_zero(s, st->grad->data, st->grad_dtype, st->numel);
@@ -303,7 +399,7 @@ static bool sink_open(struct zt_step *s, struct zt_grad_sink *k, struct zt_tenso
     if (!fresh || !adding)
         return true;
     k->accumulate = true;
-    return fill_zero(s, t->store->grad->data, want, t->store->numel);
+    return clear(s, &k->view);
 }
 
 bool zt_grad_sink_open(struct zt_step *s, struct zt_grad_sink *k, struct zt_tensor *t,
@@ -385,6 +481,8 @@ bool zt_grad_split(struct zt_step *s, struct zt_tensor **ts, int count)
         st->grad_dtype != st->dtype || !is_partition(ts, count))
         return false;
     st->grad = new_grad(s, st);
+    for (int i = 0; st->parts && i < st->parts->num; i++)
+        st->parts->is_written[i] = true;
     return st->grad != NULL;
 }
 

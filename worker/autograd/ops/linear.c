@@ -348,6 +348,7 @@ static void linear_backward(struct zt_step *s, struct zt_node *n)
     bool has_bias, with_w;
     void *scratch;
 
+    zt_grad_complete(s, n->out);
     dy = before_epilogue(s, n, dy, &scratch);
     has_bias = zt_grad_sink_open(s, &db, n->in[BIAS], ZT_SINK_ANY);
     with_w = has_bias && goes_with_w(s, n, &dy, &db);
@@ -603,6 +604,88 @@ struct zt_tensor *zt_linear_spaced(struct zt_step *s, struct zt_tensor *x,
     if (!ZT_OP_START(s, "linear", x, w) || !check_linear(s, x, w, bias, flags))
         return NULL;
     return adapted(s, x, w, bias, flags, true);
+}
+
+/* ---- several at once ---- */
+
+/* One behind the other in their block, of one kind and trained alike; NULLs: nothing is. */
+static bool are_alike(zt_param *const *p, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (!p[i] || p[i]->block != p[0]->block || p[i]->adapter ||
+            p[i]->ndim != p[0]->ndim || p[i]->flags != p[0]->flags ||
+            (p[i]->ndim == 2 && p[i]->shape[1] != p[0]->shape[1]) ||
+            (i && p[i]->offset_elems != p[i - 1]->offset_elems + p[i - 1]->numel))
+            return false;
+    return true;
+}
+
+/* Where p begins in its block's list; what follows there is what follows in memory. */
+static struct zt_param *const *in_block(const struct zt_param *p)
+{
+    struct zt_param *const *at = p->block->params;
+
+    while (*at != p)
+        at++;
+    return at;
+}
+
+/* Decided by the model and its options alone, so that all ranks and passes do so alike. With
+ * fp8 each weight has a scale of its own. */
+static bool can_join(const struct zt_step *s, zt_param *const *w, zt_param *const *bias,
+                     int num)
+{
+    bool any = false;
+
+    for (int i = 0; bias && i < num; i++)
+        any |= bias[i] != NULL;
+    return num > 1 && !s->cfg.fp8 && !s->cfg.note_uses && are_alike(w, num) &&
+           w[0]->ndim == 2 &&
+           (!any || (are_alike(bias, num) && bias[0]->ndim == 1 &&
+                     (bias[0]->flags & ZT_FROZEN) == (w[0]->flags & ZT_FROZEN)));
+}
+
+static bool joined(struct zt_step *s, struct zt_tensor *x, zt_param *const *w,
+                   zt_param *const *bias, int num, struct zt_tensor **out)
+{
+    const struct low_rank none = {NULL, NULL};
+    int64_t width[ZT_MAX_LINEARS], shape[2] = {0, w[0]->shape[1]}, at = 0;
+    struct zt_tensor *all, *sums = NULL, *y;
+
+    for (int i = 0; i < num; i++)
+        shape[0] += width[i] = w[i]->shape[0];
+    all = zt_joined_weights(s, in_block(w[0]), num, 2, shape);
+    if (bias && bias[0])
+        sums = zt_joined_weights(s, in_block(bias[0]), num, 1, shape);
+    if (s->fault.code || !check_linear(s, x, all, sums, 0))
+        return false;
+    y = linear(s, x, all, sums, 0, none, false);
+    if (!y)
+        return false;
+    zt_grad_in_parts(s, y, width, num);
+    for (int i = 0; i < num; at += width[i++])
+        out[i] = zt_slice(s, y, y->view.ndim - 1, at, width[i]);
+    return !s->fault.code;
+}
+
+bool zt_linears(zt_step *s, zt_tensor *x, zt_param *const *w, zt_param *const *bias,
+                int num, zt_tensor **out)
+{
+    for (int i = 0; i < num; i++)
+        out[i] = NULL;
+    if (!ZT_OP_START(s, "linear", x))
+        return false;
+    if (num < 1 || num > ZT_MAX_LINEARS)
+        return zt_step_fail(s, ZT_E_ARG, "%d maps of one value, but %d is the most", num,
+                            ZT_MAX_LINEARS);
+    if (can_join(s, w, bias, num))
+        return joined(s, x, w, bias, num, out);
+    for (int i = 0; i < num; i++) {
+        zt_param *b = bias ? bias[i] : NULL;
+
+        out[i] = zt_linear(s, x, zt_weight(s, w[i]), b ? zt_weight(s, b) : NULL, 0);
+    }
+    return !s->fault.code;
 }
 
 /* ---- matmul ---- */
