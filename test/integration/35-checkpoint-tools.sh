@@ -67,6 +67,19 @@ check "  and is named" has "$tmp/err" 'name the folder .*/nameless/global_step2'
 printf global_step2 >"$tmp/nameless/latest" && rm "$tmp/nameless/global_step2/manifest.json"
 run "  nor is one without a manifest" 65 "$zckpt" verify "$tmp/nameless"
 check "  which is said" has "$tmp/err" 'global_step2/manifest.json is missing'
+# what may not be read is not called missing
+chmod 755 "$tmp"
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" ls "$tmp/hf" >/dev/null 2>&1; then
+    cp -r "$a" "$tmp/locked"
+    for what in . global_step2 latest global_step2/manifest.json; do
+        chmod 755 "$tmp/locked" "$tmp/locked/global_step2" && chmod 644 "$tmp/locked/latest" "$tmp/locked/global_step2/manifest.json"
+        chmod go= "$tmp/locked/$what"
+        setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" verify "$tmp/locked" >"$tmp/out" 2>"$tmp/err"
+        check "$what of a checkpoint that may not be read: Permission denied" has "$tmp/err" 'Permission denied'
+    done
+else
+    echo "skip - no other user can read what is tested here"
+fi
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
 run "  which is found by it" 0 "$zckpt" ls "$tmp/uni"
@@ -82,7 +95,7 @@ check "  at step 3" test "$(grep -c '"event":"step"' "$tmp/log")" = 2
 shard=$(find "$tmp/run/checkpoint-4" -name 'zero_rank_*.safetensors' | head -n 1)
 cp "$shard" "$tmp/shard" && printf x | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") - 100)) conv=notrunc status=none
 run "no old one is removed for a damaged one" 65 "$zckpt" prune "$tmp/run" --keep 1
-check "  which is said" has "$tmp/err" 'nothing is removed, for the newest is not whole: .*checkpoint-4.*checksum'
+check "  which is said" has "$tmp/err" 'nothing is removed, for the newest is not whole, or may not be read: .*checkpoint-4.*checksum'
 check "  both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
 cp "$tmp/shard" "$shard"
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1

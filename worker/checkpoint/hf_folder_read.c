@@ -1,5 +1,6 @@
 /* hf_folder_read.c -- find and open the weights of a model folder. */
 #include <dirent.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,6 +280,10 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
     int n = scandir(dir, &found, may_be_weights, alphasort);
     char adapters[PATH_MAX];
 
+    if (access(dir, R_OK | X_OK) && errno == EACCES) {
+        free(found);
+        return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", dir, strerror(EACCES));
+    }
     snprintf(adapters, sizeof(adapters), "%s/adapter_config.json", dir);
     if (access(adapters, F_OK) == 0)
         zt_fault_set(fault, ZT_E_NOINPUT,

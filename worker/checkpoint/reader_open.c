@@ -35,13 +35,28 @@ bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG])
     return zt_ckpt_is_plain_name(tag);
 }
 
+/* Also true of what may not be read: who opens it says so. */
+static bool is_there(const char *folder, const char *name)
+{
+    return access(name, F_OK) == 0 || (errno == EACCES && access(folder, X_OK) == 0);
+}
+
 static bool has_manifest(const char *path, const char *tag)
 {
     char name[PATH_MAX];
 
     snprintf(name, sizeof(name), "%s/%s%smanifest.json", path, tag ? tag : "",
              tag ? "/" : "");
-    return access(name, R_OK) == 0;
+    return is_there(path, name);
+}
+
+/* `latest` is there, and may not be read. */
+static bool latest_is_forbidden(const char *path)
+{
+    char name[PATH_MAX];
+
+    snprintf(name, sizeof(name), "%s/latest", path);
+    return access(name, R_OK) != 0 && errno == EACCES && access(path, X_OK) == 0;
 }
 
 bool zt_ckpt_is_here(const char *path)
@@ -49,7 +64,8 @@ bool zt_ckpt_is_here(const char *path)
     char tag[ZT_CKPT_TAG];
 
     return has_manifest(path, NULL) ||
-           (zt_ckpt_latest(path, tag) && has_manifest(path, tag));
+           (zt_ckpt_latest(path, tag) && has_manifest(path, tag)) ||
+           latest_is_forbidden(path);
 }
 
 bool zt_ckpt_find_tag(const char *path, char tag[ZT_CKPT_TAG])
@@ -76,6 +92,10 @@ static zt_err find_folder(const char *path, const char *tag, char **out,
     if (tag && !zt_ckpt_is_plain_name(tag))
         return zt_fault_set(fault, ZT_E_ARG, "%s: %s is no tag of a checkpoint", path,
                             tag);
+    if (access(path, X_OK) && errno == EACCES)
+        return zt_fault_set(fault, ZT_E_SYSTEM, "%s: %s", path, strerror(EACCES));
+    if (!tag && latest_is_forbidden(path) && !has_manifest(path, NULL))
+        return zt_fault_set(fault, ZT_E_SYSTEM, "%s/latest: %s", path, strerror(EACCES));
     if (!tag && !has_manifest(path, NULL)) {
         if (!zt_ckpt_latest(path, latest))
             return zt_fault_set(fault, ZT_E_NOINPUT,

@@ -1,6 +1,7 @@
 #include "worker/config/run.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -48,8 +49,11 @@ static const char *const *expand(struct zt_config *c, const char *option)
             rc = glob(v->list[i], flags | GLOB_NOCHECK, NULL, &found);
         flags = GLOB_APPEND;
         if (rc == GLOB_NOMATCH)
-            zt_problems_add(&c->report, ZT_E_NOINPUT, "%s: there is no file %s", v->where,
-                            v->list[i]);
+            zt_problems_add(&c->report, ZT_E_NOINPUT,
+                            access(v->list[i], F_OK) && errno == EACCES
+                                ? "%s: a folder on the way to %s may not be read"
+                                : "%s: there is no file %s",
+                            v->where, v->list[i]);
         else if (rc)
             zt_problems_add(&c->report, rc == GLOB_NOSPACE ? ZT_E_NOMEM : ZT_E_NOINPUT,
                             "%s: cannot look up %s", v->where, v->list[i]);

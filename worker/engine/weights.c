@@ -38,7 +38,7 @@ static void checkpoint_config(const char *from, char *out, size_t cap)
     (void)!zt_ckpt_latest(from, tag);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         snprintf(out, cap, places[i], from, tag);
-        if (access(out, R_OK) == 0)
+        if (access(out, F_OK) == 0)
             return;
     }
     out[0] = 0;
@@ -58,7 +58,7 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
     if (rc)
         return zt_fault_context(fault, rc, "--model_name_or_path");
     snprintf(out, cap, "%s/config.json", zt_hf_folder_dir(hf));
-    if (access(out, R_OK))
+    if (access(out, F_OK))
         out[0] = 0;
     zt_hf_folder_close(hf);
     return ZT_OK;

@@ -375,6 +375,8 @@ static zt_err refuse(const char *path, struct zt_fault *fault)
     if (!S_ISDIR(st.st_mode))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "%s: that is a file; name the folder that it is in", path);
+    if (access(path, R_OK | X_OK))
+        return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     if (has_file(path, "spm.model"))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: spm.model, as DeBERTa has it, is not known without a "

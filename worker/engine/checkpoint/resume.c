@@ -5,11 +5,13 @@
  * same order; whether one is good is known when every rank has read and verified what it
  * needs of it.
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/json/line.h"
 #include "common/log.h"
@@ -116,6 +118,9 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
         (is_checkpoint("%s/%s", run->output_dir, what, c) ||
          is_checkpoint("%s/checkpoint-%s", run->output_dir, digits, c)))
         return ZT_OK;
+    if (access(what, R_OK | X_OK) && errno == EACCES)
+        return zt_fault_set(fault, ZT_E_NOINPUT, "--resume_from_checkpoint %s: %s", what,
+                            strerror(EACCES));
     rc = list_folder(what, c, fault);
     if (rc || c->num > 0)
         return rc;
@@ -426,6 +431,8 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
     }
     if (rc || *resumed || !c->num)
         return rc;
+    if (refused == ZT_E_SYSTEM)
+        return zt_fault_context(fault, refused, "none of the checkpoints can be read");
     return zt_fault_set(fault, refused,
                         "%s: none of its checkpoints is whole; --overwrite_output_dir "
                         "instead of --resume_from_checkpoint begins anew",

@@ -162,9 +162,10 @@ static zt_err verify_newest(const char *root, int64_t newest, struct zt_fault *f
     zt_ckpt_close(c);
     return rc ? zt_fault_set(
                     fault, rc,
-                    "nothing is removed, for the newest is not whole: %s; remove "
-                    "%s yourself to keep older ones, or say --no_verify if other "
-                    "machines have the rest of it",
+                    "nothing is removed, for the newest is not whole, or may not be "
+                    "read: "
+                    "%s; if it is damaged, remove %s yourself to keep older ones, or say "
+                    "--no_verify if other machines have the rest of it",
                     why.text, path)
               : ZT_OK;
 }
