@@ -185,7 +185,8 @@ const struct zt_metric zt_metrics[] = {
      .unit = "tokens/s",
      .help =
          "of all ranks, since the last report: target tokens, or where the loss is not "
-         "per token those of the rows as they are padded",
+         "per token those of the rows as they are padded; the time of evaluations and "
+         "checkpoints is left out",
      .measure = tokens_per_s,
      .column = 6,
      .format = "  %s tok/s",
@@ -272,7 +273,9 @@ const struct zt_metric zt_metrics[] = {
     {.name = "eta_s",
      .type = ZT_METRIC_REAL,
      .unit = "s",
-     .help = "time that the rest of the run will take; not known at the first step",
+     .help = "time that the rest of the run will take, with evaluations and checkpoints "
+             "as often "
+             "as so far; not known at the first step",
      .measure = eta_s,
      .column = 14,
      .format = "  eta %s",

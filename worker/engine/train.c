@@ -546,7 +546,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         w.tokens += o.tokens;
         w.flops += o.flops;
         if (step == e->first_step + 1)
-            first = zt_now(); /* the first step sizes things: not part of the rate */
+            first = zt_now(); /* the first step sizes things: not part of the rate, as
+                               evaluations and checkpoints are, for there will be more */
         else
             e->rate = (double)(step - e->first_step - 1) / (zt_now() - first);
         if (run->fingerprint_steps && step % run->fingerprint_steps == 0)
@@ -565,7 +566,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             rc = zt_engine_evaluate(e, step, fault);
             if (!rc && zt_best_stops(e))
                 end_early(e, step);
-            first += end_pause(&w, begun);
+            (void)end_pause(&w, begun);
         }
         if (!rc) {
             double begun = begin_pause(&w);
@@ -573,7 +574,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             rc = zt_checkpoint_after_step(e, step, o.wishes, &requests, fault);
             if (!rc)
                 rc = zt_replicas_after_step(e, step, fault);
-            first += end_pause(&w, begun);
+            (void)end_pause(&w, begun);
         }
     }
     if (!rc)
