@@ -191,6 +191,19 @@ static zt_param *dense(zt_block *b, const char *prefix, const char *name, int64_
                    ZT_NORMAL(0, (float)((double)net->factor * deviation)));
 }
 
+/* Scores of distances (buckets, heads) of the encoder or the decoder. They are biases, so they do not decay. */
+static zt_param *distances(zt_block *b, const char *side, const struct t5 *net)
+{
+    char name[96];
+
+    snprintf(name, sizeof(name),
+             "%s.block.0.layer.0.SelfAttention.relative_attention_bias.weight", side);
+    return zt_block_param(
+        b, name, ZT_SHAPE(net->buckets, net->heads),
+        ZT_NORMAL(0, (float)((double)net->factor / sqrt((double)net->width))),
+        ZT_NO_DECAY);
+}
+
 /* `name`: "layer.0.SelfAttention" */
 static struct t5_attention declare_attention(zt_block *b, const char *layer, int part,
                                              const char *name, const struct t5 *net)
@@ -238,19 +251,14 @@ static void build_layer(zt_model *m, struct t5 *net, struct t5_layer *l, bool de
 
 static void build_ends(zt_model *m, struct t5 *net)
 {
-    const char *table = "layer.0.SelfAttention.relative_attention_bias.weight";
-    double D = (double)net->width;
-
     net->source = zt_model_block(m, "source");
     net->shared = dense(net->source, "", "shared.weight", net->vocab, net->width, 1, net);
-    net->encoder_bias = dense(net->source, "encoder.block.0.", table, net->buckets,
-                              net->heads, 1 / sqrt(D), net);
+    net->encoder_bias = distances(net->source, "encoder", net);
     net->memory = zt_model_block(m, "memory");
     net->encoder_norm = norm(net->memory, "", "encoder.final_layer_norm.weight", net);
     net->target = zt_model_block(m, "target");
     zt_block_share(net->target, net->shared);
-    net->decoder_bias = dense(net->target, "decoder.block.0.", table, net->buckets,
-                              net->heads, 1 / sqrt(D), net);
+    net->decoder_bias = distances(net->target, "decoder", net);
     net->head = zt_model_block(m, "head");
     net->decoder_norm = norm(net->head, "", "decoder.final_layer_norm.weight", net);
     zt_param_twin(m, net->shared, "encoder.embed_tokens.weight");

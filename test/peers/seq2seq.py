@@ -130,10 +130,11 @@ def batches(model, texts, rows, seed, steps, length=128):
 
 
 def train(model, texts, rows, seed, steps, smoothing):
-    """AdamW with linear decay, decay on matrices and embeddings alone: (loss, norm, lr) of every step."""
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2],
-               "weight_decay": HOW["weight_decay"]},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    """AdamW with linear decay, decay on matrices and embeddings alone, and not on T5's relative_attention_bias, a table that the
+    Trainer of transformers leaves out by its name: (loss, norm, lr) of every step."""
+    decays = {name: p.dim() >= 2 and "bias" not in name for name, p in model.named_parameters()}
+    groups = [{"params": [p for name, p in model.named_parameters() if decays[name]], "weight_decay": HOW["weight_decay"]},
+              {"params": [p for name, p in model.named_parameters() if not decays[name]], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=HOW["lr"], betas=(0.9, 0.999), eps=1e-8)
     curve = []
     for k, fields in enumerate(batches(model, texts, rows, seed, steps)):
