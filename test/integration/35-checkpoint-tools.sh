@@ -100,6 +100,12 @@ check "  both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
 cp "$tmp/shard" "$shard"
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
 check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
+run "of a folder that is not there none is" 66 "$zckpt" prune "$tmp/runn" --keep 1
+check "  which is said as by the others" has "$tmp/err" 'runn: no such file or folder'
+run "nor of a file" 66 "$zckpt" prune "$tmp/two.bin" --keep 1
+check "  which is said" has "$tmp/err" 'two.bin: that is a file; name the folder of the checkpoints'
+mkdir "$tmp/none_yet"
+run "a folder that has none yet is fine" 0 "$zckpt" prune "$tmp/none_yet" --keep 1
 
 run "weights are nothing to resume from" 78 "$zckpt" convert "$tmp/hf" "$tmp/x" --to zlaunch
 check "  which is said" has "$tmp/err" 'no moments to resume from'

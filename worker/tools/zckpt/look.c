@@ -1,8 +1,10 @@
 /* look.c -- zckpt ls, verify and prune. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "worker/checkpoint/folder.h"
 #include "worker/tools/export.h"
@@ -170,6 +172,21 @@ static zt_err verify_newest(const char *root, int64_t newest, struct zt_fault *f
               : ZT_OK;
 }
 
+/* A name that is mistyped must not pass for a folder with nothing to remove. */
+static zt_err check_root(const char *root, struct zt_fault *fault)
+{
+    struct stat st;
+
+    if (stat(root, &st))
+        return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", root,
+                            errno == ENOENT ? "no such file or folder" : strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: that is a file; name the folder of the checkpoints",
+                            root);
+    return ZT_OK;
+}
+
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault)
 {
@@ -180,7 +197,9 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
     (void)num_words;
     if (!zt_args_given(args, "keep"))
         return zt_fault_set(fault, ZT_E_USAGE, "--keep N: how many of the newest stay?");
-    rc = zt_ckpt_list(words[0], &steps, &num, fault);
+    rc = check_root(words[0], fault);
+    if (!rc)
+        rc = zt_ckpt_list(words[0], &steps, &num, fault);
     if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
         rc = verify_newest(words[0], steps[0], fault);
     if (!rc && num > 0)
