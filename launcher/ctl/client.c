@@ -14,9 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIST_S      3   /* for a job in a list to answer */
-#define RANKS_S     630 /* for ranks, which answer between two steps */
-#define NO_JOB_CODE 1
+#define LIST_S  3   /* for a job in a list to answer */
+#define RANKS_S 630 /* for ranks, which answer between two steps */
 
 /* Where answers go. */
 struct ctl_screen {
@@ -421,7 +420,7 @@ int zt_ctl_main(const char *job, int argc, char *const *words, struct zt_render 
                          "--ctl %s: ask for status, stop, save, trace or stacks", job));
     rc = zt_ctl_talk_to(job, &t, &chosen, fault);
     if (rc)
-        return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
+        return zt_err_exit_code(rc);
     name_job(job, &chosen, r);
     if (may_take(job, &chosen, request, r, fault))
         rc = ask(&t, request, r, &code, fault);
@@ -461,7 +460,7 @@ int zt_ctl_attach(const char *job, struct zt_render *r, bool *ended,
     zt_err rc = zt_ctl_talk_to(job, &t, &chosen, fault);
 
     if (rc)
-        return rc == ZT_E_NOINPUT ? NO_JOB_CODE : zt_err_exit_code(rc);
+        return zt_err_exit_code(rc);
     name_job(job, &chosen, r);
     if (may_take(job, &chosen, NULL, r, fault))
         rc = follow(&t, &s, &code, fault);

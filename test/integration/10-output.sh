@@ -110,13 +110,13 @@ check "  which is an event" out_has '"event":"log","level":"warning","who":"zlau
 mkdir -m 700 "$tmp/run"
 export XDG_RUNTIME_DIR=$tmp/run
 launch "${json[@]}" --ctl nosuchjob status
-check "json: a question about no job" is_json 1
+check "json: a question about no job" is_json 66
 launch "${json[@]}" --ctl nosuchjob dance
-check "json: one that no job answers" is_json 1
+check "json: one that no job answers" is_json 66
 launch "${json[@]}" --ctl status
 check "json: one without a job" is_json 2
 launch "${json[@]}" --attach nosuchjob
-check "json: a job that cannot be followed" is_json 1
+check "json: a job that cannot be followed" is_json 66
 launch "${json[@]}" --detach --log_file "$tmp/no/where" "${plugin[@]}"
 check "json: a job in the background whose log cannot be written" is_json 73
 launch "${json[@]}" --detach --log_file "$tmp/log" "${plugin[@]}" --max_steps 2 --output_dir "$tmp/json"

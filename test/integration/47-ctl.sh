@@ -43,7 +43,7 @@ check "list" said "$id"
 ask "${id%?}" status
 check "a prefix that only one job has is enough" code_is 0
 ask nosuchjob status
-check "an unknown job: 1" code_is 1
+check "an unknown job: 66, as what else is not there" code_is 66
 check "  and where to look" said "zlaunch --ctl list"
 ask status
 check "a question without a job: 2" code_is 2
@@ -298,7 +298,7 @@ for what in "--ctl last status" "--attach last"; do
     # shellcheck disable=SC2086 # words
     timeout 20 "$zlaunch" $what >"$tmp/said" 2>&1 </dev/null
     code=$?
-    check "$what of a folder whose job is over" code_is 1
+    check "$what of a folder whose job is over" code_is 66
     check "  says how that ended" grep -q "the last job of this folder, $id, ended at 20[0-9-]* [0-9:]* UTC with exit code 7" "$tmp/said"
     check "  and where its output is" said "what it wrote is in $tmp/here/log"
 done
