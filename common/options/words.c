@@ -186,12 +186,23 @@ static void foreign_value(struct word_reader *r, zt_args *a,
                         first->values);
 }
 
+/* The option with this letter on the target's other side; NULL: none. */
+static const struct zt_option *beyond_letter(const zt_args *a, char letter)
+{
+    const struct zt_option *o = a->names ? a->names->beyond : NULL;
+
+    while (o && o->name && o->letter != letter)
+        o++;
+    return o && o->name ? o : NULL;
+}
+
 /* Is the option word[0..n) one that somebody else has? Then it has been answered. */
 static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, size_t n,
                            const char *value, char letter)
 {
     const struct zt_foreign *rows = a->names ? a->names->rows : NULL;
     const struct zt_foreign *f = rows ? zt_foreign_find(rows, word, n) : NULL;
+    const struct zt_option *beyond = letter ? beyond_letter(a, letter) : NULL;
     struct option_words words;
     const char *option;
 
@@ -212,7 +223,9 @@ static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, 
         zt_is_one_of(f->values, r->argv[r->at + 1], true))
         value = r->argv[++r->at]; /* a flag that has words of its own */
     words = take_words(r, f->kind, &value);
-    if (!words.num_texts)
+    if (!words.num_texts && beyond && beyond->kind == ZT_OPT_FLAG)
+        zt_problems_add(r->report, ZT_E_USAGE, "%s %s", option, a->names->place);
+    else if (!words.num_texts)
         zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", option,
                         f->answer == ZT_FOREIGN_REFUSED ? f->why : "a value is missing");
     for (int i = 0; i < words.num_texts; i++)
@@ -380,6 +393,23 @@ static bool foreign_letter(struct word_reader *r, const char *c)
     return false;
 }
 
+/* Is it a letter of the target's other side? Then that has been said. */
+static bool misplaced_letter(struct word_reader *r, const char *c)
+{
+    const char *value = c[1] ? c + 1 : NULL;
+
+    for (int k = 0; k < r->num_sets; k++) {
+        const struct zt_option *o = beyond_letter(r->sets[k], *c);
+
+        if (!o)
+            continue;
+        (void)take_words(r, o->kind, &value);
+        zt_problems_add(r->report, ZT_E_USAGE, "-%c %s", *c, r->sets[k]->names->place);
+        return true;
+    }
+    return false;
+}
+
 /* "-v", "-vq", "-H FILE", "-HFILE" */
 static void parse_letters(struct word_reader *r, const char *word)
 {
@@ -388,7 +418,7 @@ static void parse_letters(struct word_reader *r, const char *word)
 
         for (k = 0; k < r->num_sets && row < 0; k++)
             row = find_letter(r->sets[k], *c);
-        if (row < 0 && foreign_letter(r, c))
+        if (row < 0 && (foreign_letter(r, c) || misplaced_letter(r, c)))
             return;
         if (row < 0) {
             zt_problems_add(r->report, ZT_E_USAGE,
