@@ -119,6 +119,26 @@ static void test_the_least_change_that_fits_is_what_is_to_be_typed(void **state)
     job_close(&j);
 }
 
+/* The divisors of a number are not looked for among all below it, and reach up to itself: here
+ * there are 1343 of them besides 1. The alarm ends a test that goes on for ever. */
+static void test_a_batch_of_any_size_has_an_advice_soon(void **state)
+{
+    const size_t one = total_of(1, "1", "--gradient_checkpointing");
+    struct job j;
+
+    (void)state;
+    alarm(60);
+    job_open(&j, 1, "2147483647", "--gradient_checkpointing"); /* a prime */
+    says(refusal(&j, one),
+         "; --per_device_train_batch_size 1 --gradient_accumulation_steps 2147483647");
+    job_close(&j);
+    job_open(&j, 1, "735134400", "--gradient_checkpointing");
+    says(refusal(&j, one),
+         "; --per_device_train_batch_size 1 --gradient_accumulation_steps 735134400");
+    job_close(&j);
+    alarm(0);
+}
+
 static void test_a_batch_of_one_row_is_not_told_to_be_smaller(void **state)
 {
     struct job j;
@@ -534,6 +554,7 @@ int main(void)
         cmocka_unit_test(
             test_weights_that_are_saved_at_the_end_pass_through_planned_memory),
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
+        cmocka_unit_test(test_a_batch_of_any_size_has_an_advice_soon),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),

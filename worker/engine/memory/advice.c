@@ -85,18 +85,32 @@ static void change(struct zt_memory_trial *t, bool recompute, int stage, int64_t
 
 /* Values to try of one thing, 1 being as it is; at least one. */
 struct ladder {
-    int64_t rung[64];
+    int64_t rung[96];
     int num;
 };
 
-/* Divisors of n, the smallest first: rows of the micro-batch are divided by them. */
+/* Above so many, each is at least twice the one before: there are fewer than 64 of those. */
+#define CLOSE_RUNGS 32
+
+static void add_rung(struct ladder *l, int64_t by)
+{
+    if (l->num < CLOSE_RUNGS || by / 2 >= l->rung[l->num - 1])
+        l->rung[l->num++] = by;
+}
+
+/* Divisors of n, the smallest first: rows of the micro-batch are divided by them. They come
+ * in pairs, one of which is no larger than the root of n. */
 static struct ladder divisors(int64_t n)
 {
     struct ladder l = {.num = 0};
+    int64_t by = 2;
 
-    for (int64_t by = 2; by <= n && l.num < 64; by++)
+    for (; by <= n / by; by++)
         if (n % by == 0)
-            l.rung[l.num++] = by;
+            add_rung(&l, by);
+    for (by--; by > 0; by--)
+        if (n % by == 0 && n / by > by)
+            add_rung(&l, n / by);
     return l;
 }
 
@@ -104,7 +118,7 @@ static struct ladder powers_of_two(int64_t most)
 {
     struct ladder l = {.num = 0};
 
-    for (int64_t by = 2; by <= most && l.num < 64; by *= 2)
+    for (int64_t by = 2; by <= most; by *= 2)
         l.rung[l.num++] = by;
     return l;
 }
