@@ -41,10 +41,10 @@ check "a line without end is cut at 64 KiB" test "$(wc -l <"$tmp/out") $(wc -c <
 launch --num_gpus 2 -- sh -c 'read x; echo "stdin gives: $x$?"'
 check "ranks read nothing from stdin" test "$(sort "$tmp/out" | tr '\n' ';')" = '[rank 0] stdin gives: 1;[rank 1] stdin gives: 1;'
 
-launch --num_gpus 2 --enable_each_rank_log "$tmp/logs" -- sh -c 'echo out $RANK; echo err >&2'
+launch --num_gpus 2 --enable_each_rank_log "$tmp/logs/of it" -- sh -c 'echo out $RANK; echo err >&2'
 check "rank logs: nothing on the screen" test ! -s "$tmp/out"
-check "rank logs: one file a rank, both streams" test "$(cat "$tmp"/logs/*_rank1.log | sort | tr '\n' ' ')" = "err out 1 "
-check "rank logs are named by time and rank" sh -c "ls '$tmp/logs' | grep -Eqx '[0-9]{14}_rank0.log'"
+check "rank logs: one file a rank, both streams" test "$(cat "$tmp"/logs/of\ it/*_rank1.log | sort | tr '\n' ' ')" = "err out 1 "
+check "rank logs are named by time and rank" sh -c "ls '$tmp/logs/of it' | grep -Eqx '[0-9]{14}_rank0.log'"
 
 if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
     # shellcheck disable=SC2016

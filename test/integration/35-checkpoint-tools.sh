@@ -20,6 +20,9 @@ zckpt=$bin/zckpt
 run "ls lists tensors" 0 "$zckpt" ls "$tmp/hf"
 check "  with shapes" has "$tmp/out" 'h.1.mlp.c_fc.weight.*\[32, 128\]'
 run "weights become pytorch_model.bin" 0 "$zckpt" convert "$tmp/hf" "$tmp/bin" --to pickle --max_shard_size 40KB
+for to in pickle safetensors; do
+    run "a folder of $to is made with its parents" 0 "$zckpt" convert "$tmp/hf" "$tmp/new/deep/$to" --to "$to"
+done
 check "  in shards" test -f "$tmp/bin/pytorch_model.bin.index.json"
 check "  with their config.json" cmp -s "$tmp/hf/config.json" "$tmp/bin/config.json"
 run "zero_to_fp32 reads them back into one file" 0 "$bin/zero_to_fp32" "$tmp/bin" "$tmp/one.safetensors"

@@ -43,7 +43,7 @@ const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder 
 const char *zt_hf_folder_dir(const struct zt_hf_folder *hf);
 
 /*
- * Write weights into a folder, which is created when missing (not its parents): one
+ * Write weights into a folder, which is created with its parents when missing: one
  * model.safetensors, or shards of at most `shard_bytes` (a larger tensor has its own)
  * and their index. The order of calls: open, put all data in the order of the
  * declarations, commit, close. Weights of an earlier save in the folder are replaced at

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "worker/checkpoint/atomic_file.h"
 #include "worker/checkpoint/hf_folder.h"
 
@@ -159,9 +160,8 @@ zt_err zt_hf_writer_open(const char *dir, const struct zt_safetensors_decl *decl
     else if (shard_bytes < 1)
         rc = zt_fault_set(fault, ZT_E_ARG, "%s: a shard limit of %lld bytes", dir,
                           (long long)shard_bytes);
-    else if (mkdir(dir, 0777) < 0 && errno != EEXIST)
-        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot make the folder: %s", dir,
-                          strerror(errno));
+    else
+        rc = zt_folders_make(NULL, dir, NULL, fault);
     if (!rc)
         rc = open_all(w, decls, num_decls, shard_bytes, fault);
     if (rc) {

@@ -2,6 +2,7 @@
 #include "worker/daemon/node.h"
 #include "worker/daemon/spawn.h"
 
+#include "common/files/folders.h"
 #include "common/process/limits.h"
 #include "common/process/shm_files.h"
 
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Of the daemon for one: its output, sockets and log; and a copy for the next start. */
@@ -97,13 +97,14 @@ static zt_err open_log(struct zt_daemon_node *n, struct zt_local_rank *r,
                        struct zt_fault *fault)
 {
     char path[4096];
+    zt_err rc;
 
     r->log_fd = -1;
     if (!n->job->log_dir)
         return ZT_OK;
-    if (mkdir(n->job->log_dir, 0777) < 0 && errno != EEXIST)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "log folder %s: %s", n->job->log_dir,
-                            strerror(errno));
+    rc = zt_folders_make("log folder", n->job->log_dir, NULL, fault);
+    if (rc)
+        return rc;
     snprintf(path, sizeof(path), "%s/%s_rank%d.log", n->job->log_dir, n->job->log_stamp,
              r->rank);
     r->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/files/folders.h"
 #include "common/log.h"
 
 #define VERSION      2u              /* another one for other ids of the same text */
@@ -345,9 +346,10 @@ static zt_err make_folder(const struct cache_entry *e)
 {
     const char *dir = e->how->cache_dir;
     struct stat st;
+    zt_err rc = zt_folders_make("--data_cache_dir", dir, NULL, e->fault);
 
-    if (mkdir(dir, 0777) && errno != EEXIST)
-        return cannot(e->fault, "cannot make", dir);
+    if (rc)
+        return rc;
     if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
         return ZT_OK;
     errno = ENOTDIR;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/log.h"
 #include "common/message/event.h"
 #include "worker/checkpoint/atomic_file.h"
@@ -19,53 +20,6 @@
 #include "worker/engine/weights.h"
 
 #define MOST_TRIES 100
-
-/* *made: the bytes of `dir` that name its first folder that was not there; 0: all were. */
-static zt_err make_folders(const char *dir, size_t *made, struct zt_fault *fault)
-{
-    char path[PATH_MAX];
-    size_t n = strlen(dir);
-    int tries = 0;
-
-    *made = 0;
-    if (n >= sizeof(path))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");
-    memcpy(path, dir, n + 1);
-    for (size_t i = 1; i <= n; i++) {
-        char c = path[i];
-
-        if (c && c != '/')
-            continue;
-        path[i] = 0;
-        if (mkdir(path, 0777) == 0)
-            *made = *made ? *made : i;
-        else if (errno == ENOENT && tries++ < MOST_TRIES)
-            i = 0; /* another run that begins has made a parent of it, and removed it */
-        else if (errno != EEXIST)
-            return zt_fault_set(fault, ZT_E_CANTCREATE,
-                                "--output_dir %s: cannot make the folder %s: %s", dir,
-                                path, strerror(errno));
-        memcpy(path, dir, n + 1);
-    }
-    return ZT_OK;
-}
-
-/* Those that make_folders() made, unless something is in them by now. */
-static void remove_folders(const char *dir, size_t made)
-{
-    char path[PATH_MAX];
-    size_t n = strlen(dir);
-
-    if (!made || n >= sizeof(path))
-        return;
-    memcpy(path, dir, n + 1);
-    for (; n >= made; n--) {
-        if (path[n] && path[n] != '/')
-            continue;
-        path[n] = 0;
-        (void)!rmdir(path);
-    }
-}
 
 static zt_err check_folder(const char *dir, struct zt_fault *fault)
 {
@@ -82,8 +36,7 @@ static zt_err check_folder(const char *dir, struct zt_fault *fault)
 
 zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault)
 {
-    size_t made;
-    zt_err rc = make_folders(dir, &made, fault);
+    zt_err rc = zt_folders_make("--output_dir", dir, NULL, fault);
 
     if (!rc)
         rc = check_folder(dir, fault);
@@ -127,7 +80,7 @@ void zt_output_dir_leave(void)
     if (!d)
         return;
     zt_folder_lock_remove(&d->lock);
-    remove_folders(d->path, d->made);
+    zt_folders_remove(d->path, d->made);
 }
 
 static void on_end(int sig)
@@ -171,7 +124,7 @@ static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
                           struct zt_fault *fault)
 {
     const char *dir = run->output_dir;
-    zt_err rc = make_folders(dir, &d->made, fault);
+    zt_err rc = zt_folders_make("--output_dir", dir, &d->made, fault);
 
     snprintf(d->path, sizeof(d->path), "%s", dir);
     if (!rc)
@@ -180,7 +133,7 @@ static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
         rc =
             zt_folder_lock_take(dir, run->job, is_unique_name(run->job), &d->lock, fault);
     if (rc)
-        remove_folders(dir, d->made);
+        zt_folders_remove(dir, d->made);
     return rc;
 }
 

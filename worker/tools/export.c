@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "common/files/folders.h"
 #include "common/half.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
@@ -311,10 +311,8 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
     json_t *map = json_object();
     int64_t bytes = 0, total = 0;
     int num = 0, shard = 0;
-    zt_err rc = ZT_OK;
+    zt_err rc = zt_folders_make(NULL, how->to, NULL, fault);
 
-    if (mkdir(how->to, 0777) < 0 && errno != EEXIST)
-        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", how->to, strerror(errno));
     for (int at = 0; at < list->num; num++)
         at = end_of_shard(s, list, at, how->shard_bytes, &bytes);
     for (int at = 0, next; !rc && at < list->num; at = next) {

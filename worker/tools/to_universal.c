@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/files/folders.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
@@ -283,7 +284,7 @@ static zt_err describe(struct universal *u, struct zt_fault *fault)
 static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fault)
 {
     char path[PATH_MAX + 16];
-    zt_err rc = make_dir(to, fault);
+    zt_err rc = zt_folders_make(NULL, to, NULL, fault);
 
     if (!rc)
         rc = make_dir(u->dir, fault);

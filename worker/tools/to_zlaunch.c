@@ -6,12 +6,11 @@
  * as DeepSpeed's own are. What the other program does not save (the position in the data)
  * is left out.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "common/files/folders.h"
 #include "common/half.h"
 #include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
@@ -261,11 +260,8 @@ static zt_err write_all(struct import *m, struct zt_fault *fault)
 {
     struct zt_ckpt_shard_made made = {0};
     char dir[PATH_MAX];
-    zt_err rc = ZT_OK;
+    zt_err rc = zt_folders_make(NULL, m->place.root, NULL, fault);
 
-    if (mkdir(m->place.root, 0777) < 0 && errno != EEXIST)
-        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", m->place.root,
-                          strerror(errno));
     if (!rc)
         rc = zt_ckpt_folder_begin(&m->place, fault);
     zt_ckpt_work_dir(&m->place, dir);

@@ -230,10 +230,25 @@ static void test_a_folder_that_cannot_be_is_refused(void **state)
     assert_int_equal(zt_dataset_open_text(files, "text", &how, 0, &ds, &fault),
                      ZT_E_CANTCREATE);
     assert_non_null(strstr(fault.text, "--data_cache_dir: cannot use"));
-    how.cache_dir = in_scratch("none/cache");
+    how.cache_dir = in_scratch("text.txt/cache");
     assert_int_equal(zt_dataset_open_text(files, "text", &how, 0, &ds, &fault),
                      ZT_E_CANTCREATE);
+    assert_non_null(strstr(fault.text, "text.txt/cache: Not a directory"));
     assert_null(ds);
+}
+
+static void test_a_folder_is_made_with_its_parents(void **state)
+{
+    struct zt_text_encoding how = {
+        .tokenizer = small, .threads = 1, .cache_dir = in_scratch("none/of/cache")};
+    const char *const files[] = {put_file("text.txt", TEXT, strlen(TEXT)), NULL};
+    struct zt_dataset *ds = NULL;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(zt_dataset_open_text(files, "text", &how, 0, &ds, &fault), ZT_OK);
+    assert_int_equal(stat(in_scratch("none/of/cache"), &st), 0);
+    zt_dataset_close(ds);
 }
 
 int main(void)
@@ -245,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_what_killed_processes_leave_is_in_nobodys_way),
         cmocka_unit_test(test_processes_that_start_together_make_one),
         cmocka_unit_test(test_a_folder_that_cannot_be_is_refused),
+        cmocka_unit_test(test_a_folder_is_made_with_its_parents),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

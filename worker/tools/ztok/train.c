@@ -1,9 +1,8 @@
 /* train.c -- ztok --train: a tokenizer of text files. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "common/files/folders.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/text/rows/lines.h"
@@ -64,8 +63,9 @@ static zt_err save_tokenizer(const char *dir, struct zt_buf *json, struct zt_fau
 
     if (rc)
         return zt_fault_set(fault, rc, "ztok: no memory");
-    if (mkdir(dir, 0777) && errno != EEXIST)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", dir, strerror(errno));
+    rc = zt_folders_make(NULL, dir, NULL, fault);
+    if (rc)
+        return rc;
     rc = zt_hf_write_text(dir, "tokenizer_config.json", ZT_BYTE_BPE_CONFIG, fault);
     return rc ? rc
               : zt_hf_write_text(dir, "tokenizer.json", (const char *)zt_buf_head(json),

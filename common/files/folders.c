@@ -1,0 +1,59 @@
+#include "common/files/folders.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_TRIES 100
+
+zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
+                       struct zt_fault *fault)
+{
+    char path[PATH_MAX];
+    size_t n = strlen(dir), first = 0;
+    int tries = 0;
+
+    if (made)
+        *made = 0;
+    if (n >= sizeof(path))
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
+                            what ? what : dir);
+    memcpy(path, dir, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        char c = path[i];
+
+        if (c && c != '/')
+            continue;
+        path[i] = 0;
+        if (mkdir(path, 0777) == 0)
+            first = first ? first : i;
+        else if (errno == ENOENT && tries++ < MOST_TRIES)
+            i = 0; /* another run that begins has made a parent of it, and removed it */
+        else if (errno != EEXIST)
+            return zt_fault_set(fault, ZT_E_CANTCREATE,
+                                "%s%s%s: cannot make the folder %s: %s", what ? what : "",
+                                what ? " " : "", dir, path, strerror(errno));
+        if (made)
+            *made = first;
+        memcpy(path, dir, n + 1);
+    }
+    return ZT_OK;
+}
+
+void zt_folders_remove(const char *dir, size_t made)
+{
+    char path[PATH_MAX];
+    size_t n = strlen(dir);
+
+    if (!made || n >= sizeof(path))
+        return;
+    memcpy(path, dir, n + 1);
+    for (; n >= made; n--) {
+        if (path[n] && path[n] != '/')
+            continue;
+        path[n] = 0;
+        (void)!rmdir(path);
+    }
+}

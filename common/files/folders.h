@@ -1,0 +1,24 @@
+/*
+ * folders.h -- a folder with its parents: made, and removed where nothing came into it.
+ *
+ * Threads:   any.
+ */
+#ifndef COMMON_FILES_FOLDERS_H
+#define COMMON_FILES_FOLDERS_H
+
+#include "common/fault.h"
+
+/*
+ * `dir` and what is missing above it; it is fine if all is there. `what` stands before it in
+ * the text of a failure: "--output_dir"; NULL: nothing does. *made (may be NULL): the bytes of `dir` that name its
+ * first folder that was not there; 0: all were. ZT_E_CANTCREATE, also where a file has the
+ * name of a parent; that `dir` itself is no file is not looked at.
+ */
+zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Those that zt_folders_make() made, unless something is in them by now. Fine in a signal
+ * handler. */
+void zt_folders_remove(const char *dir, size_t made);
+
+#endif
