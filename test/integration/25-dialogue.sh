@@ -27,6 +27,9 @@ printf '{"messages": [%s, %s, %s]}\n' '{"role": "user", "content": "what is it"}
 launch --num_gpus 1 "${model[@]}" --block_size 96 --max_new_tokens 8 --test_file "$tmp/row.jsonl" --output_dir "$tmp/predicted"
 check "what was said before is read" test "$(tail -1 "$tmp/one")" = "$(sed 's/.*"generated":"\(.*\)"}/\1/' "$tmp/predicted/predictions.jsonl")"
 
+launch --num_gpus 1 "$bin/models/t5.so" --d_model 32 --d_kv 8 --d_ff 48 --num_layers 2 --num_heads 3 --vocab_size 257 --interactive < <(echo cat)
+check "an encoder-decoder writes no more than its texts have, unless asked" code_is 0
+
 talk 1 < <(for i in 1 2 3 4 5 6 7 8; do echo "this is line $i"; done)
 check "turns that no longer fit are dropped, which is said" grep -q "the oldest [0-9]* turns are no longer read: beside an answer of 8 tokens" "$tmp/out"
 check "  and all lines are answered" test "$(replies | wc -l)" -eq 8

@@ -175,6 +175,10 @@ check "auto takes the one before it" [ $? -eq 0 ]
 check "  says so, with its name once" grep -q "checkpoint-60 is passed over: global_step60\|checkpoint-60 is passed over: [^/]" "$tmp/damaged" "$tmp/damaged.err"
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
+mkdir -p "$tmp/empty.dir/checkpoint-5"
+train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint auto
+check "an empty folder is no checkpoint: auto begins" [ $? -eq 0 ]
+
 # numbers run away just after a step that is saved: the weights are beyond fp16
 train 2 "$tmp/away" --max_steps 4 --save_steps 1 --learning_rate 1e6 --output_dir "$tmp/away.dir" \
     --deepspeed '{"fp16": {"enabled": true, "initial_scale_power": 0, "hysteresis": 1}}'

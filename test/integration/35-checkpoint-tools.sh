@@ -34,6 +34,10 @@ check "  which is counted" has "$tmp/out" 'elements differ, by up to'
 run "but none of 1" 0 "$zckpt" diff "$tmp/hf" "$tmp/next" --tolerance 1
 run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
+run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
+run "  nor by a conversion" 73 "$zckpt" convert "$tmp/hf" "$tmp/mean"
+run "  but when it is asked for" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf" --overwrite
+run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
 mapfile -t many < <(yes "$tmp/hf" | head -n 256)
 run "of more than it takes none is passed over" 2 "$zckpt" average "$tmp/many" "${many[@]}"
 check "  and how many that is is said" has "$tmp/err" "257 names; at most 256 are taken at once"

@@ -131,13 +131,19 @@ check "  and what to ask instead" said "ask for 'save weights DIR'"
 ask "$(job_id)" save weights "$tmp/mine"
 check "save weights DIR: 0" code_is 0
 check "  the weights are there" test -s "$tmp/mine/model.safetensors"
+ask "$(job_id)" save weights "$tmp/mine"
+check "  once more in the same folder: 0" code_is 0
+mkdir "$tmp/theirs" && : >"$tmp/theirs/model.safetensors.index.json"
+ask "$(job_id)" save weights "$tmp/theirs"
+check "  but not over the model of another run" test "$code" -ne 0 -a ! -e "$tmp/theirs/model.safetensors"
+check "  which is said" said "has a model already, which this run has not written"
 ask "$(job_id)" save weights
 check "save weights, and not where: 1, for the run has no folder" code_is 1
 ask "$(job_id)" trace
 check "trace: 0" code_is 0
-check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-4.json.rank1"
+check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-6.json.rank1"
 for r in 0 1; do
-    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-4.json.rank$r | wc -l)" = 5
+    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-6.json.rank$r | wc -l)" = 5
 done
 steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
 check "status has the last step" within 20 steps

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/models.h"
 #include "common/log.h"
 #include "common/options/env_names.h"
 #include "worker/config/config.h"
@@ -82,16 +83,11 @@ static bool has_checkpoints(const char *dir)
 
 zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
 {
-    static const char *const names[] = {"model.safetensors", "adapter_model.safetensors"};
-    char path[4096];
-    struct stat st;
+    char path[PATH_MAX];
 
     if (run->overwrite_output_dir || run->resume_from_checkpoint || run->attempt)
         return ZT_OK;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", run->output_dir, names[i]);
-        if (stat(path, &st))
-            continue;
+    if (zt_find_model(run->output_dir, path))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s is there already; %s--overwrite_output_dir "
                             "replaces it",
@@ -100,7 +96,6 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
                                 ? "--resume_from_checkpoint auto goes on from the "
                                   "checkpoints beside it, "
                                 : "");
-    }
     if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s has checkpoints already; "

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "worker/config/resolve.h"
 #include "worker/data/rows.h"
 #include "worker/engine/data.h"
 #include "worker/engine/tasks/task.h"
@@ -71,6 +72,10 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
             "write another, and %s is none: --max_new_tokens says how many "
             "tokens are added to a prompt",
             e->plugin->name);
+    if (e->source_size && e->run->generate_tokens > e->block_size &&
+        !zt_option_given(e->run->config, "generate_tokens"))
+        ((struct zt_run *)e->run)->generate_tokens =
+            e->block_size; /* as usual, but less */
     if (e->source_size && e->run->generate_tokens > e->block_size)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--generate_tokens %lld: a text has up to %lld tokens; "

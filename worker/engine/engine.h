@@ -113,6 +113,7 @@ struct zt_engine {
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
     struct zt_results results;
+    char weights_dir[PATH_MAX]; /* where weights went that were asked for last; "": none */
     zt_rate_texts rate_texts; /* of who writes them; set before an evaluation */
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
@@ -204,6 +205,11 @@ struct zt_prompt_encoding zt_engine_prompt_encoding(const struct zt_engine *e);
 /* What is written at once for prompts of this run. */
 struct zt_generation zt_engine_generation(const struct zt_engine *e,
                                           const struct zt_prompts *prompts);
+
+/* Collective, before zt_engine_save() in a folder that somebody names while the run goes on: no
+ * model of another run is replaced. ZT_E_CANTCREATE. */
+zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
+                                   struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Weights as model.safetensors and config.json in `dir`, which is made (rank
  * 0 writes). */

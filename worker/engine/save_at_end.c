@@ -53,8 +53,15 @@ static zt_err try_folder(struct zt_engine *e, const struct zt_control_request *r
 {
     struct zt_fault why = {ZT_OK, ""};
     char text[1200];
-    zt_err rc = zt_engine_save(e, r->dir, &why);
+    zt_err rc = zt_engine_check_weights_dir(e, r->dir, &why);
 
+    *saved = false;
+    if (rc == ZT_E_CANTCREATE) {
+        zt_event_answer(r, false, why.text);
+        return ZT_OK;
+    }
+    if (!rc)
+        rc = zt_engine_save(e, r->dir, &why);
     *saved = rc == ZT_OK;
     snprintf(text, sizeof(text), "the weights are in %s", r->dir);
     zt_event_answer(r, *saved, rc ? why.text : text);

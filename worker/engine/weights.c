@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/models.h"
 #include "common/message/event.h"
 #include "common/log.h"
 #include "kernels/convert.h"
@@ -540,6 +541,39 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     free(to.piece);
     free(to.rounded);
     *failed = to.rc;
+    return rc;
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+static bool is_own_folder(const struct zt_engine *e, const char *dir)
+{
+    return (e->run->output_dir && is_same_folder(dir, e->run->output_dir)) ||
+           (e->weights_dir[0] && is_same_folder(dir, e->weights_dir));
+}
+
+zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
+                                   struct zt_fault *fault)
+{
+    char found[PATH_MAX];
+    double taken =
+        zt_comm_rank(e->comm) == 0 && zt_find_model(dir, found) && !is_own_folder(e, dir);
+    zt_err rc = zt_sum_f64(e->comm, &taken, 1, fault);
+
+    if (!rc && taken > 0)
+        return zt_fault_set(
+            fault, ZT_E_CANTCREATE,
+            "%s has a model already, which this run has not written: name "
+            "another folder",
+            dir);
+    if (!rc)
+        snprintf(e->weights_dir, sizeof(e->weights_dir), "%s", dir);
     return rc;
 }
 

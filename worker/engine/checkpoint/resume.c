@@ -5,6 +5,7 @@
  * same order; whether one is good is known when every rank has read and verified what it
  * needs of it.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -43,6 +44,26 @@ static bool is_checkpoint(const char *fmt, const char *a, const char *b,
     return zt_ckpt_is_here(c->root);
 }
 
+/* As a save leaves it that was killed before it began, and a folder made by hand. */
+static bool is_empty(const char *root, int64_t step)
+{
+    char dir[PATH_MAX];
+    struct zt_ckpt_place p = {.root = ""};
+    struct dirent *e;
+    bool empty = true;
+    DIR *d;
+
+    zt_ckpt_place_of_step(&p, root, step);
+    zt_ckpt_final_dir(&p, dir);
+    d = opendir(dir);
+    if (!d)
+        return false; /* who opens it says why */
+    while (empty && (e = readdir(d)))
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    closedir(d);
+    return empty;
+}
+
 static zt_err list_folder(const char *root, struct candidates *c, struct zt_fault *fault)
 {
     int64_t *steps = NULL;
@@ -50,9 +71,10 @@ static zt_err list_folder(const char *root, struct candidates *c, struct zt_faul
     zt_err rc = zt_ckpt_list(root, &steps, &num, fault);
 
     snprintf(c->root, sizeof(c->root), "%s", root);
-    c->num = num < MOST_TRIED ? num : MOST_TRIED;
-    for (int64_t i = 0; !rc && i < c->num; i++)
-        c->step[i] = steps[i];
+    c->num = 0;
+    for (int64_t i = 0; !rc && i < num && c->num < MOST_TRIED; i++)
+        if (!is_empty(root, steps[i]))
+            c->step[c->num++] = steps[i];
     free(steps);
     return rc;
 }

@@ -186,6 +186,11 @@ static void answer_weights(struct zt_engine *e, int64_t step,
     else
         snprintf(dir, sizeof(dir), "%s/weights-%lld", e->run->output_dir,
                  (long long)step);
+    rc = requests->save.dir[0] ? zt_engine_check_weights_dir(e, dir, &why) : ZT_OK;
+    if (rc) {
+        zt_control_requests_saved(requests, false, why.text);
+        return;
+    }
     rc = zt_engine_save(e, dir, &why);
     if (rc && zt_comm_rank(e->comm) == 0)
         (void)rmdir(dir); /* an empty folder must not pass for weights */

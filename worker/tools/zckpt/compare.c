@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/half.h"
 #include "worker/tools/export.h"
@@ -184,6 +185,23 @@ static zt_err check_alike(const struct average *a, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* words[0], which is written, is none of the others, which are read. */
+static zt_err check_not_among(const char *const *words, int num, struct zt_fault *fault)
+{
+    struct stat out, in;
+
+    if (stat(words[0], &out))
+        return ZT_OK;
+    for (int i = 1; i < num; i++)
+        if (stat(words[i], &in) == 0 && in.st_dev == out.st_dev &&
+            in.st_ino == out.st_ino)
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "%s is to be written, and is one of those that are read; "
+                                "OUT comes first: zckpt average OUT A B",
+                                words[0]);
+    return ZT_OK;
+}
+
 zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_words,
                         struct zt_fault *fault)
 {
@@ -202,7 +220,10 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
                     ? ZT_OK
                     : zt_fault_set(fault, ZT_E_NOMEM, "no memory");
 
-    (void)args;
+    if (!rc)
+        rc = check_not_among(words, num_words, fault);
+    if (!rc)
+        rc = zt_zckpt_check_out(words[0], args, fault);
     for (; !rc && a.num < num_words - 1; a.num += !rc)
         rc = zt_source_open(words[a.num + 1], NULL, &a.sources[a.num], fault);
     if (!rc)

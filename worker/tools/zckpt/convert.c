@@ -1,7 +1,9 @@
 /* convert.c -- zckpt convert: which form, by what DST is called. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "common/files/models.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
@@ -51,6 +53,19 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
     return rc;
 }
 
+zt_err zt_zckpt_check_out(const char *out, const zt_args *args, struct zt_fault *fault)
+{
+    char found[PATH_MAX];
+    struct stat st;
+    bool is_file = stat(out, &st) == 0 && S_ISREG(st.st_mode);
+
+    if (zt_args_flag(args, "overwrite") || (!is_file && !zt_find_model(out, found)))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "%s is there already; --overwrite replaces it",
+                        is_file ? out : found);
+}
+
 zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_words,
                         struct zt_fault *fault)
 {
@@ -63,6 +78,12 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         return rc;
     if (!form)
         form = guess_form(s, words[1]);
+    if (strcmp(form, "universal") != 0 && strcmp(form, "zlaunch") != 0)
+        rc = zt_zckpt_check_out(words[1], args, fault);
+    if (rc) {
+        zt_source_close(s);
+        return rc;
+    }
     if (strcmp(form, "safetensors") == 0 || strcmp(form, "pickle") == 0)
         rc = to_weights(s, words[1], form[0] == 's', args, fault);
     else if (strcmp(form, "gguf") == 0)

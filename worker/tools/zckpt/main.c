@@ -16,7 +16,6 @@
     }
 
 static const struct zt_option tag_only[] = {TAG, END};
-static const struct zt_option none[] = {END};
 
 static const struct zt_option diff_options[] = {
     {.name = "kind",
@@ -31,6 +30,14 @@ static const struct zt_option diff_options[] = {
      .max = 1e30,
      .help = "differences of elements up to this count as none"},
     END};
+
+#define OVERWRITE                                                                        \
+    {                                                                                    \
+        .name = "overwrite", .kind = ZT_OPT_FLAG,                                        \
+        .help = "replace the file or the model that is there"                            \
+    }
+
+static const struct zt_option average_options[] = {OVERWRITE, END};
 
 static const struct zt_option convert_options[] = {
     TAG,
@@ -52,6 +59,7 @@ static const struct zt_option convert_options[] = {
      .value = "SIZE",
      .def = "5GB",
      .help = "cut files of weights at this size"},
+    OVERWRITE,
     END};
 
 static const struct zt_option prune_options[] = {
@@ -82,7 +90,7 @@ static const struct zt_tool tools[] = {
      2, 2, convert_options, zt_zckpt_convert},
     {"zckpt average", "OUT A B ...",
      "Write the mean of the weights of several, as safetensors in fp32", 3,
-     ZT_TOOL_MAX_WORDS, none, zt_zckpt_average},
+     ZT_TOOL_MAX_WORDS, average_options, zt_zckpt_average},
     {"zckpt prune", "OUTPUT_DIR",
      "Remove the oldest checkpoint-N of a run's output folder; the best and the newest "
      "stay",

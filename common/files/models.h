@@ -1,0 +1,15 @@
+/*
+ * models.h -- whether a folder has the weights of a model, which nobody replaces unasked.
+ *
+ * Threads:   any.
+ */
+#ifndef COMMON_FILES_MODELS_H
+#define COMMON_FILES_MODELS_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* The folder has weights, or adapters, by the names of Hugging Face's: `found` is the file. */
+bool zt_find_model(const char *folder, char found[PATH_MAX]);
+
+#endif
