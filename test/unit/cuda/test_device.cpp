@@ -474,6 +474,8 @@ static void norm_run(const struct zt_backend *be, struct zt_device *dev, zt_dtyp
                                       matrix(t->dx, type, rows, cols),
                                       flat(t->dw, ZT_F32, cols),
                                       flat(t->db, ZT_F32, cols),
+                                      false,
+                                      false,
                                       false};
 
     RUN(be, dev, layernorm, &f);
