@@ -152,12 +152,12 @@ static void test_other_versions_are_refused_by_their_number(void **state)
     (void)state;
     expect_refusal(by_hand(".abi = 2, .struct_bytes = 88"), ZT_E_PLUGIN,
                    "was built against plugin ABI 2, this zworker (zlaunch " ZT_VERSION
-                   ") offers 3.4: rebuild it");
+                   ") offers 3.5: rebuild it");
     expect_refusal(by_hand(".abi = 4 << 16"), ZT_E_PLUGIN,
                    "was built against plugin ABI 4.0, this zworker");
     expect_refusal(by_hand(".abi = ZT_ABI + 2"), ZT_E_PLUGIN,
-                   "was built against plugin ABI 3.6, this zworker (zlaunch " ZT_VERSION
-                   ") offers 3.4: run it with the newer zlaunch");
+                   "was built against plugin ABI 3.7, this zworker (zlaunch " ZT_VERSION
+                   ") offers 3.5: run it with the newer zlaunch");
 }
 
 static void test_sizes_that_no_header_has_are_refused(void **state)

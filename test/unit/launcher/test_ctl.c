@@ -627,7 +627,7 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     r.loses_answers = true;
     assert_int_equal(client(&r, JOB, "status"), zt_err_exit_code(ZT_E_HOST));
     r.loses_answers = false;
-    assert_int_equal(client(&r, JOB "x", "status"), 1);
+    assert_int_equal(client(&r, JOB "x", "status"), zt_err_exit_code(ZT_E_NOINPUT));
     assert_int_equal(client(&r, JOB, NULL), 2);
     other.ctl = serve(&r.loop, &other, JOB "-2");
     assert_int_equal(client(&r, "zt-1-te", "status"), 2); /* both */
@@ -660,8 +660,8 @@ static void test_a_place_that_is_open_to_others_is_passed_over(void **state)
     rig_open(&r);
     assert_int_equal(zt_ctl_dir_at(1, true, dir, NULL), ZT_OK);
     assert_int_equal(chmod(r.dir, 0755), 0);
-    assert_int_equal(client(&r, JOB, "status"),
-                     1); /* whoever that is, it is not request */
+    /* whoever that is, it is not request */
+    assert_int_equal(client(&r, JOB, "status"), zt_err_exit_code(ZT_E_NOINPUT));
     assert_int_equal(client(&r, "list", NULL), 0);
     assert_int_equal(r.num_requests, 0);
     assert_int_equal(chmod(r.dir, 0700), 0);
@@ -684,7 +684,7 @@ static void test_the_socket_of_a_killed_job_is_removed(void **state)
     assert_int_equal(listen(fd, 1), 0);
     close(fd);
     assert_int_equal(access(addr.sun_path, F_OK), 0);
-    assert_int_equal(client(&r, "killed-", "status"), 1);
+    assert_int_equal(client(&r, "killed-", "status"), zt_err_exit_code(ZT_E_NOINPUT));
     assert_int_equal(access(addr.sun_path, F_OK), -1);
     rig_close(&r);
 }
