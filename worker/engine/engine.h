@@ -113,8 +113,9 @@ struct zt_engine {
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
     struct zt_results results;
-    char weights_dir[PATH_MAX]; /* where weights went that were asked for last; "": none */
-    zt_rate_texts rate_texts; /* of who writes them; set before an evaluation */
+    char
+        weights_dir[PATH_MAX]; /* where weights went that were asked for last; "": none */
+    zt_rate_texts rate_texts;  /* of who writes them; set before an evaluation */
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
     int64_t

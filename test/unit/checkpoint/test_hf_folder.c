@@ -177,9 +177,9 @@ static void test_an_abandoned_save_leaves_the_folder_as_it_was(void **state)
     assert_int_equal(zt_hf_writer_open(dir, d, TENSORS, 32, &w, &fault), ZT_E_ARG);
     declare(d);
     assert_int_equal(zt_hf_writer_open(dir, d, TENSORS, 0, &w, &fault), ZT_E_ARG);
-    assert_int_equal(
-        zt_hf_writer_open(in_scratch("left/model.safetensors/b"), d, TENSORS, 32, &w, &fault),
-        ZT_E_CANTCREATE);
+    assert_int_equal(zt_hf_writer_open(in_scratch("left/model.safetensors/b"), d, TENSORS,
+                                       32, &w, &fault),
+                     ZT_E_CANTCREATE);
     assert_int_equal(count_files(dir), 1);
 }
 
