@@ -21,7 +21,7 @@ some() {
     shift $((10#${ZT_SEED:-1} % $#))
     echo "$1"
 }
-chosen() { [ "${ZT_MATRIX:-}" = full ] || [ $(($1 % $(plain && echo 3 || echo 9))) -eq 0 ]; }
+chosen() { [ "${ZT_MATRIX:-}" = full ] || [ $(($1 % $(plain && echo 5 || echo 9))) -eq 0 ]; }
 
 # config STAGE OVERLAP BUCKET KEYS: a file for --deepspeed
 config() {
