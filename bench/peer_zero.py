@@ -90,11 +90,11 @@ class Ours:
 
     def infinity(self, zero):
         files = {"device": "nvme", "nvme_path": self.args.nvme, "pin_memory": True}
-        zero.update(offload_optimizer=dict(files, buffer_count=4, pipeline_read=True,
+        zero.update(offload_optimizer=dict(files, buffer_count=12, pipeline_read=True,
                                            pipeline_write=True),
                     sub_group_size=20_000_000, stage3_param_persistence_threshold=0)
         if self.args.offload == "all":
-            zero["offload_param"] = dict(files, buffer_count=8, buffer_size=100_000_000)
+            zero["offload_param"] = dict(files, buffer_count=8, buffer_size=40_000_000)
         return {"zero_optimization": zero,
                 "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}},
                 "aio": {"block_size": 1 << 20, "queue_depth": 16, "thread_count": 1,
