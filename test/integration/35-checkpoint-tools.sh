@@ -74,6 +74,9 @@ check "  and is named" has "$tmp/err" 'name the folder .*/nameless/global_step2'
 printf global_step2 >"$tmp/nameless/latest" && rm "$tmp/nameless/global_step2/manifest.json"
 run "  nor is one without a manifest" 65 "$zckpt" verify "$tmp/nameless"
 check "  which is said" has "$tmp/err" 'global_step2/manifest.json is missing'
+mkdir "$tmp/outputs" && cp -r "$a" "$tmp/outputs/checkpoint-2"
+run "a folder that has checkpoints alone is none" 66 "$zckpt" verify "$tmp/outputs"
+check "  and the newest is named" has "$tmp/err" 'name it, as .*/outputs/checkpoint-2'
 # what may not be read is not called missing
 chmod 755 "$tmp"
 if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" ls "$tmp/hf" >/dev/null 2>&1; then

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/models.h"
+#include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
 
 #define FORGET_EVERY (INT64_C(64) << 20)
@@ -175,11 +177,30 @@ static bool is_ours(const char *path, const char *tag)
     return ours;
 }
 
-/* A checkpoint of our own that has lost what names it is no folder of weights. */
+/* The newest checkpoint of an output folder of a run; 0: it has none. */
+static int64_t newest_step(const char *path)
+{
+    int64_t *steps = NULL, newest = 0;
+    int num = 0;
+
+    if (zt_ckpt_list(path, &steps, &num, NULL) == ZT_OK && num > 0)
+        newest = steps[0];
+    free(steps);
+    return newest;
+}
+
+/* A checkpoint of our own that has lost what names it is no folder of weights, and neither is
+ * one of checkpoints alone. */
 static zt_err check_name(const char *path, struct zt_fault *fault)
 {
-    char tag[ZT_CKPT_TAG];
+    char tag[ZT_CKPT_TAG], weights[PATH_MAX];
+    int64_t newest = newest_step(path);
 
+    if (newest && !zt_find_model(path, weights))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: has checkpoints, of which one is meant: name it, as "
+                            "%s/checkpoint-%lld",
+                            path, path, (long long)newest);
     if (zt_ckpt_find_tag(path, tag))
         return zt_fault_set(
             fault, ZT_E_NOINPUT,
