@@ -2,7 +2,7 @@
 # On the device, too, neither the ZeRO stage nor recomputation changes a bit: for 1, 2 and 4 ranks,
 # bf16 and fp32, 1 micro-batch and 2 that are reduced one by one, a few clipped steps have the
 # same losses and final weights in stages 0 to 3, recomputed or not. Ranks share the GPU,
-# where a collective takes ten milliseconds. ZT_RANKS: which numbers of ranks ("4 2 1").
+# where a collective takes ten milliseconds. ZT_RANKS: which numbers of ranks ("2 1 4").
 . "$(dirname "$0")/gpu_lib.sh"
 steps=4 jobs=4 types="bf16 fp32" micros="2 1" worlds="2 1 4"
 [ "$toy" != 1 ] || steps=2 jobs=2 types=bf16 micros=2 worlds="2 1"
