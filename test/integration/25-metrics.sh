@@ -51,6 +51,9 @@ result() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$2/eval_results.json"; }
 check "  and is in eval_results.json" test "$(result eval_accuracy "$tmp/best.dir")" = "$most"
 best "$tmp/steps" --metric_for_best_model accuracy --load_best_model_at_end --save_steps 5
 check "  also where every evaluation is saved" cmp -s "$tmp/best.dir/model.safetensors" "$tmp/steps.dir/model.safetensors"
+best "$tmp/second" --metric_for_best_model loss --greater_is_better --load_best_model_at_end --save_steps 10
+most=$(evals "$tmp/second" | grep '"step":[0-9]*0,' | sed -n 's/.*"loss":\([^,}]*\).*/\1/p' | sort -g | tail -n 1)
+check "  where every other evaluation is saved, the best of those" test "$(result eval_loss "$tmp/second.dir")" = "$most"
 check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best
 check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"
@@ -73,6 +76,6 @@ refused() { # refused WORDS ARGS...
     return 1
 }
 check "a metric that evaluations do not have is refused" refused 'have loss, accuracy, f1_macro, matthews_correlation' --metric_for_best_model bleu
-check "what is not saved cannot be loaded" refused '--save_steps a divisor of --eval_steps' --load_best_model_at_end --save_steps 10
+check "what is not saved cannot be loaded" refused '--save_steps a multiple or a divisor of --eval_steps' --load_best_model_at_end --save_steps 12
 check "without evaluations nothing is the best" refused 'nothing is evaluated on the way' --early_stopping_patience 1 --eval_steps 0
 finish

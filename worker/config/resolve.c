@@ -411,12 +411,14 @@ static void check_load_best(struct zt_config *c)
         is_strategy(c, "save_strategy", "best") ||
         (is_strategy(c, "save_strategy", "epoch") &&
          is_strategy(c, "eval_strategy", "epoch")) ||
-        (is_strategy(c, "save_strategy", "steps") && eval && save && eval % save == 0))
+        (is_strategy(c, "save_strategy", "steps") && eval && save &&
+         (eval % save == 0 || save % eval == 0)))
         return;
     zt_problems_add(&c->report, ZT_E_USAGE,
                     "--load_best_model_at_end: the best evaluation has to be saved, and "
                     "save_strategy is %s: say --save_strategy best, or steps with "
-                    "--save_steps a divisor of --eval_steps, or epoch for both",
+                    "--save_steps a multiple or a divisor of --eval_steps, or epoch for "
+                    "both",
                     zt_args_string(c->args, "save_strategy"));
 }
 
