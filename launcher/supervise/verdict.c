@@ -256,12 +256,24 @@ static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_ran
         fprintf(f, "  | %s\n", json_string_value(json_array_get(r->tail, i)));
 }
 
-/* "rank 0: why" is what rank 0 has told the others, and reports itself. */
-static const char *without_rank(const char *text)
+/* Past "rank N: " where `text` begins with it. */
+static const char *skip_rank(const char *text)
 {
     size_t n = strncmp(text, "rank ", 5) == 0 ? 5 + strspn(text + 5, "0123456789") : 0;
 
     return n > 5 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
+}
+
+/* "what: rank 0: why" is what rank 0 has told the others; it reports "what: why" itself. */
+static bool is_same_report(const char *a, const char *b)
+{
+    do {
+        a = skip_rank(a);
+        b = skip_rank(b);
+        if (*a != *b)
+            return false;
+    } while (*a++ && *b++);
+    return true;
 }
 
 /* Reports of other ranks that differ from the first one. */
@@ -276,7 +288,7 @@ static void other_reports(FILE *f, const struct zt_notes *n,
         const char *text = zt_json_get_text(r->fail, "text", "");
 
         if (r == first || !r->fail || blames_peer(r) ||
-            strcmp(without_rank(text), without_rank(told)) == 0)
+            is_same_report(text, told))
             continue;
         if (more++ < 3)
             fprintf(f, "  rank %d reported: %s\n", r->rank, text);

@@ -139,6 +139,41 @@ static void test_a_batch_of_any_size_has_an_advice_soon(void **state)
     alarm(0);
 }
 
+static void test_too_many_rows_of_an_evaluation_are_told_so_and_no_more(void **state)
+{
+    size_t fits;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 1, "8", NULL);
+    j.run->do_eval = true;
+    j.run->per_device_eval_batch_size = 512;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    fits = j.plan.total;
+    j.run->per_device_eval_batch_size = 4096;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    says(refusal(&j, fits), "; --per_device_eval_batch_size 512 would fit, with ");
+    job_close(&j);
+}
+
+/* Tokens and targets of each of its rows wait in host memory. */
+static void test_the_rows_of_a_whole_step_are_planned(void **state)
+{
+    size_t one;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 1, "8", NULL);
+    j.in.process_now = 1 << 20;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    one = j.plan.process;
+    j.run->grad_accum_steps = 1000;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    assert_int_equal(j.plan.process - one,
+                     (size_t)999 * 8 * BLOCK_SIZE * 2 * sizeof(int32_t));
+    job_close(&j);
+}
+
 static void test_a_batch_of_one_row_is_not_told_to_be_smaller(void **state)
 {
     struct job j;
@@ -555,6 +590,8 @@ int main(void)
             test_weights_that_are_saved_at_the_end_pass_through_planned_memory),
         cmocka_unit_test(test_the_least_change_that_fits_is_what_is_to_be_typed),
         cmocka_unit_test(test_a_batch_of_any_size_has_an_advice_soon),
+        cmocka_unit_test(test_too_many_rows_of_an_evaluation_are_told_so_and_no_more),
+        cmocka_unit_test(test_the_rows_of_a_whole_step_are_planned),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),

@@ -87,12 +87,14 @@ static void one_failure_that_all_report_is_said_once(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         ended(&n, i, 66, 0, false);
-        reported(&n, i, i ? "rank 0: no checkpoint in out" : "no checkpoint in out",
+        reported(&n, i,
+                 i ? "--resume: rank 0: no checkpoint in out"
+                   : "--resume: no checkpoint in out",
                  false);
     }
     zt_notes_judge(&n, &v);
     zt_verdict_text(&n, &v, &sentence, &evidence);
-    assert_string_equal(sentence, "no checkpoint in out");
+    assert_string_equal(sentence, "--resume: no checkpoint in out");
     assert_null(strstr(evidence, "no checkpoint"));
     free(sentence);
     free(evidence);
