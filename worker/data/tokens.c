@@ -215,6 +215,8 @@ static const char *foreign(struct zt_mapping m)
          "lines=True))"},
         {"ARROW1", 6, "an Arrow table: write it as JSON lines (datasets: to_json)"},
         {"%PDF-", 5, "a PDF: convert it to text"},
+        {"\xff\xfe", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
+        {"\xfe\xff", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
     };
     static const struct {
         uint32_t magic;

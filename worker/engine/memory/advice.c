@@ -161,7 +161,8 @@ static struct ladder from(int64_t as_it_is, bool may_change, struct ladder l)
 static bool fits_with_eval_rows(struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
-    struct ladder rows = powers_of_two(run->do_eval ? run->per_device_eval_batch_size : 1);
+    struct ladder rows =
+        powers_of_two(run->do_eval ? run->per_device_eval_batch_size : 1);
 
     for (int r = 0; r < rows.num; r++) {
         zt_memory_trial_begin(t);

@@ -459,9 +459,8 @@ static size_t batch_bytes(const struct zt_memory_plan_inputs *in)
     int64_t rows = (run->do_train ? run->micro_batch_size * run->grad_accum_steps : 0) +
                    (run->do_eval ? run->per_device_eval_batch_size : 0);
 
-    return zt_host_batch_bytes(
-        &in->model->layout, in->offered,
-        (struct zt_extent){rows, in->block_size, in->source_size});
+    return zt_host_batch_bytes(&in->model->layout, in->offered,
+                               (struct zt_extent){rows, in->block_size, in->source_size});
 }
 
 zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
