@@ -93,6 +93,10 @@ check "the model itself has another" test "$(evaluate "$tmp/e3" --model_name_or_
 check "and is not what was merged" test "$("$peers/compare" "$tmp/merged/model.safetensors" \
     test/golden/llama3/model/model.safetensors 0 >/dev/null 2>&1; echo $?)" -eq 1
 
+# other adapters than those of the checkpoint
+lora llama3 2 "$tmp/eight" --output_dir "$tmp/eight.dir" --resume_from_checkpoint "$tmp/run/checkpoint-3" --lora_r 8 >/dev/null
+check "adapters of another rank do not go on" grep -q 'is (4, .*the model wants (8, .*it began with' "$tmp/eight" "$tmp/eight.err"
+
 # a checkpoint of a whole model is one to begin with; one of adapters is not
 check "a whole model is trained and saved" "$bin/zlaunch" --num_gpus 2 "$bin/models/llama.so" "${still[@]}" \
     --model_name_or_path test/golden/llama3/model --output_dir "$tmp/full" --save_steps 1 2>"$tmp/log"
@@ -127,6 +131,8 @@ check "adapters without weights" refuses 2 "--lora_r needs --model_name_or_path"
 check "words about adapters without any" refuses 2 "--lora_alpha: there are no adapters" "${base[@]}" --lora_alpha 4
 check "a module that there is not" refuses 65 'the target "q_prj" is no module of this model' "${base[@]}" --lora_r 4 \
     --lora_target_modules q_prj v_proj
+check "  also between commas" refuses 65 'the target "q_prj" is no module of this model' "${base[@]}" --lora_r 4 \
+    --lora_target_modules q_prj,v_proj
 check "  and those that there are" grep -qF "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head" "$tmp/refused"
 check "an embedding" refuses 65 "embed_tokens is meant by the target modules, and cannot have one" "${base[@]}" \
     --lora_r 4 --lora_target_modules embed_tokens

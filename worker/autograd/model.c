@@ -56,6 +56,19 @@ static void *fail(zt_model *m, const char *fmt, ...)
     return NULL;
 }
 
+const char *zt_sizes_text(int ndim, const int64_t *sizes, char out[96])
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < ndim && at < 96; i++)
+        at += (size_t)snprintf(out + at, 96 - at, "%s%lld", i ? ", " : "(",
+                               (long long)sizes[i]);
+    if (at < 96)
+        snprintf(out + at, 96 - at, "%s", ndim ? ")" : "()");
+    return out;
+}
+
 zt_err zt_model_status(const zt_model *m)
 {
     return m->priv->fault.code;

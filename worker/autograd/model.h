@@ -51,6 +51,9 @@ struct zt_param {
                    * starts from, and in no checkpoint */
 };
 
+/* "(8, 768)"; for messages. */
+const char *zt_sizes_text(int ndim, const int64_t *sizes, char out[96]);
+
 struct zt_block {
     struct zt_model *model;
     char *name;

@@ -11,14 +11,7 @@
 
 const char *zt_shape_text(const struct zt_tensor *t, char out[96])
 {
-    size_t at = 0;
-
-    out[0] = 0;
-    for (int i = 0; i < t->view.ndim; i++)
-        at += (size_t)snprintf(out + at, 96 - at, "%s%lld", i ? ", " : "(",
-                               (long long)t->view.shape[i]);
-    snprintf(out + at, 96 - at, "%s", t->view.ndim ? ")" : "()");
-    return out;
+    return zt_sizes_text(t->view.ndim, t->view.shape, out);
 }
 
 /* Say where: "block h.3: linear: ...". Kernels often name themselves already. */
