@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/log.h"
 #include "common/trace/trace.h"
@@ -46,7 +47,14 @@ struct aio_cursor {
 /* A place of a queue, for a request that waits or is in flight. */
 struct aio_slot {
     struct zt_aio_request request;
-    int file; /* of the job */
+    int file;  /* of the job */
+    size_t at; /* its first byte in the store */
+};
+
+/* What is no errno. */
+enum aio_error {
+    AIO_ENDED_EARLY = -1, /* fewer bytes were moved than asked for */
+    AIO_CHANGED = -2      /* what was read is not what was written */
 };
 
 static struct aio_cursor first_request(const struct thread *t,
@@ -75,6 +83,7 @@ static bool next_request(struct aio_cursor *c, struct thread *t, int slot)
     begin = begin > c->at ? begin : c->at;
     end = end < c->end ? end : c->end;
     s->file = (int)(c->block % n);
+    s->at = begin;
     s->request = (struct zt_aio_request){
         .id = slot,
         .fd = c->job->files->fd[s->file],
@@ -87,14 +96,21 @@ static bool next_request(struct aio_cursor *c, struct thread *t, int slot)
     return true;
 }
 
-static void note_error(struct zt_aio *a, struct zt_aio_job *job, int file, int error)
+static void note_error_at(struct zt_aio *a, struct zt_aio_job *job, int file, size_t at,
+                          int error)
 {
     pthread_mutex_lock(&a->lock);
     if (!job->error) {
         job->error = error;
         job->file = file;
+        job->at = at;
     }
     pthread_mutex_unlock(&a->lock);
+}
+
+static void note_error(struct zt_aio *a, struct zt_aio_job *job, int error)
+{
+    note_error_at(a, job, 0, job->offset, error);
 }
 
 static bool has_failed(struct zt_aio *a, const struct zt_aio_job *job)
@@ -105,6 +121,35 @@ static bool has_failed(struct zt_aio *a, const struct zt_aio_job *job)
     failed = job->error != 0;
     pthread_mutex_unlock(&a->lock);
     return failed;
+}
+
+/* ---- checksums ---- */
+
+uint64_t zt_aio_sum(const void *data)
+{
+    return XXH3_64bits(data, ZT_AIO_SUM_BYTES);
+}
+
+/* Of what is written next. */
+static void keep_sums(const struct zt_aio_job *job, const struct aio_slot *s)
+{
+    uint64_t *sum = job->sums + s->at / ZT_AIO_SUM_BYTES;
+
+    for (size_t i = 0; i < s->request.bytes; i += ZT_AIO_SUM_BYTES)
+        *sum++ = zt_aio_sum(s->request.data + i);
+}
+
+/* Of what was read. */
+static void compare_sums(struct zt_aio *a, struct zt_aio_job *job,
+                         const struct aio_slot *s)
+{
+    const uint64_t *sum = job->sums + s->at / ZT_AIO_SUM_BYTES;
+
+    for (size_t i = 0; i < s->request.bytes; i += ZT_AIO_SUM_BYTES)
+        if (*sum++ != zt_aio_sum(s->request.data + i)) {
+            note_error_at(a, job, s->file, s->at + i, AIO_CHANGED);
+            return;
+        }
 }
 
 /* ---- one thread's share of a job ---- */
@@ -138,8 +183,32 @@ static int reap(struct thread *t, struct zt_aio_job *job, int least, int in_flig
         const struct aio_slot *s = &t->slots[r->id];
 
         if (r->bytes != (int64_t)s->request.bytes)
-            note_error(t->aio, job, s->file, r->bytes < 0 ? (int)-r->bytes : -1);
+            note_error_at(t->aio, job, s->file, s->at,
+                          r->bytes < 0 ? (int)-r->bytes : AIO_ENDED_EARLY);
+        else if (job->sums && !job->write)
+            compare_sums(t->aio, job, s);
         t->free_slots[(*num_free)++] = r->id;
+    }
+    return n;
+}
+
+/* The next requests of the job, as many as there are slots for, or one: then the drive works
+ * on those before while checksums of this one are made. */
+static int prepare(struct thread *t, const struct zt_aio_job *job, struct aio_cursor *c,
+                   bool one, int *num_free, bool *more)
+{
+    int n = 0;
+
+    while (*num_free && !(one && n)) {
+        int slot = t->free_slots[*num_free - 1];
+
+        *more = next_request(c, t, slot);
+        if (!*more)
+            break;
+        if (job->sums && job->write)
+            keep_sums(job, &t->slots[slot]);
+        t->ready[n++] = &t->slots[slot].request;
+        --*num_free;
     }
     return n;
 }
@@ -147,8 +216,8 @@ static int reap(struct thread *t, struct zt_aio_job *job, int least, int in_flig
 static void transfer(struct thread *t, struct zt_aio_job *job)
 {
     int depth = t->aio->o.queue_depth, num_free = depth, in_flight = 0, waiting = 0;
+    bool one = job->sums && job->write && t->aio->o.overlap_events, more = true;
     struct aio_cursor c = first_request(t, job);
-    bool more = true;
 
     for (int i = 0; i < depth; i++)
         t->free_slots[i] = i;
@@ -156,25 +225,25 @@ static void transfer(struct thread *t, struct zt_aio_job *job)
         int error = 0, taken;
 
         more = more && !has_failed(t->aio, job);
-        while (more && num_free &&
-               (more = next_request(&c, t, t->free_slots[num_free - 1])))
-            t->ready[waiting++] = &t->slots[t->free_slots[--num_free]].request;
+        if (more && !waiting)
+            waiting = prepare(t, job, &c, one, &num_free, &more);
         taken = submit(t, waiting, &error);
         in_flight += taken;
         waiting -= taken;
         memmove(t->ready, t->ready + taken,
                 (size_t)waiting * sizeof(const struct zt_aio_request *));
         if (error && (error != EAGAIN || !in_flight)) {
-            note_error(t->aio, job, 0, error);
+            note_error(t->aio, job, error);
             more = false;
             waiting = 0;
         }
         if (in_flight) {
-            int n = reap(t, job, t->aio->o.overlap_events ? 1 : in_flight, in_flight,
+            int least = one && more && !waiting && num_free ? 0 : 1;
+            int n = reap(t, job, t->aio->o.overlap_events ? least : in_flight, in_flight,
                          &num_free);
 
             if (n < 0) { /* not a thing that the kernel does to a valid queue */
-                note_error(t->aio, job, 0, -n);
+                note_error(t->aio, job, -n);
                 return;
             }
             in_flight -= n;
@@ -317,12 +386,13 @@ size_t zt_aio_block_bytes(const struct zt_aio *a)
 
 void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
                   const struct zt_aio_files *files, bool write, void *data, size_t offset,
-                  size_t bytes)
+                  size_t bytes, uint64_t *sums)
 {
     *job = (struct zt_aio_job){.files = files,
                                .data = data,
                                .offset = offset,
                                .bytes = bytes,
+                               .sums = sums,
                                .write = write,
                                .threads_left = a->num_threads};
     pthread_mutex_lock(&a->lock);
@@ -349,7 +419,13 @@ zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job, struct zt_fault *fa
     zt_trace_end();
     if (!job->error)
         return ZT_OK;
-    if (job->error < 0)
+    if (job->error == AIO_CHANGED)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "nvme_path %s: offloaded state is not what was written there "
+                            "(4096 bytes from %zu on); the drive is faulty, or something "
+                            "else wrote to it",
+                            job->files->dir[job->file], job->at);
+    if (job->error == AIO_ENDED_EARLY)
         return zt_fault_set(fault, ZT_E_SYSTEM,
                             "nvme_path %s: %s %zu bytes of offloaded state ended early",
                             job->files->dir[job->file], verb, job->bytes);

@@ -25,6 +25,7 @@
 #include "worker/offload/aio_engine.h"
 
 #define ZT_AIO_MAX_FILES 16
+#define ZT_AIO_SUM_BYTES ((size_t)4096) /* that a checksum is of */
 
 struct zt_aio_options {
     int64_t block_size; /* bytes of a request; a multiple of 4096 */
@@ -45,11 +46,13 @@ struct zt_aio_job {
     const struct zt_aio_files *files;
     char *data;
     size_t offset, bytes;
+    uint64_t *sums;
     bool write;
     /* zt_aio's own */
     int threads_left; /* 0: done */
-    int error;        /* errno of the first failure; -1: the file ended early */
+    int error;        /* of the first failure: errno, or one of enum aio_error */
     int file;         /* of which it is */
+    size_t at;        /* the byte of the store where its request begins */
 };
 
 struct zt_aio;
@@ -62,6 +65,8 @@ void zt_aio_close(struct zt_aio *a); /* NULL is fine; nothing is in flight */
 const char *zt_aio_engine_name(const struct zt_aio *a);
 size_t zt_aio_block_bytes(const struct zt_aio *a); /* block_size */
 
+uint64_t zt_aio_sum(const void *data); /* of ZT_AIO_SUM_BYTES */
+
 /* Files for `bytes` bytes in these folders, all zero, with room on the drives. */
 zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
                          struct zt_aio_files *out, struct zt_fault *fault) ZT_MUST_CHECK;
@@ -73,10 +78,12 @@ void zt_aio_files_close(struct zt_aio_files *f);
 void *zt_aio_memory_map(size_t bytes);
 void zt_aio_memory_unmap(void *p, size_t bytes); /* NULL is fine */
 
-/* offset, bytes and the address: multiples of 4096. */
+/* offset, bytes and the address: multiples of 4096. sums (the caller's; NULL: none): one of
+ * every ZT_AIO_SUM_BYTES of the store from its first byte on, kept of what is written and
+ * compared with what is read, by the threads that do it. */
 void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
                   const struct zt_aio_files *files, bool write, void *data, size_t offset,
-                  size_t bytes);
+                  size_t bytes, uint64_t *sums);
 zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job,
                    struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -4,18 +4,18 @@
  *      FREE --prefetch--> READING --acquire--> LENT --commit--> WRITING --> FREE
  *         \--------------------acquire-------->/ \----commit, only read---->/
  *
- * With one buffer a piece is read, worked on and written in turn. With pipeline_read there
+ * A buffer that is free still holds its piece until another takes it: acquired again, it is
+ * not read. With one buffer a piece is read, worked on and written in turn. With pipeline_read there
  * is one more, for the piece that comes next; with pipeline_write one more, for the piece
  * before, so that reads, update and writes of three pieces run side by side. Where
  * kernels do not reach host memory, each buffer has one in device memory beside it.
  *
  * Of every ZT_TIER_ALIGN bytes a checksum is kept in host memory from when they are
- * written, and compared when they are read.
+ * written, and compared when they are read (aio.h).
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "worker/offload/tier.h"
 
@@ -25,7 +25,9 @@ struct file_buffer {
     char *data;   /* host memory */
     char *device; /* what is lent: device memory, or the same */
     enum { FREE, READING, LENT, WRITING } state;
-    size_t offset, bytes; /* of the piece that it holds */
+    bool read_too;        /* WRITING: and lent to a reader meanwhile */
+    bool holds;           /* FREE: the piece's bytes are still there */
+    size_t offset, bytes; /* of the piece */
     zt_access access;
     struct zt_aio_job job; /* READING, WRITING */
 };
@@ -104,7 +106,7 @@ static zt_err open_buffer(struct file_store *s, struct file_buffer *b,
 static zt_err open_sums(struct file_store *s, struct zt_fault *fault)
 {
     static const char zeros[ZT_TIER_ALIGN];
-    uint64_t of_zeros = XXH3_64bits(zeros, sizeof(zeros));
+    uint64_t of_zeros = zt_aio_sum(zeros);
     size_t n = num_sums(&s->cfg);
 
     if (!n)
@@ -157,29 +159,6 @@ static size_t file_piece_bytes(const void *store)
     return s->piece_bytes;
 }
 
-/* ---- checksums ---- */
-
-static void note_sums(struct file_store *s, const struct file_buffer *b)
-{
-    for (size_t at = 0; s->sums && at < b->bytes; at += ZT_TIER_ALIGN)
-        s->sums[(b->offset + at) / ZT_TIER_ALIGN] =
-            XXH3_64bits(b->data + at, ZT_TIER_ALIGN);
-}
-
-static zt_err compare_sums(const struct file_store *s, const struct file_buffer *b,
-                           struct zt_fault *fault)
-{
-    for (size_t at = 0; s->sums && at < b->bytes; at += ZT_TIER_ALIGN)
-        if (s->sums[(b->offset + at) / ZT_TIER_ALIGN] !=
-            XXH3_64bits(b->data + at, ZT_TIER_ALIGN))
-            return zt_fault_set(fault, ZT_E_FORMAT,
-                                "nvme_path %s: offloaded state is not what was written "
-                                "there (4096 bytes from %zu on); the drive is faulty, or "
-                                "something else wrote to it",
-                                s->files.dir[0], b->offset + at);
-    return ZT_OK;
-}
-
 /* ---- buffers ---- */
 
 static void start(struct file_store *s, struct file_buffer *b, bool write)
@@ -191,23 +170,42 @@ static void start(struct file_store *s, struct file_buffer *b, bool write)
         *(write ? &planned->written : &planned->read) += (double)b->bytes;
     if (!s->cfg.planning)
         zt_aio_start(s->cfg.swap->aio, &b->job, &s->files, write, b->data, b->offset,
-                     b->bytes);
+                     b->bytes, s->sums);
 }
 
 /* Wait for what moves; the buffer is free then, and what was read stands in it. */
 static zt_err settle(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
 {
-    bool read = b->state == READING;
     zt_err rc = s->cfg.planning ? ZT_OK : zt_aio_wait(s->cfg.swap->aio, &b->job, fault);
 
     b->state = FREE;
-    return rc || !read || s->cfg.planning ? rc : compare_sums(s, b, fault);
+    b->holds = !rc;
+    return rc;
 }
 
 static bool overlaps(const struct file_buffer *b, size_t offset, size_t bytes)
 {
-    return b->state != FREE && b->offset < offset + bytes &&
+    return (b->state != FREE || b->holds) && b->offset < offset + bytes &&
            offset < b->offset + b->bytes;
+}
+
+static bool is_piece(const struct file_buffer *b, size_t offset, size_t bytes)
+{
+    return b->offset == offset && b->bytes == bytes;
+}
+
+/* Whether it may be lent while it is written. */
+static bool is_readable(const struct file_buffer *b, zt_access access)
+{
+    return b->state == WRITING && access == ZT_READ && !b->read_too;
+}
+
+/* The buffer is to be of this piece. */
+static void set_piece(struct file_buffer *b, size_t offset, size_t bytes)
+{
+    b->holds = false;
+    b->offset = offset;
+    b->bytes = bytes;
 }
 
 /* The buffer in this state that was used the longest ago. */
@@ -216,7 +214,7 @@ static struct file_buffer *find(struct file_store *s, int state)
     for (int i = 0; i < s->num_buffers; i++) {
         int k = (s->turn + i) % s->num_buffers;
 
-        if ((int)s->buffers[k].state == state) {
+        if ((int)s->buffers[k].state == state && !s->buffers[k].read_too) {
             s->turn = (k + 1) % s->num_buffers;
             return &s->buffers[k];
         }
@@ -246,36 +244,44 @@ static zt_err file_prefetch(void *store, size_t offset, size_t bytes,
 
     if (!s->cfg.swap->pipeline_read)
         return ZT_OK;
-    for (int i = 0; i < s->num_buffers; i++)
-        if (overlaps(&s->buffers[i], offset, bytes))
-            return ZT_OK; /* acquire sorts it out */
+    for (int i = 0; i < s->num_buffers; i++) {
+        const struct file_buffer *o = &s->buffers[i];
+
+        if (overlaps(o, offset, bytes) &&
+            (o->state != FREE || is_piece(o, offset, bytes)))
+            return ZT_OK; /* it is here, or acquire sorts it out */
+    }
     rc = take_buffer(s, &b, fault);
     if (rc || !b)
         return rc;
-    b->offset = offset;
-    b->bytes = bytes;
+    set_piece(b, offset, bytes);
     start(s, b, false);
     return ZT_OK;
 }
 
-/* Nothing of these bytes is on the move any more, but what was read ahead of them. */
+/* Nothing of these bytes is on the move any more, and no buffer holds what changes; *here:
+ * one that has the piece. */
 static zt_err clear_overlaps(struct file_store *s, size_t offset, size_t bytes,
-                             zt_access access, struct file_buffer **ahead,
+                             zt_access access, struct file_buffer **here,
                              struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
-    *ahead = NULL;
+    *here = NULL;
     for (int i = 0; !rc && i < s->num_buffers; i++) {
         struct file_buffer *b = &s->buffers[i];
 
         if (!overlaps(b, offset, bytes))
             continue;
         assert(b->state != LENT || !((b->access | access) & ZT_WRITE));
-        if (b->state == READING && b->offset == offset && b->bytes == bytes)
-            *ahead = b;
-        if (b->state != LENT)
+        assert(!b->read_too || access == ZT_READ);
+        if (b->state == READING || (b->state == WRITING && !is_readable(b, access)))
             rc = settle(s, b, fault);
+        if (!rc && is_piece(b, offset, bytes) &&
+            (b->state == FREE || is_readable(b, access)))
+            *here = b;
+        if (access & ZT_WRITE)
+            b->holds = false;
     }
     return rc;
 }
@@ -306,8 +312,12 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
                           s->num_buffers);
     if (rc)
         return rc;
-    b->offset = offset;
-    b->bytes = bytes;
+    if (b->state == WRITING) {
+        b->read_too = true;
+        *data = b->device;
+        return ZT_OK;
+    }
+    set_piece(b, offset, bytes);
     if (!here && (access & ZT_READ))
         rc = read_piece(s, b, fault);
     if (!rc && (access & ZT_READ) && b->device != b->data)
@@ -344,14 +354,17 @@ static zt_err file_commit(void *store, void *data, size_t offset, size_t bytes,
 
     while (b < s->buffers + s->num_buffers && b->device != data)
         b++;
-    assert(b < s->buffers + s->num_buffers && b->state == LENT && b->offset == offset &&
-           b->bytes == bytes);
+    assert(b < s->buffers + s->num_buffers && is_piece(b, offset, bytes) &&
+           (b->state == LENT || (b->read_too && !written)));
+    if (b->read_too) {
+        b->read_too = false;
+        return bring_back(s, b, false, fault);
+    }
     rc = bring_back(s, b, written, fault);
     b->state = FREE;
+    b->holds = !rc && !(b->access & ZT_WRITE);
     if (rc || !written)
         return rc;
-    if (!s->cfg.planning)
-        note_sums(s, b);
     start(s, b, true);
     return s->cfg.swap->pipeline_write ? ZT_OK : settle(s, b, fault);
 }

@@ -298,6 +298,86 @@ static void test_pieces_of_any_length_see_what_was_written_before(void **state)
     close_store(store);
 }
 
+/* All of a piece has the wanted bytes; a drive that may not be asked fails. */
+static void read_again(void *store, size_t i, char want, bool from_drive)
+{
+    void *data = NULL;
+
+    drive = BROKEN;
+    requests_before = from_drive ? 1000 : 0;
+    assert_int_equal(
+        zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ, &data, &fault), ZT_OK);
+    assert_int_equal(((char *)data)[0], want);
+    assert_int_equal(((char *)data)[PIECE - 1], want);
+    assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault),
+                     ZT_OK);
+    drive = HONEST;
+}
+
+static void test_a_piece_that_is_still_in_its_buffer_is_not_read_again(void **state)
+{
+    struct zt_aio_options o = simple;
+    void *store, *data = NULL;
+
+    (void)state;
+    o.engine = &spoiled;
+    setting(true, false, 1, o);
+    swap.buffers = 2;
+    store = open_store();
+    assert_int_equal(turn(store, 0, 1), ZT_OK);
+    read_again(store, PIECES - 1, PIECES, false);
+    read_again(store, 0, 1, true);
+    read_again(store, 0, 1, false);
+    /* written through another piece it is read again */
+    assert_int_equal(zt_file_tier.acquire(store, 4096, 4096, ZT_WRITE, &data, &fault),
+                     ZT_OK);
+    memset(data, 1, 4096);
+    assert_int_equal(zt_file_tier.commit(store, data, 4096, 4096, true, &fault), ZT_OK);
+    requests_before = 0;
+    drive = BROKEN;
+    assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_READ, &data, &fault),
+                     ZT_E_SYSTEM);
+    drive = HONEST;
+    close_store(store);
+}
+
+static atomic_bool held; /* no request ends */
+
+static int hold(void *queue, int least, int most, struct zt_aio_result *results)
+{
+    while (held)
+        usleep(100);
+    return real->reap(queue, least, most, results);
+}
+
+static void test_a_piece_is_lent_while_it_is_written(void **state)
+{
+    static const struct zt_aio_engine slow = {.name = "slow",
+                                              .open = open_real,
+                                              .close = close_real,
+                                              .submit = submit_real,
+                                              .reap = hold};
+    struct zt_aio_options o = simple;
+    void *store, *data = NULL, *again = NULL;
+
+    (void)state;
+    o.engine = &slow;
+    setting(true, true, 1, o);
+    store = open_store();
+    assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_WRITE, &data, &fault),
+                     ZT_OK);
+    memset(data, 7, PIECE);
+    held = true; /* waiting for it would take forever */
+    assert_int_equal(zt_file_tier.commit(store, data, 0, PIECE, true, &fault), ZT_OK);
+    assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_READ, &again, &fault),
+                     ZT_OK);
+    assert_ptr_equal(again, data);
+    assert_int_equal(((char *)again)[PIECE - 1], 7);
+    assert_int_equal(zt_file_tier.commit(store, again, 0, PIECE, false, &fault), ZT_OK);
+    held = false;
+    close_store(store);
+}
+
 static void says(const char *phrase)
 {
     if (!strstr(fault.text, phrase))
@@ -481,6 +561,8 @@ int main(void)
             test_where_the_kernel_refuses_a_queue_another_engine_moves_the_bytes),
         cmocka_unit_test(test_engines_are_found_by_their_names),
         cmocka_unit_test(test_pieces_of_any_length_see_what_was_written_before),
+        cmocka_unit_test(test_a_piece_that_is_still_in_its_buffer_is_not_read_again),
+        cmocka_unit_test(test_a_piece_is_lent_while_it_is_written),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
         cmocka_unit_test(test_what_the_kernel_says_of_a_request_is_its_result),
         cmocka_unit_test(test_a_full_drive_is_named_with_what_was_wanted),

@@ -157,7 +157,7 @@ static zt_err move_file(struct zt_aio *a, const struct zt_aio_files *f, bool wri
 {
     struct zt_aio_job job;
 
-    zt_aio_start(a, &job, f, write, data, 0, FILE_BYTES);
+    zt_aio_start(a, &job, f, write, data, 0, FILE_BYTES, NULL);
     return zt_aio_wait(a, &job, fault);
 }
 

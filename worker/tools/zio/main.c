@@ -56,7 +56,7 @@ static zt_err move_all(struct zt_aio *a, const struct zt_aio_files *f,
     double start = now(), here;
     zt_err rc;
 
-    zt_aio_start(a, &piece, f, write, j->data, 0, j->bytes);
+    zt_aio_start(a, &piece, f, write, j->data, 0, j->bytes, NULL);
     rc = zt_aio_wait(a, &piece, fault);
     here = (double)j->bytes / (now() - start) / 1e9;
     *rate = here > *rate ? here : *rate;
