@@ -122,24 +122,34 @@ static bool has_shape(const struct zt_safetensors_tensor *t, const struct zt_par
     return true;
 }
 
+static void shape_text(int ndim, const int64_t *shape, char *out, size_t cap)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < ndim && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, i ? ", %lld" : "%lld",
+                               (long long)shape[i]);
+}
+
 static zt_err check_tensor(const struct zt_safetensors_tensor *t,
                            const struct zt_param *p, const char *from,
                            struct zt_fault *fault)
 {
-    char have[96], want[96];
+    char have[128], want[128];
 
-    zt_sizes_text(p->ndim, p->shape, want);
+    shape_text(p->ndim, p->shape, want, sizeof(want));
     if (!t)
-        return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s %s", from,
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s (%s)", from,
                             p->name, want);
     if (!t->loadable)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s is stored as %s", t->path,
                             t->name, t->type);
     if (has_shape(t, p))
         return ZT_OK;
-    zt_sizes_text(t->ndim, t->shape, have);
-    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is %s, the model wants %s", t->path,
-                        t->name, have, want);
+    shape_text(t->ndim, t->shape, have, sizeof(have));
+    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is (%s), the model wants (%s)",
+                        t->path, t->name, have, want);
 }
 
 /* A parameter that the files need not have, and do not: its initial values stay. */

@@ -367,6 +367,8 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
         for (int i = 0; !rc && (b = zt_needed_block(called_at(z, call), i)); i++) {
             if (!zt_is_gathered(z, b) || gathered_of(z, b)->data)
                 continue;
+            if (zt_update_is_due(z, b)) /* it is not what it will be */
+                return ZT_OK;
             if (ahead > 0 && ahead + b->numel > o->prefetch_bucket_size)
                 return ZT_OK;
             if (!make_room(z, b->numel, call) || alloc_gathered(z, b, NULL))
@@ -389,7 +391,9 @@ static zt_err move_next(struct zt_zero *z, struct zt_fault *fault)
         const struct zt_block *b;
 
         for (int i = 0; (b = zt_needed_block(called_at(z, call), i)); i++)
-            if (zt_is_gathered(z, b) && !gathered_of(z, b)->data)
+            if (zt_update_is_due(z, b))
+                return ZT_OK;
+            else if (zt_is_gathered(z, b) && !gathered_of(z, b)->data)
                 return zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, zt_shard_begin(z, b),
                                          zt_shard_elems(z, b), fault);
     }

@@ -78,6 +78,22 @@ struct zt_segment {
     const struct zt_param *param; /* the one it lies in; NULL: it may span several */
 };
 
+/* What the optimizer works on at a time: n elements from `at` on of the block that the
+ * segment is the first of; n is 0 behind the last. */
+struct zt_work {
+    const struct zt_segment *seg;
+    int64_t at, n, end; /* end: of the block's part that is updated here */
+};
+
+/* The optimizer's step, as far as it has come. */
+struct zt_update {
+    bool active; /* blocks wait for it */
+    bool running;
+    struct zt_optim_step how;
+    struct zt_work work; /* what comes next */
+    int num_done;        /* of the blocks in order: the same on all ranks */
+};
+
 struct zt_zero {
     struct zt_zero_config cfg;
     const struct zt_kernels *kernels;
@@ -124,6 +140,7 @@ struct zt_zero {
     float *grads_fp32;  /* one optimizer piece in fp32, when accumulators are 16 bit */
     struct zt_segment *segments;
     int num_segments;
+    struct zt_update update;
 };
 
 /* Elements of a block's shard; where this rank's begins. */
@@ -222,5 +239,18 @@ size_t zt_update_piece_bytes(void); /* of 16-bit accumulators as fp32 */
 int64_t zt_update_piece_elems(const struct zt_zero *z);
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_update_close(struct zt_zero *z);
+/* Until the block has its new weights, and the state that made them is as it stays. */
+zt_err zt_update_reach(struct zt_zero *z, const struct zt_block *b,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+/* A call of the block begins: what it needs, and the block behind that. */
+zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
+/* The last backward of a step is at work: what the update begins with is read meanwhile. */
+zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+static inline bool zt_update_is_due(const struct zt_zero *z, const struct zt_block *b)
+{
+    return z->update.active && b->index >= z->update.num_done;
+}
 
 #endif

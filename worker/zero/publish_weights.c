@@ -64,7 +64,8 @@ static zt_err start_block(struct zt_zero *z, const struct zt_block *b,
     return rc;
 }
 
-/* Start as many blocks as may be in flight, and in any case those up to `until`. */
+/* Start as many blocks as may be in flight and have new weights, and in any case those up
+ * to `until`. */
 static zt_err start_gathers(struct zt_zero *z, int until, struct zt_fault *fault)
 {
     struct zt_publish *p = &z->publish;
@@ -72,7 +73,9 @@ static zt_err start_gathers(struct zt_zero *z, int until, struct zt_fault *fault
     zt_err rc = ZT_OK;
 
     for (; !rc && p->num_started < z->cfg.model->num_blocks &&
-           (p->num_started <= until || p->elems_in_flight < most);
+           (p->num_started <= until ||
+            (p->elems_in_flight < most &&
+             !zt_update_is_due(z, z->cfg.model->blocks[p->num_started])));
          p->num_started++) {
         const struct zt_block *b = z->cfg.model->blocks[p->num_started];
 

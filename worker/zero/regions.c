@@ -274,8 +274,10 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
 {
     struct zt_region *r = &z->regions[kind];
     size_t bytes;
-    zt_err rc;
+    zt_err rc = zt_update_reach(z, b, fault);
 
+    if (rc)
+        return rc;
     assert(zt_state_has(z, kind, b));
     n = zt_min(n, zt_state_piece_elems(z, kind, b));
     *piece = (struct zt_piece){

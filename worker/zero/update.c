@@ -1,6 +1,7 @@
 /* update.c -- the end of a step: norm and optimizer. */
 #include <stdlib.h>
 
+#include "common/trace/trace.h"
 #include "kernels/integers.h"
 #include "worker/zero/private.h"
 
@@ -183,8 +184,10 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
     struct norm_piece p = norm_piece_at(z, 0, 0), next;
     int64_t chunks = 0;
     double sum = 0;
-    zt_err rc = ZT_OK;
+    zt_err rc = zt_update_finish(z, fault); /* of blocks that no call needed */
 
+    if (!z->planning)
+        zt_trace_begin("optimizer", "norm");
     for (; !rc && p.block; p = next) {
         next = norm_piece_at(z, p.block->index, p.at + p.n);
         if (next.block)
@@ -199,6 +202,8 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
                           fault);
     if (!rc)
         rc = be->sync(z->cfg.device, NULL, fault);
+    if (!z->planning)
+        zt_trace_end();
     for (int i = 0; !rc && i < ZT_NORM_LANES; i++)
         sum += z->sumsq_host[i];
     *out = sum;
@@ -297,6 +302,17 @@ static zt_err update_piece(struct zt_zero *z, const struct zt_optim_step *how,
     return commit_piece(z, &u, rc, fault);
 }
 
+/* What backward does not touch of a piece begins to move. */
+static zt_err prefetch_own(struct zt_zero *z, const struct zt_block *b, int64_t at,
+                           int64_t n, struct zt_fault *fault)
+{
+    zt_err rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, at, n, fault);
+
+    for (int k = 0; !rc && k < zt_num_moments(z); k++)
+        rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, at, n, fault);
+    return rc;
+}
+
 /* What comes after a piece may move while the optimizer is at this one. */
 static zt_err prefetch_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
                              int64_t n, struct zt_fault *fault)
@@ -305,11 +321,7 @@ static zt_err prefetch_piece(struct zt_zero *z, const struct zt_block *b, int64_
 
     if (!rc)
         rc = zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, at, n, fault);
-    if (!rc)
-        rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, at, n, fault);
-    for (int k = 0; !rc && k < zt_num_moments(z); k++)
-        rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, at, n, fault);
-    return rc;
+    return rc ? rc : prefetch_own(z, b, at, n, fault);
 }
 
 /* The whole chunks of this rank's shard that a block's segments reach into. */
@@ -326,13 +338,6 @@ static void segment_range(const struct zt_zero *z, const struct zt_segment *seg,
     *begin = first > *begin ? first : *begin;
     *end = zt_min(last, *end);
 }
-
-/* What the optimizer works on at a time: n elements from `at` on of the block that the
- * segment is the first of; n is 0 behind the last. */
-struct zt_work {
-    const struct zt_segment *seg;
-    int64_t at, n, end; /* end: of the block's part that is updated here */
-};
 
 /* The first piece of the next block from `seg` on that has any. */
 static struct zt_work first_work(const struct zt_zero *z, const struct zt_segment *seg)
@@ -368,18 +373,101 @@ static struct zt_work next_work(const struct zt_zero *z, struct zt_work w)
     return first_work(z, seg);
 }
 
+/* ---- when ---- */
+
+/* Whether the state is in files that are read ahead; what peers read of memory that they
+ * share has to be whole when a step ends. */
+static bool is_beside_forward(const struct zt_zero *z)
+{
+    bool files = z->cfg.tiers[ZT_STATE_GRADIENTS] == &zt_file_tier;
+
+    return files && z->cfg.swap.pipeline_read && !z->planning &&
+           z->regions[ZT_STATE_WEIGHTS].memory != ZT_MEMORY_NODE;
+}
+
+/* The piece that comes next, while the one behind it is on its way. */
+static zt_err update_next(struct zt_zero *z, struct zt_fault *fault)
+{
+    struct zt_update *u = &z->update;
+    struct zt_work w = u->work, next = next_work(z, w);
+    zt_err rc = ZT_OK;
+
+    if (next.n)
+        rc = prefetch_piece(z, next.seg->block, next.at, next.n, fault);
+    if (!rc)
+        rc = update_piece(z, &u->how, w.seg, w.at, w.n, fault);
+    u->work = next;
+    return rc;
+}
+
+zt_err zt_update_reach(struct zt_zero *z, const struct zt_block *b,
+                       struct zt_fault *fault)
+{
+    struct zt_update *u = &z->update;
+    zt_err rc = ZT_OK;
+
+    if (!zt_update_is_due(z, b) || u->running) /* its own pieces */
+        return ZT_OK;
+    u->running = true;
+    if (!z->planning)
+        zt_trace_begin("optimizer", b->name);
+    while (!rc && u->work.n && u->work.seg->block->index <= b->index)
+        rc = update_next(z, fault);
+    if (!z->planning)
+        zt_trace_end();
+    u->running = false;
+    u->num_done = b->index + 1;
+    u->active = u->num_done < z->cfg.model->num_blocks;
+    return rc;
+}
+
+zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
+                       struct zt_fault *fault)
+{
+    const struct zt_block *n;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && z->update.active && (n = zt_needed_block(called, i)); i++)
+        rc = zt_update_reach(z, n, fault);
+    /* its files moved while the block before computed */
+    return rc || !z->update.active
+               ? rc
+               : zt_update_reach(z, z->cfg.model->blocks[z->update.num_done], fault);
+}
+
+zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
+{
+    struct zt_work w = first_work(z, z->segments);
+
+    return w.n && is_beside_forward(z) ? prefetch_own(z, w.seg->block, w.at, w.n, fault)
+                                       : ZT_OK;
+}
+
+zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault)
+{
+    const struct zt_model *m = z->cfg.model;
+
+    return z->update.active ? zt_update_reach(z, m->blocks[m->num_blocks - 1], fault)
+                            : ZT_OK;
+}
+
+/*
+ * State in files takes as long to read and write as the drive needs, which is much longer
+ * than the update itself. So a block is updated when the next forward comes near it: its
+ * files move while the blocks before compute. Whoever asks for state sees none of this:
+ * zt_state_acquire() gets the update to the block first.
+ */
 zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault)
 {
-    struct zt_work w = first_work(z, z->segments), next;
+    struct zt_work w = first_work(z, z->segments);
     zt_err rc = zt_publish_finish(z, fault);
 
-    for (; !rc && w.n; w = next) {
-        next = next_work(z, w);
-        if (next.n)
-            rc = prefetch_piece(z, next.seg->block, next.at, next.n, fault);
-        if (!rc)
-            rc = update_piece(z, how, w.seg, w.at, w.n, fault);
-    }
+    z->update = (struct zt_update){
+        .active = z->cfg.model->num_blocks > 0, .how = *how, .work = w};
+    if (!rc && !is_beside_forward(z))
+        rc = zt_update_finish(z, fault);
+    else if (!rc && w.n)
+        rc = prefetch_piece(z, w.seg->block, w.at, w.n, fault);
     return rc ? rc : zt_publish(z, false, fault);
 }

@@ -415,7 +415,9 @@ static zt_err on_enter(void *ctx, struct zt_block *b, bool backward, struct zt_f
     zt_err rc;
 
     z->in_backward = backward;
-    rc = zt_publish_wait(z, b, f);
+    rc = zt_update_enter(z, b, f);
+    if (!rc)
+        rc = zt_publish_wait(z, b, f);
     if (!rc)
         rc = zt_gather_enter(z, b, f);
     if (!rc && backward)

@@ -87,12 +87,14 @@ static double with_collectives(struct clock *c, double kernels,
     return beside ? larger(kernels, collectives) : kernels + collectives;
 }
 
-/* Checksums of what goes to and comes from files are made by the rank itself. */
+/* Checksums of what goes to and comes from files are made by the threads that move it: work of
+ * the rank where they have no core to themselves. */
 static double checksum_seconds(struct clock *c, const struct zt_swap_traffic *f)
 {
-    return c->run->verify_swap ? divide(c, f->read + f->written,
-                                        c->rates->device.of[ZT_WORK_STREAMS], "streams")
-                               : 0;
+    return c->run->verify_swap && !c->rates->has_idle_cores
+               ? divide(c, f->read + f->written, c->rates->device.of[ZT_WORK_STREAMS],
+                        "streams")
+               : 0;
 }
 
 /* A part of a step whose files are read and written beside it, or in turns with it. */
@@ -109,13 +111,29 @@ static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool
            (behind ? 0 : write);
 }
 
+/* What files of the update take longer than it goes on beside the next forward, which is a third
+ * of a pass, or with recomputation a fourth. */
+static double hidden_seconds(struct clock *c, const struct zt_phase_work *first,
+                             const struct zt_phase_work *update, double seconds)
+{
+    const struct zt_offload_optimizer *o = &c->run->zero.offload_optimizer;
+    double work =
+        with_collectives(c, device_seconds(c, &update->device), &update->traffic);
+    double forward =
+        device_seconds(c, &first->device) / (c->run->gradient_checkpointing ? 4 : 3);
+
+    if (update->traffic.files.read <= 0 || !o->pipeline_read)
+        return 0;
+    return seconds - work < forward ? seconds - work : forward;
+}
+
 double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run,
                        const struct zt_rates *rates, const char **missing)
 {
     const struct zt_offload_optimizer *o = &run->zero.offload_optimizer;
     struct clock c = {.run = run, .rates = rates};
     struct zt_phase_work between = work->last, first = work->first, update = work->update;
-    double sum;
+    double sum, seconds;
 
     if (!work->reduces_each)
         between.traffic.reduced = between.traffic.gathered = 0;
@@ -130,7 +148,8 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
                (double)(work->micro_batches - 2) *
                    phase_seconds(&c, &between, true, o->pipeline_write);
     sum += phase_seconds(&c, &work->norm, o->pipeline_read, false);
-    sum += phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
+    seconds = phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
+    sum += seconds - hidden_seconds(&c, &first, &update, seconds);
     *missing = c.missing;
     return c.missing ? NAN : sum;
 }
