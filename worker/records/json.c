@@ -81,7 +81,7 @@ static zt_err parse_row(const struct zt_records *r, size_t from, size_t to, json
     while (from < to && zt_records_only_spaces(r, from, from + 1))
         from++; /* so that messages name the line where the row begins */
     at = end_of_value(r, from);
-    if (at >= r->n)
+    if (at >= r->n || (at + 1 == r->n && r->text[at] == ',')) /* no row is behind it */
         return zt_records_fault(r, from, ZT_E_FORMAT, fault,
                                 "the array has no end: the file is cut off");
     if (r->text[at] == ']' && !zt_records_only_spaces(r, at + 1, to))

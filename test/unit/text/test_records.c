@@ -103,6 +103,9 @@ static void test_json_arrays(void **state)
     reads("json", "{\"a\": 1}\n{\"a\": 2}\n", "[{\"a\":1},{\"a\":2}]", 0);
     refuses("json", "[]", "f: holds no rows");
     refuses("json", "[{\"a\": 1},\n{\"a\": 2}\n", "f:2: the array has no end");
+    refuses("json", "[{\"a\": 1},\n{\"a\": 2},", "f:2: the array has no end");
+    refuses("json", "[{\"a\": 1},", "f:1: the array has no end");
+    refuses("json", "[{\"a\": 1},\n", "the array has no end");
     refuses("json", "[{\"a\": 1},\n]", "f:2: is no JSON");
     refuses("json", "[{\"a\": 1}\n{\"a\": 2}]", "is no JSON");
     refuses("json", "[{\"a\": 1}]\n{\"a\": 2}", "f:1: something stands behind the end");
