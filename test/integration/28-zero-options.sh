@@ -139,6 +139,9 @@ half() {
     [ "$n" -lt $((w * 6 / 10)) ]
 }
 check "... and take half the room" half
+zero "$tmp/narrow1" 2 1 "$whole, \"stage3_gather_16bit_weights_on_model_save\": true" --bf16 \
+    "${speak[@]}" --output_dir "$tmp/narrow1.saved"
+check "... at another stage as well: the same bytes" cmp "$tmp/narrow.saved/model.safetensors" "$tmp/narrow1.saved/model.safetensors"
 # the fp32 values rounded are the 16-bit values: both evaluate the same in bf16
 # evaluate OUT RANKS STAGE FROM ARGS...
 evaluate() {

@@ -59,8 +59,9 @@ struct zt_zero_options {
     int64_t param_persistence_threshold, model_persistence_threshold;
     int hpz_partition_size; /* ranks of a group with a secondary partition; 1: none */
     bool ignore_unused_parameters;
-    bool gather_16bit_on_save; /* stage 3: the saved weights are those it computes with */
-    bool share_node_weights;   /* stages 1 and 2: one copy for the ranks of a node */
+    bool
+        gather_16bit_on_save; /* at any stage: saved weights are those it computes with */
+    bool share_node_weights;  /* stages 1 and 2: one copy for the ranks of a node */
     bool prescale_gradients;
     double predivide_factor;
     bool cpu_offload, cpu_offload_param; /* old keys for device cpu */

@@ -297,8 +297,10 @@ static void test_weights_that_are_saved_at_the_end_pass_through_planned_memory(
     bare = *j.run;
     bare.output_dir = NULL;
     j.in.process_now = 1;
-    for (int rounded = 0; rounded < 2; rounded++) {
-        j.run->zero.stage = bare.zero.stage = rounded ? 3 : 0;
+    for (int i = 0; i < 3; i++) { /* rounded at any stage, where it is asked for */
+        bool rounded = i > 0;
+
+        j.run->zero.stage = bare.zero.stage = i == 2 ? 3 : 0;
         j.run->zero.gather_16bit_on_save = bare.zero.gather_16bit_on_save = rounded;
         j.run->compute_dtype = bare.compute_dtype = rounded ? ZT_BF16 : ZT_F32;
         j.in.run = j.run;
