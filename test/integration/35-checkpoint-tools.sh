@@ -38,6 +38,27 @@ run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$
 run "  nor by a conversion" 73 "$zckpt" convert "$tmp/hf" "$tmp/mean"
 run "  but when it is asked for" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf" --overwrite
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
+# one form over the other: what is read afterwards is what was written
+only() { [ "$(cd "$1" && echo *model*)" = "$2" ]; }
+for to in safetensors pickle; do
+    run "$to over the other form" 0 "$zckpt" convert "$tmp/next" "$tmp/over" --to "$to" --overwrite
+    run "  is what is there" 0 "$zckpt" diff "$tmp/next" "$tmp/over"
+    run "  and refused as that" 73 "$zckpt" convert "$tmp/hf" "$tmp/over" --to pickle
+    run "  in shards, too" 0 "$zckpt" convert "$tmp/hf" "$tmp/over" --to "$to" --overwrite --max_shard_size 40KB
+    run "  is what is there then" 0 "$zckpt" diff "$tmp/hf" "$tmp/over"
+done
+run "the mean of two over pytorch_model.bin" 0 "$zckpt" average "$tmp/over" "$tmp/next" "$tmp/next" --overwrite
+check "  is all that is there" only "$tmp/over" model.safetensors
+run "zero_to_fp32 over safetensors" 0 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/over"
+check "  as well" only "$tmp/over" pytorch_model.bin
+run "  in shards" 0 "$bin/zero_to_fp32" "$tmp/next" "$tmp/over" --safe_serialization --max_shard_size 40KB
+run "  and back" 0 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/over"
+check "  no shard is left" only "$tmp/over" pytorch_model.bin
+run "zero_to_fp32 replaces nothing that it reads" 2 "$bin/zero_to_fp32" "$tmp/over" "$tmp/over/"
+for to in "$tmp/over" "$tmp/over/pytorch_model.bin"; do
+    run "  nor does zckpt convert" 2 "$zckpt" convert "$tmp/over" "$to" --to pickle --overwrite
+done
+check "  which is said" has "$tmp/err" 'over/*pytorch_model.bin would be replaced, and belongs to what is read'
 mapfile -t many < <(yes "$tmp/hf" | head -n 256)
 run "of more than it takes none is passed over" 2 "$zckpt" average "$tmp/many" "${many[@]}"
 check "  and how many that is is said" has "$tmp/err" "257 names; at most 256 are taken at once"

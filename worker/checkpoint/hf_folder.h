@@ -46,10 +46,10 @@ const char *zt_hf_folder_dir(const struct zt_hf_folder *hf);
  * Write weights into a folder, which is created with its parents when missing: one
  * model.safetensors, or shards of at most `shard_bytes` (a larger tensor has its own)
  * and their index. The order of calls: open, put all data in the order of the
- * declarations, commit, close. Weights of an earlier save in the folder are replaced at
- * commit. Each file is replaced atomically; a kill between the replacements of a sharded
- * save can leave the folder mixed, so a caller that needs all or nothing writes to a new
- * folder and renames it. Errors as zt_safetensors_writer_open().
+ * declarations, commit, close. Weights of an earlier save in the folder, of either form,
+ * are replaced at commit. Each file is replaced atomically; a kill between the
+ * replacements of a sharded save can leave the folder mixed, so a caller that needs all or
+ * nothing writes to a new folder and renames it. Errors as zt_safetensors_writer_open().
  */
 struct zt_hf_writer;
 zt_err zt_hf_writer_open(const char *dir, const struct zt_safetensors_decl *decls,
@@ -60,6 +60,13 @@ zt_err zt_hf_writer_put(struct zt_hf_writer *w, const void *data, size_t bytes,
 zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Without a successful commit nothing new is left in the folder. NULL is fine. */
 void zt_hf_writer_close(struct zt_hf_writer *w);
+
+/* Remove the weights that a folder has, safetensors and files of torch.save, one file or
+ * shards and their index, but those of which `stays` is true: the ones that were written
+ * in their place, which are whole by now. ZT_E_CANTCREATE. */
+zt_err zt_hf_remove_older(const char *dir,
+                          bool (*stays)(const void *arg, const char *name),
+                          const void *arg, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Replace dir/name by this text (config.json): in one instant, synced. ZT_E_CANTCREATE.
  */

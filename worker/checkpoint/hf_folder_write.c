@@ -5,14 +5,10 @@
  * before the first byte. At commit every shard is on the disk before the first of them
  * is renamed; then comes the index, and last the files of an earlier save are removed.
  */
-#include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/files/folders.h"
 #include "worker/checkpoint/atomic_file.h"
@@ -236,22 +232,10 @@ static zt_err write_index(const struct zt_hf_writer *w, struct zt_fault *fault)
     return rc;
 }
 
-/* True for names only a save of ours or of `transformers` makes. */
-static bool is_weights(const char *name)
+static bool is_ours(const void *arg, const char *name)
 {
-    static const char shard[] = "model-00000-of-00000.safetensors"; /* 0: any digit */
-    size_t i = 0;
+    const struct zt_hf_writer *w = arg;
 
-    if (strcmp(name, SINGLE) == 0 || strcmp(name, INDEX) == 0)
-        return true;
-    while (shard[i] &&
-           (shard[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == shard[i]))
-        i++;
-    return !shard[i] && !name[i];
-}
-
-static bool is_ours(const struct zt_hf_writer *w, const char *name)
-{
     if (w->index && strcmp(name, INDEX) == 0)
         return true;
     for (int i = 0; i < w->num_shards; i++) {
@@ -264,27 +248,6 @@ static bool is_ours(const struct zt_hf_writer *w, const char *name)
     return false;
 }
 
-/* A reader looks for the single file first: what is older has to go. */
-static zt_err remove_older(const struct zt_hf_writer *w, struct zt_fault *fault)
-{
-    DIR *d = opendir(w->dir);
-    zt_err rc = ZT_OK;
-
-    if (!d)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot list the folder: %s",
-                            w->dir, strerror(errno));
-    for (const struct dirent *e = readdir(d); !rc && e; e = readdir(d)) {
-        if (!is_weights(e->d_name) || is_ours(w, e->d_name))
-            continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT)
-            rc = zt_fault_set(fault, ZT_E_CANTCREATE,
-                              "%s/%s: cannot remove the weights of an earlier save: %s",
-                              w->dir, e->d_name, strerror(errno));
-    }
-    closedir(d);
-    return rc;
-}
-
 zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
@@ -295,7 +258,7 @@ zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault)
         rc = zt_safetensors_writer_commit(w->shards[i].writer, fault);
     if (!rc && w->index)
         rc = write_index(w, fault);
-    return rc ? rc : remove_older(w, fault);
+    return rc ? rc : zt_hf_remove_older(w->dir, is_ours, w, fault);
 }
 
 void zt_hf_writer_close(struct zt_hf_writer *w)

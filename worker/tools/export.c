@@ -14,6 +14,8 @@
 #include "worker/checkpoint/tokenizer_files.h"
 #include "worker/torch_file/torch_write.h"
 
+#define PICKLE_INDEX "pytorch_model.bin.index.json"
+
 /* What is written: tensor `of` of the source under a declaration; aliases behind it. */
 struct export_item {
     struct zt_safetensors_decl decl;
@@ -296,12 +298,33 @@ static zt_err write_index(const char *dir, json_t *map, int64_t total,
     json_t *root = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
                              (json_int_t)total, "weight_map", map);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    zt_err rc = text ? zt_hf_write_text(dir, "pytorch_model.bin.index.json", text, fault)
+    zt_err rc = text ? zt_hf_write_text(dir, PICKLE_INDEX, text, fault)
                      : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", dir);
 
     free(text);
     json_decref(root);
     return rc;
+}
+
+struct pickle_names {
+    const json_t *map; /* of tensors to files */
+    int num;           /* files */
+};
+
+static bool is_ours(const void *arg, const char *name)
+{
+    const struct pickle_names *mine = arg;
+    const char *tensor;
+    json_t *file;
+
+    if (mine->num > 1 && strcmp(name, PICKLE_INDEX) == 0)
+        return true;
+    json_object_foreach((json_t *)mine->map, tensor, file)
+    {
+        if (strcmp(json_string_value(file), name) == 0)
+            return true;
+    }
+    return false;
 }
 
 static zt_err write_pickles(struct zt_checkpoint_source *s,
@@ -333,6 +356,9 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
     }
     if (!rc && num > 1)
         rc = write_index(how->to, map, total, fault);
+    if (!rc)
+        rc =
+            zt_hf_remove_older(how->to, is_ours, &(struct pickle_names){map, num}, fault);
     json_decref(map);
     return rc;
 }

@@ -326,3 +326,55 @@ zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *nam
     }
     return ZT_OK;
 }
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* A file of the checkpoint that is beside the folder of its tensors, as model.safetensors. */
+static bool is_other_file(const struct zt_checkpoint_source *s, const char *path)
+{
+    const json_t *others = json_object_get(zt_ckpt_manifest(s->ours)->root, "others");
+    char file[2 * PATH_MAX];
+    const json_t *other;
+    size_t i;
+
+    json_array_foreach(others, i, other)
+    {
+        const char *name = json_string_value(json_object_get(other, "name"));
+
+        snprintf(file, sizeof(file), "%s/%s", zt_ckpt_dir(s->ours), name ? name : "");
+        if (name && is_same_file(file, path))
+            return true;
+    }
+    return false;
+}
+
+static bool has_file(const struct zt_checkpoint_source *s, const char *path)
+{
+    char model[PATH_MAX];
+
+    if (s->ours)
+        return is_other_file(s, path);
+    return s->folder && (is_same_file(s->path, path) ||
+                         (zt_find_model(s->path, model) && is_same_file(model, path)));
+}
+
+zt_err zt_source_check_apart(const struct zt_checkpoint_source *s, const char *to,
+                             struct zt_fault *fault)
+{
+    char model[PATH_MAX];
+    const char *file = zt_find_model(to, model) ? model : to;
+    struct stat st;
+
+    if (stat(file, &st) || !S_ISREG(st.st_mode) || !has_file(s, file))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "%s would be replaced, and belongs to what is read: name another "
+                        "place",
+                        file);
+}

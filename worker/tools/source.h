@@ -59,4 +59,10 @@ zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t f
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
                            char **out, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* What is to be written, a file or the model of a folder, replaces nothing that belongs to
+ * the source: what is read, or what a checkpoint of ours counts among its files.
+ * ZT_E_USAGE. */
+zt_err zt_source_check_apart(const struct zt_checkpoint_source *s, const char *to,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
 #endif

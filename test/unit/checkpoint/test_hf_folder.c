@@ -152,6 +152,27 @@ static void test_a_save_replaces_an_earlier_one_of_another_cut(void **state)
     check(dir, 3000);
 }
 
+/* A reader that looks for the other form first would open what was there before. */
+static void test_a_save_replaces_files_of_torch_save_as_well(void **state)
+{
+    static const char *const older[] = {
+        "pytorch_model.bin", "pytorch_model.bin.index.json",
+        "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"};
+    const char *dir = in_scratch("torch");
+
+    (void)state;
+    save(dir, 32, 100, 0);
+    for (size_t i = 0; i < sizeof(older) / sizeof(*older); i++)
+        assert_int_equal(zt_hf_write_text(dir, older[i], "x", &fault), ZT_OK);
+    assert_int_equal(zt_hf_write_text(dir, "my_pytorch_model.bin", "x", &fault), ZT_OK);
+    save(dir, 1000, 100, 1000);
+    for (size_t i = 0; i < sizeof(older) / sizeof(*older); i++)
+        assert_false(there(dir, older[i]));
+    assert_true(there(dir, "my_pytorch_model.bin"));
+    assert_int_equal(count_files(dir), 2);
+    check(dir, 1000);
+}
+
 static void test_an_abandoned_save_leaves_the_folder_as_it_was(void **state)
 {
     const char *dir = in_scratch("left");
@@ -330,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_the_index_counts_tensor_bytes),
         cmocka_unit_test(test_a_folder_of_many_large_files_writes_one_at_a_time),
         cmocka_unit_test(test_a_save_replaces_an_earlier_one_of_another_cut),
+        cmocka_unit_test(test_a_save_replaces_files_of_torch_save_as_well),
         cmocka_unit_test(test_an_abandoned_save_leaves_the_folder_as_it_was),
         cmocka_unit_test(test_broken_folders_are_refused_with_their_reason),
         cmocka_unit_test(test_an_index_of_another_save_is_noticed),

@@ -80,6 +80,8 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         form = guess_form(s, words[1]);
     if (strcmp(form, "universal") != 0 && strcmp(form, "zlaunch") != 0)
         rc = zt_zckpt_check_out(words[1], args, fault);
+    if (!rc)
+        rc = zt_source_check_apart(s, words[1], fault);
     if (rc) {
         zt_source_close(s);
         return rc;

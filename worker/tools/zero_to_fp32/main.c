@@ -78,6 +78,8 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
     if (!rc)
         say(s, zt_args_flag(args, "debug"));
     if (!rc)
+        rc = zt_source_check_apart(s, words[1], fault);
+    if (!rc)
         rc = zt_export(s, &how, &made, fault);
     if (!rc)
         zt_export_print(&how, &made, "fp32");
