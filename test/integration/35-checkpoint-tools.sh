@@ -65,6 +65,8 @@ check "  and how many that is is said" has "$tmp/err" "257 names; at most 256 ar
 for type in f32 f16 bf16 q8_0; do
     run "GGUF in $type" 0 "$zckpt" convert "$tmp/hf" "$tmp/$type.gguf" --dtype "$type"
     check "  is one" test "$(head -c 4 "$tmp/$type.gguf")" = GGUF
+    run "  which is not read" 65 "$zckpt" verify "$tmp/$type.gguf"
+    check "  and is not called damaged" has "$tmp/err" "$type.gguf: is a GGUF file, a form that is written and not read"
 done
 check "  and smaller" test "$(stat -c %s "$tmp/q8_0.gguf")" -lt "$(stat -c %s "$tmp/f16.gguf")"
 run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
@@ -87,8 +89,21 @@ run "safetensors" 0 "$a/zero_to_fp32" "$a" "$tmp/two.safetensors"
 run "  are the same" 0 "$zckpt" diff "$a" "$tmp/two.safetensors"
 run "  with the owner's name alone, as Hugging Face's" 0 "$zckpt" ls "$tmp/two.safetensors"
 check "  which is that" sh -c "grep -q wte.weight '$tmp/out' && ! grep -q lm_head '$tmp/out'"
+for pair in "$tmp/two.bin $tmp/two.safetensors" "$tmp/two.safetensors $tmp/two.bin" "$tmp/two.bin $tmp/whole" "$a $tmp/two.safetensors"; do
+    # shellcheck disable=SC2086 # two words
+    run "  a second name is no difference" 0 "$zckpt" diff $pair
+    check "  of ${pair##*/}" has "$tmp/out" '2[89] tensors alike, 0 differ'
+done
 run "the mean of two checkpoints" 0 "$zckpt" average "$tmp/mean.bin" "$a" "$tmp/two.safetensors"
 run "  has it, too" 0 "$zckpt" diff "$tmp/two.bin" "$tmp/mean.bin"
+run "a tag that is not there" 66 "$zckpt" ls -t global_step9 "$a"
+check "  and which one is" has "$tmp/err" 'checkpoint-2: has a checkpoint of zlaunch with the tag global_step2, and none with the tag global_step9'
+run "  of a folder that is a tag" 66 "$zckpt" ls -t global_step9 "$a/global_step2"
+check "  which is said" has "$tmp/err" 'is the folder of a tag itself'
+run "  of an output folder" 66 "$zckpt" ls -t global_step2 "$tmp/run"
+check "  whose newest is named" has "$tmp/err" 'name it, as .*/run/checkpoint-4'
+run "  of weights" 66 "$zckpt" ls -t global_step2 "$tmp/hf"
+check "  which have none" has "$tmp/err" 'hf: no checkpoint here under the tag global_step2'
 cp -r "$a" "$tmp/nameless" && rm "$tmp/nameless/latest"
 run "a checkpoint that has lost its name is not taken for a folder of weights" 66 "$zckpt" verify "$tmp/nameless"
 check "  and is named" has "$tmp/err" 'name the folder .*/nameless/global_step2'
@@ -129,6 +144,12 @@ run "no old one is removed for a damaged one" 65 "$zckpt" prune "$tmp/run" --kee
 check "  which is said" has "$tmp/err" 'nothing is removed, for the newest is not whole, or may not be read: .*checkpoint-4.*checksum'
 check "  both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
 cp "$tmp/shard" "$shard"
+run "several are verified" 0 "$zckpt" verify "$tmp/run"/checkpoint-* "$tmp/hf"
+check "  each" test "$(grep -c ': whole, ' "$tmp/out")" = 3
+run "  the last as well where the first is not whole" 66 "$zckpt" verify "$tmp/none.bin" "$tmp/junk.safetensors" "$tmp/hf"
+check "  which is said" has "$tmp/out" 'hf: weights: whole'
+check "  of each that is not" has "$tmp/err" 'none.bin: no such file'
+check "  and of all" has "$tmp/err" '2 of 3 are not whole'
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
 check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
 run "of a folder that is not there none is" 66 "$zckpt" prune "$tmp/runn" --keep 1
@@ -138,7 +159,20 @@ check "  which is said" has "$tmp/err" 'two.bin: that is a file; name the folder
 mkdir "$tmp/none_yet"
 run "a folder that has none yet is fine" 0 "$zckpt" prune "$tmp/none_yet" --keep 1
 
-run "weights are nothing to resume from" 78 "$zckpt" convert "$tmp/hf" "$tmp/x" --to zlaunch
+a=$tmp/run/checkpoint-4
+run "a checkpoint of ours is one already" 2 "$zckpt" convert "$a" "$tmp/x" --to zlaunch
+check "  which is said" has "$tmp/err" 'checkpoint-4: is a checkpoint of zlaunch already; --resume_from_checkpoint takes it'
+for form in universal zlaunch; do
+    run "--dtype with --to $form is not passed over" 2 "$zckpt" convert "$a" "$tmp/x" --to "$form" --dtype f16
+    check "  which is said" has "$tmp/err" '--dtype is of weights'
+done
+for to in x.gguf x.bin x.safetensors; do
+    run "nor is --max_shard_size with $to" 2 "$zckpt" convert "$a" "$tmp/$to" --max_shard_size 10KB
+    check "  which is said" has "$tmp/err" 'max_shard_size'
+done
+check "  and nothing is written" test ! -e "$tmp/x" -a ! -e "$tmp/x.gguf" -a ! -e "$tmp/x.bin" -a ! -e "$tmp/x.safetensors"
+run "weights have no moments for DeepSpeed" 2 "$zckpt" convert "$tmp/hf" "$tmp/x" --to universal
+run "weights are nothing to resume from" 2 "$zckpt" convert "$tmp/hf" "$tmp/x" --to zlaunch
 check "  which is said" has "$tmp/err" 'no moments to resume from'
 run "a folder with nothing in it" 66 "$zckpt" ls "$tmp"
 run "a file that is not there" 66 "$zckpt" ls "$tmp/none.bin"

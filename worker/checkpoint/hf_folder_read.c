@@ -266,7 +266,7 @@ static const struct {
 /* Whether a file of this name may be weights that somebody saved by another name. */
 static int may_be_weights(const struct dirent *e)
 {
-    static const char *const ends[] = {".safetensors", ".bin", ".gguf", ".pt", ".pth"};
+    static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth"};
     bool may = false;
 
     for (size_t i = 0; !may && i < sizeof(ends) / sizeof(*ends); i++)

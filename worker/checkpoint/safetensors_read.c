@@ -77,6 +77,12 @@ static zt_err parse_header(struct zt_safetensors_file *f, size_t *data_at,
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: truncated: %zu bytes are no safetensors file", f->path,
                             f->map.bytes);
+    if (memcmp(f->map.data, "GGUF", 4) == 0)
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "%s: is a GGUF file, a form that is written and not read: name "
+            "the weights that it was made of",
+            f->path);
     memcpy(&n, f->map.data, sizeof(n));
     n = le64toh(n);
     if (n > HEADER_MAX)

@@ -188,9 +188,9 @@ static char *find_dir(const char *path, const char *tag)
     return out;
 }
 
-bool zt_ds_is_here(const char *path)
+bool zt_ds_is_here(const char *path, const char *tag)
 {
-    char *dir = find_dir(path, NULL);
+    char *dir = find_dir(path, tag);
 
     free(dir);
     return dir != NULL;

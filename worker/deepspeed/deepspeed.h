@@ -58,8 +58,9 @@ struct zt_ds {
     struct zt_ds_files *files;
 };
 
-/* Whether `path` looks like one: DIR, or DIR/TAG. Nothing is read. */
-bool zt_ds_is_here(const char *path);
+/* Whether `path` looks like one: DIR, with the tag `tag` (NULL: the one of its `latest`), or
+ * DIR/TAG. Nothing is read. */
+bool zt_ds_is_here(const char *path, const char *tag);
 /* `tag`: NULL is the one that DIR/latest names, or `path` is DIR/TAG itself.
  * ZT_E_NOINPUT: a file is missing; ZT_E_FORMAT: files that do not fit together;
  * ZT_E_UNSUPPORTED. */

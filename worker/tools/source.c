@@ -216,6 +216,33 @@ static zt_err check_name(const char *path, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* A tag that a folder with checkpoints of our own does not have is no tag of DeepSpeed's. */
+static zt_err check_tag(const char *path, const char *tag, struct zt_fault *fault)
+{
+    char known[ZT_CKPT_TAG];
+    int64_t newest = newest_step(path);
+
+    if (zt_ckpt_latest(path, known) ? is_ours(path, known)
+                                    : zt_ckpt_find_tag(path, known))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: has a checkpoint of zlaunch with the tag %s, and none "
+                            "with the tag %s",
+                            path, known, tag);
+    if (is_ours(path, NULL))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: is the folder of a tag itself: leave out --tag %s", path,
+                            tag);
+    if (newest)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: has checkpoints, of which one is meant: name it, as "
+                            "%s/checkpoint-%lld, instead of the tag %s",
+                            path, path, (long long)newest, tag);
+    return zt_fault_set(fault, ZT_E_NOINPUT,
+                        "%s: no checkpoint here under the tag %s: no folder %s/%s with "
+                        "manifest.json, or *_model_states.pt of DeepSpeed",
+                        path, tag, path, tag);
+}
+
 zt_err zt_source_open(const char *path, const char *tag,
                       struct zt_checkpoint_source **out, struct zt_fault *fault)
 {
@@ -230,10 +257,10 @@ zt_err zt_source_open(const char *path, const char *tag,
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: no such file or folder", path);
     else if (is_ours(path, tag))
         rc = open_ours(s, tag, fault);
-    else if (tag || zt_ds_is_here(path))
+    else if (zt_ds_is_here(path, tag))
         rc = open_deepspeed(s, tag, fault);
     else
-        rc = check_name(path, fault);
+        rc = tag ? check_tag(path, tag, fault) : check_name(path, fault);
     if (!rc && !s->ours && !s->deepspeed)
         rc = open_folder(s, fault);
     if (rc) {
@@ -259,6 +286,27 @@ void zt_source_close(struct zt_checkpoint_source *s)
 int zt_source_find(const struct zt_checkpoint_source *s, const char *name)
 {
     return find_of(s, s->num, name);
+}
+
+/* The tensor of which this one is an alias, or it itself. */
+static const char *owner(const struct zt_source_tensor *t)
+{
+    return t->t.alias_of ? t->t.alias_of : t->t.name;
+}
+
+bool zt_source_is_tied(const struct zt_checkpoint_source *s, int i, int k)
+{
+    const struct zt_source_tensor *a = &s->tensors[i], *b = &s->tensors[k];
+    const struct zt_safetensors_tensor *x, *y;
+
+    if (!s->folder)
+        return strcmp(owner(a), owner(b)) == 0;
+    x = zt_hf_folder_at(s->folder, a->number);
+    y = zt_hf_folder_at(s->folder, b->number);
+    return x->data == y->data && x->elems == y->elems && x->elems > 0 &&
+           x->dtype == y->dtype && x->ndim == y->ndim &&
+           memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof(*x->shape)) == 0 &&
+           !x->stride && !y->stride;
 }
 
 int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name)

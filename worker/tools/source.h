@@ -48,6 +48,9 @@ zt_err zt_source_open(const char *path, const char *tag,
 void zt_source_close(struct zt_checkpoint_source *s); /* NULL is fine */
 
 int zt_source_find(const struct zt_checkpoint_source *s, const char *name); /* -1: none */
+/* Whether two are one tensor by two names. Files of torch.save keep no names of aliases, but
+ * the same data behind both. */
+bool zt_source_is_tied(const struct zt_checkpoint_source *s, int i, int k);
 int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name);
 
 /* Elements [first, first + n) of kind `kind` of tensor i. An alias reads its original. */

@@ -262,12 +262,13 @@ static zt_err describe(struct universal *u, struct zt_fault *fault)
     const struct zt_checkpoint_source *s = u->s;
 
     if (!s->ours && !s->deepspeed)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "%s: %s have no moments to resume from; give a checkpoint",
-                            s->path, s->form);
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: has weights and no moments to resume from; give a "
+                            "checkpoint",
+                            s->path);
     if (zt_source_find_kind(s, "exp_avg") < 0 || zt_source_find_kind(s, "exp_avg_sq") < 0)
         return zt_fault_set(
-            fault, ZT_E_UNSUPPORTED,
+            fault, ZT_E_USAGE,
             "%s: has no exp_avg and exp_avg_sq; DeepSpeed's universal form "
             "is for Adam alone",
             s->path);

@@ -282,11 +282,16 @@ zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
     struct import m = {.s = s};
     zt_err rc;
 
+    if (s->ours)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: is a checkpoint of zlaunch already; "
+                            "--resume_from_checkpoint takes it as it is",
+                            s->path);
     if (!s->deepspeed)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "%s: %s have no moments to resume from; train with "
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: has weights and no moments to resume from; train with "
                             "--model_name_or_path, or convert a checkpoint of DeepSpeed",
-                            s->path, s->form);
+                            s->path);
     m.step = count_of(s, "global_steps");
     m.skipped = count_of(s, "skipped_steps");
     m.samples = count_of(s, "global_samples");

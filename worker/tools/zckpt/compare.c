@@ -57,6 +57,18 @@ static zt_err compare_tensors(struct comparison *c, int i, int j, int64_t *diffe
     return rc;
 }
 
+/* Tied weights: tensor i of `s`, which `other` has not, is there by another of its names. */
+static bool is_there_as_alias(const struct zt_checkpoint_source *s, int i,
+                              const struct zt_checkpoint_source *other)
+{
+    bool there = false;
+
+    for (int k = 0; !there && k < s->num; k++)
+        there = k != i && zt_source_is_tied(s, i, k) &&
+                zt_source_find(other, s->tensors[k].t.name) >= 0;
+    return there;
+}
+
 static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &c->a->tensors[i];
@@ -67,8 +79,8 @@ static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
 
     if (!t->t.readable || !(t->kinds >> c->kind_a & 1))
         return ZT_OK;
-    if (j < 0 && t->t.alias_of)
-        return ZT_OK; /* the tensor is compared by its own name */
+    if (j < 0 && is_there_as_alias(c->a, i, c->b))
+        return ZT_OK; /* the tensor is compared by that name */
     if (j < 0 || !(c->b->tensors[j].kinds >> c->kind_b & 1))
         printf("only in %s: %s\n", c->a->path, t->t.name);
     else if (!same_shape(&t->t, &c->b->tensors[j].t))
@@ -99,9 +111,9 @@ static zt_err diff_all(struct comparison *c, struct zt_fault *fault)
     for (int i = 0; !rc && i < c->a->num; i++)
         rc = diff_one(c, i, fault);
     for (int i = 0; !rc && i < c->b->num; i++)
-        if (c->b->tensors[i].t.readable && !c->b->tensors[i].t.alias_of &&
-            c->b->tensors[i].kinds >> c->kind_b & 1 &&
-            zt_source_find(c->a, c->b->tensors[i].t.name) < 0) {
+        if (c->b->tensors[i].t.readable && c->b->tensors[i].kinds >> c->kind_b & 1 &&
+            zt_source_find(c->a, c->b->tensors[i].t.name) < 0 &&
+            !is_there_as_alias(c->b, i, c->a)) {
             printf("only in %s: %s\n", c->b->path, c->b->tensors[i].t.name);
             c->differ++;
         }

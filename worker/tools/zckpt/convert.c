@@ -44,6 +44,11 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--max_shard_size %s: no size; 5GB, 500MB and 2GiB are some",
                             size);
+    if (zt_args_given(args, "max_shard_size") &&
+        (ends_with(to, ".bin") || ends_with(to, ".safetensors")))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--max_shard_size cuts files in a folder, and %s is one file",
+                            to);
     if (safe ? ends_with(to, ".bin") : ends_with(to, ".safetensors"))
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s: its ending says another form than --to", to);
@@ -66,6 +71,25 @@ zt_err zt_zckpt_check_out(const char *out, const zt_args *args, struct zt_fault 
                         is_file ? out : found);
 }
 
+/* An option that is for other forms is not passed over. */
+static zt_err check_options(const char *form, const zt_args *args, struct zt_fault *fault)
+{
+    bool weights = strcmp(form, "safetensors") == 0 || strcmp(form, "pickle") == 0;
+    bool checkpoint = strcmp(form, "zlaunch") == 0 || strcmp(form, "universal") == 0;
+
+    if (checkpoint && zt_args_given(args, "dtype"))
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--dtype is of weights; a checkpoint (--to %s) keeps its types", form);
+    if (!weights && zt_args_given(args, "max_shard_size"))
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--max_shard_size is for --to safetensors and --to pickle, and "
+            "this is --to %s",
+            form);
+    return ZT_OK;
+}
+
 zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_words,
                         struct zt_fault *fault)
 {
@@ -78,7 +102,8 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         return rc;
     if (!form)
         form = guess_form(s, words[1]);
-    if (strcmp(form, "universal") != 0 && strcmp(form, "zlaunch") != 0)
+    rc = check_options(form, args, fault);
+    if (!rc && strcmp(form, "universal") != 0 && strcmp(form, "zlaunch") != 0)
         rc = zt_zckpt_check_out(words[1], args, fault);
     if (!rc)
         rc = zt_source_check_apart(s, words[1], fault);

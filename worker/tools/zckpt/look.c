@@ -106,16 +106,12 @@ static zt_err read_all(struct zt_checkpoint_source *s, int i, int kind, float *p
     return rc;
 }
 
-zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_words,
-                       struct zt_fault *fault)
+static zt_err verify(const char *path, const char *tag, float *piece,
+                     struct zt_fault *fault)
 {
-    float *piece = malloc(ZT_EXPORT_PIECE * sizeof(*piece));
     struct zt_checkpoint_source *s = NULL;
-    zt_err rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
+    zt_err rc = zt_source_open(path, tag, &s, fault);
 
-    (void)num_words;
-    if (!rc && !piece)
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", words[0]);
     if (!rc && s->ours)
         rc = zt_ckpt_verify(s->ours, fault);
     for (int i = 0; !rc && !s->ours && i < s->num; i++)
@@ -124,9 +120,35 @@ zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_wo
                 rc = read_all(s, i, k, piece, fault);
     if (!rc)
         printf("%s: %s: whole, %d tensors\n", s->path, s->form, s->num);
-    free(piece);
     zt_source_close(s);
     return rc;
+}
+
+/* All of them, whatever is wrong with the first ones: its error is the first. */
+zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_words,
+                       struct zt_fault *fault)
+{
+    float *piece = malloc(ZT_EXPORT_PIECE * sizeof(*piece));
+    int failed = 0;
+    zt_err first = ZT_OK;
+
+    if (!piece)
+        return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", words[0]);
+    for (int i = 0; i < num_words; i++) {
+        struct zt_fault why = {0};
+        zt_err rc = verify(words[i], zt_args_string(args, "tag"), piece, &why);
+
+        if (rc && num_words > 1)
+            fprintf(stderr, "zckpt verify: %s\n", why.text);
+        if (rc && !failed++) {
+            first = rc;
+            *fault = why;
+        }
+    }
+    if (failed && num_words > 1)
+        zt_fault_set(fault, first, "%d of %d are not whole", failed, num_words);
+    free(piece);
+    return first;
 }
 
 /* ---- prune ---- */

@@ -53,12 +53,12 @@ static const struct zt_option convert_options[] = {
      .kind = ZT_OPT_CHOICE,
      .def = "f32",
      .choices = "f32|f16|bf16|q8_0",
-     .help = "of weights; q8_0 is for gguf alone"},
+     .help = "of weights (safetensors, pickle, gguf); q8_0 is for gguf alone"},
     {.name = "max_shard_size",
      .kind = ZT_OPT_STRING,
      .value = "SIZE",
      .def = "5GB",
-     .help = "cut files of weights at this size"},
+     .help = "cut files of weights in a folder at this size"},
     OVERWRITE,
     END};
 
@@ -77,10 +77,10 @@ static const struct zt_option prune_options[] = {
 static const struct zt_tool tools[] = {
     {"zckpt ls", "PATH", "List what a checkpoint or a folder of weights holds", 1, 1,
      tag_only, zt_zckpt_ls},
-    {"zckpt verify", "PATH",
-     "Read all of it: check sums of a checkpoint of zlaunch, and of other forms that "
+    {"zckpt verify", "PATH ...",
+     "Read all of each: check sums of a checkpoint of zlaunch, and of other forms that "
      "every tensor is there and finite",
-     1, 1, tag_only, zt_zckpt_verify},
+     1, ZT_TOOL_MAX_WORDS, tag_only, zt_zckpt_verify},
     {"zckpt diff", "A B", "Compare two, tensor by tensor; exit code 1 when they differ",
      2, 2, diff_options, zt_zckpt_diff},
     {"zckpt convert", "SRC DST",
