@@ -110,6 +110,17 @@ struct zt_extent zt_engine_extent(const struct zt_engine *e, int64_t rows)
     return (struct zt_extent){rows, e->block_size, e->source_size};
 }
 
+size_t zt_host_batch_bytes(const struct zt_batch_layout *l, const bool *offered,
+                           struct zt_extent extent)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < l->num; i++)
+        if (!offered || offered[i])
+            bytes += zt_field_bytes(&l->fields[i], extent);
+    return bytes;
+}
+
 zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batch *out,
                           struct zt_fault *fault)
 {

@@ -21,6 +21,10 @@ zt_err zt_engine_match_fields(struct zt_engine *e, struct zt_fault *fault) ZT_MU
 /* The largest batch of so many rows. */
 struct zt_extent zt_engine_extent(const struct zt_engine *e, int64_t rows);
 
+/* Bytes of the offered fields (NULL: all of them) of a batch of that extent. */
+size_t zt_host_batch_bytes(const struct zt_batch_layout *l, const bool *offered,
+                           struct zt_extent extent);
+
 /* Memory for `rows` rows of every offered field. */
 zt_err zt_host_batch_open(struct zt_engine *e, int64_t rows, struct zt_host_batch *out,
                           struct zt_fault *fault) ZT_MUST_CHECK;

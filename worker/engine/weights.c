@@ -122,34 +122,24 @@ static bool has_shape(const struct zt_safetensors_tensor *t, const struct zt_par
     return true;
 }
 
-static void shape_text(int ndim, const int64_t *shape, char *out, size_t cap)
-{
-    size_t at = 0;
-
-    out[0] = 0;
-    for (int i = 0; i < ndim && at < cap; i++)
-        at += (size_t)snprintf(out + at, cap - at, i ? ", %lld" : "%lld",
-                               (long long)shape[i]);
-}
-
 static zt_err check_tensor(const struct zt_safetensors_tensor *t,
                            const struct zt_param *p, const char *from,
                            struct zt_fault *fault)
 {
-    char have[128], want[128];
+    char have[96], want[96];
 
-    shape_text(p->ndim, p->shape, want, sizeof(want));
+    zt_sizes_text(p->ndim, p->shape, want);
     if (!t)
-        return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s (%s)", from,
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s %s", from,
                             p->name, want);
     if (!t->loadable)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s is stored as %s", t->path,
                             t->name, t->type);
     if (has_shape(t, p))
         return ZT_OK;
-    shape_text(t->ndim, t->shape, have, sizeof(have));
-    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is (%s), the model wants (%s)",
-                        t->path, t->name, have, want);
+    zt_sizes_text(t->ndim, t->shape, have);
+    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is %s, the model wants %s", t->path,
+                        t->name, have, want);
 }
 
 /* A parameter that the files need not have, and do not: its initial values stay. */
@@ -374,9 +364,11 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- out ---- */
 
+/* Stage 3 may save what it computes with. */
 zt_dtype zt_weights_dtype(const struct zt_run *run)
 {
-    return run->zero.gather_16bit_on_save ? run->compute_dtype : ZT_F32;
+    return run->zero.stage == 3 && run->zero.gather_16bit_on_save ? run->compute_dtype
+                                                                  : ZT_F32;
 }
 
 static bool is_rounded(const struct zt_run *run)

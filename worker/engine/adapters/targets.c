@@ -47,10 +47,38 @@ static zt_err add_name(const char *where, const char *word, struct zt_targets *t
     return t->names[t->num++] ? ZT_OK : no_memory(fault);
 }
 
+/* Names that a word has between commas, and may have more of than there are words. */
+static zt_err add_names(const char *where, const char *word, struct zt_targets *t,
+                        struct zt_fault *fault)
+{
+    char *names = strdup(word), *rest = names;
+    zt_err rc = names ? ZT_OK : no_memory(fault);
+
+    while (!rc && rest) {
+        const char *name = strsep(&rest, ",");
+
+        name += strspn(name, " ");
+        rc = add_name(where, name, t, fault);
+    }
+    free(names);
+    return rc;
+}
+
+static int count_names(const char *const *words, int num)
+{
+    int names = num;
+
+    for (int i = 0; i < num; i++)
+        for (const char *c = words[i]; *c; c++)
+            names += *c == ',';
+    return names;
+}
+
 zt_err zt_targets_open(const char *where, const char *const *words, int num,
                        bool is_regex, struct zt_targets *out, struct zt_fault *fault)
 {
-    struct zt_targets t = {.names = calloc((size_t)num + 1, sizeof(*t.names))};
+    struct zt_targets t = {
+        .names = calloc((size_t)count_names(words, num) + 1, sizeof(*t.names))};
     zt_err rc = t.names ? ZT_OK : no_memory(fault);
 
     if (!rc && num == 0)
@@ -62,7 +90,7 @@ zt_err zt_targets_open(const char *where, const char *const *words, int num,
         rc = t.pattern ? compile(where, &t, fault) : no_memory(fault);
     } else {
         for (int i = 0; !rc && i < num; i++)
-            rc = add_name(where, words[i], &t, fault);
+            rc = add_names(where, words[i], &t, fault);
     }
     if (rc)
         zt_targets_close(&t);

@@ -71,6 +71,9 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run);
 
 /* ---- during training ---- */
 
+/* By its strategy the run saves after this step; by "best" only if its evaluation is the best. */
+bool zt_checkpoint_is_due(const struct zt_engine *e, int64_t step);
+
 /* SIGTERM and SIGUSR1 from here on ask for a checkpoint and the end, in runs that save. In
  * others SIGUSR1 does nothing, as SIGUSR2 in all, and rank 0 says so. Before and after both
  * are blocked. */

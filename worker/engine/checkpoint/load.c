@@ -174,6 +174,24 @@ static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
            memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof(a->shape[0])) == 0;
 }
 
+static const char *hint_at_adapters(const struct zt_param *p)
+{
+    return strstr(p->name, ".lora_") ? "; a run goes on with the --lora_r and "
+                                       "--lora_target_modules it began with"
+                                     : "";
+}
+
+static zt_err refuse_shape(const struct loading *l, const struct zt_ckpt_param *there,
+                           const struct zt_param *p, struct zt_fault *fault)
+{
+    char have[96], want[96];
+
+    return zt_fault_set(fault, ZT_E_CONFIG, "%s: %s is %s, the model wants %s%s",
+                        zt_ckpt_dir(l->c), p->name,
+                        zt_sizes_text(there->ndim, there->shape, have),
+                        zt_sizes_text(p->ndim, p->shape, want), hint_at_adapters(p));
+}
+
 /* The model's parameters are those of the checkpoint: index[i] of parameter i. */
 static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault)
 {
@@ -192,12 +210,10 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
         }
         if (index[i] < 0 ||
             (zt_ckpt_value_kind(l->c, index[i]) < 0 && !is_elsewhere(l, p)))
-            return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s",
-                                zt_ckpt_dir(l->c), p->name);
+            return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
+                                zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
         if (!same_shape(&l->m->params[index[i]], p))
-            return zt_fault_set(fault, ZT_E_CONFIG,
-                                "%s: %s has another shape than in this model",
-                                zt_ckpt_dir(l->c), p->name);
+            return refuse_shape(l, &l->m->params[index[i]], p, fault);
     }
     if (l->m->num_params != model->num_params - num_new)
         return zt_fault_set(fault, ZT_E_CONFIG,

@@ -11,15 +11,13 @@
 
 /* ---- by itself ---- */
 
-static bool is_due(const struct zt_engine *e, int64_t step)
+bool zt_checkpoint_is_due(const struct zt_engine *e, int64_t step)
 {
     const struct zt_run *run = e->run;
     const char *strategy = run->save_strategy;
 
-    if (strcmp(strategy, "no") == 0)
-        return false;
-    if (strcmp(strategy, "best") == 0)
-        return e->best.step == step;
+    if (strcmp(strategy, "no") == 0 || strcmp(strategy, "best") == 0)
+        return strcmp(strategy, "best") == 0;
     if (step == e->total_steps)
         return true;
     if (strcmp(strategy, "epoch") == 0)
@@ -233,7 +231,8 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
         rc = begin_requests(e, step, fault);
     if (!rc && wishes.stop && step < e->total_steps)
         return stop(e, step, fault);
-    if (!rc && is_due(e, step))
+    if (!rc && zt_checkpoint_is_due(e, step) &&
+        (strcmp(e->run->save_strategy, "best") != 0 || e->best.step == step))
         rc = begin_step(e, step, fault);
     if (rc)
         return rc;

@@ -22,11 +22,13 @@ enum {
     RANKS = 8,
     BLOCK = 16,
     OFFLOAD = 32,
-    PARAMS = 64 /* offloaded as well, at stage 3 */
+    PARAMS = 64, /* offloaded as well, at stage 3 */
+    EVAL = 128   /* rows of an evaluation alone */
 };
 
 /* From what changes least to what changes most. */
-static const int orders[] = {STAGE,
+static const int orders[] = {EVAL,
+                             STAGE,
                              RECOMPUTE,
                              OFFLOAD,
                              OFFLOAD | RECOMPUTE,
@@ -65,16 +67,21 @@ static void offload_params(struct zt_memory_trial *t)
         t->run.zero.offload_param.device = ZT_OFFLOAD_CPU;
 }
 
+static void divide_eval_rows(struct zt_memory_trial *t, int64_t by)
+{
+    int64_t rows = t->run.per_device_eval_batch_size / by;
+
+    t->run.per_device_eval_batch_size = rows ? rows : 1;
+}
+
 /* The run with its rows divided by `rows`, its ranks by `ranks`, its tokens by `block`. */
 static void change(struct zt_memory_trial *t, bool recompute, int stage, int64_t rows,
                    int ranks, int64_t block)
 {
-    int64_t eval = t->run.per_device_eval_batch_size / rows;
-
     t->run.gradient_checkpointing |= recompute;
     zt_memory_trial_set_stage(t, stage);
     t->run.micro_batch_size /= rows;
-    t->run.per_device_eval_batch_size = eval ? eval : 1;
+    divide_eval_rows(t, rows);
     t->run.world /= ranks;
     t->run.local_world /= ranks;
     t->run.rank %= t->run.world;
@@ -151,6 +158,21 @@ static struct ladder from(int64_t as_it_is, bool may_change, struct ladder l)
     return l;
 }
 
+static bool fits_with_eval_rows(struct zt_memory_trial *t)
+{
+    const struct zt_run *run = t->given->run;
+    struct ladder rows =
+        powers_of_two(run->do_eval ? run->per_device_eval_batch_size : 1);
+
+    for (int r = 0; r < rows.num; r++) {
+        zt_memory_trial_begin(t);
+        divide_eval_rows(t, rows.rung[r]);
+        if (zt_memory_trial_fits(t))
+            return true;
+    }
+    return false;
+}
+
 /* The first run that fits with these things changed; else t is the smallest of them. */
 static bool fits_with(struct zt_memory_trial *t, int what)
 {
@@ -161,6 +183,8 @@ static bool fits_with(struct zt_memory_trial *t, int what)
                   ranks = from(1, what & RANKS, fewer_ranks(t)),
                   block = from(1, what & BLOCK, powers_of_two(eighth));
 
+    if (what == EVAL)
+        return fits_with_eval_rows(t);
     if ((what & OFFLOAD) && !may_offload(t))
         return false;
     for (int b = 0; b < block.num; b++)

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "worker/autograd/step.h"
+#include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/replicas.h"
 #include "worker/engine/checkpoint/snapshot.h"
 #include "worker/engine/memory/process.h"
@@ -451,6 +452,17 @@ static void suit_device(const char *name, struct zt_step_config *sc)
     sc->replace_grads = b && b->replaces_as_adds;
 }
 
+/* Rows of a step, and of an evaluation's batch beside them. */
+static size_t batch_bytes(const struct zt_memory_plan_inputs *in)
+{
+    const struct zt_run *run = in->run;
+    int64_t rows = (run->do_train ? run->micro_batch_size * run->grad_accum_steps : 0) +
+                   (run->do_eval ? run->per_device_eval_batch_size : 0);
+
+    return zt_host_batch_bytes(&in->model->layout, in->offered,
+                               (struct zt_extent){rows, in->block_size, in->source_size});
+}
+
 zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
                            struct zt_memory_plan *out, struct zt_fault *fault)
 {
@@ -515,6 +527,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         if (in->process_now)
             out->process = in->process_now +
                            zt_process_memory_later(in->run, in->model, out->activations) +
+                           batch_bytes(in) +
                            zt_ckpt_file_buffer_bytes(in->run, in->model, d.zero) +
                            zt_weights_export_bytes(in->run, in->model);
         out->snapshot = zt_ckpt_snapshot_bytes(in->run, in->model, d.zero);

@@ -83,6 +83,8 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
         b->since = 0;
     else
         b->since++;
+    if (run->load_best_model_at_end && !zt_checkpoint_is_due(e, step))
+        return;
     if (!b->step || is_better(run, value, b->metric, 0)) {
         b->metric = value;
         b->step = step;
