@@ -139,6 +139,7 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
     if (run->rank)
         return ZT_OK;
     zt_memory_plan_warn_of_files(run);
+    zt_engine_tell_of_no_effect(run);
     if (run->check_config)
         rc = json ? zt_run_print_config_json(run, stdout, fault)
                   : zt_run_print_config(run, stdout, fault);

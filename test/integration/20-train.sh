@@ -37,11 +37,20 @@ check "  and what has no effect then" grep -q -- "--max_steps is for training, a
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --model gpt2-large --train_file "$tmp/corpus.txt" --max_steps 1 >"$tmp/o" 2>&1
 check "another size than the weights have is refused" grep -q -- "--model gpt2-large has 36 layers of width 1280, but the config.json of the weights says" "$tmp/o"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
-    --eval_steps 1 --top_k 5 --save_total_limit 2 --gradient_checkpointing --logging_steps 1 >"$tmp/o" 2>&1
+    --eval_steps 1 --top_k 5 --save_total_limit 2 --gradient_checkpointing --logging_steps 1 --max_train_samples 2 \
+    --early_stopping_threshold 0.1 >"$tmp/o" 2>&1
+check "rows that --max_train_samples leaves too few of are told as its" grep -q -- "--max_train_samples leaves 65: rows are in it more than once" "$tmp/o"
+check "  patience" grep -q -- "--early_stopping_threshold has no effect without --early_stopping_patience" "$tmp/o"
 check "what will not happen is said: evaluation" grep -q -- "--eval_steps has no effect: nothing is evaluated; add --do_eval" "$tmp/o"
 check "  text" grep -q -- "--top_k has no effect: no text is made" "$tmp/o"
 check "  what is saved on the way" grep -q -- "--save_total_limit has no effect: nothing is saved on the way; add --save_steps" "$tmp/o"
 check "times of recomputed blocks are for those who ask" sh -c '! grep -q "calls of recomputed blocks" "$0"' "$tmp/o"
+"$bin/zlaunch" --check_config --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" \
+    --block_size 32 --eval_steps 1 >"$tmp/checked" 2>&1
+check "--check_config says so, too" sh -c 'grep -q -- "--eval_steps has no effect" "$1" && grep -q "\"eval_strategy\": \"no\"" "$1"' - "$tmp/checked"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 \
+    --text_column text >"$tmp/o" 2>&1
+check "a column of data without columns is refused" grep -q -- "--text_column text: the data (text) have no columns" "$tmp/o"
 mkdir "$tmp/bare" && cp "$tmp/a/new/out/model.safetensors" "$tmp/bare"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/bare" --train_file "$tmp/corpus.txt" --max_steps 1 >"$tmp/o" 2>&1
 check "weights without config.json are told from those of another size" grep -q "there is no config.json beside the weights, so that sizes are those of the options" "$tmp/o"

@@ -77,5 +77,6 @@ refused() { # refused WORDS ARGS...
 }
 check "a metric that evaluations do not have is refused" refused 'have loss, accuracy, f1_macro, matthews_correlation' --metric_for_best_model bleu
 check "what is not saved cannot be loaded" refused '--save_steps a multiple or a divisor of --eval_steps' --load_best_model_at_end --save_steps 12
+check "steps of evaluations that nothing asks for" refused 'nothing is evaluated on the way: add --do_eval' --early_stopping_patience 1 --do_eval false
 check "without evaluations nothing is the best" refused 'nothing is evaluated on the way' --early_stopping_patience 1 --eval_steps 0
 finish

@@ -57,6 +57,31 @@ check "--help of a plugin lists those that it has" grep -qF 'It can be trained f
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
 check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
 
+# ---- a head for another task, or for other classes
+from=$tmp/mlm
+bert 1 "$tmp/mlm.out" masked_lm lines.txt --save_steps 6 --output_dir "$from"
+onto() { # onto FOLDER FILE ARGS...: a classifier of 6 steps over its weights, in $tmp/head
+    local folder=$1 file=$2
+    shift 2
+    "$bin/zlaunch" --num_gpus 2 --log_format json "$bin/models/bert.so" --task classify --train_file "$tmp/$file" --model_name_or_path \
+        "$folder" --block_size 16 --do_train --max_steps 6 --fingerprint_steps 1 --logging_steps 1 --output_dir "$tmp/head" \
+        --overwrite_output_dir "$@" >"$tmp/o" 2>&1
+}
+check "a head begins as new over the weights of another task" onto "$from" classes.jsonl
+field fingerprint "$tmp/o" >"$tmp/of-folder"
+check "  also over a checkpoint" onto "$from/checkpoint-6" classes.jsonl
+check "  with the same bits" test -s "$tmp/of-folder" -a "$(field fingerprint "$tmp/o")" = "$(cat "$tmp/of-folder")"
+cp -r "$tmp/head" "$tmp/three"
+for i in 1 2 3 4 5 6 7 8; do echo "{\"text\": \"w$i w3\", \"label\": \"c$((i % 4))\"}"; done >"$tmp/four.jsonl"
+refuses_head() { ! onto "$tmp/three" four.jsonl && grep -q 'none of the 3' "$tmp/o"; }
+check "data of other classes are refused" refuses_head
+check "  but with --ignore_mismatched_sizes" onto "$tmp/three" four.jsonl --ignore_mismatched_sizes
+check "  have a head of theirs" grep -q '"3": *"c3"' "$tmp/head/config.json"
+check "  which alone begins as new" grep -q '2 parameters are not in .* or of another size there' "$tmp/o"
+rm "$tmp/three/config.json"
+onto "$tmp/three" classes.jsonl --per_device_train_batch_size 100000
+check "sizes that are not those of the weights are told before any plan" sh -c 'grep -q "no config.json beside" "$1" && ! grep -q "this run needs" "$1"' - "$tmp/o"
+
 # ---- --train_tokenizer
 # made TASK FILE: a tokenizer of the texts of rows with labels, whose columns are found as for training
 made() {

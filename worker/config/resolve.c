@@ -335,8 +335,10 @@ static void resolve_eval_strategy(struct zt_config *c)
     const struct zt_value *steps = zt_args_value(c->args, "eval_steps");
     char every[24];
 
-    zt_args_set_default(c->args, "eval_strategy", steps->integer ? "steps" : "no",
-                        "rule: as eval_steps", &c->report);
+    zt_args_set_default(c->args, "eval_strategy",
+                        steps->integer && zt_args_flag(c->args, "do_eval") ? "steps"
+                                                                           : "no",
+                        "rule: as eval_steps and do_eval", &c->report);
     if (strategy && !strcmp(strategy->text, "steps")) {
         snprintf(every, sizeof(every), "%lld",
                  (long long)zt_args_int(c->args, "logging_steps"));
@@ -442,9 +444,11 @@ static void resolve_best(struct zt_config *c)
         patience = NULL;
     if ((load || patience) && !evaluates_on_the_way(c))
         zt_problems_add(&c->report, zt_value_error(load ? load : patience),
-                        "%s: nothing is evaluated on the way: say --eval_steps, or "
-                        "--eval_strategy epoch",
-                        load ? load->where : patience->where);
+                        "%s: nothing is evaluated on the way: %s",
+                        load ? load->where : patience->where,
+                        zt_args_int(c->args, "eval_steps")
+                            ? "add --do_eval"
+                            : "say --eval_strategy steps, or epoch");
     else if (load && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, zt_value_error(load),
                         "%s needs an --output_dir, where the checkpoints are",

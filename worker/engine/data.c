@@ -4,6 +4,7 @@
 
 #include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
+#include "worker/records/records.h"
 
 static bool any(const char *const *files)
 {
@@ -145,6 +146,28 @@ static zt_err check_options_of_pairs(const struct zt_engine *e, struct zt_fault 
     return ZT_OK;
 }
 
+static bool has_columns(const struct zt_dataset *ds)
+{
+    const char *format = ds ? zt_dataset_format(ds) : "";
+
+    return strcmp(format, "mixed") == 0 || zt_record_format_named(format);
+}
+
+/* It is about records, and without them would do nothing. */
+static zt_err check_column(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_dataset *data = e->train_data ? e->train_data : e->eval_data;
+
+    if (!e->run->text_column || !data || e->run->test_file ||
+        has_columns(e->train_data) || has_columns(e->eval_data))
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "--text_column %s: the data (%s) have no columns; leave it out, or "
+        "give records, .jsonl, .json, .csv or .tsv",
+        e->run->text_column, zt_dataset_format(data));
+}
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -177,6 +200,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
                                   &e->eval_data, fault);
     if (!rc && zt_engine_predicts(e))
         rc = zt_engine_open_test_data(e, &how, fault);
+    if (!rc)
+        rc = check_column(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
         !is_encoded(e->eval_data))
         rc = zt_fault_set(

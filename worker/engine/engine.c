@@ -448,6 +448,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_engine_match_fields(e, fault);
     if (!rc)
         rc = zt_adapters_open(e, fault);
+    if (!rc && !run->dry_run && !run->check_config) /* before a plan of other sizes */
+        rc = zt_engine_check_weights(e, fault);
     if (!rc)
         rc = zt_engine_open_prompts(e, fault);
     if (!rc)

@@ -186,6 +186,8 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 /* Rank 0 says what the run is about to do. */
 void zt_engine_print_summary(const struct zt_engine *e);
+/* What was asked for and will not happen, for rank 0 to say. */
+void zt_engine_tell_of_no_effect(const struct zt_run *run);
 /* Rank 0 logs what tokens are. */
 void zt_engine_remark_on_vocab(const struct zt_engine *e);
 /* Compute threads of this rank on a processor; 0: one for each that it may run on. */
@@ -233,5 +235,9 @@ zt_err zt_engine_check_saved(const struct zt_engine *e,
  * those of ZT_EXTRA parameters, which begin as in a new model) and wrong shapes are
  * errors. */
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Whether it will find all of them, from the files' headers alone; a checkpoint of zlaunch is
+ * not looked at. */
+zt_err zt_engine_check_weights(const struct zt_engine *e,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

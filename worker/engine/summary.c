@@ -67,11 +67,11 @@ static const char *const of_text[] = {
     "num_beams",      "length_penalty",       "early_stopping",
     "min_new_tokens", "num_return_sequences", NULL};
 static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL};
-static const char *const of_weights[] = {"allow_partial_import", NULL};
+static const char *const of_weights[] = {"allow_partial_import",
+                                         "ignore_mismatched_sizes", NULL};
 static const char *const of_output[] = {"overwrite_output_dir", NULL};
 
-/* What was asked for and will not happen. */
-static void tell_of_no_effect(const struct zt_run *run)
+void zt_engine_tell_of_no_effect(const struct zt_run *run)
 {
     bool writes = run->generate_tokens > 0 || run->predict_with_generate;
     const struct {
@@ -89,7 +89,7 @@ static void tell_of_no_effect(const struct zt_run *run)
          "has no effect: nothing is evaluated; add --do_eval"},
         {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
          "has no effect: what is evaluated is in --eval_file"},
-        {run->do_eval && run->early_stopping_patience == 0, of_stopping,
+        {run->do_train && run->early_stopping_patience == 0, of_stopping,
          "has no effect without --early_stopping_patience"},
         {!writes, of_text,
          "has no effect: no text is made; add --prompt and --generate_tokens"},
@@ -140,6 +140,9 @@ static void tell_of_rate_0(const struct zt_engine *e)
 
 static void tell_of_repeated_rows(const struct zt_engine *e)
 {
+    bool cut = e->run->max_train_samples > 0;
+    const char *who = cut ? "--max_train_samples leaves" : "the training files have";
+    const char *of = cut ? "of them" : "data";
     int64_t tokens = zt_dataset_num_tokens(e->train_data);
     int64_t step = e->run->train_batch_size * e->block_size;
     int64_t rows = zt_dataset_num_rows(e->train_data);
@@ -147,15 +150,16 @@ static void tell_of_repeated_rows(const struct zt_engine *e)
 
     if (rows && rows < e->run->train_batch_size)
         zt_warn("data",
-                "a step has %lld rows, and the training files have %lld: rows are in it "
-                "more than once; a smaller batch, or more data",
-                (long long)e->run->train_batch_size, (long long)rows);
+                "a step has %lld rows, and %s %lld: rows are in it more than once; a "
+                "smaller batch, or more %s",
+                (long long)e->run->train_batch_size, who, (long long)rows, of);
     else if (!rows && tokens < step)
         zt_warn(
             "data",
-            "a step reads %s tokens, and the training files have %s: rows are in it more "
-            "than once; a smaller batch, or more data",
-            zt_human_count(needs, (double)step), zt_human_count(has, (double)tokens));
+            "a step reads %s tokens, and %s %s: rows are in it more than once; a smaller "
+            "batch, or more %s",
+            zt_human_count(needs, (double)step), who, zt_human_count(has, (double)tokens),
+            of);
 }
 
 static void add_training(struct line *l, const struct zt_engine *e)
@@ -213,5 +217,5 @@ void zt_engine_print_summary(const struct zt_engine *e)
         tell_of_rate_0(e);
         tell_of_repeated_rows(e);
     }
-    tell_of_no_effect(run);
+    zt_engine_tell_of_no_effect(run);
 }

@@ -138,20 +138,29 @@ static zt_err check_tensor(const struct zt_safetensors_tensor *t,
     if (has_shape(t, p))
         return ZT_OK;
     zt_sizes_text(t->ndim, t->shape, have);
-    return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is %s, the model wants %s", t->path,
-                        t->name, have, want);
+    return zt_fault_set(
+        fault, ZT_E_FORMAT, "%s: %s is %s, the model wants %s%s", t->path, t->name, have,
+        want,
+        p->flags & ZT_EXTRA ? "; with --ignore_mismatched_sizes it begins as new" : "");
 }
 
-/* A parameter that the files need not have, and do not: its initial values stay. */
-static bool is_kept(const struct zt_hf_folder *hf, const struct zt_param *p)
+/* A parameter that the files need not have, and do not, or not in its shape where that is
+ * meant to begin as new: its initial values stay. */
+static bool is_kept(const struct zt_run *run, const struct zt_hf_folder *hf,
+                    const struct zt_param *p)
 {
-    return (p->flags & ZT_EXTRA) && !find(hf, p->name);
+    const struct zt_safetensors_tensor *t = find(hf, p->name);
+
+    return (p->flags & ZT_EXTRA) &&
+           (!t || (run->ignore_mismatched_sizes && !has_shape(t, p)));
 }
 
 /* Everything is checked before the first weight changes; all problems are listed. */
-static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
-                        const char *from, struct zt_fault *fault)
+static zt_err check_all(const struct zt_engine *e, const struct zt_hf_folder *hf,
+                        struct zt_fault *fault)
 {
+    const struct zt_model *m = e->model;
+    const char *from = e->run->model_name_or_path;
     struct zt_fault one = {0}, all = {0};
     char path[PATH_MAX];
     int bad = 0;
@@ -160,7 +169,7 @@ static zt_err check_all(const struct zt_model *m, const struct zt_hf_folder *hf,
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        if (is_kept(hf, p) || !check_tensor(find(hf, p->name), p, from, &one))
+        if (is_kept(e->run, hf, p) || !check_tensor(find(hf, p->name), p, from, &one))
             continue;
         rc = one.code;
         if (bad++ < MOST_NAMED)
@@ -190,7 +199,7 @@ static int count_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
     int kept = 0;
 
     for (int i = m->num_params - 1; i >= 0; i--) {
-        if (!is_kept(hf, m->params[i]) ||
+        if (!is_kept(e->run, hf, m->params[i]) ||
             (e->run->adapter_name_or_path && !m->params[i]->is_base))
             continue;
         *first = m->params[i];
@@ -327,6 +336,21 @@ static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
     return rc;
 }
 
+zt_err zt_engine_check_weights(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *from = e->run->model_name_or_path;
+    struct zt_hf_folder *hf = NULL;
+    zt_err rc;
+
+    if (!from || zt_ckpt_is_here(from))
+        return ZT_OK;
+    rc = zt_hf_folder_open(from, &hf, fault);
+    if (!rc)
+        rc = check_all(e, hf, fault);
+    zt_hf_folder_close(hf);
+    return rc;
+}
+
 zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_model *m = e->model;
@@ -338,7 +362,7 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 
     if (rc)
         return rc;
-    rc = check_all(m, hf, e->run->model_name_or_path, fault);
+    rc = check_all(e, hf, fault);
     if (!rc && !(piece = malloc(PIECE_ELEMS * sizeof(*piece))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "weights: no host memory");
     if (!rc)
@@ -350,12 +374,14 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     if (kept || e->adapters) /* of all: what the files have is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
-        if (!is_kept(hf, m->params[i]))
+        if (!is_kept(e->run, hf, m->params[i]))
             rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
     if (!rc && kept && zt_comm_rank(e->comm) == 0)
         zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights",
-               "%d parameters are not in %s: they begin as new (%s%s)%s", kept,
-               zt_hf_folder_dir(hf), first->name, kept > 1 ? ", ..." : "",
+               "%d parameters are not in %s%s: they begin as new (%s%s)%s", kept,
+               zt_hf_folder_dir(hf),
+               e->run->ignore_mismatched_sizes ? ", or of another size there" : "",
+               first->name, kept > 1 ? ", ..." : "",
                e->run->do_train ? "" : ", and nothing trains them here");
     free(piece);
     zt_hf_folder_close(hf);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "worker/engine/checkpoint/private.h"
 
 #define CHUNK_ELEMS ((int64_t)1 << 20)
@@ -174,6 +175,11 @@ static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
            memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof(a->shape[0])) == 0;
 }
 
+static bool is_of_new_size(const struct loading *l, int index, const struct zt_param *p)
+{
+    return l->e->run->ignore_mismatched_sizes && !same_shape(&l->m->params[index], p);
+}
+
 static const char *hint_at_adapters(const struct zt_param *p)
 {
     return strstr(p->name, ".lora_") ? "; a run goes on with the --lora_r and "
@@ -192,35 +198,79 @@ static zt_err refuse_shape(const struct loading *l, const struct zt_ckpt_param *
                         zt_sizes_text(p->ndim, p->shape, want), hint_at_adapters(p));
 }
 
-/* The model's parameters are those of the checkpoint: index[i] of parameter i. */
+/* Parameters of the checkpoint that the model lacks, but for what it may leave aside when it
+ * begins with another one's values: the head of another task. */
+static zt_err check_unused(const struct loading *l, const bool *used,
+                           struct zt_fault *fault)
+{
+    for (int i = 0; i < l->m->num_params; i++) {
+        const char *name = l->m->params[i].name;
+
+        if (used[i] || (l->values_alone && (zt_model_ignores_weight(l->e->model, name) ||
+                                            l->e->run->allow_partial_import)))
+            continue;
+        return zt_fault_set(fault, ZT_E_CONFIG, "%s: %s is no parameter of this model%s",
+                            zt_ckpt_dir(l->c), name,
+                            l->values_alone ? "; --allow_partial_import leaves out what "
+                                              "the model does not know"
+                                            : ": is it of another?");
+    }
+    return ZT_OK;
+}
+
+static void tell_of_new(const struct loading *l, const struct zt_param *first, int num)
+{
+    if (num && l->e->run->rank == 0)
+        zt_info("weights",
+                "%d parameters are not taken from %s: they begin as new (%s%s)", num,
+                zt_ckpt_dir(l->c), first->name, num > 1 ? ", ..." : "");
+}
+
+static zt_err match_param(struct loading *l, const struct zt_param *p, int *index,
+                          struct zt_fault *fault)
+{
+    int i =
+        p->index < l->m->num_params && strcmp(l->m->params[p->index].name, p->name) == 0
+            ? p->index
+            : zt_ckpt_find_param(l->m, p->name);
+
+    *index = i;
+    if (may_be_new(l, p) && (i < 0 || is_of_new_size(l, i, p)))
+        return ZT_OK;
+    if (i < 0 || (zt_ckpt_value_kind(l->c, i) < 0 && !is_elsewhere(l, p)))
+        return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
+                            zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
+    return same_shape(&l->m->params[i], p) ? ZT_OK
+                                           : refuse_shape(l, &l->m->params[i], p, fault);
+}
+
+/* The model's parameters are those of the checkpoint: index[i] of parameter i, -1: it is new. */
 static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault)
 {
     const struct zt_model *model = l->e->model;
+    const struct zt_param *first = NULL;
+    bool *used = calloc((size_t)l->m->num_params + 1, sizeof(*used));
     int num_new = 0;
+    zt_err rc =
+        used ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
 
-    for (int i = 0; i < model->num_params; i++) {
+    for (int i = 0; !rc && i < model->num_params; i++) {
         const struct zt_param *p = model->params[i];
 
-        index[i] = i < l->m->num_params && strcmp(l->m->params[i].name, p->name) == 0
-                       ? i
-                       : zt_ckpt_find_param(l->m, p->name);
-        if (index[i] < 0 && may_be_new(l, p)) {
-            num_new++;
-            continue;
+        rc = match_param(l, p, &index[i], fault);
+        if (!rc && index[i] >= 0)
+            used[index[i]] = true;
+        if (!rc && (index[i] < 0 || is_of_new_size(l, index[i], p))) {
+            index[i] = -1;
+            first = num_new++ ? first : p;
         }
-        if (index[i] < 0 ||
-            (zt_ckpt_value_kind(l->c, index[i]) < 0 && !is_elsewhere(l, p)))
-            return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
-                                zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
-        if (!same_shape(&l->m->params[index[i]], p))
-            return refuse_shape(l, &l->m->params[index[i]], p, fault);
     }
-    if (l->m->num_params != model->num_params - num_new)
-        return zt_fault_set(fault, ZT_E_CONFIG,
-                            "%s: it has %d parameters, this model %d: is it of another?",
-                            zt_ckpt_dir(l->c), l->m->num_params,
-                            model->num_params - num_new);
-    return ZT_OK;
+    if (!rc)
+        rc = check_unused(l, used, fault);
+    if (!rc)
+        tell_of_new(l, first, num_new);
+    free(used);
+    return rc;
 }
 
 zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
@@ -251,12 +301,21 @@ zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_al
     return rc;
 }
 
+/* Some parameters may keep their initial values. */
+static bool has_new(const struct zt_engine *e)
+{
+    for (int i = 0; i < e->model->num_params; i++)
+        if (e->model->params[i]->flags & ZT_EXTRA)
+            return true;
+    return e->adapters != NULL;
+}
+
 zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_ckpt *c = NULL;
     zt_err rc = zt_ckpt_open(e->run->model_name_or_path, NULL, &c, fault);
 
-    if (!rc && e->adapters) /* of all: what the checkpoint has is written over it */
+    if (!rc && has_new(e)) /* of all: what the checkpoint has is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     if (!rc)
         rc = zt_ckpt_load_state(e, c, true, fault);

@@ -285,7 +285,7 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
         w.at = before - strlen("with ");
     if (!found && t.plan.on_device > plan->device_limit)
         say(&w,
-            "it would still need %.0f MiB on the device of each: a smaller model, or "
+            "it would still need %.1f MiB on the device of each: a smaller model, or "
             "more of it",
             (double)t.plan.on_device / MIB);
     else if (!found)

@@ -177,7 +177,7 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
                  (double)plan->files / MIB, (double)plan->files_available / MIB);
     else if (plan->on_device > plan->device_limit)
         snprintf(out, cap,
-                 "%.0f MiB of that are on the device, and --device_memory is %.0f MiB",
+                 "%.1f MiB of that are on the device, and --device_memory is %.1f MiB",
                  (double)plan->on_device / MIB, (double)plan->device_limit / MIB);
     else if (to_come(plan, plan->host) > plan->host_available)
         snprintf(out, cap, "of %.0f MiB of it in host memory %.0f MiB are available",

@@ -142,6 +142,20 @@ static bool are_named_by(const struct zt_labels *weights, const struct zt_labels
     return true;
 }
 
+/* With --ignore_mismatched_sizes data of another number of classes, some of them unknown to the
+ * weights, have a head of their own. */
+static bool are_other_classes(const struct zt_engine *e, const struct zt_labels *weights,
+                              const struct zt_labels *data)
+{
+    if (!e->run->ignore_mismatched_sizes || !e->run->do_train ||
+        data->num == weights->num)
+        return false;
+    for (int64_t i = 0; i < data->num; i++)
+        if (zt_labels_find(weights, data->names[i]) < 0)
+            return true;
+    return false;
+}
+
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
@@ -152,7 +166,8 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
     rc = of_weights(e, &e->labels, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
-    if (!rc && (!e->labels.num || are_named_by(&e->labels, &data))) {
+    if (!rc && (!e->labels.num || are_named_by(&e->labels, &data) ||
+                are_other_classes(e, &e->labels, &data))) {
         zt_labels_release(&e->labels);
         e->labels = data;
         data = (struct zt_labels){0};
