@@ -347,6 +347,12 @@ $(SHIM_CUDNN_SO): $(SHIM)/test/unit/cuda/gated_object.cpp.o
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -shared -o $@ $<
+# the limits that the bench of a device compares with, of small operands: that it draws them is a test's to say
+SHIM_BENCH := $(SHIM)/bench_cuda
+$(SHIM)/bench/bench_cuda.cu.o: private SHIM_DEFS += -DSQUARE=48 -DCOPY=65536 -DARENA=1048576 -DFLUSH=4096
+$(SHIM_BENCH): $(SHIM)/bench/bench_cuda.cu.o $(SHIM_BELOW)
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(SYS_kernels) $(LDLIBS)
 # what test_shim_loaded loads: an object with the shim inside, and one linked against nothing
 $(B)/unit/cuda/test_shim_loaded: | $(B)/unit/cuda/loaded_cuda.so $(B)/unit/cuda/loaded_nccl.so
 $(B)/unit/cuda/loaded_cuda.so: $(patsubst %,$(SHIM)/%.o,test/unit/cuda/loaded_cuda.cpp $(wildcard test/shim/*.cpp))
@@ -441,10 +447,10 @@ unit-levels: $(LEVEL_TESTS)
 	$(Q)for level in $(LEVELS); do echo "-- up to $$level"; \
 	  ZLAUNCH_CPU_ISA=$$level scripts/run_tests --unit $^ || failed=1; done; [ -z "$$failed" ]
 
-integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO)
+integration: all $(PROBES) $(TEST_MODELS) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO) $(SHIM_BENCH)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --integration $(sort $(wildcard test/integration/[0-9]*))
 
-test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO) $(PROBES) $(TEST_MODELS)
+test: all $(UNIT) $(SHIM_UNIT) $(SHIM_CUDA_SO) $(SHIM_NCCL_SO) $(SHIM_CUDNN_SO) $(SHIM_BENCH) $(PROBES) $(TEST_MODELS)
 	$(Q)ZT_BIN=$(BIN) scripts/run_tests --all $(UNIT) $(SHIM_UNIT) $(sort $(wildcard test/integration/[0-9]*))
 
 asan tsan:

@@ -182,8 +182,10 @@ check "a Llama with grouped queries learns as on the cpu" same_curve "$tmp/llama
 
 # ---- where there is no managed memory ----
 for t in loss reduce embedding; do
-    ZT_TEST_COPIES=1 "${shim%/shim/backends}/unit/kernels-on-cuda/test_$t" >"$tmp/log" 2>&1
-    check "test_$t with explicit copies" test $? -eq 0
+    for how in ZT_TEST_COPIES SHIM_NO_MANAGED; do
+        env $how=1 "${shim%/shim/backends}/unit/kernels-on-cuda/test_$t" >"$tmp/log" 2>&1
+        check "test_$t with explicit copies ($how)" test $? -eq 0
+    done
 done
 
 # ---- what goes wrong ----

@@ -66,6 +66,11 @@ check "and why" grep -q 'ERR_NVGPUCTRPERM' "$tmp/screen"
 NCU=$tmp/no-ncu bench/profile_step toy >"$tmp/screen" 2>&1
 check "and so is none" test $? -eq 69
 
+# ---- what a figure is compared with: products of one number draw less power ----
+SHIM_REFUSE_ALIKE=1 ZLAUNCH_CUDNN_BACKEND=0 "${backends%/backends}/bench_cuda" limits >"$tmp/screen" 2>&1
+check "the limits of a device are measured with random numbers" test $? -eq 0
+check "and told" grep -q '^limits before  copy .* GB/s   bf16 product .* TFLOP/s$' "$tmp/screen"
+
 # ---- a figure with attention by slow kernels is none ----
 export ZLAUNCH_CUDA_BACKEND=$PWD/$backends/cuda.so
 ZLAUNCH_CUDNN_BACKEND=$tmp/none.so bench/run_gpu --no-peer --steps 1 toy >"$tmp/screen" 2>&1

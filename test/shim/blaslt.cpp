@@ -7,7 +7,8 @@
  * Hopper's (A transposed, B not, all in steps of 16 bytes). Refused by the shim
  * alone: whatever its header does not declare; and, to see what is done then, epilogues
  * with a bit of SHIM_REFUSE_EPILOGUES, when an algorithm is looked for, or with
- * SHIM_REFUSE_LATE=1 not before it is used. SHIM_LIBRARY_MB: see has_loaded().
+ * SHIM_REFUSE_LATE=1 not before it is used. SHIM_LIBRARY_MB: see has_loaded(); SHIM_REFUSE_ALIKE:
+ * expect_different().
  *
  * There are ALGORITHMS of them, which add in other orders: the n-th, from 0, adds n + 1 parts
  * of k, each rounded to fp32. Which is the fastest depends on SHIM_TIMES and the shape, and
@@ -557,6 +558,19 @@ static double planted_time(const product &p)
     return (double)(h % 1000) / 1000;
 }
 
+/* SHIM_REFUSE_ALIKE=1: a product of one number is no measure of a device, so it ends the process. */
+static void expect_different(const std::vector<float> &x, const char *name)
+{
+    static const bool wanted = shim_option("SHIM_REFUSE_ALIKE", 0);
+
+    if (!wanted || x.size() < 2)
+        return;
+    for (const float &each : x)
+        if (memcmp(&each, &x[0], sizeof(each)) != 0)
+            return;
+    shim_die("all %zu values of %s are %g", x.size(), name, (double)x[0]);
+}
+
 static void multiply_one(const product &p, int64_t batch)
 {
     std::vector<float> a =
@@ -565,6 +579,8 @@ static void multiply_one(const product &p, int64_t batch)
         rows_in_fp32(p.b, p.lb, batch, p.desc.transb == CUBLAS_OP_N, p.desc.compute);
     size_t depth = (size_t)cols_of(&p.la, p.desc.transa);
 
+    expect_different(a, "A");
+    expect_different(b, "B");
     if (has_bgrad(&p.desc))
         sum_lines(p, p.desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ? a : b,
                   p.desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ? p.ld.rows : p.ld.cols,

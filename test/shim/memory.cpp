@@ -259,6 +259,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned int)
 
 cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned int)
 {
+    if (shim_option("SHIM_NO_MANAGED", 0))
+        return shim_error(cudaErrorNotSupported);
     return allocate(SHIM_BOTH, out, bytes);
 }
 

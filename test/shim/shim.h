@@ -31,7 +31,8 @@
  * stays loaded until the end.
  *
  * SHIM_SMS is the number of multiprocessors (3: few, so that loops over a grid loop),
- * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1).
+ * SHIM_MEMORY_MB the memory (4096), SHIM_DEVICES how many devices share it (1); with
+ * SHIM_NO_MANAGED=1 none of it is managed.
  * SHIM_DROP_WAIT=n: the n-th cudaStreamWaitEvent() of the process, counted from 1,
  * returns success and orders nothing: a fault for tests to find. SHIM_NCCL_HANG: nccl.h.
  * SHIM_TIMES=n: events tell made-up times, in which algorithms of products differ, for each
