@@ -378,13 +378,16 @@ struct zt_sumsq_args {
  * correction), computed in double by the caller. The rounded new weight goes to `param`
  * in its dtype when present. It is rounded to nearest, or with `stochastic` (bf16 only)
  * stochastically, element i by the Philox element i of rng (kernels/stochastic.h).
+ * A master of ZT_REST16 is the rest of the numbers whose bf16 is `param` (kernels/split.h),
+ * which is read as well; then `param` is rounded to nearest, ties away from zero.
  * Nothing happens when *skip != 0. All views have length n.
  */
 struct zt_adamw_args {
-    struct zt_view master, m, v, grad; /* fp32 */
-    struct zt_view param;              /* compute dtype, or absent */
-    const float *grad_scale;           /* device memory, 1 float */
-    const uint32_t *skip;              /* device memory, 1 word; NULL: never */
+    struct zt_view master;     /* fp32 or ZT_REST16 */
+    struct zt_view m, v, grad; /* fp32 */
+    struct zt_view param;      /* compute dtype, or absent */
+    const float *grad_scale;   /* device memory, 1 float */
+    const uint32_t *skip;      /* device memory, 1 word; NULL: never */
     float lr, lr_t, vscale, beta1, beta2, eps, weight_decay;
     bool decoupled, stochastic;
     struct zt_philox rng;

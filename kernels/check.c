@@ -412,8 +412,12 @@ zt_err zt_check_adamw(const struct zt_adamw_args *a, struct zt_fault *fault)
     struct check c = {"adamw", fault, ZT_OK};
     const struct zt_view *master = &a->master;
 
-    check_flat(&c, "master", master);
-    check_dtype(&c, "master", master, ZT_F32);
+    bool split = master->dtype == ZT_REST16;
+
+    check_present(&c, "master", master);
+    check_contiguous(&c, "master", master);
+    if (!split)
+        check_dtype(&c, "master", master, ZT_F32);
     check_ndim(&c, "master", master, 1);
     check_f32_vector(&c, "master", master, 0, "m", &a->m);
     check_f32_vector(&c, "master", master, 0, "v", &a->v);
@@ -422,6 +426,10 @@ zt_err zt_check_adamw(const struct zt_adamw_args *a, struct zt_fault *fault)
         check_like(&c, "master", master, "param", &a->param);
     check_rule(&c, !a->stochastic || (is_present(&a->param) && a->param.dtype == ZT_BF16),
                "stochastic rounding is to bf16");
+    check_rule(&c,
+               !split ||
+                   (is_present(&a->param) && a->param.dtype == ZT_BF16 && !a->stochastic),
+               "a split master needs its half in bf16, rounded to nearest");
     check_rule(&c, a->grad_scale != NULL, "grad_scale is missing");
     return c.rc;
 }

@@ -73,9 +73,11 @@ typedef enum zt_dtype {
     ZT_U8,
     ZT_NUM_DTYPE,
 
-    /* Not of tensors, files and messages: operands of products inside the worker. */
+    /* Not of tensors, files and messages: operands of products inside the worker, and what
+     * bf16 leaves of an fp32 number. */
     ZT_F8E4M3, /* 4 bits of exponent, 3 of fraction */
-    ZT_F8E5M2  /* 5 bits of exponent, 2 of fraction */
+    ZT_F8E5M2, /* 5 bits of exponent, 2 of fraction */
+    ZT_REST16
 } zt_dtype;
 
 /* Bytes of one element; "f32", "bf16", "f16", "i32", "i64", "u8", "f8e4m3". */

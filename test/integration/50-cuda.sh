@@ -50,6 +50,11 @@ for seed in 1 2 3; do
 done
 on cuda "$tmp/again" --bf16 --gradient_checkpointing --cpu_isa avx2
 check "recomputation: the same bits" same_bits "$tmp/bits" "$tmp/again"
+on cuda "$tmp/halves" --bf16 --split_master
+on cpu "$tmp/halves.cpu" --bf16 --split_master
+check "split masters: losses are those of the cpu" same_curve "$tmp/halves.cpu" "$tmp/halves" 2e-3
+on cuda "$tmp/halves.again" --bf16 --split_master --gradient_checkpointing
+check "split masters: recomputation gives the same bits" same_bits "$tmp/halves" "$tmp/halves.again"
 check "an option for processors says that it does nothing here" grep -q -- '--cpu_isa is for runs on a cpu' "$tmp/again"
 
 # ---- products that are tuned ----
@@ -159,6 +164,8 @@ as_planned() { # as_planned ARGS...: the peak of a step is the plan within 2 %
 check "the peak is the plan" as_planned --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --per_device_train_batch_size 2
 check "the peak is the plan, in bf16 and larger" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
     --per_device_train_batch_size 4 --bf16 --max_steps 1
+check "the peak is the plan, with split masters" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
+    --per_device_train_batch_size 4 --bf16 --max_steps 1 --split_master
 check "the peak is the plan, of tuned products too" as_planned --n_layer 3 --n_head 4 --n_embd 128 --block_size 64 \
     --per_device_train_batch_size 4 --bf16 --max_steps 1 --product_tuning "$tmp/tuned.peak"
 check "the peak is the plan, with an odd vocabulary" as_planned --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 \

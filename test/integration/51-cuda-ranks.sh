@@ -77,6 +77,11 @@ for s in $(some 1 3); do
             same_bits "$tmp/device" "$tmp/host"
     done
 done
+for s in $(some 1 3); do
+    on cuda 2 "$tmp/device" "$(config 0 true large)" --bf16 --split_master
+    on cuda 2 "$tmp/host" "$(config $s true large '"sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.4}')" --bf16 --split_master
+    check "stage $s: split masters, some of them in host memory, give the bits of stage 0" same_bits "$tmp/device" "$tmp/host"
+done
 echo '{"zero_optimization": {"stage": 3}, "activation_checkpointing": {"cpu_checkpointing": true}}' >"$tmp/inputs.json"
 for type in $(some --fp16 --bf16); do
     on cuda 2 "$tmp/device" "$(config 3 true large)" $type --gradient_checkpointing

@@ -5,7 +5,7 @@
 # with 1, 2 and 4 ranks, in fp32, bf16, and fp16 whose first steps overflow, 1 micro-batch and 2, clipped and not: 2160 runs, each against
 # stage 0 without any of it. Files go by io_uring and libaio in turns.
 # ZT_LOG=FILE (build/identity.log): what passed, a line each; a run that is there already, of the same programs, is not run again, so the
-# command goes on where it was stopped. ZT_EVERY=N: of the product every N-th; ZT_SECONDS=N: as many as begin in that time.
+# command goes on where it was stopped. ZT_DTYPES="split": bf16 with --split_master, 720 runs more. ZT_EVERY=N: of the product every N-th; ZT_SECONDS=N: as many as begin in that time.
 . "$(dirname "$0")/../integration/train_lib.sh"
 corpus >/dev/null
 log=${ZT_LOG:-build/identity.log}
@@ -29,6 +29,7 @@ config() {
     [ "$4" != host ] || top+=', "activation_checkpointing": {"cpu_checkpointing": true}'
     case $5 in
     bf16) top+=', "bf16": {"enabled": true}' ;;
+    split) top+=', "bf16": {"enabled": true}, "zlaunch": {"split_master": true}' ;;
     fp16) top+=', "fp16": {"enabled": true, "initial_scale_power": 24, "hysteresis": 1}' ;;
     esac
     echo "{\"aio\": {\"block_size\": 8192, \"queue_depth\": 4}, \"gradient_clipping\": $6, \"zero_optimization\": {$zero}$top}"
@@ -83,7 +84,7 @@ for stage in 3 2 1; do
 done
 stop=$((SECONDS + ${ZT_SECONDS:-1000000}))
 for world in 2 1 4; do
-    for dtype in bf16 fp16 fp32; do
+    for dtype in ${ZT_DTYPES:-bf16 fp16 fp32}; do
         for micro in 2 1; do
             for clipping in 0.5 0; do
                 for way in "${all[@]}"; do

@@ -257,6 +257,14 @@ static void check_numbers(struct zt_config *c, struct zt_run *run)
     }
     check_bf16_flag(c, run, "fp8", "linear layers of a run");
     check_bf16_flag(c, run, "stochastic_rounding", "weights");
+    check_bf16_flag(c, run, "split_master", "master weights of weights");
+    if (run->split_master && run->stochastic_rounding)
+        zt_problems_add(
+            &c->report, zt_value_error(zt_args_value(c->args, "split_master")),
+            "%s finds masters again from weights that are rounded to nearest: "
+            "leave it out, or %s",
+            zt_args_value(c->args, "split_master")->where,
+            zt_args_value(c->args, "stochastic_rounding")->where);
     if (s->loss_scale == 0 &&
         s->min_loss_scale > (double)(1ull << s->initial_scale_power))
         zt_problems_add(&c->report, ZT_E_CONFIG,

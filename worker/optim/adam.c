@@ -38,7 +38,7 @@ static zt_err adam_update(const struct zt_optim_step *step,
         correct2 = 1 - pow(value[BETA2], (double)step->t);
     }
     struct zt_adamw_args args = {
-        .master = flat(slice->master, ZT_F32, n),
+        .master = flat(slice->master, slice->master_dtype, n),
         .m = flat(slice->state[0], ZT_F32, n),
         .v = flat(slice->state[1], ZT_F32, n),
         .grad = flat(slice->grad, ZT_F32, n),

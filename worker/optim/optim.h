@@ -49,12 +49,15 @@ struct zt_optim_tensor {
 
 /*
  * Neighbouring elements. All buffers have n elements; param is the compute-dtype copy, or
- * NULL when master is the weight. stream and offset name the slice's random numbers: of
+ * NULL when master is the weight; a master of ZT_REST16 is what param leaves of it
+ * (kernels/split.h), and every optimizer takes both. stream and offset name the slice's random numbers: of
  * this step and block, from this element of the block on, so that they do not depend on
  * how a block is cut.
  */
 struct zt_optim_slice {
-    float *master, *grad;
+    void *master; /* fp32 or ZT_REST16 */
+    zt_dtype master_dtype;
+    float *grad;
     void *state[ZT_OPTIM_MAX_STATES]; /* of the dtypes of the optimizer's states */
     void *param;
     zt_dtype param_dtype;

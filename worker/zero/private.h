@@ -9,6 +9,7 @@
  *      publish_weights.c  new weights to all who hold them whole
  *      state_values.c     values in and out, the fingerprint
  *      state_copy.c       state as it is stored, in and out
+ *      split_master.c     masters in two halves of 16 bits
  *      plugin_weights.c   <zlaunch/weights.h> for the plugin's hooks
  *
  * Z1: a shard of block b is elements [rank * n, (rank + 1) * n), n = padded_elems /
@@ -232,6 +233,20 @@ zt_err zt_publish_wait(struct zt_zero *z, const struct zt_block *called,
 zt_err zt_values_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_values_close(struct zt_zero *z);
 size_t zt_values_staging_bytes(const struct zt_zero *z);
+
+/* state_copy.c: n elements from `at` on of what this rank keeps, between the state and host
+ * memory, as they are stored. */
+zt_err zt_state_copy(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                     int64_t at, int64_t n, void *host, zt_access access,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* split_master.c */
+/* Whether the kind means masters that are split: then these are their values in host memory. */
+bool zt_is_split(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b);
+zt_err zt_split_store(struct zt_zero *z, const struct zt_block *b, int64_t at, int64_t n,
+                      const float *values, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_split_load(struct zt_zero *z, const struct zt_block *b, int64_t at, int64_t n,
+                     float *values, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* update.c */
 size_t zt_update_piece_bytes(void); /* of 16-bit accumulators as fp32 */

@@ -129,6 +129,8 @@ zt_err zt_zero_set(struct zt_zero *z, zt_state_kind kind, const struct zt_param 
 
     if (rc)
         return rc;
+    if (zt_is_split(z, kind, p->block))
+        return zt_split_store(z, p->block, at, n, values, fault);
     return z->staging ? store_from_host(z, kind, p->block, at, n, values, fault)
                       : store_values(z, kind, p->block, at, n, values, fault);
 }
@@ -155,6 +157,31 @@ static zt_err make_values(struct zt_zero *z, const struct zt_param *p, uint64_t 
     return z->kernels->fill(z->cfg.device, NULL, &f, fault);
 }
 
+/* Values that a kernel has made become a parameter's. */
+static zt_err store_made(struct zt_zero *z, const struct zt_block *b, int64_t at,
+                         int64_t n, const float *piece, struct zt_fault *fault)
+{
+    const struct zt_backend *be = z->cfg.backend;
+    size_t bytes = (size_t)n * sizeof(float);
+    float *values;
+    zt_err rc;
+
+    if (!zt_is_split(z, ZT_STATE_VALUE, b))
+        return store_values(z, ZT_STATE_VALUE, b, at, n, piece, fault);
+    if (!z->cfg.staged)
+        return zt_split_store(z, b, at, n, piece, fault);
+    values = malloc(bytes);
+    if (!values)
+        return zt_fault_set(fault, ZT_E_NOMEM, "no host memory");
+    rc = be->download(z->cfg.device, NULL, values, piece, bytes, fault);
+    if (!rc)
+        rc = be->sync(z->cfg.device, NULL, fault);
+    if (!rc)
+        rc = zt_split_store(z, b, at, n, values, fault);
+    free(values);
+    return rc;
+}
+
 static zt_err init_param(struct zt_zero *z, const struct zt_param *p, uint64_t seed,
                          float *piece, struct zt_fault *fault)
 {
@@ -167,8 +194,7 @@ static zt_err init_param(struct zt_zero *z, const struct zt_param *p, uint64_t s
 
         rc = make_values(z, p, seed, at, n, piece, fault);
         if (!rc)
-            rc = store_values(z, ZT_STATE_VALUE, p->block, p->offset_elems + at, n, piece,
-                              fault);
+            rc = store_made(z, p->block, p->offset_elems + at, n, piece, fault);
         at += n;
         left -= n;
     }
@@ -234,6 +260,8 @@ static zt_err load_to_host(struct zt_zero *z, zt_state_kind kind,
     zt_err rc = ZT_OK;
 
     kind = read_kind(z, kind, b);
+    if (zt_is_split(z, kind, b))
+        return zt_split_load(z, b, at, n, out, fault);
     if (!z->staging)
         return load_values(z, kind, b, at, n, out, fault);
     for (int64_t done = 0, k; !rc && done < n; done += k) {

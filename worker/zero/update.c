@@ -264,6 +264,7 @@ static zt_err update_slice(struct zt_zero *z, const struct zt_optim_step *how,
     void *weights = zt_piece_at(&u->weights, at);
     struct zt_optim_slice s = {
         .master = u->master.data ? zt_piece_at(&u->master, at) : weights,
+        .master_dtype = u->master.data ? u->master.dtype : ZT_F32,
         .grad = u->grads_fp32 + (at - u->grads.begin),
         .param = u->master.data ? weights : NULL,
         .param_dtype = z->cfg.dtype,

@@ -145,7 +145,8 @@ static zt_err open_training(struct zt_zero *z, struct zt_fault *fault)
     zt_err rc = ZT_OK;
 
     if (z->cfg.dtype != ZT_F32)
-        rc = open_optimizer_state(z, ZT_STATE_MASTER, ZT_F32, fault);
+        rc = open_optimizer_state(z, ZT_STATE_MASTER,
+                                  z->cfg.split_master ? ZT_REST16 : ZT_F32, fault);
     for (int k = 0; !rc && k < zt_num_moments(z); k++)
         rc = open_optimizer_state(z, ZT_STATE_MOMENT + k,
                                   z->cfg.optimizer->states[k].dtype, fault);

@@ -40,7 +40,7 @@ struct zt_zero;
 /* What there is of a parameter. */
 typedef enum zt_state_kind {
     ZT_STATE_WEIGHTS,   /* as the model computes with them, in its dtype */
-    ZT_STATE_MASTER,    /* fp32, where weights are of 16 bit */
+    ZT_STATE_MASTER,    /* fp32, where weights are of 16 bit; or what they leave of it */
     ZT_STATE_GRADIENTS, /* accumulators, in data_types.grad_accum_dtype */
     ZT_STATE_MOMENT,    /* of the optimizer: moment k is ZT_STATE_MOMENT + k */
     ZT_STATE_SECONDARY = ZT_STATE_MOMENT + ZT_OPTIM_MAX_STATES, /* copies for a group */
@@ -59,8 +59,10 @@ struct zt_zero_config {
     struct zt_comm *comm;   /* NULL: planning; nothing is exchanged, nothing touched */
     bool staged;            /* host and device memory are two: values are staged */
     int rank, world;
-    zt_dtype dtype;                       /* of the weights */
-    bool training;                        /* master, gradients and moments are wanted */
+    zt_dtype dtype; /* of the weights */
+    bool
+        split_master; /* with bf16: of masters what the weights leave (kernels/split.h) */
+    bool training;    /* master, gradients and moments are wanted */
     const struct zt_optimizer *optimizer; /* when training: whose states are kept */
     /* Where state is kept, by kind; NULL: in device memory. Weights that a rank holds
      * whole have to be there.
@@ -83,7 +85,7 @@ struct zt_zero_config {
 struct zt_state_bytes {
     size_t weights;   /* whole or shards; one copy for the node when shared, counted in
                        * parts */
-    size_t master;    /* fp32; 0 when weights are fp32 */
+    size_t master;    /* fp32 or split; 0 when weights are fp32 */
     size_t grads;     /* accumulators */
     size_t moments;   /* of the optimizer */
     size_t gathered;  /* peak of gathered weights, stage 3 */
@@ -200,7 +202,7 @@ zt_err zt_zero_get(struct zt_zero *z, zt_state_kind kind, const struct zt_param 
 
 /* Collective. Before copies: weights that are still on their way have arrived. */
 zt_err zt_zero_settle(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
-/* Of a kind of state that there is. */
+/* Of copies of a kind of state that there is: a split master is copied as fp32. */
 zt_dtype zt_zero_dtype(const struct zt_zero *z, zt_state_kind kind);
 /* Elements [*from, *from + *n) of a parameter are this rank's to save: parts of all ranks
  * are the whole, once. It can be 0. */
@@ -208,8 +210,8 @@ void zt_zero_own_part(const struct zt_zero *z, const struct zt_param *p, int64_t
                       int64_t *n);
 /*
  * Elements that zt_zero_own_part() gives, to host memory in the kind's dtype; and
- * elements that zt_zero_part() gives, from host memory. After the last copy of weights
- * zt_zero_publish().
+ * elements that zt_zero_part() gives, from host memory. A copy of split masters sets the
+ * weights as well. After the last copy of either zt_zero_publish().
  */
 zt_err zt_zero_copy_out(struct zt_zero *z, zt_state_kind kind, const struct zt_param *p,
                         int64_t from, int64_t n, void *out,

@@ -12,6 +12,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/philox_words.h"
+#include "kernels/split.h"
 #include "kernels/stochastic.h"
 
 struct rates {
@@ -54,10 +55,42 @@ ZT_SIMD static void round_tile(uint16_t *restrict param, const float *restrict p
         param[i] = zt_bf16_round_stochastic(p[i], word[lead + i]);
 }
 
+ZT_SIMD static void join_tile(const uint16_t *restrict param,
+                              const uint16_t *restrict rest, float *restrict p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        p[i] = zt_join(param[i], rest[i]);
+}
+
+ZT_SIMD static void split_tile(const float *restrict p, uint16_t *restrict param,
+                               uint16_t *restrict rest, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        struct zt_halves s = zt_split(p[i]);
+
+        param[i] = s.bf16;
+        rest[i] = s.rest;
+    }
+}
+
 struct cpu_adamw_job {
     const struct zt_adamw_args *a;
     struct rates rates;
 };
+
+/* Elements at ... at + n - 1, n <= ZT_TILE, of split masters. */
+static void update_split_tile(const struct cpu_adamw_job *job, int64_t at, int64_t n)
+{
+    const struct zt_adamw_args *a = job->a;
+    uint16_t *param = (uint16_t *)a->param.data + at;
+    uint16_t *rest = (uint16_t *)a->master.data + at;
+    float p[ZT_TILE];
+
+    join_tile(param, rest, p, n);
+    update_tile(&job->rates, p, (float *)a->m.data + at, (float *)a->v.data + at,
+                (const float *)a->grad.data + at, n);
+    split_tile(p, param, rest, n);
+}
 
 static void update_part(int64_t begin, int64_t end, int thread, void *ctx)
 {
@@ -70,6 +103,10 @@ static void update_part(int64_t begin, int64_t end, int thread, void *ctx)
     for (int64_t at = begin; at < end; at += ZT_TILE) {
         int64_t n = end - at < ZT_TILE ? end - at : ZT_TILE;
 
+        if (a->master.dtype == ZT_REST16) {
+            update_split_tile(job, at, n);
+            continue;
+        }
         update_tile(&job->rates, p + at, (float *)a->m.data + at, (float *)a->v.data + at,
                     grad + at, n);
         if (a->stochastic)

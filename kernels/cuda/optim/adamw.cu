@@ -4,12 +4,14 @@
  * operation or an fmaf(): the bits are those of the cpu backend, wherever a shard begins.
  */
 #include "kernels/cuda/operand.h"
+#include "kernels/split.h"
 #include "kernels/stochastic.h"
 
 #define QUAD 4 /* elements of a thread: one 16-byte access per array */
 
 struct adamw_job {
-    float *p, *m, *v;
+    float *p, *m, *v; /* p NULL: param and rest are the masters */
+    uint16_t *rest;
     const float *grad;
     void *param; /* NULL: absent */
     zt_dtype param_type;
@@ -82,6 +84,48 @@ static __device__ __forceinline__ void store_halves(T *to, const T e[QUAD], int6
     }
 }
 
+template <bool wide>
+static __device__ __forceinline__ void load_halves(uint16_t e[QUAD], const uint16_t *from,
+                                                   int64_t left)
+{
+    if (wide) {
+        uint2 word = *reinterpret_cast<const uint2 *>(from);
+
+        memcpy(e, &word, sizeof(word));
+    } else {
+        for (int i = 0; i < QUAD; i++)
+            e[i] = i < left ? from[i] : (uint16_t)0;
+    }
+}
+
+template <bool wide>
+static __device__ __forceinline__ void load_split(float p[QUAD],
+                                                  const struct adamw_job &a, int64_t at)
+{
+    uint16_t high[QUAD], rest[QUAD];
+
+    load_halves<wide>(high, static_cast<const uint16_t *>(a.param) + at, a.n - at);
+    load_halves<wide>(rest, a.rest + at, a.n - at);
+    for (int i = 0; i < QUAD; i++)
+        p[i] = zt_join(high[i], rest[i]);
+}
+
+template <bool wide>
+static __device__ __forceinline__ void store_split(const struct adamw_job &a, int64_t at,
+                                                   const float p[QUAD])
+{
+    uint16_t high[QUAD], rest[QUAD];
+
+    for (int i = 0; i < QUAD; i++) {
+        struct zt_halves s = zt_split(p[i]);
+
+        high[i] = s.bf16;
+        rest[i] = s.rest;
+    }
+    store_halves<wide>(static_cast<uint16_t *>(a.param) + at, high, a.n - at);
+    store_halves<wide>(a.rest + at, rest, a.n - at);
+}
+
 template <bool wide, typename T>
 static __device__ __forceinline__ void round_quad(T *to, const float x[QUAD],
                                                   int64_t left)
@@ -134,16 +178,22 @@ static __device__ __forceinline__ void update_quad(const struct adamw_job &a, fl
     float p[QUAD], m[QUAD], v[QUAD], g[QUAD];
     int64_t left = a.n - at;
 
-    load_quad<wide>(p, a.p + at, left);
+    if (a.p)
+        load_quad<wide>(p, a.p + at, left);
+    else
+        load_split<wide>(p, a, at);
     load_quad<wide>(m, a.m + at, left);
     load_quad<wide>(v, a.v + at, left);
     load_quad<wide>(g, a.grad + at, left);
     for (int i = 0; i < QUAD; i++)
         update(a, scale, &p[i], &m[i], &v[i], g[i]);
-    store_quad<wide>(a.p + at, p, left);
     store_quad<wide>(a.m + at, m, left);
     store_quad<wide>(a.v + at, v, left);
-    if (a.param)
+    if (a.p)
+        store_quad<wide>(a.p + at, p, left);
+    else
+        store_split<wide>(a, at, p);
+    if (a.p && a.param)
         store_param<wide>(a, at, p);
 }
 
@@ -170,7 +220,10 @@ zt_err zt_cuda_adamw(struct zt_device *dev, struct zt_stream *s,
 
     if (rc || a->master.shape[0] == 0)
         return rc;
-    job.p = static_cast<float *>(a->master.data);
+    if (a->master.dtype == ZT_REST16)
+        job.rest = static_cast<uint16_t *>(a->master.data);
+    else
+        job.p = static_cast<float *>(a->master.data);
     job.m = static_cast<float *>(a->m.data);
     job.v = static_cast<float *>(a->v.data);
     job.grad = static_cast<const float *>(a->grad.data);
@@ -190,8 +243,9 @@ zt_err zt_cuda_adamw(struct zt_device *dev, struct zt_stream *s,
     job.l2 = a->decoupled ? 0.0f : a->weight_decay;
     job.stochastic = a->stochastic;
     job.rng = a->rng;
-    job.wide = zt_is_aligned(job.p) && zt_is_aligned(job.m) && zt_is_aligned(job.v) &&
-               zt_is_aligned(job.grad) && zt_is_aligned(job.param);
+    job.wide = zt_is_aligned(a->master.data) && zt_is_aligned(job.m) &&
+               zt_is_aligned(job.v) && zt_is_aligned(job.grad) &&
+               zt_is_aligned(job.param);
     return zt_cuda_launch("adamw", fault, dev, s,
                           zt_cuda_blocks(dev, (job.n + QUAD - 1) / QUAD, ZT_THREADS),
                           ZT_THREADS, adamw_kernel, job);

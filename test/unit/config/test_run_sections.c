@@ -255,6 +255,29 @@ static void test_run_stochastic_rounding_is_for_bf16(void **state)
             ZT_E_CONFIG, "stochastic_rounding", "give --bf16");
 }
 
+static void test_run_split_master_is_for_bf16_rounded_to_nearest(void **state)
+{
+    struct zt_run *r = accepted(try_it(1, NULL, "--bf16", "--split_master"));
+
+    (void)state;
+    assert_true(r->split_master);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"bf16\": {\"enabled\": true},"
+                           " \"zlaunch\": {\"split_master\": true}}"));
+    assert_true(r->split_master);
+    zt_run_close(r);
+    r = accepted(try_it(1, NULL, "--bf16"));
+    assert_false(r->split_master);
+    zt_run_close(r);
+    refused(try_it(1, NULL, "--split_master"), ZT_E_USAGE, "--split_master",
+            "give --bf16");
+    refused(try_it(1, NULL, "--fp16", "--split_master"), ZT_E_USAGE, "--split_master",
+            "give --bf16");
+    refused(try_it(1, "{\"bf16\": {\"enabled\": true}, \"zlaunch\":"
+                      " {\"split_master\": true, \"stochastic_rounding\": true}}"),
+            ZT_E_CONFIG, "zlaunch.split_master", "zlaunch.stochastic_rounding");
+}
+
 static void test_run_fp8_goes_on_top_of_bf16(void **state)
 {
     struct zt_run *r = accepted(try_it(1, NULL, "--bf16", "--fp8"));
@@ -284,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_run_offload_in_its_spellings),
         cmocka_unit_test(test_run_tf32_is_for_products_of_fp32),
         cmocka_unit_test(test_run_stochastic_rounding_is_for_bf16),
+        cmocka_unit_test(test_run_split_master_is_for_bf16_rounded_to_nearest),
         cmocka_unit_test(test_run_fp8_goes_on_top_of_bf16),
     };
 

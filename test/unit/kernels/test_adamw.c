@@ -1,6 +1,7 @@
 #include "test/unit/kernels/ref.h"
 
 #include "kernels/philox.h"
+#include "kernels/split.h"
 
 #if defined(__clang__)
 #define WITHOUT_VECTORS __attribute__((optnone))
@@ -316,6 +317,123 @@ static void test_stochastic_rounding_is_to_bf16_alone(void **state)
     zt_cpu_backend.close(dev);
 }
 
+/* ---- split masters ---- */
+
+/* A slice whose master is split: its rest in an array of as many bf16. */
+static struct arr split_slice(struct slice *s)
+{
+    struct arr rest = arr_copy(&s->param);
+
+    for (int64_t i = 0; i < s->p.n; i++) {
+        struct zt_halves x = zt_split(at(&s->p, i));
+
+        ((uint16_t *)s->param.v.data)[i] = x.bf16;
+        ((uint16_t *)rest.v.data)[i] = x.rest;
+    }
+    s->a.master = rest.v;
+    s->a.master.dtype = ZT_REST16;
+    return rest;
+}
+
+/* Elements [from, from + n) of a slice. */
+static struct slice part_of(const struct slice *s, int64_t from, int64_t n)
+{
+    struct slice part = *s;
+    struct zt_view *each[] = {&part.a.master, &part.a.m, &part.a.v, &part.a.grad,
+                              &part.a.param};
+
+    for (int i = 0; i < 5; i++)
+        *each[i] = zt_view_of((char *)each[i]->data +
+                                  (size_t)from * zt_dtype_bytes(each[i]->dtype),
+                              each[i]->dtype, 1, &n);
+    return part;
+}
+
+/* Several steps, the second in pieces: masters and moments are those of whole masters, ties
+ * among them; a weight is the nearest bf16 of its master. */
+static void test_split_masters_have_the_bits_of_whole_ones(void **state)
+{
+    struct slice whole = slice_new(30000, ZT_BF16, true), split;
+    struct zt_device *dev = ref_open(2);
+    struct arr rest;
+    const float lr = whole.a.lr, lr_t = whole.a.lr_t;
+    int64_t ties = 0;
+
+    (void)state;
+    for (int64_t i = 0; i < whole.p.n; i++) {
+        uint32_t u = zt_float_bits(at(&whole.p, i));
+
+        if (i % 3)
+            u = (u & 0xffff0000u) | (i % 3 == 1 ? 0x8000u : 0x7fffu + (uint32_t)(i & 2));
+        ((float *)whole.p.v.data)[i] = zt_float_of_bits(u);
+    }
+    split = whole;
+    split.p = arr_copy(&whole.p);
+    split.m = arr_copy(&whole.m);
+    split.v = arr_copy(&whole.v);
+    split.param = arr_copy(&whole.param);
+    split.a.m = split.m.v;
+    split.a.v = split.v.v;
+    split.a.param = split.param.v;
+    rest = split_slice(&split);
+    for (int step = 0; step < 3; step++) {
+        /* the first leaves masters, and with them their ties */
+        whole.a.lr = split.a.lr = step ? lr : 0;
+        whole.a.lr_t = split.a.lr_t = step ? lr_t : 0;
+        run(dev, &whole);
+        for (int64_t from = 0, n; from < rest.n; from += n) {
+            struct slice part;
+
+            n = step == 1 ? 1 + ref_below(5003) : rest.n;
+            n = n < rest.n - from ? n : rest.n - from;
+            part = part_of(&split, from, n);
+            run(dev, &part);
+        }
+        assert_memory_equal(split.m.v.data, whole.m.v.data, arr_bytes(&whole.m));
+        assert_memory_equal(split.v.v.data, whole.v.v.data, arr_bytes(&whole.v));
+        for (int64_t i = 0; i < rest.n; i++) {
+            uint16_t high = ((uint16_t *)split.param.v.data)[i];
+            uint16_t low = ((uint16_t *)rest.v.data)[i];
+            uint16_t even = ((uint16_t *)whole.param.v.data)[i];
+
+            same_bits(zt_join(high, low), at(&whole.p, i));
+            assert_true(high == even || low == 0x8000);
+            ties += high != even;
+        }
+    }
+    assert_true(ties > 1000);
+    slice_free(&split);
+    arr_free(&rest);
+    arr_free(&whole.p);
+    arr_free(&whole.m);
+    arr_free(&whole.v);
+    arr_free(&whole.param);
+    zt_cpu_backend.close(dev);
+}
+
+static void test_a_split_master_needs_its_other_half(void **state)
+{
+    struct zt_device *dev = ref_open(1);
+    struct slice s = slice_new(10, ZT_BF16, true);
+    struct arr rest = split_slice(&s);
+
+    (void)state;
+    s.a.grad_scale = s.scale;
+    s.a.stochastic = true;
+    REF_REFUSES(dev, adamw, &s.a,
+                "adamw: a split master needs its half in bf16, rounded to nearest");
+    s.a.stochastic = false;
+    s.a.param.dtype = ZT_F16;
+    REF_REFUSES(dev, adamw, &s.a,
+                "adamw: a split master needs its half in bf16, rounded to nearest");
+    s.a.param = (struct zt_view){0};
+    REF_REFUSES(dev, adamw, &s.a,
+                "adamw: a split master needs its half in bf16, rounded to nearest");
+    arr_free(&rest);
+    slice_free(&s);
+    zt_cpu_backend.close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_stochastic_rounding_keeps_what_bf16_has),
         cmocka_unit_test(test_stochastic_rounding_does_not_depend_on_the_cut),
         cmocka_unit_test(test_stochastic_rounding_is_to_bf16_alone),
+        cmocka_unit_test(test_split_masters_have_the_bits_of_whole_ones),
+        cmocka_unit_test(test_a_split_master_needs_its_other_half),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
