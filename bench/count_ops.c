@@ -222,7 +222,9 @@ BYTES(sumsq, struct zt_sumsq_args)
 }
 BYTES(adamw, struct zt_adamw_args)
 {
-    return 2 * (ONCE(master) + ONCE(m) + ONCE(v)) + ONCE(grad) + ONCE(param);
+    uint64_t read = a->master.dtype == ZT_REST16 ? 2 : 1; /* and written */
+
+    return 2 * (ONCE(master) + ONCE(m) + ONCE(v)) + ONCE(grad) + read * ONCE(param);
 }
 
 /* ---- the counting kernels ---- */
