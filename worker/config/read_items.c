@@ -543,15 +543,21 @@ static void read_stream(struct zt_config *c, const char *path, FILE *f)
     free(text);
 }
 
-/* A value as an option has it, as a node: a number, true or false, else a string. */
-static struct zt_jnode *node_of_text(struct zt_config *c, const char *text)
+/* A value as an option has it, as a node: a number, true or false where the key can be one,
+ * else a string. A folder may be called "off", or "12". */
+static struct zt_jnode *node_of_text(struct zt_config *c, const char *path,
+                                     const char *text)
 {
+    const struct zt_key *k = zt_key_find(path);
+    bool is_text = k && (k->type == ZT_KEY_ANY || k->type == ZT_KEY_STRING);
     double number;
     bool boolean;
 
+    if (is_text)
+        return zt_jnode_new(&c->arena, ZT_JSON_STRING, text);
     if (zt_parse_double(text, &number))
         return zt_jnode_new(&c->arena, ZT_JSON_NUMBER, text);
-    if (zt_parse_bool(text, &boolean))
+    if ((!k || k->type != ZT_KEY_ENUM) && zt_parse_bool(text, &boolean))
         return zt_jnode_new(&c->arena, ZT_JSON_BOOL, boolean ? "true" : "false");
     return zt_jnode_new(&c->arena, ZT_JSON_STRING, text);
 }
@@ -572,7 +578,7 @@ void zt_config_read_key(struct zt_config *c, const struct zt_foreign_key *key)
     }
     if (!obj)
         return; /* memory is out; the report says so */
-    zt_jnode_add(obj, path, node_of_text(c, key->text));
+    zt_jnode_add(obj, path, node_of_text(c, key->path, key->text));
     c->file = key->where;
     walk(c, root, &top);
     c->file = file;

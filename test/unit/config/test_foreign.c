@@ -284,6 +284,25 @@ static void test_foreign_names_set_keys_of_the_config(void **state)
     zt_run_close(r);
 }
 
+/* What reads as a number or as true or false is a folder's name where a folder is meant. */
+static void test_foreign_names_of_folders_are_taken_as_they_are(void **state)
+{
+    static char folders[][8] = {"off", "no", "true", "yes", "12", "1e3", "null"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+        struct zt_run *r = accepted(
+            try_it(1, NULL, "--zero_stage=3", "--offload_optimizer_device=nvme",
+                   "--offload_optimizer_nvme_path", folders[i],
+                   "--offload_param_device=nvme", "--offload_param_nvme_path", folders[i]));
+
+        assert_string_equal(r->zero.offload_optimizer.nvme_paths[0], folders[i]);
+        assert_null(r->zero.offload_optimizer.nvme_paths[1]);
+        assert_string_equal(r->zero.offload_param.nvme_paths[0], folders[i]);
+        zt_run_close(r);
+    }
+}
+
 /* What was taken is said, to whoever looks at the config. */
 static void test_foreign_names_that_are_taken_are_noted(void **state)
 {
@@ -347,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_foreign_values_decide),
         cmocka_unit_test(test_foreign_names_set_our_options),
         cmocka_unit_test(test_foreign_names_set_keys_of_the_config),
+        cmocka_unit_test(test_foreign_names_of_folders_are_taken_as_they_are),
         cmocka_unit_test(test_foreign_names_that_are_taken_are_noted),
         cmocka_unit_test(test_foreign_table_is_in_order),
         cmocka_unit_test(test_foreign_docs_are_current),
