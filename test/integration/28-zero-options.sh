@@ -241,6 +241,9 @@ zero "$tmp/o" 1 2 "$(files "$tmp/nowhere")"
 code=$?
 check "a folder that is not there ends with 73" test $code -eq 73
 check "and is named" says "nvme_path $tmp/nowhere: no file can be made there: No such file or directory"
+zero "$tmp/o" 1 3 "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp/nowhere\"}"
+check "so does one of weights, though all of them stay on the device" test $? -eq 73
+check "and is named" says "nvme_path $tmp/nowhere: no file can be made there: No such file or directory"
 zero "$tmp/o" 1 2 "$(files "$tmp/swap")" --max_steps 100000 &
 job=$!
 for _ in $(seq 300); do

@@ -67,6 +67,10 @@ size_t zt_aio_block_bytes(const struct zt_aio *a); /* block_size */
 
 uint64_t zt_aio_sum(const void *data); /* of ZT_AIO_SUM_BYTES */
 
+/* Whether files can be made in these folders (NULL: none), also where nothing is to be kept
+ * there yet. ZT_E_CANTCREATE. */
+zt_err zt_aio_check_folders(const char *const *dirs,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 /* Files for `bytes` bytes in these folders, all zero, with room on the drives. */
 zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
                          struct zt_aio_files *out, struct zt_fault *fault) ZT_MUST_CHECK;

@@ -29,6 +29,25 @@ static int open_nameless(const char *dir, int flags)
     return fd;
 }
 
+static zt_err refuse_folder(const char *dir, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "nvme_path %s: no file can be made there: %s%s", dir,
+                        strerror(errno), errno == ENOENT ? "; make the folder" : "");
+}
+
+zt_err zt_aio_check_folders(const char *const *dirs, struct zt_fault *fault)
+{
+    for (; dirs && *dirs; dirs++) {
+        int fd = open_nameless(*dirs, 0);
+
+        if (fd < 0)
+            return refuse_folder(*dirs, fault);
+        close(fd);
+    }
+    return ZT_OK;
+}
+
 static double free_bytes(int fd)
 {
     struct statvfs fs;
@@ -47,9 +66,7 @@ static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
         fd = open_nameless(dir, 0);
     }
     if (fd < 0)
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "nvme_path %s: no file can be made there: %s%s", dir,
-                            strerror(errno), errno == ENOENT ? "; make the folder" : "");
+        return refuse_folder(dir, fault);
     f->dir[f->num] = dir;
     f->fd[f->num++] = fd;
     left = free_bytes(fd); /* before: what was allocated of it is free again at the end */

@@ -231,17 +231,21 @@ static zt_err open_pool(struct zt_zero *z, zt_memory_kind memory, size_t bytes,
 
 /* ---- the whole ---- */
 
-/* The threads that move bytes of files, where any state is there. */
+/* The threads that move bytes of files, where any state is there. A folder has to be good
+ * also when every block is too small to leave the device: with the next model one does. */
 static zt_err open_aio(struct zt_zero *z, struct zt_fault *fault)
 {
-    bool files = false;
-    zt_err rc;
+    bool weights = z->cfg.tiers[ZT_STATE_WEIGHTS] == &zt_file_tier, others = false;
+    zt_err rc = ZT_OK;
 
     for (int kind = 0; kind < ZT_NUM_STATE_KINDS; kind++)
-        files |= z->cfg.tiers[kind] == &zt_file_tier;
-    rc =
-        files && !z->planning ? zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault) : ZT_OK;
-
+        others |= kind != ZT_STATE_WEIGHTS && z->cfg.tiers[kind] == &zt_file_tier;
+    if (weights && !z->planning)
+        rc = zt_aio_check_folders(z->cfg.weights_swap.dirs, fault);
+    if (!rc && others && z->cfg.training && !z->planning)
+        rc = zt_aio_check_folders(z->cfg.swap.dirs, fault);
+    if (!rc && (weights || others) && !z->planning)
+        rc = zt_aio_open(&z->cfg.aio, &z->cfg.swap.aio, fault);
     z->cfg.weights_swap.aio = z->cfg.swap.aio;
     z->cfg.weights_swap.planned = z->cfg.swap.planned = &z->traffic.files;
     return rc;

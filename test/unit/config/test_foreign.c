@@ -291,10 +291,10 @@ static void test_foreign_names_of_folders_are_taken_as_they_are(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
-        struct zt_run *r = accepted(
-            try_it(1, NULL, "--zero_stage=3", "--offload_optimizer_device=nvme",
-                   "--offload_optimizer_nvme_path", folders[i],
-                   "--offload_param_device=nvme", "--offload_param_nvme_path", folders[i]));
+        struct zt_run *r = accepted(try_it(
+            1, NULL, "--zero_stage=3", "--offload_optimizer_device=nvme",
+            "--offload_optimizer_nvme_path", folders[i], "--offload_param_device=nvme",
+            "--offload_param_nvme_path", folders[i]));
 
         assert_string_equal(r->zero.offload_optimizer.nvme_paths[0], folders[i]);
         assert_null(r->zero.offload_optimizer.nvme_paths[1]);
