@@ -80,6 +80,8 @@ static zt_err run_engine(struct zt_engine *e, const struct zt_run *run,
         rc = zt_engine_save_at_end(e, fault);
     if (!rc && !e->stop_code)
         rc = zt_results_write(e, fault);
+    if (!rc && !e->stop_code)
+        rc = zt_results_check(e, fault);
     if (!rc && zt_engine_predicts(e) && !e->stop_code)
         rc = zt_engine_predict(e, fault);
     if (!rc && e->prompts.num && !e->stop_code)

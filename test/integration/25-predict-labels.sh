@@ -48,6 +48,29 @@ check "a training predicts at its end" bert 2 "$tmp/log" classify classes.jsonl 
 check "  with the weights that it saves" predict 1 "$tmp/c2" classify rows.jsonl --model_name_or_path "$tmp/both"
 check "  the same" agree <(cut -c 1-24 "$tmp/both/predictions.jsonl") <(cut -c 1-24 "$tmp/c2/predictions.jsonl") 58
 
+# weights that are no numbers: no class is the likeliest
+nan() { # nan FOLDER BYTES: the last ones of its weights
+    head -c "$2" /dev/zero | tr '\0' '\377' |
+        dd of="$1/model.safetensors" bs=1 seek=$(($(stat -c %s "$1/model.safetensors") - $2)) conv=notrunc status=none
+}
+fails() { # fails WORDS COMMAND...
+    local words=$1
+    shift
+    "$@" >"$tmp/said" 2>&1
+    [ $? -eq 1 ] && grep -qF -- "$words" "$tmp/said" && return
+    sed 's/^/# /' "$tmp/said"
+    return 1
+}
+cp -r "$tmp/classify" "$tmp/lost" && nan "$tmp/lost" 1000
+lost=("$bin/zlaunch" --num_gpus 2 "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/lost" --block_size 16)
+check "weights that are no numbers predict nothing" fails "predictions: all logits are NaN" \
+    "${lost[@]}" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
+check "  and leave no file" test ! -e "$tmp/none/predictions.jsonl"
+check "  nor is an evaluation of them a success" fails "the loss of the evaluation is" \
+    "${lost[@]}" --eval_file "$tmp/classes.jsonl" --output_dir "$tmp/none"
+check "  which is told once" test "$(grep -c 'loss of the evaluation is' "$tmp/said")" -eq 1
+check "  and kept" grep -q '"eval_loss":null' "$tmp/none/eval_results.json"
+
 refused() { # refused WORDS COMMAND...
     local words=$1
     shift

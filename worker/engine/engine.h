@@ -54,6 +54,7 @@ struct zt_best {
 struct zt_results {
     json_t *last; /* of the weights that the run has */
     json_t *best; /* of this run's own */
+    double loss;  /* the last one's, on all ranks */
 };
 
 struct zt_engine;

@@ -95,6 +95,15 @@ static void write_row(struct prediction *p, int64_t sample, const float *row)
 
 /* ---- passes ---- */
 
+static bool are_nan(const float *logits, int64_t n)
+{
+    int64_t i = 0;
+
+    while (i < n && isnan(logits[i]))
+        i++;
+    return i == n;
+}
+
 /* Logits of the batch become what rank 0 needs of them. */
 static zt_err keep(struct prediction *p, int64_t n, int64_t T, struct zt_fault *fault)
 {
@@ -112,6 +121,8 @@ static zt_err keep(struct prediction *p, int64_t n, int64_t T, struct zt_fault *
                             "of %lld are wanted",
                             p->e->plugin->name, (long long)n, (long long)p->B,
                             (long long)(L * (tags ? T : 1)));
+    if (are_nan(p->logits, n))
+        return zt_fault_set(fault, ZT_E_NUMERIC, "predictions: all logits are NaN");
     for (int64_t b = 0; tags && b < p->B; b++)
         for (int64_t i = 0; i < T; i++)
             p->own[b * p->width + i] = (float)zt_largest(p->logits + (b * T + i) * L, L);

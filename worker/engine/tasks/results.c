@@ -70,6 +70,21 @@ zt_err zt_results_write(const struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+zt_err zt_results_check(const struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (e->run->do_train || isfinite(e->results.loss))
+        return ZT_OK;
+    rc = zt_barrier(e->comm, fault); /* rank 0 has written what it writes */
+    if (rc)
+        return rc;
+    return zt_fault_set(fault, ZT_E_NUMERIC,
+                        "the loss of the evaluation is %g: look at the weights (zckpt "
+                        "verify names a tensor that is not finite) and the data",
+                        e->results.loss);
+}
+
 void zt_results_release(struct zt_engine *e)
 {
     json_decref(e->results.last);
