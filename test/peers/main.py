@@ -19,6 +19,7 @@ import check_sentencepiece
 import check_templates
 import check_tokenizers
 import check_trained
+import check_trainer  # noqa: F401
 
 for kind in check_tokenizers.KINDS:
     checks.check(check_tokenizers.as_check(kind))
