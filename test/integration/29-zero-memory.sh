@@ -157,4 +157,30 @@ done
 train 1 "$tmp/none" "${deep[@]}" --activations auto --device_memory $((bytes[2] - 65536))
 check "a smaller one is refused" test $? -eq 78
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err "$tmp/l3"
+
+# While weights are read a rank holds its shard of them and no more than the largest block beside it: what passes need, here 250 MiB
+# of logits, and buffers of files come later.
+case $bin in
+bin) models=${ZT_TEST_MODELS:-build/release/test-models} ;;
+*) models=${ZT_TEST_MODELS:-${bin%/bin}/test-models} ;;
+esac
+wide=(--tokenizer_name bytes --block_size 64)
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --n_layer 2 --n_head 8 --n_embd 512 --vocab_size 16000 --n_positions 64 \
+    "${wide[@]}" --train_file "$tmp/corpus.txt" --do_train --max_steps 1 --output_dir "$tmp/wide" >"$tmp/wide.log" 2>&1
+check "a model is made to be loaded" test $? -eq 0
+wide_embed=$((512 * (16000 + 64))) wide_layer=$((12 * 512 * 512 + 13 * 512))
+shard=$((4 * (wide_embed + 2 * wide_layer + 2 * 512) / 2))
+loads() { # loads NAME CONFIG ARGS...
+    local most
+    echo "$2" >"$tmp/$1.json"
+    "$bin/zlaunch" --num_gpus 2 "$models/held.so" --model_name_or_path "$tmp/wide" --deepspeed "$tmp/$1.json" "${wide[@]}" "${@:3}" \
+        >"$tmp/$1.held" 2>&1
+    check "$1: the model is loaded and used" test $? -eq 0
+    most=$(sed -n 's/.*held \([0-9]*\)$/\1/p' "$tmp/$1.held" | sort -n | tail -1)
+    echo "# $1: $((${most:-0} >> 10)) MiB were held, a shard has $((shard >> 20)) and the largest block $((4 * wide_embed >> 20))"
+    check "$1: what a rank held is less than a shard and the largest block" test "${most:-999999999}" -lt $(((shard + 4 * wide_embed) >> 10))
+}
+loads evaluation '{"zero_optimization": {"stage": 3}}' --do_eval --eval_file "$tmp/corpus.txt" --eval_batches 1 --per_device_eval_batch_size 64
+loads training '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "'"$tmp"'"}}}' \
+    --do_train --train_file "$tmp/corpus.txt" --max_steps 1 --per_device_train_batch_size 64
 finish

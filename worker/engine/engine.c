@@ -240,15 +240,12 @@ static void warn_of_limit(const struct zt_engine *e)
                 (long long)e->run->zero.max_live_parameters, b->name, (long long)least);
 }
 
+/* The state, and what is small. */
 static zt_err open_memory(struct zt_engine *e, struct zt_fault *fault)
 {
     void *p = NULL;
     zt_err rc = open_zero(e, fault);
 
-    if (!rc)
-        rc = open_pool(e, fault);
-    if (!rc)
-        rc = open_host_pool(e, fault);
     if (!rc)
         warn_of_limit(e);
     if (!rc)
@@ -497,9 +494,20 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     snprintf(phase, sizeof(phase), "preparing memory for %s parameters", parameters);
     zt_event_phase(phase);
     rc = open_memory(e, fault);
-    if (!rc)
-        rc = open_step(e, fault);
     return rc ? rc : zt_checkpoint_prepare(e, fault);
+}
+
+/* What passes need beside the state, after the weights have come: while these are read it
+ * would only stand beside them. */
+static zt_err open_passes(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = zt_zero_open_pools(e->zero, fault);
+
+    if (!rc)
+        rc = open_pool(e, fault);
+    if (!rc)
+        rc = open_host_pool(e, fault);
+    return rc ? rc : open_step(e, fault);
 }
 
 static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
@@ -539,6 +547,7 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
                       struct zt_engine **out, struct zt_fault *fault)
 {
     struct zt_engine *e = calloc(1, sizeof(*e));
+    bool runs = !run->dry_run && !run->check_config;
     zt_err rc;
 
     if (!e)
@@ -548,12 +557,14 @@ zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,
     e->disk_reserved = -1;
     e->output.lock.fd = -1;
     rc = open_plan(e, fault);
-    if (!rc && !run->dry_run && !run->check_config)
+    if (!rc && runs)
         rc = open_means(e, fault);
-    if (!rc && e->step)
+    if (!rc && runs)
         rc = zt_replicas_open(e, fault);
-    if (!rc && e->step)
+    if (!rc && runs)
         rc = resume_or_open_weights(e, fault);
+    if (!rc && runs)
+        rc = open_passes(e, fault);
     *out = e;
     return rc;
 }

@@ -315,11 +315,13 @@ static zt_err check_twins(const struct zt_engine *e, const struct zt_hf_folder *
     return rc;
 }
 
-/* This rank's part of a parameter, piece by piece. */
+/* This rank's part of a parameter, piece by piece; pages of files that were read are not kept
+ * beside it. */
 static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
-                         const struct zt_safetensors_tensor *t, float *piece,
+                         const struct zt_hf_folder *hf, float *piece,
                          struct zt_fault *fault)
 {
+    const struct zt_safetensors_tensor *t = find(hf, p->name);
     int64_t at, left;
     zt_err rc = ZT_OK;
 
@@ -330,6 +332,7 @@ static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
         rc = zt_safetensors_read_f32(t, at, n, piece, fault);
         if (!rc)
             rc = zt_zero_set(e->zero, ZT_STATE_VALUE, p, at, n, piece, fault);
+        zt_hf_folder_forget(hf);
         at += n;
         left -= n;
     }
@@ -375,7 +378,7 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!is_kept(e->run, hf, m->params[i]))
-            rc = load_param(e, m->params[i], find(hf, m->params[i]->name), piece, fault);
+            rc = load_param(e, m->params[i], hf, piece, fault);
     if (!rc && kept && zt_comm_rank(e->comm) == 0)
         zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights",
                "%d parameters are not in %s%s: they begin as new (%s%s)%s", kept,

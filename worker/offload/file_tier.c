@@ -142,8 +142,7 @@ static zt_err file_open(const struct zt_tier_config *cfg, void **store,
                                fault);
     if (!rc && !cfg->planning)
         rc = open_sums(s, fault);
-    while (!rc && s->num_buffers < wanted_buffers(cfg->swap))
-        rc = open_buffer(s, &s->buffers[s->num_buffers++], fault);
+    s->num_buffers = wanted_buffers(cfg->swap);
     if (rc) {
         file_close(s);
         return rc;
@@ -222,13 +221,14 @@ static struct file_buffer *find(struct file_store *s, int state)
     return NULL;
 }
 
-/* A buffer for another piece: a free one, or when its write has ended. */
+/* A buffer for another piece: a free one, or when its write has ended. It has memory from
+ * when it is first taken on, so not while weights are loaded. */
 static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
                           struct zt_fault *fault)
 {
     *out = find(s, FREE);
     if (*out)
-        return ZT_OK;
+        return (*out)->data ? ZT_OK : open_buffer(s, *out, fault);
     *out = find(s, WRITING);
     return *out ? settle(s, *out, fault) : ZT_OK;
 }

@@ -263,12 +263,6 @@ static zt_err open_all(struct zt_zero *z, struct zt_fault *fault)
     if (!rc && z->hpz)
         rc = open_secondary(z, fault);
     if (!rc)
-        rc = open_pool(z, ZT_MEMORY_PRIVATE, cfg->gathered_bytes, &z->gathered_base,
-                       &z->gathered_pool, fault);
-    if (!rc)
-        rc = open_pool(z, ZT_MEMORY_PEERS, cfg->transient_bytes, &z->transient_base,
-                       &z->transient_pool, fault);
-    if (!rc)
         rc = zt_gather_open(z, fault);
     if (!rc)
         rc = zt_publish_open(z, fault);
@@ -305,6 +299,16 @@ zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
     }
     *out = z;
     return ZT_OK;
+}
+
+zt_err zt_zero_open_pools(struct zt_zero *z, struct zt_fault *fault)
+{
+    zt_err rc = open_pool(z, ZT_MEMORY_PRIVATE, z->cfg.gathered_bytes, &z->gathered_base,
+                          &z->gathered_pool, fault);
+
+    return rc ? rc
+              : open_pool(z, ZT_MEMORY_PEERS, z->cfg.transient_bytes, &z->transient_base,
+                          &z->transient_pool, fault);
 }
 
 void zt_zero_close(struct zt_zero *z)

@@ -114,6 +114,11 @@ struct zt_zero_traffic zt_zero_take_traffic(struct zt_zero *z);
 /* Collective. Allocates the state, all zero, and binds the model's blocks to it. */
 zt_err zt_zero_open(const struct zt_zero_config *cfg, struct zt_zero **out,
                     struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * Collective, once, before the first pass: memory for weights that are gathered and for gradients
+ * on the move. Values are read and written without it, so it is no part of what loading takes.
+ */
+zt_err zt_zero_open_pools(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_zero_close(struct zt_zero *z); /* NULL is fine */
 
 /* For zt_step_config: gathers and releases weights, reduces gradients as blocks finish.

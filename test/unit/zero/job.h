@@ -256,6 +256,7 @@ static void UNUSED plan_rank(struct rank *r)
         struct zt_zero_config zc = zero_config(&p);
 
         DO(zt_zero_open(&zc, &p.zero, &fault));
+        DO(zt_zero_open_pools(p.zero, &fault));
     }
     open_step(&p);
     for (int i = 0; i < 2; i++) {
@@ -283,7 +284,9 @@ static zt_err UNUSED open_state(struct rank *r)
 
     if (!rc)
         open_step(r);
-    return rc ? rc : zt_zero_init(r->zero, JOB_SEED, &fault);
+    if (!rc) /* needs no pools, as loading does not */
+        rc = zt_zero_init(r->zero, JOB_SEED, &fault);
+    return rc ? rc : zt_zero_open_pools(r->zero, &fault);
 }
 
 static void UNUSED open_device(struct rank *r)

@@ -513,6 +513,8 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     sc.host_pool = host_pool;
     if (!rc)
         rc = zt_zero_open(&zc, &d.zero, fault);
+    if (!rc)
+        rc = zt_zero_open_pools(d.zero, fault);
     if (!rc) {
         sc.hooks = zt_zero_hooks(d.zero);
         rc = zt_step_open(&sc, &d.step, fault);
