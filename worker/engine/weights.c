@@ -393,11 +393,9 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
 
 /* ---- out ---- */
 
-/* Stage 3 may save what it computes with. */
 zt_dtype zt_weights_dtype(const struct zt_run *run)
 {
-    return run->zero.stage == 3 && run->zero.gather_16bit_on_save ? run->compute_dtype
-                                                                  : ZT_F32;
+    return run->zero.gather_16bit_on_save ? run->compute_dtype : ZT_F32;
 }
 
 static bool is_rounded(const struct zt_run *run)
