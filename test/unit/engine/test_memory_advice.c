@@ -469,7 +469,8 @@ static void test_a_plan_counts_what_files_have_to_move(void **state)
     assert_true(files == 3 * 4 * padded_elems(&j) / 2);
     assert_true(w->first.traffic.files.read == 0);
     assert_true(w->first.traffic.files.written == files / 3);
-    assert_true(w->norm.traffic.files.read == files / 3);
+    /* what backward has written last is still in its buffer: a chunk of 4096 sums */
+    assert_true(w->norm.traffic.files.read == files / 3 - 4096 * 4);
     assert_true(w->update.traffic.files.read == files);
     assert_true(w->update.traffic.files.written == 2 * files / 3);
     assert_true(w->norm.traffic.files.written == 0);
@@ -521,10 +522,11 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     w.update.traffic.gathered = 20;
     run.zero.offload_optimizer.pipeline_read = true;
     run.zero.offload_optimizer.pipeline_write = true;
-    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
+    /* of the update 4 beside the next forward, a third of 10 + 2 */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10 - 4)) < 1e-9);
     w.micro_batches = 4;
-    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 * 10 + 3 + 10)) <
-                1e-9);
+    assert_true(
+        fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 * 10 + 3 + 10 - 4)) < 1e-9);
 
     assert_null(missing);
     r.read = 0;
