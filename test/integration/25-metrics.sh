@@ -34,6 +34,22 @@ check "an evaluation alone leaves eval_results.json, with the metrics and the st
     "\"step\": *0,.*\"eval_loss\": *$(scores loss "$tmp/eval2"),.*\"eval_f1\": *$(scores f1 "$tmp/eval2")" "$tmp/results/eval_results.json"
 check "perplexity is of language alone" test -z "$(scores perplexity "$tmp/eval1")"
 
+# rows without words, and words without tokens: all else counts once
+printf '%s\n' '{"tokens": [], "ner_tags": []}' '{"tokens": ["w1", "", "w2"], "ner_tags": ["B-X", "O", "O"]}' \
+    '{"tokens": ["w3"], "ner_tags": ["B-X"]}' >"$tmp/odd.jsonl"
+sed -n '2,3p;1p' "$tmp/odd.jsonl" >"$tmp/last.jsonl"
+sed -n '2,3p' "$tmp/odd.jsonl" >"$tmp/without.jsonl"
+for rows in odd last without; do
+    "$bin/zlaunch" --num_gpus 2 --log_format json "$bin/models/bert.so" --task tag --model_name_or_path "$tmp/tag" --eval_file \
+        "$tmp/$rows.jsonl" --per_device_eval_batch_size 4 --block_size 16 >"$tmp/$rows" 2>&1
+done
+check "a row without words changes no metric" test -n "$(scores f1_macro "$tmp/without")" -a "$(evals "$tmp/odd")" = "$(evals "$tmp/without")" \
+    -a "$(evals "$tmp/last")" = "$(evals "$tmp/without")"
+check "each word counts, also one without tokens" test "$(scores tokens "$tmp/without")" = 4
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task tag --model_name_or_path "$tmp/tag" --test_file "$tmp/odd.jsonl" --block_size 16 \
+    --output_dir "$tmp/odd.dir" >"$tmp/out" 2>&1
+check "  and has a tag" test "$(grep -o '"[BO][^"]*"' "$tmp/odd.dir/predictions.jsonl" | wc -l)" = 4
+
 # 8 evaluations; the best is known by its metric, and is what the run ends with
 best() {
     local out=$1

@@ -577,6 +577,7 @@ zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
 {
     int64_t T = ev->block_size, B = ev->rows;
     int64_t row0 = (batch * ev->world + ev->rank) * B;
+    int64_t samples = zt_dataset_num_rows(ev->ds); /* one of them may have no tokens */
     struct row_list rows;
     bool found;
     zt_err rc;
@@ -589,14 +590,14 @@ zt_err zt_eval_batches_read(const struct zt_eval_batches *ev, int64_t batch,
     found = rows_init(&rows, B);
     for (int64_t b = 0; found && b < B; b++)
         found = eval_row(ev, row0 + b, &rows);
-    if (found && zt_dataset_num_rows(ev->ds))
+    if (found && samples)
         T = zt_padded(&ev->padding, longest_row(&rows), T);
     rc = found ? fill(ev->ds, out, &rows, T, fault)
                : zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no memory");
     if (!rc) {
         *num_rows = 0;
         for (int64_t b = 0; b < B; b++)
-            *num_rows += row_tokens(&rows, b) > 0;
+            *num_rows += samples ? row0 + b < samples : row_tokens(&rows, b) > 0;
         if (widths)
             *widths = (struct zt_widths){T, 0};
     }

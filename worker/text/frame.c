@@ -375,10 +375,9 @@ int32_t zt_tokenizer_special(const struct zt_tokenizer *t, const char *role)
 {
     static const struct {
         const char *role, *text;
-    } own[] = {{"mask_token", "[MASK]"},
-               {"mask_token", "<mask>"},
-               {"pad_token", "[PAD]"},
-               {"pad_token", "<pad>"}};
+    } own[] = {{"mask_token", "[MASK]"}, {"mask_token", "<mask>"},
+               {"pad_token", "[PAD]"},   {"pad_token", "<pad>"},
+               {"unk_token", "[UNK]"},   {"unk_token", "<unk>"}};
     const char *text = json_string_value(json_object_get(t->chat.tokens, role));
     int32_t id = text ? zt_tokenizer_id(t, text) : -1;
 

@@ -83,7 +83,7 @@ struct zt_row_frame zt_tokenizer_frame(const struct zt_tokenizer *t);
 /* Of two. ZT_E_FORMAT: the post-processor puts pairs in another order, or has no word on them. */
 zt_err zt_tokenizer_frame_pair(const struct zt_tokenizer *t, struct zt_row_frame *out,
                                struct zt_fault *fault) ZT_MUST_CHECK;
-/* The id of a special token by its role: "mask_token", "pad_token"; -1: none. */
+/* The id of a special token by its role: "mask_token", "pad_token", "unk_token"; -1: none. */
 int32_t zt_tokenizer_special(const struct zt_tokenizer *t, const char *role);
 
 /* The words that the model of a tokenizer is given one by one, to `take`; its error ends it. */

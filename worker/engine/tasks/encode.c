@@ -112,6 +112,7 @@ zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *h
                                  struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
+    int32_t unknown = -1;
     zt_err rc = check_options(e, fault);
 
     how->rows = zt_task_rows(e->task);
@@ -123,11 +124,15 @@ zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *h
     }
     if (rc || !zt_task_reads_examples(e->task))
         return rc;
+    if (e->tokenizer)
+        unknown = zt_tokenizer_special(e->tokenizer, "unk_token");
     e->examples = (struct zt_example_spec){.kind = kind_of(e->task),
                                            .text = run->text_column,
                                            .pair = run->text_pair_column,
                                            .label = run->label_column,
-                                           .labels = &e->labels};
+                                           .labels = &e->labels,
+                                           .has_unknown = unknown >= 0,
+                                           .unknown = unknown};
     how->examples = &e->examples;
     how->keeps_lengths = true;
     return ZT_OK;

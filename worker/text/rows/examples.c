@@ -138,6 +138,12 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     char room[ZT_LABEL_DIGITS];
     const char *name = zt_label_name(value, room);
 
+    if (name && !*name)
+        return zt_records_fault(
+            r, at, ZT_E_FORMAT, fault,
+            "\"%s\" holds an empty label; correct it, or take the row "
+            "out",
+            column);
     if (!name)
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "\"%s\" holds a label that is neither text nor a whole "
@@ -253,6 +259,22 @@ static size_t count(const struct zt_buf *ids)
     return zt_buf_used(ids) / sizeof(int32_t);
 }
 
+/* For a word that the tokenizer makes nothing of, so that each has a tag. */
+static zt_err put_unknown(const struct zt_example_spec *spec,
+                          const struct zt_example_columns *c, const struct zt_records *r,
+                          size_t at, size_t word, struct zt_buf *ids,
+                          struct zt_fault *fault)
+{
+    if (!spec->has_unknown)
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                "word %zu of \"%s\" has no tokens; take it out, with its "
+                                "tag",
+                                word + 1, c->text);
+    return zt_buf_put(ids, &spec->unknown, sizeof(spec->unknown))
+               ? no_memory(r, at, fault)
+               : ZT_OK;
+}
+
 /* The words, and in `tags` the class + 1 of each at its first token. */
 static zt_err put_words(const struct zt_example_spec *spec,
                         const struct zt_example_columns *c, const struct zt_records *r,
@@ -276,6 +298,8 @@ static zt_err put_words(const struct zt_example_spec *spec,
                                     i + 1, c->text);
         rc = put_text(r, at, encoder, json_string_value(word), json_string_length(word),
                       ids, fault);
+        if (!rc && count(ids) == before)
+            rc = put_unknown(spec, c, r, at, i, ids, fault);
         if (!rc && labels)
             rc =
                 class_of(spec, r, at, c->label, json_array_get(labels, i), &class, fault);
@@ -375,7 +399,7 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
     const char *name = value ? zt_label_name(value, room) : NULL;
     int64_t class;
 
-    if (name)
+    if (name && *name)
         return zt_labels_add(labels, name, fault);
     if (!value)
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
