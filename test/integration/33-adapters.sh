@@ -103,8 +103,27 @@ check "a whole model is trained and saved" "$bin/zlaunch" --num_gpus 2 "$bin/mod
 check "adapters beside its checkpoint" lora llama3 2 "$tmp/over" --model_name_or_path "$tmp/full/checkpoint-1"
 check "  as beside its folder" same_bits "$tmp/s0.llama3" "$tmp/over"
 lora llama3 1 "$tmp/none" --model_name_or_path "$tmp/run/checkpoint-3" >/dev/null
-"$bin/zero_to_fp32" "$tmp/run/checkpoint-3" "$tmp/fp32" >"$tmp/fp32.said" 2>&1
-check "its files of fp32 lack what is frozen, which is said once" test "$(grep -c 'frozen tensors are left out' "$tmp/fp32.said")" = 1 -a "$(grep -c 'left out' "$tmp/fp32.said")" = 1
+"$bin/zero_to_fp32" "$tmp/run/checkpoint-3" "$tmp/fp32.safetensors" >"$tmp/fp32.said" 2>&1
+check "its file of fp32 lacks what is frozen, which is said once" test "$(grep -c 'frozen tensors are left out' "$tmp/fp32.said")" = 1 -a "$(grep -c 'left out' "$tmp/fp32.said")" = 1
+tensors=$("$bin/zckpt" ls "$tmp/run" | tail -n 1)
+check "  and is counted as it is" grep -qx "${tensors/tensors/parameters}" "$tmp/fp32.said"
+no_model() { # FROM COMMAND...: refused with where the adapters are, and nothing is made
+    local from=$1
+    shift
+    "$@" >"$tmp/said" 2>&1
+    test $? = 2 -a ! -e "$tmp/fp32" && grep -q "adapters alone.* $from/adapter_model.safetensors is for other programs" "$tmp/said"
+}
+for from in "$tmp/run/checkpoint-3" "$tmp/same"; do
+    real=$(realpath "$from")
+    check "a folder of them would be no model" no_model "$real" "$bin/zero_to_fp32" "$from" "$tmp/fp32"
+    check "  nor by zckpt" no_model "$real" "$bin/zckpt" convert "$from" "$tmp/fp32"
+    check "  nor a GGUF" no_model "$real" "$bin/zckpt" convert "$from" "$tmp/fp32" --to gguf
+done
+check "  nor a checkpoint of their folder" no_model "$real" "$bin/zckpt" convert "$tmp/same" "$tmp/fp32" --to zlaunch
+check "adapters are verified" test "$("$bin/zckpt" verify "$tmp/same")" = "$tmp/same: adapters: whole, ${tensors%%,*}"
+check "  and compared" "$bin/zckpt" diff "$tmp/run" "$tmp/same"
+mkdir "$tmp/empty" && cp "$tmp/run/adapter_config.json" "$tmp/empty"
+check "  and missed" sh -c "'$bin/zckpt' ls '$tmp/empty' 2>&1 | grep -q 'and no adapter_model.safetensors with the adapters\$'"
 check "a checkpoint of adapters is no model" grep -q 'there is no parameter model' "$tmp/none" "$tmp/none.err"
 
 # the plan of a large model: the body has weights, and nothing else

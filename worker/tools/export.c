@@ -93,20 +93,12 @@ zt_err zt_export_stream(struct zt_checkpoint_source *s,
 
 /* ---- which ---- */
 
-/* Frozen, and in the model that the training began from: a checkpoint of adapters. */
-static bool is_elsewhere(const struct zt_checkpoint_source *s, int i)
-{
-    const struct zt_source_tensor *t = &s->tensors[i];
-
-    return s->ours && !t->t.trained && !t->t.readable;
-}
-
 static void tell_elsewhere(const struct zt_checkpoint_source *s)
 {
     int num = 0;
 
     for (int i = 0; i < s->num; i++)
-        num += is_elsewhere(s, i);
+        num += zt_source_is_elsewhere(s, i);
     if (num)
         fprintf(
             stderr,
@@ -127,7 +119,7 @@ static bool is_wanted(const struct zt_checkpoint_source *s,
         return false;
     if (how->leave_frozen && !t->t.trained && !t->buffer)
         return false;
-    if (!t->t.readable && !t->raw && !is_elsewhere(s, i))
+    if (!t->t.readable && !t->raw && !zt_source_is_elsewhere(s, i))
         fprintf(stderr, "%s: %s is left out: its type is not written\n", s->path,
                 t->t.name);
     return t->t.readable || t->raw;
@@ -407,14 +399,40 @@ static bool ends_with(const char *s, const char *tail)
     return n > k && strcmp(s + n - k, tail) == 0;
 }
 
+zt_err zt_export_check_is_model(const struct zt_checkpoint_source *s, const char *to,
+                                struct zt_fault *fault)
+{
+    char *near = NULL, *adapters = NULL;
+    zt_err rc;
+
+    if (!zt_source_is_adapters(s))
+        return ZT_OK;
+    rc = zt_source_neighbour(s, "adapter_model.safetensors", &near, fault);
+    if (near)
+        adapters = realpath(near, NULL); /* without its `..` */
+    if (!rc)
+        rc = zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s: has adapters alone, which make no model in %s: %s%sa run of zlaunch "
+            "with --merge_adapters saves a whole one, and a name that ends in "
+            ".safetensors is a file of these tensors",
+            s->path, to, adapters ? adapters : "",
+            adapters ? " is for other programs, " : "");
+    free(adapters);
+    free(near);
+    return rc;
+}
+
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
                  struct zt_exported *made, struct zt_fault *fault)
 {
     bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
     bool pickles = bin || (!safe && !how->safe);
     struct export_list list = {0};
-    zt_err rc = choose(s, how, pickles, &list, fault);
+    zt_err rc = bin || safe ? ZT_OK : zt_export_check_is_model(s, how->to, fault);
 
+    if (!rc)
+        rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weights to write", s->path);
     if (!rc && !pickles)

@@ -33,6 +33,10 @@ struct zt_exported {
  * there, too. ZT_E_CANTCREATE. */
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
                  struct zt_exported *made, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Adapters beside the config.json of their model look like that model, which other programs
+ * would fill up with random numbers: ZT_E_USAGE, with where the adapters are. */
+zt_err zt_export_check_is_model(const struct zt_checkpoint_source *s, const char *to,
+                                struct zt_fault *fault) ZT_MUST_CHECK;
 /* The line about it, to stdout. */
 void zt_export_print(const struct zt_tensor_export *how, const struct zt_exported *made,
                      const char *dtype);

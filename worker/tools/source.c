@@ -139,11 +139,51 @@ static zt_err open_deepspeed(struct zt_checkpoint_source *s, const char *tag,
 
 /* ---- folders and files of weights ---- */
 
-static zt_err open_folder(struct zt_checkpoint_source *s, struct zt_fault *fault)
+/* The file of adapters in a folder that has no model. */
+static bool find_adapters(const char *dir, char file[PATH_MAX])
 {
-    zt_err rc = zt_hf_folder_open(s->path, &s->folder, fault);
+    static const char *const names[] = {"adapter_model.safetensors", "adapter_model.bin"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(file, PATH_MAX, "%s/%s", dir, names[i]);
+        if (access(file, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_adapter_config(const char *dir)
+{
+    char file[PATH_MAX];
+
+    snprintf(file, sizeof(file), "%s/adapter_config.json", dir);
+    return access(file, F_OK) == 0;
+}
+
+static zt_err open_weights(struct zt_checkpoint_source *s, struct zt_fault *fault)
+{
+    struct zt_fault why = {0};
+    zt_err rc = zt_hf_folder_open(s->path, &s->folder, &why);
+    char file[PATH_MAX];
 
     s->form = "weights";
+    if (rc == ZT_E_NOINPUT && find_adapters(s->path, file)) {
+        s->form = "adapters";
+        s->adapters = true;
+        return zt_hf_folder_open(file, &s->folder, fault);
+    }
+    if (rc == ZT_E_NOINPUT && has_adapter_config(s->path))
+        return zt_fault_set(fault, rc,
+                            "%s: has adapter_config.json, and no "
+                            "adapter_model.safetensors with the adapters",
+                            s->path);
+    return rc ? zt_fault_set(fault, rc, "%s", why.text) : ZT_OK;
+}
+
+static zt_err open_folder(struct zt_checkpoint_source *s, struct zt_fault *fault)
+{
+    zt_err rc = open_weights(s, fault);
+
     if (!rc)
         rc = make_table(s, zt_hf_folder_count(s->folder), fault);
     for (int i = 0; !rc && i < zt_hf_folder_count(s->folder); i++) {
@@ -286,6 +326,22 @@ void zt_source_close(struct zt_checkpoint_source *s)
 int zt_source_find(const struct zt_checkpoint_source *s, const char *name)
 {
     return find_of(s, s->num, name);
+}
+
+bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i)
+{
+    const struct zt_source_tensor *t = &s->tensors[i];
+
+    return s->ours && !t->t.trained && !t->t.readable;
+}
+
+bool zt_source_is_adapters(const struct zt_checkpoint_source *s)
+{
+    bool are = s->adapters;
+
+    for (int i = 0; !are && i < s->num; i++)
+        are = zt_source_is_elsewhere(s, i);
+    return are;
 }
 
 /* The tensor of which this one is an alias, or it itself. */

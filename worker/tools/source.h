@@ -39,6 +39,7 @@ struct zt_checkpoint_source {
     struct zt_ckpt *ours;
     struct zt_ds *deepspeed;
     struct zt_hf_folder *folder;
+    bool adapters; /* the folder has adapters and no model */
 };
 
 /* ZT_E_NOINPUT: nothing that is known is there. */
@@ -47,6 +48,10 @@ zt_err zt_source_open(const char *path, const char *tag,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_source_close(struct zt_checkpoint_source *s); /* NULL is fine */
 
+/* Frozen, and in the model that the training began from: in a checkpoint of adapters. */
+bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i);
+/* A folder or a checkpoint that has adapters and not the model that they are for. */
+bool zt_source_is_adapters(const struct zt_checkpoint_source *s);
 int zt_source_find(const struct zt_checkpoint_source *s, const char *name); /* -1: none */
 /* Whether two are one tensor by two names. Files of torch.save keep no names of aliases, but
  * the same data behind both. */

@@ -107,6 +107,9 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         rc = zt_zckpt_check_out(words[1], args, fault);
     if (!rc)
         rc = zt_source_check_apart(s, words[1], fault);
+    if (!rc && strcmp(form, "safetensors") != 0 && strcmp(form, "pickle") != 0 &&
+        (s->adapters || strcmp(form, "gguf") == 0))
+        rc = zt_export_check_is_model(s, words[1], fault);
     if (rc) {
         zt_source_close(s);
         return rc;

@@ -44,6 +44,8 @@ static void say(const struct zt_checkpoint_source *s, bool debug)
     for (int i = 0; i < s->num; i++) {
         const struct zt_source_tensor *t = &s->tensors[i];
 
+        if (zt_source_is_elsewhere(s, i))
+            continue;
         if (debug)
             printf("  %s: %lld elements%s%s\n", t->t.name, (long long)t->t.numel,
                    t->t.alias_of ? ", another name of " : "",
