@@ -94,7 +94,8 @@ bool zt_ctl_flushed(const struct zt_ctl *ctl); /* all clients have all their byt
 /* ------------------------------------------------------------------ its end (ended.c) */
 
 /* The last job of this folder is `job`, which prints to file `log` (NULL: to where it was
- * started) and is over if exit_code is not NULL. Best effort. */
+ * started) and is over if exit_code is not NULL; one that has begun since stays the last.
+ * Best effort. */
 void zt_ctl_note_job(const char *job, const char *log, const int *exit_code);
 
 /* ------------------------------------------------------------------ client (client.c) */

@@ -1,6 +1,7 @@
 /*
- * The last job of a folder, for who asks for it when it is over. A job writes FOLDER.last
- * in the folder of its socket when it begins and when it ends; FOLDER is a hash of the path
+ * The last job of a folder, for who asks for it when it is over: the one that began last,
+ * whichever ended last. A job writes FOLDER.last in the folder of its socket when it begins,
+ * and when it ends if none has begun since; FOLDER is a hash of the path
  * that it was started in, so there is one file for each.
  */
 #include "common/json/line.h"
@@ -49,13 +50,34 @@ static void write_record(const json_t *record, const char *path)
         unlink(work);
 }
 
+static json_t *read_record(const char *path)
+{
+    char text[RECORD_BYTES];
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof(text), f) : 0;
+
+    if (f)
+        fclose(f);
+    return n ? zt_json_object(text, n) : NULL;
+}
+
+/* Each job writes its name when it begins: another one there has begun later. */
+static bool has_later_job(const char *path, const char *job)
+{
+    json_t *record = read_record(path);
+    bool later = record && strcmp(zt_json_get_text(record, "job", job), job) != 0;
+
+    json_decref(record);
+    return later;
+}
+
 void zt_ctl_note_job(const char *job, const char *log, const int *exit_code)
 {
     char dir[ZT_CTL_PATH], path[ZT_CTL_PATH], here[PATH_MAX], when[ZT_TIMESTAMP_BYTES];
     json_t *o;
 
     if (!getcwd(here, sizeof(here)) || zt_ctl_dir(dir, NULL) ||
-        record_path(dir, here, path))
+        record_path(dir, here, path) || (exit_code && has_later_job(path, job)))
         return;
     zt_timestamp(when);
     o = json_object();
@@ -68,17 +90,6 @@ void zt_ctl_note_job(const char *job, const char *log, const int *exit_code)
         json_object_set_new(o, "exit_code", json_integer(*exit_code));
     write_record(o, path);
     json_decref(o);
-}
-
-static json_t *read_record(const char *path)
-{
-    char text[RECORD_BYTES];
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof(text), f) : 0;
-
-    if (f)
-        fclose(f);
-    return n ? zt_json_object(text, n) : NULL;
 }
 
 static bool is_meant(const json_t *record, const char *name, const char *here)

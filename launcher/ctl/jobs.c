@@ -93,30 +93,57 @@ zt_err zt_ctl_find_jobs(struct zt_ctl_jobs *jobs, struct zt_fault *fault)
 
 /* ------------------------------------------------------------------ one job by name */
 
-/* A job that has ended, but left its output behind? */
-static bool find_log(const char *name, char out[ZT_CTL_PATH])
+/* The log of a job that has ended, in *newest the one that was written last. */
+static void find_log_in(const char *dir, const char *name, struct zt_ctl_job *newest)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    char path[ZT_CTL_PATH];
+    struct zt_ctl_job j;
+    struct stat sb;
+
+    while (d && (e = readdir(d))) {
+        size_t n = strlen(e->d_name);
+
+        if (n < 5 || n - 4 >= sizeof(j.name) || strcmp(e->d_name + n - 4, ".log") != 0 ||
+            strncmp(e->d_name, name, strlen(name)) != 0 ||
+            zt_ctl_path(dir, e->d_name, "", path, NULL) || stat(path, &sb))
+            continue;
+        j = (struct zt_ctl_job){.born = sb.st_mtim};
+        memcpy(j.name, e->d_name, n - 4);
+        snprintf(j.dir, sizeof(j.dir), "%s", dir);
+        if (!*newest->name || newest_first(&j, newest) < 0)
+            *newest = j;
+    }
+    if (d)
+        closedir(d);
+}
+
+/* A job whose name begins so, which has ended, but left its output behind? */
+static bool find_log(const char *name, struct zt_ctl_job *found)
 {
     char dir[ZT_CTL_PATH];
 
+    *found = (struct zt_ctl_job){.name = ""};
     for (int i = 0; i < 2; i++)
-        if (!strchr(name, '/') && zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK &&
-            zt_ctl_path(dir, name, ".log", out, NULL) == ZT_OK && access(out, R_OK) == 0)
-            return true;
-    return false;
+        if (*name && zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK)
+            find_log_in(dir, name, found);
+    return *found->name;
 }
 
 static zt_err no_job(const char *name, struct zt_fault *fault)
 {
-    char log[ZT_CTL_PATH], ended[2 * PATH_MAX];
+    char ended[2 * PATH_MAX];
+    struct zt_ctl_job job;
 
     if (zt_ctl_find_ended(name, ended, sizeof(ended)))
         return zt_fault_set(fault, ZT_E_NOINPUT, "%s", ended);
     if (strcmp(name, "last") == 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "no job of this user runs here");
-    if (find_log(name, log))
+    if (find_log(name, &job))
         return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "job %s does not run any more; what it wrote is in %s", name,
-                            log);
+                            "job %s does not run any more; what it wrote is in %s/%s.log",
+                            job.name, job.dir, job.name);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "no job '%s' of this user runs here; see: zlaunch --ctl list",
                         name);

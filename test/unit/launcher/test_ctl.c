@@ -11,7 +11,7 @@
 #include "common/message/frame.h"
 #include "common/json/line.h"
 #include "common/log.h"
-#include "launcher/ctl/ctl.h"
+#include "launcher/ctl/private.h"
 #include "zlaunch/types.h"
 
 #include <dlfcn.h>
@@ -651,6 +651,45 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     rig_close(&r);
 }
 
+/* What is said of a job that does not run. */
+static void says_of(const char *name, const char *what)
+{
+    struct zt_fault fault = {0};
+    struct zt_ctl_job job;
+    struct zt_ctl_talk t;
+
+    assert_int_equal(zt_ctl_talk_to(name, &t, &job, &fault), ZT_E_NOINPUT);
+    if (!strstr(fault.text, what))
+        fail_msg("\"%s\" does not say \"%s\"", fault.text, what);
+}
+
+static void test_the_last_job_that_has_ended_is_the_one_that_began_last(void **state)
+{
+    const int good = 0, stopped = 143;
+    struct rig r;
+    char path[ZT_CTL_PATH];
+    FILE *log;
+
+    (void)state;
+    set_run(&r);
+    zt_ctl_note_job("long-1", NULL, NULL);
+    zt_ctl_note_job("short-2", NULL, NULL);
+    zt_ctl_note_job("short-2", NULL, &good);
+    zt_ctl_note_job("long-1", NULL, &stopped);
+    says_of("last", "the last job of this folder, short-2, ended at ");
+    says_of("last", "with exit code 0");
+
+    /* of the other one its output is left */
+    says_of("long", "no job 'long' of this user runs here");
+    assert_int_equal(zt_ctl_path(r.dir, "long-1", ".log", path, NULL), ZT_OK);
+    log = fopen(path, "w");
+    assert_true(log && fclose(log) == 0);
+    says_of("long-1", "job long-1 does not run any more; what it wrote is in ");
+    says_of("long", path);
+    says_of("longer", "no job 'longer' of this user runs here");
+    drop_run(&r);
+}
+
 static void test_a_place_that_is_open_to_others_is_passed_over(void **state)
 {
     struct rig r;
@@ -772,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_long_lines_push_out_more_than_one),
         cmocka_unit_test(test_a_slow_follower_loses_lines_and_is_told_how_many),
         cmocka_unit_test(test_a_job_is_found_by_id_prefix_or_as_the_last),
+        cmocka_unit_test(test_the_last_job_that_has_ended_is_the_one_that_began_last),
         cmocka_unit_test(test_a_place_that_is_open_to_others_is_passed_over),
         cmocka_unit_test(test_the_socket_of_a_killed_job_is_removed),
         cmocka_unit_test(test_what_killed_jobs_left_goes_and_what_lives_stays),
