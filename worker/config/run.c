@@ -279,7 +279,8 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
         return rc;
     }
     run->model_args = c->model_args;
-    if (zt_args_string(c->args, "deepspeed"))
+    run->has_json = zt_args_string(c->args, "deepspeed") != NULL;
+    if (run->has_json)
         zt_config_read(c, zt_args_string(c->args, "deepspeed"));
     for (const struct zt_foreign_key *k = zt_args_keys(c->args); k; k = k->next)
         zt_config_read_key(c, k);

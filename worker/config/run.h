@@ -128,6 +128,7 @@ struct zt_run {
 
     const zt_args *model_args; /* the plugin's own options */
     struct zt_config *config;  /* the resolved tree, for printing */
+    bool has_json;             /* --deepspeed: part of it was written in JSON */
 };
 
 /* What the caller knows that options cannot say. */

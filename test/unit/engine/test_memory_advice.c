@@ -243,11 +243,20 @@ static void test_a_limit_of_the_device_advises_offload(void **state)
     job_open(&j, 1, "1", "--gradient_checkpointing");
     j.plan.device_limit = j.plan.on_device - 1;
     says(refusal(&j, SIZE_MAX),
-         "; \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
-         "\"cpu\"}} would fit, with ");
+         "; --zero_stage 1 --offload_optimizer_device cpu would fit, with ");
     says(j.fault.text, "and --device_memory is");
     j.plan.device_limit = SIZE_MAX;
     says_not(refusal(&j, j.plan.total - 1), "offload");
+    job_close(&j);
+
+    /* in the words of a config, where there is one */
+    job_open(&j, 1, "1", "--deepspeed={\"zero_optimization\": {\"stage\": 0}}");
+    j.run->gradient_checkpointing = true;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    j.plan.device_limit = j.plan.on_device - 1;
+    says(refusal(&j, SIZE_MAX),
+         "; \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
+         "\"cpu\"}} would fit, with ");
     job_close(&j);
 }
 

@@ -225,7 +225,8 @@ static void say(struct words *w, const char *fmt, ...)
     w->at += n > 0 ? (size_t)n : 0;
 }
 
-/* "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}} where it differs */
+/* What differs of "zero_optimization", in the JSON of a run that has such a config, else as
+ * options. */
 static void say_zero(struct words *w, const struct zt_run *was, const struct zt_run *run)
 {
     bool optimizer =
@@ -234,6 +235,14 @@ static void say_zero(struct words *w, const struct zt_run *was, const struct zt_
 
     if (run->zero.stage == was->zero.stage && !optimizer && !params)
         return;
+    if (!was->has_json) {
+        say(w, "--zero_stage %d ", run->zero.stage);
+        if (optimizer)
+            say(w, "--offload_optimizer_device cpu ");
+        if (params)
+            say(w, "--offload_param_device cpu ");
+        return;
+    }
     say(w, "\"zero_optimization\": {\"stage\": %d", run->zero.stage);
     if (optimizer)
         say(w, ", \"offload_optimizer\": {\"device\": \"cpu\"}");
