@@ -25,16 +25,16 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gated.h"
 
-#define BATCH   16
-#define SEQ     1024
-#define TOKENS  ((int64_t)BATCH * SEQ)
-#define WIDTH   768
-#define INNER   (4 * WIDTH)
-#define HEADS   12
-#define HEAD    (WIDTH / HEADS)
-#define VOCAB   50257
-#define SPACED  50304 /* from a row of logits to the next, and what products run over */
-#define PARAMS  ((int64_t)124439808)
+#define BATCH  16
+#define SEQ    1024
+#define TOKENS ((int64_t)BATCH * SEQ)
+#define WIDTH  768
+#define INNER  (4 * WIDTH)
+#define HEADS  12
+#define HEAD   (WIDTH / HEADS)
+#define VOCAB  50257
+#define SPACED 50304 /* from a row of logits to the next, and what products run over */
+#define PARAMS ((int64_t)124439808)
 #ifndef SQUARE /* a test on the shim takes small ones */
 #define SQUARE 8192
 #define COPY   ((size_t)1 << 30)
@@ -235,7 +235,8 @@ static double measure_gemm(void)
     used = 0;
     struct zt_view a = bf16({SQUARE, SQUARE}), b = bf16({SQUARE, SQUARE}),
                    c = carve(ZT_BF16, {SQUARE, SQUARE});
-    snprintf(fault.text, sizeof(fault.text), "cuBLASLt has no product of %d cubed", SQUARE);
+    snprintf(fault.text, sizeof(fault.text), "cuBLASLt has no product of %d cubed",
+             SQUARE);
     must(product_open(&p));
     for (int i = 0; i < p.num; i++) {
         struct times t;
@@ -533,7 +534,8 @@ static void norms(void)
                    db = fp32({WIDTH}), mean = fp32({TOKENS}), rstd = fp32({TOKENS});
     struct zt_layernorm_args f = {x, w, b, y, mean, rstd, 1e-5f, {}, {}};
     struct zt_layernorm_args fsum = {x, w, b, y, mean, rstd, 1e-5f, dy, sum};
-    struct zt_layernorm_bwd_args g = {dy, x, w, mean, rstd, dx, dw, db, false, false, false};
+    struct zt_layernorm_bwd_args g = {dy, x,  w,     mean,  rstd, dx,
+                                      dw, db, false, false, false};
     struct zt_rmsnorm_args rf = {x, w, y, rstd, 1e-5f, false, {}, {}};
     struct zt_rmsnorm_args rfsum = {x, w, y, rstd, 1e-5f, false, dy, sum};
     struct zt_rmsnorm_bwd_args rg = {dy, x, w, rstd, dx, dw, false, false, false};

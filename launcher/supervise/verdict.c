@@ -287,8 +287,7 @@ static void other_reports(FILE *f, const struct zt_notes *n,
         const struct zt_rank_note *r = &n->ranks[i];
         const char *text = zt_json_get_text(r->fail, "text", "");
 
-        if (r == first || !r->fail || blames_peer(r) ||
-            is_same_report(text, told))
+        if (r == first || !r->fail || blames_peer(r) || is_same_report(text, told))
             continue;
         if (more++ < 3)
             fprintf(f, "  rank %d reported: %s\n", r->rank, text);

@@ -534,8 +534,8 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     /* of the update 4 beside the next forward, a third of 10 + 2 */
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10 - 4)) < 1e-9);
     w.micro_batches = 4;
-    assert_true(
-        fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 * 10 + 3 + 10 - 4)) < 1e-9);
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) -
+                     (12 + 3 * 10 + 3 + 10 - 4)) < 1e-9);
 
     assert_null(missing);
     r.read = 0;

@@ -34,7 +34,8 @@ struct zt_example_spec {
     const struct zt_labels *labels; /* of classes and tags */
     bool unlabelled; /* labels are not there, or not looked at: predictions are made */
     bool has_unknown;
-    int32_t unknown; /* stands for a word that has no tokens; without it that is refused */
+    int32_t
+        unknown; /* stands for a word that has no tokens; without it that is refused */
 };
 
 struct zt_example {
