@@ -479,12 +479,11 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
         return zt_fault_set(
             fault, ZT_E_CONFIG,
             "the position belongs to other training data (fingerprint "
-            "%016llx, these have %016llx); give the same files in the same order, the "
-            "same "
-            "--packing, and what is held out of them for evaluation as it was (--do_eval "
-            "without --eval_file, --eval_fraction, --max_train_samples), or begin anew "
-            "from its weights alone: --model_name_or_path in place of "
-            "--resume_from_checkpoint",
+            "%016llx, these have %016llx); give the same files in the same order, with "
+            "the same --packing and --block_size, and what is held out of them for "
+            "evaluation as it was (--do_eval without --eval_file, --eval_fraction, "
+            "--max_train_samples), or begin anew from its weights alone: "
+            "--model_name_or_path in place of --resume_from_checkpoint",
             (unsigned long long)at->fingerprint,
             (unsigned long long)s->origin.fingerprint);
     if (at->epoch < 0 || at->epoch > INT64_MAX / 4 || at->index < 0 ||
