@@ -83,6 +83,15 @@ check "and a file" refused 'needs a --test_file' --do_predict --output_dir "$tmp
 printf '{"prompt": "a"}\n{"prompt": 5}\n' >"$tmp/bad.jsonl"
 check "a row without a text is named" refused 'bad.jsonl:2' --test_file "$tmp/bad.jsonl" --output_dir "$tmp/x"
 : >"$tmp/empty.txt"
+printf 'ab\0%0100d\nc\n' 7 >"$tmp/zero.txt"
+check "a file with zero bytes is no text" refused 'zero.txt: holds zero bytes' --test_file "$tmp/zero.txt" --output_dir "$tmp/x"
+printf 'a text\n' | gzip >"$tmp/in.csv.gz"
+check "nor is an archive" refused 'in.csv.gz: looks like a gzip archive' --test_file "$tmp/in.csv.gz" --output_dir "$tmp/x"
+printf '%s\n' '{"prompt": "abc\u0000def"}' >"$tmp/nul.jsonl"
+"${run[@]}" --test_file "$tmp/nul.jsonl" --output_dir "$tmp/nul" >"$tmp/log" 2>&1
+check "a zero character of a prompt is one of it" grep -qF '"prompt":"abc\u0000def"' "$tmp/nul/predictions.jsonl"
+"${run[@]}" --test_file "$tmp/zero.txt" --data_format text --output_dir "$tmp/zeros" >"$tmp/log" 2>&1
+check "  also in a file whose bytes are meant" grep -qF '"prompt":"ab\u0000000' "$tmp/zeros/predictions.jsonl"
 check "a file without rows is" refused 'empty.txt' --test_file "$tmp/empty.txt" --output_dir "$tmp/x"
 check "nothing was left there" test ! -e "$tmp/x"
 check "a cache without room is refused with numbers" refused 'key/value cache [0-9]' --prompt a --per_device_eval_batch_size 8 \

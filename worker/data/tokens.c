@@ -263,18 +263,48 @@ static bool exists(const char *path, size_t cut, const char *tail)
     return yes;
 }
 
+static zt_err refuse_foreign(const char *path, struct zt_mapping m,
+                             struct zt_fault *fault)
+{
+    const char *what = foreign(m);
+
+    return what ? zt_fault_set(fault, ZT_E_FORMAT,
+                               "%s: looks like %s; if it does hold text or tokens, name "
+                               "them with --data_format",
+                               path, what)
+                : ZT_OK;
+}
+
+static bool has_zero_bytes(struct zt_mapping m)
+{
+    return m.bytes && memchr(m.data, 0, m.bytes < 4096 ? m.bytes : 4096);
+}
+
+zt_err zt_tokens_refuse_foreign(const char *path, struct zt_fault *fault)
+{
+    struct zt_mapping m = {0};
+    zt_err rc = zt_mapping_open(path, &m, fault);
+
+    if (!rc)
+        rc = refuse_foreign(path, m, fault);
+    if (!rc && has_zero_bytes(m))
+        rc =
+            zt_fault_set(fault, ZT_E_FORMAT,
+                         "%s: holds zero bytes, so it is no plain text; if its bytes are "
+                         "meant, say --data_format text",
+                         path);
+    zt_mapping_release(&m);
+    return rc;
+}
+
 /* Of a file that is mapped already; its name breaks the tie. */
 static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *out,
                         struct zt_fault *fault)
 {
-    const char *what = foreign(m);
-    size_t head = m.bytes < 4096 ? m.bytes : 4096;
+    zt_err rc = refuse_foreign(path, m, fault);
 
-    if (what)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "%s: looks like %s; if it does hold text or tokens, name "
-                            "them with --data_format",
-                            path, what);
+    if (rc)
+        return rc;
     if (begins_with(m, "MMIDIDX", 7))
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: is a Megatron index; name it .idx, beside a .bin of the "
@@ -284,7 +314,7 @@ static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *
         *out = ZT_TOKENS_LLMC;
     } else if (ends_with(path, ".bin")) {
         *out = exists(path, 4, ".idx") ? ZT_TOKENS_MEGATRON : ZT_TOKENS_NANOGPT;
-    } else if (memchr(m.data, 0, head)) {
+    } else if (has_zero_bytes(m)) {
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: holds zero bytes, so it is no plain text; if it holds "
                             "tokens say --data_format nanogpt, llmc or megatron, if its "

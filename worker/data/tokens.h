@@ -84,6 +84,11 @@ struct zt_token_file {
 const char *zt_token_format_name(zt_token_format f);
 zt_token_format zt_token_format_parse(const char *name);
 
+/* A file that is to hold text or records, and begins as one of those that people give by
+ * mistake: an archive, a table in another format, UTF-16; or has zero bytes. ZT_E_FORMAT,
+ * ZT_E_NOINPUT. */
+zt_err zt_tokens_refuse_foreign(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Map and check a file. ZT_E_NOINPUT, ZT_E_FORMAT; *out is written only on success. */
 zt_err zt_token_file_open(const char *path, zt_token_format format,
                           const struct zt_text_encoding *text, struct zt_token_file *out,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/log.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/data.h"
 #include "worker/engine/engine.h"
 
@@ -103,10 +104,14 @@ static zt_err add_files(struct zt_engine *e, struct zt_prompts *p,
     how->pair = &pair;
     if (run->predict_with_generate)
         p->meant_column = run->target_column ? run->target_column : "completion";
-    for (int i = 0; !rc && files[i]; i++)
-        rc = zt_prompts_add_file(
-            p, how, files[i], run->data_format,
-            run->source_column ? run->source_column : run->text_column, fault);
+    for (int i = 0; !rc && files[i]; i++) {
+        if (strcmp(run->data_format, "auto") == 0)
+            rc = zt_tokens_refuse_foreign(files[i], fault);
+        if (!rc)
+            rc = zt_prompts_add_file(
+                p, how, files[i], run->data_format,
+                run->source_column ? run->source_column : run->text_column, fault);
+    }
     how->pair = NULL;
     return rc;
 }

@@ -97,11 +97,12 @@ static zt_err put_line(const struct zt_writer *w, int64_t prompt,
                        const struct zt_written *t, struct zt_buf *out,
                        struct zt_fault *fault)
 {
-    const char *text = zt_prompts_text(w->prompts, prompt);
+    size_t n;
+    const char *text = zt_prompts_text(w->prompts, prompt, &n);
     json_t *line = json_object();
     zt_err rc = ZT_OK;
 
-    if (!line || json_object_set_new(line, "prompt", zt_json_text(text, strlen(text))) ||
+    if (!line || json_object_set_new(line, "prompt", zt_json_text(text, n)) ||
         json_object_set_new(line, "generated", generated(w, t, false, fault)) ||
         (w->e->run->num_beams > 1 &&
          json_object_set_new(line, "score", generated(w, t, true, fault))) ||
@@ -146,7 +147,7 @@ static zt_err score_line(struct predictions *p, int64_t i, const char *text, siz
                               : out_of_memory(fault);
     json_decref(line);
     return rc ? rc
-              : zt_text_scores_add(&p->copied, zt_prompts_text(p->prompts, i),
+              : zt_text_scores_add(&p->copied, zt_prompts_text(p->prompts, i, &n),
                                    zt_prompts_meant(p->prompts, i), fault);
 }
 

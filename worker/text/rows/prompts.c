@@ -59,9 +59,15 @@ const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
     return (const int32_t *)(const void *)zt_buf_head(&p->ids) + from;
 }
 
-const char *zt_prompts_text(const struct zt_prompts *p, int64_t i)
+const char *zt_prompts_text(const struct zt_prompts *p, int64_t i, size_t *n)
 {
-    return (const char *)zt_buf_head(&p->text) + begin_of(&p->text_begins, i);
+    size_t from = begin_of(&p->text_begins, i);
+    size_t num = zt_buf_used(&p->text_begins) / sizeof(size_t);
+    size_t to =
+        (size_t)i + 1 < num ? begin_of(&p->text_begins, i + 1) : zt_buf_used(&p->text);
+
+    *n = to - from - 1; /* there is a zero byte behind each */
+    return (const char *)zt_buf_head(&p->text) + from;
 }
 
 const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i)
@@ -251,16 +257,17 @@ static zt_err add_lines(struct zt_prompts *p, const struct zt_prompt_encoding *h
     for (int64_t line = 1; !rc && at < stop; line++) {
         const char *end = memchr(at, '\n', (size_t)(stop - at));
         size_t n = (size_t)((end ? end : stop) - at);
-        char *name = NULL, *copy = strndup(at, n); /* numbers are read up to a zero */
+        char *name = NULL, *copy = malloc(n + 1);
 
         if (!copy || asprintf(&name, "%s:%lld", path, (long long)line) < 0) {
             free(copy);
             return out_of_memory(fault);
         }
+        memcpy(copy, at, n);
         if (n && copy[n - 1] == '\r')
             n--;
-        copy[n] = 0;
-        rc = add_row(p, how, name, copy, strlen(copy), fault);
+        copy[n] = 0; /* numbers are read up to it */
+        rc = add_row(p, how, name, copy, n, fault);
         free(name);
         free(copy);
         at = end ? end + 1 : stop;
