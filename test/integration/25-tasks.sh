@@ -49,6 +49,8 @@ sed '5s/"O"/"O", "O"/' "$tmp/tags.jsonl" >"$tmp/uneven.jsonl"
 check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: there are ' tag uneven.jsonl
 printf 'text,label\nw1,yes\nw2,no\nw3,\n' >"$tmp/hollow.csv"
 check "an empty label is named by its line" refused 65 'hollow.csv:4: "label" holds an empty label' classify hollow.csv
+printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
+check "columns between semicolons are told so" refused 2 'columns are separated by commas in a .csv' classify semicolons.csv
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes

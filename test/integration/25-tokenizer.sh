@@ -55,6 +55,8 @@ check "ztok refuses what is no text: 65" [ $? -eq 65 ]
 check "  as training does" grep -qF "binary: holds zero bytes, so it is no plain text" "$tmp/o"
 
 # ---- ztok --train
+"$bin/ztok" --train 300 "$tmp/binary" --out "$tmp/x" >"$tmp/o" 2>&1
+check "ztok makes no tokenizer of what is no text: 65" [ $? -eq 65 ]
 check "ztok makes a tokenizer" "$bin/ztok" --train 300 "$text" --out "$tmp/made"
 check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp/by_made"
 "$bin/ztok" --train 256 "$text" --out "$tmp/made" >"$tmp/o" 2>&1

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <xxhash.h>
 
-#include "common/mapped_file.h"
 #include "worker/text/rows/lines.h"
 #include "worker/tools/ztok/writer.h"
 #include "worker/tools/ztok/ztok.h"
@@ -181,6 +180,20 @@ static void say_result(const struct encoding *e)
 
 /* ---- the whole ---- */
 
+zt_err zt_ztok_open_text(const char *name, struct zt_mapping *out, struct zt_fault *fault)
+{
+    zt_err rc = zt_mapping_open(name, out, fault);
+    size_t head = out->bytes < HEAD_BYTES ? out->bytes : HEAD_BYTES;
+
+    if (rc || !head || !memchr(out->data, 0, head))
+        return rc;
+    zt_mapping_release(out);
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: holds zero bytes, so it is no plain text (an archive, or "
+                        "UTF-16?)",
+                        name);
+}
+
 static zt_err open_texts(struct encoding *e, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
@@ -192,12 +205,7 @@ static zt_err open_texts(struct encoding *e, struct zt_fault *fault)
     for (int i = 0; !rc && i < e->num; i++) {
         struct zt_mapping *m = &e->texts[i];
 
-        rc = zt_mapping_open(e->names[i], m, fault);
-        if (!rc && m->bytes &&
-            memchr(m->data, 0, m->bytes < HEAD_BYTES ? m->bytes : HEAD_BYTES))
-            rc =
-                zt_fault_set(fault, ZT_E_FORMAT,
-                             "%s: holds zero bytes, so it is no plain text", e->names[i]);
+        rc = zt_ztok_open_text(e->names[i], m, fault);
         e->total += m->bytes;
     }
     return rc;

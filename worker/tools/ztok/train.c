@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/files/folders.h"
-#include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/text/rows/lines.h"
 #include "worker/text/train/byte_bpe.h"
@@ -43,7 +42,7 @@ static zt_err count_words(struct zt_byte_bpe *b, const char *name, const char *c
     struct row_counting rows = {.words = b, .name = name};
     struct zt_lines_job job = {.name = name, .sink = count_rows, .user = &rows};
     struct zt_mapping text = {0};
-    zt_err rc = zt_mapping_open(name, &text, fault);
+    zt_err rc = zt_ztok_open_text(name, &text, fault);
 
     zt_buf_init(&rows.row, SIZE_MAX / 4);
     job.text = (const char *)text.data;
