@@ -27,6 +27,10 @@ printf '{"messages": [%s, %s, %s]}\n' '{"role": "user", "content": "what is it"}
 launch --num_gpus 1 "${model[@]}" --block_size 96 --max_new_tokens 8 --test_file "$tmp/row.jsonl" --output_dir "$tmp/predicted"
 check "what was said before is read" test "$(tail -1 "$tmp/one")" = "$(sed 's/.*"generated":"\(.*\)"}/\1/' "$tmp/predicted/predictions.jsonl")"
 
+launch --num_gpus 1 "${model[@]}" --block_size 16 --interactive < <(echo it)
+check "a short context is shared by what is typed and the answer, unless asked" code_is 0
+launch --num_gpus 1 --detach "${model[@]}" --block_size 96 --interactive
+check "nobody types to a job of --detach" code_is 2
 launch --num_gpus 1 "$bin/models/t5.so" --d_model 32 --d_kv 8 --d_ff 48 --num_layers 2 --num_heads 3 --vocab_size 257 --interactive < <(echo cat)
 check "an encoder-decoder writes no more than its texts have, unless asked" code_is 0
 
