@@ -52,7 +52,7 @@ check "a file is input, and beams answer as well" test "$(replies | wc -l)" -eq 
 check "a rank by itself reads its own input" test -n "$(echo 'to be' | "$bin/zworker" "${model[@]}" --block_size 96 --max_new_tokens 8 --interactive 2>"$tmp/err")"
 launch --num_gpus 1 "${model[@]}" --interactive --prompt a
 check "a prompt is no dialogue" code_is 2
-launch --num_gpus 1 "${model[@]}" --block_size 32 --interactive
+launch --num_gpus 1 "${model[@]}" --block_size 32 --max_new_tokens 33 --interactive
 check "an answer has to leave room for what is typed" code_is 2
 
 # an answer that would take long
