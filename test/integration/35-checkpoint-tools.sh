@@ -133,6 +133,10 @@ run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back
 for kind in value exp_avg exp_avg_sq; do
     run "  with the same $kind" 0 "$zckpt" diff "$a" "$tmp/back/checkpoint-2" --kind "$kind"
 done
+run "what is there is not replaced unasked" 73 "$zckpt" convert "$a" "$tmp/uni" --to universal
+run "  but by --overwrite" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal --overwrite
+run "  neither of zlaunch's" 73 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"
+run "  but by --overwrite" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back" --overwrite
 run "  and both names" 0 "$zckpt" ls "$tmp/back/checkpoint-2"
 check "  of the tied weight" has "$tmp/out" '^ *lm_head\.weight .* = transformer\.wte\.weight'
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --resume_from_checkpoint "$tmp/back/checkpoint-2" --output_dir "$tmp/on"

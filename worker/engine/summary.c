@@ -201,7 +201,7 @@ void zt_engine_print_summary(const struct zt_engine *e)
 
     if (run->rank)
         return;
-    if (run->run_name)
+    if (run->run_name && *run->run_name)
         add(&l, "%s: ", run->run_name);
     add(&l, "%s: %s parameters, %s, %d %s on %s, ZeRO stage %d", e->plugin->name,
         zt_human_count(parameters, (double)e->model->numel),

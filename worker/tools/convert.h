@@ -15,10 +15,10 @@ zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
 /* A checkpoint to resume from, with the moments that the source has: TO/global_stepN.
  * ZT_E_USAGE: the source is no checkpoint, or one of ours. */
 zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
-                             struct zt_fault *fault) ZT_MUST_CHECK;
+                             bool overwrite, struct zt_fault *fault) ZT_MUST_CHECK;
 /* DeepSpeed's universal checkpoint, TO/global_stepN_universal, of a checkpoint with the
  * moments of Adam. ZT_E_USAGE: the source has none. */
 zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
-                               struct zt_fault *fault) ZT_MUST_CHECK;
+                               bool overwrite, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

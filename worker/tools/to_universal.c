@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 
 #include "common/files/folders.h"
@@ -305,7 +306,7 @@ static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fa
 }
 
 zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
-                               struct zt_fault *fault)
+                               bool overwrite, struct zt_fault *fault)
 {
     struct universal u = {.s = s};
     char tag[64];
@@ -317,6 +318,9 @@ zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
     u.tag = tag;
     if (snprintf(u.dir, sizeof(u.dir), "%s/%s", to, tag) >= (int)sizeof(u.dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", to);
+    if (!overwrite && access(u.dir, F_OK) == 0)
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "%s is there already; --overwrite replaces it", u.dir);
     rc = write_all(&u, to, fault);
     if (!rc)
         printf("%s: DeepSpeed's universal checkpoint of step %lld\n", u.dir,

@@ -6,9 +6,11 @@
  * as DeepSpeed's own are. What the other program does not save (the position in the data)
  * is left out.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/files/folders.h"
 #include "common/half.h"
@@ -277,9 +279,10 @@ static zt_err write_all(struct import *m, struct zt_fault *fault)
 }
 
 zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
-                             struct zt_fault *fault)
+                             bool overwrite, struct zt_fault *fault)
 {
     struct import m = {.s = s};
+    char dir[PATH_MAX + 64];
     zt_err rc;
 
     if (s->ours)
@@ -296,6 +299,10 @@ zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
     m.skipped = count_of(s, "skipped_steps");
     m.samples = count_of(s, "global_samples");
     zt_ckpt_place_of_step(&m.place, to, m.step);
+    snprintf(dir, sizeof(dir), "%s/%s", to, m.place.name);
+    if (!overwrite && access(dir, F_OK) == 0)
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "%s is there already; --overwrite replaces it", dir);
     choose_kinds(&m);
     rc = choose_params(&m, fault);
     if (!rc)

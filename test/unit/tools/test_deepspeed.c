@@ -351,7 +351,7 @@ static void test_it_becomes_a_checkpoint_of_ours_with_its_moments(void **state)
     make(3, false);
     s = opened(scratch_dir);
     snprintf(path, sizeof(path), "%s/ours", scratch_dir);
-    if (zt_convert_to_zlaunch(s, path, &fault))
+    if (zt_convert_to_zlaunch(s, path, false, &fault))
         fail_msg("%s", fault.text);
     zt_source_close(s);
     s = opened(in_scratch("ours/checkpoint-7"));

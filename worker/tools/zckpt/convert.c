@@ -119,9 +119,9 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
     else if (strcmp(form, "gguf") == 0)
         rc = zt_convert_to_gguf(s, words[1], zt_args_string(args, "dtype"), fault);
     else if (strcmp(form, "universal") == 0)
-        rc = zt_convert_to_universal(s, words[1], fault);
+        rc = zt_convert_to_universal(s, words[1], zt_args_flag(args, "overwrite"), fault);
     else
-        rc = zt_convert_to_zlaunch(s, words[1], fault);
+        rc = zt_convert_to_zlaunch(s, words[1], zt_args_flag(args, "overwrite"), fault);
     zt_source_close(s);
     return rc;
 }
