@@ -626,7 +626,7 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
             "--do_predict needs a --test_file with the rows to predict or to continue");
     if (run->do_predict && !run->output_dir)
         zt_problems_add(&c->report, ZT_E_USAGE,
-                        "--do_predict needs an --output_dir for predictions.jsonl");
+                        "--test_file needs an --output_dir for predictions.jsonl");
     if (run->test_file && !run->do_predict)
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--test_file and --do_predict=false: leave one of them out");
@@ -674,7 +674,7 @@ static void check_generation(struct zt_config *c, const struct zt_run *run)
                         several->where);
     if (run->generate_tokens && run->min_new_tokens > run->generate_tokens)
         zt_problems_add(&c->report, ZT_E_USAGE,
-                        "--min_new_tokens %lld is more than --generate_tokens %lld",
+                        "--min_new_tokens %lld is more than the %lld of --max_new_tokens",
                         (long long)run->min_new_tokens, (long long)run->generate_tokens);
 }
 

@@ -43,13 +43,14 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
     const struct zt_batch_layout *l = &e->model->layout;
 
     if (zt_batch_find(l, ZT_TOKENS) < 0)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--generate_tokens: %s has no field tokens to generate from",
-                            e->plugin->name);
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "text is to be written, and %s has no field tokens to write it from",
+            e->plugin->name);
     if (!e->model->vocab)
         return zt_fault_set(fault, ZT_E_PLUGIN,
-                            "--generate_tokens: plugin %s does not say how many token "
-                            "ids there are to choose from: its build() calls "
+                            "text is to be written, and plugin %s does not say how many "
+                            "token ids there are to choose from: its build() calls "
                             "zt_model_set_vocab()",
                             e->plugin->name);
     for (int i = 0; i < l->num; i++) {
@@ -58,8 +59,8 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
         if (f->required && !f->label && strcmp(f->name, ZT_TOKENS) != 0 &&
             !(e->source_size && zt_field_is_of_source(f)))
             return zt_fault_set(fault, ZT_E_USAGE,
-                                "--generate_tokens: %s requires the field %s, which a "
-                                "prompt does not offer; it offers tokens%s",
+                                "text is to be written, and %s requires the field %s, "
+                                "which a prompt does not offer; it offers tokens%s",
                                 e->plugin->name, f->name,
                                 e->run->test_file
                                     ? " (for labels of rows, give --task, as in training)"
