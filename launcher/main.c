@@ -206,6 +206,7 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
         return code;
     if (l->detach) {
         screen.live = screen.color = false;
+        screen.one_file = true;
     }
     if (make_pid_file(l, p, fault))
         return zt_err_exit_code(fault->code);

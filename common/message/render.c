@@ -162,7 +162,9 @@ size_t zt_render_pending_bytes(const struct zt_render *r)
 
 int zt_render_lost(const struct zt_render *r)
 {
-    return r->gone[0] == EPIPE ? 0 : r->gone[0];
+    int e = !r->gone[0] && r->cfg.one_file ? r->gone[1] : r->gone[0];
+
+    return e == EPIPE ? 0 : e;
 }
 
 bool zt_render_is_read(const struct zt_render *r)

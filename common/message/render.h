@@ -27,6 +27,7 @@ struct zt_render_config {
     bool color;         /* of messages */
     bool live;          /* steps as one line redrawn in place on err_fd */
     bool tag;           /* name the rank in front of its lines */
+    bool one_file;      /* what goes to err_fd is kept where out_fd's is: a log */
     zt_log_level level; /* below INFO: no progress and no notes, results stay */
     const char *who; /* in front of messages: "zlaunch"; lives as long as the renderer */
     /* called for every whole line, without its newline; may be NULL */
@@ -83,8 +84,8 @@ void zt_render_finish_live(struct zt_render *r);
 /* Write what can be written without blocking. True: nothing waits any more. */
 bool zt_render_flush(struct zt_render *r);
 size_t zt_render_pending_bytes(const struct zt_render *r);
-/* errno of what out_fd did not take, as a full device; 0: none. A reader that left is no
- * error. */
+/* errno of what out_fd did not take, as a full device, or err_fd where both are one file;
+ * 0: none. A reader that left is no error. */
 int zt_render_lost(const struct zt_render *r);
 /* Does anybody take what goes to out_fd, as far as known? */
 bool zt_render_is_read(const struct zt_render *r);

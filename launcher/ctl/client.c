@@ -200,6 +200,8 @@ static void print_status(const json_t *o)
 {
     char elapsed[ZT_HUMAN];
     const json_t *r = json_object_get(o, "ranks");
+    const char *log = zt_json_get_text(o, "log_file", NULL);
+    const char *lost = zt_json_get_text(o, "log_error", NULL);
 
     printf("job       %s (zlaunch is pid %lld)\ncommand   %s\nstate     %s\n",
            zt_json_get_text(o, "job", "?"), (long long)zt_json_get_int(o, "pid", 0),
@@ -214,6 +216,9 @@ static void print_status(const json_t *o)
            (long long)zt_json_get_int(r, "ended", 0));
     print_nodes(o);
     print_step(o);
+    if (log)
+        printf("log       %s%s%s\n", log, lost ? " has not all of the output: " : "",
+               lost ? lost : "");
 }
 
 static void print_list_line(const json_t *o)

@@ -95,8 +95,8 @@ bool zt_ctl_flushed(const struct zt_ctl *ctl); /* all clients have all their byt
 
 /* The last job of this folder is `job`, which prints to file `log` (NULL: to where it was
  * started) and is over if exit_code is not NULL; one that has begun since stays the last.
- * Best effort. */
-void zt_ctl_note_job(const char *job, const char *log, const int *exit_code);
+ * lost: errno of what the log did not take, 0: it has all. Best effort. */
+void zt_ctl_note_job(const char *job, const char *log, const int *exit_code, int lost);
 
 /* ------------------------------------------------------------------ client (client.c) */
 

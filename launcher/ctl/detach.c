@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,10 +79,15 @@ static size_t read_log(const struct begun *job, char out[SHOWN_BYTES])
     int fd = open(job->log, O_RDONLY | O_CLOEXEC);
     off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = job->from;
     const char *nl;
+    struct stat st;
     ssize_t k;
 
     if (fd < 0)
         return 0;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) { /* a device gives back nothing */
+        close(fd);
+        return 0;
+    }
     if (end - from > SHOWN_BYTES)
         from = end - SHOWN_BYTES;
     k = pread(fd, out, SHOWN_BYTES, from);
@@ -131,6 +137,12 @@ static int bury(const struct begun *job, struct zt_render *r)
         continue;
     code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     n = read_log(job, text);
+    if (!n && code)
+        zt_render_message(r, ZT_LOG_ERROR,
+                          "the job ended with exit code %d before it had begun, and log "
+                          "file %s has nothing of it (is there room?); without --detach "
+                          "it says why here",
+                          code, job->log);
     if (!zt_render_is_json(r))
         fwrite(text, 1, n, stderr);
     else if (!pass_events(r, text, n))

@@ -71,7 +71,7 @@ static bool has_later_job(const char *path, const char *job)
     return later;
 }
 
-void zt_ctl_note_job(const char *job, const char *log, const int *exit_code)
+void zt_ctl_note_job(const char *job, const char *log, const int *exit_code, int lost)
 {
     char dir[ZT_CTL_PATH], path[ZT_CTL_PATH], here[PATH_MAX], when[ZT_TIMESTAMP_BYTES];
     json_t *o;
@@ -86,6 +86,8 @@ void zt_ctl_note_job(const char *job, const char *log, const int *exit_code)
     json_object_set_new(o, "ts", json_string(when));
     if (log)
         json_object_set_new(o, "log_file", zt_json_text(log, strlen(log)));
+    if (log && lost)
+        json_object_set_new(o, "log_error", json_string(strerror(lost)));
     if (exit_code)
         json_object_set_new(o, "exit_code", json_integer(*exit_code));
     write_record(o, path);
@@ -128,6 +130,7 @@ static json_t *find_in(const char *dir, const char *name, const char *here)
 static void describe(const json_t *record, bool by_folder, char *out, size_t bytes)
 {
     const char *log = zt_json_get_text(record, "log_file", NULL);
+    const char *lost = zt_json_get_text(record, "log_error", NULL);
     const char *ts = zt_json_get_text(record, "ts", "?");
     const char *clock = strlen(ts) > 11 ? ts + 11 : "";
     const char *which = by_folder ? "the last job of this folder, " : "job ";
@@ -144,7 +147,9 @@ static void describe(const json_t *record, bool by_folder, char *out, size_t byt
             "%s%s, began at %.10s %.8s UTC and was killed before it could say how "
             "it ended",
             which, job, ts, clock);
-    if (n < bytes && log)
+    if (n < bytes && log && lost)
+        snprintf(out + n, bytes - n, "; %s has not all that it wrote: %s", log, lost);
+    else if (n < bytes && log)
         snprintf(out + n, bytes - n, "; what it wrote is in %s", log);
     else if (n < bytes)
         snprintf(out + n, bytes - n,

@@ -134,6 +134,12 @@ static void handle_status(struct zt_supervisor *s, uint32_t client)
         json_object_set(o, "last_step", k->step);
         json_object_set_new(o, "last_step_s", zt_json_real(now - k->step_s));
     }
+    if (zt_detach_log())
+        json_object_set_new(o, "log_file",
+                            zt_json_text(zt_detach_log(), strlen(zt_detach_log())));
+    if (zt_detach_log() && zt_render_lost(s->render))
+        json_object_set_new(o, "log_error",
+                            json_string(strerror(zt_render_lost(s->render))));
     zt_ctl_answer(k->ctl, client, o);
     json_decref(o);
     zt_ctl_end(k->ctl, client, 0, NULL);
@@ -407,7 +413,7 @@ void zt_sup_ctl_open(struct zt_supervisor *s)
     uv_timer_init(&s->loop, &k->check);
     k->check.data = s;
     if (!zt_ctl_open(&cfg, &k->ctl, &fault))
-        zt_ctl_note_job(cfg.job_id, zt_detach_log(), NULL);
+        zt_ctl_note_job(cfg.job_id, zt_detach_log(), NULL, 0);
     else
         zt_render_message(s->render, ZT_LOG_WARN,
                           "nothing can be asked of this job by --ctl: %s", fault.text);
@@ -472,7 +478,8 @@ void zt_sup_ctl_finish(struct zt_supervisor *s, int exit_code)
         if (s->ctl->pending[i].client)
             pending_check(s, &s->ctl->pending[i], zt_now());
     if (s->ctl->ctl)
-        zt_ctl_note_job(s->plan->job_id, zt_detach_log(), &exit_code);
+        zt_ctl_note_job(s->plan->job_id, zt_detach_log(), &exit_code,
+                        zt_render_lost(s->render));
     zt_ctl_finish(s->ctl->ctl, exit_code);
     while (!zt_ctl_flushed(s->ctl->ctl) && zt_now() < until)
         uv_run(&s->loop, UV_RUN_ONCE); /* the tick of the job ends each round */

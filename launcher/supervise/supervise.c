@@ -9,6 +9,7 @@
 #include "common/process/limits.h"
 #include "common/process/shm_files.h"
 #include "common/process/streams.h"
+#include "launcher/ctl/detach.h"
 #include "launcher/start/start.h"
 #include "launcher/supervise/private.h"
 
@@ -475,6 +476,28 @@ static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *en
         }
 }
 
+/* So is what was printed: before the end is told, which says it. */
+static void judge_output(struct zt_supervisor *s, struct zt_verdict *v, json_t *end)
+{
+    const char *log = zt_detach_log();
+    char text[ZT_FAULT_TEXT];
+    int e;
+
+    zt_render_flush(s->render);
+    e = zt_render_lost(s->render);
+    if (!e)
+        return;
+    snprintf(text, sizeof(text), "%s%s: %s; what was printed there is not complete",
+             log ? "log file " : "standard output", log ? log : "", strerror(e));
+    if (log) /* for who has attached; in the foreground it is the last word on stderr */
+        zt_render_message(s->render, ZT_LOG_ERROR, "%s", text);
+    if (v->exit_code)
+        return;
+    v->exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
+    json_object_set_new(end, "exit_code", json_integer(v->exit_code));
+    json_object_set_new(end, "cause", zt_json_text(text, strlen(text)));
+}
+
 static int finish_job(struct zt_supervisor *s)
 {
     char unsaved[ZT_SUP_DIR + 128];
@@ -497,6 +520,7 @@ static int finish_job(struct zt_supervisor *s)
     if (v.exit_code)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
     judge_logs(s, &v, end);
+    judge_output(s, &v, end);
     if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
         v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
@@ -629,7 +653,10 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     *exit_code = finish_job(&s);
     flush_output(&s);
     zt_sup_store_end(&s);
-    zt_sup_ctl_finish(&s, *exit_code);
+    if (!zt_render_flush(s.render) || !zt_render_lost(s.render) || *exit_code)
+        zt_sup_ctl_finish(&s, *exit_code);
+    else /* the end itself */
+        zt_sup_ctl_finish(&s, zt_err_exit_code(ZT_E_CANTCREATE));
     uv_walk(&s.loop, on_walk_close, NULL);
     uv_run(&s.loop, UV_RUN_DEFAULT);
     uv_loop_close(&s.loop);

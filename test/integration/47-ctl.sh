@@ -292,6 +292,36 @@ cd "$OLDPWD" || exit 1
 within 20 over || fail "the job did not end"
 check "  which says that nothing is saved" grep -qE '^  nothing is saved; step [0-9]+ was the last report \(--output_dir with --save_steps' "$tmp/begun"
 check "  and leaves no empty folder" test ! -e "$tmp/none"
+# a log that does not take the output: 73, as in the foreground
+cd "$tmp" || exit 1
+for format in text json; do
+    rm -f "$tmp/go"
+    # shellcheck disable=SC2016
+    "$zlaunch" --log_format "$format" --detach --log_file /dev/full --summary "$tmp/end" -- \
+        sh -c 'echo text; while [ ! -e "$0" ]; do sleep 0.05; done' "$tmp/go" >"$tmp/id" 2>"$tmp/said"
+    id=$(grep -o 'zt-[0-9]*-[0-9a-f]*' "$tmp/id" | head -n 1)
+    lacks() { ask "$id" status && grep -q "^log       /dev/full has not all of the output: No space left on device" "$tmp/said"; }
+    check "a full log of a job that runs, in $format: status says so" within 10 lacks
+    "$zlaunch" --attach "$id" >"$tmp/said" 2>&1 &
+    follower=$!
+    shows() { grep -q text "$tmp/said"; }
+    within 10 shows || fail "--attach shows nothing"
+    touch "$tmp/go"
+    wait "$follower"
+    code=$?
+    check "  the job ends with 73" code_is 73
+    check "  which its last words explain" said "log file /dev/full: No space left on device; what was printed there is not complete"
+    check "  and its record" grep -q '"exit_code":73.*"cause":"log file /dev/full: No space left on device' "$tmp/end"
+    within 20 over || fail "the job did not end"
+    ask last status
+    check "  and who asks later" grep -qE 'with exit code 73; /dev/full has not all that it wrote: No space left on device' "$tmp/said"
+done
+# shellcheck disable=SC2016
+"$zlaunch" --detach --log_file /dev/full "${train[@]}" --train_file "$tmp/nowhere.txt" >"$tmp/id" 2>"$tmp/said"
+code=$?
+check "a job that does not begin, and whose log is full: its code" code_is 66
+check "  is not all that is said" said "ended with exit code 66 before it had begun, and log file /dev/full has nothing of it"
+cd "$OLDPWD" || exit 1
 # this folder's job is over, another folder's is not
 launch_bg --num_gpus 1 -- sh -c 'echo ready; exec sleep 600'
 ready 1

@@ -672,10 +672,10 @@ static void test_the_last_job_that_has_ended_is_the_one_that_began_last(void **s
 
     (void)state;
     set_run(&r);
-    zt_ctl_note_job("long-1", NULL, NULL);
-    zt_ctl_note_job("short-2", NULL, NULL);
-    zt_ctl_note_job("short-2", NULL, &good);
-    zt_ctl_note_job("long-1", NULL, &stopped);
+    zt_ctl_note_job("long-1", NULL, NULL, 0);
+    zt_ctl_note_job("short-2", NULL, NULL, 0);
+    zt_ctl_note_job("short-2", NULL, &good, 0);
+    zt_ctl_note_job("long-1", NULL, &stopped, 0);
     says_of("last", "the last job of this folder, short-2, ended at ");
     says_of("last", "with exit code 0");
 
