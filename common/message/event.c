@@ -369,7 +369,7 @@ static void turn_down_request(void)
     struct zt_control_request request;
 
     if (take_request(&request))
-        zt_event_answer(&request, false, "the run is in a dialogue");
+        zt_event_answer(&request, 1, "the run is in a dialogue");
 }
 
 /* The first frames that were received, up to one of what is typed. */
@@ -439,12 +439,15 @@ bool zt_event_interrupted(void)
     return kind == ZT_INPUT_INTERRUPT || st.requests_ended;
 }
 
-void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text)
+void zt_event_answer(const struct zt_control_request *request, int exit_code,
+                     const char *text)
 {
     json_t *ev = make("answer");
 
     set_int(ev, "id", request->id);
-    json_object_set_new(ev, "ok", json_boolean(ok));
+    json_object_set_new(ev, "ok", json_boolean(!exit_code));
+    if (exit_code)
+        set_int(ev, "exit_code", exit_code);
     json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
     emit(ev);
 }

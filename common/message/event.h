@@ -59,7 +59,9 @@ struct zt_control_request {
 /* Take the next request if one was received; never waits. Each has to be answered
  * once. */
 bool zt_event_next_request(struct zt_control_request *out);
-void zt_event_answer(const struct zt_control_request *request, bool ok, const char *text);
+/* exit_code: of the `zlaunch --ctl` that asked; 0: what was asked for is done. */
+void zt_event_answer(const struct zt_control_request *request, int exit_code,
+                     const char *text);
 
 /*
  * A dialogue, of rank 0: the next line that is typed at zlaunch is wanted, or that of standard

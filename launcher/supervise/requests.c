@@ -29,7 +29,7 @@ struct pending {
     double until_s;
     int num_ranks;
     char **answers; /* (num_ranks) NULL: none yet */
-    bool failed;
+    int exit_code; /* largest of the answers: 1 is of a rank that names another; 0: all did */
 };
 
 struct zt_sup_ctl {
@@ -222,7 +222,7 @@ static void pending_check(struct zt_supervisor *s, struct pending *p, double now
     } else if (!num_answers) {
         pending_end(k, p, 1, "the ranks have ended before they could answer");
     } else {
-        pending_end(k, p, p->failed, NULL);
+        pending_end(k, p, p->exit_code, NULL);
     }
 }
 
@@ -334,6 +334,8 @@ static void handle_trace(struct zt_supervisor *s, uint32_t client)
 static void store_answer(struct zt_sup_ctl *k, int rank, const json_t *o)
 {
     uint32_t id = (uint32_t)zt_json_get_int(o, "id", 0);
+    bool ok = json_is_true(json_object_get(o, "ok"));
+    int code = ok ? 0 : (int)zt_json_get_int(o, "exit_code", 1);
 
     for (int i = 0; i < PENDING_MAX; i++) {
         struct pending *p = &k->pending[i];
@@ -341,7 +343,8 @@ static void store_answer(struct zt_sup_ctl *k, int rank, const json_t *o)
         if (!id || p->id != id || rank >= p->num_ranks || p->answers[rank])
             continue;
         p->answers[rank] = strndup(zt_json_get_text(o, "text", ""), ANSWER_MAX);
-        p->failed = p->failed || !json_is_true(json_object_get(o, "ok"));
+        if (code > p->exit_code)
+            p->exit_code = code;
     }
 }
 

@@ -171,6 +171,9 @@ check "save weights: 0" code_is 0
 check "  tells where, for all ranks" said "all 2 ranks: the weights after step "
 ask 1st-try status
 check "a job is found by its --run_name" said "job       1st-try-"
+ask 1st-try save weights "$corpus"
+check "save weights to a file: 73" code_is 73
+check "  by its name, and by no option's" grep -q "rank 0: $corpus: that is a file; name a folder" "$tmp/said"
 saved=$(echo "$tmp"/saved/weights-*)
 check "  one folder" test -f "$saved/config.json"
 ask "$(job_id)" save
@@ -196,7 +199,8 @@ rm -rf "$tmp/lost" && : >"$tmp/lost"
 check "a save that fails at the end waits, and says for what" within 60 \
     out_says "they are kept for 600 s: zlaunch --ctl $(job_id) save weights DIR writes them elsewhere"
 ask "$(job_id)" save weights /proc/nowhere
-check "  another folder that does not take them: 1" code_is 1
+check "  another folder that does not take them: 73" code_is 73
+check "  by its name, and by no option's" grep -q "rank 0: /proc/nowhere: cannot make the folder" "$tmp/said"
 ask "$(job_id)" save weights "$tmp/elsewhere"
 check "  one that does: 0" code_is 0
 end

@@ -19,7 +19,7 @@ static void begin_trace(struct zt_control_requests *a,
     snprintf(a->path, sizeof(a->path), "zlaunch-trace-%.64s-%lld.json", job ? job : "job",
              (long long)request->id);
     if (zt_trace_open(a->path, a->run->rank, a->run->world, &fault)) {
-        zt_event_answer(request, false, fault.text);
+        zt_event_answer(request, zt_err_exit_code(fault.code), fault.text);
         return;
     }
     zt_trace_thread("compute");
@@ -35,13 +35,13 @@ static void end_trace(struct zt_control_requests *a)
 
     a->trace_steps = 0;
     if (zt_trace_close(&fault)) {
-        zt_event_answer(&a->trace, false, fault.text);
+        zt_event_answer(&a->trace, zt_err_exit_code(fault.code), fault.text);
         return;
     }
     snprintf(text, sizeof(text), "the timeline of %d step%s is in %s/%s.rank%d", recorded,
              recorded == 1 ? "" : "s", getcwd(cwd, sizeof(cwd)) ? cwd : ".", a->path,
              a->run->rank);
-    zt_event_answer(&a->trace, true, text);
+    zt_event_answer(&a->trace, 0, text);
 }
 
 static void answer_trace(struct zt_control_requests *a,
@@ -54,9 +54,9 @@ static void answer_trace(struct zt_control_requests *a,
                  "the timeline is recorded since the start and written to %.900s at the "
                  "end",
                  a->run->trace);
-        zt_event_answer(request, true, text);
+        zt_event_answer(request, 0, text);
     } else if (a->trace_steps) {
-        zt_event_answer(request, false, "a timeline is being recorded already");
+        zt_event_answer(request, 1, "a timeline is being recorded already");
     } else {
         begin_trace(a, request);
     }
@@ -66,11 +66,11 @@ static void answer_save(struct zt_control_requests *a,
                         const struct zt_control_request *request)
 {
     if (!a->run->output_dir && !request->dir[0]) {
-        zt_event_answer(request, false,
+        zt_event_answer(request, 1,
                         "this run has no --output_dir to save to; ask for "
                         "'save weights DIR'");
     } else if (a->wants_save) {
-        zt_event_answer(request, false, "another save is asked for already");
+        zt_event_answer(request, 1, "another save is asked for already");
     } else {
         a->save = *request;
         a->wants_save = true;
@@ -82,10 +82,11 @@ bool zt_control_requests_wants_weights(const struct zt_control_requests *a)
     return strcmp(a->save.name, WEIGHTS) == 0;
 }
 
-void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text)
+void zt_control_requests_saved(struct zt_control_requests *a, int exit_code,
+                               const char *text)
 {
     a->wants_save = false;
-    zt_event_answer(&a->save, ok, text);
+    zt_event_answer(&a->save, exit_code, text);
 }
 
 static void answer(struct zt_control_requests *a,
@@ -100,7 +101,7 @@ static void answer(struct zt_control_requests *a,
         answer_save(a, request);
     } else {
         snprintf(text, sizeof(text), "this version knows nothing of '%s'", request->name);
-        zt_event_answer(request, false, text);
+        zt_event_answer(request, 1, text);
     }
 }
 
@@ -119,10 +120,10 @@ void zt_control_requests_end(struct zt_control_requests *a)
     if (a->trace_steps)
         end_trace(a);
     if (a->wants_save && a->save.dir[0])
-        zt_control_requests_saved(a, false,
+        zt_control_requests_saved(a, 1,
                                   "that was the last step, and the weights go to "
                                   "--output_dir now");
     else if (a->wants_save)
-        zt_control_requests_saved(a, true,
+        zt_control_requests_saved(a, 0,
                                   "that was the last step: its weights are saved now");
 }

@@ -32,8 +32,9 @@ struct zt_control_requests {
 void zt_control_requests_poll(struct zt_control_requests *a);
 /* The request to save is for the weights alone, as another program reads them. */
 bool zt_control_requests_wants_weights(const struct zt_control_requests *a);
-/* Answer the request to save. */
-void zt_control_requests_saved(struct zt_control_requests *a, bool ok, const char *text);
+/* Answer the request to save, as zt_event_answer(). */
+void zt_control_requests_saved(struct zt_control_requests *a, int exit_code,
+                               const char *text);
 /* After the last step: finish and answer what is still pending. */
 void zt_control_requests_end(struct zt_control_requests *a);
 

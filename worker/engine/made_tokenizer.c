@@ -260,7 +260,7 @@ static zt_err make_in_folder(struct making *m)
 {
     const char *dir = m->run->output_dir;
     bool whole = false;
-    zt_err rc = zt_output_dir_make(dir, m->fault);
+    zt_err rc = zt_output_dir_make("--output_dir", dir, m->fault);
     int lock;
 
     if (rc)

@@ -19,27 +19,29 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/weights.h"
 
+#define OPTION     "--output_dir" /* of the run's own folder */
 #define MOST_TRIES 100
 
-static zt_err check_folder(const char *dir, struct zt_fault *fault)
+static zt_err check_folder(const char *option, const char *dir, struct zt_fault *fault)
 {
+    const char *front = option ? option : "", *space = option ? " " : "";
     struct stat st;
 
     if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "--output_dir %s: that is a file; name a folder", dir);
+                            "%s%s%s: that is a file; name a folder", front, space, dir);
     if (access(dir, W_OK | X_OK))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir %s: %s", dir,
+        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s%s%s: %s", front, space, dir,
                             strerror(errno));
     return ZT_OK;
 }
 
-zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault)
+zt_err zt_output_dir_make(const char *option, const char *dir, struct zt_fault *fault)
 {
-    zt_err rc = zt_folders_make("--output_dir", dir, NULL, fault);
+    zt_err rc = zt_folders_make(option, dir, NULL, fault);
 
     if (!rc)
-        rc = check_folder(dir, fault);
+        rc = check_folder(option, dir, fault);
     if (!rc)
         zt_atomic_file_remove_stale(dir);
     return rc;
@@ -54,7 +56,7 @@ zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_bu
 
     if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
-    rc = zt_output_dir_make(dir, fault);
+    rc = zt_output_dir_make(OPTION, dir, fault);
     if (!rc)
         rc = zt_atomic_file_open(&f, path, (int64_t)zt_buf_used(text), fault);
     if (!rc)
@@ -124,11 +126,11 @@ static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
                           struct zt_fault *fault)
 {
     const char *dir = run->output_dir;
-    zt_err rc = zt_folders_make("--output_dir", dir, &d->made, fault);
+    zt_err rc = zt_folders_make(OPTION, dir, &d->made, fault);
 
     snprintf(d->path, sizeof(d->path), "%s", dir);
     if (!rc)
-        rc = check_folder(dir, fault);
+        rc = check_folder(OPTION, dir, fault);
     if (!rc)
         rc =
             zt_folder_lock_take(dir, run->job, is_unique_name(run->job), &d->lock, fault);

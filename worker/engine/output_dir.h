@@ -9,8 +9,9 @@
 struct zt_engine;
 
 /* The folder, with its parents; it is fine if it is there. ZT_E_CANTCREATE when it cannot
- * be made or written to. */
-zt_err zt_output_dir_make(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
+ * be made or written to. option: that named it, as messages do; NULL: none. */
+zt_err zt_output_dir_make(const char *option, const char *dir,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* All of `name` in the folder, which is made, or the file that was there before; tells it as an
  * event "saved". ZT_E_CANTCREATE, ZT_E_IO, ZT_E_NOSPACE. */

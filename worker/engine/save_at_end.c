@@ -24,7 +24,7 @@ static bool take_folder(struct zt_control_request *out)
             *out = r;
             return true;
         }
-        zt_event_answer(&r, false,
+        zt_event_answer(&r, 1,
                         "the training is over and its weights are not saved yet: save "
                         "weights DIR");
     }
@@ -57,14 +57,14 @@ static zt_err try_folder(struct zt_engine *e, const struct zt_control_request *r
 
     *saved = false;
     if (rc == ZT_E_CANTCREATE) {
-        zt_event_answer(r, false, why.text);
+        zt_event_answer(r, zt_err_exit_code(rc), why.text);
         return ZT_OK;
     }
     if (!rc)
         rc = zt_engine_save(e, r->dir, &why);
     *saved = rc == ZT_OK;
     snprintf(text, sizeof(text), "the weights are in %s", r->dir);
-    zt_event_answer(r, *saved, rc ? why.text : text);
+    zt_event_answer(r, zt_err_exit_code(rc), rc ? why.text : text);
     if (rc && !e->save_refused) { /* not the folder: the ranks have lost each other */
         *fault = why;
         return rc;

@@ -281,6 +281,7 @@ static void a_rank_that_asks_gets_lines_and_what_ends_an_answer(void **state)
     o = next();
     assert_int_equal(zt_json_get_int(o, "id", 0), 7);
     assert_true(json_is_false(json_object_get(o, "ok")));
+    assert_int_equal(zt_json_get_int(o, "exit_code", 0), 1);
     json_decref(o);
     assert_false(zt_event_interrupted());
     send_frame(ZT_FRAME_INPUT, "\3", 1);

@@ -53,7 +53,7 @@ static void test_a_parent_that_another_run_removes_is_made_again(void **state)
 
     (void)state;
     times = 3;
-    if (zt_output_dir_make(child, &fault))
+    if (zt_output_dir_make("--output_dir", child, &fault))
         fail_msg("%s", fault.text);
     assert_int_equal(times, 0);
     assert_int_equal(stat(child, &st), 0);
@@ -66,7 +66,7 @@ static void test_a_parent_that_never_stays_is_an_error(void **state)
     (void)state;
     rmdir(child);
     times = INT_MAX;
-    assert_int_equal(zt_output_dir_make(child, &fault), ZT_E_CANTCREATE);
+    assert_int_equal(zt_output_dir_make("--output_dir", child, &fault), ZT_E_CANTCREATE);
     times = 0;
     assert_non_null(strstr(fault.text, "/runs/first: No such file or directory"));
 }

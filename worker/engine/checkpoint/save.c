@@ -256,7 +256,7 @@ static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault
     if (!rc && is_keeper(e))
         rc = zt_ckpt_describe(e, &s->place, &s->state, s->step, &s->description, fault);
     if (!rc && is_keeper(e))
-        rc = zt_output_dir_make(s->place.root, fault);
+        rc = zt_output_dir_make("--output_dir", s->place.root, fault);
     if (!rc && is_keeper(e))
         rc = zt_ckpt_folder_begin(&s->place, fault);
     return rc;

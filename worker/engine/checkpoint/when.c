@@ -166,7 +166,8 @@ static zt_err answer_checkpoint(struct zt_engine *e, int64_t step,
         return zt_fault_set(fault, rc, "%s", why.text);
     snprintf(text, sizeof(text), "training after step %lld is in %s/checkpoint-%lld",
              (long long)step, e->run->output_dir, (long long)step);
-    zt_control_requests_saved(requests, !refused, refused ? why.text : text);
+    zt_control_requests_saved(requests, zt_err_exit_code(refused),
+                              refused ? why.text : text);
     return ZT_OK;
 }
 
@@ -186,7 +187,7 @@ static void answer_weights(struct zt_engine *e, int64_t step,
                  (long long)step);
     rc = requests->save.dir[0] ? zt_engine_check_weights_dir(e, dir, &why) : ZT_OK;
     if (rc) {
-        zt_control_requests_saved(requests, false, why.text);
+        zt_control_requests_saved(requests, zt_err_exit_code(rc), why.text);
         return;
     }
     rc = zt_engine_save(e, dir, &why);
@@ -194,7 +195,7 @@ static void answer_weights(struct zt_engine *e, int64_t step,
         (void)rmdir(dir); /* an empty folder must not pass for weights */
     snprintf(text, sizeof(text), "the weights after step %lld are in %s", (long long)step,
              dir);
-    zt_control_requests_saved(requests, rc == ZT_OK, rc ? why.text : text);
+    zt_control_requests_saved(requests, zt_err_exit_code(rc), rc ? why.text : text);
 }
 
 /* ---- all of it ---- */

@@ -194,7 +194,7 @@ static void open_file(struct prediction *p)
     const char *dir = p->e->run->output_dir;
     char path[PATH_MAX];
 
-    p->rc = zt_output_dir_make(dir, &p->why);
+    p->rc = zt_output_dir_make("--output_dir", dir, &p->why);
     if (!p->rc && snprintf(path, sizeof(path), "%s/predictions.jsonl", dir) >= PATH_MAX)
         p->rc = zt_fault_set(&p->why, ZT_E_CANTCREATE, "--output_dir %s: too long", dir);
     if (!p->rc)
