@@ -89,3 +89,19 @@ bool zt_plugin_find(const char *name, char *out, size_t out_bytes)
     snprintf(out, out_bytes, "%s", folders);
     return false;
 }
+
+const char *zt_plugin_header_flags(char *out, size_t out_bytes)
+{
+    char self[PATH_MAX], path[ZT_LOADABLE_PATH], real[PATH_MAX];
+
+    snprintf(out, out_bytes, "$(pkg-config --cflags zlaunch)");
+    if (!own_folder(self))
+        return out;
+    snprintf(path, sizeof(path), "%s/../include", self);
+    if (!realpath(path, real))
+        return out;
+    snprintf(path, sizeof(path), "%s/zlaunch/plugin.h", real);
+    if (access(path, R_OK) == 0)
+        snprintf(out, out_bytes, "-I %s", real);
+    return out;
+}

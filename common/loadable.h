@@ -37,4 +37,8 @@ bool zt_device_object_is_wanted(const char *device);
  */
 bool zt_plugin_find(const char *name, char *out, size_t out_bytes);
 
+/* What a compiler needs to find the headers of plugins, for a message: "-I DIR" where they
+ * are beside the executable's folder, as they are built and installed. Returns `out`. */
+const char *zt_plugin_header_flags(char *out, size_t out_bytes);
+
 #endif

@@ -33,30 +33,11 @@ static bool ends_in(const char *name, const char *suffix)
     return n > k && strcmp(name + n - k, suffix) == 0;
 }
 
-/* "-I DIR " for the headers of plugins: beside the programs, as they are built and as they
- * are installed. Empty: they are not there. */
-static const char *header_words(const char *zworker, char *out, size_t cap)
-{
-    char path[PATH_MAX], real[PATH_MAX];
-    const char *slash = strrchr(zworker, '/');
-
-    out[0] = 0;
-    snprintf(path, sizeof(path), "%.*s/../include", slash ? (int)(slash - zworker) : 1,
-             slash ? zworker : ".");
-    if (realpath(path, real)) {
-        snprintf(path, sizeof(path), "%.4000s/zlaunch/plugin.h", real);
-        if (access(path, R_OK) == 0)
-            snprintf(out, cap, "-I %s ", real);
-    }
-    return out;
-}
-
 /* There is no such program. Is it what people give to other launchers, or a plugin's name
  * or source? Else the fault stays as it is. */
-static zt_err explain_target(const char *target, const char *zworker, zt_err rc,
-                             struct zt_fault *fault)
+static zt_err explain_target(const char *target, zt_err rc, struct zt_fault *fault)
 {
-    char file[PATH_MAX], found[ZT_LOADABLE_PATH], headers[PATH_MAX + 8];
+    char file[PATH_MAX], found[ZT_LOADABLE_PATH], flags[ZT_LOADABLE_PATH];
 
     snprintf(file, sizeof(file), "%s.so", target);
     if (rc != ZT_E_NOINPUT)
@@ -70,8 +51,8 @@ static zt_err explain_target(const char *target, const char *zworker, zt_err rc,
     if (ends_in(target, ".c"))
         return zt_fault_set(fault, rc,
                             "%s is C source: build the plugin, cc -O2 -shared -fPIC "
-                            "%s-o %.*s.so %s (docs/PLUGINS.md), and give that",
-                            target, header_words(zworker, headers, sizeof(headers)),
+                            "%s -o %.*s.so %s (docs/PLUGINS.md), and give that",
+                            target, zt_plugin_header_flags(flags, sizeof(flags)),
                             (int)strlen(target) - 2, target, target);
     if (!strchr(target, '/') && zt_plugin_find(file, found, sizeof(found)))
         return zt_fault_set(fault, rc, "there is no program '%s'; the plugin is %s.so",
@@ -121,7 +102,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
     } else {
         rc = zt_find_program(target, &p->argv[0], fault);
         if (rc)
-            return explain_target(target, p->zworker, rc, fault);
+            return explain_target(target, rc, fault);
         n = 1;
     }
     for (int i = 1; i < l->target_argc; i++)

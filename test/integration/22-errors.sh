@@ -272,6 +272,8 @@ if command -v cc >/dev/null; then # what is said to do with source does it
     cp models/settings.h "$tmp" && cp models/gpt2.c "$tmp/mine.c" && rm "$tmp/mine.so"
     check "C source for a target" refused 66 "is C source: build the plugin, cc " "$tmp/mine.c" "${t[@]}"
     (eval "$(sed -n 's/.*plugin, \(cc .*\) (docs.*/\1/p' "$tmp/e")") && check "... builds as it is told" test -s "$tmp/mine.so"
+    flags=$(sed -n 's/.*plugin, \(cc .*\) -o .*/\1/p' "$tmp/e")
+    check "text for a plugin: how one is built" refused 70 "build it with $flags -o NAME.so NAME.c" "$tmp/fake.so" "${t[@]}"
 fi
 check "an output folder that cannot be made" refused 73 /proc/nowhere "$g" "${t[@]}" \
     --output_dir /proc/nowhere

@@ -28,12 +28,15 @@ static bool is_source(const char *path)
 static zt_err check_kind(const char *path, const ElfW(Ehdr) * head, ssize_t got,
                          struct zt_fault *fault)
 {
+    char flags[ZT_LOADABLE_PATH];
+
     if (got < (ssize_t)sizeof(*head) || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0)
         return zt_fault_set(
             fault, ZT_E_PLUGIN,
-            "plugin %s: it is not a shared object%s: build it with cc -shared -fPIC "
-            "$(pkg-config --cflags zlaunch) -o NAME.so NAME.c",
-            path, is_source(path) ? " but C source" : "");
+            "plugin %s: it is not a shared object%s: build it with cc -O2 -shared -fPIC "
+            "%s -o NAME.so NAME.c",
+            path, is_source(path) ? " but C source" : "",
+            zt_plugin_header_flags(flags, sizeof(flags)));
     if (head->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
         return zt_fault_set(fault, ZT_E_PLUGIN,
                             "plugin %s: it is for another word size than this program",
