@@ -124,7 +124,7 @@ check "adapters are verified" test "$("$bin/zckpt" verify "$tmp/same")" = "$tmp/
 check "  and compared" "$bin/zckpt" diff "$tmp/run" "$tmp/same"
 mkdir "$tmp/empty" && cp "$tmp/run/adapter_config.json" "$tmp/empty"
 check "  and missed" sh -c "'$bin/zckpt' ls '$tmp/empty' 2>&1 | grep -q 'and no adapter_model.safetensors with the adapters\$'"
-check "a checkpoint of adapters is no model" grep -q 'there is no parameter model' "$tmp/none" "$tmp/none.err"
+check "a checkpoint of adapters is no model" grep -q "holds adapters and no model: --adapter_name_or_path $tmp/run/checkpoint-3, beside" "$tmp/none" "$tmp/none.err"
 
 # the plan of a large model: the body has weights, and nothing else
 plan() { # FIELD ARGS...: bytes

@@ -274,6 +274,15 @@ static int may_be_weights(const struct dirent *e)
     return may;
 }
 
+zt_err zt_hf_refuse_adapters(const char *path, struct zt_fault *fault)
+{
+    return zt_fault_set(
+        fault, ZT_E_NOINPUT,
+        "%s: holds adapters and no model: --adapter_name_or_path %s, beside "
+        "the --model_name_or_path of the model that they are for",
+        path, path);
+}
+
 static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
 {
     struct dirent **found = NULL;
@@ -286,10 +295,7 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
     }
     snprintf(adapters, sizeof(adapters), "%s/adapter_config.json", dir);
     if (access(adapters, F_OK) == 0)
-        zt_fault_set(fault, ZT_E_NOINPUT,
-                     "%s: holds adapters and no model: --adapter_name_or_path %s, beside "
-                     "the --model_name_or_path of the model that they are for",
-                     dir, dir);
+        (void)!zt_hf_refuse_adapters(dir, fault);
     else if (n > 0)
         zt_fault_set(
             fault, ZT_E_NOINPUT,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "worker/checkpoint/hf_folder.h"
 #include "worker/engine/checkpoint/private.h"
 
 #define CHUNK_ELEMS ((int64_t)1 << 20)
@@ -226,6 +227,18 @@ static void tell_of_new(const struct loading *l, const struct zt_param *first, i
                 zt_ckpt_dir(l->c), first->name, num > 1 ? ", ..." : "");
 }
 
+/* A model that adapters were trained beside is listed with them, without values. */
+static zt_err refuse_missing(const struct loading *l, int there, const struct zt_param *p,
+                             struct zt_fault *fault)
+{
+    const char *given = l->e->run->model_name_or_path;
+
+    if (there >= 0 && l->values_alone && given)
+        return zt_hf_refuse_adapters(given, fault);
+    return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
+                        zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
+}
+
 static zt_err match_param(struct loading *l, const struct zt_param *p, int *index,
                           struct zt_fault *fault)
 {
@@ -238,8 +251,7 @@ static zt_err match_param(struct loading *l, const struct zt_param *p, int *inde
     if (may_be_new(l, p) && (i < 0 || is_of_new_size(l, i, p)))
         return ZT_OK;
     if (i < 0 || (zt_ckpt_value_kind(l->c, i) < 0 && !is_elsewhere(l, p)))
-        return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
-                            zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
+        return refuse_missing(l, i, p, fault);
     return same_shape(&l->m->params[i], p) ? ZT_OK
                                            : refuse_shape(l, &l->m->params[i], p, fault);
 }
