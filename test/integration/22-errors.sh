@@ -40,6 +40,11 @@ check "  and is there still" test -p "$tmp/pipe"
 check "a length that a prompt has not" refused 2 "--max_new_tokens" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_length 5
 mkdir "$tmp/adapters" && echo '{}' >"$tmp/adapters/adapter_config.json"
 check "adapters in place of a model" refused 66 "holds adapters and no model: --adapter_name_or_path $tmp/adapters" "$g" --model_name_or_path "$tmp/adapters" --prompt x
+printf 'text,label\nabc,yes\nmore,no\n' | iconv -t UTF-16 >"$tmp/u16.csv"
+for task in classify tag regress; do
+    check "UTF-16 for --task $task" refused 65 "u16.csv: looks like UTF-16 text: convert it" "$bin/models/bert.so" --task $task \
+        --num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --tokenizer_name bytes --train_file "$tmp/u16.csv" --max_steps 1
+done
 check "a resumption of what is no training" refused 2 "--resume_from_checkpoint goes on with a training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --eval_file "$tmp/corpus.txt" --resume_from_checkpoint "$tmp/none"
 check "no token to add" refused 2 "nothing to do: --max_new_tokens adds no token to a prompt" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_new_tokens 0
 check "adapters without a model do not pass the check either" refused 2 "--lora_r needs --model_name_or_path" "$g" "${t[@]}" --lora_r 8 --check_config

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/mapped_file.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
 
@@ -96,13 +97,16 @@ static zt_err collect_file(const struct zt_engine *e, const char *path,
     const struct zt_record_format *format = zt_record_format_named(e->run->data_format);
     struct zt_mapping m = {0};
     struct zt_records r = {0};
-    zt_err rc;
+    zt_err rc = ZT_OK;
 
-    if (!format)
+    if (!format) {
         format = zt_record_format_of_file(path);
-    if (!format) /* refused when it is opened */
-        return ZT_OK;
-    rc = zt_mapping_open(path, &m, fault);
+        if (!format) /* refused when it is opened */
+            return ZT_OK;
+        rc = zt_tokens_refuse_foreign(path, fault);
+    }
+    if (!rc)
+        rc = zt_mapping_open(path, &m, fault);
     if (!rc)
         rc = zt_records_open(&r, format, path, (const char *)m.data, m.bytes, fault);
     if (!rc)
