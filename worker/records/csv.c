@@ -121,6 +121,20 @@ static zt_err check_header(const struct zt_records *r, size_t at, struct zt_faul
     return rc;
 }
 
+/* A CR outside of quotes, with no LF behind it: lines as old Mac programs end them. */
+static bool has_bare_cr(const char *row, size_t n)
+{
+    bool quoted = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (row[i] == '"')
+            quoted = !quoted;
+        else if (row[i] == '\r' && !quoted && (i + 1 == n || row[i + 1] != '\n'))
+            return true;
+    }
+    return false;
+}
+
 static zt_err open_table(struct zt_records *r, struct zt_fault *fault)
 {
     size_t from = r->first;
@@ -131,6 +145,10 @@ static zt_err open_table(struct zt_records *r, struct zt_fault *fault)
     if (zt_records_only_spaces(r, from, r->first))
         return zt_records_fault(r, from, ZT_E_FORMAT, fault,
                                 "the first line has to name the columns");
+    if (has_bare_cr(r->text + from, r->first - from))
+        return zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                "lines end in CR alone: convert it (tr '\\r' '\\n' "
+                                "<FILE >NEW)");
     r->columns = json_array();
     rc = r->columns ? read_fields(r, from, r->first, r->columns, fault)
                     : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);

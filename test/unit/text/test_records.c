@@ -131,6 +131,9 @@ static void test_tables(void **state)
     refuses("csv", "\n1,2\n", "f:1: the first line has to name the columns");
     refuses("csv", "a,b\n", "f: holds no rows");
     refuses("csv", "", "f:1: the first line has to name the columns");
+    refuses("csv", "a,b\r1,2\r", "f:1: lines end in CR alone: convert it (tr '\\r'");
+    refuses("csv", "a,b\r1,2\r\n3,4\r\n", "f:1: lines end in CR alone");
+    reads("csv", "\"a\rb\",c\r\n1\r2,3\r\n", "[{\"a\\rb\":\"1\\r2\",\"c\":\"3\"}]", 0);
 }
 
 static void finds(const char *text, const char *wanted, const char *name, const char *why)
