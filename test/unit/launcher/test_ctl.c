@@ -668,10 +668,12 @@ static void test_the_last_job_that_has_ended_is_the_one_that_began_last(void **s
     const int good = 0, stopped = 143;
     struct rig r;
     char path[ZT_CTL_PATH];
+    int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     FILE *log;
 
     (void)state;
     set_run(&r);
+    assert_int_equal(chdir(r.run), 0); /* where nobody else begins any */
     zt_ctl_note_job("long-1", NULL, NULL, 0);
     zt_ctl_note_job("short-2", NULL, NULL, 0);
     zt_ctl_note_job("short-2", NULL, &good, 0);
@@ -687,6 +689,8 @@ static void test_the_last_job_that_has_ended_is_the_one_that_began_last(void **s
     says_of("long-1", "job long-1 does not run any more; what it wrote is in ");
     says_of("long", path);
     says_of("longer", "no job 'longer' of this user runs here");
+    assert_true(here >= 0 && fchdir(here) == 0);
+    close(here);
     drop_run(&r);
 }
 
