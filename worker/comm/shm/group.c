@@ -8,6 +8,14 @@
 #include <time.h>
 
 /*
+ * A barrier has no word that all ranks write: each writes that it arrived in a line of its
+ * own, and reads the lines of the others until all did. Between ranks with a core each
+ * that is one way of a cache line from core to core, where a counter of arrivals and a
+ * word that opens are three in a row.
+ *
+ * Two lines a rank, by parity of the barrier, are enough: who arrives at barrier p+2 has
+ * passed p+1, so nobody reads what belonged to p any more.
+ *
  * Waiting. A rank spins for a moment, then sleeps on the futex `wakeups`. The moment is a
  * budget of turns (a few ns to a few tens of ns each; the most is about what a sleep
  * costs) that doubles when spinning was enough and halves when it was not: ranks with a
@@ -17,10 +25,13 @@
  * call in the background shares its core with work for sure: it spins the least, and does
  * not change the budget of others.
  *
- * No wake-up is lost: the opener stores the generation, then looks for sleepers; the
- * sleeper counts itself, reads `wakeups`, then looks at the generation. Both in the one
- * order of sequentially consistent accesses, so one of them sees the other. A rank that
- * was killed while it slept leaves the count too high; that costs needless wake-ups.
+ * No wake-up is lost: a rank stores its arrival and, when it finds that all arrived, looks
+ * for sleepers; the sleeper counts itself, reads `wakeups`, then looks at the arrivals. All
+ * in the one order of sequentially consistent accesses, so the last to arrive finds all
+ * arrived at its first look, and it sees the sleeper or the sleeper sees it. Of ranks that
+ * find sleepers at the same barrier the first wakes them (`woken`): it saw all arrivals, so
+ * whoever is woken by it, or reads `wakeups` after it, does too. A rank that was killed
+ * while it slept leaves the count too high; that costs needless wake-ups.
  */
 #define SPIN_MIN    16u
 #define SPIN_MAX    4096u
@@ -50,6 +61,19 @@ static bool reached(uint32_t have, uint32_t want)
     return (int32_t)(have - want) >= 0;
 }
 
+static bool has_arrived(const struct zt_shm_group *g, int rank, uint32_t phase)
+{
+    return reached(atomic_load(&zt_shm_group_arrival(g, rank, phase)->phase), phase);
+}
+
+/* Whether all ranks from `*next` on have arrived; else *next is one that has not. */
+static bool all_arrived(const struct zt_shm_group *g, uint32_t phase, int *next)
+{
+    while (*next < g->world && has_arrived(g, *next, phase))
+        ++*next;
+    return *next == g->world;
+}
+
 /* "rank 1", "ranks 1, 3", "ranks 1, 2, 3, 4 and 12 more": those not yet at `phase`. */
 static int missing_ranks_text(const struct zt_shm_group *g, uint32_t phase, int *first,
                               char *out, size_t out_bytes)
@@ -59,7 +83,7 @@ static int missing_ranks_text(const struct zt_shm_group *g, uint32_t phase, int 
     size_t used = 0;
 
     for (int r = 0; r < g->world; r++) {
-        if (reached(atomic_load(&g->line[r].phase), phase))
+        if (has_arrived(g, r, phase))
             continue;
         if (!num)
             *first = r;
@@ -90,8 +114,7 @@ static zt_err check_left(const struct zt_shm_group *g, uint32_t phase,
                          struct zt_fault *fault)
 {
     for (int r = 0; r < g->world; r++)
-        if (atomic_load(&g->line[r].state) == ZT_SHM_LEFT &&
-            !reached(atomic_load(&g->line[r].phase), phase))
+        if (atomic_load(&g->line[r].state) == ZT_SHM_LEFT && !has_arrived(g, r, phase))
             return zt_fault_set(fault, ZT_E_PEER,
                                 "comm: %s (call %llu) on rank %d: rank %d has closed its "
                                 "communicator",
@@ -106,13 +129,8 @@ static zt_err too_late(struct zt_shm_group *g, uint32_t phase, struct zt_fault *
     char who[96];
     int first = 0;
 
-    if (!missing_ranks_text(g, phase, &first, who, sizeof(who))) {
-        /* All came, and the last of them is about to open, or died right there. Nobody
-         * can be past this phase, so opening it twice is harmless. */
-        atomic_store(&g->head->generation, phase);
-        zt_shm_wake(g->head);
-        return ZT_OK;
-    }
+    if (!missing_ranks_text(g, phase, &first, who, sizeof(who)))
+        return ZT_OK; /* after all */
     zt_shm_mark_abort(g->file, ZT_SHM_WHY_LATE, zt_shm_group_global_rank(g, first));
     zt_shm_wake(g->head);
     return zt_fault_set(fault, ZT_E_PEER,
@@ -136,12 +154,13 @@ void zt_shm_sleep(struct zt_shm_head *h, uint32_t seen, double deadline)
     syscall(SYS_futex, &h->wakeups, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
-/* Has the barrier opened within so many turns? */
+/* Have all arrived within so many turns? */
 static bool spin(const struct zt_shm_group *g, uint32_t phase, unsigned turns)
 {
+    int next = 0;
+
     for (unsigned i = 0; i < turns; i++) {
-        if (reached(atomic_load_explicit(&g->head->generation, memory_order_acquire),
-                    phase))
+        if (all_arrived(g, phase, &next))
             return true;
         cpu_pause();
     }
@@ -162,22 +181,19 @@ static bool adaptive_spin(struct zt_shm_group *g, uint32_t phase)
     return false;
 }
 
-static zt_err wait_for_barrier(struct zt_shm_group *g, uint32_t phase,
-                               struct zt_fault *fault)
+static zt_err wait_asleep(struct zt_shm_group *g, uint32_t phase, struct zt_fault *fault)
 {
     struct zt_shm_head *h = g->head;
-    double deadline;
+    double deadline = zt_shm_now_s() + g->timeout_s;
     zt_err rc = ZT_OK;
+    int next = 0;
 
-    if (adaptive_spin(g, phase))
-        return ZT_OK;
-    deadline = zt_shm_now_s() + g->timeout_s;
     atomic_fetch_add(&h->sleepers, 1);
     while (!rc) {
         uint32_t wakeups = atomic_load(&h->wakeups), word;
         double now = zt_shm_now_s(), until = deadline;
 
-        if (reached(atomic_load(&h->generation), phase))
+        if (all_arrived(g, phase, &next))
             break;
         word = atomic_load(&g->file->abort);
         rc =
@@ -197,14 +213,14 @@ zt_err zt_shm_group_barrier(struct zt_shm_group *g, struct zt_fault *fault)
 {
     struct zt_shm_head *h = g->head;
     uint32_t phase = ++g->phase, word = atomic_load(&g->file->abort);
+    int next = 0;
 
     if (word)
         return zt_shm_group_abort_error(g, word, fault);
-    atomic_store(&g->line[g->rank].phase, phase);
-    if (atomic_fetch_add(&h->arrived, 1) + 1 != (uint32_t)g->world * phase)
-        return wait_for_barrier(g, phase, fault);
-    atomic_store(&h->generation, phase);
-    if (atomic_load(&h->sleepers))
+    atomic_store(&zt_shm_group_arrival(g, g->rank, phase)->phase, phase);
+    if (!all_arrived(g, phase, &next) && !adaptive_spin(g, phase))
+        return wait_asleep(g, phase, fault);
+    if (atomic_load(&h->sleepers) && atomic_exchange(&h->woken, phase) != phase)
         zt_shm_wake(h);
     return ZT_OK;
 }
@@ -244,7 +260,8 @@ zt_err zt_shm_group_begin(struct zt_shm_group *g, const struct zt_comm_call *cal
     mine->reduce = (uint8_t)call->reduce;
     mine->root = call->root;
     mine->scale_bits = zt_float_bits(call->scale);
-    g->line[g->rank].call[g->seq & 1] = *mine;
+    g->call_phase = g->phase + 1; /* the barrier below */
+    zt_shm_group_arrival(g, g->rank, g->call_phase)->call = *mine;
     rc = zt_shm_group_barrier(g, fault);
     if (rc)
         return rc;

@@ -29,10 +29,11 @@ struct zt_shm_group {
     int fd, rank, world;
     int *global_rank; /* (world) ranks of the first world, for messages; NULL: as here */
     uint32_t phase;   /* barriers this rank arrived at */
-    uint64_t seq;     /* calls this rank began */
-    unsigned waits;   /* so far */
-    unsigned spin;    /* turns a wait spins before it sleeps; follows what paid off */
-    bool background;  /* the call that runs is in the background: sleep soon */
+    uint32_t call_phase; /* the one at which the last call began */
+    uint64_t seq;        /* calls this rank began */
+    unsigned waits;      /* so far */
+    unsigned spin;       /* turns a wait spins before it sleeps; follows what paid off */
+    bool background;     /* the call that runs is in the background: sleep soon */
     double timeout_s;
     const char *call_name; /* the name of the call, for messages */
 };
@@ -68,7 +69,8 @@ zt_err zt_shm_group_alloc(struct zt_shm_group *g, const struct zt_comm_call *cal
 
 /*
  * Start call number seq: `mine` is completed, published and compared. On success
- * zt_shm_group_header() gives that of each rank; it stays until the call after the next.
+ * zt_shm_group_header() gives that of each rank; it stays until the caller arrives at the
+ * next barrier.
  */
 zt_err zt_shm_group_begin(struct zt_shm_group *g, const struct zt_comm_call *call,
                           struct zt_shm_header *mine,
@@ -90,11 +92,18 @@ static inline int zt_shm_group_global_rank(const struct zt_shm_group *g, int ran
     return g->global_rank ? g->global_rank[rank] : rank;
 }
 
+/* A rank's place for its arrival at barrier `phase`. */
+static inline struct zt_shm_arrival *zt_shm_group_arrival(const struct zt_shm_group *g,
+                                                          int rank, uint32_t phase)
+{
+    return &g->line[rank].arrival[phase & 1];
+}
+
 /* Of the call that began last. */
 static inline const struct zt_shm_header *zt_shm_group_header(
     const struct zt_shm_group *g, int rank)
 {
-    return &g->line[rank].call[g->seq & 1];
+    return &zt_shm_group_arrival(g, rank, g->call_phase)->call;
 }
 
 /* The parts of a rank's area. */

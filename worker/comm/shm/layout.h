@@ -9,9 +9,9 @@
  * the group reserves the next piece of the file and publishes where it is. Its
  * pages are allocated before anybody uses it.
  *
- * head:   who the group is, the barrier, the abort word. The daemon may write that of
+ * head:   who the group is, who sleeps, the abort word. The daemon may write that of
  *         the file before any rank has joined, so nobody clears it: fresh memory is zero.
- * line:   one per rank: where it is, and the headers of its last two calls.
+ * lines:  of each rank: the barriers it arrived at, and what it wants of its calls.
  * small:  two areas by parity of the call number; a short message travels in one.
  * slots:  two input slots and two result slots; long messages in a rank's own memory
  *         pass through them in pieces.
@@ -31,7 +31,7 @@
 
 #include "common/fault.h"
 
-#define ZT_SHM_MAGIC       0x7a746332u /* "ztc2": grows with the layout */
+#define ZT_SHM_MAGIC       0x7a746333u /* "ztc3": grows with the layout */
 #define ZT_SHM_PAGE        4096u
 #define ZT_SHM_MAX_WORLD   256
 #define ZT_SHM_SMALL_BYTES (16u << 10)
@@ -57,12 +57,10 @@ struct zt_shm_head {
 
     /* Head of the file, for all groups in it; ranks are those of the world. */
     _Atomic uint32_t abort __attribute__((aligned(64)));
-    /* The one futex: grows when the barrier opens, when a rank leaves, on abort. */
+    /* The one futex: grows when sleepers are woken, when a rank leaves, on abort. */
     _Atomic uint32_t wakeups __attribute__((aligned(64)));
     _Atomic uint32_t sleepers;
-
-    _Atomic uint32_t arrived __attribute__((aligned(64)));    /* by all ranks, ever */
-    _Atomic uint32_t generation __attribute__((aligned(64))); /* barriers passed */
+    _Atomic uint32_t woken; /* the barrier whose sleepers were woken last */
 };
 _Static_assert(sizeof(struct zt_shm_head) <= ZT_SHM_PAGE, "the head is one page");
 
@@ -79,11 +77,21 @@ struct zt_shm_header {
 
 enum { ZT_SHM_ABSENT, ZT_SHM_PRESENT, ZT_SHM_LEFT };
 
+/*
+ * A rank's arrival at a barrier: one cache line, so that who waits for the phase gets the
+ * header with it; apart from the next by two, since processors fetch lines in pairs.
+ */
+struct zt_shm_arrival {
+    _Atomic uint32_t phase __attribute__((aligned(128))); /* barriers arrived at */
+    struct zt_shm_header call; /* that begins with this barrier, if one does */
+};
+_Static_assert(offsetof(struct zt_shm_arrival, call) + sizeof(struct zt_shm_header) <= 64,
+               "an arrival is one cache line");
+
 struct zt_shm_line {
-    _Atomic uint32_t phase __attribute__((aligned(64))); /* barriers arrived at */
+    struct zt_shm_arrival arrival[2]; /* by parity of the phase */
     _Atomic uint32_t state;
     _Atomic uint32_t no_memory; /* for the piece that is being asked for */
-    struct zt_shm_header call[2] __attribute__((aligned(64))); /* by parity of seq */
 };
 
 /* Wake whoever sleeps. Async-signal-safe, like all here. */
