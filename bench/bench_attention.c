@@ -1,7 +1,7 @@
 /*
  * bench_attention: attention of GPT-2's heads, forward and backward.
  *
- *      build/release/bench/bench_attention [threads]
+ *      build/release/bench/bench_attention [threads] [f32|bf16|f16 ...]
  *
  * 12 heads, at 16384 tokens 2, in packed rows of q, k and v, causal; GFLOP/s count the visible half of the
  * scores: 2 products forward, 5 backward. % gemm is relative to a square product of the
@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench/times.h"
 #include "common/log.h"
@@ -140,6 +141,12 @@ int main(int argc, char **argv)
     if (rc == ZT_OK)
         rc = be->alloc(dev, bytes, &mem, &fault);
     for (int i = 0; i < 3 && rc == ZT_OK; i++) {
+        bool wanted = argc <= 2;
+
+        for (int j = 2; j < argc; j++)
+            wanted = wanted || strcmp(argv[j], zt_dtype_name(types[i])) == 0;
+        if (!wanted)
+            continue;
         rc = zt_measure_gemm(be, dev, types[i], false, 0.5, &rate, &fault);
         if (rc != ZT_OK)
             break;
