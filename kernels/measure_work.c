@@ -1,14 +1,17 @@
 #include "kernels/measure.h"
 
-#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "kernels/cpu/parallel.h"
 
-#define ROWS   ((int64_t)512) /* of the queries and keys of attention */
-#define HEAD   ((int64_t)64)
-#define QUEUED 8 /* calls between two looks at the clock, where there is a queue */
-#define HALVED 4 /* times that the first call of a device with memory of its own is */
+#define ROWS          ((int64_t)512) /* of the queries and keys of attention */
+#define HEAD          ((int64_t)64)
+#define QUEUED        8 /* calls between two looks at the clock, where there is a queue */
+#define FEWEST_ROUNDS 3
+#define MOST_ROUNDS   64
+#define HALVED        4 /* times that the first call of a device with memory of its own is */
 
 /* What is measured, and where: memory for four arrays of `elems` floats and a scalar. */
 struct bench {
@@ -17,10 +20,11 @@ struct bench {
     zt_dtype product, dtype; /* of products, of what else a model computes */
     bool tf32;
     double seconds;
-    int64_t elems, side; /* side: of a square product */
+    int64_t elems, side; /* side: of the squares that are multiplied */
     int halved;          /* sides so many times, arrays three times as often */
     float *memory;
     void *host; /* a quarter of it in host memory; NULL where both are one */
+    double clock[ZT_MAX_THREADS]; /* when a round began */
 };
 
 static double read_clock(clockid_t clock)
@@ -36,13 +40,36 @@ static double now(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
-/* Of a processor the time that its threads got: other programs take some in between, and a
- * rate that is measured once is to hold for days. */
-static double busy(const struct bench *b)
+static void read_own_clocks(int64_t begin, int64_t end, int thread, void *seconds)
 {
-    return b->be->runs_on_processor
-               ? read_clock(CLOCK_PROCESS_CPUTIME_ID) / zt_num_threads()
-               : now();
+    (void)end;
+    (void)thread;
+    ((double *)seconds)[begin] = read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/*
+ * Of a processor the time that each of its threads got: other programs take some in between,
+ * and a rate that is measured once is to hold for days. A thread reads its own: what the
+ * kernel says of another one is as old as its last tick, which may be a whole round.
+ */
+static void start_clocks(struct bench *b)
+{
+    b->clock[0] = now();
+    if (b->be->runs_on_processor)
+        zt_parallel_for(zt_num_threads(), 1, read_own_clocks, b->clock);
+}
+
+/* Since then; of threads the one that had the most to do. */
+static double read_clocks(struct bench *b)
+{
+    double begin[ZT_MAX_THREADS], most = 0;
+    int n = b->be->runs_on_processor ? zt_num_threads() : 1;
+
+    memcpy(begin, b->clock, (size_t)n * sizeof(*begin));
+    start_clocks(b);
+    for (int i = 0; i < n; i++)
+        most = b->clock[i] - begin[i] > most ? b->clock[i] - begin[i] : most;
+    return most;
 }
 
 /* What one call takes of an array. */
@@ -60,19 +87,29 @@ static struct zt_view array(const struct bench *b, int i)
 
 /* ---- one call of each kind, and what it is worth ---- */
 
+/* A linear layer: its output, and the gradients of its input and its weights. */
 static zt_err multiply(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
-    const int64_t shape[2] = {b->side >> b->halved, b->side >> b->halved};
-    struct zt_gemm_args a = {.a = zt_view_of(b->memory, b->dtype, 2, shape),
-                             .b = zt_view_of(b->memory + b->elems, b->dtype, 2, shape),
-                             .c =
-                                 zt_view_of(b->memory + 2 * b->elems, b->dtype, 2, shape),
-                             .alpha = 1,
-                             .tf32 = b->tf32};
+    const int64_t side = b->side >> b->halved, shape[2] = {side, side};
+    struct zt_view x = zt_view_of(b->memory, b->dtype, 2, shape),
+                   w = zt_view_of(b->memory + b->elems, b->dtype, 2, shape),
+                   y = zt_view_of(b->memory + 2 * b->elems, b->dtype, 2, shape),
+                   dw = zt_view_of(b->memory + 3 * b->elems, ZT_F32, 2, shape);
+    struct zt_gemm_args calls[] = {
+        {.a = x, .b = zt_view_transposed(&w), .c = y},
+        {.a = x, .b = w, .c = y},
+        {.a = zt_view_transposed(&x), .b = w, .c = dw},
+    };
+    zt_err rc = ZT_OK;
 
-    zt_work_add_kernel(done, ZT_KERNEL_gemm, &a);
-    return b->be->kernels->gemm(b->dev, NULL, &a, fault);
+    for (size_t i = 0; !rc && i < sizeof(calls) / sizeof(*calls); i++) {
+        calls[i].alpha = 1;
+        calls[i].tf32 = b->tf32;
+        zt_work_add_kernel(done, ZT_KERNEL_gemm, &calls[i]);
+        rc = b->be->kernels->gemm(b->dev, NULL, &calls[i], fault);
+    }
+    return rc;
 }
 
 /* Forward and backward of enough heads; the operands lie behind one another. */
@@ -167,19 +204,18 @@ typedef zt_err (*call)(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault);
 
 /* A round of calls: what it did and how long it took. */
-static zt_err time_round(const struct bench *b, call fn, int calls,
-                         struct zt_device_work *done, double *took,
-                         struct zt_fault *fault)
+static zt_err time_round(struct bench *b, call fn, int calls, struct zt_device_work *done,
+                         double *took, struct zt_fault *fault)
 {
-    double start = busy(b);
     zt_err rc = ZT_OK;
 
+    start_clocks(b);
     *done = (struct zt_device_work){{0}};
     for (int i = 0; !rc && i < calls; i++)
         rc = fn(b, done, fault);
     if (!rc)
         rc = b->be->sync(b->dev, NULL, fault);
-    *took = busy(b) - start;
+    *took = read_clocks(b);
     return rc;
 }
 
@@ -206,28 +242,40 @@ static zt_err choose_size(struct bench *b, call fn, int *calls, struct zt_fault 
     return rc;
 }
 
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* By the median of the rounds. */
 static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
                       struct zt_fault *fault)
 {
     struct zt_device_work done;
-    double took = 0, best = INFINITY, start;
-    int calls;
+    double took[MOST_ROUNDS], start;
+    int calls, rounds = 0;
     zt_err rc = choose_size(b, fn, &calls, fault);
 
     start = now();
-    do {
-        if (!rc)
-            rc = time_round(b, fn, calls, &done, &took, fault);
-        best = took < best ? took : best;
-    } while (!rc && now() - start < b->seconds);
-    *rate = rc ? 0 : done.of[kind] / best;
-    return rc;
+    while (!rc && rounds < MOST_ROUNDS &&
+           (rounds < FEWEST_ROUNDS || now() - start < b->seconds)) {
+        rc = time_round(b, fn, calls, &done, &took[rounds], fault);
+        rounds++;
+    }
+    *rate = 0;
+    if (rc)
+        return rc;
+    qsort(took, (size_t)rounds, sizeof(*took), compare);
+    *rate = done.of[kind] / took[rounds / 2];
+    return ZT_OK;
 }
 
 /* Small random numbers: of equal ones a GPU multiplies more in a second. */
 static zt_err fill_operands(const struct bench *b, struct zt_fault *fault)
 {
-    const int64_t n = 2 * b->elems;
+    const int64_t n = 2 * b->elems * (int64_t)(sizeof(float) / zt_dtype_bytes(b->dtype));
     struct zt_random_args a = {.y = zt_view_of(b->memory, b->dtype, 1, &n),
                                .rng = {.seed = 1},
                                .normal = true,
@@ -291,7 +339,7 @@ zt_err zt_measure_work(const struct zt_backend *be, struct zt_device *dev,
                       .tf32 = tf32,
                       .seconds = seconds,
                       .elems = (int64_t)(be->unified ? 5 : 25) << 20,
-                      .side = be->unified ? 1024 : 4096};
+                      .side = be->unified ? 768 : 4096};
     size_t bytes = (4 * (size_t)b.elems + 1) * sizeof(float);
     void *p = NULL;
     zt_err rc = be->alloc(dev, bytes, &p, fault);

@@ -12,19 +12,20 @@ struct operands {
 
 #define AT(args, member) (unsigned)offsetof(struct zt_##args##_args, member) + 1
 
-/* gemm and attention count FLOPs instead. */
+/* gemm and attention count FLOPs instead. Cross-entropy takes two exponentials of a logit:
+ * of all of them for their sum, and again for the gradient. */
 static const struct operands operands_of[] = {
     [ZT_KERNEL_gemm] = {ZT_WORK_PRODUCTS, {0}},
-    [ZT_KERNEL_layernorm] = {ZT_WORK_STREAMS,
+    [ZT_KERNEL_layernorm] = {ZT_WORK_FUNCTIONS,
                              {AT(layernorm, x), AT(layernorm, y), AT(layernorm, add),
                               AT(layernorm, sum)}},
-    [ZT_KERNEL_layernorm_bwd] = {ZT_WORK_STREAMS,
+    [ZT_KERNEL_layernorm_bwd] = {ZT_WORK_FUNCTIONS,
                                  {AT(layernorm_bwd, dy), AT(layernorm_bwd, x),
                                   AT(layernorm_bwd, dx)}},
-    [ZT_KERNEL_rmsnorm] = {ZT_WORK_STREAMS,
+    [ZT_KERNEL_rmsnorm] = {ZT_WORK_FUNCTIONS,
                            {AT(rmsnorm, x), AT(rmsnorm, y), AT(rmsnorm, add),
                             AT(rmsnorm, sum)}},
-    [ZT_KERNEL_rmsnorm_bwd] = {ZT_WORK_STREAMS,
+    [ZT_KERNEL_rmsnorm_bwd] = {ZT_WORK_FUNCTIONS,
                                {AT(rmsnorm_bwd, dy), AT(rmsnorm_bwd, x),
                                 AT(rmsnorm_bwd, dx)}},
     [ZT_KERNEL_embedding] = {ZT_WORK_STREAMS, {AT(embedding, y), AT(embedding, y)}},
@@ -57,7 +58,8 @@ static const struct operands operands_of[] = {
     [ZT_KERNEL_dropout] = {ZT_WORK_FUNCTIONS, {AT(dropout, x), AT(dropout, y)}},
     [ZT_KERNEL_random] = {ZT_WORK_FUNCTIONS, {AT(random, y)}},
     [ZT_KERNEL_cross_entropy] = {ZT_WORK_FUNCTIONS,
-                                 {AT(cross_entropy, logits), AT(cross_entropy, dlogits)}},
+                                 {AT(cross_entropy, logits), AT(cross_entropy, logits),
+                                  AT(cross_entropy, logits), AT(cross_entropy, dlogits)}},
     [ZT_KERNEL_cross_entropy_bwd] = {ZT_WORK_FUNCTIONS,
                                      {AT(cross_entropy_bwd, logits),
                                       AT(cross_entropy_bwd, dlogits)}},
@@ -97,14 +99,16 @@ double zt_attention_flops(const struct zt_attention_args *a, bool backward)
     return (backward ? 10 : 4) * keys * (double)zt_view_numel(&a->q);
 }
 
-/* A GELU behind a product passes over what is stored once more. */
+/* A GELU behind a product passes over what is stored once more; its backward reads and
+ * writes the gradient. */
 static void add_gemm(struct zt_device_work *w, const struct zt_gemm_args *a)
 {
     w->of[ZT_WORK_PRODUCTS] += gemm_flops(a);
     if (a->epilogue == ZT_EPI_SWIGLU_BWD)
         w->of[ZT_WORK_FUNCTIONS] += 5 * bytes_of(&a->c); /* as glu_bwd */
     else if (a->epilogue != ZT_EPI_NONE)
-        w->of[ZT_WORK_FUNCTIONS] += bytes_of(&a->c) + bytes_of(&a->pre);
+        w->of[ZT_WORK_FUNCTIONS] +=
+            (zt_is_gelu_bwd(a->epilogue) ? 2 : 1) * bytes_of(&a->c) + bytes_of(&a->pre);
 }
 
 void zt_work_add_kernel(struct zt_device_work *w, zt_kernel_id kernel, const void *args)

@@ -2,7 +2,7 @@
  * work.h -- what kernels on the meta backend were asked to do, by what limits their speed:
  * an estimate of time divides it by the rates of a real device.
  *
- * Bytes are those of operands that a kernel reads or writes, each counted once. Scalars,
+ * Bytes are those of operands that a kernel reads or writes, as often as it does. Scalars,
  * and rows of tables that are not touched, do not count.
  */
 #ifndef KERNELS_META_WORK_H
@@ -13,8 +13,9 @@
 typedef enum zt_work_kind {
     ZT_WORK_PRODUCTS,  /* FLOPs of gemm */
     ZT_WORK_ATTENTION, /* FLOPs of what queries see; backward is 2.5 times forward */
-    ZT_WORK_FUNCTIONS, /* bytes with an exponential or a random number an element */
-    ZT_WORK_STREAMS,   /* bytes that are copied, added, normed */
+    ZT_WORK_FUNCTIONS, /* bytes with an exponential or a random number an element, or that
+                        * are normalized */
+    ZT_WORK_STREAMS,   /* bytes that are copied, added, summed */
     ZT_WORK_UPDATES,   /* bytes of the optimizer */
     ZT_WORK_TRANSFERS, /* bytes between host and device */
     ZT_NUM_WORK_KINDS
