@@ -533,6 +533,9 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     run.zero.offload_optimizer.pipeline_write = true;
     /* of the update 4 beside the next forward, a third of 10 + 2 */
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10 - 4)) < 1e-9);
+    run.zero.share_node_weights = true; /* nobody goes on before all have updated */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
+    run.zero.share_node_weights = false;
     w.micro_batches = 4;
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) -
                      (12 + 3 * 10 + 3 + 10 - 4)) < 1e-9);

@@ -111,18 +111,28 @@ static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool
            (behind ? 0 : write);
 }
 
+/* Whether a block is updated when the next forward comes near it. Where ranks share weights
+ * they have all new ones before that, or gather them beside it. */
+static bool updates_beside_forward(const struct zt_run *run)
+{
+    const struct zt_zero_options *z = &run->zero;
+
+    return z->offload_optimizer.pipeline_read &&
+           (run->world == 1 || z->stage == 3 ||
+            (z->overlap_comm && !z->share_node_weights));
+}
+
 /* What files of the update take longer than it goes on beside the next forward, which is a third
  * of a pass, or with recomputation a fourth. */
 static double hidden_seconds(struct clock *c, const struct zt_phase_work *first,
                              const struct zt_phase_work *update, double seconds)
 {
-    const struct zt_offload_optimizer *o = &c->run->zero.offload_optimizer;
     double work =
         with_collectives(c, device_seconds(c, &update->device), &update->traffic);
     double forward =
         device_seconds(c, &first->device) / (c->run->gradient_checkpointing ? 4 : 3);
 
-    if (update->traffic.files.read <= 0 || !o->pipeline_read)
+    if (update->traffic.files.read <= 0 || !updates_beside_forward(c->run))
         return 0;
     return seconds - work < forward ? seconds - work : forward;
 }
