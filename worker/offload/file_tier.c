@@ -165,8 +165,10 @@ static void start(struct file_store *s, struct file_buffer *b, bool write)
     struct zt_swap_traffic *planned = s->cfg.planning ? s->cfg.swap->planned : NULL;
 
     b->state = write ? WRITING : READING;
-    if (planned)
+    if (planned) {
         *(write ? &planned->written : &planned->read) += (double)b->bytes;
+        *(write ? &planned->writes : &planned->reads) += 1;
+    }
     if (!s->cfg.planning)
         zt_aio_start(s->cfg.swap->aio, &b->job, &s->files, write, b->data, b->offset,
                      b->bytes, s->sums);

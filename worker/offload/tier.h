@@ -52,9 +52,10 @@ struct zt_tier_memory {
     void (*free)(void *ctx, void *p, size_t bytes);
 };
 
-/* Bytes of files that a plan would have moved. */
+/* Bytes of files that a plan would have moved, and in how many pieces. */
 struct zt_swap_traffic {
     double read, written;
+    double reads, writes;
 };
 
 /* What stores in files have in common. */

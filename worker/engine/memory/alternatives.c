@@ -157,7 +157,7 @@ static struct zt_run run_of(const struct zt_memory_alternatives *a,
     struct zt_run run = *a->run;
 
     run.zero.stage = r->stage;
-    run.zero.overlap_comm = a->run->zero.overlap_comm || r->stage == 3;
+    run.zero.overlap_comm = zt_memory_trial_overlaps(a->run, r->stage);
     run.gradient_checkpointing = r->recompute;
     run.cpu_checkpointing = r->host_inputs;
     return run;
@@ -214,6 +214,8 @@ static json_t *config_json(const struct zt_memory_alternatives *a,
     const struct zt_zero_options *z = &a->run->zero;
     json_t *zero = json_pack("{si}", "stage", r->stage), *all;
 
+    if (r->stage < 3 && a->run->world > 1 && z->overlap_comm)
+        json_object_set_new(zero, "overlap_comm", json_true()); /* no default there */
     if (r->optimizer)
         json_object_set_new(zero, "offload_optimizer", optimizer_json(r, z));
     if (r->weights)

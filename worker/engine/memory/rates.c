@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/measure.h"
 #include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/rates_cache.h"
@@ -15,6 +16,7 @@
 #define PASSES       3 /* over all kinds, of a processor: other machines of its host slow it */
 #define FILE_BYTES   ((size_t)256 << 20) /* less is in caches of the drive */
 #define PIECE_BYTES  ((size_t)8 << 20)
+#define SHORT_BYTES  ((size_t)1 << 20)
 #define FILE_SECONDS 0.1 /* each way */
 #define MOST_THREADS 256 /* that read and write them */
 
@@ -35,6 +37,7 @@ static const struct {
     {"network", offsetof(struct zt_rates, network)},
     {"read", offsetof(struct zt_rates, read)},
     {"write", offsetof(struct zt_rates, write)},
+    {"pieces", offsetof(struct zt_rates, pieces)},
 #undef DEVICE
 };
 #define NUM_MEMBERS (sizeof(members) / sizeof(*members))
@@ -120,22 +123,90 @@ static double median(double a, double b, double c)
     return c < low ? low : c > high ? high : c;
 }
 
+static zt_err measure_once(const struct zt_run *run, const struct zt_backend *be,
+                           struct zt_device *dev, struct zt_device_work *out,
+                           struct zt_fault *fault)
+{
+    zt_dtype product = run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
+
+    return zt_measure_work(be, dev, product, run->compute_dtype, run->tf32, SECONDS, out,
+                           fault);
+}
+
+/* Threads that measure by themselves, each on a device of its own, as ranks do. */
+struct by_itself {
+    const struct zt_run *run;
+    const struct zt_backend *be;
+    struct zt_device *dev[ZT_MAX_THREADS];
+    struct zt_device_work work[ZT_MAX_THREADS];
+    struct zt_fault fault[ZT_MAX_THREADS];
+};
+
+static void measure_ranks(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    struct by_itself *all = ctx;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        if (measure_once(all->run, all->be, all->dev[i], &all->work[i], &all->fault[i]))
+            return;
+}
+
+/* The sum of what `n` of them do at the same time. */
+static zt_err measure_together(const struct zt_run *run, const struct zt_backend *be,
+                               int n, struct zt_device_work *out, struct zt_fault *fault)
+{
+    struct by_itself *all = calloc(1, sizeof(*all));
+    zt_err rc = all ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "no memory");
+
+    *out = (struct zt_device_work){{0}};
+    for (int i = 0; !rc && i < n; i++)
+        rc = be->open(0, n, &all->dev[i], fault);
+    if (!rc) {
+        all->run = run;
+        all->be = be;
+        zt_parallel_for(n, 1, measure_ranks, all);
+    }
+    for (int i = 0; !rc && i < n; i++) {
+        if (all->fault[i].code)
+            rc = zt_fault_set(fault, all->fault[i].code, "%s", all->fault[i].text);
+        for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
+            out->of[k] += all->work[i].of[k];
+    }
+    for (int i = 0; all && i < n; i++)
+        if (all->dev[i])
+            be->close(all->dev[i]);
+    free(all);
+    return rc;
+}
+
+static zt_err measure_team(const struct zt_run *run, const struct zt_backend *be, int n,
+                           struct zt_device_work *out, struct zt_fault *fault)
+{
+    struct zt_device *dev = NULL;
+    zt_err rc = be->open(0, n, &dev, fault);
+
+    if (!rc)
+        rc = measure_once(run, be, dev, out, fault);
+    if (dev)
+        be->close(dev);
+    return rc;
+}
+
 /* A rank's part of what its machine's processors do together. */
 static zt_err measure_processor(const struct zt_run *run, const struct zt_backend *be,
                                 int threads, struct zt_device_work *out,
                                 struct zt_fault *fault)
 {
-    struct zt_device *dev = NULL;
+    int n = busy_threads(run, threads);
     struct zt_device_work w[PASSES];
-    zt_err rc = be->open(0, busy_threads(run, threads), &dev, fault);
+    zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < PASSES; i++)
-        rc = zt_measure_work(be, dev, run->fp8 ? ZT_F8E4M3 : run->compute_dtype,
-                             run->compute_dtype, run->tf32, SECONDS, &w[i], fault);
+        rc = threads == 1 ? measure_together(run, be, n, &w[i], fault)
+                          : measure_team(run, be, n, &w[i], fault);
     for (int k = 0; !rc && k < ZT_NUM_WORK_KINDS; k++)
         out->of[k] = median(w[0].of[k], w[1].of[k], w[2].of[k]) / run->local_world;
-    if (dev)
-        be->close(dev);
     return rc;
 }
 
@@ -143,12 +214,9 @@ static zt_err measure_device(const struct zt_run *run, const struct zt_backend *
                              struct zt_device *dev, int threads, struct zt_rates *out,
                              struct zt_fault *fault)
 {
-    zt_dtype product = run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
-
-    if (be->runs_on_processor)
-        return measure_processor(run, be, threads, &out->device, fault);
-    return zt_measure_work(be, dev, product, run->compute_dtype, run->tf32, SECONDS,
-                           &out->device, fault);
+    return be->runs_on_processor
+               ? measure_processor(run, be, threads, &out->device, fault)
+               : measure_once(run, be, dev, &out->device, fault);
 }
 
 /* ---- files ---- */
@@ -171,13 +239,12 @@ struct file_bench {
     size_t pieces;
 };
 
-static zt_err move_piece(struct file_bench *f, bool write, size_t piece,
+static zt_err move_piece(struct file_bench *f, bool write, size_t piece, size_t bytes,
                          struct zt_fault *fault)
 {
     struct zt_aio_job job;
 
-    zt_aio_start(f->aio, &job, &f->files, write, f->data, piece * PIECE_BYTES,
-                 PIECE_BYTES, f->sums);
+    zt_aio_start(f->aio, &job, &f->files, write, f->data, piece * bytes, bytes, f->sums);
     return zt_aio_wait(f->aio, &job, fault);
 }
 
@@ -191,33 +258,54 @@ static zt_err begin_file(struct file_bench *f, struct zt_fault *fault)
     for (f->pieces = 0; !rc && f->pieces < FILE_BYTES / PIECE_BYTES &&
                         (!f->pieces || zt_now() - start < 2 * FILE_SECONDS);
          f->pieces++)
-        rc = move_piece(f, true, f->pieces, fault);
+        rc = move_piece(f, true, f->pieces, PIECE_BYTES, fault);
     return rc;
 }
 
-/* What was written, again and again: bytes in a second. */
-static zt_err time_file(struct file_bench *f, bool write, double *rate,
+/* What was written, again and again: seconds of a piece. */
+static zt_err time_file(struct file_bench *f, bool write, size_t bytes, double *seconds,
                         struct zt_fault *fault)
 {
-    double start = zt_now(), bytes = 0;
+    size_t num = f->pieces * (PIECE_BYTES / bytes), i;
+    double start = zt_now();
     zt_err rc = ZT_OK;
 
-    for (size_t i = 0; !rc && (i == 0 || zt_now() - start < FILE_SECONDS); i++) {
-        rc = move_piece(f, write, i % f->pieces, fault);
-        bytes += (double)PIECE_BYTES;
-    }
-    *rate = bytes / (zt_now() - start);
+    for (i = 0; !rc && (i == 0 || zt_now() - start < FILE_SECONDS); i++)
+        rc = move_piece(f, write, i % num, bytes, fault);
+    *seconds = (zt_now() - start) / (double)i;
     return rc;
+}
+
+/* Bytes in a second, and what a piece takes beside them: by pieces of two lengths. */
+static zt_err time_way(struct file_bench *f, bool write, double *rate, double *beside,
+                       struct zt_fault *fault)
+{
+    double longer, shorter, more = (double)(PIECE_BYTES - SHORT_BYTES);
+    zt_err rc = time_file(f, write, PIECE_BYTES, &longer, fault);
+
+    if (!rc)
+        rc = time_file(f, write, SHORT_BYTES, &shorter, fault);
+    if (rc)
+        return rc;
+    *rate = (double)PIECE_BYTES / longer;
+    if (longer / (double)PIECE_BYTES < shorter / (double)SHORT_BYTES)
+        *rate = more / (longer - shorter);
+    *beside = longer - (double)PIECE_BYTES / *rate;
+    return ZT_OK;
 }
 
 static zt_err time_both_ways(struct file_bench *f, struct zt_rates *out,
                              struct zt_fault *fault)
 {
+    double of_read = 0, of_write = 0;
     zt_err rc = begin_file(f, fault);
 
     if (!rc)
-        rc = time_file(f, true, &out->write, fault);
-    return rc ? rc : time_file(f, false, &out->read, fault);
+        rc = time_way(f, true, &out->write, &of_write, fault);
+    if (!rc)
+        rc = time_way(f, false, &out->read, &of_read, fault);
+    out->pieces = of_read + of_write > 0 ? 2 / (of_read + of_write) : 0;
+    return rc;
 }
 
 /* A rank's part of the drives that the ranks of its machine share, with the threads of

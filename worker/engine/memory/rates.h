@@ -16,10 +16,11 @@
 /* FLOP/s and bytes/s; 0: not known. */
 struct zt_rates {
     struct zt_device_work device;
-    double node;         /* bytes between ranks of a machine; on a processor that share
+    double node;        /* bytes between ranks of a machine; on a processor that share
                          * memory they move at device.of[ZT_WORK_STREAMS] */
-    double network;      /* bytes between machines */
-    double read, write;  /* bytes of files in nvme_path */
+    double network;     /* bytes between machines */
+    double read, write; /* bytes of files in nvme_path */
+    double pieces; /* pieces of files, by what each takes beside its bytes; 0: nothing */
     bool has_idle_cores; /* a processor has cores that none of its ranks computes on */
 };
 

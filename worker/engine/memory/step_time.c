@@ -97,13 +97,19 @@ static double checksum_seconds(struct clock *c, const struct zt_swap_traffic *f)
                : 0;
 }
 
+static double piece_seconds(const struct clock *c, double pieces)
+{
+    return c->rates->pieces > 0 ? pieces / c->rates->pieces : 0;
+}
+
 /* A part of a step whose files are read and written beside it, or in turns with it. */
 static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool ahead,
                             bool behind)
 {
     const struct zt_swap_traffic *f = &p->traffic.files;
-    double read = divide(c, f->read, c->rates->read, "read"),
-           write = divide(c, f->written, c->rates->write, "write");
+    double read = divide(c, f->read, c->rates->read, "read") + piece_seconds(c, f->reads),
+           write = divide(c, f->written, c->rates->write, "write") +
+                   piece_seconds(c, f->writes);
     double work = with_collectives(c, device_seconds(c, &p->device), &p->traffic) +
                   checksum_seconds(c, f);
 

@@ -7,11 +7,16 @@ void zt_memory_trial_begin(struct zt_memory_trial *t)
     t->in.run = &t->run;
 }
 
+bool zt_memory_trial_overlaps(const struct zt_run *given, int stage)
+{
+    return given->zero.overlap_comm || (stage == 3 && given->zero.stage < 3);
+}
+
 void zt_memory_trial_set_stage(struct zt_memory_trial *t, int stage)
 {
     t->run.zero.stage = stage;
     t->run.zero.share_node_weights = t->given->run->zero.share_node_weights && stage < 3;
-    t->run.zero.overlap_comm = t->given->run->zero.overlap_comm || stage == 3;
+    t->run.zero.overlap_comm = zt_memory_trial_overlaps(t->given->run, stage);
 }
 
 bool zt_memory_trial_fits(struct zt_memory_trial *t)

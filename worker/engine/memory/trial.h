@@ -24,6 +24,10 @@ struct zt_memory_trial {
 
 void zt_memory_trial_begin(struct zt_memory_trial *t);
 
+/* Whether a run of this stage overlaps: as it was given, and where that is no stage 3 as stage 3
+ * does by default. */
+bool zt_memory_trial_overlaps(const struct zt_run *given, int stage);
+
 /* A stage and what follows from it. */
 void zt_memory_trial_set_stage(struct zt_memory_trial *t, int stage);
 
