@@ -7,8 +7,12 @@
  * A buffer that is free still holds its piece until another takes it: acquired again, it is
  * not read. With one buffer a piece is read, worked on and written in turn. With pipeline_read there
  * is one more, for the piece that comes next; with pipeline_write one more, for the piece
- * before, so that reads, update and writes of three pieces run side by side. Where
- * kernels do not reach host memory, each buffer has one in device memory beside it.
+ * before, so that reads, update and writes of three pieces run side by side. Where the longest
+ * piece is long (zt_tier_config.buffer_bytes) their memory is cut into many buffers: as many
+ * pieces are read ahead, or wait to be written, while the drive is behind. Which buffer a piece
+ * takes follows from the order of the calls and never from how fast the drive is: so all that a
+ * run reads and writes is the same each time. Where kernels do not reach host memory, each
+ * buffer has one in device memory beside it.
  *
  * Of every ZT_TIER_ALIGN bytes a checksum is kept in host memory from when they are
  * written, and compared when they are read (aio.h).
@@ -19,7 +23,7 @@
 
 #include "worker/offload/tier.h"
 
-#define MAX_BUFFERS 16
+#define MAX_BUFFERS 16 /* as long as the longest piece would be */
 
 struct file_buffer {
     char *data;   /* host memory */
@@ -30,6 +34,7 @@ struct file_buffer {
     size_t offset, bytes; /* of the piece */
     zt_access access;
     struct zt_aio_job job; /* READING, WRITING */
+    uint64_t write;        /* WRITING: its number among the writes of the store */
 };
 
 struct file_store {
@@ -37,9 +42,11 @@ struct file_store {
     struct zt_aio_files files;
     uint64_t *sums; /* of every ZT_TIER_ALIGN bytes; NULL: they are not compared */
     size_t piece_bytes;
-    struct file_buffer buffers[MAX_BUFFERS];
+    struct file_buffer *buffers;
     int num_buffers;
-    int turn; /* the buffer that is looked at first */
+    int turn;       /* the buffer that is looked at first */
+    size_t used_at; /* offset of the piece that was acquired last */
+    uint64_t num_writes;
 };
 
 static size_t num_sums(const struct zt_tier_config *cfg)
@@ -80,6 +87,7 @@ static void file_close(void *store)
     for (int i = 0; i < s->num_buffers; i++)
         close_buffer(s, &s->buffers[i]);
     zt_aio_files_close(&s->files);
+    free(s->buffers);
     free(s->sums);
     free(s);
 }
@@ -119,12 +127,15 @@ static zt_err open_sums(struct file_store *s, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static int wanted_buffers(const struct zt_swap *w)
+static int wanted_buffers(const struct zt_tier_config *cfg, size_t piece_bytes)
 {
+    const struct zt_swap *w = cfg->swap;
+    size_t each = cfg->buffer_bytes < cfg->bytes ? cfg->buffer_bytes : cfg->bytes;
     int n = 1 + w->pipeline_read + w->pipeline_write;
 
     n = n > w->buffers ? n : w->buffers;
-    return n < MAX_BUFFERS ? n : MAX_BUFFERS;
+    n = n < MAX_BUFFERS ? n : MAX_BUFFERS;
+    return each > piece_bytes ? (int)((size_t)n * each / piece_bytes) : n;
 }
 
 static zt_err file_open(const struct zt_tier_config *cfg, void **store,
@@ -137,12 +148,17 @@ static zt_err file_open(const struct zt_tier_config *cfg, void **store,
         return zt_fault_set(fault, ZT_E_NOMEM, "file tier: no host memory");
     s->cfg = *cfg;
     s->piece_bytes = cfg->piece_bytes < cfg->bytes ? cfg->piece_bytes : cfg->bytes;
-    if (!cfg->planning)
+    s->num_buffers = wanted_buffers(cfg, s->piece_bytes);
+    s->buffers = calloc((size_t)s->num_buffers, sizeof(*s->buffers));
+    if (!s->buffers) {
+        s->num_buffers = 0;
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "file tier: no host memory");
+    }
+    if (!rc && !cfg->planning)
         rc = zt_aio_files_open(cfg->swap->aio, cfg->swap->dirs, cfg->bytes, &s->files,
                                fault);
     if (!rc && !cfg->planning)
         rc = open_sums(s, fault);
-    s->num_buffers = wanted_buffers(cfg->swap);
     if (rc) {
         file_close(s);
         return rc;
@@ -165,6 +181,7 @@ static void start(struct file_store *s, struct file_buffer *b, bool write)
     struct zt_swap_traffic *planned = s->cfg.planning ? s->cfg.swap->planned : NULL;
 
     b->state = write ? WRITING : READING;
+    b->write = write ? s->num_writes++ : 0;
     if (planned) {
         *(write ? &planned->written : &planned->read) += (double)b->bytes;
         *(write ? &planned->writes : &planned->reads) += 1;
@@ -223,41 +240,103 @@ static struct file_buffer *find(struct file_store *s, int state)
     return NULL;
 }
 
-/* A buffer for another piece: a free one, or when its write has ended. It has memory from
- * when it is first taken on, so not while weights are loaded. */
+/* How far off it is that a piece is used, where that happens in order: bytes from the piece
+ * behind the one that was used last. */
+static size_t distance(const struct file_store *s, size_t offset)
+{
+    size_t n = s->cfg.bytes;
+
+    return (offset + n - s->used_at - 1) % n;
+}
+
+/* Whether a write has ended, as far as it can be told without time: later ones have begun. */
+static bool is_written(const struct file_store *s, const struct file_buffer *b)
+{
+    uint64_t later = s->num_writes - 1 - b->write;
+
+    return b->state == WRITING && !b->read_too && later > 0 &&
+           later >= (uint64_t)s->num_buffers / 4;
+}
+
+/* A buffer that is free, or soon: one that holds nothing, or what is used the latest again. Of
+ * no order that is what was used the longest ago. */
+static struct file_buffer *find_free(struct file_store *s)
+{
+    struct file_buffer *best = NULL;
+
+    for (int i = 0; i < s->num_buffers; i++) {
+        struct file_buffer *b = &s->buffers[(s->turn + i) % s->num_buffers];
+
+        if (b->state == FREE && !b->holds)
+            return b;
+        if (b->state != FREE && !is_written(s, b))
+            continue;
+        if (!best ||
+            (s->cfg.in_order && distance(s, b->offset) > distance(s, best->offset)))
+            best = b;
+    }
+    return best;
+}
+
+/* The buffer is taken once its write has ended. It has memory from when it is first taken on,
+ * so not while weights are loaded. */
+static zt_err take(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
+{
+    s->turn = (int)(b - s->buffers + 1) % s->num_buffers;
+    if (b->state == WRITING)
+        return settle(s, b, fault);
+    return b->data ? ZT_OK : open_buffer(s, b, fault);
+}
+
+/* A buffer for a piece that is used now. */
 static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
                           struct zt_fault *fault)
 {
-    *out = find(s, FREE);
-    if (*out)
-        return (*out)->data ? ZT_OK : open_buffer(s, *out, fault);
-    *out = find(s, WRITING);
-    return *out ? settle(s, *out, fault) : ZT_OK;
+    *out = find_free(s);
+    if (!*out)
+        *out = find(s, WRITING);
+    return *out ? take(s, *out, fault) : ZT_OK;
+}
+
+/* A buffer for a piece that is used later; NULL: none, but for those of pieces that are used
+ * before it. */
+static zt_err take_spare_buffer(struct file_store *s, size_t offset,
+                                struct file_buffer **out, struct zt_fault *fault)
+{
+    struct file_buffer *b = find_free(s);
+    bool holds = b && (b->holds || b->state == WRITING);
+
+    if (holds && s->cfg.in_order && distance(s, b->offset) <= distance(s, offset))
+        b = NULL;
+    *out = b;
+    return b ? take(s, b, fault) : ZT_OK;
 }
 
 /* ---- the tier ---- */
 
-static zt_err file_prefetch(void *store, size_t offset, size_t bytes,
+static zt_err file_prefetch(void *store, size_t offset, size_t bytes, bool *begun,
                             struct zt_fault *fault)
 {
     struct file_store *s = store;
     struct file_buffer *b = NULL;
     zt_err rc;
 
+    *begun = false;
     if (!s->cfg.swap->pipeline_read)
         return ZT_OK;
     for (int i = 0; i < s->num_buffers; i++) {
         const struct file_buffer *o = &s->buffers[i];
 
-        if (overlaps(o, offset, bytes) &&
-            (o->state != FREE || is_piece(o, offset, bytes)))
+        *begun = overlaps(o, offset, bytes) && is_piece(o, offset, bytes);
+        if (*begun || (overlaps(o, offset, bytes) && o->state != FREE))
             return ZT_OK; /* it is here, or acquire sorts it out */
     }
-    rc = take_buffer(s, &b, fault);
+    rc = take_spare_buffer(s, offset, &b, fault);
     if (rc || !b)
         return rc;
     set_piece(b, offset, bytes);
     start(s, b, false);
+    *begun = true;
     return ZT_OK;
 }
 
@@ -304,6 +383,7 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
     bool here = b;
 
     assert(bytes <= s->piece_bytes && bytes <= s->cfg.bytes - offset);
+    s->used_at = offset;
     if (!rc && !b)
         rc = take_buffer(s, &b, fault);
     if (!rc && !b && (b = find(s, READING))) /* read ahead for nothing */

@@ -171,23 +171,31 @@ static zt_err fill(struct host_store *s, struct host_buffer *b, size_t offset,
                 : ZT_OK;
 }
 
-static zt_err host_prefetch(void *store, size_t offset, size_t bytes,
+static zt_err host_prefetch(void *store, size_t offset, size_t bytes, bool *begun,
                             struct zt_fault *fault)
 {
     struct host_store *s = store;
-    struct host_buffer *b = choose_buffer(s);
+    struct host_buffer *b = NULL;
     zt_err rc;
 
+    *begun = s->cfg.direct;
     if (s->cfg.direct)
         return ZT_OK;
-    for (int i = 0; i < NUM_BUFFERS; i++)
-        if (overlaps(&s->buffers[i], offset, bytes))
+    for (int i = 0; i < NUM_BUFFERS; i++) {
+        const struct host_buffer *o = &s->buffers[i];
+
+        if (o->state == FREE)
+            b = b ? b : &s->buffers[i];
+        *begun = *begun || (overlaps(o, offset, bytes) && o->offset == offset);
+        if (overlaps(o, offset, bytes))
             return ZT_OK;
-    if (!b) /* all are lent: acquire will do it */
+    }
+    if (!b) /* acquire will do it */
         return ZT_OK;
     rc = fill(s, b, offset, bytes, true, fault);
     if (!rc)
         b->state = AHEAD;
+    *begun = !rc;
     return rc;
 }
 

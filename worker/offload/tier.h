@@ -76,6 +76,10 @@ struct zt_tier_config {
     bool planning;      /* nothing is touched: sizes alone matter */
     size_t bytes;       /* of the region; a multiple of ZT_TIER_ALIGN, not 0 */
     size_t piece_bytes; /* longest piece that is wanted, likewise; for tiers that move */
+    size_t
+        buffer_bytes; /* of each buffer that the swap asks for; longer than a piece: so many
+                            more, as long as pieces */
+    bool in_order;    /* pieces are used in order of their offsets, over and over */
     struct zt_tier_memory memory;
     const struct zt_swap *swap; /* for the file tier; outlives the store */
 };
@@ -93,8 +97,10 @@ struct zt_tier {
     /* The longest piece of the store, in bytes; SIZE_MAX: no limit. */
     size_t (*piece_bytes)(const void *store);
 
-    /* optional: a piece that is acquired next begins to move. NULL: acquire does it. */
-    zt_err (*prefetch)(void *store, size_t offset, size_t bytes, struct zt_fault *fault);
+    /* optional: a piece that is acquired soon begins to move; *begun: it does, or is here. Not
+     * at the cost of one that is acquired before it. NULL: acquire does it. */
+    zt_err (*prefetch)(void *store, size_t offset, size_t bytes, bool *begun,
+                       struct zt_fault *fault);
 
     /* *data: device memory with these bytes of the store, until commit. */
     zt_err (*acquire)(void *store, size_t offset, size_t bytes, zt_access access,

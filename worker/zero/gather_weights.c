@@ -161,12 +161,15 @@ static zt_err load_shard(struct zt_zero *z, const struct zt_block *b, char *to,
     int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
     size_t width = zt_dtype_bytes(z->cfg.dtype);
     zt_err rc = ZT_OK;
+    bool begun;
 
     for (int64_t at = begin; !rc && at < end;) {
         struct zt_piece from;
 
-        rc =
-            zt_state_acquire(z, ZT_STATE_WEIGHTS, b, at, end - at, ZT_READ, &from, fault);
+        rc = zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, at, end - at, &begun, fault);
+        if (!rc)
+            rc = zt_state_acquire(z, ZT_STATE_WEIGHTS, b, at, end - at, ZT_READ, &from,
+                                  fault);
         if (rc)
             return rc;
         rc = z->cfg.backend->copy(z->cfg.device, NULL, to + (size_t)(at - begin) * width,
@@ -384,6 +387,7 @@ static zt_err prefetch(struct zt_zero *z, struct zt_fault *fault)
 static zt_err move_next(struct zt_zero *z, struct zt_fault *fault)
 {
     const struct zt_call_record *v = record_of(z);
+    bool begun;
 
     if (!z->follows_record || z->planning)
         return ZT_OK;
@@ -395,7 +399,7 @@ static zt_err move_next(struct zt_zero *z, struct zt_fault *fault)
                 return ZT_OK;
             else if (zt_is_gathered(z, b) && !gathered_of(z, b)->data)
                 return zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, zt_shard_begin(z, b),
-                                         zt_shard_elems(z, b), fault);
+                                         zt_shard_elems(z, b), &begun, fault);
     }
     return ZT_OK;
 }

@@ -210,6 +210,8 @@ static zt_err add_to_accumulators(struct zt_zero *z, const struct zt_block *b,
             return rc;
         done += to.n;
         rc = zt_zero_axpby(z, from, dtype, to.data, to.dtype, to.n, alpha, beta, fault);
+        if (!rc && z->last_micro && !zt_state_in_place(z, ZT_STATE_GRADIENTS, b))
+            rc = zt_norm_add(z, b, &to, fault);
         rc = zt_state_commit(&to, rc, fault);
     }
     return rc;

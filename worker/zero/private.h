@@ -5,7 +5,8 @@
  *      regions.c          kinds of state, in tiers; acquire and commit
  *      gather_weights.c   stage 3: gather, prefetch, release
  *      gradients.c        accumulate, buckets, reductions
- *      update.c           the norm and the optimizer
+ *      norm.c             squares of gradients
+ *      update.c           the optimizer
  *      publish_weights.c  new weights to all who hold them whole
  *      state_values.c     values in and out, the fingerprint
  *      state_copy.c       state as it is stored, in and out
@@ -91,7 +92,8 @@ struct zt_update {
     bool active; /* blocks wait for it */
     bool running;
     struct zt_optim_step how;
-    struct zt_work work; /* what comes next */
+    struct zt_work work; /* what comes next; while not active, of what is read ahead */
+    bool is_ahead;       /* something is */
     int num_done;        /* of the blocks in order: the same on all ranks */
 };
 
@@ -135,10 +137,13 @@ struct zt_zero {
     /* state_values.c */
     float *staging; /* device memory that values pass through; NULL: no need */
 
+    /* norm.c */
+    double *sumsq;       /* (blocks, ZT_NORM_LANES), device memory */
+    double *sumsq_host;  /* the same on the host */
+    int64_t *num_summed; /* per block: so many elements of this rank's shard are in it */
+
     /* update.c */
-    double *sumsq;      /* (ZT_NORM_LANES), device memory */
-    double *sumsq_host; /* the same on the host */
-    float *grads_fp32;  /* one optimizer piece in fp32, when accumulators are 16 bit */
+    float *grads_fp32; /* one optimizer piece in fp32, when accumulators are 16 bit */
     struct zt_segment *segments;
     int num_segments;
     struct zt_update update;
@@ -248,8 +253,26 @@ zt_err zt_split_store(struct zt_zero *z, const struct zt_block *b, int64_t at, i
 zt_err zt_split_load(struct zt_zero *z, const struct zt_block *b, int64_t at, int64_t n,
                      float *values, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* norm.c */
+zt_err zt_norm_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_norm_close(struct zt_zero *z);
+/* The block's gradients from `begin` on are written anew. */
+void zt_norm_forget(struct zt_zero *z, const struct zt_block *b, int64_t begin);
+/* Gradients that are what the optimizer gets: those that come next in this rank's shard are
+ * summed while they are here. Any other piece is left to zt_zero_sumsq(). */
+zt_err zt_norm_add(struct zt_zero *z, const struct zt_block *b,
+                   const struct zt_piece *grads, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* update.c */
-size_t zt_update_piece_bytes(void); /* of 16-bit accumulators as fp32 */
+#define ZT_FP32_PIECE_ELEMS ((int64_t)1 << 20) /* of 16-bit accumulators, at once */
+size_t zt_update_piece_bytes(void);            /* of them as fp32 */
+static inline bool zt_has_fp32_grads(const struct zt_zero *z)
+{
+    return zt_state_dtype(z, ZT_STATE_GRADIENTS) == ZT_F32;
+}
+/* n accumulators as fp32: themselves, or a copy of them. */
+zt_err zt_grads_as_fp32(struct zt_zero *z, void *grads, int64_t n, float **out,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
 /* What the optimizer takes at a time: sub_group_size in whole chunks; INT64_MAX: all. */
 int64_t zt_update_piece_elems(const struct zt_zero *z);
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;

@@ -115,6 +115,10 @@ zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
     return ZT_OK;
 }
 
+/* State in files moves in pieces of at most so many elements, 32 MiB of fp32: those of a long
+ * block would take the room of many blocks' pieces in every buffer. */
+#define FILE_PIECE_ELEMS ((int64_t)8 << 20)
+
 /* Elements of the block in the region. */
 static int64_t held_elems(const struct zt_region *r, const struct zt_block *b)
 {
@@ -143,9 +147,11 @@ static void place_blocks(struct zt_zero *z, struct zt_region *r, int64_t *longes
 }
 
 static zt_err open_store(struct zt_zero *z, struct zt_region *r,
-                         struct zt_region_store *s, int64_t piece_elems,
+                         struct zt_region_store *s, int64_t longest,
                          struct zt_fault *fault)
 {
+    bool files = s->tier == &zt_file_tier;
+    int64_t piece = files ? zt_min(longest, FILE_PIECE_ELEMS) : longest;
     struct zt_tier_config cfg = {
         .backend = z->cfg.backend,
         .device = z->cfg.device,
@@ -153,7 +159,9 @@ static zt_err open_store(struct zt_zero *z, struct zt_region *r,
         .direct = z->cfg.host_in_reach,
         .planning = z->planning,
         .bytes = s->bytes,
-        .piece_bytes = (size_t)piece_elems * zt_dtype_bytes(r->dtype),
+        .piece_bytes = (size_t)piece * zt_dtype_bytes(r->dtype),
+        .buffer_bytes = (size_t)longest * zt_dtype_bytes(r->dtype),
+        .in_order = r->kind != ZT_STATE_WEIGHTS, /* those backward reads from behind */
         .memory = {.ctx = r,
                    .alloc = s == &r->device ? region_alloc : buffer_alloc,
                    .free = s == &r->device ? region_free : buffer_free},
@@ -288,6 +296,8 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
     if (rc)
         return zt_fault_context(fault, rc, "%s of block %s", zt_state_name(kind),
                                 b->name);
+    if (kind == ZT_STATE_GRADIENTS && access & ZT_WRITE)
+        zt_norm_forget(z, b, begin);
     piece->access = access;
     piece->region = r;
     r->num_pieces++;
@@ -319,19 +329,27 @@ zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
 }
 
 zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
-                         int64_t begin, int64_t n, struct zt_fault *fault)
+                         int64_t begin, int64_t n, bool *begun, struct zt_fault *fault)
 {
     const struct zt_region *r = &z->regions[kind];
     const struct zt_region_store *s;
-    size_t offset, bytes;
+    int64_t end = begin + n;
+    zt_err rc = ZT_OK;
 
+    *begun = true;
     if (!zt_state_has(z, kind, b))
         return ZT_OK;
     s = store_of(r, b);
     if (!s->tier->prefetch)
         return ZT_OK;
-    locate(r, b, begin, zt_min(n, zt_state_piece_elems(z, kind, b)), &offset, &bytes);
-    return s->tier->prefetch(s->store, offset, bytes, fault);
+    for (int64_t at = begin; !rc && *begun && at < end; at += n) {
+        size_t offset, bytes;
+
+        n = zt_min(end - at, zt_state_piece_elems(z, kind, b));
+        locate(r, b, at, n, &offset, &bytes);
+        rc = s->tier->prefetch(s->store, offset, bytes, begun, fault);
+    }
+    return rc;
 }
 
 zt_err zt_state_commit(struct zt_piece *piece, zt_err rc, struct zt_fault *fault)

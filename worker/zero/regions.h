@@ -107,9 +107,10 @@ zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
                             const struct zt_block *b, zt_access access,
                             struct zt_piece *piece, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* A piece that is acquired soon, with the same begin and n, may begin to move. */
+/* Elements that are acquired soon may begin to move; *begun: all do, or need not. */
 zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
-                         int64_t begin, int64_t n, struct zt_fault *fault) ZT_MUST_CHECK;
+                         int64_t begin, int64_t n, bool *begun,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * Give a piece back; what was written goes to where the state is kept. rc: how the work

@@ -1,11 +1,9 @@
-/* update.c -- the end of a step: norm and optimizer. */
+/* update.c -- the end of a step: the optimizer. */
 #include <stdlib.h>
 
 #include "common/trace/trace.h"
 #include "kernels/integers.h"
 #include "worker/zero/private.h"
-
-#define PIECE_ELEMS ((int64_t)1 << 20) /* of 16-bit accumulators, in fp32 at once */
 
 /* ---- opening ---- */
 
@@ -45,16 +43,9 @@ static void own_shard(const struct zt_zero *z, const struct zt_block *b, int64_t
     *end = *begin + (z->stage ? zt_shard_elems(z, b) : b->padded_elems);
 }
 
-static bool has_fp32_grads(const struct zt_zero *z)
-{
-    return zt_state_dtype(z, ZT_STATE_GRADIENTS) == ZT_F32;
-}
-
-#define SUMSQ_BYTES (ZT_NORM_LANES * sizeof(double))
-
 size_t zt_update_piece_bytes(void)
 {
-    return (size_t)PIECE_ELEMS * sizeof(float);
+    return (size_t)ZT_FP32_PIECE_ELEMS * sizeof(float);
 }
 
 zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
@@ -67,14 +58,8 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
     if (!z->segments)
         return zt_fault_set(fault, ZT_E_NOMEM, "optimizer: no host memory");
     make_segments(z);
-    rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, SUMSQ_BYTES, &p, fault);
-    z->sumsq = p;
-    p = NULL;
-    if (!rc)
-        rc = z->cfg.backend->host_alloc(z->cfg.device, SUMSQ_BYTES, &p, fault);
-    z->sumsq_host = p;
-    if (!rc && !has_fp32_grads(z)) {
-        p = NULL;
+    rc = zt_norm_open(z, fault);
+    if (!rc && !zt_has_fp32_grads(z)) {
         rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, zt_update_piece_bytes(), &p, fault);
         z->grads_fp32 = p;
     }
@@ -83,8 +68,7 @@ zt_err zt_update_open(struct zt_zero *z, struct zt_fault *fault)
 
 void zt_update_close(struct zt_zero *z)
 {
-    zt_memory_free(z, ZT_MEMORY_PRIVATE, z->sumsq, SUMSQ_BYTES);
-    z->cfg.backend->host_free(z->cfg.device, z->sumsq_host, SUMSQ_BYTES);
+    zt_norm_close(z);
     zt_memory_free(z, ZT_MEMORY_PRIVATE, z->grads_fp32, zt_update_piece_bytes());
     free(z->segments);
 }
@@ -109,105 +93,18 @@ static int64_t piece_elems(const struct zt_zero *z, const struct zt_block *b, in
 
     for (int kind = 0; kind < ZT_STATE_MOMENT + zt_num_moments(z); kind++)
         n = zt_min(n, zt_state_piece_elems(z, kind, b));
-    return has_fp32_grads(z) ? n : zt_min(n, PIECE_ELEMS);
+    return zt_has_fp32_grads(z) ? n : zt_min(n, ZT_FP32_PIECE_ELEMS);
 }
 
-/* The gradients of a piece as fp32: the accumulators, or a copy of them. */
-static zt_err grads_as_fp32(struct zt_zero *z, const struct zt_piece *grads, float **out,
-                            struct zt_fault *fault)
+zt_err zt_grads_as_fp32(struct zt_zero *z, void *grads, int64_t n, float **out,
+                        struct zt_fault *fault)
 {
-    *out = grads->data;
-    if (grads->dtype == ZT_F32)
+    *out = grads;
+    if (zt_has_fp32_grads(z))
         return ZT_OK;
     *out = z->grads_fp32;
-    return zt_zero_axpby(z, grads->data, grads->dtype, z->grads_fp32, ZT_F32, grads->n, 1,
-                         0, fault);
-}
-
-/* ---- norm ---- */
-
-/* A piece of a block's gradients. */
-struct norm_piece {
-    const struct zt_block *block; /* NULL: behind the last */
-    int64_t at, n;
-};
-
-/* The piece at `at` of the block of that index, or of the next that has gradients. */
-static struct norm_piece norm_piece_at(const struct zt_zero *z, int index, int64_t at)
-{
-    for (; index < z->cfg.model->num_blocks; index++) {
-        const struct zt_block *b = z->cfg.model->blocks[index];
-        int64_t begin = zt_shard_begin(z, b), end = begin + zt_shard_elems(z, b);
-
-        at = at > begin ? at : begin;
-        if (zt_state_has(z, ZT_STATE_GRADIENTS, b) && at < end) {
-            struct norm_piece p = {.block = b, .at = at, .n = end - at};
-
-            if (!has_fp32_grads(z))
-                p.n = zt_min(p.n, PIECE_ELEMS);
-            p.n = zt_min(p.n, zt_state_piece_elems(z, ZT_STATE_GRADIENTS, b));
-            return p;
-        }
-        at = 0;
-    }
-    return (struct norm_piece){.block = NULL};
-}
-
-/* Its squares, chunk by chunk, into device memory; `chunks`: those of the pieces before. */
-static zt_err sum_squares(struct zt_zero *z, const struct norm_piece *p, int64_t chunks,
-                          struct zt_fault *fault)
-{
-    struct zt_sumsq_args a = {
-        .sums = z->sumsq, .first = chunks, .accumulate = chunks > 0};
-    struct zt_piece grads;
-    float *g = NULL;
-    zt_err rc = zt_state_acquire(z, ZT_STATE_GRADIENTS, p->block, p->at, p->n, ZT_READ,
-                                 &grads, fault);
-
-    if (rc)
-        return rc;
-    rc = grads_as_fp32(z, &grads, &g, fault);
-    a.x = zt_view_of(g, ZT_F32, 1, &grads.n);
-    if (!rc)
-        rc = z->kernels->sumsq(z->cfg.device, NULL, &a, fault);
-    return zt_state_commit(&grads, rc, fault);
-}
-
-/*
- * Chunks are numbered through all blocks; the ranks' parts are added in rank order by the
- * caller. The same sum whichever stage holds the gradients, in pieces of whatever length. From
- * files the next piece is read meanwhile.
- */
-zt_err zt_zero_sumsq(struct zt_zero *z, double *out, struct zt_fault *fault)
-{
-    const struct zt_backend *be = z->cfg.backend;
-    struct norm_piece p = norm_piece_at(z, 0, 0), next;
-    int64_t chunks = 0;
-    double sum = 0;
-    zt_err rc = zt_update_finish(z, fault); /* of blocks that no call needed */
-
-    if (!z->planning)
-        zt_trace_begin("optimizer", "norm");
-    for (; !rc && p.block; p = next) {
-        next = norm_piece_at(z, p.block->index, p.at + p.n);
-        if (next.block)
-            rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, next.block, next.at, next.n,
-                                   fault);
-        if (!rc)
-            rc = sum_squares(z, &p, chunks, fault);
-        chunks += p.n / ZT_NORM_CHUNK;
-    }
-    if (!rc && chunks) /* without any the host's are zeros */
-        rc = be->download(z->cfg.device, NULL, z->sumsq_host, z->sumsq, SUMSQ_BYTES,
-                          fault);
-    if (!rc)
-        rc = be->sync(z->cfg.device, NULL, fault);
-    if (!z->planning)
-        zt_trace_end();
-    for (int i = 0; !rc && i < ZT_NORM_LANES; i++)
-        sum += z->sumsq_host[i];
-    *out = sum;
-    return rc;
+    return zt_zero_axpby(z, grads, zt_state_dtype(z, ZT_STATE_GRADIENTS), *out, ZT_F32, n,
+                         1, 0, fault);
 }
 
 /* ---- optimizer ---- */
@@ -243,7 +140,8 @@ static zt_err acquire_piece(struct zt_zero *z, const struct zt_block *b, int64_t
     for (int k = 0; !rc && k < zt_num_moments(z); k++)
         rc = acquire_kind(z, ZT_STATE_MOMENT + k, b, at, n, ZT_READ_WRITE, &u->moments[k],
                           fault);
-    return rc ? rc : grads_as_fp32(z, &u->grads, &u->grads_fp32, fault);
+    return rc ? rc
+              : zt_grads_as_fp32(z, u->grads.data, u->grads.n, &u->grads_fp32, fault);
 }
 
 static zt_err commit_piece(struct zt_zero *z, struct zt_update_piece *u, zt_err rc,
@@ -304,25 +202,27 @@ static zt_err update_piece(struct zt_zero *z, const struct zt_optim_step *how,
 }
 
 /* What backward does not touch of a piece begins to move. */
-static zt_err prefetch_own(struct zt_zero *z, const struct zt_block *b, int64_t at,
-                           int64_t n, struct zt_fault *fault)
+static zt_err prefetch_own(struct zt_zero *z, const struct zt_work *w, bool *begun,
+                           struct zt_fault *fault)
 {
-    zt_err rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, at, n, fault);
+    const struct zt_block *b = w->seg->block;
+    zt_err rc = zt_state_prefetch(z, ZT_STATE_MASTER, b, w->at, w->n, begun, fault);
 
-    for (int k = 0; !rc && k < zt_num_moments(z); k++)
-        rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, at, n, fault);
+    for (int k = 0; !rc && *begun && k < zt_num_moments(z); k++)
+        rc = zt_state_prefetch(z, ZT_STATE_MOMENT + k, b, w->at, w->n, begun, fault);
     return rc;
 }
 
 /* What comes after a piece may move while the optimizer is at this one. */
-static zt_err prefetch_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
-                             int64_t n, struct zt_fault *fault)
+static zt_err prefetch_piece(struct zt_zero *z, const struct zt_work *w, bool *begun,
+                             struct zt_fault *fault)
 {
-    zt_err rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, b, at, n, fault);
+    const struct zt_block *b = w->seg->block;
+    zt_err rc = zt_state_prefetch(z, ZT_STATE_GRADIENTS, b, w->at, w->n, begun, fault);
 
-    if (!rc)
-        rc = zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, at, n, fault);
-    return rc ? rc : prefetch_own(z, b, at, n, fault);
+    if (!rc && *begun)
+        rc = zt_state_prefetch(z, ZT_STATE_WEIGHTS, b, w->at, w->n, begun, fault);
+    return rc || !*begun ? rc : prefetch_own(z, w, begun, fault);
 }
 
 /* The whole chunks of this rank's shard that a block's segments reach into. */
@@ -386,15 +286,25 @@ static bool is_beside_forward(const struct zt_zero *z)
            z->regions[ZT_STATE_WEIGHTS].memory != ZT_MEMORY_NODE;
 }
 
-/* The piece that comes next, while the one behind it is on its way. */
+/* So many pieces behind `w` and it begin to move as there are buffers for. */
+#define MOST_AHEAD 64
+static zt_err prefetch_from(struct zt_zero *z, struct zt_work w, struct zt_fault *fault)
+{
+    bool begun = true;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && begun && w.n && i < MOST_AHEAD; i++, w = next_work(z, w))
+        rc = prefetch_piece(z, &w, &begun, fault);
+    return rc;
+}
+
+/* The piece that comes next, while those behind it are on their way. */
 static zt_err update_next(struct zt_zero *z, struct zt_fault *fault)
 {
     struct zt_update *u = &z->update;
     struct zt_work w = u->work, next = next_work(z, w);
-    zt_err rc = ZT_OK;
+    zt_err rc = prefetch_from(z, next, fault);
 
-    if (next.n)
-        rc = prefetch_piece(z, next.seg->block, next.at, next.n, fault);
     if (!rc)
         rc = update_piece(z, &u->how, w.seg, w.at, w.n, fault);
     u->work = next;
@@ -436,12 +346,23 @@ zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
                : zt_update_reach(z, z->cfg.model->blocks[z->update.num_done], fault);
 }
 
+/* One piece more with every block that backward has done: gradients move meanwhile, too. */
 zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
 {
-    struct zt_work w = first_work(z, z->segments);
+    struct zt_update *u = &z->update;
+    bool begun;
+    zt_err rc = ZT_OK;
 
-    return w.n && is_beside_forward(z) ? prefetch_own(z, w.seg->block, w.at, w.n, fault)
-                                       : ZT_OK;
+    if (!is_beside_forward(z) || u->active) /* a block that no call needed waits */
+        return ZT_OK;
+    if (!u->is_ahead)
+        u->work = first_work(z, z->segments);
+    u->is_ahead = true;
+    if (u->work.n)
+        rc = prefetch_own(z, &u->work, &begun, fault);
+    if (!rc && u->work.n && begun)
+        u->work = next_work(z, u->work);
+    return rc;
 }
 
 zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault)
@@ -468,7 +389,7 @@ zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
         .active = z->cfg.model->num_blocks > 0, .how = *how, .work = w};
     if (!rc && !is_beside_forward(z))
         rc = zt_update_finish(z, fault);
-    else if (!rc && w.n)
-        rc = prefetch_piece(z, w.seg->block, w.at, w.n, fault);
+    else if (!rc)
+        rc = prefetch_from(z, w, fault);
     return rc ? rc : zt_publish(z, false, fault);
 }

@@ -161,7 +161,8 @@ static void setting(bool direct, bool pipeline, int num_dirs, struct zt_aio_opti
                             .verify = true};
     assert_int_equal(zt_aio_open(&o, &swap.aio, &fault), ZT_OK);
     cfg.bytes = PIECES * PIECE;
-    cfg.piece_bytes = PIECE;
+    cfg.piece_bytes = cfg.buffer_bytes = PIECE;
+    cfg.in_order = false;
     cfg.direct = direct;
     cfg.memory = (struct zt_tier_memory){.alloc = take, .free = give};
     cfg.swap = &swap;
@@ -185,7 +186,18 @@ static void close_store(void *store)
     zt_aio_close(swap.aio);
 }
 
-/* One turn of the optimizer: every piece read, changed and written, the next one fetched. */
+/* Pieces from i on begin to move, as many as there are buffers for. */
+static zt_err prefetch_from(void *store, size_t i)
+{
+    bool begun = true;
+    zt_err rc = ZT_OK;
+
+    for (; !rc && begun && i < PIECES; i++)
+        rc = zt_file_tier.prefetch(store, i * PIECE, PIECE, &begun, &fault);
+    return rc;
+}
+
+/* One turn of the optimizer: every piece read, changed and written, those behind it fetched. */
 static zt_err turn(void *store, char was, char becomes)
 {
     zt_err rc = ZT_OK;
@@ -193,8 +205,7 @@ static zt_err turn(void *store, char was, char becomes)
     for (size_t i = 0; !rc && i < PIECES; i++) {
         void *data = NULL;
 
-        if (i + 1 < PIECES)
-            rc = zt_file_tier.prefetch(store, (i + 1) * PIECE, PIECE, &fault);
+        rc = prefetch_from(store, i + 1);
         if (!rc)
             rc = zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ_WRITE, &data,
                                       &fault);
@@ -210,7 +221,7 @@ static zt_err turn(void *store, char was, char becomes)
 
 static void every_setting(void)
 {
-    for (unsigned bits = 0; bits < 64; bits++) {
+    for (unsigned bits = 0; bits < 128; bits++) {
         struct zt_aio_options o = {.block_size = bits & 1 ? 4096 : 32768,
                                    .queue_depth = bits & 2 ? 1 : 5,
                                    .threads = bits & 4 ? 3 : 1,
@@ -221,6 +232,8 @@ static void every_setting(void)
 
         setting(bits & 2, bits & 16, bits & 32 ? 2 : 1, o);
         assert_string_equal(zt_aio_engine_name(swap.aio), simple.engine->name);
+        cfg.in_order = bits & 64;
+        cfg.buffer_bytes = (bits / 4 % 3 + 1) * PIECE; /* 1 to 9 buffers */
         store = open_store();
         assert_int_equal(turn(store, 0, 1), ZT_OK);
         assert_int_equal(turn(store, 1, 20), ZT_OK);
@@ -338,6 +351,67 @@ static void test_a_piece_that_is_still_in_its_buffer_is_not_read_again(void **st
     assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_READ, &data, &fault),
                      ZT_E_SYSTEM);
     drive = HONEST;
+    close_store(store);
+}
+
+/* Pieces that each of some turns of the optimizer reads with so many buffers, as planned; a
+ * turn begins to read before the gradients are complete. */
+static void count_reads(bool in_order, size_t buffers, size_t turns, double *pieces)
+{
+    struct zt_swap_traffic traffic = {0};
+    void *store;
+
+    setting(true, true, 1, simple);
+    swap.planned = &traffic;
+    swap.buffers = 1;
+    cfg.planning = true;
+    cfg.in_order = in_order;
+    cfg.buffer_bytes = buffers * PIECE / 3 + 1; /* of three */
+    store = open_store();
+    for (size_t t = 0; t < turns; t++) {
+        traffic.read = 0;
+        assert_int_equal(prefetch_from(store, 0), ZT_OK);
+        for (size_t i = 0; i < PIECES; i++) {
+            void *data = NULL;
+
+            assert_int_equal(prefetch_from(store, i + 1), ZT_OK);
+            assert_int_equal(zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ_WRITE,
+                                                  &data, &fault),
+                             ZT_OK);
+            assert_int_equal(
+                zt_file_tier.commit(store, data, i * PIECE, PIECE, true, &fault), ZT_OK);
+        }
+        pieces[t] = traffic.read / PIECE;
+    }
+    cfg.planning = false;
+    close_store(store);
+}
+
+static void test_what_buffers_hold_from_one_turn_to_the_next_is_not_read(void **state)
+{
+    double none[3], some[3], all[3];
+
+    (void)state;
+    count_reads(true, PIECES, 3, none);
+    assert_true(none[0] == PIECES && none[1] == 0 && none[2] == 0);
+    count_reads(true, PIECES - 2, 3, some);
+    assert_true(some[1] <= PIECES - 2 && some[2] <= PIECES - 2);
+    count_reads(true, 3, 3, all);
+    assert_true(all[1] == PIECES && all[2] == PIECES); /* and none of them twice */
+}
+
+static void test_long_buffers_are_cut_into_pieces(void **state)
+{
+    size_t bytes[ZT_NUM_PLACES] = {0};
+    void *store;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    cfg.buffer_bytes = 2 * PIECE + PIECE / 2;
+    store = open_store();
+    zt_file_tier.measure(store, bytes);
+    assert_int_equal(zt_file_tier.piece_bytes(store), PIECE);
+    assert_int_equal(bytes[ZT_PLACE_HOST], 7 * PIECE + PIECES * 3 * 8);
     close_store(store);
 }
 
@@ -562,6 +636,8 @@ int main(void)
         cmocka_unit_test(test_engines_are_found_by_their_names),
         cmocka_unit_test(test_pieces_of_any_length_see_what_was_written_before),
         cmocka_unit_test(test_a_piece_that_is_still_in_its_buffer_is_not_read_again),
+        cmocka_unit_test(test_what_buffers_hold_from_one_turn_to_the_next_is_not_read),
+        cmocka_unit_test(test_long_buffers_are_cut_into_pieces),
         cmocka_unit_test(test_a_piece_is_lent_while_it_is_written),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
         cmocka_unit_test(test_what_the_kernel_says_of_a_request_is_its_result),

@@ -123,12 +123,14 @@ static void test_a_piece_may_be_fetched_while_another_is_at_work(void **state)
 {
     void *store = open_store();
     char *first, *second;
+    bool begun;
 
     (void)state;
     write_piece(store, 0, 1);
     write_piece(store, 1, 2);
     first = acquire(store, 0, ZT_READ_WRITE);
-    assert_int_equal(zt_host_tier.prefetch(store, PIECE, PIECE, &fault), ZT_OK);
+    assert_int_equal(zt_host_tier.prefetch(store, PIECE, PIECE, &begun, &fault), ZT_OK);
+    assert_true(begun);
     memset(first, 5, PIECE);
     commit(store, 0, first, true);
     second = acquire(store, 1, ZT_READ);
@@ -142,11 +144,14 @@ static void test_a_piece_may_be_fetched_while_another_is_at_work(void **state)
 static void test_a_piece_that_was_written_since_is_fetched_again(void **state)
 {
     void *store = open_store();
+    bool begun;
 
     (void)state;
     write_piece(store, 3, 1);
-    assert_int_equal(zt_host_tier.prefetch(store, 2 * PIECE, PIECE, &fault), ZT_OK);
-    assert_int_equal(zt_host_tier.prefetch(store, 3 * PIECE, PIECE, &fault), ZT_OK);
+    assert_int_equal(zt_host_tier.prefetch(store, 2 * PIECE, PIECE, &begun, &fault),
+                     ZT_OK);
+    assert_int_equal(zt_host_tier.prefetch(store, 3 * PIECE, PIECE, &begun, &fault),
+                     ZT_OK);
     write_piece(store, 3, 4);
     assert_piece(store, 3, 4);
     assert_piece(store, 2, 0);
@@ -157,9 +162,12 @@ static void test_more_pieces_than_buffers_are_refused(void **state)
 {
     void *store = open_store(), *third = NULL;
     char *first = acquire(store, 0, ZT_READ), *second = acquire(store, 1, ZT_READ);
+    bool begun;
 
     (void)state;
-    assert_int_equal(zt_host_tier.prefetch(store, 3 * PIECE, PIECE, &fault), ZT_OK);
+    assert_int_equal(zt_host_tier.prefetch(store, 3 * PIECE, PIECE, &begun, &fault),
+                     ZT_OK);
+    assert_false(begun);
     assert_int_equal(
         zt_host_tier.acquire(store, 2 * PIECE, PIECE, ZT_READ, &third, &fault),
         ZT_E_LIMIT);

@@ -229,8 +229,11 @@ static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flop
     if (!rc)
         rc = run_pass(d, pass, last, fault);
     *flops = zt_step_take_flops(d->step);
+    if (!rc)
+        rc = run_update(d, work, fault);
     take_work(d, &work->first); /* not that of a usual step */
-    /* now that the order of blocks is known, they are fetched ahead */
+    /* now that the order of blocks is known, they are fetched ahead, and buffers of files hold
+     * what is there when a step begins */
     if (!rc)
         rc = run_pass(d, pass, 0, fault);
     take_work(d, &work->first);
