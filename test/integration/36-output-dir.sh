@@ -86,6 +86,30 @@ launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --o
 check "a run that begins anew beside checkpoints" code_is 0
 check "  warns of them" err_has "$out has checkpoint-400 of an earlier run, and this one begins anew"
 
+# ---------------------------------------------------------------- another's model
+out=$tmp/runs/other
+mkdir -p "$tmp/words"
+seq 1 4000 >"$tmp/words/text.txt"
+launch --num_gpus 1 "$plugin" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$tmp/words/text.txt" --train_tokenizer 300 \
+    --max_steps 1 --output_dir "$out"
+check "a model with a tokenizer" test "$code" -eq 0 -a -s "$out/tokenizer.json"
+before=$(sha256sum <"$out/model.safetensors")
+cp "$out"/tokenizer* "$tmp/words"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto
+check "to go on from a checkpoint replaces no model that stands without one: 73" code_is 73
+check "  and says what would" err_has "$out/model.safetensors is there already; --overwrite_output_dir replaces it"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$tmp/runs/again/checkpoint-200"
+check "  nor from one of another folder: 73" code_is 73
+check "  it is whole" test "$before" = "$(sha256sum <"$out/model.safetensors")"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
+check "what replaces it" code_is 0
+check "  takes its tokenizer away" test ! -e "$out/tokenizer.json" -a ! -e "$out/tokenizer_config.json"
+launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --eval_file "$tmp/words/text.txt"
+check "a tokenizer that is not the model's: 65" code_is 65
+check "  is called that" err_has "the tokenizer is not the one of the model"
+launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --prompt "1000 2000 3000" --max_new_tokens 2
+check "  and for a prompt" err_has "so the tokenizer is not the one of the model"
+
 # ---------------------------------------------------------------- stopped by another zlaunch
 out=$tmp/runs/told
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"

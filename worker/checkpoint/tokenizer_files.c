@@ -3,6 +3,7 @@
  */
 #include "worker/checkpoint/tokenizer_files.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,24 +65,34 @@ static bool are_one_file(const char *a, const char *b)
            x.st_ino == y.st_ino;
 }
 
+static zt_err remove_file(const char *path, struct zt_fault *fault)
+{
+    return unlink(path) == 0 || errno == ENOENT
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_CANTCREATE,
+                              "%s: cannot remove what is left of the replaced model's "
+                              "tokenizer: %s",
+                              path, strerror(errno));
+}
+
 zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,
-                         struct zt_fault *fault)
+                         bool replaces, struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
     for (size_t i = 0; !rc && i < NUM_NAMES; i++) {
         bool own = tokenizer && strcmp(names[i], GENERATION) != 0;
         const char *folder = own ? tokenizer : model;
-        char from[PATH_MAX], to[PATH_MAX];
+        char from[PATH_MAX] = "", to[PATH_MAX];
 
-        if (!folder)
-            continue;
-        if (snprintf(from, sizeof(from), "%s/%s", folder, names[i]) >=
-                (int)sizeof(from) ||
+        if ((folder && snprintf(from, sizeof(from), "%s/%s", folder, names[i]) >=
+                           (int)sizeof(from)) ||
             snprintf(to, sizeof(to), "%s/%s", dir, names[i]) >= (int)sizeof(to))
             return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
-        if (access(from, R_OK) == 0 && !are_one_file(from, to))
-            rc = copy_file(from, to, fault);
+        if (from[0] && access(from, R_OK) == 0)
+            rc = are_one_file(from, to) ? ZT_OK : copy_file(from, to, fault);
+        else if (replaces)
+            rc = remove_file(to, fault);
     }
     return rc;
 }

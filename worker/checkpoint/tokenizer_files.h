@@ -14,9 +14,10 @@ bool zt_is_tokenizer_file(const char *name);
 
 /*
  * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,
- * synced; generation_config.json comes from `model`. NULL: none. ZT_E_CANTCREATE.
+ * synced; generation_config.json comes from `model`. NULL: none. `replaces`: the weights are in
+ * the place of a model, and what there is of its tokenizer goes. ZT_E_CANTCREATE.
  */
 zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,
-                         struct zt_fault *fault) ZT_MUST_CHECK;
+                         bool replaces, struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -85,8 +85,9 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[PATH_MAX];
 
-    if (run->overwrite_output_dir || run->resume_from_checkpoint || run->attempt)
-        return ZT_OK;
+    if (run->overwrite_output_dir || run->attempt ||
+        (run->resume_from_checkpoint && has_checkpoints(run->output_dir)))
+        return ZT_OK; /* what is replaced is this run's own */
     if (zt_find_model(run->output_dir, path))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s is there already; %s--overwrite_output_dir "

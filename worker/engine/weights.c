@@ -520,7 +520,8 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
         slash = strrchr(model, '/');
     if (slash)
         *slash = 0;
-    return zt_copy_tokenizer(given, slash ? model : NULL, dir, fault);
+    return zt_copy_tokenizer(given, slash ? model : NULL, dir, run->overwrite_output_dir,
+                             fault);
 }
 
 /* The adapters alone, and the tokenizer that they were trained with. */

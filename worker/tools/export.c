@@ -2,12 +2,14 @@
 #include "worker/tools/export.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/files/folders.h"
+#include "common/files/models.h"
 #include "common/half.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
@@ -372,7 +374,7 @@ static zt_err read_text(const char *path, char **out, struct zt_fault *fault)
 /* config.json, where the source has one, and the tokenizer there: with them a folder opens
  * in transformers. */
 static zt_err write_neighbours(const struct zt_checkpoint_source *s, const char *to,
-                               struct zt_fault *fault)
+                               bool replaces, struct zt_fault *fault)
 {
     char *from = NULL, *text = NULL;
     zt_err rc = zt_source_neighbour(s, "config.json", &from, fault);
@@ -381,10 +383,10 @@ static zt_err write_neighbours(const struct zt_checkpoint_source *s, const char 
         rc = read_text(from, &text, fault);
     if (!rc && text)
         rc = zt_hf_write_text(to, "config.json", text, fault);
-    if (!rc && from) {
+    if (from)
         *strrchr(from, '/') = 0;
-        rc = zt_copy_tokenizer(NULL, from, to, fault);
-    }
+    if (!rc)
+        rc = zt_copy_tokenizer(NULL, from, to, replaces, fault);
     free(text);
     free(from);
     return rc;
@@ -428,6 +430,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
 {
     bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
     bool pickles = bin || (!safe && !how->safe);
+    char found[PATH_MAX];
+    bool replaces = !bin && !safe && zt_find_model(how->to, found);
     struct export_list list = {0};
     zt_err rc = bin || safe ? ZT_OK : zt_export_check_is_model(s, how->to, fault);
 
@@ -442,7 +446,7 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     else if (!rc)
         rc = write_pickles(s, how, &list, fault);
     if (!rc && !bin && !safe)
-        rc = write_neighbours(s, how->to, fault);
+        rc = write_neighbours(s, how->to, replaces, fault);
     *made = (struct zt_exported){.tensors = list.num};
     for (int i = 0; i < list.num; i++) {
         const struct zt_source_tensor *t = &s->tensors[list.items[i].of];

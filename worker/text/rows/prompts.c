@@ -155,8 +155,11 @@ static zt_err check_ids(const struct zt_prompts *p, const struct zt_prompt_encod
         if (ids[i] < 0 || ids[i] >= how->vocab)
             return zt_fault_set(
                 fault, ZT_E_USAGE,
-                "%s: token %zu (from 0) is outside the vocabulary of %lld", name,
-                i - from, (long long)how->vocab);
+                "%s: token %zu (from 0) is outside the vocabulary of %lld%s", name,
+                i - from, (long long)how->vocab,
+                how->tokenizer ? ", so the tokenizer is not the one of the model: "
+                                 "--tokenizer_name names that one"
+                               : "");
     return ZT_OK;
 }
 
