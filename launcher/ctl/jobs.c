@@ -141,9 +141,11 @@ static zt_err no_job(const char *name, struct zt_fault *fault)
     if (strcmp(name, "last") == 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "no job of this user runs here");
     if (find_log(name, &job))
-        return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "job %s does not run any more; what it wrote is in %s/%s.log",
-                            job.name, job.dir, job.name);
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "no job '%s' of this user runs here; of those that have ended "
+            "it is %s whose log was kept last: %s/%s.log",
+            name, job.name, job.dir, job.name);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "no job '%s' of this user runs here; see: zlaunch --ctl list",
                         name);

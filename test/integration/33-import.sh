@@ -121,6 +121,9 @@ import gpt2 --fp16 --output_dir "$tmp/none"
 check "a loss that is never finite: 1" code_is 1
 check "  and said" err_has "the loss was not finite at any of 2 steps"
 check "  and nothing is saved" test ! -e "$tmp/none/model.safetensors"
+import gpt2 --output_dir "$tmp/none"
+check "weights that are beyond all sums, in fp32: 1" code_is 1
+check "  and who has to be looked at: they, for no step has changed them" err_has "no step has changed the weights yet: zckpt verify"
 
 # llm.c's files, by their first word; and GGUF
 for file in "\xc6\xd7\x34\x01 weights of llm.c, which are not read: its dev/eval/export_hf.py" \

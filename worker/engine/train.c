@@ -145,10 +145,13 @@ static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct out
     e->on_host->grad_scale = (float)factor;
     e->on_host->skip = o->skipped;
     if (overflow && !o->skipped)
-        return zt_fault_set(fault, ZT_E_NUMERIC,
-                            "gradients are not finite at step %lld (loss %g); lower the "
-                            "learning rate, or look at the data of this step",
-                            (long long)(e->steps_taken + e->skipped + 1), o->loss);
+        return zt_fault_set(
+            fault, ZT_E_NUMERIC, "gradients are not finite at step %lld (loss %g); %s",
+            (long long)(e->steps_taken + e->skipped + 1), o->loss,
+            e->steps_taken == 0 && run->model_name_or_path
+                ? "no step has changed the weights yet: zckpt verify looks for values in "
+                  "them that are not finite; else look at the data of this step"
+                : "lower the learning rate, or look at the data of this step");
     return fp16 ? zt_scaler_update(&e->scaler, overflow, fault) : ZT_OK;
 }
 

@@ -282,6 +282,12 @@ static void test_run_flag_beats_environment_beats_file_beats_default(void **stat
     assert_non_null(strstr(text, "\"eval_batches\": 0, // default\n"));
     free(text);
     zt_run_close(r);
+    r = accepted(try_it(1, "{}", "--model_name_or_path", "/tmp/none"));
+    text = resolved_text(r);
+    assert_non_null(strstr(text, " // default, where the config.json of "
+                                 "--model_name_or_path says nothing of it\n"));
+    free(text);
+    zt_run_close(r);
     unsetenv("ZLAUNCH_SEED");
     unsetenv("ZLAUNCH_MAX_STEPS");
 }
