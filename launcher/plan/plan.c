@@ -126,13 +126,15 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
 
 /* ------------------------------------------------------------------ the rest */
 
+#define DEFAULT_PORT 29500 /* as torchrun and DeepSpeed have it */
+
 /* A port nobody uses now; 29500 if the system gives none. */
 static int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 29500;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = DEFAULT_PORT;
 
     if (fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 &&
         getsockname(fd, (struct sockaddr *)&a, &n) == 0)
@@ -450,9 +452,13 @@ void zt_group_arrange(struct zt_group *g, const struct zt_job_plan *plan,
 {
     if (!present || g->num_nodes == 0 || !keep_places(g, plan, present))
         take_first(g, plan, present);
-    g->master_port = plan->master_port ? plan->master_port : free_port();
+    g->master_port = plan->master_port      ? plan->master_port
+                     : plan->only_node >= 0 ? DEFAULT_PORT /* on all nodes the same */
+                                            : free_port();
     free(g->pmi_mapping);
-    g->pmi_mapping = g->num_nodes > 1 ? pmi_mapping(plan, g) : NULL;
+    /* with --no_ssh each node has a zlaunch of its own: nobody carries PMI between them */
+    g->pmi_mapping =
+        g->num_nodes > 1 && plan->only_node < 0 ? pmi_mapping(plan, g) : NULL;
 }
 
 int zt_group_node_of(const struct zt_group *g, const struct zt_job_plan *plan, int rank)
@@ -497,6 +503,15 @@ static void set_secret(json_t *o, const struct zt_job_plan *p)
     set_text(o, "secret", p->has_secret ? text : NULL);
 }
 
+/* What ranks know the job by. With --no_ssh it has to be the same of every zlaunch. */
+static void set_rank_id(json_t *o, const struct zt_job_plan *p)
+{
+    char id[sizeof(p->master_addr) + 32];
+
+    snprintf(id, sizeof(id), "no-ssh-%s-%d", p->master_addr, p->master_port);
+    set_text(o, "id", p->only_node < 0 ? p->job_id : id);
+}
+
 json_t *zt_job_plan_frame(const struct zt_job_plan *p, const struct zt_group *g, int node)
 {
     const struct zt_job_plan_node *n = &p->nodes[node];
@@ -505,7 +520,7 @@ json_t *zt_job_plan_frame(const struct zt_job_plan *p, const struct zt_group *g,
 
     for (char **a = p->argv; *a; a++)
         json_array_append_new(argv, zt_json_text(*a, strlen(*a)));
-    set_text(o, "id", p->job_id);
+    set_rank_id(o, p);
     json_object_set_new(o, "argv", argv);
     json_object_set_new(o, "self", json_boolean(p->is_plugin && remote));
     if (remote && p->pushed)

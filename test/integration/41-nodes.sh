@@ -196,4 +196,32 @@ check "  is not waited for longer than --connect_timeout" grep -qE "n[012]: the 
 odd "kill -STOP \$\$"
 check "a daemon that is stopped while it starts: 69" code_is 69
 gone "after odd daemons"
+
+# ---------------------------------------------------------------- a zlaunch of its own on each node
+seq 1 2000 >"$tmp/text"
+printf '127.0.0.1 slots=1\nlocalhost slots=1\n' >"$tmp/hosts"
+port=$((20000 + RANDOM % 9000))
+by_hand() { # by_hand NODE OPTION...: without a secret that both have
+    exec "$zlaunch" --no_ssh --node_rank "$1" --hostfile "$tmp/hosts" --master_addr 127.0.0.1 --master_port $port "$bin/models/gpt2.so" \
+        --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$tmp/text" "${@:2}"
+}
+by_hand 1 --max_steps 3 >"$tmp/node1" 2>&1 &
+job=$!
+(by_hand 0 --max_steps 3) >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "--no_ssh on two nodes trains: 0" code_is 0
+check "  one job of both" grep -q "2 ranks on cpu" "$tmp/err"
+end
+check "  and ends on the other: 0" code_is 0
+by_hand 1 --max_steps 1000000 >"$tmp/node1" 2>&1 &
+job=$!
+by_hand 0 --max_steps 1000000 >"$tmp/out" 2>"$tmp/err" &
+other=$!
+stepping() { grep -q "^step" "$tmp/err"; }
+within 60 stepping || fail "two nodes did not begin"
+kill -TERM "$other"
+wait "$other"
+end
+check "a node that is stopped ends the other one: 69" code_is 69
+check "  and is named" grep -q "rank 0 on .* is gone" "$tmp/node1"
 finish
