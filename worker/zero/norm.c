@@ -24,8 +24,7 @@ zt_err zt_norm_open(struct zt_zero *z, struct zt_fault *fault)
     void *device = NULL, *host = NULL;
     zt_err rc;
 
-    z->num_summed =
-        calloc((size_t)z->cfg.model->num_blocks + 1, sizeof(*z->num_summed));
+    z->num_summed = calloc((size_t)z->cfg.model->num_blocks + 1, sizeof(*z->num_summed));
     if (!z->num_summed)
         return zt_fault_set(fault, ZT_E_NOMEM, "norm: no host memory");
     rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, lane_bytes(z), &device, fault);
