@@ -160,4 +160,15 @@ check "of the same MPI its exit code comes back" code_is 255
 ln -s "$(type -P env)" "$tmp/env"
 PATH=$tmp launch --hostfile "$tmp/mpi" --launcher mpich -- "$(type -P true)"
 check "no mpirun: 66" code_is 66
+# A drive that has less room than it is measured with otherwise.
+if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
+    seq 1 5000 >"$tmp/text"
+    unshare -m sh -c 'mount -t tmpfs -o size=60m none /mnt && exec "$@"' sh env XDG_CACHE_HOME="$tmp/cache" "$zlaunch" --dry_run --num_gpus 1 \
+        "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 32 --block_size 32 --train_file "$tmp/text" \
+        --deepspeed '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/mnt"}}}' >"$tmp/out" 2>"$tmp/err"
+    code=$?
+    check "state in files of a small drive is planned" code_is 0
+    check "  and timed" grep -qE '^\* +2  nvme       device   no .* [0-9.e-]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' "$tmp/out"
+    check "  with nothing amiss" err_lacks "no time is estimated"
+fi
 finish

@@ -286,7 +286,7 @@ static bool is_beside_forward(const struct zt_zero *z)
            z->regions[ZT_STATE_WEIGHTS].memory != ZT_MEMORY_NODE;
 }
 
-/* So many pieces behind `w` and it begin to move as there are buffers for. */
+/* `w` and as many pieces behind it as there are buffers for begin to move. */
 #define MOST_AHEAD 64
 static zt_err prefetch_from(struct zt_zero *z, struct zt_work w, struct zt_fault *fault)
 {
@@ -302,12 +302,12 @@ static zt_err prefetch_from(struct zt_zero *z, struct zt_work w, struct zt_fault
 static zt_err update_next(struct zt_zero *z, struct zt_fault *fault)
 {
     struct zt_update *u = &z->update;
-    struct zt_work w = u->work, next = next_work(z, w);
-    zt_err rc = prefetch_from(z, next, fault);
+    struct zt_work w = u->work;
+    zt_err rc = prefetch_from(z, w, fault);
 
     if (!rc)
         rc = update_piece(z, &u->how, w.seg, w.at, w.n, fault);
-    u->work = next;
+    u->work = next_work(z, w);
     return rc;
 }
 

@@ -236,7 +236,7 @@ struct file_bench {
     struct zt_aio_files files;
     void *data;
     uint64_t *sums;
-    size_t pieces;
+    size_t bytes, pieces;
 };
 
 static zt_err move_piece(struct file_bench *f, bool write, size_t piece, size_t bytes,
@@ -253,12 +253,13 @@ static zt_err move_piece(struct file_bench *f, bool write, size_t piece, size_t 
 static zt_err begin_file(struct file_bench *f, struct zt_fault *fault)
 {
     double start = zt_now();
-    zt_err rc = ZT_OK;
+    zt_err rc;
 
-    for (f->pieces = 0; !rc && f->pieces < FILE_BYTES / PIECE_BYTES &&
-                        (!f->pieces || zt_now() - start < 2 * FILE_SECONDS);
-         f->pieces++)
-        rc = move_piece(f, true, f->pieces, PIECE_BYTES, fault);
+    f->pieces = 0;
+    do
+        rc = move_piece(f, true, f->pieces++, PIECE_BYTES, fault);
+    while (!rc && f->pieces < f->bytes / PIECE_BYTES &&
+           zt_now() - start < 2 * FILE_SECONDS);
     return rc;
 }
 
@@ -308,6 +309,19 @@ static zt_err time_both_ways(struct file_bench *f, struct zt_rates *out,
     return rc;
 }
 
+/* As long as there is room for. */
+static zt_err open_file(struct file_bench *f, const struct zt_run *run,
+                        struct zt_fault *fault)
+{
+    zt_err rc;
+
+    for (f->bytes = FILE_BYTES;; f->bytes /= 2) {
+        rc = zt_aio_files_open(f->aio, folders(run), f->bytes, &f->files, fault);
+        if (!rc || f->bytes == PIECE_BYTES)
+            return rc;
+    }
+}
+
 /* A rank's part of the drives that the ranks of its machine share, with the threads of
  * all of them, which make the checksums. */
 static zt_err measure_files(const struct zt_run *run, struct zt_rates *out,
@@ -328,7 +342,7 @@ static zt_err measure_files(const struct zt_run *run, struct zt_rates *out,
     if (!rc)
         rc = zt_aio_open(&o, &f.aio, fault);
     if (!rc)
-        rc = zt_aio_files_open(f.aio, folders(run), FILE_BYTES, &f.files, fault);
+        rc = open_file(&f, run, fault);
     if (!rc) {
         rc = time_both_ways(&f, out, fault);
         zt_aio_files_close(&f.files);

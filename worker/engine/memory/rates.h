@@ -26,7 +26,7 @@ struct zt_rates {
 
 /*
  * `backend`, `device` NULL: the device is not here, and nothing of it is measured.
- * `threads`: of a rank on a processor. Takes about a second where it measures, and sets the
+ * `threads`: of a rank on a processor. Takes one to a few seconds where it measures, and sets the
  * threads of this process: nothing is to be computed afterwards. ZT_E_NOINPUT, ZT_E_CONFIG:
  * the file of --rates.
  */
