@@ -126,15 +126,13 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
 
 /* ------------------------------------------------------------------ the rest */
 
-#define DEFAULT_PORT 29500 /* as torchrun and DeepSpeed have it */
-
 /* A port nobody uses now; 29500 if the system gives none. */
 static int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = DEFAULT_PORT;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = REMOTE_PORT;
 
     if (fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 &&
         getsockname(fd, (struct sockaddr *)&a, &n) == 0)
@@ -196,7 +194,10 @@ static void choose_master(struct zt_job_plan *p, const struct zt_launch *l)
         addr = own;
     snprintf(p->master_addr, sizeof(p->master_addr), "%s",
              l->master_addr ? l->master_addr : addr);
-    p->master_port = l->master_port ? l->master_port : p->same_host ? 0 : REMOTE_PORT;
+    /* --no_ssh: others ask nobody, either */
+    p->master_port = l->master_port                     ? l->master_port
+                     : p->same_host && l->node_rank < 0 ? 0
+                                                        : REMOTE_PORT;
 }
 
 /* What --export says, word by word. */
@@ -452,9 +453,7 @@ void zt_group_arrange(struct zt_group *g, const struct zt_job_plan *plan,
 {
     if (!present || g->num_nodes == 0 || !keep_places(g, plan, present))
         take_first(g, plan, present);
-    g->master_port = plan->master_port      ? plan->master_port
-                     : plan->only_node >= 0 ? DEFAULT_PORT /* on all nodes the same */
-                                            : free_port();
+    g->master_port = plan->master_port ? plan->master_port : free_port();
     free(g->pmi_mapping);
     /* with --no_ssh each node has a zlaunch of its own: nobody carries PMI between them */
     g->pmi_mapping =
