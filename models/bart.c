@@ -333,10 +333,10 @@ static void export_config(zt_model *m, const struct bart *net)
                     {"decoder_ffn_dim", net->decoder.inner},
                     {"max_position_embeddings", net->positions});
     zt_model_export(m, "scale_embedding", net->scaled ? "true" : "false");
-    zt_model_export(m, "dropout", "%.9g", (double)net->drop);
-    zt_model_export(m, "attention_dropout", "%.9g", (double)net->attn_drop);
-    zt_model_export(m, "activation_dropout", "%.9g", (double)net->act_drop);
-    zt_model_export(m, "init_std", "%#.9g", (double)net->deviation);
+    export_float(m, "dropout", net->drop);
+    export_float(m, "attention_dropout", net->attn_drop);
+    export_float(m, "activation_dropout", net->act_drop);
+    export_float(m, "init_std", net->deviation);
     zt_model_export(m, "activation_function", "\"gelu\"");
     zt_model_export(m, "model_type", "\"%s\"", kinds[net->kind].model_type);
     zt_model_export(m, "architectures", "[\"%s\"]", kinds[net->kind].class);

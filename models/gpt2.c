@@ -182,13 +182,13 @@ static void export_config(zt_model *m, const struct gpt2 *net)
                     {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1});
     zt_model_export_imported(m, "bos_token_id");
     zt_model_export_imported(m, "eos_token_id");
-    zt_model_export(m, "resid_pdrop", "%.9g", (double)net->drop);
-    zt_model_export(m, "embd_pdrop", "%.9g", (double)net->embed_drop);
-    zt_model_export(m, "attn_pdrop", "%.9g", (double)net->attn_drop);
+    export_float(m, "resid_pdrop", net->drop);
+    export_float(m, "embd_pdrop", net->embed_drop);
+    export_float(m, "attn_pdrop", net->attn_drop);
     zt_model_export(m, "model_type", "\"gpt2\"");
     zt_model_export(m, "architectures", "[\"GPT2LMHeadModel\"]");
     zt_model_export(m, "activation_function", "\"gelu_new\"");
-    zt_model_export(m, "layer_norm_epsilon", "%.9g", (double)net->eps);
+    export_float(m, "layer_norm_epsilon", net->eps);
 }
 
 static zt_err build(zt_model *m, void **self)

@@ -52,6 +52,19 @@ static inline double imported_real(zt_model *m, const char *key, double def, dou
     return x;
 }
 
+/* As config.json says it: the fewest digits that are this float, and a point, by which
+ * transformers knows that it is no whole number. */
+static inline void export_float(zt_model *m, const char *key, float x)
+{
+    char digits[32];
+    int n = 1;
+
+    do
+        snprintf(digits, sizeof(digits), "%.*g", n, (double)x);
+    while (strtof(digits, NULL) != x && n++ < 9);
+    zt_model_export(m, key, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
+}
+
 static inline bool imported_flag(zt_model *m, const char *key, bool def)
 {
     return zt_model_config_int(m, key, def) != 0;

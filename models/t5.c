@@ -288,9 +288,9 @@ static void export_config(zt_model *m, const struct t5 *net)
     zt_model_export(m, "feed_forward_proj", net->gated ? "\"gated-gelu\"" : "\"relu\"");
     zt_model_export(m, "tie_word_embeddings", net->tied ? "true" : "false");
     zt_model_export(m, "scale_decoder_outputs", net->scaled ? "true" : "false");
-    zt_model_export(m, "dropout_rate", "%.9g", (double)net->dropout);
-    zt_model_export(m, "layer_norm_epsilon", "%#.9g", (double)net->eps);
-    zt_model_export(m, "initializer_factor", "%#.9g", (double)net->factor);
+    export_float(m, "dropout_rate", net->dropout);
+    export_float(m, "layer_norm_epsilon", net->eps);
+    export_float(m, "initializer_factor", net->factor);
     zt_model_export(m, "model_type", "\"t5\"");
     zt_model_export(m, "architectures", "[\"T5ForConditionalGeneration\"]");
     zt_model_export_imported(m, "n_positions");

@@ -302,7 +302,8 @@ const struct zt_metric zt_metrics[] = {
      .name = "tokens",
      .type = ZT_METRIC_INT,
      .unit = "tokens",
-     .help = "target tokens; all tokens of rows where the loss is not per token",
+     .help = "target tokens; where the loss is not per token, all tokens of the rows, "
+             "with padding",
      .measure_eval = eval_tokens,
      .column = 20,
      .format = "  over %lld tokens"},

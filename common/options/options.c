@@ -32,6 +32,8 @@ bool zt_parse_double(const char *text, double *out)
     d = strtod(text, &end);
     if (*end || end == text || !isfinite(d))
         return false;
+    if (d == 0 && strcspn(text, "123456789") < strcspn(text, "eE"))
+        return false; /* too small for a double: not the 0 that it would become */
     *out = d;
     return true;
 }

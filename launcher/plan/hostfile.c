@@ -193,8 +193,10 @@ static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
                             name);
     if (stands_already(h, &a))
         return zt_fault_set(fault, ZT_E_USAGE,
-                            "%s:%d: host %.*s stands here a second time", file, line,
-                            (int)a.host_bytes, a.host);
+                            "%s:%d: host %.*s stands here a second time; slots=N "
+                            "says how many ranks it has (for --launcher local names may "
+                            "be any that differ)",
+                            file, line, (int)a.host_bytes, a.host);
     return add_host(h, &a, (int)slots, fault);
 }
 

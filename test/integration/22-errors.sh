@@ -260,6 +260,8 @@ check "... or has weights" refused 73 "model.safetensors is there already; --ove
 check "... which is no matter of one rank" sh -c "! grep -q 'from rank\|was stopped' '$tmp/e'"
 check "a loss that runs away is said once" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --logging_steps 1 \
     --learning_rate 1e6 --max_grad_norm 0 2>&1 | grep -c 'it runs away')"
+check "... and one of fp16 that ends without a number" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --fp16 \
+    --learning_rate 100 2>&1 | grep -c 'the loss is nan .*it runs away')"
 core=$(awk '/^Cpus_allowed_list/ { split($2, a, /[,-]/); print a[1] }' /proc/self/status)
 "$bin/zlaunch" --bind_core_list "$core" --num_gpus 2 "$g" "${t[@]}" >"$tmp/o" 2>&1
 check "more ranks than cores get a warning" grep -q "2 ranks share 1 core of this host" "$tmp/o"

@@ -78,7 +78,7 @@ check "another has none" sh -c "grep -q '\"event\":\"eval\"' '$tmp/e4' && ! grep
 
 # ---- what is missing
 check "a field that the data lack is named" refused 'requires the field labels, which the training data do not offer; they offer tokens, targets, lengths' --need labels
-check "so is one that a prompt lacks" refused 'requires the field lengths, which a prompt does not offer' --generate_tokens 4
+check "so is one that a prompt lacks" refused 'is no model that writes: it requires the field lengths' --generate_tokens 4
 
 # ---- extra parameters
 fields 2 "$tmp/base" --output_dir "$tmp/weights"

@@ -85,6 +85,6 @@ for task in classify tag; do
     check "a model that was not trained to $task" refused 'the model names no classes' "$bin/models/bert.so" --task $task \
         --model_name_or_path test/golden/bert/masked_lm/model --test_file "test/golden/bert/$task/rows.jsonl" --output_dir "$tmp/none"
 done
-check "a task without predictions says so" refused 'requires the field lengths, which a prompt does not offer' "$bin/models/bert.so" \
+check "a task without predictions says so" refused 'is no model that writes: it requires the field lengths' "$bin/models/bert.so" \
     --task masked_lm --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
 finish

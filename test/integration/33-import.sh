@@ -58,7 +58,10 @@ import gpt2
 check "a norm with a negative epsilon is refused" err_has "layer_norm_epsilon -1"
 config gpt2 embd_pdrop 0.5
 import gpt2 --output_dir "$tmp/drop"
-check "each dropout is its own" sh -c "grep -q '\"embd_pdrop\": 0.5' $tmp/drop/config.json && grep -q '\"attn_pdrop\": 0,' $tmp/drop/config.json"
+check "each dropout is its own" sh -c "grep -q '\"embd_pdrop\": 0.5' $tmp/drop/config.json && grep -q '\"attn_pdrop\": 0.0,' $tmp/drop/config.json"
+config gpt2 layer_norm_epsilon 1e-05 attn_pdrop 0.1
+import gpt2 --output_dir "$tmp/digits"
+check "numbers keep the digits that they had" sh -c "grep -q '\"layer_norm_epsilon\": 1e-05' $tmp/digits/config.json && grep -q '\"attn_pdrop\": 0.1,' $tmp/digits/config.json"
 config gpt2 attn_pdrop 0.5
 import gpt2 --output_dir "$tmp/drop2"
 check "  and trains otherwise" sh -c "! cmp -s $tmp/drop/model.safetensors $tmp/drop2/model.safetensors"

@@ -59,12 +59,11 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
         if (f->required && !f->label && strcmp(f->name, ZT_TOKENS) != 0 &&
             !(e->source_size && zt_field_is_of_source(f)))
             return zt_fault_set(fault, ZT_E_USAGE,
-                                "text is to be written, and %s requires the field %s, "
-                                "which a prompt does not offer; it offers tokens%s",
-                                e->plugin->name, f->name,
-                                e->run->test_file
-                                    ? " (for labels of rows, give --task, as in training)"
-                                    : "");
+                                "text is to be written, and %s is no model that writes: "
+                                "it requires the field %s, which a prompt does not "
+                                "offer; labels of rows are written by --do_predict with "
+                                "--test_file and --task, as in training",
+                                e->plugin->name, f->name);
     }
     if (!e->source_size && e->run->generation_max_length)
         return zt_fault_set(

@@ -136,6 +136,7 @@ struct zt_engine {
     double rate;       /* steps a second so far; 0: not known */
     double first_loss; /* of step 1, on rank 0 */
     bool told_divergence;
+    int losses_lost; /* reports in a row whose loss was no number, in fp16 */
 };
 
 /*

@@ -309,20 +309,24 @@ static double end_pause(struct window *w, double begun)
 }
 
 #define DIVERGED 100 /* times the loss of the first step */
+#define LOST     3   /* reports of a loss that is no number, of fp16; or the last step */
 
-/* Once: the loss grows without bound. With loss scaling single steps may overflow. */
+/* Once: the loss grows without bound. In fp16 the activations of a single step may overflow. */
 static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
 {
+    bool lost = !isfinite(loss) && e->run->compute_dtype == ZT_F16;
+
     if (step == e->first_step + 1)
         e->first_loss = loss;
+    e->losses_lost = lost ? e->losses_lost + 1 : 0;
     if (e->told_divergence || loss <= DIVERGED * e->first_loss ||
-        (!isfinite(loss) && e->run->compute_dtype == ZT_F16))
+        (lost && e->losses_lost < LOST && step < e->total_steps))
         return;
     e->told_divergence = true;
     zt_log(ZT_LOG_WARN, "train",
            "step %lld: the loss is %.3g after %.3g at the first step: it runs away; a "
            "smaller --learning_rate or more --warmup_steps may hold it",
-           (long long)step, loss, e->first_loss);
+           (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
 }
 
 /* Of this rank, since the last line. */
