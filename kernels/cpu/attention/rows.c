@@ -8,13 +8,6 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/philox.h"
 
-/* 16 lanes whatever the processor: the compiler splits them where it must. */
-typedef float lanes __attribute__((vector_size(64), may_alias));
-typedef float lanes_mem __attribute__((vector_size(64), may_alias, aligned(4)));
-typedef int32_t lanes_i __attribute__((vector_size(64), may_alias));
-typedef uint32_t lanes_u __attribute__((vector_size(64), may_alias));
-typedef uint16_t lanes_h __attribute__((vector_size(32), may_alias, aligned(2)));
-
 #define splat(x)         ((lanes){0} + (float)(x))
 #define pick(mask, a, b) ((lanes)(((mask) & (lanes_i)(a)) | (~(mask) & (lanes_i)(b))))
 
@@ -22,8 +15,12 @@ typedef uint16_t lanes_h __attribute__((vector_size(32), may_alias, aligned(2)))
 #define ROUNDED(u) (((u) + 0x7fff + ((u) >> 16 & 1)) >> 16)
 #define HALVES(v)  __builtin_convertvector(ROUNDED((lanes_u)(v)), lanes_h)
 
+/* Of two that are not ordered the second, as the instructions have it. */
 #define NAME(x)      any_##x
+#define LANES        4
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define LARGER(a, b) pick((a) > (b), a, b)
+#define LESSER(a, b) pick((a) < (b), a, b)
 #define TO_BF16(v)   HALVES(v)
 #define WIDE         0
 #include "kernels/cpu/attention/rows.inc"
@@ -36,7 +33,10 @@ typedef uint16_t lanes_h __attribute__((vector_size(32), may_alias, aligned(2)))
 #pragma GCC target("avx2,fma")
 #endif
 #define NAME(x)      avx2_##x
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define LANES        8
+#define FMA(a, b, c) ((lanes)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define LARGER(a, b) ((lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define LESSER(a, b) ((lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define TO_BF16(v)   HALVES(v)
 #define WIDE         0
 #include "kernels/cpu/attention/rows.inc"
@@ -51,7 +51,10 @@ typedef uint16_t lanes_h __attribute__((vector_size(32), may_alias, aligned(2)))
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #define NAME(x)      avx512_##x
+#define LANES        16
 #define FMA(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define LARGER(a, b) ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define LESSER(a, b) ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
 #define TO_BF16(v)   HALVES(v)
 #define WIDE         1
 #include "kernels/cpu/attention/rows.inc"
@@ -68,7 +71,10 @@ typedef uint16_t lanes_h __attribute__((vector_size(32), may_alias, aligned(2)))
 #endif
 /* Subnormal numbers become 0 here: the products that read bf16 take them for that. */
 #define NAME(x)      avx512_bf16_##x
+#define LANES        16
 #define FMA(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define LARGER(a, b) ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define LESSER(a, b) ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
 #define TO_BF16(v)   ((lanes_h)_mm512_cvtneps_pbh((__m512)(v)))
 #define WIDE         1
 #include "kernels/cpu/attention/rows.inc"
