@@ -2,6 +2,7 @@
 # --checkpoint_in_memory: ranks and whole nodes of a training are killed, and it goes on from copies in
 # memory, without a disk, with the bits of a run that was left alone; at most K steps are done again.
 . "$(dirname "$0")/launch_lib.sh"
+. "$(dirname "$0")/turns_lib.sh"
 export ASAN_OPTIONS=detect_leaks=0 # libraries that MPI loads leak
 cat /usr/share/common-licenses/GPL-3 >"$tmp/corpus.txt"
 printf 'n%d slots=1\n' 0 1 2 3 >"$tmp/four"
@@ -74,73 +75,81 @@ check "  with the bits of a run that was left alone" same_bits 3
 check "  and repeats at most 5 steps, not $(redone "$tmp/out")" test "$(redone "$tmp/out")" -le 5
 gone "  at the end"
 
-train 1 --hostfile "$tmp/four" --launcher local --max_restarts 2
-within 60 has_step 23 || fail "no step came"
-daemon_of_rank 2 && lost=$pid
-daemon_of_rank 3 && kill -9 "$pid" "$lost"
-check "two nodes that keep each other's copies are killed: the job ends well" ends_well
-check "  it says what is lost" grep -q 'too much of the copies in memory is lost (of step [0-9]* rank 2' "$tmp/out"
-check "  and does all of it again" same_bits 1
+if in_turn 0; then
+    train 1 --hostfile "$tmp/four" --launcher local --max_restarts 2
+    within 60 has_step 23 || fail "no step came"
+    daemon_of_rank 2 && lost=$pid
+    daemon_of_rank 3 && kill -9 "$pid" "$lost"
+    check "two nodes that keep each other's copies are killed: the job ends well" ends_well
+    check "  it says what is lost" grep -q 'too much of the copies in memory is lost (of step [0-9]* rank 2' "$tmp/out"
+    check "  and does all of it again" same_bits 1
+fi
 
 # one set of copies, of step K, and newer checkpoints on the disk; then a pair of nodes is lost, too
-K=$((steps * 8 / 15)) disk=$((steps * 2 / 15))
-newer_on_disk() { sed -n 's/.*"event":"saved".*"step":\([0-9]*\).*/\1/p' "$tmp/out" | awk -v k=$K '$1 > k { f = 1 } END { exit !f }'; }
-goes_on() { sed '1,/"event":"restart"/d' "$tmp/out" | grep -q '"event":"step"'; }
-more=(--output_dir "$tmp/saved" --save_steps $disk)
-train 3 --hostfile "$tmp/four" --launcher local --max_restarts 2
-within 60 newer_on_disk || fail "no checkpoint came that is newer than step $K"
-rank_pid 1 && kill -9 "$pid"
-within 60 goes_on || fail "it does not go on"
-newer="from the checkpoint of step ($((5 * disk))|$((6 * disk))|$((7 * disk))), which is newer than the copies in memory, of step $K"
-check "a checkpoint on the disk is newer than the copies: it is read" grep -qE "$newer\"" "$tmp/out"
-daemon_of_rank 2 && lost=$pid
-daemon_of_rank 3 && kill -9 "$pid" "$lost"
-check "  two nodes that keep each other's copies are killed: the job ends well" ends_well
-check "  it goes on from the disk" grep -qE "too much of the copies in memory is lost \(of step $K rank 2's\): training goes on from the checkpoint of step [1-9]" "$tmp/out"
-check "  with the bits of a run that was left alone" same_bits 3
-gone "  at the end"
+if in_turn 1; then
+    K=$((steps * 8 / 15)) disk=$((steps * 2 / 15))
+    newer_on_disk() { sed -n 's/.*"event":"saved".*"step":\([0-9]*\).*/\1/p' "$tmp/out" | awk -v k=$K '$1 > k { f = 1 } END { exit !f }'; }
+    goes_on() { sed '1,/"event":"restart"/d' "$tmp/out" | grep -q '"event":"step"'; }
+    more=(--output_dir "$tmp/saved" --save_steps $disk)
+    train 3 --hostfile "$tmp/four" --launcher local --max_restarts 2
+    within 60 newer_on_disk || fail "no checkpoint came that is newer than step $K"
+    rank_pid 1 && kill -9 "$pid"
+    within 60 goes_on || fail "it does not go on"
+    newer="from the checkpoint of step ($((5 * disk))|$((6 * disk))|$((7 * disk))), which is newer than the copies in memory, of step $K"
+    check "a checkpoint on the disk is newer than the copies: it is read" grep -qE "$newer\"" "$tmp/out"
+    daemon_of_rank 2 && lost=$pid
+    daemon_of_rank 3 && kill -9 "$pid" "$lost"
+    check "  two nodes that keep each other's copies are killed: the job ends well" ends_well
+    check "  it goes on from the disk" grep -qE "too much of the copies in memory is lost \(of step $K rank 2's\): training goes on from the checkpoint of step [1-9]" "$tmp/out"
+    check "  with the bits of a run that was left alone" same_bits 3
+    gone "  at the end"
+fi
 
 # a node that is lost for good: one more than take part steps in
-K=5 more=()
-printf 'n%d slots=1\n' 0 1 2 3 4 >"$tmp/five"
-breakable_daemons
-break_daemons 5 # at the restart
-train 3 --hostfile "$tmp/five" --launcher local --elastic_training --min_elastic_nodes 4 --max_elastic_nodes 4
-within 60 has_step 23 || fail "no step came"
-daemon_of_rank 1 && kill -9 "$pid"
-check "a node of four is killed and cannot be started again, and there is a spare one: the job ends well" ends_well
-check "  one is left out" grep -q 'n1: .*going on without this node' "$tmp/out"
-check "  it goes on from memory" grep -q 'which was copied in memory' "$tmp/out"
-check "  with the bits of a run that was left alone" same_bits 3
-gone "  at the end"
-unset ZLAUNCH_ZWORKER
+if in_turn 1; then
+    K=5 more=()
+    printf 'n%d slots=1\n' 0 1 2 3 4 >"$tmp/five"
+    breakable_daemons
+    break_daemons 5 # at the restart
+    train 3 --hostfile "$tmp/five" --launcher local --elastic_training --min_elastic_nodes 4 --max_elastic_nodes 4
+    within 60 has_step 23 || fail "no step came"
+    daemon_of_rank 1 && kill -9 "$pid"
+    check "a node of four is killed and cannot be started again, and there is a spare one: the job ends well" ends_well
+    check "  one is left out" grep -q 'n1: .*going on without this node' "$tmp/out"
+    check "  it goes on from memory" grep -q 'which was copied in memory' "$tmp/out"
+    check "  with the bits of a run that was left alone" same_bits 3
+    gone "  at the end"
+    unset ZLAUNCH_ZWORKER
+fi
 
 # three nodes go round; a timeline shows what the step waits for
-steps=150 more=(--trace "$tmp/trace.json")
-whole=1 train 2 --hostfile "$tmp/three" --launcher local
-cp "$tmp/out" "$tmp/whole.2"
-train 2 --hostfile "$tmp/three" --launcher local --max_restarts 1
-within 60 has_step 23 || fail "no step came"
-daemon_of_rank 1 && kill -9 "$pid"
-check "three nodes, one is killed: the job ends well" ends_well
-check "  it goes on from memory" grep -q 'which was copied in memory' "$tmp/out"
-check "  with the bits of a run that was left alone" same_bits 2
-check "  and repeats at most 5 steps, not $(redone "$tmp/out")" test "$(redone "$tmp/out")" -le 5
-sed -n 's/.*"ph":"X","pid":\([0-9]*\),"tid":\([0-9]*\),"ts":\([0-9.]*\),"dur":\([0-9.]*\),"cat":"\([^"]*\)","name":"\([^"]*\)".*/\1.\2 \3 \4 \5 \6/p' \
-    "$tmp/trace.json" >"$tmp/spans"
-check "  the copies are sent" test "$(grep -c ' comm broadcast$' "$tmp/spans")" -ge 12
-waits="$(awk '$5 == "copy" { end[$1] = $2 + $3; n++ } $4 == "comm" && $2 < end[$1] { m++ } END { printf "%d %d", (n > 0), m }' "$tmp/spans")"
-check "  while a step makes one it waits for no message, not '$waits'" test "$waits" = "1 0"
-beside=$(awk '{ split($1, id, "."); p = id[1] }
-    NR == FNR { if ($5 == "copy") { n[p]++; from[p, n[p]] = $2; to[p, n[p]] = $2 + $3 } next }
-    $5 == "broadcast" && n[p] && $2 > from[p, 1] {
-        inside = 0
-        for (k = 1; k <= n[p]; k++) inside = inside || ($2 >= from[p, k] && $2 + $3 <= to[p, k])
-        beside += !inside
-    }
-    END { print beside + 0 }' "$tmp/spans" "$tmp/spans")
-check "  and they are sent while training goes on" test "$beside" -gt 0
-gone "  at the end"
+if in_turn 0; then
+    steps=150 more=(--trace "$tmp/trace.json")
+    whole=1 train 2 --hostfile "$tmp/three" --launcher local
+    cp "$tmp/out" "$tmp/whole.2"
+    train 2 --hostfile "$tmp/three" --launcher local --max_restarts 1
+    within 60 has_step 23 || fail "no step came"
+    daemon_of_rank 1 && kill -9 "$pid"
+    check "three nodes, one is killed: the job ends well" ends_well
+    check "  it goes on from memory" grep -q 'which was copied in memory' "$tmp/out"
+    check "  with the bits of a run that was left alone" same_bits 2
+    check "  and repeats at most 5 steps, not $(redone "$tmp/out")" test "$(redone "$tmp/out")" -le 5
+    sed -n 's/.*"ph":"X","pid":\([0-9]*\),"tid":\([0-9]*\),"ts":\([0-9.]*\),"dur":\([0-9.]*\),"cat":"\([^"]*\)","name":"\([^"]*\)".*/\1.\2 \3 \4 \5 \6/p' \
+        "$tmp/trace.json" >"$tmp/spans"
+    check "  the copies are sent" test "$(grep -c ' comm broadcast$' "$tmp/spans")" -ge 12
+    waits="$(awk '$5 == "copy" { end[$1] = $2 + $3; n++ } $4 == "comm" && $2 < end[$1] { m++ } END { printf "%d %d", (n > 0), m }' "$tmp/spans")"
+    check "  while a step makes one it waits for no message, not '$waits'" test "$waits" = "1 0"
+    beside=$(awk '{ split($1, id, "."); p = id[1] }
+        NR == FNR { if ($5 == "copy") { n[p]++; from[p, n[p]] = $2; to[p, n[p]] = $2 + $3 } next }
+        $5 == "broadcast" && n[p] && $2 > from[p, 1] {
+            inside = 0
+            for (k = 1; k <= n[p]; k++) inside = inside || ($2 >= from[p, k] && $2 + $3 <= to[p, k])
+            beside += !inside
+        }
+        END { print beside + 0 }' "$tmp/spans" "$tmp/spans")
+    check "  and they are sent while training goes on" test "$beside" -gt 0
+    gone "  at the end"
+fi
 
 whole=1
 launch --num_gpus 1 "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --train_file "$tmp/corpus.txt" --do_train \

@@ -3,6 +3,7 @@
 # has both), streams in awkward orders. How a model is sharded, overlapped or recomputed changes
 # no bit; a wait that is left out does; who dies or shares a GPU is named.
 . "$(dirname "$0")/train_lib.sh"
+. test/integration/turns_lib.sh
 corpus >/dev/null
 case $bin in
 bin) shim=build/release/shim/backends models=${ZT_TEST_MODELS:-build/release/test-models} ;;
@@ -21,7 +22,9 @@ some() {
     shift $((10#${ZT_SEED:-1} % $#))
     echo "$1"
 }
-chosen() { [ "${ZT_MATRIX:-}" = full ] || [ $(($1 % $(plain && echo 5 || echo 9))) -eq 0 ]; }
+chosen() { # another day, others
+    [ "${ZT_MATRIX:-}" = full ] || [ $((($1 + 10#${ZT_SEED:-0}) % $(plain && echo $((5 * ${ZT_SAMPLE:-1})) || echo 9))) -eq 0 ]
+}
 
 # config STAGE OVERLAP BUCKET KEYS: a file for --deepspeed
 config() {
@@ -155,6 +158,7 @@ check "weights saved at stage 3 are those of stage 0" cmp -s "$tmp/out0/model.sa
 # ---- a planted fault: the n-th wait between streams is left out ----
 caught=0 tried=0
 for n in 1 2 3 4 5 6 7 8 9 10; do
+    in_turn $n || continue
     tried=$((tried + 1))
     for seed in 0 1 2; do
         SHIM_DROP_WAIT=$n SHIM_SEED=$seed on cuda 2 "$tmp/fault" "$(config 3 true small)"
@@ -165,8 +169,8 @@ for n in 1 2 3 4 5 6 7 8 9 10; do
     done
     plain || break
 done
-echo "# of the first $tried waits between streams $caught show when they are left out"
-plain && check "waits that are left out show" test $caught -ge 4
+echo "# of $tried waits between streams $caught show when they are left out"
+plain && check "waits that are left out show" test $caught -ge $((tried * 2 / 5))
 
 # ---- what goes wrong ----
 ends() { # ends CODE TEXT LOG: the run ended like this
