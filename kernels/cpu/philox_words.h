@@ -10,7 +10,7 @@
 
 /*
  * out[i] = word of the absolute position first + i (rng.offset is ignored), i < n.
- * first and n are multiples of ZT_PHILOX_WORDS_BATCH. Any number of threads.
+ * first is a multiple of 4, n of ZT_PHILOX_WORDS_BATCH. Any number of threads.
  */
 void zt_philox_words(struct zt_philox rng, uint64_t first, int64_t n, uint32_t *out);
 

@@ -6,7 +6,7 @@
 #endif
 
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/philox.h"
+#include "kernels/cpu/philox_words.h"
 
 #define splat(x)         ((lanes){0} + (float)(x))
 #define pick(mask, a, b) ((lanes)(((mask) & (lanes_i)(a)) | (~(mask) & (lanes_i)(b))))

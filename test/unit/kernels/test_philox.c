@@ -64,7 +64,7 @@ static void test_batch_equals_single_blocks_across_carry(void **state)
 static void test_runs_of_words_equal_single_elements(void **state)
 {
     struct zt_philox rng = {0x0123456789abcdefu, 0xfeedfacecafebeefu, 0};
-    const uint64_t first[] = {0, 64, 0x3ffffffc0u, (uint64_t)0 - 128};
+    const uint64_t first[] = {0, 64, 20, 0x3ffffffc0u, (uint64_t)0 - 128};
     uint32_t run[2 * ZT_PHILOX_WORDS_BATCH];
 
     (void)state;
