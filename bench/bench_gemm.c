@@ -4,11 +4,12 @@
  *
  *      build/release/bench/bench_gemm [threads] [f32|bf16|f16 ...]
  *
- * forward  y = x w + b with w (in, out);  head  logits = x e^T with e (V, C)
+ * forward  y = x w + b with w (in, out) or, of BERT and Qwen, (out, in);  head  logits = x e^T with e (V, C)
  * dgrad    dx = dy w^T                    wgrad dw += x^T dy in fp32
  * peak is a loop of fused multiply-adds (bf16: AMX tiles or vdpbf16ps where there are
  * such) on all threads in the same run. One untimed product first; `first` is that one,
- * with the making of the primitive; ms is the median of the timed ones.
+ * with the making of the primitive; ms is the median of the timed ones. Where products in
+ * fp32 may be of panels, `onednn` is the time by oneDNN alone, by turns, and ratio that over ms.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@
 #include "common/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/panels.h"
 #include "kernels/cpu/parallel.h"
 
 #define REPEATS  15
@@ -202,13 +205,31 @@ static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t co
     return v;
 }
 
+/* Seconds of the same product where panels are not used, by its second run. */
+static zt_err by_onednn(const struct zt_backend *be, struct zt_device *dev,
+                        const struct zt_gemm_args *g, double *took,
+                        struct zt_fault *fault)
+{
+    zt_err rc;
+
+    zt_gemm_use_panels(ZT_PANELS_NEVER);
+    rc = be->kernels->gemm(dev, NULL, g, fault);
+    *took = zt_now();
+    if (rc == ZT_OK)
+        rc = be->kernels->gemm(dev, NULL, g, fault);
+    *took = zt_now() - *took;
+    zt_gemm_use_panels(ZT_PANELS_THAT_GAIN);
+    return rc;
+}
+
 static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                   const struct product *p, double peak, struct zt_fault *fault)
 {
     zt_dtype out = p->accumulate ? ZT_F32 : dtype;
     struct zt_gemm_args g = {
         .alpha = 1, .accumulate = p->accumulate, .epilogue = p->epilogue};
-    double took[REPEATS], first, start, flops;
+    bool both = dtype == ZT_F32 && zt_panels_are_supported();
+    double took[REPEATS], onednn[REPEATS], first, start, flops;
     int n = 0;
 
     g.a = matrix(0, dtype, p->m, p->k, p->ta);
@@ -226,15 +247,21 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         double t0 = zt_now();
         rc = be->kernels->gemm(dev, NULL, &g, fault);
         took[n] = zt_now() - t0;
+        if (both && rc == ZT_OK)
+            rc = by_onednn(be, dev, &g, &onednn[n], fault);
     }
     if (rc != ZT_OK)
         return rc;
     qsort(took, (size_t)n, sizeof(took[0]), by_value);
+    qsort(onednn, both ? (size_t)n : 0, sizeof(onednn[0]), by_value);
     flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
-    printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f\n",
+    printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f",
            zt_dtype_name(dtype), p->name, (long long)p->m, (long long)p->k,
            (long long)p->n, 1e3 * first, 1e3 * took[n / 2], 1e3 * took[0],
            flops / took[n / 2] / 1e9, peak > 0 ? 100 * flops / took[n / 2] / peak : 0);
+    if (both)
+        printf(" %8.2f %6.2f", 1e3 * onednn[n / 2], onednn[n / 2] / took[n / 2]);
+    printf("\n");
     return ZT_OK;
 }
 
@@ -242,25 +269,42 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
 struct layers {
     const char *model;
     int num;
+    bool by_outputs; /* weights are (out, in), as Hugging Face has them but for GPT-2 */
     int64_t in_out[6][2];
     int64_t vocab; /* of the output head; 0: it is not run */
-    int num_tokens;
     int64_t tokens[3];
+    int num_tokens;
 };
 
 static const struct layers all_layers[] = {
     {"gpt2",
      4,
+     false,
      {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}},
      50257,
-     3,
-     {256, 1024, 4096}},
+     {256, 1024, 4096},
+     3},
     {"llama 1b",
      4,
+     false,
      {{2048, 2048}, {2048, 512}, {2048, 8192}, {8192, 2048}},
      0,
-     2,
-     {256, 1024}},
+     {256, 1024},
+     2},
+    {"bert base",
+     4,
+     true,
+     {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}},
+     0,
+     {1024},
+     1},
+    {"qwen2.5 0.5b",
+     4,
+     true,
+     {{896, 896}, {896, 128}, {896, 4864}, {4864, 896}},
+     0,
+     {1024},
+     1},
 };
 
 static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
@@ -271,11 +315,12 @@ static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
 
     for (int i = 0; i < l->num && rc == ZT_OK; i++) {
         int64_t k = l->in_out[i][0], n = l->in_out[i][1];
+        bool out = l->by_outputs;
         const struct product all[] = {
-            {"forward", t, k, n, false, false, false, true, ZT_EPI_NONE},
-            {"forward gelu", t, k, n, false, false, false, true, ZT_EPI_GELU_TANH},
-            {"dgrad", t, n, k, false, true, false, false, ZT_EPI_NONE},
-            {"wgrad", k, t, n, true, false, true, false, ZT_EPI_NONE},
+            {"forward", t, k, n, false, out, false, true, ZT_EPI_NONE},
+            {"forward gelu", t, k, n, false, out, false, true, ZT_EPI_GELU_TANH},
+            {"dgrad", t, n, k, false, !out, false, false, ZT_EPI_NONE},
+            {"wgrad", out ? n : k, t, out ? k : n, true, false, true, false, ZT_EPI_NONE},
         };
 
         for (int j = 0; j < 4 && rc == ZT_OK; j++)
@@ -303,8 +348,9 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
     printf("# %s %s: peak %.0f GFLOP/s, square product %.0f (%.1f%%)\n",
            zt_dtype_name(dtype), zt_cpu_describe(), peak / 1e9, square / 1e9,
            peak > 0 ? 100 * square / peak : 0);
-    printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s\n", "type", "product", "m", "k",
-           "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak");
+    printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s%s\n", "type", "product", "m", "k",
+           "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak",
+           dtype == ZT_F32 && zt_panels_are_supported() ? "   onednn  ratio" : "");
     for (size_t m = 0; m < sizeof(all_layers) / sizeof(all_layers[0]); m++) {
         const struct layers *l = &all_layers[m];
 

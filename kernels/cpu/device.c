@@ -1,6 +1,9 @@
 #include "kernels/cpu/device.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 void zt_cpu_count_bytes(struct zt_device *dev, size_t more, size_t less)
 {
@@ -13,11 +16,14 @@ zt_err zt_cpu_scratch(struct zt_device *dev, enum zt_scratch_slot slot, size_t b
 {
     if (bytes > dev->scratch_bytes[slot]) {
         size_t want = (bytes + 4095) / 4096 * 4096;
-        void *p = want < bytes ? NULL : aligned_alloc(4096, want);
+        size_t align = want < HUGE_PAGE ? 4096 : HUGE_PAGE;
+        void *p = NULL;
 
-        if (!p)
+        if (want < bytes || posix_memalign(&p, align, want) != 0)
             return zt_fault_set(fault, ZT_E_NOMEM, "no memory for %zu bytes of scratch",
                                 bytes);
+        if (align == HUGE_PAGE)
+            (void)madvise(p, want, MADV_HUGEPAGE); /* advice: works without too */
         free(dev->scratch[slot]);
         zt_cpu_count_bytes(dev, want, dev->scratch_bytes[slot]);
         dev->scratch[slot] = p;

@@ -16,7 +16,7 @@
 enum zt_scratch_slot {
     ZT_SCRATCH_KERNEL, /* any kernel that calls no other kernel */
     ZT_SCRATCH_GEMM,
-    ZT_SCRATCH_GEMM_PAD, /* oneDNN's own */
+    ZT_SCRATCH_GEMM_PAD, /* oneDNN's own, or packed panels */
     ZT_SCRATCH_ATTENTION,
     ZT_SCRATCH_ATTENTION_PLANS,
     ZT_NUM_SCRATCH

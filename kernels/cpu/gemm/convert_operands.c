@@ -115,7 +115,9 @@ static zt_err widened_piece(struct zt_device *dev, const struct zt_gemm_call *k,
         if (row == 0 || k->a.cols > PIECE_K) /* else it is still there */
             *b = widen(&k->b, k->tf32, batch, at, depth, col, cols, buf->b);
         part.b = *b;
-        zt_err rc = zt_gemm_by_onednn(dev, &part, false, fault);
+        zt_err rc = zt_gemm_suits_panels(&part)
+                        ? zt_gemm_by_panels(dev, &part, fault)
+                        : zt_gemm_by_onednn(dev, &part, false, fault);
         if (rc != ZT_OK)
             return rc;
     }

@@ -263,6 +263,8 @@ static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
         return zt_gemm_rows_alone(dev, &k, fault);
     if (zt_gemm_is_tiled(&k))
         return zt_gemm_tiled(dev, &k, fault);
+    if (zt_gemm_suits_panels(&k))
+        return zt_gemm_by_panels(dev, &k, fault);
     if (is_wgrad(&k, &wgrad))
         return zt_wgrad_run(dev, &wgrad, fault);
     return goes_direct(&k) ? direct(dev, &k, fault) : zt_gemm_in_fp32(dev, &k, fault);

@@ -485,21 +485,20 @@ static int close_with_tiles(void **state)
 }
 
 /* Blocks of several strips and parts of k, odd at every end; with what follows a product. */
-static void test_blocks_of_tiles(void **state)
+static void check_blocks(zt_dtype ab, zt_dtype other)
 {
     static const struct {
         int64_t m, n, k;
     } sizes[] = {{300, 77, 65}, {145, 270, 33}, {33, 600, 17}, {150, 40, 1101}};
 
-    (void)state;
     for (int i = 0; i < 64; i++) {
         int64_t m = sizes[i % 4].m, n = sizes[i % 4].n, k = sizes[i % 4].k;
-        zt_dtype type = i / 4 % 2 ? ZT_F32 : ZT_BF16;
-        struct matrix a = make(ZT_BF16, 0, m, k, (enum layout)(draw() % 4));
-        struct matrix b = make(ZT_BF16, 0, k, n, (enum layout)(draw() % 4));
+        zt_dtype type = i / 4 % 2 ? ZT_F32 : ab;
+        struct matrix a = make(ab, 0, m, k, (enum layout)(draw() % 4));
+        struct matrix b = make(ab, 0, k, n, (enum layout)(draw() % 4));
         struct matrix c = make(type, 0, m, n, i % 3 ? ROWS_PADDED : COLS_PADDED);
         struct matrix pre = make(type, 0, m, n, ROWS);
-        struct matrix bias = make(i % 2 ? ZT_BF16 : ZT_F32, 0, 1, n, ROWS);
+        struct matrix bias = make(i % 2 ? other : ZT_F32, 0, 1, n, ROWS);
         struct zt_gemm_args g = args_of(&a, &b, &c);
 
         g.accumulate = i % 5 == 0;
@@ -520,6 +519,42 @@ static void test_blocks_of_tiles(void **state)
     }
 }
 
+static void test_blocks_of_tiles(void **state)
+{
+    (void)state;
+    check_blocks(ZT_BF16, ZT_BF16);
+}
+
+/* ---- in panels, with AVX2, of shapes that do not gain by it too ---- */
+
+static int open_with_panels(void **state)
+{
+    features = zt_cpu_features();
+    zt_cpu_set_features(ZT_CPU_AVX2);
+    zt_gemm_use_panels(ZT_PANELS_ALWAYS);
+    return open_device(state);
+}
+
+static int close_with_panels(void **state)
+{
+    zt_gemm_use_panels(ZT_PANELS_THAT_GAIN);
+    zt_cpu_set_features(features);
+    return close_device(state);
+}
+
+static void test_blocks_of_panels(void **state)
+{
+    if (!(zt_cpu_features() & ZT_CPU_AVX2))
+        skip();
+    (void)state;
+    check_blocks(ZT_F32, ZT_F32);
+    check_large(make(ZT_F32, 0, 20, 1100, COLS), make(ZT_F32, 0, 1100, 2010, ROWS),
+                make(ZT_F32, 0, 20, 2010, ROWS), true); /* passes over columns and k */
+    check_large(make(ZT_F32, 0, 500, 130, ROWS), make(ZT_F32, 0, 130, 300, COLS),
+                make(ZT_F32, 0, 500, 300, ROWS_PADDED),
+                false); /* small tasks at the end */
+}
+
 int main(void)
 {
     const struct CMUnitTest with_tiles[] = {
@@ -529,6 +564,16 @@ int main(void)
         cmocka_unit_test(test_blocks_of_tiles),
         cmocka_unit_test(test_long_sums_of_bf16),
         cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
+        cmocka_unit_test(test_two_runs_give_the_same_bits),
+    };
+    const struct CMUnitTest skipped[] = {cmocka_unit_test(test_blocks_of_panels)};
+    const struct CMUnitTest with_panels[] = {
+        cmocka_unit_test(test_blocks_of_panels),
+        cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
+        cmocka_unit_test(test_batches_with_strides_and_repeats_match),
+        cmocka_unit_test(test_bias_and_gelu_match_the_reference),
+        cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
+        cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
     const struct CMUnitTest tests[] = {
@@ -553,5 +598,11 @@ int main(void)
 
     if (zt_cpu_features() & ZT_CPU_AVX512_BF16) /* what packs for tiles is there */
         failed += cmocka_run_group_tests(with_tiles, open_with_tiles, close_with_tiles);
+    if (zt_cpu_features() & ZT_CPU_AVX2)
+        failed +=
+            cmocka_run_group_tests(with_panels, open_with_panels, close_with_panels);
+    else /* which says that it is skipped */
+        failed +=
+            cmocka_run_group_tests_name("with_panels without AVX2", skipped, NULL, NULL);
     return failed;
 }

@@ -1,0 +1,232 @@
+/*
+ * panel_blocks.c -- products in fp32 with AVX2, of operands packed into panels.
+ *
+ * oneDNN packs for each block of c that a thread takes, and how fast that is depends on how
+ * operands are stored: of two products of one size one takes half as long again as the other
+ * (Zen 3, oneDNN 2.6). Here all threads pack columns of b once; then tasks of some rows of c
+ * pack theirs of a and multiply them by all of these columns. All layouts are about as fast
+ * as oneDNN's best, or faster.
+ *
+ * Sums run over k in blocks that follow from k alone, each added to c when it is done. So do
+ * the bits, wherever a task begins.
+ */
+#include <string.h>
+
+#include "kernels/cpu/gemm/call.h"
+#include "kernels/cpu/gemm/panels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
+
+#define ROWS     ZT_PANEL_ROWS
+#define COLS     ZT_PANEL_COLS
+#define MOST_K   ((int64_t)1024)    /* of a sum in registers */
+#define B_FLOATS ((int64_t)1 << 20) /* of b packed at a time */
+#define MOST     ((int64_t)8)       /* panels of a in a task: 192 KiB, of the L2 cache */
+#define TASKS    4                  /* for each thread, which are not equally fast */
+#define TOGETHER (4 * COLS)         /* columns that are packed together */
+/* rows, columns and k, in are_faster() */
+#define LEAST      128
+#define LEAST_ROWS 256
+#define FEW        512
+#define MANY_ROWS  2048
+#define MANY_COLS  16384
+
+/* One pass: k of [from, from + depth), columns [col, col + cols). */
+struct panel_pass {
+    const struct zt_gemm_call *k;
+    const struct zt_gemm_mat *to; /* where sums go: c, or what its activation is of */
+    int64_t item, from, depth, col, cols;
+    int64_t strips, last;                 /* of rows; those that are cut small */
+    int64_t group, groups, small, smalls; /* columns of a task, tasks of a strip */
+    const float *start;                   /* of every row of sums: the bias, or zeros */
+    float *b, *a;                         /* a: of thread 0 */
+    int64_t a_floats;                     /* of a thread */
+};
+
+static enum zt_panel_use use;
+
+void zt_gemm_use_panels(enum zt_panel_use which)
+{
+    use = which;
+}
+
+/*
+ * Whether they are faster than oneDNN, by shape. It packs few rows that are stored by rows
+ * at less cost, rows that are many for their k, and columns that are many for those rows.
+ */
+static bool are_faster(const struct zt_gemm_call *k)
+{
+    int64_t rows = k->c.rows, cols = k->c.cols, depth = k->a.cols;
+    int64_t least_rows = k->a.stride[1] == 1 ? LEAST : LEAST_ROWS;
+
+    return rows >= least_rows && cols >= LEAST && depth >= LEAST &&
+           (depth >= FEW || rows < MANY_ROWS) && (rows >= FEW || cols < MANY_COLS);
+}
+
+bool zt_gemm_suits_panels(const struct zt_gemm_call *k)
+{
+    bool plain = k->epilogue == ZT_EPI_NONE && !k->bias;
+    bool by_rows = k->c.stride[2] == 1 && (!k->pre.data || k->pre.stride[2] == 1);
+
+    return use != ZT_PANELS_NEVER && zt_panels_are_supported() && k->a.dtype == ZT_F32 &&
+           k->c.dtype == ZT_F32 && !k->tf32 && (plain || (by_rows && !k->accumulate)) &&
+           (!k->pre.data || k->pre.dtype == ZT_F32) &&
+           (use == ZT_PANELS_ALWAYS || are_faster(k));
+}
+
+static const float *element(const struct zt_gemm_mat *m, int64_t item, int64_t row,
+                            int64_t col)
+{
+    return (const float *)(void *)zt_gemm_element(m, item, row, col);
+}
+
+static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct panel_pass *s = ctx;
+    const struct zt_gemm_mat *b = &s->k->b;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t col = i * TOGETHER;
+
+        zt_panels_pack_cols(s->b + s->depth * col,
+                            element(b, s->item, s->from, s->col + col), b->stride[2],
+                            b->stride[1], s->depth, zt_min(TOGETHER, s->cols - col));
+    }
+}
+
+/* What follows the sums of some rows and columns: the activation. */
+static void finish(const struct panel_pass *s, int64_t row, int64_t rows, int64_t col,
+                   int64_t cols)
+{
+    struct zt_gemm_pass pass = {.k = s->k, .from = *s->to};
+
+    for (int64_t i = row; i < row + rows; i++)
+        zt_gemm_pass_row(&pass, s->item, i, s->col + col, cols);
+}
+
+/* Rows, packed in a, by some columns. */
+static void multiply(const struct panel_pass *s, const float *a, int64_t row,
+                     int64_t rows, int64_t col, int64_t cols)
+{
+    int64_t ld = s->to->stride[1];
+    float *c = (float *)(void *)zt_gemm_element(s->to, s->item, row, s->col + col);
+    bool begins = s->from == 0 && !s->k->accumulate;
+    struct zt_panel_product p = {.m = rows,
+                                 .n = cols,
+                                 .k = s->depth,
+                                 .a = a,
+                                 .b = s->b + s->depth * col,
+                                 .from = begins ? s->start + s->col + col : c,
+                                 .c = c,
+                                 .ld_from = begins ? 0 : ld,
+                                 .ldc = ld,
+                                 .alpha = s->k->alpha};
+
+    zt_panels_multiply(&p);
+}
+
+static void run_task(int64_t task, int thread, void *ctx)
+{
+    const struct panel_pass *s = ctx;
+    const struct zt_gemm_mat *a = &s->k->a;
+    int64_t whole = (s->strips - s->last) * s->groups, over = task - whole;
+    int64_t strip = over < 0 ? task / s->groups : s->strips - s->last + over / s->smalls;
+    int64_t group = over < 0 ? s->group : s->small;
+    int64_t col = over < 0 ? task % s->groups * group : over % s->smalls * group;
+    int64_t end = zt_min(col + group, s->cols), panels = zt_num_parts(a->rows, ROWS);
+    int64_t row = panels * strip / s->strips * ROWS;
+    int64_t rows = zt_min(panels * (strip + 1) / s->strips * ROWS, a->rows) - row;
+    bool ends = s->from + s->depth == a->cols && s->k->epilogue != ZT_EPI_NONE;
+    int64_t step = ends ? ZT_GEMM_PASS_COLS : group;
+    float *packed = s->a + thread * s->a_floats;
+
+    zt_panels_pack_rows(packed, element(a, s->item, row, s->from), a->stride[1],
+                        a->stride[2], s->depth, rows);
+    for (; col < end; col += step) {
+        multiply(s, packed, row, rows, col, zt_min(step, end - col));
+        if (ends)
+            finish(s, row, rows, col, zt_min(step, end - col));
+    }
+}
+
+/* *groups are about as many groups of columns as are wanted; returns how wide they are. */
+static int64_t group_columns(const struct panel_pass *s, int64_t wanted, int64_t *groups)
+{
+    int64_t most = zt_num_parts(s->cols, TOGETHER);
+    int64_t group = zt_num_parts(most, zt_min(wanted, most)) * TOGETHER;
+
+    *groups = zt_num_parts(s->cols, group);
+    return group;
+}
+
+/*
+ * Tasks of as many rows as fit, for all columns if that leaves several for every thread.
+ * The last ones are small, so that threads end at about the same time.
+ */
+static void deal_out(struct panel_pass *s)
+{
+    int64_t threads = zt_num_threads(), wanted = threads > 1 ? TASKS * threads : 1;
+    int64_t panels = zt_num_parts(s->k->c.rows, ROWS), fit = zt_num_parts(panels, MOST);
+
+    s->strips =
+        zt_min(zt_num_parts(fit, threads) * threads, zt_num_parts(panels, MOST / 2));
+    s->last = threads > 1 ? zt_min(threads, s->strips) : 0;
+    s->group = group_columns(s, zt_num_parts(wanted, s->strips), &s->groups);
+    s->small = group_columns(s, TASKS * s->groups, &s->smalls);
+}
+
+/* `n` in as few parts as fit, about equally large: multiples of `unit`. */
+static int64_t even_part(int64_t n, int64_t most, int64_t unit)
+{
+    return zt_num_parts(zt_num_parts(n, zt_num_parts(n, most)), unit) * unit;
+}
+
+/* All of an item of the batch. */
+static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
+{
+    const struct zt_gemm_call *k = s->k;
+
+    for (s->col = 0; s->col < k->c.cols; s->col += columns)
+        for (s->from = 0; s->from < k->a.cols; s->from += depth) {
+            s->cols = zt_min(columns, k->c.cols - s->col);
+            s->depth = zt_min(depth, k->a.cols - s->from);
+            deal_out(s);
+            zt_parallel_for(zt_num_parts(s->cols, TOGETHER), 1, pack_b, s);
+            zt_parallel_tasks((s->strips - s->last) * s->groups + s->last * s->smalls,
+                              run_task, s);
+        }
+}
+
+zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
+                         struct zt_fault *fault)
+{
+    struct zt_gemm_call k = *in;
+    struct panel_pass s = {.k = &k, .to = k.pre.data ? &k.pre : &k.c};
+    int64_t depth, columns, b_floats, threads = zt_num_threads();
+    float *start;
+    void *mem;
+    zt_err rc;
+
+    zt_gemm_write_rows(&k);
+    depth = even_part(k.a.cols, MOST_K, COLS);
+    columns = even_part(k.c.cols, B_FLOATS / depth / TOGETHER * TOGETHER, TOGETHER);
+    b_floats = depth * columns;
+    s.a_floats = depth * MOST * ROWS + ZT_PANEL_PAD;
+    rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
+                        (size_t)(b_floats + threads * s.a_floats + k.c.cols) *
+                            sizeof(float),
+                        &mem, fault);
+    if (rc != ZT_OK)
+        return rc;
+    s.b = mem;
+    s.a = s.b + b_floats;
+    s.start = start = s.a + threads * s.a_floats;
+    if (k.bias)
+        zt_load_row(start, k.bias, k.bias_dtype, k.bias_stride, k.c.cols);
+    else
+        memset(start, 0, (size_t)k.c.cols * sizeof(*start));
+    for (s.item = 0; s.item < k.c.batch; s.item++)
+        run_item(&s, columns, depth);
+    return ZT_OK;
+}
