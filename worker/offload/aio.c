@@ -10,8 +10,6 @@
 #include "common/trace/trace.h"
 #include "common/trace/waits.h"
 
-#define MAX_JOBS 64 /* started and not waited for; a tier has few buffers */
-
 struct thread {
     struct zt_aio *aio;
     int index;
@@ -22,16 +20,17 @@ struct thread {
     const struct zt_aio_request **ready;
     struct zt_aio_result *results;
     int *free_slots;
-    struct zt_aio_job *jobs[MAX_JOBS]; /* a ring */
-    unsigned head, tail;
 };
 
 struct zt_aio {
     struct zt_aio_options o;
     struct thread *threads;
-    int num_threads; /* that run */
+    int num_threads;          /* that run */
+    struct zt_aio_job *first; /* of those that have not ended, as they were started */
+    const struct zt_aio_job *wanted; /* is waited for */
     pthread_mutex_t lock;
-    pthread_cond_t started, ended;
+    pthread_cond_t started; /* a job, or another may be begun */
+    pthread_cond_t ended;
     bool stop;
 };
 
@@ -251,6 +250,70 @@ static void transfer(struct thread *t, struct zt_aio_job *job)
     }
 }
 
+/* ---- which job comes next ---- */
+
+static bool has_taken(const struct thread *t, const struct zt_aio_job *job)
+{
+    return job->taken[t->index / 64] >> t->index % 64 & 1;
+}
+
+static bool overlap(size_t a, size_t a_bytes, size_t b, size_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+/* Whether two jobs touch the same bytes, of memory or of a file. */
+static bool meet(const struct zt_aio_job *a, const struct zt_aio_job *b)
+{
+    return overlap((uintptr_t)a->data, a->bytes, (uintptr_t)b->data, b->bytes) ||
+           (a->files == b->files && overlap(a->offset, a->bytes, b->offset, b->bytes));
+}
+
+/* This job, or the first that it meets of those before it, which has to end first. NULL: other
+ * threads are at that, or its part is taken. */
+static struct zt_aio_job *ready_job(const struct thread *t, struct zt_aio_job *job)
+{
+    struct zt_aio_job *first = t->aio->first;
+
+    while (first != job && !meet(first, job))
+        first = first->next;
+    return has_taken(t, first) ? NULL : first;
+}
+
+/* What the caller waits for comes first, then what it will: reads before writes, which only their
+ * buffers wait for. */
+static struct zt_aio_job *next_job(const struct thread *t)
+{
+    const struct zt_aio *a = t->aio;
+    struct zt_aio_job *read = NULL, *write = NULL;
+
+    for (struct zt_aio_job *job = a->first; job; job = job->next) {
+        struct zt_aio_job *ready = ready_job(t, job);
+
+        if (ready && job == a->wanted)
+            return ready;
+        if (ready && !job->write && !read)
+            read = ready;
+        else if (ready && job->write && !write)
+            write = ready;
+    }
+    return read ? read : write;
+}
+
+/* A thread has done its part. */
+static void end_part(struct zt_aio *a, struct zt_aio_job *job)
+{
+    struct zt_aio_job **at = &a->first;
+
+    if (--job->threads_left > 0)
+        return;
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    pthread_cond_broadcast(&a->ended);
+    pthread_cond_broadcast(&a->started);
+}
+
 static void *run_thread(void *ctx)
 {
     struct thread *t = ctx;
@@ -260,11 +323,11 @@ static void *run_thread(void *ctx)
     for (;;) {
         struct zt_aio_job *job;
 
-        while (t->head == t->tail && !a->stop)
+        while (!(job = next_job(t)) && !a->stop)
             pthread_cond_wait(&a->started, &a->lock);
-        if (t->head == t->tail)
+        if (!job)
             break;
-        job = t->jobs[t->head++ % MAX_JOBS];
+        job->taken[t->index / 64] |= (uint64_t)1 << t->index % 64;
         pthread_mutex_unlock(&a->lock);
         zt_trace_thread("files");
         zt_trace_begin_with("files", job->write ? "write" : "read", "bytes",
@@ -272,8 +335,7 @@ static void *run_thread(void *ctx)
         transfer(t, job);
         zt_trace_end();
         pthread_mutex_lock(&a->lock);
-        if (--job->threads_left == 0)
-            pthread_cond_broadcast(&a->ended);
+        end_part(a, job);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -388,6 +450,8 @@ void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
                   const struct zt_aio_files *files, bool write, void *data, size_t offset,
                   size_t bytes, uint64_t *sums)
 {
+    struct zt_aio_job **last = &a->first;
+
     *job = (struct zt_aio_job){.files = files,
                                .data = data,
                                .offset = offset,
@@ -396,11 +460,9 @@ void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
                                .write = write,
                                .threads_left = a->num_threads};
     pthread_mutex_lock(&a->lock);
-    for (int i = 0; i < a->num_threads; i++) {
-        struct thread *t = &a->threads[i];
-
-        t->jobs[t->tail++ % MAX_JOBS] = job;
-    }
+    while (*last)
+        last = &(*last)->next;
+    *last = job;
     pthread_cond_broadcast(&a->started);
     pthread_mutex_unlock(&a->lock);
 }
@@ -412,8 +474,10 @@ zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job, struct zt_fault *fa
     zt_trace_begin("wait", "files");
     zt_wait_begin();
     pthread_mutex_lock(&a->lock);
+    a->wanted = job;
     while (job->threads_left)
         pthread_cond_wait(&a->ended, &a->lock);
+    a->wanted = NULL;
     pthread_mutex_unlock(&a->lock);
     zt_wait_end(ZT_WAIT_FILES);
     zt_trace_end();

@@ -9,6 +9,9 @@
  * threads-th block of a job. It keeps up to `queue_depth` requests in flight: as one ends
  * the next is submitted (overlap_events), or the next ones when all have ended.
  *
+ * Order:     the job that is waited for comes first, then reads, then writes; but of jobs
+ *            that touch the same bytes, of memory or of a file, the one that was started first.
+ *
  * Files are opened past the page cache where the file system can (O_DIRECT) and have no
  * name, so nothing is left of them when the process ends, however it ends.
  * Ownership: a job is the caller's and stays where it is until zt_aio_wait() returns.
@@ -24,8 +27,9 @@
 #include "common/fault.h"
 #include "worker/offload/aio_engine.h"
 
-#define ZT_AIO_MAX_FILES 16
-#define ZT_AIO_SUM_BYTES ((size_t)4096) /* that a checksum is of */
+#define ZT_AIO_MAX_FILES   16
+#define ZT_AIO_MAX_THREADS 256
+#define ZT_AIO_SUM_BYTES   ((size_t)4096) /* that a checksum is of */
 
 struct zt_aio_options {
     int64_t block_size; /* bytes of a request; a multiple of 4096 */
@@ -49,10 +53,12 @@ struct zt_aio_job {
     uint64_t *sums;
     bool write;
     /* zt_aio's own */
-    int threads_left; /* 0: done */
-    int error;        /* of the first failure: errno, or one of enum aio_error */
-    int file;         /* of which it is */
-    size_t at;        /* the byte of the store where its request begins */
+    struct zt_aio_job *next; /* the one that was started behind it and has not ended */
+    int threads_left;        /* 0: done */
+    uint64_t taken[ZT_AIO_MAX_THREADS / 64]; /* by which threads */
+    int error; /* of the first failure: errno, or one of enum aio_error */
+    int file;  /* of which it is */
+    size_t at; /* the byte of the store where its request begins */
 };
 
 struct zt_aio;

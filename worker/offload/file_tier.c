@@ -2,7 +2,9 @@
  * file_tier.c -- state in files; pieces pass through buffers in host memory.
  *
  *      FREE --prefetch--> READING --acquire--> LENT --commit--> WRITING --> FREE
- *         \--------------------acquire-------->/ \----commit, only read---->/
+ *       | \                 ^                  ^  \               | \
+ *       |  \                 \--------------------------prefetch-/   |
+ *       |   \--------------------acquire------/    \--commit, only read--> FREE
  *
  * A buffer that is free still holds its piece until another takes it: acquired again, it is
  * not read. With one buffer a piece is read, worked on and written in turn. With pipeline_read there
@@ -33,8 +35,10 @@ struct file_buffer {
     bool holds;           /* FREE: the piece's bytes are still there */
     size_t offset, bytes; /* of the piece */
     zt_access access;
-    struct zt_aio_job job; /* READING, WRITING */
-    uint64_t write;        /* WRITING: its number among the writes of the store */
+    struct zt_aio_job jobs[2]; /* READING, WRITING: jobs[job] */
+    int job;
+    bool follows;   /* READING: the other job, a write of the piece before, comes first */
+    uint64_t write; /* WRITING: its number among the writes of the store */
 };
 
 struct file_store {
@@ -44,8 +48,9 @@ struct file_store {
     size_t piece_bytes;
     struct file_buffer *buffers;
     int num_buffers;
-    int turn;       /* the buffer that is looked at first */
-    size_t used_at; /* offset of the piece that was acquired last */
+    int turn; /* the buffer that is looked at first */
+    size_t
+        used_at; /* offset of the piece that was read last: those behind it come next */
     uint64_t num_writes;
 };
 
@@ -176,26 +181,45 @@ static size_t file_piece_bytes(const void *store)
 
 /* ---- buffers ---- */
 
+/* What is read to a buffer that is written comes after that. */
 static void start(struct file_store *s, struct file_buffer *b, bool write)
 {
     struct zt_swap_traffic *planned = s->cfg.planning ? s->cfg.swap->planned : NULL;
 
+    b->follows = b->state == WRITING;
+    if (b->follows)
+        b->job = !b->job;
     b->state = write ? WRITING : READING;
     b->write = write ? s->num_writes++ : 0;
     if (planned) {
         *(write ? &planned->written : &planned->read) += (double)b->bytes;
         *(write ? &planned->writes : &planned->reads) += 1;
+        if ((double)s->piece_bytes > planned->longest)
+            planned->longest = (double)s->piece_bytes;
     }
     if (!s->cfg.planning)
-        zt_aio_start(s->cfg.swap->aio, &b->job, &s->files, write, b->data, b->offset,
-                     b->bytes, s->sums);
+        zt_aio_start(s->cfg.swap->aio, &b->jobs[b->job], &s->files, write, b->data,
+                     b->offset, b->bytes, s->sums);
+}
+
+/* Wait for the write of the piece that the buffer had before. */
+static zt_err settle_write(struct file_store *s, struct file_buffer *b,
+                           struct zt_fault *fault)
+{
+    bool moves = b->follows && !s->cfg.planning;
+
+    b->follows = false;
+    return moves ? zt_aio_wait(s->cfg.swap->aio, &b->jobs[!b->job], fault) : ZT_OK;
 }
 
 /* Wait for what moves; the buffer is free then, and what was read stands in it. */
 static zt_err settle(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
 {
-    zt_err rc = s->cfg.planning ? ZT_OK : zt_aio_wait(s->cfg.swap->aio, &b->job, fault);
+    zt_err rc = settle_write(s, b, fault), failed = ZT_OK;
 
+    if (!s->cfg.planning)
+        failed = zt_aio_wait(s->cfg.swap->aio, &b->jobs[b->job], rc ? NULL : fault);
+    rc = rc ? rc : failed;
     b->state = FREE;
     b->holds = !rc;
     return rc;
@@ -205,6 +229,15 @@ static bool overlaps(const struct file_buffer *b, size_t offset, size_t bytes)
 {
     return (b->state != FREE || b->holds) && b->offset < offset + bytes &&
            offset < b->offset + b->bytes;
+}
+
+/* Whether any of these bytes were written from a buffer that another piece is read to. */
+static bool was_written(const struct file_buffer *b, size_t offset, size_t bytes)
+{
+    const struct zt_aio_job *write = &b->jobs[!b->job];
+
+    return b->follows && write->offset < offset + bytes &&
+           offset < write->offset + write->bytes;
 }
 
 static bool is_piece(const struct file_buffer *b, size_t offset, size_t bytes)
@@ -278,28 +311,29 @@ static struct file_buffer *find_free(struct file_store *s)
     return best;
 }
 
-/* The buffer is taken once its write has ended. It has memory from when it is first taken on,
- * so not while weights are loaded. */
+/* It has memory from when it is first taken on, so not while weights are loaded. */
 static zt_err take(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
 {
     s->turn = (int)(b - s->buffers + 1) % s->num_buffers;
-    if (b->state == WRITING)
-        return settle(s, b, fault);
     return b->data ? ZT_OK : open_buffer(s, b, fault);
 }
 
-/* A buffer for a piece that is used now. */
+/* A buffer for a piece that is used now, once its write has ended. */
 static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
                           struct zt_fault *fault)
 {
+    zt_err rc = ZT_OK;
+
     *out = find_free(s);
     if (!*out)
         *out = find(s, WRITING);
-    return *out ? take(s, *out, fault) : ZT_OK;
+    if (*out && (*out)->state == WRITING)
+        rc = settle(s, *out, fault);
+    return *out && !rc ? take(s, *out, fault) : rc;
 }
 
-/* A buffer for a piece that is used later; NULL: none, but for those of pieces that are used
- * before it. */
+/* A buffer for a piece that is used later, to which one may still be written from; NULL: none, but
+ * for those of pieces that are used before it. */
 static zt_err take_spare_buffer(struct file_store *s, size_t offset,
                                 struct file_buffer **out, struct zt_fault *fault)
 {
@@ -352,7 +386,9 @@ static zt_err clear_overlaps(struct file_store *s, size_t offset, size_t bytes,
     for (int i = 0; !rc && i < s->num_buffers; i++) {
         struct file_buffer *b = &s->buffers[i];
 
-        if (!overlaps(b, offset, bytes))
+        if (was_written(b, offset, bytes))
+            rc = settle_write(s, b, fault); /* an error of it, before what it left */
+        if (rc || !overlaps(b, offset, bytes))
             continue;
         assert(b->state != LENT || !((b->access | access) & ZT_WRITE));
         assert(!b->read_too || access == ZT_READ);
@@ -383,7 +419,8 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
     bool here = b;
 
     assert(bytes <= s->piece_bytes && bytes <= s->cfg.bytes - offset);
-    s->used_at = offset;
+    if (access & ZT_READ)
+        s->used_at = offset;
     if (!rc && !b)
         rc = take_buffer(s, &b, fault);
     if (!rc && !b && (b = find(s, READING))) /* read ahead for nothing */

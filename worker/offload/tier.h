@@ -56,6 +56,7 @@ struct zt_tier_memory {
 struct zt_swap_traffic {
     double read, written;
     double reads, writes;
+    double longest; /* bytes that a buffer of the pieces has */
 };
 
 /* What stores in files have in common. */

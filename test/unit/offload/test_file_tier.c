@@ -424,13 +424,14 @@ static int hold(void *queue, int least, int most, struct zt_aio_result *results)
     return real->reap(queue, least, most, results);
 }
 
+static const struct zt_aio_engine slow = {.name = "slow",
+                                          .open = open_real,
+                                          .close = close_real,
+                                          .submit = submit_real,
+                                          .reap = hold};
+
 static void test_a_piece_is_lent_while_it_is_written(void **state)
 {
-    static const struct zt_aio_engine slow = {.name = "slow",
-                                              .open = open_real,
-                                              .close = close_real,
-                                              .submit = submit_real,
-                                              .reap = hold};
     struct zt_aio_options o = simple;
     void *store, *data = NULL, *again = NULL;
 
@@ -452,10 +453,174 @@ static void test_a_piece_is_lent_while_it_is_written(void **state)
     close_store(store);
 }
 
+static void write_piece(void *store, size_t i, char value)
+{
+    void *data = NULL;
+
+    assert_int_equal(
+        zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_WRITE, &data, &fault), ZT_OK);
+    memset(data, value, PIECE);
+    assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, true, &fault),
+                     ZT_OK);
+}
+
+static void read_piece(void *store, size_t i, char value)
+{
+    void *data = NULL;
+
+    assert_int_equal(
+        zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ, &data, &fault), ZT_OK);
+    for (size_t k = 0; k < PIECE; k++)
+        assert_int_equal(((char *)data)[k], value);
+    assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault),
+                     ZT_OK);
+}
+
+/* By so many threads, which end with their parts of a job at times of their own. */
+static void read_behind_writes(int threads, char value)
+{
+    struct zt_aio_options o = simple;
+    bool begun = false;
+    void *store;
+
+    o.engine = &slow;
+    o.threads = threads;
+    setting(true, true, 1, o);
+    cfg.in_order = true;
+    store = open_store();
+    held = true; /* waiting for a write would take forever */
+    for (size_t i = 0; i < 3; i++)
+        write_piece(store, i, value);
+    assert_int_equal(zt_file_tier.prefetch(store, 3 * PIECE, PIECE, &begun, &fault),
+                     ZT_OK);
+    assert_true(begun);
+    held = false;
+    read_piece(store, 3, 0);
+    for (size_t i = 0; i < 3; i++)
+        read_piece(store, i, value);
+    close_store(store);
+}
+
+static void test_a_read_begins_behind_the_write_of_its_buffer(void **state)
+{
+    (void)state;
+    for (char value = 1; value < 20; value++) {
+        read_behind_writes(1, value);
+        read_behind_writes(3, value);
+    }
+}
+
 static void says(const char *phrase)
 {
     if (!strstr(fault.text, phrase))
         fail_msg("\"%s\" does not say \"%s\"", fault.text, phrase);
+}
+
+/* The write fails, and nobody reads what it was to leave in the file. */
+static void test_an_error_of_a_write_is_told_before_its_piece_is_read(void **state)
+{
+    struct zt_aio_options o = simple;
+    void *store, *data = NULL;
+    bool begun;
+
+    (void)state;
+    o.engine = &spoiled;
+    setting(true, true, 1, o);
+    swap.verify = false;
+    cfg.in_order = true;
+    store = open_store();
+    for (size_t i = 0; i < 3; i++)
+        read_piece(store, i, 0);
+    requests_before = 0;
+    drive = BROKEN;
+    write_piece(store, 1, 1);
+    write_piece(store, 2, 1);
+    assert_int_equal(zt_file_tier.prefetch(store, 3 * PIECE, PIECE, &begun, &fault),
+                     ZT_OK);
+    assert_true(begun);
+    assert_int_equal(zt_file_tier.acquire(store, PIECE, PIECE, ZT_READ, &data, &fault),
+                     ZT_E_SYSTEM);
+    says("writing");
+    drive = HONEST;
+    close_store(store);
+}
+
+#define MANY 300
+
+static void test_any_number_of_pieces_is_on_the_move(void **state)
+{
+    struct zt_aio_options o = simple;
+    bool begun = true;
+    void *store;
+
+    (void)state;
+    o.engine = &slow;
+    o.threads = 2;
+    setting(true, true, 1, o);
+    cfg.bytes = MANY * ZT_TIER_ALIGN;
+    cfg.piece_bytes = ZT_TIER_ALIGN;
+    cfg.buffer_bytes = MANY * ZT_TIER_ALIGN;
+    store = open_store();
+    held = true;
+    for (size_t i = 0; i < MANY && begun; i++)
+        assert_int_equal(zt_file_tier.prefetch(store, i * ZT_TIER_ALIGN, ZT_TIER_ALIGN,
+                                               &begun, &fault),
+                         ZT_OK);
+    assert_true(begun);
+    held = false;
+    for (size_t i = 0; i < MANY; i++) {
+        void *data = NULL;
+
+        assert_int_equal(zt_file_tier.acquire(store, i * ZT_TIER_ALIGN, ZT_TIER_ALIGN,
+                                              ZT_READ, &data, &fault),
+                         ZT_OK);
+        assert_int_equal(((char *)data)[0], 0);
+        assert_int_equal(zt_file_tier.commit(store, data, i * ZT_TIER_ALIGN,
+                                             ZT_TIER_ALIGN, false, &fault),
+                         ZT_OK);
+    }
+    close_store(store);
+}
+
+/* Gradients are written from behind, and from the first one on of a long block. */
+static void test_what_is_written_in_another_order_is_held_for_the_one_it_is_read_in(
+    void **state)
+{
+    static const size_t order[] = {6, 5, 4, 3, 0, 1, 2};
+    struct zt_swap_traffic traffic = {0};
+    void *store;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    swap.planned = &traffic;
+    cfg.planning = true;
+    cfg.in_order = true;
+    cfg.buffer_bytes = 5 * PIECE / 3 + 1;
+    store = open_store();
+    for (int t = 0; t < 3; t++) {
+        traffic.read = 0;
+        for (size_t i = 0; i < PIECES; i++) {
+            void *data = NULL;
+            size_t at = order[i] * PIECE;
+
+            assert_int_equal(
+                zt_file_tier.acquire(store, at, PIECE, ZT_WRITE, &data, &fault), ZT_OK);
+            assert_int_equal(zt_file_tier.commit(store, data, at, PIECE, true, &fault),
+                             ZT_OK);
+        }
+        for (size_t i = 0; i < PIECES; i++) {
+            void *data = NULL;
+
+            assert_int_equal(
+                zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ, &data, &fault),
+                ZT_OK);
+            assert_int_equal(
+                zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault), ZT_OK);
+        }
+        assert_true(t == 0 || traffic.read == 2 * PIECE);
+    }
+    cfg.planning = false;
+    close_store(store);
 }
 
 static void any_request_fails(void)
@@ -639,6 +804,11 @@ int main(void)
         cmocka_unit_test(test_what_buffers_hold_from_one_turn_to_the_next_is_not_read),
         cmocka_unit_test(test_long_buffers_are_cut_into_pieces),
         cmocka_unit_test(test_a_piece_is_lent_while_it_is_written),
+        cmocka_unit_test(test_a_read_begins_behind_the_write_of_its_buffer),
+        cmocka_unit_test(test_an_error_of_a_write_is_told_before_its_piece_is_read),
+        cmocka_unit_test(test_any_number_of_pieces_is_on_the_move),
+        cmocka_unit_test(
+            test_what_is_written_in_another_order_is_held_for_the_one_it_is_read_in),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
         cmocka_unit_test(test_what_the_kernel_says_of_a_request_is_its_result),
         cmocka_unit_test(test_a_full_drive_is_named_with_what_was_wanted),

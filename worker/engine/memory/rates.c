@@ -18,7 +18,6 @@
 #define PIECE_BYTES  ((size_t)8 << 20)
 #define SHORT_BYTES  ((size_t)1 << 20)
 #define FILE_SECONDS 0.1 /* each way */
-#define MOST_THREADS 256 /* that read and write them */
 
 /* ---- as JSON ---- */
 
@@ -337,8 +336,8 @@ static zt_err measure_files(const struct zt_run *run, struct zt_rates *out,
 
     if (!f.data || (run->verify_swap && !f.sums))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "no memory for a measurement of files");
-    o.threads = o.threads * run->local_world < MOST_THREADS ? o.threads * run->local_world
-                                                            : MOST_THREADS;
+    o.threads *= run->local_world;
+    o.threads = o.threads < ZT_AIO_MAX_THREADS ? o.threads : ZT_AIO_MAX_THREADS;
     if (!rc)
         rc = zt_aio_open(&o, &f.aio, fault);
     if (!rc)
