@@ -191,6 +191,16 @@ static zt_err run_generation(struct meta_run *d, struct zt_generation g, size_t 
     return rc;
 }
 
+/* Of what an update reads and writes; where it is in files nothing else of it is in memory. */
+static double buffer_bytes(const struct zt_zero_bytes *state)
+{
+    double sum = 0;
+
+    for (zt_memory_place place = ZT_PLACE_PINNED; place <= ZT_PLACE_HOST; place++)
+        sum += (double)(state->in[place].master + state->in[place].moments);
+    return sum;
+}
+
 /* What was done since this was called the last time. */
 static void take_work(struct meta_run *d, struct zt_phase_work *out)
 {
@@ -528,6 +538,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         out->activations = zt_pool_peak(pool);
         out->host_activations = host_pool ? zt_pool_peak(host_pool) : 0;
         out->state = zt_zero_measure(d.zero);
+        out->work.buffers = buffer_bytes(&out->state);
         out->device = device_bytes(in);
         out->process_now = in->process_now;
         if (in->process_now)

@@ -28,6 +28,8 @@ struct zt_step_work {
     int64_t micro_batches; /* with one `last` is empty; those in between reduce as the
                             * last one only where every one of them is reduced */
     bool reduces_each;
+    double
+        buffers; /* bytes of state of the optimizer that buffers of files hold at once */
 };
 
 struct zt_memory_plan {

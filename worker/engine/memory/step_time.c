@@ -123,24 +123,76 @@ static bool updates_beside_forward(const struct zt_run *run)
 {
     const struct zt_zero_options *z = &run->zero;
 
-    return z->offload_optimizer.pipeline_read &&
+    return z->offload_optimizer.device == ZT_OFFLOAD_NVME &&
+           z->offload_optimizer.pipeline_read &&
            (run->world == 1 || z->stage == 3 ||
             (z->overlap_comm && !z->share_node_weights));
 }
 
-/* What files of the update take longer than it goes on beside the next forward, which is a third
- * of a pass, or with recomputation a fourth. */
-static double hidden_seconds(struct clock *c, const struct zt_phase_work *first,
-                             const struct zt_phase_work *update, double seconds)
+static double file_seconds(struct clock *c, const struct zt_swap_traffic *f)
 {
-    double work =
-        with_collectives(c, device_seconds(c, &update->device), &update->traffic);
-    double forward =
-        device_seconds(c, &first->device) / (c->run->gradient_checkpointing ? 4 : 3);
+    return divide(c, f->read, c->rates->read, "read") +
+           divide(c, f->written, c->rates->write, "write") +
+           piece_seconds(c, f->reads + f->writes);
+}
 
-    if (update->traffic.files.read <= 0 || !updates_beside_forward(c->run))
-        return 0;
-    return seconds - work < forward ? seconds - work : forward;
+/* What buffers hold of the pieces that an update moves, most of which are shorter. */
+static double held_bytes(const struct zt_step_work *w, const struct zt_swap_traffic *u)
+{
+    double pieces = u->reads + u->writes;
+
+    return pieces > 0 ? w->buffers * (u->read + u->written) / pieces / u->longest : 0;
+}
+
+/* The part of bytes that go through buffers which are not held at once. */
+static double beyond(double bytes, double held)
+{
+    return bytes > held ? (bytes - held) / bytes : 0;
+}
+
+/*
+ * The first pass, and the update that goes on in its forward, which is a third of it, or with
+ * recomputation a fourth. What buffers hold of the update is read beside the backward before and
+ * written beside the one behind; the rest moves beside forward, and all of it is a drive's that does
+ * one thing after the other. Of weights forward and backward read a half each.
+ */
+static double pass_with_update(struct clock *c, const struct zt_step_work *w,
+                               const struct zt_phase_work *first,
+                               const struct zt_phase_work *update)
+{
+    const struct zt_swap_traffic *f = &first->traffic.files, *u = &update->traffic.files;
+    double share = c->run->gradient_checkpointing ? 1.0 / 4 : 1.0 / 3;
+    double pass =
+        with_collectives(c, device_seconds(c, &first->device), &first->traffic) +
+        checksum_seconds(c, f);
+    double work =
+        with_collectives(c, device_seconds(c, &update->device), &update->traffic) +
+        checksum_seconds(c, u);
+    double held = held_bytes(w, u);
+    double read = beyond(u->read, held), written = beyond(u->written, held);
+    struct zt_swap_traffic with_forward = {.read = f->read / 2 + u->read * read,
+                                           .reads = f->reads / 2 + u->reads * read,
+                                           .written = u->written * written,
+                                           .writes = u->writes * written};
+    struct zt_swap_traffic with_backward = {.read = f->read / 2,
+                                            .reads = f->reads / 2,
+                                            .written = f->written,
+                                            .writes = f->writes};
+
+    return larger(larger(pass * share + work, file_seconds(c, &with_forward)) +
+                      larger(pass * (1 - share), file_seconds(c, &with_backward)),
+                  file_seconds(c, f) + file_seconds(c, u));
+}
+
+/* Writes that nothing goes on beside: their seconds, and no more than those. */
+static double take_writes(struct clock *c, struct zt_phase_work *p)
+{
+    struct zt_swap_traffic *f = &p->traffic.files;
+    double seconds =
+        divide(c, f->written, c->rates->write, "write") + piece_seconds(c, f->writes);
+
+    f->written = f->writes = 0;
+    return seconds;
 }
 
 double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run,
@@ -149,7 +201,7 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
     const struct zt_offload_optimizer *o = &run->zero.offload_optimizer;
     struct clock c = {.run = run, .rates = rates};
     struct zt_phase_work between = work->last, first = work->first, update = work->update;
-    double sum, seconds;
+    double sum = 0;
 
     if (!work->reduces_each)
         between.traffic.reduced = between.traffic.gathered = 0;
@@ -157,15 +209,20 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
         first.traffic.gathered += update.traffic.gathered;
         update.traffic.gathered = 0;
     }
-    /* weights are always read ahead, gradients written behind as the pipeline says */
-    sum = phase_seconds(&c, &first, true, o->pipeline_write);
+    if (updates_beside_forward(run)) {
+        if (!o->pipeline_write)
+            sum = take_writes(&c, &first) + take_writes(&c, &update);
+        sum += pass_with_update(&c, work, &first, &update);
+    } else {
+        /* weights are always read ahead, gradients written behind as the pipeline says */
+        sum = phase_seconds(&c, &first, true, o->pipeline_write) +
+              phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
+    }
     if (work->micro_batches > 1)
         sum += phase_seconds(&c, &work->last, true, o->pipeline_write) +
                (double)(work->micro_batches - 2) *
                    phase_seconds(&c, &between, true, o->pipeline_write);
     sum += phase_seconds(&c, &work->norm, o->pipeline_read, false);
-    seconds = phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
-    sum += seconds - hidden_seconds(&c, &first, &update, seconds);
     *missing = c.missing;
     return c.missing ? NAN : sum;
 }

@@ -4,7 +4,8 @@
  *      micro-batches   device work, collectives, files; beside one another where the
  *                      engine runs them so
  *      norm            device work, files beside it with pipeline_read
- *      update          device work, files beside it as the pipelines say
+ *      update          device work, files beside it as the pipelines say; where it goes
+ *                      on in the next forward, they move beside all of that pass
  *
  * Latencies, the reading of data and the wait for slower ranks are not in it.
  */
