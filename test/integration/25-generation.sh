@@ -63,4 +63,11 @@ if command -v cc >/dev/null; then
         'forward must return the logits of all positions, (1, 4, 257), or of the last alone; it returned f32 (1, 4, 64)'
     check "nor is a vocabulary guessed" refused "$tmp/any.so" 'does not say how many token ids'
 fi
+# options of draws, where the likeliest is taken
+unused() { # unused TEXT OPTIONS...: a warning about them, once
+    "$bin/zlaunch" "$bin/models/gpt2.so" "${gpt2[@]}" --block_size 16 --prompt hi --generate_tokens 2 "${@:2}" 2>&1 | grep -c "warn.*$1"
+}
+check "an option of draws without draws is said" test "$(unused 'top_k changes nothing: with --temperature 0' --temperature 0 --top_k 3)" = 1
+check "... with beams, too" test "$(unused 'top_p changes nothing: texts are drawn with --do_sample' --num_beams 2 --top_p 0.5)" = 1
+check "... and with draws there is nothing to say" test "$(unused 'changes nothing' --temperature 0.5 --top_k 3 --top_p 0.5)" = 0
 finish

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,92 +13,140 @@
 
 /* ---- a file ---- */
 
-static zt_err add_end(const json_t *id, const char *name, int64_t vocab,
-                      struct zt_ends *out, struct zt_fault *fault)
+/* Where tokens of JSON are from. */
+struct source {
+    const char *name, *key;
+    int64_t vocab;
+};
+
+static zt_err add_token(const json_t *id, const struct source *s,
+                        struct zt_token_set *out, struct zt_fault *fault)
 {
     json_int_t value = json_integer_value(id);
 
-    if (!json_is_integer(id) || value < 0 || value >= vocab)
+    if (!json_is_integer(id) || value < 0 || value >= s->vocab)
         return zt_fault_set(fault, ZT_E_FORMAT,
-                            "%s: eos_token_id: it has what is no token id below %lld",
-                            name, (long long)vocab);
+                            "%s: %s: it has what is no token id below %lld", s->name,
+                            s->key, (long long)s->vocab);
     if (out->num == ZT_MAX_ENDS)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "%s: eos_token_id: more than %d tokens that end a text", name,
-                            ZT_MAX_ENDS);
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s: more than %d tokens", s->name,
+                            s->key, ZT_MAX_ENDS);
     out->ids[out->num++] = (int32_t)value;
     return ZT_OK;
+}
+
+static zt_err read_set(const json_t *config, const struct source *s,
+                       struct zt_token_set *out, struct zt_fault *fault)
+{
+    const json_t *value = json_object_get(config, s->key), *one;
+    zt_err rc = ZT_OK;
+    size_t i;
+
+    out->num = 0;
+    if (!value || json_is_null(value))
+        return ZT_OK;
+    if (!json_is_array(value))
+        return add_token(value, s, out, fault);
+    json_array_foreach(value, i, one)
+    {
+        if (!rc)
+            rc = add_token(one, s, out, fault);
+    }
+    return rc;
+}
+
+enum which { ENDS = 1, FORCED = 2 };
+
+/* Those of `which` alone; the others of *out stay. */
+static zt_err parse(const char *name, const char *text, size_t n, int64_t vocab,
+                    int which, struct zt_ends *out, struct zt_fault *fault)
+{
+    const struct {
+        int which;
+        const char *key;
+        struct zt_token_set *to;
+    } sets[] = {{ENDS, "eos_token_id", &out->ends},
+                {FORCED, "forced_bos_token_id", &out->forced_first},
+                {FORCED, "forced_eos_token_id", &out->forced_last}};
+    json_t *config = zt_json_object(text, n);
+    zt_err rc = ZT_OK;
+
+    if (!config)
+        return zt_fault_set(fault, ZT_E_FORMAT, "%s: it is no JSON object", name);
+    for (size_t i = 0; !rc && i < sizeof(sets) / sizeof(sets[0]); i++)
+        if (which & sets[i].which)
+            rc = read_set(config, &(struct source){name, sets[i].key, vocab}, sets[i].to,
+                          fault);
+    json_decref(config);
+    return rc;
 }
 
 zt_err zt_ends_parse(const char *name, const char *text, size_t n, int64_t vocab,
                      struct zt_ends *out, struct zt_fault *fault)
 {
-    json_t *config = zt_json_object(text, n), *ends, *one;
-    zt_err rc = ZT_OK;
-    size_t i;
-
-    out->num = 0;
-    if (!config)
-        return zt_fault_set(fault, ZT_E_FORMAT, "%s: it is no JSON object", name);
-    ends = json_object_get(config, "eos_token_id");
-    if (json_is_array(ends)) {
-        json_array_foreach(ends, i, one)
-        {
-            if (!rc)
-                rc = add_end(one, name, vocab, out, fault);
-        }
-    } else if (ends && !json_is_null(ends)) {
-        rc = add_end(ends, name, vocab, out, fault);
-    }
-    json_decref(config);
-    return rc;
+    *out = (struct zt_ends){.ends.num = 0};
+    return parse(name, text, n, vocab, ENDS | FORCED, out, fault);
 }
 
-static zt_err read_file(const char *path, int64_t vocab, struct zt_ends *out,
+static zt_err read_file(const char *path, int64_t vocab, int which, struct zt_ends *out,
                         struct zt_fault *fault)
 {
     struct zt_mapping file = {0};
-    zt_err rc;
+    zt_err rc = zt_mapping_open(path, &file, fault);
 
-    out->num = 0;
-    if (access(path, F_OK))
-        return ZT_OK;
-    rc = zt_mapping_open(path, &file, fault);
     if (!rc)
-        rc = zt_ends_parse(path, (const char *)file.data, file.bytes, vocab, out, fault);
+        rc = parse(path, (const char *)file.data, file.bytes, vocab, which, out, fault);
     zt_mapping_release(&file);
     return rc;
 }
 
 /* ---- all of them ---- */
 
+/* As config.json of the model says it, or would: some kinds have a default. */
+static zt_err read_forced(const struct zt_engine *e, struct zt_ends *out,
+                          struct zt_fault *fault)
+{
+    char *text = zt_model_config_text(e->model);
+    zt_err rc;
+
+    if (!text)
+        return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+    rc = parse("config.json", text, strlen(text), e->model->vocab, FORCED, out, fault);
+    free(text);
+    return rc;
+}
+
 zt_err zt_ends_find(const struct zt_engine *e, struct zt_ends *out,
                     struct zt_fault *fault)
 {
-    char config[4096] = "", path[4096 + 32];
+    char config[4096] = "", path[4096 + 32] = "";
     const char *weights = e->run->model_name_or_path, *slash;
+    int64_t vocab = e->model->vocab;
     zt_err rc = ZT_OK;
 
-    out->num = 0;
+    *out = (struct zt_ends){.ends.num = 0};
     if (zt_engine_has_byte_vocab(e)) {
-        if (ZT_TEXT_END < e->model->vocab)
-            out->ids[out->num++] = ZT_TEXT_END;
+        if (ZT_TEXT_END < vocab)
+            out->ends.ids[out->ends.num++] = ZT_TEXT_END;
         return ZT_OK;
     }
     if (weights)
         rc = zt_weights_config_path(weights, config, sizeof(config), fault);
     slash = strrchr(config, '/');
-    if (!rc && slash) {
+    if (slash)
         snprintf(path, sizeof(path), "%.*s/generation_config.json", (int)(slash - config),
                  config);
-        rc = read_file(path, e->model->vocab, out, fault);
-    }
-    if (rc || out->num)
+    if (!rc && path[0] && access(path, F_OK) == 0)
+        rc = read_file(path, vocab, ENDS | FORCED, out, fault);
+    else if (!rc)
+        rc = read_forced(e, out, fault);
+    if (rc || out->ends.num)
         return rc;
     if (e->tokenizer && zt_tokenizer_end(e->tokenizer) >= 0) {
-        out->ids[out->num++] = zt_tokenizer_end(e->tokenizer);
+        out->ends.ids[out->ends.num++] = zt_tokenizer_end(e->tokenizer);
         return ZT_OK;
     }
-    return config[0] && !e->tokenizer ? read_file(config, e->model->vocab, out, fault)
-                                      : ZT_OK;
+    return config[0] && !e->tokenizer && access(config, F_OK) == 0
+               ? read_file(config, vocab, ENDS, out, fault)
+               : ZT_OK;
 }

@@ -35,6 +35,15 @@ static void ban_ngrams(int64_t size, const int32_t *ids, int64_t n, float *logit
             logits[ids[i + size - 1]] = -INFINITY;
 }
 
+static void force(const int32_t *ids, int num, float *logits, int64_t vocab)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        logits[i] = -INFINITY;
+    for (int i = 0; i < num; i++)
+        if (ids[i] < vocab)
+            logits[ids[i]] = 0;
+}
+
 void zt_logits_apply(const struct zt_logits_rules *rules, const int32_t *ids, int64_t n,
                      int64_t num_prompt, float *logits, int64_t vocab, float *scratch)
 {
@@ -45,6 +54,10 @@ void zt_logits_apply(const struct zt_logits_rules *rules, const int32_t *ids, in
     for (int i = 0; i < rules->num_ends && n - num_prompt < rules->min_new_tokens; i++)
         if (rules->ends[i] >= 0 && rules->ends[i] < vocab)
             logits[rules->ends[i]] = -INFINITY;
+    if (rules->num_forced_first && n == 1)
+        force(rules->forced_first, rules->num_forced_first, logits, vocab);
+    if (rules->num_forced_last && n - num_prompt == rules->max_new_tokens - 1)
+        force(rules->forced_last, rules->num_forced_last, logits, vocab);
 }
 
 void zt_logits_normalize(float *logits, int64_t vocab)

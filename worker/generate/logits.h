@@ -9,6 +9,8 @@
  *      no_repeat_ngram_size  -inf for a token that would end a run of so many tokens that
  *                            the text has already
  *      min_new_tokens        -inf for tokens that end a text, until so many were added
+ *      forced_bos_token_id   behind a single token, all but this one are -inf, and it is 0
+ *      forced_eos_token_id   the last of max_new_tokens is one of these in the same way
  *
  * Threads:   any, each with a scratch of its own.
  */
@@ -24,6 +26,9 @@ struct zt_logits_rules {
     int64_t min_new_tokens;
     const int32_t *ends; /* (num_ends) tokens that end a text */
     int num_ends;
+    const int32_t *forced_first, *forced_last; /* as many as follow; 0: any token */
+    int num_forced_first, num_forced_last;
+    int64_t max_new_tokens; /* for forced_last */
 };
 
 bool zt_logits_is_end(const struct zt_logits_rules *rules, int32_t id);

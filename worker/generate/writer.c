@@ -307,8 +307,13 @@ zt_err zt_writer_open(struct zt_writer *w, struct zt_engine *e,
     w->rules = (struct zt_logits_rules){.repetition_penalty = run->repetition_penalty,
                                         .no_repeat_ngram_size = run->no_repeat_ngram_size,
                                         .min_new_tokens = run->min_new_tokens,
-                                        .ends = w->ends.ids,
-                                        .num_ends = w->ends.num};
+                                        .ends = w->ends.ends.ids,
+                                        .num_ends = w->ends.ends.num,
+                                        .forced_first = w->ends.forced_first.ids,
+                                        .num_forced_first = w->ends.forced_first.num,
+                                        .forced_last = w->ends.forced_last.ids,
+                                        .num_forced_last = w->ends.forced_last.num,
+                                        .max_new_tokens = run->generate_tokens};
     return rc ? rc : zt_decoder_open(e, &w->g, &w->decoder, fault);
 }
 

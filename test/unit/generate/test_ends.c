@@ -21,15 +21,37 @@ static void test_a_number_a_list_or_nothing(void **state)
 
     (void)state;
     assert_int_equal(parse("{\"eos_token_id\": 99}", &e, &fault), ZT_OK);
-    assert_int_equal(e.num, 1);
-    assert_int_equal(e.ids[0], 99);
+    assert_int_equal(e.ends.num, 1);
+    assert_int_equal(e.ends.ids[0], 99);
     assert_int_equal(parse("{\"eos_token_id\": [7, 3]}", &e, &fault), ZT_OK);
-    assert_int_equal(e.num, 2);
-    assert_int_equal(e.ids[1], 3);
+    assert_int_equal(e.ends.num, 2);
+    assert_int_equal(e.ends.ids[1], 3);
     assert_int_equal(parse("{\"eos_token_id\": null}", &e, &fault), ZT_OK);
-    assert_int_equal(e.num, 0);
+    assert_int_equal(e.ends.num, 0);
     assert_int_equal(parse("{\"top_k\": 5}", &e, &fault), ZT_OK);
-    assert_int_equal(e.num, 0);
+    assert_int_equal(e.ends.num, 0);
+}
+
+static void test_tokens_that_are_forced(void **state)
+{
+    struct zt_fault fault = {0};
+    struct zt_ends e;
+
+    (void)state;
+    assert_int_equal(parse("{\"eos_token_id\": 2, \"forced_bos_token_id\": 5, "
+                           "\"forced_eos_token_id\": [7, 8]}",
+                           &e, &fault),
+                     ZT_OK);
+    assert_int_equal(e.ends.num, 1);
+    assert_int_equal(e.forced_first.num, 1);
+    assert_int_equal(e.forced_first.ids[0], 5);
+    assert_int_equal(e.forced_last.num, 2);
+    assert_int_equal(e.forced_last.ids[1], 8);
+    assert_int_equal(parse("{\"forced_bos_token_id\": null}", &e, &fault), ZT_OK);
+    assert_int_equal(e.ends.num + e.forced_first.num + e.forced_last.num, 0);
+    assert_int_equal(parse("{\"forced_eos_token_id\": 100}", &e, &fault), ZT_E_FORMAT);
+    assert_non_null(
+        strstr(fault.text, "forced_eos_token_id: it has what is no token id"));
 }
 
 static void test_what_is_no_token_is_refused(void **state)
@@ -89,8 +111,8 @@ static void test_broken_files(void **state)
             memcpy(cut, whole, at);
             text[at] = (char)c;
             if (zt_ends_parse("f", text, n, 100, &e, NULL) == ZT_OK)
-                for (int i = 0; i < e.num; i++)
-                    assert_in_range(e.ids[i], 0, 99);
+                for (int i = 0; i < e.ends.num; i++)
+                    assert_in_range(e.ends.ids[i], 0, 99);
             assert_int_equal(zt_ends_parse("f", cut, at, 100, &e, NULL), ZT_E_FORMAT);
             free(text);
             free(cut);
@@ -101,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_number_a_list_or_nothing),
+        cmocka_unit_test(test_tokens_that_are_forced),
         cmocka_unit_test(test_what_is_no_token_is_refused),
         cmocka_unit_test(test_more_than_there_is_room_for),
         cmocka_unit_test(test_broken_files),

@@ -109,6 +109,36 @@ static void test_no_text_ends_before_its_least_length(void **unused)
     assert_false(zt_logits_is_end(&rules, 0));
 }
 
+/* Behind one token, and as the last of max_new_tokens; in between any. */
+static void test_tokens_are_forced(void **unused)
+{
+    const int32_t first[] = {3}, last[] = {1, 4};
+    struct zt_logits_rules rules = {.repetition_penalty = 1,
+                                    .forced_first = first,
+                                    .num_forced_first = 1,
+                                    .forced_last = last,
+                                    .num_forced_last = 2,
+                                    .max_new_tokens = 5};
+    float scratch[MOST];
+    int32_t ids[MOST] = {0};
+
+    (void)unused;
+    for (int n = 1; n <= 6; n++)
+        for (int num_prompt = 1; num_prompt <= n; num_prompt++) {
+            float logits[VOCAB] = {1, 2, 3, 4, 5};
+            bool ends = n - num_prompt == 4;
+
+            zt_logits_apply(&rules, ids, n, num_prompt, logits, VOCAB, scratch);
+            for (int id = 0; id < VOCAB; id++)
+                if (ends)
+                    assert_true(logits[id] == (id == 1 || id == 4 ? 0 : -INFINITY));
+                else if (n == 1)
+                    assert_true(logits[id] == (id == 3 ? 0 : -INFINITY));
+                else
+                    assert_true(logits[id] == (float)(id + 1));
+        }
+}
+
 static void test_logarithms_of_probabilities(void **unused)
 {
     float logits[VOCAB] = {1, -INFINITY, 88, 3, 87}, all[2] = {-INFINITY, -INFINITY};
@@ -131,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_no_run_comes_again),
         cmocka_unit_test(test_a_token_is_penalised_once),
         cmocka_unit_test(test_no_text_ends_before_its_least_length),
+        cmocka_unit_test(test_tokens_are_forced),
         cmocka_unit_test(test_logarithms_of_probabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
