@@ -101,4 +101,21 @@ for option in --group_by_length --pad_to_max_length "--pad_to_multiple_of 8"; do
     # shellcheck disable=SC2086 # words
     check "${option% *} without samples" refused 2 "${option% *} is for rows of different lengths" --train_file "$tmp/plain.txt" $option
 done
+# rows of many widths, each with tables of rope of its own: what was planned for the widest is enough, in any order
+awk 'BEGIN {
+    for (i = 0; i < 200; i++) {
+        s = ""
+        for (k = 0; k < 5 + (i * 53 + i * i % 29) % 125; k++) s = s sprintf("%c", 97 + (i + k * k) % 26)
+        printf "{\"text\": \"%s\"}\n", s
+    }
+}' >"$tmp/widths.jsonl"
+fits() { # fits ARGS...
+    "$bin/zlaunch" -q --num_gpus 1 "$bin/models/llama.so" --num_hidden_layers 2 --hidden_size 64 --num_attention_heads 4 --num_key_value_heads 2 \
+        --intermediate_size 128 --vocab_size 500 --tokenizer_name bytes --packing none --block_size 128 "$@" >"$tmp/fits" 2>&1 ||
+        { sed 's/^/# /' "$tmp/fits"; false; }
+}
+for n in 1 2; do
+    check "rows of any width are evaluated in the memory of the widest, $n at once" fits --eval_file "$tmp/widths.jsonl" --per_device_eval_batch_size $n
+done
+check "... and trained" fits --train_file "$tmp/widths.jsonl" --max_steps 14 --per_device_train_batch_size 8 --seed 6
 finish

@@ -2,8 +2,8 @@
  * constant.c -- host values as tensors, uploaded once and kept over passes.
  *
  * A constant is found again by its type, its shape and its values. The ones that a pass
- * did not ask for are let go of at its end, and all of them before a pass of another mode
- * or of other sizes: its own would be made beside those of the pass before, and its values
+ * did not ask for are let go of at its end, and all of them, and tables of rope, before a
+ * pass of another mode or of other sizes: its own would be made beside those of the pass before, and its values
  * put between them. So what is kept follows from the pass at hand, and the plan, which runs
  * each kind of pass at its largest, sees the memory of the run.
  */
@@ -54,8 +54,13 @@ void zt_constants_begin(struct zt_step *s)
 {
     struct zt_extent size = {s->pass.B, s->pass.T, s->pass.S};
 
-    if (s->pass.mode != s->constants_mode || !is_same_size(size, s->constants_size))
+    bool same_mode = s->pass.mode == s->constants_mode;
+    bool same = same_mode && is_same_size(size, s->constants_size);
+
+    if (!same)
         drop(s, false);
+    if (!same && !(same_mode && s->pass.mode == ZT_MODE_GENERATE))
+        zt_rope_tables_drop(s);
     s->constants_mode = s->pass.mode;
     s->constants_size = size;
     for (struct zt_constant *c = s->constants; c; c = c->next)

@@ -130,6 +130,8 @@ struct zt_rope_table {
     float magnitude;
     int64_t positions;
     void *cos, *sin; /* pool memory */
+    float *host;     /* (2, host_positions, rotary_dims / 2): cos and sin once more */
+    int64_t host_positions;
 };
 
 /* A value beside the loss. */
@@ -447,6 +449,8 @@ void zt_cache_advance(struct zt_step *s);
  * */
 struct zt_rope_table *zt_rope_table(struct zt_step *s, const struct zt_rope *rope,
                                     int64_t positions);
+/* Give the pool back what they have there; the next pass that needs it has it again. */
+void zt_rope_tables_drop(struct zt_step *s);
 void zt_rope_tables_close(struct zt_step *s);
 
 #endif
