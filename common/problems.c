@@ -89,7 +89,6 @@ void zt_problems_init(struct zt_problems *r, struct zt_text_arena *arena)
     *r = (struct zt_problems){.arena = arena};
     r->problems_end = &r->problems;
     r->notes_end = &r->notes;
-    r->warnings_end = &r->warnings;
 }
 
 static void append(struct zt_text_arena *arena, struct zt_problems_line ***end,
@@ -121,15 +120,6 @@ void zt_problems_note(struct zt_problems *r, const char *fmt, ...)
 
     va_start(ap, fmt);
     append(r->arena, &r->notes_end, fmt, ap);
-    va_end(ap);
-}
-
-void zt_problems_warn(struct zt_problems *r, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    append(r->arena, &r->warnings_end, fmt, ap);
     va_end(ap);
 }
 

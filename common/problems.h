@@ -37,7 +37,6 @@ struct zt_problems {
     struct zt_text_arena *arena;
     struct zt_problems_line *problems, **problems_end;
     struct zt_problems_line *notes, **notes_end;
-    struct zt_problems_line *warnings, **warnings_end;
     int num_problems;
     zt_err code; /* of the first problem */
 };
@@ -46,8 +45,6 @@ void zt_problems_init(struct zt_problems *r, struct zt_text_arena *arena);
 void zt_problems_add(struct zt_problems *r, zt_err code, const char *fmt, ...)
     ZT_PRINTF(3, 4);
 void zt_problems_note(struct zt_problems *r, const char *fmt, ...) ZT_PRINTF(2, 3);
-/* The same of what is hardly meant: the user is told in every run. */
-void zt_problems_warn(struct zt_problems *r, const char *fmt, ...) ZT_PRINTF(2, 3);
 
 /*
  * ZT_OK without problems; else the code of the first one, and one line each in fault.

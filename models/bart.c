@@ -340,7 +340,7 @@ static void export_config(zt_model *m, const struct bart *net)
     zt_model_export(m, "activation_function", "\"gelu\"");
     zt_model_export(m, "model_type", "\"%s\"", kinds[net->kind].model_type);
     zt_model_export(m, "architectures", "[\"%s\"]", kinds[net->kind].class);
-    if (zt_model_has_config(m)) /* one that does not say has this, not none */
+    if (zt_model_has_config(m) && !zt_model_config_has(m, "forced_eos_token_id"))
         zt_model_export(m, "forced_eos_token_id", "%lld", (long long)net->eos);
     else
         zt_model_export(m, "forced_eos_token_id", "null");

@@ -165,8 +165,6 @@ static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
 
     if (run->rank)
         return ZT_OK;
-    for (int i = 0; (note = zt_run_warning(run, i)); i++)
-        zt_log(ZT_LOG_WARN, "config", "%s", note);
     for (int i = 0; (note = zt_run_note(run, i)); i++)
         zt_log(run->check_config ? ZT_LOG_INFO : ZT_LOG_DEBUG, "config", "%s", note);
     return run->dump_state && !run->check_config ? zt_run_print_config(run, stdout, fault)

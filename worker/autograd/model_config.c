@@ -232,7 +232,7 @@ void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
 
 void zt_model_export_imported(zt_model *m, const char *key)
 {
-    const json_t *v = member(m, key); /* a null, too, which says that there is none */
+    const json_t *v = zt_model_config_find(m, key);
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
 
     if (v && !text)

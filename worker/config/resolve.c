@@ -655,30 +655,6 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
                         "--prompt and --test_file: texts are given by one of the two");
 }
 
-/* Options of draws, where texts are not drawn. */
-static void warn_of_unused_sampling(struct zt_config *c, const struct zt_run *run)
-{
-    static const char *const names[] = {"temperature", "top_k", "top_p"};
-
-    if (!run->generate_tokens)
-        return;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct zt_value *v = zt_args_value(c->args, names[i]);
-
-        if (!zt_args_given(c->args, names[i]) || (i == 0 && run->temperature == 0))
-            continue;
-        if (!run->do_sample)
-            zt_problems_warn(&c->report,
-                             "%s changes nothing: texts are drawn with --do_sample",
-                             v->where);
-        else if (run->temperature == 0)
-            zt_problems_warn(&c->report,
-                             "%s changes nothing: with --temperature 0 the likeliest "
-                             "token is taken",
-                             v->where);
-    }
-}
-
 /* As `generate` of transformers has them. */
 static void check_generation(struct zt_config *c, const struct zt_run *run)
 {
@@ -686,7 +662,6 @@ static void check_generation(struct zt_config *c, const struct zt_run *run)
     const struct zt_value *several = zt_args_value(c->args, "num_return_sequences");
 
     check_prediction(c, run);
-    warn_of_unused_sampling(c, run);
     if (run->num_beams > 1 && run->num_return_sequences > run->num_beams)
         zt_problems_add(&c->report, zt_value_error(several),
                         "%s: %lld texts of %lld beams; at most as many as there are",

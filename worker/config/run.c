@@ -323,21 +323,13 @@ zt_err zt_run_resolve(struct zt_run *run, int64_t hidden_size, int64_t total_ste
     return zt_problems_end(&run->config->report, fault);
 }
 
-static const char *line_of(const struct zt_problems_line *l, int i)
+const char *zt_run_note(const struct zt_run *run, int i)
 {
+    const struct zt_problems_line *l = run->config->report.notes;
+
     while (l && i-- > 0)
         l = l->next;
     return l ? l->text : NULL;
-}
-
-const char *zt_run_note(const struct zt_run *run, int i)
-{
-    return line_of(run->config->report.notes, i);
-}
-
-const char *zt_run_warning(const struct zt_run *run, int i)
-{
-    return line_of(run->config->report.warnings, i);
 }
 
 const char *zt_run_says(const struct zt_run *run, const char *const *names)

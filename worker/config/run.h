@@ -174,8 +174,6 @@ zt_err zt_run_print_config_json(const struct zt_run *run, struct _IO_FILE *out,
 /* Remarks on the config, one sentence each: accepted oddities, keys without effect. NULL
  * behind the last. */
 const char *zt_run_note(const struct zt_run *run, int i);
-/* Likewise what is hardly meant. */
-const char *zt_run_warning(const struct zt_run *run, int i);
 
 /* Which of these options (names without dashes, NULL behind the last) somebody typed, as
  * messages call it: "--max_steps". NULL: none. Files are for many runs and do not count. */

@@ -59,6 +59,10 @@ static const char *const of_evaluation[] = {"eval_steps",
                                             "greater_is_better",
                                             "per_device_eval_batch_size",
                                             NULL};
+static const char *const of_evaluation_alone[] = {
+    "eval_steps",        "eval_batches",
+    "max_eval_samples",  "metric_for_best_model",
+    "greater_is_better", NULL};
 static const char *const of_parts[] = {"eval_fraction", NULL};
 static const char *const of_stopping[] = {"early_stopping_threshold", NULL};
 static const char *const of_text[] = {
@@ -66,6 +70,8 @@ static const char *const of_text[] = {
     "top_p",          "repetition_penalty",   "no_repeat_ngram_size",
     "num_beams",      "length_penalty",       "early_stopping",
     "min_new_tokens", "num_return_sequences", NULL};
+static const char *const of_draws[] = {"top_k", "top_p", NULL};
+static const char *const of_temperature[] = {"temperature", NULL};
 static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL};
 static const char *const of_weights[] = {"allow_partial_import",
                                          "ignore_mismatched_sizes", NULL};
@@ -87,12 +93,20 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
          "has no effect: nothing is saved on the way; add --save_steps"},
         {run->do_train && !run->do_eval, of_evaluation,
          "has no effect: nothing is evaluated; add --do_eval"},
+        {!run->do_train && !run->do_eval, of_evaluation_alone,
+         "has no effect: nothing is evaluated; add --do_eval"},
         {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
          "has no effect: what is evaluated is in --eval_file"},
         {run->do_train && run->early_stopping_patience == 0, of_stopping,
          "has no effect without --early_stopping_patience"},
         {!writes, of_text,
          "has no effect: no text is made; add --prompt and --generate_tokens"},
+        {writes && !run->do_sample && run->temperature != 0, of_temperature,
+         "has no effect: texts are drawn with --do_sample"},
+        {writes && !run->do_sample, of_draws,
+         "has no effect: texts are drawn with --do_sample"},
+        {writes && run->do_sample && run->temperature == 0, of_draws,
+         "has no effect: with --temperature 0 the likeliest token is taken"},
         {writes && run->num_beams <= 1, of_beams, "has no effect without --num_beams"},
         {!run->model_name_or_path, of_weights,
          "has no effect: no weights are read; add --model_name_or_path"},
