@@ -138,15 +138,16 @@ static void describe(const json_t *record, bool by_folder, char *out, size_t byt
     size_t n;
 
     if (json_object_get(record, "exit_code"))
-        n = (size_t)snprintf(
-            out, bytes, "%s%s, ended at %.10s %.8s UTC with exit code %lld", which, job,
-            ts, clock, (long long)zt_json_get_int(record, "exit_code", 0));
+        n = (size_t)snprintf(out, bytes,
+                             "%s%s%s ended at %.10s %.8s UTC with exit code %lld", which,
+                             job, by_folder ? "," : "", ts, clock,
+                             (long long)zt_json_get_int(record, "exit_code", 0));
     else
         n = (size_t)snprintf(
             out, bytes,
-            "%s%s, began at %.10s %.8s UTC and was killed before it could say how "
+            "%s%s%s began at %.10s %.8s UTC and was killed before it could say how "
             "it ended",
-            which, job, ts, clock);
+            which, job, by_folder ? "," : "", ts, clock);
     if (n < bytes && log && lost)
         snprintf(out + n, bytes - n, "; %s has not all that it wrote: %s", log, lost);
     else if (n < bytes && log)

@@ -258,6 +258,8 @@ check "... said once, and no matter of one rank" test "$(grep -c . "$tmp/e") $(g
 mkdir "$tmp/old" && : >"$tmp/old/model.safetensors"
 check "... or has weights" refused 73 "model.safetensors is there already; --overwrite_output_dir" "$g" "${t[@]}" --output_dir "$tmp/old"
 check "... which is no matter of one rank" sh -c "! grep -q 'from rank\|was stopped' '$tmp/e'"
+mkfifo "$tmp/pipe"
+check "a config that can be read once is refused, for all ranks read it" refused 2 "is no regular file, and every rank reads it" "$g" "${t[@]}" --deepspeed "$tmp/pipe"
 check "a loss that runs away is said once" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --logging_steps 1 \
     --learning_rate 1e6 --max_grad_norm 0 2>&1 | grep -c 'it runs away')"
 check "... and one of fp16 that ends without a number" test 1 = "$("$bin/zlaunch" "$g" "${t[@]}" --max_steps 4 --fp16 \

@@ -343,7 +343,7 @@ for what in "--ctl last status" "--attach last"; do
     check "  and where its output is" said "what it wrote is in $tmp/here/log"
 done
 "$zlaunch" --ctl "$id" status >"$tmp/said" 2>&1
-check "by its name as well" said "job $id, ended at 20"
+check "by its name as well" said "job $id ended at 20"
 "$zlaunch" -- sh -c 'kill -9 "$(cut -d " " -f 4 /proc/$PPID/stat)"' >/dev/null 2>&1
 "$zlaunch" --ctl last status >"$tmp/said" 2>&1
 check "one that was killed" grep -q "the last job of this folder, .* and was killed before" "$tmp/said"

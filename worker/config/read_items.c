@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "worker/config/config.h"
 #include "common/suggest.h"
@@ -584,16 +585,32 @@ void zt_config_read_key(struct zt_config *c, const struct zt_foreign_key *key)
     c->file = file;
 }
 
+/* A pipe, which would be empty for all ranks but one. */
+static bool can_be_read_once_only(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
 void zt_config_read(struct zt_config *c, const char *path)
 {
-    FILE *f = path[strspn(path, " \n\t\r")] == '{' ? NULL : fopen(path, "re");
     char *decoded;
     size_t n;
+    FILE *f;
 
     if (path[strspn(path, " \n\t\r")] == '{') {
         zt_config_read_text(c, "--deepspeed", path, strlen(path));
         return;
     }
+    if (can_be_read_once_only(path)) {
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--deepspeed: %s is no regular file, and every rank reads it; "
+                        "give a file, or the JSON itself",
+                        path);
+        return;
+    }
+    f = fopen(path, "re");
     if (f) {
         read_stream(c, path, f);
         fclose(f);
