@@ -14,12 +14,12 @@
 /* ---- a file ---- */
 
 /* Where tokens of JSON are from. */
-struct source {
+struct token_key {
     const char *name, *key;
     int64_t vocab;
 };
 
-static zt_err add_token(const json_t *id, const struct source *s,
+static zt_err add_token(const json_t *id, const struct token_key *s,
                         struct zt_token_set *out, struct zt_fault *fault)
 {
     json_int_t value = json_integer_value(id);
@@ -35,7 +35,7 @@ static zt_err add_token(const json_t *id, const struct source *s,
     return ZT_OK;
 }
 
-static zt_err read_set(const json_t *config, const struct source *s,
+static zt_err read_set(const json_t *config, const struct token_key *s,
                        struct zt_token_set *out, struct zt_fault *fault)
 {
     const json_t *value = json_object_get(config, s->key), *one;
@@ -75,8 +75,8 @@ static zt_err parse(const char *name, const char *text, size_t n, int64_t vocab,
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: it is no JSON object", name);
     for (size_t i = 0; !rc && i < sizeof(sets) / sizeof(sets[0]); i++)
         if (which & sets[i].which)
-            rc = read_set(config, &(struct source){name, sets[i].key, vocab}, sets[i].to,
-                          fault);
+            rc = read_set(config, &(struct token_key){name, sets[i].key, vocab},
+                          sets[i].to, fault);
     json_decref(config);
     return rc;
 }
