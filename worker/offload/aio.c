@@ -269,15 +269,21 @@ static bool meet(const struct zt_aio_job *a, const struct zt_aio_job *b)
            (a->files == b->files && overlap(a->offset, a->bytes, b->offset, b->bytes));
 }
 
-/* This job, or the first that it meets of those before it, which has to end first. NULL: other
- * threads are at that, or its part is taken. */
+/* This job, or the first that it meets of those before it, which has to end first, and likewise
+ * what that meets. NULL: other threads are at that, or its part is taken. */
 static struct zt_aio_job *ready_job(const struct thread *t, struct zt_aio_job *job)
 {
     struct zt_aio_job *first = t->aio->first;
 
-    while (first != job && !meet(first, job))
-        first = first->next;
-    return has_taken(t, first) ? NULL : first;
+    while (first != job) {
+        if (meet(first, job)) { /* begin again with that */
+            job = first;
+            first = t->aio->first;
+        } else {
+            first = first->next;
+        }
+    }
+    return has_taken(t, job) ? NULL : job;
 }
 
 /* What the caller waits for comes first, then what it will: reads before writes, which only their

@@ -16,25 +16,13 @@
 
 #include <cmocka.h>
 
-#include "worker/offload/tier.h"
-
-#define PIECE  (3 * ZT_TIER_ALIGN)
-#define PIECES 7
-
-static struct zt_fault fault;
-static struct zt_tier_config cfg;
-static struct zt_swap swap;
-static char dirs[2][64];
-static const char *dir_list[3];
+#include "test/unit/offload/file_tier_rig.h"
 
 /* ---- a drive that fails, and a kernel that refuses ---- */
 
 enum { HONEST, BROKEN, SHORT, FULL };
 static atomic_int drive;           /* threads of the tier look while tests change it */
 static atomic_int requests_before; /* so many are served first */
-
-/* The engine of a test, over the one that does the work. */
-static const struct zt_aio_engine *real = &zt_aio_libaio;
 
 static int spoil(void *queue, int least, int most, struct zt_aio_result *results)
 {
@@ -44,21 +32,6 @@ static int spoil(void *queue, int least, int most, struct zt_aio_result *results
         if (drive != HONEST && requests_before-- <= 0)
             results[i].bytes = drive == BROKEN ? -EIO : results[i].bytes - 4096;
     return n;
-}
-
-static int open_real(int depth, void **queue)
-{
-    return real->open(depth, queue);
-}
-
-static void close_real(void *queue)
-{
-    real->close(queue);
-}
-
-static int submit_real(void *queue, const struct zt_aio_request *const *requests, int num)
-{
-    return real->submit(queue, requests, num);
 }
 
 static const struct zt_aio_engine spoiled = {.name = "spoiled",
@@ -114,76 +87,6 @@ int fallocate(int fd, int mode, off_t offset, off_t len)
         return ftruncate(fd, len);
     errno = ENOSPC;
     return -1;
-}
-
-/* ---- stores ---- */
-
-static zt_err take(void *ctx, size_t bytes, void **out, struct zt_fault *f)
-{
-    (void)ctx;
-    return cfg.backend->alloc(cfg.device, bytes, out, f);
-}
-
-static void give(void *ctx, void *p, size_t bytes)
-{
-    (void)ctx;
-    cfg.backend->free(cfg.device, p, bytes);
-}
-
-static int open_cpu(void **state)
-{
-    (void)state;
-    if (zt_backend_find("cpu", &cfg.backend, &fault) ||
-        cfg.backend->open(0, 1, &cfg.device, &fault))
-        return -1;
-    for (int i = 0; i < 2; i++) {
-        snprintf(dirs[i], sizeof(dirs[i]), "./test-file-tier-%d-XXXXXX", i);
-        if (!mkdtemp(dirs[i]))
-            return -1;
-    }
-    return 0;
-}
-
-static int close_cpu(void **state)
-{
-    (void)state;
-    cfg.backend->close(cfg.device);
-    return rmdir(dirs[0]) || rmdir(dirs[1]); /* nothing is left in them */
-}
-
-static void setting(bool direct, bool pipeline, int num_dirs, struct zt_aio_options o)
-{
-    dir_list[0] = dirs[0];
-    dir_list[1] = num_dirs > 1 ? dirs[1] : NULL;
-    swap = (struct zt_swap){.dirs = dir_list,
-                            .pipeline_read = pipeline,
-                            .pipeline_write = pipeline,
-                            .verify = true};
-    assert_int_equal(zt_aio_open(&o, &swap.aio, &fault), ZT_OK);
-    cfg.bytes = PIECES * PIECE;
-    cfg.piece_bytes = cfg.buffer_bytes = PIECE;
-    cfg.in_order = false;
-    cfg.direct = direct;
-    cfg.memory = (struct zt_tier_memory){.alloc = take, .free = give};
-    cfg.swap = &swap;
-}
-
-/* what with_each_engine() changes is the engine */
-static struct zt_aio_options simple = {
-    .block_size = 4096, .queue_depth = 2, .threads = 1, .overlap_events = true};
-
-static void *open_store(void)
-{
-    void *store = NULL;
-
-    assert_int_equal(zt_file_tier.open(&cfg, &store, &fault), ZT_OK);
-    return store;
-}
-
-static void close_store(void *store)
-{
-    zt_file_tier.close(store);
-    zt_aio_close(swap.aio);
 }
 
 /* Pieces from i on begin to move, as many as there are buffers for. */
@@ -415,101 +318,6 @@ static void test_long_buffers_are_cut_into_pieces(void **state)
     close_store(store);
 }
 
-static atomic_bool held; /* no request ends */
-
-static int hold(void *queue, int least, int most, struct zt_aio_result *results)
-{
-    while (held)
-        usleep(100);
-    return real->reap(queue, least, most, results);
-}
-
-static const struct zt_aio_engine slow = {.name = "slow",
-                                          .open = open_real,
-                                          .close = close_real,
-                                          .submit = submit_real,
-                                          .reap = hold};
-
-static void test_a_piece_is_lent_while_it_is_written(void **state)
-{
-    struct zt_aio_options o = simple;
-    void *store, *data = NULL, *again = NULL;
-
-    (void)state;
-    o.engine = &slow;
-    setting(true, true, 1, o);
-    store = open_store();
-    assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_WRITE, &data, &fault),
-                     ZT_OK);
-    memset(data, 7, PIECE);
-    held = true; /* waiting for it would take forever */
-    assert_int_equal(zt_file_tier.commit(store, data, 0, PIECE, true, &fault), ZT_OK);
-    assert_int_equal(zt_file_tier.acquire(store, 0, PIECE, ZT_READ, &again, &fault),
-                     ZT_OK);
-    assert_ptr_equal(again, data);
-    assert_int_equal(((char *)again)[PIECE - 1], 7);
-    assert_int_equal(zt_file_tier.commit(store, again, 0, PIECE, false, &fault), ZT_OK);
-    held = false;
-    close_store(store);
-}
-
-static void write_piece(void *store, size_t i, char value)
-{
-    void *data = NULL;
-
-    assert_int_equal(
-        zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_WRITE, &data, &fault), ZT_OK);
-    memset(data, value, PIECE);
-    assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, true, &fault),
-                     ZT_OK);
-}
-
-static void read_piece(void *store, size_t i, char value)
-{
-    void *data = NULL;
-
-    assert_int_equal(
-        zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ, &data, &fault), ZT_OK);
-    for (size_t k = 0; k < PIECE; k++)
-        assert_int_equal(((char *)data)[k], value);
-    assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault),
-                     ZT_OK);
-}
-
-/* By so many threads, which end with their parts of a job at times of their own. */
-static void read_behind_writes(int threads, char value)
-{
-    struct zt_aio_options o = simple;
-    bool begun = false;
-    void *store;
-
-    o.engine = &slow;
-    o.threads = threads;
-    setting(true, true, 1, o);
-    cfg.in_order = true;
-    store = open_store();
-    held = true; /* waiting for a write would take forever */
-    for (size_t i = 0; i < 3; i++)
-        write_piece(store, i, value);
-    assert_int_equal(zt_file_tier.prefetch(store, 3 * PIECE, PIECE, &begun, &fault),
-                     ZT_OK);
-    assert_true(begun);
-    held = false;
-    read_piece(store, 3, 0);
-    for (size_t i = 0; i < 3; i++)
-        read_piece(store, i, value);
-    close_store(store);
-}
-
-static void test_a_read_begins_behind_the_write_of_its_buffer(void **state)
-{
-    (void)state;
-    for (char value = 1; value < 20; value++) {
-        read_behind_writes(1, value);
-        read_behind_writes(3, value);
-    }
-}
-
 static void says(const char *phrase)
 {
     if (!strstr(fault.text, phrase))
@@ -542,43 +350,6 @@ static void test_an_error_of_a_write_is_told_before_its_piece_is_read(void **sta
                      ZT_E_SYSTEM);
     says("writing");
     drive = HONEST;
-    close_store(store);
-}
-
-#define MANY 300
-
-static void test_any_number_of_pieces_is_on_the_move(void **state)
-{
-    struct zt_aio_options o = simple;
-    bool begun = true;
-    void *store;
-
-    (void)state;
-    o.engine = &slow;
-    o.threads = 2;
-    setting(true, true, 1, o);
-    cfg.bytes = MANY * ZT_TIER_ALIGN;
-    cfg.piece_bytes = ZT_TIER_ALIGN;
-    cfg.buffer_bytes = MANY * ZT_TIER_ALIGN;
-    store = open_store();
-    held = true;
-    for (size_t i = 0; i < MANY && begun; i++)
-        assert_int_equal(zt_file_tier.prefetch(store, i * ZT_TIER_ALIGN, ZT_TIER_ALIGN,
-                                               &begun, &fault),
-                         ZT_OK);
-    assert_true(begun);
-    held = false;
-    for (size_t i = 0; i < MANY; i++) {
-        void *data = NULL;
-
-        assert_int_equal(zt_file_tier.acquire(store, i * ZT_TIER_ALIGN, ZT_TIER_ALIGN,
-                                              ZT_READ, &data, &fault),
-                         ZT_OK);
-        assert_int_equal(((char *)data)[0], 0);
-        assert_int_equal(zt_file_tier.commit(store, data, i * ZT_TIER_ALIGN,
-                                             ZT_TIER_ALIGN, false, &fault),
-                         ZT_OK);
-    }
     close_store(store);
 }
 
@@ -803,10 +574,7 @@ int main(void)
         cmocka_unit_test(test_a_piece_that_is_still_in_its_buffer_is_not_read_again),
         cmocka_unit_test(test_what_buffers_hold_from_one_turn_to_the_next_is_not_read),
         cmocka_unit_test(test_long_buffers_are_cut_into_pieces),
-        cmocka_unit_test(test_a_piece_is_lent_while_it_is_written),
-        cmocka_unit_test(test_a_read_begins_behind_the_write_of_its_buffer),
         cmocka_unit_test(test_an_error_of_a_write_is_told_before_its_piece_is_read),
-        cmocka_unit_test(test_any_number_of_pieces_is_on_the_move),
         cmocka_unit_test(
             test_what_is_written_in_another_order_is_held_for_the_one_it_is_read_in),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
