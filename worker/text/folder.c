@@ -433,3 +433,26 @@ char *zt_folder_end_token(const char *folder)
     }
     return end;
 }
+
+bool zt_folder_leaves_types_out(const char *folder)
+{
+    struct folder f = {.path = folder};
+    zt_err rc = ZT_OK;
+    json_t *json = load(&f, "tokenizer_config.json", false, &rc), *name;
+    const json_t *names = json_object_get(json, "model_input_names");
+    const char *class = json_string_value(json_object_get(json, "tokenizer_class"));
+    /* of transformers 5, which has no such input unless told; 4 always has it */
+    bool out =
+        names ? json_is_array(names) : class && strcmp(class, "TokenizersBackend") == 0;
+    size_t i;
+
+    json_array_foreach(names, i, name)
+    {
+        const char *text = json_string_value(name);
+
+        if (text && strcmp(text, "token_type_ids") == 0)
+            out = false;
+    }
+    json_decref(json);
+    return out;
+}

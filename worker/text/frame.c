@@ -367,6 +367,10 @@ zt_err zt_tokenizer_frame_pair(const struct zt_tokenizer *t, struct zt_row_frame
                                  .after = {p->ids[2], p->types[2], p->num[2]},
                                  .type_a = p->type_a,
                                  .type_b = p->type_b};
+    if (t->without_types) {
+        out->before.types = out->between.types = out->after.types = NULL;
+        out->type_a = out->type_b = 0;
+    }
     return ZT_OK;
 }
 

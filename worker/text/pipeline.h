@@ -308,6 +308,7 @@ struct zt_tokenizer {
     uint64_t hash;
     int64_t vocab;
     int32_t end;          /* -1: not known */
+    bool without_types;   /* tokenizer_config.json leaves token_type_ids out */
     int32_t *added_by_id; /* (vocab): index of the added token, or -1 */
 };
 
@@ -356,6 +357,9 @@ json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err
 const char *zt_folder_token_text(const json_t *v);
 /* eos_token as the folder's small files have it, to be freed; NULL: it is not there. */
 char *zt_folder_end_token(const char *folder);
+/* Whether tokenizer_config.json leaves token_type_ids out: by its model_input_names, else by a
+ * class that has none. */
+bool zt_folder_leaves_types_out(const char *folder);
 /* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts
  * *out back; *hash is of the files. */
 zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,

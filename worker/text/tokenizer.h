@@ -69,8 +69,8 @@ zt_err zt_encode(struct zt_encoder *e, const char *text, size_t n, bool frame,
 
 /* What stands around a text, or around and between two: ids, and of which type each is. */
 struct zt_row_frame_part {
-    const int32_t *ids; /* (num), the tokenizer's */
-    const uint8_t *types;
+    const int32_t *ids;   /* (num), the tokenizer's */
+    const uint8_t *types; /* (num); NULL: 0 each */
     size_t num;
 };
 struct zt_row_frame {
@@ -80,7 +80,8 @@ struct zt_row_frame {
 
 /* Of one text: all is of type 0. */
 struct zt_row_frame zt_tokenizer_frame(const struct zt_tokenizer *t);
-/* Of two. ZT_E_FORMAT: the post-processor puts pairs in another order, or has no word on them. */
+/* Of two. All is of type 0 where tokenizer_config.json leaves token_type_ids out, as transformers
+ * does: model_input_names without it, or none and the class TokenizersBackend. ZT_E_FORMAT: the post-processor puts pairs in another order, or has no word on them. */
 zt_err zt_tokenizer_frame_pair(const struct zt_tokenizer *t, struct zt_row_frame *out,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 /* The id of a special token by its role: "mask_token", "pad_token", "unk_token"; -1: none. */

@@ -4,7 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "worker/text/rows/labels.h"
@@ -137,6 +139,60 @@ static void test_a_template_without_pairs_refuses_them_alone(void **state)
     zt_tokenizer_close(t);
 }
 
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_types_are_left_out_where_transformers_has_no_such_input(void **state)
+{
+    static const struct {
+        const char *config;
+        int type_b;
+    } cases[] = {
+        {"{}", 1},
+        {"{\"tokenizer_class\":\"BertTokenizer\"}", 1},
+        {"{\"tokenizer_class\":\"TokenizersBackend\"}", 0},
+        {"{\"tokenizer_class\":\"TokenizersBackend\",\"model_input_names\":"
+         "[\"input_ids\",\"token_type_ids\"]}",
+         1},
+        {"{\"tokenizer_class\":\"BertTokenizer\",\"model_input_names\":"
+         "[\"input_ids\",\"attention_mask\"]}",
+         0},
+    };
+    char dir[] = "/tmp/test_labels.XXXXXX", path[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    write_file(dir, "tokenizer.json",
+               TOKENIZER("{\"type\":\"BertProcessing\",\"cls\":[\"[C]\",1],"
+                         "\"sep\":[\"[S]\",2]}"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct zt_tokenizer *t = NULL;
+        struct zt_row_frame f;
+
+        write_file(dir, "tokenizer_config.json", cases[i].config);
+        assert_int_equal(zt_tokenizer_open(dir, &t, &fault), ZT_OK);
+        assert_int_equal(zt_tokenizer_frame_pair(t, &f, &fault), ZT_OK);
+        assert_int_equal(f.type_b, cases[i].type_b);
+        assert_int_equal(f.after.types ? f.after.types[0] : 0, cases[i].type_b);
+        assert_int_equal(f.between.ids[0], 2);
+        zt_tokenizer_close(t);
+    }
+    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_a_template_of_pairs_gives_ids_and_types),
         cmocka_unit_test(test_frames_of_bert_and_roberta_differ_as_they_do),
         cmocka_unit_test(test_a_template_without_pairs_refuses_them_alone),
+        cmocka_unit_test(test_types_are_left_out_where_transformers_has_no_such_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
