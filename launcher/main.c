@@ -130,11 +130,15 @@ static void warn_of_environment(const struct zt_launch *l, const struct zt_job_p
 {
     static const struct zt_option *const tables[] = {zt_launch_options,
                                                      zt_target_options};
+    static const struct zt_foreign *const foreign[] = {zt_launch_foreign};
     struct zt_render_config how = screen_of(l, l->json);
 
     how.level = l->level;
     if (!p->is_plugin)
-        zt_env_names_check(tables, 2, warn, &how);
+        zt_env_names_check(
+            &(struct zt_env_readers){
+                .tables = tables, .num_tables = 2, .foreign = foreign, .num_foreign = 1},
+            warn, &how);
 }
 
 static void warn_of_plan(const struct zt_launch *l, const struct zt_job_plan *p)

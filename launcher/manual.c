@@ -59,10 +59,10 @@ void zt_manual_help(FILE *out, bool all)
     if (all)
         zt_foreign_print_help(out, zt_launch_foreign);
     zt_help_print_text(
-        out,
-        "\nEvery option is also read from ZLAUNCH_<NAME> in the environment; '-' and "
-        "'_' are the same in a name. Options of the target: zlaunch TARGET.so "
-        "--help\n\nExamples:\n");
+        out, "\nEvery option but --help, --help_all and --version is also read from "
+             "ZLAUNCH_<NAME> in the environment; '-' and '_' are the same in a name. "
+             "Options of the target: zlaunch TARGET.so "
+             "--help\n\nExamples:\n");
     for (size_t i = 0; i < COUNT(examples); i++) {
         char text[256];
 

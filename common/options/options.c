@@ -407,23 +407,53 @@ static bool splits_at_colons(const struct zt_option *o)
     return o->kind == ZT_OPT_LIST && o->flags & ZT_OPTION_PATH;
 }
 
+static void read_variable(zt_args *args, int row, const char *option,
+                          struct zt_problems *report)
+{
+    char name[ZT_ENV_NAME_BYTES];
+    const char *text, *one[1], *colon;
+
+    zt_env_name_of(option, name);
+    text = getenv(name);
+    if (!text || !*text || args->values[row].from > ZT_FROM_ENV)
+        return;
+    for (; splits_at_colons(&args->table[row]) && (colon = strchr(text, ':'));
+         text = colon + 1) {
+        one[0] = zt_text_arena_copy(report->arena, text, (size_t)(colon - text));
+        zt_args_set(args, row, one, 1, ZT_FROM_ENV, name, report);
+    }
+    one[0] = text;
+    zt_args_set(args, row, one, 1, ZT_FROM_ENV, name, report);
+}
+
+/* Of two names of one option both may be set, to the same. */
+static bool are_at_odds(const struct zt_option *o, struct zt_problems *report)
+{
+    char first[ZT_ENV_NAME_BYTES], second[ZT_ENV_NAME_BYTES];
+    const char *a, *b;
+
+    zt_env_name_of(o->name, first);
+    zt_env_name_of(o->alias, second);
+    a = getenv(first);
+    b = getenv(second);
+    if (!a || !*a || !b || !*b || strcmp(a, b) == 0)
+        return false;
+    zt_problems_add(report, ZT_E_USAGE,
+                    "%s and %s are set to different values and are one option: unset one",
+                    first, second);
+    return true;
+}
+
 void zt_args_read_env(zt_args *args, struct zt_problems *report)
 {
     for (int i = 0; args->table[i].name; i++) {
-        char name[ZT_ENV_NAME_BYTES];
-        const char *text, *one[1], *colon;
+        const struct zt_option *o = &args->table[i];
 
-        zt_env_name_of(args->table[i].name, name);
-        text = getenv(name);
-        if (!text || !*text || args->values[i].from > ZT_FROM_ENV)
+        if (o->alias && args->values[i].from <= ZT_FROM_ENV && are_at_odds(o, report))
             continue;
-        for (; splits_at_colons(&args->table[i]) && (colon = strchr(text, ':'));
-             text = colon + 1) {
-            one[0] = zt_text_arena_copy(report->arena, text, (size_t)(colon - text));
-            zt_args_set(args, i, one, 1, ZT_FROM_ENV, name, report);
-        }
-        one[0] = text;
-        zt_args_set(args, i, one, 1, ZT_FROM_ENV, name, report);
+        read_variable(args, i, o->name, report);
+        if (o->alias && args->values[i].from < ZT_FROM_ENV)
+            read_variable(args, i, o->alias, report);
     }
 }
 

@@ -51,7 +51,8 @@ const struct zt_foreign_key *zt_args_keys(const zt_args *args);
  */
 void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
                         int *rest, struct zt_problems *report);
-/* ZLAUNCH_<NAME>: not for options that a flag has set. Lists are split at ':'. */
+/* ZLAUNCH_<NAME>, of a second name too: not for options that a flag has set. Lists are split at
+ * ':'. */
 void zt_args_read_env(zt_args *args, struct zt_problems *report);
 /* A value of a config file: ignored when flag or environment have set the option. */
 void zt_args_set_from_file(zt_args *args, const char *name, const char *const *texts,

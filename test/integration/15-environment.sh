@@ -57,6 +57,16 @@ ZLAUNCH_N_LAYR=2 ZLAUNCH_N_HEAD=2 ZLAUNCH_MAX_STEPS=1 ZLAUNCH_QQQQQQQQ=1 launch 
 check "rank 0 knows the options of the plugin, too" err_has "ZLAUNCH_N_LAYR is set in the environment and nothing reads it; did you mean ZLAUNCH_N_LAYER?"
 check "  one like no other has no suggestion" err_has "ZLAUNCH_QQQQQQQQ is set in the environment and nothing reads it: no option has that name"
 check "  each is said once" test "$(grep -c 'nothing reads it' "$tmp/err")" = 2
+ZLAUNCH_NUM_ACCELERATORS=2 launch -- sh -c 'echo r$RANK of $WORLD_SIZE'
+check "a second name of an option is read from the environment" grep -q 'r1 of 2' "$tmp/out"
+check "  without a warning" err_lacks "nothing reads it"
+ZLAUNCH_NUM_ACCELERATORS=2 ZLAUNCH_NUM_GPUS=1 launch -- true
+check "two names at odds are refused" err_has "ZLAUNCH_NUM_GPUS and ZLAUNCH_NUM_ACCELERATORS are set to different values and are one option: unset one"
+ZLAUNCH_ZERO_STAGE=2 ZLAUNCH_LOGGING_STEPS=5 launch --dry_run "$plugin" --block_size 8 --vocab_size 64
+check "a name that is mapped on a command line alone says so" err_has "ZLAUNCH_ZERO_STAGE is set in the environment and nothing reads it: --zero_stage is for command lines alone"
+check "  an option with a row for values that it does not take is read" err_lacks ZLAUNCH_LOGGING_STEPS
+ZLAUNCH_HELP=1 launch -- true
+check "so does --help" err_has "ZLAUNCH_HELP is set in the environment and nothing reads it: --help is for command lines alone"
 OMP_NUM_THREADS=5 launch -- sh -c 'echo $OMP_NUM_THREADS'
 check "OMP_NUM_THREADS of the user stays" test "$(cat "$tmp/out")" = 5
 launch -- sh -c 'echo $GOMP_SPINCOUNT $OMP_WAIT_POLICY'

@@ -223,8 +223,12 @@ static void warn_of_environment(const struct zt_config *c)
     const struct zt_option *const tables[] = {zt_args_table(c->args),
                                               zt_args_table(c->model_args),
                                               zt_run_foreign_names.beyond};
+    const struct zt_foreign *const foreign[] = {zt_run_foreign_names.rows};
 
-    zt_env_names_check(tables, 3, warn, NULL);
+    zt_env_names_check(
+        &(struct zt_env_readers){
+            .tables = tables, .num_tables = 3, .foreign = foreign, .num_foreign = 1},
+        warn, NULL);
 }
 
 static zt_err open_args(struct zt_config *c, int argc, char **argv,
