@@ -37,7 +37,7 @@ struct address {
 static bool is_name(const char *p, size_t n, const char *more)
 {
     for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)p[i]) && !strchr(more, p[i]))
+        if (!isalnum((unsigned char)p[i]) && (!p[i] || !strchr(more, p[i])))
             return false;
     return n && p[0] != '-';
 }
@@ -166,6 +166,11 @@ static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
     struct address a;
     long slots = -1;
 
+    if (memchr(p, 0, (size_t)(end - p)))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s:%d: a zero byte; a hostfile is text, with a line HOST "
+                            "slots=N for each host",
+                            file, line);
     while (p < end && !is_blank(*p))
         p++;
     after = p;

@@ -52,7 +52,7 @@ static const char *find_tag(const struct zt_template_parser *p)
     const char *s = p->at;
 
     while (s < p->end && (s = memchr(s, '{', (size_t)(p->end - s)))) {
-        if (p->end - s > 1 && strchr("{%#", s[1]))
+        if (p->end - s > 1 && s[1] && strchr("{%#", s[1]))
             return s;
         s++;
     }
@@ -168,7 +168,8 @@ static void lex_string(struct zt_template_parser *p)
 
         if (c == '\\' && p->at < p->end && unescaped(*p->at))
             c = unescaped(*p->at++);
-        else if (c == '\\' && p->at < p->end && strchr("xuUN01234567\n", *p->at)) {
+        else if (c == '\\' && p->at < p->end && *p->at &&
+                 strchr("xuUN01234567\n", *p->at)) {
             zt_template_refuse(p, "the escape \\%c in a string is not known", *p->at);
             return;
         }

@@ -253,6 +253,23 @@ static void same_hosts(const struct expected *e, const struct zt_hosts *h,
         fail_msg("\"%s\" is another file: %s", text, show(h));
 }
 
+static void a_zero_byte_is_refused_with_its_line(void **state)
+{
+    static const char in_name[] = "a slots=1\nb\0c slots=1\n",
+                      behind[] = "a slots=1\nb slots=1\0c slots=2\n";
+    struct zt_hosts h;
+    struct zt_fault fault = {0};
+
+    (void)state;
+    assert_int_equal(zt_hosts_parse(in_name, sizeof(in_name) - 1, "hh", &h, &fault),
+                     ZT_E_USAGE);
+    assert_non_null(strstr(fault.text, "hh:2: a zero byte"));
+    assert_int_equal(zt_hosts_parse(behind, sizeof(behind) - 1, "hh", &h, &fault),
+                     ZT_E_USAGE);
+    assert_non_null(strstr(fault.text, "hh:2: a zero byte"));
+    assert_int_equal(zt_hosts_one("-", 1, &h, &fault), ZT_E_USAGE);
+}
+
 static void changed_bytes_mean_what_they_say_or_are_refused(void **state)
 {
     static const char whole[] = "# hosts\n"
@@ -300,6 +317,7 @@ int main(void)
         cmocka_unit_test(comments_blanks_and_order_are_respected),
         cmocka_unit_test(bad_lines_are_named_by_number),
         cmocka_unit_test(limits_take_the_first_and_refuse_more_than_there_is),
+        cmocka_unit_test(a_zero_byte_is_refused_with_its_line),
         cmocka_unit_test(changed_bytes_mean_what_they_say_or_are_refused),
     };
 
