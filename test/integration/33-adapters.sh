@@ -55,6 +55,16 @@ check "  with the bits of the unbroken run" test "$(field fingerprint "$tmp/whol
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
+# back to the best, which is the highest loss here: the first
+for config in "$(zero 0)" "$(zero 3 "$cpu")"; do
+    check "a run ends with its best adapters" lora llama3 2 "$tmp/best" --do_eval --eval_file test/golden/llama3/data.bin --save_steps 2 \
+        --eval_steps 2 --load_best_model_at_end --metric_for_best_model loss --greater_is_better --deepspeed "$config" \
+        --output_dir "$tmp/best.dir" --overwrite_output_dir
+    check "  which are not its last" grep -q 'the weights are those of step 2' "$tmp/best" "$tmp/best.err"
+    check "  and are what it saves" cmp "$tmp/best.dir/adapter_model.safetensors" \
+        "$tmp/best.dir/checkpoint-2/adapter_model.safetensors"
+done
+
 # a model that reads a source
 printf '{"prompt": "a %s", "completion": "b %s"}\n' 1 2 3 4 5 6 7 8 >"$tmp/pairs.jsonl"
 source=(--train_file "$tmp/pairs.jsonl" --tokenizer_name bytes --block_size 16 --max_source_length 24 --packing none

@@ -18,8 +18,8 @@ struct loading {
     struct zt_ckpt *c;
     const struct zt_ckpt_manifest *m;
     float *chunk;
-    bool values_alone; /* of another run: to begin with, not to go on from */
-    bool is_planning;  /* reads are noted alone */
+    zt_ckpt_use use;
+    bool is_planning; /* reads are noted alone */
 };
 
 /* A range into one kind, bit by bit. */
@@ -140,20 +140,20 @@ static zt_err load_moment(struct loading *l, int k, int param, const struct zt_p
 /* A run under adapters goes on with what the checkpoint has, which is not the model itself. */
 static bool is_elsewhere(const struct loading *l, const struct zt_param *p)
 {
-    return p->is_base && !l->values_alone;
+    return p->is_base && l->use != ZT_CKPT_BEGIN;
 }
 
 /* A parameter that values to begin with need not have: its initial values stay. */
 static bool may_be_new(const struct loading *l, const struct zt_param *p)
 {
-    return (p->flags & ZT_EXTRA) && l->values_alone;
+    return (p->flags & ZT_EXTRA) && l->use == ZT_CKPT_BEGIN;
 }
 
 /* Kind by kind, as they are in the files. */
 static zt_err load_all(struct loading *l, const int *index, struct zt_fault *fault)
 {
     const struct zt_model *m = l->e->model;
-    int moments = l->values_alone ? 0 : l->e->run->optim.optimizer->num_states;
+    int moments = l->use == ZT_CKPT_GO_ON ? l->e->run->optim.optimizer->num_states : 0;
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < m->num_params; i++)
@@ -207,14 +207,16 @@ static zt_err check_unused(const struct loading *l, const bool *used,
     for (int i = 0; i < l->m->num_params; i++) {
         const char *name = l->m->params[i].name;
 
-        if (used[i] || (l->values_alone && (zt_model_ignores_weight(l->e->model, name) ||
-                                            l->e->run->allow_partial_import)))
+        if (used[i] ||
+            (l->use == ZT_CKPT_BEGIN && (zt_model_ignores_weight(l->e->model, name) ||
+                                         l->e->run->allow_partial_import)))
             continue;
         return zt_fault_set(fault, ZT_E_CONFIG, "%s: %s is no parameter of this model%s",
                             zt_ckpt_dir(l->c), name,
-                            l->values_alone ? "; --allow_partial_import leaves out what "
-                                              "the model does not know"
-                                            : ": is it of another?");
+                            l->use == ZT_CKPT_BEGIN
+                                ? "; --allow_partial_import leaves out what "
+                                  "the model does not know"
+                                : ": is it of another?");
     }
     return ZT_OK;
 }
@@ -233,7 +235,7 @@ static zt_err refuse_missing(const struct loading *l, int there, const struct zt
 {
     const char *given = l->e->run->model_name_or_path;
 
-    if (there >= 0 && l->values_alone && given)
+    if (there >= 0 && l->use == ZT_CKPT_BEGIN && given)
         return zt_hf_refuse_adapters(given, fault);
     return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
                         zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
@@ -285,11 +287,10 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
     return rc;
 }
 
-zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
+zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use use,
                           struct zt_fault *fault)
 {
-    struct loading l = {
-        .e = e, .c = c, .m = zt_ckpt_manifest(c), .values_alone = values_alone};
+    struct loading l = {.e = e, .c = c, .m = zt_ckpt_manifest(c), .use = use};
     int n = e->model->num_params;
     int *index = calloc((size_t)n + 1, sizeof(*index));
     zt_err rc;
@@ -330,7 +331,7 @@ zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && has_new(e)) /* of all: what the checkpoint has is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     if (!rc)
-        rc = zt_ckpt_load_state(e, c, true, fault);
+        rc = zt_ckpt_load_state(e, c, ZT_CKPT_BEGIN, fault);
     zt_ckpt_close(c);
     return rc ? zt_fault_context(fault, rc, "--model_name_or_path")
               : zt_zero_publish(e->zero, fault);
@@ -349,7 +350,7 @@ zt_err zt_checkpoint_load_step(struct zt_engine *e, int64_t step, struct zt_faul
     rc = e->run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, &c, fault)
                                    : zt_ckpt_open(dir, NULL, &c, fault);
     if (!rc)
-        rc = zt_ckpt_load_state(e, c, true, fault);
+        rc = zt_ckpt_load_state(e, c, ZT_CKPT_GO_BACK, fault);
     zt_ckpt_close(c);
     return rc ? rc : zt_zero_publish(e->zero, fault);
 }

@@ -107,8 +107,16 @@ zt_err zt_ckpt_agree_on_request(struct zt_engine *e, int i, int64_t step,
 
 /* ---- loading ---- */
 
-/* This rank's ranges of everything, or of the values of parameters alone. */
-zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, bool values_alone,
+/* What a checkpoint is read for. */
+typedef enum zt_ckpt_use {
+    ZT_CKPT_GO_ON,   /* this run, or the one that it goes on from: values and moments */
+    ZT_CKPT_GO_BACK, /* this run: values alone */
+    ZT_CKPT_BEGIN, /* any run: values alone, to begin with; some parameters may be new */
+} zt_ckpt_use;
+
+/* This rank's ranges of what is wanted. What is under adapters is read with ZT_CKPT_BEGIN alone:
+ * the checkpoints of a run under adapters lack it. */
+zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use use,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -339,7 +339,7 @@ static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **clien
     if (rc)
         return rc;
     root = zt_ckpt_manifest(c)->root;
-    rc = zt_ckpt_load_state(e, c, false, fault);
+    rc = zt_ckpt_load_state(e, c, ZT_CKPT_GO_ON, fault);
     if (rc == ZT_E_CONFIG && !name_plugin(e, root, dir, fault))
         name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
     if (!rc)
