@@ -19,6 +19,9 @@
  */
 #define BLOCK 1024
 
+/* What stays in the caches next to a core, bytes. */
+#define CACHED ((size_t)256 << 10)
+
 /*
  * UNROLLED: a loop of one vector a turn is half as fast where it happens to lie across two
  * lines of code.
@@ -391,11 +394,10 @@ static void copy_stream(void *dst, const void *src, size_t bytes)
 }
 
 /*
- * For copies that stay in the caches. From 2 KiB on memcpy of glibc is `rep movsb`, whose
+ * For copies of up to CACHED. From 2 KiB on memcpy of glibc is `rep movsb`, whose
  * last stores arrive late, and which some processors (Zen 3 and 4) do at half the speed or
  * less where source and destination lie nearly alike in their pages.
  */
-#define COPY_CACHED ((size_t)256 << 10)
 __attribute__((target("avx2"))) static void copy_avx2(void *dst, const void *src,
                                                       size_t bytes)
 {
@@ -414,6 +416,29 @@ __attribute__((target("avx2"))) static void copy_avx2(void *dst, const void *src
         _mm256_storeu_si256((void *)(d + 96), e);
     }
     memcpy(d, s, bytes);
+}
+
+__attribute__((target("avx2"))) static void copy_avx2_backward(void *dst, const void *src,
+                                                               size_t bytes)
+{
+    char *d = (char *)dst + bytes;
+    const char *s = (const char *)src + bytes;
+
+    for (; bytes >= 128; bytes -= 128) {
+        d -= 128;
+        s -= 128;
+
+        __m256i a = _mm256_loadu_si256((const void *)s);
+        __m256i b = _mm256_loadu_si256((const void *)(s + 32));
+        __m256i c = _mm256_loadu_si256((const void *)(s + 64));
+        __m256i e = _mm256_loadu_si256((const void *)(s + 96));
+
+        _mm256_storeu_si256((void *)(d + 96), e);
+        _mm256_storeu_si256((void *)(d + 64), c);
+        _mm256_storeu_si256((void *)(d + 32), b);
+        _mm256_storeu_si256((void *)d, a);
+    }
+    memcpy(dst, src, bytes);
 }
 
 /* Streaming stores are not ordered by a release store: fence before peers are notified.
@@ -439,7 +464,7 @@ void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream)
         return;
     if (!stream) {
 #if HAVE_X86
-        if (bytes <= COPY_CACHED && zt_reduce_level() > 0) {
+        if (bytes <= CACHED && zt_reduce_level() > 0) {
             copy_avx2(dst, src, bytes);
             return;
         }
@@ -449,6 +474,17 @@ void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream)
     }
     copy_stream(dst, src, bytes);
     stream_fence();
+}
+
+void zt_comm_copy_backward(void *dst, const void *src, size_t bytes)
+{
+#if HAVE_X86
+    if (dst != src && bytes <= CACHED && zt_reduce_level() > 0) {
+        copy_avx2_backward(dst, src, bytes);
+        return;
+    }
+#endif
+    zt_comm_copy(dst, src, bytes, false);
 }
 
 /* ---------------------------------------------------------------- over ranks */
@@ -476,7 +512,22 @@ static void reduce_block(const struct kernels *k, const struct zt_rank_reduction
     k->store[how->dtype](out, acc, how->scale, n);
 }
 
-/* Two sources straight to one or two destinations, if there is a loop for that. */
+/* Elements [at, at + n) of two sources straight to one or two destinations. */
+static void pair_block(const struct kernels *k, const struct zt_rank_reduction *how,
+                       void *const *dst, int num_dst, const void *const *src, size_t at,
+                       size_t n)
+{
+    size_t off = at * zt_dtype_bytes(how->dtype);
+    const void *a = (const char *)src[0] + off, *b = (const char *)src[1] + off;
+
+    if (num_dst == 1)
+        k->pair[how->dtype]((char *)dst[0] + off, a, b, how->scale, n);
+    else
+        k->twin[how->dtype]((char *)dst[0] + off, (char *)dst[1] + off, a, b, how->scale,
+                            n);
+}
+
+/* All of it, if there is a loop for that. */
 static bool reduce_two(const struct kernels *k, const struct zt_rank_reduction *how,
                        void *const *dst, int num_dst, const void *const *src, int num_src,
                        size_t count)
@@ -484,10 +535,14 @@ static bool reduce_two(const struct kernels *k, const struct zt_rank_reduction *
     if (num_src != 2 || num_dst > 2 || how->stream || how->op == ZT_MAX ||
         how->dtype >= NUM_FLOAT || !k->pair[how->dtype])
         return false;
-    if (num_dst == 1)
-        k->pair[how->dtype](dst[0], src[0], src[1], how->scale, count);
-    else
-        k->twin[how->dtype](dst[0], dst[1], src[0], src[1], how->scale, count);
+    if (!how->backward || count * zt_dtype_bytes(how->dtype) > CACHED) {
+        pair_block(k, how, dst, num_dst, src, 0, count);
+        return true;
+    }
+    for (size_t end = count, at; end; end = at) {
+        at = (end - 1) / BLOCK * BLOCK;
+        pair_block(k, how, dst, num_dst, src, at, end - at);
+    }
     return true;
 }
 

@@ -18,7 +18,8 @@ struct zt_rank_reduction {
     zt_dtype dtype;
     zt_reduce_op op;
     float scale;
-    bool stream; /* the result is large and no source: write it past the caches */
+    bool stream;   /* the result is large and no source: write it past the caches */
+    bool backward; /* two sources from the end on, as zt_comm_copy_backward() */
 };
 
 /* Each dst[] (num_dst of `count` elements) becomes the reduction of src[] (num_src >= 1). */
@@ -27,6 +28,13 @@ void zt_reduce_ranks(const struct zt_rank_reduction *how, void *const *dst, int 
 
 /* Copy; dst == src does nothing, other overlap is not allowed. */
 void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream);
+
+/*
+ * The same from the end on, of what is short enough to stay in the caches: who goes over
+ * the same memory to and fro finds in the first level what it touched last, where always
+ * going forward finds nothing that is longer than that.
+ */
+void zt_comm_copy_backward(void *dst, const void *src, size_t bytes);
 
 /*
  * The instruction set in use: 0 portable, 1 AVX2 and F16C, 2 AVX-512; at most what

@@ -101,7 +101,7 @@ static void test_every_instruction_set_gives_the_same_bits(void **state)
         for (int op = ZT_SUM; op <= ZT_MAX; op++)
             for (int num_src = 1; num_src <= 3; num_src++) {
                 struct zt_rank_reduction how = {(zt_dtype)d, (zt_reduce_op)op,
-                                                d <= ZT_F16 ? 0.77f : 1, false};
+                                                d <= ZT_F16 ? 0.77f : 1, false, false};
 
                 compare_levels(&how, num_src, best);
             }
@@ -137,10 +137,10 @@ static void test_results_may_take_the_place_of_sources(void **state)
     for (int l = 0; l <= best; l++)
         for (int d = 0; d < ZT_NUM_DTYPE; d++)
             for (int num = 1; num <= 4; num++)
-                for (int way = 0; way < 4; way++) {
-                    struct zt_rank_reduction how = {(zt_dtype)d,
-                                                    way & 1 ? ZT_MAX : ZT_SUM,
-                                                    d <= ZT_F16 ? 0.77f : 1, way > 1};
+                for (int way = 0; way < 6; way++) {
+                    struct zt_rank_reduction how = {
+                        (zt_dtype)d, way & 1 ? ZT_MAX : ZT_SUM, d <= ZT_F16 ? 0.77f : 1,
+                        way / 2 == 1, way / 2 == 2};
 
                     zt_reduce_set_level(l);
                     fold_in_place(&how, num);
@@ -148,10 +148,10 @@ static void test_results_may_take_the_place_of_sources(void **state)
     zt_reduce_set_level(best);
 }
 
-static void test_cutting_and_streaming_do_not_change_a_bit(void **state)
+static void test_cutting_streaming_and_direction_do_not_change_a_bit(void **state)
 {
     static uint16_t src[2][N], whole[N], cut[2][N + 64];
-    struct zt_rank_reduction how = {ZT_BF16, ZT_SUM, 0.3f, false};
+    struct zt_rank_reduction how = {ZT_BF16, ZT_SUM, 0.3f, false, false};
     const void *srcs[2] = {src[0], src[1]};
     void *dst = whole;
 
@@ -170,13 +170,27 @@ static void test_cutting_and_streaming_do_not_change_a_bit(void **state)
             assert_memory_equal(cut[0] + at, whole + at, n * 2);
             assert_memory_equal(cut[1] + 1 + at, whole + at, n * 2);
         }
+    how.stream = false;
+    how.backward = true;
+    for (size_t at = 0; at < N; at = at * 2 + 1)
+        for (int num_dst = 1; num_dst <= 2; num_dst++) {
+            const void *from[2] = {src[0] + at, src[1] + at};
+            void *to[2] = {cut[0], cut[1]};
+
+            memset(cut, 0, sizeof(cut));
+            zt_reduce_ranks(&how, to, num_dst, from, 2, N - at);
+            for (int d = 0; d < num_dst; d++) {
+                assert_memory_equal(cut[d], whole + at, (N - at) * 2);
+                assert_int_equal(cut[d][N - at], 0);
+            }
+        }
 }
 
 static void test_a_nan_of_any_rank_is_the_maximum(void **state)
 {
     float a[3] = {NAN, 1, 2}, b[3] = {5, NAN, 1}, c[3] = {7, 8, 9}, out[3];
     const void *srcs[3] = {a, b, c};
-    struct zt_rank_reduction how = {ZT_F32, ZT_MAX, 1, false};
+    struct zt_rank_reduction how = {ZT_F32, ZT_MAX, 1, false, false};
     void *dst = out;
 
     (void)state;
@@ -190,7 +204,7 @@ static void test_integers_wrap_around(void **state)
     int32_t a = INT32_MAX, b = 2, sum;
     uint8_t x = 250, y = 9, small;
     const void *ints[2] = {&a, &b}, *bytes[2] = {&x, &y};
-    struct zt_rank_reduction how = {ZT_I32, ZT_SUM, 1, false};
+    struct zt_rank_reduction how = {ZT_I32, ZT_SUM, 1, false, false};
     void *dst = &sum;
 
     (void)state;
@@ -215,6 +229,11 @@ static void test_copies_of_any_length_and_alignment_are_copies(void **state)
             zt_comm_copy(to + shift, from + 7, n, true);
             assert_memory_equal(to + shift, from + 7, n);
             assert_int_equal(to[shift + n], 0);
+            memset(to, 0, sizeof(to));
+            zt_comm_copy_backward(to + shift, from + 7, n);
+            assert_memory_equal(to + shift, from + 7, n);
+            assert_int_equal(to[shift + n], 0);
+            assert_true(!shift || to[shift - 1] == 0);
         }
 }
 
@@ -226,7 +245,7 @@ int main(void)
         cmocka_unit_test(test_nan_stays_nan_in_both_directions),
         cmocka_unit_test(test_every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(test_results_may_take_the_place_of_sources),
-        cmocka_unit_test(test_cutting_and_streaming_do_not_change_a_bit),
+        cmocka_unit_test(test_cutting_streaming_and_direction_do_not_change_a_bit),
         cmocka_unit_test(test_a_nan_of_any_rank_is_the_maximum),
         cmocka_unit_test(test_integers_wrap_around),
         cmocka_unit_test(test_copies_of_any_length_and_alignment_are_copies),

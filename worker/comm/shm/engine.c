@@ -67,6 +67,21 @@ static struct zt_rank_reduction reduction_of(const struct zt_comm_call *call, bo
         .dtype = call->dtype, .op = call->reduce, .scale = call->scale, .stream = stream};
 }
 
+/* Every second call works from the end on, since vectors are often those of the call before. */
+static bool goes_backward(const struct zt_shm_group *g)
+{
+    return g->seq & 1;
+}
+
+static void copy_direct(const struct zt_shm_group *g, void *dst, const void *src,
+                        size_t bytes, bool stream)
+{
+    if (goes_backward(g) && !stream)
+        zt_comm_copy_backward(dst, src, bytes);
+    else
+        zt_comm_copy(dst, src, bytes, stream);
+}
+
 /* ---------------------------------------------------------------- small */
 /* All messages are in the small areas: take what belongs here. */
 static void take_small(struct shm_engine *s, const struct zt_comm_call *call,
@@ -116,6 +131,7 @@ static void direct_all_reduce(struct shm_engine *s, const struct zt_comm_call *c
     struct zt_rank_reduction how = reduction_of(call, shape.piece_bytes >= STREAM_SUM);
     size_t elem = zt_dtype_bytes(call->dtype), lo, hi;
 
+    how.backward = goes_backward(g);
     slice_of(g->rank, g->world, call->count, elem, &lo, &hi);
     for (int r = 0; r < g->world; r++) {
         s->src[r] = peer_send(s, r) + lo * elem;
@@ -132,6 +148,7 @@ static void direct_reduce_scatter(struct shm_engine *s, const struct zt_comm_cal
     struct zt_rank_reduction how = reduction_of(call, shape.piece_bytes >= STREAM_SUM);
     void *out = call->recv;
 
+    how.backward = goes_backward(g);
     for (int r = 0; r < g->world; r++)
         s->src[r] = peer_send(s, r) + (size_t)g->rank * shape.piece_bytes;
     how.stream = how.stream && out != s->src[g->rank];
@@ -148,7 +165,7 @@ static void direct_pull(struct shm_engine *s, const struct zt_comm_call *call,
 
     if (call->op == ZT_COMM_BROADCAST) {
         if (g->rank != call->root)
-            zt_comm_copy(call->recv, peer_send(s, call->root), bytes, stream);
+            copy_direct(g, call->recv, peer_send(s, call->root), bytes, stream);
         return;
     }
     for (int i = 0; i < g->world; i++) {
@@ -156,7 +173,7 @@ static void direct_pull(struct shm_engine *s, const struct zt_comm_call *call,
         char *to = (char *)call->recv + (size_t)r * bytes;
         const char *from = r == g->rank ? call->send : peer_send(s, r);
 
-        zt_comm_copy(to, from + (shape.send_pieces > 1 ? mine : 0), bytes, stream);
+        copy_direct(g, to, from + (shape.send_pieces > 1 ? mine : 0), bytes, stream);
     }
 }
 
@@ -180,7 +197,7 @@ static void direct_push(struct shm_engine *s, const struct zt_comm_call *call,
             continue;
         if (shape.send_pieces > 1)
             from += (size_t)r * bytes;
-        zt_comm_copy(to + (gather ? mine : 0), from, bytes, stream);
+        copy_direct(g, to + (gather ? mine : 0), from, bytes, stream);
     }
 }
 

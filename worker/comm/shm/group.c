@@ -56,6 +56,16 @@ static inline void cpu_pause(void)
 #endif
 }
 
+/* What other processors have read will be written soon: it is ours alone by then. */
+static inline void prefetch_for_write(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
 static bool reached(uint32_t have, uint32_t want)
 {
     return (int32_t)(have - want) >= 0;
@@ -220,6 +230,7 @@ zt_err zt_shm_group_barrier(struct zt_shm_group *g, struct zt_fault *fault)
     atomic_store(&zt_shm_group_arrival(g, g->rank, phase)->phase, phase);
     if (!all_arrived(g, phase, &next) && !adaptive_spin(g, phase))
         return wait_asleep(g, phase, fault);
+    prefetch_for_write(zt_shm_group_arrival(g, g->rank, phase + 1));
     if (atomic_load(&h->sleepers) && atomic_exchange(&h->woken, phase) != phase)
         zt_shm_wake(h);
     return ZT_OK;
