@@ -16,7 +16,8 @@
 
 /* How to connect to a rank; every rank gets those of all others. */
 struct tcp_endpoint {
-    char host[64]; /* its name, for messages */
+    char host[64];    /* its name, for messages */
+    char machine[40]; /* the same of ranks under one kernel; "": not known */
     char address[INET6_ADDRSTRLEN];
     uint16_t port;
     uint8_t token[ZT_TCP_TOKEN]; /* whoever connects has to send this */
