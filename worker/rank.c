@@ -238,6 +238,27 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
     return rc;
 }
 
+static bool is_at_work;
+
+/* Whoever calls exit(0) in the middle of a run must not make it look like a success. */
+static void on_exit_at_work(int status, void *unused)
+{
+    struct zt_fault fault = {0};
+
+    (void)unused;
+    if (status || !is_at_work)
+        return;
+    is_at_work = false;
+    report(
+        zt_fault_set(&fault, ZT_E_PLUGIN,
+                     "exit(0) was called before the work was done, by the plugin or by a "
+                     "library that it uses; a plugin reports errors by what it returns"),
+        &fault);
+    zt_event_done();
+    (void)zt_event_close();
+    _exit(zt_err_exit_code(ZT_E_PLUGIN));
+}
+
 int zt_rank_main(int argc, char **argv)
 {
     struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
@@ -259,6 +280,7 @@ int zt_rank_main(int argc, char **argv)
                 argv[1]);
         return zt_err_exit_code(ZT_E_USAGE);
     }
+    is_at_work = on_exit(on_exit_at_work, NULL) == 0;
     rc = read_place(&facts, &fault);
     if (rc) {
         zt_event_open(0, 1); /* so that somebody hears of it */
@@ -266,6 +288,8 @@ int zt_rank_main(int argc, char **argv)
     } else {
         rc = run_rank(argc, argv, facts, &stop_code, &fault);
     }
+    is_at_work = false;
+    zt_event_done();
     return zt_streams_lost("zworker", zt_event_close(),
                            rc ? zt_err_exit_code(rc) : stop_code);
 }

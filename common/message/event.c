@@ -175,6 +175,12 @@ void zt_event_open(int rank, int world)
                                                                 : NULL);
 }
 
+void zt_event_done(void)
+{
+    if (st.phase)
+        zt_phase_set_done(st.phase);
+}
+
 int zt_event_close(void)
 {
     int lost = st.render ? zt_render_lost(st.render) : 0;

@@ -21,6 +21,8 @@
 
 /* Set up from the environment; before any other call. */
 void zt_event_open(int rank, int world);
+/* What was asked of this rank is done, or its failure is reported: from here on it may end. */
+void zt_event_done(void);
 /* errno of output that standard output did not take; 0: none. */
 int zt_event_close(void);
 

@@ -34,3 +34,15 @@ struct zt_collective_state zt_phase_read_collective(const struct zt_phase_slot *
     return (struct zt_collective_state){
         .count = call >> 6, .op = call >> 1 & 31, .inside = call & 1};
 }
+
+void zt_phase_set_done(struct zt_phase_slot *slot)
+{
+    __atomic_fetch_or(&slot->which, 2, __ATOMIC_RELEASE);
+}
+
+bool zt_phase_is_unfinished(const struct zt_phase_slot *slot)
+{
+    uint32_t which = __atomic_load_n(&slot->which, __ATOMIC_ACQUIRE);
+
+    return slot->text[which & 1][0] && !(which & 2);
+}

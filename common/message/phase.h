@@ -15,7 +15,7 @@
 #define ZT_PHASE_TEXT 124 /* bytes, with the final NUL */
 
 struct zt_phase_slot {
-    uint32_t which; /* 0 or 1: index of the text that counts */
+    uint32_t which; /* bit 0: index of the text that counts; bit 1: the work is done */
     uint32_t call;  /* the last collective: see zt_phase_set_collective() */
     char text[2][ZT_PHASE_TEXT];
 };
@@ -33,5 +33,10 @@ struct zt_collective_state {
 struct zt_collective_state zt_phase_read_collective(const struct zt_phase_slot *slot);
 
 void zt_phase_read(const struct zt_phase_slot *slot, char out[ZT_PHASE_TEXT]);
+
+/* What was asked of the rank is done, or has failed and was reported: it may end. */
+void zt_phase_set_done(struct zt_phase_slot *slot);
+/* A rank that began and has not said that it is done; programs without phases never begin. */
+bool zt_phase_is_unfinished(const struct zt_phase_slot *slot);
 
 #endif

@@ -28,11 +28,33 @@ for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "
     check "  as well" cmp "$tmp/1/predictions.jsonl" "$tmp/2/predictions.jsonl"
 done
 
+# classes of a head that was trained with adapters: their folder names them, or their file has as many
+bert 1 "$tmp/log" masked_lm lines.txt --output_dir "$tmp/body"
+adapted() { # adapted ARGS...: a classifier over the body
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/body" --block_size 16 "$@" \
+        >"$tmp/said" 2>&1 || { sed 's/^/# /' "$tmp/said"; false; }
+}
+check "a head is trained with adapters" adapted --train_file "$tmp/classes.jsonl" --lora_r 2 --max_steps 3 --output_dir "$tmp/head"
+check "  and predicts rows without labels" adapted --adapter_name_or_path "$tmp/head" --test_file "$tmp/rows.jsonl" \
+    --output_dir "$tmp/predicted"
+check "  by the names of its classes" grep -qE '"label": ?"(red|green|blue)"' "$tmp/predicted/predictions.jsonl"
+check "  is merged without data" adapted --adapter_name_or_path "$tmp/head" --merge_adapters --output_dir "$tmp/merged"
+check "  with the names" grep -q '"green"' "$tmp/merged/config.json"
+check "  and predicts the same" sh -c '"$1" --num_gpus 1 "$2" --task classify --model_name_or_path "$3/merged" --block_size 16 \
+    --test_file "$3/rows.jsonl" --output_dir "$3/again" >"$3/said" 2>&1' - "$bin/zlaunch" "$bin/models/bert.so" "$tmp"
+label() { sed -E 's/.*"label": ?"([A-Za-z_0-9]*)".*/\1/' "$1"; }
+label "$tmp/predicted/predictions.jsonl" >"$tmp/got"
+label "$tmp/again/predictions.jsonl" >"$tmp/want"
+check "  label by label" cmp "$tmp/got" "$tmp/want"
+rm "$tmp/head/config.json" # as peft has it
+check "adapters without names predict, too" adapted --adapter_name_or_path "$tmp/head" --test_file "$tmp/rows.jsonl" \
+    --output_dir "$tmp/unnamed"
+check "  numbers" grep -qE '"label": ?"LABEL_[012]"' "$tmp/unnamed/predictions.jsonl"
+
 # the order is that of the rows: what was learnt is said of each
 agree() { # agree A B LEAST: so many lines are the same
     test "$(paste -d ' ' "$1" "$2" | awk '$1 == $2' | wc -l)" -ge "$3"
 }
-label() { sed -E 's/.*"label": ?"([a-z]*)".*/\1/' "$1"; }
 predict 1 "$tmp/c" classify rows.jsonl
 label "$tmp/c/predictions.jsonl" >"$tmp/got"
 label "$tmp/classes.jsonl" >"$tmp/want"

@@ -293,9 +293,27 @@ static void report_no_finalize(struct zt_daemon_node *n, const struct zt_local_r
     zt_node_send_fault(n, &fault);
 }
 
+/* So did this: its plugin, or a library that the plugin uses, has left. */
+static void report_unfinished(struct zt_daemon_node *n, const struct zt_local_rank *r)
+{
+    struct zt_fault fault = {0};
+    char phase[ZT_PHASE_TEXT];
+
+    zt_phase_read(&n->phases[r->local_rank], phase);
+    n->exit_code =
+        zt_err_exit_code(zt_fault_set(&fault, ZT_E_PLUGIN,
+                                      "rank %d ended with exit code 0 before its work "
+                                      "was done (phase: %s): its plugin, or "
+                                      "a library that the plugin uses, has ended the "
+                                      "process; a plugin reports errors by "
+                                      "what it returns. All ranks are stopped",
+                                      r->rank, phase));
+    zt_node_send_fault(n, &fault);
+}
+
 static void on_rank_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int status)
 {
-    bool failed, inside;
+    bool failed, inside, unfinished;
     int abort_code;
 
     r->alive = false;
@@ -307,13 +325,16 @@ static void on_rank_exit(struct zt_daemon_node *n, struct zt_local_rank *r, int 
     if (abort_code && WIFSIGNALED(status)) /* it was killed because it asked to be */
         status = W_EXITCODE(abort_code, 0);
     failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    if (failed || inside)
+    unfinished = !failed && zt_phase_is_unfinished(&n->phases[r->local_rank]);
+    if (failed || inside || unfinished)
         zt_comm_abort_fd(n->shm_fd, r->rank);
     zt_output_drain(r);
     report_exit(n, r, status);
-    if (inside && !failed && n->state == ZT_NODE_RUNNING)
+    if (unfinished && n->state == ZT_NODE_RUNNING)
+        report_unfinished(n, r);
+    else if (inside && !failed && n->state == ZT_NODE_RUNNING)
         report_no_finalize(n, r);
-    if ((failed || inside) && n->state == ZT_NODE_RUNNING)
+    if ((failed || inside || unfinished) && n->state == ZT_NODE_RUNNING)
         zt_node_stop(n, SIGTERM, n->job->grace_ms);
 }
 

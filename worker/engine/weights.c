@@ -524,7 +524,8 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                              fault);
 }
 
-/* The adapters alone, and the tokenizer that they were trained with. */
+/* The adapters alone, the tokenizer that they were trained with, and what the model is together
+ * with them: the names of its classes are nowhere else. */
 static zt_err export_adapters(struct zt_engine *e, const char *dir, zt_err *failed,
                               struct zt_fault *fault)
 {
@@ -534,6 +535,8 @@ static zt_err export_adapters(struct zt_engine *e, const char *dir, zt_err *fail
     rc = zt_adapters_export(e, made ? NULL : dir, failed, made ? NULL : fault);
     if (!*failed)
         *failed = made;
+    if (!rc && writes && !*failed)
+        *failed = write_config(e, dir, fault);
     if (!rc && writes && !*failed)
         *failed = zt_weights_copy_tokenizer(e->run, dir, fault);
     return rc;

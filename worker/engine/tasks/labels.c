@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/mapped_file.h"
+#include "worker/checkpoint/safetensors.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
@@ -65,23 +66,56 @@ static zt_err take_names(const json_t *config, const char *path, struct zt_label
     return rc;
 }
 
-static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l,
-                         struct zt_fault *fault)
+/* What is wrong with the file, the model says. */
+static zt_err of_config(const struct zt_engine *e, const char *path, struct zt_labels *l,
+                        struct zt_fault *fault)
 {
-    char path[PATH_MAX] = "";
-    json_t *config;
-    zt_err rc;
+    json_t *config = json_load_file(path, 0, NULL);
+    zt_err rc = ZT_OK;
 
-    if (!e->run->model_name_or_path)
-        return ZT_OK;
-    rc = zt_weights_config_path(e->run->model_name_or_path, path, sizeof(path), fault);
-    if (rc || !path[0])
-        return rc;
-    config = json_load_file(path, 0, NULL); /* what is wrong with it, the model says */
     if (config && has_head(config, e->task))
         rc = take_names(config, path, l, fault);
     json_decref(config);
     return rc;
+}
+
+/* A head that was trained with adapters, by the Python package peft too, which keeps no names. */
+static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
+                          struct zt_fault *fault)
+{
+    static const char head[] = "base_model.model.classifier.weight";
+    const struct zt_safetensors_tensor *t;
+    struct zt_safetensors_file *f = NULL;
+    char path[PATH_MAX];
+    zt_err rc;
+
+    snprintf(path, sizeof(path), "%s/config.json", e->run->adapter_name_or_path);
+    rc = of_config(e, path, l, fault);
+    if (rc || l->num)
+        return rc;
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors",
+             e->run->adapter_name_or_path);
+    if (zt_safetensors_open(path, &f, NULL)) /* refused when it is loaded */
+        return ZT_OK;
+    t = zt_safetensors_find(f, head);
+    if (t && t->ndim == 2)
+        rc = add_unnamed(l, t->shape[0], fault);
+    zt_safetensors_close(f);
+    return rc;
+}
+
+static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l,
+                         struct zt_fault *fault)
+{
+    char path[PATH_MAX] = "";
+    zt_err rc = ZT_OK;
+
+    if (e->run->adapter_name_or_path)
+        rc = of_adapters(e, l, fault);
+    if (rc || l->num || !e->run->model_name_or_path)
+        return rc;
+    rc = zt_weights_config_path(e->run->model_name_or_path, path, sizeof(path), fault);
+    return rc || !path[0] ? rc : of_config(e, path, l, fault);
 }
 
 /* ---- of the data ---- */
