@@ -70,6 +70,13 @@ check "  also where every evaluation is saved" cmp -s "$tmp/best.dir/model.safet
 best "$tmp/second" --metric_for_best_model loss --greater_is_better --load_best_model_at_end --save_steps 10
 most=$(evals "$tmp/second" | grep '"step":[0-9]*0,' | sed -n 's/.*"loss":\([^,}]*\).*/\1/p' | sort -g | tail -n 1)
 check "  where every other evaluation is saved, the best of those" test "$(result eval_loss "$tmp/second.dir")" = "$most"
+step=$(result step "$tmp/second.dir")
+for steps in 42 40; do # on from step 40: a worse end, and nothing to do
+    rm -f "$tmp/second.dir/eval_results.json"
+    check "  it stays the best of a run that goes on for $((steps - 40)) steps" best "$tmp/second" --metric_for_best_model loss \
+        --greater_is_better --load_best_model_at_end --save_steps 10 --max_steps $steps --resume_from_checkpoint "$tmp/second.dir/checkpoint-40"
+    check "  whose results are of those weights" test "$(result step "$tmp/second.dir") $(result eval_loss "$tmp/second.dir")" = "$step $most"
+done
 check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best
 check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"

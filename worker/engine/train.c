@@ -522,8 +522,9 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     double earlier[ZT_NUM_WAITS]; /* of what came before training */
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
-    int64_t finite = 0;  /* steps with a loss that is a number */
-    int64_t updates = 0; /* steps that were not skipped */
+    int64_t finite = 0;            /* steps with a loss that is a number */
+    int64_t updates = 0;           /* steps that were not skipped */
+    int64_t held = e->total_steps; /* the step of the weights that it ends with */
     double first = 0;
     char phase[48];
     zt_err rc = e->first_step < e->total_steps ? first_batch(e, fault)
@@ -587,10 +588,11 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = zt_checkpoint_after_steps(e, fault);
     if (!rc)
-        rc = zt_best_load(e, fault);
+        rc = zt_best_load(e, &held, fault);
     zt_checkpoint_unwatch_signals(e);
     zt_control_requests_end(&requests);
-    if (!rc && run->do_eval && e->first_step >= e->total_steps)
-        rc = zt_engine_evaluate(e, e->total_steps, fault);
+    /* of weights of before this run nothing is known here */
+    if (!rc && run->do_eval && !e->stop_code && held <= e->first_step)
+        rc = zt_engine_evaluate(e, held, fault);
     return rc ? rc : check_losses(e, finite, updates, fault);
 }

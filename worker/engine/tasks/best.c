@@ -98,17 +98,19 @@ bool zt_best_stops(const struct zt_engine *e)
     return patience > 0 && e->best.since >= patience;
 }
 
-zt_err zt_best_load(struct zt_engine *e, struct zt_fault *fault)
+zt_err zt_best_load(struct zt_engine *e, int64_t *step, struct zt_fault *fault)
 {
     int64_t last = e->steps_taken + e->skipped;
     zt_err rc;
 
+    *step = last;
     if (!e->run->load_best_model_at_end || !e->best.step || e->best.step == last ||
         e->stop_code)
         return ZT_OK;
     rc = zt_checkpoint_load_step(e, e->best.step, fault);
     if (rc)
         return zt_fault_context(fault, rc, "--load_best_model_at_end");
+    *step = e->best.step;
     zt_results_go_back_to_best(e);
     if (e->run->rank == 0)
         zt_info("train",
