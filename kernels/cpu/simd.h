@@ -32,7 +32,6 @@
 /* Vectors wider than the target are legal and become several; no ABI sees them. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 typedef float zt_v16 __attribute__((vector_size(64)));
-typedef int32_t zt_m16 __attribute__((vector_size(64)));
 
 #define ZT_LANES 64 /* 4 vectors of 16, to hide the latency of the additions */
 
@@ -42,14 +41,6 @@ ZT_LANE_FN zt_v16 zt_v16_load(const float *p)
 
     memcpy(&v, p, sizeof(v));
     return v;
-}
-
-/* *a = the larger of both, lane by lane; a NaN in b is passed over */
-ZT_LANE_FN void zt_v16_raise(zt_v16 *a, const zt_v16 *b)
-{
-    zt_m16 m = *b > *a;
-
-    *a = (zt_v16)(((zt_m16)*b & m) | ((zt_m16)*a & ~m));
 }
 
 /* Lanes 0..63 as a tree: i + (i + 32), then i + (i + 16), ... */

@@ -96,23 +96,19 @@ ZT_SIMD float zt_tile_sum_sq_from(const float *x, float center, int64_t n)
 #undef VALUE
 }
 
+/* Lanes as an array: of vectors wider than the processor's, gcc compares each value apart. */
 ZT_SIMD float zt_tile_max(const float *x, int64_t n)
 {
-    zt_v16 m[4], v;
-    float best = -INFINITY;
+    float m[ZT_LANES], best = -INFINITY;
     int64_t i = 0;
 
-    for (int l = 0; l < 4; l++)
-        m[l] = (zt_v16){0} - INFINITY;
+    for (int l = 0; l < ZT_LANES; l++)
+        m[l] = -INFINITY;
     for (; i + ZT_LANES <= n; i += ZT_LANES)
-        for (int l = 0; l < 4; l++) {
-            v = zt_v16_load(x + i + 16 * l);
-            zt_v16_raise(&m[l], &v);
-        }
-    for (int l = 1; l < 4; l++)
-        zt_v16_raise(&m[0], &m[l]);
-    for (int l = 0; l < 16; l++)
-        best = m[0][l] > best ? m[0][l] : best;
+        for (int l = 0; l < ZT_LANES; l++)
+            m[l] = x[i + l] > m[l] ? x[i + l] : m[l];
+    for (int l = 0; l < ZT_LANES; l++)
+        best = m[l] > best ? m[l] : best;
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
