@@ -4,8 +4,9 @@
  * oneDNN packs for each block of c that a thread takes, and how fast that is depends on how
  * operands are stored: of two products of one size one takes half as long again as the other
  * (Zen 3, oneDNN 2.6). Here all threads pack columns of b once; then tasks of some rows of c
- * pack theirs of a and multiply them by all of these columns. All layouts are about as fast
- * as oneDNN's best, or faster.
+ * pack theirs of a and multiply them by all of these columns. Where more columns follow and a
+ * fits a cache, all of it is packed before the first ones. All layouts are about as fast as
+ * oneDNN's best, or faster.
  *
  * Sums run over k in blocks that follow from k alone, each added to c when it is done. So do
  * the bits, wherever a task begins.
@@ -21,6 +22,7 @@
 #define COLS     ZT_PANEL_COLS
 #define MOST_K   ((int64_t)1024)    /* of a sum in registers */
 #define B_FLOATS ((int64_t)1 << 20) /* of b packed at a time */
+#define A_FLOATS ((int64_t)1 << 20) /* of all rows of a, where they stay packed */
 #define MOST     ((int64_t)8)       /* panels of a in a task: 192 KiB, of the L2 cache */
 #define TASKS    4                  /* for each thread, which are not equally fast */
 #define TOGETHER (4 * COLS)         /* columns that are packed together */
@@ -39,8 +41,9 @@ struct panel_pass {
     int64_t strips, last;                 /* of rows; those that are cut small */
     int64_t group, groups, small, smalls; /* columns of a task, tasks of a strip */
     const float *start;                   /* of every row of sums: the bias, or zeros */
-    float *b, *a;                         /* a: of thread 0 */
-    int64_t a_floats;                     /* of a thread */
+    float *b, *a;                         /* a: of thread 0, or of strip 0 */
+    int64_t a_floats;                     /* of a thread, or of a strip */
+    bool keeps_rows;                      /* a is packed once, for all columns */
 };
 
 static enum zt_panel_use use;
@@ -95,6 +98,35 @@ static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
     }
 }
 
+/* Rows [*row, *row + *rows) of c are a strip. */
+static void find_strip(const struct panel_pass *s, int64_t strip, int64_t *row,
+                       int64_t *rows)
+{
+    int64_t panels = zt_num_parts(s->k->c.rows, ROWS);
+
+    *row = panels * strip / s->strips * ROWS;
+    *rows = zt_min(panels * (strip + 1) / s->strips * ROWS, s->k->c.rows) - *row;
+}
+
+static void pack_strip(const struct panel_pass *s, int64_t strip, float *to)
+{
+    const struct zt_gemm_mat *a = &s->k->a;
+    int64_t row, rows;
+
+    find_strip(s, strip, &row, &rows);
+    zt_panels_pack_rows(to, element(a, s->item, row, s->from), a->stride[1], a->stride[2],
+                        s->depth, rows);
+}
+
+static void pack_a(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct panel_pass *s = ctx;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        pack_strip(s, i, s->a + i * s->a_floats);
+}
+
 /* What follows the sums of some rows and columns: the activation. */
 static void finish(const struct panel_pass *s, int64_t row, int64_t rows, int64_t col,
                    int64_t cols)
@@ -129,20 +161,18 @@ static void multiply(const struct panel_pass *s, const float *a, int64_t row,
 static void run_task(int64_t task, int thread, void *ctx)
 {
     const struct panel_pass *s = ctx;
-    const struct zt_gemm_mat *a = &s->k->a;
     int64_t whole = (s->strips - s->last) * s->groups, over = task - whole;
     int64_t strip = over < 0 ? task / s->groups : s->strips - s->last + over / s->smalls;
     int64_t group = over < 0 ? s->group : s->small;
     int64_t col = over < 0 ? task % s->groups * group : over % s->smalls * group;
-    int64_t end = zt_min(col + group, s->cols), panels = zt_num_parts(a->rows, ROWS);
-    int64_t row = panels * strip / s->strips * ROWS;
-    int64_t rows = zt_min(panels * (strip + 1) / s->strips * ROWS, a->rows) - row;
-    bool ends = s->from + s->depth == a->cols && s->k->epilogue != ZT_EPI_NONE;
+    int64_t end = zt_min(col + group, s->cols), row, rows;
+    bool ends = s->from + s->depth == s->k->a.cols && s->k->epilogue != ZT_EPI_NONE;
     int64_t step = ends ? ZT_GEMM_PASS_COLS : group;
-    float *packed = s->a + thread * s->a_floats;
+    float *packed = s->a + (s->keeps_rows ? strip : thread) * s->a_floats;
 
-    zt_panels_pack_rows(packed, element(a, s->item, row, s->from), a->stride[1],
-                        a->stride[2], s->depth, rows);
+    if (!s->keeps_rows)
+        pack_strip(s, strip, packed);
+    find_strip(s, strip, &row, &rows);
     for (; col < end; col += step) {
         multiply(s, packed, row, rows, col, zt_min(step, end - col));
         if (ends)
@@ -160,17 +190,23 @@ static int64_t group_columns(const struct panel_pass *s, int64_t wanted, int64_t
     return group;
 }
 
+/* Of rows: as many as fit in a task, at most. */
+static int64_t count_strips(int64_t rows)
+{
+    int64_t threads = zt_num_threads();
+    int64_t panels = zt_num_parts(rows, ROWS), fit = zt_num_parts(panels, MOST);
+
+    return zt_min(zt_num_parts(fit, threads) * threads, zt_num_parts(panels, MOST / 2));
+}
+
 /*
- * Tasks of as many rows as fit, for all columns if that leaves several for every thread.
+ * Tasks of a strip, for all columns if that leaves several for every thread.
  * The last ones are small, so that threads end at about the same time.
  */
 static void deal_out(struct panel_pass *s)
 {
     int64_t threads = zt_num_threads(), wanted = threads > 1 ? TASKS * threads : 1;
-    int64_t panels = zt_num_parts(s->k->c.rows, ROWS), fit = zt_num_parts(panels, MOST);
 
-    s->strips =
-        zt_min(zt_num_parts(fit, threads) * threads, zt_num_parts(panels, MOST / 2));
     s->last = threads > 1 ? zt_min(threads, s->strips) : 0;
     s->group = group_columns(s, zt_num_parts(wanted, s->strips), &s->groups);
     s->small = group_columns(s, TASKS * s->groups, &s->smalls);
@@ -192,6 +228,8 @@ static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
             s->cols = zt_min(columns, k->c.cols - s->col);
             s->depth = zt_min(depth, k->a.cols - s->from);
             deal_out(s);
+            if (s->keeps_rows && s->col == 0)
+                zt_parallel_for(s->strips, 1, pack_a, s);
             zt_parallel_for(zt_num_parts(s->cols, TOGETHER), 1, pack_b, s);
             zt_parallel_tasks((s->strips - s->last) * s->groups + s->last * s->smalls,
                               run_task, s);
@@ -203,7 +241,7 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
 {
     struct zt_gemm_call k = *in;
     struct panel_pass s = {.k = &k, .to = k.pre.data ? &k.pre : &k.c};
-    int64_t depth, columns, b_floats, threads = zt_num_threads();
+    int64_t depth, columns, a_floats, b_floats;
     float *start;
     void *mem;
     zt_err rc;
@@ -212,16 +250,19 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     depth = even_part(k.a.cols, MOST_K, COLS);
     columns = even_part(k.c.cols, B_FLOATS / depth / TOGETHER * TOGETHER, TOGETHER);
     b_floats = depth * columns;
+    s.strips = count_strips(k.c.rows);
+    s.keeps_rows =
+        depth >= k.a.cols && columns < k.c.cols && k.c.rows * depth <= A_FLOATS;
     s.a_floats = depth * MOST * ROWS + ZT_PANEL_PAD;
+    a_floats = (s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
-                        (size_t)(b_floats + threads * s.a_floats + k.c.cols) *
-                            sizeof(float),
-                        &mem, fault);
+                        (size_t)(b_floats + a_floats + k.c.cols) * sizeof(float), &mem,
+                        fault);
     if (rc != ZT_OK)
         return rc;
     s.b = mem;
     s.a = s.b + b_floats;
-    s.start = start = s.a + threads * s.a_floats;
+    s.start = start = s.a + a_floats;
     if (k.bias)
         zt_load_row(start, k.bias, k.bias_dtype, k.bias_stride, k.c.cols);
     else

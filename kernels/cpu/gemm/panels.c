@@ -13,7 +13,7 @@
 
 #if defined(__x86_64__)
 
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET __attribute__((target("avx2,fma,prfchw")))
 #define INLINE static inline TARGET __attribute__((always_inline))
 
 bool zt_panels_are_supported(void)
@@ -194,7 +194,7 @@ void zt_panels_pack_cols(float *dst, const float *src, int64_t line, int64_t ste
 
 /*
  * c of ROWS x COLS: sums stay in twelve registers. Meanwhile an AHEAD-th of a panel of b comes
- * from `next` into the L2 cache.
+ * from `next` into the L2 cache, and c into the L1 cache: stores would wait for it.
  */
 #define AHEAD 8
 INLINE void multiply_tile(int64_t k, const float *a, const float *b, const float *next,
@@ -203,8 +203,8 @@ INLINE void multiply_tile(int64_t k, const float *a, const float *b, const float
 {
 #define DECLARE(i) __m256 lo##i = _mm256_setzero_ps(), hi##i = lo##i;
 #define FETCH(i)                                                                         \
-    _mm_prefetch((const char *)(from + i * ld_from), _MM_HINT_T0);                       \
-    _mm_prefetch((const char *)(from + i * ld_from + COLS - 1), _MM_HINT_T0);
+    __builtin_prefetch(c + i * ldc, 1);                                                  \
+    __builtin_prefetch(c + i * ldc + COLS - 1, 1);
 #define ADD(i)                                                                           \
     x = _mm256_broadcast_ss(a + i);                                                      \
     lo##i = _mm256_fmadd_ps(x, left, lo##i);                                             \

@@ -550,6 +550,8 @@ static void test_blocks_of_panels(void **state)
     check_blocks(ZT_F32, ZT_F32);
     check_large(make(ZT_F32, 0, 20, 1100, COLS), make(ZT_F32, 0, 1100, 2010, ROWS),
                 make(ZT_F32, 0, 20, 2010, ROWS), true); /* passes over columns and k */
+    check_large(make(ZT_F32, 0, 77, 1000, ROWS), make(ZT_F32, 0, 1000, 1101, COLS),
+                make(ZT_F32, 0, 77, 1101, ROWS), false); /* rows stay packed */
     check_large(make(ZT_F32, 0, 500, 130, ROWS), make(ZT_F32, 0, 130, 300, COLS),
                 make(ZT_F32, 0, 500, 300, ROWS_PADDED),
                 false); /* small tasks at the end */

@@ -158,13 +158,14 @@ static void check_product(const struct product *p, zt_dtype ab, zt_dtype c)
 static void test_threads_do_not_change_the_bits_of_products(void **state)
 {
     static const struct product products[] = {
-        {0, 1, 300, 700},   {0, 300, 1, 700},   /* vectors */
-        {0, 2, 28, 4764},   {0, 22, 12, 6572},  /* long sums, few of them */
-        {0, 244, 5, 4592},  {0, 5, 244, 2049},  /* */
-        {0, 70, 60, 50},    {0, 130, 260, 300}, /* one block, and a few */
-        {0, 513, 770, 33},  {0, 200, 700, 255}, /* with shorter ones at both ends */
-        {9, 17, 33, 20},    {40, 16, 16, 64},   /* batches: several to a block */
-        {3, 150, 200, 130},                     /* and blocks of each */
+        {0, 1, 300, 700},    {0, 300, 1, 700},   /* vectors */
+        {0, 2, 28, 4764},    {0, 22, 12, 6572},  /* long sums, few of them */
+        {0, 244, 5, 4592},   {0, 5, 244, 2049},  /* */
+        {0, 70, 60, 50},     {0, 130, 260, 300}, /* one block, and a few */
+        {0, 513, 770, 33},   {0, 200, 700, 255}, /* with shorter ones at both ends */
+        {9, 17, 33, 20},     {40, 16, 16, 64},   /* batches: several to a block */
+        {3, 150, 200, 130},                      /* and blocks of each */
+        {0, 77, 1101, 1000},                     /* in panels: rows stay packed */
     };
     static const zt_dtype types[][2] = {
         {ZT_F32, ZT_F32}, {ZT_BF16, ZT_F32}, {ZT_BF16, ZT_BF16}, {ZT_F16, ZT_F16}};
