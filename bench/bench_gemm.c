@@ -2,7 +2,7 @@
  * bench_gemm: the products of a GPT-2 124M step and of the layers of a Llama of 1B beside
  * the processor's own peak.
  *
- *      build/release/bench/bench_gemm [threads] [f32|bf16|f16 ...]
+ *      build/release/bench/bench_gemm [threads] [f32|bf16|f16|MODEL ...]
  *
  * forward  y = x w + b with w (in, out) or, of BERT and Qwen, (out, in);  head  logits = x e^T with e (V, C)
  * dgrad    dx = dy w^T                    wgrad dw += x^T dy in fp32
@@ -271,7 +271,7 @@ struct layers {
     int num;
     bool by_outputs; /* weights are (out, in), as Hugging Face has them but for GPT-2 */
     int64_t in_out[6][2];
-    int64_t vocab; /* of the output head; 0: it is not run */
+    int64_t width, vocab; /* of the output head; 0: it is not run */
     int64_t tokens[3];
     int num_tokens;
 };
@@ -281,6 +281,7 @@ static const struct layers all_layers[] = {
      4,
      false,
      {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}},
+     768,
      50257,
      {256, 1024, 4096},
      3},
@@ -289,6 +290,7 @@ static const struct layers all_layers[] = {
      false,
      {{2048, 2048}, {2048, 512}, {2048, 8192}, {8192, 2048}},
      0,
+     0,
      {256, 1024},
      2},
     {"bert base",
@@ -296,13 +298,15 @@ static const struct layers all_layers[] = {
      true,
      {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}},
      0,
+     0,
      {1024},
      1},
     {"qwen2.5 0.5b",
      4,
      true,
      {{896, 896}, {896, 128}, {896, 4864}, {4864, 896}},
-     0,
+     896,
+     151936,
      {1024},
      1},
 };
@@ -328,13 +332,42 @@ static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
                 rc = run(be, dev, dtype, &all[j], peak, fault);
     }
     const struct product head[] = {
-        {"head", t, 768, l->vocab, false, true, false, false, ZT_EPI_NONE},
-        {"head dgrad", t, l->vocab, 768, false, false, false, false, ZT_EPI_NONE},
-        {"head wgrad", l->vocab, t, 768, true, false, true, false, ZT_EPI_NONE},
+        {"head", t, l->width, l->vocab, false, true, false, false, ZT_EPI_NONE},
+        {"head dgrad", t, l->vocab, l->width, false, false, false, false, ZT_EPI_NONE},
+        {"head wgrad", l->vocab, t, l->width, true, false, true, false, ZT_EPI_NONE},
+        {"head wgrad =", l->vocab, t, l->width, true, false, false, false, ZT_EPI_NONE},
     };
-    for (int j = 0; j < 3 && rc == ZT_OK && l->vocab && t <= 1024; j++)
+    for (int j = 0; j < 4 && rc == ZT_OK && l->vocab && t <= 1024; j++)
         rc = run(be, dev, dtype, &head[j], peak, fault);
     return rc;
+}
+
+static const zt_dtype types[] = {ZT_F32, ZT_BF16, ZT_F16};
+#define NUM_TYPES (int)(sizeof(types) / sizeof(types[0]))
+
+/* What the command line names: types or models by how they begin; of neither, all are run. */
+static char **words;
+static int num_words;
+
+static bool is_type(const char *word)
+{
+    for (int i = 0; i < NUM_TYPES; i++)
+        if (strcmp(word, zt_dtype_name(types[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool is_wanted(const char *name)
+{
+    bool all = true;
+
+    for (int i = 0; i < num_words; i++)
+        if (is_type(words[i]) == is_type(name)) {
+            all = false;
+            if (strncmp(name, words[i], strlen(words[i])) == 0)
+                return true;
+        }
+    return all;
 }
 
 static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
@@ -354,6 +387,8 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
     for (size_t m = 0; m < sizeof(all_layers) / sizeof(all_layers[0]); m++) {
         const struct layers *l = &all_layers[m];
 
+        if (!is_wanted(l->model))
+            continue;
         printf("# %s\n", l->model);
         for (int i = 0; i < l->num_tokens && rc == ZT_OK; i++)
             rc = run_tokens(be, dev, dtype, l, l->tokens[i], peak, fault);
@@ -371,20 +406,16 @@ int main(int argc, char **argv)
 
     if (rc == ZT_OK)
         rc = be->open(0, argc > 1 ? atoi(argv[1]) : 0, &dev, &fault);
-    region = (size_t)1024 * 50257 * sizeof(float) + 4096;
+    region = (size_t)1024 * 151936 * sizeof(float) + 4096;
     region = region / 4096 * 4096;
     if (rc == ZT_OK)
         rc = be->alloc(dev, 5 * region, &mem, &fault);
     memory = mem;
-    for (int i = 0; i < 3 && rc == ZT_OK; i++) {
-        static const zt_dtype types[] = {ZT_F32, ZT_BF16, ZT_F16};
-        bool wanted = argc <= 2;
-
-        for (int j = 2; j < argc; j++)
-            wanted = wanted || strcmp(argv[j], zt_dtype_name(types[i])) == 0;
-        if (wanted)
+    words = argv + 2;
+    num_words = argc - 2;
+    for (int i = 0; i < NUM_TYPES && rc == ZT_OK; i++)
+        if (is_wanted(zt_dtype_name(types[i])))
             rc = run_type(be, dev, types[i], &fault);
-    }
     if (mem)
         be->free(dev, mem, 5 * region);
     if (dev)
