@@ -43,15 +43,18 @@ int zt_streams_end(const char *who, int exit_code)
 
 int zt_streams_lost(const char *who, int e, int exit_code)
 {
+    static bool is_told; /* two writers of one stream lose the same */
     const char *reason = e == EBADF ? "it is closed"
                          : e > 0    ? strerror(e)
                                     : "it could not be written";
 
     if (!e)
         return exit_code;
-    fprintf(stderr,
-            "%s: error: standard output: %s; what was printed there is not complete\n",
-            who, reason);
+    if (!is_told)
+        fprintf(stderr,
+                "%s: error: standard output: %s; what was printed there is not complete\n",
+                who, reason);
+    is_told = true;
     return exit_code ? exit_code : zt_err_exit_code(ZT_E_CANTCREATE);
 }
 

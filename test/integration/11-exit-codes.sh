@@ -115,6 +115,7 @@ for lost in --help "--dry_run -- true" "--log_format json -- true" "-- echo text
     code=$?
     check "$lost to a full device: 73" code_is 73
     check "  and why" err_has "standard output: No space left on device; what was printed there is not complete"
+    check "  once" test "$(grep -c 'what was printed there' "$tmp/err")" = 1
     # shellcheck disable=SC2086
     "$zlaunch" --num_gpus 1 $lost >&- 2>"$tmp/err"
     code=$?
