@@ -69,7 +69,6 @@ static void check_config(zt_model *m)
         "pooler_*",
         NULL};
 
-    zt_model_config_must(m, "model_type", "[\"bert\"]");
     zt_model_config_must(m, "position_embedding_type", "[\"absolute\"]");
     zt_model_config_must(m, "is_decoder", "[false]");
     zt_model_config_must(m, "add_cross_attention", "[false]");
@@ -87,6 +86,8 @@ static zt_err read_config(zt_model *m, struct bert_config *c)
     while (strcmp(presets[p].name, size) != 0)
         p++; /* the option's choices are the presets */
     drop = zt_args_float(zt_model_args(m), "dropout");
+    /* first: what is wrong with the settings of another model is of no use */
+    zt_model_config_must(m, "model_type", "[\"bert\"]");
     *c = (struct bert_config){
         .task = zt_model_task(m),
         .num_layers = pick(m, "num_hidden_layers", presets[p].layers),

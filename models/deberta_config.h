@@ -133,7 +133,6 @@ static void check_config(zt_model *m, const struct deberta_config *c)
         "z_steps", /* of another decoder of masked tokens, which transformers has not */
         NULL};
 
-    zt_model_config_must(m, "model_type", "[\"deberta-v2\"]");
     zt_model_config_must(m, "norm_rel_ebd", "[\"layer_norm\", \"none\"]");
     zt_model_config_must(m, "conv_groups", "[1]");
     must_be(m, "attention_head_size", c->width / c->heads);
@@ -214,6 +213,8 @@ static zt_err read_config(zt_model *m, struct deberta_config *c)
     while (strcmp(p->name, size) != 0)
         p++; /* the option's choices are the sizes */
     base = imported ? &absent : p;
+    /* first: what is wrong with the settings of another model is of no use */
+    zt_model_config_must(m, "model_type", "[\"deberta-v2\"]");
     *c = (struct deberta_config){
         .task = zt_model_task(m),
         .num_layers = pick(m, "num_hidden_layers", base->layers),

@@ -82,7 +82,6 @@ static void check_config(zt_model *m)
         "initializer_range",       /* the weights are there */
         NULL};
 
-    zt_model_config_must(m, "model_type", "[\"gpt2\"]");
     zt_model_config_must(m, "architectures.0", "[\"GPT2LMHeadModel\", \"GPT2Model\"]");
     zt_model_config_must(m, "activation_function",
                          "[\"gelu_new\", \"gelu_pytorch_tanh\"]");
@@ -101,6 +100,8 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
 
     while (strcmp(presets[p].name, size) != 0)
         p++; /* the option's choices are the presets */
+    /* first: what is wrong with the settings of another model is of no use */
+    zt_model_config_must(m, "model_type", "[\"gpt2\"]");
     net->num_layers = (int)pick(m, "n_layer", presets[p].layers);
     net->heads = pick(m, "n_head", presets[p].heads);
     net->width = pick(m, "n_embd", presets[p].width);

@@ -97,7 +97,6 @@ static void check_config(zt_model *m)
         "initializer_factor", /* the weights are there */
         NULL};
 
-    zt_model_config_must(m, "model_type", "[\"t5\"]");
     zt_model_config_must(m, "architectures.0",
                          "[\"T5ForConditionalGeneration\", \"T5Model\", "
                          "\"T5WithLMHeadModel\"]");
@@ -141,6 +140,8 @@ static zt_err read_sizes(zt_model *m, struct t5 *net)
     while (strcmp(p->name, name) != 0)
         p++; /* the option's choices are the sizes */
     base = zt_model_has_config(m) ? &absent : p;
+    /* first: what is wrong with the settings of another model is of no use */
+    zt_model_config_must(m, "model_type", "[\"t5\"]");
     net->width = pick(m, "d_model", base->width);
     net->head_dim = pick(m, "d_kv", base->head_dim);
     net->inner = pick(m, "d_ff", base->inner);

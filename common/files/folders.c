@@ -57,3 +57,11 @@ void zt_folders_remove(const char *dir, size_t made)
         (void)!rmdir(path);
     }
 }
+
+bool zt_is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}

@@ -1,5 +1,6 @@
 /*
- * folders.h -- a folder with its parents: made, and removed where nothing came into it.
+ * folders.h -- a folder with its parents: made, and removed where nothing came into it; and
+ *              whether two paths are one.
  *
  * Threads:   any.
  */
@@ -20,5 +21,8 @@ zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
 /* Those that zt_folders_make() made, unless something is in them by now. Fine in a signal
  * handler. */
 void zt_folders_remove(const char *dir, size_t made);
+
+/* Whether both paths are there and lead to one file or folder. */
+bool zt_is_one_file(const char *a, const char *b);
 
 #endif

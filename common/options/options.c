@@ -162,11 +162,14 @@ static void bad_number(const struct zt_option *o, zt_err code, const char *text,
 {
     char lo[ZT_DOUBLE_TEXT], hi[ZT_DOUBLE_TEXT];
     const char *kind = o->kind == ZT_OPT_INT ? "whole number" : "number";
+    double value;
 
     limit_text(o->min, lo);
     limit_text(o->max, hi);
     if (o->min == 0 && o->max == 0)
         zt_problems_add(report, code, "%s: \"%s\" is no %s", where, text, kind);
+    else if (o->max >= 1e12 && zt_parse_double(text, &value) && value > o->max)
+        zt_problems_add(report, code, "%s: %s is too large: at most %s", where, text, hi);
     else if (o->max >= 1e12)
         zt_problems_add(report, code, "%s: \"%s\" is no %s of at least %s", where, text,
                         kind, lo);

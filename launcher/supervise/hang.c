@@ -63,10 +63,8 @@ void zt_sup_hang_tick(struct zt_supervisor *s, double now)
         return;
     if (zt_sup_input_is_awaited(s)) /* by a rank: it is a person who makes no progress */
         s->progress_s = now;
-    if (now - s->progress_s < limit)
-        s->hang_seen = false;
-    else if (!s->hang_seen)
+    if (!s->hang_seen && now - s->progress_s >= limit)
         inspect(s);
-    else if (!zt_sup_inspecting(s))
+    else if (s->hang_seen && !zt_sup_inspecting(s)) /* also where the look woke a rank up */
         conclude(s);
 }

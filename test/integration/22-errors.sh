@@ -50,6 +50,12 @@ check "no token to add" refused 2 "nothing to do: --max_new_tokens adds no token
 check "adapters without a model do not pass the check either" refused 2 "--lora_r needs --model_name_or_path" "$g" "${t[@]}" --lora_r 8 --check_config
 check "a folder of another family" refused 65 '"model_type" is "llama": another plugin may be for it; this one takes ["gpt2"]' \
     "$g" --model_name_or_path test/golden/llama3/model --prompt x
+mkdir -p "$tmp/v3" && echo '{"model_type": "deberta-v2", "type_vocab_size": 0}' >"$tmp/v3/config.json" && printf '\2\0\0\0\0\0\0\0{}' >"$tmp/v3/model.safetensors"
+check "  before its settings are looked at" refused 65 '"model_type" is "deberta-v2": another plugin may be for it' "$bin/models/bert.so" \
+    --model_name_or_path "$tmp/v3" --tokenizer_name bytes --task classify --train_file test/golden/bert/classify/rows.jsonl --dry_run
+check "a device without values" refused 2 "--device meta: it has shapes alone and no values" "$g" "${t[@]}" --device meta
+check "a number past the largest is told the largest" refused 2 "--max_steps: 99999999999999999999 is too large: at most 9e+18" "$g" "${t[@]}" --max_steps 99999999999999999999
+check "  in a config, too" refused 65 '"steps_per_print": 1e99 is too large: at most 9223372036854775807' "$g" "${t[@]}" --deepspeed '{"steps_per_print": 1e99}'
 printf 'a slots=1\nb slots=1\n' >"$tmp/hosts"
 "$bin/zlaunch" --hostfile "$tmp/hosts" "$g" "${t[@]}" --launcher local >"$tmp/o" 2>&1
 check "what says where ranks run stands before the target" test $? -eq 2 -a -n "$(grep -F 'error: --launcher is an option of zlaunch: write it before' "$tmp/o")"

@@ -55,10 +55,10 @@ check "a newer one is refused" refuses newer 'built against plugin ABI 3.9, this
 build garbage -e 's/struct_bytes = sizeof\(struct zt_plugin\)/struct_bytes = 123457/'
 check "a size that makes no sense is refused" refuses garbage 'has 123457 bytes'
 
-# leaves NAME END: a plugin in which rank 1 ends its process in the third pass, as a library that it uses might
+# leaves NAME END [WHEN]: a plugin in which rank 1 ends its process in the eighth pass, as a library that it uses might
 leaves() {
     cp models/gpt2.c models/settings.h "$tmp"
-    sed -i "s/^    struct gpt2 \*net = self;\$/&\n    static int n;\n    if (atoi(getenv(\"RANK\")) == 1 \&\& ++n == 8) $2;/
+    sed -i "s/^    struct gpt2 \*net = self;\$/&\n    static int n;\n    if (atoi(getenv(\"RANK\")) == 1 \&\& ++n ${3:-==} 8) $2;/
         1i #include <stdlib.h>\n#include <unistd.h>" "$tmp/gpt2.c"
     cc -shared -fPIC -O2 -D_GNU_SOURCE -Iinclude -o "$tmp/$1.so" "$tmp/gpt2.c" -lm
 }
@@ -70,5 +70,10 @@ check "a plugin that calls exit(0) builds" leaves exits 'exit(0)'
 check "  and has not succeeded" fails exits 70 'exit(0) was called before the work was done'
 check "one that ends the process at once builds" leaves drops '_exit(0)'
 check "  and has not succeeded either" fails drops 70 'rank 1 ended with exit code 0 before its work was done'
+# the look at what it does ends the sleep of a rank, and not the hang
+check "one that sleeps builds" leaves sleeps 'sleep(600)' '>='
+export ZLAUNCH_HANG_TIMEOUT=2
+check "  and is stopped, though the look wakes it up" fails sleeps 124 'no progress for 2 s'
+unset ZLAUNCH_HANG_TIMEOUT
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish

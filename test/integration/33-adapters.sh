@@ -65,6 +65,19 @@ for config in "$(zero 0)" "$(zero 3 "$cpu")"; do
         "$tmp/best.dir/checkpoint-2/adapter_model.safetensors"
 done
 
+# a folder holds adapters or a model, of which transformers would make one
+check "adapters are saved" lora llama3 1 "$tmp/log" --output_dir "$tmp/one"
+check "a model with them merged replaces them" lora llama3 1 "$tmp/log" --merge_adapters --output_dir "$tmp/one" --overwrite_output_dir
+check "  and they are gone" sh -c 'test -s "$1/model.safetensors" && ! ls "$1"/adapter_*' - "$tmp/one"
+check "adapters replace the model" lora llama3 1 "$tmp/log" --output_dir "$tmp/one" --overwrite_output_dir
+check "  which is gone" sh -c 'test -s "$1/adapter_model.safetensors" && ! test -e "$1/model.safetensors"' - "$tmp/one"
+cp -r test/golden/llama3/model "$tmp/base"
+check "not the one that they are for" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --lora_r 4 --max_steps 1 \
+    --train_file test/golden/llama3/data.bin --data_format nanogpt --block_size 23 --model_name_or_path "$tmp/base" \
+    --output_dir "$tmp/base" --overwrite_output_dir 2>"$tmp/log"
+check "  and why" grep -q 'is the folder of --model_name_or_path, which adapters do not replace' "$tmp/log"
+check "  it is as it was" diff -r test/golden/llama3/model "$tmp/base"
+
 # a model that reads a source
 printf '{"prompt": "a %s", "completion": "b %s"}\n' 1 2 3 4 5 6 7 8 >"$tmp/pairs.jsonl"
 source=(--train_file "$tmp/pairs.jsonl" --tokenizer_name bytes --block_size 16 --max_source_length 24 --packing none

@@ -65,7 +65,7 @@ zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault) ZT_MU
 void zt_hf_writer_close(struct zt_hf_writer *w);
 
 /* Remove the weights that a folder has, safetensors and files of torch.save, one file or
- * shards and their index, but those of which `stays` is true: the ones that were written
+ * shards and their index, and adapters, but those of which `stays` is true: the ones that were written
  * in their place, which are whole by now. ZT_E_CANTCREATE. */
 zt_err zt_hf_remove_older(const char *dir,
                           bool (*stays)(const void *arg, const char *name),

@@ -12,9 +12,15 @@
 
 #include "worker/checkpoint/hf_folder.h"
 
-/* Names that only a save of ours or of `transformers` makes; 0 is any digit. */
-static const char *const heads[] = {"model.safetensors", "model.safetensors.index.json",
-                                    "pytorch_model.bin", "pytorch_model.bin.index.json",
+/* Names that only a save of ours, of `transformers` or of peft makes; 0 is any digit. Adapters are
+ * among them: transformers puts those of a folder on the model that it finds there. */
+static const char *const heads[] = {"adapter_config.json",
+                                    "adapter_model.safetensors",
+                                    "adapter_model.bin",
+                                    "model.safetensors",
+                                    "model.safetensors.index.json",
+                                    "pytorch_model.bin",
+                                    "pytorch_model.bin.index.json",
                                     NULL};
 static const char *const shards[] = {"model-00000-of-00000.safetensors",
                                      "pytorch_model-00000-of-00000.bin", NULL};

@@ -7,9 +7,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/atomic_file.h"
 
@@ -56,15 +56,6 @@ static zt_err copy_file(const char *from, const char *to, struct zt_fault *fault
     return rc;
 }
 
-/* A model may be trained in its own folder. */
-static bool are_one_file(const char *a, const char *b)
-{
-    struct stat x, y;
-
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 static zt_err remove_file(const char *path, struct zt_fault *fault)
 {
     return unlink(path) == 0 || errno == ENOENT
@@ -89,8 +80,9 @@ zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *d
                            (int)sizeof(from)) ||
             snprintf(to, sizeof(to), "%s/%s", dir, names[i]) >= (int)sizeof(to))
             return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
-        if (from[0] && access(from, R_OK) == 0)
-            rc = are_one_file(from, to) ? ZT_OK : copy_file(from, to, fault);
+        if (from[0] &&
+            access(from, R_OK) == 0) /* a model may be trained in its own folder */
+            rc = zt_is_one_file(from, to) ? ZT_OK : copy_file(from, to, fault);
         else if (replaces)
             rc = remove_file(to, fault);
     }

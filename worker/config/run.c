@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/files/models.h"
 #include "common/log.h"
 #include "common/options/env_names.h"
@@ -81,10 +81,24 @@ static bool has_checkpoints(const char *dir)
     return found;
 }
 
+/* Adapters are no use without the model that they are for. */
+static bool is_base_replaced(const struct zt_run *run)
+{
+    return (run->lora_r || run->adapter_name_or_path) && !run->merge_adapters &&
+           run->model_name_or_path &&
+           zt_is_one_file(run->output_dir, run->model_name_or_path);
+}
+
 zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[PATH_MAX];
 
+    if (is_base_replaced(run))
+        return zt_fault_set(
+            fault, ZT_E_CANTCREATE,
+            "--output_dir: %s is the folder of --model_name_or_path, which "
+            "adapters do not replace: they are for it; name another folder",
+            run->output_dir);
     if (run->overwrite_output_dir || run->attempt ||
         (run->resume_from_checkpoint && has_checkpoints(run->output_dir)))
         return ZT_OK; /* what is replaced is this run's own */
@@ -173,6 +187,15 @@ static void check_empty_names(struct zt_config *c)
     }
 }
 
+static void check_device(struct zt_config *c, const struct zt_run *run)
+{
+    if (strcmp(run->device, "meta") == 0 && !run->dry_run && !run->check_config)
+        zt_problems_add(
+            &c->report, ZT_E_USAGE,
+            "--device meta: it has shapes alone and no values, so nothing can "
+            "be trained or computed on it; it is for a --dry_run");
+}
+
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
     struct zt_fault fault = {0};
@@ -193,6 +216,7 @@ static void check_files(struct zt_config *c, struct zt_run *run)
                         "checkpoint, --do_train trains as well");
     check_train_tokenizer(c, run);
     check_adapters(c, run);
+    check_device(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&
         !run->dry_run && zt_run_check_output_dir(run, &fault))
         zt_problems_add(&c->report, fault.code, "%s", fault.text);

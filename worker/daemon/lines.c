@@ -20,6 +20,12 @@ static void hand_out(struct zt_lines *l, size_t whole, zt_lines_fn fn, void *arg
     zt_buf_drop(&l->pending, whole);
 }
 
+/* Inside a character of UTF-8? */
+static bool goes_on(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
 zt_err zt_lines_feed(struct zt_lines *l, const char *bytes, size_t n, zt_lines_fn fn,
                      void *arg)
 {
@@ -47,7 +53,8 @@ zt_err zt_lines_feed(struct zt_lines *l, const char *bytes, size_t n, zt_lines_f
             l->cr = true;
             continue;
         }
-        if (c != '\n' && l->column == ZT_LINE_MAX) {
+        if (c != '\n' && l->column >= ZT_LINE_MAX &&
+            (!goes_on(c) || l->column == ZT_LINE_MAX + 3)) {
             to[at++] = '\n';
             l->column = 0;
             whole = at;

@@ -12,9 +12,11 @@
 
 #include "common/buf.h"
 
-#define ZT_LINE_MAX 65536 /* bytes of a line without its end */
+#define ZT_LINE_MAX                                                                      \
+    65536 /* bytes of a line without its end; up to 3 more where they end a
+                           * character of UTF-8 */
 
-/* n bytes of whole lines, never empty; at most what was fed plus ZT_LINE_MAX. */
+/* n bytes of whole lines, never empty; at most what was fed plus ZT_LINE_MAX + 3. */
 typedef void (*zt_lines_fn)(void *arg, const char *lines, size_t n);
 
 struct zt_lines {

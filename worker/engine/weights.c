@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/files/models.h"
 #include "common/message/event.h"
 #include "common/log.h"
@@ -574,18 +574,10 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     return rc;
 }
 
-static bool is_same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 static bool is_own_folder(const struct zt_engine *e, const char *dir)
 {
-    return (e->run->output_dir && is_same_folder(dir, e->run->output_dir)) ||
-           (e->weights_dir[0] && is_same_folder(dir, e->weights_dir));
+    return (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir)) ||
+           (e->weights_dir[0] && zt_is_one_file(dir, e->weights_dir));
 }
 
 zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,

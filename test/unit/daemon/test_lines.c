@@ -92,12 +92,52 @@ static void a_line_too_long_is_cut_at_the_cap(void **state)
     free(want);
 }
 
+static void no_character_is_cut_in_two(void **state)
+{
+    static const char euro[] = "\xe2\x82\xac";
+
+    (void)state;
+    for (size_t ahead = 0; ahead < 3; ahead++) {
+        char *text = malloc(ZT_LINE_MAX + 8), *want = malloc(ZT_LINE_MAX + 10);
+        size_t n = ZT_LINE_MAX - ahead, before = ahead ? n + 3 : n;
+
+        memset(text, 'x', n);
+        memcpy(text + n, euro, 3);
+        text[n + 3] = 'y';
+        memcpy(want, text, before);
+        want[before] = '\n';
+        memcpy(want + before + 1, text + before, n + 4 - before);
+        strcpy(want + n + 5, "\n");
+        for (size_t cut = 1000; cut < 200000; cut *= 4)
+            expect(text, n + 4, cut, want);
+        free(text);
+        free(want);
+    }
+}
+
+static void bytes_that_are_no_text_are_cut_too(void **state)
+{
+    size_t n = 2 * ZT_LINE_MAX + 6;
+    char *text = malloc(n), *want = malloc(n + 3);
+
+    (void)state;
+    memset(text, '\x80', n);
+    memset(want, '\x80', n + 2);
+    want[ZT_LINE_MAX + 3] = want[n + 1] = '\n';
+    want[n + 2] = 0;
+    expect(text, n, 4096, want);
+    free(text);
+    free(want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_do_not_depend_on_how_the_bytes_are_cut),
         cmocka_unit_test(nothing_is_handed_out_before_its_line_ends),
         cmocka_unit_test(a_line_too_long_is_cut_at_the_cap),
+        cmocka_unit_test(no_character_is_cut_in_two),
+        cmocka_unit_test(bytes_that_are_no_text_are_cut_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -179,6 +179,14 @@ static zt_err open_writer(struct zt_engine *e, const char *dir,
     return rc;
 }
 
+#define CONFIG_NAME "adapter_config.json"
+
+static bool is_ours(const void *unused, const char *name)
+{
+    (void)unused;
+    return strcmp(name, FILE_NAME) == 0 || strcmp(name, CONFIG_NAME) == 0;
+}
+
 static zt_err write_config(const struct zt_engine *e, const char *dir,
                            struct zt_fault *fault)
 {
@@ -193,8 +201,7 @@ static zt_err write_config(const struct zt_engine *e, const char *dir,
     for (int i = 0; i < a->num; i++)
         words.fan_in_fan_out |= (a->weights[i]->uses & ZT_USED_IN_OUT) != 0;
     text = zt_peft_config_text(&a->cfg, &words);
-    rc = text ? zt_hf_write_text(dir, "adapter_config.json", text, fault)
-              : no_memory(fault);
+    rc = text ? zt_hf_write_text(dir, CONFIG_NAME, text, fault) : no_memory(fault);
     free(text);
     return rc;
 }
@@ -223,6 +230,8 @@ zt_err zt_adapters_export(struct zt_engine *e, const char *dir, zt_err *failed,
         wrote = zt_safetensors_writer_commit(w, fault);
     if (!rc && writes && !wrote)
         wrote = write_config(e, dir, fault);
+    if (!rc && writes && !wrote) /* a model that they replace */
+        wrote = zt_hf_remove_older(dir, is_ours, NULL, fault);
     zt_safetensors_writer_close(w);
     *failed = wrote;
     return rc;
