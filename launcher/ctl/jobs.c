@@ -249,8 +249,13 @@ zt_err zt_ctl_talk_to(const char *name, struct zt_ctl_talk *t, struct zt_ctl_job
                       struct zt_fault *fault)
 {
     struct zt_ctl_jobs jobs;
-    zt_err rc = zt_ctl_find_jobs(&jobs, fault);
+    zt_err rc;
 
+    if (!*name) /* the beginning of every name */
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "the name of the job is empty, as a variable that is not set "
+                            "is; give a job, or last");
+    rc = zt_ctl_find_jobs(&jobs, fault);
     if (!rc)
         rc = choose(&jobs, name, t, chosen, fault);
     free(jobs.list);

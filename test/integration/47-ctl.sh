@@ -27,6 +27,9 @@ launch_bg --hostfile "$tmp/hosts" --launcher local --max_restarts 2 -- sh -c 'ec
 ready 3
 id=$(job_id)
 check "the folder is for its owner alone" test "$(stat -c '%a %u' "$jobs_dir")" = "700 $(id -u)"
+ask "" status
+check "an empty name is no job, though every name begins so" code_is 2
+check "  and why" said 'the name of the job is empty'
 ask "$id" status
 check "status" code_is 0
 check "  names the command" said "sh -c echo ready"
