@@ -8,10 +8,10 @@
 #include "kernels/meta/work.h"
 
 /*
- * Rates in FLOP/s and bytes/s; products in a type of their own (fp8). Each kind runs for
- * about `seconds`, after calls that warm up and find out how large one may be for that;
- * the median counts, on a processor of the time that its threads got: other programs
- * matter little.
+ * Rates in FLOP/s and bytes/s, infinite where a kind takes no time of its own; products in
+ * a type of their own (fp8). Each kind runs for about `seconds`, after calls that warm up and
+ * find out how large one may be for that; the median counts, on a processor of the time that
+ * its threads got: other programs matter little.
  * Takes 80 MiB of the device, 400 MiB of one with memory of its own.
  */
 zt_err zt_measure_work(const struct zt_backend *be, struct zt_device *dev,

@@ -1,5 +1,6 @@
 #include "kernels/measure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +12,7 @@
 #define QUEUED        8 /* calls between two looks at the clock, where there is a queue */
 #define FEWEST_ROUNDS 3
 #define MOST_ROUNDS   64
+#define THINNER       8 /* times that the rows of the second product are fewer */
 #define HALVED        4 /* times that the first call of a device with memory of its own is */
 
 /* What is measured, and where: memory for four arrays of `elems` floats and a scalar. */
@@ -21,6 +23,7 @@ struct bench {
     bool tf32;
     double seconds;
     int64_t elems, side; /* side: of the squares that are multiplied */
+    int64_t rows;        /* of what is multiplied by one */
     int halved;          /* sides so many times, arrays three times as often */
     float *memory;
     void *host; /* a quarter of it in host memory; NULL where both are one */
@@ -78,11 +81,16 @@ static int64_t share(const struct bench *b)
     return b->elems >> (3 * b->halved);
 }
 
-static struct zt_view array(const struct bench *b, int i)
+static struct zt_view array_of(const struct bench *b, zt_dtype dtype, int i)
 {
     const int64_t n = share(b);
 
-    return zt_view_of(b->memory + i * b->elems, ZT_F32, 1, &n);
+    return zt_view_of(b->memory + i * b->elems, dtype, 1, &n);
+}
+
+static struct zt_view array(const struct bench *b, int i)
+{
+    return array_of(b, ZT_F32, i);
 }
 
 /* ---- one call of each kind, and what it is worth ---- */
@@ -91,15 +99,16 @@ static struct zt_view array(const struct bench *b, int i)
 static zt_err multiply(const struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
-    const int64_t side = b->side >> b->halved, shape[2] = {side, side};
+    const int64_t side = b->side >> b->halved, square[2] = {side, side};
+    const int64_t shape[2] = {b->rows >> b->halved, side};
     struct zt_view x = zt_view_of(b->memory, b->dtype, 2, shape),
-                   w = zt_view_of(b->memory + b->elems, b->dtype, 2, shape),
+                   w = zt_view_of(b->memory + b->elems, b->dtype, 2, square),
                    y = zt_view_of(b->memory + 2 * b->elems, b->dtype, 2, shape),
-                   dw = zt_view_of(b->memory + 3 * b->elems, ZT_F32, 2, shape);
+                   dw = zt_view_of(b->memory + 3 * b->elems, ZT_F32, 2, square);
     struct zt_gemm_args calls[] = {
         {.a = x, .b = zt_view_transposed(&w), .c = y},
         {.a = x, .b = w, .c = y},
-        {.a = zt_view_transposed(&x), .b = w, .c = dw},
+        {.a = zt_view_transposed(&x), .b = y, .c = dw},
     };
     zt_err rc = ZT_OK;
 
@@ -149,7 +158,9 @@ static zt_err attend(const struct bench *b, struct zt_device_work *done,
 static zt_err apply_function(const struct bench *b, struct zt_device_work *done,
                              struct zt_fault *fault)
 {
-    struct zt_unary_args a = {.kind = ZT_U_GELU_TANH, .x = array(b, 0), .y = array(b, 1)};
+    struct zt_unary_args a = {.kind = ZT_U_GELU_TANH,
+                              .x = array_of(b, b->dtype, 0),
+                              .y = array_of(b, b->dtype, 1)};
 
     zt_work_add_kernel(done, ZT_KERNEL_unary, &a);
     return b->be->kernels->unary(b->dev, NULL, &a, fault);
@@ -249,11 +260,10 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* By the median of the rounds. */
-static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
-                      struct zt_fault *fault)
+/* What a round does, and the median of the seconds of several. */
+static zt_err time_rounds(struct bench *b, call fn, struct zt_device_work *done,
+                          double *seconds, struct zt_fault *fault)
 {
-    struct zt_device_work done;
     double took[MOST_ROUNDS], start;
     int calls, rounds = 0;
     zt_err rc = choose_size(b, fn, &calls, fault);
@@ -261,15 +271,25 @@ static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
     start = now();
     while (!rc && rounds < MOST_ROUNDS &&
            (rounds < FEWEST_ROUNDS || now() - start < b->seconds)) {
-        rc = time_round(b, fn, calls, &done, &took[rounds], fault);
+        rc = time_round(b, fn, calls, done, &took[rounds], fault);
         rounds++;
     }
-    *rate = 0;
     if (rc)
         return rc;
     qsort(took, (size_t)rounds, sizeof(*took), compare);
-    *rate = done.of[kind] / took[rounds / 2];
+    *seconds = took[rounds / 2];
     return ZT_OK;
+}
+
+static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
+                      struct zt_fault *fault)
+{
+    struct zt_device_work done;
+    double seconds;
+    zt_err rc = time_rounds(b, fn, &done, &seconds, fault);
+
+    *rate = rc ? 0 : done.of[kind] / seconds;
+    return rc;
 }
 
 /* Small random numbers: of equal ones a GPU multiplies more in a second. */
@@ -284,11 +304,48 @@ static zt_err fill_operands(const struct bench *b, struct zt_fault *fault)
     return b->be->kernels->random(b->dev, NULL, &a, fault);
 }
 
-static zt_err measure_products(struct bench *b, double *rate, struct zt_fault *fault)
+/*
+ * A processor packs and converts operands before it multiplies them. What it takes for their bytes,
+ * beside the FLOPs, is what makes thin products slower: from products of two shapes.
+ */
+static zt_err measure_operands(struct bench *b, struct zt_device_work *rates,
+                               struct zt_fault *fault)
 {
-    zt_err rc = measure(b, ZT_WORK_PRODUCTS, multiply, rate, fault);
-    int64_t side = b->side >> b->halved;
+    struct zt_device_work done[2];
+    double seconds[2], bytes[2], of_bytes, of_flops;
+    zt_err rc = time_rounds(b, multiply, &done[0], &seconds[0], fault);
 
+    b->rows = b->side / THINNER;
+    if (!rc)
+        rc = time_rounds(b, multiply, &done[1], &seconds[1], fault);
+    b->rows = b->side;
+    if (rc)
+        return rc;
+    for (int i = 0; i < 2; i++)
+        bytes[i] = done[i].of[ZT_WORK_OPERANDS];
+    of_bytes = (seconds[1] - seconds[0] / THINNER) / (bytes[1] - bytes[0] / THINNER);
+    of_flops = (seconds[0] - bytes[0] * of_bytes) / done[0].of[ZT_WORK_PRODUCTS];
+    if (of_bytes > 0 && of_flops > 0) {
+        rates->of[ZT_WORK_PRODUCTS] = 1 / of_flops;
+        rates->of[ZT_WORK_OPERANDS] = 1 / of_bytes;
+    } else {
+        rates->of[ZT_WORK_PRODUCTS] = done[0].of[ZT_WORK_PRODUCTS] / seconds[0];
+    }
+    return ZT_OK;
+}
+
+static zt_err measure_products(struct bench *b, struct zt_device_work *rates,
+                               struct zt_fault *fault)
+{
+    double *rate = &rates->of[ZT_WORK_PRODUCTS];
+    int64_t side;
+    zt_err rc;
+
+    rates->of[ZT_WORK_OPERANDS] = INFINITY;
+    if (b->be->runs_on_processor && b->product == b->dtype)
+        return measure_operands(b, rates, fault);
+    rc = measure(b, ZT_WORK_PRODUCTS, multiply, rate, fault);
+    side = b->side >> b->halved;
     if (rc || b->product == b->dtype)
         return rc;
     return zt_measure_gemm_in(b->be, b->dev, b->product, false, b->seconds, b->memory,
@@ -316,7 +373,7 @@ static zt_err measure_all(struct bench *b, struct zt_device_work *rates,
     zt_err rc = fill_operands(b, fault);
 
     if (!rc)
-        rc = measure_products(b, &rates->of[ZT_WORK_PRODUCTS], fault);
+        rc = measure_products(b, rates, fault);
     if (!rc)
         rc = clear_memory(b, fault); /* what is there are no numbers of other types */
     for (size_t i = 0; !rc && i < sizeof(kinds) / sizeof(*kinds); i++)
@@ -345,6 +402,7 @@ zt_err zt_measure_work(const struct zt_backend *be, struct zt_device *dev,
     zt_err rc = be->alloc(dev, bytes, &p, fault);
 
     *rates = (struct zt_device_work){{0}};
+    b.rows = b.side;
     b.memory = p;
     if (!rc && !be->unified)
         rc = be->host_alloc(dev, (size_t)b.elems * sizeof(float), &b.host, fault);

@@ -104,6 +104,7 @@ double zt_attention_flops(const struct zt_attention_args *a, bool backward)
 static void add_gemm(struct zt_device_work *w, const struct zt_gemm_args *a)
 {
     w->of[ZT_WORK_PRODUCTS] += gemm_flops(a);
+    w->of[ZT_WORK_OPERANDS] += bytes_of(&a->a) + bytes_of(&a->b) + bytes_of(&a->c);
     if (a->epilogue == ZT_EPI_SWIGLU_BWD)
         w->of[ZT_WORK_FUNCTIONS] += 5 * bytes_of(&a->c); /* as glu_bwd */
     else if (a->epilogue != ZT_EPI_NONE)

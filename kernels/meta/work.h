@@ -12,6 +12,7 @@
 
 typedef enum zt_work_kind {
     ZT_WORK_PRODUCTS,  /* FLOPs of gemm */
+    ZT_WORK_OPERANDS,  /* its bytes: what a processor packs and converts beside them */
     ZT_WORK_ATTENTION, /* FLOPs of what queries see; backward is 2.5 times forward */
     ZT_WORK_FUNCTIONS, /* bytes with an exponential or a random number an element, or that
                         * are normalized */

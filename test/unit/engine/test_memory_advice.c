@@ -529,6 +529,10 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (18 + 3 + (5 + 6 + 4))) <
                 1e-9);
     w.update.traffic.gathered = 20;
+    w.first.device.of[ZT_WORK_OPERANDS] = 10; /* packed beside what is multiplied */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (13 + 3 + (5 + 6 + 4))) <
+                1e-9);
+    r.device.of[ZT_WORK_OPERANDS] = 0; /* of no time of their own */
     run.zero.offload_optimizer.pipeline_read = true;
     run.zero.offload_optimizer.pipeline_write = true;
     run.zero.share_node_weights = true; /* nobody goes on before all have updated */

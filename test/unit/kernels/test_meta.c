@@ -126,6 +126,7 @@ static void test_work_is_counted_by_what_limits_it(void **state)
     assert_int_equal(meta->binary(dev, NULL, &sum, NULL), ZT_E_ARG);
     w = zt_meta_take_work(dev);
     assert_true(w.of[ZT_WORK_PRODUCTS] == 2 * 2 * 4 * 5 * 6);
+    assert_true(w.of[ZT_WORK_OPERANDS] == 2 * 2 * 4 * 6 + 2 * 2 * 6 * 5 + 4 * 2 * 4 * 5);
     assert_true(w.of[ZT_WORK_STREAMS] == 160 + 20 + 160 + 2 * 160);
     assert_true(w.of[ZT_WORK_TRANSFERS] == sizeof(host));
     assert_true(w.of[ZT_WORK_FUNCTIONS] == 0 && w.of[ZT_WORK_UPDATES] == 0);

@@ -1,5 +1,6 @@
 #include "worker/engine/memory/rates.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static const struct {
 } members[] = {
 #define DEVICE(kind) offsetof(struct zt_rates, device) + ZT_WORK_##kind * sizeof(double)
     {"products", DEVICE(PRODUCTS)},
+    {"operands", DEVICE(OPERANDS)},
     {"attention", DEVICE(ATTENTION)},
     {"functions", DEVICE(FUNCTIONS)},
     {"streams", DEVICE(STREAMS)},
@@ -52,7 +54,7 @@ json_t *zt_rates_json(const struct zt_rates *r)
     json_t *o = json_object();
 
     for (size_t i = 0; o && i < NUM_MEMBERS; i++)
-        if (*member(&copy, i) > 0)
+        if (*member(&copy, i) > 0 && isfinite(*member(&copy, i)))
             json_object_set_new(o, members[i].key, json_real(*member(&copy, i)));
     return o;
 }
@@ -422,7 +424,8 @@ zt_err zt_rates_find(const struct zt_run *run, const struct zt_backend *backend,
                      struct zt_device *device, int threads, struct zt_rates *out,
                      struct zt_fault *fault)
 {
-    bool device_known = true;
+    bool device_known = true, has_products;
+    double operands;
     zt_err rc = ZT_OK;
 
     *out = (struct zt_rates){.has_idle_cores =
@@ -433,9 +436,13 @@ zt_err zt_rates_find(const struct zt_run *run, const struct zt_backend *backend,
     if (rc)
         return rc;
     for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
-        device_known &= out->device.of[k] > 0;
+        device_known &= out->device.of[k] > 0 || k == ZT_WORK_OPERANDS;
+    has_products = out->device.of[ZT_WORK_PRODUCTS] > 0;
+    operands = out->device.of[ZT_WORK_OPERANDS];
     if (!device_known && device)
         find_device(run, backend, device, threads, out);
+    if (has_products) /* what is measured here is of other ones */
+        out->device.of[ZT_WORK_OPERANDS] = operands;
     if (folders(run) && !(out->read > 0 && out->write > 0))
         find_files(run, out);
     return ZT_OK;

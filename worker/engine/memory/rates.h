@@ -13,7 +13,7 @@
 #include "kernels/meta/work.h"
 #include "worker/config/run.h"
 
-/* FLOP/s and bytes/s; 0: not known. */
+/* FLOP/s and bytes/s; 0: not known, of operands that they take no time of their own. */
 struct zt_rates {
     struct zt_device_work device;
     double node;        /* bytes between ranks of a machine; on a processor that share

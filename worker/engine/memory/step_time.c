@@ -32,6 +32,8 @@ static double kind_seconds(struct clock *c, const struct zt_device_work *w,
         [ZT_WORK_UPDATES] = "updates",     [ZT_WORK_TRANSFERS] = "transfers",
     };
 
+    if (kind == ZT_WORK_OPERANDS && !(c->rates->device.of[kind] > 0))
+        return 0;
     return divide(c, w->of[kind], c->rates->device.of[kind], names[kind]);
 }
 
