@@ -92,15 +92,17 @@ static void clear_behind(const struct zt_view *v, int64_t row)
            (size_t)(v->stride[0] - v->shape[1]) * width);
 }
 
-/* dx may be x: a tile is read before it is written. */
+/* dx may be x: an element is read before it is written. */
 static void write_slope(const struct row_slope *r, int64_t row)
 {
     const struct zt_view *x = r->x, *dx = r->dx;
     int64_t classes = x->shape[1];
-    float in[ZT_TILE], out[ZT_TILE], e = r->smoothing;
+    bool is_direct = dx->dtype == ZT_F32 && !r->accumulate;
+    float in[ZT_TILE], tile[ZT_TILE], e = r->smoothing;
 
     for (int64_t at = 0; at < classes; at += ZT_TILE) {
         int64_t n = tile_of(at, classes), hit = r->target - at;
+        float *out = is_direct ? (float *)dx->data + row * dx->stride[0] + at : tile;
 
         if (r->target < 0)
             memset(out, 0, (size_t)n * sizeof(float));
@@ -112,8 +114,9 @@ static void write_slope(const struct row_slope *r, int64_t row)
             shift(out, -e / (float)classes * r->dloss, n);
         if (r->target >= 0 && hit >= 0 && hit < n)
             out[hit] -= (1 - e) * r->dloss;
-        zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
-                      r->accumulate);
+        if (!is_direct)
+            zt_tile_store(dx->data, dx->dtype, row * dx->stride[0] + at, n, out,
+                          r->accumulate);
     }
 }
 

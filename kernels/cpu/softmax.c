@@ -7,9 +7,9 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vmath.h"
 
-ZT_SIMD void zt_tile_exp(float *restrict y, const float *restrict x, float shift,
-                         float scale, int64_t n)
+ZT_SIMD void zt_tile_exp(float *y, const float *x, float shift, float scale, int64_t n)
 {
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; i++)
         y[i] = zt_exp_nonpositive(x[i] - shift) * scale;
 }
