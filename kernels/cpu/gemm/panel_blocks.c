@@ -5,8 +5,8 @@
  * operands are stored: of two products of one size one takes half as long again as the other
  * (Zen 3, oneDNN 2.6). Here all threads pack columns of b once; then tasks of some rows of c
  * pack theirs of a and multiply them by all of these columns. Where more columns follow and a
- * fits a cache, all of it is packed before the first ones. All layouts are about as fast as
- * oneDNN's best, or faster.
+ * fits a cache, all of it is packed before the first ones; of few rows, too, and then tasks
+ * pack columns. All layouts are about as fast as oneDNN's best, or faster.
  *
  * Sums run over k in blocks that follow from k alone, each added to c when it is done. So do
  * the bits, wherever a task begins.
@@ -137,25 +137,31 @@ static void finish(const struct panel_pass *s, int64_t row, int64_t rows, int64_
         zt_gemm_pass_row(&pass, s->item, i, s->col + col, cols);
 }
 
-/* Rows, packed in a, by some columns. */
-static void multiply(const struct panel_pass *s, const float *a, int64_t row,
-                     int64_t rows, int64_t col, int64_t cols)
+/* Of rows, packed in a, and some columns, packed in b. */
+static struct zt_panel_product product_of(const struct panel_pass *s, const float *a,
+                                          const float *b, int64_t row, int64_t rows,
+                                          int64_t col, int64_t cols)
 {
     int64_t ld = s->to->stride[1];
     float *c = (float *)(void *)zt_gemm_element(s->to, s->item, row, s->col + col);
     bool begins = s->from == 0 && !s->k->accumulate;
-    struct zt_panel_product p = {.m = rows,
-                                 .n = cols,
-                                 .k = s->depth,
-                                 .a = a,
-                                 .b = s->b + s->depth * col,
-                                 .from = begins ? s->start + s->col + col : c,
-                                 .c = c,
-                                 .ld_from = begins ? 0 : ld,
-                                 .ldc = ld,
-                                 .alpha = s->k->alpha};
 
-    zt_panels_multiply(&p);
+    return (struct zt_panel_product){.m = rows,
+                                     .n = cols,
+                                     .k = s->depth,
+                                     .a = a,
+                                     .b = b,
+                                     .from = begins ? s->start + s->col + col : c,
+                                     .c = c,
+                                     .ld_from = begins ? 0 : ld,
+                                     .ldc = ld,
+                                     .alpha = s->k->alpha};
+}
+
+/* Whether the pass is the last one, and an activation follows it. */
+static bool ends_it(const struct panel_pass *s)
+{
+    return s->from + s->depth == s->k->a.cols && s->k->epilogue != ZT_EPI_NONE;
 }
 
 static void run_task(int64_t task, int thread, void *ctx)
@@ -166,7 +172,7 @@ static void run_task(int64_t task, int thread, void *ctx)
     int64_t group = over < 0 ? s->group : s->small;
     int64_t col = over < 0 ? task % s->groups * group : over % s->smalls * group;
     int64_t end = zt_min(col + group, s->cols), row, rows;
-    bool ends = s->from + s->depth == s->k->a.cols && s->k->epilogue != ZT_EPI_NONE;
+    bool ends = ends_it(s);
     int64_t step = ends ? ZT_GEMM_PASS_COLS : group;
     float *packed = s->a + (s->keeps_rows ? strip : thread) * s->a_floats;
 
@@ -174,7 +180,10 @@ static void run_task(int64_t task, int thread, void *ctx)
         pack_strip(s, strip, packed);
     find_strip(s, strip, &row, &rows);
     for (; col < end; col += step) {
-        multiply(s, packed, row, rows, col, zt_min(step, end - col));
+        struct zt_panel_product p = product_of(s, packed, s->b + s->depth * col, row,
+                                               rows, col, zt_min(step, end - col));
+
+        zt_panels_multiply(&p);
         if (ends)
             finish(s, row, rows, col, zt_min(step, end - col));
     }
@@ -218,11 +227,71 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return zt_num_parts(zt_num_parts(n, zt_num_parts(n, most)), unit) * unit;
 }
 
+/* ---- few rows ---- */
+
+/*
+ * All of them are packed once. A task packs some columns, and multiplies by them while they are
+ * in its cache: packed once by all threads, they would go out to memory and come back, and
+ * threads would wait for each other between. Wherever there are columns enough for all threads:
+ * bits are the same in both ways.
+ */
+static bool are_few_rows(const struct zt_gemm_call *k)
+{
+    return k->c.rows < FEW && k->c.rows <= k->c.cols &&
+           zt_num_parts(k->c.cols, TOGETHER) >= TASKS * zt_num_threads();
+}
+
+static void run_columns(int64_t task, int thread, void *ctx)
+{
+    const struct panel_pass *s = ctx;
+    const struct zt_gemm_mat *b = &s->k->b;
+    int64_t col = task * TOGETHER, cols = zt_min(TOGETHER, s->cols - col);
+    int64_t then = col + zt_num_threads() * TOGETHER; /* where this thread may go on */
+    float *packed = s->b + thread * s->depth * TOGETHER;
+    struct zt_panel_fetch next = {.line = b->stride[2],
+                                  .step = b->stride[1],
+                                  .k = s->depth,
+                                  .n = zt_min(TOGETHER, s->cols - then),
+                                  .parts = zt_num_parts(s->k->c.rows, ROWS)};
+
+    if (then < s->cols)
+        next.at = element(b, s->item, s->from, then);
+    zt_panels_pack_cols(packed, element(b, s->item, s->from, col), b->stride[2],
+                        b->stride[1], s->depth, cols);
+    for (int64_t strip = 0, row, rows; strip < s->strips; strip++) {
+        struct zt_panel_product p;
+
+        find_strip(s, strip, &row, &rows);
+        next.part = row / ROWS;
+        p = product_of(s, s->a + strip * s->a_floats, packed, row, rows, col, cols);
+        zt_panels_multiply_few_cols(&p, &next);
+        if (ends_it(s))
+            finish(s, row, rows, col, cols);
+    }
+}
+
+static void run_few_rows(struct panel_pass *s, int64_t depth)
+{
+    s->col = 0;
+    s->cols = s->k->c.cols;
+    for (s->from = 0; s->from < s->k->a.cols; s->from += depth) {
+        s->depth = zt_min(depth, s->k->a.cols - s->from);
+        zt_parallel_for(s->strips, 1, pack_a, s);
+        zt_parallel_tasks(zt_num_parts(s->cols, TOGETHER), run_columns, s);
+    }
+}
+
+/* ---- the whole ---- */
+
 /* All of an item of the batch. */
 static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
 {
     const struct zt_gemm_call *k = s->k;
 
+    if (are_few_rows(k)) {
+        run_few_rows(s, depth);
+        return;
+    }
     for (s->col = 0; s->col < k->c.cols; s->col += columns)
         for (s->from = 0; s->from < k->a.cols; s->from += depth) {
             s->cols = zt_min(columns, k->c.cols - s->col);
@@ -242,6 +311,7 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     struct zt_gemm_call k = *in;
     struct panel_pass s = {.k = &k, .to = k.pre.data ? &k.pre : &k.c};
     int64_t depth, columns, a_floats, b_floats;
+    bool few;
     float *start;
     void *mem;
     zt_err rc;
@@ -249,12 +319,13 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     zt_gemm_write_rows(&k);
     depth = even_part(k.a.cols, MOST_K, COLS);
     columns = even_part(k.c.cols, B_FLOATS / depth / TOGETHER * TOGETHER, TOGETHER);
-    b_floats = depth * columns;
+    few = are_few_rows(&k);
+    b_floats = depth * (few ? zt_num_threads() * TOGETHER : columns);
     s.strips = count_strips(k.c.rows);
     s.keeps_rows =
         depth >= k.a.cols && columns < k.c.cols && k.c.rows * depth <= A_FLOATS;
     s.a_floats = depth * MOST * ROWS + ZT_PANEL_PAD;
-    a_floats = (s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
+    a_floats = (few || s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
                         (size_t)(b_floats + a_floats + k.c.cols) * sizeof(float), &mem,
                         fault);

@@ -277,6 +277,39 @@ TARGET void zt_panels_multiply(const struct zt_panel_product *p)
                               p->c + i * p->ldc + j, p->ldc);
 }
 
+INLINE void fetch_part(const struct zt_panel_fetch *f, int64_t part)
+{
+    int64_t each = 64 / (int64_t)sizeof(float); /* values of a line of the cache */
+    bool along = f->step == 1;
+    int64_t far = along ? f->line : f->step, num = along ? f->n : f->k;
+    int64_t lines = zt_num_parts(along ? f->k : f->n, each), all = num * lines;
+
+    for (int64_t i = all * part / f->parts, end = all * (part + 1) / f->parts; i < end;
+         i++)
+        _mm_prefetch((const char *)(f->at + i / lines * far + i % lines * each),
+                     _MM_HINT_T1);
+}
+
+/* Panels of b stay in the L2 cache, those of a come by: the next one is fetched in four. */
+TARGET void zt_panels_multiply_few_cols(const struct zt_panel_product *p,
+                                        const struct zt_panel_fetch *f)
+{
+    for (int64_t i = 0; i < p->m; i += ROWS) {
+        const float *a = p->a + i * p->k;
+
+        if (f->at)
+            fetch_part(f, f->part + i / ROWS);
+        for (int64_t j = 0; j < p->n; j += COLS)
+            if (p->m - i < ROWS || p->n - j < COLS)
+                multiply_edge(p, i, j);
+            else
+                multiply_tile(p->k, a, p->b + j * p->k,
+                              a + (4 + j / COLS % 4) * (p->k * ROWS / 4),
+                              p->from + i * p->ld_from + j, p->ld_from, p->alpha,
+                              p->c + i * p->ldc + j, p->ldc);
+    }
+}
+
 #else
 
 bool zt_panels_are_supported(void)
@@ -299,6 +332,12 @@ void zt_panels_pack_cols(float *dst, const float *src, int64_t line, int64_t ste
 void zt_panels_multiply(const struct zt_panel_product *p)
 {
     (void)p;
+}
+
+void zt_panels_multiply_few_cols(const struct zt_panel_product *p,
+                                 const struct zt_panel_fetch *f)
+{
+    (void)p, (void)f;
 }
 
 #endif

@@ -45,4 +45,15 @@ struct zt_panel_product {
 };
 void zt_panels_multiply(const struct zt_panel_product *p);
 
+/* n lines of k values, as they are packed; `part` of `parts` of them come into a cache. */
+struct zt_panel_fetch {
+    const float *at; /* NULL: nothing */
+    int64_t line, step, k, n;
+    int64_t part, parts;
+};
+
+/* The same where n is a few panels, and m parts of `f` that follow f->part are fetched. */
+void zt_panels_multiply_few_cols(const struct zt_panel_product *p,
+                                 const struct zt_panel_fetch *f);
+
 #endif

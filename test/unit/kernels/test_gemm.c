@@ -548,13 +548,38 @@ static void test_blocks_of_panels(void **state)
         skip();
     (void)state;
     check_blocks(ZT_F32, ZT_F32);
+    check_large(make(ZT_F32, 0, 520, 1100, COLS), make(ZT_F32, 0, 1100, 2010, ROWS),
+                make(ZT_F32, 0, 520, 2010, ROWS), true); /* passes over columns and k */
+    check_large(make(ZT_F32, 0, 520, 1000, ROWS), make(ZT_F32, 0, 1000, 1101, COLS),
+                make(ZT_F32, 0, 520, 1101, ROWS), false); /* rows stay packed */
     check_large(make(ZT_F32, 0, 20, 1100, COLS), make(ZT_F32, 0, 1100, 2010, ROWS),
-                make(ZT_F32, 0, 20, 2010, ROWS), true); /* passes over columns and k */
-    check_large(make(ZT_F32, 0, 77, 1000, ROWS), make(ZT_F32, 0, 1000, 1101, COLS),
-                make(ZT_F32, 0, 77, 1101, ROWS), false); /* rows stay packed */
+                make(ZT_F32, 0, 20, 2010, ROWS), true); /* few rows */
+    check_large(make(ZT_F32, 0, 250, 2100, ROWS), make(ZT_F32, 0, 2100, 330, COLS_PADDED),
+                make(ZT_F32, 0, 250, 330, ROWS_PADDED), false);
     check_large(make(ZT_F32, 0, 500, 130, ROWS), make(ZT_F32, 0, 130, 300, COLS),
                 make(ZT_F32, 0, 500, 300, ROWS_PADDED),
                 false); /* small tasks at the end */
+}
+
+/* Few rows are multiplied in another order than many are. */
+static void test_rows_of_panels_have_the_bits_of_more_rows(void **state)
+{
+    struct matrix a = make(ZT_F32, 0, 600, 1100, ROWS);
+    struct matrix b = make(ZT_F32, 0, 1100, 700, COLS);
+    struct matrix c = make(ZT_F32, 0, 600, 700, ROWS),
+                  few = make(ZT_F32, 0, 70, 700, ROWS);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+
+    (void)state;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    g.a.shape[0] = 70;
+    g.c = few.view;
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    assert_memory_equal(few.mem, c.mem, few.bytes);
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
+    ref_free(few.mem);
 }
 
 int main(void)
@@ -571,6 +596,7 @@ int main(void)
     const struct CMUnitTest skipped[] = {cmocka_unit_test(test_blocks_of_panels)};
     const struct CMUnitTest with_panels[] = {
         cmocka_unit_test(test_blocks_of_panels),
+        cmocka_unit_test(test_rows_of_panels_have_the_bits_of_more_rows),
         cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
         cmocka_unit_test(test_batches_with_strides_and_repeats_match),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
