@@ -51,9 +51,10 @@ int zt_streams_lost(const char *who, int e, int exit_code)
     if (!e)
         return exit_code;
     if (!is_told)
-        fprintf(stderr,
-                "%s: error: standard output: %s; what was printed there is not complete\n",
-                who, reason);
+        fprintf(
+            stderr,
+            "%s: error: standard output: %s; what was printed there is not complete\n",
+            who, reason);
     is_told = true;
     return exit_code ? exit_code : zt_err_exit_code(ZT_E_CANTCREATE);
 }

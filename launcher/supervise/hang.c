@@ -65,6 +65,7 @@ void zt_sup_hang_tick(struct zt_supervisor *s, double now)
         s->progress_s = now;
     if (!s->hang_seen && now - s->progress_s >= limit)
         inspect(s);
-    else if (s->hang_seen && !zt_sup_inspecting(s)) /* also where the look woke a rank up */
+    else if (s->hang_seen &&
+             !zt_sup_inspecting(s)) /* also where the look woke a rank up */
         conclude(s);
 }
