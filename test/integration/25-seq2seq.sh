@@ -128,6 +128,10 @@ write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/languages.jsonl" --source
 check "  rows in two languages, behind a prefix, are the same" cmp <(said "$tmp/rated.prefixed") <(said "$tmp/rated.languages")
 compared() { sed 's/"copied_[a-z]*":[-0-9.e+]*,//g' "$1/predict_results.json"; } # but for the prefix, which one has in its sources
 check "  and are compared with the same" cmp <(compared "$tmp/rated.prefixed") <(compared "$tmp/rated.languages")
+sed -E 's/, *"a": *"[^"]*"//' "$tmp/some.jsonl" >"$tmp/sources.jsonl"
+write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/sources.jsonl" --source_column q --max_new_tokens 6 --vocab_size 384 \
+    --output_dir "$tmp/rated.sources"
+check "  sources alone need no column of targets" cmp <(said "$tmp/rated.any") <(said "$tmp/rated.sources")
 check "  the prefix matters" sh -c '! cmp -s "$1" "$2"' - <(said "$tmp/rated.any") <(said "$tmp/rated.languages")
 check "  lines have nothing to compare with" refused 2 'takes records, with a column "completion"' \
     as_is t5 --do_predict --test_file /usr/share/common-licenses/BSD --predict_with_generate --max_new_tokens 4 --output_dir "$tmp/rated.no"

@@ -52,8 +52,10 @@ struct zt_text_pair zt_engine_pair(const struct zt_run *run)
 static zt_err check_pair(const struct zt_run *run, struct zt_fault *fault)
 {
     struct zt_text_pair p = zt_engine_pair(run);
+    bool answers = run->do_train || run->do_eval; /* else sources are enough */
 
-    if (!p.source != !p.target || !p.source_lang != !p.target_lang)
+    if ((!p.source != !p.target && (answers || !p.source)) ||
+        !p.source_lang != !p.target_lang)
         return zt_fault_set(fault, ZT_E_USAGE, "%s: a pair has two sides; give %s, too",
                             p.source && !p.target   ? "--source_column"
                             : p.target && !p.source ? "--target_column"
