@@ -90,14 +90,13 @@ static bool convert_number(struct zt_config *c, struct zt_item *i, bool strict)
             replace_value(c, i, ZT_JSON_NUMBER, text);
         return true;
     }
-    if (fabs(real) >= 0x1p63) {
-        zt_problems_add(&c->report, ZT_E_CONFIG,
-                        "%s: \"%s\": %s is too large: at most 9223372036854775807",
-                        i->where, i->path, text);
-        return false;
-    }
     if (!zt_parse_int64(text, &whole)) {
-        report_wrong_value(c, i, describe_number(c, i));
+        if (real >= 0x1p63)
+            zt_problems_add(&c->report, ZT_E_CONFIG,
+                            "%s: \"%s\": %s is too large: at most 9223372036854775807",
+                            i->where, i->path, text);
+        else
+            report_wrong_value(c, i, describe_number(c, i));
         return false;
     }
     snprintf(digits, sizeof(digits), "%lld", (long long)whole);
