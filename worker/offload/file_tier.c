@@ -136,11 +136,16 @@ static int wanted_buffers(const struct zt_tier_config *cfg, size_t piece_bytes)
 {
     const struct zt_swap *w = cfg->swap;
     size_t each = cfg->buffer_bytes < cfg->bytes ? cfg->buffer_bytes : cfg->bytes;
-    int n = 1 + w->pipeline_read + w->pipeline_write;
+    int n = 1 + w->pipeline_read + w->pipeline_write, many;
 
     n = n > w->buffers ? n : w->buffers;
     n = n < MAX_BUFFERS ? n : MAX_BUFFERS;
-    return each > piece_bytes ? (int)((size_t)n * each / piece_bytes) : n;
+    if (each <= piece_bytes)
+        return n;
+    many = (int)((size_t)n * each / piece_bytes);
+    if (cfg->num_pieces && many > cfg->num_pieces)
+        many = cfg->num_pieces;
+    return many > n ? many : n;
 }
 
 static zt_err file_open(const struct zt_tier_config *cfg, void **store,

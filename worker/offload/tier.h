@@ -80,6 +80,7 @@ struct zt_tier_config {
     size_t
         buffer_bytes; /* of each buffer that the swap asks for; longer than a piece: so many
                             more, as long as pieces */
+    int num_pieces;   /* of the region: more buffers are of no use; 0: not known */
     bool in_order;    /* pieces are used in order of their offsets, over and over */
     struct zt_tier_memory memory;
     const struct zt_swap *swap; /* for the file tier; outlives the store */

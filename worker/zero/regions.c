@@ -146,12 +146,25 @@ static void place_blocks(struct zt_zero *z, struct zt_region *r, int64_t *longes
     r->offloaded.bytes = (size_t)elems[1] * zt_dtype_bytes(r->dtype);
 }
 
+/* Of the blocks that are in the store, each of at most `piece` elements. */
+static int num_pieces(const struct zt_zero *z, const struct zt_region *r,
+                      const struct zt_region_store *s, int64_t piece)
+{
+    int num = 0;
+
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        if (r->offset[i] >= 0 && r->moved[i] == (s == &r->offloaded))
+            num += (int)((held_elems(r, z->cfg.model->blocks[i]) + piece - 1) / piece);
+    return num;
+}
+
 static zt_err open_store(struct zt_zero *z, struct zt_region *r,
                          struct zt_region_store *s, int64_t longest,
                          struct zt_fault *fault)
 {
     bool files = s->tier == &zt_file_tier;
     int64_t piece = files ? zt_min(longest, FILE_PIECE_ELEMS) : longest;
+    int64_t used = zt_has_fp32_grads(z) ? piece : zt_min(piece, ZT_FP32_PIECE_ELEMS);
     struct zt_tier_config cfg = {
         .backend = z->cfg.backend,
         .device = z->cfg.device,
@@ -161,6 +174,7 @@ static zt_err open_store(struct zt_zero *z, struct zt_region *r,
         .bytes = s->bytes,
         .piece_bytes = (size_t)piece * zt_dtype_bytes(r->dtype),
         .buffer_bytes = (size_t)longest * zt_dtype_bytes(r->dtype),
+        .num_pieces = files && piece > 0 ? num_pieces(z, r, s, used) : 0,
         .in_order = r->kind != ZT_STATE_WEIGHTS, /* those backward reads from behind */
         .memory = {.ctx = r,
                    .alloc = s == &r->device ? region_alloc : buffer_alloc,

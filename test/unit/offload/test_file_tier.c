@@ -316,6 +316,19 @@ static void test_long_buffers_are_cut_into_pieces(void **state)
     assert_int_equal(zt_file_tier.piece_bytes(store), PIECE);
     assert_int_equal(bytes[ZT_PLACE_HOST], 7 * PIECE + PIECES * 3 * 8);
     close_store(store);
+    for (int pieces = 1; pieces < 6;
+         pieces++) { /* no more than those, but three that the pipeline needs */
+        setting(true, true, 1, simple);
+        cfg.buffer_bytes = 2 * PIECE + PIECE / 2;
+        cfg.num_pieces = pieces;
+        store = open_store();
+        memset(bytes, 0, sizeof(bytes));
+        zt_file_tier.measure(store, bytes);
+        assert_int_equal(bytes[ZT_PLACE_HOST],
+                         (size_t)(pieces > 3 ? pieces : 3) * PIECE + PIECES * 3 * 8);
+        close_store(store);
+    }
+    cfg.num_pieces = 0;
 }
 
 static void says(const char *phrase)
