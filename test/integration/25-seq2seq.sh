@@ -128,6 +128,18 @@ write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/languages.jsonl" --source
 check "  rows in two languages, behind a prefix, are the same" cmp <(said "$tmp/rated.prefixed") <(said "$tmp/rated.languages")
 compared() { sed 's/"copied_[a-z]*":[-0-9.e+]*,//g' "$1/predict_results.json"; } # but for the prefix, which one has in its sources
 check "  and are compared with the same" cmp <(compared "$tmp/rated.prefixed") <(compared "$tmp/rated.languages")
+# texts are as long as is asked, whatever the length of the targets that are learnt from
+wrote() { grep -qF "\"msg\":\"$1 tokens in" "$tmp/rated"; }
+long() { # long OUT ARGS...: no end of a text is written
+    write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/some.jsonl" --source_column q --target_column a --vocab_size 384 \
+        --min_new_tokens 19 --output_dir "$@"
+}
+check "a text may be longer than a target" long "$tmp/long" --max_target_length 12 --val_max_target_length 20
+check "  and is, with its first token counted" wrote $((23 * 19))
+check "  on its own words, too" long "$tmp/long.own" --max_target_length 12 --max_new_tokens 19
+check "  the same texts" cmp "$tmp/long/predictions.jsonl" "$tmp/long.own/predictions.jsonl"
+check "  and is as long as targets by itself" long "$tmp/long.usual" --max_target_length 12 --min_new_tokens 11
+check "  with the first token counted" wrote $((23 * 11))
 sed -E 's/, *"a": *"[^"]*"//' "$tmp/some.jsonl" >"$tmp/sources.jsonl"
 write t5 1 "$tmp/rated" --do_predict --test_file "$tmp/sources.jsonl" --source_column q --max_new_tokens 6 --vocab_size 384 \
     --output_dir "$tmp/rated.sources"
@@ -177,6 +189,6 @@ check "a target has one length" refused 2 "--max_target_length 8 and --block_siz
     as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_target_length 8 --block_size 9 --max_steps 1
 check "a source longer than the positions" refused 2 "--max_source_length 2000 is longer than the 1024 tokens that bart takes" \
     as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 2000 --max_steps 1
-check "a text has the length of a target" refused 2 "--generate_tokens 200: a text has up to 128 tokens" \
-    as_is t5 --prompt abc --generate_tokens 200
+check "a text has at most as many tokens as there are positions" refused 2 \
+    "--generate_tokens 2000 is longer than the 1024 tokens that bart writes" as_is bart --prompt abc --generate_tokens 2000
 finish

@@ -510,12 +510,12 @@ static void resolve_max_length(struct zt_config *c)
         zt_args_set_default(c->args, "generate_tokens", text, most->where, &c->report);
 }
 
-/* Of a model whose targets are shorter than a text of 100 tokens, the length of these. */
+/* As long as targets, with the token that they begin with, as in Trainer's scripts. */
 static const char *usual_tokens(const struct zt_config *c, char out[24])
 {
     int64_t target = zt_args_int(c->args, "max_target_length");
 
-    snprintf(out, 24, "%lld", (long long)(target > 0 && target < 100 ? target : 100));
+    snprintf(out, 24, "%lld", (long long)(target > 1 ? target - 1 : 100));
     return out;
 }
 

@@ -38,6 +38,23 @@ static zt_err match(struct zt_engine *e, const struct zt_dataset *ds, const char
 }
 
 /* A prompt has tokens, and nothing else. */
+/* Texts are longer than the model can write. */
+static zt_err limit_texts(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_value *said = zt_option_given(e->run->config, "generate_tokens");
+
+    if (!said)
+        said = zt_option_given(e->run->config, "generation_max_length");
+    if (said)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s %lld is longer than the %lld tokens that %s writes",
+                            said->where, (long long)said->integer,
+                            (long long)e->model->max_tokens, e->plugin->name);
+    ((struct zt_run *)e->run)->generate_tokens =
+        e->model->max_tokens; /* as usual, but less */
+    return ZT_OK;
+}
+
 static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_batch_layout *l = &e->model->layout;
@@ -72,15 +89,9 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
             "write another, and %s is none: --max_new_tokens says how many "
             "tokens are added to a prompt",
             e->plugin->name);
-    if (e->source_size && e->run->generate_tokens > e->block_size &&
-        !zt_option_given(e->run->config, "generate_tokens"))
-        ((struct zt_run *)e->run)->generate_tokens =
-            e->block_size; /* as usual, but less */
-    if (e->source_size && e->run->generate_tokens > e->block_size)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--generate_tokens %lld: a text has up to %lld tokens; "
-                            "--max_target_length says how many",
-                            (long long)e->run->generate_tokens, (long long)e->block_size);
+    if (e->source_size && e->model->max_tokens &&
+        e->run->generate_tokens > e->model->max_tokens)
+        return limit_texts(e, fault);
     return ZT_OK;
 }
 

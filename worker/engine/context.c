@@ -18,7 +18,9 @@ struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prom
     g.cache_rows = g.rows + (run->num_beams > 1);
     g.tokens = least(most > 1 ? most - 1 : 1, block_size);
     g.restarts = most - 1 > block_size;
-    if (source_size) {
+    if (source_size) { /* targets to learn from may be shorter than texts to write */
+        g.tokens = most > 1 ? most - 1 : 1;
+        g.restarts = false;
         g.source_rows = run->num_beams > 1 ? run->num_beams : 1;
         g.num_sources = g.rows / g.source_rows;
         g.source_tokens = least(longest + 1, source_size); /* with the end of bytes */
