@@ -55,6 +55,11 @@ check "  with the bits of the unbroken run" test "$(field fingerprint "$tmp/whol
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
+check "not without adapters" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --max_steps 6 --block_size 23 \
+    --train_file test/golden/llama3/data.bin --data_format nanogpt --model_name_or_path test/golden/llama3/model \
+    --resume_from_checkpoint "$tmp/run/checkpoint-3" 2>"$tmp/log"
+check "  which the message asks for" grep -q 'has adapters and not the model that they are for: a run goes on with the --lora_r' "$tmp/log"
+
 # back to the best, which is the highest loss here: the first
 for config in "$(zero 0)" "$(zero 3 "$cpu")"; do
     check "a run ends with its best adapters" lora llama3 2 "$tmp/best" --do_eval --eval_file test/golden/llama3/data.bin --save_steps 2 \

@@ -237,6 +237,13 @@ static zt_err refuse_missing(const struct loading *l, int there, const struct zt
 
     if (there >= 0 && l->use == ZT_CKPT_BEGIN && given)
         return zt_hf_refuse_adapters(given, fault);
+    if (there >= 0)
+        return zt_fault_set(
+            fault, ZT_E_CONFIG,
+            "%s: has adapters and not the model that they are for: a run "
+            "goes on with the --lora_r and --lora_target_modules it began "
+            "with",
+            zt_ckpt_dir(l->c));
     return zt_fault_set(fault, ZT_E_CONFIG, "%s: there is no parameter %s%s",
                         zt_ckpt_dir(l->c), p->name, hint_at_adapters(p));
 }
