@@ -102,8 +102,10 @@ static void write_slope(const struct row_slope *r, int64_t row)
 
     for (int64_t at = 0; at < classes; at += ZT_TILE) {
         int64_t n = tile_of(at, classes), hit = r->target - at;
-        float *out = is_direct ? (float *)dx->data + row * dx->stride[0] + at : tile;
+        float *out = tile;
 
+        if (is_direct)
+            out = (float *)dx->data + row * dx->stride[0] + at;
         if (r->target < 0)
             memset(out, 0, (size_t)n * sizeof(float));
         else
