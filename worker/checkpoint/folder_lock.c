@@ -49,15 +49,13 @@ static bool is_still_there(int fd, const char *path)
            a.st_dev == b.st_dev;
 }
 
-static zt_err refuse(int fd, const char *dir, const char *job, bool is_unique,
+/* option: before the name of the folder, "" or with a space. */
+static zt_err refuse(const struct owner *held_by, const char *option, const char *dir,
                      struct zt_fault *fault)
 {
     char who[320] = "another run", way[192] = "wait for its end";
-    struct owner o;
+    const struct owner o = *held_by;
 
-    read_owner(fd, &o);
-    if (is_unique && strcmp(o.job, job) == 0)
-        return ZT_OK;
     if (o.pid)
         snprintf(who, sizeof(who), "%s%.128s (pid %d on %.128s)",
                  strcmp(o.job, "none") == 0 ? "another run" : "job ",
@@ -65,9 +63,8 @@ static zt_err refuse(int fd, const char *dir, const char *job, bool is_unique,
     if (o.pid && strcmp(o.job, "none") != 0)
         snprintf(way, sizeof(way), "end that one (zlaunch --ctl %.128s stop)", o.job);
     return zt_fault_set(fault, ZT_E_CANTCREATE,
-                        "--output_dir %s: %s is running with this folder: give another "
-                        "one, or %s",
-                        dir, who, way);
+                        "%s%s: %s is running with this folder: give another one, or %s",
+                        option, dir, who, way);
 }
 
 /* *again: whoever had it has just removed it. */
@@ -75,6 +72,7 @@ static zt_err try_once(const char *dir, const char *job, bool is_unique,
                        struct zt_folder_lock *l, bool *again, struct zt_fault *fault)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct owner o;
     zt_err rc = ZT_OK;
 
     *again = false;
@@ -89,7 +87,9 @@ static zt_err try_once(const char *dir, const char *job, bool is_unique,
             return ZT_OK;
         }
     } else if (errno == EAGAIN || errno == EACCES) {
-        rc = refuse(l->fd, dir, job, is_unique, fault);
+        read_owner(l->fd, &o);
+        if (!is_unique || strcmp(o.job, job) != 0)
+            rc = refuse(&o, "--output_dir ", dir, fault);
     } else {
         zt_warn(
             "checkpoint",
@@ -115,6 +115,27 @@ zt_err zt_folder_lock_take(const char *dir, const char *job, bool is_unique,
         return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");
     for (int i = 0; !rc && again && i < TRIES; i++)
         rc = try_once(dir, job, is_unique, out, &again, fault);
+    return rc;
+}
+
+zt_err zt_folder_lock_check(const char *dir, struct zt_fault *fault)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char path[PATH_MAX];
+    struct owner o;
+    zt_err rc = ZT_OK;
+    int fd = -1;
+
+    if (snprintf(path, sizeof(path), "%s/%s", dir, ZT_FOLDER_LOCK_NAME) <
+        (int)sizeof(path))
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return ZT_OK;
+    if (fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK) {
+        read_owner(fd, &o);
+        rc = refuse(&o, "", dir, fault);
+    }
+    close(fd);
     return rc;
 }
 

@@ -30,6 +30,8 @@ struct zt_folder_lock {
 zt_err zt_folder_lock_take(const char *dir, const char *job, bool is_unique,
                            struct zt_folder_lock *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* For who writes to a folder without being a run: that none has it. ZT_E_CANTCREATE, as above. */
+zt_err zt_folder_lock_check(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
 /* The file goes, once, and before the lock does: afterwards it may be another's. Nothing
  * held is fine. */
 void zt_folder_lock_remove(const struct zt_folder_lock *l);

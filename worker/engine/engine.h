@@ -122,7 +122,9 @@ struct zt_engine {
     int64_t
         unsaved_step; /* of a checkpoint that failed, and none was saved since; 0: none */
     struct zt_fault unsaved_why;
-    struct zt_ckpt_saver *saver;   /* NULL: nothing was to be saved yet */
+    struct zt_fault
+        saved_elsewhere;         /* why the weights at the end are not in --output_dir */
+    struct zt_ckpt_saver *saver; /* NULL: nothing was to be saved yet */
     struct zt_save_requests saves; /* of the plugin, after the step at hand */
     struct zt_replicas *replicas;  /* NULL: the run keeps no copies in memory */
     int stop_code;                 /* stopped from outside: the exit code; 0: not */
@@ -228,7 +230,8 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir,
  */
 zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Last of all: the newest checkpoint that was due is on the disk, or ZT_E_CANTCREATE. The
+/* Last of all: weights are where they were to be, and the newest checkpoint that was due is on
+ * the disk, or ZT_E_CANTCREATE. The
  * same on every rank. */
 zt_err zt_engine_check_saved(const struct zt_engine *e,
                              struct zt_fault *fault) ZT_MUST_CHECK;

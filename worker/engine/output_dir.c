@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/files/folders.h"
+#include "common/files/models.h"
 #include "common/log.h"
 #include "common/message/event.h"
 #include "worker/checkpoint/atomic_file.h"
@@ -189,6 +190,30 @@ static void warn_of_older_checkpoints(const struct zt_run *run)
     free(steps);
 }
 
+static bool look_up_model(const struct zt_output_dir *d, struct stat *out)
+{
+    char found[PATH_MAX];
+
+    return zt_find_model(d->path, found) && stat(found, out) == 0;
+}
+
+void zt_output_dir_own_model(struct zt_output_dir *d)
+{
+    if (!look_up_model(d, &d->model))
+        d->model = (struct stat){0};
+}
+
+bool zt_output_dir_has_other_model(const struct zt_output_dir *d)
+{
+    struct stat now;
+
+    return look_up_model(d, &now) &&
+           (now.st_dev != d->model.st_dev || now.st_ino != d->model.st_ino ||
+            now.st_size != d->model.st_size ||
+            now.st_mtim.tv_sec != d->model.st_mtim.tv_sec ||
+            now.st_mtim.tv_nsec != d->model.st_mtim.tv_nsec);
+}
+
 zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -204,6 +229,7 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
     zt_ckpt_remove_stale(dir);
     if (run->rank)
         return ZT_OK; /* rank 0 alone writes weights */
+    zt_output_dir_own_model(&e->output);
     warn_of_older_checkpoints(run);
     return zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);
 }

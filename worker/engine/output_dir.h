@@ -2,6 +2,8 @@
 #ifndef WORKER_ENGINE_OUTPUT_DIR_H
 #define WORKER_ENGINE_OUTPUT_DIR_H
 
+#include <sys/stat.h>
+
 #include "common/buf.h"
 #include "common/fault.h"
 #include "worker/checkpoint/folder_lock.h"
@@ -23,6 +25,7 @@ struct zt_output_dir {
     struct zt_folder_lock lock;
     char path[PATH_MAX];
     size_t made; /* bytes of the path that name the first folder that this run made */
+    struct stat model; /* the one in it at the start, or that this run saved; 0: none */
 };
 
 /*
@@ -32,6 +35,10 @@ struct zt_output_dir {
  * zt_engine_save() takes it. ZT_E_CANTCREATE.
  */
 zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The model that is in the folder now is this run's to replace. */
+void zt_output_dir_own_model(struct zt_output_dir *d);
+/* Another program has put one there since. */
+bool zt_output_dir_has_other_model(const struct zt_output_dir *d);
 /* The lock goes, and a folder that was made goes where nothing was saved in it. SIGTERM,
  * SIGINT and SIGHUP do that, too, where nothing else handles them. */
 void zt_output_dir_close(struct zt_engine *e);

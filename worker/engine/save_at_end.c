@@ -115,10 +115,36 @@ static bool can_be_asked(void)
     return getenv("ZLAUNCH_CONTROL_FD") && getenv("ZLAUNCH_JOB_ID");
 }
 
+/* The folder of the run; where another program has put a model there meanwhile, one in it, which
+ * zt_engine_check_saved() tells of. Collective. */
+static zt_err choose_folder(struct zt_engine *e, char dir[PATH_MAX],
+                            struct zt_fault *fault)
+{
+    struct zt_fault why = {ZT_OK, ""};
+    zt_err rc = zt_engine_check_weights_dir(e, e->run->output_dir, &why);
+
+    snprintf(dir, PATH_MAX, "%s", e->run->output_dir);
+    if (rc && rc != ZT_E_CANTCREATE)
+        *fault = why;
+    if (rc != ZT_E_CANTCREATE)
+        return rc;
+    snprintf(dir, PATH_MAX, "%s/weights-%lld", e->run->output_dir,
+             (long long)(e->first_step + e->steps_taken));
+    zt_fault_set(&e->saved_elsewhere, ZT_E_CANTCREATE,
+                 "--output_dir: a model came to %s during the run from elsewhere, and is "
+                 "not replaced: the weights of this run are in %s",
+                 e->run->output_dir, dir);
+    return ZT_OK;
+}
+
 zt_err zt_engine_save_at_end(struct zt_engine *e, struct zt_fault *fault)
 {
-    zt_err rc = zt_engine_save(e, e->run->output_dir, fault);
+    char dir[PATH_MAX];
+    zt_err rc = choose_folder(e, dir, fault);
 
+    if (rc)
+        return rc;
+    rc = zt_engine_save(e, dir, fault);
     if (!rc || !e->save_refused || !can_be_asked())
         return rc;
     fault->code = rc;
@@ -129,6 +155,10 @@ zt_err zt_engine_check_saved(const struct zt_engine *e, struct zt_fault *fault)
 {
     char newest[PATH_MAX + 64] = "there is no other";
 
+    if (e->saved_elsewhere.code) {
+        *fault = e->saved_elsewhere;
+        return fault->code;
+    }
     if (!e->unsaved_step || e->stop_code)
         return ZT_OK;
     if (e->saved_step)

@@ -574,10 +574,12 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     return rc;
 }
 
-static bool is_own_folder(const struct zt_engine *e, const char *dir)
+/* On rank 0. */
+static bool may_replace(const struct zt_engine *e, const char *dir)
 {
-    return (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir)) ||
-           (e->weights_dir[0] && zt_is_one_file(dir, e->weights_dir));
+    if (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir))
+        return e->run->overwrite_output_dir || !zt_output_dir_has_other_model(&e->output);
+    return e->weights_dir[0] && zt_is_one_file(dir, e->weights_dir);
 }
 
 zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
@@ -585,7 +587,7 @@ zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
 {
     char found[PATH_MAX];
     double taken =
-        zt_comm_rank(e->comm) == 0 && zt_find_model(dir, found) && !is_own_folder(e, dir);
+        zt_comm_rank(e->comm) == 0 && zt_find_model(dir, found) && !may_replace(e, dir);
     zt_err rc = zt_sum_f64(e->comm, &taken, 1, fault);
 
     if (!rc && taken > 0)
@@ -618,7 +620,10 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
         return failed;
     if (!rc && any > 0)
         return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
-    if (!rc && zt_comm_rank(e->comm) == 0)
+    if (!rc && zt_comm_rank(e->comm) == 0) {
+        if (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir))
+            zt_output_dir_own_model(&e->output);
         zt_event_text("saved", dir);
+    }
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "common/files/models.h"
 #include "common/half.h"
 #include "common/mapped_file.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/tokenizer_files.h"
 #include "worker/torch_file/torch_write.h"
@@ -435,6 +436,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     struct export_list list = {0};
     zt_err rc = bin || safe ? ZT_OK : zt_export_check_is_model(s, how->to, fault);
 
+    if (!rc && !bin && !safe)
+        rc = zt_folder_lock_check(how->to, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)
