@@ -60,6 +60,14 @@ check "a rank that is killed is noticed by the other" eval '! kill -0 $job 2>/de
 wait $job 2>/dev/null
 check "and named" grep -q "rank 1" "$tmp/dead0"
 
+port=$(free_port)
+bare 1 2 "$port" "${args[@]}" >"$tmp/folder1" 2>&1 &
+bare 0 2 "$port" "${args[@]}" --output_dir "$tmp/folder" >"$tmp/folder0" 2>&1
+check "a folder that one rank alone was given is refused" test $? -ne 0
+wait $!
+check "  before the first step, by its name" grep -q '"--output_dir not given" where rank 0 has "--output_dir given"' "$tmp/folder0"
+check "  on both ranks, without a step" eval '! grep -q "^step" "$tmp"/folder? && grep -q "output_dir not given" "$tmp/folder1"'
+
 (umask 077 && head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$tmp/secret")
 port=$(free_port)
 ZLAUNCH_SECRET_FILE=$tmp/secret bare 1 2 "$port" "${args[@]}" >"$tmp/secret1" 2>&1 &

@@ -143,6 +143,34 @@ zt_err zt_run_config_text(const struct zt_run *run, char **out, struct zt_fault 
     return ZT_OK;
 }
 
+zt_err zt_run_paths_text(const struct zt_run *run, char **out, struct zt_fault *fault)
+{
+    const unsigned path = ZT_OPTION_PATH | ZT_OPTION_PER_NODE;
+    const zt_args *args = run->config->args;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    bool ok = f != NULL;
+
+    for (const struct zt_option *o = zt_args_table(args); f && o->name; o++) {
+        const struct zt_value *v = zt_args_value(args, o->name);
+
+        if ((o->flags & path) == path)
+            fprintf(f, "--%s %s\n", o->name,
+                    v->text || (v->list && *v->list) ? "given" : "not given");
+    }
+    if (f) {
+        ok = !ferror(f);
+        ok = fclose(f) == 0 && ok;
+    }
+    if (!ok) {
+        free(text);
+        return zt_fault_set(fault, ZT_E_NOMEM, "the paths as text: no host memory");
+    }
+    *out = text;
+    return ZT_OK;
+}
+
 /* ---- where a value comes from ---- */
 
 /* Names what nobody has written: not an option, a variable, or a place in a file. */

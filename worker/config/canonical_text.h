@@ -17,7 +17,14 @@
 zt_err zt_run_config_text(const struct zt_run *run, char **out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Where the value of a line of that text comes from when nobody has given it: "default",
+/*
+ * Of each option whose path may differ from node to node, whether it was given, which may
+ * not differ: what ranks do together follows from it. "--output_dir given". As above.
+ */
+zt_err zt_run_paths_text(const struct zt_run *run, char **out,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Where the value of a line of the first text comes from when nobody has given it: "default",
  * "rule: as logging_steps". NULL: somebody has, or there is no such value. */
 const char *zt_run_config_rule(const struct zt_run *run, const char *line);
 

@@ -103,7 +103,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
 /* What the ranks must have in common is compared before anything depends on it. */
 static zt_err agree(struct zt_engine *e, struct zt_fault *fault)
 {
-    char *model = NULL, *config = NULL, *data = NULL;
+    char *model = NULL, *config = NULL, *paths = NULL, *data = NULL;
     zt_err rc = ZT_OK;
 
     if (e->run->world == 1)
@@ -113,15 +113,20 @@ static zt_err agree(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = zt_run_config_text(e->run, &config, fault);
     if (!rc)
+        rc = zt_run_paths_text(e->run, &paths, fault);
+    if (!rc)
         rc = zt_agree_data_text(e->train_data, e->eval_data, &data, fault);
     if (!rc)
         rc = zt_agree(e->comm, "the config", config, fault);
+    if (!rc)
+        rc = zt_agree(e->comm, "its options", paths, fault);
     if (!rc)
         rc = zt_agree(e->comm, "the model", model, fault);
     if (!rc)
         rc = zt_agree(e->comm, "the data", data, fault);
     free(model);
     free(config);
+    free(paths);
     free(data);
     return rc;
 }

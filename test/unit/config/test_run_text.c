@@ -97,6 +97,38 @@ static void test_places_and_threads_may_differ(void **state)
     free(a);
 }
 
+static char *paths_of(struct run_trial t)
+{
+    char *text = NULL;
+
+    assert_non_null(t.run);
+    assert_int_equal(zt_run_paths_text(t.run, &text, NULL), ZT_OK);
+    zt_run_close(t.run);
+    return text;
+}
+
+/* Paths may differ between ranks; whether there is one decides what ranks do together. */
+static void test_whether_a_path_is_given_shows(void **state)
+{
+    char a[] = "/tmp/a_XXXXXX", b[] = "/tmp/b_XXXXXX", in_a[32], in_b[32];
+    char *text;
+
+    (void)state;
+    assert_non_null(mkdtemp(a));
+    assert_non_null(mkdtemp(b));
+    snprintf(in_a, sizeof(in_a), "--output_dir=%s", a);
+    snprintf(in_b, sizeof(in_b), "--output_dir=%s", b);
+    same(paths_of(try_it(2, NULL, in_a)), paths_of(try_it(2, NULL, in_b)));
+    differ(paths_of(try_it(2, NULL)), paths_of(try_it(2, NULL, in_a)));
+    text = paths_of(try_it(2, NULL, in_a));
+    assert_true(has_line(text, "--output_dir given"));
+    assert_true(has_line(text, "--eval_file not given"));
+    assert_null(strstr(text, "--threads"));
+    free(text);
+    rmdir(a);
+    rmdir(b);
+}
+
 static void test_what_changes_the_numbers_shows(void **state)
 {
     (void)state;
@@ -127,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_lines_are_paths_and_values_in_order),
         cmocka_unit_test(test_order_spelling_and_origin_do_not_matter),
         cmocka_unit_test(test_places_and_threads_may_differ),
+        cmocka_unit_test(test_whether_a_path_is_given_shows),
         cmocka_unit_test(test_what_changes_the_numbers_shows),
         cmocka_unit_test(test_asking_changes_nothing),
     };
