@@ -234,6 +234,7 @@ for plan in --dry_run --check_config; do
 done
 "$bin/zio" --size 1 "$tmp/nowhere" >"$tmp/o" 2>"$tmp/o.err"
 check "a folder that is not there is named by zio" says "nvme_path $tmp/nowhere: no file can be made there"
+check "  before a table is begun" eval '! grep -q block_size "$tmp/o"'
 "$bin/zio" --size 1048576 --rounds 1 "$tmp/swap" >"$tmp/o" 2>"$tmp/o.err"
 check "a file that no disk here has room for: 73" test $? -eq 73
 check "  is told of its option" says "are free there: make room, or give a smaller --size"

@@ -154,6 +154,10 @@ run "  the last as well where the first is not whole" 66 "$zckpt" verify "$tmp/n
 check "  which is said" has "$tmp/out" 'hf: weights: whole'
 check "  of each that is not" has "$tmp/err" 'none.bin: no such file'
 check "  and of all" has "$tmp/err" '2 of 3 are not whole'
+run "which old ones would be pruned is said" 0 "$zckpt" prune "$tmp/run" --keep 1 --dry_run
+check "  by name and bytes" has "$tmp/out" "would remove $a, [0-9.]* [KM]iB"
+check "  and in all" has "$tmp/out" 'run: 1 of 2 checkpoints would be removed, [0-9.]* [KM]iB'
+check "  and both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
 check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
 run "of a folder that is not there none is" 66 "$zckpt" prune "$tmp/runn" --keep 1

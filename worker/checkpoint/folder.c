@@ -319,17 +319,33 @@ static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault
     return rc ? rc : remove_tree(top, fault);
 }
 
+zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t best,
+                        int64_t **steps, int *num, struct zt_fault *fault)
+{
+    int64_t *all = NULL, *old = NULL;
+    int num_all = 0, n = 0;
+    zt_err rc = zt_ckpt_list(root, &all, &num_all, fault);
+
+    if (!rc && num_all && !(old = malloc((size_t)num_all * sizeof(*old))))
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", root);
+    for (int i = num_all - 1; !rc && i >= 0 && num_all - n > limit; i--)
+        if (all[i] != newest && all[i] != best)
+            old[n++] = all[i];
+    free(all);
+    *steps = old;
+    *num = n;
+    return rc;
+}
+
 zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,
                      int *removed, struct zt_fault *fault)
 {
     int64_t *steps = NULL;
     int num = 0;
-    zt_err rc = zt_ckpt_list(root, &steps, &num, fault);
+    zt_err rc = zt_ckpt_list_old(root, limit, newest, best, &steps, &num, fault);
 
     *removed = 0;
-    for (int i = num - 1; !rc && i >= 0 && num - *removed > limit; i--) {
-        if (steps[i] == newest || steps[i] == best)
-            continue;
+    for (int i = 0; !rc && i < num; i++) {
         rc = remove_step(root, steps[i], fault);
         *removed += rc ? 0 : 1;
     }

@@ -49,9 +49,12 @@ void zt_ckpt_remove_stale(const char *root);
 zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 /*
- * Remove the oldest of ROOT until `limit` (> 0) are left, but never that of step `newest`
- * or `best` (-1: none). *removed: how many. ZT_E_CANTCREATE; a kill leaves no torn one.
+ * The oldest of ROOT, those beyond the newest `limit` (> 0), but never that of step `newest`
+ * or `best` (-1: none); oldest first, *steps is malloc'ed. ZT_E_NOMEM.
  */
+zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t best,
+                        int64_t **steps, int *num, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Remove these. *removed: how many. ZT_E_CANTCREATE; a kill leaves no torn one. */
 zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,
                      int *removed, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -1,11 +1,13 @@
 /* look.c -- zckpt ls, verify and prune. */
 #include <errno.h>
+#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/human.h"
 #include "worker/checkpoint/folder.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
@@ -209,6 +211,44 @@ static zt_err check_root(const char *root, struct zt_fault *fault)
     return ZT_OK;
 }
 
+static double bytes_in_tree; /* nftw has no other way to say it */
+
+static int add_bytes(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)path;
+    (void)at;
+    if (type == FTW_F)
+        bytes_in_tree += (double)st->st_size;
+    return 0;
+}
+
+/* What prune would remove, and how much that is. */
+static zt_err list_old(const char *root, int64_t keep, int64_t newest, int num_all,
+                       struct zt_fault *fault)
+{
+    int64_t *steps = NULL;
+    double all = 0;
+    char path[PATH_MAX], bytes[ZT_HUMAN];
+    int num = 0;
+    zt_err rc = zt_ckpt_list_old(root, keep, newest, best_step(root, newest), &steps,
+                                 &num, fault);
+
+    for (int i = 0; !rc && i < num; i++) {
+        snprintf(path, sizeof(path), "%s/checkpoint-%lld", root, (long long)steps[i]);
+        bytes_in_tree = 0;
+        if (nftw(path, add_bytes, 16, FTW_PHYS))
+            rc = zt_fault_set(fault, ZT_E_SYSTEM, "%s: %s", path, strerror(errno));
+        else
+            printf("would remove %s, %s\n", path, zt_human_bytes(bytes, bytes_in_tree));
+        all += bytes_in_tree;
+    }
+    if (!rc)
+        printf("%s: %d of %d checkpoints would be removed, %s\n", root, num, num_all,
+               zt_human_bytes(bytes, all));
+    free(steps);
+    return rc;
+}
+
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault)
 {
@@ -224,6 +264,11 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
         rc = zt_ckpt_list(words[0], &steps, &num, fault);
     if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
         rc = verify_newest(words[0], steps[0], fault);
+    if (!rc && num > 0 && zt_args_flag(args, "dry_run")) {
+        rc = list_old(words[0], zt_args_int(args, "keep"), steps[0], num, fault);
+        free(steps);
+        return rc;
+    }
     if (!rc && num > 0)
         rc = zt_ckpt_prune(words[0], zt_args_int(args, "keep"), steps[0],
                            best_step(words[0], steps[0]), &removed, fault);

@@ -72,6 +72,9 @@ static const struct zt_option prune_options[] = {
     {.name = "no_verify",
      .kind = ZT_OPT_FLAG,
      .help = "do not read the newest first: its shards are on several machines"},
+    {.name = "dry_run",
+     .kind = ZT_OPT_FLAG,
+     .help = "say what would be removed and how many bytes that is; remove nothing"},
     END};
 
 static const struct zt_tool tools[] = {

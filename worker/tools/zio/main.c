@@ -91,8 +91,12 @@ static zt_err measure(const struct zio_job *j, struct rate *r, struct zt_fault *
 
 /* ---- what is printed ---- */
 
-static void print_rate(const struct zio_job *j, const struct rate *r)
+/* The table begins with its first row: what fails before has none. */
+static void print_rate(const struct zio_job *j, const struct rate *r, bool first)
 {
+    if (first && !j->json)
+        printf("%-8s %12s %6s %8s %10s %10s\n", "engine", "block_size", "depth",
+               "threads", "read GB/s", "write GB/s");
     if (j->json)
         printf("{\"event\":\"zio\",\"engine\":\"%s\",\"block_size\":%lld,"
                "\"queue_depth\":%d,\"threads\":%d,\"read_gb_per_s\":%.3f,"
@@ -129,7 +133,7 @@ static bool is_better(const struct rate *a, const struct rate *b)
     return 1 / a->read + 1 / a->write < 1 / b->read + 1 / b->write;
 }
 
-/* One setting, by each engine in turn. */
+/* One setting, by each engine in turn. *best has no engine before the first. */
 static zt_err measure_engines(const struct zio_job *j, struct rate *r, struct rate *best,
                               struct zt_fault *fault)
 {
@@ -139,8 +143,8 @@ static zt_err measure_engines(const struct zio_job *j, struct rate *r, struct ra
         r->o.engine = j->engines[i];
         rc = measure(j, r, fault);
         if (!rc)
-            print_rate(j, r);
-        if (!rc && is_better(r, best))
+            print_rate(j, r, !best->engine);
+        if (!rc && (!best->engine || is_better(r, best)))
             *best = *r;
     }
     return rc;
@@ -149,12 +153,9 @@ static zt_err measure_engines(const struct zio_job *j, struct rate *r, struct ra
 static zt_err sweep(const struct zio_job *j, struct zt_fault *fault)
 {
     const struct values *b = &j->block_size, *d = &j->queue_depth, *t = &j->threads;
-    struct rate best = {.read = 1e-9, .write = 1e-9};
+    struct rate best = {.engine = NULL};
     zt_err rc = ZT_OK;
 
-    if (!j->json)
-        printf("%-8s %12s %6s %8s %10s %10s\n", "engine", "block_size", "depth",
-               "threads", "read GB/s", "write GB/s");
     for (int i = 0; !rc && i < b->num * d->num * t->num; i++) {
         struct rate r = {.o = {.block_size = b->of[i / (d->num * t->num)],
                                .queue_depth = (int)d->of[i / t->num % d->num],
