@@ -578,6 +578,13 @@ void zt_metrics_print_markdown(FILE *out)
         "metrics`.\n\n",
         out);
     print_rows(ZT_METRIC_STEP, out);
+    fputs(
+        "\nWhat `gemm_share` compares with is measured after steps 20, 200 and 2000, "
+        "where at least 20 more follow: all ranks wait for each other and multiply "
+        "matrices for a tenth of a second on a GPU and up to about half a second on "
+        "processors, whose large products take longer. The rates of these metrics leave "
+        "that pause out.\n",
+        out);
     fputs("\n## Evaluation\n\nFields of the JSON event `eval`. The columns are those of "
           "the "
           "line that an evaluation prints.\n\n",

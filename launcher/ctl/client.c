@@ -358,14 +358,35 @@ static const char *question(int argc, char *const *words, char *out, size_t cap)
     return out;
 }
 
+#define NUM_REQUESTS (sizeof(requests) / sizeof(*requests))
+
+static const struct {
+    const char *request, *shown;
+} requests[] = {
+#define ROW(name, request, shown) {request, shown},
+    ZT_CTL_REQUESTS(ROW)
+#undef ROW
+};
+
 static bool is_request(const char *word)
 {
-    static const char *const all[] = {"status", "stop", "save", "trace", "stacks"};
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(word, all[i]) == 0)
+    for (size_t i = 0; i < NUM_REQUESTS; i++)
+        if (strcmp(word, requests[i].request) == 0)
             return true;
     return false;
+}
+
+const char *zt_ctl_requests_text(char out[128])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < NUM_REQUESTS && n < 128; i++)
+        n += (size_t)snprintf(out + n, 128 - n, "%s%s",
+                              i == 0                 ? ""
+                              : i + 1 < NUM_REQUESTS ? ", "
+                                                     : " or ",
+                              requests[i].shown);
+    return out;
 }
 
 /* A job that ends a talk well has answered in it, unless its answer was lost on the way. */
@@ -420,9 +441,8 @@ int zt_ctl_main(const char *job, int argc, char *const *words, struct zt_render 
                                              "--ctl last %s; --ctl list names them",
                                              job, job));
     if (!request)
-        return zt_err_exit_code(
-            zt_fault_set(fault, ZT_E_USAGE,
-                         "--ctl %s: ask for status, stop, save, trace or stacks", job));
+        return zt_err_exit_code(zt_fault_set(fault, ZT_E_USAGE, "--ctl %s: ask for %s",
+                                             job, zt_ctl_requests_text(text)));
     rc = zt_ctl_talk_to(job, &t, &chosen, fault);
     if (rc)
         return zt_err_exit_code(rc);

@@ -100,6 +100,17 @@ void zt_ctl_note_job(const char *job, const char *log, const int *exit_code, int
 
 /* ------------------------------------------------------------------ client (client.c) */
 
+/* What a job can be asked for: the name in C, the request, and how messages show it. */
+#define ZT_CTL_REQUESTS(X)                                                               \
+    X(status, "status", "status")                                                        \
+    X(stop, "stop", "stop")                                                              \
+    X(save, "save", "save")                                                              \
+    X(save_weights, "save weights", "save weights [DIR]")                                \
+    X(trace, "trace", "trace")                                                           \
+    X(stacks, "stacks", "stacks")
+/* "status, stop, save, save weights [DIR], trace or stacks" */
+const char *zt_ctl_requests_text(char out[128]);
+
 /* `zlaunch --ctl JOB ASK`, `--ctl list`: the exit code; the fault is for the caller to
  * show. job: id, a prefix that only one has, or "last"; words: one, or save weights [DIR].
  * As text the answers go to stdout by stdio; in JSON they are events "status", "answer" and

@@ -1,7 +1,7 @@
 /*
  * The last job of a folder, for who asks for it when it is over: the one that began last,
  * whichever ended last. A job writes FOLDER.last in the folder of its socket when it begins,
- * and when it ends if none has begun since; FOLDER is a hash of the path
+ * and when it ends if none has begun since; one that never began, only where there is none; FOLDER is a hash of the path
  * that it was started in, so there is one file for each.
  */
 #include "common/json/line.h"
@@ -61,14 +61,15 @@ static json_t *read_record(const char *path)
     return n ? zt_json_object(text, n) : NULL;
 }
 
-/* Each job writes its name when it begins: another one there has begun later. */
-static bool has_later_job(const char *path, const char *job)
+/* Each job writes its name when it begins: another one there has begun later, or has begun
+ * and this one has not. */
+static bool has_other_job(const char *path, const char *job)
 {
     json_t *record = read_record(path);
-    bool later = record && strcmp(zt_json_get_text(record, "job", job), job) != 0;
+    bool other = record && strcmp(zt_json_get_text(record, "job", job), job) != 0;
 
     json_decref(record);
-    return later;
+    return other;
 }
 
 void zt_ctl_note_job(const char *job, const char *log, const int *exit_code, int lost)
@@ -77,7 +78,7 @@ void zt_ctl_note_job(const char *job, const char *log, const int *exit_code, int
     json_t *o;
 
     if (!getcwd(here, sizeof(here)) || zt_ctl_dir(dir, NULL) ||
-        record_path(dir, here, path) || (exit_code && has_later_job(path, job)))
+        record_path(dir, here, path) || (exit_code && has_other_job(path, job)))
         return;
     zt_timestamp(when);
     o = json_object();

@@ -134,6 +134,7 @@ struct zt_supervisor {
     bool log_is_lost;        /* of a rank: its log file took no more */
     int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
     int64_t kept_step;       /* of the newest copies in memory; 0: none */
+    bool begun;              /* the run has said what it does, or a program was started */
     bool trains;             /* the run has steps */
     int64_t last_step, total_steps; /* of the last report; 0: none */
     char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */

@@ -371,20 +371,17 @@ static const struct {
     const char *request;
     void (*fn)(struct zt_supervisor *s, uint32_t client);
 } handlers[] = {
-    {"status", handle_status},
-    {"stop", handle_stop},
-    {"stacks", handle_stacks},
-    {"save", handle_save},
-    {"trace", handle_trace},
-    {"attach", handle_attach},
-    {"save weights", handle_save_weights},
+#define ROW(name, request, shown) {request, handle_##name},
+    ZT_CTL_REQUESTS(ROW)
+#undef ROW
+        {"attach", handle_attach}, /* by an option of its own */
 };
 
 static void on_request(void *ctx, uint32_t client, const char *request)
 {
     static const char elsewhere[] = "save weights ";
     struct zt_supervisor *s = ctx;
-    char text[256];
+    char text[256], known[128];
 
     if (strncmp(request, elsewhere, strlen(elsewhere)) == 0) {
         request_ranks(s, client, "save weights", request + strlen(elsewhere));
@@ -396,9 +393,8 @@ static void on_request(void *ctx, uint32_t client, const char *request)
             return;
         }
     snprintf(text, sizeof(text),
-             "a job cannot be asked for '%.40s', but for status, stop, save, trace or "
-             "stacks",
-             request);
+             "a job cannot be asked for '%.40s', but for %s; --ctl list names all jobs",
+             request, zt_ctl_requests_text(known));
     zt_ctl_end(s->ctl->ctl, client, 2, text);
 }
 
@@ -415,9 +411,7 @@ void zt_sup_ctl_open(struct zt_supervisor *s)
     k->begun_s = zt_now();
     uv_timer_init(&s->loop, &k->check);
     k->check.data = s;
-    if (!zt_ctl_open(&cfg, &k->ctl, &fault))
-        zt_ctl_note_job(cfg.job_id, zt_detach_log(), NULL, 0);
-    else
+    if (zt_ctl_open(&cfg, &k->ctl, &fault))
         zt_render_message(s->render, ZT_LOG_WARN,
                           "nothing can be asked of this job by --ctl: %s", fault.text);
 }
@@ -432,16 +426,32 @@ void zt_sup_ctl_line(void *ctx, int stream, const char *tag, const char *text, s
                             text, n);
 }
 
+/* From here on it is the last job of its folder. A start that is refused is none, unless
+ * there has been no other. */
+static void note_begun(struct zt_supervisor *s)
+{
+    if (!s->begun && s->ctl && s->ctl->ctl)
+        zt_ctl_note_job(s->plan->job_id, zt_detach_log(), NULL, 0);
+    s->begun = true;
+}
+
 void zt_sup_ctl_started(struct zt_supervisor *s)
 {
     int num = 0;
 
     if (s->plan->is_plugin)
         return; /* its ranks say when they have begun */
+    note_begun(s);
     for (int i = 0; zt_detach_is_pending() && i < s->notes.num_ranks; i++)
         num += s->notes.ranks[i].started;
     if (num && num == s->notes.num_ranks)
         zt_detach_ready();
+}
+
+/* All that a run was given has been looked at when it says what it is going to do. */
+static bool is_summary(const char *name, const json_t *event)
+{
+    return strcmp(name, "note") == 0 && json_object_get(event, "trains");
 }
 
 /* Is the run at work, as far as --detach waits: has it made a step, if it makes any? */
@@ -455,6 +465,8 @@ bool zt_sup_ctl_event(struct zt_supervisor *s, int rank, json_t *event)
 {
     const char *name = zt_json_get_text(event, "event", "");
 
+    if (is_summary(name, event))
+        note_begun(s);
     if (s->ctl && strcmp(name, "step") == 0) {
         json_decref(s->ctl->step);
         s->ctl->step = json_incref(event);

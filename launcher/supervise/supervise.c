@@ -283,7 +283,7 @@ static bool is_restartable(const struct zt_supervisor *s, const struct zt_verdic
 
     return v->exit_code && !v->saved && !asked && !s->stops &&
            (ran || s->group.restart > 0) &&
-           !(v->rank && zt_fail_is_permanent(v->rank->fail));
+           !(v->rank && zt_fail_is_permanent(v->rank->fail, s->begun));
 }
 
 static bool may_restart(const struct zt_supervisor *s, const struct zt_verdict *v,

@@ -187,7 +187,7 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
     out->others_stopped = failures - (out->rank != NULL);
 }
 
-bool zt_fail_is_permanent(const json_t *fail)
+bool zt_fail_is_permanent(const json_t *fail, bool begun)
 {
     static const int codes[] = {2, 65, 66, 78}; /* usage, config, input, plan */
     int64_t code = zt_json_get_int(fail, "exit_code", 0);
@@ -195,7 +195,7 @@ bool zt_fail_is_permanent(const json_t *fail)
     for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
         if (code == codes[i])
             return true;
-    return false;
+    return code == EXIT_CANTCREATE && !begun;
 }
 
 /* ------------------------------------------------------------------ words */
@@ -230,9 +230,7 @@ static void rank_sentence(FILE *f, const struct zt_rank_note *r)
  * rank's part in it matters? */
 static bool is_of_all(const struct zt_rank_note *r)
 {
-    return r->fail && !r->host &&
-           (zt_fail_is_permanent(r->fail) ||
-            zt_json_get_int(r->fail, "exit_code", 0) == EXIT_CANTCREATE);
+    return r->fail && !r->host && zt_fail_is_permanent(r->fail, false);
 }
 
 static void rank_evidence(FILE *f, const struct zt_notes *n, const struct zt_rank_note *r)

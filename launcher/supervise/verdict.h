@@ -90,7 +90,8 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
 json_t *zt_verdict_json(const struct zt_notes *n, const struct zt_verdict *v);
 
 /* A failure that says of itself that what the job was given is wrong: another start would
- * repeat it, and it is no single rank's. `fail` may be NULL. */
-bool zt_fail_is_permanent(const json_t *fail);
+ * repeat it, and it is no single rank's. So is that of a place where nothing can be written
+ * if the run has not begun; later a disk may be full, and not stay so. `fail` may be NULL. */
+bool zt_fail_is_permanent(const json_t *fail, bool begun);
 
 #endif

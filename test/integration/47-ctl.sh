@@ -53,7 +53,7 @@ check "a question without a job: 2" code_is 2
 check "  and how to say whose" said "zlaunch --ctl last status"
 ask "$id" dance
 check "an unknown question: 2" code_is 2
-check "  and what there is" said "status, stop, save, trace or stacks"
+check "  with all that there is" said "for status, stop, save, save weights [DIR], trace or stacks; --ctl list names all jobs"
 ask "$id" stacks
 check "stacks" code_is 0
 check "  which are no error" sh -c "grep -q ' is ' '$tmp/said' && ! grep -q 'error:' '$tmp/said'"
@@ -334,6 +334,11 @@ launch_bg --num_gpus 1 -- sh -c 'echo ready; exec sleep 600'
 ready 1
 mkdir "$tmp/here" && cd "$tmp/here" || exit 1
 other=$job
+refused=(launch "${train[@]}" --train_file "$tmp/nowhere.txt")
+"${refused[@]}"
+ask last status
+check "a start that was refused is the last job where there is no other" said "ended at 20"
+check "  with its exit code" said "with exit code 66"
 "$zlaunch" --detach --log_file log -- sh -c 'sleep 0.1; exit 7' >"$tmp/id" 2>"$tmp/said"
 id=$(cat "$tmp/id")
 within 20 over || fail "the job did not end"
@@ -347,6 +352,9 @@ for what in "--ctl last status" "--attach last"; do
 done
 "$zlaunch" --ctl "$id" status >"$tmp/said" 2>&1
 check "by its name as well" said "job $id ended at 20"
+"${refused[@]}"
+ask last status
+check "a start that was refused since is not the last job" said "the last job of this folder, $id, ended at 20"
 "$zlaunch" -- sh -c 'kill -9 "$(cut -d " " -f 4 /proc/$PPID/stat)"' >/dev/null 2>&1
 "$zlaunch" --ctl last status >"$tmp/said" 2>&1
 check "one that was killed" grep -q "the last job of this folder, .* and was killed before" "$tmp/said"
@@ -381,6 +389,13 @@ if command -v script >/dev/null; then
     fi
 fi
 launch --max_restarts 1 "${train[@]}" --output_dir "$tmp/begun"
+check "a folder that cannot be made: 73" code_is 73
+check "  without a restart, which would not help" err_lacks "restart 1 of 1"
+launch_bg --max_restarts 1 "${train[@]}"
+within 20 rank_pid 0 && within 20 err_has "step 1/" && kill -9 "$pid"
+within 20 err_has "restart 1 of 1" || fail "the job was not started again"
+ask "$(job_id)" stop
+wait "$job" 2>/dev/null
 check "a restart says what it goes back to" err_has ": from step 1, for the run saves no checkpoints"
 launch --log_file "$tmp/log" -- true
 check "--log_file without --detach is refused" code_is 2
