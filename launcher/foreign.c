@@ -54,5 +54,7 @@ const struct zt_option zt_target_options[] = {
 const struct zt_foreign_names zt_launch_foreign_names = {
     .rows = rows,
     .beyond = zt_target_options,
-    .place = "is an option of the target: write it behind the target, as gpt2.so",
+    .place = "is an option of the target: write it behind the target",
+    .before = "zlaunch TARGET.so ",
+    .behind = "",
 };

@@ -249,12 +249,18 @@ static void check_behind(const struct zt_launch *l, struct zt_problems *report)
 
     for (int i = 1; l->hostfile && i < l->target_argc; i++) {
         size_t n = strcspn(l->target[i], "=");
+        const char *value =
+            l->target[i][n] || i + 1 == l->target_argc || l->target[i + 1][0] == '-'
+                ? NULL
+                : l->target[i + 1];
 
         for (size_t k = 0; k < sizeof(places) / sizeof(*places); k++)
             if (n == strlen(places[k]) && strncmp(l->target[i], places[k], n) == 0)
                 zt_problems_add(report, ZT_E_USAGE,
-                                "%s is an option of zlaunch: write it before the target",
-                                places[k]);
+                                "%s is an option of zlaunch: write it before the "
+                                "target, as in: zlaunch %s%s%s %s",
+                                places[k], l->target[i], value ? " " : "",
+                                value ? value : "", l->target[0]);
     }
 }
 

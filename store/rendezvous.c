@@ -316,6 +316,14 @@ void zt_rendezvous_close(struct zt_rendezvous *r)
 /* ---------------------------------------------------------------- gather */
 
 /* "u32 length, bytes" of every rank, one after another. */
+/* Stores speak of keys; who waits for a rank is to hear of the rank. */
+static void name_silent(const struct zt_rendezvous *r, int rank, struct zt_fault *fault)
+{
+    if (fault && strstr(fault->text, ": nobody set it within "))
+        zt_fault_set(fault, fault->code, "rank %d has sent nothing within %.1f s", rank,
+                     r->timeout_s);
+}
+
 static zt_err build_table(struct zt_rendezvous *r, const char *name, const void *mine,
                           size_t bytes, struct zt_buf *table, struct zt_fault *fault)
 {
@@ -329,8 +337,10 @@ static zt_err build_table(struct zt_rendezvous *r, const char *name, const void 
         snprintf(key, sizeof(key), "%s/%d", name, i);
         if (i)
             rc = fetch(r, key, r->timeout_s, &value, &n, fault);
-        if (rc)
+        if (rc) {
+            name_silent(r, i, fault);
             return rc;
+        }
         rc = zt_buf_put_u32(table, (uint32_t)n);
         if (!rc)
             rc = zt_buf_put(table, i ? value : mine, n);
@@ -384,6 +394,8 @@ zt_err zt_rendezvous_gather(struct zt_rendezvous *r, const char *name, const voi
     zt_buf_release(&built);
     if (!rc)
         rc = fetch(r, key, r->timeout_s, &table, &n, fault);
+    if (rc)
+        name_silent(r, 0, fault);
     if (zt_err_is_about_peer(rc))
         return zt_fault_context(fault, rc, "waiting for all %d ranks at %s port %d",
                                 r->env.world, r->env.master_addr, r->env.master_port);

@@ -146,8 +146,21 @@ static zt_err put_string(struct zt_buf *out, const char *s, size_t n)
     return rc ? rc : zt_buf_put_u8(out, '"');
 }
 
-static zt_err put_object(struct zt_buf *out, const json_t *value)
+/* Where values stand below each other: the line for one at this depth; -1: on one line. */
+static zt_err begin_line(struct zt_buf *out, int depth)
 {
+    zt_err rc = depth < 0 ? ZT_OK : zt_buf_put_u8(out, '\n');
+
+    for (int i = 0; !rc && i < depth; i++)
+        rc = put_text(out, "  ");
+    return rc;
+}
+
+static zt_err put_value(struct zt_buf *out, const json_t *value, int depth);
+
+static zt_err put_object(struct zt_buf *out, const json_t *value, int depth)
+{
+    int below = depth < 0 ? depth : depth + 1;
     zt_err rc = zt_buf_put_u8(out, '{');
     bool first = true;
     const char *key;
@@ -158,26 +171,35 @@ static zt_err put_object(struct zt_buf *out, const json_t *value)
         if (!rc && !first)
             rc = zt_buf_put_u8(out, ',');
         if (!rc)
+            rc = begin_line(out, below);
+        if (!rc)
             rc = put_string(out, key, strlen(key));
         if (!rc)
-            rc = zt_buf_put_u8(out, ':');
+            rc = put_text(out, depth < 0 ? ":" : ": ");
         if (!rc)
-            rc = zt_json_put(out, v);
+            rc = put_value(out, v, below);
         first = false;
     }
+    if (!rc && !first)
+        rc = begin_line(out, depth);
     return rc ? rc : zt_buf_put_u8(out, '}');
 }
 
-static zt_err put_array(struct zt_buf *out, const json_t *value)
+static zt_err put_array(struct zt_buf *out, const json_t *value, int depth)
 {
+    int below = depth < 0 ? depth : depth + 1;
     zt_err rc = zt_buf_put_u8(out, '[');
 
     for (size_t i = 0; !rc && i < json_array_size(value); i++) {
         if (i)
             rc = zt_buf_put_u8(out, ',');
         if (!rc)
-            rc = zt_json_put(out, json_array_get(value, i));
+            rc = begin_line(out, below);
+        if (!rc)
+            rc = put_value(out, json_array_get(value, i), below);
     }
+    if (!rc && json_array_size(value))
+        rc = begin_line(out, depth);
     return rc ? rc : zt_buf_put_u8(out, ']');
 }
 
@@ -204,15 +226,15 @@ bool zt_json_is_short_of_memory(void)
     return was;
 }
 
-zt_err zt_json_put(struct zt_buf *out, const json_t *value)
+static zt_err put_value(struct zt_buf *out, const json_t *value, int depth)
 {
     char number[32];
 
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        return put_object(out, value);
+        return put_object(out, value, depth);
     case JSON_ARRAY:
-        return put_array(out, value);
+        return put_array(out, value, depth);
     case JSON_STRING:
         return put_string(out, json_string_value(value), json_string_length(value));
     case JSON_INTEGER:
@@ -227,6 +249,23 @@ zt_err zt_json_put(struct zt_buf *out, const json_t *value)
     default:
         return put_text(out, "null");
     }
+}
+
+zt_err zt_json_put(struct zt_buf *out, const json_t *value)
+{
+    return put_value(out, value, -1);
+}
+
+char *zt_json_file_text(const json_t *value)
+{
+    struct zt_buf text;
+    char *copy = NULL;
+
+    zt_buf_init(&text, SIZE_MAX);
+    if (value && !put_value(&text, value, 0))
+        copy = strndup((const char *)zt_buf_head(&text), zt_buf_used(&text));
+    zt_buf_release(&text);
+    return copy;
 }
 
 void zt_timestamp(char out[ZT_TIMESTAMP_BYTES])

@@ -1,5 +1,5 @@
 /*
- * line.h -- JSON on one line, in and out, on top of jansson.
+ * line.h -- JSON on one line, in and out, and as files, on top of jansson.
  *
  * Numbers are written in the fewest digits that read back as the same double. JSON has no
  * NaN or infinity: they travel as the strings "NaN", "Infinity" and "-Infinity".
@@ -39,6 +39,9 @@ bool zt_json_is_short_of_memory(void);
 
 /* Append the value, without a newline. */
 zt_err zt_json_put(struct zt_buf *out, const json_t *value) ZT_MUST_CHECK;
+
+/* The value as a file for people, a member on each line. The caller frees. NULL: memory. */
+char *zt_json_file_text(const json_t *value);
 
 /* "2026-01-31T10:20:30.123456Z" */
 #define ZT_TIMESTAMP_BYTES 32

@@ -49,6 +49,7 @@ struct zt_foreign_names {
     const struct zt_foreign *rows;  /* NULL: none */
     const struct zt_option *beyond; /* the options of the target's other side; or NULL */
     const char *place;              /* of those: "is an option of ...: write it ..." */
+    const char *before, *behind; /* what to type: "zlaunch ", the option, " train.so" */
 };
 
 /* A value that belongs to a key of the config. */

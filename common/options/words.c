@@ -196,6 +196,17 @@ static const struct zt_option *beyond_letter(const zt_args *a, char letter)
     return o && o->name ? o : NULL;
 }
 
+/* It stands on the wrong side of the target: what to type instead. */
+static void say_misplaced(struct word_reader *r, const struct zt_foreign_names *names,
+                          const char *option, const struct option_words *words)
+{
+    const char *value = words->num_texts ? words->texts[0] : NULL;
+
+    zt_problems_add(r->report, ZT_E_USAGE, "%s %s, as in: %s%s%s%s%s", option,
+                    names->place, names->before, option, value ? " " : "",
+                    value ? value : "", names->behind);
+}
+
 /* Is the option word[0..n) one that somebody else has? Then it has been answered. */
 static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, size_t n,
                            const char *value, char letter)
@@ -224,7 +235,7 @@ static bool foreign_option(struct word_reader *r, zt_args *a, const char *word, 
         value = r->argv[++r->at]; /* a flag that has words of its own */
     words = take_words(r, f->kind, &value);
     if (!words.num_texts && beyond && beyond->kind == ZT_OPT_FLAG)
-        zt_problems_add(r->report, ZT_E_USAGE, "%s %s", option, a->names->place);
+        say_misplaced(r, a->names, option, &words);
     else if (!words.num_texts)
         zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", option,
                         f->answer == ZT_FOREIGN_REFUSED ? f->why : "a value is missing");
@@ -238,13 +249,17 @@ static bool misplaced_option(struct word_reader *r, const zt_args *a, const char
                              size_t n, const char *value)
 {
     const struct zt_option *o = a->names ? a->names->beyond : NULL;
+    struct option_words words;
 
     for (; o && o->name; o++) {
         if (!zt_name_is(o->name, word, n) && !(o->alias && zt_name_is(o->alias, word, n)))
             continue;
-        (void)take_words(r, o->kind == ZT_OPT_LIST ? ZT_OPT_STRING : o->kind, &value);
-        zt_problems_add(r->report, ZT_E_USAGE, "--%.*s %s", (int)n, word,
-                        a->names->place);
+        words = take_words(r, o->kind == ZT_OPT_LIST ? ZT_OPT_STRING : o->kind, &value);
+        if (o->kind == ZT_OPT_FLAG && !value)
+            words.num_texts = 0;
+        say_misplaced(r, a->names,
+                      zt_text_arena_printf(r->report->arena, "--%.*s", (int)n, word),
+                      &words);
         return true;
     }
     return false;
@@ -400,11 +415,15 @@ static bool misplaced_letter(struct word_reader *r, const char *c)
 
     for (int k = 0; k < r->num_sets; k++) {
         const struct zt_option *o = beyond_letter(r->sets[k], *c);
+        struct option_words words;
 
         if (!o)
             continue;
-        (void)take_words(r, o->kind, &value);
-        zt_problems_add(r->report, ZT_E_USAGE, "-%c %s", *c, r->sets[k]->names->place);
+        words = take_words(r, o->kind, &value);
+        if (o->kind == ZT_OPT_FLAG)
+            words.num_texts = 0;
+        say_misplaced(r, r->sets[k]->names,
+                      zt_text_arena_printf(r->report->arena, "-%c", *c), &words);
         return true;
     }
     return false;

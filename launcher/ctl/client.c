@@ -168,7 +168,8 @@ static void print_step(const json_t *o)
         return;
     if (left >= 0)
         zt_human_seconds(eta, left);
-    printf("step      %lld/%lld  loss %.4f  %s tok/s  eta %s  (%s ago)\n",
+    printf("step      %lld/%lld  loss %.4f  %s tok/s  eta %s  "
+           "(the last report, %s ago)\n",
            (long long)zt_json_get_int(step, "step", 0),
            (long long)zt_json_get_int(step, "total_steps", 0),
            zt_json_get_real(step, "loss", 0),

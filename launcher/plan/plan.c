@@ -54,7 +54,8 @@ static zt_err explain_target(const char *target, zt_err rc, struct zt_fault *fau
                             "%s -o %.*s.so %s (docs/PLUGINS.md), and give that",
                             target, zt_plugin_header_flags(flags, sizeof(flags)),
                             (int)strlen(target) - 2, target, target);
-    if (!strchr(target, '/') && zt_plugin_find(file, found, sizeof(found)))
+    if (strchr(target, '/') ? access(file, R_OK) == 0
+                            : zt_plugin_find(file, found, sizeof(found)))
         return zt_fault_set(fault, rc, "there is no program '%s'; the plugin is %s.so",
                             target, target);
     return rc;

@@ -183,9 +183,12 @@ static void time_is_over_key(struct zt_session *s, double waited)
     struct zt_names names = {who, sizeof(who), 0, 0};
 
     names_of_absent(s->hub, &names);
-    snprintf(text, sizeof(text), "key \"%.*s\": nobody set it within %.1f s%s%s%s",
-             (int)(key.bytes < 200 ? key.bytes : 200), (const char *)key.data, waited,
-             names.num ? " (not connected: " : "", who, names.num ? ")" : "");
+    if (names.num) /* more to the point than what they would have set */
+        snprintf(text, sizeof(text), "not there within %.1f s: %s", waited, who);
+    else
+        snprintf(text, sizeof(text), "key \"%.*s\": nobody set it within %.1f s",
+                 (int)(key.bytes < 200 ? key.bytes : 200), (const char *)key.data,
+                 waited);
     zt_session_stop_waiting(s);
     zt_session_reply_text(s, ZT_STORE_TIMEOUT, text);
 }

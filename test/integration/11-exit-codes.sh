@@ -35,6 +35,8 @@ check "source of a plugin: how it is built" err_has "-o bigram.so bigram.c (docs
     check "  with the headers beside the programs" err_has "-I $PWD/include -o bigram.so"
 launch gpt2 --train_file x
 check "a plugin without its .so" err_has "the plugin is gpt2.so"
+launch "$bin/models/gpt2"
+check "... by its path" err_has "there is no program '$bin/models/gpt2'; the plugin is $bin/models/gpt2.so"
 PMI_SIZE=2 launch -- true
 check "mpirun in front of zlaunch is a warning" err_has "warning: mpirun has started 2 of this zlaunch"
 launch --num_gpus 2 gpt2.so --learnin_rate 1 --max_steps x
@@ -85,7 +87,7 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
     [ "$code" -eq 2 ] && grep -qF -- "$text" "$tmp/err" && [ "$(grep -c error: "$tmp/err")" = 1 ]
 }
 check "an option of the target stands before it" says \
-    "--deepspeed is an option of the target: write it behind the target" --deepspeed ds.json train.so
+    "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
 check "... a flag" says "--do_train is an option of the target" --do_train train.so
 check "... a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
 check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so

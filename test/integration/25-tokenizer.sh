@@ -89,6 +89,10 @@ gpt2 1 "$tmp/4" --train_file "$text" --model_name_or_path "$tmp/model"
 check "the tokenizer beside the weights is taken" grep -qF "tokens are ids of the tokenizer of $tmp/model" "$tmp/4" "$tmp/4.err"
 gpt2 1 "$tmp/4" --train_file "$text" --model_name_or_path "$tmp/model/model.safetensors"
 check "  also of weights named by their file" grep -qF "tokens are ids of the tokenizer of $tmp/model" "$tmp/4" "$tmp/4.err"
+gpt2 1 "$tmp/4" --train_file "$text" "$tmp/data.bin" --tokenizer_name $tok
+check "ids of a file beside text are assumed to be its tokenizer's" grep -qF "(files of ids do not say whose: theirs are assumed to be)" "$tmp/4" "$tmp/4.err"
+gpt2 1 "$tmp/4" --train_file "$text" --tokenizer_name $tok
+check "  of text alone they are" eval '! grep -q "assumed" "$tmp/4" "$tmp/4.err"'
 printf 'a\377b\n%s\n' "$(head -c 2000 "$text")" >"$tmp/broken.txt"
 gpt2 1 "$tmp/5" --train_file "$tmp/broken.txt" --tokenizer_name $tok
 check "bytes that are no UTF-8 are counted" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/5" "$tmp/5.err"

@@ -103,6 +103,7 @@ still=(--do_train --train_file test/golden/llama3/data.bin --data_format nanogpt
 check "adapters are read" again "${still[@]}" --output_dir "$tmp/same"
 check "  and written as they were" cmp "$tmp/run/adapter_model.safetensors" "$tmp/same/adapter_model.safetensors"
 check "  with their config" diff "$tmp/run/adapter_config.json" "$tmp/same/adapter_config.json"
+check "  whose numbers have no more digits than they need" grep -q '"lora_dropout": 0.1,$' "$tmp/run/adapter_config.json"
 loss() { sed -n 's/.*"event":"eval".*"loss":\([^,}]*\).*/\1/p' "$1"; }
 evaluate() { # OUT ARGS...
     local out=$1

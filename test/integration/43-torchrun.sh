@@ -84,6 +84,7 @@ check "a rank without the secret does not get in" test $? -ne 0
 check "and is told why" grep -q "refused this process: its secret or its job id" "$tmp/alone1"
 wait $!
 check "rank 0 names the rank that did not come" grep -q "rank 1 (never connected)" "$tmp/alone0"
+check "  in words of people" eval 'grep -qE "not there within [0-9.]+ s: rank 1" "$tmp/alone0" && ! grep -q "key " "$tmp/alone0"'
 
 chmod 644 "$tmp/secret"
 ZLAUNCH_SECRET_FILE=$tmp/secret bare 0 2 "$(free_port)" "${args[@]}" >"$tmp/mode" 2>&1

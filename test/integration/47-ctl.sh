@@ -274,7 +274,7 @@ launch --detach --log_file "$tmp/begun" "${train[@]}" --output_dir "$tmp/none/of
 check "--detach: a plugin that has begun: 0" code_is 0
 id=$(cat "$tmp/out")
 ask "$id" status
-check "  and it has: the first step is made" grep -q "^step  " "$tmp/said"
+check "  and it has: the first step is made" grep -qE "^step  .*\(the last report, [0-9.a-z]+ ago\)" "$tmp/said"
 check "  what it does is in the log" within 10 grep -q " of 16 tokens" "$tmp/begun"
 for request in status stop stacks save "save weights" attach; do
     what=(--ctl last $request)

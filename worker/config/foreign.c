@@ -35,6 +35,8 @@ const struct zt_foreign_names zt_run_foreign_names = {
     .rows = rows,
     .beyond = launcher_options,
     .place = "is an option of zlaunch: write it before the target",
+    .before = "zlaunch ",
+    .behind = " TARGET.so",
 };
 
 void zt_run_print_names(FILE *out)

@@ -529,6 +529,12 @@ static size_t decode(const char *text, char *out)
     return n && (out[0] == '{' || strchr(" \n\t\r/#", out[0])) ? n : 0;
 }
 
+/* Under which of its names the file was given. */
+static const char *config_option(const struct zt_config *c)
+{
+    return zt_args_value(c->args, "deepspeed")->where;
+}
+
 static void read_stream(struct zt_config *c, const char *path, FILE *f)
 {
     char *text = malloc(ZT_JSON_MAX_BYTES + 1);
@@ -537,8 +543,8 @@ static void read_stream(struct zt_config *c, const char *path, FILE *f)
     if (!text)
         zt_problems_add(&c->report, ZT_E_NOMEM, "%s: no host memory", path);
     else if (ferror(f))
-        zt_problems_add(&c->report, ZT_E_NOINPUT, "--deepspeed: cannot read %s: %s", path,
-                        strerror(errno));
+        zt_problems_add(&c->report, ZT_E_NOINPUT, "%s: cannot read %s: %s",
+                        config_option(c), path, strerror(errno));
     else
         zt_config_read_text(c, path, text, n);
     free(text);
@@ -600,14 +606,14 @@ void zt_config_read(struct zt_config *c, const char *path)
     FILE *f;
 
     if (path[strspn(path, " \n\t\r")] == '{') {
-        zt_config_read_text(c, "--deepspeed", path, strlen(path));
+        zt_config_read_text(c, config_option(c), path, strlen(path));
         return;
     }
     if (can_be_read_once_only(path)) {
         zt_problems_add(&c->report, ZT_E_USAGE,
-                        "--deepspeed: %s is no regular file, and every rank reads it; "
+                        "%s: %s is no regular file, and every rank reads it; "
                         "give a file, or the JSON itself",
-                        path);
+                        config_option(c), path);
         return;
     }
     f = fopen(path, "re");
@@ -621,6 +627,6 @@ void zt_config_read(struct zt_config *c, const char *path)
     if (n)
         zt_config_read_text(c, "(base64)", decoded, n);
     else
-        zt_problems_add(&c->report, ZT_E_NOINPUT, "--deepspeed: cannot open %s: %s", path,
-                        strerror(errno));
+        zt_problems_add(&c->report, ZT_E_NOINPUT, "%s: cannot open %s: %s",
+                        config_option(c), path, strerror(errno));
 }

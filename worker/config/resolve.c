@@ -659,6 +659,8 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
 static void check_generation(struct zt_config *c, const struct zt_run *run)
 {
     bool greedy = !run->do_sample || run->temperature == 0;
+    const struct zt_value *most = zt_option_given(c, "generate_tokens");
+    const struct zt_value *fewest = zt_args_value(c->args, "min_new_tokens");
     const struct zt_value *several = zt_args_value(c->args, "num_return_sequences");
 
     check_prediction(c, run);
@@ -673,9 +675,10 @@ static void check_generation(struct zt_config *c, const struct zt_run *run)
                         "the likeliest",
                         several->where);
     if (run->generate_tokens && run->min_new_tokens > run->generate_tokens)
-        zt_problems_add(&c->report, ZT_E_USAGE,
-                        "--min_new_tokens %lld is more than the %lld of --max_new_tokens",
-                        (long long)run->min_new_tokens, (long long)run->generate_tokens);
+        zt_problems_add(&c->report, ZT_E_USAGE, "%s %lld is more than the %lld of %s",
+                        fewest->where, (long long)run->min_new_tokens,
+                        (long long)run->generate_tokens,
+                        most ? most->where : "--max_new_tokens");
 }
 
 void zt_resolve_all(struct zt_config *c, struct zt_run *run)

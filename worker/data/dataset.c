@@ -598,6 +598,14 @@ bool zt_dataset_is_encoded(const struct zt_dataset *ds)
     return false;
 }
 
+bool zt_dataset_has_ids(const struct zt_dataset *ds)
+{
+    for (int i = 0; i < ds->store->num_files; i++)
+        if (!ds->store->files[i].encoded && !ds->store->files[i].bytes)
+            return true;
+    return false;
+}
+
 bool zt_dataset_has_context(const struct zt_dataset *ds)
 {
     for (int64_t r = 0; r < ds->store->num_runs; r++)

@@ -120,6 +120,8 @@ bool zt_dataset_is_bytes(const struct zt_dataset *ds);
 
 /* A file of it is text that a tokenizer made ids of. */
 bool zt_dataset_is_encoded(const struct zt_dataset *ds);
+/* A file of it has ids, and does not say whose. */
+bool zt_dataset_has_ids(const struct zt_dataset *ds);
 /* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 

@@ -85,9 +85,10 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
     if (!e->source_size && e->run->generation_max_length)
         return zt_fault_set(
             fault, ZT_E_USAGE,
-            "--generation_max_length is for models that read one text and "
+            "%s is for models that read one text and "
             "write another, and %s is none: --max_new_tokens says how many "
             "tokens are added to a prompt",
+            zt_args_value(e->run->config->args, "generation_max_length")->where,
             e->plugin->name);
     if (e->source_size && e->model->max_tokens &&
         e->run->generate_tokens > e->model->max_tokens)

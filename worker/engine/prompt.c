@@ -133,17 +133,18 @@ static zt_err add_eval_files(struct zt_engine *e, struct zt_prompt_encoding *how
 /* One at a time, as long as the context lets it be beside an answer; none is there yet. */
 static zt_err expect_dialogue(struct zt_engine *e, struct zt_fault *fault)
 {
+    const struct zt_value *given = zt_option_given(e->run->config, "generate_tokens");
     int64_t half = e->block_size / 2, longest;
 
-    if (!e->source_size && e->run->generate_tokens > half && half > 0 &&
-        !zt_option_given(e->run->config, "generate_tokens"))
+    if (!e->source_size && e->run->generate_tokens > half && half > 0 && !given)
         ((struct zt_run *)e->run)->generate_tokens = half; /* as usual, but less */
     longest =
         e->source_size ? e->source_size - 1 : e->block_size + 1 - e->run->generate_tokens;
     if (longest < 1)
         return zt_fault_set(fault, ZT_E_USAGE,
-                            "--generate_tokens %lld: with what is typed there are %lld "
+                            "%s %lld: with what is typed there are %lld "
                             "tokens (--block_size), and an answer has to be shorter",
+                            given ? given->where : "--max_new_tokens",
                             (long long)e->run->generate_tokens, (long long)e->block_size);
     e->prompts.num = 1;
     e->prompts.longest = longest;

@@ -110,18 +110,23 @@ void zt_engine_remark_on_vocab(const struct zt_engine *e)
 {
     const struct zt_dataset *d = any_data(e);
     int64_t vocab = e->model->vocab;
-    char ids[160];
+    bool assumed = (e->train_data && zt_dataset_has_ids(e->train_data)) ||
+                   (e->eval_data && zt_dataset_has_ids(e->eval_data)) ||
+                   (e->test_data && zt_dataset_has_ids(e->test_data));
+    char ids[256];
 
     if (e->run->rank || (!d && e->run->generate_tokens == 0))
         return;
     if (zt_engine_has_byte_vocab(e))
         snprintf(ids, sizeof(ids), "bytes, and %d for end-of-text", ZT_TEXT_END);
     else if (e->tokenizer)
-        snprintf(ids, sizeof(ids), "ids of the tokenizer of %.64s, which has %" PRId64,
-                 e->run->train_tokenizer  ? "--train_tokenizer"
-                 : e->run->tokenizer_name ? e->run->tokenizer_name
-                                          : e->run->model_name_or_path,
-                 zt_tokenizer_vocab(e->tokenizer));
+        snprintf(
+            ids, sizeof(ids), "ids of the tokenizer of %.64s, which has %" PRId64 "%s",
+            e->run->train_tokenizer  ? "--train_tokenizer"
+            : e->run->tokenizer_name ? e->run->tokenizer_name
+                                     : e->run->model_name_or_path,
+            zt_tokenizer_vocab(e->tokenizer),
+            assumed ? " (files of ids do not say whose: theirs are assumed to be)" : "");
     else if (d)
         snprintf(ids, sizeof(ids), "ids from files (%s), which need %" PRId64,
                  zt_dataset_format(d), zt_dataset_vocab(d));

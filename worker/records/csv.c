@@ -121,6 +121,28 @@ static zt_err check_header(const struct zt_records *r, size_t at, struct zt_faul
     return rc;
 }
 
+/* One column whose name has what separates columns elsewhere, outside of quotes: a table of
+ * another kind, whose rows would be taken whole. */
+static zt_err check_separator(const struct zt_records *r, size_t from,
+                              struct zt_fault *fault)
+{
+    const char *others = separator(r) == '\t' ? ";,|" : ";\t|";
+    const char *name = json_string_value(json_array_get(r->columns, 0));
+    const char *other = name && json_array_size(r->columns) == 1 && r->text[from] != '"'
+                            ? strpbrk(name, others)
+                            : NULL;
+
+    if (!other)
+        return ZT_OK;
+    return zt_records_fault(
+        r, from, ZT_E_USAGE, fault,
+        "the header is one column, \"%s\": columns are separated by commas in a .csv, by "
+        "tabs in a .tsv, and not by %s%.1s%s; a single column of that name is written in "
+        "quotes",
+        name, *other == '\t' ? "tabs" : "'", *other == '\t' ? "" : other,
+        *other == '\t' ? "" : "'");
+}
+
 /* A CR outside of quotes, with no LF behind it: lines as old Mac programs end them. */
 static bool has_bare_cr(const char *row, size_t n)
 {
@@ -152,6 +174,8 @@ static zt_err open_table(struct zt_records *r, struct zt_fault *fault)
     r->columns = json_array();
     rc = r->columns ? read_fields(r, from, r->first, r->columns, fault)
                     : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
+    if (!rc)
+        rc = check_separator(r, from, fault);
     return rc ? rc : check_header(r, from, fault);
 }
 

@@ -130,6 +130,14 @@ static void test_tables(void **state)
     refuses("csv", "a,b,a\n1,2,3\n", "f:1: two columns are named \"a\"");
     refuses("csv", "\n1,2\n", "f:1: the first line has to name the columns");
     refuses("csv", "a,b\n", "f: holds no rows");
+    refuses(
+        "csv", "a;b\n1;2\n",
+        "f:1: the header is one column, \"a;b\": columns are separated by commas in a "
+        ".csv, by tabs in a .tsv, and not by ';'");
+    refuses("csv", "a\tb\n1\t2\n", "by tabs in a .tsv, and not by tabs");
+    refuses("tsv", "a,b\n1,2\n", "and not by ','");
+    reads("csv", "\"a;b\"\n1;2\n", "[{\"a;b\":\"1;2\"}]", 0);
+    reads("tsv", "a\n1;2\n", "[{\"a\":\"1;2\"}]", 0);
     refuses("csv", "", "f:1: the first line has to name the columns");
     refuses("csv", "a,b\r1,2\r", "f:1: lines end in CR alone: convert it (tr '\\r'");
     refuses("csv", "a,b\r1,2\r\n3,4\r\n", "f:1: lines end in CR alone");

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/json/line.h"
+
 /* Of these keys the values that are built; others ask for other numbers. */
 static const struct {
     const char *key, *allowed; /* a JSON list */
@@ -289,7 +291,7 @@ char *zt_peft_config_text(const struct zt_peft_config *c, const struct zt_peft_w
     json_object_set_new(root, "task_type", text_or_null(w->task_type));
     json_object_set_new(root, "use_dora", json_false());
     json_object_set_new(root, "use_rslora", json_boolean(c->rslora));
-    text = json_dumps(root, JSON_INDENT(2));
+    text = zt_json_file_text(root);
     json_decref(root);
     return text;
 }

@@ -117,7 +117,7 @@ static char *trainer_state(const struct zt_engine *e, int64_t step)
 
     if (e->best.step > 0)
         json_object_set_new(t, "best_metric", zt_json_real(e->best.metric));
-    text = json_dumps(t, JSON_INDENT(2));
+    text = zt_json_file_text(t);
     json_decref(t);
     return text;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json/line.h"
 #include "worker/engine/memory/step_time.h"
 #include "worker/engine/memory/trial.h"
 
@@ -251,6 +252,7 @@ static void print_row(const struct zt_memory_alternative *r, FILE *out)
 void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out)
 {
     json_t *config;
+    char *text;
 
     fputs("\nthe same rows a step in other ways, each with the largest micro-batch that "
           "fits (* as it was given):\n"
@@ -268,8 +270,9 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
         return;
     config = config_json(a, &a->row[0]);
     fputs("\nthe first of them, for the config:\n", out);
-    json_dumpf(config, out, JSON_INDENT(2));
-    fputc('\n', out);
+    text = zt_json_file_text(config);
+    fprintf(out, "%s\n", text ? text : "");
+    free(text);
     json_decref(config);
 }
 

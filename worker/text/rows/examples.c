@@ -41,11 +41,6 @@ static zt_err refuse(const struct zt_records *r, size_t at, const json_t *row,
             n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "",
                                   key);
     }
-    if (json_object_size(row) == 1 && strchr(names, ';'))
-        return zt_records_fault(r, at, ZT_E_USAGE, fault,
-                                "the one column of the row is \"%s\": columns are "
-                                "separated by commas in a .csv, by tabs in a .tsv",
-                                names);
     if (wanted)
         return zt_records_fault(
             r, at, ZT_E_USAGE, fault,
