@@ -7,9 +7,11 @@
  * forward  y = x w + b with w (in, out) or, of BERT and Qwen, (out, in);  head  logits = x e^T with e (V, C)
  * dgrad    dx = dy w^T                    wgrad dw += x^T dy in fp32
  * peak is a loop of fused multiply-adds (bf16: AMX tiles or vdpbf16ps where there are
- * such) on all threads in the same run. One untimed product first; `first` is that one,
- * with the making of the primitive; ms is the median of the timed ones. Where products in
- * fp32 may be of panels, `onednn` is the time by oneDNN alone, by turns, and ratio that over ms.
+ * such) on all threads, taken by turns with each product, as clocks and neighbours change: `% peak`
+ * is the median of what both were at a time. One untimed product first; `first` is that one, with
+ * the making of the primitive; ms is the median of the timed ones. Where products in fp32 may be
+ * of panels, `onednn` is the time by oneDNN alone, by turns, and ratio that over ms. Last, for a type: the
+ * products under 85 % of the one that comes nearest to the peak.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +132,7 @@ __attribute__((target("avx2,fma"))) static double fma_avx2(void)
 /* Each thread times itself, so that what else the machine does counts little. */
 struct peak {
     zt_dtype dtype;
+    int loops;
     double best[ZT_MAX_THREADS]; /* FLOP/s */
 };
 
@@ -157,7 +160,7 @@ static void peak_part(int64_t begin, int64_t end, int thread, void *ctx)
 
     (void)begin;
     (void)end;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < p->loops; i++) {
         double t0 = zt_now(), rate = peak_loop(p->dtype);
 
         rate /= zt_now() - t0;
@@ -167,13 +170,14 @@ static void peak_part(int64_t begin, int64_t end, int thread, void *ctx)
     }
 }
 
-/* FLOP/s; 0 where this bench does not know the processor's instructions. */
-static double measure_peak(zt_dtype dtype)
+/* FLOP/s, the best of some loops; 0 where this bench does not know the processor's
+ * instructions. */
+static double measure_peak(zt_dtype dtype, int loops)
 {
     static struct peak p;
     double sum = 0;
 
-    p = (struct peak){.dtype = dtype};
+    p = (struct peak){.dtype = dtype, .loops = loops};
     zt_parallel_for(zt_num_threads(), 1, peak_part, &p);
     for (int t = 0; t < zt_num_threads(); t++)
         sum += p.best[t];
@@ -205,6 +209,46 @@ static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t co
     return v;
 }
 
+/* Of a type, for the list at the end. */
+static struct result {
+    char name[64];
+    double of_peak;
+} results[256];
+static int num_results;
+
+static void list_slow(zt_dtype dtype)
+{
+    const struct result *best = results;
+    int slow = 0;
+
+    for (int i = 1; i < num_results; i++)
+        if (results[i].of_peak > best->of_peak)
+            best = &results[i];
+    for (int i = 0; i < num_results; i++) {
+        if (results[i].of_peak >= 0.85 * best->of_peak)
+            continue;
+        slow++;
+        printf("# %s: %.0f%% of the best\n", results[i].name,
+               100 * results[i].of_peak / best->of_peak);
+    }
+    if (num_results)
+        printf("# %s: %d of %d under 85%% of the best, %s at %.1f%% of the peak\n",
+               zt_dtype_name(dtype), slow, num_results, best->name, 100 * best->of_peak);
+    num_results = 0;
+}
+
+static void keep_result(const struct product *p, double of_peak)
+{
+    struct result *r = &results[num_results];
+
+    if (num_results == (int)(sizeof(results) / sizeof(results[0])))
+        return;
+    snprintf(r->name, sizeof(r->name), "%s %lld x %lld x %lld", p->name, (long long)p->m,
+             (long long)p->k, (long long)p->n);
+    r->of_peak = of_peak;
+    num_results++;
+}
+
 /* Seconds of the same product where panels are not used, by its second run. */
 static zt_err by_onednn(const struct zt_backend *be, struct zt_device *dev,
                         const struct zt_gemm_args *g, double *took,
@@ -223,13 +267,14 @@ static zt_err by_onednn(const struct zt_backend *be, struct zt_device *dev,
 }
 
 static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
-                  const struct product *p, double peak, struct zt_fault *fault)
+                  const struct product *p, struct zt_fault *fault)
 {
     zt_dtype out = p->accumulate ? ZT_F32 : dtype;
     struct zt_gemm_args g = {
         .alpha = 1, .accumulate = p->accumulate, .epilogue = p->epilogue};
     bool both = dtype == ZT_F32 && zt_panels_are_supported();
-    double took[REPEATS], onednn[REPEATS], first, start, flops;
+    double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
+    double took[REPEATS], onednn[REPEATS], of_peak[REPEATS], first, start;
     int n = 0;
 
     g.a = matrix(0, dtype, p->m, p->k, p->ta);
@@ -247,6 +292,8 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         double t0 = zt_now();
         rc = be->kernels->gemm(dev, NULL, &g, fault);
         took[n] = zt_now() - t0;
+        t0 = measure_peak(dtype, 1);
+        of_peak[n] = t0 > 0 ? flops / took[n] / t0 : 0;
         if (both && rc == ZT_OK)
             rc = by_onednn(be, dev, &g, &onednn[n], fault);
     }
@@ -254,11 +301,11 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         return rc;
     qsort(took, (size_t)n, sizeof(took[0]), by_value);
     qsort(onednn, both ? (size_t)n : 0, sizeof(onednn[0]), by_value);
-    flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
+    keep_result(p, median_of(of_peak, n));
     printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f",
            zt_dtype_name(dtype), p->name, (long long)p->m, (long long)p->k,
            (long long)p->n, 1e3 * first, 1e3 * took[n / 2], 1e3 * took[0],
-           flops / took[n / 2] / 1e9, peak > 0 ? 100 * flops / took[n / 2] / peak : 0);
+           flops / took[n / 2] / 1e9, 100 * of_peak[n / 2]);
     if (both)
         printf(" %8.2f %6.2f", 1e3 * onednn[n / 2], onednn[n / 2] / took[n / 2]);
     printf("\n");
@@ -312,7 +359,7 @@ static const struct layers all_layers[] = {
 };
 
 static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
-                         zt_dtype dtype, const struct layers *l, int64_t t, double peak,
+                         zt_dtype dtype, const struct layers *l, int64_t t,
                          struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
@@ -329,7 +376,7 @@ static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
 
         for (int j = 0; j < 4 && rc == ZT_OK; j++)
             if (j != 1 || n == 3072)
-                rc = run(be, dev, dtype, &all[j], peak, fault);
+                rc = run(be, dev, dtype, &all[j], fault);
     }
     const struct product head[] = {
         {"head", t, l->width, l->vocab, false, true, false, false, ZT_EPI_NONE},
@@ -338,7 +385,7 @@ static zt_err run_tokens(const struct zt_backend *be, struct zt_device *dev,
         {"head wgrad =", l->vocab, t, l->width, true, false, false, false, ZT_EPI_NONE},
     };
     for (int j = 0; j < 4 && rc == ZT_OK && l->vocab && t <= 1024; j++)
-        rc = run(be, dev, dtype, &head[j], peak, fault);
+        rc = run(be, dev, dtype, &head[j], fault);
     return rc;
 }
 
@@ -373,7 +420,7 @@ static bool is_wanted(const char *name)
 static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dtype dtype,
                        struct zt_fault *fault)
 {
-    double peak = measure_peak(dtype), square;
+    double peak = measure_peak(dtype, 10), square;
     zt_err rc = zt_measure_gemm(be, dev, dtype, false, 0.5, &square, fault);
 
     if (rc != ZT_OK)
@@ -391,8 +438,9 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
             continue;
         printf("# %s\n", l->model);
         for (int i = 0; i < l->num_tokens && rc == ZT_OK; i++)
-            rc = run_tokens(be, dev, dtype, l, l->tokens[i], peak, fault);
+            rc = run_tokens(be, dev, dtype, l, l->tokens[i], fault);
     }
+    list_slow(dtype);
     return rc;
 }
 
