@@ -21,7 +21,7 @@ struct zt_estimate_need zt_estimate_stage2(const struct zt_estimate *e, bool opt
 
     if (optimizer)
         return (struct zt_estimate_need){P * larger(4 * all, 16) * EXTRA_BUFFERS, 2 * P};
-    return (struct zt_estimate_need){P * 4 * gpus * EXTRA_BUFFERS, 4 * P + 16 * P / all};
+    return (struct zt_estimate_need){P * 4 * gpus * EXTRA_BUFFERS, 2 * P + 18 * P / all};
 }
 
 struct zt_estimate_need zt_estimate_stage3(const struct zt_estimate *e, bool params,

@@ -52,6 +52,8 @@ check "it is resumed at another stage" lora llama3 2 "$tmp/rest" --deepspeed "$(
     --resume_from_checkpoint "$tmp/run/checkpoint-3" --output_dir "$tmp/rest.dir"
 check "  with the bits of the unbroken run" test "$(field fingerprint "$tmp/whole" | tail -n 3)" = \
     "$(field fingerprint "$tmp/rest")"
+check "  of which none is said to be new" sh -c "! grep -q 'begin as new' '$tmp/rest' '$tmp/rest.err'"
+check "  as they were at the start" grep -q 'they begin as new' "$tmp/whole" "$tmp/whole.err"
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
@@ -142,15 +144,20 @@ no_model() { # FROM COMMAND...: refused with where the adapters are, and nothing
     "$@" >"$tmp/said" 2>&1
     test $? = 2 -a ! -e "$tmp/fp32" && grep -q "adapters alone.* $from/adapter_model.safetensors is for other programs" "$tmp/said"
 }
-for from in "$tmp/run/checkpoint-3" "$tmp/same"; do
-    real=$(realpath "$from")
+cp "$tmp/same/adapter_model.safetensors" "$tmp/renamed.safetensors"
+for from in "$tmp/run/checkpoint-3" "$tmp/same" "$tmp/same/adapter_model.safetensors"; do
+    real=$(realpath "$from") && real=${real%/adapter_model.safetensors}
     check "a folder of them would be no model" no_model "$real" "$bin/zero_to_fp32" "$from" "$tmp/fp32"
     check "  nor by zckpt" no_model "$real" "$bin/zckpt" convert "$from" "$tmp/fp32"
     check "  nor a GGUF" no_model "$real" "$bin/zckpt" convert "$from" "$tmp/fp32" --to gguf
 done
+check "  nor of a file with another name" sh -c "! '$bin/zckpt' convert '$tmp/renamed.safetensors' '$tmp/fp32' >'$tmp/said' 2>&1 && test ! -e '$tmp/fp32'"
+check "  which says why" grep -q "has adapters alone" "$tmp/said"
 check "  nor a checkpoint of their folder" no_model "$real" "$bin/zckpt" convert "$tmp/same" "$tmp/fp32" --to zlaunch
 check "adapters are verified" test "$("$bin/zckpt" verify "$tmp/same")" = "$tmp/same: adapters: whole, ${tensors%%,*}"
 check "  and compared" "$bin/zckpt" diff "$tmp/run" "$tmp/same"
+check "  with those of a checkpoint, which have names of their own" "$bin/zckpt" diff "$tmp/run/checkpoint-6" "$tmp/run"
+check "  from either side" "$bin/zckpt" diff "$tmp/run" "$tmp/run/checkpoint-6"
 mkdir "$tmp/empty" && cp "$tmp/run/adapter_config.json" "$tmp/empty"
 check "  and missed" sh -c "'$bin/zckpt' ls '$tmp/empty' 2>&1 | grep -q 'and no adapter_model.safetensors with the adapters\$'"
 check "a checkpoint of adapters is no model" grep -q "holds adapters and no model: --adapter_name_or_path $tmp/run/checkpoint-3, beside" "$tmp/none" "$tmp/none.err"

@@ -189,16 +189,14 @@ static void set_option(struct zt_config *c, const char *prefix, const zt_args *a
                        const struct zt_option *o)
 {
     const struct zt_value *v = zt_args_value(args, o->name);
-    const char *origin = v->origin;
 
-    /* what a model folder says of a default is read with the weights */
-    if (args == c->model_args && strcmp(origin, "default") == 0 &&
+    /* a default, where the config.json of the weights, which is read with them, decides */
+    if (args == c->model_args && strcmp(v->origin, "default") == 0 &&
         zt_option_given(c, "model_name_or_path"))
-        origin =
-            "default, where the config.json of --model_name_or_path says nothing of it";
+        return;
     if (v->text || (o->kind == ZT_OPT_FLAG))
         zt_config_set(c, zt_text_arena_printf(&c->arena, "%s%s", prefix, o->name),
-                      value_node(c, o, v), origin);
+                      value_node(c, o, v), v->origin);
 }
 
 /* ---- completing the resolved tree ---- */

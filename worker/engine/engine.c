@@ -531,21 +531,29 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
+static void tell_of_new_params(const struct zt_engine *e)
+{
+    if (e->new_params[0] && e->run->rank == 0)
+        zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights", "%s",
+               e->new_params);
+}
+
 /* A plugin that sets itself up does so with first values, as at the start of the run that
  * is resumed, and under adapters no checkpoint has the model itself; else these are not
  * needed. */
 static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault)
 {
-    bool first = e->plugin->setup || e->adapters, resumed = false;
-    zt_err rc = ZT_OK;
+    bool wanted = e->run->do_train && zt_checkpoint_is_wanted(e->run), resumed = false;
+    bool first = !wanted || e->plugin->setup || e->adapters;
+    zt_err rc = first ? open_weights(e, fault) : ZT_OK;
 
-    if (!e->run->do_train || !zt_checkpoint_is_wanted(e->run))
-        return open_weights(e, fault);
-    if (first)
-        rc = open_weights(e, fault);
-    if (!rc)
+    if (!rc && wanted)
         rc = zt_checkpoint_resume(e, &resumed, fault);
-    return rc || resumed || first ? rc : open_weights(e, fault);
+    if (!rc && !resumed && !first)
+        rc = open_weights(e, fault);
+    if (!rc && !resumed)
+        tell_of_new_params(e);
+    return rc;
 }
 
 zt_err zt_engine_open(const struct zt_run *run, const struct zt_plugin *plugin,

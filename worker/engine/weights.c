@@ -379,13 +379,13 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!is_kept(e->run, hf, m->params[i]))
             rc = load_param(e, m->params[i], hf, piece, fault);
-    if (!rc && kept && zt_comm_rank(e->comm) == 0)
-        zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights",
-               "%d parameters are not in %s%s: they begin as new (%s%s)%s", kept,
-               zt_hf_folder_dir(hf),
-               e->run->ignore_mismatched_sizes ? ", or of another size there" : "",
-               first->name, kept > 1 ? ", ..." : "",
-               e->run->do_train ? "" : ", and nothing trains them here");
+    if (!rc && kept)
+        snprintf(e->new_params, sizeof(e->new_params),
+                 "%d parameters are not in %s%s: they begin as new (%s%s)%s", kept,
+                 zt_hf_folder_dir(hf),
+                 e->run->ignore_mismatched_sizes ? ", or of another size there" : "",
+                 first->name, kept > 1 ? ", ..." : "",
+                 e->run->do_train ? "" : ", and nothing trains them here");
     free(piece);
     zt_hf_folder_close(hf);
     return rc ? rc : zt_zero_publish(e->zero, fault);

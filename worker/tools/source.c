@@ -180,10 +180,25 @@ static zt_err open_weights(struct zt_checkpoint_source *s, struct zt_fault *faul
     return rc ? zt_fault_set(fault, rc, "%s", why.text) : ZT_OK;
 }
 
+/* A file of adapters that is named itself: by its name, or by what is in it. */
+static bool is_file_of_adapters(const struct zt_checkpoint_source *s)
+{
+    const char *slash = strrchr(s->path, '/'), *name = slash ? slash + 1 : s->path;
+    int num = zt_hf_folder_count(s->folder), adapters = 0;
+
+    for (int i = 0; i < num; i++)
+        adapters += strstr(zt_hf_folder_at(s->folder, i)->name, ".lora_") != NULL;
+    return strncmp(name, "adapter_model.", 14) == 0 || (num && adapters == num);
+}
+
 static zt_err open_folder(struct zt_checkpoint_source *s, struct zt_fault *fault)
 {
     zt_err rc = open_weights(s, fault);
 
+    if (!rc && !s->adapters && is_file_of_adapters(s)) {
+        s->form = "adapters";
+        s->adapters = true;
+    }
     if (!rc)
         rc = make_table(s, zt_hf_folder_count(s->folder), fault);
     for (int i = 0; !rc && i < zt_hf_folder_count(s->folder); i++) {

@@ -282,10 +282,15 @@ static void test_run_flag_beats_environment_beats_file_beats_default(void **stat
     assert_non_null(strstr(text, "\"eval_batches\": 0, // default\n"));
     free(text);
     zt_run_close(r);
+    /* what the weights' config.json decides has no default, and can be given back */
     r = accepted(try_it(1, "{}", "--model_name_or_path", "/tmp/none"));
     text = resolved_text(r);
-    assert_non_null(strstr(text, " // default, where the config.json of "
-                                 "--model_name_or_path says nothing of it\n"));
+    assert_null(strstr(text, "\"n_layer\""));
+    free(text);
+    zt_run_close(r);
+    r = accepted(try_it(3, "{}", "--model_name_or_path", "/tmp/none", "--n_layer", "7"));
+    text = resolved_text(r);
+    assert_non_null(strstr(text, "\"n_layer\": 7"));
     free(text);
     zt_run_close(r);
     unsetenv("ZLAUNCH_SEED");

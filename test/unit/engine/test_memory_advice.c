@@ -13,6 +13,7 @@
 #include "worker/engine/memory/process.h"
 #include "worker/engine/memory/rates.h"
 #include "worker/engine/memory/step_time.h"
+#include "worker/engine/memory/trial.h"
 
 enum { BLOCK_SIZE = 16 };
 
@@ -232,6 +233,72 @@ static void test_what_the_process_takes_is_what_proc_counts(void **state)
     assert_int_equal(zt_process_memory_now("/nowhere", 1), 0);
     assert_true(zt_process_memory_now("", 1) > zt_process_memory_now("", 4));
     assert_true(zt_process_memory_now("", 4) > 0);
+}
+
+/* Of an advice, which has each as an option or not. */
+enum { STAGE, OPTIMIZER, WEIGHTS, RECOMPUTE, ROWS, NUM_CHANGES };
+static const char *const options[NUM_CHANGES] = {
+    "--zero_stage ", "--offload_optimizer_device ", "--offload_param_device ",
+    "--gradient_checkpointing", "--per_device_train_batch_size "};
+
+/* Whether the job fits as the advice says, but for one change. */
+static bool fits_but_for(struct job *j, const char *advice, int left_out)
+{
+    struct zt_memory_trial t = {.given = &j->in, .of = &j->plan};
+    const char *at[NUM_CHANGES];
+    bool fits;
+
+    for (int i = 0; i < NUM_CHANGES; i++)
+        at[i] = i == left_out ? NULL : strstr(advice, options[i]);
+    zt_memory_trial_begin(&t);
+    if (at[STAGE])
+        zt_memory_trial_set_stage(&t, atoi(at[STAGE] + strlen(options[STAGE])));
+    if (at[OPTIMIZER])
+        t.run.zero.offload_optimizer =
+            (struct zt_offload_optimizer){.device = ZT_OFFLOAD_CPU, .ratio = 1};
+    if (at[WEIGHTS])
+        t.run.zero.offload_param.device = ZT_OFFLOAD_CPU;
+    t.run.gradient_checkpointing = at[RECOMPUTE] != NULL;
+    if (at[ROWS]) {
+        t.run.micro_batch_size = atoi(at[ROWS] + strlen(options[ROWS]));
+        t.run.grad_accum_steps = j->run->micro_batch_size / t.run.micro_batch_size;
+    }
+    fits = zt_memory_trial_fits(&t);
+    zt_memory_trial_end(&t);
+    return fits;
+}
+
+static void test_nothing_can_be_left_out_of_an_advice(void **state)
+{
+    int advised = 0, several = 0;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "8", NULL);
+    for (size_t limit = j.plan.on_device - 1, step = limit / 60; limit > 2 * step;
+         limit -= step) {
+        char advice[512];
+        int changes = 0;
+
+        j.plan.device_limit = limit;
+        snprintf(advice, sizeof(advice), "%s", strrchr(refusal(&j, SIZE_MAX), ';'));
+        if (!strstr(advice, "would fit") || strstr(advice, "--block_size"))
+            continue;
+        if (!fits_but_for(&j, advice, -1))
+            fail_msg("of %zu bytes: \"%s\" does not fit", limit, advice);
+        for (int i = 0; i < NUM_CHANGES; i++) {
+            if (!strstr(advice, options[i]))
+                continue;
+            changes++;
+            if ((i != STAGE || !strstr(advice, "offload")) && fits_but_for(&j, advice, i))
+                fail_msg("of %zu bytes: \"%s\" fits without %s", limit, advice,
+                         options[i]);
+        }
+        advised++;
+        several += changes > 1;
+    }
+    job_close(&j);
+    assert_true(advised > 20 && several > 5);
 }
 
 /* On a cpu the limit counts what is not offloaded. */
@@ -656,6 +723,7 @@ int main(void)
         cmocka_unit_test(test_the_rows_of_a_whole_step_are_planned),
         cmocka_unit_test(test_a_batch_of_one_row_is_not_told_to_be_smaller),
         cmocka_unit_test(test_fewer_ranks_are_advised_where_they_fit_and_only_there),
+        cmocka_unit_test(test_nothing_can_be_left_out_of_an_advice),
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),
         cmocka_unit_test(test_what_the_process_takes_is_what_proc_counts),
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),

@@ -53,7 +53,7 @@ static void test_eight_gpus_at_stage_2(void **state)
     near(zt_estimate_stage2(&e, true).host, 127.49);
     near(zt_estimate_stage2(&e, true).gpu, 5.31);
     near(zt_estimate_stage2(&e, false).host, 127.49);
-    near(zt_estimate_stage2(&e, false).gpu, 15.94);
+    near(zt_estimate_stage2(&e, false).gpu, 11.29);
 }
 
 static void test_counts_in_their_spellings(void **state)

@@ -30,11 +30,14 @@ enum {
 static const int orders[] = {EVAL,
                              STAGE,
                              RECOMPUTE,
+                             STAGE | RECOMPUTE,
                              OFFLOAD,
                              OFFLOAD | RECOMPUTE,
                              ROWS,
                              RECOMPUTE | ROWS,
+                             STAGE | ROWS,
                              STAGE | RECOMPUTE | ROWS,
+                             OFFLOAD | ROWS,
                              OFFLOAD | PARAMS,
                              OFFLOAD | PARAMS | RECOMPUTE,
                              OFFLOAD | PARAMS | RECOMPUTE | ROWS,
@@ -140,12 +143,12 @@ static struct ladder fewer_ranks(const struct zt_memory_trial *t)
                                                        : (struct ladder){.num = 0};
 }
 
-static struct ladder stages(const struct zt_memory_trial *t, bool each)
+static struct ladder stages(const struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
     struct ladder l = {.num = 0};
 
-    for (int s = each ? run->zero.stage + 1 : 3; run->world > 1 && s <= 3; s++)
+    for (int s = run->zero.stage + 1; run->world > 1 && s <= 3; s++)
         l.rung[l.num++] = s;
     return l;
 }
@@ -178,7 +181,7 @@ static bool fits_with(struct zt_memory_trial *t, int what)
 {
     const struct zt_run *run = t->given->run;
     int64_t eighth = t->given->block_size < 8 ? t->given->block_size : 8;
-    struct ladder stage = from(run->zero.stage, what & STAGE, stages(t, what == STAGE)),
+    struct ladder stage = from(run->zero.stage, what & STAGE, stages(t)),
                   rows = from(1, what & ROWS, divisors(run->micro_batch_size)),
                   ranks = from(1, what & RANKS, fewer_ranks(t)),
                   block = from(1, what & BLOCK, powers_of_two(eighth));
@@ -202,6 +205,26 @@ static bool fits_with(struct zt_memory_trial *t, int what)
                         return true;
                 }
     return false;
+}
+
+/* From what changes most: what a fit may turn out not to need. */
+static const int parts[] = {BLOCK, RANKS, PARAMS, OFFLOAD, STAGE, RECOMPUTE, ROWS};
+
+/* The same with no change that is not needed. */
+static bool fits_with_least(struct zt_memory_trial *t, int what)
+{
+    bool is_last = fits_with(t, what);
+
+    if (!is_last)
+        return false;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (!(what & parts[i]) || what == parts[i])
+            continue;
+        is_last = fits_with(t, what & ~parts[i]);
+        if (is_last)
+            what &= ~parts[i];
+    }
+    return is_last || fits_with(t, what);
 }
 
 /* ---- as words ---- */
@@ -282,7 +305,7 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
     bool found = false;
 
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders) && !found; i++)
-        found = fits_with(&t, orders[i]);
+        found = fits_with_least(&t, orders[i]);
     if (!found)
         say(&w, "with ");
     before = w.at;

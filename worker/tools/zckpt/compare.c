@@ -57,6 +57,24 @@ static zt_err compare_tensors(struct comparison *c, int i, int j, int64_t *diffe
     return rc;
 }
 
+/* PEFT's names of adapters have this before those of the model. */
+#define PEFT_PREFIX "base_model.model."
+
+/* The tensor of that name, with or without the prefix; -1: none. */
+static int find_same(const struct zt_checkpoint_source *s, const char *name)
+{
+    size_t n = strlen(PEFT_PREFIX);
+    int j = zt_source_find(s, name);
+
+    if (j < 0 && strncmp(name, PEFT_PREFIX, n) == 0)
+        return zt_source_find(s, name + n);
+    for (int i = 0; j < 0 && i < s->num; i++)
+        if (strncmp(s->tensors[i].t.name, PEFT_PREFIX, n) == 0 &&
+            strcmp(s->tensors[i].t.name + n, name) == 0)
+            j = i;
+    return j;
+}
+
 /* Tied weights: tensor i of `s`, which `other` has not, is there by another of its names. */
 static bool is_there_as_alias(const struct zt_checkpoint_source *s, int i,
                               const struct zt_checkpoint_source *other)
@@ -72,7 +90,7 @@ static bool is_there_as_alias(const struct zt_checkpoint_source *s, int i,
 static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &c->a->tensors[i];
-    int j = zt_source_find(c->b, t->t.name);
+    int j = find_same(c->b, t->t.name);
     int64_t differ = 0;
     double most = 0;
     zt_err rc = ZT_OK;
@@ -112,7 +130,7 @@ static zt_err diff_all(struct comparison *c, struct zt_fault *fault)
         rc = diff_one(c, i, fault);
     for (int i = 0; !rc && i < c->b->num; i++)
         if (c->b->tensors[i].t.readable && c->b->tensors[i].kinds >> c->kind_b & 1 &&
-            zt_source_find(c->a, c->b->tensors[i].t.name) < 0 &&
+            find_same(c->a, c->b->tensors[i].t.name) < 0 &&
             !is_there_as_alias(c->b, i, c->a)) {
             printf("only in %s: %s\n", c->b->path, c->b->tensors[i].t.name);
             c->differ++;
