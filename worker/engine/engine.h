@@ -111,7 +111,8 @@ struct zt_engine {
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     double step_tokens;          /* of its rows, as they are padded */
     int64_t total_steps;
-    char new_params[PATH_MAX + 512]; /* which the weights do not have; "": they have all */
+    char
+        new_params[PATH_MAX + 512]; /* which the weights do not have; "": they have all */
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */
     struct zt_best best;
     struct zt_results results;
