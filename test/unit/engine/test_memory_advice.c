@@ -12,6 +12,7 @@
 #include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/process.h"
 #include "worker/engine/memory/rates.h"
+#include "worker/engine/memory/rates_files.h"
 #include "worker/engine/memory/step_time.h"
 #include "worker/engine/memory/trial.h"
 
@@ -605,6 +606,12 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     run.zero.share_node_weights = true; /* nobody goes on before all have updated */
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
     run.zero.share_node_weights = false;
+    r.moves = 10; /* by a core that no rank computes on */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
+    r.has_idle_cores = false; /* 30 bytes of the norm, 100 of the update */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) -
+                     ((12 + 6 + 2) + 3 + (5 + 10))) < 1e-9);
+    r.has_idle_cores = true;
 
     assert_null(missing);
     r.read = 0;
@@ -663,6 +670,17 @@ static void test_files_of_an_update_move_beside_all_of_a_pass(void **state)
                 1e-9);
     assert_null(missing);
     job_close(&j);
+}
+
+/* Whatever holds up a drive, no rate becomes 0, infinite or negative by it. */
+static void test_pieces_of_files_divide_into_bytes_and_what_is_beside_them(void **state)
+{
+    (void)state;
+    assert_true(fabs(zt_rates_share_of_bytes(9, 2, 1.0 / 8) - 8.0 / 9) < 1e-9);
+    assert_true(fabs(zt_rates_share_of_bytes(8, 1, 1.0 / 8) - 1) < 1e-9);
+    assert_true(zt_rates_share_of_bytes(8, 0.5, 1.0 / 8) == 1);
+    assert_true(zt_rates_share_of_bytes(8, 8, 1.0 / 8) == 1);
+    assert_true(zt_rates_share_of_bytes(8, 30, 1.0 / 8) == 1);
 }
 
 static void *no_memory(size_t n)
@@ -734,6 +752,7 @@ int main(void)
         cmocka_unit_test(test_a_plan_counts_what_files_have_to_move),
         cmocka_unit_test(test_time_is_work_divided_by_rates_beside_what_overlaps),
         cmocka_unit_test(test_files_of_an_update_move_beside_all_of_a_pass),
+        cmocka_unit_test(test_pieces_of_files_divide_into_bytes_and_what_is_beside_them),
         cmocka_unit_test(test_rates_of_a_file_are_taken_and_mistakes_in_it_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

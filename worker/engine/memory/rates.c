@@ -10,15 +10,11 @@
 #include "common/log.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/measure.h"
-#include "worker/engine/memory/plan.h"
 #include "worker/engine/memory/rates_cache.h"
+#include "worker/engine/memory/rates_files.h"
 
-#define SECONDS      0.03 /* of each kind of work */
-#define PASSES       3 /* over all kinds, of a processor: other machines of its host slow it */
-#define FILE_BYTES   ((size_t)256 << 20) /* less is in caches of the drive */
-#define PIECE_BYTES  ((size_t)8 << 20)
-#define SHORT_BYTES  ((size_t)1 << 20)
-#define FILE_SECONDS 0.1 /* each way */
+#define SECONDS 0.03 /* of each kind of work */
+#define PASSES  3 /* over all kinds, of a processor: other machines of its host slow it */
 
 /* ---- as JSON ---- */
 
@@ -39,6 +35,7 @@ static const struct {
     {"read", offsetof(struct zt_rates, read)},
     {"write", offsetof(struct zt_rates, write)},
     {"pieces", offsetof(struct zt_rates, pieces)},
+    {"moves", offsetof(struct zt_rates, moves)},
 #undef DEVICE
 };
 #define NUM_MEMBERS (sizeof(members) / sizeof(*members))
@@ -220,142 +217,6 @@ static zt_err measure_device(const struct zt_run *run, const struct zt_backend *
                : measure_once(run, be, dev, &out->device, fault);
 }
 
-/* ---- files ---- */
-
-/* Where state is kept in files; NULL: nowhere. */
-static const char *const *folders(const struct zt_run *run)
-{
-    const struct zt_zero_options *z = &run->zero;
-
-    return z->offload_optimizer.nvme_paths ? z->offload_optimizer.nvme_paths
-                                           : z->offload_param.nvme_paths;
-}
-
-/* A file that is measured, `pieces` of which have been written, and checksums of all. */
-struct file_bench {
-    struct zt_aio *aio;
-    struct zt_aio_files files;
-    void *data;
-    uint64_t *sums;
-    size_t bytes, pieces;
-};
-
-static zt_err move_piece(struct file_bench *f, bool write, size_t piece, size_t bytes,
-                         struct zt_fault *fault)
-{
-    struct zt_aio_job job;
-
-    zt_aio_start(f->aio, &job, &f->files, write, f->data, piece * bytes, bytes, f->sums);
-    return zt_aio_wait(f->aio, &job, fault);
-}
-
-/* As much as there is time for: what was never written is slower to write and faster to read
- * than state is in any step but the first. */
-static zt_err begin_file(struct file_bench *f, struct zt_fault *fault)
-{
-    double start = zt_now();
-    zt_err rc;
-
-    f->pieces = 0;
-    do
-        rc = move_piece(f, true, f->pieces++, PIECE_BYTES, fault);
-    while (!rc && f->pieces < f->bytes / PIECE_BYTES &&
-           zt_now() - start < 2 * FILE_SECONDS);
-    return rc;
-}
-
-/* What was written, again and again: seconds of a piece. */
-static zt_err time_file(struct file_bench *f, bool write, size_t bytes, double *seconds,
-                        struct zt_fault *fault)
-{
-    size_t num = f->pieces * (PIECE_BYTES / bytes), i;
-    double start = zt_now();
-    zt_err rc = ZT_OK;
-
-    for (i = 0; !rc && (i == 0 || zt_now() - start < FILE_SECONDS); i++)
-        rc = move_piece(f, write, i % num, bytes, fault);
-    *seconds = (zt_now() - start) / (double)i;
-    return rc;
-}
-
-/* Bytes in a second, and what a piece takes beside them: by pieces of two lengths. */
-static zt_err time_way(struct file_bench *f, bool write, double *rate, double *beside,
-                       struct zt_fault *fault)
-{
-    double longer, shorter, more = (double)(PIECE_BYTES - SHORT_BYTES);
-    zt_err rc = time_file(f, write, PIECE_BYTES, &longer, fault);
-
-    if (!rc)
-        rc = time_file(f, write, SHORT_BYTES, &shorter, fault);
-    if (rc)
-        return rc;
-    *rate = (double)PIECE_BYTES / longer;
-    if (longer / (double)PIECE_BYTES < shorter / (double)SHORT_BYTES)
-        *rate = more / (longer - shorter);
-    *beside = longer - (double)PIECE_BYTES / *rate;
-    return ZT_OK;
-}
-
-static zt_err time_both_ways(struct file_bench *f, struct zt_rates *out,
-                             struct zt_fault *fault)
-{
-    double of_read = 0, of_write = 0;
-    zt_err rc = begin_file(f, fault);
-
-    if (!rc)
-        rc = time_way(f, true, &out->write, &of_write, fault);
-    if (!rc)
-        rc = time_way(f, false, &out->read, &of_read, fault);
-    out->pieces = of_read + of_write > 0 ? 2 / (of_read + of_write) : 0;
-    return rc;
-}
-
-/* As long as there is room for. */
-static zt_err open_file(struct file_bench *f, const struct zt_run *run,
-                        struct zt_fault *fault)
-{
-    zt_err rc;
-
-    for (f->bytes = FILE_BYTES;; f->bytes /= 2) {
-        rc = zt_aio_files_open(f->aio, folders(run), f->bytes, &f->files, fault);
-        if (!rc || f->bytes == PIECE_BYTES)
-            return rc;
-    }
-}
-
-/* A rank's part of the drives that the ranks of its machine share, with the threads of
- * all of them, which make the checksums. */
-static zt_err measure_files(const struct zt_run *run, struct zt_rates *out,
-                            struct zt_fault *fault)
-{
-    struct zt_aio_options o = zt_memory_plan_zero_config(run, NULL).aio;
-    struct file_bench f = {
-        .data = zt_aio_memory_map(PIECE_BYTES),
-        .sums = run->verify_swap ? calloc(FILE_BYTES / ZT_AIO_SUM_BYTES, sizeof(uint64_t))
-                                 : NULL,
-    };
-    zt_err rc = ZT_OK;
-
-    if (!f.data || (run->verify_swap && !f.sums))
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "no memory for a measurement of files");
-    o.threads *= run->local_world;
-    o.threads = o.threads < ZT_AIO_MAX_THREADS ? o.threads : ZT_AIO_MAX_THREADS;
-    if (!rc)
-        rc = zt_aio_open(&o, &f.aio, fault);
-    if (!rc)
-        rc = open_file(&f, run, fault);
-    if (!rc) {
-        rc = time_both_ways(&f, out, fault);
-        zt_aio_files_close(&f.files);
-    }
-    zt_aio_close(f.aio);
-    zt_aio_memory_unmap(f.data, PIECE_BYTES);
-    free(f.sums);
-    out->write /= run->local_world;
-    out->read /= run->local_world;
-    return rc;
-}
-
 /* ---- the whole ---- */
 
 /* What was measured before; NULL: nothing, or it is to be measured again. */
@@ -407,16 +268,16 @@ static void find_files(const struct zt_run *run, struct zt_rates *r)
     json_t *o;
     int at;
 
-    at = snprintf(
-        key, sizeof(key),
-        "swap files of %d ranks, %d threads of %lld x %d, %s%s:", run->local_world,
-        (int)run->aio.threads, (long long)run->aio.block_size, (int)run->aio.queue_depth,
-        run->aio_engine, run->verify_swap ? ", verified" : "");
-    for (const char *const *d = folders(run); *d && at < (int)sizeof(key); d++)
+    at = snprintf(key, sizeof(key),
+                  "files of %d ranks, %d threads of %lld x %d, %s%s:", run->local_world,
+                  (int)run->aio.threads, (long long)run->aio.block_size,
+                  (int)run->aio.queue_depth, run->aio_engine,
+                  run->verify_swap ? ", verified" : "");
+    for (const char *const *d = zt_rates_folders(run); *d && at < (int)sizeof(key); d++)
         at += snprintf(key + at, sizeof(key) - (size_t)at, " %s", *d);
     o = cached(run, key);
     if (!o)
-        rc = measure_files(run, &measured, &fault);
+        rc = zt_rates_measure_files(run, &measured, &fault);
     use(r, o, key, rc, &measured, &fault);
 }
 
@@ -443,7 +304,7 @@ zt_err zt_rates_find(const struct zt_run *run, const struct zt_backend *backend,
         find_device(run, backend, device, threads, out);
     if (has_products) /* what is measured here is of other ones */
         out->device.of[ZT_WORK_OPERANDS] = operands;
-    if (folders(run) && !(out->read > 0 && out->write > 0))
+    if (zt_rates_folders(run) && !(out->read > 0 && out->write > 0))
         find_files(run, out);
     return ZT_OK;
 }

@@ -21,6 +21,8 @@ struct zt_rates {
     double network;     /* bytes between machines */
     double read, write; /* bytes of files in nvme_path */
     double pieces; /* pieces of files, by what each takes beside its bytes; 0: nothing */
+    double moves;  /* bytes of files, by what the threads that move them take of a
+                    * processor: checksums, and the kernel's part; 0: nothing */
     bool has_idle_cores; /* a processor has cores that none of its ranks computes on */
 };
 

@@ -89,13 +89,11 @@ static double with_collectives(struct clock *c, double kernels,
     return beside ? larger(kernels, collectives) : kernels + collectives;
 }
 
-/* Checksums of what goes to and comes from files are made by the threads that move it: work of
- * the rank where they have no core to themselves. */
-static double checksum_seconds(struct clock *c, const struct zt_swap_traffic *f)
+/* What moves files takes of a processor is work of the rank where it has no core to itself. */
+static double moving_seconds(const struct clock *c, const struct zt_swap_traffic *f)
 {
-    return c->run->verify_swap && !c->rates->has_idle_cores
-               ? divide(c, f->read + f->written, c->rates->device.of[ZT_WORK_STREAMS],
-                        "streams")
+    return c->rates->moves > 0 && !c->rates->has_idle_cores
+               ? (f->read + f->written) / c->rates->moves
                : 0;
 }
 
@@ -113,7 +111,7 @@ static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool
            write = divide(c, f->written, c->rates->write, "write") +
                    piece_seconds(c, f->writes);
     double work = with_collectives(c, device_seconds(c, &p->device), &p->traffic) +
-                  checksum_seconds(c, f);
+                  moving_seconds(c, f);
 
     return larger(work, (ahead ? read : 0) + (behind ? write : 0)) + (ahead ? 0 : read) +
            (behind ? 0 : write);
@@ -166,10 +164,10 @@ static double pass_with_update(struct clock *c, const struct zt_step_work *w,
     double share = c->run->gradient_checkpointing ? 1.0 / 4 : 1.0 / 3;
     double pass =
         with_collectives(c, device_seconds(c, &first->device), &first->traffic) +
-        checksum_seconds(c, f);
+        moving_seconds(c, f);
     double work =
         with_collectives(c, device_seconds(c, &update->device), &update->traffic) +
-        checksum_seconds(c, u);
+        moving_seconds(c, u);
     double held = held_bytes(w, u);
     double read = beyond(u->read, held), written = beyond(u->written, held);
     struct zt_swap_traffic with_forward = {.read = f->read / 2 + u->read * read,
