@@ -102,8 +102,25 @@ static double piece_seconds(const struct clock *c, double pieces)
     return c->rates->pieces > 0 ? pieces / c->rates->pieces : 0;
 }
 
-/* A part of a step whose files are read and written beside it, or in turns with it. */
-static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool ahead,
+/*
+ * What part of its reads goes on beside a pass. Of weights the next shard moves ahead; who gathers blocks
+ * ahead waits for those of a bucket but the first one.
+ */
+static double part_read_ahead(const struct clock *c, const struct zt_swap_traffic *f)
+{
+    const struct zt_zero_options *z = &c->run->zero;
+    double bucket = (double)z->prefetch_bucket_size *
+                    (double)zt_dtype_bytes(c->run->compute_dtype) / c->run->world;
+
+    if (z->offload_param.device != ZT_OFFLOAD_NVME || !z->overlap_comm ||
+        f->read >= f->reads * bucket)
+        return 1;
+    return f->read / f->reads / bucket;
+}
+
+/* A part of a step whose files are read (`ahead` of them) and written beside it, or in turns with
+ * it. */
+static double phase_seconds(struct clock *c, const struct zt_phase_work *p, double ahead,
                             bool behind)
 {
     const struct zt_swap_traffic *f = &p->traffic.files;
@@ -113,7 +130,7 @@ static double phase_seconds(struct clock *c, const struct zt_phase_work *p, bool
     double work = with_collectives(c, device_seconds(c, &p->device), &p->traffic) +
                   moving_seconds(c, f);
 
-    return larger(work, (ahead ? read : 0) + (behind ? write : 0)) + (ahead ? 0 : read) +
+    return larger(work, ahead * read + (behind ? write : 0)) + (1 - ahead) * read +
            (behind ? 0 : write);
 }
 
@@ -214,14 +231,18 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
             sum = take_writes(&c, &first) + take_writes(&c, &update);
         sum += pass_with_update(&c, work, &first, &update);
     } else {
-        /* weights are always read ahead, gradients written behind as the pipeline says */
-        sum = phase_seconds(&c, &first, true, o->pipeline_write) +
+        /* gradients are written behind as the pipeline says */
+        sum = phase_seconds(&c, &first, part_read_ahead(&c, &first.traffic.files),
+                            o->pipeline_write) +
               phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
     }
     if (work->micro_batches > 1)
-        sum += phase_seconds(&c, &work->last, true, o->pipeline_write) +
-               (double)(work->micro_batches - 2) *
-                   phase_seconds(&c, &between, true, o->pipeline_write);
+        sum +=
+            phase_seconds(&c, &work->last, part_read_ahead(&c, &work->last.traffic.files),
+                          o->pipeline_write) +
+            (double)(work->micro_batches - 2) *
+                phase_seconds(&c, &between, part_read_ahead(&c, &between.traffic.files),
+                              o->pipeline_write);
     sum += phase_seconds(&c, &work->norm, o->pipeline_read, false);
     *missing = c.missing;
     return c.missing ? NAN : sum;
