@@ -43,7 +43,7 @@ static _Thread_local struct {
     unsigned generation;
 } mine;
 
-static int64_t now_ns(void)
+int64_t zt_trace_now(void)
 {
     struct timespec t;
 
@@ -100,10 +100,9 @@ static void count_drop(struct zt_track *t, int64_t at_ns)
 
 /* Its place in the track, or DROPPED. */
 static uint32_t append(struct zt_track *t, const char *category, const char *name,
-                       const char *key, int64_t value, int64_t took_ns)
+                       const char *key, int64_t value, int64_t start_ns, int64_t took_ns)
 {
     uint32_t i = atomic_load_explicit(&t->num, memory_order_relaxed);
-    int64_t start_ns = now_ns();
     struct zt_trace_event *e;
 
     if (i < ZT_TRACE_MAX_EVENTS && !t->chunks[i / ZT_TRACE_CHUNK])
@@ -143,10 +142,11 @@ void zt_trace_record_begin(const char *category, const char *name, const char *k
     if (!t)
         atomic_fetch_add(&trace.lost, 1);
     else if (t->depth < ZT_TRACE_MAX_DEPTH)
-        t->open[t->depth++] = append(t, category, name, key, value, ZT_TRACE_OPEN);
+        t->open[t->depth++] =
+            append(t, category, name, key, value, zt_trace_now(), ZT_TRACE_OPEN);
     else {
         t->depth++;
-        count_drop(t, now_ns());
+        count_drop(t, zt_trace_now());
     }
 }
 
@@ -159,7 +159,19 @@ void zt_trace_record_end(void)
         t->open[t->depth] == DROPPED)
         return;
     e = event_at(t, t->open[t->depth]);
-    atomic_store_explicit(&e->took_ns, now_ns() - e->start_ns, memory_order_relaxed);
+    atomic_store_explicit(&e->took_ns, zt_trace_now() - e->start_ns,
+                          memory_order_relaxed);
+}
+
+void zt_trace_record_span(const char *category, const char *name, const char *key,
+                          int64_t value, int64_t began_ns)
+{
+    struct zt_track *t = my_track();
+
+    if (t)
+        append(t, category, name, key, value, began_ns, zt_trace_now() - began_ns);
+    else
+        atomic_fetch_add(&trace.lost, 1);
 }
 
 void zt_trace_record_instant(const char *category, const char *name)
@@ -167,7 +179,7 @@ void zt_trace_record_instant(const char *category, const char *name)
     struct zt_track *t = my_track();
 
     if (t)
-        append(t, category, name, NULL, 0, ZT_TRACE_INSTANT);
+        append(t, category, name, NULL, 0, zt_trace_now(), ZT_TRACE_INSTANT);
     else
         atomic_fetch_add(&trace.lost, 1);
 }
@@ -290,7 +302,7 @@ zt_err zt_trace_close(struct zt_fault *fault)
     __atomic_store_n(&zt_trace_recording, false, __ATOMIC_RELEASE);
     src.rank = trace.rank;
     src.world = trace.world;
-    src.now_ns = now_ns();
+    src.now_ns = zt_trace_now();
     src.lost = atomic_load(&trace.lost);
     pthread_mutex_lock(&trace.lock); /* a late thread may be adding its track */
     src.tracks = trace.tracks;

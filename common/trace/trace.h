@@ -63,6 +63,8 @@ void zt_trace_record_thread(const char *name);
 void zt_trace_record_begin(const char *category, const char *name, const char *key,
                            int64_t value);
 void zt_trace_record_end(void);
+void zt_trace_record_span(const char *category, const char *name, const char *key,
+                          int64_t value, int64_t began_ns);
 void zt_trace_record_instant(const char *category, const char *name);
 
 /* What the calling thread is called in the file: "compute", "comm". */
@@ -92,6 +94,17 @@ static inline void zt_trace_end(void)
 {
     if (zt_trace_on())
         zt_trace_record_end();
+}
+
+int64_t zt_trace_now(void); /* nanoseconds of the timeline's clock */
+
+/* A span that began at such a time and ends now, of which the number is known now. Since then
+ * the calling thread has recorded nothing. */
+static inline void zt_trace_span(const char *category, const char *name, const char *key,
+                                 int64_t value, int64_t began_ns)
+{
+    if (zt_trace_on())
+        zt_trace_record_span(category, name, key, value, began_ns);
 }
 
 /* A point in time. */

@@ -1,5 +1,6 @@
 #include "worker/offload/aio.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,6 +11,14 @@
 #include "common/trace/trace.h"
 #include "common/trace/waits.h"
 
+/* A place of a queue, for a request that waits or is in flight. */
+struct aio_slot {
+    struct zt_aio_request request;
+    struct zt_aio_job *job; /* NULL: the place is free */
+    int file;               /* of the job */
+    size_t at;              /* its first byte in the store */
+};
+
 struct thread {
     struct zt_aio *aio;
     int index;
@@ -17,9 +26,15 @@ struct thread {
     const struct zt_aio_engine *engine; /* NULL: no queue is open */
     void *queue;
     struct aio_slot *slots; /* queue_depth of them */
-    const struct zt_aio_request **ready;
+    int *free_slots, num_free;
+    const struct zt_aio_request **ready; /* the first num_ready are not submitted yet */
+    int num_ready, in_flight;
     struct zt_aio_result *results;
-    int *free_slots;
+    struct {
+        const char *name; /* NULL: none is open */
+        int64_t began_ns, bytes;
+        const struct zt_aio_job *job;
+    } span; /* of the timeline: requests of one job that were taken */
 };
 
 struct zt_aio {
@@ -29,25 +44,9 @@ struct zt_aio {
     struct zt_aio_job *first; /* of those that have not ended, as they were started */
     const struct zt_aio_job *wanted; /* is waited for */
     pthread_mutex_t lock;
-    pthread_cond_t started; /* a job, or another may be begun */
+    pthread_cond_t started; /* there is more to take */
     pthread_cond_t ended;
     bool stop;
-};
-
-/* ---- requests ---- */
-
-/* What is left of a thread's share of a job. */
-struct aio_cursor {
-    const struct zt_aio_job *job;
-    size_t block_size, at, end; /* bytes of the store */
-    size_t block, step;         /* this thread's next block, and from one to the next */
-};
-
-/* A place of a queue, for a request that waits or is in flight. */
-struct aio_slot {
-    struct zt_aio_request request;
-    int file;  /* of the job */
-    size_t at; /* its first byte in the store */
 };
 
 /* What is no errno. */
@@ -56,206 +55,7 @@ enum aio_error {
     AIO_CHANGED = -2      /* what was read is not what was written */
 };
 
-static struct aio_cursor first_request(const struct thread *t,
-                                       const struct zt_aio_job *job)
-{
-    size_t bs = (size_t)t->aio->o.block_size, n = (size_t)t->aio->num_threads;
-    size_t first = job->offset / bs, mine = first / n * n + (size_t)t->index;
-
-    return (struct aio_cursor){.job = job,
-                               .block_size = bs,
-                               .at = job->offset,
-                               .end = job->offset + job->bytes,
-                               .block = mine < first ? mine + n : mine,
-                               .step = n};
-}
-
-/* `slot`: one of `t` that is free. */
-static bool next_request(struct aio_cursor *c, struct thread *t, int slot)
-{
-    struct aio_slot *s = &t->slots[slot];
-    size_t begin = c->block * c->block_size, end = begin + c->block_size;
-    size_t n = (size_t)c->job->files->num, first = begin;
-
-    if (begin >= c->end)
-        return false;
-    begin = begin > c->at ? begin : c->at;
-    end = end < c->end ? end : c->end;
-    s->file = (int)(c->block % n);
-    s->at = begin;
-    s->request = (struct zt_aio_request){
-        .id = slot,
-        .fd = c->job->files->fd[s->file],
-        .write = c->job->write,
-        .data = c->job->data + (begin - c->job->offset),
-        .bytes = end - begin,
-        .offset = (off_t)(c->block / n * c->block_size + (begin - first)),
-    };
-    c->block += c->step;
-    return true;
-}
-
-static void note_error_at(struct zt_aio *a, struct zt_aio_job *job, int file, size_t at,
-                          int error)
-{
-    pthread_mutex_lock(&a->lock);
-    if (!job->error) {
-        job->error = error;
-        job->file = file;
-        job->at = at;
-    }
-    pthread_mutex_unlock(&a->lock);
-}
-
-static void note_error(struct zt_aio *a, struct zt_aio_job *job, int error)
-{
-    note_error_at(a, job, 0, job->offset, error);
-}
-
-static bool has_failed(struct zt_aio *a, const struct zt_aio_job *job)
-{
-    bool failed;
-
-    pthread_mutex_lock(&a->lock);
-    failed = job->error != 0;
-    pthread_mutex_unlock(&a->lock);
-    return failed;
-}
-
-/* ---- checksums ---- */
-
-uint64_t zt_aio_sum(const void *data)
-{
-    return XXH3_64bits(data, ZT_AIO_SUM_BYTES);
-}
-
-/* Of what is written next. */
-static void keep_sums(const struct zt_aio_job *job, const struct aio_slot *s)
-{
-    uint64_t *sum = job->sums + s->at / ZT_AIO_SUM_BYTES;
-
-    for (size_t i = 0; i < s->request.bytes; i += ZT_AIO_SUM_BYTES)
-        *sum++ = zt_aio_sum(s->request.data + i);
-}
-
-/* Of what was read. */
-static void compare_sums(struct zt_aio *a, struct zt_aio_job *job,
-                         const struct aio_slot *s)
-{
-    const uint64_t *sum = job->sums + s->at / ZT_AIO_SUM_BYTES;
-
-    for (size_t i = 0; i < s->request.bytes; i += ZT_AIO_SUM_BYTES)
-        if (*sum++ != zt_aio_sum(s->request.data + i)) {
-            note_error_at(a, job, s->file, s->at + i, AIO_CHANGED);
-            return;
-        }
-}
-
-/* ---- one thread's share of a job ---- */
-
-/* Submit the first `num` of what is ready: how many were taken; *error when none can be. */
-static int submit(struct thread *t, int num, int *error)
-{
-    int done = 0;
-
-    while (done < num) {
-        int n = t->engine->submit(t->queue, t->ready + done,
-                                  t->aio->o.single_submit ? 1 : num - done);
-
-        if (n <= 0) {
-            *error = -n;
-            break;
-        }
-        done += n;
-    }
-    return done;
-}
-
-/* Wait for at least `least` requests; their slots are free again. How many, or -errno. */
-static int reap(struct thread *t, struct zt_aio_job *job, int least, int in_flight,
-                int *num_free)
-{
-    int n = t->engine->reap(t->queue, least, in_flight, t->results);
-
-    for (int i = 0; i < n; i++) {
-        const struct zt_aio_result *r = &t->results[i];
-        const struct aio_slot *s = &t->slots[r->id];
-
-        if (r->bytes != (int64_t)s->request.bytes)
-            note_error_at(t->aio, job, s->file, s->at,
-                          r->bytes < 0 ? (int)-r->bytes : AIO_ENDED_EARLY);
-        else if (job->sums && !job->write)
-            compare_sums(t->aio, job, s);
-        t->free_slots[(*num_free)++] = r->id;
-    }
-    return n;
-}
-
-/* The next requests of the job, as many as there are slots for, or one: then the drive works
- * on those before while checksums of this one are made. */
-static int prepare(struct thread *t, const struct zt_aio_job *job, struct aio_cursor *c,
-                   bool one, int *num_free, bool *more)
-{
-    int n = 0;
-
-    while (*num_free && !(one && n)) {
-        int slot = t->free_slots[*num_free - 1];
-
-        *more = next_request(c, t, slot);
-        if (!*more)
-            break;
-        if (job->sums && job->write)
-            keep_sums(job, &t->slots[slot]);
-        t->ready[n++] = &t->slots[slot].request;
-        --*num_free;
-    }
-    return n;
-}
-
-static void transfer(struct thread *t, struct zt_aio_job *job)
-{
-    int depth = t->aio->o.queue_depth, num_free = depth, in_flight = 0, waiting = 0;
-    bool one = job->sums && job->write && t->aio->o.overlap_events, more = true;
-    struct aio_cursor c = first_request(t, job);
-
-    for (int i = 0; i < depth; i++)
-        t->free_slots[i] = i;
-    while (more || waiting || in_flight) {
-        int error = 0, taken;
-
-        more = more && !has_failed(t->aio, job);
-        if (more && !waiting)
-            waiting = prepare(t, job, &c, one, &num_free, &more);
-        taken = submit(t, waiting, &error);
-        in_flight += taken;
-        waiting -= taken;
-        memmove(t->ready, t->ready + taken,
-                (size_t)waiting * sizeof(const struct zt_aio_request *));
-        if (error && (error != EAGAIN || !in_flight)) {
-            note_error(t->aio, job, error);
-            more = false;
-            waiting = 0;
-        }
-        if (in_flight) {
-            int least = one && more && !waiting && num_free ? 0 : 1;
-            int n = reap(t, job, t->aio->o.overlap_events ? least : in_flight, in_flight,
-                         &num_free);
-
-            if (n < 0) { /* not a thing that the kernel does to a valid queue */
-                note_error(t->aio, job, -n);
-                return;
-            }
-            in_flight -= n;
-        }
-    }
-}
-
-/* ---- which job comes next ---- */
-
-static bool has_taken(const struct thread *t, const struct zt_aio_job *job)
-{
-    return job->taken[t->index / 64] >> t->index % 64 & 1;
-}
+/* ---- which job comes next; all with the lock ---- */
 
 static bool overlap(size_t a, size_t a_bytes, size_t b, size_t b_bytes)
 {
@@ -269,81 +69,281 @@ static bool meet(const struct zt_aio_job *a, const struct zt_aio_job *b)
            (a->files == b->files && overlap(a->offset, a->bytes, b->offset, b->bytes));
 }
 
-/* This job, or the first that it meets of those before it, which has to end first, and likewise
- * what that meets. NULL: other threads are at that, or its part is taken. */
-static struct zt_aio_job *ready_job(const struct thread *t, struct zt_aio_job *job)
+static bool has_left(const struct zt_aio_job *job)
 {
-    struct zt_aio_job *first = t->aio->first;
+    return !job->num_before && job->taken < job->bytes;
+}
 
-    while (first != job) {
-        if (meet(first, job)) { /* begin again with that */
-            job = first;
-            first = t->aio->first;
+/* The wanted job, or the first that it meets of those before it, which has to end first, and
+ * likewise what that meets. */
+static struct zt_aio_job *first_wanted(const struct zt_aio *a)
+{
+    const struct zt_aio_job *wanted = a->wanted;
+    struct zt_aio_job *job = a->first;
+
+    while (job && job != wanted) {
+        if (meet(job, wanted)) { /* begin again with that */
+            wanted = job;
+            job = a->first;
         } else {
-            first = first->next;
+            job = job->next;
         }
     }
-    return has_taken(t, job) ? NULL : job;
+    return job;
 }
 
 /* What the caller waits for comes first, then what it will: reads before writes, which only their
- * buffers wait for. */
-static struct zt_aio_job *next_job(const struct thread *t)
+ * buffers wait for. NULL: all that may be taken is. */
+static struct zt_aio_job *next_job(const struct zt_aio *a)
 {
-    const struct zt_aio *a = t->aio;
-    struct zt_aio_job *read = NULL, *write = NULL;
+    struct zt_aio_job *job = a->wanted ? first_wanted(a) : NULL, *write = NULL;
 
-    for (struct zt_aio_job *job = a->first; job; job = job->next) {
-        struct zt_aio_job *ready = ready_job(t, job);
-
-        if (ready && job == a->wanted)
-            return ready;
-        if (ready && !job->write && !read)
-            read = ready;
-        else if (ready && job->write && !write)
-            write = ready;
+    if (job && has_left(job))
+        return job;
+    for (job = a->first; job; job = job->next) {
+        if (has_left(job) && !job->write)
+            return job;
+        if (has_left(job) && !write)
+            write = job;
     }
-    return read ? read : write;
+    return write;
 }
 
-/* A thread has done its part. */
-static void end_part(struct zt_aio *a, struct zt_aio_job *job)
+static void end_job(struct zt_aio *a, struct zt_aio_job *job)
 {
     struct zt_aio_job **at = &a->first;
 
-    if (--job->threads_left > 0)
-        return;
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
+    if (a->wanted == job)
+        a->wanted = NULL;
+    for (struct zt_aio_job *later = job->next; later; later = later->next)
+        later->num_before -= meet(job, later);
+    job->ended = true;
     pthread_cond_broadcast(&a->ended);
     pthread_cond_broadcast(&a->started);
+}
+
+/* ---- the timeline ---- */
+
+static void end_span(struct thread *t)
+{
+    if (t->span.name)
+        zt_trace_span("files", t->span.name, "bytes", t->span.bytes, t->span.began_ns);
+    t->span.name = NULL;
+}
+
+/* The thread turns to this job. */
+static void begin_span(struct thread *t, const struct zt_aio_job *job)
+{
+    const char *name = job->write ? "write" : "read";
+
+    if (!zt_trace_on() || (t->span.name == name && t->span.job == job))
+        return;
+    zt_trace_thread("files");
+    end_span(t);
+    t->span.name = name;
+    t->span.job = job;
+    t->span.bytes = 0;
+    t->span.began_ns = zt_trace_now();
+}
+
+/* ---- requests ---- */
+
+/* The next one of a job, to a free place. */
+static void take_request(struct thread *t, struct zt_aio_job *job)
+{
+    int slot = t->free_slots[--t->num_free];
+    struct aio_slot *s = &t->slots[slot];
+    size_t bs = (size_t)t->aio->o.block_size, n = (size_t)job->files->num;
+    size_t at = job->offset + job->taken, block = at / bs, in_block = at % bs;
+    size_t left = job->bytes - job->taken;
+
+    s->job = job;
+    s->file = (int)(block % n);
+    s->at = at;
+    s->request = (struct zt_aio_request){
+        .id = slot,
+        .fd = job->files->fd[s->file],
+        .write = job->write,
+        .data = job->data + job->taken,
+        .bytes = left < bs - in_block ? left : bs - in_block,
+        .offset = (off_t)(block / n * bs + in_block),
+    };
+    job->taken += s->request.bytes;
+    job->moving++;
+    t->span.bytes += (int64_t)s->request.bytes;
+    t->ready[t->num_ready++] = &s->request;
+}
+
+/*
+ * Of what comes next as many as there are places for, of a job no more than this thread's share
+ * of what is left. Of what checksums are made first one alone: the drive works on those before it
+ * meanwhile. With the lock.
+ */
+static void take_requests(struct thread *t)
+{
+    struct zt_aio *a = t->aio;
+    size_t bs = (size_t)a->o.block_size, threads = (size_t)a->num_threads;
+    struct zt_aio_job *job;
+    bool one = false;
+
+    while (!one && t->num_free && (job = next_job(a))) {
+        size_t left = (job->bytes - job->taken + bs - 1) / bs;
+
+        one = job->sums && job->write && a->o.overlap_events;
+        begin_span(t, job);
+        for (size_t n = one ? 1 : (left + threads - 1) / threads; n && t->num_free; n--)
+            take_request(t, job);
+    }
+}
+
+/* ---- checksums ---- */
+
+uint64_t zt_aio_sum(const void *data)
+{
+    return XXH3_64bits(data, ZT_AIO_SUM_BYTES);
+}
+
+/* Of what is written next. */
+static void keep_sums(const struct aio_slot *s)
+{
+    uint64_t *sum = s->job->sums ? s->job->sums + s->at / ZT_AIO_SUM_BYTES : NULL;
+
+    for (size_t i = 0; sum && s->request.write && i < s->request.bytes;
+         i += ZT_AIO_SUM_BYTES)
+        *sum++ = zt_aio_sum(s->request.data + i);
+}
+
+/* Of what was read: where it is something else; NULL: nowhere. */
+static const char *compare_sums(const struct aio_slot *s)
+{
+    const uint64_t *sum = s->job->sums + s->at / ZT_AIO_SUM_BYTES;
+
+    for (size_t i = 0; i < s->request.bytes; i += ZT_AIO_SUM_BYTES)
+        if (*sum++ != zt_aio_sum(s->request.data + i))
+            return s->request.data + i;
+    return NULL;
+}
+
+/* ---- what a thread does ---- */
+
+/* With this error (0: none) at that byte of the store; its place is free then. The first error of
+ * a job is kept, and no more of that is taken. */
+static void end_request(struct thread *t, int slot, int error, size_t at)
+{
+    struct zt_aio *a = t->aio;
+    struct aio_slot *s = &t->slots[slot];
+    struct zt_aio_job *job = s->job;
+
+    t->free_slots[t->num_free++] = slot;
+    s->job = NULL;
+    pthread_mutex_lock(&a->lock);
+    if (error && !job->error) {
+        job->error = error;
+        job->file = s->file;
+        job->at = at;
+        job->taken = job->bytes;
+    }
+    if (--job->moving == 0 && job->taken == job->bytes)
+        end_job(a, job);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void end_with_result(struct thread *t, const struct zt_aio_result *r)
+{
+    const struct aio_slot *s = &t->slots[r->id];
+    const char *changed = NULL;
+
+    if (r->bytes == (int64_t)s->request.bytes && s->job->sums && !s->job->write)
+        changed = compare_sums(s);
+    if (r->bytes != (int64_t)s->request.bytes)
+        end_request(t, r->id, r->bytes < 0 ? (int)-r->bytes : AIO_ENDED_EARLY, s->at);
+    else if (changed)
+        end_request(t, r->id, AIO_CHANGED, s->at + (size_t)(changed - s->request.data));
+    else
+        end_request(t, r->id, 0, 0);
+}
+
+/* What is ready, or all that the kernel takes of it. */
+static void submit(struct thread *t)
+{
+    int done = 0, n = 1;
+
+    while (done < t->num_ready && n > 0) {
+        n = t->engine->submit(t->queue, t->ready + done,
+                              t->aio->o.single_submit ? 1 : t->num_ready - done);
+        done += n > 0 ? n : 0;
+    }
+    t->in_flight += done;
+    t->num_ready -= done;
+    memmove(t->ready, t->ready + done,
+            (size_t)t->num_ready * sizeof(const struct zt_aio_request *));
+    if (n > 0 || (n == -EAGAIN && t->in_flight))
+        return;
+    while (t->num_ready) {
+        int slot = t->ready[--t->num_ready]->id;
+
+        end_request(t, slot, -n, t->slots[slot].at);
+    }
+}
+
+/* Wait for at least `least` requests. With overlap_events one at a time is looked after: others move
+ * while what it held is compared, and its place is taken again at once. */
+static void reap(struct thread *t, int least)
+{
+    int most = t->aio->o.overlap_events ? 1 : t->in_flight;
+    int n = t->engine->reap(t->queue, least, most, t->results);
+
+    for (int i = 0; i < n; i++)
+        end_with_result(t, &t->results[i]);
+    t->in_flight -= n > 0 ? n : 0;
+    if (n >= 0)
+        return;
+    /* not a thing that the kernel does to a valid queue */
+    for (int i = 0; i < t->aio->o.queue_depth; i++)
+        if (t->slots[i].job)
+            end_request(t, i, -n, t->slots[i].at);
+    t->in_flight = t->num_ready = 0;
+}
+
+/* Take what there is to do, or wait until there is any: how many requests. */
+static int take_next(struct thread *t)
+{
+    struct zt_aio *a = t->aio;
+    int before = t->num_ready;
+
+    pthread_mutex_lock(&a->lock);
+    for (;;) {
+        if (!before)
+            take_requests(t);
+        if (t->num_ready || t->in_flight || a->stop)
+            break;
+        end_span(t);
+        pthread_cond_wait(&a->started, &a->lock);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return t->num_ready - before;
 }
 
 static void *run_thread(void *ctx)
 {
     struct thread *t = ctx;
-    struct zt_aio *a = t->aio;
+    bool overlap = t->aio->o.overlap_events;
 
-    pthread_mutex_lock(&a->lock);
     for (;;) {
-        struct zt_aio_job *job;
+        int took = take_next(t);
 
-        while (!(job = next_job(t)) && !a->stop)
-            pthread_cond_wait(&a->started, &a->lock);
-        if (!job)
+        if (!t->num_ready && !t->in_flight)
             break;
-        job->taken[t->index / 64] |= (uint64_t)1 << t->index % 64;
-        pthread_mutex_unlock(&a->lock);
-        zt_trace_thread("files");
-        zt_trace_begin_with("files", job->write ? "write" : "read", "bytes",
-                            (int64_t)job->bytes);
-        transfer(t, job);
-        zt_trace_end();
-        pthread_mutex_lock(&a->lock);
-        end_part(a, job);
+        for (int i = 0; i < took; i++)
+            keep_sums(&t->slots[t->ready[i]->id]);
+        submit(t);
+        if (t->in_flight) /* where there may be more to take, without waiting */
+            reap(t, !overlap ? t->in_flight : took && t->num_free ? 0 : 1);
     }
-    pthread_mutex_unlock(&a->lock);
+    end_span(t);
     return NULL;
 }
 
@@ -374,6 +374,8 @@ static bool open_thread(struct zt_aio *a, struct thread *t, int index)
     t->free_slots = calloc(depth, sizeof(*t->free_slots));
     if (!t->slots || !t->ready || !t->results || !t->free_slots)
         return false;
+    for (int i = 0; i < a->o.queue_depth; i++)
+        t->free_slots[t->num_free++] = i;
     t->engine = zt_aio_engine_open(a->o.engine, a->o.queue_depth, &t->queue, &refused);
     if (t->engine)
         tell_refused(a, t, refused);
@@ -458,16 +460,16 @@ void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,
 {
     struct zt_aio_job **last = &a->first;
 
+    assert(bytes);
     *job = (struct zt_aio_job){.files = files,
                                .data = data,
                                .offset = offset,
                                .bytes = bytes,
                                .sums = sums,
-                               .write = write,
-                               .threads_left = a->num_threads};
+                               .write = write};
     pthread_mutex_lock(&a->lock);
-    while (*last)
-        last = &(*last)->next;
+    for (; *last; last = &(*last)->next)
+        job->num_before += meet(*last, job);
     *last = job;
     pthread_cond_broadcast(&a->started);
     pthread_mutex_unlock(&a->lock);
@@ -481,7 +483,7 @@ zt_err zt_aio_wait(struct zt_aio *a, struct zt_aio_job *job, struct zt_fault *fa
     zt_wait_begin();
     pthread_mutex_lock(&a->lock);
     a->wanted = job;
-    while (job->threads_left)
+    while (!job->ended)
         pthread_cond_wait(&a->ended, &a->lock);
     a->wanted = NULL;
     pthread_mutex_unlock(&a->lock);

@@ -5,12 +5,13 @@
  *      bytes of a store, in blocks of `block_size`, over two files of two drives:
  *      | 0 | 1 | 2 | 3 | 4 |      file 0: | 0 | 2 | 4 |      file 1: | 1 | 3 |
  *
- * Each of `threads` threads has a queue of its own and takes every
- * threads-th block of a job. It keeps up to `queue_depth` requests in flight: as one ends
- * the next is submitted (overlap_events), or the next ones when all have ended.
+ * Each of `threads` threads has a queue of its own, which it fills with up to `queue_depth`
+ * requests, of one job or of several: as one ends the next is submitted (overlap_events), or the
+ * next ones when all have ended. What is left of a job is taken by whichever has room.
  *
- * Order:     the job that is waited for comes first, then reads, then writes; but of jobs
- *            that touch the same bytes, of memory or of a file, the one that was started first.
+ * Order:     requests of the job that is waited for come first, then reads, then writes; but of
+ *            jobs that touch the same bytes, of memory or of a file, the one that was started
+ *            first ends before the other begins.
  *
  * Files are opened past the page cache where the file system can (O_DIRECT) and have no
  * name, so nothing is left of them when the process ends, however it ends.
@@ -54,8 +55,10 @@ struct zt_aio_job {
     bool write;
     /* zt_aio's own */
     struct zt_aio_job *next; /* the one that was started behind it and has not ended */
-    int threads_left;        /* 0: done */
-    uint64_t taken[ZT_AIO_MAX_THREADS / 64]; /* by which threads */
+    int num_before; /* of those before it that it meets and that have not ended */
+    size_t taken;   /* bytes, from the first on, that a thread has made requests of */
+    int moving;     /* requests that have not ended */
+    bool ended;
     int error; /* of the first failure: errno, or one of enum aio_error */
     int file;  /* of which it is */
     size_t at; /* the byte of the store where its request begins */
@@ -88,7 +91,7 @@ void zt_aio_files_close(struct zt_aio_files *f);
 void *zt_aio_memory_map(size_t bytes);
 void zt_aio_memory_unmap(void *p, size_t bytes); /* NULL is fine */
 
-/* offset, bytes and the address: multiples of 4096. sums (the caller's; NULL: none): one of
+/* offset, bytes (not 0) and the address: multiples of 4096. sums (the caller's; NULL: none): one of
  * every ZT_AIO_SUM_BYTES of the store from its first byte on, kept of what is written and
  * compared with what is read, by the threads that do it. */
 void zt_aio_start(struct zt_aio *a, struct zt_aio_job *job,

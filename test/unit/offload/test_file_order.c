@@ -110,6 +110,111 @@ static void test_what_a_job_waits_for_has_waited_for_its_own(void **state)
     zt_aio_memory_unmap(memory, 3 * PIECE);
 }
 
+/* ---- requests of several jobs in one queue ---- */
+
+static atomic_int num_submitted, may_end; /* requests */
+static atomic_bool wrote[16];             /* which of the submitted ones are writes */
+
+static int count(void *queue, const struct zt_aio_request *const *requests, int num)
+{
+    int n = real->submit(queue, requests, num);
+
+    for (int i = 0; i < n; i++) {
+        wrote[num_submitted % 16] = requests[i]->write;
+        num_submitted++;
+    }
+    return n;
+}
+
+static int end_some(void *queue, int least, int most, struct zt_aio_result *results)
+{
+    while (!may_end)
+        usleep(100);
+    may_end--;
+    return real->reap(queue, least, most > 1 ? 1 : most, results);
+}
+
+static const struct zt_aio_engine counted = {.name = "counted",
+                                             .open = open_real,
+                                             .close = close_real,
+                                             .submit = count,
+                                             .reap = end_some};
+
+static void submitted_are(int n)
+{
+    for (int i = 0; i < 10000 && num_submitted < n; i++)
+        usleep(1000);
+    assert_int_equal(num_submitted, n);
+}
+
+/* Jobs of three requests each, and what they move. */
+struct moves {
+    struct zt_aio_job jobs[3];
+    struct zt_aio_files files;
+    char *memory;
+};
+
+static void open_moves(struct moves *m, int depth)
+{
+    struct zt_aio_options o = simple;
+
+    num_submitted = may_end = 0;
+    o.engine = &counted;
+    o.queue_depth = depth;
+    setting(true, true, 1, o);
+    m->memory = zt_aio_memory_map(3 * PIECE);
+    assert_non_null(m->memory);
+    assert_int_equal(zt_aio_files_open(swap.aio, dir_list, 3 * PIECE, &m->files, &fault),
+                     ZT_OK);
+}
+
+static void begin(struct moves *m, size_t i, bool write)
+{
+    zt_aio_start(swap.aio, &m->jobs[i], &m->files, write, m->memory + i * PIECE,
+                 i * PIECE, PIECE, NULL);
+}
+
+static void close_moves(struct moves *m, size_t num)
+{
+    may_end = 1000;
+    for (size_t i = 0; i < num; i++)
+        assert_int_equal(zt_aio_wait(swap.aio, &m->jobs[i], &fault), ZT_OK);
+    zt_aio_files_close(&m->files);
+    zt_aio_close(swap.aio);
+    zt_aio_memory_unmap(m->memory, 3 * PIECE);
+}
+
+static void test_the_queue_is_filled_from_the_jobs_behind(void **state)
+{
+    struct moves m;
+
+    (void)state;
+    open_moves(&m, 8);
+    begin(&m, 0, false);
+    submitted_are(3); /* of one job, and nothing ends */
+    begin(&m, 1, false);
+    begin(&m, 2, false);
+    may_end = 2;
+    submitted_are(9);
+    close_moves(&m, 3);
+}
+
+static void test_what_is_begun_is_left_for_what_comes_first(void **state)
+{
+    struct moves m;
+
+    (void)state;
+    open_moves(&m, 1);
+    begin(&m, 0, true);
+    submitted_are(1);
+    begin(&m, 1, false);
+    may_end = 1000;
+    submitted_are(6);
+    for (int i = 0; i < 6; i++) /* the first write, the reads, and the other writes */
+        assert_int_equal(wrote[i], i == 0 || i > 3);
+    close_moves(&m, 2);
+}
+
 #define MANY 300
 
 static void test_any_number_of_pieces_is_on_the_move(void **state)
@@ -153,6 +258,8 @@ int main(void)
         cmocka_unit_test(test_a_piece_is_lent_while_it_is_written),
         cmocka_unit_test(test_a_read_begins_behind_the_write_of_its_buffer),
         cmocka_unit_test(test_what_a_job_waits_for_has_waited_for_its_own),
+        cmocka_unit_test(test_the_queue_is_filled_from_the_jobs_behind),
+        cmocka_unit_test(test_what_is_begun_is_left_for_what_comes_first),
         cmocka_unit_test(test_any_number_of_pieces_is_on_the_move),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
