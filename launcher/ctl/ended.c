@@ -1,7 +1,8 @@
 /*
  * The last job of a folder, for who asks for it when it is over: the one that began last,
  * whichever ended last. A job writes FOLDER.last in the folder of its socket when it begins,
- * and when it ends if none has begun since; one that never began, only where there is none; FOLDER is a hash of the path
+ * and when it ends if none has begun since; one that never began, only where there is none.
+ * FOLDER is a hash of the path
  * that it was started in, so there is one file for each.
  */
 #include "common/json/line.h"

@@ -18,20 +18,20 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 
-#define ROWS     ZT_PANEL_ROWS
-#define COLS     ZT_PANEL_COLS
-#define MOST_K   ((int64_t)1024)    /* of a sum in registers */
-#define B_FLOATS ((int64_t)1 << 20) /* of b packed at a time */
-#define A_FLOATS ((int64_t)1 << 20) /* of all rows of a, where they stay packed */
-#define MOST     ((int64_t)8)       /* panels of a in a task: 192 KiB, of the L2 cache */
-#define TASKS    4                  /* for each thread, which are not equally fast */
-#define TOGETHER (4 * COLS)         /* columns that are packed together */
-/* rows, columns and k, in are_faster() */
+#define ROWS       ZT_PANEL_ROWS
+#define COLS       ZT_PANEL_COLS
+#define MOST_K     ((int64_t)1024)    /* of a sum in registers */
+#define B_FLOATS   ((int64_t)1 << 20) /* of b packed at a time */
+#define A_FLOATS   ((int64_t)1 << 20) /* of all rows of a, where they stay packed */
+#define MOST       ((int64_t)8) /* panels of a in a task: 192 KiB, of the L2 cache */
+#define TASKS      4            /* for each thread, which are not equally fast */
+#define ROWS_AHEAD 6            /* that an activation is about to write */
+#define TOGETHER   (4 * COLS)   /* columns that are packed together */
+/* rows and k, in are_faster() */
 #define LEAST      128
 #define LEAST_ROWS 256
 #define FEW        512
 #define MANY_ROWS  2048
-#define MANY_COLS  16384
 
 /* One pass: k of [from, from + depth), columns [col, col + cols). */
 struct panel_pass {
@@ -55,7 +55,7 @@ void zt_gemm_use_panels(enum zt_panel_use which)
 
 /*
  * Whether they are faster than oneDNN, by shape. It packs few rows that are stored by rows
- * at less cost, rows that are many for their k, and columns that are many for those rows.
+ * at less cost, and rows that are many for their k.
  */
 static bool are_faster(const struct zt_gemm_call *k)
 {
@@ -63,7 +63,7 @@ static bool are_faster(const struct zt_gemm_call *k)
     int64_t least_rows = k->a.stride[1] == 1 ? LEAST : LEAST_ROWS;
 
     return rows >= least_rows && cols >= LEAST && depth >= LEAST &&
-           (depth >= FEW || rows < MANY_ROWS) && (rows >= FEW || cols < MANY_COLS);
+           (depth >= FEW || rows < MANY_ROWS);
 }
 
 bool zt_gemm_suits_panels(const struct zt_gemm_call *k)
@@ -127,14 +127,26 @@ static void pack_a(int64_t begin, int64_t end, int thread, void *ctx)
         pack_strip(s, i, s->a + i * s->a_floats);
 }
 
+/* Rows of c are short here and far from each other: no processor guesses what comes next. */
+static void fetch_row(const struct panel_pass *s, int64_t row, int64_t col, int64_t cols)
+{
+    const float *c = element(&s->k->c, s->item, row, s->col + col);
+
+    for (int64_t j = 0; j < cols; j += COLS)
+        __builtin_prefetch(c + j, 1);
+}
+
 /* What follows the sums of some rows and columns: the activation. */
 static void finish(const struct panel_pass *s, int64_t row, int64_t rows, int64_t col,
                    int64_t cols)
 {
     struct zt_gemm_pass pass = {.k = s->k, .from = *s->to};
 
-    for (int64_t i = row; i < row + rows; i++)
+    for (int64_t i = row; i < row + rows; i++) {
+        if (s->k->pre.data && i + ROWS_AHEAD < row + rows)
+            fetch_row(s, i + ROWS_AHEAD, col, cols);
         zt_gemm_pass_row(&pass, s->item, i, s->col + col, cols);
+    }
 }
 
 /* Of rows, packed in a, and some columns, packed in b. */
