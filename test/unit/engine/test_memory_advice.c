@@ -612,12 +612,15 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) -
                      ((12 + 6 + 2) + 3 + (5 + 10))) < 1e-9);
     r.has_idle_cores = true;
-    run.zero.offload_param.device = ZT_OFFLOAD_NVME; /* pieces of 20, of 80 in a bucket */
+    run.zero.offload_param.device = ZT_OFFLOAD_NVME; /* a bucket of 80 bytes */
     run.zero.prefetch_bucket_size = 160 / (int64_t)zt_dtype_bytes(run.compute_dtype);
     w.first.traffic.files = (struct zt_swap_traffic){.read = 120, .reads = 6};
-    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 9) + 3 + 10)) <
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 8) + 3 + 10)) <
                 1e-9);
-    run.zero.prefetch_bucket_size = 10 / (int64_t)zt_dtype_bytes(run.compute_dtype);
+    w.first.traffic.files.read = 60; /* all of it in the bucket */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 6) + 3 + 10)) <
+                1e-9);
+    run.zero.prefetch_bucket_size = 0; /* none ahead but the next one */
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
 
     assert_null(missing);

@@ -158,6 +158,8 @@ static struct zt_run run_of(const struct zt_memory_alternatives *a,
     struct zt_run run = *a->run;
 
     run.zero.stage = r->stage;
+    run.zero.offload_optimizer.device = r->optimizer;
+    run.zero.offload_param.device = r->weights;
     run.zero.overlap_comm = zt_memory_trial_overlaps(a->run, r->stage);
     run.gradient_checkpointing = r->recompute;
     run.cpu_checkpointing = r->host_inputs;

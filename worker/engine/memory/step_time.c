@@ -102,9 +102,15 @@ static double piece_seconds(const struct clock *c, double pieces)
     return c->rates->pieces > 0 ? pieces / c->rates->pieces : 0;
 }
 
+/* The part of bytes that is not among so many. */
+static double beyond(double bytes, double some)
+{
+    return bytes > some ? (bytes - some) / bytes : 0;
+}
+
 /*
- * What part of its reads goes on beside a pass. Of weights the next shard moves ahead; who gathers blocks
- * ahead waits for those of a bucket but the first one.
+ * What part of its reads goes on beside a pass. It begins with a bucket of blocks that are gathered ahead,
+ * and waits for their weights; of the others each moves beside the block before.
  */
 static double part_read_ahead(const struct clock *c, const struct zt_swap_traffic *f)
 {
@@ -112,10 +118,9 @@ static double part_read_ahead(const struct clock *c, const struct zt_swap_traffi
     double bucket = (double)z->prefetch_bucket_size *
                     (double)zt_dtype_bytes(c->run->compute_dtype) / c->run->world;
 
-    if (z->offload_param.device != ZT_OFFLOAD_NVME || !z->overlap_comm ||
-        f->read >= f->reads * bucket)
+    if (z->offload_param.device != ZT_OFFLOAD_NVME || !z->overlap_comm)
         return 1;
-    return f->read / f->reads / bucket;
+    return beyond(f->read, bucket);
 }
 
 /* A part of a step whose files are read (`ahead` of them) and written beside it, or in turns with
@@ -159,12 +164,6 @@ static double held_bytes(const struct zt_step_work *w, const struct zt_swap_traf
     double pieces = u->reads + u->writes;
 
     return pieces > 0 ? w->buffers * (u->read + u->written) / pieces / u->longest : 0;
-}
-
-/* The part of bytes that go through buffers which are not held at once. */
-static double beyond(double bytes, double held)
-{
-    return bytes > held ? (bytes - held) / bytes : 0;
 }
 
 /*
