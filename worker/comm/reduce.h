@@ -19,7 +19,7 @@ struct zt_rank_reduction {
     zt_reduce_op op;
     float scale;
     bool stream;   /* the result is large and no source: write it past the caches */
-    bool backward; /* two sources from the end on, as zt_comm_copy_backward() */
+    bool backward; /* two sources from the end on, as zt_comm_copy_span() */
 };
 
 /* Each dst[] (num_dst of `count` elements) becomes the reduction of src[] (num_src >= 1). */
@@ -30,11 +30,16 @@ void zt_reduce_ranks(const struct zt_rank_reduction *how, void *const *dst, int 
 void zt_comm_copy(void *dst, const void *src, size_t bytes, bool stream);
 
 /*
- * The same from the end on, of what is short enough to stay in the caches: who goes over
- * the same memory to and fro finds in the first level what it touched last, where always
- * going forward finds nothing that is longer than that.
+ * A copy beside what peers write at the same time: bytes next to dst and src are theirs.
+ * For what is short enough to stay in the caches, else zt_comm_copy():
+ * - `backward`, from the end on. Who goes over the same memory to and fro finds in the
+ *   first level what it touched last, where always going forward finds nothing that is
+ *   longer than that.
+ * - No loop runs towards a border: the part before it is done last, from the border
+ *   inwards. Processors fetch ahead of a loop, and would take from a peer's cache the
+ *   first lines that it has written, to be taken back at its next write.
  */
-void zt_comm_copy_backward(void *dst, const void *src, size_t bytes);
+void zt_comm_copy_span(void *dst, const void *src, size_t bytes, bool backward);
 
 /*
  * The instruction set in use: 0 portable, 1 AVX2 and F16C, 2 AVX-512; at most what

@@ -229,12 +229,27 @@ static void test_copies_of_any_length_and_alignment_are_copies(void **state)
             zt_comm_copy(to + shift, from + 7, n, true);
             assert_memory_equal(to + shift, from + 7, n);
             assert_int_equal(to[shift + n], 0);
-            memset(to, 0, sizeof(to));
-            zt_comm_copy_backward(to + shift, from + 7, n);
-            assert_memory_equal(to + shift, from + 7, n);
-            assert_int_equal(to[shift + n], 0);
-            assert_true(!shift || to[shift - 1] == 0);
         }
+}
+
+static void test_spans_of_any_length_and_direction_are_copies(void **state)
+{
+    static const size_t bytes[] = {0,    1,     63,    64,    127,   128,    300,
+                                   4097, 16320, 16385, 40000, 65536, 262144, 300001};
+    static uint8_t from[300100], to[300100];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(from); i++)
+        from[i] = (uint8_t)mix(3, 0, i);
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
+        for (size_t shift = 1; shift < 64; shift += 9)
+            for (int backward = 0; backward < 2; backward++) {
+                memset(to, 0, sizeof(to));
+                zt_comm_copy_span(to + shift, from + 7, bytes[i], backward);
+                assert_memory_equal(to + shift, from + 7, bytes[i]);
+                assert_int_equal(to[shift + bytes[i]], 0);
+                assert_int_equal(to[shift - 1], 0);
+            }
 }
 
 int main(void)
@@ -249,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_a_nan_of_any_rank_is_the_maximum),
         cmocka_unit_test(test_integers_wrap_around),
         cmocka_unit_test(test_copies_of_any_length_and_alignment_are_copies),
+        cmocka_unit_test(test_spans_of_any_length_and_direction_are_copies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,10 +76,10 @@ static bool goes_backward(const struct zt_shm_group *g)
 static void copy_direct(const struct zt_shm_group *g, void *dst, const void *src,
                         size_t bytes, bool stream)
 {
-    if (goes_backward(g) && !stream)
-        zt_comm_copy_backward(dst, src, bytes);
+    if (stream)
+        zt_comm_copy(dst, src, bytes, true);
     else
-        zt_comm_copy(dst, src, bytes, stream);
+        zt_comm_copy_span(dst, src, bytes, goes_backward(g));
 }
 
 /* ---------------------------------------------------------------- small */
