@@ -168,7 +168,10 @@ static void print_foreign(FILE *out, const struct zt_foreign *f)
     char sign[512], text[512];
 
     snprintf(sign, sizeof(sign), "%s%s%s%s", zt_foreign_dashes(f), f->name,
-             f->values ? " " : "", f->values ? f->values : "");
+             f->values ? " " : "",
+             !f->values     ? ""
+             : f->values[0] ? f->values
+                            : "\"\"");
     foreign_text(f, text, sizeof(text));
     print_entry(out, sign, text);
 }
@@ -209,7 +212,7 @@ void zt_foreign_print_markdown(FILE *out, const struct zt_foreign *rows)
             fprintf(out, "\n## %s\n\n| name | value | here |\n| --- | --- | --- |\n",
                     f->program);
         fprintf(out, "| `%s%s` | ", zt_foreign_dashes(f), f->name);
-        print_cell(out, f->values ? f->values : "");
+        print_cell(out, !f->values ? "" : f->values[0] ? f->values : "(empty)");
         fputs(" | ", out);
         foreign_text(f, text, sizeof(text));
         print_cell(out, text);

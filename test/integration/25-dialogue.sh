@@ -25,7 +25,11 @@ first=$(head -1 "$tmp/one")
 printf '{"messages": [%s, %s, %s]}\n' '{"role": "user", "content": "what is it"}' \
     '{"role": "assistant", "content": "'"$first"'"}' '{"role": "user", "content": "and that"}' >"$tmp/row.jsonl"
 launch --num_gpus 1 "${model[@]}" --block_size 96 --max_new_tokens 8 --test_file "$tmp/row.jsonl" --output_dir "$tmp/predicted"
-check "what was said before is read" test "$(tail -1 "$tmp/one")" = "$(sed 's/.*"generated":"\(.*\)"}/\1/' "$tmp/predicted/predictions.jsonl")"
+said=$(sed 's/.*"generated":"\(.*\)"}/\1/' "$tmp/predicted/predictions.jsonl")
+check "what was said before is read" test "$(tail -1 "$tmp/one")" = "$said"
+sed 's/\]}$/, {"role": "assistant", "content": "not this"}]}/' "$tmp/row.jsonl" >"$tmp/answered.jsonl"
+launch --num_gpus 1 "${model[@]}" --block_size 96 --max_new_tokens 8 --test_file "$tmp/answered.jsonl" --output_dir "$tmp/predicted.again"
+check "an answer at the end is what is meant, and no part of the prompt" cmp "$tmp/predicted/predictions.jsonl" "$tmp/predicted.again/predictions.jsonl"
 
 launch --num_gpus 1 "${model[@]}" --block_size 16 --interactive < <(echo it)
 check "a short context is shared by what is typed and the answer, unless asked" code_is 0

@@ -58,6 +58,13 @@ meanwhile --overwrite_output_dir
 check "with --overwrite_output_dir it is replaced" code_is 0
 check "  whatever it was" sh -c "! cmp -s '$theirs/model.safetensors' '$out/model.safetensors'"
 
+# ---------------------------------------------------------------- one folder where each node is to have one
+printf 'a slots=1\nb slots=1\n' >"$tmp/nodes"
+launch -H "$tmp/nodes" --launcher local "$plugin" "${tiny[@]}" --max_steps 4 --save_steps 2 --save_on_each_node --output_dir "$tmp/runs/each"
+check "a folder that nodes share is refused where each is to have its own: 73" code_is 73
+check "  by what it is" err_has "another node of this job has this one: leave --save_on_each_node out where nodes share a file system"
+check "  before the first step" err_lacks "^step "
+
 # links that somebody planted
 mkdir -p "$tmp/runs/shared"
 echo mine >"$tmp/victim"

@@ -88,7 +88,8 @@ static zt_err try_once(const char *dir, const char *job, bool is_unique,
         }
     } else if (errno == EAGAIN || errno == EACCES) {
         read_owner(l->fd, &o);
-        if (!is_unique || strcmp(o.job, job) != 0)
+        l->is_others = is_unique && strcmp(o.job, job) == 0;
+        if (!l->is_others)
             rc = refuse(&o, "--output_dir ", dir, fault);
     } else {
         zt_warn(
@@ -110,6 +111,7 @@ zt_err zt_folder_lock_take(const char *dir, const char *job, bool is_unique,
     zt_err rc = ZT_OK;
 
     out->fd = -1;
+    out->is_others = false;
     if (snprintf(out->path, sizeof(out->path), "%s/%s", dir, ZT_FOLDER_LOCK_NAME) >=
         (int)sizeof(out->path))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "--output_dir: the path is too long");

@@ -11,19 +11,21 @@
 #define WORKER_CHECKPOINT_FOLDER_LOCK_H
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "common/fault.h"
 
 #define ZT_FOLDER_LOCK_NAME ".zlaunch.lock"
 
 struct zt_folder_lock {
-    int fd; /* -1: not held */
+    int fd;         /* -1: not held */
+    bool is_others; /* of the same job: another process of it has the folder */
     char path[PATH_MAX];
 };
 
 /*
  * Lock the folder `dir`, which is there, for `job`. With `is_unique`, one that another
- * process of the same job holds is no conflict: the struct then holds nothing.
+ * process of the same job holds is no conflict: the struct then holds nothing, and says so.
  * ZT_E_CANTCREATE with the holder: one sentence. A file system without locks is a warning,
  * and nothing is held.
  */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/files/folders.h"
@@ -140,10 +141,32 @@ static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
     return rc;
 }
 
+/* What is to be a folder of each node is one. A rank of the same job that was killed may still
+ * be on its way out, for a moment. */
+static zt_err take_own(struct zt_output_dir *d, const struct zt_run *run,
+                       struct zt_fault *fault)
+{
+    zt_err rc = try_to_take(d, run, fault);
+
+    for (int i = 0; !rc && d->lock.is_others && i < MOST_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        rc = try_to_take(d, run, fault);
+    }
+    if (rc || !d->lock.is_others)
+        return rc;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        OPTION
+                        " %s: with --save_on_each_node each node has a folder of its "
+                        "own, and another node of this job has this one: leave "
+                        "--save_on_each_node out where nodes share a file system",
+                        run->output_dir);
+}
+
 static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
                    struct zt_fault *fault)
 {
-    zt_err rc = try_to_take(d, run, fault);
+    zt_err rc =
+        run->save_on_each_node ? take_own(d, run, fault) : try_to_take(d, run, fault);
 
     /* another run that ends may have removed the folder meanwhile */
     for (int i = 0; rc && i < MOST_TRIES && access(run->output_dir, F_OK); i++)

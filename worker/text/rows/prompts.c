@@ -292,12 +292,10 @@ static zt_err name_row(const struct record_prompts *r, size_t from, zt_err rc,
     return zt_records_fault(&r->records, from, rc, fault, "%s", why->text);
 }
 
-/* The answer that ends a conversation, where one is to be compared with it; else NULL. */
-static const json_t *answer_at_end(const struct zt_prompts *p,
-                                   const struct record_prompts *r, const json_t *row)
+/* The answer that ends a conversation, which is what is meant; else NULL. */
+static const json_t *answer_at_end(const struct record_prompts *r, const json_t *row)
 {
-    const json_t *list =
-        r->chat && p->meant_column ? json_object_get(row, r->column) : NULL;
+    const json_t *list = r->chat ? json_object_get(row, r->column) : NULL;
     const json_t *last = json_array_get(list, json_array_size(list) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
 
@@ -323,7 +321,7 @@ static json_t *copy_without_answer(const struct record_prompts *r, const json_t 
 static zt_err add_conversation(struct zt_prompts *p, const struct record_prompts *r,
                                size_t from, const json_t *row, struct zt_fault *fault)
 {
-    bool ends = answer_at_end(p, r, row) != NULL;
+    bool ends = answer_at_end(r, row) != NULL;
     json_t *asked = ends ? copy_without_answer(r, row) : json_incref((json_t *)row);
     struct zt_fault why = {0};
     struct zt_buf text;
@@ -352,7 +350,7 @@ static bool has_languages(const struct record_prompts *r)
 static zt_err add_meant(struct zt_prompts *p, const struct record_prompts *r, size_t from,
                         const json_t *row, struct zt_fault *fault)
 {
-    const json_t *answer = answer_at_end(p, r, row);
+    const json_t *answer = answer_at_end(r, row);
     struct zt_fault why = {0};
     size_t at = zt_buf_used(&p->meant), n;
     const char *text;
