@@ -66,6 +66,9 @@ zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
     if (stat(name, &sb) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "cannot run %s: %s", name,
                             strerror(errno));
+    if (!is_program(name) && strstr(name, ".so."))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "cannot run %s: the name of a plugin ends in .so", name);
     if (!is_program(name))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "cannot run %s: it is no executable file; scripts go through "

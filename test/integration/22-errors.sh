@@ -26,6 +26,8 @@ t=(--n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --do_train --max_steps 2 -
 check "no such plugin" refused 66 nowhere.so ./nowhere.so "${t[@]}"
 cp "$tmp/corpus.txt" "$tmp/fake.so"
 check "a plugin that is no library" refused 70 fake.so "$tmp/fake.so" "${t[@]}"
+: >"$tmp/plugin.so.1"
+check "a plugin whose name ends in more than .so" refused 66 "the name of a plugin ends in .so" "$tmp/plugin.so.1" "${t[@]}"
 check "a misspelt option has a suggestion" refused 2 learning_rate "$g" "${t[@]}" --learnin_rate 1
 check "a misspelt plugin option has a suggestion" refused 2 n_layer "$g" "${t[@]}" --n_layr 3
 for behind in "" --check_config; do

@@ -81,6 +81,8 @@ check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --gre
 check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"
 check "  and the last step has been evaluated" grep -q 'is the last: 2 evaluations in a row' "$tmp/early" "$tmp/early.err"
+check "and one that saves" best "$tmp/early.saved" --metric_for_best_model loss --greater_is_better --early_stopping_patience 1 --save_steps 5
+check "  says how many steps it was asked for" test "$(cat "$tmp/early.saved.dir"/checkpoint-*/trainer_state.json | grep max_steps | sort -u | tr -d ' ,')" = '"max_steps":40'
 
 # at the end of each epoch, as Trainer's scripts ask for it
 check "evaluated and saved at the end of each epoch" bert 2 "$tmp/epochs" classify classes.jsonl --eval_file "$tmp/classes.jsonl" \

@@ -301,9 +301,9 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
         return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
     rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
     if (!rc)
-        e->total_steps = run->max_steps > 0
-                             ? run->max_steps
-                             : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
+        e->total_steps = e->planned_steps =
+            run->max_steps > 0 ? run->max_steps
+                               : zt_sampler_num_steps(e->sampler, run->num_train_epochs);
     return rc;
 }
 

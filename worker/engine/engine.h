@@ -110,7 +110,8 @@ struct zt_engine {
     struct zt_widths *widths;    /* (grad_accum_steps): of each micro-batch in it */
     double step_divisor;         /* of the loss, over all ranks, for the batch at hand */
     double step_tokens;          /* of its rows, as they are padded */
-    int64_t total_steps;
+    int64_t total_steps;   /* planned_steps, or less once patience has ended the run */
+    int64_t planned_steps; /* as the run was asked for */
     char
         new_params[PATH_MAX + 512]; /* which the weights do not have; "": they have all */
     int64_t first_step; /* steps before this run, by the checkpoint it goes on from */

@@ -257,11 +257,13 @@ static zt_err start_transport(const struct zt_comm_config *cfg,
         zt_mesh_process.failed = true;
         return zt_fault_set(
             fault, ZT_E_UNSUPPORTED,
-            "comm: rank %d of %d is rank %d of %d to %s: start the ranks "
-            "with zlaunch on one node, or with the mpirun of this MPI, and "
-            "leave RANK and WORLD_SIZE unset there",
+            "comm: rank %d of %d is rank %d of %d to %s: start the ranks with zlaunch, "
+            "or "
+            "with the mpirun of the MPI that this build has%s, or give --comm tcp, which "
+            "needs none",
             cfg->rank, cfg->world, zt_mesh_process.rank, zt_mesh_process.world,
-            transport->name);
+            transport->name,
+            getenv("WORLD_SIZE") ? " and without RANK and WORLD_SIZE" : "");
     }
     zt_mesh_process.timeout_s = cfg->timeout_s;
     return ZT_OK;
