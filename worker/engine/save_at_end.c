@@ -129,7 +129,7 @@ static zt_err choose_folder(struct zt_engine *e, char dir[PATH_MAX],
     if (rc != ZT_E_CANTCREATE)
         return rc;
     snprintf(dir, PATH_MAX, "%s/weights-%lld", e->run->output_dir,
-             (long long)(e->first_step + e->steps_taken));
+             (long long)e->total_steps);
     zt_fault_set(&e->saved_elsewhere, ZT_E_CANTCREATE,
                  "--output_dir: a model came to %s during the run from elsewhere, and is "
                  "not replaced: the weights of this run are in %s",
