@@ -202,4 +202,26 @@ run "a manual page" 0 "$zckpt" --print_man
 check "  with all commands" has "$tmp/out" '.SH "zckpt average"'
 run "a completion" 0 "$bin/zero_to_fp32" --print_completion bash
 check "  with its options" has "$tmp/out" 'exclude_frozen_parameters'
+# ---- what is replaced stays whole where writing the new ends midway
+for seed in 1 2; do
+    train 1 "$tmp/log" --max_steps 1 --save_steps 1 --block_size 16 --n_layer 1 --n_embd 128 --per_device_train_batch_size 2 \
+        --seed $seed --output_dir "$tmp/wide$seed"
+done
+limited() { # limited COMMAND...: no file may have more than 200 KiB, which a later one would
+    (trap '' XFSZ && ulimit -f 200 && "$@")
+}
+for form in universal pickle; do
+    to=(--to $form)
+    [ $form = universal ] || to+=(--max_shard_size 140KB)
+    run "a checkpoint becomes $form" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/mix.$form" "${to[@]}"
+    run "  one that cannot be written to its end does not replace it" 73 limited "$zckpt" convert "$tmp/wide2/checkpoint-1" \
+        "$tmp/mix.$form" "${to[@]}" --overwrite
+    run "  nor any part of it" 0 "$zckpt" diff "$tmp/mix.$form" "$tmp/wide1/checkpoint-1"
+    check "  and leaves nothing" test -z "$(find "$tmp/mix.$form" -name '.*.tmp')"
+    run "  and a whole one does" 0 "$zckpt" convert "$tmp/wide2/checkpoint-1" "$tmp/mix.$form" "${to[@]}" --overwrite
+    run "  in all of it" 0 "$zckpt" diff "$tmp/mix.$form" "$tmp/wide2/checkpoint-1"
+done
+run "a first one that fails is not there" 73 limited "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal
+run "  so the same command works" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal
+
 finish

@@ -66,7 +66,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-static zt_err remove_tree(const char *path, struct zt_fault *fault)
+zt_err zt_ckpt_remove_tree(const char *path, struct zt_fault *fault)
 {
     if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
         return ZT_OK;
@@ -128,7 +128,7 @@ zt_err zt_ckpt_folder_begin(const struct zt_ckpt_place *p, struct zt_fault *faul
     if (!p->name[0]) /* no run looks through a plugin's folder when it begins */
         zt_ckpt_remove_stale(p->root);
     if (!rc)
-        rc = remove_tree(top, fault);
+        rc = zt_ckpt_remove_tree(top, fault);
     if (!rc)
         rc = make_folder(top, fault);
     unlock_work();
@@ -144,18 +144,17 @@ void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p)
     char top[PATH_MAX];
 
     zt_ckpt_work_top(p, top);
-    (void)!remove_tree(top, NULL);
+    (void)!zt_ckpt_remove_tree(top, NULL);
     unlock_work();
 }
 
 /*
- * The new folder takes the name of one that is there in the same instant. A file system
- * that cannot exchange gets two renames: a kill between them leaves the older checkpoints.
- * The old one goes when its name is gone on the disk, too: a loss of power must not leave
- * the name with half of it.
+ * A file system that cannot exchange gets two renames: a kill between them leaves the older
+ * checkpoints. The old one goes when its name is gone on the disk, too: a loss of power must
+ * not leave the name with half of it.
  */
-static zt_err replace(const char *root, const char *from, const char *to,
-                      struct zt_fault *fault)
+zt_err zt_ckpt_replace_folder(const char *root, const char *from, const char *to,
+                              struct zt_fault *fault)
 {
     char aside[PATH_MAX + 8];
     const char *old = from;
@@ -169,7 +168,7 @@ static zt_err replace(const char *root, const char *from, const char *to,
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0) {
         snprintf(aside, sizeof(aside), "%s" OLD, from);
         old = aside;
-        (void)!remove_tree(old, NULL);
+        (void)!zt_ckpt_remove_tree(old, NULL);
         if (rename(to, old) < 0 || rename(from, to) < 0) {
             zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot replace it: %s", to,
                          strerror(errno));
@@ -178,7 +177,7 @@ static zt_err replace(const char *root, const char *from, const char *to,
         }
     }
     rc = sync_folder(root, fault);
-    return rc ? rc : remove_tree(old, fault);
+    return rc ? rc : zt_ckpt_remove_tree(old, fault);
 }
 
 zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p, struct zt_fault *fault)
@@ -193,7 +192,7 @@ zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p, struct zt_fault *fa
     if (!rc && p->name[0])
         rc = zt_hf_write_text(top, "latest", p->tag, fault); /* syncs that folder, too */
     if (!rc)
-        rc = replace(p->root, top, final, fault);
+        rc = zt_ckpt_replace_folder(p->root, top, final, fault);
     if (!rc && !p->name[0])
         rc = zt_hf_write_text(p->root, "latest", p->tag, fault);
     if (!rc)
@@ -256,7 +255,7 @@ void zt_ckpt_remove_stale(const char *root)
         /* locked: somebody is writing it */
         snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-            (void)!remove_tree(path, NULL);
+            (void)!zt_ckpt_remove_tree(path, NULL);
         if (fd >= 0)
             close(fd);
     }
@@ -311,12 +310,12 @@ static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault
     zt_ckpt_place_of_step(&p, root, step);
     zt_ckpt_work_top(&p, top);
     zt_ckpt_final_dir(&p, final);
-    (void)!remove_tree(top, NULL);
+    (void)!zt_ckpt_remove_tree(top, NULL);
     if (rename(final, top) < 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot remove it: %s", final,
                             strerror(errno));
     rc = sync_folder(root, fault);
-    return rc ? rc : remove_tree(top, fault);
+    return rc ? rc : zt_ckpt_remove_tree(top, fault);
 }
 
 zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t best,

@@ -44,6 +44,13 @@ void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p);
 /* Remove work folders that killed processes left in ROOT; best effort. */
 void zt_ckpt_remove_stale(const char *root);
 
+/* A folder with all that is in it; none is fine. ZT_E_CANTCREATE. */
+zt_err zt_ckpt_remove_tree(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The folder `from` takes the name `to`, both in `root`, in the same instant from one that has
+ * it, which goes. ZT_E_CANTCREATE. */
+zt_err zt_ckpt_replace_folder(const char *root, const char *from, const char *to,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Steps of the folders checkpoint-STEP in ROOT, newest first; *steps is malloc'ed. A
  * folder that is not there has none. ZT_E_NOMEM. */
 zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,

@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/files/folders.h"
 #include "common/files/models.h"
 #include "common/half.h"
 #include "common/mapped_file.h"
+#include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/tokenizer_files.h"
@@ -322,6 +324,32 @@ static bool is_ours(const void *arg, const char *name)
     return false;
 }
 
+static void name_pickle(char name[64], int shard, int num)
+{
+    if (num == 1)
+        snprintf(name, 64, "pytorch_model.bin");
+    else
+        snprintf(name, 64, "pytorch_model-%05d-of-%05d.bin", shard, num);
+}
+
+/* Out of the folder where they were written: files that are named `num` of them. */
+static zt_err publish_pickles(const char *from, const char *to, int num,
+                              struct zt_fault *fault)
+{
+    for (int i = 1; i <= num; i++) {
+        char name[64], old[PATH_MAX], new[PATH_MAX];
+
+        name_pickle(name, i, num);
+        if (snprintf(old, sizeof(old), "%s/%s", from, name) >= (int)sizeof(old) ||
+            snprintf(new, sizeof(new), "%s/%s", to, name) >= (int)sizeof(new))
+            return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", to);
+        if (rename(old, new) < 0)
+            return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", new, strerror(errno));
+    }
+    return ZT_OK;
+}
+
+/* What is there is replaced when all is written, so that a full disk leaves it whole. */
 static zt_err write_pickles(struct zt_checkpoint_source *s,
                             const struct zt_tensor_export *how,
                             const struct export_list *list, struct zt_fault *fault)
@@ -329,19 +357,28 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
     json_t *map = json_object();
     int64_t bytes = 0, total = 0;
     int num = 0, shard = 0;
+    char work[PATH_MAX];
     zt_err rc = zt_folders_make(NULL, how->to, NULL, fault);
 
+    if (!rc && snprintf(work, sizeof(work), "%s/.pytorch_model.tmp", how->to) >=
+                   (int)sizeof(work))
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", how->to);
+    if (!rc) /* a killed one's */
+        rc = zt_ckpt_remove_tree(work, fault);
+    if (!rc && mkdir(work, 0777) < 0)
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: %s", work, strerror(errno));
+    if (rc) {
+        json_decref(map);
+        return rc;
+    }
     for (int at = 0; at < list->num; num++)
         at = end_of_shard(s, list, at, how->shard_bytes, &bytes);
     for (int at = 0, next; !rc && at < list->num; at = next) {
         char name[64], *path = NULL;
 
         next = end_of_shard(s, list, at, how->shard_bytes, &bytes);
-        if (num == 1)
-            snprintf(name, sizeof(name), "pytorch_model.bin");
-        else
-            snprintf(name, sizeof(name), "pytorch_model-%05d-of-%05d.bin", ++shard, num);
-        if (asprintf(&path, "%s/%s", how->to, name) < 0)
+        name_pickle(name, ++shard, num);
+        if (asprintf(&path, "%s/%s", work, name) < 0)
             rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
         else
             rc = write_pickle(s, how, list, at, next, path, fault);
@@ -349,6 +386,9 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
         total += bytes;
         free(path);
     }
+    if (!rc)
+        rc = publish_pickles(work, how->to, num, fault);
+    (void)!zt_ckpt_remove_tree(work, NULL);
     if (!rc && num > 1)
         rc = write_index(how->to, map, total, fault);
     if (!rc)

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "common/files/folders.h"
+#include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
@@ -30,7 +31,7 @@
 
 struct universal {
     struct zt_checkpoint_source *s;
-    char dir[PATH_MAX]; /* TO/TAG */
+    char dir[PATH_MAX]; /* TO/.TAG.tmp, while it is written */
     const char *tag;
     int64_t step, taken, skipped, samples;
 };
@@ -282,12 +283,14 @@ static zt_err describe(struct universal *u, struct zt_fault *fault)
     return ZT_OK;
 }
 
-/* `latest_universal` comes last: before it nothing looks into the folder. */
+/* It has its name when all of it is there. */
 static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fault)
 {
     char path[PATH_MAX + 16];
     zt_err rc = zt_folders_make(NULL, to, NULL, fault);
 
+    if (!rc) /* a killed conversion's */
+        rc = zt_ckpt_remove_tree(u->dir, fault);
     if (!rc)
         rc = make_dir(u->dir, fault);
     snprintf(path, sizeof(path), "%s/zero", u->dir);
@@ -302,28 +305,36 @@ static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fa
         rc = write_model(u, "mp_rank_00_model_states.pt", fault);
     if (!rc)
         rc = write_model(u, "zero_pp_rank_0_mp_rank_00_model_states.pt", fault);
-    return rc ? rc : zt_hf_write_text(to, "latest_universal", u->tag, fault);
+    return rc;
 }
 
 zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
                                bool overwrite, struct zt_fault *fault)
 {
     struct universal u = {.s = s};
-    char tag[64];
+    char tag[64], final[PATH_MAX];
     zt_err rc = describe(&u, fault);
 
     if (rc)
         return rc;
     snprintf(tag, sizeof(tag), "global_step%lld_universal", (long long)u.step);
     u.tag = tag;
-    if (snprintf(u.dir, sizeof(u.dir), "%s/%s", to, tag) >= (int)sizeof(u.dir))
+    snprintf(final, sizeof(final), "%s/%s", to, tag);
+    if (snprintf(u.dir, sizeof(u.dir), "%s/.%s.tmp", to, tag) >= (int)sizeof(u.dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", to);
-    if (!overwrite && access(u.dir, F_OK) == 0)
+    if (!overwrite && access(final, F_OK) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "%s is there already; --overwrite replaces it", u.dir);
+                            "%s is there already; --overwrite replaces it", final);
     rc = write_all(&u, to, fault);
     if (!rc)
-        printf("%s: DeepSpeed's universal checkpoint of step %lld\n", u.dir,
+        rc = zt_ckpt_replace_folder(to, u.dir, final, fault);
+    if (rc) {
+        (void)!zt_ckpt_remove_tree(u.dir, NULL);
+        return rc;
+    }
+    rc = zt_hf_write_text(to, "latest_universal", u.tag, fault);
+    if (!rc)
+        printf("%s: DeepSpeed's universal checkpoint of step %lld\n", final,
                (long long)u.step);
     return rc;
 }
