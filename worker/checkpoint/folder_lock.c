@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -88,6 +89,10 @@ static zt_err try_once(const char *dir, const char *job, bool is_unique,
         }
     } else if (errno == EAGAIN || errno == EACCES) {
         read_owner(l->fd, &o);
+        for (int i = 0; i < TRIES && !o.pid; i++) { /* it is about to write its name */
+            nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL);
+            read_owner(l->fd, &o);
+        }
         l->is_others = is_unique && strcmp(o.job, job) == 0;
         if (!l->is_others)
             rc = refuse(&o, "--output_dir ", dir, fault);
