@@ -87,6 +87,7 @@ static zt_err time_pass(const struct bench *b, const struct tensors *t, bool bac
                         double *seconds, struct zt_fault *fault)
 {
     double start = zt_now(), passed = 0;
+    bool warm = false;
     int n = 0;
 
     do {
@@ -96,10 +97,12 @@ static zt_err time_pass(const struct bench *b, const struct tensors *t, bool bac
         if (rc != ZT_OK)
             return rc;
         passed = zt_now() - start;
-        if (!n++ && passed < PASS_S) { /* the caches are those of this pass now */
+        n++;
+        if (!warm && passed < PASS_S) { /* the caches are those of this pass now */
             start = zt_now();
-            n = passed = 0;
+            n = 0, passed = 0;
         }
+        warm = true;
     } while (passed < PASS_S);
     *seconds = passed / n;
     return ZT_OK;
