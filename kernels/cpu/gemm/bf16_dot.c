@@ -27,12 +27,16 @@ const struct zt_dot_form *zt_dot_form(void)
                                             .most_rows = 48,
                                             .rows = 12,
                                             .pairs = 1,
+                                            .add_rows = 12,
+                                            .add_words = 1 << 17,
                                             .strip_rows = 96,
                                             .strip_keys = 1152};
     static const struct zt_dot_form tiles = {.left_rows = 32,
                                              .most_rows = 128,
                                              .rows = 64,
                                              .pairs = 16,
+                                             .add_rows = 128,
+                                             .add_words = 0,
                                              .strip_rows = 128,
                                              .strip_keys = 384};
 

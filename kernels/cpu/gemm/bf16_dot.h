@@ -32,6 +32,10 @@ struct zt_dot_form {
     int64_t most_rows; /* of one in a product */
     int64_t rows;      /* of c that are computed together: for cuts within a strip */
     int64_t pairs;     /* a sum may begin and end at multiples of it */
+    /* rows of c that a weight gradient is added to together, left_rows or a part of it that
+     * a.row leads to, and words of b beside them: a few cache lines of a row that is pages
+     * from the next would cost more than they take to compute */
+    int64_t add_rows, add_words;
     /* queries and keys of attention whose scores are held at a time */
     int64_t strip_rows, strip_keys;
 };

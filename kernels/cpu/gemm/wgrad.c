@@ -53,17 +53,23 @@ static void add_block(const struct wgrad_pass *s, const uint32_t *a, int64_t k,
 {
     const struct zt_wgrad *p = s->p;
     int64_t depth = zt_min(BLOCK_K, s->depth - k), pairs = zt_dot_pairs(depth);
-    const int64_t step = zt_dot_form()->most_rows;
+    const struct zt_dot_form *form = zt_dot_form();
+    int64_t fit = form->add_words / pairs / ZT_DOT_B_WIDTH * ZT_DOT_B_WIDTH;
+    int64_t together = zt_max(fit, ZT_DOT_B_WIDTH);
     struct zt_dot d = {.pairs = pairs,
+                       .b_panel = pairs * ZT_DOT_B_WIDTH,
                        .ldc = p->ldc,
                        .alpha = p->alpha,
                        .accumulate = p->accumulate || s->from + k > 0};
 
-    for (int64_t j = col; j < col + cols; j += ZT_DOT_B_WIDTH)
-        for (int64_t i = 0; i < rows; i += step) {
-            d.m = zt_min(step, rows - i);
-            d.n = zt_min(ZT_DOT_B_WIDTH, col + cols - j);
-            d.a = zt_dot_left(a, depth, i, 0);
+    for (int64_t j = col; j < col + cols; j += together)
+        for (int64_t i = 0; i < rows; i += form->add_rows) {
+            int64_t within = i % form->left_rows;
+
+            d.m = zt_min(form->add_rows, rows - i);
+            d.n = zt_min(together, col + cols - j);
+            d.a = zt_dot_left(a, depth, i - within, 0);
+            d.a.data = (const char *)d.a.data + within * d.a.row;
             d.b = b_block(s, k) + j * pairs;
             d.c = p->c + (row + i) * p->ldc + s->col + j;
             zt_dot_product(&d);
