@@ -2,6 +2,7 @@
 # The cuda backend, end to end, on the shim (test/shim): zworker loads it, trains with it, and
 # gets what the cpu backend gets. No GPU is needed; the shim runs streams in awkward orders.
 . "$(dirname "$0")/train_lib.sh"
+. test/integration/turns_lib.sh
 corpus >/dev/null
 case $bin in
 bin) shim=build/release/shim/backends ;;
@@ -36,7 +37,9 @@ done
 
 # ---- epilogues that cuBLASLt does not take are done apart ----
 # bias; gelu; its operand; its slope; sums for biases; all; all, when they are used
+i=0
 for refused in "4 0" "32 0" "128 0" "64 0" "768 0" "0xffff 0" "0xffff 1"; do
+    in_turn $((i++)) || continue
     SHIM_REFUSE_EPILOGUES=$((${refused% *})) SHIM_REFUSE_LATE=${refused#* } on cuda "$tmp/refused" --bf16 --do_eval --eval_batches 2
     check "epilogues refused ($refused): it runs" test $? -eq 0
     check "epilogues refused ($refused): losses are those of the cpu" same_curve "$tmp/cpu--bf16" "$tmp/refused" 2e-3
@@ -45,6 +48,7 @@ done
 # ---- what must change no bit ----
 on cuda "$tmp/bits" --bf16
 for seed in 1 2 3; do
+    in_turn $seed || continue
     SHIM_SEED=$seed on cuda "$tmp/seed$seed" --bf16
     check "streams in order $seed: the same bits" same_bits "$tmp/bits" "$tmp/seed$seed"
 done
@@ -108,6 +112,7 @@ unmeasured 2
 check "one that is wrong is named" grep -q 'engine 2 of the shim.s gives other numbers' "$tmp/gated.engine2"
 check "and not used" same_curve "$tmp/gated.apart" "$tmp/gated.engine2" 0
 for engine in 0 -1; do
+    in_turn $((engine + 1)) || continue
     unmeasured $engine
     check "without one that works the two are apart" same_curve "$tmp/gated.apart" "$tmp/gated.engine$engine" 0
 done
@@ -120,7 +125,9 @@ odd() {
     on "$device" "$out" --vocab_size 261 --tokenizer_name bytes "$@"
 }
 columns() { awk -v n="$1" '$1 == n { k++ } END { print k + 0 }' "$2"; }
+i=0
 for kind in "" --bf16 --fp16; do
+    in_turn $((i++)) || continue
     tolerance=1e-4
     [ -z "$kind" ] || tolerance=2e-3
     # shellcheck disable=SC2086 # $kind is an option or nothing
