@@ -249,7 +249,7 @@ static void keep_result(const struct product *p, double of_peak)
     num_results++;
 }
 
-/* Seconds of the same product where panels are not used, by its second run. */
+/* Seconds of the same product where panels are not used. */
 static zt_err by_onednn(const struct zt_backend *be, struct zt_device *dev,
                         const struct zt_gemm_args *g, double *took,
                         struct zt_fault *fault)
@@ -257,10 +257,8 @@ static zt_err by_onednn(const struct zt_backend *be, struct zt_device *dev,
     zt_err rc;
 
     zt_gemm_use_panels(ZT_PANELS_NEVER);
-    rc = be->kernels->gemm(dev, NULL, g, fault);
     *took = zt_now();
-    if (rc == ZT_OK)
-        rc = be->kernels->gemm(dev, NULL, g, fault);
+    rc = be->kernels->gemm(dev, NULL, g, fault);
     *took = zt_now() - *took;
     zt_gemm_use_panels(ZT_PANELS_THAT_GAIN);
     return rc;
@@ -272,7 +270,7 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
     zt_dtype out = p->accumulate ? ZT_F32 : dtype;
     struct zt_gemm_args g = {
         .alpha = 1, .accumulate = p->accumulate, .epilogue = p->epilogue};
-    bool both = dtype == ZT_F32 && zt_panels_are_supported();
+    bool both = dtype == ZT_F32 && zt_panel_kernels();
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
     double took[REPEATS], onednn[REPEATS], of_peak[REPEATS], first, start;
     int n = 0;
@@ -287,15 +285,23 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
     start = zt_now();
     zt_err rc = be->kernels->gemm(dev, NULL, &g, fault);
     first = zt_now() - start;
+    if (both && rc == ZT_OK) /* the making of the primitive */
+        rc = by_onednn(be, dev, &g, &onednn[0], fault);
     for (start = zt_now();
          rc == ZT_OK && n < REPEATS && (n < 3 || zt_now() - start < BUDGET_S); n++) {
-        double t0 = zt_now();
+        double t0;
+
+        if (both) { /* each after the same loop */
+            rc = by_onednn(be, dev, &g, &onednn[n], fault);
+            (void)measure_peak(dtype, 1);
+        }
+        if (rc != ZT_OK)
+            break;
+        t0 = zt_now();
         rc = be->kernels->gemm(dev, NULL, &g, fault);
         took[n] = zt_now() - t0;
         t0 = measure_peak(dtype, 1);
         of_peak[n] = t0 > 0 ? flops / took[n] / t0 : 0;
-        if (both && rc == ZT_OK)
-            rc = by_onednn(be, dev, &g, &onednn[n], fault);
     }
     if (rc != ZT_OK)
         return rc;
@@ -430,7 +436,7 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
            peak > 0 ? 100 * square / peak : 0);
     printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s%s\n", "type", "product", "m", "k",
            "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak",
-           dtype == ZT_F32 && zt_panels_are_supported() ? "   onednn  ratio" : "");
+           dtype == ZT_F32 && zt_panel_kernels() ? "   onednn  ratio" : "");
     for (size_t m = 0; m < sizeof(all_layers) / sizeof(all_layers[0]); m++) {
         const struct layers *l = &all_layers[m];
 

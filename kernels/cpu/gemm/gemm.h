@@ -5,7 +5,7 @@
  * first use (about half a millisecond) and kept in a bounded cache of the device. Operands
  * are not packed beforehand: packing weights gains 1 to 3% with vdpbf16ps and is lost again
  * when each packed weight is used once. Weight gradients in bf16 may go another way
- * (wgrad.h), and fp32 where AVX2 is the best there is (panel_blocks.c).
+ * (wgrad.h), and fp32 where the shape gains by it (panel_shapes.c).
  *
  * A primitive is run by one thread. Large products are cut into blocks, whose places
  * follow from the shape (thread_blocks.c), so that the bits do not depend on the number of
@@ -55,7 +55,7 @@ zt_err zt_gemm_run(const struct zt_gemm_plan *plan, const void *a, const void *b
 void zt_gemm_cache_free(struct zt_gemm_cache *cache); /* NULL is fine */
 
 /*
- * For tests and benches, where AVX2 is the best there is: which products in fp32 are of
+ * For tests and benches: which products in fp32 are of
  * panels (panel_blocks.c) from now on. Not while kernels run.
  */
 enum zt_panel_use { ZT_PANELS_THAT_GAIN, ZT_PANELS_ALWAYS, ZT_PANELS_NEVER };

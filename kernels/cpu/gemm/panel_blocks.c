@@ -1,5 +1,5 @@
 /*
- * panel_blocks.c -- products in fp32 with AVX2, of operands packed into panels.
+ * panel_blocks.c -- products in fp32, of operands packed into panels (panels.h).
  *
  * oneDNN packs for each block of c that a thread takes, and how fast that is depends on how
  * operands are stored: of two products of one size one takes half as long again as the other
@@ -18,24 +18,19 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 
-#define ROWS       ZT_PANEL_ROWS
-#define COLS       ZT_PANEL_COLS
 #define MOST_K     ((int64_t)1024)    /* of a sum in registers */
 #define B_FLOATS   ((int64_t)1 << 20) /* of b packed at a time */
 #define A_FLOATS   ((int64_t)1 << 20) /* of all rows of a, where they stay packed */
-#define MOST       ((int64_t)8) /* panels of a in a task: 192 KiB, of the L2 cache */
+#define MOST       ((int64_t)8) /* panels of a in a task: at most 256 KiB, of the L2 cache */
 #define TASKS      4            /* for each thread, which are not equally fast */
 #define ROWS_AHEAD 6            /* that an activation is about to write */
-#define TOGETHER   (4 * COLS)   /* columns that are packed together */
-/* rows and k, in are_faster() */
-#define LEAST      128
-#define LEAST_ROWS 256
-#define FEW        512
-#define MANY_ROWS  2048
+#define K_UNIT     16           /* that blocks of k are multiples of */
+#define FEW        512          /* rows */
 
 /* One pass: k of [from, from + depth), columns [col, col + cols). */
 struct panel_pass {
     const struct zt_gemm_call *k;
+    const struct zt_panel_kernels *by;
     const struct zt_gemm_mat *to; /* where sums go: c, or what its activation is of */
     int64_t item, from, depth, col, cols;
     int64_t strips, last;                 /* of rows; those that are cut small */
@@ -45,37 +40,6 @@ struct panel_pass {
     int64_t a_floats;                     /* of a thread, or of a strip */
     bool keeps_rows;                      /* a is packed once, for all columns */
 };
-
-static enum zt_panel_use use;
-
-void zt_gemm_use_panels(enum zt_panel_use which)
-{
-    use = which;
-}
-
-/*
- * Whether they are faster than oneDNN, by shape. It packs few rows that are stored by rows
- * at less cost, and rows that are many for their k.
- */
-static bool are_faster(const struct zt_gemm_call *k)
-{
-    int64_t rows = k->c.rows, cols = k->c.cols, depth = k->a.cols;
-    int64_t least_rows = k->a.stride[1] == 1 ? LEAST : LEAST_ROWS;
-
-    return rows >= least_rows && cols >= LEAST && depth >= LEAST &&
-           (depth >= FEW || rows < MANY_ROWS);
-}
-
-bool zt_gemm_suits_panels(const struct zt_gemm_call *k)
-{
-    bool plain = k->epilogue == ZT_EPI_NONE && !k->bias;
-    bool by_rows = k->c.stride[2] == 1 && (!k->pre.data || k->pre.stride[2] == 1);
-
-    return use != ZT_PANELS_NEVER && zt_panels_are_supported() && k->a.dtype == ZT_F32 &&
-           k->c.dtype == ZT_F32 && !k->tf32 && (plain || (by_rows && !k->accumulate)) &&
-           (!k->pre.data || k->pre.dtype == ZT_F32) &&
-           (use == ZT_PANELS_ALWAYS || are_faster(k));
-}
 
 static const float *element(const struct zt_gemm_mat *m, int64_t item, int64_t row,
                             int64_t col)
@@ -90,11 +54,11 @@ static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
 
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        int64_t col = i * TOGETHER;
+        int64_t col = i * s->by->together;
 
-        zt_panels_pack_cols(s->b + s->depth * col,
-                            element(b, s->item, s->from, s->col + col), b->stride[2],
-                            b->stride[1], s->depth, zt_min(TOGETHER, s->cols - col));
+        s->by->pack_cols(s->b + s->depth * col,
+                         element(b, s->item, s->from, s->col + col), b->stride[2],
+                         b->stride[1], s->depth, zt_min(s->by->together, s->cols - col));
     }
 }
 
@@ -102,10 +66,10 @@ static void pack_b(int64_t begin, int64_t end, int thread, void *ctx)
 static void find_strip(const struct panel_pass *s, int64_t strip, int64_t *row,
                        int64_t *rows)
 {
-    int64_t panels = zt_num_parts(s->k->c.rows, ROWS);
+    int64_t panels = zt_num_parts(s->k->c.rows, s->by->rows);
 
-    *row = panels * strip / s->strips * ROWS;
-    *rows = zt_min(panels * (strip + 1) / s->strips * ROWS, s->k->c.rows) - *row;
+    *row = panels * strip / s->strips * s->by->rows;
+    *rows = zt_min(panels * (strip + 1) / s->strips * s->by->rows, s->k->c.rows) - *row;
 }
 
 static void pack_strip(const struct panel_pass *s, int64_t strip, float *to)
@@ -114,8 +78,8 @@ static void pack_strip(const struct panel_pass *s, int64_t strip, float *to)
     int64_t row, rows;
 
     find_strip(s, strip, &row, &rows);
-    zt_panels_pack_rows(to, element(a, s->item, row, s->from), a->stride[1], a->stride[2],
-                        s->depth, rows);
+    s->by->pack_rows(to, element(a, s->item, row, s->from), a->stride[1], a->stride[2],
+                     s->depth, rows);
 }
 
 static void pack_a(int64_t begin, int64_t end, int thread, void *ctx)
@@ -132,7 +96,7 @@ static void fetch_row(const struct panel_pass *s, int64_t row, int64_t col, int6
 {
     const float *c = element(&s->k->c, s->item, row, s->col + col);
 
-    for (int64_t j = 0; j < cols; j += COLS)
+    for (int64_t j = 0; j < cols; j += 16)
         __builtin_prefetch(c + j, 1);
 }
 
@@ -185,7 +149,7 @@ static void run_task(int64_t task, int thread, void *ctx)
     int64_t col = over < 0 ? task % s->groups * group : over % s->smalls * group;
     int64_t end = zt_min(col + group, s->cols), row, rows;
     bool ends = ends_it(s);
-    int64_t step = ends ? ZT_GEMM_PASS_COLS : group;
+    int64_t step = ends ? ZT_GEMM_PASS_COLS / s->by->cols * s->by->cols : group;
     float *packed = s->a + (s->keeps_rows ? strip : thread) * s->a_floats;
 
     if (!s->keeps_rows)
@@ -195,7 +159,7 @@ static void run_task(int64_t task, int thread, void *ctx)
         struct zt_panel_product p = product_of(s, packed, s->b + s->depth * col, row,
                                                rows, col, zt_min(step, end - col));
 
-        zt_panels_multiply(&p);
+        s->by->multiply(&p);
         if (ends)
             finish(s, row, rows, col, zt_min(step, end - col));
     }
@@ -204,18 +168,19 @@ static void run_task(int64_t task, int thread, void *ctx)
 /* *groups are about as many groups of columns as are wanted; returns how wide they are. */
 static int64_t group_columns(const struct panel_pass *s, int64_t wanted, int64_t *groups)
 {
-    int64_t most = zt_num_parts(s->cols, TOGETHER);
-    int64_t group = zt_num_parts(most, zt_min(wanted, most)) * TOGETHER;
+    int64_t most = zt_num_parts(s->cols, s->by->together);
+    int64_t group = zt_num_parts(most, zt_min(wanted, most)) * s->by->together;
 
     *groups = zt_num_parts(s->cols, group);
     return group;
 }
 
 /* Of rows: as many as fit in a task, at most. */
-static int64_t count_strips(int64_t rows)
+static int64_t count_strips(const struct panel_pass *s)
 {
     int64_t threads = zt_num_threads();
-    int64_t panels = zt_num_parts(rows, ROWS), fit = zt_num_parts(panels, MOST);
+    int64_t panels = zt_num_parts(s->k->c.rows, s->by->rows),
+            fit = zt_num_parts(panels, MOST);
 
     return zt_min(zt_num_parts(fit, threads) * threads, zt_num_parts(panels, MOST / 2));
 }
@@ -247,36 +212,39 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
  * threads would wait for each other between. Wherever there are columns enough for all threads:
  * bits are the same in both ways.
  */
-static bool are_few_rows(const struct zt_gemm_call *k)
+static bool are_few_rows(const struct panel_pass *s)
 {
+    const struct zt_gemm_call *k = s->k;
+
     return k->c.rows < FEW && k->c.rows <= k->c.cols &&
-           zt_num_parts(k->c.cols, TOGETHER) >= TASKS * zt_num_threads();
+           zt_num_parts(k->c.cols, s->by->together) >= TASKS * zt_num_threads();
 }
 
 static void run_columns(int64_t task, int thread, void *ctx)
 {
     const struct panel_pass *s = ctx;
     const struct zt_gemm_mat *b = &s->k->b;
-    int64_t col = task * TOGETHER, cols = zt_min(TOGETHER, s->cols - col);
-    int64_t then = col + zt_num_threads() * TOGETHER; /* where this thread may go on */
-    float *packed = s->b + thread * s->depth * TOGETHER;
+    int64_t col = task * s->by->together, cols = zt_min(s->by->together, s->cols - col);
+    int64_t then =
+        col + zt_num_threads() * s->by->together; /* where this thread may go on */
+    float *packed = s->b + thread * s->depth * s->by->together;
     struct zt_panel_fetch next = {.line = b->stride[2],
                                   .step = b->stride[1],
                                   .k = s->depth,
-                                  .n = zt_min(TOGETHER, s->cols - then),
-                                  .parts = zt_num_parts(s->k->c.rows, ROWS)};
+                                  .n = zt_min(s->by->together, s->cols - then),
+                                  .parts = zt_num_parts(s->k->c.rows, s->by->rows)};
 
     if (then < s->cols)
         next.at = element(b, s->item, s->from, then);
-    zt_panels_pack_cols(packed, element(b, s->item, s->from, col), b->stride[2],
-                        b->stride[1], s->depth, cols);
+    s->by->pack_cols(packed, element(b, s->item, s->from, col), b->stride[2],
+                     b->stride[1], s->depth, cols);
     for (int64_t strip = 0, row, rows; strip < s->strips; strip++) {
         struct zt_panel_product p;
 
         find_strip(s, strip, &row, &rows);
-        next.part = row / ROWS;
+        next.part = row / s->by->rows;
         p = product_of(s, s->a + strip * s->a_floats, packed, row, rows, col, cols);
-        zt_panels_multiply_few_cols(&p, &next);
+        s->by->multiply_few_cols(&p, &next);
         if (ends_it(s))
             finish(s, row, rows, col, cols);
     }
@@ -289,7 +257,7 @@ static void run_few_rows(struct panel_pass *s, int64_t depth)
     for (s->from = 0; s->from < s->k->a.cols; s->from += depth) {
         s->depth = zt_min(depth, s->k->a.cols - s->from);
         zt_parallel_for(s->strips, 1, pack_a, s);
-        zt_parallel_tasks(zt_num_parts(s->cols, TOGETHER), run_columns, s);
+        zt_parallel_tasks(zt_num_parts(s->cols, s->by->together), run_columns, s);
     }
 }
 
@@ -300,7 +268,7 @@ static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
 {
     const struct zt_gemm_call *k = s->k;
 
-    if (are_few_rows(k)) {
+    if (are_few_rows(s)) {
         run_few_rows(s, depth);
         return;
     }
@@ -311,7 +279,7 @@ static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
             deal_out(s);
             if (s->keeps_rows && s->col == 0)
                 zt_parallel_for(s->strips, 1, pack_a, s);
-            zt_parallel_for(zt_num_parts(s->cols, TOGETHER), 1, pack_b, s);
+            zt_parallel_for(zt_num_parts(s->cols, s->by->together), 1, pack_b, s);
             zt_parallel_tasks((s->strips - s->last) * s->groups + s->last * s->smalls,
                               run_task, s);
         }
@@ -321,22 +289,23 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
                          struct zt_fault *fault)
 {
     struct zt_gemm_call k = *in;
-    struct panel_pass s = {.k = &k, .to = k.pre.data ? &k.pre : &k.c};
-    int64_t depth, columns, a_floats, b_floats;
+    struct panel_pass s = {
+        .k = &k, .by = zt_panel_kernels(), .to = k.pre.data ? &k.pre : &k.c};
+    int64_t depth, columns, a_floats, b_floats, together = s.by->together;
     bool few;
     float *start;
     void *mem;
     zt_err rc;
 
     zt_gemm_write_rows(&k);
-    depth = even_part(k.a.cols, MOST_K, COLS);
-    columns = even_part(k.c.cols, B_FLOATS / depth / TOGETHER * TOGETHER, TOGETHER);
-    few = are_few_rows(&k);
-    b_floats = depth * (few ? zt_num_threads() * TOGETHER : columns);
-    s.strips = count_strips(k.c.rows);
+    depth = even_part(k.a.cols, MOST_K, K_UNIT);
+    columns = even_part(k.c.cols, B_FLOATS / depth / together * together, together);
+    few = are_few_rows(&s);
+    b_floats = depth * (few ? zt_num_threads() * together : columns);
+    s.strips = count_strips(&s);
     s.keeps_rows =
         depth >= k.a.cols && columns < k.c.cols && k.c.rows * depth <= A_FLOATS;
-    s.a_floats = depth * MOST * ROWS + ZT_PANEL_PAD;
+    s.a_floats = depth * MOST * s.by->rows + ZT_PANEL_PAD;
     a_floats = (few || s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
                         (size_t)(b_floats + a_floats + k.c.cols) * sizeof(float), &mem,

@@ -1,5 +1,5 @@
 /*
- * panels.h -- fp32 products of operands that the caller has packed, with AVX2.
+ * panels.h -- fp32 products of operands that the caller has packed, with AVX2 or AVX-512.
  *
  * A packed operand is a row of panels, each of some lines of k side by side: rows of a left
  * operand, columns of a right one. What lies past the last line is zero in it:
@@ -7,32 +7,17 @@
  *      panel 0             panel 1             ...
  *      k x lines           k x lines
  *
- * An element of c is one chain of fused multiply-adds in order of k, whatever its place.
+ * An element of c is one chain of fused multiply-adds in order of k, whatever its place and
+ * the width of panels: its bits are those of all instructions.
  *
  * Threads: any number at once, each with its own c.
  */
 #ifndef KERNELS_CPU_GEMM_PANELS_H
 #define KERNELS_CPU_GEMM_PANELS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-#define ZT_PANEL_ROWS 6
-#define ZT_PANEL_COLS 16
-#define ZT_PANEL_PAD  16 /* floats behind packed rows, which packing may write to */
-
-/* Whether these instructions are the best that there are in use. */
-bool zt_panels_are_supported(void);
-
-/*
- * Packs n lines of k values: `line` and `step` are the distances, in floats, of two lines
- * and of two values of a line. One of them is 1. dst of columns begins at a multiple of 32
- * bytes.
- */
-void zt_panels_pack_rows(float *dst, const float *src, int64_t line, int64_t step,
-                         int64_t k, int64_t n);
-void zt_panels_pack_cols(float *dst, const float *src, int64_t line, int64_t step,
-                         int64_t k, int64_t n);
+#define ZT_PANEL_PAD 16 /* floats behind packed rows, which packing may write to */
 
 /* c (m, n) = from + alpha a b of packed a, b. `from` is c itself, or n values for each row
  * (ld_from 0). */
@@ -43,7 +28,6 @@ struct zt_panel_product {
     int64_t ld_from, ldc;
     float alpha;
 };
-void zt_panels_multiply(const struct zt_panel_product *p);
 
 /* n lines of k values, as they are packed; `part` of `parts` of them come into a cache. */
 struct zt_panel_fetch {
@@ -52,8 +36,25 @@ struct zt_panel_fetch {
     int64_t part, parts;
 };
 
-/* The same where n is a few panels, and m parts of `f` that follow f->part are fetched. */
-void zt_panels_multiply_few_cols(const struct zt_panel_product *p,
-                                 const struct zt_panel_fetch *f);
+struct zt_panel_kernels {
+    int64_t rows, cols; /* lines of a panel of a left operand, and of a right one */
+    int64_t together;   /* columns that are packed together */
+    /*
+     * Packs n lines of k values: `line` and `step` are the distances, in floats, of two
+     * lines and of two values of a line. One of them is 1. dst of columns begins at a
+     * multiple of 64 bytes.
+     */
+    void (*pack_rows)(float *dst, const float *src, int64_t line, int64_t step, int64_t k,
+                      int64_t n);
+    void (*pack_cols)(float *dst, const float *src, int64_t line, int64_t step, int64_t k,
+                      int64_t n);
+    void (*multiply)(const struct zt_panel_product *p);
+    /* The same where n is a few panels, and m parts of `f` that follow f->part are fetched. */
+    void (*multiply_few_cols)(const struct zt_panel_product *p,
+                              const struct zt_panel_fetch *f);
+};
+
+/* By the best instructions in use; NULL: there are none for it. */
+const struct zt_panel_kernels *zt_panel_kernels(void);
 
 #endif
