@@ -275,7 +275,7 @@ struct forward {
 /* One thread's scratch. */
 struct forward_scratch {
     float *scores, *bias, *keep, *out, *tmp, *q, *kv;
-    uint32_t *keys, *values; /* packed */
+    uint32_t *keys, *values, *rows; /* packed: of a head, of a strip */
     void *pad;
 };
 
@@ -299,6 +299,8 @@ static size_t place(const struct forward *f, uintptr_t base, struct forward_scra
     at += t->dot ? zt_dot_transposed_words(t) * sizeof(uint32_t) : 0;
     s->values = (uint32_t *)(base + at);
     at += t->dot ? zt_dot_row_major_words(t) * sizeof(uint32_t) : 0;
+    s->rows = (uint32_t *)(base + at);
+    at += t->dot ? zt_dot_left_words(t) * sizeof(uint32_t) : 0;
     s->pad = (void *)(base + at);
     return (at + f->pad + 4095) / 4096 * 4096;
 }
@@ -409,13 +411,14 @@ static void dot_strip(const struct forward *f, const struct zt_strip *st,
     const struct zt_attention_task *t = &f->t;
     struct zt_attention_operand q =
         zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, NULL);
+    struct zt_dot_left left = zt_dot_left_rows(t, st, &q, s->rows);
 
     for (int64_t at = 0; at < st->keys; at += t->keys_of) {
         struct zt_strip part = zt_attention_keys(t, st, at);
 
         if (!zt_attention_is_seen(t, &part))
             continue;
-        zt_dot_scores(t, &part, &q, keys, s->scores);
+        zt_dot_scores(t, &part, &left, keys, s->scores);
         softmax_rows(f, &part, w->b, w->h, s, now);
         zt_dot_values(t, &part, s->scores, keys, s->out);
     }

@@ -1,12 +1,12 @@
 #include "kernels/cpu/attention/bf16_dot.h"
 
-#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/integers.h"
 
 bool zt_dot_attention_is_supported(const struct zt_attention_task *t)
 {
-    /* pairs along dim are read from q and dout in place */
-    return t->operand == ZT_BF16 && t->dim % 2 == 0 && zt_dot_is_supported();
+    /* pairs along dim are read from q and dout in place, unless they are packed */
+    return t->operand == ZT_BF16 && zt_dot_is_supported() &&
+           (t->dim % 2 == 0 || zt_dot_form()->pack_rows);
 }
 
 size_t zt_dot_transposed_words(const struct zt_attention_task *t)
@@ -30,14 +30,41 @@ void zt_dot_pack_keys(const struct zt_attention_task *t, const struct zt_dot_key
         zt_dot_pack(k->row_major, src, v->stride[1], k->keys, t->dim);
 }
 
+static int64_t rows_of(const struct zt_attention_task *t)
+{
+    return zt_min(t->tq, t->rows_of);
+}
+
+size_t zt_dot_left_words(const struct zt_attention_task *t)
+{
+    const struct zt_dot_form *form = zt_dot_form();
+
+    return form->pack_rows ? zt_dot_words(t->dim, rows_of(t), form->left_rows) : 0;
+}
+
+struct zt_dot_left zt_dot_left_rows(const struct zt_attention_task *t,
+                                    const struct zt_strip *s,
+                                    const struct zt_attention_operand *rows,
+                                    uint32_t *words)
+{
+    if (!zt_dot_form()->pack_rows)
+        return zt_dot_left_in_place(rows->data, rows->ld);
+    zt_dot_pack_left_rows(words, rows->data, rows->ld, t->dim, s->rows);
+    return zt_dot_left(words, t->dim, 0, 0);
+}
+
 void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
-                   const struct zt_attention_operand *left, const struct zt_dot_keys *k,
+                   const struct zt_dot_left *left, const struct zt_dot_keys *k,
                    float *scores)
 {
     const int64_t group = zt_dot_form()->rows;
     int64_t panel = zt_dot_pairs(t->dim) * ZT_DOT_B_WIDTH;
     const uint32_t *b = k->transposed + (s->lo - k->from) / ZT_DOT_B_WIDTH * panel;
-    struct zt_dot d = {.pairs = t->dim / 2, .b_panel = panel, .ldc = t->ld, .alpha = 1};
+    struct zt_dot d = {.pairs = (t->dim + 1) / 2,
+                       .a = *left,
+                       .b_panel = panel,
+                       .ldc = t->ld,
+                       .alpha = 1};
 
     for (int64_t row = 0; row < s->rows; row += group) {
         int64_t lo, hi;
@@ -45,8 +72,8 @@ void zt_dot_scores(const struct zt_attention_task *t, const struct zt_strip *s,
         d.m = zt_min(group, s->rows - row);
         zt_attention_seen(t, s, row, d.m, &lo, &hi);
         lo = lo / ZT_DOT_B_WIDTH;
-        d.a =
-            zt_dot_left_in_place((const uint16_t *)left->data + row * left->ld, left->ld);
+        d.a.data =
+            (const char *)left->data + row / 16 * left->rows16 + row % 16 * left->row;
         d.b = b + lo * panel;
         d.c = scores + row * t->ld + lo * ZT_DOT_B_WIDTH;
         d.n = zt_attention_lanes(hi) - lo * ZT_DOT_B_WIDTH;
@@ -82,11 +109,6 @@ void zt_dot_values(const struct zt_attention_task *t, const struct zt_strip *s,
         if (hi > 2 * lo)
             zt_dot_product(&d);
     }
-}
-
-static int64_t rows_of(const struct zt_attention_task *t)
-{
-    return zt_min(t->tq, t->rows_of);
 }
 
 size_t zt_dot_rows_words(const struct zt_attention_task *t)

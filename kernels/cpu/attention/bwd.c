@@ -60,6 +60,7 @@ struct scratch {
                                             sums; a row of dbias */
     struct zt_dot_keys keys, values; /* of the head */
     uint32_t *left, *q_rows, *dout_rows; /* packed: probabilities, rows of a strip */
+    uint32_t *q_left, *dout_left;        /* the rows once more, as left operands */
     void *pad;
 };
 
@@ -104,9 +105,12 @@ static size_t place(const struct backward *f, uintptr_t base, struct scratch *s)
         s->left = s->keys.row_major + zt_dot_row_major_words(t);
         s->q_rows = s->left + zt_dot_sums_words(t);
         s->dout_rows = s->q_rows + zt_dot_rows_words(t);
-        at += (2 * zt_dot_transposed_words(t) + zt_dot_row_major_words(t) +
-               zt_dot_sums_words(t) + 2 * zt_dot_rows_words(t)) *
-              sizeof(uint32_t);
+        s->q_left = s->dout_rows + zt_dot_rows_words(t);
+        s->dout_left = s->q_left + zt_dot_left_words(t);
+        at +=
+            (2 * zt_dot_transposed_words(t) + zt_dot_row_major_words(t) +
+             zt_dot_sums_words(t) + 2 * zt_dot_rows_words(t) + 2 * zt_dot_left_words(t)) *
+            sizeof(uint32_t);
     }
     s->pad = (void *)(base + at);
     return (at + f->pad + 4095) / 4096 * 4096;
@@ -134,6 +138,7 @@ struct backward_place {
 
 struct strip_operands {
     struct zt_attention_operand q, k, v, dout;
+    struct zt_dot_left q_left, dout_left; /* of the products of bf16_dot.h */
 };
 
 /* The queries of a strip; load_keys() adds the keys of a part of it. */
@@ -141,12 +146,17 @@ static struct strip_operands load(const struct backward *f, const struct zt_stri
                                   const struct backward_place *w, const struct scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-
-    return (struct strip_operands){
+    struct strip_operands op = {
         .q = zt_attention_operand(t, &t->a->q, w->b, w->h, st->row, st->rows, s->q),
         .dout =
             zt_attention_operand(t, &f->a->dout, w->b, w->h, st->row, st->rows, s->dout),
     };
+
+    if (t->dot) {
+        op.q_left = zt_dot_left_rows(t, st, &op.q, s->q_left);
+        op.dout_left = zt_dot_left_rows(t, st, &op.dout, s->dout_left);
+    }
+    return op;
 }
 
 static void load_keys(const struct backward *f, const struct zt_strip *part,
@@ -188,8 +198,8 @@ static zt_err two_products(const struct backward *f, const struct part_plans *p,
     zt_err rc;
 
     if (t->dot) {
-        zt_dot_scores(t, st, &op->q, &s->keys, s->scores);
-        zt_dot_scores(t, st, &op->dout, &s->values, s->dprobs);
+        zt_dot_scores(t, st, &op->q_left, &s->keys, s->scores);
+        zt_dot_scores(t, st, &op->dout_left, &s->values, s->dprobs);
         return ZT_OK;
     }
     rc = zt_gemm_run(p->scores, op->q.data, op->k.data, NULL, s->scores, s->pad, NULL);

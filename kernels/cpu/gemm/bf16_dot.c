@@ -37,6 +37,7 @@ const struct zt_dot_form *zt_dot_form(void)
                                              .pairs = 16,
                                              .add_rows = 128,
                                              .add_words = 0,
+                                             .pack_rows = true,
                                              .strip_rows = 128,
                                              .strip_keys = 384};
 
@@ -74,10 +75,18 @@ struct zt_dot_left zt_dot_left(const uint32_t *words, int64_t k, int64_t row,
             word = sizeof(*words);
 
     if (has_tiles())
-        return (struct zt_dot_left){words + row * pairs + 16 * pair, 16 * word, word,
-                                    16 * pairs * word, 256 * word};
-    return (struct zt_dot_left){words + row * pairs + pair * width, word, width * word,
-                                16 * word, 16 * width * word};
+        return (struct zt_dot_left){words + row * pairs + 16 * pair,
+                                    16 * word,
+                                    word,
+                                    16 * pairs * word,
+                                    256 * word,
+                                    true};
+    return (struct zt_dot_left){words + row * pairs + pair * width,
+                                word,
+                                width * word,
+                                16 * word,
+                                16 * width * word,
+                                false};
 }
 
 #if defined(__x86_64__)

@@ -36,6 +36,7 @@ struct zt_dot_form {
      * a.row leads to, and words of b beside them: a few cache lines of a row that is pages
      * from the next would cost more than they take to compute */
     int64_t add_rows, add_words;
+    bool pack_rows; /* a left operand stored by rows is worth packing */
     /* queries and keys of attention whose scores are held at a time */
     int64_t strip_rows, strip_keys;
 };
@@ -74,10 +75,14 @@ void zt_dot_pack_left(uint32_t *words, const uint16_t *src, int64_t ld, int64_t 
 void zt_dot_pack_left_rows(uint32_t *words, const uint16_t *src, int64_t ld, int64_t k,
                            int64_t m);
 
-/* Bytes from one row, pair, 16 rows (from a multiple of it) and 16 pairs to the next. */
+/*
+ * Bytes from one row, pair, 16 rows (from a multiple of it) and 16 pairs to the next. whole:
+ * tiles of 16 rows and 16 pairs can be read past its end, where pairs are zero.
+ */
 struct zt_dot_left {
     const void *data;
     int64_t row, pair, rows16, pairs16;
+    bool whole;
 };
 struct zt_dot_left zt_dot_left(const uint32_t *words, int64_t k, int64_t row,
                                int64_t pair);
@@ -85,7 +90,7 @@ struct zt_dot_left zt_dot_left(const uint32_t *words, int64_t k, int64_t row,
 /* (m, k) stored by rows of ld elements, k even, as it is. */
 static inline struct zt_dot_left zt_dot_left_in_place(const uint16_t *a, int64_t ld)
 {
-    return (struct zt_dot_left){a, 2 * ld, 4, 32 * ld, 64};
+    return (struct zt_dot_left){a, 2 * ld, 4, 32 * ld, 64, false};
 }
 
 /*

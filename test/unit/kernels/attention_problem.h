@@ -7,6 +7,8 @@
 
 #include "test/unit/kernels/ref.h"
 
+#include "kernels/cpu/features.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/philox.h"
 #include "test/unit/sample.h"
@@ -25,6 +27,37 @@ static int close_device(void **state)
     zt_cpu_backend.close(dev);
     return 0;
 }
+
+/* ---- on matrix tiles, or their emulation ---- */
+
+static unsigned features; /* of this processor */
+
+/* Whether bf16 can be multiplied by them: what packs for them needs AVX-512. */
+static bool has_tiles_or_emulation(void)
+{
+    return strcmp(REF_BACKEND.name, "cpu") == 0 &&
+           (zt_cpu_features() & ZT_CPU_AVX512_BF16);
+}
+
+static int open_with_tiles(void **state)
+{
+    features = zt_cpu_features();
+    zt_cpu_set_features(features | ZT_CPU_AMX_BF16 | ZT_CPU_FAST_BF16);
+    return zt_dot_is_supported() && zt_dot_form()->pack_rows ? open_device(state) : -1;
+}
+
+static int close_with_tiles(void **state)
+{
+    zt_cpu_set_features(features);
+    return close_device(state);
+}
+
+/* How the tests end as this processor runs them, and once more on tiles. */
+#define RUN_WITH_AND_WITHOUT_TILES(tests)                                                \
+    (cmocka_run_group_tests(tests, open_device, close_device) +                          \
+     (has_tiles_or_emulation()                                                           \
+          ? cmocka_run_group_tests(tests, open_with_tiles, close_with_tiles)             \
+          : 0))
 
 static uint64_t seed = 7;
 

@@ -305,5 +305,5 @@ int main(void)
         cmocka_unit_test(test_overlapping_positions_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return RUN_WITH_AND_WITHOUT_TILES(tests);
 }

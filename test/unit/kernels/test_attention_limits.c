@@ -237,5 +237,5 @@ int main(void)
         cmocka_unit_test(test_limits_of_another_shape_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return RUN_WITH_AND_WITHOUT_TILES(tests);
 }
