@@ -265,7 +265,7 @@ enum { PART_WHOLE, PART_LAST };
 struct forward {
     struct zt_attention_task t;
     struct forward_plans *plans; /* (strips) */
-    int64_t per_task;            /* strips of one head */
+    int64_t per_task, tasks;     /* strips of one head, tasks of it */
     uintptr_t scratch;           /* of thread 0 */
     size_t each;                 /* bytes of scratch of a thread */
     size_t pad;
@@ -424,17 +424,24 @@ static void dot_strip(const struct forward *f, const struct zt_strip *st,
     }
 }
 
-/* Packs the keys and values that strips [first, last] see; both are as sequence b has them. */
-static struct zt_dot_keys pack_keys(const struct forward *f, const struct zt_strip *first,
-                                    const struct zt_strip *last,
+/* Packs the keys and values that strips [first, last] of a head see. */
+static struct zt_dot_keys pack_keys(const struct forward *f, int64_t first, int64_t last,
                                     const struct forward_place *w,
                                     const struct forward_scratch *s)
 {
     const struct zt_attention_task *t = &f->t;
-    int64_t from = first->lo;
-    struct zt_dot_keys k = {.from = from,
-                            .keys = zt_max(0, last->lo + last->keys - from)};
+    int64_t from = t->tk, to = 0;
+    struct zt_dot_keys k;
 
+    for (int64_t i = first; i <= last; i++) {
+        struct zt_strip st = zt_attention_strip_of(t, &f->plans[i].strip, w->b);
+
+        if (st.keys == 0)
+            continue;
+        from = zt_min(from, st.lo);
+        to = zt_max(to, st.lo + st.keys);
+    }
+    k = (struct zt_dot_keys){.from = zt_min(from, to), .keys = zt_max(0, to - from)};
     k.transposed = s->keys;
     zt_dot_pack_keys(t, &k, &t->a->k, w->b, w->kv);
     k.transposed = NULL;
@@ -448,24 +455,24 @@ static void forward_task(int64_t task, int thread, void *ctx)
 {
     struct forward *f = ctx;
     const struct zt_attention_task *t = &f->t;
-    int64_t each = t->strips / f->per_task, head = task / each;
-    int64_t last = t->strips - 1 - task % each; /* causal: the longest first */
+    int64_t head = task / f->tasks;
+    /* causal: the longest first */
+    int64_t last = t->strips - 1 - task % f->tasks * f->per_task;
+    int64_t first = zt_max(0, last + 1 - f->per_task);
     struct forward_place w = {.b = head / t->heads, .h = head % t->heads};
     struct forward_scratch s;
     struct zt_dot_keys keys = {.from = 0};
     struct running now;
-    struct zt_strip st = zt_attention_strip_of(t, &f->plans[last].strip, w.b);
+    struct zt_strip st;
     zt_err rc = ZT_OK;
 
     w.kv = w.h / (t->heads / t->kv_heads);
     place(f, f->scratch + (size_t)thread * f->each, &s);
     if (t->dot) {
         zt_dot_begin();
-        keys = f->per_task == 1 ? pack_keys(f, &st, &st, &w, &s)
-                                : pack_keys(f, &f->plans[last + 1 - f->per_task].strip,
-                                            &f->plans[last].strip, &w, &s);
+        keys = pack_keys(f, first, last, &w, &s);
     }
-    for (int64_t i = last; i > last - f->per_task && rc == ZT_OK; i--) {
+    for (int64_t i = last; i >= first && rc == ZT_OK; i--) {
         const struct forward_plans *p = &f->plans[i];
 
         st = zt_attention_strip_of(t, &p->strip, w.b);
@@ -538,6 +545,19 @@ static zt_err forward_plans(struct zt_device *dev, struct forward *f,
     return rc;
 }
 
+/*
+ * Tasks as large as keep all threads busy: each packs its keys once, for all its strips. No bit
+ * follows from where they begin.
+ */
+static void cut_heads(struct forward *f)
+{
+    const struct zt_attention_task *t = &f->t;
+    int64_t wanted = zt_num_parts(4 * (int64_t)zt_num_threads(), t->batch * t->heads);
+
+    f->per_task = t->dot ? zt_max(1, t->strips / wanted) : 1;
+    f->tasks = zt_num_parts(t->strips, f->per_task);
+}
+
 zt_err zt_cpu_attention(struct zt_device *dev, struct zt_stream *s,
                         const struct zt_attention_args *a, struct zt_fault *fault)
 {
@@ -563,16 +583,13 @@ zt_err zt_cpu_attention(struct zt_device *dev, struct zt_stream *s,
     if (rc != ZT_OK)
         return rc;
     f.each = place(&f, 0, &unused);
-    /* whole heads, whose keys are packed once, where they keep all threads busy */
-    f.per_task =
-        f.t.dot && f.t.batch * f.t.heads >= 4 * zt_num_threads() ? f.t.strips : 1;
+    cut_heads(&f);
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_ATTENTION, f.each * (size_t)zt_num_threads(),
                         &mem, fault);
     if (rc != ZT_OK)
         return rc;
     f.scratch = (uintptr_t)mem;
-    zt_parallel_tasks(f.t.batch * f.t.heads * (f.t.strips / f.per_task), forward_task,
-                      &f);
+    zt_parallel_tasks(f.t.batch * f.t.heads * f.tasks, forward_task, &f);
     if (f.failed)
         return zt_fault_set(fault, (zt_err)f.failed, "attention: a product failed");
     return ZT_OK;

@@ -3,7 +3,8 @@
  * (kernels/cpu/gemm/bf16_dot.h).
  *
  * They follow the mask by groups of rows, where one product for the whole strip computes
- * what nobody sees: half of it when there is one strip. Keys are packed once per head.
+ * what nobody sees: half of it when there is one strip. Keys are packed once for all
+ * strips of a task: a head, or a part of it where there are few heads.
  *
  * With tiles everything is packed, once, in whole tiles with zeros at the ends, so that the loop
  * over pairs is loads and multiplications alone, whatever the head size. In long rows there are 1.05
