@@ -296,8 +296,16 @@ static bool is_written(const struct file_store *s, const struct file_buffer *b)
            later >= (uint64_t)s->num_buffers / 4;
 }
 
-/* A buffer that is free, or soon: one that holds nothing, or what is used the latest again. Of
- * no order that is what was used the longest ago. */
+/* Whether a buffer's piece is used later than another's, where pieces are used in order; else
+ * none is, and the buffer that was used the longest ago is the first that is looked at. */
+static bool is_later(const struct file_store *s, const struct file_buffer *b,
+                     const struct file_buffer *than)
+{
+    return !than ||
+           (s->cfg.in_order && distance(s, b->offset) > distance(s, than->offset));
+}
+
+/* A buffer that is free, or soon: one that holds nothing, or what is used the latest again. */
 static struct file_buffer *find_free(struct file_store *s)
 {
     struct file_buffer *best = NULL;
@@ -307,12 +315,30 @@ static struct file_buffer *find_free(struct file_store *s)
 
         if (b->state == FREE && !b->holds)
             return b;
-        if (b->state != FREE && !is_written(s, b))
-            continue;
-        if (!best ||
-            (s->cfg.in_order && distance(s, b->offset) > distance(s, best->offset)))
+        if ((b->state == FREE || is_written(s, b)) && is_later(s, b, best))
             best = b;
     }
+    return best;
+}
+
+/* The same for a piece that is read ahead, whose read can wait for a write that has just begun:
+ * a piece that is used a good deal later than that of a free buffer goes first, or what is used
+ * soon would have to be read again. */
+static struct file_buffer *find_spare(struct file_store *s)
+{
+    struct file_buffer *ready = find_free(s), *best = NULL;
+
+    if (!s->cfg.in_order || (ready && ready->state == FREE && !ready->holds))
+        return ready;
+    for (int i = 0; i < s->num_buffers; i++) {
+        struct file_buffer *b = &s->buffers[(s->turn + i) % s->num_buffers];
+
+        if (b->state == WRITING && !b->read_too && is_later(s, b, best))
+            best = b;
+    }
+    if (!best || (ready && distance(s, best->offset) <=
+                               distance(s, ready->offset) + s->piece_bytes))
+        return ready;
     return best;
 }
 
@@ -342,7 +368,7 @@ static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
 static zt_err take_spare_buffer(struct file_store *s, size_t offset,
                                 struct file_buffer **out, struct zt_fault *fault)
 {
-    struct file_buffer *b = find_free(s);
+    struct file_buffer *b = find_spare(s);
     bool holds = b && (b->holds || b->state == WRITING);
 
     if (holds && s->cfg.in_order && distance(s, b->offset) <= distance(s, offset))

@@ -252,6 +252,55 @@ static void test_any_number_of_pieces_is_on_the_move(void **state)
     close_store(store);
 }
 
+/* ---- which pieces are read again ---- */
+
+#define CYCLE   18
+#define BUFFERS 15
+
+/* Every piece in turn is updated while those behind it are read ahead. */
+static void update_all(void *store)
+{
+    for (size_t i = 0; i < CYCLE; i++) {
+        void *data = NULL;
+        bool begun = true;
+
+        for (size_t k = i; k < CYCLE && begun; k++)
+            assert_int_equal(zt_file_tier.prefetch(store, k * ZT_TIER_ALIGN,
+                                                   ZT_TIER_ALIGN, &begun, &fault),
+                             ZT_OK);
+        assert_int_equal(zt_file_tier.acquire(store, i * ZT_TIER_ALIGN, ZT_TIER_ALIGN,
+                                              ZT_READ_WRITE, &data, &fault),
+                         ZT_OK);
+        assert_int_equal(zt_file_tier.commit(store, data, i * ZT_TIER_ALIGN,
+                                             ZT_TIER_ALIGN, true, &fault),
+                         ZT_OK);
+    }
+}
+
+/* No more than what buffers have no room for, and what is put out for it while it is read ahead. */
+static void test_pieces_that_buffers_have_room_for_are_not_read_again(void **state)
+{
+    struct zt_swap_traffic planned = {.reads = 0};
+    void *store;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    swap.planned = &planned;
+    cfg.planning = cfg.in_order = true;
+    cfg.bytes = CYCLE * ZT_TIER_ALIGN;
+    cfg.piece_bytes = ZT_TIER_ALIGN;
+    cfg.buffer_bytes = BUFFERS / 3 * ZT_TIER_ALIGN; /* of each of three */
+    store = open_store();
+    for (int i = 0; i < 4; i++)
+        update_all(store);
+    planned.reads = 0;
+    for (int i = 0; i < 4; i++)
+        update_all(store);
+    assert_true(planned.reads <= 4.0 * (2 * (CYCLE - BUFFERS) + 1));
+    close_store(store);
+    cfg.planning = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_the_queue_is_filled_from_the_jobs_behind),
         cmocka_unit_test(test_what_is_begun_is_left_for_what_comes_first),
         cmocka_unit_test(test_any_number_of_pieces_is_on_the_move),
+        cmocka_unit_test(test_pieces_that_buffers_have_room_for_are_not_read_again),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }
