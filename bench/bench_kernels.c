@@ -130,9 +130,10 @@ static void bench_rows(void)
                    total = tensor(ZT_BF16, TOKENS, WIDTH);
     struct zt_layernorm_args ln = {
         .x = x, .w = w, .b = w, .y = y, .mean = mean, .rstd = rstd, .eps = 1e-5f};
-    struct zt_layernorm_bwd_args lnb = {z, x, w, mean, rstd, y, dw, db, true};
+    struct zt_layernorm_bwd_args lnb = {z,  x,  w,    mean,  rstd, y,
+                                        dw, db, true, false, false};
     struct zt_rmsnorm_args rms = {.x = x, .w = w, .y = y, .rstd = rstd, .eps = 1e-5f};
-    struct zt_rmsnorm_bwd_args rmsb = {z, x, w, rstd, y, dw, false, false};
+    struct zt_rmsnorm_bwd_args rmsb = {z, x, w, rstd, y, dw, false, false, false};
     struct zt_layernorm_args add_ln = ln;
     struct zt_rmsnorm_args add_rms = rms;
     struct zt_unary_args gelu = {ZT_U_GELU_TANH, h, h2};
