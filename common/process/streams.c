@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@ bool zt_streams_open(void)
 {
     static const int how[] = {O_RDWR, O_RDONLY, O_RDWR};
 
+    signal(SIGXFSZ, SIG_IGN);
     for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
         if (fcntl(i, F_GETFD) >= 0)
             continue;

@@ -1,5 +1,6 @@
 /*
- * streams.h -- standard input, output and error of this process.
+ * streams.h -- standard input, output and error of this process, and what a write does that
+ * fails.
  *
  * Threads: one, before any other is started and after all have ended.
  */
@@ -15,6 +16,9 @@
  * write is an error as to a closed descriptor (EBADF), so that lost results are noticed,
  * and a run that prints none ends well. False: /dev/null cannot be opened; stderr, where it
  * is open, says so.
+ *
+ * From here on a write past `ulimit -f` fails with EFBIG, as on a full disk, instead of ending
+ * the process by SIGXFSZ. Who runs a command of the user gives it the default back.
  */
 bool zt_streams_open(void);
 

@@ -47,6 +47,7 @@ static void become(const char *program, char **argv)
     setpgid(0, 0); /* out of the terminal's group, where reading would stop it */
     if (null >= 0)
         dup2(null, STDIN_FILENO);
+    signal(SIGXFSZ, SIG_DFL); /* see zt_streams_open() */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execv(program, argv);

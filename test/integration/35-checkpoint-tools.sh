@@ -208,7 +208,7 @@ for seed in 1 2; do
         --seed $seed --output_dir "$tmp/wide$seed"
 done
 limited() { # limited COMMAND...: no file may have more than 200 KiB, which a later one would
-    (trap '' XFSZ && ulimit -f 200 && "$@")
+    (ulimit -f 200 && "$@")
 }
 for form in universal pickle; do
     to=(--to $form)

@@ -142,6 +142,14 @@ check "  is called that" err_has "the tokenizer is not the one of the model"
 launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --prompt "1000 2000 3000" --max_new_tokens 2
 check "  and for a prompt" err_has "so the tokenizer is not the one of the model"
 
+# ---------------------------------------------------------------- files may not be longer than so many KiB
+(ulimit -f 200 && "$bin/zworker" "$plugin" "${tiny[@]}" --n_embd 128 --max_steps 2 --save_strategy no --output_dir "$tmp/runs/short" >"$tmp/o" 2>&1)
+check "weights longer than a file may be: 73" test $? -eq 73
+check "  by the reason" grep -q "runs/short/model.safetensors: cannot write: File too large" "$tmp/o"
+check "  and nothing is left" test ! -e "$tmp/runs/short"
+launch --num_gpus 1 -- grep SigIgn /proc/self/status
+check "a command of the user is killed by SIGXFSZ as ever" grep -q 'SigIgn:[[:space:]]*0*$' "$tmp/out"
+
 # ---------------------------------------------------------------- stopped by another zlaunch
 out=$tmp/runs/told
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"
