@@ -84,6 +84,43 @@ check "another model is refused by what differs" \
     --resume_from_checkpoint "$tmp/long.dir/checkpoint-60" >"$tmp/values" 2>&1
 check "  and another plugin by its name" grep -q "checkpoint-60: the checkpoint is of the plugin gpt2, not of llama" "$tmp/values"
 
+# passes over the data end where they end, whatever rows are cut, and rows have the order that is said
+epoch() { # epoch OUT DIR ARGS...
+    local out=$1 dir=$2
+    shift 2
+    train 2 "$out" --num_train_epochs 1 --save_strategy no --output_dir "$dir" --fingerprint_steps 1 "$@"
+}
+steps_of() { sed -n 's/.*"event":"step",.*"step":\([0-9]*\),.*/\1/p' "$1" | tail -n 1; }
+max_steps_of() { sed -n 's/.*"max_steps": *\([0-9]*\).*/\1/p' "$1"/trainer_state.json; }
+epoch "$tmp/whole" "$tmp/whole.dir"
+all=$(steps_of "$tmp/whole")
+epoch "$tmp/part" "$tmp/part.dir" --save_strategy steps --save_steps $((all / 2))
+mkdir "$tmp/middle.dir" && mv "$tmp/part.dir/checkpoint-$((all / 2))" "$tmp/middle.dir"
+for how in "16 2" "8 4"; do
+    cp -r "$tmp/middle.dir" "$tmp/cut.dir"
+    epoch "$tmp/cut" "$tmp/cut.dir" --block_size "${how% *}" --resume_from_checkpoint auto --save_strategy epoch
+    want=$(awk -v all="$all" -v by="${how#* }" 'BEGIN { h = int(all / 2); print h + (all - h) * by }')
+    got=$(steps_of "$tmp/cut")
+    check "rows of ${how% *} end the epoch that rows of 32 began: step $got of about $want" \
+        awk -v a="$got" -v b="$want" 'BEGIN { exit !(a - b < 5 && b - a < 5) }'
+    check "  and it is said" grep -q "an epoch has [0-9]* rows now, and had [0-9]*: it goes on behind the same share" "$tmp/cut"
+    check "  max_steps is that number" [ "$(max_steps_of "$tmp/cut.dir/checkpoint-$got")" = "$got" ]
+    rm -rf "$tmp/cut.dir"
+done
+for how in "--seed 1" "--data_seed 1"; do
+    cp -r "$tmp/middle.dir" "$tmp/cut.dir"
+    # shellcheck disable=SC2086
+    epoch "$tmp/order" "$tmp/cut.dir" $how --resume_from_checkpoint auto
+    if [ "$how" = "--seed 1" ]; then
+        check "$how leaves the order of rows" [ "$(last_bits "$tmp/order")" = "$(last_bits "$tmp/whole")" ]
+        check "  and it is said" grep -q "in the order of the checkpoint's seed 7; --data_seed gives them another" "$tmp/order"
+    else
+        check "$how gives rows another order" [ "$(last_bits "$tmp/order")" != "$(last_bits "$tmp/whole")" ]
+        check "  and it is said" grep -q "in the order of --data_seed 1 from here, before in that of 7: of this epoch" "$tmp/order"
+    fi
+    rm -rf "$tmp/cut.dir"
+done
+
 head -c 20000 "$tmp/corpus.txt" >"$tmp/other.txt"
 train 2 "$tmp/values" --max_steps 60 --train_file "$tmp/other.txt" --output_dir "$tmp/long.dir" --resume_from_checkpoint auto
 check "other data are refused as that, not as checkpoints that are damaged" \

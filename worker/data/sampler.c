@@ -468,6 +468,7 @@ void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,
 {
     struct zt_sampler_state at = s->origin;
 
+    at.blocks = s->num_blocks;
     locate(s, steps, 0, &at.epoch, &at.index);
     *out = at;
 }
@@ -475,6 +476,8 @@ void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,
 zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
                        struct zt_fault *fault)
 {
+    int64_t blocks = at->blocks > 0 ? at->blocks : s->num_blocks;
+
     if (at->fingerprint != s->origin.fingerprint)
         return zt_fault_set(
             fault, ZT_E_CONFIG,
@@ -487,13 +490,17 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
             (unsigned long long)at->fingerprint,
             (unsigned long long)s->origin.fingerprint);
     if (at->epoch < 0 || at->epoch > INT64_MAX / 4 || at->index < 0 ||
-        at->index >= s->num_blocks)
+        at->index >= blocks)
         return zt_fault_set(fault, ZT_E_ARG,
                             "block %lld of epoch %lld: an epoch has %lld blocks; was the "
                             "block size another one?",
                             (long long)at->index, (long long)at->epoch,
-                            (long long)s->num_blocks);
+                            (long long)blocks);
     s->origin = *at;
+    s->origin.blocks = s->num_blocks;
+    if (blocks != s->num_blocks)
+        s->origin.index =
+            (int64_t)((double)at->index / (double)blocks * (double)s->num_blocks);
     return ZT_OK;
 }
 

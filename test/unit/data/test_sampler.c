@@ -369,6 +369,37 @@ static void test_an_epoch_is_whole_by_1_to_8_ranks_from_any_restart(void **state
     zt_dataset_close(ds);
 }
 
+static void test_seek_goes_on_behind_the_same_share_of_other_blocks(void **state)
+{
+    struct zt_dataset *ds = counting(301);
+    struct zt_sampler_config cfg = {
+        .block_size = 4, .micro_rows = 5, .num_micro = 1, .world = 1};
+    struct zt_sampler *s = sampling(ds, cfg), *halves, *twice;
+    struct zt_sampler_state at, now;
+
+    (void)state;
+    cfg.block_size = 2;
+    halves = sampling(ds, cfg);
+    cfg.block_size = 8;
+    twice = sampling(ds, cfg);
+    zt_sampler_tell(s, 12, &at);
+    assert_int_equal(at.index, 60); /* of 75 */
+    assert_int_equal(zt_sampler_seek(halves, &at, &fault), ZT_OK);
+    zt_sampler_tell(halves, 0, &now);
+    assert_int_equal(now.index, 120); /* of 150 */
+    assert_int_equal(now.blocks, 150);
+    assert_int_equal(zt_sampler_steps_left(halves, 1), 6);
+    assert_int_equal(zt_sampler_seek(twice, &at, &fault), ZT_OK);
+    zt_sampler_tell(twice, 0, &now);
+    assert_int_equal(now.index, 60 * zt_sampler_num_blocks(twice) / 75);
+    at.index = at.blocks;
+    assert_int_equal(zt_sampler_seek(halves, &at, &fault), ZT_E_ARG);
+    zt_sampler_close(s);
+    zt_sampler_close(halves);
+    zt_sampler_close(twice);
+    zt_dataset_close(ds);
+}
+
 static void test_seek_refuses_other_data_and_changes_nothing(void **state)
 {
     struct zt_dataset *ds = counting(300);
@@ -682,6 +713,7 @@ int main(void)
         cmocka_unit_test(test_seek_continues_exactly_where_tell_was),
         cmocka_unit_test(test_seek_under_another_world_goes_on_with_the_same_order),
         cmocka_unit_test(test_an_epoch_is_whole_by_1_to_8_ranks_from_any_restart),
+        cmocka_unit_test(test_seek_goes_on_behind_the_same_share_of_other_blocks),
         cmocka_unit_test(test_seek_refuses_other_data_and_changes_nothing),
         cmocka_unit_test(test_random_start_moves_the_borders_between_epochs),
         cmocka_unit_test(test_num_steps_counts_partial_steps_and_parts_of_epochs),

@@ -27,9 +27,9 @@ static json_t *data_json(const struct zt_engine *e, int64_t step)
     struct zt_sampler_state at;
 
     zt_sampler_tell(e->sampler, step - e->first_step, &at);
-    return json_pack("{s:I, s:I, s:I, s:o}", "seed", (json_int_t)at.seed, "epoch",
-                     (json_int_t)at.epoch, "index", (json_int_t)at.index, "fingerprint",
-                     hash_json(at.fingerprint));
+    return json_pack("{s:I, s:I, s:I, s:I, s:o}", "seed", (json_int_t)at.seed, "epoch",
+                     (json_int_t)at.epoch, "index", (json_int_t)at.index, "rows",
+                     (json_int_t)at.blocks, "fingerprint", hash_json(at.fingerprint));
 }
 
 json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
@@ -102,6 +102,33 @@ static zt_err restore_scaler(struct zt_scaler *s, const json_t *saved,
     return ZT_OK;
 }
 
+/* What of the order of rows is not as it was; `at` is the checkpoint's position. */
+static void tell_order(const struct zt_run *run, const struct zt_sampler_state *at,
+                       int64_t rows)
+{
+    uint64_t seed = (uint64_t)(run->data_seed < 0 ? run->seed : run->data_seed);
+    const char *twice =
+        at->index > 0 ? ": of this epoch some come twice, and others not at all" : "";
+
+    if (at->blocks > 0 && at->blocks != rows)
+        zt_warn("checkpoint",
+                "an epoch has %lld rows now, and had %lld: it goes on behind the same "
+                "share of it, with rows of another --block_size%s",
+                (long long)rows, (long long)at->blocks, twice);
+    if (seed == at->seed)
+        return;
+    if (run->data_seed < 0)
+        zt_info("checkpoint",
+                "rows come in the order of the checkpoint's seed %llu; --data_seed gives "
+                "them another",
+                (unsigned long long)at->seed);
+    else
+        zt_info("checkpoint",
+                "rows come in the order of --data_seed %llu from here, before in that of "
+                "%llu%s",
+                (unsigned long long)seed, (unsigned long long)at->seed, twice);
+}
+
 static zt_err restore_data(struct zt_engine *e, const json_t *data,
                            struct zt_fault *fault)
 {
@@ -117,6 +144,11 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data,
     if (!rc && !zt_hash_parse(hash, &at.fingerprint))
         rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest has no fingerprint of data");
     at.seed = (uint64_t)seed;
+    at.blocks = zt_json_get_int(data, "rows", 0);
+    if (!rc && e->run->rank == 0)
+        tell_order(e->run, &at, zt_sampler_num_blocks(e->sampler));
+    if (e->run->data_seed >= 0)
+        at.seed = (uint64_t)e->run->data_seed;
     return rc ? rc : zt_sampler_seek(e->sampler, &at, fault);
 }
 
@@ -127,11 +159,11 @@ static void count_steps_again(struct zt_engine *e)
 
     if (e->run->max_steps > 0 || e->first_step + left == e->total_steps)
         return;
-    e->total_steps = e->first_step + left;
+    e->total_steps = e->planned_steps = e->first_step + left;
     zt_run_resolve_steps((struct zt_run *)e->run, e->total_steps);
     if (e->run->rank == 0 && left > 0)
         zt_info("checkpoint",
-                "with another batch than before %lld steps are left of %g epochs",
+                "with another batch or rows than before %lld steps are left of %g epochs",
                 (long long)left, e->run->num_train_epochs);
 }
 
