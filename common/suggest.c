@@ -61,6 +61,31 @@ int zt_suggest_distance(const char *a, const char *b)
     return last[nb];
 }
 
+/* How many words, between '_', a has; 0: they are not those of b in their order, with one more
+ * in b. */
+static int words_without_one(const char *a, const char *b)
+{
+    int num = 0, more = 0;
+
+    while (*b) {
+        size_t na = strcspn(a, "-_"), nb = strcspn(b, "-_"), i = 0;
+
+        while (na == nb && i < na && fold(a[i]) == fold(b[i]))
+            i++;
+        if (na && i == na && nb == na) {
+            num++;
+            a += na + (a[na] != 0);
+        } else if (more++) {
+            return 0;
+        }
+        b += nb + (b[nb] != 0);
+    }
+    return *a || !more ? 0 : num;
+}
+
+#define WORD_LEFT_OUT 2 /* as many slips: a nearer name is better */
+#define LEAST_WORDS   3 /* that remain; fewer are in too many names */
+
 void zt_suggest_init(struct zt_suggest *s, const char *word)
 {
     *s = (struct zt_suggest){.word = word, .distance = INT_MAX};
@@ -71,9 +96,12 @@ void zt_suggest_offer_as(struct zt_suggest *s, const char *name, const char *wha
     size_t a = strlen(s->word), b = strlen(name);
     int d;
 
-    if (s->distance != INT_MAX && (int)(a > b ? a - b : b - a) >= s->distance)
+    if (words_without_one(s->word, name) >= LEAST_WORDS)
+        d = WORD_LEFT_OUT;
+    else if (s->distance != INT_MAX && (int)(a > b ? a - b : b - a) >= s->distance)
         return; /* lengths alone differ by more */
-    d = zt_suggest_distance(s->word, name);
+    else
+        d = zt_suggest_distance(s->word, name);
     if (d < s->distance) {
         s->distance = d;
         s->best = what;

@@ -1,5 +1,6 @@
 #include "launcher/start/program.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +21,20 @@ static bool is_program(const char *path)
     struct stat sb;
 
     return stat(path, &sb) == 0 && S_ISREG(sb.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Whether a file is a shared library that cannot be run: an ELF file to be loaded anywhere which
+ * has no entry point. */
+static bool is_library(const char *path)
+{
+    Elf64_Ehdr h = {.e_type = ET_NONE};
+    FILE *f = fopen(path, "rbe");
+    bool read = f && fread(&h, sizeof(h), 1, f) == 1;
+
+    if (f)
+        fclose(f);
+    return read && memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
+           h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_type == ET_DYN && h.e_entry == 0;
 }
 
 static zt_err no_memory(struct zt_fault *fault)
@@ -66,7 +81,7 @@ zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
     if (stat(name, &sb) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "cannot run %s: %s", name,
                             strerror(errno));
-    if (!is_program(name) && strstr(name, ".so."))
+    if (is_library(name) || (!is_program(name) && strstr(name, ".so.")))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "cannot run %s: the name of a plugin ends in .so", name);
     if (!is_program(name))

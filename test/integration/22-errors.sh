@@ -28,6 +28,9 @@ cp "$tmp/corpus.txt" "$tmp/fake.so"
 check "a plugin that is no library" refused 70 fake.so "$tmp/fake.so" "${t[@]}"
 : >"$tmp/plugin.so.1"
 check "a plugin whose name ends in more than .so" refused 66 "the name of a plugin ends in .so" "$tmp/plugin.so.1" "${t[@]}"
+cp "$bin/models/gpt2.so" "$tmp/plugin.bin"
+check "  or in something else" refused 66 "the name of a plugin ends in .so" "$tmp/plugin.bin" "${t[@]}"
+check "an option that lacks a word" refused 2 "did you mean --per_device_train_batch_size" "$g" "${t[@]}" --per_device_batch_size 2
 check "a misspelt option has a suggestion" refused 2 learning_rate "$g" "${t[@]}" --learnin_rate 1
 check "a misspelt plugin option has a suggestion" refused 2 n_layer "$g" "${t[@]}" --n_layr 3
 for behind in "" --check_config; do

@@ -59,6 +59,8 @@ check "  as training does" grep -qF "binary: holds zero bytes, so it is no plain
 check "ztok makes no tokenizer of what is no text: 65" [ $? -eq 65 ]
 check "ztok makes a tokenizer" "$bin/ztok" --train 300 "$text" --out "$tmp/made"
 check "  which it reads" "$bin/ztok" "$text" --tokenizer "$tmp/made" --out "$tmp/by_made"
+"$bin/ztok" --train 0 "$text" --out "$tmp/none" >"$tmp/o" 2>&1
+check "none of no tokens" grep -q -- "--train 0: 256 bytes and end-of-text are 257 tokens" "$tmp/o"
 "$bin/ztok" --train 256 "$text" --out "$tmp/made" >"$tmp/o" 2>&1
 check "  but none of fewer tokens than there are bytes" [ $? -eq 2 ]
 

@@ -51,6 +51,37 @@ static void test_suggest_never_likes_what_is_too_long(void **state)
     assert_int_equal(zt_suggest_distance(name, name), INT_MAX);
 }
 
+static void test_suggest_knows_a_name_without_one_of_its_words(void **state)
+{
+    static const struct {
+        const char *word, *best;
+    } cases[] = {
+        {"per_device_batch_size", "per_device_train_batch_size"},
+        {"Per-Device-Train-Batch", "per_device_train_batch_size"},
+        {"device_train_batch_size", "per_device_train_batch_size"},
+        {"batch_size", NULL},
+        {"per_device_size_batch", NULL},
+        {"per_device_batch_size_x", NULL},
+        {"device_batch_size", NULL}, /* two are left out */
+        {"per_device_train_batch_sizes", "per_device_train_batch_size"},
+        {"_", NULL},
+        {"", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct zt_suggest s;
+
+        zt_suggest_init(&s, cases[i].word);
+        zt_suggest_offer(&s, "learning_rate");
+        zt_suggest_offer(&s, "per_device_train_batch_size");
+        if (cases[i].best)
+            assert_string_equal(zt_suggest_best(&s), cases[i].best);
+        else
+            assert_null(zt_suggest_best(&s));
+    }
+}
+
 static void test_suggest_takes_the_nearest_or_nothing(void **state)
 {
     struct zt_suggest s;
@@ -87,6 +118,7 @@ int main(void)
         cmocka_unit_test(test_suggest_distance_counts_edits),
         cmocka_unit_test(test_suggest_ignores_case_and_dashes),
         cmocka_unit_test(test_suggest_never_likes_what_is_too_long),
+        cmocka_unit_test(test_suggest_knows_a_name_without_one_of_its_words),
         cmocka_unit_test(test_suggest_takes_the_nearest_or_nothing),
         cmocka_unit_test(test_a_word_is_one_of_a_list_whole_and_before_its_sign),
     };

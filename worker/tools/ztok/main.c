@@ -49,8 +49,9 @@ static const struct zt_option options[] = {
 static zt_err run(const zt_args *args, const char *const *words, int num_words,
                   struct zt_fault *fault)
 {
-    return (zt_args_int(args, "train") ? zt_ztok_train
-                                       : zt_ztok_encode)(args, words, num_words, fault);
+    bool trains = zt_args_value(args, "train")->from != ZT_FROM_DEFAULT;
+
+    return (trains ? zt_ztok_train : zt_ztok_encode)(args, words, num_words, fault);
 }
 
 int main(int argc, char **argv)
