@@ -42,12 +42,12 @@ static bool are_pages_apart(int64_t along, int64_t step)
  */
 static bool are_faster_by_avx512(const struct zt_gemm_call *k)
 {
-    bool turned = k->a.stride[1] == 1 && k->b.stride[2] == 1;
+    bool transposed = k->a.stride[1] == 1 && k->b.stride[2] == 1;
 
     if (are_pages_apart(k->b.stride[2], k->b.stride[1]) ||
         are_pages_apart(k->a.stride[1], k->a.stride[2]))
         return k->c.rows >= LEAST_ROWS;
-    return turned && DNNL_VERSION_MAJOR < 3 && k->c.rows >= LEAST_ROWS &&
+    return transposed && DNNL_VERSION_MAJOR < 3 && k->c.rows >= LEAST_ROWS &&
            (k->a.cols < FEW || k->c.rows >= MANY_ROWS);
 }
 

@@ -19,9 +19,10 @@
  */
 #define VALUES_AHEAD 64 /* of each line */
 #define STEPS_AHEAD  12
-#define ABREAST                                                                          \
-    4 /* panels of rows that are packed together, for longer stretches of memory */
-#define AHEAD 8 /* parts of the panel that is fetched: one during each tile */
+/* panels of rows that are packed together, for longer stretches of memory */
+#define ABREAST 4
+/* parts of the panel that is fetched: one during each tile */
+#define AHEAD 8
 
 /* `n` lines of the cache, `dist` floats apart. */
 INLINE void fetch(const float *at, int64_t dist, int n)
