@@ -50,6 +50,48 @@ rm "$tmp/head/config.json" # as peft has it
 check "adapters without names predict, too" adapted --adapter_name_or_path "$tmp/head" --test_file "$tmp/rows.jsonl" \
     --output_dir "$tmp/unnamed"
 check "  numbers" grep -qE '"label": ?"LABEL_[012]"' "$tmp/unnamed/predictions.jsonl"
+adapted_refuses() {
+    ! adapted --adapter_name_or_path "$tmp/head" --eval_file "$tmp/classes.jsonl" >/dev/null && grep -qF "$which" "$tmp/said"
+}
+
+# classes that a head numbers and does not name: which of them a name is, nothing says
+unnamed() { # unnamed TASK: the trained head of the task, as transformers saves one without names
+    cp -r "$tmp/$1" "$tmp/$1.unnamed"
+    sed -i -E '/"(id2label|label2id)"/s/"(blue|B-X)"/"LABEL_0"/g; /"(id2label|label2id)"/s/"(green|O)"/"LABEL_1"/g
+               /"(id2label|label2id)"/s/"red"/"LABEL_2"/g' "$tmp/$1.unnamed/config.json"
+    grep -q LABEL_1 "$tmp/$1.unnamed/config.json"
+}
+as_data() { # as_data CODE WORDS TASK FILE ARGS...: no class is guessed
+    local code=$1 words=$2 task=$3 file=$4
+    shift 4
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$task" --model_name_or_path "$tmp/$task.unnamed" --block_size 16 "$@" \
+        --eval_file "$tmp/$file" >"$tmp/said" 2>&1
+    [ $? -eq "$code" ] && tr -d '\\' <"$tmp/said" | grep -qE -- "$words" && return
+    sed 's/^/# /' "$tmp/said"
+    return 1
+}
+as_numbers() { sed -E 's/"(blue|B-X)"/0/g; s/"(green|O)"/1/g; s/"red"/2/g' "$tmp/$1" >"$tmp/numbered.$1"; }
+accuracy() { sed -nE 's/.*"eval_accuracy": ?([0-9.]*).*/\1/p' "$1/eval_results.json"; }
+which='classes of the model have numbers and no names'
+sed 's/"text": "\([^"]*\)"/"sentence1": "\1", "sentence2": "w1"/' "$tmp/classes.jsonl" >"$tmp/two.jsonl"
+for kind in "classify classes.jsonl" "tag tags.jsonl"; do
+    # shellcheck disable=SC2086 # words
+    set -- $kind
+    unnamed "$1"
+    as_numbers "$2"
+    check "$1: names of data are no classes of a head that has none" as_data 65 "$2:1: .* $which" "$1" "$2"
+    check "  nor in a training that goes on from it" as_data 65 "$2:1: .* $which" "$1" "$2" --do_train --train_file "$tmp/$2" --max_steps 1
+    check "  numbers are" as_data 0 . "$1" "numbered.$2" --output_dir "$tmp/$1.numbered"
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/$1" --block_size 16 \
+        --eval_file "$tmp/$2" --output_dir "$tmp/$1.named" >"$tmp/said" 2>&1
+    check "  with the accuracy of the names" test -n "$(accuracy "$tmp/$1.named")" -a "$(accuracy "$tmp/$1.named")" = "$(accuracy "$tmp/$1.numbered")"
+done
+check "names of pairs are none, too" as_data 65 "two.jsonl:1: .* $which" classify two.jsonl
+cp "$tmp/body/model.safetensors" "$tmp/classify.unnamed"
+check "a head without weights is new and has the names of the data" as_data 0 . classify classes.jsonl --do_train \
+    --train_file "$tmp/classes.jsonl" --max_steps 1 --output_dir "$tmp/new"
+check "  in their order" grep -qF '"id2label": {"0": "blue", "1": "green", "2": "red"}' "$tmp/new/config.json"
+check "adapters without names have no names of the data" adapted_refuses
 
 # the order is that of the rows: what was learnt is said of each
 agree() { # agree A B LEAST: so many lines are the same

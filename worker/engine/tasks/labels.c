@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "common/mapped_file.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
@@ -104,18 +106,41 @@ static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
     return rc;
 }
 
-static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l,
+/* Whether a folder has weights of a head, by the names that transformers gives to those that tell
+ * classes: without, the head that its config.json speaks of begins as new. */
+static zt_err find_head(const char *folder, bool *trained, struct zt_fault *fault)
+{
+    static const char *const heads[] = {"classifier.", "score.", "classification_head."};
+    struct zt_hf_folder *hf = NULL;
+    zt_err rc;
+
+    *trained = zt_ckpt_is_here(folder); /* which has all of its model */
+    if (*trained)
+        return ZT_OK;
+    rc = zt_hf_folder_open(folder, &hf, fault);
+    for (int i = 0; !rc && i < zt_hf_folder_count(hf); i++)
+        for (size_t k = 0; k < sizeof(heads) / sizeof(heads[0]); k++)
+            *trained |= strstr(zt_hf_folder_at(hf, i)->name, heads[k]) != NULL;
+    zt_hf_folder_close(hf);
+    return rc;
+}
+
+static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l, bool *trained,
                          struct zt_fault *fault)
 {
+    const char *folder = e->run->model_name_or_path;
     char path[PATH_MAX] = "";
     zt_err rc = ZT_OK;
 
+    *trained = true;
     if (e->run->adapter_name_or_path)
         rc = of_adapters(e, l, fault);
-    if (rc || l->num || !e->run->model_name_or_path)
+    if (rc || l->num || !folder)
         return rc;
-    rc = zt_weights_config_path(e->run->model_name_or_path, path, sizeof(path), fault);
-    return rc || !path[0] ? rc : of_config(e, path, l, fault);
+    rc = zt_weights_config_path(folder, path, sizeof(path), fault);
+    if (!rc && path[0])
+        rc = of_config(e, path, l, fault);
+    return rc || !l->num ? rc : find_head(folder, trained, fault);
 }
 
 /* ---- of the data ---- */
@@ -164,19 +189,15 @@ static zt_err of_data(const struct zt_engine *e, struct zt_labels *l,
     return rc;
 }
 
-/* Classes that the weights number and do not name have the names of as many in the data. */
+/* Classes of a head that is new, which a config.json numbers and does not name, have the names of
+ * as many in the data. */
 static bool are_named_by(const struct zt_labels *weights, const struct zt_labels *data)
 {
-    char name[40];
-
-    if (weights->num != data->num)
+    if (weights->num != data->num || !zt_labels_are_unnamed(weights))
         return false;
-    for (int64_t i = 0; i < data->num; i++) {
-        snprintf(name, sizeof(name), "LABEL_%lld", (long long)i);
-        if (strcmp(weights->names[i], name) != 0 ||
-            zt_labels_find(weights, data->names[i]) >= 0)
+    for (int64_t i = 0; i < data->num; i++)
+        if (zt_labels_find(weights, data->names[i]) >= 0)
             return false;
-    }
     return true;
 }
 
@@ -197,14 +218,15 @@ static bool are_other_classes(const struct zt_engine *e, const struct zt_labels 
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
+    bool trained = false;
     zt_err rc;
 
     if (!has_classes(e->task))
         return ZT_OK;
-    rc = of_weights(e, &e->labels, fault);
+    rc = of_weights(e, &e->labels, &trained, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
-    if (!rc && (!e->labels.num || are_named_by(&e->labels, &data) ||
+    if (!rc && (!e->labels.num || (!trained && are_named_by(&e->labels, &data)) ||
                 are_other_classes(e, &e->labels, &data))) {
         zt_labels_release(&e->labels);
         e->labels = data;

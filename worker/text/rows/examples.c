@@ -131,6 +131,25 @@ void zt_example_columns_release(struct zt_example_columns *c)
 
 /* ---- labels ---- */
 
+static zt_err refuse_label(const struct zt_labels *l, const struct zt_records *r,
+                           size_t at, const char *column, const char *name,
+                           struct zt_fault *fault)
+{
+    if (zt_labels_are_unnamed(l))
+        return zt_records_fault(
+            r, at, ZT_E_FORMAT, fault,
+            "\"%s\" has the label \"%.60s\", and the classes of the model have numbers "
+            "and "
+            "no names (LABEL_0, ...): give labels as numbers from 0 to %lld, or name the "
+            "classes by id2label in the config.json of the weights",
+            column, name, (long long)l->num - 1);
+    return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                            "\"%s\" has the label \"%.60s\", which is none of the %lld "
+                            "that the training data, or the weights, have (the first is "
+                            "\"%.40s\"); correct it, or take the row out",
+                            column, name, (long long)l->num, l->num ? l->names[0] : "");
+}
+
 static zt_err class_of(const struct zt_example_spec *spec, const struct zt_records *r,
                        size_t at, const char *column, const json_t *value, int64_t *out,
                        struct zt_fault *fault)
@@ -156,12 +175,7 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     *out = zt_labels_find(spec->labels, name);
     if (*out >= 0)
         return ZT_OK;
-    return zt_records_fault(r, at, ZT_E_FORMAT, fault,
-                            "\"%s\" has the label \"%.60s\", which is none of the %lld "
-                            "that the training data, or the weights, have (the first is "
-                            "\"%.40s\"); correct it, or take the row out",
-                            column, name, (long long)spec->labels->num,
-                            spec->labels->num ? spec->labels->names[0] : "");
+    return refuse_label(spec->labels, r, at, column, name, fault);
 }
 
 static zt_err number_of(const struct zt_records *r, size_t at, const char *column,

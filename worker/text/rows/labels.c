@@ -64,7 +64,7 @@ void zt_labels_sort(struct zt_labels *l)
         json_integer_set(json_object_get(l->ids, l->names[i]), (json_int_t)i);
 }
 
-static bool are_unnamed(const struct zt_labels *l)
+bool zt_labels_are_unnamed(const struct zt_labels *l)
 {
     char name[40];
 
@@ -83,7 +83,8 @@ int64_t zt_labels_find(const struct zt_labels *l, const char *name)
 
     if (id)
         return (int64_t)json_integer_value(id);
-    return is_number(name, &number) && number >= 0 && number < l->num && are_unnamed(l)
+    return is_number(name, &number) && number >= 0 && number < l->num &&
+                   zt_labels_are_unnamed(l)
                ? (int64_t)number
                : -1;
 }

@@ -24,8 +24,9 @@ zt_err zt_labels_add(struct zt_labels *l, const char *name,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 /* Number them anew by their order. */
 void zt_labels_sort(struct zt_labels *l);
-/* -1: there is no such label. Where all are called LABEL_0, LABEL_1, ..., as transformers calls
- * those without names, a number is one by itself. */
+/* Whether all are called LABEL_0, LABEL_1, ..., as transformers calls those without names. */
+bool zt_labels_are_unnamed(const struct zt_labels *l);
+/* -1: there is no such label. Where they are unnamed a number is one by itself. */
 int64_t zt_labels_find(const struct zt_labels *l, const char *name);
 /* The name that a value of a row has; room is for those of numbers. NULL: it is neither text
  * nor a whole number. */
