@@ -22,6 +22,8 @@ num_tokens() { "$bin/ztok" "$1" --tokenizer "$tok" --out "$tmp/counted" 2>&1 | s
 check "prompts and completions are pairs by themselves" gpt2 1 "$tmp/1" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok"
 gpt2 1 "$tmp/2" --train_file "$tmp/named.jsonl" --tokenizer_name "$tok" --source_column q --target_column a
 check "  named columns give the same bits" same_bits "$tmp/1" "$tmp/2"
+gpt2 1 "$tmp/2s" --train_file "$tmp/named.jsonl" --tokenizer_name "$tok" --text_column q --summary_column a
+check "  and so they do by the names of run_summarization" same_bits "$tmp/1" "$tmp/2s"
 gpt2 1 "$tmp/3" --train_file "$tmp/langs.jsonl" --tokenizer_name "$tok" --source_lang en --target_lang ro
 check "  and so do translations" same_bits "$tmp/1" "$tmp/3"
 gpt2 1 "$tmp/4" --train_file "$tmp/pairs.csv" --tokenizer_name "$tok" --source_column asked --target_column answered
@@ -46,9 +48,12 @@ check "bytes without a tokenizer" gpt2 1 "$tmp/12" --train_file "$tmp/prompts.js
 check "  of which those of the targets count" grep -qF "\"tokens\":$(($(sed 's/.*"completion": "//; s/"}//' "$tmp/prompts.jsonl" | wc -c))),"  "$tmp/12"
 
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
+check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro
 check "a text and a pair" refused 2 "a row is a text or a pair; leave one out" --train_file "$tmp/named.jsonl" \
     --source_column q --target_column a --text_column q
+check "  two languages, by the names that were typed" refused 2 "--text_column_name q and --source_lang en: a row is a text or a pair" \
+    --train_file "$tmp/langs.jsonl" --source_lang en --target_lang ro --text_column_name q
 check "a prefix without pairs" refused 2 "--source_prefix is for pairs, and these are texts" --train_file "$tmp/joined.jsonl" --source_prefix x
 check "files without columns" refused 2 "has no columns: --source_column" --train_file /usr/share/common-licenses/GPL-3 --source_column q --target_column a
 echo '{"q": "why?"}' >>"$tmp/named.jsonl"

@@ -26,13 +26,15 @@ write() {
     "$bin/zlaunch" --num_gpus "$ranks" --log_format json "$bin/models/$model.so" ${!model} \
         --tokenizer_name bytes "$@" >"$out" 2>"$out.err" || { sed 's/^/# /' "$out.err"; false; }
 }
+usual=(--source_column q --target_column a)
+columns=("${usual[@]}")
 # learn MODEL RANKS OUT ARGS...: a training on the pairs
 halves=1
 dropout=0.1 # its numbers depend on how wide rows are padded, so on the rows of a micro-batch
 learn() {
     local model=$1 ranks=$2 out=$3
     shift 3
-    write "$model" "$ranks" "$out" --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a \
+    write "$model" "$ranks" "$out" --do_train --train_file "$tmp/pairs.jsonl" "${columns[@]}" \
         --per_device_train_batch_size $((4 / ranks / halves)) --gradient_accumulation_steps $halves --max_steps 6 --logging_steps 1 --learning_rate 2e-3 --seed 3 \
         --dropout "$dropout" --max_grad_norm 0.5 --fingerprint_steps 6 "$@"
 }
@@ -55,6 +57,10 @@ for m in t5 bart; do
     done
     learn $m 2 "$tmp/$m.r" --label_smoothing_factor 0.1 --deepspeed "$tmp/3.json" --gradient_checkpointing
     check "  and with its blocks recomputed" same_bits "$tmp/$m" "$tmp/$m.r"
+    columns=(--text_column q --summary_column a)
+    learn $m 2 "$tmp/$m.s" --label_smoothing_factor 0.1
+    columns=("${usual[@]}")
+    check "  and of columns by the names of run_summarization" same_bits "$tmp/$m" "$tmp/$m.s"
     learn $m 1 "$tmp/$m.one" --label_smoothing_factor 0.1
     dropout=0
     learn $m 2 "$tmp/$m.two"

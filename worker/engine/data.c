@@ -33,13 +33,22 @@ struct zt_padding zt_engine_padding(const struct zt_run *run)
                                .to_max = run->pad_to_max_length};
 }
 
+/* A text column beside a target is the source, as run_summarization has them. */
+static const char *source_column(const struct zt_run *run)
+{
+    return run->source_column   ? run->source_column
+           : run->target_column ? run->text_column
+                                : NULL;
+}
+
 struct zt_text_pair zt_engine_pair(const struct zt_run *run)
 {
     bool langs = run->source_lang && run->target_lang;
+    const char *source = source_column(run);
 
-    return (struct zt_text_pair){.source = run->source_column ? run->source_column
-                                           : langs            ? "translation"
-                                                              : NULL,
+    return (struct zt_text_pair){.source = source  ? source
+                                           : langs ? "translation"
+                                                   : NULL,
                                  .target = run->target_column ? run->target_column
                                            : langs            ? "translation"
                                                               : NULL,
@@ -48,29 +57,38 @@ struct zt_text_pair zt_engine_pair(const struct zt_run *run)
                                  .prefix = run->source_prefix};
 }
 
+/* An option as it was typed, or its own name. */
+static const char *typed(const struct zt_run *run, const char *option)
+{
+    const char *said = zt_run_says(run, (const char *const[]){option + 2, NULL});
+
+    return said ? said : option;
+}
+
 /* Both sides of a pair, and no other text. */
 static zt_err check_pair(const struct zt_run *run, struct zt_fault *fault)
 {
     struct zt_text_pair p = zt_engine_pair(run);
     bool answers = run->do_train || run->do_eval; /* else sources are enough */
+    const char *source = run->source_column ? "--source_column" : "--source_lang";
 
     if ((!p.source != !p.target && (answers || !p.source)) ||
         !p.source_lang != !p.target_lang)
         return zt_fault_set(fault, ZT_E_USAGE, "%s: a pair has two sides; give %s, too",
-                            p.source && !p.target   ? "--source_column"
-                            : p.target && !p.source ? "--target_column"
-                            : p.source_lang         ? "--source_lang"
-                                                    : "--target_lang",
+                            typed(run, p.source && !p.target   ? "--source_column"
+                                       : p.target && !p.source ? "--target_column"
+                                       : p.source_lang         ? "--source_lang"
+                                                               : "--target_lang"),
                             p.source && !p.target   ? "--target_column"
                             : p.target && !p.source ? "--source_column"
                             : p.source_lang         ? "--target_lang"
                                                     : "--source_lang");
-    if (p.source && run->text_column)
-        return zt_fault_set(
-            fault, ZT_E_USAGE,
-            "--text_column %s and --source_column %s: a row is a text or a "
-            "pair; leave one out",
-            run->text_column, p.source);
+    if (p.source && run->text_column && p.source != run->text_column)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s %s and %s %s: a row is a text or a pair; leave one out",
+                            typed(run, "--text_column"), run->text_column,
+                            typed(run, source),
+                            run->source_column ? run->source_column : run->source_lang);
     return ZT_OK;
 }
 
