@@ -92,7 +92,11 @@ printf '%s\n' '{"prompt": "abc\u0000def"}' >"$tmp/nul.jsonl"
 check "a zero character of a prompt is one of it" grep -qF '"prompt":"abc\u0000def"' "$tmp/nul/predictions.jsonl"
 "${run[@]}" --test_file "$tmp/zero.txt" --data_format text --output_dir "$tmp/zeros" >"$tmp/log" 2>&1
 check "  also in a file whose bytes are meant" grep -qF '"prompt":"ab\u0000000' "$tmp/zeros/predictions.jsonl"
-check "a file without rows is" refused 'empty.txt' --test_file "$tmp/empty.txt" --output_dir "$tmp/x"
+check "a file without rows is" refused 'empty.txt: there is no row in it' --test_file "$tmp/empty.txt" --output_dir "$tmp/x"
+no_rows() { "${run[@]}" --test_file "$1" --output_dir "$tmp/x" >"$tmp/log" 2>&1; [ $? -eq 65 ]; }
+check "  as data that are wrong" no_rows "$tmp/empty.txt"
+: >"$tmp/empty.jsonl"
+check "  records, too" no_rows "$tmp/empty.jsonl"
 check "nothing was left there" test ! -e "$tmp/x"
 check "a cache without room is refused with numbers" refused 'key/value cache [0-9]' --prompt a --per_device_eval_batch_size 8 \
     --num_return_sequences 1024 --device_memory 4MiB

@@ -482,7 +482,7 @@ zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding
         rc = add_lines(p, how, path, &file, fault);
     }
     if (!rc && p->num == before)
-        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: there is no row in it", path);
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no row in it", path);
     free(r.column);
     zt_template_close(r.chat);
     zt_records_release(&r.records);

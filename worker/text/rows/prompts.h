@@ -71,7 +71,7 @@ zt_err zt_prompts_add_rendered(struct zt_prompts *p, const struct zt_prompt_enco
  * Add the rows of a file. `format`: as zt_record_format_named() takes it, "text", or "auto":
  * by the name of the file. `column`: NULL is "prompt", else as zt_records_find_text(). Blank rows of records are
  * passed over; blank lines of a text are prompts without a word. ZT_E_NOINPUT; ZT_E_USAGE:
- * there are no rows, or lines have no meant_column; ZT_E_FORMAT with file and line.
+ * lines have no meant_column; ZT_E_FORMAT: there are no rows, or with file and line.
  */
 zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding *how,
                            const char *path, const char *format, const char *column,
