@@ -69,14 +69,15 @@ static const struct zt_option options[] = {
 
 /* ---- in ---- */
 
-/* One word of pos_att_type: "c2p" or "p2c", the terms by query and by key. */
+/* One word of pos_att_type: "c2p" or "p2c", the terms by query and by key. transformers makes
+ * a list with an empty word of an empty string. */
 static void read_term(zt_model *m, struct deberta_config *c, const char *word, size_t n)
 {
     if (n == 3 && strncmp(word, "c2p", n) == 0)
         c->by_query = true;
     else if (n == 3 && strncmp(word, "p2c", n) == 0)
         c->by_key = true;
-    else
+    else if (n)
         zt_model_fail(m, "pos_att_type %.*s of config.json; c2p and p2c are built",
                       (int)n, word);
 }
@@ -84,22 +85,20 @@ static void read_term(zt_model *m, struct deberta_config *c, const char *word, s
 /* A list of words, or one string with | between them. */
 static void read_terms(zt_model *m, struct deberta_config *c)
 {
-    char key[32] = "pos_att_type.0";
+    int64_t num = zt_model_config_length(m, "pos_att_type");
     const char *word;
+    char key[48];
 
     if (!zt_model_has_config(m)) {
         c->by_query = c->by_key = true;
         return;
     }
-    if (zt_model_config_has(m, key)) {
-        for (int i = 0; zt_model_config_has(m, key) && !zt_model_status(m); i++) {
-            word = zt_model_config_string(m, key, "");
-            read_term(m, c, word, strlen(word));
-            snprintf(key, sizeof(key), "pos_att_type.%d", i + 1);
-        }
-        return;
+    for (int64_t i = 0; i < num && !zt_model_status(m); i++) {
+        snprintf(key, sizeof(key), "pos_att_type.%lld", (long long)i);
+        word = zt_model_config_string(m, key, "");
+        read_term(m, c, word, strlen(word));
     }
-    word = zt_model_config_string(m, "pos_att_type", "");
+    word = num < 0 ? zt_model_config_string(m, "pos_att_type", "") : "";
     while (*word && !zt_model_status(m)) {
         size_t n = strcspn(word, "|");
 
@@ -152,8 +151,8 @@ static zt_err check_numbers(zt_model *m, const struct deberta_config *c)
                              (long long)c->embedding);
     if (c->relative && !c->by_query && !c->by_key)
         return zt_model_fail(m,
-                             "relative_attention of config.json without a pos_att_type: "
-                             "c2p and p2c are built");
+                             "relative_attention of config.json without c2p and p2c in "
+                             "pos_att_type is not built: it needs one of them, or both");
     if (c->buckets == 1 || (c->buckets > 1 && c->max_distance <= c->buckets / 2 + 1))
         return zt_model_fail(
             m,

@@ -124,6 +124,8 @@ ZT_API bool zt_model_has_config(const zt_model *m);
 /* Whether it has such a member, null or not: where a key that is left out means something
  * else than null (since ABI 3.3). */
 ZT_API bool zt_model_config_has(const zt_model *m, const char *key);
+/* Members of a list, which "key.0" and so on are; -1: there is no list (since ABI 3.5). */
+ZT_API int64_t zt_model_config_length(const zt_model *m, const char *key);
 ZT_API int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def);
 ZT_API double zt_model_config_float(const zt_model *m, const char *key, double def);
 ZT_API const char *zt_model_config_string(const zt_model *m, const char *key,

@@ -71,6 +71,11 @@ refused() {
     return 1
 }
 check "a term of attention that is not built is named" refused terms '"p2c"' '"p2p"' 'pos_att_type p2p'
+none='relative_attention of config.json without c2p and p2c in pos_att_type'
+check "  attention by distance without a term, as an empty list" refused none '"p2c",' '/;s/"c2p"/' "$none"
+check "  or as the list that an empty string becomes" refused none '"p2c",' '/;s/"c2p"/""' "$none"
+check "  which other attention does not ask for" refused none '"p2c",' '/;s/"c2p"//;s/"relative_attention": true/"relative_attention": false' \
+    'rel_embeddings.weight; is its config.json of another model'
 check "  one that is misspelt" refused terms '"share_att_key"' '"share_at_key"' 'share_at_key'
 check "  an activation" refused act '"pooler_hidden_act": "gelu"' '"pooler_hidden_act": "mish"' 'pooler_hidden_act'
 check "  a head of another width" refused width '"pooler_hidden_size": 24' '"pooler_hidden_size": 32' 'pooler_hidden_size 32'

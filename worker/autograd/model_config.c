@@ -130,6 +130,13 @@ bool zt_model_config_has(const zt_model *m, const char *key)
     return member(m, key) != NULL;
 }
 
+int64_t zt_model_config_length(const zt_model *m, const char *key)
+{
+    const json_t *v = member(m, key);
+
+    return json_is_array(v) ? (int64_t)json_array_size(v) : -1;
+}
+
 int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)
 {
     const json_t *v = zt_model_config_find(m, key);
