@@ -91,6 +91,12 @@ cp "$tmp/body/model.safetensors" "$tmp/classify.unnamed"
 check "a head without weights is new and has the names of the data" as_data 0 . classify classes.jsonl --do_train \
     --train_file "$tmp/classes.jsonl" --max_steps 1 --output_dir "$tmp/new"
 check "  in their order" grep -qF '"id2label": {"0": "blue", "1": "green", "2": "red"}' "$tmp/new/config.json"
+numbers() {
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/regress" --block_size 16 \
+        --eval_file "$tmp/classes.jsonl" >"$tmp/said" 2>&1
+    [ $? -eq 65 ] && grep -qF 'the weights have a head of one output' "$tmp/said"
+}
+check "a head that has learnt numbers is called one" numbers
 check "adapters without names have no names of the data" adapted_refuses
 
 # the order is that of the rows: what was learnt is said of each

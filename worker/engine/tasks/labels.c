@@ -215,10 +215,25 @@ static bool are_other_classes(const struct zt_engine *e, const struct zt_labels 
     return false;
 }
 
+/* One class, of the data or of a head, which one number has as well. */
+static zt_err refuse_one(const struct zt_engine *e, bool by_data, struct zt_fault *fault)
+{
+    if (by_data)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "all rows have the label \"%.60s\": there is nothing to tell "
+                            "apart",
+                            e->labels.names[0]);
+    return zt_fault_set(fault, ZT_E_CONFIG,
+                        "the weights have a head of one output (\"%.60s\" in id2label of "
+                        "their config.json), which tells no classes apart: one that has "
+                        "learnt numbers is for --task regress",
+                        e->labels.names[0]);
+}
+
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
-    bool trained = false;
+    bool trained = false, by_data;
     zt_err rc;
 
     if (!has_classes(e->task))
@@ -226,17 +241,13 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
     rc = of_weights(e, &e->labels, &trained, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
-    if (!rc && (!e->labels.num || (!trained && are_named_by(&e->labels, &data)) ||
-                are_other_classes(e, &e->labels, &data))) {
+    by_data = !rc && (!e->labels.num || are_other_classes(e, &e->labels, &data) ||
+                      (!trained && are_named_by(&e->labels, &data)));
+    if (by_data) {
         zt_labels_release(&e->labels);
         e->labels = data;
         data = (struct zt_labels){0};
     }
     zt_labels_release(&data);
-    if (!rc && e->labels.num == 1)
-        rc = zt_fault_set(fault, ZT_E_FORMAT,
-                          "all rows have the label \"%.60s\": there is nothing to tell "
-                          "apart",
-                          e->labels.names[0]);
-    return rc;
+    return rc || e->labels.num != 1 ? rc : refuse_one(e, by_data, fault);
 }
