@@ -77,6 +77,63 @@ for steps in 42 40; do # on from step 40: a worse end, and nothing to do
         --greater_is_better --load_best_model_at_end --save_steps 10 --max_steps $steps --resume_from_checkpoint "$tmp/second.dir/checkpoint-40"
     check "  whose results are of those weights" test "$(result step "$tmp/second.dir") $(result eval_loss "$tmp/second.dir")" = "$step $most"
 done
+
+# what of an earlier run counts in one that goes on from step 40; there step 10, or 20, ..., had the largest loss
+onward() { # onward NAME ARGS...: for 10 steps, in a copy of that run's folder
+    local out=$tmp/$1
+    shift
+    rm -rf "$out.dir" && cp -r "$tmp/second.dir" "$out.dir" && rm -rf "$out.dir/model.safetensors" "$out.dir"/checkpoint-4[!0]
+    best "$out" --metric_for_best_model loss --greater_is_better --load_best_model_at_end --save_steps 10 --max_steps 50 \
+        --resume_from_checkpoint auto "$@"
+}
+says() { tr -d '\\' <"$tmp/$1" | grep -qF -- "$2"; } # says NAME WORDS
+first="evaluations up to step 40 do not count for"
+check "on other evaluation data no earlier evaluation counts" onward others --max_eval_samples 20
+check "  which is said" says others "$first which is the best: they were of other evaluation data"
+check "  and the best is one of those that count" test "$(result step "$tmp/others.dir")" = 50
+onward fewer --eval_batches 2
+check "  nor on other rows of them" says fewer "$first which is the best: they were of other evaluation data"
+onward metric --metric_for_best_model accuracy
+check "of another metric none counts" says metric "$first which is the best: the best of them is known by loss, not by accuracy"
+onward way --greater_is_better false
+check "  nor the other way up" says way "$first which is the best: the best of them is the one with the greatest loss, now it is the smallest"
+onward metric --metric_for_best_model accuracy --learning_rate 0.5 --max_steps 60
+check "  the best is called that of those behind it" says metric "whose accuracy was the best after step 40: "
+bert 2 "$tmp/metric" classify classes.jsonl --do_eval --eval_file "$tmp/classes.jsonl" --max_steps 65 --eval_steps 5 --output_dir "$tmp/metric.dir" \
+    --learning_rate 0.5 --lr_scheduler_type constant --metric_for_best_model accuracy --load_best_model_at_end --resume_from_checkpoint auto --save_steps 5
+check "  by the next run as well" sh -c '! grep -q "do not count" "$1" && grep -q "the best after step 40: " "$1"' - "$tmp/metric"
+check "under eval_ it is the same metric" onward same --metric_for_best_model eval_loss
+check "  on the same data: all count" sh -c '! grep -q "do not count" "$1" && grep -q "of step $2, whose loss was the best: " "$1"' - "$tmp/same" "$step"
+
+# into another folder: its best is found beside the checkpoint, and by the run after that too
+rm -rf "$tmp/moved.dir"
+goes_on() { # goes_on NAME STEPS FROM ARGS...
+    local out=$tmp/$1 steps=$2 from=$3
+    shift 3
+    best "$out" --metric_for_best_model loss --greater_is_better --load_best_model_at_end --save_steps 10 --max_steps "$steps" \
+        --resume_from_checkpoint "$from" "$@"
+}
+check "the best of an earlier run in another folder" goes_on moved 50 "$tmp/second.dir/checkpoint-40"
+check "  is what it ends with" cmp "$tmp/moved.dir/model.safetensors" "$tmp/second.dir/model.safetensors"
+rm "$tmp/moved.dir/model.safetensors"
+check "  and what a run after that ends with" goes_on moved 60 auto
+check "  which is the same" cmp "$tmp/moved.dir/model.safetensors" "$tmp/second.dir/model.safetensors"
+rm -rf "$tmp/part.dir" "$tmp/lone.dir" && mkdir "$tmp/part.dir" && cp -r "$tmp/second.dir/checkpoint-40" "$tmp/part.dir"
+check "a best that is nowhere is no reason to fail" goes_on lone 50 "$tmp/part.dir/checkpoint-40"
+check "  it is missed at the start" says lone "$first --load_best_model_at_end: the best of them, of step $step, has no checkpoint to load ($tmp/part.dir/checkpoint-$step: "
+check "  and not the best" test "$(result step "$tmp/lone.dir")" = 50 -a -f "$tmp/lone.dir/model.safetensors"
+onward damaged --max_steps 40 # nothing to do: it comes to the end at once
+rm "$tmp/damaged.dir/model.safetensors"
+for shard in "$tmp/damaged.dir/checkpoint-$step"/global_step*/zero_rank_*.safetensors; do
+    printf 'damaged' | dd of="$shard" bs=1 seek=$(($(wc -c <"$shard") / 4)) conv=notrunc 2>/dev/null
+done
+check "a best that turns out to be damaged" goes_on damaged 50 auto
+check "  leaves the last weights, and that is said" says damaged "the weights are those of step 50, the last, and not of step $step, whose loss was the best: "
+check "  by the file and the tensor" sh -c 'grep "the last, and not of step" "$1" | grep -q "zero_rank_0000[01].safetensors: damaged: weights of .* does not match"' - "$tmp/damaged"
+check "  and its results are of them" test "$(result step "$tmp/damaged.dir")" = 50 -a -f "$tmp/damaged.dir/model.safetensors"
+bert 2 "$tmp/last" classify classes.jsonl --max_steps 50 --learning_rate 1e-2 --lr_scheduler_type constant --output_dir "$tmp/last.dir"
+check "  none of them is of the damaged one" cmp "$tmp/damaged.dir/model.safetensors" "$tmp/last.dir/model.safetensors"
+
 check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best
 check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"

@@ -372,6 +372,13 @@ const char *zt_run_says(const struct zt_run *run, const char *const *names)
     return given ? given->where : NULL;
 }
 
+const char *zt_run_best_metric(const struct zt_run *run)
+{
+    const char *name = run->metric_for_best_model;
+
+    return strncmp(name, "eval_", 5) == 0 ? name + 5 : name;
+}
+
 void zt_run_print_help(FILE *out)
 {
     zt_options_print_help(out, NULL, zt_run_options());

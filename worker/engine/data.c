@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/records/records.h"
@@ -286,6 +287,23 @@ zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && zt_engine_packs_samples(run) && e->eval_data)
         rc = zt_dataset_pack(e->eval_data, e->block_size, fault);
     return rc;
+}
+
+uint64_t zt_engine_eval_fingerprint(const struct zt_engine *e)
+{
+    const struct zt_run *run = e->run;
+    int64_t most = run->eval_batches * run->per_device_eval_batch_size * run->world;
+    uint64_t what[4];
+
+    if (!e->eval_data)
+        return 0;
+    if (most >= num_rows(e->eval_data, e->block_size) + 1) /* the last one may be short */
+        most = 0;
+    what[0] = zt_dataset_fingerprint(e->eval_data);
+    what[1] = (uint64_t)e->block_size;
+    what[2] = (uint64_t)e->source_size;
+    what[3] = (uint64_t)most;
+    return zt_hash_bytes(what, sizeof(what));
 }
 
 int64_t zt_engine_data_vocab(const struct zt_engine *e)

@@ -21,6 +21,10 @@ int64_t zt_engine_data_vocab(const struct zt_engine *e);
  * packed. */
 zt_err zt_engine_divide_data(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* What an evaluation of this run evaluates: a hash of its data, of which rows of them it takes
+ * and where these are cut. 0: nothing. */
+uint64_t zt_engine_eval_fingerprint(const struct zt_engine *e);
+
 /* The records as pairs, as the run names their columns. */
 struct zt_text_pair zt_engine_pair(const struct zt_run *run);
 

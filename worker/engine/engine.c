@@ -615,6 +615,7 @@ void zt_engine_close(struct zt_engine *e)
         e->backend->close(e->device);
     zt_sampler_close(e->sampler);
     zt_results_release(e);
+    json_decref(e->best.saved);
     free(e->widths);
     zt_adapters_close(e->adapters);
     zt_model_close(e->model);

@@ -48,6 +48,9 @@ struct zt_best {
     int64_t step;  /* 0: none */
     int64_t
         since; /* evaluations in a row that were no better (early_stopping_threshold) */
+    int64_t after;         /* those up to this step do not count; 0: all do */
+    char folder[PATH_MAX]; /* that has its checkpoint-STEP; "": --output_dir */
+    json_t *saved;         /* as the checkpoint that this run goes on from says it */
 };
 
 /* Evaluations as eval_results.json has them, on rank 0; NULL: none. */

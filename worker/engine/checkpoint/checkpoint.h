@@ -58,8 +58,9 @@ void zt_checkpoint_give_up(struct zt_engine *e);
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. The weights of the checkpoint that this run saved at a step. */
-zt_err zt_checkpoint_load_step(struct zt_engine *e, int64_t step,
+/* Collective. The weights of the checkpoint of e->best.step. *refused: it cannot be read, with the
+ * text in `fault`, and the weights are as before. */
+zt_err zt_checkpoint_load_best(struct zt_engine *e, zt_err *refused,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. The weights of the checkpoint run->model_name_or_path; all else is new. */

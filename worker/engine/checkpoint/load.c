@@ -22,6 +22,11 @@ struct loading {
     bool is_planning; /* reads are noted alone */
 };
 
+static bool is_to_be_taken(const struct loading *l)
+{
+    return !l->is_planning && l->use != ZT_CKPT_LOOK;
+}
+
 /* A range into one kind, bit by bit. */
 static zt_err load_as_stored(struct loading *l, int from, zt_state_kind to, int param,
                              const struct zt_param *p, struct zt_fault *fault)
@@ -35,7 +40,7 @@ static zt_err load_as_stored(struct loading *l, int from, zt_state_kind to, int 
         int64_t n = 0;
 
         rc = zt_ckpt_view(l->c, from, param, at, left, &data, &n, fault);
-        if (!rc && !l->is_planning)
+        if (!rc && is_to_be_taken(l))
             rc = zt_zero_copy_in(l->e->zero, to, p, at, n, data, fault);
         at += n;
         left -= n;
@@ -54,7 +59,7 @@ static zt_err load_rounded(struct loading *l, int from, zt_state_kind to, int pa
     for (int64_t n; !rc && left > 0; at += n, left -= n) {
         n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
         rc = zt_ckpt_read_f32(l->c, from, param, at, n, l->chunk, fault);
-        if (!rc && !l->is_planning)
+        if (!rc && is_to_be_taken(l))
             rc = zt_zero_set(l->e->zero, to, p, at, n, l->chunk, fault);
     }
     return rc;
@@ -344,20 +349,32 @@ zt_err zt_checkpoint_load_weights(struct zt_engine *e, struct zt_fault *fault)
               : zt_zero_publish(e->zero, fault);
 }
 
-zt_err zt_checkpoint_load_step(struct zt_engine *e, int64_t step, struct zt_fault *fault)
+static zt_err read_best(struct zt_engine *e, zt_ckpt_use use, struct zt_fault *fault)
 {
-    struct zt_ckpt_place place = {.root = ""};
-    char dir[PATH_MAX];
     struct zt_ckpt *c = NULL;
+    char dir[PATH_MAX];
     zt_err rc;
 
-    zt_ckpt_place_of_step(&place, e->run->output_dir, step);
-    snprintf(dir, sizeof(dir), "%.*s/%s", (int)(sizeof(dir) - sizeof(place.name) - 2),
-             place.root, place.name);
+    zt_ckpt_best_dir(e, dir);
     rc = e->run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, &c, fault)
                                    : zt_ckpt_open(dir, NULL, &c, fault);
     if (!rc)
-        rc = zt_ckpt_load_state(e, c, ZT_CKPT_GO_BACK, fault);
+        rc = zt_ckpt_load_state(e, c, use, fault);
     zt_ckpt_close(c);
+    return rc;
+}
+
+/* Read twice: what is damaged is to be known before the weights are written over. */
+zt_err zt_checkpoint_load_best(struct zt_engine *e, zt_err *refused,
+                               struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {0};
+    zt_err rc;
+
+    mine.code = read_best(e, ZT_CKPT_LOOK, fault);
+    rc = zt_ckpt_share_outcome(e, &mine, NULL, refused, fault);
+    if (rc || *refused)
+        return rc;
+    rc = read_best(e, ZT_CKPT_GO_BACK, fault);
     return rc ? rc : zt_zero_publish(e->zero, fault);
 }

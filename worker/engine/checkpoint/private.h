@@ -3,6 +3,7 @@
  *
  *      kinds.c      which kinds of state there are, and what they are called
  *      training.c   where training stands, as JSON and back
+ *      best_so_far.c the best evaluation of the run that is resumed, and its checkpoint
  *      outcome.c    how it went on every rank
  *      manifest.c   the manifest and the small files
  *      client_state.c what a plugin keeps in it
@@ -52,6 +53,17 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step);
 zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
 json_t *zt_ckpt_fingerprints(const struct zt_engine *e);
+
+/* ---- the best evaluation so far ---- */
+
+/* As the manifest has it; NULL: nothing is to be said. */
+json_t *zt_ckpt_best_json(const struct zt_engine *e);
+/* The folder of its checkpoint. */
+void zt_ckpt_best_dir(const struct zt_engine *e, char out[PATH_MAX]);
+/* Collective, once training is restored from `dir` (NULL: from memory): e->best from e->best.saved
+ * where that counts in this run, and where its checkpoint is. Rank 0 says what does not count. */
+zt_err zt_ckpt_best_take_over(struct zt_engine *e, const char *dir,
+                              struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* ---- outcomes ---- */
 
@@ -111,6 +123,7 @@ zt_err zt_ckpt_agree_on_request(struct zt_engine *e, int i, int64_t step,
 typedef enum zt_ckpt_use {
     ZT_CKPT_GO_ON,   /* this run, or the one that it goes on from: values and moments */
     ZT_CKPT_GO_BACK, /* this run: values alone */
+    ZT_CKPT_LOOK,    /* the same, to be verified: nothing changes */
     ZT_CKPT_BEGIN, /* any run: values alone, to begin with; some parameters may be new */
 } zt_ckpt_use;
 

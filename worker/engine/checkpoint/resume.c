@@ -409,6 +409,8 @@ static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
     rc = zt_zero_publish(e->zero, fault);
     if (!rc)
         rc = find_out_if_own(e, dir, fault);
+    if (!rc)
+        rc = zt_ckpt_best_take_over(e, dir, fault);
     if (!rc && e->run->rank == 0)
         zt_event_checkpoint("resumed", dir, e->first_step);
     return rc;
@@ -494,6 +496,8 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
     rc = is_on_disk(e->run) ? agree_on_candidates(e, what, &c, fault) : ZT_OK;
     if (!rc && e->replicas && e->run->attempt > 0)
         rc = zt_replicas_resume(e, c.num > 0 ? c.step[0] : 0, resumed, fault);
+    if (!rc && *resumed)
+        rc = zt_ckpt_best_take_over(e, NULL, fault);
     if (rc || *resumed || !is_on_disk(e->run))
         return rc;
     if (c.num >= 0) {

@@ -344,7 +344,8 @@ zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *plac
     *s = (struct saving){.place = *place,
                          .step = step,
                          .began = zt_now(),
-                         .best_step = e->best.step > 0 ? e->best.step : -1,
+                         .best_step =
+                             e->best.step > 0 && !e->best.folder[0] ? e->best.step : -1,
                          .rank = e->run->rank,
                          .world = e->run->world,
                          .limit = place->name[0] ? e->run->save_total_limit : 0};

@@ -39,16 +39,14 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
                   "steps_taken", (json_int_t)e->steps_taken, "skipped",
                   (json_int_t)e->skipped, "samples", (json_int_t)e->samples, "seed",
                   (json_int_t)e->run->seed, "total_steps", (json_int_t)e->total_steps);
+    json_t *best;
 
     if (e->run->compute_dtype == ZT_F16)
         json_object_set_new(t, "scaler", scaler_json(&e->scaler));
     json_object_set_new(t, "data", data_json(e, step));
-    if (e->best.step > 0)
-        json_object_set_new(
-            t, "best",
-            json_pack("{s:o, s:I, s:I, s:s}", "metric", zt_json_real(e->best.metric),
-                      "step", (json_int_t)e->best.step, "since",
-                      (json_int_t)e->best.since, "name", e->run->metric_for_best_model));
+    best = zt_ckpt_best_json(e);
+    if (best)
+        json_object_set_new(t, "best", best);
     return t;
 }
 
@@ -171,7 +169,6 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
                                 struct zt_fault *fault)
 {
     const json_t *scaler = json_object_get(training, "scaler");
-    const json_t *best = json_object_get(training, "best");
     const json_t *data = json_object_get(training, "data");
     int64_t step = 0, taken = 0, skipped = 0, samples = 0;
     zt_err rc = get_int(training, "step", &step, fault);
@@ -201,12 +198,7 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
     e->samples = samples;
     if (data)
         count_steps_again(e);
-    /* of another metric it says nothing about what is the best now */
-    if (best && strcmp(zt_json_get_text(best, "name", "loss"),
-                       e->run->metric_for_best_model) == 0) {
-        e->best.metric = zt_json_get_real(best, "metric", 0);
-        e->best.step = zt_json_get_int(best, "step", 0);
-        e->best.since = zt_json_get_int(best, "since", 0);
-    }
+    json_decref(e->best.saved);
+    e->best.saved = json_incref(json_object_get(training, "best"));
     return ZT_OK;
 }

@@ -9,14 +9,6 @@
 #include "worker/engine/tasks/measure.h"
 #include "worker/engine/tasks/results.h"
 
-/* As Trainer calls it, or as the event does. */
-static const char *metric_name(const struct zt_run *run)
-{
-    const char *name = run->metric_for_best_model;
-
-    return strncmp(name, "eval_", 5) == 0 ? name + 5 : name;
-}
-
 /* False: the evaluation has no metric of that name. */
 static bool find_metric(const struct zt_eval_stats *stats, const char *name, double *out)
 {
@@ -55,7 +47,7 @@ zt_err zt_best_check(const struct zt_engine *e, struct zt_fault *fault)
 
     zt_measure_promise(e, &stats);
     if (!e->run->do_train || !e->run->do_eval ||
-        find_metric(&stats, metric_name(e->run), &any))
+        find_metric(&stats, zt_run_best_metric(e->run), &any))
         return ZT_OK;
     list_metrics(&stats, names, sizeof(names));
     return zt_fault_set(fault, ZT_E_USAGE,
@@ -77,7 +69,7 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
     struct zt_best *b = &e->best;
     double value = NAN;
 
-    if (step <= 0 || !find_metric(stats, metric_name(run), &value))
+    if (step <= 0 || !find_metric(stats, zt_run_best_metric(run), &value))
         return;
     if (!b->step || is_better(run, value, b->metric, run->early_stopping_threshold))
         b->since = 0;
@@ -88,6 +80,7 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
     if (!b->step || is_better(run, value, b->metric, 0)) {
         b->metric = value;
         b->step = step;
+        b->folder[0] = 0;
     }
 }
 
@@ -98,23 +91,43 @@ bool zt_best_stops(const struct zt_engine *e)
     return patience > 0 && e->best.since >= patience;
 }
 
+/* "best", or "best after step 20" where those up to it do not count. */
+static const char *best_of(const struct zt_best *b, char text[48])
+{
+    snprintf(text, 48, "best");
+    if (b->after)
+        snprintf(text, 48, "best after step %lld", (long long)b->after);
+    return text;
+}
+
 zt_err zt_best_load(struct zt_engine *e, int64_t *step, struct zt_fault *fault)
 {
+    const struct zt_best *b = &e->best;
+    const char *metric = zt_run_best_metric(e->run);
     int64_t last = e->steps_taken + e->skipped;
-    zt_err rc;
+    struct zt_fault why = {0};
+    zt_err refused = ZT_OK, rc;
+    char of[48];
 
     *step = last;
-    if (!e->run->load_best_model_at_end || !e->best.step || e->best.step == last ||
-        e->stop_code)
+    if (!e->run->load_best_model_at_end || !b->step || b->step == last || e->stop_code)
         return ZT_OK;
-    rc = zt_checkpoint_load_step(e, e->best.step, fault);
+    rc = zt_checkpoint_load_best(e, &refused, &why);
     if (rc)
-        return zt_fault_context(fault, rc, "--load_best_model_at_end");
-    *step = e->best.step;
+        return zt_fault_set(fault, rc, "--load_best_model_at_end: %s", why.text);
+    if (refused) {
+        if (e->run->rank == 0)
+            zt_warn("train",
+                    "the weights are those of step %lld, the last, and not of step %lld, "
+                    "whose %s was the %s: %.6g: %s",
+                    (long long)last, (long long)b->step, metric, best_of(b, of),
+                    b->metric, why.text);
+        return ZT_OK;
+    }
+    *step = b->step;
     zt_results_go_back_to_best(e);
     if (e->run->rank == 0)
-        zt_info("train",
-                "the weights are those of step %lld, whose %s was the best: %.6g",
-                (long long)e->best.step, metric_name(e->run), e->best.metric);
+        zt_info("train", "the weights are those of step %lld, whose %s was the %s: %.6g",
+                (long long)b->step, metric, best_of(b, of), b->metric);
     return ZT_OK;
 }

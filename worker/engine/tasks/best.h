@@ -22,7 +22,8 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
 bool zt_best_stops(const struct zt_engine *e);
 
 /* Collective, at the end of training: the weights of the best step, from its checkpoint, where
- * --load_best_model_at_end asks for them. *step: that of the weights there are now. */
+ * --load_best_model_at_end asks for them; where that is damaged or gone the last ones stay, with
+ * a warning. *step: that of the weights there are now. */
 zt_err zt_best_load(struct zt_engine *e, int64_t *step,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 
