@@ -139,8 +139,9 @@ static bool is_own(const struct zt_engine *e, const char *root)
 {
     struct stat a, b;
 
-    return e->run->output_dir && stat(root, &a) == 0 && stat(e->run->output_dir, &b) == 0 &&
-           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return e->run->output_dir && stat(root, &a) == 0 &&
+           stat(e->run->output_dir, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 /* By a name that holds in another working directory. */
@@ -168,7 +169,8 @@ static zt_err look(const struct zt_engine *e, struct zt_fault *fault)
                                    : zt_ckpt_open(dir, NULL, &c, fault);
     if (rc)
         return rc;
-    best = json_object_get(json_object_get(zt_ckpt_manifest(c)->root, "training"), "best");
+    best =
+        json_object_get(json_object_get(zt_ckpt_manifest(c)->root, "training"), "best");
     metric = zt_json_get_real(best, "metric", b->metric);
     if (zt_json_get_int(best, "step", b->step) != b->step ||
         (metric != b->metric && !(isnan(metric) && isnan(b->metric))))
@@ -234,10 +236,11 @@ static zt_err find_together(struct zt_engine *e, const char *dir, struct zt_faul
     if (!refused)
         return ZT_OK;
     if (e->run->rank == 0)
-        zt_warn("checkpoint",
-                "evaluations up to step %lld do not count for --load_best_model_at_end: the "
-                "best of them, of step %lld, has no checkpoint to load (%s)",
-                (long long)e->first_step, (long long)b->step, why.text);
+        zt_warn(
+            "checkpoint",
+            "evaluations up to step %lld do not count for --load_best_model_at_end: the "
+            "best of them, of step %lld, has no checkpoint to load (%s)",
+            (long long)e->first_step, (long long)b->step, why.text);
     forget(b, e->first_step);
     return ZT_OK;
 }
