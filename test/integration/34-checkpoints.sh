@@ -126,6 +126,7 @@ train 2 "$tmp/values" --max_steps 60 --train_file "$tmp/other.txt" --output_dir 
 check "other data are refused as that, not as checkpoints that are damaged" \
     grep -q '"text":"[^"]*checkpoint-60: the position belongs to other training data .*--model_name_or_path' "$tmp/values"
 check "  at the first" sh -c "! grep -q 'passed over' '$tmp/values'"
+check "  and not as rows of another length" sh -c "! grep -q 'an epoch has' '$tmp/values'"
 
 # the best: the last evaluation comes before the last save
 best() { # best OUT ARGS...: 8 steps, evaluated after 3, 6 and 8

@@ -390,8 +390,9 @@ static zt_err report(struct zt_engine *e, int64_t step, const struct outcome *o,
  * that it is long enough to be worth a tenth of a second, and twice more when clocks and
  * neighbours have settled. The best counts.
  */
-#define MEASURE_AT_STEP 20
-#define LARGEST_PRODUCT ((int64_t)8192)
+#define MEASURE_AT_STEP     20
+#define LARGEST_PRODUCT     ((int64_t)8192)
+#define SQUARE_OF_PROCESSOR ((int64_t)1536)
 
 static bool measures_at(const struct zt_engine *e, int64_t step)
 {
@@ -431,30 +432,16 @@ static zt_err measure_in_pool(struct zt_engine *e, struct zt_product p,
     return rc;
 }
 
-/* The processor has a little memory to spare for it. */
-static zt_err measure_square(struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_product square = {LARGEST_PRODUCT, LARGEST_PRODUCT, LARGEST_PRODUCT};
-    double rate = 0;
-    zt_err rc;
-
-    if (!e->backend->unified)
-        return measure_in_pool(e, square, fault);
-    rc = zt_measure_gemm(e->backend, e->device, product_type(e->run), e->run->tf32, 0.05,
-                         &rate, fault);
-    e->gemm_peak = rate > e->gemm_peak ? rate : e->gemm_peak;
-    return rc;
-}
-
 static zt_err measure_peak(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_product largest = zt_step_largest_product(e->step);
+    int64_t n = e->backend->unified ? SQUARE_OF_PROCESSOR : LARGEST_PRODUCT;
     zt_err rc = zt_barrier(e->comm, fault);
 
     if (!rc && largest.m && !e->run->fp8) /* fp8 does not come in every size */
         rc = measure_in_pool(e, largest, fault);
     if (!rc)
-        rc = measure_square(e, fault);
+        rc = measure_in_pool(e, (struct zt_product){n, n, n}, fault);
     return rc;
 }
 

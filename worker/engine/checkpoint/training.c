@@ -131,7 +131,7 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data,
                            struct zt_fault *fault)
 {
     const char *hash = zt_json_get_text(data, "fingerprint", "");
-    struct zt_sampler_state at = {0};
+    struct zt_sampler_state at = {0}, was;
     int64_t seed = 0;
     zt_err rc = get_int(data, "seed", &seed, fault);
 
@@ -143,11 +143,14 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data,
         rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest has no fingerprint of data");
     at.seed = (uint64_t)seed;
     at.blocks = zt_json_get_int(data, "rows", 0);
-    if (!rc && e->run->rank == 0)
-        tell_order(e->run, &at, zt_sampler_num_blocks(e->sampler));
+    was = at;
     if (e->run->data_seed >= 0)
         at.seed = (uint64_t)e->run->data_seed;
-    return rc ? rc : zt_sampler_seek(e->sampler, &at, fault);
+    if (!rc)
+        rc = zt_sampler_seek(e->sampler, &at, fault);
+    if (!rc && e->run->rank == 0)
+        tell_order(e->run, &was, zt_sampler_num_blocks(e->sampler));
+    return rc;
 }
 
 /* Passes over the data end where they end, whatever the batch was before. */
