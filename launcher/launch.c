@@ -298,6 +298,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
             zt_problems_add(
                 report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
                 l->ctl_job ? "--ctl" : "--attach", l->target[l->ctl_job ? 1 : 0]);
+        if (saves_weights(l) && l->target_argc == 3 && !*l->target[2])
+            zt_problems_add(report, ZT_E_USAGE,
+                            "--ctl: 'save weights' into a folder without a name; leave "
+                            "it out for the one of --output_dir");
         return;
     }
     if (!l->target_argc) {

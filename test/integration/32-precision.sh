@@ -37,6 +37,13 @@ echo '{"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 40}}' >
 train 1 "$tmp/skipped" --max_steps 3 --deepspeed "$tmp/ds.json" --output_dir "$tmp/nothing"
 check "a run whose steps were all skipped: 1" test $? -eq 1
 check "  says it" grep -q 'each of 3 steps was skipped, as its gradients overflowed in fp16: nothing was learnt' "$tmp/skipped" "$tmp/skipped.err"
+# bf16 has no scale that gets smaller: a loss that is lost stays lost
+for steps in 9 60; do
+    train 2 "$tmp/lost" --max_steps $steps --bf16 --learning_rate 1000000 --weight_decay 100 --max_grad_norm 0 --output_dir "$tmp/lost.dir"
+    check "bf16, $steps steps that lose the loss: 1" test $? -eq 1
+    check "  says since when" grep -q 'the loss is not finite in any of the last [0-9]* steps, to step [0-9]*: each was skipped' "$tmp/lost" "$tmp/lost.err"
+    check "  and saves no weights as trained" test ! -e "$tmp/lost.dir/model.safetensors"
+done
 check "  and leaves no weights as its result" test ! -e "$tmp/nothing/model.safetensors"
 echo '{"fp16": {"enabled": true, "loss_scale": 1e30}}' >"$tmp/ds.json"
 train 1 "$tmp/static" --max_steps 2 --deepspeed "$tmp/ds.json"

@@ -131,6 +131,8 @@ until_running save
 check "save: 1" code_is 1
 check "  and why, from all ranks" said "all 2 ranks: this run has no --output_dir to save to"
 check "  and what to ask instead" said "ask for 'save weights DIR'"
+ask "$(job_id)" save weights ""
+check "  not into a folder without a name: 2" code_is 2
 ask "$(job_id)" save weights "$tmp/mine"
 check "save weights DIR: 0" code_is 0
 check "  the weights are there" test -s "$tmp/mine/model.safetensors"

@@ -136,9 +136,10 @@ struct zt_engine {
     int stop_code;                 /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
-        samples;       /* optimizer steps not skipped; skipped; rows seen */
-    double gemm_peak;  /* FLOP/s, the best that was measured; 0: not yet */
-    bool save_refused; /* the last save failed on rank 0, and all ranks know it */
+        samples;           /* optimizer steps not skipped; skipped; rows seen */
+    int64_t lost_in_a_row; /* the newest steps, whose loss was not finite */
+    double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
+    bool save_refused;     /* the last save failed on rank 0, and all ranks know it */
     struct zt_output_dir output;
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */

@@ -128,6 +128,26 @@ static zt_err read_step_stats(struct zt_engine *e, double *sumsq, double *loss,
     return rc;
 }
 
+/*
+ * Steps without a finite loss that bf16 may skip one after the other: a bad row is past by
+ * then. Weights that overflow stay as they are, as no loss scale gets smaller.
+ */
+#define MOST_LOST      20
+#define MOST_LOST_LAST 3 /* of a run that ends with them */
+
+static zt_err check_lost_in_a_row(const struct zt_engine *e, int64_t most,
+                                  struct zt_fault *fault)
+{
+    if (e->run->compute_dtype != ZT_BF16 || e->lost_in_a_row < most)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_NUMERIC,
+        "the loss is not finite in any of the last %lld steps, to step %lld: each was "
+        "skipped, and the weights have not changed since; lower the learning rate, or "
+        "look at the data, and go on from an earlier checkpoint",
+        (long long)e->lost_in_a_row, (long long)(e->steps_taken + e->skipped));
+}
+
 /* Skip or go, and by how much to scale the gradients. */
 static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct outcome *o,
                      struct zt_fault *fault)
@@ -276,7 +296,8 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
         return rc;
     *(o->skipped ? &e->skipped : &e->steps_taken) += 1;
     e->samples += e->run->train_batch_size;
-    return ZT_OK;
+    e->lost_in_a_row = isfinite(o->loss) ? 0 : e->lost_in_a_row + 1;
+    return check_lost_in_a_row(e, MOST_LOST, fault);
 }
 
 /* ---- logging ---- */
@@ -457,13 +478,22 @@ static bool evaluation_is_due(const struct zt_engine *e, int64_t step)
                                 zt_engine_epoch_ends(e, step)));
 }
 
-/* In fp16 a step without finite gradients is skipped, so that a run which is short enough
+/* In 16 bits a step without finite gradients is skipped, so that a run which is short enough
  * would end well although it never learned anything. One that was stopped may go on. */
 static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
                            int64_t num_updates, struct zt_fault *fault)
 {
-    if ((num_finite && (num_updates || e->stop_code)) || e->total_steps <= e->first_step)
-        return ZT_OK;
+    zt_err rc = e->stop_code ? ZT_OK : check_lost_in_a_row(e, MOST_LOST_LAST, fault);
+
+    if (rc || (num_finite && (num_updates || e->stop_code)) ||
+        e->total_steps <= e->first_step)
+        return rc;
+    if (e->run->compute_dtype == ZT_BF16)
+        return zt_fault_set(
+            fault, ZT_E_NUMERIC,
+            "each of %lld steps was skipped, as its gradients were not finite: nothing "
+            "was learnt; look at the weights and the data",
+            (long long)(e->total_steps - e->first_step));
     if (num_finite)
         return zt_fault_set(
             fault, ZT_E_NUMERIC,
