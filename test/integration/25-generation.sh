@@ -70,4 +70,12 @@ unused() { # unused TEXT OPTIONS...: a warning about them, once
 check "an option of draws without draws is said" test "$(unused 'top_k.* has no effect: with --temperature 0' --temperature 0 --top_k 3)" = 1
 check "... with beams, too" test "$(unused 'top_p.* has no effect: texts are drawn with --do_sample' --num_beams 2 --top_p 0.5)" = 1
 check "... and with draws there is nothing to say" test "$(unused 'has no effect' --temperature 0.5 --top_k 3 --top_p 0.5)" = 0
+# nothing is the end of the text before it, and no byte that anybody wrote
+begins_with() { # begins_with PROMPT: the text as JSON
+    "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" "${gpt2[@]}" --tokenizer_name bytes --block_size 16 --prompt "$1" \
+        --generate_tokens 4 --temperature 0 --seed 4 2>/dev/null | sed -n 's/.*"event":"sample".*"text":"\(.*\)"}.*/:\1/p'
+}
+check "a text from an empty line begins with it" grep -q '^:\\n' <(begins_with $'\n')
+check "  a text from nothing does not" sh -c '[ -n "$1" ] && case $1 in ":\\n"*|": "*) exit 1 ;; esac' - "$(begins_with "")"
+
 finish

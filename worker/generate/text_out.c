@@ -19,7 +19,7 @@ static void blank_zeros(struct zt_buf *b, size_t from)
         p[i] = p[i] ? p[i] : ' ';
 }
 
-/* Bytes as they are, or "1 22 333"; `first`: nothing stands before them. */
+/* Bytes as they are, without end-of-text, or "1 22 333"; `first`: nothing stands before them. */
 static zt_err put_plain(const int32_t *ids, int64_t n, bool bytes, bool first,
                         struct zt_buf *out)
 {
@@ -30,7 +30,7 @@ static zt_err put_plain(const int32_t *ids, int64_t n, bool bytes, bool first,
         int k;
 
         if (bytes) {
-            rc = zt_buf_put_u8(out, (uint8_t)ids[i]);
+            rc = ids[i] < 256 ? zt_buf_put_u8(out, (uint8_t)ids[i]) : ZT_OK;
             continue;
         }
         k = snprintf(number, sizeof(number), first && i == 0 ? "%d" : " %d", ids[i]);

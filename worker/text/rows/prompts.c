@@ -87,9 +87,11 @@ static zt_err put_id(struct zt_prompts *p, int32_t id)
     return zt_buf_put(&p->ids, &id, sizeof(id));
 }
 
-static zt_err put_bytes(struct zt_prompts *p, const char *text, size_t n)
+/* Nothing is what stands before a text: end-of-text, where the model has it behind its bytes,
+ * else the end of a line. */
+static zt_err put_bytes(struct zt_prompts *p, const char *text, size_t n, int64_t vocab)
 {
-    zt_err rc = n ? ZT_OK : put_id(p, '\n');
+    zt_err rc = n ? ZT_OK : put_id(p, vocab > 256 ? 256 : '\n');
 
     for (size_t i = 0; !rc && i < n; i++)
         rc = put_id(p, (unsigned char)text[i]);
@@ -194,7 +196,7 @@ static zt_err put_ids(struct zt_prompts *p, const struct zt_prompt_encoding *how
         if (rc)
             zt_fault_context(fault, rc, "%s", name);
     } else if (how->bytes) {
-        rc = put_bytes(p, text, n) ? out_of_memory(fault) : ZT_OK;
+        rc = put_bytes(p, text, n, how->vocab) ? out_of_memory(fault) : ZT_OK;
     } else {
         rc = put_numbers(p, name, text, n, fault);
     }
