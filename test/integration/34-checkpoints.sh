@@ -214,6 +214,10 @@ check "  says so, with its name once" grep -q "checkpoint-60 is passed over: glo
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
 mkdir -p "$tmp/empty.dir/checkpoint-5"
+mkdir -p "$tmp/deepspeed/global_step3"
+: >"$tmp/deepspeed/global_step3/mp_rank_00_model_states.pt"
+train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint "$tmp/deepspeed"
+check "a checkpoint of DeepSpeed is called one" grep -q "nor one in that folder; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint auto
 check "an empty folder is no checkpoint: auto begins" [ $? -eq 0 ]
 

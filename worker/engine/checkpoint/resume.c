@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,14 +118,28 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run)
     return is_on_disk(run) || (run->attempt > 0 && run->checkpoint_in_memory > 0);
 }
 
-/* Is it a folder of a model? */
-static bool has_config(const char *dir)
+static bool has(const char *dir, const char *pattern)
 {
     char path[PATH_MAX];
-    struct stat st;
-    int n = snprintf(path, sizeof(path), "%s/config.json", dir);
+    glob_t found = {.gl_pathc = 0};
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, pattern);
+    bool any = n > 0 && n < (int)sizeof(path) && glob(path, 0, NULL, &found) == 0;
 
-    return n > 0 && n < (int)sizeof(path) && stat(path, &st) == 0;
+    globfree(&found);
+    return any;
+}
+
+/* What a folder is that is no checkpoint of ours, or "". */
+static const char *what_it_is(const char *dir)
+{
+    if (has(dir, "*mp_rank_00_model_states.pt") ||
+        has(dir, "*/*mp_rank_00_model_states.pt") || has(dir, "latest_universal"))
+        return "; it is one of DeepSpeed's, of which zckpt convert makes one of zlaunch: "
+               "zckpt convert FOLDER OUTPUT_DIR";
+    if (has(dir, "config.json"))
+        return "; it holds weights alone, from which --model_name_or_path begins a new "
+               "training";
+    return "";
 }
 
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
@@ -154,10 +169,7 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "--resume_from_checkpoint %s: there is no checkpoint of that "
                         "name, nor one in that folder%s",
-                        what,
-                        has_config(what) ? "; it holds weights alone, from which "
-                                           "--model_name_or_path begins a new training"
-                                         : "");
+                        what, what_it_is(what));
 }
 
 static zt_err find(const struct zt_run *run, const char *what, struct candidates *c,
