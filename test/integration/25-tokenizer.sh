@@ -64,6 +64,19 @@ check "none of no tokens" grep -q -- "--train 0: 256 bytes and end-of-text are 2
 "$bin/ztok" --train 256 "$text" --out "$tmp/made" >"$tmp/o" 2>&1
 check "  but none of fewer tokens than there are bytes" [ $? -eq 2 ]
 
+cp "$tmp/made/tokenizer.json" "$tmp/made.json"
+"$bin/ztok" --train 290 "$text" --out "$tmp/made" >"$tmp/o" 2>&1
+check "  and none in the place of another: 73" [ $? -eq 73 ]
+check "  which says what to do" grep -qE "made/tokenizer.*json: is there already; remove it, or give another --out" "$tmp/o"
+check "  and stays" cmp "$tmp/made.json" "$tmp/made/tokenizer.json"
+mkdir "$tmp/words" && echo '{}' >"$tmp/words/vocab.json" && echo '{}' >"$tmp/words/generation_config.json"
+"$bin/ztok" --train 290 "$text" --out "$tmp/words" >"$tmp/o" 2>&1
+check "  nor beside another form: 73" [ $? -eq 73 ]
+check "  by its name" grep -qF "words/vocab.json: is there already" "$tmp/o"
+check "  without a file of it" [ "$(ls "$tmp/words")" = "$(printf 'generation_config.json\nvocab.json')" ]
+rm "$tmp/words/vocab.json"
+check "  but beside a model without one" "$bin/ztok" --train 290 "$text" --out "$tmp/words"
+
 # ---- the same lines as records
 { echo id,text && awk '{ gsub(/"/, "\"\""); printf "%d,\"%s\n\"\n\n", NR, $0 }' "$text"; } >"$tmp/rows.csv"
 "$bin/ztok" "$tmp/rows.csv" --tokenizer $tok --out "$tmp/rows" --text_column text >"$tmp/o" 2>&1

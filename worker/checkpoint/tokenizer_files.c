@@ -38,6 +38,16 @@ bool zt_is_tokenizer_file(const char *name)
     return false;
 }
 
+bool zt_find_tokenizer(const char *dir, char found[PATH_MAX])
+{
+    for (size_t i = 0; i < NUM_NAMES; i++)
+        if (strcmp(names[i], GENERATION) != 0 &&
+            snprintf(found, PATH_MAX, "%s/%s", dir, names[i]) < PATH_MAX &&
+            access(found, F_OK) == 0)
+            return true;
+    return false;
+}
+
 static zt_err copy_file(const char *from, const char *to, struct zt_fault *fault)
 {
     struct zt_atomic_file f = {.fd = -1};

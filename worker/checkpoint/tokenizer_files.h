@@ -5,12 +5,16 @@
 #ifndef WORKER_CHECKPOINT_TOKENIZER_FILES_H
 #define WORKER_CHECKPOINT_TOKENIZER_FILES_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "common/fault.h"
 
 /* By its name: one that transformers writes with a tokenizer, or generation_config.json. */
 bool zt_is_tokenizer_file(const char *name);
+
+/* A file of a tokenizer in the folder `dir`, by its path; false: it has none. */
+bool zt_find_tokenizer(const char *dir, char found[PATH_MAX]) ZT_MUST_CHECK;
 
 /*
  * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,

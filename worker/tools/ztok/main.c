@@ -31,7 +31,7 @@ static const struct zt_option options[] = {
      .max = 1 << 24,
      .help =
          "make a byte-level BPE tokenizer of N tokens from the files: tokenizer.json in "
-         "the folder --out"},
+         "the folder --out, which has no tokenizer yet"},
     {.name = "text_column",
      .kind = ZT_OPT_STRING,
      .value = "NAME",

@@ -1,9 +1,11 @@
 /* train.c -- ztok --train: a tokenizer of text files. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/files/folders.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/tokenizer_files.h"
 #include "worker/text/rows/lines.h"
 #include "worker/text/train/byte_bpe.h"
 #include "worker/tools/ztok/ztok.h"
@@ -56,13 +58,27 @@ static zt_err count_words(struct zt_byte_bpe *b, const char *name, const char *c
     return rc;
 }
 
+/* Also one of another form: beside this one neither would be whole. */
+static zt_err check_new(const char *dir, struct zt_fault *fault)
+{
+    char found[PATH_MAX];
+
+    return zt_find_tokenizer(dir, found)
+               ? zt_fault_set(fault, ZT_E_CANTCREATE,
+                              "%s: is there already; remove it, or give another --out",
+                              found)
+               : ZT_OK;
+}
+
 static zt_err save_tokenizer(const char *dir, struct zt_buf *json, struct zt_fault *fault)
 {
     zt_err rc = zt_buf_put_u8(json, 0);
 
     if (rc)
         return zt_fault_set(fault, rc, "ztok: no memory");
-    rc = zt_folders_make(NULL, dir, NULL, fault);
+    rc = check_new(dir, fault); /* one may have come while the text was read */
+    if (!rc)
+        rc = zt_folders_make(NULL, dir, NULL, fault);
     if (rc)
         return rc;
     rc = zt_hf_write_text(dir, "tokenizer_config.json", ZT_BYTE_BPE_CONFIG, fault);
@@ -89,6 +105,8 @@ zt_err zt_ztok_train(const zt_args *args, const char *const *words, int num_word
         rc = zt_fault_set(fault, ZT_E_USAGE,
                           "--train %d: 256 bytes and end-of-text are %d tokens", size,
                           ZT_BYTE_BPE_LEAST);
+    else
+        rc = check_new(dir, fault);
     if (!rc)
         rc = zt_byte_bpe_open(&b, fault);
     for (int i = 0; !rc && i < num_words; i++)
