@@ -126,6 +126,30 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$
 else
     echo "skip - no other user can read what is tested here"
 fi
+# a checkpoint keeps its config.json: another would make it useless
+keeps() { # keeps NAME COMMAND...: which would write $tmp/wide, another model, into a checkpoint
+    rm -rf "$tmp/kept" && cp -r "$a" "$tmp/kept"
+    run "$1 into a checkpoint of another model" 73 "${@:2}"
+    check "  which is said" has "$tmp/err" 'kept: is a checkpoint, and its config.json is not that of these weights.*: name another folder'
+    run "  it is whole" 0 "$zckpt" verify "$tmp/kept"
+    check "  and nothing came into it" diff -r "$a" "$tmp/kept"
+}
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 64 --per_device_train_batch_size 2 --save_strategy steps --save_steps 1 --output_dir "$tmp/wide"
+for to in safetensors pickle; do
+    keeps "$to" "$zckpt" convert "$tmp/wide" "$tmp/kept" --to "$to"
+    keeps "$to with --overwrite" "$zckpt" convert "$tmp/wide" "$tmp/kept" --to "$to" --overwrite
+done
+mkdir "$tmp/bare" && cp "$tmp/wide/model.safetensors" "$tmp/bare/"
+keeps "weights without config.json" "$zckpt" convert "$tmp/bare/model.safetensors" "$tmp/kept"
+keeps "a mean" "$zckpt" average "$tmp/kept" "$tmp/wide" "$tmp/wide" --overwrite
+keeps "zero_to_fp32" "$bin/zero_to_fp32" "$tmp/wide/checkpoint-1" "$tmp/kept"
+keeps "a training" "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$(corpus)" \
+    --do_train --max_steps 1 --output_dir "$tmp/kept"
+keeps "  which may overwrite" "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
+    --train_file "$(corpus)" --do_train --max_steps 1 --output_dir "$tmp/kept" --overwrite_output_dir
+run "but its own weights go there" 0 "$bin/zero_to_fp32" "$tmp/kept" "$tmp/kept"
+run "  in the other form" 0 "$zckpt" convert "$tmp/kept/global_step2" "$tmp/kept" --overwrite
+run "  beside a checkpoint that is whole" 0 "$zckpt" verify "$tmp/kept"
 run "a checkpoint goes to DeepSpeed's universal form" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal
 check "  which is the latest there" test "$(cat "$tmp/uni/latest_universal")" = global_step2_universal
 run "  which is found by it" 0 "$zckpt" ls "$tmp/uni"

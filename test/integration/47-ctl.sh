@@ -150,6 +150,12 @@ check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run
 for r in 0 1; do
     check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-6.json.rank$r | wc -l)" = 5
 done
+mkdir -p "$tmp/kept/global_step1" && printf global_step1 >"$tmp/kept/latest"
+echo '{}' | tee "$tmp/kept/config.json" >"$tmp/kept/global_step1/manifest.json"
+ask "$(job_id)" save weights "$tmp/kept"
+check "save weights into a checkpoint of another model: 73" code_is 73
+check "  which is said" said "kept: is a checkpoint, and its config.json is not that of these weights"
+check "  which keeps its config.json" test "$(cat "$tmp/kept/config.json")" = '{}' -a ! -e "$tmp/kept/model.safetensors"
 steps() { "$zlaunch" --log_format json --ctl "$(job_id)" status 2>/dev/null | grep -q '"last_step":{"event":"step"'; }
 check "status has the last step" within 20 steps
 ask "$(job_id)" stop

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
 
@@ -201,6 +202,49 @@ zt_err zt_ckpt_folder_publish(const struct zt_ckpt_place *p, struct zt_fault *fa
 }
 
 /* ---- what there is ---- */
+
+/* The config.json of the checkpoint that is in `dir`; false: weights in `dir` have another. */
+static bool own_config(const char *dir, char out[PATH_MAX])
+{
+    static const char *const places[] = {"%s/%s/config.json", "%s/config.json",
+                                         "%s/../config.json"};
+    char tag[ZT_CKPT_TAG] = "", path[PATH_MAX];
+    bool has_tag = zt_ckpt_latest(dir, tag), is_tag;
+
+    is_tag = snprintf(path, sizeof(path), "%s/manifest.json", dir) < PATH_MAX &&
+             access(path, F_OK) == 0;
+    /* of a plugin's own tag, beside the manifest there */
+    if (!is_tag && has_tag && snprintf(out, PATH_MAX, places[0], dir, tag) < PATH_MAX &&
+        access(out, F_OK) == 0)
+        return false;
+    for (size_t i = 1; i <= (is_tag ? 2 : 1); i++)
+        if (snprintf(out, PATH_MAX, places[i], dir) < PATH_MAX && access(out, F_OK) == 0)
+            return true;
+    return false;
+}
+
+zt_err zt_ckpt_check_config(const char *dir, const char *config, struct zt_fault *fault)
+{
+    struct zt_mapping now = {0};
+    char path[PATH_MAX];
+    bool same;
+    zt_err rc;
+
+    if (!zt_ckpt_is_here(dir) || !own_config(dir, path))
+        return ZT_OK;
+    rc = zt_mapping_open(path, &now, fault);
+    if (rc)
+        return rc;
+    same = config && strlen(config) == now.bytes &&
+           (now.bytes == 0 || memcmp(config, now.data, now.bytes) == 0);
+    zt_mapping_release(&now);
+    return same ? ZT_OK
+                : zt_fault_set(fault, ZT_E_CANTCREATE,
+                               "%s: is a checkpoint, and its config.json is not that of "
+                               "these weights, which would make it useless: name "
+                               "another folder",
+                               dir);
+}
 
 /* "checkpoint-12" is 12; anything else is -1. */
 static int64_t step_of(const char *name)

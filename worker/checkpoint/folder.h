@@ -44,6 +44,14 @@ void zt_ckpt_folder_abandon(const struct zt_ckpt_place *p);
 /* Remove work folders that killed processes left in ROOT; best effort. */
 void zt_ckpt_remove_stale(const char *root);
 
+/*
+ * Before weights with this config.json (its text; NULL: they have none) are written into
+ * `dir`: one that is a checkpoint keeps its own config.json, which its manifest has the
+ * check sum of. ZT_E_CANTCREATE: it is a checkpoint of another model.
+ */
+zt_err zt_ckpt_check_config(const char *dir, const char *config,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* A folder with all that is in it; none is fine. ZT_E_CANTCREATE. */
 zt_err zt_ckpt_remove_tree(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
 /* The folder `from` takes the name `to`, both in `root`, in the same instant from one that has

@@ -252,6 +252,9 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault)
     zt_ckpt_remove_stale(dir);
     if (run->rank)
         return ZT_OK; /* rank 0 alone writes weights */
+    rc = zt_weights_check_checkpoint(e, dir, fault);
+    if (rc)
+        return rc;
     zt_output_dir_own_model(&e->output);
     warn_of_older_checkpoints(run);
     return zt_disk_reserve(dir, bytes_of_weights(e), &e->disk_reserved, fault);

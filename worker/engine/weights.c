@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "kernels/convert.h"
 #include "worker/checkpoint/disk_space.h"
+#include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/tokenizer_files.h"
@@ -506,6 +507,17 @@ static zt_err write_config(struct zt_engine *e, const char *dir, struct zt_fault
     return rc;
 }
 
+zt_err zt_weights_check_checkpoint(const struct zt_engine *e, const char *dir,
+                                   struct zt_fault *fault)
+{
+    char *config = zt_model_config_text(e->model);
+    zt_err rc = config ? zt_ckpt_check_config(dir, config, fault)
+                       : zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
+
+    free(config);
+    return rc;
+}
+
 zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                                  struct zt_fault *fault)
 {
@@ -585,12 +597,19 @@ static bool may_replace(const struct zt_engine *e, const char *dir)
 zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
                                    struct zt_fault *fault)
 {
+    bool writes = zt_comm_rank(e->comm) == 0;
+    zt_err refused = writes ? zt_weights_check_checkpoint(e, dir, fault) : ZT_OK, rc;
     char found[PATH_MAX];
-    double taken =
-        zt_comm_rank(e->comm) == 0 && zt_find_model(dir, found) && !may_replace(e, dir);
-    zt_err rc = zt_sum_f64(e->comm, &taken, 1, fault);
+    double taken[2] = {writes && zt_find_model(dir, found) && !may_replace(e, dir),
+                       refused != ZT_OK};
 
-    if (!rc && taken > 0)
+    rc = zt_sum_f64(e->comm, taken, 2, refused ? NULL : fault);
+    if (refused)
+        return refused;
+    if (!rc && taken[1] > 0)
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "%s: rank 0 cannot save the weights there", dir);
+    if (!rc && taken[0] > 0)
         return zt_fault_set(
             fault, ZT_E_CANTCREATE,
             "%s has a model already, which this run has not written: name "

@@ -29,9 +29,14 @@ size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *
 zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
+struct zt_engine;
+/* Weights of this model would not replace the config.json of a checkpoint that `dir` is
+ * (worker/checkpoint/folder.h). ZT_E_CANTCREATE. */
+zt_err zt_weights_check_checkpoint(const struct zt_engine *e, const char *dir,
+                                   struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Collective. Weights, config.json and the tokenizer into `dir`, by rank 0; all ranks send
  * what they hold. *failed: this rank could not write. */
-struct zt_engine;
 zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 

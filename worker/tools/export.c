@@ -412,25 +412,32 @@ static zt_err read_text(const char *path, char **out, struct zt_fault *fault)
     return *out ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
 }
 
+/* What stands beside the weights of the source. */
+struct neighbours {
+    char *folder; /* NULL: there is no config.json */
+    char *config; /* its text, or NULL */
+};
+
+static zt_err find_neighbours(const struct zt_checkpoint_source *s, const char *to,
+                              struct neighbours *out, struct zt_fault *fault)
+{
+    zt_err rc = zt_source_neighbour(s, "config.json", &out->folder, fault);
+
+    if (!rc && out->folder)
+        rc = read_text(out->folder, &out->config, fault);
+    if (out->folder)
+        *strrchr(out->folder, '/') = 0;
+    return rc ? rc : zt_ckpt_check_config(to, out->config, fault);
+}
+
 /* config.json, where the source has one, and the tokenizer there: with them a folder opens
  * in transformers. */
-static zt_err write_neighbours(const struct zt_checkpoint_source *s, const char *to,
-                               bool replaces, struct zt_fault *fault)
+static zt_err write_neighbours(const struct neighbours *n, const char *to, bool replaces,
+                               struct zt_fault *fault)
 {
-    char *from = NULL, *text = NULL;
-    zt_err rc = zt_source_neighbour(s, "config.json", &from, fault);
+    zt_err rc = n->config ? zt_hf_write_text(to, "config.json", n->config, fault) : ZT_OK;
 
-    if (!rc && from)
-        rc = read_text(from, &text, fault);
-    if (!rc && text)
-        rc = zt_hf_write_text(to, "config.json", text, fault);
-    if (from)
-        *strrchr(from, '/') = 0;
-    if (!rc)
-        rc = zt_copy_tokenizer(NULL, from, to, replaces, fault);
-    free(text);
-    free(from);
-    return rc;
+    return rc ? rc : zt_copy_tokenizer(NULL, n->folder, to, replaces, fault);
 }
 
 /* ---- all ---- */
@@ -473,11 +480,14 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     bool pickles = bin || (!safe && !how->safe);
     char found[PATH_MAX];
     bool replaces = !bin && !safe && zt_find_model(how->to, found);
+    struct neighbours beside = {NULL, NULL};
     struct export_list list = {0};
     zt_err rc = bin || safe ? ZT_OK : zt_export_check_is_model(s, how->to, fault);
 
     if (!rc && !bin && !safe)
         rc = zt_folder_lock_check(how->to, fault);
+    if (!rc && !bin && !safe)
+        rc = find_neighbours(s, how->to, &beside, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)
@@ -489,7 +499,7 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     else if (!rc)
         rc = write_pickles(s, how, &list, fault);
     if (!rc && !bin && !safe)
-        rc = write_neighbours(s, how->to, replaces, fault);
+        rc = write_neighbours(&beside, how->to, replaces, fault);
     *made = (struct zt_exported){.tensors = list.num};
     for (int i = 0; i < list.num; i++) {
         const struct zt_source_tensor *t = &s->tensors[list.items[i].of];
@@ -498,6 +508,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
             made->alias = t;
     }
     free(list.items);
+    free(beside.folder);
+    free(beside.config);
     return rc;
 }
 
