@@ -8,6 +8,7 @@
 #define LEAST      128
 #define LEAST_ROWS 256
 #define FEW        512
+#define DEEP       3072
 #define MANY_ROWS  2048
 #define PAGE       4096
 
@@ -37,18 +38,23 @@ static bool are_pages_apart(int64_t along, int64_t step)
 }
 
 /*
- * With AVX-512 it is about as fast but for lines of k that are pages apart, and, in release 2,
- * gradients of weights: of few rows of a batch, or of many inputs.
+ * With AVX-512 it is about as fast but for lines of k that are pages apart, and gradients of
+ * weights: in release 2 of few rows of a batch, or of many inputs. Release 3 is slower at all
+ * of them, and where many k follow each other in rows of a.
  */
 static bool are_faster_by_avx512(const struct zt_gemm_call *k)
 {
-    bool transposed = k->a.stride[1] == 1 && k->b.stride[2] == 1;
+    bool by_columns = k->b.stride[2] == 1, transposed = k->a.stride[1] == 1 && by_columns;
+    int64_t rows = k->c.rows, depth = k->a.cols;
 
+    if (rows < LEAST_ROWS)
+        return false;
     if (are_pages_apart(k->b.stride[2], k->b.stride[1]) ||
         are_pages_apart(k->a.stride[1], k->a.stride[2]))
-        return k->c.rows >= LEAST_ROWS;
-    return transposed && DNNL_VERSION_MAJOR < 3 && k->c.rows >= LEAST_ROWS &&
-           (k->a.cols < FEW || k->c.rows >= MANY_ROWS);
+        return true;
+    if (DNNL_VERSION_MAJOR >= 3)
+        return transposed || (by_columns && depth >= DEEP);
+    return transposed && (depth < FEW || rows >= MANY_ROWS);
 }
 
 static bool are_faster(const struct zt_gemm_call *k)
