@@ -54,6 +54,7 @@ check "columns between semicolons are told so" refused 2 'columns are separated 
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes
+check "a model that is not there is named before what its tokenizer would do" refused 66 "bert-base: no such model folder" masked_lm lines.txt --model_name_or_path bert-base
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label
 check "  and so is this" refused 2 '--mlm_probability is of --task masked_lm' classify classes.jsonl --mlm_probability 0.2
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \

@@ -30,6 +30,9 @@ zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_hf_folder_close(struct zt_hf_folder *hf); /* NULL is fine */
 
+/* Whether there is anything at `path`, in the words of zt_hf_folder_open(). ZT_E_NOINPUT. */
+zt_err zt_hf_folder_check(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* `path`, given for a model, holds adapters alone: where they are to be given. ZT_E_NOINPUT. */
 zt_err zt_hf_refuse_adapters(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -343,6 +343,24 @@ static char *dir_of(const char *path, bool is_dir)
     return n ? strndup(path, n) : strdup("/");
 }
 
+static zt_err stat_path(const char *path, struct stat *st, struct zt_fault *fault)
+{
+    if (stat(path, st) < 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s: no such model folder or file of weights; a model of the "
+                            "Hugging Face hub is downloaded before (hf download NAME "
+                            "--local-dir FOLDER)",
+                            path);
+    return ZT_OK;
+}
+
+zt_err zt_hf_folder_check(const char *path, struct zt_fault *fault)
+{
+    struct stat st;
+
+    return stat_path(path, &st, fault);
+}
+
 zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
                          struct zt_fault *fault)
 {
@@ -351,12 +369,9 @@ zt_err zt_hf_folder_open(const char *path, struct zt_hf_folder **out,
     struct stat st;
     zt_err rc;
 
-    if (stat(path, &st) < 0)
-        return zt_fault_set(fault, ZT_E_NOINPUT,
-                            "%s: no such model folder or file of weights; a model of the "
-                            "Hugging Face hub is downloaded before (hf download NAME "
-                            "--local-dir FOLDER)",
-                            path);
+    rc = stat_path(path, &st, fault);
+    if (rc)
+        return rc;
     is_dir = S_ISDIR(st.st_mode);
     hf = calloc(1, sizeof(*hf));
     if (hf)

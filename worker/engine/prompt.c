@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/log.h"
+#include "worker/checkpoint/hf_folder.h"
 #include "worker/config/resolve.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/data.h"
@@ -38,8 +39,10 @@ static zt_err open_tokenizer(struct zt_engine *e, struct zt_fault *fault)
     const char *given = e->run->tokenizer_name;
     const char *model = folder_of(e->run->model_name_or_path, folder);
     struct zt_fault why = {0};
-    zt_err rc;
+    zt_err rc = model ? zt_hf_folder_check(model, fault) : ZT_OK;
 
+    if (rc) /* before what is missing without its tokenizer */
+        return zt_fault_context(fault, rc, "--model_name_or_path");
     if (e->run->train_tokenizer)
         return zt_engine_make_tokenizer(e, fault);
     if (given && strcmp(given, "bytes") == 0)
