@@ -90,6 +90,9 @@ echo '{"messages": [{"content": "nobody says this"}]}' >>"$tmp/chat.jsonl"
 template "{% for m in messages %}{{ m.content }}{% endfor %}"
 check "a message without a role" refused 65 'chat.jsonl:81: \"messages\"[0] has no \"role\"' --train_file "$tmp/chat.jsonl" \
     --tokenizer_name "$tok"
+echo '{"text": ["a", "list", "of", "words"]}' >"$tmp/words.jsonl"
+check "a list of words is no conversation, which nobody is sent to find a template for" refused 65 \
+    'words.jsonl:1: \"text\" is a list of other things than messages' --train_file "$tmp/words.jsonl" --tokenizer_name test/golden/tokenizer
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"

@@ -53,6 +53,10 @@ printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
 check "columns between semicolons are told so" refused 2 'columns are separated by commas in a .csv' classify semicolons.csv
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
+cp -r "$out" "$tmp/several"
+sed 's/"problem_type": *"[a-z_]*"/"problem_type": "multi_label_classification"/' "$out/config.json" >"$tmp/several/config.json"
+check "several labels of a row are not built, by any task" refused 65 'several labels of a row are not built' classify classes.jsonl \
+    --model_name_or_path "$tmp/several"
 check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes
 check "a model that is not there is named before what its tokenizer would do" refused 66 "bert-base: no such model folder" masked_lm lines.txt --model_name_or_path bert-base
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label

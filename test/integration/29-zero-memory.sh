@@ -139,6 +139,18 @@ check "it says what would fit" grep -qE '"zero_optimization": \{"stage": [123]\}
 ) >"$tmp/l3" 2>&1
 check "under the same limit stage 3 trains" test $? -eq 0
 
+# Where nothing fits but blocks that are gathered for one call alone, that is the advice, and it trains.
+tight=(--n_layer 4 --n_head 4 --n_embd 256 --train_file "$tmp/corpus.txt" --do_train --max_steps 2 --tokenizer_name bytes --block_size 64
+    --per_device_train_batch_size 4 --device_memory 20MiB)
+"$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" "${tight[@]}" >"$tmp/tight" 2>&1
+check "a small device is refused: 78" test $? -eq 78
+advice=$(sed -n 's/^zlaunch: error: .* MiB; \(.*\) would fit, with .*/\1/p' "$tmp/tight")
+check "  and told to hold no block for longer than a call" grep -qF '"stage3_max_live_parameters": 0' <<<"$advice"
+eval "set -- $advice"
+"$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" "${tight[@]}" "$@" >"$tmp/tight" 2>&1
+check "  which trains" test $? -eq 0
+head -n 3 "$tmp/tight"
+
 # The device is as large as each way to keep activations needs: --activations auto takes that way, with the
 # same numbers and as much memory as was planned.
 deep=(--n_layer 12 --n_embd 64 --block_size 128 --per_device_train_batch_size 4 --max_steps 2 --fingerprint_steps 1)

@@ -85,11 +85,17 @@ void zt_model_free_import(struct zt_model *m)
 /* ---- config.json ---- */
 
 /* What another plugin, or another task, may well take. */
-static const char *who_takes(const char *key)
+static const char *who_takes(const char *key, const json_t *v)
 {
-    return strcmp(key, "model_type") == 0 ? "another plugin may be for it; this one takes"
-           : strcmp(key, "problem_type") == 0 ? "another --task is for it; this one takes"
-                                              : NULL;
+    const char *word = json_string_value(v);
+
+    if (strcmp(key, "model_type") == 0)
+        return "another plugin may be for it; this one takes";
+    if (strcmp(key, "problem_type") != 0)
+        return NULL;
+    return word && strcmp(word, "multi_label_classification") == 0
+               ? "several labels of a row are not built; this task takes"
+               : "another --task is for it; this one takes";
 }
 
 void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
@@ -104,9 +110,9 @@ void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
     for (size_t i = 0; i < json_array_size(list); i++)
         fits = fits || json_equal(v, json_array_get(list, i));
     text = fits ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!fits && who_takes(key))
+    if (!fits && who_takes(key, v))
         zt_model_refuse_config(m, "\"%s\" is %.60s: %s %s", key,
-                               text ? text : "something else", who_takes(key), allowed);
+                               text ? text : "something else", who_takes(key, v), allowed);
     else if (!fits)
         zt_model_refuse_config(m, "\"%s\" is %.60s, which is not built: only %s is", key,
                                text ? text : "something else", allowed);

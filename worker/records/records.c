@@ -192,20 +192,45 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
     return rc;
 }
 
+/* That of the first row, a new reference; NULL: it has no such column. */
+static json_t *first_value(const struct zt_records *r, const char *column, size_t *from)
+{
+    json_t *row = NULL, *value;
+    size_t to;
+
+    if (!first_row(r, from, &to) || zt_records_parse(r, *from, to, &row, NULL))
+        return NULL;
+    value = json_incref(json_object_get(row, column));
+    json_decref(row);
+    return value;
+}
+
 /* -1: there is no such column in the first row. */
 static int type_of_column(const struct zt_records *r, const char *column)
 {
-    const json_t *value;
-    json_t *row = NULL;
-    size_t from, to;
-    int type;
+    size_t from;
+    json_t *value = first_value(r, column, &from);
+    int type = value ? (int)json_typeof(value) : -1;
 
-    if (!first_row(r, &from, &to) || zt_records_parse(r, from, to, &row, NULL))
-        return -1;
-    value = json_object_get(row, column);
-    type = value ? (int)json_typeof(value) : -1;
-    json_decref(row);
+    json_decref(value);
     return type;
+}
+
+zt_err zt_records_check_messages(const struct zt_records *r, const char *column,
+                                 struct zt_fault *fault)
+{
+    size_t from;
+    json_t *value = first_value(r, column, &from);
+    const json_t *one = json_array_get(value, 0);
+    bool other = one && !json_is_string(json_object_get(one, "role"));
+
+    json_decref(value);
+    return other ? zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                    "\"%s\" is a list of other things than messages, each "
+                                    "with a \"role\": a row is one text, or one "
+                                    "conversation",
+                                    column)
+                 : ZT_OK;
 }
 
 bool zt_records_holds_lists(const struct zt_records *r, const char *column)

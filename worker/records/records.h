@@ -74,6 +74,10 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
 bool zt_records_holds_lists(const struct zt_records *r, const char *column);
 bool zt_records_holds_text(const struct zt_records *r, const char *column);
 
+/* That the list of the first row is one of messages, before what they need is missed. ZT_E_FORMAT. */
+zt_err zt_records_check_messages(const struct zt_records *r, const char *column,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* The text in a column of a row, as long as the row lives. ZT_E_FORMAT: there is none. */
 zt_err zt_records_text(const struct zt_records *r, size_t from, const json_t *row,
                        const char *column, const char **text, size_t *n,

@@ -23,7 +23,8 @@ enum {
     BLOCK = 16,
     OFFLOAD = 32,
     PARAMS = 64, /* offloaded as well, at stage 3 */
-    EVAL = 128   /* rows of an evaluation alone */
+    EVAL = 128,  /* rows of an evaluation alone */
+    LIVE = 256   /* no gathered block outlives the call that needs it */
 };
 
 /* From what changes least to what changes most. */
@@ -44,7 +45,9 @@ static const int orders[] = {EVAL,
                              RANKS,
                              RANKS | RECOMPUTE | ROWS,
                              BLOCK | RANKS | STAGE | RECOMPUTE | ROWS,
-                             BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS};
+                             BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS,
+                             OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS,
+                             BLOCK | OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS};
 
 /* Moving state to the host helps where that memory is another, or counted apart. */
 static bool may_offload(const struct zt_memory_trial *t)
@@ -68,6 +71,12 @@ static void offload_params(struct zt_memory_trial *t)
     zt_memory_trial_set_stage(t, 3);
     if (t->run.zero.offload_param.device == ZT_OFFLOAD_NONE)
         t->run.zero.offload_param.device = ZT_OFFLOAD_CPU;
+}
+
+static void keep_nothing_gathered(struct zt_memory_trial *t)
+{
+    t->run.zero.max_live_parameters = 0;
+    t->run.zero.prefetch_bucket_size = 0;
 }
 
 static void divide_eval_rows(struct zt_memory_trial *t, int64_t by)
@@ -201,6 +210,8 @@ static bool fits_with(struct zt_memory_trial *t, int what)
                         offload(t);
                     if (what & PARAMS)
                         offload_params(t);
+                    if (what & LIVE)
+                        keep_nothing_gathered(t);
                     if (zt_memory_trial_fits(t))
                         return true;
                 }
@@ -208,7 +219,7 @@ static bool fits_with(struct zt_memory_trial *t, int what)
 }
 
 /* From what changes most: what a fit may turn out not to need. */
-static const int parts[] = {BLOCK, RANKS, PARAMS, OFFLOAD, STAGE, RECOMPUTE, ROWS};
+static const int parts[] = {BLOCK, RANKS, LIVE, PARAMS, OFFLOAD, STAGE, RECOMPUTE, ROWS};
 
 /* The same with no change that is not needed. */
 static bool fits_with_least(struct zt_memory_trial *t, int what)
@@ -248,6 +259,10 @@ static void say(struct words *w, const char *fmt, ...)
     w->at += n > 0 ? (size_t)n : 0;
 }
 
+/* What has a key alone, and no option. */
+#define LEAST_GATHERED \
+    "\"stage3_max_live_parameters\": 0, \"stage3_prefetch_bucket_size\": 0"
+
 /* What differs of "zero_optimization", in the JSON of a run that has such a config, else as
  * options. */
 static void say_zero(struct words *w, const struct zt_run *was, const struct zt_run *run)
@@ -255,8 +270,10 @@ static void say_zero(struct words *w, const struct zt_run *was, const struct zt_
     bool optimizer =
         run->zero.offload_optimizer.device != was->zero.offload_optimizer.device;
     bool params = run->zero.offload_param.device != was->zero.offload_param.device;
+    bool live = run->zero.max_live_parameters != was->zero.max_live_parameters ||
+                run->zero.prefetch_bucket_size != was->zero.prefetch_bucket_size;
 
-    if (run->zero.stage == was->zero.stage && !optimizer && !params)
+    if (run->zero.stage == was->zero.stage && !optimizer && !params && !live)
         return;
     if (!was->has_json) {
         say(w, "--zero_stage %d ", run->zero.stage);
@@ -264,6 +281,8 @@ static void say_zero(struct words *w, const struct zt_run *was, const struct zt_
             say(w, "--offload_optimizer_device cpu ");
         if (params)
             say(w, "--offload_param_device cpu ");
+        if (live)
+            say(w, "--deepspeed '{\"zero_optimization\": {" LEAST_GATHERED "}}' ");
         return;
     }
     say(w, "\"zero_optimization\": {\"stage\": %d", run->zero.stage);
@@ -271,6 +290,8 @@ static void say_zero(struct words *w, const struct zt_run *was, const struct zt_
         say(w, ", \"offload_optimizer\": {\"device\": \"cpu\"}");
     if (params)
         say(w, ", \"offload_param\": {\"device\": \"cpu\"}");
+    if (live)
+        say(w, ", " LEAST_GATHERED);
     say(w, "} ");
 }
 

@@ -392,11 +392,14 @@ zt_err zt_lines_encode(const struct zt_lines_job *job, struct zt_lines_counts *c
     return t.rc;
 }
 
-static zt_err open_chat(const struct zt_lines_job *job, const char *column,
-                        struct zt_template **out, struct zt_fault *fault)
+static zt_err open_chat(const struct zt_lines_job *job, const struct zt_records *r,
+                        const char *column, struct zt_template **out,
+                        struct zt_fault *fault)
 {
-    zt_err rc;
+    zt_err rc = zt_records_check_messages(r, column, fault);
 
+    if (rc)
+        return rc;
     if (!job->tokenizer)
         return zt_fault_set(
             fault, ZT_E_USAGE,
@@ -506,7 +509,7 @@ static zt_err encode_texts(const struct zt_lines_job *job,
     rows.records = &records;
     rows.column = found;
     if (!rc && found && zt_records_holds_lists(&records, found))
-        rc = open_chat(job, found, &chat, fault);
+        rc = open_chat(job, &records, found, &chat, fault);
     rows.chat = chat;
     if (!rc)
         rc = zt_lines_encode(&rows, counts, fault);

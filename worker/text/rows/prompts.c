@@ -427,6 +427,9 @@ static zt_err open_records(struct record_prompts *r, const char *path,
     rc = zt_records_find_text(&r->records, column, &r->column, fault);
     if (rc || !zt_records_holds_lists(&r->records, r->column))
         return rc;
+    rc = zt_records_check_messages(&r->records, r->column, fault);
+    if (rc)
+        return rc;
     if (!r->how->tokenizer)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s: conversations become text by the chat template of a "
