@@ -75,15 +75,43 @@ static void round_row(float *x, zt_dtype dtype, int64_t n)
     zt_load_row(x, half, dtype, 1, n);
 }
 
+/* Whether sums were made where `pre` keeps them, so that they are rounded already. */
+static bool has_stored_pre(const struct zt_gemm_pass *p)
+{
+    return p->k->pre.data && p->from.data == p->k->pre.data && !p->add_bias;
+}
+
+/* The activation of n sums x, in fp32, which c gets. */
+static void activate_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
+                           int64_t col, int64_t n, const float *x)
+{
+    const struct zt_gemm_mat *c = &p->k->c;
+    char *to = zt_gemm_element(c, batch, row, col);
+    bool in_place = c->dtype == ZT_F32 && c->stride[2] == 1;
+    float made[ZT_GEMM_PASS_COLS], *y = in_place ? (float *)(void *)to : made;
+
+    zt_tile_activate(p->k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
+                     y, x, n);
+    if (!in_place)
+        zt_store_row(to, c->dtype, c->stride[2], y, n);
+}
+
 void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row,
                         int64_t col, int64_t n)
 {
     const struct zt_gemm_call *k = p->k;
     float x[ZT_GEMM_PASS_COLS], extra[ZT_GEMM_PASS_COLS];
+    const char *from = NULL;
 
     if (p->from.data)
-        zt_load_row(x, zt_gemm_element(&p->from, batch, row - p->row, col - p->col),
-                    p->from.dtype, p->from.stride[2], n);
+        from = zt_gemm_element(&p->from, batch, row - p->row, col - p->col);
+    if (k->epilogue != ZT_EPI_NONE && has_stored_pre(p) && p->from.dtype == ZT_F32 &&
+        p->from.stride[2] == 1) {
+        activate_piece(p, batch, row, col, n, (const float *)(const void *)from);
+        return;
+    }
+    if (from)
+        zt_load_row(x, from, p->from.dtype, p->from.stride[2], n);
     else
         memset(x, 0, sizeof(x));
     if (p->add_bias) {
@@ -94,16 +122,18 @@ void zt_gemm_pass_piece(const struct zt_gemm_pass *p, int64_t batch, int64_t row
         for (int64_t i = 0; i < n; i++)
             x[i] += extra[i];
     }
-    if (k->epilogue != ZT_EPI_NONE) {
+    if (k->epilogue == ZT_EPI_NONE) {
+        zt_store_row(zt_gemm_element(&k->c, batch, row, col), k->c.dtype, k->c.stride[2],
+                     x, n);
+        return;
+    }
+    if (!has_stored_pre(p)) {
         if (k->pre.data)
             zt_store_row(zt_gemm_element(&k->pre, batch, row, col), k->pre.dtype,
                          k->pre.stride[2], x, n);
         round_row(x, k->c.dtype, n);
-        zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
-                         x, x, n);
     }
-    zt_store_row(zt_gemm_element(&k->c, batch, row, col), k->c.dtype, k->c.stride[2], x,
-                 n);
+    activate_piece(p, batch, row, col, n, x);
 }
 
 /* The same onto what is there. */
