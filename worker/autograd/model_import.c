@@ -112,7 +112,8 @@ void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
     text = fits ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!fits && who_takes(key, v))
         zt_model_refuse_config(m, "\"%s\" is %.60s: %s %s", key,
-                               text ? text : "something else", who_takes(key, v), allowed);
+                               text ? text : "something else", who_takes(key, v),
+                               allowed);
     else if (!fits)
         zt_model_refuse_config(m, "\"%s\" is %.60s, which is not built: only %s is", key,
                                text ? text : "something else", allowed);

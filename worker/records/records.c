@@ -225,12 +225,13 @@ zt_err zt_records_check_messages(const struct zt_records *r, const char *column,
     bool other = one && !json_is_string(json_object_get(one, "role"));
 
     json_decref(value);
-    return other ? zt_records_fault(r, from, ZT_E_FORMAT, fault,
-                                    "\"%s\" is a list of other things than messages, each "
-                                    "with a \"role\": a row is one text, or one "
-                                    "conversation",
-                                    column)
-                 : ZT_OK;
+    return other
+               ? zt_records_fault(r, from, ZT_E_FORMAT, fault,
+                                  "\"%s\" is a list of other things than messages, each "
+                                  "with a \"role\": a row is one text, or one "
+                                  "conversation",
+                                  column)
+               : ZT_OK;
 }
 
 bool zt_records_holds_lists(const struct zt_records *r, const char *column)

@@ -78,7 +78,10 @@ static void round_row(float *x, zt_dtype dtype, int64_t n)
 /* Whether sums were made where `pre` keeps them, so that they are rounded already. */
 static bool has_stored_pre(const struct zt_gemm_pass *p)
 {
-    return p->k->pre.data && p->from.data == p->k->pre.data && !p->add_bias;
+    const struct zt_gemm_call *k = p->k;
+
+    return k->pre.data && p->from.data == k->pre.data && k->pre.dtype == k->c.dtype &&
+           !p->add_bias;
 }
 
 /* The activation of n sums x, in fp32, which c gets. */

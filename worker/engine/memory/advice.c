@@ -260,7 +260,7 @@ static void say(struct words *w, const char *fmt, ...)
 }
 
 /* What has a key alone, and no option. */
-#define LEAST_GATHERED \
+#define LEAST_GATHERED                                                                   \
     "\"stage3_max_live_parameters\": 0, \"stage3_prefetch_bucket_size\": 0"
 
 /* What differs of "zero_optimization", in the JSON of a run that has such a config, else as
