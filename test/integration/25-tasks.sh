@@ -47,6 +47,8 @@ sed '7s/"label": "[a-z]*"/"label": 1.5/' "$tmp/classes.jsonl" >"$tmp/broken.json
 check "a malformed label is named by its line" refused 65 'broken.jsonl:7: "label" holds a label that is neither' classify broken.jsonl
 sed '5s/"O"/"O", "O"/' "$tmp/tags.jsonl" >"$tmp/uneven.jsonl"
 check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: there are ' tag uneven.jsonl
+printf '{"tokens":["w1","w2"],"tags":[0,1]}\n{"tokens":["w1","w2"],"tags":[-100,1]}\n' >"$tmp/ignored.jsonl"
+check "-100 is no class" refused 65 'ignored.jsonl:2: "tags" holds -100, by which PyTorch means' tag ignored.jsonl
 printf 'text,label\nw1,yes\nw2,no\nw3,\n' >"$tmp/hollow.csv"
 check "an empty label is named by its line" refused 65 'hollow.csv:4: "label" holds an empty label' classify hollow.csv
 printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"

@@ -150,6 +150,19 @@ static zt_err refuse_label(const struct zt_labels *l, const struct zt_records *r
                             column, name, (long long)l->num, l->num ? l->names[0] : "");
 }
 
+/* What PyTorch's losses leave out (ignore_index), and datasets of tags therefore hold. */
+#define NOT_LEARNT (-100)
+
+static zt_err refuse_not_learnt(const struct zt_records *r, size_t at, const char *column,
+                                struct zt_fault *fault)
+{
+    return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                            "\"%s\" holds %d, by which PyTorch means that nothing is "
+                            "learnt of it; what has no label is not built: give it one "
+                            "(tags of tokens: one tag for each word), or take it out",
+                            column, NOT_LEARNT);
+}
+
 static zt_err class_of(const struct zt_example_spec *spec, const struct zt_records *r,
                        size_t at, const char *column, const json_t *value, int64_t *out,
                        struct zt_fault *fault)
@@ -157,6 +170,8 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     char room[ZT_LABEL_DIGITS];
     const char *name = zt_label_name(value, room);
 
+    if (json_is_integer(value) && json_integer_value(value) == NOT_LEARNT)
+        return refuse_not_learnt(r, at, column, fault);
     if (name && !*name)
         return zt_records_fault(
             r, at, ZT_E_FORMAT, fault,
@@ -413,6 +428,8 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
     const char *name = value ? zt_label_name(value, room) : NULL;
     int64_t class;
 
+    if (json_is_integer(value) && json_integer_value(value) == NOT_LEARNT)
+        return refuse_not_learnt(r, at, column, fault);
     if (name && *name)
         return zt_labels_add(labels, name, fault);
     if (!value)
