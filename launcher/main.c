@@ -223,6 +223,18 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     return code;
 }
 
+/* Where srun or mpirun has started several zlaunch, a zworker in the place of one of them is
+ * no rank of theirs. */
+static void leave_outer_job(void)
+{
+    static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "PMI_SIZE",
+                                        "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "PALS_SIZE"};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        unsetenv(sizes[i]);
+}
+
 /* Replace this process by a zworker that answers as rank 0 and starts nothing. */
 static int hand_over(const struct zt_job_plan *p, const char *flag,
                      struct zt_fault *fault)
@@ -247,6 +259,7 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
     snprintf(local_world, sizeof(local_world), "%d", p->nodes[0].num_slots);
     bad = setenv("RANK", "0", 1) || setenv("LOCAL_RANK", "0", 1) ||
           setenv("WORLD_SIZE", world, 1) || setenv("LOCAL_WORLD_SIZE", local_world, 1);
+    leave_outer_job();
     for (void *it = json_object_iter(p->env); it;
          it = json_object_iter_next(p->env, it)) {
         const char *value = json_string_value(json_object_iter_value(it));

@@ -175,16 +175,46 @@ static zt_err slurm_master(struct zt_launch_env *p, struct zt_fault *fault)
 
 /* ---------------------------------------------------------------- the whole */
 
-static zt_err read_rank(struct zt_launch_env *p, struct zt_fault *fault)
+/* The names by which Slurm or MPI has started this process; NULL: neither has. */
+static const struct names *outer_names(void)
 {
-    if (text_of("WORLD_SIZE") || text_of("RANK"))
-        return read_names(&env_names, p, fault);
     if (in_slurm_step())
-        return read_names(&slurm_names, p, fault);
+        return &slurm_names;
     for (size_t i = 0; i < sizeof(mpi_names) / sizeof(mpi_names[0]); i++)
         if (text_of(mpi_names[i].world))
-            return read_names(&mpi_names[i], p, fault);
-    return ZT_OK;
+            return &mpi_names[i];
+    return NULL;
+}
+
+/* RANK=0 WORLD_SIZE=1 of a container or of the shell, under a launcher of several ranks: each
+ * would train alone, and nobody would notice. zlaunch's own ranks inside such a job are meant. */
+static zt_err check_alone(const struct zt_launch_env *p, struct zt_fault *fault)
+{
+    const struct names *outer = outer_names();
+    struct zt_launch_env other = {.world = 1};
+
+    if (p->world > 1 || text_of("ZLAUNCH_CONTROL_FD") || !outer ||
+        read_names(outer, &other, NULL) || other.world < 2)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_UNSUPPORTED,
+        "RANK and WORLD_SIZE make this a job of one rank, and to %s (%s) it is rank %d "
+        "of "
+        "%d: for one job of %d ranks start them without RANK and WORLD_SIZE (unset RANK "
+        "WORLD_SIZE); for jobs of one rank each start zlaunch --num_gpus 1",
+        zt_launch_kind_name(outer->kind), outer->world, other.rank, other.world,
+        other.world);
+}
+
+static zt_err read_rank(struct zt_launch_env *p, struct zt_fault *fault)
+{
+    const struct names *outer = outer_names();
+    zt_err rc;
+
+    if (!text_of("WORLD_SIZE") && !text_of("RANK"))
+        return outer ? read_names(outer, p, fault) : ZT_OK;
+    rc = read_names(&env_names, p, fault);
+    return rc ? rc : check_alone(p, fault);
 }
 
 static zt_err read_master(struct zt_launch_env *p, struct zt_fault *fault)

@@ -10,7 +10,9 @@
  *      mpirun, mpiexec        OMPI_COMM_WORLD_*, PMI_*, MV2_*, PALS_*; no WORLD_SIZE
  *      nobody                 a world of one
  *
- * WORLD_SIZE wins over the others, so that a script under srun can give ranks of its own.
+ * WORLD_SIZE wins over the others, so that a script under srun can give ranks of its own. A
+ * world of one is refused where srun or mpirun has started several processes, for it is more
+ * often left over than meant; zlaunch's ranks, which have ZLAUNCH_CONTROL_FD, are meant.
  * Threads: reads the environment; not while another thread changes it.
  */
 #ifndef STORE_LAUNCH_ENV_H
@@ -37,7 +39,8 @@ struct zt_launch_env {
     int master_port;             /* 0: nobody said */
 };
 
-/* ZT_E_USAGE naming the variable that is missing or wrong, and who set the others. */
+/* ZT_E_USAGE naming the variable that is missing or wrong, and who set the others;
+ * ZT_E_UNSUPPORTED: a world of one, in a job of several. */
 zt_err zt_launch_env_read(struct zt_launch_env *out,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 

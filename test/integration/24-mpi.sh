@@ -94,6 +94,17 @@ mpirun -n 2 "$bin/zworker" "${model[@]}" >"$tmp/out" 2>"$tmp/err"
 check "a line of a rank under mpirun is as under zlaunch" grep -qE '^\[rank 0\] [0-9:]+ info  data: tokens are bytes' "$tmp/err"
 half=$(($(nproc) > 1 ? $(nproc) / 2 : 1))
 check "ranks that nobody has bound divide the processors" grep -q "info  cpu: $half thread" "$tmp/err"
+RANK=0 WORLD_SIZE=1 mpirun -n 2 "$bin/zworker" "${model[@]}" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "RANK=0 WORLD_SIZE=1 of the shell under mpirun -n 2 is refused" [ "$code" -ne 0 ]
+check "  with what both say, and the way out" err_has "RANK and WORLD_SIZE make this a job of one rank, and to an MPI launcher (PMI_SIZE) it is rank "
+check "  nobody trains alone" sh -c "! grep -q 'fingerprint\|^step' '$tmp/out' '$tmp/err'"
+RANK=0 WORLD_SIZE=1 mpirun -n 2 "$bin/zlaunch" --num_gpus 1 "${model[@]}" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "  two zlaunch with a rank each are what they say" code_is 0
+mpirun -n 2 "$bin/zlaunch" --num_gpus 1 --dry_run "${model[@]}" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "  and so are their dry runs" code_is 0
 mpirun -n 2 "$bin/zworker" "${model[@]}" --no_such_option >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]

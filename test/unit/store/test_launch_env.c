@@ -111,6 +111,18 @@ static void every_launcher_is_understood(void **state)
          {.kind = ZT_LAUNCH_MPI, .rank = 1, .world = 2, .local_rank = 1, .job = "none"}},
         {{"RANK=1", "WORLD_SIZE=2", "ZLAUNCH_CONTROL_FD=5", "ZLAUNCH_JOB_ID=j"},
          {.kind = ZT_LAUNCH_ZLAUNCH, .rank = 1, .world = 2, .local_rank = 1, .job = "j"}},
+        /* one rank of a zlaunch that is a task of srun, or a process of mpirun */
+        {{"RANK=0", "WORLD_SIZE=1", "ZLAUNCH_CONTROL_FD=5", "ZLAUNCH_JOB_ID=j",
+          "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=1"},
+         {.kind = ZT_LAUNCH_ZLAUNCH, .world = 1, .job = "j"}},
+        {{"RANK=0", "WORLD_SIZE=1", "ZLAUNCH_CONTROL_FD=5", "ZLAUNCH_JOB_ID=j",
+          "PALS_RANKID=1", "PALS_SIZE=2"},
+         {.kind = ZT_LAUNCH_ZLAUNCH, .world = 1, .job = "j"}},
+        /* one rank, to everybody */
+        {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=0", "PMI_SIZE=1"},
+         {.kind = ZT_LAUNCH_ENV, .world = 1, .job = "none"}},
+        {{"RANK=0", "WORLD_SIZE=1", "SLURM_JOB_ID=7", "SLURM_NTASKS=8", "SLURM_PROCID=0"},
+         {.kind = ZT_LAUNCH_ENV, .world = 1, .job = "7"}},
     };
 
     (void)state;
@@ -161,6 +173,38 @@ static void what_is_missing_or_wrong_is_named(void **state)
     }
 }
 
+/* Each of them would train alone. */
+static void a_world_of_one_in_a_job_of_several_is_refused(void **state)
+{
+    static const struct {
+        const char *vars[10], *says;
+    } cases[] = {
+        {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=1", "PMI_SIZE=2"},
+         "to an MPI launcher (PMI_SIZE) it is rank 1 of 2"},
+        {{"RANK=0", "PMI_RANK=0", "PMI_SIZE=3"}, "(PMI_SIZE) it is rank 0 of 3"},
+        {{"WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"},
+         "(OMPI_COMM_WORLD_SIZE) it is rank 0 of 2"},
+        {{"RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=5",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "MV2_COMM_WORLD_RANK=1",
+          "MV2_COMM_WORLD_SIZE=2"},
+         "(MV2_COMM_WORLD_SIZE) it is rank 1 of 2"},
+        {{"RANK=0", "WORLD_SIZE=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4",
+          "SLURM_PROCID=3"},
+         "to srun (SLURM_STEP_NUM_TASKS) it is rank 3 of 4"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct zt_fault fault = {0};
+        struct zt_launch_env p;
+
+        if (place_of(cases[i].vars, &p, &fault) != ZT_E_UNSUPPORTED ||
+            !strstr(fault.text, cases[i].says) ||
+            !strstr(fault.text, "(unset RANK WORLD_SIZE)"))
+            fail_msg("case %zu: %s", i, fault.text);
+    }
+}
+
 static void torchruns_error_file_holds_our_error(void **state)
 {
     struct zt_fault fault = {0};
@@ -188,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_launcher_is_understood),
         cmocka_unit_test(what_is_missing_or_wrong_is_named),
+        cmocka_unit_test(a_world_of_one_in_a_job_of_several_is_refused),
         cmocka_unit_test(torchruns_error_file_holds_our_error),
     };
 
