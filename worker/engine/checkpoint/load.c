@@ -196,12 +196,16 @@ static const char *hint_at_adapters(const struct zt_param *p)
 static zt_err refuse_shape(const struct loading *l, const struct zt_ckpt_param *there,
                            const struct zt_param *p, struct zt_fault *fault)
 {
+    const char *hint = hint_at_adapters(p);
     char have[96], want[96];
 
+    if (!*hint && l->use != ZT_CKPT_BEGIN)
+        hint = "; a run goes on with the model it began with: the same "
+               "--model_name_or_path, or the same sizes";
     return zt_fault_set(fault, ZT_E_CONFIG, "%s: %s is %s, the model wants %s%s",
                         zt_ckpt_dir(l->c), p->name,
                         zt_sizes_text(there->ndim, there->shape, have),
-                        zt_sizes_text(p->ndim, p->shape, want), hint_at_adapters(p));
+                        zt_sizes_text(p->ndim, p->shape, want), hint);
 }
 
 /* Parameters of the checkpoint that the model lacks, but for what it may leave aside when it
