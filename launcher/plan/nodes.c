@@ -32,12 +32,12 @@ static bool is_this_host(const struct zt_host *h)
 
 /* ------------------------------------------------------------------ hosts and slots */
 
-/* The devices this process may see, when the user has said so and nothing else. */
-static const char *visible_devices(const struct zt_launch *l)
+/* The devices this process may see, where the user or Slurm has said so; "" and "-1" are none. */
+static const char *visible_devices(void)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
 
-    return list && *list && !l->hostfile && !l->include && !l->exclude ? list : NULL;
+    return list && *list && *list != '-' ? list : NULL;
 }
 
 static int count_devices(const char *list)
@@ -58,7 +58,7 @@ int zt_job_plan_own_gpus(const struct zt_launch *l)
 static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
                         struct zt_fault *fault)
 {
-    const char *devices = visible_devices(l);
+    const char *devices = visible_devices();
     int slots = l->num_gpus > 0 ? l->num_gpus : devices ? count_devices(devices) : 0;
     struct zt_cores cores;
     zt_err rc;
@@ -66,7 +66,7 @@ static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
     slots = slots ? slots : zt_job_plan_own_gpus(l);
     if (slots == 0)
         slots = 1;
-    if ((l->include || l->exclude) && zt_job_plan_own_gpus(l) == 0) {
+    if ((l->include || l->exclude) && !devices && zt_job_plan_own_gpus(l) == 0) {
         rc = zt_cores_init(&cores, l->core_list, fault);
         if (rc)
             return rc;
@@ -142,10 +142,14 @@ static zt_err choose_hosts(const struct zt_launch *l, struct zt_hosts *h, bool *
             "--num_gpus and --num_nodes do not go together with --include or "
             "--exclude");
     rc = read_hosts(l, h, from_file, fault);
-    if (!rc && l->include)
+    if (rc)
+        return rc;
+    if (l->include)
         rc = zt_hosts_include(h, l->include, fault);
     if (!rc && l->exclude)
         rc = zt_hosts_exclude(h, l->exclude, fault);
+    if (rc && !*from_file && visible_devices())
+        zt_fault_context(fault, rc, "CUDA_VISIBLE_DEVICES=%s", visible_devices());
     if (!rc)
         rc = zt_hosts_limit(h, l->num_nodes, l->num_gpus, fault);
     return rc;
@@ -248,7 +252,7 @@ static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
 
 /* ------------------------------------------------------------------ nodes */
 
-/* "0,2", or the first entries of the user's own list. */
+/* "0,2", or the entries of the user's own list that the slots count. */
 static char *device_list(const struct zt_host *h, const char *own)
 {
     char *text = NULL;
@@ -258,25 +262,49 @@ static char *device_list(const struct zt_host *h, const char *own)
     if (!f)
         return NULL;
     for (int k = 0; k < h->num_slots; k++) {
-        size_t n = own ? strcspn(own, ",") : 0;
+        const char *entry = own;
 
-        if (own && n)
-            fprintf(f, "%s%.*s", k ? "," : "", (int)n, own);
+        for (int skip = h->slots[k]; own && skip > 0; skip--)
+            entry += strcspn(entry, ",") + 1;
+        if (own)
+            fprintf(f, "%s%.*s", k ? "," : "", (int)strcspn(entry, ","), entry);
         else
             fprintf(f, "%s%d", k ? "," : "", h->slots[k]);
-        if (own)
-            own = own[n] ? own + n + 1 : NULL;
     }
     fclose(f);
     return text;
+}
+
+/* Slots of this host count the devices that this process may see. More ranks than those share
+ * them, or run on processors: the list stays as it is, and no device is made up. */
+static zt_err choose_devices(const struct zt_launch *l, const struct zt_host *h,
+                             bool in_hostfile, bool is_here, char **out,
+                             struct zt_fault *fault)
+{
+    const char *own = is_here ? getenv("CUDA_VISIBLE_DEVICES") : NULL;
+    int last = h->slots[h->num_slots - 1];
+    int num = own && visible_devices() ? count_devices(own) : 0;
+
+    if (own && last >= num) {
+        if (!num || !in_hostfile || !(l->include || zt_job_plan_own_gpus(l) > 0))
+            return ZT_OK;
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "host %s: slot %d is asked for, and CUDA_VISIBLE_DEVICES=%s "
+                            "leaves %d, counted from 0: choose among them, or unset it",
+                            h->name, last, own, num);
+    }
+    *out = device_list(h, own);
+    return *out ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
 }
 
 /* Moves the strings of h. */
 static zt_err take_hosts(struct zt_job_plan *p, const struct zt_launch *l,
                          struct zt_hosts *h, bool from_file, struct zt_fault *fault)
 {
-    const char *own = from_file ? NULL : visible_devices(l);
-    bool chosen = from_file || own || l->include || l->exclude || l->num_gpus > 0;
+    bool chosen =
+        from_file || visible_devices() || l->include || l->exclude || l->num_gpus > 0;
+    bool in_hostfile = from_file && !is_slurm_job(l);
+    zt_err rc = ZT_OK;
 
     p->nodes = calloc((size_t)h->num, sizeof(*p->nodes));
     if (!p->nodes)
@@ -284,20 +312,22 @@ static zt_err take_hosts(struct zt_job_plan *p, const struct zt_launch *l,
     p->are_assumed = !from_file && are_assumed(l);
     p->num_nodes = h->num;
     p->world = zt_hosts_total(h);
-    for (int i = 0; i < h->num; i++) {
+    for (int i = 0; !rc && i < h->num; i++) {
+        bool is_here = !from_file || i == l->node_rank || is_this_host(&h->host[i]);
         struct zt_job_plan_node *n = &p->nodes[i];
 
         n->host = strdup(h->host[i].name);
         n->user = h->host[i].user ? strdup(h->host[i].user) : NULL;
         n->port = h->host[i].port;
         n->num_slots = h->host[i].num_slots;
-        n->devices = chosen ? device_list(&h->host[i], own) : NULL;
+        if (!n->host || (h->host[i].user && !n->user))
+            return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
+        if (chosen)
+            rc = choose_devices(l, &h->host[i], in_hostfile, is_here, &n->devices, fault);
         n->slots = h->host[i].slots;
         h->host[i].slots = NULL;
-        if (!n->host || (h->host[i].user && !n->user) || (chosen && !n->devices))
-            return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
     }
-    return ZT_OK;
+    return rc;
 }
 
 zt_err zt_job_plan_choose_nodes(struct zt_job_plan *p, const struct zt_launch *l,

@@ -85,6 +85,29 @@ check "  of which --num_gpus takes the first" test "$(cat "$tmp/out")" = "1 3"
 CUDA_VISIBLE_DEVICES=3,5 launch --hostfile "$tmp/hosts" --launcher local --include worker-0:2 -- \
     sh -c 'echo $CUDA_VISIBLE_DEVICES'
 check "  and which a hostfile overrules" test "$(cat "$tmp/out")" = 2
+printf 'localhost slots=2\n' >"$tmp/here"
+# visible LIST WANT OPTIONS...: the devices that the ranks get
+visible() {
+    local list=$1 want=$2
+    shift 2
+    CUDA_VISIBLE_DEVICES=$list launch "$@" -- sh -c 'echo "<$CUDA_VISIBLE_DEVICES>"'
+    check "CUDA_VISIBLE_DEVICES=$list $*: $want" test "$code $(sed 's/^.rank [0-9]*. //' "$tmp/out" | sort -u)" = "0 <$want>"
+}
+visible 3,5 5 --include localhost:1
+visible 3,5 5 --exclude localhost:0
+visible 3,5 3,5 --hostfile "$tmp/here"
+visible 3,5 5 --hostfile "$tmp/here" --include localhost:1
+visible 3,5 3 --hostfile "$tmp/here" --num_gpus 1
+visible 3,5,6,7 7 --include localhost:3
+visible 5 5 --num_gpus 2
+visible "" "" --num_gpus 2
+visible -1 -1 --hostfile "$tmp/here"
+for where in "" "--hostfile $tmp/here"; do
+    # shellcheck disable=SC2086
+    CUDA_VISIBLE_DEVICES=3 launch $where --include localhost:1 -- true
+    check "a slot that is not visible: 2${where:+, of a hostfile}" code_is 2
+    check "  names the variable" err_has "CUDA_VISIBLE_DEVICES=3"
+done
 
 # Variables by name and by file.
 printf '# mine\n\nZT_A=from file=1\nZT_B=two words "and quotes"\n' >"$tmp/.deepspeed_env"
