@@ -186,10 +186,17 @@ check "no mpirun: 66" code_is 66
 # A drive that has less room than it is measured with otherwise.
 if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
     seq 1 5000 >"$tmp/text"
-    unshare -m sh -c 'mount -t tmpfs -o size=60m none /mnt && exec "$@"' sh env XDG_CACHE_HOME="$tmp/cache" "$zlaunch" --dry_run --num_gpus 1 \
-        "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 32 --block_size 32 --train_file "$tmp/text" \
-        --deepspeed '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/mnt"}}}' >"$tmp/out" 2>"$tmp/err"
-    code=$?
+    on_drive_of() { # on_drive_of SIZE
+        unshare -m sh -c 'mount -t tmpfs -o "size=$0" none /mnt && exec "$@"' "$1" env XDG_CACHE_HOME="$tmp/cache" "$zlaunch" --dry_run --num_gpus 1 \
+            "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 32 --block_size 32 --train_file "$tmp/text" \
+            --deepspeed '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/mnt"}}}' >"$tmp/out" 2>"$tmp/err"
+        code=$?
+    }
+    on_drive_of 4m
+    check "state in files of a drive on which nothing can be measured is planned" code_is 0
+    check "  and what had no room was no state" err_has "no room for the 8.0 MiB of files with which drives are measured, no state, of 4.0 MiB that are free there"
+    check "  which has enough" err_lacks "smaller ratio"
+    on_drive_of 60m
     check "state in files of a small drive is planned" code_is 0
     check "  and timed" grep -qE '^\* +2  nvme       device   no .* [0-9.e-]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' "$tmp/out"
     check "  with nothing amiss" err_lacks "no time is estimated"

@@ -80,9 +80,11 @@ uint64_t zt_aio_sum(const void *data); /* of ZT_AIO_SUM_BYTES */
  * there yet. ZT_E_CANTCREATE. */
 zt_err zt_aio_check_folders(const char *const *dirs,
                             struct zt_fault *fault) ZT_MUST_CHECK;
-/* Files for `bytes` bytes in these folders, all zero, with room on the drives. */
+/* Files for `bytes` bytes in these folders, all zero, with room on the drives. Where there is
+ * none the message says what of, and what helps (NULL: nothing is to be said). */
 zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
-                         struct zt_aio_files *out, struct zt_fault *fault) ZT_MUST_CHECK;
+                         const char *what, const char *advice, struct zt_aio_files *out,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_aio_files_close(struct zt_aio_files *f);
 
 /* Memory to measure with, all zero: of huge pages where there are any, as the buffers of

@@ -56,7 +56,7 @@ static double free_bytes(int fd)
 }
 
 static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
-                        struct zt_fault *fault)
+                        const char *what, const char *advice, struct zt_fault *fault)
 {
     int fd = open_nameless(dir, O_DIRECT), rc;
     double left;
@@ -77,15 +77,16 @@ static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
         rc = ftruncate(fd, (off_t)bytes);
     return rc ? zt_fault_set(
                     fault, ZT_E_CANTCREATE,
-                    "nvme_path %s: no room for the %.1f MiB of state of this "
-                    "rank, of %.1f MiB that are free there (%s): make room, name "
-                    "more folders, on other drives, or offload a smaller ratio",
-                    dir, (double)bytes / (1 << 20), left / (1 << 20), strerror(errno))
+                    "nvme_path %s: no room for the %.1f MiB of %s, of %.1f MiB that are "
+                    "free there (%s)%s%s",
+                    dir, (double)bytes / (1 << 20), what, left / (1 << 20),
+                    strerror(errno), advice ? ": " : "", advice ? advice : "")
               : ZT_OK;
 }
 
 zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t bytes,
-                         struct zt_aio_files *out, struct zt_fault *fault)
+                         const char *what, const char *advice, struct zt_aio_files *out,
+                         struct zt_fault *fault)
 {
     size_t bs = zt_aio_block_bytes(a), blocks = (bytes + bs - 1) / bs, num = 0;
     zt_err rc = ZT_OK;
@@ -95,7 +96,7 @@ zt_err zt_aio_files_open(const struct zt_aio *a, const char *const *dirs, size_t
         num++;
     for (size_t i = 0; !rc && i < num; i++)
         rc = open_file(out, dirs[i], num == 1 ? bytes : (blocks + num - 1 - i) / num * bs,
-                       fault);
+                       what, advice, fault);
     if (rc)
         zt_aio_files_close(out);
     return rc;

@@ -165,8 +165,11 @@ static zt_err file_open(const struct zt_tier_config *cfg, void **store,
         rc = zt_fault_set(fault, ZT_E_NOMEM, "file tier: no host memory");
     }
     if (!rc && !cfg->planning)
-        rc = zt_aio_files_open(cfg->swap->aio, cfg->swap->dirs, cfg->bytes, &s->files,
-                               fault);
+        rc = zt_aio_files_open(cfg->swap->aio, cfg->swap->dirs, cfg->bytes,
+                               "state of this rank",
+                               "make room, name more folders, on other drives, or "
+                               "offload a smaller ratio",
+                               &s->files, fault);
     if (!rc && !cfg->planning)
         rc = open_sums(s, fault);
     if (rc) {

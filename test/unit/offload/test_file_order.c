@@ -88,8 +88,9 @@ static void test_what_a_job_waits_for_has_waited_for_its_own(void **state)
     assert_non_null(memory);
     o.engine = &slow;
     setting(true, true, 1, o);
-    assert_int_equal(zt_aio_files_open(swap.aio, dir_list, 4 * PIECE, &files, &fault),
-                     ZT_OK);
+    assert_int_equal(
+        zt_aio_files_open(swap.aio, dir_list, 4 * PIECE, "state", NULL, &files, &fault),
+        ZT_OK);
     memset(memory, 5, PIECE);
     held = true;
     zt_aio_start(swap.aio, &jobs[0], &files, false, memory + 2 * PIECE, 3 * PIECE, PIECE,
@@ -164,7 +165,8 @@ static void open_moves(struct moves *m, int depth)
     setting(true, true, 1, o);
     m->memory = zt_aio_memory_map(3 * PIECE);
     assert_non_null(m->memory);
-    assert_int_equal(zt_aio_files_open(swap.aio, dir_list, 3 * PIECE, &m->files, &fault),
+    assert_int_equal(zt_aio_files_open(swap.aio, dir_list, 3 * PIECE, "state", NULL,
+                                       &m->files, &fault),
                      ZT_OK);
 }
 

@@ -150,7 +150,11 @@ static zt_err open_file(struct file_bench *f, const struct zt_run *run,
     zt_err rc;
 
     for (f->bytes = FILE_BYTES;; f->bytes /= 2) {
-        rc = zt_aio_files_open(f->aio, zt_rates_folders(run), f->bytes, &f->files, fault);
+        rc = zt_aio_files_open(f->aio, zt_rates_folders(run), f->bytes,
+                               "files with which drives are measured, no state",
+                               "the plan and the run need no more than is said below; "
+                               "--rates FILE has what another measurement said",
+                               &f->files, fault);
         if (!rc || f->bytes == PIECE_BYTES)
             return rc;
     }

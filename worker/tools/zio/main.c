@@ -71,7 +71,7 @@ static zt_err measure(const struct zio_job *j, struct rate *r, struct zt_fault *
 
     if (rc)
         return rc;
-    rc = zt_aio_files_open(a, j->dirs, j->bytes, &f, fault);
+    rc = zt_aio_files_open(a, j->dirs, j->bytes, "the files", "make room", &f, fault);
     if (rc) {
         zt_aio_close(a);
         return rc;
