@@ -75,6 +75,14 @@ check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" 
 check "no such data file" refused 66 nothere.txt "$g" "${t[@]}" --train_file "$tmp/nothere.txt"
 : >"$tmp/empty.txt"
 check "... is no matter of one rank" sh -c "! grep -q 'from rank' '$tmp/e'"
+cp "$tmp/corpus.txt" "$tmp/d[1].txt" && : >"$tmp/d1.txt" # which the pattern would mean
+"$bin/zlaunch" --num_gpus 1 "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --max_steps 1 --train_file "$tmp/d[1].txt" --eval_file "$tmp/d[1].txt" \
+    "$tmp/d[1-9].txt" >"$tmp/o" 2>"$tmp/e"
+check "a name with brackets that is there is no pattern, and one that is not is one" test "$?" -eq 65
+check "  which takes what it matches alone" grep -q "d1.txt: .*empty" "$tmp/e"
+rm "$tmp/d1.txt"
+"$bin/zlaunch" --num_gpus 1 "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --max_steps 1 --train_file "$tmp/d[1].txt" --eval_file "$tmp/d[1].txt" >"$tmp/o" 2>"$tmp/e"
+check "  and it is read" test "$?" -eq 0
 check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
 printf '{"text": "a"}\n{"text": 3}\n' >"$tmp/rows.jsonl"
 check "a row without text, by its line" refused 65 'rows.jsonl:2: "text" is a number, and text is wanted' "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"

@@ -35,7 +35,23 @@ static bool is_stem(const char *path)
     return n > 0 && n < (int)sizeof(idx) && access(idx, F_OK) == 0;
 }
 
-/* Patterns to paths, NULL-terminated; a pattern without a match is a problem. */
+/* A file by its very name: behind backslashes its characters mean nothing. */
+static int take_file(const char *name, int flags, glob_t *found)
+{
+    char plain[2 * PATH_MAX];
+    size_t n = 0;
+
+    for (; *name && n + 3 < sizeof(plain); name++) {
+        if (strchr("*?[]\\", *name))
+            plain[n++] = '\\';
+        plain[n++] = *name;
+    }
+    plain[n] = 0;
+    return glob(plain, flags, NULL, found);
+}
+
+/* Patterns to paths, NULL-terminated; a name that is there is none, whatever its characters,
+ * and a pattern without a match is a problem. */
 static const char *const *expand(struct zt_config *c, const char *option)
 {
     const struct zt_value *v = zt_args_value(c->args, option);
@@ -44,20 +60,23 @@ static const char *const *expand(struct zt_config *c, const char *option)
     int flags = 0;
 
     for (int i = 0; v->list[i]; i++) {
-        int rc = glob(v->list[i], flags | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+        const char *name = v->list[i];
+        int rc = access(name, F_OK) == 0
+                     ? take_file(name, flags, &found)
+                     : glob(name, flags | GLOB_BRACE | GLOB_TILDE, NULL, &found);
 
-        if (rc == GLOB_NOMATCH && is_stem(v->list[i]))
-            rc = glob(v->list[i], flags | GLOB_NOCHECK, NULL, &found);
+        if (rc == GLOB_NOMATCH && is_stem(name))
+            rc = glob(name, flags | GLOB_NOCHECK, NULL, &found);
         flags = GLOB_APPEND;
         if (rc == GLOB_NOMATCH)
             zt_problems_add(&c->report, ZT_E_NOINPUT,
-                            access(v->list[i], F_OK) && errno == EACCES
+                            access(name, F_OK) && errno == EACCES
                                 ? "%s: a folder on the way to %s may not be read"
                                 : "%s: there is no file %s",
-                            v->where, v->list[i]);
+                            v->where, name);
         else if (rc)
             zt_problems_add(&c->report, rc == GLOB_NOSPACE ? ZT_E_NOMEM : ZT_E_NOINPUT,
-                            "%s: cannot look up %s", v->where, v->list[i]);
+                            "%s: cannot look up %s", v->where, name);
     }
     out = zt_text_arena_alloc(&c->arena, (found.gl_pathc + 1) * sizeof(*out));
     for (size_t i = 0; out && i < found.gl_pathc; i++)
