@@ -118,6 +118,54 @@ launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --o
 check "a run that begins anew beside checkpoints" code_is 0
 check "  warns of them" err_has "$out has checkpoint-400 of an earlier run, and this one begins anew"
 
+# ---------------------------------------------------------------- what is not this training's stays
+out=$tmp/runs/rotated
+names() { (cd "$out" && echo checkpoint-*); }
+rotated() { # rotated STEPS EVERY ARGS...
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps "$1" --save_steps "$2" --save_total_limit 1 --output_dir "$out" "${@:3}"
+}
+mkdir -p "$out/checkpoint-1"
+echo mine >"$out/checkpoint-1/notes.txt"
+rotated 6 6 --overwrite_output_dir
+check "a folder that is no checkpoint is not removed as an old one" test "$code $(names)" = "0 checkpoint-1 checkpoint-6"
+check "  nor called one" err_lacks "of an earlier run"
+rm "$out/model.safetensors"
+rotated 4 2
+check "checkpoints that are there: 73" code_is 73
+check "  and what --overwrite_output_dir does with them" err_has "--resume_from_checkpoint auto goes on from them, --overwrite_output_dir begins anew beside them"
+rotated 4 2 --overwrite_output_dir
+check "one that begins anew removes its own checkpoints alone" test "$code $(names)" = "0 checkpoint-1 checkpoint-4 checkpoint-6"
+check "  and says that others stay" err_has "$out has checkpoint-6 of an earlier run, and this one begins anew beside it: "
+rotated 5 1 --resume_from_checkpoint checkpoint-4
+check "one that goes on removes those of the run before it" test "$code $(names)" = "0 checkpoint-1 checkpoint-5 checkpoint-6"
+check "  and what somebody keeps there is untouched" test "$(cat "$out/checkpoint-1/notes.txt")" = mine
+
+# ---------------------------------------------------------------- checkpoints of another program, or of another user
+out=$tmp/runs/trainer
+for step in 3 6; do
+    mkdir -p "$out/checkpoint-$step"
+    (cd "$out/checkpoint-$step" && echo '{}' | tee config.json trainer_state.json >optimizer.pt && : >model.safetensors)
+done
+for how in auto true; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint $how
+    check "--resume_from_checkpoint $how where another program saved: 66" code_is 66
+    check "  by what it saved" err_has "--resume_from_checkpoint $how: $out/checkpoint-6 is none of zlaunch; it holds weights alone, from which --model_name_or_path begins a new training"
+    check "  and nothing is called damaged" err_lacks "whole"
+done
+out=$tmp/runs/closed
+mkdir -p "$out" && cp -r "$tmp/runs/rotated/checkpoint-5" "$out" && chmod 777 "$out"
+chmod 711 "$tmp" "$tmp/runs" && chmod 644 "$tmp/text.txt"
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$bin/zckpt" verify "$out/checkpoint-5" >/dev/null 2>&1; then
+    chmod 700 "$out/checkpoint-5"
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 6 --output_dir "$out" \
+        --resume_from_checkpoint checkpoint-5 >"$tmp/o" 2>&1
+    check "a checkpoint by name that may not be read: 66" test $? -eq 66
+    check "  by the reason" grep -q -- "--resume_from_checkpoint checkpoint-5: Permission denied" "$tmp/o"
+else
+    echo "skip - no other user can read what is tested here"
+fi
+chmod 700 "$tmp"
+
 # ---------------------------------------------------------------- another's model
 out=$tmp/runs/other
 mkdir -p "$tmp/words"

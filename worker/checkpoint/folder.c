@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/mapped_file.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
 
@@ -362,16 +363,61 @@ static zt_err remove_step(const char *root, int64_t step, struct zt_fault *fault
     return rc ? rc : zt_ckpt_remove_tree(top, fault);
 }
 
-zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t best,
-                        int64_t **steps, int *num, struct zt_fault *fault)
+int64_t zt_ckpt_newest(const char *root)
+{
+    int64_t *steps = NULL, newest = -1;
+    struct zt_ckpt_place p = {.root = ""};
+    char dir[PATH_MAX];
+    int num = 0;
+
+    if (zt_ckpt_list(root, &steps, &num, NULL))
+        return -1;
+    for (int i = 0; newest < 0 && i < num; i++) {
+        zt_ckpt_place_of_step(&p, root, steps[i]);
+        zt_ckpt_final_dir(&p, dir);
+        newest = zt_ckpt_is_here(dir) ? steps[i] : -1;
+    }
+    free(steps);
+    return newest;
+}
+
+/* A checkpoint, and of this training: others are not this run's to remove. */
+static bool is_of(const char *root, int64_t step, const char *training)
+{
+    struct zt_ckpt_place p = {.root = ""};
+    char dir[PATH_MAX], path[PATH_MAX + 256];
+    json_t *manifest = NULL;
+    const char *id;
+    uint64_t hash;
+    bool is;
+
+    zt_ckpt_place_of_step(&p, root, step);
+    zt_ckpt_final_dir(&p, dir);
+    if (!training)
+        return zt_ckpt_is_here(dir);
+    snprintf(path, sizeof(path), "%s/%s/manifest.json", dir, p.tag);
+    if (zt_sealed_json_load(path, &manifest, &hash, NULL))
+        return false;
+    id = json_string_value(json_object_get(json_object_get(manifest, "training"), "id"));
+    is = id && strcmp(id, training) == 0;
+    json_decref(manifest);
+    return is;
+}
+
+zt_err zt_ckpt_list_old(const char *root, const char *training, int64_t limit,
+                        int64_t newest, int64_t best, int64_t **steps, int *num,
+                        struct zt_fault *fault)
 {
     int64_t *all = NULL, *old = NULL;
-    int num_all = 0, n = 0;
+    int num_all = 0, num_own = 0, n = 0;
     zt_err rc = zt_ckpt_list(root, &all, &num_all, fault);
 
     if (!rc && num_all && !(old = malloc((size_t)num_all * sizeof(*old))))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", root);
-    for (int i = num_all - 1; !rc && i >= 0 && num_all - n > limit; i--)
+    for (int i = 0; !rc && i < num_all; i++)
+        if (all[i] == newest || all[i] == best || is_of(root, all[i], training))
+            all[num_own++] = all[i];
+    for (int i = num_own - 1; !rc && i >= 0 && num_own - n > limit; i--)
         if (all[i] != newest && all[i] != best)
             old[n++] = all[i];
     free(all);
@@ -380,12 +426,13 @@ zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t
     return rc;
 }
 
-zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,
-                     int *removed, struct zt_fault *fault)
+zt_err zt_ckpt_prune(const char *root, const char *training, int64_t limit,
+                     int64_t newest, int64_t best, int *removed, struct zt_fault *fault)
 {
     int64_t *steps = NULL;
     int num = 0;
-    zt_err rc = zt_ckpt_list_old(root, limit, newest, best, &steps, &num, fault);
+    zt_err rc =
+        zt_ckpt_list_old(root, training, limit, newest, best, &steps, &num, fault);
 
     *removed = 0;
     for (int i = 0; !rc && i < num; i++) {

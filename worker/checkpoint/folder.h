@@ -63,14 +63,20 @@ zt_err zt_ckpt_replace_folder(const char *root, const char *from, const char *to
  * folder that is not there has none. ZT_E_NOMEM. */
 zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,
                     struct zt_fault *fault) ZT_MUST_CHECK;
+/* The newest of them that is a checkpoint of zlaunch; -1: none is. */
+int64_t zt_ckpt_newest(const char *root);
 /*
  * The oldest of ROOT, those beyond the newest `limit` (> 0), but never that of step `newest`
- * or `best` (-1: none); oldest first, *steps is malloc'ed. ZT_E_NOMEM.
+ * or `best` (-1: none); oldest first, *steps is malloc'ed. What is no checkpoint of zlaunch
+ * does not count, and with `training` (NULL: of any) neither does one of another training,
+ * or one that does not say of which it is. ZT_E_NOMEM.
  */
-zt_err zt_ckpt_list_old(const char *root, int64_t limit, int64_t newest, int64_t best,
-                        int64_t **steps, int *num, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_ckpt_list_old(const char *root, const char *training, int64_t limit,
+                        int64_t newest, int64_t best, int64_t **steps, int *num,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
 /* Remove these. *removed: how many. ZT_E_CANTCREATE; a kill leaves no torn one. */
-zt_err zt_ckpt_prune(const char *root, int64_t limit, int64_t newest, int64_t best,
-                     int *removed, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_ckpt_prune(const char *root, const char *training, int64_t limit,
+                     int64_t newest, int64_t best, int *removed,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

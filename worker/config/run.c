@@ -134,7 +134,7 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s has checkpoints already; "
                             "--resume_from_checkpoint auto goes on from them, "
-                            "--overwrite_output_dir replaces them",
+                            "--overwrite_output_dir begins anew beside them",
                             run->output_dir);
     return ZT_OK;
 }

@@ -553,6 +553,7 @@ static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault
         rc = open_weights(e, fault);
     if (!rc && !resumed)
         tell_of_new_params(e);
+    zt_checkpoint_name_training(e);
     return rc;
 }
 

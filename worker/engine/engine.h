@@ -123,6 +123,7 @@ struct zt_engine {
     char
         weights_dir[PATH_MAX]; /* where weights went that were asked for last; "": none */
     zt_rate_texts rate_texts;  /* of who writes them; set before an evaluation */
+    char training_id[24];      /* zt_checkpoint_name_training() */
     int64_t saved_step; /* of the newest checkpoint in its folder, by this run or the one
                            that it goes on from; 0: none */
     int64_t

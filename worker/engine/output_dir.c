@@ -197,20 +197,19 @@ static int64_t bytes_of_weights(const struct zt_engine *e)
 /* They stay: whose they are is not this run's to say. But they must not be taken for its own. */
 static void warn_of_older_checkpoints(const struct zt_run *run)
 {
-    struct zt_fault ignored = {0};
-    int64_t *steps = NULL;
-    int num = 0;
+    int64_t newest;
 
     if (!run->do_train || zt_checkpoint_is_wanted(run))
         return;
-    if (zt_ckpt_list(run->output_dir, &steps, &num, &ignored) == ZT_OK && num > 0)
+    newest = zt_ckpt_newest(run->output_dir);
+    if (newest >= 0)
         zt_warn(
             "output",
-            "%s has checkpoint-%lld of an earlier run, and this one begins anew: "
-            "--resume_from_checkpoint auto takes the one of the latest step, whosever "
-            "it is, so remove the older ones or use another folder",
-            run->output_dir, (long long)steps[0]);
-    free(steps);
+            "%s has checkpoint-%lld of an earlier run, and this one begins anew beside "
+            "it: --resume_from_checkpoint auto takes the one of the latest step, "
+            "whosever it is, and --save_total_limit leaves those of an earlier run, so "
+            "remove these or use another folder",
+            run->output_dir, (long long)newest);
 }
 
 static bool look_up_model(const struct zt_output_dir *d, struct stat *out)

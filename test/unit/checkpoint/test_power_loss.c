@@ -487,7 +487,7 @@ static void test_pruning_leaves_nothing_torn(void **state)
     assert_int_equal(save(root, 1), ZT_OK);
     assert_int_equal(mkdir(in_scratch("third/checkpoint-5"), 0777), 0);
     kept = rec.num;
-    assert_int_equal(zt_ckpt_prune(root, 1, 5, -1, &removed, NULL), ZT_OK);
+    assert_int_equal(zt_ckpt_prune(root, NULL, 1, 5, -1, &removed, NULL), ZT_OK);
     assert_int_equal(removed, 1);
     rec.on = false;
     for (int turn = 0; turn < 4; turn++)

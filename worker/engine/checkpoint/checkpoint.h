@@ -67,6 +67,10 @@ zt_err zt_checkpoint_load_best(struct zt_engine *e, zt_err *refused,
 zt_err zt_checkpoint_load_weights(struct zt_engine *e,
                                   struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* By which its checkpoints are known: that of the one that is resumed, else a new one. Each
+ * rank has its own; where it counts is that of who writes the manifest. */
+void zt_checkpoint_name_training(struct zt_engine *e);
+
 /* Whether this run goes on from a checkpoint, or tries to. */
 bool zt_checkpoint_is_wanted(const struct zt_run *run);
 

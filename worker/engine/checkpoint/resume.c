@@ -45,6 +45,14 @@ static bool is_checkpoint(const char *fmt, const char *a, const char *b,
     return zt_ckpt_is_here(c->root);
 }
 
+static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
+{
+    struct zt_ckpt_place p = {.root = ""};
+
+    zt_ckpt_place_of_step(&p, c->root, c->step[i]);
+    zt_ckpt_final_dir(&p, dir);
+}
+
 /* As a save leaves it that was killed before it began, and a folder made by hand. */
 static bool is_empty(const char *root, int64_t step)
 {
@@ -136,10 +144,34 @@ static const char *what_it_is(const char *dir)
         has(dir, "*/*mp_rank_00_model_states.pt") || has(dir, "latest_universal"))
         return "; it is one of DeepSpeed's, of which zckpt convert makes one of zlaunch: "
                "zckpt convert FOLDER OUTPUT_DIR";
-    if (has(dir, "config.json"))
+    if (has(dir, "config.json") && !has(dir, "global_step*"))
         return "; it holds weights alone, from which --model_name_or_path begins a new "
                "training";
     return "";
+}
+
+/* What the newest is, where all are known to be none of ours; else "". */
+static const char *what_they_are(const struct candidates *c)
+{
+    const char *what = "";
+    char dir[PATH_MAX];
+
+    for (int64_t i = c->num - 1; i >= 0; i--) {
+        dir_of(c, i, dir);
+        what = zt_ckpt_is_here(dir) ? "" : what_it_is(dir);
+        if (!*what)
+            break;
+    }
+    return what;
+}
+
+/* A name that is there, and may not be looked into. */
+static bool is_forbidden(const char *fmt, const char *a, const char *b)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), fmt, a, b);
+    return access(path, R_OK | X_OK) != 0 && errno == EACCES;
 }
 
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
@@ -155,7 +187,10 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
         (is_checkpoint("%s/%s", run->output_dir, what, c) ||
          is_checkpoint("%s/checkpoint-%s", run->output_dir, digits, c)))
         return ZT_OK;
-    if (access(what, R_OK | X_OK) && errno == EACCES)
+    if (is_forbidden("%s%s", what, "") ||
+        (run->output_dir && !strchr(what, '/') &&
+         (is_forbidden("%s/%s", run->output_dir, what) ||
+          is_forbidden("%s/checkpoint-%s", run->output_dir, digits))))
         return zt_fault_set(fault, ZT_E_NOINPUT, "--resume_from_checkpoint %s: %s", what,
                             strerror(EACCES));
     rc = list_folder(what, c, fault);
@@ -177,6 +212,7 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
 {
     bool any = !what || strcmp(what, "auto") == 0;
     bool must = what && strcasecmp(what, "true") == 0;
+    const char *they_are;
     zt_err rc;
 
     if (is_restarted(run)) {
@@ -192,6 +228,12 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
         rc = zt_fault_set(fault, ZT_E_NOINPUT,
                           "--resume_from_checkpoint: there is no checkpoint in %s",
                           run->output_dir);
+    they_are = rc ? "" : what_they_are(c);
+    if (*they_are)
+        rc = zt_fault_set(fault, ZT_E_NOINPUT,
+                          "--resume_from_checkpoint %s: %s/checkpoint-%lld is none of "
+                          "zlaunch%s",
+                          what, run->output_dir, (long long)c->step[0], they_are);
     return rc;
 }
 
@@ -454,10 +496,8 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
 
     for (int64_t i = 0; !rc && !*resumed && i < c->num; i++) {
         char dir[PATH_MAX];
-        struct zt_ckpt_place p = {.root = ""};
 
-        zt_ckpt_place_of_step(&p, c->root, c->step[i]);
-        zt_ckpt_final_dir(&p, dir);
+        dir_of(c, i, dir);
         rc = try_one(e, dir, &refused, fault);
         *resumed = !rc && !refused;
         if (!rc && refused && !may_pass_over(refused))
@@ -480,21 +520,19 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
 static void warn_of_newer(const struct zt_run *run, int64_t step)
 {
     const char *what = run->resume_from_checkpoint;
-    int64_t *steps = NULL;
-    int num = 0;
+    int64_t newest;
 
     if (run->rank || run->attempt || !run->output_dir || !run->do_train || !what ||
         strcmp(what, "auto") == 0 || strcasecmp(what, "true") == 0)
         return;
-    if (zt_ckpt_list(run->output_dir, &steps, &num, NULL) == ZT_OK && num > 0 &&
-        steps[0] > step)
+    newest = zt_ckpt_newest(run->output_dir);
+    if (newest > step)
         zt_warn(
             "checkpoint",
             "%s has checkpoint-%lld of an earlier run, and this one goes on from step "
             "%lld: --resume_from_checkpoint auto takes the one of the latest step, "
             "whosever it is, so remove the newer ones or use another folder",
-            run->output_dir, (long long)steps[0], (long long)step);
-    free(steps);
+            run->output_dir, (long long)newest, (long long)step);
 }
 
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault *fault)

@@ -31,7 +31,8 @@ struct saving {
     double began;     /* seconds, when its copy was begun, */
     double published; /* and when it got its name: of the keeper */
     int rank, world;
-    int64_t limit; /* checkpoints to keep; 0: all */
+    int64_t limit;        /* checkpoints of this training to keep; 0: all */
+    const char *training; /* its id */
     struct zt_ckpt_state state;
     struct zt_ckpt_part *parts; /* this rank's, in the order of the file */
     int64_t num_parts;
@@ -186,8 +187,8 @@ static zt_err publish(struct zt_ckpt_writer *w, void *arg, struct zt_fault *faul
     s->published = zt_now();
     /* the best has its own folder when there is one of its step */
     if (!rc && s->limit)
-        (void)!zt_ckpt_prune(s->place.root, s->limit, s->step, s->best_step, &removed,
-                             &s->prune);
+        (void)!zt_ckpt_prune(s->place.root, s->training, s->limit, s->step, s->best_step,
+                             &removed, &s->prune);
     zt_trace_end();
     return rc;
 }
@@ -348,6 +349,7 @@ zt_err zt_checkpoint_begin(struct zt_engine *e, const struct zt_ckpt_place *plac
                              e->best.step > 0 && !e->best.folder[0] ? e->best.step : -1,
                          .rank = e->run->rank,
                          .world = e->run->world,
+                         .training = e->training_id,
                          .limit = place->name[0] ? e->run->save_total_limit : 0};
     s->mine.code = open_saving(e, s, fault);
     rc = zt_ckpt_share_outcome(e, &s->mine, NULL, refused, fault);

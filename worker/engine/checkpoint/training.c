@@ -1,5 +1,9 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "common/json/line.h"
 #include "common/log.h"
@@ -43,6 +47,7 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
 
     if (e->run->compute_dtype == ZT_F16)
         json_object_set_new(t, "scaler", scaler_json(&e->scaler));
+    json_object_set_new(t, "id", json_string(e->training_id));
     json_object_set_new(t, "data", data_json(e, step));
     best = zt_ckpt_best_json(e);
     if (best)
@@ -168,6 +173,17 @@ static void count_steps_again(struct zt_engine *e)
                 (long long)left, e->run->num_train_epochs);
 }
 
+void zt_checkpoint_name_training(struct zt_engine *e)
+{
+    uint64_t id = 0;
+
+    if (e->training_id[0])
+        return;
+    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+        id = (uint64_t)time(NULL) << 22 ^ (uint64_t)getpid();
+    zt_hash_print(id, e->training_id);
+}
+
 zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
                                 struct zt_fault *fault)
 {
@@ -199,6 +215,8 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
     e->steps_taken = taken;
     e->skipped = skipped;
     e->samples = samples;
+    snprintf(e->training_id, sizeof(e->training_id), "%s",
+             zt_json_get_text(training, "id", ""));
     if (data)
         count_steps_again(e);
     json_decref(e->best.saved);

@@ -230,8 +230,8 @@ static zt_err list_old(const char *root, int64_t keep, int64_t newest, int num_a
     double all = 0;
     char path[PATH_MAX], bytes[ZT_HUMAN];
     int num = 0;
-    zt_err rc = zt_ckpt_list_old(root, keep, newest, best_step(root, newest), &steps,
-                                 &num, fault);
+    zt_err rc = zt_ckpt_list_old(root, NULL, keep, newest, best_step(root, newest),
+                                 &steps, &num, fault);
 
     for (int i = 0; !rc && i < num; i++) {
         snprintf(path, sizeof(path), "%s/checkpoint-%lld", root, (long long)steps[i]);
@@ -270,7 +270,7 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
         return rc;
     }
     if (!rc && num > 0)
-        rc = zt_ckpt_prune(words[0], zt_args_int(args, "keep"), steps[0],
+        rc = zt_ckpt_prune(words[0], NULL, zt_args_int(args, "keep"), steps[0],
                            best_step(words[0], steps[0]), &removed, fault);
     if (!rc)
         printf("%s: %d of %d checkpoints removed\n", words[0], removed, num);
