@@ -261,21 +261,45 @@ static void warn_of_mpirun(const struct zt_job_plan *p, FILE *out)
     }
 }
 
+/* Ranks of the first nodes that take part, on this host. */
+static int ranks_here(const struct zt_job_plan *p, int num_nodes)
+{
+    int ranks = 0;
+
+    for (int i = 0; i < num_nodes && i < p->max_nodes; i++)
+        if (p->nodes[i].starter == &zt_starter_local)
+            ranks += p->nodes[i].num_slots;
+    return ranks;
+}
+
+/* What to write for a core for each rank: fewer ranks of the one node, or fewer nodes. */
+static void print_advice(const struct zt_job_plan *p, int cores, FILE *out)
+{
+    int nodes = p->num_nodes;
+
+    if (p->launch->include || p->launch->exclude) /* neither goes together with them */
+        return;
+    while (nodes > 0 && ranks_here(p, nodes) > cores)
+        nodes--;
+    if (p->num_nodes == 1)
+        fprintf(out, "; --num_gpus %d would have a core for each", cores);
+    else if (nodes > 0)
+        fprintf(out, "; --num_nodes %d would have a core for each", nodes);
+}
+
 void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
 {
     struct zt_cores cores;
-    int ranks = 0;
+    int ranks = ranks_here(p, p->num_nodes);
 
     warn_of_mpirun(p, out);
-    for (int i = 0; i < p->num_nodes; i++)
-        if (p->nodes[i].starter == &zt_starter_local)
-            ranks += p->nodes[i].num_slots;
     if (!p->is_plugin || ranks < 2 || zt_cores_init(&cores, p->core_list, NULL))
         return;
-    if (ranks > cores.num)
-        fprintf(out,
-                "%d ranks share %d core%s of this host and slow each "
-                "other down; --num_gpus %d would have a core for each\n",
-                ranks, cores.num, plural(cores.num), cores.num);
+    if (ranks > cores.num) {
+        fprintf(out, "%d ranks share %d core%s of this host and slow each other down",
+                ranks, cores.num, plural(cores.num));
+        print_advice(p, cores.num, out);
+        fputc('\n', out);
+    }
     zt_cores_release(&cores);
 }

@@ -459,21 +459,31 @@ static zt_err write_summary(const char *path, const json_t *end, struct zt_fault
     return ZT_OK;
 }
 
+#define NAMED_RANKS 16 /* in one message */
+
 /* The log is what was asked for: a job that did well without it is not fine. */
 static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *end)
 {
+    char ranks[NAMED_RANKS * 12 + 32] = "";
+    size_t at = 0;
+    int num = 0;
+
     if (!s->log_is_lost || v->exit_code)
         return;
     v->exit_code = zt_err_exit_code(ZT_E_CANTCREATE);
     json_object_set_new(end, "exit_code", json_integer(v->exit_code));
     for (int i = 0; i < s->notes.num_ranks; i++)
-        if (s->notes.ranks[i].log_is_lost) {
-            zt_render_message(s->render, ZT_LOG_ERROR,
-                              "the log file of rank %d in %s took no more, and what it "
-                              "lacks is above; all else went well",
-                              s->notes.ranks[i].rank, s->plan->log_dir);
-            break;
-        }
+        if (s->notes.ranks[i].log_is_lost && num++ < NAMED_RANKS)
+            at += (size_t)snprintf(ranks + at, sizeof(ranks) - at, "%s%d",
+                                   num > 1 ? ", " : "", s->notes.ranks[i].rank);
+    if (num > NAMED_RANKS)
+        snprintf(ranks + at, sizeof(ranks) - at, " and %d more", num - NAMED_RANKS);
+    zt_render_message(
+        s->render, ZT_LOG_ERROR,
+        "the log file%s of rank%s %s in %s took no more, and what %s above; "
+        "all else went well",
+        num > 1 ? "s" : "", num > 1 ? "s" : "", ranks, s->plan->log_dir,
+        num > 1 ? "they lack is" : "it lacks is");
 }
 
 /* So is what was printed: before the end is told, which says it. */

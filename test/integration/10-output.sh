@@ -56,6 +56,9 @@ if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
     check "  that names the file's rank" err_has "log file of rank 0: No space left on device; the rest goes to the screen"
     check "  and the rest does" bash -c "{ cat '$tmp/kept'; sed 's/^.rank 0. //' '$tmp/out'; } | tr -d '\n' | cmp - <(seq 5000 | tr -d '\n')"
     # shellcheck disable=SC2016
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --num_gpus 2 --enable_each_rank_log /mnt -- seq 5000' "$bin/zlaunch" >"$tmp/out" 2>"$tmp/err"
+    check "  of two ranks both are named" sh -c "tail -n 1 '$tmp/err' | grep -q 'error: the log files of ranks 0, 1 in /mnt took no more, and what they lack is above'"
+    # shellcheck disable=SC2016
     unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --log_format json --enable_each_rank_log /mnt -- seq 5000' "$bin/zlaunch" >"$tmp/out" 2>"$tmp/err"
     check "  also in the event of the end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":73'"
 fi

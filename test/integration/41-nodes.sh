@@ -22,6 +22,19 @@ daemon_of() {
     false
 }
 
+# ranks that share cores: those that take part, and advice that can be followed
+cores=$(nproc)
+for i in $(seq $((cores + 1))); do echo "m$i slots=1"; done >"$tmp/many"
+tiny=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file README.md --do_train --max_steps 1)
+launch --hostfile "$tmp/many" --launcher local "${tiny[@]}"
+check "more ranks than cores over several nodes: fewer nodes are advised" err_has "slow each other down; --num_nodes $cores would have a core for each"
+launch --hostfile "$tmp/many" --launcher local --num_nodes "$cores" "${tiny[@]}"
+check "  which works, and is silent" sh -c "[ $code = 0 ] && ! grep -q 'slow each other' '$tmp/err'"
+launch --hostfile "$tmp/many" --launcher local --elastic_training --max_elastic_nodes 1 "${tiny[@]}"
+check "  nodes that take no part are not counted" sh -c "[ $code = 0 ] && ! grep -q 'slow each other' '$tmp/err'"
+launch --num_gpus $((cores + 1)) "${tiny[@]}"
+check "  on one node fewer ranks are advised" err_has "slow each other down; --num_gpus $cores would have a core for each"
+
 launch "${nodes[@]}" -- true
 check "all well: 0" code_is 0
 check "and silent" test ! -s "$tmp/err"
