@@ -7,7 +7,11 @@
  *       |   \--------------------acquire------/    \--commit, only read--> FREE
  *
  * A buffer that is free still holds its piece until another takes it: acquired again, it is
- * not read. With one buffer a piece is read, worked on and written in turn. With pipeline_read there
+ * not read. Where it is known how many pieces there are (zt_tier_config.num_pieces), what was
+ * written is put off until then, too: FREE and dirty. So what buffers have room for never moves.
+ * Where pieces are used in order, those give way that are used the latest.
+ *
+ * With one buffer a piece is read, worked on and written in turn. With pipeline_read there
  * is one more, for the piece that comes next; with pipeline_write one more, for the piece
  * before, so that reads, update and writes of three pieces run side by side. Where the longest
  * piece is long (zt_tier_config.buffer_bytes) their memory is cut into many buffers: as many
@@ -33,6 +37,7 @@ struct file_buffer {
     enum { FREE, READING, LENT, WRITING } state;
     bool read_too;        /* WRITING: and lent to a reader meanwhile */
     bool holds;           /* FREE: the piece's bytes are still there */
+    bool dirty;           /* FREE, LENT: and were not written since they changed */
     size_t offset, bytes; /* of the piece */
     zt_access access;
     struct zt_aio_job jobs[2]; /* READING, WRITING: jobs[job] */
@@ -189,6 +194,15 @@ static size_t file_piece_bytes(const void *store)
 
 /* ---- buffers ---- */
 
+/* Whether a piece that was committed stays in its buffer, and is written when another takes that:
+ * where pieces are used in order the buffers of those used last are taken, else they have to be
+ * enough for all. */
+static bool is_put_off(const struct file_store *s)
+{
+    return s->cfg.swap->pipeline_write && s->cfg.num_pieces &&
+           (s->cfg.in_order || s->num_buffers >= s->cfg.num_pieces);
+}
+
 /* What is read to a buffer that is written comes after that. */
 static void start(struct file_store *s, struct file_buffer *b, bool write)
 {
@@ -198,6 +212,7 @@ static void start(struct file_store *s, struct file_buffer *b, bool write)
     if (b->follows)
         b->job = !b->job;
     b->state = write ? WRITING : READING;
+    b->dirty = false;
     b->write = write ? s->num_writes++ : 0;
     if (planned) {
         *(write ? &planned->written : &planned->read) += (double)b->bytes;
@@ -256,13 +271,13 @@ static bool is_piece(const struct file_buffer *b, size_t offset, size_t bytes)
 /* Whether it may be lent while it is written. */
 static bool is_readable(const struct file_buffer *b, zt_access access)
 {
-    return b->state == WRITING && access == ZT_READ && !b->read_too;
+    return b->state == WRITING && !(access & ZT_WRITE) && !b->read_too;
 }
 
 /* The buffer is to be of this piece. */
 static void set_piece(struct file_buffer *b, size_t offset, size_t bytes)
 {
-    b->holds = false;
+    b->holds = b->dirty = false;
     b->offset = offset;
     b->bytes = bytes;
 }
@@ -345,6 +360,24 @@ static struct file_buffer *find_spare(struct file_store *s)
     return best;
 }
 
+/* Of pieces whose writes are put off: a buffer of nothing, or that of what is used the latest; one
+ * that has to be written first only if `dirty_too`. */
+static struct file_buffer *find_latest(struct file_store *s, bool dirty_too)
+{
+    struct file_buffer *best = NULL;
+
+    for (int i = 0; i < s->num_buffers; i++) {
+        struct file_buffer *b = &s->buffers[(s->turn + i) % s->num_buffers];
+        bool movable = b->state == FREE || (b->state == WRITING && !b->read_too);
+
+        if (b->state == FREE && !b->holds)
+            return b;
+        if (movable && (dirty_too || !b->dirty) && is_later(s, b, best))
+            best = b;
+    }
+    return best;
+}
+
 /* It has memory from when it is first taken on, so not while weights are loaded. */
 static zt_err take(struct file_store *s, struct file_buffer *b, struct zt_fault *fault)
 {
@@ -358,9 +391,13 @@ static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
 {
     zt_err rc = ZT_OK;
 
-    *out = find_free(s);
+    *out = is_put_off(s) ? find_latest(s, false) : find_free(s);
+    if (!*out && is_put_off(s))
+        *out = find_latest(s, true);
     if (!*out)
         *out = find(s, WRITING);
+    if (*out && (*out)->dirty)
+        start(s, *out, true);
     if (*out && (*out)->state == WRITING)
         rc = settle(s, *out, fault);
     return *out && !rc ? take(s, *out, fault) : rc;
@@ -371,13 +408,26 @@ static zt_err take_buffer(struct file_store *s, struct file_buffer **out,
 static zt_err take_spare_buffer(struct file_store *s, size_t offset,
                                 struct file_buffer **out, struct zt_fault *fault)
 {
-    struct file_buffer *b = find_spare(s);
+    struct file_buffer *b = is_put_off(s) ? find_latest(s, true) : find_spare(s);
     bool holds = b && (b->holds || b->state == WRITING);
 
     if (holds && s->cfg.in_order && distance(s, b->offset) <= distance(s, offset))
         b = NULL;
     *out = b;
+    if (b && b->dirty)
+        start(s, b, true);
     return b ? take(s, b, fault) : ZT_OK;
+}
+
+/* The buffer that is taken next is written meanwhile, where none is ready; none is taken where
+ * every piece has its own. */
+static void write_ahead(struct file_store *s)
+{
+    bool enough = s->num_buffers >= s->cfg.num_pieces;
+    struct file_buffer *b = enough || find_latest(s, false) ? NULL : find_latest(s, true);
+
+    if (b)
+        start(s, b, true);
 }
 
 /* ---- the tier ---- */
@@ -396,7 +446,7 @@ static zt_err file_prefetch(void *store, size_t offset, size_t bytes, bool *begu
         const struct file_buffer *o = &s->buffers[i];
 
         *begun = overlaps(o, offset, bytes) && is_piece(o, offset, bytes);
-        if (*begun || (overlaps(o, offset, bytes) && o->state != FREE))
+        if (*begun || (overlaps(o, offset, bytes) && (o->state != FREE || o->dirty)))
             return ZT_OK; /* it is here, or acquire sorts it out */
     }
     rc = take_spare_buffer(s, offset, &b, fault);
@@ -425,7 +475,9 @@ static zt_err clear_overlaps(struct file_store *s, size_t offset, size_t bytes,
         if (rc || !overlaps(b, offset, bytes))
             continue;
         assert(b->state != LENT || !((b->access | access) & ZT_WRITE));
-        assert(!b->read_too || access == ZT_READ);
+        assert(!b->read_too || !(access & ZT_WRITE));
+        if (b->state == FREE && b->dirty && !is_piece(b, offset, bytes))
+            start(s, b, true);
         if (b->state == READING || (b->state == WRITING && !is_readable(b, access)))
             rc = settle(s, b, fault);
         if (!rc && is_piece(b, offset, bytes) &&
@@ -450,13 +502,14 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
     struct file_store *s = store;
     struct file_buffer *b;
     zt_err rc = clear_overlaps(s, offset, bytes, access, &b, fault);
-    bool here = b;
+    bool here = b, ahead;
 
     assert(bytes <= s->piece_bytes && bytes <= s->cfg.bytes - offset);
     if (access & ZT_READ)
         s->used_at = offset;
     if (!rc && !b)
         rc = take_buffer(s, &b, fault);
+    ahead = is_put_off(s) && (!here || access == ZT_WRITE);
     if (!rc && !b && (b = find(s, READING))) /* read ahead for nothing */
         rc = settle(s, b, fault);
     if (!rc && !b)
@@ -470,7 +523,8 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
         *data = b->device;
         return ZT_OK;
     }
-    set_piece(b, offset, bytes);
+    if (!here)
+        set_piece(b, offset, bytes);
     if (!here && (access & ZT_READ))
         rc = read_piece(s, b, fault);
     if (!rc && (access & ZT_READ) && b->device != b->data)
@@ -481,6 +535,8 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
     b->state = LENT;
     b->access = access;
     *data = b->device;
+    if (ahead)
+        write_ahead(s);
     return ZT_OK;
 }
 
@@ -515,8 +571,9 @@ static zt_err file_commit(void *store, void *data, size_t offset, size_t bytes,
     }
     rc = bring_back(s, b, written, fault);
     b->state = FREE;
-    b->holds = !rc && !(b->access & ZT_WRITE);
-    if (rc || !written)
+    b->holds = !rc && b->access != ZT_READ_LAST && (!(b->access & ZT_WRITE) || written);
+    b->dirty = b->holds && (b->dirty || written);
+    if (rc || !written || is_put_off(s))
         return rc;
     start(s, b, true);
     return s->cfg.swap->pipeline_write ? ZT_OK : settle(s, b, fault);

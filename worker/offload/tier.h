@@ -42,7 +42,9 @@ const char *zt_memory_place_name(
 typedef enum zt_access {
     ZT_READ = 1,
     ZT_WRITE = 2, /* all of the piece is written: what was there need not be read */
-    ZT_READ_WRITE = 3
+    ZT_READ_WRITE = 3,
+    ZT_READ_LAST =
+        5 /* read, and not again before all of it is written: the tier may forget it */
 } zt_access;
 
 /* Where device memory comes from: the backend, or a communicator whose peers reach it. */
@@ -80,8 +82,9 @@ struct zt_tier_config {
     size_t
         buffer_bytes; /* of each buffer that the swap asks for; longer than a piece: so many
                             more, as long as pieces */
-    int num_pieces;   /* of the region: more buffers are of no use; 0: not known */
-    bool in_order;    /* pieces are used in order of their offsets, over and over */
+    int num_pieces; /* of the region: more buffers are of no use, and with pipeline_write what
+                         is written may stay in its buffer; 0: not known */
+    bool in_order; /* pieces are used in order of their offsets, over and over */
     struct zt_tier_memory memory;
     const struct zt_swap *swap; /* for the file tier; outlives the store */
 };

@@ -158,12 +158,37 @@ static int num_pieces(const struct zt_zero *z, const struct zt_region *r,
     return num;
 }
 
+/* State in files is in pieces of at most `most` elements: of those that cut a block evenly and are
+ * longer than half of that, those that leave the least room of buffers empty. */
+static int64_t file_piece(const struct zt_zero *z, const struct zt_region *r,
+                          const struct zt_region_store *s, int64_t most)
+{
+    int64_t best = most, least = most > 0 ? num_pieces(z, r, s, most) * most : 0;
+
+    for (int i = 0; i < z->cfg.model->num_blocks && most > 0; i++) {
+        int64_t held = held_elems(r, z->cfg.model->blocks[i]);
+        int64_t n = (held + most - 1) / most, room, piece;
+
+        if (!n || r->offset[i] < 0 || !r->moved[i])
+            continue;
+        piece =
+            ((held + n - 1) / n + ZT_SHARD_ALIGN - 1) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
+        room = num_pieces(z, r, s, piece) * piece;
+        if (piece > most / 2 && room < least) {
+            best = piece;
+            least = room;
+        }
+    }
+    return best;
+}
+
 static zt_err open_store(struct zt_zero *z, struct zt_region *r,
                          struct zt_region_store *s, int64_t longest,
                          struct zt_fault *fault)
 {
     bool files = s->tier == &zt_file_tier;
-    int64_t piece = files ? zt_min(longest, FILE_PIECE_ELEMS) : longest;
+    int64_t piece =
+        files ? file_piece(z, r, s, zt_min(longest, FILE_PIECE_ELEMS)) : longest;
     int64_t used = zt_has_fp32_grads(z) ? piece : zt_min(piece, ZT_FP32_PIECE_ELEMS);
     struct zt_tier_config cfg = {
         .backend = z->cfg.backend,

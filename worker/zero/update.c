@@ -130,7 +130,8 @@ static zt_err acquire_kind(struct zt_zero *z, zt_state_kind kind,
 static zt_err acquire_piece(struct zt_zero *z, const struct zt_block *b, int64_t at,
                             int64_t n, struct zt_update_piece *u, struct zt_fault *fault)
 {
-    zt_err rc = acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n, ZT_READ, &u->grads, fault);
+    zt_err rc =
+        acquire_kind(z, ZT_STATE_GRADIENTS, b, at, n, ZT_READ_LAST, &u->grads, fault);
 
     if (!rc)
         rc = acquire_kind(z, ZT_STATE_WEIGHTS, b, at, n, ZT_READ_WRITE, &u->weights,

@@ -124,7 +124,7 @@ static zt_err turn(void *store, char was, char becomes)
 
 static void every_setting(void)
 {
-    for (unsigned bits = 0; bits < 128; bits++) {
+    for (unsigned bits = 0; bits < 256; bits++) {
         struct zt_aio_options o = {.block_size = bits & 1 ? 4096 : 32768,
                                    .queue_depth = bits & 2 ? 1 : 5,
                                    .threads = bits & 4 ? 3 : 1,
@@ -136,6 +136,7 @@ static void every_setting(void)
         setting(bits & 2, bits & 16, bits & 32 ? 2 : 1, o);
         assert_string_equal(zt_aio_engine_name(swap.aio), simple.engine->name);
         cfg.in_order = bits & 64;
+        cfg.num_pieces = bits & 128 ? PIECES : 0;      /* known: writes are put off */
         cfg.buffer_bytes = (bits / 4 % 3 + 1) * PIECE; /* 1 to 9 buffers */
         store = open_store();
         assert_int_equal(turn(store, 0, 1), ZT_OK);
@@ -143,6 +144,7 @@ static void every_setting(void)
         assert_int_equal(turn(store, 20, 40), ZT_OK);
         close_store(store);
     }
+    cfg.num_pieces = 0;
 }
 
 static void test_every_setting_of_every_engine_keeps_the_bytes(void **state)
@@ -407,6 +409,160 @@ static void test_what_is_written_in_another_order_is_held_for_the_one_it_is_read
     close_store(store);
 }
 
+/* ---- writes that are put off ---- */
+
+/* A store that is planned, with so many buffers, which knows how many pieces it has. */
+static void *open_planned(struct zt_swap_traffic *traffic, size_t buffers)
+{
+    setting(true, true, 1, simple);
+    swap.planned = traffic;
+    cfg.planning = true;
+    cfg.in_order = true;
+    cfg.num_pieces = PIECES;
+    cfg.buffer_bytes = buffers * PIECE / 3 + 1; /* of three */
+    return open_store();
+}
+
+static void close_planned(void *store)
+{
+    cfg.planning = false;
+    cfg.num_pieces = 0;
+    close_store(store);
+}
+
+static void use_piece(void *store, size_t i, zt_access access)
+{
+    void *data = NULL;
+
+    assert_int_equal(zt_file_tier.acquire(store, i * PIECE, PIECE, access, &data, &fault),
+                     ZT_OK);
+    assert_int_equal(
+        zt_file_tier.commit(store, data, i * PIECE, PIECE, access & ZT_WRITE, &fault),
+        ZT_OK);
+}
+
+static void test_a_piece_is_written_when_another_takes_its_buffer(void **state)
+{
+    (void)state;
+    for (size_t buffers = 3; buffers <= PIECES; buffers++) {
+        struct zt_swap_traffic traffic = {0};
+        void *store = open_planned(&traffic, buffers);
+        size_t missing = PIECES - buffers;
+
+        for (int t = 0; t < 4; t++) {
+            traffic = (struct zt_swap_traffic){0};
+            for (size_t i = 0; i < PIECES; i++) {
+                assert_int_equal(prefetch_from(store, i), ZT_OK);
+                use_piece(store, i, ZT_READ_WRITE);
+            }
+            assert_true(traffic.written <= (double)(PIECES * PIECE));
+            assert_true(missing || traffic.written == 0);
+            assert_true(missing > 2 || traffic.written <= (double)(2 * missing * PIECE));
+            assert_true(t == 0 || traffic.read == traffic.written);
+        }
+        close_planned(store);
+    }
+}
+
+/* As gradients are: written from behind, read from the first on, and then of no use. */
+static void test_what_was_read_for_the_last_time_is_not_written(void **state)
+{
+    (void)state;
+    for (size_t buffers = 5; buffers <= PIECES; buffers++) {
+        struct zt_swap_traffic traffic = {0};
+        void *store = open_planned(&traffic, buffers);
+        size_t missing = PIECES - buffers, ahead = missing > 0;
+
+        for (int t = 0; t < 4; t++) {
+            traffic = (struct zt_swap_traffic){0};
+            for (size_t i = PIECES; i-- > 0;)
+                use_piece(store, i, ZT_WRITE);
+            for (size_t i = 0; i < PIECES; i++) {
+                assert_int_equal(prefetch_from(store, i), ZT_OK);
+                use_piece(store, i, ZT_READ_LAST);
+            }
+            assert_true(t == 0 || traffic.read == (double)(missing * PIECE));
+            assert_true(t == 0 || traffic.written <= (double)((missing + ahead) * PIECE));
+        }
+        close_planned(store);
+    }
+}
+
+static void test_what_waits_to_be_written_is_seen_by_pieces_of_any_length(void **state)
+{
+    void *store, *data = NULL;
+    bool begun = true;
+
+    (void)state;
+    setting(true, true, 1, simple);
+    cfg.in_order = true;
+    cfg.num_pieces = PIECES;
+    cfg.buffer_bytes = 5 * PIECE / 3 + 1;
+    store = open_store();
+    for (size_t i = 0; i < 3; i++)
+        write_piece(store, i, (char)(i + 1));
+    assert_int_equal(zt_file_tier.prefetch(store, PIECE - 4096, 8192, &begun, &fault),
+                     ZT_OK);
+    assert_false(begun);
+    assert_int_equal(
+        zt_file_tier.acquire(store, PIECE - 4096, 8192, ZT_READ, &data, &fault), ZT_OK);
+    assert_true(((char *)data)[0] == 1 && ((char *)data)[4096] == 2);
+    assert_int_equal(zt_file_tier.commit(store, data, PIECE - 4096, 8192, false, &fault),
+                     ZT_OK);
+    /* changed through another piece */
+    assert_int_equal(
+        zt_file_tier.acquire(store, 2 * PIECE - 4096, 8192, ZT_WRITE, &data, &fault),
+        ZT_OK);
+    memset(data, 9, 8192);
+    assert_int_equal(
+        zt_file_tier.commit(store, data, 2 * PIECE - 4096, 8192, true, &fault), ZT_OK);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(
+            zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ, &data, &fault), ZT_OK);
+        assert_int_equal(((char *)data)[0], i == 2 ? 9 : i + 1);
+        assert_int_equal(((char *)data)[PIECE - 1], i == 1 ? 9 : i + 1);
+        assert_int_equal(((char *)data)[4096], i + 1);
+        assert_int_equal(
+            zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault), ZT_OK);
+    }
+    cfg.num_pieces = 0;
+    close_store(store);
+}
+
+/* Whichever request it is of all those that some turns make. */
+static void test_an_error_of_a_write_that_was_put_off_is_named(void **state)
+{
+    int n = 0, failed = 1;
+
+    (void)state;
+    simple.engine = &spoiled;
+    for (; failed && n < 1000; n += 7) {
+        void *store;
+        zt_err rc;
+
+        setting(true, true, 2, simple);
+        cfg.in_order = true;
+        cfg.num_pieces = PIECES;
+        store = open_store();
+        requests_before = n;
+        drive = BROKEN;
+        rc = turn(store, 0, 1);
+        if (!rc)
+            rc = turn(store, 1, 2);
+        failed = rc != ZT_OK;
+        if (failed) {
+            assert_int_equal(rc, ZT_E_SYSTEM);
+            says("Input/output error");
+            says("test-file-tier-");
+        }
+        drive = HONEST;
+        close_store(store);
+    }
+    assert_true(n > 7 && !failed);
+    cfg.num_pieces = 0;
+    simple.engine = NULL;
+}
+
 static void any_request_fails(void)
 {
     for (int kind = BROKEN; kind <= SHORT; kind++) {
@@ -590,6 +746,10 @@ int main(void)
         cmocka_unit_test(test_an_error_of_a_write_is_told_before_its_piece_is_read),
         cmocka_unit_test(
             test_what_is_written_in_another_order_is_held_for_the_one_it_is_read_in),
+        cmocka_unit_test(test_a_piece_is_written_when_another_takes_its_buffer),
+        cmocka_unit_test(test_what_was_read_for_the_last_time_is_not_written),
+        cmocka_unit_test(test_what_waits_to_be_written_is_seen_by_pieces_of_any_length),
+        cmocka_unit_test(test_an_error_of_a_write_that_was_put_off_is_named),
         cmocka_unit_test(test_an_error_of_any_request_is_named),
         cmocka_unit_test(test_what_the_kernel_says_of_a_request_is_its_result),
         cmocka_unit_test(test_a_full_drive_is_named_with_what_was_wanted),

@@ -362,6 +362,107 @@ static void test_a_piece_that_is_not_committed_ends_the_process(void **state)
     close(g.fd);
 }
 
+/* ---- lengths of pieces in files ---- */
+
+#define MI ((int64_t)1 << 20)
+
+/* Blocks of a model on shapes alone. */
+struct lengths {
+    int num;
+    int64_t elems[16]; /* 0: a block without parameters */
+};
+
+static struct lengths lengths_now;
+static int lengths_flags; /* of each parameter */
+
+static zt_err lengths_build(zt_model *m, void **self)
+{
+    *self = NULL;
+    for (int i = 0; i < lengths_now.num; i++) {
+        int64_t n = lengths_now.elems[i];
+        char name[16];
+        zt_block *b;
+
+        snprintf(name, sizeof(name), "b%d", i);
+        b = zt_model_block(m, name);
+        snprintf(name, sizeof(name), "b%d.w", i);
+        if (n)
+            zt_block_param(b, name, ZT_SHAPE(n / 64, 64), ZT_ONES(), lengths_flags);
+    }
+    zt_model_set_hidden_size(m, 64);
+    zt_model_set_max_tokens(m, 8);
+    zt_model_set_vocab(m, 64);
+    return zt_model_status(m);
+}
+
+/* The length of pieces of the state of such a model in files, on `world` ranks; INT64_MAX: none of
+ * it is there. */
+static int64_t piece_of(int world, struct lengths l)
+{
+    struct job j = make_job(world, 2, ZT_BF16);
+    struct zt_plugin plugin = net_plugin;
+    struct zt_model_config mc = {.compute_dtype = ZT_BF16};
+    struct rank r = {.j = &j};
+    struct zt_zero_config cfg;
+    int64_t least = INT64_MAX;
+
+    j.dir = ".";
+    j.pipeline = true;
+    lengths_now = l;
+    plugin.build = lengths_build;
+    DO(zt_model_open(&plugin, &mc, &r.model, &fault));
+    zt_model_layout(r.model, world);
+    DO(zt_backend_find("meta", &r.backend, &fault));
+    DO(r.backend->open(0, 1, &r.device, &fault));
+    DO(zt_pool_open((void *)((uintptr_t)1 << 46), (size_t)1 << 45, &r.pool, &fault));
+    cfg = zero_config(&r);
+    DO(zt_zero_open(&cfg, &r.zero, &fault));
+    for (int i = 0; i < l.num; i++)
+        for (int kind = ZT_STATE_MASTER; kind <= ZT_STATE_MOMENT + 1; kind++) {
+            int64_t n = zt_state_piece_elems(r.zero, kind, r.model->blocks[i]);
+
+            least = n < least ? n : least;
+        }
+    zt_zero_close(r.zero);
+    zt_pool_close(r.pool);
+    r.backend->close(r.device);
+    zt_model_close(r.model);
+    return least;
+}
+
+static void test_pieces_in_files_cut_blocks_evenly(void **state)
+{
+    int64_t align = ZT_SHARD_ALIGN, layer = 7 * MI, longest = 8 * MI;
+    struct lengths layers = {13, {38 * MI}};
+
+    (void)state;
+    /* a long block and twelve layers: 18 pieces of a layer's length, rather than 17 longer ones */
+    for (int i = 1; i < layers.num; i++)
+        layers.elems[i] = layer;
+    assert_int_equal(piece_of(1, layers), layer);
+    /* one block alone, in three */
+    assert_int_equal(piece_of(1, (struct lengths){1, {18 * MI}}), 6 * MI);
+    assert_int_equal(piece_of(1, (struct lengths){1, {18 * MI + 3 * align}}),
+                     6 * MI + align);
+    /* not as short as a short block's */
+    assert_int_equal(piece_of(1, (struct lengths){2, {longest, MI}}), longest);
+    assert_int_equal(piece_of(1, (struct lengths){2, {2 * MI, MI}}), 2 * MI);
+    /* what a rank has of it */
+    assert_int_equal(piece_of(2, (struct lengths){1, {18 * MI}}), 9 * MI / 2);
+    assert_int_equal(piece_of(1, (struct lengths){1, {longest + align}}),
+                     longest / 2 + align);
+}
+
+static void test_blocks_without_state_in_files_have_no_piece(void **state)
+{
+    (void)state;
+    assert_int_equal(piece_of(1, (struct lengths){3, {0, 18 * MI, 0}}), 6 * MI);
+    assert_int_equal(piece_of(2, (struct lengths){2, {0, 2 * MI}}), MI);
+    lengths_flags = ZT_FROZEN;
+    assert_true(piece_of(1, (struct lengths){2, {MI, 0}}) == INT64_MAX);
+    lengths_flags = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +475,8 @@ int main(void)
         cmocka_unit_test(test_a_parameter_that_is_frozen_alone_is_not_touched),
         cmocka_unit_test(test_what_failed_is_not_written_back),
         cmocka_unit_test(test_a_piece_that_is_not_committed_ends_the_process),
+        cmocka_unit_test(test_pieces_in_files_cut_blocks_evenly),
+        cmocka_unit_test(test_blocks_without_state_in_files_have_no_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
