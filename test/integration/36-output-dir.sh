@@ -196,6 +196,18 @@ check "weights longer than a file may be: 73" test $? -eq 73
 check "  by the reason" grep -q "runs/short/model.safetensors: cannot write: File too large" "$tmp/o"
 check "  and nothing is left" test ! -e "$tmp/runs/short"
 
+# ---------------------------------------------------------------- ended at any moment of its start
+empty=0
+for ms in $(seq 5 3 62); do
+    "$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$tmp/runs/soon" >"$tmp/o" 2>&1 &
+    sleep "$(printf '0.%03d' "$ms")"
+    kill -TERM $!
+    wait $!
+    [ -n "$(find "$tmp/runs/soon" -name '*.safetensors' 2>/dev/null)" ] || [ ! -e "$tmp/runs/soon" ] || empty=$((empty + 1))
+    rm -rf "$tmp/runs/soon"
+done
+check "a rank that ends while it starts leaves no folder" test "$empty" -eq 0
+
 # ---------------------------------------------------------------- stopped by another zlaunch
 out=$tmp/runs/told
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"

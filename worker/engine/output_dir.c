@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,15 +77,31 @@ zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_bu
 /* For the signals that end a process which does not expect them. */
 static const struct zt_output_dir *volatile held;
 
+static const int end_signals[] = {SIGTERM, SIGINT, SIGHUP};
+
+/* They wait while a folder is made or removed: a process that ends in between leaves it. */
+static void block_end_signals(sigset_t *before)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(end_signals) / sizeof(*end_signals); i++)
+        sigaddset(&set, end_signals[i]);
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
 void zt_output_dir_leave(void)
 {
     const struct zt_output_dir *d = held;
+    sigset_t before;
 
-    held = NULL;
     if (!d)
         return;
+    block_end_signals(&before);
     zt_folder_lock_remove(&d->lock);
     zt_folders_remove(d->path, d->made);
+    held = NULL;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void on_end(int sig)
@@ -95,15 +112,14 @@ static void on_end(int sig)
 
 static void watch_signals(void)
 {
-    static const int sigs[] = {SIGTERM, SIGINT, SIGHUP};
     struct sigaction action = {.sa_handler = on_end,
                                .sa_flags = (int)SA_RESETHAND | SA_ONSTACK},
                      before;
 
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof(sigs) / sizeof(*sigs); i++)
-        if (sigaction(sigs[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
-            sigaction(sigs[i], &action, NULL);
+    for (size_t i = 0; i < sizeof(end_signals) / sizeof(*end_signals); i++)
+        if (sigaction(end_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(end_signals[i], &action, NULL);
 }
 
 /* Libraries that fail end the process by exit(), as MPI does where it cannot start. */
@@ -162,8 +178,8 @@ static zt_err take_own(struct zt_output_dir *d, const struct zt_run *run,
                         run->output_dir);
 }
 
-static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
-                   struct zt_fault *fault)
+static zt_err take_folder(struct zt_output_dir *d, const struct zt_run *run,
+                          struct zt_fault *fault)
 {
     zt_err rc =
         run->save_on_each_node ? take_own(d, run, fault) : try_to_take(d, run, fault);
@@ -176,6 +192,20 @@ static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
     held = d;
     watch_signals();
     watch_exit();
+    return ZT_OK;
+}
+
+static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
+                   struct zt_fault *fault)
+{
+    sigset_t before;
+    zt_err rc;
+
+    block_end_signals(&before);
+    rc = take_folder(d, run, fault);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return rc;
     /* another run may have ended in it since the options were read */
     return zt_run_check_output_dir(run, fault);
 }
