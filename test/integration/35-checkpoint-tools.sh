@@ -100,8 +100,12 @@ run "a tag that is not there" 66 "$zckpt" ls -t global_step9 "$a"
 check "  and which one is" has "$tmp/err" 'checkpoint-2: has a checkpoint of zlaunch with the tag global_step2, and none with the tag global_step9'
 run "  of a folder that is a tag" 66 "$zckpt" ls -t global_step9 "$a/global_step2"
 check "  which is said" has "$tmp/err" 'is the folder of a tag itself'
-run "  of an output folder" 66 "$zckpt" ls -t global_step2 "$tmp/run"
+run "  of an output folder" 66 "$zckpt" ls -t global_step3 "$tmp/run"
 check "  whose newest is named" has "$tmp/err" 'name it, as .*/run/checkpoint-4'
+run "a checkpoint of the folder by its name" 0 "$zckpt" ls "$tmp/run" -t checkpoint-2
+check "  is that one" has "$tmp/out" '^tag global_step2, step 2'
+run "  by the tag in it" 0 "$zckpt" ls "$tmp/run" -t global_step2
+check "  is that one" has "$tmp/out" '^tag global_step2, step 2'
 run "  of weights" 66 "$zckpt" ls -t global_step2 "$tmp/hf"
 check "  which have none" has "$tmp/err" 'hf: no checkpoint here under the tag global_step2'
 cp -r "$a" "$tmp/nameless" && rm "$tmp/nameless/latest"

@@ -298,8 +298,8 @@ static zt_err check_tag(const char *path, const char *tag, struct zt_fault *faul
                         path, tag, path, tag);
 }
 
-zt_err zt_source_open(const char *path, const char *tag,
-                      struct zt_checkpoint_source **out, struct zt_fault *fault)
+static zt_err open_any(const char *path, const char *tag,
+                       struct zt_checkpoint_source **out, struct zt_fault *fault)
 {
     struct zt_checkpoint_source *s = calloc(1, sizeof(*s));
     zt_err rc;
@@ -324,6 +324,32 @@ zt_err zt_source_open(const char *path, const char *tag,
     }
     *out = s;
     return ZT_OK;
+}
+
+/* checkpoint-N of a run's output folder, by its name or by the tag in it. */
+static bool is_step_of_run(const char *path, const char *tag, char dir[PATH_MAX])
+{
+    static const char step[] = "global_step";
+    bool by_tag = strncmp(tag, step, sizeof(step) - 1) == 0;
+    const char *name = by_tag ? tag + sizeof(step) - 1 : tag;
+    char inner[ZT_CKPT_TAG];
+    int n;
+
+    if (!zt_ckpt_is_plain_name(tag))
+        return false;
+    n = snprintf(dir, PATH_MAX, "%s/%s%s", path, by_tag ? "checkpoint-" : "", name);
+    return n < PATH_MAX && zt_ckpt_latest(dir, inner) && is_ours(dir, inner) &&
+           (!by_tag || strcmp(inner, tag) == 0);
+}
+
+zt_err zt_source_open(const char *path, const char *tag,
+                      struct zt_checkpoint_source **out, struct zt_fault *fault)
+{
+    char dir[PATH_MAX];
+
+    if (tag && is_step_of_run(path, tag, dir))
+        return open_any(dir, NULL, out, fault);
+    return open_any(path, tag, out, fault);
 }
 
 void zt_source_close(struct zt_checkpoint_source *s)
