@@ -27,17 +27,18 @@ static const char *dir_list[3];
 /* The engine of a test, over the one that does the work. */
 static const struct zt_aio_engine *real = &zt_aio_libaio;
 
-static int open_real(int depth, void **queue)
+static inline int open_real(int depth, void **queue)
 {
     return real->open(depth, queue);
 }
 
-static void close_real(void *queue)
+static inline void close_real(void *queue)
 {
     real->close(queue);
 }
 
-static int submit_real(void *queue, const struct zt_aio_request *const *requests, int num)
+static inline int submit_real(void *queue, const struct zt_aio_request *const *requests,
+                              int num)
 {
     return real->submit(queue, requests, num);
 }
@@ -110,7 +111,7 @@ static void close_store(void *store)
     zt_aio_close(swap.aio);
 }
 
-static void write_piece(void *store, size_t i, char value)
+static inline void write_piece(void *store, size_t i, char value)
 {
     void *data = NULL;
 
@@ -121,7 +122,7 @@ static void write_piece(void *store, size_t i, char value)
                      ZT_OK);
 }
 
-static void read_piece(void *store, size_t i, char value)
+static inline void read_piece(void *store, size_t i, char value)
 {
     void *data = NULL;
 
@@ -131,6 +132,54 @@ static void read_piece(void *store, size_t i, char value)
         assert_int_equal(((char *)data)[k], value);
     assert_int_equal(zt_file_tier.commit(store, data, i * PIECE, PIECE, false, &fault),
                      ZT_OK);
+}
+
+/* Calls `with` with each engine that there is; *engine has it meanwhile. */
+static inline void with_each_engine(const struct zt_aio_engine **engine,
+                                    void (*with)(void))
+{
+    for (int i = 0; zt_aio_engines[i]; i++) {
+        void *queue;
+
+        *engine = zt_aio_engines[i];
+        if ((*engine)->open(2, &queue) != 0)
+            continue; /* of a kernel without it */
+        (*engine)->close(queue);
+        with();
+    }
+}
+
+/* Pieces from i on begin to move, as many as there are buffers for. */
+static inline zt_err prefetch_from(void *store, size_t i)
+{
+    bool begun = true;
+    zt_err rc = ZT_OK;
+
+    for (; !rc && begun && i < PIECES; i++)
+        rc = zt_file_tier.prefetch(store, i * PIECE, PIECE, &begun, &fault);
+    return rc;
+}
+
+/* One turn of the optimizer: every piece read, changed and written, those behind it fetched. */
+static inline zt_err turn(void *store, char was, char becomes)
+{
+    zt_err rc = ZT_OK;
+
+    for (size_t i = 0; !rc && i < PIECES; i++) {
+        void *data = NULL;
+
+        rc = prefetch_from(store, i + 1);
+        if (!rc)
+            rc = zt_file_tier.acquire(store, i * PIECE, PIECE, ZT_READ_WRITE, &data,
+                                      &fault);
+        if (rc)
+            break;
+        for (size_t k = 0; k < PIECE; k++)
+            assert_int_equal(((char *)data)[k], was ? (char)(was + (char)i) : 0);
+        memset(data, becomes + (char)i, PIECE);
+        rc = zt_file_tier.commit(store, data, i * PIECE, PIECE, true, &fault);
+    }
+    return rc;
 }
 
 #endif
