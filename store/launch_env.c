@@ -187,15 +187,26 @@ static const struct names *outer_names(void)
 }
 
 /* RANK=0 WORLD_SIZE=1 of a container or of the shell, under a launcher of several ranks: each
- * would train alone, and nobody would notice. zlaunch's own ranks inside such a job are meant. */
+ * would train alone, and nobody would notice. zlaunch's own ranks inside a job of Slurm are
+ * meant; of MPI's names it leaves them none, so those come from an mpirun that it has started. */
 static zt_err check_alone(const struct zt_launch_env *p, struct zt_fault *fault)
 {
     const struct names *outer = outer_names();
     struct zt_launch_env other = {.world = 1};
+    bool ours = text_of("ZLAUNCH_CONTROL_FD") != NULL;
 
-    if (p->world > 1 || text_of("ZLAUNCH_CONTROL_FD") || !outer ||
+    if (p->world > 1 || !outer || (ours && outer->kind != ZT_LAUNCH_MPI) ||
         read_names(outer, &other, NULL) || other.world < 2)
         return ZT_OK;
+    if (ours)
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "zlaunch has started a job of one rank, and to an MPI "
+                            "launcher in it (%s) this "
+                            "is rank %d of %d: for one job of %d ranks use one of them, "
+                            "zlaunch --num_gpus "
+                            "%d TARGET.so or mpirun -n %d zworker TARGET.so",
+                            outer->world, other.rank, other.world, other.world,
+                            other.world, other.world);
     return zt_fault_set(
         fault, ZT_E_UNSUPPORTED,
         "RANK and WORLD_SIZE make this a job of one rank, and to %s (%s) it is rank %d "

@@ -12,7 +12,8 @@
  *
  * WORLD_SIZE wins over the others, so that a script under srun can give ranks of its own. A
  * world of one is refused where srun or mpirun has started several processes, for it is more
- * often left over than meant; zlaunch's ranks, which have ZLAUNCH_CONTROL_FD, are meant.
+ * often left over than meant; zlaunch's ranks, which have ZLAUNCH_CONTROL_FD, are meant,
+ * unless they are started by an mpirun below it.
  * Threads: reads the environment; not while another thread changes it.
  */
 #ifndef STORE_LAUNCH_ENV_H

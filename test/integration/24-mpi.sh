@@ -105,6 +105,11 @@ check "  two zlaunch with a rank each are what they say" code_is 0
 mpirun -n 2 "$bin/zlaunch" --num_gpus 1 --dry_run "${model[@]}" >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "  and so are their dry runs" code_is 0
+"$bin/zlaunch" --num_gpus 1 -- mpirun -n 2 "$bin/zworker" "${model[@]}" >"$tmp/out" 2>"$tmp/err"
+code=$?
+check "mpirun -n 2 below a zlaunch of one rank is refused" [ "$code" -ne 0 ]
+check "  by name, with what to type" grep -q "zlaunch has started a job of one rank, and to an MPI launcher in it (PMI_SIZE) this is rank [01] of 2: .*--num_gpus 2 TARGET.so or mpirun -n 2 zworker" "$tmp/err"
+check "  and nobody trains alone" sh -c "! grep -q 'fingerprint\|^step' '$tmp/out' '$tmp/err'"
 mpirun -n 2 "$bin/zworker" "${model[@]}" --no_such_option >"$tmp/out" 2>"$tmp/err"
 code=$?
 check "a wrong option ends a job of mpirun" [ "$code" -ne 0 ]

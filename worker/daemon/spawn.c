@@ -106,6 +106,10 @@ static bool is_foreign_place(const char *item)
         "PMIX_NAMESPACE=",
         "PMIX_SERVER_",
         "OMPI_COMM_WORLD_",
+        "MV2_COMM_WORLD_",
+        "PALS_RANKID=",
+        "PALS_SIZE=",
+        "PALS_LOCAL_",
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
