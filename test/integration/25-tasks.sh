@@ -31,6 +31,9 @@ sizes=(--hidden_size 32 --num_hidden_layers 2)
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --task classify --model_name_or_path "$out" \
     --eval_file "$tmp/some.jsonl" "${sizes[@]}" >"$tmp/2" 2>"$tmp/2.err"
 check "  which say what labels of other data mean" grep -q '"event":"eval"' "$tmp/2"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --model_name_or_path "$out" --eval_file "$tmp/some.jsonl" --tokenizer_name "$tok" \
+    "${sizes[@]}" >"$tmp/2" 2>"$tmp/2.err"
+check "  and without --task that it is for their head" grep -q 'nothing trains them here; the head that the folder has is for --task classify' "$tmp/2.err"
 
 # refused CODE WORDS TASK FILE ARGS...
 refused() {

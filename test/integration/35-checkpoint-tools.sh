@@ -38,6 +38,22 @@ run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$
 run "  nor by a conversion" 73 "$zckpt" convert "$tmp/hf" "$tmp/mean"
 run "  but when it is asked for" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf" --overwrite
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
+# whichever comes first, all have the same tensors
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_layer 3 --output_dir "$tmp/deep"
+run "no mean with one that has more layers" 65 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/deep"
+check "  which is named" has "$tmp/err" "$tmp/hf: has no tensor .* of the shape that it has in $tmp/deep"
+run "  nor the other way round" 65 "$zckpt" average "$tmp/none" "$tmp/deep" "$tmp/hf"
+run "tied weights have two names in torch.save's form" 0 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/tied"
+for pair in "$tmp/hf $tmp/tied" "$tmp/tied $tmp/hf"; do
+    # shellcheck disable=SC2086 # words
+    run "  and are averaged with one" 0 "$zckpt" average "$tmp/none" $pair --overwrite
+    run "  to what they are" 0 "$zckpt" diff "$tmp/none" "$tmp/hf"
+done
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_head 4 --output_dir "$tmp/heads"
+run "a mean over other heads" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/heads" --overwrite
+check "  is said to be one" has "$tmp/err" "$tmp/heads: config.json has another n_head than that of $tmp/hf, which is taken"
+run "  and one of the same is not" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/hf" --overwrite
+check "  " test ! -s "$tmp/err"
 # one form over the other: what is read afterwards is what was written
 only() { [ "$(cd "$1" && echo *model*)" = "$2" ]; }
 for to in safetensors pickle; do

@@ -124,10 +124,12 @@ static zt_err explain_dlopen(const char *path, const char *opened, const char *t
                             text);
     at += strlen(undefined);
     if (strncmp(at, "zt_", 3) == 0)
-        return zt_fault_set(fault, ZT_E_PLUGIN,
-                            "plugin %s uses %s, which zlaunch %s does not have: rebuild "
-                            "it against the headers of this version",
-                            path, at, ZT_VERSION);
+        return zt_fault_set(
+            fault, ZT_E_PLUGIN,
+            "plugin %s uses %s, which zlaunch %s does not have: if the "
+            "name is right (zlaunch/ops.h has all), rebuild it against the "
+            "headers of this version",
+            path, at, ZT_VERSION);
     return zt_fault_set(fault, ZT_E_PLUGIN,
                         "plugin %s uses %s, which nothing defines: link the library that "
                         "has it, or define it, and rebuild",

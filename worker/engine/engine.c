@@ -533,9 +533,15 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
 
 static void tell_of_new_params(const struct zt_engine *e)
 {
-    if (e->new_params[0] && e->run->rank == 0)
-        zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights", "%s",
-               e->new_params);
+    const char *task = NULL;
+
+    if (!e->new_params[0] || e->run->rank)
+        return;
+    if (!e->run->do_train && !zt_task_reads_examples(e->task))
+        task = zt_task_of_trained_head(e->run->model_name_or_path);
+    zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights", "%s%s%s",
+           e->new_params, task ? "; the head that the folder has is for --task " : "",
+           task ? task : "");
 }
 
 /* A plugin that sets itself up does so with first values, as at the start of the run that

@@ -113,7 +113,7 @@ static void test_undefined_symbols_are_named(void **state)
                            SHARED),
                    ZT_E_PLUGIN,
                    "uses zt_op_of_tomorrow, which zlaunch " ZT_VERSION
-                   " does not have: rebuild");
+                   " does not have: if the name is right");
     expect_refusal(compile("int my_own(void); int f(void) { return my_own(); }", SHARED),
                    ZT_E_PLUGIN, "uses my_own, which nothing defines");
 }

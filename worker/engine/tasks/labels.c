@@ -125,6 +125,27 @@ static zt_err find_head(const char *folder, bool *trained, struct zt_fault *faul
     return rc;
 }
 
+const char *zt_task_of_trained_head(const char *folder)
+{
+    char path[PATH_MAX];
+    json_t *config;
+    zt_task task = ZT_NUM_TASKS;
+    bool trained = false;
+
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    config = json_load_file(path, 0, NULL);
+    if (config && has_head(config, ZT_TASK_TAG))
+        task = ZT_TASK_TAG;
+    else if (config && has_head(config, ZT_TASK_CLASSIFY))
+        task = json_object_size(json_object_get(config, "id2label")) == 1
+                   ? ZT_TASK_REGRESS
+                   : ZT_TASK_CLASSIFY;
+    json_decref(config);
+    return task != ZT_NUM_TASKS && !find_head(folder, &trained, NULL) && trained
+               ? zt_task_name(task)
+               : NULL;
+}
+
 static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l, bool *trained,
                          struct zt_fault *fault)
 {

@@ -31,6 +31,10 @@ void zt_plugin_list_tasks(const struct zt_plugin *plugin, char out[ZT_TASKS_TEXT
  */
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* "classify": the task whose trained head a folder of weights has, by its config.json; NULL: none
+ * of classes or numbers. */
+const char *zt_task_of_trained_head(const char *folder);
+
 /* What the task makes of text: set in *how, whose tokenizer is set already. e->examples is
  * written, and has to stay. ZT_E_USAGE: the run has no tokenizer that the task needs, or
  * options of other tasks. */

@@ -1,4 +1,5 @@
 /* compare.c -- zckpt diff and average. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,19 +176,30 @@ struct average {
     double *sum;
 };
 
+/* Tensor i of `s` in `other`, by one of its names; -1: it is not there. */
+static int find_by_any_name(const struct zt_checkpoint_source *other,
+                            const struct zt_checkpoint_source *s, int i)
+{
+    int j = find_same(other, s->tensors[i].t.name);
+
+    for (int k = 0; j < 0 && k < s->num; k++)
+        if (k != i && zt_source_is_tied(s, i, k))
+            j = find_same(other, s->tensors[k].t.name);
+    return j;
+}
+
 /* The mean in double, rounded once. */
 static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
                    struct zt_fault *fault)
 {
     struct average *a = arg;
-    const struct zt_checkpoint_tensor *t = &a->sources[0]->tensors[i].t;
-    const char *name = t->alias_of ? t->alias_of : t->name;
     zt_err rc = ZT_OK;
 
     memset(a->sum, 0, (size_t)n * sizeof(*a->sum));
     for (int k = 0; !rc && k < a->num; k++) {
-        rc = zt_source_read(a->sources[k], 0, zt_source_find(a->sources[k], name), first,
-                            n, a->piece, fault);
+        rc = zt_source_read(a->sources[k], 0,
+                            find_by_any_name(a->sources[k], a->sources[0], i), first, n,
+                            a->piece, fault);
         for (int64_t x = 0; !rc && x < n; x++)
             a->sum[x] += a->piece[x];
     }
@@ -196,23 +208,94 @@ static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
     return rc;
 }
 
+/* What is one tensor by the names i and k in `s` is one in `other`, too. */
+static zt_err check_tied(const struct zt_checkpoint_source *other,
+                         const struct zt_checkpoint_source *s, int i, int k,
+                         struct zt_fault *fault)
+{
+    const char *x = s->tensors[i].t.name, *y = s->tensors[k].t.name;
+    int there = zt_source_find(other, x), also = zt_source_find(other, y);
+
+    if (there < 0 || also < 0 || zt_source_is_tied(other, there, also))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: %s and %s are one tensor, and in %s they are two", s->path,
+                        x, y, other->path);
+}
+
+/* Tensors of `s` are in `other`, with their shapes. Integers are not averaged. */
+static zt_err check_has_those_of(const struct zt_checkpoint_source *other,
+                                 const struct zt_checkpoint_source *s,
+                                 struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < s->num; i++) {
+        const struct zt_checkpoint_tensor *t = &s->tensors[i].t;
+        int j = t->readable ? find_by_any_name(other, s, i) : -1;
+
+        if (t->readable && (j < 0 || !same_shape(t, &other->tensors[j].t)))
+            rc = zt_fault_set(fault, ZT_E_FORMAT,
+                              "%s: has no tensor %s of the shape that it has in %s",
+                              other->path, t->name, s->path);
+        for (int k = 0; !rc && k < i; k++)
+            if (zt_source_is_tied(s, i, k))
+                rc = check_tied(other, s, i, k, fault);
+    }
+    return rc;
+}
+
 static zt_err check_alike(const struct average *a, struct zt_fault *fault)
 {
-    const struct zt_checkpoint_source *first = a->sources[0];
+    zt_err rc = ZT_OK;
 
-    for (int k = 1; k < a->num; k++)
-        for (int i = 0; i < first->num; i++) {
-            const struct zt_checkpoint_tensor *t = &first->tensors[i].t;
-            int j = zt_source_find(a->sources[k], t->name);
+    for (int k = 1; !rc && k < a->num; k++) {
+        rc = check_has_those_of(a->sources[k], a->sources[0], fault);
+        if (!rc)
+            rc = check_has_those_of(a->sources[0], a->sources[k], fault);
+    }
+    return rc;
+}
 
-            if (t->alias_of)
-                continue;
-            if (j < 0 || !same_shape(t, &a->sources[k]->tensors[j].t))
-                return zt_fault_set(fault, ZT_E_FORMAT,
-                                    "%s: has no tensor %s of the shape that it has in %s",
-                                    a->sources[k]->path, t->name, first->path);
+/* config.json beside the weights; NULL: there is none that can be read. */
+static json_t *config_of(const struct zt_checkpoint_source *s)
+{
+    char *path = NULL;
+    json_t *o = NULL;
+
+    if (!zt_source_neighbour(s, "config.json", &path, NULL) && path)
+        o = json_load_file(path, 0, NULL);
+    free(path);
+    return o;
+}
+
+/* The same tensors can be of models that compute other things: heads, positions. */
+static void tell_other_configs(const struct average *a)
+{
+    static const char *const of_files[] = {"_name_or_path", "dtype", "torch_dtype",
+                                           "transformers_version", "use_cache"};
+    json_t *first = config_of(a->sources[0]);
+
+    for (int k = 1; first && k < a->num; k++) {
+        json_t *other = config_of(a->sources[k]), *value;
+        const char *key;
+
+        json_object_foreach(first, key, value)
+        {
+            const json_t *was = json_object_get(other, key);
+            bool matters = was && !json_equal(value, was);
+
+            for (size_t i = 0; i < sizeof(of_files) / sizeof(*of_files); i++)
+                matters = matters && strcmp(key, of_files[i]) != 0;
+            if (matters)
+                fprintf(
+                    stderr,
+                    "%s: config.json has another %s than that of %s, which is taken\n",
+                    a->sources[k]->path, key, a->sources[0]->path);
         }
-    return ZT_OK;
+        json_decref(other);
+    }
+    json_decref(first);
 }
 
 /* words[0], which is written, is none of the others, which are read. */
@@ -258,6 +341,8 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
         rc = zt_source_open(words[a.num + 1], NULL, &a.sources[a.num], fault);
     if (!rc)
         rc = check_alike(&a, fault);
+    if (!rc)
+        tell_other_configs(&a);
     if (!rc)
         rc = zt_export(a.sources[0], &how, &made, fault);
     if (!rc)
