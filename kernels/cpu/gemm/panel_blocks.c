@@ -3,14 +3,16 @@
  *
  * oneDNN packs for each block of c that a thread takes, and how fast that is depends on how
  * operands are stored: of two products of one size one takes half as long again as the other
- * (Zen 3, oneDNN 2.6). Here all threads pack columns of b once; then tasks of some rows of c
- * pack theirs of a and multiply them by all of these columns. Where more columns follow and a
- * fits a cache, all of it is packed before the first ones; of few rows, too, and then tasks
- * pack columns. All layouts are about as fast as oneDNN's best, or faster.
+ * (Zen 3, oneDNN 2.6). Here threads take columns, and pack those that they take next while they
+ * multiply others. Where columns are few for the number of threads, all threads pack columns of b
+ * once; then tasks of some rows of c pack theirs of a and multiply them by all of these columns.
+ * Where more columns follow and a fits a cache, all of it is packed before the first ones. All
+ * layouts are about as fast as oneDNN's best, or faster.
  *
  * Sums run over k in blocks that follow from k alone, each added to c when it is done. So do
  * the bits, wherever a task begins.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/cpu/gemm/call.h"
@@ -25,7 +27,6 @@
 #define TASKS      4            /* for each thread, which are not equally fast */
 #define ROWS_AHEAD 6            /* that an activation is about to write */
 #define K_UNIT     16           /* that blocks of k are multiples of */
-#define FEW        512          /* rows */
 
 /* One pass: k of [from, from + depth), columns [col, col + cols). */
 struct panel_pass {
@@ -204,60 +205,257 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return zt_num_parts(zt_num_parts(n, zt_num_parts(n, most)), unit) * unit;
 }
 
-/* ---- few rows ---- */
+/* ---- by columns ---- */
 
 /*
- * All of them are packed once. A task packs some columns, and multiplies by them while they are
- * in its cache: packed once by all threads, they would go out to memory and come back, and
- * threads would wait for each other between. Wherever there are columns enough for all threads:
- * bits are the same in both ways.
+ * A thread takes some columns at a time, and multiplies all rows by them: all k, a block after
+ * the other, while sums are in its cache. It packs a block of k of its columns while it
+ * multiplies by the one before. Packing is a matter of loads and stores, which wait for memory a
+ * tenth of the time if nothing else is done, and cost nothing beside a product. Rows whose k follow
+ * each other stay where they are; of others so many are packed as a cache has room for, if they
+ * are not more than columns. Threads wait for each other only there. Bits are those of the other
+ * way.
  */
-static bool are_few_rows(const struct panel_pass *s)
+#define MOST_BLOCKS 4 /* of k of rows that are packed */
+
+static bool goes_by_columns(const struct panel_pass *s)
 {
     const struct zt_gemm_call *k = s->k;
 
-    return k->c.rows < FEW && k->c.rows <= k->c.cols &&
-           zt_num_parts(k->c.cols, s->by->together) >= TASKS * zt_num_threads();
+    return zt_num_parts(k->c.cols, s->by->cols) >= TASKS * zt_num_threads() &&
+           (k->a.stride[2] == 1 || k->c.rows <= k->c.cols);
 }
 
-static void run_columns(int64_t task, int thread, void *ctx)
+/* Columns that a thread takes at a time: as many as are packed together, or a panel of the last
+ * ones, so that threads end at about the same time. None are left: *cols is 0. */
+static void find_columns(const struct panel_pass *s, int64_t task, int64_t *col,
+                         int64_t *cols)
 {
-    const struct panel_pass *s = ctx;
+    int64_t panels = zt_num_parts(s->cols, s->by->cols);
+    int64_t each = s->by->together / s->by->cols;
+    int64_t whole = zt_max(0, panels / each - zt_num_threads());
+    bool is_whole = task < whole;
+    int64_t first = is_whole ? task * each : whole * each + (task - whole);
+
+    *col = zt_min(first * s->by->cols, s->cols);
+    *cols = zt_min(is_whole ? s->by->together : s->by->cols, s->cols - *col);
+}
+
+/* Rows of a pass, and its k in blocks. */
+struct column_job {
+    const struct panel_pass *pass;
+    int64_t depth; /* of a block */
+    bool in_place; /* rows are not packed */
+    atomic_int_fast64_t next;
+};
+
+/* A block of k of some columns: what a thread multiplies by, or packs. */
+struct column_step {
+    int64_t col, cols, from, depth;
+};
+
+/* The step that follows; false: there is none. */
+static bool go_on(struct column_job *job, struct column_step *at)
+{
+    const struct panel_pass *s = job->pass;
+    int64_t end = s->from + s->depth;
+
+    at->from += job->depth;
+    if (at->cols == 0 || at->from >= end) {
+        at->from = s->from;
+        find_columns(s, atomic_fetch_add(&job->next, 1), &at->col, &at->cols);
+    }
+    at->depth = zt_min(job->depth, end - at->from);
+    return at->cols > 0;
+}
+
+static struct zt_panel_ahead ahead_of(const struct panel_pass *s,
+                                      const struct column_step *at, float *to)
+{
     const struct zt_gemm_mat *b = &s->k->b;
-    int64_t col = task * s->by->together, cols = zt_min(s->by->together, s->cols - col);
-    int64_t then =
-        col + zt_num_threads() * s->by->together; /* where this thread may go on */
-    float *packed = s->b + thread * s->depth * s->by->together;
-    struct zt_panel_fetch next = {.line = b->stride[2],
-                                  .step = b->stride[1],
-                                  .k = s->depth,
-                                  .n = zt_min(s->by->together, s->cols - then),
-                                  .parts = zt_num_parts(s->k->c.rows, s->by->rows)};
+    struct zt_panel_ahead w = {.src = element(b, s->item, at->from, at->col),
+                               .dst = to,
+                               .line = b->stride[2],
+                               .step = b->stride[1],
+                               .k = at->depth,
+                               .n = at->cols};
 
-    if (then < s->cols)
-        next.at = element(b, s->item, s->from, then);
-    s->by->pack_cols(packed, element(b, s->item, s->from, col), b->stride[2],
-                     b->stride[1], s->depth, cols);
-    for (int64_t strip = 0, row, rows; strip < s->strips; strip++) {
-        struct zt_panel_product p;
+    s->by->begin_ahead(&w);
+    return w;
+}
 
-        find_strip(s, strip, &row, &rows);
-        next.part = row / s->by->rows;
-        p = product_of(s, s->a + strip * s->a_floats, packed, row, rows, col, cols);
-        s->by->multiply_few_cols(&p, &next);
-        if (ends_it(s))
-            finish(s, row, rows, col, cols);
+/* The pass of one block of k. */
+static struct panel_pass block_of(const struct column_job *job, int64_t from)
+{
+    struct panel_pass s = *job->pass;
+
+    s.depth = zt_min(job->depth, s.from + s.depth - from);
+    s.from = from;
+    return s;
+}
+
+/* Where a strip of a block of k is packed. */
+static float *packed_rows(const struct column_job *job, int64_t from, int64_t strip)
+{
+    const struct panel_pass *s = job->pass;
+    int64_t block = (from - s->from) / job->depth;
+
+    return s->a + (block * s->strips + strip) * s->a_floats;
+}
+
+static void pack_rows(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    const struct column_job *job = ctx;
+    int64_t strips = job->pass->strips;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = job->pass->from + i / strips * job->depth;
+        struct panel_pass s = block_of(job, from);
+
+        pack_strip(&s, i % strips, packed_rows(job, from, i % strips));
     }
 }
 
-static void run_few_rows(struct panel_pass *s, int64_t depth)
+/* Rows of a strip where they are, and those that are no whole panel, which `spare` is for. */
+static void multiply_in_place(const struct panel_pass *s, struct zt_panel_product p,
+                              int64_t row, float *spare, struct zt_panel_ahead *then)
 {
-    s->col = 0;
-    s->cols = s->k->c.cols;
-    for (s->from = 0; s->from < s->k->a.cols; s->from += depth) {
-        s->depth = zt_min(depth, s->k->a.cols - s->from);
-        zt_parallel_for(s->strips, 1, pack_a, s);
-        zt_parallel_tasks(zt_num_parts(s->cols, s->by->together), run_columns, s);
+    const struct zt_gemm_mat *a = &s->k->a;
+    int64_t over = p.m % s->by->rows;
+
+    p.m -= over;
+    p.a = element(a, s->item, row, s->from);
+    p.lda = a->stride[1];
+    s->by->multiply_and_pack(&p, then);
+    if (over == 0)
+        return;
+    s->by->pack_rows(spare, p.a + p.m * p.lda, p.lda, 1, s->depth, over);
+    p.a = spare;
+    p.from += p.m * p.ld_from;
+    p.c += p.m * p.ldc;
+    p.m = over;
+    s->by->multiply(&p);
+}
+
+static void multiply_step(const struct column_job *job, const struct column_step *at,
+                          const float *b, float *spare, struct zt_panel_ahead *then)
+{
+    struct panel_pass s = block_of(job, at->from);
+
+    for (int64_t strip = 0, row, rows; strip < s.strips; strip++) {
+        struct zt_panel_product p;
+
+        find_strip(&s, strip, &row, &rows);
+        p = product_of(&s, packed_rows(job, at->from, strip), b, row, rows, at->col,
+                       at->cols);
+        if (job->in_place)
+            multiply_in_place(&s, p, row, spare, then);
+        else
+            s.by->multiply_and_pack(&p, then);
+        if (ends_it(&s))
+            finish(&s, row, rows, at->col, at->cols);
+    }
+}
+
+/* What one thread does, with the columns and rows that it has packed in two places and one. */
+static void run_columns(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    struct column_job *job = ctx;
+    const struct panel_pass *s = job->pass;
+    int64_t floats = job->depth * s->by->together;
+
+    (void)thread;
+    for (int64_t slot = begin; slot < end; slot++) {
+        float *b = s->b + 2 * slot * floats, *other = b + floats;
+        float *spare = s->a + slot * s->a_floats;
+        struct column_step at = {0};
+        struct zt_panel_ahead w = {0};
+        bool more = go_on(job, &at);
+
+        if (more) {
+            w = ahead_of(s, &at, b);
+            s->by->end_ahead(&w);
+        }
+        while (more) {
+            struct column_step then = at;
+            float *packed = b;
+
+            more = go_on(job, &then);
+            w = more ? ahead_of(s, &then, other) : (struct zt_panel_ahead){0};
+            multiply_step(job, &at, packed, spare, &w);
+            if (more)
+                s->by->end_ahead(&w);
+            b = other;
+            other = packed;
+            at = then;
+        }
+    }
+}
+
+/* Rows and k that are taken at a time: all that are in place. */
+static void size_rows(const struct panel_pass *s, int64_t depth, int64_t *rows,
+                      int64_t *deep)
+{
+    *rows = s->k->c.rows;
+    *deep = s->k->a.cols;
+    if (s->k->a.stride[2] == 1)
+        return;
+    *deep = even_part(*deep, MOST_BLOCKS * depth, depth);
+    *rows = even_part(*rows, zt_max(A_FLOATS / *deep, s->by->rows), s->by->rows);
+}
+
+/* Floats of packed rows. */
+static int64_t size_a(const struct panel_pass *s, int64_t depth)
+{
+    struct zt_gemm_call part = *s->k;
+    struct panel_pass pass = *s;
+    int64_t rows, deep;
+
+    if (s->k->a.stride[2] == 1)
+        return zt_num_threads() * s->a_floats;
+    size_rows(s, depth, &rows, &deep);
+    part.c.rows = zt_min(rows, part.c.rows);
+    pass.k = &part;
+    return count_strips(&pass) * zt_num_parts(deep, depth) * s->a_floats;
+}
+
+/* Rows [row, row + rows) of a call. */
+static void take_rows(struct zt_gemm_call *k, int64_t row, int64_t rows)
+{
+    struct zt_gemm_mat *all[] = {&k->a, &k->c, &k->pre};
+
+    for (int i = 0; i < 3; i++) {
+        if (all[i]->data)
+            all[i]->data = zt_gemm_element(all[i], 0, row, 0);
+        all[i]->rows = rows;
+    }
+}
+
+static void run_by_columns(const struct panel_pass *whole, int64_t depth)
+{
+    struct zt_gemm_call k;
+    struct panel_pass s = *whole;
+    struct column_job job = {
+        .pass = &s, .depth = depth, .in_place = whole->k->a.stride[2] == 1};
+    int64_t rows, deep;
+
+    size_rows(whole, depth, &rows, &deep);
+    s.k = &k;
+    s.to = whole->k->pre.data ? &k.pre : &k.c;
+    s.cols = whole->k->c.cols;
+    for (int64_t row = 0; row < whole->k->c.rows; row += rows) {
+        k = *whole->k;
+        take_rows(&k, row, zt_min(rows, k.c.rows - row));
+        s.strips = count_strips(&s);
+        for (s.from = 0; s.from < k.a.cols; s.from += deep) {
+            s.depth = zt_min(deep, k.a.cols - s.from);
+            job.next = 0;
+            if (!job.in_place)
+                zt_parallel_for(s.strips * zt_num_parts(s.depth, depth), 1, pack_rows,
+                                &job);
+            zt_parallel_for(zt_num_threads(), 1, run_columns, &job);
+        }
     }
 }
 
@@ -268,8 +466,8 @@ static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
 {
     const struct zt_gemm_call *k = s->k;
 
-    if (are_few_rows(s)) {
-        run_few_rows(s, depth);
+    if (goes_by_columns(s)) {
+        run_by_columns(s, depth);
         return;
     }
     for (s->col = 0; s->col < k->c.cols; s->col += columns)
@@ -292,7 +490,7 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     struct panel_pass s = {
         .k = &k, .by = zt_panel_kernels(), .to = k.pre.data ? &k.pre : &k.c};
     int64_t depth, columns, a_floats, b_floats, together = s.by->together;
-    bool few;
+    bool by_columns;
     float *start;
     void *mem;
     zt_err rc;
@@ -300,13 +498,14 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     zt_gemm_write_rows(&k);
     depth = even_part(k.a.cols, MOST_K, K_UNIT);
     columns = even_part(k.c.cols, B_FLOATS / depth / together * together, together);
-    few = are_few_rows(&s);
-    b_floats = depth * (few ? zt_num_threads() * together : columns);
+    by_columns = goes_by_columns(&s);
+    b_floats = depth * (by_columns ? 2 * zt_num_threads() * together : columns);
     s.strips = count_strips(&s);
     s.keeps_rows =
         depth >= k.a.cols && columns < k.c.cols && k.c.rows * depth <= A_FLOATS;
     s.a_floats = depth * MOST * s.by->rows + ZT_PANEL_PAD;
-    a_floats = (few || s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
+    a_floats = by_columns ? size_a(&s, depth)
+                          : (s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
                         (size_t)(b_floats + a_floats + k.c.cols) * sizeof(float), &mem,
                         fault);

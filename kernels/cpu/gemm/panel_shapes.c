@@ -7,6 +7,7 @@
 /* rows and k */
 #define LEAST      128
 #define LEAST_ROWS 256
+#define LEAST_COLS 256
 #define FEW        512
 #define DEEP       3072
 #define MANY_ROWS  2048
@@ -38,13 +39,12 @@ static bool are_pages_apart(int64_t along, int64_t step)
 }
 
 /*
- * With AVX-512 it is about as fast but for lines of k that are pages apart, and gradients of
- * weights: in release 2 of few rows of a batch, or of many inputs. Release 3 is slower at all
- * of them, and where many k follow each other in rows of a.
+ * With AVX-512 oneDNN is about as fast for few rows, few columns, and c by columns, but for lines of
+ * k that are pages apart, and many k of b by columns in release 3. It is slower at all else.
  */
 static bool are_faster_by_avx512(const struct zt_gemm_call *k)
 {
-    bool by_columns = k->b.stride[2] == 1, transposed = k->a.stride[1] == 1 && by_columns;
+    bool by_columns = k->b.stride[2] == 1;
     int64_t rows = k->c.rows, depth = k->a.cols;
 
     if (rows < LEAST_ROWS)
@@ -52,9 +52,11 @@ static bool are_faster_by_avx512(const struct zt_gemm_call *k)
     if (are_pages_apart(k->b.stride[2], k->b.stride[1]) ||
         are_pages_apart(k->a.stride[1], k->a.stride[2]))
         return true;
-    if (DNNL_VERSION_MAJOR >= 3)
-        return transposed || (by_columns && depth >= DEEP);
-    return transposed && (depth < FEW || rows >= MANY_ROWS);
+    if (k->a.stride[1] == 1 && by_columns)
+        return true;
+    if (k->c.stride[2] == 1 && k->a.stride[2] == 1)
+        return k->c.cols >= LEAST_COLS;
+    return DNNL_VERSION_MAJOR >= 3 && by_columns && depth >= DEEP;
 }
 
 static bool are_faster(const struct zt_gemm_call *k)

@@ -21,8 +21,11 @@
 #define STEPS_AHEAD  12
 /* panels of rows that are packed together, for longer stretches of memory */
 #define ABREAST 4
-/* parts of the panel that is fetched: one during each tile */
+/* parts of the panel that is fetched: one during each tile; k between two fetches */
 #define AHEAD 8
+/* values of a piece that is packed meanwhile, a line of the cache, and how many are on the way */
+#define PIECE        16
+#define PIECES_AHEAD 8
 
 /* `n` lines of the cache, `dist` floats apart. */
 INLINE void fetch(const float *at, int64_t dist, int n)
@@ -38,19 +41,6 @@ static void pack_some(float *dst, int64_t width, const float *src, int64_t line,
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < width; j++)
             dst[i * width + j] = j < n ? src[i * step + j * line] : 0;
-}
-
-INLINE void fetch_part(const struct zt_panel_fetch *f, int64_t part)
-{
-    int64_t each = 64 / (int64_t)sizeof(float); /* values of a line of the cache */
-    bool along = f->step == 1;
-    int64_t far = along ? f->line : f->step, num = along ? f->n : f->k;
-    int64_t lines = zt_num_parts(along ? f->k : f->n, each), all = num * lines;
-
-    for (int64_t i = all * part / f->parts, end = all * (part + 1) / f->parts; i < end;
-         i++)
-        _mm_prefetch((const char *)(f->at + i / lines * far + i % lines * each),
-                     _MM_HINT_T1);
 }
 
 #if defined(__clang__)

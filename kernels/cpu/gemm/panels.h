@@ -25,15 +25,19 @@ struct zt_panel_product {
     int64_t m, n, k;
     const float *a, *b, *from;
     float *c;
-    int64_t ld_from, ldc;
+    int64_t lda, ld_from, ldc; /* lda: 0, but for rows that are not packed */
     float alpha;
 };
 
-/* n lines of k values, as they are packed; `part` of `parts` of them come into a cache. */
-struct zt_panel_fetch {
-    const float *at; /* NULL: nothing */
+/*
+ * Columns that are packed while others are multiplied, a piece of 16 values at a time: n lines
+ * of k values, as pack_cols takes them. `next` is the piece that follows, of `num` of a panel.
+ */
+struct zt_panel_ahead {
+    const float *src;
+    float *dst;
     int64_t line, step, k, n;
-    int64_t part, parts;
+    int64_t panel, panels, next, num;
 };
 
 struct zt_panel_kernels {
@@ -49,9 +53,15 @@ struct zt_panel_kernels {
     void (*pack_cols)(float *dst, const float *src, int64_t line, int64_t step, int64_t k,
                       int64_t n);
     void (*multiply)(const struct zt_panel_product *p);
-    /* The same where n is a few panels, and m parts of `f` that follow f->part are fetched. */
-    void (*multiply_few_cols)(const struct zt_panel_product *p,
-                              const struct zt_panel_fetch *f);
+    /*
+     * The same of a few panels of columns; pieces of `w` are packed meanwhile, as many as it
+     * lasts for. a may be rows of k values, lda apart: m is a multiple of `rows` then.
+     * begin_ahead is called before, with all of w set but its last line; end_ahead packs what
+     * is left.
+     */
+    void (*begin_ahead)(struct zt_panel_ahead *w);
+    void (*multiply_and_pack)(const struct zt_panel_product *p, struct zt_panel_ahead *w);
+    void (*end_ahead)(struct zt_panel_ahead *w);
 };
 
 /* By the best instructions in use; NULL: there are none for it. */

@@ -190,6 +190,8 @@ static void test_threads_do_not_change_the_bits_of_products(void **state)
     for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++)
         for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
             check_product(&products[i], types[t][0], types[t][1]);
+    /* rows packed in parts, four blocks of k */
+    check_product(&(struct product){0, 300, 400, 3600}, ZT_F32, ZT_F32);
 }
 
 /* ---- attention ---- */
