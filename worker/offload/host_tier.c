@@ -116,6 +116,14 @@ static size_t host_piece_bytes(const void *store)
     return s->cfg.direct ? SIZE_MAX : s->piece_bytes;
 }
 
+static bool host_lends(const void *store, size_t bytes)
+{
+    const struct host_store *s = store;
+
+    (void)bytes;
+    return s->cfg.direct;
+}
+
 static bool overlaps(const struct host_buffer *b, size_t offset, size_t bytes)
 {
     return b->state != FREE && b->offset < offset + bytes &&
@@ -265,6 +273,7 @@ const struct zt_tier zt_host_tier = {
     .open = host_open,
     .close = host_close,
     .piece_bytes = host_piece_bytes,
+    .lends = host_lends,
     .prefetch = host_prefetch,
     .acquire = host_acquire,
     .commit = host_commit,

@@ -102,12 +102,16 @@ struct zt_tier {
     /* The longest piece of the store, in bytes; SIZE_MAX: no limit. */
     size_t (*piece_bytes)(const void *store);
 
+    /* optional: whether more than a piece, pieces that follow one another, can be lent at once now: where
+     * kernels work on host memory and there is room besides what is lent. */
+    bool (*lends)(const void *store, size_t bytes);
+
     /* optional: a piece that is acquired soon begins to move; *begun: it does, or is here. Not
      * at the cost of one that is acquired before it. NULL: acquire does it. */
     zt_err (*prefetch)(void *store, size_t offset, size_t bytes, bool *begun,
                        struct zt_fault *fault);
 
-    /* *data: device memory with these bytes of the store, until commit. */
+    /* *data: device memory with these bytes of the store, until commit: a piece, or what it lends. */
     zt_err (*acquire)(void *store, size_t offset, size_t bytes, zt_access access,
                       void **data, struct zt_fault *fault);
     /* `written`: the bytes go back to the store. */

@@ -4,9 +4,10 @@
  *      backward -> accumulators                     whole, reduced once per step (0, 1)
  *      backward -> transient -> accumulators        reduced every micro-batch (2, 3, ...)
  *      accumulators -> transient <- backward        offloaded, reduced once per step (1)
+ *      backward -> accumulators, lent meanwhile     the same of one rank, where the tier lends them
  *
  * The third way gives the bits of the first: backward adds to the same values, in buffers
- * that are on the device only while backward is at their block.
+ * that are on the device only while backward is at their block. So does the fourth, which copies nothing.
  *
  * Blocks whose gradients are complete fill a bucket; a full one is reduced, a collective
  * per block, straight from the flat buffers. With overlap_comm one bucket is in
@@ -49,7 +50,9 @@ zt_err zt_grads_open(struct zt_zero *z, struct zt_fault *fault)
 
     z->pending.reductions = calloc(n, sizeof(*z->pending.reductions));
     z->in_flight.reductions = calloc(n, sizeof(*z->in_flight.reductions));
-    return z->pending.reductions && z->in_flight.reductions ? ZT_OK : no_memory(fault);
+    z->lent = calloc(n, sizeof(*z->lent));
+    return z->pending.reductions && z->in_flight.reductions && z->lent ? ZT_OK
+                                                                       : no_memory(fault);
 }
 
 void zt_grads_close(struct zt_zero *z)
@@ -62,6 +65,12 @@ void zt_grads_close(struct zt_zero *z)
         rc = zt_state_commit(&s->accumulators, rc, NULL);
         (void)rc;
     }
+    for (int i = 0; z->lent && i < z->cfg.model->num_blocks; i++) {
+        zt_err rc = zt_state_commit(&z->lent[i], ZT_E_CANCELLED, NULL); /* of no use */
+
+        (void)rc;
+    }
+    free(z->lent);
     free(z->pending.reductions);
     free(z->in_flight.reductions);
 }
@@ -150,17 +159,40 @@ void zt_grads_begin(struct zt_zero *z)
             mark_new(m->blocks[i]); /* all else in accumulators is zero and stays so */
 }
 
+/* Whether backward adds to the accumulators where they are, which no other rank has a part in. */
+static bool is_lent(const struct zt_zero *z, const struct zt_block *b)
+{
+    return z->carried && z->cfg.world == 1 && zt_state_lends(z, ZT_STATE_GRADIENTS, b);
+}
+
+/* Memory for the gradients of a block that backward is at, with what the accumulators hold, or with
+ * anything. */
+static zt_err place_transient(struct zt_zero *z, struct zt_block *b, bool loaded,
+                              struct zt_fault *fault)
+{
+    struct zt_piece *lent = &z->lent[b->index];
+    void *p = NULL;
+    zt_err rc;
+
+    if (is_lent(z, b)) {
+        rc = zt_state_acquire_all(z, ZT_STATE_GRADIENTS, b,
+                                  loaded ? ZT_READ_WRITE : ZT_WRITE, lent, fault);
+        b->grads = rc ? NULL : lent->data;
+        return rc;
+    }
+    rc = zt_zero_pool_alloc(z->transient_pool, (size_t)b->padded_elems * sizeof(float),
+                            &p, fault);
+    b->grads = p;
+    return rc || !loaded ? rc : load_accumulators(z, b, b->grads, fault);
+}
+
 static zt_err alloc_transient(struct zt_zero *z, struct zt_block *b,
                               struct zt_fault *fault)
 {
-    void *p = NULL;
-    zt_err rc = zt_zero_pool_alloc(z->transient_pool,
-                                   (size_t)b->padded_elems * sizeof(float), &p, fault);
+    bool loaded = z->carried && !z->first_micro;
+    zt_err rc = place_transient(z, b, loaded, fault);
 
-    b->grads = p;
-    if (!rc && z->carried && !z->first_micro) {
-        rc = load_accumulators(z, b, b->grads, fault);
-    } else if (!rc) {
+    if (!rc && !loaded) {
         mark_new(b);
         rc = clear_rest(z, b, fault);
     }
@@ -193,6 +225,16 @@ static bool reduces_transient(const struct zt_zero *z)
     return z->transient && (z->reduce_every || z->carried);
 }
 
+/* The block's gradients of the step are complete in this piece; of those that leave the norm is made
+ * on their way. */
+static zt_err add_to_norm(struct zt_zero *z, const struct zt_block *b,
+                          const struct zt_piece *p, struct zt_fault *fault)
+{
+    return z->last_micro && !zt_state_in_place(z, ZT_STATE_GRADIENTS, b)
+               ? zt_norm_add(z, b, p, fault)
+               : ZT_OK;
+}
+
 /* accumulators = alpha * x + beta * accumulators, elements [begin, begin + n) */
 static zt_err add_to_accumulators(struct zt_zero *z, const struct zt_block *b,
                                   int64_t begin, int64_t n, const void *x, zt_dtype dtype,
@@ -210,8 +252,8 @@ static zt_err add_to_accumulators(struct zt_zero *z, const struct zt_block *b,
             return rc;
         done += to.n;
         rc = zt_zero_axpby(z, from, dtype, to.data, to.dtype, to.n, alpha, beta, fault);
-        if (!rc && z->last_micro && !zt_state_in_place(z, ZT_STATE_GRADIENTS, b))
-            rc = zt_norm_add(z, b, &to, fault);
+        if (!rc)
+            rc = add_to_norm(z, b, &to, fault);
         rc = zt_state_commit(&to, rc, fault);
     }
     return rc;
@@ -407,13 +449,19 @@ static zt_err add_to_bucket(struct zt_zero *z, struct zt_block *b, struct zt_fau
     return z->pending.elems >= limit ? start_bucket(z, fault) : ZT_OK;
 }
 
-/* Add a micro-batch's gradients to the accumulators, without the other ranks. */
+/* Add a micro-batch's gradients to the accumulators, without the other ranks, unless they are there. */
 static zt_err accumulate(struct zt_zero *z, struct zt_block *b, struct zt_fault *fault)
 {
     float beta = z->first_micro || z->carried ? 0 : 1;
-    zt_err rc =
-        add_to_accumulators(z, b, 0, b->padded_elems, b->grads, ZT_F32, 1, beta, fault);
+    struct zt_piece *lent = &z->lent[b->index];
+    zt_err rc;
 
+    if (lent->region) {
+        rc = add_to_norm(z, b, lent, fault);
+        b->grads = NULL;
+        return zt_state_commit(lent, rc, fault);
+    }
+    rc = add_to_accumulators(z, b, 0, b->padded_elems, b->grads, ZT_F32, 1, beta, fault);
     free_transient(z, b);
     return rc;
 }

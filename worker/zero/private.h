@@ -129,6 +129,7 @@ struct zt_zero {
     bool carried;      /* that buffer begins with what the accumulators hold */
     bool reduce_every; /* reduce after every micro-batch */
     bool first_micro, last_micro; /* micro-batch of the step */
+    struct zt_piece *lent;        /* per block: accumulators that backward is at */
     float prescale, postscale;    /* scales around the sum */
     struct zt_bucket pending, in_flight;
 

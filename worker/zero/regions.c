@@ -299,6 +299,17 @@ int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
     return (int64_t)(most / zt_dtype_bytes(r->dtype)) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
 }
 
+bool zt_state_lends(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b)
+{
+    const struct zt_region *r = &z->regions[kind];
+    const struct zt_region_store *s = store_of(r, b);
+    int64_t held = held_elems(r, b);
+
+    return zt_state_in_place(z, kind, b) ||
+           (s->tier->lends &&
+            s->tier->lends(s->store, (size_t)held * zt_dtype_bytes(r->dtype)));
+}
+
 /* ---- pieces ---- */
 
 /* A piece of a block as bytes of the store. */
@@ -315,9 +326,10 @@ static void locate(const struct zt_region *r, const struct zt_block *b, int64_t 
     *bytes = (size_t)n * width;
 }
 
-zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
-                        int64_t begin, int64_t n, zt_access access,
-                        struct zt_piece *piece, struct zt_fault *fault)
+/* All n elements. */
+static zt_err acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                      int64_t begin, int64_t n, zt_access access, struct zt_piece *piece,
+                      struct zt_fault *fault)
 {
     struct zt_region *r = &z->regions[kind];
     size_t bytes;
@@ -326,7 +338,6 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
     if (rc)
         return rc;
     assert(zt_state_has(z, kind, b));
-    n = zt_min(n, zt_state_piece_elems(z, kind, b));
     *piece = (struct zt_piece){
         .begin = begin, .n = n, .dtype = r->dtype, .from = store_of(r, b)};
     locate(r, b, begin, n, &piece->offset, &bytes);
@@ -341,6 +352,14 @@ zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_b
     piece->region = r;
     r->num_pieces++;
     return ZT_OK;
+}
+
+zt_err zt_state_acquire(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,
+                        int64_t begin, int64_t n, zt_access access,
+                        struct zt_piece *piece, struct zt_fault *fault)
+{
+    n = zt_min(n, zt_state_piece_elems(z, kind, b));
+    return acquire(z, kind, b, begin, n, access, piece, fault);
 }
 
 zt_err zt_state_acquire_around(struct zt_zero *z, zt_state_kind kind,
@@ -362,9 +381,9 @@ zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
 {
     int64_t begin, n;
 
-    assert(zt_state_in_place(z, kind, b));
+    assert(zt_state_lends(z, kind, b));
     zt_state_held(z, kind, b, &begin, &n);
-    return zt_state_acquire(z, kind, b, begin, n, access, piece, fault);
+    return acquire(z, kind, b, begin, n, access, piece, fault);
 }
 
 zt_err zt_state_prefetch(struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,

@@ -83,6 +83,11 @@ int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
 bool zt_state_in_place(const struct zt_zero *z, zt_state_kind kind,
                        const struct zt_block *b);
 
+/* Whether all that this rank keeps of the block can be acquired at once now, and worked on where it
+ * is, in a tier that moves pieces as well. */
+bool zt_state_lends(const struct zt_zero *z, zt_state_kind kind,
+                    const struct zt_block *b);
+
 /* ---- pieces ---- */
 
 /*
@@ -102,7 +107,7 @@ zt_err zt_state_acquire_around(struct zt_zero *z, zt_state_kind kind,
                                zt_access access, struct zt_piece *piece,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* All that this rank keeps of the block, for work in place: the tier is one of those. */
+/* All that this rank keeps of the block, for work in place, where it is kept so or the tier lends it. */
 zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
                             const struct zt_block *b, zt_access access,
                             struct zt_piece *piece, struct zt_fault *fault) ZT_MUST_CHECK;

@@ -276,6 +276,45 @@ static void test_an_unused_parameter_is_named_when_asked_for(void **state)
         }
 }
 
+/* ---- where they are kept ---- */
+
+static size_t planned_for(const struct job *j, struct zt_comm *c)
+{
+    struct rank r;
+    size_t bytes;
+
+    open_rank(&r, j, c);
+    bytes = r.transient_bytes;
+    close_rank(&r);
+    return bytes;
+}
+
+/* In files there are no more than three buffers. */
+static void lent_rank(struct zt_comm *c)
+{
+    struct job copied = *the_job;
+    size_t bytes = planned_for(the_job, c);
+
+    copied.in_reach = false;
+    CHECK(the_job->dir ? bytes < planned_for(&copied, c) : bytes == 0);
+}
+
+static void test_gradients_of_one_rank_are_made_where_they_are_kept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        struct job j = make_job(1, 2, i & 1 ? ZT_BF16 : ZT_F32), p;
+
+        j.micro_batches = i & 2 ? 2 : 1;
+        p = plain(&j);
+        j.on_host = j.in_reach = j.pipeline = true;
+        j.dir = i & 4 ? "." : NULL;
+        j.ratio = i & 8 ? 0.4 : 0;
+        run_job(&j, lent_rank);
+        assert_train_alike(&j, &p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_narrow_accumulators_and_messages),
         cmocka_unit_test(test_narrow_accumulators_of_one_rank),
         cmocka_unit_test(test_an_unused_parameter_is_named_when_asked_for),
+        cmocka_unit_test(test_gradients_of_one_rank_are_made_where_they_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
