@@ -227,10 +227,14 @@ zt_err zt_shm_group_barrier(struct zt_shm_group *g, struct zt_fault *fault)
 
     if (word)
         return zt_shm_group_abort_error(g, word, fault);
+    /* the next line, at once where peers are through with it: they worked since they read it */
+    if (phase != g->call_phase)
+        prefetch_for_write(zt_shm_group_arrival(g, g->rank, phase + 1));
     atomic_store(&zt_shm_group_arrival(g, g->rank, phase)->phase, phase);
     if (!all_arrived(g, phase, &next) && !adaptive_spin(g, phase))
         return wait_asleep(g, phase, fault);
-    prefetch_for_write(zt_shm_group_arrival(g, g->rank, phase + 1));
+    if (phase == g->call_phase)
+        prefetch_for_write(zt_shm_group_arrival(g, g->rank, phase + 1));
     if (atomic_load(&h->sleepers) && atomic_exchange(&h->woken, phase) != phase)
         zt_shm_wake(h);
     return ZT_OK;
