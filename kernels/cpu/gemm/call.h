@@ -105,7 +105,7 @@ bool zt_gemm_is_tiled(const struct zt_gemm_call *k);
 zt_err zt_gemm_tiled(struct zt_device *dev, const struct zt_gemm_call *in,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* ---- products in fp32 of packed panels (panel_blocks.c) ---- */
+/* ---- products of packed panels, in fp32 and of bf16 (panel_blocks.c) ---- */
 
 /* Whether the processor gains by it, and the call suits and is of a shape that does. */
 bool zt_gemm_suits_panels(const struct zt_gemm_call *k);

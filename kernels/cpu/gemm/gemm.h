@@ -3,9 +3,8 @@
  *
  * Every combination of shapes, strides and types becomes one oneDNN primitive, made at its
  * first use (about half a millisecond) and kept in a bounded cache of the device. Operands
- * are not packed beforehand: packing weights gains 1 to 3% with vdpbf16ps and is lost again
- * when each packed weight is used once. Weight gradients in bf16 may go another way
- * (wgrad.h), and fp32 where the shape gains by it (panel_shapes.c).
+ * are not packed beforehand. Weight gradients in bf16 may go another way (wgrad.h), and what
+ * gains by it by its shape (panel_shapes.c).
  *
  * A primitive is run by one thread. Large products are cut into blocks, whose places
  * follow from the shape (thread_blocks.c), so that the bits do not depend on the number of

@@ -1,5 +1,5 @@
 /*
- * panel_blocks.c -- products in fp32, of operands packed into panels (panels.h).
+ * panel_blocks.c -- products of operands packed into panels (panels.h), in fp32 and of bf16.
  *
  * oneDNN packs for each block of c that a thread takes, and how fast that is depends on how
  * operands are stored: of two products of one size one takes half as long again as the other
@@ -15,8 +15,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "kernels/cpu/elementwise/activation.h"
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/gemm/panels.h"
+#include "kernels/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 
@@ -27,6 +29,8 @@
 #define TASKS      4            /* for each thread, which are not equally fast */
 #define ROWS_AHEAD 6            /* that an activation is about to write */
 #define K_UNIT     16           /* that blocks of k are multiples of */
+#define PAIRS_DEPTH                                                                      \
+    ((int64_t)512) /* of a gradient of weights in bf16: bits are those of wgrad.c */
 
 /* One pass: k of [from, from + depth), columns [col, col + cols). */
 struct panel_pass {
@@ -40,6 +44,11 @@ struct panel_pass {
     float *b, *a;                         /* a: of thread 0, or of strip 0 */
     int64_t a_floats;                     /* of a thread, or of a strip */
     bool keeps_rows;                      /* a is packed once, for all columns */
+    int64_t word,
+        words; /* values of k that are multiplied together, and how many words it has */
+    /* of bf16, whose sums are no elements of c: those of a thread, and how many rows of them */
+    float *sums;
+    int64_t sum_rows;
 };
 
 static const float *element(const struct zt_gemm_mat *m, int64_t item, int64_t row,
@@ -79,8 +88,8 @@ static void pack_strip(const struct panel_pass *s, int64_t strip, float *to)
     int64_t row, rows;
 
     find_strip(s, strip, &row, &rows);
-    s->by->pack_rows(to, element(a, s->item, row, s->from), a->stride[1], a->stride[2],
-                     s->depth, rows);
+    s->by->pack_rows(to, element(a, s->item, row, s->from * s->word), a->stride[1],
+                     a->stride[2], s->depth, rows);
 }
 
 static void pack_a(int64_t begin, int64_t end, int thread, void *ctx)
@@ -93,12 +102,13 @@ static void pack_a(int64_t begin, int64_t end, int thread, void *ctx)
 }
 
 /* Rows of c are short here and far from each other: no processor guesses what comes next. */
-static void fetch_row(const struct panel_pass *s, int64_t row, int64_t col, int64_t cols)
+static void fetch_row(const struct panel_pass *s, const struct zt_gemm_mat *m,
+                      int64_t row, int64_t col, int64_t cols)
 {
-    const float *c = element(&s->k->c, s->item, row, s->col + col);
+    const char *to = zt_gemm_element(m, s->item, row, s->col + col);
 
-    for (int64_t j = 0; j < cols; j += 16)
-        __builtin_prefetch(c + j, 1);
+    for (int64_t j = 0; j < cols * (int64_t)zt_dtype_bytes(m->dtype); j += 64)
+        __builtin_prefetch(to + j, 1);
 }
 
 /* What follows the sums of some rows and columns: the activation. */
@@ -109,7 +119,7 @@ static void finish(const struct panel_pass *s, int64_t row, int64_t rows, int64_
 
     for (int64_t i = row; i < row + rows; i++) {
         if (s->k->pre.data && i + ROWS_AHEAD < row + rows)
-            fetch_row(s, i + ROWS_AHEAD, col, cols);
+            fetch_row(s, &s->k->c, i + ROWS_AHEAD, col, cols);
         zt_gemm_pass_row(&pass, s->item, i, s->col + col, cols);
     }
 }
@@ -138,7 +148,7 @@ static struct zt_panel_product product_of(const struct panel_pass *s, const floa
 /* Whether the pass is the last one, and an activation follows it. */
 static bool ends_it(const struct panel_pass *s)
 {
-    return s->from + s->depth == s->k->a.cols && s->k->epilogue != ZT_EPI_NONE;
+    return s->from + s->depth == s->words && (s->k->epilogue != ZT_EPI_NONE || s->sums);
 }
 
 static void run_task(int64_t task, int thread, void *ctx)
@@ -203,6 +213,73 @@ static void deal_out(struct panel_pass *s)
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     return zt_num_parts(zt_num_parts(n, zt_num_parts(n, most)), unit) * unit;
+}
+
+/* ---- sums of bf16 ---- */
+
+/* Where those of rows [row, ...) are; a row of them has as many as a thread takes columns. */
+static float *sums_of(const struct panel_pass *s, int64_t row, int64_t cols)
+{
+    return s->sums + (s->sum_rows < s->k->c.rows ? 0 : row) * cols;
+}
+
+/* The product p goes there. */
+static void take_sums(const struct panel_pass *s, struct zt_panel_product *p, int64_t row)
+{
+    p->c = sums_of(s, row, p->n);
+    p->ldc = p->n;
+    if (p->ld_from) {
+        p->from = p->c;
+        p->ld_from = p->ldc;
+    }
+}
+
+static void copy_rows(const struct panel_pass *s, const struct zt_gemm_mat *to,
+                      int64_t row, int64_t rows, int64_t col, int64_t cols,
+                      const uint16_t *from)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(zt_gemm_element(to, s->item, row + i, col), from + i * cols,
+               (size_t)cols * sizeof(*from));
+}
+
+/* Sums of rows, ZT_GEMM_PASS_COLS at most, become c. */
+static void round_some(const struct panel_pass *s, int64_t row, int64_t rows, int64_t col,
+                       int64_t cols)
+{
+    const struct zt_gemm_call *k = s->k;
+    float x[ZT_GEMM_PASS_COLS], y[ZT_GEMM_PASS_COLS];
+    uint16_t half[ZT_GEMM_PASS_COLS];
+    int64_t n = rows * cols;
+
+    zt_bf16_of_floats(half, sums_of(s, row, cols), n);
+    if (k->epilogue != ZT_EPI_NONE) {
+        if (k->pre.data)
+            copy_rows(s, &k->pre, row, rows, col, cols, half);
+        zt_floats_of_bf16(x, half, n); /* what is stored is what the activation sees */
+        zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
+                         y, x, n);
+        zt_bf16_of_floats(half, y, n);
+    }
+    copy_rows(s, &k->c, row, rows, col, cols, half);
+}
+
+static void round_sums(const struct panel_pass *s, int64_t row, int64_t rows, int64_t col,
+                       int64_t cols)
+{
+    int64_t each = ZT_GEMM_PASS_COLS / cols, end = row + rows;
+    struct panel_pass at = *s;
+
+    for (int64_t i = row; i < end; i += each) {
+        for (int64_t j = i + each; j < zt_min(i + 2 * each, end); j++) {
+            fetch_row(s, &s->k->c, j, col, cols);
+            if (s->k->pre.data)
+                fetch_row(s, &s->k->pre, j, col, cols);
+        }
+        if (s->sum_rows < s->k->c.rows)
+            at.sums = s->sums + (i - row) * cols;
+        round_some(&at, i, zt_min(each, end - i), col, cols);
+    }
 }
 
 /* ---- by columns ---- */
@@ -273,9 +350,10 @@ static struct zt_panel_ahead ahead_of(const struct panel_pass *s,
                                       const struct column_step *at, float *to)
 {
     const struct zt_gemm_mat *b = &s->k->b;
-    struct zt_panel_ahead w = {.src = element(b, s->item, at->from, at->col),
+    bool along = b->stride[1] == 1;
+    struct zt_panel_ahead w = {.src = element(b, s->item, at->from * s->word, at->col),
                                .dst = to,
-                               .line = b->stride[2],
+                               .line = along ? b->stride[2] / s->word : 1,
                                .step = b->stride[1],
                                .k = at->depth,
                                .n = at->cols};
@@ -325,8 +403,8 @@ static void multiply_in_place(const struct panel_pass *s, struct zt_panel_produc
     int64_t over = p.m % s->by->rows;
 
     p.m -= over;
-    p.a = element(a, s->item, row, s->from);
-    p.lda = a->stride[1];
+    p.a = element(a, s->item, row, s->from * s->word);
+    p.lda = a->stride[1] / s->word;
     s->by->multiply_and_pack(&p, then);
     if (over == 0)
         return;
@@ -338,23 +416,35 @@ static void multiply_in_place(const struct panel_pass *s, struct zt_panel_produc
     s->by->multiply(&p);
 }
 
+static void multiply_packed(const struct panel_pass *s, struct zt_panel_product p,
+                            const float *a, struct zt_panel_ahead *then)
+{
+    p.a = a;
+    s->by->multiply_and_pack(&p, then);
+}
+
 static void multiply_step(const struct column_job *job, const struct column_step *at,
-                          const float *b, float *spare, struct zt_panel_ahead *then)
+                          const float *b, int64_t slot, struct zt_panel_ahead *then)
 {
     struct panel_pass s = block_of(job, at->from);
+    float *spare = s.a + slot * s.a_floats;
+
+    if (s.sums)
+        s.sums += slot * s.sum_rows * s.by->together;
 
     for (int64_t strip = 0, row, rows; strip < s.strips; strip++) {
         struct zt_panel_product p;
 
         find_strip(&s, strip, &row, &rows);
-        p = product_of(&s, packed_rows(job, at->from, strip), b, row, rows, at->col,
-                       at->cols);
+        p = product_of(&s, NULL, b, row, rows, at->col, at->cols);
+        if (s.sums)
+            take_sums(&s, &p, row);
         if (job->in_place)
             multiply_in_place(&s, p, row, spare, then);
         else
-            s.by->multiply_and_pack(&p, then);
+            multiply_packed(&s, p, packed_rows(job, at->from, strip), then);
         if (ends_it(&s))
-            finish(&s, row, rows, at->col, at->cols);
+            (s.sums ? round_sums : finish)(&s, row, rows, at->col, at->cols);
     }
 }
 
@@ -368,7 +458,6 @@ static void run_columns(int64_t begin, int64_t end, int thread, void *ctx)
     (void)thread;
     for (int64_t slot = begin; slot < end; slot++) {
         float *b = s->b + 2 * slot * floats, *other = b + floats;
-        float *spare = s->a + slot * s->a_floats;
         struct column_step at = {0};
         struct zt_panel_ahead w = {0};
         bool more = go_on(job, &at);
@@ -383,7 +472,7 @@ static void run_columns(int64_t begin, int64_t end, int thread, void *ctx)
 
             more = go_on(job, &then);
             w = more ? ahead_of(s, &then, other) : (struct zt_panel_ahead){0};
-            multiply_step(job, &at, packed, spare, &w);
+            multiply_step(job, &at, packed, slot, &w);
             if (more)
                 s->by->end_ahead(&w);
             b = other;
@@ -398,7 +487,7 @@ static void size_rows(const struct panel_pass *s, int64_t depth, int64_t *rows,
                       int64_t *deep)
 {
     *rows = s->k->c.rows;
-    *deep = s->k->a.cols;
+    *deep = s->words;
     if (s->k->a.stride[2] == 1)
         return;
     *deep = even_part(*deep, MOST_BLOCKS * depth, depth);
@@ -448,8 +537,8 @@ static void run_by_columns(const struct panel_pass *whole, int64_t depth)
         k = *whole->k;
         take_rows(&k, row, zt_min(rows, k.c.rows - row));
         s.strips = count_strips(&s);
-        for (s.from = 0; s.from < k.a.cols; s.from += deep) {
-            s.depth = zt_min(deep, k.a.cols - s.from);
+        for (s.from = 0; s.from < s.words; s.from += deep) {
+            s.depth = zt_min(deep, s.words - s.from);
             job.next = 0;
             if (!job.in_place)
                 zt_parallel_for(s.strips * zt_num_parts(s.depth, depth), 1, pack_rows,
@@ -462,11 +551,12 @@ static void run_by_columns(const struct panel_pass *whole, int64_t depth)
 /* ---- the whole ---- */
 
 /* All of an item of the batch. */
-static void run_item(struct panel_pass *s, int64_t columns, int64_t depth)
+static void run_item(struct panel_pass *s, bool by_columns, int64_t columns,
+                     int64_t depth)
 {
     const struct zt_gemm_call *k = s->k;
 
-    if (goes_by_columns(s)) {
+    if (by_columns) {
         run_by_columns(s, depth);
         return;
     }
@@ -487,18 +577,22 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
                          struct zt_fault *fault)
 {
     struct zt_gemm_call k = *in;
-    struct panel_pass s = {
-        .k = &k, .by = zt_panel_kernels(), .to = k.pre.data ? &k.pre : &k.c};
-    int64_t depth, columns, a_floats, b_floats, together = s.by->together;
-    bool by_columns;
+    bool pairs = k.a.dtype == ZT_BF16, by_columns;
+    struct panel_pass s = {.k = &k,
+                           .by = pairs ? zt_panel_kernels_of_pairs() : zt_panel_kernels(),
+                           .to = k.pre.data ? &k.pre : &k.c,
+                           .word = pairs ? 2 : 1,
+                           .words = k.a.cols / (pairs ? 2 : 1)};
+    int64_t depth, columns, a_floats, b_floats, sums, together = s.by->together;
     float *start;
     void *mem;
     zt_err rc;
 
     zt_gemm_write_rows(&k);
-    depth = even_part(k.a.cols, MOST_K, K_UNIT);
+    depth =
+        pairs && k.a.stride[2] != 1 ? PAIRS_DEPTH : even_part(s.words, MOST_K, K_UNIT);
     columns = even_part(k.c.cols, B_FLOATS / depth / together * together, together);
-    by_columns = goes_by_columns(&s);
+    by_columns = pairs || goes_by_columns(&s);
     b_floats = depth * (by_columns ? 2 * zt_num_threads() * together : columns);
     s.strips = count_strips(&s);
     s.keeps_rows =
@@ -506,19 +600,23 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     s.a_floats = depth * MOST * s.by->rows + ZT_PANEL_PAD;
     a_floats = by_columns ? size_a(&s, depth)
                           : (s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
+    if (pairs && k.c.dtype == ZT_BF16)
+        s.sum_rows = depth < s.words ? k.c.rows : zt_min(k.c.rows, MOST * s.by->rows);
+    sums = zt_num_threads() * s.sum_rows * together;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
-                        (size_t)(b_floats + a_floats + k.c.cols) * sizeof(float), &mem,
-                        fault);
+                        (size_t)(b_floats + sums + a_floats + k.c.cols) * sizeof(float),
+                        &mem, fault);
     if (rc != ZT_OK)
         return rc;
     s.b = mem;
-    s.a = s.b + b_floats;
+    s.sums = sums ? s.b + b_floats : NULL;
+    s.a = s.b + b_floats + sums;
     s.start = start = s.a + a_floats;
     if (k.bias)
         zt_load_row(start, k.bias, k.bias_dtype, k.bias_stride, k.c.cols);
     else
         memset(start, 0, (size_t)k.c.cols * sizeof(*start));
     for (s.item = 0; s.item < k.c.batch; s.item++)
-        run_item(&s, columns, depth);
+        run_item(&s, by_columns, columns, depth);
     return ZT_OK;
 }

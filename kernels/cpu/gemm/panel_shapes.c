@@ -1,4 +1,4 @@
-/* Which products in fp32 are of packed panels: by shape, level of instructions and release of
+/* Which products are of packed panels: by shape, level of instructions and release of
  * oneDNN, so that ranks of a run choose alike. */
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/gemm/onednn.h"
@@ -39,8 +39,9 @@ static bool are_pages_apart(int64_t along, int64_t step)
 }
 
 /*
- * With AVX-512 oneDNN is about as fast for few rows, few columns, and c by columns, but for lines of
- * k that are pages apart, and many k of b by columns in release 3. It is slower at all else.
+ * With AVX-512 oneDNN is about as fast for few rows, few columns, and c by columns, but for lines
+ * of k that are pages apart, and many k of b by columns in release 3. It is slower at all
+ * else.
  */
 static bool are_faster_by_avx512(const struct zt_gemm_call *k)
 {
@@ -67,8 +68,43 @@ static bool are_faster(const struct zt_gemm_call *k)
                                              : are_faster_by_avx2(k);
 }
 
+/* Whether k of an operand follow each other in words of two. */
+static bool are_words(const struct zt_gemm_mat *m, int k)
+{
+    return m->stride[k] == 1 && m->stride[3 - k] % 2 == 0;
+}
+
+/* Of bf16, rounded to it, of rows whose k follow each other. */
+static bool are_pairs(const struct zt_gemm_call *k)
+{
+    return k->c.dtype == ZT_BF16 && k->c.stride[2] == 1 && !k->accumulate &&
+           (!k->pre.data || (k->pre.dtype == ZT_BF16 && k->pre.stride[2] == 1)) &&
+           are_words(&k->a, 2) && (are_words(&k->b, 1) || k->b.stride[2] == 1);
+}
+
+/* Of bf16, a gradient of weights that has not more inputs than outputs. */
+static bool is_gradient_of_pairs(const struct zt_gemm_call *k)
+{
+    return k->c.dtype == ZT_F32 && k->c.stride[2] == 1 && k->a.stride[1] == 1 &&
+           k->b.stride[2] == 1 && k->epilogue == ZT_EPI_NONE && !k->bias &&
+           k->c.rows <= k->c.cols;
+}
+
+static bool suits_pairs(const struct zt_gemm_call *k)
+{
+    bool fits = k->c.batch == 1 && k->a.cols % 2 == 0 &&
+                (are_pairs(k) || is_gradient_of_pairs(k));
+
+    if (use == ZT_PANELS_NEVER || !fits || !zt_panel_kernels_of_pairs())
+        return false;
+    return use == ZT_PANELS_ALWAYS ||
+           (k->c.rows >= LEAST_ROWS && k->c.cols >= LEAST_COLS && k->a.cols >= LEAST);
+}
+
 bool zt_gemm_suits_panels(const struct zt_gemm_call *k)
 {
+    if (k->a.dtype == ZT_BF16)
+        return suits_pairs(k);
     bool plain = k->epilogue == ZT_EPI_NONE && !k->bias;
     bool by_rows = k->c.stride[2] == 1 && (!k->pre.data || k->pre.stride[2] == 1);
 

@@ -7,6 +7,7 @@
 #endif
 
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/integers.h"
 
 #if defined(__x86_64__)
@@ -41,6 +42,15 @@ static void pack_some(float *dst, int64_t width, const float *src, int64_t line,
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < width; j++)
             dst[i * width + j] = j < n ? src[i * step + j * line] : 0;
+}
+
+/* n values of a row. */
+INLINE void take_values(float *to, const float *src, int64_t n)
+{
+    if (n == PIECE)
+        memcpy(to, src, PIECE * sizeof(*to));
+    else
+        memcpy(to, src, (size_t)n * sizeof(*to));
 }
 
 #if defined(__clang__)
@@ -91,15 +101,19 @@ INLINE void pack_square(float *dst, int64_t width, const float *src, int64_t lin
 }
 
 /* 12 of 16 registers are sums. */
-#define NAME(x)           by_avx2_##x
-#define LANES             8
-#define FMA(a, b, c)      ((lanes)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define SPLAT(x)          ((lanes)_mm256_set1_ps(x))
-#define ROWS              6
-#define VECTORS           2
-#define EACH_ROW(X)       X(0) X(1) X(2) X(3) X(4) X(5)
-#define EACH_VECTOR(X, i) X(i, 0) X(i, 1)
-#define TOGETHER          4
+#define NAME(x)                by_avx2_##x
+#define LANES                  8
+#define FMA(a, b, c)           ((lanes)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define PAIRS                  false
+#define DOT(a, b, c)           FMA(a, b, c)
+#define COLUMN(src, j)         ((src) + (j))
+#define TAKE(to, src, step, n) take_values(to, src, n)
+#define SPLAT(x)               ((lanes)_mm256_set1_ps(x))
+#define ROWS                   6
+#define VECTORS                2
+#define EACH_ROW(X)            X(0) X(1) X(2) X(3) X(4) X(5)
+#define EACH_VECTOR(X, i)      X(i, 0) X(i, 1)
+#define TOGETHER               4
 #include "kernels/cpu/gemm/panels.inc"
 
 #if defined(__clang__)
@@ -113,15 +127,56 @@ INLINE void pack_square(float *dst, int64_t width, const float *src, int64_t lin
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prfchw")
 #endif
 /* 24 of 32. */
-#define NAME(x)           by_avx512_##x
-#define LANES             16
-#define FMA(a, b, c)      ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define SPLAT(x)          ((lanes)_mm512_set1_ps(x))
-#define ROWS              8
-#define VECTORS           3
-#define EACH_ROW(X)       X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define EACH_VECTOR(X, i) X(i, 0) X(i, 1) X(i, 2)
-#define TOGETHER          2
+#define NAME(x)                by_avx512_##x
+#define LANES                  16
+#define FMA(a, b, c)           ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define PAIRS                  false
+#define DOT(a, b, c)           FMA(a, b, c)
+#define COLUMN(src, j)         ((src) + (j))
+#define TAKE(to, src, step, n) take_values(to, src, n)
+#define SPLAT(x)               ((lanes)_mm512_set1_ps(x))
+#define ROWS                   8
+#define VECTORS                3
+#define EACH_ROW(X)            X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_VECTOR(X, i)      X(i, 0) X(i, 1) X(i, 2)
+#define TOGETHER               2
+#include "kernels/cpu/gemm/panels.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(                                                            \
+    __attribute__((                                                                      \
+        target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,prfchw"))),       \
+    apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,prfchw")
+#endif
+/* n pairs of two rows, `step` elements apart. */
+INLINE void take_pairs(float *to, const float *src, int64_t step, int64_t n)
+{
+    const uint16_t *even = (const uint16_t *)src;
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + step));
+
+    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+#define NAME(x)                by_pairs_##x
+#define LANES                  16
+#define FMA(a, b, c)           ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define PAIRS                  true
+#define DOT(a, b, c)           ((lanes)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
+#define COLUMN(src, j)         ((const float *)((const uint16_t *)(src) + (j)))
+#define TAKE(to, src, step, n) take_pairs(to, src, step, n)
+#define SPLAT(x)               ((lanes)_mm512_set1_ps(x))
+#define ROWS                   8
+#define VECTORS                3
+#define EACH_ROW(X)            X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_VECTOR(X, i)      X(i, 0) X(i, 1) X(i, 2)
+#define TOGETHER               2
 #include "kernels/cpu/gemm/panels.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -138,7 +193,17 @@ const struct zt_panel_kernels *zt_panel_kernels(void)
                              : NULL;
 }
 
+const struct zt_panel_kernels *zt_panel_kernels_of_pairs(void)
+{
+    return zt_dot_is_supported() ? &by_pairs_kernels : NULL;
+}
+
 #else
+
+const struct zt_panel_kernels *zt_panel_kernels_of_pairs(void)
+{
+    return NULL;
+}
 
 const struct zt_panel_kernels *zt_panel_kernels(void)
 {

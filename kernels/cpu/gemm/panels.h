@@ -1,8 +1,9 @@
 /*
- * panels.h -- fp32 products of operands that the caller has packed, with AVX2 or AVX-512.
+ * panels.h -- products of operands that the caller has packed, in fp32 with AVX2 or AVX-512,
+ * and of bf16 with vdpbf16ps.
  *
  * A packed operand is a row of panels, each of some lines of k side by side: rows of a left
- * operand, columns of a right one. What lies past the last line is zero in it:
+ * operand, columns of a right one. What lies past the last line does not count:
  *
  *      panel 0             panel 1             ...
  *      k x lines           k x lines
@@ -66,5 +67,11 @@ struct zt_panel_kernels {
 
 /* By the best instructions in use; NULL: there are none for it. */
 const struct zt_panel_kernels *zt_panel_kernels(void);
+
+/*
+ * The same of operands in bf16, c in fp32: values of k are words of two that follow each other.
+ * Of operands whose k do not follow each other `step` is that of two values of k, in elements.
+ */
+const struct zt_panel_kernels *zt_panel_kernels_of_pairs(void);
 
 #endif

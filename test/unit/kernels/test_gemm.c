@@ -3,6 +3,7 @@
 #include "test/unit/sample.h"
 
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/gemm/panels.h"
 #include "kernels/cpu/parallel.h"
 
 /* ---- types ---- */
@@ -590,8 +591,63 @@ static void test_rows_of_panels_have_the_bits_of_more_rows(void **state)
     ref_free(few.mem);
 }
 
+/* ---- in panels of pairs ---- */
+
+static int open_with_pairs(void **state)
+{
+    features = zt_cpu_features();
+    zt_cpu_set_features(features & ~(unsigned)ZT_CPU_AMX_BF16);
+    zt_gemm_use_panels(ZT_PANELS_ALWAYS);
+    return open_device(state);
+}
+
+static void test_blocks_of_pairs(void **state)
+{
+    if (!zt_panel_kernels_of_pairs())
+        skip();
+    (void)state;
+    check_blocks(ZT_BF16, ZT_BF16);
+    check_large(make(ZT_BF16, 0, 250, 2500, ROWS), make(ZT_BF16, 0, 2500, 330, COLS),
+                make(ZT_BF16, 0, 250, 330, ROWS_PADDED), false); /* two blocks of k */
+    check_large(make(ZT_BF16, 0, 77, 2300, ROWS), make(ZT_BF16, 0, 2300, 1101, ROWS),
+                make(ZT_BF16, 0, 77, 1101, ROWS), false);
+    check_large(make(ZT_BF16, 0, 500, 130, ROWS), make(ZT_BF16, 0, 130, 300, ROWS),
+                make(ZT_BF16, 0, 500, 300, ROWS_PADDED), false); /* one */
+    check_large(make(ZT_BF16, 0, 300, 1300, COLS), make(ZT_BF16, 0, 1300, 330, ROWS),
+                make(ZT_F32, 0, 300, 330, ROWS), true);
+}
+
+static void test_gradients_of_pairs_have_the_bits_of_others(void **state)
+{
+    struct matrix a = make(ZT_BF16, 0, 301, 2500, COLS);
+    struct matrix b = make(ZT_BF16, 0, 2500, 410, ROWS);
+    struct matrix c = make(ZT_F32, 0, 301, 410, ROWS),
+                  other = make(ZT_F32, 0, 301, 410, ROWS);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+
+    (void)state;
+    memcpy(other.mem, c.mem, c.bytes);
+    g.accumulate = true;
+    zt_gemm_use_panels(zt_panel_kernels_of_pairs() ? ZT_PANELS_ALWAYS : ZT_PANELS_NEVER);
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    g.c = other.view;
+    zt_gemm_use_panels(ZT_PANELS_NEVER);
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    zt_gemm_use_panels(ZT_PANELS_ALWAYS);
+    assert_memory_equal(other.mem, c.mem, c.bytes);
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
+    ref_free(other.mem);
+}
+
 int main(void)
 {
+    const struct CMUnitTest with_pairs[] = {
+        cmocka_unit_test(test_blocks_of_pairs),
+        cmocka_unit_test(test_bias_and_gelu_match_the_reference),
+        cmocka_unit_test(test_gradients_of_pairs_have_the_bits_of_others),
+    };
     const struct CMUnitTest with_tiles[] = {
         cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
         cmocka_unit_test(test_batches_with_strides_and_repeats_match),
@@ -634,6 +690,7 @@ int main(void)
 
     if (zt_cpu_features() & ZT_CPU_AVX512_BF16) /* what packs for tiles is there */
         failed += cmocka_run_group_tests(with_tiles, open_with_tiles, close_with_tiles);
+    failed += cmocka_run_group_tests(with_pairs, open_with_pairs, close_with_panels);
     if (zt_cpu_features() & ZT_CPU_AVX512)
         failed +=
             cmocka_run_group_tests(with_panels, open_with_panels, close_with_panels);
