@@ -333,21 +333,8 @@ zt_err zt_update_reach(struct zt_zero *z, const struct zt_block *b,
     return rc;
 }
 
-zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
-                       struct zt_fault *fault)
-{
-    const struct zt_block *n;
-    zt_err rc = ZT_OK;
-
-    for (int i = 0; !rc && z->update.active && (n = zt_needed_block(called, i)); i++)
-        rc = zt_update_reach(z, n, fault);
-    /* its files moved while the block before computed */
-    return rc || !z->update.active
-               ? rc
-               : zt_update_reach(z, z->cfg.model->blocks[z->update.num_done], fault);
-}
-
-/* One piece more with every block that backward has done: gradients move meanwhile, too. */
+/* One piece more with every block of the last forward behind the last update, when the drive has
+ * nothing else to do, and with every block that backward has done: gradients move meanwhile, too. */
 zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
 {
     struct zt_update *u = &z->update;
@@ -364,6 +351,21 @@ zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
     if (!rc && u->work.n && begun)
         u->work = next_work(z, u->work);
     return rc;
+}
+
+zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
+                       struct zt_fault *fault)
+{
+    bool last = z->mode == ZT_MODE_TRAIN && z->last_micro && !z->in_backward;
+    const struct zt_block *n;
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && z->update.active && (n = zt_needed_block(called, i)); i++)
+        rc = zt_update_reach(z, n, fault);
+    /* its files moved while the block before computed */
+    if (!rc && z->update.active)
+        return zt_update_reach(z, z->cfg.model->blocks[z->update.num_done], fault);
+    return rc || !last ? rc : zt_update_ahead(z, fault);
 }
 
 zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault)
