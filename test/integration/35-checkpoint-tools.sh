@@ -52,6 +52,10 @@ done
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_head 4 --output_dir "$tmp/heads"
 run "a mean over other heads" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/heads" --overwrite
 check "  is said to be one" has "$tmp/err" "$tmp/heads: config.json has another n_head than that of $tmp/hf, which is taken"
+cp -r "$tmp/hf" "$tmp/null"
+sed -i 's/"n_inner": [0-9]*/"n_inner": null/; s/"attn_pdrop": 0.0/"attn_pdrop": 0/' "$tmp/null/config.json"
+run "  and null, which is what it has, is not" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/null" --overwrite
+check "  " sh -c 'grep -q "n_inner.*null" "$1" && test ! -s "$2"' - "$tmp/null/config.json" "$tmp/err"
 run "  and one of the same is not" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/hf" --overwrite
 check "  " test ! -s "$tmp/err"
 # one form over the other: what is read afterwards is what was written
@@ -84,6 +88,20 @@ for type in f32 f16 bf16 q8_0; do
     run "  which is not read" 65 "$zckpt" verify "$tmp/$type.gguf"
     check "  and is not called damaged" has "$tmp/err" "$type.gguf: is a GGUF file, a form that is written and not read"
 done
+# what such a file cannot say
+for of in mistral qwen2 qwen3; do
+    run "GGUF of $of" 0 "$zckpt" convert test/golden/$of/model "$tmp/$of.gguf"
+done
+check "  without a window that is not there" test ! -s "$tmp/err"
+for of in mistral qwen2; do
+    "$zckpt" convert test/golden/$of/model "$tmp/$of.gguf" --overwrite >"$tmp/out" 2>"$tmp/err"
+    check "  and the window of $of is told" has "$tmp/err" "its layers see the last 9 tokens (sliding_window), and those of a GGUF file of type .* see all"
+done
+cp -r "$tmp/hf" "$tmp/exact"
+sed -i 's/"activation_function": "[a-z_]*"/"activation_function": "gelu"/' "$tmp/exact/config.json"
+run "no GGUF of another function" 78 "$zckpt" convert "$tmp/exact" "$tmp/exact.gguf"
+check "  which is named" has "$tmp/err" "config.json has activation_function gelu, which GGUF files of type gpt2 cannot say"
+check "  and nothing is written" test ! -e "$tmp/exact.gguf"
 check "  and smaller" test "$(stat -c %s "$tmp/q8_0.gguf")" -lt "$(stat -c %s "$tmp/f16.gguf")"
 run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
 
@@ -103,6 +121,8 @@ run "a folder" 0 "$a/zero_to_fp32" "$a" "$tmp/whole"
 check "  has the config.json of the checkpoint" cmp "$a/config.json" "$tmp/whole/config.json"
 run "safetensors" 0 "$a/zero_to_fp32" "$a" "$tmp/two.safetensors"
 run "  are the same" 0 "$zckpt" diff "$a" "$tmp/two.safetensors"
+run "a checkpoint is no folder of some" 2 "$zckpt" prune "$a" --keep 1
+check "  which is said" has "$tmp/err" 'that is one checkpoint; name the folder that it is in'
 run "  with the owner's name alone, as Hugging Face's" 0 "$zckpt" ls "$tmp/two.safetensors"
 check "  which is that" sh -c "grep -q wte.weight '$tmp/out' && ! grep -q lm_head '$tmp/out'"
 for pair in "$tmp/two.bin $tmp/two.safetensors" "$tmp/two.safetensors $tmp/two.bin" "$tmp/two.bin $tmp/whole" "$a $tmp/two.safetensors"; do

@@ -421,11 +421,13 @@ zt_err zt_ds_read_zero(struct zt_ds *ds, struct zt_fault *fault)
     zt_err rc = count_ranks(ds, prefix, fault);
 
     if (!rc && ds->world_size == 0)
-        rc =
-            zt_fault_set(fault, ZT_E_NOINPUT,
-                         "%s: has no *_optim_states.pt: a checkpoint without ZeRO, whose "
-                         "weights are in mp_rank_00_model_states.pt",
-                         ds->dir);
+        rc = zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "%s: has no *_optim_states.pt: a checkpoint without ZeRO, which is "
+            "not read; its weights become a file that is by Python's "
+            "torch.save(torch.load(\"mp_rank_00_model_states.pt\", "
+            "weights_only=False)[\"module\"], \"pytorch_model.bin\")",
+            ds->dir);
     if (rc)
         return rc;
     ranks = calloc((size_t)ds->world_size, sizeof(*ranks));

@@ -117,16 +117,36 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
 
 /* ---- columns ---- */
 
+/* The member of an object that has rows in it; NULL: none has. */
+static const char *rows_inside(const json_t *row)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)row, key, value)
+    {
+        if (json_is_object(json_array_get(value, 0)))
+            return key;
+    }
+    return NULL;
+}
+
 /* "a", "b" and "c": names of what a row has. */
 static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t *row,
                             const char *wanted, struct zt_fault *fault)
 {
+    const char *key, *inside = wanted ? NULL : rows_inside(row);
     struct zt_buf names;
-    const char *key;
     json_t *value;
     size_t num = 0;
     zt_err rc = ZT_OK;
 
+    if (inside)
+        return zt_records_fault(
+            r, at, ZT_E_USAGE, fault,
+            "no column is named \"text\"; rows that are inside of \"%s\" "
+            "are to be the file: that list alone, or a row a line",
+            inside);
     zt_buf_init(&names, 256);
     json_object_foreach((json_t *)row, key, value)
     {

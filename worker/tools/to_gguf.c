@@ -14,6 +14,7 @@
 #include "worker/tools/hf_config.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/gguf.h"
+#include "worker/tools/gguf_model.h"
 #include "worker/tools/gguf_names.h"
 
 struct gguf_item {
@@ -213,6 +214,10 @@ static zt_err put_keys(struct conversion *c, struct zt_fault *fault)
     if (!rc)
         rc = get(c, "n_inner", "intermediate_size", gpt2 ? 4 * c->width : 0, &inner,
                  fault);
+    if (!rc)
+        rc = zt_gguf_check_model(
+            &(struct zt_gguf_model){c->s->path, c->kind, c->config, c->layers, context},
+            fault);
     if (!rc)
         rc = zt_hf_config_float(c->config, gpt2 ? "layer_norm_epsilon" : "rms_norm_eps",
                                 gpt2 ? 1e-5 : 1e-6, &eps, fault);

@@ -140,8 +140,15 @@ static bool has(const char *dir, const char *pattern)
 /* What a folder is that is no checkpoint of ours, or "". */
 static const char *what_it_is(const char *dir)
 {
-    if (has(dir, "*mp_rank_00_model_states.pt") ||
-        has(dir, "*/*mp_rank_00_model_states.pt") || has(dir, "latest_universal"))
+    bool deepspeed = has(dir, "*mp_rank_00_model_states.pt") ||
+                     has(dir, "*/*mp_rank_00_model_states.pt");
+    bool zero = has(dir, "*_optim_states.pt") || has(dir, "*/*_optim_states.pt") ||
+                has(dir, "latest_universal");
+
+    if (deepspeed && !zero)
+        return "; it is one of DeepSpeed's without ZeRO, which is not read: "
+               "zckpt verify FOLDER says how its weights are";
+    if (deepspeed || has(dir, "latest_universal"))
         return "; it is one of DeepSpeed's, of which zckpt convert makes one of zlaunch: "
                "zckpt convert FOLDER OUTPUT_DIR";
     if (has(dir, "config.json") && !has(dir, "global_step*"))

@@ -269,6 +269,14 @@ static json_t *config_of(const struct zt_checkpoint_source *s)
     return o;
 }
 
+/* null: what follows from other values, which are compared. */
+static bool is_other(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) != json_number_value(b);
+    return a && b && !json_is_null(a) && !json_is_null(b) && !json_equal(a, b);
+}
+
 /* The same tensors can be of models that compute other things: heads, positions. */
 static void tell_other_configs(const struct average *a)
 {
@@ -282,8 +290,7 @@ static void tell_other_configs(const struct average *a)
 
         json_object_foreach(first, key, value)
         {
-            const json_t *was = json_object_get(other, key);
-            bool matters = was && !json_equal(value, was);
+            bool matters = is_other(value, json_object_get(other, key));
 
             for (size_t i = 0; i < sizeof(of_files) / sizeof(*of_files); i++)
                 matters = matters && strcmp(key, of_files[i]) != 0;

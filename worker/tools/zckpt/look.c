@@ -208,6 +208,10 @@ static zt_err check_root(const char *root, struct zt_fault *fault)
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "%s: that is a file; name the folder of the checkpoints",
                             root);
+    if (zt_ckpt_is_here(root))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: that is one checkpoint; name the folder that it is in",
+                            root);
     return ZT_OK;
 }
 
