@@ -77,4 +77,16 @@ check "... has a line with each step" test "$(sed -nE "s/.*$times.*/\1 \2/p" "$t
 check "... and without recomputation it is said to have none" eval \
     'profiled && grep -q "profile has no effect: no block is recomputed" "$tmp/profile" && ! grep -q "calls of" "$tmp/profile"'
 [ "$failures" -eq 0 ] || cat "$tmp/log.err" "$tmp/again.err"
+# numbers that are not finite where no token is: neither loss nor gradients meet them
+train 1 "$tmp/log" --max_steps 1 --n_positions 64 --output_dir "$tmp/lost"
+check "finite weights are saved without a word" sh -c 'test -f "$1/lost/model.safetensors" && ! grep -q "not finite" "$1/log.err"' - "$tmp"
+file=$tmp/lost/model.safetensors
+header=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+end=$(head -c $((8 + header)) "$file" | grep -ao '"transformer.wpe.weight":{[^}]*}' | grep -o '[0-9]*]}' | tr -d ']}')
+printf '\000\000\300\177' | dd of="$file" bs=1 seek=$((8 + header + end - 4)) conv=notrunc 2>/dev/null
+train 1 "$tmp/log" --max_steps 1 --n_positions 64 --model_name_or_path "$tmp/lost" --output_dir "$tmp/lost2"
+check "such weights are named when they are saved" grep -q 'lost2: transformer.wpe.weight has numbers that are not finite' "$tmp/log" "$tmp/log.err"
+train 1 "$tmp/log" --max_steps 1 --adam_epsilon 0
+check "no division of 0 by 0" [ $? -eq 2 ]
+
 finish

@@ -111,6 +111,11 @@ check "  of text alone they are" eval '! grep -q "assumed" "$tmp/4" "$tmp/4.err"
 printf 'a\377b\n%s\n' "$(head -c 2000 "$text")" >"$tmp/broken.txt"
 gpt2 1 "$tmp/5" --train_file "$tmp/broken.txt" --tokenizer_name $tok
 check "bytes that are no UTF-8 are counted" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/5" "$tmp/5.err"
+check "  and no carriage returns" sh -c '! grep -q "carriage return" "$1/5" "$1/5.err"' - "$tmp"
+sed 's/$/\r/' "$text" >"$tmp/windows.txt"
+ZLAUNCH_LOG_FORMAT=text "$bin/zlaunch" --num_gpus 1 "$g" --train_file "$tmp/windows.txt" --tokenizer_name $tok --n_layer 1 --n_head 2 --n_embd 32 \
+    --block_size 8 --max_steps 1 >"$tmp/6" 2>"$tmp/6.err"
+check "lines of Windows are named" grep -qF "windows.txt: lines end with a carriage return and a line feed, as on Windows" "$tmp/6" "$tmp/6.err"
 
 # ---- --train_tokenizer
 check "a tokenizer is made before training" gpt2 2 "$tmp/7" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/new"

@@ -625,6 +625,14 @@ uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds)
     return ds->store->num_replaced;
 }
 
+const char *zt_dataset_carriage_returns(const struct zt_dataset *ds)
+{
+    for (int i = 0; i < ds->store->num_files; i++)
+        if (ds->store->files[i].carriage_returns)
+            return ds->store->files[i].path;
+    return NULL;
+}
+
 const char *zt_dataset_format(const struct zt_dataset *ds)
 {
     const struct store *st = ds->store;

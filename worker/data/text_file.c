@@ -71,10 +71,25 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     return ZT_OK;
 }
 
+static const struct zt_record_format *format_of(const struct zt_token_file *file)
+{
+    return zt_record_format_named(zt_token_format_name(file->format));
+}
+
+/* Whether lines of text, as opposed to those of records, end as on Windows. */
+static bool has_carriage_returns(const struct zt_token_file *file)
+{
+    const char *text = (const char *)file->data.data;
+    const char *end = memchr(text, '\n', file->data.bytes);
+
+    return !format_of(file) && end && end > text && end[-1] == '\r';
+}
+
 /* The ids take the text's place. */
 static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *how,
                     const struct zt_cached_tokens *ids, bool marks_context)
 {
+    file->carriage_returns = how->tokenizer && has_carriage_returns(file);
     zt_mapping_release(&file->data);
     file->lengths = ids->lengths;
     file->num_lengths = ids->num_lengths;
@@ -101,11 +116,6 @@ zt_token_code zt_text_code(const struct zt_text_encoding *how, bool marks_contex
     if (marks_context)
         return vocab <= INT16_MAX + 1 ? ZT_TOKEN_I16_CONTEXT : ZT_TOKEN_I32_CONTEXT;
     return vocab <= UINT16_MAX + 1 ? ZT_TOKEN_U16 : ZT_TOKEN_I32;
-}
-
-static const struct zt_record_format *format_of(const struct zt_token_file *file)
-{
-    return zt_record_format_named(zt_token_format_name(file->format));
 }
 
 static struct zt_lines_job job_of(const struct zt_token_file *file,

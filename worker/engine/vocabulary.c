@@ -81,6 +81,7 @@ static void remark_on_text(const struct zt_engine *e)
 {
     const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
     uint64_t replaced = 0, blank = 0, n;
+    const char *returns = NULL;
     int64_t short_ones = 0;
 
     for (int i = 0; i < 2; i++) {
@@ -88,6 +89,8 @@ static void remark_on_text(const struct zt_engine *e)
         replaced = n > replaced ? n : replaced;
         n = both[i] ? zt_dataset_num_blank(both[i]) : 0;
         blank = n > blank ? n : blank;
+        if (both[i] && !returns)
+            returns = zt_dataset_carriage_returns(both[i]);
         if (both[i] && zt_dataset_num_short(both[i]) > short_ones)
             short_ones = zt_dataset_num_short(both[i]);
     }
@@ -99,6 +102,12 @@ static void remark_on_text(const struct zt_engine *e)
                 short_ones, short_ones == 1 ? "" : "s");
     if (blank)
         zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
+    if (returns)
+        zt_warn("data",
+                "%s: lines end with a carriage return and a line feed, as on Windows, "
+                "and both are "
+                "learnt; sed 's/\\r$//' leaves the line feed",
+                returns);
     if (replaced)
         zt_warn("data",
                 "the text holds %" PRIu64

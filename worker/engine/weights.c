@@ -425,10 +425,37 @@ struct weights_export {
     zt_dtype dtype;
     float *piece;
     uint16_t *rounded; /* the piece in `dtype` */
-    zt_err rc;         /* of writing; the exchange goes on all the same */
+    const char *lost; /* the first parameter that is not finite in the file; NULL: none */
+    zt_err rc;        /* of writing; the exchange goes on all the same */
 };
 
-static void write_piece(struct weights_export *to, int64_t n, struct zt_fault *fault)
+static bool all_finite(const struct weights_export *to, int64_t n)
+{
+    bool finite = true;
+
+    if (to->dtype == ZT_F16)
+        for (int64_t i = 0; i < n; i++)
+            finite &= (to->rounded[i] & 0x7c00) != 0x7c00;
+    else if (to->dtype == ZT_BF16)
+        for (int64_t i = 0; i < n; i++)
+            finite &= (to->rounded[i] & 0x7f80) != 0x7f80;
+    else
+        for (int64_t i = 0; i < n; i++)
+            finite &= to->piece[i] - to->piece[i] == 0;
+    return finite;
+}
+
+/* Loss and gradients need not have met them: they are of rows that no token is of. */
+static void tell_of_lost(const struct weights_export *to, const char *dir)
+{
+    if (to->lost && !to->rc)
+        zt_warn("weights",
+                "%s: %s has numbers that are not finite; zckpt verify lists them", dir,
+                to->lost);
+}
+
+static void write_piece(struct weights_export *to, const char *name, int64_t n,
+                        struct zt_fault *fault)
 {
     const void *bytes = to->dtype == ZT_F32 ? (void *)to->piece : to->rounded;
 
@@ -438,6 +465,8 @@ static void write_piece(struct weights_export *to, int64_t n, struct zt_fault *f
         zt_bf16_of_floats(to->rounded, to->piece, n);
     else if (to->dtype == ZT_F16)
         zt_f16_of_floats(to->rounded, to->piece, n);
+    if (!to->lost && !all_finite(to, n))
+        to->lost = name;
     to->rc =
         zt_hf_writer_put(to->writer, bytes, (size_t)n * zt_dtype_bytes(to->dtype), fault);
 }
@@ -456,7 +485,7 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
         if (!rc && to->writer)
             zt_merge_add(&merge, at, n, to->piece);
         if (!rc)
-            write_piece(to, n, fault);
+            write_piece(to, p->name, n, fault);
     }
     zt_merge_close(&merge);
     return rc;
@@ -579,6 +608,7 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
         to.rc = write_config(e, dir, fault);
     if (!rc && writes && !to.rc)
         to.rc = zt_weights_copy_tokenizer(e->run, dir, fault);
+    tell_of_lost(&to, dir);
     zt_hf_writer_close(to.writer);
     free(to.piece);
     free(to.rounded);
