@@ -8,6 +8,9 @@
  * each other stay where they are; of others so many are packed as a cache has room for, if they
  * are not more than columns. Threads wait for each other only there. Bits are those of the other
  * way.
+ *
+ * Where columns are few for the threads, a task is a part of the rows as well. Each part packs
+ * its columns again, and its sums are those of all rows: no bit depends on the number of parts.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -18,7 +21,8 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 
-#define MOST_BLOCKS 4 /* of k of rows that are packed */
+#define MOST_BLOCKS 4  /* of k of rows that are packed */
+#define PACK_ROWS   32 /* are multiplied in the time that their columns are packed in */
 
 /* ---- sums of bf16 ---- */
 
@@ -98,6 +102,23 @@ bool zt_panel_goes_by_columns(const struct zt_panel_pass *s)
            (k->a.stride[2] == 1 || k->c.rows <= k->c.cols);
 }
 
+int64_t zt_panel_row_parts(int64_t panels, int64_t rows, int64_t strips, int64_t threads)
+{
+    int64_t most = zt_min(strips, zt_num_parts(ZT_PANEL_TASKS * threads, panels));
+    int64_t best = 1, least = INT64_MAX;
+
+    for (int64_t parts = 1; parts <= most; parts++) {
+        int64_t longest = zt_num_parts(rows * zt_num_parts(strips, parts), strips);
+        int64_t time = zt_num_parts(panels * parts, threads) * (longest + PACK_ROWS);
+
+        if (time < least) {
+            best = parts;
+            least = time;
+        }
+    }
+    return best;
+}
+
 /* Columns that a thread takes at a time: as many as are packed together, or a panel of the last
  * ones, so that threads end at about the same time. None are left: *cols is 0. */
 static void find_columns(const struct zt_panel_pass *s, int64_t task, int64_t *col,
@@ -118,13 +139,25 @@ struct column_job {
     const struct zt_panel_pass *pass;
     int64_t depth; /* of a block */
     bool in_place; /* rows are not packed */
+    int64_t parts; /* of the rows */
     atomic_int_fast64_t next;
 };
 
-/* A block of k of some columns: what a thread multiplies by, or packs. */
+/* A block of k of some columns: what a thread multiplies by, or packs; strips [strip, end) of
+ * rows are its task. */
 struct column_step {
-    int64_t col, cols, from, depth;
+    int64_t col, cols, from, depth, strip, end;
 };
+
+/* The parts of the rows one after the other, so that the widest columns are first. */
+static void find_task(const struct column_job *job, int64_t task, struct column_step *at)
+{
+    int64_t part = task % job->parts, strips = job->pass->strips;
+
+    find_columns(job->pass, task / job->parts, &at->col, &at->cols);
+    at->strip = strips * part / job->parts;
+    at->end = strips * (part + 1) / job->parts;
+}
 
 /* The step that follows; false: there is none. */
 static bool go_on(struct column_job *job, struct column_step *at)
@@ -135,7 +168,7 @@ static bool go_on(struct column_job *job, struct column_step *at)
     at->from += job->depth;
     if (at->cols == 0 || at->from >= end) {
         at->from = s->from;
-        find_columns(s, atomic_fetch_add(&job->next, 1), &at->col, &at->cols);
+        find_task(job, atomic_fetch_add(&job->next, 1), at);
     }
     at->depth = zt_min(job->depth, end - at->from);
     return at->cols > 0;
@@ -228,7 +261,7 @@ static void multiply_step(const struct column_job *job, const struct column_step
     if (s.sums)
         s.sums += slot * s.sum_rows * s.by->together;
 
-    for (int64_t strip = 0, row, rows; strip < s.strips; strip++) {
+    for (int64_t strip = at->strip, row, rows; strip < at->end; strip++) {
         struct zt_panel_product p;
 
         zt_panel_find_strip(&s, strip, &row, &rows);
@@ -333,6 +366,8 @@ void zt_panel_run_columns(const struct zt_panel_pass *whole, int64_t depth)
         k = *whole->k;
         take_rows(&k, row, zt_min(rows, k.c.rows - row));
         s.strips = zt_panel_count_strips(&s);
+        job.parts = zt_panel_row_parts(zt_num_parts(s.cols, s.by->cols), k.c.rows,
+                                       s.strips, zt_num_threads());
         for (s.from = 0; s.from < s.words; s.from += deep) {
             s.depth = zt_min(deep, s.words - s.from);
             job.next = 0;

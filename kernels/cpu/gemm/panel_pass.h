@@ -91,4 +91,10 @@ int64_t zt_panel_column_rows(const struct zt_panel_pass *s, int64_t depth);
 /* All of an item of the batch. */
 void zt_panel_run_columns(const struct zt_panel_pass *whole, int64_t depth);
 
+/*
+ * In how many parts rows are cut, each a task with columns that it packs: so that equally fast
+ * threads end soonest. 1 where panels of columns are TASKS for each thread, or more.
+ */
+int64_t zt_panel_row_parts(int64_t panels, int64_t rows, int64_t strips, int64_t threads);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/panel_pass.h"
 #include "kernels/cpu/parallel.h"
 
 #define MOST_THREADS 4
@@ -86,15 +87,22 @@ static struct zt_view matrix(zt_dtype dtype, int64_t batch, int64_t rows, int64_
     return v;
 }
 
-/* Runs g with every number of threads, always on the same c; all must agree. */
-static void expect_same_bits(const struct zt_gemm_args *g, size_t bytes)
+/* Numbers of threads, rising, up to 0. */
+static const int few[] = {1, 2, 3, MOST_THREADS, 0};
+static const int many[] = {1, 3, 8, 24, 0};
+
+/* Runs g with each of these numbers of threads, always on the same c; all must agree. */
+static void expect_same_bits(const struct zt_gemm_args *g, size_t bytes,
+                             const int *numbers)
 {
     void *before = malloc(bytes), *first = malloc(bytes);
     struct zt_fault fault = {0};
 
     assert_true(before && first);
     memcpy(before, g->c.data, bytes);
-    for (int threads = 1; threads <= MOST_THREADS; threads++) {
+    for (int i = 0; numbers[i]; i++) {
+        int threads = numbers[i];
+
         zt_set_num_threads(threads);
         memcpy(g->c.data, before, bytes);
         if (zt_cpu_gemm(dev, NULL, g, &fault) != ZT_OK)
@@ -114,7 +122,7 @@ static void expect_same_bits(const struct zt_gemm_args *g, size_t bytes)
 }
 
 /* The same in panels, whatever suits the shape; each level of instructions has the same bits. */
-static void check_panels(const struct zt_gemm_args *g, size_t bytes)
+static void check_panels(const struct zt_gemm_args *g, size_t bytes, const int *numbers)
 {
     static const unsigned levels[] = {ZT_CPU_AVX2, ZT_CPU_AVX2 | ZT_CPU_AVX512};
     void *before = malloc(bytes), *first = malloc(bytes);
@@ -126,7 +134,7 @@ static void check_panels(const struct zt_gemm_args *g, size_t bytes)
     zt_gemm_use_panels(ZT_PANELS_ALWAYS);
     for (int i = 0; i < 2 && (features & levels[i]) == levels[i]; i++) {
         zt_cpu_set_features(levels[i]);
-        expect_same_bits(g, bytes);
+        expect_same_bits(g, bytes, numbers);
         assert_int_equal(zt_cpu_gemm(dev, NULL, g, NULL), ZT_OK);
         if (i == 0)
             memcpy(first, g->c.data, bytes);
@@ -159,10 +167,10 @@ static void check_product(const struct product *p, zt_dtype ab, zt_dtype c)
             if (!in_sample())
                 continue;
             zt_cpu_set_features(path(i));
-            expect_same_bits(&g, bytes);
+            expect_same_bits(&g, bytes, few);
         }
         if (ab == ZT_F32)
-            check_panels(&g, bytes);
+            check_panels(&g, bytes, few);
         free(g.a.data);
         free(g.b.data);
         free(g.c.data);
@@ -192,6 +200,68 @@ static void test_threads_do_not_change_the_bits_of_products(void **state)
             check_product(&products[i], types[t][0], types[t][1]);
     /* rows packed in parts, four blocks of k */
     check_product(&(struct product){0, 300, 400, 3600}, ZT_F32, ZT_F32);
+}
+
+/* ---- products of panels on more threads than they have columns for ---- */
+
+/* Of bf16 by the instructions in use, of fp32 by each level; with an activation where c is bf16. */
+static void check_few_columns(const struct product *p, zt_dtype ab, zt_dtype c,
+                              bool a_by_cols, bool b_by_cols)
+{
+    size_t bytes = (size_t)(p->m * p->n) * zt_dtype_bytes(c);
+    struct zt_gemm_args g = {.a = matrix(ab, 0, p->m, p->k, a_by_cols),
+                             .b = matrix(ab, 0, p->k, p->n, b_by_cols),
+                             .c = matrix(c, 0, p->m, p->n, false),
+                             .alpha = 1,
+                             .accumulate = c == ZT_F32};
+
+    if (c == ZT_BF16) {
+        g.pre = matrix(c, 0, p->m, p->n, false);
+        g.epilogue = ZT_EPI_GELU_TANH;
+    }
+    if (ab == ZT_F32) {
+        check_panels(&g, bytes, many);
+    } else {
+        zt_gemm_use_panels(ZT_PANELS_ALWAYS);
+        expect_same_bits(&g, bytes, many);
+        zt_gemm_use_panels(ZT_PANELS_THAT_GAIN);
+    }
+    free(g.a.data);
+    free(g.b.data);
+    free(g.c.data);
+    free(g.pre.data);
+}
+
+static void test_more_threads_than_columns_do_not_change_the_bits(void **state)
+{
+    static const struct product products[] = {
+        {0, 300, 96, 700}, {0, 300, 200, 2304}, {0, 31, 40, 130}};
+
+    (void)state;
+    zt_cpu_set_features(features);
+    for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++)
+        for (int by_cols = 0; by_cols < 4; by_cols++) {
+            bool a = by_cols & 1, b = by_cols & 2;
+
+            check_few_columns(&products[i], ZT_F32, ZT_F32, a, b);
+            check_few_columns(&products[i], ZT_BF16, a ? ZT_F32 : ZT_BF16, a, b);
+        }
+    /* a gradient of weights, whose rows are not more than its columns */
+    check_few_columns(&(struct product){0, 190, 200, 1200}, ZT_BF16, ZT_F32, true, false);
+}
+
+/* 48 columns a panel, about 64 rows a strip. */
+static void test_rows_are_cut_where_columns_are_too_few(void **state)
+{
+    (void)state;
+    assert_int_equal(zt_panel_row_parts(16, 1024, 16, 1), 1);
+    assert_int_equal(zt_panel_row_parts(16, 1024, 16, 2), 1);
+    assert_int_equal(zt_panel_row_parts(16, 1024, 16, 16), 1); /* one for each */
+    assert_int_equal(zt_panel_row_parts(16, 1024, 32, 32), 2);
+    assert_int_equal(zt_panel_row_parts(16, 1024, 32, 64), 4);
+    assert_int_equal(zt_panel_row_parts(16, 4096, 72, 24), 3); /* 48 tasks, not 32 */
+    assert_int_equal(zt_panel_row_parts(1, 300, 5, 128), 5);   /* strips are not cut */
+    assert_int_equal(zt_panel_row_parts(96, 4096, 64, 24), 1); /* columns are enough */
 }
 
 /* ---- attention ---- */
@@ -286,6 +356,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_do_not_change_the_bits_of_products),
+        cmocka_unit_test(test_more_threads_than_columns_do_not_change_the_bits),
+        cmocka_unit_test(test_rows_are_cut_where_columns_are_too_few),
         cmocka_unit_test(test_threads_do_not_change_the_bits_of_attention),
     };
 
