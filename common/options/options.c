@@ -228,6 +228,17 @@ static const char *spelt_as_choice(struct zt_text_arena *arena, const char *choi
     return any_case == text ? text : zt_text_arena_copy(arena, any_case, n);
 }
 
+/* A shell leaves the ~ of --option=~/x as it is. */
+static const char *with_home(struct zt_text_arena *arena, const struct zt_option *o,
+                             const char *text)
+{
+    const char *home = getenv("HOME");
+
+    if (!(o->flags & ZT_OPTION_PATH) || strncmp(text, "~/", 2) != 0 || !home || !*home)
+        return text;
+    return zt_text_arena_printf(arena, "%s%s", home, text + 1);
+}
+
 /* Read text as the option's kind; false after a problem. */
 static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
                         const char *where, struct zt_value *v, struct zt_problems *report)
@@ -235,6 +246,7 @@ static bool parse_value(zt_args *a, const struct zt_option *o, const char *text,
     zt_err code = code_of(v->from);
     const char *near;
 
+    text = with_home(&a->arena, o, text);
     v->text = zt_text_arena_copy(&a->arena, text, strlen(text));
     switch (o->kind) {
     case ZT_OPT_FLAG:

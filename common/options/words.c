@@ -265,6 +265,15 @@ static bool misplaced_option(struct word_reader *r, const zt_args *a, const char
     return false;
 }
 
+/* Whether some value of a name, or it alone, is refused: to suggest it would lead to that. */
+static bool is_refused(const struct zt_foreign *rows, const char *name)
+{
+    for (; rows->name; rows++)
+        if (rows->answer == ZT_FOREIGN_REFUSED && strcmp(rows->name, name) == 0)
+            return true;
+    return false;
+}
+
 static void unknown_option(struct word_reader *r, const char *word, size_t n)
 {
     const char *best;
@@ -280,7 +289,8 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
                 zt_suggest_offer(&s, o->alias);
         }
         for (const struct zt_foreign *f = names ? names->rows : NULL; f && f->name; f++)
-            zt_suggest_offer(&s, f->name);
+            if (!is_refused(names->rows, f->name))
+                zt_suggest_offer(&s, f->name);
     }
     zt_suggest_offer(&s, "help"); /* of a target it is no row */
     best = zt_suggest_best(&s);

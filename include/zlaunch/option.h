@@ -26,7 +26,8 @@ typedef enum zt_option_kind {
 /* The ranks of a job compare what they were given. This option may differ between them:
  * it names a place in a node's file system, or a resource of the node. */
 #define ZT_OPTION_PER_NODE 1u
-/* The value is the path of a file or folder: shells complete it as one. */
+/* The value is the path of a file or folder: shells complete it as one, and ~/ in front of it is
+ * the user's home folder. */
 #define ZT_OPTION_PATH 2u
 
 /* Everything but name and kind may be left out. A row's size is in the table's owner

@@ -86,6 +86,8 @@ end=$(head -c $((8 + header)) "$file" | grep -ao '"transformer.wpe.weight":{[^}]
 printf '\000\000\300\177' | dd of="$file" bs=1 seek=$((8 + header + end - 4)) conv=notrunc 2>/dev/null
 train 1 "$tmp/log" --max_steps 1 --n_positions 64 --model_name_or_path "$tmp/lost" --output_dir "$tmp/lost2"
 check "such weights are named when they are saved" grep -q 'lost2: transformer.wpe.weight has numbers that are not finite' "$tmp/log" "$tmp/log.err"
+HOME=$tmp/home train 1 "$tmp/log" --max_steps 1 --output_dir='~/there'
+check "~ behind = is the home folder" test -f "$tmp/home/there/model.safetensors"
 train 1 "$tmp/log" --max_steps 1 --adam_epsilon 0
 check "no division of 0 by 0" [ $? -eq 2 ]
 

@@ -112,6 +112,15 @@ printf 'a\377b\n%s\n' "$(head -c 2000 "$text")" >"$tmp/broken.txt"
 gpt2 1 "$tmp/5" --train_file "$tmp/broken.txt" --tokenizer_name $tok
 check "bytes that are no UTF-8 are counted" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/5" "$tmp/5.err"
 check "  and no carriage returns" sh -c '! grep -q "carriage return" "$1/5" "$1/5.err"' - "$tmp"
+cp -r "$tmp/model" "$tmp/gone"
+"$bin/zlaunch" --num_gpus 1 "$g" --model_name_or_path "$tmp/gone" --train_file "$text" --block_size 32 --max_steps 1000000 --logging_steps 1 \
+    --save_steps 1000000 --output_dir "$tmp/gone.out" >"$tmp/7" 2>"$tmp/7.err" &
+job=$!
+for _ in $(seq 3000); do grep -q 'step 2/' "$tmp/7.err" "$tmp/7" && break || sleep 0.01; done
+rm -r "$tmp/gone"
+kill -TERM $job
+wait $job
+check "a tokenizer that went away during the run is missed" grep -q "without the tokenizer, as $tmp/gone is there no more" "$tmp/7" "$tmp/7.err"
 sed 's/$/\r/' "$text" >"$tmp/windows.txt"
 ZLAUNCH_LOG_FORMAT=text "$bin/zlaunch" --num_gpus 1 "$g" --train_file "$tmp/windows.txt" --tokenizer_name $tok --n_layer 1 --n_head 2 --n_embd 32 \
     --block_size 8 --max_steps 1 >"$tmp/6" 2>"$tmp/6.err"

@@ -57,6 +57,12 @@ check "  as they were at the start" grep -q 'they begin as new' "$tmp/whole" "$t
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
+check "  beside the model that it began with, and no other is named" sh -c "! grep -q 'another model' '$tmp/rest' '$tmp/rest.err'"
+cp -r test/golden/llama3/model "$tmp/elsewhere"
+lora llama3 2 "$tmp/beside" --resume_from_checkpoint "$tmp/run/checkpoint-3" --output_dir "$tmp/beside.dir" --model_name_or_path "$tmp/elsewhere"
+check "  which is" grep -q "adapters that were trained beside the weights of .*/model, and this run has those of $tmp/elsewhere: unless they are the same" \
+    "$tmp/beside" "$tmp/beside.err"
+
 check "not without adapters" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --max_steps 6 --block_size 23 \
     --train_file test/golden/llama3/data.bin --data_format nanogpt --model_name_or_path test/golden/llama3/model \
     --resume_from_checkpoint "$tmp/run/checkpoint-3" 2>"$tmp/log"

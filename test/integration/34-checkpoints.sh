@@ -105,6 +105,7 @@ for how in "16 2" "8 4"; do
         awk -v a="$got" -v b="$want" 'BEGIN { exit !(a - b < 5 && b - a < 5) }'
     check "  and it is said" grep -q "an epoch has [0-9]* rows now, and had [0-9]*: it goes on behind the same share" "$tmp/cut"
     check "  max_steps is that number" [ "$(max_steps_of "$tmp/cut.dir/checkpoint-$got")" = "$got" ]
+    check "  and an epoch is one" awk -F '[:,]' '/"epoch"/ { e = $2 } END { exit !(e >= 1 && e < 1.1) }' "$tmp/cut.dir/checkpoint-$got/trainer_state.json"
     rm -rf "$tmp/cut.dir"
 done
 for how in "--seed 1" "--data_seed 1"; do
@@ -213,6 +214,15 @@ check "auto takes the one before it" [ $? -eq 0 ]
 check "  says so, with its name once" grep -q "checkpoint-60 is passed over: global_step60\|checkpoint-60 is passed over: [^/]" "$tmp/damaged" "$tmp/damaged.err"
 check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$tmp/long")" ]
 
+# the model is the same, beyond its shapes
+train 1 "$tmp/heads" --max_steps 2 --save_steps 2 --output_dir "$tmp/heads.dir"
+train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --n_head 4
+check "other heads are another model" grep -q "checkpoint-2: the model that was trained has n_head 2, this one 4: give its options as they were" "$tmp/heads"
+train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --dropout 0.5
+check "  another dropout is not" [ $? -eq 0 ]
+check "  and told" grep -q "with another value: config.json's resid_pdrop: 0.5, was 0" "$tmp/heads"
+train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint "$tmp/heads.dir/config.json"
+check "a file is no checkpoint" grep -q "config.json: that is a file; a checkpoint is a folder" "$tmp/heads"
 mkdir -p "$tmp/empty.dir/checkpoint-5"
 mkdir -p "$tmp/deepspeed/global_step3"
 : >"$tmp/deepspeed/global_step3/mp_rank_00_model_states.pt"

@@ -137,7 +137,9 @@ struct zt_engine {
     int stop_code;                 /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
-        samples;           /* optimizer steps not skipped; skipped; rows seen */
+        samples; /* optimizer steps not skipped; skipped; rows seen */
+    double
+        rows_recut; /* how many more rows of this block size those of another one make */
     int64_t lost_in_a_row; /* the newest steps, whose loss was not finite */
     double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused;     /* the last save failed on rank 0, and all ranks know it */

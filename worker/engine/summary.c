@@ -182,7 +182,7 @@ static void add_training(struct line *l, const struct zt_engine *e)
     double tokens = (double)zt_dataset_num_tokens(e->train_data);
     int64_t to_come = e->total_steps > e->first_step ? e->total_steps - e->first_step : 0;
     double rows = (double)e->samples + (double)run->train_batch_size * (double)to_come;
-    double epochs = rows / (double)zt_sampler_num_blocks(e->sampler);
+    double epochs = (rows + e->rows_recut) / (double)zt_sampler_num_blocks(e->sampler);
     double samples = (double)zt_dataset_num_samples(e->train_data);
     double all_rows = (double)zt_dataset_num_rows(e->train_data);
     char all[ZT_HUMAN], packed[ZT_HUMAN];

@@ -551,10 +551,15 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                                  struct zt_fault *fault)
 {
     const char *given = run->tokenizer_name;
+    const char *from = given ? given : run->model_name_or_path;
     char model[PATH_MAX] = "", *slash = NULL;
 
     if (given && strcmp(given, "bytes") == 0)
         given = NULL;
+    else if (from && access(from, F_OK))
+        zt_warn("weights",
+                "%s: without the tokenizer, as %s is there no more: copy it there later",
+                dir, from);
     /* a model folder that has gone since the start takes nothing from what is saved */
     if (run->model_name_or_path &&
         !zt_weights_config_path(run->model_name_or_path, model, sizeof(model), NULL))

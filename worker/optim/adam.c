@@ -107,7 +107,10 @@ static const struct zt_hyperparam params[] = {
      .def = "0.0",
      .range = "[0,inf)",
      .options = {"weight_decay"},
-     .takes_auto = true},
+     .takes_auto = true,
+     .remark = "of matrices and embeddings, as Trainer groups parameters for DeepSpeed; "
+               "biases and "
+               "norms have none"},
     {.name = "bias_correction",
      .type = ZT_HYPER_BOOL,
      .slot = BIAS_CORRECTION,

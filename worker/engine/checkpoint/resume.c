@@ -172,13 +172,20 @@ static const char *what_they_are(const struct candidates *c)
     return what;
 }
 
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
 /* A name that is there, and may not be looked into. */
 static bool is_forbidden(const char *fmt, const char *a, const char *b)
 {
     char path[PATH_MAX];
 
     snprintf(path, sizeof(path), fmt, a, b);
-    return access(path, R_OK | X_OK) != 0 && errno == EACCES;
+    return !is_file(path) && access(path, R_OK | X_OK) != 0 && errno == EACCES;
 }
 
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
@@ -200,6 +207,12 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
           is_forbidden("%s/checkpoint-%s", run->output_dir, digits))))
         return zt_fault_set(fault, ZT_E_NOINPUT, "--resume_from_checkpoint %s: %s", what,
                             strerror(EACCES));
+    if (is_file(what))
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "--resume_from_checkpoint %s: that is a file; a checkpoint is a "
+            "folder, and weights alone begin by --model_name_or_path",
+            what);
     rc = list_folder(what, c, fault);
     if (rc || c->num > 0)
         return rc;
@@ -403,6 +416,8 @@ static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **clien
     rc = zt_ckpt_load_state(e, c, ZT_CKPT_GO_ON, fault);
     if (rc == ZT_E_CONFIG && !name_plugin(e, root, dir, fault))
         name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
+    if (!rc && e->run->rank == 0)
+        rc = zt_ckpt_check_same_model(e, dir, zt_ckpt_dir(c), fault);
     if (!rc)
         rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
     if (!rc && e->run->rank == 0 && e->plugin->load_state)

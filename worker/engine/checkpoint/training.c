@@ -132,7 +132,7 @@ static void tell_order(const struct zt_run *run, const struct zt_sampler_state *
                 (unsigned long long)seed, (unsigned long long)at->seed, twice);
 }
 
-static zt_err restore_data(struct zt_engine *e, const json_t *data,
+static zt_err restore_data(struct zt_engine *e, const json_t *data, int64_t samples,
                            struct zt_fault *fault)
 {
     const char *hash = zt_json_get_text(data, "fingerprint", "");
@@ -149,6 +149,11 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data,
     at.seed = (uint64_t)seed;
     at.blocks = zt_json_get_int(data, "rows", 0);
     was = at;
+    if (!rc && at.blocks > 0 &&
+        !e->run->dataloader_drop_last) /* which passes rows over */
+        e->rows_recut = ((double)at.epoch + (double)at.index / (double)at.blocks) *
+                            (double)zt_sampler_num_blocks(e->sampler) -
+                        (double)samples;
     if (e->run->data_seed >= 0)
         at.seed = (uint64_t)e->run->data_seed;
     if (!rc)
@@ -203,7 +208,7 @@ zt_err zt_ckpt_training_restore(struct zt_engine *e, const json_t *training,
         rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest counts steps wrong");
     /* one that was imported does not say: DeepSpeed saves no position in the data */
     if (!rc && data)
-        rc = restore_data(e, data, fault);
+        rc = restore_data(e, data, samples, fault);
     if (!rc && !data && e->run->rank == 0)
         zt_warn("checkpoint",
                 "it does not say where in the data it stood; they begin anew");

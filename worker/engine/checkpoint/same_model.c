@@ -1,0 +1,131 @@
+/*
+ * same_model.c -- whether a checkpoint is of the model that the run has, beyond shapes: the
+ * number of heads, what angles turn by, ... change what is computed, and no tensor.
+ */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "worker/engine/checkpoint/private.h"
+
+/* What follows from the data, or is of files. */
+static bool is_of_no_matter(const char *key)
+{
+    static const char *const keys[] = {
+        "architectures", "dtype",    "torch_dtype",  "transformers_version", "use_cache",
+        "id2label",      "label2id", "problem_type", "_name_or_path"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What may change on the way: tokens that a row may have, how many are dropped. */
+static bool may_differ(const char *key)
+{
+    static const char *const parts[] = {"drop", "max_position_embeddings", "n_positions",
+                                        "_token_id"};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        if (strstr(key, parts[i]))
+            return true;
+    return false;
+}
+
+static bool is_other(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) != json_number_value(b);
+    return !json_equal(a, b);
+}
+
+/* A value on one line; malloc'ed. */
+static char *text_of(const json_t *v)
+{
+    return json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+}
+
+static zt_err tell(const char *dir, const char *key, const json_t *was, const json_t *now,
+                   struct zt_fault *fault)
+{
+    char *a = text_of(was), *b = text_of(now);
+    zt_err rc = ZT_OK;
+
+    if (!a || !b)
+        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", dir);
+    else if (may_differ(key))
+        zt_info("checkpoint",
+                "it is resumed with another value: config.json's %s: %s, was %s", key, b,
+                a);
+    else
+        rc = zt_fault_set(
+            fault, ZT_E_CONFIG,
+            "%s: the model that was trained has %s %s, this one %s: give its options "
+            "as they were, or begin anew from its weights (--model_name_or_path)",
+            dir, key, a, b);
+    free(a);
+    free(b);
+    return rc;
+}
+
+/* config.json of a checkpoint, in its folder or in that of the tag; NULL: it has none. */
+static json_t *config_of(const char *dir, const char *tag_dir)
+{
+    const char *const dirs[] = {tag_dir, dir};
+    json_t *o = NULL;
+
+    for (int i = 0; !o && i < 2; i++) {
+        char path[PATH_MAX];
+
+        if (snprintf(path, sizeof(path), "%s/config.json", dirs[i]) < (int)sizeof(path))
+            o = json_load_file(path, 0, NULL);
+    }
+    return o;
+}
+
+/* Adapters are in a checkpoint, and what they are beside is named alone. */
+static void tell_other_base(const struct zt_engine *e, const char *dir)
+{
+    const char *was, *now = e->run->model_name_or_path;
+    char path[PATH_MAX];
+    json_t *o = NULL;
+
+    if (snprintf(path, sizeof(path), "%s/adapter_config.json", dir) < (int)sizeof(path))
+        o = json_load_file(path, 0, NULL);
+    was = json_string_value(json_object_get(o, "base_model_name_or_path"));
+    if (was && now && strcmp(was, now) != 0)
+        zt_warn("checkpoint",
+                "%s has adapters that were trained beside the weights of %s, and this "
+                "run has "
+                "those of %s: unless they are the same, this is another model",
+                dir, was, now);
+    json_decref(o);
+}
+
+zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
+                                const char *tag_dir, struct zt_fault *fault)
+{
+    char *text = zt_model_config_text(e->model);
+    json_t *was = config_of(dir, tag_dir), *now = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *value;
+    const char *key;
+    zt_err rc = text ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "config.json: no memory");
+
+    if (e->adapters)
+        tell_other_base(e, dir);
+    json_object_foreach(was, key, value)
+    {
+        json_t *mine = json_object_get(now, key);
+
+        if (!rc && mine && !is_of_no_matter(key) && is_other(value, mine))
+            rc = tell(dir, key, value, mine, fault);
+    }
+    json_decref(was);
+    json_decref(now);
+    free(text);
+    return rc;
+}
