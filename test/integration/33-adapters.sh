@@ -57,11 +57,14 @@ check "  as they were at the start" grep -q 'they begin as new' "$tmp/whole" "$t
 check "  and the same file at the end" cmp "$tmp/run/adapter_model.safetensors" \
     "$tmp/rest.dir/adapter_model.safetensors"
 
-check "  beside the model that it began with, and no other is named" sh -c "! grep -q 'another model' '$tmp/rest' '$tmp/rest.err'"
+# what they are beside is the same
 cp -r test/golden/llama3/model "$tmp/elsewhere"
-lora llama3 2 "$tmp/beside" --resume_from_checkpoint "$tmp/run/checkpoint-3" --output_dir "$tmp/beside.dir" --model_name_or_path "$tmp/elsewhere"
-check "  which is" grep -q "adapters that were trained beside the weights of .*/model, and this run has those of $tmp/elsewhere: unless they are the same" \
-    "$tmp/beside" "$tmp/beside.err"
+beside() { lora llama3 "$1" "$tmp/beside" --resume_from_checkpoint "$tmp/run/checkpoint-3" --model_name_or_path "$tmp/elsewhere" "${@:2}"; }
+check "it goes on beside a copy of the model" beside 1 --deepspeed "$(zero 2)"
+size=$(stat -c %s "$tmp/elsewhere/model.safetensors")
+printf '\200' | dd of="$tmp/elsewhere/model.safetensors" bs=1 seek=$((size - 2)) conv=notrunc 2>/dev/null
+check "  not beside another" eval '! beside 2 >/dev/null && grep -q "\"exit_code\":65" "$tmp/beside"'
+check "  and it is said" grep -q "checkpoint-3: its adapters were trained beside other weights than those of $tmp/elsewhere" "$tmp/beside" "$tmp/beside.err"
 
 check "not without adapters" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --max_steps 6 --block_size 23 \
     --train_file test/golden/llama3/data.bin --data_format nanogpt --model_name_or_path test/golden/llama3/model \

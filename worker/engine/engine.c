@@ -553,6 +553,8 @@ static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault
     bool first = !wanted || e->plugin->setup || e->adapters;
     zt_err rc = first ? open_weights(e, fault) : ZT_OK;
 
+    if (!rc)
+        rc = zt_checkpoint_note_frozen(e, fault);
     if (!rc && wanted)
         rc = zt_checkpoint_resume(e, &resumed, fault);
     if (!rc && !resumed && !first)

@@ -137,9 +137,10 @@ struct zt_engine {
     int stop_code;                 /* stopped from outside: the exit code; 0: not */
 
     int64_t steps_taken, skipped,
-        samples; /* optimizer steps not skipped; skipped; rows seen */
+        samples;             /* optimizer steps not skipped; skipped; rows seen */
+    char frozen_weights[40]; /* "bf16 HASH": what adapters are beside; "": nobody asks */
     double
-        rows_recut; /* how many more rows of this block size those of another one make */
+        rows_recut; /* what rows of another block size are more in these than they were */
     int64_t lost_in_a_row; /* the newest steps, whose loss was not finite */
     double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused;     /* the last save failed on rank 0, and all ranks know it */

@@ -338,8 +338,11 @@ static zt_err hash_block(struct zt_zero *z, const struct zt_block *b, float *val
     return rc;
 }
 
-zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out, struct zt_fault *fault)
+/* Of all blocks, or of the frozen ones. */
+static zt_err hash_blocks(struct zt_zero *z, bool frozen, uint64_t *out,
+                          struct zt_fault *fault)
 {
+    const struct zt_model *m = z->cfg.model;
     float *values = malloc(HASH_ELEMS * sizeof(*values));
     uint64_t sum = 0, all = 0;
     zt_err rc;
@@ -347,11 +350,23 @@ zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out, struct zt_fault *fa
     if (!values)
         return zt_fault_set(fault, ZT_E_NOMEM, "fingerprint: no host memory");
     rc = zt_publish_wait(z, NULL, fault); /* it writes beside what is read here */
-    for (int i = 0; !rc && i < z->cfg.model->num_blocks; i++)
-        rc = hash_block(z, z->cfg.model->blocks[i], values, &sum, fault);
+    for (int i = 0; !rc && i < m->num_blocks; i++)
+        if (!frozen || m->blocks[i]->frozen)
+            rc = hash_block(z, m->blocks[i], values, &sum, fault);
     free(values);
     if (!rc)
         rc = zt_all_reduce(z->host, &sum, &all, 1, ZT_I64, ZT_SUM, 1, fault);
     *out = all;
     return rc;
+}
+
+zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out, struct zt_fault *fault)
+{
+    return hash_blocks(z, false, out, fault);
+}
+
+zt_err zt_zero_frozen_fingerprint(struct zt_zero *z, uint64_t *out,
+                                  struct zt_fault *fault)
+{
+    return hash_blocks(z, true, out, fault);
 }

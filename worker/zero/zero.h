@@ -232,5 +232,8 @@ zt_err zt_zero_copy_in(struct zt_zero *z, zt_state_kind kind, const struct zt_pa
  */
 zt_err zt_zero_fingerprint(struct zt_zero *z, uint64_t *out,
                            struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of the blocks that are frozen as a whole, which no step changes. */
+zt_err zt_zero_frozen_fingerprint(struct zt_zero *z, uint64_t *out,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

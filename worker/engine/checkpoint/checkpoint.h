@@ -67,6 +67,10 @@ zt_err zt_checkpoint_load_best(struct zt_engine *e, zt_err *refused,
 zt_err zt_checkpoint_load_weights(struct zt_engine *e,
                                   struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Collective. e->frozen_weights, where adapters are trained whose checkpoints may be gone on from. */
+zt_err zt_checkpoint_note_frozen(struct zt_engine *e,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* By which its checkpoints are known: that of the one that is resumed, else a new one. Each
  * rank has its own; where it counts is that of who writes the manifest. */
 void zt_checkpoint_name_training(struct zt_engine *e);

@@ -132,10 +132,10 @@ typedef enum zt_ckpt_use {
 zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use use,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Whether the checkpoint in `dir`, whose manifest is in `tag_dir`, is of this model by its
- * config.json: ZT_E_CONFIG with the value that is another. What may change on the way is told. */
+/* Whether the checkpoint in `dir`, whose manifest, `root`, is in `tag_dir`, is of this model by its
+ * config.json and what its adapters are beside: ZT_E_CONFIG with the value that is another. What may change on the way is told. */
 zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
-                                const char *tag_dir,
+                                const char *tag_dir, const json_t *root,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

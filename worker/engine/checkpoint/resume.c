@@ -417,7 +417,7 @@ static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **clien
     if (rc == ZT_E_CONFIG && !name_plugin(e, root, dir, fault))
         name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
     if (!rc && e->run->rank == 0)
-        rc = zt_ckpt_check_same_model(e, dir, zt_ckpt_dir(c), fault);
+        rc = zt_ckpt_check_same_model(e, dir, zt_ckpt_dir(c), root, fault);
     if (!rc)
         rc = zt_ckpt_training_restore(e, json_object_get(root, "training"), fault);
     if (!rc && e->run->rank == 0 && e->plugin->load_state)

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json/line.h"
 #include "common/log.h"
+#include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/checkpoint/private.h"
 
 /* What follows from the data, or is of files. */
@@ -87,27 +89,46 @@ static json_t *config_of(const char *dir, const char *tag_dir)
     return o;
 }
 
-/* Adapters are in a checkpoint, and what they are beside is named alone. */
-static void tell_other_base(const struct zt_engine *e, const char *dir)
+zt_err zt_checkpoint_note_frozen(struct zt_engine *e, struct zt_fault *fault)
 {
-    const char *was, *now = e->run->model_name_or_path;
-    char path[PATH_MAX];
-    json_t *o = NULL;
+    uint64_t hash = 0;
+    char text[ZT_HASH_TEXT];
+    zt_err rc;
 
-    if (snprintf(path, sizeof(path), "%s/adapter_config.json", dir) < (int)sizeof(path))
-        o = json_load_file(path, 0, NULL);
-    was = json_string_value(json_object_get(o, "base_model_name_or_path"));
-    if (was && now && strcmp(was, now) != 0)
-        zt_warn("checkpoint",
-                "%s has adapters that were trained beside the weights of %s, and this "
-                "run has "
-                "those of %s: unless they are the same, this is another model",
-                dir, was, now);
-    json_decref(o);
+    if (!e->adapters || !e->run->do_train ||
+        (!e->run->output_dir && !zt_checkpoint_is_wanted(e->run)))
+        return ZT_OK;
+    rc = zt_zero_frozen_fingerprint(e->zero, &hash, fault);
+    zt_hash_print(hash, text);
+    if (!rc)
+        snprintf(e->frozen_weights, sizeof(e->frozen_weights), "%s %s",
+                 zt_dtype_name(e->run->compute_dtype), text);
+    return rc;
+}
+
+/* Adapters are in a checkpoint, and what they are beside is not. Weights in another type are
+ * rounded otherwise: nothing is known of them. */
+static zt_err check_frozen(const struct zt_engine *e, const char *dir, const json_t *root,
+                           struct zt_fault *fault)
+{
+    const char *was =
+        zt_json_get_text(json_object_get(root, "training"), "frozen_weights", "");
+    const char *now = e->frozen_weights, *from = e->run->model_name_or_path;
+    size_t type = strcspn(was, " ");
+
+    if (!*was || !*now || strcmp(was, now) == 0 || strncmp(was, now, type + 1) != 0)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_CONFIG,
+        "%s: its adapters were trained beside other weights than those of "
+        "%s: give --model_name_or_path as it was, or begin anew with the "
+        "adapters (--adapter_name_or_path)",
+        dir, from ? from : "this run");
 }
 
 zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
-                                const char *tag_dir, struct zt_fault *fault)
+                                const char *tag_dir, const json_t *root,
+                                struct zt_fault *fault)
 {
     char *text = zt_model_config_text(e->model);
     json_t *was = config_of(dir, tag_dir), *now = text ? json_loads(text, 0, NULL) : NULL;
@@ -115,8 +136,8 @@ zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
     const char *key;
     zt_err rc = text ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "config.json: no memory");
 
-    if (e->adapters)
-        tell_other_base(e, dir);
+    if (!rc && e->adapters)
+        rc = check_frozen(e, dir, root, fault);
     json_object_foreach(was, key, value)
     {
         json_t *mine = json_object_get(now, key);

@@ -48,6 +48,8 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
     if (e->run->compute_dtype == ZT_F16)
         json_object_set_new(t, "scaler", scaler_json(&e->scaler));
     json_object_set_new(t, "id", json_string(e->training_id));
+    if (e->frozen_weights[0])
+        json_object_set_new(t, "frozen_weights", json_string(e->frozen_weights));
     json_object_set_new(t, "data", data_json(e, step));
     best = zt_ckpt_best_json(e);
     if (best)
