@@ -352,7 +352,7 @@ static void take_rows(struct zt_gemm_call *k, int64_t row, int64_t rows)
 
 void zt_panel_run_columns(const struct zt_panel_pass *whole, int64_t depth)
 {
-    struct zt_gemm_call k;
+    struct zt_gemm_call k = *whole->k;
     struct zt_panel_pass s = *whole;
     struct column_job job = {
         .pass = &s, .depth = depth, .in_place = whole->k->a.stride[2] == 1};

@@ -46,7 +46,7 @@ static bool are_pages_apart(int64_t along, int64_t step)
 static bool are_faster_by_avx512(const struct zt_gemm_call *k)
 {
     bool by_columns = k->b.stride[2] == 1;
-    int64_t rows = k->c.rows, depth = k->a.cols;
+    int64_t rows = k->c.rows;
 
     if (rows < LEAST_ROWS)
         return false;
@@ -57,7 +57,7 @@ static bool are_faster_by_avx512(const struct zt_gemm_call *k)
         return true;
     if (k->c.stride[2] == 1 && k->a.stride[2] == 1)
         return k->c.cols >= LEAST_COLS;
-    return DNNL_VERSION_MAJOR >= 3 && by_columns && depth >= DEEP;
+    return DNNL_VERSION_MAJOR >= 3 && by_columns && k->a.cols >= DEEP;
 }
 
 static bool are_faster(const struct zt_gemm_call *k)
