@@ -130,6 +130,7 @@ check "lines of Windows are named" grep -qF "windows.txt: lines end with a carri
 check "a tokenizer is made before training" gpt2 2 "$tmp/7" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/new"
 check "  the same as ztok's" cmp "$tmp/new/tokenizer.json" "$tmp/made/tokenizer.json"
 check "  and the model has its ids" grep -q '"vocab_size": *300' "$tmp/new/config.json"
+check "  and ends texts with its end of text" test "$(grep -c '"[be]os_token_id": *0,*$' "$tmp/new/config.json")" = 2
 gpt2 1 "$tmp/8" --train_file "$text" --tokenizer_name "$tmp/made"
 check "  with the curve of a run that is given it" same_curve "$tmp/7" "$tmp/8" 1e-5
 stat -c %y "$tmp/new/tokenizer.json" >"$tmp/made_at"

@@ -97,6 +97,8 @@ struct zt_model_config {
     zt_task task;
     const char *const *labels; /* (num_labels) names of the classes */
     int64_t num_labels;
+    bool has_tokenizer; /* the data's ids are of one that is known */
+    int64_t text_end;   /* its token that ends a text; -1: it has none */
     zt_dtype compute_dtype;
 };
 

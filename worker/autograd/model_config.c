@@ -260,6 +260,33 @@ static void export_json(struct zt_model *m, const char *key, const json_t *value
     free(text);
 }
 
+/* What the plugin has said of it; NULL: nothing. */
+static const char *exported(const struct zt_model *m, const char *key)
+{
+    for (int i = 0; i < m->priv->num_exports; i++)
+        if (strcmp(m->priv->exports[i].key, key) == 0)
+            return m->priv->exports[i].json;
+    return NULL;
+}
+
+/* A config.json that the model comes from says it itself. A plugin can only guess, and a guess is
+ * an ordinary word, at which transformers would end a text. */
+void zt_model_export_ends(struct zt_model *m)
+{
+    const struct zt_model_config *c = &m->priv->cfg;
+    const char *begin = exported(m, "bos_token_id");
+    char text[24] = "null";
+
+    if (!c->has_tokenizer || c->task != ZT_TASK_CAUSAL_LM || zt_model_has_config(m) ||
+        !exported(m, "eos_token_id"))
+        return;
+    if (c->text_end >= 0)
+        snprintf(text, sizeof(text), "%lld", (long long)c->text_end);
+    zt_model_export(m, "eos_token_id", "%s", text);
+    if (begin && strcmp(begin, "null") != 0)
+        zt_model_export(m, "bos_token_id", "%s", text);
+}
+
 /* transformers knows by their number how many outputs a head has: of a regression it is 1. */
 void zt_model_export_labels(struct zt_model *m)
 {

@@ -48,6 +48,9 @@ zt_err zt_model_misuse(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3)
 void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 /* id2label and label2id, of a task with classes, or of one number. */
 void zt_model_export_labels(struct zt_model *m);
+/* The tokens that begin and end a text, of a model that writes them by a tokenizer that its plugin
+ * does not know. */
+void zt_model_export_ends(struct zt_model *m);
 void zt_model_note_key(struct zt_model *m, const char *key);
 void zt_model_free_import(struct zt_model *m);
 

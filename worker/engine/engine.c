@@ -78,6 +78,8 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .partial_import = e->run->allow_partial_import,
         .task = e->task,
         .labels = e->labels.names,
+        .has_tokenizer = e->tokenizer != NULL,
+        .text_end = e->tokenizer ? zt_tokenizer_end(e->tokenizer) : -1,
         .num_labels = e->labels.num,
     };
     zt_err rc;
