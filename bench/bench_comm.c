@@ -2,7 +2,8 @@
  * bench_comm.c -- collectives between ranks of this machine, beside what its memory
  * allows for the same bytes.
  *
- *      bench_comm [--world N] [--largest MiB] [--rounds N] [--lines] [--fresh] [--overlap]
+ *      bench_comm [--world N] [--largest MiB] [--rounds N] [--kib N] [--lines] [--fresh]
+ *                 [--overlap]
  *
  * A row is one collective on one vector, in place. GB/s is bytes of the whole vector of a
  * rank over the time of one call, of back-to-back calls until all ranks are done; the
@@ -10,10 +11,13 @@
  *      shm     the engine; vectors lie in zt_comm_alloc() memory (heap) or malloc's
  *      limit   the loops of comm_limit.h: the same bytes read and written, no waiting
  *      share   shm / limit
+ *      synced  the fastest of these loops between two bare barriers: each rank writes a
+ *              word and waits for the others'. Who works in place cannot do without
  *      memcpy  each rank copies its share (bytes / ranks) between private buffers
  *      wrong   elements of a last result that differ from the exact sum
  * Ways take turns in every round, so that a busy machine hits all of them. --lines prints
- * `collective bytes shm limit memcpy wrong` of fp32 in the heap, for bench/run_comm.
+ * `collective bytes shm limit memcpy wrong synced` of fp32 in the heap, for
+ * bench/run_comm. --kib: of vectors of that size alone.
  * --fresh: before every call each rank writes what it gives anew, as the work between two
  * collectives does, and calls are timed one by one, between barriers. Without it nothing
  * changes between calls: up to a few hundred KiB each core then finds its peers' bytes in
@@ -25,6 +29,7 @@
 #include "worker/comm/shm/abort.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,11 +46,13 @@
 typedef enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, NUM_KIND } kind;
 static const char *const kind_names[] = {"all_reduce", "reduce_scatter", "all_gather"};
 
-typedef enum way { ENGINE, PLAIN, STREAM, MEMCPY, NUM_WAY } way;
+/* PLAIN to STREAM are the limit's: by loops, copies by memcpy, past the caches. */
+typedef enum way { ENGINE, PLAIN, LIBC, STREAM, SYNCED, MEMCPY, NUM_WAY } way;
 
 struct options {
     int world, rounds;
     size_t largest;
+    size_t only_kib; /* one size alone; 0: all */
     bool lines, fresh, overlap;
 };
 
@@ -55,6 +62,14 @@ struct rank {
     int rank, world;
     char *all[MAX_WORLD]; /* the vectors of all ranks, in one shared piece */
     char *own, *to;       /* private, as long */
+    struct word *words;   /* (world) shared: of bare barriers */
+    uint32_t phase;
+    way fastest; /* of the limit's, for SYNCED */
+};
+
+/* The barriers a rank arrived at, in lines of its own. */
+struct word {
+    _Atomic uint32_t phase __attribute__((aligned(128)));
 };
 
 /* One row: a collective on a vector of `count` elements at `buf`. */
@@ -166,9 +181,27 @@ static void engine_once(struct rank *k, const struct task *t, float scale)
     must(rc, &fault);
 }
 
-/* The bytes of the collective, in all ranks' vectors. */
-static void limit_once(struct rank *k, const struct task *t, bool stream)
+static bool is_at(const struct word *w, uint32_t phase)
 {
+    return (int32_t)(atomic_load_explicit(&w->phase, memory_order_acquire) - phase) >= 0;
+}
+
+static void bare_barrier(struct rank *k)
+{
+    k->phase++;
+    atomic_store_explicit(&k->words[k->rank].phase, k->phase, memory_order_release);
+    for (int r = 0; r < k->world; r++)
+        for (unsigned i = 1; !is_at(&k->words[r], k->phase); i++) {
+            limit_pause();
+            if (i % 1024 == 0) /* more ranks than cores */
+                sched_yield();
+        }
+}
+
+/* The bytes of the collective, in all ranks' vectors. */
+static void limit_once(struct rank *k, const struct task *t, way w)
+{
+    limit_how how = w == STREAM ? LIMIT_STREAM : w == LIBC ? LIMIT_MEMCPY : LIMIT_LOOP;
     size_t piece = t->piece * zt_dtype_bytes(t->dtype) / sizeof(float);
     size_t mine = (size_t)k->rank * piece;
     float *src[MAX_WORLD], *dst[MAX_WORLD];
@@ -176,15 +209,15 @@ static void limit_once(struct rank *k, const struct task *t, bool stream)
     for (int r = 0; r < k->world; r++)
         src[r] = dst[r] = (float *)k->all[r] + mine;
     if (t->what == ALL_REDUCE) {
-        limit_sum(dst, k->world, src, k->world, piece, stream);
+        limit_sum(dst, k->world, src, k->world, piece, how == LIMIT_STREAM);
     } else if (t->what == REDUCE_SCATTER) {
-        limit_sum(dst + k->rank, 1, src, k->world, piece, stream);
+        limit_sum(dst + k->rank, 1, src, k->world, piece, how == LIMIT_STREAM);
     } else {
         for (int i = 1; i < k->world; i++) {
             size_t r = (size_t)((k->rank + i) % k->world);
 
             limit_put((float *)k->all[k->rank] + r * piece,
-                      (float *)k->all[r] + r * piece, piece, stream);
+                      (float *)k->all[r] + r * piece, piece, how);
         }
     }
 }
@@ -195,8 +228,13 @@ static void once(struct rank *k, const struct task *t, way w)
         engine_once(k, t, 0.5f);
     else if (w == MEMCPY)
         memcpy(k->to, k->own, t->piece * zt_dtype_bytes(t->dtype));
-    else
-        limit_once(k, t, w == STREAM);
+    else if (w != SYNCED)
+        limit_once(k, t, w);
+    else {
+        bare_barrier(k);
+        limit_once(k, t, k->fastest);
+        bare_barrier(k);
+    }
 }
 
 /* Write what this rank gives, where the way takes it from. */
@@ -269,6 +307,7 @@ static void measure(struct rank *k, const struct task *t, double *best)
     int reps[NUM_WAY];
     double spent = 0;
 
+    k->fastest = PLAIN;
     for (int w = 0; w < NUM_WAY; w++) {
         double one = batch(k, t, (way)w, 2);
 
@@ -282,6 +321,8 @@ static void measure(struct rank *k, const struct task *t, double *best)
 
             best[w] = s < best[w] ? s : best[w];
             spent += s * reps[w]; /* the same on all ranks */
+            if (w >= PLAIN && w <= STREAM && best[w] < best[k->fastest])
+                k->fastest = (way)w;
         }
 }
 
@@ -316,19 +357,21 @@ static void row(struct rank *k, kind what, bool heap, size_t bytes, zt_dtype dty
     wrong = check(k, &t);
     if (k->rank)
         return;
-    limit = best[PLAIN] < best[STREAM] ? best[PLAIN] : best[STREAM];
+    limit = best[k->fastest];
     if (k->opt->lines)
-        printf("%s %zu %.3f %.3f %.3f %zu\n", kind_names[what], bytes, gb / best[ENGINE],
-               gb / limit, gb / best[MEMCPY], wrong);
+        printf("%s %zu %.3f %.3f %.3f %zu %.3f\n", kind_names[what], bytes,
+               gb / best[ENGINE], gb / limit, gb / best[MEMCPY], wrong,
+               gb / best[SYNCED]);
     else if (dtype == ZT_F32) /* the loops of the limit are of fp32 */
-        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8.2f %5.0f%% %8.2f %6zu\n",
+        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8.2f %5.0f%% %8.2f %8.2f %6zu\n",
                kind_names[what], heap ? "heap" : "malloc", zt_dtype_name(dtype), bytes,
                best[ENGINE] * 1e6, gb / best[ENGINE], gb / limit,
-               100 * limit / best[ENGINE], gb / best[MEMCPY], wrong);
+               100 * limit / best[ENGINE], gb / best[SYNCED], gb / best[MEMCPY], wrong);
     else
-        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8s %6s %8.2f %6zu\n", kind_names[what],
-               heap ? "heap" : "malloc", zt_dtype_name(dtype), bytes, best[ENGINE] * 1e6,
-               gb / best[ENGINE], "-", "-", gb / best[MEMCPY], wrong);
+        printf("%-15s %-6s %-5s %10zu %9.1f %8.2f %8s %6s %8s %8.2f %6zu\n",
+               kind_names[what], heap ? "heap" : "malloc", zt_dtype_name(dtype), bytes,
+               best[ENGINE] * 1e6, gb / best[ENGINE], "-", "-", "-", gb / best[MEMCPY],
+               wrong);
     fflush(stdout);
 }
 
@@ -337,15 +380,17 @@ static void table(struct rank *k)
     static const size_t kib[] = {64, 256, 1024, 4096, 25600, 102400, 262144};
 
     if (!k->rank && !k->opt->lines)
-        printf("%d ranks\n%-15s %-6s %-5s %10s %9s %8s %8s %6s %8s %6s\n", k->world,
+        printf("%d ranks\n%-15s %-6s %-5s %10s %9s %8s %8s %6s %8s %8s %6s\n", k->world,
                "collective", "memory", "type", "bytes", "us", "shm", "limit", "share",
-               "memcpy", "wrong");
+               "synced", "memcpy", "wrong");
     for (size_t i = 0; i < sizeof(kib) / sizeof(kib[0]); i++)
         for (int what = 0; what < NUM_KIND; what++) {
             size_t bytes = kib[i] << 10;
 
             if (bytes > k->opt->largest)
                 return;
+            if (k->opt->only_kib && k->opt->only_kib != kib[i])
+                continue;
             row(k, (kind)what, true, bytes, ZT_F32);
             if (k->opt->lines)
                 continue;
@@ -454,7 +499,7 @@ static void run_rank(const struct options *opt, int rank, int fd)
     struct rank *k = calloc(1, sizeof(*k));
     struct zt_fault fault;
     size_t stride = opt->largest + 4096;
-    void *shared;
+    void *shared, *words;
 
     pin(rank);
     k->opt = opt;
@@ -463,6 +508,10 @@ static void run_rank(const struct options *opt, int rank, int fd)
     must(zt_comm_open(&cfg, &k->c, &fault), &fault);
     must(zt_comm_alloc_shared(k->c, stride * (size_t)opt->world, &shared, &fault),
          &fault);
+    must(zt_comm_alloc_shared(k->c, sizeof(*k->words) * (size_t)opt->world, &words,
+                              &fault),
+         &fault);
+    k->words = words;
     for (int r = 0; r < opt->world; r++)
         k->all[r] = (char *)shared + (size_t)r * stride;
     k->own = malloc(stride);
@@ -500,6 +549,8 @@ int main(int argc, char **argv)
             opt.rounds = number(argc, argv, &i);
         else if (!strcmp(argv[i], "--largest"))
             opt.largest = (size_t)number(argc, argv, &i) << 20;
+        else if (!strcmp(argv[i], "--kib"))
+            opt.only_kib = (size_t)number(argc, argv, &i);
         else if (!strcmp(argv[i], "--lines"))
             opt.lines = true;
         else if (!strcmp(argv[i], "--fresh"))
@@ -513,7 +564,7 @@ int main(int argc, char **argv)
         opt.largest = OVERLAP_BYTES;
     if (bad || opt.world < 1 || opt.world > MAX_WORLD || opt.largest < 1u << 20) {
         fprintf(stderr, "usage: bench_comm [--world 1..64] [--largest MiB] [--rounds N] "
-                        "[--lines] [--fresh] [--overlap]\n");
+                        "[--kib N] [--lines] [--fresh] [--overlap]\n");
         return 2;
     }
     for (int r = 0; r < opt.world; r++) {

@@ -5,7 +5,9 @@
  * Every rank reads and writes what it would, in the same shared buffers, and nobody waits
  * for anybody. The results are of no use (ranks overwrite what others still read); the
  * time is what memory allows. Each loop comes with ordinary stores and with stores past
- * the caches; the faster one at a size is the limit there.
+ * the caches, and a copy by memcpy as well: what the C library does is the fastest from a
+ * core's own caches, and on some processors half as fast from those of another. The
+ * fastest one at a size is the limit there.
  */
 #ifndef BENCH_COMM_LIMIT_H
 #define BENCH_COMM_LIMIT_H
@@ -20,6 +22,18 @@
 #else
 #define CLONES
 #endif
+
+/* How results are stored. */
+typedef enum limit_how { LIMIT_LOOP, LIMIT_MEMCPY, LIMIT_STREAM } limit_how;
+
+static inline void limit_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 #define LIMIT_BLOCK 512 /* elements of a sum of more than two that stay in a cache */
 
@@ -48,23 +62,42 @@ CLONES static void limit_add(float *restrict x, const float *restrict a, size_t 
         x[i] += a[i];
 }
 
+/* A line a turn, or the compiler makes a memcpy of it. */
+typedef float limit_line __attribute__((vector_size(64), aligned(4), may_alias));
+
+CLONES static void limit_copy(float *x, const float *a, size_t n)
+{
+    size_t i = 0;
+
+    for (; n - i >= 32; i += 32) {
+        limit_line first = *(const limit_line *)(a + i);
+        limit_line second = *(const limit_line *)(a + i + 16);
+
+        *(limit_line *)(x + i) = first;
+        *(limit_line *)(x + i + 16) = second;
+    }
+    memcpy(x + i, a + i, (n - i) * sizeof(*x));
+}
+
 /* Past the caches where the processor can; dst and n whole lines, else a tail by memcpy
  */
-static void limit_put(float *dst, const float *src, size_t n, bool stream)
+static void limit_put(float *dst, const float *src, size_t n, limit_how how)
 {
     size_t i = 0;
 
 #if defined(__x86_64__)
-    if (stream) {
+    if (how == LIMIT_STREAM) {
         for (; i < n && ((size_t)(dst + i) & 63); i++)
             dst[i] = src[i];
         for (; n - i >= 16; i += 16)
             for (size_t k = 0; k < 16; k += 4)
                 _mm_stream_ps(dst + i + k, _mm_loadu_ps(src + i + k));
     }
-#else
-    (void)stream;
 #endif
+    if (how == LIMIT_LOOP) {
+        limit_copy(dst, src, n);
+        return;
+    }
     memcpy(dst + i, src + i, (n - i) * sizeof(*dst));
 }
 
@@ -115,7 +148,7 @@ static void limit_sum(float *const *dst, int num_dst, float *const *src, int num
         for (int r = 1; r < num_src; r++)
             limit_add(acc, src[r] + at, m);
         for (int d = 0; d < num_dst; d++)
-            limit_put(dst[d] + at, acc, m, stream);
+            limit_put(dst[d] + at, acc, m, stream ? LIMIT_STREAM : LIMIT_MEMCPY);
     }
 }
 
