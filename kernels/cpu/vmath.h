@@ -47,16 +47,27 @@ ZT_LANE_FN float zt_exp2_int(int32_t n)
     return zt_float_of_bits((uint32_t)(n + 127) << 23);
 }
 
+/*
+ * x within [least, most], a negative and a positive number, of any x but a NaN. It compares bits:
+ * whole numbers have a minimum, while of floats compilers make masks, for the sake of a NaN. Of
+ * two negative floats the lesser one has the greater bits.
+ */
+ZT_LANE_FN float zt_bounded(float x, float least, float most)
+{
+    int32_t bits = (int32_t)zt_float_bits(x), above = (int32_t)zt_float_bits(most);
+    uint32_t u = (uint32_t)(bits < above ? bits : above), below = zt_float_bits(least);
+
+    return zt_float_of_bits(u < below ? u : below);
+}
+
 ZT_LANE_FN float zt_exp(float x)
 {
-    float c = x < -104.0f ? -104.0f : x;
     int32_t n, half;
-    float p;
+    float p = zt_exp_reduced(zt_bounded(x, -104.0f, 89.0f), &n);
 
-    c = c > 89.0f ? 89.0f : c;
-    p = zt_exp_reduced(c, &n);
     half = n >> 1; /* in two steps: the last rounds once, to a subnormal or to inf */
-    return p * zt_exp2_int(half) * zt_exp2_int(n - half);
+    p = p * zt_exp2_int(half) * zt_exp2_int(n - half);
+    return x == x ? p : x;
 }
 
 /* For x <= 0, as in a softmax: results below the normal range are 0. */
@@ -69,22 +80,36 @@ ZT_LANE_FN float zt_exp_nonpositive(float x)
     return x < -87.0f ? 0.0f : e;
 }
 
+/*
+ * 1 + zt_exp(-x) for any x but a NaN, which gives some number. Powers below the normal range
+ * do not reach the 1, and those within it are exact until it is added.
+ */
+ZT_LANE_FN float zt_one_plus_exp_minus(float x)
+{
+    int32_t n;
+    float p = zt_exp_reduced(-zt_bounded(x, -89.0f, 80.0f), &n);
+
+    return fmaf(p + p, zt_exp2_int(n - 1), 1.0f); /* 2^128 is no float */
+}
+
 ZT_LANE_FN float zt_sigmoid(float x)
 {
-    return 1.0f / (1.0f + zt_exp(-x));
+    float s = 1.0f / zt_one_plus_exp_minus(x);
+
+    return x == x ? s : x;
 }
 
 ZT_LANE_FN float zt_tanh(float x)
 {
     float a = fabsf(x), z = x * x;
-    float far = 1.0f - 2.0f / (zt_exp(2.0f * a) + 1.0f);
+    float far = 1.0f - 2.0f / zt_one_plus_exp_minus(-2.0f * a);
     float q = -5.717044954e-03f;
 
     q = fmaf(q, z, 2.065058722e-02f);
     q = fmaf(q, z, -5.374349806e-02f);
     q = fmaf(q, z, 1.333149129e-01f);
     q = fmaf(q, z, -3.333328393e-01f);
-    return copysignf(a < 0.625f ? fmaf(q * z, a, a) : far, x);
+    return copysignf(a >= 0.625f ? far : fmaf(q * z, a, a), x);
 }
 
 /* P(X <= x) of the standard normal, and its density. */

@@ -13,12 +13,12 @@ ZT_LANE_FN float gelu_tanh(float x, float *slope)
 {
     float z = x * x;
     float u2 = 2.0f * SQRT_2_OVER_PI * x * fmaf(GELU_CUBIC, z, 1.0f);
-    float e = zt_exp(-u2);
-    float s = 1.0f / (1.0f + e);
+    float s = 1.0f / zt_one_plus_exp_minus(u2);
     /* x times the slope of s, which is s (1 - s); 0 once s is: x^3 must not reach inf */
     float d = 2.0f * SQRT_2_OVER_PI * fmaf(3.0f * GELU_CUBIC, z, 1.0f) * x;
 
-    *slope = fmaf(s * (1.0f - s), s * (1.0f - s) == 0.0f ? 0.0f : d, s);
+    d = fmaf(s * (1.0f - s), s * (1.0f - s) == 0.0f ? 0.0f : d, s);
+    *slope = x == x ? d : x;
     return x * s;
 }
 

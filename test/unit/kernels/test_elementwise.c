@@ -1,5 +1,7 @@
 #include "test/unit/kernels/ref.h"
 
+#include "kernels/cpu/elementwise/activation.h"
+
 static const int64_t sizes[] = {1, 15, 1024, 1025, 20011};
 #define NUM_SIZES 5
 
@@ -107,6 +109,22 @@ static void test_activations_far_out_are_finite(void **state)
     arr_free(&y);
     arr_free(&dy);
     zt_cpu_backend.close(dev);
+}
+
+static void test_activations_of_nan_and_their_slopes_are_nan(void **state)
+{
+    const float x[2] = {NAN, -NAN};
+    float y[2], slope[2];
+
+    (void)state;
+    for (int kind = ZT_U_GELU_TANH; kind <= ZT_U_TANH; kind++) {
+        zt_tile_activate((zt_unary)kind, y, x, 2);
+        assert_true(isnan(y[0]) && isnan(y[1]));
+        zt_tile_activate_slope((zt_unary)kind, y, slope, x, 2);
+        assert_true(isnan(y[0]) && isnan(y[1]));
+        if (kind != ZT_U_RELU)
+            assert_true(isnan(slope[0]) && isnan(slope[1]));
+    }
 }
 
 /* ---- gated units: gate and up are halves of one matrix ---- */
@@ -334,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations_and_their_slopes),
         cmocka_unit_test(test_activations_far_out_are_finite),
+        cmocka_unit_test(test_activations_of_nan_and_their_slopes_are_nan),
         cmocka_unit_test(test_gated_units_and_their_slopes),
         cmocka_unit_test(test_binary_repeats_the_suffix),
         cmocka_unit_test(test_binary_refuses_what_is_no_suffix),

@@ -98,6 +98,17 @@ static void test_sigmoid_and_tanh_are_within_their_error(void **state)
     within("tanh", worst(tanh_f, tanh, -INFINITY, INFINITY), 2);
 }
 
+static void test_sums_of_one_and_a_power_are_those_of_exp(void **state)
+{
+    (void)state;
+    for (uint64_t u = 0; u < 1ull << 32; u += STEP) {
+        float x = zt_float_of_bits((uint32_t)u);
+
+        if (x == x)
+            assert_true(zt_one_plus_exp_minus(x) == 1.0f + zt_exp(-x));
+    }
+}
+
 static void test_normal_distribution_is_within_its_error(void **state)
 {
     (void)state;
@@ -137,8 +148,13 @@ static void test_ends_and_nan(void **state)
     assert_true(zt_tanh(INFINITY) == 1 && zt_tanh(-INFINITY) == -1 && zt_tanh(0) == 0);
     assert_true(signbit(zt_tanh(-0.0f)));
     assert_true(zt_log(1) == 0);
-    assert_true(isnan(zt_exp(NAN)) && isnan(zt_tanh(NAN)) && isnan(zt_sigmoid(NAN)));
-    assert_true(isnan(zt_exp_nonpositive(NAN)) && isnan(zt_normal_cdf(NAN, &density)));
+    for (int i = 0; i < 2; i++) {
+        float nan = i ? -NAN : NAN;
+
+        assert_true(isnan(zt_exp(nan)) && isnan(zt_tanh(nan)) && isnan(zt_sigmoid(nan)));
+        assert_true(isnan(zt_exp_nonpositive(nan)));
+        assert_true(isnan(zt_normal_cdf(nan, &density)));
+    }
 }
 
 int main(void)
@@ -146,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp_is_within_its_error),
         cmocka_unit_test(test_sigmoid_and_tanh_are_within_their_error),
+        cmocka_unit_test(test_sums_of_one_and_a_power_are_those_of_exp),
         cmocka_unit_test(test_normal_distribution_is_within_its_error),
         cmocka_unit_test(test_log_is_within_its_error),
         cmocka_unit_test(test_sin_and_cos_of_turns),
