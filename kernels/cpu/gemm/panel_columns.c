@@ -13,12 +13,12 @@
  * its columns again, and its sums are those of all rows: no bit depends on the number of parts.
  */
 #include <stdatomic.h>
-#include <string.h>
 
-#include "kernels/convert.h"
+#include "common/half.h"
 #include "kernels/cpu/elementwise/activation.h"
 #include "kernels/cpu/gemm/panel_pass.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/integers.h"
 
 #define MOST_BLOCKS 4  /* of k of rows that are packed */
@@ -44,51 +44,91 @@ static void take_sums(const struct zt_panel_pass *s, struct zt_panel_product *p,
     }
 }
 
-static void copy_rows(const struct zt_panel_pass *s, const struct zt_gemm_mat *to,
-                      int64_t row, int64_t rows, int64_t col, int64_t cols,
-                      const uint16_t *from)
+/* Rows of halves, `ld` apart, into the cache: they are short, and far from each other. */
+static void fetch_rows(const uint16_t *at, int64_t ld, int64_t rows, int64_t cols)
 {
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(zt_gemm_element(to, s->item, row + i, col), from + i * cols,
-               (size_t)cols * sizeof(*from));
+    for (int64_t i = 0; i < rows; i++, at += ld) {
+        for (int64_t j = 0; j < cols; j += 32)
+            __builtin_prefetch(at + j, 1);
+        __builtin_prefetch(at + cols - 1, 1);
+    }
 }
 
-/* Sums of rows, ZT_GEMM_PASS_COLS at most, become c. */
-static void round_some(const struct zt_panel_pass *s, int64_t row, int64_t rows,
-                       int64_t col, int64_t cols)
+/* Rows that follow each other become rows of halves, `ld` apart. */
+ZT_SIMD static void round_rows(uint16_t *restrict to, int64_t ld,
+                               const float *restrict from, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++, to += ld, from += cols)
+        for (int64_t j = 0; j < cols; j++)
+            to[j] = zt_bf16_of_float(from[j]);
+}
+
+/* The same, and x is what they are. */
+ZT_SIMD static void round_rows_as(uint16_t *restrict to, int64_t ld, float *restrict x,
+                                  const float *restrict from, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++, to += ld, from += cols, x += cols)
+        for (int64_t j = 0; j < cols; j++) {
+            to[j] = zt_bf16_of_float(from[j]);
+            x[j] = zt_float_of_bf16(to[j]);
+        }
+}
+
+/* Where rows of c and of what its activation is of go; pre NULL: nowhere. */
+struct rounded {
+    uint16_t *c, *pre;
+    int64_t ldc, ld_pre;
+};
+
+static struct rounded rounded_at(const struct zt_panel_pass *s, int64_t row, int64_t col)
 {
     const struct zt_gemm_call *k = s->k;
-    float x[ZT_GEMM_PASS_COLS], y[ZT_GEMM_PASS_COLS];
-    uint16_t half[ZT_GEMM_PASS_COLS];
-    int64_t n = rows * cols;
+    struct rounded r = {.c =
+                            (uint16_t *)(void *)zt_gemm_element(&k->c, s->item, row, col),
+                        .ldc = k->c.stride[1]};
 
-    zt_bf16_of_floats(half, sums_of(s, row, cols), n);
-    if (k->epilogue != ZT_EPI_NONE) {
-        if (k->pre.data)
-            copy_rows(s, &k->pre, row, rows, col, cols, half);
-        zt_floats_of_bf16(x, half, n); /* what is stored is what the activation sees */
-        zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF,
-                         y, x, n);
-        zt_bf16_of_floats(half, y, n);
+    if (k->pre.data) {
+        r.pre = (uint16_t *)(void *)zt_gemm_element(&k->pre, s->item, row, col);
+        r.ld_pre = k->pre.stride[1];
     }
-    copy_rows(s, &k->c, row, rows, col, cols, half);
+    return r;
+}
+
+/* Rows of sums, ZT_GEMM_PASS_COLS at most, become c. What is stored is what the activation sees. */
+static void round_some(const struct zt_gemm_call *k, const struct rounded *to,
+                       const float *sums, int64_t rows, int64_t cols)
+{
+    float x[ZT_GEMM_PASS_COLS];
+    uint16_t half[ZT_GEMM_PASS_COLS];
+
+    if (k->epilogue == ZT_EPI_NONE) {
+        round_rows(to->c, to->ldc, sums, rows, cols);
+        return;
+    }
+    round_rows_as(to->pre ? to->pre : half, to->pre ? to->ld_pre : cols, x, sums, rows,
+                  cols);
+    zt_tile_activate(k->epilogue == ZT_EPI_GELU_TANH ? ZT_U_GELU_TANH : ZT_U_GELU_ERF, x,
+                     x, rows * cols);
+    round_rows(to->c, to->ldc, x, rows, cols);
 }
 
 static void round_sums(const struct zt_panel_pass *s, int64_t row, int64_t rows,
                        int64_t col, int64_t cols)
 {
-    int64_t each = ZT_GEMM_PASS_COLS / cols, end = row + rows;
-    struct zt_panel_pass at = *s;
+    const float *sums = sums_of(s, row, cols);
+    struct rounded to = rounded_at(s, row, col);
+    int64_t each = ZT_GEMM_PASS_COLS / cols, n;
 
-    for (int64_t i = row; i < end; i += each) {
-        for (int64_t j = i + each; j < zt_min(i + 2 * each, end); j++) {
-            zt_panel_fetch_row(s, &s->k->c, j, col, cols);
-            if (s->k->pre.data)
-                zt_panel_fetch_row(s, &s->k->pre, j, col, cols);
-        }
-        if (s->sum_rows < s->k->c.rows)
-            at.sums = s->sums + (i - row) * cols;
-        round_some(&at, i, zt_min(each, end - i), col, cols);
+    for (; rows > 0; rows -= n, sums += n * cols) {
+        int64_t next = zt_min(each, rows - each);
+
+        n = zt_min(each, rows);
+        fetch_rows(to.c + each * to.ldc, to.ldc, next, cols);
+        if (to.pre)
+            fetch_rows(to.pre + each * to.ld_pre, to.ld_pre, next, cols);
+        round_some(s->k, &to, sums, n, cols);
+        to.c += n * to.ldc;
+        to.pre += to.pre ? n * to.ld_pre : 0;
     }
 }
 
