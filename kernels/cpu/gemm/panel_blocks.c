@@ -88,17 +88,21 @@ struct zt_panel_product zt_panel_product_of(const struct zt_panel_pass *s, const
     int64_t ld = s->to->stride[1];
     float *c = (float *)(void *)zt_gemm_element(s->to, s->item, row, s->col + col);
     bool begins = s->from == 0 && !s->k->accumulate;
+    struct zt_panel_product p = {.m = rows,
+                                 .n = cols,
+                                 .k = s->depth,
+                                 .a = a,
+                                 .b = b,
+                                 .from = begins ? s->start + s->col + col : c,
+                                 .c = c,
+                                 .ld_from = begins ? 0 : ld,
+                                 .ldc = ld,
+                                 .alpha = s->k->alpha};
 
-    return (struct zt_panel_product){.m = rows,
-                                     .n = cols,
-                                     .k = s->depth,
-                                     .a = a,
-                                     .b = b,
-                                     .from = begins ? s->start + s->col + col : c,
-                                     .c = c,
-                                     .ld_from = begins ? 0 : ld,
-                                     .ldc = ld,
-                                     .alpha = s->k->alpha};
+    p.written[0] = zt_panel_rows_of(s->to, s->item, row, s->col + col);
+    if (zt_panel_ends(s) && s->to != &s->k->c)
+        p.written[1] = zt_panel_rows_of(&s->k->c, s->item, row, s->col + col);
+    return p;
 }
 
 static void run_task(int64_t task, int thread, void *ctx)

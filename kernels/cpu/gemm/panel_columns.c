@@ -38,6 +38,8 @@ static void take_sums(const struct zt_panel_pass *s, struct zt_panel_product *p,
 {
     p->c = sums_of(s, row, p->n);
     p->ldc = p->n;
+    if (!zt_panel_ends(s))
+        p->written[0].at = NULL; /* of sums alone, which are in the cache */
     if (p->ld_from) {
         p->from = p->c;
         p->ld_from = p->ldc;

@@ -47,6 +47,17 @@ static inline bool zt_panel_ends(const struct zt_panel_pass *s)
     return s->from + s->depth == s->words && (s->k->epilogue != ZT_EPI_NONE || s->sums);
 }
 
+/* Rows from an element of m on. */
+static inline struct zt_panel_rows zt_panel_rows_of(const struct zt_gemm_mat *m,
+                                                    int64_t item, int64_t row,
+                                                    int64_t col)
+{
+    int64_t each = (int64_t)zt_dtype_bytes(m->dtype);
+
+    return (struct zt_panel_rows){zt_gemm_element(m, item, row, col), m->stride[1] * each,
+                                  each};
+}
+
 /* Part of a row of m that is written soon, into the cache. Rows of c are short here and far
  * from each other: no processor guesses what comes next. */
 static inline void zt_panel_fetch_row(const struct zt_panel_pass *s,

@@ -20,14 +20,22 @@
 
 #define ZT_PANEL_PAD 16 /* floats behind packed rows, which packing may write to */
 
+/* Rows of a matrix, `ld` bytes apart, of columns of `each` bytes. at NULL: none. */
+struct zt_panel_rows {
+    char *at;
+    int64_t ld, each;
+};
+
 /* c (m, n) = from + alpha a b of packed a, b. `from` is c itself, or n values for each row
- * (ld_from 0). */
+ * (ld_from 0). Memory of `written`, as large as c, comes into the cache meanwhile: rows are short
+ * and far from each other, no processor guesses what comes next, and stores would wait for it. */
 struct zt_panel_product {
     int64_t m, n, k;
     const float *a, *b, *from;
     float *c;
     int64_t lda, ld_from, ldc; /* lda: 0, but for rows that are not packed */
     float alpha;
+    struct zt_panel_rows written[2];
 };
 
 /*
