@@ -1,5 +1,6 @@
 /*
- * models.h -- whether a folder has the weights of a model, which nobody replaces unasked.
+ * models.h -- whether a folder has the weights of a model, or checkpoints, which nobody replaces
+ *             unasked.
  *
  * Threads:   any.
  */
@@ -11,5 +12,9 @@
 
 /* The folder has weights, or adapters, by the names of Hugging Face's: `found` is the file. */
 bool zt_find_model(const char *folder, char found[PATH_MAX]);
+
+/* The folder has a folder checkpoint-STEP with something in it, or one that is closed to us; with
+ * `own` one that is zlaunch's by its looks. */
+bool zt_has_checkpoints(const char *folder, bool own);
 
 #endif

@@ -20,7 +20,8 @@
 
 extern char **environ;
 
-#define MAX_RANKS   4096  /* of one node */
+#define MAX_RANKS   4096 /* of one node */
+#define MAX_WORLD   (1 << 20)
 #define PMI_VALUE   1024  /* bytes of a value of PMI, with its NUL */
 #define REMOTE_PORT 29500 /* MASTER_PORT where no free one can be asked for */
 
@@ -46,7 +47,8 @@ static zt_err explain_target(const char *target, zt_err rc, struct zt_fault *fau
         return zt_fault_set(fault, rc,
                             "%s is a Python script, and what zlaunch trains itself is a "
                             "plugin, a model in C (docs/PLUGINS.md); to start the script "
-                            "as it is: zlaunch -- python3 %s",
+                            "as it is, put -- python3 before it, behind the options of "
+                            "zlaunch: zlaunch -- python3 %s",
                             target, target);
     if (ends_in(target, ".c"))
         return zt_fault_set(fault, rc,
@@ -257,11 +259,19 @@ static zt_err choose_forward(struct zt_job_plan *p, const struct zt_launch *l,
 
 static zt_err check_sizes(const struct zt_job_plan *p, struct zt_fault *fault)
 {
-    for (int i = 0; i < p->num_nodes; i++)
+    int64_t world = 0;
+
+    for (int i = 0; i < p->num_nodes; i++) {
         if (p->nodes[i].num_slots > MAX_RANKS)
             return zt_fault_set(fault, ZT_E_USAGE,
                                 "%d ranks on host %s; at most %d are possible",
                                 p->nodes[i].num_slots, p->nodes[i].host, MAX_RANKS);
+        world += p->nodes[i].num_slots;
+    }
+    if (world > MAX_WORLD)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%lld ranks on %d nodes; at most %d are possible",
+                            (long long)world, p->num_nodes, MAX_WORLD);
     return ZT_OK;
 }
 

@@ -16,6 +16,12 @@ static void note_step(struct zt_supervisor *s, int64_t step, int64_t total)
     s->total_steps = total;
 }
 
+static void note_saved(struct zt_supervisor *s, int64_t step, const char *dir)
+{
+    s->saved_step = step;
+    snprintf(s->saved_dir, sizeof(s->saved_dir), "%s", dir);
+}
+
 bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
 {
     const char *name = zt_json_get_text(event, "event", "");
@@ -35,7 +41,7 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
     else if (strcmp(name, "step") == 0)
         note_step(s, step, zt_json_get_int(event, "total_steps", 0));
     else if (step >= 0 && (strcmp(name, "saved") == 0 || strcmp(name, "resumed") == 0))
-        s->saved_step = step;
+        note_saved(s, step, zt_json_get_text(event, "text", ""));
     else if (strcmp(name, "saved") == 0)
         snprintf(s->weights_dir, sizeof(s->weights_dir), "%s",
                  zt_json_get_text(event, "text", ""));
@@ -50,10 +56,11 @@ const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t
     if (!s->trains || last <= saved || (s->weights_dir[0] && last == s->total_steps))
         return out; /* the last: what the run was made for is there */
     if (saved > 0)
-        snprintf(out, cap,
-                 "  after step %lld nothing is known to be saved; step %lld was the last "
-                 "report",
-                 saved, last);
+        snprintf(
+            out, cap,
+            "  after step %lld (saved in %s) nothing is known to be saved; step %lld "
+            "was the last report",
+            saved, s->saved_dir, last);
     else if (s->weights_dir[0])
         snprintf(out, cap,
                  "  only the weights in %s are saved; step %lld was the last report",

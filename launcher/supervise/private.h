@@ -130,12 +130,14 @@ struct zt_supervisor {
     bool saves;              /* the run saves checkpoints */
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
-    bool told_unread;        /* that nobody reads standard output */
-    bool log_is_lost;        /* of a rank: its log file took no more */
-    int early_signal;        /* SIGUSR1 that came before there were ranks; 0: none */
-    int64_t kept_step;       /* of the newest copies in memory; 0: none */
-    bool begun;              /* the run has said what it does, or a program was started */
-    bool trains;             /* the run has steps */
+    char
+        saved_dir[ZT_SUP_DIR]; /* the newest, as the run names it; empty: nothing saved */
+    bool told_unread;          /* that nobody reads standard output */
+    bool log_is_lost;          /* of a rank: its log file took no more */
+    int early_signal;          /* SIGUSR1 that came before there were ranks; 0: none */
+    int64_t kept_step;         /* of the newest copies in memory; 0: none */
+    bool begun;  /* the run has said what it does, or a program was started */
+    bool trains; /* the run has steps */
     int64_t last_step, total_steps; /* of the last report; 0: none */
     char weights_dir[ZT_SUP_DIR];   /* where weights alone were saved; empty: nowhere */
     struct zt_sup_ctl *ctl;         /* `zlaunch --ctl`; NULL: no memory */

@@ -56,6 +56,9 @@ printf 'text,label\nw1,yes\nw2,no\nw3,\n' >"$tmp/hollow.csv"
 check "an empty label is named by its line" refused 65 'hollow.csv:4: "label" holds an empty label' classify hollow.csv
 printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
 check "columns between semicolons are told so" refused 2 'columns are separated by commas in a .csv' classify semicolons.csv
+printf 'text,label\nw1,1\nw2,0\nw1,1.0\n' >"$tmp/numbers.csv"
+bert 1 "$tmp/numbers" classify numbers.csv
+check "one number written in two ways is told to be two classes" grep -qF 'labels \"1\" and \"1.0\" are one number and two classes' "$tmp/numbers"
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 cp -r "$out" "$tmp/several"

@@ -216,6 +216,10 @@ check "  and redoes its steps" [ "$(last_bits "$tmp/damaged")" = "$(last_bits "$
 
 # the model is the same, beyond its shapes
 train 1 "$tmp/heads" --max_steps 2 --save_steps 2 --output_dir "$tmp/heads.dir"
+mkdir "$tmp/above" && cp -r "$tmp/heads.dir/checkpoint-2" "$tmp/above"
+train 1 "$tmp/beside" --max_steps 2 --model_name_or_path "$tmp/above"
+check "a folder of checkpoints is no model, and which is there is told" \
+    grep -q "above: has no model.safetensors.*; there is a checkpoint, which can be named: .*above/checkpoint-2" "$tmp/beside"
 train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --n_head 4
 check "other heads are another model" grep -q "checkpoint-2: the model that was trained has n_head 2, this one 4: give its options as they were" "$tmp/heads"
 train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --dropout 0.5

@@ -149,9 +149,18 @@ done
 for how in auto true; do
     launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint $how
     check "--resume_from_checkpoint $how where another program saved: 66" code_is 66
-    check "  by what it saved" err_has "--resume_from_checkpoint $how: $out/checkpoint-6 is none of zlaunch; it holds weights alone, from which --model_name_or_path begins a new training"
+    check "  by what it saved" err_has "--resume_from_checkpoint $how: $out/checkpoint-6 is none of zlaunch; it is one of transformers' Trainer, of which the weights alone are read: --model_name_or_path begins a new training from them"
     check "  and nothing is called damaged" err_lacks "whole"
 done
+: >"$out/model.safetensors"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
+check "another program's model: 73" code_is 73
+check "  and its checkpoints are none to go on from" err_has "$out/model.safetensors is there already; --overwrite_output_dir replaces it"
+out=$tmp/runs/named
+mkdir -p "$out" && : >"$out/checkpoint-4"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto
+check "a file of a checkpoint's name is none" code_is 0
+check "  training begins" err_has "there is no checkpoint in $out: training begins with step 1"
 out=$tmp/runs/closed
 mkdir -p "$out" && cp -r "$tmp/runs/rotated/checkpoint-5" "$out" && chmod 777 "$out"
 chmod 711 "$tmp" "$tmp/runs" && chmod 644 "$tmp/text.txt"
@@ -181,8 +190,24 @@ check "  and says what would" err_has "$out/model.safetensors is there already; 
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$tmp/runs/again/checkpoint-200"
 check "  nor from one of another folder: 73" code_is 73
 check "  it is whole" test "$before" = "$(sha256sum <"$out/model.safetensors")"
+mkdir "$out/checkpoint-best" "$out/checkpoint-4"
+: >"$out/checkpoint-7"
+for from in auto "$tmp/runs/again/checkpoint-200"; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$from"
+    check "  nor beside names that are no checkpoints: 73" code_is 73
+    check "  it is not replaced" test "$before" = "$(sha256sum <"$out/model.safetensors")"
+done
+cp -r "$tmp/runs/rotated/checkpoint-5" "$out"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 202 --output_dir "$out" --resume_from_checkpoint "$tmp/runs/again/checkpoint-200"
+check "  nor beside checkpoints of another training: 73" code_is 73
+check "  which are named" err_has "--resume_from_checkpoint auto goes on from the checkpoints beside it, --overwrite_output_dir replaces it"
+check "  it is not replaced" test "$before" = "$(sha256sum <"$out/model.safetensors")"
+rm -r "$out"/checkpoint-*
+echo '{}' | tee "$out/predictions.jsonl" >"$out/eval_results.json"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
 check "what replaces it" code_is 0
+check "  takes its results away" test ! -e "$out/eval_results.json" -a ! -e "$out/predictions.jsonl"
+check "  and says so" err_has "$out/eval_results.json is removed: it was of the weights that are replaced"
 check "  takes its tokenizer away" test ! -e "$out/tokenizer.json" -a ! -e "$out/tokenizer_config.json"
 launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --eval_file "$tmp/words/text.txt"
 check "a tokenizer that is not the model's: 65" code_is 65

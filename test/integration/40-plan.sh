@@ -47,6 +47,8 @@ check "--exclude" test "$(grep -c '^  rank' "$tmp/out")" = 2
 dry --include worker-9
 check "an unknown host: 2" code_is 2
 check "  is named" err_has "there is no host 'worker-9'"
+launch --num_gpus 4096 --num_nodes 4096 --dry_run -- true
+check "more ranks than there can be" err_has "16777216 ranks on 4096 nodes; at most 1048576 are possible"
 dry --num_nodes 4
 check "more nodes than there are: 2" code_is 2
 for line in "worker-0 slots=1" "worker-3" "worker-3 slots=0" "a@b@c slots=1" "h:99999 slots=1" "[::1 slots=1"; do

@@ -198,7 +198,7 @@ gone "stop of a run that has saved"
 wait "$job"
 code=$?
 check "  has no checkpoint of its last step: 143" code_is 143
-check "  says since when nothing is saved" err_has "  after step $at nothing is known to be saved; step "
+check "  says since when nothing is saved" err_has "  after step $at (saved in $tmp/saved/checkpoint-$at) nothing is known to be saved; step "
 launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
 check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"
 

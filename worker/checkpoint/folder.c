@@ -404,6 +404,20 @@ static bool is_of(const char *root, int64_t step, const char *training)
     return is;
 }
 
+bool zt_ckpt_has_of_training(const char *root, const char *training)
+{
+    int64_t *steps = NULL;
+    int num = 0;
+    bool has = false;
+
+    if (!training[0] || zt_ckpt_list(root, &steps, &num, NULL))
+        return false;
+    for (int i = 0; !has && i < num; i++)
+        has = is_of(root, steps[i], training);
+    free(steps);
+    return has;
+}
+
 zt_err zt_ckpt_list_old(const char *root, const char *training, int64_t limit,
                         int64_t newest, int64_t best, int64_t **steps, int *num,
                         struct zt_fault *fault)

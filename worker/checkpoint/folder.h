@@ -65,6 +65,8 @@ zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,
                     struct zt_fault *fault) ZT_MUST_CHECK;
 /* The newest of them that is a checkpoint of zlaunch; -1: none is. */
 int64_t zt_ckpt_newest(const char *root);
+/* Whether one of them is of this training, by its name in manifests; "" is nobody's. */
+bool zt_ckpt_has_of_training(const char *root, const char *training);
 /*
  * The oldest of ROOT, those beyond the newest `limit` (> 0), but never that of step `newest`
  * or `best` (-1: none); oldest first, *steps is malloc'ed. What is no checkpoint of zlaunch
@@ -78,5 +80,10 @@ zt_err zt_ckpt_list_old(const char *root, const char *training, int64_t limit,
 zt_err zt_ckpt_prune(const char *root, const char *training, int64_t limit,
                      int64_t newest, int64_t best, int *removed,
                      struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* What a folder is that is no checkpoint of zlaunch, and what can be done with it, to be put
+ * behind a sentence: "; it is ..."; "": that is not known. */
+const char *zt_ckpt_describe_foreign(const char *dir);
+const char *zt_ckpt_describe_deepspeed(const char *dir); /* of DeepSpeed's alone */
 
 #endif

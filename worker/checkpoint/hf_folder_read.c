@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/torch_file/torch_file.h"
 
@@ -283,11 +284,23 @@ zt_err zt_hf_refuse_adapters(const char *path, struct zt_fault *fault)
         path, path);
 }
 
+/* What is there instead, as the end of a sentence. */
+static const char *describe_instead(const char *dir, char *out, size_t cap)
+{
+    int64_t newest = zt_ckpt_newest(dir);
+
+    if (newest < 0)
+        return zt_ckpt_describe_deepspeed(dir);
+    snprintf(out, cap, "; there is a checkpoint, which can be named: %s/checkpoint-%lld",
+             dir, (long long)newest);
+    return out;
+}
+
 static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
 {
     struct dirent **found = NULL;
     int n = scandir(dir, &found, may_be_weights, alphasort);
-    char adapters[PATH_MAX];
+    char adapters[PATH_MAX], instead[PATH_MAX + 128];
 
     if (access(dir, R_OK | X_OK) && errno == EACCES) {
         free(found);
@@ -306,8 +319,8 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
         zt_fault_set(
             fault, ZT_E_NOINPUT,
             "%s: has no model.safetensors, no pytorch_model.bin, and no index of "
-            "either",
-            dir);
+            "either%s",
+            dir, describe_instead(dir, instead, sizeof(instead)));
     for (int i = 0; i < n; i++)
         free(found[i]);
     free(found);

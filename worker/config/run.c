@@ -1,6 +1,5 @@
 #include "worker/config/run.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -87,19 +86,6 @@ static const char *const *expand(struct zt_config *c, const char *option)
     return out;
 }
 
-static bool has_checkpoints(const char *dir)
-{
-    DIR *d = opendir(dir);
-    const struct dirent *e;
-    bool found = false;
-
-    while (d && !found && (e = readdir(d)))
-        found = strncmp(e->d_name, "checkpoint-", 11) == 0;
-    if (d)
-        closedir(d);
-    return found;
-}
-
 /* Adapters are no use without the model that they are for. */
 static bool is_base_replaced(const struct zt_run *run)
 {
@@ -108,35 +94,45 @@ static bool is_base_replaced(const struct zt_run *run)
            zt_is_one_file(run->output_dir, run->model_name_or_path);
 }
 
-zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
+zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[PATH_MAX];
+    const char *dir = run->output_dir;
 
+    if (run->overwrite_output_dir || run->attempt)
+        return ZT_OK;
+    if (zt_find_model(dir, path))
+        return zt_fault_set(fault, ZT_E_CANTCREATE,
+                            "--output_dir: %s is there already; %s--overwrite_output_dir "
+                            "replaces it",
+                            path,
+                            zt_has_checkpoints(dir, true)
+                                ? "--resume_from_checkpoint auto goes on from the "
+                                  "checkpoints beside it, "
+                                : "");
+    if (strcmp(run->save_strategy, "no") == 0 || !zt_has_checkpoints(dir, false))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "--output_dir: %s has checkpoints already; %s"
+                        "--overwrite_output_dir %s beside them",
+                        dir,
+                        zt_has_checkpoints(dir, true)
+                            ? "--resume_from_checkpoint auto goes on from them, "
+                            : "",
+                        run->resume_from_checkpoint ? "saves" : "begins anew");
+}
+
+zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
+{
     if (is_base_replaced(run))
         return zt_fault_set(
             fault, ZT_E_CANTCREATE,
             "--output_dir: %s is the folder of --model_name_or_path, which "
             "adapters do not replace: they are for it; name another folder",
             run->output_dir);
-    if (run->overwrite_output_dir || run->attempt ||
-        (run->resume_from_checkpoint && has_checkpoints(run->output_dir)))
-        return ZT_OK; /* what is replaced is this run's own */
-    if (zt_find_model(run->output_dir, path))
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "--output_dir: %s is there already; %s--overwrite_output_dir "
-                            "replaces it",
-                            path,
-                            has_checkpoints(run->output_dir)
-                                ? "--resume_from_checkpoint auto goes on from the "
-                                  "checkpoints beside it, "
-                                : "");
-    if (strcmp(run->save_strategy, "no") != 0 && has_checkpoints(run->output_dir))
-        return zt_fault_set(fault, ZT_E_CANTCREATE,
-                            "--output_dir: %s has checkpoints already; "
-                            "--resume_from_checkpoint auto goes on from them, "
-                            "--overwrite_output_dir begins anew beside them",
-                            run->output_dir);
-    return ZT_OK;
+    if (run->resume_from_checkpoint && zt_has_checkpoints(run->output_dir, false))
+        return ZT_OK; /* what is replaced is this run's own, or it ends in an error */
+    return zt_run_check_replaced(run, fault);
 }
 
 /* A tokenizer that is made is the only one, of text that is there, for a model that is new. */

@@ -149,10 +149,13 @@ zt_err zt_run_open(int argc, char **argv, const struct zt_run_facts *facts,
                    struct zt_run **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_run_close(struct zt_run *run); /* NULL is fine */
 
-/* What an earlier run left in output_dir is not replaced, nor mixed with, by accident.
- * ZT_E_CANTCREATE. */
+/* What an earlier run left in output_dir is not replaced, nor mixed with, by accident: this is
+ * before it is known which checkpoint is gone on from. ZT_E_CANTCREATE. */
 zt_err zt_run_check_output_dir(const struct zt_run *run,
                                struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of a run that goes on with another training than the one there. */
+zt_err zt_run_check_replaced(const struct zt_run *run,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
  * Second half, once the model is built: "auto" values that follow from its hidden size

@@ -35,6 +35,9 @@ struct zt_output_dir {
  * zt_engine_save() takes it. ZT_E_CANTCREATE.
  */
 zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/* What told of a model that was there at the start and is replaced now: eval_results.json and
+ * predictions.jsonl. Nothing where there was none. */
+void zt_output_dir_remove_results(const struct zt_output_dir *d);
 /* The model that is in the folder now is this run's to replace. */
 void zt_output_dir_own_model(struct zt_output_dir *d);
 /* Another program has put one there since. */

@@ -176,6 +176,17 @@ static void tell_of_repeated_rows(const struct zt_engine *e)
             of);
 }
 
+/* Figures and texts of weights that nothing has trained say nothing. */
+static void tell_of_initial_weights(const struct zt_run *run)
+{
+    bool predicts = run->do_predict || run->generate_tokens > 0;
+
+    if (!run->do_train && !run->model_name_or_path && (run->do_eval || predicts))
+        zt_warn("model",
+                "nothing has trained the weights of this run, they are initial ones: "
+                "--model_name_or_path FOLDER gives those of a model or checkpoint");
+}
+
 static void add_training(struct line *l, const struct zt_engine *e)
 {
     const struct zt_run *run = e->run;
@@ -231,5 +242,6 @@ void zt_engine_print_summary(const struct zt_engine *e)
         tell_of_rate_0(e);
         tell_of_repeated_rows(e);
     }
+    tell_of_initial_weights(run);
     zt_engine_tell_of_no_effect(run);
 }

@@ -675,8 +675,13 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
     if (!rc && any > 0)
         return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
     if (!rc && zt_comm_rank(e->comm) == 0) {
-        if (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir))
+        if (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir)) {
+            bool same = e->run->do_train && e->total_steps <= e->first_step;
+
+            if (!same)
+                zt_output_dir_remove_results(&e->output);
             zt_output_dir_own_model(&e->output);
+        }
         zt_event_text("saved", dir);
     }
     return rc;

@@ -7,7 +7,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +52,7 @@ static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
     zt_ckpt_final_dir(&p, dir);
 }
 
-/* As a save leaves it that was killed before it began, and a folder made by hand. */
+/* As a save leaves it that was killed before it began, and a folder made by hand; a file. */
 static bool is_empty(const char *root, int64_t step)
 {
     char dir[PATH_MAX];
@@ -66,7 +65,7 @@ static bool is_empty(const char *root, int64_t step)
     zt_ckpt_final_dir(&p, dir);
     d = opendir(dir);
     if (!d)
-        return false; /* who opens it says why */
+        return errno == ENOTDIR; /* of others who opens it says why */
     while (empty && (e = readdir(d)))
         empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
     closedir(d);
@@ -126,37 +125,6 @@ bool zt_checkpoint_is_wanted(const struct zt_run *run)
     return is_on_disk(run) || (run->attempt > 0 && run->checkpoint_in_memory > 0);
 }
 
-static bool has(const char *dir, const char *pattern)
-{
-    char path[PATH_MAX];
-    glob_t found = {.gl_pathc = 0};
-    int n = snprintf(path, sizeof(path), "%s/%s", dir, pattern);
-    bool any = n > 0 && n < (int)sizeof(path) && glob(path, 0, NULL, &found) == 0;
-
-    globfree(&found);
-    return any;
-}
-
-/* What a folder is that is no checkpoint of ours, or "". */
-static const char *what_it_is(const char *dir)
-{
-    bool deepspeed = has(dir, "*mp_rank_00_model_states.pt") ||
-                     has(dir, "*/*mp_rank_00_model_states.pt");
-    bool zero = has(dir, "*_optim_states.pt") || has(dir, "*/*_optim_states.pt") ||
-                has(dir, "latest_universal");
-
-    if (deepspeed && !zero)
-        return "; it is one of DeepSpeed's without ZeRO, which is not read: "
-               "zckpt verify FOLDER says how its weights are";
-    if (deepspeed || has(dir, "latest_universal"))
-        return "; it is one of DeepSpeed's, of which zckpt convert makes one of zlaunch: "
-               "zckpt convert FOLDER OUTPUT_DIR";
-    if (has(dir, "config.json") && !has(dir, "global_step*"))
-        return "; it holds weights alone, from which --model_name_or_path begins a new "
-               "training";
-    return "";
-}
-
 /* What the newest is, where all are known to be none of ours; else "". */
 static const char *what_they_are(const struct candidates *c)
 {
@@ -165,7 +133,7 @@ static const char *what_they_are(const struct candidates *c)
 
     for (int64_t i = c->num - 1; i >= 0; i--) {
         dir_of(c, i, dir);
-        what = zt_ckpt_is_here(dir) ? "" : what_it_is(dir);
+        what = zt_ckpt_is_here(dir) ? "" : zt_ckpt_describe_foreign(dir);
         if (!*what)
             break;
     }
@@ -224,7 +192,7 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "--resume_from_checkpoint %s: there is no checkpoint of that "
                         "name, nor one in that folder%s",
-                        what, what_it_is(what));
+                        what, zt_ckpt_describe_foreign(what));
 }
 
 static zt_err find(const struct zt_run *run, const char *what, struct candidates *c,
@@ -303,6 +271,25 @@ static void tell_difference(const struct zt_run *run, const char *mine, const ch
             rule ? ")" : "", (int)strcspn(was, "\n"), was);
 }
 
+/* Is it the same list, in whichever way it was written: "a b" and "a,b"? Both end with their
+ * lines. */
+static bool is_same_value(const char *a, const char *b)
+{
+    static const char between[] = " ,[]\"";
+
+    do {
+        size_t n = strcspn(a += strspn(a, between), " ,[]\"\n");
+        size_t k = strcspn(b += strspn(b, between), " ,[]\"\n");
+
+        if (n != k || strncmp(a, b, n) != 0)
+            return false;
+        a += n;
+        b += n;
+    } while (*a && *a != '\n');
+    b += strspn(b, between);
+    return !*b || *b == '\n';
+}
+
 /* Rank 0: "optimizer.params.lr: 0.1, was 0.2". */
 static void tell_differences(const struct zt_run *run, const char *was)
 {
@@ -318,8 +305,7 @@ static void tell_differences(const struct zt_run *run, const char *was)
             mine = line;
         else
             mine = find_line(now, line, (size_t)(colon + 2 - line));
-        if (mine && mine != line && strncmp(mine, line, (size_t)(end + 1 - line)) != 0 &&
-            num++ < MOST_NAMED)
+        if (mine && mine != line && !is_same_value(mine, line) && num++ < MOST_NAMED)
             tell_difference(run, mine, colon + 2);
         if (!*end)
             break;
@@ -466,6 +452,33 @@ static zt_err find_out_if_own(struct zt_engine *e, const char *dir,
     return rc;
 }
 
+static bool is_inside(const char *path, const char *folder)
+{
+    char real[PATH_MAX], above[PATH_MAX];
+    size_t n;
+
+    if (!realpath(path, real) || !realpath(folder, above))
+        return false;
+    n = strlen(above);
+    return strncmp(real, above, n) == 0 && (!real[n] || real[n] == '/');
+}
+
+/* Collective. What --output_dir has is replaced by a training that goes on in it, and by one
+ * from elsewhere only if a checkpoint there is of the same training. */
+static zt_err check_output_dir(struct zt_engine *e, const char *from,
+                               struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct zt_ckpt_outcome mine = {0};
+    zt_err refused, rc;
+
+    if (run->rank == 0 && run->output_dir && !is_inside(from, run->output_dir) &&
+        !zt_ckpt_has_of_training(run->output_dir, e->training_id))
+        mine.code = zt_run_check_replaced(run, fault);
+    rc = zt_ckpt_share_outcome(e, &mine, NULL, &refused, fault);
+    return rc ? rc : refused;
+}
+
 static zt_err try_one(struct zt_engine *e, const char *dir, zt_err *refused,
                       struct zt_fault *fault)
 {
@@ -579,6 +592,8 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
         rc = rc ? rc : refused;
         *resumed = !rc;
     }
+    if (!rc && *resumed)
+        rc = check_output_dir(e, c.root, fault);
     if (!rc && !*resumed && e->run->rank == 0)
         zt_info("checkpoint", "there is no checkpoint in %s: training begins with step 1",
                 c.root);

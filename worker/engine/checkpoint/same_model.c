@@ -67,7 +67,8 @@ static zt_err tell(const char *dir, const char *key, const json_t *was, const js
         rc = zt_fault_set(
             fault, ZT_E_CONFIG,
             "%s: the model that was trained has %s %s, this one %s: give its options "
-            "as they were, or begin anew from its weights (--model_name_or_path)",
+            "as they were; to begin anew from its weights, as they are, "
+            "--model_name_or_path and none of them",
             dir, key, a, b);
     free(a);
     free(b);

@@ -1,8 +1,10 @@
 /* labels.c -- the classes of a run: of the weights that it starts from, else of its data. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/reader.h"
@@ -10,6 +12,8 @@
 #include "worker/data/tokens.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
+
+#define MOST_COMPARED 1000 /* classes, each with each */
 
 static bool has_classes(zt_task task)
 {
@@ -251,6 +255,28 @@ static zt_err refuse_one(const struct zt_engine *e, bool by_data, struct zt_faul
                         e->labels.names[0]);
 }
 
+static bool is_same_number(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    double x = strtod(a, &end_a), y = strtod(b, &end_b);
+
+    return *a && *b && !*end_a && !*end_b && x == y;
+}
+
+/* "1" and "1.0", as programs write a column into which a number is missing. */
+static void warn_of_same_numbers(const struct zt_labels *l)
+{
+    for (int64_t i = 0; i < l->num && i < MOST_COMPARED; i++)
+        for (int64_t k = 0; k < i; k++)
+            if (is_same_number(l->names[i], l->names[k])) {
+                zt_warn("data",
+                        "the labels \"%.60s\" and \"%.60s\" are one number and two "
+                        "classes: a label is taken as it is written",
+                        l->names[k], l->names[i]);
+                return;
+            }
+}
+
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
@@ -262,6 +288,8 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
     rc = of_weights(e, &e->labels, &trained, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
+    if (!rc && e->run->rank == 0)
+        warn_of_same_numbers(&data);
     by_data = !rc && (!e->labels.num || are_other_classes(e, &e->labels, &data) ||
                       (!trained && are_named_by(&e->labels, &data)));
     if (by_data) {

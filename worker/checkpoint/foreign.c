@@ -1,0 +1,50 @@
+/* foreign.c -- what other programs save where a checkpoint is looked for. */
+#include <glob.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "worker/checkpoint/folder.h"
+
+static bool has(const char *dir, const char *pattern)
+{
+    char path[PATH_MAX];
+    glob_t found = {.gl_pathc = 0};
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, pattern);
+    bool any = n > 0 && n < (int)sizeof(path) && glob(path, 0, NULL, &found) == 0;
+
+    globfree(&found);
+    return any;
+}
+
+const char *zt_ckpt_describe_deepspeed(const char *dir)
+{
+    bool deepspeed = has(dir, "*mp_rank_00_model_states.pt") ||
+                     has(dir, "*/*mp_rank_00_model_states.pt");
+    bool zero = has(dir, "*_optim_states.pt") || has(dir, "*/*_optim_states.pt") ||
+                has(dir, "latest_universal");
+
+    if (deepspeed && !zero)
+        return "; it is one of DeepSpeed's without ZeRO, which is not read: "
+               "zckpt verify FOLDER says how its weights are";
+    if (deepspeed || has(dir, "latest_universal"))
+        return "; it is one of DeepSpeed's, of which zckpt convert makes one of zlaunch: "
+               "zckpt convert FOLDER OUTPUT_DIR";
+    return "";
+}
+
+const char *zt_ckpt_describe_foreign(const char *dir)
+{
+    const char *deepspeed = zt_ckpt_describe_deepspeed(dir);
+
+    if (*deepspeed)
+        return deepspeed;
+    if (has(dir, "trainer_state.json") && !has(dir, "global_step*"))
+        return "; it is one of transformers' Trainer, of which the weights alone are "
+               "read: "
+               "--model_name_or_path begins a new training from them";
+    if (has(dir, "config.json") && !has(dir, "global_step*"))
+        return "; it holds weights alone, from which --model_name_or_path begins a new "
+               "training";
+    return "";
+}
