@@ -205,7 +205,8 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
                                           : zt_panel_kernels(),
                               .to = k.pre.data ? &k.pre : &k.c,
                               .word = pairs ? 2 : 1,
-                              .words = k.a.cols / (pairs ? 2 : 1)};
+                              .words = zt_num_parts(k.a.cols, pairs ? 2 : 1),
+                              .whole = k.a.cols / (pairs ? 2 : 1)};
     int64_t depth, columns, a_floats, b_floats, sums, together = s.by->together;
     float *start;
     void *mem;
@@ -213,7 +214,7 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
 
     zt_gemm_write_rows(&k);
     depth = pairs && k.a.stride[2] != 1 ? PAIRS_DEPTH
-                                        : zt_panel_even_part(s.words, MOST_K, K_UNIT);
+                                        : zt_panel_even_part(s.whole, MOST_K, K_UNIT);
     columns =
         zt_panel_even_part(k.c.cols, B_FLOATS / depth / together * together, together);
     by_columns = pairs || zt_panel_goes_by_columns(&s);
@@ -225,8 +226,9 @@ zt_err zt_gemm_by_panels(struct zt_device *dev, const struct zt_gemm_call *in,
     a_floats = by_columns ? zt_panel_column_rows(&s, depth)
                           : (s.keeps_rows ? s.strips : zt_num_threads()) * s.a_floats;
     if (pairs && k.c.dtype == ZT_BF16)
-        s.sum_rows =
-            depth < s.words ? k.c.rows : zt_min(k.c.rows, ZT_PANEL_MOST * s.by->rows);
+        s.sum_rows = zt_min(depth, s.whole) < s.words /* several blocks of k */
+                         ? k.c.rows
+                         : zt_min(k.c.rows, ZT_PANEL_MOST * s.by->rows);
     sums = zt_num_threads() * s.sum_rows * together;
     rc = zt_cpu_scratch(dev, ZT_SCRATCH_GEMM_PAD,
                         (size_t)(b_floats + sums + a_floats + k.c.cols) * sizeof(float),

@@ -207,13 +207,25 @@ static bool go_on(struct column_job *job, struct column_step *at)
     const struct zt_panel_pass *s = job->pass;
     int64_t end = s->from + s->depth;
 
-    at->from += job->depth;
+    at->from += at->depth;
     if (at->cols == 0 || at->from >= end) {
         at->from = s->from;
         find_task(job, atomic_fetch_add(&job->next, 1), at);
     }
     at->depth = zt_min(job->depth, end - at->from);
+    if (at->from < s->whole)
+        at->depth = zt_min(at->depth, s->whole - at->from);
     return at->cols > 0;
+}
+
+/* The last value of each of some lines of an odd k, `line` values apart, beside a zero. */
+static void pack_last(float *to, const void *from, int64_t line, int64_t n, int64_t width)
+{
+    const uint16_t *value = from;
+
+    memset(to, 0, (size_t)zt_num_parts(n, width) * (size_t)width * sizeof(*to));
+    for (int64_t i = 0; i < n; i++)
+        to[i] = zt_float_of_bits(value[i * line]);
 }
 
 static struct zt_panel_ahead ahead_of(const struct zt_panel_pass *s,
@@ -229,6 +241,10 @@ static struct zt_panel_ahead ahead_of(const struct zt_panel_pass *s,
         .k = at->depth,
         .n = at->cols};
 
+    if (at->from == s->whole) {
+        pack_last(to, w.src, b->stride[2], at->cols, s->by->cols);
+        return (struct zt_panel_ahead){0};
+    }
     s->by->begin_ahead(&w);
     return w;
 }
@@ -239,6 +255,8 @@ static struct zt_panel_pass block_of(const struct column_job *job, int64_t from)
     struct zt_panel_pass s = *job->pass;
 
     s.depth = zt_min(job->depth, s.from + s.depth - from);
+    if (from < s.whole)
+        s.depth = zt_min(s.depth, s.whole - from);
     s.from = from;
     return s;
 }
@@ -266,20 +284,38 @@ static void pack_rows(int64_t begin, int64_t end, int thread, void *ctx)
     }
 }
 
-/* Rows of a strip where they are, and those that are no whole panel, which `spare` is for. */
+/* Fewer than a panel of rows of k words, lda bytes apart. */
+static void pack_over(float *to, int64_t width, const char *from, int64_t lda, int64_t k,
+                      int64_t rows)
+{
+    memset(to, 0, (size_t)(width * k) * sizeof(*to));
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(to + i * width + r, from + r * lda + i * (int64_t)sizeof(*to),
+                   sizeof(*to));
+}
+
+/* Rows of a strip where they are; those that are no whole panel, and what is left of an odd k, are
+ * packed to `spare`. */
 static void multiply_in_place(const struct zt_panel_pass *s, struct zt_panel_product p,
                               int64_t row, float *spare, struct zt_panel_ahead *then)
 {
     const struct zt_gemm_mat *a = &s->k->a;
     int64_t over = p.m % s->by->rows;
 
-    p.m -= over;
     p.a = zt_panel_element(a, s->item, row, s->from * s->word);
-    p.lda = a->stride[1] / s->word;
+    if (s->from == s->whole) {
+        pack_last(spare, p.a, a->stride[1], p.m, s->by->rows);
+        p.a = spare;
+        s->by->multiply(&p);
+        return;
+    }
+    p.m -= over;
+    p.lda = a->stride[1] * (int64_t)zt_dtype_bytes(a->dtype);
     s->by->multiply_and_pack(&p, then);
     if (over == 0)
         return;
-    s->by->pack_rows(spare, p.a + p.m * p.lda, p.lda, 1, s->depth, over);
+    pack_over(spare, s->by->rows, (const char *)p.a + p.m * p.lda, p.lda, s->depth, over);
     p.a = spare;
     p.from += p.m * p.ld_from;
     p.c += p.m * p.ldc;

@@ -29,7 +29,8 @@ struct zt_panel_pass {
     float *b, *a;                         /* a: of thread 0, or of strip 0 */
     int64_t a_floats;                     /* of a thread, or of a strip */
     bool keeps_rows;                      /* a is packed once, for all columns */
-    int64_t word, words; /* values of k multiplied together; how many such k has */
+    /* values of k multiplied together, how many such k has, and how many of them are whole */
+    int64_t word, words, whole;
     /* of bf16, whose sums are no elements of c: those of a thread, and how many rows of them */
     float *sums;
     int64_t sum_rows;

@@ -68,7 +68,7 @@ static bool are_faster(const struct zt_gemm_call *k)
                                              : are_faster_by_avx2(k);
 }
 
-/* Whether k of an operand follow each other in words of two. */
+/* Whether k of an operand follow each other, and lines begin with words of two. */
 static bool are_words(const struct zt_gemm_mat *m, int k)
 {
     return m->stride[k] == 1 && m->stride[3 - k] % 2 == 0;
@@ -79,21 +79,21 @@ static bool are_pairs(const struct zt_gemm_call *k)
 {
     return k->c.dtype == ZT_BF16 && k->c.stride[2] == 1 && !k->accumulate &&
            (!k->pre.data || (k->pre.dtype == ZT_BF16 && k->pre.stride[2] == 1)) &&
-           are_words(&k->a, 2) && (are_words(&k->b, 1) || k->b.stride[2] == 1);
+           k->a.stride[2] == 1 && k->a.cols > 1 &&
+           (are_words(&k->b, 1) || k->b.stride[2] == 1);
 }
 
 /* Of bf16, a gradient of weights that has not more inputs than outputs. */
 static bool is_gradient_of_pairs(const struct zt_gemm_call *k)
 {
     return k->c.dtype == ZT_F32 && k->c.stride[2] == 1 && k->a.stride[1] == 1 &&
-           k->b.stride[2] == 1 && k->epilogue == ZT_EPI_NONE && !k->bias &&
-           k->c.rows <= k->c.cols;
+           k->a.cols % 2 == 0 && k->b.stride[2] == 1 && k->epilogue == ZT_EPI_NONE &&
+           !k->bias && k->c.rows <= k->c.cols;
 }
 
 static bool suits_pairs(const struct zt_gemm_call *k)
 {
-    bool fits = k->c.batch == 1 && k->a.cols % 2 == 0 &&
-                (are_pairs(k) || is_gradient_of_pairs(k));
+    bool fits = k->c.batch == 1 && (are_pairs(k) || is_gradient_of_pairs(k));
 
     if (use == ZT_PANELS_NEVER || !fits || !zt_panel_kernels_of_pairs())
         return false;

@@ -33,7 +33,7 @@ struct zt_panel_product {
     int64_t m, n, k;
     const float *a, *b, *from;
     float *c;
-    int64_t lda, ld_from, ldc; /* lda: 0, but for rows that are not packed */
+    int64_t lda, ld_from, ldc; /* lda: 0, but for rows that are not packed: bytes */
     float alpha;
     struct zt_panel_rows written[2];
 };
@@ -64,7 +64,8 @@ struct zt_panel_kernels {
     void (*multiply)(const struct zt_panel_product *p);
     /*
      * The same of a few panels of columns; pieces of `w` are packed meanwhile, as many as it
-     * lasts for. a may be rows of k values, lda apart: m is a multiple of `rows` then.
+     * lasts for. a may be rows of k values, lda bytes apart, of any alignment: m is a multiple
+     * of `rows` then.
      * begin_ahead is called before, with all of w set but its last line; end_ahead packs what
      * is left.
      */

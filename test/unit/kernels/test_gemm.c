@@ -617,6 +617,44 @@ static void test_blocks_of_pairs(void **state)
                 make(ZT_F32, 0, 300, 330, ROWS), true);
 }
 
+/* Their rows begin with any element, and the last value of k has no partner. */
+static void test_pairs_of_an_odd_k(void **state)
+{
+    if (!zt_panel_kernels_of_pairs())
+        skip();
+    (void)state;
+    check_large(make(ZT_BF16, 0, 77, 2301, ROWS), make(ZT_BF16, 0, 2301, 330, ROWS),
+                make(ZT_BF16, 0, 77, 330, ROWS_PADDED), false);
+    check_large(make(ZT_BF16, 0, 64, 129, ROWS), make(ZT_BF16, 0, 129, 50, ROWS_PADDED),
+                make(ZT_BF16, 0, 64, 50, ROWS), false);
+    check_large(make(ZT_BF16, 0, 150, 401, ROWS), make(ZT_BF16, 0, 401, 130, COLS_PADDED),
+                make(ZT_BF16, 0, 150, 130, ROWS), false); /* columns of even length */
+    check_large(make(ZT_BF16, 0, 9, 3, ROWS), make(ZT_BF16, 0, 3, 7, ROWS),
+                make(ZT_BF16, 0, 9, 7, ROWS), false);
+    check_large(make(ZT_BF16, 0, 90, 256, ROWS_PADDED), make(ZT_BF16, 0, 256, 50, ROWS),
+                make(ZT_BF16, 0, 90, 50, ROWS), false); /* rows alone are odd */
+}
+
+static void test_pairs_of_an_odd_k_do_not_see_the_next_row(void **state)
+{
+    struct matrix a = make(ZT_BF16, 0, 9, 129, ROWS_PADDED);
+    struct matrix b = make(ZT_BF16, 0, 129, 50, ROWS);
+    struct matrix c = make(ZT_BF16, 0, 9, 50, ROWS);
+    struct zt_gemm_args g = args_of(&a, &b, &c);
+    const float nan = NAN;
+
+    (void)state;
+    for (int64_t i = 0; i < 9; i++) /* what is between rows */
+        zt_store_row((uint16_t *)a.mem + i * (129 + 5) + 129, ZT_BF16, 1, &nan, 1);
+    assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+    for (int64_t i = 0; i < 9; i++)
+        for (int64_t j = 0; j < 50; j++)
+            assert_false(isnan(get(&g.c, 0, i, j)));
+    ref_free(a.mem);
+    ref_free(b.mem);
+    ref_free(c.mem);
+}
+
 static void test_gradients_of_pairs_have_the_bits_of_others(void **state)
 {
     struct matrix a = make(ZT_BF16, 0, 301, 2500, COLS);
@@ -645,6 +683,8 @@ int main(void)
 {
     const struct CMUnitTest with_pairs[] = {
         cmocka_unit_test(test_blocks_of_pairs),
+        cmocka_unit_test(test_pairs_of_an_odd_k),
+        cmocka_unit_test(test_pairs_of_an_odd_k_do_not_see_the_next_row),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
         cmocka_unit_test(test_gradients_of_pairs_have_the_bits_of_others),
     };
