@@ -10,8 +10,11 @@
  * such) on all threads, taken by turns with each product, as clocks and neighbours change: `% peak`
  * is the median of what both were at a time. One untimed product first; `first` is that one, with
  * the making of the primitive; ms is the median of the timed ones. Where products in fp32 may be
- * of panels, `onednn` is the time by oneDNN alone, by turns, and ratio that over ms. Last, for a type: the
- * products under 85 % of the one that comes nearest to the peak. Operands have values of a
+ * of panels, `onednn` is the time by oneDNN alone, by turns, and ratio that over ms. `% bytes` is the rate,
+ * of the peak, at which the bytes of the operands and of the result, each once (of what is added to,
+ * twice), pass at the bandwidth of memory: a = b + s c over three arrays of 128 MiB with stores past the
+ * caches, the best of some. Last, for a type: the products under 85 % of what they can reach, which is the
+ * lesser of that and of the rate of the one that comes nearest to the peak. Operands have values of a
  * uniform distribution, such that results have a variance of about 1.
  */
 #include <math.h>
@@ -197,6 +200,7 @@ struct product {
 
 static char *memory; /* a | b | c | pre | bias */
 static size_t region;
+static double bandwidth; /* of memory, bytes a second */
 
 static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t cols,
                              bool transposed)
@@ -210,6 +214,47 @@ static struct zt_view matrix(int which, zt_dtype dtype, int64_t rows, int64_t co
     }
     return v;
 }
+
+/* ---- bandwidth of memory ---- */
+
+#define TRIAD_ELEMS   ((int64_t)32 << 20) /* of each array */
+#define TRIAD_REPEATS 8
+
+static void triad_part(int64_t begin, int64_t end, int thread, void *ctx)
+{
+    float *a = (float *)(void *)memory, *b = (float *)(void *)(memory + region);
+    float *c = (float *)(void *)(memory + 2 * region);
+
+    (void)thread;
+    (void)ctx;
+#if defined(__x86_64__)
+    const __m128 scale = _mm_set1_ps(3);
+
+    for (int64_t i = 4 * begin; i < 4 * end; i += 4)
+        _mm_stream_ps(
+            a + i, _mm_add_ps(_mm_load_ps(b + i), _mm_mul_ps(scale, _mm_load_ps(c + i))));
+#else
+    for (int64_t i = 4 * begin; i < 4 * end; i++)
+        a[i] = b[i] + 3 * c[i];
+#endif
+}
+
+/* Bytes a second. */
+static double measure_bandwidth(void)
+{
+    double best = 0;
+
+    for (int i = 0; i < TRIAD_REPEATS; i++) {
+        double took = zt_now();
+
+        zt_parallel_for(TRIAD_ELEMS / 4, 4096, triad_part, NULL);
+        took = zt_now() - took;
+        best = fmax(best, 3.0 * sizeof(float) * (double)TRIAD_ELEMS / took);
+    }
+    return best;
+}
+
+/* ---- products of given operands ---- */
 
 #define PATTERN 65521 /* a prime: rows and columns of no matrix repeat */
 
@@ -236,7 +281,7 @@ static void fill(const struct zt_view *v, float scale)
 /* Of a type, for the list at the end. */
 static struct result {
     char name[64];
-    double of_peak;
+    double of_peak, bytes_of_peak;
 } results[256];
 static int num_results;
 
@@ -249,19 +294,25 @@ static void list_slow(zt_dtype dtype)
         if (results[i].of_peak > best->of_peak)
             best = &results[i];
     for (int i = 0; i < num_results; i++) {
-        if (results[i].of_peak >= 0.85 * best->of_peak)
+        const struct result *r = &results[i];
+        bool by_bytes = r->bytes_of_peak < best->of_peak;
+        double reach = by_bytes ? r->bytes_of_peak : best->of_peak;
+
+        if (r->of_peak >= 0.85 * reach)
             continue;
         slow++;
-        printf("# %s: %.0f%% of the best\n", results[i].name,
-               100 * results[i].of_peak / best->of_peak);
+        printf("# %s: %.0f%% of %s\n", r->name, 100 * r->of_peak / reach,
+               by_bytes ? "what its bytes allow" : "the best");
     }
     if (num_results)
-        printf("# %s: %d of %d under 85%% of the best, %s at %.1f%% of the peak\n",
-               zt_dtype_name(dtype), slow, num_results, best->name, 100 * best->of_peak);
+        printf(
+            "# %s: %d of %d under 85%% of the best or of what their bytes allow, %s at "
+            "%.1f%% of the peak\n",
+            zt_dtype_name(dtype), slow, num_results, best->name, 100 * best->of_peak);
     num_results = 0;
 }
 
-static void keep_result(const struct product *p, double of_peak)
+static void keep_result(const struct product *p, double of_peak, double bytes_of_peak)
 {
     struct result *r = &results[num_results];
 
@@ -270,7 +321,19 @@ static void keep_result(const struct product *p, double of_peak)
     snprintf(r->name, sizeof(r->name), "%s %lld x %lld x %lld", p->name, (long long)p->m,
              (long long)p->k, (long long)p->n);
     r->of_peak = of_peak;
+    r->bytes_of_peak = bytes_of_peak;
     num_results++;
+}
+
+/* Bytes of operands and results. */
+static double bytes_of(const struct product *p, zt_dtype dtype)
+{
+    double width = (double)zt_dtype_bytes(dtype), m = (double)p->m, n = (double)p->n;
+    double c = p->accumulate ? 2.0 * (double)zt_dtype_bytes(ZT_F32) : width;
+
+    if (p->epilogue != ZT_EPI_NONE)
+        c += width; /* what the activation is of */
+    return width * (m + n) * (double)p->k + c * m * n + (p->bias ? width * n : 0);
 }
 
 /* Seconds of the same product where panels are not used. */
@@ -296,7 +359,8 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         .alpha = 1, .accumulate = p->accumulate, .epilogue = p->epilogue};
     bool both = dtype == ZT_F32 && zt_panel_kernels();
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
-    double took[REPEATS], onednn[REPEATS], of_peak[REPEATS], first, start;
+    double took[REPEATS], onednn[REPEATS], of_peak[REPEATS], peak[REPEATS], first, start;
+    double bytes_of_peak;
     int n = 0;
 
     g.a = matrix(0, dtype, p->m, p->k, p->ta);
@@ -329,18 +393,20 @@ static zt_err run(const struct zt_backend *be, struct zt_device *dev, zt_dtype d
         t0 = zt_now();
         rc = be->kernels->gemm(dev, NULL, &g, fault);
         took[n] = zt_now() - t0;
-        t0 = measure_peak(dtype, 1);
-        of_peak[n] = t0 > 0 ? flops / took[n] / t0 : 0;
+        peak[n] = measure_peak(dtype, 1);
+        of_peak[n] = peak[n] > 0 ? flops / took[n] / peak[n] : 0;
     }
     if (rc != ZT_OK)
         return rc;
     qsort(took, (size_t)n, sizeof(took[0]), by_value);
     qsort(onednn, both ? (size_t)n : 0, sizeof(onednn[0]), by_value);
-    keep_result(p, median_of(of_peak, n));
-    printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f",
+    start = median_of(peak, n);
+    bytes_of_peak = start > 0 ? flops / bytes_of(p, dtype) * bandwidth / start : 0;
+    keep_result(p, median_of(of_peak, n), bytes_of_peak);
+    printf("%-5s %-12s %5lld %5lld %5lld  %8.2f %8.2f %8.2f %7.0f %6.1f %7.0f",
            zt_dtype_name(dtype), p->name, (long long)p->m, (long long)p->k,
            (long long)p->n, 1e3 * first, 1e3 * took[n / 2], 1e3 * took[0],
-           flops / took[n / 2] / 1e9, 100 * of_peak[n / 2]);
+           flops / took[n / 2] / 1e9, 100 * of_peak[n / 2], 100 * bytes_of_peak);
     if (both)
         printf(" %8.2f %6.2f", 1e3 * onednn[n / 2], onednn[n / 2] / took[n / 2]);
     printf("\n");
@@ -460,11 +526,12 @@ static zt_err run_type(const struct zt_backend *be, struct zt_device *dev, zt_dt
 
     if (rc != ZT_OK)
         return rc;
-    printf("# %s %s: peak %.0f GFLOP/s, square product %.0f (%.1f%%)\n",
+    bandwidth = measure_bandwidth();
+    printf("# %s %s: peak %.0f GFLOP/s, square product %.0f (%.1f%%), memory %.1f GB/s\n",
            zt_dtype_name(dtype), zt_cpu_describe(), peak / 1e9, square / 1e9,
-           peak > 0 ? 100 * square / peak : 0);
-    printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s%s\n", "type", "product", "m", "k",
-           "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak",
+           peak > 0 ? 100 * square / peak : 0, bandwidth / 1e9);
+    printf("%-5s %-12s %5s %5s %5s  %8s %8s %8s %7s %6s %7s%s\n", "type", "product", "m",
+           "k", "n", "first/ms", "ms", "best/ms", "GFLOP/s", "% peak", "% bytes",
            dtype == ZT_F32 && zt_panel_kernels() ? "   onednn  ratio" : "");
     for (size_t m = 0; m < sizeof(all_layers) / sizeof(all_layers[0]); m++) {
         const struct layers *l = &all_layers[m];
