@@ -71,6 +71,7 @@ mkdir "$tmp/weights" && echo '{}' >"$tmp/weights/config.json"
 check "weights that are no checkpoint" refused 66 "--model_name_or_path begins a new training" "$g" "${t[@]}" --resume_from_checkpoint "$tmp/weights" --output_dir "$tmp/none"
 "$bin/zlaunch" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --eval_file "$tmp/corpus.txt" >/dev/null 2>"$tmp/o"
 check "an evaluation of what nothing has trained is told" grep -q "warn  model: nothing has trained the weights of this run" "$tmp/o"
+check "parameters of a schedule: where there are some" refused 2 "WarmupCosineLR: cos_min_ratio" "$g" "${t[@]}" --lr_scheduler_type cosine --lr_scheduler_kwargs '{"num_cycles": 1}'
 check "no epochs at all" refused 2 "--num_train_epochs: 0 epochs are no training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
     --train_file "$tmp/corpus.txt" --num_train_epochs 0
 check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" "${t[@]}" --model_name_or_path gpt2-nowhere
