@@ -261,7 +261,7 @@ static void on_exit_at_work(int status, void *unused)
 
 int zt_rank_main(int argc, char **argv)
 {
-    struct zt_run_facts facts = {.program = argc > 1 ? argv[1] : NULL};
+    struct zt_run_facts facts = {.program = NULL};
     struct zt_fault fault = {0};
     int stop_code = 0;
     zt_err rc;
@@ -273,6 +273,12 @@ int zt_rank_main(int argc, char **argv)
         fprintf(stderr, "zworker: no model plugin given: zworker train.so [options]\n");
         return zt_err_exit_code(ZT_E_USAGE);
     }
+    /* deepspeed puts it before all that a user gives; it is in LOCAL_RANK as well */
+    if (argc > 2 && strncmp(argv[1], "--local_rank=", strlen("--local_rank=")) == 0) {
+        argv[1] = argv[0];
+        argv++;
+        argc--;
+    }
     if (argv[1][0] == '-') {
         fprintf(stderr,
                 "zworker: %s stands where the plugin belongs: zworker train.so [options] "
@@ -280,6 +286,7 @@ int zt_rank_main(int argc, char **argv)
                 argv[1]);
         return zt_err_exit_code(ZT_E_USAGE);
     }
+    facts.program = argv[1];
     is_at_work = on_exit(on_exit_at_work, NULL) == 0;
     rc = read_place(&facts, &fault);
     if (rc) {

@@ -135,6 +135,9 @@ for file in "\xc6\xd7\x34\x01 weights of llm.c, which are not read: its dev/eval
     launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/gpt2_124M.bin" --prompt 1
     check "${file#* }, as a model: refused by that" err_has "gpt2_124M.bin: ${file#* }"
 done
+mkdir "$tmp/lfs" && printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n' >"$tmp/lfs/model.safetensors"
+launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/lfs" --prompt 1
+check "what git leaves in place of a large file is called that" err_has "lfs/model.safetensors: is a pointer of Git LFS in place of the file: git lfs pull"
 launch --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp" --prompt 1
 check "a folder with such a file: it is named" err_has "gpt2_124M.bin is there: if that is meant, name the file itself"
 

@@ -130,6 +130,9 @@ torchrun "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" >"$tmp/torchrun" 2>&1
 check "torchrun starts zworker" test $? -eq 0
 check "the same bits under torchrun" same_as_zlaunch "$tmp/torchrun"
 
+torchrun "$bin/zworker" --local_rank=0 "$bin/models/gpt2.so" "${args[@]}" >"$tmp/torchrun" 2>&1
+check "  and with the word that deepspeed's launcher puts first" same_as_zlaunch "$tmp/torchrun"
+
 torchrun "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" --n_head 5 >"$tmp/wrong" 2>&1
 check "torchrun shows a failed run" test $? -ne 0
 check "torchrun names our error" grep -q "n_embd" "$tmp/wrong"

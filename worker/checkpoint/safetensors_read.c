@@ -70,6 +70,7 @@ bool zt_safetensors_set_type(struct zt_safetensors_tensor *t, const char *type)
 static zt_err parse_header(struct zt_safetensors_file *f, size_t *data_at,
                            struct zt_fault *fault)
 {
+    static const char lfs[] = "version https://git-lfs";
     json_error_t e;
     uint64_t n;
 
@@ -82,6 +83,12 @@ static zt_err parse_header(struct zt_safetensors_file *f, size_t *data_at,
             fault, ZT_E_FORMAT,
             "%s: is a GGUF file, a form that is written and not read: name "
             "the weights that it was made of",
+            f->path);
+    if (f->map.bytes >= sizeof(lfs) - 1 && memcmp(f->map.data, lfs, sizeof(lfs) - 1) == 0)
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "%s: is a pointer of Git LFS in place of the file: git lfs pull, "
+            "in its folder, brings that",
             f->path);
     memcpy(&n, f->map.data, sizeof(n));
     n = le64toh(n);

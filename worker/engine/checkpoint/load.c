@@ -199,7 +199,10 @@ static zt_err refuse_shape(const struct loading *l, const struct zt_ckpt_param *
     const char *hint = hint_at_adapters(p);
     char have[96], want[96];
 
-    if (!*hint && l->use != ZT_CKPT_BEGIN)
+    if (!*hint && l->use == ZT_CKPT_BEGIN)
+        hint = "; sizes that no config.json beside a checkpoint says are given by the "
+               "options of the model";
+    else if (!*hint)
         hint = "; a run goes on with the model it began with: the same "
                "--model_name_or_path, or the same sizes";
     return zt_fault_set(fault, ZT_E_CONFIG, "%s: %s is %s, the model wants %s%s",
