@@ -55,12 +55,12 @@ void zt_file_close_buffers(struct zt_file_store *s)
     give_host(s, s->slab, slab_bytes(s));
 }
 
-/* All of them at once, side by side. */
+/* All of them at once, side by side; where the store is resident a piece says where its buffer is. */
 static zt_err open_slab(struct zt_file_store *s, struct zt_fault *fault)
 {
-    zt_err rc = take_host(s, slab_bytes(s), &s->slab, fault);
+    zt_err rc = s->slab ? ZT_OK : take_host(s, slab_bytes(s), &s->slab, fault);
 
-    for (int i = 0; !rc && i < s->num_buffers; i++)
+    for (int i = 0; !rc && !s->resident && i < s->num_buffers; i++)
         s->buffers[i].data = s->buffers[i].device = s->slab + (size_t)i * s->piece_bytes;
     return rc;
 }
@@ -175,11 +175,19 @@ bool zt_file_is_readable(const struct zt_file_buffer *b, zt_access access)
     return b->state == WRITING && !(access & ZT_WRITE) && !b->read_too;
 }
 
-void zt_file_set_piece(struct zt_file_buffer *b, size_t offset, size_t bytes)
+bool zt_file_is_shared(const struct zt_file_buffer *b, zt_access access)
+{
+    return b->state == LENT && !((b->access | access) & ZT_WRITE);
+}
+
+void zt_file_set_piece(const struct zt_file_store *s, struct zt_file_buffer *b,
+                       size_t offset, size_t bytes)
 {
     b->holds = b->dirty = false;
     b->offset = offset;
     b->bytes = bytes;
+    if (s->resident)
+        b->data = b->device = s->slab + offset;
 }
 
 struct zt_file_buffer *zt_file_find(struct zt_file_store *s, int state)
@@ -348,6 +356,18 @@ void zt_file_write_ahead(struct zt_file_store *s, int n)
             zt_file_start(s, &first[i], true);
 }
 
+/* What a reader has of changes that are not in the file yet, for another piece of these bytes. */
+static zt_err write_lent(struct zt_file_store *s, struct zt_file_buffer *b,
+                         struct zt_fault *fault)
+{
+    zt_err rc;
+
+    zt_file_start(s, b, true);
+    rc = zt_file_settle(s, b, fault);
+    b->state = LENT;
+    return rc;
+}
+
 zt_err zt_file_clear_overlaps(struct zt_file_store *s, size_t offset, size_t bytes,
                               zt_access access, const struct zt_file_buffer *run,
                               struct zt_file_buffer **here, struct zt_fault *fault)
@@ -373,8 +393,11 @@ zt_err zt_file_clear_overlaps(struct zt_file_store *s, size_t offset, size_t byt
         if (b->state == READING ||
             (b->state == WRITING && !zt_file_is_readable(b, access)))
             rc = zt_file_settle(s, b, fault);
+        if (b->state == LENT && b->dirty && !zt_file_is_piece(b, offset, bytes))
+            rc = write_lent(s, b, fault);
         if (!rc && zt_file_is_piece(b, offset, bytes) &&
-            (b->state == FREE || zt_file_is_readable(b, access)))
+            (b->state == FREE || zt_file_is_readable(b, access) ||
+             zt_file_is_shared(b, access)))
             *here = b;
         if (access & ZT_WRITE)
             b->holds = b->dirty = false;

@@ -19,6 +19,7 @@ struct zt_file_buffer {
     bool dirty;           /* FREE, LENT: and were not written since they changed */
     size_t offset, bytes; /* of the piece */
     zt_access access;
+    int readers; /* LENT: beside the one it was lent to first, who only reads then as well */
     struct zt_aio_job jobs[2]; /* READING, WRITING: jobs[job] */
     int job;
     bool follows;   /* READING: the other job, a write of the piece before, comes first */
@@ -32,7 +33,8 @@ struct zt_file_store {
     size_t piece_bytes;
     struct zt_file_buffer *buffers;
     int num_buffers;
-    char *slab;              /* memory of all buffers, where kernels reach it */
+    char *slab;    /* memory of all buffers, where kernels reach it */
+    bool resident; /* it has room for all: a piece's place in it is that in the store */
     int num_lent, num_loans; /* buffers that are lent; by so many acquires */
     int turn;                /* the buffer that is looked at first */
     size_t
@@ -57,9 +59,12 @@ bool zt_file_puts_off(const struct zt_file_store *s);
 bool zt_file_overlaps(const struct zt_file_buffer *b, size_t offset, size_t bytes);
 bool zt_file_is_piece(const struct zt_file_buffer *b, size_t offset, size_t bytes);
 /* The buffer is to be of this piece. */
-void zt_file_set_piece(struct zt_file_buffer *b, size_t offset, size_t bytes);
+void zt_file_set_piece(const struct zt_file_store *s, struct zt_file_buffer *b,
+                       size_t offset, size_t bytes);
 /* Whether it may be lent while it is written. */
 bool zt_file_is_readable(const struct zt_file_buffer *b, zt_access access);
+/* Whether it may be lent to a reader while another has it. */
+bool zt_file_is_shared(const struct zt_file_buffer *b, zt_access access);
 /* What is read to a buffer that is written comes after that. */
 void zt_file_start(struct zt_file_store *s, struct zt_file_buffer *b, bool write);
 /* Wait for what moves; the buffer is free then, and what was read stands in it. */

@@ -19,7 +19,9 @@
  * takes follows from the order of the calls and never from how fast the drive is: so all that a
  * run reads and writes is the same each time. Where kernels do not reach host memory, each
  * buffer has one in device memory beside it; where they do, buffers lie side by side in one piece of
- * memory, and a run of pieces is lent at once, in a run of buffers.
+ * memory, and a run of pieces is lent at once, in a run of buffers. Where there is a buffer for every
+ * piece the store is resident: a piece is where it would be if that memory were the file, whichever
+ * buffer it takes, so any run of pieces lies side by side.
  *
  * Of every ZT_TIER_ALIGN bytes a checksum is kept in host memory from when they are
  * written, and compared when they are read (aio.h).
@@ -96,6 +98,8 @@ static zt_err file_open(const struct zt_tier_config *cfg, void **store,
     s->cfg = *cfg;
     s->piece_bytes = cfg->piece_bytes < cfg->bytes ? cfg->piece_bytes : cfg->bytes;
     s->num_buffers = wanted_buffers(cfg, s->piece_bytes);
+    s->resident = cfg->direct && cfg->num_pieces && s->num_buffers >= cfg->num_pieces &&
+                  s->num_buffers >= zt_file_pieces(s, cfg->bytes);
     s->buffers = calloc((size_t)s->num_buffers, sizeof(*s->buffers));
     if (!s->buffers) {
         s->num_buffers = 0;
@@ -147,7 +151,7 @@ static zt_err file_prefetch(void *store, size_t offset, size_t bytes, bool *begu
     rc = zt_file_take_spare_buffer(s, offset, &b, fault);
     if (rc || !b)
         return rc;
-    zt_file_set_piece(b, offset, bytes);
+    zt_file_set_piece(s, b, offset, bytes);
     zt_file_start(s, b, false);
     *begun = true;
     return ZT_OK;
@@ -188,8 +192,13 @@ static zt_err acquire_piece(struct zt_file_store *s, size_t offset, size_t bytes
         *data = b->device;
         return ZT_OK;
     }
+    if (b->state == LENT) {
+        b->readers++;
+        *data = b->device;
+        return ZT_OK;
+    }
     if (!here)
-        zt_file_set_piece(b, offset, bytes);
+        zt_file_set_piece(s, b, offset, bytes);
     if (!here && (access & ZT_READ))
         rc = read_piece(s, b, fault);
     if (!rc && (access & ZT_READ) && b->device != b->data)
@@ -207,6 +216,13 @@ static zt_err acquire_piece(struct zt_file_store *s, size_t offset, size_t bytes
 
 /* ---- runs of pieces ---- */
 
+static bool file_is_resident(const void *store)
+{
+    const struct zt_file_store *s = store;
+
+    return s->resident;
+}
+
 /* Whether a run can be lent, and a piece besides. However those that are lent lie among the others: so
  * that depends on what is acquired alone. */
 static bool file_lends(const void *store, size_t bytes)
@@ -214,7 +230,8 @@ static bool file_lends(const void *store, size_t bytes)
     const struct zt_file_store *s = store;
     int n = zt_file_pieces(s, bytes), left = s->num_buffers - s->num_lent;
 
-    return s->cfg.direct && left > n && left > (s->num_loans + 1) * (n - 1);
+    return s->cfg.direct && left > n &&
+           (s->resident || left > (s->num_loans + 1) * (n - 1));
 }
 
 /* The buffers that have all of a run, side by side; NULL: none do. */
@@ -271,7 +288,7 @@ static zt_err take_run(struct zt_file_store *s, size_t offset, size_t bytes,
     if (!rc)
         rc = zt_file_take(s, first + n - 1, fault);
     for (int i = 0; !rc && i < n; i++) {
-        zt_file_set_piece(&first[i], offset + (size_t)i * s->piece_bytes,
+        zt_file_set_piece(s, &first[i], offset + (size_t)i * s->piece_bytes,
                           zt_file_run_piece(s, bytes, i));
         if (access & ZT_READ)
             zt_file_start(s, &first[i], false);
@@ -303,6 +320,23 @@ static zt_err acquire_run(struct zt_file_store *s, size_t offset, size_t bytes,
     return ZT_OK;
 }
 
+/* The same where each piece has its place; most of them are there. */
+static zt_err acquire_places(struct zt_file_store *s, size_t offset, size_t bytes,
+                             zt_access access, void **data, struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    for (int i = 0; !rc && i < zt_file_pieces(s, bytes); i++) {
+        void *piece;
+
+        rc = acquire_piece(s, offset + (size_t)i * s->piece_bytes,
+                           zt_file_run_piece(s, bytes, i), access, &piece, fault);
+    }
+    if (!rc)
+        *data = s->slab + offset;
+    return rc;
+}
+
 static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access access,
                            void **data, struct zt_fault *fault)
 {
@@ -310,11 +344,14 @@ static zt_err file_acquire(void *store, size_t offset, size_t bytes, zt_access a
     zt_err rc;
 
     assert(bytes <= s->cfg.bytes - offset);
-    assert(bytes <= s->piece_bytes || file_lends(s, bytes));
+    assert(bytes <= s->piece_bytes || s->resident || file_lends(s, bytes));
     if (access & ZT_READ)
         s->used_at = offset;
-    rc = bytes > s->piece_bytes ? acquire_run(s, offset, bytes, access, data, fault)
-                                : acquire_piece(s, offset, bytes, access, data, fault);
+    if (bytes <= s->piece_bytes)
+        rc = acquire_piece(s, offset, bytes, access, data, fault);
+    else
+        rc = (s->resident ? acquire_places : acquire_run)(s, offset, bytes, access, data,
+                                                          fault);
     if (!rc) {
         s->num_lent += zt_file_pieces(s, bytes);
         s->num_loans++;
@@ -342,7 +379,8 @@ static zt_err commit_buffer(struct zt_file_store *s, struct zt_file_buffer *b,
     zt_err rc;
 
     assert(b->state == LENT || (b->read_too && !written));
-    if (b->read_too) {
+    if (b->read_too || b->readers) {
+        b->readers -= !b->read_too;
         b->read_too = false;
         return bring_back(s, b, false, fault);
     }
@@ -356,23 +394,33 @@ static zt_err commit_buffer(struct zt_file_store *s, struct zt_file_buffer *b,
     return s->cfg.swap->pipeline_write ? ZT_OK : zt_file_settle(s, b, fault);
 }
 
+/* The buffer that was lent with this piece. */
+static struct zt_file_buffer *find_lent(const struct zt_file_store *s, const char *data,
+                                        size_t offset, size_t bytes)
+{
+    struct zt_file_buffer *b = s->buffers;
+
+    while (b < s->buffers + s->num_buffers &&
+           !(b->device == data && (b->state == LENT || b->read_too) &&
+             zt_file_is_piece(b, offset, bytes)))
+        b++;
+    assert(b < s->buffers + s->num_buffers);
+    return b;
+}
+
 static zt_err file_commit(void *store, void *data, size_t offset, size_t bytes,
                           bool written, struct zt_fault *fault)
 {
     struct zt_file_store *s = store;
-    struct zt_file_buffer *b = s->buffers;
     int n = zt_file_pieces(s, bytes);
     zt_err rc = ZT_OK;
 
-    while (b < s->buffers + s->num_buffers && b->device != data)
-        b++;
-    assert(b + n <= s->buffers + s->num_buffers);
     for (int i = 0; i < n; i++) {
-        zt_err failed;
+        size_t at = (size_t)i * s->piece_bytes;
+        struct zt_file_buffer *b = find_lent(s, (const char *)data + at, offset + at,
+                                             zt_file_run_piece(s, bytes, i));
+        zt_err failed = commit_buffer(s, b, written, rc ? NULL : fault);
 
-        assert(zt_file_is_piece(&b[i], offset + (size_t)i * s->piece_bytes,
-                                zt_file_run_piece(s, bytes, i)));
-        failed = commit_buffer(s, &b[i], written, rc ? NULL : fault);
         rc = rc ? rc : failed;
     }
     s->num_lent -= n;
@@ -396,6 +444,7 @@ const struct zt_tier zt_file_tier = {
     .open = file_open,
     .close = file_close,
     .piece_bytes = file_piece_bytes,
+    .is_resident = file_is_resident,
     .lends = file_lends,
     .prefetch = file_prefetch,
     .acquire = file_acquire,

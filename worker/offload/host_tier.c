@@ -116,6 +116,13 @@ static size_t host_piece_bytes(const void *store)
     return s->cfg.direct ? SIZE_MAX : s->piece_bytes;
 }
 
+static bool host_is_resident(const void *store)
+{
+    const struct host_store *s = store;
+
+    return s->cfg.direct;
+}
+
 static bool host_lends(const void *store, size_t bytes)
 {
     const struct host_store *s = store;
@@ -273,6 +280,7 @@ const struct zt_tier zt_host_tier = {
     .open = host_open,
     .close = host_close,
     .piece_bytes = host_piece_bytes,
+    .is_resident = host_is_resident,
     .lends = host_lends,
     .prefetch = host_prefetch,
     .acquire = host_acquire,

@@ -102,6 +102,11 @@ struct zt_tier {
     /* The longest piece of the store, in bytes; SIZE_MAX: no limit. */
     size_t (*piece_bytes)(const void *store);
 
+    /* optional: whether all of it stays in memory that kernels work on, as it is in the store: any
+     * pieces that follow one another can be lent at once, and one to several readers. Then a piece that
+     * is read there need not be copied, however long it is used. */
+    bool (*is_resident)(const void *store);
+
     /* optional: whether more than a piece, pieces that follow one another, can be lent at once now: where
      * kernels work on host memory and there is room besides what is lent. */
     bool (*lends)(const void *store, size_t bytes);

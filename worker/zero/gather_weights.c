@@ -9,7 +9,9 @@
  *
  * A shard that is offloaded is loaded into device memory first: into the block's own
  * place where there is one rank, else into memory that peers read. What comes after it in
- * the order of calls begins to move towards it meanwhile.
+ * the order of calls begins to move towards it meanwhile. One rank whose tier keeps all weights
+ * where kernels work on them is lent the block itself, from gather to release: nothing is copied,
+ * and it takes no memory. Its update comes before that, or behind the pass.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@ zt_err zt_gather_open(struct zt_zero *z, struct zt_fault *fault)
 /* After a failure gathers may be in flight: they write to memory that is freed next. */
 static void wait_for_gathers(struct zt_zero *z)
 {
-    for (int i = 0; z->gathered && !z->planning && i < z->cfg.model->num_blocks; i++) {
+    for (int i = 0; z->gathered && i < z->cfg.model->num_blocks; i++) {
         struct zt_gathered *g = &z->gathered[i];
         zt_err rc =
             g->in_flight && g->from ? zt_comm_wait(g->from, g->gather, NULL) : ZT_OK;
@@ -120,11 +122,24 @@ static struct zt_gathered *gathered_of(struct zt_zero *z, const struct zt_block 
     return &z->gathered[b->index];
 }
 
+/* Whether a gather is lent the weights where they are kept. */
+static bool is_lent(const struct zt_zero *z, const struct zt_block *b)
+{
+    return z->cfg.world == 1 && !zt_state_in_place(z, ZT_STATE_WEIGHTS, b) &&
+           zt_state_is_resident(z, ZT_STATE_WEIGHTS, b);
+}
+
 static void release(struct zt_zero *z, struct zt_block *b)
 {
     struct zt_gathered *g = gathered_of(z, b);
 
-    zt_pool_free(z->gathered_pool, g->data);
+    if (is_lent(z, b)) {
+        zt_err rc = zt_state_commit(&g->shard, ZT_OK, NULL);
+
+        (void)rc; /* it was only read: nothing moves */
+    } else {
+        zt_pool_free(z->gathered_pool, g->data);
+    }
     g->data = NULL;
     b->weights = NULL;
     z->gathered_elems -= b->numel;
@@ -192,6 +207,16 @@ static zt_err alloc_loaded(struct zt_zero *z, const struct zt_block *b,
     return zt_zero_pool_alloc(z->transient_pool, bytes, &g->loaded, fault);
 }
 
+static zt_err gather_lent(struct zt_zero *z, const struct zt_block *b,
+                          struct zt_gathered *g, struct zt_fault *fault)
+{
+    zt_err rc = zt_state_acquire_all(z, ZT_STATE_WEIGHTS, b, ZT_READ, &g->shard, fault);
+
+    g->from = NULL;
+    g->data = g->shard.data;
+    return rc;
+}
+
 static zt_err gather_loaded(struct zt_zero *z, struct zt_block *b, struct zt_gathered *g,
                             struct zt_fault *fault)
 {
@@ -228,6 +253,8 @@ static zt_err alloc_gathered(struct zt_zero *z, const struct zt_block *b,
 {
     size_t bytes = (size_t)b->padded_elems * zt_dtype_bytes(z->cfg.dtype);
 
+    if (is_lent(z, b))
+        return ZT_OK;
     return zt_zero_pool_alloc(z->gathered_pool, bytes, &gathered_of(z, b)->data, fault);
 }
 
@@ -258,6 +285,8 @@ static zt_err start_gather_into(struct zt_zero *z, struct zt_block *b,
     g->in_flight = true;
     if (rc)
         return rc;
+    if (is_lent(z, b))
+        return gather_lent(z, b, g, fault);
     return z->planning ? plan_gather(z, b, g, fault) : start_gather(z, b, g, fault);
 }
 

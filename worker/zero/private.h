@@ -30,7 +30,7 @@ struct zt_gathered {
     int users;  /* calls that run on it */
     bool in_flight;
     struct zt_comm *from;  /* whose shards it is gathered from */
-    struct zt_piece shard; /* this rank's, while the gather reads it */
+    struct zt_piece shard; /* this rank's, while the gather reads it or it is lent */
     void *loaded;          /* a copy of it on the device, where it is offloaded */
     zt_comm_handle gather;
 };

@@ -299,6 +299,15 @@ int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
     return (int64_t)(most / zt_dtype_bytes(r->dtype)) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
 }
 
+bool zt_state_is_resident(const struct zt_zero *z, zt_state_kind kind,
+                          const struct zt_block *b)
+{
+    const struct zt_region_store *s = store_of(&z->regions[kind], b);
+
+    return zt_state_in_place(z, kind, b) ||
+           (s->tier->is_resident && s->tier->is_resident(s->store));
+}
+
 bool zt_state_lends(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b)
 {
     const struct zt_region *r = &z->regions[kind];
@@ -381,7 +390,7 @@ zt_err zt_state_acquire_all(struct zt_zero *z, zt_state_kind kind,
 {
     int64_t begin, n;
 
-    assert(zt_state_lends(z, kind, b));
+    assert(zt_state_is_resident(z, kind, b) || zt_state_lends(z, kind, b));
     zt_state_held(z, kind, b, &begin, &n);
     return acquire(z, kind, b, begin, n, access, piece, fault);
 }

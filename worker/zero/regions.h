@@ -83,6 +83,11 @@ int64_t zt_state_piece_elems(const struct zt_zero *z, zt_state_kind kind,
 bool zt_state_in_place(const struct zt_zero *z, zt_state_kind kind,
                        const struct zt_block *b);
 
+/* Whether the block's state stays where kernels work on it: all of it can be acquired at once, to be
+ * read, as long as wanted and by several. The same in a plan and at any time. */
+bool zt_state_is_resident(const struct zt_zero *z, zt_state_kind kind,
+                          const struct zt_block *b);
+
 /* Whether all that this rank keeps of the block can be acquired at once now, and worked on where it
  * is, in a tier that moves pieces as well. */
 bool zt_state_lends(const struct zt_zero *z, zt_state_kind kind,

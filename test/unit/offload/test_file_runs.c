@@ -191,6 +191,108 @@ static void test_a_step_keeps_the_bytes_of_runs(void **state)
     }
 }
 
+/* ---- room for all ---- */
+
+static void test_a_store_with_a_buffer_for_every_piece_is_resident(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        bool known = i & 1, enough = i & 2, direct = i & 4;
+        void *store;
+
+        open_cfg(enough ? PIECES : PIECES - 1, false, known, true);
+        cfg.direct = direct;
+        store = open_store();
+        assert_int_equal(zt_file_tier.is_resident(store), known && enough && direct);
+        close_cfg(store);
+    }
+}
+
+/* Wherever they were acquired first, and though each is lent already. */
+static void test_pieces_of_a_resident_store_lie_as_in_the_store(void **state)
+{
+    static const size_t order[PIECES] = {4, 0, 6, 2, 1, 5, 3};
+    char *one[PIECES], *all;
+    void *store;
+
+    (void)state;
+    open_cfg(PIECES, false, true, true);
+    store = open_store();
+    for (size_t i = 0; i < PIECES; i++)
+        write_piece(store, order[i], (char)(order[i] + 1));
+    for (size_t i = 0; i < PIECES; i++)
+        one[order[i]] = acquire(store, order[i], PIECE, ZT_READ);
+    all = acquire(store, 0, PIECES * PIECE, ZT_READ_LAST);
+    for (size_t i = 0; i < PIECES; i++) {
+        assert_ptr_equal(one[i], all + i * PIECE);
+        assert_int_equal(one[i][0], (char)(i + 1));
+        commit(store, one[i], i, PIECE, false);
+        assert_int_equal(all[i * PIECE], (char)(i + 1));
+    }
+    commit(store, all, 0, PIECES * PIECE, false);
+    close_cfg(store);
+}
+
+/* ---- several readers ---- */
+
+/* Bytes from the middle of piece 1 to that of piece 2. */
+#define ODD (PIECE + ZT_TIER_ALIGN)
+
+static void *acquire_odd(void *store, zt_access access)
+{
+    void *data = NULL;
+
+    assert_int_equal(zt_file_tier.acquire(store, ODD, PIECE, access, &data, &fault),
+                     ZT_OK);
+    return data;
+}
+
+static void commit_odd(void *store, void *data, bool written)
+{
+    assert_int_equal(zt_file_tier.commit(store, data, ODD, PIECE, written, &fault),
+                     ZT_OK);
+}
+
+static void check_odd(const char *data, char one, char two)
+{
+    for (size_t i = 0; i < PIECE; i++)
+        assert_int_equal(data[i], i < PIECE - ZT_TIER_ALIGN ? one : two);
+}
+
+static void test_readers_at_once_have_what_was_written_last(void **state)
+{
+    (void)state;
+    for (unsigned bits = 0; bits < 16; bits++) {
+        char *first, *second, *odd;
+        void *store;
+
+        open_cfg(bits & 1 ? PIECES : 5, bits & 2, true, true);
+        cfg.direct = bits & 4;
+        store = open_store();
+        write_piece(store, 1, 11);
+        write_piece(store, 2, 12);
+        first = acquire(store, 1, PIECE, ZT_READ);
+        second = acquire(store, 1, PIECE, ZT_READ);
+        odd = acquire_odd(store, ZT_READ);
+        check_odd(odd, 11, 12);
+        commit(store, first, 1, PIECE, false);
+        for (size_t i = 0; i < PIECE; i++)
+            assert_int_equal(second[i], 11);
+        if (bits & 8) /* what others have is not taken away */
+            write_piece(store, 5, 15);
+        commit_odd(store, odd, false);
+        commit(store, second, 1, PIECE, false);
+        odd = acquire_odd(store, ZT_WRITE);
+        memset(odd, 13, PIECE);
+        commit_odd(store, odd, true);
+        first = acquire(store, 1, PIECE, ZT_READ);
+        for (size_t i = 0; i < PIECE; i++)
+            assert_int_equal(first[i], i < ZT_TIER_ALIGN ? 11 : 13);
+        commit(store, first, 1, PIECE, false);
+        close_cfg(store);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +300,9 @@ int main(void)
         cmocka_unit_test(test_what_it_lends_it_has_room_for),
         cmocka_unit_test(test_runs_and_pieces_in_any_order_keep_the_bytes),
         cmocka_unit_test(test_a_step_keeps_the_bytes_of_runs),
+        cmocka_unit_test(test_a_store_with_a_buffer_for_every_piece_is_resident),
+        cmocka_unit_test(test_pieces_of_a_resident_store_lie_as_in_the_store),
+        cmocka_unit_test(test_readers_at_once_have_what_was_written_last),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

@@ -36,6 +36,7 @@ struct job {
     const char *dir;       /* on_host: in files here instead; NULL: none */
     bool pipeline;         /* pieces before and behind the one at work move */
     bool weights_too;      /* on_host, dir: of the weights what is gathered */
+    int weights_buffers;   /* of them, in files; 0: 2 */
     double ratio;          /* of it that is; 0: all */
     int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
     float dloss;           /* grad_scale is its reciprocal */
@@ -203,7 +204,7 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
                  .pipeline_write = r->j->pipeline,
                  .verify = true},
         .weights_swap = {.dirs = dirs,
-                         .buffers = 2,
+                         .buffers = r->j->weights_buffers ? r->j->weights_buffers : 2,
                          .pipeline_read = true,
                          .pipeline_write = r->j->pipeline,
                          .verify = true},

@@ -325,6 +325,60 @@ static void test_one_rank_holds_everything(void **state)
     assert_int_equal(want.gathered_peak, 0);
 }
 
+/* ---- one rank that keeps them off the device ---- */
+
+/* In files there is room for all of them, or for some. */
+static void lent_rank(struct zt_comm *c)
+{
+    struct job copied = *the_job;
+    struct rank r;
+
+    open_rank(&r, the_job, c);
+    CHECK((r.gathered_bytes == 0) == (!the_job->dir || the_job->weights_buffers > 2));
+    for (int i = 0; i < r.model->num_blocks; i++) {
+        const struct zt_block *b = r.model->blocks[i];
+
+        if (b->padded_elems)
+            CHECK(zt_state_is_resident(r.zero, ZT_STATE_WEIGHTS, b) ==
+                  (r.gathered_bytes == 0));
+    }
+    close_rank(&r);
+    copied.in_reach = false;
+    open_rank(&r, &copied, c);
+    CHECK(r.gathered_bytes > 0);
+    close_rank(&r);
+}
+
+static void test_one_rank_works_on_weights_where_they_are_kept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        struct job j = make_job(1, 3, i & 1 ? ZT_BF16 : ZT_F32);
+
+        if (!in_sample())
+            continue;
+        j.micro_batches = i & 2 ? 2 : 1;
+        j.recompute = i & 4;
+        j.eval_steps = 1;
+        j.order = i & 8 ? mixed : NULL;
+        j.steps = MAX_STEPS;
+        train(&j, &want);
+        j.o.max_live_parameters = i & 16 ? 12000 : 1000000000;
+        j.o.max_reuse_distance = i & 16 ? 0 : 1000000000;
+        j.on_host = j.in_reach = j.weights_too = true;
+        j.pipeline = i & 1;
+        for (int place = 0; place < 3; place++) {
+            j.dir = place ? "." : NULL;
+            j.weights_buffers = place > 1 ? 0 : 16;
+            run_job(&j, lent_rank);
+            run_watched(&j);
+            j.watch = NULL;
+            j.o.sub_group_size =
+                i & 32 ? 4096 : 1000000000; /* pieces of the update alone */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_calls_may_change_their_order_in_groups),
         cmocka_unit_test(test_small_blocks_stay_whole),
         cmocka_unit_test(test_one_rank_holds_everything),
+        cmocka_unit_test(test_one_rank_works_on_weights_where_they_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
