@@ -481,7 +481,7 @@ zt_err zt_grads_ready(struct zt_zero *z, struct zt_block *b, struct zt_fault *fa
         rc = accumulate(z, b, fault);
     if (!rc && reduced)
         rc = add_to_bucket(z, b, fault);
-    return rc || !z->last_micro ? rc : zt_update_ahead(z, fault);
+    return rc || !z->last_micro ? rc : zt_update_ahead(z, b, fault);
 }
 
 /* A parameter that the loss does not depend on is a mistake, where that is asked for. */

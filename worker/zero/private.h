@@ -284,8 +284,9 @@ zt_err zt_update_reach(struct zt_zero *z, const struct zt_block *b,
 /* A call of the block begins: what it needs, and the block behind that. */
 zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
                        struct zt_fault *fault) ZT_MUST_CHECK;
-/* The last pass of a step is at work: what the update begins with is read meanwhile. */
-zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The last pass of a step is at work on the block: what the update begins with is read meanwhile. */
+zt_err zt_update_ahead(struct zt_zero *z, const struct zt_block *b,
+                       struct zt_fault *fault) ZT_MUST_CHECK;
 zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault) ZT_MUST_CHECK;
 static inline bool zt_update_is_due(const struct zt_zero *z, const struct zt_block *b)
 {

@@ -333,12 +333,15 @@ zt_err zt_update_reach(struct zt_zero *z, const struct zt_block *b,
     return rc;
 }
 
-/* One piece more with every block of the last forward behind the last update, when the drive has
- * nothing else to do, and with every block that backward has done: gradients move meanwhile, too. */
-zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
+/* As much with every block of the last forward behind the last update, when the drive has nothing
+ * else to do, and with every block that backward has done, as the block is long, as its kernels are:
+ * gradients move meanwhile, too. */
+zt_err zt_update_ahead(struct zt_zero *z, const struct zt_block *b,
+                       struct zt_fault *fault)
 {
     struct zt_update *u = &z->update;
-    bool begun;
+    int64_t left = b->padded_elems;
+    bool begun = true;
     zt_err rc = ZT_OK;
 
     if (!is_beside_forward(z) || u->active) /* a block that no call needed waits */
@@ -346,10 +349,12 @@ zt_err zt_update_ahead(struct zt_zero *z, struct zt_fault *fault)
     if (!u->is_ahead)
         u->work = first_work(z, z->segments);
     u->is_ahead = true;
-    if (u->work.n)
+    while (!rc && begun && u->work.n && left > 0) {
+        left -= u->work.n;
         rc = prefetch_own(z, &u->work, &begun, fault);
-    if (!rc && u->work.n && begun)
-        u->work = next_work(z, u->work);
+        if (!rc && begun)
+            u->work = next_work(z, u->work);
+    }
     return rc;
 }
 
@@ -365,7 +370,9 @@ zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
     /* its files moved while the block before computed */
     if (!rc && z->update.active)
         return zt_update_reach(z, z->cfg.model->blocks[z->update.num_done], fault);
-    return rc || !last ? rc : zt_update_ahead(z, fault);
+    for (int i = 0; !rc && last && (n = zt_needed_block(called, i)); i++)
+        rc = zt_update_ahead(z, n, fault);
+    return rc;
 }
 
 zt_err zt_update_finish(struct zt_zero *z, struct zt_fault *fault)
