@@ -364,7 +364,7 @@ static void test_a_piece_that_is_not_committed_ends_the_process(void **state)
 
 /* ---- lengths of pieces in files ---- */
 
-#define MI ((int64_t)1 << 20)
+#define EIGHTH ((int64_t)1 << 18) /* of the longest piece of blocks that are not long */
 
 /* Blocks of a model on shapes alone. */
 struct lengths {
@@ -432,8 +432,8 @@ static int64_t piece_of(int world, struct lengths l)
 
 static void test_pieces_in_files_cut_blocks_evenly(void **state)
 {
-    int64_t align = ZT_SHARD_ALIGN, layer = 7 * MI, longest = 8 * MI;
-    struct lengths layers = {13, {38 * MI}};
+    int64_t align = ZT_SHARD_ALIGN, layer = 7 * EIGHTH, longest = 8 * EIGHTH;
+    struct lengths layers = {13, {38 * EIGHTH}};
 
     (void)state;
     /* a long block and twelve layers: 18 pieces of a layer's length, rather than 17 longer ones */
@@ -441,25 +441,37 @@ static void test_pieces_in_files_cut_blocks_evenly(void **state)
         layers.elems[i] = layer;
     assert_int_equal(piece_of(1, layers), layer);
     /* one block alone, in three */
-    assert_int_equal(piece_of(1, (struct lengths){1, {18 * MI}}), 6 * MI);
-    assert_int_equal(piece_of(1, (struct lengths){1, {18 * MI + 3 * align}}),
-                     6 * MI + align);
+    assert_int_equal(piece_of(1, (struct lengths){1, {18 * EIGHTH}}), 6 * EIGHTH);
+    assert_int_equal(piece_of(1, (struct lengths){1, {18 * EIGHTH + 3 * align}}),
+                     6 * EIGHTH + align);
     /* not as short as a short block's */
-    assert_int_equal(piece_of(1, (struct lengths){2, {longest, MI}}), longest);
-    assert_int_equal(piece_of(1, (struct lengths){2, {2 * MI, MI}}), 2 * MI);
+    assert_int_equal(piece_of(1, (struct lengths){2, {longest, EIGHTH}}), longest);
+    assert_int_equal(piece_of(1, (struct lengths){2, {2 * EIGHTH, EIGHTH}}), 2 * EIGHTH);
     /* what a rank has of it */
-    assert_int_equal(piece_of(2, (struct lengths){1, {18 * MI}}), 9 * MI / 2);
+    assert_int_equal(piece_of(2, (struct lengths){1, {18 * EIGHTH}}), 9 * EIGHTH / 2);
     assert_int_equal(piece_of(1, (struct lengths){1, {longest + align}}),
                      longest / 2 + align);
+}
+
+/* So that there are no more of them the longer blocks are. */
+static void test_pieces_of_long_blocks_are_longer(void **state)
+{
+    int64_t longest = 8 * EIGHTH;
+
+    (void)state;
+    assert_int_equal(piece_of(1, (struct lengths){1, {16 * longest}}), longest);
+    assert_int_equal(piece_of(1, (struct lengths){1, {32 * longest}}), 2 * longest);
+    assert_int_equal(piece_of(4, (struct lengths){1, {128 * longest}}), 2 * longest);
+    assert_int_equal(piece_of(1, (struct lengths){1, {128 * longest}}), 4 * longest);
 }
 
 static void test_blocks_without_state_in_files_have_no_piece(void **state)
 {
     (void)state;
-    assert_int_equal(piece_of(1, (struct lengths){3, {0, 18 * MI, 0}}), 6 * MI);
-    assert_int_equal(piece_of(2, (struct lengths){2, {0, 2 * MI}}), MI);
+    assert_int_equal(piece_of(1, (struct lengths){3, {0, 18 * EIGHTH, 0}}), 6 * EIGHTH);
+    assert_int_equal(piece_of(2, (struct lengths){2, {0, 2 * EIGHTH}}), EIGHTH);
     lengths_flags = ZT_FROZEN;
-    assert_true(piece_of(1, (struct lengths){2, {MI, 0}}) == INT64_MAX);
+    assert_true(piece_of(1, (struct lengths){2, {EIGHTH, 0}}) == INT64_MAX);
     lengths_flags = 0;
 }
 
@@ -476,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_what_failed_is_not_written_back),
         cmocka_unit_test(test_a_piece_that_is_not_committed_ends_the_process),
         cmocka_unit_test(test_pieces_in_files_cut_blocks_evenly),
+        cmocka_unit_test(test_pieces_of_long_blocks_are_longer),
         cmocka_unit_test(test_blocks_without_state_in_files_have_no_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
