@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs whose state lives in files: killed while they swap, told that a request failed or ended early, and on a drive
 # that fills up while they start. Each ends by itself with a sentence and its code, nothing of it stays, neither process nor file,
-# and the next start has the bits of a run that nothing happened to. By both engines that have queues of the kernel, in turns.
+# and the next start has the bits of a run that nothing happened to. By both engines that have queues of the kernel, in turns, at
+# stages 1 to 3 on two ranks, and at stage 3 on one, which works on weights in the buffers of their files ("3 alone").
 # ZT_ROUNDS: of each kind (50); ZT_SEED: to repeat them.
 . "$(dirname "$0")/../integration/launch_lib.sh"
 seed=${ZT_SEED:-$RANDOM}
@@ -13,6 +14,7 @@ cat /usr/share/common-licenses/GPL-3 >"$tmp/corpus.txt"
 drive=$tmp/drive
 mkdir "$drive"
 
+kinds=(1 2 3 "3 alone")
 for s in 1 2 3; do
     params=
     [ $s -lt 3 ] || params=", \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$drive\"},
@@ -30,8 +32,9 @@ for engine in io_uring libaio; do
     fi
 done
 [ ${#engines[@]} -gt 0 ] || { echo "# no engine has queues here" && exit 77; }
-words() { # words STAGE: a run of two ranks, by $engine
-    printf '%s\n' --num_gpus 2 --log_format json "$bin/models/gpt2.so" --deepspeed "$tmp/stage$1.json" --aio_engine "$engine" --n_layer 2 --n_head 2 \
+ranks() { if [ "${1#* }" = alone ]; then echo 1; else echo 2; fi; }
+words() { # words KIND: a run by $engine
+    printf '%s\n' --num_gpus "$(ranks "$1")" --log_format json "$bin/models/gpt2.so" --deepspeed "$tmp/stage${1% *}.json" --aio_engine "$engine" --n_layer 2 --n_head 2 \
         --n_embd 64 --block_size 16 --tokenizer_name bytes --train_file "$tmp/corpus.txt" --do_train --max_steps 20 \
         --logging_steps 1 --fingerprint_steps 1 --per_device_train_batch_size 1
 }
@@ -51,13 +54,13 @@ unharmed() {
     same_numbers() { numbers | cmp -s - "$tmp/numbers.$1"; }
     check "stage $1, $engine: the numbers are the same" same_numbers "$1"
     check "stage $1: 20 steps have numbers" lines_are "$tmp/numbers.$1" 20
-    LD_PRELOAD=$tmp/swap_faults.so SWAP_RANK=1 SWAP_COUNT=$tmp/count launch "${argv[@]}"
+    LD_PRELOAD=$tmp/swap_faults.so SWAP_RANK=$(($(ranks "$1") - 1)) SWAP_COUNT=$tmp/count launch "${argv[@]}"
     requests[$1]=$(cat "$tmp/count" 2>/dev/null || echo 0)
     check "stage $1, $engine: requests are counted" test "${requests[$1]}" -gt 100
-    echo "# stage $1, $engine: ${takes[$1]} ms, ${requests[$1]} requests of rank 1"
+    echo "# stage $1, $engine: ${takes[$1]} ms, ${requests[$1]} requests of its last rank"
 }
 for engine in "${engines[@]}"; do
-    for s in 1 2 3; do unharmed $s; done
+    for s in "${kinds[@]}"; do unharmed "$s"; done
 done
 [ "$failures" -eq 0 ] || finish
 
@@ -73,10 +76,10 @@ after() {
 }
 
 for round in $(seq "$rounds"); do
-    s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]}
-    mapfile -t argv < <(words $s)
+    s=${kinds[RANDOM % ${#kinds[@]}]} engine=${engines[round % ${#engines[@]}]}
+    mapfile -t argv < <(words "$s")
     launch_bg "${argv[@]}"
-    ms=$((RANDOM % takes[$s]))
+    ms=$((RANDOM % ${takes[$s]}))
     read -rt "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))" <> <(:)
     mapfile -t alive < <(survivors)
     if [ ${#alive[@]} -eq 0 ]; then
@@ -92,15 +95,16 @@ for round in $(seq "$rounds"); do
     wait "$job"
     code=$?
     check "trial: $name, exit code $code" test "$code" -eq 137 -o "$code" -eq 0
-    after "$name" $s
+    after "$name" "$s"
 done
 
-kinds=(eio eio short enospc)
+faults=(eio eio short enospc)
 for round in $(seq "$rounds"); do
-    s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]} kind=${kinds[RANDOM % 4]} rank=$((RANDOM % 2))
-    n=$(((RANDOM * 32768 + RANDOM) % requests[$s]))
+    s=${kinds[RANDOM % ${#kinds[@]}]} engine=${engines[round % ${#engines[@]}]} kind=${faults[RANDOM % 4]}
+    rank=$((RANDOM % $(ranks "$s")))
+    n=$(((RANDOM * 32768 + RANDOM) % ${requests[$s]}))
     name="request $round: stage $s, $engine, rank $rank, $kind at $n"
-    mapfile -t argv < <(words $s)
+    mapfile -t argv < <(words "$s")
     LD_PRELOAD=$tmp/swap_faults.so SWAP_RANK=$rank SWAP_FAULT=$kind:$n launch "${argv[@]}"
     case $kind in
     eio) sentence="offloaded state: Input/output error" ;;
@@ -108,18 +112,18 @@ for round in $(seq "$rounds"); do
     short) sentence="of offloaded state ended early" ;;
     esac
     # the other rank may have a request fewer
-    check "trial: $name, exit code $code" test "$code" -ge 65 -a "$code" -le 78 -o "$code" -eq 0 -a "$n" -gt $((requests[$s] * 9 / 10))
+    check "trial: $name, exit code $code" test "$code" -ge 65 -a "$code" -le 78 -o "$code" -eq 0 -a "$n" -gt $((${requests[$s]} * 9 / 10))
     [ "$code" -eq 0 ] || grep -hqF "nvme_path $drive: " "$tmp/out" "$tmp/err" || fail "$name: the folder is not named"
     [ "$code" -eq 0 ] || grep -hqF "$sentence" "$tmp/out" "$tmp/err" || fail "$name: no word of it"
-    after "$name" $s
+    after "$name" "$s"
 done
 
 # a drive of its own that another program fills meanwhile
 if mount -t tmpfs -o size=64M tmpfs "$drive" 2>/dev/null; then
     trap 'umount -l "$drive"; rm -rf "$tmp"' EXIT
     for round in $(seq $(((rounds + 1) / 2))); do
-        s=$((RANDOM % 3 + 1)) engine=${engines[round % ${#engines[@]}]}
-        mapfile -t argv < <(words $s)
+        s=${kinds[RANDOM % ${#kinds[@]}]} engine=${engines[round % ${#engines[@]}]}
+        mapfile -t argv < <(words "$s")
         launch_bg "${argv[@]}"
         ms=$((RANDOM % 60))
         read -rt "$(printf '0.%03d' $ms)" <> <(:)
@@ -134,7 +138,7 @@ if mount -t tmpfs -o size=64M tmpfs "$drive" 2>/dev/null; then
         else
             grep -hqF "nvme_path" "$tmp/out" "$tmp/err" || fail "$name: the folder is not named"
         fi
-        after "$name" $s
+        after "$name" "$s"
     done
 else
     echo "# no drive of its own can be mounted here: that part is left out"
