@@ -72,6 +72,11 @@ check "weights that are no checkpoint" refused 66 "--model_name_or_path begins a
 "$bin/zlaunch" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --eval_file "$tmp/corpus.txt" >/dev/null 2>"$tmp/o"
 check "an evaluation of what nothing has trained is told" grep -q "warn  model: nothing has trained the weights of this run" "$tmp/o"
 check "parameters of a schedule: where there are some" refused 2 "WarmupCosineLR: cos_min_ratio" "$g" "${t[@]}" --lr_scheduler_type cosine --lr_scheduler_kwargs '{"num_cycles": 1}'
+for from in 0.001 0; do
+    "$bin/zlaunch" "$g" "${t[@]}" --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": '$from', "warmup_max_lr": 0.001}}}' >/dev/null 2>"$tmp/o"
+    check "a warm-up from $from to 0.001 does not end in 2 steps: $([ $from = 0 ] || echo not) told" \
+        test "$(grep -c "the learning rate does not get to where it is meant to be" "$tmp/o")" = $([ $from = 0 ] && echo 1 || echo 0)
+done
 check "no epochs at all" refused 2 "--num_train_epochs: 0 epochs are no training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
     --train_file "$tmp/corpus.txt" --num_train_epochs 0
 check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" "${t[@]}" --model_name_or_path gpt2-nowhere

@@ -187,6 +187,19 @@ keeps "a training" "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 -
     --do_train --max_steps 1 --output_dir "$tmp/kept"
 keeps "  which may overwrite" "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
     --train_file "$(corpus)" --do_train --max_steps 1 --output_dir "$tmp/kept" --overwrite_output_dir
+# nor does it take other weights of its model, which nobody would read of it
+step=$tmp/kept/checkpoint-2
+rm -rf "$tmp/kept" && mkdir "$tmp/kept" && cp -r "$a" "$step"
+run "a mean into a checkpoint" 73 "$zckpt" average "$step" "$a" "$a" --overwrite
+check "  which is said" has "$tmp/err" 'checkpoint-2: is a checkpoint, of which its own weights are read, and not others that lie there: name another folder'
+run "another one's weights" 73 "$zckpt" convert "$a" "$step" --overwrite
+run "  by zero_to_fp32" 73 "$bin/zero_to_fp32" "$a" "$step"
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --model_name_or_path "$step" --overwrite_output_dir --output_dir "$step"
+check "a training of it into its own folder: 73" test $? -eq 73
+check "  nothing came into it" diff -r "$a" "$step"
+run "its own weights go there" 0 "$bin/zero_to_fp32" "$step" "$step"
+run "  and are not what is read" 0 "$zckpt" diff "$step" "$a"
+rm -rf "$tmp/kept" && cp -r "$a" "$tmp/kept"
 run "but its own weights go there" 0 "$bin/zero_to_fp32" "$tmp/kept" "$tmp/kept"
 run "  in the other form" 0 "$zckpt" convert "$tmp/kept/global_step2" "$tmp/kept" --overwrite
 run "  beside a checkpoint that is whole" 0 "$zckpt" verify "$tmp/kept"

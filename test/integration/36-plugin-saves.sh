@@ -59,6 +59,19 @@ check "another number of ranks gets it" near "$(field step "$tmp/fewer") $(field
 saving 1 "$tmp/weights" --model_name_or_path "$own" --max_steps 1
 check "its weights open by the folder" [ -n "$(field loss "$tmp/weights")" ]
 
+# into the folder that the run leaves its weights in
+ZT_SAVE_AT=3 ZT_SAVE_DIR=$tmp/both saving 1 "$tmp/both.out" --output_dir "$tmp/both"
+check "a run saves its weights beside a checkpoint of its plugin" [ -f "$tmp/both/model.safetensors" -a -f "$tmp/both/half-way/manifest.json" ]
+"$bin/zckpt" convert "$tmp/both" "$tmp/both.copy" >"$tmp/both.said" 2>&1
+check "  which are what the folder stands for" "$bin/zckpt" diff "$tmp/both.copy" "$tmp/both/model.safetensors" >"$tmp/both.said"
+for from in both both/model.safetensors both/half-way; do
+    saving 1 "$tmp/both.${from##*/}" --model_name_or_path "$tmp/$from" --max_steps 1
+done
+check "  for a run as well" [ "$(numbers "$tmp/both.both")" = "$(numbers "$tmp/both.model.safetensors")" ]
+check "  and not the checkpoint, which its folder names" [ "$(numbers "$tmp/both.both")" != "$(numbers "$tmp/both.half-way")" -a -n "$(numbers "$tmp/both.half-way")" ]
+saving 1 "$tmp/both.on" --resume_from_checkpoint "$tmp/both"
+check "  from which training goes on" goes_on "$tmp/both.out" "$tmp/both.on"
+
 # checkpoint.writer
 echo '{"train_batch_size": 4, "checkpoint": {"writer": {"type": "PYTHON", "show_statistics": true}}}' >"$tmp/writer.json"
 saving 2 "$tmp/statistics" --deepspeed "$tmp/writer.json" --max_steps 1 --save_steps 1 --output_dir "$tmp/statistics.dir"

@@ -52,7 +52,8 @@ breakable_daemons() {
 is_first() {
     local p
     for p in \$(cat /proc/\$PPID/task/\$PPID/children); do
-        [ \$p -ge \$\$ ] || [ ! /proc/\$p/exe -ef /proc/\$\$/exe ] || return 1
+        [ \$p -lt \$\$ ] || continue # an older one that is still this script, or not even that
+        [ ! /proc/\$p/exe -ef /proc/\$\$/exe ] && [ ! /proc/\$p/exe -ef /proc/\$PPID/exe ] || return 1
     done
 }
 until is_first; do read -rt 0.01 <> <(:); done

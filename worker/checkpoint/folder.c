@@ -224,14 +224,15 @@ static bool own_config(const char *dir, char out[PATH_MAX])
     return false;
 }
 
-zt_err zt_ckpt_check_config(const char *dir, const char *config, struct zt_fault *fault)
+static zt_err check_same_config(const char *dir, const char *config,
+                                struct zt_fault *fault)
 {
     struct zt_mapping now = {0};
     char path[PATH_MAX];
     bool same;
     zt_err rc;
 
-    if (!zt_ckpt_is_here(dir) || !own_config(dir, path))
+    if (!own_config(dir, path))
         return ZT_OK;
     rc = zt_mapping_open(path, &now, fault);
     if (rc)
@@ -245,6 +246,21 @@ zt_err zt_ckpt_check_config(const char *dir, const char *config, struct zt_fault
                                "these weights, which would make it useless: name "
                                "another folder",
                                dir);
+}
+
+zt_err zt_ckpt_check_config(const char *dir, const char *config, bool own,
+                            struct zt_fault *fault)
+{
+    zt_err rc = ZT_OK;
+
+    if (zt_ckpt_is_here(dir))
+        rc = check_same_config(dir, config, fault);
+    if (rc || own || !zt_ckpt_is_here(dir) || !zt_ckpt_outranks_weights(dir))
+        return rc;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "%s: is a checkpoint, of which its own weights are read, and not "
+                        "others that lie there: name another folder",
+                        dir);
 }
 
 /* "checkpoint-12" is 12; anything else is -1. */

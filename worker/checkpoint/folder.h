@@ -47,9 +47,10 @@ void zt_ckpt_remove_stale(const char *root);
 /*
  * Before weights with this config.json (its text; NULL: they have none) are written into
  * `dir`: one that is a checkpoint keeps its own config.json, which its manifest has the
- * check sum of. ZT_E_CANTCREATE: it is a checkpoint of another model.
+ * check sum of, and weights that are not its `own` would not be read (zt_ckpt_outranks_weights).
+ * ZT_E_CANTCREATE: it is a checkpoint of another model, or of other weights.
  */
-zt_err zt_ckpt_check_config(const char *dir, const char *config,
+zt_err zt_ckpt_check_config(const char *dir, const char *config, bool own,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* A folder with all that is in it; none is fine. ZT_E_CANTCREATE. */

@@ -35,6 +35,12 @@ const char *zt_ckpt_dir(const struct zt_ckpt *c);
 /* Whether `path` looks like a checkpoint: has manifest.json, or `latest` that names a
  * folder with one. Nothing is verified. */
 bool zt_ckpt_is_here(const char *path);
+/* Whether weights that lie in `path`, which is a checkpoint, count for less than its own: they do in
+ * checkpoint-STEP, where they are of the same step, rounded, and in the folder of a tag. In any other
+ * a run has left them that has ended after its plugin saved there. */
+bool zt_ckpt_outranks_weights(const char *path);
+/* Whether the weights of `path` are those of its checkpoint. */
+bool zt_ckpt_gives_weights(const char *path);
 /* What the file `latest` of a folder names; false: there is no such file, or nonsense. */
 #define ZT_CKPT_TAG 256
 bool zt_ckpt_latest(const char *path, char tag[ZT_CKPT_TAG]) ZT_MUST_CHECK;

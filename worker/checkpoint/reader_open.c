@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/models.h"
 #include "common/mapped_file.h"
 #include "worker/checkpoint/disk/read_ahead.h"
 #include "worker/checkpoint/reader_private.h"
@@ -66,6 +67,26 @@ bool zt_ckpt_is_here(const char *path)
     return has_manifest(path, NULL) ||
            (zt_ckpt_latest(path, tag) && has_manifest(path, tag)) ||
            latest_is_forbidden(path);
+}
+
+bool zt_ckpt_outranks_weights(const char *path)
+{
+    static const char step[] = "checkpoint-";
+    char real[PATH_MAX];
+    const char *name;
+
+    if (has_manifest(path, NULL))
+        return true;
+    name = realpath(path, real) ? strrchr(real, '/') : NULL;
+    return name && strncmp(name + 1, step, sizeof(step) - 1) == 0;
+}
+
+bool zt_ckpt_gives_weights(const char *path)
+{
+    char weights[PATH_MAX];
+
+    return zt_ckpt_is_here(path) &&
+           (!zt_find_model(path, weights) || zt_ckpt_outranks_weights(path));
 }
 
 bool zt_ckpt_find_tag(const char *path, char tag[ZT_CKPT_TAG])

@@ -127,12 +127,16 @@ static void resolve_warmup_ratio(struct zt_config *c, const struct zt_hyperparam
                       "rule: warmup_ratio * steps of the run");
 }
 
-/* Nobody wants that, but for a trial of a few steps. */
+/* Nobody wants that, but for a trial of a few steps; a warm-up between two equal rates is one in
+ * name alone. */
 static void tell_long_warmup(const struct zt_run *run, double warmup, int64_t total)
 {
+    double base = run->optim.value[ZT_OPTIM_LR];
     static bool told;
 
-    if (told || run->rank || !run->do_train || warmup < (double)total)
+    if (told || run->rank || !run->do_train || warmup < (double)total ||
+        zt_sched_lr(&run->sched, base, total) ==
+            zt_sched_lr(&run->sched, base, (int64_t)warmup + 1))
         return;
     told = true;
     zt_info("config",

@@ -524,9 +524,9 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
 
     zt_event_phase(from ? "loading weights" : "making the first weights");
     zt_trace_begin("weights", from ? "load" : "init");
-    rc = !from                   ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
-         : zt_ckpt_is_here(from) ? zt_checkpoint_load_weights(e, fault)
-                                 : zt_engine_load(e, fault);
+    rc = !from ? zt_zero_init(e->zero, (uint64_t)e->run->seed, fault)
+         : zt_ckpt_gives_weights(from) ? zt_checkpoint_load_weights(e, fault)
+                                       : zt_engine_load(e, fault);
     if (!rc)
         rc = zt_adapters_load(e, fault);
     zt_trace_end();

@@ -52,7 +52,7 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
     struct zt_hf_folder *hf = NULL;
     zt_err rc;
 
-    if (zt_ckpt_is_here(from)) {
+    if (zt_ckpt_gives_weights(from)) {
         checkpoint_config(from, out, cap);
         return ZT_OK;
     }
@@ -346,7 +346,7 @@ zt_err zt_engine_check_weights(const struct zt_engine *e, struct zt_fault *fault
     struct zt_hf_folder *hf = NULL;
     zt_err rc;
 
-    if (!from || zt_ckpt_is_here(from))
+    if (!from || zt_ckpt_gives_weights(from))
         return ZT_OK;
     rc = zt_hf_folder_open(from, &hf, fault);
     if (!rc)
@@ -540,7 +540,7 @@ zt_err zt_weights_check_checkpoint(const struct zt_engine *e, const char *dir,
                                    struct zt_fault *fault)
 {
     char *config = zt_model_config_text(e->model);
-    zt_err rc = config ? zt_ckpt_check_config(dir, config, fault)
+    zt_err rc = config ? zt_ckpt_check_config(dir, config, false, fault)
                        : zt_fault_set(fault, ZT_E_NOMEM, "config.json: no host memory");
 
     free(config);

@@ -30,8 +30,8 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
 struct zt_engine;
-/* Weights of this model would not replace the config.json of a checkpoint that `dir` is
- * (worker/checkpoint/folder.h). ZT_E_CANTCREATE. */
+/* `dir` is no checkpoint that would lose its config.json to weights of this model, or keep them from
+ * being read (worker/checkpoint/folder.h). ZT_E_CANTCREATE. */
 zt_err zt_weights_check_checkpoint(const struct zt_engine *e, const char *dir,
                                    struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -418,16 +418,33 @@ struct neighbours {
     char *config; /* its text, or NULL */
 };
 
-static zt_err find_neighbours(const struct zt_checkpoint_source *s, const char *to,
-                              struct neighbours *out, struct zt_fault *fault)
+/* Whether the source is the checkpoint that `to` is: its folder, that with `latest`, or checkpoint-STEP
+ * around that. */
+static bool is_own(const struct zt_checkpoint_source *s, const char *to)
 {
+    static const char *const up[] = {"", "/..", "/../.."};
+    char above[PATH_MAX];
+    bool own = false;
+
+    for (size_t i = 0; s->ours && !own && i < sizeof(up) / sizeof(*up); i++)
+        own = snprintf(above, sizeof(above), "%s%s", zt_ckpt_dir(s->ours), up[i]) <
+                  PATH_MAX &&
+              zt_is_one_file(above, to);
+    return own;
+}
+
+static zt_err find_neighbours(const struct zt_checkpoint_source *s,
+                              const struct zt_tensor_export *how, struct neighbours *out,
+                              struct zt_fault *fault)
+{
+    bool own = !how->value && is_own(s, how->to);
     zt_err rc = zt_source_neighbour(s, "config.json", &out->folder, fault);
 
     if (!rc && out->folder)
         rc = read_text(out->folder, &out->config, fault);
     if (out->folder)
         *strrchr(out->folder, '/') = 0;
-    return rc ? rc : zt_ckpt_check_config(to, out->config, fault);
+    return rc ? rc : zt_ckpt_check_config(how->to, out->config, own, fault);
 }
 
 /* config.json, where the source has one, and the tokenizer there: with them a folder opens
@@ -487,7 +504,7 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     if (!rc && !bin && !safe)
         rc = zt_folder_lock_check(how->to, fault);
     if (!rc && !bin && !safe)
-        rc = find_neighbours(s, how->to, &beside, fault);
+        rc = find_neighbours(s, how, &beside, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)

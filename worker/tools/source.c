@@ -310,8 +310,10 @@ static zt_err open_any(const char *path, const char *tag,
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", path);
     else if (access(path, F_OK) < 0)
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: no such file or folder", path);
-    else if (is_ours(path, tag))
+    else if (tag ? is_ours(path, tag) : zt_ckpt_gives_weights(path))
         rc = open_ours(s, tag, fault);
+    else if (!tag && is_ours(path, NULL)) /* and has weights, which are meant */
+        rc = ZT_OK;
     else if (zt_ds_is_here(path, tag))
         rc = open_deepspeed(s, tag, fault);
     else

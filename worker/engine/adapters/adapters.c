@@ -145,7 +145,7 @@ static zt_err find_new(struct zt_engine *e, const struct zt_adapters *a,
     struct zt_hf_folder *hf = NULL;
     zt_err rc;
 
-    if (!from || zt_ckpt_is_here(from))
+    if (!from || zt_ckpt_gives_weights(from))
         return ZT_OK;
     rc = zt_hf_folder_open(from, &hf, fault);
     for (int i = 0; !rc && i < e->model->num_params; i++) {

@@ -118,7 +118,7 @@ static zt_err find_head(const char *folder, bool *trained, struct zt_fault *faul
     struct zt_hf_folder *hf = NULL;
     zt_err rc;
 
-    *trained = zt_ckpt_is_here(folder); /* which has all of its model */
+    *trained = zt_ckpt_gives_weights(folder); /* which has all of its model */
     if (*trained)
         return ZT_OK;
     rc = zt_hf_folder_open(folder, &hf, fault);
