@@ -245,19 +245,28 @@ zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
     return rc;
 }
 
-/* Each process of an mpirun is a launcher with a job of its own. */
-static void warn_of_mpirun(const struct zt_job_plan *p, FILE *out)
+/* Each process of an mpirun, or of a torchrun, is a launcher with a job of its own. */
+static void warn_of_outer(const struct zt_job_plan *p, FILE *out)
 {
-    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"};
+    static const struct {
+        const char *size, *with; /* with: is set as well; NULL: nothing need be */
+        const char *starter, *command;
+    } rows[] = {
+        {"PMI_SIZE", NULL, "mpirun", "mpirun -n"},
+        {"OMPI_COMM_WORLD_SIZE", NULL, "mpirun", "mpirun -n"},
+        {"WORLD_SIZE", "TORCHELASTIC_RUN_ID", "torchrun",
+         "torchrun --no-python --nproc_per_node"},
+    };
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = getenv(names[i]);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const char *text = getenv(rows[i].size);
 
-        if (text && strtol(text, NULL, 10) > 1)
+        if (text && strtol(text, NULL, 10) > 1 && (!rows[i].with || getenv(rows[i].with)))
             fprintf(out,
-                    "mpirun has started %s of this zlaunch, and each "
-                    "starts a job of its own; for one job: mpirun -n %s %s%s\n",
-                    text, text, p->is_plugin ? "zworker " : "", p->launch->target[0]);
+                    "%s has started %s of this zlaunch, and each "
+                    "starts a job of its own; for one job: %s %s %s%s\n",
+                    rows[i].starter, text, rows[i].command, text,
+                    p->is_plugin ? "zworker " : "", p->launch->target[0]);
     }
 }
 
@@ -292,7 +301,7 @@ void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
     struct zt_cores cores;
     int ranks = ranks_here(p, p->num_nodes);
 
-    warn_of_mpirun(p, out);
+    warn_of_outer(p, out);
     if (!p->is_plugin || ranks < 2 || zt_cores_init(&cores, p->core_list, NULL))
         return;
     if (ranks > cores.num) {

@@ -39,6 +39,8 @@ launch "$bin/models/gpt2"
 check "... by its path" err_has "there is no program '$bin/models/gpt2'; the plugin is $bin/models/gpt2.so"
 PMI_SIZE=2 launch -- true
 check "mpirun in front of zlaunch is a warning" err_has "warning: mpirun has started 2 of this zlaunch"
+TORCHELASTIC_RUN_ID=none WORLD_SIZE=2 launch gpt2.so
+check "torchrun in front of zlaunch, too" err_has "warning: torchrun has started 2 of this zlaunch, and each starts a job of its own; for one job: torchrun --no-python --nproc_per_node 2 zworker gpt2.so"
 launch --num_gpus 2 gpt2.so --learnin_rate 1 --max_steps x
 check "all problems of ranks at once" test "$(grep -c 'zlaunch: error: --' "$tmp/err")" = 2
 check "  and nothing else" test "$(wc -l <"$tmp/err")" = 2

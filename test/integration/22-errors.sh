@@ -72,6 +72,8 @@ check "weights that are no checkpoint" refused 66 "--model_name_or_path begins a
 "$bin/zlaunch" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --eval_file "$tmp/corpus.txt" >/dev/null 2>"$tmp/o"
 check "an evaluation of what nothing has trained is told" grep -q "warn  model: nothing has trained the weights of this run" "$tmp/o"
 check "parameters of a schedule: where there are some" refused 2 "WarmupCosineLR: cos_min_ratio" "$g" "${t[@]}" --lr_scheduler_type cosine --lr_scheduler_kwargs '{"num_cycles": 1}'
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n' >"$tmp/pointer.txt"
+check "a pointer of Git LFS is no text" refused 65 "pointer.txt: looks like a pointer of Git LFS" "$g" "${t[@]}" --train_file "$tmp/pointer.txt"
 for from in 0.001 0; do
     "$bin/zlaunch" "$g" "${t[@]}" --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": '$from', "warmup_max_lr": 0.001}}}' >/dev/null 2>"$tmp/o"
     check "a warm-up from $from to 0.001 does not end in 2 steps: $([ $from = 0 ] || echo not) told" \

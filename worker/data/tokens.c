@@ -215,6 +215,8 @@ static const char *foreign(struct zt_mapping m)
          "lines=True))"},
         {"ARROW1", 6, "an Arrow table: write it as JSON lines (datasets: to_json)"},
         {"%PDF-", 5, "a PDF: convert it to text"},
+        {"version https://git-lfs", 23,
+         "a pointer of Git LFS in place of the file: git lfs pull brings that"},
         {"\xff\xfe", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
         {"\xfe\xff", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
     };

@@ -168,7 +168,10 @@ static zt_err decide(struct zt_engine *e, double sumsq, double scale, struct out
         return zt_fault_set(
             fault, ZT_E_NUMERIC, "gradients are not finite at step %lld (loss %g); %s",
             (long long)(e->steps_taken + e->skipped + 1), o->loss,
-            e->steps_taken == 0 && run->model_name_or_path
+            e->steps_taken == 0 && !run->model_name_or_path
+                ? "no step has changed the weights yet: look at what the model computes, "
+                  "at its initial values and at the data of this step"
+            : e->steps_taken == 0
                 ? "no step has changed the weights yet: zckpt verify looks for values in "
                   "them that are not finite; else look at the data of this step"
                 : "lower the learning rate, or look at the data of this step");
