@@ -454,9 +454,10 @@ static void resolve_best(struct zt_config *c)
         zt_problems_add(&c->report, zt_value_error(load ? load : patience),
                         "%s: nothing is evaluated on the way: %s",
                         load ? load->where : patience->where,
-                        zt_args_int(c->args, "eval_steps")
-                            ? "add --do_eval"
-                            : "say --eval_strategy steps, or epoch");
+                        !zt_args_int(c->args, "eval_steps")
+                            ? "say --eval_strategy steps, or epoch"
+                        : zt_option_given(c, "do_train") ? "add --do_eval"
+                                                         : "add --do_train --do_eval");
     else if (load && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, zt_value_error(load),
                         "%s needs an --output_dir, where the checkpoints are",

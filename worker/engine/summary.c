@@ -80,6 +80,8 @@ static const char *const of_output[] = {"overwrite_output_dir", NULL};
 void zt_engine_tell_of_no_effect(const struct zt_run *run)
 {
     bool writes = run->generate_tokens > 0 || run->predict_with_generate;
+    /* that a run trains needs no saying, unless it is said what else it does */
+    bool said_train = zt_run_says(run, (const char *const[]){"do_train", NULL}) != NULL;
     const struct {
         bool none;
         const char *const *names;
@@ -92,7 +94,8 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         {run->do_train && strcmp(run->save_strategy, "no") == 0, of_saving,
          "has no effect: nothing is saved on the way; add --save_steps"},
         {run->do_train && !run->do_eval, of_evaluation,
-         "has no effect: nothing is evaluated; add --do_eval"},
+         said_train ? "has no effect: nothing is evaluated; add --do_eval"
+                    : "has no effect: nothing is evaluated; add --do_train --do_eval"},
         {!run->do_train && !run->do_eval, of_evaluation_alone,
          "has no effect: nothing is evaluated; add --do_eval"},
         {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
@@ -100,7 +103,10 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         {run->do_train && run->early_stopping_patience == 0, of_stopping,
          "has no effect without --early_stopping_patience"},
         {!writes, of_text,
-         "has no effect: no text is made; add --prompt and --generate_tokens"},
+         run->do_train && !said_train
+             ? "has no effect: no text is made; add --do_train, --prompt and "
+               "--generate_tokens"
+             : "has no effect: no text is made; add --prompt and --generate_tokens"},
         {writes && !run->do_sample && run->temperature != 0, of_temperature,
          "has no effect: texts are drawn with --do_sample"},
         {writes && !run->do_sample, of_draws,
