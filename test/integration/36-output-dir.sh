@@ -215,6 +215,31 @@ check "  is called that" err_has "the tokenizer is not the one of the model"
 launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --prompt "1000 2000 3000" --max_new_tokens 2
 check "  and for a prompt" err_has "so the tokenizer is not the one of the model"
 
+# ---------------------------------------------------------------- a folder that goes away under a run
+out=$tmp/runs/moved
+long=("$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 50 --save_total_limit 2 --output_dir "$out")
+saved() { compgen -G "$out/checkpoint-*" >/dev/null; }
+launch_bg --num_gpus 1 "${long[@]}"
+within 30 saved || fail "nothing was saved"
+mv "$out" "$tmp/runs/away"
+within 30 saved || fail "nothing was saved after the folder went"
+check "a folder that is moved away is made again, which is said" err_has "$out was moved away or removed: what is saved from here on is in a new folder of that name"
+check "  with its lock" test -e "$out/.zlaunch.lock"
+"$bin/zlaunch" --num_gpus 1 "${long[@]}" --overwrite_output_dir >/dev/null 2>"$tmp/second"
+check "  so that another run is refused: 73" test $? -eq 73
+check "  by name" grep -q "is running with this folder: give another one" "$tmp/second"
+rm "$out/.zlaunch.lock"
+locked() { [ -e "$out/.zlaunch.lock" ]; }
+within 30 locked || fail "the lock was not made again"
+check "a lock that is removed is made again, which is said" err_has "$out: its .zlaunch.lock was removed, and is made again"
+mkdir "$tmp/runs/foreign" && cp -r "$tmp/runs/rotated/checkpoint-5" "$tmp/runs/foreign"
+mv "$out" "$tmp/runs/away2" && mv "$tmp/runs/foreign" "$out"
+refused_there() { err_has "another with checkpoints or a model is in its place: nothing is saved over these"; }
+within 30 refused_there || fail "another folder was not noticed"
+kill -TERM "$job"
+wait "$job"
+check "another run's folder in its place is left alone" test "$(ls -A "$out")" = checkpoint-5
+
 # ---------------------------------------------------------------- files may not be longer than so many KiB
 (ulimit -f 200 && "$bin/zworker" "$plugin" "${tiny[@]}" --n_embd 128 --max_steps 2 --save_strategy no --output_dir "$tmp/runs/short" >"$tmp/o" 2>&1)
 check "weights longer than a file may be: 73" test $? -eq 73

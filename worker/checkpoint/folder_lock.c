@@ -146,9 +146,14 @@ zt_err zt_folder_lock_check(const char *dir, struct zt_fault *fault)
     return rc;
 }
 
+bool zt_folder_lock_is_in_place(const struct zt_folder_lock *l)
+{
+    return is_still_there(l->fd, l->path);
+}
+
 void zt_folder_lock_remove(const struct zt_folder_lock *l)
 {
-    if (l->fd >= 0)
+    if (l->fd >= 0 && is_still_there(l->fd, l->path))
         (void)unlink(l->path);
 }
 

@@ -34,8 +34,11 @@ zt_err zt_folder_lock_take(const char *dir, const char *job, bool is_unique,
                            struct zt_fault *fault) ZT_MUST_CHECK;
 /* For who writes to a folder without being a run: that none has it. ZT_E_CANTCREATE, as above. */
 zt_err zt_folder_lock_check(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Whether the file that is locked is still in its folder: that may have been moved away, or the
+ * file removed. Something is held. */
+bool zt_folder_lock_is_in_place(const struct zt_folder_lock *l);
 /* The file goes, once, and before the lock does: afterwards it may be another's. Nothing
- * held is fine. */
+ * held is fine, and so is a file that is not in its place. */
 void zt_folder_lock_remove(const struct zt_folder_lock *l);
 void zt_folder_lock_release(struct zt_folder_lock *l); /* one with fd -1 is fine */
 

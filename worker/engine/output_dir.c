@@ -152,6 +152,8 @@ static zt_err try_to_take(struct zt_output_dir *d, const struct zt_run *run,
     if (!rc)
         rc =
             zt_folder_lock_take(dir, run->job, is_unique_name(run->job), &d->lock, fault);
+    if (!rc && stat(dir, &d->folder) < 0)
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE, OPTION " %s: %s", dir, strerror(errno));
     if (rc)
         zt_folders_remove(dir, d->made);
     return rc;
@@ -208,6 +210,71 @@ static zt_err take(struct zt_output_dir *d, const struct zt_run *run,
         return rc;
     /* another run may have ended in it since the options were read */
     return zt_run_check_output_dir(run, fault);
+}
+
+static bool is_same_folder(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* What lies in a folder that came to the place of the run's is somebody's. */
+static zt_err check_other_folder(const struct zt_run *run, struct zt_fault *fault)
+{
+    char model[PATH_MAX];
+
+    if (run->overwrite_output_dir || (!zt_has_checkpoints(run->output_dir, false) &&
+                                      !zt_find_model(run->output_dir, model)))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        OPTION " %s: the folder of this run was moved away or removed, "
+                               "and another with checkpoints or a model is in its place: "
+                               "nothing is saved over these",
+                        run->output_dir);
+}
+
+static zt_err take_again(struct zt_output_dir *d, const struct zt_run *run,
+                         struct zt_fault *fault)
+{
+    struct zt_output_dir now = {.lock.fd = -1};
+    bool same;
+    zt_err rc = try_to_take(&now, run, fault);
+
+    if (rc)
+        return rc;
+    same = is_same_folder(&now.folder, &d->folder);
+    rc = same ? ZT_OK : check_other_folder(run, fault);
+    if (rc) {
+        zt_folder_lock_remove(&now.lock);
+        zt_folder_lock_release(&now.lock);
+        return rc;
+    }
+    if (same)
+        zt_warn("output",
+                "%s: its " ZT_FOLDER_LOCK_NAME " was removed, and is made again",
+                run->output_dir);
+    else
+        zt_warn("output",
+                "%s was moved away or removed: what is saved from here on is in a new "
+                "folder of that name",
+                run->output_dir);
+    zt_folder_lock_release(&d->lock);
+    now.model = d->model;
+    *d = now;
+    return ZT_OK;
+}
+
+zt_err zt_output_dir_hold(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_output_dir *d = &e->output;
+    sigset_t before;
+    zt_err rc;
+
+    if (d->lock.fd < 0 || zt_folder_lock_is_in_place(&d->lock))
+        return zt_output_dir_make(OPTION, e->run->output_dir, fault);
+    block_end_signals(&before);
+    rc = take_again(d, e->run, fault);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }
 
 static int64_t bytes_of_weights(const struct zt_engine *e)

@@ -24,6 +24,7 @@ zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_bu
 struct zt_output_dir {
     struct zt_folder_lock lock;
     char path[PATH_MAX];
+    struct stat folder; /* as it was when it was locked */
     size_t made; /* bytes of the path that name the first folder that this run made */
     struct stat model; /* the one in it at the start, or that this run saved; 0: none */
 };
@@ -35,6 +36,13 @@ struct zt_output_dir {
  * zt_engine_save() takes it. ZT_E_CANTCREATE.
  */
 zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+/*
+ * Before something is saved there, on a rank that has opened it: the folder is there, and is locked by
+ * this run. One that was moved away or removed meanwhile is made again, which is a warning; another
+ * folder that came to its place with a model or checkpoints is nobody's to save over.
+ * ZT_E_CANTCREATE: that, or another run has it by now.
+ */
+zt_err zt_output_dir_hold(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 /* What told of a model that was there at the start and is replaced now: eval_results.json and
  * predictions.jsonl. Nothing where there was none. */
 void zt_output_dir_remove_results(const struct zt_output_dir *d);

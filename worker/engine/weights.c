@@ -492,12 +492,11 @@ static zt_err write_param(struct zt_engine *e, const struct zt_param *p,
 }
 
 /* `dir` is the run's own folder, or one that a request names. */
-static zt_err make_folder(const struct zt_run *run, const char *dir,
-                          struct zt_fault *fault)
+static zt_err make_folder(struct zt_engine *e, const char *dir, struct zt_fault *fault)
 {
-    bool own = run->output_dir && strcmp(dir, run->output_dir) == 0;
+    bool own = e->run->output_dir && strcmp(dir, e->run->output_dir) == 0;
 
-    return zt_output_dir_make(own ? "--output_dir" : NULL, dir, fault);
+    return own ? zt_output_dir_hold(e, fault) : zt_output_dir_make(NULL, dir, fault);
 }
 
 static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_export *to,
@@ -517,7 +516,7 @@ static zt_err open_writer(struct zt_engine *e, const char *dir, struct weights_e
             decls[num++] =
                 (struct zt_safetensors_decl){p->name, to->dtype, p->ndim, p->shape};
     }
-    rc = make_folder(e->run, dir, fault);
+    rc = make_folder(e, dir, fault);
     if (!rc)
         rc = zt_hf_writer_open(dir, decls, num, ZT_HF_SHARD_BYTES, &to->writer, fault);
     free(decls);
@@ -576,7 +575,7 @@ static zt_err export_adapters(struct zt_engine *e, const char *dir, zt_err *fail
                               struct zt_fault *fault)
 {
     bool writes = zt_comm_rank(e->comm) == 0;
-    zt_err made = writes ? make_folder(e->run, dir, fault) : ZT_OK, rc;
+    zt_err made = writes ? make_folder(e, dir, fault) : ZT_OK, rc;
 
     rc = zt_adapters_export(e, made ? NULL : dir, failed, made ? NULL : fault);
     if (!*failed)

@@ -241,6 +241,12 @@ static zt_err collect_client_state(struct zt_engine *e, struct saving *s,
     return rc;
 }
 
+/* Into its own folder, and not one that a plugin names. */
+static bool is_of_run(const struct zt_engine *e, const struct zt_ckpt_place *place)
+{
+    return e->run->output_dir && strcmp(place->root, e->run->output_dir) == 0;
+}
+
 static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault *fault)
 {
     zt_err rc = open_writer(e, fault);
@@ -256,8 +262,10 @@ static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault
         rc = zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
     if (!rc && is_keeper(e))
         rc = zt_ckpt_describe(e, &s->place, &s->state, s->step, &s->description, fault);
-    if (!rc && is_keeper(e))
-        rc = zt_output_dir_make("--output_dir", s->place.root, fault);
+    if (!rc && is_keeper(e) && is_of_run(e, &s->place))
+        rc = zt_output_dir_hold(e, fault);
+    else if (!rc && is_keeper(e))
+        rc = zt_output_dir_make(NULL, s->place.root, fault);
     if (!rc && is_keeper(e))
         rc = zt_ckpt_folder_begin(&s->place, fault);
     return rc;
