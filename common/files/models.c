@@ -32,7 +32,7 @@ static bool is_step(const char *name)
 }
 
 /* "." and ".." are in every folder. */
-static bool is_filled(const char *folder)
+bool zt_is_filled_folder(const char *folder)
 {
     DIR *d = opendir(folder);
     int n = 0;
@@ -66,7 +66,7 @@ bool zt_has_checkpoints(const char *folder, bool own)
         if (!is_step(e->d_name) ||
             snprintf(path, sizeof(path), "%s/%s", folder, e->d_name) >= PATH_MAX)
             continue;
-        found = is_filled(path) && (!own || is_own_checkpoint(path));
+        found = zt_is_filled_folder(path) && (!own || is_own_checkpoint(path));
     }
     if (d)
         closedir(d);

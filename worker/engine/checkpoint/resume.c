@@ -5,7 +5,6 @@
  * same order; whether one is good is known when every rank has read and verified what it
  * needs of it.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/models.h"
 #include "common/json/line.h"
 #include "common/log.h"
 #include "common/message/event.h"
@@ -52,26 +52,6 @@ static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
     zt_ckpt_final_dir(&p, dir);
 }
 
-/* As a save leaves it that was killed before it began, and a folder made by hand; a file. */
-static bool is_empty(const char *root, int64_t step)
-{
-    char dir[PATH_MAX];
-    struct zt_ckpt_place p = {.root = ""};
-    struct dirent *e;
-    bool empty = true;
-    DIR *d;
-
-    zt_ckpt_place_of_step(&p, root, step);
-    zt_ckpt_final_dir(&p, dir);
-    d = opendir(dir);
-    if (!d)
-        return errno == ENOTDIR; /* of others who opens it says why */
-    while (empty && (e = readdir(d)))
-        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    closedir(d);
-    return empty;
-}
-
 static zt_err list_folder(const char *root, struct candidates *c, struct zt_fault *fault)
 {
     int64_t *steps = NULL;
@@ -80,9 +60,15 @@ static zt_err list_folder(const char *root, struct candidates *c, struct zt_faul
 
     snprintf(c->root, sizeof(c->root), "%s", root);
     c->num = 0;
-    for (int64_t i = 0; !rc && i < num && c->num < MOST_TRIED; i++)
-        if (!is_empty(root, steps[i]))
-            c->step[c->num++] = steps[i];
+    for (int64_t i = 0; !rc && i < num && c->num < MOST_TRIED; i++) {
+        char dir[PATH_MAX];
+
+        c->step[c->num] = steps[i];
+        dir_of(c, c->num, dir);
+        if (zt_is_filled_folder(
+                dir)) /* a save that was killed early leaves an empty one */
+            c->num++;
+    }
     free(steps);
     return rc;
 }
