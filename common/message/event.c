@@ -293,12 +293,17 @@ void zt_event_begin(const char *text, const char *run_name, bool trains)
     emit(ev);
 }
 
-void zt_event_text(const char *kind, const char *text)
+void zt_event_bytes(const char *kind, const char *text, size_t n)
 {
     json_t *ev = make(kind);
 
-    json_object_set_new(ev, "text", zt_json_text(text, strlen(text)));
+    json_object_set_new(ev, "text", zt_json_text(text, n));
     emit(ev);
+}
+
+void zt_event_text(const char *kind, const char *text)
+{
+    zt_event_bytes(kind, text, strlen(text));
 }
 
 void zt_event_checkpoint(const char *kind, const char *dir, int64_t step)

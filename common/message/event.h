@@ -45,6 +45,8 @@ void zt_event_begin(const char *text, const char *run_name, bool trains);
 /* A named result: "sample" (generated text), "saved" (a path), "note" (a sentence), ...
  */
 void zt_event_text(const char *kind, const char *text);
+/* Likewise n bytes, of which any may be zero. */
+void zt_event_bytes(const char *kind, const char *text, size_t n);
 
 /* A checkpoint after step `step` was "saved", or training was "resumed" from it. */
 void zt_event_checkpoint(const char *kind, const char *dir, int64_t step);

@@ -468,10 +468,11 @@ static void eval_event(struct zt_render *r, int rank, const json_t *ev)
 }
 
 /* A text that is written: pieces of it, or all. It is a result: stdout, as it is. */
-static void sample_event(struct zt_render *r, const char *kind, const char *text)
+static void sample_event(struct zt_render *r, const char *kind, const char *text,
+                         size_t n)
 {
     bool whole = !strstr(kind, "_part"), is_reply = strncmp(kind, "reply", 5) == 0;
-    size_t n = strlen(text), line = n && text[n - 1] == '\n' ? n - 1 : n;
+    size_t line = n && text[n - 1] == '\n' ? n - 1 : n;
 
     if (!is_reply && !r->in_text && r->cfg.level >= ZT_LOG_INFO)
         put_line(r, r->cfg.err_fd, "sample:", 7);
@@ -496,7 +497,7 @@ static void text_event(struct zt_render *r, int rank, const char *kind, const js
 
     if (strcmp(kind, "sample") == 0 || strcmp(kind, "sample_part") == 0 ||
         strcmp(kind, "reply") == 0 || strcmp(kind, "reply_part") == 0) {
-        sample_event(r, kind, text);
+        sample_event(r, kind, text, json_string_length(json_object_get(ev, "text")));
         return;
     }
     if (strcmp(kind, "ask") == 0)

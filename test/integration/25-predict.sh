@@ -67,6 +67,29 @@ several_each() {
         [ "$(sed -n 's/^\(one\|two\|three\).*/\1/p' "$tmp/log" | tr '\n' ' ')" = "one one two two three three " ]
 }
 check "and several texts of each" several_each
+
+# a model that writes three zero bytes behind each letter
+for ((i = 0; i < 3000; i++)); do printf 'a\0\0\0b\0\0\0'; done >"$tmp/zeros.txt"
+"$bin/zworker" "$bin/models/gpt2.so" "${model[@]}" --n_positions 48 --data_format text --train_file "$tmp/zeros.txt" --max_steps 60 \
+    --learning_rate 1e-2 --output_dir "$tmp/zeros" >"$tmp/log" 2>&1 || { cat "$tmp/log"; exit 1; }
+zeros() { # zeros OUT ARGS...: its texts
+    local out=$1
+    shift
+    "$bin/zlaunch" -q --num_gpus 2 "$bin/models/gpt2.so" --model_name_or_path "$tmp/zeros" --tokenizer_name bytes \
+        --max_new_tokens 3 "$@" >"$out" 2>"$tmp/log"
+}
+zero_bytes() { zeros "$tmp/text" --prompt a --temperature 0 && printf 'a\0\0\0\n' | cmp - "$tmp/text"; }
+check "zero bytes are text" zero_bytes
+zero_samples() { zeros "$tmp/text" --prompt a b --temperature 0 && printf 'a\0\0\0\nb\0\0\0\n' | cmp - "$tmp/text"; }
+check "of several texts, too" zero_samples
+printf '{"prompt": "%s", "completion": "%s"}\n' a '\u0000\u0000\u0000' b '\u0000\u0000\u0000' >"$tmp/zeros.jsonl"
+zero_lines() {
+    zeros "$tmp/text" --predict_with_generate --test_file "$tmp/zeros.jsonl" --output_dir "$tmp/out-zeros" &&
+        printf '{"prompt":"%s","generated":"%s"}\n' a '\u0000\u0000\u0000' b '\u0000\u0000\u0000' | cmp - "$tmp/out-zeros/predictions.jsonl" &&
+        grep -q '"predict_chrf":100[.,]' "$tmp/out-zeros/predict_results.json"
+}
+check "and in files, with their scores" zero_lines
+
 grep -q 'key/value cache' <("${run[@]}" --prompt abc --dry_run 2>&1) && has_cache=true || has_cache=false
 check "the plan counts keys and values" "$has_cache"
 

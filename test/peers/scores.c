@@ -15,10 +15,13 @@ static json_t *score_texts(const json_t *written, const json_t *meant)
     struct zt_text_scores s = {.num = 0};
     struct zt_fault fault = {ZT_OK, ""};
 
-    for (size_t i = 0; i < json_array_size(written); i++)
-        if (zt_text_scores_add(&s, json_string_value(json_array_get(written, i)),
-                               json_string_value(json_array_get(meant, i)), &fault))
+    for (size_t i = 0; i < json_array_size(written); i++) {
+        const json_t *w = json_array_get(written, i), *m = json_array_get(meant, i);
+
+        if (zt_text_scores_add(&s, json_string_value(w), json_string_length(w),
+                               json_string_value(m), json_string_length(m), &fault))
             return NULL;
+    }
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "bleu", zt_bleu(&s), "chrf",
                      zt_chrf(&s), "rouge1", zt_rouge(&s, ZT_ROUGE_1), "rouge2",
                      zt_rouge(&s, ZT_ROUGE_2), "rougeL", zt_rouge(&s, ZT_ROUGE_L));
@@ -70,7 +73,7 @@ int main(void)
     size_t cap = 0;
 
     while (getline(&line, &cap, stdin) > 0) {
-        json_t *o = json_loads(line, 0, NULL), *a = NULL;
+        json_t *o = json_loads(line, JSON_ALLOW_NUL, NULL), *a = NULL;
 
         if (o && json_object_get(o, "tags"))
             a = score_tags(json_object_get(o, "tags"), json_object_get(o, "predicted"),

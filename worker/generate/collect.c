@@ -1,6 +1,6 @@
 /*
  * collect.c -- a round takes the texts of some items of each rank: all ranks learn how many
- * bytes the most have, and send as many, filled up with zeros.
+ * bytes the most have, and send as many, filled up with zeros. Before a text are its bytes, uint64_t.
  */
 #include "worker/generate/collect.h"
 
@@ -9,12 +9,28 @@
 
 #define ROUND 64 /* items of a rank in a round */
 
-/* The end of the text at `at`, behind its zero byte. */
-static size_t end_of(const struct zt_buf *mine, size_t at)
+zt_err zt_collect_begin(struct zt_buf *mine, size_t *at)
 {
-    const uint8_t *zero = memchr(zt_buf_head(mine) + at, 0, zt_buf_used(mine) - at);
+    const uint64_t unknown = 0;
 
-    return zero ? (size_t)(zero - zt_buf_head(mine)) + 1 : zt_buf_used(mine);
+    *at = zt_buf_used(mine);
+    return zt_buf_put(mine, &unknown, sizeof(unknown));
+}
+
+void zt_collect_end(struct zt_buf *mine, size_t at)
+{
+    uint64_t n = zt_buf_used(mine) - at - sizeof(n);
+
+    memcpy(mine->data + mine->off + at, &n, sizeof(n));
+}
+
+/* Bytes of the text at p. */
+static size_t length_of(const void *p)
+{
+    uint64_t n;
+
+    memcpy(&n, p, sizeof(n));
+    return (size_t)n;
 }
 
 /* The texts of items [first, last) from what the ranks sent, (world, bytes). */
@@ -30,10 +46,10 @@ static zt_err take_round(const char *all, size_t bytes, int world, int64_t each,
     for (int64_t t = first * each; !rc && t < last * each; t++) {
         int64_t i = t / each;
         size_t r = (size_t)(i % world);
-        const char *text = all + r * bytes + at[r];
-        size_t n = strnlen(text, bytes - at[r]);
+        const char *text = all + r * bytes + at[r] + sizeof(uint64_t);
+        size_t n = length_of(all + r * bytes + at[r]);
 
-        at[r] += n + 1;
+        at[r] += sizeof(uint64_t) + n;
         rc = take(user, i, text, n, fault);
     }
     free(at);
@@ -80,7 +96,7 @@ zt_err zt_collect_texts(struct zt_comm *c, int64_t num, int64_t each,
         size_t bytes = 0, to = at;
 
         for (int64_t i = 0; i < ROUND * each && to < zt_buf_used(mine); i++)
-            to = end_of(mine, to);
+            to += sizeof(uint64_t) + length_of(zt_buf_head(mine) + to);
         rc = share(c, mine, at, to, &all, &bytes, fault);
         if (!rc && !taken && zt_comm_rank(c) == 0)
             taken = take_round(all, bytes, world, each, first, last, take, user, &why);

@@ -211,10 +211,8 @@ static zt_err end_answer(struct dialogue *d, struct zt_fault *fault)
                             fault);
     if (!rc && d->chat)
         rc = add_message(d, "assistant", &text, fault);
-    if (!rc && zt_buf_put_u8(&text, 0))
-        rc = out_of_memory(fault);
     if (!rc)
-        zt_event_text("reply", (const char *)zt_buf_head(&text));
+        zt_event_bytes("reply", (const char *)zt_buf_head(&text), zt_buf_used(&text));
     zt_buf_release(&text);
     return rc;
 }

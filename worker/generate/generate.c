@@ -29,13 +29,12 @@ static zt_err send_sample(void *user, int64_t i, const char *text, size_t n,
 {
     (void)user;
     (void)i;
-    (void)n;
     (void)fault;
-    zt_event_text("sample", text);
+    zt_event_bytes("sample", text, n);
     return ZT_OK;
 }
 
-/* Every text, whole, with a zero byte behind it. */
+/* Every text, whole. */
 static zt_err list_samples(const struct zt_writer *w, struct zt_buf *out,
                            struct zt_fault *fault)
 {
@@ -44,10 +43,12 @@ static zt_err list_samples(const struct zt_writer *w, struct zt_buf *out,
     for (int64_t i = 0; !rc && i < w->num_written; i++) {
         const struct zt_written *t = &w->written[i];
         int64_t skip = w->e->source_size > 0; /* the start token is no text */
+        size_t at;
 
+        if (zt_collect_begin(out, &at))
+            return out_of_memory(fault);
         rc = zt_text_of_ids(w->e, t->ids + skip, t->n - skip, out, fault);
-        if (!rc && zt_buf_put_u8(out, 0))
-            rc = out_of_memory(fault);
+        zt_collect_end(out, at);
     }
     return rc;
 }
@@ -92,7 +93,7 @@ static json_t *generated(const struct zt_writer *w, const struct zt_written *t,
     return list;
 }
 
-/* {"prompt": ..., "generated": ..., "score": ...} with a zero byte behind it */
+/* {"prompt": ..., "generated": ..., "score": ...} */
 static zt_err put_line(const struct zt_writer *w, int64_t prompt,
                        const struct zt_written *t, struct zt_buf *out,
                        struct zt_fault *fault)
@@ -101,13 +102,17 @@ static zt_err put_line(const struct zt_writer *w, int64_t prompt,
     const char *text = zt_prompts_text(w->prompts, prompt, &n);
     json_t *line = json_object();
     zt_err rc = ZT_OK;
+    size_t at = 0;
 
-    if (!line || json_object_set_new(line, "prompt", zt_json_text(text, n)) ||
+    if (!line || zt_collect_begin(out, &at) ||
+        json_object_set_new(line, "prompt", zt_json_text(text, n)) ||
         json_object_set_new(line, "generated", generated(w, t, false, fault)) ||
         (w->e->run->num_beams > 1 &&
          json_object_set_new(line, "score", generated(w, t, true, fault))) ||
-        zt_json_put(out, line) || zt_buf_put_u8(out, 0))
+        zt_json_put(out, line))
         rc = fault && fault->code ? fault->code : out_of_memory(fault);
+    else
+        zt_collect_end(out, at);
     json_decref(line);
     return rc;
 }
@@ -138,17 +143,19 @@ static zt_err score_line(struct predictions *p, int64_t i, const char *text, siz
 {
     json_t *line = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
     const json_t *made = json_object_get(line, "generated");
+    size_t num_meant;
+    const char *meant = zt_prompts_meant(p->prompts, i, &num_meant);
     zt_err rc;
 
     if (json_is_array(made))
         made = json_array_get(made, 0);
-    rc = json_is_string(made) ? zt_text_scores_add(&p->scores, json_string_value(made),
-                                                   zt_prompts_meant(p->prompts, i), fault)
-                              : out_of_memory(fault);
+    rc = json_is_string(made)
+             ? zt_text_scores_add(&p->scores, json_string_value(made),
+                                  json_string_length(made), meant, num_meant, fault)
+             : out_of_memory(fault);
     json_decref(line);
-    return rc ? rc
-              : zt_text_scores_add(&p->copied, zt_prompts_text(p->prompts, i, &n),
-                                   zt_prompts_meant(p->prompts, i), fault);
+    text = zt_prompts_text(p->prompts, i, &n);
+    return rc ? rc : zt_text_scores_add(&p->copied, text, n, meant, num_meant, fault);
 }
 
 static zt_err append_line(void *user, int64_t i, const char *text, size_t n,

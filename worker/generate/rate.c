@@ -9,7 +9,7 @@
 #include "worker/generate/writer.h"
 #include "worker/tasks/text_scores.h"
 
-/* What was written for each prompt, of several texts the first, with a zero byte behind it. */
+/* What was written for each prompt, of several texts the first. */
 static zt_err list_texts(const struct zt_writer *w, struct zt_buf *out,
                          struct zt_fault *fault)
 {
@@ -18,11 +18,13 @@ static zt_err list_texts(const struct zt_writer *w, struct zt_buf *out,
 
     for (int64_t i = 0; !rc && i < w->num_written; i += each) {
         const struct zt_written *t = &w->written[i];
+        size_t at;
 
+        if (zt_collect_begin(out, &at))
+            return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
         rc = zt_text_of_ids(w->e, t->ids + t->num_prompt, t->n - t->num_prompt, out,
                             fault);
-        if (!rc && zt_buf_put_u8(out, 0))
-            rc = zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
+        zt_collect_end(out, at);
     }
     return rc;
 }
@@ -36,9 +38,10 @@ static zt_err rate_text(void *user, int64_t i, const char *text, size_t n,
                         struct zt_fault *fault)
 {
     struct rating *r = user;
+    size_t num_meant;
+    const char *meant = zt_prompts_meant(r->prompts, i, &num_meant);
 
-    (void)n; /* it ends with a zero byte */
-    return zt_text_scores_add(&r->scores, text, zt_prompts_meant(r->prompts, i), fault);
+    return zt_text_scores_add(&r->scores, text, n, meant, num_meant, fault);
 }
 
 /* What rank 0 has counted, to all. */

@@ -1,22 +1,12 @@
 #include "worker/generate/text_out.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/message/event.h"
 
 static zt_err out_of_memory(struct zt_fault *fault)
 {
     return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
-}
-
-static void blank_zeros(struct zt_buf *b, size_t from)
-{
-    uint8_t *p = (uint8_t *)zt_buf_head(b);
-
-    for (size_t i = from; i < zt_buf_used(b); i++)
-        p[i] = p[i] ? p[i] : ' ';
 }
 
 /* Bytes as they are, without end-of-text, or "1 22 333"; `first`: nothing stands before them. */
@@ -42,17 +32,11 @@ static zt_err put_plain(const int32_t *ids, int64_t n, bool bytes, bool first,
 zt_err zt_text_of_ids(const struct zt_engine *e, const int32_t *ids, int64_t n,
                       struct zt_buf *out, struct zt_fault *fault)
 {
-    size_t from = zt_buf_used(out);
-    zt_err rc;
-
     if (e->tokenizer)
-        rc = zt_decode(e->tokenizer, ids, (size_t)n, true, out, fault);
-    else if (put_plain(ids, n, zt_engine_has_byte_vocab(e), true, out))
-        rc = out_of_memory(fault);
-    else
-        rc = ZT_OK;
-    blank_zeros(out, from);
-    return rc;
+        return zt_decode(e->tokenizer, ids, (size_t)n, true, out, fault);
+    return put_plain(ids, n, zt_engine_has_byte_vocab(e), true, out)
+               ? out_of_memory(fault)
+               : ZT_OK;
 }
 
 /* ---- piece by piece ---- */
@@ -90,26 +74,18 @@ static size_t incomplete(const uint8_t *text, size_t n)
 }
 
 /* An event with all but the last `kept` bytes. */
-static zt_err send(struct zt_text_pieces *p, size_t kept, struct zt_fault *fault)
+static void send(struct zt_text_pieces *p, size_t kept)
 {
     size_t n = zt_buf_used(&p->piece) - kept;
-    char *text;
 
-    if (!n)
-        return ZT_OK;
-    text = strndup((const char *)zt_buf_head(&p->piece), n);
-    if (!text)
-        return out_of_memory(fault);
-    zt_event_text(p->kind, text);
-    free(text);
+    if (n)
+        zt_event_bytes(p->kind, (const char *)zt_buf_head(&p->piece), n);
     zt_buf_drop(&p->piece, n);
-    return ZT_OK;
 }
 
 zt_err zt_text_pieces_put(struct zt_text_pieces *p, const int32_t *ids, int64_t n,
                           struct zt_fault *fault)
 {
-    size_t from = zt_buf_used(&p->piece);
     zt_err rc = ZT_OK;
 
     for (int64_t i = 0; !rc && p->stream && i < n; i++)
@@ -117,10 +93,9 @@ zt_err zt_text_pieces_put(struct zt_text_pieces *p, const int32_t *ids, int64_t 
     if (!p->stream && put_plain(ids, n, p->bytes, !p->any, &p->piece))
         rc = out_of_memory(fault);
     p->any |= n > 0;
-    if (rc)
-        return rc;
-    blank_zeros(&p->piece, from);
-    return send(p, incomplete(zt_buf_head(&p->piece), zt_buf_used(&p->piece)), fault);
+    if (!rc)
+        send(p, incomplete(zt_buf_head(&p->piece), zt_buf_used(&p->piece)));
+    return rc;
 }
 
 zt_err zt_text_pieces_end(struct zt_text_pieces *p, struct zt_fault *fault)
@@ -130,5 +105,7 @@ zt_err zt_text_pieces_end(struct zt_text_pieces *p, struct zt_fault *fault)
     if (p->stream)
         rc = zt_token_stream_end(p->stream, &p->piece, fault);
     p->any = false;
-    return rc ? rc : send(p, 0, fault);
+    if (!rc)
+        send(p, 0);
+    return rc;
 }

@@ -2,8 +2,7 @@
  * text_out.h -- token ids as the text that people read: by the tokenizer, as bytes, or as
  * numbers; the whole of it, or piece by piece.
  *
- * Pieces end with whole characters; all of them together are the whole. A zero byte is a
- * blank: it would end a string.
+ * Pieces end with whole characters; all of them together are the whole. Zero bytes are text.
  *
  * Threads: one.
  */

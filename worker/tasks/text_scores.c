@@ -272,8 +272,8 @@ static zt_err add_rouge(struct zt_text_scores *s, const struct zt_buf text[2])
     return rc;
 }
 
-zt_err zt_text_scores_add(struct zt_text_scores *s, const char *written,
-                          const char *meant, struct zt_fault *fault)
+zt_err zt_text_scores_add(struct zt_text_scores *s, const char *written, size_t n,
+                          const char *meant, size_t num_meant, struct zt_fault *fault)
 {
     struct zt_buf text[2];
     uint64_t broken = 0;
@@ -281,9 +281,9 @@ zt_err zt_text_scores_add(struct zt_text_scores *s, const char *written,
 
     zt_buf_init(&text[0], MOST_BYTES);
     zt_buf_init(&text[1], MOST_BYTES);
-    rc = zt_utf8_repair(written, strlen(written), &text[0], &broken);
+    rc = zt_utf8_repair(written, n, &text[0], &broken);
     if (!rc)
-        rc = zt_utf8_repair(meant, strlen(meant), &text[1], &broken);
+        rc = zt_utf8_repair(meant, num_meant, &text[1], &broken);
     if (!rc)
         rc = add_bleu(s, text);
     if (!rc)

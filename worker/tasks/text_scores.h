@@ -33,9 +33,10 @@ struct zt_text_scores { /* zeroed: of no text */
     double rouge[ZT_NUM_ROUGE]; /* sums */
 };
 
-/* ZT_E_NOMEM. */
-zt_err zt_text_scores_add(struct zt_text_scores *s, const char *written,
-                          const char *meant, struct zt_fault *fault) ZT_MUST_CHECK;
+/* Texts of n and num_meant bytes. ZT_E_NOMEM. */
+zt_err zt_text_scores_add(struct zt_text_scores *s, const char *written, size_t n,
+                          const char *meant, size_t num_meant,
+                          struct zt_fault *fault) ZT_MUST_CHECK;
 
 double zt_bleu(const struct zt_text_scores *s);
 double zt_chrf(const struct zt_text_scores *s);

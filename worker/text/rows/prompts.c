@@ -59,20 +59,26 @@ const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
     return (const int32_t *)(const void *)zt_buf_head(&p->ids) + from;
 }
 
-const char *zt_prompts_text(const struct zt_prompts *p, int64_t i, size_t *n)
+/* Text i of those that stand in `all`. */
+static const char *text_at(const struct zt_buf *all, const struct zt_buf *begins,
+                           int64_t i, size_t *n)
 {
-    size_t from = begin_of(&p->text_begins, i);
-    size_t num = zt_buf_used(&p->text_begins) / sizeof(size_t);
-    size_t to =
-        (size_t)i + 1 < num ? begin_of(&p->text_begins, i + 1) : zt_buf_used(&p->text);
+    size_t from = begin_of(begins, i);
+    size_t num = zt_buf_used(begins) / sizeof(size_t);
+    size_t to = (size_t)i + 1 < num ? begin_of(begins, i + 1) : zt_buf_used(all);
 
     *n = to - from - 1; /* there is a zero byte behind each */
-    return (const char *)zt_buf_head(&p->text) + from;
+    return (const char *)zt_buf_head(all) + from;
 }
 
-const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i)
+const char *zt_prompts_text(const struct zt_prompts *p, int64_t i, size_t *n)
 {
-    return (const char *)zt_buf_head(&p->meant) + begin_of(&p->meant_begins, i);
+    return text_at(&p->text, &p->text_begins, i, n);
+}
+
+const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i, size_t *n)
+{
+    return text_at(&p->meant, &p->meant_begins, i, n);
 }
 
 /* ---- ids ---- */

@@ -50,8 +50,8 @@ const int32_t *zt_prompts_ids(const struct zt_prompts *p, int64_t i, int64_t *n)
 /* Its text, n bytes and a zero one; of conversations what the template made of them. */
 const char *zt_prompts_text(const struct zt_prompts *p, int64_t i, size_t *n);
 
-/* What it is meant to become; of prompts of a file, with meant_column. */
-const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i);
+/* What it is meant to become, likewise; of prompts of a file, with meant_column. */
+const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i, size_t *n);
 
 /*
  * Add a text. An empty one has one token: line feed where ids are bytes, else 0. `name` is
