@@ -6,11 +6,23 @@
 # stage 0 without any of it. Files go by io_uring and libaio in turns.
 # ZT_LOG=FILE (build/identity.log): what passed, a line each; a run that is there already, of the same programs, is not run again, so the
 # command goes on where it was stopped. ZT_DTYPES="split": bf16 with --split_master, 720 runs more. ZT_EVERY=N: of the product every N-th; ZT_SECONDS=N: as many as begin in that time.
+# ZT_DEVICE=cuda: on devices of the host shim (test/shim), a log of its own.
 . "$(dirname "$0")/../integration/train_lib.sh"
 corpus >/dev/null
+device=${ZT_DEVICE:-cpu} parts=("$bin/zlaunch" "$bin/zworker" "$bin/models/gpt2.so")
+if [ "$device" = cuda ]; then
+    case $bin in
+    bin) shim=build/release/shim/backends ;;
+    *) shim=${bin%/bin}/shim/backends ;;
+    esac
+    export ZLAUNCH_CUDNN_BACKEND=0 ZLAUNCH_CUDA_BACKEND=$PWD/$shim/cuda.so ZLAUNCH_NCCL_BACKEND=$PWD/$shim/nccl.so SHIM_DEVICES=4
+    parts+=("$shim/cuda.so" "$shim/nccl.so")
+    [ -f "$shim/cuda.so" ] && [ -f "$shim/nccl.so" ] || { echo "$shim: no cuda.so and nccl.so: make $shim/cuda.so $shim/nccl.so" && exit 1; }
+    : "${ZT_LOG:=build/identity-cuda.log}"
+fi
 log=${ZT_LOG:-build/identity.log}
 every=${ZT_EVERY:-1}
-programs=$(cat "$bin/zlaunch" "$bin/zworker" "$bin/models/gpt2.so" | sha256sum | cut -c 1-16)
+programs=$(cat "${parts[@]}" | sha256sum | cut -c 1-16)
 mkdir -p "$(dirname "$log")"
 touch "$log"
 
@@ -47,7 +59,7 @@ train_so() {
     [ "$5" != recompute ] || more+=(--gradient_checkpointing)
     [ "$7" -eq 1 ] || more+=(--gradient_accumulation_steps "$7" --reduce_every_micro_batch)
     runs=$((runs + 1))
-    train "$1" "$tmp/out" --deepspeed "$tmp/zero.json" --max_steps 20 --per_device_train_batch_size 2 --fingerprint_steps 20 \
+    train "$1" "$tmp/out" --device "$device" --deepspeed "$tmp/zero.json" --max_steps 20 --per_device_train_batch_size 2 --fingerprint_steps 20 \
         --aio_engine "$([ $((runs % 2)) -eq 0 ] && echo libaio || echo io_uring)" "${more[@]}" || return 1
     numbers "$tmp/out" >"$tmp/got"
     [ "$(wc -l <"$tmp/got")" -eq 21 ]
