@@ -93,6 +93,13 @@ check "a message without a role" refused 65 'chat.jsonl:81: \"messages\"[0] has 
 echo '{"text": ["a", "list", "of", "words"]}' >"$tmp/words.jsonl"
 check "a list of words is no conversation, which nobody is sent to find a template for" refused 65 \
     'words.jsonl:1: \"text\" is a list of other things than messages' --train_file "$tmp/words.jsonl" --tokenizer_name test/golden/tokenizer
+refused_talk() { refused 2 'holds messages: say --text_column talk' --train_file "$tmp/talk.jsonl" --tokenizer_name test/golden/tokenizer; }
+check "a column of conversations by another name is named" refused_talk
+echo '{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}' >"$tmp/share.jsonl"
+check "ShareGPT's names of members" refused 2 'then say --text_column conversations' \
+    --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer
+check "  also of a column that is named" refused 65 'share.jsonl:1: \"conversations\" holds messages by ShareGPT' \
+    --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer --text_column conversations
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"

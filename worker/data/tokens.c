@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "worker/data/dataset.h"
+#include "worker/records/foreign.h"
 #include "worker/records/records.h"
 
 static const char *const format_names[ZT_NUM_TOKEN_FORMATS] = {
@@ -188,57 +189,6 @@ static bool has_llmc_magic(struct zt_mapping m)
     return first_u32(m) == LLMC_GPT2 || first_u32(m) == LLMC_LLAMA3;
 }
 
-static bool begins_with(struct zt_mapping m, const char *magic, size_t n)
-{
-    return m.bytes >= n && memcmp(m.data, magic, n) == 0;
-}
-
-/* Files that people give by mistake; NULL when it is none of them. */
-static const char *foreign(struct zt_mapping m)
-{
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *what;
-    } known[] = {
-        {"\x1f\x8b", 2, "a gzip archive: unpack it"},
-        {"\x28\xb5\x2f\xfd", 4, "a zstd archive: unpack it"},
-        {"\xfd"
-         "7zXZ",
-         5, "an xz archive: unpack it"},
-        {"BZh", 3, "a bzip2 archive: unpack it"},
-        {"PK\x03\x04", 4, "a zip archive: unpack it"},
-        {"\x93NUMPY", 6, "a NumPy file: write its array as plain uint16 (tofile)"},
-        {"PAR1", 4,
-         "a Parquet table: write it as JSON lines (pandas: to_json(..., "
-         "orient=\"records\", "
-         "lines=True))"},
-        {"ARROW1", 6, "an Arrow table: write it as JSON lines (datasets: to_json)"},
-        {"%PDF-", 5, "a PDF: convert it to text"},
-        {"version https://git-lfs", 23,
-         "a pointer of Git LFS in place of the file: git lfs pull brings that"},
-        {"\xff\xfe", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
-        {"\xfe\xff", 2, "UTF-16 text: convert it (iconv -f UTF-16 -t UTF-8)"},
-    };
-    static const struct {
-        uint32_t magic;
-        const char *what;
-    } llmc[] = {
-        {20240326, "llm.c weights, not tokens"},
-        {20240522, "an llm.c evaluation set (multiple choice), not a token stream"},
-        {20240527, "an llm.c optimizer state, not tokens"},
-        {20240328, "an llm.c tokenizer, not tokens"},
-    };
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (begins_with(m, known[i].magic, known[i].n))
-            return known[i].what;
-    for (size_t i = 0; i < sizeof(llmc) / sizeof(*llmc); i++)
-        if (first_u32(m) == llmc[i].magic)
-            return llmc[i].what;
-    return NULL;
-}
-
 static zt_token_format records_by_name(const char *path)
 {
     const struct zt_record_format *f = zt_record_format_of_file(path);
@@ -268,7 +218,7 @@ static bool exists(const char *path, size_t cut, const char *tail)
 static zt_err refuse_foreign(const char *path, struct zt_mapping m,
                              struct zt_fault *fault)
 {
-    const char *what = foreign(m);
+    const char *what = zt_foreign_data(m);
 
     return what ? zt_fault_set(fault, ZT_E_FORMAT,
                                "%s: looks like %s; if it does hold text or tokens, name "
@@ -285,7 +235,7 @@ static bool has_zero_bytes(struct zt_mapping m)
 zt_err zt_tokens_refuse_foreign(const char *path, struct zt_fault *fault)
 {
     struct zt_mapping m = {0};
-    zt_err rc = zt_mapping_open(path, &m, fault);
+    zt_err rc = zt_data_file_open(path, &m, fault);
 
     if (!rc)
         rc = refuse_foreign(path, m, fault);
@@ -307,7 +257,7 @@ static zt_err recognise(const char *path, struct zt_mapping m, zt_token_format *
 
     if (rc)
         return rc;
-    if (begins_with(m, "MMIDIDX", 7))
+    if (m.bytes >= 7 && memcmp(m.data, "MMIDIDX", 7) == 0)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: is a Megatron index; name it .idx, beside a .bin of the "
                             "same stem",
@@ -422,7 +372,7 @@ static zt_err parse_single(struct zt_token_file *f, struct zt_fault *fault)
 static zt_err open_single(struct zt_token_file *f, struct zt_fault *fault)
 {
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the caller closes f */
-    zt_err rc = zt_mapping_open(f->path, &f->data, fault);
+    zt_err rc = zt_data_file_open(f->path, &f->data, fault);
 
     if (rc)
         return rc;

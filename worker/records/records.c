@@ -117,36 +117,61 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
 
 /* ---- columns ---- */
 
-/* The member of an object that has rows in it; NULL: none has. */
-static const char *rows_inside(const json_t *row)
+/* The member of an object whose value is a list of objects, which have `member`, or NULL:
+ * anything, in them; NULL: none is. */
+static const char *find_list(const json_t *row, const char *member)
 {
     const char *key;
     json_t *value;
 
     json_object_foreach((json_t *)row, key, value)
     {
-        if (json_is_object(json_array_get(value, 0)))
+        const json_t *first = json_array_get(value, 0);
+
+        if (json_is_object(first) && (!member || json_object_get(first, member)))
             return key;
     }
     return NULL;
+}
+
+#define SHAREGPT                                                                         \
+    "messages by ShareGPT's names: rename \"from\" to \"role\", of which \"human\" is "  \
+    "\"user\" and \"gpt\" is \"assistant\", and \"value\" to \"content\""
+
+/* No column is named, and a list of objects is there. */
+static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *row,
+                          struct zt_fault *fault)
+{
+    const char *key = find_list(row, "role");
+
+    if (key)
+        return zt_records_fault(r, at, ZT_E_USAGE, fault,
+                                "no column is named \"text\" or \"messages\"; \"%s\" "
+                                "holds messages: say --text_column %s",
+                                key, key);
+    key = find_list(row, "from");
+    if (key)
+        return zt_records_fault(r, at, ZT_E_USAGE, fault,
+                                "\"%s\" holds " SHAREGPT "; then say --text_column %s",
+                                key, key);
+    return zt_records_fault(r, at, ZT_E_USAGE, fault,
+                            "no column is named \"text\"; rows that are inside of \"%s\" "
+                            "are to be the file: that list alone, or a row a line",
+                            find_list(row, NULL));
 }
 
 /* "a", "b" and "c": names of what a row has. */
 static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t *row,
                             const char *wanted, struct zt_fault *fault)
 {
-    const char *key, *inside = wanted ? NULL : rows_inside(row);
+    const char *key;
     struct zt_buf names;
     json_t *value;
     size_t num = 0;
     zt_err rc = ZT_OK;
 
-    if (inside)
-        return zt_records_fault(
-            r, at, ZT_E_USAGE, fault,
-            "no column is named \"text\"; rows that are inside of \"%s\" "
-            "are to be the file: that list alone, or a row a line",
-            inside);
+    if (!wanted && find_list(row, NULL))
+        return refuse_list(r, at, row, fault);
     zt_buf_init(&names, 256);
     json_object_foreach((json_t *)row, key, value)
     {
@@ -243,8 +268,12 @@ zt_err zt_records_check_messages(const struct zt_records *r, const char *column,
     json_t *value = first_value(r, column, &from);
     const json_t *one = json_array_get(value, 0);
     bool other = one && !json_is_string(json_object_get(one, "role"));
+    bool sharegpt = other && json_object_get(one, "from");
 
     json_decref(value);
+    if (sharegpt)
+        return zt_records_fault(r, from, ZT_E_FORMAT, fault, "\"%s\" holds " SHAREGPT,
+                                column);
     return other
                ? zt_records_fault(r, from, ZT_E_FORMAT, fault,
                                   "\"%s\" is a list of other things than messages, each "

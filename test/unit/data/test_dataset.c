@@ -341,9 +341,14 @@ static void test_what_is_not_data_is_refused_by_what_it_is(void **state)
         size_t n;
         const char *phrase;
     } cases[] = {
-        {"\x1f\x8b\x08", 3, "gzip"},    {"PAR1", 4, "Parquet"},
-        {"\x93NUMPY\x01", 7, "NumPy"},  {"PK\x03\x04", 4, "zip"},
-        {"MMIDIDX", 7, "name it .idx"}, {"a\0b", 3, "zero bytes"},
+        {"\x1f\x8b\x08", 3, "gzip"},
+        {"PAR1", 4, "Parquet"},
+        {"\x93NUMPY\x01", 7, "NumPy"},
+        {"PK\x03\x04", 4, "zip"},
+        {"MMIDIDX", 7, "name it .idx"},
+        {"a\0b", 3, "zero bytes"},
+        {"ARROW1\0\0", 8, "an Arrow table"},
+        {"\xff\xff\xff\xff\x08\0\0\0........", 16, "an Arrow table"},
     };
 
     (void)state;
@@ -358,7 +363,11 @@ static void test_what_is_not_data_is_refused_by_what_it_is(void **state)
     zt_dataset_close(opened(FILES(put_file("r.csv", "a,b\n", 4)), "text"));
     refused(FILES(put_file("e.txt", "", 0)), "auto", 0, ZT_E_FORMAT, "empty");
     refused(FILES(in_scratch("absent.txt")), "auto", 0, ZT_E_NOINPUT, "No such file");
-    refused(FILES(scratch_dir), "auto", 0, ZT_E_NOINPUT, "is a folder");
+    refused(FILES(scratch_dir), "auto", 0, ZT_E_NOINPUT, "is a folder; give a file");
+    put_file("dataset_info.json", "{}", 2);
+    refused(FILES(scratch_dir), "auto", 0, ZT_E_NOINPUT, "load_from_disk(...).to_json");
+    put_file("dataset_dict.json", "{}", 2);
+    refused(FILES(scratch_dir), "auto", 0, ZT_E_NOINPUT, "(...)[SPLIT].to_json");
     refused(FILES(put_file("t.txt", "a", 1)), "parquet", 0, ZT_E_USAGE, "not known");
     assert_int_equal(zt_dataset_open((const char *const[]){NULL}, "auto", 0,
                                      &(struct zt_dataset *){NULL}, NULL),

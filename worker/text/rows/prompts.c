@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mapped_file.h"
+#include "worker/records/foreign.h"
 #include "worker/records/records.h"
 #include "worker/text/chat.h"
 
@@ -476,7 +476,7 @@ zt_err zt_prompts_add_file(struct zt_prompts *p, const struct zt_prompt_encoding
                                            : zt_record_format_named(format);
     struct zt_mapping file = {0};
     int64_t before = p->num;
-    zt_err rc = zt_mapping_open(path, &file, fault);
+    zt_err rc = zt_data_file_open(path, &file, fault);
 
     if (rc)
         return rc;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <xxhash.h>
 
+#include "worker/records/foreign.h"
 #include "worker/text/rows/lines.h"
 #include "worker/tools/ztok/writer.h"
 #include "worker/tools/ztok/ztok.h"
@@ -182,16 +183,18 @@ static void say_result(const struct encoding *e)
 
 zt_err zt_ztok_open_text(const char *name, struct zt_mapping *out, struct zt_fault *fault)
 {
-    zt_err rc = zt_mapping_open(name, out, fault);
+    zt_err rc = zt_data_file_open(name, out, fault);
     size_t head = out->bytes < HEAD_BYTES ? out->bytes : HEAD_BYTES;
+    const char *what = rc ? NULL : zt_foreign_data(*out);
 
-    if (rc || !head || !memchr(out->data, 0, head))
-        return rc;
-    zt_mapping_release(out);
-    return zt_fault_set(fault, ZT_E_FORMAT,
-                        "%s: holds zero bytes, so it is no plain text (an archive, or "
-                        "UTF-16?)",
-                        name);
+    if (what)
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: looks like %s", name, what);
+    else if (!rc && head && memchr(out->data, 0, head))
+        rc = zt_fault_set(fault, ZT_E_FORMAT,
+                          "%s: holds zero bytes, so it is no plain text", name);
+    if (rc)
+        zt_mapping_release(out);
+    return rc;
 }
 
 static zt_err open_texts(struct encoding *e, struct zt_fault *fault)
