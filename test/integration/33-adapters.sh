@@ -202,6 +202,17 @@ check "an embedding" refuses 65 "embed_tokens is meant by the target modules, an
     --lora_r 4 --lora_target_modules embed_tokens
 check "a broken expression" refuses 65 "is no regular expression that can be used" "${base[@]}" --lora_r 4 \
     --lora_target_modules '.*(q_proj'
+# a plugin whose only weight is the head: that of docs/PLUGINS.md
+awk '/^```c$/ { on = 1; next } /^```/ { if (on) exit } on' docs/PLUGINS.md >"$tmp/bigram.c"
+only_a_head() {
+    cc -O2 -shared -fPIC -Iinclude -o "$tmp/bigram.so" "$tmp/bigram.c" &&
+        "$bin/zworker" "$tmp/bigram.so" --train_file README.md --block_size 16 --max_steps 1 --output_dir "$tmp/bigram" >"$tmp/log" 2>&1 &&
+        ! "$bin/zworker" "$tmp/bigram.so" --train_file README.md --block_size 16 --max_steps 1 --model_name_or_path "$tmp/bigram" \
+            --lora_r 4 >"$tmp/refused" 2>&1 && grep -qF "leaves out heads" "$tmp/refused"
+}
+check "a model that is a head alone" only_a_head
+check "  names it" "$bin/zworker" "$tmp/bigram.so" --train_file README.md --block_size 16 --max_steps 1 --model_name_or_path "$tmp/bigram" \
+    --lora_r 4 $(grep -o -- '--lora_target_modules [a-z]*' "$tmp/refused")
 config() { sed "s/$1/$2/" "$tmp/run/adapter_config.json" >"$tmp/same/adapter_config.json"; }
 while read -r was now text; do
     config "$was" "$now"

@@ -216,7 +216,8 @@ static zt_err check_names(const struct zt_model *m, const struct zt_adapters *a,
 {
     const struct zt_targets *t = &a->cfg.targets;
     char have[400] = "", path[PATH_BYTES];
-    const char *unused = a->num ? NULL : t->pattern ? t->pattern : ZT_ALL_LINEAR;
+    static const char all[] = ZT_ALL_LINEAR;
+    const char *unused = a->num ? NULL : t->pattern ? t->pattern : all;
 
     for (int k = 0; k < t->num; k++) {
         bool used = false;
@@ -238,6 +239,16 @@ static zt_err check_names(const struct zt_model *m, const struct zt_adapters *a,
         if (!strstr(have, last))
             snprintf(have + at, sizeof(have) - at, "%s%s", at ? ", " : "", last);
     }
+    if (unused == all && *have)
+        return zt_fault_set(fault, ZT_E_CONFIG,
+                            "adapters: all-linear, the default, leaves out heads, and "
+                            "this model has no other modules with a linear op; say "
+                            "--lora_target_modules %s if they are to have adapters",
+                            have);
+    if (unused == all)
+        return zt_fault_set(fault, ZT_E_CONFIG,
+                            "adapters: no module of this model has a linear op, so none "
+                            "can have an adapter");
     return unused ? zt_fault_set(fault, ZT_E_CONFIG,
                                  "adapters: the target \"%s\" is no module of this model "
                                  "with a linear op; there are: %s",
