@@ -231,12 +231,12 @@ mkdir -p "$tmp/empty.dir/checkpoint-5"
 mkdir -p "$tmp/deepspeed/global_step3"
 : >"$tmp/deepspeed/global_step3/mp_rank_00_model_states.pt"
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint "$tmp/deepspeed"
-check "one of DeepSpeed without ZeRO is not read" grep -q "nor one in that folder; it is one of DeepSpeed's without ZeRO, which is not read: zckpt verify" "$tmp/empty"
+check "one of DeepSpeed without ZeRO is not read" grep -q "that is none of zlaunch; it is one of DeepSpeed's without ZeRO, which is not read: zckpt verify" "$tmp/empty"
 echo global_step3 >"$tmp/deepspeed/latest"
 check "  and its weights are of use" sh -c '! "$1/zckpt" verify "$2" 2>"$2.err" && grep -q "a checkpoint without ZeRO, which is not read; its weights become .*torch.save(torch.load" "$2.err"' - "$bin" "$tmp/deepspeed"
 : >"$tmp/deepspeed/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint "$tmp/deepspeed"
-check "a checkpoint of DeepSpeed is called one" grep -q "nor one in that folder; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
+check "a checkpoint of DeepSpeed is called one" grep -q "that is none of zlaunch; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint auto
 check "an empty folder is no checkpoint: auto begins" [ $? -eq 0 ]
 

@@ -152,6 +152,17 @@ for how in auto true; do
     check "  by what it saved" err_has "--resume_from_checkpoint $how: $out/checkpoint-6 is none of zlaunch; it is one of transformers' Trainer, of which the weights alone are read: --model_name_or_path begins a new training from them"
     check "  and nothing is called damaged" err_lacks "whole"
 done
+for how in "$out/checkpoint-3" checkpoint-3 3; do
+    launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$how"
+    check "one of them by its name, ${how#"$out/"}: 66" code_is 66
+    check "  likewise" err_has "--resume_from_checkpoint $how: that is none of zlaunch; it is one of transformers' Trainer"
+done
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint checkpoint-9
+check "of a name that there is not none of them is offered" err_has "--resume_from_checkpoint checkpoint-9: there is no checkpoint of that name, nor one in that folder"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs/other" --resume_from_checkpoint "$out"
+check "their folder beside another --output_dir: 66" code_is 66
+check "  likewise" err_has "$out/checkpoint-6 is none of zlaunch; it is one of transformers' Trainer"
+check "  and nothing is called damaged" err_lacks "whole"
 : >"$out/model.safetensors"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
 check "another program's model: 73" code_is 73

@@ -142,11 +142,41 @@ static bool is_forbidden(const char *fmt, const char *a, const char *b)
     return !is_file(path) && access(path, R_OK | X_OK) != 0 && errno == EACCES;
 }
 
+/* What a folder of that name is, or one in --output_dir; "": nothing that is known. */
+static const char *describe_named(const struct zt_run *run, const char *what)
+{
+    const char *they_are = zt_ckpt_describe_foreign(what);
+    const char *digits = what + strcspn(what, "0123456789");
+    char path[PATH_MAX];
+
+    if (*they_are || !run->output_dir || strchr(what, '/'))
+        return they_are;
+    snprintf(path, sizeof(path), "%s/%s", run->output_dir, what);
+    they_are = zt_ckpt_describe_foreign(path);
+    if (*they_are || !*digits)
+        return they_are;
+    snprintf(path, sizeof(path), "%s/checkpoint-%s", run->output_dir, digits);
+    return zt_ckpt_describe_foreign(path);
+}
+
+/* Checkpoints of a folder that are all none of ours. */
+static zt_err refuse_foreign(const char *what, const struct candidates *c,
+                             struct zt_fault *fault)
+{
+    const char *they_are = what_they_are(c);
+
+    return *they_are ? zt_fault_set(fault, ZT_E_NOINPUT,
+                                    "--resume_from_checkpoint %s: %s/checkpoint-%lld is "
+                                    "none of zlaunch%s",
+                                    what, c->root, (long long)c->step[0], they_are)
+                     : ZT_OK;
+}
+
 /* A folder, a folder of checkpoints, or a name in --output_dir. */
 static zt_err find_named(const struct zt_run *run, const char *what, struct candidates *c,
                          struct zt_fault *fault)
 {
-    const char *digits = what + strcspn(what, "0123456789");
+    const char *digits = what + strcspn(what, "0123456789"), *they_are;
     zt_err rc;
 
     if (is_checkpoint("%s%s", what, "", c))
@@ -169,16 +199,22 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
             what);
     rc = list_folder(what, c, fault);
     if (rc || c->num > 0)
-        return rc;
-    if (run->output_dir && list_folder(run->output_dir, c, NULL) == ZT_OK && c->num > 0)
+        return rc ? rc : refuse_foreign(what, c, fault);
+    they_are = describe_named(run, what);
+    if (*they_are)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "--resume_from_checkpoint %s: that is none of zlaunch%s",
+                            what, they_are);
+    if (run->output_dir && list_folder(run->output_dir, c, NULL) == ZT_OK && c->num > 0 &&
+        !*what_they_are(c))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "--resume_from_checkpoint %s: there is no checkpoint of that "
                             "name; the newest in %s is checkpoint-%lld",
                             what, run->output_dir, (long long)c->step[0]);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "--resume_from_checkpoint %s: there is no checkpoint of that "
-                        "name, nor one in that folder%s",
-                        what, zt_ckpt_describe_foreign(what));
+                        "name, nor one in that folder",
+                        what);
 }
 
 static zt_err find(const struct zt_run *run, const char *what, struct candidates *c,
@@ -186,7 +222,6 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
 {
     bool any = !what || strcmp(what, "auto") == 0;
     bool must = what && strcasecmp(what, "true") == 0;
-    const char *they_are;
     zt_err rc;
 
     if (is_restarted(run)) {
@@ -202,13 +237,7 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
         rc = zt_fault_set(fault, ZT_E_NOINPUT,
                           "--resume_from_checkpoint: there is no checkpoint in %s",
                           run->output_dir);
-    they_are = rc ? "" : what_they_are(c);
-    if (*they_are)
-        rc = zt_fault_set(fault, ZT_E_NOINPUT,
-                          "--resume_from_checkpoint %s: %s/checkpoint-%lld is none of "
-                          "zlaunch%s",
-                          what, run->output_dir, (long long)c->step[0], they_are);
-    return rc;
+    return rc ? rc : refuse_foreign(what, c, fault);
 }
 
 static zt_err agree_on_candidates(struct zt_engine *e, const char *what,
