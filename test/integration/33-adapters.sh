@@ -88,11 +88,14 @@ check "  and they are gone" sh -c 'test -s "$1/model.safetensors" && ! ls "$1"/a
 check "adapters replace the model" lora llama3 1 "$tmp/log" --output_dir "$tmp/one" --overwrite_output_dir
 check "  which is gone" sh -c 'test -s "$1/adapter_model.safetensors" && ! test -e "$1/model.safetensors"' - "$tmp/one"
 cp -r test/golden/llama3/model "$tmp/base"
-check "not the one that they are for" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --lora_r 4 --max_steps 1 \
-    --train_file test/golden/llama3/data.bin --data_format nanogpt --block_size 23 --model_name_or_path "$tmp/base" \
-    --output_dir "$tmp/base" --overwrite_output_dir 2>"$tmp/log"
-check "  and why" grep -q 'is the folder of --model_name_or_path, which adapters do not replace' "$tmp/log"
-check "  it is as it was" diff -r test/golden/llama3/model "$tmp/base"
+mkdir "$tmp/links" && ln -s "$tmp/base/model.safetensors" "$tmp/base/config.json" "$tmp/links"
+for model in "$tmp/base" "$tmp/base/model.safetensors" "$tmp/links/model.safetensors"; do
+    check "not the one that they are for, as ${model#"$tmp/"}" sh -c '! "$@"' - "$bin/zlaunch" --num_gpus 1 "$bin/models/llama.so" --lora_r 4 \
+        --max_steps 1 --train_file test/golden/llama3/data.bin --data_format nanogpt --block_size 23 --model_name_or_path "$model" \
+        --output_dir "$tmp/base" --overwrite_output_dir 2>"$tmp/log"
+    check "  and why" grep -q 'is the folder of --model_name_or_path, whose model adapters do not replace' "$tmp/log"
+    check "  it is as it was" diff -r test/golden/llama3/model "$tmp/base"
+done
 
 # a model that reads a source
 printf '{"prompt": "a %s", "completion": "b %s"}\n' 1 2 3 4 5 6 7 8 >"$tmp/pairs.jsonl"

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/files/folders.h"
@@ -86,12 +88,27 @@ static const char *const *expand(struct zt_config *c, const char *option)
     return out;
 }
 
+/* Whether the model is this folder, or a file in it, by whatever name. */
+static bool is_model_of(const char *folder, const char *model)
+{
+    char *named = strdup(model), *real = realpath(model, NULL);
+    bool same = zt_is_one_file(folder, model);
+    struct stat st;
+
+    if (named && real && stat(real, &st) == 0 && !S_ISDIR(st.st_mode))
+        same = zt_is_one_file(folder, dirname(named)) ||
+               zt_is_one_file(folder, dirname(real));
+    free(named);
+    free(real);
+    return same;
+}
+
 /* Adapters are no use without the model that they are for. */
 static bool is_base_replaced(const struct zt_run *run)
 {
     return (run->lora_r || run->adapter_name_or_path) && !run->merge_adapters &&
            run->model_name_or_path &&
-           zt_is_one_file(run->output_dir, run->model_name_or_path);
+           is_model_of(run->output_dir, run->model_name_or_path);
 }
 
 zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
@@ -127,7 +144,7 @@ zt_err zt_run_check_output_dir(const struct zt_run *run, struct zt_fault *fault)
     if (is_base_replaced(run))
         return zt_fault_set(
             fault, ZT_E_CANTCREATE,
-            "--output_dir: %s is the folder of --model_name_or_path, which "
+            "--output_dir: %s is the folder of --model_name_or_path, whose model "
             "adapters do not replace: they are for it; name another folder",
             run->output_dir);
     if (run->resume_from_checkpoint && zt_has_checkpoints(run->output_dir, false))
