@@ -1,7 +1,9 @@
 #include "common/files/folders.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,4 +66,18 @@ bool zt_is_one_file(const char *a, const char *b)
 
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
            x.st_ino == y.st_ino;
+}
+
+bool zt_is_of_folder(const char *folder, const char *path)
+{
+    char *named = strdup(path), *real = realpath(path, NULL);
+    bool is = zt_is_one_file(folder, path);
+    struct stat st;
+
+    if (named && real && stat(real, &st) == 0 && !S_ISDIR(st.st_mode))
+        is = is || zt_is_one_file(folder, dirname(named)) ||
+             zt_is_one_file(folder, dirname(real));
+    free(named);
+    free(real);
+    return is;
 }

@@ -24,5 +24,7 @@ void zt_folders_remove(const char *dir, size_t made);
 
 /* Whether both paths are there and lead to one file or folder. */
 bool zt_is_one_file(const char *a, const char *b);
+/* Whether `path` leads to the folder, or to a file in it, or is the name of one there. */
+bool zt_is_of_folder(const char *folder, const char *path);
 
 #endif

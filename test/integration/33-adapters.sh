@@ -203,6 +203,8 @@ check "  also between commas" refuses 65 'the target "q_prj" is no module of thi
 check "  and those that there are" grep -qF "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head" "$tmp/refused"
 check "an embedding" refuses 65 "embed_tokens is meant by the target modules, and cannot have one" "${base[@]}" \
     --lora_r 4 --lora_target_modules embed_tokens
+check "a file of adapters" refuses 66 "adapter_model.safetensors is a file; name the folder that it is in" "${base[@]}" \
+    --adapter_name_or_path "$tmp/run/adapter_model.safetensors"
 check "a broken expression" refuses 65 "is no regular expression that can be used" "${base[@]}" --lora_r 4 \
     --lora_target_modules '.*(q_proj'
 # a plugin whose only weight is the head: that of docs/PLUGINS.md

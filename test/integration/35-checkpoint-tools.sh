@@ -38,6 +38,8 @@ run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$
 run "  nor by a conversion" 73 "$zckpt" convert "$tmp/hf" "$tmp/mean"
 run "  but when it is asked for" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf" --overwrite
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
+run "  by whatever name" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean/model.safetensors" --overwrite
+check "  which is said" has "$tmp/err" "is to be written, and $tmp/mean/model.safetensors is read"
 # whichever comes first, all have the same tensors
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_layer 3 --output_dir "$tmp/deep"
 run "no mean with one that has more layers" 65 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/deep"

@@ -256,6 +256,8 @@ static void add_item(struct zt_config *c, struct zt_item *item)
     if (twin && !item->value->line && item->value->type == ZT_JSON_OBJECT)
         return; /* around the key of an option */
     if (twin && !item->value->line) {
+        if (zt_jnode_equal(twin->value, item->value))
+            return;
         zt_problems_add(
             &c->report, ZT_E_CONFIG,
             "%s: the config says \"%s\" already, at %s; leave one of them out",

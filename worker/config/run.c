@@ -2,13 +2,11 @@
 
 #include <errno.h>
 #include <glob.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/files/folders.h"
@@ -88,27 +86,12 @@ static const char *const *expand(struct zt_config *c, const char *option)
     return out;
 }
 
-/* Whether the model is this folder, or a file in it, by whatever name. */
-static bool is_model_of(const char *folder, const char *model)
-{
-    char *named = strdup(model), *real = realpath(model, NULL);
-    bool same = zt_is_one_file(folder, model);
-    struct stat st;
-
-    if (named && real && stat(real, &st) == 0 && !S_ISDIR(st.st_mode))
-        same = zt_is_one_file(folder, dirname(named)) ||
-               zt_is_one_file(folder, dirname(real));
-    free(named);
-    free(real);
-    return same;
-}
-
 /* Adapters are no use without the model that they are for. */
 static bool is_base_replaced(const struct zt_run *run)
 {
     return (run->lora_r || run->adapter_name_or_path) && !run->merge_adapters &&
            run->model_name_or_path &&
-           is_model_of(run->output_dir, run->model_name_or_path);
+           zt_is_of_folder(run->output_dir, run->model_name_or_path);
 }
 
 zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)

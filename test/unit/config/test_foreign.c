@@ -165,6 +165,7 @@ static const struct {
      NULL},
     {{"--zero_stage=2", "--deepspeed", "{\"zero_optimization\": {\"stage\": 1}}"},
      "already, at --deepspeed:1:33; leave one"},
+    {{"--zero_stage=1", "--deepspeed", "{\"zero_optimization\": {\"stage\": 1}}"}, NULL},
     {{"--eval_strategy", "no", "--eval_steps", "3"}, "--eval_strategy is no, but"},
     {{"--evaluation_strategy", "no", "--eval_steps", "5"},
      "--evaluation_strategy is no, but --eval_steps is 5"},

@@ -1,11 +1,13 @@
 #include "worker/engine/adapters/adapters.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/human.h"
 #include "common/log.h"
@@ -401,6 +403,12 @@ static zt_err open_all(struct zt_engine *e, struct zt_adapters *a, struct zt_fau
 
     snprintf(path, sizeof(path), "%s/adapter_config.json",
              run->adapter_name_or_path ? run->adapter_name_or_path : "");
+    if (access(path, F_OK) && errno == ENOTDIR)
+        return zt_fault_set(
+            fault, ZT_E_NOINPUT,
+            "--adapter_name_or_path: %s is a file; name the folder that it "
+            "is in",
+            run->adapter_name_or_path);
     rc = run->adapter_name_or_path ? zt_peft_config_read(path, &a->cfg, fault)
                                    : read_options(run, &a->cfg, fault);
 

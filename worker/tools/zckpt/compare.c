@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "common/files/folders.h"
 #include "common/half.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
@@ -305,20 +305,16 @@ static void tell_other_configs(const struct average *a)
     json_decref(first);
 }
 
-/* words[0], which is written, is none of the others, which are read. */
+/* words[0], which is written, is none of the others, which are read, nor has one of them. */
 static zt_err check_not_among(const char *const *words, int num, struct zt_fault *fault)
 {
-    struct stat out, in;
-
-    if (stat(words[0], &out))
-        return ZT_OK;
     for (int i = 1; i < num; i++)
-        if (stat(words[i], &in) == 0 && in.st_dev == out.st_dev &&
-            in.st_ino == out.st_ino)
+        if (zt_is_of_folder(words[0], words[i]))
             return zt_fault_set(fault, ZT_E_USAGE,
-                                "%s is to be written, and is one of those that are read; "
-                                "OUT comes first: zckpt average OUT A B",
-                                words[0]);
+                                "%s is to be written, and %s is read; OUT comes first, "
+                                "and is none of the others: zckpt average OUT A B",
+                                words[0],
+                                zt_is_one_file(words[0], words[i]) ? "it" : words[i]);
     return ZT_OK;
 }
 
