@@ -83,8 +83,20 @@ static int words_without_one(const char *a, const char *b)
     return *a || !more ? 0 : num;
 }
 
+/* Whether b goes on behind the words of a. */
+static bool is_beginning(const char *a, const char *b)
+{
+    size_t i = 0;
+
+    while (a[i] && fold(a[i]) == fold(b[i]))
+        i++;
+    return !a[i] && (b[i] == '_' || b[i] == '-');
+}
+
 #define WORD_LEFT_OUT 2 /* as many slips: a nearer name is better */
 #define LEAST_WORDS   3 /* that remain; fewer are in too many names */
+#define BEGINNING     3 /* likewise; where several names begin so, none is meant */
+#define LEAST_LETTERS 8 /* of a beginning */
 
 void zt_suggest_init(struct zt_suggest *s, const char *word)
 {
@@ -94,14 +106,19 @@ void zt_suggest_init(struct zt_suggest *s, const char *word)
 void zt_suggest_offer_as(struct zt_suggest *s, const char *name, const char *what)
 {
     size_t a = strlen(s->word), b = strlen(name);
+    bool begins = a >= LEAST_LETTERS && is_beginning(s->word, name);
     int d;
 
     if (words_without_one(s->word, name) >= LEAST_WORDS)
         d = WORD_LEFT_OUT;
+    else if (begins)
+        d = BEGINNING;
     else if (s->distance != INT_MAX && (int)(a > b ? a - b : b - a) >= s->distance)
         return; /* lengths alone differ by more */
     else
         d = zt_suggest_distance(s->word, name);
+    if (begins && d == s->distance && strcmp(what, s->best) != 0)
+        s->best = "";
     if (d < s->distance) {
         s->distance = d;
         s->best = what;
@@ -118,5 +135,5 @@ const char *zt_suggest_best(const struct zt_suggest *s)
     size_t n = strlen(s->word);
     int most = n < 4 ? 1 : n < 8 ? 2 : 3; /* slips of the finger; more is another word */
 
-    return s->best && s->distance <= most ? s->best : NULL;
+    return s->best && *s->best && s->distance <= most ? s->best : NULL;
 }

@@ -3,7 +3,8 @@
  *              that are offered ("did you mean").
  *
  * Distance is that of Damerau and Levenshtein (restricted): one letter put in, left out,
- * changed, or two neighbours swapped. '-' equals '_' and case does not count.
+ * changed, or two neighbours swapped. '-' equals '_' and case does not count. A word that is left
+ * out, and words at the end, count as a few letters.
  * Ownership: the candidates must outlive the struct.
  * Threads:   one.
  */
@@ -17,7 +18,7 @@
 
 struct zt_suggest {
     const char *word; /* what was written */
-    const char *best; /* nearest so far, NULL: none */
+    const char *best; /* nearest so far, NULL: none; "": several */
     int distance;     /* of best */
 };
 

@@ -64,6 +64,12 @@ static void test_suggest_knows_a_name_without_one_of_its_words(void **state)
         {"per_device_batch_size_x", NULL},
         {"device_batch_size", NULL}, /* two are left out */
         {"per_device_train_batch_sizes", "per_device_train_batch_size"},
+        {"per_device", "per_device_train_batch_size"},
+        {"per-Device_train", "per_device_train_batch_size"},
+        {"per_devi", NULL},
+        {"per", NULL},
+        {"learning", "learning_rate"},
+        {"gradient", NULL}, /* of two */
         {"_", NULL},
         {"", NULL},
     };
@@ -74,6 +80,8 @@ static void test_suggest_knows_a_name_without_one_of_its_words(void **state)
 
         zt_suggest_init(&s, cases[i].word);
         zt_suggest_offer(&s, "learning_rate");
+        zt_suggest_offer(&s, "gradient_checkpointing");
+        zt_suggest_offer(&s, "gradient_accumulation_steps");
         zt_suggest_offer(&s, "per_device_train_batch_size");
         if (cases[i].best)
             assert_string_equal(zt_suggest_best(&s), cases[i].best);

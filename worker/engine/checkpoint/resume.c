@@ -65,9 +65,7 @@ static zt_err list_folder(const char *root, struct candidates *c, struct zt_faul
 
         c->step[c->num] = steps[i];
         dir_of(c, c->num, dir);
-        if (zt_is_filled_folder(
-                dir)) /* a save that was killed early leaves an empty one */
-            c->num++;
+        c->num += zt_is_filled_folder(dir); /* not of a save killed early */
     }
     free(steps);
     return rc;
