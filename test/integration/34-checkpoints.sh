@@ -237,6 +237,10 @@ check "  and its weights are of use" sh -c '! "$1/zckpt" verify "$2" 2>"$2.err" 
 : >"$tmp/deepspeed/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint "$tmp/deepspeed"
 check "a checkpoint of DeepSpeed is called one" grep -q "that is none of zlaunch; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
+for folder in deepspeed deepspeed/global_step3; do
+    train 1 "$tmp/empty" --max_steps 1 --model_name_or_path "$tmp/$folder"
+    check "  and where weights are wanted, $folder" grep -q "either; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
+done
 train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_checkpoint auto
 check "an empty folder is no checkpoint: auto begins" [ $? -eq 0 ]
 

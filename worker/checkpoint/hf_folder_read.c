@@ -268,8 +268,13 @@ static const struct {
 static int may_be_weights(const struct dirent *e)
 {
     static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth"};
+    static const char *const of_trainer[] = {"optimizer.", "scheduler.", "scaler.",
+                                             "rng_state", "training_args."};
     bool may = false;
 
+    for (size_t i = 0; i < sizeof(of_trainer) / sizeof(*of_trainer); i++)
+        if (strncmp(e->d_name, of_trainer[i], strlen(of_trainer[i])) == 0)
+            return false;
     for (size_t i = 0; !may && i < sizeof(ends) / sizeof(*ends); i++)
         may = ends_with(e->d_name, ends[i]);
     return may;
@@ -309,7 +314,7 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
     snprintf(adapters, sizeof(adapters), "%s/adapter_config.json", dir);
     if (access(adapters, F_OK) == 0)
         (void)!zt_hf_refuse_adapters(dir, fault);
-    else if (n > 0)
+    else if (n > 0 && !*zt_ckpt_describe_deepspeed(dir))
         zt_fault_set(
             fault, ZT_E_NOINPUT,
             "%s: has no model.safetensors, no pytorch_model.bin, and no index of "
