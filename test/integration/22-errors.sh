@@ -42,6 +42,7 @@ check "a value that is no number" refused 2 max_steps "$g" "${t[@]}" --max_steps
 mkfifo "$tmp/pipe"
 check "a pipe is no file for a timeline" refused 73 "is a device, a pipe or a socket; give a file" "$g" "${t[@]}" --trace "$tmp/pipe"
 check "  and is there still" test -p "$tmp/pipe"
+check "nor is the text" refused 2 "that is a file of data, which a timeline would replace" "$g" "${t[@]}" --trace "$tmp/corpus.txt"
 check "a length that a prompt has not" refused 2 "--max_new_tokens" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_length 5
 mkdir "$tmp/adapters" && echo '{}' >"$tmp/adapters/adapter_config.json"
 check "adapters in place of a model" refused 66 "holds adapters and no model: --adapter_name_or_path $tmp/adapters" "$g" --model_name_or_path "$tmp/adapters" --prompt x

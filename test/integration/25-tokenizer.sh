@@ -54,6 +54,10 @@ printf 'a\0b' >"$tmp/binary"
 check "ztok refuses what is no text: 65" [ $? -eq 65 ]
 check "  as training does" grep -qF "binary: holds zero bytes, so it is no plain text" "$tmp/o"
 
+cp "$text" "$tmp/text.bin"
+"$bin/ztok" "$tmp/text.bin" --tokenizer $tok --out "$tmp/text" >"$tmp/o" 2>&1
+check "ztok does not write a text that it reads: 2" [ $? -eq 2 ]
+check "  nor says to remove it" grep -qF "text.bin would be written, and is one of the texts; give another" "$tmp/o"
 printf 'PAR1 table' >"$tmp/table"
 "$bin/ztok" "$tmp/table" --tokenizer $tok --out "$tmp/x" >"$tmp/o" 2>&1
 check "  a table is one" grep -qF "table: looks like a Parquet table: write it as JSON lines" "$tmp/o"

@@ -211,6 +211,20 @@ static void check_device(struct zt_config *c, const struct zt_run *run)
             "be trained or computed on it; it is for a --dry_run");
 }
 
+/* A timeline takes the place of what is there. */
+static void check_trace(struct zt_config *c, const struct zt_run *run)
+{
+    const char *const *lists[] = {run->train_files, run->eval_files};
+
+    for (size_t i = 0; run->trace && i < sizeof(lists) / sizeof(*lists); i++)
+        for (const char *const *f = lists[i]; f && *f; f++)
+            if (zt_is_one_file(run->trace, *f))
+                zt_problems_add(&c->report, ZT_E_USAGE,
+                                "--trace %s: that is a file of data, which a timeline "
+                                "would replace; name another",
+                                run->trace);
+}
+
 static void check_files(struct zt_config *c, struct zt_run *run)
 {
     struct zt_fault fault = {0};
@@ -232,6 +246,7 @@ static void check_files(struct zt_config *c, struct zt_run *run)
     check_train_tokenizer(c, run);
     check_adapters(c, run);
     check_device(c, run);
+    check_trace(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&
         !run->dry_run && zt_run_check_output_dir(run, &fault))
         zt_problems_add(&c->report, fault.code, "%s", fault.text);

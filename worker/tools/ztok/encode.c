@@ -3,11 +3,14 @@
  * same command goes on.
  */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
 
+#include "common/files/folders.h"
 #include "worker/records/foreign.h"
 #include "worker/text/rows/lines.h"
 #include "worker/tools/ztok/writer.h"
@@ -224,6 +227,24 @@ static uint64_t hash_of_maker(const struct encoding *e)
                                     (e->column != NULL));
 }
 
+/* What is written, the first n characters of `out` and its ends, is none of the texts. */
+static zt_err check_not_among(const struct encoding *e, const char *out, size_t n,
+                              struct zt_fault *fault)
+{
+    static const char *const ends[] = {".bin", ".idx"};
+    char path[PATH_MAX];
+
+    for (int i = 0; i < 2 * e->num; i++) {
+        snprintf(path, sizeof(path), "%.*s%s", (int)n, out, ends[i % 2]);
+        if (zt_is_one_file(path, e->names[i / 2]))
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "--out %s: %s would be written, and is one of the texts; "
+                                "give another",
+                                out, path);
+    }
+    return ZT_OK;
+}
+
 static zt_err encode_all(struct encoding *e, const char *folder, const char *out,
                          struct zt_fault *fault)
 {
@@ -232,6 +253,8 @@ static zt_err encode_all(struct encoding *e, const char *folder, const char *out
 
     if (n > 4 && strcmp(out + n - 4, ".bin") == 0)
         n -= 4;
+    if (!rc)
+        rc = check_not_among(e, out, n, fault);
     if (!rc)
         rc = zt_tokenizer_open(folder, &e->tokenizer, fault);
     if (!rc)
