@@ -139,6 +139,19 @@ static double number_of(const struct zt_hyperparam *p, const struct zt_jnode *no
     return zt_node_double(node);
 }
 
+/* A schedule's rate that is "auto" is --learning_rate, and what that is without the option the
+ * optimizer's section may say. */
+static bool is_rate_of_optimizer(const struct zt_config *c,
+                                 const struct zt_hyper_source *src,
+                                 const struct zt_hyperparam *p, const char *path)
+{
+    static const char option[] = "learning_rate";
+    const struct zt_item *item = zt_config_find(c, path);
+
+    return !src->optimizer && item && item->is_auto && p->options[0] &&
+           strcmp(p->options[0], option) == 0 && !zt_option_given(c, option);
+}
+
 double zt_hyper_from_options(struct zt_config *c, const struct zt_hyperparam *p)
 {
     const struct zt_value *v =
@@ -162,10 +175,15 @@ void zt_resolve_hyperparams(struct zt_config *c, const struct zt_hyper_source *s
 
         if (p->rule == ZT_RULE_RUN_STEPS)
             continue;
-        if (p->type == ZT_HYPER_PAIR)
+        if (p->type == ZT_HYPER_PAIR) {
             resolve_pair(c, src, p, value + p->slot);
-        else
+        } else if (is_rate_of_optimizer(c, src, p, path)) {
+            value[p->slot] = src->lr;
+            zt_config_set(c, path, zt_double_node(&c->arena, src->lr),
+                          "auto: the optimizer's lr");
+        } else {
             value[p->slot] = number_of(
                 p, zt_resolve(c, path, p->options[0], absent_text(c, src, p, value)));
+        }
     }
 }

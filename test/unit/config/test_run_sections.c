@@ -45,6 +45,12 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     assert_true(sched_value(r, "total_num_steps") == 500);
     assert_true(sched_value(r, "warmup_type") == 1); /* linear */
     zt_run_close(r);
+    r = accepted(
+        try_it(1, "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-4}},"
+                  "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+                  "{\"total_num_steps\": 500, \"warmup_max_lr\": \"auto\"}}}"));
+    assert_true(sched_value(r, "warmup_max_lr") == 3e-4); /* not an option's default */
+    zt_run_close(r);
     refused(try_it(1, "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}"), ZT_E_CONFIG,
             "WarmupDecayLR", "total_num_steps");
     refused(try_it(1, NULL, "--lr_scheduler_type", "constant", "--warmup_steps", "5"),

@@ -15,7 +15,9 @@ static const struct zt_hyperparam params[] = {
      .options = {"learning_rate"},
      .takes_auto = true,
      .rule = ZT_RULE_LR,
-     .remark = "WarmupLR: by default the optimizer's lr"},
+     .remark =
+         "WarmupLR: by default the optimizer's lr, which auto is, too, where its section "
+         "has one"},
     ZT_WARMUP_NUM_STEPS,
     ZT_WARMUP_TYPE,
     {.name = NULL},
