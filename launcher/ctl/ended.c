@@ -105,28 +105,42 @@ static bool is_meant(const json_t *record, const char *name, const char *here)
     return strncmp(job, name, strlen(name)) == 0;
 }
 
-static json_t *find_in(const char *dir, const char *name, const char *here)
+/* Of two jobs whose names begin alike that of this folder is meant, else the newer one. */
+static bool is_better(const json_t *a, const json_t *b, const char *here)
+{
+    bool a_here = strcmp(zt_json_get_text(a, "folder", ""), here) == 0;
+    bool b_here = strcmp(zt_json_get_text(b, "folder", ""), here) == 0;
+
+    return a_here != b_here
+               ? a_here
+               : strcmp(zt_json_get_text(a, "ts", ""), zt_json_get_text(b, "ts", "")) > 0;
+}
+
+/* Takes the place of *found, which may be NULL, where it is better. */
+static void find_in(const char *dir, const char *name, const char *here, json_t **found)
 {
     DIR *d = opendir(dir);
     const struct dirent *e;
     char path[ZT_CTL_PATH];
-    json_t *found = NULL;
 
-    while (d && !found && (e = readdir(d))) {
+    while (d && (e = readdir(d))) {
         const char *dot = strrchr(e->d_name, '.');
+        json_t *record;
 
         if (!dot || strcmp(dot, ".last") != 0 ||
             zt_ctl_path(dir, e->d_name, "", path, NULL))
             continue;
-        found = read_record(path);
-        if (found && !is_meant(found, name, here)) {
-            json_decref(found);
-            found = NULL;
+        record = read_record(path);
+        if (record && is_meant(record, name, here) &&
+            (!*found || is_better(record, *found, here))) {
+            json_decref(*found);
+            *found = record;
+        } else {
+            json_decref(record);
         }
     }
     if (d)
         closedir(d);
-    return found;
 }
 
 static void describe(const json_t *record, bool by_folder, char *out, size_t bytes)
@@ -167,9 +181,9 @@ bool zt_ctl_find_ended(const char *name, char *out, size_t bytes)
 
     if (!getcwd(here, sizeof(here)))
         return false;
-    for (int i = 0; i < 2 && !record; i++)
+    for (int i = 0; i < 2; i++)
         if (zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK)
-            record = find_in(dir, name, here);
+            find_in(dir, name, here, &record);
     if (!record)
         return false;
     describe(record, strcmp(name, "last") == 0, out, bytes);

@@ -360,6 +360,21 @@ for what in "--ctl last status" "--attach last"; do
 done
 "$zlaunch" --ctl "$id" status >"$tmp/said" 2>&1
 check "by its name as well" said "job $id ended at 20"
+# of several that had a name, the one of this folder, else the newest
+twins=()
+for folder in first second third; do
+    mkdir "$folder"
+    (cd "$folder" && "$zlaunch" --detach --log_file log --num_gpus 1 "${train[@]}" --max_steps 1 --run_name twin) >"$tmp/id" 2>/dev/null
+    twins+=("$(cat "$tmp/id")")
+    (id=${twins[-1]} && within 20 over) || fail "the job did not end"
+done
+for folder in first second third; do
+    (cd "$folder" && "$zlaunch" --ctl twin status) >"$tmp/said" 2>&1
+    check "the job of a name in its folder, $folder" said "job ${twins[0]} ended at 20"
+    twins=("${twins[@]:1}" "${twins[0]}")
+done
+"$zlaunch" --attach twin >"$tmp/said" 2>&1
+check "elsewhere the newest of that name" said "job ${twins[2]} ended at 20"
 "${refused[@]}"
 ask last status
 check "a start that was refused since is not the last job" said "the last job of this folder, $id, ended at 20"
