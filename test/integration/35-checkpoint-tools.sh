@@ -37,6 +37,12 @@ run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
 run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  nor by a conversion" 73 "$zckpt" convert "$tmp/hf" "$tmp/mean"
 run "  but when it is asked for" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf" --overwrite
+mkdir "$tmp/large" && cp "$tmp/hf"/* "$tmp/large"
+(cat test/golden/tokenizer/tokenizer.json && head -c 3000000 /dev/zero | tr '\0' ' ') >"$tmp/large/tokenizer.json"
+one_fails() { (trap '' XFSZ && ulimit -f 2000 && ! "$zckpt" convert "$tmp/large" "$tmp/again" >"$tmp/out" 2>"$tmp/err"); }
+check "  nor where the first attempt failed" one_fails
+run "  which the same command makes good" 0 "$zckpt" convert "$tmp/large" "$tmp/again"
+check "  all of it" cmp "$tmp/large/tokenizer.json" "$tmp/again/tokenizer.json"
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
 run "  by whatever name" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean/model.safetensors" --overwrite
 check "  which is said" has "$tmp/err" "is to be written, and $tmp/mean/model.safetensors is read"

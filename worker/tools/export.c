@@ -452,8 +452,10 @@ static zt_err find_neighbours(const struct zt_checkpoint_source *s,
 static zt_err write_neighbours(const struct neighbours *n, const char *to, bool replaces,
                                struct zt_fault *fault)
 {
-    zt_err rc = n->config ? zt_hf_write_text(to, "config.json", n->config, fault) : ZT_OK;
+    zt_err rc = zt_folders_make(NULL, to, NULL, fault);
 
+    if (!rc && n->config)
+        rc = zt_hf_write_text(to, "config.json", n->config, fault);
     return rc ? rc : zt_copy_tokenizer(NULL, n->folder, to, replaces, fault);
 }
 
@@ -496,27 +498,29 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
     bool pickles = bin || (!safe && !how->safe);
     char found[PATH_MAX];
-    bool replaces = !bin && !safe && zt_find_model(how->to, found);
+    bool folder = !bin && !safe, replaces = folder && zt_find_model(how->to, found);
     struct neighbours beside = {NULL, NULL};
     struct export_list list = {0};
-    zt_err rc = bin || safe ? ZT_OK : zt_export_check_is_model(s, how->to, fault);
+    zt_err rc = folder ? zt_export_check_is_model(s, how->to, fault) : ZT_OK;
 
-    if (!rc && !bin && !safe)
+    if (!rc && folder)
         rc = zt_folder_lock_check(how->to, fault);
-    if (!rc && !bin && !safe)
+    if (!rc && folder)
         rc = find_neighbours(s, how, &beside, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weights to write", s->path);
+    if (!rc && folder && !replaces) /* a save that fails leaves no weights to replace */
+        rc = write_neighbours(&beside, how->to, false, fault);
     if (!rc && !pickles)
         rc = write_safetensors(s, how, &list, safe, fault);
     else if (!rc && bin)
         rc = write_pickle(s, how, &list, 0, list.num, how->to, fault);
     else if (!rc)
         rc = write_pickles(s, how, &list, fault);
-    if (!rc && !bin && !safe)
-        rc = write_neighbours(&beside, how->to, replaces, fault);
+    if (!rc && replaces)
+        rc = write_neighbours(&beside, how->to, true, fault);
     *made = (struct zt_exported){.tensors = list.num};
     for (int i = 0; i < list.num; i++) {
         const struct zt_source_tensor *t = &s->tensors[list.items[i].of];
