@@ -59,6 +59,12 @@ check "columns between semicolons are told so" refused 2 'columns are separated 
 printf 'text,label\nw1,1\nw2,0\nw1,1.0\n' >"$tmp/numbers.csv"
 bert 1 "$tmp/numbers" classify numbers.csv
 check "one number written in two ways is told to be two classes" grep -qF 'labels \"1\" and \"1.0\" are one number and two classes' "$tmp/numbers"
+printf 'text,label\nw1,1\nw2,0\nw1,0.5\n' >"$tmp/measured.csv"
+bert 1 "$tmp/numbers" classify measured.csv
+check "numbers with fractions as well" grep -qF 'all labels are numbers, as 0.5, and 3 classes here: numbers are predicted by --task regress' "$tmp/numbers"
+printf 'text,label\nw1,1\nw2,0\nw1,v0.5\n' >"$tmp/mixed.csv"
+bert 1 "$tmp/numbers" classify mixed.csv
+check "  but names that have some are not" sh -c '! grep -q "all labels are numbers" "$1"' - "$tmp/numbers"
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 cp -r "$out" "$tmp/several"

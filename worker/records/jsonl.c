@@ -6,6 +6,29 @@
 #include "worker/records/format.h"
 #include "worker/records/parse_json.h"
 
+/* A file that is one object, over several lines: what has its rows. */
+static zt_err refuse_one_object(const struct zt_records *r, const json_t *o,
+                                struct zt_fault *fault)
+{
+    const char *key, *rows = NULL;
+    json_t *value;
+
+    json_object_foreach((json_t *)o, key, value)
+    {
+        if (!rows && json_is_array(value))
+            rows = key;
+    }
+    if (!rows)
+        return zt_records_fault(
+            r, 0, ZT_E_FORMAT, fault,
+            "is one object over several lines, and a row is an object "
+            "on one line (jq -c . FILE makes that)");
+    return zt_records_fault(r, 0, ZT_E_FORMAT, fault,
+                            "is one object, and the rows are to be the file: if they are "
+                            "in \"%s\", that list alone (jq '.[\"%s\"]' FILE makes it)",
+                            rows, rows);
+}
+
 /* Keys that stand twice are refused. A number too large for 64 bits is read as a real one. */
 zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t to,
                                json_t **row, struct zt_fault *fault)
@@ -21,6 +44,13 @@ zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t t
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory for a row", r->path);
     at = from +
          (e.position > 0 && (size_t)e.position < to - from ? (size_t)e.position : 0);
+    if (!o && zt_records_only_spaces(r, 0, from) &&
+        (o = json_loadb(r->text, r->n, flags, NULL)) && json_is_object(o)) {
+        zt_err rc = refuse_one_object(r, o, fault);
+
+        json_decref(o);
+        return rc;
+    }
     if (!o)
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "is no JSON: %s; mend the row, or take it out", e.text);

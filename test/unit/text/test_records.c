@@ -107,6 +107,11 @@ static void test_json_arrays(void **state)
     refuses("json", "[{\"a\": 1},", "f:1: the array has no end");
     refuses("json", "[{\"a\": 1},\n", "the array has no end");
     refuses("json", "[{\"a\": 1},\n]", "f:2: is no JSON");
+    refuses(
+        "json", "\n{\n\"v\": 1, \"data\": [\n{\"a\": 1}\n]\n}\n",
+        "f:1: is one object, and the rows are to be the file: if they are in \"data\"");
+    refuses("json", "{\n\"a\": 1\n}\n", "f:1: is one object over several lines");
+    refuses("json", "{\n\"a\": 1\n}\n{}\n", "f:1: is no JSON");
     refuses("json", "[{\"a\": 1}\n{\"a\": 2}]", "is no JSON");
     refuses("json", "[{\"a\": 1}]\n{\"a\": 2}", "f:1: something stands behind the end");
     refuses("json", "[{\"a\": 1}, 5]", "f:1: is no JSON");

@@ -277,6 +277,26 @@ static void warn_of_same_numbers(const struct zt_labels *l)
             }
 }
 
+/* Numbers that are measured, in a file that writes all values as text. */
+static void warn_of_fractions(const struct zt_labels *l)
+{
+    const char *fraction = NULL;
+
+    for (int64_t i = 0; i < l->num; i++) {
+        char *end;
+
+        (void)strtod(l->names[i], &end);
+        if (!l->names[i][0] || *end)
+            return;
+        fraction = fraction || !strpbrk(l->names[i], ".eE") ? fraction : l->names[i];
+    }
+    if (fraction)
+        zt_warn("data",
+                "all labels are numbers, as %.60s, and %lld classes here: numbers are "
+                "predicted by --task regress",
+                fraction, (long long)l->num);
+}
+
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
@@ -288,8 +308,10 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
     rc = of_weights(e, &e->labels, &trained, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
-    if (!rc && e->run->rank == 0)
+    if (!rc && e->run->rank == 0) {
         warn_of_same_numbers(&data);
+        warn_of_fractions(&data);
+    }
     by_data = !rc && (!e->labels.num || are_other_classes(e, &e->labels, &data) ||
                       (!trained && are_named_by(&e->labels, &data)));
     if (by_data) {
