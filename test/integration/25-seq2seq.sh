@@ -186,6 +186,24 @@ check "a length of texts is said once" refused 2 "--generation_max_length is 9, 
 check "and is not for a model that goes on with its prompt" refused 2 "--generation_max_length is for models that read one text" \
     as_is gpt2 --do_eval --source_column q --target_column a "${texts[@]}" --generation_max_length 9
 
+# a tokenizer that ends texts by its frame, and one that leaves that to its eos_token: sources end once either way, learnt or read
+"$bin/ztok" --train 300 /usr/share/common-licenses/GPL-3 --out "$tmp/plain" >"$tmp/log" 2>&1
+cp -r "$tmp/plain" "$tmp/framed"
+frame='[{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}]'
+special='{"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}'
+sed 's/"post_processor": *null/"post_processor": {"type": "TemplateProcessing", "single": '"$frame"', "pair": '"$frame"', "special_tokens": '"$special"'}/' \
+    "$tmp/plain/tokenizer.json" >"$tmp/framed/tokenizer.json"
+# shellcheck disable=SC2086
+ends() {
+    "$bin/zworker" "$bin/models/t5.so" $t5 --vocab_size 300 --tokenizer_name "$tmp/$1" "${usual[@]}" --train_file "$tmp/pairs.jsonl" --max_steps 20 \
+        --learning_rate 1e-2 --dropout 0 --output_dir "$tmp/ends.$1" --overwrite_output_dir --test_file "$tmp/pairs.jsonl" --do_predict \
+        --max_new_tokens 6 >"$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; false; }
+}
+both_end() { ends plain && ends framed && cmp "$tmp/ends.plain/model.safetensors" "$tmp/ends.framed/model.safetensors"; }
+check "sources that are learnt end once, by a frame or without" both_end
+check "  and so do those that are read" cmp "$tmp/ends.plain/predictions.jsonl" "$tmp/ends.framed/predictions.jsonl"
+check "  as the frame is one" sh -c '! cmp -s "$1/plain/tokenizer.json" "$1/framed/tokenizer.json"' - "$tmp"
+
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
     as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1
 check "rows without names are none" refused 2 "its rows are no pairs" as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --max_steps 1

@@ -76,7 +76,8 @@ struct zt_prompt_encoding zt_engine_prompt_encoding(const struct zt_engine *e)
 {
     return (struct zt_prompt_encoding){.tokenizer = e->tokenizer,
                                        .bytes = zt_engine_has_byte_vocab(e),
-                                       .vocab = e->model->vocab};
+                                       .vocab = e->model->vocab,
+                                       .ends = e->source_size > 0};
 }
 
 static zt_err add_texts(struct zt_engine *e, const struct zt_prompt_encoding *how,

@@ -189,6 +189,19 @@ static zt_err end_prompt(struct zt_prompts *p, size_t from, const char *text, si
     return ZT_OK;
 }
 
+/* The end-of-text that sources of training have. */
+static zt_err put_end(struct zt_prompts *p, const struct zt_prompt_encoding *how,
+                      size_t from)
+{
+    const int32_t *ids = (const int32_t *)(const void *)zt_buf_head(&p->ids);
+    size_t num = zt_buf_used(&p->ids) / sizeof(*ids);
+    int32_t end = how->tokenizer                   ? zt_tokenizer_end(how->tokenizer)
+                  : how->bytes && how->vocab > 256 ? 256
+                                                   : -1;
+
+    return end < 0 || (num > from && ids[num - 1] == end) ? ZT_OK : put_id(p, end);
+}
+
 /* frame: with what the tokenizer's post-processor puts around a text. */
 static zt_err put_ids(struct zt_prompts *p, const struct zt_prompt_encoding *how,
                       const char *name, const char *text, size_t n, bool frame,
@@ -206,6 +219,8 @@ static zt_err put_ids(struct zt_prompts *p, const struct zt_prompt_encoding *how
     } else {
         rc = put_numbers(p, name, text, n, fault);
     }
+    if (!rc && how->ends && put_end(p, how, from))
+        rc = out_of_memory(fault);
     return rc ? rc : check_ids(p, how, from, name, fault);
 }
 

@@ -20,6 +20,7 @@ struct zt_prompt_encoding {
     const struct zt_tokenizer *tokenizer;
     bool bytes;
     int64_t vocab; /* ids are below it */
+    bool ends; /* each ends as a source does that is learnt from, if not by its frame */
     /* Rows of a file: prefix stands in front of each but of conversations, and with
      * source_lang a row is a pair in two languages. NULL: texts are prompts as they are. */
     const struct zt_text_pair *pair;
