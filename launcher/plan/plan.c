@@ -76,6 +76,20 @@ static zt_err explain_plugin(const char *path, int e, struct zt_fault *fault)
     return zt_fault_set(fault, ZT_E_NOINPUT, "plugin %s: %s", path, strerror(e));
 }
 
+/* Word i names a file, or is the text of an option. */
+static zt_err refuse_word(char *const *words, int i, struct zt_fault *fault)
+{
+    int option = i;
+
+    while (option > 0 && words[option][0] != '-')
+        option--;
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "%s%sword %d behind the target is not UTF-8: write it so (iconv -t "
+        "UTF-8), or rename the file that it names",
+        option ? words[option] : "", option ? ": " : "", i);
+}
+
 static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
                              struct zt_fault *fault)
 {
@@ -116,9 +130,7 @@ static zt_err choose_command(const struct zt_launch *l, struct zt_job_plan *p,
         if (!word && zt_json_is_short_of_memory())
             return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the command");
         if (!word)
-            return zt_fault_set(
-                fault, ZT_E_USAGE,
-                "word %d of the command is not UTF-8; rename the file it names", i + 1);
+            return refuse_word(l->target, i, fault);
         json_decref(word);
     }
     for (int i = 0; i < n; i++)
