@@ -29,6 +29,9 @@ launch -- no-such-program-zt
 check "missing program: 66" code_is 66
 launch train.py --deepspeed ds.json
 check "a Python script: how it is started" err_has "zlaunch -- python3 train.py"
+launch --num_gpus 1 "$bin/models/gpt2.so" --prompt "$(printf 'caf\351')"
+check "a text that is not UTF-8: 2" code_is 2
+check "  is told by its option" err_has "--prompt: word 2 behind the target is not UTF-8: write it so (iconv -t UTF-8), or rename the file"
 launch bigram.c
 check "source of a plugin: how it is built" err_has "-o bigram.so bigram.c (docs"
 [ ! -d "$bin/../include/zlaunch" ] || # a sanitised build has no headers beside it
