@@ -17,6 +17,8 @@ void zt_resolve_all(struct zt_config *c, struct zt_run *run);
 void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run);
 void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run);
 void zt_resolve_batch(struct zt_config *c, struct zt_run *run);
+/* Defaults of options that follow from --eval_strategy, --save_strategy and their like. */
+void zt_resolve_strategies(struct zt_config *c);
 void zt_resolve_offload(struct zt_config *c, struct zt_run *run);
 void zt_check_zero(struct zt_config *c, const struct zt_run *run);
 
