@@ -6,6 +6,24 @@
 #include "worker/config/options.h"
 #include "worker/config/resolve.h"
 
+/* What is said beside --eval_strategy, and against it. */
+static void check_eval_strategy(struct zt_config *c, const struct zt_value *strategy)
+{
+    const struct zt_value *steps = zt_option_given(c, "eval_steps");
+    const struct zt_value *eval = zt_option_given(c, "do_eval");
+    bool by_steps = strcmp(strategy->text, "steps") == 0;
+
+    if (strcmp(strategy->text, "no") != 0 && eval && !eval->boolean)
+        zt_problems_add(&c->report, zt_value_error(strategy),
+                        "%s is %s, but %s is false; leave one of them out",
+                        strategy->where, strategy->text, eval->where);
+    if (steps && by_steps == (steps->integer == 0))
+        zt_problems_add(&c->report, zt_value_error(strategy),
+                        "%s is %s, but %s is %lld; leave one of them out",
+                        strategy->where, strategy->text, steps->where,
+                        (long long)steps->integer);
+}
+
 static void resolve_eval_strategy(struct zt_config *c)
 {
     const struct zt_value *strategy = zt_option_given(c, "eval_strategy");
@@ -16,20 +34,17 @@ static void resolve_eval_strategy(struct zt_config *c)
                         steps->integer && zt_args_flag(c->args, "do_eval") ? "steps"
                                                                            : "no",
                         "rule: as eval_steps and do_eval", &c->report);
-    if (strategy && !strcmp(strategy->text, "steps")) {
-        snprintf(every, sizeof(every), "%lld",
-                 (long long)zt_args_int(c->args, "logging_steps"));
+    if (!strategy)
+        return;
+    check_eval_strategy(c, strategy);
+    if (strcmp(strategy->text, "no") != 0)
         zt_args_set_default(c->args, "do_eval", "true", strategy->where, &c->report);
-        zt_args_set_default(c->args, "eval_steps", every, "rule: as logging_steps",
-                            &c->report);
-    } else if (strategy && steps->integer) {
-        zt_problems_add(&c->report, zt_value_error(strategy),
-                        "%s is %s, but %s is %lld; leave one of them out",
-                        strategy->where, strategy->text, steps->where,
-                        (long long)steps->integer);
-    } else if (strategy && !strcmp(strategy->text, "epoch")) {
-        zt_args_set_default(c->args, "do_eval", "true", strategy->where, &c->report);
-    }
+    if (strcmp(strategy->text, "steps") != 0)
+        return;
+    snprintf(every, sizeof(every), "%lld",
+             (long long)zt_args_int(c->args, "logging_steps"));
+    zt_args_set_default(c->args, "eval_steps", every, "rule: as logging_steps",
+                        &c->report);
 }
 
 static bool is_strategy(const struct zt_config *c, const char *option, const char *name)
