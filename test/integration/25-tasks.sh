@@ -75,6 +75,7 @@ check "masks need a token" refused 2 'bytes have no token that masks others' mas
 check "a model that is not there is named before what its tokenizer would do" refused 66 "bert-base: no such model folder" masked_lm lines.txt --model_name_or_path bert-base
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label
 check "  and so is this" refused 2 '--mlm_probability is of --task masked_lm' classify classes.jsonl --mlm_probability 0.2
+check "  and of numbers there is no share to smooth" refused 2 '--label_smoothing is of losses over classes or tokens' regress numbers.tsv --label_smoothing 0.2
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt

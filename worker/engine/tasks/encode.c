@@ -32,12 +32,19 @@ static zt_err check_options(const struct zt_engine *e, struct zt_fault *fault)
     bool examples = zt_task_reads_examples(e->task);
     const char *typed = zt_run_says(run, (const char *const[]){"mlm_probability", NULL});
     const char *packing = zt_run_says(run, (const char *const[]){"packing", NULL});
+    const char *smooth =
+        zt_run_says(run, (const char *const[]){"label_smoothing_factor", NULL});
 
     if (typed && e->task != ZT_TASK_MASKED_LM)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "%s is of --task masked_lm, and this run is for %s: leave it "
                             "out",
                             typed, zt_task_name(e->task));
+    if (smooth && run->label_smoothing_factor > 0 && e->task == ZT_TASK_REGRESS)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s is of losses over classes or tokens, and --task regress "
+                            "predicts numbers: leave it out",
+                            smooth);
     if (!examples && (run->label_column || run->text_pair_column))
         return zt_fault_set(
             fault, ZT_E_USAGE,
