@@ -32,6 +32,25 @@ check "training starts from pytorch_model.bin" test -f "$tmp/next/model.safetens
 run "one step makes a difference" 1 "$zckpt" diff "$tmp/hf" "$tmp/next"
 check "  which is counted" has "$tmp/out" 'elements differ, by up to'
 run "but none of 1" 0 "$zckpt" diff "$tmp/hf" "$tmp/next" --tolerance 1
+# types that are not read as floats: nothing is said of their numbers that is not known
+# stored TYPE BYTES FILL: a file with `x` of two elements, as $tmp/TYPE.FILL.safetensors
+stored() {
+    local head="{\"x\":{\"dtype\":\"$1\",\"shape\":[2],\"data_offsets\":[0,$2]}}"
+    printf '%b%s%s' "\\x$(printf %x ${#head})\\0\\0\\0\\0\\0\\0\\0" "$head" "$(printf "%$2s" | tr ' ' "$3")" >"$tmp/$1.$3.safetensors"
+}
+for type in "F64 16" "F8_E4M3 2" "I64 16"; do
+    read -r type size <<<"$type"
+    stored "$type" "$size" A && stored "$type" "$size" B
+    run "$type of the same bytes" 0 "$zckpt" diff "$tmp/$type.A.safetensors" "$tmp/$type.A.safetensors"
+    check "  is alike" has "$tmp/out" '^1 tensors alike, 0 differ'
+    run "  of others" 1 "$zckpt" diff "$tmp/$type.A.safetensors" "$tmp/$type.B.safetensors"
+    check "  is not" has "$tmp/out" "^x: stored as $type and $type, with other bytes"
+done
+run "of numbers that are not read nobody says that they are finite" 78 "$zckpt" verify "$tmp/F64.A.safetensors"
+check "  and what they are is said" has "$tmp/err" 'x is stored as F64, which is not read'
+run "  by ls too" 0 "$zckpt" ls "$tmp/F64.A.safetensors"
+check "  " has "$tmp/out" 'x .* F64 .*(not read)'
+run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
 run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
 run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
@@ -137,6 +156,16 @@ for pair in "$tmp/two.bin $tmp/two.safetensors" "$tmp/two.safetensors $tmp/two.b
     # shellcheck disable=SC2086 # two words
     run "  a second name is no difference" 0 "$zckpt" diff $pair
     check "  of ${pair##*/}" has "$tmp/out" '2[89] tensors alike, 0 differ'
+done
+# what one side has not got is no likeness
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --save_steps 1 --lora_r 2 --model_name_or_path "$tmp/hf" --output_dir "$tmp/lora"
+for kind in value exp_avg; do
+    for pair in "$a $tmp/lora/checkpoint-1" "$tmp/lora/checkpoint-1 $a"; do
+        # shellcheck disable=SC2086 # two words
+        run "the $kind of a model, and of adapters beside it" 1 "$zckpt" diff $pair --kind "$kind"
+        check "  has nothing in common" has "$tmp/out" '^0 tensors alike, 4[45] differ'
+        check "  " has "$tmp/out" "^only in $a: transformer.wte.weight"
+    done
 done
 run "the mean of two checkpoints" 0 "$zckpt" average "$tmp/mean.bin" "$a" "$tmp/two.safetensors"
 run "  has it, too" 0 "$zckpt" diff "$tmp/two.bin" "$tmp/mean.bin"
@@ -245,6 +274,9 @@ check "  and in all" has "$tmp/out" 'run: 1 of 2 checkpoints would be removed, [
 check "  and both are there" test -d "$tmp/run/checkpoint-4" -a -d "$a"
 run "old ones are pruned" 0 "$zckpt" prune "$tmp/run" --keep 1
 check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
+mkdir -p "$tmp/left/checkpoint-9" && cp -r "$tmp/run/checkpoint-4" "$tmp/left"
+run "beside a folder that is no checkpoint" 0 "$zckpt" prune "$tmp/left" --keep 1 --no_verify
+check "  the newest that is one stays" test -d "$tmp/left/checkpoint-4"
 run "of a folder that is not there none is" 66 "$zckpt" prune "$tmp/runn" --keep 1
 check "  which is said as by the others" has "$tmp/err" 'runn: no such file or folder'
 run "nor of a file" 66 "$zckpt" prune "$tmp/two.bin" --keep 1

@@ -93,6 +93,7 @@ static struct zt_source_tensor of_ds(const struct zt_ds *ds, int i)
               .readable = floats},
         .dtype = b && b->loadable ? b->dtype : ZT_F32,
         .raw = b && b->loadable && !floats && !b->stride ? b->data : NULL,
+        .stored = b,
         .buffer = p->role == ZT_DS_BUFFER,
         .kinds = p->role == ZT_DS_TRAINED ? (1u << ds->num_kinds) - 1 : 1,
         .group = p->group,
@@ -214,6 +215,7 @@ static zt_err open_folder(struct zt_checkpoint_source *s, struct zt_fault *fault
                   .readable = floats},
             .dtype = t->loadable ? t->dtype : ZT_F32,
             .raw = t->loadable && !floats && !t->stride ? t->data : NULL,
+            .stored = t,
             .kinds = 1,
             .number = i};
     }
@@ -376,6 +378,13 @@ bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i)
     const struct zt_source_tensor *t = &s->tensors[i];
 
     return s->ours && !t->t.trained && !t->t.readable;
+}
+
+const char *zt_source_unread_type(const struct zt_checkpoint_source *s, int i)
+{
+    const struct zt_safetensors_tensor *t = s->tensors[i].stored;
+
+    return t && !t->loadable && (t->type[0] == 'F' || t->type[0] == 'C') ? t->type : NULL;
 }
 
 bool zt_source_is_adapters(const struct zt_checkpoint_source *s)

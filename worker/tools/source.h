@@ -21,6 +21,8 @@ struct zt_source_tensor {
     struct zt_checkpoint_tensor t;
     zt_dtype dtype;     /* of its value as stored */
     const uint8_t *raw; /* integers: their bytes; NULL: read it as floats */
+    const struct zt_safetensors_tensor
+        *stored; /* of a file of weights, or a buffer; else NULL */
     bool buffer;
     uint32_t kinds; /* bit k: it has kind k */
     int group;      /* parameter group, where that is known */
@@ -50,6 +52,8 @@ void zt_source_close(struct zt_checkpoint_source *s); /* NULL is fine */
 
 /* Frozen, and in the model that the training began from: in a checkpoint of adapters. */
 bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i);
+/* Of fractions in a type that is not read: "F64", "F8_E4M3"; NULL: it is none. */
+const char *zt_source_unread_type(const struct zt_checkpoint_source *s, int i);
 /* A folder or a checkpoint that has adapters and not the model that they are for. */
 bool zt_source_is_adapters(const struct zt_checkpoint_source *s);
 int zt_source_find(const struct zt_checkpoint_source *s, const char *name); /* -1: none */

@@ -88,6 +88,40 @@ static bool is_there_as_alias(const struct zt_checkpoint_source *s, int i,
     return there;
 }
 
+/* Integers, and what is not read as floats: their bytes alone are known. */
+static bool has_bytes(const struct zt_checkpoint_source *s, int i)
+{
+    return s->tensors[i].stored && !s->tensors[i].t.readable;
+}
+
+static void diff_bytes(struct comparison *c, int i, int j)
+{
+    const struct zt_safetensors_tensor *x = c->a->tensors[i].stored;
+    const struct zt_safetensors_tensor *y = c->b->tensors[j].stored;
+
+    if (x && y && strcmp(x->type, y->type) == 0 && x->bytes == y->bytes && !x->stride &&
+        !y->stride && (!x->bytes || memcmp(x->data, y->data, x->bytes) == 0)) {
+        c->same++;
+        return;
+    }
+    printf("%s: stored as %s and %s, with other bytes\n", c->a->tensors[i].t.name,
+           x ? x->type : zt_dtype_name(c->a->tensors[i].dtype),
+           y ? y->type : zt_dtype_name(c->b->tensors[j].dtype));
+    c->differ++;
+}
+
+/* Tensor i, if there is one, has this kind of state here. */
+static bool is_here(const struct zt_checkpoint_source *s, int i, int kind)
+{
+    return i >= 0 && s->tensors[i].kinds >> kind & 1 && !zt_source_is_elsewhere(s, i);
+}
+
+/* Weights, or what may be some: a mask that one of two files lacks is none. */
+static bool is_weights(const struct zt_checkpoint_source *s, int i)
+{
+    return s->tensors[i].t.readable || zt_source_unread_type(s, i);
+}
+
 static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &c->a->tensors[i];
@@ -96,19 +130,22 @@ static zt_err diff_one(struct comparison *c, int i, struct zt_fault *fault)
     double most = 0;
     zt_err rc = ZT_OK;
 
-    if (!t->t.readable || !(t->kinds >> c->kind_a & 1))
+    if (!is_here(c->a, i, c->kind_a) || (j < 0 && !is_weights(c->a, i)))
         return ZT_OK;
     if (j < 0 && is_there_as_alias(c->a, i, c->b))
         return ZT_OK; /* the tensor is compared by that name */
-    if (j < 0 || !(c->b->tensors[j].kinds >> c->kind_b & 1))
+    if (!is_here(c->b, j, c->kind_b)) {
         printf("only in %s: %s\n", c->a->path, t->t.name);
-    else if (!same_shape(&t->t, &c->b->tensors[j].t))
+    } else if (!same_shape(&t->t, &c->b->tensors[j].t)) {
         printf("%s: other shapes\n", t->t.name);
-    else
-        rc = compare_tensors(c, i, j, &differ, &most, fault);
-    if (!rc && j >= 0 && same_shape(&t->t, &c->b->tensors[j].t) && differ == 0) {
-        c->same++;
+    } else if (has_bytes(c->a, i) || has_bytes(c->b, j)) {
+        diff_bytes(c, i, j);
         return ZT_OK;
+    } else {
+        rc = compare_tensors(c, i, j, &differ, &most, fault);
+        c->same += !rc && !differ;
+        if (rc || !differ)
+            return rc;
     }
     if (differ)
         printf("%s: %lld of %lld elements differ, by up to %.9g\n", t->t.name,
@@ -129,13 +166,16 @@ static zt_err diff_all(struct comparison *c, struct zt_fault *fault)
                             c->kind_a < 0 ? c->a->path : c->b->path);
     for (int i = 0; !rc && i < c->a->num; i++)
         rc = diff_one(c, i, fault);
-    for (int i = 0; !rc && i < c->b->num; i++)
-        if (c->b->tensors[i].t.readable && c->b->tensors[i].kinds >> c->kind_b & 1 &&
-            find_same(c->a, c->b->tensors[i].t.name) < 0 &&
-            !is_there_as_alias(c->b, i, c->a)) {
+    for (int i = 0; !rc && i < c->b->num; i++) {
+        int j = find_same(c->a, c->b->tensors[i].t.name);
+
+        if (is_weights(c->b, i) && is_here(c->b, i, c->kind_b) &&
+            !is_here(c->a, j, c->kind_a) &&
+            (j >= 0 || !is_there_as_alias(c->b, i, c->a))) {
             printf("only in %s: %s\n", c->b->path, c->b->tensors[i].t.name);
             c->differ++;
         }
+    }
     return rc;
 }
 

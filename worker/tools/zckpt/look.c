@@ -71,14 +71,18 @@ zt_err zt_zckpt_ls(const zt_args *args, const char *const *words, int num_words,
         char shape[160];
 
         print_shape(&t->t, shape, sizeof(shape));
-        printf("  %-40s %-4s %-16s", t->t.name, zt_dtype_name(t->dtype), shape);
+        printf("  %-40s %-4s %-16s", t->t.name,
+               t->stored && !t->stored->loadable ? t->stored->type
+                                                 : zt_dtype_name(t->dtype),
+               shape);
         print_kinds(s, t);
         if (t->t.alias_of)
             printf(" = %s", t->t.alias_of);
         else if (!t->t.trained)
-            printf(" (%s)", t->buffer   ? "buffer"
-                            : s->folder ? "not of floats"
-                                        : "frozen");
+            printf(" (%s)", t->buffer                     ? "buffer"
+                            : zt_source_unread_type(s, i) ? "not read"
+                            : s->folder                   ? "not of floats"
+                                                          : "frozen");
         printf("\n");
         elems += t->t.alias_of ? 0 : t->t.numel;
     }
@@ -116,10 +120,18 @@ static zt_err verify(const char *path, const char *tag, float *piece,
 
     if (!rc && s->ours)
         rc = zt_ckpt_verify(s->ours, fault);
-    for (int i = 0; !rc && !s->ours && i < s->num; i++)
+    for (int i = 0; !rc && !s->ours && i < s->num; i++) {
+        const char *unread = zt_source_unread_type(s, i);
+
+        if (unread)
+            rc = zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                              "%s: %s is stored as %s, which is not read: whether it is "
+                              "finite is not known",
+                              s->path, s->tensors[i].t.name, unread);
         for (int k = 0; !rc && k < s->num_kinds; k++)
             if (s->tensors[i].kinds >> k & 1 && s->tensors[i].t.readable)
                 rc = read_all(s, i, k, piece, fault);
+    }
     if (!rc)
         printf("%s: %s: whole, %d tensors\n", s->path, s->form, s->num);
     zt_source_close(s);
@@ -256,7 +268,7 @@ static zt_err list_old(const char *root, int64_t keep, int64_t newest, int num_a
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault)
 {
-    int64_t *steps = NULL;
+    int64_t *steps = NULL, newest;
     int num = 0, removed = 0;
     zt_err rc;
 
@@ -268,14 +280,15 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
         rc = zt_ckpt_list(words[0], &steps, &num, fault);
     if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
         rc = verify_newest(words[0], steps[0], fault);
+    newest = zt_ckpt_newest(words[0]); /* steps[0] may be no checkpoint */
     if (!rc && num > 0 && zt_args_flag(args, "dry_run")) {
-        rc = list_old(words[0], zt_args_int(args, "keep"), steps[0], num, fault);
+        rc = list_old(words[0], zt_args_int(args, "keep"), newest, num, fault);
         free(steps);
         return rc;
     }
     if (!rc && num > 0)
-        rc = zt_ckpt_prune(words[0], NULL, zt_args_int(args, "keep"), steps[0],
-                           best_step(words[0], steps[0]), &removed, fault);
+        rc = zt_ckpt_prune(words[0], NULL, zt_args_int(args, "keep"), newest,
+                           best_step(words[0], newest), &removed, fault);
     if (!rc)
         printf("%s: %d of %d checkpoints removed\n", words[0], removed, num);
     free(steps);
