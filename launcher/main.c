@@ -235,14 +235,37 @@ static void leave_outer_job(void)
         unsetenv(sizes[i]);
 }
 
+/* The variables that rank 0 would find, of files and --export too: they may be options. */
+static bool set_rank_env(const struct zt_job_plan *p)
+{
+    const struct zt_job_plan_node *n = &p->nodes[0];
+    char world[16], local_world[16];
+    bool bad = false;
+
+    for (char **e = p->named; *e; e++)
+        bad = putenv(*e) || bad; /* of the plan, which is there until execv() */
+    snprintf(world, sizeof(world), "%d", p->world);
+    snprintf(local_world, sizeof(local_world), "%d", n->num_slots);
+    bad = bad || setenv("RANK", "0", 1) || setenv("LOCAL_RANK", "0", 1) ||
+          setenv("WORLD_SIZE", world, 1) || setenv("LOCAL_WORLD_SIZE", local_world, 1);
+    if (n->devices && n->starter == &zt_starter_local)
+        bad = setenv("CUDA_VISIBLE_DEVICES", n->devices, 1) || bad;
+    leave_outer_job();
+    for (void *it = json_object_iter(p->env); it;
+         it = json_object_iter_next(p->env, it)) {
+        const char *value = json_string_value(json_object_iter_value(it));
+
+        bad = bad || (value && setenv(json_object_iter_key(it), value, 1));
+    }
+    return !bad;
+}
+
 /* Replace this process by a zworker that answers as rank 0 and starts nothing. */
 static int hand_over(const struct zt_job_plan *p, const char *flag,
                      struct zt_fault *fault)
 {
-    char world[16], local_world[16];
     int code = zt_streams_end("zlaunch", 0); /* what was printed so far */
     size_t n = 0;
-    bool bad;
     char **argv;
 
     if (code)
@@ -255,18 +278,7 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
     memcpy(argv, p->argv, n * sizeof(*argv));
     if (flag)
         argv[n] = (char *)flag;
-    snprintf(world, sizeof(world), "%d", p->world);
-    snprintf(local_world, sizeof(local_world), "%d", p->nodes[0].num_slots);
-    bad = setenv("RANK", "0", 1) || setenv("LOCAL_RANK", "0", 1) ||
-          setenv("WORLD_SIZE", world, 1) || setenv("LOCAL_WORLD_SIZE", local_world, 1);
-    leave_outer_job();
-    for (void *it = json_object_iter(p->env); it;
-         it = json_object_iter_next(p->env, it)) {
-        const char *value = json_string_value(json_object_iter_value(it));
-
-        bad = bad || (value && setenv(json_object_iter_key(it), value, 1));
-    }
-    if (bad) {
+    if (!set_rank_env(p)) {
         free(argv);
         return zt_err_exit_code(zt_fault_set(fault, ZT_E_NOMEM, "no memory"));
     }

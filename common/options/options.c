@@ -326,6 +326,8 @@ bool zt_args_set(zt_args *a, int row, const char *const *texts, int num_texts,
     } else if (!parse_value(a, o, texts[0], where, &v, report)) {
         return false;
     }
+    if (o->flags & ZT_OPTION_ADDS && old->from == from && old->text && *old->text)
+        v.text = zt_text_arena_printf(&a->arena, "%s,%s", old->text, v.text);
     v.origin = v.where;
     *old = v;
     return true;

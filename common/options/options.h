@@ -17,6 +17,9 @@
 #include "common/problems.h"
 #include "include/zlaunch/option.h"
 
+/* STRING, of items with commas between: an option that is repeated adds to them. */
+#define ZT_OPTION_ADDS 0x200u
+
 typedef enum zt_from { ZT_FROM_DEFAULT, ZT_FROM_FILE, ZT_FROM_ENV, ZT_FROM_FLAG } zt_from;
 
 /* One option's value. */
@@ -46,8 +49,8 @@ const struct zt_foreign_key *zt_args_keys(const zt_args *args);
 /*
  * The words of a command line, each option looked for in sets[0], then sets[1], ...
  * Problems go to the report: unknown options (with a suggestion), bad values, refused
- * ones; and notes on foreign names that were taken. The last of repeated options wins; lists grow. A word that is no option ends the
- * reading when `rest` is not NULL (its index is written there), else it is a problem.
+ * ones; and notes on foreign names that were taken. The last of repeated options wins; lists
+ * and options of ZT_OPTION_ADDS grow. A word that is no option ends the reading when `rest` is not NULL (its index is written there), else it is a problem.
  */
 void zt_args_read_words(zt_args *const *sets, int num_sets, int argc, char *const *argv,
                         int *rest, struct zt_problems *report);

@@ -168,15 +168,18 @@ static zt_err take_export(struct forward_list *l, char *const *env, const char *
     const char *value = word[n] ? word + n + 1 : NULL;
 
     if (!zt_env_name_ok(word, n))
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--export '%.80s': expected NAME or NAME=VALUE, the name of "
-                            "letters, digits and _",
-                            word);
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--export '%.80s': expected NAME or NAME=VALUE, the name of "
+            "letters, digits and _ (a value with commas: set it here, and "
+            "--export its name)",
+            word);
     if (!value)
         value = lookup(env, word);
     if (!value)
         return zt_fault_set(fault, ZT_E_USAGE,
-                            "--export %s: it is not set here; write --export %s=VALUE",
+                            "--export %s: it is not set here; write --export %s=VALUE "
+                            "(a value with commas: set it here, and --export its name)",
                             word, word);
     return set(l, word, n, value, strlen(value), fault);
 }

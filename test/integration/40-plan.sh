@@ -115,7 +115,24 @@ done
 printf '# mine\n\nZT_A=from file=1\nZT_B=two words "and quotes"\n' >"$tmp/.deepspeed_env"
 launch --export ZT_C=3 -- sh -c 'echo "$ZT_A|$ZT_B|$ZT_C"'
 check "env files and --export reach the ranks exactly" test "$(cat "$tmp/out")" = 'from file=1|two words "and quotes"|3'
+launch --export ZT_C=3 --export ZT_D=4,ZT_E=5 -- sh -c 'echo "$ZT_C|$ZT_D|$ZT_E"'
+check "--export several times adds up" test "$(cat "$tmp/out")" = "3|4|5"
+launch --export ZT_C=eth0,eth1 -- true
+check "  a comma in a value: 2" code_is 2
+check "  says how it goes" err_has "--export eth1: it is not set here; write --export eth1=VALUE (a value with commas: set it here, and --export its name)"
+ZT_C=eth0,eth1 launch --export ZT_C -- sh -c 'echo "$ZT_C"'
+check "  and it does" test "$(cat "$tmp/out")" = eth0,eth1
+echo ZLAUNCH_LOGGING_STEPS=7 >>"$tmp/.deepspeed_env"
+launch --export ZLAUNCH_SEED=1234 --check_config "${shape[@]}"
+check "--check_config shows what ranks find of --export" out_has '"seed": 1234, // ZLAUNCH_SEED'
+check "  and of env files" out_has '"steps_per_print": 7, // ZLAUNCH_LOGGING_STEPS'
+launch --export ZLAUNCH_PER_DEVICE_TRAIN_BATCH_SIZE=1 --num_gpus 2 --dry_run "${shape[@]}"
+check "  and so does a dry run" out_has "2 ranks, micro-batch 1"
 rm "$tmp/.deepspeed_env"
+printf '#!/bin/sh\necho "devices <$CUDA_VISIBLE_DEVICES>"\n' >"$tmp/worker"
+chmod +x "$tmp/worker"
+ZLAUNCH_ZWORKER=$tmp/worker CUDA_VISIBLE_DEVICES=3,5 launch --include localhost:1 --dry_run "${shape[@]}"
+check "a dry run looks at the device of rank 0" out_has "devices <5>"
 mkdir -p "$tmp/home/.deepspeed_env" # root may read any file, but nobody a folder
 HOME=$tmp/home launch -- true
 check "one in the home that cannot be read is left out" code_is 0
