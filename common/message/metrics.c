@@ -160,7 +160,9 @@ const struct zt_metric zt_metrics[] = {
     {.name = "loss",
      .type = ZT_METRIC_REAL,
      .unit = "nats",
-     .help = "mean over the target tokens of the global batch",
+     .help =
+         "mean over the target tokens of the global batch, or what else the loss of the "
+         "model is divided by",
      .measure = loss,
      .column = 3,
      .format = "  loss %.4f"},
@@ -313,7 +315,8 @@ const struct zt_metric zt_metrics[] = {
      .unit = "nats",
      .help =
          "mean over the target tokens of the evaluation set, or what else the loss of "
-         "the model is divided by",
+         "the model is divided by; with --label_smoothing_factor smoothed as in "
+         "training, and so are the two that follow from it",
      .measure_eval = eval_loss,
      .column = 2,
      .format = "  loss %.4f"},

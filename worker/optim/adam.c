@@ -108,9 +108,10 @@ static const struct zt_hyperparam params[] = {
      .range = "[0,inf)",
      .options = {"weight_decay"},
      .takes_auto = true,
-     .remark = "of matrices and embeddings, as Trainer groups parameters for DeepSpeed; "
-               "biases and "
-               "norms have none"},
+     .remark =
+         "of matrices and embeddings, as Trainer groups parameters for an optimizer of "
+         "its own; biases and norms have none, although DeepSpeed, which makes the "
+         "optimizer of this section, decays them as well"},
     {.name = "bias_correction",
      .type = ZT_HYPER_BOOL,
      .slot = BIAS_CORRECTION,
