@@ -299,10 +299,40 @@ static const struct {
     {.name = "slurm", .filters = true, .build = build_srun},
 };
 
+/* What zlaunch does for ranks that it starts itself; NULL: nothing of that is asked for. */
+static const char *asked_in_vain(const struct zt_launch *l)
+{
+    const struct {
+        bool asked;
+        const char *option;
+    } rows[] = {
+        {l->elastic, "elastic_training"},
+        {l->max_restarts > 0, "max_restarts"},
+        {l->hang_timeout_s > 0, "hang_timeout"},
+        {l->summary, "summary"},
+        {l->log_dir, "enable_each_rank_log"},
+        {l->serve_store, "serve_store"},
+        {l->bind_cores_to_rank, "bind_cores_to_rank"},
+        {l->core_list, "bind_core_list"},
+        {l->ssh.push, "push"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (rows[i].asked)
+            return rows[i].option;
+    return NULL;
+}
+
 static zt_err check(const struct zt_job_plan *p, size_t kind, struct zt_fault *fault)
 {
     const struct zt_launch *l = p->launch;
 
+    if (asked_in_vain(l))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--launcher %s: %s starts the ranks, and --%s has no effect "
+                            "there; leave out one of them",
+                            kinds[kind].name, kinds[kind].filters ? "srun" : "mpirun",
+                            asked_in_vain(l));
     if (!kinds[kind].filters && (l->include || l->exclude || l->num_nodes > 0 ||
                                  (l->num_gpus > 0 && l->hostfile)))
         return zt_fault_set(fault, ZT_E_USAGE,
