@@ -59,11 +59,9 @@ static struct zt_render_config screen_of(const struct zt_launch *l, bool json)
 
 /* The last event of a job that did not begin, or of a question about another one, which has
  * no ranks (-1). */
-static void print_end(const struct zt_render_config *how, int exit_code, int ranks,
-                      const struct zt_fault *fault)
+static json_t *end_event(int exit_code, int ranks, const struct zt_fault *fault)
 {
     json_t *end = json_object();
-    struct zt_render *r;
 
     json_object_set_new(end, "event", json_string("end"));
     json_object_set_new(end, "exit_code", json_integer(exit_code));
@@ -71,6 +69,15 @@ static void print_end(const struct zt_render_config *how, int exit_code, int ran
         json_object_set_new(end, "ranks", json_integer(ranks));
     if (fault->code)
         json_object_set_new(end, "cause", zt_json_text(fault->text, strlen(fault->text)));
+    return end;
+}
+
+static void print_end(const struct zt_render_config *how, int exit_code, int ranks,
+                      const struct zt_fault *fault)
+{
+    json_t *end = end_event(exit_code, ranks, fault);
+    struct zt_render *r;
+
     if (zt_render_open(how, &r, NULL) == ZT_OK) {
         zt_render_record(r, end);
         zt_render_close(r);
@@ -95,6 +102,12 @@ static int complain(const struct zt_launch *l, bool json, const struct zt_fault 
     say_fault(&how, fault);
     if (json)
         print_end(&how, code, 0, fault);
+    if (l && l->summary && l->action == ZT_LAUNCH_RUN) {
+        json_t *end = end_event(code, 0, fault);
+
+        (void)zt_summary_write(l->summary, end, NULL); /* it may be the fault */
+        json_decref(end);
+    }
     return code;
 }
 

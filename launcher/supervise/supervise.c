@@ -427,38 +427,6 @@ void zt_sup_advance(struct zt_supervisor *s)
 
 /* ------------------------------------------------------------------ the end */
 
-/* A training is not to end with its summary in a folder that never was there. */
-static zt_err check_summary(const char *path, struct zt_fault *fault)
-{
-    FILE *f = path ? fopen(path, "ae") : NULL;
-    int e = path && !f ? errno : 0;
-
-    if (f)
-        fclose(f);
-    return e ? zt_fault_set(fault, ZT_E_CANTCREATE, "summary file %s: %s", path,
-                            strerror(e))
-             : ZT_OK;
-}
-
-static zt_err write_summary(const char *path, const json_t *end, struct zt_fault *fault)
-{
-    struct zt_buf line;
-    FILE *f = fopen(path, "we");
-    bool ok = f != NULL;
-
-    zt_buf_init(&line, ZT_FRAME_MAX);
-    ok = ok && zt_json_put(&line, end) == ZT_OK &&
-         fprintf(f, "%.*s\n", (int)zt_buf_used(&line), (const char *)zt_buf_head(&line)) >
-             0;
-    if (f && fclose(f) != 0)
-        ok = false;
-    zt_buf_release(&line);
-    if (!ok)
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "summary file %s: %s", path,
-                            strerror(errno));
-    return ZT_OK;
-}
-
 #define NAMED_RANKS 16 /* in one message */
 
 /* The log is what was asked for: a job that did well without it is not fine. */
@@ -531,7 +499,7 @@ static int finish_job(struct zt_supervisor *s)
         zt_render_block(s->render, zt_sup_unsaved_text(s, unsaved, sizeof(unsaved)));
     judge_logs(s, &v, end);
     judge_output(s, &v, end);
-    if (s->plan->summary && write_summary(s->plan->summary, end, &fault)) {
+    if (s->plan->summary && zt_summary_write(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
         v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
         json_object_set_new(end, "exit_code", json_integer(v.exit_code));
@@ -647,7 +615,7 @@ zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_confi
     signal(SIGPIPE, SIG_IGN);
     rc = open_supervisor(&s, screen, fault);
     if (!rc)
-        rc = check_summary(plan->summary, fault);
+        rc = zt_summary_begin(plan->summary, fault);
     if (!rc)
         rc = open_loop(&s, fault);
     if (rc) {

@@ -18,4 +18,11 @@
 zt_err zt_supervise(const struct zt_job_plan *plan, const struct zt_render_config *screen,
                     bool verbose, int *exit_code, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/*
+ * --summary. Begin: the file is there, and says nothing of a job before this one (path NULL:
+ * no summary). Write: its one line, the last event of the job. ZT_E_CANTCREATE.
+ */
+zt_err zt_summary_begin(const char *path, struct zt_fault *fault) ZT_MUST_CHECK;
+zt_err zt_summary_write(const char *path, const json_t *end, struct zt_fault *fault);
+
 #endif

@@ -111,6 +111,13 @@ ZLAUNCH_NUM_GPUS=3 launch --num_gpus 2 -- sh -c 'echo $WORLD_SIZE'
 check "the command line beats the environment" test "$(sort "$tmp/out" | tail -n 1)" = "[rank 1] 2"
 launch --summary "$tmp/summary" --num_gpus 2 -- sh -c 'exit 3'
 check "--summary holds the end as JSON" grep -q '"exit_code":3' "$tmp/summary"
+launch --summary "$tmp/summary" --num_gpus 2 -- "$tmp/no/program"
+check "  of a job that does not begin, too" grep -q '"exit_code":66,"ranks":0,"cause":"' "$tmp/summary"
+launch_bg --summary "$tmp/summary" -- sleep 60
+has_no_end() { [ ! -s "$tmp/summary" ]; }
+check "  and nothing of another one while a job runs" within 10 has_no_end
+kill -TERM "$job"
+wait "$job"
 
 # A full device: what was printed is lost, and that is no success.
 model=("$bin/models/gpt2.so" --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --train_file "$0" --do_train --max_steps 1)
