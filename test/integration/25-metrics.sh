@@ -137,6 +137,14 @@ check "  none of them is of the damaged one" cmp "$tmp/damaged.dir/model.safeten
 check "patience ends a run" best "$tmp/early" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --save_strategy best
 check "  after two evaluations that are no better" test "$(scores loss "$tmp/early" | wc -l)" -eq \
     "$(scores loss "$tmp/early" | awk '{ if (NR == 1 || $1 > most) { most = $1; since = 0 } else since++ } since == 2 { print NR; exit }')"
+rare() { best "$1" --metric_for_best_model loss --greater_is_better --early_stopping_patience 2 --load_best_model_at_end --save_steps 10 "${@:2}"; }
+check "patience compares with evaluations that are not saved, too" rare "$tmp/rare"
+check "  and ends at the same step" test "$(scores loss "$tmp/rare")" = "$(scores loss "$tmp/early")"
+cut=$((5 * ($(scores loss "$tmp/early" | wc -l) - 1)))
+check "  after a resumption as well" rare "$tmp/cut" --max_steps $cut
+rm "$tmp/cut.dir/model.safetensors"
+rare "$tmp/cut" --resume_from_checkpoint auto
+check "  with one evaluation more" grep -q "step $((cut + 5)) is the last: 2 evaluations in a row were no better than that of step 5 " "$tmp/cut"
 check "  and the last step has been evaluated" grep -q 'is the last: 2 evaluations in a row' "$tmp/early" "$tmp/early.err"
 check "and one that saves" best "$tmp/early.saved" --metric_for_best_model loss --greater_is_better --early_stopping_patience 1 --save_steps 5
 check "  says how many steps it was asked for" test "$(cat "$tmp/early.saved.dir"/checkpoint-*/trainer_state.json | grep max_steps | sort -u | tr -d ' ,')" = '"max_steps":40'

@@ -46,6 +46,8 @@ struct zt_host_batch {
 struct zt_best {
     double metric; /* --metric_for_best_model */
     int64_t step;  /* 0: none */
+    double seen; /* the same of all evaluations, those whose step is not saved as well */
+    int64_t seen_step; /* 0: none */
     int64_t
         since; /* evaluations in a row that were no better (early_stopping_threshold) */
     int64_t after;         /* those up to this step do not count; 0: all do */

@@ -532,7 +532,7 @@ static void end_early(struct zt_engine *e, int64_t step)
         zt_info("train",
                 "step %lld is the last: %lld evaluations in a row were no better than "
                 "that of step %lld (--early_stopping_patience)",
-                (long long)step, (long long)e->best.since, (long long)e->best.step);
+                (long long)step, (long long)e->best.since, (long long)e->best.seen_step);
     e->total_steps = step;
 }
 

@@ -37,13 +37,14 @@ json_t *zt_ckpt_best_json(const struct zt_engine *e)
 
     if (!e->run->do_eval && b->saved)
         return pass_on(e);
-    if (!b->step && !b->after)
+    if (!b->step && !b->after && !b->seen_step)
         return NULL;
     zt_hash_print(zt_engine_eval_fingerprint(e), hash);
-    o = json_pack("{s:o, s:I, s:I, s:s, s:b, s:s}", "metric", zt_json_real(b->metric),
-                  "step", (json_int_t)b->step, "since", (json_int_t)b->since, "name",
-                  zt_run_best_metric(e->run), "greater_is_better",
-                  e->run->greater_is_better, "data", hash);
+    o = json_pack("{s:o, s:I, s:o, s:I, s:I, s:s, s:b, s:s}", "metric",
+                  zt_json_real(b->metric), "step", (json_int_t)b->step, "seen",
+                  zt_json_real(b->seen), "seen_step", (json_int_t)b->seen_step, "since",
+                  (json_int_t)b->since, "name", zt_run_best_metric(e->run),
+                  "greater_is_better", e->run->greater_is_better, "data", hash);
     if (o && b->after)
         json_object_set_new(o, "after", json_integer(b->after));
     if (o && b->folder[0])
@@ -85,8 +86,8 @@ static bool is_of_others(const struct zt_engine *e, char *why, size_t cap)
 
 static void forget(struct zt_best *b, int64_t step)
 {
-    b->metric = 0;
-    b->step = b->since = 0;
+    b->metric = b->seen = 0;
+    b->step = b->seen_step = b->since = 0;
     b->after = step;
     b->folder[0] = 0;
 }
@@ -264,6 +265,8 @@ zt_err zt_ckpt_best_take_over(struct zt_engine *e, const char *dir,
     }
     b->metric = zt_json_get_real(saved, "metric", 0);
     b->step = zt_json_get_int(saved, "step", 0);
+    b->seen = zt_json_get_real(saved, "seen", b->metric);
+    b->seen_step = zt_json_get_int(saved, "seen_step", b->step);
     b->since = zt_json_get_int(saved, "since", 0);
     b->after = zt_json_get_int(saved, "after", 0);
     if (!b->step)

@@ -71,10 +71,14 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
 
     if (step <= 0 || !find_metric(stats, zt_run_best_metric(run), &value))
         return;
-    if (!b->step || is_better(run, value, b->metric, run->early_stopping_threshold))
+    if (!b->seen_step || is_better(run, value, b->seen, run->early_stopping_threshold))
         b->since = 0;
     else
         b->since++;
+    if (!b->seen_step || is_better(run, value, b->seen, 0)) {
+        b->seen = value;
+        b->seen_step = step;
+    }
     if (run->load_best_model_at_end && !zt_checkpoint_is_due(e, step))
         return;
     if (!b->step || is_better(run, value, b->metric, 0)) {

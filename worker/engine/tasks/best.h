@@ -15,7 +15,8 @@
 zt_err zt_best_check(const struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* After an evaluation behind step `step`. Where the best weights are to be loaded at the end,
- * only an evaluation whose step is saved can become the best, as in Trainer. */
+ * only an evaluation whose step is saved can become the best; patience compares with all of
+ * them, as in Trainer. */
 void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats *stats);
 
 /* Whether as many evaluations in a row as --early_stopping_patience says were no better. */
