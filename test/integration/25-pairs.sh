@@ -47,6 +47,23 @@ check "bytes without a tokenizer" gpt2 1 "$tmp/12" --train_file "$tmp/prompts.js
     --do_eval --eval_file "$tmp/prompts.jsonl"
 check "  of which those of the targets count" grep -qF "\"tokens\":$(($(sed 's/.*"completion": "//; s/"}//' "$tmp/prompts.jsonl" | wc -c))),"  "$tmp/12"
 
+sed 's/"}$/<|endoftext|>"}/' "$tmp/prompts.jsonl" >"$tmp/ended.jsonl"
+gpt2 1 "$tmp/13" --train_file "$tmp/ended.jsonl" --tokenizer_name "$tok"
+check "a target that ends with the end of text has no second one" same_bits "$tmp/1" "$tmp/13"
+mkdir "$tmp/hub" "$tmp/endless"
+cp "$tok/tokenizer.json" "$tmp/hub"
+echo '{"model_max_length": 1024}' | tee "$tmp/hub/tokenizer_config.json" >"$tmp/endless/tokenizer_config.json"
+cp "$tok/tokenizer.json" "$tmp/endless"
+echo '{"model_type": "gpt2"}' >"$tmp/hub/config.json"
+gpt2 1 "$tmp/14" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tmp/hub"
+check "a class has an end of text that no file says" same_bits "$tmp/1" "$tmp/14"
+check "a tokenizer without one" refused 2 "ends with the eos_token of the tokenizer, and it has none" --train_file "$tmp/prompts.jsonl" \
+    --tokenizer_name "$tmp/endless"
+gpt2 1 "$tmp/15" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/ends"
+echo '{"tokenizer_class": "GPT2Tokenizer", "eos_token": "!"}' >"$tmp/hub/tokenizer_config.json"
+gpt2 1 "$tmp/16" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tmp/hub" --data_cache_dir "$tmp/ends"
+check "  another one is not that of the cache" [ "$(find "$tmp/ends" -name 'tokens-*' | wc -l)" -eq 2 ]
+
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
 check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro

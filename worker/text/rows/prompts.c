@@ -137,6 +137,17 @@ static zt_err put_numbers(struct zt_prompts *p, const char *name, const char *te
     return rc ? out_of_memory(fault) : ZT_OK;
 }
 
+/* What stands before a text, as where `generate` is given none; of sources the end alone. */
+static zt_err put_begin(struct zt_prompts *p, const struct zt_prompt_encoding *how)
+{
+    int32_t end = zt_tokenizer_end(how->tokenizer);
+    int32_t begin = zt_tokenizer_special(how->tokenizer, "bos_token");
+
+    if (how->ends && end >= 0) /* which put_end() puts */
+        return ZT_OK;
+    return put_id(p, begin >= 0 ? begin : end >= 0 ? end : 0);
+}
+
 static zt_err put_encoded(struct zt_prompts *p, const struct zt_prompt_encoding *how,
                           const char *text, size_t n, bool frame, struct zt_fault *fault)
 {
@@ -147,7 +158,7 @@ static zt_err put_encoded(struct zt_prompts *p, const struct zt_prompt_encoding 
 
     if (!rc)
         rc = zt_encode(encoder, text, n, frame, &ids, &num, fault);
-    if (!rc && (num ? zt_buf_put(&p->ids, ids, num * sizeof(*ids)) : put_id(p, 0)))
+    if (!rc && (num ? zt_buf_put(&p->ids, ids, num * sizeof(*ids)) : put_begin(p, how)))
         rc = out_of_memory(fault);
     zt_encoder_close(encoder);
     return rc;

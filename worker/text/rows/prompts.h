@@ -55,7 +55,8 @@ const char *zt_prompts_text(const struct zt_prompts *p, int64_t i, size_t *n);
 const char *zt_prompts_meant(const struct zt_prompts *p, int64_t i, size_t *n);
 
 /*
- * Add a text. An empty one has one token: line feed where ids are bytes, else 0. `name` is
+ * Add a text. An empty one has one token: of a tokenizer its bos_token, else its eos_token;
+ * of bytes end-of-text, where the vocabulary has it, else the end of a line; else 0. `name` is
  * what messages call it. ZT_E_USAGE: it is no numbers where they are wanted, or an id is not
  * below the vocabulary; ZT_E_FORMAT, as zt_encode().
  */
