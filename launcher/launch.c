@@ -13,7 +13,7 @@
 
 #define OPTION_FLAG    .kind = ZT_OPT_FLAG
 #define OPTION_INT     .kind = ZT_OPT_INT, .value = "N"
-#define OPTION_SECONDS .kind = ZT_OPT_FLOAT, .value = "SECONDS", .max = 86400.0 * 365
+#define OPTION_SECONDS .kind = ZT_OPT_FLOAT, .value = "SECONDS"
 #define OPTION_STRING  .kind = ZT_OPT_STRING
 #define OPTION_CHOICE  .kind = ZT_OPT_CHOICE
 

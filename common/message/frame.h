@@ -26,6 +26,9 @@
 #define ZT_SILENCE_MS      2500
 #define ZT_SILENCE_SEEN_MS 60000
 
+/* The longest grace of JOB and STOP: a day, as --grace and --save_grace may be. */
+#define ZT_GRACE_MAX_MS (86400 * 1000)
+
 typedef enum zt_frame_type {
     /* zlaunch -> daemon */
     ZT_FRAME_JOB = 1,     /* JSON: what to start; again after a DONE that waits for it */

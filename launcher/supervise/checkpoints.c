@@ -8,7 +8,6 @@
 #include "launcher/supervise/private.h"
 
 #define GRACE_MS (30 * 1000)
-#define DAY_MS   (86400 * 1000)
 
 static void note_step(struct zt_supervisor *s, int64_t step, int64_t total)
 {
@@ -81,7 +80,9 @@ static int slurm_grace_ms(const char *end)
 {
     long long left = strtoll(end, NULL, 10) - (long long)time(NULL) - 2;
 
-    return left < 1 ? 1000 : left > DAY_MS / 1000 ? DAY_MS : (int)left * 1000;
+    return left < 1                        ? 1000
+           : left > ZT_GRACE_MAX_MS / 1000 ? ZT_GRACE_MAX_MS
+                                           : (int)left * 1000;
 }
 
 int zt_sup_user_grace_ms(const struct zt_supervisor *s)
@@ -92,7 +93,8 @@ int zt_sup_user_grace_ms(const struct zt_supervisor *s)
     if (!s->saves)
         return s->plan->grace_ms;
     if (s->save_grace_s >= 0)
-        ms = s->save_grace_s < DAY_MS / 1000 ? (int)s->save_grace_s * 1000 : DAY_MS;
+        ms = s->save_grace_s < ZT_GRACE_MAX_MS / 1000 ? (int)s->save_grace_s * 1000
+                                                      : ZT_GRACE_MAX_MS;
     else if (end)
         ms = slurm_grace_ms(end);
     return ms > s->plan->grace_ms ? ms : s->plan->grace_ms;

@@ -174,11 +174,21 @@ if [ "$(numbers "$tmp/told" | wc -l)" -lt 60 ]; then
 fi
 
 # a step takes longer than --grace, which is for programs that save nothing
-"$bin/zlaunch" --timeout 4 --grace 0.01 --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 64 \
-    --block_size 64 --train_file "$tmp/corpus.txt" --max_steps 1000000 --per_device_train_batch_size 4 --gradient_accumulation_steps 100 \
-    --save_steps 1000000 --output_dir "$tmp/timeout.dir" >"$tmp/timeout" 2>"$tmp/timeout.err"
+times_out() { # times_out SECONDS ARGS...
+    local seconds=$1
+    shift
+    rm -rf "$tmp/timeout.dir"
+    "$bin/zlaunch" --timeout "$seconds" --grace 0.01 --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 64 \
+        --block_size 64 --train_file "$tmp/corpus.txt" --max_steps 1000000 --per_device_train_batch_size 4 --gradient_accumulation_steps 100 \
+        --save_steps 1000000 --output_dir "$tmp/timeout.dir" "$@" >"$tmp/timeout" 2>"$tmp/timeout.err"
+}
+times_out 4
 check "--timeout: 124, after the step at hand" [ $? -eq 124 ]
 check "  which is saved" grep -q "\"event\":\"saved\"" "$tmp/timeout"
+times_out 2 --save_grace 7200
+check "  in whatever time --save_grace gives" grep -q "\"event\":\"saved\"" "$tmp/timeout"
+SLURM_JOB_END_TIME=$(($(date +%s) + 40000)) times_out 2
+check "  or Slurm leaves" grep -q "\"event\":\"saved\"" "$tmp/timeout"
 
 # its weights alone: a step with the rate 0 changes nothing
 train 1 "$tmp/weights" --model_name_or_path "$tmp/long.dir/checkpoint-55" --max_steps 1 \

@@ -51,7 +51,7 @@ static zt_err on_stop(struct zt_daemon_node *n, const struct zt_frame *f,
     int64_t grace = zt_json_get_int(o, "grace_ms", -1);
 
     json_decref(o);
-    if (!sig || grace < 0 || grace > 3600 * 1000)
+    if (!sig || grace < 0 || grace > ZT_GRACE_MAX_MS)
         return zt_fault_set(fault, ZT_E_FORMAT, "STOP frame: no signal or no grace_ms");
     zt_node_stop(n, sig, (int)grace);
     return ZT_OK;

@@ -1,6 +1,7 @@
 #include "worker/daemon/job.h"
 
 #include "common/json/line.h"
+#include "common/message/frame.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -188,7 +189,7 @@ static zt_err fill(struct zt_job *job, const json_t *o, struct zt_fault *fault)
         {.key = "node_rank", .min = 0, .max = 1 << 20, .out = &job->node_rank},
         {.key = "num_nodes", .min = 1, .max = 1 << 20, .out = &job->num_nodes},
         {.key = "master_port", .min = 0, .max = 65535, .out = &job->master_port},
-        {.key = "grace_ms", .min = 0, .max = 3600 * 1000, .out = &job->grace_ms},
+        {.key = "grace_ms", .min = 0, .max = ZT_GRACE_MAX_MS, .out = &job->grace_ms},
     };
     const struct {
         const char *key;
