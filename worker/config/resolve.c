@@ -97,17 +97,38 @@ static void contradiction(struct zt_config *c, const struct zt_item *item,
                     item->where, item->path, a, option->where, b);
 }
 
-/* The value of the file for this key: under its path, or under an older key that names
- * this one and still means the same. NULL: none. */
+/* What an older key says that names this one and still means the same. NULL: nothing. */
+static const struct zt_item *older_item_of(const struct zt_config *c,
+                                           const struct zt_key *key)
+{
+    for (const struct zt_item *i = c->items; i; i = i->next)
+        if (i->key->status == ZT_HONOURED && i->key->replaced_by && !i->is_auto &&
+            i->key->type == key->type && !strcmp(i->key->replaced_by, key->path))
+            return i;
+    return NULL;
+}
+
+/* The value of the file for this key: under its path, or under an older one. NULL: none. */
 static const struct zt_item *item_of(const struct zt_config *c, const struct zt_key *key)
 {
     const struct zt_item *item = zt_config_find(c, key->path);
+    const struct zt_item *older = older_item_of(c, key);
 
-    for (const struct zt_item *i = c->items; i && !item; i = i->next)
-        if (i->key->status == ZT_HONOURED && i->key->replaced_by && !i->is_auto &&
-            !strcmp(i->key->replaced_by, key->path))
-            item = i;
-    return item;
+    return older && (!item || item->is_auto) ? older : item;
+}
+
+static void check_older_key(struct zt_config *c, const struct zt_key *key)
+{
+    const struct zt_item *item = item_of(c, key), *older = older_item_of(c, key);
+    char a[64], b[64];
+
+    if (!item || !older || zt_jnode_equal(item->value, older->value))
+        return;
+    zt_jnode_brief(older->value, a, sizeof(a));
+    zt_jnode_brief(item->value, b, sizeof(b));
+    zt_problems_add(&c->report, ZT_E_CONFIG,
+                    "%s: \"%s\" is %s, but %s: \"%s\" is %s; leave one of them out",
+                    older->where, older->path, a, item->where, item->path, b);
 }
 
 /* `def` is JSON text; NULL: the default of the option. */
@@ -186,8 +207,10 @@ static void store_keys(struct zt_config *c, struct zt_run *run)
                           : k->option     ? NULL
                                           : k->def;
 
-        if (k->store.type != ZT_MEMBER_NONE)
-            store_node(&k->store, run, resolve(c, k, k->option, def));
+        if (k->store.type == ZT_MEMBER_NONE)
+            continue;
+        check_older_key(c, k);
+        store_node(&k->store, run, resolve(c, k, k->option, def));
     }
 }
 

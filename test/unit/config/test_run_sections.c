@@ -198,6 +198,14 @@ static void test_run_offload_in_its_spellings(void **state)
     assert_null(o->nvme_paths[2]);
     assert_true(r->aio.threads == 3 && r->aio.block_size == 8192 && !r->verify_swap);
     zt_run_close(r);
+    refused(try_it(1, "{\"aio\": {\"thread_count\": 4, \"intra_op_parallelism\": 2}}"),
+            ZT_E_CONFIG, "\"aio.thread_count\" is 4, but ",
+            "\"aio.intra_op_parallelism\" is 2; leave one of them out");
+    r = accepted(try_it(1, "{\"zero_optimization\":"
+                           " {\"stage3_gather_fp16_weights_on_model_save\": true,"
+                           " \"stage3_gather_16bit_weights_on_model_save\": \"auto\"}}"));
+    assert_true(r->zero.gather_16bit_on_save);
+    zt_run_close(r);
     refused(
         try_it(1,
                "{\"zero_optimization\": {\"stage\": 2, \"aio\": {\"block_size\": 5000},"
