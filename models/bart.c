@@ -218,7 +218,7 @@ static zt_err read_sizes(zt_model *m, struct bart *net)
     net->vocab =
         pick(m, "vocab_size", vocab && !zt_model_has_config(m) ? vocab : base->vocab);
     net->scaled = imported_flag(m, "scale_embedding", base->scaled);
-    net->drop = (float)pick_dropout(m, "dropout", 0);
+    net->drop = (float)pick_dropout(m, "dropout", dropout_left_out(m));
     net->attn_drop = (float)pick_dropout(m, "attention_dropout", 0);
     net->act_drop = (float)pick_dropout(m, "activation_dropout", 0);
     net->deviation = (float)imported_real(m, "init_std", 0.02, 0, 1);

@@ -57,7 +57,8 @@ static const struct zt_option options[] = {
      .value = "P",
      .def = "0",
      .max = 0.99,
-     .help = "of embeddings, attention and residual branches"},
+     .help = "of embeddings, attention and residual branches, in place of what "
+             "config.json says"},
     {.name = NULL},
 };
 
@@ -96,6 +97,7 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
 {
     const char *size = zt_args_string(zt_model_args(m), "model");
     int64_t vocab = zt_model_data_vocab(m), block = zt_model_block_size(m);
+    double left_out = dropout_left_out(m);
     size_t p = 0;
 
     while (strcmp(presets[p].name, size) != 0)
@@ -108,9 +110,9 @@ static zt_err read_sizes(zt_model *m, struct gpt2 *net)
     net->inner = pick(m, "n_inner", 4 * net->width);
     net->positions = pick(m, "n_positions", block > 1024 ? block : 1024);
     net->vocab = pick(m, "vocab_size", vocab ? vocab : 50257);
-    net->embed_drop = (float)pick_dropout(m, "embd_pdrop", 0);
-    net->attn_drop = (float)pick_dropout(m, "attn_pdrop", 0);
-    net->drop = (float)pick_dropout(m, "resid_pdrop", 0);
+    net->embed_drop = (float)pick_dropout(m, "embd_pdrop", left_out);
+    net->attn_drop = (float)pick_dropout(m, "attn_pdrop", left_out);
+    net->drop = (float)pick_dropout(m, "resid_pdrop", left_out);
     net->eps = (float)imported_real(m, "layer_norm_epsilon", 1e-5, 1e-12, 1);
     check_config(m);
     check_model_size(m, size, presets[p].layers, presets[p].width, net->num_layers,

@@ -79,6 +79,13 @@ static inline double pick_dropout(zt_model *m, const char *key, double def)
     return zt_args_given(args, "dropout") ? zt_args_float(args, "dropout") : of_config;
 }
 
+/* What transformers takes for a dropout that a config.json leaves out; a new model has none
+ * unless asked. */
+static inline double dropout_left_out(const zt_model *m)
+{
+    return zt_model_has_config(m) ? 0.1 : 0;
+}
+
 /* A size that was asked for by --model has to be that of the weights: it has so many layers
  * of so much width, config.json `num_layers` of `width`. */
 static inline void check_model_size(zt_model *m, const char *name, int64_t layers_of_size,

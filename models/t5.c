@@ -154,7 +154,7 @@ static zt_err read_sizes(zt_model *m, struct t5 *net)
     net->gated = read_gated(m, base->v1_1);
     net->tied = imported_flag(m, "tie_word_embeddings", !base->v1_1);
     net->scaled = imported_flag(m, "scale_decoder_outputs", net->tied);
-    net->dropout = (float)pick_dropout(m, "dropout_rate", 0);
+    net->dropout = (float)pick_dropout(m, "dropout_rate", dropout_left_out(m));
     net->eps = (float)imported_real(m, "layer_norm_epsilon", 1e-6, 1e-12, 1);
     net->factor = (float)imported_real(m, "initializer_factor", 1, 0, 1e6);
     net->pad = zt_model_config_int(m, "pad_token_id", 0);

@@ -59,6 +59,15 @@ check "a norm with a negative epsilon is refused" err_has "layer_norm_epsilon -1
 config gpt2 embd_pdrop 0.5
 import gpt2 --output_dir "$tmp/drop"
 check "each dropout is its own" sh -c "grep -q '\"embd_pdrop\": 0.5' $tmp/drop/config.json && grep -q '\"attn_pdrop\": 0.0,' $tmp/drop/config.json"
+for kind in gpt2 t5 bart; do
+    from=test/golden/seq2seq/$kind/model data=(--train_file "test/golden/seq2seq/$kind/pairs.jsonl" --source_column source --target_column target)
+    [ "$kind" != gpt2 ] || from=$tmp/gpt2 data=(--train_file "$0" --block_size 16)
+    rm -rf "$tmp/m" && cp -r "$from" "$tmp/m"
+    sed -i '/_pdrop"\|dropout_rate"\|"dropout"/d' "$tmp/m/config.json"
+    launch --num_gpus 1 "$bin/models/$kind.so" "${data[@]}" --tokenizer_name bytes --do_train --max_steps 1 --per_device_train_batch_size 1 \
+        --model_name_or_path "$tmp/m" --output_dir "$tmp/left_out.$kind"
+    check "$kind: a dropout that is left out is what transformers takes" grep -qE '"(resid_pdrop|dropout_rate|dropout)": 0.1' "$tmp/left_out.$kind/config.json"
+done
 config gpt2 layer_norm_epsilon 1e-05 attn_pdrop 0.1
 import gpt2 --output_dir "$tmp/digits"
 check "numbers keep the digits that they had" sh -c "grep -q '\"layer_norm_epsilon\": 1e-05' $tmp/digits/config.json && grep -q '\"attn_pdrop\": 0.1,' $tmp/digits/config.json"
