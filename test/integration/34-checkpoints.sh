@@ -197,10 +197,10 @@ check "--model_name_or_path takes the weights of a checkpoint" \
     [ "$(field fingerprint "$tmp/weights")" = "$(field fingerprint "$tmp/long" | sed -n 55p)" ]
 
 # gathered: another program finds a model there, the same as at the end of the run
-mkdir "$tmp/hf" && cp "$tmp/long.dir"/{config.json,model.safetensors} "$tmp/hf" && echo '{"a": 1}' >"$tmp/hf/tokenizer.json"
+mkdir "$tmp/hf" && cp "$tmp/long.dir"/{config.json,model.safetensors} "$tmp/hf" && "$bin/ztok" --train 257 "$tmp/corpus.txt" --out "$tmp/hf" >"$tmp/ztok" 2>&1
 echo '{"train_batch_size": 2, "bf16": {"enabled": true}, "zero_optimization":
     {"stage": 3, "stage3_gather_16bit_weights_on_model_save": true}}' >"$tmp/gather.json"
-train 2 "$tmp/gather" --deepspeed "$tmp/gather.json" --model_name_or_path "$tmp/hf" --tokenizer_name bytes --max_steps 1 --save_steps 1 \
+train 2 "$tmp/gather" --deepspeed "$tmp/gather.json" --model_name_or_path "$tmp/hf" --max_steps 1 --save_steps 1 \
     --per_device_train_batch_size 1 --output_dir "$tmp/gather.dir"
 there=$tmp/gather.dir/checkpoint-1
 is_intact() { "$bin/zckpt" verify "$1" >"$tmp/verify" 2>&1; }
@@ -208,6 +208,14 @@ check "model.safetensors is in a checkpoint where weights are gathered" \
     cmp "$there/model.safetensors" "$tmp/gather.dir/model.safetensors"
 check "  and the tokenizer of the model folder" cmp "$there/tokenizer.json" "$tmp/hf/tokenizer.json"
 check "  and so does the folder of the weights" cmp "$tmp/gather.dir/tokenizer.json" "$tmp/hf/tokenizer.json"
+train 1 "$tmp/bytes" --model_name_or_path "$tmp/hf" --tokenizer_name bytes --max_steps 1 --save_steps 1 --per_device_train_batch_size 1 --output_dir "$tmp/bytes.dir"
+check "  which weights that were trained on bytes have not" test -s "$tmp/bytes.dir/model.safetensors" -a ! -e "$tmp/bytes.dir/tokenizer.json" -a ! -e "$tmp/bytes.dir/tokenizer_config.json"
+check "  nor their checkpoint" test -d "$tmp/bytes.dir/checkpoint-1/global_step1" -a ! -e "$tmp/bytes.dir/checkpoint-1/tokenizer.json"
+cp -r "$tmp/hf" "$tmp/sizes" && rm "$tmp/sizes/config.json"
+for from in "$tmp/sizes" "$tmp/sizes/model.safetensors"; do
+    train 1 "$tmp/sizes.log" --model_name_or_path "$from" --vocab_size 257 --max_steps 1 --per_device_train_batch_size 1 --output_dir "$tmp/sizes.dir" --overwrite_output_dir
+    check "  and those of a model whose sizes are options have: ${from##*/}" cmp "$tmp/sizes.dir/tokenizer.json" "$tmp/hf/tokenizer.json"
+done
 check "  all of it whole" is_intact "$there"
 printf X | dd of="$there/model.safetensors" bs=1 seek=20000 conv=notrunc 2>/dev/null
 is_intact "$there"

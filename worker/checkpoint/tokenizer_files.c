@@ -86,8 +86,9 @@ zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *d
         const char *folder = own ? tokenizer : model;
         char from[PATH_MAX] = "", to[PATH_MAX];
 
-        if ((folder && snprintf(from, sizeof(from), "%s/%s", folder, names[i]) >=
-                           (int)sizeof(from)) ||
+        if ((folder && folder[0] &&
+             snprintf(from, sizeof(from), "%s/%s", folder, names[i]) >=
+                 (int)sizeof(from)) ||
             snprintf(to, sizeof(to), "%s/%s", dir, names[i]) >= (int)sizeof(to))
             return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long", dir);
         if (from[0] &&

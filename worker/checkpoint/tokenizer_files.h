@@ -18,7 +18,7 @@ bool zt_find_tokenizer(const char *dir, char found[PATH_MAX]) ZT_MUST_CHECK;
 
 /*
  * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,
- * synced; generation_config.json comes from `model`. NULL: none. `replaces`: the weights are in
+ * synced; generation_config.json comes from `model`. NULL, and "" of `tokenizer`: none. `replaces`: the weights are in
  * the place of a model, and what there is of its tokenizer goes. ZT_E_CANTCREATE.
  */
 zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,

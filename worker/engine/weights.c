@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/files/folders.h"
@@ -546,27 +547,38 @@ zt_err zt_weights_check_checkpoint(const struct zt_engine *e, const char *dir,
     return rc;
 }
 
+/* The folder of a model, of its config.json or of its weights. "": it has gone since the start. */
+static void find_model_folder(const char *from, char out[PATH_MAX])
+{
+    struct stat st;
+
+    out[0] = 0;
+    if (!from || stat(from, &st) || zt_weights_config_path(from, out, PATH_MAX, NULL))
+        return;
+    if (!out[0])
+        snprintf(out, PATH_MAX, S_ISDIR(st.st_mode) ? "%s/" : "%s", from);
+    if (strrchr(out, '/'))
+        *strrchr(out, '/') = 0;
+    else
+        snprintf(out, PATH_MAX, ".");
+}
+
 zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                                  struct zt_fault *fault)
 {
     const char *given = run->tokenizer_name;
     const char *from = given ? given : run->model_name_or_path;
-    char model[PATH_MAX] = "", *slash = NULL;
+    char model[PATH_MAX];
 
     if (given && strcmp(given, "bytes") == 0)
-        given = NULL;
+        given = ""; /* that of the model knows other ids */
     else if (from && access(from, F_OK))
         zt_warn("weights",
                 "%s: without the tokenizer, as %s is there no more: copy it there later",
                 dir, from);
-    /* a model folder that has gone since the start takes nothing from what is saved */
-    if (run->model_name_or_path &&
-        !zt_weights_config_path(run->model_name_or_path, model, sizeof(model), NULL))
-        slash = strrchr(model, '/');
-    if (slash)
-        *slash = 0;
-    return zt_copy_tokenizer(given, slash ? model : NULL, dir, run->overwrite_output_dir,
-                             fault);
+    find_model_folder(run->model_name_or_path, model);
+    return zt_copy_tokenizer(given, model[0] ? model : NULL, dir,
+                             run->overwrite_output_dir, fault);
 }
 
 /* The adapters alone, the tokenizer that they were trained with, and what the model is together
