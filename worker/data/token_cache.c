@@ -70,7 +70,8 @@ static uint64_t hash_examples(const struct zt_example_spec *spec, uint64_t hash)
 {
     const char *const columns[] = {spec->text, spec->pair, spec->label};
     const struct zt_labels *l = spec->labels;
-    const uint32_t how[2] = {(uint32_t)spec->kind, spec->unlabelled};
+    const uint32_t how[3] = {(uint32_t)spec->kind, spec->unlabelled,
+                             (uint32_t)spec->unknown};
 
     hash = XXH3_64bits_withSeed(how, sizeof(how), hash);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
@@ -87,9 +88,11 @@ static uint64_t hash_way(const struct cache_entry *e)
     uint64_t tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer);
     const char *format = zt_token_format_name(e->file->format);
     const char *column = e->how->column ? e->how->column : "";
+    int32_t end = zt_tokenizer_end(e->how->tokenizer); /* of pairs: not of its JSON */
 
     if (e->file->format == ZT_TOKENS_TEXT)
         return tokenizer;
+    tokenizer = XXH3_64bits_withSeed(&end, sizeof(end), tokenizer);
     tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
     tokenizer = hash_pair(&e->how->pair, tokenizer);
     if (e->how->examples)

@@ -416,21 +416,61 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     return rc;
 }
 
+/* What ends a text by classes themselves, whose tokenizer_config.json need not say it. */
+static const struct {
+    const char *class, *model_type; /* config.json's, where no class is named */
+    const char *end;
+} class_ends[] = {
+    {"GPT2Tokenizer", "gpt2", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "qwen2", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "qwen3", "<|endoftext|>"},
+    {"LlamaTokenizer", "llama", "</s>"},
+    {"LlamaTokenizer", "mistral", "</s>"},
+    {"GemmaTokenizer", "gemma", "<eos>"},
+    {"T5Tokenizer", "t5", "</s>"},
+    {"BartTokenizer", "bart", "</s>"},
+};
+
+static const char *end_of_class(const char *folder, const char *class)
+{
+    struct folder f = {.path = folder};
+    zt_err rc = ZT_OK;
+    json_t *config = class ? NULL : load(&f, "config.json", false, &rc);
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const char *end = NULL;
+    size_t n = class ? strlen(class) : 0;
+
+    if (n > 4 && strcmp(class + n - 4, "Fast") == 0)
+        n -= 4;
+    for (size_t i = 0; !end && i < sizeof(class_ends) / sizeof(*class_ends); i++)
+        if (class ? strlen(class_ends[i].class) == n &&
+                        strncmp(class_ends[i].class, class, n) == 0
+                  : type && strcmp(class_ends[i].model_type, type) == 0)
+            end = class_ends[i].end;
+    json_decref(config);
+    return end;
+}
+
 char *zt_folder_end_token(const char *folder)
 {
     static const char *const names[] = {"tokenizer_config.json",
                                         "special_tokens_map.json"};
     struct folder f = {.path = folder};
-    char *end = NULL;
+    const char *text = NULL, *class = NULL;
+    json_t *json[2], *said = NULL;
+    char *end;
 
-    for (int i = 0; i < 2 && !end; i++) {
+    for (int i = 0; i < 2; i++) {
         zt_err rc = ZT_OK;
-        json_t *json = load(&f, names[i], false, &rc);
-        const char *text = zt_folder_token_text(json_object_get(json, "eos_token"));
 
-        end = text ? strdup(text) : NULL;
-        json_decref(json);
+        json[i] = load(&f, names[i], false, &rc);
+        said = said ? said : json_object_get(json[i], "eos_token");
     }
+    class = json_string_value(json_object_get(json[0], "tokenizer_class"));
+    text = said ? zt_folder_token_text(said) : end_of_class(folder, class);
+    end = text ? strdup(text) : NULL;
+    json_decref(json[0]);
+    json_decref(json[1]);
     return end;
 }
 

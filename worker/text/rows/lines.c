@@ -94,11 +94,11 @@ static zt_err put_end(const struct zt_lines_job *job, struct hand *h)
     return end < 0 ? ZT_OK : zt_buf_put(&h->ids, &end, sizeof(end));
 }
 
-/* Of two texts, each ends once, by its frame or without one. */
+/* Texts of a pair end once, by their own words, by their frame, or by what is put. */
 static bool lacks_end(const struct zt_lines_job *job, const int32_t *ids, size_t num)
 {
-    return job->pair.source && !(job->pair.separate && num &&
-                                 ids[num - 1] == zt_tokenizer_end(job->tokenizer));
+    return job->pair.source &&
+           !(num && ids[num - 1] == zt_tokenizer_end(job->tokenizer));
 }
 
 static zt_err put_text(const struct zt_lines_job *job, struct hand *h, const char *text,
@@ -437,6 +437,21 @@ static zt_err refuse_texts(const struct zt_lines_job *job, struct zt_fault *faul
         job->name);
 }
 
+/* A text that is to be written would never end. */
+static zt_err refuse_endless(const struct zt_lines_job *job, struct zt_fault *fault)
+{
+    return zt_fault_set(
+        fault, ZT_E_USAGE,
+        "%s: what is to be written ends with the eos_token of the tokenizer, and it has "
+        "none: name one of its tokens by \"eos_token\" in its tokenizer_config.json",
+        job->name);
+}
+
+static bool ends_texts(const struct zt_tokenizer *t)
+{
+    return !t || zt_tokenizer_end(t) >= 0 || zt_tokenizer_frame(t).after.num > 0;
+}
+
 zt_err zt_lines_mark_context(const struct zt_lines_job *job,
                              const struct zt_record_format *format, const char *column,
                              bool *yes, struct zt_fault *fault)
@@ -497,7 +512,9 @@ static zt_err encode_texts(const struct zt_lines_job *job,
     if (rc)
         return rc;
     rows.pair = find_pair(job, &records, column);
-    if (!rows.pair.source && rows.pair.separate)
+    if (rows.pair.source && !ends_texts(job->tokenizer))
+        rc = refuse_endless(job, fault);
+    else if (!rows.pair.source && rows.pair.separate)
         rc = refuse_texts(job, fault);
     else if (!rows.pair.source && rows.pair.prefix)
         rc = zt_fault_set(fault, ZT_E_USAGE,
