@@ -97,8 +97,7 @@ static zt_err put_end(const struct zt_lines_job *job, struct hand *h)
 /* Texts of a pair end once, by their own words, by their frame, or by what is put. */
 static bool lacks_end(const struct zt_lines_job *job, const int32_t *ids, size_t num)
 {
-    return job->pair.source &&
-           !(num && ids[num - 1] == zt_tokenizer_end(job->tokenizer));
+    return job->pair.source && !(num && ids[num - 1] == zt_tokenizer_end(job->tokenizer));
 }
 
 static zt_err put_text(const struct zt_lines_job *job, struct hand *h, const char *text,
