@@ -141,6 +141,10 @@ static void derive(struct zt_launch *l, struct zt_problems *report)
     if (l->log_dir &&
         strcmp(l->log_dir, "None") == 0) /* as the default is spelled there */
         l->log_dir = NULL;
+    if (l->log_dir && !*l->log_dir)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--enable_each_rank_log: the name of the folder is empty, as a "
+                        "variable that is not set is");
     if (l->log_file && !l->detach)
         zt_problems_add(report, ZT_E_USAGE, "--log_file is for --detach");
     if (l->ctl_job && l->attach_job)
@@ -191,11 +195,29 @@ static bool ends_in_so(const char *name)
     return n > 3 && strcmp(name + n - 3, ".so") == 0;
 }
 
-/* Is "--name" (or its '-' spelling) among the plugin's words? */
+/* Is the flag "--name" (or its '-' spelling) set among the plugin's words, as it reads them? */
 static bool behind_target(const struct zt_launch *l, const char *under, const char *dash)
 {
+    bool on = false;
+
+    for (int i = 1; l->is_plugin && i < l->target_argc; i++) {
+        const char *word = l->target[i], *value;
+        size_t n = strcspn(word, "=");
+
+        if (n != strlen(under) ||
+            (strncmp(word, under, n) != 0 && strncmp(word, dash, n) != 0))
+            continue;
+        value = word[n] ? word + n + 1 : i + 1 < l->target_argc ? l->target[i + 1] : "";
+        if (!zt_parse_bool(value, &on))
+            on = true;
+    }
+    return on;
+}
+
+static bool asks_for_help(const struct zt_launch *l)
+{
     for (int i = 1; l->is_plugin && i < l->target_argc; i++)
-        if (strcmp(l->target[i], under) == 0 || strcmp(l->target[i], dash) == 0)
+        if (strcmp(l->target[i], "--help") == 0 || strcmp(l->target[i], "-h") == 0)
             return true;
     return false;
 }
@@ -223,7 +245,7 @@ static const char *find_run_name(const struct zt_launch *l)
 
 static zt_launch_action choose_action(const struct zt_launch *l)
 {
-    if (behind_target(l, "--help", "-h"))
+    if (asks_for_help(l))
         return ZT_LAUNCH_TARGET_HELP;
     if (l->check_config || behind_target(l, "--check_config", "--check-config"))
         return ZT_LAUNCH_CHECK_CONFIG;

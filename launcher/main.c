@@ -302,14 +302,6 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
     return zt_err_exit_code(fault->code);
 }
 
-static bool given_behind_target(const struct zt_launch *l, const char *flag)
-{
-    for (int i = 1; i < l->target_argc; i++)
-        if (strcmp(l->target[i], flag) == 0)
-            return true;
-    return false;
-}
-
 /* The caller prints the fault. */
 static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
 {
@@ -322,8 +314,7 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
                 l->target[0]);
             return 2;
         }
-        return hand_over(
-            p, given_behind_target(l, "--check_config") ? NULL : "--check_config", fault);
+        return hand_over(p, "--check_config", fault);
     case ZT_LAUNCH_TARGET_HELP:
         return hand_over(p, NULL, fault);
     case ZT_LAUNCH_DRY_RUN:
@@ -333,8 +324,7 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
             return 0;
         if (!l->json)
             putchar('\n');
-        return hand_over(p, given_behind_target(l, "--dry_run") ? NULL : "--dry_run",
-                         fault);
+        return hand_over(p, "--dry_run", fault);
     default:
         return run(l, p, fault);
     }

@@ -63,6 +63,8 @@ check "'-' and '=' spellings work" code_is 0
 launch --num_gpus 0 --log_format yaml --grace -1 -- true
 check "all problems at once" test "$(grep -c 'zlaunch: error:' "$tmp/err")" = 3
 check "bad values: 2" code_is 2
+launch --enable_each_rank_log "" -- true
+check "a folder of logs without a name: 2" code_is 2
 launch --grace 86400 -- true
 check "--grace may be a day" code_is 0
 launch --grace 86401 -- true

@@ -145,6 +145,16 @@ env -u SLURM_JOB_ID "$zlaunch" --launcher slurm "$bin/models/gpt2.so" >"$tmp/out
 code=$?
 check "--launcher slurm outside an allocation: 2" code_is 2
 check "  says how to get one" err_has "is not inside a Slurm allocation (SLURM_JOB_ID is not set); get one by salloc"
+few=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 8 --train_file README.md --block_size 16 --max_steps 1)
+launch --num_gpus 2 "${few[@]}" --dry_run=true
+check "--dry_run=true behind the target is asked once" test "$code $(grep -c 'memory of one rank' "$tmp/out")" = "0 1"
+launch --num_gpus 2 "${few[@]}" --check-config=yes
+check "  and --check_config" test "$code $(head -n 1 "$tmp/out")" = "0 {"
+for off in "--dry_run false" --check-config=0 --no_dry_run; do
+    # shellcheck disable=SC2086
+    launch --num_gpus 2 "${few[@]}" $off
+    check "  $off is a run" test "$code $(grep -c "^step 1/1" "$tmp/err")" = "0 1"
+done
 launch --dry_run "$tmp/nowhere/gpt2.so"
 check "a plugin that is elsewhere: 66" code_is 66
 check "  says where" err_has "plugin $tmp/nowhere/gpt2.so: No such file or directory; there is "
