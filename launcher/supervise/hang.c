@@ -1,7 +1,8 @@
 /*
  * A job without progress. When --hang_timeout is over without an event of any rank, and
- * without a new phase or collective of any, all ranks are inspected. When the answers are
- * there the job is stopped, or started again, with the most suspicious rank named.
+ * without a new phase or collective of any (of a program: without output), all ranks are
+ * inspected. When the answers are there the job is stopped, or started again, with the most
+ * suspicious rank named.
  */
 #include "launcher/supervise/private.h"
 
@@ -61,8 +62,9 @@ void zt_sup_hang_tick(struct zt_supervisor *s, double now)
 
     if (limit <= 0 || s->state != SUP_RUNNING)
         return;
-    if (zt_sup_input_is_awaited(s)) /* by a rank: it is a person who makes no progress */
-        s->progress_s = now;
+    if (zt_sup_input_is_awaited(s) || !s->reading)
+        s->progress_s =
+            now; /* a person makes none: input is awaited, output is not read */
     if (!s->hang_seen && now - s->progress_s >= limit)
         inspect(s);
     else if (s->hang_seen &&

@@ -129,6 +129,13 @@ launch "${nodes[@]}" --max_restarts 1 --hang_timeout 0.5 -- sh -c \
     '[ $RANK$ZLAUNCH_RESTART_COUNT = 20 ] || exit 0; exec sleep 600'
 check "a job that hangs is started again: 0" code_is 0
 check "  and what hung is told" grep -qE 'rank 2 on n1 \(pid [0-9]+\) is waiting' "$tmp/err"
+for logs in "" "--enable_each_rank_log $tmp/hang-logs"; do
+    # shellcheck disable=SC2086
+    launch --hang_timeout 1.5 $logs -- sh -c 'for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.4; done'
+    check "a program that prints does not hang${logs:+, to a file too}" code_is 0
+done
+{ "$zlaunch" --hang_timeout 1 -- sh -c 'yes | head -c 20000000'; echo $? >"$tmp/code"; } 2>"$tmp/err" | (sleep 3; wc -c) >"$tmp/out"
+check "nor does one whose output nobody reads" test "$(cat "$tmp/code" "$tmp/out" | tr '\n' ' ')" = "0 20000000 "
 launch "${nodes[@]}" --hang_timeout 0.5 -- sh -c '[ $RANK = 2 ] || exit 0; exec sleep 600'
 check "a job that hangs and may not start again: 124" code_is 124
 check "  says so" err_has "error: no progress for 0.5 s"

@@ -193,6 +193,8 @@ static size_t source_read(struct zt_source *s)
     if (k < 0 && errno == EAGAIN)
         return 0;
     ok = k > 0;
+    if (ok && s->stream)
+        s->rank->node->printed_bytes += (uint64_t)k;
     if (ok && s->stream && zt_lines_feed(&s->lines, block, (size_t)k, forward, s))
         zt_warn("daemon", "no memory: %zd bytes of the output of rank %d are lost", k,
                 s->rank->rank); /* closed, they would end it by SIGPIPE */
