@@ -107,7 +107,7 @@ struct zt_daemon_node {
     struct zt_phase_slot *phases; /* (job->local_world), mapped */
     size_t phases_bytes;
     uint64_t printed_bytes; /* by all ranks of the job */
-    int64_t oom_kills; /* seen so far */
+    int64_t oom_kills;      /* seen so far */
     int exit_code;
 };
 
