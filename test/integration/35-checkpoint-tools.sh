@@ -129,6 +129,13 @@ sed -i 's/"activation_function": "[a-z_]*"/"activation_function": "gelu"/' "$tmp
 run "no GGUF of another function" 78 "$zckpt" convert "$tmp/exact" "$tmp/exact.gguf"
 check "  which is named" has "$tmp/err" "config.json has activation_function gelu, which GGUF files of type gpt2 cannot say"
 check "  and nothing is written" test ! -e "$tmp/exact.gguf"
+run "weights in shards" 0 "$zckpt" convert "$tmp/hf" "$tmp/shards" --max_shard_size 40KB
+run "no GGUF of one of them" 65 "$zckpt" convert "$tmp/shards"/model-00001-of-*.safetensors "$tmp/part.gguf"
+check "  which lacks some" has "$tmp/err" 'has [01] tensors .*, and a model of its config.json has [12]: it is not whole'
+cp -r "$tmp/hf" "$tmp/more" && sed -i 's/"n_layer": 2/"n_layer": 3/' "$tmp/more/config.json"
+run "  nor of a layer less than config.json says" 65 "$zckpt" convert "$tmp/more" "$tmp/part.gguf"
+check "  and nothing is written" test ! -e "$tmp/part.gguf"
+run "  but of all of them" 0 "$zckpt" convert "$tmp/shards" "$tmp/shards.gguf"
 check "  and smaller" test "$(stat -c %s "$tmp/q8_0.gguf")" -lt "$(stat -c %s "$tmp/f16.gguf")"
 run "weights are verified" 0 "$zckpt" verify "$tmp/bin"
 

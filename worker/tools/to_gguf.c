@@ -250,14 +250,48 @@ static zt_err put_keys(struct conversion *c, struct zt_fault *fault)
 
 /* ---- tensors ---- */
 
-/* GPT-2's head is its embedding; buffers of masks are no weights. */
-static bool is_left_out(const struct conversion *c, const struct zt_source_tensor *t)
+static bool is_tied(const struct conversion *c)
 {
     bool tied = c->kind->gpt2;
 
     (void)!zt_hf_config_bool(c->config, "tie_word_embeddings", tied, &tied, NULL);
+    return tied;
+}
+
+/* GPT-2's head is its embedding; buffers of masks are no weights. */
+static bool is_left_out(const struct conversion *c, const struct zt_source_tensor *t)
+{
     return t->t.alias_of || t->buffer || !t->t.readable ||
-           (tied && strcmp(t->t.name, "lm_head.weight") == 0);
+           (is_tied(c) && strcmp(t->t.name, "lm_head.weight") == 0);
+}
+
+/* A tensor that some models of the kind have and others not. */
+static bool may_lack(const struct conversion *c, const char *name)
+{
+    const char *arch = c->kind->arch;
+
+    if (strstr(name, ".bias"))
+        return !c->kind->gpt2 && (strcmp(arch, "qwen2") != 0 || strstr(name, "o_proj"));
+    if (strstr(name, "q_norm") || strstr(name, "k_norm"))
+        return strcmp(arch, "qwen3") != 0;
+    return strcmp(name, "lm_head.weight") == 0 && is_tied(c);
+}
+
+/* A file with one shard of several, or with a layer less, is none that computes anything. */
+static zt_err check_whole(const struct conversion *c, struct zt_fault *fault)
+{
+    for (const struct zt_gguf_name *n = c->kind->names; n->ours; n++) {
+        int64_t want = strstr(n->ours, "%d") ? c->layers : 1, num = 0;
+
+        for (int i = 0; i < c->num; i++)
+            num += c->items[i].name == n;
+        if (num != want && (num || !may_lack(c, n->ours)))
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "%s: has %lld tensors %s, and a model of its config.json "
+                                "has %lld: it is not whole",
+                                c->s->path, (long long)num, n->ours, (long long)want);
+    }
+    return ZT_OK;
 }
 
 /* Vectors and positions stay fp32, as the kernels of llama.cpp want them. */
@@ -328,7 +362,7 @@ static zt_err add_items(struct conversion *c, struct zt_fault *fault)
     for (int i = 0; !rc && i < c->s->num; i++)
         if (!is_left_out(c, &c->s->tensors[i]))
             rc = add_item(c, i, &c->items[c->num++], fault);
-    return rc;
+    return rc ? rc : check_whole(c, fault);
 }
 
 /* ---- data ---- */
