@@ -65,6 +65,9 @@ check "numbers with fractions as well" grep -qF 'all labels are numbers, as 0.5,
 printf 'text,label\nw1,1\nw2,0\nw1,v0.5\n' >"$tmp/mixed.csv"
 bert 1 "$tmp/numbers" classify mixed.csv
 check "  but names that have some are not" sh -c '! grep -q "all labels are numbers" "$1"' - "$tmp/numbers"
+{ printf 'text,label\n' && printf 'w%s,0\n' 1 2 3 4 5 6 7 && printf 'w8,3\n'; } >"$tmp/far.csv"
+bert 1 "$tmp/far" regress far.csv --max_steps 8 --per_device_train_batch_size 1 --learning_rate 1e-5
+check "one row that is far off is no loss that runs away" sh -c '! grep -q "runs away" "$1" && [ "$(grep -c "\"event\":\"step\"" "$1")" = 8 ]' - "$tmp/far"
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 cp -r "$out" "$tmp/several"

@@ -332,7 +332,7 @@ static double end_pause(struct window *w, double begun)
     return seconds;
 }
 
-#define DIVERGED 100 /* times the loss of the first step */
+#define DIVERGED 100 /* times the loss of the first step, or 1 where that is less */
 #define LOST     3   /* reports of a loss that is no number, of fp16; or the last step */
 
 /* Once: the loss grows without bound. In fp16 the activations of a single step may overflow. */
@@ -343,7 +343,7 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
     if (step == e->first_step + 1)
         e->first_loss = loss;
     e->losses_lost = lost ? e->losses_lost + 1 : 0;
-    if (e->told_divergence || loss <= DIVERGED * e->first_loss ||
+    if (e->told_divergence || loss <= DIVERGED * fmax(e->first_loss, 1) ||
         (lost && e->losses_lost < LOST && step < e->total_steps))
         return;
     e->told_divergence = true;
