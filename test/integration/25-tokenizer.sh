@@ -203,5 +203,12 @@ cp $tok/tokenizer.json "$tmp/model"
 ZLAUNCH_LOG_FORMAT=json "$bin/zworker" "$g" --model_name_or_path "$tmp/model" --prompt "café don't" --generate_tokens 8 \
     >"$tmp/sample" 2>"$tmp/sample.err"
 check "a prompt is text, and so is what follows" grep -q '"text":"café don.t' "$tmp/sample"
+from() { # from TEXT FILE: what the model takes for likeliest behind it
+    "$bin/zworker" "$g" --model_name_or_path "$tmp/model" --prompt "$1" --generate_tokens 8 --temperature 0 >"$2" 2>"$2.err"
+}
+echo '{"tokenizer_class": "GPT2TokenizerFast", "bos_token": "a"}' >"$tmp/model/tokenizer_config.json"
+from a "$tmp/want"
+check "one without a word is written from" from "" "$tmp/got"
+check "  what stands before a text" cmp "$tmp/got" "$tmp/want"
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish
