@@ -133,13 +133,32 @@ fails() { # fails WORDS COMMAND...
 }
 cp -r "$tmp/classify" "$tmp/lost" && nan "$tmp/lost" 1000
 lost=("$bin/zlaunch" --num_gpus 2 "$bin/models/bert.so" --task classify --model_name_or_path "$tmp/lost" --block_size 16)
-check "weights that are no numbers predict nothing" fails "predictions: all logits are NaN" \
+check "weights that are no numbers predict nothing" fails "predictions: what the model makes of row 1 of $tmp/rows.jsonl is not finite" \
     "${lost[@]}" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
 check "  and leave no file" test ! -e "$tmp/none/predictions.jsonl"
 check "  nor is an evaluation of them a success" fails "the loss of the evaluation is" \
     "${lost[@]}" --eval_file "$tmp/classes.jsonl" --output_dir "$tmp/none"
 check "  which is told once" test "$(grep -c 'loss of the evaluation is' "$tmp/said")" -eq 1
 check "  and kept" grep -q '"eval_loss":null' "$tmp/none/eval_results.json"
+nan_word() { # nan_word TASK NUMBER: the embedding of one word
+    local file=$tmp/$1.nan/model.safetensors at
+    cp -r "$tmp/$1" "$tmp/$1.nan"
+    at=$(head -c 20000 "$file" | grep -ao 'embeddings\.word_embeddings\.weight":[^}]*"data_offsets": *\[[0-9]*' | grep -o '[0-9]*$')
+    at=$((8 + $(od -An -tu8 -N8 "$file") + at + (5 + $2) * 32 * 4))
+    head -c 128 /dev/zero | tr '\0' '\377' | dd of="$file" bs=1 seek=$at conv=notrunc status=none
+}
+for kind in "classify rows.jsonl text" "regress rows.tsv w" "tag words.jsonl tokens"; do
+    # shellcheck disable=SC2086 # words
+    set -- $kind
+    nan_word "$1" 7
+    row=$(grep "^.*$3" "$tmp/$2" | grep -nEm 1 '(^|[" ])w7([" \t]|ab)' | cut -d : -f 1)
+    check "$1: nor does a word whose embedding is none" fails "predictions: what the model makes of row $row of $tmp/$2 is not finite" \
+        "$bin/zlaunch" --num_gpus 2 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/$1.nan" --block_size 16 \
+        --per_device_eval_batch_size 7 --test_file "$tmp/$2" --output_dir "$tmp/none"
+    check "  no file of it" test ! -e "$tmp/none/predictions.jsonl"
+    sed '/"*w7\("\|ab\| \|\t\|$\)/d' "$tmp/$2" >"$tmp/without-$2"
+    check "  but the rows without it are predicted" predict 2 "$tmp/without" "$1" "without-$2" --model_name_or_path "$tmp/$1.nan"
+done
 
 refused() { # refused WORDS COMMAND...
     local words=$1

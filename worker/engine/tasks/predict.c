@@ -31,6 +31,15 @@ struct prediction {
 
 /* ---- lines ---- */
 
+static bool are_finite(const float *logits, int64_t n)
+{
+    int64_t i = 0;
+
+    while (i < n && isfinite(logits[i]))
+        i++;
+    return i == n;
+}
+
 static json_t *class_json(const struct zt_labels *l, const float *logits)
 {
     int64_t best = zt_largest(logits, l->num);
@@ -38,11 +47,21 @@ static json_t *class_json(const struct zt_labels *l, const float *logits)
     double sum = 0;
 
     for (int64_t i = 0; i < l->num; i++) {
-        json_array_append_new(list, json_real(isfinite(logits[i]) ? logits[i] : 0));
+        json_array_append_new(list, json_real((double)logits[i]));
         sum += exp((double)logits[i] - (double)logits[best]);
     }
-    return json_pack("{s:s, s:f, s:o}", "label", l->names[best], "score",
-                     isfinite(sum) ? 1 / sum : 0.0, "logits", list);
+    return json_pack("{s:s, s:f, s:o}", "label", l->names[best], "score", 1 / sum,
+                     "logits", list);
+}
+
+/* Of this row nothing can be said. */
+static void refuse_row(struct prediction *p, int64_t sample)
+{
+    p->rc = zt_fault_set(&p->why, ZT_E_NUMERIC,
+                         "predictions: what the model makes of row %lld of %s is not "
+                         "finite: look at the weights (zckpt verify names a tensor that "
+                         "is not)",
+                         (long long)sample + 1, p->e->run->test_file);
 }
 
 /* The class at the first token of each word, by what the data keep of words. */
@@ -52,7 +71,7 @@ static json_t *tags_json(struct prediction *p, int64_t sample, const float *clas
     const struct zt_row_options *o = zt_dataset_rows(ds);
     const struct zt_example *x = zt_dataset_example(ds, sample);
     json_t *tags = json_array();
-    int64_t at, n, a, b;
+    int64_t at, n, a, b; /* a: tokens of words that the row has */
     int32_t *marks = malloc(((size_t)x->first + 1) * sizeof(*marks));
 
     zt_dataset_sample(ds, sample, &at, &n);
@@ -62,9 +81,11 @@ static json_t *tags_json(struct prediction *p, int64_t sample, const float *clas
     for (int64_t i = 0; !p->rc && i < x->first; i++) {
         int64_t class = i < a ? (int64_t)classes[(int64_t)o->single.before.num + i] : -1;
 
-        if (marks[i] > 0)
-            json_array_append_new(
-                tags, class < 0 ? json_null() : json_string(p->e->labels.names[class]));
+        if (marks[i] > 0 && i < a && class < 0)
+            refuse_row(p, sample);
+        else if (marks[i] > 0)
+            json_array_append_new(tags, i < a ? json_string(p->e->labels.names[class])
+                                              : json_null());
     }
     free(marks);
     return json_pack("{s:o}", "tags", tags);
@@ -72,10 +93,14 @@ static json_t *tags_json(struct prediction *p, int64_t sample, const float *clas
 
 static json_t *row_json(struct prediction *p, int64_t sample, const float *row)
 {
-    if (p->e->task == ZT_TASK_REGRESS)
-        return json_pack("{s:f}", "label", isfinite(row[0]) ? (double)row[0] : 0.0);
-    return p->e->task == ZT_TASK_TAG ? tags_json(p, sample, row)
-                                     : class_json(&p->e->labels, row);
+    if (p->e->task == ZT_TASK_TAG)
+        return tags_json(p, sample, row);
+    if (!are_finite(row, p->width)) {
+        refuse_row(p, sample);
+        return NULL;
+    }
+    return p->e->task == ZT_TASK_REGRESS ? json_pack("{s:f}", "label", (double)row[0])
+                                         : class_json(&p->e->labels, row);
 }
 
 static void write_row(struct prediction *p, int64_t sample, const float *row)
@@ -95,15 +120,6 @@ static void write_row(struct prediction *p, int64_t sample, const float *row)
 
 /* ---- passes ---- */
 
-static bool are_nan(const float *logits, int64_t n)
-{
-    int64_t i = 0;
-
-    while (i < n && isnan(logits[i]))
-        i++;
-    return i == n;
-}
-
 /* Logits of the batch become what rank 0 needs of them. */
 static zt_err keep(struct prediction *p, int64_t n, int64_t T, struct zt_fault *fault)
 {
@@ -121,11 +137,12 @@ static zt_err keep(struct prediction *p, int64_t n, int64_t T, struct zt_fault *
                             "of %lld are wanted",
                             p->e->plugin->name, (long long)n, (long long)p->B,
                             (long long)(L * (tags ? T : 1)));
-    if (are_nan(p->logits, n))
-        return zt_fault_set(fault, ZT_E_NUMERIC, "predictions: all logits are NaN");
     for (int64_t b = 0; tags && b < p->B; b++)
-        for (int64_t i = 0; i < T; i++)
-            p->own[b * p->width + i] = (float)zt_largest(p->logits + (b * T + i) * L, L);
+        for (int64_t i = 0; i < T; i++) {
+            const float *x = p->logits + (b * T + i) * L;
+
+            p->own[b * p->width + i] = are_finite(x, L) ? (float)zt_largest(x, L) : -1;
+        }
     if (!tags)
         memcpy(p->own, p->logits, (size_t)n * sizeof(*p->own));
     return ZT_OK;
