@@ -179,14 +179,13 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
             "out",
             column);
     if (!name)
-        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
-                                "\"%s\" holds a label that is neither text nor a whole "
-                                "number%s",
-                                column,
-                                json_is_real(value)
-                                    ? "; numbers are predicted by --task "
-                                      "regress"
-                                    : "; correct it, or take the row out");
+        return zt_records_fault(
+            r, at, ZT_E_FORMAT, fault, "\"%s\" holds a label %s", column,
+            json_is_real(value)     ? "that is neither text nor a whole number; numbers "
+                                      "are predicted by --task regress"
+            : json_is_string(value) ? "with a zero byte; correct it, or take the row out"
+                                    : "that is neither text nor a whole number; correct "
+                                      "it, or take the row out");
     *out = zt_labels_find(spec->labels, name);
     if (*out >= 0)
         return ZT_OK;

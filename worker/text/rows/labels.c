@@ -91,8 +91,10 @@ int64_t zt_labels_find(const struct zt_labels *l, const char *name)
 
 const char *zt_label_name(const json_t *value, char room[ZT_LABEL_DIGITS])
 {
-    if (json_is_string(value))
-        return json_string_value(value);
+    if (json_is_string(value)) /* a name ends at a zero byte, and would be another's */
+        return strlen(json_string_value(value)) == json_string_length(value)
+                   ? json_string_value(value)
+                   : NULL;
     if (json_is_boolean(value))
         return json_is_true(value) ? "true" : "false";
     if (!json_is_integer(value))

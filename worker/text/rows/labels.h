@@ -29,7 +29,7 @@ bool zt_labels_are_unnamed(const struct zt_labels *l);
 /* -1: there is no such label. Where they are unnamed a number is one by itself. */
 int64_t zt_labels_find(const struct zt_labels *l, const char *name);
 /* The name that a value of a row has; room is for those of numbers. NULL: it is neither text
- * nor a whole number. */
+ * without a zero byte nor a whole number. */
 #define ZT_LABEL_DIGITS 24
 const char *zt_label_name(const json_t *value, char room[ZT_LABEL_DIGITS]);
 void zt_labels_release(struct zt_labels *l); /* zeroed: fine */
