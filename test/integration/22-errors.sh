@@ -43,7 +43,12 @@ mkfifo "$tmp/pipe"
 check "a pipe is no file for a timeline" refused 73 "is a device, a pipe or a socket; give a file" "$g" "${t[@]}" --trace "$tmp/pipe"
 check "  and is there still" test -p "$tmp/pipe"
 check "nor is the text" refused 2 "that is a file of data, which a timeline would replace" "$g" "${t[@]}" --trace "$tmp/corpus.txt"
+check "  nor rows to continue" refused 2 "that is a file of data, which a timeline would replace" "$g" --n_layer 1 --n_head 1 --n_embd 16 --test_file "$tmp/corpus.txt" --output_dir "$tmp/none" --trace "$tmp/corpus.txt"
 check "a length that a prompt has not" refused 2 "--max_new_tokens" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_length 5
+mkdir "$tmp/rows" && echo '{"prompt": "x", "completion": "y"}' >"$tmp/rows/predictions.jsonl"
+check "rows that predictions would replace" refused 2 "$tmp/rows/predictions.jsonl is a file of data, which the predictions would replace" \
+    "$g" --n_layer 1 --n_head 1 --n_embd 16 --test_file "$tmp/rows/../rows/predictions.jsonl" --output_dir "$tmp/rows"
+check "  are there still" grep -q completion "$tmp/rows/predictions.jsonl"
 mkdir "$tmp/adapters" && echo '{}' >"$tmp/adapters/adapter_config.json"
 check "adapters in place of a model" refused 66 "holds adapters and no model: --adapter_name_or_path $tmp/adapters" "$g" --model_name_or_path "$tmp/adapters" --prompt x
 printf 'text,label\nabc,yes\nmore,no\n' | iconv -t UTF-16 >"$tmp/u16.csv"
@@ -52,6 +57,8 @@ for task in classify tag regress; do
         --num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --tokenizer_name bytes --train_file "$tmp/u16.csv" --max_steps 1
 done
 check "a resumption of what is no training" refused 2 "--resume_from_checkpoint goes on with a training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --eval_file "$tmp/corpus.txt" --resume_from_checkpoint "$tmp/none"
+check "no token for a file" refused 2 "--max_new_tokens 0: no token is added to a prompt" "$g" --n_layer 1 --n_head 1 --n_embd 16 --test_file "$tmp/corpus.txt" --output_dir "$tmp/none" --max_new_tokens 0
+check "no token behind a training" refused 2 "--max_new_tokens 0: no token is added to a prompt" "$g" "${t[@]}" --prompt x --max_new_tokens 0
 check "no token to add" refused 2 "nothing to do: --max_new_tokens adds no token to a prompt" "$g" --n_layer 1 --n_head 1 --n_embd 16 --prompt x --max_new_tokens 0
 check "adapters without a model do not pass the check either" refused 2 "--lora_r needs --model_name_or_path" "$g" "${t[@]}" --lora_r 8 --check_config
 check "a folder of another family" refused 65 '"model_type" is "llama": another plugin may be for it; this one takes ["gpt2"]' \

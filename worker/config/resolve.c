@@ -568,6 +568,12 @@ static void check_generation(struct zt_config *c, const struct zt_run *run)
                         "%s: without --do_sample or --num_beams there is one text alone, "
                         "the likeliest",
                         several->where);
+    if (most && !run->generate_tokens &&
+        (run->do_train || run->do_eval || run->do_predict) &&
+        (run->prompt[0] || run->interactive || run->predict_with_generate ||
+         (run->test_file && !predicts_labels(c))))
+        zt_problems_add(&c->report, ZT_E_USAGE, "%s 0: no token is added to a prompt",
+                        most->where);
     if (run->generate_tokens && run->min_new_tokens > run->generate_tokens)
         zt_problems_add(&c->report, ZT_E_USAGE, "%s %lld is more than the %lld of %s",
                         fewest->where, (long long)run->min_new_tokens,

@@ -211,18 +211,36 @@ static void check_device(struct zt_config *c, const struct zt_run *run)
             "be trained or computed on it; it is for a --dry_run");
 }
 
-/* A timeline takes the place of what is there. */
-static void check_trace(struct zt_config *c, const struct zt_run *run)
+static bool is_read(const struct zt_run *run, const char *file)
 {
-    const char *const *lists[] = {run->train_files, run->eval_files};
+    const char *const test[] = {run->test_file, NULL};
+    const char *const *lists[] = {run->train_files, run->eval_files, test};
+    bool is = false;
 
-    for (size_t i = 0; run->trace && i < sizeof(lists) / sizeof(*lists); i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         for (const char *const *f = lists[i]; f && *f; f++)
-            if (zt_is_one_file(run->trace, *f))
-                zt_problems_add(&c->report, ZT_E_USAGE,
-                                "--trace %s: that is a file of data, which a timeline "
-                                "would replace; name another",
-                                run->trace);
+            is |= zt_is_one_file(file, *f);
+    return is;
+}
+
+/* A timeline, and predictions, take the place of what is there. */
+static void check_replaced(struct zt_config *c, const struct zt_run *run)
+{
+    char predictions[PATH_MAX];
+
+    if (run->trace && is_read(run, run->trace))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--trace %s: that is a file of data, which a timeline would "
+                        "replace; name another",
+                        run->trace);
+    if (!run->do_predict || !run->output_dir)
+        return;
+    snprintf(predictions, sizeof(predictions), "%s/predictions.jsonl", run->output_dir);
+    if (is_read(run, predictions))
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "--output_dir %s: %s is a file of data, which the predictions "
+                        "would replace; name another folder",
+                        run->output_dir, predictions);
 }
 
 static void check_files(struct zt_config *c, struct zt_run *run)
@@ -246,7 +264,7 @@ static void check_files(struct zt_config *c, struct zt_run *run)
     check_train_tokenizer(c, run);
     check_adapters(c, run);
     check_device(c, run);
-    check_trace(c, run);
+    check_replaced(c, run);
     if ((run->do_train || run->merge_adapters) && run->output_dir && !run->check_config &&
         !run->dry_run && zt_run_check_output_dir(run, &fault))
         zt_problems_add(&c->report, fault.code, "%s", fault.text);
