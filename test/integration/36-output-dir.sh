@@ -36,20 +36,30 @@ check "a run that ended has left no lock" test -f "$out/model.safetensors" -a ! 
 # ---------------------------------------------------------------- a model that comes from elsewhere meanwhile
 theirs=$tmp/runs/theirs
 launch --num_gpus 1 "$plugin" "${tiny[@]}" --n_embd 32 --max_steps 1 --save_strategy no --output_dir "$theirs"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$tmp/runs/saved"
+"$bin/zckpt" convert "$tmp/runs/saved/checkpoint-1" "$tmp/runs/universal" --to universal >"$tmp/o" 2>&1
+check "a universal checkpoint is made" test -s "$tmp/runs/universal/latest_universal"
 meanwhile() { # meanwhile ARGS...: in $code what the run ends with
     rm -rf "$out"
     launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --logging_steps 10 --max_steps 3000 --save_strategy no --output_dir "$out" "$@"
     within 30 stepping || fail "the run did not begin"
     "$bin/zckpt" convert "$theirs" "$out" >"$tmp/o" 2>&1
     convert_code=$?
+    "$bin/zckpt" convert "$tmp/runs/saved/checkpoint-1" "$out" --to universal >"$tmp/o.universal" 2>&1
+    convert_code+=" $?"
+    "$bin/zckpt" convert "$tmp/runs/universal" "$out" --to zlaunch >"$tmp/o.zlaunch" 2>&1
+    convert_code+=" $?"
     cp "$theirs/model.safetensors" "$theirs/config.json" "$out/"
     kill -0 "$job" || fail "the run was over before the model came"
     wait "$job"
     code=$?
 }
 meanwhile
-check "zckpt convert into the folder of a run is refused: 73" test $convert_code -eq 73
-check "  by its name" grep -qE "$out: job [^ ]+ \(pid [0-9]+ on [^ ]+\) is running with this folder" "$tmp/o"
+check "zckpt convert into the folder of a run is refused: 73" test "$convert_code" = "73 73 73"
+for made in o o.universal o.zlaunch; do
+    check "  by its name" grep -qE "$out: job [^ ]+ \(pid [0-9]+ on [^ ]+\) is running with this folder" "$tmp/$made"
+done
+check "  and nothing is made there" sh -c "! ls '$out' | grep -qE 'checkpoint-|universal'"
 check "a model that came during the run: 73" code_is 73
 check "  where the weights are instead" err_has "a model came to $out during the run from elsewhere, and is not replaced: the weights of this run are in $out/weights-3000"
 check "  it is untouched" cmp -s "$theirs/model.safetensors" "$out/model.safetensors"

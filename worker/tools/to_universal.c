@@ -20,6 +20,7 @@
 
 #include "common/files/folders.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
@@ -325,6 +326,9 @@ zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
     if (!overwrite && access(final, F_OK) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "%s is there already; --overwrite replaces it", final);
+    rc = zt_folder_lock_check(to, fault);
+    if (rc)
+        return rc;
     rc = write_all(&u, to, fault);
     if (!rc)
         rc = zt_ckpt_replace_folder(to, u.dir, final, fault);

@@ -15,6 +15,7 @@
 #include "common/files/folders.h"
 #include "common/half.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/checkpoint/shard.h"
@@ -303,6 +304,9 @@ zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
     if (!overwrite && access(dir, F_OK) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "%s is there already; --overwrite replaces it", dir);
+    rc = zt_folder_lock_check(to, fault);
+    if (rc)
+        return rc;
     choose_kinds(&m);
     rc = choose_params(&m, fault);
     if (!rc)
