@@ -334,7 +334,8 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         return;
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
-    l->run_name = l->is_plugin ? find_run_name(l) : NULL;
+    if (l->is_plugin && find_run_name(l))
+        zt_ctl_run_id(find_run_name(l), l->run_id);
     if (!l->is_plugin && ends_in_so(l->target[0]))
         zt_problems_add(report, ZT_E_USAGE,
                         "%s: a plugin is no program: leave out %s, and zworker loads it",

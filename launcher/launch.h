@@ -13,6 +13,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/options/options.h"
+#include "launcher/ctl/ctl.h"
 #include "launcher/start/channel.h"
 
 #include <stdio.h>
@@ -70,8 +71,8 @@ struct zt_launch {
     /* what to run */
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
     int target_argc;
-    bool is_plugin;       /* a .so that zworker loads; false: any program */
-    const char *run_name; /* of a plugin, its --run_name; NULL: none */
+    bool is_plugin;          /* a .so that zworker loads; false: any program */
+    char run_id[ZT_CTL_RUN]; /* of a plugin's --run_name; empty: none */
 
     zt_args *args; /* the parsed words, and the memory of their texts */
     struct zt_text_arena arena;

@@ -49,6 +49,11 @@ void zt_ctl_remove_dead(void);
 zt_err zt_ctl_path(const char *dir, const char *job, const char *suffix,
                    char out[ZT_CTL_PATH], struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* What the ids of a run of this name begin with, as its socket and log can have it: letters,
+ * digits, '_' and '.', '-' for all else, and no more than that many of them. */
+#define ZT_CTL_RUN 23
+void zt_ctl_run_id(const char *run_name, char out[ZT_CTL_RUN]);
+
 /* ------------------------------------------------------------------ server (ctl.c) */
 
 struct zt_ctl;

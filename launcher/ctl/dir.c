@@ -1,5 +1,6 @@
 #include "launcher/ctl/ctl.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -158,6 +159,14 @@ void zt_ctl_remove_dead(void)
     for (int i = 0; i < 2; i++)
         if (zt_ctl_dir_at(i, false, dir, NULL) == ZT_OK)
             remove_dead_in(dir);
+}
+
+void zt_ctl_run_id(const char *run_name, char out[ZT_CTL_RUN])
+{
+    snprintf(out, ZT_CTL_RUN, "%s", run_name);
+    for (char *c = out; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_' && (*c != '.' || c == out))
+            *c = '-';
 }
 
 zt_err zt_ctl_path(const char *dir, const char *job, const char *suffix,

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_JOBS 4096
+#define MAX_JOBS     4096
+#define RANDOM_CHARS 16 /* at the end of an id */
 
 /* ------------------------------------------------------------------ finding jobs */
 
@@ -133,7 +134,7 @@ static bool find_log(const char *name, struct zt_ctl_job *found)
 
 static zt_err no_job(const char *name, struct zt_fault *fault)
 {
-    char ended[2 * PATH_MAX];
+    char ended[2 * PATH_MAX], run[ZT_CTL_RUN];
     struct zt_ctl_job job;
 
     if (zt_ctl_find_ended(name, ended, sizeof(ended)))
@@ -146,6 +147,12 @@ static zt_err no_job(const char *name, struct zt_fault *fault)
             "no job '%s' of this user runs here; of those that have ended "
             "it is %s whose log was kept last: %s/%s.log",
             name, job.name, job.dir, job.name);
+    zt_ctl_run_id(name, run);
+    if (strcmp(run, name) != 0)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "no job '%s' of this user runs here; the id of a run of that "
+                            "name begins with '%s-'; see: zlaunch --ctl list",
+                            name, run);
     return zt_fault_set(fault, ZT_E_NOINPUT,
                         "no job '%s' of this user runs here; see: zlaunch --ctl list",
                         name);
@@ -183,16 +190,29 @@ static bool has_ended_here(struct zt_fault *fault)
     return true;
 }
 
+/* Is it the id of a run of this name, and not of one whose name goes on? */
+static bool is_of_run(const char *id, const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(id, name, n) == 0 && id[n] == '-' &&
+           strlen(id + n + 1) == RANDOM_CHARS &&
+           strspn(id + n + 1, "0123456789abcdef") == RANDOM_CHARS;
+}
+
 /*
- * The job whose name begins so, if exactly one does. A whole name always wins. "last" is
+ * The job whose name begins so, if exactly one does. A whole name always wins, be it that of
+ * the job or that of its run. "last" is
  * the newest that was started from this folder; where there has been none, the newest,
  * which may_take() decides about.
  */
 static zt_err choose(struct zt_ctl_jobs *jobs, const char *name, struct zt_ctl_talk *t,
                      struct zt_ctl_job *chosen, struct zt_fault *fault)
 {
-    bool last = strcmp(name, "last") == 0, found = false;
+    bool last = strcmp(name, "last") == 0, found = false, is_run = false;
 
+    for (int i = 0; i < jobs->num; i++)
+        is_run = is_run || is_of_run(jobs->list[i].name, name);
     for (int i = 0; i < jobs->num; i++) {
         const struct zt_ctl_job *j = &jobs->list[i];
         bool whole = strcmp(j->name, name) == 0;
@@ -200,6 +220,8 @@ static zt_err choose(struct zt_ctl_jobs *jobs, const char *name, struct zt_ctl_t
         zt_err rc;
 
         if (!last && strncmp(j->name, name, strlen(name)) != 0)
+            continue;
+        if (!last && is_run && !whole && !is_of_run(j->name, name))
             continue;
         rc = zt_ctl_talk_open(&next, j, fault);
         if (rc) {
@@ -249,8 +271,12 @@ zt_err zt_ctl_talk_to(const char *name, struct zt_ctl_talk *t, struct zt_ctl_job
                       struct zt_fault *fault)
 {
     struct zt_ctl_jobs jobs;
+    char run[ZT_CTL_RUN];
     zt_err rc;
 
+    zt_ctl_run_id(name, run);
+    if (strlen(name) < sizeof(run)) /* else another run's may begin so, too */
+        name = run;
     if (!*name) /* the beginning of every name */
         return zt_fault_set(fault, ZT_E_USAGE,
                             "the name of the job is empty, as a variable that is not set "

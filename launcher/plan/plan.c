@@ -6,7 +6,6 @@
 #include "launcher/plan/env_forward.h"
 #include "launcher/start/program.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -158,7 +157,7 @@ static int free_port(void)
 }
 
 /* NAME-RANDOM, where a file name cannot have all of a run's name; else zt-PID-RANDOM. */
-static void name_job(struct zt_job_plan *p, const char *run_name)
+static void name_job(struct zt_job_plan *p, const char *run_id)
 {
     char *id = p->job_id;
     uint64_t r = 0;
@@ -167,14 +166,11 @@ static void name_job(struct zt_job_plan *p, const char *run_name)
 
     if (getrandom(&r, sizeof(r), 0) != sizeof(r))
         r = (uint64_t)now;
-    if (run_name && *run_name)
-        snprintf(id, sizeof(p->job_id), "%.22s-%016llx", run_name, (unsigned long long)r);
+    if (*run_id)
+        snprintf(id, sizeof(p->job_id), "%.22s-%016llx", run_id, (unsigned long long)r);
     else
         snprintf(id, sizeof(p->job_id), "zt-%d-%016llx", (int)getpid(),
                  (unsigned long long)r);
-    for (char *c = id; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_' && (*c != '.' || c == id))
-            *c = '-';
     localtime_r(&now, &tm);
     strftime(p->log_stamp, sizeof(p->log_stamp), "%Y%m%d%H%M%S", &tm);
 }
@@ -302,7 +298,7 @@ static zt_err fill(struct zt_job_plan *p, const struct zt_launch *l,
         rc = choose_forward(p, l, fault);
     if (rc)
         return rc;
-    name_job(p, l->run_name);
+    name_job(p, l->run_id);
     choose_master(p, l);
     p->launch = l;
     p->cwd = getcwd(NULL, 0);

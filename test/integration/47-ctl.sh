@@ -182,6 +182,11 @@ check "save weights: 0" code_is 0
 check "  tells where, for all ranks" said "all 2 ranks: the weights after step "
 ask 1st-try status
 check "a job is found by its --run_name" said "job       1st-try-"
+ask "1st/try" status
+check "  as it was typed, too" said "job       1st-try-"
+ask "1st/try of a name that is longer" status
+check "a name that is longer than ids are: 66" code_is 66
+check "  what its ids begin with is told" said "the id of a run of that name begins with '1st-try-of-a-name-that-'"
 ask 1st-try save weights "$corpus"
 check "save weights to a file: 73" code_is 73
 check "  by its name, and by no option's" grep -q "rank 0: $corpus: that is a file; name a folder" "$tmp/said"

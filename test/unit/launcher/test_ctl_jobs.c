@@ -87,6 +87,27 @@ static void test_a_job_is_found_by_id_prefix_or_as_the_last(void **state)
     rig_close(&r);
 }
 
+static void test_the_name_of_a_run_is_its_job_and_none_that_begins_so(void **state)
+{
+    static const char *const ids[] = {"try_1-0123456789abcdef",
+                                      "try_10-0123456789abcdef"};
+    struct rig r;
+    struct rig runs[2] = {{.num_requests = 0}};
+
+    (void)state;
+    rig_open(&r);
+    for (int i = 0; i < 2; i++)
+        runs[i].ctl = serve(&r.loop, &runs[i], ids[i]);
+    assert_int_equal(client(&r, "try_1", "status"), 0);
+    assert_int_equal(client(&r, "try_10", "status"), 0);
+    assert_int_equal(client(&r, "try", "status"), 2); /* both */
+    assert_int_equal(runs[0].num_requests, 1);
+    assert_int_equal(runs[1].num_requests, 1);
+    for (int i = 0; i < 2; i++)
+        zt_ctl_close(runs[i].ctl);
+    rig_close(&r);
+}
+
 /* What is said of a job that does not run. */
 static void says_of(const char *name, const char *what)
 {
@@ -237,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_is_found_by_id_prefix_or_as_the_last),
+        cmocka_unit_test(test_the_name_of_a_run_is_its_job_and_none_that_begins_so),
         cmocka_unit_test(test_the_last_job_that_has_ended_is_the_one_that_began_last),
         cmocka_unit_test(test_a_place_that_is_open_to_others_is_passed_over),
         cmocka_unit_test(test_the_socket_of_a_killed_job_is_removed),
