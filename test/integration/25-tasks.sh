@@ -85,6 +85,13 @@ check "--help of a plugin lists those that it has" grep -qF 'It can be trained f
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
 check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
+sed G "$tmp/lines.txt" >"$tmp/gaps.txt"
+bert 1 "$tmp/gaps" masked_lm gaps.txt --packing none
+check "lines without text are no samples of masked tokens" grep -q 'epochs of 60 samples' "$tmp/gaps" "$tmp/gaps.err"
+"$bin/ztok" "$tmp/lines.txt" --tokenizer "$tok" --out "$tmp/ids" >/dev/null
+unframed=$(od -An -v -tu2 -w2 -N64 "$tmp/ids.bin" | grep -cvE '^ *[23]$')
+bert 1 "$tmp/rows" masked_lm lines.txt --do_eval --eval_file "$tmp/lines.txt" --max_eval_samples 2 --mlm_probability 0.999999
+check "--max_eval_samples rows of them are that many" grep -qF "\"tokens\":$unframed," "$tmp/rows"
 
 # ---- a head for another task, or for other classes
 from=$tmp/mlm

@@ -257,6 +257,14 @@ static zt_err find_sources(const struct zt_token_file *f, uint32_t **out,
     return ZT_OK;
 }
 
+/* Of fewer tokens nothing can be learnt: the next one, or one that is no frame. */
+static uint32_t least_tokens(const struct zt_row_options *o)
+{
+    size_t frame = o->single.before.num + o->single.after.num;
+
+    return o->kind == ZT_ROWS_MASKED ? (uint32_t)frame + 1 : 2;
+}
+
 static zt_err add_samples(struct store *st, const struct zt_token_file *f, int64_t at,
                           bool pairs, struct zt_fault *fault)
 {
@@ -264,7 +272,8 @@ static zt_err add_samples(struct store *st, const struct zt_token_file *f, int64
     zt_err rc = pairs ? find_sources(f, &sources, fault) : ZT_OK;
 
     if (!rc)
-        rc = zt_samples_add(&st->samples, at, f->lengths, sources, f->num_lengths, fault);
+        rc = zt_samples_add(&st->samples, at, f->lengths, sources, f->num_lengths,
+                            least_tokens(&st->rows), fault);
     free(sources);
     return rc;
 }
@@ -293,9 +302,10 @@ static zt_err find_samples(struct store *st, bool pairs, struct zt_fault *fault)
         at += f->num_tokens;
     }
     if (!rc && !st->samples.num)
-        rc = zt_fault_set(fault, ZT_E_FORMAT,
-                          "%s%s: no sample has two tokens, the least to learn from",
-                          st->files[0].path, st->num_files > 1 ? " and others" : "");
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s%s: no sample has %s to learn from",
+                          st->files[0].path, st->num_files > 1 ? " and others" : "",
+                          st->rows.kind == ZT_ROWS_MASKED ? "a token that may be masked,"
+                                                          : "two tokens, the least");
     return rc;
 }
 

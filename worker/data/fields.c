@@ -67,11 +67,44 @@ static zt_err fill_length(const struct filled_row *r, void *to, double pad,
 
 /* ---- masked ---- */
 
+/* The last tokens that a row takes of a sample become what its frame ends with, where it ends
+ * so itself: truncation in transformers keeps that. */
+static zt_err keep_end(const struct filled_row *r, const struct zt_row_piece *p,
+                       int32_t *to, struct zt_fault *fault)
+{
+    const struct zt_row_frame_part *end = &zt_dataset_rows(r->ds)->single.after;
+    int64_t num = (int64_t)end->num, all = p->n + p->cut;
+    zt_err rc = ZT_OK;
+
+    if (!p->cut || num > p->n)
+        return ZT_OK;
+    for (int64_t i = 0; !rc && i < num; i++) {
+        int32_t id = 0;
+
+        rc = zt_dataset_read(r->ds, p->at + all - num + i, 1, &id, fault);
+        if (!rc && id != end->ids[i])
+            return ZT_OK;
+    }
+    for (int64_t i = 0; !rc && i < num; i++)
+        to[p->n - num + i] = end->ids[i];
+    return rc;
+}
+
+static zt_err fill_framed(const struct filled_row *r, int32_t *to, double pad,
+                          struct zt_fault *fault)
+{
+    zt_err rc = fill_tokens(r, to, pad, fault);
+
+    for (int64_t k = 0; !rc && k < r->num; to += r->pieces[k++].n)
+        rc = keep_end(r, &r->pieces[k], to, fault);
+    return rc;
+}
+
 static zt_err fill_masked(const struct filled_row *r, void *to, double pad,
                           struct zt_fault *fault)
 {
     int32_t *x = to;
-    zt_err rc = fill_tokens(r, to, pad, fault);
+    zt_err rc = fill_framed(r, to, pad, fault);
 
     for (int64_t k = 0; !rc && k < r->num; x += r->pieces[k++].n)
         zt_mask_row(zt_dataset_rows(r->ds), r->pieces[k].epoch, r->pieces[k].at, x,
@@ -83,7 +116,7 @@ static zt_err fill_originals(const struct filled_row *r, void *to, double pad,
                              struct zt_fault *fault)
 {
     int32_t *x = to;
-    zt_err rc = fill_tokens(r, to, pad, fault);
+    zt_err rc = fill_framed(r, to, pad, fault);
 
     for (int64_t k = 0; !rc && k < r->num; x += r->pieces[k++].n)
         zt_mask_row(zt_dataset_rows(r->ds), r->pieces[k].epoch, r->pieces[k].at, x,

@@ -62,9 +62,9 @@ zt_err zt_data_offers(const struct zt_field *declared, const char *which,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Tokens [at, at + n) of a stream, or example `at`, whose row has n; `epoch` decides about
- * masks. */
+ * masks, and `cut` tokens of a sample are left out behind them. */
 struct zt_row_piece {
-    int64_t at, n, epoch;
+    int64_t at, n, epoch, cut;
 };
 
 /* Fill row `row` (from 0) of a batch of T tokens from pieces of at most T tokens together; none:

@@ -86,7 +86,9 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
                        struct zt_sampler **out, struct zt_fault *fault)
 {
     int64_t tokens = zt_dataset_num_tokens(ds), T = cfg->block_size, n, rows = 0;
-    int64_t least = cfg->random_start ? 2 * T : T + 1;
+    int64_t behind =
+        zt_dataset_rows(ds)->kind == ZT_ROWS_NEXT_TOKEN; /* the last target */
+    int64_t least = cfg->random_start ? 2 * T : T + behind;
     struct zt_sampler *s;
     zt_err rc = check_sizes(T, cfg->micro_rows, cfg->num_micro, cfg->rank, cfg->world,
                             &rows, fault);
@@ -101,7 +103,7 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
                             "blocks",
                             (long long)tokens, (long long)T, (long long)least);
     if (!n)
-        n = cfg->random_start ? (tokens - T) / T : (tokens - 1) / T;
+        n = cfg->random_start ? (tokens - T) / T : (tokens - behind) / T;
     if (cfg->drop_last && n < rows)
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "the training data have %lld rows, fewer than the global "
@@ -276,12 +278,15 @@ static struct zt_row_piece piece_of(const struct zt_dataset *ds, int64_t epoch,
 {
     const struct zt_row_options *rows = zt_dataset_rows(ds);
     struct zt_row_piece p = {.at = sample, .epoch = epoch};
-    int64_t a, b;
+    int64_t a, b, all;
 
-    if (rows->kind == ZT_ROWS_EXAMPLES)
+    if (rows->kind == ZT_ROWS_EXAMPLES) {
         p.n = zt_example_cut(rows, zt_dataset_example(ds, sample), T, &a, &b);
-    else
+    } else {
         p.n = zt_dataset_cut(ds, sample, T, &p.at);
+        zt_dataset_sample(ds, sample, &p.at, &all);
+        p.cut = all - p.n;
+    }
     return p;
 }
 
@@ -325,7 +330,7 @@ static bool find_row(const struct zt_sampler *s, struct sorted_part *st, int64_t
 
     if (!s->by_sample) {
         row = block_start(s, epoch, index);
-        if (!add_piece(out, (struct zt_row_piece){row, T, epoch}))
+        if (!add_piece(out, (struct zt_row_piece){row, T, epoch, 0}))
             return false;
         end_row(out);
         return true;
@@ -548,8 +553,8 @@ static bool eval_row(const struct zt_eval_batches *ev, int64_t row, struct row_l
     at = row <= ev->num_targets / T ? row * T : ev->num_targets;
     left = ev->num_targets - at;
     if (!rows && left > 0)
-        added =
-            add_piece(out, (struct zt_row_piece){at, left < T ? left : T, ZT_EVAL_EPOCH});
+        added = add_piece(
+            out, (struct zt_row_piece){at, left < T ? left : T, ZT_EVAL_EPOCH, 0});
     end_row(out);
     return added;
 }

@@ -23,12 +23,14 @@ static zt_err make_room(struct zt_samples *s, int64_t more, bool pairs,
 }
 
 zt_err zt_samples_add(struct zt_samples *s, int64_t at, const uint32_t *lengths,
-                      const uint32_t *sources, int64_t num, struct zt_fault *fault)
+                      const uint32_t *sources, int64_t num, uint32_t least,
+                      struct zt_fault *fault)
 {
     zt_err rc = make_room(s, num, sources != NULL, fault);
 
     for (int64_t i = 0; !rc && i < num; at += lengths[i++]) {
-        if (lengths[i] < 2 || (sources && (!sources[i] || sources[i] == lengths[i]))) {
+        if (lengths[i] < least ||
+            (sources && (!sources[i] || sources[i] == lengths[i]))) {
             s->num_short++;
             continue;
         }

@@ -248,12 +248,18 @@ static zt_err split_data(struct zt_engine *e, struct zt_fault *fault)
     return rc;
 }
 
+/* 1: the last token of a row has its target behind it. */
+static int64_t tokens_behind(const struct zt_dataset *ds)
+{
+    return zt_dataset_rows(ds)->kind == ZT_ROWS_NEXT_TOKEN;
+}
+
 static int64_t num_rows(const struct zt_dataset *ds, int64_t block_size)
 {
     int64_t samples = zt_dataset_num_samples(ds);
 
-    /* the last token of a row has its target in the next one */
-    return samples ? samples : (zt_dataset_num_tokens(ds) - 1) / block_size;
+    return samples ? samples
+                   : (zt_dataset_num_tokens(ds) - tokens_behind(ds)) / block_size;
 }
 
 /* No more than the first `rows` rows of the data; 0: all. */
@@ -267,7 +273,8 @@ static zt_err limit_rows(struct zt_dataset **ds, int64_t rows, int64_t block_siz
         return ZT_OK;
     rc = zt_dataset_num_samples(whole)
              ? zt_dataset_view_samples(whole, 0, rows, ds, fault)
-             : zt_dataset_view(whole, 0, rows * block_size + 1, ds, fault);
+             : zt_dataset_view(whole, 0, rows * block_size + tokens_behind(whole), ds,
+                               fault);
     if (!rc)
         zt_dataset_close(whole);
     return rc;

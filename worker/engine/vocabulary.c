@@ -95,11 +95,12 @@ static void remark_on_text(const struct zt_engine *e)
             short_ones = zt_dataset_num_short(both[i]);
     }
     if (short_ones)
-        zt_warn("data",
-                "%" PRId64
-                " sample%s of fewer than two tokens passed over: nothing follows "
-                "that could be learnt",
-                short_ones, short_ones == 1 ? "" : "s");
+        zt_warn("data", "%" PRId64 " sample%s of %s", short_ones,
+                short_ones == 1 ? "" : "s",
+                e->task == ZT_TASK_MASKED_LM
+                    ? "no text passed over: no token could be masked"
+                    : "fewer than two tokens passed over: nothing follows that could be "
+                      "learnt");
     if (blank)
         zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
     if (returns)

@@ -113,7 +113,7 @@ static void test_fields_of_pairs_are_framed_typed_and_padded(void **state)
         assert_true(offered);
     }
     assert_int_equal(
-        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0}, 1, &fault),
+        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0, 0}, 1, &fault),
         ZT_OK);
     assert_int_equal(zt_data_fill_row(ds, &out, 1, T, NULL, 0, &fault), ZT_OK);
     assert_memory_equal(tokens[0], want, sizeof(want));
@@ -152,7 +152,7 @@ static void test_tags_are_at_the_first_token_of_a_word(void **state)
         &spec, &labels, rows);
     assert_non_null(ds);
     assert_int_equal(
-        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0}, 1, &fault),
+        zt_data_fill_row(ds, &out, 0, T, &(struct zt_row_piece){0, 7, 0, 0}, 1, &fault),
         ZT_OK);
     assert_memory_equal(tokens, want, sizeof(want));
     assert_memory_equal(targets, want_tags, sizeof(want_tags));
@@ -247,6 +247,38 @@ static void test_masks_follow_from_epoch_and_place_alone(void **state)
     assert_memory_not_equal(a, d, sizeof(a));
 }
 
+/* Bytes, of which 256 ends a row as [SEP] ends a text. */
+static void test_a_masked_text_that_is_cut_off_keeps_its_end(void **state)
+{
+    static const struct zt_field fields[] = {
+        {.name = ZT_TOKENS, .dtype = ZT_I32, .shape = {ZT_DIM_B, ZT_DIM_T}}};
+    static const int32_t end[] = {256},
+                         want[2][4] = {{'a', 'b', 'c', 256}, {'f', 'g', 'h', 256}};
+    struct zt_row_options rows = {.kind = ZT_ROWS_MASKED,
+                                  .masking = masked.masking,
+                                  .single = {.after = {end, zeros, 1}}};
+    struct zt_text_encoding how = {.rows = rows, .keeps_lengths = true, .threads = 1};
+    static const char text[] = "{\"text\": \"abcde\"}\n{\"text\": \"fgh\"}\n";
+    const char *path = put_file("rows.jsonl", text, strlen(text));
+    struct zt_field_buffers out = {.fields = fields, .num = 1};
+    struct zt_dataset *ds = NULL;
+    struct zt_eval_batches ev;
+    int32_t tokens[2][4];
+    int64_t num = 0;
+
+    (void)state;
+    how.rows.masking.probability = 1e-9;
+    out.data[0] = tokens;
+    assert_int_equal(zt_dataset_open_text((const char *const[]){path, NULL}, "auto", &how,
+                                          0, &ds, &fault),
+                     ZT_OK);
+    assert_int_equal(zt_eval_batches_init(&ev, ds, 4, 2, 0, 1, &fault), ZT_OK);
+    assert_int_equal(zt_eval_batches_read(&ev, 0, &out, &num, NULL, &fault), ZT_OK);
+    assert_int_equal(num, 2);
+    assert_memory_equal(tokens, want, sizeof(want));
+    zt_dataset_close(ds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_malformed_rows_are_named_by_their_line),
         cmocka_unit_test(test_masks_have_the_shares_of_bert),
         cmocka_unit_test(test_masks_follow_from_epoch_and_place_alone),
+        cmocka_unit_test(test_a_masked_text_that_is_cut_off_keeps_its_end),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -680,7 +680,7 @@ static void test_fields_that_are_not_wanted_are_not_read(void **state)
 
     (void)state;
     assert_int_equal(
-        zt_data_fill_row(ds, &out, 1, 2, &(struct zt_row_piece){19, 1, 0}, 1, &fault),
+        zt_data_fill_row(ds, &out, 1, 2, &(struct zt_row_piece){19, 1, 0, 0}, 1, &fault),
         ZT_OK);
     assert_int_equal(tokens[0], -1);
     assert_int_equal(tokens[2], 19);
