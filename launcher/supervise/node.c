@@ -26,13 +26,19 @@ void zt_sup_node_enter(struct zt_sup_node *node, zt_sup_node_state state)
 /* ------------------------------------------------------------------ to the daemon */
 
 /* A frame that does not exist cannot be waited for: the job ends. */
-static void cannot_send(struct zt_sup_node *node)
+static void cannot_send(struct zt_sup_node *node, zt_err rc)
 {
     if (!node->channel || node->malformed)
         return;
     node->malformed = true;
-    zt_sup_node_failed(node->sup, node, zt_err_exit_code(ZT_E_NOMEM),
-                       "no memory for what its node daemon has to know");
+    if (rc == ZT_E_LIMIT) /* of what is sent the words of the command alone can be long */
+        zt_sup_node_failed(
+            node->sup, node, zt_err_exit_code(ZT_E_USAGE),
+            "the words of the command are longer than 1 MiB, the most that "
+            "a node daemon is told: name fewer files");
+    else
+        zt_sup_node_failed(node->sup, node, zt_err_exit_code(ZT_E_NOMEM),
+                           "no memory for what its node daemon has to know");
     zt_sup_node_close(node);
 }
 
@@ -40,10 +46,12 @@ void zt_sup_node_send_bytes(struct zt_sup_node *node, zt_frame_type type,
                             const void *body, size_t n)
 {
     struct zt_buf frame;
+    zt_err rc;
 
     zt_buf_init(&frame, ZT_FRAME_MAX + ZT_FRAME_HEADER);
-    if (zt_frame_put(&frame, type, body, n) != ZT_OK)
-        cannot_send(node);
+    rc = zt_frame_put(&frame, type, body, n);
+    if (rc)
+        cannot_send(node, rc);
     else if (node->channel)
         node->channel->ops->write(node->channel, zt_buf_head(&frame),
                                   zt_buf_used(&frame));
@@ -53,13 +61,16 @@ void zt_sup_node_send_bytes(struct zt_sup_node *node, zt_frame_type type,
 void zt_sup_node_send(struct zt_sup_node *node, zt_frame_type type, json_t *o)
 {
     struct zt_buf body;
+    zt_err rc = zt_json_is_short_of_memory() ? ZT_E_NOMEM : ZT_OK;
 
     zt_buf_init(&body, ZT_FRAME_MAX - 1);
-    if (!zt_json_is_short_of_memory() && (!o || zt_json_put(&body, o) == ZT_OK))
+    if (!rc && o)
+        rc = zt_json_put(&body, o);
+    if (!rc)
         zt_sup_node_send_bytes(node, type, o ? zt_buf_head(&body) : NULL,
                                zt_buf_used(&body));
     else
-        cannot_send(node);
+        cannot_send(node, rc);
     zt_buf_release(&body);
     json_decref(o);
 }

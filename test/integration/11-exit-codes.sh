@@ -73,6 +73,10 @@ launch
 check "no target: 2" code_is 2
 launch -- echo $'\xff'
 check "a word that is not UTF-8: 2" code_is 2
+long=$(head -c 100000 /dev/zero | tr '\0' x)
+launch -- true "$long" "$long" "$long" "$long" "$long" "$long" "$long" "$long" "$long" "$long" "$long"
+check "words that are too long together: 2" code_is 2
+check "  are told as that" err_has "the words of the command are longer than 1 MiB"
 launch --num_gpus
 check "no value: 2" code_is 2
 for refused in "--autotuning run" "--venv_script x" --module; do
