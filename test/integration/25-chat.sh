@@ -100,6 +100,9 @@ check "ShareGPT's names of members" refused 2 'then say --text_column conversati
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer
 check "  also of a column that is named" refused 65 'share.jsonl:1: \"conversations\" holds messages by ShareGPT' \
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer --text_column conversations
+echo '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}' >"$tmp/two.jsonl"
+check "conversations in two columns are told how they become one" refused 2 'messages: (.prompt + .completion)' --train_file "$tmp/two.jsonl" \
+    --tokenizer_name test/golden/tokenizer
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"

@@ -52,6 +52,8 @@ sed '5s/"O"/"O", "O"/' "$tmp/tags.jsonl" >"$tmp/uneven.jsonl"
 check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: there are ' tag uneven.jsonl
 printf '{"tokens":["w1","w2"],"tags":[0,1]}\n{"tokens":["w1","w2"],"tags":[-100,1]}\n' >"$tmp/ignored.jsonl"
 check "-100 is no class" refused 65 'ignored.jsonl:2: "tags" holds -100, by which PyTorch means' tag ignored.jsonl
+printf 'text,label\nw1,0\nw2,1\nw3,-100\n' >"$tmp/ignored.csv"
+check "  nor in a table" refused 65 'ignored.csv:4: "label" holds -100, by which PyTorch means' classify ignored.csv
 printf 'text,label\nw1,yes\nw2,no\nw3,\n' >"$tmp/hollow.csv"
 printf '{"text":"w1","label":"a\\u0000x"}\n{"text":"w2","label":"a\\u0000y"}\n' >"$tmp/zero.jsonl"
 check "a zero byte ends no label" refused 65 'zero.jsonl:1: "label" holds a label with a zero byte' classify zero.jsonl

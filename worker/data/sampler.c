@@ -488,8 +488,10 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
             fault, ZT_E_CONFIG,
             "the position belongs to other training data (fingerprint "
             "%016llx, these have %016llx); give the same files in the same order, with "
-            "the same --packing, tokenizer and columns, the same --block_size where rows "
-            "are packed or held out, and what is held out of them for evaluation as it "
+            "the same --packing, tokenizer, columns, --source_prefix and "
+            "--assistant_only_loss, the same --block_size where rows "
+            "are packed, held out or limited, and what is held out of them for "
+            "evaluation as it "
             "was (--do_eval without --eval_file, --eval_fraction, "
             "--max_train_samples), or begin anew from its weights alone: "
             "--model_name_or_path in place of --resume_from_checkpoint",

@@ -144,6 +144,11 @@ static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *r
 {
     const char *key = find_list(row, "role");
 
+    if (key && strcmp(key, "prompt") == 0 && json_object_get(row, "completion"))
+        return zt_records_fault(
+            r, at, ZT_E_USAGE, fault,
+            "\"prompt\" and \"completion\" hold messages, which are to be one list: "
+            "jq -c '{messages: (.prompt + .completion)}' FILE makes it");
     if (key)
         return zt_records_fault(r, at, ZT_E_USAGE, fault,
                                 "no column is named \"text\" or \"messages\"; \"%s\" "

@@ -153,6 +153,15 @@ static zt_err refuse_label(const struct zt_labels *l, const struct zt_records *r
 /* What PyTorch's losses leave out (ignore_index), and datasets of tags therefore hold. */
 #define NOT_LEARNT (-100)
 
+/* In a table numbers are text. */
+static bool is_not_learnt(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text ? strcmp(text, "-100") == 0
+                : json_is_integer(value) && json_integer_value(value) == NOT_LEARNT;
+}
+
 static zt_err refuse_not_learnt(const struct zt_records *r, size_t at, const char *column,
                                 struct zt_fault *fault)
 {
@@ -170,7 +179,7 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     char room[ZT_LABEL_DIGITS];
     const char *name = zt_label_name(value, room);
 
-    if (json_is_integer(value) && json_integer_value(value) == NOT_LEARNT)
+    if (is_not_learnt(value))
         return refuse_not_learnt(r, at, column, fault);
     if (name && !*name)
         return zt_records_fault(
@@ -427,7 +436,7 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
     const char *name = value ? zt_label_name(value, room) : NULL;
     int64_t class;
 
-    if (json_is_integer(value) && json_integer_value(value) == NOT_LEARNT)
+    if (is_not_learnt(value))
         return refuse_not_learnt(r, at, column, fault);
     if (name && *name)
         return zt_labels_add(labels, name, fault);
