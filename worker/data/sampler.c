@@ -67,6 +67,12 @@ int64_t zt_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index)
 
 /* ---- opening ---- */
 
+/* Rows of the batches by which samples are put in order; 0: they are as shuffled. */
+static int64_t own_grouping(const struct zt_sampler *s)
+{
+    return s->cfg.group_by_length ? s->global_rows : 0;
+}
+
 static zt_err check_sizes(int64_t block_size, int64_t rows, int64_t num_micro, int rank,
                           int world, int64_t *global_rows, struct zt_fault *fault)
 {
@@ -119,6 +125,7 @@ zt_err zt_sampler_open(const struct zt_dataset *ds, const struct zt_sampler_conf
     s->by_sample = zt_dataset_num_samples(ds) > 0;
     s->global_rows = rows;
     s->origin.seed = cfg->seed;
+    s->origin.grouped = own_grouping(s);
     s->origin.fingerprint = zt_dataset_fingerprint(ds);
     *out = s;
     return ZT_OK;
@@ -248,14 +255,19 @@ static int compare_sizes(const void *x, const void *y)
     return (a->sample > b->sample) - (a->sample < b->sample);
 }
 
+static int64_t grouping_of(const struct zt_sampler *s, int64_t epoch)
+{
+    return epoch == s->origin.epoch ? s->origin.grouped : own_grouping(s);
+}
+
 /* As transformers' LengthGroupedSampler: up to 50 batches are put in order by length. */
 static bool sort_part(const struct zt_sampler *s, int64_t epoch, int64_t index,
                       struct sorted_part *st)
 {
-    int64_t batches = s->num_blocks / (4 * s->global_rows), most;
+    int64_t rows = grouping_of(s, epoch), batches = s->num_blocks / (4 * rows), most;
 
     batches = batches < 1 ? 1 : batches < 50 ? batches : 50;
-    most = batches * s->global_rows;
+    most = batches * rows;
     st->epoch = epoch;
     st->first = index / most * most;
     st->num = s->num_blocks - st->first < most ? s->num_blocks - st->first : most;
@@ -313,7 +325,7 @@ static bool add_samples(const struct zt_dataset *ds, int64_t epoch, int64_t row,
 static int64_t find_sample(const struct zt_sampler *s, struct sorted_part *st,
                            int64_t epoch, int64_t index)
 {
-    if (!s->cfg.group_by_length)
+    if (!grouping_of(s, epoch))
         return shuffled(s, epoch, index);
     if ((!st->samples || st->epoch != epoch || index < st->first ||
          index >= st->first + st->num) &&
@@ -475,6 +487,7 @@ void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,
 
     at.blocks = s->num_blocks;
     locate(s, steps, 0, &at.epoch, &at.index);
+    at.grouped = grouping_of(s, at.epoch);
     *out = at;
 }
 
@@ -505,6 +518,8 @@ zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,
                             (long long)at->index, (long long)at->epoch,
                             (long long)blocks);
     s->origin = *at;
+    if (at->index == 0 || at->grouped < 0 || at->grouped > INT64_MAX / 256)
+        s->origin.grouped = own_grouping(s);
     s->origin.blocks = s->num_blocks;
     if (blocks != s->num_blocks)
         s->origin.index =

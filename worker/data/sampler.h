@@ -50,6 +50,8 @@ struct zt_sampler_state {
     int64_t epoch;        /* full passes over the blocks */
     int64_t index;        /* blocks of this epoch already taken */
     int64_t blocks;       /* of an epoch, as index counts them; 0: as many as there are */
+    int64_t grouped;      /* rows of the batches by which this epoch's samples are put in
+                             order of length; 0: none are; -1: as the sampler does */
     uint64_t fingerprint; /* zt_dataset_fingerprint() of the data it belongs to */
 };
 
@@ -94,7 +96,7 @@ void zt_sampler_tell(const struct zt_sampler *s, int64_t steps,
 /*
  * Go to a position: the next step is step 1 again. The seed is the position's from here
  * on. Where blocks are of another length than the position's, it is the one behind the same
- * share of the epoch. ZT_E_FORMAT when it belongs to other data, ZT_E_ARG when it is out of
+ * share of the epoch. An epoch that was begun keeps its order of length to its end. ZT_E_FORMAT when it belongs to other data, ZT_E_ARG when it is out of
  * range; nothing changes then.
  */
 zt_err zt_sampler_seek(struct zt_sampler *s, const struct zt_sampler_state *at,

@@ -82,9 +82,10 @@ static int check_row(const struct zt_dataset *ds, const int32_t *tokens,
     return -1;
 }
 
-/* The samples of all rows of `steps` steps, by global row; widths of micro-batches are checked. */
+/* The samples of all rows of `steps` steps from a position, or the beginning, on, by global row;
+ * widths of micro-batches are checked. */
 static void read_order(const struct zt_dataset *ds, struct zt_sampler_config cfg,
-                       int64_t steps, int *out)
+                       const struct zt_sampler_state *from, int64_t steps, int *out)
 {
     int64_t G = cfg.micro_rows * cfg.num_micro * cfg.world;
 
@@ -93,6 +94,8 @@ static void read_order(const struct zt_dataset *ds, struct zt_sampler_config cfg
 
         assert_int_equal(zt_sampler_open(ds, &cfg, &s, &fault), ZT_OK);
         assert_int_equal(zt_sampler_num_blocks(s), zt_dataset_num_samples(ds));
+        if (from)
+            assert_int_equal(zt_sampler_seek(s, from, &fault), ZT_OK);
         for (int64_t i = 0; i < steps * cfg.num_micro; i++) {
             int32_t tokens[24 * T], targets[24 * T], lengths[24];
             struct zt_field_buffers b = buffers_of(tokens, targets, lengths);
@@ -137,7 +140,7 @@ static void test_each_sample_is_read_once_whoever_reads_it(void **state)
                 cfg.micro_rows = 24 / (world * micro);
                 if (world * micro * cfg.micro_rows != 24)
                     continue;
-                read_order(ds, cfg, steps, world * micro == 1 ? want : got);
+                read_order(ds, cfg, NULL, steps, world * micro == 1 ? want : got);
                 if (world * micro > 1)
                     assert_memory_equal(got, want, (size_t)(steps * 24) * sizeof(*got));
             }
@@ -161,13 +164,44 @@ static void test_grouping_puts_the_longest_of_a_stretch_first(void **state)
     int64_t stretch = NUM / (4 * 4) * 4, last = INT64_MAX;
 
     (void)state;
-    read_order(ds, cfg, 15, order);
+    read_order(ds, cfg, NULL, 15, order);
     for (int64_t i = 0; i < 60; i++) {
         int64_t at, n;
 
         zt_dataset_sample(ds, order[i], &at, &n);
         assert_true(i % stretch == 0 || n <= last);
         last = n;
+    }
+    zt_dataset_close(ds);
+}
+
+/* A run that goes on in the middle of an epoch, with batches of another size, or not grouped. */
+static void test_an_epoch_keeps_its_order_of_length(void **state)
+{
+    struct zt_dataset *ds = rows_of(0, NUM, true);
+
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct zt_sampler_config cfg = {.block_size = T,
+                                        .micro_rows = 4,
+                                        .num_micro = 1,
+                                        .world = 1,
+                                        .seed = 5,
+                                        .group_by_length = kind != 2,
+                                        .padding = {1, false}};
+        int order[NUM + 16], seen[NUM] = {0};
+        struct zt_sampler_state at;
+        struct zt_sampler *s;
+
+        read_order(ds, cfg, NULL, 2, order);
+        assert_int_equal(zt_sampler_open(ds, &cfg, &s, &fault), ZT_OK);
+        zt_sampler_tell(s, 2, &at);
+        zt_sampler_close(s);
+        cfg.micro_rows = kind == 1 ? 4 : 11;
+        cfg.group_by_length = kind != 1;
+        read_order(ds, cfg, &at, (NUM - 8) / cfg.micro_rows + 1, order + 8);
+        for (int64_t i = 0; i < NUM; i++)
+            assert_int_equal(seen[order[i]]++, 0);
     }
     zt_dataset_close(ds);
 }
@@ -266,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sample_is_read_once_whoever_reads_it),
         cmocka_unit_test(test_grouping_puts_the_longest_of_a_stretch_first),
+        cmocka_unit_test(test_an_epoch_keeps_its_order_of_length),
         cmocka_unit_test(test_evaluation_reads_each_sample_once),
         cmocka_unit_test(test_a_split_and_a_view_are_of_whole_samples),
         cmocka_unit_test(test_borders_are_part_of_the_fingerprint),

@@ -31,9 +31,10 @@ static json_t *data_json(const struct zt_engine *e, int64_t step)
     struct zt_sampler_state at;
 
     zt_sampler_tell(e->sampler, step - e->first_step, &at);
-    return json_pack("{s:I, s:I, s:I, s:I, s:o}", "seed", (json_int_t)at.seed, "epoch",
-                     (json_int_t)at.epoch, "index", (json_int_t)at.index, "rows",
-                     (json_int_t)at.blocks, "fingerprint", hash_json(at.fingerprint));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "seed", (json_int_t)at.seed,
+                     "epoch", (json_int_t)at.epoch, "index", (json_int_t)at.index, "rows",
+                     (json_int_t)at.blocks, "grouped", (json_int_t)at.grouped,
+                     "fingerprint", hash_json(at.fingerprint));
 }
 
 json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
@@ -150,6 +151,7 @@ static zt_err restore_data(struct zt_engine *e, const json_t *data, int64_t samp
         rc = zt_fault_set(fault, ZT_E_FORMAT, "the manifest has no fingerprint of data");
     at.seed = (uint64_t)seed;
     at.blocks = zt_json_get_int(data, "rows", 0);
+    at.grouped = zt_json_get_int(data, "grouped", -1);
     was = at;
     if (!rc && at.blocks > 0 &&
         !e->run->dataloader_drop_last) /* which passes rows over */
