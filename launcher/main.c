@@ -23,9 +23,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Each line of `text` as a message, as those of a job are. */
@@ -192,6 +195,34 @@ static zt_err make_pid_file(const struct zt_launch *l, struct zt_job_plan *p,
                         strerror(errno));
 }
 
+/* --enable_each_rank_log: no other job that began in this second writes into the same files.
+ * Those of other hosts are theirs to make. */
+static void choose_log_stamp(struct zt_job_plan *p)
+{
+    char path[PATH_MAX];
+    struct tm tm = {0};
+    time_t at;
+    int fd;
+
+    if (!p->log_dir || p->only_node > 0 || p->nodes[0].starter != &zt_starter_local ||
+        !strptime(p->log_stamp, "%Y%m%d%H%M%S", &tm))
+        return;
+    tm.tm_isdst = -1;
+    at = mktime(&tm);
+    (void)mkdir(p->log_dir,
+                0777); /* else the daemon makes it, which says what is wrong */
+    for (;; at++) {
+        localtime_r(&at, &tm);
+        strftime(p->log_stamp, sizeof(p->log_stamp), "%Y%m%d%H%M%S", &tm);
+        snprintf(path, sizeof(path), "%s/%s_rank0.log", p->log_dir, p->log_stamp);
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            break;
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 static bool asks_for_lines(const struct zt_launch *l)
 {
     for (int i = 1; i < l->target_argc; i++)
@@ -227,6 +258,7 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     }
     if (make_pid_file(l, p, fault))
         return zt_err_exit_code(fault->code);
+    choose_log_stamp(p);
     warn_of_plan(l, p);
     if (p->mpirun ? zt_mpirun_run(p, &screen, &code, fault)
                   : zt_supervise(p, &screen, l->verbose, &code, fault))

@@ -41,6 +41,15 @@ check "a line without end is cut at 64 KiB" test "$(wc -l <"$tmp/out") $(wc -c <
 launch --num_gpus 2 -- sh -c 'read x; echo "stdin gives: $x$?"'
 check "ranks read nothing from stdin" test "$(sort "$tmp/out" | tr '\n' ';')" = '[rank 0] stdin gives: 1;[rank 1] stdin gives: 1;'
 
+mkdir "$tmp/shared"
+jobs=()
+for i in 1 2 3; do
+    "$zlaunch" --enable_each_rank_log "$tmp/shared" -- sh -c "echo $i; echo $i" &
+    jobs+=($!)
+done
+wait "${jobs[@]}"
+check "jobs of one second have log files of their own" test "$(cat "$tmp/shared"/*_rank0.log | sort | tr -d '\n') $(ls "$tmp/shared" | wc -l)" = "112233 3"
+check "  each its lines" sh -c '! paste -sd " " "$0"/* | grep -qvE "^(. .)$"' "$tmp/shared"
 launch --num_gpus 2 --enable_each_rank_log "$tmp/logs/of it" -- sh -c 'echo out $RANK; echo err >&2'
 check "rank logs: nothing on the screen" test ! -s "$tmp/out"
 check "rank logs: one file a rank, both streams" test "$(cat "$tmp"/logs/of\ it/*_rank1.log | sort | tr '\n' ' ')" = "err out 1 "
