@@ -382,6 +382,7 @@ static zt_err run_build(struct zt_model *m, struct zt_fault *fault)
         zt_batch_finish(m);
     zt_model_export_labels(m);
     zt_model_export_ends(m);
+    zt_model_export_carried(m);
     if (!m->priv->fault.code)
         return ZT_OK;
     return zt_fault_set(fault, m->priv->fault.code, "plugin %s: %s", m->plugin->name,

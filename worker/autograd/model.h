@@ -134,6 +134,8 @@ struct zt_twin {
     char *name;
 };
 const struct zt_twin *zt_model_twins(const struct zt_model *m, int *num);
+/* A member of config.json that stays with the weights and changes nothing that they compute. */
+bool zt_model_carries(const char *key);
 /* Does the plugin say that a tensor of this name means nothing? */
 bool zt_model_ignores_weight(const struct zt_model *m, const char *name);
 

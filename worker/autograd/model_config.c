@@ -251,7 +251,7 @@ void zt_model_export_imported(zt_model *m, const char *key)
 
 static void export_json(struct zt_model *m, const char *key, const json_t *value)
 {
-    char *text = value ? json_dumps(value, 0) : NULL;
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
 
     if (text)
         zt_model_export(m, key, "%s", text);
@@ -285,6 +285,18 @@ void zt_model_export_ends(struct zt_model *m)
     zt_model_export(m, "eos_token_id", "%s", text);
     if (begin && strcmp(begin, "null") != 0)
         zt_model_export(m, "bos_token_id", "%s", text);
+}
+
+void zt_model_export_carried(struct zt_model *m)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(m->priv->imported, key, v)
+    {
+        if (zt_model_carries(key) && !json_is_null(v) && !exported(m, key))
+            export_json(m, key, v);
+    }
 }
 
 /* transformers knows by their number how many outputs a head has: of a regression it is 1. */

@@ -15,19 +15,53 @@
 
 #define MOST_NAMED 8 /* members in one sentence */
 
-/* Of every model of transformers: about files, generation and tasks, not the network. */
-static const char *const meaningless[] = {
-    "_name_or_path", "transformers_version", "torch_dtype", "dtype", "*use_cache",
-    "*attn_implementation*", "gradient_checkpointing", "torchscript", "use_bfloat16",
-    "chunk_size_feed_forward", "return_dict*", "output_*", "tokenizer_class", "prefix",
-    "*_token_id", "task_specific_params", "finetuning_task", "problem_type", "id2label",
-    "label2id", "*num_labels", "tf_legacy_loss", "is_decoder",
-    /* of generation */
-    "max_length", "min_length", "do_sample", "early_stopping", "num_beams",
-    "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
-    "repetition_penalty", "length_penalty", "*no_repeat_ngram_size", "bad_words_ids",
-    "num_return_sequences", "remove_invalid_values", "*suppress_tokens",
-    "exponential_decay_length_penalty", NULL};
+/* Of every model of transformers: about files and tasks, not the network. */
+static const char *const meaningless[] = {"_name_or_path",
+                                          "transformers_version",
+                                          "torch_dtype",
+                                          "dtype",
+                                          "*use_cache",
+                                          "*attn_implementation*",
+                                          "gradient_checkpointing",
+                                          "torchscript",
+                                          "use_bfloat16",
+                                          "chunk_size_feed_forward",
+                                          "return_dict*",
+                                          "output_*",
+                                          "finetuning_task",
+                                          "problem_type",
+                                          "id2label",
+                                          "label2id",
+                                          "*num_labels",
+                                          "tf_legacy_loss",
+                                          "is_decoder",
+                                          NULL};
+
+/* About its tokens, and the texts that are written with it: they stay with its weights. */
+static const char *const carried[] = {"*_token_id",
+                                      "tokenizer_class",
+                                      "prefix",
+                                      "task_specific_params",
+                                      "max_length",
+                                      "min_length",
+                                      "do_sample",
+                                      "early_stopping",
+                                      "num_beams",
+                                      "num_beam_groups",
+                                      "diversity_penalty",
+                                      "temperature",
+                                      "top_k",
+                                      "top_p",
+                                      "typical_p",
+                                      "repetition_penalty",
+                                      "length_penalty",
+                                      "*no_repeat_ngram_size",
+                                      "bad_words_ids",
+                                      "num_return_sequences",
+                                      "remove_invalid_values",
+                                      "*suppress_tokens",
+                                      "exponential_decay_length_penalty",
+                                      NULL};
 
 static bool is_listed(const char *const *list, int num, const char *name)
 {
@@ -59,6 +93,11 @@ static void free_list(char **list, int num)
     for (int i = 0; i < num; i++)
         free(list[i]);
     free(list);
+}
+
+bool zt_model_carries(const char *key)
+{
+    return is_listed(carried, -1, key);
 }
 
 void zt_model_note_key(struct zt_model *m, const char *key)
@@ -158,7 +197,7 @@ static void find_unknown(const struct zt_import *in, const json_t *object,
 
         snprintf(key, sizeof(key), "%s%s", path, name);
         if (json_is_null(v) || is_noted(in, key, false) || is_listed(ignored, -1, key) ||
-            (!*path && is_listed(meaningless, -1, key)))
+            (!*path && (is_listed(meaningless, -1, key) || zt_model_carries(key))))
             continue;
         if (!is_noted(in, key, true)) {
             add_unknown(u, key);

@@ -51,6 +51,8 @@ void zt_model_export_labels(struct zt_model *m);
 /* The tokens that begin and end a text, of a model that writes them by a tokenizer that its plugin
  * does not know. */
 void zt_model_export_ends(struct zt_model *m);
+/* What stays with weights of the imported config.json (zt_model_carries). */
+void zt_model_export_carried(struct zt_model *m);
 void zt_model_note_key(struct zt_model *m, const char *key);
 void zt_model_free_import(struct zt_model *m);
 
