@@ -87,6 +87,13 @@ for from in 0.001 0; do
     check "a warm-up from $from to 0.001 does not end in 2 steps: $([ $from = 0 ] || echo not) told" \
         test "$(grep -c "the learning rate does not get to where it is meant to be" "$tmp/o")" = $([ $from = 0 ] && echo 1 || echo 0)
 done
+for total in 2 3 4; do # of three steps
+    "$bin/zlaunch" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$tmp/corpus.txt" --max_train_samples 24 --num_train_epochs 1 \
+        --deepspeed '{"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": '$total', "warmup_num_steps": 2}}}' >/dev/null 2>"$tmp/o"
+    check "a schedule of $total steps for a run of 3: $([ $total = 3 ] && echo not) told" \
+        test "$(sed -n 's/.*is . and the run has 3 steps: the learning rate \(.*\);.*/\1/p' "$tmp/o")" = \
+        "$([ $total = 2 ] && echo stays where that schedule ends || { [ $total = 3 ] || echo does not get to where that schedule ends; })"
+done
 check "no epochs at all" refused 2 "--num_train_epochs: 0 epochs are no training" "$g" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
     --train_file "$tmp/corpus.txt" --num_train_epochs 0
 check "a model of the hub that is not there" refused 66 "hf download NAME" "$g" "${t[@]}" --model_name_or_path gpt2-nowhere

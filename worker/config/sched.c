@@ -145,6 +145,24 @@ static void tell_long_warmup(const struct zt_run *run, double warmup, int64_t to
             warmup, (long long)total);
 }
 
+/* A schedule of a number of steps in the file, for a run of another. Trainer refuses it. */
+static void tell_other_steps(const struct zt_run *run, const struct zt_item *item,
+                             int64_t steps, int64_t total)
+{
+    static bool told;
+
+    if (told || run->rank || !run->do_train || steps == total)
+        return;
+    told = true;
+    zt_log(
+        steps < total ? ZT_LOG_WARN : ZT_LOG_INFO, "config",
+        "%s: \"%s\" is %lld and the run has %lld steps: the learning rate %s; \"auto\" "
+        "is the steps of the run",
+        item->where, item->path, (long long)steps, (long long)total,
+        steps < total ? "stays where that schedule ends"
+                      : "does not get to where that schedule ends");
+}
+
 void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
 {
     struct zt_sched_config *s = &run->sched;
@@ -166,6 +184,8 @@ void zt_resolve_steps(struct zt_config *c, struct zt_run *run, int64_t total)
         return;
     }
     item = zt_config_find(c, zt_hyper_path(c, "scheduler", p));
+    if (item && !item->is_auto)
+        tell_other_steps(run, item, (int64_t)s->value[p->slot], total);
     if (!item || !item->is_auto)
         return;
     s->value[p->slot] = (double)total;
