@@ -70,6 +70,16 @@ if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
     # shellcheck disable=SC2016
     unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --log_format json --enable_each_rank_log /mnt -- seq 5000' "$bin/zlaunch" >"$tmp/out" 2>"$tmp/err"
     check "  also in the event of the end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":73'"
+    seq 2000 >"$tmp/text"
+    # shellcheck disable=SC2016
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$@"; code=$?; cat /mnt/*.log >"$0"; exit $code' "$tmp/kept" \
+        "$bin/zlaunch" --num_gpus 1 --enable_each_rank_log /mnt "$bin/models/gpt2.so" --n_layer 1 --n_embd 16 --n_head 2 \
+        --n_positions 16 --train_file "$tmp/text" --block_size 16 --max_steps 99 --logging_steps 1 --do_train --do_eval \
+        >"$tmp/results" 2>"$tmp/shown"
+    code=$?
+    check "rank logs: what a plugin says goes on there, too" code_is 73
+    check "  with every step" test "$(grep -h '^step ' "$tmp/shown" "$tmp/kept" | cut -d' ' -f2 | sort -u | grep -c '/99$')" = 99
+    check "  and results" grep -q "^eval at step 99" "$tmp/results"
 fi
 
 launch --num_gpus 2 --log_format json -- sh -c 'printf "x\377\"y\\\\\n"; echo e >&2; exit 4'

@@ -131,8 +131,11 @@ static void take_log(struct zt_local_rank *r, const struct zt_frame *f)
 /* An event is read by zlaunch in any case; a rank with a log file has its line there. */
 static void log_event(struct zt_local_rank *r, const struct zt_frame *f)
 {
-    struct zt_render_config cfg = {
-        .level = ZT_LOG_INFO, .who = "zworker", .out_fd = r->log_fd, .err_fd = r->log_fd};
+    struct zt_render_config cfg = {.level = ZT_LOG_INFO,
+                                   .who = "zworker",
+                                   .out_fd = r->log_fd,
+                                   .err_fd = r->log_fd,
+                                   .one_file = true};
     struct zt_render *render = NULL;
     json_t *event;
 
