@@ -114,22 +114,26 @@ static void offer_section(struct zt_config *c, struct zt_suggest *s, const char 
     }
 }
 
-/* A key of any section; inside of one, not an option of ours. */
+/* A key that works, of any section, those below `section` first; inside of one, not an option of
+ * ours. A letter may be wrong in a long enough word. */
 static const char *suggest_anywhere(const char *section, const char *key)
 {
     const struct zt_key *best = NULL;
-    int distance = 2; /* one letter, in a long enough word */
+    int cost = 4;
 
     for (const struct zt_key *k = zt_key_next(NULL); k; k = zt_key_next(k)) {
         const char *name = strrchr(k->path, '.');
         int d;
 
-        if (*section && strncmp(k->path, "zlaunch.", 8) == 0)
+        if (k->status >= ZT_LATER || (*section && strncmp(k->path, "zlaunch.", 8) == 0))
             continue;
         name = name ? name + 1 : k->path;
         d = zt_suggest_distance(key, name);
-        if (d < distance && strlen(name) > 4) {
-            distance = d;
+        if (d > 1 || (d && strlen(name) <= 4))
+            continue;
+        d = 2 * d + (name_in(k, section) == NULL);
+        if (d < cost) {
+            cost = d;
             best = k;
         }
     }
@@ -151,6 +155,20 @@ static const char *habitual_name(const char *key)
         {"num_warmup_steps", "warmup_num_steps"},
         {"warmup_steps", "warmup_num_steps"},
         {"num_training_steps", "total_num_steps"},
+        {"max_grad_norm", "gradient_clipping"},
+        {"clip_grad_norm", "gradient_clipping"},
+        {"gradient_clip", "gradient_clipping"},
+        {"gradient_clip_val", "gradient_clipping"},
+        {"grad_clip", "gradient_clipping"},
+        {"batch_size", "train_batch_size"},
+        {"global_batch_size", "train_batch_size"},
+        {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+        {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+        {"accumulation_steps", "gradient_accumulation_steps"},
+        {"grad_accum_steps", "gradient_accumulation_steps"},
+        {"grad_accumulation_steps", "gradient_accumulation_steps"},
+        {"zero", "zero_optimization"},
+        {"zero_stage", "stage"},
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -162,18 +180,18 @@ static const char *habitual_name(const char *key)
 static void unknown_key(struct zt_config *c, const struct section_cursor *p,
                         const struct zt_jnode *n)
 {
-    const char *where = where_is(c, n->key_line, n->key_col), *best;
+    const char *where = where_is(c, n->key_line, n->key_col), *best, *elsewhere;
+    const char *name = habitual_name(n->key);
     struct zt_suggest s;
 
-    zt_suggest_init(&s, *p->path ? habitual_name(n->key) : n->key);
+    zt_suggest_init(&s, name);
     offer_section(c, &s, p->row);
     best = zt_suggest_best(&s);
-    if (best && s.distance <= 2)
+    if (best)
         best = join(c, p->path, '.', best);
-    else if (suggest_anywhere(p->path, n->key))
-        best = suggest_anywhere(p->path, n->key);
-    else if (best)
-        best = join(c, p->path, '.', best);
+    elsewhere = best && s.distance <= 2 ? NULL : suggest_anywhere(p->row, name);
+    if (elsewhere)
+        best = elsewhere;
     zt_problems_add(&c->report, ZT_E_CONFIG, "%s: unknown key \"%s\"%s%s%s%s%s", where,
                     n->key, *p->path ? " in \"" : "", p->path, *p->path ? "\"" : "",
                     best ? "; did you mean " : "",
