@@ -60,6 +60,33 @@ static char *search_path(const char *name)
     return NULL;
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return access(path, R_OK) == 0;
+}
+
+/* A folder is no program; that of a model is somebody's who has the plugin built in. */
+static zt_err refuse_folder(const char *name, struct zt_fault *fault)
+{
+    if (has_file(name, "config.json"))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "cannot run %s: it is the folder of a model; the target is "
+                            "its plugin, as in: zlaunch gpt2.so --model_name_or_path %s",
+                            name, name);
+    if (has_file(name, "__main__.py"))
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "cannot run %s: it is a folder; Python runs it, as in: "
+                            "zlaunch -- python3 %s",
+                            name, name);
+    return zt_fault_set(fault, ZT_E_NOINPUT,
+                        "cannot run %s: it is a folder; the target is a plugin, as "
+                        "gpt2.so, or a program",
+                        name);
+}
+
 zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
 {
     struct stat sb;
@@ -67,6 +94,8 @@ zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
 
     if (!strchr(name, '/')) {
         found = search_path(name);
+        if (!found && stat(name, &sb) == 0 && S_ISDIR(sb.st_mode))
+            return refuse_folder(name, fault);
         if (!found && stat(name, &sb) == 0)
             return zt_fault_set(
                 fault, ZT_E_NOINPUT,
@@ -81,6 +110,8 @@ zt_err zt_find_program(const char *name, char **out, struct zt_fault *fault)
     if (stat(name, &sb) < 0)
         return zt_fault_set(fault, ZT_E_NOINPUT, "cannot run %s: %s", name,
                             strerror(errno));
+    if (S_ISDIR(sb.st_mode))
+        return refuse_folder(name, fault);
     if (is_library(name) || (!is_program(name) && strstr(name, ".so.")))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "cannot run %s: the name of a plugin ends in .so", name);

@@ -40,6 +40,12 @@ launch gpt2 --train_file x
 check "a plugin without its .so" err_has "the plugin is gpt2.so"
 launch "$bin/models/gpt2"
 check "... by its path" err_has "there is no program '$bin/models/gpt2'; the plugin is $bin/models/gpt2.so"
+mkdir "$tmp/folder"
+launch "$tmp/folder"
+check "a folder is no program" err_has "it is a folder; the target is a plugin"
+echo '{}' >"$tmp/folder/config.json"
+launch "$tmp/folder" --train_file x
+check "... and that of a model goes to an option" err_has "zlaunch gpt2.so --model_name_or_path $tmp/folder"
 PMI_SIZE=2 launch -- true
 check "mpirun in front of zlaunch is a warning" err_has "warning: mpirun has started 2 of this zlaunch"
 TORCHELASTIC_RUN_ID=none WORLD_SIZE=2 launch gpt2.so

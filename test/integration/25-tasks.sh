@@ -110,6 +110,13 @@ field fingerprint "$tmp/o" >"$tmp/of-folder"
 check "  also over a checkpoint" onto "$from/checkpoint-6" classes.jsonl
 check "  with the same bits" test -s "$tmp/of-folder" -a "$(field fingerprint "$tmp/o")" = "$(cat "$tmp/of-folder")"
 cp -r "$tmp/head" "$tmp/three"
+no_head() { # a run that trains nothing, for TASK
+    ! "$bin/zworker" "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/head" --test_file "$tmp/classes.jsonl" \
+        --output_dir "$tmp/no-head" >"$tmp/o" 2>&1 &&
+        grep -q "was trained for --task classify, and has no head for --task $1" "$tmp/o"
+}
+check "predictions need a head of their task: tags" no_head tag
+check "  and numbers" no_head regress
 for i in 1 2 3 4 5 6 7 8; do echo "{\"text\": \"w$i w3\", \"label\": \"c$((i % 4))\"}"; done >"$tmp/four.jsonl"
 refuses_head() { ! onto "$tmp/three" four.jsonl && grep -q 'none of the 3' "$tmp/o"; }
 check "data of other classes are refused" refuses_head

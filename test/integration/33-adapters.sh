@@ -233,6 +233,11 @@ done <<'END'
 "init_lora_weights".*true "init_lora_weights":"pissa" which~is~not~built
 END
 cp "$tmp/run/adapter_config.json" "$tmp/same/"
+cp "$tmp/same/adapter_model.safetensors" "$tmp/kept"
+sed 's/q_proj.lora_A.weight"/q_proj.full_A.weight"/' "$tmp/kept" >"$tmp/same/adapter_model.safetensors"
+check "a whole module of theirs is called that" refuses 65 "was trained whole (modules_to_save), and is no head of this model" \
+    "${base[@]}" --adapter_name_or_path "$tmp/same"
+cp "$tmp/kept" "$tmp/same/adapter_model.safetensors"
 check "an option against it" refuses 65 "--lora_alpha: the adapter_config.json of" "${base[@]}" \
     --adapter_name_or_path "$tmp/same" --lora_alpha 3
 finish

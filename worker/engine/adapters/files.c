@@ -114,6 +114,19 @@ static bool is_trained(const struct zt_model *m, const char *tensor)
     return false;
 }
 
+/* A whole tensor is of peft's modules_to_save; a tied output head is no parameter here. */
+static zt_err refuse_tensor(const char *tensor, const char *path, struct zt_fault *fault)
+{
+    bool whole = !strstr(tensor, ".lora_");
+
+    return zt_fault_set(fault, whole ? ZT_E_CONFIG : ZT_E_FORMAT,
+                        whole ? "%s: %s was trained whole (modules_to_save), and is no "
+                                "head of this model: it cannot be used here"
+                              : "%s: %s is no adapter of this model by "
+                                "adapter_config.json",
+                        path, tensor);
+}
+
 static zt_err load_all(struct zt_engine *e, const struct zt_safetensors_file *f,
                        const char *path, struct zt_fault *fault)
 {
@@ -122,9 +135,7 @@ static zt_err load_all(struct zt_engine *e, const struct zt_safetensors_file *f,
 
     for (int i = 0; !rc && i < zt_safetensors_count(f); i++)
         if (!is_trained(m, zt_safetensors_at(f, i)->name))
-            rc = zt_fault_set(fault, ZT_E_FORMAT,
-                              "%s: %s is no adapter of this model by adapter_config.json",
-                              path, zt_safetensors_at(f, i)->name);
+            rc = refuse_tensor(zt_safetensors_at(f, i)->name, path, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!m->params[i]->is_base)
             rc = load_one(e, f, path, m->params[i], fault);

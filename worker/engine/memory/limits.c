@@ -172,7 +172,7 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
             (double)plan->shm / MIB, (double)plan->shm_available / MIB);
     else if (plan->files > plan->files_available)
         snprintf(out, cap,
-                 "its %.0f MiB in files are more than the %.0f MiB that nvme_path has "
+                 "its %.2f MiB in files are more than the %.2f MiB that nvme_path has "
                  "left for each rank",
                  (double)plan->files / MIB, (double)plan->files_available / MIB);
     else if (plan->on_device > plan->device_limit)

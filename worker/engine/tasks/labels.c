@@ -297,14 +297,31 @@ static void warn_of_fractions(const struct zt_labels *l)
                 fraction, (long long)l->num);
 }
 
+/* A head that begins as new is of use to a run that trains it alone. */
+static zt_err check_head(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *folder = e->run->model_name_or_path, *task;
+
+    if (e->run->do_train || !folder || e->run->adapter_name_or_path ||
+        !zt_task_reads_examples(e->task))
+        return ZT_OK;
+    task = zt_task_of_trained_head(folder);
+    return !task || strcmp(task, zt_task_name(e->task)) == 0
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_CONFIG,
+                              "%s was trained for --task %s, and has no head for --task "
+                              "%s; a run that trains nothing needs one that has",
+                              folder, task, zt_task_name(e->task));
+}
+
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_labels data = {0};
     bool trained = false, by_data;
-    zt_err rc;
+    zt_err rc = check_head(e, fault);
 
-    if (!has_classes(e->task))
-        return ZT_OK;
+    if (rc || !has_classes(e->task))
+        return rc;
     rc = of_weights(e, &e->labels, &trained, fault);
     if (!rc)
         rc = of_data(e, &data, fault);
