@@ -45,10 +45,17 @@ static void add_offload(struct line *l, const struct zt_zero_options *zero)
         add(l, ", weights on %s", names[zero->offload_param.device]);
 }
 
-static const char *const of_training[] = {
-    "max_steps",   "num_train_epochs",     "save_strategy",
-    "save_steps",  "save_total_limit",     "save_grace",
-    "save_memory", "checkpoint_in_memory", NULL};
+static const char *const of_training[] = {"max_steps",
+                                          "num_train_epochs",
+                                          "save_strategy",
+                                          "save_steps",
+                                          "save_grace",
+                                          "save_total_limit",
+                                          "early_stopping_patience",
+                                          "save_memory",
+                                          "load_best_model_at_end",
+                                          "checkpoint_in_memory",
+                                          NULL};
 static const char *const of_saving[] = {"save_total_limit", "save_grace", "save_memory",
                                         NULL};
 static const char *const of_evaluation[] = {"eval_steps",
