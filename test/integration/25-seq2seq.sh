@@ -211,6 +211,10 @@ check "lengths of pairs are not for other models" refused 2 "--max_source_length
     as_is gpt2 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 9 --max_steps 1
 check "a target has one length" refused 2 "--max_target_length 8 and --block_size 9" \
     as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_target_length 8 --block_size 9 --max_steps 1
+check "a pair is a row by itself" refused 2 "--packing: a row has one source for one target" \
+    as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --packing wrapped --max_steps 1
+check "  whose target alone is learnt" refused 2 "--assistant_only_loss: with --task seq2seq the target alone is written" \
+    as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --assistant_only_loss false --max_steps 1
 check "a source longer than the positions" refused 2 "--max_source_length 2000 is longer than the 1024 tokens that bart takes" \
     as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 2000 --max_steps 1
 check "a text has at most as many tokens as there are positions" refused 2 \

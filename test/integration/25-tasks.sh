@@ -58,6 +58,11 @@ printf 'text,label\nw1,yes\nw2,no\nw3,\n' >"$tmp/hollow.csv"
 printf '{"text":"w1","label":"a\\u0000x"}\n{"text":"w2","label":"a\\u0000y"}\n' >"$tmp/zero.jsonl"
 check "a zero byte ends no label" refused 65 'zero.jsonl:1: "label" holds a label with a zero byte' classify zero.jsonl
 check "an empty label is named by its line" refused 65 'hollow.csv:4: "label" holds an empty label' classify hollow.csv
+printf 'text,label\nw1,K\344se\nw2,no\n' >"$tmp/latin.csv"
+check "  and one that is no UTF-8" refused 65 'latin.csv:2: "label" holds a label that is no UTF-8' classify latin.csv
+printf '{"sentence1": "w1", "sentence2": "w2", "label": "red"}\n' >"$tmp/two.jsonl"
+check "rows of one text and of two are not one kind" refused 2 'rows of two texts and others of one' classify classes.jsonl \
+    --do_eval --eval_file "$tmp/two.jsonl"
 printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
 check "columns between semicolons are told so" refused 2 'columns are separated by commas in a .csv' classify semicolons.csv
 printf 'text,label\nw1,1\nw2,0\nw1,1.0\n' >"$tmp/numbers.csv"

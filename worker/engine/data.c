@@ -114,6 +114,13 @@ static zt_err check_options_of_samples(const struct zt_engine *e, struct zt_faul
 /* What does not go with rows that samples share. */
 static zt_err check_packing(const struct zt_engine *e, struct zt_fault *fault)
 {
+    const char *said = zt_run_says(e->run, (const char *const[]){"packing", NULL});
+
+    if (e->task == ZT_TASK_SEQ2SEQ && said && strcmp(e->run->packing, "none") != 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: a row has one source for one target; leave it out: with "
+                            "--task seq2seq each pair is a row of its own",
+                            said);
     if (!zt_engine_packs_samples(e->run))
         return ZT_OK;
     if (zt_task_reads_examples(e->task))
@@ -123,11 +130,6 @@ static zt_err check_packing(const struct zt_engine *e, struct zt_fault *fault)
             "hold "
             "several samples; leave it out: with --task %s each is a row of its own",
             zt_task_name(e->task));
-    if (e->task == ZT_TASK_SEQ2SEQ)
-        return zt_fault_set(
-            fault, ZT_E_USAGE,
-            "--packing bfd: a row has one source for one target; leave it "
-            "out: with --task seq2seq each pair is a row of its own");
     if (e->run->group_by_length)
         return zt_fault_set(
             fault, ZT_E_USAGE,
@@ -189,6 +191,29 @@ static zt_err check_column(const struct zt_engine *e, struct zt_fault *fault)
         e->run->text_column, zt_dataset_format(data));
 }
 
+/* Bits: 1, some rows have one text; 2, some have two. */
+static int texts_of_rows(const struct zt_dataset *ds)
+{
+    int found = 0;
+
+    for (int64_t i = 0; ds && i < zt_dataset_num_samples(ds); i++)
+        found |= zt_dataset_example(ds, i)->is_pair ? 2 : 1;
+    return found;
+}
+
+/* Columns are found file by file, and a model has learnt rows of one kind. */
+static zt_err check_texts_of_rows(const struct zt_engine *e, struct zt_fault *fault)
+{
+    if (!zt_task_reads_examples(e->task) ||
+        (texts_of_rows(e->train_data) | texts_of_rows(e->eval_data) |
+         texts_of_rows(e->test_data)) != 3)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "some of the files have rows of two texts and others of one: say "
+                        "which are meant of all, --text_column, with --text_pair_column "
+                        "where there are two");
+}
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -223,6 +248,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_engine_open_test_data(e, &how, fault);
     if (!rc)
         rc = check_column(e, fault);
+    if (!rc)
+        rc = check_texts_of_rows(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
         !is_encoded(e->eval_data))
         rc = zt_fault_set(

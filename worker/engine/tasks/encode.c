@@ -69,6 +69,26 @@ static zt_err check_options(const struct zt_engine *e, struct zt_fault *fault)
     return ZT_OK;
 }
 
+/* What a model learns of its text where its task leaves no choice. */
+static zt_err check_answers(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *said =
+        zt_run_says(e->run, (const char *const[]){"assistant_only_loss", NULL});
+    bool only = e->run->assistant_only_loss;
+
+    if (said && e->task == ZT_TASK_SEQ2SEQ && !only)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: with --task seq2seq the target alone is written, and "
+                            "learnt: leave it out",
+                            said);
+    if (said && e->task == ZT_TASK_MASKED_LM && only)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: with --task masked_lm tokens of the whole text are "
+                            "masked: leave it out",
+                            said);
+    return ZT_OK;
+}
+
 /* Without a tokenizer 256 stands around texts and between them. */
 static zt_err find_frames(const struct zt_engine *e, struct zt_row_options *rows,
                           struct zt_fault *fault)
@@ -122,6 +142,8 @@ zt_err zt_engine_encode_for_task(struct zt_engine *e, struct zt_text_encoding *h
     int32_t unknown = -1;
     zt_err rc = check_options(e, fault);
 
+    if (!rc)
+        rc = check_answers(e, fault);
     how->rows = zt_task_rows(e->task);
     if (!rc && e->task != ZT_TASK_CAUSAL_LM && e->task != ZT_TASK_SEQ2SEQ)
         rc = find_frames(e, &how->rows, fault);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/text/unicode/chars.h"
+
 /* ---- columns ---- */
 
 /* As the data sets of GLUE, and others, call them; the first that are there. */
@@ -438,6 +440,11 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
 
     if (is_not_learnt(value))
         return refuse_not_learnt(r, at, column, fault);
+    if (name && zt_utf8_valid_bytes(name, strlen(name)) < strlen(name))
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                "\"%s\" holds a label that is no UTF-8; convert the "
+                                "file (iconv -f LATIN1 -t UTF-8)",
+                                column);
     if (name && *name)
         return zt_labels_add(labels, name, fault);
     if (!value)
