@@ -3,16 +3,24 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "worker/checkpoint/folder.h"
 
 static bool has(const char *dir, const char *pattern)
 {
-    char path[PATH_MAX];
+    char path[2 * PATH_MAX];
     glob_t found = {.gl_pathc = 0};
-    int n = snprintf(path, sizeof(path), "%s/%s", dir, pattern);
-    bool any = n > 0 && n < (int)sizeof(path) && glob(path, 0, NULL, &found) == 0;
+    size_t n = 0;
+    bool any;
 
+    for (; *dir && n < PATH_MAX; dir++) { /* the folder's name is no pattern */
+        if (strchr("*?[\\", *dir))
+            path[n++] = '\\';
+        path[n++] = *dir;
+    }
+    snprintf(path + n, sizeof(path) - n, "/%s", pattern);
+    any = glob(path, 0, NULL, &found) == 0;
     globfree(&found);
     return any;
 }
@@ -22,7 +30,8 @@ const char *zt_ckpt_describe_deepspeed(const char *dir)
     bool deepspeed = has(dir, "*mp_rank_00_model_states.pt") ||
                      has(dir, "*/*mp_rank_00_model_states.pt");
     bool zero = has(dir, "*_optim_states.pt") || has(dir, "*/*_optim_states.pt") ||
-                has(dir, "latest_universal");
+                has(dir, "latest_universal") || has(dir, "zero/*/fp32.pt") ||
+                has(dir, "*/zero/*/fp32.pt");
 
     if (deepspeed && !zero)
         return "; it is one of DeepSpeed's without ZeRO, which is not read: "
