@@ -39,18 +39,20 @@ static zt_err write_hostfile(const struct zt_mpirun *m, struct zt_fault *fault)
     return ZT_OK;
 }
 
-static void become(const char *program, char **argv)
+static void become(const char *program, const struct zt_mpirun *m)
 {
     int null = open("/dev/null", O_RDONLY);
     sigset_t none;
 
-    setpgid(0, 0); /* out of the terminal's group, where reading would stop it */
+    for (char **e = m->plan->named; *e; e++)
+        putenv(*e); /* for srun, which is told but the names of some */
+    setpgid(0, 0);  /* out of the terminal's group, where reading would stop it */
     if (null >= 0)
         dup2(null, STDIN_FILENO);
     signal(SIGXFSZ, SIG_DFL); /* see zt_streams_open() */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execv(program, argv);
+    execv(program, m->argv);
     fprintf(stderr, "zlaunch: error: cannot run %s: %s\n", program, strerror(errno));
     fflush(stderr);
     _exit(126);
@@ -161,7 +163,7 @@ static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
     fflush(stdout);
     pid = fork();
     if (pid == 0)
-        become(program, m->argv);
+        become(program, m);
     if (pid < 0) {
         rc = zt_fault_set(fault, ZT_E_SYSTEM, "cannot start %s: fork: %s", program,
                           strerror(errno));

@@ -245,7 +245,7 @@ zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
     return rc;
 }
 
-/* Each process of an mpirun, or of a torchrun, is a launcher with a job of its own. */
+/* Each process of an mpirun, a torchrun or an srun, is a launcher with a job of its own. */
 static void warn_of_outer(const struct zt_job_plan *p, FILE *out)
 {
     static const struct {
@@ -254,19 +254,25 @@ static void warn_of_outer(const struct zt_job_plan *p, FILE *out)
     } rows[] = {
         {"PMI_SIZE", NULL, "mpirun", "mpirun -n"},
         {"OMPI_COMM_WORLD_SIZE", NULL, "mpirun", "mpirun -n"},
+        {"MV2_COMM_WORLD_SIZE", NULL, "mpirun", "mpirun -n"},
+        {"PALS_SIZE", NULL, "mpirun", "mpirun -n"},
         {"WORLD_SIZE", "TORCHELASTIC_RUN_ID", "torchrun",
          "torchrun --no-python --nproc_per_node"},
+        {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "srun", "srun -n"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         const char *text = getenv(rows[i].size);
 
-        if (text && strtol(text, NULL, 10) > 1 && (!rows[i].with || getenv(rows[i].with)))
-            fprintf(out,
-                    "%s has started %s of this zlaunch, and each "
-                    "starts a job of its own; for one job: %s %s %s%s\n",
-                    rows[i].starter, text, rows[i].command, text,
-                    p->is_plugin ? "zworker " : "", p->launch->target[0]);
+        if (!text || strtol(text, NULL, 10) < 2 ||
+            (rows[i].with && !getenv(rows[i].with)))
+            continue;
+        fprintf(out,
+                "%s has started %s of this zlaunch, and each "
+                "starts a job of its own; for one job: %s %s %s%s\n",
+                rows[i].starter, text, rows[i].command, text,
+                p->is_plugin ? "zworker " : "", p->launch->target[0]);
+        return;
     }
 }
 

@@ -48,6 +48,10 @@ launch "$tmp/folder" --train_file x
 check "... and that of a model goes to an option" err_has "zlaunch gpt2.so --model_name_or_path $tmp/folder"
 PMI_SIZE=2 launch -- true
 check "mpirun in front of zlaunch is a warning" err_has "warning: mpirun has started 2 of this zlaunch"
+PALS_SIZE=2 launch -- true
+check "  of any MPI" err_has "warning: mpirun has started 2 of this zlaunch"
+SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 launch -- true
+check "srun in front of zlaunch, too" err_has "warning: srun has started 2 of this zlaunch, and each starts a job of its own; for one job: srun -n 2 true"
 TORCHELASTIC_RUN_ID=none WORLD_SIZE=2 launch gpt2.so
 check "torchrun in front of zlaunch, too" err_has "warning: torchrun has started 2 of this zlaunch, and each starts a job of its own; for one job: torchrun --no-python --nproc_per_node 2 zworker gpt2.so"
 launch --num_gpus 2 gpt2.so --learnin_rate 1 --max_steps x

@@ -205,6 +205,14 @@ gone "SIGTERM of a job under mpirun"
 wait "$job"
 code=$?
 check "its exit code says how it ended" test "$code" -ge 128
+# srun takes a value with a comma from its own environment
+printf '#!/bin/sh\necho "$*"; echo "<$ZT_LIST>"\n' >"$tmp/fake/srun"
+chmod +x "$tmp/fake/srun"
+echo ZT_LIST=eth0,eth1 >"$tmp/.zlaunch_env"
+PATH=$tmp/fake:$PATH SLURM_JOB_ID=1 SLURM_JOB_NODELIST=h1 launch --launcher slurm -- true
+check "srun has what an env file sets to a list" out_has "<eth0,eth1>"
+check "  and its name" grep -q -- '--export=ALL,\(.*,\)\?ZT_LIST[, ]' "$tmp/out"
+rm "$tmp/.zlaunch_env"
 # one of another MPI cannot read the command
 cat >"$tmp/fake/mpirun" <<'M'
 #!/bin/bash
